@@ -10,7 +10,7 @@ import { DATABASE_SERVER_STATES } from '../model/database-server-states.ts'
 import { fieldFault, noSuch, refuse } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
 import { addList, byInteger, byText, equals } from './lists.ts'
-import { addMember } from './members.ts'
+import { addMember, Members } from './members.ts'
 import {
   CLOUD_IP_COLUMNS,
   NestedAccount,
@@ -58,12 +58,23 @@ const Update = Type.Object(
   { title: 'DatabaseServerChange', examples: [{ description: 'orders and stock' }] },
 )
 
-const TAGS = RESOURCES.databaseServer.tags
-const Params = RESOURCES.databaseServer.params
-const TypeParams = RESOURCES.databaseType.params
-
 /** Adds the routes. */
-export function addDatabaseServerRoutes(server: ApiServer, { db, accounts, site }: ResourceParts): void {
+export function addDatabaseServerRoutes(server: ApiServer, parts: ResourceParts): void {
+  const { db, site } = parts
+  const databaseServers = new Members(
+    server,
+    parts,
+    RESOURCES.databaseServer,
+    DatabaseServer,
+    async (database, accountId, id) =>
+      fullDatabaseServer(
+        site,
+        await selectDatabaseServers(database, accountId)
+          .where('database_servers.id', '=', id)
+          .executeTakeFirstOrThrow(() => noSuch('database server', id)),
+      ),
+  )
+
   addList(server, RESOURCES.databaseType, {
     summary: 'List types of database servers',
     description: 'The smallest first.',
@@ -74,27 +85,19 @@ export function addDatabaseServerRoutes(server: ApiServer, { db, accounts, site 
     represent: (rows) => rows.map((row) => nestedDatabaseType(site, row)),
   })
 
-  server.get(
-    '/database_types/:id',
-    {
-      schema: {
-        operationId: 'getDatabaseType',
-        summary: 'Get a type of database servers',
-        description: 'By its id.',
-        tags: TAGS,
-        params: TypeParams,
-        response: { 200: NestedDatabaseType },
-      },
-    },
-    async ({ params: { id } }) => {
-      const row = await db
+  addMember(server, db, RESOURCES.databaseType, {
+    summary: 'Get a type of database servers',
+    description: 'By its id.',
+    form: NestedDatabaseType,
+    load: async (database, _request, id) => {
+      const row = await database
         .selectFrom('database_server_types')
         .selectAll()
         .where('id', '=', id)
         .executeTakeFirstOrThrow(() => noSuch('database type', id))
       return nestedDatabaseType(site, row)
     },
-  )
+  })
 
   addList(server, RESOURCES.databaseServer, {
     description: 'Those of the account that are not deleted. The region file makes them.',
@@ -108,57 +111,42 @@ export function addDatabaseServerRoutes(server: ApiServer, { db, accounts, site 
     represent: (rows) => rows.map((row) => fullDatabaseServer(site, row)),
   })
 
-  addMember(server, db, RESOURCES.databaseServer, {
-    description: 'A deleted one stays readable.',
-    form: DatabaseServer,
-    load: (database, { caller }, id) => loadDatabaseServer(database, site, caller.accountId, id),
-  })
-
-  server.put(
-    '/database_servers/:id',
+  databaseServers.get('A deleted one stays readable.')
+  databaseServers.update(
     {
-      schema: {
-        operationId: 'updateDatabaseServer',
-        'x-refusals': ['not_implemented'],
-        summary: 'Name a database server',
-        description: 'Its name and description. Other fields may only repeat their present values (else 501).',
-        tags: TAGS,
-        params: Params,
-        body: Update,
-        response: { 200: DatabaseServer },
-      },
+      'x-refusals': ['not_implemented'],
+      summary: 'Name a database server',
+      description: 'Its name and description. Other fields may only repeat their present values (else 501).',
+      body: Update,
     },
-    async ({ caller, params, body }) =>
-      await accounts.commit(caller, async (tx) => {
-        const row = await tx
-          .selectFrom('database_servers')
-          .selectAll()
-          .where('id', '=', params.id)
-          .where('account_id', '=', caller.accountId)
-          .forUpdate()
-          .executeTakeFirstOrThrow(() => noSuch('database server', params.id))
-        if (['deleting', 'deleted'].includes(row.status))
-          throw refuse('resource_conflict', `${params.id} is ${row.status}`)
-        const present = { ...row, snapshots_schedule: null }
-        const [first, ...others] = SET_BY_REGION.filter(
-          (field) => body[field] !== undefined && JSON.stringify(body[field]) !== JSON.stringify(present[field]),
-        ).map((field) =>
-          fieldFault(field, 'unchangeable', `changes of ${field} are not implemented: the region file sets it`),
-        )
-        if (first !== undefined) throw refuse('not_implemented', first, ...others)
-        const { name, description } = body
-        const values = {
-          ...(name !== undefined && { name }),
-          ...(description !== undefined && { description: description ?? '' }),
-        }
-        if (Object.keys(values).length > 0)
-          await tx
-            .updateTable('database_servers')
-            .set({ ...values, updated_at: new Date() })
-            .where('id', '=', params.id)
-            .execute()
-        return loadDatabaseServer(tx, site, caller.accountId, params.id)
-      }),
+    async (tx, { accountId, id, body }) => {
+      const row = await tx
+        .selectFrom('database_servers')
+        .selectAll()
+        .where('id', '=', id)
+        .where('account_id', '=', accountId)
+        .forUpdate()
+        .executeTakeFirstOrThrow(() => noSuch('database server', id))
+      if (['deleting', 'deleted'].includes(row.status)) throw refuse('resource_conflict', `${id} is ${row.status}`)
+      const present = { ...row, snapshots_schedule: null }
+      const [first, ...others] = SET_BY_REGION.filter(
+        (field) => body[field] !== undefined && JSON.stringify(body[field]) !== JSON.stringify(present[field]),
+      ).map((field) =>
+        fieldFault(field, 'unchangeable', `changes of ${field} are not implemented: the region file sets it`),
+      )
+      if (first !== undefined) throw refuse('not_implemented', first, ...others)
+      const { name, description } = body
+      const values = {
+        ...(name !== undefined && { name }),
+        ...(description !== undefined && { description: description ?? '' }),
+      }
+      if (Object.keys(values).length > 0)
+        await tx
+          .updateTable('database_servers')
+          .set({ ...values, updated_at: new Date() })
+          .where('id', '=', id)
+          .execute()
+    },
   )
 }
 
@@ -185,18 +173,6 @@ function selectDatabaseServers(database: Reader, accountId: string) {
 }
 
 type Row = InferResult<ReturnType<typeof selectDatabaseServers>>[number]
-
-async function loadDatabaseServer(
-  database: Reader,
-  site: Site,
-  accountId: string,
-  id: string,
-): Promise<Static<typeof DatabaseServer>> {
-  const row = await selectDatabaseServers(database, accountId)
-    .where('database_servers.id', '=', id)
-    .executeTakeFirstOrThrow(() => noSuch('database server', id))
-  return fullDatabaseServer(site, row)
-}
 
 function fullDatabaseServer(site: Site, row: Row): Static<typeof DatabaseServer> {
   return {

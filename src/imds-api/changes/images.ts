@@ -159,13 +159,13 @@ export type ImageValues = Pick<
   'name' | 'username' | 'description' | 'arch' | 'public' | 'compatibility_mode' | 'min_ram' | 'locked'
 > & { readonly status?: 'available' | 'deprecated' | undefined }
 
-/** Changes an image of the account, and returns its id. */
+/** Changes an image of the account. */
 export async function updateImage(
   tx: Tx,
   accountId: string,
   name: string,
   { status, ...values }: ImageValues,
-): Promise<string> {
+): Promise<void> {
   const image = await lockImage(tx, accountId, name)
   if (status !== undefined && !(await move(tx, image, status === 'available' ? 'restore' : 'deprecate')))
     throw refuse('resource_conflict', `${image.id} is ${image.status}: its status cannot be changed`)
@@ -180,7 +180,6 @@ export async function updateImage(
     )
   if (Object.values(values).some((value) => value !== undefined))
     await tx.updateTable('images').set(values).where('id', '=', image.id).execute()
-  return image.id
 }
 
 /**

@@ -13,11 +13,11 @@ import {
   type ImageValues,
 } from '../changes/images.ts'
 import type { Tables } from '../database/tables.ts'
-import type { Reader, Tx } from '../database/transaction.ts'
+import type { Reader } from '../database/transaction.ts'
 import { LONG_BODY_LIMIT } from '../http/body.ts'
 import type { ApiServer } from '../http/server.ts'
 import { addList, byText, equals } from './lists.ts'
-import { addMember } from './members.ts'
+import { Members } from './members.ts'
 import {
   ARCHITECTURES,
   GivenName,
@@ -60,16 +60,15 @@ const Update = Type.Object(
   },
   { title: 'ImageChange', examples: [{ name: 'golden', description: 'web server, configured' }] },
 )
-const TAGS = RESOURCES.image.tags
 /** A deleted image does not exist for clients. */
 const WAITABLE = ['creating', 'available', 'deprecated', 'failed', 'deleting'] as const satisfies readonly ImageState[]
-const Params = RESOURCES.image.params
 
 /** Adds the routes. */
 export function addImageRoutes(server: ApiServer, parts: ResourceParts): void {
-  const { db, accounts, site, compute } = parts
-  const read = async (database: Reader, accountId: string, id: string) =>
+  const { db, site, compute } = parts
+  const load = async (database: Reader, accountId: string, id: string) =>
     fullImage(site, await findImage(database, accountId, id))
+  const images = new Members(server, parts, RESOURCES.image, Image, load)
 
   addList(server, RESOURCES.image, {
     description: 'Those of the account, and the public ones of others. Descriptions have at most 255 characters.',
@@ -79,84 +78,33 @@ export function addImageRoutes(server: ApiServer, parts: ResourceParts): void {
     select: ({ caller }) => selectImages(db).where(isVisibleTo(caller.accountId)),
     represent: (rows) => rows.map((row) => collectedImage(site, row)),
   })
-
-  addMember(server, db, RESOURCES.image, {
-    description: 'By its id or handle, with its whole description.',
-    form: Image,
-    load: (database, { caller }, id) => read(database, caller.accountId, id),
-  })
-
-  addWait(server, parts, RESOURCES.image, {
-    form: Image,
-    states: WAITABLE,
-    canBecome: imageCanBecome,
-    load: read,
-  })
-
-  server.put(
-    '/images/:id',
+  images.get('By its id or handle, with its whole description.')
+  addWait(server, parts, RESOURCES.image, { form: Image, states: WAITABLE, canBecome: imageCanBecome, load })
+  images.update(
     {
+      summary: 'Change an image of the account',
+      description: 'Fields that are left out stay. Images of others cannot be changed (403).',
+      body: Update,
       bodyLimit: LONG_BODY_LIMIT,
-      schema: {
-        operationId: 'updateImage',
-        summary: 'Change an image of the account',
-        description: 'Fields that are left out stay. Images of others cannot be changed (403).',
-        tags: TAGS,
-        params: Params,
-        body: Update,
-        response: { 200: Image },
-      },
     },
-    async ({ caller, params, body }) =>
-      await accounts.commit(caller, async (tx) =>
-        loadImage(tx, site, await updateImage(tx, caller.accountId, params.id, valuesOf(body))),
-      ),
+    (tx, { accountId, id, body }) => updateImage(tx, accountId, id, valuesOf(body)),
   )
-
-  server.delete(
+  images.change(
+    'DELETE',
     '/images/:id',
     {
-      schema: {
-        operationId: 'deleteImage',
-        summary: 'Delete an image of the account',
-        description: 'Refused (409) while it is locked or a server uses it.',
-        tags: TAGS,
-        params: Params,
-        response: { 202: Image },
-      },
+      operationId: 'deleteImage',
+      summary: 'Delete an image of the account',
+      description: 'Refused (409) while it is locked or a server uses it.',
+      status: 202,
     },
-    async ({ caller, params }, reply) =>
-      reply.code(202).send(
-        await accounts.commit(caller, async (tx) => {
-          const { id, source_server_id: serverId } = await deleteImage(tx, caller.accountId, params.id)
-          if (serverId !== null) await requestAction(tx, compute, serverId, { kind: 'delete_image', imageId: id })
-          return loadImage(tx, site, id)
-        }),
-      ),
+    async (tx, { accountId, id: named }) => {
+      const { id, source_server_id: serverId } = await deleteImage(tx, accountId, named)
+      if (serverId !== null) await requestAction(tx, compute, serverId, { kind: 'delete_image', imageId: id })
+      return fullImage(site, await tx.selectFrom('images').selectAll().where('id', '=', id).executeTakeFirstOrThrow())
+    },
   )
-
-  for (const [verb, locked] of [
-    ['lock', true],
-    ['unlock', false],
-  ] as const) {
-    server.put(
-      `/images/:id/${verb}_resource`,
-      {
-        schema: {
-          operationId: `${verb}Image`,
-          summary: `${locked ? 'Lock' : 'Unlock'} an image`,
-          description: 'A locked image cannot be deleted.',
-          tags: TAGS,
-          params: Params,
-          response: { 200: Image },
-        },
-      },
-      async ({ caller, params }) =>
-        await accounts.commit(caller, async (tx) =>
-          loadImage(tx, site, await updateImage(tx, caller.accountId, params.id, { locked })),
-        ),
-    )
-  }
+  images.lock((tx, { accountId, id }, locked) => updateImage(tx, accountId, id, { locked }))
 }
 
 /** What a request sets. Null clears a text. */
@@ -207,10 +155,6 @@ function selectImages(database: Reader) {
     )
 }
 type Row = InferResult<ReturnType<typeof selectImages>>[number]
-
-async function loadImage(tx: Tx, site: Site, id: string): Promise<Static<typeof Image>> {
-  return fullImage(site, await tx.selectFrom('images').selectAll().where('id', '=', id).executeTakeFirstOrThrow())
-}
 
 /** The full form: it alone has the whole description. */
 function fullImage(site: Site, row: Selectable<Tables['images']>): Static<typeof Image> {

@@ -2,7 +2,6 @@
 import type { InferResult } from 'kysely'
 import { jsonArrayFrom } from 'kysely/helpers/postgres'
 import Type, { type Static } from 'typebox'
-import type { Caller } from '../auth/account-choice.ts'
 import {
   addMembers,
   createGroup,
@@ -12,12 +11,12 @@ import {
   updateGroup,
   type GroupValues,
 } from '../changes/server-groups.ts'
-import type { Tx, Reader } from '../database/transaction.ts'
+import type { Reader } from '../database/transaction.ts'
 import { formatId } from '../model/ids.ts'
 import { noSuch } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
 import { addList, equals, FEW_ROWS_AT_ONCE } from './lists.ts'
-import { addMember } from './members.ts'
+import { Members } from './members.ts'
 import {
   NestedAccount,
   accountOf,
@@ -44,7 +43,7 @@ const ServerGroup = Type.Object(
   },
   { title: 'ServerGroup' },
 )
-const Members = Type.Array(Type.Object({ server: Type.String({ minLength: 1, examples: ['srv-6ilgo'] }) }), {
+const GroupServers = Type.Array(Type.Object({ server: Type.String({ minLength: 1, examples: ['srv-6ilgo'] }) }), {
   maxItems: 1000,
 })
 const Update = Type.Object(
@@ -55,15 +54,25 @@ const Update = Type.Object(
   { title: 'ServerGroupChange', examples: [{ name: 'front' }] },
 )
 const Create = Type.Object(
-  { ...Update.properties, servers: Type.Optional(Members) },
+  { ...Update.properties, servers: Type.Optional(GroupServers) },
   { title: 'NewServerGroup', examples: [{ name: 'back', description: 'databases' }] },
 )
 
-const TAGS = RESOURCES.serverGroup.tags
-const Params = RESOURCES.serverGroup.params
+const SERVERS = [{ server: formatId('srv', 1) }]
+const ServersBody = Type.Object({ servers: GroupServers }, { title: 'GroupServers', examples: [{ servers: SERVERS }] })
 
 /** Adds the routes. */
-export function addServerGroupRoutes(server: ApiServer, { db, accounts, site }: ResourceParts): void {
+export function addServerGroupRoutes(server: ApiServer, parts: ResourceParts): void {
+  const { db, site } = parts
+  const groups = new Members(server, parts, RESOURCES.serverGroup, ServerGroup, async (database, accountId, id) =>
+    fullServerGroup(
+      site,
+      await selectGroups(database, accountId)
+        .where('server_groups.id', '=', id)
+        .executeTakeFirstOrThrow(() => noSuch('server group', id)),
+    ),
+  )
+
   addList(server, RESOURCES.serverGroup, {
     description: 'Those of the account, with their servers.',
     form: ServerGroup,
@@ -72,142 +81,65 @@ export function addServerGroupRoutes(server: ApiServer, { db, accounts, site }: 
     select: ({ caller }) => selectGroups(db, caller.accountId),
     represent: (rows) => rows.map((row) => fullServerGroup(site, row)),
   })
-
-  addMember(server, db, RESOURCES.serverGroup, {
-    description: 'With its servers.',
-    form: ServerGroup,
-    load: (database, { caller }, id) => loadServerGroup(database, site, caller.accountId, id),
-  })
-
-  /** Commits a change and returns the group after it. */
-  const change = (caller: Caller, id: string, work: (tx: Tx) => Promise<void>) =>
-    accounts.commit(caller, async (tx) => {
-      await work(tx)
-      return loadServerGroup(tx, site, caller.accountId, id)
-    })
-
-  server.post(
-    '/server_groups',
+  groups.get('With its servers.')
+  groups.create(
     {
-      schema: {
-        operationId: 'createServerGroup',
-        summary: 'Create a server group',
-        description: 'Guests see it as a security group. `servers` are its first members.',
-        tags: TAGS,
-        body: Create,
-        response: { 202: ServerGroup },
-      },
+      description: 'Guests see it as a security group. `servers` are its first members.',
+      body: Create,
+      status: 202,
     },
-    async ({ caller, body }, reply) =>
-      reply.code(202).send(
-        await accounts.commit(caller, async (tx) => {
-          const id = await createGroup(tx, caller.accountId, valuesOf(body), idsOf(body.servers))
-          return loadServerGroup(tx, site, caller.accountId, id)
-        }),
+    (tx, { accountId, body }) => createGroup(tx, accountId, valuesOf(body), idsOf(body.servers)),
+  )
+  groups.update(
+    {
+      description: 'Its name and description. Guests see the name at their next request.',
+      body: Update,
+      status: 202,
+    },
+    (tx, { accountId, id, body }) => updateGroup(tx, accountId, id, valuesOf(body)),
+  )
+  groups.remove(
+    {
+      description: 'Unmaps its cloud IPs. Refused (409) for the default group and while it has servers.',
+      status: 202,
+    },
+    (tx, { accountId, id }) => deleteGroup(tx, accountId, id),
+  )
+  groups.action(
+    'add_servers',
+    {
+      operationId: 'addServersToGroup',
+      summary: 'Add servers to a group',
+      description: 'Servers that are members already stay members.',
+      body: ServersBody,
+      status: 202,
+    },
+    (tx, { accountId, id, body }) => addMembers(tx, accountId, id, idsOf(body.servers)),
+  )
+  groups.action(
+    'remove_servers',
+    {
+      operationId: 'removeServersFromGroup',
+      summary: 'Remove servers from a group',
+      description: 'A server may be left without any group.',
+      body: ServersBody,
+      status: 202,
+    },
+    (tx, { accountId, id, body }) => removeMembers(tx, accountId, id, idsOf(body.servers)),
+  )
+  groups.action(
+    'move_servers',
+    {
+      operationId: 'moveServersToGroup',
+      summary: 'Move servers to another group',
+      description: 'Removes them from this group and adds them to `destination`, at once.',
+      body: Type.Object(
+        { servers: GroupServers, destination: Type.String() },
+        { title: 'ServerMove', examples: [{ servers: SERVERS, destination: formatId('grp', 2) }] },
       ),
-  )
-
-  server.put(
-    '/server_groups/:id',
-    {
-      schema: {
-        operationId: 'updateServerGroup',
-        summary: 'Change a server group',
-        description: 'Its name and description. Guests see the name at their next request.',
-        tags: TAGS,
-        params: Params,
-        body: Update,
-        response: { 202: ServerGroup },
-      },
+      status: 202,
     },
-    async ({ caller, params: { id }, body }, reply) =>
-      reply.code(202).send(await change(caller, id, (tx) => updateGroup(tx, caller.accountId, id, valuesOf(body)))),
-  )
-
-  server.delete(
-    '/server_groups/:id',
-    {
-      schema: {
-        operationId: 'deleteServerGroup',
-        summary: 'Delete a server group',
-        description: 'Unmaps its cloud IPs. Refused (409) for the default group and while it has servers.',
-        tags: TAGS,
-        params: Params,
-        response: { 202: ServerGroup },
-      },
-    },
-    async ({ caller, params: { id } }, reply) =>
-      reply.code(202).send(
-        await accounts.commit(caller, async (tx) => {
-          const last = await loadServerGroup(tx, site, caller.accountId, id)
-          await deleteGroup(tx, caller.accountId, id)
-          return last
-        }),
-      ),
-  )
-
-  const SERVERS = [{ server: formatId('srv', 1) }]
-  const ServersBody = Type.Object({ servers: Members }, { title: 'GroupServers', examples: [{ servers: SERVERS }] })
-  server.post(
-    '/server_groups/:id/add_servers',
-    {
-      schema: {
-        operationId: 'addServersToGroup',
-        summary: 'Add servers to a group',
-        description: 'Servers that are members already stay members.',
-        tags: TAGS,
-        params: Params,
-        body: ServersBody,
-        response: { 202: ServerGroup },
-      },
-    },
-    async ({ caller, params: { id }, body }, reply) =>
-      reply.code(202).send(await change(caller, id, (tx) => addMembers(tx, caller.accountId, id, idsOf(body.servers)))),
-  )
-
-  server.post(
-    '/server_groups/:id/remove_servers',
-    {
-      schema: {
-        operationId: 'removeServersFromGroup',
-        summary: 'Remove servers from a group',
-        description: 'A server may be left without any group.',
-        tags: TAGS,
-        params: Params,
-        body: ServersBody,
-        response: { 202: ServerGroup },
-      },
-    },
-    async ({ caller, params: { id }, body }, reply) =>
-      reply
-        .code(202)
-        .send(await change(caller, id, (tx) => removeMembers(tx, caller.accountId, id, idsOf(body.servers)))),
-  )
-
-  server.post(
-    '/server_groups/:id/move_servers',
-    {
-      schema: {
-        operationId: 'moveServersToGroup',
-        summary: 'Move servers to another group',
-        description: 'Removes them from this group and adds them to `destination`, at once.',
-        tags: TAGS,
-        params: Params,
-        body: Type.Object(
-          { servers: Members, destination: Type.String() },
-          { title: 'ServerMove', examples: [{ servers: SERVERS, destination: formatId('grp', 2) }] },
-        ),
-        response: { 202: ServerGroup },
-      },
-    },
-    async ({ caller, params: { id }, body }, reply) =>
-      reply
-        .code(202)
-        .send(
-          await change(caller, id, (tx) =>
-            moveMembers(tx, caller.accountId, id, body.destination, idsOf(body.servers)),
-          ),
-        ),
+    (tx, { accountId, id, body }) => moveMembers(tx, accountId, id, body.destination, idsOf(body.servers)),
   )
 }
 
@@ -219,7 +151,7 @@ function valuesOf({ name, description }: Static<typeof Update>): GroupValues {
   }
 }
 
-function idsOf(members: Static<typeof Members> | undefined): string[] {
+function idsOf(members: Static<typeof GroupServers> | undefined): string[] {
   return [...new Set((members ?? []).map(({ server }) => server))]
 }
 
@@ -243,18 +175,6 @@ function selectGroups(database: Reader, accountId: string) {
 }
 
 type Row = InferResult<ReturnType<typeof selectGroups>>[number]
-
-async function loadServerGroup(
-  database: Reader,
-  site: Site,
-  accountId: string,
-  id: string,
-): Promise<Static<typeof ServerGroup>> {
-  const row = await selectGroups(database, accountId)
-    .where('server_groups.id', '=', id)
-    .executeTakeFirstOrThrow(() => noSuch('server group', id))
-  return fullServerGroup(site, row)
-}
 
 function fullServerGroup(site: Site, row: Row): Static<typeof ServerGroup> {
   return {

@@ -1,9 +1,11 @@
 /** The actions on servers. changes/servers.ts says in which state each is possible. */
 import { newToken } from '../auth/secrets.ts'
+import type { Reader } from '../database/transaction.ts'
 import { SERVER_EVENTS } from '../changes/servers.ts'
 import { requestServerAction } from '../changes/server-requests.ts'
 import { SERVER_ACTIONS, type ServerAction } from '../model/server-actions.ts'
 import type { ApiServer } from '../http/server.ts'
+import { Members } from './members.ts'
 import type { ResourceParts } from './parts.ts'
 import { RESOURCES } from './table.ts'
 import { loadServer, Server } from './server-forms.ts'
@@ -30,30 +32,27 @@ const OPERATION_IDS: Readonly<Record<ServerAction, string>> = {
 }
 
 /** Adds the routes. */
-export function addServerActionRoutes(server: ApiServer, { accounts, site, compute }: ResourceParts): void {
+export function addServerActionRoutes(server: ApiServer, parts: ResourceParts): void {
+  const { site, compute } = parts
+  const load = (database: Reader, accountId: string, id: string) => loadServer(database, site, accountId, id)
+  const servers = new Members(server, parts, RESOURCES.server, Server, load)
   for (const action of SERVER_ACTIONS) {
-    server.post(
+    servers.change(
+      'POST',
       `/servers/:id/${action}`,
       {
-        schema: {
-          operationId: OPERATION_IDS[action],
-          summary: SUMMARIES[action],
-          description: describe(action),
-          ...(action === 'snapshot' && { 'x-headers': ['Link'] }),
-          tags: ['Servers'],
-          params: RESOURCES.server.params,
-          response: { 202: Server },
-        },
+        operationId: OPERATION_IDS[action],
+        summary: SUMMARIES[action],
+        description: describe(action),
+        ...(action === 'snapshot' && { 'x-headers': ['Link'] }),
+        status: 202,
       },
-      async ({ caller, caller: { accountId }, params: { id } }, reply) => {
+      async (tx, { accountId, id, reply }) => {
         const consoleToken = action === 'activate_console' ? newToken() : undefined
-        const member = await accounts.commit(caller, async (tx) => {
-          const imageId = await requestServerAction(tx, compute, { accountId, id, action, consoleToken })
-          if (imageId !== undefined) void reply.header('Link', `<${site.baseUrl}/1.0/images/${imageId}>; rel=snapshot`)
-          const loaded = await loadServer(tx, site, accountId, id)
-          return consoleToken === undefined ? loaded : { ...loaded, console_token: consoleToken }
-        })
-        return reply.code(202).send(member)
+        const imageId = await requestServerAction(tx, compute, { accountId, id, action, consoleToken })
+        if (imageId !== undefined) void reply.header('Link', `<${site.baseUrl}/1.0/images/${imageId}>; rel=snapshot`)
+        const loaded = await load(tx, accountId, id)
+        return consoleToken === undefined ? loaded : { ...loaded, console_token: consoleToken }
       },
     )
   }

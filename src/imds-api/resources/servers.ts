@@ -19,10 +19,11 @@ import { serverCanBecome } from '../changes/servers.ts'
 import type { Reader } from '../database/transaction.ts'
 import { GivenOptionsSchema } from '../model/metadata-options.ts'
 import { fieldFault, refuse } from '../model/refusal.ts'
-import { SERVER_STATES, type ServerStatus } from '../model/server-actions.ts'
+import { SERVER_STATES } from '../model/server-actions.ts'
 import type { ApiServer } from '../http/server.ts'
 import { reportedFields } from './guest-reports.ts'
 import { addList, equals, type Tag } from './lists.ts'
+import { addMember, Members } from './members.ts'
 import { GivenId, GivenName } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 import { collectedServer, Collected, loadServer, selectServers, Server, Tags, WaitFor } from './server-forms.ts'
@@ -96,19 +97,15 @@ const dropEmpty: preValidationHookHandler = ({ body }, _reply, done) => {
       if ([null, ''].includes(Reflect.get(body, name) as string | null)) Reflect.deleteProperty(body, name)
   done()
 }
-const TAGS = RESOURCES.server.tags
-const Params = RESOURCES.server.params
 
 /** Adds the routes. */
 export function addServerRoutes(server: ApiServer, parts: ResourceParts): void {
-  const { db, accounts, site, compute, reports, keepsReports } = parts
-  const loadOwn = (database: Reader, accountId: string, id: string) => loadServer(database, site, accountId, id)
+  const { db, site, compute, reports, keepsReports } = parts
+  const load = (database: Reader, accountId: string, id: string) => loadServer(database, site, accountId, id)
   /** Adds the reports of its guest to a server, if it may report. */
   const withReports = async (loaded: Static<typeof Server>): Promise<Static<typeof Server>> =>
     loaded.metadata_options?.reports === 'enabled' ? { ...loaded, ...reportedFields(await reports(loaded.id)) } : loaded
-  /** Loads a server as its GET shows it. */
-  const read = async (database: Reader, accountId: string, id: string) =>
-    withReports(await loadOwn(database, accountId, id))
+  const servers = new Members(server, parts, RESOURCES.server, Server, load)
 
   addList(server, RESOURCES.server, {
     description: 'Those of the account that are not deleted, in their collected form.',
@@ -122,140 +119,61 @@ export function addServerRoutes(server: ApiServer, parts: ResourceParts): void {
     select: ({ caller }) => selectServers(db, caller.accountId).where('servers.deleted_at', 'is', null),
     represent: (rows) => rows.map((row) => collectedServer(site, row)),
   })
-
-  server.get(
-    '/servers/:id',
-    {
-      schema: {
-        operationId: 'getServer',
-        summary: 'Get a server',
-        description: 'Its full form, with what its guest has reported. A deleted one stays readable.',
-        tags: TAGS,
-        params: Params,
-        response: { 200: Server },
-      },
-      config: {
-        member: { table: 'servers', load: (database, { caller }, id) => read(database, caller.accountId, id) },
-      },
-    },
-    async (request) => {
-      const loaded = await loadOwn(db, request.caller.accountId, request.params.id)
+  addMember(server, db, RESOURCES.server, {
+    description: 'Its full form, with what its guest has reported. A deleted one stays readable.',
+    form: Server,
+    load: async (database, { caller }, id) => withReports(await load(database, caller.accountId, id)),
+    read: async (request, id) => {
+      const loaded = await load(db, request.caller.accountId, id)
       request.leaveShare?.() // the store may hang
       return withReports(loaded)
     },
-  )
-
-  addWait(server, parts, RESOURCES.server, {
-    form: Server,
-    states: SERVER_STATES,
-    canBecome: (from, to) => serverCanBecome(from as ServerStatus, to),
-    load: loadOwn,
-    complete: withReports,
   })
-
-  server.post(
-    '/servers',
+  addWait(server, parts, RESOURCES.server, {
+    ...{ form: Server, states: SERVER_STATES, canBecome: serverCanBecome, load, complete: withReports },
+  })
+  servers.create(
     {
+      'x-refusals': ['not_implemented'],
+      description: 'It is `creating`, and `active` when its record is in the store. Only `image` is required.',
+      body: Create,
+      status: 202,
       bodyLimit: LONG_BODY_LIMIT,
       preValidation: dropEmpty,
-      schema: {
-        operationId: 'createServer',
-        'x-refusals': ['not_implemented'],
-        summary: 'Create a server',
-        description: 'It is `creating`, and `active` when its record is in the store. Only `image` is required.',
-        tags: TAGS,
-        body: Create,
-        response: { 202: Server },
-      },
     },
-    async ({ caller, body }, reply) =>
-      reply.code(202).send(
-        await accounts.commit(caller, async (tx) => {
-          refuseSchedule(body)
-          if (body.wait_for !== undefined && !keepsReports) throw NO_REPORTS
-          const id = await createServer(tx, compute, caller.accountId, {
-            image: body.image,
-            serverType: body.server_type,
-            zone: body.zone,
-            cloudIp: body.cloud_ip === 'true' || (body.cloud_ip ?? false),
-            diskEncrypted: body.disk_encrypted ?? false,
-            waitFor: body.wait_for,
-            ...valuesOf(body),
-          })
-          return loadServer(tx, site, caller.accountId, id)
-        }),
-      ),
+    async (tx, { accountId, body }) => {
+      refuseSchedule(body)
+      if (body.wait_for !== undefined && !keepsReports) throw NO_REPORTS
+      return createServer(tx, compute, accountId, {
+        image: body.image,
+        serverType: body.server_type,
+        zone: body.zone,
+        cloudIp: body.cloud_ip === 'true' || (body.cloud_ip ?? false),
+        diskEncrypted: body.disk_encrypted ?? false,
+        waitFor: body.wait_for,
+        ...valuesOf(body),
+      })
+    },
   )
-
-  server.put(
-    '/servers/:id',
+  servers.update(
     {
+      'x-refusals': ['not_implemented'],
+      description: 'Fields that are left out stay. The guest sees the change at its next request.',
+      body: Update,
       bodyLimit: LONG_BODY_LIMIT,
       preValidation: dropEmpty,
-      schema: {
-        operationId: 'updateServer',
-        'x-refusals': ['not_implemented'],
-        summary: 'Change a server',
-        description: 'Fields that are left out stay. The guest sees the change at its next request.',
-        tags: TAGS,
-        params: Params,
-        body: Update,
-        response: { 200: Server },
-      },
     },
-    async ({ caller, params, body }) =>
-      await accounts.commit(caller, async (tx) => {
-        const current = await lockServer(tx, caller.accountId, params.id)
-        refuseSchedule(body)
-        await updateServer(tx, current, valuesOf(body))
-        return loadServer(tx, site, caller.accountId, params.id)
-      }),
-  )
-
-  server.delete(
-    '/servers/:id',
-    {
-      schema: {
-        operationId: 'deleteServer',
-        summary: 'Delete a server',
-        description: 'Unmaps its cloud IPs. Refused (409) while it is locked.',
-        tags: TAGS,
-        params: Params,
-        response: { 202: Server },
-      },
+    async (tx, { accountId, id, body }) => {
+      const current = await lockServer(tx, accountId, id)
+      refuseSchedule(body)
+      await updateServer(tx, current, valuesOf(body))
     },
-    async ({ caller, params }, reply) =>
-      reply.code(202).send(
-        await accounts.commit(caller, async (tx) => {
-          await deleteServer(tx, compute, caller.accountId, params.id)
-          return loadServer(tx, site, caller.accountId, params.id)
-        }),
-      ),
   )
-
-  for (const [verb, locked] of [
-    ['lock', true],
-    ['unlock', false],
-  ] as const) {
-    server.put(
-      `/servers/:id/${verb}_resource`,
-      {
-        schema: {
-          operationId: `${verb}Server`,
-          summary: `${locked ? 'Lock' : 'Unlock'} a server`,
-          description: 'A locked server cannot be deleted.',
-          tags: TAGS,
-          params: Params,
-          response: { 200: Server },
-        },
-      },
-      async ({ caller, params }) =>
-        await accounts.commit(caller, async (tx) => {
-          await setServerLocked(tx, caller.accountId, params.id, locked)
-          return loadServer(tx, site, caller.accountId, params.id)
-        }),
-    )
-  }
+  servers.end(
+    { description: 'Unmaps its cloud IPs. Refused (409) while it is locked.', status: 202 },
+    (tx, { accountId, id }) => deleteServer(tx, compute, accountId, id),
+  )
+  servers.lock((tx, { accountId, id }, locked) => setServerLocked(tx, accountId, id, locked))
 }
 
 function isInGroup(groupId: string): RawBuilder<boolean> {

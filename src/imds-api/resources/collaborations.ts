@@ -3,7 +3,7 @@
  * and the user with this verified address accepts. changes/collaborations.ts has the states. An invitation shows no
  * user before it is accepted, so that an account cannot find out whether a user has the address.
  */
-import type { FastifyRequest } from 'fastify'
+import type { FastifySchema } from 'fastify'
 import { sql, type InferResult, type RawBuilder } from 'kysely'
 import Type, { type Static } from 'typebox'
 import { tokenRequester } from '../auth/requester.ts'
@@ -24,13 +24,13 @@ import { PARTIES } from '../database/migrations/0004-frozen-collaborations.ts'
 import type { Parties, PartyUser } from '../database/tables.ts'
 import type { Reader, Tx } from '../database/transaction.ts'
 import type { ChangeRequest } from '../model/account-states.ts'
-import { COLLABORATION_STATES, type CollaborationStatus, ROLES, type Role } from '../model/collaborations.ts'
+import { COLLABORATION_STATES, ROLES, type Role } from '../model/collaborations.ts'
 import { rateLimitHeaders, type Quota } from '../../limits/rate-limit.ts'
 import { noSuch, refuse } from '../model/refusal.ts'
 import { formatOptionalTime, formatTime } from '../model/time.ts'
 import type { ApiServer } from '../http/server.ts'
 import { addList, equals } from './lists.ts'
-import { addMember } from './members.ts'
+import { addMember, Members } from './members.ts'
 import {
   reference,
   NestedAccount,
@@ -66,60 +66,46 @@ const Create = Type.Object(
   { title: 'NewCollaboration', examples: [{ email: 'grace@example.com', role: 'admin' }] },
 )
 
-const TAGS = RESOURCES.collaboration.tags
-const Params = RESOURCES.collaboration.params
-type Side = 'account' | 'user'
 /** The lists of both sides. */
 const LIST = {
   form: Collaboration,
   filters: { status: equals('collaborations.status', { values: COLLABORATION_STATES }) },
 }
+/** What the resource is for each side, the account and the user. */
+const SIDES = { account: RESOURCES.collaboration, user: RESOURCES.userCollaboration } as const
+type Side = keyof typeof SIDES
 
 /** Adds the account's side. */
 export function addCollaborationRoutes(server: ApiServer, parts: ResourceParts): void {
   const { db, accounts, site } = parts
-  addList(server, RESOURCES.collaboration, {
+  const load = async (database: Reader, accountId: string, id: string) => {
+    const row = await selectCollaborations(database, isOfAccount(accountId))
+      .where('collaborations.id', '=', id)
+      .executeTakeFirstOrThrow(() => noSuch('collaboration', id))
+    return fullCollaboration(site, 'account', row)
+  }
+  const collaborations = new Members(server, parts, SIDES.account, Collaboration, load)
+
+  addList(server, SIDES.account, {
     ...LIST,
     summary: 'List the collaborations of the account',
     description: 'Invitations and finished ones too.',
     select: ({ caller }) => selectCollaborations(db, isOfAccount(caller.accountId)),
     represent: (rows) => rows.map((row) => fullCollaboration(site, 'account', row)),
   })
-
-  addMember(server, db, RESOURCES.collaboration, {
-    description: 'It names no user before the invitation is accepted.',
-    form: Collaboration,
-    load: (database, { caller }, id) => load(database, caller.accountId, id),
+  collaborations.get('It names no user before the invitation is accepted.')
+  addWait(server, parts, SIDES.account, {
+    ...{ form: Collaboration, states: COLLABORATION_STATES, canBecome: collaborationCanBecome, load },
   })
-
-  addWait(server, parts, RESOURCES.collaboration, {
-    form: Collaboration,
-    states: COLLABORATION_STATES,
-    canBecome: (from, to) => collaborationCanBecome(from as CollaborationStatus, to),
-    load,
-  })
-
-  server.post(
-    '/collaborations',
+  collaborations.create(
     {
-      schema: {
-        operationId: 'createCollaboration',
-        summary: 'Invite somebody to the account',
-        description: 'Refused (409) for an address that is invited or has access already.',
-        tags: TAGS,
-        body: Create,
-        response: { 201: Collaboration },
-      },
+      summary: 'Invite somebody to the account',
+      description: 'Refused (409) for an address that is invited or has access already.',
+      body: Create,
+      status: 201,
     },
-    async ({ caller, caller: { accountId, userId }, body }, reply) =>
-      reply.code(201).send(
-        await accounts.commit(caller, async (tx) => {
-          const id = await invite(tx, accountId, userId ?? null, body)
-          return load(tx, accountId, id)
-        }),
-      ),
+    (tx, { caller, accountId, body }) => invite(tx, accountId, caller.userId ?? null, body),
   )
-
   server.post(
     '/collaborations/:id/resend',
     {
@@ -128,8 +114,8 @@ export function addCollaborationRoutes(server: ApiServer, parts: ResourceParts):
         'x-refusals': ['too_many_requests'],
         summary: 'Send the invitation again',
         description: 'Refused (409) unless it is pending, and (429) when it was sent too often.',
-        tags: TAGS,
-        params: Params,
+        tags: SIDES.account.tags,
+        params: SIDES.account.params,
         response: { 200: Collaboration },
       },
     },
@@ -142,99 +128,46 @@ export function addCollaborationRoutes(server: ApiServer, parts: ResourceParts):
       return reply.headers(rateLimitHeaders(quota)).send(member)
     },
   )
-
-  server.delete(
-    '/collaborations/:id',
+  collaborations.end(
     {
-      schema: {
-        operationId: 'deleteCollaboration',
-        summary: 'Cancel an invitation, or end an accepted collaboration',
-        description: 'The user loses the access at once.',
-        tags: TAGS,
-        params: Params,
-        response: { 200: Collaboration },
-      },
+      summary: 'Cancel an invitation, or end an accepted collaboration',
+      description: 'The user loses the access at once.',
+      change: 'DELETE /collaborations/ID',
     },
-    async ({ caller, caller: { accountId }, params: { id } }) =>
-      await accounts.commit(
-        caller,
-        async (tx) => {
-          await removeCollaboration(tx, accountId, id)
-          return load(tx, accountId, id)
-        },
-        'DELETE /collaborations/ID',
-      ),
+    (tx, { accountId, id }) => removeCollaboration(tx, accountId, id),
   )
-
-  async function load(database: Reader, accountId: string, id: string): Promise<Collaboration> {
-    const row = await selectCollaborations(database, isOfAccount(accountId))
-      .where('collaborations.id', '=', id)
-      .executeTakeFirstOrThrow(() => noSuch('collaboration', id))
-    return fullCollaboration(site, 'account', row)
-  }
 }
 
 /** Adds the user's side. API clients are refused, even for ids that do not exist. A user need not name an account. */
 export function addUserCollaborationRoutes(server: ApiServer, { db, accounts, site }: ResourceParts): void {
-  addList(server, RESOURCES.userCollaboration, {
+  addList(server, SIDES.user, {
     ...LIST,
     summary: 'List your collaborations and invitations',
     description: 'Those of the user who has signed in. API clients get 403.',
     select: ({ tokenHolder }) => selectCollaborations(db, isOfUser(userOf(tokenHolder))),
     represent: (rows) => rows.map((row) => fullCollaboration(site, 'user', row)),
   })
-
-  addMember(server, db, RESOURCES.userCollaboration, {
+  addMember(server, db, SIDES.user, {
     summary: 'Get one of your collaborations',
     description: 'One of the user who has signed in. API clients get 403.',
     form: Collaboration,
-    load: (database, { tokenHolder }, id) => asUser(tokenHolder, (userId) => load(database, userId, id)),
+    load: async (database, { tokenHolder }, id) => load(database, userOf(tokenHolder), id),
   })
-
-  server.post(
-    '/user/collaborations/:id/accept',
-    {
-      schema: {
-        operationId: 'acceptCollaboration',
-        summary: 'Accept an invitation',
-        description: 'Gives access to the account.',
-        tags: TAGS,
-        params: Params,
-        response: { 200: Collaboration },
-      },
-    },
-    async (request) => await changeAsUser(request, 'accept', acceptInvitation, 'POST /user/collaborations/ID/accept'),
-  )
-
-  server.post(
-    '/user/collaborations/:id/reject',
-    {
-      schema: {
-        operationId: 'rejectCollaboration',
-        summary: 'Reject an invitation',
-        description: 'The account sees that it is rejected.',
-        tags: TAGS,
-        params: Params,
-        response: { 200: Collaboration },
-      },
-    },
-    async (request) => await changeAsUser(request, 'reject', rejectInvitation, 'POST /user/collaborations/ID/reject'),
-  )
-
-  server.delete(
-    '/user/collaborations/:id',
-    {
-      schema: {
-        operationId: 'endUserCollaboration',
-        summary: 'End an accepted collaboration',
-        description: 'Takes the access away at once.',
-        tags: TAGS,
-        params: Params,
-        response: { 200: Collaboration },
-      },
-    },
-    async (request) => await changeAsUser(request, 'leave', leaveAccount, 'DELETE /user/collaborations/ID'),
-  )
+  addAnswer('POST', '/accept', 'accept', acceptInvitation, 'POST /user/collaborations/ID/accept', {
+    operationId: 'acceptCollaboration',
+    summary: 'Accept an invitation',
+    description: 'Gives access to the account.',
+  })
+  addAnswer('POST', '/reject', 'reject', rejectInvitation, 'POST /user/collaborations/ID/reject', {
+    operationId: 'rejectCollaboration',
+    summary: 'Reject an invitation',
+    description: 'The account sees that it is rejected.',
+  })
+  addAnswer('DELETE', '', 'leave', leaveAccount, 'DELETE /user/collaborations/ID', {
+    operationId: 'endUserCollaboration',
+    summary: 'End an accepted collaboration',
+    description: 'Takes the access away at once.',
+  })
 
   async function load(database: Reader, userId: string, id: string): Promise<Collaboration> {
     const row = await selectCollaborations(database, isOfUser(userId))
@@ -243,38 +176,40 @@ export function addUserCollaborationRoutes(server: ApiServer, { db, accounts, si
     return fullCollaboration(site, 'user', row)
   }
 
-  async function changeAsUser(
-    request: FastifyRequest<{ Params: Static<typeof Params> }>,
+  function addAnswer(
+    method: 'POST' | 'DELETE',
+    verb: string,
     event: CollaborationEvent,
     change: (tx: Tx, userId: string, id: string) => Promise<void>,
     kind: ChangeRequest,
-  ): Promise<Collaboration> {
-    const {
-      tokenHolder,
-      params: { id },
-    } = request
-    return asUser(tokenHolder, (userId) =>
-      accounts.commitAsOutsider(
-        tokenRequester(request),
-        async (tx) => {
-          const found = await selectCollaborations(tx, isOfUser(userId))
-            .where('collaborations.id', '=', id)
-            .executeTakeFirstOrThrow(() => noSuch('collaboration', id))
-          nextStatus(found, event)
-          return found.account_id
-        },
-        async (tx) => {
-          await change(tx, userId, id)
-          return load(tx, userId, id)
-        },
-        kind,
-      ),
-    )
+    about: Pick<FastifySchema, 'operationId' | 'summary' | 'description'>,
+  ): void {
+    const { path, tags, params } = SIDES.user
+    server.route({
+      method,
+      url: `/${path}/:id${verb}`,
+      schema: { ...about, tags, params, response: { 200: Collaboration } },
+      handler: async (request) => {
+        const { id } = request.params
+        const userId = userOf(request.tokenHolder)
+        return accounts.commitAsOutsider(
+          tokenRequester(request),
+          async (tx) => {
+            const found = await selectCollaborations(tx, isOfUser(userId))
+              .where('collaborations.id', '=', id)
+              .executeTakeFirstOrThrow(() => noSuch('collaboration', id))
+            nextStatus(found, event)
+            return found.account_id
+          },
+          async (tx) => {
+            await change(tx, userId, id)
+            return load(tx, userId, id)
+          },
+          kind,
+        )
+      },
+    })
   }
-}
-
-async function asUser<T>(tokenHolder: TokenHolder, task: (userId: string) => Promise<T>): Promise<T> {
-  return task(userOf(tokenHolder))
 }
 
 function userOf(tokenHolder: TokenHolder): string {
@@ -298,7 +233,7 @@ function fullCollaboration(
   { parties: { account, user, inviter }, ...row }: Row,
 ): Collaboration {
   return {
-    ...reference(site, RESOURCES[side === 'user' ? 'userCollaboration' : 'collaboration'], row.id),
+    ...reference(site, SIDES[side], row.id),
     email: row.email,
     role: row.role,
     role_label: ROLES[row.role],

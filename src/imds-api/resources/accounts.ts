@@ -4,22 +4,24 @@
  * The password of an account for the image library's FTP server is random. The database has only its SHA-256, in
  * hexadecimal.
  */
+import type { FastifyRequest, FastifySchema } from 'fastify'
 import { sql, type InferResult } from 'kysely'
 import { jsonArrayFrom, jsonObjectFrom } from 'kysely/helpers/postgres'
-import Type, { type Static } from 'typebox'
+import Type, { type Static, type TSchema } from 'typebox'
 import { memberRequester } from '../auth/requester.ts'
 import { digest, newSecret } from '../auth/secrets.ts'
+import type { AccountRequester } from '../changes/account-changes.ts'
 import { usageOfAccounts, type Usage } from '../changes/limits.ts'
 import { usersOf } from '../changes/members.ts'
 import type { Tx, Reader } from '../database/transaction.ts'
-import { ACCOUNT_STATES } from '../model/account-states.ts'
+import { ACCOUNT_STATES, type ChangeRequest } from '../model/account-states.ts'
 import { countryName } from '../model/countries.ts'
 import { formatOptionalTime, formatTime } from '../model/time.ts'
 import { parseVatNumber } from '../model/vat-number.ts'
 import { noSuch } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
 import { addList, byText, equals, FEW_ROWS_AT_ONCE } from './lists.ts'
-import { addMember } from './members.ts'
+import { addMember, idOf } from './members.ts'
 import {
   API_CLIENT_COLUMNS,
   CLOUD_IP_COLUMNS,
@@ -148,17 +150,9 @@ const TEXTS = [
   'telephone_number',
 ] as const
 
-const TAGS = RESOURCES.account.tags
-const RESET = {
-  summary: 'Get a new password for the FTP server of the image library',
-  description: 'The response is the only one that has it.',
-  tags: TAGS,
-  response: { 200: Account },
-}
-const Params = RESOURCES.account.params
-
 /** Adds the routes for which a user need not name an account. */
-export function addAccountRoutes(server: ApiServer, { db, accounts, site }: ResourceParts): void {
+export function addAccountRoutes(server: ApiServer, parts: ResourceParts): void {
+  const { db, site } = parts
   addList(server, RESOURCES.account, {
     description: 'The accounts that the caller may read: that of an API client; those that a user owns or works for.',
     form: Collected,
@@ -183,43 +177,26 @@ export function addAccountRoutes(server: ApiServer, { db, accounts, site }: Reso
       return loadAccount(database, site, id)
     },
   })
-  server.put(
-    '/accounts/:id',
-    {
-      schema: {
-        operationId: 'updateAccount',
-        summary: 'Change an account',
-        description: 'Its name, address, VAT number and telephone number. The region file sets its status and limits.',
-        tags: TAGS,
-        params: Params,
-        body: Update,
-        response: { 200: Account },
-      },
+  addChanges(server, parts, {
+    ...{ path: '/accounts/:id', params: RESOURCES.account.params },
+    update: {
+      operationId: 'updateAccount',
+      summary: 'Change an account',
+      description: 'Its name, address, VAT number and telephone number. The region file sets its status and limits.',
     },
-    async (request) => {
-      const { id } = request.params
+    reset: 'resetFtpPassword',
+    requests: ['PUT /accounts/ID', 'POST /accounts/ID/reset_ftp_password'],
+    requesterOf: (request) => {
+      const id = idOf(request)
       if (!request.accountIds.includes(id)) throw noSuch('account', id)
-      const { body } = request
-      return await accounts.commit(memberRequester(request, id), (tx) => update(tx, site, id, body), 'PUT /accounts/ID')
+      return memberRequester(request, id)
     },
-  )
-  server.post(
-    '/accounts/:id/reset_ftp_password',
-    { schema: { operationId: 'resetFtpPassword', ...RESET, params: Params } },
-    async (request) => {
-      const { id } = request.params
-      if (!request.accountIds.includes(id)) throw noSuch('account', id)
-      return await accounts.commit(
-        memberRequester(request, id),
-        (tx) => resetFtpPassword(tx, site, id),
-        'POST /accounts/ID/reset_ftp_password',
-      )
-    },
-  )
+  })
 }
 
 /** Adds `/account`: the account for which the request acts. */
-export function addChosenAccountRoute(server: ApiServer, { db, accounts, site }: ResourceParts): void {
+export function addChosenAccountRoute(server: ApiServer, parts: ResourceParts): void {
+  const { db, site } = parts
   addMember(server, db, RESOURCES.account, {
     path: '/account',
     operationId: 'getCurrentAccount',
@@ -228,30 +205,53 @@ export function addChosenAccountRoute(server: ApiServer, { db, accounts, site }:
     form: Account,
     load: (database, { caller }) => loadAccount(database, site, caller.accountId),
   })
-  server.put(
-    '/account',
+  addChanges(server, parts, {
+    ...{ path: '/account', params: undefined },
+    update: {
+      operationId: 'updateCurrentAccount',
+      summary: 'Change the account of the request',
+      description: 'The same as for an account that is named by its id.',
+    },
+    reset: 'resetCurrentFtpPassword',
+    requests: ['PUT /account', 'POST /account/reset_ftp_password'],
+    requesterOf: ({ caller }) => caller,
+  })
+}
+
+/** The routes that change an account. `reset`: the id of that operation. `requests`: that of the update is the first. */
+interface AccountChangeRoutes {
+  readonly path: string
+  readonly params: TSchema | undefined
+  readonly update: Pick<FastifySchema, 'operationId' | 'summary' | 'description'>
+  readonly reset: string
+  readonly requests: readonly [ChangeRequest, ChangeRequest]
+  readonly requesterOf: (request: FastifyRequest) => AccountRequester
+}
+
+function addChanges(
+  server: ApiServer,
+  { accounts, site }: ResourceParts,
+  { path, params, update: about, reset, requests, requesterOf }: AccountChangeRoutes,
+): void {
+  const schema = { tags: RESOURCES.account.tags, response: { 200: Account }, ...(params && { params }) }
+  server.put(path, { schema: { ...about, ...schema, body: Update } }, async (request) => {
+    const requester = requesterOf(request)
+    return await accounts.commit(requester, (tx) => update(tx, site, requester.accountId, request.body), requests[0])
+  })
+  server.post(
+    `${path}/reset_ftp_password`,
     {
       schema: {
-        operationId: 'updateCurrentAccount',
-        summary: 'Change the account of the request',
-        description: 'The same as for an account that is named by its id.',
-        tags: TAGS,
-        body: Update,
-        response: { 200: Account },
+        operationId: reset,
+        summary: 'Get a new password for the FTP server of the image library',
+        description: 'The response is the only one that has it.',
+        ...schema,
       },
     },
-    async ({ caller, body }) =>
-      await accounts.commit(caller, (tx) => update(tx, site, caller.accountId, body), 'PUT /account'),
-  )
-  server.post(
-    '/account/reset_ftp_password',
-    { schema: { operationId: 'resetCurrentFtpPassword', ...RESET } },
-    async ({ caller }) =>
-      await accounts.commit(
-        caller,
-        (tx) => resetFtpPassword(tx, site, caller.accountId),
-        'POST /account/reset_ftp_password',
-      ),
+    async (request) => {
+      const requester = requesterOf(request)
+      return await accounts.commit(requester, (tx) => resetFtpPassword(tx, site, requester.accountId), requests[1])
+    },
   )
 }
 

@@ -14,7 +14,7 @@ import { formatTime } from '../model/time.ts'
 import { fieldFault, noSuch, refuse, Refusal } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
 import { addList, byText, equals } from './lists.ts'
-import { addMember } from './members.ts'
+import { addMember, idOf } from './members.ts'
 import { NestedAccount, nestedAccount, NestedUser, nestedUser, type Site, Time, alwaysNull } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 import { RESOURCES } from './table.ts'
@@ -43,8 +43,6 @@ const Update = Type.Object(
   { title: 'UserChange', examples: [{ name: 'Ada Lovelace', messaging_pref: true }] },
 )
 
-const TAGS = RESOURCES.user.tags
-const Params = RESOURCES.user.params
 const CHANGE_RULE =
   'Only the user can change the profile. API clients may resend current values. A new key goes into later servers.'
 
@@ -67,22 +65,6 @@ export function addUserRoutes(server: ApiServer, { db, accounts, site }: Resourc
       selfOf(database, tokenHolder).then((self) => load(database, accountIds, self, id)),
   })
 
-  server.put(
-    '/users/:id',
-    {
-      schema: {
-        operationId: 'updateUser',
-        summary: 'Change a user',
-        description: CHANGE_RULE,
-        tags: TAGS,
-        params: Params,
-        body: Update,
-        response: { 200: User },
-      },
-    },
-    async (request, reply) => await change(request, reply, request.params.id),
-  )
-
   addMember(server, db, RESOURCES.user, {
     path: '/user',
     operationId: 'getCurrentUser',
@@ -93,20 +75,18 @@ export function addUserRoutes(server: ApiServer, { db, accounts, site }: Resourc
       selfOf(database, tokenHolder).then((id) => load(database, accountIds, id, id)),
   })
 
-  server.put(
-    '/user',
-    {
-      schema: {
-        operationId: 'updateCurrentUser',
-        summary: 'Change the user of the token',
-        description: CHANGE_RULE,
-        tags: TAGS,
-        body: Update,
-        response: { 200: User },
-      },
-    },
-    async (request, reply) => await change(request, reply),
-  )
+  for (const [url, about] of [
+    [
+      '/users/:id',
+      { operationId: 'updateUser', summary: 'Change a user', tags: RESOURCES.user.tags, params: RESOURCES.user.params },
+    ],
+    ['/user', { operationId: 'updateCurrentUser', summary: 'Change the user of the token', tags: RESOURCES.user.tags }],
+  ] as const)
+    server.put(
+      url,
+      { schema: { ...about, description: CHANGE_RULE, body: Update, response: { 200: User } } },
+      async (request, reply) => await change(request, reply),
+    )
 
   async function load(
     database: Reader,
@@ -120,16 +100,15 @@ export function addUserRoutes(server: ApiServer, { db, accounts, site }: Resourc
     return fullUser(site, row)
   }
 
-  /** Changes a profile; default: the one of the token. */
+  /** Changes the profile that the path names; else that of the token. */
   async function change(
     request: FastifyRequest<{ Body: Static<typeof Update> }>,
     reply: FastifyReply,
-    named?: string,
   ): Promise<Static<typeof User>> {
     const { accountIds, tokenHolder, body } = request
     return accounts.commitProfile(tokenRequester(request), async (tx) => {
       const self = await selfOf(tx, tokenHolder)
-      const id = named ?? self
+      const id = idOf(request) || self
       const row = await selectUsers(tx, accountIds, self)
         .where('users.id', '=', id)
         .executeTakeFirstOrThrow(() => noSuch('user', id))

@@ -3,12 +3,10 @@ import type { ApiServer } from '../http/server.ts'
 import { noSuch } from '../model/refusal.ts'
 import { SERVER_TYPE_STATES } from '../model/server-type-states.ts'
 import { addList, byInteger, byText, equals } from './lists.ts'
+import { addMember } from './members.ts'
 import { NestedServerType, nestedServerType, NestedZone, nestedZone } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 import { RESOURCES } from './table.ts'
-
-const ZoneParams = RESOURCES.zone.params
-const TypeParams = RESOURCES.serverType.params
 
 /** Adds the lists and members of zones and server types. */
 export function addCatalogRoutes(server: ApiServer, { db, site }: ResourceParts): void {
@@ -20,20 +18,11 @@ export function addCatalogRoutes(server: ApiServer, { db, site }: ResourceParts)
     select: () => db.selectFrom('zones').selectAll().where('removed_at', 'is', null),
     represent: (rows) => rows.map((row) => nestedZone(site, row)),
   })
-  server.get(
-    '/zones/:id',
-    {
-      schema: {
-        operationId: 'getZone',
-        summary: 'Get a zone',
-        description: 'By its id or handle.',
-        tags: ['Zones'],
-        params: ZoneParams,
-        response: { 200: NestedZone },
-      },
-    },
-    async ({ params: { id } }) => {
-      const row = await db
+  addMember(server, db, RESOURCES.zone, {
+    description: 'By its id or handle.',
+    form: NestedZone,
+    load: async (database, _request, id) => {
+      const row = await database
         .selectFrom('zones')
         .selectAll()
         .where('removed_at', 'is', null)
@@ -41,7 +30,7 @@ export function addCatalogRoutes(server: ApiServer, { db, site }: ResourceParts)
         .executeTakeFirstOrThrow(() => noSuch('zone', id))
       return nestedZone(site, row)
     },
-  )
+  })
 
   addList(server, RESOURCES.serverType, {
     description: 'The smallest first.',
@@ -54,20 +43,11 @@ export function addCatalogRoutes(server: ApiServer, { db, site }: ResourceParts)
     select: () => db.selectFrom('server_types').selectAll().where('removed_at', 'is', null),
     represent: (rows) => rows.map((row) => nestedServerType(site, row)),
   })
-  server.get(
-    '/server_types/:id',
-    {
-      schema: {
-        operationId: 'getServerType',
-        summary: 'Get a server type',
-        description: 'By its id or handle.',
-        tags: ['Server types'],
-        params: TypeParams,
-        response: { 200: NestedServerType },
-      },
-    },
-    async ({ params: { id } }) => {
-      const row = await db
+  addMember(server, db, RESOURCES.serverType, {
+    description: 'By its id or handle.',
+    form: NestedServerType,
+    load: async (database, _request, id) => {
+      const row = await database
         .selectFrom('server_types')
         .selectAll()
         .where('removed_at', 'is', null)
@@ -75,5 +55,5 @@ export function addCatalogRoutes(server: ApiServer, { db, site }: ResourceParts)
         .executeTakeFirstOrThrow(() => noSuch('server type', id))
       return nestedServerType(site, row)
     },
-  )
+  })
 }

@@ -2,6 +2,7 @@
 import Type from 'typebox'
 import { noSuch } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
+import { addMember } from './members.ts'
 import { NestedInterface, nestedInterface, NestedServer, nestedServer, SERVER_COLUMNS } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 import { RESOURCES } from './table.ts'
@@ -10,20 +11,11 @@ const Interface = Type.Object({ ...NestedInterface.properties, server: NestedSer
 
 /** Adds the route. */
 export function addInterfaceRoutes(server: ApiServer, { db, site }: ResourceParts): void {
-  server.get(
-    '/interfaces/:id',
-    {
-      schema: {
-        operationId: 'getInterface',
-        summary: 'Get an interface',
-        description: 'A network interface of a server of the account.',
-        tags: ['Interfaces'],
-        params: RESOURCES.interface.params,
-        response: { 200: Interface },
-      },
-    },
-    async ({ caller, params: { id } }) => {
-      const row = await db
+  addMember(server, db, RESOURCES.interface, {
+    description: 'A network interface of a server of the account.',
+    form: Interface,
+    load: async (database, { caller }, id) => {
+      const row = await database
         .selectFrom('interfaces')
         .innerJoin('servers', 'servers.id', 'interfaces.server_id')
         .select(SERVER_COLUMNS)
@@ -37,5 +29,5 @@ export function addInterfaceRoutes(server: ApiServer, { db, site }: ResourcePart
         server: nestedServer(site, row),
       }
     },
-  )
+  })
 }

@@ -22,37 +22,7 @@ import { noSuch } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
 import { addList, byText, equals, FEW_ROWS_AT_ONCE } from './lists.ts'
 import { addMember, idOf } from './members.ts'
-import {
-  API_CLIENT_COLUMNS,
-  CLOUD_IP_COLUMNS,
-  DATABASE_SERVER_COLUMNS,
-  IMAGE_COLUMNS,
-  NestedAccount,
-  nestedAccount,
-  NestedApiClient,
-  nestedApiClient,
-  NestedCloudIp,
-  nestedCloudIp,
-  NestedDatabaseServer,
-  nestedDatabaseServer,
-  NestedImage,
-  nestedImage,
-  NestedServer,
-  nestedServer,
-  NestedServerGroup,
-  nestedServerGroup,
-  NestedUser,
-  nestedUser,
-  NestedZone,
-  nestedZone,
-  NullableString,
-  NullableTime,
-  SERVER_COLUMNS,
-  SERVER_GROUP_COLUMNS,
-  type Site,
-  Time,
-  USER_COLUMNS,
-} from './nested.ts'
+import { NESTED, NullableString, NullableTime, type Site, Time } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 import { RESOURCES } from './table.ts'
 
@@ -62,7 +32,7 @@ const Empty = Type.Array(Type.Object({}), {
 })
 const Collected = Type.Object(
   {
-    ...NestedAccount.properties,
+    ...NESTED.account.schema.properties,
     servers_used: Type.Integer(),
     ram_limit: Megabytes,
     ram_used: Megabytes,
@@ -75,18 +45,18 @@ const Collected = Type.Object(
     load_balancers_used: Type.Integer(),
     block_storage_limit: Megabytes,
     block_storage_used: Megabytes,
-    owner: NestedUser,
-    users: Type.Array(NestedUser),
-    clients: Type.Array(NestedApiClient),
-    servers: Type.Array(NestedServer),
+    owner: NESTED.user.schema,
+    users: Type.Array(NESTED.user.schema),
+    clients: Type.Array(NESTED.apiClient.schema),
+    servers: Type.Array(NESTED.server.schema),
     load_balancers: Empty,
-    database_servers: Type.Array(NestedDatabaseServer),
+    database_servers: Type.Array(NESTED.databaseServer.schema),
     database_snapshots: Empty,
-    cloud_ips: Type.Array(NestedCloudIp),
-    server_groups: Type.Array(NestedServerGroup),
+    cloud_ips: Type.Array(NESTED.cloudIp.schema),
+    server_groups: Type.Array(NESTED.serverGroup.schema),
     firewall_policies: Empty,
-    images: Type.Array(NestedImage),
-    zones: Type.Array(NestedZone),
+    images: Type.Array(NESTED.image.schema),
+    zones: Type.Array(NESTED.zone.schema),
     volumes: Empty,
   },
   { title: 'CollectedAccount' },
@@ -287,20 +257,20 @@ function selectAccounts(database: Reader, ids: readonly string[]) {
     .selectFrom('accounts')
     .selectAll('accounts')
     .select((eb) => [
-      jsonObjectFrom(eb.selectFrom('users').select(USER_COLUMNS).whereRef('users.id', '=', 'accounts.owner_id')).as(
-        'owner',
-      ),
+      jsonObjectFrom(
+        eb.selectFrom('users').select(NESTED.user.columns).whereRef('users.id', '=', 'accounts.owner_id'),
+      ).as('owner'),
       jsonArrayFrom(
         eb
           .selectFrom('users')
-          .select(USER_COLUMNS)
+          .select(NESTED.user.columns)
           .where(sql<boolean>`users.id in ${usersOf(sql`array[accounts.id]`)}`)
           .orderBy('users.id'),
       ).as('users'),
       jsonArrayFrom(
         eb
           .selectFrom('api_clients')
-          .select(API_CLIENT_COLUMNS)
+          .select(NESTED.apiClient.columns)
           .whereRef('api_clients.account_id', '=', 'accounts.id')
           .where('api_clients.revoked_at', 'is', null)
           .orderBy('api_clients.id'),
@@ -308,7 +278,7 @@ function selectAccounts(database: Reader, ids: readonly string[]) {
       jsonArrayFrom(
         eb
           .selectFrom('servers')
-          .select(SERVER_COLUMNS)
+          .select(NESTED.server.columns)
           .whereRef('servers.account_id', '=', 'accounts.id')
           .where('servers.deleted_at', 'is', null)
           .orderBy('servers.id'),
@@ -316,14 +286,14 @@ function selectAccounts(database: Reader, ids: readonly string[]) {
       jsonArrayFrom(
         eb
           .selectFrom('cloud_ips')
-          .select(CLOUD_IP_COLUMNS)
+          .select(NESTED.cloudIp.columns)
           .whereRef('cloud_ips.account_id', '=', 'accounts.id')
           .orderBy('cloud_ips.id'),
       ).as('cloud_ips'),
       jsonArrayFrom(
         eb
           .selectFrom('database_servers')
-          .select(DATABASE_SERVER_COLUMNS)
+          .select(NESTED.databaseServer.columns)
           .whereRef('database_servers.account_id', '=', 'accounts.id')
           .where('database_servers.deleted_at', 'is', null)
           .orderBy('database_servers.id'),
@@ -331,14 +301,14 @@ function selectAccounts(database: Reader, ids: readonly string[]) {
       jsonArrayFrom(
         eb
           .selectFrom('server_groups')
-          .select(SERVER_GROUP_COLUMNS)
+          .select(NESTED.serverGroup.columns)
           .whereRef('server_groups.account_id', '=', 'accounts.id')
           .orderBy('server_groups.id'),
       ).as('server_groups'),
       jsonArrayFrom(
         eb
           .selectFrom('images')
-          .select(IMAGE_COLUMNS)
+          .select(NESTED.image.columns)
           .whereRef('images.account_id', '=', 'accounts.id')
           .where('images.status', '!=', 'deleted')
           .orderBy('images.id'),
@@ -346,7 +316,7 @@ function selectAccounts(database: Reader, ids: readonly string[]) {
       jsonArrayFrom(
         eb
           .selectFrom('zones')
-          .select(['zones.id', 'zones.handle'])
+          .select(NESTED.zone.columns)
           .where('zones.removed_at', 'is', null)
           .orderBy('zones.handle'),
       ).as('zones'),
@@ -379,7 +349,7 @@ async function loadAccount(database: Reader, site: Site, id: string): Promise<St
 function collectedAccount(site: Site, row: Row, usage: Usage): Static<typeof Collected> {
   const { ram_limit, dbs_ram_limit, cloud_ips_limit, load_balancers_limit, block_storage_limit } = row
   return {
-    ...nestedAccount(site, row),
+    ...NESTED.account.show(site, row),
     servers_used: usage.servers_used,
     ram_limit,
     ram_used: usage.ram_used,
@@ -392,18 +362,18 @@ function collectedAccount(site: Site, row: Row, usage: Usage): Static<typeof Col
     load_balancers_used: 0,
     block_storage_limit,
     block_storage_used: 0,
-    owner: nestedUser(site, row.owner!),
-    users: row.users.map((user) => nestedUser(site, user)),
-    clients: row.clients.map((client) => nestedApiClient(site, client)),
-    servers: row.servers.map((server) => nestedServer(site, server)),
+    owner: NESTED.user.show(site, row.owner!),
+    users: row.users.map((user) => NESTED.user.show(site, user)),
+    clients: row.clients.map((client) => NESTED.apiClient.show(site, client)),
+    servers: row.servers.map((server) => NESTED.server.show(site, server)),
     load_balancers: [],
-    database_servers: row.database_servers.map((one) => nestedDatabaseServer(site, one)),
+    database_servers: row.database_servers.map((one) => NESTED.databaseServer.show(site, one)),
     database_snapshots: [],
-    cloud_ips: row.cloud_ips.map((cloudIp) => nestedCloudIp(site, cloudIp)),
-    server_groups: row.server_groups.map((group) => nestedServerGroup(site, group)),
+    cloud_ips: row.cloud_ips.map((cloudIp) => NESTED.cloudIp.show(site, cloudIp)),
+    server_groups: row.server_groups.map((group) => NESTED.serverGroup.show(site, group)),
     firewall_policies: [],
-    images: row.images.map((image) => nestedImage(site, image)),
-    zones: row.zones.map((zone) => nestedZone(site, zone)),
+    images: row.images.map((image) => NESTED.image.show(site, image)),
+    zones: row.zones.map((zone) => NESTED.zone.show(site, zone)),
     volumes: [],
   }
 }

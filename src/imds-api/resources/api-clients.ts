@@ -17,20 +17,12 @@ import { formatTime } from '../model/time.ts'
 import type { ApiServer } from '../http/server.ts'
 import { addList, equals } from './lists.ts'
 import { Members } from './members.ts'
-import {
-  API_CLIENT_COLUMNS,
-  NestedAccount,
-  accountOf,
-  ACCOUNT_COLUMNS,
-  NestedApiClient,
-  nestedApiClient,
-  type Site,
-} from './nested.ts'
+import { ACCOUNT_COLUMNS, accountOf, NESTED, type Site } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 import { RESOURCES } from './table.ts'
 
 const Collected = Type.Object(
-  { ...NestedApiClient.properties, account: NestedAccount },
+  { ...NESTED.apiClient.schema.properties, account: NESTED.account.schema },
   { title: 'CollectedApiClient' },
 )
 /** Only in the representation of a client that has them. */
@@ -189,7 +181,7 @@ function selectClients(database: Reader, accountId: string) {
     .selectFrom('api_clients')
     .innerJoin('accounts', 'accounts.id', 'api_clients.account_id')
     .select([
-      ...API_CLIENT_COLUMNS,
+      ...NESTED.apiClient.columns,
       'api_clients.read_only',
       'api_clients.expires_at',
       'api_clients.allow_access',
@@ -220,7 +212,7 @@ async function loadApiClient(
 
 function collectedApiClient(site: Site, row: Row): Static<typeof Collected> {
   return {
-    ...nestedApiClient(site, row),
+    ...NESTED.apiClient.show(site, row),
     account: accountOf(site, row),
   }
 }

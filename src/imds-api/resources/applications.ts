@@ -20,11 +20,11 @@ import type { ApiServer } from '../http/server.ts'
 import { addList, equals } from './lists.ts'
 import { Members } from './members.ts'
 import {
-  reference,
-  NestedAccount,
-  accountOf,
   ACCOUNT_COLUMNS,
+  accountOf,
+  NESTED,
   NullableTime,
+  reference,
   representation,
   type Site,
   Time,
@@ -37,7 +37,7 @@ const Collected = representation('CollectedApplication', RESOURCES.application, 
   description: Type.String(),
   created_at: Time,
   revoked_at: NullableTime,
-  account: NestedAccount,
+  account: NESTED.account.schema,
 })
 const Application = Type.Object(
   {

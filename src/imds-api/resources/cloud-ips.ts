@@ -20,30 +20,7 @@ import { formatId } from '../model/ids.ts'
 import { fieldFault, noSuch, refuse, type Detail } from '../model/refusal.ts'
 import { addList, equals } from './lists.ts'
 import { Members } from './members.ts'
-import {
-  CLOUD_IP_COLUMNS,
-  DATABASE_SERVER_COLUMNS,
-  GivenName,
-  INTERFACE_COLUMNS,
-  SERVER_COLUMNS,
-  SERVER_GROUP_COLUMNS,
-  NestedAccount,
-  accountOf,
-  ACCOUNT_COLUMNS,
-  NestedCloudIp,
-  nestedCloudIp,
-  NestedDatabaseServer,
-  nestedDatabaseServer,
-  NestedInterface,
-  nestedInterface,
-  NestedServer,
-  nestedServer,
-  NestedServerGroup,
-  nestedServerGroup,
-  type Site,
-  alwaysNull,
-  representation,
-} from './nested.ts'
+import { ACCOUNT_COLUMNS, accountOf, alwaysNull, GivenName, NESTED, representation, type Site } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 import { RESOURCES } from './table.ts'
 import { addWait } from './waiting.ts'
@@ -76,14 +53,14 @@ const Update = Type.Object(
 /** The full form, which is the collected form too. */
 const CloudIp = Type.Object(
   {
-    ...NestedCloudIp.properties,
+    ...NESTED.cloudIp.schema.properties,
     port_translators: PortTranslators,
-    account: NestedAccount,
-    interface: Type.Union([NestedInterface, Type.Null()]),
-    server: Type.Union([NestedServer, Type.Null()]),
-    server_group: Type.Union([NestedServerGroup, Type.Null()]),
+    account: NESTED.account.schema,
+    interface: Type.Union([NESTED.interface.schema, Type.Null()]),
+    server: Type.Union([NESTED.server.schema, Type.Null()]),
+    server_group: Type.Union([NESTED.serverGroup.schema, Type.Null()]),
     load_balancer: alwaysNull(representation('NestedLoadBalancer', { type: 'load_balancer' }, {})),
-    database_server: Type.Union([NestedDatabaseServer, Type.Null()]),
+    database_server: Type.Union([NESTED.databaseServer.schema, Type.Null()]),
   },
   { title: 'CloudIp' },
 )
@@ -199,29 +176,32 @@ function selectCloudIps(database: Reader, accountId: string) {
     .selectFrom('cloud_ips')
     .innerJoin('accounts', 'accounts.id', 'cloud_ips.account_id')
     .select((eb) => [
-      ...CLOUD_IP_COLUMNS,
+      ...NESTED.cloudIp.columns,
       'cloud_ips.port_translators',
       ...ACCOUNT_COLUMNS,
       jsonObjectFrom(
-        eb.selectFrom('interfaces').select(INTERFACE_COLUMNS).whereRef('interfaces.id', '=', 'cloud_ips.interface_id'),
+        eb
+          .selectFrom('interfaces')
+          .select(NESTED.interface.columns)
+          .whereRef('interfaces.id', '=', 'cloud_ips.interface_id'),
       ).as('interface'),
       jsonObjectFrom(
         eb
           .selectFrom('servers')
           .innerJoin('interfaces', 'interfaces.server_id', 'servers.id')
-          .select(SERVER_COLUMNS)
+          .select(NESTED.server.columns)
           .whereRef('interfaces.id', '=', 'cloud_ips.interface_id'),
       ).as('server'),
       jsonObjectFrom(
         eb
           .selectFrom('server_groups')
-          .select(SERVER_GROUP_COLUMNS)
+          .select(NESTED.serverGroup.columns)
           .whereRef('server_groups.id', '=', 'cloud_ips.server_group_id'),
       ).as('server_group'),
       jsonObjectFrom(
         eb
           .selectFrom('database_servers')
-          .select(DATABASE_SERVER_COLUMNS)
+          .select(NESTED.databaseServer.columns)
           .whereRef('database_servers.id', '=', 'cloud_ips.database_server_id'),
       ).as('database_server'),
     ])
@@ -232,13 +212,13 @@ type Row = InferResult<ReturnType<typeof selectCloudIps>>[number]
 
 function fullCloudIp(site: Site, row: Row): Static<typeof CloudIp> {
   return {
-    ...nestedCloudIp(site, row),
+    ...NESTED.cloudIp.show(site, row),
     port_translators: row.port_translators,
     account: accountOf(site, row),
-    interface: row.interface === null ? null : nestedInterface(site, row.interface),
-    server: row.server === null ? null : nestedServer(site, row.server),
-    server_group: row.server_group === null ? null : nestedServerGroup(site, row.server_group),
+    interface: row.interface === null ? null : NESTED.interface.show(site, row.interface),
+    server: row.server === null ? null : NESTED.server.show(site, row.server),
+    server_group: row.server_group === null ? null : NESTED.serverGroup.show(site, row.server_group),
     load_balancer: null,
-    database_server: row.database_server === null ? null : nestedDatabaseServer(site, row.database_server),
+    database_server: row.database_server === null ? null : NESTED.databaseServer.show(site, row.database_server),
   }
 }

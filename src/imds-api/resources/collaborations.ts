@@ -31,18 +31,7 @@ import { formatOptionalTime, formatTime } from '../model/time.ts'
 import type { ApiServer } from '../http/server.ts'
 import { addList, equals } from './lists.ts'
 import { addMember, Members } from './members.ts'
-import {
-  reference,
-  NestedAccount,
-  nestedAccount,
-  NestedUser,
-  nestedUser,
-  NullableTime,
-  oneOf,
-  representation,
-  type Site,
-  Time,
-} from './nested.ts'
+import { NESTED, NullableTime, oneOf, reference, representation, type Site, Time } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 import { RESOURCES } from './table.ts'
 import { addWait } from './waiting.ts'
@@ -56,9 +45,9 @@ const Collaboration = representation('Collaboration', RESOURCES.collaboration, {
   created_at: Time,
   started_at: NullableTime,
   finished_at: NullableTime,
-  user: Type.Union([NestedUser, Type.Null({ description: 'The invitation is not accepted.' })]),
-  account: NestedAccount,
-  inviter: Type.Union([NestedUser, Type.Null()]),
+  user: Type.Union([NESTED.user.schema, Type.Null({ description: 'The invitation is not accepted.' })]),
+  account: NESTED.account.schema,
+  inviter: Type.Union([NESTED.user.schema, Type.Null()]),
 })
 type Collaboration = Static<typeof Collaboration>
 const Create = Type.Object(
@@ -242,11 +231,11 @@ function fullCollaboration(
     started_at: formatOptionalTime(row.started_at),
     finished_at: formatOptionalTime(row.finished_at),
     user: partyOf(site, user),
-    account: nestedAccount(site, account),
+    account: NESTED.account.show(site, account),
     inviter: partyOf(site, inviter),
   }
 }
 
-function partyOf(site: Site, user: PartyUser | null): Static<typeof NestedUser> | null {
-  return user === null ? null : nestedUser(site, { ...user, totp_secret: user.two_factor ? '' : null })
+function partyOf(site: Site, user: PartyUser | null): Static<typeof NESTED.user.schema> | null {
+  return user === null ? null : NESTED.user.show(site, { ...user, totp_secret: user.two_factor ? '' : null })
 }

@@ -11,32 +11,18 @@ import { fieldFault, noSuch, refuse } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
 import { addList, byInteger, byText, equals } from './lists.ts'
 import { addMember, Members } from './members.ts'
-import {
-  CLOUD_IP_COLUMNS,
-  NestedAccount,
-  accountOf,
-  ACCOUNT_COLUMNS,
-  NestedCloudIp,
-  nestedCloudIp,
-  NestedDatabaseServer,
-  nestedDatabaseServer,
-  NestedDatabaseType,
-  nestedDatabaseType,
-  NestedZone,
-  nestedZone,
-  type Site,
-} from './nested.ts'
+import { ACCOUNT_COLUMNS, accountOf, NESTED, type Site } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 import { RESOURCES } from './table.ts'
 
 /** The full form, which is the collected form too. */
 const DatabaseServer = Type.Object(
   {
-    ...NestedDatabaseServer.properties,
-    account: NestedAccount,
-    database_server_type: NestedDatabaseType,
-    cloud_ips: Type.Array(NestedCloudIp),
-    zone: NestedZone,
+    ...NESTED.databaseServer.schema.properties,
+    account: NESTED.account.schema,
+    database_server_type: NESTED.databaseType.schema,
+    cloud_ips: Type.Array(NESTED.cloudIp.schema),
+    zone: NESTED.zone.schema,
   },
   { title: 'DatabaseServer' },
 )
@@ -78,24 +64,24 @@ export function addDatabaseServerRoutes(server: ApiServer, parts: ResourceParts)
   addList(server, RESOURCES.databaseType, {
     summary: 'List types of database servers',
     description: 'The smallest first.',
-    form: NestedDatabaseType,
+    form: NESTED.databaseType.schema,
     order: [byInteger('database_server_types.ram'), byText('database_server_types.id')],
     filters: { name: equals('database_server_types.name') },
     select: () => db.selectFrom('database_server_types').selectAll(),
-    represent: (rows) => rows.map((row) => nestedDatabaseType(site, row)),
+    represent: (rows) => rows.map((row) => NESTED.databaseType.show(site, row)),
   })
 
   addMember(server, db, RESOURCES.databaseType, {
     summary: 'Get a type of database servers',
     description: 'By its id.',
-    form: NestedDatabaseType,
+    form: NESTED.databaseType.schema,
     load: async (database, _request, id) => {
       const row = await database
         .selectFrom('database_server_types')
         .selectAll()
         .where('id', '=', id)
         .executeTakeFirstOrThrow(() => noSuch('database type', id))
-      return nestedDatabaseType(site, row)
+      return NESTED.databaseType.show(site, row)
     },
   })
 
@@ -164,7 +150,7 @@ function selectDatabaseServers(database: Reader, accountId: string) {
       jsonArrayFrom(
         eb
           .selectFrom('cloud_ips')
-          .select(CLOUD_IP_COLUMNS)
+          .select(NESTED.cloudIp.columns)
           .whereRef('cloud_ips.database_server_id', '=', 'database_servers.id')
           .orderBy('cloud_ips.id'),
       ).as('cloud_ips'),
@@ -176,10 +162,10 @@ type Row = InferResult<ReturnType<typeof selectDatabaseServers>>[number]
 
 function fullDatabaseServer(site: Site, row: Row): Static<typeof DatabaseServer> {
   return {
-    ...nestedDatabaseServer(site, row),
+    ...NESTED.databaseServer.show(site, row),
     account: accountOf(site, row),
-    database_server_type: nestedDatabaseType(site, row.type),
-    cloud_ips: row.cloud_ips.map((cloudIp) => nestedCloudIp(site, cloudIp)),
-    zone: nestedZone(site, { id: row.zone_id, handle: row.zone_handle }),
+    database_server_type: NESTED.databaseType.show(site, row.type),
+    cloud_ips: row.cloud_ips.map((cloudIp) => NESTED.cloudIp.show(site, cloudIp)),
+    zone: NESTED.zone.show(site, { id: row.zone_id, handle: row.zone_handle }),
   }
 }

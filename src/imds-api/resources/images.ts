@@ -19,14 +19,13 @@ import type { ApiServer } from '../http/server.ts'
 import { addList, byText, equals } from './lists.ts'
 import { Members } from './members.ts'
 import {
+  alwaysNull,
   ARCHITECTURES,
   GivenName,
-  NestedImage,
-  nestedImage,
+  NESTED,
   NullableString,
   SHORT_IMAGE_COLUMNS,
   type Site,
-  alwaysNull,
 } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 import { RESOURCES } from './table.ts'
@@ -34,14 +33,14 @@ import { addWait } from './waiting.ts'
 
 const Image = Type.Object(
   {
-    ...NestedImage.properties,
+    ...NESTED.image.schema.properties,
     source_type: Type.String(),
     compatibility_mode: Type.Boolean(),
     min_ram: Type.Union([Type.Integer(), Type.Null()]),
     disk_size: Type.Integer({ description: 'MB.' }),
     virtual_size: Type.Integer({ description: 'MB.' }),
     licence_name: NullableString,
-    ancestor: alwaysNull(NestedImage),
+    ancestor: alwaysNull(NESTED.image.schema),
   },
   { title: 'Image' },
 )
@@ -164,7 +163,7 @@ function fullImage(site: Site, row: Selectable<Tables['images']>): Static<typeof
 function collectedImage(site: Site, row: Row): Static<typeof Image> {
   const { source_type, compatibility_mode, min_ram, disk_size, virtual_size, licence_name } = row
   return {
-    ...nestedImage(site, row),
+    ...NESTED.image.show(site, row),
     ...{ source_type, compatibility_mode, min_ram, disk_size, virtual_size, licence_name },
     ancestor: null,
   }

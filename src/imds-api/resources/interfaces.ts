@@ -3,11 +3,14 @@ import Type from 'typebox'
 import { noSuch } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
 import { addMember } from './members.ts'
-import { NestedInterface, nestedInterface, NestedServer, nestedServer, SERVER_COLUMNS } from './nested.ts'
+import { NESTED } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 import { RESOURCES } from './table.ts'
 
-const Interface = Type.Object({ ...NestedInterface.properties, server: NestedServer }, { title: 'Interface' })
+const Interface = Type.Object(
+  { ...NESTED.interface.schema.properties, server: NESTED.server.schema },
+  { title: 'Interface' },
+)
 
 /** Adds the route. */
 export function addInterfaceRoutes(server: ApiServer, { db, site }: ResourceParts): void {
@@ -18,15 +21,15 @@ export function addInterfaceRoutes(server: ApiServer, { db, site }: ResourcePart
       const row = await database
         .selectFrom('interfaces')
         .innerJoin('servers', 'servers.id', 'interfaces.server_id')
-        .select(SERVER_COLUMNS)
+        .select(NESTED.server.columns)
         .select(['interfaces.id as interface_id', 'interfaces.mac_address', 'interfaces.ipv4_address'])
         .where('interfaces.id', '=', id)
         .where('servers.account_id', '=', caller.accountId)
         .executeTakeFirstOrThrow(() => noSuch('interface', id))
       const { interface_id, mac_address, ipv4_address } = row
       return {
-        ...nestedInterface(site, { id: interface_id, mac_address, ipv4_address }),
-        server: nestedServer(site, row),
+        ...NESTED.interface.show(site, { id: interface_id, mac_address, ipv4_address }),
+        server: NESTED.server.show(site, row),
       }
     },
   })

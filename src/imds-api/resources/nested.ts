@@ -92,104 +92,22 @@ export function reference<T extends string>(
   return { id, resource_type: type, url: `${site.baseUrl}/1.0/${path}/${id}` }
 }
 
-export const NestedAccount = representation('NestedAccount', RESOURCES.account, {
-  name: Type.String(),
-  status: oneOf(ACCOUNT_STATES),
-})
-export function nestedAccount(
-  site: Site,
-  row: { readonly id: string; readonly name: string; readonly status: AccountStatus },
-): Static<typeof NestedAccount> {
-  return { ...reference(site, RESOURCES.account, row.id), name: row.name, status: row.status }
+/** A nested form. `columns`: of the row that `show` takes. */
+interface Nested<Schema extends TObject, Columns extends readonly string[]> {
+  readonly schema: Schema
+  readonly columns: Columns
+  readonly show: (site: Site, row: RowOf<Columns>) => Static<Schema>
 }
 
-/** The account of a row that is joined with `accounts`. */
-export const ACCOUNT_COLUMNS = [
-  'accounts.id as account_id',
-  'accounts.name as account_name',
-  'accounts.status as account_status',
-] as const
-export function accountOf(
-  site: Site,
-  row: { readonly account_id: string; readonly account_name: string; readonly account_status: AccountStatus },
-): Static<typeof NestedAccount> {
-  return nestedAccount(site, { id: row.account_id, name: row.account_name, status: row.account_status })
+function nested<Schema extends TObject, Columns extends readonly string[]>(
+  schema: Schema,
+  columns: Columns,
+  show: (site: Site, row: RowOf<Columns>) => Static<Schema>,
+): Nested<Schema, Columns> {
+  return { schema, columns, show }
 }
 
-export const NestedUser = representation('NestedUser', RESOURCES.user, {
-  name: Type.String(),
-  email_address: Type.String({ format: 'email' }),
-  '2fa': Type.Object({ enabled: Type.Boolean() }),
-})
-export const USER_COLUMNS = columnsOf('users', ['id', 'name', 'email_address', 'totp_secret'])
-export function nestedUser(site: Site, row: RowOf<typeof USER_COLUMNS>): Static<typeof NestedUser> {
-  return {
-    ...reference(site, RESOURCES.user, row.id),
-    name: row.name,
-    email_address: row.email_address,
-    '2fa': { enabled: row.totp_secret !== null },
-  }
-}
-
-export const NestedApiClient = representation('NestedApiClient', RESOURCES.apiClient, {
-  name: Type.String(),
-  description: Type.String(),
-  permissions_group: oneOf(Object.keys(SCOPES_OF_GROUP) as PermissionsGroup[]),
-  revoked_at: NullableTime,
-})
-export const API_CLIENT_COLUMNS = columnsOf('api_clients', [
-  'id',
-  'name',
-  'description',
-  'permissions_group',
-  'revoked_at',
-])
-export function nestedApiClient(site: Site, row: RowOf<typeof API_CLIENT_COLUMNS>): Static<typeof NestedApiClient> {
-  return {
-    ...reference(site, RESOURCES.apiClient, row.id),
-    name: row.name,
-    description: row.description,
-    permissions_group: row.permissions_group,
-    revoked_at: formatOptionalTime(row.revoked_at),
-  }
-}
-
-export const NestedZone = representation('NestedZone', RESOURCES.zone, { handle: Type.String() })
-export function nestedZone(
-  site: Site,
-  row: { readonly id: string; readonly handle: string },
-): Static<typeof NestedZone> {
-  return { ...reference(site, RESOURCES.zone, row.id), handle: row.handle }
-}
-
-export const NestedServerType = representation('NestedServerType', RESOURCES.serverType, {
-  name: Type.String(),
-  status: oneOf(SERVER_TYPE_STATES),
-  cores: Type.Integer(),
-  ram: Type.Integer({ description: 'MB.' }),
-  disk_size: Type.Integer({ description: 'MB.' }),
-  handle: Type.String(),
-  storage_type: Type.String(),
-})
-export const SERVER_TYPE_COLUMNS = columnsOf('server_types', [
-  'id',
-  'name',
-  'status',
-  'cores',
-  'ram',
-  'disk_size',
-  'handle',
-  'storage_type',
-])
-export function nestedServerType(site: Site, row: RowOf<typeof SERVER_TYPE_COLUMNS>): Static<typeof NestedServerType> {
-  const { name, status, cores, ram, disk_size, handle, storage_type } = row
-  return {
-    ...reference(site, RESOURCES.serverType, row.id),
-    ...{ name, status, cores, ram, disk_size, handle, storage_type },
-  }
-}
-
-export const NestedImage = representation('NestedImage', RESOURCES.image, {
+const IMAGE = representation('NestedImage', RESOURCES.image, {
   name: Type.String(),
   username: Type.String(),
   status: Type.String({
@@ -221,182 +139,245 @@ export const SHORT_IMAGE_COLUMNS = columnsOf('images', [
   'public',
   'account_id',
 ])
-export const IMAGE_COLUMNS = [...SHORT_IMAGE_COLUMNS, shortDescription('images').as('description')] as const
-export function nestedImage(
+
+/** The forms in which resources are shown inside of others. */
+export const NESTED = {
+  account: nested(
+    representation('NestedAccount', RESOURCES.account, {
+      name: Type.String(),
+      status: oneOf(ACCOUNT_STATES),
+    }),
+    columnsOf('accounts', ['id', 'name', 'status']),
+    (site, row) => ({ ...reference(site, RESOURCES.account, row.id), name: row.name, status: row.status }),
+  ),
+  user: nested(
+    representation('NestedUser', RESOURCES.user, {
+      name: Type.String(),
+      email_address: Type.String({ format: 'email' }),
+      '2fa': Type.Object({ enabled: Type.Boolean() }),
+    }),
+    columnsOf('users', ['id', 'name', 'email_address', 'totp_secret']),
+    (site, row) => ({
+      ...reference(site, RESOURCES.user, row.id),
+      name: row.name,
+      email_address: row.email_address,
+      '2fa': { enabled: row.totp_secret !== null },
+    }),
+  ),
+  apiClient: nested(
+    representation('NestedApiClient', RESOURCES.apiClient, {
+      name: Type.String(),
+      description: Type.String(),
+      permissions_group: oneOf(Object.keys(SCOPES_OF_GROUP) as PermissionsGroup[]),
+      revoked_at: NullableTime,
+    }),
+    columnsOf('api_clients', ['id', 'name', 'description', 'permissions_group', 'revoked_at']),
+    (site, row) => ({
+      ...reference(site, RESOURCES.apiClient, row.id),
+      name: row.name,
+      description: row.description,
+      permissions_group: row.permissions_group,
+      revoked_at: formatOptionalTime(row.revoked_at),
+    }),
+  ),
+  zone: nested(
+    representation('NestedZone', RESOURCES.zone, { handle: Type.String() }),
+    columnsOf('zones', ['id', 'handle']),
+    (site, row) => ({ ...reference(site, RESOURCES.zone, row.id), handle: row.handle }),
+  ),
+  serverType: nested(
+    representation('NestedServerType', RESOURCES.serverType, {
+      name: Type.String(),
+      status: oneOf(SERVER_TYPE_STATES),
+      cores: Type.Integer(),
+      ram: Type.Integer({ description: 'MB.' }),
+      disk_size: Type.Integer({ description: 'MB.' }),
+      handle: Type.String(),
+      storage_type: Type.String(),
+    }),
+    columnsOf('server_types', ['id', 'name', 'status', 'cores', 'ram', 'disk_size', 'handle', 'storage_type']),
+    (site, row) => {
+      const { name, status, cores, ram, disk_size, handle, storage_type } = row
+      return {
+        ...reference(site, RESOURCES.serverType, row.id),
+        ...{ name, status, cores, ram, disk_size, handle, storage_type },
+      }
+    },
+  ),
+  image: {
+    schema: IMAGE,
+    columns: [...SHORT_IMAGE_COLUMNS, shortDescription('images').as('description')],
+    show(site: Site, row: RowOf<typeof SHORT_IMAGE_COLUMNS> & { readonly description: string }): Static<typeof IMAGE> {
+      const { name, username, status, locked, source, source_trigger, arch, official } = row
+      // no half of a surrogate pair
+      const description = row.description.slice(0, MAX_IMAGE_DESCRIPTION).replace(/[\ud800-\udbff]$/, '')
+      return {
+        ...reference(site, RESOURCES.image, row.id),
+        ...{ name, username, status, locked, description, source, source_trigger, arch, official },
+        created_at: formatTime(row.created_at),
+        public: row.public,
+        owner: row.account_id ?? '',
+      }
+    },
+  },
+  interface: nested(
+    representation('NestedInterface', RESOURCES.interface, {
+      mac_address: Type.String({ pattern: '^([0-9a-f]{2}:){5}[0-9a-f]{2}$' }),
+      ipv4_address: Ipv4,
+    }),
+    columnsOf('interfaces', ['id', 'mac_address', 'ipv4_address']),
+    (site, row) => ({
+      ...reference(site, RESOURCES.interface, row.id),
+      mac_address: row.mac_address,
+      ipv4_address: row.ipv4_address,
+    }),
+  ),
+  server: nested(
+    representation('NestedServer', RESOURCES.server, {
+      name: Type.String(),
+      status: oneOf(SERVER_STATES),
+      locked: Type.Boolean(),
+      hostname: HostName,
+      fqdn: HostName,
+      created_at: Time,
+      started_at: NullableTime,
+      deleted_at: NullableTime,
+    }),
+    columnsOf('servers', ['id', 'name', 'status', 'locked', 'created_at', 'started_at', 'deleted_at']),
+    (site, row) => ({
+      ...reference(site, RESOURCES.server, row.id),
+      name: row.name,
+      status: row.status,
+      locked: row.locked,
+      hostname: row.id,
+      fqdn: `${row.id}.${site.domain}`,
+      created_at: formatTime(row.created_at),
+      started_at: formatOptionalTime(row.started_at),
+      deleted_at: formatOptionalTime(row.deleted_at),
+    }),
+  ),
+  serverGroup: nested(
+    representation('NestedServerGroup', RESOURCES.serverGroup, {
+      name: Type.String(),
+      description: Type.String(),
+      created_at: Time,
+      default: Type.Boolean(),
+      fqdn: HostName,
+    }),
+    columnsOf('server_groups', ['id', 'name', 'description', 'is_default', 'created_at']),
+    (site, row) => ({
+      ...reference(site, RESOURCES.serverGroup, row.id),
+      name: row.name,
+      description: row.description,
+      created_at: formatTime(row.created_at),
+      default: row.is_default,
+      fqdn: `${row.id}.${site.domain}`,
+    }),
+  ),
+  cloudIp: nested(
+    representation('NestedCloudIp', RESOURCES.cloudIp, {
+      name: Type.String(),
+      public_ip: Ipv4,
+      public_ipv4: Ipv4,
+      public_ipv6: Type.String({ format: 'ipv6' }),
+      fqdn: HostName,
+      status: oneOf(CLOUD_IP_STATES),
+      reverse_dns: Type.String({ description: 'Empty: none.' }),
+      mode: Type.Literal('nat'),
+    }),
+    columnsOf('cloud_ips', ['id', 'name', 'public_ipv4', 'public_ipv6', 'status', 'reverse_dns']),
+    (site, row) => {
+      const { name, public_ipv4, public_ipv6, status, reverse_dns } = row
+      return {
+        ...reference(site, RESOURCES.cloudIp, row.id),
+        name,
+        public_ip: public_ipv4,
+        public_ipv4,
+        public_ipv6,
+        fqdn: cloudIpFqdn(site.domain, public_ipv4),
+        status,
+        reverse_dns: reverse_dns ?? '',
+        mode: 'nat' as const,
+      }
+    },
+  ),
+  databaseType: nested(
+    representation('DatabaseType', RESOURCES.databaseType, {
+      name: Type.String(),
+      description: Type.String(),
+      disk_size: Type.Integer({ description: 'MB.' }),
+      ram: Type.Integer({ description: 'MB.' }),
+    }),
+    columnsOf('database_server_types', ['id', 'name', 'description', 'disk_size', 'ram']),
+    (site, { id, name, description, disk_size, ram }) => ({
+      ...reference(site, RESOURCES.databaseType, id),
+      name,
+      description,
+      disk_size,
+      ram,
+    }),
+  ),
+  databaseServer: nested(
+    representation('NestedDatabaseServer', RESOURCES.databaseServer, {
+      name: Type.String(),
+      description: Type.String(),
+      status: oneOf(DATABASE_SERVER_STATES),
+      locked: Type.Boolean(),
+      allow_access: Type.Array(Type.String()),
+      database_engine: Type.String(),
+      database_version: Type.String(),
+      maintenance_weekday: Type.Integer({ description: '0 is Sunday.' }),
+      maintenance_hour: Type.Integer(),
+      created_at: Time,
+      updated_at: Time,
+      deleted_at: NullableTime,
+    }),
+    columnsOf('database_servers', [
+      ...([
+        'id',
+        'name',
+        'description',
+        'status',
+        'locked',
+        'allow_access',
+        'database_engine',
+        'database_version',
+      ] as const),
+      ...(['maintenance_weekday', 'maintenance_hour', 'created_at', 'updated_at', 'deleted_at'] as const),
+    ]),
+    (site, row) => {
+      const { name, description, status, locked, database_engine, database_version } = row
+      const { maintenance_weekday, maintenance_hour } = row
+      return {
+        ...reference(site, RESOURCES.databaseServer, row.id),
+        ...{
+          name,
+          description,
+          status,
+          locked,
+          database_engine,
+          database_version,
+          maintenance_weekday,
+          maintenance_hour,
+        },
+        allow_access: [...row.allow_access],
+        created_at: formatTime(row.created_at),
+        updated_at: formatTime(row.updated_at),
+        deleted_at: formatOptionalTime(row.deleted_at),
+      }
+    },
+  ),
+} as const
+
+/** The account of a row that is joined with `accounts`. */
+export const ACCOUNT_COLUMNS = [
+  'accounts.id as account_id',
+  'accounts.name as account_name',
+  'accounts.status as account_status',
+] as const
+export function accountOf(
   site: Site,
-  row: RowOf<typeof SHORT_IMAGE_COLUMNS> & { readonly description: string },
-): Static<typeof NestedImage> {
-  const { name, username, status, locked, source, source_trigger, arch, official } = row
-  // no half of a surrogate pair
-  const description = row.description.slice(0, MAX_IMAGE_DESCRIPTION).replace(/[\ud800-\udbff]$/, '')
-  return {
-    ...reference(site, RESOURCES.image, row.id),
-    ...{ name, username, status, locked, description, source, source_trigger, arch, official },
-    created_at: formatTime(row.created_at),
-    public: row.public,
-    owner: row.account_id ?? '',
-  }
-}
-
-export const NestedInterface = representation('NestedInterface', RESOURCES.interface, {
-  mac_address: Type.String({ pattern: '^([0-9a-f]{2}:){5}[0-9a-f]{2}$' }),
-  ipv4_address: Ipv4,
-})
-export const INTERFACE_COLUMNS = columnsOf('interfaces', ['id', 'mac_address', 'ipv4_address'])
-export function nestedInterface(site: Site, row: RowOf<typeof INTERFACE_COLUMNS>): Static<typeof NestedInterface> {
-  return {
-    ...reference(site, RESOURCES.interface, row.id),
-    mac_address: row.mac_address,
-    ipv4_address: row.ipv4_address,
-  }
-}
-
-export const NestedServer = representation('NestedServer', RESOURCES.server, {
-  name: Type.String(),
-  status: oneOf(SERVER_STATES),
-  locked: Type.Boolean(),
-  hostname: HostName,
-  fqdn: HostName,
-  created_at: Time,
-  started_at: NullableTime,
-  deleted_at: NullableTime,
-})
-export const SERVER_COLUMNS = columnsOf('servers', [
-  'id',
-  'name',
-  'status',
-  'locked',
-  'created_at',
-  'started_at',
-  'deleted_at',
-])
-export function nestedServer(site: Site, row: RowOf<typeof SERVER_COLUMNS>): Static<typeof NestedServer> {
-  return {
-    ...reference(site, RESOURCES.server, row.id),
-    name: row.name,
-    status: row.status,
-    locked: row.locked,
-    hostname: row.id,
-    fqdn: `${row.id}.${site.domain}`,
-    created_at: formatTime(row.created_at),
-    started_at: formatOptionalTime(row.started_at),
-    deleted_at: formatOptionalTime(row.deleted_at),
-  }
-}
-
-export const NestedServerGroup = representation('NestedServerGroup', RESOURCES.serverGroup, {
-  name: Type.String(),
-  description: Type.String(),
-  created_at: Time,
-  default: Type.Boolean(),
-  fqdn: HostName,
-})
-export const SERVER_GROUP_COLUMNS = columnsOf('server_groups', [
-  'id',
-  'name',
-  'description',
-  'is_default',
-  'created_at',
-])
-export function nestedServerGroup(
-  site: Site,
-  row: RowOf<typeof SERVER_GROUP_COLUMNS>,
-): Static<typeof NestedServerGroup> {
-  return {
-    ...reference(site, RESOURCES.serverGroup, row.id),
-    name: row.name,
-    description: row.description,
-    created_at: formatTime(row.created_at),
-    default: row.is_default,
-    fqdn: `${row.id}.${site.domain}`,
-  }
-}
-
-export const NestedCloudIp = representation('NestedCloudIp', RESOURCES.cloudIp, {
-  name: Type.String(),
-  public_ip: Ipv4,
-  public_ipv4: Ipv4,
-  public_ipv6: Type.String({ format: 'ipv6' }),
-  fqdn: HostName,
-  status: oneOf(CLOUD_IP_STATES),
-  reverse_dns: Type.String({ description: 'Empty: none.' }),
-  mode: Type.Literal('nat'),
-})
-export const CLOUD_IP_COLUMNS = columnsOf('cloud_ips', [
-  'id',
-  'name',
-  'public_ipv4',
-  'public_ipv6',
-  'status',
-  'reverse_dns',
-])
-export function nestedCloudIp(site: Site, row: RowOf<typeof CLOUD_IP_COLUMNS>): Static<typeof NestedCloudIp> {
-  const { name, public_ipv4, public_ipv6, status, reverse_dns } = row
-  return {
-    ...reference(site, RESOURCES.cloudIp, row.id),
-    name,
-    public_ip: public_ipv4,
-    public_ipv4,
-    public_ipv6,
-    fqdn: cloudIpFqdn(site.domain, public_ipv4),
-    status,
-    reverse_dns: reverse_dns ?? '',
-    mode: 'nat',
-  }
-}
-
-export const NestedDatabaseType = representation('DatabaseType', RESOURCES.databaseType, {
-  name: Type.String(),
-  description: Type.String(),
-  disk_size: Type.Integer({ description: 'MB.' }),
-  ram: Type.Integer({ description: 'MB.' }),
-})
-export function nestedDatabaseType(
-  site: Site,
-  { id, name, description, disk_size, ram }: Selectable<Tables['database_server_types']>,
-): Static<typeof NestedDatabaseType> {
-  return { ...reference(site, RESOURCES.databaseType, id), name, description, disk_size, ram }
-}
-
-export const NestedDatabaseServer = representation('NestedDatabaseServer', RESOURCES.databaseServer, {
-  name: Type.String(),
-  description: Type.String(),
-  status: oneOf(DATABASE_SERVER_STATES),
-  locked: Type.Boolean(),
-  allow_access: Type.Array(Type.String()),
-  database_engine: Type.String(),
-  database_version: Type.String(),
-  maintenance_weekday: Type.Integer({ description: '0 is Sunday.' }),
-  maintenance_hour: Type.Integer(),
-  created_at: Time,
-  updated_at: Time,
-  deleted_at: NullableTime,
-})
-export const DATABASE_SERVER_COLUMNS = columnsOf('database_servers', [
-  ...([
-    'id',
-    'name',
-    'description',
-    'status',
-    'locked',
-    'allow_access',
-    'database_engine',
-    'database_version',
-  ] as const),
-  ...(['maintenance_weekday', 'maintenance_hour', 'created_at', 'updated_at', 'deleted_at'] as const),
-])
-export function nestedDatabaseServer(
-  site: Site,
-  row: RowOf<typeof DATABASE_SERVER_COLUMNS>,
-): Static<typeof NestedDatabaseServer> {
-  const { name, description, status, locked, database_engine, database_version } = row
-  const { maintenance_weekday, maintenance_hour } = row
-  return {
-    ...reference(site, RESOURCES.databaseServer, row.id),
-    ...{ name, description, status, locked, database_engine, database_version, maintenance_weekday, maintenance_hour },
-    allow_access: [...row.allow_access],
-    created_at: formatTime(row.created_at),
-    updated_at: formatTime(row.updated_at),
-    deleted_at: formatOptionalTime(row.deleted_at),
-  }
+  row: { readonly account_id: string; readonly account_name: string; readonly account_status: AccountStatus },
+): Static<typeof NESTED.account.schema> {
+  return NESTED.account.show(site, { id: row.account_id, name: row.account_name, status: row.account_status })
 }

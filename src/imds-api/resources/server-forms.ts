@@ -9,50 +9,23 @@ import { completeOptions, MetadataOptionsSchema } from '../model/metadata-option
 import { noSuch } from '../model/refusal.ts'
 import { formatTime } from '../model/time.ts'
 import { ReportedFields } from './guest-reports.ts'
-import {
-  CLOUD_IP_COLUMNS,
-  IMAGE_COLUMNS,
-  INTERFACE_COLUMNS,
-  NestedAccount,
-  accountOf,
-  ACCOUNT_COLUMNS,
-  NestedCloudIp,
-  nestedCloudIp,
-  NestedImage,
-  nestedImage,
-  NestedInterface,
-  nestedInterface,
-  NestedServer,
-  nestedServer,
-  NestedServerGroup,
-  nestedServerGroup,
-  NestedServerType,
-  nestedServerType,
-  NestedZone,
-  nestedZone,
-  NullableString,
-  NullableTime,
-  SERVER_COLUMNS,
-  SERVER_GROUP_COLUMNS,
-  SERVER_TYPE_COLUMNS,
-  type Site,
-} from './nested.ts'
+import { ACCOUNT_COLUMNS, accountOf, NESTED, NullableString, NullableTime, type Site } from './nested.ts'
 
 const Links = {
-  account: NestedAccount,
-  image: NestedImage,
-  server_type: NestedServerType,
-  zone: NestedZone,
-  cloud_ips: Type.Array(NestedCloudIp),
-  interfaces: Type.Array(NestedInterface),
-  server_groups: Type.Array(NestedServerGroup),
-  snapshots: Type.Array(NestedImage),
+  account: NESTED.account.schema,
+  image: NESTED.image.schema,
+  server_type: NESTED.serverType.schema,
+  zone: NESTED.zone.schema,
+  cloud_ips: Type.Array(NESTED.cloudIp.schema),
+  interfaces: Type.Array(NESTED.interface.schema),
+  server_groups: Type.Array(NESTED.serverGroup.schema),
+  snapshots: Type.Array(NESTED.image.schema),
   volumes: Type.Array(Type.Object({}), {
     description: 'Always empty: volumes are not implemented.',
   }),
 }
 export const Collected = Type.Object(
-  { ...NestedServer.properties, ...Links, compatibility_mode: Type.Boolean() },
+  { ...NESTED.server.schema.properties, ...Links, compatibility_mode: Type.Boolean() },
   { title: 'CollectedServer' },
 )
 /** The tags of a server, which a request gives in the same form. */
@@ -99,29 +72,29 @@ export function selectServers(database: Reader, accountId: string) {
     .selectFrom('servers')
     .innerJoin('accounts', 'accounts.id', 'servers.account_id')
     .select((eb) => [
-      ...SERVER_COLUMNS,
+      ...NESTED.server.columns,
       'servers.compatibility_mode',
       ...ACCOUNT_COLUMNS,
       'servers.image_texts',
       jsonObjectFrom(
         eb
           .selectFrom('images')
-          .select([...IMAGE_COLUMNS, isVisibleTo(sql.ref('servers.account_id')).as('is_visible')])
+          .select([...NESTED.image.columns, isVisibleTo(sql.ref('servers.account_id')).as('is_visible')])
           .whereRef('images.id', '=', 'servers.image_id'),
       ).as('image'),
       jsonObjectFrom(
         eb
           .selectFrom('server_types')
-          .select(SERVER_TYPE_COLUMNS)
+          .select(NESTED.serverType.columns)
           .whereRef('server_types.id', '=', 'servers.server_type_id'),
       ).as('server_type'),
       jsonObjectFrom(
-        eb.selectFrom('zones').select(['zones.id', 'zones.handle']).whereRef('zones.id', '=', 'servers.zone_id'),
+        eb.selectFrom('zones').select(NESTED.zone.columns).whereRef('zones.id', '=', 'servers.zone_id'),
       ).as('zone'),
       jsonArrayFrom(
         eb
           .selectFrom('interfaces')
-          .select(INTERFACE_COLUMNS)
+          .select(NESTED.interface.columns)
           .whereRef('interfaces.server_id', '=', 'servers.id')
           .orderBy('interfaces.created_at'),
       ).as('interfaces'),
@@ -129,7 +102,7 @@ export function selectServers(database: Reader, accountId: string) {
         eb
           .selectFrom('server_groups')
           .innerJoin('server_group_members', 'server_group_members.server_group_id', 'server_groups.id')
-          .select(SERVER_GROUP_COLUMNS)
+          .select(NESTED.serverGroup.columns)
           .whereRef('server_group_members.server_id', '=', 'servers.id')
           .orderBy('server_groups.id'),
       ).as('server_groups'),
@@ -137,14 +110,14 @@ export function selectServers(database: Reader, accountId: string) {
         eb
           .selectFrom('cloud_ips')
           .innerJoin('interfaces', 'interfaces.id', 'cloud_ips.interface_id')
-          .select(CLOUD_IP_COLUMNS)
+          .select(NESTED.cloudIp.columns)
           .whereRef('interfaces.server_id', '=', 'servers.id')
           .orderBy('cloud_ips.id'),
       ).as('cloud_ips'),
       jsonArrayFrom(
         eb
           .selectFrom('images')
-          .select(IMAGE_COLUMNS)
+          .select(NESTED.image.columns)
           .whereRef('images.source_server_id', '=', 'servers.id')
           .where('images.status', '!=', 'deleted')
           .orderBy('images.created_at')
@@ -184,15 +157,15 @@ export async function loadServer(
 export function collectedServer(site: Site, row: CollectedRow): Static<typeof Collected> {
   const image = imageOfServer(row.image!, { isVisible: row.image!.is_visible, texts: row.image_texts })
   return {
-    ...nestedServer(site, row),
+    ...NESTED.server.show(site, row),
     account: accountOf(site, row),
-    image: nestedImage(site, image),
-    server_type: nestedServerType(site, row.server_type!),
-    zone: nestedZone(site, row.zone!),
-    cloud_ips: row.cloud_ips.map((cloudIp) => nestedCloudIp(site, cloudIp)),
-    interfaces: row.interfaces.map((one) => nestedInterface(site, one)),
-    server_groups: row.server_groups.map((group) => nestedServerGroup(site, group)),
-    snapshots: row.snapshots.map((image) => nestedImage(site, image)),
+    image: NESTED.image.show(site, image),
+    server_type: NESTED.serverType.show(site, row.server_type!),
+    zone: NESTED.zone.show(site, row.zone!),
+    cloud_ips: row.cloud_ips.map((cloudIp) => NESTED.cloudIp.show(site, cloudIp)),
+    interfaces: row.interfaces.map((one) => NESTED.interface.show(site, one)),
+    server_groups: row.server_groups.map((group) => NESTED.serverGroup.show(site, group)),
+    snapshots: row.snapshots.map((image) => NESTED.image.show(site, image)),
     volumes: [],
     compatibility_mode: row.compatibility_mode,
   }

@@ -17,28 +17,16 @@ import { noSuch } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
 import { addList, equals, FEW_ROWS_AT_ONCE } from './lists.ts'
 import { Members } from './members.ts'
-import {
-  NestedAccount,
-  accountOf,
-  ACCOUNT_COLUMNS,
-  NestedServer,
-  nestedServer,
-  NestedServerGroup,
-  nestedServerGroup,
-  SERVER_COLUMNS,
-  type Site,
-  alwaysNull,
-  representation,
-} from './nested.ts'
+import { ACCOUNT_COLUMNS, accountOf, alwaysNull, NESTED, representation, type Site } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 import { RESOURCES } from './table.ts'
 
 /** The full form, which is the collected form too. */
 const ServerGroup = Type.Object(
   {
-    ...NestedServerGroup.properties,
-    account: NestedAccount,
-    servers: Type.Array(NestedServer),
+    ...NESTED.serverGroup.schema.properties,
+    account: NESTED.account.schema,
+    servers: Type.Array(NESTED.server.schema),
     firewall_policy: alwaysNull(representation('NestedFirewallPolicy', { type: 'firewall_policy' }, {})),
   },
   { title: 'ServerGroup' },
@@ -166,7 +154,7 @@ function selectGroups(database: Reader, accountId: string) {
         eb
           .selectFrom('servers')
           .innerJoin('server_group_members', 'server_group_members.server_id', 'servers.id')
-          .select(SERVER_COLUMNS)
+          .select(NESTED.server.columns)
           .whereRef('server_group_members.server_group_id', '=', 'server_groups.id')
           .orderBy('servers.id'),
       ).as('servers'),
@@ -178,9 +166,9 @@ type Row = InferResult<ReturnType<typeof selectGroups>>[number]
 
 function fullServerGroup(site: Site, row: Row): Static<typeof ServerGroup> {
   return {
-    ...nestedServerGroup(site, row),
+    ...NESTED.serverGroup.show(site, row),
     account: accountOf(site, row),
-    servers: row.servers.map((server) => nestedServer(site, server)),
+    servers: row.servers.map((server) => NESTED.server.show(site, server)),
     firewall_policy: null,
   }
 }

@@ -15,20 +15,26 @@ import { fieldFault, noSuch, refuse, Refusal } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
 import { addList, byText, equals } from './lists.ts'
 import { addMember, idOf } from './members.ts'
-import { NestedAccount, nestedAccount, NestedUser, nestedUser, type Site, Time, alwaysNull } from './nested.ts'
+import { alwaysNull, NESTED, type Site, Time } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 import { RESOURCES } from './table.ts'
 
 const Fields = {
-  ...NestedUser.properties,
+  ...NESTED.user.schema.properties,
   email_verified: Type.Boolean(),
   ssh_key: Type.String({ description: 'Empty: the user has none.' }),
   messaging_pref: Type.Boolean(),
   created_at: Time,
-  accounts: Type.Array(NestedAccount),
+  accounts: Type.Array(NESTED.account.schema),
 }
-const Collected = Type.Object({ ...Fields, default_account: alwaysNull(NestedAccount) }, { title: 'CollectedUser' })
-const User = Type.Object({ ...Fields, default_account: Type.Union([NestedAccount, Type.Null()]) }, { title: 'User' })
+const Collected = Type.Object(
+  { ...Fields, default_account: alwaysNull(NESTED.account.schema) },
+  { title: 'CollectedUser' },
+)
+const User = Type.Object(
+  { ...Fields, default_account: Type.Union([NESTED.account.schema, Type.Null()]) },
+  { title: 'User' },
+)
 
 const Update = Type.Object(
   {
@@ -210,12 +216,12 @@ function fullUser(site: Site, row: Row): Static<typeof User> {
   const owned = row.accounts.filter(({ owner_id }) => owner_id === row.id)
   const own = owned.find(({ status }) => !ENDED_STATES.includes(status)) ?? owned[0]
   return {
-    ...nestedUser(site, row),
+    ...NESTED.user.show(site, row),
     email_verified: row.email_verified,
     ssh_key: row.ssh_key ?? '',
     messaging_pref: row.messaging_pref,
     created_at: formatTime(row.created_at),
-    accounts: row.accounts.map((account) => nestedAccount(site, account)),
-    default_account: own === undefined ? null : nestedAccount(site, own),
+    accounts: row.accounts.map((account) => NESTED.account.show(site, account)),
+    default_account: own === undefined ? null : NESTED.account.show(site, own),
   }
 }

@@ -85,7 +85,6 @@ function resource<const Name extends string, const Table extends keyof Tables>({
   }
 }
 
-// eslint-disable-next-line @typescript-eslint/explicit-function-return-type -- the type is the schema
 function idParams(example: string, description: string) {
   return Type.Object({ id: Type.String({ description, examples: [example] }) })
 }

@@ -24,13 +24,13 @@ export async function buildSource(
   log: Logger,
 ): Promise<Source> {
   if (store.kind === 'files') {
-    const { buildFileSource } = await import('../store/files/source.ts')
+    const { FileSource } = await import('../store/files/source.ts')
     await loadYaml()
-    return onlyIds(buildFileSource(store.directory, userDataMaxBytes, log))
+    return onlyIds(new FileSource(store.directory, userDataMaxBytes, log))
   }
-  const { buildRedisSource } = await import('../store/redis/source.ts')
+  const { RedisSource } = await import('../store/redis/source.ts')
   return onlyIds(
-    buildRedisSource({
+    new RedisSource({
       settings: store,
       region: store.region,
       hypervisor: store.hypervisor,

@@ -1,14 +1,14 @@
 /**
- * Publishes to a store: joins a backend and a codec (backend.ts) to a Publisher. This has the parts of a publish that
- * are the same for every store: checking the id, the record, the region and the user-data, and changing a seal. A
- * backend gets checked ids only, and makes paths and keys of them.
+ * The Publisher of every store: checks the id, the record, the region and the user-data, changes seals, and repeats a
+ * write that another writer has overtaken. Its backend (backend.ts) stores what it has checked, and makes paths and keys
+ * of checked ids only.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ID_RULE, isId } from '../metadata/identifiers.ts'
 import type { Parsed } from '../metadata/parsed.ts'
 import { parse, parseStored, type Fault } from '../metadata/record.ts'
 import type { Reports } from '../metadata/reports.ts'
-import type { Backend, Codec, Conversion } from './backend.ts'
+import type { Backend, Conversion, RecordChange, RecordWriter, Written } from './backend.ts'
 import type { Fleet } from './fleet.ts'
 import { checkRecord, type CheckedRecord } from './check-record.ts'
 import type {
@@ -32,23 +32,18 @@ const ATTEMPTS = 10
 /** A writer that lost a race waits up to this long, so that two writers do not keep overtaking each other. */
 const BACKOFF_MS = 20
 
-/** Builds a publisher. `userDataMaxBytes` bounds the user-data. */
-export function buildPublisher<Reader, Writer extends Reader>(
-  backend: Backend<Writer> & Reader,
-  codec: Codec<Reader, Writer>,
-  userDataMaxBytes: number,
-): Publisher {
-  return new StorePublisher(backend, codec, userDataMaxBytes)
+const KEYS_IN_PLAIN: Fault = {
+  path: '/identity/keys',
+  message: 'must be empty in a store of plain records, since others could read the private key: use record keys',
 }
 
-class StorePublisher<Reader, Writer extends Reader> implements Publisher {
-  readonly #backend: Backend<Writer> & Reader
-  readonly #codec: Codec<Reader, Writer>
+/** A publisher on any backend. `userDataMaxBytes` bounds the user-data. */
+export class StorePublisher implements Publisher {
+  readonly #backend: Backend
   readonly #userDataMaxBytes: number
 
-  constructor(backend: Backend<Writer> & Reader, codec: Codec<Reader, Writer>, userDataMaxBytes: number) {
+  constructor(backend: Backend, userDataMaxBytes: number) {
     this.#backend = backend
-    this.#codec = codec
     this.#userDataMaxBytes = userDataMaxBytes
   }
 
@@ -66,17 +61,17 @@ class StorePublisher<Reader, Writer extends Reader> implements Publisher {
 
   async reportsOf(ids: readonly string[]): Promise<ReadonlyMap<string, Reports>> {
     for (const id of ids) checkId(id)
-    return this.#backend.reports(ids)
+    return this.#backend.reportsOf(ids)
   }
 
   async get(id: string): Promise<Published | undefined> {
     checkId(id)
-    return this.#codec.get(this.#backend, id)
+    return this.#backend.get(id)
   }
 
   async remove(id: string, revision?: number, options: RemoveOptions = {}): Promise<RemoveResult> {
     checkId(id)
-    return this.#backend.transaction((writer) => this.#codec.remove(writer, id, revision, options), options.dryRun)
+    return this.#backend.transaction((writer) => writer.remove(id, revision, options), options.dryRun ?? false)
   }
 
   async seal(id: string, { dryRun = false }: PutOptions = {}): Promise<SealResult> {
@@ -92,20 +87,20 @@ class StorePublisher<Reader, Writer extends Reader> implements Publisher {
 
   async encrypt(id: string, fromPlain: boolean): Promise<EncryptResult> {
     checkId(id)
-    return this.#converted((conversion, writer) => conversion.encrypt(writer, id, fromPlain))
+    return this.#converted((conversion) => conversion.encrypt(id, fromPlain))
   }
 
   async decrypt(id: string): Promise<DecryptResult> {
     checkId(id)
-    return this.#converted((conversion, writer) => conversion.decrypt(writer, id))
+    return this.#converted((conversion) => conversion.decrypt(id))
   }
 
   markPlain(): Promise<void> {
-    return this.#converted((conversion, writer) => conversion.mark(writer, 'plain'))
+    return this.#converted((conversion) => conversion.mark('plain'))
   }
 
   markEncrypted(): Promise<void> {
-    return this.#converted((conversion, writer) => conversion.mark(writer, 'encrypted'))
+    return this.#converted((conversion) => conversion.mark('encrypted'))
   }
 
   initialise(): Promise<boolean> {
@@ -139,11 +134,11 @@ class StorePublisher<Reader, Writer extends Reader> implements Publisher {
     return this.#backend.close()
   }
 
-  async #put(writer: Writer, document: unknown, userData: UserDataChange, dryRun: boolean): Promise<PutResult> {
+  async #put(writer: RecordWriter, document: unknown, userData: UserDataChange, dryRun: boolean): Promise<PutResult> {
     for (let attempt = 1; ; attempt++) {
-      const checked = await this.#check(writer, document, userData)
+      const checked = await this.#check(document, userData)
       if (!checked.ok) return { kind: 'invalid', faults: checked.faults }
-      const written = await this.#codec.write(writer, { ...checked.value, userData, liftsSeal: false, dryRun })
+      const written = await this.#write(writer, { ...checked.value, userData, liftsSeal: false, dryRun })
       if (written.kind === 'published' || written.kind === 'unchanged') {
         const { instance: given } = checked.value
         const instance =
@@ -156,20 +151,26 @@ class StorePublisher<Reader, Writer extends Reader> implements Publisher {
     }
   }
 
-  async #check(reader: Reader, document: unknown, userData: UserDataChange): Promise<Parsed<CheckedRecord, Fault>> {
-    const bytes = userData === 'keep' ? ((await this.#userDataOf(reader, document)) ?? 'none') : userData
+  async #check(document: unknown, userData: UserDataChange): Promise<Parsed<CheckedRecord, Fault>> {
+    const bytes = userData === 'keep' ? ((await this.#userDataOf(document)) ?? 'none') : userData
     return checkRecord(document, bytes, { region: this.#backend.region, userDataMaxBytes: this.#userDataMaxBytes })
   }
 
-  async #userDataOf(reader: Reader, document: unknown): Promise<Uint8Array | undefined> {
+  async #userDataOf(document: unknown): Promise<Uint8Array | undefined> {
     const id = (document as { id?: unknown } | undefined)?.id
-    const published = isId(id) ? await this.#codec.get(reader, id) : undefined
-    return published?.userData
+    return isId(id) ? (await this.#backend.get(id))?.userData : undefined
   }
 
-  async #changeSeal(writer: Writer, id: string, sealedAt: Seal, dryRun: boolean): Promise<SealResult> {
+  /** Writes a record, unless others could read the private keys in it. */
+  async #write(writer: RecordWriter, change: RecordChange): Promise<Written> {
+    return this.#backend.conversion === undefined && (change.instance.identity?.keys.length ?? 0) > 0
+      ? { kind: 'invalid', faults: [KEYS_IN_PLAIN] }
+      : writer.write(change)
+  }
+
+  async #changeSeal(writer: RecordWriter, id: string, sealedAt: Seal, dryRun: boolean): Promise<SealResult> {
     for (let attempt = 1; attempt <= ATTEMPTS; attempt++) {
-      const published = await this.#codec.get(writer, id)
+      const published = await this.#backend.get(id)
       if (published === undefined) return { kind: 'absent' }
       const current = parseStored(published.document)
       if (!current.ok) throw new Error(`the store's record of ${id} is faulty: publish a valid one first`)
@@ -183,14 +184,14 @@ class StorePublisher<Reader, Writer extends Reader> implements Publisher {
           `the record of ${id} cannot be published again: ` +
             next.faults.map(({ path, message }) => `${path} ${message}`).join('; '),
         )
-      const change = {
+      const liftsSeal = sealedAt === undefined
+      const written = await this.#write(writer, {
         instance: next.value,
         document,
         userData: 'keep',
-        liftsSeal: sealedAt === undefined,
+        liftsSeal,
         dryRun,
-      } as const
-      const written = await this.#codec.write(writer, change)
+      })
       if (written.kind === 'published') {
         return sealedAt === undefined
           ? { kind: 'unsealed', revision: revision + 1 }
@@ -204,10 +205,10 @@ class StorePublisher<Reader, Writer extends Reader> implements Publisher {
     throw new Error('another writer keeps changing this instance: try again')
   }
 
-  async #converted<T>(task: (conversion: Conversion<Writer>, writer: Writer) => Promise<T>): Promise<T> {
-    const { conversion } = this.#codec
-    if (conversion === undefined) throw new Error(this.#backend.noKeysReason)
-    return this.#backend.transaction((writer) => task(conversion, writer))
+  async #converted<T>(task: (conversion: Conversion) => Promise<T>): Promise<T> {
+    const { conversion, noKeysReason } = this.#backend
+    if (conversion === undefined) throw new Error(noKeysReason)
+    return this.#backend.transaction(() => task(conversion), false)
   }
 }
 

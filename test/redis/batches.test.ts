@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { validate } from '../../src/imdsd/view/validate.ts'
 import { openStore } from '../../src/store/open.ts'
-import { buildRedisSource } from '../../src/store/redis/source.ts'
+import { RedisSource } from '../../src/store/redis/source.ts'
 import type { Loaded, Source } from '../../src/store/source.ts'
 import type { RecordCipher } from '../../src/store/crypto/record-cipher.ts'
 import { SLICE_BYTES } from '../../src/limits/turn-budget.ts'
@@ -54,7 +54,7 @@ async function publish(t: Test, sizes: readonly number[], isEncrypted = false): 
 
 /** A connected source, as a daemon has it. */
 async function aSource(t: Test, cipher: RecordCipher | undefined, userDataMaxBytes = LIMIT): Promise<Source> {
-  const source = buildRedisSource({
+  const source = new RedisSource({
     settings: { url: redis.url },
     region: 'gb1',
     hypervisor: 'hv1',

@@ -6,7 +6,7 @@ import t, { type Test } from 'tap'
 import { overlap } from '../../src/metadata/address.ts'
 import { keysOf } from '../../src/store/redis/keys.ts'
 import { openStore, type Publisher } from '../../src/store/open.ts'
-import { buildRedisSource } from '../../src/store/redis/source.ts'
+import { RedisSource } from '../../src/store/redis/source.ts'
 import type { Source } from '../../src/store/source.ts'
 import { until } from '../support/programs/daemon.ts'
 import { random } from '../support/fixtures/generated-records.ts'
@@ -32,7 +32,7 @@ async function aStore(t: Test): Promise<Publisher> {
 
 /** A connected source, as a daemon has it. */
 async function aSource(t: Test): Promise<Source> {
-  const source = buildRedisSource({
+  const source = new RedisSource({
     settings: { url: redis.url },
     region: 'gb1',
     hypervisor: 'hv1',

@@ -111,6 +111,10 @@ export function isEncrypted(value: Buffer): boolean {
   return value.subarray(0, 6).toString('latin1') === 'imds1 '
 }
 
+function endsOf(value: Buffer): Ends {
+  return { head: value.subarray(0, HEAD_BYTES), tag: value.subarray(-TAG_BYTES), length: value.length }
+}
+
 /** Encrypts and decrypts the values of one region. */
 export class RecordCipher {
   readonly #keys: RecordKeys
@@ -161,11 +165,7 @@ export class RecordCipher {
 
   /** Decrypts a value. Rejects it unless it was made with one of the keys, for this region, kind and id. */
   decrypt(kind: ValueKind, id: string, value: Buffer): Decrypted | RejectedValue {
-    const decryption = this.decrypting(kind, id, {
-      head: value.subarray(0, HEAD_BYTES),
-      tag: value.subarray(-TAG_BYTES),
-      length: value.length,
-    })
+    const decryption = this.decrypting(kind, id, endsOf(value))
     if (decryption.kind === 'rejected') return decryption
     const { start, revision, key, update, end } = decryption
     const bytes = update(value.subarray(start, value.length - TAG_BYTES))
@@ -179,11 +179,7 @@ export class RecordCipher {
     value: Buffer,
     budget: TurnBudget,
   ): Promise<Decrypted | RejectedValue> {
-    const decryption = this.decrypting(kind, id, {
-      head: value.subarray(0, HEAD_BYTES),
-      tag: value.subarray(-TAG_BYTES),
-      length: value.length,
-    })
+    const decryption = this.decrypting(kind, id, endsOf(value))
     if (decryption.kind === 'rejected') return decryption
     const { start, revision, key, update, end } = decryption
     const bytes = Buffer.allocUnsafe(value.length - TAG_BYTES - start)

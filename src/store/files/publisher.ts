@@ -14,8 +14,8 @@ import { mkdir, readdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { rangesOf } from '../../metadata/instance.ts'
 import { parseStored } from '../../metadata/record.ts'
-import { PLAIN, type Backend, type PlainReader, type PlainWriter } from '../backend.ts'
-import { buildPublisher } from '../publish.ts'
+import type { Backend, RecordWriter } from '../backend.ts'
+import { StorePublisher } from '../publish.ts'
 import type { Fleet } from '../fleet.ts'
 import type { Listed, Published, Publisher, Removed } from '../publisher.ts'
 import { DirectoryWatch } from './directory-watch.ts'
@@ -27,7 +27,7 @@ import type { FileOperations } from './operations.ts'
 import { idOfFile, loadFiles } from './load.ts'
 import { readStored, RecordIndex } from './record-index.ts'
 import { listFiles, lookUpStamps, LOOK_UPS_AT_ONCE } from './stamps.ts'
-import { FileWriter, loadPublished } from './writer.ts'
+import { FileWriter } from './writer.ts'
 
 const LOCK = '.publisher.lock'
 const QUEUE = '.publisher.queue'
@@ -46,11 +46,12 @@ export function openFilePublisher(
   operations: FileOperations,
   now: () => number,
 ): Publisher {
-  return buildPublisher(new FileBackend(directory, operations, now), PLAIN, userDataMaxBytes)
+  return new StorePublisher(new FileBackend(directory, operations, now), userDataMaxBytes)
 }
 
-class FileBackend implements Backend<PlainWriter>, PlainReader {
+class FileBackend implements Backend {
   readonly region = undefined
+  readonly conversion = undefined
   readonly noKeysReason = 'records in files are not encrypted'
   readonly fleet: Fleet
   readonly #directory: string
@@ -69,15 +70,13 @@ class FileBackend implements Backend<PlainWriter>, PlainReader {
     this.#index = new RecordIndex(directory, now)
   }
 
-  transaction<T>(task: (writer: PlainWriter) => Promise<T>, dryRun = false): Promise<T> {
+  transaction<T>(task: (writer: RecordWriter) => Promise<T>, dryRun: boolean): Promise<T> {
     const result = this.#last.then(() => (dryRun ? this.#read(task) : this.#write(task)))
-    this.#last = result.catch(() => {
-      /* the caller has it */
-    })
+    this.#last = result.catch(() => undefined) // the caller has it
     return result
   }
 
-  async #write<T>(task: (writer: PlainWriter) => Promise<T>): Promise<T> {
+  async #write<T>(task: (writer: RecordWriter) => Promise<T>): Promise<T> {
     await mkdir(this.#directory, { recursive: true, mode: 0o700 })
     const next = await takeLock(join(this.#directory, QUEUE))
     const lock = await takeLock(join(this.#directory, LOCK)).finally(() => {
@@ -96,13 +95,16 @@ class FileBackend implements Backend<PlainWriter>, PlainReader {
    * Runs a task that writes nothing. It needs no lock, since what it finds may be outdated by the time the caller has
    * it anyway.
    */
-  async #read<T>(task: (writer: PlainWriter) => Promise<T>): Promise<T> {
+  async #read<T>(task: (writer: RecordWriter) => Promise<T>): Promise<T> {
     await this.#index.refresh((await ifThere(listFiles(this.#directory))) ?? new Map<string, string[]>())
     return task(new FileWriter(this.#directory, this.#operations, this.#index))
   }
 
-  get(id: string): Promise<Published | undefined> {
-    return loadPublished(this.#directory, id)
+  /** Rejects when the instance cannot be read. */
+  async get(id: string): Promise<Published | undefined> {
+    const loaded = await loadFiles(this.#directory, id)
+    if (loaded.kind === 'unreadable' || loaded.kind === 'user-data') throw new Error(loaded.reason)
+    return loaded.kind === 'record' ? { document: loaded.document, userData: loaded.userData } : undefined
   }
 
   unannounced(): Promise<readonly string[]> {
@@ -110,12 +112,12 @@ class FileBackend implements Backend<PlainWriter>, PlainReader {
   }
 
   /** Daemons only read the directory. */
-  reports(): Promise<ReadonlyMap<string, never>> {
+  reportsOf(): Promise<ReadonlyMap<string, never>> {
     return Promise.resolve(new Map<string, never>())
   }
 
   initialise(): Promise<boolean> {
-    return this.transaction(() => Promise.resolve(false))
+    return this.transaction(() => Promise.resolve(false), false)
   }
 
   hypervisors(): Promise<never> {

@@ -23,18 +23,14 @@ const QUIET_MS = 10
 /** How many files that are not read the log names. */
 const MAX_NAMED = 10
 
-/** Builds the source; nothing is opened before `start`. User-data longer than `userDataMaxBytes` is not read. */
-export function buildFileSource(directory: string, userDataMaxBytes: number, log: Pick<Logger, 'warn'>): Source {
-  return new FileSource(directory, userDataMaxBytes, log)
-}
-
 /** The digest of an instance, undefined if it has none, and the stamp of the files that it was computed from. */
 interface Known {
   readonly stamp: string
   readonly digest: string | undefined
 }
 
-class FileSource implements Source {
+/** Nothing is opened before `start`. User-data longer than `userDataMaxBytes` is not read. */
+export class FileSource implements Source {
   readonly description: string
   readonly #directory: string
   readonly #userDataMaxBytes: number

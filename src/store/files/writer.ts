@@ -8,22 +8,21 @@
 import { lstat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { sizeFaults } from '../../metadata/record.ts'
-import type { RecordChange, PlainWriter, Written } from '../backend.ts'
+import type { RecordChange, RecordWriter, Written } from '../backend.ts'
 import { RECORD_ENDINGS } from '../document.ts'
-import type { Published, RemoveOptions, RemoveResult } from '../publisher.ts'
+import type { RemoveOptions, RemoveResult } from '../publisher.ts'
 import { judgePut, judgeRemove, type Stored } from '../rules.ts'
 import { formatTombstone, sealAfter, withSeal } from '../seal.ts'
 import { FileFault, formatRecord, loadFiles, readPending } from './load.ts'
 import type { FileOperations } from './operations.ts'
-import { formatPending, type PendingChange as PendingChange } from './pending.ts'
+import { formatPending, type PendingChange } from './pending.ts'
 import { publishedAs, removedAt, type RecordIndex } from './record-index.ts'
 import { listFiles } from './stamps.ts'
 import { ifThere } from '../../runtime/regular-file.ts'
 
 const TEMPORARY = '.publisher.tmp'
 
-/** The writer of a directory. */
-export class FileWriter implements PlainWriter {
+export class FileWriter implements RecordWriter {
   readonly #directory: string
   readonly #operations: FileOperations
   readonly #index: RecordIndex
@@ -42,10 +41,6 @@ export class FileWriter implements PlainWriter {
     for (const id of pending) if (await this.#applyPending(id)) await this.#finish(id)
     if (pending.length > 0) files = await listFiles(this.#directory)
     await this.#index.refresh(files, (id) => this.#remove(`${id}.removed`))
-  }
-
-  get(id: string): Promise<Published | undefined> {
-    return loadPublished(this.#directory, id)
   }
 
   async write({ instance, document: unsealed, userData, liftsSeal, dryRun }: RecordChange): Promise<Written> {
@@ -151,13 +146,6 @@ export class FileWriter implements PlainWriter {
   async #remove(name: string): Promise<void> {
     await this.#operations.remove(join(this.#directory, name))
   }
-}
-
-/** Returns the published instance. Rejects when it cannot be read. */
-export async function loadPublished(directory: string, id: string): Promise<Published | undefined> {
-  const loaded = await loadFiles(directory, id)
-  if (loaded.kind === 'unreadable' || loaded.kind === 'user-data') throw new Error(loaded.reason)
-  return loaded.kind === 'record' ? { document: loaded.document, userData: loaded.userData } : undefined
 }
 
 function sameBytes(a: Uint8Array | undefined, b: Uint8Array | 'none'): boolean {

@@ -116,9 +116,9 @@ export async function repeatSessions(
     if (signal.aborted) return
     ended(reason)
     if (performance.now() - startedAtMs > TIMEOUT_MS) failures = 0
-    await sleep(Math.min(50 * 2 ** failures, 2000) * (0.5 + Math.random() / 2), undefined, { signal }).catch(() => {
-      /* stopped */
-    })
+    await sleep(Math.min(50 * 2 ** failures, 2000) * (0.5 + Math.random() / 2), undefined, { signal }).catch(
+      () => undefined,
+    ) // stopped
   }
 }
 
@@ -253,9 +253,7 @@ async function connectToPrimary(
     close(connection)
   }
   const timer = setInterval(() => {
-    leaveFormerPrimary().catch(() => {
-      /* the next one may answer */
-    })
+    leaveFormerPrimary().catch(() => undefined) // the next one may answer
   }, SENTINEL_INTERVAL_MS)
   void connection.closed.then(() => {
     clearInterval(timer)

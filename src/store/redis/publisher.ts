@@ -5,19 +5,19 @@
 import { readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Redis } from 'ioredis'
-import { PLAIN, type Backend, type RecordChange, type PlainWriter, type Written } from '../backend.ts'
+import type { Backend, RecordChange, RecordWriter, Written } from '../backend.ts'
 import {
-  buildEncryptedCodec,
+  EncryptingWriter,
   type Converted,
   type EncryptedValues,
-  type EncryptedWriter,
   type EncryptedWritten,
   type StoredBytes,
+  type ValueStore,
   type WriteOptions,
-} from '../crypto/encrypted-codec.ts'
+} from '../crypto/encrypting-writer.ts'
 import { MAX_ENCRYPTION_OVERHEAD_BYTES, type RecordCipher } from '../crypto/record-cipher.ts'
 import { readPublished } from '../crypto/stored.ts'
-import { buildPublisher } from '../publish.ts'
+import { StorePublisher } from '../publish.ts'
 import { parseTombstone } from '../seal.ts'
 import { MAX_USER_DATA_BYTES } from '../settings.ts'
 import {
@@ -98,15 +98,14 @@ export async function openRedisPublisher(
   } catch (error) {
     throw unusable(error)
   }
-  return cipher === undefined
-    ? buildPublisher(backend, PLAIN, userDataMaxBytes)
-    : buildPublisher(backend, buildEncryptedCodec(cipher), userDataMaxBytes)
+  return new StorePublisher(backend, userDataMaxBytes)
 }
 
-class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWriter {
+class RedisBackend implements Backend, RecordWriter, ValueStore {
   readonly region: string
   readonly noKeysReason = 'no record keys are configured'
   readonly fleet: Fleet
+  readonly conversion: EncryptingWriter | undefined
   readonly #settings: RedisSettings
   readonly #keys: Keys
   readonly #cipher: RecordCipher | undefined
@@ -116,6 +115,7 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
 
   constructor(settings: RedisSettings, region: string, cipher: RecordCipher | undefined) {
     this.#cipher = cipher
+    this.conversion = cipher && new EncryptingWriter(cipher, this)
     this.#settings = settings
     this.region = region
     this.#keys = keysOf(region)
@@ -130,16 +130,16 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
   }
 
   /** Needs no lock: each run of the script is atomic, and refuses a write if the instance changed meanwhile. */
-  transaction<T>(task: (writer: this) => Promise<T>): Promise<T> {
-    return task(this)
+  transaction<T>(task: (writer: RecordWriter) => Promise<T>): Promise<T> {
+    return task(this.conversion ?? this)
   }
 
   async get(id: string): Promise<Published | undefined> {
-    return readPublished(id, await this.values(id), undefined)
+    return readPublished(id, await this.values(id), this.#cipher)
   }
 
   /** Only reports by hypervisors that the record names are read. */
-  async reports(ids: readonly string[]): Promise<ReadonlyMap<string, Reports>> {
+  async reportsOf(ids: readonly string[]): Promise<ReadonlyMap<string, Reports>> {
     if (ids.length === 0) return new Map()
     return this.#withRetry(async (redis) => {
       const entries = await redis.hmget(this.#keys.instances, ...ids)
@@ -171,11 +171,8 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
   }
 
   async remove(id: string, revision: number | undefined, options: RemoveOptions): Promise<RemoveResult> {
-    return parseRemoved(await this.#script(removeArguments('remove', id, revision, options)))
-  }
-
-  async removeEncrypted(id: string, revision: number | undefined, options: RemoveOptions): Promise<RemoveResult> {
-    return parseRemoved(await this.#script(removeArguments('remove-encrypted', id, revision, options)))
+    const verb = this.#cipher === undefined ? 'remove' : 'remove-encrypted'
+    return parseRemoved(await this.#script(removeArguments(verb, id, revision, options)))
   }
 
   async convertToEncrypted(values: EncryptedValues, digest: string | undefined): Promise<Converted> {
@@ -341,9 +338,7 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
         )
           throw unusable(error)
         if (this.#closed || (name === 'ReplyError' && !TRANSIENT.test(message))) throw error
-        connecting.then(close, () => {
-          /* there is none */
-        })
+        connecting.then(close, () => undefined) // there is none
         if (this.#connection === connecting) this.#connection = undefined
         if (performance.now() > deadlineMs) throw unusable(error)
         await sleep(RETRY_MS * (0.5 + Math.random()))

@@ -2,7 +2,7 @@
  * The commands of publish.lua as typed functions: formats their arguments and parses their answers. The header of the
  * script is their reference.
  */
-import type { Converted, EncryptedValues, EncryptedWritten, WriteOptions } from '../crypto/encrypted-codec.ts'
+import type { Converted, EncryptedValues, EncryptedWritten, WriteOptions } from '../crypto/encrypting-writer.ts'
 import type { RecordChange, Written } from '../backend.ts'
 import type { RemoveOptions, RemoveResult } from '../publisher.ts'
 

@@ -23,7 +23,7 @@ import {
   type RedisSettings,
 } from './connection.ts'
 import { sampleHypervisors } from './hypervisor-sample.ts'
-import { ANNOUNCEMENT_SECONDS, keysOf } from './keys.ts'
+import { ANNOUNCEMENT_SECONDS, keysOf, type Keys } from './keys.ts'
 import {
   checkIndex,
   MAX_DIGEST_BYTES,
@@ -65,14 +65,6 @@ export interface RedisSourceParts {
   readonly announcement: Announcement
 }
 
-/**
- * Builds the source; nothing connects before `start`. With a `cipher` plain values are rejected; without one records
- * are plain.
- */
-export function buildRedisSource(parts: RedisSourceParts): Source {
-  return new RedisSource(parts)
-}
-
 /** The open session. `end` closes it, for a reason. */
 interface Session {
   readonly commands: RedisConnection
@@ -91,37 +83,30 @@ interface ToRead {
   readonly fault: { readonly kind: 'unreadable' | 'user-data'; readonly reason: string } | undefined
 }
 
-class RedisSource implements Source {
+/** Nothing connects before `start`. With a `cipher` plain values are rejected; without one records are plain. */
+export class RedisSource implements Source {
   readonly description: string
-  readonly #settings: RedisSettings
-  readonly #keys: ReturnType<typeof keysOf>
-  readonly #hypervisor: string
-  readonly #cipher: RecordCipher | undefined
-  readonly #userDataMaxBytes: number
-  readonly #announcement: Announcement
+  readonly #parts: RedisSourceParts
+  readonly #keys: Keys
   readonly #budget = new TurnBudget()
   readonly #stopping = new AbortController()
   #session: Session | undefined
   readonly reports: ReportStore = {
     load: async (id, hypervisors) => {
       const replies = (await this.#ask(reportCommands(this.#keys, id, hypervisors))).map(valueOf)
-      return reportsOf(replies, id, this.#cipher, Date.now())
+      return reportsOf(replies, id, this.#parts.cipher, Date.now())
     },
     save: (id, reports) =>
-      saveReports(this.#redis(), this.#keys.reports(this.#hypervisor, id), id, reports, this.#cipher),
+      saveReports(this.#redis(), this.#keys.reports(this.#parts.hypervisor, id), id, reports, this.#parts.cipher),
     remove: async (id) => {
-      await this.#redis().del(this.#keys.reports(this.#hypervisor, id))
+      await this.#redis().del(this.#keys.reports(this.#parts.hypervisor, id))
     },
   }
 
-  constructor({ settings, region, hypervisor, cipher, userDataMaxBytes, announcement }: RedisSourceParts) {
-    this.description = settings.url
-    this.#settings = settings
-    this.#keys = keysOf(region)
-    this.#hypervisor = hypervisor
-    this.#cipher = cipher
-    this.#userDataMaxBytes = userDataMaxBytes
-    this.#announcement = announcement
+  constructor(parts: RedisSourceParts) {
+    this.description = parts.settings.url
+    this.#parts = parts
+    this.#keys = keysOf(parts.region)
   }
 
   start(events: SourceEvents): void {
@@ -135,7 +120,7 @@ class RedisSource implements Source {
   }
 
   async index(): Promise<Index> {
-    const own = this.#keys.hypervisor(this.#hypervisor)
+    const own = this.#keys.hypervisor(this.#parts.hypervisor)
     await checkIndex((commands) => this.#ask(commands), own)
     const [region, digests] = await this.#ask([
       ['exists', this.#keys.region],
@@ -172,7 +157,7 @@ class RedisSource implements Source {
   #toRead(id: string, lengths: Lengths | undefined): ToRead {
     if (lengths === undefined) return { id, fields: [], bytes: 0, fault: { kind: 'unreadable', reason: WRONG_TYPE } }
     const { record, digest, userData } = lengths
-    const reason = formatTooLong(lengths, this.#cipher !== undefined)
+    const reason = formatTooLong(lengths, this.#parts.cipher !== undefined)
     if (reason !== undefined)
       return {
         id,
@@ -181,7 +166,7 @@ class RedisSource implements Source {
         fault: { kind: 'unreadable', reason },
       }
     // The limit is a little higher, because an encrypted value is longer than its contents.
-    if (userData <= this.#userDataMaxBytes + MAX_ENCRYPTION_OVERHEAD_BYTES)
+    if (userData <= this.#parts.userDataMaxBytes + MAX_ENCRYPTION_OVERHEAD_BYTES)
       return { id, fields: ['digest', 'record', 'user-data'], bytes: record + userData, fault: undefined }
     return {
       id,
@@ -189,7 +174,7 @@ class RedisSource implements Source {
       bytes: 0,
       fault: {
         kind: 'user-data',
-        reason: `the user-data is ${formatUserDataTooLong(userData, this.#userDataMaxBytes)}`,
+        reason: `the user-data is ${formatUserDataTooLong(userData, this.#parts.userDataMaxBytes)}`,
       },
     }
   }
@@ -241,7 +226,7 @@ class RedisSource implements Source {
 
   /** Interprets the values of an instance. */
   async #loaded(id: string, digest: string | undefined, record: Buffer, userData: Buffer | undefined): Promise<Loaded> {
-    const stored = await readStored(id, record, userData, this.#cipher, this.#budget)
+    const stored = await readStored(id, record, userData, this.#parts.cipher, this.#budget)
     if (stored.kind !== 'record') return { id, digest, ...stored }
     return {
       id,
@@ -259,16 +244,16 @@ class RedisSource implements Source {
 
   /** Runs one session, from finding the server to its loss. Resolves with the reason. */
   async #live(events: SourceEvents): Promise<string> {
-    const commands = await connectToRegion(this.#settings, this.#keys.instances, 'imds')
+    const commands = await connectToRegion(this.#parts.settings, this.#keys.instances, 'imds')
     const open: RedisConnection[] = [commands]
     let heartbeat: NodeJS.Timeout | undefined
     try {
-      const notices = await connectTo(this.#settings, commands.node, 'imds-notices')
+      const notices = await connectTo(this.#parts.settings, commands.node, 'imds-notices')
       open.push(notices)
       notices.redis.on('message', (_channel: string, id: string) => {
         events.notice(id)
       })
-      await notices.redis.subscribe(this.#keys.notices(this.#hypervisor))
+      await notices.redis.subscribe(this.#keys.notices(this.#parts.hypervisor))
       const ended = new Promise<string>((resolve) => {
         this.#session = { commands, end: resolve }
       })
@@ -289,16 +274,18 @@ class RedisSource implements Source {
   }
 
   #announce(redis: Redis): void {
-    const text = JSON.stringify({ ...this.#announcement.state(), seenAt: new Date().toISOString() })
-    redis.set(this.#keys.announcement(this.#hypervisor), text, 'EX', ANNOUNCEMENT_SECONDS).catch((error: unknown) => {
-      const reason = reasonOf(error)
-      if (MAY_NOT_WRITE.test(reason)) this.#announcement.failed(reason)
-    })
+    const text = JSON.stringify({ ...this.#parts.announcement.state(), seenAt: new Date().toISOString() })
+    redis
+      .set(this.#keys.announcement(this.#parts.hypervisor), text, 'EX', ANNOUNCEMENT_SECONDS)
+      .catch((error: unknown) => {
+        const reason = reasonOf(error)
+        if (MAY_NOT_WRITE.test(reason)) this.#parts.announcement.failed(reason)
+      })
   }
 
   #beat({ redis, role }: { redis: Redis; role: string }, notices: Redis): void {
     const end = this.#session?.end
-    checkRegion(redis, this.#settings, this.#keys.instances).then(
+    checkRegion(redis, this.#parts.settings, this.#keys.instances).then(
       (now) => {
         if (now !== role) end?.(`the server's role changed from ${role} to ${now}`)
       },
@@ -324,7 +311,7 @@ class RedisSource implements Source {
     const replies = await runPipeline(redis, commands)
     const moving = replies.flatMap((reply, i) => (redirection('ASK', reply, node) === undefined ? [] : [i]))
     if (moving.length === 0) return replies
-    const there = await connectTo(this.#settings, redirection('ASK', replies[moving[0]!], node)!, 'imds-moving')
+    const there = await connectTo(this.#parts.settings, redirection('ASK', replies[moving[0]!], node)!, 'imds-moving')
     try {
       const answers = await runPipeline(
         there.redis,

@@ -3,8 +3,8 @@
  * test/redis/publish.test.ts, files/writer.test.ts.
  */
 import { describe, expect, test } from 'vitest'
-import { PLAIN, type Backend, type RecordChange, type PlainWriter, type Written } from '../../../src/store/backend.ts'
-import { buildPublisher } from '../../../src/store/publish.ts'
+import type { Backend, RecordChange, RecordWriter, Written } from '../../../src/store/backend.ts'
+import { StorePublisher } from '../../../src/store/publish.ts'
 import type { Published } from '../../../src/store/publisher.ts'
 import { anInstance } from '../../support/fixtures/instance.ts'
 import type { Fleet } from '../../../src/store/fleet.ts'
@@ -44,8 +44,9 @@ function aPublisher({
   const writes: RecordChange[] = []
   let open = 0
   let writesOutside = 0
-  const backend: Backend<PlainWriter> & PlainWriter = {
+  const backend: Backend & RecordWriter = {
     region,
+    conversion: undefined,
     noKeysReason: 'no keys here',
     fleet: NO_FLEET,
     transaction: async (task) => {
@@ -62,7 +63,7 @@ function aPublisher({
     },
     remove: (_id, revision = 8) => Promise.resolve({ kind: 'removed', revision }),
     unannounced: (names) => Promise.resolve(names.filter((name) => name !== 'hv1')),
-    reports: () => Promise.resolve(new Map()),
+    reportsOf: () => Promise.resolve(new Map()),
     initialise: () => Promise.resolve(true),
     hypervisors: () => Promise.resolve([]),
     list: () => Promise.resolve([]),
@@ -70,7 +71,7 @@ function aPublisher({
     watch: () => Promise.resolve(() => Promise.resolve()),
     close: () => Promise.resolve(),
   }
-  return { store: buildPublisher(backend, PLAIN, 16_384), writes, writesOutside: () => writesOutside }
+  return { store: new StorePublisher(backend, 16_384), writes, writesOutside: () => writesOutside }
 }
 
 const stored = (change: Record<string, unknown> = {}, userData?: Uint8Array): Published => ({
@@ -205,20 +206,12 @@ test('a store without keys encrypts and decrypts nothing, and says why', async (
     await expect(convert()).rejects.toThrow('no keys here')
 })
 
-test('the plain codec hands reads and removals to the store as they are', async () => {
-  const { store } = aPublisher({ has: stored() })
-  expect(await store.get(ID)).toEqual(stored())
-  expect([await store.remove(ID), await store.remove(ID, 12)]).toEqual([
-    { kind: 'removed', revision: 8 },
-    { kind: 'removed', revision: 12 },
-  ])
-})
-
 describe('an id', () => {
   /** A store that rejects everything: the id has to be refused before. */
   const asked = () => Promise.reject(new Error('the store was asked'))
-  const backend: Backend<PlainWriter> & PlainWriter = {
+  const backend: Backend & RecordWriter = {
     region: undefined,
+    conversion: { encrypt: asked, decrypt: asked, mark: asked },
     noKeysReason: '',
     fleet: NO_FLEET,
     transaction: (task) => task(backend),
@@ -226,7 +219,7 @@ describe('an id', () => {
     write: asked,
     remove: asked,
     unannounced: asked,
-    reports: () => Promise.resolve(new Map()),
+    reportsOf: () => Promise.resolve(new Map()),
     initialise: asked,
     hypervisors: asked,
     tombstones: asked,
@@ -237,8 +230,7 @@ describe('an id', () => {
       return Promise.resolve(() => Promise.resolve())
     },
   }
-  const conversion = { encrypt: asked, decrypt: asked, mark: asked }
-  const store = buildPublisher(backend, { ...PLAIN, conversion }, 16_384)
+  const store = new StorePublisher(backend, 16_384)
 
   test.each(['get', 'remove', 'seal', 'unseal', 'encrypt', 'decrypt'] as const)(
     'that is none is refused with the rule by %s, before the store is asked',

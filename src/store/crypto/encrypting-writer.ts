@@ -1,19 +1,19 @@
 /**
- * The codec of encrypted records.
+ * The writer of encrypted records: encrypts them before a store gets them.
  *
- * The store cannot read encrypted values, so the codec does what publish.lua does for plain records: it encrypts
- * user-data that stays again for the new revision, and copies the seal in the store into the record. Beside the values,
- * the store gets the fields that it compares (id, revision, addresses, hypervisors, seal), which daemons do not trust.
- * If the instance changed meanwhile, the store refuses the write, and the codec repeats it.
+ * The store cannot read encrypted values, so this does what publish.lua does for plain records: it encrypts user-data
+ * that stays again for the new revision, and copies the seal in the store into the record. Beside the values, the store
+ * gets the fields that it compares (id, revision, addresses, hypervisors, seal), which daemons do not trust. If the
+ * instance changed meanwhile, the store refuses the write, and this repeats it.
  */
 import type { Instance } from '../../metadata/instance.ts'
 import { parseStored, sealOf } from '../../metadata/record.ts'
 import { sha256, userDataFaults } from '../../metadata/user-data.ts'
-import type { RecordChange, Codec, Conversion, Written } from '../backend.ts'
+import type { Conversion, RecordChange, RecordWriter, Written } from '../backend.ts'
 import type { DecryptResult, EncryptResult, RemoveOptions, RemoveResult } from '../publisher.ts'
 import { sealAfter, withSeal, type Seal } from '../seal.ts'
 import { isEncrypted, type RecordCipher } from './record-cipher.ts'
-import { readPublished, readStored, type StoredContents } from './stored.ts'
+import { readStored, type StoredContents } from './stored.ts'
 import { TurnBudget } from '../../limits/turn-budget.ts'
 
 /**
@@ -58,15 +58,11 @@ export type EncryptedWritten =
 export type Converted =
   { readonly kind: 'converted' } | { readonly kind: 'invalid' | 'refused'; readonly reason: string }
 
-/** A store of values that it may not be able to read. */
-export interface EncryptedReader {
+/** A store of values that it cannot read. */
+export interface ValueStore {
   values(id: string): Promise<StoredBytes | undefined>
-}
-
-/** A store that writes values that it cannot read. */
-export interface EncryptedWriter extends EncryptedReader {
   writeEncrypted(values: EncryptedValues, options: WriteOptions): Promise<EncryptedWritten>
-  removeEncrypted(id: string, revision: number | undefined, options: RemoveOptions): Promise<RemoveResult>
+  remove(id: string, revision: number | undefined, options: RemoveOptions): Promise<RemoveResult>
   /** Replaces the values with encrypted ones of the same contents and revision, if the instance has this digest. */
   convertToEncrypted(values: EncryptedValues, digest: string | undefined): Promise<Converted>
   convertToPlain(document: unknown, userData: Buffer | undefined, digest: string | undefined): Promise<Converted>
@@ -75,29 +71,19 @@ export interface EncryptedWriter extends EncryptedReader {
 
 const ATTEMPTS = 5
 
-/** Builds the codec. It reads only values that the cipher accepts. */
-export function buildEncryptedCodec(cipher: RecordCipher): Codec<EncryptedReader, EncryptedWriter> {
-  return new EncryptedCodec(cipher)
-}
-
-class EncryptedCodec implements Codec<EncryptedReader, EncryptedWriter>, Conversion<EncryptedWriter> {
-  readonly conversion = this
+/** Reads only values that the cipher accepts. */
+export class EncryptingWriter implements RecordWriter, Conversion {
   readonly #cipher: RecordCipher
+  readonly #store: ValueStore
 
-  constructor(cipher: RecordCipher) {
+  constructor(cipher: RecordCipher, store: ValueStore) {
     this.#cipher = cipher
+    this.#store = store
   }
 
-  async get(reader: EncryptedReader, id: string): ReturnType<typeof readPublished> {
-    return readPublished(id, await reader.values(id), this.#cipher)
-  }
-
-  async write(
-    writer: EncryptedWriter,
-    { instance, document, userData, liftsSeal, dryRun }: RecordChange,
-  ): Promise<Written> {
+  async write({ instance, document, userData, liftsSeal, dryRun }: RecordChange): Promise<Written> {
     const { id, revision } = instance
-    const before = await writer.values(id)
+    const before = await this.#store.values(id)
     const stored = before && (await this.#read(id, before, this.#cipher))
     const current = stored?.kind === 'record' ? stored : undefined
     const bytes = userData === 'keep' ? current?.userData : userData === 'none' ? undefined : userData
@@ -107,9 +93,10 @@ class EncryptedCodec implements Codec<EncryptedReader, EncryptedWriter>, Convers
     let sealedAt = sealAfter(sealOf(current?.document), instance.sealedAt, liftsSeal)
     for (let attempt = 1; ; attempt++) {
       const sealed = withSeal(document, sealedAt)
-      const written = await writer.writeEncrypted(this.#encrypt(instance, sealed, bytes), { liftsSeal, onlyIf, dryRun })
+      const values = this.#encrypt(instance, sealed, bytes)
+      const written = await this.#store.writeEncrypted(values, { liftsSeal, onlyIf, dryRun })
       if (written.kind === 'changed') return { kind: 'user-data-changed' }
-      if (written.kind === 'stale' && written.revision === revision && (await this.#holds(writer, id, sealed, bytes)))
+      if (written.kind === 'stale' && written.revision === revision && (await this.#holds(id, sealed, bytes)))
         return { kind: 'unchanged', sealedAt }
       if (written.kind !== 'sealed') return written
       if (attempt === ATTEMPTS) throw new Error('another writer keeps changing the seal of this instance: try again')
@@ -117,18 +104,13 @@ class EncryptedCodec implements Codec<EncryptedReader, EncryptedWriter>, Convers
     }
   }
 
-  remove(
-    writer: EncryptedWriter,
-    id: string,
-    revision: number | undefined,
-    options: RemoveOptions,
-  ): Promise<RemoveResult> {
-    return writer.removeEncrypted(id, revision, options)
+  remove(id: string, revision: number | undefined, options: RemoveOptions): Promise<RemoveResult> {
+    return this.#store.remove(id, revision, options)
   }
 
-  async encrypt(writer: EncryptedWriter, id: string, fromPlain: boolean): Promise<EncryptResult> {
+  async encrypt(id: string, fromPlain: boolean): Promise<EncryptResult> {
     for (let attempt = 1; ; attempt++) {
-      const before = await writer.values(id)
+      const before = await this.#store.values(id)
       if (before === undefined) return { kind: 'absent' }
       const isPlain = before.fault === undefined && !isEncrypted(before.record)
       if (isPlain && !fromPlain) return { kind: 'plain' }
@@ -136,29 +118,29 @@ class EncryptedCodec implements Codec<EncryptedReader, EncryptedWriter>, Convers
       if (stored.kind !== 'record') throw new Error(`${id}: ${stored.reason}`)
       if (!isPlain && stored.keys.every((name) => name === this.#cipher.current)) return { kind: 'unchanged' }
       const values = this.#encrypt(validInstance(id, stored), stored.document, stored.userData)
-      const converted = await writer.convertToEncrypted(values, before.digest)
+      const converted = await this.#store.convertToEncrypted(values, before.digest)
       if (converted.kind === 'converted') return { kind: 'encrypted' }
       if (attempt === ATTEMPTS || converted.kind === 'invalid')
         throw new Error(`the store refused to have ${id} encrypted: ${converted.reason}`)
     }
   }
 
-  async decrypt(writer: EncryptedWriter, id: string): Promise<DecryptResult> {
+  async decrypt(id: string): Promise<DecryptResult> {
     for (let attempt = 1; ; attempt++) {
-      const before = await writer.values(id)
+      const before = await this.#store.values(id)
       if (before === undefined) return { kind: 'absent' }
       if (before.fault === undefined && !isEncrypted(before.record)) return { kind: 'unchanged' }
       const stored = await this.#read(id, before, this.#cipher)
       if (stored.kind !== 'record') throw new Error(`${id}: ${stored.reason}`)
-      const converted = await writer.convertToPlain(stored.document, stored.userData, before.digest)
+      const converted = await this.#store.convertToPlain(stored.document, stored.userData, before.digest)
       if (converted.kind === 'converted') return { kind: 'decrypted' }
       if (attempt === ATTEMPTS || converted.kind === 'invalid')
         throw new Error(`the store refused to have ${id} decrypted: ${converted.reason}`)
     }
   }
 
-  mark(writer: EncryptedWriter, as: 'plain' | 'encrypted'): Promise<void> {
-    return writer.mark(as)
+  mark(as: 'plain' | 'encrypted'): Promise<void> {
+    return this.#store.mark(as)
   }
 
   async #read(
@@ -182,13 +164,8 @@ class EncryptedCodec implements Codec<EncryptedReader, EncryptedWriter>, Convers
   }
 
   /** Whether the store has exactly these contents. Their ciphertext differs each time. */
-  async #holds(
-    reader: EncryptedReader,
-    id: string,
-    document: unknown,
-    userData: Uint8Array | undefined,
-  ): Promise<boolean> {
-    const values = await reader.values(id)
+  async #holds(id: string, document: unknown, userData: Uint8Array | undefined): Promise<boolean> {
+    const values = await this.#store.values(id)
     const stored = values && (await this.#read(id, values, this.#cipher))
     if (stored?.kind !== 'record' || JSON.stringify(stored.document) !== JSON.stringify(document)) return false
     return userData === undefined || stored.userData === undefined

@@ -1,18 +1,19 @@
 /**
- * The codec on a store in memory that cannot read what it stores. test/redis/encrypted.test.ts runs it with a real Redis.
+ * The writer on a store in memory that cannot read what it stores. test/redis/encrypted.test.ts runs it with a real Redis.
  */
 import { expect, test } from 'vitest'
 import type { RecordChange } from '../../../../src/store/backend.ts'
 import {
-  buildEncryptedCodec,
+  EncryptingWriter,
   type Converted,
   type EncryptedValues,
-  type EncryptedWriter,
   type EncryptedWritten,
   type StoredBytes,
+  type ValueStore,
   type WriteOptions,
-} from '../../../../src/store/crypto/encrypted-codec.ts'
+} from '../../../../src/store/crypto/encrypting-writer.ts'
 import { isEncrypted } from '../../../../src/store/crypto/record-cipher.ts'
+import { readPublished } from '../../../../src/store/crypto/stored.ts'
 import { sha256 } from '../../../../src/metadata/user-data.ts'
 import { parsed } from '../../../support/fixtures/guest-server.ts'
 import { anInstance } from '../../../support/fixtures/instance.ts'
@@ -22,7 +23,6 @@ const ID = 'srv-abcde'
 const TIME = '2026-11-20T15:04:05Z'
 const BYTES = Buffer.from('secret')
 const cipher = aCipher('gb1', 'k1')
-const codec = buildEncryptedCodec(cipher)
 
 /** A record with its description of user-data. */
 const record = (revision: number, userData?: Buffer, change: Record<string, unknown> = {}) =>
@@ -53,17 +53,17 @@ function change(
 }
 
 /** A store with some values, which answers writes and conversions in turn with `answers`, then with success. */
-function aStore(has: StoredBytes | undefined, answers: readonly (EncryptedWritten | Converted)[] = []) {
+function aStore(has: StoredBytes | undefined, answers: readonly (EncryptedWritten | Converted)[] = [], by = cipher) {
   const writes: { values: EncryptedValues; options?: WriteOptions }[] = []
   const plain: unknown[] = []
   const answer = <T>(otherwise: T) => Promise.resolve((answers[writes.length + plain.length - 1] ?? otherwise) as T)
-  const writer: EncryptedWriter = {
+  const store: ValueStore = {
     values: (id) => Promise.resolve(id === ID ? has : undefined),
     writeEncrypted: (encrypted, options) => {
       writes.push({ values: encrypted, options })
       return answer<EncryptedWritten>({ kind: 'published', sealedAt: encrypted.sealedAt })
     },
-    removeEncrypted: (_id, revision = 1) => Promise.resolve({ kind: 'removed', revision }),
+    remove: (_id, revision = 1) => Promise.resolve({ kind: 'removed', revision }),
     convertToEncrypted: (encrypted) => {
       writes.push({ values: encrypted })
       return answer<Converted>({ kind: 'converted' })
@@ -74,7 +74,7 @@ function aStore(has: StoredBytes | undefined, answers: readonly (EncryptedWritte
     },
     mark: () => Promise.resolve(),
   }
-  return { writer, writes, plain }
+  return { writer: new EncryptingWriter(by, store), writes, plain }
 }
 
 /** The contents of encrypted values, as a daemon reads them. */
@@ -92,7 +92,7 @@ function contents({
 
 test('invariant 9: what is written is readable with the keys only', async () => {
   const { writer, writes } = aStore(undefined)
-  expect(await codec.write(writer, change(1, BYTES))).toMatchObject({ kind: 'published' })
+  expect(await writer.write(change(1, BYTES))).toMatchObject({ kind: 'published' })
   const [{ values: written }] = writes as [(typeof writes)[0]]
   expect([isEncrypted(written.record), isEncrypted(written.userData!)]).toEqual([true, true])
   expect(Buffer.concat([written.record, written.userData!]).toString('latin1')).not.toMatch(/secret|example\.com/)
@@ -102,7 +102,7 @@ test('invariant 9: what is written is readable with the keys only', async () => 
 test('user-data that stays is encrypted for the new revision, if the store still has it', async () => {
   const { writer, writes } = aStore(values(7, BYTES))
   const kept = { ...change(8, 'keep'), document: record(8, BYTES), instance: parsed(record(8, BYTES)) }
-  expect(await codec.write(writer, kept)).toMatchObject({ kind: 'published' })
+  expect(await writer.write(kept)).toMatchObject({ kind: 'published' })
   expect(writes).toMatchObject([{ options: { onlyIf: { digest: 'd7' } } }])
   expect(contents(writes[0]!.values)).toEqual([record(8, BYTES), 'secret'])
   expect(cipher.decrypt('user-data', ID, writes[0]!.values.userData!)).toMatchObject({ revision: 8 })
@@ -111,19 +111,19 @@ test('user-data that stays is encrypted for the new revision, if the store still
 test('user-data to keep is not written if it changed in the store meanwhile', async () => {
   const other = aStore(values(7, Buffer.from('other')))
   const kept = { ...change(8, 'keep'), document: record(8, BYTES), instance: parsed(record(8, BYTES)) }
-  expect([await codec.write(other.writer, kept), other.writes]).toEqual([{ kind: 'user-data-changed' }, []])
-  expect(await codec.write(aStore(values(7, BYTES), [{ kind: 'changed' }]).writer, kept)).toEqual({
+  expect([await other.writer.write(kept), other.writes]).toEqual([{ kind: 'user-data-changed' }, []])
+  expect(await aStore(values(7, BYTES), [{ kind: 'changed' }]).writer.write(kept)).toEqual({
     kind: 'user-data-changed',
   })
   const none = aStore(undefined)
-  await codec.write(none.writer, change(8, 'keep'))
+  await none.writer.write(change(8, 'keep'))
   expect(none.writes).toMatchObject([{ options: { onlyIf: { digest: undefined } } }])
 })
 
 test('the seal in the store stays in the record, and only an unseal lifts it', async () => {
   const sealed = aStore(values(7, undefined, { sealedAt: TIME }))
-  await codec.write(sealed.writer, change(8))
-  await codec.write(sealed.writer, change(9, 'none', {}, { liftsSeal: true }))
+  await sealed.writer.write(change(8))
+  await sealed.writer.write(change(9, 'none', {}, { liftsSeal: true }))
   expect(
     sealed.writes.map(({ values: written, options }) => [
       written.sealedAt,
@@ -138,18 +138,18 @@ test('the seal in the store stays in the record, and only an unseal lifts it', a
 
 test('a seal that only the store knows is put into the record, and the write is repeated', async () => {
   const { writer, writes } = aStore(undefined, [{ kind: 'sealed', sealedAt: TIME }])
-  expect(await codec.write(writer, change(8))).toEqual({ kind: 'published', sealedAt: TIME })
+  expect(await writer.write(change(8))).toEqual({ kind: 'published', sealedAt: TIME })
   expect(writes.map(({ values: written }) => written.sealedAt)).toEqual([undefined, TIME])
   const racing = aStore(
     undefined,
     Array.from({ length: 5 }, () => ({ kind: 'sealed' as const, sealedAt: TIME })),
   )
-  await expect(codec.write(racing.writer, change(8))).rejects.toThrow('another writer keeps changing the seal')
+  await expect(racing.writer.write(change(8))).rejects.toThrow('another writer keeps changing the seal')
 })
 
 test('the same contents again are unchanged, although their ciphertext differs; other contents are stale', async () => {
   const stale = { kind: 'stale' as const, revision: 7 }
-  expect(await codec.write(aStore(values(7, BYTES), [stale]).writer, change(7, BYTES))).toMatchObject({
+  expect(await aStore(values(7, BYTES), [stale]).writer.write(change(7, BYTES))).toMatchObject({
     kind: 'unchanged',
   })
   for (const other of [
@@ -158,26 +158,22 @@ test('the same contents again are unchanged, although their ciphertext differs; 
     values(7),
     undefined,
   ]) {
-    expect(await codec.write(aStore(other, [stale]).writer, change(7, BYTES))).toEqual(stale)
+    expect(await aStore(other, [stale]).writer.write(change(7, BYTES))).toEqual(stale)
   }
 })
 
 test('a record that the cipher rejects is not given to a publisher, and a good one replaces it', async () => {
   const foreign = values(7, BYTES, {}, aCipher('gb1', 'k2'))
-  await expect(codec.get(aStore(foreign).writer, ID)).rejects.toThrow(
+  await expect(readPublished(ID, foreign, cipher)).rejects.toThrow(
     `${ID} cannot be read: the record was encrypted with a key that is not configured here: k2`,
   )
-  expect(await codec.write(aStore(foreign).writer, change(8, BYTES))).toMatchObject({ kind: 'published' })
-  expect(await codec.get(aStore(values(7, BYTES)).writer, ID)).toMatchObject({
+  expect(await aStore(foreign).writer.write(change(8, BYTES))).toMatchObject({ kind: 'published' })
+  expect(await readPublished(ID, values(7, BYTES), cipher)).toMatchObject({
     document: record(7, BYTES),
     userData: BYTES,
   })
 })
 
-const { encrypt, decrypt } = {
-  encrypt: codec.conversion!.encrypt.bind(codec.conversion),
-  decrypt: codec.conversion!.decrypt.bind(codec.conversion),
-}
 const plainValues: StoredBytes = {
   record: Buffer.from(JSON.stringify(record(7, BYTES))),
   userData: BYTES,
@@ -185,14 +181,13 @@ const plainValues: StoredBytes = {
 }
 
 test('an encryption replaces the keys at the same revision; plain values need a permission', async () => {
-  const rotated = buildEncryptedCodec(aCipher('gb1', 'k1', 'k0'))
-  const old = aStore(values(7, BYTES, {}, aCipher('gb1', 'k0')))
-  expect(await rotated.conversion!.encrypt(old.writer, ID, false)).toEqual({ kind: 'encrypted' })
+  const old = aStore(values(7, BYTES, {}, aCipher('gb1', 'k0')), [], aCipher('gb1', 'k1', 'k0'))
+  expect(await old.writer.encrypt(ID, false)).toEqual({ kind: 'encrypted' })
   expect(contents(old.writes[0]!.values)).toEqual([record(7, BYTES), 'secret'])
   const plain = aStore(plainValues)
-  expect([await encrypt(plain.writer, ID, false), plain.writes]).toEqual([{ kind: 'plain' }, []])
-  expect(await encrypt(plain.writer, ID, true)).toEqual({ kind: 'encrypted' })
-  expect([await encrypt(aStore(values(7)).writer, ID, false), await encrypt(plain.writer, 'srv-none', true)]).toEqual([
+  expect([await plain.writer.encrypt(ID, false), plain.writes]).toEqual([{ kind: 'plain' }, []])
+  expect(await plain.writer.encrypt(ID, true)).toEqual({ kind: 'encrypted' })
+  expect([await aStore(values(7)).writer.encrypt(ID, false), await plain.writer.encrypt('srv-none', true)]).toEqual([
     { kind: 'unchanged' },
     { kind: 'absent' },
   ])
@@ -200,18 +195,18 @@ test('an encryption replaces the keys at the same revision; plain values need a 
 
 test('a faulty record is not encrypted, and neither is what the cipher rejects', async () => {
   const faulty = { ...plainValues, userData: Buffer.from('other') }
-  await expect(encrypt(aStore(faulty).writer, ID, true)).rejects.toThrow(
+  await expect(aStore(faulty).writer.encrypt(ID, true)).rejects.toThrow(
     `the store's record of ${ID} is faulty: publish a valid one`,
   )
-  await expect(encrypt(aStore(values(7, undefined, {}, aCipher('gb1', 'k2'))).writer, ID, false)).rejects.toThrow(
+  await expect(aStore(values(7, undefined, {}, aCipher('gb1', 'k2'))).writer.encrypt(ID, false)).rejects.toThrow(
     /not configured here: k2/,
   )
 })
 
 test('a decryption gives the store the plain contents; plain values stay', async () => {
   const { writer, plain } = aStore(values(7, BYTES))
-  expect([await decrypt(writer, ID), plain]).toEqual([{ kind: 'decrypted' }, [[record(7, BYTES), BYTES, 'd7']]])
-  expect([await decrypt(aStore(plainValues).writer, ID), await decrypt(writer, 'srv-none')]).toEqual([
+  expect([await writer.decrypt(ID), plain]).toEqual([{ kind: 'decrypted' }, [[record(7, BYTES), BYTES, 'd7']]])
+  expect([await aStore(plainValues).writer.decrypt(ID), await writer.decrypt('srv-none')]).toEqual([
     { kind: 'unchanged' },
     { kind: 'absent' },
   ])
@@ -220,8 +215,8 @@ test('a decryption gives the store the plain contents; plain values stay', async
 test('a conversion that the store refuses is tried five times, or once if the refusal is final', async () => {
   const refused = Array.from({ length: 5 }, (): Converted => ({ kind: 'refused', reason: 'changed' }))
   const racing = aStore(plainValues, refused)
-  await expect(encrypt(racing.writer, ID, true)).rejects.toThrow(`the store refused to have ${ID} encrypted: changed`)
+  await expect(racing.writer.encrypt(ID, true)).rejects.toThrow(`the store refused to have ${ID} encrypted: changed`)
   const final = aStore(values(7), [{ kind: 'invalid', reason: 'invalid id' }])
-  await expect(decrypt(final.writer, ID)).rejects.toThrow(`the store refused to have ${ID} decrypted: invalid id`)
+  await expect(final.writer.decrypt(ID)).rejects.toThrow(`the store refused to have ${ID} decrypted: invalid id`)
   expect([racing.writes.length, final.plain.length]).toEqual([5, 1])
 })

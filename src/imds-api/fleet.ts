@@ -16,17 +16,17 @@ import { inTransaction } from './database/transaction.ts'
 import { ApiCommandFailure } from './failure.ts'
 import { Refusal } from './model/refusal.ts'
 import { readHypervisors, type RegionHypervisor } from './publish/hypervisors.ts'
-import { LazyStore } from './publish/lazy-store.ts'
+import { StoreOpener } from './publish/store-opener.ts'
 import { isRecent } from '../store/fleet.ts'
 import { openStore } from '../store/open.ts'
 
 /** Prints the hypervisors of the region as a table: without what daemons have announced if the store cannot be read. */
 export async function listHypervisors(parts: CommandParts): Promise<number> {
   const { config, output } = parts
-  const store = new LazyStore(() => openStore(config.store))
+  const store = new StoreOpener(() => openStore(config.store))
   await store.open().catch(() => undefined) // before this is another user than root; the table is printed without it
   return withDatabase(parts, async ({ db }) => {
-    const { hypervisors, storeProblem } = await readHypervisors(db, store)
+    const { hypervisors, storeProblem } = await readHypervisors(db, () => store.open())
     output.table(
       ['HYPERVISOR', 'ZONE', 'SERVERS', 'FREE MB', 'OF MB', 'DRAINED', 'VERSION', 'INSTANCES', 'LAG', 'LAST SEEN'],
       hypervisors.map((one) => cellsOf(one, Date.now())),

@@ -5,7 +5,7 @@ import { VERSION } from '../runtime/version.ts'
 import { CLOSED_REASONS, type ClosedReason } from './http/connections.ts'
 import { KEYED_RESULTS, type KeyedResult } from './http/idempotency.ts'
 import { readQueue } from './changes/action-queue.ts'
-import { readPools, type PoolsOfKind } from './changes/allocate.ts'
+import { readPools, type AddressPool } from './changes/allocate.ts'
 import { readHypervisorUsage, ramForServers } from './changes/placement.ts'
 import type { Database } from './database/open.ts'
 import { readOutbox } from './database/outbox.ts'
@@ -299,7 +299,7 @@ function declareDatabase(
 
 /** The addresses of the pools and the RAM of the hypervisors. */
 function declareCapacity(declare: Declarations, read: ReadAtScrape): void {
-  const poolGauge = (name: string, help: string, value: (pools: PoolsOfKind) => number) =>
+  const poolGauge = (name: string, help: string, value: (pool: AddressPool) => number) =>
     new Gauge({
       name,
       help: `${help}, by kind: mac, private_ipv4, public_ipv4, public_ipv6.`,
@@ -307,11 +307,11 @@ function declareCapacity(declare: Declarations, read: ReadAtScrape): void {
       labelNames: ['kind'] as const,
       async collect() {
         this.reset()
-        for (const pools of (await read())?.pools ?? []) this.set({ kind: pools.kind }, value(pools))
+        for (const pool of (await read())?.pools ?? []) this.inc({ kind: pool.kind }, value(pool))
       },
     })
-  poolGauge('imds_api_pool_addresses', 'Addresses of the pools', ({ addresses }) => addresses)
-  poolGauge('imds_api_pool_free_addresses', 'Free addresses of the pools', ({ free }) => free)
+  poolGauge('imds_api_pool_addresses', 'Addresses of the pools', ({ size }) => size)
+  poolGauge('imds_api_pool_free_addresses', 'Free addresses of the pools', ({ size, used }) => size - used)
   declare.gauge(
     'imds_api_ram_bytes',
     'RAM of the hypervisors that get new servers.',

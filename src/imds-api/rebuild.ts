@@ -16,9 +16,9 @@ import { asStoreFailure, refuseMissingDatabase, withDatabase, type CommandParts 
 import type { Database } from './database/open.ts'
 import { inTransaction, rolledBack } from './database/transaction.ts'
 import { ApiCommandFailure } from './failure.ts'
-import { claimedStore, databaseIdOf, formatForeign } from './publish/claimed-store.ts'
+import { databaseIdOf, formatForeign, openClaimed } from './publish/region-claim.ts'
 import { compareStore, findOnlyInStore, type Difference } from './publish/compare.ts'
-import { LazyStore } from './publish/lazy-store.ts'
+import { StoreOpener } from './publish/store-opener.ts'
 import { BATCH, OutboxPublisher } from './publish/outbox-publisher.ts'
 import { surveyStore } from './publish/survey.ts'
 import { readRegionRow, refuseForeign } from './recovery.ts'
@@ -50,7 +50,7 @@ const nothing = () => undefined
  */
 export async function rebuild(parts: RebuildParts, options: RebuildOptions, stopping: AbortSignal): Promise<number> {
   const { output } = parts
-  return withStoreAndDatabase(parts, async (database, publisher, store) => {
+  return withStoreAndDatabase(parts, async (database, publisher, opener) => {
     const { db } = database
     const ours = await databaseIdOf(db)
     await refuseForeign(publisher, ours, options.force === true ? undefined : 'rebuild --force')
@@ -58,7 +58,7 @@ export async function rebuild(parts: RebuildParts, options: RebuildOptions, stop
     await publisher.fleet.claim(ours, true)
     const { left, isContinued } = await inTransaction(db, enqueueRebuild)
     if (isContinued) output.print(`an earlier rebuild is continued: ${String(left)} servers are left`)
-    const status = await publishAll(parts, database, store, left, stopping)
+    const status = await publishAll(parts, database, opener, left, stopping)
     if (options.prune !== true) {
       const { unknown } = await findOnlyInStore(db, publisher)
       if (unknown.length > 0)
@@ -93,18 +93,18 @@ async function prune(output: Output, db: Database['db'], store: Publisher, force
 async function publishAll(
   { output, config: { bootSeconds } }: RebuildParts,
   database: Database,
-  store: LazyStore,
+  opener: StoreOpener,
   enqueued: number,
   stopping: AbortSignal,
 ): Promise<number> {
   const { db, background } = database
-  const claimed = claimedStore(background.db, store, SILENT)
-  await claimed.initialise() // this may enqueue more
+  const openStore = openClaimed(background.db, opener, SILENT)
+  await openStore() // this may enqueue more
   const total = Math.max(enqueued, await countRebuild(db))
   const publisher = new OutboxPublisher({
     db: background.db,
     connect: () => database.connect(),
-    store: claimed,
+    openStore,
     batchSize: BATCH,
     bootSeconds,
     counted: nothing,
@@ -132,7 +132,7 @@ async function publishAll(
       `${why}; ${String(left)} of ${String(total)} servers are left: imds-api rebuild continues`,
     )
   }
-  const refused = await refusedServers(db)
+  const refused = await refusedServers(db, null)
   for (const { id, fault } of refused.slice(0, MAX_NAMED)) output.warn(`${id}: ${fault}`)
   output.print(
     `published ${String(total - refused.length)} servers` +
@@ -181,13 +181,13 @@ function formatDifference({ server, finding, fields }: Difference): string {
 /** Opens the store first: opening the database may give up the rights of root. */
 async function withStoreAndDatabase(
   parts: RecoveryParts,
-  use: (database: Database, publisher: Publisher, store: LazyStore) => Promise<number>,
+  use: (database: Database, publisher: Publisher, opener: StoreOpener) => Promise<number>,
 ): Promise<number> {
   const { config } = parts
   refuseMissingDatabase(config.database)
-  const store = new LazyStore(() => openStore(config.store))
+  const opener = new StoreOpener(() => openStore(config.store))
   try {
-    const publisher = await store.open()
+    const publisher = await opener.open()
     return await withDatabase(parts, async (database) => {
       const region = await readRegionRow(database)
       if (config.store.region !== undefined && config.store.region !== region.name)
@@ -195,11 +195,11 @@ async function withStoreAndDatabase(
           EXIT.badConfig,
           `IMDS_REGION is ${config.store.region}, and the database is of the region ${region.name}: correct one of them`,
         )
-      return use(database, publisher, store)
+      return use(database, publisher, opener)
     })
   } catch (error) {
     return asStoreFailure(error)
   } finally {
-    await store.close()
+    await opener.close()
   }
 }

@@ -10,7 +10,7 @@ import { asStoreFailure, refuseMissingDatabase, withDatabase, type CommandParts 
 import type { Database } from './database/open.ts'
 import type { Tables } from './database/tables.ts'
 import { inTransaction } from './database/transaction.ts'
-import { formatForeign, renewClaim } from './publish/claimed-store.ts'
+import { formatForeign, renewClaim } from './publish/region-claim.ts'
 import { surveyStore } from './publish/survey.ts'
 
 /** `force`: the store may have the region of another database. */

@@ -40,9 +40,9 @@ import { buildOperatorServer, type ApiOperatorParts } from './operator.ts'
 import { BootWatch } from './publish/boot-watch.ts'
 import { HypervisorCheck } from './publish/hypervisor-check.ts'
 import { readHypervisors, type RegionHypervisors } from './publish/hypervisors.ts'
-import { LazyStore } from './publish/lazy-store.ts'
-import { claimedStore } from './publish/claimed-store.ts'
 import { BATCH, OutboxPublisher } from './publish/outbox-publisher.ts'
+import { openClaimed } from './publish/region-claim.ts'
+import { StoreOpener } from './publish/store-opener.ts'
 import type { ApiServer, ApiServerSettings } from './http/server.ts'
 import { StopDelay } from './stop-delay.ts'
 import { buildShedReport } from './http/shed-report.ts'
@@ -83,7 +83,7 @@ const OPERATORS_OF_ADDRESS = 16
 interface ServiceParts {
   readonly config: ApiConfig
   readonly database: Database
-  readonly store: LazyStore
+  readonly store: StoreOpener
   readonly metrics: ApiMetrics
   readonly accounts: AccountChanges
   readonly streams: EventStreams
@@ -115,7 +115,7 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
   try {
     await migrate(database.db)
     const region = await regionOf(database.db, config)
-    const store = new LazyStore(() => openStore(config.store))
+    const store = new StoreOpener(() => openStore(config.store))
     stops.push(() => inTime(store.close(), STORE_CLOSE_TIMEOUT_MS))
     await openOrRetry(store, log)
     const parts = buildParts(config, database, store, log)
@@ -164,7 +164,7 @@ function inTime<T>(task: Promise<T>, timeoutMs: number): Promise<T | undefined> 
   return Promise.race([task, sleep(timeoutMs, undefined, { ref: false })])
 }
 
-function buildParts(config: ApiConfig, database: Database, store: LazyStore, log: Logger): ServiceParts {
+function buildParts(config: ApiConfig, database: Database, store: StoreOpener, log: Logger): ServiceParts {
   const { db } = database.background
   const metrics = buildApiMetrics(database)
   const streams = new EventStreams({ db, now: () => performance.now(), ended: metrics.streamEnded })
@@ -210,7 +210,7 @@ function buildOperators(
   password: string | undefined,
 ): FastifyInstance {
   const { db } = database.background
-  const hypervisors = () => readHypervisors(db, store)
+  const hypervisors = () => readHypervisors(db, () => store.open())
   const server = buildOperatorServer({
     database: database.background,
     publisher,
@@ -240,13 +240,16 @@ async function regionOf(db: Database['db'], { store }: ApiConfig): Promise<strin
 }
 
 /** Reads what a guest has reported. Undefined: nothing, or the store does not answer in time. */
-async function reportsInTime(store: LazyStore, id: string): Promise<Reports | undefined> {
-  const reports = store.reports(id).catch(() => undefined)
+async function reportsInTime(store: StoreOpener, id: string): Promise<Reports | undefined> {
+  const reports = store
+    .open()
+    .then((opened) => opened.reports(id))
+    .catch(() => undefined)
   return inTime(reports, REPORTS_TIMEOUT_MS)
 }
 
 /** Opens the store. An unreachable one is opened later. */
-async function openOrRetry(store: LazyStore, log: Logger): Promise<void> {
+async function openOrRetry(store: StoreOpener, log: Logger): Promise<void> {
   await store.open().catch((error: unknown) => {
     if (!(error instanceof StoreUnavailable)) throw new StartFailure((error as Error).message)
     log.warn(
@@ -262,14 +265,14 @@ function buildBackground({ config: { mail, bootSeconds }, database, store, metri
   const publisher = new OutboxPublisher({
     db,
     connect: () => database.connect(),
-    store: claimedStore(db, store, log),
+    openStore: openClaimed(db, store, log),
     batchSize: BATCH,
     counted: metrics.published,
     batched: metrics.batched,
     bootSeconds,
     log,
   })
-  const bootWatch = new BootWatch({ db, store, log })
+  const bootWatch = new BootWatch({ db, openStore: () => store.open(), log })
   const sender = new InvitationSender({
     db,
     counted: metrics.invited,
@@ -278,8 +281,11 @@ function buildBackground({ config: { mail, bootSeconds }, database, store, metri
   })
   const hypervisorCheck = new HypervisorCheck({
     hypervisors: () => readHypervisorUsage(db),
-    announce: (drained) => store.announce({ version: VERSION, seenAt: new Date().toISOString() }, drained),
-    unannounced: (names) => store.unannounced(names),
+    announce: async (drained) => {
+      const { fleet } = await store.open()
+      await fleet.announceControlPlane({ version: VERSION, seenAt: new Date().toISOString() }, drained)
+    },
+    unannounced: async (names) => (await store.open()).unannounced(names),
     counted: metrics.unannounced,
     log,
   })

@@ -7,7 +7,7 @@ import { buildTokenSigner } from '../../src/identity/signer.ts'
 import { AccountKeys } from '../../src/identity/account-keys.ts'
 import { parse } from '../../src/metadata/record.ts'
 import type { Instance } from '../../src/metadata/instance.ts'
-import { compose } from '../../src/imds-api/publish/compose.ts'
+import { composeMany } from '../../src/imds-api/publish/compose.ts'
 import { keyLines } from '../support/fixtures/record-keys.ts'
 import { aRegion, CLIENT_OF, ONE, TWO } from '../support/fixtures/region.ts'
 import { BASE_URL } from '../support/fixtures/representations.ts'
@@ -41,7 +41,7 @@ const jwks = async () => createLocalJWKSet((await document('jwks.json')).body as
 
 /** The record of a server, as it would be published. */
 async function recordOf(id: string): Promise<Instance> {
-  const parsed = parse((await compose(db, id))!.record)
+  const parsed = parse((await composeMany(db, [id]))[0]!.record)
   if (!parsed.ok) throw new Error(JSON.stringify(parsed.faults))
   return parsed.value
 }

@@ -5,7 +5,7 @@
  */
 import t from 'tap'
 import { SERVER_ACTIONS } from '../../src/imds-api/model/server-actions.ts'
-import { compose } from '../../src/imds-api/publish/compose.ts'
+import { composeMany } from '../../src/imds-api/publish/compose.ts'
 import type { Publisher } from '../../src/store/open.ts'
 import { random } from '../support/fixtures/generated-records.ts'
 import { ONE, TWO } from '../support/fixtures/region.ts'
@@ -157,7 +157,7 @@ async function differences(store: Publisher): Promise<string[]> {
   const listed = (await store.list()).map(({ id }) => id)
   found.push(...listed.filter((id) => !alive.includes(id)).map((id) => `${id} is in the store only`))
   for (const id of alive) {
-    const [published, composed] = [await store.get(id), await compose(db, id)]
+    const [published, composed] = [await store.get(id), (await composeMany(db, [id]))[0]]
     const document = Object.fromEntries(
       Object.entries(published?.document ?? {}).filter(([field]) => field !== 'userData'),
     ) // the store adds its size

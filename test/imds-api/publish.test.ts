@@ -9,7 +9,7 @@ import { enqueue } from '../../src/imds-api/database/outbox.ts'
 import { markChanged } from '../../src/imds-api/database/outbox.ts'
 import { inTransaction } from '../../src/imds-api/database/transaction.ts'
 import { buildApiMetrics } from '../../src/imds-api/metrics.ts'
-import { compose } from '../../src/imds-api/publish/compose.ts'
+import { composeMany } from '../../src/imds-api/publish/compose.ts'
 import { publishBatch, type PublishOutcome } from '../../src/imds-api/publish/batch.ts'
 import { BATCH, OutboxPublisher } from '../../src/imds-api/publish/outbox-publisher.ts'
 import { openStore, type Publisher } from '../../src/store/open.ts'
@@ -389,7 +389,7 @@ t.test('publishing', async (t) => {
     const [owned, invalid, good] = [await create(), await create(), await create()]
     const address = owned.interfaces[0]!.ipv4_address
     const foreign = {
-      ...(await compose(db, good.id))!.record,
+      ...(await composeMany(db, [good.id]))[0]!.record,
       id: 'srv-other',
       interfaces: [{ id: 'int-other', macAddress: '02:24:19:00:00:99', ipv4Addresses: [`${address}/16`] }],
     }
@@ -517,7 +517,7 @@ t.test('publishing', async (t) => {
     const ids: string[] = []
     for (let i = 0; i < 4; i++) ids.push(((await api.call('POST', '/1.0/cloud_ips')).body as CloudIp).id)
     const listed = async () =>
-      ((await compose(db, id))!.record as StoredRecord).interfaces[0]!.cloudIps.map((one) => one.id)
+      ((await composeMany(db, [id]))[0]!.record as StoredRecord).interfaces[0]!.cloudIps.map((one) => one.id)
     for (const order of [[...ids].sort(), [...ids].sort().reverse()]) {
       for (const [i, cloudIp] of order.entries()) {
         t.equal(
@@ -532,7 +532,7 @@ t.test('publishing', async (t) => {
     await api.call('POST', `/1.0/server_groups/${group}/add_servers`, { servers: [{ server: reserving.id }] })
     await api.call('POST', `/1.0/cloud_ips/${ids[1]!}/map`, { destination: group })
     t.strictSame(
-      ((await compose(db, reserving.id))!.record as StoredRecord).interfaces[0]!.cloudIps.map((one) => one.id),
+      ((await composeMany(db, [reserving.id]))[0]!.record as StoredRecord).interfaces[0]!.cloudIps.map((one) => one.id),
       ids.slice(0, 2),
       'one that the create reserves is first',
     )
@@ -623,7 +623,7 @@ t.test('publishing', async (t) => {
     t.equal(await deadlocks(), 0)
     await api.drained()
     for (const { id } of servers) {
-      const [composed, published] = [(await compose(db, id))!, await recordOf(id)]
+      const [composed, published] = [(await composeMany(db, [id]))[0]!, await recordOf(id)]
       if (composed.status === 'deleted') t.equal(published, undefined)
       else t.match(published, composed.record)
     }
@@ -662,7 +662,7 @@ t.test('publishing', async (t) => {
 
   t.test('at the end the store has exactly the records that the database describes', async (t) => {
     const servers = await db.selectFrom('servers').select('id').where('deleted_at', 'is', null).execute()
-    for (const { id } of servers) t.match(await recordOf(id), (await compose(db, id))!.record)
+    for (const { id } of servers) t.match(await recordOf(id), (await composeMany(db, [id]))[0]!.record)
     t.strictSame(
       (await store.list()).map(({ id }) => id),
       servers.map(({ id }) => id).sort(),
@@ -943,13 +943,16 @@ function aPublisher(t: Test, api: TestApi, store: Store, batchSize = BATCH) {
   const publisher = new OutboxPublisher({
     db: api.database.db,
     connect: () => api.database.connect(),
-    store: {
-      ...methodsOf(store),
-      put: async (document, userData, options) => {
-        const { id, revision } = document as { id: string; revision: number }
-        if (options?.dryRun !== true) puts.push({ id, revision })
-        return store.put(document, userData, options)
-      },
+    openStore: async () => {
+      await store.initialise()
+      return {
+        ...methodsOf(store),
+        put: async (document, userData, options) => {
+          const { id, revision } = document as { id: string; revision: number }
+          if (options?.dryRun !== true) puts.push({ id, revision })
+          return store.put(document, userData, options)
+        },
+      }
     },
     batchSize,
     counted: (outcome) => {

@@ -3,7 +3,7 @@
  * and its guest would see no change.
  */
 import t from 'tap'
-import { compose } from '../../src/imds-api/publish/compose.ts'
+import { composeMany } from '../../src/imds-api/publish/compose.ts'
 import { MAX_RECORD_BYTES } from '../../src/metadata/instance.ts'
 import { ADA, aRegion, MARY, ONE, withMary } from '../support/fixtures/region.ts'
 import { routesOf } from '../support/fixtures/routes.ts'
@@ -45,7 +45,7 @@ const create = async (path: string, body: object = {}) => {
   return answer.body
 }
 const members = (...ids: string[]) => ({ servers: ids.map((id) => ({ server: id })) })
-const jsonOf = async (id: string) => JSON.stringify({ ...(await compose(db, id))!.record, revision: 1 })
+const jsonOf = async (id: string) => JSON.stringify({ ...(await composeMany(db, [id]))[0]!.record, revision: 1 })
 
 /** The longest name of a group: 1,020 bytes. */
 const LONG = '😀'.repeat(255)
@@ -224,7 +224,7 @@ t.test('no other request makes a record longer', async (t) => {
     )
     const isPossible = status < 300 || [409, 501].includes(status) || path.startsWith('/account/identity')
     t.ok(isPossible, `${method} ${path} is possible: ${String(status)}`)
-    const now = (await compose(db, id)) === undefined ? 0 : (await jsonOf(id)).length
+    const now = (await composeMany(db, [id]))[0] === undefined ? 0 : (await jsonOf(id)).length
     t.ok(now <= length, `${method} ${path} leaves ${String(length)} bytes: ${String(now)}`)
     length = now
     await api.drained()
@@ -265,7 +265,7 @@ t.test('a record with all that clients can add and everything else at its longes
     })
     .where('id', '=', server.id)
     .execute()
-  const { record, userData } = (await compose(db, server.id))!
+  const { record, userData } = (await composeMany(db, [server.id]))[0]!
   const bytes = Buffer.byteLength(JSON.stringify(record))
   t.ok(bytes > MAX_RECORD_BYTES - 48 * 1024 && bytes <= MAX_RECORD_BYTES, String(bytes))
   t.match(await store.put(record, userData, { dryRun: true }), { kind: 'published' })

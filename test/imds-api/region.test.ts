@@ -3,7 +3,7 @@ import t from 'tap'
 import { createServer } from '../../src/imds-api/changes/create-server.ts'
 import { lockAccount } from '../../src/imds-api/changes/limits.ts'
 import { formatId } from '../../src/imds-api/model/ids.ts'
-import { compose } from '../../src/imds-api/publish/compose.ts'
+import { composeMany } from '../../src/imds-api/publish/compose.ts'
 import { InUse } from '../../src/imds-api/region/apply-table.ts'
 import type { RegionFile } from '../../src/imds-api/region/schema.ts'
 import {
@@ -282,7 +282,8 @@ t.test('a server is published again when its record changes with the file, and o
     new Map(
       await Promise.all(
         all.map(
-          async (id) => [id, JSON.stringify({ ...(await compose(database.db, id))!.record, revision: 0 })] as const,
+          async (id) =>
+            [id, JSON.stringify({ ...(await composeMany(database.db, [id]))[0]!.record, revision: 0 })] as const,
         ),
       ),
     )

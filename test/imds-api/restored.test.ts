@@ -13,7 +13,7 @@ import { giveOutActions, reportOutcome } from '../../src/imds-api/changes/action
 import type { Tables } from '../../src/imds-api/database/tables.ts'
 import { inTransaction } from '../../src/imds-api/database/transaction.ts'
 import { PREFIXES } from '../../src/imds-api/model/ids.ts'
-import { databaseIdOf } from '../../src/imds-api/publish/claimed-store.ts'
+import { databaseIdOf } from '../../src/imds-api/publish/region-claim.ts'
 import { surveyStore } from '../../src/imds-api/publish/survey.ts'
 import { openStore, type Publisher } from '../../src/store/open.ts'
 import { StoreUnavailable } from '../../src/store/publisher.ts'

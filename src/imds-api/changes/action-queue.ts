@@ -14,20 +14,17 @@ import type { AccountChanges } from './account-changes.ts'
 import { actionAfter, COMPUTE_CHANNEL, finishAction, giveOut, stateOf } from './actions.ts'
 
 /**
- * An action as it is given out. `imageId`: the snapshot that is made or deleted. `console`: the token that opens the
- * console, and when it expires.
+ * An action as it is given out, with the server as a hypervisor needs it. `snapshot_id`: the snapshot that is made or
+ * deleted. `console_token`: opens the console. `ram` and `disk_size`: MB.
  */
 export interface GivenAction {
   readonly id: number
   readonly kind: ActionKind
-  readonly requestedAt: Date
-  readonly imageId: string | null
-  readonly console: { readonly token: string; readonly expires: Date } | null
-  readonly server: ActionServer
-}
-/** A server as a hypervisor needs it. `ram` and `disk_size`: MB. */
-export interface ActionServer {
-  readonly id: string
+  readonly requested_at: Date
+  readonly snapshot_id: string | null
+  readonly console_token: string | null
+  readonly console_token_expires: Date | null
+  readonly server_id: string
   readonly revision: number
   readonly image_id: string
   readonly type_id: string
@@ -81,19 +78,10 @@ export async function giveOutActions(
   })
 }
 
-interface ActionRow extends ActionServer {
-  readonly action_id: number
-  readonly kind: ActionKind
-  readonly requested_at: Date
-  readonly snapshot_id: string | null
-  readonly console_token: string | null
-  readonly console_token_expires: Date | null
-}
-
 async function loadActions(tx: Tx, ids: readonly number[]): Promise<readonly GivenAction[]> {
-  const { rows } = await sql<ActionRow>`
-    select action.id as action_id, action.kind, action.requested_at, action.image_id as snapshot_id,
-      action.console_token, servers.console_token_expires, servers.id, servers.revision, servers.image_id,
+  const { rows } = await sql<GivenAction>`
+    select action.id, action.kind, action.requested_at, action.image_id as snapshot_id,
+      action.console_token, servers.console_token_expires, servers.id as server_id, servers.revision, servers.image_id,
       server_types.id as type_id, server_types.handle as type_handle, cores, ram, disk_size,
       disk_encrypted, compatibility_mode,
       coalesce((
@@ -103,24 +91,7 @@ async function loadActions(tx: Tx, ids: readonly number[]): Promise<readonly Giv
     from compute_actions action join servers on servers.id = action.server_id
       join server_types on server_types.id = servers.server_type_id
     where action.id = any(${[...ids]}) order by action.id`.execute(tx)
-  return rows.map(
-    ({
-      action_id,
-      kind,
-      requested_at,
-      snapshot_id,
-      console_token: token,
-      console_token_expires: expires,
-      ...server
-    }) => ({
-      id: action_id,
-      kind,
-      requestedAt: requested_at,
-      imageId: snapshot_id,
-      console: token === null || expires === null ? null : { token, expires },
-      server,
-    }),
-  )
+  return rows
 }
 
 /** A report of a hypervisor. `fault`: why the action failed; null: the report has none. */

@@ -116,27 +116,24 @@ interface Pool {
   readonly range: AddressRange
 }
 
-/** The pools of one kind. `free`: addresses without a holder. */
-export interface PoolsOfKind {
+/** A pool of addresses. */
+export interface AddressPool {
   readonly kind: PoolKind
-  readonly addresses: number
-  readonly free: number
+  readonly range: string
+  readonly size: number
+  readonly used: number
 }
 
 /** How full the pools are. An address that is in two pools counts twice. */
-export async function readPools(database: Reader): Promise<readonly PoolsOfKind[]> {
-  const { rows } = await sql<{ kind: PoolKind; range: string; used: number }>`
+export async function readPools(database: Reader): Promise<readonly AddressPool[]> {
+  const { rows } = await sql<Omit<AddressPool, 'size'>>`
     select kind, range, coalesce(used, 0)::int as used from address_pools
       left join (select pool_id, count(*) as used from allocations group by pool_id) as given on pool_id = id
-    order by kind, range`.execute(database)
-  const kinds = new Map<PoolKind, PoolsOfKind>()
-  for (const { kind, range: text, used } of rows) {
-    const range = parseRange(kind, text)
-    const size = range.ok ? Number(range.value.size) : 0
-    const { addresses, free } = kinds.get(kind) ?? { addresses: 0, free: 0 }
-    kinds.set(kind, { kind, addresses: addresses + size, free: free + size - used })
-  }
-  return [...kinds.values()]
+    order by kind, id`.execute(database)
+  return rows.map((row) => {
+    const parsed = parseRange(row.kind, row.range)
+    return { ...row, size: parsed.ok ? Number(parsed.value.size) : 0 }
+  })
 }
 
 /**

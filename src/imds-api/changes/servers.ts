@@ -202,10 +202,7 @@ export async function enqueueRebuild(tx: Tx): Promise<{ readonly left: number; r
   await sql`select pg_advisory_xact_lock(${REBUILD_LOCK})`.execute(tx) // two rebuilds at once are one
   const before = await countRebuild(tx)
   if (before > 0) return { left: before, isContinued: true }
-  await sql`
-    insert into outbox (server_id, account_id, rebuild)
-    select id, account_id, true from servers where deleted_at is null order by id`.execute(tx)
-  await sql`select pg_notify(${OUTBOX_CHANNEL}, '')`.execute(tx)
+  await insertAll(tx)
   return { left: await countRebuild(tx), isContinued: false }
 }
 
@@ -217,13 +214,17 @@ export async function enqueueAll(tx: Tx): Promise<number> {
   await sql`select pg_advisory_xact_lock(${REBUILD_LOCK})`.execute(tx)
   await sql`
     delete from outbox where id in (select id from outbox where rebuild for update skip locked)`.execute(tx)
+  await insertAll(tx)
+  const { rows } = await sql<{ published: number }>`
+    select count(*) as published from servers join published_ids using (id) where deleted_at is null`.execute(tx)
+  return rows[0]!.published
+}
+
+async function insertAll(tx: Tx): Promise<void> {
   await sql`
     insert into outbox (server_id, account_id, rebuild)
     select id, account_id, true from servers where deleted_at is null order by id`.execute(tx)
   await sql`select pg_notify(${OUTBOX_CHANNEL}, '')`.execute(tx)
-  const { rows } = await sql<{ published: number }>`
-    select count(*) as published from servers join published_ids using (id) where deleted_at is null`.execute(tx)
-  return rows[0]!.published
 }
 
 /** Finds the deleted servers among some, with the revisions of their removals. */
@@ -243,11 +244,18 @@ export async function countRebuild(database: Reader): Promise<number> {
   return rows[0]!.left
 }
 
-/** The servers whose records the store refuses, and why. */
-export async function refusedServers(database: Reader): Promise<{ readonly id: string; readonly fault: string }[]> {
-  const { rows } = await sql<{ id: string; fault: string }>`
-    select id, publish_fault as fault from servers
+/** A server whose record the store refuses. */
+export interface RefusedServer {
+  readonly id: string
+  readonly account: string
+  readonly fault: string
+}
+
+/** The first servers whose records the store refuses. `most` null: all. */
+export async function refusedServers(database: Reader, most: number | null): Promise<readonly RefusedServer[]> {
+  const { rows } = await sql<RefusedServer>`
+    select id, account_id as account, publish_fault as fault from servers
     where publish_fault is not null and id in (select server_id from outbox where retry_at is not null)
-    order by id`.execute(database)
+    order by id limit ${most}`.execute(database)
   return rows
 }

@@ -219,12 +219,8 @@ function addActionRoutes(
 
 /** The routes for where a server runs and for the seal of its user-data. */
 function addPlacementRoutes(server: ApiServer, parts: ComputeParts): void {
-  const formatPlacement = (placement: Placement) => ({
-    ...placement,
-    sealed_at: formatOptionalTime(placement.sealed_at),
-  })
   const mayActForOf =
-    ({ raw: { socket } }: FastifyRequest) =>
+    ({ raw: { socket } }: Pick<FastifyRequest, 'raw'>) =>
     (hypervisor: string) =>
       mayActFor(socket, hypervisor)
   const schema = { params: OfServer, response: { 200: Server } }
@@ -237,34 +233,40 @@ function addPlacementRoutes(server: ApiServer, parts: ComputeParts): void {
     async (request) =>
       formatPlacement(await beginMigration(parts, request.params.id, request.body.to, mayActForOf(request))),
   )
-  server.post('/servers/:id/migration/end', { schema }, async (request) =>
-    formatPlacement(await endMigration(parts, request.params.id, mayActForOf(request))),
-  )
-  server.delete('/servers/:id/migration', { schema }, async (request) =>
-    formatPlacement(await cancelMigration(parts, request.params.id, mayActForOf(request))),
-  )
-  server.post('/servers/:id/seal', { schema }, async (request) =>
-    formatPlacement(await sealUserData(parts, request.params.id, mayActForOf(request))),
-  )
+  const change = (method: 'POST' | 'DELETE', url: string, apply: typeof sealUserData) => {
+    server.route({
+      method,
+      url,
+      schema,
+      handler: async (request) => formatPlacement(await apply(parts, request.params.id, mayActForOf(request))),
+    })
+  }
+  change('POST', '/servers/:id/migration/end', endMigration)
+  change('DELETE', '/servers/:id/migration', cancelMigration)
+  change('POST', '/servers/:id/seal', sealUserData)
 }
 
-function represent({ id, kind, requestedAt, imageId, console, server }: GivenAction): Static<typeof Action> {
-  const { image_id, type_id, type_handle, cores, ram, disk_size, disk_encrypted, compatibility_mode, interfaces } =
-    server
+function formatPlacement(placement: Placement) {
+  return { ...placement, sealed_at: formatOptionalTime(placement.sealed_at) }
+}
+
+function represent(action: GivenAction): Static<typeof Action> {
+  const { console_token: token, console_token_expires: expires } = action
+  const { type_id, type_handle, cores, ram, disk_size, disk_encrypted, compatibility_mode } = action
   return {
-    id,
-    action: kind,
-    requested_at: formatTime(requestedAt),
-    image: imageId,
-    console: console === null ? null : { token: console.token, expires: formatTime(console.expires) },
+    id: action.id,
+    action: action.kind,
+    requested_at: formatTime(action.requested_at),
+    image: action.snapshot_id,
+    console: token === null || expires === null ? null : { token, expires: formatTime(expires) },
     server: {
-      id: server.id,
-      revision: server.revision,
-      image: image_id,
+      id: action.server_id,
+      revision: action.revision,
+      image: action.image_id,
       server_type: { id: type_id, handle: type_handle, cores, ram, disk_size },
       disk_encrypted,
       compatibility_mode,
-      interfaces: interfaces.map(({ ipv4_prefix_length, ...one }) => ({ ...one, prefix_length: ipv4_prefix_length })),
+      interfaces: action.interfaces.map(({ ipv4_prefix_length: prefix_length, ...one }) => ({ ...one, prefix_length })),
     },
   }
 }

@@ -124,9 +124,7 @@ async function launch(data: string, connection: ServerSocket, { native, user }: 
     { ...user, cwd: '/', env: environmentOf(native), stdio: ['pipe', 'ignore', 'ignore'], detached: true },
   ) // detached: Ctrl-C must reach us first
   child.unref()
-  child.stdin.on('error', () => {
-    /* it has ended */
-  })
+  child.stdin.on('error', () => undefined) // it has ended
   const exited = new Promise<void>((resolve) => {
     const resolved = () => {
       child.stdin.destroy()
@@ -210,9 +208,7 @@ export function readOwned(directory: string, name: string): string | undefined {
 /** Whether the server accepts connections. `busy`: it is starting up or shutting down. `away`: none listens. */
 export async function probe(connection: ServerSocket): Promise<'up' | 'busy' | 'away'> {
   const client = new pg.Client({ ...connection })
-  client.on('error', () => {
-    /* connect rejects too */
-  })
+  client.on('error', () => undefined) // connect rejects too
   try {
     await client.connect()
     await client.end()

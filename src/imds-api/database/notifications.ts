@@ -42,20 +42,14 @@ export class NotificationListener {
       } catch {
         /* the database is unreachable */
       }
-      await this.#client?.end().catch(() => {
-        /* closed already */
-      })
-      await sleep(RETRY_MS, undefined, { signal: this.#stopping.signal }).catch(() => {
-        /* stopped */
-      })
+      await this.#client?.end().catch(() => undefined) // closed already
+      await sleep(RETRY_MS, undefined, { signal: this.#stopping.signal }).catch(() => undefined) // stopped
     }
   }
 
   async stop(): Promise<void> {
     this.#stopping.abort()
-    await this.#client?.end().catch(() => {
-      /* closed already */
-    })
+    await this.#client?.end().catch(() => undefined) // closed already
   }
 
   /** A method, because TypeScript does not see that `stop` changes the field meanwhile. */

@@ -115,9 +115,7 @@ export class InvitationSender {
           )
         this.#isDatabaseAway = true
       }
-      await sleep(POLL_MS, undefined, { signal }).catch(() => {
-        /* stopped */
-      })
+      await sleep(POLL_MS, undefined, { signal }).catch(() => undefined) // stopped
     }
   }
 
@@ -132,10 +130,7 @@ export class InvitationSender {
   }
 
   async #sendBatch(): Promise<void> {
-    for (const id of await this.#due()) {
-      if (this.#hasToStop()) return
-      await this.#send(id)
-    }
+    for (const id of await this.#due()) if (!this.#hasToStop()) await this.#send(id)
   }
 
   /**
@@ -187,7 +182,9 @@ export class InvitationSender {
           try {
             await mail!.send(composeInvitation(invitation, mail!.invitationUrl), this.#stopping.signal)
           } catch (error) {
-            if (!this.#hasToStop()) this.#postponeMail(id, (error as Error).message)
+            if (this.#hasToStop()) return false
+            counted('failed')
+            this.#postpone(id, (error as Error).message, undefined, 'the invitation cannot be sent. Retrying')
             return false
           }
           acceptedVersion = invitation.version
@@ -207,11 +204,6 @@ export class InvitationSender {
         'the invitation was sent, and the database cannot record it. Retrying',
       )
     }
-  }
-
-  #postponeMail(id: string, reason: string): void {
-    this.#parts.counted('failed')
-    this.#postpone(id, reason, undefined, 'the invitation cannot be sent. Retrying')
   }
 
   /** Plans the next attempt. Warns if the reason is another than before. */

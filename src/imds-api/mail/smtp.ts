@@ -26,9 +26,7 @@ export function buildSmtp({ host, port, tls, credentials, from }: MailSettings):
     ignoreTLS: tls === 'none',
     ...TIMEOUTS,
   }
-  import('nodemailer').catch(() => {
-    /* the first mail tries again, and reports it */
-  })
+  import('nodemailer').catch(() => undefined) // the first mail tries again, and reports it
   return async ({ to, subject, text }, signal) => {
     try {
       const auth =

@@ -2,7 +2,8 @@
 import type { PageFinding } from '../../pages/findings.ts'
 import { formatDuration } from '../../runtime/ago.ts'
 import type { RegionHypervisor } from '../publish/hypervisors.ts'
-import type { AddressPool, RegionState } from './region-state.ts'
+import type { AddressPool } from '../changes/allocate.ts'
+import type { RegionState } from './region-state.ts'
 
 /** A change that waits longer is late: it is usually published in milliseconds. */
 const LATE_SECONDS = 60

@@ -276,9 +276,7 @@ async function askStore<T>(
         return { kind: 'failed', reason: (error as Error).message }
       }),
     )
-    asked.at(-1)!.catch(() => {
-      /* reported below */
-    })
+    asked.at(-1)!.catch(() => undefined) // reported below
     await budget.spend(0)
   }
   await Promise.allSettled(asked)

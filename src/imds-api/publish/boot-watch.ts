@@ -16,7 +16,7 @@ const BATCH = 64
 /** What the watch needs. */
 export interface BootWatchParts {
   readonly db: Kysely<Tables>
-  readonly store: Pick<Publisher, 'reportsOf'>
+  readonly openStore: () => Promise<Pick<Publisher, 'reportsOf'>>
   readonly log: Logger
 }
 
@@ -54,7 +54,8 @@ export class BootWatch {
 
   /** Rejects if the database or the store does not answer. */
   async #check(): Promise<void> {
-    const { db, store, log } = this.#parts
+    const { db, openStore, log } = this.#parts
+    const store = await openStore()
     const dues = new Map<string, number>()
     for (let after = ''; !this.#isStopped;) {
       const booting = await loadBooting(db, after, BATCH)

@@ -44,23 +44,20 @@ export async function compareStore(
   store: Store,
   progress: (done: number, of: number) => void,
 ): Promise<StoreComparison> {
-  const listed = await orEmpty(store.list())
+  const listed = await listById(store)
   const ids = await idsOf(db)
   const known = new Set(ids)
-  const byId = new Map(listed.map((one) => [one.id, one]))
-  const first: Difference[] = listed
-    .filter(({ id }) => !known.has(id))
-    .map(({ id }) => ({ server: id, finding: 'unknown' }))
-  for (let i = 0; i < ids.length; i += BATCH) {
-    first.push(...(await compareSome(db, store, ids.slice(i, i + BATCH), (id) => byId.get(id))))
-    progress(Math.min(i + BATCH, ids.length), ids.length)
-  }
+  const unknown = [...listed.keys()].filter((id) => !known.has(id))
+  const first = [
+    ...unknown.map((server) => ({ server, finding: 'unknown' }) as const),
+    ...(await compareServers(db, store, ids, listed, progress)),
+  ]
   const differences = first.length === 0 ? [] : await recheck(db, store, first)
   const waiting = await waitingOf(db, ids)
   return {
     servers: ids.length,
     waiting: waiting.size,
-    records: listed.length,
+    records: listed.size,
     differences: differences.filter(({ server }) => !waiting.has(server)),
   }
 }
@@ -70,35 +67,44 @@ export async function findOnlyInStore(
   db: Kysely<Tables>,
   store: Store,
 ): Promise<{ unknown: string[]; records: number }> {
-  const listed = await orEmpty(store.list()) // first: a server is in the database before it is in the store
+  const listed = await listById(store) // first: a server is in the database before it is in the store
   const known = new Set(await idsOf(db))
-  return { unknown: listed.map(({ id }) => id).filter((id) => !known.has(id)), records: listed.length }
+  return { unknown: [...listed.keys()].filter((id) => !known.has(id)), records: listed.size }
 }
 
 async function recheck(db: Kysely<Tables>, store: Store, first: readonly Difference[]): Promise<Difference[]> {
   await sleep(RECHECK_AFTER_MS)
-  const listed = new Map((await orEmpty(store.list())).map((one) => [one.id, one]))
+  const listed = await listById(store)
   const known = new Set(await idsOf(db))
   const [ours, others] = [
     first.filter(({ server }) => known.has(server)).map(({ server }) => server),
     first.filter(({ server, finding }) => finding === 'unknown' && !known.has(server) && listed.has(server)),
   ]
-  const differences: Difference[] = []
-  for (let i = 0; i < ours.length; i += BATCH)
-    differences.push(...(await compareSome(db, store, ours.slice(i, i + BATCH), (id) => listed.get(id))))
+  const differences = await compareServers(db, store, ours, listed, () => undefined)
   return [...differences, ...others].sort((a, b) => (a.server < b.server ? -1 : 1))
 }
 
-async function compareSome(
+async function listById(store: Store): Promise<ReadonlyMap<string, Listed>> {
+  return new Map((await orEmpty(store.list())).map((one) => [one.id, one]))
+}
+
+async function compareServers(
   db: Kysely<Tables>,
   store: Store,
   ids: readonly string[],
-  listedOf: (id: string) => Listed | undefined,
+  listed: ReadonlyMap<string, Listed>,
+  progress: (done: number, of: number) => void,
 ): Promise<Difference[]> {
-  const waiting = await waitingOf(db, ids)
-  const servers = (await composeMany(db, ids)).filter(({ id, status }) => status !== 'deleted' && !waiting.has(id))
-  const compared = await Promise.all(servers.map((one) => compareOne(store, one, listedOf(one.id))))
-  return compared.filter((one) => one !== undefined)
+  const differences: Difference[] = []
+  for (let i = 0; i < ids.length; i += BATCH) {
+    const some = ids.slice(i, i + BATCH)
+    const waiting = await waitingOf(db, some)
+    const servers = (await composeMany(db, some)).filter(({ id, status }) => status !== 'deleted' && !waiting.has(id))
+    const compared = await Promise.all(servers.map((one) => compareOne(store, one, listed.get(one.id))))
+    differences.push(...compared.filter((one) => one !== undefined))
+    progress(Math.min(i + BATCH, ids.length), ids.length)
+  }
+  return differences
 }
 
 async function compareOne(

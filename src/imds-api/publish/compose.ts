@@ -29,11 +29,6 @@ export interface Composed {
   readonly fault: string | null
 }
 
-/** Loads and composes a server; undefined: there is no such server. */
-export async function compose(database: Reader, id: string): Promise<Composed | undefined> {
-  return (await composeMany(database, [id]))[0]
-}
-
 /** Loads and composes servers with one query, in any order. Leaves out ids without a server. */
 export async function composeMany(database: Reader, ids: readonly string[]): Promise<readonly Composed[]> {
   return (await loadRows(database, ids)).map(composeRow)

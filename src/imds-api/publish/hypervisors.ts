@@ -21,15 +21,17 @@ const STORE_TIMEOUT_MS = 2_000
 /** Reads them. Rejects if the database does not answer. */
 export async function readHypervisors(
   database: Reader,
-  store: Pick<Publisher, 'hypervisors'>,
+  openStore: () => Promise<Pick<Publisher, 'hypervisors'>>,
 ): Promise<RegionHypervisors> {
   const placed = await readHypervisorUsage(database)
   const names = placed.map(({ name }) => name)
   const announced = await Promise.race([
-    store.hypervisors(names).then(
-      (all) => ({ all, problem: undefined }),
-      (error: unknown) => ({ all: [], problem: (error as Error).message }),
-    ),
+    openStore()
+      .then((store) => store.hypervisors(names))
+      .then(
+        (all) => ({ all, problem: undefined }),
+        (error: unknown) => ({ all: [], problem: (error as Error).message }),
+      ),
     sleep(STORE_TIMEOUT_MS, { all: [], problem: 'the store does not answer' }, { ref: false }),
   ])
   const byName = new Map(announced.all.map((one) => [one.name, one]))

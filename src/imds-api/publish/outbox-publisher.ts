@@ -6,20 +6,19 @@
 import type pg from 'pg'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Waiter } from '../../limits/waiter.ts'
-import type { Publisher } from '../../store/publisher.ts'
 import { NotificationListener } from '../database/notifications.ts'
 import { OUTBOX_CHANNEL } from '../database/outbox.ts'
 import { publishBatch, type BatchParts } from './batch.ts'
 import { PublishTurns, type PublishBatch } from './turns.ts'
 
 /**
- * What the publisher needs. `connect` returns a new, open connection, for notifications. `initialise` of the store is
- * called every second, and enqueues what the store has lost. `most`: the most servers of a batch. `batched` counts the
- * batches.
+ * What the publisher needs. `connect` returns a new, open connection, for notifications. `openStore` is called every
+ * second, and enqueues what the store has lost (region-claim.ts). `batchSize`: the most servers of a batch. `batched`
+ * counts the batches.
  */
-export interface OutboxPublisherParts extends Omit<BatchParts, 'hasToStop'> {
+export interface OutboxPublisherParts extends Omit<BatchParts, 'hasToStop' | 'store'> {
   readonly connect: () => Promise<pg.Client>
-  readonly store: Pick<Publisher, 'get' | 'put' | 'remove'> & { initialise(): Promise<unknown> }
+  readonly openStore: () => Promise<BatchParts['store']>
   readonly batchSize: number
   readonly batched: () => void
 }
@@ -45,6 +44,7 @@ export class OutboxPublisher {
   /** Wakes the publisher. While it has no connection, the poll finds the changes. */
   readonly #listener: NotificationListener
   readonly #waiter = new Waiter()
+  #store: BatchParts['store'] | undefined
   #running: Promise<unknown> = Promise.resolve()
   /** The last reason for which the store or the database could not be used; undefined: they can. */
   #problem: string | undefined
@@ -117,7 +117,8 @@ export class OutboxPublisher {
     const failures: unknown[] = []
     const publish = async (batch: PublishBatch) => {
       try {
-        const others = await publishBatch({ ...this.#parts, hasToStop: () => this.#hasToStop() }, batch.ids)
+        const parts = { ...this.#parts, store: this.#store!, hasToStop: () => this.#hasToStop() }
+        const others = await publishBatch(parts, batch.ids)
         for (const id of others) skipped.add(id)
         if (others.length < batch.ids.length) {
           this.#parts.batched()
@@ -134,7 +135,7 @@ export class OutboxPublisher {
         if (performance.now() >= this.#checkAtMs) {
           this.#checkAtMs = performance.now() + POLL_MS
           skipped.clear()
-          await this.#parts.store.initialise()
+          this.#store = await this.#parts.openStore()
           await this.#turns.admitRetries()
         }
         const size = inFlight.size
@@ -165,8 +166,6 @@ export class OutboxPublisher {
 
   /** Ends early at `stop`. */
   async #sleep(timeoutMs: number): Promise<void> {
-    await sleep(timeoutMs, undefined, { signal: this.#stopping.signal }).catch(() => {
-      /* stopped */
-    })
+    await sleep(timeoutMs, undefined, { signal: this.#stopping.signal }).catch(() => undefined) // stopped
   }
 }

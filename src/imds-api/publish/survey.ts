@@ -1,6 +1,7 @@
 /** Reads which ids, revisions and addresses the store has, to compare a restored database with it. Writes nothing. */
 import { parseStored } from '../../metadata/record.ts'
 import { splitPrefix } from '../../metadata/address.ts'
+import { forEachOf } from '../../limits/for-each-of.ts'
 import { StoreUnavailable, type Listed, type Publisher } from '../../store/publisher.ts'
 import type { StoredAddress, StoredServer, StoreSurvey } from '../changes/advance.ts'
 
@@ -20,21 +21,19 @@ export async function surveyStore(
   const ids = new Set((await orEmpty(store.tombstones())).map(({ id }) => id))
   const servers: StoredServer[] = []
   const unreadable: string[] = []
-  const waiting = [...listed]
-  const work = async () => {
-    for (let one = waiting.pop(); one !== undefined; one = waiting.pop()) {
-      const read = await readServer(store, one)
-      if (read === 'gone') continue
-      if (read === 'unreadable') unreadable.push(one.id)
-      servers.push(
-        read === 'unreadable'
-          ? { id: one.id, account: undefined, revision: one.revision, addresses: addressesOf(one) }
-          : read.server,
-      )
-      for (const id of read === 'unreadable' ? [one.id] : read.ids) ids.add(id)
+  const add = async (one: Listed) => {
+    const read = await readServer(store, one)
+    if (read === 'gone') return
+    if (read === 'unreadable') {
+      unreadable.push(one.id)
+      servers.push({ id: one.id, account: undefined, revision: one.revision, addresses: addressesOf(one) })
+      ids.add(one.id)
+    } else {
+      servers.push(read.server)
+      for (const id of read.ids) ids.add(id)
     }
   }
-  await Promise.all(Array.from({ length: CONCURRENCY }, work))
+  await forEachOf(listed, add, CONCURRENCY)
   return { servers: servers.sort((a, b) => (a.id < b.id ? -1 : 1)), ids, unreadable: unreadable.sort() }
 }
 

@@ -2,7 +2,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Test } from 'tap'
 import { openDatabase, type DatabaseSettings } from '../../../src/imds-api/database/open.ts'
-import { compose } from '../../../src/imds-api/publish/compose.ts'
+import { composeMany } from '../../../src/imds-api/publish/compose.ts'
 import type { Publisher } from '../../../src/store/open.ts'
 import type { TestImdsApi } from '../programs/api.ts'
 import { until } from '../programs/daemon.ts'
@@ -188,7 +188,7 @@ export async function storeEqualsDatabase(
     )
     const differences: string[] = []
     for (const { id, user_data } of rows) {
-      const [composed, published] = [(await compose(db, id))!, await store.get(id)]
+      const [composed, published] = [(await composeMany(db, [id]))[0]!, await store.get(id)]
       const { userData, ...record } = published?.document as { userData?: object }
       const expected = { revision: composed.revision, record: composed.record, userData: composed.userData?.toString() }
       const found = {

@@ -284,7 +284,7 @@ export async function anApi(
       const publisher = new OutboxPublisher({
         db: database.background.db,
         connect: () => database.connect(),
-        store,
+        openStore: () => store.initialise().then(() => store),
         batchSize: BATCH,
         counted: nothing,
         batched: nothing,

@@ -1,6 +1,6 @@
 /**
- * A store that accepts the region of one database only. The store has the id of that database, so another database, such
- * as a new one or that of another region, overwrites nothing by mistake.
+ * The claim of a database to the region in a store: the store has the id of that database, so another database, such as
+ * a new one or that of another region, overwrites nothing by mistake.
  *
  * The store may lose confirmed changes when Redis is emptied, restarted, or replaced by a replica that lacked them. Then
  * all servers are enqueued, and records of deleted servers that came back are removed.
@@ -11,46 +11,44 @@ import type { Publisher } from '../../store/publisher.ts'
 import { findDeleted, enqueueAll } from '../changes/servers.ts'
 import type { Tables } from '../database/tables.ts'
 import { inTransaction, type Tx } from '../database/transaction.ts'
-import type { LazyStore } from './lazy-store.ts'
-
-/** The methods that a publisher uses. */
-export type ClaimedStore = Pick<LazyStore, 'get' | 'put' | 'remove'> & { initialise(): Promise<void> }
+import type { StoreOpener } from './store-opener.ts'
 
 /**
- * `initialise` rejects if the store has the region of another database. The publisher calls it every second: the store
- * may lose changes at any time.
+ * Returns a function that opens the store and checks the claim: it rejects if the store has the region of another
+ * database. The publisher calls it every second, since the store may lose changes at any time.
  */
-export function claimedStore(db: Kysely<Tables>, store: LazyStore, log: Pick<Logger, 'warn'>): ClaimedStore {
+export function openClaimed(
+  db: Kysely<Tables>,
+  opener: StoreOpener,
+  log: Pick<Logger, 'warn'>,
+): () => Promise<Publisher> {
   /**
    * The last history. Another process may have completed a new history while we still wrote to the old server.
    */
   let seen: string | undefined
-  return {
-    initialise: async () => {
-      const ours = await databaseIdOf(db)
-      const { database, history, complete } = await store.state()
-      if (database !== undefined && database !== ours) throw new Error(formatForeign(database, ours))
-      if (database === undefined || complete !== history || (seen ?? history) !== history) {
-        await publishLost(db, store, ours, log)
-        await store.markComplete(history)
-      }
-      seen = history
-    },
-    get: (id) => store.get(id),
-    put: (...args) => store.put(...args),
-    remove: (...args) => store.remove(...args),
+  return async () => {
+    const ours = await databaseIdOf(db)
+    const store = await opener.open()
+    const { database, history, complete } = await store.fleet.state()
+    if (database !== undefined && database !== ours) throw new Error(formatForeign(database, ours))
+    if (database === undefined || complete !== history || (seen ?? history) !== history) {
+      await publishLost(db, store, ours, log)
+      await store.fleet.markComplete(history)
+    }
+    seen = history
+    return store
   }
 }
 
 /** Writes to the store first: otherwise a read-only store would enqueue all servers every second. */
 async function publishLost(
   db: Kysely<Tables>,
-  store: LazyStore,
+  store: Publisher,
   ours: string,
   log: Pick<Logger, 'warn'>,
 ): Promise<void> {
   await store.initialise() // an empty store becomes one that daemons accept
-  const claimed = await store.claim(ours, false)
+  const claimed = await store.fleet.claim(ours, false)
   if (claimed !== ours) throw new Error(formatForeign(claimed, ours))
   const listed = await store.list()
   const deleted = await findDeleted(

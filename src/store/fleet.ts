@@ -48,14 +48,17 @@ export interface Fleet {
   markComplete(history: string): Promise<void>
 }
 
-/** Reads an announcement of an imds-api. Other programs can write one, so any shape is possible. */
+/** Reads an announcement of an imds-api. */
 export function parseControlPlane(text: string): ControlPlane {
-  let state: Partial<Record<string, unknown>> = {}
-  try {
-    state = (JSON.parse(text) ?? {}) as typeof state
-  } catch {
-    /* reported with empty fields */
-  }
-  const { version, seenAt } = state
+  const { version, seenAt } = parseFields(text)
   return { version: typeof version === 'string' ? version : '', seenAt: typeof seenAt === 'string' ? seenAt : '' }
+}
+
+/** The fields of an announcement; none if it is no JSON object. Other programs can write one, so any shape is possible. */
+export function parseFields(text: string): Partial<Record<string, unknown>> {
+  try {
+    return (JSON.parse(text) ?? {}) as Partial<Record<string, unknown>>
+  } catch {
+    return {}
+  }
 }

@@ -15,13 +15,6 @@ export function sealAfter(inStore: Seal, ofRecord: Seal, lifts: boolean): Seal {
   return lifts ? ofRecord : (inStore ?? ofRecord)
 }
 
-/**
- * The seal of an instance whose record, tombstone and ledger may each have one. Any one is enough; the first counts.
- */
-export function firstSeal(...seals: readonly Seal[]): Seal {
-  return seals.find((seal) => seal !== undefined)
-}
-
 /** Returns the document with a seal; unchanged if there is none. */
 export function withSeal(document: unknown, sealedAt: Seal): unknown {
   return sealedAt === undefined ? document : { ...(document as object), sealedAt }

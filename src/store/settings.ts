@@ -23,7 +23,6 @@ export const DEFAULT_USER_DATA_BYTES = 16384
 /** The form of a region's name, and of every other name, in words. */
 export const NAME_RULE = 'one word of letters, digits, ".", "_" and "-", at most 63'
 
-/** How to open a store. */
 export interface StoreSettings extends RedisFiles {
   /** Redis in any shape, or `file:` with a directory (url.ts). */
   readonly url: string
@@ -99,7 +98,6 @@ export const STORE_VARIABLES = Object.fromEntries(
   Object.values(TEXTS).map(({ variable, help }) => [variable, { parse: anyText, help }]),
 ) as Readonly<Record<TextVariable, Variable<string>>>
 
-/** The settings that these variables give. */
 export function storeSettingsOf(values: Readonly<Record<TextVariable, string | undefined>>): Partial<StoreSettings> {
   return Object.fromEntries(Object.entries(TEXTS).map(([setting, { variable }]) => [setting, values[variable]]))
 }
@@ -155,7 +153,6 @@ export function parseStoreSettings({ url, region, recordKeysFile, ...files }: Pa
     : { ok: true, value: { ...store, region: region ?? '' } }
 }
 
-/** The files among some settings. */
 export function redisFilesOf({
   passwordFile,
   sentinelPasswordFile,

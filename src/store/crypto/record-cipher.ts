@@ -115,7 +115,6 @@ function endsOf(value: Buffer): Ends {
   return { head: value.subarray(0, HEAD_BYTES), tag: value.subarray(-TAG_BYTES), length: value.length }
 }
 
-/** Encrypts and decrypts the values of one region. */
 export class RecordCipher {
   readonly #keys: RecordKeys
   readonly #region: string
@@ -126,7 +125,6 @@ export class RecordCipher {
     this.#region = region
   }
 
-  /** The name of the key that encrypts. */
   get current(): string {
     return this.#keys[0].name
   }

@@ -32,7 +32,6 @@ export interface WatchEvents {
   readonly lost: (reason: string) => void
 }
 
-/** A watch of one path. */
 export class DirectoryWatch {
   readonly #directory: string
   readonly #events: WatchEvents

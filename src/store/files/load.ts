@@ -13,7 +13,7 @@ import { sha256InSlices, TurnBudget } from '../../limits/turn-budget.ts'
 import { formatOf, parseDocument, RECORD_ENDINGS } from '../document.ts'
 import { MAX_USER_DATA_BYTES } from '../settings.ts'
 import type { Loaded } from '../source.ts'
-import { fillUserData } from '../user-data.ts'
+import { fillUserData, type UserDataChange } from '../user-data.ts'
 import { parsePending, type PendingChange } from './pending.ts'
 import { ifThere, readRegularFile, stampOf } from '../../runtime/regular-file.ts'
 
@@ -90,7 +90,6 @@ function stampsOf(directory: string, id: string): Promise<(string | undefined)[]
   )
 }
 
-/** Formats the text of a record's file. */
 export function formatRecord(document: unknown): string {
   return `${JSON.stringify(document, undefined, 2)}\n`
 }
@@ -123,94 +122,63 @@ export async function readPending(
   return bytes && (parsePending(bytes) ?? 'invalid')
 }
 
-/** Reads the files that have a stamp. */
 async function loadOne(
   directory: string,
   id: string,
   userDataMaxBytes: number,
   [pending, ...records]: readonly (string | undefined)[],
 ): Promise<Loaded> {
+  const withUserData = (record: Buffer, change: UserDataChange, parse: () => Promise<ParsedRecord>) =>
+    loadWithUserData(directory, id, record, change, userDataMaxBytes, parse)
   const change = pending === undefined ? undefined : await readPending(directory, id, userDataMaxBytes)
-  if (change !== undefined) return loadFromPending(directory, id, change, pending, userDataMaxBytes)
+  if (change === 'invalid') throw new FileFault(`${id}.pending is not a valid pending change`, pending ?? '')
+  if (change?.kind === 'remove') return { kind: 'removed', id }
+  if (change?.kind === 'put') {
+    const { document, userData } = change
+    return withUserData(Buffer.from(formatRecord(document)), userData, () => Promise.resolve({ ok: true, document }))
+  }
   const endings = RECORD_ENDINGS.filter((_ending, i) => records[i] !== undefined)
   const [ending] = endings
   const [most, instead] = ending === '.json' ? [MAX_FILE_BYTES, ''] : [MAX_YAML_BYTES, ' for YAML: write it as JSON']
   const record = ending === undefined ? undefined : await read(directory, id + ending, most, instead)
   if (ending === undefined || record === undefined) {
-    return {
-      kind: (await read(directory, `${id}.removed`, MAX_TOMBSTONE_BYTES)) === undefined ? 'absent' : 'removed',
-      id,
-    }
+    const tombstone = await read(directory, `${id}.removed`, MAX_TOMBSTONE_BYTES)
+    return { kind: tombstone === undefined ? 'absent' : 'removed', id }
   }
-  const userData = await readUserData(directory, id, userDataMaxBytes)
-  if (userData instanceof TooLong)
-    return { kind: 'user-data', id, digest: digestOf(record, userData.stamp), reason: userData.message }
-  const userDataSha256 = await sha256Of(userData)
-  const digest = digestOf(record, userDataSha256)
-  if (endings.length > 1)
-    return {
-      kind: 'unreadable',
-      id,
-      digest,
-      reason: `more than one record: ${endings.map((one) => id + one).join(', ')}`,
-    }
-  const format = formatOf(ending)
-  const parsed = await parseDocument(record, format)
-  if (parsed.ok)
-    return {
-      kind: 'record',
-      id,
-      digest,
-      document: fillUserData(parsed.value, userData, userDataSha256),
-      userData,
-      userDataSha256,
-    }
-  const [{ cause, line }] = parsed.faults // not its message, which would quote the record
-  return {
-    kind: 'unreadable',
-    id,
-    digest,
-    reason:
-      cause === undefined
-        ? `${id}${ending} is not ${format}${line === undefined ? '' : ` from line ${String(line)} on`}`
-        : `${id}${ending} cannot be read: ${cause}`,
-  }
+  return withUserData(record, 'keep', async () => {
+    if (endings.length > 1)
+      return { ok: false, reason: `more than one record: ${endings.map((one) => id + one).join(', ')}` }
+    const format = formatOf(ending)
+    const parsed = await parseDocument(record, format)
+    if (parsed.ok) return { ok: true, document: parsed.value }
+    const [{ cause, line }] = parsed.faults // not its message, which would quote the record
+    const place = line === undefined ? '' : ` from line ${String(line)} on`
+    const fault = cause === undefined ? `is not ${format}${place}` : `cannot be read: ${cause}`
+    return { ok: false, reason: `${id}${ending} ${fault}` }
+  })
 }
 
-/** Interprets a pending change, whose file has a stamp. */
-async function loadFromPending(
+type ParsedRecord = { readonly ok: true; readonly document: unknown } | { readonly ok: false; readonly reason: string }
+
+/** Loads the user-data of a record, and parses the record. */
+async function loadWithUserData(
   directory: string,
   id: string,
-  change: PendingChange | 'invalid',
-  stamp: string | undefined,
+  record: Buffer,
+  change: UserDataChange,
   userDataMaxBytes: number,
+  parse: () => Promise<ParsedRecord>,
 ): Promise<Loaded> {
-  if (change === 'invalid')
-    return {
-      kind: 'unreadable',
-      id,
-      digest: digestOf('pending', stamp),
-      reason: `${id}.pending is not a valid pending change`,
-    }
-  if (change.kind === 'remove') return { kind: 'removed', id }
-  const record = formatRecord(change.document)
   const userData =
-    change.userData === 'keep'
-      ? await readUserData(directory, id, userDataMaxBytes)
-      : change.userData === 'none'
-        ? undefined
-        : change.userData
+    change === 'keep' ? await readUserData(directory, id, userDataMaxBytes) : change === 'none' ? undefined : change
   if (userData instanceof TooLong)
     return { kind: 'user-data', id, digest: digestOf(record, userData.stamp), reason: userData.message }
-  const userDataSha256 = await sha256Of(userData)
-  return {
-    kind: 'record',
-    id,
-    digest: digestOf(record, userDataSha256),
-    document: fillUserData(change.document, userData, userDataSha256),
-    userData,
-    userDataSha256,
-  }
+  const userDataSha256 = userData && (await sha256InSlices(userData, new TurnBudget()))
+  const digest = digestOf(record, userDataSha256)
+  const parsed = await parse()
+  if (!parsed.ok) return { kind: 'unreadable', id, digest, reason: parsed.reason }
+  const document = fillUserData(parsed.document, userData, userDataSha256)
+  return { kind: 'record', id, digest, document, userData, userDataSha256 }
 }
 
 /** User-data that is longer than the limit, and was not read. */
@@ -230,10 +198,6 @@ async function readUserData(
 
 function notRegular(name: string, what: string): FileFault {
   return new FileFault(`${name} is ${what}, not a regular file: delete it`, '')
-}
-
-async function sha256Of(userData: Uint8Array | undefined): Promise<string | undefined> {
-  return userData && sha256InSlices(userData, new TurnBudget())
 }
 
 /** `rest`: a text that changes with the user-data, or with a file that was not read. */

@@ -19,7 +19,6 @@ export interface FileOperations {
   readonly sync: (directory: string) => Promise<void>
 }
 
-/** The real file system. */
 export const FILE_SYSTEM: FileOperations = {
   async create(path, content) {
     const file = await open(path, 'wx', 0o600)

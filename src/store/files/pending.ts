@@ -11,12 +11,10 @@ import type { UserDataChange } from '../user-data.ts'
 /** Twice a record's limit. The header is parsed in one turn of the event loop. */
 const MAX_HEADER_BYTES = 2 * MAX_RECORD_BYTES
 
-/** A change of one instance. */
 export type PendingChange =
   | { readonly kind: 'put'; readonly document: unknown; readonly userData: UserDataChange }
   | { readonly kind: 'remove'; readonly tombstone: string }
 
-/** Formats the bytes of the file. */
 export function formatPending(change: PendingChange): Uint8Array {
   if (change.kind === 'remove') return Buffer.from(`${JSON.stringify({ tombstone: change.tombstone })}\n`)
   const { document, userData } = change
@@ -25,7 +23,6 @@ export function formatPending(change: PendingChange): Uint8Array {
   return isSet ? Buffer.concat([header, userData]) : header
 }
 
-/** Parses the bytes of a file; undefined for any others. */
 export function parsePending(bytes: Buffer): PendingChange | undefined {
   const end = bytes.indexOf('\n')
   if (end === -1 || end > MAX_HEADER_BYTES) return undefined

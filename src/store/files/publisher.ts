@@ -18,6 +18,7 @@ import type { Backend, RecordWriter } from '../backend.ts'
 import { StorePublisher } from '../publish.ts'
 import type { Fleet } from '../fleet.ts'
 import type { Listed, Published, Publisher, Removed } from '../publisher.ts'
+import { WatchReports } from '../watch-reports.ts'
 import { DirectoryWatch } from './directory-watch.ts'
 import { forEachOf } from '../../limits/for-each-of.ts'
 import { takeLock } from '../../runtime/kernel-lock.ts'
@@ -31,8 +32,6 @@ import { FileWriter } from './writer.ts'
 
 const LOCK = '.publisher.lock'
 const QUEUE = '.publisher.queue'
-/** Changes of one instance within this time become one report to a watcher. */
-const REPORT_INTERVAL_MS = 50
 /** How often a watch checks that its path still leads to the same directory. */
 const CHECK_INTERVAL_MS = 1_000
 
@@ -154,26 +153,13 @@ class FileBackend implements Backend {
   }
 
   async watch(changed: (id: string) => void): Promise<() => Promise<void>> {
-    const pending = new Map<string, NodeJS.Timeout>()
-    const report = (id: string) => {
-      if (pending.has(id)) return
-      pending.set(
-        id,
-        setTimeout(() => {
-          // reports all changes until then, so the last one is never missed
-          pending.delete(id)
-          changed(id)
-        }, REPORT_INTERVAL_MS),
-      )
-    }
-    let known = await this.#stamps()
+    const reports = new WatchReports(changed)
     const catchUp = async () => {
-      const now = await this.#stamps()
-      for (const id of new Set([...known.keys(), ...now.keys()])) if (known.get(id) !== now.get(id)) report(id)
-      known = now
+      reports.compare(await this.#stamps())
     }
+    await catchUp()
     const watching = new DirectoryWatch(this.#directory, {
-      changed: report,
+      changed: reports.report,
       watching: () => {
         catchUp().catch(() => {
           watching.check()
@@ -190,12 +176,11 @@ class FileBackend implements Backend {
     return async () => {
       clearInterval(checking)
       watching.close()
-      for (const timer of pending.values()) clearTimeout(timer)
+      reports.stop()
       await Promise.resolve()
     }
   }
 
-  /** Id -> the stamps of its files. */
   async #stamps(): Promise<Map<string, string>> {
     const stamps = new Map<string, string>()
     await forEachOf(

@@ -16,7 +16,7 @@ import { ifThere, readRegularFile } from '../../runtime/regular-file.ts'
 import { parseDocument } from '../document.ts'
 import type { Range, Stored } from '../rules.ts'
 import { MAX_USER_DATA_BYTES } from '../settings.ts'
-import { firstSeal, parseTombstone, type Seal, type Tombstone } from '../seal.ts'
+import { parseTombstone, type Seal, type Tombstone } from '../seal.ts'
 import { loadFiles, MAX_FILE_BYTES, MAX_TOMBSTONE_BYTES, readPending } from './load.ts'
 import { Owners } from './owners.ts'
 import { lookUpStampsSync } from './stamps.ts'
@@ -126,8 +126,8 @@ export async function readStored(directory: string, id: string): Promise<Stored 
   const document = loaded.kind === 'record' ? loaded.document : undefined
   const parsed = parseStored(document)
   if (parsed.ok && parsed.value.id === id)
-    return publishedAs(parsed.value, firstSeal(parsed.value.sealedAt, tombstone?.sealedAt))
-  const sealedAt = firstSeal(sealOf(document), tombstone?.sealedAt)
+    return publishedAs(parsed.value, parsed.value.sealedAt ?? tombstone?.sealedAt)
+  const sealedAt = sealOf(document) ?? tombstone?.sealedAt
   return {
     revision: tombstone?.revision ?? 0,
     ...(sealedAt !== undefined && { sealedAt }),
@@ -136,13 +136,11 @@ export async function readStored(directory: string, id: string): Promise<Stored 
   }
 }
 
-/** What protects an instance whose record is published. */
 export function publishedAs(instance: Instance, sealedAt: Seal): Stored {
   const { revision } = instance
   return { revision, ...(sealedAt !== undefined && { sealedAt }), ranges: rangesOf(instance), isRemoved: false }
 }
 
-/** What protects an instance that is removed. */
 export function removedAt({ revision, sealedAt }: Tombstone): Stored {
   return { revision, ...(sealedAt !== undefined && { sealedAt }), ranges: [], isRemoved: true }
 }

@@ -59,7 +59,6 @@ export class FileWriter implements RecordWriter {
     return { kind: 'published', sealedAt }
   }
 
-  /** True if the store has this record and user-data. */
   async #isSame(id: string, document: unknown, userData: RecordChange['userData']): Promise<boolean> {
     const current = await loadFiles(this.#directory, id)
     return (

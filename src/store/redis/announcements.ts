@@ -8,6 +8,7 @@
 import type { Redis } from 'ioredis'
 import { isName } from '../../metadata/identifiers.ts'
 import { formatHostPort, isReachable, parseAddressPort } from '../../runtime/host-port.ts'
+import { parseFields } from '../fleet.ts'
 import type { AnnouncedHypervisor } from '../publisher.ts'
 import { runPipeline } from './connection.ts'
 import type { Keys } from './keys.ts'
@@ -53,15 +54,8 @@ export async function announcementsOf(
   return names.flatMap((name, i) => (texts[i] === '' ? [] : [parseAnnouncement(name, texts[i])]))
 }
 
-/** Reads an announcement. Daemons write these, so any shape is possible. */
 function parseAnnouncement(name: string, text: unknown): AnnouncedHypervisor {
-  let state: Partial<Record<string, unknown>> = {}
-  try {
-    state = JSON.parse(String(text)) as typeof state
-  } catch {
-    /* reported with empty fields */
-  }
-  const { version, instances, lagSeconds, seenAt, operator } = state
+  const { version, instances, lagSeconds, seenAt, operator } = parseFields(String(text))
   const place = typeof operator === 'string' ? parseAddressPort(operator) : undefined
   return {
     name,

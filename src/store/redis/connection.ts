@@ -22,7 +22,6 @@ export interface RedisSettings extends RedisFiles {
   readonly url: string
 }
 
-/** A connection that is ready for commands. */
 export interface RedisConnection {
   readonly redis: Redis
   readonly node: Node

@@ -2,6 +2,7 @@
  * The hypervisors that some entries of the region's index name. Reads a few entries, and no long one. It is only a hint
  * for operators: an error of Redis leaves it out, so that it does not fail a resync.
  */
+import { parseFields } from '../fleet.ts'
 import { hypervisorNames, hypervisorsOf, SAMPLED_RECORDS } from '../hypervisor-names.ts'
 
 /** The longest entry that is read. Only entries of instances with dozens of addresses are longer. */
@@ -21,13 +22,7 @@ export async function sampleHypervisors(
   const short = (ids as string[]).filter((_id, i) => typeof lengths[i] === 'number' && lengths[i] <= MAX_ENTRY_BYTES)
   if (short.length === 0) return undefined
   const [entries] = await ask([['hmget', key, ...short]])
-  return Array.isArray(entries) ? hypervisorNames(entries.map(parsed).map(hypervisorsOf)) : undefined
-}
-
-function parsed(entry: unknown): unknown {
-  try {
-    return JSON.parse(String(entry))
-  } catch {
-    return undefined
-  }
+  return Array.isArray(entries)
+    ? hypervisorNames(entries.map((entry) => hypervisorsOf(parseFields(String(entry)))))
+    : undefined
 }

@@ -31,6 +31,7 @@ import {
   type RemoveResult,
 } from '../publisher.ts'
 import type { Fleet } from '../fleet.ts'
+import { WatchReports } from '../watch-reports.ts'
 import { announcedHypervisors, announcementsOf, unannouncedOf } from './announcements.ts'
 import { AnnouncedNames } from './announced-names.ts'
 import {
@@ -67,12 +68,7 @@ const NONE = Buffer.alloc(0)
 /** How long a command waits for a failover, or for a slot that a Cluster moves. */
 const FAILOVER_TIMEOUT_MS = 10_000
 const RETRY_MS = 200
-/** How many keys a scan looks at in one command. */
 const SCAN_BATCH = 1_000
-/**
- * The shortest interval between two reports of one instance to a watcher: a migration sends two notices of each change.
- */
-const REPORT_INTERVAL_MS = 50
 /**
  * Errors of a server that cannot take the command now, or no longer has the region. The script itself raises the last
  * one.
@@ -245,20 +241,7 @@ class RedisBackend implements Backend, RecordWriter, ValueStore {
   }
 
   async watch(changed: (id: string) => void): Promise<() => Promise<void>> {
-    const pending = new Map<string, NodeJS.Timeout>()
-    const report = (id: string) => {
-      // The report covers every notice before it; a later notice starts another timer. So the last report comes after
-      // the last change.
-      if (pending.has(id)) return
-      pending.set(
-        id,
-        setTimeout(() => {
-          pending.delete(id)
-          changed(id)
-        }, REPORT_INTERVAL_MS),
-      )
-    }
-    let known: ReadonlyMap<string, string> | undefined
+    const reports = new WatchReports(changed)
     const stopping = new AbortController()
     const { promise: stopped, resolve: stop } = Promise.withResolvers<string>()
     await new Promise<void>((resolve, reject) => {
@@ -266,14 +249,10 @@ class RedisBackend implements Backend, RecordWriter, ValueStore {
         const connection = await this.#connect('imds-watch')
         try {
           connection.redis.on('pmessage', (_pattern: string, _channel: string, id: string) => {
-            report(id)
+            reports.report(id)
           })
           await connection.redis.psubscribe(this.#keys.notices('*'))
-          const now = await this.#withRetry((redis) => this.#index(redis))
-          // Notices were lost while there was no connection: report what differs from the index of the last one.
-          if (known !== undefined)
-            for (const id of new Set([...known.keys(), ...now.keys()])) if (known.get(id) !== now.get(id)) report(id)
-          known = now
+          reports.compare(await this.#withRetry((redis) => this.#index(redis)))
           resolve()
           return await Promise.race([connection.closed, stopped])
         } finally {
@@ -291,7 +270,7 @@ class RedisBackend implements Backend, RecordWriter, ValueStore {
     return async () => {
       stopping.abort()
       stop('stopped')
-      for (const timer of pending.values()) clearTimeout(timer)
+      reports.stop()
       await Promise.resolve()
     }
   }

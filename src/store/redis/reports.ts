@@ -32,7 +32,6 @@ function decoded(value: Buffer, id: string, cipher: RecordCipher | undefined): R
   return plain.kind === 'decrypted' ? parseReports(plain.bytes.toString()) : undefined
 }
 
-/** Writes the reports of an instance. */
 export async function saveReports(
   redis: Redis,
   key: string,

@@ -10,19 +10,16 @@ import type { RemoveOptions, RemoveResult } from '../publisher.ts'
 export type ScriptArguments = readonly (string | Buffer)[]
 export type ScriptAnswer = readonly [verdict: string, ...details: string[]]
 
-/** The arguments that publish a plain record. */
 export function putArguments({ document, userData, liftsSeal, dryRun }: RecordChange): ScriptArguments {
   const bytes = typeof userData === 'string' ? [userData] : ['set', Buffer.from(userData)]
   return [...(dryRun ? ['dry-run'] : []), liftsSeal ? 'unseal' : 'put', JSON.stringify(document), ...bytes]
 }
 
-/** The outcome of a plain publish. */
 export function parsePut(answer: ScriptAnswer): Written {
   if (answer[0] === 'refused' && answer[1] === 'user-data') return { kind: 'user-data-changed' }
   return parseWritten(answer)
 }
 
-/** The arguments that publish an encrypted record. */
 export function putEncryptedArguments(
   values: EncryptedValues,
   { liftsSeal, onlyIf, dryRun }: WriteOptions,
@@ -40,7 +37,6 @@ export function formatDigest(digest: string | undefined): string {
   return digest ?? 'none'
 }
 
-/** The outcome of an encrypted publish. */
 export function parsePutEncrypted(answer: ScriptAnswer): EncryptedWritten {
   const [verdict, reason, detail = ''] = answer
   if (verdict === 'refused' && reason === 'changed') return { kind: 'changed' }
@@ -74,7 +70,6 @@ export function parseConverted([verdict, ...details]: ScriptAnswer): Converted {
   return { kind: details[0] === 'invalid' ? 'invalid' : 'refused', reason: details.join(' ') }
 }
 
-/** The arguments that remove an instance. */
 export function removeArguments(
   verb: 'remove' | 'remove-encrypted',
   id: string,

@@ -1,12 +1,5 @@
 import { expect, test } from 'vitest'
-import {
-  changeSealOf,
-  firstSeal,
-  formatTombstone,
-  parseTombstone,
-  sealAfter,
-  withSeal,
-} from '../../../src/store/seal.ts'
+import { changeSealOf, formatTombstone, parseTombstone, sealAfter, withSeal } from '../../../src/store/seal.ts'
 
 const [STORE, RECORD] = ['2026-11-20T15:04:05Z', '2026-11-21T00:00:00Z']
 
@@ -23,10 +16,6 @@ test.each([
     expect(sealAfter(inStore, ofRecord, lifts)).toBe(seal)
   },
 )
-
-test('any one seal is enough, and the first counts', () => {
-  expect([firstSeal(), firstSeal(undefined, STORE), firstSeal(STORE, RECORD)]).toEqual([undefined, STORE, STORE])
-})
 
 test('a document gets a seal, the next revision changes it, and the document given stays as it is', () => {
   const document = Object.freeze({ id: 'srv-abcde', revision: 1, tags: {} })

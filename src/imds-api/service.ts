@@ -98,7 +98,7 @@ interface ServiceParts {
 
 /** What runs beside the listeners of clients and operators. */
 interface Service {
-  start(): Promise<void>
+  start(): unknown
   stop(): Promise<void>
 }
 
@@ -294,7 +294,6 @@ function buildBackground({ config: { mail, bootSeconds }, database, store, metri
     sender,
     start: () => {
       for (const part of [publisher, bootWatch, sender, hypervisorCheck]) part.start()
-      return Promise.resolve()
     },
     stop: async () => {
       hypervisorCheck.stop()
@@ -314,7 +313,6 @@ function buildPurge(db: Database['db'], auth: Auth, log: Logger): Service {
     start: () => {
       purge()
       timer = setInterval(purge, PURGE_INTERVAL_MS)
-      return Promise.resolve()
     },
     stop: () => {
       clearInterval(timer)
@@ -403,7 +401,7 @@ async function finishActions({ database, accounts, log }: ServiceParts): Promise
 
 /** Builds the listener for the notifications of events. */
 function listenForEvents({ database, streams, waits }: ServiceParts): Service {
-  const listener = new NotificationListener(
+  return new NotificationListener(
     () => database.connect(),
     EVENTS_CHANNEL,
     (payload) => {
@@ -412,23 +410,12 @@ function listenForEvents({ database, streams, waits }: ServiceParts): Service {
       waits.wake(resourceId)
     },
   )
-  let listened = Promise.resolve()
-  return {
-    start: () => {
-      listened = listener.run()
-      return Promise.resolve()
-    },
-    stop: async () => {
-      await listener.stop()
-      await listened
-    },
-  }
 }
 
 /** Builds the compute interface. With IMDS_API_COMPUTE=none it does nothing. */
 function buildCompute(parts: ServiceParts): Service {
   const { config, database, metrics, bounds, delay, log } = parts
-  if (config.compute === 'none') return { start: () => Promise.resolve(), stop: () => Promise.resolve() }
+  if (config.compute === 'none') return { start: () => undefined, stop: () => Promise.resolve() }
   const { listen: place, tls, retrySeconds } = config.computeListener
   const waiters = new Waiters()
   const listener = new NotificationListener(
@@ -444,18 +431,16 @@ function buildCompute(parts: ServiceParts): Service {
   if (pems !== undefined) metrics.certificate('hypervisors', pems.cert)
   bounds.hypervisors.start(server)
   delay.watch(server)
-  let listened = Promise.resolve()
   return {
     start: async () => {
       const [listening] = await listenAt(server, [place], 'IMDS_API_COMPUTE_LISTEN', () => {
         bounds.hypervisors.endWaiting()
       })
-      listened = listener.run()
+      listener.start()
       log.info({ compute: formatPlace(listening!) }, 'hypervisors can fetch actions')
     },
     stop: async () => {
       await Promise.all([closeServer(server), listener.stop()])
-      await listened
     },
   }
 }

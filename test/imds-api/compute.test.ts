@@ -59,7 +59,7 @@ const computes = [0, 1].map(() => {
       waiters.wake(hypervisor)
     },
   )
-  const listened = listener.run()
+  listener.start()
   const log = pino(
     { level: 'warn' },
     {
@@ -91,7 +91,6 @@ const computes = [0, 1].map(() => {
   t.teardown(async () => {
     await server.close()
     await listener.stop()
-    await listened
   })
   return server
 })

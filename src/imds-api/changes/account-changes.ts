@@ -152,27 +152,22 @@ export class AccountChanges {
     change: (tx: Tx) => Promise<T>,
   ): Promise<T> {
     const key = requester.keyed()
-    if (key === undefined) {
-      return this.#run(queue, requester, isUrgent, async (tx) => {
-        const refusal = await check(tx)
-        await requester.checkCondition(tx)
-        if (refusal !== undefined) throw refusal
-        return change(tx)
-      })
+    const keyed = key && new KeyedChange(key)
+    const work = async (tx: Tx): Promise<() => T> => {
+      await keyed?.claim(tx)
+      const refusal = await check(tx)
+      await keyed?.replay(tx)
+      await requester.checkCondition(tx)
+      if (refusal !== undefined) throw refusal
+      if (keyed !== undefined) return keyed.record(tx, change)
+      const result = await change(tx)
+      return () => result
     }
-    const keyed = new KeyedChange(key)
+    if (keyed === undefined) return (await this.#run(queue, requester, isUrgent, work))()
     if (this.#inFlight.has(keyed.name)) throw inFlightRefusal()
     this.#inFlight.add(keyed.name)
     try {
-      const end = await this.#run(queue, requester, isUrgent, async (tx) => {
-        await keyed.claim(tx)
-        const refusal = await check(tx)
-        await keyed.replay(tx)
-        await requester.checkCondition(tx)
-        if (refusal !== undefined) throw refusal
-        return keyed.record(tx, change)
-      })
-      return end()
+      return (await this.#run(queue, requester, isUrgent, work))()
     } finally {
       this.#inFlight.delete(keyed.name)
     }

@@ -44,7 +44,6 @@ export function actionAfter(state: ActionState, event: ActionEvent): ActionState
   return from.includes(state) ? to : undefined
 }
 
-/** The state of an action. */
 export function stateOf({ outcome, given_out_at }: Pick<Action, 'outcome' | 'given_out_at'>): ActionState {
   return outcome ?? (given_out_at === null ? 'waiting' : 'givenOut')
 }
@@ -103,7 +102,6 @@ export interface NewAction {
   readonly consoleToken?: string
 }
 
-/** Asks for an action on a server. */
 export async function requestAction(
   tx: Tx,
   compute: ComputeMode,
@@ -170,12 +168,10 @@ export async function refuseBeyondOpenActions(tx: Tx, accountId: string, serverI
   await refuseBeyondLimit(tx, accountId, 'open_actions_limit')
 }
 
-/** Gives actions, which are locked, to a hypervisor. */
 export async function giveOut(tx: Tx, ids: readonly number[], hypervisor: string): Promise<void> {
   await move(tx, 'giveOut', hasIdAmong(ids), { given_to: hypervisor })
 }
 
-/** Finishes an action, and applies the effects of its outcome. */
 export async function finishAction(
   tx: Tx,
   action: Action,
@@ -213,7 +209,6 @@ export async function cancelActions(tx: Tx, serverId: string): Promise<boolean> 
   return true
 }
 
-/** Applies the effects of the outcome of an action, in the transaction that records it. */
 async function applyOutcome(
   tx: Tx,
   { server_id: id, kind, image_id: imageId }: Pick<Action, 'server_id' | 'kind' | 'image_id'>,

@@ -21,7 +21,6 @@ import { lockPools } from './allocate.ts'
 import type { PoolKind } from '../model/pools.ts'
 import type { Tx } from '../database/transaction.ts'
 
-/** An address of a record. */
 export interface StoredAddress {
   readonly kind: PoolKind
   readonly address: string

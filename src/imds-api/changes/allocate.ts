@@ -79,7 +79,6 @@ export async function lockPools(tx: Tx, kinds: readonly PoolKind[]): Promise<rea
   })
 }
 
-/** Frees the addresses of a holder. */
 export async function freeAddresses(tx: Tx, holders: readonly string[]): Promise<void> {
   if (holders.length > 0) await tx.deleteFrom('allocations').where('holder', 'in', holders).execute()
 }
@@ -116,7 +115,6 @@ interface Pool {
   readonly range: AddressRange
 }
 
-/** A pool of addresses. */
 export interface AddressPool {
   readonly kind: PoolKind
   readonly range: string

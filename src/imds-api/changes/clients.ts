@@ -26,7 +26,6 @@ export async function lockClient<T extends ClientTable>(
   return row
 }
 
-/** Replaces the secret of a client. */
 export async function setSecret(
   tx: Tx,
   table: ClientTable,

@@ -37,7 +37,6 @@ export function cloudIpAfter(status: CloudIpStatus, event: CloudIpEvent): CloudI
   return from.includes(status) ? to : undefined
 }
 
-/** True if a cloud IP can have a state later. */
 export function cloudIpCanBecome(from: CloudIpStatus, to: CloudIpStatus): boolean {
   const events = Object.keys(EVENTS) as CloudIpEvent[]
   return isReachable(from, to, (state) => events.map((event) => cloudIpAfter(state, event)))
@@ -63,7 +62,6 @@ async function move(tx: Tx, event: CloudIpEvent, which: RawBuilder<boolean>, des
 const withId = (id: string) => sql<boolean>`id = ${id}`
 const atServer = (id: string) => sql<boolean>`interface_id in (select id from interfaces where server_id = ${id})`
 
-/** What a client can set. */
 export interface CloudIpValues {
   readonly name?: string
   readonly reverse_dns?: string | null
@@ -104,7 +102,6 @@ export async function createCloudIp(tx: Tx, accountId: string, values: CloudIpVa
   return id
 }
 
-/** Changes what a client can set. */
 export async function updateCloudIp(tx: Tx, accountId: string, id: string, values: CloudIpValues): Promise<void> {
   await lockCloudIp(tx, accountId, id)
   if (Object.keys(values).length > 0)
@@ -130,7 +127,6 @@ export async function mapCloudIp(tx: Tx, accountId: string, id: string, destinat
   await refuseBeyondRecord(tx, servers)
 }
 
-/** Unmaps a cloud IP. */
 export async function unmapCloudIp(tx: Tx, accountId: string, id: string): Promise<void> {
   const current = await lockCloudIp(tx, accountId, id)
   if (cloudIpAfter(current.status, 'unmap') === undefined)
@@ -169,12 +165,10 @@ export async function cancelReservations(tx: Tx, serverId: string): Promise<void
   await move(tx, 'cancel', atServer(serverId))
 }
 
-/** Unmaps the cloud IPs of a server that is deleted. */
 export async function releaseCloudIpsOfServer(tx: Tx, serverId: string): Promise<void> {
   await move(tx, 'release', atServer(serverId))
 }
 
-/** Unmaps the cloud IPs of a server group that is deleted. */
 export async function releaseCloudIpsOfGroup(tx: Tx, groupId: string): Promise<void> {
   await move(tx, 'release', sql<boolean>`server_group_id = ${groupId}`)
 }

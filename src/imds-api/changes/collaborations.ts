@@ -42,7 +42,6 @@ export function collaborationAfter(
   return EVENTS[status][event]
 }
 
-/** True if a collaboration can have a state later. */
 export function collaborationCanBecome(from: CollaborationStatus, to: CollaborationStatus): boolean {
   return isReachable(from, to, (state) => Object.values(EVENTS[state]))
 }
@@ -91,7 +90,6 @@ export function isOfUser(userId: string): RawBuilder<boolean> {
   )`
 }
 
-/** Accepts an invitation to the user. */
 export async function acceptInvitation(tx: Tx, userId: string, id: string): Promise<void> {
   const current = await lockCollaboration(tx, isOfUser(userId), id)
   if ((await accountsOf(tx, userId)).includes(current.account_id))
@@ -139,7 +137,6 @@ export async function rejectInvitation(tx: Tx, userId: string, id: string): Prom
   await moveCollaboration(tx, await lockCollaboration(tx, isOfUser(userId), id), 'reject', finishedValues)
 }
 
-/** Ends an accepted collaboration of the user. */
 export async function leaveAccount(tx: Tx, userId: string, id: string): Promise<void> {
   await moveCollaboration(tx, await lockCollaboration(tx, isOfUser(userId), id), 'leave', finishedValues)
 }

@@ -47,7 +47,6 @@ export async function serversOf(database: Reader, name: string): Promise<readonl
   return rows.map(({ id }) => id)
 }
 
-/** Moves one server. */
 export async function evacuateServer(parts: PlacementParts, id: string, evacuation: Evacuation): Promise<Evacuated> {
   let evacuated: Evacuated | undefined
   const isAnyHypervisor = () => true

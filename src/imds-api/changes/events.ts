@@ -70,7 +70,6 @@ export function isContiguous({ epoch, number }: Cursor, [next]: readonly EventRo
   return next === undefined || (next.epoch === epoch && next.id === number + 1)
 }
 
-/** The refusal of a cursor after which events are gone. */
 export function goneRefusal(): Refusal {
   return refuse(
     'gone',

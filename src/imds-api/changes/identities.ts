@@ -18,7 +18,6 @@ export type AccountIssuer = Selectable<Tables['account_identities']> & {
   readonly keys: readonly Selectable<Tables['identity_keys']>[]
 }
 
-/** The fields that a client sets. */
 export interface IssuerFields {
   readonly algorithm: IdentityAlgorithm
   readonly audiences: string[]
@@ -110,7 +109,6 @@ export async function rotateKeys(tx: Tx, accountId: string, key: NewKey): Promis
   await publishServers(tx, accountId)
 }
 
-/** Destroys the issuer of an account with its keys. */
 export async function deleteIssuer(tx: Tx, accountId: string): Promise<void> {
   await tx.deleteFrom('account_identities').where('account_id', '=', accountId).execute()
   await publishServers(tx, accountId)

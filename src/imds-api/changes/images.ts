@@ -49,7 +49,6 @@ export function imageAfter(status: string, event: ImageEvent): ImageState | unde
   return from.includes(IMAGE_STATES.find((state) => state === status) ?? 'other') ? to : undefined
 }
 
-/** True if an image can have a state later. */
 export function imageCanBecome(from: string, to: ImageState): boolean {
   const events = Object.keys(EVENTS) as ImageEvent[]
   return isReachable<string>(from, to, (state) => events.map((event) => imageAfter(state, event)))
@@ -153,7 +152,6 @@ export async function finishImage(tx: Tx, id: string, event: 'complete' | 'erase
   await move(tx, await lockRow(tx, id), event)
 }
 
-/** What a client can set. */
 export type ImageValues = Pick<
   Updateable<Tables['images']>,
   'name' | 'username' | 'description' | 'arch' | 'public' | 'compatibility_mode' | 'min_ram' | 'locked'
@@ -218,7 +216,6 @@ export async function purgeImages(database: Reader, which: RawBuilder<unknown>):
       and not exists (select from given_ids where given_ids.id = images.id)`.execute(database)
 }
 
-/** Locks the row of an image of the account. */
 async function lockImage(tx: Tx, accountId: string, name: string): Promise<Image> {
   const { id, account_id: owner } = await findImage(tx, accountId, name)
   if (owner !== accountId) throw refuse('forbidden', `${id} does not belong to this account`)

@@ -129,7 +129,6 @@ export function resendWaitSeconds(resends: readonly Date[], now: Date): number {
 export const isUnsent: RawBuilder<boolean> = sql`
   collaborations.status = 'pending' and collaborations.invited_at is null`
 
-/** Records that the invitation was sent. */
 export async function recordSent(tx: Tx, id: string): Promise<void> {
   await tx.updateTable('collaborations').set({ invited_at: new Date() }).where('id', '=', id).execute()
 }

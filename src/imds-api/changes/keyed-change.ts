@@ -46,7 +46,6 @@ export class KeyedChange {
     this.#request = request
   }
 
-  /** Names the key among those of all owners and clients. */
   get name(): string {
     const { owner, client, key } = this.#request
     return `${owner} ${client} ${key}`

@@ -41,12 +41,10 @@ export async function lockAccount(
     .executeTakeFirst()
 }
 
-/** What an account uses now. */
 export async function usageOf(database: Reader, accountId: string): Promise<Usage> {
   return (await usageOfAccounts(database, [accountId])).get(accountId)!
 }
 
-/** The same for many accounts, in one query. */
 export async function usageOfAccounts(
   database: Reader,
   accountIds: readonly string[],

@@ -9,7 +9,6 @@ import type { Tables } from '../database/tables.ts'
 import type { ServerStatus } from '../model/server-actions.ts'
 import type { Tx, Reader } from '../database/transaction.ts'
 
-/** What a change of a placement needs. */
 export interface PlacementParts {
   readonly db: Kysely<Tables>
   readonly accounts: AccountChanges

@@ -108,7 +108,6 @@ export async function lockHypervisor(
   return (await sql<FreeHypervisor>`select name, zone_id, ${freeRam} as free ${open}`.execute(tx)).rows[0]
 }
 
-/** The free RAM of a row of `hypervisors`. */
 const freeRam = sql<number>`(ram - (
   select coalesce(sum(server_types.ram), 0)
   from (
@@ -159,7 +158,6 @@ export async function changeDrained(tx: Tx, name: string, isDrained: boolean): P
   return true
 }
 
-/** True for a hypervisor that is drained. */
 export async function isDrained(database: Reader, name: string): Promise<boolean> {
   const row = await database
     .selectFrom('hypervisors')

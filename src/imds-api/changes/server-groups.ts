@@ -9,13 +9,11 @@ import { releaseCloudIpsOfGroup } from './cloud-ips.ts'
 import { refuseBeyondLimit } from './limits.ts'
 import { refuseBeyondRecord } from './record-limits.ts'
 
-/** What a client can set. */
 export interface GroupValues {
   readonly name?: string
   readonly description?: string
 }
 
-/** Creates a group with these members, within the limit of the account, and returns its id. */
 export async function createGroup(
   tx: Tx,
   accountId: string,
@@ -32,7 +30,6 @@ export async function createGroup(
   return id
 }
 
-/** Changes what a client can set. */
 export async function updateGroup(tx: Tx, accountId: string, id: string, values: GroupValues): Promise<void> {
   const group = await lockGroup(tx, accountId, id)
   if (Object.keys(values).length > 0) await tx.updateTable('server_groups').set(values).where('id', '=', id).execute()
@@ -51,13 +48,11 @@ export async function deleteGroup(tx: Tx, accountId: string, id: string): Promis
   await tx.deleteFrom('server_groups').where('id', '=', id).execute()
 }
 
-/** Adds servers to a group. */
 export async function addMembers(tx: Tx, accountId: string, id: string, serverIds: readonly string[]): Promise<void> {
   await lockGroup(tx, accountId, id)
   await insertMembers(tx, accountId, id, serverIds)
 }
 
-/** Removes members from a group. */
 export async function removeMembers(
   tx: Tx,
   accountId: string,
@@ -68,7 +63,6 @@ export async function removeMembers(
   await deleteMembers(tx, id, serverIds)
 }
 
-/** Moves members of a group to another one. */
 export async function moveMembers(
   tx: Tx,
   accountId: string,

@@ -49,7 +49,6 @@ export function serverAfter(status: ServerStatus, event: ServerEvent): ServerSta
   return from.includes(status) ? to : undefined
 }
 
-/** True if a server can have a state later. */
 export function serverCanBecome(from: ServerStatus, to: ServerStatus): boolean {
   const events = Object.keys(SERVER_EVENTS) as ServerEvent[]
   return isReachable(from, to, (state) => events.map((event) => serverAfter(state, event)))
@@ -72,7 +71,6 @@ export async function moveServer(tx: Tx, id: string, event: ServerEvent): Promis
     .execute()
 }
 
-/** The columns that change with the status. */
 function effectOf(status: ServerStatus) {
   switch (status) {
     case 'active':
@@ -102,7 +100,6 @@ const IS_UNREFERENCED = sql`(
   not exists (select from outbox where outbox.server_id = servers.id)
   and not exists (select from images where images.source_server_id = servers.id and images.status <> 'deleted'))`
 
-/** A server as it was composed for its publish. */
 interface Published {
   readonly status: ServerStatus
   readonly awaitsCompute: boolean
@@ -238,13 +235,11 @@ export async function findDeleted(
   return rows
 }
 
-/** How many servers of a rebuild have not been tried yet. */
 export async function countRebuild(database: Reader): Promise<number> {
   const { rows } = await sql<{ left: number }>`select count(*) as left from outbox where rebuild`.execute(database)
   return rows[0]!.left
 }
 
-/** A server whose record the store refuses. */
 export interface RefusedServer {
   readonly id: string
   readonly account: string

@@ -131,7 +131,6 @@ export function buildComputeServer(parts: ComputeParts, tls: ApiServerSettings['
   return server
 }
 
-/** The routes by which a hypervisor fetches actions and reports their outcomes. */
 function addActionRoutes(
   server: ApiServer,
   { db, accounts, waiters, retrySeconds, pollMs, counted, log }: ComputeParts,
@@ -217,7 +216,6 @@ function addActionRoutes(
   )
 }
 
-/** The routes for where a server runs and for the seal of its user-data. */
 function addPlacementRoutes(server: ApiServer, parts: ComputeParts): void {
   const mayActForOf =
     ({ raw: { socket } }: Pick<FastifyRequest, 'raw'>) =>

@@ -19,7 +19,6 @@ export interface ComputeListener {
   readonly retrySeconds: number
 }
 
-/** The variables. */
 export const COMPUTE_VARIABLES = {
   IMDS_API_COMPUTE_LISTEN: {
     default: '127.0.0.1:8171',
@@ -42,7 +41,6 @@ const FILES = [
   'IMDS_API_COMPUTE_TLS_CLIENT_CA_FILE',
 ] as const
 
-/** Checks the variables together. */
 export function parseComputeListener(
   values: Values<typeof COMPUTE_VARIABLES>,
   fault: AddFault<keyof typeof COMPUTE_VARIABLES>,

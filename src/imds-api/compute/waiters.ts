@@ -2,7 +2,6 @@
 import { ByOwner } from '../../limits/by-owner.ts'
 import { Waiter } from '../../limits/waiter.ts'
 
-/** The requests of all hypervisors. */
 export class Waiters {
   readonly #waiters = new ByOwner<Waiter>()
   #isClosed = false
@@ -12,14 +11,12 @@ export class Waiters {
     return this.#isClosed
   }
 
-  /** Adds a request that waits for a hypervisor, until `end`. */
   watch(hypervisor: string): Waiter {
     const waiter = new Waiter()
     this.#waiters.add(hypervisor, waiter)
     return waiter
   }
 
-  /** Forgets a request. */
   end(hypervisor: string, waiter: Waiter): void {
     this.#waiters.remove(hypervisor, waiter)
   }
@@ -29,7 +26,6 @@ export class Waiters {
     for (const waiter of hypervisor === '' ? this.#waiters.all() : this.#waiters.of(hypervisor)) waiter.wake()
   }
 
-  /** Wakes every request. */
   close(): void {
     this.#isClosed = true
     this.wake('')

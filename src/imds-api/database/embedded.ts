@@ -22,7 +22,6 @@ import { LockHeld, takeLock, type Lock } from '../../runtime/kernel-lock.ts'
 import { majorVersion } from './binaries.ts'
 import { launchServer, probe, readOwned, START_TIMEOUT_MS, stopLaunched, type ServerSocket } from './launch.ts'
 
-/** The server, once it accepts connections. */
 export interface EmbeddedServer {
   readonly connection: ServerSocket
   /** Resolves when the server has ended without our doing. */

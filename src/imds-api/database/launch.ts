@@ -60,7 +60,6 @@ const LAUNCH = `umask 077; /bin/rm -f "$0"; exec 3<&0
 exec 3<&-; wait "$server"`
 const SETTINGS = ['listen_addresses=', 'unix_socket_permissions=0700', 'log_min_messages=warning', 'jit=off']
 
-/** Makes the database if there is none, starts the server, and waits until it accepts connections. */
 export async function launchServer(stateDirectory: string, connection: ServerSocket): Promise<Launched> {
   const directory = connection.host
   const binaries = findBinaries(stateDirectory)

@@ -62,7 +62,6 @@ export interface MigrationComparison {
 const [LOCK_TIMEOUT_MS, LOCK_PAUSE_MS, LOCK_TRIES] = [200, 800, 300]
 const LOCK_NOT_AVAILABLE = '55P03'
 
-/** Compares, and changes nothing. */
 export async function compareMigrations(database: Kysely<Tables>, changes = MIGRATIONS): Promise<MigrationComparison> {
   const applied = await appliedMigrations(database)
   const isKnown = (name: string) => Object.hasOwn(changes, name)
@@ -81,7 +80,7 @@ export async function compareMigrations(database: Kysely<Tables>, changes = MIGR
 }
 
 /** The names of the migrations that a database has, in order. None: it has no tables. */
-export async function appliedMigrations(database: Kysely<Tables>): Promise<readonly string[]> {
+async function appliedMigrations(database: Kysely<Tables>): Promise<readonly string[]> {
   const { rows: tables } = await sql`select where to_regclass('kysely_migration') is not null`.execute(database)
   if (tables.length === 0) return []
   const rows = await database
@@ -99,11 +98,6 @@ type OwnTables = Readonly<{
   compatibility: { migration: string; oldest: string }
 }>
 
-async function applyChange(tx: Kysely<Tables>, migration: string, { up, oldest }: TableChange): Promise<void> {
-  await up(tx)
-  await tx.$extendTables<OwnTables>().insertInto('compatibility').values({ migration, oldest }).execute()
-}
-
 /**
  * Applies the missing migrations, all or none. Rejects if the database is of a later version that this program does not
  * work with.
@@ -120,12 +114,13 @@ export async function migrate(database: Kysely<Tables>, changes = MIGRATIONS): P
 
 async function migrateTo(database: Kysely<Tables>, changes: TableChanges): Promise<void> {
   const migrations = Object.fromEntries(
-    Object.entries(changes).map(([name, change]) => [
-      name,
+    Object.entries(changes).map(([migration, { up, oldest }]) => [
+      migration,
       {
         up: async (tx: Kysely<Tables>) => {
           await sql`set local lock_timeout = ${sql.lit(LOCK_TIMEOUT_MS)}`.execute(tx)
-          await applyChange(tx, name, change)
+          await up(tx)
+          await tx.$extendTables<OwnTables>().insertInto('compatibility').values({ migration, oldest }).execute()
         },
       },
     ]),

@@ -14,6 +14,7 @@ export class NotificationListener {
   readonly #notified: (payload: string) => void
   readonly #stopping = new AbortController()
   #client: pg.Client | undefined
+  #running: Promise<void> = Promise.resolve()
 
   constructor(connect: () => Promise<pg.Client>, channel: string, notified: (payload: string) => void) {
     this.#connect = connect
@@ -21,8 +22,12 @@ export class NotificationListener {
     this.#notified = notified
   }
 
+  start(): void {
+    this.#running = this.#run()
+  }
+
   /** Ends after `stop`. It does not report an unreachable database: the parts that query it do. */
-  async run(): Promise<void> {
+  async #run(): Promise<void> {
     while (!this.#hasToStop()) {
       try {
         const client = await this.#connect()
@@ -50,6 +55,7 @@ export class NotificationListener {
   async stop(): Promise<void> {
     this.#stopping.abort()
     await this.#client?.end().catch(() => undefined) // closed already
+    await this.#running
   }
 
   /** A method, because TypeScript does not see that `stop` changes the field meanwhile. */

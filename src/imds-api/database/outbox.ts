@@ -41,7 +41,6 @@ export interface Outbox {
   readonly faulty: number
 }
 
-/** Reads the outbox. */
 export async function readOutbox(db: Kysely<Tables>): Promise<Outbox> {
   const { rows } = await sql<Outbox>`
     select count(distinct server_id) as length, coalesce(extract(epoch from now() - min(created_at)), 0)::float as age,

@@ -461,7 +461,6 @@ interface Events {
   created_at: Default<Date>
 }
 
-/** All tables. */
 export interface Tables {
   region: Region
   zones: Zones

@@ -2,9 +2,7 @@
 import type { Kysely, Transaction } from 'kysely'
 import type { Tables } from './tables.ts'
 
-/** A transaction of our database. */
 export type Tx = Transaction<Tables>
-/** Reads of our database, inside of a transaction or not. */
 export type Reader = Kysely<Tables>
 
 const ATTEMPTS = 5

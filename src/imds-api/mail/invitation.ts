@@ -11,7 +11,6 @@ export interface Invitation {
   readonly inviter: string | undefined
   readonly hasUser: boolean
 }
-/** A mail to one address. */
 export interface Mail {
   readonly to: string
   readonly subject: string

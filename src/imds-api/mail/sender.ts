@@ -20,7 +20,6 @@ import type { Tx } from '../database/transaction.ts'
 import { composeInvitation, type Invitation } from './invitation.ts'
 import type { SendMail } from './smtp.ts'
 
-/** How an attempt ended, for metrics. */
 export type InvitationOutcome = 'sent' | 'failed'
 
 /** What the sender needs. `mail`: undefined if there is no mail server, so invitations are not sent. */
@@ -77,7 +76,6 @@ const ROW_VERSION = sql<string>`collaborations.xmin::text`.as('version')
 const HAS_USER =
   sql<boolean>`exists (select from users where lower(users.email_address) = lower(collaborations.email))`.as('has_user')
 
-/** One sender of a process. */
 export class InvitationSender {
   readonly #parts: InvitationSenderParts
   readonly #stopping = new AbortController()

@@ -11,7 +11,6 @@ const LATE_SECONDS = 60
 const SILENT_MS = 120_000
 /** A pool is nearly full from this share on. */
 const NEARLY_FULL = 0.9
-/** The most names in one finding. */
 const MAX_NAMED = 10
 
 /** Finds them. `publishing`: why nothing can be published, or undefined. `nowMs`: Unix time. */

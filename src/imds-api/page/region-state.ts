@@ -8,7 +8,6 @@ import type { Postponed } from '../mail/sender.ts'
 import { readOutbox, type Outbox } from '../database/outbox.ts'
 import type { RegionHypervisors } from '../publish/hypervisors.ts'
 
-/** The most servers that are listed. */
 const MAX_REFUSED = 50
 
 /** The state of a region. `refused`: the first of them. `postponed`: invitations that could not be sent. */
@@ -22,7 +21,6 @@ export interface RegionState {
   readonly postponed: readonly Postponed[]
 }
 
-/** Where it is read. */
 export interface RegionStateParts {
   readonly db: Database['db']
   readonly hypervisors: () => Promise<RegionHypervisors>

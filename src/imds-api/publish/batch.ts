@@ -48,7 +48,6 @@ export interface BatchParts {
   readonly log: Logger
 }
 
-/** How a publish ended, for metrics. */
 export type PublishOutcome =
   'published' | 'unchanged' | 'removed' | 'stale' | 'taken' | 'invalid' | 'address-owned' | 'failed'
 
@@ -58,14 +57,12 @@ export type PublishOutcome =
  */
 type ServerEnd = { readonly kind: 'done' | 'claimed' } | { readonly kind: 'refused'; readonly fault: string }
 const DONE: ServerEnd = { kind: 'done' }
-/** The ends by id. */
 type Ends = Map<string, ServerEnd>
 
 interface Failed {
   readonly kind: 'failed'
   readonly reason: string
 }
-/** Why a server is not published. */
 type Refused = Exclude<PutRefusal, { kind: 'stale' }> | Failed | Taken
 
 /**
@@ -161,7 +158,6 @@ async function publishRows(
   }
 }
 
-/** Publishes servers as they are now. */
 async function publishServers(parts: BatchParts, tx: Tx, ids: readonly string[]): Promise<Ends> {
   const ends: Ends = new Map()
   let waiting = ids

@@ -13,7 +13,6 @@ const CHECK_INTERVAL_MS = 2_000
 /** The servers whose reports are read at once: they take at most 16 KiB each, and twice that in a migration. */
 const BATCH = 64
 
-/** What the watch needs. */
 export interface BootWatchParts {
   readonly db: Kysely<Tables>
   readonly openStore: () => Promise<Pick<Publisher, 'reportsOf'>>

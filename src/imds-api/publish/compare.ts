@@ -29,7 +29,6 @@ export interface StoreComparison {
   readonly differences: readonly Difference[]
 }
 
-/** Servers that are read together. */
 const BATCH = 50
 /** By then a change in flight has arrived, or waits in the outbox. */
 const RECHECK_AFTER_MS = 1_000

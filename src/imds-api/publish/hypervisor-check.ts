@@ -22,7 +22,6 @@ export interface HypervisorCheckParts {
 }
 
 const CHECK_INTERVAL_MS = 60_000
-/** The most names in one line of the log. */
 const MAX_NAMED = 20
 
 /** Looks for them at its start and every minute. */

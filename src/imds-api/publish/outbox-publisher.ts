@@ -36,7 +36,6 @@ const FIRST_BACKOFF_MS = 100
 export const MAX_BACKOFF_MS = 10_000
 const STOP_TIMEOUT_MS = 1_000
 
-/** One publisher of a process. */
 export class OutboxPublisher {
   readonly #parts: OutboxPublisherParts
   readonly #turns: PublishTurns
@@ -45,7 +44,7 @@ export class OutboxPublisher {
   readonly #listener: NotificationListener
   readonly #waiter = new Waiter()
   #store: BatchParts['store'] | undefined
-  #running: Promise<unknown> = Promise.resolve()
+  #running: Promise<void> = Promise.resolve()
   /** The last reason for which the store or the database could not be used; undefined: they can. */
   #problem: string | undefined
   #backoffMs = FIRST_BACKOFF_MS
@@ -66,15 +65,18 @@ export class OutboxPublisher {
   }
 
   start(): void {
-    this.#running = Promise.all([this.#run(), this.#listener.run()])
+    this.#listener.start()
+    this.#running = this.#run()
   }
 
   /** Waits for the publishes in flight, at most STOP_TIMEOUT_MS: the next start repeats those that have not ended. */
   async stop(): Promise<void> {
     this.#stopping.abort()
     this.#waiter.wake()
-    await this.#listener.stop()
-    await Promise.race([this.#running, sleep(STOP_TIMEOUT_MS, undefined, { ref: false })])
+    await Promise.race([
+      Promise.all([this.#running, this.#listener.stop()]),
+      sleep(STOP_TIMEOUT_MS, undefined, { ref: false }),
+    ])
   }
 
   async #run(): Promise<void> {

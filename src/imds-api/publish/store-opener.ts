@@ -4,7 +4,6 @@
  */
 import type { Publisher } from '../../store/publisher.ts'
 
-/** Opens at most one store. */
 export class StoreOpener {
   readonly #openStore: () => Promise<Publisher>
   #opened: Promise<Publisher> | undefined

@@ -192,7 +192,7 @@ export async function anApi(
       waits.wake(resourceId)
     },
   )
-  void notifications.run()
+  notifications.start()
   t.teardown(() => notifications.stop())
   const server = await buildApiServer({
     ...{ config, database, accounts, auth, reports, streams, waits, audit: audited, log },

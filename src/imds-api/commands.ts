@@ -1,7 +1,9 @@
 /** What the commands of imds-api share. */
 import { EXIT } from '../runtime/exit-status.ts'
 import type { Output } from '../runtime/output.ts'
-import { StoreUnavailable } from '../store/publisher.ts'
+import { openStore } from '../store/open.ts'
+import { StoreUnavailable, type Publisher } from '../store/publisher.ts'
+import type { StoreSettings } from '../store/settings.ts'
 import type { ApiConfig } from './config.ts'
 import { migrate } from './database/migrate.ts'
 import { databaseExists, type Database, type DatabaseSettings } from './database/open.ts'
@@ -41,7 +43,15 @@ export function refuseMissingDatabase(settings: DatabaseSettings): void {
     )
 }
 
-/** Rejects with a failure of the command if the store is unavailable. */
-export function asStoreFailure(error: unknown): never {
-  throw error instanceof StoreUnavailable ? new ApiCommandFailure(EXIT.unavailable, error.message) : error
+/**
+ * Uses the store, before the database: opening that may give up the rights of root. Rejects with an ApiCommandFailure if
+ * the store is unavailable.
+ */
+export async function withStore<T>(settings: StoreSettings, use: (store: Publisher) => Promise<T>): Promise<T> {
+  try {
+    const store = await openStore(settings)
+    return await use(store).finally(() => store.close())
+  } catch (error) {
+    throw error instanceof StoreUnavailable ? new ApiCommandFailure(EXIT.unavailable, error.message) : error
+  }
 }

@@ -7,18 +7,16 @@ import { pino } from 'pino'
 import { EXIT } from '../runtime/exit-status.ts'
 import type { Output } from '../runtime/output.ts'
 import { Progress } from '../runtime/progress.ts'
-import { openStore } from '../store/open.ts'
 import type { Publisher } from '../store/publisher.ts'
 import type { ApiConfig } from './config.ts'
 import { moveDatabase } from './changes/advance.ts'
 import { countRebuild, enqueueRebuild, refusedServers } from './changes/servers.ts'
-import { asStoreFailure, refuseMissingDatabase, withDatabase, type CommandParts } from './commands.ts'
+import { refuseMissingDatabase, withDatabase, withStore, type CommandParts } from './commands.ts'
 import type { Database } from './database/open.ts'
 import { inTransaction, rolledBack } from './database/transaction.ts'
 import { ApiCommandFailure } from './failure.ts'
 import { databaseIdOf, formatForeign, openClaimed } from './publish/region-claim.ts'
 import { compareStore, findOnlyInStore, type Difference } from './publish/compare.ts'
-import { StoreOpener } from './publish/store-opener.ts'
 import { BATCH, OutboxPublisher } from './publish/outbox-publisher.ts'
 import { surveyStore } from './publish/survey.ts'
 import { readRegionRow, refuseForeign } from './recovery.ts'
@@ -50,17 +48,17 @@ const nothing = () => undefined
  */
 export async function rebuild(parts: RebuildParts, options: RebuildOptions, stopping: AbortSignal): Promise<number> {
   const { output } = parts
-  return withStoreAndDatabase(parts, async (database, publisher, opener) => {
+  return withStoreAndDatabase(parts, async (database, store) => {
     const { db } = database
     const ours = await databaseIdOf(db)
-    await refuseForeign(publisher, ours, options.force === true ? undefined : 'rebuild --force')
-    if (options.prune === true) await prune(output, db, publisher, options.force === true)
-    await publisher.fleet.claim(ours, true)
+    await refuseForeign(store, ours, options.force === true ? undefined : 'rebuild --force')
+    if (options.prune === true) await prune(output, db, store, options.force === true)
+    await store.fleet.claim(ours, true)
     const { left, isContinued } = await inTransaction(db, enqueueRebuild)
     if (isContinued) output.print(`an earlier rebuild is continued: ${String(left)} servers are left`)
-    const status = await publishAll(parts, database, opener, left, stopping)
+    const status = await publishAll(parts, database, store, left, stopping)
     if (options.prune !== true) {
-      const { unknown } = await findOnlyInStore(db, publisher)
+      const { unknown } = await findOnlyInStore(db, store)
       if (unknown.length > 0)
         output.warn(
           `${String(unknown.length)} servers are only in the store: imds-api verify lists them, and imds-api rebuild ` +
@@ -93,12 +91,12 @@ async function prune(output: Output, db: Database['db'], store: Publisher, force
 async function publishAll(
   { output, config: { bootSeconds } }: RebuildParts,
   database: Database,
-  opener: StoreOpener,
+  store: Publisher,
   enqueued: number,
   stopping: AbortSignal,
 ): Promise<number> {
   const { db, background } = database
-  const openStore = openClaimed(background.db, opener, SILENT)
+  const openStore = openClaimed(background.db, () => Promise.resolve(store), SILENT)
   await openStore() // this may enqueue more
   const total = Math.max(enqueued, await countRebuild(db))
   const publisher = new OutboxPublisher({
@@ -132,7 +130,7 @@ async function publishAll(
       `${why}; ${String(left)} of ${String(total)} servers are left: imds-api rebuild continues`,
     )
   }
-  const refused = await refusedServers(db, null)
+  const refused = await refusedServers(db, undefined)
   for (const { id, fault } of refused.slice(0, MAX_NAMED)) output.warn(`${id}: ${fault}`)
   output.print(
     `published ${String(total - refused.length)} servers` +
@@ -178,28 +176,21 @@ function formatDifference({ server, finding, fields }: Difference): string {
   }
 }
 
-/** Opens the store first: opening the database may give up the rights of root. */
 async function withStoreAndDatabase(
   parts: RecoveryParts,
-  use: (database: Database, publisher: Publisher, opener: StoreOpener) => Promise<number>,
+  use: (database: Database, store: Publisher) => Promise<number>,
 ): Promise<number> {
   const { config } = parts
   refuseMissingDatabase(config.database)
-  const opener = new StoreOpener(() => openStore(config.store))
-  try {
-    const publisher = await opener.open()
-    return await withDatabase(parts, async (database) => {
+  return withStore(config.store, (store) =>
+    withDatabase(parts, async (database) => {
       const region = await readRegionRow(database)
       if (config.store.region !== undefined && config.store.region !== region.name)
         throw new ApiCommandFailure(
           EXIT.badConfig,
           `IMDS_REGION is ${config.store.region}, and the database is of the region ${region.name}: correct one of them`,
         )
-      return use(database, publisher, opener)
-    })
-  } catch (error) {
-    return asStoreFailure(error)
-  } finally {
-    await opener.close()
-  }
+      return use(database, store)
+    }),
+  )
 }

@@ -3,10 +3,9 @@ import type { Selectable } from 'kysely'
 import { EXIT } from '../runtime/exit-status.ts'
 import { ApiCommandFailure } from './failure.ts'
 import type { Output } from '../runtime/output.ts'
-import { openStore } from '../store/open.ts'
 import type { Publisher } from '../store/publisher.ts'
 import { advance, lastEventAt } from './changes/advance.ts'
-import { asStoreFailure, refuseMissingDatabase, withDatabase, type CommandParts } from './commands.ts'
+import { refuseMissingDatabase, withDatabase, withStore, type CommandParts } from './commands.ts'
 import type { Database } from './database/open.ts'
 import type { Tables } from './database/tables.ts'
 import { inTransaction } from './database/transaction.ts'
@@ -22,10 +21,9 @@ export interface TakeOverOptions {
 export async function advanceDatabase(parts: CommandParts, { force = false }: TakeOverOptions): Promise<number> {
   const { config, output } = parts
   refuseMissingDatabase(config.database)
-  const store = await openStore(config.store).catch(asStoreFailure)
-  try {
+  return withStore(config.store, async (store) => {
     const survey = await surveyStore(store)
-    return await withDatabase(parts, async (database) => {
+    return withDatabase(parts, async (database) => {
       const { database_id: ours } = await readRegionRow(database)
       await refuseForeign(store, ours, force ? undefined : 'advance --force')
       const { lines, at } = await inTransaction(database.db, async (tx) => {
@@ -41,11 +39,7 @@ export async function advanceDatabase(parts: CommandParts, { force = false }: Ta
       )
       return reportUnreadable(output, survey.unreadable)
     })
-  } catch (error) {
-    return asStoreFailure(error)
-  } finally {
-    await store.close()
-  }
+  })
 }
 
 /** The region of the database. */

@@ -265,7 +265,7 @@ function buildBackground({ config: { mail, bootSeconds }, database, store, metri
   const publisher = new OutboxPublisher({
     db,
     connect: () => database.connect(),
-    openStore: openClaimed(db, store, log),
+    openStore: openClaimed(db, () => store.open(), log),
     batchSize: BATCH,
     counted: metrics.published,
     batched: metrics.batched,

@@ -9,7 +9,6 @@ import { enqueueRebuild } from '../../src/imds-api/changes/servers.ts'
 import { inTransaction } from '../../src/imds-api/database/transaction.ts'
 import { ApiCommandFailure } from '../../src/imds-api/failure.ts'
 import { databaseIdOf, openClaimed } from '../../src/imds-api/publish/region-claim.ts'
-import { StoreOpener } from '../../src/imds-api/publish/store-opener.ts'
 import { rebuild, verify, type RebuildOptions } from '../../src/imds-api/rebuild.ts'
 import { openStore, type Publisher } from '../../src/store/open.ts'
 import { aRegion } from '../support/fixtures/region.ts'
@@ -207,9 +206,7 @@ t.test('a store that has the region of another database is left alone until --fo
   const refused = /^the store has the region of another database \(another-database, and this is [0-9a-f-]{36}\)/
   t.match(await verify(), { status: 1, stdout: refused })
   t.match(await rebuild({ prune: true }), { status: 1, stdout: '', stderr: refused })
-  const opener = new StoreOpener(() => openStore(settings))
-  t.teardown(() => opener.close())
-  const open = openClaimed(db, opener, pino({ enabled: false }))
+  const open = openClaimed(db, () => Promise.resolve(store), pino({ enabled: false }))
   await t.rejects(open(), refused, 'imds-api publishes nothing there')
   t.match(await rebuild({ force: true }), { status: 0 })
   t.equal(await store.fleet.database(), await databaseIdOf(db))

@@ -47,7 +47,12 @@ export type Destination = Pick<CloudIp, 'interface_id' | 'server_group_id' | 'da
 const NO_DESTINATION: Destination = { interface_id: null, server_group_id: null, database_server_id: null }
 
 /** The only SQL that writes a status. Moves the cloud IPs of `which` for which the event is possible. */
-async function move(tx: Tx, event: CloudIpEvent, which: RawBuilder<boolean>, destination?: Destination): Promise<void> {
+export async function moveCloudIps(
+  tx: Tx,
+  event: CloudIpEvent,
+  which: RawBuilder<boolean>,
+  destination?: Destination,
+): Promise<void> {
   const { from, to } = EVENTS[event]
   const effect =
     to === 'unmapped' ? NO_DESTINATION : destination && { ...destination, mapped_at: sql<Date>`clock_timestamp()` }
@@ -60,7 +65,12 @@ async function move(tx: Tx, event: CloudIpEvent, which: RawBuilder<boolean>, des
 }
 
 const withId = (id: string) => sql<boolean>`id = ${id}`
-const atServer = (id: string) => sql<boolean>`interface_id in (select id from interfaces where server_id = ${id})`
+/** True for the cloud IPs of a server, of a server group, and of database servers. */
+export const atServer = (id: string): RawBuilder<boolean> =>
+  sql`interface_id in (select id from interfaces where server_id = ${id})`
+export const atGroup = (id: string): RawBuilder<boolean> => sql`server_group_id = ${id}`
+export const atDatabaseServers = (ids: readonly string[]): RawBuilder<boolean> =>
+  sql`database_server_id = any(${[...ids]})`
 
 export interface CloudIpValues {
   readonly name?: string
@@ -121,7 +131,7 @@ export async function mapCloudIp(tx: Tx, accountId: string, id: string, destinat
   const { status } = await lockCloudIp(tx, accountId, id)
   if (cloudIpAfter(status, 'map') === undefined) throw refuse('resource_conflict', stateFault(id, status))
   const destination = await findDestination(tx, accountId, destinationId)
-  await move(tx, 'map', withId(id), destination)
+  await moveCloudIps(tx, 'map', withId(id), destination)
   const servers = await serversAt(tx, destination)
   await markChanged(tx, servers)
   await refuseBeyondRecord(tx, servers)
@@ -132,7 +142,7 @@ export async function unmapCloudIp(tx: Tx, accountId: string, id: string): Promi
   if (cloudIpAfter(current.status, 'unmap') === undefined)
     throw refuse('resource_conflict', stateFault(id, current.status))
   const servers = await serversAt(tx, current)
-  await move(tx, 'unmap', withId(id))
+  await moveCloudIps(tx, 'unmap', withId(id))
   await markChanged(tx, servers)
 }
 
@@ -152,30 +162,7 @@ export async function reserveCloudIp(
       'resource_conflict',
       fieldFault('cloud_ip', 'not_available', `cloud_ip: ${stateFault(id, current.status)}`),
     )
-  await move(tx, 'reserve', withId(id), { ...NO_DESTINATION, interface_id: interfaceId })
-}
-
-/** Maps the reserved cloud IPs of a server that has become active. */
-export async function confirmCloudIps(tx: Tx, serverId: string): Promise<void> {
-  await move(tx, 'confirm', atServer(serverId))
-}
-
-/** Unmaps the reserved cloud IPs of a server that cannot be created. */
-export async function cancelReservations(tx: Tx, serverId: string): Promise<void> {
-  await move(tx, 'cancel', atServer(serverId))
-}
-
-export async function releaseCloudIpsOfServer(tx: Tx, serverId: string): Promise<void> {
-  await move(tx, 'release', atServer(serverId))
-}
-
-export async function releaseCloudIpsOfGroup(tx: Tx, groupId: string): Promise<void> {
-  await move(tx, 'release', sql<boolean>`server_group_id = ${groupId}`)
-}
-
-/** Unmaps the cloud IPs of database servers that are deleted, or that have another account. */
-export async function releaseCloudIpsOfDatabaseServers(tx: Tx, ids: readonly string[]): Promise<void> {
-  await move(tx, 'release', sql<boolean>`database_server_id = any(${[...ids]})`)
+  await moveCloudIps(tx, 'reserve', withId(id), { ...NO_DESTINATION, interface_id: interfaceId })
 }
 
 async function lockCloudIp(tx: Tx, accountId: string, id: string): Promise<CloudIp> {

@@ -5,7 +5,7 @@ import type { Tables } from '../database/tables.ts'
 import type { Tx } from '../database/transaction.ts'
 import { fieldFault, noSuch, noSuchIn, refuse, type Detail } from '../model/refusal.ts'
 import { nextId } from './allocate.ts'
-import { releaseCloudIpsOfGroup } from './cloud-ips.ts'
+import { atGroup, moveCloudIps } from './cloud-ips.ts'
 import { refuseBeyondLimit } from './limits.ts'
 import { refuseBeyondRecord } from './record-limits.ts'
 
@@ -44,7 +44,7 @@ export async function deleteGroup(tx: Tx, accountId: string, id: string): Promis
   const group = await lockGroup(tx, accountId, id)
   if (group.is_default) throw refuse('resource_conflict', `${id} is the default server group of the account`)
   if ((await membersOf(tx, id)).length > 0) throw refuse('resource_conflict', `${id} has servers: remove them first`)
-  await releaseCloudIpsOfGroup(tx, id)
+  await moveCloudIps(tx, 'release', atGroup(id))
   await tx.deleteFrom('server_groups').where('id', '=', id).execute()
 }
 

@@ -14,7 +14,7 @@ import {
   supersedeActions,
   type ComputeMode,
 } from './actions.ts'
-import { releaseCloudIpsOfServer } from './cloud-ips.ts'
+import { atServer, moveCloudIps } from './cloud-ips.ts'
 import { createSnapshot } from './images.ts'
 import { refuseBeyondLimit } from './limits.ts'
 import { refuseBeyondRecord } from './record-limits.ts'
@@ -79,7 +79,7 @@ export async function setServerLocked(tx: Tx, accountId: string, id: string, loc
 export async function deleteServer(tx: Tx, compute: ComputeMode, accountId: string, id: string): Promise<void> {
   const { locked } = await lockServer(tx, accountId, id)
   if (locked) throw refuse('resource_conflict', `${id} is locked: unlock it first`)
-  await releaseCloudIpsOfServer(tx, id)
+  await moveCloudIps(tx, 'release', atServer(id))
   await setGroups(tx, id, [])
   await moveServer(tx, id, 'delete')
   await supersedeActions(tx, id)

@@ -16,7 +16,7 @@ import type { Reader, Tx } from '../database/transaction.ts'
 import { isReachable } from '../model/reach.ts'
 import type { ServerAction, ServerStatus } from '../model/server-actions.ts'
 import { freeAddresses } from './allocate.ts'
-import { cancelReservations, confirmCloudIps } from './cloud-ips.ts'
+import { atServer, moveCloudIps } from './cloud-ips.ts'
 import { purgeImages } from './images.ts'
 import { MAX_KEPT_DELETED } from './limits.ts'
 
@@ -122,7 +122,7 @@ export async function finishPublish(
   if (awaitsCompute) return
   if (status === 'creating') {
     await (waitsForGuest ? beginBoot(tx, id, bootSeconds) : moveServer(tx, id, 'publish'))
-    await confirmCloudIps(tx, id)
+    await moveCloudIps(tx, 'confirm', atServer(id))
   } else if (status === 'deleting') {
     const interfaces = await tx.deleteFrom('interfaces').where('server_id', '=', id).returning('id').execute()
     await freeAddresses(
@@ -179,7 +179,7 @@ export async function setPublishFault(tx: Tx, id: string, fault: string | null):
 /** The compute system could not create a server. */
 export async function failCreate(tx: Tx, id: string): Promise<void> {
   await moveServer(tx, id, 'failCreate')
-  await cancelReservations(tx, id)
+  await moveCloudIps(tx, 'cancel', atServer(id))
   await markChanged(tx, [id])
 }
 
@@ -246,11 +246,11 @@ export interface RefusedServer {
   readonly fault: string
 }
 
-/** The first servers whose records the store refuses. `most` null: all. */
-export async function refusedServers(database: Reader, most: number | null): Promise<readonly RefusedServer[]> {
+/** The first servers whose records the store refuses. `most` undefined: all. */
+export async function refusedServers(database: Reader, most: number | undefined): Promise<readonly RefusedServer[]> {
   const { rows } = await sql<RefusedServer>`
     select id, account_id as account, publish_fault as fault from servers
     where publish_fault is not null and id in (select server_id from outbox where retry_at is not null)
-    order by id limit ${most}`.execute(database)
+    order by id limit ${most ?? null}`.execute(database)
   return rows
 }

@@ -96,7 +96,8 @@ export class OutboxPublisher {
           )
         this.#problem = message
         this.#checkAtMs = 0
-        await this.#sleep(this.#backoffMs)
+        const { signal } = this.#stopping
+        await sleep(this.#backoffMs, undefined, { signal }).catch(() => undefined) // stopped
         this.#backoffMs = Math.min(MAX_BACKOFF_MS, this.#backoffMs * 2)
       }
     }
@@ -164,10 +165,5 @@ export class OutboxPublisher {
   /** A method, because TypeScript does not see that `stop` changes the field meanwhile. */
   #hasToStop(): boolean {
     return this.#stopping.signal.aborted
-  }
-
-  /** Ends early at `stop`. */
-  async #sleep(timeoutMs: number): Promise<void> {
-    await sleep(timeoutMs, undefined, { signal: this.#stopping.signal }).catch(() => undefined) // stopped
   }
 }

@@ -11,7 +11,6 @@ import type { Publisher } from '../../store/publisher.ts'
 import { findDeleted, enqueueAll } from '../changes/servers.ts'
 import type { Tables } from '../database/tables.ts'
 import { inTransaction, type Tx } from '../database/transaction.ts'
-import type { StoreOpener } from './store-opener.ts'
 
 /**
  * Returns a function that opens the store and checks the claim: it rejects if the store has the region of another
@@ -19,7 +18,7 @@ import type { StoreOpener } from './store-opener.ts'
  */
 export function openClaimed(
   db: Kysely<Tables>,
-  opener: StoreOpener,
+  open: () => Promise<Publisher>,
   log: Pick<Logger, 'warn'>,
 ): () => Promise<Publisher> {
   /**
@@ -28,7 +27,7 @@ export function openClaimed(
   let seen: string | undefined
   return async () => {
     const ours = await databaseIdOf(db)
-    const store = await opener.open()
+    const store = await open()
     const { database, history, complete } = await store.fleet.state()
     if (database !== undefined && database !== ours) throw new Error(formatForeign(database, ours))
     if (database === undefined || complete !== history || (seen ?? history) !== history) {

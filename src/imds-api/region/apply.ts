@@ -5,7 +5,7 @@
  */
 import { sql } from 'kysely'
 import { nextId } from '../changes/allocate.ts'
-import { releaseCloudIpsOfDatabaseServers } from '../changes/cloud-ips.ts'
+import { atDatabaseServers, moveCloudIps } from '../changes/cloud-ips.ts'
 import { markChanged } from '../database/outbox.ts'
 import type { Tx } from '../database/transaction.ts'
 import { applyTable, pruneTable, type RowChange } from './apply-table.ts'
@@ -58,8 +58,7 @@ async function finishDatabaseServers(tx: Tx): Promise<void> {
     select id from database_servers where status in ('deleting', 'deleted')
     union select database_servers.id from database_servers join cloud_ips on database_server_id = database_servers.id
     where cloud_ips.account_id <> database_servers.account_id`.execute(tx)
-  const ids = rows.map(({ id }) => id)
-  await releaseCloudIpsOfDatabaseServers(tx, ids)
+  await moveCloudIps(tx, 'release', atDatabaseServers(rows.map(({ id }) => id)))
 }
 
 async function pruneTables(tx: Tx, rows: RegionRows): Promise<readonly string[]> {

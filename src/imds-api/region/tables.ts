@@ -1,6 +1,6 @@
 /** The tables of the region file, and what `apply` does with their rows. */
 import { sql, type Insertable, type RawBuilder, type Selectable, type Updateable } from 'kysely'
-import { releaseCloudIpsOfDatabaseServers } from '../changes/cloud-ips.ts'
+import { atDatabaseServers, moveCloudIps } from '../changes/cloud-ips.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Tx } from '../database/transaction.ts'
 
@@ -133,7 +133,7 @@ export const TABLE_RULES: { readonly [Name in RegionTable]: TableRule<Name> } = 
     key: ['id'],
     keptColumns: () => ['name', 'description'],
     deleteParts: async (tx, { id }) => {
-      await releaseCloudIpsOfDatabaseServers(tx, [id])
+      await moveCloudIps(tx, 'release', atDatabaseServers([id]))
       return []
     },
   },

@@ -21,6 +21,9 @@ export class FileFleet implements Fleet {
   readonly #directory: string
   readonly #operations: FileOperations
   readonly #now: () => number
+  readonly drain = noMarks
+  readonly undrain = noMarks
+  readonly forget = noMarks
 
   constructor(directory: string, operations: FileOperations, now: () => number) {
     this.#directory = directory
@@ -32,22 +35,10 @@ export class FileFleet implements Fleet {
     return Promise.resolve(new Map())
   }
 
-  drain(): Promise<never> {
-    return noMarks()
-  }
-
-  undrain(): Promise<never> {
-    return noMarks()
-  }
-
-  forget(): Promise<never> {
-    return noMarks()
-  }
-
   async controlPlane(): Promise<ControlPlane | undefined> {
-    const read = await readRegularFile(join(this.#directory, FILE), MAX_BYTES, 'refuse')
-    if (read.kind === 'absent') return undefined
-    const found = parseControlPlane(read.kind === 'read' ? read.bytes.toString() : '')
+    const text = await this.#read(FILE)
+    if (text === undefined) return undefined
+    const found = parseControlPlane(text)
     return this.#now() - Date.parse(found.seenAt) > KEPT_MS ? undefined : found
   }
 
@@ -55,9 +46,8 @@ export class FileFleet implements Fleet {
     await this.#replace(FILE, `${JSON.stringify(controlPlane)}\n`)
   }
 
-  async database(): Promise<string | undefined> {
-    const read = await readRegularFile(join(this.#directory, DATABASE_FILE), MAX_BYTES, 'refuse')
-    return read.kind === 'absent' ? undefined : read.kind === 'read' ? read.bytes.toString().trim() : ''
+  database(): Promise<string | undefined> {
+    return this.#read(DATABASE_FILE)
   }
 
   async claim(database: string, replaces: boolean): Promise<string> {
@@ -76,6 +66,12 @@ export class FileFleet implements Fleet {
 
   markComplete(): Promise<void> {
     return Promise.resolve()
+  }
+
+  /** Empty for a file that is not regular, or too long. */
+  async #read(name: string): Promise<string | undefined> {
+    const read = await readRegularFile(join(this.#directory, name), MAX_BYTES, 'refuse')
+    return read.kind === 'absent' ? undefined : read.kind === 'read' ? read.bytes.toString().trim() : ''
   }
 
   async #replace(name: string, text: string): Promise<void> {

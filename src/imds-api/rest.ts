@@ -68,7 +68,7 @@ export function buildAuth(
   const known = new KnownAddresses({ db, limit, now, steady, log })
   return {
     tokens,
-    grants: new Grants({ db, tokens, families, limit, known, seconds: accessTokenSeconds, now }),
+    grants: new Grants({ db, tokens, families, known, seconds: accessTokenSeconds, now }),
     purge: async () => {
       const at = now()
       const keptSince = at - KEEP_EXPIRED_MS

@@ -302,7 +302,6 @@ function aProcess(Limit = FailureLimit) {
     db: counting,
     tokens: api.auth.tokens,
     families: new TokenFamilies(db, 3600, Date.now),
-    limit,
     known,
     seconds: 60,
     now,
@@ -576,7 +575,7 @@ t.test('the database has the last 64 addresses of a client or user, and each for
     [6, undefined],
     [69, undefined],
   ] as const)
-    t.equal(await after.known.waitSeconds(subject, `198.51.100.${String(i)}`), seconds)
+    t.equal((await after.known.limited(subject, `198.51.100.${String(i)}`))?.seconds, seconds)
   t.equal(limit.waitSeconds(subject, '198.51.100.69'), undefined)
   seen.nowMs += 90 * 86_400_000 - 5000
   await known.purge()
@@ -592,7 +591,7 @@ t.test('an address that cannot be written fails no request, and a read that fail
   t.equal(await asked(client, { grant_type: 'client_credentials' }, '198.51.100.2'), 'granted')
   t.equal(seen.warnings, 1)
   lockOut(subject)
-  await t.rejects(known.waitSeconds(subject, '198.51.100.1'), /known_addresses/)
+  await t.rejects(known.limited(subject, '198.51.100.1'), /known_addresses/)
   await api.database.pool.query('alter table unreadable rename to known_addresses')
-  t.equal(await known.waitSeconds(subject, '198.51.100.1'), undefined)
+  t.equal(await known.limited(subject, '198.51.100.1'), undefined)
 })

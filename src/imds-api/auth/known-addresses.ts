@@ -8,6 +8,7 @@ import { sql, type Kysely } from 'kysely'
 import { LRUCache } from 'lru-cache'
 import type { Logger } from 'pino'
 import type { Tables } from '../database/tables.ts'
+import type { Quota } from '../../limits/rate-limit.ts'
 import { KNOWN_ADDRESSES, keysOf, type FailureLimit, type FailureSubject } from '../../limits/failure-limit.ts'
 
 /** How long an address stays known in the database after its last success, to a day. */
@@ -46,11 +47,22 @@ export class KnownAddresses {
     })
   }
 
-  /** Like FailureLimit.waitSeconds. Rejects if the database has to be read and does not answer. */
-  async waitSeconds(subject: FailureSubject, address: string): Promise<number | undefined> {
+  /** When a subject may try again; undefined: now. Rejects if the database has to be read and does not answer. */
+  async limited(
+    subject: FailureSubject,
+    address: string,
+  ): Promise<{ readonly seconds: number; readonly quota: Quota } | undefined> {
     const { limit } = this.#parts
     if (limit.isLockedOut(subject, address)) await this.#readOnce(subject)
-    return limit.waitSeconds(subject, address)
+    const seconds = limit.waitSeconds(subject, address)
+    return seconds === undefined ? undefined : { seconds, quota: limit.quotaOf(subject, address, seconds) }
+  }
+
+  /** Counts a failure. Returns what is left. `isReal`: the client or user exists. */
+  failed(subject: FailureSubject, address: string, isReal: boolean): Quota {
+    const { limit } = this.#parts
+    limit.failed(subject, address, isReal)
+    return limit.quotaOf(subject, address, undefined)
   }
 
   /** Like FailureLimit.succeeded. Never rejects: an address that cannot be written is lost with the process. */

@@ -11,7 +11,8 @@ import { bodyOf, refuse, shed, statusOf, type RefusalBody, type RefusalName, Ref
 import { rateLimitHeaders } from '../../limits/rate-limit.ts'
 import type { ApiServer } from '../http/server.ts'
 import { parseBasic } from '../../runtime/basic-auth.ts'
-import type { Grants, TokenOutcome } from './grants.ts'
+import type { TokenOutcome } from './grants/grant.ts'
+import type { Grants } from './grants.ts'
 import { formatScopes } from '../model/scopes.ts'
 
 /**

@@ -2,7 +2,7 @@
  * Access tokens: opaque and random. The database has their SHA-256. The result of a check is cached for CACHE_MS, so a
  * revocation takes effect in every process within that time, and at once in the process that made it (`forget`).
  */
-import { sql, type Kysely } from 'kysely'
+import { sql, type Insertable, type Kysely } from 'kysely'
 import { LRUCache } from 'lru-cache'
 import type { Tables } from '../database/tables.ts'
 import type { Tx, Reader } from '../database/transaction.ts'
@@ -80,9 +80,7 @@ export class AccessTokens {
         .insertInto('access_tokens')
         .values({ ...values, client_id: null, account_id: null, family_id: owner.familyId })
         .execute()
-    } else {
-      await insertForClient(database, { ...values, client_id: owner.clientId, account_id: owner.accountId })
-    }
+    } else await insertForClient(database, owner, values)
     return token
   }
 
@@ -184,14 +182,6 @@ export class AccessTokens {
   }
 }
 
-interface ClientToken {
-  readonly sha256: Buffer
-  readonly client_id: string
-  readonly account_id: string
-  readonly scopes: readonly string[]
-  readonly expires_at: Date
-}
-
 /**
  * Inserts an access token of an API client, and deletes the oldest ones beyond the limit of the account. It is one
  * statement and locks no client, so requests at the same time do not wait for each other's commit: they may exceed the
@@ -199,17 +189,18 @@ interface ClientToken {
  */
 async function insertForClient(
   database: Kysely<Tables>,
-  { sha256, client_id, account_id, scopes, expires_at }: ClientToken,
+  { clientId, accountId }: Exclude<TokenOwner, { familyId: number }>,
+  { sha256, scopes, expires_at }: Pick<Insertable<Tables['access_tokens']>, 'sha256' | 'scopes' | 'expires_at'>,
 ): Promise<void> {
   await sql`
     with ended as (
       delete from access_tokens where sha256 in (
         select sha256 from access_tokens where sha256 in (
-          select sha256 from access_tokens where client_id = ${client_id} order by expires_at desc
-          offset (select access_tokens_limit - 1 from accounts where id = ${account_id})
+          select sha256 from access_tokens where client_id = ${clientId} order by expires_at desc
+          offset (select access_tokens_limit - 1 from accounts where id = ${accountId})
         ) for update skip locked
       )
     )
     insert into access_tokens (sha256, client_id, account_id, scopes, expires_at)
-    values (${sha256}, ${client_id}, ${account_id}, ${scopes}, ${expires_at})`.execute(database)
+    values (${sha256}, ${clientId}, ${accountId}, ${scopes}, ${expires_at})`.execute(database)
 }

@@ -1,7 +1,7 @@
 /** The clients and users that may get a token, with their secrets and passwords. */
 import type { Kysely } from 'kysely'
 import { limitsOf, type ClientLimits } from '../model/client-limits.ts'
-import { SCOPES_OF_GROUP, type Scope } from '../model/scopes.ts'
+import { SCOPES, SCOPES_OF_GROUP, type Scope } from '../model/scopes.ts'
 import { isIdOf } from '../model/ids.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Tx } from '../database/transaction.ts'
@@ -15,7 +15,7 @@ export type Client =
       readonly scopes: readonly Scope[]
       readonly limits: ClientLimits
     }
-  | { readonly kind: 'application'; readonly id: string; readonly accountId: string }
+  | { readonly kind: 'application'; readonly id: string; readonly accountId: string; readonly scopes: readonly Scope[] }
 
 /**
  * A user as the password grant needs it. `passwordHash`: undefined without a password. `totpSecret`: undefined without
@@ -45,7 +45,7 @@ export async function findClient(
       .executeTakeFirst()
     return (
       row && {
-        client: { kind: 'application', id, accountId: row.account_id },
+        client: { kind: 'application', id, accountId: row.account_id, scopes: SCOPES },
         digests: row.secret_sha256 === null ? [] : [row.secret_sha256],
       }
     )

@@ -1,0 +1,27 @@
+/** The grant refresh_token: an application acts for a user who has signed in before. */
+import { inTransaction } from '../../database/transaction.ts'
+import { narrowScopes } from '../../model/scopes.ts'
+import { invalid, issueForFamily, type Grant, type GrantParts } from './grant.ts'
+
+const WRONG_REFRESH = invalid(
+  'invalid_grant',
+  'the refresh token is not valid for this client, has expired, was used before, or was revoked',
+)
+
+export function buildRefreshToken(parts: GrantParts): Grant {
+  const { db, families } = parts
+  return async ({ id }, { body: { refresh_token: token, scope } }) => {
+    if (token === undefined) return invalid('invalid_request', 'refresh_token is required')
+    return inTransaction(db, async (tx) => {
+      const used = await families.find(tx, id, token)
+      if (used === undefined) return WRONG_REFRESH
+      const { family } = used
+      const scopes = narrowScopes(scope, family.scopes)
+      if (scopes !== undefined) return issueForFamily(tx, parts, family.id, await families.rotate(tx, used), scopes)
+      return invalid(
+        'invalid_scope',
+        `scope must be within the scopes of the refresh token: ${family.scopes.join(', ')}`,
+      )
+    })
+  }
+}

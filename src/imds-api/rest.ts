@@ -15,18 +15,16 @@ import type { ApiConfig } from './config.ts'
 import { AccountChanges } from './changes/account-changes.ts'
 import type { Database } from './database/open.ts'
 import { addDocsPages } from './http/docs-pages.ts'
-import { takeIdempotencyKeys } from './http/idempotency.ts'
-import { completeOpenApi, takesAccount } from './http/openapi.ts'
+import { completeOpenApi } from './http/openapi.ts'
 import { ABOUT } from './http/openapi-about.ts'
-import { addEntityTags } from './http/entity-tags.ts'
-import { addReadShare } from './http/read-share.ts'
+import { buildEnterShare } from './http/read-share.ts'
 import { addAccountRoutes, addChosenAccountRoute } from './resources/accounts.ts'
 import { addApiClientRoutes } from './resources/api-clients.ts'
 import { addApplicationRoutes } from './resources/applications.ts'
 import { addCatalogRoutes } from './resources/catalog.ts'
 import { addCloudIpRoutes } from './resources/cloud-ips.ts'
 import { addCollaborationRoutes, addUserCollaborationRoutes } from './resources/collaborations.ts'
-import { respectIfMatch } from './resources/conditions.ts'
+import { buildIfMatch } from './resources/conditions.ts'
 import { addConfigMapRoutes } from './resources/config-maps.ts'
 import { addEventRoutes } from './resources/events.ts'
 import type { EventStreams } from './resources/event-streams.ts'
@@ -42,7 +40,7 @@ import { addServerRoutes } from './resources/servers.ts'
 import { CurrentSite } from './resources/site.ts'
 import { addUserRoutes } from './resources/users.ts'
 import { buildServer, type ApiServer, type ApiServerSettings } from './http/server.ts'
-import { respectStrict } from './http/strict.ts'
+import { addApiSteps } from './http/steps.ts'
 import { parseStoreUrl } from '../store/url.ts'
 import type { ReadReports } from './resources/guest-reports.ts'
 import type { ResourceParts } from './resources/parts.ts'
@@ -98,9 +96,9 @@ export interface RestParts extends Pick<ApiServerSettings, 'unreadable' | 'shed'
 
 /** Builds the API's HTTP server with all routes. */
 export async function buildApiServer(parts: RestParts): Promise<ApiServer> {
-  const { config, auth, streams, waits, unreadable, shed, log } = parts
+  const { config, database, auth, streams, waits, audit, unreadable, shed, log } = parts
   const { baseUrl, tls, trustedProxies, accessTokenSeconds, otpHeaders } = config
-  const { db } = parts.database
+  const { db } = database
   const server = buildServer({
     tls: tls && { cert: readFileSync(tls.certificate, 'utf8'), key: readFileSync(tls.key, 'utf8') },
     trustedProxies,
@@ -119,32 +117,25 @@ export async function buildApiServer(parts: RestParts): Promise<ApiServer> {
   const site = new CurrentSite(baseUrl, db, () => performance.now())
   addIssuerRoutes(server, db)
   addTokenEndpoint(server, { grants: auth.grants, seconds: accessTokenSeconds, otpHeaders })
-  await server.register(
-    (api: ApiServer, _options: object, done: () => void) => {
-      addHooks(api, parts, site)
-      addRoutes(api, resourceParts(parts, site))
-      done()
-    },
-    { prefix: '/1.0' },
-  )
+  const steps = {
+    checkToken: buildBearerCheck(auth.tokens),
+    enterShare: buildEnterShare(database.pool.options.max),
+    refreshSite: () => site.refresh(),
+    respectIfMatch: buildIfMatch(),
+    audit: buildAudit(audit, describeClient),
+  }
+  const resources = resourceParts(parts, site)
+  for (const { chooseAccount, routes } of routesByAccount(db))
+    await server.register(
+      (api: ApiServer, _options: object, done: () => void) => {
+        addApiSteps(api, { ...steps, chooseAccount })
+        for (const addRoutes of routes) addRoutes(api, resources)
+        done()
+      },
+      { prefix: '/1.0' },
+    )
   server.get('/1.0/openapi.json', { schema: { hide: true } }, () => server.swagger())
   return server
-}
-
-/** Adds what happens to each request below /1.0, in this order. */
-function addHooks(api: ApiServer, { auth, database, audit }: RestParts, site: CurrentSite): void {
-  api.addHook('onRequest', (_request, reply, next) => {
-    void reply.header('Cache-Control', 'no-store') // some responses have a secret
-    next()
-  })
-  respectStrict(api, takesAccount)
-  api.addHook('onRequest', buildBearerCheck(auth.tokens)) // a change is checked again at its turn: see auth/requester.ts
-  takeIdempotencyKeys(api)
-  addReadShare(api, database.pool.options.max)
-  api.addHook('preHandler', () => site.refresh())
-  api.addHook('onSend', buildAudit(audit, describeClient))
-  addEntityTags(api)
-  respectIfMatch(api)
 }
 
 function resourceParts(parts: RestParts, site: CurrentSite): ResourceParts {
@@ -179,34 +170,31 @@ async function addOpenApi(server: ApiServer, otpHeaders: readonly string[]): Pro
   })
 }
 
-/** Adds the routes of all resources, by the account that they need: none, any of the user's, or one that is named. */
-function addRoutes(api: ApiServer, parts: ResourceParts): void {
-  const { db } = parts
-  addUserCollaborationRoutes(api, parts)
-  void api.register((any: ApiServer, _none: object, added: () => void) => {
-    any.addHook('onRequest', buildAccountChoice(db, false))
-    addAccountRoutes(any, parts)
-    addUserRoutes(any, parts)
-    added()
-  })
-  void api.register((one: ApiServer, _none: object, added: () => void) => {
-    one.addHook('onRequest', buildAccountChoice(db, true))
-    addChosenAccountRoute(one, parts)
-    addIdentityRoutes(one, parts)
-    addApiClientRoutes(one, parts)
-    addApplicationRoutes(one, parts)
-    addCatalogRoutes(one, parts)
-    addImageRoutes(one, parts)
-    addServerRoutes(one, parts)
-    addServerActionRoutes(one, parts)
-    addInterfaceRoutes(one, parts)
-    addServerGroupRoutes(one, parts)
-    addCloudIpRoutes(one, parts)
-    addConfigMapRoutes(one, parts)
-    addCollaborationRoutes(one, parts)
-    addDatabaseServerRoutes(one, parts)
-    addEventRoutes(one, parts)
-    addUnimplementedRoutes(one)
-    added()
-  })
+/** The routes of all resources, by the account that they need: none, any of the user's, or one that is named. */
+function routesByAccount(db: Database['db']) {
+  return [
+    { chooseAccount: () => Promise.resolve(), routes: [addUserCollaborationRoutes] },
+    { chooseAccount: buildAccountChoice(db, false), routes: [addAccountRoutes, addUserRoutes] },
+    {
+      chooseAccount: buildAccountChoice(db, true),
+      routes: [
+        addChosenAccountRoute,
+        addIdentityRoutes,
+        addApiClientRoutes,
+        addApplicationRoutes,
+        addCatalogRoutes,
+        addImageRoutes,
+        addServerRoutes,
+        addServerActionRoutes,
+        addInterfaceRoutes,
+        addServerGroupRoutes,
+        addCloudIpRoutes,
+        addConfigMapRoutes,
+        addCollaborationRoutes,
+        addDatabaseServerRoutes,
+        addEventRoutes,
+        addUnimplementedRoutes,
+      ],
+    },
+  ]
 }

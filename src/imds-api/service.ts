@@ -46,6 +46,7 @@ import { StoreOpener } from './publish/store-opener.ts'
 import type { ApiServer, ApiServerSettings } from './http/server.ts'
 import { StopDelay } from './stop-delay.ts'
 import { buildShedReport } from './http/shed-report.ts'
+import { addResponseCount } from './http/steps.ts'
 import { EventStreams } from './resources/event-streams.ts'
 import { MemberWaits } from './resources/member-waits.ts'
 import { buildApiServer, buildAuth, type Auth } from './rest.ts'
@@ -192,7 +193,7 @@ async function buildRest(parts: ServiceParts, auth: Auth): Promise<ApiServer> {
   const { config, store, metrics, delay, bounds } = parts
   const server = await buildApiServer({ ...parts, auth, reports: (id) => reportsInTime(store, id) })
   if (config.tls !== undefined) metrics.certificate('clients', readFileSync(config.tls.certificate, 'utf8'))
-  server.addHook('onResponse', (request, reply, done) => {
+  addResponseCount(server, (request, reply, done) => {
     metrics.responded(request.routeOptions.url ?? 'unknown', request.method, reply.statusCode)
     const keyed = keyedResultOf(request, reply)
     if (keyed !== undefined) metrics.keyed(keyed)

@@ -6,7 +6,7 @@
  * between, the repeat of the request writes one, with `changed: false`.
  */
 import { closeSync, openSync } from 'node:fs'
-import type { FastifyReply, FastifyRequest } from 'fastify'
+import type { FastifyReply, FastifyRequest, onSendHookHandler, preSerializationHookHandler } from 'fastify'
 import { pino, type DestinationStream } from 'pino'
 import { LogOutput, neverBlock } from '../../runtime/log-output.ts'
 
@@ -95,10 +95,7 @@ function reopen(stream: ReturnType<typeof pino.destination>, file: string): Erro
 export type DescribeActor = (request: FastifyRequest) => Readonly<Record<string, string | undefined>>
 
 /** Builds the hook that writes the lines: an `onSend` hook. */
-export function buildAudit(
-  destination: DestinationStream,
-  describeActor: DescribeActor,
-): (request: FastifyRequest, reply: FastifyReply, payload: unknown, done: () => void) => void {
+export function buildAudit(destination: DestinationStream, describeActor: DescribeActor): onSendHookHandler {
   return (request, reply, _payload, done) => {
     if (!SAFE_METHODS.includes(request.method) && reply.statusCode < 300) {
       const time = new Date().toISOString()
@@ -107,6 +104,13 @@ export function buildAudit(
     }
     done()
   }
+}
+
+/** Notes the id of the resource that is sent. */
+export const noteRespondedId: preSerializationHookHandler = (_request, reply, payload, done) => {
+  const { id } = payload as { readonly id?: unknown }
+  if (typeof id === 'string') reply.respondedId = id
+  done(null, payload)
 }
 
 function describeChange(

@@ -9,7 +9,7 @@
  * JSON.parse makes a member of any name, `__proto__` too, an own property. Nothing assigns the members of a body to
  * another object, so no prototype changes.
  */
-import type { FastifyInstance, FastifyRequest } from 'fastify'
+import type { FastifyInstance, FastifyReply, FastifyRequest, HookHandlerDoneFunction } from 'fastify'
 import { MIMEType } from 'node:util'
 import type { Readable } from 'node:stream'
 import { canonicalAddress, sourceOf } from '../../metadata/address.ts'
@@ -71,28 +71,32 @@ export function shortJson(parse: (text: string) => unknown = JSON.parse): BodyPa
   return boundedJson(JSON_BOUNDS, (text) => parse(text))
 }
 
-/** Adds the hooks and parsers of a whole server. Without a body, the handler gets an empty object. */
-export function addBodyHandling(server: FastifyInstance, budget: BodyBudget): void {
+/** Adds the parser of the bodies of a whole server. */
+export function addBodyParser(server: FastifyInstance, budget: BodyBudget): void {
   server.decorateRequest('bodyOwner', '')
   server.decorateRequest('releaseBody', undefined)
   server.decorateRequest('bodyBytes', 0)
   server.decorate('bodyBudget', budget)
-  server.addHook('onRequest', (request, _reply, done) => {
-    // Fastify would refuse it before it looks for a body
-    const { headers } = request
-    if (headers['content-type'] !== undefined && typeOf(request) === undefined) delete headers['content-type']
-    done()
-  })
-  server.addHook('preValidation', (request, _reply, done) => {
-    request.body ??= {}
-    done()
-  })
-  server.addHook('onSend', (request, _reply, _payload, done) => {
-    // also if the client has gone
-    request.releaseBody?.()
-    done()
-  })
   setBodyParsers(server, { 'application/json': shortJson() })
+}
+
+/** Removes a Content-Type that cannot be read: Fastify would refuse it before it looks for a body. */
+export function dropMalformedType(request: FastifyRequest, _reply: FastifyReply, done: HookHandlerDoneFunction): void {
+  const { headers } = request
+  if (headers['content-type'] !== undefined && typeOf(request) === undefined) delete headers['content-type']
+  done()
+}
+
+/** Gives the handler of a request without a body an empty object. */
+export function setMissingBody(request: FastifyRequest, _reply: FastifyReply, done: HookHandlerDoneFunction): void {
+  request.body ??= {}
+  done()
+}
+
+/** Returns the bytes of the body to the BodyBudget, also if the client has gone. */
+export function releaseBody(request: FastifyRequest, _reply: FastifyReply, _payload: unknown, done: () => void): void {
+  request.releaseBody?.()
+  done()
 }
 
 /** Replaces the parsers of a server, or of some of its routes. */

@@ -2,7 +2,7 @@
  * The entity tags of members, such as a server: a digest of the body of their GET, so the tag changes whenever what a
  * client sees does, and not otherwise. resources/conditions.ts compares it before a change.
  */
-import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
+import type { onSendHookHandler, RouteOptions } from 'fastify'
 import { entityTagOf, namesWeakly } from '../../runtime/entity-tags.ts'
 
 /** The path of a member, at the begin of its own path and those of its actions; as in a route or in the document. */
@@ -20,20 +20,13 @@ export function showsMember(path: string): boolean {
   return member !== undefined && (path === member || path === `${member}/wait`)
 }
 
-/** Gives the GET of each member an `ETag`, and has it respect `If-None-Match`. Call it before the routes are added. */
-export function addEntityTags(server: FastifyInstance): void {
-  server.addHook('onRoute', (route) => {
-    if (!['GET', 'HEAD'].includes(String(route.method)) || !showsMember(route.url)) return
-    route.onSend = [sendTag, ...[route.onSend ?? []].flat()] // first: Fastify's own hook of HEAD takes the body away
-  })
+/** Gives the GET of a member an `ETag`, and has it respect `If-None-Match`: a hook for each route. */
+export function addEntityTag(route: RouteOptions): void {
+  if (!['GET', 'HEAD'].includes(String(route.method)) || !showsMember(route.url)) return
+  route.onSend = [sendTag, ...[route.onSend ?? []].flat()] // first: Fastify's own hook of HEAD takes the body away
 }
 
-function sendTag(
-  request: FastifyRequest,
-  reply: FastifyReply,
-  payload: unknown,
-  done: (error: null, payload: unknown) => void,
-): void {
+const sendTag: onSendHookHandler = (request, reply, payload, done) => {
   if (reply.statusCode !== 200 || typeof payload !== 'string') {
     done(null, payload)
     return

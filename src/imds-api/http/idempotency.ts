@@ -5,7 +5,7 @@
  * The database has no secret for this: secrets and user_data are left out of what is recorded.
  */
 import { createHash, type Hash } from 'node:crypto'
-import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
+import type { FastifyReply, FastifyRequest, onRequestHookHandler } from 'fastify'
 import { KEY_RULE, parseIdempotencyKey } from '../model/idempotency-key.ts'
 import { fieldFault, refuse, type Refusal } from '../model/refusal.ts'
 import { SAFE_METHODS } from './audit.ts'
@@ -72,27 +72,24 @@ export class JsonMember {
 /** The fields that are text in one response only. */
 const SECRETS = ['secret', 'library_ftp_password', 'console_token']
 
-/** Adds the hook that reads the header. */
-export function takeIdempotencyKeys(server: FastifyInstance): void {
-  server.decorateRequest('keyed', undefined)
-  server.addHook('onRequest', (request, reply, done) => {
-    const header = request.headers['idempotency-key']
-    if (header === undefined || SAFE_METHODS.includes(request.method)) {
-      done()
-      return
-    }
-    const key = parseIdempotencyKey(String(header))
-    if (key === undefined) {
-      done(refuse('bad_request', fieldFault('Idempotency-Key', 'malformed', `Idempotency-Key must be ${KEY_RULE}`)))
-      return
-    }
-    request.keyed = {
-      key,
-      hash: createHash('sha256').update(`${request.method} ${request.url}\n`),
-      respond: (result) => record(request, reply, result),
-    }
+/** Reads the header. */
+export const readIdempotencyKey: onRequestHookHandler = (request, reply, done) => {
+  const header = request.headers['idempotency-key']
+  if (header === undefined || SAFE_METHODS.includes(request.method)) {
     done()
-  })
+    return
+  }
+  const key = parseIdempotencyKey(String(header))
+  if (key === undefined) {
+    done(refuse('bad_request', fieldFault('Idempotency-Key', 'malformed', `Idempotency-Key must be ${KEY_RULE}`)))
+    return
+  }
+  request.keyed = {
+    key,
+    hash: createHash('sha256').update(`${request.method} ${request.url}\n`),
+    respond: (result) => record(request, reply, result),
+  }
+  done()
 }
 
 function record(request: FastifyRequest, reply: FastifyReply, result: unknown): RecordedResponse {

@@ -7,11 +7,10 @@
  * Under overload, reads that have waited long are refused, so that those which are answered have not. The bound is here
  * and not in @fastify/under-pressure: that refuses the requests of all callers, also of those who send few.
  */
-import type { FastifyRequest } from 'fastify'
+import type { FastifyRequest, onSendHookHandler, preParsingHookHandler } from 'fastify'
 import { SAFE_METHODS } from './audit.ts'
 import { FairQueue, type FairQueueLimits, type Leave } from '../../limits/fair-queue.ts'
 import { shed } from '../model/refusal.ts'
-import type { ApiServer } from './server.ts'
 
 declare module 'fastify' {
   interface FastifyRequest {
@@ -47,12 +46,10 @@ export function readShare(connections: number): Required<FairQueueLimits> {
 /** Of the checks of the rights to changes, which are short. */
 const CHECK_SHARE: FairQueueLimits = { atOnce: 1, waitingMax: 1_024, timeoutMs: TIMEOUT_MS }
 
-/** Adds the hooks. They need `request.tokenHolder`, and come before what queries the database for a request. */
-export function addReadShare(server: ApiServer, connections: number): void {
+/** Builds the method `enterShare` of requests, which need their `tokenHolder`. */
+export function buildEnterShare(connections: number): FastifyRequest['enterShare'] {
   const [reads, checks] = [new FairQueue(readShare(connections)), new FairQueue(CHECK_SHARE)]
-  server.decorateRequest('leaveShare', undefined)
-  server.decorateRequest('shareOwner', '')
-  server.decorateRequest('enterShare', async function (this: FastifyRequest, isBegun: boolean) {
+  return async function (this: FastifyRequest, isBegun) {
     const { tokenHolder, method, shareOwner: key } = this
     const isRead = SAFE_METHODS.includes(method)
     const caller = tokenHolder.kind === 'user' ? tokenHolder.userId : tokenHolder.clientId
@@ -64,21 +61,25 @@ export function addReadShare(server: ApiServer, connections: number): void {
         ? 'imds-api has too many requests at present: try again'
         : 'other requests of this account or user take too long: try again',
     )
-  })
-  server.addHook('onRequest', async (request) => {
-    const { tokenHolder } = request
-    await enterShareOf(request, tokenHolder.kind === 'user' ? tokenHolder.userId : tokenHolder.accountId)
-  })
-  server.addHook('preParsing', async (request) => {
-    // follows the checks of every route
-    if (!SAFE_METHODS.includes(request.method)) request.leaveShare?.()
-    return Promise.resolve(undefined)
-  })
-  server.addHook('onSend', (request, _reply, _payload, done) => {
-    // runs for every response, also if its client has gone
-    request.leaveShare?.()
-    done()
-  })
+  }
+}
+
+/** Has a request wait for a turn in the share of its API client's account, or of its user. */
+export async function enterShareOfCaller(request: FastifyRequest): Promise<void> {
+  const { tokenHolder } = request
+  await enterShareOf(request, tokenHolder.kind === 'user' ? tokenHolder.userId : tokenHolder.accountId)
+}
+
+/** Ends the turn of a change: its right is checked. */
+export const leaveShareOfChange: preParsingHookHandler = (request, _reply, payload, done) => {
+  if (!SAFE_METHODS.includes(request.method)) request.leaveShare?.()
+  done(null, payload)
+}
+
+/** Ends the turn of a read, also if its client has gone. */
+export const leaveShare: onSendHookHandler = (request, _reply, _payload, done) => {
+  request.leaveShare?.()
+  done()
 }
 
 /** Has a request wait for a turn in the share of an account or a user, instead of the one that it may have. */

@@ -19,9 +19,9 @@ import { parse } from 'node:querystring'
 import type { Logger } from 'pino'
 import { refuseOtherVersions } from '../../runtime/http-version.ts'
 import { buildNetworkTest } from '../../runtime/networks.ts'
-import { BODY_BYTES, BodyBudget } from './body-budget.ts'
-import { BODY_LIMIT, ownerOf, addBodyHandling } from './body.ts'
+import { BODY_LIMIT, ownerOf } from './body.ts'
 import { formatFaults } from './faults.ts'
+import { MAX_PARAMETERS } from './head.ts'
 import { Replay, sendReplay } from './idempotency.ts'
 import { buildLazyCompilers } from './lazy-compilers.ts'
 import { FORMATS } from '../model/formats.ts'
@@ -29,6 +29,7 @@ import { bodyOf, notFound, refuse, statusOf, Refusal, type ShedQueue } from '../
 import { rateLimitHeaders } from '../../limits/rate-limit.ts'
 import { makeRequestId, REQUEST_ID, requestIdOf } from './request-id.ts'
 import { RouteTable } from './route-table.ts'
+import { addServerSteps } from './steps.ts'
 import { STORABLE_KEYWORD } from '../model/storable-text.ts'
 import { NOT_HTTP, refuseConnect, refuseUnreadable, type UnreadableReason } from './unreadable.ts'
 
@@ -67,10 +68,6 @@ export interface ApiServerSettings {
 
 /** The text in IMDS_API_TRUSTED_PROXIES that trusts every process that can connect to a unix socket. */
 export const UNIX_PROXIES = 'unix:'
-/** The most parameters of a query. They are counted before they are parsed, which would cost more than the request. */
-export const MAX_PARAMETERS = 100
-/** The most headers of a request: a thousand would cost as much as three plain requests. */
-export const MAX_HEADERS = 100
 /** When to repeat a request that was refused with service_unavailable. */
 const RETRY_SECONDS = 1
 
@@ -90,9 +87,8 @@ const HTTP = { connectionsCheckingInterval: 1_000, headersTimeout: HEAD_TIMEOUT_
 export function buildServer(settings: ApiServerSettings): ApiServer {
   const server = createServer(settings)
   refuseOtherProtocols(server, settings)
-  checkHeads(server)
   decorateReplies(server, settings)
-  addBodyHandling(server, new BodyBudget(BODY_BYTES))
+  addServerSteps(server)
   handleUnknownRoutes(server)
   handleErrors(server, settings)
   return server
@@ -170,23 +166,6 @@ function refuseOtherProtocols(server: ApiServer, { unreadable }: ApiServerSettin
   server.server.on('connect', refuseConnect)
 }
 
-/** Checks the head of each request before anything else. */
-function checkHeads(server: ApiServer): void {
-  server.addHook('onRequest', ({ raw, id }, reply, done) => {
-    if (raw.socket.destroyed || reply.raw.destroyed) {
-      // one of too many on its connection (connections.ts)
-      reply.hijack()
-      return
-    }
-    void reply.header(REQUEST_ID, id)
-    const fault = hostFault(raw) ?? queryFault(raw)
-    if (fault !== undefined) done(refuse('bad_request', fault))
-    else if (raw.rawHeaders.length > 2 * MAX_HEADERS)
-      done(refuse('header_fields_too_large', `a request must have at most ${String(MAX_HEADERS)} headers`))
-    else done()
-  })
-}
-
 function decorateReplies(server: ApiServer, { tls, log }: ApiServerSettings): void {
   server.decorateReply('respondedId', undefined)
   server.decorateReply('changedNothing', false)
@@ -200,11 +179,6 @@ function decorateReplies(server: ApiServer, { tls, log }: ApiServerSettings): vo
     // without chunks, as in HTTP/1.0, the end of a connection is the end of the body; TLS and unix sockets have no reset
     if (tls === undefined && socket?.remoteAddress !== undefined) socket.resetAndDestroy()
     else this.raw.destroy()
-  })
-  server.addHook('preSerialization', (_request, reply, payload, done) => {
-    const { id } = payload as { readonly id?: unknown }
-    if (typeof id === 'string') reply.respondedId = id
-    done(null, payload)
   })
 }
 
@@ -264,19 +238,6 @@ function send(reply: FastifyReply, refusal: Refusal): FastifyReply {
   return reply.code(statusOf(name)).send(bodyOf(refusal, reply.request.id))
 }
 
-/** What is wrong with the Host of a request (RFC 9112, 3.2); undefined: nothing. */
-function hostFault({ rawHeaders, httpVersion }: IncomingMessage): string | undefined {
-  const hosts = rawHeaders.filter((name, i) => i % 2 === 0 && name.toLowerCase() === 'host').length
-  if (hosts > 1) return 'the header Host is given more than once'
-  return hosts === 0 && httpVersion === '1.1' ? 'the header Host is missing' : undefined
-}
-
-function queryFault({ url = '' }: IncomingMessage): string | undefined {
-  return url.split('&', MAX_PARAMETERS + 1).length > MAX_PARAMETERS
-    ? `the query must have at most ${String(MAX_PARAMETERS)} parameters`
-    : undefined
-}
-
 /**
  * Builds the test whether `X-Forwarded-For` of a peer is trusted. `hop` 0 is the peer of the connection, which has no
  * address on a unix socket.
@@ -308,55 +269,46 @@ function refusalOf(error: FastifyError): Refusal {
   }
 }
 
-/** What the database cannot do now. */
+/** What the database cannot do now, by PostgreSQL's codes or those of the operating system. */
 interface DatabaseTrouble {
+  readonly codes: RegExp
   readonly refusal: Refusal
   readonly logged: string
 }
 
-const UNREACHABLE: DatabaseTrouble = {
+/**
+ * The database is away: connection errors, PostgreSQL's classes 08 and 57 (it shuts down), 25006 (it has become a
+ * standby), and 25P03 (it has ended a transaction of a process that was stopped).
+ */
+const AWAY: DatabaseTrouble = {
+  codes: /^(ECONNREFUSED|ECONNRESET|ENOENT|EPIPE|ETIMEDOUT|EHOSTUNREACH|ENOTFOUND|08\w{3}|25006|25P03|57P0[123])$/,
   refusal: refuse('service_unavailable', 'the database is unreachable: try again'),
   logged: 'the database is unreachable: requests are answered 503',
 }
-const FULL: DatabaseTrouble = {
-  refusal: refuse('service_unavailable', 'the database has no room for this: try again'),
-  logged: 'the database has no disk space, memory or connections left: requests are answered 503',
-}
-const CONFLICT: DatabaseTrouble = {
-  refusal: refuse(
-    'service_unavailable',
-    'the database has refused this because of other requests at the same time: try again',
-  ),
-  logged: 'the database has refused a request because of others at the same time: it is answered 503',
-}
-const SLOW: DatabaseTrouble = {
-  refusal: refuse('service_unavailable', 'the database takes too long for this: ask for less, or try again'),
-  logged: 'the database has ended a statement that took too long: its request is answered 503',
-}
-/** PostgreSQL's class for a full disk, too little memory or too many connections, and its code for an I/O error. */
-const FULL_CODE = /^(53\w{3}|58030)$/
-/** PostgreSQL's codes for a serialization failure and a deadlock. It has rolled everything back. */
-const CONFLICT_CODE = /^40(001|P01)$/
-/** PostgreSQL's code for a statement that has reached statement_timeout. */
-const SLOW_CODE = '57014'
-/**
- * Connection errors: the codes of the operating system, and PostgreSQL's classes 08 and 57 (it shuts down), 25006 (it
- * has become a standby), and 25P03 (it has ended a transaction of a process that was stopped).
- */
-const AWAY_CODE =
-  /^(ECONNREFUSED|ECONNRESET|ENOENT|EPIPE|ETIMEDOUT|EHOSTUNREACH|ENOTFOUND|08\w{3}|25006|25P03|57P0[123])$/
 const AWAY_MESSAGE =
   /^Connection terminated|^Client has encountered a connection error|^timeout exceeded when trying to connect/
+const TROUBLES: readonly DatabaseTrouble[] = [
+  AWAY,
+  {
+    codes: /^(53\w{3}|58030)$/, // a full disk, too little memory or too many connections; an I/O error
+    refusal: refuse('service_unavailable', 'the database has no room for this: try again'),
+    logged: 'the database has no disk space, memory or connections left: requests are answered 503',
+  },
+  {
+    codes: /^57014$/, // statement_timeout
+    refusal: refuse('service_unavailable', 'the database takes too long for this: ask for less, or try again'),
+    logged: 'the database has ended a statement that took too long: its request is answered 503',
+  },
+  {
+    codes: /^40(001|P01)$/, // a serialization failure or a deadlock: it has rolled everything back
+    refusal: refuse(
+      'service_unavailable',
+      'the database has refused this because of other requests at the same time: try again',
+    ),
+    logged: 'the database has refused a request because of others at the same time: it is answered 503',
+  },
+]
 
-function troubleOf({
-  code = '',
-  message,
-}: {
-  readonly code?: string
-  readonly message: string
-}): DatabaseTrouble | undefined {
-  if (AWAY_CODE.test(code) || AWAY_MESSAGE.test(message)) return UNREACHABLE
-  if (FULL_CODE.test(code)) return FULL
-  if (code === SLOW_CODE) return SLOW
-  return CONFLICT_CODE.test(code) ? CONFLICT : undefined
+function troubleOf({ code = '', message }: Partial<FastifyError> & Error): DatabaseTrouble | undefined {
+  return AWAY_MESSAGE.test(message) ? AWAY : TROUBLES.find(({ codes }) => codes.test(code))
 }

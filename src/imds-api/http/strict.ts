@@ -2,8 +2,9 @@
  * `Prefer: handling=strict` (RFC 7240): unknown parameters are refused and named. Without it they are ignored, as the
  * API demands, except in the query of a list: there, a misspelled filter would return all rows.
  */
-import type { FastifyInstance, FastifyRequest } from 'fastify'
+import type { FastifyRequest, onRequestHookHandler, preHandlerHookHandler } from 'fastify'
 import { fieldFault, type Detail, Refusal } from '../model/refusal.ts'
+import { takesAccount } from './openapi.ts'
 
 /** What published clients send with every list. */
 const IGNORED = ['account_id', 'nested']
@@ -27,21 +28,18 @@ interface Schema {
   readonly hide?: boolean
 }
 
-/**
- * Has the routes of a server respect the preference. `takesAccount`: whether a path has the query parameter
- * `account_id`.
- */
-export function respectStrict(server: FastifyInstance, takesAccount: (path: string) => boolean): void {
-  server.addHook('onRequest', (request, reply, done) => {
-    request.isStrict = prefersStrict(String(request.headers['prefer'] ?? ''))
-    if (request.isStrict) void reply.header('Preference-Applied', 'handling=strict')
-    done()
-  })
-  server.addHook('preHandler', (request, _reply, done) => {
-    const faults = unknownParameters(request, takesAccount)
-    if (faults.length === 0) done()
-    else done(new Refusal(request.isStrict ? 'unprocessable_entity' : 'bad_request', faults))
-  })
+/** Reads the preference. */
+export const readPreference: onRequestHookHandler = (request, reply, done) => {
+  request.isStrict = prefersStrict(String(request.headers['prefer'] ?? ''))
+  if (request.isStrict) void reply.header('Preference-Applied', 'handling=strict')
+  done()
+}
+
+/** Refuses the unknown parameters of a request that is strict, or for a list. */
+export const refuseUnknown: preHandlerHookHandler = (request, _reply, done) => {
+  const faults = unknownParameters(request)
+  if (faults.length === 0) done()
+  else done(new Refusal(request.isStrict ? 'unprocessable_entity' : 'bad_request', faults))
 }
 
 /** True for a header Prefer with `handling=strict`. If a preference is repeated, the first one counts (RFC 7240, 2). */
@@ -51,10 +49,7 @@ export function prefersStrict(header: string): boolean {
 }
 
 /** The faults of a request that is strict, or for a list: its unknown parameters, first those of the query. */
-function unknownParameters(
-  { isStrict, query, body, routeOptions: { schema, url = '' } }: FastifyRequest,
-  takesAccount: (path: string) => boolean,
-): Detail[] {
+function unknownParameters({ isStrict, query, body, routeOptions: { schema, url = '' } }: FastifyRequest): Detail[] {
   const unknown = (where: string) => (name: string) =>
     fieldFault(name, 'unknown_parameter', `${name} is not a parameter of the ${where}`)
   const { properties = {}, patternProperties = {}, additionalProperties } = (schema?.querystring ?? {}) as Schema

@@ -2,7 +2,7 @@
  * `If-Match` on changes of a member and on its actions: they are refused (412) if the member is not as its GET has
  * shown it. The member is read in the transaction of the change, and its row stays locked until the commit.
  */
-import type { FastifyReply, FastifyRequest, preHandlerHookHandler } from 'fastify'
+import type { FastifyReply, FastifyRequest, onRouteHookHandler, preHandlerHookHandler } from 'fastify'
 import { sql } from 'kysely'
 import { entityTagOf, namesStrongly, namesWeakly } from '../../runtime/entity-tags.ts'
 import type {} from '../auth/requester.ts' // the condition of a request
@@ -11,7 +11,6 @@ import type { Reader, Tx } from '../database/transaction.ts'
 import { SAFE_METHODS } from '../http/audit.ts'
 import { memberPathOf } from '../http/entity-tags.ts'
 import { JsonMember } from '../http/idempotency.ts'
-import type { ApiServer } from '../http/server.ts'
 import { Refusal } from '../model/refusal.ts'
 
 /**
@@ -35,11 +34,10 @@ declare module 'fastify' {
   }
 }
 
-/** Has the changes of the members whose GET has a `member` respect `If-Match`. Call it before the routes are added. */
-export function respectIfMatch(server: ApiServer): void {
+/** Builds the hook for each route that has the changes of the members whose GET has a `member` respect `If-Match`. */
+export function buildIfMatch(): onRouteHookHandler {
   const members = new Map<string, MemberOfGet>()
-  server.decorateRequest('checkCondition', undefined)
-  server.addHook('onRoute', (route) => {
+  return (route) => {
     const { method, url, config, schema } = route
     if (method === 'GET' && config?.member !== undefined) {
       members.set(url, {
@@ -57,7 +55,7 @@ export function respectIfMatch(server: ApiServer): void {
       done()
     }
     route.preHandler = [condition, ...[route.preHandler ?? []].flat()]
-  })
+  }
 }
 
 /** Refuses a change of a member if its present tag is not among those of `If-Match`, and locks its row. */

@@ -1,10 +1,10 @@
 import { fastify } from 'fastify'
 import { expect, test } from 'vitest'
-import { addEntityTags, memberPathOf, showsMember } from '../../../../src/imds-api/http/entity-tags.ts'
+import { addEntityTag, memberPathOf, showsMember } from '../../../../src/imds-api/http/entity-tags.ts'
 
 function aServer() {
   const server = fastify()
-  addEntityTags(server)
+  server.addHook('onRoute', addEntityTag)
   server.get('/1.0/things', () => [{ id: 'a' }])
   server.get('/1.0/things/:id', (request, reply) =>
     reply.code(request.url.endsWith('none') ? 404 : 200).send({ id: 'a' }),

@@ -2,7 +2,8 @@ import { pino } from 'pino'
 import Type from 'typebox'
 import { expect, test } from 'vitest'
 import { refuse } from '../../../../src/imds-api/model/refusal.ts'
-import { buildServer, MAX_HEADERS, MAX_PARAMETERS } from '../../../../src/imds-api/http/server.ts'
+import { MAX_HEADERS, MAX_PARAMETERS } from '../../../../src/imds-api/http/head.ts'
+import { buildServer } from '../../../../src/imds-api/http/server.ts'
 import { withoutDetails } from '../../../support/error-bodies.ts'
 
 const Body = Type.Object({

@@ -1,0 +1,70 @@
+/**
+ * The steps of a request, in order: the only place that registers them for the API. Each is a hook of Fastify, which
+ * runs first all `onRequest`, then all `preParsing`, and so on; of one kind, those of the server first.
+ *
+ * Before the steps, connections.ts bounds the connections, and unreadable.ts refuses what is not HTTP. A step that
+ * refuses a request throws a Refusal: server.ts makes the response, and the steps from `onSend` on follow.
+ *
+ * Requests to other paths than /1.0 have the steps of the server, and those of their plugin: the token endpoint
+ * (auth/token-endpoint.ts), the pages below /docs (docs-pages.ts), and the compute interface (compute/server.ts).
+ */
+import type { FastifyInstance, FastifyReply, FastifyRequest, onResponseHookHandler, onRouteHookHandler } from 'fastify'
+import { noteRespondedId, type buildAudit } from './audit.ts'
+import { BODY_BYTES, BodyBudget } from './body-budget.ts'
+import { addBodyParser, dropMalformedType, releaseBody, setMissingBody } from './body.ts'
+import { addEntityTag } from './entity-tags.ts'
+import { checkHead, forbidCaching } from './head.ts'
+import { readIdempotencyKey } from './idempotency.ts'
+import { enterShareOfCaller, leaveShare, leaveShareOfChange } from './read-share.ts'
+import { readPreference, refuseUnknown } from './strict.ts'
+
+type Step = (request: FastifyRequest, reply: FastifyReply) => Promise<void>
+/** The steps of the API that need more than the request. */
+export interface ApiSteps {
+  readonly checkToken: Step
+  /** The method of requests that read-share.ts builds. */
+  readonly enterShare: FastifyRequest['enterShare']
+  readonly chooseAccount: Step
+  readonly refreshSite: Step
+  readonly respectIfMatch: onRouteHookHandler
+  readonly audit: ReturnType<typeof buildAudit>
+}
+
+/** Adds the steps of all requests to a server. */
+export function addServerSteps(server: FastifyInstance): void {
+  server.addHook('onRequest', checkHead)
+  server.addHook('onRequest', dropMalformedType)
+  addBodyParser(server, new BodyBudget(BODY_BYTES))
+  server.addHook('preValidation', setMissingBody)
+  server.addHook('preSerialization', noteRespondedId)
+  server.addHook('onSend', releaseBody)
+}
+
+/** Adds the steps of the requests below /1.0. Call it before the routes are added. */
+export function addApiSteps(api: FastifyInstance, steps: ApiSteps): void {
+  api.decorateRequest('keyed', undefined)
+  api.decorateRequest('leaveShare', undefined)
+  api.decorateRequest('shareOwner', '')
+  api.decorateRequest('enterShare', steps.enterShare)
+  api.decorateRequest('checkCondition', undefined)
+  api.addHook('onRequest', forbidCaching)
+  api.addHook('onRequest', readPreference)
+  api.addHook('onRequest', steps.checkToken)
+  api.addHook('onRequest', readIdempotencyKey)
+  api.addHook('onRequest', enterShareOfCaller)
+  api.addHook('onRequest', steps.chooseAccount)
+  api.addHook('preParsing', leaveShareOfChange)
+  // body.ts parses the body, and Fastify validates it
+  api.addHook('preHandler', refuseUnknown)
+  api.addHook('preHandler', steps.refreshSite)
+  api.addHook('onRoute', steps.respectIfMatch) // the next preHandler, of the changes of a member
+  // the handler: a change waits for its turn, and its token, access and condition are checked in its transaction
+  api.addHook('onSend', leaveShare)
+  api.addHook('onSend', steps.audit)
+  api.addHook('onRoute', addEntityTag) // the last onSend, of the GET of a member
+}
+
+/** Adds the last step of all requests to a server. */
+export function addResponseCount(server: FastifyInstance, count: onResponseHookHandler): void {
+  server.addHook('onResponse', count)
+}

@@ -575,7 +575,7 @@ t.test('the database has the last 64 addresses of a client or user, and each for
     [6, undefined],
     [69, undefined],
   ] as const)
-    t.equal((await after.known.limited(subject, `198.51.100.${String(i)}`))?.seconds, seconds)
+    t.equal((await after.known.limited(subject, `198.51.100.${String(i)}`))?.retrySeconds, seconds)
   t.equal(limit.waitSeconds(subject, '198.51.100.69'), undefined)
   seen.nowMs += 90 * 86_400_000 - 5000
   await known.purge()

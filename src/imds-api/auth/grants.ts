@@ -21,7 +21,6 @@ import { isSecret } from './secrets.ts'
 const GRANT_QUEUE: FairQueueLimits = { atOnce: 2, waitingMax: 1_024, timeoutMs: 10_000 }
 
 const NO_CLIENT = wrong('the request has no credentials: send the id and secret of a client with HTTP Basic')
-
 const [API_CLIENT, APPLICATION] = ['an API client', 'an application']
 
 export class Grants {
@@ -64,7 +63,7 @@ export class Grants {
     const id = formDecoded(text) // no id has a character that is encoded
     const subject: FailureSubject = { kind: 'client', name: id }
     const limited = await known.limited(subject, address)
-    if (limited !== undefined) return { kind: 'limited', ...limited }
+    if (limited !== undefined) return { kind: 'limited', quota: limited }
     const found = await findClient(db, id, now())
     const isRight = found?.digests.some((one) => isSecret(secret, one) || isSecret(formDecoded(secret), one)) === true
     if (found === undefined || !isRight) {

@@ -47,15 +47,12 @@ export class KnownAddresses {
     })
   }
 
-  /** When a subject may try again; undefined: now. Rejects if the database has to be read and does not answer. */
-  async limited(
-    subject: FailureSubject,
-    address: string,
-  ): Promise<{ readonly seconds: number; readonly quota: Quota } | undefined> {
+  /** The quota of a subject that may not try now. Rejects if the database has to be read and does not answer. */
+  async limited(subject: FailureSubject, address: string): Promise<Quota | undefined> {
     const { limit } = this.#parts
     if (limit.isLockedOut(subject, address)) await this.#readOnce(subject)
     const seconds = limit.waitSeconds(subject, address)
-    return seconds === undefined ? undefined : { seconds, quota: limit.quotaOf(subject, address, seconds) }
+    return seconds === undefined ? undefined : limit.quotaOf(subject, address, seconds)
   }
 
   /** Counts a failure. Returns what is left. `isReal`: the client or user exists. */

@@ -169,7 +169,7 @@ function sendOutcome(
       if (outcome.needsCode) for (const name of otpHeaders) void reply.header(name, 'required')
       return sendError(reply, 'unauthorized', 'invalid_client', outcome.description)
     case 'limited':
-      void reply.header('Retry-After', String(outcome.seconds)).headers(rateLimitHeaders(outcome.quota))
+      void reply.header('Retry-After', String(outcome.quota.retrySeconds)).headers(rateLimitHeaders(outcome.quota))
       return sendError(
         reply,
         'too_many_requests',

@@ -93,7 +93,7 @@ export const readIdempotencyKey: onRequestHookHandler = (request, reply, done) =
 }
 
 function record(request: FastifyRequest, reply: FastifyReply, result: unknown): RecordedResponse {
-  const status = successOf(request)
+  const status = Number(Object.keys(request.routeOptions.schema?.response as object)[0]) // of success: a change has one
   const link = reply.getHeader('Link')
   const common = { status, link: link === undefined ? null : String(link) }
   if (result instanceof JsonMember) return { ...common, body: result.text, omitted: [], serverId: null }
@@ -103,11 +103,6 @@ function record(request: FastifyRequest, reply: FastifyReply, result: unknown): 
   const shown = { ...member, ...Object.fromEntries(omitted.map((name) => [name, null])) }
   const body = reply.code(status).serialize(shown) as string
   return { ...common, body, omitted, serverId: hasUserData ? (member['id'] as string) : null }
-}
-
-/** The status of a route for success: each route with a change has one. */
-function successOf({ routeOptions: { schema } }: FastifyRequest): number {
-  return Number(Object.keys(schema?.response as object)[0])
 }
 
 /** Sends a recorded response. `sendRefusal`: sends a recorded refusal. */

@@ -17,24 +17,17 @@ type Factory = (...settings: never[]) => Compile
 /** For `schemaController.compilersFactory` of one server, whose Ajv has STORABLE_KEYWORD. */
 export function buildLazyCompilers(): Compilers {
   return {
-    buildValidator: checkingText(lazily(ajvCompiler() as Factory)) as Compilers['buildValidator'],
-    buildSerializer: lazily(nullable(serializerCompiler() as Factory)) as Compilers['buildSerializer'],
+    // strings that PostgreSQL can store
+    buildValidator: changing(lazily(ajvCompiler() as Factory), withStorableText) as Compilers['buildValidator'],
+    buildSerializer: lazily(changing(serializerCompiler() as Factory, withNullable)) as Compilers['buildSerializer'],
   }
 }
 
-/** The same factory, for schemas whose strings PostgreSQL can store. */
-function checkingText(factory: Factory): Factory {
+/** The same factory, for schemas that are changed first. */
+function changing(factory: Factory, change: (schema: object) => unknown): Factory {
   return (...settings) => {
-    const compile = factory(...settings) as (route: { readonly schema: object }) => Compiled
-    return (route: { readonly schema: object }) => compile({ ...route, schema: withStorableText(route.schema) })
-  }
-}
-
-/** The same factory, for schemas without unions that have only null and one other schema. */
-function nullable(factory: Factory): Factory {
-  return (...settings) => {
-    const compile = factory(...settings) as (route: { readonly schema: object }) => Compiled
-    return (route: { readonly schema: object }) => compile({ ...route, schema: withNullable(route.schema) as object })
+    const compile = factory(...settings) as (route: { readonly schema: unknown }) => Compiled
+    return (route: { readonly schema: object }) => compile({ ...route, schema: change(route.schema) })
   }
 }
 

@@ -15,10 +15,5 @@ const GIVEN = new RegExp(REQUEST_ID_PATTERN)
 /** The id that a request has, or a new one if it has none that can be used. */
 export function requestIdOf({ headers }: { readonly headers: IncomingHttpHeaders }): string {
   const given = headers['x-request-id']
-  return typeof given === 'string' && GIVEN.test(given) ? given : makeRequestId()
-}
-
-/** A new id: for a request whose headers cannot be read. */
-export function makeRequestId(): string {
-  return randomUUID()
+  return typeof given === 'string' && GIVEN.test(given) ? given : randomUUID()
 }

@@ -13,6 +13,7 @@ import {
   type FastifyRequest,
   type RawServerDefault,
 } from 'fastify'
+import { randomUUID } from 'node:crypto'
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import { parse } from 'node:querystring'
@@ -27,7 +28,7 @@ import { buildLazyCompilers } from './lazy-compilers.ts'
 import { FORMATS } from '../model/formats.ts'
 import { bodyOf, notFound, refuse, statusOf, Refusal, type ShedQueue } from '../model/refusal.ts'
 import { rateLimitHeaders } from '../../limits/rate-limit.ts'
-import { makeRequestId, REQUEST_ID, requestIdOf } from './request-id.ts'
+import { REQUEST_ID, requestIdOf } from './request-id.ts'
 import { RouteTable } from './route-table.ts'
 import { addServerSteps } from './steps.ts'
 import { STORABLE_KEYWORD } from '../model/storable-text.ts'
@@ -102,7 +103,7 @@ function createServer({ tls, trustedProxies, unreadable, log }: ApiServerSetting
     requestTimeout: REQUEST_TIMEOUT_MS,
     return503OnClosing: false,
     clientErrorHandler: (error: NodeJS.ErrnoException, socket: Socket) => {
-      const requestId = makeRequestId()
+      const requestId = randomUUID() // its headers cannot be read
       const reason = refuseUnreadable(error, socket, requestId)
       if (reason === undefined) return
       unreadable(reason)

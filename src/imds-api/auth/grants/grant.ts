@@ -49,7 +49,7 @@ export type TokenOutcome =
    */
   | { readonly kind: 'wrong'; readonly needsCode: boolean; readonly description: string; readonly quota?: Quota }
   /** Too many failures before. */
-  | { readonly kind: 'limited'; readonly seconds: number; readonly quota: Quota }
+  | { readonly kind: 'limited'; readonly quota: Quota }
   /** Too many requests wait, for a check of a password or for their turn. */
   | { readonly kind: 'busy' }
 export type WrongCredentials = Extract<TokenOutcome, { kind: 'wrong' }>

@@ -1,85 +1,67 @@
 /** The grant password: a user signs in with an application, which then acts for the user. */
 import { FairQueue, type FairQueueLimits } from '../../../limits/fair-queue.ts'
 import type { FailureSubject } from '../../../limits/failure-limit.ts'
-import { claimSignIn, findUser, lockApplication, type UserCredentials } from '../../changes/sign-ins.ts'
+import { claimSignIn, findUser, lockApplication } from '../../changes/sign-ins.ts'
 import { inTransaction } from '../../database/transaction.ts'
-import { grantScopes, type Scope } from '../../model/scopes.ts'
+import { grantScopes } from '../../model/scopes.ts'
 import { splitCode, stepOfCode } from '../one-time-password.ts'
 import { verifyPassword } from '../password.ts'
 import { BUSY, invalid, issueForFamily, wrong, WRONG_CLIENT, WRONG_SCOPE, type WrongCredentials } from './grant.ts'
-import type { Grant, GrantParts, TokenOutcome, TokenRequest } from './grant.ts'
+import type { Grant, GrantParts, TokenOutcome } from './grant.ts'
 
 /** A password check takes 32 MiB and about 0.2 s of a core, so a full queue lasts some seconds. */
 const PASSWORD_CHECKS: FairQueueLimits = { all: { atOnce: 2, waitingMax: 32 } }
-
-/** A sign-in with a password. `user`: undefined if there is none. `presented`: the password, perhaps with a code. */
-interface SignIn {
-  readonly applicationId: string
-  readonly user: UserCredentials | undefined
-  readonly subject: FailureSubject
-  readonly presented: string
-  readonly scopes: readonly Scope[]
-  readonly request: TokenRequest
-}
 
 const WRONG_PASSWORD = wrong('the username or the password is wrong')
 const NO_CODE = wrong('a one-time password is required', true)
 const WRONG_CODE = wrong('the one-time password is wrong, was used before, or is older than one that was used', true)
 
 export function buildPassword(parts: GrantParts): Grant {
+  const { db, families, known, now } = parts
   const checks = new FairQueue(PASSWORD_CHECKS)
-  return async ({ id: applicationId, accountId, scopes: allowed }, request) => {
-    const { username, password: presented, scope } = request.body
+  return async ({ id: applicationId, accountId, scopes: allowed }, { address, code: sentCode, body }) => {
+    const { username, password: presented, scope } = body
     if (username === undefined || presented === undefined)
       return invalid('invalid_request', 'username and password are required')
     const scopes = grantScopes(scope, allowed)
     if (scopes === undefined) return WRONG_SCOPE
     const name = username.toLowerCase()
-    const user = await findUser(parts.db, name)
+    const user = await findUser(db, name)
     // the id and the e-mail address of a user are one subject
     const subject: FailureSubject = { kind: 'user', name: user?.id ?? name }
-    const limited = await parts.known.limited(subject, request.address)
-    if (limited !== undefined) return { kind: 'limited', ...limited }
-    const signIn = { applicationId, user, subject, presented, scopes, request }
-    return (await checks.run({ key: accountId, caller: subject.name }, () => check(parts, signIn))) ?? BUSY
+    const limited = await known.limited(subject, address)
+    if (limited !== undefined) return { kind: 'limited', quota: limited }
+    const failed = (outcome: WrongCredentials): WrongCredentials => ({
+      ...outcome,
+      quota: known.failed(subject, address, user !== undefined),
+    })
+    const check = async (): Promise<TokenOutcome> => {
+      // again, so guesses that were sent in parallel exceed the limit by one at most
+      const limitedNow = await known.limited(subject, address)
+      if (limitedNow !== undefined) return { kind: 'limited', quota: limitedNow }
+      const secret = user?.totpSecret
+      const split = splitCode(presented, sentCode)
+      const { password, code } = secret === undefined ? { password: presented, code: undefined } : split
+      const isRight = await verifyPassword(password, user?.passwordHash) // takes as long for an unknown user
+      if (!isRight && sentCode === undefined && split.code !== undefined) {
+        // the password may end like a code; takes as long for every user
+        if ((await verifyPassword(presented, user?.passwordHash)) && secret !== undefined) return NO_CODE
+      }
+      if (user === undefined || !isRight) return failed(WRONG_PASSWORD)
+      // not a failure: the client now asks the user for the code
+      if (secret !== undefined && code === undefined) return NO_CODE
+      const step = secret === undefined || code === undefined ? undefined : stepOfCode(secret, code, now())
+      if (secret !== undefined && step === undefined) return failed(WRONG_CODE)
+      const granted = await inTransaction(db, async (tx) => {
+        if (!(await claimSignIn(tx, user, step))) return undefined
+        if (!(await lockApplication(tx, applicationId))) return WRONG_CLIENT // deleted while the password was checked
+        const { family, refreshToken } = await families.begin(tx, applicationId, user.id, scopes)
+        return issueForFamily(tx, parts, family.id, refreshToken, scopes)
+      })
+      if (granted === undefined) return failed(secret === undefined ? WRONG_PASSWORD : WRONG_CODE)
+      await known.succeeded(subject, address)
+      return granted
+    }
+    return (await checks.run({ key: accountId, caller: subject.name }, check)) ?? BUSY
   }
-}
-
-/**
- * Runs in the queue and checks the limit again, so guesses that were sent in parallel exceed the limit by one at most.
- */
-async function check(
-  parts: GrantParts,
-  { applicationId, user, subject, presented, scopes, request }: SignIn,
-): Promise<TokenOutcome> {
-  const { db, families, known, now } = parts
-  const { address } = request
-  const limited = await known.limited(subject, address)
-  if (limited !== undefined) return { kind: 'limited', ...limited }
-  const failed = (outcome: WrongCredentials): WrongCredentials => ({
-    ...outcome,
-    quota: known.failed(subject, address, user !== undefined),
-  })
-  const secret = user?.totpSecret
-  const split = splitCode(presented, request.code)
-  const { password, code } = secret === undefined ? { password: presented, code: undefined } : split
-  const isRight = await verifyPassword(password, user?.passwordHash) // takes as long for an unknown user
-  if (!isRight && request.code === undefined && split.code !== undefined) {
-    // the password may end like a code; takes as long for every user
-    if ((await verifyPassword(presented, user?.passwordHash)) && secret !== undefined) return NO_CODE
-  }
-  if (user === undefined || !isRight) return failed(WRONG_PASSWORD)
-  // not a failure: the client now asks the user for the code
-  if (secret !== undefined && code === undefined) return NO_CODE
-  const step = secret === undefined || code === undefined ? undefined : stepOfCode(secret, code, now())
-  if (secret !== undefined && step === undefined) return failed(WRONG_CODE)
-  const granted = await inTransaction(db, async (tx) => {
-    if (!(await claimSignIn(tx, user, step))) return undefined
-    if (!(await lockApplication(tx, applicationId))) return WRONG_CLIENT // deleted while the password was checked
-    const { family, refreshToken } = await families.begin(tx, applicationId, user.id, scopes)
-    return issueForFamily(tx, parts, family.id, refreshToken, scopes)
-  })
-  if (granted === undefined) return failed(secret === undefined ? WRONG_PASSWORD : WRONG_CODE)
-  await known.succeeded(subject, address)
-  return granted
 }

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { makeRequestId, requestIdOf } from '../../../../src/imds-api/http/request-id.ts'
+import { requestIdOf } from '../../../../src/imds-api/http/request-id.ts'
 
 const given = (id: string) => requestIdOf({ headers: { 'x-request-id': id } })
 
@@ -15,5 +15,5 @@ test('an id that is too long, or could break a line of a log, is replaced', () =
 
 test('requests without an id get different ones', () => {
   const ids = Array.from({ length: 100 }, () => requestIdOf({ headers: {} }))
-  expect(new Set([...ids, makeRequestId()]).size).toBe(101)
+  expect(new Set(ids).size).toBe(100)
 })

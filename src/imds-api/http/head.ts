@@ -32,8 +32,7 @@ function refusalOf({ rawHeaders, httpVersion, url = '' }: IncomingMessage): Refu
     : undefined
 }
 
-/** Some responses have a secret. */
 export const forbidCaching: onRequestHookHandler = (_request, reply, done) => {
-  void reply.header('Cache-Control', 'no-store')
+  void reply.header('Cache-Control', 'no-store') // some responses have a secret
   done()
 }

@@ -5,8 +5,8 @@
  * Before the steps, connections.ts bounds the connections, and unreadable.ts refuses what is not HTTP. A step that
  * refuses a request throws a Refusal: server.ts makes the response, and the steps from `onSend` on follow.
  *
- * Requests to other paths than /1.0 have the steps of the server, and those of their plugin: the token endpoint
- * (auth/token-endpoint.ts), the pages below /docs (docs-pages.ts), and the compute interface (compute/server.ts).
+ * Requests to other paths than /1.0 have the steps of the server, and those of their plugin: auth/token-endpoint.ts,
+ * and docs-pages.ts. The compute interface is another server with steps of its own (compute/server.ts).
  */
 import type { FastifyInstance, FastifyReply, FastifyRequest, onResponseHookHandler, onRouteHookHandler } from 'fastify'
 import { noteRespondedId, type buildAudit } from './audit.ts'
@@ -22,7 +22,6 @@ type Step = (request: FastifyRequest, reply: FastifyReply) => Promise<void>
 /** The steps of the API that need more than the request. */
 export interface ApiSteps {
   readonly checkToken: Step
-  /** The method of requests that read-share.ts builds. */
   readonly enterShare: FastifyRequest['enterShare']
   readonly chooseAccount: Step
   readonly refreshSite: Step

@@ -42,13 +42,20 @@ export class HeldRequests {
     return this.#held.size
   }
 
-  /** Holds a request until `check` responds to it, or its connection closes. */
+  /**
+   * Holds a request until `check` responds to it, or its connection closes. A peer that has closed its side meanwhile
+   * is answered at once.
+   */
   hold(
     id: string,
     { request: { socket }, response }: { request: { socket: Socket }; response: ServerResponse },
     limitMs: number,
     check: HeldCheck,
   ): void {
+    if (socket.readableEnded || socket.destroyed) {
+      check('ended')
+      return
+    }
     const endNow = () => {
       held.end()
       check('ended')

@@ -47,6 +47,17 @@ test('H1: a request whose peer closes its side is answered: the peer may be gone
   expect([wakes, held.size, vi.getTimerCount()]).toEqual([['ended'], 0, 0])
 })
 
+test('H1: a request whose peer has closed its side before is answered at once', () => {
+  const held = new HeldRequests()
+  const wakes: Wake[] = []
+  for (const state of [{ readableEnded: true }, { destroyed: true }]) {
+    const [response, socket] = [new ServerResponse(new IncomingMessage(new Socket())), new Socket()]
+    for (const [name, value] of Object.entries(state)) Object.defineProperty(socket, name, { value })
+    held.hold('a', { request: { socket }, response }, 1_000, (wake) => wakes.push(wake) > 0)
+  }
+  expect([wakes, held.size, vi.getTimerCount()]).toEqual([['ended', 'ended'], 0, 0])
+})
+
 test('H1: an instance may have 8 held requests', () => {
   const held = new HeldRequests()
   for (let i = 0; i < 8; i++) {

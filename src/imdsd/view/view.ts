@@ -60,7 +60,7 @@ export class ServedInstance {
   readonly #randomKey: Uint8Array
   #former: readonly FormerState[]
   /** Whether the guest has asked for something since the last call of `forgetIdle`. */
-  #hasRequests = false
+  #hasRequests: boolean
   #tree: Tree | undefined
   #seeds: Seeds | undefined
   /** The last subtree that was asked for: making it costs as much as many requests. */
@@ -80,6 +80,7 @@ export class ServedInstance {
     this.#provider = provider
     this.#now = now
     this.#randomKey = randomKey
+    this.#hasRequests = before !== undefined && before.#hasRequests // a change is no request
     this.#former = before === undefined ? [] : this.#formerStates(before)
   }
 
@@ -130,6 +131,10 @@ export class ServedInstance {
   /** Built at a request of the guest, because most guests send none. */
   #built(): Tree {
     this.#hasRequests = true
+    return this.#build()
+  }
+
+  #build(): Tree {
     return (this.#tree ??= buildTree(this.instance, this.userData, this.#provider))
   }
 
@@ -147,7 +152,7 @@ export class ServedInstance {
   #formerStates(before: ServedInstance): FormerState[] {
     const now = this.#now()
     const states = before.#former.filter(({ untilMs }) => now < untilMs)
-    const removed = before.#tree && removedPaths(before.#tree, this.#built())
+    const removed = before.#tree && removedPaths(before.#tree, this.#build())
     if (removed !== undefined && removed.size > 0) states.unshift({ removed, untilMs: now + GRACE_MS })
     const kept =
       this.instance.options.instanceMetadataTags === 'enabled'

@@ -305,3 +305,15 @@ test('what was made for a guest is kept while it asks, and made again after it w
   expect(made()).not.toBe(first)
   expect((await guest.ask('/latest/meta-data/instance-id')).text).toBe('srv-abcde')
 })
+
+test('what was made for a guest that asks no more is forgotten, also if its record keeps changing', async () => {
+  const guest = aGuestServer()
+  guest.put(anInstance())
+  await guest.ask('/latest/meta-data/')
+  guest.put(anInstance({ revision: 2, tags: { a: 'x' } }))
+  guest.view.forgetIdle()
+  guest.put(anInstance({ revision: 3, interfaces: [mapped] }))
+  guest.view.forgetIdle()
+  guest.put(anInstance({ revision: 4, interfaces: [unmapped] }))
+  expect((await guest.ask('/latest/meta-data/public-ipv4')).status).toBe(404) // nothing was compared
+})

@@ -5,7 +5,8 @@
  * are counted, and the next line, at least a minute later, has their number. Dropped connections are logged in the same
  * way for each listener.
  *
- * Memory and the number of lines are bounded, however many peers there are. The entries are in a Map, not in an LRU
+ * Memory and the number of lines are bounded, however many peers there are. When an entry is forgotten before its next
+ * line, its number is in the next line of another peer, as `leftOutOfOthers`. The entries are in a Map, not in an LRU
  * cache: evicting recent entries would let a flood of addresses write a line for each. When the map is full of recent
  * entries, all other peers share one.
  */
@@ -22,6 +23,8 @@ export class RefusalLog {
   readonly #log: Logger
   readonly #now: () => number
   readonly #logged = new Map<string, { atMs: number; leftOut: number }>()
+  /** What entries that were forgotten have left out. */
+  #leftOutOfOthers = 0
 
   constructor(log: Logger, now: () => number) {
     this.#log = log
@@ -72,12 +75,19 @@ export class RefusalLog {
       return
     }
     this.#logged.set(key, { atMs: now, leftOut: 0 })
-    this.#log[level]({ ...facts, leftOut: last?.leftOut ?? 0 }, message)
+    const leftOutOfOthers = this.#leftOutOfOthers
+    this.#leftOutOfOthers = 0
+    this.#log[level](
+      { ...facts, leftOut: last?.leftOut ?? 0, ...(leftOutOfOthers > 0 && { leftOutOfOthers }) },
+      message,
+    )
   }
 
   #forgetQuiet(now: number): void {
-    for (const [key, { atMs }] of this.#logged) {
-      if (now - atMs >= QUIET_MS) this.#logged.delete(key)
+    for (const [key, { atMs, leftOut }] of this.#logged) {
+      if (now - atMs < QUIET_MS) continue
+      this.#logged.delete(key)
+      this.#leftOutOfOthers += leftOut
     }
   }
 }

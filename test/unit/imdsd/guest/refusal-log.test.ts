@@ -45,6 +45,19 @@ test('a flood of addresses causes a bounded number of log lines', () => {
   expect(log.at(-1)).toMatchObject({ address: '192.0.2.1', leftOut: 0 })
 })
 
+test('what a forgotten peer left out is in the next line of another', () => {
+  const { log, clock, refusalLog } = aRefusalLog()
+  const refuse = (n: number) => {
+    refusalLog.refused('default', `10.0.${String(n >> 8)}.${String(n & 255)}`, undefined, 'unknown-peer')
+  }
+  for (let i = 0; i < 5; i++) refuse(0)
+  for (let n = 1; n < 256; n++) refuse(n)
+  clock.ms = 60_000
+  for (const n of [256, 257]) refuse(n)
+  expect(log.slice(-2)).toMatchObject([{ address: '10.0.1.0', leftOut: 0, leftOutOfOthers: 4 }, { leftOut: 0 }])
+  expect(log.at(-1)).not.toHaveProperty('leftOutOfOthers')
+})
+
 test('a peer that changes its address does not use up the log lines of others', () => {
   const { log, refusalLog } = aRefusalLog()
   for (let i = 0; i < 10_000; i++) {

@@ -1,13 +1,23 @@
-/** Runs a task for each of some values, several at a time. Rejects with the error of the first task that fails. */
+/** Runs a task for each of some values, several at a time. After a task fails, no other begins: rejects with its error. */
 export async function forEachOf<T>(
   values: Iterable<T>,
   task: (value: T) => Promise<void>,
   atOnce: number,
 ): Promise<void> {
+  let hasFailed = false
   const iterator = values[Symbol.iterator]()
   await Promise.all(
     Array.from({ length: atOnce }, async () => {
-      for (let next = iterator.next(); next.done !== true; next = iterator.next()) await task(next.value)
+      while (!hasFailed) {
+        const next = iterator.next()
+        if (next.done === true) return
+        try {
+          await task(next.value)
+        } catch (error) {
+          hasFailed = true
+          throw error
+        }
+      }
     }),
   )
 }

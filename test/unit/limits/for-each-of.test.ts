@@ -15,3 +15,19 @@ test('no more tasks run at the same time than allowed', async () => {
   )
   expect([most, done]).toEqual([7, 50])
 })
+
+test('after a task fails, no other begins', async () => {
+  const begun: number[] = []
+  const all = forEachOf(
+    [0, 1, 2, 3, 4, 5],
+    async (value) => {
+      begun.push(value)
+      await new Promise(setImmediate)
+      if (value === 0) throw new Error('no')
+    },
+    2,
+  )
+  await expect(all).rejects.toThrow('no')
+  for (let turn = 0; turn < 10; turn++) await new Promise(setImmediate)
+  expect(begun).toEqual([0, 1])
+})

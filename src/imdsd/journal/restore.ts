@@ -107,11 +107,12 @@ async function restoreFiles(
   // also a directory
   for (const name of leftFiles(namesBeside(path))) rmSync(join(dirname(path), name), { force: true, recursive: true })
   await deleteOldPrevious(DISK, path, maxAgeMs, nowMs)
-  if (!isThere(path)) {
+  const found = statSync(path, { throwIfNoEntry: false })
+  if (found === undefined) {
     deleteJournals(path, Infinity)
     return undefined
   }
-  const { size, mtimeMs } = statSync(path)
+  const { size, mtimeMs } = found
   const ageMs = nowMs - mtimeMs
   Object.assign(facts, { bytes: size, ageSeconds: Math.round(ageMs / 1000) })
   accessSync(dirname(path), constants.W_OK)
@@ -124,9 +125,9 @@ async function restoreFiles(
     )
   const { torn, oldest, ...view } = await readView(path, owner, keys, (open) => open())
   deleteJournals(path, oldest)
-  for (const facts of torn)
+  for (const end of torn)
     log.warn(
-      facts,
+      end,
       'the end of the journal is torn: the daemon was killed, or lost power, while it wrote. ' +
         'The next resync reads what was lost',
     )
@@ -217,16 +218,6 @@ function reject(path: string, facts: object, log: Logger): boolean {
 function deleteJournals(path: string, before: number): void {
   for (const generation of generationsBeside(path))
     if (generation < before) rmSync(journalPath(path, generation), { force: true })
-}
-
-function isThere(path: string): boolean {
-  try {
-    statSync(path)
-    return true
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error
-    return false
-  }
 }
 
 function generationsBeside(path: string): number[] {

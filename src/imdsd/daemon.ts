@@ -179,10 +179,12 @@ async function buildBackground(parts: BackgroundParts) {
     addresses.stop()
     firewall.stop()
     operators.statusPage.stop()
-    await Promise.all([guestSide.stop(), operators.tcp.stop(), operators.socket.stop()])
+    const listeners = [guestSide.stop(), operators.tcp.stop(), operators.socket.stop()]
+    await Promise.allSettled(listeners)
     await reportWriter?.stop()
     await sync.stop()
     await persistence.stop()
+    await Promise.all(listeners) // rejects if one could not stop
   }
   return { source, sync, firewall, addresses, operators, stop }
 }

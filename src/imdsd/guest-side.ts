@@ -7,6 +7,7 @@
 import type { Logger } from 'pino'
 import type { Config } from './config.ts'
 import { BootTraces } from './guest/boot-traces.ts'
+import { CHECK_INTERVAL_MS } from './guest/connections.ts'
 import { HeldRequests } from './guest/held-requests.ts'
 import { GuestReports } from './guest/reports.ts'
 import { limitHops } from './guest/hop-limit.ts'
@@ -117,6 +118,9 @@ export async function startGuestSide(config: Config, log: Logger, now: () => num
   const isLinkLocal = (host: string) => config.linkLocal.includes(host)
   const maxPerListener = maxConnections(readLimits(), config.listen.length)
   const shares = new Shares(config.share, UNKNOWN_PEERS)
+  const sweeps = setInterval(() => {
+    shares.sweep(now())
+  }, CHECK_INTERVAL_MS)
   const rules = { tokens, forwarded: config.forwarded, limitHops, issuerOf: identity.issuerOf }
   const refusalLog = new RefusalLog(log, now)
   const servers = config.listen.map(({ network }) =>
@@ -143,6 +147,7 @@ export async function startGuestSide(config: Config, log: Logger, now: () => num
     log.info('the firewall has applied its rules; guests are answered')
   }
   const stop = async () => {
+    clearInterval(sweeps)
     held.stop()
     await Promise.all(servers.map((server) => server.close()))
   }

@@ -56,7 +56,7 @@ const ELSEWHERE: Readonly<Record<string, readonly string[]>> = {
   'imdsd/firewall': ['imdsd/guest-side'],
   'imdsd/firewall-keeping': ['imdsctl/firewall-agent/agent', 'imdsctl/firewall-agent/refused'],
   'imdsd/firewall-table': ['imdsctl/firewall-agent/nft'],
-  'imdsd/life': ['imdsd/daemon', 'imdsd/followers', 'imdsd/main', 'imdsd/operator-side', 'imdsd/store-side', 'library'],
+  'imdsd/life': ['imdsd/followers', 'imdsd/main', 'imdsd/operator-side', 'imdsd/store-side', 'library'],
   'imdsd/log-level': ['runtime/signals'],
   'imdsd/manual': ['manual/bash', 'manual/manual-files', 'manual/fish', 'manual/man-page', 'manual/zsh'],
   'imdsd/operator': ['imdsd/operator/listener'],

@@ -73,7 +73,7 @@ export class ConnectionGuard {
 
   /** Begins to guard a server, and to check its connections every CHECK_INTERVAL_MS. */
   start(server: Server): void {
-    const { maxConnections, meter, shares } = this.#parts
+    const { maxConnections, meter } = this.#parts
     server.maxConnections = maxConnections
     // undocumented: a peer that has closed its side still gets its responses
     Object.assign(server, { httpAllowHalfOpen: true })
@@ -96,7 +96,6 @@ export class ConnectionGuard {
       const { flooding, idle } = this.#connections.endWithoutRequests(performance.now())
       meter.dropped('over-share', flooding)
       meter.dropped('stalled', idle + this.#connections.endStalled(performance.now()))
-      shares.sweep(performance.now())
     }, CHECK_INTERVAL_MS)
   }
 

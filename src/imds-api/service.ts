@@ -8,7 +8,7 @@ import { readFileSync } from 'node:fs'
 import type { Logger } from 'pino'
 import { formatHostPort, formatPlace, type HostPort, type ListenAddress } from '../runtime/host-port.ts'
 import { descriptors, listen, listenAt, readLimits, StartFailure } from '../runtime/listen.ts'
-import { startPageTurns } from '../pages/page-turns.ts'
+import { buildPageTurns } from '../pages/page-turns.ts'
 import { parsePassword, unreadable } from '../runtime/secret-file.ts'
 import type { Reports } from '../metadata/reports.ts'
 import { openStore } from '../store/open.ts'
@@ -341,7 +341,7 @@ function buildPage(
   sender: InvitationSender,
   hypervisors: () => Promise<RegionHypervisors>,
 ): ApiOperatorParts['page'] {
-  const turns = startPageTurns()
+  const turns = buildPageTurns()
   return (question) =>
     turns.take(() =>
       formatPage(

@@ -5,7 +5,7 @@ import { buildBugreport } from './doctor/bugreport.ts'
 import { countStates, rowOf, runChecks, statusOf, STYLES, type CheckResult } from '../imdsd/checks/check.ts'
 import { CHECKS } from '../imdsd/checks/checks.ts'
 import { lookAtHost, type DoctorSources } from './doctor/host.ts'
-import type { Look } from '../imdsd/checks/look.ts'
+import type { HostState } from '../imdsd/checks/host-state.ts'
 import { buildRedaction } from './doctor/redact.ts'
 import { findSecrets, formatVariables, isPublic, SERVICES, serviceVariables } from './doctor/secrets.ts'
 import { buildStatus, statusRows, type DaemonStatus, type Sample } from './doctor/status.ts'
@@ -75,7 +75,7 @@ export async function bugreport(context: HostContext, file: string | undefined):
   output.result({ file: path }, `wrote ${path}: read it before you send it; it has no secrets that imds knows of`)
 }
 
-function lookFrom(place: DoctorSources): Look {
+function lookFrom(place: DoctorSources): HostState {
   const look = lookAtHost(place)
   if (!look.ok) throw new CommandFailure(EXIT.noInput, look.faults.join())
   return look.value

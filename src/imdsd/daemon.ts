@@ -13,10 +13,10 @@ import type { AdjustableLevel } from '../runtime/log-level.ts'
 import type { Disk } from './journal/disk.ts'
 import { lockState } from './journal/state-lock.ts'
 import type { Config } from './config.ts'
-import { buildFollowers } from './followers.ts'
+import { startFollowers } from './followers.ts'
 import { startGuestSide, type GuestSide } from './guest-side.ts'
 import { buildOperatorSide } from './operator-side.ts'
-import { buildAnnouncement, buildReportWriter, buildSource } from './store-side.ts'
+import { buildAnnouncement, startReportWriter, buildSource } from './store-side.ts'
 
 /** How long a start waits for a daemon with the same state directory to end: a stop takes 1.5 s, and a fold. */
 const LOCK_WAIT_MS = 5_000
@@ -131,12 +131,12 @@ async function buildBackground(parts: BackgroundParts) {
   const source = await buildSource(config.store, keys.cipher, config.userDataMaxBytes, announcement, log)
   await turn()
 
-  const reportWriter = await buildReportWriter(config.store, guestSide, source, metrics, log)
+  const reportWriter = await startReportWriter(config.store, guestSide, source, metrics, log)
   const clock = new ClockWatch({ wall: () => Date.now(), steady: now, setBacks: metrics.clockSetBacks, log })
   clock.reportSetBack(-(guestSide.restored.ageMs ?? 0))
-  const followers = await buildFollowers({ ...parts, source, metrics, reportWriter })
+  const followers = await startFollowers({ ...parts, source, metrics, reportWriter })
   const { sync, persistence, firewall } = followers
-  guestSide.reports.notifyOf((id) => {
+  guestSide.reports.onReport((id) => {
     persistence.reported()
     reportWriter?.reported(id)
   })
@@ -145,14 +145,14 @@ async function buildBackground(parts: BackgroundParts) {
     log,
   )
   const operators = await buildOperatorSide({ ...parts, ...followers, source, metrics, addresses })
-  metrics.readFrom({
+  metrics.setSources({
     meter: guestSide.meter,
     boots: {
-      observeBy: (observe) => {
-        guestSide.traces.observeBy(observe)
+      onDuration: (observe) => {
+        guestSide.traces.onDuration(observe)
       },
-      settle: () => {
-        for (const served of view.instances()) guestSide.traces.of(served)?.settle(now())
+      endSilentCrawls: () => {
+        for (const served of view.instances()) guestSide.traces.of(served)?.endCrawlIfSilent(now())
       },
     },
     instances: () => view.size,

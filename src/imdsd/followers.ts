@@ -1,11 +1,11 @@
 /** The parts of imdsd that follow the store and the view. */
 import { randomBytes } from 'node:crypto'
 import type { Logger } from 'pino'
-import type { ReportWriter } from './journal/report-writer.ts'
+import type { ReportWriter } from './view/report-writer.ts'
 import type { Disk } from './journal/disk.ts'
 import { snapshotPath } from './journal/state-files.ts'
 import type { Firewall } from './firewall/firewall.ts'
-import { withoutLostLinks } from './firewall/link.ts'
+import { withoutUnconfirmedLinks } from './firewall/link.ts'
 import type { Source } from '../store/source.ts'
 import type { Persistence } from './journal/persistence.ts'
 import type { Sync } from './view/sync.ts'
@@ -40,10 +40,10 @@ export interface Followers {
 }
 
 /**
- * Builds the parts that follow the store and the view: sync, the files of the view and the firewall. Enables lookups of
+ * Builds the parts that follow the store and the view: sync, the files of the view and the firewall. Starts lookups of
  * unknown peers.
  */
-export async function buildFollowers(parts: FollowersParts): Promise<Followers> {
+export async function startFollowers(parts: FollowersParts): Promise<Followers> {
   const { config, log, now, guestSide, disk, source, metrics, reportWriter } = parts
   const { view, keys, restored, reports } = guestSide
   const [{ Firewall }, { Sync }, { PeerLookup }, { Persistence }] = await Promise.all([
@@ -72,13 +72,13 @@ export async function buildFollowers(parts: FollowersParts): Promise<Followers> 
     log,
   })
   const instances = () =>
-    withoutLostLinks(
+    withoutUnconfirmedLinks(
       config.firewall.link,
       view
         .instances()
         .map(({ instance }) => instance)
         .toArray(),
-      (id) => view.isAbsent(id),
+      (id) => view.isUnconfirmed(id),
     )
   const startId = randomBytes(4).toString('hex')
   const firewall = new Firewall({
@@ -87,7 +87,7 @@ export async function buildFollowers(parts: FollowersParts): Promise<Followers> 
     now,
     startId,
     firstApplied: () => {
-      guestSide.admit()
+      guestSide.firewallReady()
     },
     log,
   })
@@ -118,7 +118,7 @@ export async function buildFollowers(parts: FollowersParts): Promise<Followers> 
     lookups: metrics.lookups,
     now,
   })
-  guestSide.lookUpBy((network, address) => peerLookup.ask(network, address))
+  guestSide.setLookUp((network, address) => peerLookup.lookUp(network, address))
   return {
     sync,
     persistence,

@@ -2,7 +2,7 @@
  * The guest side of the daemon: the view, filled from the state directory, and the servers of guests. It is small, so
  * that guests are answered soon after the start; daemon.ts loads and starts everything else afterwards.
  *
- * If only the firewall separates several networks, every peer is an unknown peer until `admit` is called.
+ * If only the firewall separates several networks, every peer is an unknown peer until `firewallReady` is called.
  */
 import type { Logger } from 'pino'
 import type { Config } from './config.ts'
@@ -11,7 +11,7 @@ import { CHECK_INTERVAL_MS } from './guest/connections.ts'
 import { HeldRequests } from './guest/held-requests.ts'
 import { GuestReports } from './guest/reports.ts'
 import { limitHops } from './guest/hop-limit.ts'
-import { peersOf, type Directory, type Peers } from './guest/identify.ts'
+import { peersOf, type PeerOwners, type Peers } from './guest/identify.ts'
 import { RequestMeter } from './guest/meter.ts'
 import { RefusalLog } from './guest/refusal-log.ts'
 import { buildGuestServer } from './guest/server.ts'
@@ -19,7 +19,7 @@ import { Shares, UNKNOWN_PEERS } from './guest/share.ts'
 import { ownTokenKey } from './guest/token-key.ts'
 import { Tokens, tokenTime } from './guest/token.ts'
 import { stateKeys, stateOwner } from './state-owner.ts'
-import { describeHold, describeUnopened, warnOfOverruled, type GuestAddress } from './listeners.ts'
+import { describeFirewallWait, describeUnopened, warnOfOverruled, type GuestAddress } from './listeners.ts'
 import { linkOf } from './firewall/link.ts'
 import { buildIdentity } from '../identity/identity.ts'
 import { describeExpiry } from '../identity/key.ts'
@@ -49,13 +49,11 @@ export interface GuestSide {
   /** Loads what signs for guests, so that the first signature does not wait for it. */
   preloadIdentity(): Promise<void>
   /** Sets the function that looks up unknown peers. */
-  lookUpBy(ask: Directory['ask']): void
-  /** Sets the function that is called after each change of the view, with the id of the instance. */
-  changesTo(by: (id: string) => void): void
+  setLookUp(lookUp: PeerOwners['lookUp']): void
   /** Why no guest is answered now, or undefined. */
-  readonly hold: () => string | undefined
-  /** Ends the hold: the firewall has applied its rules. */
-  admit(): void
+  readonly firewallWait: () => string | undefined
+  /** The firewall has applied its rules: guests are answered from now on. */
+  firewallReady(): void
   stop(): Promise<void>
 }
 
@@ -102,18 +100,16 @@ export async function startGuestSide(config: Config, log: Logger, now: () => num
     if (served !== undefined && saved.reports !== undefined) reports.restore(served, saved.reports)
   }
   const held = new HeldRequests()
-  let changed: (id: string) => void = () => undefined
-  view.notifyOf((id) => {
+  view.onChange((id) => {
     indexLinks(id) // before held requests are checked
     held.changed(id)
-    changed(id)
   })
-  let ask: Directory['ask'] = () => undefined
-  let hold = config.needsFirewall ? describeHold(config.listen) : undefined
-  const directory: Directory = {
-    find: (network, address) => (hold === undefined ? view.find(network, address) : { kind: 'unknown' }),
-    findByLink: (network, link) => (hold === undefined ? links.find(network, link) : { kind: 'unknown' }),
-    ask: (network, address) => (hold === undefined ? ask(network, address) : undefined),
+  let lookUp: PeerOwners['lookUp'] = () => undefined
+  let firewallWait = config.needsFirewall ? describeFirewallWait(config.listen) : undefined
+  const owners: PeerOwners = {
+    find: (network, address) => (firewallWait === undefined ? view.find(network, address) : { kind: 'unknown' }),
+    findByLink: (network, link) => (firewallWait === undefined ? links.find(network, link) : { kind: 'unknown' }),
+    lookUp: (network, address) => (firewallWait === undefined ? lookUp(network, address) : undefined),
   }
   const isLinkLocal = (host: string) => config.linkLocal.includes(host)
   const maxPerListener = maxConnections(readLimits(), config.listen.length)
@@ -127,7 +123,7 @@ export async function startGuestSide(config: Config, log: Logger, now: () => num
     buildGuestServer({
       network,
       maxConnections: maxPerListener,
-      directory,
+      owners,
       isLinkLocal,
       shares,
       rules,
@@ -139,9 +135,9 @@ export async function startGuestSide(config: Config, log: Logger, now: () => num
       log,
     }),
   )
-  const admit = () => {
-    if (hold === undefined) return
-    hold = undefined
+  const firewallReady = () => {
+    if (firewallWait === undefined) return
+    firewallWait = undefined
     // their buffers may contain requests that the rules would have kept out
     for (const { server } of servers) server.closeAllConnections()
     log.info('the firewall has applied its rules; guests are answered')
@@ -163,7 +159,7 @@ export async function startGuestSide(config: Config, log: Logger, now: () => num
     if (unopened !== undefined) throw new StartFailure(unopened)
     warnOfOverruled(config, guests, log)
     for (const { network, problem } of config.unserved) log.warn({ network }, problem)
-    if (hold !== undefined) log.warn(hold)
+    if (firewallWait !== undefined) log.warn(firewallWait)
     return {
       view,
       meter,
@@ -174,18 +170,15 @@ export async function startGuestSide(config: Config, log: Logger, now: () => num
       keys,
       restored,
       guests,
-      peersAt: (host) => peersOf(host, isLinkLocal, directory),
+      peersAt: (host) => peersOf(host, isLinkLocal, owners),
       preloadIdentity: async () => {
         await identity.preload()
       },
-      lookUpBy: (by) => {
-        ask = by
+      setLookUp: (by) => {
+        lookUp = by
       },
-      changesTo: (by) => {
-        changed = by
-      },
-      hold: () => hold,
-      admit,
+      firewallWait: () => firewallWait,
+      firewallReady,
       stop,
     }
   } catch (error) {

@@ -119,7 +119,7 @@ export function describeUnopened(
 }
 
 /** Why no guest is answered before the firewall has applied its rules, if it `needsFirewall`. */
-export function describeHold(listeners: readonly GuestListener[]): string {
+export function describeFirewallWait(listeners: readonly GuestListener[]): string {
   return (
     'no guest is answered until imds-firewall has applied its rules for this daemon, ' +
     `since nothing else separates networks ${networksOf(listeners).join(' and ')}: ` +

@@ -3,7 +3,7 @@
  * store, since guests would wait. It is for the checks of OF_DAEMON (imdsd/checks/checks.ts).
  */
 import type { Registry } from 'prom-client'
-import type { CheckedConfig, Look, MetricValues } from './checks/look.ts'
+import type { CheckedConfig, HostState, MetricValues } from './checks/host-state.ts'
 import type { Readiness } from './operator/documents.ts'
 import { isOurs } from '../runtime/addresses.ts'
 import type { HostPort } from '../runtime/host-port.ts'
@@ -33,7 +33,7 @@ const METRICS = [
 const UNSEEN = 'the daemon does not look at it'
 
 /** Builds the look. */
-export function lookInside({ config, guests, operator, readiness, registry, state }: InsideParts): Look {
+export function lookInside({ config, guests, operator, readiness, registry, state }: InsideParts): HostState {
   return {
     settings: { faults: [], notes: [], unknown: [], variables: {}, config },
     version: VERSION,

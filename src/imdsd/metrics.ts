@@ -13,8 +13,8 @@ import { VERSION } from '../runtime/version.ts'
 /** The sources of the gauges. */
 export interface MetricsSources {
   readonly meter: RequestMeter
-  /** `observeBy` sets what takes the durations of boots, `settle` reports the crawls that are over. */
-  readonly boots: { observeBy(observe: ObserveBoot): void; settle(): void }
+  /** `onDuration` sets what takes the durations of boots, `endSilentCrawls` reports the crawls that are over. */
+  readonly boots: { onDuration(observe: ObserveBoot): void; endSilentCrawls(): void }
   readonly instances: () => number
   /** Requests that wait for a change. */
   readonly heldRequests: () => number
@@ -34,7 +34,7 @@ export interface MetricsSources {
 }
 
 /**
- * The registry, and the counters that other parts increment. `readFrom` declares the metrics that are read from
+ * The registry, and the counters that other parts increment. `setSources` declares the metrics that are read from
  * `MetricsSources`.
  */
 export interface Metrics {
@@ -45,10 +45,10 @@ export interface Metrics {
   readonly reportWrites: Counter<'result'>
   readonly clockSetBacks: Counter
   readonly lookups: Counter<'result'>
-  readonly readFrom: (sources: MetricsSources) => void
+  readonly setSources: (sources: MetricsSources) => void
 }
 
-/** Declares the metrics; `readFrom` declares the others once their sources exist. */
+/** Declares the metrics; `setSources` declares the others once their sources exist. */
 export function buildMetrics(): Metrics {
   const registry = new Registry()
   collectDefaultMetrics({ register: registry })
@@ -88,7 +88,7 @@ export function buildMetrics(): Metrics {
         'hypervisor), failed (no answer within a second), or skipped (over the rate limit, ' +
         'or the answer is less than a second old).',
     }),
-    readFrom: (sources) => {
+    setSources: (sources) => {
       declareRequests(registry, sources)
       declareBootDurations(registry, sources.boots)
       declarePackets(registry, sources.packets)
@@ -294,11 +294,11 @@ function declareBootDurations(registry: Registry, boots: MetricsSources['boots']
     labelNames: ['phase'] as const,
     buckets: [0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800],
     collect() {
-      boots.settle()
+      boots.endSilentCrawls()
     },
   })
   for (const phase of BOOT_PHASES) durations.zero({ phase })
-  boots.observeBy((phase, seconds) => {
+  boots.onDuration((phase, seconds) => {
     durations.observe({ phase }, seconds)
   })
 }

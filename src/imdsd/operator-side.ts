@@ -42,7 +42,7 @@ interface OperatorSide {
 /** Builds the listeners of the operator API. */
 export async function buildOperatorSide(parts: OperatorSideParts): Promise<OperatorSide> {
   const { config, log, logLevel, now, guestSide, source, metrics, sync, firewall, addresses, viewAgeSeconds } = parts
-  const { view, traces, guests, hold } = guestSide
+  const { view, traces, guests, firewallWait } = guestSide
   const [
     { buildSocketServer, buildTcpServer },
     { explain, explainInstance },
@@ -85,7 +85,7 @@ export async function buildOperatorSide(parts: OperatorSideParts): Promise<Opera
       firewall,
       listeners: guests.map(({ network, host }) => ({ network, host, peers: guestSide.peersAt(host) })),
       unserved: config.unserved,
-      hold,
+      firewallWait,
       diagnosis,
       unreachable,
       recent: (served: ServedInstance) => recentRequests(traceParts, served),
@@ -144,7 +144,7 @@ export async function buildOperatorSide(parts: OperatorSideParts): Promise<Opera
   const listenerProblems = () => [
     ...config.unserved.map(({ problem }) => problem),
     ...addresses.missing().map(formatMissing),
-    ...[hold(), tcp.problem, socket.problem].filter((problem) => problem !== undefined),
+    ...[firewallWait(), tcp.problem, socket.problem].filter((problem) => problem !== undefined),
   ]
   return { tcp, socket, listenerProblems, statusPage }
 }

@@ -1,16 +1,16 @@
 /**
- * Looks at the state directory from time to time, so that the status page never waits for its disk. One look is in
+ * Checks the state directory from time to time, so that the status page never waits for its disk. One check is in
  * flight at a time: a disk that hangs takes one thread of Node's pool, however often operators load the page.
  */
 import { stat, statfs } from 'node:fs/promises'
-import type { FileState } from './checks/look.ts'
+import type { FileState } from './checks/host-state.ts'
 import { snapshotPath } from './journal/state-files.ts'
 
 const INTERVAL_MS = 30_000
-/** A look that takes longer finds a disk that hangs. */
+/** A check that takes longer finds a disk that hangs. */
 const SLOW_MS = 5_000
 
-const NOT_YET: FileState = { kind: 'unseen', code: 'it was not looked at yet' }
+const NOT_YET: FileState = { kind: 'unseen', code: 'it was not checked yet' }
 const HANGS: FileState = { kind: 'unseen', code: 'its disk does not answer' }
 
 /** Watches a state directory. `now`: milliseconds of a monotonic clock. */
@@ -19,7 +19,7 @@ export class StateWatch {
   readonly #now: () => number
   #files: ReadonlyMap<string, FileState> = new Map()
   #freeBytes: number | undefined
-  #lookingSinceMs: number | undefined
+  #checkingSinceMs: number | undefined
   #timer: NodeJS.Timeout | undefined
 
   constructor(directory: string, now: () => number) {
@@ -27,10 +27,10 @@ export class StateWatch {
     this.#now = now
   }
 
-  /** Looks now and at each interval. Waits for nothing. */
+  /** Checks now and at each interval. Waits for nothing. */
   start(): void {
-    void this.look()
-    this.#timer = setInterval(() => void this.look(), INTERVAL_MS)
+    void this.check()
+    this.#timer = setInterval(() => void this.check(), INTERVAL_MS)
   }
 
   stop(): void {
@@ -39,7 +39,7 @@ export class StateWatch {
 
   /** What was at a path: the directory or its snapshot. */
   file(path: string): FileState {
-    if (this.#lookingSinceMs !== undefined && this.#now() - this.#lookingSinceMs > SLOW_MS) return HANGS
+    if (this.#checkingSinceMs !== undefined && this.#now() - this.#checkingSinceMs > SLOW_MS) return HANGS
     return this.#files.get(path) ?? NOT_YET
   }
 
@@ -48,15 +48,15 @@ export class StateWatch {
     return this.#freeBytes
   }
 
-  /** Looks, unless a look is in flight. */
-  async look(): Promise<void> {
-    if (this.#lookingSinceMs !== undefined) return
-    this.#lookingSinceMs = this.#now()
+  /** Checks, unless a check is in flight. */
+  async check(): Promise<void> {
+    if (this.#checkingSinceMs !== undefined) return
+    this.#checkingSinceMs = this.#now()
     const files = new Map<string, FileState>()
     for (const path of [this.#directory, snapshotPath(this.#directory)]) files.set(path, await stateOf(path))
     this.#freeBytes = await freeBytesOf(this.#directory)
     this.#files = files
-    this.#lookingSinceMs = undefined
+    this.#checkingSinceMs = undefined
   }
 }
 

@@ -8,7 +8,7 @@ import { History } from './operator/page/history.ts'
 import { formatPage } from './operator/page/page.ts'
 import { traceOf, type TraceParts } from './operator/trace.ts'
 import type { OperatorParts } from './operator/server.ts'
-import { startPageTurns } from '../pages/page-turns.ts'
+import { buildPageTurns } from '../pages/page-turns.ts'
 import type { HostPort } from '../runtime/host-port.ts'
 import { VERSION } from '../runtime/version.ts'
 import type { Config } from './config.ts'
@@ -42,7 +42,7 @@ export function buildStatusPage(parts: StatusPageParts): StatusPage {
   const startedMs = now()
   const history = new History(guestSide.meter, now)
   const state = new StateWatch(config.stateDirectory, now)
-  const turns = startPageTurns()
+  const turns = buildPageTurns()
   const health = buildHealth(parts, state)
   return {
     page: (question) =>

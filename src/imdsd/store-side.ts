@@ -7,7 +7,7 @@ import { loadYaml } from '../store/document.ts'
 import { onlyIds } from '../store/only-ids.ts'
 import type { Announcement } from '../store/redis/source.ts'
 import type { Source } from '../store/source.ts'
-import type { ReportWriter } from './journal/report-writer.ts'
+import type { ReportWriter } from './view/report-writer.ts'
 import type { View } from './view/view.ts'
 import type { StoreConfig } from './config.ts'
 import type { GuestSide } from './guest-side.ts'
@@ -72,20 +72,20 @@ export function buildAnnouncement(
   }
 }
 
-/** Builds what writes to the store what guests report. Undefined: the store keeps no reports. */
-export async function buildReportWriter(
+/** Begins to write to the store what guests report. Undefined: the store keeps no reports. */
+export async function startReportWriter(
   { hypervisor }: StoreConfig,
-  { view, reports, ...guestSide }: GuestSide,
+  { view, reports }: GuestSide,
   { reports: store }: Source,
   { reportWrites: writes }: Metrics,
   log: Logger,
 ): Promise<ReportWriter | undefined> {
   if (store === undefined || hypervisor === undefined) return undefined
-  const { ReportWriter } = await import('./journal/report-writer.ts')
+  const { ReportWriter } = await import('./view/report-writer.ts')
   const find = (id: string) => view.get(id)
   const restored = view.instances()
   const writer = new ReportWriter({ store, hypervisor, find, reports, restored, writes, retryMs: REPORT_RETRY_MS, log })
-  guestSide.changesTo((id) => {
+  view.onChange((id) => {
     writer.changed(id)
   })
   return writer

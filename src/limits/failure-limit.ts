@@ -13,7 +13,7 @@
  * have the same limits as real ones, so the limits do not show which are real. They are counted in tables of their own,
  * and so are clients and users, so invented names evict nobody.
  *
- * Memory is bounded: MOST entries of each table, some 30 MB, and at most 5 KB for each client or user that has
+ * Memory is bounded: MAX_ENTRIES entries of each table, some 30 MB, and at most 5 KB for each client or user that has
  * succeeded. An address beyond its limit makes no entries. Each process counts for itself. The known addresses are in
  * the database too (imds-api/auth/known-addresses.ts).
  */
@@ -21,7 +21,7 @@ import { LRUCache } from 'lru-cache'
 import { hash } from 'node:crypto'
 import { canonicalAddress, sourceOf } from '../metadata/address.ts'
 import { TokenBucket } from './token-bucket.ts'
-import type { Quota } from './rate-limit.ts'
+import type { Quota } from './rate-limit-headers.ts'
 
 /**
  * Whom a request claims to come from: the id of a client, or the id of a user (of an unknown one, the name as it was
@@ -54,9 +54,9 @@ interface Tables {
 const PAIR: Allowance = { burst: 10, perSecond: 1 / 60 }
 const ADDRESS: Allowance = { burst: 100, perSecond: 1 }
 const SUBJECT: Allowance = { burst: 100, perSecond: 1 / 60 }
-const MOST = 10_000
+const MAX_ENTRIES = 10_000
 /** From how many addresses a subject is known, at most. */
-export const KNOWN_ADDRESSES = 64
+export const MAX_KNOWN_ADDRESSES = 64
 /** A success at a known address is reported again after a day, so that the database has the day of the last one. */
 const REPORT_AGAIN_MS = 86_400_000
 
@@ -126,8 +126,7 @@ export class FailureLimit {
       let bucket = buckets.get(key)
       if (bucket === undefined && !isWithin) continue
       if (bucket === undefined) buckets.set(key, (bucket = new TokenBucket(burst, perSecond)))
-      bucket.hasToken(this.#now()) // adds what was earned until now
-      bucket.take(1)
+      bucket.take(this.#now(), 1)
     }
   }
 
@@ -136,13 +135,13 @@ export class FailureLimit {
     const { subject: name, address: source } = keysOf(subject, address)
     const known = this.#known[subject.kind].get(name) ?? new Map<string, Known>()
     const { bucket, reportedMs } = known.get(source) ?? this.#learned(subject.kind, name, source)
-    const isReported = reportedMs === undefined || this.#now() - reportedMs >= REPORT_AGAIN_MS
+    const isReportDue = reportedMs === undefined || this.#now() - reportedMs >= REPORT_AGAIN_MS
     known.delete(source)
-    known.set(source, { bucket, reportedMs: isReported ? this.#now() : reportedMs })
+    known.set(source, { bucket, reportedMs: isReportDue ? this.#now() : reportedMs })
     // the one that is the longest without a success
-    if (known.size > KNOWN_ADDRESSES) known.delete(known.keys().next().value!)
+    if (known.size > MAX_KNOWN_ADDRESSES) known.delete(known.keys().next().value!)
     this.#known[subject.kind].set(name, known)
-    return isReported
+    return isReportDue
   }
 
   /**
@@ -168,7 +167,7 @@ export class FailureLimit {
     const learned = sources
       .filter((source) => !known.has(source))
       .map((source) => [source, this.#learned(subject.kind, name, source)] as const)
-    this.#known[subject.kind].set(name, new Map([...learned, ...known].slice(-KNOWN_ADDRESSES)))
+    this.#known[subject.kind].set(name, new Map([...learned, ...known].slice(-MAX_KNOWN_ADDRESSES)))
   }
 
   /** An address that becomes known. It keeps the failures that were counted for its pair. */
@@ -195,7 +194,7 @@ export class FailureLimit {
 }
 
 function table<T extends object>(): LRUCache<string, T> {
-  return new LRUCache({ max: MOST })
+  return new LRUCache({ max: MAX_ENTRIES })
 }
 
 function tables(): Tables {

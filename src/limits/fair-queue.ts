@@ -1,6 +1,6 @@
 /**
- * A queue whose tasks take turns: those of a key, such as an account, those of the callers of a key, and those of a
- * caller in their order. So a caller with many tasks delays each other one by one task, and so does a key.
+ * Runs tasks in fair order. Keys (such as accounts) take turns, the callers of a key take turns, and the tasks of a
+ * caller run in order. So a caller with many tasks delays each other one by one task, and so does a key.
  *
  * A key runs few tasks at once; others wait. Urgent ones go first, but every second turn is for the others while some
  * wait. What waits has a cost, and a key has a limit of it. Beyond the limit, the newest task of the caller that costs
@@ -8,9 +8,8 @@
  * for themselves.
  *
  * All keys together may have the same limits. Beyond that of the cost, a task of the key that costs the most is refused.
- * Some turns may be only for keys of which nothing runs. If all tasks of a key wait long for the other keys for some
- * time, there is more work than turns: those that have waited long are refused at their turn, so that those which are
- * started have not.
+ * Some turns may be only for keys of which nothing runs. Under overload, tasks that have waited long are refused when
+ * their turn comes. So the tasks that start have waited only a short time.
  */
 
 /**
@@ -122,7 +121,7 @@ export class FairQueue {
       const drop = () => {
         if (!lane.remove(waiting)) return // it has its turn
         waiting.end('key')
-        this.#sort(key, queue)
+        this.#updateReady(key, queue)
       }
       const timer = this.#timeoutMs === undefined ? undefined : setTimeout(drop, this.#timeoutMs)
       signal?.addEventListener('abort', drop)
@@ -135,7 +134,7 @@ export class FairQueue {
       lane.add(waiting)
       while (lane.cost > this.#waitingMax) lane.takeNewestOfLargest(caller).end('key')
       if (this.#all.waitingMax < Infinity) this.#boundAll(lane, waiting)
-      this.#sort(key, queue)
+      this.#updateReady(key, queue)
     })
   }
 
@@ -148,7 +147,7 @@ export class FairQueue {
       beyond -= dropped.cost
       dropped.end('all')
     }
-    for (const [key, queue] of this.#keys) this.#sort(key, queue)
+    for (const [key, queue] of this.#keys) this.#updateReady(key, queue)
   }
 
   /** Whether the bound of all keys allows a key another turn. */
@@ -167,7 +166,7 @@ export class FairQueue {
       const wasFull = this.#running >= this.#all.shared
       queue.running--
       this.#running--
-      this.#sort(key, queue)
+      this.#updateReady(key, queue)
       this.#startNext(wasFull, queue)
     }
   }
@@ -184,7 +183,7 @@ export class FairQueue {
       const wasHeld = wasFull && queue.running + (queue === left ? 1 : 0) < this.#atOnce
       next.end(this.#isTooLate(next, queue, wasFull, wasHeld) ? 'all' : this.#begin(key, queue))
       this.#ready.delete(key) // behind the others
-      this.#sort(key, queue)
+      this.#updateReady(key, queue)
     }
   }
 
@@ -197,7 +196,7 @@ export class FairQueue {
   }
 
   /** Finds out whether a key is ready, or has nothing left, after a change of its queue. */
-  #sort(key: string, queue: Queue): void {
+  #updateReady(key: string, queue: Queue): void {
     const isWaiting = !queue.urgent.isEmpty || !queue.others.isEmpty
     if (isWaiting && queue.running < this.#atOnce) this.#ready.add(key)
     else this.#ready.delete(key)

@@ -26,8 +26,16 @@ export class TokenBucket {
   }
 
   /** Takes tokens out, even if the bucket has fewer. */
-  take(tokens: number): void {
+  take(nowMs: number, tokens: number): void {
+    this.#refill(nowMs)
     this.#spent += tokens
+  }
+
+  /** Takes a token. False: the bucket has none. */
+  tryTake(nowMs: number): boolean {
+    const hasToken = this.hasToken(nowMs)
+    if (hasToken) this.#spent += 1
+    return hasToken
   }
 
   /** The whole tokens in the bucket. */

@@ -138,3 +138,11 @@ export function overlap(a: string, b: string): boolean {
   const [digits, others] = [ipv6Digits(a), ipv6Digits(b)]
   return digits.startsWith(others) || others.startsWith(digits)
 }
+
+/** The owner of an address; `contested`: more than one instance claims it. */
+export type Ownership<T> =
+  { readonly kind: 'owned'; readonly owner: T } | { readonly kind: 'unknown' } | { readonly kind: 'contested' }
+
+/** The ownership of an address that no instance claims. */
+export const UNKNOWN = Object.freeze({ kind: 'unknown' })
+export const CONTESTED = Object.freeze({ kind: 'contested' })

@@ -40,8 +40,8 @@ export class PageTurns {
   }
 }
 
-/** The turns of a running program. A pause does not keep it from ending. */
-export function startPageTurns(): PageTurns {
+/** The turns of a program. A pause does not keep it from ending. */
+export function buildPageTurns(): PageTurns {
   return new PageTurns({
     now: () => performance.now(),
     pause: (ms) => sleep(ms, undefined, { ref: false }),

@@ -98,10 +98,10 @@ export async function prepareSnapshots(cipher: RecordCipher | undefined): Promis
         log,
       })
     const put = async (persistence: Persistence, one: ValidRecord) => {
-      await persistence.record({ kind: 'replace', record: one }, false, () => {
+      await persistence.append({ kind: 'replace', record: one }, false, () => {
         view.set(one.instance.id, one)
       })
-      await persistence.settled()
+      await persistence.allApplied()
     }
     const first = await begin()
     for (let i = 0; i < 8; i++) await put(first, record(from + i, USER_DATA[i % USER_DATA.length]))
@@ -112,10 +112,10 @@ export async function prepareSnapshots(cipher: RecordCipher | undefined): Promis
       await put(second, record(seed, USER_DATA[(seed + 1) % USER_DATA.length]))
       views.push(new Map(view))
     }
-    await second.record({ kind: 'remove', id: [...view.keys()][1]! }, false, () => {
+    await second.append({ kind: 'remove', id: [...view.keys()][1]! }, false, () => {
       view.delete([...view.keys()][1]!)
     })
-    await second.settled()
+    await second.allApplied()
     views.push(new Map(view))
     const files = new Map(readdirSync(directory).map((name) => [name, readFileSync(join(directory, name))]))
     await second.stop()

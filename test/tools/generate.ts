@@ -72,8 +72,8 @@ function categoryList(): string {
 }
 
 async function metricList(): Promise<string> {
-  const { registry, readFrom } = buildMetrics()
-  const boots = { observeBy: () => undefined, settle: () => undefined }
+  const { registry, setSources: readFrom } = buildMetrics()
+  const boots = { onDuration: () => undefined, endSilentCrawls: () => undefined }
   readFrom({ meter: new RequestMeter(), boots } as unknown as MetricsSources) // enough for the declarations: no value is read
   return listOfMetrics(registry)
 }

@@ -77,7 +77,7 @@ const ELSEWHERE: Readonly<Record<string, readonly string[]>> = {
   'redis/import': ['imdsctl/export'],
   'redis/long-values': ['store/redis/lengths'],
   'redis/publish': ['store/redis/publisher'],
-  'redis/reports': ['imdsd/journal/report-writer'],
+  'redis/reports': ['imdsd/view/report-writer'],
   'redis/watch': ['store/redis/source'],
   'unit/imds-api/http/openapi': [
     'imds-api/http/openapi-about',
@@ -94,7 +94,7 @@ const ELSEWHERE: Readonly<Record<string, readonly string[]>> = {
   'unit/imdsd/journal/persistence': [
     'imdsd/journal/disk',
     'imdsd/journal/journal-chain',
-    'imdsd/journal/in-time',
+    'limits/in-time',
     'imdsd/journal/restore',
     'imdsd/journal/state-files',
   ],

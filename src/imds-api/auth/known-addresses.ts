@@ -8,8 +8,8 @@ import { sql, type Kysely } from 'kysely'
 import { LRUCache } from 'lru-cache'
 import type { Logger } from 'pino'
 import type { Tables } from '../database/tables.ts'
-import type { Quota } from '../../limits/rate-limit.ts'
-import { KNOWN_ADDRESSES, keysOf, type FailureLimit, type FailureSubject } from '../../limits/failure-limit.ts'
+import type { Quota } from '../../limits/rate-limit-headers.ts'
+import { MAX_KNOWN_ADDRESSES, keysOf, type FailureLimit, type FailureSubject } from '../../limits/failure-limit.ts'
 
 /** How long an address stays known in the database after its last success, to a day. */
 const RETENTION_MS = 90 * 86_400_000
@@ -103,7 +103,7 @@ export class KnownAddresses {
       .where('kind', '=', subject.kind)
       .where('subject', '=', keysOf(subject, '').subject)
       .orderBy('last_success', 'desc')
-      .limit(KNOWN_ADDRESSES)
+      .limit(MAX_KNOWN_ADDRESSES)
       .execute()
     limit.learn(subject, rows.map(({ source }) => source).toReversed())
   }
@@ -122,7 +122,7 @@ export class KnownAddresses {
           select kind, subject, source from known_addresses where (kind, subject, source) in (
             select kind, subject, source from known_addresses
             where kind = ${kind} and subject = ${subject} and source <> ${source}
-            order by last_success desc offset ${KNOWN_ADDRESSES - 1}
+            order by last_success desc offset ${MAX_KNOWN_ADDRESSES - 1}
           ) for update skip locked
         )
       )

@@ -6,7 +6,7 @@
  */
 import { escapeControls } from '../../runtime/escape.ts'
 import { kindOf, type Kind } from './ids.ts'
-import type { Quota } from '../../limits/rate-limit.ts'
+import type { Quota } from '../../limits/rate-limit-headers.ts'
 
 const STATUS = {
   bad_request: 400,

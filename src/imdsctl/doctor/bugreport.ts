@@ -5,14 +5,14 @@
  * searches all of it. It has ids and addresses of instances, where something is wrong with them.
  */
 import { rowOf, type CheckResult } from '../../imdsd/checks/check.ts'
-import type { Look } from '../../imdsd/checks/look.ts'
+import type { HostState } from '../../imdsd/checks/host-state.ts'
 import { redactLines, redactUnits, type IsPublic } from './assignments.ts'
 import { formatRows } from '../../runtime/table.ts'
 import { plain } from '../../runtime/terminal.ts'
 
 /** What a report is made of besides the commands. */
 export interface Facts {
-  readonly look: Look
+  readonly look: HostState
   readonly results: readonly CheckResult[]
   /** The variables of the service, as secrets.ts formats them. */
   readonly variables: string

@@ -17,7 +17,7 @@ import { VERSION } from '../../runtime/version.ts'
 import { probeStore } from '../../store/probe.ts'
 import { readView } from '../../imdsd/journal/restore.ts'
 import { snapshotPath } from '../../imdsd/journal/state-files.ts'
-import type { FileState, Look, CommandResult, SnapshotState } from '../../imdsd/checks/look.ts'
+import type { FileState, HostState, CommandResult, SnapshotState } from '../../imdsd/checks/host-state.ts'
 
 /** A command that takes longer has failed. */
 const COMMAND_TIMEOUT_MS = 10_000
@@ -34,12 +34,12 @@ export interface DoctorSources {
 }
 
 /** Looks at this host. The only fault is that the environment file cannot be read. */
-export function lookAtHost({ env, environmentFile, operator }: DoctorSources): Parsed<Look, string> {
+export function lookAtHost({ env, environmentFile, operator }: DoctorSources): Parsed<HostState, string> {
   const checked = checkService(env, environmentFile, Date.now())
   return checked.ok ? { ok: true, value: lookWith(checked.value, operator) } : checked
 }
 
-function lookWith(settings: CheckedService, operator: string): Look {
+function lookWith(settings: CheckedService, operator: string): HostState {
   const ask = <T>(get: (operator: string, signal: AbortSignal) => Promise<Answer<T>>) =>
     once(async () => valueOf(await get(operator, AbortSignal.timeout(DAEMON_TIMEOUT_MS)), operator))
   const { config, user } = settings

@@ -9,7 +9,7 @@ import { IMDS_SERVICE } from '../../runtime/service-environment.ts'
 import type { Unit } from '../../runtime/unit-file.ts'
 import type { Environment } from '../../runtime/variables.ts'
 import { SECRET_FILES, secretFiles } from '../../imdsd/checks/checks-of-files.ts'
-import type { Look } from '../../imdsd/checks/look.ts'
+import type { HostState } from '../../imdsd/checks/host-state.ts'
 import { REMOVED } from './redact.ts'
 
 /** The services that may have variables. */
@@ -44,7 +44,7 @@ export function formatVariables(variables: Environment): string {
  * variables that are not public, and in URLs. `units`: the services, with their variables.
  */
 export function findSecrets(
-  settings: Look['settings'],
+  settings: HostState['settings'],
   units: readonly (readonly [Unit | undefined, Environment])[],
 ): string[] {
   const files = new Set([

@@ -5,7 +5,7 @@ import { formatLevel } from '../../runtime/log-level.ts'
 import type { Cell } from '../../runtime/terminal.ts'
 import { STYLES } from '../../imdsd/checks/check.ts'
 import { labelOf } from '../../imdsd/checks/checks-of-daemon.ts'
-import type { MetricValues } from '../../imdsd/checks/look.ts'
+import type { MetricValues } from '../../imdsd/checks/host-state.ts'
 
 /** The state of a daemon. Rates are per second; `meanMs` undefined: no request came. */
 export interface DaemonStatus {

@@ -1,6 +1,6 @@
 /** What a check is, and what it finds. */
 import type { Cell, Style } from '../../runtime/terminal.ts'
-import type { Look } from './look.ts'
+import type { HostState } from './host-state.ts'
 
 /** How serious a finding is. `warning`: guests are served, and somebody should look. */
 export type State = 'ok' | 'warning' | 'failure'
@@ -19,7 +19,7 @@ export interface Check {
   readonly what: string
   /** What to do if it is not, unless the finding says more. */
   readonly remedy: string
-  readonly find: (look: Look) => Promise<readonly Finding[]> | readonly Finding[]
+  readonly find: (look: HostState) => Promise<readonly Finding[]> | readonly Finding[]
 }
 
 /** A finding of a check, complete. */
@@ -35,7 +35,7 @@ export const warning = (text: string, remedy?: string): Finding => ({ state: 'wa
 export const failure = (text: string, remedy?: string): Finding => ({ state: 'failure', text, remedy })
 
 /** Runs checks at the same time. Their results are in the order of the table. A check that throws has failed. */
-export async function runChecks(checks: readonly Check[], look: Look): Promise<readonly CheckResult[]> {
+export async function runChecks(checks: readonly Check[], look: HostState): Promise<readonly CheckResult[]> {
   const found = await Promise.all(
     checks.map(async ({ name, remedy, find }) => {
       const findings = await Promise.resolve()

@@ -2,7 +2,7 @@
 import { formatInstances } from './amounts.ts'
 import type { Check, Finding } from './check.ts'
 import { failure, ok, warning } from './check.ts'
-import type { MetricValues } from './look.ts'
+import type { MetricValues } from './host-state.ts'
 
 /** The part of the configuration that `stateDirectory` checks (checks-of-files.ts). */
 export const STATE_VARIABLE = 'IMDS_STATE_DIR'

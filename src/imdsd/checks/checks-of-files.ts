@@ -5,7 +5,7 @@ import { formatBytes, formatInstances } from './amounts.ts'
 import type { Check, Finding } from './check.ts'
 import { failure, ok, warning } from './check.ts'
 import { STATE_VARIABLE } from './checks-of-daemon.ts'
-import type { Look } from './look.ts'
+import type { HostState } from './host-state.ts'
 import { snapshotPath } from '../journal/state-files.ts'
 
 /** The variables that name files of secrets. */
@@ -20,7 +20,7 @@ export const SECRET_FILES = [
 ] as const
 
 /** Files of secrets: those that variables name, and the daemon's own key. */
-export function secretFiles({ variables, config }: Look['settings']): string[] {
+export function secretFiles({ variables, config }: HostState['settings']): string[] {
   const named = SECRET_FILES.map((variable) => variables[variable]).filter((path) => path !== undefined && path !== '')
   return [...(named as string[]), ...(config === undefined ? [] : [join(config.stateDirectory, 'token-key')])]
 }

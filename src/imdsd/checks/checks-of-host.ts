@@ -3,7 +3,7 @@ import { formatHostPort } from '../../runtime/host-port.ts'
 import { isOneAddress } from '../../metadata/address.ts'
 import type { Check, Finding } from './check.ts'
 import { failure, ok, warning } from './check.ts'
-import type { Look, CommandResult } from './look.ts'
+import type { HostState, CommandResult } from './host-state.ts'
 
 /** A unit that should run, and be enabled if it `starts` at boot by itself. `severity`: what it means if it does not. */
 interface ExpectedUnit {
@@ -16,7 +16,7 @@ interface ExpectedUnit {
 const ADDRESS_UNIT = 'imds-address.service'
 
 /** The units of a configuration. imds.service wants the unit of the address, which need not be enabled. */
-function expectedUnits({ settings: { config } }: Look): ExpectedUnit[] {
+function expectedUnits({ settings: { config } }: HostState): ExpectedUnit[] {
   // imdsctl has no sockets from systemd, so no enabled network is served here
   const networks = (config?.unserved ?? []).map(({ network }) => `imds-network@${network}.socket`)
   return [
@@ -94,7 +94,7 @@ interface ExpectedPlace {
 }
 
 /** Where the daemon listens, or would listen if it ran. With sockets of systemd only a running daemon knows. */
-async function expectedPlaces({ firewall, settings: { config } }: Look): Promise<ExpectedPlace[]> {
+async function expectedPlaces({ firewall, settings: { config } }: HostState): Promise<ExpectedPlace[]> {
   const document = await firewall()
   const guests = document.ok
     ? document.value.listeners.map(({ address: host, port }) => ({ host, port }))

@@ -8,7 +8,7 @@ import { LINK_LOCAL_ADDRESS } from '../firewall/link-local.ts'
 import { isOneAddress, isUnusableAddress } from '../../metadata/address.ts'
 import type { Finding } from './check.ts'
 import { failure, ok, warning } from './check.ts'
-import type { Look, CommandResult } from './look.ts'
+import type { HostState, CommandResult } from './host-state.ts'
 
 /** A step of a path. `address` undefined: the step is the same for every address of the interface. */
 export interface Step {
@@ -31,7 +31,7 @@ export const NOT_LOOKED_AT = warning('not checked: ip cannot be run', 'install t
  * IMDS_LINK nothing says what the links are called, and only routes and MAC addresses are looked at.
  */
 export async function findPaths(
-  look: Pick<Look, 'run' | 'settings'>,
+  look: Pick<HostState, 'run' | 'settings'>,
   { guests: all, link: rule, listeners }: Pick<FirewallDocument, 'guests' | 'link' | 'listeners'>,
   guests: readonly FirewallGuest[],
 ): Promise<readonly Path[] | undefined> {
@@ -89,7 +89,7 @@ interface Kernel {
   readonly linkLocal: ReadonlySet<string>
 }
 
-async function readKernel(look: Pick<Look, 'run'>, needsLinkLocal: boolean): Promise<Kernel | undefined> {
+async function readKernel(look: Pick<HostState, 'run'>, needsLinkLocal: boolean): Promise<Kernel | undefined> {
   const [links, neighbours, addresses] = await Promise.all([
     look.run(['ip', '-json', '-details', 'link', 'show']),
     look.run(['ip', '-json', 'neighbour', 'show']),
@@ -158,7 +158,10 @@ function mastersOf({ master }: KernelLink, links: KernelLinks, most = 4): string
 }
 
 /** The routes to all addresses, by VRF and address, from one process. */
-async function readRoutes(look: Pick<Look, 'run'>, placed: readonly Placed[]): Promise<ReadonlyMap<string, Route>> {
+async function readRoutes(
+  look: Pick<HostState, 'run'>,
+  placed: readonly Placed[],
+): Promise<ReadonlyMap<string, Route>> {
   const routes = new Map<string, Route>()
   for (const [vrf, members] of Map.groupBy(placed, (one) => one.vrf)) {
     const questions = members

@@ -93,7 +93,7 @@ export class Links {
  * The instances, without the interfaces whose link one needs that does not yield: an instance that the store no longer
  * has must not keep another from the link.
  */
-export function withoutLostLinks(
+export function withoutUnconfirmedLinks(
   rule: string,
   instances: readonly Instance[],
   yields: (id: string) => boolean,

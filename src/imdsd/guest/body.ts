@@ -22,7 +22,7 @@ export function readBody(source: BodySource, maxBytes: number, timeoutMs: number
   }
   const chunks: Buffer[] = []
   let bytes = 0
-  const settle = (body: Body) => {
+  const finish = (body: Body) => {
     clearTimeout(timer)
     source.off('data', add).off('end', end).off('close', close)
     take(body)
@@ -30,16 +30,16 @@ export function readBody(source: BodySource, maxBytes: number, timeoutMs: number
   const add = (chunk: Buffer) => {
     bytes += chunk.length
     chunks.push(chunk)
-    if (bytes > maxBytes) settle({ kind: 'too-large' })
+    if (bytes > maxBytes) finish({ kind: 'too-large' })
   }
   const end = () => {
-    settle({ kind: 'read', bytes: Buffer.concat(chunks) })
+    finish({ kind: 'read', bytes: Buffer.concat(chunks) })
   }
   const close = () => {
-    settle({ kind: 'gone' })
+    finish({ kind: 'gone' })
   }
   const timer = setTimeout(() => {
-    settle({ kind: 'too-slow' })
+    finish({ kind: 'too-slow' })
   }, timeoutMs)
   source.on('data', add).on('end', end).on('close', close).on('error', ignore)
 }

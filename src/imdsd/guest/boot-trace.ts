@@ -7,7 +7,7 @@
  * so an agent that polls one value starts no boot.
  */
 import { TOPICS, type Topic } from '../../metadata/target.ts'
-import type { RequestOutcome } from './meter.ts'
+import { positions, type RequestOutcome } from './meter.ts'
 import { REFUSALS, type RefusalReason } from './refusals.ts'
 
 /** The pause that ends a crawl, in ms: shorter than a reboot, longer than a client's pause before a retry. */
@@ -22,8 +22,6 @@ const AGENT_LENGTH = 128
 /** The number of last requests that are kept. */
 const RECENT = 8
 
-const positions = <T extends string>(names: readonly T[]) =>
-  Object.fromEntries(names.map((name, i) => [name, i])) as Record<T, number>
 const TOPIC_AT = positions(TOPICS)
 const REFUSAL_AT = positions(REFUSALS)
 const SERVED = -1
@@ -109,13 +107,13 @@ export class BootTrace {
   }
 
   /** Reports the crawl if it is over. */
-  settle(nowMs: number): void {
+  endCrawlIfSilent(nowMs: number): void {
     if (nowMs - this.#lastMs >= SILENCE_MS) this.#endCrawl()
   }
 
   /** The last boot. */
   boot(nowMs: number): Boot {
-    this.settle(nowMs)
+    this.endCrawlIfSilent(nowMs)
     return this.#boot.read()
   }
 

@@ -22,7 +22,7 @@ export class BootTraces {
   #publishedFromMs = Infinity
 
   /** Sets the function that takes the durations. */
-  observeBy(observe: ObserveBoot): void {
+  onDuration(observe: ObserveBoot): void {
     this.#observe = observe
   }
 

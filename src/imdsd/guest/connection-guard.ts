@@ -71,7 +71,7 @@ export class ConnectionGuard {
     this.#parts = parts
   }
 
-  /** Begins to guard a server, and to check its connections every CHECK_INTERVAL_MS. */
+  /** Guards a server. While it listens, its connections are checked every CHECK_INTERVAL_MS. */
   start(server: Server): void {
     const { maxConnections, meter } = this.#parts
     server.maxConnections = maxConnections
@@ -92,11 +92,13 @@ export class ConnectionGuard {
     server.on('checkExpectation', (request: IncomingMessage, response: ServerResponse) =>
       server.emit('request', request, response),
     )
-    this.#checks = setInterval(() => {
-      const { flooding, idle } = this.#connections.endWithoutRequests(performance.now())
-      meter.dropped('over-share', flooding)
-      meter.dropped('stalled', idle + this.#connections.endStalled(performance.now()))
-    }, CHECK_INTERVAL_MS)
+    server.once('listening', () => {
+      this.#checks = setInterval(() => {
+        const { flooding, idle } = this.#connections.endWithoutRequests(performance.now())
+        meter.dropped('over-share', flooding)
+        meter.dropped('stalled', idle + this.#connections.endStalled(performance.now()))
+      }, CHECK_INTERVAL_MS)
+    })
   }
 
   /** Ends the checks. */
@@ -104,30 +106,32 @@ export class ConnectionGuard {
     clearInterval(this.#checks)
   }
 
-  /** Whether to respond to a request. False if its connection is gone, or pipelines during a delayed refusal. */
-  accepts({ address, found, request: { socket }, response }: Exchange): boolean {
+  /**
+   * Resets the connection of a request if its peer is gone, or pipelines during a delayed refusal. False: it was reset.
+   */
+  keepOrReset({ address, found, request: { socket }, response }: Exchange): boolean {
     if (address === '' || !this.#parts.peers().bind(socket, found)) {
       // reset by the peer, or its link has another owner
       socket.destroy()
       return false
     }
-    this.#connections.setLastResponse(socket, response)
+    this.#connections.setCurrentResponse(socket, response)
     if (!this.#delayed.has(socket)) return true
     this.#resetPipelining(socket, this.#shareOf(found, address))
     return false
   }
 
   /** Takes a request from the share of its peer, at the price of its size. False if the share is used up. */
-  hasShare({ found, address, startedMs, target, request: { rawHeaders } }: Exchange): boolean {
+  takeFromShare({ found, address, startedMs, target, request: { rawHeaders } }: Exchange): boolean {
     const share = this.#shareOf(found, address)
     if (!share.spend(startedMs, ownerOf(found))) return false
-    share.charge(priceOf(target, rawHeaders) - 1)
+    share.charge(startedMs, priceOf(target, rawHeaders) - 1)
     return true
   }
 
-  /** Takes more from the share of a peer than the one request that `hasShare` took. */
+  /** Takes more from the share of a peer than the one request that `takeFromShare` took. */
   charge({ found, address }: Exchange, requests: number): void {
-    this.#shareOf(found, address).charge(requests)
+    this.#shareOf(found, address).charge(performance.now(), requests)
   }
 
   /** Refuses a connection after REFUSAL_DELAY_MS. */
@@ -142,7 +146,7 @@ export class ConnectionGuard {
   /** Makes a connection linger after its last response. Node would close it at once, by `destroySoon`. */
   lingerAtEnd(socket: Socket): void {
     socket.destroySoon = () => {
-      this.#connections.endResponses(socket)
+      this.#connections.beginEnd(socket)
       this.#close(socket)
     }
   }
@@ -223,8 +227,8 @@ export class ConnectionGuard {
    * refuses it after the delay; resets a peer that sent it during the delay of another refusal.
    */
   #refuseInShare(socket: Socket, refusal: RefusalReason, method: string, lingerMs: number): void {
-    if (this.#connections.hadLastResponse(socket)) return
-    if (this.#connections.lastResponse(socket)?.req.complete === false) {
+    if (this.#connections.isEnding(socket)) return
+    if (this.#connections.currentResponse(socket)?.req.complete === false) {
       // In the body of a request that was counted: the peer would take a refusal for a second response.
       this.#endAfterResponses(socket)
       return
@@ -258,7 +262,7 @@ export class ConnectionGuard {
 
   /** Writes a refusal to the socket, after the responses to earlier requests. */
   #refuse(socket: Socket, found: PeerOwner, refusal: RefusalReason, method: string, lingerMs: number): void {
-    if (this.#connections.hadLastResponse(socket)) return
+    if (this.#connections.isEnding(socket)) return
     const { network, peers, meter, traces, refusalLog } = this.#parts
     meter.answered('unknown', method, refusal, undefined)
     traces.note(found, {
@@ -275,7 +279,7 @@ export class ConnectionGuard {
   }
 
   #endAfterResponses(socket: Socket): void {
-    const last = this.#connections.lastResponse(socket)
+    const last = this.#connections.currentResponse(socket)
     if (last?.writableEnded === false) last.shouldKeepAlive = false // not written yet: adds `Connection: close` to it
     this.#afterResponses(socket, () => {
       this.#close(socket)
@@ -283,10 +287,10 @@ export class ConnectionGuard {
   }
 
   #afterResponses(socket: Socket, act: () => void): void {
-    if (this.#connections.hadLastResponse(socket)) return
-    const last = this.#connections.lastResponse(socket)
+    if (this.#connections.isEnding(socket)) return
+    const last = this.#connections.currentResponse(socket)
     this.lingerAtEnd(socket)
-    this.#connections.endResponses(socket)
+    this.#connections.beginEnd(socket)
     if (last === undefined || last.writableFinished) act()
     else last.once('finish', act)
   }
@@ -297,8 +301,8 @@ export class ConnectionGuard {
    */
   #close(socket: Socket, text = '', lingerMs = LINGER_MS): void {
     const share = this.#connections.shareOf(socket)
-    const mayDiscard = (bytes: number) => share?.discard(performance.now(), bytes) === true
-    if (share?.isPenalized(performance.now()) === false && mayDiscard(0)) closeSoon(socket, text, lingerMs, mayDiscard)
+    const discard = (bytes: number) => share?.discard(performance.now(), bytes) === true
+    if (share?.isPenalized(performance.now()) === false && discard(0)) closeSoon(socket, text, lingerMs, discard)
     else closeUnread(socket, text)
   }
 
@@ -310,7 +314,7 @@ export class ConnectionGuard {
 
 /**
  * Makes Node's parser drop all but one of the requests that it has read already. Undocumented: 2 is what Node's own
- * listener returns for an upgrade. If a version of Node ignores it, the requests are parsed, and `accepts` drops them
+ * listener returns for an upgrade. If a version of Node ignores it, the requests are parsed, and `keepOrReset` drops them
  * because their connection is gone.
  */
 function stopParsing(socket: Socket & { parser?: { onIncoming: unknown } }): void {

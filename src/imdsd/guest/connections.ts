@@ -1,5 +1,5 @@
 /**
- * The open connections of a listener, and the last response of each.
+ * The open connections of a listener, and the current response of each.
  *
  * Node ends connections that are idle or whose request does not arrive in time. It does not end a connection whose peer
  * never reads its responses, or sends line breaks between requests, which its parser skips. A periodic check finds
@@ -51,8 +51,8 @@ class Connection {
   readBefore = 0
   /** The last check that found a new request or a response in progress. */
   requestAtMs = NaN
-  lastResponse: ServerResponse | undefined = undefined
-  hadLastResponse = false
+  currentResponse: ServerResponse | undefined = undefined
+  isEnding = false
 
   constructor(socket: Socket, share: Share, among: Connection[]) {
     this.socket = socket
@@ -84,36 +84,36 @@ export class GuestConnections {
   }
 
   /** The response that is still being sent, or undefined. */
-  lastResponse(socket: Connected): ServerResponse | undefined {
-    return socket[CONNECTION]?.lastResponse
+  currentResponse(socket: Connected): ServerResponse | undefined {
+    return socket[CONNECTION]?.currentResponse
   }
 
   /** Whether no response may follow on a connection. */
-  hadLastResponse(socket: Connected): boolean {
-    return socket[CONNECTION]?.hadLastResponse === true
+  isEnding(socket: Connected): boolean {
+    return socket[CONNECTION]?.isEnding === true
   }
 
   /** Notes the response to a new request. */
-  setLastResponse(socket: Connected, response: ServerResponse): void {
+  setCurrentResponse(socket: Connected, response: ServerResponse): void {
     const connection = socket[CONNECTION]
     if (connection === undefined) return
-    connection.lastResponse = response
-    connection.hadLastResponse = false
+    connection.currentResponse = response
+    connection.isEnding = false
     connection.requests += 1
   }
 
   /** Notes that no response may follow on a connection. */
-  endResponses(socket: Connected): void {
+  beginEnd(socket: Connected): void {
     const connection = socket[CONNECTION]
     if (connection === undefined) return
-    connection.lastResponse = undefined
-    connection.hadLastResponse = true
+    connection.currentResponse = undefined
+    connection.isEnding = true
   }
 
   /** Forgets a response that is sent. If it were kept until the next one, it would outlive a garbage collection. */
   forgetResponse(socket: Connected, response: ServerResponse): void {
     const connection = socket[CONNECTION]
-    if (connection?.lastResponse === response) connection.lastResponse = undefined
+    if (connection?.currentResponse === response) connection.currentResponse = undefined
   }
 
   /** Resets the open connections of a share, and returns their number. */
@@ -159,11 +159,11 @@ export class GuestConnections {
   endWithoutRequests(nowMs: number): { flooding: number; idle: number } {
     const ended = { flooding: 0, idle: 0 }
     for (const connection of this.#open) {
-      const { socket, share, requests, requestsBefore, readBefore, lastResponse } = connection
+      const { socket, share, requests, requestsBefore, readBefore, currentResponse } = connection
       if (socket.destroyed || isLingering(socket)) continue
       connection.requestsBefore = requests
       connection.readBefore = socket.bytesRead
-      const isAnswering = socket.writableLength > 0 || lastResponse?.writableEnded === false // it may be held (H1)
+      const isAnswering = socket.writableLength > 0 || currentResponse?.writableEnded === false // it may be held (H1)
       if (requests !== requestsBefore || isAnswering) connection.requestAtMs = nowMs
       const isFlooding = socket.bytesRead - readBefore > (requests - requestsBefore + 1) * BYTES_PER_REQUEST
       if (!isFlooding && nowMs - connection.requestAtMs < STALLED_MS) continue

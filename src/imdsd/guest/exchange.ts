@@ -2,10 +2,11 @@
  * One request and its response, which each step of a request passes to the next.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import type { Route, Target, Topic } from '../../metadata/target.ts'
+import type { Route, Target } from '../../metadata/target.ts'
 import type { Content } from '../../metadata/content.ts'
 import type { BodySource } from './body.ts'
 import type { PeerOwner } from './identify.ts'
+import type { RequestOutcome } from './meter.ts'
 import type { RefusalReason } from './refusals.ts'
 
 /** A request whose peer is identified. */
@@ -65,13 +66,17 @@ export function refused(refusal: RefusalReason, route: Route, ttlSeconds?: numbe
   return { kind: 'refused', route, refusal, ttlSeconds }
 }
 
+/** How a request ended, for counts and traces. */
+export function outcomeOf(result: RequestResult): RequestOutcome {
+  return result.kind === 'served' ? 'served' : result.refusal
+}
+
 /** For a request whose guest has lost its address since: it never gets the value of another instance. */
 export const GONE = refused('unknown-peer', 'unknown')
 
 /** The result of a request, with its target, if that could be parsed. */
 export interface Resolution {
   readonly target: Target | undefined
-  readonly topic: Topic
   readonly result: RequestResult | Pending
 }
 
@@ -86,6 +91,6 @@ export interface Steps {
   readonly authorizeAgain: (exchange: Exchange) => RefusedRequest | undefined
   /** Authorizes and resolves. */
   readonly resolveAgain: (exchange: Exchange) => Resolution
-  /** Responds, and notes the request in the boot trace of its guest. */
-  readonly send: (exchange: Exchange, topic: Topic, result: RequestResult) => void
+  /** Responds, and notes the request in the boot trace of its guest. `target`: undefined if it could not be parsed. */
+  readonly send: (exchange: Exchange, target: Target | undefined, result: RequestResult) => void
 }

@@ -28,7 +28,7 @@ export class HeldRequests {
   #isStopping = false
 
   /** Whether an instance may have another held request. */
-  admits(id: string): boolean {
+  hasRoom(id: string): boolean {
     return this.#held.countOf(id) < MAX_HELD
   }
 

@@ -1,9 +1,10 @@
 /**
  * Identifies the guest of a connection, by the socket and never by a header (invariant 1): the network of the listener
  * that accepted the connection, and the address of the peer. At a link-local listener it is the peer's link instead of
- * its address. A directory maps that pair to a guest; the interfaces here are all that the guest side needs of it.
+ * its address. PeerOwners maps that pair to a guest; the interfaces here are all that the guest side needs of it.
  */
 import type { Socket } from 'node:net'
+import type { Ownership } from '../../metadata/address.ts'
 import type { Content } from '../../metadata/content.ts'
 import type { Instance } from '../../metadata/instance.ts'
 import { isLoopback } from '../../runtime/host-port.ts'
@@ -27,7 +28,7 @@ export interface Guest {
       readonly reports: Switch
     }
   }
-  /** The same object from when this hypervisor began to serve it until it ends (`Stay` in imdsd/view/view.ts). */
+  /** Identifies an uninterrupted period in the view: the same object while this hypervisor serves the instance. */
   readonly stay: { readonly sinceMs: number | undefined }
   /** The number of paths in its tree. */
   readonly paths: number
@@ -41,12 +42,10 @@ export interface Guest {
   has(version: number, path: string): boolean
 }
 
-/** The owner of an address; `contested`: more than one instance claims it. */
-export type PeerOwner =
-  { readonly kind: 'owned'; readonly owner: Guest } | { readonly kind: 'unknown' } | { readonly kind: 'contested' }
+export type PeerOwner = Ownership<Guest>
 
 /** Maps addresses and links to guests. */
-export interface Directory {
+export interface PeerOwners {
   /** Reads memory only. */
   find(network: string, address: string): PeerOwner
   /** The owner of a link of this hypervisor. Reads memory only. */
@@ -54,20 +53,20 @@ export interface Directory {
   /**
    * Looks an unknown peer up in the store, within a second; undefined if the store may not be asked now. Never rejects.
    */
-  ask(network: string, address: string): Promise<PeerOwner> | undefined
+  lookUp(network: string, address: string): Promise<PeerOwner> | undefined
 }
 
 /** How one listener identifies its peers. */
-export interface Peers extends Omit<Directory, 'findByLink'> {
-  /** The address of a connection's peer, for `find` and `ask`. Empty if the connection is gone. */
+export interface Peers extends Omit<PeerOwners, 'findByLink'> {
+  /** The address of a connection's peer, for `find` and `lookUp`. Empty if the connection is gone. */
   addressOf(socket: Pick<Socket, 'remoteAddress'>): string
   /** Binds a connection to the first instance that its peer is found to be. False: it is bound to another one. */
   bind(socket: Pick<Socket, 'remoteAddress'>, found: PeerOwner): boolean
 }
 
 /** The peers of a listener at an address; undefined: it does not listen. */
-export function peersOf(host: string | undefined, isLinkLocal: (host: string) => boolean, directory: Directory): Peers {
-  return host !== undefined && isLinkLocal(host) ? peersByLink(directory) : peersByAddress(host, directory)
+export function peersOf(host: string | undefined, isLinkLocal: (host: string) => boolean, owners: PeerOwners): Peers {
+  return host !== undefined && isLinkLocal(host) ? peersByLink(owners) : peersByAddress(host, owners)
 }
 
 /**
@@ -75,13 +74,13 @@ export function peersOf(host: string | undefined, isLinkLocal: (host: string) =>
  * one, as in a demo. Otherwise any program on the hypervisor could choose the address of an instance. `host`: the
  * listener's address; undefined if it does not listen.
  */
-export function peersByAddress(host: string | undefined, directory: Omit<Directory, 'findByLink'>): Peers {
+export function peersByAddress(host: string | undefined, owners: Omit<PeerOwners, 'findByLink'>): Peers {
   const isUnusable = (address: string) => isLoopback(address) && !isLoopback(host ?? '')
   return {
     addressOf: peerAddress,
     bind: () => true,
-    find: (network, address) => (isUnusable(address) ? { kind: 'unknown' } : directory.find(network, address)),
-    ask: (network, address) => (isUnusable(address) ? undefined : directory.ask(network, address)),
+    find: (network, address) => (isUnusable(address) ? { kind: 'unknown' } : owners.find(network, address)),
+    lookUp: (network, address) => (isUnusable(address) ? undefined : owners.lookUp(network, address)),
   }
 }
 
@@ -93,22 +92,22 @@ export function peersByAddress(host: string | undefined, directory: Omit<Directo
  * A connection stays bound to its first instance until it ends: a new link may have got the same name meanwhile, or the
  * link another guest.
  */
-export function peersByLink(directory: Pick<Directory, 'findByLink'>): Peers {
-  const owners = new WeakMap<object, Guest['stay']>()
+export function peersByLink(owners: Pick<PeerOwners, 'findByLink'>): Peers {
+  const bound = new WeakMap<object, Guest['stay']>()
   return {
     addressOf: ({ remoteAddress = '' }) => remoteAddress,
     bind: (socket, found) => {
       if (found.kind !== 'owned') return true
       const { stay } = found.owner
-      const owner = owners.get(socket)
-      if (owner === undefined) owners.set(socket, stay)
+      const owner = bound.get(socket)
+      if (owner === undefined) bound.set(socket, stay)
       return owner === undefined || owner === stay
     },
     find: (network, address) => {
       const zone = address.indexOf('%')
-      return zone === -1 ? { kind: 'unknown' } : directory.findByLink(network, address.slice(zone + 1))
+      return zone === -1 ? { kind: 'unknown' } : owners.findByLink(network, address.slice(zone + 1))
     },
-    ask: () => undefined,
+    lookUp: () => undefined,
   }
 }
 

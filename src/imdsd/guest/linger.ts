@@ -28,10 +28,10 @@ export function isLingering(socket: Socket): boolean {
 
 /**
  * Closes a connection after its pending output and `text`. Reads and discards for at most `ms`, and only as long as
- * `mayDiscard`, called with the number of bytes of each chunk, allows it. Does nothing to a connection that lingers
+ * `discard`, called with the number of bytes of each chunk, allows it. Does nothing to a connection that lingers
  * already.
  */
-export function closeSoon(socket: Socket, text: string, ms: number, mayDiscard: (bytes: number) => boolean): void {
+export function closeSoon(socket: Socket, text: string, ms: number, discard: (bytes: number) => boolean): void {
   if (isLingering(socket)) return
   socket.destroySoon = lingering
   destroyAfter(socket, ms)
@@ -39,16 +39,16 @@ export function closeSoon(socket: Socket, text: string, ms: number, mayDiscard: 
     socket.destroy()
   })
   let left = LINGER_BYTES
-  const discard = () => {
+  const startDiscarding = () => {
     socket.removeAllListeners('data') // the listener of Node's HTTP parser
     socket.on('data', ({ length }) => {
       left -= length
-      if (left < 0 || !mayDiscard(length)) socket.destroy()
+      if (left < 0 || !discard(length)) socket.destroy()
     })
   }
   if (socket.isPaused())
-    socket.once('resume', discard).resume() // only Node's HTTP server can resume what it paused
-  else discard()
+    socket.once('resume', startDiscarding).resume() // only Node's HTTP server can resume what it paused
+  else startDiscarding()
   if (socket.writable) socket.end(text, 'latin1')
 }
 

@@ -25,7 +25,8 @@ export const DURATION_BOUNDS: readonly number[] = [
   0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1,
 ]
 
-const positions = <T extends string>(names: readonly T[]) =>
+/** The position of each name. */
+export const positions = <T extends string>(names: readonly T[]) =>
   Object.fromEntries(names.map((name, i) => [name, i])) as Record<T, number>
 const ROUTE_AT = positions(ROUTES)
 const METHOD_AT: Record<string, number | undefined> = positions(METHODS)

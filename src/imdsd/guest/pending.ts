@@ -7,7 +7,10 @@ import { idOf } from './identify.ts'
 const WAIT_MS = 1_000
 
 /** The result of a request with a signature. Never rejects: a failure is logged, and the guest gets 503. */
-export async function settle({ content, route, ttlSeconds, giveUp }: Pending, log: Logger): Promise<RequestResult> {
+export async function awaitContent(
+  { content, route, ttlSeconds, giveUp }: Pending,
+  log: Logger,
+): Promise<RequestResult> {
   const late = Promise.withResolvers<'late'>()
   const timer = setTimeout(() => {
     late.resolve('late')
@@ -29,14 +32,14 @@ export async function settle({ content, route, ttlSeconds, giveUp }: Pending, lo
   }
 }
 
-/** Settles a request, and then checks again whether the guest may have the content. */
-export async function settleFor(
+/** Waits for the content, and then checks again whether the guest may have the content. */
+export async function awaitAndRecheck(
   exchange: Exchange,
   pending: Pending,
   steps: Pick<Steps, 'findAgain' | 'authorizeAgain'>,
   log: Logger,
 ): Promise<RequestResult> {
-  const result = await settle(pending, log)
+  const result = await awaitContent(pending, log)
   const found = steps.findAgain(exchange)
   if (idOf(found) !== idOf(exchange.found)) return GONE
   return steps.authorizeAgain({ ...exchange, found }) ?? result

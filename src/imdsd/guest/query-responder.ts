@@ -4,15 +4,18 @@
  */
 import { performance } from 'node:perf_hooks' // the global one is a getter
 import type { Logger } from 'pino'
-import type { Target, Topic } from '../../metadata/target.ts'
+import type { Target } from '../../metadata/target.ts'
 import type { ConnectionGuard } from './connection-guard.ts'
 import { GONE, refused, type Exchange, type Pending, type Served, type Steps } from './exchange.ts'
 import type { HeldRequests, Wake } from './held-requests.ts'
 import { idOf, ownerOf, type Guest } from './identify.ts'
-import { settleFor } from './pending.ts'
+import { awaitAndRecheck } from './pending.ts'
 
 /** How many paths of a subtree cost as much as a request. */
 const PATHS_PER_REQUEST = 16
+
+/** The target of a request with a query. */
+type QueryTarget = Target & { readonly query: NonNullable<Target['query']> }
 
 interface QueryResponderParts {
   readonly steps: Steps
@@ -29,16 +32,17 @@ export class QueryResponder {
   }
 
   /** Responds, or holds the request. */
-  respond(exchange: Exchange, topic: Topic, query: NonNullable<Target['query']>, result: Served): void {
+  respond(exchange: Exchange, target: QueryTarget, result: Served): void {
     const { steps, guard, held } = this.#parts
     const guest = ownerOf(exchange.found)!
+    const { query } = target
     if (query.recursive) guard.charge(exchange, guest.paths / PATHS_PER_REQUEST)
     const { etag } = result.content
     const { lastEtag = etag?.slice(1, -1), timeoutMs = 0 } = query.wait ?? {}
     if (query.wait === undefined || etag === undefined || etag !== `"${lastEtag ?? ''}"` || held.isStopping)
-      steps.send(exchange, topic, result)
-    else if (!held.admits(guest.instance.id))
-      steps.send(exchange, topic, refused('too-many-waiting', result.route, result.ttlSeconds))
+      steps.send(exchange, target, result)
+    else if (!held.hasRoom(guest.instance.id))
+      steps.send(exchange, target, refused('too-many-waiting', result.route, result.ttlSeconds))
     else {
       // one second more than is left of the token, so that the timeout finds it expired
       const leftMs = result.ttlSeconds === undefined ? Infinity : (result.ttlSeconds + 1) * 1000
@@ -56,22 +60,22 @@ export class QueryResponder {
     if (wake === 'stop') exchange.response.shouldKeepAlive = false
     const owner = ownerOf(found)
     if (owner?.instance.id !== guest.instance.id) {
-      steps.send(exchange, 'other', GONE)
+      steps.send(exchange, undefined, GONE)
       return true
     }
-    const { target, topic, result } = steps.resolveAgain(exchange)
-    if (result.kind === 'pending') return this.#checkPending(exchange, topic, result, wake)
+    const { target, result } = steps.resolveAgain(exchange)
+    if (result.kind === 'pending') return this.#checkPending(exchange, target, result, wake)
     if (result.kind === 'served' && target !== undefined && wake === 'changed') {
       if (!owner.has(target.version, target.path))
-        steps.send(exchange, topic, refused('not-found', result.route, result.ttlSeconds))
+        steps.send(exchange, target, refused('not-found', result.route, result.ttlSeconds))
       else if (result.content.etag === etag) return false
-      else steps.send(exchange, topic, result)
-    } else steps.send(exchange, topic, result)
+      else steps.send(exchange, target, result)
+    } else steps.send(exchange, target, result)
     return true
   }
 
   /** Like `#check`, for a value that is being made after the change: it is checked once it is made. */
-  #checkPending(exchange: Exchange, topic: Topic, pending: Pending, wake: Wake): boolean {
+  #checkPending(exchange: Exchange, target: Target | undefined, pending: Pending, wake: Wake): boolean {
     const { steps, held, log } = this.#parts
     if (wake === 'changed') {
       const recheck = () => {
@@ -80,8 +84,8 @@ export class QueryResponder {
       pending.content.then(recheck, () => undefined) // after a failure, the next change or the timeout checks again
       return false
     }
-    void settleFor(exchange, pending, steps, log).then((result) => {
-      steps.send(exchange, topic, result)
+    void awaitAndRecheck(exchange, pending, steps, log).then((result) => {
+      steps.send(exchange, target, result)
     })
     return true
   }

@@ -2,7 +2,7 @@
  * Receives a report of a guest (contract H9): reads its body, and keeps it if the guest may still report then.
  */
 import { MAX_REPORTS_BYTES } from '../../metadata/reports.ts'
-import type { Topic } from '../../metadata/target.ts'
+import type { Target } from '../../metadata/target.ts'
 import { readBody, type Body } from './body.ts'
 import { GONE, refused, type Exchange, type RequestResult, type Served, type Steps } from './exchange.ts'
 import { idOf, ownerOf } from './identify.ts'
@@ -19,14 +19,19 @@ interface ReportParts {
 }
 
 /** `served`: the response to a report that is accepted. */
-export function receiveReport(exchange: Exchange, topic: Topic, served: Served, parts: ReportParts): void {
+export function receiveReport(
+  exchange: Exchange,
+  target: Target | undefined,
+  served: Served,
+  parts: ReportParts,
+): void {
   const { steps, reports } = parts
-  if (!reports.admits(ownerOf(exchange.found)!)) {
-    steps.send(exchange, topic, refused('too-many-reports', served.route, served.ttlSeconds))
+  if (!reports.countReport(ownerOf(exchange.found)!)) {
+    steps.send(exchange, target, refused('too-many-reports', served.route, served.ttlSeconds))
     return
   }
   readBody(exchange.body, MAX_REPORTS_BYTES, BODY_TIMEOUT_MS, (body) => {
-    if (body.kind !== 'gone') steps.send(exchange, topic, keep(exchange, served, body, parts))
+    if (body.kind !== 'gone') steps.send(exchange, target, keep(exchange, served, body, parts))
   })
 }
 

@@ -61,12 +61,12 @@ export class GuestReports {
   }
 
   /** Sets the function that is called after each accepted report. */
-  notifyOf(changed: (id: string) => void): void {
+  onReport(changed: (id: string) => void): void {
     this.#changed = changed
   }
 
   /** Counts a report against the rate limit of its guest, also if it is refused later. False: the limit is reached. */
-  admits({ stay }: Reporter): boolean {
+  countReport({ stay }: Reporter): boolean {
     const { admittedMs } = this.#keptOf(stay)
     const now = this.#now()
     if (admittedMs.length >= REPORTS_A_MINUTE) {

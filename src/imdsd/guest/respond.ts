@@ -11,7 +11,7 @@ import type { Logger } from 'pino'
 import { isBodyless } from '../../metadata/target.ts'
 import { namesWeakly } from '../../runtime/entity-tags.ts'
 import type { ConnectionGuard } from './connection-guard.ts'
-import type { Exchange, RequestResult } from './exchange.ts'
+import { outcomeOf, type Exchange, type RequestResult } from './exchange.ts'
 import { idOf } from './identify.ts'
 import type { RequestOutcome, RequestMeter } from './meter.ts'
 import type { RefusalLog } from './refusal-log.ts'
@@ -50,13 +50,13 @@ export class Responder {
   }
 
   /** Responds at the end of this turn of the event loop, or at once if the connection closes. */
-  respond(exchange: Exchange, result: RequestResult): void {
+  sendBatched(exchange: Exchange, result: RequestResult): void {
     const { response } = exchange
     // Send now: batching is slower for connections that close, and Node must know which pipelined responses are ready.
-    if (!response.shouldKeepAlive || !response.socket) this.send(exchange, result)
+    if (!response.shouldKeepAlive || !response.socket) this.sendNow(exchange, result)
     else if (
       this.#batch.push(() => {
-        this.send(exchange, result)
+        this.sendNow(exchange, result)
       }) === 1
     )
       setImmediate(this.#sendBatch)
@@ -64,7 +64,7 @@ export class Responder {
   }
 
   /** Responds at once. */
-  send(exchange: Exchange, result: RequestResult): void {
+  sendNow(exchange: Exchange, result: RequestResult): void {
     try {
       this.#send(exchange, result)
     } catch (error) {
@@ -83,7 +83,7 @@ export class Responder {
       response,
       startedMs,
     } = exchange
-    const outcome = result.kind === 'served' ? 'served' : result.refusal
+    const outcome = outcomeOf(result)
     const last = isLast(headers, outcome)
     if (last) {
       response.shouldKeepAlive = false

@@ -1,19 +1,20 @@
 /**
- * The guest side of the daemon: one server for each listener. `RequestLine` has the steps of a request in their order:
+ * The guest side of the daemon: one server for each listener. `RequestPipeline` has the steps of a request in their order:
  * identify, take the request from the fair share, look up an unknown peer, authorize, resolve, respond.
  *
  * The steps run in Fastify's first hook, before a body is read. Only the body of a report is read (receive-report.ts);
  * all others are discarded after the response (contract A4; linger.ts).
  *
- * Two steps may wait, each at most a second: the look-up of an unknown peer, and a signature (pending.ts). A request
+ * Two steps may wait, each at most a second: the lookup of an unknown peer, and a signature (pending.ts). A request
  * may also ask to be answered only when a value changes (query-responder.ts).
  */
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { performance } from 'node:perf_hooks' // the global one is a getter
-import { TargetCache, type Target, type Topic } from '../../metadata/target.ts'
+import { TargetCache, type Target } from '../../metadata/target.ts'
 import { authorize, type Rules } from './authorize.ts'
 import { ConnectionGuard, type ConnectionGuardParts } from './connection-guard.ts'
 import {
+  outcomeOf,
   refused,
   type Resolution,
   type Exchange,
@@ -23,9 +24,9 @@ import {
 } from './exchange.ts'
 import type { HeldRequests } from './held-requests.ts'
 import { buildHttpServer } from './http-server.ts'
-import { peersOf, type Directory, type PeerOwner, type Peers } from './identify.ts'
+import { peersOf, type PeerOwners, type PeerOwner, type Peers } from './identify.ts'
 import type { RequestMeter } from './meter.ts'
-import { settleFor } from './pending.ts'
+import { awaitAndRecheck } from './pending.ts'
 import { QueryResponder } from './query-responder.ts'
 import { receiveReport } from './receive-report.ts'
 import type { GuestReports } from './reports.ts'
@@ -34,7 +35,7 @@ import { Responder, type ResponderParts } from './respond.ts'
 
 /** The parts of a guest server. The network of the listener is one half of a guest's identity. */
 export interface GuestServerParts extends Omit<ConnectionGuardParts, 'peers'>, Omit<ResponderParts, 'guard'> {
-  readonly directory: Directory
+  readonly owners: PeerOwners
   /** Whether a listener at this address is a link-local one. */
   readonly isLinkLocal: (host: string) => boolean
   readonly rules: Rules
@@ -47,22 +48,22 @@ const UNCOUNTED = { session: () => undefined, forwarded: () => undefined }
 
 /** Builds the server of one listener. It does not listen yet. */
 export function buildGuestServer(parts: GuestServerParts): FastifyInstance {
-  const line = new RequestLine(parts)
-  const server = buildHttpServer(line.guard)
+  const pipeline = new RequestPipeline(parts)
+  const server = buildHttpServer(pipeline.guard)
   server.server.once('listening', () => {
     // read once: a server that stops has no address any more, and still answers
     const place = server.server.address()
-    line.listensAt(typeof place === 'string' ? undefined : place?.address)
+    pipeline.listensAt(typeof place === 'string' ? undefined : place?.address)
   })
   server.addHook('onRequest', (request, reply) => {
-    line.serve(request, reply)
+    pipeline.serve(request, reply)
   })
   server.all('/', () => undefined) // never reached: the hook responds
   return server
 }
 
-/** The way of a request from its listener to its response. */
-class RequestLine implements Steps {
+/** The steps of a request from its listener to its response. */
+class RequestPipeline implements Steps {
   readonly guard: ConnectionGuard
   readonly #parts: GuestServerParts
   readonly #responder: Responder
@@ -71,9 +72,9 @@ class RequestLine implements Steps {
   #peers: Peers
 
   constructor(parts: GuestServerParts) {
-    const { isLinkLocal, directory, meter, refusalLog, held, log } = parts
+    const { isLinkLocal, owners, meter, refusalLog, held, log } = parts
     this.#parts = parts
-    this.#peers = peersOf(undefined, isLinkLocal, directory)
+    this.#peers = peersOf(undefined, isLinkLocal, owners)
     this.guard = new ConnectionGuard({ ...parts, peers: () => this.#peers })
     this.#responder = new Responder({ guard: this.guard, meter, refusalLog, log })
     this.#queries = new QueryResponder({ steps: this, guard: this.guard, held, log })
@@ -81,23 +82,24 @@ class RequestLine implements Steps {
 
   /** Sets the address of the listener, which decides how peers are identified. */
   listensAt(host: string | undefined): void {
-    const { isLinkLocal, directory } = this.#parts
-    this.#peers = peersOf(host, isLinkLocal, directory)
+    const { isLinkLocal, owners } = this.#parts
+    this.#peers = peersOf(host, isLinkLocal, owners)
   }
 
   serve(request: FastifyRequest, reply: FastifyReply): void {
     reply.hijack()
     const exchange = this.#identify(request, reply)
-    if (!this.guard.accepts(exchange)) return
-    if (!this.guard.hasShare(exchange)) {
+    if (!this.guard.keepOrReset(exchange)) return
+    if (!this.guard.takeFromShare(exchange)) {
       this.guard.refuseLater(exchange.request.socket, () => {
         const result = refused('over-share', 'unknown')
-        this.#note(exchange, 'other', result)
-        this.#responder.send(exchange, result)
+        this.#note(exchange, undefined, result)
+        this.#responder.sendNow(exchange, result)
       })
       return
     }
-    const lookup = exchange.found.kind === 'unknown' ? this.#peers.ask(exchange.network, exchange.address) : undefined
+    const lookup =
+      exchange.found.kind === 'unknown' ? this.#peers.lookUp(exchange.network, exchange.address) : undefined
     if (lookup === undefined) this.#finish(exchange)
     else
       void lookup.then((found) => {
@@ -114,17 +116,16 @@ class RequestLine implements Steps {
   }
 
   #finish(exchange: Exchange): void {
-    const resolution = this.#resolve(exchange, this.#parts.meter)
-    const { result, topic } = resolution
+    const { target, result } = this.#resolve(exchange, this.#parts.meter)
     if (result.kind === 'pending') {
       this.guard.charge(exchange, result.cost)
-      void settleFor(exchange, result, this, this.#parts.log).then((settled) => {
-        this.#respond(exchange, resolution, settled)
+      void awaitAndRecheck(exchange, result, this, this.#parts.log).then((made) => {
+        this.#respond(exchange, target, made)
       })
     } else if (result.kind === 'served' && result.route === '/latest/reports') {
       const { reports, refusalLog } = this.#parts
-      receiveReport(exchange, topic, result, { steps: this, reports, refusalLog })
-    } else this.#respond(exchange, resolution, result)
+      receiveReport(exchange, target, result, { steps: this, reports, refusalLog })
+    } else this.#respond(exchange, target, result)
   }
 
   /** Authorizes and resolves a request. */
@@ -136,27 +137,28 @@ class RequestLine implements Steps {
       if (parsed.ok) target = parsed.value
       const authorization = authorize(exchange, parsed, rules, counts)
       const result = authorization.kind === 'refused' ? authorization : resolve(exchange, authorization, rules)
-      return { target, topic: target?.topic ?? 'other', result }
+      return { target, result }
     } catch (error) {
       log.error({ err: error }, 'request failed; the guest gets 500')
-      return { target, topic: target?.topic ?? 'other', result: refused('internal-error', 'unknown') }
+      return { target, result: refused('internal-error', 'unknown') }
     }
   }
 
-  #respond(exchange: Exchange, { target, topic }: Resolution, result: RequestResult): void {
-    if (target?.query === undefined || result.kind === 'refused') this.send(exchange, topic, result)
-    else this.#queries.respond(exchange, topic, target.query, result)
+  #respond(exchange: Exchange, target: Target | undefined, result: RequestResult): void {
+    if (target?.query === undefined || result.kind === 'refused') this.send(exchange, target, result)
+    else this.#queries.respond(exchange, { ...target, query: target.query }, result)
   }
 
-  send(exchange: Exchange, topic: Topic, result: RequestResult): void {
-    this.#note(exchange, topic, result)
-    this.#responder.respond(exchange, result)
+  send(exchange: Exchange, target: Target | undefined, result: RequestResult): void {
+    this.#note(exchange, target, result)
+    this.#responder.sendBatched(exchange, result)
   }
 
-  #note({ found, request: { headers }, startedMs }: Exchange, topic: Topic, result: RequestResult): void {
+  #note({ found, request: { headers }, startedMs }: Exchange, target: Target | undefined, result: RequestResult): void {
+    const topic = target?.topic ?? 'other'
     this.#parts.traces.note(found, {
       topic,
-      outcome: result.kind === 'served' ? 'served' : result.refusal,
+      outcome: outcomeOf(result),
       hasToken: result.ttlSeconds !== undefined && topic !== 'token',
       agent: headers['user-agent'],
       atMs: startedMs,

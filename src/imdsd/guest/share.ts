@@ -30,7 +30,7 @@ export interface UnknownAllowance {
 }
 
 /**
- * An unknown peer only ever gets 503, or becomes a known guest with its first request. `perPeer` is less than the look-ups
+ * An unknown peer only ever gets 503, or becomes a known guest with its first request. `perPeer` is less than the lookups
  * per second in the store (imdsd/view/peer-lookup.ts), so that the addresses of one /64 leave some to others.
  */
 export const UNKNOWN_PEERS: UnknownAllowance = {
@@ -90,20 +90,20 @@ export class Share {
       (guest !== undefined && this.#requests.hasToken(nowMs, TREES_AT_ONCE * guest.paths))
     if (!hasToken) return false
     if (this.#total !== undefined && !this.#total.spend(nowMs)) return false
-    this.#requests.take(1)
+    this.#requests.take(nowMs, 1)
     return true
   }
 
   /** Takes the cost of a request beyond one, also from an empty share: what follows waits longer. */
-  charge(requests: number): void {
-    this.#requests.take(requests)
+  charge(nowMs: number, requests: number): void {
+    this.#requests.take(nowMs, requests)
   }
 
   /** Takes discarded bytes. False if none are left: the peer is not read any more then. */
   discard(nowMs: number, bytes: number): boolean {
     if (!this.#discarded.hasToken(nowMs)) return false
     if (this.#total !== undefined && !this.#total.discard(nowMs, bytes)) return false
-    this.#discarded.take(bytes / DISCARDED_PER_REQUEST)
+    this.#discarded.take(nowMs, bytes / DISCARDED_PER_REQUEST)
     return true
   }
 

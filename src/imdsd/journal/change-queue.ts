@@ -47,7 +47,7 @@ export class ChangeQueue {
   }
 
   /** Resolves when all changes are applied. */
-  async settled(): Promise<void> {
+  async allApplied(): Promise<void> {
     await this.#running
   }
 

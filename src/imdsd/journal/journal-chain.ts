@@ -10,7 +10,7 @@
  */
 import type { SavedInstance } from './encoding.ts'
 import type { Disk } from './disk.ts'
-import { inTime } from './in-time.ts'
+import { inTime } from '../../limits/in-time.ts'
 import { JournalWriter } from './journal-writer.ts'
 import type { Restored } from './restore.ts'
 import { writeSnapshot } from './snapshot.ts'
@@ -75,6 +75,11 @@ export class JournalChain {
     this.#closedBytes = found?.bytes ?? 0
     this.#snapshotBytes = found?.snapshotBytes ?? 0
     this.#appended = found?.hasChanges === true ? 1 : 0
+  }
+
+  /** The snapshot was found to be missing. */
+  missSnapshot(): void {
+    this.isOnDisk = false
   }
 
   get isFolding(): boolean {

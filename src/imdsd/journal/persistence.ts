@@ -1,17 +1,17 @@
 /**
  * Keeps the files in step with the view: its states are those of journal.ts. Only the queue's loop (#write) changes the
- * state; work in the background reports to it.
+ * state; work in the background passes its end to it.
  */
 import type { Logger } from 'pino'
 import { ChangeQueue } from './change-queue.ts'
 import type { ViewChange, ChangeLog } from '../view/change.ts'
 import { JournalChain, type JournalChainParts } from './journal-chain.ts'
-import { inTime } from './in-time.ts'
+import { inTime } from '../../limits/in-time.ts'
 import type { FilesFound, Restored } from './restore.ts'
 import { deleteFiles, deleteOldPrevious, setAside } from './state-files.ts'
 
 /** How long a fold waits after a report or a removal of user-data, so that several share it, in ms. */
-const SETTLE_MS = 200
+const FOLD_DELAY_MS = 200
 /**
  * The longest pause after a fold, in ms. A pause is ten times as long as its fold, so folds take at most about a tenth of
  * the time.
@@ -60,7 +60,7 @@ export class Persistence implements ChangeLog {
   #isWhole: boolean
   #asOfMs: number
   /** The next resync folds. */
-  #isFoldDue: boolean
+  #foldsAtResync: boolean
   #isFoldWanted = false
   #timer: NodeJS.Timeout | undefined
   /** The pause after the last fold, in ms. */
@@ -69,7 +69,7 @@ export class Persistence implements ChangeLog {
   readonly #problems = new Set<string>()
   /** Work in the background, and what the loop does when it has ended. */
   readonly #background = new Set<Promise<void>>()
-  readonly #reports: (() => void | Promise<void>)[] = []
+  readonly #endings: (() => void | Promise<void>)[] = []
   #isTidyDue = false
   #isTidying = false
   #isStopped = false
@@ -84,24 +84,24 @@ export class Persistence implements ChangeLog {
         ? { kind: 'idle' }
         : { kind: 'kept', chain: new JournalChain(this.#chainParts(), { ...end, snapshotBytes }), isFirst: false }
     this.#isWhole = isWhole
-    this.#isFoldDue = files === 'served' && !(isWhole && isCurrent)
+    this.#foldsAtResync = files === 'served' && !(isWhole && isCurrent)
     this.#asOfMs = parts.asOfMs
   }
 
-  async record(change: ViewChange, removesUserData: boolean, apply: () => void): Promise<void> {
+  async append(change: ViewChange, removesUserData: boolean, apply: () => void): Promise<void> {
     await this.#queue.add(change, () => {
       apply()
-      if (removesUserData) this.#foldAfter(SETTLE_MS + this.#restMs)
+      if (removesUserData) this.#foldAfter(FOLD_DELAY_MS + this.#restMs)
     })
   }
 
-  settled(): Promise<void> {
-    return this.#queue.settled()
+  allApplied(): Promise<void> {
+    return this.#queue.allApplied()
   }
 
   /** A guest has reported: the snapshot is to have that. */
   reported(): void {
-    this.#foldAfter(SETTLE_MS + this.#restMs)
+    this.#foldAfter(FOLD_DELAY_MS + this.#restMs)
   }
 
   /** A resync is complete: updates the time of the snapshot. */
@@ -109,18 +109,18 @@ export class Persistence implements ChangeLog {
     this.#asOfMs = Date.now()
     this.#isWhole = true
     this.#isTidyDue = true
-    if (this.#isFoldDue && (this.#state.kind === 'idle' || this.#state.kind === 'kept')) this.#isFoldWanted = true
+    if (this.#foldsAtResync && (this.#state.kind === 'idle' || this.#state.kind === 'kept')) this.#isFoldWanted = true
     this.#queue.wake()
   }
 
   /** Folds what is not in the snapshot yet. Waits for the disk as long as that makes progress. */
   async stop(): Promise<void> {
     this.#isStopped = true
-    const isFoldDue = this.#timer !== undefined
+    const isFoldScheduled = this.#timer !== undefined
     clearTimeout(this.#timer)
     try {
       await this.#quiet()
-      if (this.#state.kind === 'kept' ? isFoldDue || this.#state.chain.hasChanges : this.#state.kind !== 'idle') {
+      if (this.#state.kind === 'kept' ? isFoldScheduled || this.#state.chain.hasChanges : this.#state.kind !== 'idle') {
         this.#wantFold()
         await this.#quiet()
       }
@@ -135,7 +135,7 @@ export class Persistence implements ChangeLog {
 
   /** The loop: brings a group of changes to the disk. Called while no other change waits to be applied. */
   async #write(changes: readonly Uint8Array[]): Promise<void> {
-    await this.#takeReports()
+    await this.#takeEndings()
     const hasChanges = changes.length > 0
     if (this.#state.kind === 'idle' && (hasChanges || this.#isFoldWanted)) await this.#openFirst()
     if (this.#state.kind === 'resting' && this.#isFoldWanted) this.#openAgain()
@@ -161,7 +161,7 @@ export class Persistence implements ChangeLog {
    */
   async #shorten(chain: JournalChain): Promise<boolean> {
     await this.#backgroundEnded()
-    await this.#takeReports()
+    await this.#takeEndings()
     // one that ran until now lacks what was appended meanwhile
     if (!chain.isDropped && chain.isTooLong) await this.#fold(chain)
     let cause: unknown
@@ -228,8 +228,8 @@ export class Persistence implements ChangeLog {
       this.#parts.snapshotWrites.inc({ result: failure === undefined ? 'written' : 'failed' })
       if (chain.isDropped) return
       if (failure !== undefined) return this.#foldFailed(chain, failure.error)
-      this.#isFoldDue = !isWhole
-      if (this.#isFoldDue && this.#isWhole) this.#isFoldWanted = true // a resync completed meanwhile
+      this.#foldsAtResync = !isWhole
+      if (this.#foldsAtResync && this.#isWhole) this.#isFoldWanted = true // a resync completed meanwhile
       this.#restMs = Math.min(10 * (performance.now() - startedMs), MAX_FOLD_INTERVAL_MS)
       if (this.#problems.size > 0) this.#parts.log.info({ path: this.#parts.path }, 'the snapshot can be written again')
       this.#problems.clear()
@@ -268,7 +268,10 @@ export class Persistence implements ChangeLog {
     })
   }
 
-  /** Deletes the files, which are about to be older than the view: at once, while work of the chain is still ending. */
+  /**
+   * Deletes the files before the view becomes newer than they are. Does not wait for work of the chain that is still
+   * ending.
+   */
   async #clear(chain: JournalChain, ended: Promise<void>): Promise<void> {
     if (this.#found === 'unserved') await ended // another hypervisor may need them: only one at a time moves them
     await this.#setFilesAside()
@@ -305,7 +308,7 @@ export class Persistence implements ChangeLog {
       (failure) => {
         this.#isTidying = false
         if (failure === undefined || chain === undefined) return
-        if ((failure.error as NodeJS.ErrnoException).code === 'ENOENT') chain.isOnDisk = false
+        if ((failure.error as NodeJS.ErrnoException).code === 'ENOENT') chain.missSnapshot()
         this.#isFoldWanted = true // a new file has the time
       },
     )
@@ -320,21 +323,21 @@ export class Persistence implements ChangeLog {
     work: Promise<void>,
     ended: (failure: { readonly error: unknown } | undefined) => void | Promise<void>,
   ): void {
-    const reported = work
+    const ending = work
       .then(
         () => undefined,
         (error: unknown) => ({ error }),
       )
       .then((failure) => {
-        this.#background.delete(reported)
-        this.#reports.push(() => ended(failure))
+        this.#background.delete(ending)
+        this.#endings.push(() => ended(failure))
         this.#queue.wake()
       })
-    this.#background.add(reported)
+    this.#background.add(ending)
   }
 
-  async #takeReports(): Promise<void> {
-    for (let report = this.#reports.shift(); report !== undefined; report = this.#reports.shift()) await report()
+  async #takeEndings(): Promise<void> {
+    for (let ending = this.#endings.shift(); ending !== undefined; ending = this.#endings.shift()) await ending()
   }
 
   /** Resolves when the work in the background has ended. Rejects if the disk hangs. */
@@ -346,10 +349,10 @@ export class Persistence implements ChangeLog {
 
   /** Resolves when nothing is under way. Rejects if the disk hangs. */
   async #quiet(): Promise<void> {
-    await this.#queue.settled()
+    await this.#queue.allApplied()
     while (this.#background.size > 0) {
       await this.#backgroundEnded()
-      await this.#queue.settled()
+      await this.#queue.allApplied()
     }
   }
 

@@ -5,6 +5,7 @@
  * faults, and nothing else of a record.
  */
 import { rangesOf } from '../../metadata/instance.ts'
+import { inTime } from '../../limits/in-time.ts'
 import { TokenBucket } from '../../limits/token-bucket.ts'
 import type { InvalidRecord } from '../view/validate.ts'
 import { plan, type PlanContext } from '../view/plan.ts'
@@ -44,7 +45,7 @@ export function buildDiagnosis(parts: DiagnosisParts): Diagnosis {
   const questions = new TokenBucket(BURST, RATE)
 
   const lookedUp = async (id: string): Promise<string> => {
-    const loaded = await inTime(first(source.load([id])))
+    const loaded = await inTime(first(source.load([id])), TIMEOUT_MS)
     if (loaded === undefined || loaded.kind === 'absent') return `the store has no record of ${id}`
     const planned = plan(loaded, undefined, 'index', parts)
     if (planned.kind === 'fault') return formatFault(id, planned.fault)
@@ -82,8 +83,7 @@ export function buildDiagnosis(parts: DiagnosisParts): Diagnosis {
     ]
   }
   const limited = async (lookUp: () => Promise<string>) => {
-    if (!questions.hasToken(now())) return NOT_ASKED
-    questions.take(1)
+    if (!questions.tryTake(now())) return NOT_ASKED
     return lookUp().catch((error: unknown) => `the store does not answer: ${(error as Error).message}`)
   }
   const explained = async (known: readonly string[], lookUp: (() => Promise<string>) | undefined) => {
@@ -100,7 +100,7 @@ export function buildDiagnosis(parts: DiagnosisParts): Diagnosis {
     instance,
     address: async (network, address) => {
       const lookUp = async () => {
-        const id = await inTime(source.owner(network, address))
+        const id = await inTime(source.owner(network, address), TIMEOUT_MS)
         if (id === undefined)
           return `the store has no instance with this address on network ${network}: was it published?`
         const known = problemsOf(id)
@@ -119,11 +119,11 @@ export function buildDiagnosis(parts: DiagnosisParts): Diagnosis {
 
 /** The state of the connection to the store; undefined if the daemon is connected and ready. */
 export function formatStoreState(
-  { connected, wasConnected, changedAtMs, lossReason, problem }: SyncStatus,
+  { connected, wasConnected, changedAtMs, disconnectReason, problem }: SyncStatus,
   nowMs: number,
 ): string | undefined {
   const seconds = `${String(Math.round((nowMs - changedAtMs) / 1000))} s`
-  const reason = lossReason === undefined ? '' : `: ${lossReason}`
+  const reason = disconnectReason === undefined ? '' : `: ${disconnectReason}`
   const connection = connected
     ? undefined
     : wasConnected
@@ -142,18 +142,4 @@ function formatFault(id: string, { faults }: InvalidRecord): string {
 async function first<T>(items: AsyncIterable<T>): Promise<T | undefined> {
   for await (const item of items) return item
   return undefined
-}
-
-async function inTime<T>(answer: Promise<T>): Promise<T> {
-  let timer: NodeJS.Timeout | undefined
-  const tooLate = new Promise<never>((_resolve, reject) => {
-    timer = setTimeout(() => {
-      reject(new Error(`no answer within ${String(TIMEOUT_MS)} ms`))
-    }, TIMEOUT_MS)
-  })
-  try {
-    return await Promise.race([answer, tooLate])
-  } finally {
-    clearTimeout(timer)
-  }
 }

@@ -8,7 +8,7 @@ import { statusOf, type RefusalReason } from '../guest/refusals.ts'
 import { refusalOf, type Peers } from '../guest/identify.ts'
 import { canonicalAddress, overlap } from '../../metadata/address.ts'
 import { isLoopback } from '../../runtime/host-port.ts'
-import { UNKNOWN } from '../view/address-index.ts'
+import { UNKNOWN } from '../../metadata/address.ts'
 import { rangesOf, type Instance } from '../../metadata/instance.ts'
 import type { ServedInstance, View } from '../view/view.ts'
 import type { Explanation, InstanceExplanation, RecentRequest } from './documents.ts'
@@ -16,7 +16,7 @@ import type { Diagnosis } from './diagnosis.ts'
 
 /**
  * The parts of an explanation. `listeners`: those of guests; `unserved`: the networks that this daemon should serve;
- * `hold`: why no guest is answered now, or undefined; `unreachable`: why a guest cannot reach its listeners, or
+ * `firewallWait`: why no guest is answered now, or undefined; `unreachable`: why a guest cannot reach its listeners, or
  * undefined; `recent`: the last requests of its guest, the latest first.
  */
 export interface ExplainParts {
@@ -28,7 +28,7 @@ export interface ExplainParts {
     readonly peers: Pick<Peers, 'find'>
   }[]
   readonly unserved: readonly { readonly network: string; readonly problem: string }[]
-  readonly hold: () => string | undefined
+  readonly firewallWait: () => string | undefined
   readonly diagnosis: Diagnosis
   readonly unreachable: (instance: Instance) => string | undefined
   readonly recent: (served: ServedInstance) => RecentRequest[]
@@ -58,7 +58,7 @@ export async function explainInstance(parts: ExplainParts, id: string): Promise<
 
 /** Explains what a guest at an address would get. Undefined if `text` is not an address. */
 export async function explain(
-  { view, firewall, listeners, unserved, hold, diagnosis, unreachable, recent }: ExplainParts,
+  { view, firewall, listeners, unserved, firewallWait, diagnosis, unreachable, recent }: ExplainParts,
   network: string,
   text: string,
 ): Promise<Explanation | undefined> {
@@ -77,7 +77,7 @@ export async function explain(
       because: problem ?? `this daemon does not serve network ${network}; it serves ${networks.join(', ') || 'none'}`,
     }
   }
-  const held = hold()
+  const held = firewallWait()
   if (held !== undefined)
     return { network, address, answer: 'unknown-peer', status: statusOf('unknown-peer'), because: held }
   const known = view.find(network, address)

@@ -9,15 +9,7 @@
  * itself, `find` takes one lookup by text. For any other IPv6 address it takes one more lookup for each prefix length
  * in use.
  */
-import { ipv6Digits } from '../../metadata/address.ts'
-
-/** The owner of an address; `contested`: more than one instance claims it. */
-export type Ownership<T> =
-  { readonly kind: 'owned'; readonly owner: T } | { readonly kind: 'unknown' } | { readonly kind: 'contested' }
-
-/** The ownership of an address that no instance claims. */
-export const UNKNOWN = Object.freeze({ kind: 'unknown' })
-const CONTESTED = Object.freeze({ kind: 'contested' })
+import { CONTESTED, ipv6Digits, UNKNOWN, type Ownership } from '../../metadata/address.ts'
 
 /** A claimed range. `ownership` considers all claims of this range and of the ranges that contain it. */
 interface Claim<T> {
@@ -31,11 +23,11 @@ interface Claim<T> {
  * Called when the owners of a range may have changed: none if no instance claims it any more, several if it is
  * contested. `losers`: other claimants, which yield to them.
  */
-export type OwnersSettled<T> = (range: string, owners: readonly T[], losers: readonly T[]) => void
+export type OwnersChanged<T> = (range: string, owners: readonly T[], losers: readonly T[]) => void
 
 /** The claims of one network. `yields`: whether a claimant loses its ranges to claimants that do not yield. */
 export class AddressIndex<T> {
-  readonly #settled: OwnersSettled<T>
+  readonly #changed: OwnersChanged<T>
   readonly #yields: (claimant: T) => boolean
   readonly #claims = new Map<string, Claim<T>>()
   /** The claims of IPv6 ranges, by their digits. */
@@ -47,8 +39,8 @@ export class AddressIndex<T> {
   /** The numbers of digits that occur, longest first. */
   #lengths: readonly number[] = []
 
-  constructor(settled: OwnersSettled<T>, yields: (claimant: T) => boolean) {
-    this.#settled = settled
+  constructor(changed: OwnersChanged<T>, yields: (claimant: T) => boolean) {
+    this.#changed = changed
     this.#yields = yields
   }
 
@@ -60,7 +52,7 @@ export class AddressIndex<T> {
   claim(range: string, claimant: T): void {
     const claim = this.#claims.get(range) ?? this.#add(range)
     claim.claimants = [...claim.claimants, claimant]
-    this.#settle(claim)
+    this.#updateOwners(claim)
   }
 
   unclaim(range: string, claimant: T): void {
@@ -68,16 +60,16 @@ export class AddressIndex<T> {
     if (claim === undefined) return
     claim.claimants = claim.claimants.filter((other) => other !== claimant)
     if (claim.claimants.length === 0) this.#drop(claim)
-    this.#settle(claim)
+    this.#updateOwners(claim)
   }
 
   /** A claimant of this range yields from now on, or does not any more. */
   yieldChanged(range: string): void {
     const claim = this.#claims.get(range)
-    if (claim !== undefined) this.#settle(claim)
+    if (claim !== undefined) this.#updateOwners(claim)
   }
 
-  #settle(claim: Claim<T>): void {
+  #updateOwners(claim: Claim<T>): void {
     const { digits, claimants } = claim
     if (digits === undefined || claimants.length === 0) this.#setOwners(claim, claimants)
     if (digits === undefined) return
@@ -90,7 +82,7 @@ export class AddressIndex<T> {
     const losers = claimants.every(this.#yields) ? [] : claimants.filter(this.#yields)
     const owners = claimants.filter((one) => !losers.includes(one))
     claim.ownership = owners.length === 1 ? { kind: 'owned', owner: owners[0]! } : CONTESTED
-    this.#settled(claim.range, owners, losers)
+    this.#changed(claim.range, owners, losers)
   }
 
   #longestAround(address: string): Claim<T> | undefined {

@@ -50,12 +50,12 @@ export class Applier {
    * changes has room, which may be earlier. An unexpected error with a record affects only its instance, not the sync.
    */
   async apply(loaded: Loaded, origin: Origin, done: () => void): Promise<void> {
-    const change = this.#guarded(loaded, () => this.#apply(loaded, origin))
+    const change = this.#guarded(loaded, () => this.#planChange(loaded, origin))
     if (change === undefined) {
       done()
       return
     }
-    await this.#parts.changeLog.record(change.change, change.removesUserData, () => {
+    await this.#parts.changeLog.append(change.change, change.removesUserData, () => {
       this.#guarded(loaded, change.apply)
       done()
     })
@@ -76,15 +76,15 @@ export class Applier {
   }
 
   /** What a record changes in the view; undefined: nothing. */
-  #apply(loaded: Loaded, origin: Origin): PlannedChange | undefined {
+  #planChange(loaded: Loaded, origin: Origin): PlannedChange | undefined {
     const { id } = loaded
     const { view, health } = this.#parts
     const planned = plan(loaded, view.get(id), origin, this.#parts)
     switch (planned.kind) {
       case 'ignore':
         return undefined
-      case 'keep-absent':
-        health.absent(id)
+      case 'keep-unconfirmed':
+        health.reportUnconfirmed(id)
         return undefined
       case 'fault':
         health.present(id)

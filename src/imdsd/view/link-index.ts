@@ -5,7 +5,7 @@
  * If two interfaces would have one link, the link is contested, and neither is served by it: the firewall admits
  * neither. Interfaces of instances that the store no longer has lose it to others, as addresses (view.ts).
  */
-import { UNKNOWN } from './address-index.ts'
+import { CONTESTED, UNKNOWN } from '../../metadata/address.ts'
 import type { FoundInstance, View } from './view.ts'
 
 /** An interface of an instance, as far as the name of its link depends on it. */
@@ -18,18 +18,16 @@ interface Claim {
   readonly network: string
 }
 
-const CONTESTED = Object.freeze({ kind: 'contested' })
-
 /** The instances of a view by link. `nameOf`: the name of an interface's link; undefined if it can have none. */
 export class LinkIndex {
-  readonly #view: Pick<View, 'get' | 'isAbsent'>
+  readonly #view: Pick<View, 'get' | 'isUnconfirmed'>
   readonly #nameOf: (one: LinkOf) => string | undefined
   /** Link -> the interfaces that would have it. */
   readonly #claims = new Map<string, readonly Claim[]>()
   /** Instance -> the links of its interfaces. */
   readonly #links = new Map<string, ReadonlySet<string>>()
 
-  constructor(view: Pick<View, 'get' | 'isAbsent'>, nameOf: (one: LinkOf) => string | undefined) {
+  constructor(view: Pick<View, 'get' | 'isUnconfirmed'>, nameOf: (one: LinkOf) => string | undefined) {
     this.#view = view
     this.#nameOf = nameOf
   }
@@ -55,7 +53,7 @@ export class LinkIndex {
   /** The instance that has a link, with an interface on this network. */
   find(network: string, link: string): FoundInstance {
     const claims = this.#claims.get(link) ?? []
-    const present = claims.filter(({ instance }) => !this.#view.isAbsent(instance))
+    const present = claims.filter(({ instance }) => !this.#view.isUnconfirmed(instance))
     const [claim, other] = present.length > 0 ? present : claims
     if (claim === undefined) return UNKNOWN
     if (other !== undefined) return CONTESTED

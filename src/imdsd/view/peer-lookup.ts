@@ -9,6 +9,7 @@
  * are no lookups.
  */
 import { LRUCache } from 'lru-cache'
+import { inTime } from '../../limits/in-time.ts'
 import { TokenBucket } from '../../limits/token-bucket.ts'
 import type { FoundInstance } from './view.ts'
 
@@ -49,11 +50,11 @@ export class PeerLookup {
    * The instance of this hypervisor that owns the address according to the store, within a second; undefined when the
    * store may not be asked now.
    */
-  ask(network: string, address: string): Promise<FoundInstance> | undefined {
+  lookUp(network: string, address: string): Promise<FoundInstance> | undefined {
     const key = `${network} ${address}`
     const pending = this.#pending.get(key)
     if (pending !== undefined) return pending
-    if (!this.#mayAsk(key)) {
+    if (!this.#takeLookup(key)) {
       this.#parts.lookups.inc({ result: 'skipped' })
       return undefined
     }
@@ -67,30 +68,20 @@ export class PeerLookup {
 
   async #lookUp(network: string, address: string): Promise<FoundInstance> {
     const { lookUp, find, lookups } = this.#parts
-    let timer: NodeJS.Timeout | undefined
-    const tooLate = new Promise<never>((_resolve, reject) => {
-      timer = setTimeout(() => {
-        reject(new Error('no answer in time'))
-      }, TIMEOUT_MS)
-    })
     try {
-      await Promise.race([lookUp(network, address), tooLate])
+      await inTime(lookUp(network, address), TIMEOUT_MS)
       const found = find(network, address)
       lookups.inc({ result: found.kind === 'unknown' ? 'unknown' : 'found' })
       return found
     } catch {
       lookups.inc({ result: 'failed' })
       return find(network, address)
-    } finally {
-      clearTimeout(timer)
     }
   }
 
-  #mayAsk(key: string): boolean {
+  /** Takes a lookup from the rate. False: the store may not be asked now. */
+  #takeLookup(key: string): boolean {
     const now = this.#parts.now()
-    if (!this.#parts.canAsk() || now < (this.#answered.get(key) ?? 0)) return false
-    if (!this.#rate.hasToken(now)) return false
-    this.#rate.take(1)
-    return true
+    return this.#parts.canAsk() && now >= (this.#answered.get(key) ?? 0) && this.#rate.tryTake(now)
   }
 }

@@ -22,7 +22,7 @@ export type Plan =
   /** The view already has this record. */
   | { readonly kind: 'keep' }
   /** The store no longer has this instance of the view, which is kept (invariant 8). */
-  | { readonly kind: 'keep-absent' }
+  | { readonly kind: 'keep-unconfirmed' }
   | { readonly kind: 'fault'; readonly digest: string | undefined; readonly fault: InvalidRecord }
   /** The instance is not in the view, and is not one of this hypervisor. */
   | { readonly kind: 'ignore' }
@@ -49,7 +49,7 @@ export function plan(
   { hypervisor, userDataMaxBytes }: PlanContext,
 ): Plan {
   if (loaded.kind === 'absent') {
-    if (current !== undefined) return { kind: 'keep-absent' }
+    if (current !== undefined) return { kind: 'keep-unconfirmed' }
     return origin === 'index' ? { kind: 'fault', digest: undefined, fault: MISSING } : { kind: 'ignore' }
   }
   if (loaded.kind === 'removed') return { kind: 'remove', movedTo: undefined }

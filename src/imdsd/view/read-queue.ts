@@ -18,26 +18,26 @@ export class ReadQueue {
   /** Ids that own the addresses of unknown peers, and the promises that wait for each. */
   readonly #lookUps = new Map<string, PromiseWithResolvers<void>>()
   /** Ids that notices named. */
-  readonly #dirty = new Set<string>()
+  readonly #noticed = new Set<string>()
   /** What the resync in progress has yet to read; undefined when there is none. */
-  #stale: Set<string> | undefined
+  #indexed: Set<string> | undefined
 
   get isEmpty(): boolean {
-    return this.#stale === undefined && this.#dirty.size === 0 && this.#lookUps.size === 0
+    return this.#indexed === undefined && this.#noticed.size === 0 && this.#lookUps.size === 0
   }
 
   /** True while a resync is in progress. It is complete when everything that it queued has been read. */
   get isResyncing(): boolean {
-    return this.#stale !== undefined
+    return this.#indexed !== undefined
   }
 
   get isResyncRead(): boolean {
-    return this.#stale?.size === 0
+    return this.#indexed?.size === 0
   }
 
   /** Queues an id whose record may have changed. */
   addNoticed(id: string): void {
-    this.#dirty.add(id)
+    this.#noticed.add(id)
   }
 
   /**
@@ -50,23 +50,23 @@ export class ReadQueue {
   }
 
   beginResync(): void {
-    this.#stale = new Set()
+    this.#indexed = new Set()
   }
 
   /** Queues an id of the resync in progress. */
-  addStale(id: string): void {
-    this.#stale?.add(id)
+  addIndexed(id: string): void {
+    this.#indexed?.add(id)
   }
 
   endResync(): void {
-    this.#stale = undefined
+    this.#indexed = undefined
   }
 
   /** Takes up to `size` ids, each with the strongest reason to read it. */
   take(size: number): Batch {
     const origins = new Map<string, Origin>()
     const waiting = new Map<string, PromiseWithResolvers<void>>()
-    const kinds = [this.#lookUps.keys(), this.#dirty.values(), (this.#stale ?? []).values()]
+    const kinds = [this.#lookUps.keys(), this.#noticed.values(), (this.#indexed ?? []).values()]
     for (let n = 0, ended = 0; origins.size < size && ended < kinds.length; n++) {
       const { value: id, done } = kinds[n % kinds.length]!.next()
       ended = done === true ? ended + 1 : 0
@@ -74,8 +74,8 @@ export class ReadQueue {
       const lookUp = this.#lookUps.get(id)
       if (lookUp !== undefined) waiting.set(id, lookUp)
       this.#lookUps.delete(id)
-      const isNoticed = this.#dirty.delete(id)
-      origins.set(id, this.#stale?.delete(id) === true ? 'index' : isNoticed ? 'notice' : 'peer')
+      const isNoticed = this.#noticed.delete(id)
+      origins.set(id, this.#indexed?.delete(id) === true ? 'index' : isNoticed ? 'notice' : 'peer')
     }
     return { origins, waiting }
   }
@@ -83,8 +83,8 @@ export class ReadQueue {
   /** Queues again what could not be read. Lookups are rejected: their peers ask again. */
   putBack({ origins, waiting }: Batch, error: unknown): void {
     for (const [id, origin] of origins) {
-      if (origin === 'index') this.#stale?.add(id)
-      else if (origin === 'notice') this.#dirty.add(id)
+      if (origin === 'index') this.#indexed?.add(id)
+      else if (origin === 'notice') this.#noticed.add(id)
     }
     for (const { reject } of waiting.values()) reject(error)
   }

@@ -34,7 +34,7 @@ export class RecordHealth {
   /** Ids of instances that have unusable addresses, as of the last resync. */
   #unusable: ReadonlySet<string> = new Set()
   /** The reasons that were logged since the store was lost. */
-  readonly #lossReasons = new Set<string>()
+  readonly #disconnectReasons = new Set<string>()
   #isEmptyReported = false
   #hint: string | undefined
 
@@ -153,7 +153,7 @@ export class RecordHealth {
         { instances: this.#view.size, faulty: this.#faults.size },
         'the records of the store can be used again',
       )
-    return now === undefined && [...this.#unconfirmed].filter((id) => this.#view.setAbsent(id, true)).length > 0
+    return now === undefined && [...this.#unconfirmed].filter((id) => this.#view.setUnconfirmed(id, true)).length > 0
   }
 
   /**
@@ -180,7 +180,7 @@ export class RecordHealth {
   }
 
   /** The store no longer has an instance of the view. */
-  absent(id: string): void {
+  reportUnconfirmed(id: string): void {
     if (this.#unconfirmed.has(id)) return
     this.#unconfirmed.add(id)
     const revision = this.#view.get(id)?.instance.revision ?? 1
@@ -192,7 +192,7 @@ export class RecordHealth {
   }
 
   /** The store has nothing of this region. */
-  allAbsent(store: string): void {
+  reportAllUnconfirmed(store: string): void {
     if (!this.#isEmptyReported) {
       this.#log.warn(
         { store, instances: this.#view.size },
@@ -210,25 +210,25 @@ export class RecordHealth {
   }
 
   /** The connection to the store was lost, or could not be made. Each reason is logged once at level info or above. */
-  lost(store: string, reason: string, wasConnected: boolean): void {
+  disconnected(store: string, reason: string, wasConnected: boolean): void {
     const facts = { store, reason, instances: this.#view.size }
     if (wasConnected) this.#log.warn(facts, 'the store is lost; guests are served from memory')
-    else if (this.#lossReasons.size === 0)
+    else if (this.#disconnectReasons.size === 0)
       this.#log.warn(facts, 'the store cannot be used; guests are served from memory, trying again')
-    else this.#log[this.#lossReasons.has(reason) ? 'debug' : 'info'](facts, 'the store still cannot be used')
-    this.#lossReasons.add(reason)
+    else this.#log[this.#disconnectReasons.has(reason) ? 'debug' : 'info'](facts, 'the store still cannot be used')
+    this.#disconnectReasons.add(reason)
   }
 
   /** The store is connected, and its notices arrive. */
   connected(store: string): void {
     this.#log.info({ store }, 'the store is connected')
-    this.#lossReasons.clear()
+    this.#disconnectReasons.clear()
   }
 
   /** The store has this instance. True if the view had learned that it has not. */
   present(id: string): boolean {
     this.#unconfirmed.delete(id)
-    return this.#view.setAbsent(id, false)
+    return this.#view.setUnconfirmed(id, false)
   }
 
   /** Forgets faults of ids that the store's index no longer has. */
@@ -239,7 +239,7 @@ export class RecordHealth {
   }
 
   /** Reports addresses that are newly contested, or lost to another instance. */
-  contested(): void {
+  reportAddresses(): void {
     const lost = this.#view.lost()
     for (const [address, { owners, losers }] of lost) {
       if (this.#lost.has(address)) continue

@@ -83,7 +83,7 @@ export interface SyncStatus {
   /** When `connected` changed last, in milliseconds of `performance.now()`. */
   readonly changedAtMs: number
   /** Why it is not connected; undefined while it is, and before the first attempt. */
-  readonly lossReason: string | undefined
+  readonly disconnectReason: string | undefined
   /** A full resync has completed since the start, and the last one found records that can be used. */
   readonly ready: boolean
   /** Why it is not ready, as a sentence; undefined when it is. */
@@ -122,7 +122,7 @@ export class Sync {
   readonly #budget = new TurnBudget()
   #connected = false
   /** Why the store was lost or could not be reached; undefined before the first attempt. */
-  #lossReason: string | undefined
+  #disconnectReason: string | undefined
   #wasConnected = false
   #changedAtMs = performance.now()
   #resyncWanted = false
@@ -158,7 +158,7 @@ export class Sync {
       connected: () => {
         this.#health.connected(source.description)
         this.#connected = this.#wasConnected = true
-        this.#lossReason = undefined
+        this.#disconnectReason = undefined
         this.#changedAtMs = performance.now()
         void this.#work()
         const jitter = this.#resyncedAtMs === undefined ? 0 : Math.random() * RESYNC_JITTER_MS
@@ -167,12 +167,12 @@ export class Sync {
         })
       },
       disconnected: (reason) => {
-        this.#health.lost(source.description, reason, this.#connected)
+        this.#health.disconnected(source.description, reason, this.#connected)
         if (this.#connected) this.#changedAtMs = performance.now()
         this.#connected = false
         this.#owesResync = true
         this.#behindSinceMs ??= performance.now()
-        this.#lossReason = reason
+        this.#disconnectReason = reason
       },
     })
     this.#scheduleResync()
@@ -213,7 +213,7 @@ export class Sync {
       connected: this.#connected,
       wasConnected: this.#wasConnected,
       changedAtMs: this.#changedAtMs,
-      lossReason: this.#lossReason,
+      disconnectReason: this.#disconnectReason,
       ready: problem === undefined,
       problem,
       isStoreUnusable: this.#health.problem !== undefined,
@@ -233,7 +233,7 @@ export class Sync {
       const problem = this.#wasConnected
         ? 'the store was lost before the first resync'
         : 'the store was not reached yet'
-      return `${problem}: ${this.#lossReason ?? 'connecting'}`
+      return `${problem}: ${this.#disconnectReason ?? 'connecting'}`
     }
     if (!this.#isUninitialised) return 'the first resync is not complete'
     return 'the store has nothing of this region: is it the right one (IMDS_STORE, IMDS_REGION), or was it emptied?'
@@ -279,7 +279,7 @@ export class Sync {
     this.#isUninitialised = !initialised
     if (!initialised) {
       metrics.resyncs.inc({ result: 'uninitialised' })
-      this.#health.allAbsent(source.description)
+      this.#health.reportAllUnconfirmed(source.description)
       return
     }
     this.#health.initialised()
@@ -290,9 +290,9 @@ export class Sync {
       await this.#budget.spend(0)
       const isCurrent = this.#applier.isCurrent(id, digest)
       if (isCurrent && this.#health.present(id)) this.#parts.changed()
-      if (!isCurrent || this.#health.faultOf(id) !== undefined) this.#queue.addStale(id)
+      if (!isCurrent || this.#health.faultOf(id) !== undefined) this.#queue.addIndexed(id)
     }
-    for (const id of view.ids()) if (!digests.has(id)) this.#queue.addStale(id)
+    for (const id of view.ids()) if (!digests.has(id)) this.#queue.addIndexed(id)
     this.#health.keepFaultsOf(digests)
     this.#applier.forgetAllBut(digests)
   }
@@ -303,7 +303,7 @@ export class Sync {
     else this.#health.unnamed(hypervisor, await source.hypervisors())
     this.#queue.endResync()
     if (this.#health.resynced(this.#named.keys())) this.#parts.changed()
-    this.#health.contested()
+    this.#health.reportAddresses()
     this.#health.reportUnusableAddresses()
     this.#resyncTookMs = performance.now() - this.#resyncBeganAtMs
     metrics.resyncs.inc({ result: 'completed' })
@@ -333,12 +333,12 @@ export class Sync {
         await this.#budget.spend(0)
       }
     } catch (error) {
-      await this.#parts.changeLog.settled()
+      await this.#parts.changeLog.allApplied()
       this.#queue.putBack(batch, error)
       throw error
     }
-    await this.#parts.changeLog.settled() // the next batch may have newer states of the same ids
-    this.#health.contested()
+    await this.#parts.changeLog.allApplied() // the next batch may have newer states of the same ids
+    this.#health.reportAddresses()
     if (isAll && !this.#owesResync) this.#behindSinceMs = takenAtMs
   }
 

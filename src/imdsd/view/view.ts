@@ -10,6 +10,7 @@
  * likely it was removed, and its tombstone expired while this hypervisor had no store.
  */
 import { randomBytes } from 'node:crypto'
+import { UNKNOWN, type Ownership } from '../../metadata/address.ts'
 import type { Provider } from '../../metadata/categories.ts'
 import { rangesOf, type Instance } from '../../metadata/instance.ts'
 import type { Content } from '../../metadata/content.ts'
@@ -27,7 +28,7 @@ import {
   type Tree,
 } from '../../metadata/tree.ts'
 import type { ValidRecord } from './validate.ts'
-import { AddressIndex, UNKNOWN, type Ownership } from './address-index.ts'
+import { AddressIndex } from './address-index.ts'
 
 /** The grace period: how long a removed path still answers. */
 const GRACE_MS = 60_000
@@ -186,10 +187,10 @@ export class View {
   readonly #contested = new Map<string, readonly string[]>()
   readonly #lost = new Map<string, Loss>()
   /** The instances that the store no longer has. */
-  readonly #absent = new Set<string>()
+  readonly #unconfirmed = new Set<string>()
   /** The instances that the change under way concerns. */
   readonly #concerned = new Set<string>()
-  #changed: (id: string) => void = () => undefined
+  readonly #onChange: ((id: string) => void)[] = []
 
   constructor(provider: Provider, now: () => number) {
     this.#provider = provider
@@ -197,11 +198,11 @@ export class View {
   }
 
   /**
-   * Sets the function that is called after each change, for the instance that changed and for those whose addresses it
+   * Adds a function that is called after each change, for the instance that changed and for those whose addresses it
    * claims.
    */
-  notifyOf(changed: (id: string) => void): void {
-    this.#changed = changed
+  onChange(changed: (id: string) => void): void {
+    this.#onChange.push(changed)
   }
 
   /** The instance that has this address on this network. */
@@ -250,25 +251,25 @@ export class View {
     if (served === undefined) return false
     this.#unclaim(served)
     this.#instances.delete(id)
-    this.#absent.delete(id)
+    this.#unconfirmed.delete(id)
     this.#notify(id)
     return true
   }
 
   /** Sets whether the store no longer has an instance. True if that is new. */
-  setAbsent(id: string, isAbsent: boolean): boolean {
+  setUnconfirmed(id: string, isUnconfirmed: boolean): boolean {
     const served = this.#instances.get(id)
-    if (served === undefined || this.#absent.has(id) === isAbsent) return false
-    if (isAbsent) this.#absent.add(id)
-    else this.#absent.delete(id)
+    if (served === undefined || this.#unconfirmed.has(id) === isUnconfirmed) return false
+    if (isUnconfirmed) this.#unconfirmed.add(id)
+    else this.#unconfirmed.delete(id)
     for (const { network, range } of rangesOf(served.instance)) this.#indexes.get(network)?.yieldChanged(range)
     this.#notify(id)
     return true
   }
 
   /** Whether the store no longer has an instance. */
-  isAbsent(id: string): boolean {
-    return this.#absent.has(id)
+  isUnconfirmed(id: string): boolean {
+    return this.#unconfirmed.has(id)
   }
 
   /** Addresses and prefixes that more than one instance claims, as `network range`, with the claimants' ids. */
@@ -287,9 +288,9 @@ export class View {
       if (index === undefined) {
         index = new AddressIndex(
           (of, owners, losers) => {
-            this.#settled(`${network} ${of}`, owners, losers)
+            this.#ownersChanged(`${network} ${of}`, owners, losers)
           },
-          ({ instance }) => this.#absent.has(instance.id),
+          ({ instance }) => this.#unconfirmed.has(instance.id),
         )
         this.#indexes.set(network, index)
       }
@@ -305,10 +306,10 @@ export class View {
     this.#concerned.add(id)
     const concerned = [...this.#concerned]
     this.#concerned.clear()
-    for (const one of concerned) this.#changed(one)
+    for (const one of concerned) for (const changed of this.#onChange) changed(one)
   }
 
-  #settled(key: string, owners: readonly ServedInstance[], losers: readonly ServedInstance[]): void {
+  #ownersChanged(key: string, owners: readonly ServedInstance[], losers: readonly ServedInstance[]): void {
     const [owning, losing] = [owners, losers].map((of) => of.map(({ instance }) => instance.id)) as [string[], string[]]
     for (const id of [...owning, ...losing]) this.#concerned.add(id)
     if (owning.length > 1) this.#contested.set(key, owning)

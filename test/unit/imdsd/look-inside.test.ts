@@ -13,9 +13,9 @@ async function linesOf(change: Partial<InsideParts> = {}) {
   if (!parsed.ok) throw new Error(JSON.stringify(parsed.faults))
   const metrics = buildMetrics()
   const meter = new RequestMeter()
-  metrics.readFrom({
+  metrics.setSources({
     meter,
-    boots: { observeBy: () => undefined, settle: () => undefined },
+    boots: { onDuration: () => undefined, endSilentCrawls: () => undefined },
   } as unknown as MetricsSources)
   const look = lookInside({
     config: parsed.value,

@@ -19,9 +19,9 @@ const FIREWALL = { required: true, ageSeconds: 7, refused: 1 }
 function aDaemon(change: Partial<MetricsSources> = {}) {
   const meter = new RequestMeter()
   const metrics = buildMetrics()
-  metrics.readFrom({
+  metrics.setSources({
     meter,
-    boots: { observeBy: () => undefined, settle: () => undefined },
+    boots: { onDuration: () => undefined, endSilentCrawls: () => undefined },
     instances: () => 4,
     heldRequests: () => 3,
     contested: () => 5,

@@ -13,12 +13,12 @@ afterAll(() => {
 test('it sees the directory, its snapshot and the free bytes as of its last look', async () => {
   const state = join(directory, 'state')
   const watch = new StateWatch(state, () => 0)
-  expect(watch.file(state)).toEqual({ kind: 'unseen', code: 'it was not looked at yet' })
-  await watch.look()
+  expect(watch.file(state)).toEqual({ kind: 'unseen', code: 'it was not checked yet' })
+  await watch.check()
   expect([watch.file(state), watch.freeBytes]).toEqual([{ kind: 'unseen', code: 'ENOENT' }, undefined])
   mkdirSync(state, { mode: 0o700 })
   writeFileSync(snapshotPath(state), 'text')
-  await watch.look()
+  await watch.check()
   expect(watch.file(state)).toMatchObject({ kind: 'directory', mode: 0o40_700 })
   expect(watch.file(snapshotPath(state))).toMatchObject({ kind: 'file', size: 4 })
   expect(watch.freeBytes).toBeGreaterThan(0)
@@ -27,9 +27,9 @@ test('it sees the directory, its snapshot and the free bytes as of its last look
 test('a look that takes long finds a disk that does not answer, and no other look begins meanwhile', async () => {
   const clock = { ms: 0 }
   const watch = new StateWatch(directory, () => clock.ms)
-  const looking = watch.look()
+  const looking = watch.check()
   clock.ms = 5_001
-  await watch.look() // at once, while the first one is in flight
+  await watch.check() // at once, while the first one is in flight
   expect(watch.file(directory)).toEqual({ kind: 'unseen', code: 'its disk does not answer' })
   await looking
   expect(watch.file(directory)).toMatchObject({ kind: 'directory' })

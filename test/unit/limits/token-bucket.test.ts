@@ -5,7 +5,7 @@ import { TokenBucket } from '../../../src/limits/token-bucket.ts'
 function taken(bucket: TokenBucket, nowMs: number, burst?: number): number {
   let count = 0
   while (count < 1_000 && bucket.hasToken(nowMs, burst)) {
-    bucket.take(1)
+    bucket.take(nowMs, 1)
     count += 1
   }
   return count
@@ -25,6 +25,11 @@ test('a larger burst allows more at once, and the debt is refilled at the same r
 
 test('parts of tokens can be taken while a whole one is there', () => {
   const bucket = new TokenBucket(2, 4)
-  bucket.take(1.5)
+  bucket.take(0, 1.5)
   expect([bucket.hasToken(0), bucket.isFull(374), bucket.isFull(400)]).toEqual([false, false, true])
+})
+
+test('tryTake takes a token only if there is one', () => {
+  const bucket = new TokenBucket(1, 4)
+  expect([bucket.tryTake(0), bucket.tryTake(0), bucket.tryTake(250)]).toEqual([true, false, true])
 })

@@ -1,6 +1,6 @@
 /** What the grants of OAuth 2.0 (RFC 6749) share: their parts, requests and outcomes. */
 import type { Kysely } from 'kysely'
-import type { Quota } from '../../../limits/rate-limit.ts'
+import type { Quota } from '../../../limits/rate-limit-headers.ts'
 import type { Credentials } from '../../../runtime/basic-auth.ts'
 import type { Client } from '../../changes/sign-ins.ts'
 import type { Tables } from '../../database/tables.ts'

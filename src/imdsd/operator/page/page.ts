@@ -62,7 +62,7 @@ function formatView({ readiness, networks }: PageParts): Markup {
     ['networks', networks.join(', ')],
     ['instances', instances],
     ['faulty records', faulty],
-    ['instances that the store has lost', unconfirmed],
+    ['unconfirmed instances', unconfirmed],
     ['contested addresses', contestedAddresses],
     [
       'firewall',

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { isLinkRule, linkHead, Links, withoutLostLinks } from '../../../../src/imdsd/firewall/link.ts'
+import { isLinkRule, linkHead, Links, withoutUnconfirmedLinks } from '../../../../src/imdsd/firewall/link.ts'
 import type { Instance } from '../../../../src/metadata/instance.ts'
 import { parsed } from '../../../support/fixtures/guest-server.ts'
 import { anInstance } from '../../../support/fixtures/instance.ts'
@@ -61,7 +61,7 @@ test('an instance that yields has no interface whose link another one needs', ()
     parsed(anInstance({ id, interfaces: [{ id: 'int-1', macAddress: MAC, ipv4Addresses: [] }] })),
   ) as [Instance, Instance]
   const of = (rule: string, ...yielding: string[]) =>
-    withoutLostLinks(rule, [a, b], (id) => yielding.includes(id)).map(({ interfaces }) => interfaces.length)
+    withoutUnconfirmedLinks(rule, [a, b], (id) => yielding.includes(id)).map(({ interfaces }) => interfaces.length)
   expect(of('tap-{interfaceId}', 'srv-a')).toEqual([0, 1])
   expect([of('tap-{interfaceId}'), of('tap-{interfaceId}', 'srv-a', 'srv-b'), of('br0', 'srv-a')]).toEqual([
     [1, 1],

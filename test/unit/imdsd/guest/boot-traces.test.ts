@@ -9,7 +9,7 @@ import { anInstance } from '../../../support/fixtures/instance.ts'
 function someTraces() {
   const traces = new BootTraces()
   const observed: [string, number][] = []
-  traces.observeBy((phase, seconds) => observed.push([phase, seconds]))
+  traces.onDuration((phase, seconds) => observed.push([phase, seconds]))
   traces.complete(1_000)
   traces.complete(5_000)
   return { traces, observed }
@@ -33,7 +33,7 @@ test('the first boot of an instance is observed from its publish, a later one on
   const owner = guest(2_000)
   crawl(traces, owner, 9_000)
   crawl(traces, owner, 60_000)
-  traces.of(owner)?.settle(90_000)
+  traces.of(owner)?.endCrawlIfSilent(90_000)
   expect(observed).toEqual([
     ['first-request', 7],
     ['crawl', 0.5],

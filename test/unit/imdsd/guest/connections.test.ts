@@ -56,7 +56,7 @@ test('F2: progress of a response restarts its timeout, and a stalled one ends af
 })
 
 const request = (connections: GuestConnections, socket: FakeSocket) => {
-  connections.setLastResponse(socket as unknown as Socket, new ServerResponse(new IncomingMessage(new Socket())))
+  connections.setCurrentResponse(socket as unknown as Socket, new ServerResponse(new IncomingMessage(new Socket())))
 }
 
 test('F2: a connection that sends bytes but no request is ended after 20 s', () => {
@@ -122,22 +122,22 @@ test('a connection knows its last response until it is sent', () => {
   const socket = new FakeSocket() as unknown as Socket
   const anAnswer = () => new ServerResponse(new IncomingMessage(socket))
   const [first, second] = [anAnswer(), anAnswer()]
-  connections.setLastResponse(socket, first) // not a connection of this listener
+  connections.setCurrentResponse(socket, first) // not a connection of this listener
   connections.forgetResponse(socket, first)
-  expect(connections.lastResponse(socket)).toBeUndefined()
+  expect(connections.currentResponse(socket)).toBeUndefined()
   connections.add(socket, new Share(GUEST))
-  connections.setLastResponse(socket, first)
-  connections.setLastResponse(socket, second)
+  connections.setCurrentResponse(socket, first)
+  connections.setCurrentResponse(socket, second)
   connections.forgetResponse(socket, first)
-  expect(connections.lastResponse(socket)).toBe(second)
+  expect(connections.currentResponse(socket)).toBe(second)
   connections.forgetResponse(socket, second)
-  expect(connections.lastResponse(socket)).toBeUndefined()
-  expect(connections.hadLastResponse(socket)).toBe(false)
-  connections.setLastResponse(socket, first)
-  connections.endResponses(socket)
-  expect([connections.lastResponse(socket), connections.hadLastResponse(socket)]).toEqual([undefined, true])
-  connections.setLastResponse(socket, second) // a request that had been read before
-  expect([connections.lastResponse(socket), connections.hadLastResponse(socket)]).toEqual([second, false])
+  expect(connections.currentResponse(socket)).toBeUndefined()
+  expect(connections.isEnding(socket)).toBe(false)
+  connections.setCurrentResponse(socket, first)
+  connections.beginEnd(socket)
+  expect([connections.currentResponse(socket), connections.isEnding(socket)]).toEqual([undefined, true])
+  connections.setCurrentResponse(socket, second) // a request that had been read before
+  expect([connections.currentResponse(socket), connections.isEnding(socket)]).toEqual([second, false])
 })
 
 test('H1: a connection whose request is held is not idle, however long that takes', () => {
@@ -145,7 +145,7 @@ test('H1: a connection whose request is held is not idle, however long that take
   const [held, idle] = [new FakeSocket(), new FakeSocket()]
   for (const socket of [held, idle]) connections.add(socket as unknown as Socket, share)
   const response = new ServerResponse(new IncomingMessage(new Socket()))
-  connections.setLastResponse(held as unknown as Socket, response)
+  connections.setCurrentResponse(held as unknown as Socket, response)
   for (let ms = 500; ms <= 600_000; ms += 500) connections.endWithoutRequests(ms)
   expect([held.wasReset, idle.wasReset]).toEqual([false, true])
   response.end()

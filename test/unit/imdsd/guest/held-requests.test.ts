@@ -61,10 +61,10 @@ test('H1: a request whose peer has closed its side before is answered at once', 
 test('H1: an instance may have 8 held requests', () => {
   const held = new HeldRequests()
   for (let i = 0; i < 8; i++) {
-    expect(held.admits('a')).toBe(true)
+    expect(held.hasRoom('a')).toBe(true)
     hold(held, 'a')
   }
-  expect([held.admits('a'), held.admits('b')]).toEqual([false, true])
+  expect([held.hasRoom('a'), held.hasRoom('b')]).toEqual([false, true])
 })
 
 test('H1: a stop ends all held requests, and leaves no timer and no listener', () => {

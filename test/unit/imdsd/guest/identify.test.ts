@@ -50,11 +50,11 @@ test.each([
 test('E1: a loopback address identifies no guest, unless the listener is on one; nothing is asked about it', async () => {
   const asked: string[] = []
   const contested: PeerOwner = { kind: 'contested' }
-  const ask = (_network: string, address: string) => {
+  const lookUp = (_network: string, address: string) => {
     asked.push(address)
     return Promise.resolve(contested)
   }
-  const everything = { find: () => contested, ask }
+  const everything = { find: () => contested, lookUp }
   for (const [host, address, kind] of [
     ['127.0.0.1', '127.0.0.5', 'contested'],
     ['::1', '::1', 'contested'],
@@ -65,12 +65,12 @@ test('E1: a loopback address identifies no guest, unless the listener is on one;
     ['169.254.169.254', '10.0.0.2', 'contested'],
     ['127.0.0.1', '10.0.0.2', 'contested'],
   ] as const) {
-    const directory = peersByAddress(host, everything)
+    const peers = peersByAddress(host, everything)
     expect([
       host,
       address,
-      directory.find('default', address).kind,
-      (await directory.ask('default', address))?.kind,
+      peers.find('default', address).kind,
+      (await peers.lookUp('default', address))?.kind,
     ]).toEqual([host, address, kind, kind === 'unknown' ? undefined : kind])
   }
   expect(asked).toEqual(['127.0.0.5', '::1', '10.0.0.2', '10.0.0.2'])
@@ -87,7 +87,7 @@ test('E1: at a link-local listener the link of a peer names the guest, whatever 
   })
   const found = (remoteAddress: string | undefined) => {
     const address = peers.addressOf({ remoteAddress })
-    return [address, peers.find('red', address).kind, peers.ask('red', address)]
+    return [address, peers.find('red', address).kind, peers.lookUp('red', address)]
   }
   for (const address of ['fe80::1%tap-a', 'fe80::ff:fe00:1%tap-a']) {
     expect(found(address)).toEqual([address, 'contested', undefined])
@@ -108,7 +108,7 @@ test('E3: a connection by link keeps its first owner: when the link has another 
   expect(peers.bind(connection, { kind: 'contested' })).toBe(true)
   expect([peers.bind(connection, later), peers.bind(other, later)]).toEqual([false, true])
   expect(peers.bind(connection, former)).toBe(true)
-  const byAddress = peersByAddress('10.0.0.1', { find: () => former, ask: () => undefined })
+  const byAddress = peersByAddress('10.0.0.1', { find: () => former, lookUp: () => undefined })
   expect([byAddress.bind(connection, former), byAddress.bind(connection, later)]).toEqual([true, true])
 })
 

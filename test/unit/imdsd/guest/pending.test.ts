@@ -1,12 +1,12 @@
 import { pino } from 'pino'
 import { expect, test, vi } from 'vitest'
-import { settle } from '../../../../src/imdsd/guest/pending.ts'
+import { awaitContent } from '../../../../src/imdsd/guest/pending.ts'
 
 const CONTENT = { body: 'x', headers: [] }
 
 async function settled(content: Promise<typeof CONTENT | undefined>, giveUp?: () => void) {
   const log: string[] = []
-  const result = await settle(
+  const result = await awaitContent(
     { kind: 'pending', route: '/{version}/dynamic', content, ttlSeconds: 7, cost: 0, ...(giveUp && { giveUp }) },
     pino({}, { write: (line: string) => log.push(line) }),
   )

@@ -55,7 +55,7 @@ test('a change is made after it was written, and those that came meanwhile are t
     [1, 2],
   ])
   writes[1]!.end()
-  await queue.settled()
+  await queue.allApplied()
   expect(made).toEqual([1, 2, 3, 4])
 })
 
@@ -78,7 +78,7 @@ test('whoever adds more than a group waits until there is room; a long change is
     await turns(5)
   }
   await adding
-  await queue.settled()
+  await queue.allApplied()
   expect(writes.at(-1)!.changes).toBe(1)
   expect(Math.max(...writes.map(({ changes }) => changes))).toBe(2)
 })
@@ -97,7 +97,7 @@ test('a wake without changes is a write of none, when all changes before it are 
   await turns(3)
   expect([isMade, writes[1]!.changes]).toEqual([true, 0])
   writes[1]!.end()
-  await queue.settled()
+  await queue.allApplied()
 })
 
 test('a group is bounded by its encoded bytes, JSON included', async () => {

@@ -144,7 +144,7 @@ class Daemon {
   /** Resolves when the change is applied. */
   #record(change: ViewChange, removesUserData: boolean, apply: () => void): Promise<void> {
     const { promise, resolve } = Promise.withResolvers<undefined>()
-    void this.persistence.record(change, removesUserData, () => {
+    void this.persistence.append(change, removesUserData, () => {
       apply()
       resolve(undefined)
     })
@@ -422,7 +422,7 @@ describe('a disk that does not work', () => {
     expect(log).toMatchObject([
       {
         msg: expect.stringMatching(/^the view cannot be kept on disk/) as string,
-        err: { message: 'the disk did not answer within 20000 ms' },
+        err: { message: 'no answer within 20000 ms' },
       },
     ])
     works()

@@ -11,7 +11,7 @@ const READY: SyncStatus = {
   connected: true,
   wasConnected: true,
   changedAtMs: 0,
-  lossReason: undefined,
+  disconnectReason: undefined,
   ready: true,
   problem: undefined,
   hint: undefined,
@@ -117,7 +117,7 @@ describe('an instance that is served has what is wrong with it', () => {
   test('an address that it lost to another, since the store no longer has it', async () => {
     const { diagnosis, view } = diagnosing({ served: {} })
     view.replace({ instance: parsed(anInstance({ id: 'srv-other' })), userData: undefined, digest: 'd' })
-    view.setAbsent(ID, true)
+    view.setUnconfirmed(ID, true)
     expect(await diagnosis.instance(ID)).toBe('10.0.0.2 is that of srv-other, and the store no longer has srv-abcde')
     expect(await diagnosis.instance('srv-other')).toBeUndefined()
   })
@@ -130,7 +130,10 @@ describe('an instance that is served has what is wrong with it', () => {
 
 test('while the store is lost, that is the reason, and the store is not asked', async () => {
   const { diagnosis, reads } = diagnosing({
-    sync: { status: () => ({ ...READY, connected: false, lossReason: 'ECONNREFUSED' }), faultOf: () => undefined },
+    sync: {
+      status: () => ({ ...READY, connected: false, disconnectReason: 'ECONNREFUSED' }),
+      faultOf: () => undefined,
+    },
   })
   expect([await diagnosis.instance(ID), reads()]).toEqual(['the store was lost 5 s ago: ECONNREFUSED', 0])
 })
@@ -156,11 +159,11 @@ describe('an address that no instance of the view has', () => {
 
 test.each<[string, Partial<SyncStatus>, string | undefined]>([
   ['connected and ready', {}, undefined],
-  ['lost', { connected: false, lossReason: 'cut' }, 'the store was lost 5 s ago: cut'],
+  ['lost', { connected: false, disconnectReason: 'cut' }, 'the store was lost 5 s ago: cut'],
   ['lost for no known reason', { connected: false }, 'the store was lost 5 s ago'],
   [
     'never reached',
-    { connected: false, wasConnected: false, lossReason: 'refused' },
+    { connected: false, wasConnected: false, disconnectReason: 'refused' },
     'the store has not been reached since the start 5 s ago: refused',
   ],
   [

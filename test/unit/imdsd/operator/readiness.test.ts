@@ -6,7 +6,7 @@ const PARTS: ReadinessParts = {
     connected: true,
     wasConnected: true,
     changedAtMs: 0,
-    lossReason: undefined,
+    disconnectReason: undefined,
     ready: true,
     problem: undefined,
     hint: undefined,

@@ -186,12 +186,12 @@ test('E3: a change is recorded before the view changes, with what takes user-dat
   const recorded: string[] = []
   const makes: (() => void)[] = []
   const { view, put, applier } = applying({
-    record: async (change, takesUserData, make) => {
+    append: async (change, takesUserData, make) => {
       recorded.push(`${change.kind}${takesUserData ? ' takes user-data' : ''}`)
       makes.push(make)
       await Promise.resolve()
     },
-    settled: async () => {
+    allApplied: async () => {
       /* nothing waits */
     },
   })

@@ -6,7 +6,7 @@ import type { ServedInstance } from '../../../../src/imdsd/view/view.ts'
 function anIndex() {
   const served = new Map<string, ServedInstance>()
   const absent = new Set<string>()
-  const index = new LinkIndex({ get: (id) => served.get(id), isAbsent: (id) => absent.has(id) }, ({ id }) =>
+  const index = new LinkIndex({ get: (id) => served.get(id), isUnconfirmed: (id) => absent.has(id) }, ({ id }) =>
     id.length > 9 ? undefined : `tap${id.slice(0, 5)}`,
   )
   const set = (instance: string, ...ids: readonly string[]) => {

@@ -39,8 +39,8 @@ function aPeerLookup() {
 
 test('E2: many requests for one address cause one lookup, and another a second after its answer', async () => {
   const { state, peerLookup, settle } = aPeerLookup()
-  const lookups = [peerLookup.ask('default', '10.0.0.2'), peerLookup.ask('default', '10.0.0.2')]
-  const onOtherNetwork = peerLookup.ask('other', '10.0.0.2')
+  const lookups = [peerLookup.lookUp('default', '10.0.0.2'), peerLookup.lookUp('default', '10.0.0.2')]
+  const onOtherNetwork = peerLookup.lookUp('other', '10.0.0.2')
   expect(state.lookUps).toEqual(['default 10.0.0.2', 'other 10.0.0.2'])
   state.found = { kind: 'contested' }
   settle()
@@ -50,9 +50,9 @@ test('E2: many requests for one address cause one lookup, and another a second a
     { kind: 'contested' },
   ])
   state.nowMs = 999
-  expect(peerLookup.ask('default', '10.0.0.2')).toBeUndefined()
+  expect(peerLookup.lookUp('default', '10.0.0.2')).toBeUndefined()
   state.nowMs = 1_000
-  expect(peerLookup.ask('default', '10.0.0.2')).toBeDefined()
+  expect(peerLookup.lookUp('default', '10.0.0.2')).toBeDefined()
   expect([state.lookUps.length, state.results]).toEqual([3, ['found', 'found', 'skipped']])
 })
 
@@ -61,7 +61,7 @@ test('E2: the store gets at most 100 lookups at once, and 100 a second from then
   let n = 0
   const asked = () => {
     const before = state.lookUps.length
-    for (let i = 0; i < 300; i++) peerLookup.ask('default', `10.0.${String(n >> 8)}.${String(n++ & 255)}`)
+    for (let i = 0; i < 300; i++) peerLookup.lookUp('default', `10.0.${String(n >> 8)}.${String(n++ & 255)}`)
     return state.lookUps.length - before
   }
   expect(asked()).toBe(100)
@@ -74,10 +74,10 @@ test('E2: the store gets at most 100 lookups at once, and 100 a second from then
 test('E2: without the store nothing is looked up; a failed lookup is answered from the view', async () => {
   const { state, peerLookup, settle } = aPeerLookup()
   state.canAsk = false
-  expect(peerLookup.ask('default', '10.0.0.2')).toBeUndefined()
+  expect(peerLookup.lookUp('default', '10.0.0.2')).toBeUndefined()
   state.canAsk = true
-  const lookup = peerLookup.ask('default', '10.0.0.2')
+  const lookup = peerLookup.lookUp('default', '10.0.0.2')
   settle(new Error('away'))
   expect([await lookup, state.results]).toEqual([{ kind: 'unknown' }, ['skipped', 'failed']])
-  expect(peerLookup.ask('default', '10.0.0.2')).toBeUndefined()
+  expect(peerLookup.lookUp('default', '10.0.0.2')).toBeUndefined()
 })

@@ -13,7 +13,7 @@ test('a batch takes ids of lookups, notices and the resync in turn, each id once
   for (const n of [1, 2, 3]) {
     ignore(queue.addLookUp(`peer-${String(n)}`))
     queue.addNoticed(`notice-${String(n)}`)
-    queue.addStale(`index-${String(n)}`)
+    queue.addIndexed(`index-${String(n)}`)
   }
   queue.addNoticed('index-1')
   expect([...queue.take(6).origins]).toEqual([
@@ -30,7 +30,7 @@ test('a batch takes ids of lookups, notices and the resync in turn, each id once
 test('what could not be read is queued again, and its lookups are rejected', async () => {
   const queue = new ReadQueue()
   queue.beginResync()
-  queue.addStale('index-1')
+  queue.addIndexed('index-1')
   queue.addNoticed('notice-1')
   const lookUp = queue.addLookUp('peer-1')
   const batch = queue.take(10)
@@ -50,7 +50,7 @@ test('a resync is read once everything that it queued has been taken; the queue 
   const queue = new ReadQueue()
   expect([queue.isEmpty, queue.isResyncing, queue.isResyncRead]).toEqual([true, false, false])
   queue.beginResync()
-  queue.addStale('index-1')
+  queue.addIndexed('index-1')
   expect([queue.isEmpty, queue.isResyncing, queue.isResyncRead]).toEqual([false, true, false])
   queue.take(1)
   expect([queue.isEmpty, queue.isResyncRead]).toEqual([false, true])
@@ -61,7 +61,7 @@ test('a resync is read once everything that it queued has been taken; the queue 
 test('what could not be read of a resync that has ended is not queued again', () => {
   const queue = new ReadQueue()
   queue.beginResync()
-  queue.addStale('index-1')
+  queue.addIndexed('index-1')
   const batch = queue.take(1)
   queue.endResync()
   queue.putBack(batch, new Error('the store was lost'))

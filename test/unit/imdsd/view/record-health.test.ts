@@ -112,7 +112,7 @@ test('a store without a usable record is reported once with its cause, and once 
 test('invariant 8: an instance missing from the store is reported once, with the command to remove it', () => {
   const { health, serve, lines } = aRecordHealth()
   serve('srv-a', '10.0.0.2', 7)
-  for (let i = 0; i < 2; i++) health.absent('srv-a')
+  for (let i = 0; i < 2; i++) health.reportUnconfirmed('srv-a')
   expect(lines).toMatchObject([{ level: 40, instance: 'srv-a' }])
   expect([lines[0]!['msg'], health.unconfirmed]).toEqual([
     expect.stringContaining('run imdsctl remove srv-a --revision 7'),
@@ -120,7 +120,7 @@ test('invariant 8: an instance missing from the store is reported once, with the
   ])
   health.present('srv-a')
   expect(health.unconfirmed).toBe(0)
-  health.absent('srv-b')
+  health.reportUnconfirmed('srv-b')
   expect(lines[1]!['msg']).toContain('imdsctl remove srv-b --revision 1')
 })
 
@@ -128,27 +128,27 @@ test('an empty store is reported once until it has something; all that is served
   const { health, serve, lines } = aRecordHealth()
   serve('srv-a', '10.0.0.2')
   serve('srv-b', '10.0.0.3')
-  for (let i = 0; i < 2; i++) health.allAbsent('redis://x')
+  for (let i = 0; i < 2; i++) health.reportAllUnconfirmed('redis://x')
   expect(lines).toMatchObject([{ level: 40, store: 'redis://x', instances: 2 }])
   expect(health.unconfirmed).toBe(2)
   health.initialised()
-  health.allAbsent('redis://x')
+  health.reportAllUnconfirmed('redis://x')
   expect(lines).toHaveLength(2)
 })
 
 test('a lost store is reported, a new reason since then at info, a repeated one not at all', () => {
   const { health, logged } = aRecordHealth()
-  health.lost('redis://x', 'refused', false)
-  health.lost('redis://x', 'refused', false)
-  health.lost('redis://x', 'loading', false)
+  health.disconnected('redis://x', 'refused', false)
+  health.disconnected('redis://x', 'refused', false)
+  health.disconnected('redis://x', 'loading', false)
   expect(logged()).toEqual([
     '40 the store cannot be used; guests are served from memory, trying again',
     '20 the store still cannot be used',
     '30 the store still cannot be used',
   ])
   health.connected('redis://x')
-  health.lost('redis://x', 'cut', true)
-  health.lost('redis://x', 'refused', false)
+  health.disconnected('redis://x', 'cut', true)
+  health.disconnected('redis://x', 'refused', false)
   expect(logged()).toEqual([
     '30 the store is connected',
     '40 the store is lost; guests are served from memory',
@@ -171,14 +171,14 @@ test('a fault is dropped when neither the index nor the view has its id', () => 
 test('invariant 7: a contested address is reported once, and again when it is contested anew', () => {
   const { health, view, serve, lines } = aRecordHealth()
   serve('srv-a', '10.0.0.2')
-  health.contested()
+  health.reportAddresses()
   expect(lines).toEqual([])
   for (let i = 0; i < 2; i++) {
     serve('srv-b', '10.0.0.2')
-    health.contested()
-    health.contested()
+    health.reportAddresses()
+    health.reportAddresses()
     view.remove('srv-b')
-    health.contested()
+    health.reportAddresses()
   }
   expect(lines).toMatchObject(
     [1, 2].map(() => ({ level: 40, address: 'default 10.0.0.2', instances: ['srv-a', 'srv-b'] })),
@@ -192,19 +192,19 @@ test('invariant 7: an instance that the store no longer has loses an address to 
     return found.kind === 'owned' ? found.owner.instance.id : found.kind
   }
   serve('srv-a', '10.0.0.2')
-  health.absent('srv-a')
+  health.reportUnconfirmed('srv-a')
   expect([health.resynced([]), owner()]).toEqual([true, 'srv-a'])
   serve('srv-b', '10.0.0.2')
-  health.contested()
+  health.reportAddresses()
   expect([owner(), view.contested().size, health.resynced(['srv-b'])]).toEqual(['srv-b', 0, false])
   expect([...view.lost()]).toEqual([['default 10.0.0.2', { owners: ['srv-b'], losers: ['srv-a'] }]])
-  health.contested()
+  health.reportAddresses()
   expect(logged()).toEqual([
     expect.stringMatching(/^40 the store no longer has this instance; it is still served/),
     expect.stringMatching(/^40 an address is served to the instance that the store has/),
   ])
   expect([health.present('srv-a'), owner()]).toEqual([true, 'contested'])
-  health.contested()
+  health.reportAddresses()
   expect([view.lost().size, logged()]).toEqual([0, [expect.stringMatching(/^40 more than one instance claims/)]])
 })
 
@@ -212,9 +212,9 @@ test('invariant 7: what one read does not find loses nothing before the resync i
   const { health, view, serve } = aRecordHealth()
   serve('srv-a', '10.0.0.2')
   serve('srv-b', '10.0.0.2')
-  health.absent('srv-a')
+  health.reportUnconfirmed('srv-a')
   expect(view.find('default', '10.0.0.2')).toEqual({ kind: 'contested' })
-  health.absent('srv-b')
+  health.reportUnconfirmed('srv-b')
   health.resynced([])
   expect(view.find('default', '10.0.0.2')).toEqual({ kind: 'contested' })
 })

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { rateLimitHeaders } from '../../../src/limits/rate-limit.ts'
+import { rateLimitHeaders } from '../../../src/limits/rate-limit-headers.ts'
 
 const LIMIT = { name: 'failures', quota: 10, windowSeconds: 600, retrySeconds: 60 }
 

@@ -1,4 +1,4 @@
-/** Bounds how long a change waits for the disk. */
+/** Bounds how long work may take, such as that of a disk or a store. */
 
 /**
  * Settles as `work` does, but rejects when it takes longer than `timeoutMs`. With `steps`, the time starts again as
@@ -11,7 +11,7 @@ export async function inTime<T>(work: Promise<T>, timeoutMs: number, steps: () =
       timer = setTimeout(() => {
         const now = steps()
         if (now > seen) wait(now)
-        else reject(new Error(`the disk did not answer within ${String(timeoutMs)} ms`))
+        else reject(new Error(`no answer within ${String(timeoutMs)} ms`))
       }, timeoutMs)
     }
     wait(steps())

@@ -60,7 +60,7 @@ export type SnapshotState =
  * The daemon, the store and the snapshot are looked at once: later calls have the same answer. No function throws or
  * rejects.
  */
-export interface Look {
+export interface HostState {
   readonly settings: Settings
   /** The version of imdsctl. */
   readonly version: string

@@ -2,12 +2,11 @@
  * The commands of imdsctl that have no file of their own. Each prints its result, or throws a Failure with the exit
  * status. Any other error means that the store cannot be used.
  */
-import { ID_RULE, isId } from '../metadata/identifiers.ts'
-import { parse } from '../metadata/record.ts'
 import { waitForInstance } from '../imdsd/operator/wait.ts'
-import { openStore, type Published, type Publisher, type StoreSettings } from '../store/open.ts'
+import { openStore, type Publisher, type StoreSettings } from '../store/open.ts'
 import { EXIT } from '../runtime/exit-status.ts'
-import { CommandFailure } from './failure.ts'
+import { checkId, CommandFailure } from './failure.ts'
+import { existing, recordOf } from './republish.ts'
 import { STOP_SIGNALS } from '../runtime/signals.ts'
 import { Progress } from '../runtime/progress.ts'
 import { escapeControls } from '../runtime/escape.ts'
@@ -22,11 +21,6 @@ export interface Context {
 /** The most changes in flight: enough to hide the round trip, and a bound on memory. A file store has one writer. */
 export function maxInFlight({ url }: StoreSettings): number {
   return url.startsWith('file:') ? 1 : 32
-}
-
-/** Formats the refusal of an address that another instance owns. */
-export function addressOwned({ address, network, owner }: { address: string; network: string; owner: string }): string {
-  return `${address} on network ${network} belongs to ${owner}, all or in part: remove it from that instance first`
 }
 
 /** Prints the record of an instance, without its private keys unless they are asked for. */
@@ -123,11 +117,7 @@ const NOT_CHANGED: Readonly<Record<string, string>> = {
 
 /** Returns the revision of an instance in the store. */
 export async function lastRevision({ store }: Context, id: string): Promise<number> {
-  return withStore(store, async (publisher) => {
-    const parsed = parse((await existing(publisher, id)).document)
-    if (!parsed.ok) throw new CommandFailure(EXIT.badData, `the store's record of ${id} is faulty: publish a valid one`)
-    return parsed.value.revision
-  })
+  return withStore(store, async (publisher) => recordOf(id, await existing(publisher, id)).revision)
 }
 
 /** Waits until the daemon at `operator` serves a revision of an instance. */
@@ -201,18 +191,6 @@ export async function withStore<T>(settings: StoreSettings, use: (publisher: Pub
   } finally {
     await publisher.close()
   }
-}
-
-async function existing(publisher: Publisher, id: string): Promise<Published> {
-  checkId(id)
-  const published = await publisher.get(id)
-  if (published === undefined) throw new CommandFailure(EXIT.notFound, `the store has no ${id}`, { id })
-  return published
-}
-
-/** Throws a usage Failure if the text is not an id. */
-export function checkId(id: string): void {
-  if (!isId(id)) throw new CommandFailure(EXIT.usage, `"${String(id)}" is not ${ID_RULE}`)
 }
 
 /** An outcome as `--json` prints it. */

@@ -4,15 +4,16 @@
  *
  * A record with two hypervisors is in a live migration. To move it is to leave only the other one in it.
  */
-import { parse } from '../metadata/record.ts'
+import type { Instance } from '../metadata/instance.ts'
 import { EXIT } from '../runtime/exit-status.ts'
 import { formatAgo } from '../runtime/ago.ts'
 import { isRecent } from '../store/fleet.ts'
-import type { Listed, Publisher, PutResult } from '../store/publisher.ts'
+import type { Listed, Publisher } from '../store/publisher.ts'
 import { changeEach, type Done } from './change.ts'
-import { addressOwned, withStore, type Context } from './commands.ts'
+import { withStore, type Context } from './commands.ts'
 import { CommandFailure } from './failure.ts'
 import { checkName, refuseBesideApi } from './hypervisors.ts'
+import { republish, type Republished } from './republish.ts'
 
 /**
  * `to`: the hypervisors that get the records, comma-separated. `begin`: begins live migrations, so that records name
@@ -23,9 +24,6 @@ export interface EvacuateOptions {
   readonly begin?: boolean
   readonly dryRun?: boolean
 }
-
-/** A writer that publishes the same instance is waited for this often. */
-const ATTEMPTS = 5
 
 /** Moves every record of a hypervisor. Resolves with the exit status, the highest of all records. */
 export async function evacuate(context: Context, name: string, options: EvacuateOptions): Promise<number> {
@@ -79,52 +77,37 @@ function leastUsed(all: readonly Listed[], targets: readonly string[]): () => st
   }
 }
 
-/**
- * Moves one record to the hypervisor that `choose` returns. Tries again if another writer has published the instance
- * meanwhile.
- */
-export async function move(
-  publisher: Pick<Publisher, 'get' | 'put'>,
+/** Moves one record to the hypervisor that `choose` returns. */
+async function move(
+  publisher: Publisher,
   id: string,
   name: string,
   choose: () => string | undefined,
   { begin = false, dryRun = false }: EvacuateOptions,
 ): Promise<Done> {
+  const unchanged = (text: string): Done => ({ json: { result: 'unchanged', id }, text: `${text}: nothing to do` })
   let target: string | undefined
-  for (let attempt = 1; attempt <= ATTEMPTS; attempt++) {
-    const published = await publisher.get(id)
-    const unchanged = (text: string): Done => ({ json: { result: 'unchanged', id }, text })
-    if (published === undefined) return unchanged(`${id} was removed meanwhile: nothing to do`)
-    const parsed = parse(published.document)
-    if (!parsed.ok) throw new CommandFailure(EXIT.badData, `the record of ${id} is faulty: publish a valid one`, { id })
-    const { hypervisors: from, revision } = parsed.value
-    if (!from.includes(name)) return unchanged(`${id} does not name ${name}: nothing to do`)
+  const change = ({ hypervisors: from, revision }: Instance): Republished<Done> => {
+    if (!from.includes(name)) return { result: unchanged(`${id} does not name ${name}`) }
     const [other] = from.filter((one) => one !== name)
-    if (begin && other !== undefined) return unchanged(`${id} names ${from.join(' and ')} already: nothing to do`)
+    if (begin && other !== undefined) return { result: unchanged(`${id} names ${from.join(' and ')} already`) }
     target ??= other ?? choose()
     if (target === undefined)
       throw new CommandFailure(EXIT.usage, `${id} names only ${name}: name a hypervisor for it with --to`, { id })
     const to = begin ? [name, target] : [other ?? target]
-    const document = { ...(published.document as object), revision: revision + 1, hypervisors: to }
-    const put = await publisher.put(document, 'keep', { dryRun })
-    if (put.kind === 'stale') continue
-    checkPublished(id, put)
     const result = begin ? 'begun' : 'moved'
     return {
-      json: { result, id, ...(dryRun && { dryRun }), revision: revision + 1, from, to },
-      text: `${dryRun ? 'would be ' : ''}${result} ${id} from ${from.join(' and ')} to ${to.join(' and ')} at revision ${String(revision + 1)}`,
+      fields: { hypervisors: to },
+      result: {
+        json: { result, id, ...(dryRun && { dryRun }), revision: revision + 1, from, to },
+        text: `${dryRun ? 'would be ' : ''}${result} ${id} from ${from.join(' and ')} to ${to.join(' and ')} at revision ${String(revision + 1)}`,
+      },
     }
   }
-  throw new CommandFailure(EXIT.refused, `another writer keeps changing ${id}: run this again`, { id })
-}
-
-/** Throws a Failure unless the record was published. */
-function checkPublished(id: string, put: PutResult): void {
-  if (put.kind === 'address-owned') throw new CommandFailure(EXIT.refused, `${id}: ${addressOwned(put)}`, { id })
-  if (put.kind === 'invalid')
-    throw new CommandFailure(
-      EXIT.badData,
-      `${id} cannot be published again: ${put.faults.map(({ path, message }) => `${path} ${message}`).join('; ')}`,
-      { id },
-    )
+  try {
+    return await republish(publisher, id, change, { dryRun })
+  } catch (error) {
+    if (!(error instanceof CommandFailure) || error.status !== EXIT.notFound) throw error
+    return unchanged(`${id} was removed meanwhile`)
+  }
 }

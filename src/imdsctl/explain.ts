@@ -6,7 +6,7 @@
  */
 import { ID_RULE, isId, isName } from '../metadata/identifiers.ts'
 import { canonicalAddress } from '../metadata/address.ts'
-import { getExplanation, getInstanceExplanation, valueOf } from '../imdsd/operator/client.ts'
+import { getExplanation, getInstanceExplanation } from '../imdsd/operator/client.ts'
 import type { Explanation } from '../imdsd/operator/documents.ts'
 import { STYLES, warning } from '../imdsd/checks/check.ts'
 import { findPaths, NOT_LOOKED_AT, type Step } from '../imdsd/checks/guest-path.ts'
@@ -17,6 +17,7 @@ import { parseUnixSocket } from '../runtime/host-port.ts'
 import type { Output } from '../runtime/output.ts'
 import { readSecretFile } from '../runtime/secret-file.ts'
 import type { Cell } from '../runtime/terminal.ts'
+import { askDaemon } from './ask-daemon.ts'
 import { withStore, type Context } from './commands.ts'
 import { CommandFailure } from './failure.ts'
 
@@ -26,9 +27,6 @@ export interface ExplainContext extends DoctorSources {
   readonly passwordFile: string | undefined
 }
 
-/** The daemon asks the store for a second at most. */
-const TIMEOUT_MS = 5_000
-
 /** Explains an address on a network, or each address of an instance. */
 export async function explain(context: ExplainContext, target: string, network: string): Promise<void> {
   const { output, operator } = context
@@ -37,8 +35,9 @@ export async function explain(context: ExplainContext, target: string, network: 
     throw new CommandFailure(EXIT.usage, `"${String(target)}" is neither an address nor ${ID_RULE}`)
   if (!isName(network)) throw new CommandFailure(EXIT.usage, `"${network}" is not the name of a network`)
   const password = passwordFor(context)
+  const explainAddress = (signal: AbortSignal) => getExplanation(operator, password, network, target, signal)
   const { explanations, more } = isAddress
-    ? { explanations: [await explainAddress(operator, password, target, network)], more: 0 }
+    ? { explanations: [await askDaemon(operator, explainAddress)], more: 0 }
     : await explainInstance(operator, password, target)
   const id = explanations.find(({ instance }) => instance !== undefined)?.instance?.id
   const steps = id === undefined ? [] : await stepsTo(context, id)
@@ -82,27 +81,14 @@ function passwordFor({ operator, passwordFile = '' }: ExplainContext): string | 
   }
 }
 
-async function explainAddress(
-  operator: string,
-  password: string | undefined,
-  address: string,
-  network: string,
-): Promise<Explanation> {
-  const got = await getExplanation(operator, password, network, address, AbortSignal.timeout(TIMEOUT_MS))
-  const read = valueOf(got, operator)
-  if (!read.ok) throw new CommandFailure(EXIT.unavailable, read.faults.join())
-  return read.value
-}
-
 async function explainInstance(
   operator: string,
   password: string | undefined,
   id: string,
 ): Promise<{ readonly explanations: readonly Explanation[]; readonly more: number }> {
-  const got = await getInstanceExplanation(operator, password, id, AbortSignal.timeout(TIMEOUT_MS))
-  const read = valueOf(got, operator)
-  if (!read.ok) throw new CommandFailure(EXIT.unavailable, read.faults.join())
-  const { revision, reason, addresses, more } = read.value
+  const { revision, reason, addresses, more } = await askDaemon(operator, (signal) =>
+    getInstanceExplanation(operator, password, id, signal),
+  )
   if (revision === undefined) {
     const why = reason === undefined ? '' : `: ${reason}`
     throw new CommandFailure(EXIT.notFound, `the daemon at ${operator} does not serve ${id}${why}`, { id })

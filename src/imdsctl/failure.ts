@@ -1,4 +1,5 @@
 /** Failed commands of imdsctl: their exit status and message. */
+import { ID_RULE, isId } from '../metadata/identifiers.ts'
 import { EXIT } from '../runtime/exit-status.ts'
 import { missingFile } from '../runtime/missing-file.ts'
 import type { Output } from '../runtime/output.ts'
@@ -13,6 +14,16 @@ export class CommandFailure extends Error {
     this.status = status
     this.details = details
   }
+}
+
+/** Throws a usage Failure if the text is not an id. */
+export function checkId(id: string): void {
+  if (!isId(id)) throw new CommandFailure(EXIT.usage, `"${String(id)}" is not ${ID_RULE}`)
+}
+
+/** Formats the refusal of an address that another instance owns. */
+export function addressOwned({ address, network, owner }: { address: string; network: string; owner: string }): string {
+  return `${address} on network ${network} belongs to ${owner}, all or in part: remove it from that instance first`
 }
 
 /** The Failure for any error: one that is no Failure means that the store or a daemon cannot be used. */

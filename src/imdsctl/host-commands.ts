@@ -2,7 +2,7 @@
 import { Argument, Option, type Command } from 'commander'
 import type { FirewallOptions } from './firewall-agent/agent.ts'
 import { DEFAULT_OPERATOR_SOCKET } from '../imdsd/operator/paths.ts'
-import { CommandFailure } from './failure.ts'
+import { checkId, CommandFailure } from './failure.ts'
 import type { IDENTITY_ACTIONS, IdentityOptions } from './identity.ts'
 import { contextOf, wholeNumber, type Runner } from './runner.ts'
 
@@ -34,7 +34,7 @@ export function addHostCommands(program: Command, runner: Runner): void {
     .addOption(OPERATOR)
     .action((id: string, options: { revision?: number; timeout: number; operator: string }) =>
       working(async (all) => {
-        const { checkId, lastRevision, wait } = await import('./commands.ts')
+        const { lastRevision, wait } = await import('./commands.ts')
         checkId(id)
         await wait(output, id, {
           ...options,

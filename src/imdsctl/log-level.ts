@@ -1,12 +1,11 @@
 /** `imdsctl log-level`: prints the level of the daemon's log, or changes it for some time. */
-import { getLogLevel, valueOf } from '../imdsd/operator/client.ts'
+import { getLogLevel } from '../imdsd/operator/client.ts'
 import { parseDuration } from '../runtime/ago.ts'
 import { EXIT } from '../runtime/exit-status.ts'
 import { formatLevel, LEVEL_SECONDS, LOG_LEVELS } from '../runtime/log-level.ts'
 import type { Output } from '../runtime/output.ts'
+import { askDaemon } from './ask-daemon.ts'
 import { CommandFailure } from './failure.ts'
-
-const TIMEOUT_MS = 5_000
 
 /** Prints the level, after setting it to `name`, if that is given, for the time in `duration`. */
 export async function logLevel(
@@ -22,10 +21,10 @@ export async function logLevel(
     throw new CommandFailure(EXIT.usage, `"${String(duration)}" is not a time of at most a day, such as 30s, 10m or 2h`)
   if (duration !== undefined && level === undefined)
     throw new CommandFailure(EXIT.usage, '--for is for a level: imdsctl log-level debug --for 10m')
-  const got = await getLogLevel(operator, level && { level, seconds }, AbortSignal.timeout(TIMEOUT_MS))
-  if (got.kind === 'refused' && got.status === 404)
-    throw new CommandFailure(EXIT.usage, `the level of the log is on the daemon's unix socket only, not at ${operator}`)
-  const read = valueOf(got, operator)
-  if (!read.ok) throw new CommandFailure(EXIT.unavailable, read.faults.join())
-  output.result(read.value, formatLevel(read.value, Date.now()))
+  const read = await askDaemon(
+    operator,
+    (signal) => getLogLevel(operator, level && { level, seconds }, signal),
+    new CommandFailure(EXIT.usage, `the level of the log is on the daemon's unix socket only, not at ${operator}`),
+  )
+  output.result(read, formatLevel(read, Date.now()))
 }

@@ -1,30 +1,28 @@
 /**
  * `imdsctl reports`: prints what the guest of an instance has reported, marked as its claim.
  */
-import { ID_RULE, isId } from '../metadata/identifiers.ts'
-import { getReports, valueOf } from '../imdsd/operator/client.ts'
+import { getReports } from '../imdsd/operator/client.ts'
 import type { ReportsDocument } from '../imdsd/operator/documents.ts'
 import { formatAgo } from '../runtime/ago.ts'
 import { EXIT } from '../runtime/exit-status.ts'
 import type { Output } from '../runtime/output.ts'
-import { CommandFailure } from './failure.ts'
-
-const TIMEOUT_MS = 5_000
+import { askDaemon } from './ask-daemon.ts'
+import { checkId, CommandFailure } from './failure.ts'
 
 /** Prints the reports of an instance that the daemon at `operator` serves. */
 export async function reports(output: Output, id: string, operator: string): Promise<void> {
-  if (!isId(id)) throw new CommandFailure(EXIT.usage, `"${String(id)}" is not ${ID_RULE}`)
-  const got = await getReports(operator, id, AbortSignal.timeout(TIMEOUT_MS))
-  if (got.kind === 'refused' && got.status === 404)
-    throw new CommandFailure(
+  checkId(id)
+  const read = await askDaemon(
+    operator,
+    (signal) => getReports(operator, id, signal),
+    new CommandFailure(
       EXIT.notFound,
       `the daemon at ${operator} does not serve ${id}, or has no reports on this listener: ` +
         'ask on the hypervisor of its record, by the unix socket',
       { id },
-    )
-  const read = valueOf(got, operator)
-  if (!read.ok) throw new CommandFailure(EXIT.unavailable, read.faults.join())
-  output.result(read.value, formatReports(read.value, Date.now()))
+    ),
+  )
+  output.result(read, formatReports(read, Date.now()))
 }
 
 /** Reports as text. Values of attributes are quoted here; the output escapes their control characters. */

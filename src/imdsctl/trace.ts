@@ -1,34 +1,32 @@
 /**
  * `imdsctl trace`: prints what a guest asked for since it last booted, as a time line.
  */
-import { ID_RULE, isId } from '../metadata/identifiers.ts'
-import { getTrace, valueOf } from '../imdsd/operator/client.ts'
+import { getTrace } from '../imdsd/operator/client.ts'
 import type { Trace } from '../imdsd/operator/documents.ts'
 import { formatAgo } from '../runtime/ago.ts'
 import { EXIT } from '../runtime/exit-status.ts'
 import type { Output } from '../runtime/output.ts'
 import type { Cell } from '../runtime/terminal.ts'
-import { CommandFailure } from './failure.ts'
-
-const TIMEOUT_MS = 5_000
+import { askDaemon } from './ask-daemon.ts'
+import { checkId, CommandFailure } from './failure.ts'
 
 /** Prints the boot trace of an instance that the daemon at `operator` serves. */
 export async function trace(output: Output, id: string, operator: string): Promise<void> {
-  if (!isId(id)) throw new CommandFailure(EXIT.usage, `"${String(id)}" is not ${ID_RULE}`)
-  const got = await getTrace(operator, id, AbortSignal.timeout(TIMEOUT_MS))
-  if (got.kind === 'refused' && got.status === 404)
-    throw new CommandFailure(
+  checkId(id)
+  const read = await askDaemon(
+    operator,
+    (signal) => getTrace(operator, id, signal),
+    new CommandFailure(
       EXIT.notFound,
       `the daemon at ${operator} does not serve ${id}: ask on the hypervisor of its record`,
       { id },
-    )
-  const read = valueOf(got, operator)
-  if (!read.ok) throw new CommandFailure(EXIT.unavailable, read.faults.join())
+    ),
+  )
   if (output.json) {
-    output.printJson(read.value)
+    output.printJson(read)
     return
   }
-  const { title, events } = formatTrace(read.value, Date.now())
+  const { title, events } = formatTrace(read, Date.now())
   output.print(title.join('\n'))
   output.rows(events)
 }

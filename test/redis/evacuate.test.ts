@@ -6,7 +6,7 @@ import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
-import { evacuate, move, type EvacuateOptions } from '../../src/imdsctl/evacuate.ts'
+import { evacuate, type EvacuateOptions } from '../../src/imdsctl/evacuate.ts'
 import { openStore, type Publisher } from '../../src/store/open.ts'
 import { keysOf } from '../../src/store/redis/keys.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
@@ -154,23 +154,6 @@ t.test('it warns if the daemon of the hypervisor still runs, unless all records 
   t.match(await second.run('hv1', { to: 'hv2', dryRun: true }), {
     stderr: /^imdsctl: warning: the daemon of hv1 was seen/,
   })
-})
-
-t.test('a change of another writer meanwhile is not lost', async (t) => {
-  for (const [kind, settings] of Object.entries(KINDS)) {
-    const { store } = await aRegion(t, settings(t), [['hv1']])
-    let reads = 0
-    const raced: Pick<Publisher, 'get' | 'put'> = {
-      get: async (id) => {
-        const read = await store.get(id)
-        if (reads++ === 0) await store.seal(id)
-        return read
-      },
-      put: (...args) => store.put(...args),
-    }
-    t.match(await move(raced, 'srv-1', 'hv1', () => 'hv2', {}), { json: { result: 'moved', revision: 3 } }, kind)
-    t.match(await store.list(), [{ hypervisors: ['hv2'], revision: 3, sealedAt: /Z$/ }])
-  }
 })
 
 t.test('after a kill it continues where it was', async (t) => {

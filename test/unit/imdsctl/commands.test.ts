@@ -4,10 +4,10 @@
  */
 import { PassThrough } from 'node:stream'
 import { describe, expect, test } from 'vitest'
-import { addressOwned, checkId, encrypt, get, jsonOf, type Context } from '../../../src/imdsctl/commands.ts'
+import { encrypt, get, jsonOf, type Context } from '../../../src/imdsctl/commands.ts'
 import { remove, seal, unseal } from '../../../src/imdsctl/change.ts'
 import { EXIT } from '../../../src/runtime/exit-status.ts'
-import type { CommandFailure } from '../../../src/imdsctl/failure.ts'
+import { addressOwned, checkId, type CommandFailure } from '../../../src/imdsctl/failure.ts'
 import { Output } from '../../../src/runtime/output.ts'
 
 /** A store that cannot be opened: its URL is of no kind. */

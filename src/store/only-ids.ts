@@ -26,7 +26,6 @@ export function onlyIds(source: Source): Source {
       const id = await source.owner(network, address)
       return isId(id) ? id : undefined
     },
-    hypervisors: () => source.hypervisors(),
     reports: source.reports,
     stop: () => source.stop(),
   }

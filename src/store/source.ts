@@ -85,11 +85,6 @@ export interface Source {
    * does not answer.
    */
   owner(network: string, address: string): Promise<string | undefined>
-  /**
-   * Returns a sample of the hypervisors that the records of the region name, in order. Empty: the region has no record.
-   * Undefined: the store does not say. Rejects when the store does not answer.
-   */
-  hypervisors(): Promise<readonly string[] | undefined>
   /** Undefined: this store keeps no reports. */
   readonly reports: ReportStore | undefined
   stop(): Promise<void>

@@ -73,22 +73,11 @@ export class RecordHealth {
     return false
   }
 
-  /**
-   * Reports a hypervisor that no record names, once until one does: it may be new, or its name wrong. `others`: as
-   * `Source.hypervisors` has them.
-   */
-  unnamed(hypervisor: string, others: readonly string[] | undefined): void {
-    const before = this.#hint
-    if (others?.length === 0) {
-      // a new region
-      this.#hint = undefined
-      return
-    }
-    const region = others === undefined ? '' : ` (the region has ${others.join(', ')})`
-    this.#hint =
-      `no record names ${hypervisor}${region}: check IMDS_HYPERVISOR, unless this hypervisor is new. ` +
-      'imdsctl list shows all names in the records'
-    if (before === undefined) this.#log.warn({ instances: this.#view.size }, this.#hint)
+  /** Reports a hypervisor that no record names, once until one does: it may be new, or its name wrong. */
+  unnamed(hypervisor: string): void {
+    if (this.#hint !== undefined) return
+    this.#hint = `no record names ${hypervisor}: compare IMDS_HYPERVISOR with \`imdsctl list\`, unless this hypervisor is new`
+    this.#log.warn({ instances: this.#view.size }, this.#hint)
   }
 
   /** A record names this hypervisor, or it serves every instance. */

@@ -248,7 +248,7 @@ export class Sync {
     while (this.#hasWork()) {
       try {
         await this.#readBatch()
-        if (this.#queue.isResyncRead) await this.#completeResync()
+        if (this.#queue.isResyncRead) this.#completeResync()
         if (this.#resyncWanted && !this.#queue.isResyncing) await this.#beginResync()
       } catch (error) {
         // `disconnected` reports the loss of the store; the queue waits for its return
@@ -297,10 +297,10 @@ export class Sync {
     this.#applier.forgetAllBut(digests)
   }
 
-  async #completeResync(): Promise<void> {
-    const { source, view, hypervisor, metrics, log, confirmed } = this.#parts
+  #completeResync(): void {
+    const { view, hypervisor, metrics, log, confirmed } = this.#parts
     if (hypervisor === undefined || this.#health.isAny(this.#named.keys())) this.#health.named()
-    else this.#health.unnamed(hypervisor, await source.hypervisors())
+    else this.#health.unnamed(hypervisor)
     this.#queue.endResync()
     if (this.#health.resynced(this.#named.keys())) this.#parts.changed()
     this.#health.reportAddresses()

@@ -11,7 +11,6 @@
  */
 import type { Logger } from 'pino'
 import { sizeFaults } from '../../metadata/record.ts'
-import { hypervisorNames, hypervisorsOf, SAMPLED_RECORDS } from '../hypervisor-names.ts'
 import type { Index, Loaded, Source, SourceEvents } from '../source.ts'
 import { DirectoryWatch } from './directory-watch.ts'
 import { loadFiles } from './load.ts'
@@ -124,19 +123,6 @@ export class FileSource implements Source {
 
   /** The daemon may only read the directory. */
   readonly reports = undefined
-
-  async hypervisors(): Promise<readonly string[] | undefined> {
-    const fields: unknown[] = []
-    let records = 0
-    for (const id of (await listFiles(this.#directory)).keys()) {
-      for await (const loaded of this.load([id])) {
-        if (loaded.kind !== 'absent' && loaded.kind !== 'removed') records += 1
-        if (loaded.kind === 'record') fields.push(hypervisorsOf(loaded.document))
-      }
-      if (records === SAMPLED_RECORDS) break
-    }
-    return records === 0 ? [] : hypervisorNames(fields)
-  }
 
   stop(): Promise<void> {
     for (const timer of this.#timers.values()) clearTimeout(timer)

@@ -22,7 +22,7 @@ export interface Keys {
   readonly encrypted: string
   /**
    * HASH id -> JSON `{revision, digest, addresses, hypervisors, sealedAt}`, the last only if the user-data is sealed.
-   * Readers: the script, list, and hypervisors that no record names (a few entries).
+   * Readers: the script and list.
    */
   readonly instances: string
   /**

@@ -12,7 +12,6 @@ import {
   type RedisConnection,
   type RedisSettings,
 } from './connection.ts'
-import { sampleHypervisors } from './hypervisor-sample.ts'
 import { keysOf, type Keys } from './keys.ts'
 import { checkIndex, lengthCommands } from './lengths.ts'
 
@@ -142,14 +141,11 @@ async function countRecords(
   keys: Keys,
   hypervisor: string,
 ): Promise<{ readonly isNamed: boolean; readonly text: string }> {
-  const ask = (commands: (string | number)[][]) => runPipeline(redis, commands)
-  await checkIndex(ask, keys.hypervisor(hypervisor))
+  await checkIndex((commands) => runPipeline(redis, commands), keys.hypervisor(hypervisor))
   const count = Object.keys(await redis.hgetall(keys.hypervisor(hypervisor))).length
   if (count > 0)
     return { isNamed: true, text: `${String(count)} ${count === 1 ? 'record names' : 'records name'} ${hypervisor}` }
-  const others = (await sampleHypervisors(ask, keys.instances)) ?? []
-  const text = `no record names ${hypervisor}${others.length > 0 ? ` (the region has ${others.join(', ')})` : ''}`
-  return { isNamed: false, text }
+  return { isNamed: false, text: `no record names ${hypervisor}` }
 }
 
 function isSyntaxError(reply: unknown): boolean {

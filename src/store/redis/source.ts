@@ -22,7 +22,6 @@ import {
   type RedisConnection,
   type RedisSettings,
 } from './connection.ts'
-import { sampleHypervisors } from './hypervisor-sample.ts'
 import { ANNOUNCEMENT_SECONDS, keysOf, type Keys } from './keys.ts'
 import {
   checkIndex,
@@ -193,10 +192,6 @@ export class RedisSource implements Source {
     ).map(valueOf)
     const [range, id] = (before as string[])[0]?.split(' ') ?? []
     return range !== undefined && digits.startsWith(range) ? id : undefined
-  }
-
-  hypervisors(): Promise<readonly string[] | undefined> {
-    return sampleHypervisors((commands) => this.#ask(commands), this.#keys.instances)
   }
 
   async *#read(some: readonly ToRead[]): AsyncIterable<Loaded> {

@@ -13,7 +13,6 @@ function aSource() {
   const source: Source = {
     description: 'a store',
     reports: undefined,
-    hypervisors: () => Promise.resolve([]),
     stop: () => Promise.resolve(),
     start: (given) => {
       events = given

@@ -71,18 +71,6 @@ test('an index reads only files that changed since the last one, or just before 
   expect(await digest()).toBe(undefined)
 })
 
-test('a directory names the hypervisors of its records; one without records names none', async () => {
-  const directory = aDirectory()
-  const source = new FileSource(directory, MIB, log)
-  writeFileSync(join(directory, 'srv-a.removed'), '1')
-  writeFileSync(join(directory, 'srv-a.user-data'), 'x')
-  expect(await source.hypervisors()).toEqual([])
-  writeFileSync(join(directory, 'srv-b.json'), 'no JSON')
-  expect(await source.hypervisors()).toBe(undefined)
-  writeFileSync(join(directory, 'srv-c.json'), JSON.stringify(anInstance({ id: 'srv-c', hypervisors: ['hv2', 'hv1'] })))
-  expect(await source.hypervisors()).toEqual(['hv1', 'hv2'])
-})
-
 test('files that are not read, though their names end like those of the store, are named once', async () => {
   const directory = aDirectory()
   const source = new FileSource(directory, MIB, log)

@@ -9,6 +9,7 @@ import { join } from 'node:path'
 import type { UserDataChange } from '../store/user-data.ts'
 import { parseDocument, RECORD_ENDINGS } from '../store/document.ts'
 import { EXIT } from '../runtime/exit-status.ts'
+import { parseJson } from '../runtime/json.ts'
 import { decodeText, NotUtf8 } from '../runtime/text-file.ts'
 import { openRegularFileSync } from '../runtime/regular-file.ts'
 import { findDistrustOfDirectory } from '../runtime/trusted-path.ts'
@@ -163,15 +164,6 @@ function inputOf(place: string, value: unknown): ReadRecord {
   if (bytes.toString('base64') !== base64)
     return faulty(place, EXIT.badData, 'has a "userDataBase64" that is neither base64 with padding nor null')
   return { ok: true, value: { place, document, userData: bytes } }
-}
-
-/** Undefined if it is not JSON. The parser's message would quote the line, which may hold user-data. */
-function parseJson(line: string): unknown {
-  try {
-    return JSON.parse(line)
-  } catch {
-    return undefined
-  }
 }
 
 function isObject(value: unknown): value is Readonly<Record<string, unknown>> {

@@ -1,4 +1,5 @@
 /** What a store knows of the hypervisors of its region, beside their records and announcements. */
+import { parseJson } from '../runtime/json.ts'
 
 /** A daemon announces itself every 30 s. After this time its last figures say nothing about now. */
 const RECENT_MS = 90_000
@@ -56,9 +57,5 @@ export function parseControlPlane(text: string): ControlPlane {
 
 /** The fields of an announcement; none if it is no JSON object. Other programs can write one, so any shape is possible. */
 export function parseFields(text: string): Partial<Record<string, unknown>> {
-  try {
-    return (JSON.parse(text) ?? {}) as Partial<Record<string, unknown>>
-  } catch {
-    return {}
-  }
+  return (parseJson(text) ?? {}) as Partial<Record<string, unknown>>
 }

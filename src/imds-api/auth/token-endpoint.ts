@@ -14,6 +14,7 @@ import { parseBasic } from '../../runtime/basic-auth.ts'
 import type { TokenOutcome } from './grants/grant.ts'
 import type { Grants } from './grants.ts'
 import { formatScopes } from '../model/scopes.ts'
+import { parseJson } from '../../runtime/json.ts'
 
 /**
  * What the endpoint needs. `seconds`: the lifetime of an access token. `otpHeaders`: the headers that may have a
@@ -146,13 +147,10 @@ function parseForm(text: string): unknown {
   return Object.fromEntries(parameters)
 }
 
-/** Parses JSON. The error of JSON.parse is not used, because it quotes the text, which may have a password. */
 function parseSecretJson(text: string): unknown {
-  try {
-    return JSON.parse(text)
-  } catch {
-    throw new SyntaxError('it is not JSON')
-  }
+  const value = parseJson(text)
+  if (value === undefined) throw new SyntaxError('it is not JSON')
+  return value
 }
 
 function sendOutcome(

@@ -9,6 +9,7 @@ import { hash } from 'node:crypto'
 import { formatId, isIdOf, type Prefix } from '../model/ids.ts'
 import { fieldFault, Refusal, type Detail, type DetailCode } from '../model/refusal.ts'
 import { STORABLE_FAULT, STORABLE_KEYWORD } from '../model/storable-text.ts'
+import { parseJson } from '../../runtime/json.ts'
 
 /** The values of the columns by which a list is ordered. Integers are safe ones. */
 export type ListPosition = readonly (string | number)[]
@@ -135,12 +136,7 @@ function formatCursor(place: ListPosition, digest: string): string {
 
 /** Undefined: it is no cursor of this list with these filters. */
 function parseCursor(text: string, digest: string, order: ListRules['order']): ListPosition | undefined {
-  let parsed: unknown
-  try {
-    parsed = JSON.parse(Buffer.from(text, 'base64url').toString())
-  } catch {
-    return undefined
-  }
+  const parsed = parseJson(Buffer.from(text, 'base64url').toString())
   if (!Array.isArray(parsed) || parsed.length !== order.length + 1 || parsed[0] !== digest) return undefined
   const place = parsed.slice(1) as ListPosition
   const isPlace = place.every(

@@ -6,6 +6,7 @@ import type { FirewallDocument, FirewallGuest, FirewallInterface } from '../fire
 import { Links, type LinkName } from '../firewall/link.ts'
 import { LINK_LOCAL_ADDRESS } from '../firewall/link-local.ts'
 import { isOneAddress, isUnusableAddress } from '../../metadata/address.ts'
+import { parseJson } from '../../runtime/json.ts'
 import type { Finding } from './check.ts'
 import { failure, ok, warning } from './check.ts'
 import type { HostState, CommandResult } from './host-state.ts'
@@ -97,10 +98,10 @@ async function readKernel(look: Pick<HostState, 'run'>, needsLinkLocal: boolean)
   ])
   if (links?.status !== 0) return undefined
   return {
-    links: new Map((parseJson(links.stdout) as KernelLink[]).map((link) => [link.ifname, link])),
-    neighbours: parseJson(neighbours?.stdout ?? '') as Neighbour[],
+    links: new Map((parseList(links.stdout) as KernelLink[]).map((link) => [link.ifname, link])),
+    neighbours: parseList(neighbours?.stdout ?? '') as Neighbour[],
     linkLocal: new Set(
-      (parseJson(addresses?.stdout ?? '') as { ifname?: string; addr_info?: readonly object[] }[]).flatMap(
+      (parseList(addresses?.stdout ?? '') as { ifname?: string; addr_info?: readonly object[] }[]).flatMap(
         ({ ifname, addr_info: found = [] }) => (ifname === undefined || found.length === 0 ? [] : [ifname]),
       ),
     ),
@@ -171,7 +172,7 @@ async function readRoutes(
     // With -force it continues after an address without a route, and its status is then not 0.
     const ran: CommandResult | undefined = await look.run(['ip', '-json', '-force', '-batch', '-'], questions.join(''))
     for (const line of (ran?.stdout ?? '').split('\n'))
-      for (const route of parseJson(line) as Route[]) routes.set(`${vrf ?? ''} ${route.dst}`, route)
+      for (const route of parseList(line) as Route[]) routes.set(`${vrf ?? ''} ${route.dst}`, route)
   }
   return routes
 }
@@ -214,11 +215,7 @@ function routeProblem(
 }
 
 /** A list, empty if the text is none. */
-function parseJson(text: string): unknown[] {
-  try {
-    const value: unknown = JSON.parse(text)
-    return Array.isArray(value) ? value : []
-  } catch {
-    return []
-  }
+function parseList(text: string): unknown[] {
+  const value = parseJson(text)
+  return Array.isArray(value) ? value : []
 }

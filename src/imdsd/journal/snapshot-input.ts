@@ -4,6 +4,7 @@
  */
 import { createHash } from 'node:crypto'
 import { closeSync, fstatSync, readSync } from 'node:fs'
+import { parseJson } from '../../runtime/json.ts'
 import { openRegularFileSync } from '../../runtime/regular-file.ts'
 import { SLICE_BYTES } from '../../limits/turn-budget.ts'
 import {
@@ -161,14 +162,9 @@ function decryptionOf(hypervisor: string, cipher: RecordCipher | undefined, valu
   return decryption
 }
 
-/** The object on a line of a file. The parser's own error would quote the line, which may be user-data. */
+/** The object on a line of a file. */
 export function json(line: Buffer): Record<string, unknown> {
-  let value: unknown
-  try {
-    value = JSON.parse(line.toString('utf8'))
-  } catch {
-    throw torn()
-  }
+  const value = parseJson(line.toString('utf8'))
   if (typeof value !== 'object' || value === null) throw torn()
   return value as Record<string, unknown>
 }

@@ -6,6 +6,7 @@ import type { Static, TSchema } from 'typebox'
 import Value from 'typebox/value'
 import type { Parsed } from '../../metadata/parsed.ts'
 import { parseUnixSocket } from '../../runtime/host-port.ts'
+import { parseJson } from '../../runtime/json.ts'
 import type { LogLevel } from '../../runtime/log-level.ts'
 import { formatReport, type AgentReport } from '../firewall/refusal.ts'
 import { parseFirewallDocument, type FirewallDocument } from '../firewall/document.ts'
@@ -267,12 +268,4 @@ function parseMetrics(text: string): ReadonlyMap<string, number> {
       return [line.slice(0, end), Number(line.slice(end + 1))]
     }),
   )
-}
-
-function parseJson(text: string): unknown {
-  try {
-    return JSON.parse(text)
-  } catch {
-    return undefined
-  }
 }

@@ -5,6 +5,7 @@
  */
 import { isEncrypted, type Decrypted, type RecordCipher } from './record-cipher.ts'
 import { TurnBudget } from '../../limits/turn-budget.ts'
+import { parseJson } from '../../runtime/json.ts'
 
 /** The contents of the values. `keys`: the names of the keys of both; empty if they are plain. */
 export type StoredContents =
@@ -64,9 +65,8 @@ export async function readPublished(
 }
 
 function readDocument(record: Buffer, userData: Buffer | undefined, keys: readonly string[]): StoredContents {
-  try {
-    return { kind: 'record', document: JSON.parse(record.toString()) as unknown, userData, keys }
-  } catch {
-    return { kind: 'unreadable', reason: 'the record is not JSON' }
-  }
+  const document = parseJson(record.toString())
+  return document === undefined
+    ? { kind: 'unreadable', reason: 'the record is not JSON' }
+    : { kind: 'record', document, userData, keys }
 }

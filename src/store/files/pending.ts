@@ -6,6 +6,7 @@
  * [SEALED-AT]" }`. With "set" the user-data follows the line, byte for byte.
  */
 import { MAX_RECORD_BYTES } from '../../metadata/instance.ts'
+import { parseJson } from '../../runtime/json.ts'
 import type { UserDataChange } from '../user-data.ts'
 
 /** Twice a record's limit. The header is parsed in one turn of the event loop. */
@@ -26,12 +27,7 @@ export function formatPending(change: PendingChange): Uint8Array {
 export function parsePending(bytes: Buffer): PendingChange | undefined {
   const end = bytes.indexOf('\n')
   if (end === -1 || end > MAX_HEADER_BYTES) return undefined
-  let header: unknown
-  try {
-    header = JSON.parse(bytes.subarray(0, end).toString('utf8'))
-  } catch {
-    return undefined
-  }
+  const header = parseJson(bytes.subarray(0, end).toString('utf8'))
   const { record, userData, tombstone } = (header ?? {}) as Record<string, unknown>
   if (typeof tombstone === 'string') return { kind: 'remove', tombstone }
   if (userData === 'set') return { kind: 'put', document: record, userData: bytes.subarray(end + 1) }

@@ -1,0 +1,11 @@
+/**
+ * Parses JSON that another program or a user wrote. Undefined: it is no JSON. The error of JSON.parse is not used,
+ * because it quotes the text, which may have a password or user-data.
+ */
+export function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return undefined
+  }
+}

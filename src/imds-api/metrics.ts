@@ -1,7 +1,7 @@
 /** The metrics of imds-api. Labels are from closed sets: routes as declared, methods, statuses. */
-import { collectDefaultMetrics, Counter, Gauge, Registry } from 'prom-client'
+import { Counter, Gauge, type Registry } from 'prom-client'
 import { X509Certificate } from 'node:crypto'
-import { VERSION } from '../runtime/version.ts'
+import { buildRegistry, gaugesOf, labelled, type DeclareGauge } from '../runtime/metrics.ts'
 import { CLOSED_REASONS, type ClosedReason } from './http/connections.ts'
 import { KEYED_RESULTS, type KeyedResult } from './http/idempotency.ts'
 import { readQueue } from './changes/action-queue.ts'
@@ -55,47 +55,26 @@ type ReadAtScrape = () => Promise<Awaited<ReturnType<typeof readAll>> | undefine
 /** Declares metrics in one registry. */
 class Declarations {
   readonly registers: [Registry]
+  readonly gauge: DeclareGauge
 
   constructor(registry: Registry) {
     this.registers = [registry]
+    this.gauge = gaugesOf(registry)
   }
 
   /** A counter with one label, which has all of its values from the start. */
   counter<Value extends string>(name: string, label: string, values: readonly Value[], help: string) {
-    const counted = new Counter({ name, help, registers: this.registers, labelNames: [label] })
-    for (const value of values) counted.inc({ [label]: value }, 0)
+    const counted = labelled(this.registers[0], label, values, { name, help })
     return (value: Value) => {
       counted.inc({ [label]: value })
     }
-  }
-
-  /** A gauge that is read at each scrape. Undefined: it is missing. */
-  gauge(name: string, help: string, value: () => number | undefined | Promise<number | undefined>): void {
-    new Gauge({
-      name,
-      help,
-      registers: this.registers,
-      async collect() {
-        const now = await value()
-        if (now === undefined) this.remove()
-        else this.set(now)
-      },
-    })
   }
 }
 
 /** Declares all metrics. */
 export function buildApiMetrics(database: Pick<Database, 'pool' | 'background'>): ApiMetrics {
-  const registry = new Registry()
-  collectDefaultMetrics({ register: registry })
+  const registry = buildRegistry()
   const declare = new Declarations(registry)
-  const { registers } = declare
-  new Gauge({
-    name: 'imds_build_info',
-    help: 'Always 1; the labels are the versions of imds and of Node.',
-    labelNames: ['version', 'node'],
-    registers,
-  }).set({ version: VERSION, node: process.versions.node }, 1)
   const read = buildReadAtScrape(database)
   declareCapacity(declare, read)
   declareDatabase(declare, database, read)

@@ -2,13 +2,13 @@
  * Declares every metric, with its help text. Counters on the path of a request are plain numbers in the RequestMeter,
  * which is read when Prometheus scrapes.
  */
-import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry, type Metric } from 'prom-client'
+import { Counter, Histogram, type Metric, type Registry } from 'prom-client'
 import { formatCounter, type Packets } from './firewall/counters.ts'
 import { BOOT_PHASES, type ObserveBoot } from './guest/boot-traces.ts'
 import { DURATION_BOUNDS, type RequestMeter } from './guest/meter.ts'
 import { FAULT_REASONS } from './view/validate.ts'
 import type { SyncMetrics, SyncStatus } from './view/sync.ts'
-import { VERSION } from '../runtime/version.ts'
+import { buildRegistry, gaugesOf, labelled } from '../runtime/metrics.ts'
 
 /** The sources of the gauges. */
 export interface MetricsSources {
@@ -50,14 +50,7 @@ export interface Metrics {
 
 /** Declares the metrics; `setSources` declares the others once their sources exist. */
 export function buildMetrics(): Metrics {
-  const registry = new Registry()
-  collectDefaultMetrics({ register: registry })
-  new Gauge({
-    name: 'imds_build_info',
-    help: 'Always 1; the labels are the versions of imds and of Node.',
-    labelNames: ['version', 'node'],
-    registers: [registry],
-  }).set({ version: VERSION, node: process.versions.node }, 1)
+  const registry = buildRegistry()
   return {
     registry,
     sync: declareSync(registry),
@@ -239,31 +232,6 @@ function declareHealth(
       'and both listeners of operators are open.',
     () => Number(sync().ready && listenerProblems() === 0),
   )
-}
-
-/** Declares gauges that are read when Prometheus scrapes. */
-function gaugesOf(registry: Registry): (name: string, help: string, read: () => number) => void {
-  return (name, help, read) =>
-    new Gauge({
-      name,
-      help,
-      registers: [registry],
-      collect() {
-        this.set(read())
-      },
-    })
-}
-
-/** A counter with a label, whose series begin with 0. */
-function labelled<T extends string>(
-  registry: Registry,
-  label: T,
-  values: readonly string[],
-  about: { readonly name: string; readonly help: string },
-): Counter<T> {
-  const counter = new Counter({ ...about, registers: [registry], labelNames: [label] })
-  for (const value of values) counter.inc({ [label]: value } as Record<T, string>, 0)
-  return counter
 }
 
 /** A counter whose series are read when Prometheus scrapes. Before that it has none. */

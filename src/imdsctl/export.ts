@@ -5,8 +5,8 @@
  * The directory appears when the export is complete: until then it is `DIR.partial`. Each instance is exported as it is
  * at one moment, but not all at the same one.
  */
-import { writeFileSync } from 'node:fs'
-import { access, mkdir, rename, rm } from 'node:fs/promises'
+import { existsSync, writeFileSync } from 'node:fs'
+import { mkdir, rename, rm } from 'node:fs/promises'
 import { dirname, join, resolve } from 'node:path'
 import { EXIT } from '../runtime/exit-status.ts'
 import { forEachOf } from '../limits/for-each-of.ts'
@@ -31,7 +31,7 @@ interface Exported {
 /** Exports a store. Resolves with the exit status: faulty data if a record could not be read. */
 export async function exportRecords({ store, output }: Context, path: string): Promise<number> {
   const directory = resolve(path)
-  if (await exists(directory)) throw new CommandFailure(EXIT.usage, `${directory} exists: name a new directory`)
+  if (existsSync(directory)) throw new CommandFailure(EXIT.usage, `${directory} exists: name a new directory`)
   const partial = `${directory}.partial`
   const distrust = process.geteuid?.() === 0 ? findDistrustOfDirectory(dirname(directory)) : undefined
   if (distrust !== undefined)
@@ -87,11 +87,4 @@ async function write(publisher: Publisher, directory: string, output: Context['o
     for (const ending of ['.json', '.user-data']) await rm(join(directory, id + ending), { force: true })
   }
   return { records: written.size, tombstones: tombstones.length, unreadable }
-}
-
-async function exists(path: string): Promise<boolean> {
-  return access(path).then(
-    () => true,
-    () => false,
-  )
 }

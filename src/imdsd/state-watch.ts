@@ -3,7 +3,7 @@
  * flight at a time: a disk that hangs takes one thread of Node's pool, however often operators load the page.
  */
 import { stat, statfs } from 'node:fs/promises'
-import type { FileState } from './checks/host-state.ts'
+import { freeBytesIn, stateOf, unseen, type FileState } from './checks/host-state.ts'
 import { snapshotPath } from './journal/state-files.ts'
 
 const INTERVAL_MS = 30_000
@@ -53,28 +53,10 @@ export class StateWatch {
     if (this.#checkingSinceMs !== undefined) return
     this.#checkingSinceMs = this.#now()
     const files = new Map<string, FileState>()
-    for (const path of [this.#directory, snapshotPath(this.#directory)]) files.set(path, await stateOf(path))
-    this.#freeBytes = await freeBytesOf(this.#directory)
+    for (const path of [this.#directory, snapshotPath(this.#directory)])
+      files.set(path, await stat(path).then(stateOf, unseen))
+    this.#freeBytes = await statfs(this.#directory).then(freeBytesIn, () => undefined)
     this.#files = files
     this.#checkingSinceMs = undefined
-  }
-}
-
-async function stateOf(path: string): Promise<FileState> {
-  try {
-    const file = await stat(path)
-    const kind = file.isFile() ? 'file' : file.isDirectory() ? 'directory' : 'other'
-    return { kind, mode: file.mode, size: file.size }
-  } catch (error) {
-    return { kind: 'unseen', code: (error as NodeJS.ErrnoException).code ?? String(error) }
-  }
-}
-
-async function freeBytesOf(path: string): Promise<number | undefined> {
-  try {
-    const { bavail, bsize, ffree, files } = await statfs(path)
-    return files > 0 && ffree === 0 ? 0 : bavail * bsize // without inodes no file can be created
-  } catch {
-    return undefined
   }
 }

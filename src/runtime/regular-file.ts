@@ -18,14 +18,6 @@ export type RegularFile =
   | { readonly kind: 'too-long'; readonly length: number; readonly stamp: string }
   | { readonly kind: 'not-regular'; readonly what: string }
 
-/** An open file. The caller closes it. */
-export interface OpenFile {
-  readonly kind: 'open'
-  readonly file: FileHandle
-  readonly length: number
-  readonly stamp: string
-}
-
 /**
  * Whether symbolic links are followed. Operators may link records from elsewhere; nobody has to link the files that
  * only imds writes.
@@ -75,11 +67,8 @@ export function readSettingFile(path: string, links: LinkRule = 'follow'): Buffe
   }
 }
 
-/** Opens a regular file for reading. Rejects when the file cannot be opened. */
-export async function openRegularFile(
-  path: string,
-  links: LinkRule,
-): Promise<OpenFile | Exclude<RegularFile, { kind: 'read' | 'too-long' }>> {
+/** Reads a file of at most `mostBytes`. Rejects when the file cannot be read. */
+export async function readRegularFile(path: string, mostBytes: number, links: LinkRule): Promise<RegularFile> {
   // before it is opened, which could have effects
   const before = await ifThere(links === 'follow' ? stat(path) : lstat(path))
   if (before === undefined) return { kind: 'absent' }
@@ -89,34 +78,21 @@ export async function openRegularFile(
   if (file === undefined) return { kind: 'absent' }
   try {
     const stats = await file.stat({ bigint: true })
-    if (stats.isFile()) return { kind: 'open', file, length: Number(stats.size), stamp: stampOf(stats) }
-    await file.close()
-    return { kind: 'not-regular', what: kindOf(stats) }
-  } catch (error) {
-    await file.close()
-    throw error
-  }
-}
-
-/** Reads a file of at most `mostBytes`. Rejects when the file cannot be read. */
-export async function readRegularFile(path: string, mostBytes: number, links: LinkRule): Promise<RegularFile> {
-  const opened = await openRegularFile(path, links)
-  if (opened.kind !== 'open') return opened
-  const { file, length, stamp } = opened
-  try {
+    if (!stats.isFile()) return { kind: 'not-regular', what: kindOf(stats) }
+    const length = Number(stats.size)
     return length > mostBytes
-      ? { kind: 'too-long', length, stamp }
-      : { kind: 'read', bytes: await readFrom(file, 0, length) }
+      ? { kind: 'too-long', length, stamp: stampOf(stats) }
+      : { kind: 'read', bytes: await readBytes(file, length) }
   } finally {
     await file.close()
   }
 }
 
-/** Reads `length` bytes from a position; fewer at the end of the file. */
-export async function readFrom(file: FileHandle, position: number, length: number): Promise<Buffer> {
+/** Reads the first `length` bytes; fewer at the end of the file. */
+async function readBytes(file: FileHandle, length: number): Promise<Buffer> {
   const bytes = Buffer.allocUnsafeSlow(length)
   for (let at = 0; ;) {
-    const { bytesRead } = await file.read(bytes, at, length - at, position + at)
+    const { bytesRead } = await file.read(bytes, at, length - at, at)
     at += bytesRead
     if (bytesRead === 0 || at === length) return bytes.subarray(0, at)
   }
@@ -146,6 +122,12 @@ export async function ifThere<T>(operation: Promise<T>): Promise<T | undefined> 
     if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined
     throw error
   }
+}
+
+/** Makes the names in a directory durable. */
+export async function syncDirectory(path: string): Promise<void> {
+  const directory = await open(path)
+  await directory.sync().finally(() => directory.close())
 }
 
 function checkKind(stats: StatsBase<number>): void {

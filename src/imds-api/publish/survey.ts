@@ -2,6 +2,7 @@
 import { parseStored } from '../../metadata/record.ts'
 import { splitPrefix } from '../../metadata/address.ts'
 import { forEachOf } from '../../limits/for-each-of.ts'
+import { ifThere } from '../../runtime/regular-file.ts'
 import { StoreUnavailable, type Listed, type Publisher } from '../../store/publisher.ts'
 import type { StoredAddress, StoredServer, StoreSurvey } from '../changes/advance.ts'
 
@@ -77,10 +78,5 @@ function addressesOf({ addresses }: Listed): StoredAddress[] {
 
 /** A directory of files that does not exist yet has nothing. */
 export async function orEmpty<T>(list: Promise<readonly T[]>): Promise<readonly T[]> {
-  try {
-    return await list
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return []
-    throw error
-  }
+  return (await ifThere(list)) ?? []
 }

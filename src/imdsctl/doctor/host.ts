@@ -17,6 +17,7 @@ import { VERSION } from '../../runtime/version.ts'
 import { probeStore } from '../../store/probe.ts'
 import { readView } from '../../imdsd/journal/restore.ts'
 import { snapshotPath } from '../../imdsd/journal/state-files.ts'
+import { freeBytesIn, stateOf, unseen } from '../../imdsd/checks/host-state.ts'
 import type { FileState, HostState, CommandResult, SnapshotState } from '../../imdsd/checks/host-state.ts'
 
 /** A command that takes longer has failed. */
@@ -83,18 +84,15 @@ export function runCommand([file = '', ...args]: readonly string[], input = ''):
 
 function lookAtFile(path: string): FileState {
   try {
-    const file = statSync(path)
-    const kind = file.isFile() ? 'file' : file.isDirectory() ? 'directory' : 'other'
-    return { kind, mode: file.mode, size: file.size }
+    return stateOf(statSync(path))
   } catch (error) {
-    return { kind: 'unseen', code: (error as NodeJS.ErrnoException).code ?? String(error) }
+    return unseen(error)
   }
 }
 
 function freeBytes(path: string): number | undefined {
   try {
-    const { bavail, bsize, ffree, files } = statfsSync(path)
-    return files > 0 && ffree === 0 ? 0 : bavail * bsize // without inodes no file can be created
+    return freeBytesIn(statfsSync(path))
   } catch {
     return undefined
   }

@@ -2,6 +2,7 @@
  * The ways in which checks look at this hypervisor. host.ts has the real ones; a test gives its own, so that each check
  * can be tested without a host.
  */
+import type { Stats, StatsFs } from 'node:fs'
 import type { FirewallDocument } from '../firewall/document.ts'
 import type { Parsed } from '../../metadata/parsed.ts'
 import type { Readiness } from '../operator/documents.ts'
@@ -49,6 +50,21 @@ export type MetricValues = ReadonlyMap<string, number>
 export type FileState =
   | { readonly kind: 'file' | 'directory' | 'other'; readonly mode: number; readonly size: number }
   | { readonly kind: 'unseen'; readonly code: string }
+
+export function stateOf(file: Stats): FileState {
+  const kind = file.isFile() ? 'file' : file.isDirectory() ? 'directory' : 'other'
+  return { kind, mode: file.mode, size: file.size }
+}
+
+/** `error`: of stat(2). */
+export function unseen(error: unknown): FileState {
+  return { kind: 'unseen', code: (error as NodeJS.ErrnoException).code ?? String(error) }
+}
+
+/** The bytes that are free for other users than root. */
+export function freeBytesIn({ bavail, bsize, ffree, files }: StatsFs): number {
+  return files > 0 && ffree === 0 ? 0 : bavail * bsize // without inodes no file can be created
+}
 
 /** The snapshot in the state directory. `ageMs`: since the view in it was compared with the store. */
 export type SnapshotState =

@@ -4,6 +4,7 @@
  */
 import { mkdir, open, readdir, rename, rm, stat, utimes, type FileHandle } from 'node:fs/promises'
 import { dirname } from 'node:path'
+import { ifThere, syncDirectory } from '../../runtime/regular-file.ts'
 
 /** A file that is being written from its beginning. */
 export type DiskFile = Pick<FileHandle, 'writeFile' | 'datasync' | 'sync' | 'utimes' | 'stat' | 'close'>
@@ -33,21 +34,7 @@ export const DISK: Disk = {
   rename,
   remove: (path) => rm(path, { force: true }),
   setTime: (path, at) => utimes(path, at, at),
-  async namesBeside(path) {
-    try {
-      return await readdir(dirname(path))
-    } catch (error) {
-      if ((error as NodeJS.ErrnoException).code === 'ENOENT') return []
-      throw error
-    }
-  },
+  namesBeside: async (path) => (await ifThere(readdir(dirname(path)))) ?? [],
   changedAtMs: async (path) => (await stat(path)).ctimeMs,
-  async syncDirectory(path) {
-    try {
-      const directory = await open(dirname(path))
-      await directory.sync().finally(() => directory.close())
-    } catch (error) {
-      if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error
-    }
-  },
+  syncDirectory: (path) => ifThere(syncDirectory(dirname(path))),
 }

@@ -4,6 +4,7 @@
  */
 import { open, rename, rm, stat } from 'node:fs/promises'
 import { dirname } from 'node:path'
+import { syncDirectory } from '../../runtime/regular-file.ts'
 
 /** Operations on files. Each rejects with the error of the file system. */
 export interface FileOperations {
@@ -33,12 +34,5 @@ export const FILE_SYSTEM: FileOperations = {
   },
   rename,
   remove: (path) => rm(path, { force: true }),
-  async sync(directory) {
-    const handle = await open(directory, 'r')
-    try {
-      await handle.sync()
-    } finally {
-      await handle.close()
-    }
-  },
+  sync: syncDirectory,
 }

@@ -1,10 +1,9 @@
 import { execFileSync } from 'node:child_process'
 import { linkSync, mkdtempSync, rmSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs'
-import { open } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, expect, test } from 'vitest'
-import { openRegularFile, readFrom, readRegularFile, readSettingFile } from '../../../src/runtime/regular-file.ts'
+import { readRegularFile, readSettingFile } from '../../../src/runtime/regular-file.ts'
 
 const directory = mkdtempSync(join(tmpdir(), 'imds-regular-'))
 afterAll(() => {
@@ -36,21 +35,10 @@ test('more FIFOs than the process has threads for files hold up no other file', 
   const names = Array.from({ length: 16 }, (_, i) => path(`fifo${String(i)}`))
   execFileSync('mkfifo', names)
   writeFileSync(path('other'), 'other')
-  expect(await Promise.all(names.map((name) => openRegularFile(name, 'follow')))).toEqual(
+  expect(await Promise.all(names.map((name) => readRegularFile(name, 9, 'follow')))).toEqual(
     names.map(() => ({ kind: 'not-regular', what: 'a FIFO' })),
   )
   expect(await readRegularFile(path('other'), 9, 'follow')).toMatchObject({ kind: 'read' })
-})
-
-test('a read from a position ends with the file', async () => {
-  writeFileSync(path('short'), '0123456789')
-  const file = await open(path('short'))
-  expect([
-    (await readFrom(file, 4, 3)).toString(),
-    (await readFrom(file, 8, 9)).toString(),
-    (await readFrom(file, 20, 9)).toString(),
-  ]).toEqual(['456', '89', ''])
-  await file.close()
 })
 
 test('a file that a setting names is read if it is a regular file of bounded length', () => {

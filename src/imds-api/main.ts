@@ -6,7 +6,7 @@
  * (EX_UNAVAILABLE) if a command cannot use the store, or --check --connect the database, 74 (EX_IOERR) if the output of
  * a command was lost, and 78 (EX_CONFIG) for a bad configuration or region file.
  */
-import { STOP_SIGNALS } from '../runtime/signals.ts' // first: it catches SIGUSR1
+import { stopSignal } from '../runtime/signals.ts' // first: it catches SIGUSR1
 import { readFileSync } from 'node:fs'
 import { dirname, resolve } from 'node:path'
 import { buildLog, standardOutput } from '../runtime/log.ts'
@@ -47,12 +47,7 @@ const program = buildProgram(output, {
   check,
   apply,
   rebuild: async (options) => {
-    const stopping = new AbortController()
-    for (const signal of STOP_SIGNALS)
-      process.once(signal, () => {
-        stopping.abort()
-      })
-    status = await rebuild(commandParts(), options, stopping.signal)
+    status = await rebuild(commandParts(), options, stopSignal())
   },
   verify: async () => {
     status = await verify(commandParts())

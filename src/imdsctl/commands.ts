@@ -2,12 +2,13 @@
  * The commands of imdsctl that have no file of their own. Each prints its result, or throws a Failure with the exit
  * status. Any other error means that the store cannot be used.
  */
+import { once } from 'node:events'
 import { waitForInstance } from '../imdsd/operator/wait.ts'
 import { openStore, type Publisher, type StoreSettings } from '../store/open.ts'
 import { EXIT } from '../runtime/exit-status.ts'
 import { checkId, CommandFailure } from './failure.ts'
 import { existing, recordOf } from './republish.ts'
-import { STOP_SIGNALS } from '../runtime/signals.ts'
+import { stopSignal } from '../runtime/signals.ts'
 import { Progress } from '../runtime/progress.ts'
 import { escapeControls } from '../runtime/escape.ts'
 import type { Output } from '../runtime/output.ts'
@@ -176,9 +177,7 @@ export async function watch({ store, output }: Context): Promise<void> {
         },
       )
     })
-    await new Promise((resolve) => {
-      for (const signal of STOP_SIGNALS) process.once(signal, resolve)
-    })
+    await once(stopSignal(), 'abort')
     await stop()
   })
 }

@@ -1,15 +1,10 @@
 /** What a record has that no guest ever sees, for `put`, `import` and `validate`: a publisher may have meant something else. */
 import { isReadableTag } from '../metadata/categories.ts'
+import type { Shape } from '../metadata/record.ts'
 import { InstanceSchema } from '../metadata/schema.ts'
 import { escapeControls } from '../runtime/escape.ts'
 import { nearest } from '../runtime/nearest.ts'
 
-/** The keywords of a JSON Schema that are followed. */
-interface Shape {
-  readonly properties?: Readonly<Record<string, Shape>>
-  readonly patternProperties?: Readonly<Record<string, Shape>>
-  readonly items?: Shape
-}
 type Fields = Readonly<Record<string, unknown>>
 
 /** The warnings of one record that are printed. */

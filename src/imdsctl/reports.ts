@@ -26,7 +26,7 @@ export async function reports(output: Output, id: string, operator: string): Pro
 }
 
 /** Reports as text. Values of attributes are quoted here; the output escapes their control characters. */
-export function formatReports({ id, allowed, claimedByGuest }: ReportsDocument, nowMs: number): string {
+function formatReports({ id, allowed, claimedByGuest }: ReportsDocument, nowMs: number): string {
   const { boot, sshHostKeys, attributes } = claimedByGuest
   const knownHosts = sshHostKeys?.knownHosts ?? []
   const lines = [

@@ -10,7 +10,7 @@ import { parseConfig, VARIABLES, type Config, type VariableName } from './config
 import { describeExpiry } from '../identity/key.ts'
 import type { Parsed } from '../metadata/parsed.ts'
 import { enabledNetworks } from '../runtime/systemd.ts'
-import { unreadable } from '../runtime/secret-file.ts'
+import { firstLine, unreadable } from '../runtime/secret-file.ts'
 import { asUser } from '../runtime/as-user.ts'
 import { IMDS_SERVICE, readServiceEnvironment } from '../runtime/service-environment.ts'
 import { readUnit } from '../runtime/unit-file.ts'
@@ -132,7 +132,7 @@ function redisFaults(env: Environment, nowMs: number, readText: (path: string) =
 class Unusable extends Error {}
 
 function checkPassword(text: string): void {
-  if (text.split(/\r?\n/, 1)[0] === '') throw new Unusable('has no password in its first line')
+  if (firstLine(text) === '') throw new Unusable('has no password in its first line')
 }
 
 /** The certificates of a PEM file, in order. */

@@ -3,7 +3,6 @@
  * everything that is wrong with it. Pure: it opens nothing; files of keys are read through `readText`. check.ts checks
  * what needs the file system.
  */
-import { Address4, Address6 } from 'ip-address'
 import { DEFAULT_LINK, isLinkOfInterface, isLinkRule } from './firewall/link.ts'
 import { LINK_LOCAL_ADDRESS } from './firewall/link-local.ts'
 import { FORWARDED_RULES } from './guest/authorize.ts'
@@ -55,6 +54,7 @@ import {
   type Values,
   whole,
 } from '../runtime/variables.ts'
+import { isNetwork } from '../runtime/networks.ts'
 
 /**
  * The store. `hypervisor` undefined: the daemon serves every record in the store. `recordKeys` undefined: records are
@@ -144,7 +144,10 @@ export const VARIABLES = {
     },
     IMDS_OPERATOR_ALLOW: {
       default: '',
-      parse: listOf(isNetwork, 'is not a network such as 10.1.0.0/16 or fd00::/8'),
+      parse: listOf(
+        (text) => text.includes('/') && isNetwork(text),
+        'is not a network such as 10.1.0.0/16 or fd00::/8',
+      ),
       help: 'the networks that may use the TCP listener of operators',
     },
     IMDS_OPERATOR_PASSWORD_FILE: { parse: anyText, help: 'the password of that listener, in the first line of a file' },
@@ -337,8 +340,4 @@ function parseStore(
 
 function noFiles(): never {
   throw new Error('no function to read files was given')
-}
-
-function isNetwork(text: string): boolean {
-  return text.includes('/') && (Address4.isValid(text) || Address6.isValid(text))
 }

@@ -27,8 +27,13 @@ export function textContent(text: string, type = 'text/plain'): Content {
 /** The bytes of such a text are its characters. */
 const IS_ASCII = /^[\0-\x7f]*$/
 
-/** How many characters of the digest an ETag has: 132 bits. */
-const ETAG_LENGTH = 22
+/** How many characters of the digest an entity tag has: 132 bits. */
+const TAG_LENGTH = 22
+
+/** The strong entity tag of a body, with its quotes. */
+export function entityTagOf(body: string | Uint8Array): string {
+  return `"${hash('sha256', body, 'base64url').slice(0, TAG_LENGTH)}"`
+}
 
 class TaggedContent implements Content {
   readonly body: string | Uint8Array
@@ -43,15 +48,12 @@ class TaggedContent implements Content {
   }
 
   get etag(): string {
-    return (this.#etag ??= `"${digestOf(this.body).slice(0, ETAG_LENGTH)}"`)
+    const { body } = this
+    return (this.#etag ??= entityTagOf(typeof body === 'string' ? Buffer.from(body, 'latin1') : body))
   }
 
   get headers(): readonly string[] {
     const { length } = this.body
     return (this.#headers ??= ['Content-Type', this.#type, 'Content-Length', String(length), 'ETag', this.etag])
   }
-}
-
-function digestOf(body: string | Uint8Array): string {
-  return hash('sha256', typeof body === 'string' ? Buffer.from(body, 'latin1') : body, 'base64url')
 }

@@ -111,8 +111,8 @@ export function sizeFaults(document: unknown): Fault[] {
     : []
 }
 
-/** The keywords of a JSON Schema that `known` uses. */
-interface Shape {
+/** The keywords of a JSON Schema that are followed. */
+export interface Shape {
   readonly properties?: Readonly<Record<string, Shape>>
   readonly patternProperties?: Readonly<Record<string, Shape>>
   readonly items?: Shape

@@ -29,7 +29,7 @@ export const MAX_CLOUD_IPS = 64
 /** How many maintenance events a record may have. */
 export const MAX_EVENTS = 32
 /** The longest vendor data in characters: as much as EC2 allows for user-data. */
-export const MAX_VENDOR_DATA_CHARACTERS = 16384
+const MAX_VENDOR_DATA_CHARACTERS = 16384
 
 /** How many audiences the issuer of a record may have. */
 export const MAX_AUDIENCES = 16

@@ -209,13 +209,8 @@ export function withoutTags(removed: RemovedPaths): RemovedPaths {
   return new Map([...removed].filter(([path]) => !/^meta-data\/tags(?:\/|$)/.test(path)))
 }
 
-/** Every path of a tree, also those that no listing shows. */
-export function pathsOf(tree: Tree): readonly string[] {
-  return nodesBelow('', tree.root).map(([path]) => path)
-}
-
 /** A node with its path, and what is below it. */
-function nodesBelow(path: string, node: Node | undefined): (readonly [string, Node])[] {
+export function nodesBelow(path: string, node: Node | undefined): (readonly [string, Node])[] {
   if (node === undefined) return []
   if (!(node instanceof Directory)) return [[path, node]]
   const prefix = path === '' ? '' : `${path}/`

@@ -17,7 +17,7 @@ import { paintFor, widthOf, type Cell, type Screen } from './terminal.ts'
 type Stream = Writable & Screen
 
 /** The version of what `--json` prints (docs/json.md): it rises when a field changes its meaning or goes away. */
-export const JSON_FORMAT_VERSION = 1
+const JSON_FORMAT_VERSION = 1
 /** The shortest time between two lines of `progress`. */
 const PROGRESS_INTERVAL_MS = 100
 

@@ -3,14 +3,18 @@ import type { Parsed } from '../metadata/parsed.ts'
 import { readTextFile } from './text-file.ts'
 import { readSettingFile } from './regular-file.ts'
 
+export function firstLine(text: string): string {
+  return text.split(/\r?\n/, 1)[0] ?? ''
+}
+
 /** The first line of a file: a password. Throws an error that names the file if it cannot be read. */
 export function readSecretFile(path: string): string {
-  return reading(path, readTextFile).split(/\r?\n/, 1)[0] ?? ''
+  return firstLine(reading(path, readTextFile))
 }
 
 /** The password in the first line of a file's text. The fault continues the name of a variable. */
 export function parsePassword(text: string): Parsed<string, string> {
-  const value = text.split(/\r?\n/, 1)[0] ?? ''
+  const value = firstLine(text)
   return value === ''
     ? { ok: false, faults: ['names a file that has no password in its first line'] }
     : { ok: true, value }

@@ -8,3 +8,13 @@ process.on('SIGUSR1', () => {
 
 /** They stop a program in order. SIGHUP is a terminal that closes; imds-api alone opens its audit file again instead. */
 export const STOP_SIGNALS = ['SIGTERM', 'SIGINT', 'SIGHUP'] as const
+
+/** Aborted at the first of them. */
+export function stopSignal(): AbortSignal {
+  const stopping = new AbortController()
+  for (const signal of STOP_SIGNALS)
+    process.once(signal, () => {
+      stopping.abort()
+    })
+  return stopping.signal
+}

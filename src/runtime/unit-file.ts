@@ -2,9 +2,9 @@
  * Reads what a unit of systemd and its drop-ins say about the environment of a service, from the directories of
  * systemd.unit(5). It asks no running systemd, so it sees a drop-in before `systemctl daemon-reload`.
  */
-import { readdirSync, readFileSync } from 'node:fs'
+import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { UNIT_DIRECTORIES } from './systemd.ts'
+import { namesIn, UNIT_DIRECTORIES } from './systemd.ts'
 
 /** The service of a unit. `files`: those that were read. */
 export interface Unit {
@@ -20,7 +20,7 @@ export interface Unit {
 }
 
 /** One assignment of Environment=: a word, of which parts may be in quotes. */
-const WORD = /(?:"(?:\\.|[^"\\])*"|'[^']*'|[^\s"'])+/g
+export const WORD = /(?:"(?:\\.|[^"\\])*"|'[^']*'|[^\s"'])+/g
 
 /** Reads a unit; undefined if it is not installed. */
 export function readUnit(name: string, directories: readonly string[] = UNIT_DIRECTORIES): Unit | undefined {
@@ -96,13 +96,5 @@ function textOf(path: string): string | undefined {
     return readFileSync(path, 'utf8')
   } catch {
     return undefined
-  }
-}
-
-function namesIn(directory: string): string[] {
-  try {
-    return readdirSync(directory)
-  } catch {
-    return []
   }
 }

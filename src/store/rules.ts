@@ -2,19 +2,14 @@
  * The rules of revisions and addresses (seal.ts has that of seals), for a store that can read its records. publish.lua has the same rules, and
  * test/redis/rules.test.ts sends both the same changes.
  */
+import type { NetworkRange } from '../metadata/instance.ts'
 import type { PutRefusal } from './publisher.ts'
-
-/** An address, or an IPv6 prefix, on a network. */
-export interface Range {
-  readonly network: string
-  readonly range: string
-}
 
 /** What a store has of an instance: the revision of its record or tombstone, and the seal. A removed one owns no address. */
 export interface Stored {
   readonly revision: number
   readonly sealedAt?: string
-  readonly ranges: readonly Range[]
+  readonly ranges: readonly NetworkRange[]
   readonly isRemoved: boolean
 }
 
@@ -26,7 +21,7 @@ export function judgePut(
   revision: number,
   stored: Stored | undefined,
   isSame: boolean,
-  owned: (Range & { readonly owner: string }) | undefined,
+  owned: (NetworkRange & { readonly owner: string }) | undefined,
 ): { readonly kind: 'write' } | { readonly kind: 'unchanged' } | PutRefusal {
   if (stored !== undefined && revision < stored.revision) return { kind: 'stale', revision: stored.revision }
   if (revision === stored?.revision) return isSame ? { kind: 'unchanged' } : { kind: 'stale', revision }

@@ -4,7 +4,8 @@
  */
 import { expect, test } from 'vitest'
 import type { Instance, Interface } from '../../src/metadata/instance.ts'
-import { buildTree, pathsOf, resolve } from '../../src/metadata/tree.ts'
+import { buildTree, resolve } from '../../src/metadata/tree.ts'
+import { pathsOf } from '../support/fixtures/tree-paths.ts'
 import { parseTarget } from '../../src/metadata/target.ts'
 import { VERSIONS } from '../../src/metadata/versions.ts'
 import { generateRecord } from '../support/fixtures/generated-records.ts'

@@ -1,7 +1,6 @@
 /** The check of an access token on every request to the API. */
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import type { Tx } from '../database/transaction.ts'
-import { allowsAddress } from '../model/client-limits.ts'
 import { refuse, Refusal } from '../model/refusal.ts'
 import { formatScopes } from '../model/scopes.ts'
 import type { AccessTokens, TokenHolder, TokenCheck } from './tokens.ts'
@@ -84,6 +83,6 @@ function refuseToken(check: TokenCheck, { method, ip }: Pick<FastifyRequest, 'me
   if (!tokenHolder.scopes.includes('infrastructure')) throw WRONG_SCOPE
   if (tokenHolder.kind !== 'client') return
   const address = (ip as string | undefined) ?? '' // a client of a unix socket has none
-  if (!allowsAddress(tokenHolder.limits, address)) throw OTHER_NETWORK
+  if (!tokenHolder.limits.allows(address)) throw OTHER_NETWORK
   if (tokenHolder.limits.readOnly && method !== 'GET' && method !== 'HEAD') throw READ_ONLY
 }

@@ -6,7 +6,6 @@ import { FairQueue, type FairQueueLimits } from '../../limits/fair-queue.ts'
 import type { FailureSubject } from '../../limits/failure-limit.ts'
 import { formDecoded } from '../../runtime/basic-auth.ts'
 import { findClient, type Client } from '../changes/sign-ins.ts'
-import { allowsAddress } from '../model/client-limits.ts'
 import { buildClientCredentials } from './grants/client-credentials.ts'
 import { BUSY, invalid, wrong, WRONG_CLIENT, type Grant, type GrantParts } from './grants/grant.ts'
 import type { TokenOutcome, TokenRequest } from './grants/grant.ts'
@@ -81,7 +80,7 @@ function limitOutcome(client: Client, address: string, nowMs: number): TokenOutc
   const { id, limits } = client
   if (limits.expiresAtMs <= nowMs)
     return wrong(`the API client ${id} has expired: change its expires_at, or use another`)
-  return allowsAddress(limits, address)
+  return limits.allows(address)
     ? undefined
     : wrong(`the API client ${id} may not be used from this address: see its allow_access`)
 }

@@ -3,7 +3,8 @@
  * client sees does, and not otherwise. resources/conditions.ts compares it before a change.
  */
 import type { onSendHookHandler, RouteOptions } from 'fastify'
-import { entityTagOf, namesWeakly } from '../../runtime/entity-tags.ts'
+import { entityTagOf } from '../../metadata/content.ts'
+import { namesWeakly } from '../../runtime/entity-tags.ts'
 
 /** The path of a member, at the begin of its own path and those of its actions; as in a route or in the document. */
 const MEMBER =

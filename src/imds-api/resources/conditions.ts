@@ -4,7 +4,8 @@
  */
 import type { FastifyReply, FastifyRequest, onRouteHookHandler, preHandlerHookHandler } from 'fastify'
 import { sql } from 'kysely'
-import { entityTagOf, namesStrongly, namesWeakly } from '../../runtime/entity-tags.ts'
+import { entityTagOf } from '../../metadata/content.ts'
+import { namesStrongly, namesWeakly } from '../../runtime/entity-tags.ts'
 import type {} from '../auth/requester.ts' // the condition of a request
 import type { Tables } from '../database/tables.ts'
 import type { Reader, Tx } from '../database/transaction.ts'

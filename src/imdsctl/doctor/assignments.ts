@@ -2,6 +2,7 @@
  * Removes the values of variables from what systemd prints, unless the variable is known to be public. A value ends where
  * systemd's quotes say, so everything to the end of the line is removed: too much rather than too little.
  */
+import { WORD } from '../../runtime/unit-file.ts'
 import { REMOVED } from './redact.ts'
 
 /** Whether a bug report may have the value of a variable. */
@@ -13,8 +14,6 @@ const SECTION = /^\[[A-Za-z]+\]$/
 /** A setting of a unit. systemd's names have capitals and small letters, those of variables usually do not. */
 const SETTING = /^([A-Z][A-Za-z0-9]*[a-z][A-Za-z0-9]*\s*=\s*)(.*)$/s
 const ASSIGNMENT = /(?<![\w.-])[\w.-]+\s*=/g
-/** One word, of which parts may be in quotes. */
-const WORD = /(?:"(?:\\.|[^"\\])*"|'[^']*'|[^\s"'])+/y
 /** What systemd prints of the end of a process, and options of Node.js in the command of a service. */
 const HARMLESS = /^(?:code=(?:exited|killed|dumped)\b|status=\d+|signal=[A-Z0-9]+\b|--max-[a-z-]+=\d+(?!\S))/
 /** systemd quotes what it ignores of a file. */
@@ -54,12 +53,12 @@ function redactSetting(line: string, isPublic: IsPublic): string {
 /** Removes everything after the first words that are public assignments. */
 function cutWords(value: string, isPublic: IsPublic): string {
   let kept = 0
-  WORD.lastIndex = 0
+  const next = new RegExp(WORD, 'y')
   for (;;) {
-    const [word] = WORD.exec(value) ?? []
+    const [word] = next.exec(value) ?? []
     if (word === undefined || !isPublicWord(word.replace(/["']/g, ''), isPublic)) break
-    kept = WORD.lastIndex
-    while (/\s/.test(value[WORD.lastIndex] ?? '')) WORD.lastIndex += 1
+    kept = next.lastIndex
+    while (/\s/.test(value[next.lastIndex] ?? '')) next.lastIndex += 1
   }
   return kept === value.length ? value : `${value.slice(0, kept)} ${REMOVED}`.trimStart()
 }

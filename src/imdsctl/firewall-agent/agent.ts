@@ -15,7 +15,7 @@ import { buildRules, replacement, type FirewallFault } from '../../imdsd/firewal
 import type { FirewallDocument } from '../../imdsd/firewall/document.ts'
 import { EXIT } from '../../runtime/exit-status.ts'
 import { isJournal } from '../../runtime/log-output.ts'
-import { STOP_SIGNALS } from '../../runtime/signals.ts'
+import { stopSignal } from '../../runtime/signals.ts'
 import type { Output } from '../../runtime/output.ts'
 import { NftRefusal, removeTable, Table } from './nft.ts'
 import { findContradiction, type OwnSettings } from './own-settings.ts'
@@ -114,12 +114,7 @@ async function applyAccepted(
 
 /** `info`: the prefix of a line that is no warning. */
 async function keep(operator: string, own: OwnSettings, info: string): Promise<void> {
-  const stopping = new AbortController()
-  for (const signal of STOP_SIGNALS)
-    process.once(signal, () => {
-      stopping.abort()
-    })
-  const { signal } = stopping
+  const signal = stopSignal()
   const isStopped = () => signal.aborted
   const table = new Table()
   const reporter = new Reporter(info)

@@ -1,13 +1,13 @@
 /** Which instances own an address, or a part of a range, by the records of a directory. */
 import { ipv6Digits } from '../../metadata/address.ts'
-import type { Range } from '../rules.ts'
+import type { NetworkRange } from '../../metadata/instance.ts'
 
 /** The owners of ranges. Two instances may own one, since people edit records. */
 export class Owners {
   /** `NETWORK ADDRESS` for IPv4, `NETWORK DIGITS` for IPv6 (metadata/address.ts) -> ids. */
   readonly #ids = new Map<string, Set<string>>()
 
-  add(id: string, ranges: readonly Range[]): void {
+  add(id: string, ranges: readonly NetworkRange[]): void {
     for (const range of ranges) {
       const key = keyOf(range)
       const ids = this.#ids.get(key)
@@ -16,7 +16,7 @@ export class Owners {
     }
   }
 
-  remove(id: string, ranges: readonly Range[]): void {
+  remove(id: string, ranges: readonly NetworkRange[]): void {
     for (const range of ranges) {
       const key = keyOf(range)
       const ids = this.#ids.get(key)
@@ -28,7 +28,7 @@ export class Owners {
   /**
    * The instances that own an address of a range. Takes a few lookups, and a search of all ranges for an IPv6 prefix.
    */
-  overlapping(range: Range): Set<string> {
+  overlapping(range: NetworkRange): Set<string> {
     const key = keyOf(range)
     if (!range.range.includes(':')) return new Set(this.#ids.get(key))
     const found = new Set<string>()
@@ -41,6 +41,6 @@ export class Owners {
   }
 }
 
-function keyOf({ network, range }: Range): string {
+function keyOf({ network, range }: NetworkRange): string {
   return `${network} ${range.includes(':') ? ipv6Digits(range) : range}`
 }

@@ -8,13 +8,13 @@
  */
 import { stat } from 'node:fs/promises'
 import { join } from 'node:path'
-import { rangesOf, type Instance } from '../../metadata/instance.ts'
+import { rangesOf, type Instance, type NetworkRange } from '../../metadata/instance.ts'
 import { parseStored, sealOf } from '../../metadata/record.ts'
 import { forEachOf } from '../../limits/for-each-of.ts'
 import { TurnBudget } from '../../limits/turn-budget.ts'
 import { ifThere, readRegularFile } from '../../runtime/regular-file.ts'
 import { parseDocument } from '../document.ts'
-import type { Range, Stored } from '../rules.ts'
+import type { Stored } from '../rules.ts'
 import { MAX_USER_DATA_BYTES } from '../settings.ts'
 import { parseTombstone, type Seal, type Tombstone } from '../seal.ts'
 import { loadFiles, MAX_FILE_BYTES, MAX_TOMBSTONE_BYTES, readPending } from './load.ts'
@@ -87,7 +87,7 @@ export class RecordIndex {
   }
 
   /** The first address of an instance that another one owns. */
-  ownedBy(instance: Instance): (Range & { readonly owner: string }) | undefined {
+  ownedBy(instance: Instance): (NetworkRange & { readonly owner: string }) | undefined {
     for (const range of rangesOf(instance)) {
       const owner = [...this.#owners.overlapping(range)].sort().find((id) => id !== instance.id)
       if (owner !== undefined) return { ...range, owner }

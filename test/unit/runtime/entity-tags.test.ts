@@ -1,5 +1,6 @@
 import { expect, test, vi } from 'vitest'
-import { entityTagOf, namesStrongly, namesWeakly } from '../../../src/runtime/entity-tags.ts'
+import { entityTagOf } from '../../../src/metadata/content.ts'
+import { namesStrongly, namesWeakly } from '../../../src/runtime/entity-tags.ts'
 
 test('bodies that differ have different strong tags', () => {
   const tags = ['', '{}', '{ }', 'é'].map(entityTagOf)

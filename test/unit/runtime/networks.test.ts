@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { buildNetworkTest } from '../../../src/runtime/networks.ts'
+import { buildNetworkTest, isNetwork } from '../../../src/runtime/networks.ts'
 
 test.each<[string, boolean]>([
   ['10.1.0.1', true],
@@ -22,4 +22,20 @@ test.each<[string, boolean]>([
 
 test('an empty list has no address', () => {
   expect(buildNetworkTest([])('127.0.0.1')).toBe(false)
+})
+
+test('a network is an address, or one with the length of its prefix', () => {
+  const valid = ['192.0.2.1', '192.0.2.0/24', '0.0.0.0/0', '2001:db8::1', '2001:db8::/32', '::/0', '10.0.0.1/32']
+  const wrong = [
+    '',
+    '192.0.2.0/33',
+    '2001:db8::/129',
+    '192.0.2',
+    'a.example',
+    '::1%lo',
+    '10.0.0.0/8/8',
+    '10.0.0.0/',
+    '10.0.0.0/-1',
+  ]
+  expect([valid.filter(isNetwork), wrong.filter(isNetwork)]).toEqual([valid, []])
 })

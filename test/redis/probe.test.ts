@@ -97,6 +97,7 @@ t.test('each right that the Redis user lacks is named; that to announce is no pr
   await redis.client.config('SET', 'maxmemory-policy', 'volatile-lru')
   matchAll(t, (await probeStore(daemon)).warnings.slice(1, 2), [/set maxmemory-policy to noeviction .*volatile-lru/])
   await redis.client.config('SET', 'maxmemory-policy', 'noeviction')
+  await redis.client.set(KEYS.region, '1700000000')
   const before = await contents()
   for (const [store, change, back, problem] of [
     [daemon, '-zrevrangebylex', '+zrevrangebylex', /give it \+zrevrangebylex /],

@@ -83,7 +83,7 @@ if (unknown.length > 0) {
 
 moveToLoadCore()
 const built = build(options.main)
-const redis = await startRedis()
+const redis = await startRedis(undefined)
 try {
   console.log(`${machine()}\n`)
   for (const name of names) {

@@ -45,7 +45,7 @@ export const scale: Part = async ({ built, effort }) => {
   mkdirSync(directory)
   for (const one of [built.directory, directory]) chmodSync(one, 0o711)
   const state = join(directory, 'state')
-  const redis = await startRedis(['--appendonly', 'yes', '--maxclients', String(MAX_CLIENTS)])
+  const redis = await startRedis(undefined, ['--appendonly', 'yes', '--maxclients', String(MAX_CLIENTS)])
   try {
     const env = {
       IMDS_API_DATABASE: 'embedded',

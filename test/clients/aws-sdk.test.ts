@@ -29,8 +29,7 @@ t.test('the AWS SDK', async (t) => {
     ),
     { kind: 'published' },
   )
-  const daemon = await startDaemon({ IMDS_STORE: url })
-  t.teardown(() => daemon.stop())
+  const daemon = await startDaemon(t, { IMDS_STORE: url })
   await until(async () => (await daemon.operator('/readyz')).status === 200, 'the daemon to be ready')
   const endpoint = `http://127.0.0.1:${String(daemon.guestPort)}`
 

@@ -44,7 +44,7 @@ t.before(async () => {
   const store = `file:${join(directory, 'store')}`
   const interfaces = [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }]
   await (await openStore({ url: store })).put(anInstance({ interfaces }))
-  daemon = await startDaemon({
+  daemon = await startDaemon(t, {
     IMDS_STORE: store,
     IMDS_IDENTITY_KEY_FILE: keyFile(),
     IMDS_IDENTITY_CERT_FILE: certificateFile(),
@@ -53,7 +53,6 @@ t.before(async () => {
   endpoint = `http://127.0.0.1:${String(daemon.guestPort)}`
   await until(async () => (await daemon.get('/latest/meta-data/instance-id')).status === 200, 'the instance')
 })
-t.teardown(() => daemon.stop())
 
 t.test('H3: the AWS SDK reads the document and its signatures, and openssl verifies them', async (t) => {
   const service = new MetadataService({ endpoint, retries: 0, ec2MetadataV1Disabled: true })

@@ -6,7 +6,7 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
-import { openStore, type Publisher } from '../../src/store/open.ts'
+import type { Publisher } from '../../src/store/open.ts'
 import { crawl } from '../support/fixtures/crawl.ts'
 import { startDaemon, until, type Answer } from '../support/programs/daemon.ts'
 import {
@@ -18,6 +18,7 @@ import {
   type Link,
 } from '../support/netns/namespaces.ts'
 import { startRedis } from '../support/redis/redis.ts'
+import { openTestStore } from '../support/test-store.ts'
 
 /**
  * The tenant of a guest. Its addresses begin with `numbers`. No data of another tenant contains its name or numbers.
@@ -159,8 +160,7 @@ const STORES = {
       rmSync(directory, { recursive: true, force: true })
     })
     const socketPath = join(directory, 'redis')
-    const redis = await startRedis(['--unixsocket', socketPath])
-    t.teardown(() => redis.stop())
+    const redis = await startRedis(t, ['--unixsocket', socketPath])
     await hypervisor.forward(redis.port, socketPath)
     return {
       settings: { url: redis.url, region: 'gb1' },
@@ -174,13 +174,12 @@ for (const [name, startStore] of Object.entries(STORES)) {
     const hypervisor = await makeHypervisor()
     t.teardown(() => hypervisor.remove())
     const { settings, env } = await startStore(t, hypervisor)
-    const store = await openStore(settings)
-    t.teardown(() => store.close())
-    const daemon = await startDaemon(
+    const store = await openTestStore(t, settings)
+    await startDaemon(
+      t,
       { ...env, IMDS_LISTEN: '169.254.169.254:80', IMDS_OPERATOR_LISTEN: '127.0.0.1:9169' },
       hypervisor.within,
     )
-    t.teardown(() => daemon.stop())
     const start = async (tenant: Tenant, other: Tenant) => {
       const guest = await hypervisor.addGuest(tenant.link)
       const changes = new Changes(store, tenant)

@@ -3,13 +3,13 @@ import { chmodSync, globSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import t from 'tap'
-import { openStore } from '../../src/store/open.ts'
 import { CLIENT_OF, ONE } from '../support/fixtures/region.ts'
 import { ask, metric, operator, verifyIsClean, watchRevisions } from '../support/load/api-load.ts'
 import { startImdsApi } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { startPostgres, withoutPostgres } from '../support/programs/postgres.ts'
 import { startRedis } from '../support/redis/redis.ts'
+import { openTestStore } from '../support/test-store.ts'
 
 /** Debian's faketime moves the clock of the processes that load it. */
 const [FAKETIME] = globSync('/usr/lib/*/faketime/libfaketimeMT.so.1')
@@ -40,10 +40,8 @@ t.test('the clock is wrong by a day', { skip }, async (t) => {
     FAKETIME_NO_CACHE: '1',
     FAKETIME_DONT_FAKE_MONOTONIC: '1',
   }
-  const [postgres, redis] = [await startPostgres(t, undefined, faked), await startRedis()]
-  t.teardown(() => redis.stop())
-  const store = await openStore({ url: redis.url, region: 'gb1' })
-  t.teardown(() => store.close())
+  const [postgres, redis] = [await startPostgres(t, undefined, faked), await startRedis(t)]
+  const store = await openTestStore(t, { url: redis.url, region: 'gb1' })
   const api = await startImdsApi(t, {
     ...faked,
     IMDS_API_DATABASE: postgres.url,

@@ -5,12 +5,12 @@ import pg from 'pg'
 import t, { type Test } from 'tap'
 import { openDatabase, type Database } from '../../src/imds-api/database/open.ts'
 import { OUTBOX_CHANNEL } from '../../src/imds-api/database/outbox.ts'
-import { openStore } from '../../src/store/open.ts'
 import { CLIENT_OF, ONE } from '../support/fixtures/region.ts'
 import { ask, startClients, storeEqualsDatabase, watchRevisions, type Clients } from '../support/load/api-load.ts'
 import { startImdsApi } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { startPostgres, startStandby, withoutPostgres, type TestPostgres } from '../support/programs/postgres.ts'
+import { openTestStore } from '../support/test-store.ts'
 
 const IMAGE = { image: 'img-deb12' }
 interface Server {
@@ -28,8 +28,7 @@ t.test('PostgreSQL with a standby', { skip: withoutPostgres() }, async (t) => {
   const url = `postgres://imds@127.0.0.1:${String(proxy.port)}/postgres`
 
   const api = await startImdsApi(t, { IMDS_API_DATABASE: url })
-  const store = await openStore({ url: api.env['IMDS_STORE']! })
-  t.teardown(() => store.close())
+  const store = await openTestStore(t, { url: api.env['IMDS_STORE']! })
   const token = await api.token(CLIENT_OF[ONE])
   const create = async () => (await ask(api.baseUrl, token, 'POST', 'servers', IMAGE)).body as Server
   const becomesActive = (id: string) =>

@@ -5,7 +5,6 @@ import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import pg from 'pg'
 import t, { type Test } from 'tap'
-import { openStore } from '../../src/store/open.ts'
 import { CLIENT_OF, ONE } from '../support/fixtures/region.ts'
 import {
   ask,
@@ -24,6 +23,7 @@ import { must, run, startChild } from '../support/programs/processes.ts'
 import { processesWith } from '../support/programs/postgres.ts'
 import { startSmtp } from '../support/programs/smtp.ts'
 import { startRedis } from '../support/redis/redis.ts'
+import { openTestStore } from '../support/test-store.ts'
 
 const IMAGE = { image: 'img-deb12' }
 const SERVERS_REFUSED = 'imds_api_requests_total{route="/1.0/servers/:id",method="PUT",status="503"}'
@@ -48,10 +48,8 @@ async function mountDisk(t: Test, directory: string, size: string): Promise<void
 const MAIL_HOST = 'mail.imds.invalid'
 
 t.test('the host of imds-api', { skip: withoutNamespaces() }, async (t) => {
-  const redis = await startRedis()
-  t.teardown(() => redis.stop())
-  const store = await openStore({ url: redis.url, region: 'gb1' })
-  t.teardown(() => store.close())
+  const redis = await startRedis(t)
+  const store = await openTestStore(t, { url: redis.url, region: 'gb1' })
   const prepared = await startImdsApi(t, { IMDS_STORE: redis.url, IMDS_REGION: 'gb1' })
   const state = prepared.env['IMDS_API_STATE_DIR']!
   await prepared.stop()

@@ -2,12 +2,12 @@
 import { once } from 'node:events'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
-import { openStore } from '../../src/store/open.ts'
 import { CLIENT_OF, ONE } from '../support/fixtures/region.ts'
 import { ask, startClients, storeEqualsDatabase, watchRevisions } from '../support/load/api-load.ts'
 import { startImdsApi, startProcess } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { startRedis } from '../support/redis/redis.ts'
+import { openTestStore } from '../support/test-store.ts'
 
 /** Each takes some seconds of CPU time. */
 const KILLS = process.env['IMDS_TEST_LONG'] === undefined ? 10 : 50
@@ -16,10 +16,8 @@ const SERVERS = 8
 t.setTimeout(900_000) // a busy machine needs some seconds for each start
 
 t.test('after many kills (-9) of imds-api no acknowledged change is missing in the store', async (t) => {
-  const redis = await startRedis()
-  t.teardown(() => redis.stop())
-  const store = await openStore({ url: redis.url, region: 'gb1' })
-  t.teardown(() => store.close())
+  const redis = await startRedis(t)
+  const store = await openTestStore(t, { url: redis.url, region: 'gb1' })
   let api = await startImdsApi(t, { IMDS_STORE: redis.url, IMDS_REGION: 'gb1' })
   const { env, baseUrl } = api
   const token = await api.token(CLIENT_OF[ONE])

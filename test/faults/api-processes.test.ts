@@ -13,7 +13,6 @@ import { sql } from 'kysely'
 import t, { type Test } from 'tap'
 import { migrate, MIGRATIONS } from '../../src/imds-api/database/migrate.ts'
 import { openDatabase } from '../../src/imds-api/database/open.ts'
-import { openStore } from '../../src/store/open.ts'
 import { CLIENT_OF, ONE } from '../support/fixtures/region.ts'
 import { ask, startClients, storeEqualsDatabase, watchRevisions } from '../support/load/api-load.ts'
 import { basic, startImdsApi, startProcess } from '../support/programs/api.ts'
@@ -24,6 +23,7 @@ import { startPostgres, withoutPostgres } from '../support/programs/postgres.ts'
 import { freePort, startRedis } from '../support/redis/redis.ts'
 import { anAuthority } from '../support/redis/tls.ts'
 import { executed } from '../tools/documents.ts'
+import { openTestStore } from '../support/test-store.ts'
 
 const ROOT = new URL('../../', import.meta.url)
 const IMAGE = { image: 'img-deb12' }
@@ -34,11 +34,9 @@ type Host = keyof typeof HOSTS
 
 t.test('behind HAProxy', { skip: withoutPostgres() }, async (t) => {
   const whole = t
-  const [postgres, redis] = [await startPostgres(t), await startRedis()]
-  t.teardown(() => redis.stop())
+  const [postgres, redis] = [await startPostgres(t), await startRedis(t)]
   const settings = { kind: 'server', url: postgres.url, passwordFile: undefined } as const
-  const store = await openStore({ url: redis.url, region: 'gb1' })
-  t.teardown(() => store.close())
+  const store = await openTestStore(t, { url: redis.url, region: 'gb1' })
   const directory = mkdtempSync(join(tmpdir(), 'imds-proxy-'))
   t.teardown(() => {
     rmSync(directory, { recursive: true, force: true })

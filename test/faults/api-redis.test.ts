@@ -2,7 +2,6 @@
 import { once } from 'node:events'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
-import { openStore } from '../../src/store/open.ts'
 import { CLIENT_OF, ONE } from '../support/fixtures/region.ts'
 import {
   ask,
@@ -19,6 +18,7 @@ import { until } from '../support/programs/daemon.ts'
 import { startRedis } from '../support/redis/redis.ts'
 import { startWatched } from '../support/redis/sentinel.ts'
 import { testDirectory } from '../support/test-directory.ts'
+import { openTestStore } from '../support/test-store.ts'
 
 const IMAGE = { image: 'img-deb12' }
 const LOST = 'the store was emptied, restarted or replaced, and may have lost changes: every server is published again'
@@ -45,10 +45,8 @@ async function aClient(api: TestImdsApi) {
 }
 
 t.test('one Redis', async (t) => {
-  const redis = await startRedis()
-  t.teardown(() => redis.stop())
-  const store = await openStore({ url: redis.url, region: 'gb1' })
-  t.teardown(() => store.close())
+  const redis = await startRedis(t)
+  const store = await openTestStore(t, { url: redis.url, region: 'gb1' })
   const api = await startImdsApi(t, { IMDS_STORE: redis.url, IMDS_REGION: 'gb1' })
   const { token, create, statusOf, becomes, remove } = await aClient(api)
   const database = { kind: 'embedded', stateDirectory: api.env['IMDS_API_STATE_DIR']! } as const
@@ -157,8 +155,7 @@ t.test('failed over by Sentinel to a replica that has not got the last changes: 
   const acknowledged = await clients.stop()
   t.strictSame([...clients.statuses.keys()], [200])
   await verifyIsClean(t, api)
-  const store = await openStore({ url: second.url, region: 'gb1' })
-  t.teardown(() => store.close())
+  const store = await openTestStore(t, { url: second.url, region: 'gb1' })
   t.same(
     (await store.list()).map(({ id }) => id),
     [servers[0], servers[2], added].sort(),

@@ -1,7 +1,6 @@
 /** One of two imds-api on one PostgreSQL is stopped (SIGSTOP) in the middle of its work, and goes on later. */
 import pg from 'pg'
 import t from 'tap'
-import { openStore } from '../../src/store/open.ts'
 import { CLIENT_OF, ONE } from '../support/fixtures/region.ts'
 import { ask, metric, operator, verifyIsClean, watchRevisions } from '../support/load/api-load.ts'
 import { startImdsApi, startProcess, type TestImdsApi } from '../support/programs/api.ts'
@@ -9,21 +8,20 @@ import { until } from '../support/programs/daemon.ts'
 import { startPostgres, withoutPostgres } from '../support/programs/postgres.ts'
 import { startRedis } from '../support/redis/redis.ts'
 import { startSlowLink } from '../support/redis/slow-link.ts'
+import { openTestStore } from '../support/test-store.ts'
 
 /** imds-api has 60 s, unless the administrator of PostgreSQL has another limit. */
 const LIMIT_SECONDS = 8
 
 t.test('one of two imds-api is stopped', { skip: withoutPostgres() }, async (t) => {
-  const [postgres, redis] = [await startPostgres(t), await startRedis()]
-  t.teardown(() => redis.stop())
+  const [postgres, redis] = [await startPostgres(t), await startRedis(t)]
   const link = await startSlowLink(redis.port, 0)
   t.teardown(() => link.stop())
   const client = new pg.Client(postgres.url)
   await client.connect()
   t.teardown(() => client.end())
   await client.query(`alter role imds set idle_in_transaction_session_timeout = '${String(LIMIT_SECONDS)}s'`)
-  const store = await openStore({ url: redis.url, region: 'gb1' })
-  t.teardown(() => store.close())
+  const store = await openTestStore(t, { url: redis.url, region: 'gb1' })
   const stopped = await startImdsApi(t, {
     IMDS_API_DATABASE: postgres.url,
     IMDS_STORE: `redis://127.0.0.1:${String(link.port)}`,

@@ -3,13 +3,13 @@ import { connect } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
 import { MAX_BACKOFF_MS } from '../../src/imds-api/publish/outbox-publisher.ts'
-import { openStore } from '../../src/store/open.ts'
 import { CLIENT_OF, ONE } from '../support/fixtures/region.ts'
 import { ask, metric, operator, startClients, storeEqualsDatabase, watchRevisions } from '../support/load/api-load.ts'
 import { startImdsApi, startProcess } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { startPostgres, withoutPostgres } from '../support/programs/postgres.ts'
 import { startRedis } from '../support/redis/redis.ts'
+import { openTestStore } from '../support/test-store.ts'
 
 const IMAGE = { image: 'img-deb12' }
 const AWAY_MS = process.env['IMDS_TEST_LONG'] === undefined ? 10_000 : 60_000
@@ -20,10 +20,8 @@ interface Server {
 
 t.test('Redis', async (t) => {
   const whole = t
-  const redis = await startRedis()
-  t.teardown(() => redis.stop())
-  const store = await openStore({ url: redis.url, region: 'gb1' })
-  t.teardown(() => store.close())
+  const redis = await startRedis(t)
+  const store = await openTestStore(t, { url: redis.url, region: 'gb1' })
   let api = await startImdsApi(t, { IMDS_STORE: redis.url, IMDS_REGION: 'gb1' })
   const { baseUrl, env } = api
   const token = await api.token(CLIENT_OF[ONE])
@@ -112,10 +110,8 @@ t.test('Redis', async (t) => {
 })
 
 t.test('PostgreSQL', { skip: withoutPostgres() }, async (t) => {
-  const [postgres, redis] = [await startPostgres(t), await startRedis()]
-  t.teardown(() => redis.stop())
-  const store = await openStore({ url: redis.url, region: 'gb1' })
-  t.teardown(() => store.close())
+  const [postgres, redis] = [await startPostgres(t), await startRedis(t)]
+  const store = await openTestStore(t, { url: redis.url, region: 'gb1' })
   const first = await startImdsApi(t, { IMDS_API_DATABASE: postgres.url, IMDS_STORE: redis.url, IMDS_REGION: 'gb1' })
   const second = await startProcess(t, { ...first.env, IMDS_API_LISTEN: '127.0.0.1:0' })
   const baseUrls = [first.baseUrl, second.baseUrl]

@@ -22,8 +22,7 @@ t.test('invariant 6, F1, F2: while one guest floods, nine others boot and no req
     }
     await store.put(anInstance({ id: `srv-${String(i)}`, interfaces: [nic] }), Buffer.alloc(16_384, 'x'))
   }
-  const daemon = await startDaemon({ IMDS_STORE: url, IMDS_GUEST_BURST: '600', IMDS_GUEST_CONNECTIONS: '64' })
-  t.teardown(() => daemon.stop())
+  const daemon = await startDaemon(t, { IMDS_STORE: url, IMDS_GUEST_BURST: '600', IMDS_GUEST_CONNECTIONS: '64' })
   await until(async () => (await daemon.get('/latest/', addressOf(9))).status === 200, 'the instances')
   const guests = Array.from({ length: 9 }, (_, i) => addressOf(i + 1))
   for (const flood of FLOODS) {

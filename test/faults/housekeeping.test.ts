@@ -35,8 +35,7 @@ async function aHost(t: Test, within: (state: string) => readonly string[]): Pro
   })
   const env: Env = { IMDS_STORE: `file:${records}`, IMDS_STATE_DIR: state, IMDS_RESYNC_SECONDS: '1' }
   const store = await openStore({ url: env.IMDS_STORE })
-  const daemon = await startDaemon(env, within(state))
-  t.teardown(() => daemon.stop())
+  const daemon = await startDaemon(t, env, within(state))
   let revision = 0
   const change = async () => {
     const fqdn = `r${String(++revision)}.example.com`
@@ -124,11 +123,9 @@ t.test(
       'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && exec "$@"',
       first.env.IMDS_STATE_DIR,
     ]
-    const away = await startDaemon({ ...first.env, IMDS_STORE: `${first.env.IMDS_STORE}/away` }, readOnly)
-    t.teardown(() => away.stop())
+    const away = await startDaemon(t, { ...first.env, IMDS_STORE: `${first.env.IMDS_STORE}/away` }, readOnly)
     t.equal((await away.get('/latest/meta-data/hostname')).status, 503)
-    const host = { ...first, daemon: await startDaemon(first.env, readOnly) }
-    t.teardown(() => host.daemon.stop())
+    const host = { ...first, daemon: await startDaemon(t, first.env, readOnly) }
     await until(
       async () => (await host.daemon.get('/latest/meta-data/hostname')).body.toString() === 'r1.example.com',
       'the instance',
@@ -234,8 +231,7 @@ t.test('after the clock was set back a day the snapshot is still served, and one
   await rename(env.IMDS_STORE.replace('file:', ''), `${env.IMDS_STATE_DIR}/away`)
   const tomorrow = Date.now() / 1000 + 86_400
   await utimes(`${env.IMDS_STATE_DIR}/view.snapshot`, tomorrow, tomorrow)
-  const next = await startDaemon(env)
-  t.teardown(() => next.stop())
+  const next = await startDaemon(t, env)
   t.equal((await next.get('/latest/meta-data/hostname')).body.toString(), 'r1.example.com')
   t.equal(await next.metric('imds_clock_set_back_total'), 1)
   matchAll(t, warnings(next, 'the clock was set back'), [{ seconds: Number }])

@@ -5,11 +5,11 @@
  */
 import { Agent, get } from 'node:http'
 import t from 'tap'
-import { openStore } from '../../src/store/open.ts'
 import { startDaemon, until } from '../support/programs/daemon.ts'
 import { collectable } from '../support/programs/garbage.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { startRedis } from '../support/redis/redis.ts'
+import { openTestStore } from '../support/test-store.ts'
 
 const isLong = process.env['IMDS_FAULTS_LONG'] === '1'
 /** In each round. */
@@ -40,16 +40,14 @@ function record(n: number, revision: number): Record<string, unknown> {
 }
 
 t.test('memory does not grow with requests and changes', { timeout: isLong ? 3_600_000 : 120_000 }, async (t) => {
-  const redis = await startRedis()
-  t.teardown(() => redis.stop())
-  const store = await openStore({ url: redis.url, region: 'gb1' })
-  t.teardown(() => store.close())
+  const redis = await startRedis(t)
+  const store = await openTestStore(t, { url: redis.url, region: 'gb1' })
   const { env, within, collect } = await collectable()
   const daemon = await startDaemon(
+    t,
     { IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1', ...env },
     within,
   )
-  t.teardown(() => daemon.stop())
 
   const address = (i: number) => `127.0.0.${String(1 + (i % INSTANCES))}`
   const statuses = new Map<number, number>()

@@ -44,7 +44,7 @@ export async function startFuzzHost(directory: string): Promise<FuzzHost> {
   const errors = join(directory, 'errors')
   const guests = populate(store, GUESTS)
   const { env, within, collect } = await collectable(errors)
-  const daemon = await startDaemon({ IMDS_STORE: `file:${store}`, ...env }, within)
+  const daemon = await startDaemon(undefined, { IMDS_STORE: `file:${store}`, ...env }, within)
   const { pid } = daemon.process
   const ready = async () => (await daemon.operator('/readyz')).status === 200
   await until(ready, 'the daemon to have read its store')

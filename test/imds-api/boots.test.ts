@@ -24,8 +24,7 @@ const BOOTING = { ...PLAIN, wait_for: 'boot', metadata_options: { reports: 'enab
 
 /** Starts imds-api with a Redis, and asks it. `env` adds to its environment. */
 async function aRegion(t: Test, env: Readonly<Record<string, string>> = {}) {
-  const redis = await startRedis()
-  t.teardown(() => redis.stop())
+  const redis = await startRedis(t)
   const store = { IMDS_STORE: redis.url, IMDS_REGION: 'gb1' }
   const first = await startImdsApi(t, { ...store, IMDS_API_LOG_LEVEL: 'debug', ...env })
   const token = await first.token(CLIENT_OF[ONE])

@@ -55,12 +55,10 @@ t.test(
   'each query of the dashboards gets data from a Prometheus that scrapes programs under load',
   { skip },
   async (t) => {
-    const redis = await startRedis()
-    t.teardown(() => redis.stop())
+    const redis = await startRedis(t)
     const region = aRegion({ address_pools: { ...aRegion().address_pools, private_ipv4: ['127.0.3.2-127.0.3.9'] } })
     const api = await startImdsApi(t, { IMDS_STORE: redis.url, IMDS_REGION: 'gb1' }, region)
-    const daemon = await startDaemon({ IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv-3' })
-    t.teardown(() => daemon.stop())
+    const daemon = await startDaemon(t, { IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv-3' })
     const token = await api.token(CLIENT_OF[ONE])
     const { body } = await ask(api.baseUrl, token, 'POST', 'servers', SERVER)
     const { interfaces } = body as { readonly interfaces: readonly [{ readonly ipv4_address: string }] }

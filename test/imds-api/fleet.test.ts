@@ -8,7 +8,6 @@ import t from 'tap'
 import { evacuateServer, serversOf } from '../../src/imds-api/changes/evacuation.ts'
 import { beginMigration } from '../../src/imds-api/changes/migrations.ts'
 import { changeDrained, readHypervisorUsage, placeServer } from '../../src/imds-api/changes/placement.ts'
-import { openStore } from '../../src/store/open.ts'
 import { keysOf } from '../../src/store/redis/keys.ts'
 import { aRegion, CLIENT_OF, ONE } from '../support/fixtures/region.ts'
 import { ask } from '../support/load/api-load.ts'
@@ -19,6 +18,7 @@ import { IMDS_API, IMDSCTL, programEnvironment } from '../support/programs/imds.
 import { run } from '../support/programs/processes.ts'
 import { startRedis } from '../support/redis/redis.ts'
 import { executed } from '../tools/documents.ts'
+import { openTestStore } from '../support/test-store.ts'
 
 const NEW_SERVER = { image: 'img-deb12', zone: 'gb1-a' }
 const RAM = 1024
@@ -161,8 +161,7 @@ t.test('with a compute system', async (t) => {
 })
 
 t.test('a hypervisor is replaced by the documented commands, and visible to operators all the time', async (t) => {
-  const redis = await startRedis()
-  t.teardown(() => redis.stop())
+  const redis = await startRedis(t)
   for (const [name, lagSeconds] of [
     ['hv1', 3],
     ['hv2', 0],
@@ -172,8 +171,7 @@ t.test('a hypervisor is replaced by the documented commands, and visible to oper
       JSON.stringify({ version: '1.2.3', instances: 1, lagSeconds, seenAt: '2026-11-20T15:04:05Z' }),
     )
   const api = await startImdsApi(t, { IMDS_STORE: redis.url, IMDS_REGION: 'gb1' }, region)
-  const store = await openStore({ url: redis.url, region: 'gb1' })
-  t.teardown(() => store.close())
+  const store = await openTestStore(t, { url: redis.url, region: 'gb1' })
   const hypervisors = async () =>
     (await (await fetch(`${api.operatorUrl}/hypervisors`)).json()) as { hypervisors: { name: string }[]; store: string }
   t.match(await hypervisors(), {

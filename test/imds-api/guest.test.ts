@@ -30,12 +30,10 @@ const USER_DATA = '#!/bin/sh\necho "grüß dich"\n'
 const NEW_SERVER = { image: 'img-deb12', zone: 'gb1-b', user_data: Buffer.from(USER_DATA).toString('base64') }
 
 t.test('a guest reads with curl what its server was created with, and each change of its cloud IP', async (t) => {
-  const redis = await startRedis()
-  t.teardown(() => redis.stop())
+  const redis = await startRedis(t)
   const region = aRegion({ address_pools: { ...aRegion().address_pools, private_ipv4: ['127.0.3.2-127.0.3.9'] } })
   const api = await startImdsApi(t, { IMDS_STORE: redis.url, IMDS_REGION: 'gb1' }, region)
-  const daemon = await startDaemon({ IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv-3' })
-  t.teardown(() => daemon.stop())
+  const daemon = await startDaemon(t, { IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv-3' })
   const token = await api.token(CLIENT_OF[ONE])
   const send = async <T>(method: string, path: string, body?: object) =>
     (await ask(api.baseUrl, token, method, path, body)).body as T
@@ -117,11 +115,11 @@ t.test(
     t.teardown(() => redis.stop())
     const region = aRegion({ address_pools: { ...aRegion().address_pools, private_ipv4: ['10.88.1.2-10.88.1.6'] } })
     const api = await startImdsApi(t, { IMDS_STORE: redis.publisherUrl, IMDS_REGION: 'gb1' }, region)
-    const daemon = await startDaemon(
+    await startDaemon(
+      t,
       { IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv-3', IMDS_LISTEN: `${SERVICE}:80` },
       hypervisor.within,
     )
-    t.teardown(() => daemon.stop())
     const token = await api.token(CLIENT_OF[ONE])
     const {
       id,

@@ -9,8 +9,7 @@ import { until } from '../support/programs/daemon.ts'
 import { startRedis } from '../support/redis/redis.ts'
 
 t.test('imds-api warns of hypervisors that no daemon has announced, and counts them', async (t) => {
-  const redis = await startRedis()
-  t.teardown(() => redis.stop())
+  const redis = await startRedis(t)
   await redis.client.set(
     keysOf('gb1').announcement('hv-1'),
     JSON.stringify({ version: '1', instances: 0, seenAt: new Date().toISOString() }),

@@ -196,15 +196,13 @@ t.test('a region without encrypted records refuses an identity, and names the re
 })
 
 t.test("a guest's token is verified with what imds-api publishes, until the account pauses its issuer", async (t) => {
-  const redis = await startRedis()
-  t.teardown(() => redis.stop())
+  const redis = await startRedis(t)
   const recordKeys = join(testDirectory(t), 'record-keys')
   writeFileSync(recordKeys, keyLines('k1'), { mode: 0o600 })
   const store = { IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_RECORD_KEYS_FILE: recordKeys }
   const region = aRegion({ address_pools: { ...aRegion().address_pools, private_ipv4: ['127.0.4.2-127.0.4.9'] } })
   const real = await startImdsApi(t, { ...store, IMDS_API_BASE_URL: BASE_URL }, region)
-  const daemon = await startDaemon({ ...store, IMDS_HYPERVISOR: 'hv-3' })
-  t.teardown(() => daemon.stop())
+  const daemon = await startDaemon(t, { ...store, IMDS_HYPERVISOR: 'hv-3' })
   const token = await real.token(CLIENT_OF[ONE])
   const send = async (method: string, path: string, body?: object) => ask(real.baseUrl, token, method, path, body)
   t.match(await send('PUT', 'account/identity', { audiences: ['vault'], lifetime_seconds: 300 }), { status: 200 })

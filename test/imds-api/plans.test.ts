@@ -290,8 +290,7 @@ t.test('no statement reads a table that grows from end to end', { skip: withoutP
     'random_page_cost=1.1',
   ])
   const log = join(postgres.directory, 'data/log/plans')
-  const redis = await startRedis()
-  t.teardown(() => redis.stop())
+  const redis = await startRedis(t)
   const recordKeys = join(testDirectory(t), 'keys')
   writeFileSync(recordKeys, keyLines('one'), { mode: 0o600 })
   const compute = `127.0.0.1:${String(await freePort())}`

@@ -12,11 +12,12 @@ import { buildApiMetrics } from '../../src/imds-api/metrics.ts'
 import { composeMany } from '../../src/imds-api/publish/compose.ts'
 import { publishBatch, type PublishOutcome } from '../../src/imds-api/publish/batch.ts'
 import { BATCH, OutboxPublisher } from '../../src/imds-api/publish/outbox-publisher.ts'
-import { openStore, type Publisher } from '../../src/store/open.ts'
+import type { Publisher } from '../../src/store/open.ts'
 import { StoreUnavailable } from '../../src/store/publisher.ts'
 import { aRegion, CLIENT_OF, ONE, TWO } from '../support/fixtures/region.ts'
 import { anApi, apply, type TestApi } from '../support/programs/api.ts'
 import { until, type LogLine } from '../support/programs/daemon.ts'
+import { openTestStore } from '../support/test-store.ts'
 
 const base64 = (text: string) => Buffer.from(text).toString('base64')
 const region = aRegion({
@@ -107,8 +108,7 @@ t.test(
 
 t.test('a statement that is prepared while the tables are empty reads them by their indexes', async (t) => {
   const api = await anApi(t)
-  const store = await openStore({ url: `file:${api.directory}/` })
-  t.teardown(() => store.close())
+  const store = await openTestStore(t, { url: `file:${api.directory}/` })
   const { body } = await api.call('POST', '/1.0/servers', { image: 'img-deb12' })
   const { id } = body as Server
   await api.database.db.connection().execute(async (db) => {
@@ -141,8 +141,7 @@ t.test('a statement that is prepared while the tables are empty reads them by th
 
 t.test('publishing', async (t) => {
   const api = await anApi(t, { region })
-  const store = await openStore({ url: `file:${api.directory}/` })
-  t.teardown(() => store.close())
+  const store = await openTestStore(t, { url: `file:${api.directory}/` })
   const { db } = api.database
 
   const create = async (body: object = {}) => {
@@ -683,8 +682,7 @@ const FIRST = 12
 t.test('the order of publishing', async (t) => {
   const api = await anApi(t, { region })
   const { db, pool } = api.database
-  const store = await openStore({ url: `file:${api.directory}/` })
-  t.teardown(() => store.close())
+  const store = await openTestStore(t, { url: `file:${api.directory}/` })
   const create = async (account: keyof typeof CLIENT_OF = ONE) =>
     ((await api.call('POST', '/1.0/servers', { image: 'img-deb12' }, account)).body as Server).id
   const makeGroup = async (account: keyof typeof CLIENT_OF) => {

@@ -15,9 +15,9 @@ import { aRegion } from '../support/fixtures/region.ts'
 import { anApi } from '../support/programs/api.ts'
 import { collectOutput } from '../support/programs/collected-output.ts'
 import { startRedis } from '../support/redis/redis.ts'
+import { openTestStore } from '../support/test-store.ts'
 
-const redis = await startRedis()
-t.teardown(() => redis.stop())
+const redis = await startRedis(t)
 const settings = { url: redis.url, region: 'gb1' }
 
 /** A region with servers whose store is empty. */
@@ -27,8 +27,7 @@ async function anUnpublished(t: Test, servers: number) {
   const accounts = region.accounts.map((account) => ({ ...account, ram_limit: 65_536 }))
   const api = await anApi(t, { region: { ...region, accounts }, store: settings })
   const { db, pool } = api.database
-  const store = await openStore(settings)
-  t.teardown(() => store.close())
+  const store = await openTestStore(t, settings)
   const ids: string[] = []
   for (let n = 0; n < servers; n++) {
     const { body } = await api.call('POST', '/1.0/servers', { image: 'img-deb12', user_data: 'b25l' })

@@ -15,7 +15,7 @@ import { inTransaction } from '../../src/imds-api/database/transaction.ts'
 import { PREFIXES } from '../../src/imds-api/model/ids.ts'
 import { databaseIdOf } from '../../src/imds-api/publish/region-claim.ts'
 import { surveyStore } from '../../src/imds-api/publish/survey.ts'
-import { openStore, type Publisher } from '../../src/store/open.ts'
+import type { Publisher } from '../../src/store/open.ts'
 import { StoreUnavailable } from '../../src/store/publisher.ts'
 import { CLIENT_OF, ONE, TWO } from '../support/fixtures/region.ts'
 import { ask } from '../support/load/api-load.ts'
@@ -26,6 +26,7 @@ import { POSTGRES_PROGRAMS, startPostgres, withoutPostgres } from '../support/pr
 import { run } from '../support/programs/processes.ts'
 import { startRedis } from '../support/redis/redis.ts'
 import { executed } from '../tools/documents.ts'
+import { openTestStore } from '../support/test-store.ts'
 
 t.setTimeout(300_000) // as under `npm test`
 
@@ -43,8 +44,7 @@ async function aRestored(t: Test, compute: NonNullable<ApiOptions['compute']>, u
   const api = await anApi(t, { compute })
   const { db, pool } = api.database
   const storeUrl = url ?? `file:${join(api.directory, 'store')}`
-  const store = await openStore({ url: storeUrl, ...(url !== undefined && { region: 'gb1' }) })
-  t.teardown(() => store.close())
+  const store = await openTestStore(t, { url: storeUrl, ...(url !== undefined && { region: 'gb1' }) })
   const create = async (account: typeof ONE | typeof TWO, body: object = {}) =>
     (await api.call('POST', '/1.0/servers', { image: 'img-deb12', ...body }, account)).body as Server
   const faultOf = async (id: string) =>
@@ -106,8 +106,7 @@ const addressesOf = ({ interfaces, cloud_ips }: Server) => [
 
 for (const kind of ['Redis', 'files'] as const) {
   t.test(`${kind}: after a restore no id or address of a running server is given again`, async (t) => {
-    const redis = kind === 'Redis' ? await startRedis() : undefined
-    if (redis !== undefined) t.teardown(() => redis.stop())
+    const redis = kind === 'Redis' ? await startRedis(t) : undefined
     const { api, db, store, create, faultOf, actionsOf, has, forget, advance } = await aRestored(
       t,
       kind === 'Redis' ? 'reported' : 'none',
@@ -409,8 +408,7 @@ t.test(
     t.equal(readFileSync(dump, 'utf8'), 'older', 'a backup that fails leaves the older one')
     t.match(await shell(backup), { status: 0, stderr: '' })
     const later = await create()
-    const store = await openStore({ url: api.env['IMDS_STORE']! })
-    t.teardown(() => store.close())
+    const store = await openTestStore(t, { url: api.env['IMDS_STORE']! })
     await until(async () => (await store.get(later.id)) !== undefined, 'the later server to be published')
     const claimed = await store.fleet.database()
     t.equal(await api.stop(), 0)

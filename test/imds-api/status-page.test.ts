@@ -26,8 +26,7 @@ t.test(
   'the page shows the region, whatever daemons and clients say; it needs the password',
   { skip: withoutBrowser() },
   async (t) => {
-    const redis = await startRedis()
-    t.teardown(() => redis.stop())
+    const redis = await startRedis(t)
     const announcement = { version: HOSTILE, instances: 7, lagSeconds: 3, seenAt: new Date().toISOString() }
     await redis.client.set(keysOf('gb1').announcement('hv-1'), JSON.stringify(announcement))
     const files = testDirectory(t, { password: `${PASSWORD}\n` })

@@ -27,8 +27,7 @@ t.test(
     await ip('address add 169.254.169.253/32 dev bridge')
     await ip('address add fd00:ec2::254/128 dev lo')
     const listen = [`${SERVICE}:80`, '169.254.169.253:80', '[fd00:ec2::254]:80'].join(',')
-    const daemon = await startDaemon({ IMDS_STORE: url, IMDS_LISTEN: listen }, hypervisor.within)
-    t.teardown(() => daemon.stop())
+    const daemon = await startDaemon(t, { IMDS_STORE: url, IMDS_LISTEN: listen }, hypervisor.within)
     const curl = async (path: string) =>
       JSON.parse(
         (

@@ -44,11 +44,10 @@ async function aDaemon(t: Test, share: 'default' | 'unlimited'): Promise<TestDae
   await store.put(record('srv-other', 2, OTHER))
   for (const n of [3, 4])
     writeFileSync(join(directory, `srv-${String(n)}.json`), JSON.stringify(record(`srv-${String(n)}`, n, ...CONTESTED)))
-  const daemon = await startDaemon({
+  const daemon = await startDaemon(t, {
     IMDS_STORE: `file:${directory}`,
     ...(share === 'default' && { IMDS_GUEST_BURST: '600', IMDS_GUEST_CONNECTIONS: '64' }),
   })
-  t.teardown(() => daemon.stop())
   await until(
     async () => (await daemon.operator('/readyz')).status === 200 && (await daemon.get(ID, GUEST)).status === 200,
     'the instances',

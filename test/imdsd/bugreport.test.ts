@@ -30,8 +30,7 @@ t.test('a bug report has what is known of the daemon, and no secret from any pla
     return join(directory, name)
   }
 
-  const redis = await startRedis()
-  t.teardown(() => redis.stop())
+  const redis = await startRedis(t)
   await redis.client.config('SET', 'requirepass', password)
   const recordKeys = keyLines('k1', 'k2')
   const tokenKey = randomBytes(32).toString('base64')
@@ -52,8 +51,7 @@ t.test('a bug report has what is known of the daemon, and no secret from any pla
   const interfaces = [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }]
   await store.put(anInstance({ interfaces }), Buffer.from(userData))
   await store.close()
-  const daemon = await startDaemon(settings)
-  t.teardown(() => daemon.stop())
+  const daemon = await startDaemon(t, settings)
   await until(async () => (await daemon.get('/latest/user-data')).body.toString() === userData, 'the user-data')
   const token = await fetch(`http://127.0.0.1:${String(daemon.guestPort)}/latest/api/token`, {
     method: 'PUT',

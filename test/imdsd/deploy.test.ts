@@ -9,12 +9,12 @@ import t from 'tap'
 import { parse as parseYaml } from 'yaml'
 import { API_VARIABLES, parseApiConfig } from '../../src/imds-api/config.ts'
 import { parseConfig, VARIABLES } from '../../src/imdsd/config.ts'
-import { openStore } from '../../src/store/open.ts'
 import { startDaemon, until } from '../support/programs/daemon.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { startRedis } from '../support/redis/redis.ts'
 import { SECRET, urlAs } from '../support/redis/shapes.ts'
 import { exchange } from '../support/fixtures/socket.ts'
+import { openTestStore } from '../support/test-store.ts'
 
 interface Alert {
   readonly alert: string
@@ -66,8 +66,7 @@ t.test('every alert has a severity, instructions and a unit test in which it fir
 })
 
 t.test('a running daemon exports every metric and label that the alerts use', async (t) => {
-  const daemon = await startDaemon({ IMDS_STORE: 'file:/nonexistent' })
-  t.teardown(() => daemon.stop())
+  const daemon = await startDaemon(t, { IMDS_STORE: 'file:/nonexistent' })
   await daemon.get('/latest/meta-data/')
   const text = (await daemon.operator('/metrics')).body.toString()
   const exported = new Set(Array.from(text.matchAll(/^[a-z_]+/gm), ([name]) => name))
@@ -87,8 +86,7 @@ t.test('the command of ImdsConnectionsDropped counts the connections of each pee
     annotations: { description },
   } = alerts.find(({ alert }) => alert === 'ImdsConnectionsDropped')!
   const [, command] = /`(ss [^`]*)`/.exec(description)!
-  const daemon = await startDaemon({ IMDS_STORE: 'file:/nonexistent' })
-  t.teardown(() => daemon.stop())
+  const daemon = await startDaemon(t, { IMDS_STORE: 'file:/nonexistent' })
   for (const [localAddress, count] of [
     ['127.0.0.2', 1],
     ['127.0.0.3', 3],
@@ -132,14 +130,12 @@ t.test('the example environment is a valid configuration without unknown variabl
 })
 
 t.test('the Redis user of the example environment has every permission that the daemon needs', async (t) => {
-  const redis = await startRedis()
-  t.teardown(() => redis.stop())
+  const redis = await startRedis(t)
   const rules = new RegExp(`^user (${new URL(envFile['IMDS_STORE']!).username}) (.*)`, 'm').exec(
     read('deploy/redis.acl'),
   )!
   await redis.client.call('ACL', 'SETUSER', rules[1]!, ...rules[2]!.replace('>PASSWORD', '>secret').split(' '))
-  const store = await openStore({ url: redis.url, region: envFile['IMDS_REGION'] })
-  t.teardown(() => store.close())
+  const store = await openTestStore(t, { url: redis.url, region: envFile['IMDS_REGION'] })
   const publish = async (id: string, address: string) => {
     const interfaces = [{ id: 'int-aaaaa', macAddress: '02:00:00:00:00:01', ipv4Addresses: [address] }]
     t.match(
@@ -148,14 +144,13 @@ t.test('the Redis user of the example environment has every permission that the 
     )
   }
   await publish('srv-aaaaa', '10.0.0.2/30')
-  const daemon = await startDaemon({
+  const daemon = await startDaemon(t, {
     IMDS_STORE: urlAs(new URL(envFile['IMDS_STORE']!).username, redis),
     IMDS_REDIS_PASSWORD_FILE: SECRET.passwordFile!,
     IMDS_REGION: envFile['IMDS_REGION']!,
     IMDS_HYPERVISOR: envFile['IMDS_HYPERVISOR']!,
     IMDS_LISTEN: '127.0.0.1:0,[::1]:0',
   })
-  t.teardown(() => daemon.stop())
   await until(async () => (await daemon.metric('imds_view_instances')) === 1, 'the first instance')
   await publish('srv-bbbbb', '10.0.0.6/30')
   await until(async () => (await daemon.metric('imds_view_instances')) === 2, 'the second instance')

@@ -79,8 +79,7 @@ async function startHost(t: Test) {
     IMDS_LINK: 'tap-{interfaceId}',
     IMDS_RESYNC_SECONDS: '1',
   }
-  const daemon = await startDaemon(env, hypervisor.within)
-  t.teardown(() => daemon.stop())
+  const daemon = await startDaemon(t, env, hypervisor.within)
   await until(async () => (await daemon.operator('/readyz')).status === 200, 'the daemon to be ready')
   const inHost = (command: readonly string[]) =>
     run([...hypervisor.within, ...command], {

@@ -60,11 +60,9 @@ async function aRegion(t: Test): Promise<Region> {
     bin: { imdsctl: `#!/bin/sh\nexec ${process.execPath} ${IMDSCTL} "$@"\n` },
   })
   spawnSync('chmod', ['+x', join(cwd, 'bin/imdsctl')])
-  const redis = await startRedis()
-  t.teardown(() => redis.stop())
+  const redis = await startRedis(t)
   const settings = { IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_RECORD_KEYS_FILE: join(cwd, 'keys') }
-  const daemon = await startDaemon({ ...settings, IMDS_HYPERVISOR: 'hv1', IMDS_RESYNC_SECONDS: '1' })
-  t.teardown(() => daemon.stop())
+  const daemon = await startDaemon(t, { ...settings, IMDS_HYPERVISOR: 'hv1', IMDS_RESYNC_SECONDS: '1' })
   const environment = programEnvironment()
   const env = {
     ...environment,

@@ -40,8 +40,7 @@ t.test('imdsctl explain says what an address gets and why, without secrets', asy
     }),
     Buffer.from('a-secret'),
   )
-  const daemon = await startDaemon({ IMDS_STORE: url, IMDS_LISTEN: '127.0.0.1:0,blue=127.0.0.1:0' })
-  t.teardown(() => daemon.stop())
+  const daemon = await startDaemon(t, { IMDS_STORE: url, IMDS_LISTEN: '127.0.0.1:0,blue=127.0.0.1:0' })
   await until(async () => (await daemon.operator('/readyz')).status === 200, 'the instances')
 
   const operator = `127.0.0.1:${String(daemon.operatorPort)}`
@@ -101,8 +100,7 @@ t.test('imdsctl explain says what an address gets and why, without secrets', asy
     stderr: /cannot be reached/,
   })
 
-  const open = await startDaemon({ IMDS_STORE: url, IMDS_LISTEN: '0.0.0.0:0' })
-  t.teardown(() => open.stop())
+  const open = await startDaemon(t, { IMDS_STORE: url, IMDS_LISTEN: '0.0.0.0:0' })
   await until(async () => (await open.operator('/readyz')).status === 200, 'the instances of the other daemon')
   t.equal((await open.get('/latest/meta-data/instance-id')).status, 503, 'a loopback address at all addresses')
   t.match(
@@ -127,6 +125,7 @@ t.test(
     const settings = { IMDS_STORE: redis.url, IMDS_REGION: 'gb1' }
     const directory = testDirectory(t, { right: 'a-secret\n', wrong: 'other\n' })
     const daemon = await startDaemon(
+      t,
       {
         ...settings,
         IMDS_HYPERVISOR: 'hv1',
@@ -137,7 +136,6 @@ t.test(
       },
       hypervisor.within,
     )
-    t.teardown(() => daemon.stop())
     await until(async () => (await daemon.operator('/readyz')).status === 200, 'the instance')
     for (const [name, operator] of [
       ['hv2', undefined],

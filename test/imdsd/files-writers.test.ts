@@ -75,8 +75,7 @@ t.test(
   'a writer that is killed before or after its commit leaves the old or the new state, and no fault',
   async (t) => {
     const { directory, store } = await aStore(t)
-    const daemon = await startDaemon({ IMDS_STORE: `file:${directory}` })
-    t.teardown(() => daemon.stop())
+    const daemon = await startDaemon(t, { IMDS_STORE: `file:${directory}` })
     await store.put(local(1), Buffer.from('one'))
     // test/unit/store/files/writer.test.ts stops a write at each of its operations
     for (const [step, state] of [

@@ -34,8 +34,7 @@ const hostname = async (daemon: TestDaemon) => (await daemon.get('/latest/meta-d
 
 async function aHost(t: Test, env: Record<string, string> = {}): Promise<{ directory: string; daemon: TestDaemon }> {
   const directory = testDirectory(t)
-  const daemon = await startDaemon({ IMDS_STORE: `file:${directory}`, IMDS_RESYNC_SECONDS: '1', ...env })
-  t.teardown(() => daemon.stop())
+  const daemon = await startDaemon(t, { IMDS_STORE: `file:${directory}`, IMDS_RESYNC_SECONDS: '1', ...env })
   return { directory, daemon }
 }
 
@@ -118,8 +117,7 @@ t.test('invariant 8: a missing record or directory removes nothing; a tombstone 
 
 t.test('a directory that is created after the start, or is deleted and recreated, is followed', async (t) => {
   const directory = join(testDirectory(t), 'later')
-  const daemon = await startDaemon({ IMDS_STORE: `file:${directory}`, IMDS_RESYNC_SECONDS: '1' })
-  t.teardown(() => daemon.stop())
+  const daemon = await startDaemon(t, { IMDS_STORE: `file:${directory}`, IMDS_RESYNC_SECONDS: '1' })
   t.equal((await daemon.operator('/readyz')).status, 503)
   mkdirSync(directory)
   writeFileSync(join(directory, 'srv-abcde.json'), JSON.stringify(local()))
@@ -142,8 +140,7 @@ t.test('a directory that is created after the start, or is deleted and recreated
 
 t.test('a directory that is deleted and recreated, or replaced, without a pause is followed', async (t) => {
   const directory = join(testDirectory(t, { store: {}, next: {} }), 'store')
-  const daemon = await startDaemon({ IMDS_STORE: `file:${directory}/` })
-  t.teardown(() => daemon.stop())
+  const daemon = await startDaemon(t, { IMDS_STORE: `file:${directory}/` })
   await until(() => daemon.log.some(({ msg }) => msg === 'the store is connected'), 'the store')
   const isFollowed = async (fqdn: string, times: number) => {
     await until(
@@ -192,8 +189,7 @@ t.test("a change of the directory's times or permissions causes no reconnect", a
 t.test('a swapped link to the directory is followed, and a moved parent directory by the next resync', async (t) => {
   const parent = join(testDirectory(t, { parent: { one: {}, two: {} } }), 'parent')
   symlinkSync('one', join(parent, 'store'))
-  const daemon = await startDaemon({ IMDS_STORE: `file:${parent}/store`, IMDS_RESYNC_SECONDS: '1' })
-  t.teardown(() => daemon.stop())
+  const daemon = await startDaemon(t, { IMDS_STORE: `file:${parent}/store`, IMDS_RESYNC_SECONDS: '1' })
   const connected = (times: number) =>
     until(
       () => daemon.log.filter(({ msg }) => msg === 'the store is connected').length === times,
@@ -213,8 +209,7 @@ t.test('records that are links through a directory that is swapped, as in Kubern
   const directory = testDirectory(t, { '..1': version('v1'), '..2': version('v2') })
   symlinkSync('..1', join(directory, '..data'))
   symlinkSync('..data/srv-abcde.json', join(directory, 'srv-abcde.json'))
-  const daemon = await startDaemon({ IMDS_STORE: `file:${directory}` })
-  t.teardown(() => daemon.stop())
+  const daemon = await startDaemon(t, { IMDS_STORE: `file:${directory}` })
   await until(async () => (await hostname(daemon)) === 'v1', 'the record')
   symlinkSync('..2', join(directory, '..data_tmp'))
   renameSync(join(directory, '..data_tmp'), join(directory, '..data'))

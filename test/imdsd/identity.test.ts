@@ -42,8 +42,7 @@ const keysIn = (directory: string) => ({
 })
 
 async function aDaemon(t: Test, env: Record<string, string>): Promise<TestDaemon> {
-  const daemon = await startDaemon({ IMDS_STORE: store, ...env })
-  t.teardown(() => daemon.stop())
+  const daemon = await startDaemon(t, { IMDS_STORE: store, ...env })
   await until(async () => (await daemon.get(ID)).status === 200, 'the instance')
   return daemon
 }

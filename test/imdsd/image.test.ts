@@ -220,8 +220,7 @@ t.test(
       { skip: withoutPostgres() },
       async (t) => {
         const postgres = await startPostgres(t)
-        const redis = await startRedis()
-        t.teardown(() => redis.stop())
+        const redis = await startRedis(t)
         const region = join(directory, 'region')
         mkdirSync(region)
         writeRegion(region)

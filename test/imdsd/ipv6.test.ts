@@ -15,6 +15,7 @@ import { makeHypervisor, withoutNamespaces, type Guest } from '../support/netns/
 import { startRedis } from '../support/redis/redis.ts'
 import { exchange } from '../support/fixtures/socket.ts'
 import { testDirectory } from '../support/test-directory.ts'
+import { openTestStore } from '../support/test-store.ts'
 
 const ID = '/latest/meta-data/instance-id'
 const SERVICE = 'fd00:ec2::254'
@@ -33,8 +34,7 @@ t.test('an IPv6 listener', async (t) => {
       }),
     )
   await put({})
-  const daemon = await startDaemon({ IMDS_STORE: url, IMDS_LISTEN: '[::1]:0' })
-  t.teardown(() => daemon.stop())
+  const daemon = await startDaemon(t, { IMDS_STORE: url, IMDS_LISTEN: '[::1]:0' })
   // before that the guest is an unknown peer, which is logged
   await until(async () => (await daemon.operator('/readyz')).status === 200, 'the instance')
   const ask = (bytes = `GET ${ID} HTTP/1.0\r\n\r\n`) => exchange(daemon.guestPort, bytes, { host: '::1' })
@@ -148,8 +148,7 @@ t.test(
     const url = `file:${testDirectory(t)}`
     const store = await openStore({ url })
     await store.put(slaac('alpha', ALPHA, 1))
-    const daemon = await startDaemon({ IMDS_STORE: url, ...LISTEN }, hypervisor.within)
-    t.teardown(() => daemon.stop())
+    await startDaemon(t, { IMDS_STORE: url, ...LISTEN }, hypervisor.within)
     const [alpha, bravo] = [await addGuest(ALPHA, '5054:ff:fe12:3456'), await addGuest(BRAVO, '5054:ff:fe12:3456')]
     await until(async () => (await ask(alpha)).status === 200, 'alpha to be served')
 
@@ -190,8 +189,7 @@ t.test(
       join(directory, 'srv-alpha.json'),
       JSON.stringify({ ...older, interfaces: [{ ...nic, ipv6Addresses: ['fe80::a/64'] }] }),
     )
-    const daemon = await startDaemon({ IMDS_STORE: `file:${directory}`, ...LISTEN }, hypervisor.within)
-    t.teardown(() => daemon.stop())
+    const daemon = await startDaemon(t, { IMDS_STORE: `file:${directory}`, ...LISTEN }, hypervisor.within)
     const [alpha, bravo] = [await addGuest(ALPHA, 'a:b:c:d'), await addGuest(BRAVO, 'a:b:c:d')]
     // each link has its own fe80::a
     for (const guest of [alpha, bravo]) await ip(guest, 'address add fe80::a/64 dev eth0 nodad')
@@ -216,6 +214,7 @@ t.test(
     const store = await openStore({ url })
     await store.put(slaac('bravo', BRAVO, 2))
     const daemon = await startDaemon(
+      t,
       {
         IMDS_STORE: url,
         IMDS_LISTEN: `169.254.169.254:80,[${SERVICE}]:80`,
@@ -224,7 +223,6 @@ t.test(
       },
       hypervisor.within,
     )
-    t.teardown(() => daemon.stop())
     const [alpha, bravo] = [await addGuest(ALPHA, 'a:b:c:d'), await addGuest(BRAVO, 'a:b:c:d')]
     await ip(alpha, 'address add fe80::a/64 dev eth0 nodad')
     await until(async () => (await ask(bravo)).status === 200, 'bravo to be served')
@@ -260,19 +258,17 @@ t.test(
     t.teardown(() => {
       rmSync(directory, { recursive: true, force: true })
     })
-    const redis = await startRedis(['--unixsocket', join(directory, 'redis')])
-    t.teardown(() => redis.stop())
+    const redis = await startRedis(t, ['--unixsocket', join(directory, 'redis')])
     await hypervisor.forward(redis.port, join(directory, 'redis'))
-    const store = await openStore({ url: redis.url, region: 'gb1' })
-    t.teardown(() => store.close())
+    const store = await openTestStore(t, { url: redis.url, region: 'gb1' })
     await store.put(
       anInstance({ id: 'srv-known', interfaces: [{ id: 'int-a', macAddress: MAC, ipv4Addresses: ['10.88.1.2/30'] }] }),
     )
-    const daemon = await startDaemon(
+    await startDaemon(
+      t,
       { IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1', ...LISTEN },
       hypervisor.within,
     )
-    t.teardown(() => daemon.stop())
     const guest = await addGuest(ALPHA, 'a:b:c:d')
     await until(async () => (await guest.ask({ path: ID })).status === 200, 'the view')
     // It is published for another hypervisor, so that this one gets no notice. Then its record is changed in Redis.
@@ -294,8 +290,7 @@ t.test(
   { skip: withoutNamespaces() },
   async (t) => {
     const { hypervisor, addGuest } = await aHypervisor(t)
-    const daemon = await startDaemon({ IMDS_STORE: `file:${testDirectory(t)}`, ...LISTEN }, hypervisor.within)
-    t.teardown(() => daemon.stop())
+    const daemon = await startDaemon(t, { IMDS_STORE: `file:${testDirectory(t)}`, ...LISTEN }, hypervisor.within)
     const [attacker, other] = [await addGuest(ALPHA, 'a:b:c:d'), await addGuest(BRAVO, 'a:b:c:d')]
     await ip(attacker, `route add local ${ALPHA}::1:0/112 dev lo`) // it can connect from each of these addresses
     await ip(hypervisor, `route add ${ALPHA}::1:0/112 via ${ALPHA}:a:b:c:d`)

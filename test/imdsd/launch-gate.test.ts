@@ -25,8 +25,7 @@ t.test('the launch gate opens for a served instance and stays closed for a conte
   write('srv-two', [nic(2, { ipv4Addresses: ['127.0.0.2/8'] }), nic(3, { ipv4Addresses: ['127.0.0.3/8'] })])
   write('srv-six', [nic(4, { ipv4Addresses: ['127.0.0.4/8'], ipv6Addresses: ['fd00::4/128'] })])
   write('srv-blue', [{ ...nic(5, { ipv4Addresses: ['127.0.0.5/8'] }), network: 'blue' }])
-  const daemon = await startDaemon({ IMDS_STORE: `file:${directory}`, IMDS_RESYNC_SECONDS: '1' })
-  t.teardown(() => daemon.stop())
+  const daemon = await startDaemon(t, { IMDS_STORE: `file:${directory}`, IMDS_RESYNC_SECONDS: '1' })
   const gate = async () =>
     Object.fromEntries(
       await Promise.all(

@@ -64,7 +64,7 @@ t.test('a daemon that cannot open a listener names it with a remedy and exits wi
 
 t.test('SIGTERM and SIGINT stop the daemon cleanly with exit status 0', async (t) => {
   for (const signal of ['SIGTERM', 'SIGINT'] as const) {
-    const daemon = await startDaemon({ IMDS_STORE: `file:${testDirectory(t)}` })
+    const daemon = await startDaemon(t, { IMDS_STORE: `file:${testDirectory(t)}` })
     daemon.process.kill(signal)
     await once(daemon.process, 'exit')
     t.equal(daemon.process.exitCode, 0)
@@ -91,8 +91,7 @@ t.test('SIGTERM during the start stops the daemon cleanly too', async (t) => {
 })
 
 t.test('an unknown variable causes a warning and is ignored', async (t) => {
-  const daemon = await startDaemon({ IMDS_STORE: `file:${testDirectory(t)}`, IMDS_LISTN: 'x' })
-  t.teardown(() => daemon.stop())
+  const daemon = await startDaemon(t, { IMDS_STORE: `file:${testDirectory(t)}`, IMDS_LISTN: 'x' })
   t.match(
     daemon.log.find(({ level }) => level === 'warn'),
     { variables: ['IMDS_LISTN'] },
@@ -110,19 +109,17 @@ t.test('each of several listeners serves the instances of its own network', asyn
     })
   await store.put(on('srv-plain', 'default'))
   await store.put(on('srv-red', 'red'))
-  const daemon = await startDaemon({
+  await startDaemon(t, {
     IMDS_STORE: url,
     IMDS_LISTEN: `127.0.0.1:${String(plain)},red=127.0.0.1:${String(red)}`,
   })
-  t.teardown(() => daemon.stop())
   const id = async (port: number) => (await request(port, '/latest/meta-data/instance-id')).body.toString()
   await until(async () => (await id(plain)) === 'srv-plain' && (await id(red)) === 'srv-red', "each network's instance")
 })
 
 t.test('invariant 9: a token, a key or user-data never appears in the log at any level', async (t) => {
   const url = `file:${testDirectory(t)}`
-  const daemon = await startDaemon({ IMDS_STORE: url, IMDS_LOG_LEVEL: 'debug' })
-  t.teardown(() => daemon.stop())
+  const daemon = await startDaemon(t, { IMDS_STORE: url, IMDS_LOG_LEVEL: 'debug' })
   const store = await openStore({ url })
   await store.put(LOCAL, Buffer.from('S3CRET-data'))
   await until(async () => (await daemon.get('/latest/user-data')).status === 200, 'the user-data')

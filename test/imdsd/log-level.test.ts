@@ -14,8 +14,7 @@ import { testDirectory } from '../support/test-directory.ts'
 t.setTimeout(120_000)
 
 t.test('imdsctl log-level shows requests for some time; the configured level is back by itself', async (t) => {
-  const daemon = await startDaemon({ IMDS_STORE: `file:${testDirectory(t)}` })
-  t.teardown(() => daemon.stop())
+  const daemon = await startDaemon(t, { IMDS_STORE: `file:${testDirectory(t)}` })
   await until(async () => (await daemon.operator('/readyz')).status === 200, 'readiness')
   const imdsctl = async (args: readonly string[], operator = daemon.operatorSocket) => {
     const { status, stdout, stderr } = await run([process.execPath, IMDSCTL, ...args, '--operator', operator], {
@@ -52,8 +51,7 @@ t.test('imdsctl log-level shows requests for some time; the configured level is 
 })
 
 t.test('the commands of docs/operations/tools.md change the level of the log', async (t) => {
-  const daemon = await startDaemon({ IMDS_STORE: `file:${testDirectory(t)}` })
-  t.teardown(() => daemon.stop())
+  const daemon = await startDaemon(t, { IMDS_STORE: `file:${testDirectory(t)}` })
   const functions = [
     `imdsctl() { ${process.execPath} ${IMDSCTL} "$@"; }`,
     `systemctl() { kill -USR1 ${String(daemon.process.pid)}; }`,
@@ -72,13 +70,12 @@ t.test('the commands of docs/operations/tools.md change the level of the log', a
 t.test('SIGUSR1 shows requests for 10 minutes without a debugger, and SIGHUP stops in order', async (t) => {
   const directory = testDirectory(t, { store: {} })
   const stderr = join(directory, 'stderr')
-  const daemon = await startDaemon({ IMDS_STORE: `file:${join(directory, 'store')}` }, [
+  const daemon = await startDaemon(t, { IMDS_STORE: `file:${join(directory, 'store')}` }, [
     'sh',
     '-c',
     `exec "$@" 2> ${stderr}`,
     'sh',
   ])
-  t.teardown(() => daemon.stop())
   daemon.process.kill('SIGUSR1')
   await until(() => daemon.log.some(({ msg }) => msg === 'an operator changed the level of the log'), 'the change')
   await daemon.get('/latest/meta-data/')

@@ -16,8 +16,7 @@ t.test('H8: imdsctl announces maintenance, and ends that, and the guest reads bo
   const store = await openStore({ url })
   const nic = { id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`${GUEST}/8`] }
   await store.put(anInstance({ id: ID, interfaces: [nic] }))
-  const daemon = await startDaemon({ IMDS_STORE: url })
-  t.teardown(() => daemon.stop())
+  const daemon = await startDaemon(t, { IMDS_STORE: url })
   const read = async (name: string) =>
     (await daemon.get(`/latest/meta-data/events/maintenance/${name}`, GUEST)).body.toString()
   const imdsctl = [process.execPath, IMDSCTL, '--store', url]

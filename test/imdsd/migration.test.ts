@@ -6,7 +6,6 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
-import { openStore } from '../../src/store/open.ts'
 import { runExample } from '../support/programs/example.ts'
 import { startDaemon, until } from '../support/programs/daemon.ts'
 import { must } from '../support/programs/processes.ts'
@@ -16,6 +15,7 @@ import { makeHypervisor, withoutNamespaces, type Hypervisor } from '../support/n
 import { IMDSCTL } from '../support/programs/imds.ts'
 import { startRedis } from '../support/redis/redis.ts'
 import { executed } from '../tools/documents.ts'
+import { openTestStore } from '../support/test-store.ts'
 
 const OPERATOR = '127.0.0.1:9169'
 const LINK = { address: '10.0.0.2/30', gateway: '10.0.0.1', macAddress: '02:24:19:00:00:ee', device: 'guest' }
@@ -39,10 +39,8 @@ async function startSides(t: Test) {
     rmSync(directory, { recursive: true, force: true })
   })
   const socketPath = join(directory, 'redis')
-  const redis = await startRedis(['--unixsocket', socketPath])
-  t.teardown(() => redis.stop())
-  const store = await openStore({ url: redis.url, region: 'gb1' })
-  t.teardown(() => store.close())
+  const redis = await startRedis(t, ['--unixsocket', socketPath])
+  const store = await openTestStore(t, { url: redis.url, region: 'gb1' })
 
   const startSide = async (name: string): Promise<Side> => {
     const hypervisor = await makeHypervisor()
@@ -55,8 +53,7 @@ async function startSides(t: Test) {
       IMDS_LISTEN: '169.254.169.254:80',
       IMDS_OPERATOR_LISTEN: OPERATOR,
     }
-    const daemon = await startDaemon(env, hypervisor.within)
-    t.teardown(() => daemon.stop())
+    const daemon = await startDaemon(t, env, hypervisor.within)
     const metrics = () => must([...hypervisor.within, 'curl', '--silent', '--fail', `http://${OPERATOR}/metrics`])
     return {
       name,

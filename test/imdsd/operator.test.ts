@@ -30,8 +30,7 @@ async function aStore(directory: string): Promise<string> {
 }
 
 t.test('no request over TCP opens the launch gate, which waits for the firewall agent', async (t) => {
-  const daemon = await startDaemon({ IMDS_STORE: await aStore(testDirectory(t)), IMDS_FIREWALL: 'required' })
-  t.teardown(() => daemon.stop())
+  const daemon = await startDaemon(t, { IMDS_STORE: await aStore(testDirectory(t)), IMDS_FIREWALL: 'required' })
   const gate = async () => (await daemon.operator('/instances/srv-abcde')).status
   await until(async () => (await gate()) !== 404, 'the instance')
   const { version } = JSON.parse((await daemon.operator('/firewall')).body.toString()) as { version: string }
@@ -53,8 +52,7 @@ t.test('no request over TCP opens the launch gate, which waits for the firewall 
 
 t.test('an id or a network that is none gets 400, and the daemon looks for no file', async (t) => {
   const directory = testDirectory(t, { store: {}, other: {} })
-  const daemon = await startDaemon({ IMDS_STORE: await aStore(join(directory, 'store')) })
-  t.teardown(() => daemon.stop())
+  const daemon = await startDaemon(t, { IMDS_STORE: await aStore(join(directory, 'store')) })
   writeFileSync(join(directory, 'other/text.json'), 'no record')
   t.equal(spawnSync('mkfifo', [join(directory, 'other/pipe.json')]).status, 0)
   for (const id of ['..%2Fother%2Ftext', '..%2Fother%2Fnothing', '..%2Fother%2Fpipe', '%00', 'a%20b']) {
@@ -69,13 +67,12 @@ t.test('an id or a network that is none gets 400, and the daemon looks for no fi
 })
 
 t.test('idle connections of operators leave guests and Prometheus served, with few descriptors', async (t) => {
-  const daemon = await startDaemon({ IMDS_STORE: await aStore(testDirectory(t)) }, [
+  const daemon = await startDaemon(t, { IMDS_STORE: await aStore(testDirectory(t)) }, [
     'sh',
     '-c',
     'ulimit -n 300 && exec "$@"',
     'sh',
   ])
-  t.teardown(() => daemon.stop())
   await until(async () => (await daemon.get(ID)).status === 200, 'the instance')
   const held: Socket[] = []
   t.teardown(() => {
@@ -141,8 +138,7 @@ t.test("while another process has the operators' port, guests are served; it ope
   const other = await aListener('0, `127.0.0.1`')
   t.teardown(() => other.stop())
   const place = `127.0.0.1:${other.readyValue}`
-  const daemon = await startDaemon({ IMDS_STORE: await aStore(testDirectory(t)), IMDS_OPERATOR_LISTEN: place })
-  t.teardown(() => daemon.stop())
+  const daemon = await startDaemon(t, { IMDS_STORE: await aStore(testDirectory(t)), IMDS_OPERATOR_LISTEN: place })
   await until(async () => (await daemon.get(ID)).status === 200, 'the instance')
   const problem = `IMDS_OPERATOR_LISTEN: cannot listen on ${place}: another program listens there already: end it, or correct IMDS_OPERATOR_LISTEN`
   const { status, body } = await daemon.operator('/readyz')
@@ -163,11 +159,10 @@ t.test("while another process has the operators' port, guests are served; it ope
 })
 
 t.test("while the operators' socket cannot be opened, guests are served, and readyz on TCP says why", async (t) => {
-  const daemon = await startDaemon({
+  const daemon = await startDaemon(t, {
     IMDS_STORE: await aStore(testDirectory(t)),
     IMDS_OPERATOR_SOCKET: '/proc/imds/operator.sock',
   })
-  t.teardown(() => daemon.stop())
   await until(async () => (await daemon.get(ID)).status === 200, 'the instance')
   const { status, body } = await request(daemon.operatorPort, '/readyz')
   const problem =
@@ -197,10 +192,10 @@ t.test(
     chownSync(path, 65_534, 65_534)
     const plain = ['setpriv', '--bounding-set=-dac_override,-dac_read_search'] // root, for whom permissions hold
     const daemon = await startDaemon(
+      t,
       { IMDS_STORE: await aStore(join(directory, 'store')), IMDS_OPERATOR_SOCKET: path },
       plain,
     )
-    t.teardown(() => daemon.stop())
     await until(async () => (await daemon.operator('/readyz')).status === 200, 'readiness')
   },
 )
@@ -214,6 +209,7 @@ t.test(
     for (const address of ['10.99.0.1', '10.99.0.2', '10.98.0.1'])
       await must([...hypervisor.within, 'ip', 'address', 'add', `${address}/32`, 'dev', 'lo'])
     const daemon = await startDaemon(
+      t,
       {
         IMDS_STORE: await aStore(testDirectory(t)),
         IMDS_LISTEN: `${SERVICE}:80`,
@@ -222,7 +218,6 @@ t.test(
       },
       hypervisor.within,
     )
-    t.teardown(() => daemon.stop())
     const scrape = async (from: string) => {
       const { status, stdout } = await run([
         ...hypervisor.within,

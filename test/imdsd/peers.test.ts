@@ -29,10 +29,9 @@ t.before(async () => {
     })
     await store.put(record, Buffer.from(name))
   }
-  daemon = await startDaemon({ IMDS_STORE: url })
+  daemon = await startDaemon(t, { IMDS_STORE: url })
   await until(async () => (await daemon.operator('/readyz')).status === 200, 'the instances')
 })
-t.teardown(() => daemon.stop())
 
 const ask = (
   target: string,

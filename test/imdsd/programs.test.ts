@@ -30,6 +30,7 @@ import { withoutNamespaces } from '../support/netns/namespaces.ts'
 import { buildInto, IMDSCTL, IMDSD, programEnvironment } from '../support/programs/imds.ts'
 import { freePort, startRedis } from '../support/redis/redis.ts'
 import { testDirectory } from '../support/test-directory.ts'
+import { openTestStore } from '../support/test-store.ts'
 
 t.setTimeout(300_000) // as under `npm test`: this file builds the programs several times
 
@@ -111,8 +112,7 @@ t.test('a daemon whose installation is deleted answers all requests and stops cl
       }),
     )
   await put(1)
-  const daemon = await startDaemon({ IMDS_STORE: `file:${directory}/store` }, [], { main: join(dist, 'main.js') })
-  t.teardown(() => daemon.stop())
+  const daemon = await startDaemon(t, { IMDS_STORE: `file:${directory}/store` }, [], { main: join(dist, 'main.js') })
   rmSync(dist, { recursive: true })
   await put(2)
   // before that, a guest may get 503, which is logged
@@ -156,12 +156,10 @@ t.test('a daemon whose installation is deleted answers all requests and stops cl
 
 t.test('H4: a daemon whose installation is deleted signs the first token of an issuer in a record', async (t) => {
   const { directory, dist } = aBuild(t)
-  const redis = await startRedis()
-  t.teardown(() => redis.stop())
+  const redis = await startRedis(t)
   const recordKeysFile = join(directory, 'record-keys')
   writeFileSync(recordKeysFile, keyLines('k1'))
-  const store = await openStore({ url: redis.url, region: 'gb1', recordKeysFile })
-  t.teardown(() => store.close())
+  const store = await openTestStore(t, { url: redis.url, region: 'gb1', recordKeysFile })
   const { privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' })
   const key = { signsFrom: '2026-01-01T00:00:00Z', privateKey: privateKey.export({ type: 'pkcs8', format: 'pem' }) }
   const put = await store.put(
@@ -177,8 +175,7 @@ t.test('H4: a daemon whose installation is deleted signs the first token of an i
     IMDS_HYPERVISOR: 'hv1',
     IMDS_RECORD_KEYS_FILE: recordKeysFile,
   }
-  const daemon = await startDaemon(env, [], { main: join(dist, 'main.js') })
-  t.teardown(() => daemon.stop())
+  const daemon = await startDaemon(t, env, [], { main: join(dist, 'main.js') })
   await until(async () => (await daemon.get('/latest/meta-data/')).status === 200, 'the record')
   rmSync(dist, { recursive: true })
   const latest = `http://127.0.0.1:${String(daemon.guestPort)}/latest`

@@ -7,12 +7,13 @@ import { connect, type Socket } from 'node:net'
 import { text } from 'node:stream/consumers'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
-import { openStore, type Publisher } from '../../src/store/open.ts'
+import type { Publisher } from '../../src/store/open.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { startDaemon, until, type TestDaemon } from '../support/programs/daemon.ts'
 import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
 import { run } from '../support/programs/processes.ts'
 import { testDirectory } from '../support/test-directory.ts'
+import { openTestStore } from '../support/test-store.ts'
 import { executed } from '../tools/documents.ts'
 
 const ROUTE = 'route="/latest/reports"'
@@ -22,12 +23,8 @@ let daemon: TestDaemon
 let guests = 0
 t.before(async () => {
   const url = `file:${testDirectory(t)}`
-  store = await openStore({ url })
-  daemon = await startDaemon({ IMDS_STORE: url })
-})
-t.teardown(async () => {
-  await daemon.stop()
-  await store.close()
+  store = await openTestStore(t, { url })
+  daemon = await startDaemon(t, { IMDS_STORE: url })
 })
 
 /** A guest that may report, with its token, and how it sends the head of a PUT. */

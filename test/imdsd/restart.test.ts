@@ -18,8 +18,7 @@ async function start(t: Test): Promise<TestDaemon> {
   await (
     await openStore({ url })
   ).put(anInstance({ interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }] }))
-  const daemon = await startDaemon({ IMDS_STORE: url })
-  t.teardown(() => daemon.stop())
+  const daemon = await startDaemon(t, { IMDS_STORE: url })
   await until(async () => (await daemon.get(ID)).status === 200, 'the instance')
   return daemon
 }

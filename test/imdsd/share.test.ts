@@ -28,7 +28,7 @@ t.before(async () => {
     const nic = { id: `int-${String(i)}`, macAddress: `02:24:19:00:00:0${String(i)}`, ipv4Addresses: [`${address}/8`] }
     await store.put(anInstance({ id: `srv-${String(i)}`, interfaces: [nic] }), Buffer.alloc(256 * 1024, 'x'))
   }
-  daemon = await startDaemon({
+  daemon = await startDaemon(t, {
     IMDS_STORE: url,
     IMDS_GUEST_BURST: '600',
     IMDS_GUEST_CONNECTIONS: '16',
@@ -37,7 +37,6 @@ t.before(async () => {
   for (const address of [FLOODER, OTHER])
     await until(async () => (await daemon.get(ID, address)).status === 200, `the instance of ${address}`)
 })
-t.teardown(() => daemon.stop())
 
 const metric = async (name: string) => (await daemon.metric(name)) || 0
 const overShare = () => metric('imds_requests_total{route="unknown",method="GET",status="503",reason="over-share"}')

@@ -40,10 +40,9 @@ t.before(async () => {
     }),
     Buffer.alloc(1_000_000, 'x'),
   )
-  daemon = await startDaemon({ IMDS_STORE: url, IMDS_USER_DATA_MAX_BYTES: '1000000' })
+  daemon = await startDaemon(t, { IMDS_STORE: url, IMDS_USER_DATA_MAX_BYTES: '1000000' })
   await until(async () => (await daemon.operator('/readyz')).status === 200, 'the instances')
 })
-t.teardown(() => daemon.stop())
 
 SHAPES.forEach(({ name, bytes, outcome }, n) => {
   t.test(

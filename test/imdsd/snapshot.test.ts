@@ -6,12 +6,13 @@ import { once } from 'node:events'
 import { chownSync, existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import t, { type Test } from 'tap'
-import { openStore, type Publisher } from '../../src/store/open.ts'
+import type { Publisher } from '../../src/store/open.ts'
 import { runDaemon, startDaemon, until, type TestDaemon } from '../support/programs/daemon.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { matchAll } from '../support/fixtures/match.ts'
 import { startRedis, type TestRedis } from '../support/redis/redis.ts'
 import { testDirectory } from '../support/test-directory.ts'
+import { openTestStore } from '../support/test-store.ts'
 
 const ID = '/latest/meta-data/instance-id'
 const local = (n: number, revision = 1) =>
@@ -29,10 +30,8 @@ interface Host {
 }
 
 async function aHost(t: Test): Promise<Host> {
-  const redis = await startRedis()
-  t.teardown(() => redis.stop())
-  const store = await openStore({ url: redis.url, region: 'gb1' })
-  t.teardown(() => store.close())
+  const redis = await startRedis(t)
+  const store = await openTestStore(t, { url: redis.url, region: 'gb1' })
   const directory = testDirectory(t)
   return {
     redis,
@@ -55,8 +54,7 @@ async function kill(daemon: TestDaemon): Promise<void> {
 
 /** Runs a daemon until its snapshot has two instances, then kills it. */
 async function writeSnapshot(t: Test, { store, env, path }: Host): Promise<void> {
-  const first = await startDaemon(env)
-  t.teardown(() => first.stop())
+  const first = await startDaemon(t, env)
   await store.put(local(1), Buffer.from([0, 255, 10]))
   await store.put(local(2))
   await until(
@@ -71,8 +69,7 @@ t.test('G1: a start without Redis serves the snapshot at the first request; read
   const host = await aHost(t)
   await writeSnapshot(t, host)
   await host.redis.kill()
-  const second = await startDaemon(host.env)
-  t.teardown(() => second.stop())
+  const second = await startDaemon(t, host.env)
   t.equal((await second.get(ID)).body.toString(), 'srv-n1')
   t.ok((await second.get('/latest/user-data')).body.equals(Buffer.from([0, 255, 10])))
   const answer = await second.operator('/readyz')
@@ -91,8 +88,7 @@ t.test('changes and removals made while the daemon was down arrive with the firs
   await writeSnapshot(t, host)
   await host.store.put(local(1, 2), 'none')
   await host.store.remove('srv-n2')
-  const second = await startDaemon(host.env)
-  t.teardown(() => second.stop())
+  const second = await startDaemon(t, host.env)
   await until(async () => (await second.operator('/readyz')).status === 200, 'readiness')
   t.equal((await second.get('/latest/user-data')).status, 404)
   t.equal((await second.get(ID, '127.0.0.2')).status, 503)
@@ -100,8 +96,7 @@ t.test('changes and removals made while the daemon was down arrive with the firs
 
 t.test('a removed instance is removed from the snapshot and the journal too', async (t) => {
   const host = await aHost(t)
-  const daemon = await startDaemon(host.env)
-  t.teardown(() => daemon.stop())
+  await startDaemon(t, host.env)
   const files = () =>
     // a file may go meanwhile
     execFileSync('sh', ['-c', 'cat view.* 2> /dev/null || true'], { cwd: dirname(host.path) }).toString('latin1')
@@ -115,14 +110,13 @@ t.test('E3: a start does not serve a journal that it cannot flush: a power failu
   const host = await aHost(t)
   await writeSnapshot(t, host) // the second instance is in the journal
   await host.redis.kill()
-  const second = await startDaemon(host.env, [
+  const second = await startDaemon(t, host.env, [
     'strace',
     '--daemonize',
     '--follow-forks',
     '--inject=fdatasync:error=EIO',
     '--output=/dev/null',
   ])
-  t.teardown(() => second.stop())
   t.match(
     second.log.find(({ msg }) => msg.startsWith('the snapshot cannot be read')),
     { err: { code: 'EIO' } },
@@ -135,8 +129,7 @@ t.test('a torn snapshot is deleted and not served: 503 until the store answers',
   await writeSnapshot(t, host)
   writeFileSync(host.path, readFileSync(host.path).subarray(0, -10))
   await host.redis.kill()
-  const second = await startDaemon(host.env)
-  t.teardown(() => second.stop())
+  const second = await startDaemon(t, host.env)
   t.equal((await second.get(ID)).status, 503)
   matchAll(
     t,
@@ -151,7 +144,7 @@ t.test(
   async (t) => {
     const host = await aHost(t)
     await writeSnapshot(t, host)
-    const second = await startDaemon({ ...host.env, IMDS_HYPERVISOR: 'hv2' })
+    const second = await startDaemon(t, { ...host.env, IMDS_HYPERVISOR: 'hv2' })
     await until(async () => (await second.operator('/readyz')).status === 200, 'readiness')
     t.equal((await second.get(ID)).status, 503)
     matchAll(
@@ -162,15 +155,14 @@ t.test(
     second.process.kill('SIGTERM')
     await once(second.process, 'exit')
     await host.redis.kill()
-    const third = await startDaemon(host.env)
-    t.teardown(() => third.stop())
+    const third = await startDaemon(t, host.env)
     t.equal((await third.get(ID)).body.toString(), 'srv-n1')
   },
 )
 
 t.test('a clean stop writes the latest change to the snapshot', async (t) => {
   const host = await aHost(t)
-  const daemon = await startDaemon(host.env)
+  const daemon = await startDaemon(t, host.env)
   await host.store.put(local(1), Buffer.from('latest'))
   await until(async () => (await daemon.get(ID)).status === 200, 'the instance')
   daemon.process.kill('SIGTERM')
@@ -181,8 +173,7 @@ t.test('a clean stop writes the latest change to the snapshot', async (t) => {
 
 t.test('a second daemon with the same state directory is refused, and leaves the files of the first', async (t) => {
   const host = await aHost(t)
-  const first = await startDaemon(host.env)
-  t.teardown(() => first.stop())
+  const first = await startDaemon(t, host.env)
   await host.store.put(local(1))
   await until(async () => (await first.get(ID)).status === 200, 'the instance')
   writeFileSync(`${host.path}.2.tmp`, 'a start deletes it')
@@ -196,8 +187,7 @@ t.test('a second daemon with the same state directory is refused, and leaves the
   t.ok(existsSync(`${host.path}.2.tmp`))
 
   await kill(first)
-  const next = await startDaemon(host.env)
-  t.teardown(() => next.stop())
+  const next = await startDaemon(t, host.env)
   t.match(
     next.log.find(({ msg }) => msg === 'listening'),
     { fromSnapshot: 1 },

@@ -25,10 +25,9 @@ t.before(async () => {
     }),
     Buffer.from('data'),
   )
-  daemon = await startDaemon({ IMDS_STORE: url, IMDS_LISTEN: '127.0.0.1:0' })
+  daemon = await startDaemon(t, { IMDS_STORE: url, IMDS_LISTEN: '127.0.0.1:0' })
   await until(async () => (await daemon.get(ID)).status === 200, 'the instance')
 })
-t.teardown(() => daemon.stop())
 
 const counted = (reason: string, method: string, status: number) =>
   daemon.metric(`imds_requests_total{route="unknown",method="${method}",status="${String(status)}",reason="${reason}"}`)

@@ -36,11 +36,10 @@ async function aDaemon(t: Test, password?: string): Promise<TestDaemon> {
     Buffer.from('a-secret-in-user-data'),
   )
   await store.close()
-  const daemon = await startDaemon({
+  const daemon = await startDaemon(t, {
     IMDS_STORE: url,
     ...(password !== undefined && { IMDS_OPERATOR_PASSWORD_FILE: join(directory, 'password') }),
   })
-  t.teardown(() => daemon.stop())
   await until(async () => (await daemon.get('/latest/user-data')).status === 200, 'the instances')
   for (const path of ['/latest/meta-data/instance-id', '/latest/user-data', '/latest/nothing'])
     await asGuest(daemon, path)

@@ -25,8 +25,7 @@ t.before(async () => {
 })
 
 async function aDaemon(t: Test, env: Record<string, string> = {}): Promise<TestDaemon> {
-  const daemon = await startDaemon({ IMDS_STORE: store, ...env })
-  t.teardown(() => daemon.stop())
+  const daemon = await startDaemon(t, { IMDS_STORE: store, ...env })
   await until(async () => (await daemon.get(ID)).status === 200, 'the instance')
   return daemon
 }
@@ -46,7 +45,7 @@ async function statusWith(daemon: TestDaemon, token: string): Promise<number> {
 
 t.test('D3: a session token survives a restart, because its key is saved in the state directory', async (t) => {
   const state = testDirectory(t)
-  const first = await startDaemon({ IMDS_STORE: store, IMDS_STATE_DIR: state })
+  const first = await startDaemon(t, { IMDS_STORE: store, IMDS_STATE_DIR: state })
   await until(async () => (await first.get(ID)).status === 200, 'the instance')
   const token = await mint(first)
   await first.stop()

@@ -30,8 +30,7 @@ async function ask(port: number, path: string, method = 'GET', headers: Record<s
 
 t.test('H10: imdsctl trace and explain show what a guest asked for, without secrets', async (t) => {
   const url = `file:${testDirectory(t)}`
-  const daemon = await startDaemon({ IMDS_STORE: url, IMDS_LISTEN: '127.0.0.1:0' })
-  t.teardown(() => daemon.stop())
+  const daemon = await startDaemon(t, { IMDS_STORE: url, IMDS_LISTEN: '127.0.0.1:0' })
   await until(async () => (await daemon.operator('/readyz')).status === 200, 'an empty view')
   const store = await openStore({ url })
   const interfaces = [{ id: 'int-1', macAddress: '02:24:19:00:00:01', ipv4Addresses: ['127.0.0.1/8'] }]

@@ -8,10 +8,11 @@ import { Agent, get, request, type IncomingMessage } from 'node:http'
 import { createInterface } from 'node:readline'
 import { text } from 'node:stream/consumers'
 import t from 'tap'
-import { openStore, type Publisher } from '../../src/store/open.ts'
+import type { Publisher } from '../../src/store/open.ts'
 import { startDaemon, until, type TestDaemon } from '../support/programs/daemon.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { testDirectory } from '../support/test-directory.ts'
+import { openTestStore } from '../support/test-store.ts'
 import { executed } from '../tools/documents.ts'
 
 const GUESTS = 125
@@ -42,14 +43,10 @@ let store: Publisher
 let daemon: TestDaemon
 t.before(async () => {
   const url = `file:${testDirectory(t)}`
-  store = await openStore({ url })
+  store = await openTestStore(t, { url })
   for (let guest = 0; guest < GUESTS; guest++) await store.put(recordOf(guest, 1, 'old'))
-  daemon = await startDaemon({ IMDS_STORE: url })
+  daemon = await startDaemon(t, { IMDS_STORE: url })
   await until(async () => (await daemon.metric('imds_view_instances')) === GUESTS, 'all instances')
-})
-t.teardown(async () => {
-  await daemon.stop()
-  await store.close()
 })
 
 interface Answer {

@@ -13,9 +13,8 @@ const A_MEBIBYTE = 1024 * 1024
 
 let redis: TestRedis
 t.before(async () => {
-  redis = await startRedis()
+  redis = await startRedis(t)
 })
-t.teardown(() => redis.stop())
 t.beforeEach(async () => {
   await redis.client.flushall()
 })

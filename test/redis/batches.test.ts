@@ -24,9 +24,8 @@ const id = (n: number) => `srv-n${String(n)}`
 
 let redis: TestRedis
 t.before(async () => {
-  redis = await startRedis()
+  redis = await startRedis(t)
 })
-t.teardown(() => redis.stop())
 
 /** Publishes the instances 1, 2 and so on, with user-data of these sizes. */
 async function publish(t: Test, sizes: readonly number[], isEncrypted = false): Promise<void> {

@@ -15,6 +15,7 @@ import { anInstance } from '../support/fixtures/instance.ts'
 import { aCipher, keyLines } from '../support/fixtures/record-keys.ts'
 import { startRedis, type TestRedis } from '../support/redis/redis.ts'
 import { testDirectory } from '../support/test-directory.ts'
+import { openTestStore } from '../support/test-store.ts'
 
 const KEYS = keysOf('gb1')
 const SCRIPT = readFileSync(new URL('../../src/store/redis/publish.lua', import.meta.url), 'utf8')
@@ -37,15 +38,12 @@ const sized = (change: Record<string, unknown>, bytes: number) =>
 
 let redis: TestRedis
 t.before(async () => {
-  redis = await startRedis()
+  redis = await startRedis(t)
 })
-t.teardown(() => redis.stop())
 
 async function aStore(t: Test, change: { recordKeysFile?: string } = {}): Promise<Publisher> {
   await redis.client.flushall()
-  const store = await openStore({ url: redis.url, region: 'gb1', ...change })
-  t.teardown(() => store.close())
-  return store
+  return await openTestStore(t, { url: redis.url, region: 'gb1', ...change })
 }
 
 const script = (...args: readonly (string | Buffer)[]) =>
@@ -204,8 +202,7 @@ t.test('a record with an unusable address can be encrypted, and decrypted again'
   const older = record(1, 1, { interfaces: interfaces(1, { ipv6Addresses: ['fe80::a'] }) })
   await writeUnchecked('srv-n1', { record: JSON.stringify(older) }, '127.0.0.1', 'old')
   const recordKeysFile = join(testDirectory(t, { keys: keyLines('k1') }), 'keys')
-  const encrypted = await openStore({ url: redis.url, region: 'gb1', recordKeysFile })
-  t.teardown(() => encrypted.close())
+  const encrypted = await openTestStore(t, { url: redis.url, region: 'gb1', recordKeysFile })
   t.match(await encrypted.encrypt('srv-n1', true), { kind: 'encrypted' })
   t.match(await encrypted.decrypt('srv-n1'), { kind: 'decrypted' })
   t.same(JSON.parse(String(await redis.client.hget(KEYS.instance('srv-n1'), 'record'))), older)
@@ -242,13 +239,12 @@ t.test('a file store refuses a seal that makes a record too long; a replacement 
 t.test('encrypted records have the same limits', async (t) => {
   const recordKeysFile = join(testDirectory(t, { keys: keyLines('k1') }), 'keys')
   const store = await aStore(t, { recordKeysFile })
-  const daemon = await startDaemon({
+  const daemon = await startDaemon(t, {
     IMDS_STORE: redis.url,
     IMDS_REGION: 'gb1',
     IMDS_HYPERVISOR: 'hv1',
     IMDS_RECORD_KEYS_FILE: recordKeysFile,
   })
-  t.teardown(() => daemon.stop())
   t.match(await store.put(sized({}, MAX_RECORD_BYTES)), { kind: 'published' })
   await until(async () => (await hostname(daemon)) === 'r1.example.com', 'the largest record to be served')
   t.match(await store.put(sized({}, MAX_RECORD_BYTES + 1)), {
@@ -282,8 +278,7 @@ t.test('encrypted records have the same limits', async (t) => {
 
 t.test('invariant 3: the daemon refuses a record beyond a limit and keeps the last good state', async (t) => {
   const store = await aStore(t)
-  const daemon = await startDaemon({ IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1' })
-  t.teardown(() => daemon.stop())
+  const daemon = await startDaemon(t, { IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1' })
   await store.put(record(1, 1), Buffer.from('mine'))
   await until(async () => (await hostname(daemon)) === 'r1.example.com', 'the record')
   for (const [i, [what, text, reason, message]] of (

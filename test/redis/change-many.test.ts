@@ -6,7 +6,7 @@ import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { remove, seal, unseal, type ChangeOptions } from '../../src/imdsctl/change.ts'
-import { openStore, type Publisher } from '../../src/store/open.ts'
+import type { Publisher } from '../../src/store/open.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { keyLines } from '../support/fixtures/record-keys.ts'
 import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
@@ -15,12 +15,12 @@ import { run as runProgram } from '../support/programs/processes.ts'
 import { executed } from '../tools/documents.ts'
 import { startRedis, type TestRedis } from '../support/redis/redis.ts'
 import { testDirectory } from '../support/test-directory.ts'
+import { openTestStore } from '../support/test-store.ts'
 
 let redis: TestRedis
 t.before(async () => {
-  redis = await startRedis()
+  redis = await startRedis(t)
 })
-t.teardown(() => redis.stop())
 
 interface Settings {
   readonly url: string
@@ -51,8 +51,7 @@ const NO_ADDRESS = [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresse
 async function aRegion(t: Test, { url, recordKeysFile }: Settings): Promise<Region> {
   await redis.client.flushall()
   const settings = { url, region: 'gb1', recordKeysFile }
-  const store = await openStore(settings)
-  t.teardown(() => store.close())
+  const store = await openTestStore(t, settings)
   for (const n of [1, 2, 3, 4, 5]) {
     const address = `10.0.0.${String(n * 4 + 2)}/30`
     const interfaces = [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [address] }]

@@ -4,12 +4,12 @@
  */
 import t from 'tap'
 import { keysOf } from '../../src/store/redis/keys.ts'
-import { openStore } from '../../src/store/open.ts'
 import { startDaemon, type TestDaemon, until } from '../support/programs/daemon.ts'
 import { run } from '../support/programs/processes.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
 import { startRedis } from '../support/redis/redis.ts'
+import { openTestStore } from '../support/test-store.ts'
 
 const KEYS = keysOf('gb1')
 
@@ -42,10 +42,8 @@ async function ask(
 }
 
 t.test('each cause is named: unpublished, removed, faulty, on another hypervisor, contested, store lost', async (t) => {
-  const redis = await startRedis()
-  t.teardown(() => redis.stop())
-  const store = await openStore({ url: redis.url, region: 'gb1' })
-  t.teardown(() => store.close())
+  const redis = await startRedis(t)
+  const store = await openTestStore(t, { url: redis.url, region: 'gb1' })
   for (const [id, address] of [
     ['a', '127.0.0.1'],
     ['b', '127.0.0.2'],
@@ -55,13 +53,12 @@ t.test('each cause is named: unpublished, removed, faulty, on another hypervisor
     await store.put(record(id, address))
   await store.put(record('e', '127.0.0.5', { hypervisors: ['hv2', 'hv3'] }))
   await store.remove('srv-d')
-  const daemon = await startDaemon({
+  const daemon = await startDaemon(t, {
     IMDS_STORE: redis.url,
     IMDS_REGION: 'gb1',
     IMDS_HYPERVISOR: 'hv1',
     IMDS_RESYNC_SECONDS: '1',
   })
-  t.teardown(() => daemon.stop())
   await until(async () => (await daemon.metric('imds_view_instances')) === 3, 'the instances')
   const write = async (id: string, value: string) => {
     await redis.client
@@ -134,8 +131,7 @@ t.test('each cause is named: unpublished, removed, faulty, on another hypervisor
 })
 
 t.test('a store that was never reached, and a store without data of the region, are named as the cause', async (t) => {
-  const away = await startDaemon({ IMDS_STORE: 'redis://127.0.0.1:1', IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1' })
-  t.teardown(() => away.stop())
+  const away = await startDaemon(t, { IMDS_STORE: 'redis://127.0.0.1:1', IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1' })
   await until(() => away.log.some(({ msg }) => msg.startsWith('the store cannot be used')), 'the first attempt')
   const never = await ask(away, '127.0.0.1', 'srv-a', 1)
   for (const text of Object.values(never))
@@ -145,10 +141,8 @@ t.test('a store that was never reached, and a store without data of the region, 
     problem: /^the store was not reached yet: connect ECONNREFUSED/,
   })
 
-  const redis = await startRedis()
-  t.teardown(() => redis.stop())
-  const daemon = await startDaemon({ IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1' })
-  t.teardown(() => daemon.stop())
+  const redis = await startRedis(t)
+  const daemon = await startDaemon(t, { IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1' })
   await until(async () => (await daemon.metric('imds_resyncs_total{result="uninitialised"}')) > 0, 'the resync')
   const empty = await ask(daemon, '127.0.0.1', 'srv-a', 1)
   for (const text of Object.values(empty))

@@ -16,6 +16,7 @@ import { buildInto, IMDSCTL, programEnvironment } from '../support/programs/imds
 import { aCipher, keyLines } from '../support/fixtures/record-keys.ts'
 import { startRedis, type TestRedis } from '../support/redis/redis.ts'
 import { testDirectory } from '../support/test-directory.ts'
+import { openTestStore } from '../support/test-store.ts'
 
 const KEYS = keysOf('gb1')
 const ID = '/latest/meta-data/instance-id'
@@ -35,9 +36,8 @@ function record(n: number, revision: number, change: Record<string, unknown> = {
 
 let redis: TestRedis
 t.before(async () => {
-  redis = await startRedis()
+  redis = await startRedis(t)
 })
-t.teardown(() => redis.stop())
 
 /** A key file that a test rewrites. */
 interface Keys {
@@ -60,9 +60,7 @@ async function someKeys(t: Test, ...names: readonly string[]): Promise<Keys> {
 }
 
 async function aStore(t: Test, keys: Keys | null, change: Partial<StoreSettings> = {}): Promise<Publisher> {
-  const store = await openStore({ url: redis.url, region: 'gb1', recordKeysFile: keys?.path, ...change })
-  t.teardown(() => store.close())
-  return store
+  return await openTestStore(t, { url: redis.url, region: 'gb1', recordKeysFile: keys?.path, ...change })
 }
 
 const environment = (keys: Keys | null) => ({
@@ -74,9 +72,7 @@ const environment = (keys: Keys | null) => ({
 })
 
 async function aDaemon(t: Test, keys: Keys | null, env: Record<string, string> = {}): Promise<TestDaemon> {
-  const daemon = await startDaemon({ ...environment(keys), ...env })
-  t.teardown(() => daemon.stop())
-  return daemon
+  return await startDaemon(t, { ...environment(keys), ...env })
 }
 
 async function imdsctl(
@@ -644,8 +640,7 @@ t.test('the first identity token of an issuer in a record needs no file of the i
   mkdirSync(dist)
   writeFileSync(join(dist, '../package.json'), '{"type": "module"}')
   buildInto(dist)
-  const daemon = await startDaemon(environment(keys), [], { main: join(dist, 'main.js') })
-  t.teardown(() => daemon.stop())
+  const daemon = await startDaemon(t, environment(keys), [], { main: join(dist, 'main.js') })
   rmSync(dist, { recursive: true })
   await serves(daemon, 1, 1)
   const put = 'PUT /latest/api/token HTTP/1.0\r\nX-aws-ec2-metadata-token-ttl-seconds: 60\r\n\r\n'

@@ -7,7 +7,7 @@ import { once } from 'node:events'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { evacuate, type EvacuateOptions } from '../../src/imdsctl/evacuate.ts'
-import { openStore, type Publisher } from '../../src/store/open.ts'
+import type { Publisher } from '../../src/store/open.ts'
 import { keysOf } from '../../src/store/redis/keys.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { keyLines } from '../support/fixtures/record-keys.ts'
@@ -16,12 +16,12 @@ import { until } from '../support/programs/daemon.ts'
 import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
 import { startRedis, type TestRedis } from '../support/redis/redis.ts'
 import { testDirectory } from '../support/test-directory.ts'
+import { openTestStore } from '../support/test-store.ts'
 
 let redis: TestRedis
 t.before(async () => {
-  redis = await startRedis()
+  redis = await startRedis(t)
 })
-t.teardown(() => redis.stop())
 
 interface Settings {
   readonly url: string
@@ -53,8 +53,7 @@ async function aRegion(t: Test, settings: Settings, hypervisors: readonly (reado
   await redis.client.flushall()
   for (const name of ['hv1', 'hv2', 'hv3'])
     await redis.client.set(keysOf('gb1').announcement(name), '{"seenAt": "2026-11-20T15:04:05Z"}')
-  const store = await openStore({ ...settings, region: 'gb1' })
-  t.teardown(() => store.close())
+  const store = await openTestStore(t, { ...settings, region: 'gb1' })
   for (const [i, names] of hypervisors.entries())
     await store.put(
       anInstance({ id: `srv-${String(i + 1)}`, interfaces: interfaces(i), hypervisors: names }),

@@ -15,9 +15,9 @@ import { freePort, startRedis } from '../support/redis/redis.ts'
 import { aStore } from '../support/redis/shapes.ts'
 import { anAuthority } from '../support/redis/tls.ts'
 import { executed } from '../tools/documents.ts'
-import { openStore } from '../../src/store/open.ts'
 import { VERSION } from '../../src/runtime/version.ts'
 import { testDirectory } from '../support/test-directory.ts'
+import { openTestStore } from '../support/test-store.ts'
 
 const NAMES = ['hv1', 'hv2']
 const NO_ADDRESS = [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [] }]
@@ -27,8 +27,7 @@ const OLD = 'old-one\n'
 const imdsctl = (url: string) => [process.execPath, IMDSCTL, '--store', url, '--region', 'gb1']
 
 t.test('a fleet is upgraded and rolled back, one hypervisor after another, and no request fails', async (t) => {
-  const redis = await startRedis()
-  t.teardown(() => redis.stop())
+  const redis = await startRedis(t)
   const store = await aStore(t, redis.url)
   const fleet = await startFleet(t, NAMES, store, () => ({ IMDS_STORE: redis.url }))
   const dist = join(testDirectory(t), 'dist') // inside the repository, where the build finds node_modules
@@ -68,9 +67,7 @@ t.test('a fleet is upgraded and rolled back, one hypervisor after another, and n
 })
 
 t.test('a region moves to another Redis, one hypervisor after another, and no request fails', async (t) => {
-  const [old, next] = [await startRedis(), await startRedis()]
-  t.teardown(() => old.stop())
-  t.teardown(() => next.stop())
+  const [old, next] = [await startRedis(t), await startRedis(t)]
   const store = await aStore(t, old.url)
   const fleet = await startFleet(t, NAMES, store, () => ({ IMDS_STORE: old.url }))
   await store.put(anInstance({ id: 'srv-sealed', hypervisors: ['hv1'], interfaces: NO_ADDRESS }))
@@ -104,17 +101,14 @@ t.test('passwords, certificates and record keys change, and no request fails', a
   for (const [name, text] of Object.entries({ password: OLD, old: OLD, new: 'new-one\n', keys: keyLines('k1') }))
     writeFileSync(at(name), text)
   const port = String(await freePort())
-  const redis = await startRedis([
+  const redis = await startRedis(t, [
     ...['--tls-port', port, '--tls-ca-cert-file', ours.caFile],
     ...['--tls-cert-file', server.certFile, '--tls-key-file', server.keyFile],
   ])
-  t.teardown(() => redis.stop())
   await redis.client.call('ACL', 'SETUSER', 'imds-fleet', 'on', '>old-one', '~*', '&*', '+@all')
   const url = `rediss://imds-fleet@127.0.0.1:${port}`
   const open = async () => {
-    const store = await openStore({ url: redis.url, region: 'gb1', recordKeysFile: at('keys') })
-    t.teardown(() => store.close())
-    return store
+    return await openTestStore(t, { url: redis.url, region: 'gb1', recordKeysFile: at('keys') })
   }
   const store = await open()
   const fleet = await startFleet(t, NAMES, store, () => ({

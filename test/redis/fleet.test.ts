@@ -9,22 +9,21 @@ import t, { type Test } from 'tap'
 import { drain, forget, hypervisors, undrain } from '../../src/imdsctl/hypervisors.ts'
 import { put } from '../../src/imdsctl/put.ts'
 import type { Context } from '../../src/imdsctl/commands.ts'
-import { openStore } from '../../src/store/open.ts'
 import { keysOf } from '../../src/store/redis/keys.ts'
 import { runCommand, type CommandResult } from '../support/programs/collected-output.ts'
 import { until } from '../support/programs/daemon.ts'
 import { startRedis, type TestRedis } from '../support/redis/redis.ts'
 import { aDaemon, aStore, record } from '../support/redis/shapes.ts'
 import { testDirectory } from '../support/test-directory.ts'
+import { openTestStore } from '../support/test-store.ts'
 
 const KEYS = keysOf('gb1')
 const MINUTE_MS = 60_000
 
 let redis: TestRedis
 t.before(async () => {
-  redis = await startRedis()
+  redis = await startRedis(t)
 })
-t.teardown(() => redis.stop())
 t.beforeEach(async () => {
   await redis.client.flushall()
 })
@@ -167,8 +166,7 @@ const MANAGED: Readonly<Record<string, (t: Test) => string>> = {
 for (const [kind, urlOf] of Object.entries(MANAGED)) {
   t.test(`${kind}: where imds-api publishes, drain is refused and names the command of imds-api`, async (t) => {
     const url = urlOf(t)
-    const store = await openStore({ url, region: 'gb1' })
-    t.teardown(() => store.close())
+    const store = await openTestStore(t, { url, region: 'gb1' })
     t.equal(await store.fleet.controlPlane(), undefined)
     const seenAt = new Date(Date.now() - 2 * MINUTE_MS).toISOString()
     await store.fleet.announceControlPlane({ version: '1.2.3', seenAt }, new Map())

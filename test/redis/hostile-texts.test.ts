@@ -21,8 +21,7 @@ const ESCAPED = 'x\\u001b[2J\\u009b2J\\u202ey'
 const ACTIVE = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u2028-\u202e\u2066-\u2069]/
 
 t.test("hostile names and records are escaped by list, get and watch, and in the daemon's log", async (t) => {
-  const redis = await startRedis()
-  t.teardown(() => redis.stop())
+  const redis = await startRedis(t)
   const store = await aStore(t, redis.url)
   await store.put(record(1))
   const written = testDirectory(t, { log: '' })

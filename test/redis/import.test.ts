@@ -6,10 +6,10 @@ import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { chownSync, existsSync, mkdirSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import t, { type Test } from 'tap'
+import t from 'tap'
 import { exportRecords } from '../../src/imdsctl/export.ts'
 import { importRecords } from '../../src/imdsctl/import.ts'
-import { openStore, type Publisher } from '../../src/store/open.ts'
+import type { Publisher } from '../../src/store/open.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { keyLines } from '../support/fixtures/record-keys.ts'
 import { runCommand } from '../support/programs/collected-output.ts'
@@ -19,19 +19,19 @@ import { must, run } from '../support/programs/processes.ts'
 import { startRedis, type TestRedis } from '../support/redis/redis.ts'
 import { startSlowLink } from '../support/redis/slow-link.ts'
 import { testDirectory } from '../support/test-directory.ts'
+import { openTestStore } from '../support/test-store.ts'
 
 const NOBODY = 65_534
 const SEALED_AT = '2026-11-20T15:04:05Z'
 
 let redis: TestRedis
 t.before(async () => {
-  redis = await startRedis()
+  redis = await startRedis(t)
 })
 t.beforeEach(async () => {
   await redis.client.flushall()
   await redis.client.set('imds:{gb1}:announcement:hv1', '{}') // as if a daemon had announced it
 })
-t.teardown(() => redis.stop())
 
 interface Settings {
   readonly url: string
@@ -59,12 +59,6 @@ const record = (n: number, change: Record<string, unknown> = {}) =>
     ],
     ...change,
   })
-
-async function open(t: Test, settings: Settings): Promise<Publisher> {
-  const store = await openStore(settings)
-  t.teardown(() => store.close())
-  return store
-}
 
 /** Publishes two instances, one of them sealed, and removes two, one of them sealed. */
 async function fill(store: Publisher): Promise<void> {
@@ -98,7 +92,7 @@ for (const from of Object.keys(KINDS)) {
     t.test(`a region is moved from ${from} to ${to} with its user-data, seals and tombstones`, async (t) => {
       const directory = testDirectory(t)
       const [source, target] = [KINDS[from]!(directory, 'gb1'), KINDS[to]!(directory, 'gb2')]
-      const [old, next] = [await open(t, source), await open(t, target)]
+      const [old, next] = [await openTestStore(t, source), await openTestStore(t, target)]
       await fill(old)
       const [backup, again] = [join(directory, 'backup'), join(directory, 'again')]
       t.match(await exporting(source, `${backup}/`), { status: 0, stdout: `2 records, 2 tombstones: ${backup}/\n` })
@@ -114,7 +108,7 @@ for (const from of Object.keys(KINDS)) {
 t.test('an export has the layout of the file store, mode 0600, and can serve as a store', async (t) => {
   const directory = testDirectory(t)
   const source = KINDS['Redis']!(directory, 'gb1')
-  const store = await open(t, source)
+  const store = await openTestStore(t, source)
   await fill(store)
   const backup = join(directory, 'backup')
   await exporting(source, backup)
@@ -128,13 +122,13 @@ t.test('an export has the layout of the file store, mode 0600, and can serve as 
   ])
   const modes = [backup, ...readdirSync(backup).map((name) => join(backup, name))].map((path) => statSync(path).mode)
   t.same([...new Set(modes.map((mode) => (mode & 0o777).toString(8)))], ['700', '600'])
-  t.same(await contents(await open(t, { url: `file:${backup}`, region: 'gb1' })), await contents(store))
+  t.same(await contents(await openTestStore(t, { url: `file:${backup}`, region: 'gb1' })), await contents(store))
 })
 
 t.test('an export replaces nothing, and leaves no directory behind if the store is lost', async (t) => {
   const directory = testDirectory(t, { there: {}, 'other.partial': {} })
   const source = KINDS['Redis']!(directory, 'gb1')
-  await fill(await open(t, source))
+  await fill(await openTestStore(t, source))
   t.match(await exporting(source, join(directory, 'there')), {
     status: 64,
     stderr: /there exists: name a new directory/,
@@ -151,7 +145,7 @@ t.test(
   async (t) => {
     const directory = testDirectory(t, { theirs: { below: {} } })
     const source = KINDS['Redis']!(directory, 'gb1')
-    await fill(await open(t, source))
+    await fill(await openTestStore(t, source))
     chownSync(join(directory, 'theirs'), NOBODY, NOBODY)
     for (const place of ['theirs', 'theirs/below'])
       t.match(await exporting(source, join(directory, place, 'backup')), {
@@ -168,7 +162,7 @@ t.test(
   async (t) => {
     const directory = testDirectory(t)
     const source = KINDS['Redis']!(directory, 'gb1')
-    const store = await open(t, source)
+    const store = await openTestStore(t, source)
     for (let n = 0; n < 200; n++) await store.put(record(n), Buffer.from(String(n)))
     const link = await startSlowLink(redis.port, 20)
     t.teardown(() => link.stop())
@@ -188,14 +182,14 @@ t.test(
     )
     rmSync(partial, { recursive: true })
     t.match(await exporting(source, backup), { status: 0, stdout: /^200 records, 0 tombstones: / })
-    t.same(await contents(await open(t, { url: `file:${backup}`, region: 'gb1' })), await contents(store))
+    t.same(await contents(await openTestStore(t, { url: `file:${backup}`, region: 'gb1' })), await contents(store))
   },
 )
 
 t.test('a record that cannot be read is named, the others are exported, and the exit status is 65', async (t) => {
   const directory = testDirectory(t)
   const source = KINDS['Redis']!(directory, 'gb1')
-  await fill(await open(t, source))
+  await fill(await openTestStore(t, source))
   await redis.client.hset('imds:{gb1}:instance:srv-1', 'record', '{')
   t.match(await exporting(source, join(directory, 'backup')), {
     status: 65,
@@ -213,7 +207,7 @@ t.test('an import prints only what is refused, and takes nothing back that the s
     'srv-6.removed': 'x',
   })
   const target = KINDS['Redis']!(directory, 'gb1')
-  const store = await open(t, target)
+  const store = await openTestStore(t, target)
   for (const n of [1, 3]) await store.put(record(n, { revision: 8 }), 'none')
   const ran = await importing(target, directory)
   t.match(ran, { status: 65, stdout: /^5 records: .*1 published/ })
@@ -252,7 +246,7 @@ for (const kind of ['Redis', 'files']) {
       writeFileSync(join(backup, `srv-${String(n)}.json`), JSON.stringify(record(n)))
       writeFileSync(join(backup, `srv-${String(n)}.user-data`), String(n))
     }
-    const store = await open(t, target)
+    const store = await openTestStore(t, target)
     const link = await startSlowLink(redis.port, 20)
     t.teardown(() => link.stop())
     const slow = kind === 'files' ? target.url : `redis://127.0.0.1:${String(link.port)}`
@@ -266,7 +260,7 @@ for (const kind of ['Redis', 'files']) {
     t.equal(signal, 'SIGKILL')
     const { status, stdout, stderr } = await run(command(target.url), { env: programEnvironment() })
     t.match({ status, stdout: stdout.toString() }, { status: 0, stdout: /^201 records: 1 removed, / })
-    t.same(await contents(store), await contents(await open(t, { url: `file:${backup}`, region: 'gb1' })))
+    t.same(await contents(store), await contents(await openTestStore(t, { url: `file:${backup}`, region: 'gb1' })))
     t.equal((await store.list()).length, 200)
     t.notMatch(stderr, /\r/, 'no progress without a terminal')
   })

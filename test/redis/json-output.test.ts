@@ -9,7 +9,6 @@ import { createInterface } from 'node:readline'
 import { join } from 'node:path'
 import { tmpdir } from 'node:os'
 import t from 'tap'
-import { openStore } from '../../src/store/open.ts'
 import { keyLines } from '../support/fixtures/record-keys.ts'
 import { until } from '../support/programs/daemon.ts'
 import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
@@ -17,6 +16,7 @@ import { run } from '../support/programs/processes.ts'
 import { startRedis } from '../support/redis/redis.ts'
 import { aDaemon, record } from '../support/redis/shapes.ts'
 import { executed } from '../tools/documents.ts'
+import { openTestStore } from '../support/test-store.ts'
 
 t.setTimeout(300_000) // as under `npm test`
 
@@ -45,16 +45,14 @@ const linesOf = (text: string) =>
     .map((line) => JSON.parse(line) as unknown)
 
 t.test('each command prints JSON in the shape of its example in docs/json.md', async (t) => {
-  const redis = await startRedis()
-  t.teardown(() => redis.stop())
+  const redis = await startRedis(t)
   const directory = mkdtempSync(join(tmpdir(), 'imds-json-'))
   t.teardown(() => {
     rmSync(directory, { recursive: true })
   })
   const place = (name: string) => join(directory, name)
   const daemon = await aDaemon(t, redis.url)
-  const store = await openStore({ url: redis.url, region: 'gb1' })
-  t.teardown(() => store.close())
+  const store = await openTestStore(t, { url: redis.url, region: 'gb1' })
   const other = (change: object = {}) =>
     record(1, {
       id: 'srv-n2',

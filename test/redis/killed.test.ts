@@ -4,11 +4,11 @@
  */
 import { once } from 'node:events'
 import t from 'tap'
-import { openStore } from '../../src/store/open.ts'
 import { startDaemon, until, type TestDaemon } from '../support/programs/daemon.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { startRedis } from '../support/redis/redis.ts'
 import { testDirectory } from '../support/test-directory.ts'
+import { openTestStore } from '../support/test-store.ts'
 
 /** In each round the daemon is killed after so many of the changes were seen. */
 const ROUNDS = [1, 2, 4, 6]
@@ -18,10 +18,8 @@ const ID = '/latest/meta-data/instance-id'
 t.test(
   'E3: a killed daemon takes back no move, seal, removal or narrower option that was seen or confirmed',
   async (t) => {
-    const redis = await startRedis()
-    t.teardown(() => redis.stop())
-    const store = await openStore({ url: redis.url, region: 'gb1' })
-    t.teardown(() => store.close())
+    const redis = await startRedis(t)
+    const store = await openTestStore(t, { url: redis.url, region: 'gb1' })
     const env = { IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1', IMDS_STATE_DIR: testDirectory(t) }
     const record = (id: string, revision: number, host: number, change: Record<string, unknown> = {}) =>
       anInstance({
@@ -37,9 +35,7 @@ t.test(
         ...change,
       })
     const start = async (change: Record<string, string> = {}) => {
-      const daemon = await startDaemon({ ...env, ...change })
-      t.teardown(() => daemon.stop())
-      return daemon
+      return await startDaemon(t, { ...env, ...change })
     }
     const kill = async (daemon: TestDaemon) => {
       daemon.process.kill('SIGKILL')

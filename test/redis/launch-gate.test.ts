@@ -2,12 +2,13 @@
  * The launch gate: a program that starts guests first waits until the daemon of this hypervisor serves the instance.
  */
 import t, { type Test } from 'tap'
-import { openStore, waitForInstance, type Publisher } from '../../src/library.ts'
+import { waitForInstance, type Publisher } from '../../src/library.ts'
 import { startDaemon, type TestDaemon, until } from '../support/programs/daemon.ts'
 import { run } from '../support/programs/processes.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
 import { freePort, startRedis } from '../support/redis/redis.ts'
+import { openTestStore } from '../support/test-store.ts'
 
 const LONG_MS = 60_000
 
@@ -20,12 +21,9 @@ const record = (revision: number, hypervisors = ['hv1']) =>
   })
 
 async function start(t: Test): Promise<{ store: Publisher; daemon: TestDaemon; operator: string; url: string }> {
-  const redis = await startRedis()
-  t.teardown(() => redis.stop())
-  const store = await openStore({ url: redis.url, region: 'gb1' })
-  t.teardown(() => store.close())
-  const daemon = await startDaemon({ IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1' })
-  t.teardown(() => daemon.stop())
+  const redis = await startRedis(t)
+  const store = await openTestStore(t, { url: redis.url, region: 'gb1' })
+  const daemon = await startDaemon(t, { IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1' })
   return { store, daemon, url: redis.url, operator: `127.0.0.1:${String(daemon.operatorPort)}` }
 }
 
@@ -101,10 +99,8 @@ t.test('a wait retries an unreachable daemon until the timeout, and then reports
     status: 75,
     stderr: /it cannot be reached: .*ECONNREFUSED/,
   })
-  const redis = await startRedis()
-  t.teardown(() => redis.stop())
-  const store = await openStore({ url: redis.url, region: 'gb1' })
-  t.teardown(() => store.close())
+  const redis = await startRedis(t)
+  const store = await openTestStore(t, { url: redis.url, region: 'gb1' })
   await store.put(record(1))
   const waited = waitForInstance({
     operator: `http://127.0.0.1:${port}`,
@@ -112,13 +108,12 @@ t.test('a wait retries an unreachable daemon until the timeout, and then reports
     revision: 1,
     timeoutMs: LONG_MS,
   })
-  const daemon = await startDaemon({
+  await startDaemon(t, {
     IMDS_STORE: redis.url,
     IMDS_REGION: 'gb1',
     IMDS_HYPERVISOR: 'hv1',
     IMDS_OPERATOR_LISTEN: `127.0.0.1:${port}`,
   })
-  t.teardown(() => daemon.stop())
   t.same(await waited, { kind: 'answers', revision: 1 })
 })
 

@@ -3,13 +3,13 @@
  */
 import { spawnSync } from 'node:child_process'
 import t from 'tap'
-import { openStore } from '../../src/store/open.ts'
 import { startDaemon, until } from '../support/programs/daemon.ts'
 import { matchAll } from '../support/fixtures/match.ts'
 import { programEnvironment } from '../support/programs/imds.ts'
 import { startRedis } from '../support/redis/redis.ts'
 import { testDirectory } from '../support/test-directory.ts'
 import { executed } from '../tools/documents.ts'
+import { openTestStore } from '../support/test-store.ts'
 
 const ROOT = new URL('../..', import.meta.url).pathname
 const hasRedisCli = spawnSync('redis-cli', ['--version']).status === 0
@@ -18,10 +18,8 @@ t.test(
   'the redis-cli examples of docs/redis-layout.md publish and remove what a daemon serves',
   { skip: hasRedisCli ? false : 'redis-cli is missing' },
   async (t) => {
-    const redis = await startRedis()
-    t.teardown(() => redis.stop())
-    const daemon = await startDaemon({ IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1' })
-    t.teardown(() => daemon.stop())
+    const redis = await startRedis(t)
+    const daemon = await startDaemon(t, { IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1' })
     const run = (code: string) =>
       spawnSync('sh', ['-euc', code], {
         cwd: ROOT,
@@ -34,8 +32,7 @@ t.test(
     await until(async () => (await daemon.get('/latest/user-data')).status === 200, 'the published instance')
     t.equal((await daemon.get('/latest/user-data')).body.toString(), '#cloud-config\nruncmd: [echo hello]\n')
     t.equal((await daemon.get('/latest/meta-data/instance-id')).body.toString(), 'srv-x1y2z')
-    const store = await openStore({ url: redis.url, region: 'gb1' })
-    t.teardown(() => store.close())
+    const store = await openTestStore(t, { url: redis.url, region: 'gb1' })
     matchAll(t, await store.list(), [{ id: 'srv-x1y2z', revision: 1, hypervisors: ['hv1'] }])
 
     const removed = run(executed('docs/redis-layout.md', 'redis-cli remove'))

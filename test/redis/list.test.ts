@@ -5,7 +5,7 @@
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { list, type ListOptions } from '../../src/imdsctl/list.ts'
-import { openStore, type Publisher } from '../../src/store/open.ts'
+import type { Publisher } from '../../src/store/open.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { keyLines } from '../support/fixtures/record-keys.ts'
 import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
@@ -13,12 +13,12 @@ import { must } from '../support/programs/processes.ts'
 import { runCommand, type CommandResult } from '../support/programs/collected-output.ts'
 import { startRedis, type TestRedis } from '../support/redis/redis.ts'
 import { testDirectory } from '../support/test-directory.ts'
+import { openTestStore } from '../support/test-store.ts'
 
 let redis: TestRedis
 t.before(async () => {
-  redis = await startRedis()
+  redis = await startRedis(t)
 })
-t.teardown(() => redis.stop())
 
 interface Settings {
   readonly url: string
@@ -57,8 +57,7 @@ interface Region {
 async function aRegion(t: Test, { url, recordKeysFile }: Settings): Promise<Region> {
   await redis.client.flushall()
   const settings = { url, region: 'gb1', recordKeysFile }
-  const store = await openStore(settings)
-  t.teardown(() => store.close())
+  const store = await openTestStore(t, settings)
   for (const record of RECORDS) t.match(await store.put(record), { kind: 'published' })
   await store.remove('srv-d')
   return {

@@ -4,12 +4,12 @@
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { keysOf } from '../../src/store/redis/keys.ts'
-import { openStore } from '../../src/store/open.ts'
 import { until, type TestDaemon } from '../support/programs/daemon.ts'
 import { aCipher, keyLines } from '../support/fixtures/record-keys.ts'
 import { sentBy, startRedis, type TestRedis } from '../support/redis/redis.ts'
 import { aDaemon, aStore, connected, record, serves } from '../support/redis/shapes.ts'
 import { testDirectory } from '../support/test-directory.ts'
+import { openTestStore } from '../support/test-store.ts'
 
 t.setTimeout(120_000)
 
@@ -19,9 +19,8 @@ const A_MEBIBYTE = 1024 * 1024
 
 let redis: TestRedis
 t.before(async () => {
-  redis = await startRedis()
+  redis = await startRedis(t)
 })
-t.teardown(() => redis.stop())
 t.beforeEach(async () => {
   await redis.client.flushall()
 })
@@ -134,8 +133,7 @@ t.test('publishers do not read long values, and a put repairs them, plain and en
     [{ recordKeysFile }, redis.url],
   ] as const) {
     await redis.client.flushall()
-    const store = await openStore({ url, region: 'gb1', ...keys })
-    t.teardown(() => store.close())
+    const store = await openTestStore(t, { url, region: 'gb1', ...keys })
     for (const [i, field] of (['record', 'user-data', 'digest'] as const).entries()) {
       await store.put(record(2 * i + 1), Buffer.from('one'))
       await setLong(KEYS.instance('srv-n1'), field)
@@ -154,8 +152,7 @@ t.test('publishers do not read long values, and a put repairs them, plain and en
 
 t.test('a long encrypted value is not converted, and named', async (t) => {
   const recordKeysFile = join(testDirectory(t, { keys: keyLines('k1') }), 'keys')
-  const store = await openStore({ url: redis.url, region: 'gb1', recordKeysFile })
-  t.teardown(() => store.close())
+  const store = await openTestStore(t, { url: redis.url, region: 'gb1', recordKeysFile })
   await store.put(record(1))
   await redis.client.hset(KEYS.instance('srv-n1'), 'record', aCipher('gb1', 'k1').encrypt('record', 'srv-n1', 1, LONG))
   await t.rejects(store.encrypt('srv-n1', false), /srv-n1: the record is 4194\d{3} bytes/)

@@ -19,9 +19,8 @@ const KEYS = keysOf('gb1')
 const ID = '/latest/meta-data/instance-id'
 let redis: TestRedis
 t.before(async () => {
-  redis = await startRedis()
+  redis = await startRedis(t)
 })
-t.teardown(() => redis.stop())
 t.beforeEach(async () => {
   await redis.client.flushall()
 })

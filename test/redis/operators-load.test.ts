@@ -2,12 +2,12 @@
  * What guests and other operators see while one operator asks in a loop, and what the store does.
  */
 import t from 'tap'
-import { openStore } from '../../src/store/open.ts'
 import { request, startDaemon, until, type Answer } from '../support/programs/daemon.ts'
 import { run } from '../support/programs/processes.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
 import { startRedis } from '../support/redis/redis.ts'
+import { openTestStore } from '../support/test-store.ts'
 
 const ID = '/latest/meta-data/instance-id'
 /** One caller's loops at the same time: as many as it may have connections. */
@@ -16,15 +16,12 @@ const LOOPS = 16
 t.test(
   'an operator that asks in a loop takes no response from guests or others, and little of the store',
   async (t) => {
-    const redis = await startRedis()
-    t.teardown(() => redis.stop())
-    const store = await openStore({ url: redis.url, region: 'gb1' })
-    t.teardown(() => store.close())
+    const redis = await startRedis(t)
+    const store = await openTestStore(t, { url: redis.url, region: 'gb1' })
     const interfaces = [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }]
     await store.put(anInstance({ id: 'srv-a', interfaces, hypervisors: ['hv1'] }))
     const settings = { IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1' }
-    const daemon = await startDaemon(settings)
-    t.teardown(() => daemon.stop())
+    const daemon = await startDaemon(t, settings)
     await until(async () => (await daemon.get(ID)).status === 200, 'the instance')
 
     let isOver = false as boolean // TypeScript does not see that the end of the test sets it

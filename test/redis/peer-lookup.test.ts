@@ -5,11 +5,12 @@ import { readFileSync } from 'node:fs'
 import { connect } from 'node:net'
 import t, { type Test } from 'tap'
 import { keysOf } from '../../src/store/redis/keys.ts'
-import { openStore, type Publisher } from '../../src/store/open.ts'
+import type { Publisher } from '../../src/store/open.ts'
 import { request, startDaemon, until, type TestDaemon } from '../support/programs/daemon.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { startRedis, type TestRedis } from '../support/redis/redis.ts'
 import { parseAnswer } from '../support/fixtures/socket.ts'
+import { openTestStore } from '../support/test-store.ts'
 
 const ID = '/latest/meta-data/instance-id'
 const KEYS = keysOf('gb1')
@@ -22,18 +23,15 @@ const at = (n: number, hypervisor: string, revision = 1) =>
   })
 
 async function aHost(t: Test): Promise<{ redis: TestRedis; store: Publisher; daemon: TestDaemon }> {
-  const redis = await startRedis()
-  t.teardown(() => redis.stop())
-  const store = await openStore({ url: redis.url, region: 'gb1' })
-  t.teardown(() => store.close())
+  const redis = await startRedis(t)
+  const store = await openTestStore(t, { url: redis.url, region: 'gb1' })
   await store.put(at(99, 'hv1'))
-  const daemon = await startDaemon({
+  const daemon = await startDaemon(t, {
     IMDS_STORE: redis.url,
     IMDS_REGION: 'gb1',
     IMDS_HYPERVISOR: 'hv1',
     IMDS_RESYNC_SECONDS: '3600',
   })
-  t.teardown(() => daemon.stop())
   await until(async () => (await daemon.operator('/readyz')).status === 200, 'readiness')
   return { redis, store, daemon }
 }

@@ -5,7 +5,7 @@ import { readFileSync } from 'node:fs'
 import t, { type Test } from 'tap'
 import { overlap } from '../../src/metadata/address.ts'
 import { keysOf } from '../../src/store/redis/keys.ts'
-import { openStore, type Publisher } from '../../src/store/open.ts'
+import type { Publisher } from '../../src/store/open.ts'
 import { RedisSource } from '../../src/store/redis/source.ts'
 import type { Source } from '../../src/store/source.ts'
 import { until } from '../support/programs/daemon.ts'
@@ -14,20 +14,18 @@ import { anInstance } from '../support/fixtures/instance.ts'
 import { matchAll } from '../support/fixtures/match.ts'
 import { ANNOUNCEMENT } from '../support/redis/shapes.ts'
 import { startRedis, type TestRedis } from '../support/redis/redis.ts'
+import { openTestStore } from '../support/test-store.ts'
 
 const KEYS = keysOf('gb1')
 
 let redis: TestRedis
 t.before(async () => {
-  redis = await startRedis()
+  redis = await startRedis(t)
 })
-t.teardown(() => redis.stop())
 
 async function aStore(t: Test): Promise<Publisher> {
   await redis.client.flushall()
-  const store = await openStore({ url: redis.url, region: 'gb1' })
-  t.teardown(() => store.close())
-  return store
+  return await openTestStore(t, { url: redis.url, region: 'gb1' })
 }
 
 /** A connected source, as a daemon has it. */

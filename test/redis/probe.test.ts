@@ -21,8 +21,7 @@ const ACL = readFileSync(new URL('../../deploy/redis.acl', import.meta.url), 'ut
 
 /** A Redis with the users of deploy/redis.acl, all of its keys with their values, and its stores. */
 async function aRedis(t: Test) {
-  const redis = await startRedis(['--aclfile', `${testDirectory(t, { 'redis.acl': ACL })}/redis.acl`])
-  t.teardown(() => redis.stop())
+  const redis = await startRedis(t, ['--aclfile', `${testDirectory(t, { 'redis.acl': ACL })}/redis.acl`])
   const contents = async () => {
     const keys = (await redis.client.keys('*')).sort()
     return Promise.all(keys.map(async (key) => [key, (await redis.client.dumpBuffer(key)).toString('hex')]))
@@ -134,8 +133,7 @@ t.test('each right that the Redis user lacks is named; that to announce is no pr
 
 t.test('a server that does not answer, and a replica for a publisher, are problems; files are counted', async (t) => {
   const { redis, publisher } = await aRedis(t)
-  const replica = await startRedis(['--replicaof', '127.0.0.1', String(redis.port)])
-  t.teardown(() => replica.stop())
+  const replica = await startRedis(t, ['--replicaof', '127.0.0.1', String(redis.port)])
   const client = new Redis(replica.port)
   t.teardown(() => {
     client.disconnect()

@@ -13,6 +13,7 @@ import { anInstance } from '../support/fixtures/instance.ts'
 import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
 import { startRedis, type TestRedis } from '../support/redis/redis.ts'
 import { SECRET, urlAs } from '../support/redis/shapes.ts'
+import { openTestStore } from '../support/test-store.ts'
 
 const KEYS = keysOf('gb1')
 const nic = (address: string, network = 'default') => [
@@ -23,15 +24,12 @@ const SCRIPT = readFileSync(new URL('../../src/store/redis/publish.lua', import.
 
 let redis: TestRedis
 t.before(async () => {
-  redis = await startRedis()
+  redis = await startRedis(t)
 })
-t.teardown(() => redis.stop())
 
 async function aStore(t: Test): Promise<Publisher> {
   await redis.client.flushall()
-  const store = await openStore({ url: redis.url, region: 'gb1' })
-  t.teardown(() => store.close())
-  return store
+  return await openTestStore(t, { url: redis.url, region: 'gb1' })
 }
 
 const environment = () => ({ ...programEnvironment(), IMDS_STORE: redis.url, IMDS_REGION: 'gb1' })
@@ -197,8 +195,7 @@ t.test('a faulty record or oversized user-data is refused with all faults before
 
 t.test('with two concurrent writers each publish is complete, and the highest revision stays', async (t) => {
   const store = await aStore(t)
-  const other = await openStore({ url: redis.url, region: 'gb1' })
-  t.teardown(() => other.close())
+  const other = await openTestStore(t, { url: redis.url, region: 'gb1' })
   const puts = Array.from({ length: 100 }, (_, i) =>
     (i % 2 ? store : other).put(
       anInstance({ revision: i + 1, tags: { revision: String(i + 1) } }),
@@ -326,8 +323,7 @@ t.test('a watcher that lost its connection reports the instances that changed me
   await store.put(anInstance())
   await store.put(anInstance({ id: 'srv-same', interfaces: nic('10.0.0.6/30') }))
   await redis.client.call('ACL', 'SETUSER', 'watcher', 'on', '>secret', 'allkeys', 'allchannels', '+@all')
-  const watcher = await openStore({ url: urlAs('watcher', redis), region: 'gb1', ...SECRET })
-  t.teardown(() => watcher.close())
+  const watcher = await openTestStore(t, { url: urlAs('watcher', redis), region: 'gb1', ...SECRET })
   const reported = new Set<string>()
   t.teardown(
     await watcher.watch((id) => {
@@ -344,12 +340,9 @@ t.test('a watcher that lost its connection reports the instances that changed me
 })
 
 t.test('a full Redis accepts removals, which free memory; a refused publish changes nothing', async (t) => {
-  const full = await startRedis(['--maxmemory', '4mb', '--maxmemory-policy', 'noeviction'])
-  t.teardown(() => full.stop())
-  const store = await openStore({ url: full.url, region: 'gb1' })
-  t.teardown(() => store.close())
-  const daemon = await startDaemon({ IMDS_STORE: full.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1' })
-  t.teardown(() => daemon.stop())
+  const full = await startRedis(t, ['--maxmemory', '4mb', '--maxmemory-policy', 'noeviction'])
+  const store = await openTestStore(t, { url: full.url, region: 'gb1' })
+  const daemon = await startDaemon(t, { IMDS_STORE: full.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1' })
   const local = (revision: number) => anInstance({ revision, interfaces: nic('127.0.0.1/8') })
   await store.put(local(1))
   await store.put(anInstance({ id: 'srv-other', interfaces: nic('10.0.0.6/30') }))

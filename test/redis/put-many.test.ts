@@ -14,21 +14,19 @@ import { anInstance } from '../support/fixtures/instance.ts'
 import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
 import { startRedis, type TestRedis } from '../support/redis/redis.ts'
 import { testDirectory } from '../support/test-directory.ts'
+import { openTestStore } from '../support/test-store.ts'
 
 t.setTimeout(300_000)
 
 let redis: TestRedis
 t.before(async () => {
-  redis = await startRedis()
+  redis = await startRedis(t)
 })
-t.teardown(() => redis.stop())
 
 async function aStore(t: Test): Promise<Publisher> {
   await redis.client.flushall()
   await redis.client.set('imds:{gb1}:announcement:hv1', '{}') // as if a daemon had announced it
-  const store = await openStore({ url: redis.url, region: 'gb1' })
-  t.teardown(() => store.close())
-  return store
+  return await openTestStore(t, { url: redis.url, region: 'gb1' })
 }
 
 const command = (...args: string[]) => [process.execPath, IMDSCTL, '--store', redis.url, '--region', 'gb1', ...args]

@@ -8,12 +8,13 @@ import t, { type Test } from 'tap'
 import { NO_REPORTS } from '../../src/metadata/reports.ts'
 import { keysOf } from '../../src/store/redis/keys.ts'
 import type { ReportsDocument } from '../../src/imdsd/operator/documents.ts'
-import { openStore, type Publisher } from '../../src/store/open.ts'
+import type { Publisher } from '../../src/store/open.ts'
 import { keyLines } from '../support/fixtures/record-keys.ts'
 import { until, type TestDaemon } from '../support/programs/daemon.ts'
 import { startRedis, type TestRedis } from '../support/redis/redis.ts'
 import { aDaemon, record, SECRET, serves, urlAs } from '../support/redis/shapes.ts'
 import { testDirectory } from '../support/test-directory.ts'
+import { openTestStore } from '../support/test-store.ts'
 
 const ACL = readFileSync(new URL('../../deploy/redis.acl', import.meta.url), 'utf8')
   .replaceAll('>PASSWORD', '>secret')
@@ -23,10 +24,8 @@ const [HV1, HV2] = [KEYS.reports('hv1', 'srv-n1'), KEYS.reports('hv2', 'srv-n1')
 const OPTIONS = { options: { reports: 'enabled' } }
 
 async function aRegion(t: Test): Promise<{ redis: TestRedis; store: Publisher }> {
-  const redis = await startRedis(['--aclfile', `${testDirectory(t, { 'redis.acl': ACL })}/redis.acl`])
-  t.teardown(() => redis.stop())
-  const store = await openStore({ url: urlAs('imds-publisher', redis), region: 'gb1', ...SECRET })
-  t.teardown(() => store.close())
+  const redis = await startRedis(t, ['--aclfile', `${testDirectory(t, { 'redis.acl': ACL })}/redis.acl`])
+  const store = await openTestStore(t, { url: urlAs('imds-publisher', redis), region: 'gb1', ...SECRET })
   return { redis, store }
 }
 
@@ -234,8 +233,7 @@ t.test('H9: a forged revision does not make later reports vanish', async (t) => 
 t.test('H9: with record keys reports are encrypted, for their instance only', async (t) => {
   const { redis } = await aRegion(t)
   const keys = `${testDirectory(t, { keys: keyLines('k1') })}/keys`
-  const store = await openStore({ url: redis.url, region: 'gb1', recordKeysFile: keys })
-  t.teardown(() => store.close())
+  const store = await openTestStore(t, { url: redis.url, region: 'gb1', recordKeysFile: keys })
   await store.put(record(1, OPTIONS))
   const daemon = await aHypervisor(t, redis, 'hv1', { IMDS_RECORD_KEYS_FILE: keys })
   await serves(daemon, 1)

@@ -11,8 +11,7 @@ const SEED = 41
 const STEPS = 400
 
 t.test(`Redis and files give the same answers to ${String(STEPS)} random changes (seed ${String(SEED)})`, async (t) => {
-  const redis = await startRedis()
-  t.teardown(() => redis.stop())
+  const redis = await startRedis(t)
   const stores: readonly Publisher[] = [
     await openStore({ url: redis.url, region: 'gb1' }),
     await openStore({ url: `file:${testDirectory(t)}` }),

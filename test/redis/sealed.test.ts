@@ -8,7 +8,7 @@ import { setImmediate as turn } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { VERSIONS } from '../../src/metadata/versions.ts'
 import { keysOf } from '../../src/store/redis/keys.ts'
-import { openStore, type Publisher } from '../../src/store/open.ts'
+import type { Publisher } from '../../src/store/open.ts'
 import { startDaemon, type TestDaemon, until } from '../support/programs/daemon.ts'
 import { random } from '../support/fixtures/generated-records.ts'
 import { run } from '../support/programs/processes.ts'
@@ -17,6 +17,7 @@ import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
 import { keyLines } from '../support/fixtures/record-keys.ts'
 import { startRedis, type TestRedis } from '../support/redis/redis.ts'
 import { testDirectory } from '../support/test-directory.ts'
+import { openTestStore } from '../support/test-store.ts'
 
 const KEYS = keysOf('gb1')
 const SCRIPT = readFileSync(new URL('../../src/store/redis/publish.lua', import.meta.url), 'utf8')
@@ -37,9 +38,8 @@ interface Kind {
 }
 let redis: TestRedis
 t.before(async () => {
-  redis = await startRedis()
+  redis = await startRedis(t)
 })
-t.teardown(() => redis.stop())
 const IN_REDIS: Kind = {
   name: 'Redis',
   env: () => ({ IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1' }),
@@ -60,15 +60,12 @@ async function aStore(t: Test, kind: Kind): Promise<{ store: Publisher; env: Rec
   await redis.client.flushall()
   await redis.client.set('imds:{gb1}:announcement:hv1', '{}') // as if a daemon had announced it
   const env = kind.env(t)
-  const store = await openStore(settings(env))
-  t.teardown(() => store.close())
+  const store = await openTestStore(t, settings(env))
   return { store, env }
 }
 
 async function aDaemon(t: Test, env: Record<string, string>): Promise<TestDaemon> {
-  const daemon = await startDaemon({ ...env, IMDS_RESYNC_SECONDS: '3600' })
-  t.teardown(() => daemon.stop())
-  return daemon
+  return await startDaemon(t, { ...env, IMDS_RESYNC_SECONDS: '3600' })
 }
 
 const serves = (daemon: TestDaemon, revision: number) =>
@@ -182,8 +179,7 @@ for (const kind of [IN_REDIS, WITH_KEYS, IN_FILES]) {
   t.test(`${kind.name}: a seal that is set during other publishes stays and loses none of their changes`, async (t) => {
     const { store, env } = await aStore(t, kind)
     await store.put(record(1), Buffer.from('one'))
-    const other = await openStore(settings(env))
-    t.teardown(() => other.close())
+    const other = await openTestStore(t, settings(env))
     const write = async () => {
       for (let i = 2; i < 40; i++) {
         const revision = ((await documentOf(other))!['revision'] as number) + 1

@@ -31,9 +31,7 @@ const ACL = readFileSync(new URL('../../deploy/redis.acl', import.meta.url), 'ut
 
 async function aRedisWithUsers(t: Test): Promise<TestRedis> {
   const directory = testDirectory(t, { 'redis.acl': ACL })
-  const redis = await startRedis(['--aclfile', `${directory}/redis.acl`])
-  t.teardown(() => redis.stop())
-  return redis
+  return await startRedis(t, ['--aclfile', `${directory}/redis.acl`])
 }
 
 const IPV6 = { interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv6Addresses: ['fd00::2/64'] }] }
@@ -301,8 +299,7 @@ t.test('a password that changes at run time is read again: guests notice nothing
 })
 
 t.test('a requirepass that changes at run time is read again', async (t) => {
-  const redis = await startRedis()
-  t.teardown(() => redis.stop())
+  const redis = await startRedis(t)
   const directory = testDirectory(t, { password: 'one' })
   await redis.client.call('CONFIG', 'SET', 'requirepass', 'one')
   const daemon = await aDaemon(t, redis.url, { passwordFile: `${directory}/password` })

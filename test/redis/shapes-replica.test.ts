@@ -10,10 +10,8 @@ import { aDaemon, aStore, connected, guestsWithoutPause, logsReason, record, ser
 t.test(
   'a daemon uses a replica while it follows its primary, else logs that, and uses it again as primary',
   async (t) => {
-    const primary = await startRedis(['--repl-diskless-sync-delay', '0'])
-    t.teardown(() => primary.stop())
-    const replica = await startRedis(['--replicaof', `127.0.0.1 ${String(primary.port)}`])
-    t.teardown(() => replica.stop())
+    const primary = await startRedis(t, ['--repl-diskless-sync-delay', '0'])
+    const replica = await startRedis(t, ['--replicaof', `127.0.0.1 ${String(primary.port)}`])
     const store = await aStore(t, primary.url)
     const daemon = await aDaemon(t, replica.url)
     await connected(daemon)
@@ -31,9 +29,7 @@ t.test(
 )
 
 t.test('a daemon reconnects to a primary that becomes a replica, and so sees its new content', async (t) => {
-  const [first, second] = [await startRedis(), await startRedis(['--repl-diskless-sync-delay', '0'])]
-  t.teardown(() => first.stop())
-  t.teardown(() => second.stop())
+  const [first, second] = [await startRedis(t), await startRedis(t, ['--repl-diskless-sync-delay', '0'])]
   const store = await aStore(t, second.url)
   await store.put(record(2))
   await (await aStore(t, first.url)).put(record(1))

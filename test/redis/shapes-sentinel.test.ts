@@ -182,8 +182,7 @@ t.test('a former primary that only the Sentinels cannot reach is left by daemons
 })
 
 t.test('a publish waits while a former primary has too few replicas to take writes', async (t) => {
-  const redis = await startRedis()
-  t.teardown(() => redis.stop())
+  const redis = await startRedis(t)
   const store = await aStore(t, redis.url)
   await redis.client.config('SET', 'min-replicas-to-write', '1')
   const publishing = store.put(record(1))
@@ -226,10 +225,8 @@ t.test('an error names the cause if a Sentinel requires a password or does not k
 })
 
 t.test('neither a daemon nor a publisher accepts a replica that a Sentinel calls the primary', async (t) => {
-  const primary = await startRedis()
-  t.teardown(() => primary.stop())
-  const replica = await startRedis(['--replicaof', `127.0.0.1 ${String(primary.port)}`])
-  t.teardown(() => replica.stop())
+  const primary = await startRedis(t)
+  const replica = await startRedis(t, ['--replicaof', `127.0.0.1 ${String(primary.port)}`])
   await until(
     async () => (await replica.client.info('replication')).includes('master_link_status:up'),
     'the replica to be synchronised',

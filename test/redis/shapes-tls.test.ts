@@ -34,7 +34,7 @@ async function aSecureRedis(t: Test): Promise<Secure> {
   const ours = await anAuthority(directory, 'ours')
   const server = await ours.issue('redis')
   const port = String(await freePort())
-  const redis = await startRedis([
+  const redis = await startRedis(t, [
     '--tls-port',
     port,
     '--tls-ca-cert-file',
@@ -44,7 +44,6 @@ async function aSecureRedis(t: Test): Promise<Secure> {
     '--tls-key-file',
     server.keyFile,
   ])
-  t.teardown(() => redis.stop())
   return { redis, url: `rediss://127.0.0.1:${port}`, directory, ours, server }
 }
 

@@ -4,11 +4,11 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
 import { keysOf } from '../../src/store/redis/keys.ts'
-import { openStore } from '../../src/store/open.ts'
 import { startDaemon, until } from '../support/programs/daemon.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { startRedis } from '../support/redis/redis.ts'
 import { startSlowLink } from '../support/redis/slow-link.ts'
+import { openTestStore } from '../support/test-store.ts'
 
 t.setTimeout(300_000)
 
@@ -26,12 +26,10 @@ for (const delayMs of [40, 400]) {
   t.test(
     `resyncs complete with a delay of ${String(delayMs)} ms while one instance changes without a pause`,
     async (t) => {
-      const redis = await startRedis()
-      t.teardown(() => redis.stop())
+      const redis = await startRedis(t)
       const link = await startSlowLink(redis.port, delayMs)
       t.teardown(() => link.stop())
-      const store = await openStore({ url: redis.url, region: 'gb1' })
-      t.teardown(() => store.close())
+      const store = await openTestStore(t, { url: redis.url, region: 'gb1' })
       for (let n = 1; n <= INSTANCES; n++) await store.put(record(n))
       const changes = { stopped: false, revision: 1 }
       const publishing = (async () => {
@@ -44,13 +42,12 @@ for (const delayMs of [40, 400]) {
         changes.stopped = true
         await publishing
       })
-      const daemon = await startDaemon({
+      const daemon = await startDaemon(t, {
         IMDS_STORE: `redis://127.0.0.1:${String(link.port)}`,
         IMDS_REGION: 'gb1',
         IMDS_HYPERVISOR: 'hv1',
         IMDS_RESYNC_SECONDS: '1',
       })
-      t.teardown(() => daemon.stop())
 
       await until(async () => (await daemon.operator('/readyz')).status === 200, 'readiness')
       t.equal(await daemon.metric('imds_view_instances'), INSTANCES)
@@ -79,20 +76,17 @@ for (const delayMs of [40, 400]) {
 }
 
 t.test('invariant 4: a daemon leaves a server whose notices no longer arrive, and finds what it missed', async (t) => {
-  const redis = await startRedis()
-  t.teardown(() => redis.stop())
+  const redis = await startRedis(t)
   const link = await startSlowLink(redis.port, 0)
   t.teardown(() => link.stop())
-  const store = await openStore({ url: redis.url, region: 'gb1' })
-  t.teardown(() => store.close())
+  const store = await openTestStore(t, { url: redis.url, region: 'gb1' })
   await store.put(record(1))
-  const daemon = await startDaemon({
+  const daemon = await startDaemon(t, {
     IMDS_STORE: `redis://127.0.0.1:${String(link.port)}`,
     IMDS_REGION: 'gb1',
     IMDS_HYPERVISOR: 'hv1',
     IMDS_RESYNC_SECONDS: '3600',
   })
-  t.teardown(() => daemon.stop())
   const hostname = async () => (await daemon.get('/latest/meta-data/hostname')).body.toString()
   await until(async () => (await hostname()) === 'r1.example.com', 'the record')
   link.freeze(1) // the connection of notices, which is the second one; commands still get their replies

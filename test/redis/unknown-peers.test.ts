@@ -24,21 +24,17 @@ const at = (n: number) =>
 let redis: TestRedis
 let daemon: TestDaemon
 t.before(async () => {
-  redis = await startRedis()
+  redis = await startRedis(t)
   const store = await openStore({ url: redis.url, region: 'gb1' })
   await store.put(at(99))
   await store.close()
-  daemon = await startDaemon({
+  daemon = await startDaemon(t, {
     IMDS_STORE: redis.url,
     IMDS_REGION: 'gb1',
     IMDS_HYPERVISOR: 'hv1',
     IMDS_RESYNC_SECONDS: '3600',
   })
   await until(async () => (await daemon.operator('/readyz')).status === 200, 'readiness')
-})
-t.teardown(async () => {
-  await daemon.stop()
-  await redis.stop()
 })
 
 /** Writes a record without the publisher, so that no notice is sent, as if the notice had been lost. */

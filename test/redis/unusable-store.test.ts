@@ -6,7 +6,7 @@ import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { keysOf } from '../../src/store/redis/keys.ts'
-import { openStore, type Publisher } from '../../src/store/open.ts'
+import type { Publisher } from '../../src/store/open.ts'
 import { startDaemon, until, type TestDaemon } from '../support/programs/daemon.ts'
 import { run } from '../support/programs/processes.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
@@ -15,15 +15,15 @@ import { keyLines } from '../support/fixtures/record-keys.ts'
 import { startRedis, type TestRedis } from '../support/redis/redis.ts'
 import { testDirectory } from '../support/test-directory.ts'
 import { executed } from '../tools/documents.ts'
+import { openTestStore } from '../support/test-store.ts'
 
 const KEYS = keysOf('gb1')
 const COUNT = 50
 
 let redis: TestRedis
 t.before(async () => {
-  redis = await startRedis()
+  redis = await startRedis(t)
 })
-t.teardown(() => redis.stop())
 t.beforeEach(() => redis.client.flushall())
 
 const address = (n: number) => `127.0.1.${String(n)}`
@@ -45,15 +45,18 @@ async function aHost(t: Test, isPlain = false): Promise<Host> {
   const directory = testDirectory(t)
   const keysFile = join(directory, 'keys')
   writeFileSync(keysFile, keyLines('k1'))
-  const store = await openStore({ url: redis.url, region: 'gb1', recordKeysFile: isPlain ? undefined : keysFile })
-  t.teardown(() => store.close())
+  const store = await openTestStore(t, {
+    url: redis.url,
+    region: 'gb1',
+    recordKeysFile: isPlain ? undefined : keysFile,
+  })
   for (let n = 1; n <= COUNT; n++) await store.put(record(n))
   return {
     store,
     start: async (names, env = {}) => {
       const path = join(directory, `keys-${names.join('-')}`)
       writeFileSync(path, keyLines(...names))
-      const daemon = await startDaemon({
+      const daemon = await startDaemon(t, {
         IMDS_STORE: redis.url,
         IMDS_REGION: 'gb1',
         IMDS_HYPERVISOR: 'hv1',
@@ -62,7 +65,6 @@ async function aHost(t: Test, isPlain = false): Promise<Host> {
         ...(names.length > 0 && { IMDS_RECORD_KEYS_FILE: path }),
         ...env,
       })
-      t.teardown(() => daemon.stop())
       return daemon
     },
   }
@@ -151,8 +153,11 @@ t.test('E3: a few valid records among faulty ones leave the firewall rules, but 
   await first.stop()
   const wrong = await start(['k2'])
   await until(async () => (await resyncs(wrong)) > 0, 'a resync')
-  const other = await openStore({ url: redis.url, region: 'gb1', recordKeysFile: join(t.testdirName, 'keys-k2') })
-  t.teardown(() => other.close())
+  const other = await openTestStore(t, {
+    url: redis.url,
+    region: 'gb1',
+    recordKeysFile: join(t.testdirName, 'keys-k2'),
+  })
   await store.remove('srv-n1')
   t.match(await other.put({ ...record(51), interfaces: record(1)['interfaces'] }), { kind: 'published' })
   await until(async () => (await readiness(wrong)).instances === 1, 'the new instance')
@@ -192,8 +197,11 @@ t.test(
     t.equal((await daemon.operator('/firewall')).status, 503, 'the firewall keeps its rules')
     t.match(snapshot(), /srv-n1/, 'the file stays for a start without the keys')
 
-    const publisher = await openStore({ url: redis.url, region: 'gb1', recordKeysFile: join(t.testdirName, 'keys-k1') })
-    t.teardown(() => publisher.close())
+    const publisher = await openTestStore(t, {
+      url: redis.url,
+      region: 'gb1',
+      recordKeysFile: join(t.testdirName, 'keys-k1'),
+    })
     for (let n = 1; n <= COUNT; n++) t.same(await publisher.encrypt(`srv-n${String(n)}`, true), { kind: 'encrypted' })
     await isReady(daemon)
     await until(async () => (await readiness(daemon)).instances === COUNT, 'all instances')

@@ -4,12 +4,13 @@
 import { readFileSync } from 'node:fs'
 import t, { type Test } from 'tap'
 import { keysOf } from '../../src/store/redis/keys.ts'
-import { openStore, type Publisher } from '../../src/store/open.ts'
+import type { Publisher } from '../../src/store/open.ts'
 import { startDaemon, until, type TestDaemon } from '../support/programs/daemon.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { matchAll } from '../support/fixtures/match.ts'
 import { startRedis, type TestRedis } from '../support/redis/redis.ts'
 import { testDirectory } from '../support/test-directory.ts'
+import { openTestStore } from '../support/test-store.ts'
 
 t.setTimeout(300_000) // as under `npm test`: the default of `node` alone, 30 s, is too short for many resyncs
 
@@ -44,18 +45,15 @@ async function aHost(
     hypervisor = 'hv1',
   }: { args?: string[]; env?: Record<string, string>; hypervisor?: string } = {},
 ): Promise<Host> {
-  const redis = await startRedis(args)
-  t.teardown(() => redis.stop())
-  const daemon = await startDaemon({
+  const redis = await startRedis(t, args)
+  const daemon = await startDaemon(t, {
     IMDS_STORE: redis.url,
     IMDS_REGION: 'gb1',
     IMDS_HYPERVISOR: hypervisor,
     IMDS_RESYNC_SECONDS: '1',
     ...env,
   })
-  t.teardown(() => daemon.stop())
-  const store = await openStore({ url: redis.url, region: 'gb1' })
-  t.teardown(() => store.close())
+  const store = await openTestStore(t, { url: redis.url, region: 'gb1' })
   return { redis, store, daemon }
 }
 
@@ -87,8 +85,7 @@ t.test("a publish and its changes reach the guest's next GET; a removal makes it
 
 t.test("E2: a daemon serves only its hypervisor's instances; during a migration both daemons serve one", async (t) => {
   const { redis, store, daemon } = await aHost(t)
-  const second = await startDaemon({ IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv2' })
-  t.teardown(() => second.stop())
+  const second = await startDaemon(t, { IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv2' })
   await store.put(record(1))
   await store.put(record(1, { n: 2, hypervisors: ['hv2'] }))
   await serves(daemon, 'r1.srv-n1.example.com')
@@ -140,8 +137,7 @@ t.test('invariants 2 and 4: a Redis restart under load causes no error, and miss
   const age = await daemon.metric('imds_view_age_seconds')
   await until(async () => (await daemon.metric('imds_view_age_seconds')) > age + 0.2, 'the age to grow')
   await redis.restart()
-  const later = await openStore({ url: redis.url, region: 'gb1' })
-  t.teardown(() => later.close())
+  const later = await openTestStore(t, { url: redis.url, region: 'gb1' })
   await later.put(record(2))
   await serves(daemon, 'r2.srv-n1.example.com')
   await until(() => requests > 100, 'a hundred requests')
@@ -156,8 +152,7 @@ t.test('invariants 2 and 4: a Redis restart under load causes no error, and miss
 })
 
 t.test('G2: while Redis is down from the start, guests get 503 with Retry-After and never 404', async (t) => {
-  const daemon = await startDaemon({ IMDS_STORE: 'redis://127.0.0.1:1', IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1' })
-  t.teardown(() => daemon.stop())
+  const daemon = await startDaemon(t, { IMDS_STORE: 'redis://127.0.0.1:1', IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1' })
   for (const path of ['/', ID, '/latest/user-data', '/nothing'])
     t.match(await daemon.get(path), { status: 503, headers: { 'retry-after': '1' } })
   t.equal((await daemon.operator('/livez')).status, 200)
@@ -307,18 +302,15 @@ t.test('invariant 7: an address that two records claim is not served, and that i
 
 t.test('invariant 9: a password is read from a file and never logged', async (t) => {
   const directory = testDirectory(t, { password: 'PaSsWoRd\n' })
-  const redis = await startRedis(['--requirepass', 'PaSsWoRd'])
-  t.teardown(() => redis.stop())
-  const daemon = await startDaemon({
+  const redis = await startRedis(t, ['--requirepass', 'PaSsWoRd'])
+  const daemon = await startDaemon(t, {
     IMDS_STORE: redis.url,
     IMDS_REGION: 'gb1',
     IMDS_HYPERVISOR: 'hv1',
     IMDS_REDIS_PASSWORD_FILE: `${directory}/password`,
     IMDS_LOG_LEVEL: 'debug',
   })
-  t.teardown(() => daemon.stop())
-  const store = await openStore({ url: redis.url, region: 'gb1', passwordFile: `${directory}/password` })
-  t.teardown(() => store.close())
+  const store = await openTestStore(t, { url: redis.url, region: 'gb1', passwordFile: `${directory}/password` })
   await store.put(record(1))
   await serves(daemon, 'r1.srv-n1.example.com')
   t.notMatch(JSON.stringify(daemon.log) + (await daemon.operator('/readyz')).body.toString(), /PaSsWoRd/)
@@ -341,23 +333,20 @@ t.test('invariant 6: one malformed record affects no other instance', async (t) 
 })
 
 t.test('invariant 6: a key of the wrong type is a fault of its instance only, and resyncs complete', async (t) => {
-  const redis = await startRedis()
-  t.teardown(() => redis.stop())
-  const store = await openStore({ url: redis.url, region: 'gb1' })
-  t.teardown(() => store.close())
+  const redis = await startRedis(t)
+  const store = await openTestStore(t, { url: redis.url, region: 'gb1' })
   await store.put(record(1))
   await store.put(record(1, { n: 2 }))
   await redis.client.del(KEYS.instance('srv-n2'))
   await redis.client.set(KEYS.instance('srv-n2'), 'x')
   await redis.client.hset(KEYS.hypervisor('hv1'), 'srv-n3', 'x')
   await redis.client.hset(KEYS.tombstone('srv-n3'), 'x', 'y') // a tombstone of any type is one
-  const daemon = await startDaemon({
+  const daemon = await startDaemon(t, {
     IMDS_STORE: redis.url,
     IMDS_REGION: 'gb1',
     IMDS_HYPERVISOR: 'hv1',
     IMDS_RESYNC_SECONDS: '1',
   })
-  t.teardown(() => daemon.stop())
   await until(async () => (await daemon.operator('/readyz')).status === 200, 'readiness')
   t.equal(await hostname(daemon), 'r1.srv-n1.example.com')
   t.equal(await daemon.metric('imds_record_faults_total{reason="unreadable"}'), 1)

@@ -8,7 +8,7 @@ import { join } from 'node:path'
 import type { Test } from 'tap'
 import type { Database } from '../../../src/imds-api/database/open.ts'
 import { compareStore } from '../../../src/imds-api/publish/compare.ts'
-import { openStore, type Publisher } from '../../../src/store/open.ts'
+import type { Publisher } from '../../../src/store/open.ts'
 import { keyLines } from '../../support/fixtures/record-keys.ts'
 import { secretOf } from '../../support/fixtures/region.ts'
 import { BASE_URL } from '../../support/fixtures/representations.ts'
@@ -18,6 +18,7 @@ import { collectable } from '../../support/programs/garbage.ts'
 import { startRedis } from '../../support/redis/redis.ts'
 import { buildLanes, plant, type Identity, type Lane } from './population.ts'
 import { ACCOUNTS, fuzzRegion } from './region.ts'
+import { openTestStore } from '../../support/test-store.ts'
 
 /** A running host. */
 export interface ApiHost {
@@ -42,8 +43,7 @@ export async function startApiHost(t: Pick<Test, 'teardown'>): Promise<ApiHost> 
   })
   const [errors, recordKeys] = [join(directory, 'errors'), join(directory, 'record-keys')]
   writeFileSync(recordKeys, keyLines('k1'), { mode: 0o600 })
-  const redis = await startRedis()
-  t.teardown(() => redis.stop())
+  const redis = await startRedis(t)
   const store = { IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_RECORD_KEYS_FILE: recordKeys }
   const { env, within, collect } = await collectable(errors)
   const settings = { ...store, IMDS_API_BASE_URL: BASE_URL, IMDS_API_TRUSTED_PROXIES: '127.0.0.1' }
@@ -51,8 +51,7 @@ export async function startApiHost(t: Pick<Test, 'teardown'>): Promise<ApiHost> 
   const database = await openState(api.env['IMDS_API_STATE_DIR']!)
   t.teardown(() => database.close())
 
-  const publisher = await openStore({ url: redis.url, region: 'gb1', recordKeysFile: recordKeys })
-  t.teardown(() => publisher.close())
+  const publisher = await openTestStore(t, { url: redis.url, region: 'gb1', recordKeysFile: recordKeys })
 
   const owned = await Promise.all(ACCOUNTS.map((account) => plant(api, account)))
   const lanes = await buildLanes(api, database, owned)

@@ -8,13 +8,14 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Test } from 'tap'
 import { sha256 } from '../../../src/metadata/user-data.ts'
-import { openStore, type Publisher } from '../../../src/store/open.ts'
+import type { Publisher } from '../../../src/store/open.ts'
 import { startDaemon, until, type TestDaemon } from '../programs/daemon.ts'
 import { startFaultyRedis, type FaultyRedis } from '../redis/namespaced-redis.ts'
 import { openListeningSocket } from './listening-socket.ts'
 import { must } from '../programs/processes.ts'
 import { anInstance } from '../fixtures/instance.ts'
 import { makeHypervisor, SERVICE, type Guest, type Hypervisor, type Link } from './namespaces.ts'
+import { openTestStore } from '../test-store.ts'
 
 /** One revision of an instance; `text` is its record as JSON. */
 export interface State {
@@ -62,8 +63,7 @@ export async function startFaultHost(t: Test): Promise<FaultHost> {
   t.teardown(() => hypervisor.remove())
   const redis = await startFaultyRedis(hypervisor)
   t.teardown(() => redis.stop())
-  const store = await openStore({ url: redis.publisherUrl, region: REGION })
-  t.teardown(() => store.close())
+  const store = await openTestStore(t, { url: redis.publisherUrl, region: REGION })
   const stateDirectory = mkdtempSync(join(tmpdir(), 'imds-state-'))
   t.teardown(() => {
     rmSync(stateDirectory, { recursive: true, force: true })
@@ -114,11 +114,10 @@ export async function startFaultHost(t: Test): Promise<FaultHost> {
       IMDS_RESYNC_SECONDS: '1',
       IMDS_STATE_DIR: stateDirectory,
     }
-    daemon = await startDaemon(env, [...hypervisor.within, ...PASS_SOCKET], {
+    daemon = await startDaemon(t, env, [...hypervisor.within, ...PASS_SOCKET], {
       fds: [socket.fd],
       ...(main !== undefined && { main }),
     })
-    t.teardown(daemon.stop)
   }
   const host: FaultHost = {
     hypervisor,

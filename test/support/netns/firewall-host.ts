@@ -110,9 +110,7 @@ export async function startFirewallHost(
     }
   }
   const start = async () => {
-    const daemon = await startDaemon(settings(), hypervisor.within)
-    t.teardown(() => daemon.stop())
-    return daemon
+    return await startDaemon(t, settings(), hypervisor.within)
   }
   let daemon = await start()
   const imdsctl = (...args: string[]) =>

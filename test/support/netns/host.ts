@@ -38,8 +38,7 @@ export async function startHost(t: Test): Promise<Host> {
   })
   const url = `file:${directory}`
   const store = await openStore({ url })
-  const daemon = await startDaemon({ IMDS_STORE: url, IMDS_LISTEN: `${SERVICE}:80` }, hypervisor.within)
-  t.teardown(() => daemon.stop())
+  const daemon = await startDaemon(t, { IMDS_STORE: url, IMDS_LISTEN: `${SERVICE}:80` }, hypervisor.within)
   const operator = async (path: string) => (await daemon.operator(path)).body.toString()
   let guests = 0
 

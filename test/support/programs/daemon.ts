@@ -9,6 +9,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { setTimeout as sleep } from 'node:timers/promises'
+import type { Test } from 'tap'
 import { IMDSD, programEnvironment } from './imds.ts'
 
 /** One line of the daemon's log. */
@@ -82,10 +83,12 @@ export interface DaemonOptions {
 }
 
 /**
- * Starts a daemon on free ports of 127.0.0.1 and waits until it listens. Its guests have an unlimited share. `env` adds
- * to these settings or overrides them; `within` is a command that runs another one, such as `ip netns exec NAME`.
+ * Starts a daemon on free ports of 127.0.0.1 and waits until it listens. It stops with the test, if there is one. Its
+ * guests have an unlimited share. `env` adds to these settings or overrides them; `within` is a command that runs another
+ * one, such as `ip netns exec NAME`.
  */
 export async function startDaemon(
+  t: Pick<Test, 'teardown'> | undefined,
   env: Readonly<Record<string, string>>,
   within: readonly string[] = [],
   { main = IMDSD, fds = [] }: DaemonOptions = {},
@@ -130,6 +133,15 @@ export async function startDaemon(
   const operatorPort = port(listening['operator'])
   const socketPath = String(listening['operatorSocket'])
   const operator = (path: string) => answerOf({ socketPath, path })
+  const stop = async () => {
+    if (child.exitCode === null && child.signalCode === null) {
+      child.kill('SIGTERM')
+      await once(child, 'exit')
+    }
+    rmSync(directory, { recursive: true, force: true })
+    return child.exitCode
+  }
+  t?.teardown(stop)
   return {
     process: child,
     guestPort,
@@ -146,14 +158,7 @@ export async function startDaemon(
         .find((text) => text.startsWith(`${name} `))
       return line === undefined ? NaN : Number(line.slice(name.length + 1))
     },
-    stop: async () => {
-      if (child.exitCode === null && child.signalCode === null) {
-        child.kill('SIGTERM')
-        await once(child, 'exit')
-      }
-      rmSync(directory, { recursive: true, force: true })
-      return child.exitCode
-    },
+    stop,
   }
 }
 

@@ -28,7 +28,7 @@ export async function startCluster(t: Test): Promise<TestCluster> {
   for (let i = 0; i < 4; i++) {
     const bus = String(await freePort())
     nodes.push(
-      await startRedis([
+      await startRedis(t, [
         '--cluster-enabled',
         'yes',
         '--cluster-port',
@@ -39,7 +39,6 @@ export async function startCluster(t: Test): Promise<TestCluster> {
         '0',
       ]),
     )
-    t.teardown(() => nodes[i]!.stop())
     await nodes[i]!.client.call('CLUSTER', 'SET-CONFIG-EPOCH', String(i + 1))
     if (i > 0) await nodes[0]!.client.call('CLUSTER', 'MEET', '127.0.0.1', String(nodes[i]!.port), bus)
   }

@@ -71,9 +71,8 @@ export async function startFleet(
       IMDS_OPERATOR_SOCKET: join(directory, `${name}.sock`),
       ...envOf(name),
     }
-    const begin = () => startDaemon(env, PASS_SOCKET, { fds: [socket.fd], ...(main !== undefined && { main }) })
+    const begin = () => startDaemon(t, env, PASS_SOCKET, { fds: [socket.fd], ...(main !== undefined && { main }) })
     let daemon = await begin()
-    t.teardown(() => daemon.stop())
     return {
       name,
       daemon: () => daemon,

@@ -10,6 +10,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Redis } from 'ioredis'
+import type { Test } from 'tap'
 
 /** A running redis-server. */
 export interface TestRedis {
@@ -26,10 +27,13 @@ export interface TestRedis {
 }
 
 /**
- * Starts a redis-server on 127.0.0.1. It saves no data, unless `args`, which are added to its command line, change
- * that.
+ * Starts a redis-server on 127.0.0.1, which stops with the test, if there is one. It saves no data, unless `args`, which
+ * are added to its command line, change that.
  */
-export async function startRedis(args: readonly string[] = []): Promise<TestRedis> {
+export async function startRedis(
+  t: Pick<Test, 'teardown'> | undefined,
+  args: readonly string[] = [],
+): Promise<TestRedis> {
   const directory = mkdtempSync(join(tmpdir(), 'imds-redis-'))
   const port = await freePort()
   let child: ChildProcess
@@ -51,6 +55,12 @@ export async function startRedis(args: readonly string[] = []): Promise<TestRedi
   client.on('error', () => {
     /* expected when the test stops the server */
   })
+  const stop = async () => {
+    client.disconnect()
+    await kill()
+    rmSync(directory, { recursive: true, force: true })
+  }
+  t?.teardown(stop)
   return {
     port,
     url: `redis://127.0.0.1:${String(port)}`,
@@ -58,11 +68,7 @@ export async function startRedis(args: readonly string[] = []): Promise<TestRedi
     process: () => child,
     kill,
     restart: start,
-    stop: async () => {
-      client.disconnect()
-      await kill()
-      rmSync(directory, { recursive: true, force: true })
-    },
+    stop,
   }
 }
 

@@ -46,10 +46,8 @@ const INTERVALS = [
 /** Starts the servers and the Sentinels, which require `password` and consider a server down after half a second. */
 export async function startWatched(t: Test, password: string): Promise<Watched> {
   const withoutDelay = ['--repl-diskless-sync-delay', '0']
-  const first = await startRedis(withoutDelay)
-  t.teardown(() => first.stop())
-  const second = await startRedis([...withoutDelay, '--replicaof', `127.0.0.1 ${String(first.port)}`])
-  t.teardown(() => second.stop())
+  const first = await startRedis(t, withoutDelay)
+  const second = await startRedis(t, [...withoutDelay, '--replicaof', `127.0.0.1 ${String(first.port)}`])
   await until(
     async () => (await second.client.info('replication')).includes('master_link_status:up'),
     'the replica to be synchronised',

@@ -4,10 +4,11 @@
  */
 import type { Test } from 'tap'
 import type { RedisFiles } from '../../../src/store/url.ts'
-import { openStore, type Publisher } from '../../../src/store/open.ts'
+import type { Publisher } from '../../../src/store/open.ts'
 import type { Announcement } from '../../../src/store/redis/source.ts'
 import { startDaemon, until, type TestDaemon } from '../programs/daemon.ts'
 import { anInstance } from '../fixtures/instance.ts'
+import { openTestStore } from '../test-store.ts'
 
 /** The variable for each file of the Redis settings. */
 const VARIABLES = {
@@ -36,7 +37,8 @@ export async function aDaemon(
   within: readonly string[] = [],
 ): Promise<TestDaemon> {
   const variables = Object.entries(files).map(([file, path]) => [VARIABLES[file as keyof RedisFiles], path as string])
-  const daemon = await startDaemon(
+  return await startDaemon(
+    t,
     {
       IMDS_STORE: url,
       IMDS_REGION: 'gb1',
@@ -47,8 +49,6 @@ export async function aDaemon(
     },
     within,
   )
-  t.teardown(() => daemon.stop())
-  return daemon
 }
 
 /** The file of the password `secret`, which the Redis users of the tests have. */
@@ -69,9 +69,7 @@ export const ANNOUNCEMENT: Announcement = {
 
 /** Opens the store of the region gb1, and closes it when the test ends. */
 export async function aStore(t: Test, url: string, files: RedisFiles = {}): Promise<Publisher> {
-  const store = await openStore({ url, region: 'gb1', ...files })
-  t.teardown(() => store.close())
-  return store
+  return await openTestStore(t, { url, region: 'gb1', ...files })
 }
 
 /** Publishes a revision of `record`. Retries while a failover makes the store unusable. */

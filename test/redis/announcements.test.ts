@@ -4,17 +4,14 @@
 import t from 'tap'
 import { keysOf } from '../../src/store/redis/keys.ts'
 import type { Publisher } from '../../src/store/open.ts'
-import { sentBy, startRedis, type TestRedis } from '../support/redis/redis.ts'
+import { sentBy, startRedis } from '../support/redis/redis.ts'
 import { aStore, record, SECRET, urlAs } from '../support/redis/shapes.ts'
 
 const KEYS = keysOf('gb1')
 const LONG = Buffer.alloc(32 * 1024 * 1024, 'x')
 const A_MEBIBYTE = 1024 * 1024
 
-let redis: TestRedis
-t.before(async () => {
-  redis = await startRedis(t)
-})
+const redis = await startRedis(t)
 t.beforeEach(async () => {
   await redis.client.flushall()
 })

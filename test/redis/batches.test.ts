@@ -6,26 +6,20 @@ import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { validate } from '../../src/imdsd/view/validate.ts'
 import { openStore } from '../../src/store/open.ts'
-import { RedisSource } from '../../src/store/redis/source.ts'
-import type { Loaded, Source } from '../../src/store/source.ts'
-import type { RecordCipher } from '../../src/store/crypto/record-cipher.ts'
+import type { Loaded } from '../../src/store/source.ts'
 import { SLICE_BYTES } from '../../src/limits/turn-budget.ts'
 import { mostBytesPerTurn } from '../support/fixtures/bytes-per-turn.ts'
-import { until } from '../support/programs/daemon.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { aCipher, keyLines } from '../support/fixtures/record-keys.ts'
-import { ANNOUNCEMENT } from '../support/redis/shapes.ts'
-import { startRedis, type TestRedis } from '../support/redis/redis.ts'
+import { aSource } from '../support/redis/shapes.ts'
+import { startRedis } from '../support/redis/redis.ts'
 import { testDirectory } from '../support/test-directory.ts'
 
 const MIB = 1024 * 1024
 const LIMIT = 16 * MIB
 const id = (n: number) => `srv-n${String(n)}`
 
-let redis: TestRedis
-t.before(async () => {
-  redis = await startRedis(t)
-})
+const redis = await startRedis(t)
 
 /** Publishes the instances 1, 2 and so on, with user-data of these sizes. */
 async function publish(t: Test, sizes: readonly number[], isEncrypted = false): Promise<void> {
@@ -51,34 +45,6 @@ async function publish(t: Test, sizes: readonly number[], isEncrypted = false): 
   await store.close()
 }
 
-/** A connected source, as a daemon has it. */
-async function aSource(t: Test, cipher: RecordCipher | undefined, userDataMaxBytes = LIMIT): Promise<Source> {
-  const source = new RedisSource({
-    settings: { url: redis.url },
-    region: 'gb1',
-    hypervisor: 'hv1',
-    cipher,
-    userDataMaxBytes,
-    announcement: ANNOUNCEMENT,
-  })
-  let isConnected = false
-  const connected = () => {
-    isConnected = true
-  }
-  source.start({
-    notice: () => {
-      /* not tested */
-    },
-    connected,
-    disconnected: (reason) => {
-      t.fail(reason)
-    },
-  })
-  t.teardown(() => source.stop())
-  await until(() => isConnected, 'the connection')
-  return source
-}
-
 async function calls(command: string): Promise<number> {
   return Number(
     new RegExp(`^cmdstat_${command}:calls=(\\d+)`, 'm').exec(await redis.client.info('commandstats'))?.[1] ?? 0,
@@ -92,7 +58,7 @@ for (const isEncrypted of [false, true]) {
     async (t) => {
       const sizes = [LIMIT, 16_384, 0, 3 * MIB, ...Array.from({ length: 60 }, () => 65_536)]
       await publish(t, sizes, isEncrypted)
-      const source = await aSource(t, isEncrypted ? aCipher('gb1', 'k1') : undefined)
+      const source = await aSource(t, redis.url, LIMIT, isEncrypted ? aCipher('gb1', 'k1') : undefined)
       const found: Loaded[] = []
       const { hashed, ciphered } = await mostBytesPerTurn(async () => {
         for await (const loaded of source.load(sizes.map((_size, i) => id(i + 1)))) {
@@ -113,7 +79,7 @@ for (const isEncrypted of [false, true]) {
 
 t.test('one read has at most 4 MiB or one instance, and the next one waits until it is consumed', async (t) => {
   await publish(t, [1.5 * MIB, 1.5 * MIB, 1.5 * MIB, 6 * MIB, 16, 16])
-  const source = await aSource(t, undefined)
+  const source = await aSource(t, redis.url, LIMIT)
   await redis.client.config('RESETSTAT')
   const reads: [string, number][] = []
   for await (const loaded of source.load([1, 2, 3, 4, 5, 6].map(id))) reads.push([loaded.id, await calls('hmget')])
@@ -129,7 +95,7 @@ t.test('one read has at most 4 MiB or one instance, and the next one waits until
 
 t.test('user-data beyond the limit is a fault, and is not read if several instances are loaded', async (t) => {
   await publish(t, [8 * MIB, 16])
-  const source = await aSource(t, undefined, 16_384)
+  const source = await aSource(t, redis.url, 16_384)
   await redis.client.config('RESETSTAT')
   const found: Loaded[] = []
   for await (const loaded of source.load([id(1), id(2)])) found.push(loaded)
@@ -144,7 +110,7 @@ t.test('user-data beyond the limit is a fault, and is not read if several instan
 
 t.test('the lengths of one instance and of several are asked before they are read', async (t) => {
   await publish(t, [16, 16])
-  const source = await aSource(t, undefined)
+  const source = await aSource(t, redis.url, LIMIT)
   for (const [ids, lengths] of [
     [[id(1)], 3],
     [[id(1), id(2)], 6],

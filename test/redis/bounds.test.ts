@@ -13,7 +13,7 @@ import { MAX_ENCRYPTION_OVERHEAD_BYTES } from '../../src/store/crypto/record-cip
 import { startDaemon, until, type TestDaemon } from '../support/programs/daemon.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { aCipher, keyLines } from '../support/fixtures/record-keys.ts'
-import { startRedis, type TestRedis } from '../support/redis/redis.ts'
+import { startRedis } from '../support/redis/redis.ts'
 import { testDirectory } from '../support/test-directory.ts'
 import { openTestStore } from '../support/test-store.ts'
 
@@ -36,10 +36,7 @@ const record = (n: number, revision: number, change: Record<string, unknown> = {
 const sized = (change: Record<string, unknown>, bytes: number) =>
   record(1, 1, { ...change, later: 'x'.repeat(bytes - JSON.stringify(record(1, 1, { ...change, later: '' })).length) })
 
-let redis: TestRedis
-t.before(async () => {
-  redis = await startRedis(t)
-})
+const redis = await startRedis(t)
 
 async function aStore(t: Test, change: { recordKeysFile?: string } = {}): Promise<Publisher> {
   await redis.client.flushall()

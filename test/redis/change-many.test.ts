@@ -8,29 +8,14 @@ import t, { type Test } from 'tap'
 import { remove, seal, unseal, type ChangeOptions } from '../../src/imdsctl/change.ts'
 import type { Publisher } from '../../src/store/open.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
-import { keyLines } from '../support/fixtures/record-keys.ts'
 import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
 import { runCommand, type CommandResult } from '../support/programs/collected-output.ts'
 import { run as runProgram } from '../support/programs/processes.ts'
 import { executed } from '../tools/documents.ts'
-import { startRedis, type TestRedis } from '../support/redis/redis.ts'
+import { KINDS, redis, type KindSettings } from '../support/redis/kinds.ts'
 import { testDirectory } from '../support/test-directory.ts'
 import { openTestStore } from '../support/test-store.ts'
 
-let redis: TestRedis
-t.before(async () => {
-  redis = await startRedis(t)
-})
-
-interface Settings {
-  readonly url: string
-  readonly recordKeysFile?: string
-}
-const KINDS: readonly (readonly [name: string, (t: Test) => Settings])[] = [
-  ['Redis', () => ({ url: redis.url })],
-  ['Redis with keys', (t) => ({ url: redis.url, recordKeysFile: join(testDirectory(t, { k: keyLines('k1') }), 'k') })],
-  ['files', (t) => ({ url: `file:${join(testDirectory(t), 'store')}` })],
-]
 const COMMANDS = { remove, seal, unseal }
 type Options = ChangeOptions & { readonly revision?: number }
 
@@ -48,7 +33,7 @@ interface Region {
 const NO_ADDRESS = [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [] }]
 
 /** A store with the instances srv-1 to srv-5. */
-async function aRegion(t: Test, { url, recordKeysFile }: Settings): Promise<Region> {
+async function aRegion(t: Test, { url, recordKeysFile }: KindSettings): Promise<Region> {
   await redis.client.flushall()
   const settings = { url, region: 'gb1', recordKeysFile }
   const store = await openTestStore(t, settings)
@@ -69,7 +54,7 @@ async function aRegion(t: Test, { url, recordKeysFile }: Settings): Promise<Regi
 const state = async (store: Publisher) =>
   (await store.list()).map(({ id, revision, sealedAt }) => `${id} ${String(revision)}${sealedAt ? ' sealed' : ''}`)
 
-for (const [name, settings] of KINDS) {
+for (const [name, settings] of Object.entries(KINDS)) {
   t.test(`${name}: a dry run of remove, seal and unseal says what would be done, and writes nothing`, async (t) => {
     const { store, run } = await aRegion(t, settings(t))
     await store.seal('srv-2')

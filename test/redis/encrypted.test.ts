@@ -14,7 +14,7 @@ import { matchAll } from '../support/fixtures/match.ts'
 import { exchange } from '../support/fixtures/socket.ts'
 import { buildInto, IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
 import { aCipher, keyLines } from '../support/fixtures/record-keys.ts'
-import { startRedis, type TestRedis } from '../support/redis/redis.ts'
+import { startRedis } from '../support/redis/redis.ts'
 import { testDirectory } from '../support/test-directory.ts'
 import { openTestStore } from '../support/test-store.ts'
 
@@ -34,10 +34,7 @@ function record(n: number, revision: number, change: Record<string, unknown> = {
   })
 }
 
-let redis: TestRedis
-t.before(async () => {
-  redis = await startRedis(t)
-})
+const redis = await startRedis(t)
 
 /** A key file that a test rewrites. */
 interface Keys {

@@ -4,34 +4,16 @@
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { evacuate, type EvacuateOptions } from '../../src/imdsctl/evacuate.ts'
 import type { Publisher } from '../../src/store/open.ts'
 import { keysOf } from '../../src/store/redis/keys.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
-import { keyLines } from '../support/fixtures/record-keys.ts'
 import { runCommand, type CommandResult } from '../support/programs/collected-output.ts'
 import { until } from '../support/programs/daemon.ts'
 import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
-import { startRedis, type TestRedis } from '../support/redis/redis.ts'
-import { testDirectory } from '../support/test-directory.ts'
+import { KINDS, redis, type KindSettings } from '../support/redis/kinds.ts'
 import { openTestStore } from '../support/test-store.ts'
-
-let redis: TestRedis
-t.before(async () => {
-  redis = await startRedis(t)
-})
-
-interface Settings {
-  readonly url: string
-  readonly recordKeysFile?: string
-}
-const KINDS: Readonly<Record<string, (t: Test) => Settings>> = {
-  Redis: () => ({ url: redis.url }),
-  'Redis with keys': (t) => ({ url: redis.url, recordKeysFile: join(testDirectory(t, { k: keyLines('k1') }), 'k') }),
-  files: (t) => ({ url: `file:${join(testDirectory(t), 'store')}` }),
-}
 
 interface Region {
   readonly store: Publisher
@@ -49,7 +31,7 @@ const interfaces = (n: number) => [
 ]
 
 /** A store with instances on these hypervisors, srv-1 and so on. The daemons of hv1 to hv3 were seen long ago. */
-async function aRegion(t: Test, settings: Settings, hypervisors: readonly (readonly string[])[]): Promise<Region> {
+async function aRegion(t: Test, settings: KindSettings, hypervisors: readonly (readonly string[])[]): Promise<Region> {
   await redis.client.flushall()
   for (const name of ['hv1', 'hv2', 'hv3'])
     await redis.client.set(keysOf('gb1').announcement(name), '{"seenAt": "2026-11-20T15:04:05Z"}')

@@ -12,7 +12,7 @@ import type { Context } from '../../src/imdsctl/commands.ts'
 import { keysOf } from '../../src/store/redis/keys.ts'
 import { runCommand, type CommandResult } from '../support/programs/collected-output.ts'
 import { until } from '../support/programs/daemon.ts'
-import { startRedis, type TestRedis } from '../support/redis/redis.ts'
+import { startRedis } from '../support/redis/redis.ts'
 import { aDaemon, aStore, record } from '../support/redis/shapes.ts'
 import { testDirectory } from '../support/test-directory.ts'
 import { openTestStore } from '../support/test-store.ts'
@@ -20,10 +20,7 @@ import { openTestStore } from '../support/test-store.ts'
 const KEYS = keysOf('gb1')
 const MINUTE_MS = 60_000
 
-let redis: TestRedis
-t.before(async () => {
-  redis = await startRedis(t)
-})
+const redis = await startRedis(t)
 t.beforeEach(async () => {
   await redis.client.flushall()
 })

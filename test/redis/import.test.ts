@@ -16,7 +16,7 @@ import { runCommand } from '../support/programs/collected-output.ts'
 import { until } from '../support/programs/daemon.ts'
 import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
 import { must, run } from '../support/programs/processes.ts'
-import { startRedis, type TestRedis } from '../support/redis/redis.ts'
+import { startRedis } from '../support/redis/redis.ts'
 import { startSlowLink } from '../support/redis/slow-link.ts'
 import { testDirectory } from '../support/test-directory.ts'
 import { openTestStore } from '../support/test-store.ts'
@@ -24,10 +24,7 @@ import { openTestStore } from '../support/test-store.ts'
 const NOBODY = 65_534
 const SEALED_AT = '2026-11-20T15:04:05Z'
 
-let redis: TestRedis
-t.before(async () => {
-  redis = await startRedis(t)
-})
+const redis = await startRedis(t)
 t.beforeEach(async () => {
   await redis.client.flushall()
   await redis.client.set('imds:{gb1}:announcement:hv1', '{}') // as if a daemon had announced it

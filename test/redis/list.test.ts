@@ -7,28 +7,12 @@ import t, { type Test } from 'tap'
 import { list, type ListOptions } from '../../src/imdsctl/list.ts'
 import type { Publisher } from '../../src/store/open.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
-import { keyLines } from '../support/fixtures/record-keys.ts'
 import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
 import { must } from '../support/programs/processes.ts'
 import { runCommand, type CommandResult } from '../support/programs/collected-output.ts'
-import { startRedis, type TestRedis } from '../support/redis/redis.ts'
+import { KINDS, redis, type KindSettings } from '../support/redis/kinds.ts'
 import { testDirectory } from '../support/test-directory.ts'
 import { openTestStore } from '../support/test-store.ts'
-
-let redis: TestRedis
-t.before(async () => {
-  redis = await startRedis(t)
-})
-
-interface Settings {
-  readonly url: string
-  readonly recordKeysFile?: string
-}
-const KINDS: readonly (readonly [name: string, (t: Test) => Settings])[] = [
-  ['Redis', () => ({ url: redis.url })],
-  ['Redis with keys', (t) => ({ url: redis.url, recordKeysFile: join(testDirectory(t, { k: keyLines('k1') }), 'k') })],
-  ['files', (t) => ({ url: `file:${join(testDirectory(t), 'store')}` })],
-]
 
 const interfaces = (change: object) => [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ...change }]
 const RECORDS = [
@@ -54,7 +38,7 @@ interface Region {
 }
 
 /** A store with RECORDS, of which srv-d was removed at revision 7. */
-async function aRegion(t: Test, { url, recordKeysFile }: Settings): Promise<Region> {
+async function aRegion(t: Test, { url, recordKeysFile }: KindSettings): Promise<Region> {
   await redis.client.flushall()
   const settings = { url, region: 'gb1', recordKeysFile }
   const store = await openTestStore(t, settings)
@@ -68,7 +52,7 @@ async function aRegion(t: Test, { url, recordKeysFile }: Settings): Promise<Regi
 
 const linesOf = (text: string) => text.split('\n').filter((line) => line !== '')
 
-for (const [name, settings] of KINDS) {
+for (const [name, settings] of Object.entries(KINDS)) {
   t.test(`${name}: an instance is listed if it passes all filters`, async (t) => {
     const { list } = await aRegion(t, settings(t))
     for (const [filters, ids] of [

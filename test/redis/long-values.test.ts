@@ -6,7 +6,7 @@ import t, { type Test } from 'tap'
 import { keysOf } from '../../src/store/redis/keys.ts'
 import { until, type TestDaemon } from '../support/programs/daemon.ts'
 import { aCipher, keyLines } from '../support/fixtures/record-keys.ts'
-import { sentBy, startRedis, type TestRedis } from '../support/redis/redis.ts'
+import { sentBy, startRedis } from '../support/redis/redis.ts'
 import { aDaemon, aStore, connected, record, serves } from '../support/redis/shapes.ts'
 import { testDirectory } from '../support/test-directory.ts'
 import { openTestStore } from '../support/test-store.ts'
@@ -17,10 +17,7 @@ const KEYS = keysOf('gb1')
 const LONG = Buffer.alloc(4 * 1024 * 1024, 'x')
 const A_MEBIBYTE = 1024 * 1024
 
-let redis: TestRedis
-t.before(async () => {
-  redis = await startRedis(t)
-})
+const redis = await startRedis(t)
 t.beforeEach(async () => {
   await redis.client.flushall()
 })

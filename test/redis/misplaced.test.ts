@@ -8,7 +8,7 @@ import { keysOf } from '../../src/store/redis/keys.ts'
 import { until } from '../support/programs/daemon.ts'
 import { run } from '../support/programs/processes.ts'
 import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
-import { startRedis, type TestRedis } from '../support/redis/redis.ts'
+import { startRedis } from '../support/redis/redis.ts'
 import { aDaemon, aStore, connected, record, SECRET, serves, urlAs } from '../support/redis/shapes.ts'
 import { testDirectory } from '../support/test-directory.ts'
 
@@ -17,10 +17,7 @@ t.setTimeout(120_000)
 const SCRIPT = readFileSync(new URL('../../src/store/redis/publish.lua', import.meta.url), 'utf8')
 const KEYS = keysOf('gb1')
 const ID = '/latest/meta-data/instance-id'
-let redis: TestRedis
-t.before(async () => {
-  redis = await startRedis(t)
-})
+const redis = await startRedis(t)
 t.beforeEach(async () => {
   await redis.client.flushall()
 })

@@ -6,54 +6,20 @@ import t, { type Test } from 'tap'
 import { overlap } from '../../src/metadata/address.ts'
 import { keysOf } from '../../src/store/redis/keys.ts'
 import type { Publisher } from '../../src/store/open.ts'
-import { RedisSource } from '../../src/store/redis/source.ts'
-import type { Source } from '../../src/store/source.ts'
-import { until } from '../support/programs/daemon.ts'
 import { random } from '../support/fixtures/generated-records.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { matchAll } from '../support/fixtures/match.ts'
-import { ANNOUNCEMENT } from '../support/redis/shapes.ts'
-import { startRedis, type TestRedis } from '../support/redis/redis.ts'
+import { aSource } from '../support/redis/shapes.ts'
+import { startRedis } from '../support/redis/redis.ts'
 import { openTestStore } from '../support/test-store.ts'
 
 const KEYS = keysOf('gb1')
 
-let redis: TestRedis
-t.before(async () => {
-  redis = await startRedis(t)
-})
+const redis = await startRedis(t)
 
 async function aStore(t: Test): Promise<Publisher> {
   await redis.client.flushall()
   return await openTestStore(t, { url: redis.url, region: 'gb1' })
-}
-
-/** A connected source, as a daemon has it. */
-async function aSource(t: Test): Promise<Source> {
-  const source = new RedisSource({
-    settings: { url: redis.url },
-    region: 'gb1',
-    hypervisor: 'hv1',
-    cipher: undefined,
-    userDataMaxBytes: 16_384,
-    announcement: ANNOUNCEMENT,
-  })
-  let isConnected = false
-  const connected = () => {
-    isConnected = true
-  }
-  source.start({
-    notice: () => {
-      /* not tested */
-    },
-    connected,
-    disconnected: (reason) => {
-      t.fail(reason)
-    },
-  })
-  t.teardown(() => source.stop())
-  await until(() => isConnected, 'the connection')
-  return source
 }
 
 /** A record that claims addresses and prefixes of a network. */
@@ -251,7 +217,7 @@ t.test('the script itself refuses IPv6 ranges that it cannot compare, for publis
 
 t.test('invariant 7: random publishes and removals leave each address with exactly one owner', async (t) => {
   const store = await aStore(t)
-  const source = await aSource(t)
+  const source = await aSource(t, redis.url, 16_384)
   const next = random(20261120)
   const pick = <T>(list: readonly T[]): T => list[Math.floor(next() * list.length)]!
   const ranges = [
@@ -311,7 +277,7 @@ t.test('the owner of an IPv4 or IPv6 address can be looked up, on its network on
   const store = await aStore(t)
   await store.put(recordWith('first', ['2a02:1348:178:1::/64', 'fd00::7']))
   await store.put(anInstance({ id: 'srv-second' }))
-  const source = await aSource(t)
+  const source = await aSource(t, redis.url, 16_384)
   for (const [address, owner] of [
     ['2a02:1348:178:1::', 'srv-first'],
     ['2a02:1348:178:1:5054:ff:fe12:3456', 'srv-first'],

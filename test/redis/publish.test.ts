@@ -11,7 +11,7 @@ import { openStore, type Publisher } from '../../src/store/open.ts'
 import { startDaemon, until } from '../support/programs/daemon.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
-import { startRedis, type TestRedis } from '../support/redis/redis.ts'
+import { startRedis } from '../support/redis/redis.ts'
 import { SECRET, urlAs } from '../support/redis/shapes.ts'
 import { openTestStore } from '../support/test-store.ts'
 
@@ -22,10 +22,7 @@ const nic = (address: string, network = 'default') => [
 
 const SCRIPT = readFileSync(new URL('../../src/store/redis/publish.lua', import.meta.url), 'utf8')
 
-let redis: TestRedis
-t.before(async () => {
-  redis = await startRedis(t)
-})
+const redis = await startRedis(t)
 
 async function aStore(t: Test): Promise<Publisher> {
   await redis.client.flushall()

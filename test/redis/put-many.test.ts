@@ -12,16 +12,13 @@ import { until } from '../support/programs/daemon.ts'
 import { run } from '../support/programs/processes.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
-import { startRedis, type TestRedis } from '../support/redis/redis.ts'
+import { startRedis } from '../support/redis/redis.ts'
 import { testDirectory } from '../support/test-directory.ts'
 import { openTestStore } from '../support/test-store.ts'
 
 t.setTimeout(300_000)
 
-let redis: TestRedis
-t.before(async () => {
-  redis = await startRedis(t)
-})
+const redis = await startRedis(t)
 
 async function aStore(t: Test): Promise<Publisher> {
   await redis.client.flushall()

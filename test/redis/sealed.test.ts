@@ -14,9 +14,7 @@ import { random } from '../support/fixtures/generated-records.ts'
 import { run } from '../support/programs/processes.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
-import { keyLines } from '../support/fixtures/record-keys.ts'
-import { startRedis, type TestRedis } from '../support/redis/redis.ts'
-import { testDirectory } from '../support/test-directory.ts'
+import { KINDS, redis, type KindSettings } from '../support/redis/kinds.ts'
 import { openTestStore } from '../support/test-store.ts'
 
 const KEYS = keysOf('gb1')
@@ -32,36 +30,19 @@ const record = (revision: number, change: Record<string, unknown> = {}) =>
     ...change,
   })
 
-interface Kind {
-  readonly name: string
-  readonly env: (t: Test) => Record<string, string>
-}
-let redis: TestRedis
-t.before(async () => {
-  redis = await startRedis(t)
-})
-const IN_REDIS: Kind = {
-  name: 'Redis',
-  env: () => ({ IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1' }),
-}
-const WITH_KEYS: Kind = {
-  name: 'Redis with keys',
-  env: (t) => ({ ...IN_REDIS.env(t), IMDS_RECORD_KEYS_FILE: join(testDirectory(t, { keys: keyLines('k1') }), 'keys') }),
-}
-const IN_FILES: Kind = { name: 'files', env: (t) => ({ IMDS_STORE: `file:${join(testDirectory(t), 'store')}` }) }
-
-const settings = (env: Record<string, string>) => ({
-  url: env['IMDS_STORE']!,
-  region: env['IMDS_REGION'],
-  recordKeysFile: env['IMDS_RECORD_KEYS_FILE'],
+/** The variables of a daemon with this store. */
+const environmentOf = ({ url, recordKeysFile }: KindSettings): Record<string, string> => ({
+  IMDS_STORE: url,
+  ...(url === redis.url && { IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1' }),
+  ...(recordKeysFile !== undefined && { IMDS_RECORD_KEYS_FILE: recordKeysFile }),
 })
 
-async function aStore(t: Test, kind: Kind): Promise<{ store: Publisher; env: Record<string, string> }> {
+async function aStore(t: Test, kind: string) {
   await redis.client.flushall()
   await redis.client.set('imds:{gb1}:announcement:hv1', '{}') // as if a daemon had announced it
-  const env = kind.env(t)
-  const store = await openTestStore(t, settings(env))
-  return { store, env }
+  const kindSettings = KINDS[kind]!(t)
+  const settings = { ...kindSettings, region: 'gb1' }
+  return { store: await openTestStore(t, settings), settings, env: environmentOf(kindSettings) }
 }
 
 async function aDaemon(t: Test, env: Record<string, string>): Promise<TestDaemon> {
@@ -77,9 +58,9 @@ const userDataOf = async (store: Publisher) => Buffer.from((await store.get('srv
 const documentOf = async (store: Publisher) =>
   (await store.get('srv-abcde'))?.document as Record<string, unknown> | undefined
 
-for (const kind of [IN_REDIS, WITH_KEYS, IN_FILES]) {
+for (const kind of Object.keys(KINDS)) {
   t.test(
-    `${kind.name}: a seal and an unseal are new revisions, keep the user-data and apply to all its paths`,
+    `${kind}: a seal and an unseal are new revisions, keep the user-data and apply to all its paths`,
     async (t) => {
       const { store, env } = await aStore(t, kind)
       await store.put(record(1), Buffer.from('S3CRET'))
@@ -120,7 +101,7 @@ for (const kind of [IN_REDIS, WITH_KEYS, IN_FILES]) {
     },
   )
 
-  t.test(`${kind.name}: no put removes a seal or changes its time, whatever user-data it has`, async (t) => {
+  t.test(`${kind}: no put removes a seal or changes its time, whatever user-data it has`, async (t) => {
     const { store, env } = await aStore(t, kind)
     t.match(
       await store.put(record(1, { sealedAt: TIME }), Buffer.from('one')),
@@ -160,7 +141,7 @@ for (const kind of [IN_REDIS, WITH_KEYS, IN_FILES]) {
     )
   })
 
-  t.test(`${kind.name}: a removal does not remove a seal while its tombstone exists`, async (t) => {
+  t.test(`${kind}: a removal does not remove a seal while its tombstone exists`, async (t) => {
     const { store } = await aStore(t, kind)
     await store.put(record(1), Buffer.from('one'))
     const sealed = await store.seal('srv-abcde')
@@ -176,10 +157,10 @@ for (const kind of [IN_REDIS, WITH_KEYS, IN_FILES]) {
     t.equal(((await store.put(record(7))) as { instance: { sealedAt?: string } }).instance.sealedAt, undefined)
   })
 
-  t.test(`${kind.name}: a seal that is set during other publishes stays and loses none of their changes`, async (t) => {
-    const { store, env } = await aStore(t, kind)
+  t.test(`${kind}: a seal that is set during other publishes stays and loses none of their changes`, async (t) => {
+    const { store, settings } = await aStore(t, kind)
     await store.put(record(1), Buffer.from('one'))
-    const other = await openTestStore(t, settings(env))
+    const other = await openTestStore(t, settings)
     const write = async () => {
       for (let i = 2; i < 40; i++) {
         const revision = ((await documentOf(other))!['revision'] as number) + 1
@@ -195,7 +176,7 @@ for (const kind of [IN_REDIS, WITH_KEYS, IN_FILES]) {
     t.match(await documentOf(store), { tags: { n: 'last' }, sealedAt: /^2/ })
   })
 
-  t.test(`${kind.name}: after random operations an instance is sealed if and only if it was sealed last`, async (t) => {
+  t.test(`${kind}: after random operations an instance is sealed if and only if it was sealed last`, async (t) => {
     const { store } = await aStore(t, kind)
     const next = random(20261120)
     const pick = <T>(list: readonly T[]): T => list[Math.floor(next() * list.length)]!
@@ -235,7 +216,7 @@ for (const kind of [IN_REDIS, WITH_KEYS, IN_FILES]) {
     t.ok(unsealed > 10, `${String(unsealed)} unseals`)
   })
 
-  t.test(`${kind.name}: imdsctl seals and unseals, and a put reports since when the user-data is sealed`, async (t) => {
+  t.test(`${kind}: imdsctl seals and unseals, and a put reports since when the user-data is sealed`, async (t) => {
     const { store, env } = await aStore(t, kind)
     await store.put(record(1), Buffer.from('one'))
     const imdsctl = async (args: readonly string[], input = '') => {
@@ -268,7 +249,7 @@ for (const kind of [IN_REDIS, WITH_KEYS, IN_FILES]) {
 }
 
 t.test('the script keeps a seal for publishers in any language, and removes it on request', async (t) => {
-  const { store } = await aStore(t, IN_REDIS)
+  const { store } = await aStore(t, 'Redis')
   const script = (...args: string[]) => redis.client.eval(SCRIPT, 1, KEYS.region, ...args) as Promise<string[]>
   t.same(await script('put', JSON.stringify(record(1)), 'none'), ['published', '1'])
   t.same(await script('put', JSON.stringify(record(2, { sealedAt: TIME })), 'none'), ['published', '2', TIME])
@@ -321,7 +302,7 @@ t.test('the script keeps a seal for publishers in any language, and removes it o
 })
 
 t.test('a seal with an invalid time, written by hand, is a fault, and the next put removes it', async (t) => {
-  const { store, env } = await aStore(t, IN_FILES)
+  const { store, env } = await aStore(t, 'files')
   const directory = env['IMDS_STORE']!.slice('file:'.length)
   await store.put(record(1))
   for (const [revision, sealedAt] of [
@@ -338,7 +319,7 @@ t.test('a seal with an invalid time, written by hand, is a fault, and the next p
 })
 
 t.test('sealed user-data is removed from view and snapshot, and the launch gate can wait for that', async (t) => {
-  const { store, env } = await aStore(t, IN_REDIS)
+  const { store, env } = await aStore(t, 'Redis')
   await store.put(record(1), Buffer.from('S3CRET'))
   const daemon = await aDaemon(t, env)
   const snapshot = () => readFileSync(join(daemon.directory, 'view.snapshot'), 'latin1')

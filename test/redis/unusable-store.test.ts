@@ -12,7 +12,7 @@ import { run } from '../support/programs/processes.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { matchAll } from '../support/fixtures/match.ts'
 import { keyLines } from '../support/fixtures/record-keys.ts'
-import { startRedis, type TestRedis } from '../support/redis/redis.ts'
+import { startRedis } from '../support/redis/redis.ts'
 import { testDirectory } from '../support/test-directory.ts'
 import { executed } from '../tools/documents.ts'
 import { openTestStore } from '../support/test-store.ts'
@@ -20,10 +20,7 @@ import { openTestStore } from '../support/test-store.ts'
 const KEYS = keysOf('gb1')
 const COUNT = 50
 
-let redis: TestRedis
-t.before(async () => {
-  redis = await startRedis(t)
-})
+const redis = await startRedis(t)
 t.beforeEach(() => redis.client.flushall())
 
 const address = (n: number) => `127.0.1.${String(n)}`

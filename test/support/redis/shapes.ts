@@ -5,7 +5,9 @@
 import type { Test } from 'tap'
 import type { RedisFiles } from '../../../src/store/url.ts'
 import type { Publisher } from '../../../src/store/open.ts'
-import type { Announcement } from '../../../src/store/redis/source.ts'
+import type { RecordCipher } from '../../../src/store/crypto/record-cipher.ts'
+import { buildRedisSource } from '../../../src/store/redis/source.ts'
+import type { Source } from '../../../src/store/source.ts'
 import { startDaemon, until, type TestDaemon } from '../programs/daemon.ts'
 import { anInstance } from '../fixtures/instance.ts'
 import { openTestStore } from '../test-store.ts'
@@ -59,12 +61,34 @@ export function urlAs(user: string, { url }: { readonly url: string }): string {
   return url.replace('//', `//${user}@`)
 }
 
-/** The announcement of a source without a daemon. */
-export const ANNOUNCEMENT: Announcement = {
-  state: () => ({ version: '0', instances: 0, lagSeconds: 0 }),
-  failed: () => {
-    /* not tested */
-  },
+/** A connected source, as a daemon has it. */
+export async function aSource(t: Test, url: string, userDataMaxBytes: number, cipher?: RecordCipher): Promise<Source> {
+  const source = buildRedisSource({
+    settings: { url },
+    region: 'gb1',
+    hypervisor: 'hv1',
+    cipher,
+    userDataMaxBytes,
+    announcement: {
+      state: () => ({ version: '0', instances: 0, lagSeconds: 0 }),
+      failed: () => {
+        /* not tested */
+      },
+    },
+  })
+  await new Promise<void>((connected) => {
+    source.start({
+      notice: () => {
+        /* not tested */
+      },
+      connected,
+      disconnected: (reason) => {
+        t.fail(reason)
+      },
+    })
+    t.teardown(() => source.stop())
+  })
+  return source
 }
 
 /** Opens the store of the region gb1, and closes it when the test ends. */

@@ -1,7 +1,6 @@
-import { pino } from 'pino'
 import Type from 'typebox'
 import { expect, test } from 'vitest'
-import { buildServer } from '../../../../src/imds-api/http/server.ts'
+import { aBareServer } from '../../../support/fixtures/bare-server.ts'
 
 const JSON_TYPE = 'application/json'
 const WRONG_TYPE = 'the Content-Type of the body must be application/json'
@@ -10,17 +9,7 @@ async function send(
   payload: string | Buffer,
   headers: Readonly<Record<string, string>> = { 'content-type': JSON_TYPE },
 ) {
-  const server = buildServer({
-    tls: undefined,
-    trustedProxies: [],
-    unreadable: () => {
-      /* not counted */
-    },
-    shed: () => {
-      /* not counted */
-    },
-    log: pino({ level: 'silent' }),
-  })
+  const server = aBareServer()
   server.post('/things', { schema: { body: Type.Object({ name: Type.Optional(Type.String()) }) } }, ({ body }) => ({
     ownKeys: Object.keys(body),
     name: body.name,
@@ -29,7 +18,13 @@ async function send(
   const { statusCode: status, body } = await server.inject({ method: 'POST', url: '/things', payload, headers })
   return { status, body: JSON.parse(body) as { errors?: readonly string[] } }
 }
-const refused = (status: number, text: unknown) => ({ status, body: { errors: [text] } })
+const NAMES: Readonly<Record<number, string>> = {
+  400: 'bad_request',
+  413: 'payload_too_large',
+  415: 'unsupported_media_type',
+  422: 'unprocessable_entity',
+}
+const refused = (status: number, text: unknown) => ({ status, body: { error_name: NAMES[status], errors: [text] } })
 
 test.each([
   ['{"__proto__":{"polluted":1},"name":"x"}', ['__proto__', 'name']],
@@ -118,6 +113,10 @@ test('a body with too many levels, tokens or elements is refused before it is pa
   expect(await send(`{"x":[${Array.from({ length: 20 }, () => list(1_000)).join(',')}]}`)).toMatchObject(
     refused(422, 'the body must have at most 32768 names, values and punctuation marks'),
   )
+})
+
+test.each(['[]', '"text"', '1', 'true'])('a body %s is refused: it is no object', async (text) => {
+  expect(await send(text)).toMatchObject(refused(422, 'the body must be a JSON object'))
 })
 
 test('a body null is refused, with and without white space', async () => {

@@ -1,8 +1,7 @@
-import { pino } from 'pino'
 import Type from 'typebox'
 import { expect, test } from 'vitest'
 import { formatFaults } from '../../../../src/imds-api/http/faults.ts'
-import { buildServer } from '../../../../src/imds-api/http/server.ts'
+import { aBareServer } from '../../../support/fixtures/bare-server.ts'
 
 const OrNull = Type.Union([Type.String({ maxLength: 5, format: 'line' }), Type.Null()])
 const Port = Type.Union([
@@ -18,17 +17,7 @@ const Tags = Type.Record(Type.String(), Type.String({ maxLength: 2 }), {
 })
 
 async function faultsOf(schema: Type.TSchema, body: unknown) {
-  const server = buildServer({
-    tls: undefined,
-    trustedProxies: [],
-    unreadable: () => {
-      /* not counted */
-    },
-    shed: () => {
-      /* not counted */
-    },
-    log: pino({ level: 'silent' }),
-  })
+  const server = aBareServer()
   server.post('/things', { schema: { body: schema } }, () => ({}))
   const answer = await server.inject({
     method: 'POST',

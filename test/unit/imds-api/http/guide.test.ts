@@ -1,22 +1,11 @@
-import { pino } from 'pino'
 import { expect, test } from 'vitest'
 import { addGuide } from '../../../../src/imds-api/http/guide.ts'
-import { buildServer } from '../../../../src/imds-api/http/server.ts'
+import { aBareServer } from '../../../support/fixtures/bare-server.ts'
 
 const FIRST = '/docs/guide/api.md'
 
 function aServer() {
-  const server = buildServer({
-    tls: undefined,
-    trustedProxies: [],
-    unreadable: () => {
-      /* not counted */
-    },
-    shed: () => {
-      /* not counted */
-    },
-    log: pino({ level: 'silent' }),
-  })
+  const server = aBareServer()
   addGuide(server, 'https://api.gb1.example.com')
   return server
 }

@@ -3,32 +3,11 @@ import { Socket } from 'node:net'
 import { describe, expect, test } from 'vitest'
 import { authorize, type Rules } from '../../../../src/imdsd/guest/authorize.ts'
 import type { Exchange } from '../../../../src/imdsd/guest/exchange.ts'
-import type { PeerOwner, Guest } from '../../../../src/imdsd/guest/identify.ts'
+import type { PeerOwner } from '../../../../src/imdsd/guest/identify.ts'
 import { RequestMeter } from '../../../../src/imdsd/guest/meter.ts'
 import { resolve } from '../../../../src/imdsd/guest/resolve.ts'
 import { parseTarget } from '../../../../src/metadata/target.ts'
-
-const GUEST: Guest = {
-  instance: {
-    id: 'srv-a',
-    account: 'acc-a',
-    image: 'img-a',
-    zone: { id: 'zon-a', handle: 'gb1-a' },
-    options: {
-      httpEndpoint: 'enabled',
-      httpProtocolIpv6: 'disabled',
-      httpTokens: 'optional',
-      openstack: 'disabled',
-      reports: 'disabled',
-    },
-  },
-  stay: { sinceMs: 0 },
-  paths: 1,
-  resolveSubtree: () => undefined,
-  prepareIdentity: () => undefined,
-  has: () => true,
-  resolve: () => ({ body: 'x', headers: [] }),
-}
+import { GUEST } from '../../../support/fixtures/guest.ts'
 
 interface Request {
   readonly found: PeerOwner

@@ -6,6 +6,7 @@ import type { Guest } from '../../../../src/imdsd/guest/identify.ts'
 import { resolve } from '../../../../src/imdsd/guest/resolve.ts'
 import { parseTarget } from '../../../../src/metadata/target.ts'
 import { VERSIONS } from '../../../../src/metadata/versions.ts'
+import { GUEST } from '../../../support/fixtures/guest.ts'
 
 const CONTENT = { body: 'x', headers: [] }
 const TTL = 'x-aws-ec2-metadata-token-ttl-seconds'
@@ -41,24 +42,8 @@ function resolved({
   const paths: [number, string][] = []
   const minted: unknown[] = []
   const guest: Guest = {
-    instance: {
-      id: 'srv-a',
-      account: 'acc-a',
-      image: 'img-a',
-      zone: { id: 'zon-a', handle: 'gb1-a' },
-      options: {
-        httpEndpoint: 'enabled',
-        httpProtocolIpv6: 'disabled',
-        httpTokens: 'optional',
-        openstack: 'disabled',
-        reports: 'disabled',
-      },
-    },
-    stay: { sinceMs: 0 },
-    paths: 1,
-    resolveSubtree: () => undefined,
+    ...GUEST,
     prepareIdentity,
-    has: () => true,
     resolve: (version, path) => {
       paths.push([version, path])
       return content

@@ -23,8 +23,8 @@ afterAll(() => {
   rmSync(ROOT, { recursive: true })
 })
 
-/** Watches a directory until the end of the test, and returns what it reports. */
-function watched(directory: string): string[] {
+/** Watches a directory until the end of the test. `seen` is what the watch reports. */
+function watch(directory: string) {
   const seen: string[] = []
   const watching = new DirectoryWatch(directory, {
     changed: (id) => {
@@ -41,8 +41,9 @@ function watched(directory: string): string[] {
     watching.close()
   })
   watching.start()
-  return seen
+  return { seen, watching }
 }
+const watched = (directory: string) => watch(directory).seen
 
 const reports = (seen: readonly string[], ...expected: string[]) =>
   vi.waitFor(
@@ -169,19 +170,7 @@ test.runIf(process.getuid?.() === 0)('root watches no directory for links that a
 
 test('a directory that appears and disappears is reported, and nothing after the close', async () => {
   const directory = join(ROOT, 'store')
-  const seen: string[] = []
-  const watching = new DirectoryWatch(directory, {
-    changed: (id) => {
-      seen.push(id)
-    },
-    watching: () => {
-      seen.push('watching')
-    },
-    lost: (reason) => {
-      seen.push(`lost: ${reason}`)
-    },
-  })
-  watching.start()
+  const { seen, watching } = watch(directory)
   expect(seen[0]).toMatch(/^lost: .*ENOENT/)
   mkdirSync(directory)
   await vi.waitFor(

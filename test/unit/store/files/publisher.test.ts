@@ -18,20 +18,13 @@ import { join } from 'node:path'
 import { afterAll, expect, test, vi } from 'vitest'
 import { FILE_SYSTEM } from '../../../../src/store/files/operations.ts'
 import { openFilePublisher } from '../../../../src/store/files/publisher.ts'
-import { anInstance } from '../../../support/fixtures/instance.ts'
+import { anInstance, anotherInstance } from '../../../support/fixtures/instance.ts'
 
 const ID = 'srv-abcde'
 const ROOT = mkdtempSync(join(tmpdir(), 'imds-publish-files-'))
 afterAll(() => {
   rmSync(ROOT, { recursive: true })
 })
-
-const other = (revision: number) =>
-  anInstance({
-    revision,
-    id: 'srv-other',
-    interfaces: [{ id: 'int-b', macAddress: '02:24:19:00:00:ef', ipv4Addresses: ['10.0.0.6/30'] }],
-  })
 
 function aStore(operations = FILE_SYSTEM) {
   const directory = join(mkdtempSync(join(ROOT, 'parent-')), 'store')
@@ -54,7 +47,7 @@ test('writes of one publisher take turns, and a failed one does not stop those a
     store.put(anInstance()),
     store.put(anInstance({ revision: 2 })),
     store.remove(ID),
-    store.put(other(1)),
+    store.put(anotherInstance(1)),
   ])
   expect(results.map((result) => (result.status === 'fulfilled' ? result.value.kind : String(result.reason)))).toEqual([
     'Error: ENOSPC',
@@ -70,7 +63,7 @@ test('two publishers of one directory take turns by its lock', async () => {
   const second = openFilePublisher(directory, 16_384, FILE_SYSTEM, Date.now)
   const results = await Promise.all(
     Array.from({ length: 10 }, (_, i) =>
-      (i % 2 === 0 ? store : second).put(i % 2 === 0 ? anInstance({ revision: i + 1 }) : other(i + 1)),
+      (i % 2 === 0 ? store : second).put(i % 2 === 0 ? anInstance({ revision: i + 1 }) : anotherInstance(i + 1)),
     ),
   )
   expect(new Set(results.map(({ kind }) => kind))).toEqual(new Set(['published']))
@@ -79,7 +72,7 @@ test('two publishers of one directory take turns by its lock', async () => {
 
 test('a list has the valid records by id, with their addresses by network, and no others', async () => {
   const { directory, store } = aStore()
-  await store.put(other(3))
+  await store.put(anotherInstance(3))
   await store.put(anInstance({ revision: 2 }))
   writeFileSync(join(directory, 'srv-torn.json'), '{')
   expect(await store.list()).toEqual([
@@ -149,7 +142,7 @@ test('an id with a path in it neither reads nor deletes a file outside the direc
 test('a watch goes on in another directory that takes the place of the first, and reports what differs', async () => {
   const { directory, store } = aStore()
   await store.put(anInstance())
-  await store.put(other(1))
+  await store.put(anotherInstance(1))
   const seen = new Set<string>()
   const stop = await store.watch((id) => {
     seen.add(id)
@@ -213,7 +206,7 @@ test('writers of two processes take turns: one that writes again and again does 
     { timeout: 10_000 },
   )
   const before = puts
-  for (let revision = 1; revision <= 10; revision++) await store.put(other(revision))
+  for (let revision = 1; revision <= 10; revision++) await store.put(anotherInstance(revision))
   const meanwhile = puts - before
   stopping.abort()
   await writing

@@ -16,7 +16,7 @@ import { FILE_SYSTEM } from '../../../../src/store/files/operations.ts'
 import { openFilePublisher } from '../../../../src/store/files/publisher.ts'
 import { openStore } from '../../../../src/store/open.ts'
 import type { Publisher } from '../../../../src/store/publisher.ts'
-import { anInstance } from '../../../support/fixtures/instance.ts'
+import { anInstance, anotherInstance } from '../../../support/fixtures/instance.ts'
 
 const ID = 'srv-abcde'
 const TIME = '2026-11-20T15:04:05Z'
@@ -24,13 +24,6 @@ const ROOT = mkdtempSync(join(tmpdir(), 'imds-ledger-'))
 afterAll(() => {
   rmSync(ROOT, { recursive: true })
 })
-
-const other = (revision: number, address = '10.0.0.6/30') =>
-  anInstance({
-    revision,
-    id: 'srv-other',
-    interfaces: [{ id: 'int-b', macAddress: '02:24:19:00:00:ef', ipv4Addresses: [address] }],
-  })
 
 function aDirectory(files: Record<string, string> = {}): string {
   const directory = mkdtempSync(join(ROOT, 'store-'))
@@ -64,20 +57,20 @@ test('a tombstone that is deleted is forgotten', async () => {
 test('while a record cannot be opened, nothing is written, because its addresses are not known', async () => {
   const { directory, store } = await aStore()
   symlinkSync(`${ID}.json`, join(directory, `${ID}.json`))
-  await expect(store.put(other(1))).rejects.toThrow('ELOOP')
+  await expect(store.put(anotherInstance(1))).rejects.toThrow('ELOOP')
   rmSync(join(directory, `${ID}.json`))
-  expect(await store.put(other(1))).toMatchObject({ kind: 'published' })
+  expect(await store.put(anotherInstance(1))).toMatchObject({ kind: 'published' })
 })
 
 test.each(['.json', '.yaml', '.user-data', '.removed', '.pending'])(
   'a directory in the place of a %s file refuses writes of its instance only, before they begin',
   async (ending) => {
     const { directory, store } = await aStore()
-    await store.put(other(1))
+    await store.put(anotherInstance(1))
     mkdirSync(join(directory, ID + ending))
     for (const work of [store.put(anInstance({ revision: 6 }), 'none'), store.remove(ID, 6)])
       await expect(work).rejects.toThrow(`${ID}${ending} is a directory, not a regular file: delete it`)
-    expect(await store.put(other(2))).toMatchObject({ kind: 'published' })
+    expect(await store.put(anotherInstance(2))).toMatchObject({ kind: 'published' })
     rmSync(join(directory, ID + ending), { recursive: true })
     expect(await store.put(anInstance({ revision: 6 }), 'none')).toMatchObject({ kind: 'published' })
   },
@@ -131,10 +124,10 @@ describe('a record that is edited by hand', () => {
     ] as const) {
       writeFileSync(
         path,
-        pad(JSON.stringify(anInstance({ revision, interfaces: other(1, address)['interfaces'] })), length),
+        pad(JSON.stringify(anInstance({ revision, interfaces: anotherInstance(1, address)['interfaces'] })), length),
       )
       const another = await openStore({ url: `file:${directory}` })
-      expect(await another.put(other(revision, address))).toMatchObject({ kind: 'address-owned', owner: ID })
+      expect(await another.put(anotherInstance(revision, address))).toMatchObject({ kind: 'address-owned', owner: ID })
       expect(await store.put(anInstance({ revision: 5 }))).toEqual({ kind: 'stale', revision })
     }
   })
@@ -144,19 +137,19 @@ describe('a record that is edited by hand', () => {
     const write = (address: string) => {
       writeFileSync(
         join(directory, `${ID}.json`),
-        JSON.stringify(anInstance({ interfaces: other(1, address)['interfaces'] })),
+        JSON.stringify(anInstance({ interfaces: anotherInstance(1, address)['interfaces'] })),
       )
       utimesSync(join(directory, `${ID}.json`), 1000, 1000)
     }
     write('10.0.0.2/30')
     // for it, the record is not recent
-    await openFilePublisher(directory, 16_384, FILE_SYSTEM, () => Date.now() + 10_000).put(other(1))
+    await openFilePublisher(directory, 16_384, FILE_SYSTEM, () => Date.now() + 10_000).put(anotherInstance(1))
     await new Promise((resolve) => {
       setTimeout(resolve, 20)
     }) // another tick of the file system's clock
     write('10.0.0.9/30')
     const another = await openStore({ url: `file:${directory}` })
-    expect(await another.put(other(2, '10.0.0.9/30'))).toMatchObject({ kind: 'address-owned', owner: ID })
+    expect(await another.put(anotherInstance(2, '10.0.0.9/30'))).toMatchObject({ kind: 'address-owned', owner: ID })
   })
 
   test('counts for the addresses of other instances at once', async () => {
@@ -164,11 +157,14 @@ describe('a record that is edited by hand', () => {
     await store.put(anInstance({ revision: 5 }))
     writeFileSync(
       join(directory, 'srv-new.json'),
-      JSON.stringify(anInstance({ id: 'srv-new', interfaces: other(1, '10.0.0.20/30')['interfaces'] })),
+      JSON.stringify(anInstance({ id: 'srv-new', interfaces: anotherInstance(1, '10.0.0.20/30')['interfaces'] })),
     )
-    expect(await store.put(other(1, '10.0.0.20/30'))).toMatchObject({ kind: 'address-owned', owner: 'srv-new' })
+    expect(await store.put(anotherInstance(1, '10.0.0.20/30'))).toMatchObject({
+      kind: 'address-owned',
+      owner: 'srv-new',
+    })
     rmSync(join(directory, 'srv-new.json'))
-    expect(await store.put(other(1, '10.0.0.20/30'))).toMatchObject({ kind: 'published' })
+    expect(await store.put(anotherInstance(1, '10.0.0.20/30'))).toMatchObject({ kind: 'published' })
   })
 })
 
@@ -181,14 +177,14 @@ describe('a tombstone', () => {
     const { directory, store } = await aStore()
     await store.put(anInstance({ revision: 5, sealedAt: TIME }))
     await store.remove(ID)
-    await at(directory, 6.99).put(other(1))
+    await at(directory, 6.99).put(anotherInstance(1))
     expect(readdirSync(directory)).toContain(`${ID}.removed`)
     expect(await at(directory, 6.99).put(anInstance({ revision: 1 }))).toEqual({ kind: 'stale', revision: 6 })
     expect(await at(directory, 7.01).put(anInstance({ revision: 1 }), 'none', { dryRun: true })).toMatchObject({
       kind: 'published',
     })
     expect(readdirSync(directory)).toContain(`${ID}.removed`)
-    await at(directory, 7.01).put(other(2))
+    await at(directory, 7.01).put(anotherInstance(2))
     expect(readdirSync(directory)).not.toContain(`${ID}.removed`)
     const put = await at(directory, 7.01).put(anInstance({ revision: 1 }))
     expect(put).toMatchObject({ kind: 'published' })
@@ -200,8 +196,8 @@ describe('a tombstone', () => {
       [`${ID}.json`]: JSON.stringify(anInstance({ revision: 5 })),
       [`${ID}.removed`]: `4 ${TIME}\n`,
     })
-    await store.put(other(1))
-    await at(directory, 8).put(other(2))
+    await store.put(anotherInstance(1))
+    await at(directory, 8).put(anotherInstance(2))
     expect(readdirSync(directory)).toContain(`${ID}.removed`)
     expect(await at(directory, 8).put(anInstance({ revision: 6 }), 'none')).toMatchObject({
       kind: 'published',
@@ -214,22 +210,22 @@ describe('a tombstone', () => {
     const { directory, store } = await aStore(
       Object.fromEntries(Array.from({ length: 2_000 }, (_, i) => [`srv-${String(i)}.removed`, '3\n'])),
     )
-    await store.put(other(1))
-    await at(directory, 8).put(other(2))
+    await store.put(anotherInstance(1))
+    await at(directory, 8).put(anotherInstance(2))
     expect(readdirSync(directory).filter((name) => name.endsWith('.removed'))).toEqual([])
   })
 })
 
 test('a pending file of a writer killed just before it removed it is removed by the next write', async () => {
   const { directory, store } = await aStore()
-  await store.put(other(1))
+  await store.put(anotherInstance(1))
   const remove = (path: string) =>
     path.endsWith('.pending') ? Promise.reject(new Error('killed')) : FILE_SYSTEM.remove(path)
   await expect(
     openFilePublisher(directory, 16_384, { ...FILE_SYSTEM, remove }, Date.now).put(anInstance()),
   ).rejects.toThrow('killed')
   expect(readdirSync(directory)).toContain(`${ID}.pending`)
-  await store.put(other(2))
+  await store.put(anotherInstance(2))
   expect(readdirSync(directory)).not.toContain(`${ID}.pending`)
 })
 
@@ -239,14 +235,17 @@ test('a dry run writes nothing: no directory and no lock, and finishes no change
   expect(await store.put(anInstance(), 'none', { dryRun: true })).toMatchObject({ kind: 'published' })
   expect(() => readdirSync(directory)).toThrow('ENOENT')
   await store.put(anInstance({ revision: 5 }))
-  await store.put(other(1))
+  await store.put(anotherInstance(1))
   writeFileSync(join(directory, 'srv-other.pending'), '{"tombstone":"2"}\n')
   writeFileSync(join(directory, '.publisher.tmp'), 'half')
   const before = readdirSync(directory).map((name) => [name, readFileSync(join(directory, name), 'utf8')])
   const dry = { dryRun: true }
   expect(await store.put(anInstance({ revision: 4 }), 'none', dry)).toEqual({ kind: 'stale', revision: 5 })
   expect(await store.put(anInstance({ revision: 6 }), 'none', dry)).toMatchObject({ kind: 'published' })
-  expect(await store.put(other(3, '10.0.0.2/30'), 'none', dry)).toMatchObject({ kind: 'address-owned', owner: ID })
-  expect(await store.put(other(2), 'none', dry)).toEqual({ kind: 'stale', revision: 2 }) // the pending removal counts
+  expect(await store.put(anotherInstance(3, '10.0.0.2/30'), 'none', dry)).toMatchObject({
+    kind: 'address-owned',
+    owner: ID,
+  })
+  expect(await store.put(anotherInstance(2), 'none', dry)).toEqual({ kind: 'stale', revision: 2 }) // the pending removal counts
   expect(readdirSync(directory).map((name) => [name, readFileSync(join(directory, name), 'utf8')])).toEqual(before)
 })

@@ -12,20 +12,13 @@ import type { FileOperations } from '../../../../src/store/files/operations.ts'
 import { openFilePublisher } from '../../../../src/store/files/publisher.ts'
 import type { Publisher } from '../../../../src/store/publisher.ts'
 import type { UserDataChange } from '../../../../src/store/user-data.ts'
-import { anInstance } from '../../../support/fixtures/instance.ts'
+import { anInstance, anotherInstance } from '../../../support/fixtures/instance.ts'
 
 const ID = 'srv-abcde'
 const ROOT = mkdtempSync(join(tmpdir(), 'imds-writer-'))
 afterAll(() => {
   rmSync(ROOT, { recursive: true })
 })
-
-const other = (revision: number) =>
-  anInstance({
-    revision,
-    id: 'srv-other',
-    interfaces: [{ id: 'int-b', macAddress: '02:24:19:00:00:ef', ipv4Addresses: ['10.0.0.6/30'] }],
-  })
 
 function aDirectory(files: Record<string, string | Uint8Array> = {}): string {
   const directory = mkdtempSync(join(ROOT, 'store-'))
@@ -47,7 +40,7 @@ const byHand = (ending: string) => (_store: Publisher, directory: string) => {
   return writeFile(join(directory, `${ID}.user-data`), 'by hand')
 }
 const SCENARIOS: Readonly<Record<string, Scenario>> = {
-  'a first put': { before: (store) => store.put(other(1)), change: put(1, one) },
+  'a first put': { before: (store) => store.put(anotherInstance(1)), change: put(1, one) },
   'a put that replaces user-data': { before: put(1, one), change: put(2, Buffer.from('two')) },
   'a put that drops user-data': { before: put(1, one), change: put(2, 'none') },
   'a put that brings user-data': { before: put(1, 'none'), change: put(2, one) },
@@ -194,7 +187,7 @@ test.each(['a put that replaces user-data', 'a put that drops user-data', 'a put
       const outcome = await change(store).then(() => 'done', String)
       const state = await stateOf(directory)
       const names = idsOf(directory)
-      expect(await openFilePublisher(directory, 16384, QUICK, Date.now).put(other(7))).toMatchObject({
+      expect(await openFilePublisher(directory, 16384, QUICK, Date.now).put(anotherInstance(7))).toMatchObject({
         kind: 'published',
       })
       expect(await stateOf(directory)).toEqual(state)

@@ -3,17 +3,7 @@
  */
 import { execFileSync, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import {
-  chmodSync,
-  mkdirSync,
-  readdirSync,
-  renameSync,
-  rmSync,
-  symlinkSync,
-  truncateSync,
-  utimesSync,
-  writeFileSync,
-} from 'node:fs'
+import { chmodSync, mkdirSync, renameSync, rmSync, symlinkSync, truncateSync, utimesSync, writeFileSync } from 'node:fs'
 import { basename, join } from 'node:path'
 import t, { type Test } from 'tap'
 import { stringify } from 'yaml'
@@ -227,89 +217,9 @@ t.test("a daemon with a hypervisor's name serves only its instances", async (t) 
   await until(async () => (await daemon.get('/')).status === 200, 'the instance to arrive')
 })
 
-t.test('a file store has the same rules as Redis: revisions, address owners, tombstones, writers', async (t) => {
-  const store = await openStore({ url: `file:${testDirectory(t)}` })
-  t.match(await store.put(local({ revision: 5 }), Buffer.from('five')), { kind: 'published' })
-  t.match(await store.put(local({ revision: 5 }), Buffer.from('five')), { kind: 'unchanged' })
-  t.same(await store.put(local({ revision: 5 }), Buffer.from('other')), { kind: 'stale', revision: 5 })
-  t.same(await store.put(local({ revision: 4 })), { kind: 'stale', revision: 5 })
-  t.same(await store.put(local({ id: 'srv-other' })), {
-    kind: 'address-owned',
-    network: 'default',
-    address: '127.0.0.1',
-    owner: 'srv-abcde',
-  })
-  const owning = (range: object, network = 'default') => ({
-    id: 'srv-other',
-    interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', network, ...range }],
-  })
-  t.match(
-    await store.put(
-      local({
-        id: 'srv-third',
-        interfaces: owning({ ipv6Addresses: ['fd00:0:0:10::7/64'], ipv6Prefixes: ['fd00:0:0:20::/60'] }).interfaces,
-      }),
-    ),
-    { kind: 'published' },
-  )
-  for (const [address, range] of [
-    ['fd00:0:0:10::7', { ipv6Addresses: ['fd00:0:0:10::7/64'] }],
-    ['fd00:0:0:2f::1', { ipv6Addresses: ['fd00:0:0:2f::1'] }],
-    ['fd00:0:0:10::/64', { ipv6Prefixes: ['fd00:0:0:10::/64'] }],
-    ['fd00:0:0:2f::/64', { ipv6Prefixes: ['fd00:0:0:2f::/64'] }],
-    ['fd00::/48', { ipv6Prefixes: ['fd00::/48'] }],
-    ['fd00:0:0:20::/60', { ipv6Prefixes: ['fd00:0:0:20::/60'] }],
-  ] as const)
-    t.same(await store.put(local(owning(range))), {
-      kind: 'address-owned',
-      network: 'default',
-      address,
-      owner: 'srv-third',
-    })
-  for (const free of [owning({ ipv6Prefixes: ['fd00:0:0:30::/64'] }), owning({ ipv6Prefixes: ['fd00::/48'] }, 'red')]) {
-    t.match(await store.put(local({ ...free, revision: 2 + Number(free.interfaces[0]?.network === 'red') })), {
-      kind: 'published',
-    })
-  }
-  await store.remove('srv-third')
-  t.match(
-    await store.put(local({ ...owning({ ipv6Prefixes: ['fd00::/48'] }), revision: 4 })),
-    { kind: 'published' },
-    'the ranges of a removed instance are free',
-  )
-  t.match(await store.put(local({ revision: 6 })), { kind: 'published', instance: { userData: { size: 4 } } })
-  t.same(await store.remove('srv-abcde', 5), { kind: 'stale', revision: 6 })
-  t.same(await store.remove('srv-abcde'), { kind: 'removed', revision: 7 })
-  t.same(await store.put(local({ revision: 7 })), { kind: 'stale', revision: 7 })
-  const puts = await Promise.all(
-    Array.from({ length: 20 }, (_, i) => store.put(local({ revision: 10 + i }), Buffer.from(String(i)))),
-  )
-  t.equal(puts.filter(({ kind }) => kind === 'published').length >= 1, true)
-  t.match((await store.get('srv-abcde'))?.document, { revision: 29 })
-  t.equal(Buffer.from((await store.get('srv-abcde'))!.userData!).toString(), '19')
-})
-
-t.test('removing an unknown id changes nothing unless a revision is given', async (t) => {
-  const directory = testDirectory(t)
-  const store = await openStore({ url: `file:${directory}` })
-  t.same(await store.remove('srv-abcde'), { kind: 'absent' })
-  t.same(
-    readdirSync(directory).filter((name) => name.startsWith('srv-')),
-    [],
-  )
-  t.match(await imdsctl(['-s', `file:${directory}`, 'remove', 'srv-abcde']), {
-    status: 1,
-    stderr: /^imdsctl: the store has no srv-abcde/,
-  })
-  t.match(await store.put(local()), { kind: 'published' }, 'the first publish is not stale')
-  t.same(await store.remove('srv-gone1', 3), { kind: 'unchanged', revision: 3 })
-  t.same(await store.remove('srv-gone1'), { kind: 'unchanged', revision: 3 })
-  t.same(await store.put(local({ id: 'srv-gone1', revision: 2 })), { kind: 'stale', revision: 3 })
-})
-
 async function imdsctl(
   args: readonly string[],
-  { input = '', env = {} }: { input?: string; env?: Record<string, string> } = {},
+  { input = '', env = {} }: { input?: string | Buffer; env?: Record<string, string> } = {},
 ): Promise<{ status: number | null; stdout: Buffer; stderr: string }> {
   const child = spawn(process.execPath, [IMDSCTL, ...args], { env: { ...programEnvironment(), ...env } })
   child.stdin.end(input)
@@ -370,6 +280,11 @@ t.test('imdsctl puts, gets, lists and removes, and reports the result in its exi
   t.match(await imdsctl(['-s', 'redis://127.0.0.1:1', '-r', 'gb1', 'list']), {
     status: 69,
     stderr: /cannot use the store/,
+  })
+  t.match(await imdsctl(['validate']), { status: 64 })
+  t.match(await imdsctl(['validate', '-'], { input: Buffer.from('{"id":"a"}\n\n{"id":"gr\xfc"}\n', 'latin1') }), {
+    status: 65,
+    stderr: /^imdsctl: - cannot be read: it is not UTF-8: the byte at offset 21 is wrong$/m,
   })
   t.match(await imdsctl(['--help']), { status: 0, stdout: /Exit statuses/ })
 })

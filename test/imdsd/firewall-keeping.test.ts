@@ -233,16 +233,14 @@ t.test(
   },
 )
 
-t.test('imdsctl firewall --watch opens no debugger at SIGUSR1, and SIGHUP stops it in order', { skip }, async (t) => {
+t.test('SIGHUP stops imdsctl firewall --watch in order', { skip }, async (t) => {
   const host = await startFirewallHost(t)
   const alpha = await host.addGuest('alpha')
   const firewall = await host.startFirewall()
-  firewall.process.kill('SIGUSR1')
   await host.putAndWait(alpha)
   firewall.process.kill('SIGHUP')
   await once(firewall.process, 'exit')
   t.equal(firewall.process.exitCode, 0)
-  t.notMatch(firewall.output(), /debugger|inspector/i)
 })
 
 t.test('imdsctl firewall prints the rules, applies them once and removes them', { skip }, async (t) => {

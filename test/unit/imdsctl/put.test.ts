@@ -1,5 +1,5 @@
 /**
- * `put` and `validate` on temporary directories. test/redis/put-many.test.ts and test/imdsd/validate.test.ts run them
+ * `put` and `validate` on temporary directories. test/redis/put-many.test.ts and test/imdsd/files.test.ts run them
  * as a program.
  */
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
@@ -174,6 +174,31 @@ test('a validation needs no store, and checks user-data where it comes with the 
     [expect.stringContaining('/userData is 11 bytes, more than the limit of 10')],
     EXIT.badData,
   ])
+})
+
+test('a validation names each fault of each record and counts them; the highest exit status counts', async () => {
+  const good = file('good.json', anInstance())
+  const bad = file('bad.json', anInstance({ region: 1, revision: 0 }))
+  await validating([good, bad])
+  expect([printed.splice(0), status]).toEqual([
+    [
+      expect.stringMatching(/good\.json: valid, srv-abcde revision 1$/),
+      expect.stringMatching(
+        /bad\.json: srv-abcde: is not a valid record:\n {2}\/revision must be >= 1\n {2}\/region must be the name of a region/,
+      ),
+      '2 records: 1 valid, 1 faulty',
+    ],
+    EXIT.badData,
+  ])
+  await validating([join(directory, 'none'), bad])
+  expect(status).toBe(EXIT.noInput)
+  printed.length = 0
+  await validate(outputOf(true), [bad])
+  expect(JSON.parse(printed[0]!)).toMatchObject({
+    result: 'invalid',
+    id: 'srv-abcde',
+    faults: [{ path: '/revision' }, { path: '/region' }],
+  })
 })
 
 test('a misspelt field is accepted, with a warning that names the nearest one, by put and validate', async () => {

@@ -6,26 +6,24 @@ import { once } from 'node:events'
 import type { IncomingMessage } from 'node:http'
 import { connect, type AddressInfo } from 'node:net'
 import t, { type Test } from 'tap'
-import { ADA, APPLICATION, aRegion, CLIENT_OF, GRACE, ONE, STORAGE_CLIENT, TWO } from '../support/fixtures/region.ts'
+import {
+  ADA,
+  APPLICATION,
+  aRegion,
+  CLIENT_OF,
+  DATABASE_SERVER,
+  GRACE,
+  ONE,
+  STORAGE_CLIENT,
+  TWO,
+  WITH_DATABASE_SERVER,
+} from '../support/fixtures/region.ts'
 import { routesOf, type Route } from '../support/fixtures/routes.ts'
 import { anApi, basic, type ApiAnswer } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 
-const DATABASE_SERVER = 'dbs-one01'
 const api = await anApi(t, {
-  region: aRegion({
-    database_server_types: [{ id: 'dbt-small', name: 'Small', ram: 2048, disk_size: 81_920 }],
-    database_servers: [
-      {
-        id: DATABASE_SERVER,
-        account: ONE,
-        database_engine: 'mysql',
-        database_version: '8.0',
-        database_server_type: 'dbt-small',
-        zone: 'gb1-a',
-      },
-    ],
-  }),
+  region: aRegion(WITH_DATABASE_SERVER),
 })
 const { db } = api.database
 const ROUTES = routesOf(api.server)

@@ -2,26 +2,22 @@
 import { sql } from 'kysely'
 import t from 'tap'
 import { KEY_BYTES, MAX_IDEMPOTENCY_KEYS, purgeKeys } from '../../src/imds-api/changes/keyed-change.ts'
-import { ADA, aRegion, CLIENT_OF, GRACE, ONE, TWO } from '../support/fixtures/region.ts'
+import {
+  ADA,
+  aRegion,
+  CLIENT_OF,
+  DATABASE_SERVER,
+  GRACE,
+  ONE,
+  TWO,
+  WITH_DATABASE_SERVER,
+} from '../support/fixtures/region.ts'
 import { routesOf } from '../support/fixtures/routes.ts'
 import { anApi, type Method } from '../support/programs/api.ts'
 
-const DATABASE_SERVER = 'dbs-one01'
 const api = await anApi(t, {
   store: { url: 'file:', recordKeysFile: 'record.keys' },
-  region: aRegion({
-    database_server_types: [{ id: 'dbt-small', name: 'Small', ram: 2048, disk_size: 81_920 }],
-    database_servers: [
-      {
-        id: DATABASE_SERVER,
-        account: ONE,
-        database_engine: 'mysql',
-        database_version: '8.0',
-        database_server_type: 'dbt-small',
-        zone: 'gb1-a',
-      },
-    ],
-  }),
+  region: aRegion(WITH_DATABASE_SERVER),
 })
 const { db } = api.database
 await db.updateTable('accounts').set({ cloud_ips_limit: 1_000 }).execute()

@@ -5,7 +5,7 @@
 import t from 'tap'
 import { composeMany } from '../../src/imds-api/publish/compose.ts'
 import { MAX_RECORD_BYTES } from '../../src/metadata/instance.ts'
-import { ADA, aRegion, MARY, ONE, withMary } from '../support/fixtures/region.ts'
+import { ADA, aRegion, DATABASE_SERVER, MARY, ONE, WITH_DATABASE_SERVER, withMary } from '../support/fixtures/region.ts'
 import { routesOf } from '../support/fixtures/routes.ts'
 import { anApi, type Method } from '../support/programs/api.ts'
 
@@ -15,21 +15,10 @@ interface Body extends Record<string, unknown> {
   interfaces: { id: string }[]
 }
 
-const DATABASE_SERVER = 'dbs-one01'
 const api = await anApi(t, {
   region: withMary({
     accounts: aRegion().accounts.map((account) => ({ ...account, ram_limit: 65_536, cloud_ips_limit: 100 })),
-    database_server_types: [{ id: 'dbt-small', name: 'Small', ram: 2048, disk_size: 81_920 }],
-    database_servers: [
-      {
-        id: DATABASE_SERVER,
-        account: ONE,
-        database_engine: 'mysql',
-        database_version: '8.0',
-        database_server_type: 'dbt-small',
-        zone: 'gb1-a',
-      },
-    ],
+    ...WITH_DATABASE_SERVER,
   }),
 })
 const store = await api.startPublisher()

@@ -57,5 +57,5 @@ export function parseControlPlane(text: string): ControlPlane {
 
 /** The fields of an announcement; none if it is no JSON object. Other programs can write one, so any shape is possible. */
 export function parseFields(text: string): Partial<Record<string, unknown>> {
-  return (parseJson(text) ?? {}) as Partial<Record<string, unknown>>
+  return parseJson(text) ?? {}
 }

@@ -6,7 +6,7 @@ import type { Test } from 'tap'
 import type { RedisFiles } from '../../../src/store/url.ts'
 import type { Publisher } from '../../../src/store/open.ts'
 import type { RecordCipher } from '../../../src/store/crypto/record-cipher.ts'
-import { buildRedisSource } from '../../../src/store/redis/source.ts'
+import { RedisSource } from '../../../src/store/redis/source.ts'
 import type { Source } from '../../../src/store/source.ts'
 import { startDaemon, until, type TestDaemon } from '../programs/daemon.ts'
 import { anInstance } from '../fixtures/instance.ts'
@@ -63,7 +63,7 @@ export function urlAs(user: string, { url }: { readonly url: string }): string {
 
 /** A connected source, as a daemon has it. */
 export async function aSource(t: Test, url: string, userDataMaxBytes: number, cipher?: RecordCipher): Promise<Source> {
-  const source = buildRedisSource({
+  const source = new RedisSource({
     settings: { url },
     region: 'gb1',
     hypervisor: 'hv1',

@@ -2,17 +2,15 @@
  * Third-party clients of the API: Debian's requests-oauthlib gets an access token, and Libcloud's driver uses it. (The
  * driver's own token request asks for a grant "none", which no document has.)
  */
-import { spawnSync } from 'node:child_process'
 import t from 'tap'
 import { startImdsApi } from '../support/programs/api.ts'
 import { must } from '../support/programs/processes.ts'
 import { CLIENT_OF, ONE, secretOf } from '../support/fixtures/region.ts'
+import { without } from '../support/packages.ts'
 
 /** Debian's packages are for Debian's Python. */
 const PYTHON = '/usr/bin/python3'
-const skip =
-  spawnSync(PYTHON, ['-c', 'import libcloud, requests_oauthlib']).status !== 0 &&
-  "Debian's python3-libcloud or python3-requests-oauthlib is missing"
+const skip = without('python3-libcloud', 'python3-requests-oauthlib')
 
 const TOKEN = `
 import json, os, sys, time

@@ -2,7 +2,6 @@
  * Signing in with a client that nobody here wrote: Debian's requests-oauthlib uses all grants, with one-time passwords
  * from Debian's oathtool. The token requests as fog and Go's x/oauth2 write them. Two libraries for Node.js.
  */
-import { spawnSync } from 'node:child_process'
 import * as oauth from 'oauth4webapi'
 import * as openid from 'openid-client'
 import t from 'tap'
@@ -20,14 +19,11 @@ import {
 } from '../support/fixtures/region.ts'
 import { startImdsApi } from '../support/programs/api.ts'
 import { must } from '../support/programs/processes.ts'
+import { without } from '../support/packages.ts'
 
 /** Debian's packages are for Debian's Python. */
 const PYTHON = '/usr/bin/python3'
-const isMissing = [
-  [PYTHON, '-c', 'import requests_oauthlib'],
-  ['oathtool', '--version'],
-].some(([command, ...args]) => spawnSync(command!, args).status !== 0)
-const skip = isMissing && "Debian's python3-requests-oauthlib or oathtool is missing"
+const skip = without('python3-requests-oauthlib', 'oathtool')
 
 /**
  * The user without two-factor authentication. A code is accepted once, so each program signs in as a user of its own.

@@ -2,7 +2,6 @@
  * The real cloud-init boots guests: its local and its network stage, as the packaged units run them, with the modules
  * that use metadata. The tests check the files that it writes.
  */
-import { execFileSync } from 'node:child_process'
 import { gzipSync } from 'node:zlib'
 import t, { type Test } from 'tap'
 import { DEFAULT_USER_DATA_BYTES } from '../../src/store/open.ts'
@@ -12,6 +11,7 @@ import { aFullInstance, anInstance } from '../support/fixtures/instance.ts'
 import { startMachine, type Machine } from '../support/netns/guest-machine.ts'
 import { withoutNamespaces, type Guest } from '../support/netns/namespaces.ts'
 import { must } from '../support/programs/processes.ts'
+import { without } from '../support/packages.ts'
 
 /**
  * Without DMI data cloud-init does not recognise the platform, and sends the same requests as in a guest of this cloud
@@ -30,7 +30,7 @@ const BOB = 'ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAABAQC7 bob smith'
 const SCRIPT = '#!/bin/sh\necho "grüß dich"\n'
 const EVERY_BYTE = Buffer.from(Array.from({ length: DEFAULT_USER_DATA_BYTES }, (_, i) => ((i >> 8) + i) & 0xff))
 
-t.test('cloud-init', { skip: withoutNamespaces() || withoutCloudInit() }, async (t) => {
+t.test('cloud-init', { skip: withoutNamespaces() || without('cloud-init') }, async (t) => {
   const host = await startHost(t)
 
   t.test('applies everything in the record, from the newest version that it knows', async (t) => {
@@ -214,13 +214,4 @@ async function authorizedKeys(machine: Machine): Promise<string[]> {
     .split('\n')
     .filter((line) => line !== '')
     .sort()
-}
-
-function withoutCloudInit(): string | false {
-  try {
-    execFileSync('cloud-init', ['--version'], { stdio: 'ignore' })
-    return false
-  } catch {
-    return 'cloud-init is not installed'
-  }
 }

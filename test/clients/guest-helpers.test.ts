@@ -2,7 +2,6 @@
  * The files of deploy/guest/ for cloud-init: Debian's ds-identify and cloud-init accept them, and what they make a guest
  * ask for is answered. systemd-imds.test.ts has the file for systemd.
  */
-import { spawnSync } from 'node:child_process'
 import { readdirSync, readFileSync } from 'node:fs'
 import t, { type Test } from 'tap'
 import { anInstance } from '../support/fixtures/instance.ts'
@@ -11,13 +10,10 @@ import type { Machine } from '../support/netns/guest-machine.ts'
 import { startVm, type Dmi } from '../support/netns/guest-vm.ts'
 import { withoutNamespaces, type Guest } from '../support/netns/namespaces.ts'
 import { executed } from '../tools/documents.ts'
+import { without } from '../support/packages.ts'
 
 const HELPERS = new URL('../../deploy/guest/', import.meta.url).pathname
 const helper = (name: string) => readFileSync(`${HELPERS}${name}`, 'utf8')
-const missing = (command: string, debian: string) =>
-  spawnSync(command, ['--version']).error !== undefined &&
-  `${command} is missing: Debian has it in the package ${debian}`
-
 const LIBVIRT = dmiOf(/<entry name="(\w+)">([^<]+)</g, /<uuid>([^<]+)</, helper('libvirt.xml'))
 const QEMU = dmiOf(/(\w+)=([\w.-]+)/g, /^-uuid (.+)$/m, helper('qemu.args'))
 /** Those of QEMU without arguments. */
@@ -34,7 +30,7 @@ t.test('libvirt and QEMU get the same SMBIOS strings', (t) => {
   t.end()
 })
 
-t.test('cloud-init', { skip: withoutNamespaces() || missing('cloud-init', 'cloud-init') }, async (t) => {
+t.test('cloud-init', { skip: withoutNamespaces() || without('cloud-init') }, async (t) => {
   const host = await startHost(t)
 
   t.test(

@@ -8,8 +8,9 @@ import { startMachine, type Machine } from '../support/netns/guest-machine.ts'
 import { startHost } from '../support/netns/host.ts'
 import { withoutNamespaces } from '../support/netns/namespaces.ts'
 import { executed } from '../tools/documents.ts'
+import { without } from '../support/packages.ts'
 
-t.test('H9', { skip: withoutNamespaces() }, async (t) => {
+t.test('H9', { skip: withoutNamespaces() || without('cloud-init') }, async (t) => {
   const host = await startHost(t)
   const reportsOf = async (id: string) => JSON.parse(await host.operator(`/instances/${id}/reports`)) as ReportsDocument
 

@@ -13,6 +13,7 @@ import { withoutNamespaces, type Guest } from '../support/netns/namespaces.ts'
 import { must } from '../support/programs/processes.ts'
 import { newerCloudInit } from '../support/programs/newer-cloud-init.ts'
 import { executed } from '../tools/documents.ts'
+import { without } from '../support/packages.ts'
 
 const ADA = 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIJ9kBsoVT7mSAkVSPe8FDJhBVmJsYKJBSdLmYh3oVdD ada@example'
 const SCRIPT = '#!/bin/sh\necho "grüß dich"\n'
@@ -25,7 +26,7 @@ const OPENSTACK: Dmi = { product_name: 'OpenStack Nova' }
 
 t.setTimeout(120_000) // one boot waits for 10 s: cloud-init asks 11 times for a network-config that is 404
 
-t.test('cloud-init', { skip: withoutNamespaces() }, async (t) => {
+t.test('cloud-init', { skip: withoutNamespaces() || without('cloud-init') }, async (t) => {
   const host = await startHost(t)
   const directory = mkdtempSync('/var/tmp/imds-cloud-init-') // the guest has a /tmp of its own
   t.teardown(() => {

@@ -3,7 +3,6 @@
  * line, and understands every answer. Debian 12 has none, so its requests are replayed. With IMDS_TEST_LONG that of
  * Debian's sid runs, unpacked beside the system.
  */
-import { spawnSync } from 'node:child_process'
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
@@ -14,6 +13,7 @@ import { SERVICE, withoutNamespaces, type Guest } from '../support/netns/namespa
 import { unpackRelease } from '../support/programs/debian-release.ts'
 import { must, run } from '../support/programs/processes.ts'
 import { executed } from '../tools/documents.ts'
+import { without } from '../support/packages.ts'
 
 const HWDB = new URL('../../deploy/guest/90-imds.hwdb', import.meta.url).pathname
 /** The SMBIOS strings of a machine with this manufacturer, as the kernel joins them. */
@@ -47,10 +47,6 @@ s.connect(('${SERVICE}', 80))
 s.sendall(b'GET /latest/meta-data/hostname HTTP/1.0\\r\\n\\r\\n')
 print(s.recv(99).decode().split('\\r\\n')[0])`
 
-const withoutHwdb =
-  spawnSync('systemd-hwdb', ['--version']).error !== undefined &&
-  'systemd-hwdb is missing: Debian has it in the package udev'
-
 t.test('the command line has the same values as the hardware database', (t) => {
   const inHwdb = Array.from(
     readFileSync(HWDB, 'utf8').matchAll(/^ IMDS_(\w+)=(.*)$/gm),
@@ -65,7 +61,7 @@ t.test('the command line has the same values as the hardware database', (t) => {
   t.end()
 })
 
-t.test('replayed requests', { skip: withoutNamespaces() || withoutHwdb }, async (t) => {
+t.test('replayed requests', { skip: withoutNamespaces() || without('systemd-hwdb') }, async (t) => {
   const host = await startHost(t)
 
   t.test('every key that the hardware database has is answered', async (t) => {

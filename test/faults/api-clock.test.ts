@@ -7,14 +7,15 @@ import { CLIENT_OF, ONE } from '../support/fixtures/region.ts'
 import { ask, metric, operator, verifyIsClean, watchRevisions } from '../support/load/api-load.ts'
 import { startImdsApi } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
-import { startPostgres, withoutPostgres } from '../support/programs/postgres.ts'
+import { startPostgres } from '../support/programs/postgres.ts'
 import { startRedis } from '../support/redis/redis.ts'
 import { openTestStore } from '../support/test-store.ts'
+import { without } from '../support/packages.ts'
 
 /** Debian's faketime moves the clock of the processes that load it. */
 const [FAKETIME] = globSync('/usr/lib/*/faketime/libfaketimeMT.so.1')
 const DAY_SECONDS = 86_400
-const skip = FAKETIME === undefined ? 'faketime is not installed' : withoutPostgres()
+const skip = FAKETIME === undefined ? 'faketime is not installed' : without('postgres')
 
 interface Event {
   readonly id: string

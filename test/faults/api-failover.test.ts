@@ -9,8 +9,9 @@ import { CLIENT_OF, ONE } from '../support/fixtures/region.ts'
 import { ask, startClients, storeEqualsDatabase, watchRevisions, type Clients } from '../support/load/api-load.ts'
 import { startImdsApi } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
-import { startPostgres, startStandby, withoutPostgres, type TestPostgres } from '../support/programs/postgres.ts'
+import { startPostgres, startStandby, type TestPostgres } from '../support/programs/postgres.ts'
 import { openTestStore } from '../support/test-store.ts'
+import { without } from '../support/packages.ts'
 
 const IMAGE = { image: 'img-deb12' }
 interface Server {
@@ -18,7 +19,7 @@ interface Server {
   readonly status: string
 }
 
-t.test('PostgreSQL with a standby', { skip: withoutPostgres() }, async (t) => {
+t.test('PostgreSQL with a standby', { skip: without('postgres') }, async (t) => {
   const first = await startPostgres(t)
   const second = await startStandby(t, first)
   for (const setting of ["synchronous_standby_names = '*'", 'synchronous_commit = remote_apply'])

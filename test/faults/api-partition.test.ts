@@ -3,12 +3,13 @@ import t from 'tap'
 import { CLIENT_OF, ONE } from '../support/fixtures/region.ts'
 import { ask } from '../support/load/api-load.ts'
 import { startImdsApi } from '../support/programs/api.ts'
-import { startPostgres, withoutPostgres } from '../support/programs/postgres.ts'
+import { startPostgres } from '../support/programs/postgres.ts'
 import { startSlowLink } from '../support/redis/slow-link.ts'
+import { without } from '../support/packages.ts'
 
 t.test(
   'packets to PostgreSQL are lost: requests are refused, and imds-api stops',
-  { skip: withoutPostgres() },
+  { skip: without('postgres') },
   async (t) => {
     const postgres = await startPostgres(t)
     const url = new URL(postgres.url)

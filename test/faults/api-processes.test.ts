@@ -19,11 +19,12 @@ import { basic, startImdsApi, startProcess } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { openEvents } from '../support/programs/event-reader.ts'
 import { runExample } from '../support/programs/example.ts'
-import { startPostgres, withoutPostgres } from '../support/programs/postgres.ts'
+import { startPostgres } from '../support/programs/postgres.ts'
 import { freePort, startRedis } from '../support/redis/redis.ts'
 import { anAuthority } from '../support/redis/tls.ts'
 import { executed } from '../tools/documents.ts'
 import { openTestStore } from '../support/test-store.ts'
+import { without } from '../support/packages.ts'
 
 const ROOT = new URL('../../', import.meta.url)
 const IMAGE = { image: 'img-deb12' }
@@ -32,7 +33,7 @@ const SERVERS = 2
 const HOSTS = { api1: ['10.1.0.10', '127.0.0.2'], api2: ['10.1.0.11', '127.0.0.3'] } as const
 type Host = keyof typeof HOSTS
 
-t.test('behind HAProxy', { skip: withoutPostgres() }, async (t) => {
+t.test('behind HAProxy', { skip: without('postgres', 'haproxy') }, async (t) => {
   const whole = t
   const [postgres, redis] = [await startPostgres(t), await startRedis(t)]
   const settings = { kind: 'server', url: postgres.url, passwordFile: undefined } as const

@@ -5,15 +5,16 @@ import { CLIENT_OF, ONE } from '../support/fixtures/region.ts'
 import { ask, metric, operator, verifyIsClean, watchRevisions } from '../support/load/api-load.ts'
 import { startImdsApi, startProcess, type TestImdsApi } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
-import { startPostgres, withoutPostgres } from '../support/programs/postgres.ts'
+import { startPostgres } from '../support/programs/postgres.ts'
 import { startRedis } from '../support/redis/redis.ts'
 import { startSlowLink } from '../support/redis/slow-link.ts'
 import { openTestStore } from '../support/test-store.ts'
+import { without } from '../support/packages.ts'
 
 /** imds-api has 60 s, unless the administrator of PostgreSQL has another limit. */
 const LIMIT_SECONDS = 8
 
-t.test('one of two imds-api is stopped', { skip: withoutPostgres() }, async (t) => {
+t.test('one of two imds-api is stopped', { skip: without('postgres') }, async (t) => {
   const [postgres, redis] = [await startPostgres(t), await startRedis(t)]
   const link = await startSlowLink(redis.port, 0)
   t.teardown(() => link.stop())

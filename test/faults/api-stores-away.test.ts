@@ -7,9 +7,10 @@ import { CLIENT_OF, ONE } from '../support/fixtures/region.ts'
 import { ask, metric, operator, startClients, storeEqualsDatabase, watchRevisions } from '../support/load/api-load.ts'
 import { startImdsApi, startProcess } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
-import { startPostgres, withoutPostgres } from '../support/programs/postgres.ts'
+import { startPostgres } from '../support/programs/postgres.ts'
 import { startRedis } from '../support/redis/redis.ts'
 import { openTestStore } from '../support/test-store.ts'
+import { without } from '../support/packages.ts'
 
 const IMAGE = { image: 'img-deb12' }
 const AWAY_MS = process.env['IMDS_TEST_LONG'] === undefined ? 10_000 : 60_000
@@ -109,7 +110,7 @@ t.test('Redis', async (t) => {
   }
 })
 
-t.test('PostgreSQL', { skip: withoutPostgres() }, async (t) => {
+t.test('PostgreSQL', { skip: without('postgres') }, async (t) => {
   const [postgres, redis] = [await startPostgres(t), await startRedis(t)]
   const store = await openTestStore(t, { url: redis.url, region: 'gb1' })
   const first = await startImdsApi(t, { IMDS_API_DATABASE: postgres.url, IMDS_STORE: redis.url, IMDS_REGION: 'gb1' })

@@ -11,7 +11,8 @@ import { ask } from '../support/load/api-load.ts'
 import { startImdsApi, startProcess } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { openEvents, type ReadEvent } from '../support/programs/event-reader.ts'
-import { startPostgres, withoutPostgres } from '../support/programs/postgres.ts'
+import { startPostgres } from '../support/programs/postgres.ts'
+import { without } from '../support/packages.ts'
 
 const IS_LONG = process.env['IMDS_TEST_LONG'] !== undefined
 /** Each fault takes some seconds of CPU time. */
@@ -23,7 +24,7 @@ t.setTimeout(900_000)
 
 t.test(
   'each event is read once and in order, whatever is cut, killed or restarted',
-  { skip: withoutPostgres() },
+  { skip: without('postgres') },
   async (t) => {
     const postgres = await startPostgres(t)
     const first = await startImdsApi(t, { IMDS_API_DATABASE: postgres.url })

@@ -2,7 +2,7 @@
 import t from 'tap'
 import { ADA, APPLICATION, aRegion, GRACE, ONE, secretOf, TWO } from '../support/fixtures/region.ts'
 import { BASE_URL } from '../support/fixtures/representations.ts'
-import { anApi, basic } from '../support/programs/api.ts'
+import { anApi, basic, countOfLockWaits } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 
 const api = await anApi(t, {
@@ -122,10 +122,7 @@ t.test('a sign-in that began before its application was deleted gets no token', 
   const open = await db.startTransaction().execute()
   await open.selectFrom('users').select('id').where('id', '=', GRACE).forUpdate().execute()
   const signingIn = signIn(id, secret)
-  await until(
-    async () => (await pool.query("select 1 from pg_stat_activity where wait_event_type = 'Lock'")).rowCount === 1,
-    'the sign-in to wait for its user',
-  )
+  await until(async () => (await countOfLockWaits(pool)) === 1, 'the sign-in to wait for its user')
   t.equal((await api.call('DELETE', `/1.0/applications/${id}`)).status, 200)
   await open.commit().execute()
   t.equal((await signingIn).status, 401)

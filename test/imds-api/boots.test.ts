@@ -9,8 +9,9 @@ import { CLIENT_OF, ONE } from '../support/fixtures/region.ts'
 import { ask } from '../support/load/api-load.ts'
 import { openState, startImdsApi, startProcess, type TestImdsApi } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
-import { startPostgres, withoutPostgres } from '../support/programs/postgres.ts'
+import { startPostgres } from '../support/programs/postgres.ts'
 import { startRedis, type TestRedis } from '../support/redis/redis.ts'
+import { without } from '../support/packages.ts'
 
 interface Server {
   readonly id: string
@@ -56,7 +57,7 @@ async function report(redis: TestRedis, { id }: Pick<Server, 'id'>, phase: strin
   await redis.client.set(KEYS.reports('hv-3', id), JSON.stringify(reports))
 }
 
-t.test('a server with wait_for is active once its guest has booted', { skip: withoutPostgres() }, async (t) => {
+t.test('a server with wait_for is active once its guest has booted', { skip: without('postgres') }, async (t) => {
   const postgres = await startPostgres(t)
   const region = await aRegion(t, { IMDS_API_DATABASE: postgres.url })
   const { redis, first, send, show, create, becomes, published, askNow } = region

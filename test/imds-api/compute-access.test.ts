@@ -15,10 +15,11 @@ import { aRegion, CLIENT_OF, ONE } from '../support/fixtures/region.ts'
 import { startImdsApi, startProcess, type TestImdsApi } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { IMDS_API, programEnvironment } from '../support/programs/imds.ts'
-import { startPostgres, withoutPostgres } from '../support/programs/postgres.ts'
+import { startPostgres } from '../support/programs/postgres.ts'
 import { run } from '../support/programs/processes.ts'
 import { freePort } from '../support/redis/redis.ts'
 import { anAuthority, type Certificate } from '../support/redis/tls.ts'
+import { without } from '../support/packages.ts'
 
 interface Action {
   readonly id: number
@@ -288,7 +289,7 @@ t.test('an address without client certificates is refused at the start, with all
 
 t.test(
   'an action that a killed process gave out is given out again by another process, and done once',
-  { skip: withoutPostgres() },
+  { skip: without('postgres') },
   async (t) => {
     const postgres = await startPostgres(t)
     const ports = [await freePort(), await freePort()]

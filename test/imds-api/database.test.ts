@@ -24,9 +24,10 @@ import { CLIENT_OF, ONE } from '../support/fixtures/region.ts'
 import { anApi, startImdsApi, startProcess, writeRegion, type TestImdsApi } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { IMDS_API, programEnvironment } from '../support/programs/imds.ts'
-import { processesWith, startPostgres, withoutPostgres } from '../support/programs/postgres.ts'
+import { processesWith, startPostgres } from '../support/programs/postgres.ts'
 import { run } from '../support/programs/processes.ts'
 import { anAuthority } from '../support/redis/tls.ts'
+import { without } from '../support/packages.ts'
 
 const ROOT = new URL('../../', import.meta.url).pathname
 const isRoot = process.getuid?.() === 0
@@ -230,7 +231,7 @@ const ADDED: TableChange = {
 }
 const TAKEN: TableChange = { up: () => Promise.resolve(), oldest: '9002-more' }
 
-t.test('migrations, on PostgreSQL 15 by its URL', { skip: withoutPostgres() }, async (t) => {
+t.test('migrations, on PostgreSQL 15 by its URL', { skip: without('postgres') }, async (t) => {
   const { url } = await startPostgres(t)
   const directory = temporary(t, 'imds-api-', 0o755)
   const client = new pg.Client({ connectionString: url })
@@ -362,7 +363,7 @@ t.test('migrations, on PostgreSQL 15 by its URL', { skip: withoutPostgres() }, a
   })
 })
 
-t.test('PostgreSQL ends transactions whose process is stopped', { skip: withoutPostgres() }, async (t) => {
+t.test('PostgreSQL ends transactions whose process is stopped', { skip: without('postgres') }, async (t) => {
   const { url } = await startPostgres(t)
   const limits = async (shared: boolean) => {
     const database = await openDatabase({ kind: 'server', url, passwordFile: undefined }, shared, (error) => {
@@ -387,7 +388,7 @@ t.test('PostgreSQL ends transactions whose process is stopped', { skip: withoutP
   await again.close()
 })
 
-t.test('a password from a file, over TLS that verifies the server', { skip: withoutPostgres() }, async (t) => {
+t.test('a password from a file, over TLS that verifies the server', { skip: without('postgres') }, async (t) => {
   const directory = temporary(t, 'imds-api-', 0o755)
   const [authority, stranger] = [await anAuthority(directory, 'db'), await anAuthority(directory, 'stranger')]
   const postgres = await startPostgres(t, { certificate: await authority.issue('postgres'), password: 'hunter2' })

@@ -2,10 +2,11 @@
 import type { AddressInfo } from 'node:net'
 import type { Browser } from 'playwright-core'
 import t from 'tap'
-import { startBrowser, watch, withoutBrowser } from '../support/browser.ts'
+import { startBrowser, watch } from '../support/browser.ts'
 import { CLIENT_OF, ONE, secretOf } from '../support/fixtures/region.ts'
 import { anApi } from '../support/programs/api.ts'
 import { DocsPage } from '../support/docs-page.ts'
+import { without } from '../support/packages.ts'
 
 /** Opens a page that is watched. `dialogs`: the URLs for which the browser would ask for a user and a password. */
 async function openPage(browser: Browser) {
@@ -34,7 +35,7 @@ t.test('/docs with a query leads to the page without one', async (t) => {
     t.equal((await api.server.inject(url)).statusCode, 200, url)
 })
 
-t.test('/docs in a browser', { skip: withoutBrowser() }, async (t) => {
+t.test('/docs in a browser', { skip: without('chromium') }, async (t) => {
   await api.server.listen({ host: '127.0.0.1', port: 0 })
   const { port } = api.server.server.address() as AddressInfo
   const browser = await startBrowser()

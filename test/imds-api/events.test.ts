@@ -17,11 +17,11 @@ import {
   type Subscriber,
 } from '../../src/imds-api/resources/event-streams.ts'
 import { CLIENT_OF, ONE, secretOf, TWO } from '../support/fixtures/region.ts'
-import { anApi, openState } from '../support/programs/api.ts'
+import { anApi, countOfLockWaits, openState } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { openEvents, type ReadEvent } from '../support/programs/event-reader.ts'
 
-const api = await anApi(t)
+const api = await anApi(t, { ownServer: true })
 const { db } = api.database
 const token = await api.token(CLIENT_OF[ONE])
 await api.server.listen({ host: '127.0.0.1', port: 0 })
@@ -208,10 +208,7 @@ t.test('numbers follow the order of the commits, whichever transaction began fir
   await sql`update config_maps set name = 'x' where id = 'cfg-t0000'`.execute(first)
   await sql`set constraints all immediate`.execute(first) // as at its commit, which has not ended
   const second = sql`update config_maps set name = 'y' where id = 'cfg-t0001'`.execute(db)
-  await until(
-    async () => (await sql`select from pg_locks where not granted`.execute(first)).rows.length > 0,
-    'the lock',
-  )
+  await until(async () => (await countOfLockWaits(api.database.pool)) > 0, 'the lock')
   await first.commit().execute()
   await second
   const last = (await read(`?after=${cursor}`)).events.map(({ resource }) => resource)

@@ -1,5 +1,4 @@
 /** The whole path: a request to imds-api, PostgreSQL, Redis, imdsd, and what the guest reads. */
-import { execFileSync } from 'node:child_process'
 import t from 'tap'
 import { aRegion, ADAS_KEY, CLIENT_OF, ONE } from '../support/fixtures/region.ts'
 import { ask } from '../support/load/api-load.ts'
@@ -10,6 +9,7 @@ import { startDaemon, until } from '../support/programs/daemon.ts'
 import { run } from '../support/programs/processes.ts'
 import { startFaultyRedis } from '../support/redis/namespaced-redis.ts'
 import { startRedis } from '../support/redis/redis.ts'
+import { without } from '../support/packages.ts'
 
 interface Interface {
   readonly id: string
@@ -107,7 +107,7 @@ t.test('a guest reads with curl what its server was created with, and each chang
 
 t.test(
   'the real cloud-init boots a guest from what imds-api has published',
-  { skip: withoutNamespaces() || withoutCloudInit() },
+  { skip: withoutNamespaces() || without('cloud-init') },
   async (t) => {
     const hypervisor = await makeHypervisor()
     t.teardown(() => hypervisor.remove())
@@ -153,12 +153,3 @@ ssh_genkeytypes: [ed25519]
     })
   },
 )
-
-function withoutCloudInit(): string | false {
-  try {
-    execFileSync('cloud-init', ['--version'], { stdio: 'ignore' })
-    return false
-  } catch {
-    return 'cloud-init is not installed'
-  }
-}

@@ -18,9 +18,10 @@ import { MemberWaits } from '../../src/imds-api/resources/member-waits.ts'
 import { buildApiServer, buildAuth } from '../../src/imds-api/rest.ts'
 import { CLIENT_OF, ONE } from '../support/fixtures/region.ts'
 import { BASE_URL } from '../support/fixtures/representations.ts'
-import { anApi, startImdsApi, startProcess } from '../support/programs/api.ts'
+import { anApi, countOfLockWaits, startImdsApi, startProcess } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
-import { startPostgres, withoutPostgres } from '../support/programs/postgres.ts'
+import { startPostgres } from '../support/programs/postgres.ts'
+import { without } from '../support/packages.ts'
 
 const api = await anApi(t)
 const { db } = api.database
@@ -194,10 +195,7 @@ t.test('the connection of the client is cut after each step, and the repeat crea
     await sql`select from accounts where id = ${ONE} for update`.execute(blocker)
     const socket = connect(port, '127.0.0.1')
     socket.write(request(key))
-    await until(
-      async () => (await sql`select from pg_locks where not granted`.execute(blocker)).rows.length > 0,
-      'the change to wait',
-    )
+    await until(async () => (await countOfLockWaits(api.database.pool)) > 0, 'the change to wait')
     if (when === 'while the change waits') socket.destroy()
     await blocker.commit().execute()
     if (!socket.destroyed) {
@@ -210,7 +208,7 @@ t.test('the connection of the client is cut after each step, and the repeat crea
   t.equal(await countOf(), keys)
 })
 
-t.test('two processes', { skip: withoutPostgres() }, async (t) => {
+t.test('two processes', { skip: without('postgres') }, async (t) => {
   const postgres = await startPostgres(t)
   const first = await startImdsApi(t, { IMDS_API_DATABASE: postgres.url })
   const second = await startProcess(t, { ...first.env, IMDS_API_LISTEN: '127.0.0.1:0' })

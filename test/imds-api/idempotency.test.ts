@@ -13,7 +13,8 @@ import {
   WITH_DATABASE_SERVER,
 } from '../support/fixtures/region.ts'
 import { routesOf } from '../support/fixtures/routes.ts'
-import { anApi, type Method } from '../support/programs/api.ts'
+import { anApi, countOfLockWaits, type Method } from '../support/programs/api.ts'
+import { until } from '../support/programs/daemon.ts'
 
 const api = await anApi(t, {
   store: { url: 'file:', recordKeysFile: 'record.keys' },
@@ -428,7 +429,7 @@ t.test('while a request is in flight, its repeat gets 409 with Retry-After', asy
   const client = await db.startTransaction().execute()
   await sql`select from accounts where id = ${ONE} for update`.execute(client)
   const first = send(key, 'POST', 'cloud_ips', { name: 'slow' })
-  for (;;) if ((await sql`select from pg_locks where not granted`.execute(client)).rows.length > 0) break
+  await until(async () => (await countOfLockWaits(api.database.pool)) > 0, 'the change to wait')
   const conflict = { status: 409, headers: { 'retry-after': '1' }, text: /has not ended yet/ }
   t.match(await send(key, 'POST', 'cloud_ips', { name: 'slow' }), conflict)
   await client.commit().execute()

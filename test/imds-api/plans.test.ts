@@ -18,9 +18,10 @@ import { APPLICATION, CLIENT_OF, GRACE, ONE, secretOf } from '../support/fixture
 import { basic, startImdsApi, type TestImdsApi } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { LOG_PLANS, readPlans, readsOf, type TableRead } from '../support/programs/plans.ts'
-import { startPostgres, withoutPostgres } from '../support/programs/postgres.ts'
+import { startPostgres } from '../support/programs/postgres.ts'
 import { freePort, startRedis } from '../support/redis/redis.ts'
 import { testDirectory } from '../support/test-directory.ts'
+import { without } from '../support/packages.ts'
 
 const SIZE = { accounts: 2_000, hypervisors: 1_000, servers: 12_000, ofAccount: 100 }
 
@@ -279,7 +280,7 @@ async function readAll({ paths, call }: Callers, group: string, collaboration: s
   }
 }
 
-t.test('no statement reads a table that grows from end to end', { skip: withoutPostgres() }, async (t) => {
+t.test('no statement reads a table that grows from end to end', { skip: without('postgres') }, async (t) => {
   const postgres = await startPostgres(t, undefined, {}, [
     'shared_preload_libraries=auto_explain',
     'auto_explain.log_nested_statements=on',

@@ -10,7 +10,7 @@ import { inTransaction } from '../../src/imds-api/database/transaction.ts'
 import { ApiCommandFailure } from '../../src/imds-api/failure.ts'
 import { databaseIdOf, openClaimed } from '../../src/imds-api/publish/region-claim.ts'
 import { rebuild, verify, type RebuildOptions } from '../../src/imds-api/rebuild.ts'
-import { openStore, type Publisher } from '../../src/store/open.ts'
+import type { Publisher } from '../../src/store/open.ts'
 import { aRegion } from '../support/fixtures/region.ts'
 import { anApi } from '../support/programs/api.ts'
 import { collectOutput } from '../support/programs/collected-output.ts'
@@ -25,7 +25,7 @@ async function anUnpublished(t: Test, servers: number) {
   await redis.client.flushall()
   const region = aRegion()
   const accounts = region.accounts.map((account) => ({ ...account, ram_limit: 65_536 }))
-  const api = await anApi(t, { region: { ...region, accounts }, store: settings })
+  const api = await anApi(t, { region: { ...region, accounts }, store: settings, ownServer: true })
   const { db, pool } = api.database
   const store = await openTestStore(t, settings)
   const ids: string[] = []

@@ -22,11 +22,12 @@ import { ask } from '../support/load/api-load.ts'
 import { anApi, startImdsApi, startProcess, type ApiOptions } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { IMDS_API, programEnvironment } from '../support/programs/imds.ts'
-import { POSTGRES_PROGRAMS, startPostgres, withoutPostgres } from '../support/programs/postgres.ts'
+import { POSTGRES_PROGRAMS, startPostgres } from '../support/programs/postgres.ts'
 import { run } from '../support/programs/processes.ts'
 import { startRedis } from '../support/redis/redis.ts'
 import { executed } from '../tools/documents.ts'
 import { openTestStore } from '../support/test-store.ts'
+import { without } from '../support/packages.ts'
 
 t.setTimeout(300_000) // as under `npm test`
 
@@ -41,7 +42,7 @@ interface Server {
 
 /** A region with a store. `forget`: brings the database back to what it was before its first server. */
 async function aRestored(t: Test, compute: NonNullable<ApiOptions['compute']>, url: string | undefined) {
-  const api = await anApi(t, { compute })
+  const api = await anApi(t, { compute, ownServer: true })
   const { db, pool } = api.database
   const storeUrl = url ?? `file:${join(api.directory, 'store')}`
   const store = await openTestStore(t, { url: storeUrl, ...(url !== undefined && { region: 'gb1' }) })
@@ -377,7 +378,7 @@ t.test('imds-api advance compares the database with the store, beside a running 
 
 t.test(
   'the recipe of a backup and its restore stops at each step that fails',
-  { skip: withoutPostgres() },
+  { skip: without('postgres') },
   async (t) => {
     const postgres = await startPostgres(t)
     const shell = async (script: string, env: Readonly<Record<string, string>> = {}) => {

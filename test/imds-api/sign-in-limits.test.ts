@@ -16,7 +16,7 @@ import {
   TOTP_SECRET,
   TWO,
 } from '../support/fixtures/region.ts'
-import { anApi, basic, PROXY } from '../support/programs/api.ts'
+import { anApi, basic, countOfLockWaits, PROXY } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { newAddress, tokenRequests, type From } from '../support/programs/token-requests.ts'
 
@@ -179,10 +179,7 @@ async function takeBothPlaces(): Promise<{ readonly end: () => Promise<void> }> 
   const lock = await api.database.db.startTransaction().execute()
   await lock.selectFrom('users').select('id').where('id', '=', GRACE).forUpdate().execute()
   const first = [signIn(GRACE, secretOf(GRACE)), signIn(GRACE, secretOf(GRACE))]
-  await until(
-    async () => (await api.database.pool.query('select from pg_locks where not granted')).rowCount === 2,
-    'two sign-ins to wait for the row',
-  )
+  await until(async () => (await countOfLockWaits(api.database.pool)) === 2, 'two sign-ins to wait for the row')
   return {
     end: async () => {
       await lock.commit().execute()

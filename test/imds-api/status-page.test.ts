@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import t from 'tap'
 import { keysOf } from '../../src/store/redis/keys.ts'
 import { openStore } from '../../src/store/open.ts'
-import { fits, startBrowser, watch, withoutBrowser } from '../support/browser.ts'
+import { fits, startBrowser, watch } from '../support/browser.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { CLIENT_OF, ONE } from '../support/fixtures/region.ts'
 import { startImdsApi, startProcess } from '../support/programs/api.ts'
@@ -12,6 +12,7 @@ import { IMDS_API, programEnvironment } from '../support/programs/imds.ts'
 import { must } from '../support/programs/processes.ts'
 import { startRedis } from '../support/redis/redis.ts'
 import { testDirectory } from '../support/test-directory.ts'
+import { without } from '../support/packages.ts'
 
 const HOSTILE = `"><img src=x onerror=alert(1)><script>alert(2)</script>`
 const PASSWORD = 'a password: ü'
@@ -24,7 +25,7 @@ interface Server {
 
 t.test(
   'the page shows the region, whatever daemons and clients say; it needs the password',
-  { skip: withoutBrowser() },
+  { skip: without('chromium') },
   async (t) => {
     const redis = await startRedis(t)
     const announcement = { version: HOSTILE, instances: 7, lagSeconds: 3, seenAt: new Date().toISOString() }

@@ -17,7 +17,8 @@ import {
 import { CLIENT_OF, ONE, TWO } from '../support/fixtures/region.ts'
 import { anApi, startImdsApi, startProcess } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
-import { startPostgres, withoutPostgres } from '../support/programs/postgres.ts'
+import { startPostgres } from '../support/programs/postgres.ts'
+import { without } from '../support/packages.ts'
 
 /** The servers whose reports were read, and when the store answers. */
 const asked: string[] = []
@@ -319,7 +320,7 @@ t.test('an account and each of its clients have a number of waits; other request
   t.match(await ofOther, { status: 200 })
 })
 
-t.test('a change that another process makes ends a wait', { skip: withoutPostgres() }, async (t) => {
+t.test('a change that another process makes ends a wait', { skip: without('postgres') }, async (t) => {
   const postgres = await startPostgres(t)
   const first = await startImdsApi(t, { IMDS_API_DATABASE: postgres.url })
   const second = await startProcess(t, { ...first.env, IMDS_API_LISTEN: '127.0.0.1:0' })

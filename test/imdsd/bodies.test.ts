@@ -234,7 +234,7 @@ t.test('A9: a guest beyond its request share gets its response while it is still
   })
   while (!isRefused) {
     const sent = await Promise.all(
-      Array.from({ length: 30 }, () => send(daemon, request(`POST ${ID} HTTP/1.1`, MIB / 2))),
+      Array.from({ length: 8 }, () => send(daemon, request(`POST ${ID} HTTP/1.1`, MIB / 2))),
     )
     for (const connection of sent) statuses.add(summary(connection))
     isRefused = statuses.has('503 all sent')

@@ -3,7 +3,7 @@
  * promtool, and started without Docker: each service as a child process with its command, environment, secrets and
  * files, and the programs that its image has, in the network namespace of a hypervisor.
  */
-import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
+import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -18,9 +18,9 @@ import type { VariableTable } from '../../src/runtime/variables.ts'
 import { makeHypervisor, withoutNamespaces } from '../support/netns/namespaces.ts'
 import { until } from '../support/programs/daemon.ts'
 import { buildInto, programEnvironment } from '../support/programs/imds.ts'
-import { withoutPostgres } from '../support/programs/postgres.ts'
 import { must, run } from '../support/programs/processes.ts'
 import { executed, read, ROOT } from '../tools/documents.ts'
+import { without } from '../support/packages.ts'
 
 t.setTimeout(240_000) // as under `npm test`
 
@@ -209,14 +209,9 @@ async function startPostgresql({
   await must([...within, `${POSTGRESQL}/createdb`, '--host=127.0.0.1', `--username=${user!}`, database!], { env })
 }
 
-const withoutPrograms =
-  ['redis-server', 'prometheus', 'promtool', 'curl', 'openssl'].find(
-    (program) => spawnSync(program, ['--version']).error !== undefined,
-  ) ?? false
-
 t.test(
   'the services start with their commands and environments: a new server reaches daemon and Prometheus',
-  { skip: withoutNamespaces() || withoutPostgres() || (withoutPrograms !== false && `${withoutPrograms} is missing`) },
+  { skip: withoutNamespaces() || without('postgres', 'redis-server', 'prometheus', 'promtool', 'curl', 'openssl') },
   async (t) => {
     const services = await startServices(t)
     const { directory, within, root, wordsOf, start } = services

@@ -2,7 +2,7 @@
  * The images of the Dockerfile, built by the commands of docs/install.md and run by Buildah: the daemon answers a guest,
  * and imds-api a client and Redis. No registry can be reached: the base has files of this machine, laid out as in node:26-slim.
  */
-import { spawn, spawnSync } from 'node:child_process'
+import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import {
   copyFileSync,
@@ -25,10 +25,11 @@ import { makeHypervisor, withoutNamespaces } from '../support/netns/namespaces.t
 import { writeRegion } from '../support/programs/api.ts'
 import { type LogLine, until } from '../support/programs/daemon.ts'
 import { buildInto } from '../support/programs/imds.ts'
-import { startPostgres, withoutPostgres } from '../support/programs/postgres.ts'
+import { startPostgres } from '../support/programs/postgres.ts'
 import { must } from '../support/programs/processes.ts'
 import { startRedis } from '../support/redis/redis.ts'
 import { executed, ROOT } from '../tools/documents.ts'
+import { without } from '../support/packages.ts'
 
 t.setTimeout(240_000) // as under `npm test`: the images have 150 MB each
 
@@ -179,12 +180,9 @@ function checkProcess(t: Test, pid: number, files: readonly string[]): void {
   t.same(readdirSync(`${root}opt/imds/dist/bin`).sort(), files)
 }
 
-const withoutBuildah =
-  spawnSync('buildah', ['--version']).status !== 0 && 'buildah is missing: Debian has it in the package buildah'
-
 t.test(
   'the images are built as documented, and run without root',
-  { skip: withoutBuildah || withoutNamespaces() },
+  { skip: without('buildah') || withoutNamespaces() },
   async (t) => {
     const { directory, buildah, configOf, start } = await startBuildah(t)
 
@@ -217,7 +215,7 @@ t.test(
 
     await t.test(
       'the image of imds-api answers a client, publishes into Redis, and stops by SIGTERM',
-      { skip: withoutPostgres() },
+      { skip: without('postgres') },
       async (t) => {
         const postgres = await startPostgres(t)
         const redis = await startRedis(t)

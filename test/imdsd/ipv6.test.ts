@@ -199,7 +199,7 @@ t.test(
     t.equal((await alpha.ask({ path: ID })).body.toString(), 'srv-alpha', 'over IPv4')
     matchAll(
       t,
-      daemon.log.filter(({ msg }) => msg.includes('name no guest')),
+      daemon.log.filter(({ msg }) => msg.includes('cannot identify a guest')),
       [{ level: 'warn', instance: 'srv-alpha', addresses: [{ network: 'default', range: 'fe80::a' }] }],
     )
   },

@@ -2,13 +2,13 @@
  * The man pages and the completion of the three programs, in groff and in real shells. A shell runs on a terminal, gets
  * keys, and prints the command line that the completion has made of them.
  */
-import { spawnSync } from 'node:child_process'
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import t from 'tap'
 import { manualFiles } from '../../src/manual/manual-files.ts'
 import { run } from '../support/programs/processes.ts'
+import { without } from '../support/packages.ts'
 
 const FILES = manualFiles()
 const directory = mkdtempSync(join(tmpdir(), 'imds-manual-'))
@@ -21,9 +21,6 @@ writeFileSync(join(directory, 'here/records.json'), '')
 t.teardown(() => {
   rmSync(directory, { recursive: true })
 })
-
-const without = (command: string) =>
-  spawnSync(command, ['--version']).error !== undefined && `${command} is missing: Debian has it in a package`
 
 /** What is typed, and the command line that runs. */
 const KEYS: readonly (readonly [keys: string, line: string])[] = [
@@ -53,7 +50,7 @@ for (const path of Object.keys(FILES).filter((name) => name.startsWith('man/')))
     t.match(stdout.toString(), /imds 0\.\d+\.\d+/)
   })
 
-t.test('bash completes commands, options and files', { skip: without('bash') }, async (t) => {
+t.test('bash completes commands, options and files', async (t) => {
   const scripts = ['imdsctl', 'imdsd', 'imds-api'].map((name) => join(directory, 'completions/bash', name))
   for (const script of scripts) t.equal((await run(['bash', '-n', script])).status, 0)
   t.same(

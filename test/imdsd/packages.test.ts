@@ -19,6 +19,7 @@ import { ENDLESS_SHARE, until } from '../support/programs/daemon.ts'
 import { buildInto } from '../support/programs/imds.ts'
 import { must } from '../support/programs/processes.ts'
 import { executed, read, ROOT } from '../tools/documents.ts'
+import { without } from '../support/packages.ts'
 
 /** The load asks more than the share of a guest allows. */
 const share = Object.entries(ENDLESS_SHARE)
@@ -88,7 +89,7 @@ t.test(
       t.end()
     })
 
-    await t.test('lintian finds no error', { skip: withoutLintian() }, (t) => {
+    await t.test('lintian finds no error', { skip: without('lintian') }, (t) => {
       const files = [...built.present, ...(IS_LONG ? [built.node] : [])]
       const { stdout } = spawnSync('lintian', ['--allow-root', '--display-level=error', ...files], { encoding: 'utf8' })
       t.equal(stdout, '')
@@ -346,10 +347,6 @@ async function makeDebian(t: Test): Promise<string> {
   const include = 'curl,init-system-helpers,iproute2,libatomic1,nftables,systemd,systemd-sysv'
   await must(['debootstrap', '--variant=minbase', `--include=${include}`, release, directory, mirror])
   return directory
-}
-
-function withoutLintian(): string | false {
-  return spawnSync('lintian', ['--version']).status !== 0 && 'lintian is missing: Debian has it in the package lintian'
 }
 
 function withoutStores({ files }: BootedHost): string | false {

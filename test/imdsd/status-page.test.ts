@@ -6,10 +6,11 @@ import { join } from 'node:path'
 import { get as getOverHttp } from 'node:http'
 import t, { type Test } from 'tap'
 import { openStore } from '../../src/store/open.ts'
-import { background, fits, startBrowser, watch, withoutBrowser } from '../support/browser.ts'
+import { background, fits, startBrowser, watch } from '../support/browser.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { request, startDaemon, until, type TestDaemon } from '../support/programs/daemon.ts'
 import { testDirectory } from '../support/test-directory.ts'
+import { without } from '../support/packages.ts'
 
 const HOSTILE = `"><img src=x onerror=alert(1)><script>alert(2)</script>`
 const PASSWORD = 'a password: ü'
@@ -58,7 +59,7 @@ const daemon = await aDaemon(t)
 
 t.test(
   'a browser shows the page, which loads and runs nothing, whatever records and guests say',
-  { skip: withoutBrowser() },
+  { skip: without('chromium') },
   async (t) => {
     const url = `http://127.0.0.1:${String(daemon.operatorPort)}/`
     const browser = await startBrowser()
@@ -99,18 +100,22 @@ t.test(
   },
 )
 
-t.test('the page is light or dark as its reader prefers, and fits a phone', { skip: withoutBrowser() }, async (t) => {
-  const browser = await startBrowser()
-  t.teardown(() => browser.close())
-  const page = await browser.newPage({ colorScheme: 'light', viewport: { width: 360, height: 700 } })
-  const watched = watch(page)
-  await page.goto(`http://127.0.0.1:${String(daemon.operatorPort)}/?q=srv-hostile`)
-  t.ok(await fits(page))
-  t.equal(await background(page), 'rgb(255, 255, 255)')
-  await page.emulateMedia({ colorScheme: 'dark' })
-  t.equal(await background(page), 'rgb(15, 19, 24)')
-  t.same(watched.errors, [])
-})
+t.test(
+  'the page is light or dark as its reader prefers, and fits a phone',
+  { skip: without('chromium') },
+  async (t) => {
+    const browser = await startBrowser()
+    t.teardown(() => browser.close())
+    const page = await browser.newPage({ colorScheme: 'light', viewport: { width: 360, height: 700 } })
+    const watched = watch(page)
+    await page.goto(`http://127.0.0.1:${String(daemon.operatorPort)}/?q=srv-hostile`)
+    t.ok(await fits(page))
+    t.equal(await background(page), 'rgb(255, 255, 255)')
+    await page.emulateMedia({ colorScheme: 'dark' })
+    t.equal(await background(page), 'rgb(15, 19, 24)')
+    t.same(watched.errors, [])
+  },
+)
 
 /** The status of a GET over TCP. */
 function statusOf(

@@ -12,6 +12,7 @@ import { anInstance } from '../support/fixtures/instance.ts'
 import { SERVICE } from '../support/netns/namespaces.ts'
 import { must, run } from '../support/programs/processes.ts'
 import { executed } from '../tools/documents.ts'
+import { without } from '../support/packages.ts'
 
 const ROOT = new URL('../../', import.meta.url).pathname
 /** imdsctl as the package installs it. */
@@ -19,10 +20,6 @@ const IMDSCTL = '/opt/imds/bin/node /opt/imds/lib/node_modules/imds/dist/imdsctl
 const SERVICES = ['imds.service', 'imds-address.service', 'imds-firewall.service', 'imds-api.service'] as const
 const FILES = [...SERVICES, 'imds.socket', 'imds-network@.socket'] as const
 const UNITS = [...SERVICES, 'imds.socket', 'imds-network@red.socket']
-
-const withoutAnalyze =
-  spawnSync('systemd-analyze', ['--version']).error !== undefined &&
-  'systemd-analyze is missing: Debian has it in the package systemd'
 
 /** Prints whether Node.js took modules from its own compiled code, and how many it compiled from their source. */
 const COUNT_COMPILED = `
@@ -39,7 +36,7 @@ function settings(unit: (typeof FILES)[number], key: string): string[] {
     .map((line) => line.slice(key.length + 1))
 }
 
-t.test("systemd's checker accepts the units", { skip: withoutAnalyze }, (t) => {
+t.test("systemd's checker accepts the units", { skip: without('systemd-analyze') }, (t) => {
   // A root directory as after the installation of the package: our units, systemd's own, and the executables of
   // ExecStart=.
   const root = mkdtempSync(join(tmpdir(), 'imds-units-'))
@@ -76,7 +73,7 @@ t.test('no option of a unit makes Node.js compile its own code again at each sta
   }
 })
 
-t.test('systemd-analyze rates the exposure of each service at most 1.5', { skip: withoutAnalyze }, (t) => {
+t.test('systemd-analyze rates the exposure of each service at most 1.5', { skip: without('systemd-analyze') }, (t) => {
   for (const unit of SERVICES) {
     const { stdout, stderr } = spawnSync('systemd-analyze', ['security', '--offline=true', `${ROOT}systemd/${unit}`], {
       encoding: 'utf8',

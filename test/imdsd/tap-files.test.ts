@@ -22,7 +22,11 @@ if (process.env.WAITS === undefined) process.exit()
 /** Runs FILE by the runner, as `npm test` does. */
 function startRunner(file: string, env: Readonly<Record<string, string>>) {
   const runner = new URL('../tools/tap-files.ts', import.meta.url).href
-  const program = `import { runTapFiles } from '${runner}'\nconsole.log(await runTapFiles(['${file}']))`
+  const program = `
+    import { runTapFile } from '${runner}'
+    const result = { passed: 0, failed: 0, skipped: [], failures: [] }
+    await runTapFile('${file}', result)
+    console.log(result)`
   return spawn(process.execPath, ['--input-type=module', '-e', program], {
     env: { ...process.env, ...env },
     stdio: ['ignore', 'pipe', 'inherit'],

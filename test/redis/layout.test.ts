@@ -10,13 +10,12 @@ import { startRedis } from '../support/redis/redis.ts'
 import { testDirectory } from '../support/test-directory.ts'
 import { executed } from '../tools/documents.ts'
 import { openTestStore } from '../support/test-store.ts'
+import { without } from '../support/packages.ts'
 
 const ROOT = new URL('../..', import.meta.url).pathname
-const hasRedisCli = spawnSync('redis-cli', ['--version']).status === 0
-
 t.test(
   'the redis-cli examples of docs/redis-layout.md publish and remove what a daemon serves',
-  { skip: hasRedisCli ? false : 'redis-cli is missing' },
+  { skip: without('redis-cli') },
   async (t) => {
     const redis = await startRedis(t)
     const daemon = await startDaemon(t, { IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1' })

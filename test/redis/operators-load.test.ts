@@ -77,9 +77,7 @@ t.test(
       /the store has no instance with this address/,
       'the unix socket has its own rate',
     )
-    const sum = theirs!.reduce((total, count) => total + count, 0)
     const ofStore = (await commands()) - before
-    t.ok(sum > 2 * ofStore, `it has asked ${String(sum)} times, and the store was asked ${String(ofStore)} times`)
-    t.ok(ofStore < 300 + 60 * seconds, 'the store was asked at a bounded rate')
+    t.ok(ofStore < 300 + 60 * seconds, `the store was asked at a bounded rate: ${String(ofStore)} times`)
   },
 )

@@ -1,13 +1,7 @@
 /** Debian's Chromium, with which tests look at pages as an operator does. */
-import { existsSync } from 'node:fs'
 import { chromium, type Browser, type Page } from 'playwright-core'
 
 const CHROMIUM = '/usr/bin/chromium'
-
-/** The reason to skip a test that needs a browser, or false. */
-export function withoutBrowser(): string | false {
-  return existsSync(CHROMIUM) ? false : 'needs chromium'
-}
 
 /** Starts a browser. It has no sandbox: that does not work for root, and the pages are ours. */
 export function startBrowser(): Promise<Browser> {

@@ -1,70 +1,62 @@
 /**
- * Runs `npm test`: lint, types, vitest and tap, and prints a summary. Lint runs beside the others: tap's tests often
- * wait, and leave it the time. `npm test -- PATTERN...` runs only the test files whose path contains a pattern.
+ * Runs lint, types, vitest and tap, and prints a summary.
+ *
+ *   npm test                  all but the long files: every guarantee of the contract and of the API
+ *   npm run test:all          the long files, which `npm test` leaves out
+ *   npm test -- PATTERN...    the test files whose path contains a pattern, long or not
+ *   npm test -- --changed     of these, what the changes since main can reach
+ *   npm test -- --learn       as `npm test`, and writes how long each part took into weights.json
  *
  * As root, it installs the Debian packages that the tests need. Otherwise it prints the command that installs them.
  * Tests whose package is missing are skipped and listed at the end.
  */
-import { spawn, spawnSync } from 'node:child_process'
-import { once } from 'node:events'
-import { chmodSync, globSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { spawnSync } from 'node:child_process'
+import {
+  chmodSync,
+  existsSync,
+  globSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
 import { delimiter, join } from 'node:path'
+import { missingPackages } from '../support/packages.ts'
 import { makeStates } from '../support/programs/api.ts'
 import { buildInto } from '../support/programs/imds.ts'
+import { startSharedPostgres } from '../support/programs/shared-postgres.ts'
+import { changedFiles, reachedTests } from './changed.ts'
+import { runCommand } from './command.ts'
 import { ROOT } from './documents.ts'
-import { runTapFiles } from './tap-files.ts'
+import { runTasks, type Task, type Weight } from './schedule.ts'
+import { runTapFile, type TapResult } from './tap-files.ts'
 
-/** Each command that tests need, and the Debian package that contains it. */
-const PACKAGES: Readonly<Record<string, string>> = {
-  'redis-server': 'redis-server',
-  'redis-cli': 'redis-tools',
-  jq: 'jq',
-  'cloud-init': 'cloud-init',
-  ip: 'iproute2',
-  nft: 'nftables',
-  promtool: 'prometheus',
-  'systemd-analyze': 'systemd',
-  'systemd-hwdb': 'udev',
-  curl: 'curl',
-  setpriv: 'util-linux',
-  ping: 'iputils-ping',
-  openssl: 'openssl',
-  script: 'bsdutils',
-  python3: 'python3',
-  strace: 'strace',
-  '/usr/lib/dracut/modules.d/30ignition/ignition': 'ignition',
-  '/usr/lib/postgresql/15/bin/postgres': 'postgresql-15',
-  '/usr/lib/python3/dist-packages/requests_oauthlib': 'python3-requests-oauthlib',
-  '/usr/lib/python3/dist-packages/libcloud': 'python3-libcloud',
-  '/usr/lib/python3/dist-packages/jwt': 'python3-jwt',
-  '/usr/lib/python3/dist-packages/cryptography': 'python3-cryptography',
-  oathtool: 'oathtool',
-  faketime: 'faketime',
-  '/usr/sbin/haproxy': 'haproxy',
-  '/usr/bin/chromium': 'chromium',
-  strip: 'binutils',
-  groff: 'groff-base',
-  zsh: 'zsh',
-  fish: 'fish',
-  buildah: 'buildah',
-  lintian: 'lintian',
-}
+/** The files of tap that only `npm run test:all` runs: they take long, and need much of other programs. */
+const LONG = [
+  /^test\/faults\//,
+  /^test\/clients\/(?!cloud-init\.)/,
+  /^test\/imdsd\/(compose|deploy|image|install|packages)\./,
+]
+const WEIGHTS = `${ROOT}test/tools/weights.json`
+/** Lint, types and vitest take longer only if something is wrong. */
+const CHECK_MS = 900_000
 
-interface Count {
-  passed: number
-  failed: number
-  skipped: number
-}
-const total: Count = { passed: 0, failed: 0, skipped: 0 }
-const skippedTests: string[] = []
-const patterns = process.argv.slice(2)
-const runsAll = patterns.length === 0
-const vitestFiles = matchingFiles('unit', 'contract')
-/** The folders with long files first, so that no core has to wait for such a file at the end. */
-const tapFiles = matchingFiles('faults', 'imdsd', 'clients', 'redis', 'imds-api')
+const result: TapResult = { passed: 0, failed: 0, skipped: [], failures: [] }
+const options = process.argv.slice(2).filter((argument) => argument.startsWith('--'))
+const patterns = process.argv.slice(2).filter((argument) => !argument.startsWith('--'))
+const runsLong = options.includes('--long')
+const isPart = patterns.length > 0 || options.includes('--changed')
+const vitestFiles = runsLong ? [] : matchingFiles('unit', 'contract')
+const tapFiles = matchingFiles('faults', 'imdsd', 'clients', 'redis', 'imds-api').filter(
+  (file) => patterns.length > 0 || LONG.some((long) => long.test(file)) === runsLong,
+)
 if (vitestFiles.length + tapFiles.length === 0) {
-  console.error(`no path of a test file contains ${patterns.join(' or ')}`)
+  console.error(
+    patterns.length > 0 ? `no path of a test file contains ${patterns.join(' or ')}` : 'no test file is reached',
+  )
   process.exit(1)
 }
 const directory = mkdtempSync(join(tmpdir(), 'imds-test-'))
@@ -72,24 +64,36 @@ chmodSync(directory, 0o755) // some tests run the programs as another user
 
 process.env['PATH'] = [process.env['PATH'], '/usr/sbin', '/sbin'].join(delimiter)
 installPackages()
-const lint = runsAll ? check('lint', 'npm', ['run', '-s', 'lint']) : undefined
-if (runsAll) await check('types', 'tsc', ['-p', '.'])
-if (vitestFiles.length > 0) await runVitest(join(directory, 'vitest.json'))
-if (tapFiles.length > 0) await runTap()
-await lint
-rmSync(directory, { recursive: true })
-
-if (skippedTests.length > 0) console.log(`\nSkipped:\n${skippedTests.map((line) => `  ${line}`).join('\n')}`)
-console.log(
-  `\n${String(total.passed)} passed, ${String(total.failed)} failed${total.skipped > 0 ? `, ${String(total.skipped)} skipped` : ''}`,
+const stopServers = tapFiles.length > 0 ? await prepareTap() : undefined
+const weights = new Map(Object.entries(JSON.parse(readFileSync(WEIGHTS, 'utf8')) as Record<string, Weight>))
+const taken = await runTasks(
+  [
+    ...(!runsLong && patterns.length === 0
+      ? [check('lint', ['npm', 'run', '-s', 'lint']), check('types', ['tsc', '-p', '.'])]
+      : []),
+    ...(vitestFiles.length > 0 ? [vitest(join(directory, 'vitest.json'))] : []),
+    ...tapFiles.map((file): Task => ({ name: file, run: () => runTapFile(file, result) })),
+  ],
+  weights,
 )
-process.exitCode = total.failed === 0 ? 0 : 1
+await stopServers?.()
+rmSync(directory, { recursive: true })
+if (options.includes('--learn')) writeWeights(new Map([...weights, ...taken]))
 
-/** The test files in some folders whose path contains a pattern. Without patterns: all of them. */
+const { passed, failed, skipped, failures } = result
+if (failures.length > 0) console.log(`\n${failures.join('\n')}`)
+if (skipped.length > 0) console.log(`\nSkipped:\n${skipped.map((line) => `  ${line}`).join('\n')}`)
+console.log(
+  `\n${String(passed)} passed, ${String(failed)} failed${skipped.length > 0 ? `, ${String(skipped.length)} skipped` : ''}`,
+)
+process.exitCode = failed === 0 ? 0 : 1
+
+/** The test files in some folders that the arguments ask for. */
 function matchingFiles(...folders: string[]): string[] {
-  return folders
+  const files = folders
     .flatMap((folder) => globSync(`test/${folder}/**/*.test.ts`).toSorted())
-    .filter((file) => runsAll || patterns.some((pattern) => file.includes(pattern)))
+    .filter((file) => patterns.length === 0 || patterns.some((pattern) => file.includes(pattern)))
+  return options.includes('--changed') ? reachedTests(files, changedFiles()) : files
 }
 
 function run(command: string, args: readonly string[]): boolean {
@@ -97,26 +101,9 @@ function run(command: string, args: readonly string[]): boolean {
   return spawnSync(command, args, { stdio: 'inherit' }).status === 0
 }
 
-/** Runs a command while others run too: prints its output when it ends, so that outputs do not mix. */
-async function runInParallel(command: string, args: readonly string[]): Promise<boolean> {
-  const child = spawn(command, args, { stdio: ['ignore', 'pipe', 'pipe'] })
-  let output = ''
-  for (const stream of [child.stdout, child.stderr])
-    stream.setEncoding('utf8').on('data', (text: string) => {
-      output += text
-    })
-  await once(child, 'close')
-  console.log(`\n> ${command} ${args.join(' ')}\n${output}`)
-  return child.exitCode === 0
-}
-
 function installPackages(): void {
-  const missing = new Set(
-    Object.keys(PACKAGES)
-      .filter((command) => spawnSync('sh', ['-c', `command -v ${command}`]).status !== 0)
-      .map((command) => PACKAGES[command]!),
-  )
-  if (missing.size === 0) return
+  const missing = missingPackages()
+  if (missing.length === 0) return
   const install = ['install', '-y', '--no-install-recommends', ...missing]
   if (process.getuid?.() === 0 && spawnSync('apt-get', ['--version']).status === 0) {
     process.env['DEBIAN_FRONTEND'] = 'noninteractive'
@@ -125,48 +112,67 @@ function installPackages(): void {
   console.log(`\nSome tests need packages that are not here. As root: apt-get update && apt-get ${install.join(' ')}`)
 }
 
-async function check(name: string, command: string, args: readonly string[]): Promise<void> {
-  if (await runInParallel(command, args)) total.passed += 1
-  else {
-    total.failed += 1
-    console.log(`${name} failed`)
+function check(name: string, command: readonly string[]): Task {
+  return {
+    name,
+    run: async () => {
+      const { status, stdout, stderr, cpuSeconds } = await runCommand(command, {}, CHECK_MS)
+      if (status === 0) result.passed += 1
+      else {
+        result.failed += 1
+        result.failures.push(`${name} failed`, stdout, stderr)
+      }
+      console.log(`${status === 0 ? 'ok' : 'not ok'} ${name}, CPU ${cpuSeconds.toFixed(1)} s`)
+      return cpuSeconds
+    },
   }
 }
 
-async function runVitest(report: string): Promise<void> {
-  const succeeded = await runInParallel('vitest', [
-    'run',
-    '--reporter=default',
-    '--reporter=json',
-    `--outputFile.json=${report}`,
-    ...(runsAll ? [] : vitestFiles),
-  ])
+/** The files of vitest, in one process: beside it run others. */
+function vitest(report: string): Task {
+  const args = ['--reporter=default', '--reporter=json', `--outputFile.json=${report}`, '--maxWorkers=1']
+  return {
+    name: 'vitest',
+    run: async () => {
+      const { status, stdout, stderr, cpuSeconds } = await runCommand(
+        ['vitest', 'run', ...args, ...(isPart ? vitestFiles : [])],
+        {},
+        CHECK_MS,
+      )
+      const { passed, failed, skipped } = existsSync(report) ? testsIn(report) : { passed: 0, failed: 0, skipped: [] }
+      result.passed += passed
+      result.skipped.push(...skipped)
+      // one that fails without a failed test is a failure: for example, a file that cannot be loaded
+      result.failed += failed === 0 && status !== 0 ? 1 : failed
+      if (status !== 0) result.failures.push('vitest failed', stdout, stderr)
+      console.log(`${status === 0 ? 'ok' : 'not ok'} vitest, CPU ${cpuSeconds.toFixed(1)} s`)
+      return cpuSeconds
+    },
+  }
+}
+
+/** The tests in a report of vitest. */
+function testsIn(report: string): { passed: number; failed: number; skipped: readonly string[] } {
   interface Test {
-    status: string
-    fullName: string
+    readonly status: string
+    readonly fullName: string
   }
   const { testResults } = JSON.parse(readFileSync(report, 'utf8')) as { testResults: { assertionResults: Test[] }[] }
   const tests = testResults.flatMap(({ assertionResults }) => assertionResults)
-  const count = (...statuses: string[]) => tests.filter(({ status }) => statuses.includes(status)).length
-  for (const { status, fullName } of tests) if (status !== 'passed' && status !== 'failed') skippedTests.push(fullName)
-  add(
-    { passed: count('passed'), failed: count('failed'), skipped: tests.length - count('passed', 'failed') },
-    succeeded,
-  )
+  const of = (status: string) => tests.filter((test) => test.status === status).length
+  const skipped = tests.filter(({ status }) => status !== 'passed' && status !== 'failed')
+  return { passed: of('passed'), failed: of('failed'), skipped: skipped.map(({ fullName }) => fullName) }
 }
 
-async function runTap(): Promise<void> {
+/** Makes once what many files of tap use: databases, and the built programs. Returns what stops the servers. */
+async function prepareTap(): Promise<() => Promise<void>> {
   process.env['IMDS_TEST_STATES'] = join(directory, 'states')
   await makeStates(join(directory, 'states'))
+  run('cp', ['-a', join(directory, 'states/tables'), join(directory, 'shared')])
+  const postgres = await startSharedPostgres(join(directory, 'shared'))
   process.env['NODE_COMPILE_CACHE'] = join(directory, 'compiled')
   process.env['IMDS_TEST_BUILD'] = buildPrograms(join(directory, 'programs'))
-  console.log('\n> tap files')
-  const { passed, failed, skipped, failures } = await runTapFiles(tapFiles)
-  total.passed += passed
-  total.failed += failed
-  total.skipped += skipped.length
-  skippedTests.push(...skipped)
-  if (failures.length > 0) console.log(`\n${failures.join('\n')}`)
+  return () => postgres.stop()
 }
 
 /** Builds the programs once for all tests: a built program starts faster (support/programs/imds.ts). */
@@ -181,12 +187,11 @@ function buildPrograms(root: string): string {
   return dist
 }
 
-/**
- * Adds the counts of a runner. One that failed without a failed test counts as a failure: for example, a file that
- * could not be loaded.
- */
-function add({ passed, failed, skipped }: Count, succeeded: boolean): void {
-  total.passed += passed
-  total.failed += failed === 0 && !succeeded ? 1 : failed
-  total.skipped += skipped
+function writeWeights(all: ReadonlyMap<string, Weight>): void {
+  const rounded = [...all]
+    .filter(([name]) => !name.startsWith('test/') || globSync(name).length > 0)
+    .map(([name, { wall, cpu }]) => [name, { wall: Math.ceil(wall), cpu: Math.ceil(cpu) }] as const)
+    .sort(([a], [b]) => (a < b ? -1 : 1))
+  const lines = rounded.map(([name, weight]) => `  ${JSON.stringify(name)}: ${JSON.stringify(weight)}`)
+  writeFileSync(WEIGHTS, `{\n${lines.join(',\n')}\n}\n`)
 }

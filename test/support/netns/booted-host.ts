@@ -7,7 +7,6 @@
  * a real host: there is no journal (a drop-in sends the log to a file), and OOMScoreAdjust= and LimitNOFILE= have no
  * effect where root lacks CAP_SYS_RESOURCE.
  */
-import { spawnSync } from 'node:child_process'
 import { chmodSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -16,6 +15,7 @@ import { ENDLESS_SHARE, until } from '../programs/daemon.ts'
 import { must, startChild } from '../programs/processes.ts'
 import { makeHypervisor, SERVICE, withoutNamespaces, type Guest, type Link } from './namespaces.ts'
 import { buildInto } from '../programs/imds.ts'
+import { without } from '../packages.ts'
 
 const ROOT = new URL('../../../', import.meta.url).pathname
 const SYSTEMD = '/usr/lib/systemd/systemd'
@@ -50,8 +50,7 @@ export interface BootedHost {
 
 /** For `skip` of a test: the reason why this machine cannot boot a host, or false if it can. */
 export function withoutSystemd(): string | false {
-  if (spawnSync(SYSTEMD, ['--version']).status !== 0) return 'systemd is missing: Debian has it in the package systemd'
-  return withoutNamespaces()
+  return without('systemd-analyze') || withoutNamespaces()
 }
 
 /**

@@ -8,6 +8,7 @@ import { chmodSync, mkdirSync, mkdtempSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
+import type pg from 'pg'
 import { pino } from 'pino'
 import type { Test } from 'tap'
 import { buildApiServer, buildAuth, type Auth } from '../../../src/imds-api/rest.ts'
@@ -38,6 +39,7 @@ import { freePort } from '../redis/redis.ts'
 import { type LogLine, until } from './daemon.ts'
 import { IMDS_API, programEnvironment } from './imds.ts'
 import { must, startChild } from './processes.ts'
+import { makeDatabase, type TemplateName } from './shared-postgres.ts'
 
 /**
  * State directories that `npm test` makes once, because a copy takes a tenth of the time: `tables` has an empty region,
@@ -66,6 +68,12 @@ export async function makeStates(directory: string): Promise<void> {
 /** Opens the database of a state directory. `shared`: beside an imds-api that runs there, if there is one. */
 export function openState(stateDirectory: string, shared = true): Promise<Database> {
   return openDatabase({ kind: 'embedded', stateDirectory }, shared, (error) => {
+    throw error
+  })
+}
+
+function openUrl(url: string): Promise<Database> {
+  return openDatabase({ kind: 'server', url, passwordFile: undefined }, false, (error) => {
     throw error
   })
 }
@@ -125,7 +133,7 @@ export interface TestApi {
 /**
  * Options of `anApi`. `region`: the region file. `accessTokenSeconds`: default 7200. `compute`: default none. `now`:
  * the clock of tokens, default the real one. `store`: what is configured, default plain records. `reports`: those of
- * guests, default none.
+ * guests, default none. `ownServer`: its PostgreSQL is embedded, in `directory`/state, and not shared with other tests.
  */
 export interface ApiOptions {
   readonly region?: RegionFile
@@ -134,6 +142,7 @@ export interface ApiOptions {
   readonly store?: StoreSettings
   readonly now?: () => number
   readonly reports?: ReadReports
+  readonly ownServer?: boolean
 }
 
 const nothing = () => {
@@ -153,11 +162,16 @@ export async function anApi(
     now = () => Date.now(),
     store = { url: 'file:/store' },
     reports = () => Promise.resolve(undefined),
+    ownServer = false,
   }: ApiOptions = {},
 ): Promise<TestApi> {
-  const directory = await temporaryDirectory(t, region)
+  const url = ownServer ? undefined : await makeDatabase(t, region === undefined ? 'region' : 'tables')
+  const directory = await temporaryDirectory(
+    t,
+    url === undefined ? (region === undefined ? 'region' : 'tables') : 'none',
+  )
   const log = pino({ level: 'fatal' })
-  const database = await openState(join(directory, 'state'), false)
+  const database = await (url === undefined ? openState(join(directory, 'state'), false) : openUrl(url))
   t.teardown(() => database.close())
   if (STATES === undefined) await withoutFsync(database.pool)
   if (STATES === undefined || region !== undefined) {
@@ -269,10 +283,7 @@ export async function anApi(
       answer.catch(() => {
         // it may be refused before the commit has returned; the caller gets the refusal then
       })
-      await until(
-        async () => isAnswered || (await database.pool.query('select from pg_locks where not granted')).rowCount !== 0,
-        'the request to wait',
-      )
+      await until(async () => isAnswered || (await countOfLockWaits(database.pool)) > 0, 'the request to wait')
       await transaction.commit().execute()
       return answer
     },
@@ -301,6 +312,14 @@ export async function anApi(
         'the outbox to be empty',
       ),
   }
+}
+
+/** How many connections to this database wait for a lock. */
+export async function countOfLockWaits(client: Pick<pg.Client, 'query'> | Database['pool']): Promise<number> {
+  const { rowCount } = await client.query(
+    "select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'",
+  )
+  return rowCount!
 }
 
 /** Applies a region file. Its secrets are those of `secretTextOf`. */
@@ -347,7 +366,7 @@ export async function startImdsApi(
   stderr: number | 'inherit' = 'inherit',
   wrapper: readonly string[] = [],
 ): Promise<TestImdsApi> {
-  const directory = await temporaryDirectory(t, region)
+  const directory = await temporaryDirectory(t, region === undefined ? 'region' : 'tables')
   mkdirSync(join(directory, 'store'))
   const listen = `127.0.0.1:${String(await freePort())}`
   const full = {
@@ -435,13 +454,11 @@ export async function startProcess(
 const KEEPER = `echo up; cat > /dev/null; pid=$(head -n 1 "$0/state/postgres/data/postmaster.pid" 2> /dev/null) && kill -QUIT "$pid" && sleep 1; rm -rf "$0"`
 
 /** With the state directory in it if it is prepared: with `aRegion()` unless the test has another `region`. */
-async function temporaryDirectory(t: Pick<Test, 'teardown'>, region: RegionFile | undefined): Promise<string> {
+async function temporaryDirectory(t: Pick<Test, 'teardown'>, state: TemplateName | 'none'): Promise<string> {
   const directory = mkdtempSync(join(tmpdir(), 'imds-api-'))
   chmodSync(directory, 0o711)
-  if (STATES !== undefined) {
-    const prepared = join(STATES, region === undefined ? 'region' : 'tables')
-    execFileSync('cp', ['-a', '--sparse=always', prepared, join(directory, 'state')])
-  }
+  if (STATES !== undefined && state !== 'none')
+    execFileSync('cp', ['-a', '--sparse=always', join(STATES, state), join(directory, 'state')])
   const keeper = await startChild(['sh', '-c', KEEPER, directory])
   t.teardown(() => keeper.stop())
   return directory

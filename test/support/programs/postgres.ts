@@ -8,7 +8,6 @@ import {
   chmodSync,
   chownSync,
   copyFileSync,
-  existsSync,
   mkdtempSync,
   readdirSync,
   readlinkSync,
@@ -44,11 +43,6 @@ export interface TestPostgres {
 /** Debian's programs of PostgreSQL. */
 export const POSTGRES_PROGRAMS = '/usr/lib/postgresql/15/bin'
 const NOBODY = 65_534
-
-/** Why it cannot be started here; false: it can. */
-export function withoutPostgres(): string | false {
-  return existsSync(join(POSTGRES_PROGRAMS, 'postgres')) ? false : 'postgresql-15 is not installed'
-}
 
 /** What a server asks of its clients: TLS with this certificate, and this password. */
 export interface Demands {

@@ -1,4 +1,5 @@
 /** Waiting for states: what ends a wait, who may wait, how many, and changes in another process. */
+import { once } from 'node:events'
 import { Socket, type AddressInfo } from 'node:net'
 import { sql } from 'kysely'
 import t from 'tap'
@@ -151,6 +152,16 @@ t.test('each wait is counted once, by how it has ended', async (t) => {
   await settled
   t.strictSame(ends.toSorted(), ['client', 'impossible', 'reached', 'right', 'stop', 'timeout'])
   await t.rejects(waits.until(aWait('srv-f', creating)), { name: 'service_unavailable' })
+})
+
+t.test('a client that has gone before its wait begins takes no place', async (t) => {
+  const { ends, waits } = someWaits()
+  const socket = new Socket().destroy()
+  await once(socket, 'close')
+  const creating = () => Promise.resolve({ status: 'creating' })
+  await t.rejects(waits.until({ ...aWait('srv-a', creating), socket }), { name: 'request_timeout' })
+  t.strictSame([waits.count, ends], [0, ['client']])
+  waits.close()
 })
 
 t.test('a change after the first read of a request, and before it waits, is not missed', async (t) => {

@@ -19,7 +19,7 @@ export function findingsOf(state: RegionState, publishing: string | undefined, n
   const all = hypervisors.hypervisors
   const isUnknown = hypervisors.storeProblem !== undefined
   const silent = all.filter((one) => !isUnknown && one.servers > 0 && isSilent(one, nowMs))
-  const late = all.filter(({ announced }) => (announced?.lagSeconds ?? 0) > LATE_SECONDS)
+  const late = all.filter((one) => (one.announced?.lagSeconds ?? 0) > LATE_SECONDS && !isSilent(one, nowMs))
   const [full, nearly] = [
     pools.filter((pool) => shareOf(pool) >= 1),
     pools.filter((pool) => shareOf(pool) >= NEARLY_FULL),

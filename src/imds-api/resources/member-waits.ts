@@ -16,7 +16,7 @@ import { refuse, Refusal } from '../model/refusal.ts'
  */
 export interface MemberWait<Form> extends Holder {
   readonly resourceId: string
-  readonly socket: Pick<Socket, 'once' | 'off' | 'setMaxListeners'>
+  readonly socket: Pick<Socket, 'once' | 'off' | 'setMaxListeners' | 'destroyed'>
   readonly timeoutMs: number
   readonly read: (database: Reader) => Promise<Form>
   readonly isReached: (form: Form) => boolean
@@ -123,7 +123,9 @@ export class MemberWaits {
       socket.once('close', leave)
       group.waiters.add(waiter)
       this.#groups.set(resourceId, groups.set(accountId, group))
-      void this.#serve(group) // it may have changed since the request has read it
+      if (socket.destroyed)
+        leave() // it has closed while the resource was read: its event has passed
+      else void this.#serve(group) // it may have changed since the request has read it
     })
   }
 

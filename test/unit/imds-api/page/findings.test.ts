@@ -42,6 +42,8 @@ test('a hypervisor with servers whose daemon is silent or behind is found; one w
   for (const announced of [silent, { ...silent, seenAt: '' }, undefined]) {
     expect(found(withHypervisor({ announced }))).toEqual(['hypervisors warning no daemon reports from hv1'])
     expect(found(withHypervisor({ announced, servers: 0 }))).toEqual([])
+    const late = announced && { ...announced, lagSeconds: 61 }
+    expect(found(withHypervisor({ announced: late, servers: 0 }))).toEqual([])
   }
   expect(found(withHypervisor({ announced: { ...HYPERVISOR.announced!, lagSeconds: 61 } }))).toEqual([
     'lag warning behind by more than a minute: hv1',

@@ -1,4 +1,4 @@
-/** What a watcher of a store is told: one report for all changes of an instance within 50 ms. */
+/** Reports changes to a watcher of a store: one report covers all changes of an instance within 50 ms. */
 
 /** A migration sends two notices of each change. */
 const REPORT_INTERVAL_MS = 50

@@ -21,9 +21,7 @@ export function openClaimed(
   open: () => Promise<Publisher>,
   log: Pick<Logger, 'warn'>,
 ): () => Promise<Publisher> {
-  /**
-   * The last history. Another process may have completed a new history while we still wrote to the old server.
-   */
+  /** The last history. Another process may have completed a new one while we still wrote to the old server. */
   let seen: string | undefined
   return async () => {
     const ours = await databaseIdOf(db)

@@ -326,6 +326,23 @@ t.test('a path of an id that is too long is 404, and one that cannot be decoded 
   })
 })
 
+t.test('a path that does not exist is 404, at the top, below a resource and below a member', async (t) => {
+  for (const url of [
+    '/',
+    '/1.0',
+    '/1.0/nothing',
+    '/2.0/servers',
+    '/1.0/servers/srv-aaaaa/nothing',
+    '/1.0/servers/a/b?c=d',
+  ]) {
+    t.match(
+      await send('GET', url),
+      { status: 404, body: { error_name: 'resource_not_found', errors: [`there is no ${url.split('?', 1)[0]!}`] } },
+      url,
+    )
+  }
+})
+
 t.test('U+0000, which PostgreSQL cannot store, is refused wherever it can be written', async (t) => {
   const [{ id: server }, { id: cloudIp }, { id: group }] = [
     await create('servers', { image: 'img-deb12' }),

@@ -6,7 +6,6 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { pino } from 'pino'
 import { EXIT } from '../runtime/exit-status.ts'
 import type { Output } from '../runtime/output.ts'
-import { Progress } from '../runtime/progress.ts'
 import type { Publisher } from '../store/publisher.ts'
 import type { ApiConfig } from './config.ts'
 import { moveDatabase } from './changes/advance.ts'
@@ -109,12 +108,10 @@ async function publishAll(
     batched: nothing,
     log: SILENT, // refusals are printed at the end
   })
-  const progress = new Progress(output, 'servers', total)
   publisher.start()
   let left = total
   try {
     for (let tookMs = 0; left > 0 && publisher.problem === undefined && !stopping.aborted;) {
-      progress.show(total - left)
       await sleep(Math.max(CHECK_INTERVAL_MS, PAUSE_FACTOR * tookMs))
       const startedMs = performance.now()
       left = await countRebuild(db)
@@ -146,11 +143,7 @@ export async function verify(parts: RecoveryParts): Promise<number> {
     const [ours, claimed] = [await databaseIdOf(db), await store.fleet.database()]
     const isForeign = claimed !== undefined && claimed !== ours
     if (isForeign) output.result({ finding: 'foreign', database: claimed }, formatForeign(claimed, ours))
-    let progress: Progress | undefined
-    const { differences, servers, waiting } = await compareStore(db, store, (done, of) => {
-      progress ??= new Progress(output, 'servers', of)
-      progress.show(done)
-    })
+    const { differences, servers, waiting } = await compareStore(db, store)
     for (const one of differences) output.result(one, formatDifference(one))
     const survey = await surveyStore(store)
     const { moved } = await rolledBack(db, (tx) => moveDatabase(tx, survey, false))

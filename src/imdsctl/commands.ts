@@ -9,7 +9,6 @@ import { EXIT } from '../runtime/exit-status.ts'
 import { checkId, CommandFailure } from './failure.ts'
 import { existing, recordOf } from './republish.ts'
 import { stopSignal } from '../runtime/signals.ts'
-import { Progress } from '../runtime/progress.ts'
 import { escapeControls } from '../runtime/escape.ts'
 import type { Output } from '../runtime/output.ts'
 
@@ -52,7 +51,7 @@ export async function encrypt({ store, output }: Context, named: readonly string
   named.forEach(checkId)
   await withStore(store, async (publisher) => {
     const ids = named.length > 0 ? named : (await publisher.list()).map(({ id }) => id)
-    const counts = await changeEach(ids, ['encrypted', 'unchanged'], output, (id) => publisher.encrypt(id, fromPlain))
+    const counts = await changeEach(ids, ['encrypted', 'unchanged'], (id) => publisher.encrypt(id, fromPlain))
     if (named.length === 0) await publisher.markEncrypted()
     output.result(
       counts,
@@ -68,7 +67,7 @@ export async function encrypt({ store, output }: Context, named: readonly string
 export async function decrypt({ store, output }: Context): Promise<void> {
   await withStore(store, async (publisher) => {
     const ids = (await publisher.list()).map(({ id }) => id)
-    const counts = await changeEach(ids, ['decrypted', 'unchanged'], output, (id) => publisher.decrypt(id))
+    const counts = await changeEach(ids, ['decrypted', 'unchanged'], (id) => publisher.decrypt(id))
     await publisher.markPlain()
     output.result(
       counts,
@@ -85,14 +84,11 @@ export async function decrypt({ store, output }: Context): Promise<void> {
 async function changeEach<T extends string>(
   ids: readonly string[],
   done: readonly [T, ...T[]],
-  output: Output,
   change: (id: string) => Promise<{ readonly kind: string }>,
 ): Promise<Readonly<Record<T, number>>> {
   const counts = Object.fromEntries(done.map((result) => [result, 0])) as Record<T, number>
   const failures = new Map<string, string>()
-  const progress = new Progress(output, 'instances', ids.length)
-  for (const [i, id] of ids.entries()) {
-    progress.show(i)
+  for (const id of ids) {
     try {
       const { kind } = await change(id)
       const counted = done.find((one) => one === kind)

@@ -16,7 +16,6 @@ import { StoreUnavailable, type Publisher } from '../store/publisher.ts'
 import { formatTombstone } from '../store/seal.ts'
 import { withStore, type Context } from './commands.ts'
 import { CommandFailure } from './failure.ts'
-import { Progress } from '../runtime/progress.ts'
 
 /** Instances that are read and written at the same time. */
 const AT_ONCE = 32
@@ -60,7 +59,6 @@ export async function exportRecords({ store, output }: Context, path: string): P
 async function write(publisher: Publisher, directory: string, output: Context['output']): Promise<Exported> {
   const listed = await publisher.list()
   const written = new Set<string>()
-  const progress = new Progress(output, 'records', listed.length)
   let unreadable = 0
   // not asynchronously, which takes several times as long for small files
   const create = (name: string, content: string | Uint8Array) => {
@@ -77,7 +75,6 @@ async function write(publisher: Publisher, directory: string, output: Context['o
     create(`${id}.json`, formatRecord(published.document))
     if (published.userData !== undefined) create(`${id}.user-data`, published.userData)
     written.add(id)
-    progress.show(written.size)
   }
   await forEachOf(listed, ({ id }) => exportOne(id), AT_ONCE)
   const tombstones = await publisher.tombstones()

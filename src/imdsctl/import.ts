@@ -34,8 +34,8 @@ export async function importRecords(
 ): Promise<number> {
   if (changeRegion && store.region === undefined)
     throw new CommandFailure(EXIT.usage, '--change-region needs the name of the region: --region, IMDS_REGION')
-  const { removed, total } = await surveyDirectory(path)
-  const report = new CommandReport(output, 'failures', total)
+  const removed = await findRemoved(path)
+  const report = new CommandReport(output, 'failures')
   const records = readRecords([path])
   const most = maxInFlight(store)
   await withStore(store, async (publisher) => {
@@ -55,22 +55,18 @@ export async function importRecords(
   return report.end()
 }
 
-/** What a directory has: the ids with a tombstone and no record, and how many of both. Nothing is known of another path. */
-async function surveyDirectory(path: string): Promise<{ removed: readonly string[]; total: number | undefined }> {
+/** The ids with a tombstone and no record in a directory; none for another path. */
+async function findRemoved(path: string): Promise<readonly string[]> {
   const names = new Set(path === '-' ? [] : await readdir(path).catch(() => []))
   if ([...names].some((name) => name.endsWith('.pending')))
     throw new CommandFailure(
       EXIT.badData,
       `${path} is a store with a change in progress: export it (imdsctl --store file:${path} export), and import that`,
     )
-  const removed = [...names]
+  return [...names]
     .filter((name) => name.endsWith(REMOVED))
     .map((name) => name.slice(0, -REMOVED.length))
     .filter((id) => isId(id) && !RECORD_ENDINGS.some((ending) => names.has(id + ending)))
-  const records = [...names].filter(
-    (name) => !name.startsWith('.') && RECORD_ENDINGS.some((ending) => name.endsWith(ending)),
-  ).length
-  return { removed, total: names.size === 0 ? undefined : removed.length + records }
 }
 
 async function restoreTombstone(

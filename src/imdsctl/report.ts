@@ -3,7 +3,6 @@ import { EXIT } from '../runtime/exit-status.ts'
 import type { Output } from '../runtime/output.ts'
 import { RECORD_ENDINGS } from '../store/document.ts'
 import { CommandFailure } from './failure.ts'
-import { Progress } from '../runtime/progress.ts'
 
 /**
  * The outcome of one record: its kind for the summary, its exit status, the text to print, and the object for `--json`.
@@ -20,37 +19,29 @@ export interface CommandOutcome {
 const MAX_WARNINGS = 3
 
 /**
- * Prints outcomes, and a summary of more than one. `each`: every outcome. `failures`: only those that failed; a
- * terminal shows the progress.
+ * Prints outcomes, and a summary of more than one. `each`: every outcome. `failures`: only those that failed.
  */
 export class CommandReport {
   readonly #output: Output
   readonly #prints: 'each' | 'failures'
-  readonly #progress: Progress
   #done = 0
   readonly #counts = new Map<string, number>()
   readonly #warned = new Set<string>()
   #status: number = EXIT.done
 
-  /** `total`: how many outcomes there will be, if that is known. */
-  constructor(output: Output, prints: 'each' | 'failures', total?: number) {
+  constructor(output: Output, prints: 'each' | 'failures') {
     this.#output = output
     this.#prints = prints
-    this.#progress = new Progress(output, 'records', total)
   }
 
   add({ status, kind, text, warnings = [], json }: CommandOutcome): void {
     this.#counts.set(kind, (this.#counts.get(kind) ?? 0) + 1)
     this.#status = Math.max(this.#status, status)
     this.#done += 1
-    if (this.#prints === 'failures' && status === EXIT.done) this.#progress.show(this.#done, () => this.#summary())
-    else if (this.#output.json || status === EXIT.done) this.#output.result(json, text)
-    else this.#output.warn(text)
+    const isPrinted = this.#prints === 'each' || status !== EXIT.done
+    if (isPrinted && (this.#output.json || status === EXIT.done)) this.#output.result(json, text)
+    else if (isPrinted) this.#output.warn(text)
     if (!this.#output.json) for (const warning of warnings) this.#warn(warning)
-  }
-
-  #summary(): string {
-    return [...this.#counts].map(([kind, count]) => `${String(count)} ${kind}`).join(', ')
   }
 
   /** Prints a warning once, even if it concerns many records. */
@@ -78,10 +69,8 @@ export class CommandReport {
         `no record found: in a directory, the files of records end in ${RECORD_ENDINGS.join(', ')}`,
       )
     if (records > 1 || this.#prints === 'failures') {
-      this.#output.result(
-        { records, ...Object.fromEntries(this.#counts) },
-        `${String(records)} records: ${this.#summary()}`,
-      )
+      const summary = [...this.#counts].map(([kind, count]) => `${String(count)} ${kind}`).join(', ')
+      this.#output.result({ records, ...Object.fromEntries(this.#counts) }, `${String(records)} records: ${summary}`)
     }
     return this.#status
   }

@@ -18,8 +18,6 @@ type Stream = Writable & Screen
 
 /** The version of what `--json` prints (docs/json.md): it rises when a field changes its meaning or goes away. */
 const JSON_FORMAT_VERSION = 1
-/** The shortest time between two lines of `progress`. */
-const PROGRESS_INTERVAL_MS = 100
 
 /** The output of one program. `end`: ends the process with an exit status. */
 export class Output {
@@ -30,9 +28,6 @@ export class Output {
   #continues = false
   #lost: NodeJS.ErrnoException | undefined
   #last: string | undefined
-  /** True while a line of `progress` is on the terminal. */
-  #shows = false
-  #nextProgressMs = 0
 
   constructor(program: string, out: Stream, err: Stream, end: (status: number) => void) {
     this.#program = program
@@ -69,31 +64,12 @@ export class Output {
     this.print(JSON.stringify({ formatVersion: JSON_FORMAT_VERSION, ...data }))
   }
 
-  /**
-   * Shows a line on a terminal in place of the last one, until something else is printed; nothing if standard error is
-   * no terminal. `text` is called for the few lines that are shown.
-   */
-  progress(text: () => string): void {
-    const nowMs = performance.now()
-    if (this.#err.isTTY !== true || nowMs < this.#nextProgressMs) return
-    this.#nextProgressMs = nowMs + PROGRESS_INTERVAL_MS
-    this.#shows = true
-    // cut: a line that wraps could not be replaced
-    this.#err.write(`\r${escapeControls(text()).slice(0, (widthOf(this.#err) ?? Infinity) - 1)}\u001b[K`)
-  }
-
-  #clear(): void {
-    if (this.#shows) this.#err.write('\r\u001b[K')
-    this.#shows = false
-  }
-
   /** Prints lines on standard output. */
   print(text: string): void {
     this.#print(escapeControls(text, true))
   }
 
   #print(text: string): void {
-    this.#clear()
     this.#last = text
     this.#out.write(`${text}\n`)
   }
@@ -115,7 +91,6 @@ export class Output {
 
   /** Prints a message on standard error, after the name of the program. */
   warn(message: string): void {
-    this.#clear()
     this.#err.write(`${escapeControls(`${this.#program}: ${message}`, true)}\n`)
   }
 

@@ -4,7 +4,7 @@
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { chownSync, existsSync, mkdirSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { chownSync, existsSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t from 'tap'
 import { exportRecords } from '../../src/imdsctl/export.ts'
@@ -15,7 +15,7 @@ import { keyLines } from '../support/fixtures/record-keys.ts'
 import { runCommand } from '../support/programs/collected-output.ts'
 import { until } from '../support/programs/daemon.ts'
 import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
-import { must, run } from '../support/programs/processes.ts'
+import { run } from '../support/programs/processes.ts'
 import { startRedis } from '../support/redis/redis.ts'
 import { startSlowLink } from '../support/redis/slow-link.ts'
 import { testDirectory } from '../support/test-directory.ts'
@@ -255,24 +255,9 @@ for (const kind of ['Redis', 'files']) {
     child.kill('SIGKILL')
     const [, signal] = (await once(child, 'close')) as [unknown, string]
     t.equal(signal, 'SIGKILL')
-    const { status, stdout, stderr } = await run(command(target.url), { env: programEnvironment() })
+    const { status, stdout } = await run(command(target.url), { env: programEnvironment() })
     t.match({ status, stdout: stdout.toString() }, { status: 0, stdout: /^201 records: 1 removed, / })
     t.same(await contents(store), await contents(await openTestStore(t, { url: `file:${backup}`, region: 'gb1' })))
     t.equal((await store.list()).length, 200)
-    t.notMatch(stderr, /\r/, 'no progress without a terminal')
   })
 }
-
-t.test('progress is shown on a terminal only, and is gone at the end', async (t) => {
-  const directory = testDirectory(t)
-  mkdirSync(join(directory, 'records'))
-  for (const n of [1, 2, 3]) writeFileSync(join(directory, 'records', `${String(n)}.json`), JSON.stringify(record(n)))
-  const command = `${process.execPath} ${IMDSCTL} --store ${redis.url} --region gb1 import ${directory}/records`
-  const text = (
-    await must(['script', '-qec', command, join(directory, 'typescript')], { env: programEnvironment() })
-  ).toString()
-  t.match(
-    text.replaceAll('\u001b[K', '<clear>'),
-    /\r\[#{6}\.{14}\] 33 %, 1 of 3 records, \d+ a second, \d+ \w+ left: 1 published<clear>.*\r<clear>3 records: 3 published\r\n$/s,
-  )
-})

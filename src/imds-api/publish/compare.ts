@@ -37,19 +37,15 @@ const STORE_FIELDS = ['userData', 'sealedAt']
 
 type Store = Pick<Publisher, 'list' | 'get'>
 
-/** Compares all servers. `progress` is called with the number of those that are done. Rejects without the store. */
-export async function compareStore(
-  db: Kysely<Tables>,
-  store: Store,
-  progress: (done: number, of: number) => void,
-): Promise<StoreComparison> {
+/** Compares all servers. Rejects without the store. */
+export async function compareStore(db: Kysely<Tables>, store: Store): Promise<StoreComparison> {
   const listed = await listById(store)
   const ids = await idsOf(db)
   const known = new Set(ids)
   const unknown = [...listed.keys()].filter((id) => !known.has(id))
   const first = [
     ...unknown.map((server) => ({ server, finding: 'unknown' }) as const),
-    ...(await compareServers(db, store, ids, listed, progress)),
+    ...(await compareServers(db, store, ids, listed)),
   ]
   const differences = first.length === 0 ? [] : await recheck(db, store, first)
   const waiting = await waitingOf(db, ids)
@@ -79,7 +75,7 @@ async function recheck(db: Kysely<Tables>, store: Store, first: readonly Differe
     first.filter(({ server }) => known.has(server)).map(({ server }) => server),
     first.filter(({ server, finding }) => finding === 'unknown' && !known.has(server) && listed.has(server)),
   ]
-  const differences = await compareServers(db, store, ours, listed, () => undefined)
+  const differences = await compareServers(db, store, ours, listed)
   return [...differences, ...others].sort((a, b) => (a.server < b.server ? -1 : 1))
 }
 
@@ -92,7 +88,6 @@ async function compareServers(
   store: Store,
   ids: readonly string[],
   listed: ReadonlyMap<string, Listed>,
-  progress: (done: number, of: number) => void,
 ): Promise<Difference[]> {
   const differences: Difference[] = []
   for (let i = 0; i < ids.length; i += BATCH) {
@@ -101,7 +96,6 @@ async function compareServers(
     const servers = (await composeMany(db, some)).filter(({ id, status }) => status !== 'deleted' && !waiting.has(id))
     const compared = await Promise.all(servers.map((one) => compareOne(store, one, listed.get(one.id))))
     differences.push(...compared.filter((one) => one !== undefined))
-    progress(Math.min(i + BATCH, ids.length), ids.length)
   }
   return differences
 }

@@ -117,8 +117,6 @@ async function foreignChanges({ pool }: Database, identities: readonly Identity[
 /** What differs between the store and the database once everything is published. */
 async function storeDifferences({ db, pool }: Database, store: Publisher): Promise<string[]> {
   await until(async () => (await pool.query('select from outbox')).rowCount === 0, 'the outbox to be empty', 60_000)
-  const { differences } = await compareStore(db, store, () => {
-    /* no progress is shown */
-  })
+  const { differences } = await compareStore(db, store)
   return differences.map((difference) => `in the store: ${JSON.stringify(difference)}`)
 }

@@ -8,7 +8,7 @@ import { EXIT } from '../../../src/runtime/exit-status.ts'
 import { Output } from '../../../src/runtime/output.ts'
 
 /** An output, with what each of its streams got. `fault`: why standard output cannot be written. */
-function anOutput({ fault, isTTY = false, columns = 80 }: { fault?: string; isTTY?: boolean; columns?: number } = {}) {
+function anOutput({ fault, isTTY = false }: { fault?: string; isTTY?: boolean } = {}) {
   const printed = { out: '', err: '', ended: [] as number[] }
   const stream = (to: 'out' | 'err', code?: string) =>
     new Writable({
@@ -24,7 +24,7 @@ function anOutput({ fault, isTTY = false, columns = 80 }: { fault?: string; isTT
   const output = new Output(
     'imdsctl',
     Object.assign(stream('out', fault), { isTTY }),
-    Object.assign(stream('err'), { isTTY, columns }),
+    Object.assign(stream('err'), { isTTY }),
     (status) => {
       printed.ended.push(status)
     },
@@ -42,27 +42,6 @@ test('a result is its text, or with --json its data on one line; messages name t
     EXIT.notFound,
     { out: 'one a\n{"formatVersion":1,"id":"b"}\n', err: 'imdsctl: no c\n', ended: [] },
   ])
-})
-
-test('a line of progress is cut to the width of the terminal', async () => {
-  const { output, printed } = anOutput({ isTTY: true, columns: 6 })
-  output.progress(() => '1 of 9')
-  await output.finish(EXIT.done)
-  expect(printed.err).toBe('\r1 of \u001b[K')
-})
-
-test('a line of progress is on terminals only, and is removed before anything else is printed', async () => {
-  for (const [isTTY, expected] of [
-    [true, '\r1 of 9\u001b[K\r\u001b[Kimdsctl: no c\n'],
-    [false, 'imdsctl: no c\n'],
-  ] as const) {
-    const { output, printed } = anOutput({ isTTY })
-    output.progress(() => '1 of 9')
-    output.progress(() => '2 of 9') // too soon
-    output.warn('no c')
-    await output.finish(EXIT.done)
-    expect(printed.err).toBe(expected)
-  }
 })
 
 test('a command that continues reports lost output at its end; a failure of its own keeps its status', async () => {

@@ -179,7 +179,7 @@ const MEANINGS: readonly (readonly [pattern: RegExp, meaning: string])[] = [
 
 /** True for an error of Redis' access control. */
 export function isDenied({ message }: Error): boolean {
-  return /\bNOPERM\b|ACL failure in script|executing the script can't (run|access)/.test(message)
+  return /\bNOPERM\b|ACL failure in script|executing the script can't (run|access|publish)/.test(message)
 }
 
 /**

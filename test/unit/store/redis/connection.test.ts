@@ -19,6 +19,10 @@ test.each([
   ['NOPERM No permissions to access a key', /check IMDS_REGION and IMDS_HYPERVISOR first, then the keys/],
   ['NOPERM No permissions to access a channel', /check IMDS_REGION and IMDS_HYPERVISOR first, then the channels/],
   ["NOPERM this user has no permissions to run the 'hget' command", /give it \+hget/],
+  [
+    "ERR The user executing the script can't publish to the channel mentioned in the command script: 1, on @user_script:1.",
+    /check IMDS_REGION and IMDS_HYPERVISOR first, then the channels/,
+  ],
 ])('%s is explained with its remedy, and without a placeholder', (message, reason) => {
   expect(reasonOf(new Error(message))).toMatch(reason)
   expect(reasonOf(new Error(message))).not.toContain('{REGION}')

@@ -2,14 +2,11 @@
  * The commands of imdsctl that have no file of their own. Each prints its result, or throws a Failure with the exit
  * status. Any other error means that the store cannot be used.
  */
-import { once } from 'node:events'
 import { waitForInstance } from '../imdsd/operator/wait.ts'
 import { openStore, type Publisher, type StoreSettings } from '../store/open.ts'
 import { EXIT } from '../runtime/exit-status.ts'
 import { checkId, CommandFailure } from './failure.ts'
 import { existing, recordOf } from './republish.ts'
-import { stopSignal } from '../runtime/signals.ts'
-import { escapeControls } from '../runtime/escape.ts'
 import type { Output } from '../runtime/output.ts'
 
 /** What every command that needs a store gets. */
@@ -156,28 +153,6 @@ export async function init({ store, output }: Context): Promise<void> {
   })
 }
 
-/** Prints the id and the revision of each instance that changes (as JSON null: removed), until a signal stops it. */
-export async function watch({ store, output }: Context): Promise<void> {
-  await withStore(store, async (publisher) => {
-    const stop = await publisher.watch((id) => {
-      publisher.get(id).then(
-        (published) => {
-          const revision = (published?.document as { revision?: number } | undefined)?.revision
-          output.result(
-            { id, revision: revision ?? null },
-            row([id, revision === undefined ? 'removed' : String(revision)]),
-          )
-        },
-        (error: unknown) => {
-          output.warn(`${id}: ${String(error)}`)
-        },
-      )
-    })
-    await once(stopSignal(), 'abort')
-    await stop()
-  })
-}
-
 /** Opens a store, uses it and closes it. */
 export async function withStore<T>(settings: StoreSettings, use: (publisher: Publisher) => Promise<T>): Promise<T> {
   const publisher = await openStore(settings)
@@ -191,9 +166,4 @@ export async function withStore<T>(settings: StoreSettings, use: (publisher: Pub
 /** An outcome as `--json` prints it. */
 export function jsonOf({ kind, ...rest }: { readonly kind: string }): Readonly<Record<string, unknown>> {
   return { result: kind, ...rest }
-}
-
-/** One line of a table. A text of the store cannot begin another column or line. */
-function row(columns: readonly string[]): string {
-  return columns.map((column) => escapeControls(column)).join('\t')
 }

@@ -227,10 +227,6 @@ export function addStoreCommands(program: Command, runner: Runner): void {
     working(async (all) => (await import('./maintenance.ts')).maintenance(contextOf(runner, all), id, options)),
   )
   program
-    .command('watch')
-    .description('print each change as it happens, until interrupted')
-    .action(() => reading(ofStore(({ watch }, context) => watch(context))))
-  program
     .command('schema')
     .description('print the JSON Schema of a record')
     .action(() =>

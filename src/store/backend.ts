@@ -45,16 +45,7 @@ export interface Conversion {
 /** A place that stores records: it gets valid ids only, and hands out the writer. */
 export interface Backend extends Pick<
   Publisher,
-  | 'fleet'
-  | 'get'
-  | 'reportsOf'
-  | 'initialise'
-  | 'unannounced'
-  | 'hypervisors'
-  | 'list'
-  | 'tombstones'
-  | 'watch'
-  | 'close'
+  'fleet' | 'get' | 'reportsOf' | 'initialise' | 'unannounced' | 'hypervisors' | 'list' | 'tombstones' | 'close'
 > {
   /** The region that every record must name; undefined: any. */
   readonly region: string | undefined

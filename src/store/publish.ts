@@ -115,19 +115,13 @@ export class StorePublisher implements Publisher {
     return this.#backend.hypervisors(names)
   }
 
-  /** Leaves out what is no id: other programs can write the index of a store, and its channels. */
+  /** Leaves out what is no id: other programs can write the index of a store. */
   async list(): Promise<readonly Listed[]> {
     return (await this.#backend.list()).filter(({ id }) => isId(id))
   }
 
   async tombstones(): Promise<readonly Removed[]> {
     return (await this.#backend.tombstones()).filter(({ id }) => isId(id)).sort((a, b) => (a.id < b.id ? -1 : 1))
-  }
-
-  watch(changed: (id: string) => void): Promise<() => Promise<void>> {
-    return this.#backend.watch((id) => {
-      if (isId(id)) changed(id)
-    })
   }
 
   close(): Promise<void> {

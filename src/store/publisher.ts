@@ -177,11 +177,5 @@ export interface Publisher {
   list(): Promise<readonly Listed[]>
   /** Lists the instances that have a tombstone, by id: they were removed in the last 7 days. */
   tombstones(): Promise<readonly Removed[]>
-  /**
-   * Calls back with the id of each instance that changes, until the returned function is called. Changes of one
-   * instance within 50 ms may be one call, and a call may be redundant. The last call for an id comes after its last
-   * change, so that `get` returns its latest state.
-   */
-  watch(changed: (id: string) => void): Promise<() => Promise<void>>
   close(): Promise<void>
 }

@@ -2,8 +2,7 @@
  * The examples of the documents for publishers, executed as they are against Redis and a daemon: imdsctl in README.md
  * and docs/publishing.md, the record of docs/record.md, and the Python function of docs/encryption.md.
  */
-import { spawn, spawnSync } from 'node:child_process'
-import { once } from 'node:events'
+import { spawnSync } from 'node:child_process'
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
@@ -99,7 +98,7 @@ t.test(
 )
 
 t.test('every command of docs/publishing.md works, in their order', async (t) => {
-  const { run, daemon, within } = await aRegion(t)
+  const { run, daemon } = await aRegion(t)
   const served = async () => (await daemon.get('/latest/user-data')).status
   /** What a command prints: one entry for each line of the example. */
   const prints: Readonly<Record<string, RegExp>> = {
@@ -137,19 +136,6 @@ t.test('every command of docs/publishing.md works, in their order', async (t) =>
   for (const command of commandsOf(executed('docs/publishing.md', 'imdsctl'))) {
     const [program, name] = command.split(' ') as [string, string]
     t.equal(program, 'imdsctl')
-    if (name === 'watch') {
-      const watcher = spawn('sh', ['-euc', `exec ${command}`], { ...within, stdio: ['ignore', 'pipe', 'inherit'] })
-      const lines: string[] = []
-      watcher.stdout.on('data', (text: Buffer) => {
-        lines.push(text.toString())
-      })
-      for (let revision = 4; lines.length === 0; revision++)
-        await run(`echo '${JSON.stringify({ ...another(2), revision })}' | imdsctl put -`)
-      watcher.kill('SIGTERM')
-      await once(watcher, 'close')
-      t.match(lines.join(''), /^srv-n2\t\d+\n/, command)
-      continue
-    }
     // this machine lacks units and addresses of a hypervisor
     const accepted = ['doctor', 'status'].includes(name) ? `${command} || [ $? -le 2 ]` : command
     t.match(await run(accepted), prints[name]!, command)

@@ -2,15 +2,11 @@
  * What `imdsctl --json` prints has the shape of the examples in docs/json.md: the same fields with values of the same
  * types. test/unit/docs.test.ts checks that each command has an example.
  */
-import { spawn } from 'node:child_process'
-import { once } from 'node:events'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
-import { createInterface } from 'node:readline'
 import { join } from 'node:path'
 import { tmpdir } from 'node:os'
 import t from 'tap'
 import { keyLines } from '../support/fixtures/record-keys.ts'
-import { until } from '../support/programs/daemon.ts'
 import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
 import { run } from '../support/programs/processes.ts'
 import { startRedis } from '../support/redis/redis.ts'
@@ -87,10 +83,6 @@ t.test('each command prints JSON in the shape of its example in docs/json.md', a
   }
 
   await check(executed('docs/json.md', 'json init'), 'init')
-  const watch = spawn(process.execPath, [IMDSCTL, ...options, 'watch'], { env: programEnvironment() })
-  const changes: unknown[] = []
-  createInterface({ input: watch.stdout }).on('line', (line) => changes.push(JSON.parse(line)))
-  await until(async () => String(await redis.client.client('LIST')).includes('imds-watch'), 'the watch')
   await check(executed('docs/json.md', 'json put'), 'put', place('records'))
   await check(executed('docs/json.md', 'json validate'), 'validate', place('records'))
   await store.put(record(2), Buffer.from('#cloud-config\n'))
@@ -127,9 +119,4 @@ t.test('each command prints JSON in the shape of its example in docs/json.md', a
   await check(executed('docs/json.md', 'json remove'), 'remove', 'srv-n2', 'srv-n3')
   await check(executed('docs/json.md', 'json list removed'), 'list', '--removed')
   await check(executed('docs/json.md', 'json error'), 'user-data', 'srv-none')
-  const documented = linesOf(executed('docs/json.md', 'json watch'))
-  await until(() => changes.some((change) => differences(documented[1], change, '').length === 0), 'the removal')
-  t.same(differences(documented[0], changes[0], 'watch'), [])
-  watch.kill('SIGTERM')
-  await once(watch, 'close')
 })

@@ -1,8 +1,7 @@
 /**
  * Publishing to a real Redis: what a publish checks, writes and refuses.
  */
-import { spawn, spawnSync } from 'node:child_process'
-import { once } from 'node:events'
+import { spawnSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
 import t, { type Test } from 'tap'
 import { sha256 } from '../../src/metadata/user-data.ts'
@@ -12,7 +11,6 @@ import { startDaemon, until } from '../support/programs/daemon.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
 import { startRedis } from '../support/redis/redis.ts'
-import { SECRET, urlAs } from '../support/redis/shapes.ts'
 import { openTestStore } from '../support/test-store.ts'
 
 const KEYS = keysOf('gb1')
@@ -38,9 +36,13 @@ function imdsctl(...args: readonly string[]): { status: number | null; stdout: s
 
 t.test('a publish writes record, user-data, indexes and digest, and notifies the hypervisor', async (t) => {
   const store = await aStore(t)
-  const reported: string[] = []
-  const stop = await store.watch((id) => reported.push(id))
-  t.teardown(stop)
+  const notices = redis.client.duplicate()
+  t.teardown(() => {
+    notices.disconnect()
+  })
+  const noticed: string[] = []
+  notices.on('message', (_channel, id) => noticed.push(id))
+  await notices.subscribe(KEYS.notices('hv1'))
   const bytes = Buffer.from([0, 255, 31, 139, 10])
   t.match(await store.put(anInstance(), bytes), { kind: 'published', instance: { revision: 1 } })
   t.ok((await redis.client.hgetBuffer(KEYS.instance('srv-abcde'), 'user-data'))?.equals(bytes))
@@ -52,7 +54,7 @@ t.test('a publish writes record, user-data, indexes and digest, and notifies the
   t.match(await redis.client.get(KEYS.region), /^\d+$/)
   t.same(await store.list(), [{ id: 'srv-abcde', revision: 1, hypervisors: ['hv1'], addresses: ['default 10.0.0.2'] }])
   t.ok((await store.get('srv-abcde'))?.userData && Buffer.from((await store.get('srv-abcde'))!.userData!).equals(bytes))
-  await until(() => reported.includes('srv-abcde'), 'the change to be reported')
+  await until(() => noticed.includes('srv-abcde'), 'the notice')
 })
 
 t.test('a publish of an older revision is refused', async (t) => {
@@ -268,72 +270,6 @@ t.test('the script keeps user-data only for a record with its digest', async (t)
   await redis.client.hset(KEYS.instance('srv-abcde'), 'record', '{', 'user-data', 'one')
   t.match(await put(5, 'one', 'keep'), ['refused', 'user-data'], 'the record in the store cannot be parsed')
   t.same(await put(5, 'one', 'set', 'one'), ['published', '5'], 'a publish with user-data repairs it')
-})
-
-t.test('a watcher reports an instance again after its last change', async (t) => {
-  const store = await aStore(t)
-  const reported: string[] = []
-  t.teardown(
-    await store.watch((id) => {
-      void store.get(id).then(async (published) => {
-        const revision = (published?.document as { revision?: number } | undefined)?.revision
-        reported.push(`${id} ${String(revision ?? 'removed')}`)
-        if (id === 'srv-abcde' && revision === 2) await store.remove(id)
-      })
-    }),
-  )
-  await store.put(anInstance())
-  await store.put(anInstance({ revision: 2 }))
-  await until(() => reported.at(-1) === 'srv-abcde removed', 'the removal to be reported')
-  await store.put(anInstance({ id: 'srv-moved', hypervisors: ['hv1', 'hv2'] }))
-  await until(() => reported.includes('srv-moved 1'), 'the migration to be reported')
-  await store.put(anInstance({ id: 'srv-other', interfaces: nic('10.0.0.6/30') }))
-  await until(() => reported.includes('srv-other 1'), 'the next change to be reported')
-  t.same(
-    reported.filter((line) => line.startsWith('srv-moved')),
-    ['srv-moved 1'],
-    'one change that two hypervisors are notified of is reported once',
-  )
-})
-
-t.test('imdsctl watch prints the last state of an instance', async (t) => {
-  const store = await aStore(t)
-  const child = spawn(process.execPath, [IMDSCTL, 'watch'], {
-    env: environment(),
-    stdio: ['ignore', 'pipe', 'inherit'],
-  })
-  t.teardown(() => child.kill('SIGKILL'))
-  let printed = ''
-  child.stdout.setEncoding('utf8').on('data', (text: string) => {
-    printed += text
-    if (printed === 'srv-abcde\t1\n') void store.remove('srv-abcde')
-  })
-  await until(async () => (await redis.client.call('PUBSUB', 'NUMPAT')) === 1, 'the subscription')
-  await store.put(anInstance())
-  await until(() => printed === 'srv-abcde\t1\nsrv-abcde\tremoved\n', 'the removal to be printed')
-  child.kill('SIGTERM')
-  t.same(await once(child, 'exit'), [0, null])
-})
-
-t.test('a watcher that lost its connection reports the instances that changed meanwhile', async (t) => {
-  const store = await aStore(t)
-  await store.put(anInstance())
-  await store.put(anInstance({ id: 'srv-same', interfaces: nic('10.0.0.6/30') }))
-  await redis.client.call('ACL', 'SETUSER', 'watcher', 'on', '>secret', 'allkeys', 'allchannels', '+@all')
-  const watcher = await openTestStore(t, { url: urlAs('watcher', redis), region: 'gb1', ...SECRET })
-  const reported = new Set<string>()
-  t.teardown(
-    await watcher.watch((id) => {
-      reported.add(id)
-    }),
-  )
-  await redis.client.call('ACL', 'SETUSER', 'watcher', 'off')
-  await redis.client.call('CLIENT', 'KILL', 'USER', 'watcher')
-  await store.remove('srv-abcde')
-  await store.put(anInstance({ id: 'srv-new', interfaces: nic('10.0.0.10/30') }))
-  await redis.client.call('ACL', 'SETUSER', 'watcher', 'on')
-  await until(() => reported.size === 2, 'two reports')
-  t.same([...reported].sort(), ['srv-abcde', 'srv-new'], 'no unchanged instance is reported')
 })
 
 t.test('a full Redis accepts removals, which free memory; a refused publish changes nothing', async (t) => {

@@ -87,7 +87,7 @@ const ELSEWHERE: Readonly<Record<string, readonly string[]>> = {
   'redis/long-values': ['store/redis/lengths'],
   'redis/publish': ['store/redis/publisher'],
   'redis/reports': ['imdsd/view/report-writer'],
-  'redis/watch': ['store/redis/source', 'store/watch-reports'],
+  'redis/watch': ['store/redis/source'],
   'unit/imds-api/http/openapi': [
     'imds-api/http/openapi-about',
     'imds-api/http/openapi-parameters',

@@ -18,22 +18,17 @@ import type { Backend, RecordWriter } from '../backend.ts'
 import { StorePublisher } from '../publish.ts'
 import type { Fleet } from '../fleet.ts'
 import type { Listed, Published, Publisher, Removed } from '../publisher.ts'
-import { WatchReports } from '../watch-reports.ts'
-import { DirectoryWatch } from './directory-watch.ts'
-import { forEachOf } from '../../limits/for-each-of.ts'
 import { takeLock } from '../../runtime/kernel-lock.ts'
 import { ifThere } from '../../runtime/regular-file.ts'
 import { FileFleet } from './fleet.ts'
 import type { FileOperations } from './operations.ts'
 import { idOfFile, loadFiles } from './load.ts'
 import { readStored, RecordIndex } from './record-index.ts'
-import { listFiles, lookUpStamps, LOOK_UPS_AT_ONCE } from './stamps.ts'
+import { listFiles } from './stamps.ts'
 import { FileWriter } from './writer.ts'
 
 const LOCK = '.publisher.lock'
 const QUEUE = '.publisher.queue'
-/** How often a watch checks that its path still leads to the same directory. */
-const CHECK_INTERVAL_MS = 1_000
 
 /**
  * Opens a directory for writing. The first write creates the directory if it is missing. `now`: Unix time in
@@ -150,47 +145,6 @@ class FileBackend implements Backend {
       if (isRemoved === true) removed.push({ id, revision, ...(sealedAt !== undefined && { sealedAt }) })
     }
     return removed
-  }
-
-  async watch(changed: (id: string) => void): Promise<() => Promise<void>> {
-    const reports = new WatchReports(changed)
-    const catchUp = async () => {
-      reports.compare(await this.#stamps())
-    }
-    await catchUp()
-    const watching = new DirectoryWatch(this.#directory, {
-      changed: reports.report,
-      watching: () => {
-        catchUp().catch(() => {
-          watching.check()
-        })
-      }, // the directory is gone again: the watch finds the next one
-      lost: () => {
-        /* until it is back, nothing changes */
-      },
-    })
-    watching.start()
-    const checking = setInterval(() => {
-      watching.check()
-    }, CHECK_INTERVAL_MS)
-    return async () => {
-      clearInterval(checking)
-      watching.close()
-      reports.stop()
-      await Promise.resolve()
-    }
-  }
-
-  async #stamps(): Promise<Map<string, string>> {
-    const stamps = new Map<string, string>()
-    await forEachOf(
-      await listFiles(this.#directory),
-      async ([id, endings]) => {
-        stamps.set(id, (await lookUpStamps(this.#directory, id, endings, 0)).text)
-      },
-      LOOK_UPS_AT_ONCE,
-    )
-    return stamps
   }
 
   async close(): Promise<void> {

@@ -31,11 +31,9 @@ import {
   type RemoveResult,
 } from '../publisher.ts'
 import type { Fleet } from '../fleet.ts'
-import { WatchReports } from '../watch-reports.ts'
 import { announcedHypervisors, announcementsOf, unannouncedOf } from './announcements.ts'
 import { AnnouncedNames } from './announced-names.ts'
 import {
-  repeatSessions,
   runPipeline,
   close,
   connectToRegion,
@@ -121,7 +119,7 @@ class RedisBackend implements Backend, RecordWriter, ValueStore {
   /** Returns the connection, and opens one if there is none. Rejects with the reason. */
   connected(): Promise<RedisConnection> {
     if (this.#closed) return Promise.reject(new Error('the publisher is closed'))
-    this.#connection ??= this.#connect('imds-publisher')
+    this.#connection ??= this.#connect()
     return this.#connection
   }
 
@@ -240,41 +238,6 @@ class RedisBackend implements Backend, RecordWriter, ValueStore {
     })
   }
 
-  async watch(changed: (id: string) => void): Promise<() => Promise<void>> {
-    const reports = new WatchReports(changed)
-    const stopping = new AbortController()
-    const { promise: stopped, resolve: stop } = Promise.withResolvers<string>()
-    await new Promise<void>((resolve, reject) => {
-      const session = async () => {
-        const connection = await this.#connect('imds-watch')
-        try {
-          connection.redis.on('pmessage', (_pattern: string, _channel: string, id: string) => {
-            reports.report(id)
-          })
-          await connection.redis.psubscribe(this.#keys.notices('*'))
-          reports.compare(await this.#withRetry((redis) => this.#index(redis)))
-          resolve()
-          return await Promise.race([connection.closed, stopped])
-        } finally {
-          close(connection)
-        }
-      }
-      const ended = (reason: string) => {
-        reject(unusable(reason))
-      } // no effect after the first session has begun
-      void repeatSessions(session, ended, stopping.signal)
-    }).catch((error: unknown) => {
-      stopping.abort()
-      throw error
-    })
-    return async () => {
-      stopping.abort()
-      stop('stopped')
-      reports.stop()
-      await Promise.resolve()
-    }
-  }
-
   async close(): Promise<void> {
     this.#closed = true
     const connection = await this.#connection?.catch(() => undefined)
@@ -325,8 +288,8 @@ class RedisBackend implements Backend, RecordWriter, ValueStore {
     }
   }
 
-  async #connect(name: string): Promise<RedisConnection> {
-    const connection = await connectToRegion(this.#settings, this.#keys.instances, name)
+  async #connect(): Promise<RedisConnection> {
+    const connection = await connectToRegion(this.#settings, this.#keys.instances, 'imds-publisher')
     connection.redis.defineCommand('imdsPublish', { lua: SCRIPT, numberOfKeys: 1 })
     return connection
   }
@@ -342,9 +305,7 @@ function formatUserDataTooLong(bytes: number): string | undefined {
 }
 
 function unusable(error: unknown): Error {
-  return new StoreUnavailable(`cannot use the store: ${typeof error === 'string' ? error : reasonOf(error)}`, {
-    cause: error,
-  })
+  return new StoreUnavailable(`cannot use the store: ${reasonOf(error)}`, { cause: error })
 }
 
 /** Reads an entry of the index. Lua's JSON writes an empty list as `{}`. */

@@ -2,17 +2,7 @@
  * A directory of files as a store. ledger.test.ts has what protects its records, writer.test.ts what an interrupted
  * write leaves.
  */
-import {
-  cpSync,
-  existsSync,
-  mkdtempSync,
-  readdirSync,
-  renameSync,
-  rmSync,
-  statSync,
-  symlinkSync,
-  writeFileSync,
-} from 'node:fs'
+import { existsSync, mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, expect, test, vi } from 'vitest'
@@ -94,35 +84,6 @@ test('a close waits for the writes in flight', async () => {
   expect(existsSync(join(directory, `${ID}.json`))).toBe(true)
 })
 
-test('a watch ends with the last state: a removal right after a put is reported', async () => {
-  const { store } = aStore()
-  await store.put(anInstance({ revision: 1 }))
-  const seen: unknown[] = []
-  const stop = await store.watch((id) => {
-    void store
-      .get(id)
-      .then((published) => seen.push((published?.document as { revision: number } | undefined)?.revision))
-  })
-  for (let revision = 2; revision < 20; revision += 2) {
-    await store.put(anInstance({ revision }))
-    await store.remove(ID)
-    await vi.waitFor(
-      () => {
-        expect(seen.at(-1)).toBe(undefined)
-      },
-      { timeout: 10_000 },
-    )
-    await store.put(anInstance({ revision: revision + 2 }))
-    await vi.waitFor(
-      () => {
-        expect(seen.at(-1)).toBe(revision + 2)
-      },
-      { timeout: 10_000 },
-    )
-  }
-  await stop()
-})
-
 test('an id with a path in it neither reads nor deletes a file outside the directory', async () => {
   const { directory, store } = aStore()
   await store.put(anInstance())
@@ -137,58 +98,6 @@ test('an id with a path in it neither reads nor deletes a file outside the direc
     await expect(work).rejects.toThrow('must be an id: 1 to 64')
   expect(await store.put(anInstance({ id: '../victim' }))).toMatchObject({ kind: 'invalid' })
   expect(readdirSync(join(directory, '..')).sort()).toEqual(['store', 'victim.json'])
-})
-
-test('a watch goes on in another directory that takes the place of the first, and reports what differs', async () => {
-  const { directory, store } = aStore()
-  await store.put(anInstance())
-  await store.put(anotherInstance(1))
-  const seen = new Set<string>()
-  const stop = await store.watch((id) => {
-    seen.add(id)
-  })
-  cpSync(directory, `${directory}-next`, { recursive: true, preserveTimestamps: true })
-  writeFileSync(join(`${directory}-next`, 'srv-new.json'), JSON.stringify(anInstance({ id: 'srv-new' })))
-  renameSync(directory, `${directory}-before`)
-  renameSync(`${directory}-next`, directory)
-  await vi.waitFor(
-    () => {
-      expect([...seen]).toContain('srv-new')
-    },
-    { timeout: 10_000 },
-  )
-  seen.clear()
-  await store.remove('srv-other')
-  expect(await store.tombstones()).toEqual([{ id: 'srv-other', revision: 2 }])
-  await vi.waitFor(
-    () => {
-      expect([...seen]).toContain('srv-other')
-    },
-    { timeout: 10_000 },
-  )
-  symlinkSync('store', `${directory}-link`)
-  await stop()
-  const linked = openFilePublisher(`${directory}-link`, 16_384, FILE_SYSTEM, Date.now)
-  const stopLinked = await linked.watch((id) => {
-    seen.add(id)
-  })
-  writeFileSync(join(directory, 'srv-b.json'), '{}')
-  await vi.waitFor(
-    () => {
-      expect([...seen]).toContain('srv-b')
-    },
-    { timeout: 10_000 },
-  ) // it watches
-  seen.clear()
-  symlinkSync('store-before', `${directory}-other`)
-  renameSync(`${directory}-other`, `${directory}-link`) // no event: the directory itself is the same
-  await vi.waitFor(
-    () => {
-      expect([...seen]).toContain('srv-new')
-    },
-    { timeout: 10_000 },
-  )
-  await stopLinked()
 })
 
 test('writers of two processes take turns: one that writes again and again does not keep the other waiting', async () => {

@@ -50,7 +50,7 @@ export class FileSource implements Source {
 
   start(events: SourceEvents): void {
     this.#watch = new DirectoryWatch(this.#directory, {
-      changed: (id) => {
+      onChange: (id) => {
         clearTimeout(this.#timers.get(id))
         this.#timers.set(
           id,
@@ -60,14 +60,14 @@ export class FileSource implements Source {
           }, QUIET_MS),
         )
       },
-      watching: events.connected,
-      lost: events.disconnected,
+      onWatching: events.connected,
+      onLost: events.disconnected,
     })
     this.#watch.start()
   }
 
   async index(): Promise<Index> {
-    this.#watch?.check()
+    await this.#watch?.check()
     const known = new Map<string, Known>()
     const changed: [id: string, stamp: string | undefined][] = []
     const misnamed: string[] = []

@@ -32,7 +32,6 @@ import {
 } from '../publisher.ts'
 import type { Fleet } from '../fleet.ts'
 import { announcedHypervisors, announcementsOf, unannouncedOf } from './announcements.ts'
-import { AnnouncedNames } from './announced-names.ts'
 import {
   runPipeline,
   close,
@@ -105,7 +104,8 @@ class RedisBackend implements Backend, RecordWriter, ValueStore {
   readonly #cipher: RecordCipher | undefined
   #connection: Promise<RedisConnection> | undefined
   #closed = false
-  readonly #announced = new AnnouncedNames()
+  /** The hypervisors of which an announcement was seen: it is not asked for again. */
+  readonly #announced = new Set<string>()
 
   constructor(settings: RedisSettings, region: string, cipher: RecordCipher | undefined) {
     this.#cipher = cipher
@@ -193,11 +193,11 @@ class RedisBackend implements Backend, RecordWriter, ValueStore {
   }
 
   async unannounced(names: readonly string[]): Promise<readonly string[]> {
-    const known = this.#announced.missingOf(names, performance.now())
-    if (known !== undefined) return known
+    const unknown = names.filter((name) => !this.#announced.has(name))
+    if (unknown.length === 0) return []
     try {
-      const missing = await this.#withRetry((redis) => unannouncedOf(redis, this.#keys, names))
-      this.#announced.learn(names, missing)
+      const missing = await this.#withRetry((redis) => unannouncedOf(redis, this.#keys, unknown))
+      for (const name of unknown) if (!missing.includes(name)) this.#announced.add(name)
       return missing
     } catch {
       // the record is published: that the warning could not be determined is no failure

@@ -151,7 +151,6 @@ const WRITE_SIDE = [
   'store/files/publisher.ts',
   'store/files/writer.ts',
   'store/files/record-index.ts',
-  'store/files/owners.ts',
   'store/files/operations.ts',
   'store/crypto/encrypting-writer.ts',
 ]

@@ -6,19 +6,16 @@
  * A record that cannot be parsed protects only the seal that can be read of it, and a record that was deleted by hand
  * nothing. Daemons go on to serve their last good state.
  */
-import { stat } from 'node:fs/promises'
 import { join } from 'node:path'
+import { overlap } from '../../metadata/address.ts'
 import { rangesOf, type Instance, type NetworkRange } from '../../metadata/instance.ts'
 import { parseStored, sealOf } from '../../metadata/record.ts'
 import { forEachOf } from '../../limits/for-each-of.ts'
 import { TurnBudget } from '../../limits/turn-budget.ts'
-import { ifThere, readRegularFile } from '../../runtime/regular-file.ts'
-import { parseDocument } from '../document.ts'
+import { readRegularFile } from '../../runtime/regular-file.ts'
 import type { Stored } from '../rules.ts'
-import { MAX_USER_DATA_BYTES } from '../settings.ts'
 import { parseTombstone, type Seal, type Tombstone } from '../seal.ts'
-import { loadFiles, MAX_FILE_BYTES, MAX_TOMBSTONE_BYTES, readPending } from './load.ts'
-import { Owners } from './owners.ts'
+import { loadFiles, MAX_TOMBSTONE_BYTES, readPending } from './load.ts'
 import { lookUpStampsSync } from './stamps.ts'
 
 /** Instances whose files are read at the same time: a bound on memory, since each may have the longest user-data. */
@@ -36,7 +33,6 @@ export class RecordIndex {
   readonly #directory: string
   readonly #now: () => number
   readonly #entries = new Map<string, Entry>()
-  readonly #owners = new Owners()
 
   /** `now`: Unix time in milliseconds, for the age of tombstones. */
   constructor(directory: string, now: () => number) {
@@ -45,32 +41,30 @@ export class RecordIndex {
   }
 
   /**
-   * Reads the instances whose files changed. `files`: id -> the endings of its files. `ended`: called for each instance of
+   * Reads the instances whose files changed. `files`: id -> the endings of its files. `onExpired`: called for each instance of
    * which nothing is left but a tombstone that is older than 7 days. Rejects if a file cannot be read.
    */
   async refresh(
     files: ReadonlyMap<string, readonly string[]>,
-    ended: (id: string) => Promise<void> = () => Promise.resolve(),
+    onExpired: (id: string) => Promise<void> = () => Promise.resolve(),
   ): Promise<void> {
     const changed = new Map<string, string | undefined>()
     const budget = new TurnBudget()
     for (const [id, endings] of files) {
       const { text, isRecent, changedAtMs } = lookUpStampsSync(this.#directory, id, endings, this.#now())
-      const hasEnded = /^\.removed:\S+$/.test(text) && changedAtMs < this.#now() - TOMBSTONE_MS
-      if (hasEnded) await ended(id)
-      if (hasEnded) this.#set(id, { stored: undefined, stamp: text })
+      const hasExpired = /^\.removed:\S+$/.test(text) && changedAtMs < this.#now() - TOMBSTONE_MS
+      if (hasExpired) await onExpired(id)
+      if (hasExpired) this.#entries.set(id, { stored: undefined, stamp: text })
       else if (text !== this.#entries.get(id)?.stamp) changed.set(id, isRecent ? undefined : text)
       await budget.spend(0)
     }
-    for (const id of this.#entries.keys()) if (!files.has(id)) this.#delete(id)
+    for (const id of this.#entries.keys()) if (!files.has(id)) this.#entries.delete(id)
     await forEachOf(
       changed,
       async ([id, stamp]) => {
-        this.#delete(id) // if it cannot be read
-        const usual = files.get(id)!.every((ending) => ['.json', '.user-data'].includes(ending))
-        const stored =
-          (usual ? await readUsual(this.#directory, id) : undefined) ?? (await readStored(this.#directory, id))
-        this.#set(id, { stored, stamp }) // the stamp is older than what is read
+        this.#entries.delete(id) // if it cannot be read
+        const stored = await readStored(this.#directory, id)
+        this.#entries.set(id, { stored, stamp }) // the stamp is older than what is read
       },
       READ_AT_ONCE,
     )
@@ -82,39 +76,23 @@ export class RecordIndex {
   }
 
   /** Notes what this writer has written. `endings`: of the files that the instance has now. */
-  written(id: string, stored: Stored, endings: readonly string[]): void {
-    this.#set(id, { stored, stamp: lookUpStampsSync(this.#directory, id, endings, 0).text })
+  set(id: string, stored: Stored, endings: readonly string[]): void {
+    this.#entries.set(id, { stored, stamp: lookUpStampsSync(this.#directory, id, endings, 0).text })
   }
 
-  /** The first address of an instance that another one owns. */
-  ownedBy(instance: Instance): (NetworkRange & { readonly owner: string }) | undefined {
+  /** The first range of an instance that another one owns, all or in part: of several, the first by id. */
+  findConflict(instance: Instance): (NetworkRange & { readonly owner: string }) | undefined {
     for (const range of rangesOf(instance)) {
-      const owner = [...this.#owners.overlapping(range)].sort().find((id) => id !== instance.id)
+      const owners = [...this.#entries].filter(([id, { stored }]) => id !== instance.id && owns(stored, range))
+      const [owner] = owners.map(([id]) => id).sort()
       if (owner !== undefined) return { ...range, owner }
     }
     return undefined
   }
-
-  #set(id: string, entry: Entry): void {
-    this.#delete(id)
-    this.#entries.set(id, entry)
-    this.#owners.add(id, entry.stored?.ranges ?? [])
-  }
-
-  #delete(id: string): void {
-    this.#owners.remove(id, this.#entries.get(id)?.stored?.ranges ?? [])
-    this.#entries.delete(id)
-  }
 }
 
-/** The same as readStored for a valid record in JSON, without reading its user-data. Undefined for others. */
-async function readUsual(directory: string, id: string): Promise<Stored | undefined> {
-  const userData = await ifThere(stat(join(directory, `${id}.user-data`)))
-  if (userData !== undefined && (!userData.isFile() || userData.size > MAX_USER_DATA_BYTES)) return undefined
-  const file = await readRegularFile(join(directory, `${id}.json`), MAX_FILE_BYTES, 'follow').catch(() => undefined)
-  const document = file?.kind === 'read' ? await parseDocument(file.bytes, 'JSON') : undefined
-  const parsed = document?.ok === true ? parseStored(document.value) : undefined
-  return parsed?.ok === true && parsed.value.id === id ? publishedAs(parsed.value, parsed.value.sealedAt) : undefined
+function owns(stored: Stored | undefined, { network, range }: NetworkRange): boolean {
+  return stored?.ranges.some((own) => own.network === network && overlap(own.range, range)) === true
 }
 
 /** Computes what protects an instance from its files; undefined: nothing does. Rejects when a file cannot be read. */

@@ -51,7 +51,7 @@ export class FileWriter implements RecordWriter {
     const faults = sizeFaults(document) // again, with the seal
     if (faults.length > 0) return { kind: 'invalid', faults }
     const isSame = revision === stored?.revision && (await this.#isSame(id, document, userData))
-    const verdict = judgePut(revision, stored, isSame, this.#index.ownedBy(instance))
+    const verdict = judgePut(revision, stored, isSame, this.#index.findConflict(instance))
     if (verdict.kind === 'unchanged') return { kind: 'unchanged', sealedAt }
     if (verdict.kind !== 'write') return verdict
     await this.#checkFiles(id)
@@ -102,7 +102,7 @@ export class FileWriter implements RecordWriter {
     await this.#operations.sync(this.#directory)
     await this.#apply(id, change)
     await this.#finish(id)
-    this.#index.written(id, stored, ['.json', '.removed', '.user-data'])
+    this.#index.set(id, stored, ['.json', '.removed', '.user-data'])
   }
 
   /** Applies the pending change of another writer. Resolves with false if there is none. */

@@ -101,14 +101,6 @@ export function addHostCommands(program: Command, runner: Runner): void {
       }),
     )
   program
-    .command('bugreport')
-    .description('write what a bug report needs into a file, without secrets')
-    .argument('[file]', 'a file that does not exist yet, or - for standard output (default: a name with the time)')
-    .addOption(OPERATOR)
-    .action((file: string | undefined, { operator }: { operator: string }) =>
-      ofHost(operator, ({ bugreport }, context) => bugreport(context, file)),
-    )
-  program
     .command('trace')
     .description('print what the guest of an instance has asked for since it last booted, as a time line')
     .argument('<id>', ID)

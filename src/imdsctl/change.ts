@@ -1,6 +1,6 @@
 /**
- * `imdsctl remove`, `seal` and `unseal`, for one instance or many. Continues after one that fails. The exit status is
- * the highest of all.
+ * `imdsctl remove`, `seal`, `unseal`, `encrypt` and `decrypt`, for one instance or many. Continues after one that fails.
+ * The exit status is the highest of all.
  */
 import { readFile } from 'node:fs/promises'
 import { buffer } from 'node:stream/consumers'
@@ -98,6 +98,59 @@ async function changeSeals(
   })
 }
 
+/** The results of `encrypt` and `decrypt` that change or keep an instance; any other is a failure. */
+const NOT_CONVERTED: Readonly<Record<string, string>> = {
+  absent: 'the store has no record of it',
+  plain: 'it is not encrypted (--from-plain accepts it)',
+}
+
+/**
+ * Encrypts the named instances with the first key, or all if none is named. After all instances are encrypted, marks the
+ * region as encrypted, even if it has no instance.
+ */
+export async function encrypt(context: Context, named: readonly string[], fromPlain: boolean): Promise<number> {
+  named.forEach(checkId)
+  return withStore(context.store, async (publisher) => {
+    const ids = named.length > 0 ? named : await idsIn(publisher)
+    const status = await convertEach(context, publisher, ids, 'encrypted', (id) => publisher.encrypt(id, fromPlain))
+    if (named.length === 0 && status === EXIT.done) await publisher.markEncrypted()
+    return status
+  })
+}
+
+/** Decrypts every instance and marks the region as plain, to stop the use of record keys. */
+export async function decrypt(context: Context): Promise<number> {
+  return withStore(context.store, async (publisher) => {
+    const ids = await idsIn(publisher)
+    const status = await convertEach(context, publisher, ids, 'decrypted', (id) => publisher.decrypt(id))
+    if (status === EXIT.done) await publisher.markPlain()
+    return status
+  })
+}
+
+async function idsIn(publisher: Publisher): Promise<readonly string[]> {
+  return (await publisher.list()).map(({ id }) => id)
+}
+
+async function convertEach(
+  context: Context,
+  publisher: Publisher,
+  ids: readonly string[],
+  result: string,
+  convert: (id: string) => Promise<{ readonly kind: string }>,
+): Promise<number> {
+  const change = async (_publisher: Publisher, id: string): Promise<Done> => {
+    const { kind } = await convert(id).catch((error: unknown) => {
+      if (error instanceof StoreUnavailable) throw error
+      throw new CommandFailure(EXIT.badData, `${id}: ${(error as Error).message}`, { id })
+    })
+    const reason = NOT_CONVERTED[kind]
+    if (reason !== undefined) throw new CommandFailure(EXIT.badData, `${id}: ${reason}`, { id, result: kind })
+    return { json: { id, result: kind }, text: `${kind} ${id}` }
+  }
+  return changeEach(context, publisher, ids, change, [result, 'unchanged'])
+}
+
 function resultOf(changed: { readonly kind: string }, dryRun: boolean): { readonly result: string } {
   const { kind: result, ...rest } = changed
   return { result, ...(dryRun && { dryRun }), ...rest }
@@ -125,14 +178,18 @@ async function changeAll(context: Context, ids: readonly string[], change: Chang
   return withStore(context.store, (publisher) => changeEach(context, publisher, ids, change))
 }
 
-/** Changes each instance, several at a time. Prints each outcome, and the counts of more than one. */
+/**
+ * Changes each instance, several at a time. Prints each outcome, and the counts of more than one. `counted`: prints only
+ * failures, and the counts, these too if they are 0.
+ */
 export async function changeEach(
   { store, output }: Context,
   publisher: Publisher,
   ids: readonly string[],
   change: Change,
+  counted?: readonly string[],
 ): Promise<number> {
-  const counts = new Map<string, number>()
+  const counts = new Map((counted ?? []).map((result) => [result, 0]))
   let status: number = EXIT.done
   let isAvailable = true
   const work = async (id: string) => {
@@ -141,7 +198,7 @@ export async function changeEach(
     try {
       const { json, text: line } = await change(publisher, id)
       result = json.result
-      output.result(json, line)
+      if (counted === undefined) output.result(json, line)
     } catch (error) {
       if (error instanceof StoreUnavailable) isAvailable = false
       const failure = failureOf(error)
@@ -151,7 +208,7 @@ export async function changeEach(
     counts.set(result, (counts.get(result) ?? 0) + 1)
   }
   await forEachOf(ids, work, maxInFlight(store))
-  if (ids.length === 1) return status
+  if (ids.length === 1 && counted === undefined) return status
   const done = [...counts.values()].reduce((sum, count) => sum + count, 0)
   const all = [...counts, ...(done < ids.length ? [['not tried', ids.length - done] as const] : [])]
   output.result(

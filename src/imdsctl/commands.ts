@@ -5,7 +5,7 @@
 import { waitForInstance } from '../imdsd/operator/wait.ts'
 import { openStore, type Publisher, type StoreSettings } from '../store/open.ts'
 import { EXIT } from '../runtime/exit-status.ts'
-import { checkId, CommandFailure } from './failure.ts'
+import { CommandFailure } from './failure.ts'
 import { existing, recordOf } from './republish.ts'
 import type { Output } from '../runtime/output.ts'
 
@@ -37,76 +37,6 @@ export async function userData({ store, output }: Context, id: string): Promise<
       output.printJson({ id, userDataBase64: bytes === undefined ? null : Buffer.from(bytes).toString('base64') })
     else if (bytes !== undefined) output.write(bytes)
   })
-}
-
-/**
- * Encrypts the named instances with the first key, or all if none is named. Continues after one that cannot be
- * encrypted, and fails at the end. After all instances are encrypted, marks the region as encrypted, even if it has no
- * instance.
- */
-export async function encrypt({ store, output }: Context, named: readonly string[], fromPlain: boolean): Promise<void> {
-  named.forEach(checkId)
-  await withStore(store, async (publisher) => {
-    const ids = named.length > 0 ? named : (await publisher.list()).map(({ id }) => id)
-    const counts = await changeEach(ids, ['encrypted', 'unchanged'], (id) => publisher.encrypt(id, fromPlain))
-    if (named.length === 0) await publisher.markEncrypted()
-    output.result(
-      counts,
-      `${String(counts.encrypted)} encrypted, ${String(counts.unchanged)} already had the first key`,
-    )
-  })
-}
-
-/**
- * Decrypts every instance and marks the region as plain, to stop the use of record keys. Continues after one that
- * cannot be decrypted, and fails at the end.
- */
-export async function decrypt({ store, output }: Context): Promise<void> {
-  await withStore(store, async (publisher) => {
-    const ids = (await publisher.list()).map(({ id }) => id)
-    const counts = await changeEach(ids, ['decrypted', 'unchanged'], (id) => publisher.decrypt(id))
-    await publisher.markPlain()
-    output.result(
-      counts,
-      `${String(counts.decrypted)} decrypted, ${String(counts.unchanged)} were not encrypted; ` +
-        'publishers without keys are accepted again',
-    )
-  })
-}
-
-/**
- * Changes one instance after the other, and counts the outcomes that `done` lists. Throws a Failure that names the
- * instances with any other outcome.
- */
-async function changeEach<T extends string>(
-  ids: readonly string[],
-  done: readonly [T, ...T[]],
-  change: (id: string) => Promise<{ readonly kind: string }>,
-): Promise<Readonly<Record<T, number>>> {
-  const counts = Object.fromEntries(done.map((result) => [result, 0])) as Record<T, number>
-  const failures = new Map<string, string>()
-  for (const id of ids) {
-    try {
-      const { kind } = await change(id)
-      const counted = done.find((one) => one === kind)
-      if (counted !== undefined) counts[counted] += 1
-      else failures.set(id, NOT_CHANGED[kind] ?? kind)
-    } catch (error) {
-      failures.set(id, String(error))
-    }
-  }
-  if (failures.size === 0) return counts
-  const lines = [...failures].map(([id, why]) => `\n  ${id}: ${why}`)
-  throw new CommandFailure(
-    EXIT.badData,
-    `${String(failures.size)} of ${String(ids.length)} could not be ${done[0]}:${lines.join('')}`,
-    { ...counts, failures: Object.fromEntries(failures) },
-  )
-}
-
-const NOT_CHANGED: Readonly<Record<string, string>> = {
-  absent: 'the store has no record of it',
-  plain: 'it is not encrypted (--from-plain accepts it)',
 }
 
 /** Returns the revision of an instance in the store. */

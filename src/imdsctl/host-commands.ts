@@ -13,12 +13,25 @@ Exit statuses: 0 if all is well, 1 if there are warnings, 2 if there are failure
 
 /** Adds the commands, in the order of the help. */
 export function addHostCommands(program: Command, runner: Runner): void {
-  const { output, env, own, reading, working } = runner
-  const operatorSocket = (env['IMDS_OPERATOR_SOCKET'] ?? '').trim()
-  const OPERATOR = new Option(
+  addGuestCommands(program, runner)
+  addDoctorCommands(program, runner)
+  addLogCommands(program, runner)
+  addIdentity(program, runner)
+  addReports(program, runner)
+  addFirewall(program, runner)
+}
+
+/** `--operator`: the operators' API of the daemon. */
+function operatorOption({ env }: Runner): Option {
+  const socket = (env['IMDS_OPERATOR_SOCKET'] ?? '').trim()
+  return new Option(
     '--operator <address>',
     'the daemon: unix:PATH, its unix socket for operators, or ADDRESS:PORT, its TCP listener, which only reads',
-  ).default(`unix:${operatorSocket === '' ? DEFAULT_OPERATOR_SOCKET : operatorSocket}`)
+  ).default(`unix:${socket === '' ? DEFAULT_OPERATOR_SOCKET : socket}`)
+}
+
+function addGuestCommands(program: Command, runner: Runner): void {
+  const { output, env, own, reading, working } = runner
   program
     .command('wait')
     .description(
@@ -31,7 +44,7 @@ export function addHostCommands(program: Command, runner: Runner): void {
       wholeNumber,
     )
     .option('--timeout <seconds>', 'the longest time to wait', wholeNumber, 30)
-    .addOption(OPERATOR)
+    .addOption(operatorOption(runner))
     .action((id: string, options: { revision?: number; timeout: number; operator: string }) =>
       working(async (all) => {
         const { lastRevision, wait } = await import('./commands.ts')
@@ -58,7 +71,7 @@ export function addHostCommands(program: Command, runner: Runner): void {
         "ask the daemon of this hypervisor, at the operators' listener that it announces in the store",
       ).conflicts('operator'),
     )
-    .addOption(OPERATOR)
+    .addOption(operatorOption(runner))
     .action((target: string, options: { network: string; operator: string; hypervisor?: string }) =>
       reading(async (all) => {
         const { explain, operatorOf } = await import('./explain.ts')
@@ -70,31 +83,40 @@ export function addHostCommands(program: Command, runner: Runner): void {
         await explain(context, target, options.network)
       }),
     )
-  type HostCommands = typeof import('./doctor.ts')
-  type HostContext = import('./doctor.ts').HostContext
-  /** A command of doctor.ts, which looks at this hypervisor. */
-  const ofHost = (operator: string, command: (commands: HostCommands, context: HostContext) => Promise<unknown>) =>
-    working(async ({ environmentFile }) =>
-      command(await import('./doctor.ts'), { output, env: own, environmentFile, operator }),
-    )
+}
+
+function addDoctorCommands(program: Command, runner: Runner): void {
+  const { output, own, working } = runner
   program
     .command('doctor')
     .description('check everything on this hypervisor that imds needs, and print the remedy for what is wrong')
     .addHelpText('after', DOCTOR_HELP)
-    .addOption(OPERATOR)
-    .action(({ operator }: { operator: string }) => ofHost(operator, ({ doctor }, context) => doctor(context)))
+    .addOption(operatorOption(runner))
+    .action(({ operator }: { operator: string }) =>
+      working(async ({ environmentFile }) =>
+        (await import('./doctor.ts')).doctor({ output, env: own, environmentFile, operator }),
+      ),
+    )
   program
     .command('status')
     .description('print the state of the daemon of this hypervisor, its rates during a second, and what is wrong')
     .addHelpText('after', DOCTOR_HELP)
-    .addOption(OPERATOR)
-    .action(({ operator }: { operator: string }) => ofHost(operator, ({ status }, context) => status(context)))
+    .addOption(operatorOption(runner))
+    .action(({ operator }: { operator: string }) =>
+      working(async ({ environmentFile }) =>
+        (await import('./doctor.ts')).status({ output, env: own, environmentFile, operator }),
+      ),
+    )
+}
+
+function addLogCommands(program: Command, runner: Runner): void {
+  const { output, reading } = runner
   program
     .command('log-level')
     .description("print the level of the daemon's log, or change it for some time")
     .argument('[level]', 'fatal, error, warn, info or debug; the configured level ends a change')
     .option('--for <time>', 'how long it lasts, such as 30s, 10m or 2h (default: 10m)')
-    .addOption(OPERATOR)
+    .addOption(operatorOption(runner))
     .action((level: string | undefined, options: { for?: string; operator: string }) =>
       reading(async () => {
         await (await import('./log-level.ts')).logLevel(output, level, options)
@@ -104,12 +126,15 @@ export function addHostCommands(program: Command, runner: Runner): void {
     .command('trace')
     .description('print what the guest of an instance has asked for since it last booted, as a time line')
     .argument('<id>', ID)
-    .addOption(OPERATOR)
+    .addOption(operatorOption(runner))
     .action((id: string, { operator }: { operator: string }) =>
       reading(async () => {
         await (await import('./trace.ts')).trace(output, id, operator)
       }),
     )
+}
+
+function addIdentity(program: Command, { output, working }: Runner): void {
   program
     .command('identity')
     .description('make the key that signs identity documents and tokens of guests, or publish the keys of an issuer')
@@ -129,23 +154,31 @@ export function addHostCommands(program: Command, runner: Runner): void {
         await (await import('./identity.ts')).identity(output, action, directory, files, options)
       }),
     )
+}
+
+function addReports(program: Command, runner: Runner): void {
+  const { output, reading } = runner
   program
     .command('reports')
     .description('print what the guest of an instance has reported: its claims, which nothing verifies')
     .argument('<id>', ID)
-    .addOption(OPERATOR)
+    .addOption(operatorOption(runner))
     .action((id: string, { operator }: { operator: string }) =>
       reading(async () => {
         await (await import('./reports.ts')).reports(output, id, operator)
       }),
     )
+}
+
+function addFirewall(program: Command, runner: Runner): void {
+  const { output, env, working } = runner
   program
     .command('firewall')
     .description("print the firewall rules for the daemon's view, or keep them in the kernel")
     .option('--apply', 'apply them in one transaction; without it, only print them')
     .option('--watch', 'with --apply: follow the view and undo changes by others, until interrupted; the rules stay')
     .option('--remove', 'remove the rules')
-    .addOption(OPERATOR)
+    .addOption(operatorOption(runner))
     .action((options: Omit<FirewallOptions, 'own' | 'journalStream'>) =>
       working(async () => {
         const { IMDS_LISTEN, IMDS_LINK_LOCAL, IMDS_OPERATOR_LISTEN, IMDS_LINK, JOURNAL_STREAM } = env

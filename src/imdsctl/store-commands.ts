@@ -2,11 +2,10 @@
 import { Option, type Command } from 'commander'
 import { EVENT_OPTIONS, type EventOptions } from '../metadata/event-options.ts'
 import type { ChangeOptions } from './change.ts'
-import type { Context } from './commands.ts'
 import type { EvacuateOptions } from './evacuate.ts'
 import type { ImportOptions } from './import.ts'
 import type { ListOptions } from './list.ts'
-import { contextOf, wholeNumber, type Options, type Runner } from './runner.ts'
+import { contextOf, wholeNumber, type Runner } from './runner.ts'
 
 const ID = 'such as srv-x1y2z'
 const IDS_FILE = new Option('-f, --file <file>', 'also the ids in this file, one per line; - for standard input')
@@ -31,22 +30,24 @@ line counts all. In a directory every ID.removed becomes a tombstone, unless the
 
 /** Adds the commands, in the order of the help. */
 export function addStoreCommands(program: Command, runner: Runner): void {
+  addPublishCommands(program, runner)
+  addChangeCommands(program, runner)
+  addRegionCommands(program, runner)
+  addHypervisorCommands(program, runner)
+  addMaintenance(program, runner)
+  program
+    .command('schema')
+    .description('print the JSON Schema of a record')
+    .action(() =>
+      runner.reading(async () => {
+        const { jsonSchema } = await import('../metadata/json-schema.ts')
+        runner.output.print(JSON.stringify(jsonSchema(), undefined, 2))
+      }),
+    )
+}
+
+function addPublishCommands(program: Command, runner: Runner): void {
   const { output, reading, working } = runner
-  type StoreCommand = (commands: typeof import('./commands.ts'), context: Context) => Promise<void>
-  /** A command of commands.ts that needs a store. */
-  const ofStore = (command: StoreCommand) => async (options: Options) =>
-    command(await import('./commands.ts'), contextOf(runner, options))
-
-  type FleetCommand = (commands: typeof import('./hypervisors.ts'), context: Context) => Promise<void>
-  /** A command of hypervisors.ts. */
-  const ofFleet = (command: FleetCommand) => async (options: Options) =>
-    command(await import('./hypervisors.ts'), contextOf(runner, options))
-
-  type Change = (changes: typeof import('./change.ts'), context: Context) => Promise<number>
-  /** A command of change.ts. */
-  const ofChange = (command: Change) => async (options: Options) =>
-    command(await import('./change.ts'), contextOf(runner, options))
-
   program
     .command('put')
     .description('publish records, each with its user-data')
@@ -78,13 +79,19 @@ export function addStoreCommands(program: Command, runner: Runner): void {
     .argument('<id>', ID)
     .option('--private-keys', 'print the private keys of its identity too', false)
     .action((id: string, { privateKeys }: { privateKeys: boolean }) =>
-      reading(ofStore(({ get }, context) => get(context, id, privateKeys))),
+      reading(async (all) => (await import('./commands.ts')).get(contextOf(runner, all), id, privateKeys)),
     )
   program
     .command('user-data')
     .description("print an instance's user-data, byte for byte; nothing if there is none")
     .argument('<id>', ID)
-    .action((id: string) => reading(ofStore(({ userData }, context) => userData(context, id))))
+    .action((id: string) =>
+      reading(async (all) => (await import('./commands.ts')).userData(contextOf(runner, all), id)),
+    )
+}
+
+function addChangeCommands(program: Command, runner: Runner): void {
+  const { working } = runner
   program
     .command('remove')
     .description('remove instances and leave tombstones, so that every hypervisor stops serving them')
@@ -97,7 +104,7 @@ export function addStoreCommands(program: Command, runner: Runner): void {
     )
     .addOption(DRY_RUN)
     .action((ids: string[], options: ChangeOptions & { revision?: number }) =>
-      working(ofChange(({ remove }, context) => remove(context, ids, options))),
+      working(async (all) => (await import('./change.ts')).remove(contextOf(runner, all), ids, options)),
     )
   program
     .command('seal')
@@ -106,7 +113,7 @@ export function addStoreCommands(program: Command, runner: Runner): void {
     .addOption(IDS_FILE)
     .addOption(DRY_RUN)
     .action((ids: string[], options: ChangeOptions) =>
-      working(ofChange(({ seal }, context) => seal(context, ids, options))),
+      working(async (all) => (await import('./change.ts')).seal(contextOf(runner, all), ids, options)),
     )
   program
     .command('unseal')
@@ -115,7 +122,7 @@ export function addStoreCommands(program: Command, runner: Runner): void {
     .addOption(IDS_FILE)
     .addOption(DRY_RUN)
     .action((ids: string[], options: ChangeOptions) =>
-      working(ofChange(({ unseal }, context) => unseal(context, ids, options))),
+      working(async (all) => (await import('./change.ts')).unseal(contextOf(runner, all), ids, options)),
     )
   program
     .command('encrypt')
@@ -129,7 +136,7 @@ export function addStoreCommands(program: Command, runner: Runner): void {
         'use it once, when you start to use keys',
     )
     .action((ids: string[], { fromPlain = false }: { fromPlain?: boolean }) =>
-      working(ofStore(({ encrypt }, context) => encrypt(context, ids, fromPlain))),
+      working(async (all) => (await import('./change.ts')).encrypt(contextOf(runner, all), ids, fromPlain)),
     )
   program
     .command('decrypt')
@@ -137,7 +144,11 @@ export function addStoreCommands(program: Command, runner: Runner): void {
       'decrypt every instance, at the same revision, and accept publishers without keys again: ' +
         'to stop the use of record keys',
     )
-    .action(() => working(ofStore(({ decrypt }, context) => decrypt(context))))
+    .action(() => working(async (all) => (await import('./change.ts')).decrypt(contextOf(runner, all))))
+}
+
+function addRegionCommands(program: Command, runner: Runner): void {
+  const { reading, working } = runner
   program
     .command('list')
     .description('list the instances in the store, or those that pass all filters')
@@ -179,24 +190,32 @@ export function addStoreCommands(program: Command, runner: Runner): void {
   program
     .command('init')
     .description('initialise a new region in Redis: daemons become ready although it has no instance yet')
-    .action(() => working(ofStore(({ init }, context) => init(context))))
+    .action(() => working(async (all) => (await import('./commands.ts')).init(contextOf(runner, all))))
+}
+
+function addHypervisorCommands(program: Command, runner: Runner): void {
+  const { reading, working } = runner
   program
     .command('hypervisors')
     .description(
       'list the hypervisors of the region: version, instances, records, lag, when last seen, since when drained',
     )
-    .action(() => reading(ofFleet(({ hypervisors }, context) => hypervisors(context))))
+    .action(() => reading(async (all) => (await import('./hypervisors.ts')).hypervisors(contextOf(runner, all))))
   const HYPERVISOR = 'the name of a hypervisor, such as hv1'
   program
     .command('drain')
     .description('mark a hypervisor that shall get no new instances: put and import warn of records that name it')
     .argument('<name>', HYPERVISOR)
-    .action((name: string) => working(ofFleet(({ drain }, context) => drain(context, name))))
+    .action((name: string) =>
+      working(async (all) => (await import('./hypervisors.ts')).drain(contextOf(runner, all), name)),
+    )
   program
     .command('undrain')
     .description('remove that mark')
     .argument('<name>', HYPERVISOR)
-    .action((name: string) => working(ofFleet(({ undrain }, context) => undrain(context, name))))
+    .action((name: string) =>
+      working(async (all) => (await import('./hypervisors.ts')).undrain(contextOf(runner, all), name)),
+    )
   program
     .command('evacuate')
     .description('move the records of a hypervisor to others; it can run again')
@@ -217,21 +236,18 @@ export function addStoreCommands(program: Command, runner: Runner): void {
     .command('forget')
     .description('delete what the store knows of a hypervisor that is gone; refused while records name it')
     .argument('<name>', HYPERVISOR)
-    .action((name: string) => working(ofFleet(({ forget }, context) => forget(context, name))))
+    .action((name: string) =>
+      working(async (all) => (await import('./hypervisors.ts')).forget(contextOf(runner, all), name)),
+    )
+}
+
+function addMaintenance(program: Command, runner: Runner): void {
   const maintenance = program
     .command('maintenance')
     .description('announce maintenance to the guest of an instance, end that, or list its events')
     .argument('<id>', ID)
   for (const [flags, help] of EVENT_OPTIONS) maintenance.option(flags, help)
   maintenance.action((id: string, options: EventOptions) =>
-    working(async (all) => (await import('./maintenance.ts')).maintenance(contextOf(runner, all), id, options)),
+    runner.working(async (all) => (await import('./maintenance.ts')).maintenance(contextOf(runner, all), id, options)),
   )
-  program
-    .command('schema')
-    .description('print the JSON Schema of a record')
-    .action(() =>
-      reading(async () => {
-        output.print(JSON.stringify((await import('../metadata/json-schema.ts')).jsonSchema(), undefined, 2))
-      }),
-    )
 }

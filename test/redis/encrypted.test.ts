@@ -375,9 +375,9 @@ t.test('keys are rotated with an overlap, without a new publish and without a fa
   t.equal(await hostname(before, 2), 'r1.n2.example.com', 'it keeps the last good state')
   const digest = async () => (await valuesOf('srv-n1')).digest.toString()
   const first = await digest()
-  t.same(await imdsctl(keys, 'encrypt'), { status: 0, text: '1 encrypted, 1 already had the first key\n' })
+  t.same(await imdsctl(keys, 'encrypt'), { status: 0, text: '2 instances, 1 encrypted, 1 unchanged\n' })
   t.not(await digest(), first)
-  t.same(await imdsctl(keys, 'encrypt', 'srv-n1'), { status: 0, text: '0 encrypted, 1 already had the first key\n' })
+  t.same(await imdsctl(keys, 'encrypt', 'srv-n1'), { status: 0, text: '1 instances, 0 encrypted, 1 unchanged\n' })
   t.match(await store.get('srv-n1'), { document: { revision: 1 }, userData: Buffer.from('mine') }, 'the revision stays')
   keys.write('k2')
   const after = await aDaemon(t, keys)
@@ -396,7 +396,7 @@ t.test('keys are rotated with an overlap, without a new publish and without a fa
   keys.write('k1')
   t.match(await imdsctl(keys, 'encrypt'), {
     status: 65,
-    text: /2 of 2 could not be encrypted:\n {2}srv-n1: .*not configured here: k2\n {2}srv-n2: /,
+    text: /^2 instances, 0 encrypted, 0 unchanged, 2 failed\nimdsctl: srv-n1: .*not configured here: k2\nimdsctl: srv-n2: /,
   })
 })
 
@@ -414,7 +414,7 @@ t.test('keys are introduced without a new publish; encrypt accepts plain records
   })
   t.same(await imdsctl(keys, 'encrypt', '--from-plain'), {
     status: 0,
-    text: '2 encrypted, 0 already had the first key\n',
+    text: '2 instances, 2 encrypted, 0 unchanged\n',
   })
   await until(
     async () => (await before.metric('imds_record_faults_total{reason="unreadable"}')) >= 1,
@@ -443,14 +443,14 @@ t.test('encryption is removed without a new publish, and guests are served all t
   await store.seal('srv-n2')
   const daemon = await aDaemon(t, keys)
   await serves(daemon, 1, 3)
-  t.match(await imdsctl(null, 'decrypt'), { status: 65, text: /srv-n1: Error: no record keys are configured/ })
+  t.match(await imdsctl(null, 'decrypt'), { status: 65, text: /srv-n1: no record keys are configured/ })
   t.same(await imdsctl(keys, 'decrypt'), {
     status: 0,
-    text: '2 decrypted, 0 were not encrypted; publishers without keys are accepted again\n',
+    text: '2 instances, 2 decrypted, 0 unchanged\n',
   })
   t.same(await imdsctl(keys, 'decrypt'), {
     status: 0,
-    text: '0 decrypted, 2 were not encrypted; publishers without keys are accepted again\n',
+    text: '2 instances, 0 decrypted, 2 unchanged\n',
   })
   await until(async () => (await rejectedRecords(daemon)) >= 2, 'a daemon with keys to reject the plain records')
   t.equal(await hostname(daemon), 'r3.n1.example.com', 'it keeps the last good state')
@@ -514,12 +514,12 @@ t.test('imdsctl encrypt marks an empty region as encrypted, but not a region wit
   t.match(await imdsctl(keys, 'encrypt'), { status: 65, text: /srv-n1: it is not encrypted/ })
   t.match(await plain.put(record(1, 2)), { kind: 'published' }, 'the region is still plain')
   await plain.remove('srv-n1')
-  t.same(await imdsctl(keys, 'encrypt'), { status: 0, text: '0 encrypted, 0 already had the first key\n' })
+  t.same(await imdsctl(keys, 'encrypt'), { status: 0, text: '0 instances, 0 encrypted, 0 unchanged\n' })
   await t.rejects(plain.put(record(1, 4)), /the region is encrypted/)
   t.match(await redis.client.get(KEYS.encrypted), /^\d{10}$/)
   await redis.client.set(KEYS.encrypted, '1700000000')
   await (await aStore(t, keys)).put(record(1, 4))
-  t.same(await imdsctl(keys, 'encrypt'), { status: 0, text: '0 encrypted, 1 already had the first key\n' })
+  t.same(await imdsctl(keys, 'encrypt'), { status: 0, text: '1 instances, 0 encrypted, 1 unchanged\n' })
   t.equal(await redis.client.get(KEYS.encrypted), '1700000000', 'the time of the mark stays')
   await t.rejects(plain.markEncrypted(), /no record keys/)
 })

@@ -24,7 +24,7 @@ import { ifThere, readRegularFile, stampOf } from '../../runtime/regular-file.ts
 const ATTEMPTS = 10
 
 /** The limit of a file. It may be longer than its record as JSON, since it may be indented or have comments. */
-export const MAX_FILE_BYTES = 4 * MAX_RECORD_BYTES
+const MAX_FILE_BYTES = 4 * MAX_RECORD_BYTES
 /** The limit for YAML is lower, because it is parsed in one turn of the event loop and much slower than JSON. */
 const MAX_YAML_BYTES = 64 * 1024
 export const MAX_TOMBSTONE_BYTES = 1024

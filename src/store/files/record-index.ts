@@ -11,12 +11,11 @@ import { overlap } from '../../metadata/address.ts'
 import { rangesOf, type Instance, type NetworkRange } from '../../metadata/instance.ts'
 import { parseStored, sealOf } from '../../metadata/record.ts'
 import { forEachOf } from '../../limits/for-each-of.ts'
-import { TurnBudget } from '../../limits/turn-budget.ts'
 import { readRegularFile } from '../../runtime/regular-file.ts'
 import type { Stored } from '../rules.ts'
 import { parseTombstone, type Seal, type Tombstone } from '../seal.ts'
 import { loadFiles, MAX_TOMBSTONE_BYTES, readPending } from './load.ts'
-import { lookUpStampsSync } from './stamps.ts'
+import { lookUpStamps, LOOK_UPS_AT_ONCE } from './stamps.ts'
 
 /** Instances whose files are read at the same time: a bound on memory, since each may have the longest user-data. */
 const READ_AT_ONCE = 4
@@ -41,23 +40,25 @@ export class RecordIndex {
   }
 
   /**
-   * Reads the instances whose files changed. `files`: id -> the endings of its files. `onExpired`: called for each instance of
-   * which nothing is left but a tombstone that is older than 7 days. Rejects if a file cannot be read.
+   * Reads the instances whose files changed. `files`: id -> the endings of its files. `onExpired`: called for each
+   * instance of which nothing is left but a tombstone that is older than 7 days. Rejects if a file cannot be read.
    */
   async refresh(
     files: ReadonlyMap<string, readonly string[]>,
     onExpired: (id: string) => Promise<void> = () => Promise.resolve(),
   ): Promise<void> {
     const changed = new Map<string, string | undefined>()
-    const budget = new TurnBudget()
-    for (const [id, endings] of files) {
-      const { text, isRecent, changedAtMs } = lookUpStampsSync(this.#directory, id, endings, this.#now())
-      const hasExpired = /^\.removed:\S+$/.test(text) && changedAtMs < this.#now() - TOMBSTONE_MS
-      if (hasExpired) await onExpired(id)
-      if (hasExpired) this.#entries.set(id, { stored: undefined, stamp: text })
-      else if (text !== this.#entries.get(id)?.stamp) changed.set(id, isRecent ? undefined : text)
-      await budget.spend(0)
-    }
+    await forEachOf(
+      files,
+      async ([id, endings]) => {
+        const { text, isRecent, changedAtMs } = await lookUpStamps(this.#directory, id, endings, this.#now())
+        const hasExpired = /^\.removed:\S+$/.test(text) && changedAtMs < this.#now() - TOMBSTONE_MS
+        if (hasExpired) await onExpired(id)
+        if (hasExpired) this.#entries.set(id, { stored: undefined, stamp: text })
+        else if (text !== this.#entries.get(id)?.stamp) changed.set(id, isRecent ? undefined : text)
+      },
+      LOOK_UPS_AT_ONCE,
+    )
     for (const id of this.#entries.keys()) if (!files.has(id)) this.#entries.delete(id)
     await forEachOf(
       changed,
@@ -76,8 +77,9 @@ export class RecordIndex {
   }
 
   /** Notes what this writer has written. `endings`: of the files that the instance has now. */
-  set(id: string, stored: Stored, endings: readonly string[]): void {
-    this.#entries.set(id, { stored, stamp: lookUpStampsSync(this.#directory, id, endings, 0).text })
+  async set(id: string, stored: Stored, endings: readonly string[]): Promise<void> {
+    const { text } = await lookUpStamps(this.#directory, id, endings, 0)
+    this.#entries.set(id, { stored, stamp: text })
   }
 
   /** The first range of an instance that another one owns, all or in part: of several, the first by id. */

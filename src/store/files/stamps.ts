@@ -2,7 +2,6 @@
  * Stamps of the files of a directory: texts that change when the files do. Comparing them costs a fraction of reading
  * the files.
  */
-import { statSync, type BigIntStats } from 'node:fs'
 import { readdir, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { idOfFile, isMisnamed } from './load.ts'
@@ -55,32 +54,11 @@ export async function lookUpStamps(
   endings: readonly string[],
   nowMs: number,
 ): Promise<Stamps> {
-  const found = endings.map((ending) =>
-    ifThere(stat(join(directory, id + ending), { bigint: true })).catch((error: unknown) => error as Error),
+  const found = await Promise.all(
+    endings.map((ending) =>
+      ifThere(stat(join(directory, id + ending), { bigint: true })).catch((error: unknown) => error as Error),
+    ),
   )
-  return combine(endings, await Promise.all(found), nowMs)
-}
-
-/** The same at an eighth of the cost, but blocks while the file system does. For writers: their lock blocks too. */
-export function lookUpStampsSync(directory: string, id: string, endings: readonly string[], nowMs: number): Stamps {
-  return combine(
-    endings,
-    endings.map((ending) => {
-      try {
-        return statSync(join(directory, id + ending), { bigint: true, throwIfNoEntry: false })
-      } catch (error) {
-        return error as Error
-      }
-    }),
-    nowMs,
-  )
-}
-
-function combine(
-  endings: readonly string[],
-  found: readonly (BigIntStats | Error | undefined)[],
-  nowMs: number,
-): Stamps {
   const texts: string[] = []
   let [isRecent, changedAtMs] = [false, 0]
   for (const [i, stats] of found.entries()) {

@@ -102,7 +102,7 @@ export class FileWriter implements RecordWriter {
     await this.#operations.sync(this.#directory)
     await this.#apply(id, change)
     await this.#finish(id)
-    this.#index.set(id, stored, ['.json', '.removed', '.user-data'])
+    await this.#index.set(id, stored, ['.json', '.removed', '.user-data'])
   }
 
   /** Applies the pending change of another writer. Resolves with false if there is none. */

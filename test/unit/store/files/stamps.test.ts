@@ -2,7 +2,7 @@ import { mkdtempSync, readdirSync, rmSync, statSync, symlinkSync, utimesSync, wr
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, describe, expect, test } from 'vitest'
-import { listFiles, lookUpStamps, lookUpStampsSync } from '../../../../src/store/files/stamps.ts'
+import { listFiles, lookUpStamps } from '../../../../src/store/files/stamps.ts'
 
 const directory = mkdtempSync(join(tmpdir(), 'imds-stamps-'))
 afterAll(() => {
@@ -18,11 +18,8 @@ test('the files of a directory are listed by instance, and other files are left 
   ])
 })
 
-describe.each([
-  ['with threads', lookUpStamps],
-  ['in the event loop', lookUpStampsSync],
-])('stamps that are looked up %s', (_where, lookUp) => {
-  const stampsAt = async (id: string, nowMs: number) => lookUp(directory, id, ['.json', '.removed'], nowMs)
+describe('stamps', () => {
+  const stampsAt = async (id: string, nowMs: number) => lookUpStamps(directory, id, ['.json', '.removed'], nowMs)
 
   test('change with each file, also if its length and the time of its modification stay', async () => {
     const path = join(directory, 'srv-c.json')

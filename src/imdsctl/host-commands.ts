@@ -14,10 +14,9 @@ Exit statuses: 0 if all is well, 1 if there are warnings, 2 if there are failure
 /** Adds the commands, in the order of the help. */
 export function addHostCommands(program: Command, runner: Runner): void {
   addGuestCommands(program, runner)
+  addTraceCommands(program, runner)
   addDoctorCommands(program, runner)
-  addLogCommands(program, runner)
   addIdentity(program, runner)
-  addReports(program, runner)
   addFirewall(program, runner)
 }
 
@@ -85,8 +84,32 @@ function addGuestCommands(program: Command, runner: Runner): void {
     )
 }
 
+function addTraceCommands(program: Command, runner: Runner): void {
+  const { output, reading } = runner
+  program
+    .command('trace')
+    .description('print what the guest of an instance has asked for since it last booted, as a time line')
+    .argument('<id>', ID)
+    .addOption(operatorOption(runner))
+    .action((id: string, { operator }: { operator: string }) =>
+      reading(async () => {
+        await (await import('./trace.ts')).trace(output, id, operator)
+      }),
+    )
+  program
+    .command('reports')
+    .description('print what the guest of an instance has reported: its claims, which nothing verifies')
+    .argument('<id>', ID)
+    .addOption(operatorOption(runner))
+    .action((id: string, { operator }: { operator: string }) =>
+      reading(async () => {
+        await (await import('./reports.ts')).reports(output, id, operator)
+      }),
+    )
+}
+
 function addDoctorCommands(program: Command, runner: Runner): void {
-  const { output, own, working } = runner
+  const { output, own, reading, working } = runner
   program
     .command('doctor')
     .description('check everything on this hypervisor that imds needs, and print the remedy for what is wrong')
@@ -107,10 +130,6 @@ function addDoctorCommands(program: Command, runner: Runner): void {
         (await import('./doctor.ts')).status({ output, env: own, environmentFile, operator }),
       ),
     )
-}
-
-function addLogCommands(program: Command, runner: Runner): void {
-  const { output, reading } = runner
   program
     .command('log-level')
     .description("print the level of the daemon's log, or change it for some time")
@@ -120,16 +139,6 @@ function addLogCommands(program: Command, runner: Runner): void {
     .action((level: string | undefined, options: { for?: string; operator: string }) =>
       reading(async () => {
         await (await import('./log-level.ts')).logLevel(output, level, options)
-      }),
-    )
-  program
-    .command('trace')
-    .description('print what the guest of an instance has asked for since it last booted, as a time line')
-    .argument('<id>', ID)
-    .addOption(operatorOption(runner))
-    .action((id: string, { operator }: { operator: string }) =>
-      reading(async () => {
-        await (await import('./trace.ts')).trace(output, id, operator)
       }),
     )
 }
@@ -152,20 +161,6 @@ function addIdentity(program: Command, { output, working }: Runner): void {
     .action((action: (typeof IDENTITY_ACTIONS)[number], directory: string, files: string[], options: IdentityOptions) =>
       working(async () => {
         await (await import('./identity.ts')).identity(output, action, directory, files, options)
-      }),
-    )
-}
-
-function addReports(program: Command, runner: Runner): void {
-  const { output, reading } = runner
-  program
-    .command('reports')
-    .description('print what the guest of an instance has reported: its claims, which nothing verifies')
-    .argument('<id>', ID)
-    .addOption(operatorOption(runner))
-    .action((id: string, { operator }: { operator: string }) =>
-      reading(async () => {
-        await (await import('./reports.ts')).reports(output, id, operator)
       }),
     )
 }

@@ -10,7 +10,7 @@ import type { Writable } from 'node:stream'
 import { setImmediate } from 'node:timers/promises'
 import { escapeControls } from './escape.ts'
 import { EXIT } from './exit-status.ts'
-import { formatRows, formatTable } from './table.ts'
+import { formatRows } from './table.ts'
 import { paintFor, widthOf, type Cell, type Screen } from './terminal.ts'
 
 /** A stream of the process. */
@@ -74,9 +74,10 @@ export class Output {
     this.#out.write(`${text}\n`)
   }
 
-  /** Prints a table with a header. On a terminal cells are cut to fit the width, and have their styles. */
+  /** Prints a table with a header, a line for each row. */
   table(header: readonly string[], rows: readonly (readonly Cell[])[]): void {
-    this.#print(formatTable(header, rows, widthOf(this.#out), paintFor(this.#out)).join('\n'))
+    const names = header.map((text) => ({ text, style: 'bold' as const }))
+    this.#print(formatRows([names, ...rows], undefined, paintFor(this.#out)).join('\n'))
   }
 
   /** Prints rows without a header. On a terminal the last column is wrapped to fit the width, and cells have their styles. */

@@ -1,11 +1,9 @@
-/** Tables of text for people: aligned columns, with a header whose cells are cut, or without one and wrapped. */
+/** Tables of text for people, with aligned columns. */
 import { escapeControls } from './escape.ts'
-import { plain, type Cell, type Paint, type Style } from './terminal.ts'
+import type { Cell, Paint, Style } from './terminal.ts'
 
 /** Between two columns. */
 const GAP = '  '
-/** A column is not made narrower than this to fit a terminal. */
-const NARROWEST = 8
 /** The last column of rows is not wrapped to less than this. */
 const NARROWEST_TEXT = 24
 
@@ -16,28 +14,11 @@ interface Escaped {
 }
 
 /**
- * Formats a table as lines, the bold header first. `width`: that of the terminal, which the widest columns are cut to
- * fit (`…` marks a cut); undefined: nothing is cut. A text cannot begin another column or line.
- */
-export function formatTable(
-  header: readonly string[],
-  rows: readonly (readonly Cell[])[],
-  width: number | undefined,
-  paint: Paint,
-): string[] {
-  const names = header.map(escaped)
-  const all = rows.map((cells) => cells.map(escaped))
-  const widths = widthsOf([names, ...all], header.length)
-  if (width !== undefined) narrow(widths, width - GAP.length * (widths.length - 1))
-  return [paint('bold', joined(names, widths, plain)), ...all.map((cells) => joined(cells, widths, paint))]
-}
-
-/**
- * Formats rows without a header as lines. `width`: that of the terminal, into which the words of the last column are
- * wrapped; undefined: each row is one line. A text cannot begin another column or line.
+ * Formats rows as lines. `width`: that of the terminal, into which the words of the last column are wrapped; undefined:
+ * each row is one line. A text cannot begin another column or line.
  */
 export function formatRows(rows: readonly (readonly Cell[])[], width: number | undefined, paint: Paint): string[] {
-  const columns = Math.max(0, ...rows.map(({ length }) => length))
+  const columns = rows.reduce((most, { length }) => Math.max(most, length), 0)
   const all = rows.map((cells) => cells.map(escaped))
   const widths = widthsOf(all, columns)
   const indent = widths.slice(0, -1).reduce((sum, one) => sum + one + GAP.length, 0)
@@ -61,25 +42,14 @@ function widthsOf(rows: readonly (readonly Escaped[])[], columns: number): numbe
   )
 }
 
-/** Takes from the widest column until all fit, or none can be narrower. */
-function narrow(widths: number[], most: number): void {
-  let excess = widths.reduce((sum, width) => sum + width, 0) - most
-  for (; excess > 0; excess--) {
-    const widest = Math.max(...widths)
-    if (widest <= NARROWEST) return
-    widths[widths.indexOf(widest)] = widest - 1
-  }
-}
-
-/** A line of cells, each cut to the width of its column, without spaces at its end. */
+/** A line of cells, without spaces at its end. */
 function joined(cells: readonly Escaped[], widths: readonly number[], paint: Paint): string {
   const last = cells.findLastIndex(({ text }) => text !== '')
   return cells
     .slice(0, last + 1)
     .map(({ text, style }, column) => {
-      const width = widths[column] ?? 0
-      const cut = text.length > width ? `${text.slice(0, width - 1)}…` : text
-      return painted({ text: cut, style }, paint) + (column === last ? '' : ' '.repeat(width - cut.length))
+      const space = column === last ? 0 : (widths[column] ?? 0) - text.length
+      return painted({ text, style }, paint) + ' '.repeat(space)
     })
     .join(GAP)
 }

@@ -112,26 +112,21 @@ t.test('a record whose account cannot be read is named, and the exit status is 6
   })
 })
 
-t.test('on a terminal the table fits its width and has a bold header, but not with NO_COLOR', async (t) => {
+t.test('on a terminal the header of the table is bold, but not with NO_COLOR', async (t) => {
   await aRegion(t, { url: redis.url })
   const command = [process.execPath, IMDSCTL, '--store', redis.url, '--region', 'gb1', 'list']
   const onTerminal = async (environment: string) =>
     (
-      await must(
-        ['script', '-qec', `stty cols 50; ${environment} ${command.join(' ')}`, join(testDirectory(t), 'typescript')],
-        { env: { ...programEnvironment(), TERM: 'xterm' } },
-      )
+      await must(['script', '-qec', `${environment} ${command.join(' ')}`, join(testDirectory(t), 'typescript')], {
+        env: { ...programEnvironment(), TERM: 'xterm' },
+      })
     )
       .toString()
       .split('\r\n')
   const [header, ...rows] = await onTerminal('')
   // eslint-disable-next-line no-control-regex
-  t.match(header, /^\u001b\[1mID .*ADDRESSES\u001b\[22m$/)
-  t.same(
-    rows.filter((row) => row.length > 50),
-    [],
-  )
-  t.match(rows[0], /^srv-a .*…$/)
+  t.match(header, /^\u001b\[1mID\u001b\[22m .*\u001b\[1mADDRESSES\u001b\[22m$/)
+  t.match(rows[0], /^srv-a /)
   const plain = await onTerminal('NO_COLOR=1')
   t.match(plain[0], /^ID .*ADDRESSES$/)
   t.same(plain.slice(1), rows)

@@ -25,7 +25,7 @@ export async function probeStore(store: ProbedStore): Promise<Probe> {
     { ref: false },
   )
   return Promise.race([timeout, probe(store)]).catch(async (error: unknown) => {
-    const { reasonOf } = await import('./redis/connection.ts')
+    const { reasonOf } = await import('./redis/reasons.ts')
     return { findings: [], warnings: [], problems: [reasonOf(error)] }
   })
 }

@@ -131,6 +131,7 @@ const READ_SIDE = [
   'store/source.ts',
   'store/only-ids.ts',
   'store/redis/source.ts',
+  'store/redis/sessions.ts',
   'store/files/source.ts',
   'store/files/load.ts',
   'store/files/stamps.ts',
@@ -151,6 +152,7 @@ const WRITE_SIDE = [
   'store/files/publisher.ts',
   'store/files/writer.ts',
   'store/files/record-index.ts',
+  'store/redis/region-client.ts',
   'store/files/operations.ts',
   'store/crypto/encrypting-writer.ts',
 ]

@@ -86,7 +86,8 @@ const ELSEWHERE: Readonly<Record<string, readonly string[]>> = {
   'redis/long-values': ['store/redis/lengths'],
   'redis/publish': ['store/redis/publisher'],
   'redis/reports': ['imdsd/view/report-writer'],
-  'redis/watch': ['store/redis/source'],
+  'redis/shapes-sentinel': ['store/redis/sentinels'],
+  'redis/watch': ['store/redis/region-client', 'store/redis/sessions', 'store/redis/source'],
   'unit/imds-api/http/openapi': [
     'imds-api/http/openapi-about',
     'imds-api/http/openapi-parameters',

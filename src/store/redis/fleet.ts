@@ -1,25 +1,22 @@
 /** The marks of hypervisors in Redis, and the announcement of imds-api. */
-import type { Redis } from 'ioredis'
 import { isName } from '../../metadata/identifiers.ts'
 import { parseControlPlane, type ControlPlane, type Fleet, type StoreState } from '../fleet.ts'
 import { MAX_ANNOUNCEMENT_BYTES } from './announcements.ts'
 import { runPipeline } from './connection.ts'
 import { ANNOUNCEMENT_SECONDS, type Keys } from './keys.ts'
-
-/** Runs a task, and repeats it while the store moves from one server to another. */
-type Run = <T>(task: (redis: Redis) => Promise<T>) => Promise<T>
+import type { RegionClient } from './region-client.ts'
 
 export class RedisFleet implements Fleet {
-  readonly #run: Run
+  readonly #client: RegionClient
   readonly #keys: Keys
 
-  constructor(run: Run, keys: Keys) {
-    this.#run = run
+  constructor(client: RegionClient, keys: Keys) {
+    this.#client = client
     this.#keys = keys
   }
 
   async drained(): Promise<ReadonlyMap<string, string>> {
-    const marks = await this.#run((redis) => redis.hgetall(this.#keys.drained))
+    const marks = await this.#client.run((redis) => redis.hgetall(this.#keys.drained))
     return new Map(
       Object.entries(marks)
         .filter(([name]) => isName(name))
@@ -29,39 +26,41 @@ export class RedisFleet implements Fleet {
 
   async drain(name: string, since: string): Promise<boolean> {
     if ((await this.drained()).has(name)) return false
-    await this.#run((redis) => redis.hset(this.#keys.drained, name, since))
+    await this.#client.run((redis) => redis.hset(this.#keys.drained, name, since))
     return true
   }
 
   async undrain(name: string): Promise<boolean> {
-    return (await this.#run((redis) => redis.hdel(this.#keys.drained, name))) > 0
+    return (await this.#client.run((redis) => redis.hdel(this.#keys.drained, name))) > 0
   }
 
   async forget(name: string): Promise<boolean> {
-    const announced = await this.#run((redis) => redis.del(this.#keys.announcement(name)))
+    const announced = await this.#client.run((redis) => redis.del(this.#keys.announcement(name)))
     return (await this.undrain(name)) || announced > 0
   }
 
   async controlPlane(): Promise<ControlPlane | undefined> {
-    const text = await this.#run((redis) => redis.getrange(this.#keys.api, 0, MAX_ANNOUNCEMENT_BYTES - 1))
+    const text = await this.#client.run((redis) => redis.getrange(this.#keys.api, 0, MAX_ANNOUNCEMENT_BYTES - 1))
     return text === '' ? undefined : parseControlPlane(text)
   }
 
   async announceControlPlane(controlPlane: ControlPlane, drained: ReadonlyMap<string, string>): Promise<void> {
-    await this.#run((redis) => redis.set(this.#keys.api, JSON.stringify(controlPlane), 'EX', ANNOUNCEMENT_SECONDS))
+    await this.#client.run((redis) =>
+      redis.set(this.#keys.api, JSON.stringify(controlPlane), 'EX', ANNOUNCEMENT_SECONDS),
+    )
     const marks = await this.drained()
     for (const name of marks.keys()) if (!drained.has(name)) await this.undrain(name)
     for (const [name, since] of drained)
-      if (marks.get(name) !== since) await this.#run((redis) => redis.hset(this.#keys.drained, name, since))
+      if (marks.get(name) !== since) await this.#client.run((redis) => redis.hset(this.#keys.drained, name, since))
   }
 
   async database(): Promise<string | undefined> {
-    const text = await this.#run((redis) => redis.getrange(this.#keys.database, 0, MAX_ANNOUNCEMENT_BYTES - 1))
+    const text = await this.#client.run((redis) => redis.getrange(this.#keys.database, 0, MAX_ANNOUNCEMENT_BYTES - 1))
     return text === '' ? undefined : text
   }
 
   async claim(database: string, replaces: boolean): Promise<string> {
-    await this.#run((redis) =>
+    await this.#client.run((redis) =>
       replaces ? redis.set(this.#keys.database, database) : redis.set(this.#keys.database, database, 'NX'),
     )
     return (await this.database()) ?? database
@@ -69,7 +68,7 @@ export class RedisFleet implements Fleet {
 
   /** A history is Redis' replication id: a primary has a new one after each restart, and a replica once it is promoted. */
   async state(): Promise<StoreState> {
-    const replies = await this.#run(async (redis) => {
+    const replies = await this.#client.run(async (redis) => {
       const found = await runPipeline(redis, [
         ['getrange', this.#keys.database, 0, MAX_ANNOUNCEMENT_BYTES - 1],
         ['getrange', this.#keys.complete, 0, MAX_ANNOUNCEMENT_BYTES - 1],
@@ -87,6 +86,6 @@ export class RedisFleet implements Fleet {
   }
 
   async markComplete(history: string): Promise<void> {
-    await this.#run((redis) => redis.set(this.#keys.complete, history))
+    await this.#client.run((redis) => redis.set(this.#keys.complete, history))
   }
 }

@@ -3,15 +3,9 @@
  * Redis refuses for another reason, because it checks the rights of the user first.
  */
 import { formatHostPort } from '../../runtime/host-port.ts'
-import {
-  runPipeline,
-  close,
-  connectTo,
-  connectToRegion,
-  reasonOf,
-  type RedisConnection,
-  type RedisSettings,
-} from './connection.ts'
+import { runPipeline, close, connectTo, type RedisConnection, type RedisSettings } from './connection.ts'
+import { reasonOf } from './reasons.ts'
+import { connectToRegion } from './region-server.ts'
 import { keysOf, type Keys } from './keys.ts'
 import { checkIndex, lengthCommands } from './lengths.ts'
 

@@ -1,9 +1,7 @@
 /**
- * The write side in Redis. It changes the region only through publish.lua, and repeats a command on a new connection
- * while the region moves from one server to another.
+ * The write side in Redis. It changes the region only through publish.lua.
  */
 import { readFileSync } from 'node:fs'
-import { setTimeout as sleep } from 'node:timers/promises'
 import type { Redis } from 'ioredis'
 import type { Backend, RecordChange, RecordWriter, Written } from '../backend.ts'
 import {
@@ -20,30 +18,22 @@ import { readPublished } from '../crypto/stored.ts'
 import { StorePublisher } from '../publish.ts'
 import { parseTombstone } from '../seal.ts'
 import { MAX_USER_DATA_BYTES } from '../settings.ts'
-import {
-  StoreUnavailable,
-  type AnnouncedHypervisor,
-  type Listed,
-  type Published,
-  type Publisher,
-  type Removed,
-  type RemoveOptions,
-  type RemoveResult,
+import type {
+  AnnouncedHypervisor,
+  Listed,
+  Published,
+  Publisher,
+  Removed,
+  RemoveOptions,
+  RemoveResult,
 } from '../publisher.ts'
 import type { Fleet } from '../fleet.ts'
 import { announcedHypervisors, announcementsOf, unannouncedOf } from './announcements.ts'
-import {
-  runPipeline,
-  close,
-  connectToRegion,
-  isDenied,
-  reasonOf,
-  type RedisConnection,
-  type RedisSettings,
-} from './connection.ts'
+import { runPipeline, type RedisSettings } from './connection.ts'
+import { RegionClient } from './region-client.ts'
 import { RedisFleet } from './fleet.ts'
 import { keysOf, type Keys } from './keys.ts'
-import { checkIndex, formatTooLong, IndexTooLarge, lengthCommands, lengthsOf } from './lengths.ts'
+import { checkIndex, formatTooLong, lengthCommands, lengthsOf } from './lengths.ts'
 import {
   formatDigest,
   parseConverted,
@@ -62,18 +52,7 @@ import { reportCommands, reportsOf } from './reports.ts'
 
 const SCRIPT = readFileSync(new URL('publish.lua', import.meta.url), 'utf8')
 const NONE = Buffer.alloc(0)
-/** How long a command waits for a failover, or for a slot that a Cluster moves. */
-const FAILOVER_TIMEOUT_MS = 10_000
-const RETRY_MS = 200
 const SCAN_BATCH = 1_000
-/**
- * Errors of a server that cannot take the command now, or no longer has the region. The script itself raises the last
- * one.
- */
-const TRANSIENT = /^(MOVED|ASK|TRYAGAIN|CLUSTERDOWN|READONLY|NOREPLICAS|LOADING|MASTERDOWN) |non local key/
-
-/** Errors of a server that takes no changes until its operator makes room. */
-const NO_SPACE = /^(OOM|MISCONF) /
 
 /**
  * Connects to a region's store for writing. `cipher` undefined: records are plain. Rejects when the store cannot be
@@ -85,12 +64,9 @@ export async function openRedisPublisher(
   userDataMaxBytes: number,
   cipher: RecordCipher | undefined,
 ): Promise<Publisher> {
-  const backend = new RedisBackend(settings, region, cipher)
-  try {
-    await backend.connected()
-  } catch (error) {
-    throw unusable(error)
-  }
+  const client = new RegionClient(settings, keysOf(region).instances, SCRIPT)
+  await client.open()
+  const backend = new RedisBackend(client, region, cipher)
   return new StorePublisher(backend, userDataMaxBytes)
 }
 
@@ -99,28 +75,19 @@ class RedisBackend implements Backend, RecordWriter, ValueStore {
   readonly noKeysReason = 'no record keys are configured'
   readonly fleet: Fleet
   readonly conversion: EncryptingWriter | undefined
-  readonly #settings: RedisSettings
+  readonly #client: RegionClient
   readonly #keys: Keys
   readonly #cipher: RecordCipher | undefined
-  #connection: Promise<RedisConnection> | undefined
-  #closed = false
   /** The hypervisors of which an announcement was seen: it is not asked for again. */
   readonly #announced = new Set<string>()
 
-  constructor(settings: RedisSettings, region: string, cipher: RecordCipher | undefined) {
+  constructor(client: RegionClient, region: string, cipher: RecordCipher | undefined) {
     this.#cipher = cipher
     this.conversion = cipher && new EncryptingWriter(cipher, this)
-    this.#settings = settings
+    this.#client = client
     this.region = region
     this.#keys = keysOf(region)
-    this.fleet = new RedisFleet((task) => this.#withRetry(task), this.#keys)
-  }
-
-  /** Returns the connection, and opens one if there is none. Rejects with the reason. */
-  connected(): Promise<RedisConnection> {
-    if (this.#closed) return Promise.reject(new Error('the publisher is closed'))
-    this.#connection ??= this.#connect()
-    return this.#connection
+    this.fleet = new RedisFleet(client, this.#keys)
   }
 
   /** Needs no lock: each run of the script is atomic, and refuses a write if the instance changed meanwhile. */
@@ -135,7 +102,7 @@ class RedisBackend implements Backend, RecordWriter, ValueStore {
   /** Only reports by hypervisors that the record names are read. */
   async reportsOf(ids: readonly string[]): Promise<ReadonlyMap<string, Reports>> {
     if (ids.length === 0) return new Map()
-    return this.#withRetry(async (redis) => {
+    return this.#client.run(async (redis) => {
       const entries = await redis.hmget(this.#keys.instances, ...ids)
       const commands = ids.map((id, i) => {
         const entry = entries[i] ?? undefined
@@ -153,7 +120,7 @@ class RedisBackend implements Backend, RecordWriter, ValueStore {
   }
 
   async values(id: string): Promise<StoredBytes | undefined> {
-    return this.#withRetry((redis) => this.#values(redis, this.#keys.instance(id)))
+    return this.#client.run((redis) => this.#values(redis, this.#keys.instance(id)))
   }
 
   async write(change: RecordChange): Promise<Written> {
@@ -196,7 +163,7 @@ class RedisBackend implements Backend, RecordWriter, ValueStore {
     const unknown = names.filter((name) => !this.#announced.has(name))
     if (unknown.length === 0) return []
     try {
-      const missing = await this.#withRetry((redis) => unannouncedOf(redis, this.#keys, unknown))
+      const missing = await this.#client.run((redis) => unannouncedOf(redis, this.#keys, unknown))
       for (const name of unknown) if (!missing.includes(name)) this.#announced.add(name)
       return missing
     } catch {
@@ -206,18 +173,18 @@ class RedisBackend implements Backend, RecordWriter, ValueStore {
   }
 
   async hypervisors(names?: readonly string[]): Promise<readonly AnnouncedHypervisor[]> {
-    return this.#withRetry((redis) =>
+    return this.#client.run((redis) =>
       names === undefined ? announcedHypervisors(redis, this.#keys) : announcementsOf(redis, this.#keys, names),
     )
   }
 
   async list(): Promise<readonly Listed[]> {
-    const entries = await this.#withRetry((redis) => this.#index(redis))
+    const entries = await this.#client.run((redis) => this.#index(redis))
     return [...entries].map(([id, text]) => listed(id, text)).sort((a, b) => (a.id < b.id ? -1 : 1))
   }
 
   async tombstones(): Promise<readonly Removed[]> {
-    return this.#withRetry(async (redis) => {
+    return this.#client.run(async (redis) => {
       const prefix = this.#keys.tombstone('')
       const removed = new Map<string, Removed>() // a scan may return a key twice
       for await (const page of redis.scanStream({ match: `${prefix}*`, count: SCAN_BATCH })) {
@@ -238,10 +205,8 @@ class RedisBackend implements Backend, RecordWriter, ValueStore {
     })
   }
 
-  async close(): Promise<void> {
-    this.#closed = true
-    const connection = await this.#connection?.catch(() => undefined)
-    if (connection !== undefined) close(connection)
+  close(): Promise<void> {
+    return this.#client.close()
   }
 
   /** Reads the values of an instance, if they are not too long. */
@@ -260,52 +225,15 @@ class RedisBackend implements Backend, RecordWriter, ValueStore {
   }
 
   #script(args: ScriptArguments): Promise<ScriptAnswer> {
-    return this.#withRetry((redis) => (redis as ScriptedRedis).imdsPublish(this.#keys.region, ...args))
-  }
-
-  /**
-   * Runs a task that may run twice, and repeats it on a new connection while the store moves from one server to
-   * another.
-   */
-  async #withRetry<T>(task: (redis: Redis) => Promise<T>): Promise<T> {
-    for (const deadlineMs = performance.now() + FAILOVER_TIMEOUT_MS; ;) {
-      const connecting = this.connected()
-      try {
-        return await task((await connecting).redis)
-      } catch (error) {
-        const { name, message } = error as Error
-        if (
-          error instanceof IndexTooLarge ||
-          (name === 'ReplyError' && (isDenied(error as Error) || NO_SPACE.test(message)))
-        )
-          throw unusable(error)
-        if (this.#closed || (name === 'ReplyError' && !TRANSIENT.test(message))) throw error
-        connecting.then(close, () => undefined) // there is none
-        if (this.#connection === connecting) this.#connection = undefined
-        if (performance.now() > deadlineMs) throw unusable(error)
-        await sleep(RETRY_MS * (0.5 + Math.random()))
-      }
-    }
-  }
-
-  async #connect(): Promise<RedisConnection> {
-    const connection = await connectToRegion(this.#settings, this.#keys.instances, 'imds-publisher')
-    connection.redis.defineCommand('imdsPublish', { lua: SCRIPT, numberOfKeys: 1 })
-    return connection
+    return this.#client.run((redis) => redis.imdsPublish(this.#keys.region, ...args))
   }
 }
-
-type ScriptedRedis = Redis & { imdsPublish(key: string, ...args: (string | Buffer)[]): Promise<ScriptAnswer> }
 
 /** Why user-data is not read, or undefined. Every daemon rejects it, whatever limit it has. */
 function formatUserDataTooLong(bytes: number): string | undefined {
   return bytes > MAX_USER_DATA_BYTES + MAX_ENCRYPTION_OVERHEAD_BYTES
     ? `the user-data is ${String(bytes)} bytes, more than the limit of ${String(MAX_USER_DATA_BYTES)}`
     : undefined
-}
-
-function unusable(error: unknown): Error {
-  return new StoreUnavailable(`cannot use the store: ${reasonOf(error)}`, { cause: error })
 }
 
 /** Reads an entry of the index. Lua's JSON writes an empty list as `{}`. */

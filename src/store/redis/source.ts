@@ -10,18 +10,10 @@
 import type { Redis } from 'ioredis'
 import { ipv6Digits } from '../../metadata/address.ts'
 import { formatTooLong as formatUserDataTooLong } from '../../metadata/user-data.ts'
-import {
-  repeatSessions,
-  runPipeline,
-  checkRegion,
-  close,
-  connectTo,
-  connectToRegion,
-  reasonOf,
-  redirection,
-  type RedisConnection,
-  type RedisSettings,
-} from './connection.ts'
+import { runPipeline, close, connectTo, type RedisConnection, type RedisSettings } from './connection.ts'
+import { reasonOf } from './reasons.ts'
+import { checkRegion, connectToRegion, redirection } from './region-server.ts'
+import { repeatSessions } from './sessions.ts'
 import { ANNOUNCEMENT_SECONDS, keysOf, type Keys } from './keys.ts'
 import {
   checkIndex,

@@ -1,0 +1,30 @@
+import { expect, test } from 'vitest'
+import { reasonOf } from '../../../../src/store/redis/reasons.ts'
+
+test.each([
+  ['NOAUTH Authentication required.', /^Redis requires a password: name its file in IMDS_REDIS_PASSWORD_FILE/],
+  [
+    'WRONGPASS invalid username-password pair or user is disabled.',
+    /^the Redis user or its password is wrong: check USER@ in IMDS_STORE, and the file in IMDS_REDIS_PASSWORD_FILE/,
+  ],
+  ['NOPERM No permissions to access a key', /check IMDS_REGION and IMDS_HYPERVISOR first, then the keys/],
+  ['NOPERM No permissions to access a channel', /check IMDS_REGION and IMDS_HYPERVISOR first, then the channels/],
+  ["NOPERM this user has no permissions to run the 'hget' command", /give it \+hget/],
+  [
+    "ERR The user executing the script can't publish to the channel mentioned in the command script: 1, on @user_script:1.",
+    /check IMDS_REGION and IMDS_HYPERVISOR first, then the channels/,
+  ],
+])('%s is explained with its remedy, and without a placeholder', (message, reason) => {
+  expect(reasonOf(new Error(message))).toMatch(reason)
+  expect(reasonOf(new Error(message))).not.toContain('{REGION}')
+})
+
+test('a certificate for other names is told with its names', () => {
+  const error = Object.assign(new Error('x'), {
+    code: 'ERR_TLS_CERT_ALTNAME_INVALID',
+    reason: "Host: r. is not in the cert's altnames: DNS:redis.example.com",
+  })
+  expect(reasonOf(error)).toBe(
+    "the server's certificate is for other names: use one of them in IMDS_STORE (Host: r. is not in the cert's altnames: DNS:redis.example.com)",
+  )
+})

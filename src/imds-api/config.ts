@@ -8,7 +8,7 @@ import { Address4, Address6 } from 'ip-address'
 import { LOG_LEVELS, type LogLevel } from '../runtime/log-level.ts'
 import {
   formatHostPort,
-  formatPlace,
+  formatListenAddress,
   isLoopback,
   parseAddressPort,
   parseUnixSocket,
@@ -334,7 +334,7 @@ function parseListen(value: string, isTls: boolean, fault: Fault): readonly List
       )
     }
   }
-  const fixed = places.filter((place) => place.path !== undefined || place.port !== 0).map(formatPlace)
+  const fixed = places.filter((place) => place.path !== undefined || place.port !== 0).map(formatListenAddress)
   if (new Set(fixed).size < fixed.length) fault('IMDS_API_LISTEN', 'names one place twice')
   return places
 }

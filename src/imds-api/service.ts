@@ -6,10 +6,10 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { FastifyInstance } from 'fastify'
 import { readFileSync } from 'node:fs'
 import type { Logger } from 'pino'
-import { formatHostPort, formatPlace, type HostPort, type ListenAddress } from '../runtime/host-port.ts'
+import { formatHostPort, formatListenAddress, type HostPort, type ListenAddress } from '../runtime/host-port.ts'
 import { descriptors, listen, listenAt, readLimits, StartFailure } from '../runtime/listen.ts'
 import { buildPageTurns } from '../pages/page-turns.ts'
-import { parsePassword, unreadable } from '../runtime/secret-file.ts'
+import { parsePassword, formatUnreadable } from '../runtime/secret-file.ts'
 import type { Reports } from '../metadata/reports.ts'
 import { openStore } from '../store/open.ts'
 import { StoreUnavailable } from '../store/publisher.ts'
@@ -139,7 +139,7 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
       bounds.clients.endWaiting()
     })
     for (const service of services) await service.start()
-    const names = { listening: listening.map(formatPlace), operator: formatHostPort(operator) }
+    const names = { listening: listening.map(formatListenAddress), operator: formatHostPort(operator) }
     log.info({ ...names, region, version: VERSION }, 'listening')
     return {
       listening,
@@ -364,7 +364,7 @@ function readPassword(path: string | undefined): string | undefined {
   try {
     text = readTextFile(path)
   } catch (error) {
-    throw startFailure(unreadable(path, error))
+    throw startFailure(formatUnreadable(path, error))
   }
   const password = parsePassword(text)
   if (!password.ok) throw startFailure(password.faults.join())
@@ -438,7 +438,7 @@ function buildCompute(parts: ServiceParts): Service {
         bounds.hypervisors.endWaiting()
       })
       listener.start()
-      log.info({ compute: formatPlace(listening!) }, 'hypervisors can fetch actions')
+      log.info({ compute: formatListenAddress(listening!) }, 'hypervisors can fetch actions')
     },
     stop: async () => {
       await Promise.all([closeServer(server), listener.stop()])

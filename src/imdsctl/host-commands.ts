@@ -30,7 +30,7 @@ function operatorOption({ env }: Runner): Option {
 }
 
 function addGuestCommands(program: Command, runner: Runner): void {
-  const { output, env, own, reading, working } = runner
+  const { output, env, own, show, work } = runner
   program
     .command('wait')
     .description(
@@ -45,7 +45,7 @@ function addGuestCommands(program: Command, runner: Runner): void {
     .option('--timeout <seconds>', 'the longest time to wait', wholeNumber, 30)
     .addOption(operatorOption(runner))
     .action((id: string, options: { revision?: number; timeout: number; operator: string }) =>
-      working(async (all) => {
+      work(async (all) => {
         const { lastRevision, wait } = await import('./commands.ts')
         checkId(id)
         await wait(output, id, {
@@ -72,7 +72,7 @@ function addGuestCommands(program: Command, runner: Runner): void {
     )
     .addOption(operatorOption(runner))
     .action((target: string, options: { network: string; operator: string; hypervisor?: string }) =>
-      reading(async (all) => {
+      show(async (all) => {
         const { explain, operatorOf } = await import('./explain.ts')
         const { hypervisor } = options
         const operator =
@@ -85,14 +85,14 @@ function addGuestCommands(program: Command, runner: Runner): void {
 }
 
 function addTraceCommands(program: Command, runner: Runner): void {
-  const { output, reading } = runner
+  const { output, show } = runner
   program
     .command('trace')
     .description('print what the guest of an instance has asked for since it last booted, as a time line')
     .argument('<id>', ID)
     .addOption(operatorOption(runner))
     .action((id: string, { operator }: { operator: string }) =>
-      reading(async () => {
+      show(async () => {
         await (await import('./trace.ts')).trace(output, id, operator)
       }),
     )
@@ -102,21 +102,21 @@ function addTraceCommands(program: Command, runner: Runner): void {
     .argument('<id>', ID)
     .addOption(operatorOption(runner))
     .action((id: string, { operator }: { operator: string }) =>
-      reading(async () => {
+      show(async () => {
         await (await import('./reports.ts')).reports(output, id, operator)
       }),
     )
 }
 
 function addDoctorCommands(program: Command, runner: Runner): void {
-  const { output, own, reading, working } = runner
+  const { output, own, show, work } = runner
   program
     .command('doctor')
     .description('check everything on this hypervisor that imds needs, and print the remedy for what is wrong')
     .addHelpText('after', DOCTOR_HELP)
     .addOption(operatorOption(runner))
     .action(({ operator }: { operator: string }) =>
-      working(async ({ environmentFile }) =>
+      work(async ({ environmentFile }) =>
         (await import('./doctor.ts')).doctor({ output, env: own, environmentFile, operator }),
       ),
     )
@@ -126,7 +126,7 @@ function addDoctorCommands(program: Command, runner: Runner): void {
     .addHelpText('after', DOCTOR_HELP)
     .addOption(operatorOption(runner))
     .action(({ operator }: { operator: string }) =>
-      working(async ({ environmentFile }) =>
+      work(async ({ environmentFile }) =>
         (await import('./doctor.ts')).status({ output, env: own, environmentFile, operator }),
       ),
     )
@@ -137,13 +137,13 @@ function addDoctorCommands(program: Command, runner: Runner): void {
     .option('--for <time>', 'how long it lasts, such as 30s, 10m or 2h (default: 10m)')
     .addOption(operatorOption(runner))
     .action((level: string | undefined, options: { for?: string; operator: string }) =>
-      reading(async () => {
+      show(async () => {
         await (await import('./log-level.ts')).logLevel(output, level, options)
       }),
     )
 }
 
-function addIdentity(program: Command, { output, working }: Runner): void {
+function addIdentity(program: Command, { output, work }: Runner): void {
   program
     .command('identity')
     .description('make the key that signs identity documents and tokens of guests, or publish the keys of an issuer')
@@ -159,14 +159,14 @@ function addIdentity(program: Command, { output, working }: Runner): void {
     .option('--ec', 'init: a key of the curve P-256, which signs tokens but no documents')
     .addOption(new Option('--issuer <url>', 'jwks: the issuer of the tokens').env('IMDS_IDENTITY_ISSUER'))
     .action((action: (typeof IDENTITY_ACTIONS)[number], directory: string, files: string[], options: IdentityOptions) =>
-      working(async () => {
+      work(async () => {
         await (await import('./identity.ts')).identity(output, action, directory, files, options)
       }),
     )
 }
 
 function addFirewall(program: Command, runner: Runner): void {
-  const { output, env, working } = runner
+  const { output, env, work } = runner
   program
     .command('firewall')
     .description("print the firewall rules for the daemon's view, or keep them in the kernel")
@@ -175,7 +175,7 @@ function addFirewall(program: Command, runner: Runner): void {
     .option('--remove', 'remove the rules')
     .addOption(operatorOption(runner))
     .action((options: Omit<FirewallOptions, 'own' | 'journalStream'>) =>
-      working(async () => {
+      work(async () => {
         const { IMDS_LISTEN, IMDS_LINK_LOCAL, IMDS_OPERATOR_LISTEN, IMDS_LINK, JOURNAL_STREAM } = env
         const { firewall } = await import('./firewall-agent/agent.ts')
         const outcome = await firewall(output, {

@@ -10,7 +10,7 @@ import { IMDS_SERVICE, readServiceEnvironment } from '../runtime/service-environ
 import { readUnit } from '../runtime/unit-file.ts'
 import { buildProgram } from './imdsctl.ts'
 
-const output = new Output('imdsctl', process.stdout, process.stderr, (ended) => process.exit(ended))
+const output = new Output('imdsctl', process.stdout, process.stderr, (exitStatus) => process.exit(exitStatus))
 /** The environment of imdsctl itself, before `readEnvironment` adds that of the service. */
 const own = { ...process.env }
 let status: number = EXIT.done
@@ -19,7 +19,7 @@ void buildProgram({
   output,
   env: process.env,
   own,
-  ended: (of) => {
+  onStatus: (of) => {
     status = of
   },
 })

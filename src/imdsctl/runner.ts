@@ -27,33 +27,33 @@ export interface Parts {
   /** Its variables alone. */
   readonly own: Environment
   /** Called with the exit status of a command that has one of its own. */
-  readonly ended: (status: number) => void
+  readonly onStatus: (status: number) => void
 }
 
 /** Runs commands, and sets the exit status. */
 export interface Runner extends Parts {
   /** Runs a command that only prints what it finds. It ends when nobody reads its output. */
-  readonly reading: (command: (options: Options) => Promise<unknown>) => Promise<void>
+  readonly show: (command: (options: Options) => Promise<unknown>) => Promise<void>
   /** Runs a command that changes something, or whose exit status is a result. */
-  readonly working: (command: (options: Options) => Promise<unknown>) => Promise<void>
+  readonly work: (command: (options: Options) => Promise<unknown>) => Promise<void>
 }
 
 export function buildRunner(program: Command, parts: Parts): Runner {
-  const { output, ended } = parts
+  const { output, onStatus } = parts
   /** `continues`: the command does its work even if its output is lost. */
   const run = async (continues: boolean, command: (options: Options) => Promise<unknown>) => {
     const options = program.opts<Options>()
     output.use({ json: options.json === true, continues })
     try {
       const result = await command(options)
-      if (typeof result === 'number') ended(result)
+      if (typeof result === 'number') onStatus(result)
     } catch (error) {
       const failure = failureOf(error)
-      ended(failure.status)
+      onStatus(failure.status)
       printFailure(output, failure)
     }
   }
-  return { ...parts, reading: (command) => run(false, command), working: (command) => run(true, command) }
+  return { ...parts, show: (command) => run(false, command), work: (command) => run(true, command) }
 }
 
 /** The store of the options. */

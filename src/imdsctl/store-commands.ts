@@ -39,7 +39,7 @@ export function addStoreCommands(program: Command, runner: Runner): void {
     .command('schema')
     .description('print the JSON Schema of a record')
     .action(() =>
-      runner.reading(async () => {
+      runner.show(async () => {
         const { jsonSchema } = await import('../metadata/json-schema.ts')
         runner.output.print(JSON.stringify(jsonSchema(), undefined, 2))
       }),
@@ -47,7 +47,7 @@ export function addStoreCommands(program: Command, runner: Runner): void {
 }
 
 function addPublishCommands(program: Command, runner: Runner): void {
-  const { output, reading, working } = runner
+  const { output, show, work } = runner
   program
     .command('put')
     .description('publish records, each with its user-data')
@@ -61,7 +61,7 @@ function addPublishCommands(program: Command, runner: Runner): void {
     .option('--dry-run', 'write nothing: print what a publish of each record would do now')
     .addHelpText('after', JSON_LINES + PUT_HELP)
     .action((paths: string[], { userData, dryRun }: { userData?: string | false; dryRun?: boolean }) =>
-      working(async (options) =>
+      work(async (options) =>
         (await import('./put.ts')).put(contextOf(runner, options), paths, userData, { dryRun: dryRun === true }),
       ),
     )
@@ -71,7 +71,7 @@ function addPublishCommands(program: Command, runner: Runner): void {
     .argument('<path...>', PATHS)
     .addHelpText('after', JSON_LINES)
     .action((paths: string[]) =>
-      working(async ({ userDataMaxBytes }) => (await import('./put.ts')).validate(output, paths, userDataMaxBytes)),
+      work(async ({ userDataMaxBytes }) => (await import('./put.ts')).validate(output, paths, userDataMaxBytes)),
     )
   program
     .command('get')
@@ -79,19 +79,17 @@ function addPublishCommands(program: Command, runner: Runner): void {
     .argument('<id>', ID)
     .option('--private-keys', 'print the private keys of its identity too', false)
     .action((id: string, { privateKeys }: { privateKeys: boolean }) =>
-      reading(async (all) => (await import('./commands.ts')).get(contextOf(runner, all), id, privateKeys)),
+      show(async (all) => (await import('./commands.ts')).get(contextOf(runner, all), id, privateKeys)),
     )
   program
     .command('user-data')
     .description("print an instance's user-data, byte for byte; nothing if there is none")
     .argument('<id>', ID)
-    .action((id: string) =>
-      reading(async (all) => (await import('./commands.ts')).userData(contextOf(runner, all), id)),
-    )
+    .action((id: string) => show(async (all) => (await import('./commands.ts')).userData(contextOf(runner, all), id)))
 }
 
 function addChangeCommands(program: Command, runner: Runner): void {
-  const { working } = runner
+  const { work } = runner
   program
     .command('remove')
     .description('remove instances and leave tombstones, so that every hypervisor stops serving them')
@@ -104,7 +102,7 @@ function addChangeCommands(program: Command, runner: Runner): void {
     )
     .addOption(DRY_RUN)
     .action((ids: string[], options: ChangeOptions & { revision?: number }) =>
-      working(async (all) => (await import('./change.ts')).remove(contextOf(runner, all), ids, options)),
+      work(async (all) => (await import('./change.ts')).remove(contextOf(runner, all), ids, options)),
     )
   program
     .command('seal')
@@ -113,7 +111,7 @@ function addChangeCommands(program: Command, runner: Runner): void {
     .addOption(IDS_FILE)
     .addOption(DRY_RUN)
     .action((ids: string[], options: ChangeOptions) =>
-      working(async (all) => (await import('./change.ts')).seal(contextOf(runner, all), ids, options)),
+      work(async (all) => (await import('./change.ts')).seal(contextOf(runner, all), ids, options)),
     )
   program
     .command('unseal')
@@ -122,7 +120,7 @@ function addChangeCommands(program: Command, runner: Runner): void {
     .addOption(IDS_FILE)
     .addOption(DRY_RUN)
     .action((ids: string[], options: ChangeOptions) =>
-      working(async (all) => (await import('./change.ts')).unseal(contextOf(runner, all), ids, options)),
+      work(async (all) => (await import('./change.ts')).unseal(contextOf(runner, all), ids, options)),
     )
   program
     .command('encrypt')
@@ -136,7 +134,7 @@ function addChangeCommands(program: Command, runner: Runner): void {
         'use it once, when you start to use keys',
     )
     .action((ids: string[], { fromPlain = false }: { fromPlain?: boolean }) =>
-      working(async (all) => (await import('./change.ts')).encrypt(contextOf(runner, all), ids, fromPlain)),
+      work(async (all) => (await import('./change.ts')).encrypt(contextOf(runner, all), ids, fromPlain)),
     )
   program
     .command('decrypt')
@@ -144,11 +142,11 @@ function addChangeCommands(program: Command, runner: Runner): void {
       'decrypt every instance, at the same revision, and accept publishers without keys again: ' +
         'to stop the use of record keys',
     )
-    .action(() => working(async (all) => (await import('./change.ts')).decrypt(contextOf(runner, all))))
+    .action(() => work(async (all) => (await import('./change.ts')).decrypt(contextOf(runner, all))))
 }
 
 function addRegionCommands(program: Command, runner: Runner): void {
-  const { reading, working } = runner
+  const { show, work } = runner
   program
     .command('list')
     .description('list the instances in the store, or those that pass all filters')
@@ -167,7 +165,7 @@ function addRegionCommands(program: Command, runner: Runner): void {
     .option('--ids', 'print only ids, one per line, as remove and seal read them')
     .option('--count', 'print only how many there are')
     .action((options: ListOptions) =>
-      reading(async (all) => (await import('./list.ts')).list(contextOf(runner, all), options)),
+      show(async (all) => (await import('./list.ts')).list(contextOf(runner, all), options)),
     )
   program
     .command('import')
@@ -178,43 +176,43 @@ function addRegionCommands(program: Command, runner: Runner): void {
     .option('--change-region', 'write the region of the store into each record')
     .addHelpText('after', JSON_LINES + IMPORT_HELP)
     .action((path: string, options: ImportOptions) =>
-      working(async (all) => (await import('./import.ts')).importRecords(contextOf(runner, all), path, options)),
+      work(async (all) => (await import('./import.ts')).importRecords(contextOf(runner, all), path, options)),
     )
   program
     .command('export')
     .description('write all records, user-data and tombstones of the store into a new directory, as import reads them')
     .argument('<directory>', 'it must not exist')
     .action((directory: string) =>
-      working(async (all) => (await import('./export.ts')).exportRecords(contextOf(runner, all), directory)),
+      work(async (all) => (await import('./export.ts')).exportRecords(contextOf(runner, all), directory)),
     )
   program
     .command('init')
     .description('initialise a new region in Redis: daemons become ready although it has no instance yet')
-    .action(() => working(async (all) => (await import('./commands.ts')).init(contextOf(runner, all))))
+    .action(() => work(async (all) => (await import('./commands.ts')).init(contextOf(runner, all))))
 }
 
 function addHypervisorCommands(program: Command, runner: Runner): void {
-  const { reading, working } = runner
+  const { show, work } = runner
   program
     .command('hypervisors')
     .description(
       'list the hypervisors of the region: version, instances, records, lag, when last seen, since when drained',
     )
-    .action(() => reading(async (all) => (await import('./hypervisors.ts')).hypervisors(contextOf(runner, all))))
+    .action(() => show(async (all) => (await import('./hypervisors.ts')).hypervisors(contextOf(runner, all))))
   const HYPERVISOR = 'the name of a hypervisor, such as hv1'
   program
     .command('drain')
     .description('mark a hypervisor that shall get no new instances: put and import warn of records that name it')
     .argument('<name>', HYPERVISOR)
     .action((name: string) =>
-      working(async (all) => (await import('./hypervisors.ts')).drain(contextOf(runner, all), name)),
+      work(async (all) => (await import('./hypervisors.ts')).drain(contextOf(runner, all), name)),
     )
   program
     .command('undrain')
     .description('remove that mark')
     .argument('<name>', HYPERVISOR)
     .action((name: string) =>
-      working(async (all) => (await import('./hypervisors.ts')).undrain(contextOf(runner, all), name)),
+      work(async (all) => (await import('./hypervisors.ts')).undrain(contextOf(runner, all), name)),
     )
   program
     .command('evacuate')
@@ -230,14 +228,14 @@ function addHypervisorCommands(program: Command, runner: Runner): void {
     )
     .addOption(DRY_RUN)
     .action((name: string, options: EvacuateOptions) =>
-      working(async (all) => (await import('./evacuate.ts')).evacuate(contextOf(runner, all), name, options)),
+      work(async (all) => (await import('./evacuate.ts')).evacuate(contextOf(runner, all), name, options)),
     )
   program
     .command('forget')
     .description('delete what the store knows of a hypervisor that is gone; refused while records name it')
     .argument('<name>', HYPERVISOR)
     .action((name: string) =>
-      working(async (all) => (await import('./hypervisors.ts')).forget(contextOf(runner, all), name)),
+      work(async (all) => (await import('./hypervisors.ts')).forget(contextOf(runner, all), name)),
     )
 }
 
@@ -248,6 +246,6 @@ function addMaintenance(program: Command, runner: Runner): void {
     .argument('<id>', ID)
   for (const [flags, help] of EVENT_OPTIONS) maintenance.option(flags, help)
   maintenance.action((id: string, options: EventOptions) =>
-    runner.working(async (all) => (await import('./maintenance.ts')).maintenance(contextOf(runner, all), id, options)),
+    runner.work(async (all) => (await import('./maintenance.ts')).maintenance(contextOf(runner, all), id, options)),
   )
 }

@@ -10,7 +10,7 @@ import { parseConfig, VARIABLES, type Config, type VariableName } from './config
 import { describeExpiry } from '../identity/key.ts'
 import type { Parsed } from '../metadata/parsed.ts'
 import { enabledNetworks } from '../runtime/systemd.ts'
-import { firstLine, unreadable } from '../runtime/secret-file.ts'
+import { firstLine, formatUnreadable } from '../runtime/secret-file.ts'
 import { asUser } from '../runtime/as-user.ts'
 import { IMDS_SERVICE, readServiceEnvironment } from '../runtime/service-environment.ts'
 import { readUnit } from '../runtime/unit-file.ts'
@@ -109,7 +109,7 @@ function redisFaults(env: Environment, nowMs: number, readText: (path: string) =
     } catch (error) {
       faults.push({
         variable,
-        message: error instanceof Unusable ? `${path} ${error.message}` : unreadable(path, error),
+        message: error instanceof Unusable ? `${path} ${error.message}` : formatUnreadable(path, error),
       })
       return undefined
     }

@@ -30,13 +30,13 @@ import type { RedisFiles } from '../store/url.ts'
 import { DEFAULT_OPERATOR_LISTEN, DEFAULT_OPERATOR_SOCKET } from './operator/paths.ts'
 import { DEFAULT_LISTEN, parseLinkLocal } from '../runtime/guest-listeners.ts'
 import {
-  formatPlace,
+  formatListenAddress,
   type HostPort,
   isLoopback,
   parseUnixSocket,
   MAX_UNIX_SOCKET_PATH_BYTES,
 } from '../runtime/host-port.ts'
-import { parsePassword, unreadable } from '../runtime/secret-file.ts'
+import { parsePassword, formatUnreadable } from '../runtime/secret-file.ts'
 import { NO_SOCKETS, type SystemdSockets } from '../runtime/systemd.ts'
 import {
   absolutePath,
@@ -131,7 +131,7 @@ export const VARIABLES = {
     IMDS_OPERATOR_SOCKET: {
       default: DEFAULT_OPERATOR_SOCKET,
       parse: matching(
-        (path) => parseUnixSocket(formatPlace({ path })) !== undefined,
+        (path) => parseUnixSocket(formatListenAddress({ path })) !== undefined,
         `must be an absolute path of at most ${String(MAX_UNIX_SOCKET_PATH_BYTES)} bytes, ` +
           `such as ${DEFAULT_OPERATOR_SOCKET}`,
       ),
@@ -235,7 +235,7 @@ export function parseConfig(
       if (parsed.ok) return parsed.value
       for (const message of parsed.faults) fault(variable, message)
     } catch (error) {
-      fault(variable, unreadable(path, error))
+      fault(variable, formatUnreadable(path, error))
     }
     return undefined
   }

@@ -19,7 +19,7 @@ const never = () => Promise.resolve()
 /** The files by their paths: `man/NAME.SECTION` and `completions/SHELL/NAME`. */
 export function manualFiles(): Readonly<Record<string, string>> {
   const output = new Output('', process.stdout, process.stderr, ignore)
-  const imdsctl = buildImdsctl({ output, env: {}, own: {}, ended: ignore })
+  const imdsctl = buildImdsctl({ output, env: {}, own: {}, onStatus: ignore })
   const imdsd = buildImdsd()
   const api = buildApi(output, {
     serve: never,

@@ -1,6 +1,6 @@
 /**
  * The texts of IMDS_LISTEN and IMDS_LINK_LOCAL: where guests reach the daemon. The daemon listens there, and the
- * firewall agent admits rules for these places only.
+ * firewall agent admits rules for these addresses only.
  */
 import { DEFAULT_NETWORK, isName } from '../metadata/identifiers.ts'
 import { canonicalAddress } from '../metadata/address.ts'
@@ -10,26 +10,26 @@ import { parseAddressPort, type HostPort } from './host-port.ts'
 export const DEFAULT_LISTEN = '169.254.169.254:80'
 
 /** A listener for the guests of one network. */
-export type GuestPlace = HostPort & { readonly network: string }
+export type GuestListenAddress = HostPort & { readonly network: string }
 
 /** Parses a part, `ADDRESS:PORT` or `NETWORK=ADDRESS:PORT`. */
-export function parseGuestListener(part: string): GuestPlace | undefined {
+export function parseGuestListener(part: string): GuestListenAddress | undefined {
   const [network, address] = part.includes('=')
     ? [part.slice(0, part.indexOf('=')), part.slice(part.indexOf('=') + 1)]
     : [DEFAULT_NETWORK, part]
-  const place = parseAddressPort(address)
-  return place === undefined || !isName(network) ? undefined : { network, ...place }
+  const parsed = parseAddressPort(address)
+  return parsed === undefined || !isName(network) ? undefined : { network, ...parsed }
 }
 
 /**
  * Parses the whole text, parts with commas between them. Leaves out parts that are not valid: the daemon does not start
  * with them.
  */
-export function parseGuestListeners(text: string): GuestPlace[] {
+export function parseGuestListeners(text: string): GuestListenAddress[] {
   return text
     .split(',')
     .map((part) => parseGuestListener(part.trim()))
-    .filter((place) => place !== undefined)
+    .filter((address) => address !== undefined)
 }
 
 /** Parses IMDS_LINK_LOCAL, addresses with commas between them, into their canonical form. Invalid ones stay as they are. */

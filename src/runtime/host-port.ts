@@ -1,4 +1,4 @@
-/** Places where a server listens or is reached, as text: a host and a port, or a unix socket. */
+/** Addresses where a server listens or is reached, as text: a host and a port, or a unix socket. */
 import { canonicalAddress } from '../metadata/address.ts'
 
 /** `port` 0 stands for any free one. */
@@ -43,7 +43,7 @@ export function isLoopback(host: string): boolean {
   return host === '::1' || host.startsWith('127.')
 }
 
-/** True if another machine may connect to a place with a canonical address: not for loopback, nor for all addresses. */
+/** True if another machine may connect to a listener with a canonical address: not for loopback, nor for all addresses. */
 export function isReachable({ host, port }: HostPort): boolean {
   return !isLoopback(host) && host !== '0.0.0.0' && host !== '::' && port > 0
 }
@@ -67,6 +67,6 @@ export function parseUnixSocket(text: string): UnixSocket | undefined {
 export type ListenAddress = HostPort | UnixSocket
 
 /** The text that `parseAddressPort` or `parseUnixSocket` reads. */
-export function formatPlace(place: ListenAddress): string {
-  return place.path !== undefined ? `${UNIX}${place.path}` : formatHostPort(place)
+export function formatListenAddress(address: ListenAddress): string {
+  return address.path !== undefined ? `${UNIX}${address.path}` : formatHostPort(address)
 }

@@ -24,12 +24,12 @@ export const TO_OPERATORS: VersionRefusal = {
 
 /**
  * Refuses requests of other versions and closes their connections. The listeners that the server has now get only the
- * other requests. `counted` is called for each refusal.
+ * other requests. `onRefusal` is called for each.
  */
 export function refuseOtherVersions(
   server: Pick<Server, 'listeners' | 'removeAllListeners' | 'on'>,
   refusalOf: (request: IncomingMessage) => VersionRefusal,
-  counted: () => void,
+  onRefusal: () => void,
 ): void {
   const listeners = server.listeners('request') as RequestListener[]
   server.removeAllListeners('request')
@@ -38,7 +38,7 @@ export function refuseOtherVersions(
       for (const listener of listeners) listener(request, response)
       return
     }
-    counted()
+    onRefusal()
     const { contentType, body, headers } = refusalOf(request)
     response
       .writeHead(400, {

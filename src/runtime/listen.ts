@@ -4,7 +4,7 @@ import { once } from 'node:events'
 import { chmodSync, existsSync, lstatSync, readFileSync, statSync, unlinkSync } from 'node:fs'
 import { connect, Server, type Socket } from 'node:net'
 import { dirname } from 'node:path'
-import { formatPlace, type HostPort, type ListenAddress } from './host-port.ts'
+import { formatListenAddress, type HostPort, type ListenAddress } from './host-port.ts'
 
 /**
  * Where to listen: a canonical address with a port (0: any free one), a unix socket, or a socket that systemd passed to
@@ -164,7 +164,7 @@ async function open(acceptor: Server, listener: Listener, variable: string, reus
     const { code } = error as NodeJS.ErrnoException
     const where =
       listener.fd === undefined
-        ? formatPlace(listener)
+        ? formatListenAddress(listener)
         : `the socket from systemd (file descriptor ${String(listener.fd)})`
     const reason = remedy(code, variable, listener.path !== undefined) ?? (error as Error).message
     throw new StartFailure(`${variable}: cannot listen on ${where}: ${reason}`, { cause: error })

@@ -29,12 +29,12 @@ function reading<T>(path: string, read: (path: string) => T): T {
   try {
     return read(path)
   } catch (error) {
-    throw new Error(unreadable(path, error), { cause: error })
+    throw new Error(formatUnreadable(path, error), { cause: error })
   }
 }
 
 /** The message for a file that cannot be read, with the remedy if another user could read it. */
-export function unreadable(path: string, error: unknown): string {
+export function formatUnreadable(path: string, error: unknown): string {
   const { code, message } = error as NodeJS.ErrnoException
   const remedy =
     code === 'EACCES' && process.getuid?.() !== 0

@@ -76,14 +76,14 @@ export function enabledNetworks(
   }
 }
 
-/** The names in a directory; none if it cannot be read. `fault` gets the reason, unless there is no directory. */
-export function namesIn(directory: string, fault?: (message: string) => void): string[] {
+/** The names in a directory; none if it cannot be read. `onFault` gets the reason, unless there is no directory. */
+export function namesIn(directory: string, onFault?: (message: string) => void): string[] {
   try {
     return readdirSync(directory)
   } catch (error) {
     const { code, message } = error as NodeJS.ErrnoException
     if (code !== 'ENOENT')
-      fault?.(
+      onFault?.(
         `may be replaced by a unit that is enabled in ${directory}, which cannot be read: ` +
           (code === 'EACCES' ? `EACCES; run chmod 755 ${directory}` : message),
       )

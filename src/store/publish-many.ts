@@ -22,7 +22,7 @@ export interface PublishedAll {
 }
 
 /**
- * Publishes records with at most `atOnce` in flight, and calls `settled` for each. Resolves with `unavailable` as soon
+ * Publishes records with at most `atOnce` in flight, and calls `onSettled` for each. Resolves with `unavailable` as soon
  * as the store cannot be used and nothing is in flight, even while it waits for the next record. The remaining records
  * are not published.
  */
@@ -31,7 +31,7 @@ export async function publishMany<T extends ToPublish>(
   records: AsyncIterator<T>,
   atOnce: number,
   options: PutOptions,
-  settled: (record: T, outcome: SettledPut) => void,
+  onSettled: (record: T, outcome: SettledPut) => void,
 ): Promise<PublishedAll> {
   const inFlight = new Set<Promise<void>>()
   const lastOf = new Map<string, Promise<void>>()
@@ -64,7 +64,7 @@ export async function publishMany<T extends ToPublish>(
     }
     const { value: record } = next
     const work = publish(record, lastOf.get(record.id), [...inFlight]).then((outcome) => {
-      settled(record, outcome)
+      onSettled(record, outcome)
       inFlight.delete(work)
       if (lastOf.get(record.id) === work) lastOf.delete(record.id)
     })

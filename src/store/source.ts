@@ -69,7 +69,7 @@ export interface ReportStore {
 
 /** A store as the daemon reads it. */
 export interface Source {
-  /** The place of the store, for logs. Never contains a password. */
+  /** The address of the store, for logs. Never contains a password. */
   readonly description: string
   /** Starts to connect, and returns at once. Retries until `stop`. */
   start(events: SourceEvents): void

@@ -1,7 +1,7 @@
 /** The settings of the compute interface, from the environment. Pure. */
 import type { Parsed } from '../../metadata/parsed.ts'
 import {
-  formatPlace,
+  formatListenAddress,
   isLoopback,
   parseAddressPort,
   parseUnixSocket,
@@ -54,7 +54,7 @@ export function parseComputeListener(
   if (given.length === 0 && listen.path === undefined && !isLoopback(listen.host)) {
     fault(
       'IMDS_API_COMPUTE_LISTEN',
-      `${formatPlace(listen)} must be a loopback address or a unix socket without client certificates: ` +
+      `${formatListenAddress(listen)} must be a loopback address or a unix socket without client certificates: ` +
         `set ${FILES.join(', ')}`,
     )
   }

@@ -55,7 +55,7 @@ function lookWith(settings: CheckedService, operator: string): HostState {
     hasAddress: isOurs,
     readiness: ask(getReadiness),
     metrics: ask(getMetrics),
-    firewall: ask((place, signal) => getFirewallDocument(place, undefined, signal)),
+    firewall: ask((address, signal) => getFirewallDocument(address, undefined, signal)),
     store: once(async () => (config === undefined ? undefined : probeStore(config.store))),
     snapshot: once(async () =>
       config === undefined ? { kind: 'unreadable', reason: 'the configuration is not valid' } : readState(config, user),

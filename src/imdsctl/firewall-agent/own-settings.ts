@@ -30,10 +30,10 @@ export function findContradiction(
     return value === '' ? otherwise : value
   }
   const listen = setting('IMDS_LISTEN', DEFAULT_LISTEN)
-  const places = parseGuestListeners(listen).map(formatHostPort)
+  const ownListeners = parseGuestListeners(listen).map(formatHostPort)
   const unknown = listeners
     .map(({ address, port }) => formatHostPort({ host: address, port }))
-    .filter((place) => !places.includes(place))
+    .filter((listener) => !ownListeners.includes(listener))
   if (unknown.length > 0) {
     return (
       `the daemon names the listener ${unknown.join(' and ')}, and IMDS_LISTEN of the firewall agent (${listen}) ` +

@@ -8,7 +8,7 @@ import { buildRules } from '../../imdsd/firewall/rules.ts'
 import type { FirewallInterface, FirewallDocument } from '../../imdsd/firewall/document.ts'
 import { refusalOf } from './nft.ts'
 
-interface Place {
+interface Candidate {
   readonly instance: string
   readonly one: FirewallInterface
 }
@@ -23,35 +23,38 @@ export async function findRefused(
   before: readonly FirewallRefusal[],
 ): Promise<readonly FirewallRefusal[] | undefined> {
   const refused: FirewallRefusal[] = []
-  const refusal = (places: readonly Place[]) => {
-    const taken = new Set(places.map(({ one }) => one))
+  const refusal = (candidates: readonly Candidate[]) => {
+    const taken = new Set(candidates.map(({ one }) => one))
     const guests = document.guests.map((guest) => ({
       ...guest,
       interfaces: guest.interfaces.filter((one) => taken.has(one)),
     }))
     return refusalOf(buildRules({ ...document, guests }, []))
   }
-  /** Those of `places` that nft accepts together with `beside`. */
-  const accepted = async (places: readonly Place[], beside: readonly Place[]): Promise<readonly Place[]> => {
-    if (places.length === 0 || refused.length > MAX_REFUSED) return []
-    const message = await refusal([...beside, ...places])
-    if (message === undefined) return places
-    if (places.length === 1) {
-      refused.push({ instance: places[0]!.instance, interface: places[0]!.one.id, message })
+  /** Those of `candidates` that nft accepts together with `beside`. */
+  const accepted = async (
+    candidates: readonly Candidate[],
+    beside: readonly Candidate[],
+  ): Promise<readonly Candidate[]> => {
+    if (candidates.length === 0 || refused.length > MAX_REFUSED) return []
+    const message = await refusal([...beside, ...candidates])
+    if (message === undefined) return candidates
+    if (candidates.length === 1) {
+      refused.push({ instance: candidates[0]!.instance, interface: candidates[0]!.one.id, message })
       return []
     }
-    const half = places.length >> 1
-    const first = await accepted(places.slice(0, half), beside)
-    return [...first, ...(await accepted(places.slice(half), [...beside, ...first]))]
+    const half = candidates.length >> 1
+    const first = await accepted(candidates.slice(0, half), beside)
+    return [...first, ...(await accepted(candidates.slice(half), [...beside, ...first]))]
   }
   if ((await refusal([])) !== undefined) return undefined
-  const places = document.guests.flatMap(({ id, interfaces }) => interfaces.map((one) => ({ instance: id, one })))
-  const wasRefused = ({ instance, one }: Place) =>
+  const candidates = document.guests.flatMap(({ id, interfaces }) => interfaces.map((one) => ({ instance: id, one })))
+  const wasRefused = ({ instance, one }: Candidate) =>
     before.some((other) => other.instance === instance && other.interface === one.id)
   const others = await accepted(
-    places.filter((place) => !wasRefused(place)),
+    candidates.filter((candidate) => !wasRefused(candidate)),
     [],
   )
-  await accepted(places.filter(wasRefused), others)
+  await accepted(candidates.filter(wasRefused), others)
   return refused.length > MAX_REFUSED ? undefined : refused
 }

@@ -6,7 +6,7 @@ import type { FastifyInstance } from 'fastify'
 import { mkdirSync } from 'node:fs'
 import { dirname } from 'node:path'
 import type { Logger } from 'pino'
-import { formatPlace, type HostPort, type ListenAddress, type UnixSocket } from '../../runtime/host-port.ts'
+import { formatListenAddress, type HostPort, type ListenAddress, type UnixSocket } from '../../runtime/host-port.ts'
 import { opener } from '../../runtime/listen.ts'
 
 /** The pause after a failure. */
@@ -63,7 +63,8 @@ export class OperatorListener<Where extends HostPort | UnixSocket> {
     try {
       if (listener.path !== undefined) makeDirectoryOf(listener.path)
       this.#place = (await open()) as Where
-      if (this.#problem !== undefined) log.info({ place: formatPlace(this.#place) }, 'operators can connect now')
+      if (this.#problem !== undefined)
+        log.info({ place: formatListenAddress(this.#place) }, 'operators can connect now')
       this.#problem = undefined
     } catch (error) {
       const reason = (error as Error).message

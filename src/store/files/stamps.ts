@@ -26,18 +26,18 @@ export interface Stamps {
 }
 
 /**
- * Lists the instances of a directory: id -> the endings of its files, in their order. Calls `misnamed` for each file
+ * Lists the instances of a directory: id -> the endings of its files, in their order. Calls `onMisnamed` for each file
  * that belongs to none and seems to be meant for one.
  */
 export async function listFiles(
   directory: string,
-  misnamed: (name: string) => void = () => undefined,
+  onMisnamed: (name: string) => void = () => undefined,
 ): Promise<Map<string, string[]>> {
   const endings = new Map<string, string[]>()
   for (const name of (await readdir(directory)).sort()) {
     const id = idOfFile(name)
     if (id === undefined) {
-      if (isMisnamed(name)) misnamed(name)
+      if (isMisnamed(name)) onMisnamed(name)
       continue
     }
     const of = endings.get(id)

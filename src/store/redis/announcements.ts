@@ -56,13 +56,13 @@ export async function announcementsOf(
 
 function parseAnnouncement(name: string, text: unknown): AnnouncedHypervisor {
   const { version, instances, lagSeconds, seenAt, operator } = parseFields(String(text))
-  const place = typeof operator === 'string' ? parseAddressPort(operator) : undefined
+  const listener = typeof operator === 'string' ? parseAddressPort(operator) : undefined
   return {
     name,
     version: typeof version === 'string' ? version : '',
     instances: typeof instances === 'number' ? instances : 0,
     ...(typeof lagSeconds === 'number' && { lagSeconds }),
     seenAt: typeof seenAt === 'string' ? seenAt : '',
-    ...(place !== undefined && isReachable(place) && { operator: formatHostPort(place) }),
+    ...(listener !== undefined && isReachable(listener) && { operator: formatHostPort(listener) }),
   }
 }

@@ -47,13 +47,13 @@ export async function askSentinel(settings: RedisSettings, sentinel: Node, name:
   })
   try {
     // The epoch first: if a failover comes between the two, the answer counts as the older one.
-    const [state, place] = await runPipeline(connection.redis, [
+    const [state, address] = await runPipeline(connection.redis, [
       ['sentinel', 'master', master],
       ['sentinel', 'get-master-addr-by-name', master],
     ])
-    if (place === undefined) throw new Error(`this Sentinel knows no primary with the name ${master}`)
-    for (const reply of [state, place]) if (reply instanceof Error) throw reply
-    const [host, port] = place as [string, string]
+    if (address === undefined) throw new Error(`this Sentinel knows no primary with the name ${master}`)
+    for (const reply of [state, address]) if (reply instanceof Error) throw reply
+    const [host, port] = address as [string, string]
     const fields = state as string[] // names and values in turn
     const epoch = fields.indexOf('config-epoch') + 1
     return { node: { host, port: Number(port) }, epoch: epoch === 0 ? 0 : Number(fields[epoch]) }

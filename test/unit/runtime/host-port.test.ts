@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import {
   formatHostPort,
-  formatPlace,
+  formatListenAddress,
   isLoopback,
   isReachable,
   parseAddressPort,
@@ -70,7 +70,7 @@ test.each(['localhost:80', '127.0.0.1', '[::1]', '[127.0.0.1]:80', '::1:80', 'un
 
 test.each(['/run/x.sock', '/x', '/run/a:b, c', `/${'x'.repeat(106)}`])('unix:%s is a unix socket', (path) => {
   expect(parseUnixSocket(`unix:${path}`)).toEqual({ path })
-  expect(formatPlace({ path })).toBe(`unix:${path}`)
+  expect(formatListenAddress({ path })).toBe(`unix:${path}`)
 })
 
 test.each([
@@ -87,7 +87,7 @@ test.each([
 })
 
 test('a place with an address is written as such', () => {
-  expect(formatPlace({ host: '::1', port: 1 })).toBe('[::1]:1')
+  expect(formatListenAddress({ host: '::1', port: 1 })).toBe('[::1]:1')
 })
 
 test.each([

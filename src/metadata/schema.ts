@@ -5,18 +5,9 @@
  * bounds.
  */
 import Type from 'typebox'
-import {
-  AUDIENCE,
-  AUDIENCE_RULE,
-  DEFAULT_NETWORK,
-  ID,
-  ID_RULE,
-  LINE_CHARACTER,
-  LINE_RULE,
-  NAME,
-  WELL_FORMED,
-} from './identifiers.ts'
-import { TIME, MAX_TIME_CHARACTERS, TIME_RULE } from './time.ts'
+import { AUDIENCE, AUDIENCE_RULE, LINE_CHARACTER, LINE_RULE, NAME, WELL_FORMED } from './identifiers.ts'
+import { InterfaceSchema } from './schema-interface.ts'
+import { fqdn, id, oneOf, text, time } from './schema-texts.ts'
 
 /** The number of the schema that this version reads and writes. */
 export const SCHEMA = 1
@@ -24,8 +15,6 @@ export const SCHEMA = 1
 export const MAX_SERVER_GROUPS = 256
 /** How many SSH keys a record may have. */
 export const MAX_PUBLIC_KEYS = 256
-/** How many cloud IPs an interface of a record may have. */
-export const MAX_CLOUD_IPS = 64
 /** How many maintenance events a record may have. */
 export const MAX_EVENTS = 32
 /** The longest vendor data in characters: as much as EC2 allows for user-data. */
@@ -35,131 +24,6 @@ const MAX_VENDOR_DATA_CHARACTERS = 16384
 export const MAX_AUDIENCES = 16
 /** The lifetimes of identity tokens, in seconds. */
 export const IDENTITY_LIFETIME = { least: 60, most: 3600 } as const
-
-const LABEL = '[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?'
-
-function text(
-  hint: string,
-  options: { pattern?: string; maxLength?: number; format?: string; default?: string; description?: string },
-) {
-  return Type.String({ ...options, hint })
-}
-
-function time(description: string) {
-  return text(TIME_RULE, { pattern: TIME, maxLength: MAX_TIME_CHARACTERS, description })
-}
-
-function id(description: string) {
-  return text(ID_RULE, { pattern: ID, description })
-}
-
-const FQDN_RULE =
-  'a domain name of at most 253 characters, of letters, digits and hyphens (no underscore), without a final dot, ' +
-  'in labels of at most 63 characters, the last of which is not a number'
-
-function fqdn(description: string) {
-  return text(FQDN_RULE, {
-    pattern: `^(?=.{1,253}$)(${LABEL}\\.)*(?!\\d+$)${LABEL}$`,
-    maxLength: 253,
-    description,
-  })
-}
-
-function oneOf<T extends string[]>(values: readonly [...T], fallback: T[number], description: string) {
-  return Type.Enum<T>(values, { default: fallback, hint: `one of ${values.join(', ')}`, description })
-}
-
-const publicIpv4 = text('an IPv4 address', { format: 'imds-ipv4', description: 'The public IPv4 address.' })
-const publicIpv6 = text('an IPv6 address in its shortest, lower-case form', {
-  format: 'imds-ipv6',
-  description: 'The public IPv6 address: `public-ipv6` in the tree.',
-})
-const ipv4Interface = text(
-  'an IPv4 address, optionally with a prefix length: 10.0.0.2/30; not unspecified, link-local, multicast or broadcast',
-  { format: 'imds-ipv4-interface' },
-)
-const ipv6Interface = text(
-  'an IPv6 address in its shortest, lower-case form, optionally with a prefix length: fd00::2/64; ' +
-    'not unspecified, link-local or multicast',
-  { format: 'imds-ipv6-interface' },
-)
-const ipv6Prefix = text(
-  'an IPv6 network of global or unique local addresses in its shortest, lower-case form, ' +
-    'with a length from 48 to 124 that is a multiple of 4: 2a02:1348:178:1::/64',
-  { format: 'imds-ipv6-prefix' },
-)
-
-const CloudIp = Type.Object(
-  {
-    id: id('The id of the cloud IP.'),
-    publicIpv4,
-    publicIpv6: Type.Optional(publicIpv6),
-    fqdn: fqdn('The public host name: `public-hostname` in the tree.'),
-  },
-  {
-    description:
-      'A cloud IP that is mapped to the interface. The cloud translates its addresses, ' +
-      'so the interface never has them.',
-  },
-)
-
-const Interface = Type.Object(
-  {
-    id: id('The id of the interface.'),
-    macAddress: text('a MAC address in lower case with colons: 02:24:19:00:00:01', {
-      pattern: '^[0-9a-f]{2}(:[0-9a-f]{2}){5}$',
-      description: 'The MAC address.',
-    }),
-    network: text('the name of a network', {
-      pattern: NAME,
-      default: DEFAULT_NETWORK,
-      description: 'The network: guests reach it by a listener of this name.',
-    }),
-    ipv4Addresses: Type.Array(ipv4Interface, {
-      default: [],
-      maxItems: 64,
-      description: 'The private IPv4 addresses, the primary one first.',
-    }),
-    ipv6Addresses: Type.Array(ipv6Interface, {
-      default: [],
-      maxItems: 64,
-      description: 'The IPv6 addresses, the primary one first.',
-    }),
-    ipv6Prefixes: Type.Array(ipv6Prefix, {
-      default: [],
-      maxItems: 64,
-      description: 'The instance owns every address in it, since a guest with SLAAC chooses and changes its addresses.',
-    }),
-    dhcpv6: Type.Boolean({
-      default: false,
-      description:
-        'Whether DHCPv6 serves ipv6Addresses. The tree shows them only then, ' +
-        'because cloud-init turns DHCPv6 on when it sees any.',
-    }),
-    ipv4Gateway: Type.Optional(
-      text('an IPv4 address', { format: 'imds-ipv4', description: 'The default gateway for IPv4.' }),
-    ),
-    ipv6Gateway: Type.Optional(
-      text('an IPv6 address in its shortest, lower-case form', {
-        format: 'imds-ipv6',
-        description: 'The default gateway for IPv6, which may be link-local.',
-      }),
-    ),
-    nameservers: Type.Array(
-      text('an IPv4 address, or an IPv6 address in its shortest, lower-case form', { format: 'imds-ip' }),
-      { default: [], maxItems: 8, description: 'The DNS resolvers of the guest. EC2 has no path for them.' },
-    ),
-    mtu: Type.Optional(
-      Type.Integer({
-        minimum: 1280, // Linux switches IPv6 off below (RFC 8200)
-        maximum: 65535,
-        description: 'The MTU. EC2 has no path for it.',
-      }),
-    ),
-    cloudIps: Type.Array(CloudIp, { default: [], maxItems: MAX_CLOUD_IPS }),
-  },
-  { description: 'A network interface. The first one is device 0.' },
-)
 
 const ServerGroup = Type.Object(
   {
@@ -329,7 +193,7 @@ export const InstanceSchema = Type.Object(
     ),
     launchTime: Type.Optional(time('The time of the launch: `pendingTime` of the identity document.')),
     region: text('the name of a region', { pattern: NAME, description: 'The region of the store.' }),
-    interfaces: Type.Array(Interface, { minItems: 1, maxItems: 32 }),
+    interfaces: Type.Array(InterfaceSchema, { minItems: 1, maxItems: 32 }),
     serverGroups: Type.Array(ServerGroup, { default: [], maxItems: MAX_SERVER_GROUPS }),
     publicKeys: Type.Array(PublicKey, { default: [], maxItems: MAX_PUBLIC_KEYS }),
     tags: TagsSchema,

@@ -96,6 +96,7 @@ const ELSEWHERE: Readonly<Record<string, readonly string[]>> = {
   'unit/imds-api/region/parse': ['imds-api/region/contradictions', 'imds-api/region/schema'],
   'unit/imdsctl/put': ['imdsctl/report'],
   'unit/imdsd/operator/server': ['imdsd/operator/paths', 'pages/send'],
+  'unit/metadata/schema': ['metadata/schema-interface', 'metadata/schema-texts'],
   'unit/pages/document': ['pages/style'],
   'unit/store/publish': [],
   'unit/store/publish-many': ['store/publisher'],

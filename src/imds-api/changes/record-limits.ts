@@ -4,7 +4,8 @@
  */
 import { sql } from 'kysely'
 import { MAX_RECORD_BYTES } from '../../metadata/instance.ts'
-import { MAX_CLOUD_IPS, MAX_PUBLIC_KEYS, MAX_SERVER_GROUPS } from '../../metadata/schema.ts'
+import { MAX_PUBLIC_KEYS, MAX_SERVER_GROUPS } from '../../metadata/schema.ts'
+import { MAX_CLOUD_IPS } from '../../metadata/schema-interface.ts'
 import { refuse } from '../model/refusal.ts'
 import type { Tx } from '../database/transaction.ts'
 

@@ -24,7 +24,7 @@ t.teardown(() => {
 
 /** What is typed, and the command line that runs. */
 const KEYS: readonly (readonly [keys: string, line: string])[] = [
-  ['imdsctl doct\t', 'imdsctl doctor'],
+  ['imdsctl bugr\t', 'imdsctl bugreport'],
   ['imdsctl --js\tlis\t--acc\tacc-1', 'imdsctl --json list --account acc-1'],
   ['imdsctl --region list pu\trec\t', 'imdsctl --region list put records.json'],
   ['imdsctl --password-file rec\tge\t', 'imdsctl --password-file records.json get'],
@@ -84,7 +84,7 @@ t.test('fish completes the same', { skip: without('fish') }, async (t) => {
       .map((one) => one.split('\t')[0])
       .filter((one) => one !== '')
   }
-  t.same(await complete('imdsctl doct'), ['doctor'])
+  t.same(await complete('imdsctl bugr'), ['bugreport'])
   t.same(await complete('imdsctl list --acc'), ['--account'])
   t.same(await complete('imdsctl put rec'), ['records.json'])
   t.same(await complete('imdsctl --password-file rec'), ['records.json'])

@@ -59,6 +59,7 @@ const ELSEWHERE: Readonly<Record<string, readonly string[]>> = {
   'contract/reports': ['imdsd/guest/receive-report'],
   'contract/waiting': ['imdsd/guest/query-responder'],
   'imdsd/bodies': ['imdsd/guest/linger'],
+  'imdsd/bugreport': ['imdsctl/doctor/secrets'],
   'imdsd/doctor': ['imdsctl/doctor/host', 'imdsd/checks/host-state'],
   'imdsd/environment': ['runtime/as-user'],
   'imdsd/firewall': ['imdsd/guest-side'],

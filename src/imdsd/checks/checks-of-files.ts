@@ -9,7 +9,7 @@ import type { HostState } from './host-state.ts'
 import { snapshotPath } from '../journal/state-files.ts'
 
 /** The variables that name files of secrets. */
-const SECRET_FILES = [
+export const SECRET_FILES = [
   'IMDS_REDIS_PASSWORD_FILE',
   'IMDS_REDIS_SENTINEL_PASSWORD_FILE',
   'IMDS_REDIS_KEY_FILE',
@@ -20,7 +20,7 @@ const SECRET_FILES = [
 ] as const
 
 /** Files of secrets: those that variables name, and the daemon's own key. */
-function secretFiles({ variables, config }: HostState['settings']): string[] {
+export function secretFiles({ variables, config }: HostState['settings']): string[] {
   const named = SECRET_FILES.map((variable) => variables[variable]).filter((path) => path !== undefined && path !== '')
   return [...(named as string[]), ...(config === undefined ? [] : [join(config.stateDirectory, 'token-key')])]
 }

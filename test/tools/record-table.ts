@@ -19,27 +19,45 @@ interface Schema {
   readonly patternProperties?: Readonly<Record<string, { readonly maxLength?: number }>>
 }
 
-/** A Markdown list with one item per field. What an id is, is said once. */
+/** The length from which a form is written out only once. */
+const LONG_FORM = 40
+
+/**
+ * A Markdown list with an item for each field, and below it those of an object. A long form is written out at the first
+ * field that has it, and so is what an id is.
+ */
 export function recordTable(): string {
   const items: string[] = []
-  const explained = new Set<string>()
-  const visit = (schema: Schema, path: string) => {
+  const explained = new Map<string, string>()
+  const visit = (schema: Schema, path: string, indent: string) => {
     for (const [name, field] of Object.entries(schema.properties ?? {})) {
-      const here = `${path}${name}`
-      const inner = field.items ?? field
-      const isNeeded = schema.required?.includes(name) === true && field.default === undefined
-      const fallback =
-        field.default === undefined ? (isNeeded ? 'required' : 'none') : `\`${JSON.stringify(field.default)}\``
-      const [kind = '', ...rest] = form(field).split(': ')
-      const text = explained.has(kind) || rest.length === 0 ? kind : `${kind}: ${rest.join(': ')}`
-      explained.add(kind)
-      const sentences = [field.description ?? field.items?.description, text && `Form: ${text}`].filter((part) => part)
-      items.push(`- \`${here}${field.items ? '[]' : ''}\` (${fallback}): ${sentences.join(' ')}`)
-      visit(inner, `${here}${field.items ? '[]' : ''}.`)
+      const isRequired = schema.required?.includes(name) === true && field.default === undefined
+      const facts = [
+        shorten(form(field), `${path}${name}`, explained),
+        isRequired ? 'required' : fallback(field.default),
+      ]
+      const list = facts.filter((fact) => fact !== '').join('; ')
+      const description = field.description ?? field.items?.description ?? ''
+      items.push(`${indent}- \`${name}${field.items ? '[]' : ''}\` (${list}): ${description}`)
+      visit(field.items ?? field, `${path}${name}.`, `${indent}  `)
     }
   }
-  visit(InstanceSchema as Schema, '')
+  visit(InstanceSchema as Schema, '', '')
   return items.join('\n')
+}
+
+function fallback(value: unknown): string {
+  const text = JSON.stringify(value ?? [])
+  return ['[]', '{}'].includes(text) ? 'optional' : `default ${text}`
+}
+
+/** `explained`: the first field of each form that is long, or has a name, which a colon ends. */
+function shorten(text: string, path: string, explained: Map<string, string>): string {
+  const [name = ''] = text.split(': ')
+  const first = explained.get(name)
+  if (first !== undefined) return name === text ? `as \`${first}\`` : name
+  if (name !== text || text.length > LONG_FORM) explained.set(name, path)
+  return text
 }
 
 function form(schema: Schema): string {

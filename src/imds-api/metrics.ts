@@ -129,30 +129,27 @@ function declareRequests(declare: Declarations) {
       'imds_api_unreadable_requests_total',
       'reason',
       UNREADABLE_REASONS,
-      'Requests to the API or the compute interface that could not be read, so they have no route: bad_request ' +
-        '(malformed, or not HTTP/1.0 or 1.1), request_timeout, header_fields_too_large, payload_too_large (of a chunk ' +
-        'extension).',
+      'Requests that could not be read, so they have no route: bad_request (malformed, or not HTTP/1.0 or ' +
+        '1.1), request_timeout, header_fields_too_large, payload_too_large (of a chunk extension).',
     ),
     closed: declare.counter(
       'imds_api_closed_connections_total',
       'reason',
       CLOSED_REASONS,
-      'Connections that were closed: address (one address had too many), all (the listener had too many), unread (a ' +
-        'client did not read its response in time, or unread responses took too much memory), pipelined (a client ' +
-        'sent more than 16 requests without waiting for their responses: those were answered first).',
+      'Connections that were closed: address (one address had too many), all (the listener had too many), ' +
+        'unread (responses were not read), pipelined (more than 16 requests without responses).',
     ),
     keyed: declare.counter(
       'imds_api_keyed_requests_total',
       'result',
       KEYED_RESULTS,
-      'Requests with an Idempotency-Key: replayed (the response was that of an earlier request with this key), new (all ' +
-        'others).',
+      'Requests with an Idempotency-Key: replayed (with the response of an earlier request), new.',
     ),
     shed: declare.counter(
       'imds_api_shed_requests_total',
       'queue',
       SHED_QUEUES,
-      'Requests that were answered 503 because too many waited, or waited too long: reads, changes, tokens (requests ' +
+      'Requests that got 503 because too many waited, or waited too long: reads, changes, tokens (requests ' +
         'to /token), bodies (their bytes).',
     ),
   }
@@ -167,9 +164,7 @@ function declarePublishing(declare: Declarations, read: ReadAtScrape) {
   const unannounced = new Gauge({
     name: 'imds_api_unannounced_hypervisors',
     registers: declare.registers,
-    help:
-      'Hypervisors of the region that no daemon has ever announced: the guests of their servers get no metadata. 0 ' +
-      'with a store of files.',
+    help: 'Hypervisors of the region that no daemon has ever announced. 0 with a store of files.',
   })
   declare.gauge(
     'imds_api_outbox_servers',
@@ -191,9 +186,8 @@ function declarePublishing(declare: Declarations, read: ReadAtScrape) {
       'imds_api_publishes_total',
       'result',
       OUTCOMES,
-      'Publishes of servers: published, unchanged, removed, stale (the store had a higher revision), taken (the ' +
-        'store has another server with this id), invalid or address-owned (the store refused the record), failed (the ' +
-        'store or the database could not be used).',
+      'Publishes of servers: published, unchanged, removed, stale (the store had a higher revision), taken ' +
+        '(it has another server with this id), invalid or address-owned (it refused the record), failed.',
     ),
     batched: () => {
       batches.inc()
@@ -240,15 +234,15 @@ function declareOpenRequests(declare: Declarations) {
       'imds_api_event_streams_ended_total',
       'reason',
       STREAM_ENDS,
-      'Streams of events that have ended: client (it closed the connection), unread (it did not read), right (its ' +
-        'access token or its access to the account ended), gone (events that it had not got were deleted), stop.',
+      'Streams of events that have ended: client (it closed the connection), unread, right (of its token or ' +
+        'to the account), gone (events that it had not got were deleted), stop.',
     ),
     waitEnded: declare.counter(
       'imds_api_waits_ended_total',
       'reason',
       WAIT_ENDS,
-      'Requests that have waited for a state of a resource: reached, impossible (it cannot have the state any more), ' +
-        'timeout, right (the access token or the access to the account ended), client (it closed the connection), stop.',
+      'Requests that have waited for a state of a resource: reached, impossible (it cannot have the state ' +
+        'any more), timeout, right (the token or the access ended), client (it closed the connection), stop.',
     ),
     countOpen: (counts: typeof open) => {
       open = counts

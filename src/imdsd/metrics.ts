@@ -65,9 +65,8 @@ export function buildMetrics(): Metrics {
     journalWrites: labelled(registry, 'result', ['written', 'failed'], {
       name: 'imds_journal_writes_total',
       help:
-        'Writes of changes to the journal in the state directory: ' +
-        'written, or failed (from then on a start without the store has nothing to serve, ' +
-        'until a snapshot is written).',
+        'Writes of changes to the journal: written, or failed (until the next snapshot, a start without ' +
+        'the store has nothing to serve).',
     }),
     clockSetBacks: new Counter({
       name: 'imds_clock_set_back_total',
@@ -77,9 +76,9 @@ export function buildMetrics(): Metrics {
     lookups: labelled(registry, 'result', ['found', 'unknown', 'failed', 'skipped'], {
       name: 'imds_peer_lookups_total',
       help:
-        'Lookups of unknown peers in the store: found, unknown (the address belongs to no instance of this ' +
-        'hypervisor), failed (no answer within a second), or skipped (over the rate limit, ' +
-        'or the answer is less than a second old).',
+        'Lookups of unknown peers in the store: found, unknown (no instance of this hypervisor), failed ' +
+        '(no answer within a second), or skipped (over the rate limit, or answered less than a second ' +
+        'ago).',
     }),
     setSources: (sources) => {
       declareRequests(registry, sources)
@@ -107,9 +106,7 @@ function declareSync(registry: Registry): SyncMetrics {
     }),
     recordFaults: labelled(registry, 'reason', FAULT_REASONS, {
       name: 'imds_record_faults_total',
-      help:
-        'Faulty records that were loaded, by reason. Each faulty state of a record counts once. ' +
-        'The last good one stays in place.',
+      help: 'Faulty records that were loaded, by reason. Each faulty state of a record counts once.',
     }),
     revisionsBack: new Counter({
       name: 'imds_revisions_back_total',
@@ -137,10 +134,9 @@ function declareConnections(registry: Registry, { meter }: MetricsSources): void
   readLabelled(registry, 'reason', () => meter.drops, {
     name: 'imds_connections_dropped_total',
     help:
-      'Connections of guests that were closed without a response: ' +
-      'no file descriptors left for guests (descriptors), the guest held more than four times its share, ' +
-      'pipelined beyond it, or sent more bytes than its requests had (over-share), ' +
-      'or it did not read its response or sent bytes without a request (stalled).',
+      'Connections of guests that were closed without a response: no file descriptors left ' +
+      '(descriptors), far beyond the share of the guest, in connections, pipelined requests or bytes ' +
+      '(over-share), or a response was not read or bytes came without a request (stalled).',
   })
   readLabelled(registry, 'session', () => meter.sessions, {
     name: 'imds_session_requests_total',
@@ -224,13 +220,8 @@ function declareHealth(
     'Networks with an enabled systemd socket that this daemon does not serve. Their guests get no response.',
     unservedNetworks,
   )
-  gauge(
-    'imds_ready',
-    '1 if /readyz is 200: the first full comparison with the store has completed, its records can be used, ' +
-      'no address of a guest listener is missing, every network is served, ' +
-      'the firewall has applied its rules if only it separates networks, ' +
-      'and both listeners of operators are open.',
-    () => Number(sync().ready && listenerProblems() === 0),
+  gauge('imds_ready', '1 if /readyz is 200; its field problem says why it is not.', () =>
+    Number(sync().ready && listenerProblems() === 0),
   )
 }
 
@@ -283,10 +274,10 @@ function declarePackets(registry: Registry, packets: MetricsSources['packets']):
   readLabelled(registry, 'result', read, {
     name: 'imds_firewall_packets_total',
     help:
-      'Packets that the firewall let through to a listener (admitted), and those that it dropped or reset: ' +
-      'to a listener from a link, MAC and source address that are not those of an instance (unknown-peers), ' +
-      'new connections beyond the rate limit (too-many), fragments, responses whose guest has gone (strays), ' +
-      "and packets of guests to the operators' listener (operators). Reported by its agent every 5 s.",
+      'Packets that the firewall let through to a listener (admitted), dropped or reset: from a link, ' +
+      'MAC and source address of no instance (unknown-peers), new connections beyond the rate limit ' +
+      "(too-many), fragments, responses whose guest has gone (strays), and to the operators' listener " +
+      '(operators). Reported by its agent every 5 s.',
   })
 }
 

@@ -102,6 +102,7 @@ const ELSEWHERE: Readonly<Record<string, readonly string[]>> = {
   'unit/store/publish': [],
   'unit/store/publish-many': ['store/publisher'],
   'unit/imdsd/journal/journal': ['imdsd/journal/encoding', 'imdsd/journal/journal-writer'],
+  'unit/imdsd/journal/snapshot': ['imdsd/journal/unserved-file'],
   'unit/imdsd/journal/persistence': [
     'imdsd/journal/disk',
     'imdsd/journal/journal-chain',

@@ -1,9 +1,10 @@
-/** The encoding of an instance and of a change, in snapshots and journals. */
+/** How instances and changes are encoded in snapshots and journals. */
+import { parseJson } from '../../runtime/json.ts'
 import { frozen, RECORD_FORM, type Instance } from '../../metadata/instance.ts'
 import { storedForm, type Reports } from '../../metadata/reports.ts'
 import type { ViewChange } from '../view/change.ts'
 import type { ValidRecord } from '../view/validate.ts'
-import { RejectedFile } from './snapshot-input.ts'
+import { RejectedFile, torn } from './unserved-file.ts'
 
 const LF = Buffer.from('\n')
 const NONE = Buffer.alloc(0)
@@ -35,6 +36,79 @@ export function encodeInstance({ instance, userData, digest, reports }: SavedIns
     userData ?? NONE,
     LF,
   ]
+}
+
+/** An instance as a file has it. Only the form of the file is checked. */
+export interface EncodedInstance {
+  readonly document: unknown
+  readonly digest: unknown
+  readonly userData: Buffer | undefined
+  readonly reports: unknown
+}
+
+/** Reads encoded bytes. Its methods throw a RejectedFile if the bytes have another form. */
+export class EncodedReader {
+  readonly #bytes: Buffer
+  #position = 0
+
+  constructor(bytes: Buffer) {
+    this.#bytes = bytes
+  }
+
+  get position(): number {
+    return this.#position
+  }
+
+  get isAtEnd(): boolean {
+    return this.#position === this.#bytes.length
+  }
+
+  /** The object on the next line. */
+  line(): Readonly<Record<string, unknown>> {
+    const end = this.#bytes.indexOf(LF, this.#position)
+    if (end === -1) throw torn()
+    const line = objectOf(this.#bytes.subarray(this.#position, end))
+    this.#position = end + 1
+    return line
+  }
+
+  /** The instance on a line, with its user-data, which follows the line. */
+  instance({ instance, digest, userDataBytes, reports }: Readonly<Record<string, unknown>>): EncodedInstance {
+    const length = userDataBytes === null ? 0 : userDataBytes
+    if (typeof length !== 'number' || !Number.isInteger(length) || length < 0) throw torn()
+    const [start, end] = [this.#position, this.#position + length]
+    if (this.#bytes[end] !== LF[0]) throw torn()
+    this.#position = end + 1
+    // A copy, because a part would keep all bytes in memory.
+    const userData = userDataBytes === null ? undefined : Buffer.from(this.#bytes.subarray(start, end))
+    return { document: instance, digest, userData, reports }
+  }
+}
+
+/** The object that a text in JSON describes. Throws a RejectedFile for another text. */
+export function objectOf(text: Buffer): Readonly<Record<string, unknown>> {
+  const value = parseJson(text.toString('utf8'))
+  if (typeof value !== 'object' || value === null) throw torn()
+  return value as Record<string, unknown>
+}
+
+/** A change of a journal. */
+export type EncodedChange =
+  | { readonly kind: 'remove'; readonly id: string }
+  | ({ readonly kind: 'replace' } & Pick<EncodedInstance, 'document' | 'digest' | 'userData'>)
+
+/** The changes of a group, as they were written. Throws a RejectedFile if it has another form. */
+export function* changesOf(group: Buffer): Generator<EncodedChange> {
+  const reader = new EncodedReader(group)
+  while (!reader.isAtEnd) {
+    const line = reader.line()
+    const { removed } = line
+    if (typeof removed === 'string') yield { kind: 'remove', id: removed }
+    else {
+      const { document, digest, userData } = reader.instance(line)
+      yield { kind: 'replace', document, digest, userData }
+    }
+  }
 }
 
 /** Builds an instance from its parts in a file. Throws a RejectedFile if its document is not valid. */

@@ -59,9 +59,10 @@ import { closeSync, fdatasyncSync, fstatSync, readSync } from 'node:fs'
 import { crc32 } from 'node:zlib'
 import { openRegularFileSync } from '../../runtime/regular-file.ts'
 import { SLICE_BYTES } from '../../limits/turn-budget.ts'
-import { json, Mismatch, RejectedFile, torn, Undecryptable } from './snapshot-input.ts'
+import { objectOf } from './encoding.ts'
 import type { JournalStart } from './snapshot.ts'
 import type { StateKeys } from './state-files.ts'
+import { Mismatch, RejectedFile, Undecryptable } from './unserved-file.ts'
 
 export const FORMAT = 1
 const LENGTH_BYTES = 8
@@ -71,7 +72,6 @@ const HEAD_BYTES = LENGTH_BYTES + MAC_BYTES
 export const FLUSHED = Buffer.from('\n')
 /** What a frame has besides its payload. */
 export const FRAME_BYTES = HEAD_BYTES + FLUSHED.length
-const LF = 0x0a
 /** What the MAC of the first frame covers in place of one before it. */
 export const NO_MAC = Buffer.alloc(MAC_BYTES)
 
@@ -87,7 +87,7 @@ export function lengthBytes(length: number): Buffer {
 
 /** A journal that is being read: its header, and where it ends, which is known when all groups were taken. */
 export interface Journal {
-  readonly header: Record<string, unknown>
+  readonly header: Readonly<Record<string, unknown>>
   readonly start: JournalStart
   /** The payloads after the header. They can be taken once. */
   readonly groups: Iterable<Buffer>
@@ -118,7 +118,7 @@ export async function readJournal<T>(
         'its journal is torn, or was written with another key of this hypervisor (IMDS_TOKEN_KEYS_FILE or token-key)',
       )
     const start = frames.mac.toString('hex')
-    const header = json(decrypted(keys, hypervisor, first))
+    const header = objectOf(decrypted(keys, hypervisor, first))
     const { imds, format, generation } = header
     if (imds !== 'journal' || format !== FORMAT || typeof generation !== 'number')
       throw new RejectedFile('its journal has another format')
@@ -207,39 +207,4 @@ function decrypted({ cipher }: StateKeys, hypervisor: string, payload: Buffer): 
   const result = cipher.decrypt('journal', hypervisor, payload)
   if (result.kind === 'rejected') throw new Undecryptable(`its journal ${result.reason}`)
   return result.bytes
-}
-
-/**
- * The changes of a group, as they were written. `document` is not checked yet. Throws a RejectedFile if it has another
- * form.
- */
-export function* changesOf(group: Buffer): Generator<
-  | { readonly kind: 'remove'; readonly id: string }
-  | {
-      readonly kind: 'replace'
-      readonly document: unknown
-      readonly digest: unknown
-      readonly userData: Buffer | undefined
-    }
-> {
-  for (let at = 0; at < group.length;) {
-    const end = group.indexOf(LF, at)
-    if (end === -1) throw torn()
-    const { removed, instance: document, digest, userDataBytes } = json(group.subarray(at, end))
-    at = end + 1
-    if (typeof removed === 'string') {
-      yield { kind: 'remove', id: removed }
-      continue
-    }
-    const length = userDataBytes ?? 0
-    if (typeof length !== 'number' || !Number.isInteger(length) || length < 0 || group[at + length] !== LF) throw torn()
-    // A copy, because a part would keep the whole group in memory.
-    yield {
-      kind: 'replace',
-      document,
-      digest,
-      userData: userDataBytes === null ? undefined : Buffer.from(group.subarray(at, at + length)),
-    }
-    at += length + 1
-  }
 }

@@ -8,11 +8,10 @@
 import { accessSync, constants, readdirSync, rmSync, statSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import type { Logger } from 'pino'
-import { restoreOf, type Restore, type SavedInstance } from './encoding.ts'
+import { changesOf, restoreOf, type Restore, type SavedInstance } from './encoding.ts'
 import { DISK } from './disk.ts'
-import { changesOf, readJournal, type Journal } from './journal.ts'
-import { Mismatch, RejectedFile, Undecryptable } from './snapshot-input.ts'
-import { checkOwner, PlainSnapshot, readSnapshot } from './snapshot.ts'
+import { readJournal, type Journal } from './journal.ts'
+import { checkOwner, readSnapshot } from './snapshot.ts'
 import {
   deleteOldPrevious,
   journalGenerations,
@@ -21,6 +20,7 @@ import {
   type StateKeys,
   type StateOwner,
 } from './state-files.ts'
+import { Mismatch, PlainSnapshot, RejectedFile, Undecryptable } from './unserved-file.ts'
 
 /**
  * What is on the disk after the start. `served`: this view. `unserved`: files that stay until the view changes.

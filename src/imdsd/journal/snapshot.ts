@@ -1,12 +1,22 @@
 /** Reads and writes a snapshot (journal.ts has the format). */
 import { createHash, createHmac } from 'node:crypto'
+import { closeSync, fstatSync, readSync } from 'node:fs'
 import { RECORD_FORM } from '../../metadata/instance.ts'
 import { parseReports } from '../../metadata/reports.ts'
 import { SLICE_BYTES, slices } from '../../limits/turn-budget.ts'
-import { encodeInstance, lineOf, restoreOf, type SavedInstance } from './encoding.ts'
+import { openRegularFileSync } from '../../runtime/regular-file.ts'
+import { HEAD_BYTES, isEncrypted, TAG_BYTES, type RecordCipher } from '../../store/crypto/record-cipher.ts'
+import {
+  EncodedReader,
+  encodeInstance,
+  lineOf,
+  restoreOf,
+  type EncodedInstance,
+  type SavedInstance,
+} from './encoding.ts'
 import type { Disk } from './disk.ts'
-import { Mismatch, RejectedFile, SnapshotInput, torn } from './snapshot-input.ts'
 import { headerOf, type StateKeys, type StateOwner } from './state-files.ts'
+import { Mismatch, PlainSnapshot, RejectedFile, torn, Undecryptable } from './unserved-file.ts'
 
 const FORMAT = 1
 /** What is written before a flush, so that no single flush takes long on a slow disk. */
@@ -41,37 +51,77 @@ export interface Snapshot {
  * another owner's or was written with other keys, or an error of the file system.
  */
 export async function readSnapshot(path: string, owner: StateOwner, keys: StateKeys): Promise<Snapshot> {
-  const input = new SnapshotInput(path, owner.hypervisor ?? '', keys.cipher)
+  const { bytes, keyName } = decryptedFile(readWhole(path), owner.hypervisor ?? '', keys.cipher)
+  const reader = new EncodedReader(bytes)
+  const header = reader.line()
+  const encoded: EncodedInstance[] = []
+  let bodyBytes = reader.position
+  let line = reader.line()
+  for (; 'instance' in line; line = reader.line()) {
+    encoded.push(reader.instance(line))
+    bodyBytes = reader.position
+  }
+  const { sha256, instances: count, mac } = line
+  if (!reader.isAtEnd || sha256 !== sha256Of(bytes.subarray(0, bodyBytes)) || count !== encoded.length) throw torn()
+  const { imds, format, schema } = header
+  if (imds !== 'snapshot' || format !== FORMAT) throw new RejectedFile('it has another format')
+  checkOwner(header, owner)
+  const key = keys.macKeys.findIndex((one) => mac === macOf(sha256, one))
+  if (key === -1)
+    throw new Mismatch('it was written with another key of this hypervisor (IMDS_TOKEN_KEYS_FILE or token-key)')
+  const restore = await restoreOf(schema)
+  const instances = encoded.map(({ document, digest, userData, reports }) => ({
+    ...restore(document, digest, userData),
+    ...(reports !== undefined && { reports: parseReports(JSON.stringify(reports)) }),
+  }))
+  const isCurrent = key === 0 && schema === RECORD_FORM && keys.cipher?.current === keyName
+  return { instances, isWhole: header['whole'] === true, isCurrent, journal: journalOf(header['journal']) }
+}
+
+function readWhole(path: string): Buffer {
+  const fd = openRegularFileSync(path, 'refuse')
   try {
-    // Whoever can write the state directory can read the hypervisor's own key there, so its MAC does not prove who
-    // wrote a plain file.
-    if (keys.cipher !== undefined && !input.isEncrypted)
-      throw new PlainSnapshot('it is not encrypted, and there are record keys (IMDS_RECORD_KEYS_FILE)')
-    const { header, entries, trailer, sha256 } = structureOf(input)
-    if (trailer['sha256'] !== sha256 || trailer['instances'] !== entries.length) throw torn()
-    const { imds, format, schema } = header
-    if (imds !== 'snapshot' || format !== FORMAT) throw new RejectedFile('it has another format')
-    checkOwner(header, owner)
-    const key = keys.macKeys.findIndex((one) => trailer['mac'] === macOf(sha256, one))
-    if (key === -1)
-      throw new Mismatch('it was written with another key of this hypervisor (IMDS_TOKEN_KEYS_FILE or token-key)')
-    const restore = await restoreOf(schema)
-    const instances = entries.map(({ document, digest, userData, reports }) => ({
-      ...restore(document, digest, userData),
-      ...(reports !== undefined && { reports: parseReports(JSON.stringify(reports)) }),
-    }))
-    const isCurrent = key === 0 && schema === RECORD_FORM && keys.cipher?.current === input.keyName
-    return { instances, isWhole: header['whole'] === true, isCurrent, journal: journalOf(header['journal']) }
+    const bytes = Buffer.allocUnsafeSlow(fstatSync(fd).size)
+    for (let at = 0; ;) {
+      const read = readSync(fd, bytes, at, Math.min(SLICE_BYTES, bytes.length - at), at)
+      at += read
+      if (read === 0) return bytes.subarray(0, at)
+    }
   } finally {
-    input.close()
+    closeSync(fd)
   }
 }
 
-/** A plain snapshot although there are record keys. It may be forged, and it may have user-data. */
-export class PlainSnapshot extends Mismatch {}
+/**
+ * The contents of a file, and the name of the key that it was encrypted with (undefined: it is plain). They replace the
+ * encrypted file in its memory: there may be much user-data.
+ */
+function decryptedFile(
+  file: Buffer,
+  hypervisor: string,
+  cipher: RecordCipher | undefined,
+): { readonly bytes: Buffer; readonly keyName: string | undefined } {
+  if (!isEncrypted(file)) {
+    // Whoever can write the state directory can read the hypervisor's own key there, so its MAC does not prove who
+    // wrote a plain file.
+    if (cipher !== undefined)
+      throw new PlainSnapshot('it is not encrypted, and there are record keys (IMDS_RECORD_KEYS_FILE)')
+    return { bytes: file, keyName: undefined }
+  }
+  if (cipher === undefined) throw new Undecryptable('it is encrypted, and there are no keys (IMDS_RECORD_KEYS_FILE)')
+  const ends = { head: file.subarray(0, HEAD_BYTES), tag: Buffer.from(file.subarray(-TAG_BYTES)), length: file.length }
+  const decryption = cipher.decrypting('snapshot', hypervisor, ends)
+  if (decryption.kind === 'rejected') throw new Undecryptable(`it ${decryption.reason}`)
+  let length = 0
+  for (const slice of slices(file.subarray(decryption.start, -TAG_BYTES)))
+    length += decryption.update(slice).copy(file, length)
+  const rejected = decryption.end()
+  if (rejected !== undefined) throw new Undecryptable(`it ${rejected.reason}`)
+  return { bytes: file.subarray(0, length), keyName: decryption.key }
+}
 
 /** Throws a Mismatch if a header names another owner. */
-export function checkOwner(header: Record<string, unknown>, owner: StateOwner): void {
+export function checkOwner(header: Readonly<Record<string, unknown>>, owner: StateOwner): void {
   for (const [key, value] of Object.entries(headerOf(owner))) {
     if (header[key] !== value)
       throw new Mismatch(`its ${key} is ${JSON.stringify(header[key])}, not ${JSON.stringify(value)}`)
@@ -84,46 +134,10 @@ function journalOf(value: unknown): JournalStart {
   return { generation: generation!, mac }
 }
 
-/** The content of a file. Only its form is checked. */
-interface Structure {
-  readonly header: Record<string, unknown>
-  readonly entries: readonly {
-    readonly document: unknown
-    readonly digest: unknown
-    readonly userData: Buffer | undefined
-    readonly reports: unknown
-  }[]
-  readonly trailer: Record<string, unknown>
-  /** Of everything before the trailer. */
-  readonly sha256: string
-}
-
-/**
- * Reads a whole file. An encrypted file that is not authentic throws an Undecryptable, whatever else is wrong with it.
- */
-function structureOf(input: SnapshotInput): Structure {
-  let structure: Structure | RejectedFile
-  try {
-    structure = readStructure(input)
-  } catch (error) {
-    if (!(error instanceof RejectedFile)) throw error
-    structure = error
-  }
-  input.authenticate()
-  if (structure instanceof RejectedFile) throw structure
-  return structure
-}
-
-function readStructure(input: SnapshotInput): Structure {
-  const header = input.object()
-  const entries: Structure['entries'][number][] = []
-  for (;;) {
-    const line = input.object()
-    if (!('instance' in line)) return { header, entries, trailer: line, sha256: input.digest() }
-    const { instance: document, digest, userDataBytes, reports } = line
-    const userData = input.bytes(userDataBytes === null ? 0 : userDataBytes)
-    entries.push({ document, digest, userData: userDataBytes === null ? undefined : userData, reports })
-  }
+function sha256Of(bytes: Buffer): string {
+  const hash = createHash('sha256')
+  for (const slice of slices(bytes)) hash.update(slice)
+  return hash.digest('hex')
 }
 
 function macOf(sha256: string, key: StateKeys['macKeys'][number]): string {

@@ -1,4 +1,5 @@
 /** The file of a snapshot, as a start reads it. persistence.test.ts has its journals, and when it is written. */
+import { execFileSync } from 'node:child_process'
 import { createSecretKey } from 'node:crypto'
 import {
   appendFileSync,
@@ -18,7 +19,6 @@ import { join } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
 import { pino } from 'pino'
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
-import { RECORD_FORM } from '../../../../src/metadata/instance.ts'
 import { sha256 } from '../../../../src/metadata/user-data.ts'
 import { DISK } from '../../../../src/imdsd/journal/disk.ts'
 import { JournalWriter } from '../../../../src/imdsd/journal/journal-writer.ts'
@@ -340,6 +340,13 @@ test('leftovers of a crash beside the snapshot are deleted at the start', async 
   expect(log).toEqual([])
 })
 
+test('a FIFO in place of the file does not hold up the start, and stays', async () => {
+  execFileSync('mkfifo', [path])
+  expect(await read()).toBeUndefined()
+  expect(log).toMatchObject([{ err: { message: 'it is a FIFO, not a regular file' } }])
+  expect(existsSync(path)).toBe(true)
+})
+
 test('a file that cannot be read stays', async () => {
   mkdirSync(path)
   expect(await read()).toBeUndefined()
@@ -403,33 +410,6 @@ describe.each([
   test('is read back complete', async () => {
     await write(largeAndSmall())
     expect(isDeepStrictEqual((await read(OWNER, Date.now(), cipher))?.instances, largeAndSmall())).toBe(true)
-  })
-  test('is read back complete, wherever a slice ends: in user-data, at its LF or in a line', async () => {
-    const of = (...bytes: readonly number[]): ValidRecord[] =>
-      distinct(bytes.map((length) => ({ ...INSTANCES[0]!, userData: Buffer.alloc(length, 'x') })))
-    const header = {
-      imds: 'snapshot',
-      format: 1,
-      ...OWNER,
-      schema: RECORD_FORM,
-      whole: true,
-      journal: { generation: 1, mac: 'x'.repeat(64) },
-    }
-    const beforeUserData =
-      JSON.stringify(header).length +
-      Buffer.byteLength(
-        JSON.stringify({ instance: INSTANCES[0]!.instance, digest: INSTANCES[0]!.digest, userDataBytes: SLICE_BYTES }),
-      ) +
-      2
-    const first = [-1, 0, 1, 2, 3, 50, 5_000].map((more) => SLICE_BYTES - beforeUserData - more)
-    for (const instances of [
-      ...first.map((bytes) => of(bytes)),
-      ...first.map((bytes) => of(bytes, 2 * SLICE_BYTES, 1)),
-    ]) {
-      await write(instances)
-      expect(isDeepStrictEqual((await read(OWNER, Date.now(), cipher))?.instances, instances)).toBe(true)
-    }
-    expect(log).toEqual([])
   })
   test('is written in slices: no turn of the event loop hashes or encrypts more than two', async () => {
     const { hashed, ciphered } = await mostBytesPerTurn(() =>

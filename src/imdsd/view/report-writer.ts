@@ -38,7 +38,8 @@ export class ReportWriter {
   readonly #merged = new WeakSet<ServedInstance['stay']>()
   readonly #logged = new Set<string>()
   readonly #stopping = new AbortController()
-  #running: Promise<void> | undefined
+  #isRunning = false
+  #run: Promise<void> = Promise.resolve()
 
   constructor(parts: ReportWriterParts) {
     this.#parts = parts
@@ -67,18 +68,18 @@ export class ReportWriter {
 
   /** Writes what waits. The store can be used now. */
   wake(): void {
-    this.#running ??= this.#run().finally(() => {
-      this.#running = undefined
-    })
+    if (this.#isRunning) return
+    this.#isRunning = true
+    this.#run = this.#writeAll()
   }
 
   /** Ends the write under way, and starts no other. */
   async stop(): Promise<void> {
     this.#stopping.abort()
-    await this.#running
+    await this.#run
   }
 
-  async #run(): Promise<void> {
+  async #writeAll(): Promise<void> {
     const { signal } = this.#stopping
     for (let id = this.#next(); id !== undefined && !signal.aborted; id = this.#next()) {
       try {
@@ -91,6 +92,7 @@ export class ReportWriter {
         await sleep(this.#parts.retryMs, undefined, { signal }).catch(() => undefined)
       }
     }
+    this.#isRunning = false // in the same turn as the last #next(), so that a later report starts the loop again
   }
 
   /** A removal first: the same id may have come back. */

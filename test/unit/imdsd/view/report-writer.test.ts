@@ -1,0 +1,47 @@
+/** The order of its writes. test/redis/reports.test.ts has them with a real store. */
+import { expect, test, vi } from 'vitest'
+import { NO_REPORTS } from '../../../../src/metadata/reports.ts'
+import { ReportWriter } from '../../../../src/imdsd/view/report-writer.ts'
+import type { ServedInstance } from '../../../../src/imdsd/view/view.ts'
+
+const served = (id: string) =>
+  ({ instance: { id, hypervisors: ['hv1'], options: { reports: 'enabled' } }, stay: {} }) as unknown as ServedInstance
+
+/** Lets that many steps of promises pass. */
+async function steps(count: number): Promise<void> {
+  for (let n = 0; n < count; n++) await Promise.resolve()
+}
+
+test.each(Array.from({ length: 12 }, (_, n) => n))(
+  'H9: a report that comes %i steps of promises after the last write is written too',
+  async (later) => {
+    const instances = new Map(['srv-a', 'srv-b'].map((id) => [id, served(id)]))
+    const saved: string[] = []
+    const writer = new ReportWriter({
+      store: {
+        load: () => Promise.resolve([]),
+        save: (id) => {
+          saved.push(id)
+          if (id === 'srv-a')
+            void steps(later).then(() => {
+              writer.reported('srv-b')
+            })
+          return Promise.resolve()
+        },
+        remove: () => Promise.resolve(),
+      },
+      hypervisor: 'hv1',
+      find: (id) => instances.get(id),
+      reports: { of: () => NO_REPORTS, merge: () => NO_REPORTS },
+      restored: [],
+      writes: { inc: () => undefined },
+      retryMs: 1,
+      log: { warn: () => undefined },
+    })
+    writer.reported('srv-a')
+    await vi.waitFor(() => {
+      expect(saved).toEqual(['srv-a', 'srv-b'])
+    })
+    await writer.stop()
+  },
+)

@@ -1,14 +1,14 @@
 /**
- * What one guest asked for since it last booted, in bounded memory: times and counts in typed slots, and a few user
- * agents, cut to a length. It has no path, value, token or key.
+ * What one guest asked for since it last booted, in bounded memory: times and counts by topic and by refusal, and a few
+ * user agents, cut to a length. It has no path, value, token or key.
  *
  * A crawl is a sequence of requests without a pause of SILENCE_MS that asks for at least two of CRAWL_TOPICS within
  * CRAWL_MS. A crawl after such a pause is a new boot and restarts the trace. All other requests belong to the last boot,
  * so an agent that polls one value starts no boot.
  */
-import { TOPICS, type Topic } from '../../metadata/target.ts'
-import { positions, type RequestOutcome } from './meter.ts'
-import { REFUSALS, type RefusalReason } from './refusals.ts'
+import type { Topic } from '../../metadata/target.ts'
+import type { RequestOutcome } from './meter.ts'
+import type { RefusalReason } from './refusals.ts'
 
 /** The pause that ends a crawl, in ms: shorter than a reboot, longer than a client's pause before a retry. */
 export const SILENCE_MS = 10_000
@@ -21,10 +21,6 @@ const MAX_AGENTS = 4
 const AGENT_LENGTH = 128
 /** The number of last requests that are kept. */
 const RECENT = 8
-
-const TOPIC_AT = positions(TOPICS)
-const REFUSAL_AT = positions(REFUSALS)
-const SERVED = -1
 
 /** A request, as a trace records it. `atMs`: of a monotonic clock. `agent`: the User-Agent header. */
 export interface Noted {
@@ -46,15 +42,22 @@ export interface Boot {
   readonly requests: number
   readonly withToken: number
   readonly agents: readonly string[]
-  /** In the order of their first requests. */
-  readonly topics: readonly {
-    readonly topic: Topic
-    readonly firstMs: number
-    readonly lastMs: number
-    readonly requests: number
-    readonly served: number
-  }[]
-  readonly refusals: readonly { readonly reason: RefusalReason; readonly lastMs: number; readonly requests: number }[]
+  /** In the order of their first requests, as are the refusals. */
+  readonly topics: readonly Readonly<TopicCount>[]
+  readonly refusals: readonly Readonly<ReasonCount>[]
+}
+
+interface TopicCount {
+  readonly topic: Topic
+  readonly firstMs: number
+  lastMs: number
+  requests: number
+  served: number
+}
+interface ReasonCount {
+  readonly reason: RefusalReason
+  lastMs: number
+  requests: number
 }
 
 /** One of the last requests. */
@@ -62,20 +65,18 @@ export type Recent = Pick<Noted, 'topic' | 'outcome' | 'atMs'>
 
 /** What a trace reports once for each boot: that a crawl began it, at `firstMs`, and how long the crawl took. */
 export interface BootTraceReport {
-  readonly began: (firstMs: number) => void
-  readonly crawled: (tookMs: number) => void
+  readonly onBegin: (firstMs: number) => void
+  readonly onCrawlEnd: (tookMs: number) => void
 }
 
 /** The trace of one guest. */
 export class BootTrace {
   readonly #report: BootTraceReport
-  readonly #recent = new Float64Array(RECENT * 3)
-  #count = 0
-  #lastMs = 0
+  /** The oldest first. */
+  readonly #recent: Recent[] = []
   #boot = new Recording()
-  /** The requests since the last pause, until they are a crawl. It is allocated at the first pause. */
+  /** The requests since the last pause, until they are a crawl. */
   #next: Recording | undefined
-  #isNext = false
 
   constructor(report: BootTraceReport) {
     this.#report = report
@@ -84,31 +85,25 @@ export class BootTrace {
   /** Notes a request. */
   note(request: Noted): void {
     const { topic, outcome, atMs } = request
-    if (this.#count > 0 && atMs - this.#lastMs >= SILENCE_MS) this.#pause()
-    const at = (this.#count % RECENT) * 3
-    this.#recent[at] = atMs
-    this.#recent[at + 1] = TOPIC_AT[topic]
-    this.#recent[at + 2] = outcome === 'served' ? SERVED : REFUSAL_AT[outcome]
-    this.#count += 1
-    this.#lastMs = atMs
-    const wasCrawl = this.#boot.isCrawl
-    this.#boot.note(request)
-    if (!this.#isNext) {
-      if (!wasCrawl && this.#boot.isCrawl) this.#report.began(this.#boot.firstMs)
-      return
+    if (this.#isSilent(atMs)) {
+      this.#endCrawl()
+      this.#next = new Recording()
     }
-    const next = this.#next!
-    next.note(request)
-    if (!next.isCrawl) return
-    this.#next = this.#boot
-    this.#boot = next
-    this.#isNext = false
-    this.#report.began(next.firstMs)
+    this.#recent.push({ topic, outcome, atMs })
+    if (this.#recent.length > RECENT) this.#recent.shift()
+    const isNewCrawl = this.#boot.note(request)
+    if (this.#next === undefined) {
+      if (isNewCrawl) this.#report.onBegin(this.#boot.firstMs)
+    } else if (this.#next.note(request)) {
+      this.#boot = this.#next
+      this.#next = undefined
+      this.#report.onBegin(this.#boot.firstMs)
+    }
   }
 
   /** Reports the crawl if it is over. */
   endCrawlIfSilent(nowMs: number): void {
-    if (nowMs - this.#lastMs >= SILENCE_MS) this.#endCrawl()
+    if (this.#isSilent(nowMs)) this.#endCrawl()
   }
 
   /** The last boot. */
@@ -119,99 +114,78 @@ export class BootTrace {
 
   /** The last requests, the latest first. */
   recent(): Recent[] {
-    return Array.from({ length: Math.min(this.#count, RECENT) }, (_, back) => {
-      const at = ((this.#count - 1 - back) % RECENT) * 3
-      const refusal = this.#recent[at + 2]!
-      return {
-        atMs: this.#recent[at]!,
-        topic: TOPICS[this.#recent[at + 1]!]!,
-        outcome: refusal === SERVED ? 'served' : REFUSALS[refusal]!,
-      }
-    })
+    return this.#recent.toReversed()
   }
 
-  #pause(): void {
-    this.#endCrawl()
-    this.#next ??= new Recording()
-    this.#next.clear()
-    this.#isNext = true
+  #isSilent(nowMs: number): boolean {
+    const last = this.#recent.at(-1)
+    return last !== undefined && nowMs - last.atMs >= SILENCE_MS
   }
 
   #endCrawl(): void {
     const boot = this.#boot
     if (boot.crawledMs !== undefined) return
-    boot.crawledMs = this.#lastMs
-    if (boot.isCrawl) this.#report.crawled(boot.crawledMs - boot.firstMs)
+    boot.crawledMs = boot.lastMs
+    if (boot.isCrawl) this.#report.onCrawlEnd(boot.crawledMs - boot.firstMs)
   }
 }
 
 /** Counts and times of one boot. */
 class Recording {
-  /** For each topic: first and last time, requests, served requests. */
-  readonly #topics = new Float64Array(TOPICS.length * 4)
-  /** For each refusal: last time, requests. */
-  readonly #refusals = new Float64Array(REFUSALS.length * 2)
+  readonly #topics = new Map<Topic, TopicCount>()
+  readonly #refusals = new Map<RefusalReason, ReasonCount>()
   readonly #agents: string[] = []
   #requests = 0
   #withToken = 0
   #crawlTopics = 0
   firstMs = 0
-  #lastMs = 0
+  lastMs = 0
   crawledMs: number | undefined
 
   get isCrawl(): boolean {
     return this.#crawlTopics >= 2
   }
 
-  clear(): void {
-    this.#topics.fill(0)
-    this.#refusals.fill(0)
-    this.#agents.length = 0
-    this.#requests = this.#withToken = this.#crawlTopics = this.firstMs = this.#lastMs = 0
-    this.crawledMs = undefined
-  }
-
-  note({ topic, outcome, hasToken, agent, atMs }: Noted): void {
+  /** Notes a request. True if it makes this a crawl. */
+  note({ topic, outcome, hasToken, agent, atMs }: Noted): boolean {
+    const wasCrawl = this.isCrawl
     if (this.#requests === 0) this.firstMs = atMs
-    this.#lastMs = atMs
+    this.lastMs = atMs
     this.#requests += 1
     if (hasToken) this.#withToken += 1
-    const topics = this.#topics
-    const at = TOPIC_AT[topic] * 4
-    if (topics[at + 2] === 0) {
-      topics[at] = atMs
+    let count = this.#topics.get(topic)
+    if (count === undefined) {
+      this.#topics.set(topic, (count = { topic, firstMs: atMs, lastMs: atMs, requests: 0, served: 0 }))
       if (CRAWL_TOPICS.has(topic) && atMs - this.firstMs <= CRAWL_MS) this.#crawlTopics += 1
     }
-    topics[at + 1] = atMs
-    topics[at + 2] = topics[at + 2]! + 1
-    if (outcome === 'served') topics[at + 3] = topics[at + 3]! + 1
-    else {
-      const refusal = REFUSAL_AT[outcome] * 2
-      this.#refusals[refusal] = atMs
-      this.#refusals[refusal + 1] = this.#refusals[refusal + 1]! + 1
-    }
+    count.lastMs = atMs
+    count.requests += 1
+    if (outcome === 'served') count.served += 1
+    else this.#noteRefusal(outcome, atMs)
     if (agent !== undefined && this.#agents.length < MAX_AGENTS) this.#noteAgent(agent)
+    return !wasCrawl && this.isCrawl
   }
 
   read(): Boot {
-    const topics = TOPICS.map((topic, i) => {
-      const [firstMs = 0, lastMs = 0, requests = 0, served = 0] = this.#topics.subarray(i * 4, i * 4 + 4)
-      return { topic, firstMs, lastMs, requests, served }
-    })
-    const refusals = REFUSALS.map((reason, i) => {
-      const [lastMs = 0, requests = 0] = this.#refusals.subarray(i * 2, i * 2 + 2)
-      return { reason, lastMs, requests }
-    })
     return {
       isCrawl: this.isCrawl,
       firstMs: this.firstMs,
-      lastMs: this.#lastMs,
+      lastMs: this.lastMs,
       crawledMs: this.crawledMs,
       requests: this.#requests,
       withToken: this.#withToken,
       agents: [...this.#agents],
-      topics: topics.filter(({ requests }) => requests > 0).sort((a, b) => a.firstMs - b.firstMs),
-      refusals: refusals.filter(({ requests }) => requests > 0),
+      topics: [...this.#topics.values()].map((count) => ({ ...count })),
+      refusals: [...this.#refusals.values()].map((count) => ({ ...count })),
+    }
+  }
+
+  #noteRefusal(reason: RefusalReason, atMs: number): void {
+    const count = this.#refusals.get(reason)
+    if (count === undefined) this.#refusals.set(reason, { reason, lastMs: atMs, requests: 1 })
+    else {
+      count.lastMs = atMs
+      count.requests += 1
     }
   }
 

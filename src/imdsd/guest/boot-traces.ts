@@ -56,11 +56,11 @@ export class BootTraces {
   #reportOf(guest: TracedGuest): BootTraceReport {
     let publishedMs = this.publishedMs(guest)
     return {
-      began: (firstMs) => {
+      onBegin: (firstMs) => {
         if (publishedMs !== undefined) this.#observe('first-request', (firstMs - publishedMs) / 1000)
         publishedMs = undefined
       },
-      crawled: (tookMs) => {
+      onCrawlEnd: (tookMs) => {
         this.#observe('crawl', tookMs / 1000)
       },
     }

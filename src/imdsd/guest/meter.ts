@@ -26,7 +26,7 @@ export const DURATION_BOUNDS: readonly number[] = [
 ]
 
 /** The position of each name. */
-export const positions = <T extends string>(names: readonly T[]): Record<T, number> =>
+const positions = <T extends string>(names: readonly T[]): Record<T, number> =>
   Object.fromEntries(names.map((name, i) => [name, i])) as Record<T, number>
 const ROUTE_AT = positions(ROUTES)
 const METHOD_AT: Record<string, number | undefined> = positions(METHODS)

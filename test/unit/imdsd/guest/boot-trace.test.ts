@@ -7,8 +7,8 @@ import { TOPICS, type Topic } from '../../../../src/metadata/target.ts'
 function aTrace() {
   const reported: [string, number][] = []
   const trace = new BootTrace({
-    began: (firstMs) => reported.push(['began', firstMs]),
-    crawled: (tookMs) => reported.push(['crawled', tookMs]),
+    onBegin: (firstMs) => reported.push(['began', firstMs]),
+    onCrawlEnd: (tookMs) => reported.push(['crawled', tookMs]),
   })
   const note = (atMs: number, topic: Topic, change: Partial<Noted> = {}) => {
     trace.note({ topic, outcome: 'served', hasToken: false, agent: 'Cloud-Init/25.1', atMs, ...change })

@@ -9,7 +9,6 @@ import type { Output } from '../runtime/output.ts'
 import { describeVariables } from '../runtime/variables.ts'
 import { VERSION } from '../runtime/version.ts'
 
-/** The parsed arguments. */
 export interface Arguments {
   readonly demo?: boolean
   readonly check?: boolean

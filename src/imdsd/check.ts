@@ -135,7 +135,6 @@ function checkPassword(text: string): void {
   if (firstLine(text) === '') throw new Unusable('has no password in its first line')
 }
 
-/** The certificates of a PEM file, in order. */
 function certificatesOf(text: string, nowMs: number): X509Certificate[] {
   const blocks = text.match(/-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----/gs) ?? []
   if (blocks.length === 0) throw new Unusable('has no PEM certificate')

@@ -70,7 +70,6 @@ export type StoreConfig =
     } & RedisFiles)
   | { readonly kind: 'files'; readonly directory: string; readonly hypervisor: string | undefined }
 
-/** The whole configuration of a daemon. */
 export interface Config extends GuestListeners {
   /** The addresses of the link-local listeners, which are among those of guests. */
   readonly linkLocal: readonly string[]
@@ -101,7 +100,6 @@ export interface Config extends GuestListeners {
 
 const name = matching(isName, `must be ${NAME_RULE}`)
 
-/** Every variable of the daemon. */
 export const VARIABLES = {
   ...section('Store', {
     ...STORE_VARIABLES,
@@ -206,10 +204,8 @@ export const VARIABLES = {
   }),
 }
 
-/** The name of a variable. */
 export type VariableName = keyof typeof VARIABLES
 type Fault = AddFault<VariableName>
-/** The variables that name files which this parser reads. */
 type SecretFile =
   | 'IMDS_RECORD_KEYS_FILE'
   | 'IMDS_TOKEN_KEYS_FILE'

@@ -13,10 +13,9 @@ import type { AdjustableLevel } from '../runtime/log-level.ts'
 import type { Disk } from './journal/disk.ts'
 import { lockState } from './journal/state-lock.ts'
 import type { Config } from './config.ts'
-import { startFollowers } from './followers.ts'
 import { startGuestSide, type GuestSide } from './guest-side.ts'
 import { buildOperatorSide } from './operator-side.ts'
-import { buildAnnouncement, startReportWriter, buildSource } from './store-side.ts'
+import { buildStoreSide } from './store-side.ts'
 
 /** How long a start waits for a daemon with the same state directory to end: a stop takes 1.5 s, and a fold. */
 const LOCK_WAIT_MS = 5_000
@@ -24,7 +23,6 @@ const LOCK_WAIT_MS = 5_000
 /** What was made for a guest's requests is forgotten when it has sent none in this time, or at most twice of it. */
 const IDLE_MS = 3_600_000
 
-/** A running daemon. */
 export interface Daemon {
   /** The listeners of guests, in the order of the configuration. */
   readonly guests: readonly HostPort[]
@@ -63,7 +61,6 @@ export async function startDaemon(config: Config, log: Logger, logLevel: Adjusta
   }
 }
 
-/** What the second phase needs of the first. */
 interface BackgroundParts {
   readonly config: Config
   readonly log: Logger
@@ -78,12 +75,10 @@ async function startBackground(parts: BackgroundParts): Promise<Daemon> {
   const { config, log, guestSide } = parts
   const { view, guests, restored, keys } = guestSide
   const fromSnapshot = view.size
-  const { source, sync, firewall, addresses, operators, stop } = await buildBackground(parts)
+  const { storeSide, operatorSide, addresses, stop } = await buildBackground(parts)
+  const { source, sync, firewall } = storeSide
   try {
-    operators.statusPage.start()
-    await operators.tcp.start()
-    await operators.socket.start()
-    const operator = operators.tcp.place
+    const operator = await operatorSide.start()
     const { host: address, port } = operator ?? config.operator
     const listeners = guests.map(({ network, host, port }) => ({
       network,
@@ -91,8 +86,8 @@ async function startBackground(parts: BackgroundParts): Promise<Daemon> {
       port,
       ...(config.linkLocal.includes(host) && { linkLocal: true }),
     }))
-    firewall.listens({ listeners, operator: { address, port }, limitedDscp: LIMITED_DSCP })
-    if (fromSnapshot > 0 && restored.isWhole) firewall.completed()
+    firewall.setListeners({ listeners, operator: { address, port }, limitedDscp: LIMITED_DSCP })
+    if (fromSnapshot > 0 && restored.isWhole) firewall.noteComplete()
     await addresses.start()
     sync.start()
     await guestSide.preloadIdentity() // while the store answers
@@ -100,7 +95,7 @@ async function startBackground(parts: BackgroundParts): Promise<Daemon> {
       {
         guests: guests.map(formatHostPort),
         operator: operator && formatHostPort(operator),
-        operatorSocket: operators.socket.place?.path,
+        operatorSocket: operatorSide.socketPath(),
         store: source.description,
         hypervisor: config.store.hypervisor,
         recordKeys: keys.cipher?.names ?? [],
@@ -118,53 +113,45 @@ async function startBackground(parts: BackgroundParts): Promise<Daemon> {
 /** Builds the parts of the second phase. Only timers run already, which `stop` ends. */
 async function buildBackground(parts: BackgroundParts) {
   const { config, log, now, guestSide } = parts
-  const { view, keys, guests } = guestSide
+  const { view, guests, held, meter, restored, traces } = guestSide
   const { buildMetrics } = await import('./metrics.ts')
   await turn()
   const { ClockWatch, CHECK_INTERVAL_MS } = await import('../runtime/clock.ts')
   const { AddressWatch } = await import('../runtime/addresses.ts')
   const metrics = buildMetrics()
   // No daemon announces itself before sync starts, which is after these are built.
-  const lagMs = () => sync.status().lagMs
-  const operatorPlace = () => operators.tcp.place
-  const announcement = buildAnnouncement(view, lagMs, operatorPlace, log)
-  const source = await buildSource(config.store, keys.cipher, config.userDataMaxBytes, announcement, log)
+  const operatorAddress = () => operatorSide.address()
+  const storeSide = await buildStoreSide({ ...parts, metrics, operatorAddress })
+  const { sync, firewall, viewAgeSeconds } = storeSide
   await turn()
 
-  const reportWriter = await startReportWriter(config.store, guestSide, source, metrics, log)
   const clock = new ClockWatch({ wall: () => Date.now(), steady: now, setBacks: metrics.clockSetBacks, log })
-  clock.reportSetBack(-(guestSide.restored.ageMs ?? 0))
-  const followers = await startFollowers({ ...parts, source, metrics, reportWriter })
-  const { sync, persistence, firewall } = followers
-  guestSide.reports.onReport((id) => {
-    persistence.reported()
-    reportWriter?.reported(id)
-  })
+  clock.reportSetBack(-(restored.ageMs ?? 0))
   const addresses = new AddressWatch(
     guests.map(({ host }) => host),
     log,
   )
-  const operators = await buildOperatorSide({ ...parts, ...followers, source, metrics, addresses })
+  const operatorSide = await buildOperatorSide({ ...parts, storeSide, metrics, addresses })
   metrics.setSources({
-    meter: guestSide.meter,
+    meter,
     boots: {
       onDuration: (observe) => {
-        guestSide.traces.onDuration(observe)
+        traces.onDuration(observe)
       },
       endSilentCrawls: () => {
-        for (const served of view.instances()) guestSide.traces.of(served)?.endCrawlIfSilent(now())
+        for (const served of view.instances()) traces.of(served)?.endCrawlIfSilent(now())
       },
     },
     instances: () => view.size,
-    heldRequests: () => guestSide.held.size,
+    heldRequests: () => held.size,
     contested: () => view.contested().size,
     sync: () => sync.status(),
-    viewAgeSeconds: followers.viewAgeSeconds,
+    viewAgeSeconds,
     firewall: () => firewall.status(),
     packets: () => firewall.packets(),
     missingAddresses: () => addresses.missing().length,
     unservedNetworks: () => config.unserved.length,
-    listenerProblems: () => operators.listenerProblems().length,
+    listenerProblems: () => operatorSide.listenerProblems().length,
   })
 
   const clockChecks = setInterval(() => {
@@ -178,13 +165,10 @@ async function buildBackground(parts: BackgroundParts) {
     clearInterval(forgetting)
     addresses.stop()
     firewall.stop()
-    operators.statusPage.stop()
-    const listeners = [guestSide.stop(), operators.tcp.stop(), operators.socket.stop()]
+    const listeners = [guestSide.stop(), operatorSide.stop()]
     await Promise.allSettled(listeners)
-    await reportWriter?.stop()
-    await sync.stop()
-    await persistence.stop()
+    await storeSide.stop()
     await Promise.all(listeners) // rejects if one could not stop
   }
-  return { source, sync, firewall, addresses, operators, stop }
+  return { storeSide, operatorSide, addresses, stop }
 }

@@ -2,8 +2,9 @@
  * The guest side of the daemon: the view, filled from the state directory, and the servers of guests. It is small, so
  * that guests are answered soon after the start; daemon.ts loads and starts everything else afterwards.
  *
- * If only the firewall separates several networks, every peer is an unknown peer until `firewallReady` is called.
+ * If only the firewall separates several networks, every peer is an unknown peer until `endFirewallWait` is called.
  */
+import type { FastifyInstance } from 'fastify'
 import type { Logger } from 'pino'
 import type { Config } from './config.ts'
 import { BootTraces } from './guest/boot-traces.ts'
@@ -23,12 +24,12 @@ import { describeFirewallWait, describeUnopened, warnOfOverruled, type GuestAddr
 import { linkOf } from './firewall/link.ts'
 import { buildIdentity } from '../identity/identity.ts'
 import { describeExpiry } from '../identity/key.ts'
-import { isOneAddress } from '../metadata/address.ts'
+import { isOneAddress, UNKNOWN } from '../metadata/address.ts'
 import { listen, maxConnections, readLimits, StartFailure } from '../runtime/listen.ts'
 import { LinkIndex } from './view/link-index.ts'
 import { restoreView, type Restored } from './journal/restore.ts'
 import { snapshotPath, type StateKeys, type StateOwner } from './journal/state-files.ts'
-import { View } from './view/view.ts'
+import { View, type FoundInstance } from './view/view.ts'
 
 const ALL_ADDRESSES =
   'IMDS_LISTEN: with IMDS_FIREWALL=required each listener needs a specific address, not 0.0.0.0 or ::, ' +
@@ -53,7 +54,7 @@ export interface GuestSide {
   /** Why no guest is answered now, or undefined. */
   readonly firewallWait: () => string | undefined
   /** The firewall has applied its rules: guests are answered from now on. */
-  firewallReady(): void
+  endFirewallWait(): void
   stop(): Promise<void>
 }
 
@@ -62,127 +63,165 @@ export interface GuestSide {
  * monotonic, in ms.
  */
 export async function startGuestSide(config: Config, log: Logger, now: () => number): Promise<GuestSide> {
+  const wall = () => Date.now()
   const secrets = config.tokenKeys ?? [ownTokenKey(config.stateDirectory, log)]
-  const tokens = new Tokens(
-    secrets,
-    tokenTime(() => Date.now(), now),
-  )
+  const tokens = new Tokens(secrets, tokenTime(wall, now))
+  const identity = buildIdentity(config.identity, wall)
+  warnOfExpiry(config, log)
+  const view = new View({ ...config.provider, ...(identity.signer && { signer: identity.signer }) }, now)
+  const reports = new GuestReports(now, wall)
+  const held = new HeldRequests()
+  const owners = new GuestOwners(config, view)
+  view.onChange((id) => {
+    owners.updateLinks(id) // before held requests are checked
+    held.check(id)
+  })
+  const state = await restoreState(config, secrets, view, reports, log)
   const meter = new RequestMeter()
   const traces = new BootTraces()
-  const identity = buildIdentity(config.identity, () => Date.now())
-  const { signer } = identity
-  const expiry = config.identity && describeExpiry(config.identity.certificate, Date.now())
-  if (expiry !== undefined)
-    log.warn(`the certificate in IMDS_IDENTITY_CERT_FILE ${expiry}: verifiers may reject documents`)
-  const view = new View({ ...config.provider, ...(signer && { signer }) }, now)
-  const owner = stateOwner(config.store)
-  const keys = stateKeys(config.store, secrets)
-  const { instances, ...restored } = await restoreView({
-    path: snapshotPath(config.stateDirectory),
-    owner,
-    keys,
-    maxAgeMs: config.snapshotMaxAgeMs,
-    nowMs: Date.now(),
-    log,
-  })
-  const reports = new GuestReports(now, () => Date.now())
-  const links = new LinkIndex(view, (one) => {
-    const link = linkOf(config.firewall.link, one)
-    return link.ok ? link.value : undefined
-  })
-  const indexLinks = (id: string) => {
-    if (config.linkLocal.length > 0) links.changed(id)
-  }
-  for (const saved of instances) {
-    view.replace(saved)
-    indexLinks(saved.instance.id)
-    const served = view.get(saved.instance.id)
-    if (served !== undefined && saved.reports !== undefined) reports.restore(served, saved.reports)
-  }
-  const held = new HeldRequests()
-  view.onChange((id) => {
-    indexLinks(id) // before held requests are checked
-    held.changed(id)
-  })
-  let lookUp: PeerOwners['lookUp'] = () => undefined
-  let firewallWait = config.needsFirewall ? describeFirewallWait(config.listen) : undefined
-  const owners: PeerOwners = {
-    find: (network, address) => (firewallWait === undefined ? view.find(network, address) : { kind: 'unknown' }),
-    findByLink: (network, link) => (firewallWait === undefined ? links.find(network, link) : { kind: 'unknown' }),
-    lookUp: (network, address) => (firewallWait === undefined ? lookUp(network, address) : undefined),
-  }
   const isLinkLocal = (host: string) => config.linkLocal.includes(host)
-  const maxPerListener = maxConnections(readLimits(), config.listen.length)
   const shares = new Shares(config.share, UNKNOWN_PEERS)
+  const common = {
+    maxConnections: maxConnections(readLimits(), config.listen.length),
+    owners,
+    isLinkLocal,
+    shares,
+    rules: { tokens, forwarded: config.forwarded, limitHops, issuerOf: identity.issuerOf },
+    meter,
+    traces,
+    refusalLog: new RefusalLog(log, now),
+    held,
+    reports,
+    log,
+  }
+  const servers = config.listen.map(({ network }) => buildGuestServer({ ...common, network }))
   const sweeps = setInterval(() => {
     shares.sweep(now())
   }, CHECK_INTERVAL_MS)
-  const rules = { tokens, forwarded: config.forwarded, limitHops, issuerOf: identity.issuerOf }
-  const refusalLog = new RefusalLog(log, now)
-  const servers = config.listen.map(({ network }) =>
-    buildGuestServer({
-      network,
-      maxConnections: maxPerListener,
-      owners,
-      isLinkLocal,
-      shares,
-      rules,
-      meter,
-      traces,
-      refusalLog,
-      held,
-      reports,
-      log,
-    }),
-  )
-  const firewallReady = () => {
-    if (firewallWait === undefined) return
-    firewallWait = undefined
-    // their buffers may contain requests that the rules would have kept out
-    for (const { server } of servers) server.closeAllConnections()
-    log.info('the firewall has applied its rules; guests are answered')
-  }
   const stop = async () => {
     clearInterval(sweeps)
     held.stop()
     await Promise.all(servers.map((server) => server.close()))
   }
-  try {
-    const guests: GuestAddress[] = []
-    for (const [i, server] of servers.entries()) {
-      const listener = config.listen[i]!
-      guests.push({ network: listener.network, ...(await listen(server, listener, 'IMDS_LISTEN')) })
-    }
-    if (config.firewall.required && !guests.every(({ host }) => isOneAddress(host)))
-      throw new StartFailure(ALL_ADDRESSES)
-    const unopened = describeUnopened(config, guests)
-    if (unopened !== undefined) throw new StartFailure(unopened)
-    warnOfOverruled(config, guests, log)
-    for (const { network, problem } of config.unserved) log.warn({ network }, problem)
-    if (firewallWait !== undefined) log.warn(firewallWait)
-    return {
-      view,
-      meter,
-      traces,
-      held,
-      reports,
-      owner,
-      keys,
-      restored,
-      guests,
-      peersAt: (host) => peersOf(host, isLinkLocal, owners),
-      preloadIdentity: async () => {
-        await identity.preload()
-      },
-      setLookUp: (by) => {
-        lookUp = by
-      },
-      firewallWait: () => firewallWait,
-      firewallReady,
-      stop,
-    }
-  } catch (error) {
+  const guests = await openListeners(config, servers, log).catch(async (error: unknown) => {
     await stop()
     throw error
+  })
+  if (owners.firewallWait !== undefined) log.warn(owners.firewallWait)
+  return {
+    ...state,
+    view,
+    meter,
+    traces,
+    held,
+    reports,
+    guests,
+    peersAt: (host) => peersOf(host, isLinkLocal, owners),
+    preloadIdentity: async () => {
+      await identity.preload()
+    },
+    setLookUp: (lookUp) => {
+      owners.setLookUp(lookUp)
+    },
+    firewallWait: () => owners.firewallWait,
+    endFirewallWait: () => {
+      if (owners.firewallWait === undefined) return
+      owners.firewallWait = undefined
+      // their buffers may contain requests that the rules would have kept out
+      for (const { server } of servers) server.closeAllConnections()
+      log.info('the firewall has applied its rules; guests are answered')
+    },
+    stop,
+  }
+}
+
+/** Fills the view and the reports of guests from the state directory. */
+async function restoreState(
+  { store, stateDirectory, snapshotMaxAgeMs }: Config,
+  secrets: readonly Uint8Array[],
+  view: View,
+  reports: GuestReports,
+  log: Logger,
+): Promise<Pick<GuestSide, 'owner' | 'keys' | 'restored'>> {
+  const owner = stateOwner(store)
+  const keys = stateKeys(store, secrets)
+  const { instances, ...restored } = await restoreView({
+    path: snapshotPath(stateDirectory),
+    owner,
+    keys,
+    maxAgeMs: snapshotMaxAgeMs,
+    nowMs: Date.now(),
+    log,
+  })
+  for (const saved of instances) {
+    view.replace(saved)
+    const served = view.get(saved.instance.id)
+    if (served !== undefined && saved.reports !== undefined) reports.restore(served, saved.reports)
+  }
+  return { owner, keys, restored }
+}
+
+/** Opens the listeners, and warns of what differs from the configuration. Rejects with a StartFailure. */
+async function openListeners(
+  config: Config,
+  servers: readonly FastifyInstance[],
+  log: Logger,
+): Promise<readonly GuestAddress[]> {
+  const guests: GuestAddress[] = []
+  for (const [i, server] of servers.entries()) {
+    const listener = config.listen[i]!
+    guests.push({ network: listener.network, ...(await listen(server, listener, 'IMDS_LISTEN')) })
+  }
+  if (config.firewall.required && !guests.every(({ host }) => isOneAddress(host))) throw new StartFailure(ALL_ADDRESSES)
+  const unopened = describeUnopened(config, guests)
+  if (unopened !== undefined) throw new StartFailure(unopened)
+  warnOfOverruled(config, guests, log)
+  for (const { network, problem } of config.unserved) log.warn({ network }, problem)
+  return guests
+}
+
+function warnOfExpiry({ identity }: Config, log: Logger): void {
+  const expiry = identity && describeExpiry(identity.certificate, Date.now())
+  if (expiry !== undefined)
+    log.warn(`the certificate in IMDS_IDENTITY_CERT_FILE ${expiry}: verifiers may reject documents`)
+}
+
+/** Who owns an address or a link. While `firewallWait` says why no guest is answered, nobody does. */
+class GuestOwners implements PeerOwners {
+  readonly #view: View
+  /** Undefined: there are no link-local listeners. */
+  readonly #links: LinkIndex | undefined
+  #lookUp: PeerOwners['lookUp'] = () => undefined
+  firewallWait: string | undefined
+
+  constructor(config: Config, view: View) {
+    this.#view = view
+    if (config.linkLocal.length > 0)
+      this.#links = new LinkIndex(view, (one) => {
+        const link = linkOf(config.firewall.link, one)
+        return link.ok ? link.value : undefined
+      })
+    this.firewallWait = config.needsFirewall ? describeFirewallWait(config.listen) : undefined
+  }
+
+  setLookUp(lookUp: PeerOwners['lookUp']): void {
+    this.#lookUp = lookUp
+  }
+
+  /** Reports that the view has changed an instance. */
+  updateLinks(id: string): void {
+    this.#links?.update(id)
+  }
+
+  find(network: string, address: string): FoundInstance {
+    return this.firewallWait === undefined ? this.#view.find(network, address) : UNKNOWN
+  }
+
+  findByLink(network: string, link: string): FoundInstance {
+    return this.firewallWait === undefined ? (this.#links?.find(network, link) ?? UNKNOWN) : UNKNOWN
+  }
+
+  lookUp(network: string, address: string): ReturnType<PeerOwners['lookUp']> {
+    return this.firewallWait === undefined ? this.#lookUp(network, address) : undefined
   }
 }

@@ -7,10 +7,10 @@ import { formatCounter, type Packets } from './firewall/counters.ts'
 import { BOOT_PHASES, type ObserveBoot } from './guest/boot-traces.ts'
 import { DURATION_BOUNDS, type RequestMeter } from './guest/meter.ts'
 import { FAULT_REASONS } from './view/validate.ts'
-import type { SyncMetrics, SyncStatus } from './view/sync.ts'
+import type { SyncMetrics } from './view/sync.ts'
+import type { SyncStatus } from './view/sync-state.ts'
 import { buildRegistry, gaugesOf, labelled } from '../runtime/metrics.ts'
 
-/** The sources of the gauges. */
 export interface MetricsSources {
   readonly meter: RequestMeter
   /** `onDuration` sets what takes the durations of boots, `endSilentCrawls` reports the crawls that are over. */

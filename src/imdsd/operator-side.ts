@@ -1,19 +1,15 @@
 /** The operators' side of imdsd: its listeners, and what they show. */
 import type { Logger } from 'pino'
-import type { Firewall } from './firewall/firewall.ts'
-import type { OperatorListener } from './operator/listener.ts'
 import type { OperatorParts } from './operator/server.ts'
 import type { AddressWatch } from '../runtime/addresses.ts'
-import type { HostPort, UnixSocket } from '../runtime/host-port.ts'
+import type { HostPort } from '../runtime/host-port.ts'
 import { maxOperatorConnections, readLimits } from '../runtime/listen.ts'
 import type { AdjustableLevel } from '../runtime/log-level.ts'
-import type { Source } from '../store/source.ts'
-import type { Sync } from './view/sync.ts'
 import type { ServedInstance } from './view/view.ts'
 import type { Config } from './config.ts'
 import type { GuestSide } from './guest-side.ts'
 import type { Metrics } from './metrics.ts'
-import type { StatusPage } from './status-page.ts'
+import type { StoreSide } from './store-side.ts'
 
 interface OperatorSideParts {
   readonly config: Config
@@ -21,28 +17,28 @@ interface OperatorSideParts {
   readonly logLevel: AdjustableLevel
   readonly now: () => number
   readonly guestSide: GuestSide
-  readonly source: Source
+  readonly storeSide: StoreSide
   readonly metrics: Metrics
-  readonly sync: Sync
-  readonly firewall: Firewall
   readonly addresses: AddressWatch
-  readonly viewAgeSeconds: () => number
 }
 
-/**
- * The listeners of the operator API, and a sentence for each listener, of guests or operators, that does not answer.
- */
+/** The listeners of the operator API, and what runs for them. */
 interface OperatorSide {
-  readonly tcp: OperatorListener<HostPort>
-  readonly socket: OperatorListener<UnixSocket>
+  /** Opens the listeners, or tries again later. The address of the one on TCP, if it is open. */
+  readonly start: () => Promise<HostPort | undefined>
+  readonly stop: () => Promise<void>
+  /** The address of the listener on TCP; undefined while it is not open. */
+  readonly address: () => HostPort | undefined
+  /** The path of the unix socket; undefined while it is not open. */
+  readonly socketPath: () => string | undefined
+  /** A sentence for each listener, of guests or operators, that does not answer. */
   readonly listenerProblems: () => readonly string[]
-  readonly statusPage: StatusPage
 }
 
-/** Builds the listeners of the operator API. */
 export async function buildOperatorSide(parts: OperatorSideParts): Promise<OperatorSide> {
-  const { config, log, logLevel, now, guestSide, source, metrics, sync, firewall, addresses, viewAgeSeconds } = parts
+  const { config, log, logLevel, now, guestSide, storeSide, metrics, addresses } = parts
   const { view, traces, guests, firewallWait } = guestSide
+  const { source, sync, firewall, viewAgeSeconds } = storeSide
   const [
     { buildSocketServer, buildTcpServer },
     { explain, explainInstance },
@@ -115,7 +111,7 @@ export async function buildOperatorSide(parts: OperatorSideParts): Promise<Opera
     readiness,
     traceParts,
     networks,
-    operator: () => tcp.place ?? config.operator,
+    operator: () => tcp.address ?? config.operator,
   })
   const operatorParts = {
     firewall,
@@ -146,5 +142,21 @@ export async function buildOperatorSide(parts: OperatorSideParts): Promise<Opera
     ...addresses.missing().map(formatMissing),
     ...[firewallWait(), tcp.problem, socket.problem].filter((problem) => problem !== undefined),
   ]
-  return { tcp, socket, listenerProblems, statusPage }
+  return {
+    start: async () => {
+      statusPage.start()
+      await tcp.start()
+      await socket.start()
+      return tcp.address
+    },
+    stop: async () => {
+      statusPage.stop()
+      const stopping = [tcp.stop(), socket.stop()]
+      await Promise.allSettled(stopping)
+      await Promise.all(stopping) // rejects if one could not stop
+    },
+    address: () => tcp.address,
+    socketPath: () => socket.address?.path,
+    listenerProblems,
+  }
 }

@@ -28,7 +28,7 @@ export interface StatusPageParts {
 }
 
 /** The page, and what runs for it meanwhile. */
-export interface StatusPage {
+interface StatusPage {
   readonly page: OperatorParts['page']
   /** Begins to record what the page shows. */
   readonly start: () => void

@@ -1,62 +1,137 @@
-/** The store's side of imdsd: what it reads, how it announces itself, and the reports of guests that it writes. */
+/**
+ * The store's side of imdsd: what reads the store and follows it (sync, the files of the view, the firewall), how the
+ * daemon announces itself there, and what writes the reports of guests.
+ */
+import { randomBytes } from 'node:crypto'
+import { setImmediate as turn } from 'node:timers/promises'
 import type { Logger } from 'pino'
 import { formatHostPort, isReachable, type HostPort } from '../runtime/host-port.ts'
 import { VERSION } from '../runtime/version.ts'
-import type { RecordCipher } from '../store/crypto/record-cipher.ts'
 import { loadYaml } from '../store/document.ts'
 import { onlyIds } from '../store/only-ids.ts'
 import type { Announcement } from '../store/redis/source.ts'
 import type { Source } from '../store/source.ts'
+import type { Firewall } from './firewall/firewall.ts'
+import { withoutUnconfirmedLinks } from './firewall/link.ts'
+import type { Disk } from './journal/disk.ts'
+import type { Persistence } from './journal/persistence.ts'
+import { snapshotPath } from './journal/state-files.ts'
 import type { ReportWriter } from './view/report-writer.ts'
-import type { View } from './view/view.ts'
-import type { StoreConfig } from './config.ts'
+import type { Sync } from './view/sync.ts'
+import type { Config } from './config.ts'
 import type { GuestSide } from './guest-side.ts'
 import type { Metrics } from './metrics.ts'
 
+/** How long a change waits for the disk. A busy disk needs a second. */
+const DISK_TIMEOUT_MS = 5_000
+/** The pause after the disk has failed. */
+const DISK_RETRY_MS = 30_000
 /** The pause after a report could not be written to the store. */
 const REPORT_RETRY_MS = 2_000
 
-export async function buildSource(
-  store: StoreConfig,
-  cipher: RecordCipher | undefined,
-  userDataMaxBytes: number,
-  announcement: Announcement,
-  log: Logger,
-): Promise<Source> {
+/** What the store's side is built of. `operatorAddress`: the operators' listener on TCP, if it is open. */
+export interface StoreSideParts {
+  readonly config: Config
+  readonly log: Logger
+  readonly now: () => number
+  readonly guestSide: GuestSide
+  readonly disk: Disk
+  readonly metrics: Metrics
+  readonly operatorAddress: () => HostPort | undefined
+}
+
+/** `viewAgeSeconds`: the time since the view was known to be what the store has. */
+export interface StoreSide {
+  readonly source: Source
+  readonly sync: Sync
+  readonly firewall: Firewall
+  readonly viewAgeSeconds: () => number
+  /** Disconnects from the store, and completes the files of the view. */
+  readonly stop: () => Promise<void>
+}
+
+/** Builds the store's side, and starts lookups of unknown peers. It does not connect before `sync.start()`. */
+export async function buildStoreSide(parts: StoreSideParts): Promise<StoreSide> {
+  const { config, now, guestSide, metrics, log } = parts
+  const { view, restored, reports, traces } = guestSide
+  const source = await buildSource(
+    parts,
+    buildAnnouncement(parts, () => sync.status().lagMs),
+  )
+  await turn()
+  const reportWriter = await buildReportWriter(parts, source)
+  const [{ Sync }, { PeerLookup }] = await Promise.all([import('./view/sync.ts'), import('./view/peer-lookup.ts')])
+  const persistence = await buildPersistence(parts)
+  const firewall = await buildFirewall(parts)
+  reports.onReport((id) => {
+    persistence.noteReport()
+    reportWriter?.noteReport(id)
+  })
+  const sync = new Sync({
+    source,
+    view,
+    changeLog: persistence,
+    hypervisor: config.store.hypervisor,
+    userDataMaxBytes: config.userDataMaxBytes,
+    resyncMs: config.resyncMs,
+    metrics: metrics.sync,
+    log,
+    onChange: () => {
+      firewall.noteChange()
+    },
+    onResync: () => {
+      traces.complete(now())
+      firewall.noteComplete()
+      persistence.noteResync()
+      reportWriter?.wake()
+    },
+  })
+  const peerLookup = new PeerLookup({
+    find: (network, address) => view.find(network, address),
+    lookUp: (network, address) => sync.lookUp(network, address),
+    canAsk: () => sync.status().connected,
+    lookups: metrics.lookups,
+    now,
+  })
+  guestSide.setLookUp((network, address) => peerLookup.lookUp(network, address))
+  const startedAtMs = now() - Math.max(0, restored.ageMs ?? now())
+  return {
+    source,
+    sync,
+    firewall,
+    viewAgeSeconds: () => (now() - (sync.status().resyncedAtMs ?? startedAtMs)) / 1000,
+    stop: async () => {
+      await reportWriter?.stop()
+      await sync.stop()
+      await persistence.stop()
+    },
+  }
+}
+
+async function buildSource({ config, guestSide, log }: StoreSideParts, announcement: Announcement): Promise<Source> {
+  const { store, userDataMaxBytes } = config
   if (store.kind === 'files') {
     const { FileSource } = await import('../store/files/source.ts')
     await loadYaml()
     return onlyIds(new FileSource(store.directory, userDataMaxBytes, log))
   }
   const { RedisSource } = await import('../store/redis/source.ts')
-  return onlyIds(
-    new RedisSource({
-      settings: store,
-      region: store.region,
-      hypervisor: store.hypervisor,
-      cipher,
-      userDataMaxBytes,
-      announcement,
-    }),
-  )
+  const { region, hypervisor } = store
+  const { cipher } = guestSide.keys
+  return onlyIds(new RedisSource({ settings: store, region, hypervisor, cipher, userDataMaxBytes, announcement }))
 }
 
 /** How this daemon announces itself in the store. Each reason for a failure is logged once. */
-export function buildAnnouncement(
-  view: View,
-  lagMs: () => number,
-  operatorPlace: () => HostPort | undefined,
-  log: Logger,
-): Announcement {
+function buildAnnouncement({ guestSide, operatorAddress, log }: StoreSideParts, lagMs: () => number): Announcement {
   const logged = new Set<string>()
   return {
     state: () => {
-      const place = operatorPlace()
+      const address = operatorAddress()
       return {
         version: VERSION,
-        instances: view.size,
+        instances: guestSide.view.size,
         lagSeconds: Math.floor(lagMs() / 1000),
-        ...(place !== undefined && isReachable(place) && { operator: formatHostPort(place) }),
+        ...(address !== undefined && isReachable(address) && { operator: formatHostPort(address) }),
       }
     },
     failed: (reason) => {
@@ -72,21 +147,73 @@ export function buildAnnouncement(
   }
 }
 
-/** Begins to write to the store what guests report. Undefined: the store keeps no reports. */
-export async function startReportWriter(
-  { hypervisor }: StoreConfig,
-  { view, reports }: GuestSide,
+/** Undefined: the store keeps no reports. */
+async function buildReportWriter(
+  { config, guestSide: { view, reports }, metrics, log }: StoreSideParts,
   { reports: store }: Source,
-  { reportWrites: writes }: Metrics,
-  log: Logger,
 ): Promise<ReportWriter | undefined> {
+  const { hypervisor } = config.store
   if (store === undefined || hypervisor === undefined) return undefined
   const { ReportWriter } = await import('./view/report-writer.ts')
-  const find = (id: string) => view.get(id)
-  const restored = view.instances()
-  const writer = new ReportWriter({ store, hypervisor, find, reports, restored, writes, retryMs: REPORT_RETRY_MS, log })
+  const writer = new ReportWriter({
+    store,
+    hypervisor,
+    find: (id) => view.get(id),
+    reports,
+    restored: view.instances(),
+    writes: metrics.reportWrites,
+    retryMs: REPORT_RETRY_MS,
+    log,
+  })
   view.onChange((id) => {
-    writer.changed(id)
+    writer.noteChange(id)
   })
   return writer
+}
+
+async function buildPersistence({ config, guestSide, disk, metrics, log }: StoreSideParts): Promise<Persistence> {
+  const { Persistence } = await import('./journal/persistence.ts')
+  const { view, owner, keys, restored, reports } = guestSide
+  return new Persistence({
+    disk,
+    path: snapshotPath(config.stateDirectory),
+    owner,
+    keys,
+    restored,
+    maxAgeMs: config.snapshotMaxAgeMs,
+    timeoutMs: DISK_TIMEOUT_MS,
+    retryMs: DISK_RETRY_MS,
+    asOfMs: Date.now() - (restored.ageMs ?? 0),
+    instances: () =>
+      view.instances().map((served) => {
+        const { instance, userData, digest } = served
+        return { instance, userData, digest, reports: reports.of(served) }
+      }),
+    snapshotWrites: metrics.snapshotWrites,
+    journalWrites: metrics.journalWrites,
+    log,
+  })
+}
+
+async function buildFirewall({ config, guestSide, now, log }: StoreSideParts): Promise<Firewall> {
+  const { Firewall } = await import('./firewall/firewall.ts')
+  const { view } = guestSide
+  return new Firewall({
+    ...config.firewall,
+    instances: () =>
+      withoutUnconfirmedLinks(
+        config.firewall.link,
+        view
+          .instances()
+          .map(({ instance }) => instance)
+          .toArray(),
+        (id) => view.isUnconfirmed(id),
+      ),
+    now,
+    startId: randomBytes(4).toString('hex'),
+    onFirstApplied: () => {
+      guestSide.endFirewallWait()
+    },
+    log,
+  })
 }

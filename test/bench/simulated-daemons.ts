@@ -48,8 +48,8 @@ const daemons = Array.from({ length: Number(count) }, (_, n) => {
     hypervisor,
     userDataMaxBytes: 16_384,
     resyncMs: 3_600_000,
-    changed: nothing,
-    confirmed: () => resynced.add(sync),
+    onChange: nothing,
+    onResync: () => resynced.add(sync),
     metrics: { notices: notCounted, resyncs: notCounted, recordFaults: notCounted, revisionsBack: notCounted },
     log: pino({ enabled: false }),
   })

@@ -157,7 +157,7 @@ describe('H1: wait_for_change', () => {
 
   test('the owner of the address is looked up again, also at the end of a wait', async () => {
     const settled = await waiting(`${TAG}?wait_for_change=true`)
-    guest.held.changed = () => undefined
+    guest.held.check = () => undefined
     guest.view.remove('srv-abcde')
     guest.put(tagged('secret of the other', OTHER))
     guest.held.stop()

@@ -37,8 +37,14 @@ async function hypervisorPage(): Promise<string> {
   const history = new History(meter, now)
   for (let sample = 0; sample < 120; sample++) {
     for (let i = 0; i < 600 + 500 * Math.sin(sample / 9) + 130 * (sample % 5); i++)
-      meter.answered('/{version}/meta-data', 'GET', 'served', 0.00006 * (1 + (i % 9)) + (i % 150 === 0 ? 0.002 : 0))
-    for (let i = 0; i < sample % 7; i++) meter.answered('unknown', 'GET', i < 2 ? 'forwarded' : 'unknown-peer', 0.0001)
+      meter.countResponse(
+        '/{version}/meta-data',
+        'GET',
+        'served',
+        0.00006 * (1 + (i % 9)) + (i % 150 === 0 ? 0.002 : 0),
+      )
+    for (let i = 0; i < sample % 7; i++)
+      meter.countResponse('unknown', 'GET', i < 2 ? 'forwarded' : 'unknown-peer', 0.0001)
     clock.ms += INTERVAL_MS
     if (sample % 2 === 0) await boot(sample / 2)
     history.sample()

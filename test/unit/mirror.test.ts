@@ -65,7 +65,7 @@ const ELSEWHERE: Readonly<Record<string, readonly string[]>> = {
   'imdsd/firewall': ['imdsd/guest-side'],
   'imdsd/firewall-keeping': ['imdsctl/firewall-agent/agent', 'imdsctl/firewall-agent/refused'],
   'imdsd/firewall-table': ['imdsctl/firewall-agent/nft'],
-  'imdsd/life': ['imdsd/followers', 'imdsd/main', 'imdsd/operator-side', 'imdsd/store-side', 'library'],
+  'imdsd/life': ['imdsd/main', 'imdsd/operator-side', 'imdsd/store-side', 'library'],
   'imdsd/log-level': ['imdsctl/ask-daemon', 'runtime/signals'],
   'imdsd/manual': ['manual/bash', 'manual/manual-files', 'manual/fish', 'manual/man-page', 'manual/zsh'],
   'imdsd/operator': ['imdsd/operator/listener'],
@@ -102,7 +102,9 @@ const ELSEWHERE: Readonly<Record<string, readonly string[]>> = {
   'unit/store/publish-many': ['store/publisher'],
   'unit/imdsd/journal/journal': ['imdsd/journal/encoding', 'imdsd/journal/journal-writer'],
   'unit/imdsd/journal/snapshot': ['imdsd/journal/unserved-file'],
+  'unit/imdsd/view/sync': ['imdsd/view/sync-state'],
   'unit/imdsd/journal/persistence': [
+    'imdsd/journal/background-work',
     'imdsd/journal/disk',
     'imdsd/journal/journal-chain',
     'limits/in-time',

@@ -44,6 +44,7 @@ function lookWith(settings: CheckedService, operator: string): HostState {
   const ask = <T>(get: (operator: string, signal: AbortSignal) => Promise<Answer<T>>) =>
     once(async () => valueOf(await get(operator, AbortSignal.timeout(DAEMON_TIMEOUT_MS)), operator))
   const { config, user } = settings
+  const firewall = ask((address, signal) => getFirewallDocument(address, undefined, signal))
   return {
     settings,
     version: VERSION,
@@ -55,7 +56,8 @@ function lookWith(settings: CheckedService, operator: string): HostState {
     hasAddress: isOurs,
     readiness: ask(getReadiness),
     metrics: ask(getMetrics),
-    firewall: ask((address, signal) => getFirewallDocument(address, undefined, signal)),
+    listeners: firewall,
+    firewall,
     store: once(async () => (config === undefined ? undefined : probeStore(config.store))),
     snapshot: once(async () =>
       config === undefined ? { kind: 'unreadable', reason: 'the configuration is not valid' } : readState(config, user),

@@ -1,5 +1,3 @@
-/** Amounts for people. */
-
 /** Bytes in their largest unit: `512.0 KiB`, `1.5 GiB`, `76 GiB`. */
 export function formatBytes(bytes: number): string {
   const [unit, name] = bytes < 2 ** 20 ? [2 ** 10, 'KiB'] : bytes < 2 ** 30 ? [2 ** 20, 'MiB'] : [2 ** 30, 'GiB']

@@ -1,6 +1,6 @@
 /** What a check is, and what it finds. */
 import type { Cell, Style } from '../../runtime/terminal.ts'
-import type { HostState } from './host-state.ts'
+import type { DaemonState, HostState } from './host-state.ts'
 
 /** How serious a finding is. `warning`: guests are served, and somebody should look. */
 export type State = 'ok' | 'warning' | 'failure'
@@ -13,13 +13,18 @@ export interface Finding {
 }
 
 /** A row of the table of checks. A check that has nothing to look at finds nothing. */
-export interface Check {
+export interface Check<State = HostState> {
   readonly name: string
   /** What must be true; continues "checks that". */
   readonly what: string
   /** What to do if it is not, unless the finding says more. */
   readonly remedy: string
-  readonly find: (look: HostState) => Promise<readonly Finding[]> | readonly Finding[]
+  readonly find: (look: State) => Promise<readonly Finding[]> | readonly Finding[]
+}
+
+/** A check that the daemon runs too, for its status page: it needs only what the daemon itself sees. */
+export interface DaemonCheck extends Check<DaemonState> {
+  readonly isOfDaemon: true
 }
 
 /** A finding of a check, complete. */
@@ -35,7 +40,7 @@ export const warning = (text: string, remedy?: string): Finding => ({ state: 'wa
 export const failure = (text: string, remedy?: string): Finding => ({ state: 'failure', text, remedy })
 
 /** Runs checks at the same time. Their results are in the order of the table. A check that throws has failed. */
-export async function runChecks(checks: readonly Check[], look: HostState): Promise<readonly CheckResult[]> {
+export async function runChecks<State>(checks: readonly Check<State>[], look: State): Promise<readonly CheckResult[]> {
   const found = await Promise.all(
     checks.map(async ({ name, remedy, find }) => {
       const findings = await Promise.resolve()
@@ -52,15 +57,12 @@ export async function runChecks(checks: readonly Check[], look: HostState): Prom
   return found.flat()
 }
 
-/** A result as a row of three columns. */
 export function rowOf({ check, state, text, remedy }: CheckResult): readonly Cell[] {
   return [{ text: state, style: STYLES[state] }, check, remedy === undefined ? text : `${text}. Remedy: ${remedy}`]
 }
 
-/** The style of each state. */
 export const STYLES: Readonly<Record<State, Style>> = { ok: 'green', warning: 'yellow', failure: 'red' }
 
-/** How many results have each state. */
 export function countStates(results: readonly CheckResult[]): Readonly<Record<State, number>> {
   const count = (state: State) => results.filter((result) => result.state === state).length
   return { ok: count('ok'), warning: count('warning'), failure: count('failure') }

@@ -1,6 +1,6 @@
 /** Checks of the daemon: its configuration, version and state. */
 import { formatInstances } from './amounts.ts'
-import type { Check, Finding } from './check.ts'
+import type { Check, DaemonCheck, Finding } from './check.ts'
 import { failure, ok, warning } from './check.ts'
 import type { MetricValues } from './host-state.ts'
 
@@ -21,7 +21,8 @@ export const configuration: Check = {
   },
 }
 
-export const daemon: Check = {
+export const daemon: DaemonCheck = {
+  isOfDaemon: true,
   name: 'daemon',
   what: 'imdsd answers and is ready',
   remedy: 'see journalctl -u imds -n 50',
@@ -49,7 +50,8 @@ export const version: Check = {
   },
 }
 
-export const descriptors: Check = {
+export const descriptors: DaemonCheck = {
+  isOfDaemon: true,
   name: 'descriptors',
   what: 'imdsd has enough file descriptors for connections',
   remedy: 'raise LimitNOFILE= in a drop-in of imds.service, and find out with ss who holds the connections',
@@ -70,7 +72,8 @@ export const descriptors: Check = {
 }
 const NEARLY_ALL = 0.9
 
-export const records: Check = {
+export const records: DaemonCheck = {
+  isOfDaemon: true,
   name: 'records',
   what: 'every record of this hypervisor can be served',
   remedy: 'the warnings in journalctl -u imds name the instances and the remedy',

@@ -2,13 +2,12 @@
 import { join } from 'node:path'
 import { formatDuration } from '../../runtime/ago.ts'
 import { formatBytes, formatInstances } from './amounts.ts'
-import type { Check, Finding } from './check.ts'
+import type { Check, DaemonCheck, Finding } from './check.ts'
 import { failure, ok, warning } from './check.ts'
 import { STATE_VARIABLE } from './checks-of-daemon.ts'
 import type { HostState } from './host-state.ts'
 import { snapshotPath } from '../journal/state-files.ts'
 
-/** The variables that name files of secrets. */
 export const SECRET_FILES = [
   'IMDS_REDIS_PASSWORD_FILE',
   'IMDS_REDIS_SENTINEL_PASSWORD_FILE',
@@ -52,7 +51,8 @@ export const keyFiles: Check = {
 const DAY_MS = 86_400_000
 const EXPIRES_SOON_MS = 30 * DAY_MS
 
-export const identity: Check = {
+export const identity: DaemonCheck = {
+  isOfDaemon: true,
   name: 'identity',
   what: 'the certificate of identity documents is valid for at least another 30 days',
   remedy: 'replace the key and its certificate: docs/configuration.md#identity-keys has the steps',
@@ -71,7 +71,8 @@ export const identity: Check = {
 /** What a state directory needs beside a second copy of the snapshot: the journal, and the key. */
 const SPARE_BYTES = 16 * 1024 * 1024
 
-export const stateDirectory: Check = {
+export const stateDirectory: DaemonCheck = {
+  isOfDaemon: true,
   name: 'state-directory',
   what: 'imdsd can write to its state directory, which has space and is closed to other users',
   remedy: 'make room, or correct IMDS_STATE_DIR, its owner (imds) and its mode (0700)',

@@ -1,10 +1,11 @@
 /** Checks of what is between the daemon and its guests: the firewall, and the path to each instance. */
 import { formatInstances } from './amounts.ts'
-import type { Check } from './check.ts'
+import type { Check, DaemonCheck } from './check.ts'
 import { failure, ok, warning } from './check.ts'
 import { findPaths, NOT_LOOKED_AT } from './guest-path.ts'
 
-export const firewall: Check = {
+export const firewall: DaemonCheck = {
+  isOfDaemon: true,
   name: 'firewall',
   what: 'the rules in the kernel match what imdsd serves',
   remedy: 'see systemctl status imds-firewall and journalctl -u imds-firewall -n 50',

@@ -1,9 +1,9 @@
 /** Checks of the hypervisor around the daemon: units, addresses, ports and the clock. */
 import { formatHostPort } from '../../runtime/host-port.ts'
 import { isOneAddress } from '../../metadata/address.ts'
-import type { Check, Finding } from './check.ts'
+import type { Check, DaemonCheck, Finding } from './check.ts'
 import { failure, ok, warning } from './check.ts'
-import type { HostState, CommandResult } from './host-state.ts'
+import type { CommandResult, DaemonState, HostState } from './host-state.ts'
 
 /** A unit that should run, and be enabled if it `starts` at boot by itself. `severity`: what it means if it does not. */
 interface ExpectedUnit {
@@ -86,34 +86,33 @@ function unitFinding({ name, starts, severity }: ExpectedUnit, state: Readonly<R
   return ok(`${name} runs`)
 }
 
-/** A place where the daemon should listen, and the variable that says so. */
-interface ExpectedPlace {
+/** An address where the daemon should listen, and the variable that says so. */
+interface ExpectedAddress {
   readonly variable: string
   readonly host: string
   readonly port: number
 }
 
 /** Where the daemon listens, or would listen if it ran. With sockets of systemd only a running daemon knows. */
-async function expectedPlaces({ firewall, settings: { config } }: HostState): Promise<ExpectedPlace[]> {
-  const document = await firewall()
-  const guests = document.ok
-    ? document.value.listeners.map(({ address: host, port }) => ({ host, port }))
+async function expectedAddresses({ listeners, settings: { config } }: DaemonState): Promise<ExpectedAddress[]> {
+  const told = await listeners()
+  const guests = told.ok
+    ? told.value.listeners.map(({ address: host, port }) => ({ host, port }))
     : (config?.listen ?? []).flatMap((one) => (one.fd === undefined && one.path === undefined ? [one] : []))
-  const operator = document.ok
-    ? { host: document.value.operator.address, port: document.value.operator.port }
-    : config?.operator
+  const operator = told.ok ? { host: told.value.operator.address, port: told.value.operator.port } : config?.operator
   return [
     ...guests.map(({ host, port }) => ({ variable: 'IMDS_LISTEN', host, port })),
     ...(operator === undefined ? [] : [{ variable: 'IMDS_OPERATOR_LISTEN', host: operator.host, port: operator.port }]),
   ].filter(({ port }) => port !== 0)
 }
 
-export const addresses: Check = {
+export const addresses: DaemonCheck = {
+  isOfDaemon: true,
   name: 'addresses',
   what: 'this hypervisor has the addresses of the listeners',
   remedy: 'systemctl restart imds-address, and find out what removes the address',
   find: async (look) => {
-    const hosts = new Set((await expectedPlaces(look)).map(({ host }) => host).filter(isOneAddress))
+    const hosts = new Set((await expectedAddresses(look)).map(({ host }) => host).filter(isOneAddress))
     return Promise.all(
       [...hosts].map(async (host) =>
         (await look.hasAddress(host)) ? ok(`${host} is there`) : failure(`no interface of this hypervisor has ${host}`),
@@ -122,7 +121,6 @@ export const addresses: Check = {
   },
 }
 
-/** A process that has a socket. */
 interface Holder {
   readonly name: string
   readonly pid: number
@@ -133,8 +131,8 @@ export const ports: Check = {
   what: 'imdsd, and no other process, has the ports of the listeners',
   remedy: 'end the other program, or correct the variable',
   find: async (look) => {
-    const [places, tcp, unix] = await Promise.all([
-      expectedPlaces(look),
+    const [expected, tcp, unix] = await Promise.all([
+      expectedAddresses(look),
       look.run(['ss', '-Hltnp']),
       look.run(['ss', '-Hlxp']),
     ])
@@ -144,20 +142,22 @@ export const ports: Check = {
       holders.map(({ pid }) => pid),
     )
     const isUnknown = socket === undefined && (await look.readiness()).ok
-    return places.map(({ variable, host, port }) => {
-      const place = formatHostPort({ host, port })
-      const found = socketsOf(tcp, (words) => isPlace(words[3] ?? '', host, port))
+    return expected.map(({ variable, host, port }) => {
+      const address = formatHostPort({ host, port })
+      const found = socketsOf(tcp, (words) => isAt(words[3] ?? '', host, port))
       const holders = found.flatMap((one) => one.holders)
       if (found.length === 0)
-        return failure(`nothing listens at ${place} (${variable})`, 'systemctl start imds.socket imds')
+        return failure(`nothing listens at ${address} (${variable})`, 'systemctl start imds.socket imds')
       if (holders.length === 0)
-        return look.isRoot ? ok(`${place} is taken`) : warning(`only root can see who has ${place}`, 'run this as root')
-      if (isUnknown) return ok(`${place} is taken`) // by imdsd or not: nothing says which process it is
+        return look.isRoot
+          ? ok(`${address} is taken`)
+          : warning(`only root can see who has ${address}`, 'run this as root')
+      if (isUnknown) return ok(`${address} is taken`) // by imdsd or not: nothing says which process it is
       const others = holders.filter(({ pid }) => pid !== SYSTEMD && !own.includes(pid))
       return others.length === 0
-        ? ok(`imdsd has ${place}`)
+        ? ok(`imdsd has ${address}`)
         : failure(
-            `${others.map(({ name, pid }) => `${name} (process ${String(pid)})`).join(' and ')} has ${place} (${variable})`,
+            `${others.map(({ name, pid }) => `${name} (process ${String(pid)})`).join(' and ')} has ${address} (${variable})`,
           )
     })
   },
@@ -179,13 +179,14 @@ function socketsOf(
 }
 
 /** True for a local address of ss, such as `169.254.169.254:80`, `[::1]%lo:80` or `*:80`. */
-function isPlace(text: string, host: string, port: number): boolean {
+function isAt(text: string, host: string, port: number): boolean {
   const [, local = '', number] = /^(.*):(\d+)$/.exec(text) ?? []
   const address = local.replace(/%[^\]]*/, '').replace(/^\[|\]$/g, '')
   return Number(number) === port && [host, '*', '0.0.0.0', '::'].includes(address)
 }
 
-export const clock: Check = {
+export const clock: DaemonCheck = {
+  isOfDaemon: true,
   name: 'clock',
   what: 'the clock is synchronised, and was not set back',
   remedy: 'set the clock, and start a time service such as systemd-timesyncd or chrony',

@@ -1,5 +1,5 @@
 /** Checks of the store: that it can be used, that the daemon uses it, and that it keeps what is published. */
-import type { Check } from './check.ts'
+import type { Check, DaemonCheck } from './check.ts'
 import { failure, ok, warning } from './check.ts'
 
 export const store: Check = {
@@ -18,7 +18,8 @@ export const store: Check = {
   },
 }
 
-export const storeInUse: Check = {
+export const storeInUse: DaemonCheck = {
+  isOfDaemon: true,
   name: 'store-in-use',
   what: 'imdsd is connected to the store of the configuration',
   remedy: 'restart imds if its configuration has changed; else see journalctl -u imds -n 50',

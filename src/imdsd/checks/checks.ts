@@ -1,13 +1,12 @@
 /** The checks of `imdsctl doctor`, in the order in which it prints them: what explains the most comes first. */
-import type { Check } from './check.ts'
+import type { Check, DaemonCheck } from './check.ts'
 import { configuration, daemon, descriptors, records, version } from './checks-of-daemon.ts'
 import { identity, keyFiles, snapshot, stateDirectory } from './checks-of-files.ts'
 import { firewall, guests } from './checks-of-guests.ts'
 import { addresses, clock, ports, units } from './checks-of-host.ts'
 import { store, storeInUse } from './checks-of-store.ts'
 
-/** Every check. */
-export const CHECKS: readonly Check[] = [
+export const CHECKS: readonly (DaemonCheck | (Check & { readonly isOfDaemon?: undefined }))[] = [
   configuration,
   units,
   daemon,
@@ -27,21 +26,11 @@ export const CHECKS: readonly Check[] = [
   clock,
 ]
 
-/** The checks that need only what the daemon has itself: its state, and the kernel's answer for an address. */
-export const OF_DAEMON: readonly Check[] = [
-  daemon,
-  addresses,
-  storeInUse,
-  records,
-  firewall,
-  identity,
-  stateDirectory,
-  descriptors,
-  clock,
-]
+/** Those that the daemon runs too. */
+export const OF_DAEMON: readonly DaemonCheck[] = CHECKS.filter((check) => check.isOfDaemon === true)
 
-/** What the other checks look at, for people. */
+/** What it cannot check, for people. */
 export const NOT_OF_DAEMON: readonly string[] = [
-  ...CHECKS.filter((check) => !OF_DAEMON.includes(check)).map(({ name }) => name),
+  ...CHECKS.filter(({ isOfDaemon }) => isOfDaemon === undefined).map(({ name }) => name),
   'whether the clock is synchronised',
 ]

@@ -24,7 +24,6 @@ export interface Path {
   readonly steps: readonly Step[]
 }
 
-/** The finding if there are no paths. */
 export const NOT_LOOKED_AT = warning('not checked: ip cannot be run', 'install the Debian package iproute2')
 
 /**
@@ -46,7 +45,7 @@ export async function findPaths(
     all.flatMap(({ interfaces }) => interfaces),
   )
   const placed = guests.flatMap(({ id, interfaces }) =>
-    interfaces.map((one) => ({ id, ...placeOf(one, hasRule ? links.of(one) : undefined, kernel.links) })),
+    interfaces.map((one) => ({ id, ...linkOf(one, hasRule ? links.of(one) : undefined, kernel.links) })),
   )
   const routes = await readRoutes(look, placed)
   return placed.map(({ id, of, link, addresses, devices, vrf }) => {
@@ -119,7 +118,7 @@ function lacksLinkLocal(device: string): Finding {
  * An interface with its link. `devices`: the link and the bridges above it; undefined, like `link`: nothing says which it
  * is.
  */
-interface Placed {
+interface InterfaceLink {
   readonly of: FirewallInterface
   readonly link: Finding | undefined
   readonly devices: readonly string[] | undefined
@@ -127,7 +126,7 @@ interface Placed {
   readonly addresses: readonly string[]
 }
 
-function placeOf(one: FirewallInterface, name: LinkName | undefined, links: KernelLinks): Placed {
+function linkOf(one: FirewallInterface, name: LinkName | undefined, links: KernelLinks): InterfaceLink {
   // The document comes from a process that guests can reach, and root passes the addresses on to ip.
   const addresses = [...one.ipv4Addresses, ...one.ipv6Addresses].filter(
     (address) => isOneAddress(address) && !isUnusableAddress(address),
@@ -161,7 +160,7 @@ function mastersOf({ master }: KernelLink, links: KernelLinks, most = 4): string
 /** The routes to all addresses, by VRF and address, from one process. */
 async function readRoutes(
   look: Pick<HostState, 'run'>,
-  placed: readonly Placed[],
+  placed: readonly InterfaceLink[],
 ): Promise<ReadonlyMap<string, Route>> {
   const routes = new Map<string, Route>()
   for (const [vrf, members] of Map.groupBy(placed, (one) => one.vrf)) {

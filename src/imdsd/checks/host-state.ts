@@ -37,7 +37,6 @@ export interface Settings {
   readonly variables: Environment
 }
 
-/** The result of a command. */
 export interface CommandResult {
   readonly status: number
   readonly stdout: string
@@ -72,17 +71,9 @@ export type SnapshotState =
   | { readonly kind: 'read'; readonly ageMs: number; readonly instances: number }
   | { readonly kind: 'unreadable'; readonly reason: string }
 
-/**
- * The daemon, the store and the snapshot are looked at once: later calls have the same answer. No function throws or
- * rejects.
- */
-export interface HostState {
+/** What the daemon sees of its hypervisor itself. No function throws or rejects. */
+export interface DaemonState {
   readonly settings: Settings
-  /** The version of imdsctl. */
-  readonly version: string
-  readonly isRoot: boolean
-  /** The unix socket of the daemon's operators' API; undefined: it is reached by TCP. */
-  readonly operatorSocket: string | undefined
   /** Runs a command; undefined: it cannot be started, or does not end. */
   readonly run: (command: readonly string[], input?: string) => Promise<CommandResult | undefined>
   readonly file: (path: string) => FileState
@@ -93,6 +84,17 @@ export interface HostState {
   /** What the daemon says of itself; the fault is why it does not. */
   readonly readiness: () => Promise<Parsed<Readiness, string>>
   readonly metrics: () => Promise<Parsed<MetricValues, string>>
+  /** Where the daemon listens. */
+  readonly listeners: () => Promise<Parsed<Pick<FirewallDocument, 'listeners' | 'operator'>, string>>
+}
+
+/** What imdsctl sees. The daemon, the store and the snapshot are looked at once: later calls have the same answer. */
+export interface HostState extends DaemonState {
+  /** The version of imdsctl. */
+  readonly version: string
+  readonly isRoot: boolean
+  /** The unix socket of the daemon's operators' API; undefined: it is reached by TCP. */
+  readonly operatorSocket: string | undefined
   /** What the firewall needs of the daemon: its listeners and guests. */
   readonly firewall: () => Promise<Parsed<FirewallDocument, string>>
   /** Tries the store as the daemon uses it; undefined: its configuration is not valid. */

@@ -25,16 +25,16 @@ export function formatBaseRules({ listeners, linkLocal = [], operatorPort, linkH
   const four = listeners.filter(({ address }) => !address.includes(':'))
   const six = listeners.filter(({ address }) => address.includes(':'))
   const asked = [
-    ...placed(four, 'ip daddr', 'ip frag-off & 0x3fff != 0 counter name fragments drop'),
-    ...placed(six, 'ip6 daddr', 'exthdr frag exists counter name fragments drop'),
-    ...served(four, 'ip daddr . tcp dport', 'goto asked4'),
-    ...served(six, 'ip6 daddr . tcp dport', 'goto asked6'),
+    ...matchAddresses(four, 'ip daddr', 'ip frag-off & 0x3fff != 0 counter name fragments drop'),
+    ...matchAddresses(six, 'ip6 daddr', 'exthdr frag exists counter name fragments drop'),
+    ...matchListeners(four, 'ip daddr . tcp dport', 'goto asked4'),
+    ...matchListeners(six, 'ip6 daddr . tcp dport', 'goto asked6'),
   ]
   const tooMany = `update @opened { iifname . ether saddr ${OPENED} }`
   const byLink = linkLocal.length === 0 ? undefined : formatLinkLocalRules(linkLocal, tooMany)
   const answered = [
-    ...served(four, 'ip saddr . tcp sport', 'goto answer4'),
-    ...served(six, 'ip6 saddr . tcp sport', 'goto answer6'),
+    ...matchListeners(four, 'ip saddr . tcp sport', 'goto answer4'),
+    ...matchListeners(six, 'ip6 saddr . tcp sport', 'goto answer6'),
   ]
   const links = [...(linkHead === undefined ? [] : [`"${linkHead}*"`]), '@links']
   const operators =
@@ -133,17 +133,16 @@ function hopRules(limit: number, limitedDscp: number): string[] {
   ]
 }
 
-function placed(listeners: BaseRulesParts['listeners'], key: string, what: string): string[] {
+function matchAddresses(listeners: BaseRulesParts['listeners'], key: string, what: string): string[] {
   const addresses = [...new Set(listeners.map(({ address }) => address))]
   return addresses.length === 0 ? [] : [`${key} { ${addresses.join(', ')} } ${what}`]
 }
 
-function served(listeners: BaseRulesParts['listeners'], key: string, what: string): string[] {
+function matchListeners(listeners: BaseRulesParts['listeners'], key: string, what: string): string[] {
   const places = [...new Set(listeners.map(({ address, port }) => `${address} . ${String(port)}`))]
   return places.length === 0 ? [] : [`${key} { ${places.join(', ')} } ${what}`]
 }
 
-/** The lines of a chain. */
 function formatRules(rules: readonly string[]): string {
   return rules.map((rule) => `    ${rule}\n`).join('')
 }

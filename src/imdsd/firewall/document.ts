@@ -38,7 +38,6 @@ const DocumentSchema = Type.Object({
 
 /** An interface as the firewall needs it. Addresses are canonical, without a prefix length. */
 export type FirewallInterface = Static<typeof InterfaceSchema>
-/** An instance as the firewall needs it. */
 export type FirewallGuest = Static<typeof GuestSchema>
 /**
  * A listener of guests: a canonical address and a port. `linkLocal`: the rules pass to it what guests send to OpenStack's

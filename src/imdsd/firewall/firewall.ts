@@ -28,12 +28,12 @@ export interface FirewallParts {
   /** Distinguishes the versions of this process from those of another. */
   readonly startId: string
   /** Called when the agent reports for the first time that it has applied rules of this process. */
-  readonly firstApplied: () => void
+  readonly onFirstApplied: () => void
   readonly log: Pick<Logger, 'warn'>
 }
 
 /** The addresses on which the daemon listens, and the DSCP of packets with a hop limit. */
-export interface FirewallPlaces {
+export interface FirewallListeners {
   readonly listeners: FirewallListener[]
   readonly operator: FirewallDocument['operator']
   readonly limitedDscp: number
@@ -67,10 +67,9 @@ interface Version {
   readonly sinceMs: number
 }
 
-/** The daemon's side of the firewall. */
 export class Firewall {
   readonly #parts: FirewallParts
-  #places: FirewallPlaces | undefined
+  #listeners: FirewallListeners | undefined
   #isWhole = false
   #isStopped = false
   #count = 0
@@ -91,20 +90,20 @@ export class Firewall {
   }
 
   /** Sets where the daemon listens. */
-  listens(places: FirewallPlaces): void {
-    this.#places = places
+  setListeners(places: FirewallListeners): void {
+    this.#listeners = places
     this.#wake()
   }
 
   /** Reports that the view is complete: it was read from a snapshot, or a resync has completed. */
-  completed(): void {
+  noteComplete(): void {
     if (this.#isWhole) return
     this.#isWhole = true
     this.#wake()
   }
 
   /** Reports that the view has changed. */
-  changed(): void {
+  noteChange(): void {
     this.#changedAtMs ??= this.#parts.now()
     this.#wake()
   }
@@ -145,7 +144,8 @@ export class Firewall {
   limitsHops(instance: Instance): boolean {
     const networks = new Set(instance.interfaces.map(({ network }) => network))
     const isKept =
-      this.#places?.listeners.every(({ network, address }) => isOneAddress(address) || !networks.has(network)) === true
+      this.#listeners?.listeners.every(({ network, address }) => isOneAddress(address) || !networks.has(network)) ===
+      true
     return isKept && this.isApplied(instance) && this.status().ageSeconds <= STALE_SECONDS
   }
 
@@ -220,18 +220,18 @@ export class Firewall {
     if (at > 0) this.#versions.splice(0, at)
     if (this.#applied === undefined || this.#wasApplied) return
     this.#wasApplied = true
-    this.#parts.firstApplied()
+    this.#parts.onFirstApplied()
   }
 
   #newest(): FirewallDocument | undefined {
-    if (this.#places === undefined || !this.#isWhole) return undefined
+    if (this.#listeners === undefined || !this.#isWhole) return undefined
     if (this.#changedAtMs !== undefined) {
       const instances = new Map([...this.#parts.instances()].map((instance) => [instance.id, instance]))
       const { link, startId } = this.#parts
       const document = {
         version: `${startId}.${String(++this.#count)}`,
         link,
-        ...this.#places,
+        ...this.#listeners,
         guests: [...instances.values()].map(firewallGuest),
       }
       const links = new Links(
@@ -263,7 +263,6 @@ export class Firewall {
   }
 }
 
-/** The part of an instance that the firewall needs. */
 export function firewallGuest({ id, revision, options, interfaces }: Instance): FirewallGuest {
   const plain = (address: string) => splitPrefix(address).address
   return {

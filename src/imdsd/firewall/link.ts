@@ -16,7 +16,6 @@ export interface LinkOf {
 /** A name, or why there is none. */
 export type LinkName = Parsed<string, string>
 
-/** The default of IMDS_LINK. */
 export const DEFAULT_LINK = 'tap-{interfaceId}'
 
 /** Linux: IFNAMSIZ less the final zero. */

@@ -23,12 +23,10 @@ export interface AgentReport {
 
 /** The most interfaces that are left out. If nft refuses more, the fault is not in the interfaces. */
 export const MAX_REFUSED = 16
-/** The most characters of each text in a report. */
 const MAX_CHARACTERS = 160
 /** The most bytes of a report: a character takes 6 bytes at most (`\u0000`), beside the names of the fields. */
 export const MAX_REPORT_BYTES = (MAX_REFUSED * 3 + 1) * (MAX_CHARACTERS * 6 + 64) + COUNTERS.length * 64
 
-/** Formats a report as the body of a request. */
 export function formatReport({ applied, refused, packets }: AgentReport): string {
   return JSON.stringify({
     applied: applied ?? null,

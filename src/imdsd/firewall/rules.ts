@@ -94,7 +94,6 @@ export function buildRules(document: FirewallDocument, refused: readonly Firewal
   return { baseRules, hops, limitedDscp: document.limitedDscp, sets: sets.all(), interfaces, faults }
 }
 
-/** The value of a counter in the kernel. */
 export interface Counted {
   readonly packets: number
   readonly bytes: number

@@ -27,7 +27,6 @@ export interface TokenMint {
   readonly mint: (audience: string, signal: AbortSignal) => Promise<string>
 }
 
-/** The rules for every guest of a listener. */
 export interface Rules {
   readonly tokens: Pick<Tokens, 'mint' | 'verify'>
   readonly forwarded: (typeof FORWARDED_RULES)[number]
@@ -54,7 +53,7 @@ export function authorize(
   { network, address, found, request }: Pick<Exchange, 'network' | 'address' | 'found' | 'request'>,
   parsed: ReturnType<typeof parseTarget>,
   rules: Rules,
-  meter: Pick<RequestMeter, 'session' | 'forwarded'>,
+  meter: Pick<RequestMeter, 'countSession' | 'countForwarded'>,
 ): Authorized | RefusedRequest {
   const { method, headers, httpVersion } = request
   const refusal = refusalOf(found, address)
@@ -65,7 +64,7 @@ export function authorize(
   if (headers['transfer-encoding'] !== undefined && !isFramed(headers['transfer-encoding'], httpVersion))
     return refused('malformed-request', 'unknown')
   if (headers['x-forwarded-for'] !== undefined || headers.forwarded !== undefined) {
-    meter.forwarded()
+    meter.countForwarded()
     if (isForwardedRefused(rules, headers, parsed))
       return refused('forwarded', parsed.ok ? parsed.value.route : 'unknown')
   }
@@ -77,14 +76,14 @@ export function authorize(
   const token = headers[TOKEN_HEADER]
   if (typeof token === 'string' && token !== '') {
     const ttlSeconds = rules.tokens.verify(token, network, guest.instance.id)
-    meter.session(ttlSeconds === undefined ? 'refused' : 'token')
+    meter.countSession(ttlSeconds === undefined ? 'refused' : 'token')
     return ttlSeconds === undefined
       ? refused('token-invalid', target.route)
       : { kind: 'authorized', guest, target, ttlSeconds }
   }
   // A script that failed to get a token sends an empty one, which counts as no token.
   const isRequired = guest.instance.options.httpTokens === 'required'
-  meter.session(isRequired ? 'refused' : 'none')
+  meter.countSession(isRequired ? 'refused' : 'none')
   return isRequired
     ? refused('token-required', target.route)
     : { kind: 'authorized', guest, target, ttlSeconds: undefined }

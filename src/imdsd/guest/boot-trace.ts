@@ -19,7 +19,6 @@ const CRAWL_TOPICS: ReadonlySet<Topic> = new Set<Topic>(['meta-data/', 'instance
 /** The most user agents of a boot, and the characters of each. */
 const MAX_AGENTS = 4
 const AGENT_LENGTH = 128
-/** The number of last requests that are kept. */
 const RECENT = 8
 
 /** A request, as a trace records it. `atMs`: of a monotonic clock. `agent`: the User-Agent header. */
@@ -69,7 +68,6 @@ export interface BootTraceReport {
   readonly onCrawlEnd: (tookMs: number) => void
 }
 
-/** The trace of one guest. */
 export class BootTrace {
   readonly #report: BootTraceReport
   /** The oldest first. */
@@ -130,7 +128,6 @@ export class BootTrace {
   }
 }
 
-/** Counts and times of one boot. */
 class Recording {
   readonly #topics = new Map<Topic, TopicCount>()
   readonly #refusals = new Map<RefusalReason, ReasonCount>()

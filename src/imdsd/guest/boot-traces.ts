@@ -10,12 +10,10 @@ import { ownerOf, type PeerOwner, type Guest } from './identify.ts'
  * first request of its first boot, and from the first to the last request of the crawl of each boot.
  */
 export const BOOT_PHASES = ['first-request', 'crawl'] as const
-/** Takes the duration of a phase. */
 export type ObserveBoot = (phase: (typeof BOOT_PHASES)[number], seconds: number) => void
 
 type TracedGuest = Pick<Guest, 'stay'>
 
-/** The traces. */
 export class BootTraces {
   readonly #traces = new WeakMap<TracedGuest['stay'], BootTrace>()
   #observe: ObserveBoot = () => undefined

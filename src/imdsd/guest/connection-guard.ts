@@ -25,7 +25,6 @@ import type { RefusalLog } from './refusal-log.ts'
 import { refusalText, type RefusalReason } from './refusals.ts'
 import { priceOf, type Share, type Shares } from './share.ts'
 
-/** What a ConnectionGuard needs. */
 export interface ConnectionGuardParts {
   /** The network of the listener. */
   readonly network: string
@@ -52,7 +51,7 @@ const SHORT_LINGER_MS = 1_000
  * The shortest time between two closes of idle connections when the listener is full, in ms. Finding them takes
  * milliseconds.
  */
-const MAKE_ROOM_INTERVAL_MS = 100
+const CLOSE_IDLE_INTERVAL_MS = 100
 
 /** Error codes of Node, and the refusal that each leads to. */
 const UNREADABLE: Readonly<Record<string, RefusalReason | undefined>> = {
@@ -65,7 +64,7 @@ export class ConnectionGuard {
   readonly #connections = new GuestConnections()
   readonly #delayed = new Set<Socket>()
   #checks: NodeJS.Timeout | undefined
-  #madeRoomAtMs = -Infinity
+  #closedIdleAtMs = -Infinity
 
   constructor(parts: ConnectionGuardParts) {
     this.#parts = parts
@@ -84,7 +83,7 @@ export class ConnectionGuard {
       this.#admit(socket)
     })
     server.on('drop', () => {
-      this.#makeRoom(server)
+      this.#closeIdle(server)
     })
     server.on('connect', (request: IncomingMessage) => {
       this.#refuseConnect(request)
@@ -95,8 +94,8 @@ export class ConnectionGuard {
     server.once('listening', () => {
       this.#checks = setInterval(() => {
         const { flooding, idle } = this.#connections.endWithoutRequests(performance.now())
-        meter.dropped('over-share', flooding)
-        meter.dropped('stalled', idle + this.#connections.endStalled(performance.now()))
+        meter.countDrops('over-share', flooding)
+        meter.countDrops('stalled', idle + this.#connections.endStalled(performance.now()))
       }, CHECK_INTERVAL_MS)
     })
   }
@@ -152,7 +151,7 @@ export class ConnectionGuard {
   }
 
   /** Reports a response that was written. If all of it has been sent, no refusal has to wait for it. */
-  sent(response: ServerResponse): void {
+  noteSent(response: ServerResponse): void {
     if (response.socket?.writableLength === 0) this.#connections.forgetResponse(response.socket, response)
   }
 
@@ -184,7 +183,7 @@ export class ConnectionGuard {
     const share = this.#shareOf(found, address)
     const used = this.#connections.add(socket, share)
     if (used > RESET_ABOVE) {
-      meter.dropped('over-share', 1)
+      meter.countDrops('over-share', 1)
       socket.resetAndDestroy()
     } else if (used > 1 || share.isPenalized(performance.now())) {
       process.nextTick(() => {
@@ -199,13 +198,13 @@ export class ConnectionGuard {
   /**
    * Closes idle connections when the listener is full: a new request is more urgent than an idle connection.
    */
-  #makeRoom(server: Server): void {
+  #closeIdle(server: Server): void {
     const { network, maxConnections, meter, refusalLog } = this.#parts
-    meter.dropped('descriptors', 1)
-    refusalLog.dropped(network, maxConnections)
+    meter.countDrops('descriptors', 1)
+    refusalLog.logDrop(network, maxConnections)
     const now = performance.now()
-    if (now < this.#madeRoomAtMs + MAKE_ROOM_INTERVAL_MS) return
-    this.#madeRoomAtMs = now
+    if (now < this.#closedIdleAtMs + CLOSE_IDLE_INTERVAL_MS) return
+    this.#closedIdleAtMs = now
     server.closeIdleConnections()
     this.#connections.endLingering()
   }
@@ -257,14 +256,14 @@ export class ConnectionGuard {
     share.penalize(performance.now())
     // may be counted in another share: its peer may have been unknown when the connection was opened
     socket.resetAndDestroy()
-    this.#parts.meter.dropped('over-share', 1 + this.#connections.endAll(share))
+    this.#parts.meter.countDrops('over-share', 1 + this.#connections.endAll(share))
   }
 
   /** Writes a refusal to the socket, after the responses to earlier requests. */
   #refuse(socket: Socket, found: PeerOwner, refusal: RefusalReason, method: string, lingerMs: number): void {
     if (this.#connections.isEnding(socket)) return
     const { network, peers, meter, traces, refusalLog } = this.#parts
-    meter.answered('unknown', method, refusal, undefined)
+    meter.countResponse('unknown', method, refusal, undefined)
     traces.note(found, {
       topic: 'other',
       outcome: refusal,
@@ -272,7 +271,7 @@ export class ConnectionGuard {
       agent: undefined,
       atMs: performance.now(),
     })
-    refusalLog.refused(network, peers().addressOf(socket), idOf(found), refusal)
+    refusalLog.logRefusal(network, peers().addressOf(socket), idOf(found), refusal)
     this.#afterResponses(socket, () => {
       this.#close(socket, refusalText(refusal), lingerMs)
     })

@@ -75,7 +75,7 @@ export class GuestConnections {
     socket[CONNECTION] = connection
     this.#open.push(connection)
     socket.on('close', forget)
-    return share.opened()
+    return share.addConnection()
   }
 
   /** The share in which a connection is counted. */
@@ -183,5 +183,5 @@ function forget(this: Connected): void {
     among[at] = last
     last.at = at
   }
-  share.closed()
+  share.removeConnection()
 }

@@ -7,7 +7,6 @@ import type { ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import { ByOwner } from '../../limits/by-owner.ts'
 
-/** The most held requests of an instance. */
 const MAX_HELD = 8
 
 /** Why a held request is checked. `ended`: its time is over, or its peer sends nothing more and may be gone. */
@@ -22,13 +21,12 @@ interface Held {
   readonly end: () => void
 }
 
-/** The held requests of all listeners, by instance. */
 export class HeldRequests {
   readonly #held = new ByOwner<Held>()
   #isStopping = false
 
   /** Whether an instance may have another held request. */
-  hasRoom(id: string): boolean {
+  mayHold(id: string): boolean {
     return this.#held.countOf(id) < MAX_HELD
   }
 
@@ -76,7 +74,7 @@ export class HeldRequests {
   }
 
   /** Checks the held requests of an instance after a change. */
-  changed(id: string): void {
+  check(id: string): void {
     for (const held of this.#held.of(id)) {
       if (held.check('changed')) held.end()
     }

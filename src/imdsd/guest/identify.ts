@@ -10,23 +10,13 @@ import type { Instance } from '../../metadata/instance.ts'
 import { isLoopback } from '../../runtime/host-port.ts'
 import type { RefusalReason } from './refusals.ts'
 
-type Switch = 'enabled' | 'disabled'
-
 /** An instance, with the fields that the guest side reads. */
 export interface Guest {
-  readonly instance: {
-    readonly id: string
-    readonly account: string
-    readonly image: string
-    readonly zone: { readonly id: string; readonly handle: string }
-    readonly identity?: Instance['identity']
-    readonly options: {
-      readonly httpEndpoint: Switch
-      readonly httpProtocolIpv6: Switch
-      readonly httpTokens: 'optional' | 'required'
-      readonly openstack: Switch
-      readonly reports: Switch
-    }
+  readonly instance: Pick<Instance, 'id' | 'account' | 'image' | 'zone' | 'identity'> & {
+    readonly options: Pick<
+      Instance['options'],
+      'httpEndpoint' | 'httpProtocolIpv6' | 'httpTokens' | 'openstack' | 'reports'
+    >
   }
   /** Identifies an uninterrupted period in the view: the same object while this hypervisor serves the instance. */
   readonly stay: { readonly sinceMs: number | undefined }

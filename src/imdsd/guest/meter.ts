@@ -28,6 +28,8 @@ export const DURATION_BOUNDS: readonly number[] = [
 /** The position of each name. */
 const positions = <T extends string>(names: readonly T[]): Record<T, number> =>
   Object.fromEntries(names.map((name, i) => [name, i])) as Record<T, number>
+const zeros = <T extends string>(names: readonly T[]): Record<T, number> =>
+  Object.fromEntries(names.map((name) => [name, 0])) as Record<T, number>
 const ROUTE_AT = positions(ROUTES)
 const METHOD_AT: Record<string, number | undefined> = positions(METHODS)
 const OUTCOME_AT = positions(OUTCOMES)
@@ -59,18 +61,15 @@ export class RequestMeter {
   readonly #counts = new Float64Array(ROUTES.length * METHODS.length * OUTCOMES.length)
   readonly #buckets = new Float64Array(ROUTES.length * (DURATION_BOUNDS.length + 1))
   readonly #sums = new Float64Array(ROUTES.length)
-  readonly #drops = Object.fromEntries(DROPS.map((reason) => [reason, 0])) as Record<(typeof DROPS)[number], number>
-  readonly #sessions = Object.fromEntries(SESSIONS.map((session) => [session, 0])) as Record<
-    (typeof SESSIONS)[number],
-    number
-  >
-  #forwarded = 0
+  readonly #drops = zeros(DROPS)
+  readonly #sessions = zeros(SESSIONS)
+  #forwards = 0
 
   /**
    * Counts a request. `seconds`: the time from reading its headers to passing its response to the socket; undefined if
    * no request could be read.
    */
-  answered(route: Route, method: string, outcome: RequestOutcome, seconds: number | undefined): void {
+  countResponse(route: Route, method: string, outcome: RequestOutcome, seconds: number | undefined): void {
     const at = ROUTE_AT[route]
     const cell = (at * METHODS.length + (METHOD_AT[method] ?? OTHER)) * OUTCOMES.length + OUTCOME_AT[outcome]
     this.#counts[cell] = this.#counts[cell]! + 1
@@ -83,7 +82,7 @@ export class RequestMeter {
   }
 
   /** Counts connections that were closed without a response. */
-  dropped(reason: (typeof DROPS)[number], connections: number): void {
+  countDrops(reason: (typeof DROPS)[number], connections: number): void {
     this.#drops[reason] += connections
   }
 
@@ -92,7 +91,7 @@ export class RequestMeter {
   }
 
   /** Counts the session of a request for metadata. */
-  session(session: (typeof SESSIONS)[number]): void {
+  countSession(session: (typeof SESSIONS)[number]): void {
     this.#sessions[session] += 1
   }
 
@@ -101,12 +100,12 @@ export class RequestMeter {
   }
 
   /** Counts a forwarded request, refused or not. */
-  forwarded(): void {
-    this.#forwarded += 1
+  countForwarded(): void {
+    this.#forwards += 1
   }
 
   get forwards(): number {
-    return this.#forwarded
+    return this.#forwards
   }
 
   /** Every combination that has occurred. */

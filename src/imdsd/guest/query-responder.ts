@@ -41,7 +41,7 @@ export class QueryResponder {
     const { lastEtag = etag?.slice(1, -1), timeoutMs = 0 } = query.wait ?? {}
     if (query.wait === undefined || etag === undefined || etag !== `"${lastEtag ?? ''}"` || held.isStopping)
       steps.send(exchange, target, result)
-    else if (!held.hasRoom(guest.instance.id))
+    else if (!held.mayHold(guest.instance.id))
       steps.send(exchange, target, refused('too-many-waiting', result.route, result.ttlSeconds))
     else {
       // one second more than is left of the token, so that the timeout finds it expired
@@ -79,7 +79,7 @@ export class QueryResponder {
     const { steps, held, log } = this.#parts
     if (wake === 'changed') {
       const recheck = () => {
-        held.changed(idOf(exchange.found) ?? '')
+        held.check(idOf(exchange.found) ?? '')
       }
       pending.content.then(recheck, () => undefined) // after a failure, the next change or the timeout checks again
       return false

@@ -50,6 +50,6 @@ function keep(
   if (result.kind === 'refused') return result
   const outcome = reports.accept(found.owner, target?.path ?? '', body.bytes)
   if (outcome.kind === 'refused') return refused(outcome.refusal, route, ttlSeconds)
-  if (outcome.ignored.length > 0) refusalLog.ignoredKeys(exchange.network, found.owner.instance.id, outcome.ignored)
+  if (outcome.ignored.length > 0) refusalLog.logIgnoredKeys(exchange.network, found.owner.instance.id, outcome.ignored)
   return { ...served, content: outcome.content }
 }

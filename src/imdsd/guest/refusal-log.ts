@@ -32,7 +32,7 @@ export class RefusalLog {
   }
 
   /** Logs a refused request from `address`; `instance` is the owner of the address, if it is known. */
-  refused(network: string, address: string, instance: string | undefined, reason: RefusalReason): void {
+  logRefusal(network: string, address: string, instance: string | undefined, reason: RefusalReason): void {
     if (isOrdinary(reason)) return
     const now = this.#now()
     const key = this.#bounded(`${network} ${instance ?? sourceOf(address)} ${reason}`, now)
@@ -40,7 +40,7 @@ export class RefusalLog {
   }
 
   /** Logs the types of SSH host keys that a guest has reported and that are not kept. */
-  ignoredKeys(network: string, instance: string, types: readonly string[]): void {
+  logIgnoredKeys(network: string, instance: string, types: readonly string[]): void {
     const now = this.#now()
     this.#write(
       'info',
@@ -52,7 +52,7 @@ export class RefusalLog {
   }
 
   /** Logs a dropped connection: its listener already has `connections`, the most that it may have. */
-  dropped(network: string, connections: number): void {
+  logDrop(network: string, connections: number): void {
     this.#write(
       'warn',
       `${network} connections`,

@@ -60,7 +60,6 @@ const TABLE = {
   'too-many-connections': { status: 503, page: true, ordinary: false, headers: RETRY_AFTER },
 } as const satisfies Record<string, RefusalRow>
 
-/** The reason of a refusal. */
 export type RefusalReason = keyof typeof TABLE
 /** Every refusal, for metrics and tests. */
 export const REFUSALS = Object.keys(TABLE) as readonly RefusalReason[]

@@ -20,10 +20,8 @@ import { responseOf } from './refusals.ts'
 /** The header with the seconds that a session token has left, or that a PUT asks for (EC2's name). */
 export const TTL_HEADER = 'X-aws-ec2-metadata-token-ttl-seconds'
 
-/** The most responses that wait. */
 const BATCH = 64
 
-/** What a Responder needs. */
 export interface ResponderParts {
   readonly guard: ConnectionGuard
   readonly meter: RequestMeter
@@ -31,22 +29,15 @@ export interface ResponderParts {
   readonly log: Logger
 }
 
-/** Sends the responses of one listener. */
 export class Responder {
-  readonly #guard: ConnectionGuard
-  readonly #meter: RequestMeter
-  readonly #refusalLog: RefusalLog
-  readonly #log: Logger
+  readonly #parts: ResponderParts
   readonly #batch: (() => void)[] = []
   readonly #sendBatch = () => {
     for (const send of this.#batch.splice(0)) send()
   }
 
-  constructor({ guard, meter, refusalLog, log }: ResponderParts) {
-    this.#guard = guard
-    this.#meter = meter
-    this.#refusalLog = refusalLog
-    this.#log = log
+  constructor(parts: ResponderParts) {
+    this.#parts = parts
   }
 
   /** Responds at the end of this turn of the event loop, or at once if the connection closes. */
@@ -69,7 +60,7 @@ export class Responder {
       this.#send(exchange, result)
     } catch (error) {
       // affects one guest only
-      this.#log.error({ err: error }, 'response failed; its connection is closed')
+      this.#parts.log.error({ err: error }, 'response failed; its connection is closed')
       exchange.request.socket.destroy()
     }
   }
@@ -83,19 +74,20 @@ export class Responder {
       response,
       startedMs,
     } = exchange
+    const { guard, meter, refusalLog, log } = this.#parts
     const outcome = outcomeOf(result)
     const last = isLast(headers, outcome)
     if (last) {
       response.shouldKeepAlive = false
-      this.#guard.lingerAtEnd(socket)
+      guard.lingerAtEnd(socket)
     }
     write(exchange, result)
-    if (!last) this.#guard.sent(response)
+    if (!last) guard.noteSent(response)
     const durationMs = performance.now() - startedMs
-    this.#meter.answered(result.route, method, outcome, durationMs / 1000)
-    if (outcome !== 'served') this.#refusalLog.refused(network, address, idOf(found), outcome)
-    if (this.#log.isLevelEnabled('debug'))
-      this.#log.debug(
+    meter.countResponse(result.route, method, outcome, durationMs / 1000)
+    if (outcome !== 'served') refusalLog.logRefusal(network, address, idOf(found), outcome)
+    if (log.isLevelEnabled('debug'))
+      log.debug(
         { instance: idOf(found), route: result.route, status: response.statusCode, durationMs, reason: outcome },
         'request',
       )

@@ -44,7 +44,7 @@ export interface GuestServerParts extends Omit<ConnectionGuardParts, 'peers'>, O
 }
 
 /** For the steps that run again: the request was counted when it arrived. */
-const UNCOUNTED = { session: () => undefined, forwarded: () => undefined }
+const UNCOUNTED = { countSession: () => undefined, countForwarded: () => undefined }
 
 /** Builds the server of one listener. It does not listen yet. */
 export function buildGuestServer(parts: GuestServerParts): FastifyInstance {
@@ -53,7 +53,7 @@ export function buildGuestServer(parts: GuestServerParts): FastifyInstance {
   server.server.once('listening', () => {
     // read once: a server that stops has no address any more, and still answers
     const place = server.server.address()
-    pipeline.listensAt(typeof place === 'string' ? undefined : place?.address)
+    pipeline.setAddress(typeof place === 'string' ? undefined : place?.address)
   })
   server.addHook('onRequest', (request, reply) => {
     pipeline.serve(request, reply)
@@ -81,7 +81,7 @@ class RequestPipeline implements Steps {
   }
 
   /** Sets the address of the listener, which decides how peers are identified. */
-  listensAt(host: string | undefined): void {
+  setAddress(host: string | undefined): void {
     const { isLinkLocal, owners } = this.#parts
     this.#peers = peersOf(host, isLinkLocal, owners)
   }
@@ -129,7 +129,7 @@ class RequestPipeline implements Steps {
   }
 
   /** Authorizes and resolves a request. */
-  #resolve(exchange: Exchange, counts: Pick<RequestMeter, 'session' | 'forwarded'>): Resolution {
+  #resolve(exchange: Exchange, counts: Pick<RequestMeter, 'countSession' | 'countForwarded'>): Resolution {
     const { rules, log } = this.#parts
     let target: Target | undefined
     try {

@@ -13,7 +13,6 @@
 import { sourceOf } from '../../metadata/address.ts'
 import { TokenBucket } from '../../limits/token-bucket.ts'
 
-/** The size of a share. */
 export interface Allowance {
   /** Requests at once. */
   readonly burst: number
@@ -40,7 +39,6 @@ export const UNKNOWN_PEERS: UnknownAllowance = {
 
 /** How many times a guest may read its whole tree at once, however large the tree is. */
 const TREES_AT_ONCE = 5
-/** The duration of a penalty, in ms. */
 const PENALTY_MS = 5_000
 /** The bytes to discard that a peer may send for each request of its share. Reading them costs less than a request. */
 const DISCARDED_PER_REQUEST = 131_072
@@ -117,14 +115,14 @@ export class Share {
   }
 
   /** Counts a new connection. Returns the used part of the limit: 1 = the limit. */
-  opened(): number {
+  addConnection(): number {
     const used = ++this.#connections / this.#allowance.connections
-    return this.#total === undefined || used > 1 ? used : Math.max(used, this.#total.opened())
+    return this.#total === undefined || used > 1 ? used : Math.max(used, this.#total.addConnection())
   }
 
-  closed(): void {
+  removeConnection(): void {
     // connections beyond the peer's own share were not counted in `#total`
-    if (this.#connections <= this.#allowance.connections) this.#total?.closed()
+    if (this.#connections <= this.#allowance.connections) this.#total?.removeConnection()
     this.#connections -= 1
   }
 
@@ -144,7 +142,6 @@ export class Share {
   }
 }
 
-/** The shares of all peers. */
 export class Shares {
   readonly #perGuest: Allowance
   readonly #perUnknownPeer: Allowance

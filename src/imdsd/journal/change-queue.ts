@@ -27,7 +27,7 @@ export class ChangeQueue {
   #bytes = 0
   #running: Promise<void> | undefined
   #isWoken = false
-  #room = Promise.withResolvers<undefined>()
+  #hasSpace = Promise.withResolvers<undefined>()
 
   constructor(write: (changes: readonly Uint8Array[]) => Promise<void>) {
     this.#write = write
@@ -43,7 +43,7 @@ export class ChangeQueue {
     this.#bytes += bytes
     this.#running ??= this.#run()
     await this.#adding.spend(bytes)
-    while (this.#bytes > GROUP_BYTES) await this.#room.promise
+    while (this.#bytes > GROUP_BYTES) await this.#hasSpace.promise
   }
 
   /** Resolves when all changes are applied. */
@@ -81,8 +81,8 @@ export class ChangeQueue {
     }
     const group = this.#waiting.splice(0, count)
     this.#bytes -= bytes
-    this.#room.resolve(undefined)
-    this.#room = Promise.withResolvers()
+    this.#hasSpace.resolve(undefined)
+    this.#hasSpace = Promise.withResolvers()
     return group
   }
 }

@@ -27,7 +27,6 @@ export interface Disk {
   readonly syncDirectory: (path: string) => Promise<void>
 }
 
-/** The real file system. */
 export const DISK: Disk = {
   makeDirectory: (path) => mkdir(dirname(path), { recursive: true, mode: 0o700 }),
   create: (path) => open(path, 'w', 0o600),

@@ -9,7 +9,6 @@ import { RejectedFile, torn } from './unserved-file.ts'
 const LF = Buffer.from('\n')
 const NONE = Buffer.alloc(0)
 
-/** A line of JSON. */
 export function lineOf(value: object): Buffer {
   return Buffer.from(`${JSON.stringify(value)}\n`)
 }
@@ -92,7 +91,6 @@ export function objectOf(text: Buffer): Readonly<Record<string, unknown>> {
   return value as Record<string, unknown>
 }
 
-/** A change of a journal. */
 export type EncodedChange =
   | { readonly kind: 'remove'; readonly id: string }
   | ({ readonly kind: 'replace' } & Pick<EncodedInstance, 'document' | 'digest' | 'userData'>)

@@ -3,6 +3,7 @@
  * state; work in the background passes its end to it.
  */
 import type { Logger } from 'pino'
+import { BackgroundWork } from './background-work.ts'
 import { ChangeQueue } from './change-queue.ts'
 import type { ViewChange, ChangeLog } from '../view/change.ts'
 import { JournalChain, type JournalChainParts } from './journal-chain.ts'
@@ -28,7 +29,6 @@ interface Counter {
   inc(labels: { result: 'written' | 'failed' }): void
 }
 
-/** What keeping the view needs. */
 export interface PersistenceParts extends Omit<JournalChainParts, 'nextGeneration'> {
   readonly restored: Omit<Restored, 'instances' | 'ageMs'>
   readonly maxAgeMs: number
@@ -49,7 +49,6 @@ type State =
   | { readonly kind: 'idle' | 'clearing' | 'resting' | 'opening' }
   | { readonly kind: 'kept'; readonly chain: JournalChain; readonly isFirst: boolean }
 
-/** Keeps the files in step with the view. */
 export class Persistence implements ChangeLog {
   readonly #parts: PersistenceParts
   readonly #queue = new ChangeQueue((changes) => this.#write(changes))
@@ -67,9 +66,9 @@ export class Persistence implements ChangeLog {
   #restMs = 0
   /** The warnings since the last snapshot was written. */
   readonly #problems = new Set<string>()
-  /** Work in the background, and what the loop does when it has ended. */
-  readonly #background = new Set<Promise<void>>()
-  readonly #endings: (() => void | Promise<void>)[] = []
+  readonly #background = new BackgroundWork(() => {
+    this.#queue.wake()
+  })
   #isTidyDue = false
   #isTidying = false
   #isStopped = false
@@ -100,12 +99,12 @@ export class Persistence implements ChangeLog {
   }
 
   /** A guest has reported: the snapshot is to have that. */
-  reported(): void {
+  noteReport(): void {
     this.#foldAfter(FOLD_DELAY_MS + this.#restMs)
   }
 
   /** A resync is complete: updates the time of the snapshot. */
-  confirmed(): void {
+  noteResync(): void {
     this.#asOfMs = Date.now()
     this.#isWhole = true
     this.#isTidyDue = true
@@ -135,7 +134,7 @@ export class Persistence implements ChangeLog {
 
   /** The loop: brings a group of changes to the disk. Called while no other change waits to be applied. */
   async #write(changes: readonly Uint8Array[]): Promise<void> {
-    await this.#takeEndings()
+    await this.#background.handleEnds()
     const hasChanges = changes.length > 0
     if (this.#state.kind === 'idle' && (hasChanges || this.#isFoldWanted)) await this.#openFirst()
     if (this.#state.kind === 'resting' && this.#isFoldWanted) this.#openAgain()
@@ -161,7 +160,7 @@ export class Persistence implements ChangeLog {
    */
   async #shorten(chain: JournalChain): Promise<boolean> {
     await this.#backgroundEnded()
-    await this.#takeEndings()
+    await this.#background.handleEnds()
     // one that ran until now lacks what was appended meanwhile
     if (!chain.isDropped && chain.isTooLong) await this.#fold(chain)
     let cause: unknown
@@ -194,7 +193,7 @@ export class Persistence implements ChangeLog {
     const chain = new JournalChain(this.#chainParts())
     this.#isFoldWanted = false
     this.#state = { kind: 'opening' }
-    this.#inBackground(
+    this.#background.start(
       chain.open(() => this.#setFilesAside()),
       async (failure) => {
         if (failure !== undefined) {
@@ -224,7 +223,7 @@ export class Persistence implements ChangeLog {
     const isWhole = this.#isWhole
     this.#isFoldWanted = false
     // asOf is the time of what is written, not of a resync that completes meanwhile.
-    this.#inBackground(chain.fold({ asOf: new Date(this.#asOfMs), isWhole }), async (failure) => {
+    this.#background.start(chain.fold({ asOf: new Date(this.#asOfMs), isWhole }), async (failure) => {
       this.#parts.snapshotWrites.inc({ result: failure === undefined ? 'written' : 'failed' })
       if (chain.isDropped) return
       if (failure !== undefined) return this.#foldFailed(chain, failure.error)
@@ -257,7 +256,7 @@ export class Persistence implements ChangeLog {
       })
       .then(() => ended)
       .then(() => this.#setFilesAside())
-    this.#inBackground(again, (failure) => {
+    this.#background.start(again, (failure) => {
       if (failure !== undefined) this.#warn(NOT_DELETED, failure.error)
       this.#state = { kind: 'resting' }
       this.#isFoldWanted = false
@@ -303,7 +302,7 @@ export class Persistence implements ChangeLog {
     this.#isTidying = true
     this.#isTidyDue = false
     const renewing = chain?.isOnDisk === true ? disk.setTime(path, new Date(this.#asOfMs)) : Promise.resolve()
-    this.#inBackground(
+    this.#background.start(
       renewing.finally(() => deleteOldPrevious(disk, path, maxAgeMs, this.#asOfMs)),
       (failure) => {
         this.#isTidying = false
@@ -318,31 +317,9 @@ export class Persistence implements ChangeLog {
     return { ...this.#parts, nextGeneration: () => (this.#generation += 1) }
   }
 
-  /** Passes the outcome of work to the loop. */
-  #inBackground(
-    work: Promise<void>,
-    ended: (failure: { readonly error: unknown } | undefined) => void | Promise<void>,
-  ): void {
-    const ending = work
-      .then(
-        () => undefined,
-        (error: unknown) => ({ error }),
-      )
-      .then((failure) => {
-        this.#background.delete(ending)
-        this.#endings.push(() => ended(failure))
-        this.#queue.wake()
-      })
-    this.#background.add(ending)
-  }
-
-  async #takeEndings(): Promise<void> {
-    for (let ending = this.#endings.shift(); ending !== undefined; ending = this.#endings.shift()) await ending()
-  }
-
   /** Resolves when the work in the background has ended. Rejects if the disk hangs. */
   async #backgroundEnded(): Promise<void> {
-    await inTime(Promise.all(this.#background), this.#parts.timeoutMs, () =>
+    await this.#background.ended(this.#parts.timeoutMs, () =>
       this.#state.kind === 'kept' ? this.#state.chain.steps : 0,
     )
   }
@@ -350,7 +327,7 @@ export class Persistence implements ChangeLog {
   /** Resolves when nothing is under way. Rejects if the disk hangs. */
   async #quiet(): Promise<void> {
     await this.#queue.allApplied()
-    while (this.#background.size > 0) {
+    while (this.#background.isRunning) {
       await this.#backgroundEnded()
       await this.#queue.allApplied()
     }

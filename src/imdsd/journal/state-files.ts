@@ -47,7 +47,6 @@ export function leftFiles(names: readonly string[]): string[] {
   return names.filter((name) => name.startsWith('view.') && name.endsWith(TEMPORARY))
 }
 
-/** The names of the files that were set aside. */
 function previousFiles(snapshot: string, names: readonly string[]): string[] {
   return names.filter(
     (name) => name.endsWith(PREVIOUS) && (name.startsWith(JOURNAL) || name.startsWith(basename(snapshot))),

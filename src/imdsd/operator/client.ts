@@ -200,7 +200,7 @@ async function send(
 ): Promise<{ readonly status: number; readonly text: string }> {
   const { promise, resolve, reject } = Promise.withResolvers<IncomingMessage>()
   const options: RequestOptions = {
-    ...placeOf(operator),
+    ...connectOptions(operator),
     path,
     signal,
     agent: false,
@@ -222,7 +222,7 @@ async function send(
 }
 
 /** Where to connect. Throws for a text of another form. */
-function placeOf(operator: string): RequestOptions {
+function connectOptions(operator: string): RequestOptions {
   const socket = parseUnixSocket(operator)
   if (socket !== undefined) return { socketPath: socket.path, host: 'localhost' }
   const url = URL.parse(/^[a-z]+:\/\//.test(operator) ? operator : `http://${operator}`)

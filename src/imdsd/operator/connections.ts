@@ -26,7 +26,6 @@ const QUIET_MS = 60_000
 /** A connection; tests pass other objects. */
 export type OperatorConnection = Pick<Socket, 'remoteAddress' | 'destroy' | 'resetAndDestroy' | 'once'>
 
-/** The open connections of one listener. */
 export class OperatorConnections {
   readonly #parts: OperatorConnectionsParts
   /** By address: what closes each. */

@@ -11,7 +11,7 @@ import type { InvalidRecord } from '../view/validate.ts'
 import { plan, type PlanContext } from '../view/plan.ts'
 import type { Source } from '../../store/source.ts'
 import type { View } from '../view/view.ts'
-import type { SyncStatus } from '../view/sync.ts'
+import type { SyncStatus } from '../view/sync-state.ts'
 
 /** The parts of a diagnosis. `networks`: those that this daemon serves; `now` is monotonic, in milliseconds. */
 export interface DiagnosisParts extends PlanContext {

@@ -5,7 +5,6 @@
  */
 import Type, { type Static } from 'typebox'
 
-/** The level of the log. */
 export const LogLevelSchema = Type.Object({
   level: Type.String({ description: 'The level of the log.' }),
   configured: Type.String({ description: 'The configured level of the log.' }),

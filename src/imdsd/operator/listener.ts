@@ -9,7 +9,6 @@ import type { Logger } from 'pino'
 import { formatListenAddress, type HostPort, type ListenAddress, type UnixSocket } from '../../runtime/host-port.ts'
 import { opener } from '../../runtime/listen.ts'
 
-/** The pause after a failure. */
 const RETRY_MS = 5_000
 
 /** What a listener depends on. `listener`: where it should listen, which `variable` says. */
@@ -20,10 +19,9 @@ export interface OperatorListenerParts<Where extends ListenAddress> {
   readonly log: Pick<Logger, 'error' | 'info'>
 }
 
-/** Opens a server at one place, or tries again. */
 export class OperatorListener<Where extends HostPort | UnixSocket> {
   readonly #parts: OperatorListenerParts<Where>
-  #place: Where | undefined
+  #address: Where | undefined
   #problem: string | undefined
   #retry: NodeJS.Timeout | undefined
   #attempt = Promise.resolve()
@@ -34,8 +32,8 @@ export class OperatorListener<Where extends HostPort | UnixSocket> {
   }
 
   /** Where it listens, with its actual port; undefined while it is not open. */
-  get place(): Where | undefined {
-    return this.#place
+  get address(): Where | undefined {
+    return this.#address
   }
 
   /** Why it is not open, with the variable and the remedy; undefined if it is open. */
@@ -62,9 +60,9 @@ export class OperatorListener<Where extends HostPort | UnixSocket> {
     const { listener, log } = this.#parts
     try {
       if (listener.path !== undefined) makeDirectoryOf(listener.path)
-      this.#place = (await open()) as Where
+      this.#address = (await open()) as Where
       if (this.#problem !== undefined)
-        log.info({ place: formatListenAddress(this.#place) }, 'operators can connect now')
+        log.info({ place: formatListenAddress(this.#address) }, 'operators can connect now')
       this.#problem = undefined
     } catch (error) {
       const reason = (error as Error).message

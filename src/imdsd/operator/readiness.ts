@@ -4,7 +4,7 @@
  */
 import type { FirewallStatus } from '../firewall/firewall.ts'
 import type { LogLevelState } from '../../runtime/log-level.ts'
-import type { SyncStatus } from '../view/sync.ts'
+import type { SyncStatus } from '../view/sync-state.ts'
 import type { Readiness } from './documents.ts'
 
 /**
@@ -26,7 +26,6 @@ export interface ReadinessParts {
 /** The most contested addresses that are named. */
 const MAX_NAMED = 10
 
-/** Builds the document. */
 export function buildReadiness({
   sync,
   store,

@@ -7,7 +7,6 @@ import { NO_REPORTS, withoutRemoved } from '../../metadata/reports.ts'
 import type { View } from '../view/view.ts'
 import type { ReportsDocument } from './documents.ts'
 
-/** What reports are read from. */
 export interface ReportsParts {
   readonly view: Pick<View, 'get'>
   readonly reports: Pick<GuestReports, 'of'>

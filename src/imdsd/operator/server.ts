@@ -2,7 +2,7 @@
  * The servers of the operator API: a unix socket with all of it, for this hypervisor's own programs, and a TCP listener
  * for Prometheus and people, which only reads: no request there changes anything. Guests can reach neither.
  */
-import Fastify, { type FastifyInstance } from 'fastify'
+import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify'
 import type { Logger } from 'pino'
 import { NO_SCHEMA_COMPILERS } from '../../runtime/fastify-settings.ts'
 import { refuseOtherVersions, TO_OPERATORS } from '../../runtime/http-version.ts'
@@ -28,7 +28,6 @@ export interface OperatorFirewall {
   next(report: AgentReport | undefined): Promise<FirewallDocument | undefined>
 }
 
-/** What the routes need. */
 export interface OperatorParts {
   readonly metrics: { readonly contentType: string; metrics(): Promise<string> }
   readonly readiness: () => Readiness
@@ -61,7 +60,6 @@ export interface TcpBounds {
   readonly log: Pick<Logger, 'warn'>
 }
 
-/** The most bytes of a POST of a level. */
 const MAX_LEVEL_BYTES = 256
 /** Loopback addresses may always use the TCP listener. */
 const THIS_HOST = ['127.0.0.0/8', '::1/128']
@@ -122,21 +120,17 @@ export function buildTcpServer(
 export function buildSocketServer(parts: OperatorParts, maxConnections: number): FastifyInstance {
   const server = buildServer(parts)
   server.server.maxConnections = maxConnections
-  const documentFor = async (report: AgentReport | undefined) => {
+  const sendDocument = async (reply: FastifyReply, report: AgentReport | undefined) => {
     const document = await parts.firewall.next(report)
     return document === undefined
-      ? { status: 503, body: { error: 'the view is not complete yet' } }
-      : { status: 200, body: document }
+      ? reply.code(503).send({ error: 'the view is not complete yet' })
+      : reply.send(document)
   }
-  server.get(PATHS.firewall, async (_request, reply) => {
-    const { status, body } = await documentFor(undefined)
-    return reply.code(status).send(body)
-  })
+  server.get(PATHS.firewall, (_request, reply) => sendDocument(reply, undefined))
   server.post(PATHS.firewall, { bodyLimit: MAX_REPORT_BYTES }, async (request, reply) => {
     const report = parseReport(request.body)
     if (report === undefined) return reply.code(400).send({ error: 'that is not a report of the firewall agent' })
-    const { status, body } = await documentFor(report)
-    return reply.code(status).send(body)
+    return sendDocument(reply, report)
   })
   server.get(PATHS.logLevel, (_request, reply) => reply.send(parts.logLevel.state))
   server.post(PATHS.logLevel, { bodyLimit: MAX_LEVEL_BYTES }, (request, reply) => {
@@ -145,14 +139,25 @@ export function buildSocketServer(parts: OperatorParts, maxConnections: number):
       ? reply.code(400).send({ error: `that is not a level (${LOG_LEVELS.join(', ')}) with seconds` })
       : reply.send(parts.logLevel.set(wanted.level, wanted.seconds))
   })
-  server.get<{ Params: { id: string } }>(PATHS.reports, (request, reply) => {
-    const { id } = request.params
-    if (!isId(id)) return reply.code(400).send({ error: `that is not ${ID_RULE}` })
-    const found = parts.reports(id)
-    return found === undefined ? reply.code(404).send({ error: `${id} is not served here` }) : reply.send(found)
-  })
+  server.get<OfInstance>(PATHS.reports, (request, reply) => sendOfInstance(request, reply, parts.reports))
   return server
 }
+
+interface OfInstance {
+  readonly Params: { readonly id: string }
+}
+
+/** Sends what `read` finds of an instance. */
+function sendOfInstance<T>(
+  { params: { id } }: FastifyRequest<OfInstance>,
+  reply: FastifyReply,
+  read: (id: string) => T | undefined,
+): FastifyReply {
+  if (!isId(id)) return reply.code(400).send(NO_ID)
+  const found = read(id)
+  return found === undefined ? reply.code(404).send({ error: `${id} is not served here` }) : reply.send(found)
+}
+const NO_ID = { error: `that is not ${ID_RULE}` }
 
 function parseLevel(body: unknown): { readonly level: LogLevel; readonly seconds: number } | undefined {
   const { level: name, seconds } = (body ?? {}) as Readonly<Record<string, unknown>>
@@ -205,22 +210,17 @@ function buildServer({
   })
   server.get<{ Params: { id: string }; Querystring: { reason?: string } }>(PATHS.instance, async (request, reply) => {
     const { id } = request.params
-    if (!isId(id)) return reply.code(400).send({ error: `that is not ${ID_RULE}` })
+    if (!isId(id)) return reply.code(400).send(NO_ID)
     const why = request.query.reason === undefined ? undefined : await diagnose(id)
     const { status, ...state } = formatGateState(id, launchGate(id), why)
     return reply.code(status).send(state)
   })
-  server.get<{ Params: { id: string } }>(PATHS.trace, (request, reply) => {
-    const { id } = request.params
-    if (!isId(id)) return reply.code(400).send({ error: `that is not ${ID_RULE}` })
-    const found = trace(id)
-    return found === undefined ? reply.code(404).send({ error: `${id} is not served here` }) : reply.send(found)
-  })
+  server.get<OfInstance>(PATHS.trace, (request, reply) => sendOfInstance(request, reply, trace))
   server.get<{ Querystring: { address?: string; network?: string; id?: string } }>(
     PATHS.explain,
     async ({ query: { address = '', network = 'default', id } }, reply) => {
       if (id !== undefined) {
-        if (!isId(id)) return reply.code(400).send({ error: `that is not ${ID_RULE}` })
+        if (!isId(id)) return reply.code(400).send(NO_ID)
         const explained = await explainInstance(id)
         return reply.code(explained.revision === undefined ? 404 : 200).send(explained)
       }

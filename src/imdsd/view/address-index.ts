@@ -101,7 +101,7 @@ export class AddressIndex<T> {
 
   /** The ranges inside the range with these digits, including itself. */
   *#within(digits: string): Generator<Claim<T>> {
-    for (let at = this.#place(digits); this.#order[at]?.startsWith(digits) === true; at++)
+    for (let at = this.#indexOf(digits); this.#order[at]?.startsWith(digits) === true; at++)
       yield this.#ipv6.get(this.#order[at]!)!
   }
 
@@ -111,7 +111,7 @@ export class AddressIndex<T> {
     this.#claims.set(range, claim)
     if (digits !== undefined) {
       this.#ipv6.set(digits, claim)
-      this.#order.splice(this.#place(digits), 0, digits)
+      this.#order.splice(this.#indexOf(digits), 0, digits)
       this.#count(digits.length, 1)
     }
     return claim
@@ -121,7 +121,7 @@ export class AddressIndex<T> {
     this.#claims.delete(range)
     if (digits === undefined) return
     this.#ipv6.delete(digits)
-    this.#order.splice(this.#place(digits), 1)
+    this.#order.splice(this.#indexOf(digits), 1)
     this.#count(digits.length, -1)
   }
 
@@ -133,7 +133,7 @@ export class AddressIndex<T> {
   }
 
   /** The index in #order of the first digits that do not sort before these. */
-  #place(digits: string): number {
+  #indexOf(digits: string): number {
     let [low, high] = [0, this.#order.length]
     while (low < high) {
       const middle = (low + high) >>> 1

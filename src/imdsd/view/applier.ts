@@ -15,7 +15,7 @@ export interface ApplierParts extends PlanContext {
   readonly view: View
   readonly changeLog: ChangeLog
   readonly health: RecordHealth
-  readonly changed: () => void
+  readonly onChange: () => void
   readonly revisionsBack: { inc(): void }
   readonly log: Logger
 }
@@ -67,7 +67,7 @@ export class Applier {
     } catch (error) {
       const { log, health } = this.#parts
       log.error({ err: error, instance: loaded.id }, 'a record could not be processed')
-      health.fault(loaded.id, loaded.kind === 'removed' || loaded.kind === 'absent' ? undefined : loaded.digest, {
+      health.noteFault(loaded.id, loaded.kind === 'removed' || loaded.kind === 'absent' ? undefined : loaded.digest, {
         reason: 'record',
         faults: [{ path: '', message: 'could not be processed' }],
       })
@@ -87,8 +87,8 @@ export class Applier {
         health.reportUnconfirmed(id)
         return undefined
       case 'fault':
-        health.present(id)
-        health.fault(id, planned.digest, planned.fault)
+        health.notePresent(id)
+        health.noteFault(id, planned.digest, planned.fault)
         return undefined
       case 'keep':
         this.#found(id)
@@ -107,14 +107,14 @@ export class Applier {
 
   /** The store has a valid record of this id, or its removal. */
   #found(id: string): void {
-    const { health, changed } = this.#parts
-    if (health.present(id)) changed()
-    health.good(id)
+    const { health, onChange } = this.#parts
+    if (health.notePresent(id)) onChange()
+    health.noteGood(id)
     this.#elsewhere.delete(id)
   }
 
   #replacement(record: ValidRecord): PlannedChange {
-    const { view, revisionsBack, log, changed } = this.#parts
+    const { view, revisionsBack, log, onChange } = this.#parts
     const {
       instance: { id, revision },
       userData,
@@ -134,21 +134,21 @@ export class Applier {
           )
         }
         view.replace(record)
-        changed()
+        onChange()
         log.debug({ instance: id, revision }, 'instance added to the view, or replaced')
       },
     }
   }
 
   #removal(id: string, movedTo: Instance | undefined): PlannedChange | undefined {
-    const { view, log, changed } = this.#parts
+    const { view, log, onChange } = this.#parts
     if (view.get(id) === undefined) return undefined
     return {
       change: { kind: 'remove', id },
       removesUserData: true,
       apply: () => {
         view.remove(id)
-        changed()
+        onChange()
         if (movedTo === undefined) log.debug({ instance: id }, 'instance left the view: it was removed')
         else
           log.info(

@@ -33,7 +33,7 @@ export class LinkIndex {
   }
 
   /** Reports that the view has changed an instance. */
-  changed(id: string): void {
+  update(id: string): void {
     for (const link of this.#links.get(id) ?? []) {
       const others = this.#claims.get(link)!.filter(({ instance }) => instance !== id)
       if (others.length === 0) this.#claims.delete(link)

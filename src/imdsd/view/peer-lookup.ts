@@ -34,7 +34,6 @@ export interface PeerLookupParts {
   readonly now: () => number
 }
 
-/** Looks up unknown peers, at a bounded rate. */
 export class PeerLookup {
   readonly #parts: PeerLookupParts
   readonly #pending = new Map<string, Promise<FoundInstance>>()

@@ -14,7 +14,6 @@ import type { Loaded } from '../../store/source.ts'
  */
 export type Origin = 'index' | 'notice' | 'peer'
 
-/** What to do with the view. */
 export type Plan =
   | { readonly kind: 'replace'; readonly record: ValidRecord }
   /** Gone from this hypervisor: removed, or `movedTo` others. It may not have been in the view. */

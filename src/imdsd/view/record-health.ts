@@ -18,7 +18,6 @@ interface KnownFault extends InvalidRecord {
   readonly state: string
 }
 
-/** Tracks and reports problems. */
 export class RecordHealth {
   readonly #view: View
   readonly #log: Logger
@@ -68,25 +67,25 @@ export class RecordHealth {
   }
 
   /** Whether a record of the store's index is in the view, or is faulty. */
-  isAny(named: Iterable<string>): boolean {
-    for (const id of named) if (this.#view.get(id) !== undefined || this.#faults.has(id)) return true
+  isServedOrFaulty(ids: Iterable<string>): boolean {
+    for (const id of ids) if (this.#view.get(id) !== undefined || this.#faults.has(id)) return true
     return false
   }
 
   /** Reports a hypervisor that no record names, once until one does: it may be new, or its name wrong. */
-  unnamed(hypervisor: string): void {
+  reportUnnamed(hypervisor: string): void {
     if (this.#hint !== undefined) return
     this.#hint = `no record names ${hypervisor}: compare IMDS_HYPERVISOR with \`imdsctl list\`, unless this hypervisor is new`
     this.#log.warn({ instances: this.#view.size }, this.#hint)
   }
 
   /** A record names this hypervisor, or it serves every instance. */
-  named(): void {
+  clearHint(): void {
     this.#hint = undefined
   }
 
   /** Reports a faulty record; a new `digest` is a new state. */
-  fault(id: string, digest: string | undefined, { reason, faults }: InvalidRecord): void {
+  noteFault(id: string, digest: string | undefined, { reason, faults }: InvalidRecord): void {
     const state = JSON.stringify([digest, reason, faults])
     if (this.#faults.get(id)?.state === state) return
     this.#faults.set(id, { state, reason, faults })
@@ -114,7 +113,7 @@ export class RecordHealth {
    * once, with its cause. Without one, the view learns which of its instances the store no longer has: true if that
    * is new.
    */
-  resynced(named: Iterable<string>): boolean {
+  completeResync(named: Iterable<string>): boolean {
     const ids = [...named]
     const faulty = ids.filter((id) => this.#faults.has(id))
     const before = this.#problem
@@ -164,7 +163,7 @@ export class RecordHealth {
   }
 
   /** The record of this instance is good, or was removed. */
-  good(id: string): void {
+  noteGood(id: string): void {
     this.#faults.delete(id)
   }
 
@@ -194,12 +193,12 @@ export class RecordHealth {
   }
 
   /** The store has this region. */
-  initialised(): void {
+  noteInitialised(): void {
     this.#isEmptyReported = false
   }
 
   /** The connection to the store was lost, or could not be made. Each reason is logged once at level info or above. */
-  disconnected(store: string, reason: string, wasConnected: boolean): void {
+  reportDisconnected(store: string, reason: string, wasConnected: boolean): void {
     const facts = { store, reason, instances: this.#view.size }
     if (wasConnected) this.#log.warn(facts, 'the store is lost; guests are served from memory')
     else if (this.#disconnectReasons.size === 0)
@@ -209,13 +208,13 @@ export class RecordHealth {
   }
 
   /** The store is connected, and its notices arrive. */
-  connected(store: string): void {
+  reportConnected(store: string): void {
     this.#log.info({ store }, 'the store is connected')
     this.#disconnectReasons.clear()
   }
 
   /** The store has this instance. True if the view had learned that it has not. */
-  present(id: string): boolean {
+  notePresent(id: string): boolean {
     this.#unconfirmed.delete(id)
     return this.#view.setUnconfirmed(id, false)
   }

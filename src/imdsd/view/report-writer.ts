@@ -27,7 +27,6 @@ export interface ReportWriterParts {
   readonly log: Pick<Logger, 'warn'>
 }
 
-/** Keeps the store in step with the reports in memory. */
 export class ReportWriter {
   readonly #parts: ReportWriterParts
   readonly #waiting = new Set<string>()
@@ -52,13 +51,13 @@ export class ReportWriter {
   }
 
   /** A guest has reported. */
-  reported(id: string): void {
+  noteReport(id: string): void {
     this.#waiting.add(id)
     this.wake()
   }
 
   /** The view has changed an instance. If it has left, its reports are deleted. */
-  changed(id: string): void {
+  noteChange(id: string): void {
     if (this.#parts.find(id) !== undefined) return
     this.#waiting.delete(id)
     if (!this.#written.delete(id)) return

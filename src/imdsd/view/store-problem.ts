@@ -20,7 +20,7 @@ export interface StoreProblem {
   readonly cause: string
 }
 
-const RELEASE =
+const INCOMPATIBLE_VERSION =
   'the control plane writes records that this version of imds cannot read: ' +
   'upgrade imds, or go back to the previous release of the control plane'
 const CAUSES: Readonly<Record<InvalidRecord['reason'], string>> = {
@@ -31,8 +31,8 @@ const CAUSES: Readonly<Record<InvalidRecord['reason'], string>> = {
   unreadable:
     'the records are encrypted and IMDS_RECORD_KEYS_FILE is not set (set it and restart imds), ' +
     'or they were lost or overwritten in the store (publish them again)',
-  record: RELEASE,
-  id: RELEASE,
+  record: INCOMPATIBLE_VERSION,
+  id: INCOMPATIBLE_VERSION,
   'user-data':
     'the user-data does not belong to its records, or is larger than IMDS_USER_DATA_MAX_BYTES: ' +
     'set it to the limit of the publishers, or publish again',
@@ -52,7 +52,6 @@ export function storeProblem(named: number, faults: readonly InvalidRecord['reas
   return { named, faulty: faults.length, reasons, cause: CAUSES[most] }
 }
 
-/** The problem as a sentence. */
 export function formatStoreProblem({ named, faulty, cause }: StoreProblem): string {
   return (
     `${String(faulty)} of ${String(named)} records that the store has for this hypervisor cannot be used. ` +

@@ -11,7 +11,7 @@
  *     (index, digests)    +--- not read --------+                               fault   -> RecordHealth
  *
  *     store:   connecting -> connected -> lost -> connected ...
- *     resync:  wanted -> index read -> queued ids read -> complete: ready, confirmed
+ *     resync:  wanted -> index read -> queued ids read -> complete: ready
  *                                                      -> nearly all records faulty: not ready, the view stays
  *                     -> region not initialised: not ready, the view stays
  *
@@ -33,7 +33,7 @@ import { Applier } from './applier.ts'
 import type { ChangeLog } from './change.ts'
 import { ReadQueue } from './read-queue.ts'
 import { RecordHealth } from './record-health.ts'
-import { formatStoreProblem } from './store-problem.ts'
+import { SyncState, type SyncStatus } from './sync-state.ts'
 import type { InvalidRecord } from './validate.ts'
 import type { View } from './view.ts'
 
@@ -51,7 +51,6 @@ const RETRY_MS = 1000
  */
 const RESYNC_JITTER_MS = 2000
 
-/** The counters that sync increments. */
 export interface SyncMetrics {
   readonly notices: { inc(): void }
   readonly resyncs: { inc(labels: { result: 'completed' | 'failed' | 'uninitialised' }): void }
@@ -68,48 +67,13 @@ export interface SyncParts {
   readonly userDataMaxBytes: number
   readonly resyncMs: number
   /** Called after the view changed. */
-  readonly changed: () => void
+  readonly onChange: () => void
   /** Called after each completed resync, but not for a store whose records cannot be used. */
-  readonly confirmed: () => void
+  readonly onResync: () => void
   readonly metrics: SyncMetrics
   readonly log: Logger
 }
 
-/** The state of the connection to the store, and of the view compared with it. */
-export interface SyncStatus {
-  readonly connected: boolean
-  /** It was connected at some time since the start. */
-  readonly wasConnected: boolean
-  /** When `connected` changed last, in milliseconds of `performance.now()`. */
-  readonly changedAtMs: number
-  /** Why it is not connected; undefined while it is, and before the first attempt. */
-  readonly disconnectReason: string | undefined
-  /** A full resync has completed since the start, and the last one found records that can be used. */
-  readonly ready: boolean
-  /** Why it is not ready, as a sentence; undefined when it is. */
-  readonly problem: string | undefined
-  /** Nearly all records that the store has for this hypervisor are faulty. */
-  readonly isStoreUnusable: boolean
-  /** What an operator should check although it is ready, as a sentence; undefined: nothing. */
-  readonly hint: string | undefined
-  /**
-   * When the view was last found to be in step with the store by a full resync, in milliseconds of `performance.now()`;
-   * undefined before the first.
-   */
-  readonly resyncedAtMs: number | undefined
-  readonly resyncTookMs: number
-  /**
-   * How long the view has been behind the store, as far as is known: since the oldest notice whose record is not read, or
-   * since there was no connection with a full resync after it.
-   */
-  readonly lagMs: number
-  /** Instances of the view that the store no longer has. They stay in the view; an operator should look. */
-  readonly unconfirmed: number
-  /** Ids whose record in the store is faulty now. */
-  readonly faulty: number
-}
-
-/** Follows a store until stopped. */
 export class Sync {
   readonly #parts: SyncParts
   readonly #batchSize: number
@@ -117,31 +81,21 @@ export class Sync {
   /** What the index names, as the last resync read it. */
   #named: ReadonlyMap<string, string> = new Map()
   readonly #health: RecordHealth
+  readonly #state: SyncState
   readonly #applier: Applier
   /** Limits what the loop does in one turn of the event loop. */
   readonly #budget = new TurnBudget()
-  #connected = false
-  /** Why the store was lost or could not be reached; undefined before the first attempt. */
-  #disconnectReason: string | undefined
-  #wasConnected = false
-  #changedAtMs = performance.now()
   #resyncWanted = false
-  /** The store had nothing of this region at the last resync. */
-  #isUninitialised = false
+  #resyncBeganAtMs = 0
   #working = false
   #stopped = false
-  #resyncedAtMs: number | undefined
-  #resyncBeganAtMs = 0
-  /** No resync has completed since the last connect. */
-  #owesResync = true
-  #behindSinceMs: number | undefined = performance.now()
-  #resyncTookMs = 0
   readonly #timers = new Set<NodeJS.Timeout>()
 
   constructor(parts: SyncParts) {
     this.#parts = parts
     this.#batchSize = Math.max(SMALL_BATCH, Math.min(BATCH, Math.floor(BATCH_BYTES / parts.userDataMaxBytes)))
     this.#health = new RecordHealth(parts.view, parts.metrics.recordFaults, parts.log)
+    this.#state = new SyncState(this.#health)
     this.#applier = new Applier({ ...parts, health: this.#health, revisionsBack: parts.metrics.revisionsBack })
   }
 
@@ -151,28 +105,22 @@ export class Sync {
       notice: (id) => {
         metrics.notices.inc()
         this.#queue.addNoticed(id)
-        this.#behindSinceMs ??= performance.now()
-        this.#resyncWanted ||= this.#isUninitialised
+        this.#state.noteBehind()
+        this.#resyncWanted ||= this.#state.isUninitialised
         void this.#work()
       },
       connected: () => {
-        this.#health.connected(source.description)
-        this.#connected = this.#wasConnected = true
-        this.#disconnectReason = undefined
-        this.#changedAtMs = performance.now()
+        this.#health.reportConnected(source.description)
+        this.#state.noteConnected()
         void this.#work()
-        const jitter = this.#resyncedAtMs === undefined ? 0 : Math.random() * RESYNC_JITTER_MS
+        const jitter = this.#state.wasResynced ? Math.random() * RESYNC_JITTER_MS : 0
         this.#later(jitter, () => {
           this.resync()
         })
       },
       disconnected: (reason) => {
-        this.#health.disconnected(source.description, reason, this.#connected)
-        if (this.#connected) this.#changedAtMs = performance.now()
-        this.#connected = false
-        this.#owesResync = true
-        this.#behindSinceMs ??= performance.now()
-        this.#disconnectReason = reason
+        this.#health.reportDisconnected(source.description, reason, this.#state.isConnected)
+        this.#state.noteDisconnected(reason)
       },
     })
     this.#scheduleResync()
@@ -208,35 +156,7 @@ export class Sync {
   }
 
   status(): SyncStatus {
-    const problem = this.#problem()
-    return {
-      connected: this.#connected,
-      wasConnected: this.#wasConnected,
-      changedAtMs: this.#changedAtMs,
-      disconnectReason: this.#disconnectReason,
-      ready: problem === undefined,
-      problem,
-      isStoreUnusable: this.#health.problem !== undefined,
-      hint: this.#health.hint,
-      resyncedAtMs: this.#resyncedAtMs,
-      resyncTookMs: this.#resyncTookMs,
-      lagMs: this.#behindSinceMs === undefined ? 0 : performance.now() - this.#behindSinceMs,
-      unconfirmed: this.#health.unconfirmed,
-      faulty: this.#health.faulty,
-    }
-  }
-
-  #problem(): string | undefined {
-    if (this.#health.problem !== undefined) return formatStoreProblem(this.#health.problem)
-    if (this.#resyncedAtMs !== undefined) return undefined
-    if (!this.#connected) {
-      const problem = this.#wasConnected
-        ? 'the store was lost before the first resync'
-        : 'the store was not reached yet'
-      return `${problem}: ${this.#disconnectReason ?? 'connecting'}`
-    }
-    if (!this.#isUninitialised) return 'the first resync is not complete'
-    return 'the store has nothing of this region: is it the right one (IMDS_STORE, IMDS_REGION), or was it emptied?'
+    return this.#state.read()
   }
 
   /**
@@ -252,7 +172,7 @@ export class Sync {
         if (this.#resyncWanted && !this.#queue.isResyncing) await this.#beginResync()
       } catch (error) {
         // `disconnected` reports the loss of the store; the queue waits for its return
-        if (this.#stopped || !this.#connected) break
+        if (this.#stopped || !this.#state.isConnected) break
         this.#parts.metrics.resyncs.inc({ result: 'failed' })
         this.#parts.log.warn({ err: error }, 'reading the store failed: trying again')
         await new Promise<void>((resolve) => {
@@ -261,11 +181,11 @@ export class Sync {
       }
     }
     this.#working = false // in the same turn as the last #hasWork(), so that later work starts the loop again
-    if (this.#queue.isEmpty && !this.#owesResync) this.#behindSinceMs = undefined
+    if (this.#queue.isEmpty) this.#state.noteRead(undefined)
   }
 
   #hasWork(): boolean {
-    return !this.#stopped && this.#connected && (this.#resyncWanted || !this.#queue.isEmpty)
+    return !this.#stopped && this.#state.isConnected && (this.#resyncWanted || !this.#queue.isEmpty)
   }
 
   async #beginResync(): Promise<void> {
@@ -276,20 +196,20 @@ export class Sync {
       this.#resyncWanted = true
       throw error
     })
-    this.#isUninitialised = !initialised
+    this.#state.noteInitialised(initialised)
     if (!initialised) {
       metrics.resyncs.inc({ result: 'uninitialised' })
       this.#health.reportAllUnconfirmed(source.description)
       return
     }
-    this.#health.initialised()
+    this.#health.noteInitialised()
     this.#resyncBeganAtMs = beganAtMs
     this.#queue.beginResync()
     this.#named = digests
     for (const [id, digest] of digests) {
       await this.#budget.spend(0)
       const isCurrent = this.#applier.isCurrent(id, digest)
-      if (isCurrent && this.#health.present(id)) this.#parts.changed()
+      if (isCurrent && this.#health.notePresent(id)) this.#parts.onChange()
       if (!isCurrent || this.#health.faultOf(id) !== undefined) this.#queue.addIndexed(id)
     }
     for (const id of view.ids()) if (!digests.has(id)) this.#queue.addIndexed(id)
@@ -298,21 +218,19 @@ export class Sync {
   }
 
   #completeResync(): void {
-    const { view, hypervisor, metrics, log, confirmed } = this.#parts
-    if (hypervisor === undefined || this.#health.isAny(this.#named.keys())) this.#health.named()
-    else this.#health.unnamed(hypervisor)
+    const { view, hypervisor, metrics, log, onResync } = this.#parts
+    if (hypervisor === undefined || this.#health.isServedOrFaulty(this.#named.keys())) this.#health.clearHint()
+    else this.#health.reportUnnamed(hypervisor)
     this.#queue.endResync()
-    if (this.#health.resynced(this.#named.keys())) this.#parts.changed()
+    if (this.#health.completeResync(this.#named.keys())) this.#parts.onChange()
     this.#health.reportAddresses()
     this.#health.reportUnusableAddresses()
-    this.#resyncTookMs = performance.now() - this.#resyncBeganAtMs
     metrics.resyncs.inc({ result: 'completed' })
-    if (this.#health.problem !== undefined) return
-    if (this.#resyncedAtMs === undefined)
+    const isUsable = this.#health.problem === undefined
+    if (isUsable && !this.#state.wasResynced)
       log.info({ instances: view.size, faulty: this.#health.faulty }, 'first resync completed: ready')
-    this.#resyncedAtMs = performance.now()
-    if (this.#resyncBeganAtMs >= this.#changedAtMs) this.#owesResync = false
-    confirmed()
+    this.#state.noteResync(this.#resyncBeganAtMs, isUsable)
+    if (isUsable) onResync()
   }
 
   async #readBatch(): Promise<void> {
@@ -339,7 +257,7 @@ export class Sync {
     }
     await this.#parts.changeLog.allApplied() // the next batch may have newer states of the same ids
     this.#health.reportAddresses()
-    if (isAll && !this.#owesResync) this.#behindSinceMs = takenAtMs
+    if (isAll) this.#state.noteRead(takenAtMs)
   }
 
   #scheduleResync(): void {

@@ -50,7 +50,6 @@ export interface Stay {
   readonly sinceMs: number | undefined
 }
 
-/** One instance of the view, with its tree. */
 export class ServedInstance {
   readonly instance: Instance
   readonly userData: Uint8Array | undefined

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { RequestMeter } from '../../../src/imdsd/guest/meter.ts'
 import { buildMetrics, type MetricsSources } from '../../../src/imdsd/metrics.ts'
-import type { SyncStatus } from '../../../src/imdsd/view/sync.ts'
+import type { SyncStatus } from '../../../src/imdsd/view/sync-state.ts'
 import { VERSION } from '../../../src/runtime/version.ts'
 
 const STATUS = {
@@ -120,10 +120,10 @@ test('the age of the firewall is 0 if no firewall is required', async () => {
 test('each scrape returns the counts of the meter, without adding them twice', async () => {
   const { meter, scrape } = aDaemon()
   const served = 'imds_requests_total{route="/{version}/meta-data",method="GET",status="200",reason="served"}'
-  for (let i = 0; i < 3; i++) meter.answered('/{version}/meta-data', 'GET', 'served', 0.001)
-  meter.dropped('stalled', 2)
-  meter.session('token')
-  meter.forwarded()
+  for (let i = 0; i < 3; i++) meter.countResponse('/{version}/meta-data', 'GET', 'served', 0.001)
+  meter.countDrops('stalled', 2)
+  meter.countSession('token')
+  meter.countForwarded()
   for (let i = 0; i < 2; i++) {
     const found = await scrape()
     expect(
@@ -139,7 +139,7 @@ test('each scrape returns the counts of the meter, without adding them twice', a
 
 test('durations are a histogram: cumulative buckets, of which the last has every request', async () => {
   const { meter, scrape } = aDaemon()
-  for (const seconds of [0, 1_000]) meter.answered('/', 'GET', 'served', seconds)
+  for (const seconds of [0, 1_000]) meter.countResponse('/', 'GET', 'served', seconds)
   const found = await scrape()
   const buckets = [...found].filter(([series]) => series.startsWith('imds_request_duration_seconds_bucket{route="/",'))
   expect(buckets.map(([, count]) => count)).toEqual([...Array.from({ length: buckets.length - 1 }, () => 1), 2])

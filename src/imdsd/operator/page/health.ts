@@ -8,7 +8,6 @@ export interface Health {
   readonly unchecked: readonly string[]
 }
 
-/** Formats the findings. */
 export function formatHealth({ results, unchecked }: Health): Markup {
   return markup`${formatFindings(results)}
 <p class="soft">The daemon cannot check these: ${unchecked.join(', ')}. On this hypervisor, run <code>sudo imdsctl doctor</code>.</p>`

@@ -4,9 +4,7 @@
  */
 import { DURATION_BOUNDS, type RequestOutcome, type RequestMeter } from '../../guest/meter.ts'
 
-/** The time between two samples. */
 export const INTERVAL_MS = 30_000
-/** The time that the history covers. */
 export const HISTORY_MS = 3_600_000
 const SAMPLES = HISTORY_MS / INTERVAL_MS + 1
 

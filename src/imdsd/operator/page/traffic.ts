@@ -34,7 +34,6 @@ export function formatTraffic(history: Pick<History, 'intervals'>, nowMs: number
   ]}</div>`
 }
 
-/** Formats the refusals by reason. */
 export function formatRefusals(history: Pick<History, 'refusals'>): Markup {
   return formatTable(
     [

@@ -28,14 +28,14 @@ function report(applied?: string, refused: readonly FirewallRefusal[] = [], pack
 function aFirewall(required = true, link = 'tap-{interfaceId}') {
   const instances = new Map<string, Instance>()
   const log: Record<string, unknown>[] = []
-  const firstApplied = vi.fn()
+  const onFirstApplied = vi.fn()
   const firewall = new Firewall({
     required,
     link,
     instances: () => instances.values(),
     now: () => Date.now(),
     startId: 'e',
-    firstApplied,
+    onFirstApplied,
     log: pino(
       {},
       {
@@ -48,23 +48,23 @@ function aFirewall(required = true, link = 'tap-{interfaceId}') {
   const put = (change: Record<string, unknown> = {}) => {
     const instance = parsed(anInstance(change))
     instances.set(instance.id, instance)
-    firewall.changed()
+    firewall.noteChange()
     return instance
   }
   const ready = () => {
-    firewall.listens(PLACES)
-    firewall.completed()
+    firewall.setListeners(PLACES)
+    firewall.noteComplete()
   }
-  return { firewall, put, ready, log, firstApplied }
+  return { firewall, put, ready, log, onFirstApplied }
 }
 
 test('no document is sent before the daemon listens and its view is complete', async () => {
   const { firewall, put } = aFirewall()
   put()
   const early = firewall.next(report())
-  firewall.listens(PLACES)
+  firewall.setListeners(PLACES)
   await vi.advanceTimersByTimeAsync(4_999)
-  firewall.completed()
+  firewall.noteComplete()
   expect(await early).toMatchObject({
     version: 'e.1',
     ...PLACES,
@@ -92,15 +92,15 @@ test('the gate stays closed until the rules of that record are applied', async (
 })
 
 test('it is reported once, and for good, that rules of this process were applied', () => {
-  const { firewall, put, ready, firstApplied } = aFirewall()
+  const { firewall, put, ready, onFirstApplied } = aFirewall()
   ready()
   put()
   for (const applied of [undefined, 'other.1', 'e.2']) void firewall.next(report(applied))
-  expect(firstApplied).not.toHaveBeenCalled()
+  expect(onFirstApplied).not.toHaveBeenCalled()
   void firewall.next(report('e.1'))
-  expect(firstApplied).toHaveBeenCalledOnce()
+  expect(onFirstApplied).toHaveBeenCalledOnce()
   for (const applied of [undefined, 'e.1']) void firewall.next(report(applied))
-  expect(firstApplied).toHaveBeenCalledOnce()
+  expect(onFirstApplied).toHaveBeenCalledOnce()
 })
 
 test("an agent that has applied nothing, or another daemon's view, closes the gate again", async () => {
@@ -251,9 +251,12 @@ test('D6: the hop limit counts as enforced while the rules of that record are ap
   expect(firewall.limitsHops(instance)).toBe(false)
   void firewall.next(report('e.1'))
   expect(firewall.limitsHops(instance)).toBe(true)
-  firewall.listens({ ...PLACES, listeners: [...PLACES.listeners, { network: 'default', address: '::', port: 80 }] })
+  firewall.setListeners({
+    ...PLACES,
+    listeners: [...PLACES.listeners, { network: 'default', address: '::', port: 80 }],
+  })
   expect(firewall.limitsHops(instance)).toBe(false)
-  firewall.listens({ ...PLACES, listeners: [...PLACES.listeners, { network: 'red', address: '::', port: 80 }] })
+  firewall.setListeners({ ...PLACES, listeners: [...PLACES.listeners, { network: 'red', address: '::', port: 80 }] })
   expect(firewall.limitsHops(instance)).toBe(true)
   await vi.advanceTimersByTimeAsync(36_000)
   expect(firewall.limitsHops(instance), 'the agent has stopped asking').toBe(false)

@@ -24,8 +24,8 @@ function hold(held: HeldRequests, id: string, responds = true) {
 test('H1: a change wakes the held requests of its instance, and those that it answers are held no more', () => {
   const held = new HeldRequests()
   const [answered, same, other] = [hold(held, 'a'), hold(held, 'a', false), hold(held, 'b')]
-  held.changed('a')
-  held.changed('a')
+  held.check('a')
+  held.check('a')
   vi.advanceTimersByTime(1_000)
   expect([answered.wakes, same.wakes, other.wakes]).toEqual([['changed'], ['changed', 'changed', 'ended'], ['ended']])
   expect(held.size).toBe(0)
@@ -35,7 +35,7 @@ test('H1: a request whose connection closes is held no more', () => {
   const held = new HeldRequests()
   const gone = hold(held, 'a')
   gone.response.emit('close')
-  held.changed('a')
+  held.check('a')
   vi.advanceTimersByTime(1_000)
   expect([gone.wakes, held.size, vi.getTimerCount()]).toEqual([[], 0, 0])
 })
@@ -61,10 +61,10 @@ test('H1: a request whose peer has closed its side before is answered at once', 
 test('H1: an instance may have 8 held requests', () => {
   const held = new HeldRequests()
   for (let i = 0; i < 8; i++) {
-    expect(held.hasRoom('a')).toBe(true)
+    expect(held.mayHold('a')).toBe(true)
     hold(held, 'a')
   }
-  expect([held.hasRoom('a'), held.hasRoom('b')]).toEqual([false, true])
+  expect([held.mayHold('a'), held.mayHold('b')]).toEqual([false, true])
 })
 
 test('H1: a stop ends all held requests, and leaves no timer and no listener', () => {

@@ -23,7 +23,12 @@ test('every combination of route, method and outcome is counted separately', () 
   for (const [i, row] of expected.entries()) {
     row.count = 1 + (i % 3)
     for (let n = 0; n < row.count; n++)
-      meter.answered(row.route, row.method === 'other' ? ['PATCH', 'get', ''][n]! : row.method, row.reason, undefined)
+      meter.countResponse(
+        row.route,
+        row.method === 'other' ? ['PATCH', 'get', ''][n]! : row.method,
+        row.reason,
+        undefined,
+      )
   }
   expect(meter.counts()).toEqual(expected)
   expect(METHODS.map(isCounted)).toEqual([true, true, true, true, true, true, true])
@@ -33,9 +38,9 @@ test('every combination of route, method and outcome is counted separately', () 
 test('a duration is in the bucket of its bound and in all above; an unread request has none', () => {
   const meter = new RequestMeter()
   const durations = [...DURATION_BOUNDS, 0, 2]
-  for (const seconds of durations) meter.answered('/', 'GET', 'served', seconds)
-  meter.answered('/', 'GET', 'malformed-request', undefined)
-  meter.answered('unknown', 'GET', 'not-found', 0.5)
+  for (const seconds of durations) meter.countResponse('/', 'GET', 'served', seconds)
+  meter.countResponse('/', 'GET', 'malformed-request', undefined)
+  meter.countResponse('unknown', 'GET', 'not-found', 0.5)
   const of = (name: string) => meter.durations().find(({ route }) => route === name)
   expect(of('/')).toMatchObject({ cumulative: DURATION_BOUNDS.map((_bound, i) => i + 2), count: durations.length })
   expect(of('/')?.sumSeconds).toBeCloseTo(
@@ -64,12 +69,12 @@ test('dropped connections, sessions and forwarded requests are counted', () => {
     { token: 0, none: 0, refused: 0 },
     0,
   ])
-  meter.dropped('stalled', 3)
-  meter.dropped('stalled', 2)
-  meter.session('token')
-  meter.session('token')
-  meter.forwarded()
-  meter.forwarded()
+  meter.countDrops('stalled', 3)
+  meter.countDrops('stalled', 2)
+  meter.countSession('token')
+  meter.countSession('token')
+  meter.countForwarded()
+  meter.countForwarded()
   expect([meter.drops, meter.sessions, meter.forwards]).toEqual([
     { descriptors: 0, 'over-share': 0, stalled: 5 },
     { token: 2, none: 0, refused: 0 },

@@ -147,21 +147,23 @@ test('F1: connections of an unknown peer beyond its share take nothing from the 
   const shares = new Shares(GUEST, UNKNOWN_PEERS)
   const { perPeer, total } = UNKNOWN_PEERS
   const attacker = shares.ofUnknown('default', '10.0.0.1')
-  for (let i = 0; i < 10 * total.connections; i++) attacker.opened()
+  for (let i = 0; i < 10 * total.connections; i++) attacker.addConnection()
   const left = total.connections - perPeer.connections
   for (let i = 0; i < left; i++)
-    expect(shares.ofUnknown('default', `10.1.${String(i >> 8)}.${String(i & 255)}`).opened()).toBeLessThanOrEqual(1)
+    expect(
+      shares.ofUnknown('default', `10.1.${String(i >> 8)}.${String(i & 255)}`).addConnection(),
+    ).toBeLessThanOrEqual(1)
   const late = shares.ofUnknown('default', '10.0.0.2')
   const finds = () => {
-    const used = late.opened()
-    late.closed()
+    const used = late.addConnection()
+    late.removeConnection()
     return used
   }
   expect(finds()).toBeGreaterThan(1)
-  for (let i = perPeer.connections; i < 10 * total.connections; i++) attacker.closed()
+  for (let i = perPeer.connections; i < 10 * total.connections; i++) attacker.removeConnection()
   expect(finds()).toBeGreaterThan(1)
-  for (let i = 0; i < perPeer.connections; i++) attacker.closed()
-  for (let i = 0; i < perPeer.connections; i++) expect(late.opened()).toBeLessThanOrEqual(1)
+  for (let i = 0; i < perPeer.connections; i++) attacker.removeConnection()
+  for (let i = 0; i < perPeer.connections; i++) expect(late.addConnection()).toBeLessThanOrEqual(1)
 })
 
 test('F1: the number of shares of unknown peers is bounded, and the least recently used one goes', () => {
@@ -169,7 +171,7 @@ test('F1: the number of shares of unknown peers is bounded, and the least recent
   const [open, used, unused] = ['10.0.0.1', '10.0.0.2', '10.0.0.3'].map((address) =>
     shares.ofUnknown('default', address),
   )
-  open!.opened()
+  open!.addConnection()
   for (let i = 0; i < 10_000; i++) {
     shares.ofUnknown('default', '10.0.0.2')
     shares.ofUnknown('default', `2001:db8:${i.toString(16)}::1`)
@@ -184,14 +186,14 @@ test('a share is kept while it is used, and dropped once it is full again', () =
   const shares = new Shares(GUEST, UNKNOWN_PEERS)
   for (let i = 0; i < 1_000; i++) shares.of(`srv-${String(i)}`).spend(0)
   const busy = shares.of('srv-7')
-  busy.opened()
+  busy.addConnection()
   shares.sweep(0)
   expect(shares.size).toBe(1_000)
   shares.sweep(10)
   expect(shares.size).toBe(1)
   expect(shares.of('srv-7')).toBe(busy)
   shares.ofUnknown('default', '10.0.0.1').spend(0)
-  busy.closed()
+  busy.removeConnection()
   shares.sweep(100)
   expect(shares.size).toBe(0)
 })

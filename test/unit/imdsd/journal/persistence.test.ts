@@ -132,7 +132,7 @@ class Daemon {
 
   report(id: string, phase: string): void {
     this.view.set(id, { ...this.view.get(id)!, reports: reports(phase) })
-    this.persistence.reported()
+    this.persistence.noteReport()
   }
 
   remove(id: string): Promise<void> {
@@ -186,7 +186,7 @@ describe.each([
   test('E3: a kill at any step of moves, seals, removals and folds loses nothing that was seen', async () => {
     const first = await start({ keys })
     for (let seed = 1; seed <= 4; seed++) await first.put(state(seed, 1, Buffer.from(`secret of ${String(seed)}`)))
-    first.persistence.confirmed()
+    first.persistence.noteResync()
     await first.persistence.stop()
 
     const daemon = await start({ keys })
@@ -217,7 +217,7 @@ describe.each([
       await Promise.all(changes) // these wait together
       for (let revision = 3; revision <= 6; revision++) {
         await daemon.put(state(3, revision, Buffer.from(`new ${String(revision)}`)), true)
-        daemon.persistence.confirmed()
+        daemon.persistence.noteResync()
       }
       await eventually(() => {
         expect(counts.snapshot.written).toBeGreaterThan(2)
@@ -614,12 +614,12 @@ describe('work on a disk that fails or hangs for a time', () => {
     await eventually(() => {
       expect(counts.snapshot.written).toBe(1)
     })
-    for (let n = 1; n < confirmations; n++) daemon.persistence.confirmed()
+    for (let n = 1; n < confirmations; n++) daemon.persistence.noteResync()
     await eventually(() => {
       expect(counts.snapshot.written).toBe(confirmations)
     })
     const { begun, release } = hold(matches)
-    daemon.persistence.confirmed()
+    daemon.persistence.noteResync()
     await begun
     await daemon.put(flood())
     const last = daemon.put(state(2, 1))
@@ -637,7 +637,7 @@ describe('work on a disk that fails or hangs for a time', () => {
       expect(counts.snapshot.written).toBe(1)
     })
     around = (operation, file, run) => (operation === 'rename' && file === `${path}.tmp` ? gone('ENOSPC') : run())
-    daemon.persistence.confirmed()
+    daemon.persistence.noteResync()
     await eventually(() => {
       expect(counts.snapshot.failed).toBe(1)
     })
@@ -682,7 +682,7 @@ describe('work on a disk that fails or hangs for a time', () => {
     const { length } = log
     for (let revision = 3; revision <= 60; revision++) {
       await daemon.put(state(1, revision), true)
-      daemon.persistence.confirmed()
+      daemon.persistence.noteResync()
       tooLate()
     }
     expect(waiting).toBeLessThanOrEqual(3)
@@ -774,7 +774,7 @@ describe('files that are not served', () => {
   const write = async (keys = PLAIN) => {
     const daemon = await start({ keys })
     await daemon.put(state(1, 1, Buffer.from('S3CRET')))
-    daemon.persistence.confirmed()
+    daemon.persistence.noteResync()
     await daemon.persistence.stop()
   }
   const other = { ...OWNER, region: 'gb2' }
@@ -782,7 +782,7 @@ describe('files that are not served', () => {
   test('of another owner stay while that owner has no records, and are served to the right one again', async () => {
     await write()
     const wrong = await start({ owner: other })
-    wrong.persistence.confirmed()
+    wrong.persistence.noteResync()
     await wrong.persistence.stop()
     expect(wrong.view.size).toBe(0)
     expect(log).toMatchObject([
@@ -822,7 +822,7 @@ describe('files that are not served', () => {
     const daemon = await start({ keys: ENCRYPTED })
     expect(daemon.view.size).toBe(0)
     expect(log).toMatchObject([{ reason: 'it is not encrypted, and there are record keys (IMDS_RECORD_KEYS_FILE)' }])
-    daemon.persistence.confirmed()
+    daemon.persistence.noteResync()
     expect(existsSync(path)).toBe(true)
     await daemon.put(state(2, 1))
     for (const name of readdirSync(directory))
@@ -876,7 +876,7 @@ test('files under a former key of the hypervisor are read, and written with the 
   expect(next.view.size).toBe(1)
   await next.put(state(1, 2))
   expect(await found(keys)).toEqual(next.view)
-  next.persistence.confirmed()
+  next.persistence.noteResync()
   await eventually(() => {
     expect(counts.snapshot.written).toBe(2)
   })
@@ -888,20 +888,20 @@ test('files under a former key of the hypervisor are read, and written with the 
 test('a confirmation renews the time of the snapshot; a deleted snapshot is written again', async () => {
   const daemon = await start()
   await daemon.put(state(1, 1))
-  daemon.persistence.confirmed()
+  daemon.persistence.noteResync()
   await eventually(() => {
     expect(counts.snapshot.written).toBe(2)
   }) // the first was written before the view was whole
   const { ino } = statSync(path)
   utimesSync(path, new Date(0), new Date(0))
-  daemon.persistence.confirmed()
+  daemon.persistence.noteResync()
   await eventually(() => {
     expect(Date.now() - statSync(path).mtimeMs).toBeLessThan(60_000)
   })
   expect(statSync(path).ino).toBe(ino)
   expect((await read()).isWhole).toBe(true)
   rmSync(path)
-  daemon.persistence.confirmed()
+  daemon.persistence.noteResync()
   await eventually(() => {
     expect(existsSync(path)).toBe(true)
   })
@@ -939,7 +939,7 @@ test('a file that was set aside and cannot be deleted disturbs neither a start n
   const daemon = await start({ maxAgeMs: -1 })
   await daemon.put(state(1, 1))
   expect(() => {
-    daemon.persistence.confirmed()
+    daemon.persistence.noteResync()
   }).not.toThrow()
   expect(
     byId(

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import { buildDiagnosis, formatStoreState, type DiagnosisParts } from '../../../../src/imdsd/operator/diagnosis.ts'
 import type { Loaded } from '../../../../src/store/source.ts'
-import type { SyncStatus } from '../../../../src/imdsd/view/sync.ts'
+import type { SyncStatus } from '../../../../src/imdsd/view/sync-state.ts'
 import { View } from '../../../../src/imdsd/view/view.ts'
 import { parsed } from '../../../support/fixtures/guest-server.ts'
 import { anInstance } from '../../../support/fixtures/instance.ts'

@@ -22,7 +22,7 @@ const aFirewall = (required: boolean) =>
     instances: () => [],
     now: () => 0,
     startId: 'e',
-    firstApplied: () => undefined,
+    onFirstApplied: () => undefined,
     log: pino({ level: 'silent' }),
   })
 

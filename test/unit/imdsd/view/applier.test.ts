@@ -36,7 +36,7 @@ function applying(changeLog: ChangeLog = NO_CHANGE_LOG) {
     health,
     hypervisor: 'hv1',
     userDataMaxBytes: 16_384,
-    changed: () => {
+    onChange: () => {
       counts.changed += 1
     },
     revisionsBack: {

@@ -16,7 +16,7 @@ function anIndex() {
     })
     if (ids.length === 0) served.delete(instance)
     else served.set(instance, { instance: { id: instance, interfaces } } as unknown as ServedInstance)
-    index.changed(instance)
+    index.update(instance)
   }
   const find = (link: string, network = 'default') => {
     const found = index.find(network, link)

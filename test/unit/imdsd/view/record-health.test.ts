@@ -51,10 +51,10 @@ function aRecordHealth() {
 
 test('a faulty record is reported once for each state of it, and counted', () => {
   const { health, counted, lines, serve } = aRecordHealth()
-  for (let i = 0; i < 2; i++) health.fault('srv-a', 'd1', FAULT)
+  for (let i = 0; i < 2; i++) health.noteFault('srv-a', 'd1', FAULT)
   serve('srv-a', '10.0.0.2', 7)
-  health.fault('srv-a', 'd2', FAULT)
-  health.fault('srv-a', 'd2', REJECTED)
+  health.noteFault('srv-a', 'd2', FAULT)
+  health.noteFault('srv-a', 'd2', REJECTED)
   expect(lines).toMatchObject([
     {
       level: 40,
@@ -73,39 +73,39 @@ test('a faulty record is reported once for each state of it, and counted', () =>
     'rejected',
     undefined,
   ])
-  health.good('srv-a')
+  health.noteGood('srv-a')
   expect([health.faulty, health.faultOf('srv-a')]).toEqual([0, undefined])
-  health.fault('srv-a', 'd2', REJECTED)
+  health.noteFault('srv-a', 'd2', REJECTED)
   expect(lines).toHaveLength(4)
 })
 
 test('of many faulty records five per reason are logged between two resyncs, one line counts the rest', () => {
   const { health, lines, logged } = aRecordHealth()
-  for (let i = 0; i < 8; i++) health.fault(`srv-${String(i)}`, 'd1', FAULT)
-  health.fault('srv-x', 'd1', REJECTED)
-  health.fault('srv-4', 'd2', FAULT) // one of those that were logged may be logged again
+  for (let i = 0; i < 8; i++) health.noteFault(`srv-${String(i)}`, 'd1', FAULT)
+  health.noteFault('srv-x', 'd1', REJECTED)
+  health.noteFault('srv-4', 'd2', FAULT) // one of those that were logged may be logged again
   expect(lines.map(({ level }) => level)).toEqual([40, 40, 40, 40, 40, 20, 20, 20, 40, 40])
   logged()
-  health.resynced([...Array(100).keys()].map((i) => `srv-${String(i)}`))
+  health.completeResync([...Array(100).keys()].map((i) => `srv-${String(i)}`))
   expect(lines).toMatchObject([{ level: 40, notLogged: 3, faulty: 9 }])
-  health.resynced([])
+  health.completeResync([])
   expect(lines).toHaveLength(1)
-  health.fault('srv-7', 'd2', FAULT)
+  health.noteFault('srv-7', 'd2', FAULT)
   expect(lines[1]).toMatchObject({ level: 40, instance: 'srv-7' })
 })
 
 test('a store without a usable record is reported once with its cause, and once when it recovers', () => {
   const { health, lines, logged } = aRecordHealth()
-  for (const id of ['srv-a', 'srv-b']) health.fault(id, 'd1', REJECTED)
+  for (const id of ['srv-a', 'srv-b']) health.noteFault(id, 'd1', REJECTED)
   logged()
-  for (let i = 0; i < 2; i++) health.resynced(['srv-a', 'srv-b'])
+  for (let i = 0; i < 2; i++) health.completeResync(['srv-a', 'srv-b'])
   expect(lines).toMatchObject([
     { level: 50, reasons: { rejected: 2 }, example: { instance: 'srv-a', faults: REJECTED.faults }, instances: 0 },
   ])
   expect(health.problem?.cause).toBeDefined()
-  for (const id of ['srv-a', 'srv-b']) health.good(id)
+  for (const id of ['srv-a', 'srv-b']) health.noteGood(id)
   logged()
-  for (let i = 0; i < 2; i++) health.resynced(['srv-a', 'srv-b'])
+  for (let i = 0; i < 2; i++) health.completeResync(['srv-a', 'srv-b'])
   expect([logged(), health.problem]).toEqual([['30 the records of the store can be used again'], undefined])
 })
 
@@ -118,7 +118,7 @@ test('invariant 8: an instance missing from the store is reported once, with the
     expect.stringContaining('run imdsctl remove srv-a --revision 7'),
     1,
   ])
-  health.present('srv-a')
+  health.notePresent('srv-a')
   expect(health.unconfirmed).toBe(0)
   health.reportUnconfirmed('srv-b')
   expect(lines[1]!['msg']).toContain('imdsctl remove srv-b --revision 1')
@@ -131,24 +131,24 @@ test('an empty store is reported once until it has something; all that is served
   for (let i = 0; i < 2; i++) health.reportAllUnconfirmed('redis://x')
   expect(lines).toMatchObject([{ level: 40, store: 'redis://x', instances: 2 }])
   expect(health.unconfirmed).toBe(2)
-  health.initialised()
+  health.noteInitialised()
   health.reportAllUnconfirmed('redis://x')
   expect(lines).toHaveLength(2)
 })
 
 test('a lost store is reported, a new reason since then at info, a repeated one not at all', () => {
   const { health, logged } = aRecordHealth()
-  health.disconnected('redis://x', 'refused', false)
-  health.disconnected('redis://x', 'refused', false)
-  health.disconnected('redis://x', 'loading', false)
+  health.reportDisconnected('redis://x', 'refused', false)
+  health.reportDisconnected('redis://x', 'refused', false)
+  health.reportDisconnected('redis://x', 'loading', false)
   expect(logged()).toEqual([
     '40 the store cannot be used; guests are served from memory, trying again',
     '20 the store still cannot be used',
     '30 the store still cannot be used',
   ])
-  health.connected('redis://x')
-  health.disconnected('redis://x', 'cut', true)
-  health.disconnected('redis://x', 'refused', false)
+  health.reportConnected('redis://x')
+  health.reportDisconnected('redis://x', 'cut', true)
+  health.reportDisconnected('redis://x', 'refused', false)
   expect(logged()).toEqual([
     '30 the store is connected',
     '40 the store is lost; guests are served from memory',
@@ -159,7 +159,7 @@ test('a lost store is reported, a new reason since then at info, a repeated one 
 test('a fault is dropped when neither the index nor the view has its id', () => {
   const { health, serve } = aRecordHealth()
   serve('srv-served', '10.0.0.2')
-  for (const id of ['srv-served', 'srv-named', 'srv-gone']) health.fault(id, 'd1', FAULT)
+  for (const id of ['srv-served', 'srv-named', 'srv-gone']) health.noteFault(id, 'd1', FAULT)
   health.keepFaultsOf(new Set(['srv-named']))
   expect(['srv-served', 'srv-named', 'srv-gone'].map((id) => health.faultOf(id) !== undefined)).toEqual([
     true,
@@ -193,17 +193,17 @@ test('invariant 7: an instance that the store no longer has loses an address to 
   }
   serve('srv-a', '10.0.0.2')
   health.reportUnconfirmed('srv-a')
-  expect([health.resynced([]), owner()]).toEqual([true, 'srv-a'])
+  expect([health.completeResync([]), owner()]).toEqual([true, 'srv-a'])
   serve('srv-b', '10.0.0.2')
   health.reportAddresses()
-  expect([owner(), view.contested().size, health.resynced(['srv-b'])]).toEqual(['srv-b', 0, false])
+  expect([owner(), view.contested().size, health.completeResync(['srv-b'])]).toEqual(['srv-b', 0, false])
   expect([...view.lost()]).toEqual([['default 10.0.0.2', { owners: ['srv-b'], losers: ['srv-a'] }]])
   health.reportAddresses()
   expect(logged()).toEqual([
     expect.stringMatching(/^40 the store no longer has this instance; it is still served/),
     expect.stringMatching(/^40 an address is served to the instance that the store has/),
   ])
-  expect([health.present('srv-a'), owner()]).toEqual([true, 'contested'])
+  expect([health.notePresent('srv-a'), owner()]).toEqual([true, 'contested'])
   health.reportAddresses()
   expect([view.lost().size, logged()]).toEqual([0, [expect.stringMatching(/^40 more than one instance claims/)]])
 })
@@ -215,7 +215,7 @@ test('invariant 7: what one read does not find loses nothing before the resync i
   health.reportUnconfirmed('srv-a')
   expect(view.find('default', '10.0.0.2')).toEqual({ kind: 'contested' })
   health.reportUnconfirmed('srv-b')
-  health.resynced([])
+  health.completeResync([])
   expect(view.find('default', '10.0.0.2')).toEqual({ kind: 'contested' })
 })
 

@@ -24,7 +24,7 @@ test.each(Array.from({ length: 12 }, (_, n) => n))(
           saved.push(id)
           if (id === 'srv-a')
             void steps(later).then(() => {
-              writer.reported('srv-b')
+              writer.noteReport('srv-b')
             })
           return Promise.resolve()
         },
@@ -38,7 +38,7 @@ test.each(Array.from({ length: 12 }, (_, n) => n))(
       retryMs: 1,
       log: { warn: () => undefined },
     })
-    writer.reported('srv-a')
+    writer.noteReport('srv-a')
     await vi.waitFor(() => {
       expect(saved).toEqual(['srv-a', 'srv-b'])
     })

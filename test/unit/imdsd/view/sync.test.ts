@@ -71,10 +71,10 @@ function aSync(count: number, userDataMaxBytes = 16_384): TestSync {
     userDataMaxBytes,
     resyncMs: 3_600_000,
     metrics,
-    changed: () => {
+    onChange: () => {
       /* nothing depends on it */
     },
-    confirmed: () => {
+    onResync: () => {
       for (const call of confirmed) call()
     },
     log: pino(

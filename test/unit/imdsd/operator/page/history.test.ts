@@ -16,8 +16,8 @@ function aHistory() {
 test('an interval has the rates, the mean, and the bound below which 99 of 100 durations were', () => {
   const { meter, history, pass } = aHistory()
   pass()
-  for (let i = 0; i < 297; i++) meter.answered('/{version}/meta-data', 'GET', 'served', 0.0004)
-  for (let i = 0; i < 3; i++) meter.answered('unknown', 'GET', 'over-share', 0.04)
+  for (let i = 0; i < 297; i++) meter.countResponse('/{version}/meta-data', 'GET', 'served', 0.0004)
+  for (let i = 0; i < 3; i++) meter.countResponse('unknown', 'GET', 'over-share', 0.04)
   pass()
   const [idle, busy] = history.intervals()
   expect(idle).toEqual({
@@ -33,17 +33,17 @@ test('an interval has the rates, the mean, and the bound below which 99 of 100 d
 
 test('a duration above all bounds counts as the highest bound', () => {
   const { meter, history, pass } = aHistory()
-  meter.answered('unknown', 'GET', 'served', 60)
+  meter.countResponse('unknown', 'GET', 'served', 60)
   pass()
   expect(history.intervals()[0]?.p99Ms).toBe(1_000)
 })
 
 test('the history covers an hour and grows no further, and so do the refusals of the last hour', () => {
   const { meter, history, pass } = aHistory()
-  meter.answered('unknown', 'GET', 'unknown-peer', 0.001)
+  meter.countResponse('unknown', 'GET', 'unknown-peer', 0.001)
   for (let i = 0; i < 500; i++) pass()
   expect(history.intervals()).toHaveLength(120)
-  meter.answered('unknown', 'GET', 'forwarded', 0.001)
+  meter.countResponse('unknown', 'GET', 'forwarded', 0.001)
   expect(history.refusals()).toEqual([
     { reason: 'forwarded', lastHour: 1, sinceStart: 1 },
     { reason: 'unknown-peer', lastHour: 0, sinceStart: 1 },

@@ -1,0 +1,143 @@
+/**
+ * How far the view is in step with the store: the state of the connection, of the resyncs and of the records, as health
+ * checks, metrics and explanations show it.
+ */
+import type { RecordHealth } from './record-health.ts'
+import { formatStoreProblem } from './store-problem.ts'
+
+/** The state of the connection to the store, and of the view compared with it. */
+export interface SyncStatus {
+  readonly connected: boolean
+  /** It was connected at some time since the start. */
+  readonly wasConnected: boolean
+  /** When `connected` changed last, in milliseconds of `performance.now()`. */
+  readonly changedAtMs: number
+  /** Why it is not connected; undefined while it is, and before the first attempt. */
+  readonly disconnectReason: string | undefined
+  /** A full resync has completed since the start, and the last one found records that can be used. */
+  readonly ready: boolean
+  /** Why it is not ready, as a sentence; undefined when it is. */
+  readonly problem: string | undefined
+  /** Nearly all records that the store has for this hypervisor are faulty. */
+  readonly isStoreUnusable: boolean
+  /** What an operator should check although it is ready, as a sentence; undefined: nothing. */
+  readonly hint: string | undefined
+  /**
+   * When the view was last found to be in step with the store by a full resync, in milliseconds of `performance.now()`;
+   * undefined before the first.
+   */
+  readonly resyncedAtMs: number | undefined
+  readonly resyncTookMs: number
+  /**
+   * How long the view has been behind the store, as far as is known: since the oldest notice whose record is not read, or
+   * since there was no connection with a full resync after it.
+   */
+  readonly lagMs: number
+  /** Instances of the view that the store no longer has. They stay in the view; an operator should look. */
+  readonly unconfirmed: number
+  /** Ids whose record in the store is faulty now. */
+  readonly faulty: number
+}
+
+/** Keeps the state. Times are milliseconds of `performance.now()`. */
+export class SyncState {
+  readonly #health: RecordHealth
+  #connected = false
+  #wasConnected = false
+  #changedAtMs = performance.now()
+  /** Why the store was lost or could not be reached; undefined before the first attempt. */
+  #disconnectReason: string | undefined
+  /** The store had nothing of this region at the last resync. */
+  #isUninitialised = false
+  #resyncedAtMs: number | undefined
+  #resyncTookMs = 0
+  /** No resync has completed since the last connect. */
+  #owesResync = true
+  #behindSinceMs: number | undefined = performance.now()
+
+  constructor(health: RecordHealth) {
+    this.#health = health
+  }
+
+  get isConnected(): boolean {
+    return this.#connected
+  }
+
+  get isUninitialised(): boolean {
+    return this.#isUninitialised
+  }
+
+  /** Whether a resync has completed since the start. */
+  get wasResynced(): boolean {
+    return this.#resyncedAtMs !== undefined
+  }
+
+  noteConnected(): void {
+    this.#connected = this.#wasConnected = true
+    this.#disconnectReason = undefined
+    this.#changedAtMs = performance.now()
+  }
+
+  noteDisconnected(reason: string): void {
+    if (this.#connected) this.#changedAtMs = performance.now()
+    this.#connected = false
+    this.#owesResync = true
+    this.#disconnectReason = reason
+    this.noteBehind()
+  }
+
+  /** The store may have changes that are not read. */
+  noteBehind(): void {
+    this.#behindSinceMs ??= performance.now()
+  }
+
+  /** Everything that the store had at a time is read, as far as is known; undefined: nothing is left to read. */
+  noteRead(atMs: number | undefined): void {
+    if (!this.#owesResync) this.#behindSinceMs = atMs
+  }
+
+  noteInitialised(isInitialised: boolean): void {
+    this.#isUninitialised = !isInitialised
+  }
+
+  /** A resync that began at a time is complete. `isUsable`: the records of the store can be used. */
+  noteResync(beganAtMs: number, isUsable: boolean): void {
+    const now = performance.now()
+    this.#resyncTookMs = now - beganAtMs
+    if (!isUsable) return
+    this.#resyncedAtMs = now
+    if (beganAtMs >= this.#changedAtMs) this.#owesResync = false
+  }
+
+  read(): SyncStatus {
+    const problem = this.#problem()
+    return {
+      connected: this.#connected,
+      wasConnected: this.#wasConnected,
+      changedAtMs: this.#changedAtMs,
+      disconnectReason: this.#disconnectReason,
+      ready: problem === undefined,
+      problem,
+      isStoreUnusable: this.#health.problem !== undefined,
+      hint: this.#health.hint,
+      resyncedAtMs: this.#resyncedAtMs,
+      resyncTookMs: this.#resyncTookMs,
+      lagMs: this.#behindSinceMs === undefined ? 0 : performance.now() - this.#behindSinceMs,
+      unconfirmed: this.#health.unconfirmed,
+      faulty: this.#health.faulty,
+    }
+  }
+
+  #problem(): string | undefined {
+    if (this.#health.problem !== undefined) return formatStoreProblem(this.#health.problem)
+    if (this.#resyncedAtMs !== undefined) return undefined
+    if (!this.#connected) {
+      const problem = this.#wasConnected
+        ? 'the store was lost before the first resync'
+        : 'the store was not reached yet'
+      return `${problem}: ${this.#disconnectReason ?? 'connecting'}`
+    }
+    if (!this.#isUninitialised) return 'the first resync is not complete'
+    return 'the store has nothing of this region: is it the right one (IMDS_STORE, IMDS_REGION), or was it emptied?'
+  }
+}

@@ -87,7 +87,7 @@ export class Applier {
         health.reportUnconfirmed(id)
         return undefined
       case 'fault':
-        health.notePresent(id)
+        this.#present(id)
         health.noteFault(id, planned.digest, planned.fault)
         return undefined
       case 'keep':
@@ -107,10 +107,15 @@ export class Applier {
 
   /** The store has a valid record of this id, or its removal. */
   #found(id: string): void {
+    this.#present(id)
+    this.#parts.health.noteGood(id)
+    this.#elsewhere.delete(id)
+  }
+
+  /** The store has this id. */
+  #present(id: string): void {
     const { health, onChange } = this.#parts
     if (health.notePresent(id)) onChange()
-    health.noteGood(id)
-    this.#elsewhere.delete(id)
   }
 
   #replacement(record: ValidRecord): PlannedChange {

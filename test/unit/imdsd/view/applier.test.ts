@@ -129,6 +129,16 @@ test('invariant 8: absence is not removal; a tombstone is', () => {
   expect([view.size, health.unconfirmed, counts.changed]).toEqual([0, 0, 2])
 })
 
+test('a record that is there again and faulty reports that the store has the instance, as a good one does', () => {
+  const { view, health, counts, put } = applying()
+  put()
+  health.reportUnconfirmed(ID)
+  health.completeResync([])
+  expect([view.isUnconfirmed(ID), counts.changed]).toEqual([true, 1])
+  put({ revision: 2, fqdn: 'no name' })
+  expect([view.isUnconfirmed(ID), counts.changed]).toEqual([false, 2])
+})
+
 test('an instance that moves to other hypervisors leaves the view, with a line that names them', () => {
   const { view, put, log, messages } = applying()
   put()

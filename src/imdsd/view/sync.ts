@@ -112,6 +112,7 @@ export class Sync {
       connected: () => {
         this.#health.reportConnected(source.description)
         this.#state.noteConnected()
+        this.#resyncWanted = false // one that was requested during the loss would not wait for the jitter
         void this.#work()
         const jitter = this.#state.wasResynced ? Math.random() * RESYNC_JITTER_MS : 0
         this.#later(jitter, () => {

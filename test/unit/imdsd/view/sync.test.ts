@@ -2,7 +2,7 @@
  * The loop that follows the store, one round trip at a time.
  */
 import { pino } from 'pino'
-import { afterEach, expect, test } from 'vitest'
+import { afterEach, expect, test, vi } from 'vitest'
 import { View } from '../../../../src/imdsd/view/view.ts'
 import { Sync } from '../../../../src/imdsd/view/sync.ts'
 import { NO_CHANGE_LOG } from '../../../support/fixtures/change-log.ts'
@@ -28,6 +28,7 @@ const isLoad = ({ ids }: Request) => typeof ids !== 'string'
 
 const watches: Sync[] = []
 afterEach(async () => {
+  vi.restoreAllMocks()
   for (const sync of watches.splice(0)) await sync.stop()
 })
 
@@ -185,6 +186,19 @@ test('notices before the first resync is complete do not restart it', async () =
     }),
   ).toBeLessThanOrEqual(bound(250))
   expect(source.indexReads).toBe(1)
+})
+
+test('after a loss that outlasts the interval of resyncs, a resync waits for its random time too', async () => {
+  const { source, sync } = aSync(2)
+  await source.drain()
+  vi.spyOn(Math, 'random').mockReturnValue(0.2)
+  source.events.disconnected('cut')
+  sync.resync() // as the timer does
+  source.events.connected()
+  expect(await source.next()).toBeUndefined()
+  await vi.waitFor(() => {
+    expect(source.requests.map(({ ids }) => ids)).toEqual(['index'])
+  })
 })
 
 test('a resync requested during another begins when that one is complete', async () => {

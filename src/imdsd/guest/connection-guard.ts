@@ -13,7 +13,6 @@
  */
 import type { IncomingMessage, Server, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
-import { performance } from 'node:perf_hooks' // the global one is a getter
 import { isAcceptedVersion } from '../../runtime/http-version.ts'
 import type { BootTraces } from './boot-traces.ts'
 import { CHECK_INTERVAL_MS, GuestConnections } from './connections.ts'
@@ -148,11 +147,6 @@ export class ConnectionGuard {
       this.#connections.beginEnd(socket)
       this.#close(socket)
     }
-  }
-
-  /** Reports a response that was written. If all of it has been sent, no refusal has to wait for it. */
-  noteSent(response: ServerResponse): void {
-    if (response.socket?.writableLength === 0) this.#connections.forgetResponse(response.socket, response)
   }
 
   /** Refuses bytes that are not a request: Node's parser rejected them, or the rest did not arrive in time. */

@@ -31,10 +31,7 @@ const BYTES_PER_REQUEST = 65_536
 
 const CONNECTION = Symbol('connection')
 
-/**
- * An open connection. `sinceMs` begins as NaN: if it began as a small integer, V8 would change the shape of all objects
- * later.
- */
+/** An open connection, and what the checks have seen of it. */
 class Connection {
   readonly socket: Socket
   readonly share: Share
@@ -44,13 +41,13 @@ class Connection {
   at: number
   unsent = 0
   read = 0
-  sinceMs = NaN
+  sinceMs = 0
   requests = 0
   /** `requests` and the bytes read, as of the last check. */
   requestsBefore = -1
   readBefore = 0
   /** The last check that found a new request or a response in progress. */
-  requestAtMs = NaN
+  requestAtMs = 0
   currentResponse: ServerResponse | undefined = undefined
   isEnding = false
 
@@ -83,7 +80,7 @@ export class GuestConnections {
     return socket[CONNECTION]?.share
   }
 
-  /** The response that is still being sent, or undefined. */
+  /** The response to the last request, also if it is sent. */
   currentResponse(socket: Connected): ServerResponse | undefined {
     return socket[CONNECTION]?.currentResponse
   }
@@ -108,12 +105,6 @@ export class GuestConnections {
     if (connection === undefined) return
     connection.currentResponse = undefined
     connection.isEnding = true
-  }
-
-  /** Forgets a response that is sent. If it were kept until the next one, it would outlive a garbage collection. */
-  forgetResponse(socket: Connected, response: ServerResponse): void {
-    const connection = socket[CONNECTION]
-    if (connection?.currentResponse === response) connection.currentResponse = undefined
   }
 
   /** Resets the open connections of a share, and returns their number. */

@@ -2,7 +2,6 @@
  * Responds to a request with a query: a subtree (`recursive`, contract H2) costs the guest's share by its size, and a
  * request that waits for a change (`wait`, H1) is held until its value changes.
  */
-import { performance } from 'node:perf_hooks' // the global one is a getter
 import type { Logger } from 'pino'
 import type { Target } from '../../metadata/target.ts'
 import type { ConnectionGuard } from './connection-guard.ts'

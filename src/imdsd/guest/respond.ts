@@ -6,7 +6,6 @@
  * BATCH responses are sent together: that is faster than sending each one alone.
  */
 import type { IncomingHttpHeaders } from 'node:http'
-import { performance } from 'node:perf_hooks' // the global one is a getter
 import type { Logger } from 'pino'
 import { isBodyless } from '../../metadata/target.ts'
 import { namesWeakly } from '../../runtime/entity-tags.ts'
@@ -82,7 +81,6 @@ export class Responder {
       guard.lingerAtEnd(socket)
     }
     write(exchange, result)
-    if (!last) guard.noteSent(response)
     const durationMs = performance.now() - startedMs
     meter.countResponse(result.route, method, outcome, durationMs / 1000)
     if (outcome !== 'served') refusalLog.logRefusal(network, address, idOf(found), outcome)

@@ -148,10 +148,10 @@ interface OfInstance {
 }
 
 /** Sends what `read` finds of an instance. */
-function sendOfInstance<T>(
+function sendOfInstance(
   { params: { id } }: FastifyRequest<OfInstance>,
   reply: FastifyReply,
-  read: (id: string) => T | undefined,
+  read: (id: string) => object | undefined,
 ): FastifyReply {
   if (!isId(id)) return reply.code(400).send(NO_ID)
   const found = read(id)

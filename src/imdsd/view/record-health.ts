@@ -28,7 +28,7 @@ export class RecordHealth {
   #notLogged = 0
   #problem: StoreProblem | undefined
   readonly #unconfirmed = new Set<string>()
-  readonly #contested = new Set<string>()
+  #contested: ReadonlySet<string> = new Set()
   #lost: ReadonlySet<string> = new Set()
   /** Ids of instances that have unusable addresses, as of the last resync. */
   #unusable: ReadonlySet<string> = new Set()
@@ -228,26 +228,22 @@ export class RecordHealth {
 
   /** Reports addresses that are newly contested, or lost to another instance. */
   reportAddresses(): void {
-    const lost = this.#view.lost()
+    const [lost, contested] = [this.#view.lost(), this.#view.contested()]
     for (const [address, { owners, losers }] of lost) {
-      if (this.#lost.has(address)) continue
-      this.#log.warn(
-        { address, instances: owners, lost: losers },
-        'an address is served to the instance that the store has, and no longer to the one that it lost',
-      )
+      if (!this.#lost.has(address))
+        this.#log.warn(
+          { address, instances: owners, lost: losers },
+          'an address is served to the instance that the store has, and no longer to the one that it lost',
+        )
+    }
+    for (const [address, ids] of contested) {
+      if (!this.#contested.has(address))
+        this.#log.warn(
+          { address, instances: ids },
+          'more than one instance claims an address; none of them is served on it',
+        )
     }
     this.#lost = new Set(lost.keys())
-    const now = this.#view.contested()
-    for (const [address, ids] of now) {
-      if (this.#contested.has(address)) continue
-      this.#contested.add(address)
-      this.#log.warn(
-        { address, instances: ids },
-        'more than one instance claims an address; none of them is served on it',
-      )
-    }
-    for (const address of this.#contested) {
-      if (!now.has(address)) this.#contested.delete(address)
-    }
+    this.#contested = new Set(contested.keys())
   }
 }

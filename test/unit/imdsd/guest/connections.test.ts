@@ -117,22 +117,17 @@ test('lingering connections are ended, or all of them', () => {
   expect(open.destroyed).toBe(true)
 })
 
-test('a connection knows its last response until it is sent', () => {
+test('a connection knows the response to its last request, until no response may follow', () => {
   const connections = new GuestConnections()
   const socket = new FakeSocket() as unknown as Socket
   const anAnswer = () => new ServerResponse(new IncomingMessage(socket))
   const [first, second] = [anAnswer(), anAnswer()]
   connections.setCurrentResponse(socket, first) // not a connection of this listener
-  connections.forgetResponse(socket, first)
   expect(connections.currentResponse(socket)).toBeUndefined()
   connections.add(socket, new Share(GUEST))
   connections.setCurrentResponse(socket, first)
   connections.setCurrentResponse(socket, second)
-  connections.forgetResponse(socket, first)
-  expect(connections.currentResponse(socket)).toBe(second)
-  connections.forgetResponse(socket, second)
-  expect(connections.currentResponse(socket)).toBeUndefined()
-  expect(connections.isEnding(socket)).toBe(false)
+  expect([connections.currentResponse(socket), connections.isEnding(socket)]).toEqual([second, false])
   connections.setCurrentResponse(socket, first)
   connections.beginEnd(socket)
   expect([connections.currentResponse(socket), connections.isEnding(socket)]).toEqual([undefined, true])

@@ -3,17 +3,16 @@ import type { Registry } from 'prom-client'
 import { runChecks } from './checks/check.ts'
 import { NOT_OF_DAEMON, OF_DAEMON } from './checks/checks.ts'
 import type { Readiness } from './operator/documents.ts'
-import type { Health } from './operator/page/health.ts'
 import { History } from './operator/page/history.ts'
 import { formatPage } from './operator/page/page.ts'
-import { traceOf, type TraceParts } from './operator/trace.ts'
+import type { TraceParts } from './operator/trace.ts'
 import type { OperatorParts } from './operator/server.ts'
 import { buildPageTurns } from '../pages/page-turns.ts'
 import type { HostPort } from '../runtime/host-port.ts'
 import { VERSION } from '../runtime/version.ts'
 import type { Config } from './config.ts'
 import type { GuestSide } from './guest-side.ts'
-import { lookInside } from './look-inside.ts'
+import { buildDaemonState } from './daemon-state.ts'
 import { StateWatch } from './state-watch.ts'
 
 /** What the page needs. `operator`: the operators' listener on TCP. */
@@ -37,35 +36,25 @@ interface StatusPage {
 
 /** Builds the page. */
 export function buildStatusPage(parts: StatusPageParts): StatusPage {
-  const { config, guestSide, readiness, traceParts, networks } = parts
-  const { now, wall } = traceParts
-  const startedMs = now()
+  const { config, guestSide, registry, readiness, traceParts, networks, operator } = parts
+  const { now } = traceParts
   const history = new History(guestSide.meter, now)
   const state = new StateWatch(config.stateDirectory, now)
   const turns = buildPageTurns()
-  const health = buildHealth(parts, state)
+  const daemonState = buildDaemonState({ config, guests: guestSide.guests, operator, readiness, registry, state })
+  const pageParts = {
+    ...traceParts,
+    view: guestSide.view,
+    hypervisor: config.store.hypervisor,
+    version: VERSION,
+    startedMs: now(),
+    networks,
+    readiness,
+    health: async () => ({ results: await runChecks(OF_DAEMON, daemonState), unchecked: NOT_OF_DAEMON }),
+    history,
+  }
   return {
-    page: (question) =>
-      turns.take(async () => {
-        const { view, traces } = guestSide
-        return formatPage(
-          {
-            hypervisor: config.store.hypervisor,
-            version: VERSION,
-            startedMs,
-            networks,
-            readiness,
-            health,
-            history,
-            instances: () => view.instances(),
-            traces,
-            trace: (id) => traceOf(traceParts, id),
-            now,
-            wall,
-          },
-          question,
-        )
-      }),
+    page: (question) => turns.take(() => formatPage(pageParts, question)),
     start: () => {
       history.start()
       state.start()
@@ -74,13 +63,5 @@ export function buildStatusPage(parts: StatusPageParts): StatusPage {
       history.stop()
       state.stop()
     },
-  }
-}
-
-function buildHealth(parts: StatusPageParts, state: StateWatch): () => Promise<Health> {
-  const { config, guestSide, registry, readiness, operator } = parts
-  return async () => {
-    const look = lookInside({ config, guests: guestSide.guests, operator, readiness, registry, state })
-    return { results: await runChecks(OF_DAEMON, look), unchecked: NOT_OF_DAEMON }
   }
 }

@@ -7,7 +7,6 @@ import type { Browser, Page } from 'playwright-core'
 import type { Test } from 'tap'
 import { History, INTERVAL_MS } from '../../src/imdsd/operator/page/history.ts'
 import { formatPage } from '../../src/imdsd/operator/page/page.ts'
-import { traceOf } from '../../src/imdsd/operator/trace.ts'
 import { startBrowser } from '../support/browser.ts'
 import { DocsPage } from '../support/docs-page.ts'
 import { aGuestServer } from '../support/fixtures/guest-server.ts'
@@ -74,9 +73,8 @@ async function hypervisorPage(): Promise<string> {
           unchecked: ['configuration', 'units', 'ports', 'guests'],
         }),
       history,
-      instances: () => view.instances(),
+      view,
       traces,
-      trace: (id) => traceOf({ view, traces, now, wall: () => NOW }, id),
       now,
       wall: () => NOW,
     },

@@ -3,7 +3,7 @@
  * tests each half together with those that are accepted already, since nft may refuse an interface because of another
  * one.
  */
-import { MAX_REFUSED, type FirewallRefusal } from '../../imdsd/firewall/refusal.ts'
+import { MAX_REFUSED, type FirewallRefusal } from '../../imdsd/firewall/agent-report.ts'
 import { buildRules } from '../../imdsd/firewall/rules.ts'
 import type { FirewallInterface, FirewallDocument } from '../../imdsd/firewall/document.ts'
 import { refusalOf } from './nft.ts'

@@ -14,7 +14,7 @@ import { isOneAddress, splitPrefix } from '../../metadata/address.ts'
 import type { Instance } from '../../metadata/instance.ts'
 import { Links } from './link.ts'
 import type { Packets } from './counters.ts'
-import type { AgentReport, FirewallRefusal } from './refusal.ts'
+import type { AgentReport, FirewallRefusal } from './agent-report.ts'
 import type { FirewallGuest, FirewallListener, FirewallDocument } from './document.ts'
 
 export interface FirewallParts {

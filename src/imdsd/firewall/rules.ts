@@ -17,7 +17,7 @@
 import { ipv6Digits, isIpv4, isIpv6, isIpv6Prefix, isOneAddress } from '../../metadata/address.ts'
 import { isLinkOfInterface, linkHead, Links } from './link.ts'
 import { LINK_LOCAL_PORT } from './link-local.ts'
-import type { FirewallRefusal } from './refusal.ts'
+import type { FirewallRefusal } from './agent-report.ts'
 import { hopChain, formatBaseRules, TABLE } from './base-rules.ts'
 import type { FirewallGuest, FirewallInterface, FirewallListener, FirewallDocument } from './document.ts'
 

@@ -8,7 +8,7 @@ import type { Parsed } from '../../metadata/parsed.ts'
 import { parseUnixSocket } from '../../runtime/host-port.ts'
 import { parseJson } from '../../runtime/json.ts'
 import type { LogLevel } from '../../runtime/log-level.ts'
-import { formatReport, type AgentReport } from '../firewall/refusal.ts'
+import { formatReport, type AgentReport } from '../firewall/agent-report.ts'
 import { parseFirewallDocument, type FirewallDocument } from '../firewall/document.ts'
 import {
   ExplanationSchema,

@@ -11,7 +11,7 @@ import { guardAccess } from '../../pages/access.ts'
 import { sendPage } from '../../pages/send.ts'
 import type { Question } from '../../pages/search.ts'
 import { ID_RULE, isId, isName } from '../../metadata/identifiers.ts'
-import { parseReport, MAX_REPORT_BYTES, type AgentReport } from '../firewall/refusal.ts'
+import { parseReport, MAX_REPORT_BYTES, type AgentReport } from '../firewall/agent-report.ts'
 import type { FirewallDocument } from '../firewall/document.ts'
 import { LEVEL_SECONDS, LOG_LEVELS, type AdjustableLevel, type LogLevel } from '../../runtime/log-level.ts'
 import type { Explanation, InstanceExplanation, InstanceState, Readiness, ReportsDocument, Trace } from './documents.ts'
@@ -108,7 +108,7 @@ export function buildTcpServer(
  * the paths of the TCP server, and:
  *
  *   GET /firewall       200 with the FirewallDocument; 503 when there is none yet, after 5 s
- *   POST /firewall      the same with the report of the firewall agent (src/imdsd/firewall/refusal.ts): the response is sent
+ *   POST /firewall      the same with the report of the firewall agent (src/imdsd/firewall/agent-report.ts): the response is sent
  *                       once the document has another version than the applied one, or after 5 s; 400 if it is not a
  *                       report
  *   GET /log-level      200 with the level of the log

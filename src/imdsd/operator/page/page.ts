@@ -9,15 +9,18 @@ import type { Markup } from '../../../pages/markup.ts'
 import type { Question } from '../../../pages/search.ts'
 import { formatFacts } from '../../../pages/table.ts'
 import { formatDuration } from '../../../runtime/ago.ts'
-import type { Readiness, Trace } from '../documents.ts'
+import type { View } from '../../view/view.ts'
+import type { Readiness } from '../documents.ts'
+import { traceOf, type TraceParts } from '../trace.ts'
 import { formatBoot } from './boot.ts'
 import { formatHealth, type Health } from './health.ts'
 import type { History } from './history.ts'
-import { formatInstances, type InstancesParts } from './instances.ts'
+import { formatInstances } from './instances.ts'
 import { formatRefusals, formatTraffic } from './traffic.ts'
 
-/** What the page shows. `now`: the clock of the view, the traces and the history; `wall`: the time of day. Both in ms. */
-export interface PageParts {
+/** What the page shows. */
+export interface PageParts extends TraceParts {
+  readonly view: Pick<View, 'get' | 'instances'>
   readonly hypervisor: string | undefined
   readonly version: string
   readonly startedMs: number
@@ -25,20 +28,15 @@ export interface PageParts {
   readonly readiness: () => Readiness
   readonly health: () => Promise<Health>
   readonly history: Pick<History, 'intervals' | 'refusals'>
-  readonly instances: () => InstancesParts['instances']
-  readonly traces: InstancesParts['traces']
-  readonly trace: (id: string) => Trace | undefined
-  readonly now: () => number
-  readonly wall: () => number
 }
 
 /** Formats the page that a question wants. */
 export async function formatPage(parts: PageParts, question: Question): Promise<string> {
-  const { hypervisor, version, startedMs, history, traces, trace, now, wall } = parts
+  const { hypervisor, version, startedMs, history, view, traces, now, wall } = parts
   const health = await parts.health()
   const nowMs = now()
-  const found = trace(question.search)
-  const instances = await formatInstances({ instances: parts.instances(), traces, nowMs }, question)
+  const found = traceOf(parts, question.search)
+  const instances = await formatInstances({ instances: view.instances(), traces, nowMs }, question)
   return formatDocument({
     title: hypervisor === undefined ? 'imds' : `imds on ${hypervisor}`,
     level: worstOf(health.results.map(({ state }) => state)),

@@ -1,7 +1,6 @@
 import { expect, test } from 'vitest'
 import { History } from '../../../../../src/imdsd/operator/page/history.ts'
 import { formatPage } from '../../../../../src/imdsd/operator/page/page.ts'
-import { traceOf } from '../../../../../src/imdsd/operator/trace.ts'
 import { aGuestServer } from '../../../../support/fixtures/guest-server.ts'
 import { anInstance } from '../../../../support/fixtures/instance.ts'
 import { READY } from '../../../../support/fixtures/look.ts'
@@ -14,7 +13,6 @@ function aPage() {
   const guest = aGuestServer()
   const { view, traces, meter, clock } = guest
   const now = () => clock.ms
-  const traceParts = { view, traces, now, wall: () => Date.now() }
   const show = (search = '', page = 1) =>
     formatPage(
       {
@@ -29,9 +27,8 @@ function aPage() {
             unchecked: ['ports'],
           }),
         history: new History(meter, now),
-        instances: () => view.instances(),
+        view,
         traces,
-        trace: (id) => traceOf(traceParts, id),
         now,
         wall: () => Date.parse('2026-11-23T12:00:00Z'),
       },

@@ -1,6 +1,11 @@
 import { expect, test } from 'vitest'
 import { COUNTERS, parsePackets } from '../../../../src/imdsd/firewall/counters.ts'
-import { formatReport, MAX_REFUSED, parseReport, MAX_REPORT_BYTES } from '../../../../src/imdsd/firewall/refusal.ts'
+import {
+  formatReport,
+  MAX_REFUSED,
+  parseReport,
+  MAX_REPORT_BYTES,
+} from '../../../../src/imdsd/firewall/agent-report.ts'
 
 const PACKETS = parsePackets(Object.fromEntries(COUNTERS.map((name) => [name, Number.MAX_SAFE_INTEGER])))
 const REFUSAL = { instance: 'srv-a', interface: 'int-a', message: 'm'.repeat(160) }

@@ -11,7 +11,7 @@ import type { GuestAddress } from './listeners.ts'
 import type { StateWatch } from './state-watch.ts'
 
 /** What the checks see. `operator`: the operators' listener on TCP. */
-export interface InsideParts {
+export interface DaemonStateParts {
   readonly config: CheckedConfig
   readonly guests: readonly GuestAddress[]
   readonly operator: () => HostPort
@@ -29,7 +29,14 @@ const METRICS = [
   'imds_clock_set_back_total',
 ]
 
-export function lookInside({ config, guests, operator, readiness, registry, state }: InsideParts): DaemonState {
+export function buildDaemonState({
+  config,
+  guests,
+  operator,
+  readiness,
+  registry,
+  state,
+}: DaemonStateParts): DaemonState {
   return {
     settings: { faults: [], notes: [], unknown: [], variables: {}, config },
     run: () => Promise.resolve(undefined),
@@ -47,7 +54,7 @@ export function lookInside({ config, guests, operator, readiness, registry, stat
 }
 
 /** The values of METRICS by name, with their labels as Prometheus prints them. */
-async function readMetrics(registry: InsideParts['registry']): Promise<MetricValues> {
+async function readMetrics(registry: DaemonStateParts['registry']): Promise<MetricValues> {
   const metrics = new Map<string, number>()
   for (const name of METRICS) {
     for (const { labels, value } of (await registry.getSingleMetric(name)?.get())?.values ?? []) {

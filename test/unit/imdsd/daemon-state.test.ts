@@ -2,13 +2,13 @@ import { expect, test } from 'vitest'
 import { runChecks } from '../../../src/imdsd/checks/check.ts'
 import { OF_DAEMON } from '../../../src/imdsd/checks/checks.ts'
 import { parseConfig } from '../../../src/imdsd/config.ts'
-import { lookInside, type InsideParts } from '../../../src/imdsd/look-inside.ts'
+import { buildDaemonState, type DaemonStateParts } from '../../../src/imdsd/daemon-state.ts'
 import { buildMetrics, type MetricsSources } from '../../../src/imdsd/metrics.ts'
 import { RequestMeter } from '../../../src/imdsd/guest/meter.ts'
 import { READY, VARIABLES } from '../../support/fixtures/look.ts'
 
 /** What the checks of the daemon find, each as `CHECK STATE TEXT`. */
-async function linesOf(change: Partial<InsideParts> = {}) {
+async function linesOf(change: Partial<DaemonStateParts> = {}) {
   const parsed = parseConfig(VARIABLES)
   if (!parsed.ok) throw new Error(JSON.stringify(parsed.faults))
   const metrics = buildMetrics()
@@ -17,7 +17,7 @@ async function linesOf(change: Partial<InsideParts> = {}) {
     meter,
     boots: { onDuration: () => undefined, endSilentCrawls: () => undefined },
   } as unknown as MetricsSources)
-  const look = lookInside({
+  const look = buildDaemonState({
     config: parsed.value,
     guests: [{ network: 'default', host: '127.0.0.1', port: 80 }],
     operator: () => ({ host: '127.0.0.1', port: 9169 }),

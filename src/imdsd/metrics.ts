@@ -51,9 +51,10 @@ export interface Metrics {
 /** Declares the metrics; `setSources` declares the others once their sources exist. */
 export function buildMetrics(): Metrics {
   const registry = buildRegistry()
+  const counter: DeclareCounter = (name, help) => new Counter({ name, help, registers: [registry] })
   return {
     registry,
-    sync: declareSync(registry),
+    sync: declareSync(registry, counter),
     snapshotWrites: labelled(registry, 'result', ['written', 'failed'], {
       name: 'imds_snapshot_writes_total',
       help: 'Writes of the snapshot to the state directory: written or failed.',
@@ -68,11 +69,7 @@ export function buildMetrics(): Metrics {
         'Writes of changes to the journal: written, or failed (until the next snapshot, a start without ' +
         'the store has nothing to serve).',
     }),
-    clockSetBacks: new Counter({
-      name: 'imds_clock_set_back_total',
-      help: 'How often the wall clock was set back by more than a minute.',
-      registers: [registry],
-    }),
+    clockSetBacks: counter('imds_clock_set_back_total', 'How often the wall clock was set back by more than a minute.'),
     lookups: labelled(registry, 'result', ['found', 'unknown', 'failed', 'skipped'], {
       name: 'imds_peer_lookups_total',
       help:
@@ -91,13 +88,11 @@ export function buildMetrics(): Metrics {
   }
 }
 
-function declareSync(registry: Registry): SyncMetrics {
+type DeclareCounter = (name: string, help: string) => Counter
+
+function declareSync(registry: Registry, counter: DeclareCounter): SyncMetrics {
   return {
-    notices: new Counter({
-      name: 'imds_notices_total',
-      help: 'Notices from the store: an instance may have changed.',
-      registers: [registry],
-    }),
+    notices: counter('imds_notices_total', 'Notices from the store: an instance may have changed.'),
     resyncs: labelled(registry, 'result', ['completed', 'failed', 'uninitialised'], {
       name: 'imds_resyncs_total',
       help:
@@ -108,11 +103,7 @@ function declareSync(registry: Registry): SyncMetrics {
       name: 'imds_record_faults_total',
       help: 'Faulty records that were loaded, by reason. Each faulty state of a record counts once.',
     }),
-    revisionsBack: new Counter({
-      name: 'imds_revisions_back_total',
-      help: 'Records that went back to an older revision in the store.',
-      registers: [registry],
-    }),
+    revisionsBack: counter('imds_revisions_back_total', 'Records that went back to an older revision in the store.'),
   }
 }
 

@@ -13,7 +13,7 @@ import type { Disk } from './disk.ts'
 import { inTime } from '../../limits/in-time.ts'
 import { JournalWriter } from './journal-writer.ts'
 import type { Restored } from './restore.ts'
-import { writeSnapshot } from './snapshot.ts'
+import { writeSnapshot, type SnapshotContent } from './snapshot.ts'
 import { journalGenerations, journalPath, TEMPORARY, type StateKeys, type StateOwner } from './state-files.ts'
 
 /** Journals up to this length are not folded, however small the snapshot is. */
@@ -38,11 +38,7 @@ export interface JournalChainParts {
 /** Journals that were found at the start, and are continued: see Restored. */
 export type Continued = NonNullable<Restored['end']> & { readonly snapshotBytes: number }
 
-/** What a snapshot is written with: see SnapshotContent. */
-export interface FoldFacts {
-  readonly asOf: Date
-  readonly isWhole: boolean
-}
+type FoldFacts = Pick<SnapshotContent, 'asOf' | 'isWhole'>
 
 export class JournalChain {
   readonly #parts: JournalChainParts

@@ -30,15 +30,9 @@ export interface JournalStart {
 }
 
 /**
- * What the header of a snapshot says besides the owner. `isWhole`: a resync has completed for this view, so it lacks no
- * instance.
+ * A snapshot as it was read. `isWhole`: a resync had completed for this view, so it lacks no instance. `isCurrent`: this
+ * daemon would write it with the same keys and schema. `journal`: the one that continues it.
  */
-export interface SnapshotFacts {
-  readonly isWhole: boolean
-  readonly journal: JournalStart
-}
-
-/** A snapshot as it was read. `isCurrent`: this daemon would write it with the same keys and schema. */
 export interface Snapshot {
   readonly instances: readonly SavedInstance[]
   readonly isWhole: boolean
@@ -147,7 +141,7 @@ function macOf(sha256: string, key: StateKeys['macKeys'][number]): string {
 }
 
 /** What a snapshot is made of. `asOf`: when the view was last compared with the store. */
-export interface SnapshotContent extends SnapshotFacts {
+export interface SnapshotContent extends Pick<Snapshot, 'isWhole' | 'journal'> {
   readonly owner: StateOwner
   readonly keys: StateKeys
   readonly instances: Iterable<SavedInstance>

@@ -50,14 +50,22 @@ export interface Stay {
   readonly sinceMs: number | undefined
 }
 
+/**
+ * What is the same for all instances. `now`: monotonic, in ms. `randomKey`: the secret of this daemon's life for
+ * `random_seed` (contract H6), which is never written down.
+ */
+interface ViewContext {
+  readonly provider: Provider
+  readonly now: () => number
+  readonly randomKey: Uint8Array
+}
+
 export class ServedInstance {
   readonly instance: Instance
   readonly userData: Uint8Array | undefined
   readonly digest: string | undefined
   readonly stay: Stay
-  readonly #provider: Provider
-  readonly #now: () => number
-  readonly #randomKey: Uint8Array
+  readonly #context: ViewContext
   #former: readonly FormerState[]
   /** Whether the guest has asked for something since the last call of `forgetIdle`. */
   #hasRequests: boolean
@@ -66,20 +74,12 @@ export class ServedInstance {
   /** The last subtree that was asked for: making it costs as much as many requests. */
   #subtree: { readonly version: number; readonly path: string; readonly content: Content | undefined } | undefined
 
-  constructor(
-    { instance, userData, digest }: ValidRecord,
-    provider: Provider,
-    now: () => number,
-    before: ServedInstance | undefined,
-    randomKey: Uint8Array,
-  ) {
+  constructor({ instance, userData, digest }: ValidRecord, context: ViewContext, before: ServedInstance | undefined) {
     this.instance = instance
     this.userData = userData
     this.digest = digest
-    this.stay = before?.stay ?? { sinceMs: instance.hypervisors.length > 1 ? undefined : now() }
-    this.#provider = provider
-    this.#now = now
-    this.#randomKey = randomKey
+    this.stay = before?.stay ?? { sinceMs: instance.hypervisors.length > 1 ? undefined : context.now() }
+    this.#context = context
     this.#hasRequests = before !== undefined && before.#hasRequests // a change is no request
     this.#former = before === undefined ? [] : this.#formerStates(before)
   }
@@ -89,7 +89,7 @@ export class ServedInstance {
     if (version === NO_VERSION) return this.#seed(path)
     const content = resolve(this.#built(), version, path)
     if (content !== undefined || this.#former.length === 0) return content
-    const now = this.#now()
+    const now = this.#context.now()
     for (const { removed, untilMs } of this.#former) {
       const former = now < untilMs ? resolveRemoved(removed, version, path) : undefined
       if (former !== undefined) return former
@@ -135,13 +135,17 @@ export class ServedInstance {
   }
 
   #build(): Tree {
-    return (this.#tree ??= buildTree(this.instance, this.userData, this.#provider))
+    return (this.#tree ??= buildTree(this.instance, this.userData, this.#context.provider))
   }
 
   #seed(path: string): Content | undefined {
     this.#hasRequests = true
     const { sealedAt } = this.instance
-    this.#seeds ??= buildSeeds(this.instance, sealedAt === undefined ? this.userData : undefined, this.#randomKey)
+    this.#seeds ??= buildSeeds(
+      this.instance,
+      sealedAt === undefined ? this.userData : undefined,
+      this.#context.randomKey,
+    )
     return this.#seeds.get(path)
   }
 
@@ -150,7 +154,7 @@ export class ServedInstance {
    * request.
    */
   #formerStates(before: ServedInstance): FormerState[] {
-    const now = this.#now()
+    const now = this.#context.now()
     const states = before.#former.filter(({ untilMs }) => now < untilMs)
     const removed = before.#tree && removedPaths(before.#tree, this.#build())
     if (removed !== undefined && removed.size > 0) states.unshift({ removed, untilMs: now + GRACE_MS })
@@ -176,10 +180,7 @@ export interface Loss {
 
 /** All instances that a hypervisor serves. `now` is monotonic, in milliseconds. */
 export class View {
-  readonly #provider: Provider
-  readonly #now: () => number
-  /** The secret of this daemon's life for `random_seed` (contract H6). It is never written down. */
-  readonly #randomKey = randomBytes(32)
+  readonly #context: ViewContext
   readonly #instances = new Map<string, ServedInstance>()
   /** By network. */
   readonly #indexes = new Map<string, AddressIndex<ServedInstance>>()
@@ -192,8 +193,7 @@ export class View {
   readonly #onChange: ((id: string) => void)[] = []
 
   constructor(provider: Provider, now: () => number) {
-    this.#provider = provider
-    this.#now = now
+    this.#context = { provider, now, randomKey: randomBytes(32) }
   }
 
   /**
@@ -229,7 +229,7 @@ export class View {
   replace(record: ValidRecord): void {
     const { id } = record.instance
     const before = this.#instances.get(id)
-    const served = new ServedInstance(record, this.#provider, this.#now, before, this.#randomKey)
+    const served = new ServedInstance(record, this.#context, before)
     if (before !== undefined) this.#unclaim(before)
     this.#instances.set(id, served)
     this.#claim(served)

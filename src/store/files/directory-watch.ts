@@ -57,6 +57,7 @@ export class DirectoryWatch {
         ? `${this.#directory} no longer exists`
         : `${this.#directory} was replaced by another directory`,
     )
+    if (now !== undefined) this.#open()
   }
 
   close(): void {
@@ -73,7 +74,6 @@ export class DirectoryWatch {
         const id = name ? idOfFile(name) : undefined
         if (id !== undefined) this.#events.onChange(id)
         else if (name === KUBERNETES_LINK) this.#events.onWatching()
-        else void this.check()
       }).on('error', (error) => {
         this.#lose(String(error))
       })

@@ -9,7 +9,6 @@
  * The invitee accepts, rejects and leaves. The account removes, and sends the invitation again (invitations.ts).
  */
 import { sql, type RawBuilder, type Selectable, type Updateable } from 'kysely'
-import { PARTIES } from '../database/migrations/0004-frozen-collaborations.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Tx } from '../database/transaction.ts'
 import type { CollaborationStatus } from '../model/collaborations.ts'
@@ -125,6 +124,21 @@ export async function grantAccess(
     .values({ ...fresh, ...acceptedValues(userId), role: 'admin', status: 'accepted', finished_at: null })
     .execute()
   return 'created'
+}
+
+/**
+ * The account, user and inviter of a row of `collaborations`, as they are now. A finished one keeps them as they were when
+ * it finished.
+ */
+export const PARTIES: RawBuilder<object> = sql`jsonb_build_object(
+  'account', (select jsonb_build_object('id', id, 'name', name, 'status', status)
+    from accounts where accounts.id = collaborations.account_id),
+  'user', ${userNow('user_id')}, 'inviter', ${userNow('inviter_id')})`
+
+function userNow(column: 'user_id' | 'inviter_id'): RawBuilder<object> {
+  return sql`(select jsonb_build_object(
+    'id', id, 'name', name, 'email_address', email_address, 'two_factor', totp_secret is not null)
+    from users where users.id = ${sql.ref(`collaborations.${column}`)})`
 }
 
 const acceptedValues = (userId: string) => ({ user_id: userId, started_at: new Date() })

@@ -10,13 +10,6 @@ import { sql, type Kysely } from 'kysely'
 import { Migrator, type Migration } from 'kysely/migration'
 import { StartFailure } from '../../runtime/listen.ts'
 import * as first from './migrations/0001-first.ts'
-import * as keyRooms from './migrations/0002-key-rooms.ts'
-import * as foundByTags from './migrations/0003-found-by-tags.ts'
-import * as frozenCollaborations from './migrations/0004-frozen-collaborations.ts'
-import * as purgedRows from './migrations/0005-purged-rows.ts'
-import * as imageTexts from './migrations/0006-image-texts.ts'
-import * as eventsOfShown from './migrations/0007-events-of-shown.ts'
-import * as clockGuards from './migrations/0008-clock-guards.ts'
 import type { Tables } from './tables.ts'
 import { isRepeatable } from './transaction.ts'
 
@@ -35,13 +28,6 @@ export type TableChanges = Readonly<Record<string, TableChange>>
 /** All migrations. One that was released is never changed. */
 export const MIGRATIONS: TableChanges = {
   '0001-first': { up: first.up, oldest: '0001-first' },
-  '0002-key-rooms': { up: keyRooms.up, oldest: '0001-first' },
-  '0003-found-by-tags': { up: foundByTags.up, oldest: '0001-first' },
-  '0004-frozen-collaborations': { up: frozenCollaborations.up, oldest: '0001-first' },
-  '0005-purged-rows': { up: purgedRows.up, oldest: '0001-first' },
-  '0006-image-texts': { up: imageTexts.up, oldest: '0001-first' },
-  '0007-events-of-shown': { up: eventsOfShown.up, oldest: '0001-first' },
-  '0008-clock-guards': { up: clockGuards.up, oldest: '0001-first' },
 }
 
 /**

@@ -150,7 +150,7 @@ interface Collaborations {
   created_at: Default<Date>
   started_at: Date | null
   finished_at: Date | null
-  /** Of a finished one: its account, user and inviter as they were then (migrations/0004-frozen-collaborations.ts). */
+  /** Of a finished one: its account, user and inviter as they were then (changes/collaborations.ts). */
   parties: ColumnType<Parties | null, never, RawBuilder<object>>
   /** When the invitation was last sent; null: it is waiting to be sent. */
   invited_at: Nullable<Date>
@@ -276,7 +276,7 @@ interface Servers {
   status: ServerStatus
   locked: Default<boolean>
   image_id: string
-  /** Of another account's image: its texts when the server was made (migrations/0006-image-texts.ts). */
+  /** Of another account's image: its texts when the server was made (changes/images.ts). */
   image_texts: ColumnType<ImageTexts | null, string | undefined, never>
   server_type_id: string
   zone_id: string
@@ -296,7 +296,7 @@ interface Servers {
   publish_fault: string | null
   metadata_options: ColumnType<object | null, string | null | undefined, string | null>
   tags: ColumnType<Readonly<Record<string, string>>, string | undefined, string>
-  /** Of the tags and the account, for filters (migrations/0003-found-by-tags.ts). PostgreSQL makes it. */
+  /** Of the tags and the account, for filters (migrations/0001-first.ts). PostgreSQL makes it. */
   found_by: ColumnType<object, never, never>
   console_token_expires: Nullable<Date>
   /** The hypervisor to which it migrates now. */

@@ -16,11 +16,11 @@ import {
   isOfUser,
   leaveAccount,
   nextStatus,
+  PARTIES,
   rejectInvitation,
   removeCollaboration,
 } from '../changes/collaborations.ts'
 import { invite, resendInvitation } from '../changes/invitations.ts'
-import { PARTIES } from '../database/migrations/0004-frozen-collaborations.ts'
 import type { Parties, PartyUser } from '../database/tables.ts'
 import type { Reader, Tx } from '../database/transaction.ts'
 import type { ChangeRequest } from '../model/account-states.ts'

@@ -4,6 +4,7 @@
  */
 import { sql, type Kysely } from 'kysely'
 import { EVENTS } from './events.ts'
+import { SHOWN_EVENTS } from './shown-events.ts'
 
 const REGION = `
   create table region (
@@ -12,7 +13,9 @@ const REGION = `
     domain text not null,
     library_ftp_host text not null,
     event_epoch text not null default substr(gen_random_uuid()::text, 1, 8),
-    database_id uuid not null default gen_random_uuid()
+    database_id uuid not null default gen_random_uuid(),
+    -- Until when Idempotency-Keys are deleted (changes/keyed-change.ts).
+    keys_deleted_until timestamptz not null default now() - interval '24 hours'
   );
 
   -- A zone, server type or hypervisor that \`imds-api apply --prune\` removes stays for the deleted servers that refer
@@ -133,6 +136,7 @@ const ACCOUNTS = `
     created_at timestamptz not null default now(),
     started_at timestamptz,
     finished_at timestamptz,
+    parties jsonb,
     invited_at timestamptz,
     resends timestamptz[] not null default '{}'
   );
@@ -242,6 +246,9 @@ const ADDRESSES = `
   create index allocations_holder on allocations (holder);
   create index allocations_freed on allocations (pool_id) where freed_account is not null;`
 
+/** An escaped U+0000, or half of a surrogate pair. */
+const UNREADABLE = String.raw`(^|[^\\])(\\\\)*\\u(0000|d[89a-f])`
+
 const SERVERS = `
   create table images (
     id text primary key,
@@ -270,6 +277,7 @@ const SERVERS = `
   create index images_public on images (id) where public;
   create index images_listed on images (name, id) where status <> 'deleted';
   create index images_source_server on images (source_server_id);
+  create index images_deleted on images (account_id) where status = 'deleted';
 
   create table servers (
     id text primary key,
@@ -280,6 +288,7 @@ const SERVERS = `
     ),
     locked boolean not null default false,
     image_id text not null references images,
+    image_texts jsonb,
     server_type_id text not null references server_types,
     zone_id text not null references zones,
     hypervisor text not null references hypervisors,
@@ -294,6 +303,12 @@ const SERVERS = `
     publish_fault text,
     metadata_options json,
     tags json not null default '{}',
+    -- For filters by tags: the tags, and the account under the key '', which no tag has. PostgreSQL reads no JSON with
+    -- an escaped U+0000 or half of a surrogate pair: no filter finds a server with such tags.
+    found_by jsonb not null generated always as (
+      case when tags::text ~ '${UNREADABLE}' then '{}'
+      else tags::text::jsonb || ('{"": "' || account_id || '"}')::jsonb end
+    ) stored,
     console_token_expires timestamptz,
     migrating_to text references hypervisors,
     sealed_at timestamptz,
@@ -307,10 +322,13 @@ const SERVERS = `
   create index servers_migrating_to on servers (migrating_to) where migrating_to is not null;
   create index servers_refused on servers (id) where publish_fault is not null;
   create index servers_image on servers (image_id);
-  alter table images add foreign key (source_server_id) references servers;
+  create index servers_found_by on servers using gin (found_by jsonb_path_ops) where deleted_at is null;
+  create index servers_deleted on servers (deleted_at) where deleted_at is not null;
+  create index servers_deleted_of_account on servers (account_id, deleted_at) where deleted_at is not null;
+  alter table images add foreign key (source_server_id) references servers on delete set null;
 
   create table server_keys (
-    server_id text not null references servers,
+    server_id text not null references servers on delete cascade,
     user_id text not null,
     key text not null,
     primary key (server_id, user_id)
@@ -346,9 +364,9 @@ const SERVERS = `
 
   create table compute_actions (
     id bigint generated always as identity primary key,
-    server_id text not null references servers,
+    server_id text not null references servers on delete cascade,
     kind text not null,
-    image_id text references images,
+    image_id text references images on delete set null,
     console_token text,
     requested_at timestamptz not null default now(),
     given_out_at timestamptz,
@@ -359,8 +377,9 @@ const SERVERS = `
     check ((finished_at is null) = (outcome is null))
   );
   create index compute_actions_server on compute_actions (server_id, id) where finished_at is null;
-  -- For the metrics: the last finished action of a server.
-  create index compute_actions_finished on compute_actions (server_id, finished_at) where finished_at is not null;
+  -- For the metrics: the last finished action of a server. For the deletion of a server: all of its actions.
+  create index compute_actions_of_server on compute_actions (server_id, finished_at);
+  create index compute_actions_image on compute_actions (image_id) where image_id is not null;
   -- For the purge. An expression, since PostgreSQL would read the whole of an index on finished_at for the metrics.
   create index compute_actions_age on compute_actions ((finished_at at time zone 'UTC')) where finished_at is not null;`
 
@@ -462,6 +481,7 @@ const PUBLISHING_AND_IDS = `
     primary key (owner, client, key)
   );
   create index idempotency_keys_position on idempotency_keys (owner, position);
+  create index idempotency_keys_room on idempotency_keys (owner, split_part(client, ' ', 1), position);
   create index idempotency_keys_age on idempotency_keys (created_at);
 
   -- The ids of the region file; new ids come from the sequences, which never give a number twice.
@@ -492,6 +512,7 @@ const PARTS = [
   CLOUD_IPS_AND_CONFIG_MAPS,
   PUBLISHING_AND_IDS,
   EVENTS,
+  SHOWN_EVENTS,
 ]
 
 export async function up(database: Kysely<unknown>): Promise<void> {

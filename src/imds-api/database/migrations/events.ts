@@ -47,6 +47,7 @@ const EVENT_TABLES = `
           and account_id || '' = in_account -- without \`||\` a plan may read all events of the account
         order by id desc limit 1;
       if newest.is_of_this_transaction then
+        if in_action = 'update' and (newest.action <> 'update' or newest.fields @> in_fields) then return; end if;
         in_action := case
           when 'delete' in (newest.action, in_action) then 'delete'
           when 'create' in (newest.action, in_action) then 'create'

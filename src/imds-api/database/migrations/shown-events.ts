@@ -5,8 +5,6 @@
  * Only resources of the account that owns the changed one have them. What belongs to a region, or to another account, is
  * shown by the resources of everybody: one change would write an event for each server of the region.
  */
-import { sql, type Kysely } from 'kysely'
-
 /**
  * A table whose rows other resources show. `columns`: those that they show. `on`: besides updates, after which changes. `shown`: the
  * resources that show a row, as (type, id, field): a query with the row as `old` and `new`, either of which may be null. `seen`:
@@ -172,14 +170,5 @@ const USERS = `
     when (${differ(['name', 'email_address'])} or (old.totp_secret is null) <> (new.totp_secret is null))
     execute function shown_users();`
 
-/** A repeat of what an event of this transaction says already changes nothing. */
-const LOOKED_FOR = 'if newest.is_of_this_transaction then'
-const REPEATED = `${LOOKED_FOR}
-        if in_action = 'update' and (newest.action <> 'update' or newest.fields @> in_fields) then return; end if;`
-
-export async function up(db: Kysely<unknown>): Promise<void> {
-  const { rows } = await sql<{ text: string }>`select pg_get_functiondef('record_event'::regproc) as text`.execute(db)
-  await sql.raw(rows[0]!.text.replace(LOOKED_FOR, () => REPEATED)).execute(db)
-  const triggers = Object.entries(SHOWN).map(([table, rule]) => triggerOf(table, rule))
-  await sql.raw([...triggers, USERS].join('\n')).execute(db)
-}
+/** The functions and triggers. They need those of events.ts. */
+export const SHOWN_EVENTS = [...Object.entries(SHOWN).map(([table, rule]) => triggerOf(table, rule)), USERS].join('\n')

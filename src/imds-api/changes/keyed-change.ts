@@ -9,6 +9,7 @@
  */
 import { sql } from 'kysely'
 import { Replay, type KeyedRequest } from '../http/idempotency.ts'
+import { tryLock } from '../database/advisory-locks.ts'
 import type { Reader, Tx } from '../database/transaction.ts'
 import { fieldFault, Refusal, refuse, statusOf, type Detail, type RefusalName } from '../model/refusal.ts'
 
@@ -18,8 +19,6 @@ export interface KeyOfClient extends KeyedRequest {
   readonly client: string
 }
 
-/** The first number of our advisory locks; the second is a hash of the key. Two keys with one hash only get a 409. */
-const LOCK_CLASS = 8_173
 const RETENTION = '24 hours'
 /** The most keys of a sender in an account. */
 export const MAX_IDEMPOTENCY_KEYS = 10_000
@@ -51,11 +50,12 @@ export class KeyedChange {
     return `${owner} ${client} ${key}`
   }
 
-  /** Locks the key until the end of the transaction. Refuses (409) if another transaction has it. */
+  /** Locks the key until the end of the transaction. Refuses (409) if another transaction has it, or one with its hash. */
   async claim(tx: Tx): Promise<void> {
-    const { rows } = await sql<{ claimed: boolean }>`
-      select pg_try_advisory_xact_lock(${LOCK_CLASS}, hashtext(${this.name})) as claimed`.execute(tx)
-    if (!rows[0]!.claimed) throw inFlightRefusal()
+    const { rows } = await sql<{ locked: boolean }>`select ${tryLock('idempotencyKey', this.name)} as locked`.execute(
+      tx,
+    )
+    if (!rows[0]!.locked) throw inFlightRefusal()
   }
 
   /** Throws the recorded response, if there is one, or a refusal if it belongs to another request. */

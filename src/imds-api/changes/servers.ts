@@ -11,6 +11,7 @@
  * `publish` waits for the guest. server-requests.ts has what clients change.
  */
 import { sql, type RawBuilder } from 'kysely'
+import { lockRebuild } from '../database/advisory-locks.ts'
 import { markChanged, OUTBOX_CHANNEL } from '../database/outbox.ts'
 import type { Reader, Tx } from '../database/transaction.ts'
 import { isReachable } from '../model/reach.ts'
@@ -188,15 +189,12 @@ export async function setConsoleExpiry(tx: Tx, id: string, expires: Date | null)
   await tx.updateTable('servers').set({ console_token_expires: expires }).where('id', '=', id).execute()
 }
 
-/** The advisory lock of a rebuild: a number that no other lock has (region/apply.ts has one). */
-const REBUILD_LOCK = 8_172
-
 /**
  * Enqueues every server that the store should have, for `imds-api rebuild`. If an earlier rebuild has not ended, it is
  * continued instead. `left`: the servers that have not been tried.
  */
 export async function enqueueRebuild(tx: Tx): Promise<{ readonly left: number; readonly isContinued: boolean }> {
-  await sql`select pg_advisory_xact_lock(${REBUILD_LOCK})`.execute(tx) // two rebuilds at once are one
+  await lockRebuild(tx) // two rebuilds at once are one
   const before = await countRebuild(tx)
   if (before > 0) return { left: before, isContinued: true }
   await insertAll(tx)
@@ -208,7 +206,7 @@ export async function enqueueRebuild(tx: Tx): Promise<{ readonly left: number; r
  * rows: a publish in flight may have reached the old store, and deletes its own rows afterwards.
  */
 export async function enqueueAll(tx: Tx): Promise<number> {
-  await sql`select pg_advisory_xact_lock(${REBUILD_LOCK})`.execute(tx)
+  await lockRebuild(tx)
   await sql`
     delete from outbox where id in (select id from outbox where rebuild for update skip locked)`.execute(tx)
   await insertAll(tx)

@@ -15,6 +15,7 @@ import { sql, type Kysely } from 'kysely'
 import type { Logger } from 'pino'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { isUnsent, recordSent } from '../changes/invitations.ts'
+import { tryLock } from '../database/advisory-locks.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Tx } from '../database/transaction.ts'
 import { composeInvitation, type Invitation } from './invitation.ts'
@@ -48,11 +49,6 @@ interface Attempt {
   readonly atMs: number
 }
 
-/**
- * The first number of our advisory locks; the second is a hash of the collaboration's id. Two ids with the same hash
- * only delay each other.
- */
-const LOCK_CLASS = 8_172
 /** How long PostgreSQL waits for a process that sends a mail. A mail server may take long for each of its answers. */
 const MAX_SEND_DURATION = '10min'
 const POLL_MS = 1_000
@@ -218,10 +214,10 @@ export class InvitationSender {
  * send any more.
  */
 async function lockInvitation(tx: Tx, id: string): Promise<(Invitation & { readonly version: string }) | undefined> {
-  const { rows } = await sql<{ taken: boolean }>`
-    select pg_try_advisory_xact_lock(${LOCK_CLASS}, hashtext(${id})) as taken,
+  const { rows } = await sql<{ locked: boolean }>`
+    select ${tryLock('invitation', id)} as locked,
       set_config('idle_in_transaction_session_timeout', ${MAX_SEND_DURATION}, true)`.execute(tx)
-  if (!rows[0]!.taken) return undefined
+  if (!rows[0]!.locked) return undefined
   const row = await tx
     .selectFrom('collaborations')
     .innerJoin('accounts', 'accounts.id', 'collaborations.account_id')

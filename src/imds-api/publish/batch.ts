@@ -28,6 +28,7 @@ import {
 import { cancelActions } from '../changes/actions.ts'
 import { lockFeeds } from '../changes/events.ts'
 import { finishPublish, setPublishFault } from '../changes/servers.ts'
+import { tryLock } from '../database/advisory-locks.ts'
 import { PLAN_BY_INDEX, prepareList } from '../database/prepared.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Tx } from '../database/transaction.ts'
@@ -66,11 +67,6 @@ interface Failed {
 type Refused = Exclude<PutRefusal, { kind: 'stale' }> | Failed | Taken
 
 /**
- * The first number of our advisory locks; the second is a hash of the server's id. Two ids with the same hash only
- * delay each other.
- */
-const LOCK_CLASS = 8_170
-/**
  * PostgreSQL's codes for an error of the rows themselves: data exceptions, violated constraints, and statements that do
  * not fit the tables.
  */
@@ -84,10 +80,10 @@ const lock = prepareList(
   'outbox-lock',
   (ids) => sql<{ id: string }>`
     select id from (
-      select id, pg_try_advisory_xact_lock(${sql.lit(LOCK_CLASS)}, hashtext(id)) as taken,
+      select id, ${tryLock('publish', sql<string>`id`)} as locked,
         set_config('synchronous_commit', 'off', true), ${PLAN_BY_INDEX}
       from unnest(${ids}::text[]) as id offset 0) as locks
-    where taken`,
+    where locked`,
 )
 const selectRows = prepareList(
   'outbox-rows',

@@ -6,6 +6,7 @@
 import { sql } from 'kysely'
 import { nextId } from '../changes/allocate.ts'
 import { atDatabaseServers, moveCloudIps } from '../changes/cloud-ips.ts'
+import { lockRegion } from '../database/advisory-locks.ts'
 import { markChanged } from '../database/outbox.ts'
 import type { Tx } from '../database/transaction.ts'
 import { applyTable, pruneTable, type RowChange } from './apply-table.ts'
@@ -16,9 +17,6 @@ import type { RegionFile } from './schema.ts'
 import type { RegionSecrets } from './secrets.ts'
 import { REGION_TABLES, SEEN_BY_GUESTS } from './tables.ts'
 
-/** The advisory lock for applying a file: any fixed number that no other lock has (database/embedded.ts has one). */
-const LOCK = 8_171
-
 /**
  * Applies a file and its secrets in a transaction, and returns the difference: one line for each row, without secrets.
  */
@@ -28,7 +26,7 @@ export async function applyRegion(
   prune: boolean,
   secrets: RegionSecrets,
 ): Promise<readonly string[]> {
-  await sql`select pg_advisory_xact_lock(${LOCK})`.execute(tx) // one at a time: two could insert the same row
+  await lockRegion(tx) // one at a time: two could insert the same row
   const credentials = await wantedCredentials(tx, file, secrets)
   const rows = regionRows(file, secrets, credentials)
   const changes: RowChange[] = []

@@ -6,7 +6,8 @@ import { StoreUnavailable, type Publisher } from '../store/publisher.ts'
 import type { StoreSettings } from '../store/settings.ts'
 import type { ApiConfig } from './config.ts'
 import { migrate } from './database/migrate.ts'
-import { databaseExists, type Database, type DatabaseSettings } from './database/open.ts'
+import { databaseExists, type Database } from './database/open.ts'
+import type { DatabaseSettings } from './database/settings.ts'
 import { ApiCommandFailure } from './failure.ts'
 
 /**

@@ -13,7 +13,7 @@ import {
   CHANGE_BYTES,
   type AccountRequester,
 } from '../../src/imds-api/changes/account-changes.ts'
-import { FOR_REQUESTS } from '../../src/imds-api/database/open.ts'
+import { FOR_REQUESTS } from '../../src/imds-api/database/settings.ts'
 import type { Tx } from '../../src/imds-api/database/transaction.ts'
 import { readShare } from '../../src/imds-api/http/read-share.ts'
 import type { OverallLimits } from '../../src/limits/fair-queue.ts'

@@ -9,16 +9,8 @@ import { StartFailure } from '../../runtime/listen.ts'
 import { readSecretFile } from '../../runtime/secret-file.ts'
 import { embeddedExists, startEmbedded, wasStopped } from './embedded.ts'
 import { CANNOT_CONNECT_NOW } from './launch.ts'
+import { FOR_REQUESTS, type DatabaseSettings } from './settings.ts'
 import type { Tables } from './tables.ts'
-
-/**
- * Where the database is. `passwordFile`: read at each connection, so a password can be changed while imds-api
- * runs. `connections`: the most for requests.
- */
-export type DatabaseSettings = { readonly connections?: number } & (
-  | { readonly kind: 'embedded'; readonly stateDirectory: string }
-  | { readonly kind: 'server'; readonly url: string; readonly passwordFile: string | undefined }
-)
 
 /** Connections of a pool, as queries use them. */
 export interface DatabasePool {
@@ -49,8 +41,6 @@ type Connected = pg.PoolClient &
     readonly readyForQuery: boolean
   }
 
-/** The most connections for requests, unless the settings have another number. */
-export const FOR_REQUESTS = 16
 /**
  * The most connections for the rest: one for each worker of the publisher and for the sender of mail, and some for the
  * short queries of the others.

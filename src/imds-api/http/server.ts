@@ -30,6 +30,7 @@ import { bodyOf, notFound, refuse, statusOf, Refusal, type ShedQueue } from '../
 import { rateLimitHeaders } from '../../limits/rate-limit-headers.ts'
 import { REQUEST_ID, requestIdOf } from './request-id.ts'
 import { RouteTable } from './route-table.ts'
+import { UNIX_PROXIES } from './settings.ts'
 import { addServerSteps } from './steps.ts'
 import { STORABLE_KEYWORD } from '../model/storable-text.ts'
 import { NOT_HTTP, refuseConnect, refuseUnreadable, type UnreadableReason } from './unreadable.ts'
@@ -67,8 +68,6 @@ export interface ApiServerSettings {
   readonly log: Logger
 }
 
-/** The text in IMDS_API_TRUSTED_PROXIES that trusts every process that can connect to a unix socket. */
-export const UNIX_PROXIES = 'unix:'
 /** When to repeat a request that was refused with service_unavailable. */
 const RETRY_SECONDS = 1
 

@@ -1,7 +1,8 @@
 /** Clients of imds-api that repeat what fails, and the comparison of the store with the database after them. */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Test } from 'tap'
-import { openDatabase, type DatabaseSettings } from '../../../src/imds-api/database/open.ts'
+import { openDatabase } from '../../../src/imds-api/database/open.ts'
+import type { DatabaseSettings } from '../../../src/imds-api/database/settings.ts'
 import { composeMany } from '../../../src/imds-api/publish/compose.ts'
 import type { Publisher } from '../../../src/store/open.ts'
 import type { TestImdsApi } from '../programs/api.ts'

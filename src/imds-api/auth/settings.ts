@@ -1,0 +1,54 @@
+/** The settings of tokens: parses their variables. Pure. */
+import type { Parsed } from '../../metadata/parsed.ts'
+import { list, whole, type Values } from '../../runtime/variables.ts'
+
+export interface TokenSettings {
+  readonly accessTokenSeconds: number
+  readonly refreshTokenSeconds: number
+  /**
+   * The request headers that may carry a user's one-time password, in order of preference. Lower case, as in
+   * `request.headers`. A response asks for the password in the same headers.
+   */
+  readonly otpHeaders: readonly string[]
+}
+
+/** No header with another meaning has such a name. */
+const OTP_HEADER = /^x-[a-z0-9-]+-otp$/
+
+export const TOKEN_VARIABLES = {
+  IMDS_API_ACCESS_TOKEN_SECONDS: {
+    default: '7200',
+    parse: whole(60, 86_400),
+    help: 'the lifetime of an access token',
+  },
+  IMDS_API_REFRESH_TOKEN_SECONDS: {
+    default: '2592000',
+    parse: whole(3_600, 31_536_000),
+    help: 'the lifetime of a refresh token',
+  },
+  IMDS_API_OTP_HEADERS: {
+    default: 'X-Service-OTP,X-Brightbox-OTP',
+    parse: parseOtpHeaders,
+    help: 'the headers of one-time passwords',
+  },
+}
+
+export function tokenSettingsOf(values: Values<typeof TOKEN_VARIABLES>): TokenSettings {
+  return {
+    accessTokenSeconds: values.IMDS_API_ACCESS_TOKEN_SECONDS,
+    refreshTokenSeconds: values.IMDS_API_REFRESH_TOKEN_SECONDS,
+    otpHeaders: values.IMDS_API_OTP_HEADERS,
+  }
+}
+
+/** The names of headers, in lower case. */
+function parseOtpHeaders(text: string): Parsed<readonly string[], string> {
+  const value = [...new Set(list(text).map((name) => name.toLowerCase()))]
+  const faults =
+    value.length === 0
+      ? ['must be the names of one or more headers, such as X-Service-OTP']
+      : value
+          .filter((name) => !OTP_HEADER.test(name))
+          .map((name) => `"${name}" must begin with X- and end with -OTP, such as X-Service-OTP`)
+  return faults.length > 0 ? { ok: false, faults } : { ok: true, value }
+}

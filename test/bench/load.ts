@@ -6,6 +6,7 @@ import { openDatabase } from '../../src/imds-api/database/open.ts'
 import { failed, runMixed } from '../support/load/mixed.ts'
 import { lockWaits, logLockWaits } from '../support/load/lock-waits.ts'
 import { offer, type Caller } from '../support/load/open-loop.ts'
+import { serverOf } from '../support/programs/api.ts'
 import { formatRequest, Wire } from '../support/load/wire.ts'
 import { CALLERS, startBenchApi, type BenchApi } from './api.ts'
 import type { Part } from './bench.ts'
@@ -39,7 +40,7 @@ export const load: Part = async ({ built, redisUrl, effort }) => {
 /** 50 clients that read, create, map and delete. */
 async function mix(imdsApi: BenchApi, tokens: readonly string[], seconds: number): Promise<Table> {
   const { stateDirectory, port, pid } = imdsApi
-  const database = await openDatabase({ kind: 'embedded', stateDirectory }, true, () => {
+  const database = await openDatabase(serverOf(stateDirectory), true, () => {
     /* the next query reports it */
   })
   await logLockWaits(database.pool)

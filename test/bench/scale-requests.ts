@@ -12,7 +12,7 @@ import { buildAuth } from '../../src/imds-api/rest.ts'
 import { pino } from 'pino'
 import { largeId } from '../support/fixtures/large-region.ts'
 import { CLIENT_OF, ONE } from '../support/fixtures/region.ts'
-import { basic, openState } from '../support/programs/api.ts'
+import { basic, openState, startState } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { LOG_PLANS, readPlans } from '../support/programs/plans.ts'
 import { freePort } from '../support/redis/redis.ts'
@@ -170,7 +170,7 @@ function ask(url: string, method: string, headers: Record<string, string>, body?
 
 /** Has PostgreSQL log the plans of the connections that open from now on. */
 async function logPlans(state: string): Promise<void> {
-  const { pool, close } = await openState(state, false)
+  const { pool, close } = await startState(state)
   try {
     const client = await pool.connect()
     await client.query("load 'auto_explain'") // which makes its settings known

@@ -19,7 +19,7 @@ import { openStore } from '../../src/store/open.ts'
 import { keysOf } from '../../src/store/redis/keys.ts'
 import { aLargeRegion, fillRegion, type RegionSize } from '../support/fixtures/large-region.ts'
 import { ONE } from '../support/fixtures/region.ts'
-import { apply, openState } from '../support/programs/api.ts'
+import { apply, startState } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { startRedis, type TestRedis } from '../support/redis/redis.ts'
 import type { Part } from './bench.ts'
@@ -102,7 +102,7 @@ const mib = (bytes: number) => (bytes / 2 ** 20).toFixed(1)
 
 /** Makes the region. Returns the sizes of the database and of its largest tables with their indexes. */
 async function fill(state: string, size: RegionSize): Promise<{ readonly name: string; readonly bytes: number }[]> {
-  const { db, pool, close } = await openState(state, false)
+  const { db, pool, close } = await startState(state)
   try {
     await migrate(db)
     await apply({ db }, aLargeRegion(REGION))

@@ -16,7 +16,7 @@ import {
   verifyIsClean,
 } from '../support/load/api-load.ts'
 import { withoutNamespaces } from '../support/netns/namespaces.ts'
-import { startImdsApi, startProcess } from '../support/programs/api.ts'
+import { serverOf, startImdsApi, startProcess } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { IMDS_API, programEnvironment } from '../support/programs/imds.ts'
 import { must, run, startChild } from '../support/programs/processes.ts'
@@ -85,7 +85,7 @@ t.test('the host of imds-api', { skip: withoutNamespaces() }, async (t) => {
     await client.connect()
     return client
   }
-  const database = { kind: 'embedded', stateDirectory: state } as const
+  const database = serverOf(state)
   /** Changes the first server: `n`, and random white space. Checks the answer, which may be a refusal. */
   const put = async (n: number, length: number) => {
     const text = String(n) + [...randomBytes(length)].map((byte) => (byte % 2 === 0 ? ' ' : '\t')).join('')

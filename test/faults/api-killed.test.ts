@@ -4,7 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
 import { CLIENT_OF, ONE } from '../support/fixtures/region.ts'
 import { ask, startClients, storeEqualsDatabase, watchRevisions } from '../support/load/api-load.ts'
-import { startImdsApi, startProcess } from '../support/programs/api.ts'
+import { serverOf, startImdsApi, startProcess } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { startRedis } from '../support/redis/redis.ts'
 import { openTestStore } from '../support/test-store.ts'
@@ -88,7 +88,7 @@ t.test('after many kills (-9) of imds-api no acknowledged change is missing in t
     [],
     'no other answers',
   )
-  await storeEqualsDatabase(t, { kind: 'embedded', stateDirectory: env['IMDS_API_STATE_DIR']! }, store, acknowledged)
+  await storeEqualsDatabase(t, serverOf(env['IMDS_API_STATE_DIR']!), store, acknowledged)
   t.strictSame(
     (await store.list()).filter(({ id }) => deleted.has(id)),
     [],

@@ -13,7 +13,7 @@ import {
   verifyIsClean,
   watchRevisions,
 } from '../support/load/api-load.ts'
-import { startImdsApi, type TestImdsApi } from '../support/programs/api.ts'
+import { serverOf, startImdsApi, type TestImdsApi } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { startRedis } from '../support/redis/redis.ts'
 import { startWatched } from '../support/redis/sentinel.ts'
@@ -49,7 +49,7 @@ t.test('one Redis', async (t) => {
   const store = await openTestStore(t, { url: redis.url, region: 'gb1' })
   const api = await startImdsApi(t, { IMDS_STORE: redis.url, IMDS_REGION: 'gb1' })
   const { token, create, statusOf, becomes, remove } = await aClient(api)
-  const database = { kind: 'embedded', stateDirectory: api.env['IMDS_API_STATE_DIR']! } as const
+  const database = serverOf(api.env['IMDS_API_STATE_DIR']!)
   const servers = [await create(), await create()]
   for (const id of servers) await becomes(id, 'active')
   const start = (t: Test) => startClients(t, [api.baseUrl], token, servers, PAUSE_MS)

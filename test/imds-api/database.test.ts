@@ -38,23 +38,26 @@ t.test('the embedded server', async (t) => {
   const data = join(env['IMDS_API_STATE_DIR']!, 'postgres/data')
   const command = (...args: string[]) => imdsApi(args, { ...env, IMDS_API_LISTEN: '127.0.0.1:0' })
   const { id } = await createServer(first)
+  const inUse = `another imds-api uses ${env['IMDS_API_STATE_DIR']!}: stop it, or choose another IMDS_API_STATE_DIR`
 
   t.test('while an imds-api runs, a second one with the same state directory is refused', async (t) => {
     const { status, stdout } = await command()
     t.equal(status, 1)
-    t.match(
-      stdout,
-      `another imds-api uses ${env['IMDS_API_STATE_DIR']!}: stop it, or choose another IMDS_API_STATE_DIR`,
-    )
+    t.match(stdout, inUse)
     t.same(await serverIds(first), [id], 'and is not disturbed')
   })
 
-  t.test('commands work beside it', async (t) => {
+  t.test('a command beside it is refused, and works with the URL that the message names', async (t) => {
+    const { status, stderr } = await command('--check')
+    t.equal(status, 1)
+    t.match(stderr, inUse)
+    const [, url] = /IMDS_API_DATABASE=(\S+)/.exec(stderr)!
+    const beside = (...args: string[]) => imdsApi(args, { ...env, IMDS_API_DATABASE: url! })
     const file = join(env['IMDS_API_STATE_DIR']!, '../region.yaml')
-    t.match(await command('apply', file), { status: 0, stdout: 'no difference\n' })
-    t.match(await command('--check'), { status: 0, stdout: 'the tables are those of this version\n' })
-    t.match(await command('rebuild'), { status: 0, stdout: 'published 1 servers\n' })
-    t.same(await serverIds(first), [id], 'and do not stop its database')
+    t.match(await beside('apply', file), { status: 0, stdout: 'no difference\n' })
+    t.match(await beside('--check'), { status: 0, stdout: 'the tables are those of this version\n' })
+    t.match(await beside('rebuild'), { status: 0, stdout: 'published 1 servers\n' })
+    t.same(await serverIds(first), [id], 'and does not stop its database')
   })
 
   t.test('after kill -9 PostgreSQL ends, and the next start starts it again', async (t) => {
@@ -142,7 +145,7 @@ t.test('first starts on one state directory wait for each other, and make one da
     t.notOk(existsSync(state))
   })
 
-  await t.test('commands that start together take turns: none stops the PostgreSQL server of another', async (t) => {
+  await t.test('commands that start together wait for each other', async (t) => {
     const open = () =>
       openDatabase({ kind: 'embedded', stateDirectory: state }, true, (error) => {
         t.fail(error.message)

@@ -11,7 +11,7 @@ import { changeDrained, readHypervisorUsage, placeServer } from '../../src/imds-
 import { keysOf } from '../../src/store/redis/keys.ts'
 import { aRegion, CLIENT_OF, ONE } from '../support/fixtures/region.ts'
 import { ask } from '../support/load/api-load.ts'
-import { anApi, startImdsApi } from '../support/programs/api.ts'
+import { anApi, besideEnvironment, startImdsApi } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { runExample } from '../support/programs/example.ts'
 import { IMDS_API, IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
@@ -203,7 +203,9 @@ t.test('a hypervisor is replaced by the documented commands, and visible to oper
   t.match(refused, { status: 2, stderr: /imds-api publishes this region .*run imds-api drain hv1 on its host/ })
 
   const imdsApi = async (...args: string[]) => {
-    const ran = await run([process.execPath, IMDS_API, ...args], { env: { ...programEnvironment(), ...api.env } })
+    const ran = await run([process.execPath, IMDS_API, ...args], {
+      env: { ...programEnvironment(), ...besideEnvironment(api.env) },
+    })
     return { status: ran.status, text: ran.stdout.toString() + ran.stderr }
   }
   t.match(await imdsApi('drain', 'hv9'), { status: 1, text: /has no hypervisor hv9: it has hv1, hv2, hv3, hv4/ })
@@ -267,7 +269,7 @@ t.test('a hypervisor is replaced by the documented commands, and visible to oper
   const { status, stdout, stderr } = await runExample(t, example, {
     programs: { migrate, ssh },
     commands: { 'imds-api': [process.execPath, IMDS_API], imdsctl },
-    env: api.env,
+    env: besideEnvironment(api.env),
   })
   t.equal(status, 0, stderr)
   t.match(

@@ -4,7 +4,7 @@ import { dirname, join } from 'node:path'
 import { sql } from 'kysely'
 import t from 'tap'
 import { aRegion, CLIENT_OF, ONE, secretOf, TOTP_SECRET, TWO, withFiles } from '../support/fixtures/region.ts'
-import { openState, startImdsApi } from '../support/programs/api.ts'
+import { besideEnvironment, openState, startImdsApi } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { openEvents } from '../support/programs/event-reader.ts'
 import { testDirectory } from '../support/test-directory.ts'
@@ -18,7 +18,7 @@ const directory = dirname(api.env['IMDS_API_STATE_DIR']!)
 
 async function imdsApi(...args: string[]) {
   const { status, stdout, stderr } = await run([process.execPath, IMDS_API, ...args], {
-    env: { ...programEnvironment(), ...api.env },
+    env: { ...programEnvironment(), ...besideEnvironment(api.env) },
   })
   return { status, stdout: stdout.toString().trim().split('\n'), stderr }
 }
@@ -191,10 +191,13 @@ t.test('apply changes the database even if its output is lost, and exits with 74
     JSON.stringify(aRegion({ users: aRegion().users.map((user) => ({ ...user, name: `${user.name} Jr` })) })),
   )
   const command = `exec ${process.execPath} ${IMDS_API} apply ${file} > /dev/full`
-  t.match(await run(['bash', '--norc', '-c', command], { env: { ...programEnvironment(), ...api.env } }), {
-    status: 74,
-    stderr: /^imds-api: output was lost: ENOSPC: /,
-  })
+  t.match(
+    await run(['bash', '--norc', '-c', command], { env: { ...programEnvironment(), ...besideEnvironment(api.env) } }),
+    {
+      status: 74,
+      stderr: /^imds-api: output was lost: ENOSPC: /,
+    },
+  )
   t.same((await imdsApi('apply', file)).stdout, ['no difference'])
 })
 

@@ -12,7 +12,7 @@ import { databaseIdOf, openClaimed } from '../../src/imds-api/publish/region-cla
 import { rebuild, verify, type RebuildOptions } from '../../src/imds-api/rebuild.ts'
 import type { Publisher } from '../../src/store/open.ts'
 import { aRegion } from '../support/fixtures/region.ts'
-import { anApi } from '../support/programs/api.ts'
+import { anApi, serverOf } from '../support/programs/api.ts'
 import { collectOutput } from '../support/programs/collected-output.ts'
 import { startRedis } from '../support/redis/redis.ts'
 import { openTestStore } from '../support/test-store.ts'
@@ -40,7 +40,7 @@ async function anUnpublished(t: Test, servers: number) {
       config: {
         bootSeconds: 60,
         store: settings,
-        database: { kind: 'embedded', stateDirectory: join(api.directory, 'state') } as const,
+        database: serverOf(join(api.directory, 'state')),
       },
       output,
       open,

@@ -6,7 +6,7 @@ import { openStore } from '../../src/store/open.ts'
 import { fits, startBrowser, watch } from '../support/browser.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { CLIENT_OF, ONE } from '../support/fixtures/region.ts'
-import { startImdsApi, startProcess } from '../support/programs/api.ts'
+import { besideEnvironment, startImdsApi, startProcess } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { IMDS_API, programEnvironment } from '../support/programs/imds.ts'
 import { must } from '../support/programs/processes.ts'
@@ -36,7 +36,9 @@ t.test(
       IMDS_REGION: 'gb1',
       IMDS_API_OPERATOR_PASSWORD_FILE: join(files, 'password'),
     })
-    await must([process.execPath, IMDS_API, 'drain', 'hv-2'], { env: { ...programEnvironment(), ...api.env } })
+    await must([process.execPath, IMDS_API, 'drain', 'hv-2'], {
+      env: { ...programEnvironment(), ...besideEnvironment(api.env) },
+    })
 
     const authorization = `Bearer ${await api.token(CLIENT_OF[ONE])}`
     const create = async (): Promise<Server> => {

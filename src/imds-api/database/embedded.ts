@@ -1,13 +1,13 @@
 /**
- * The embedded PostgreSQL: a server of our own, in our state directory, on a unix socket that only we can open.
+ * The embedded PostgreSQL, for a trial and for tests: a server of our own, in our state directory, on a unix socket that
+ * only we can open.
  *
  *   STATE/postgres/data     the database, made by initdb at the first start
  *   STATE/postgres/.s.PGSQL.5432, STATE/postgres/log
  *   STATE/server.lock       held by the process that has started the server: an imds-api, or a command
- *   STATE/command.lock      held by a command until it ends, so that commands take turns
  *
- * The server is a child of the process that has started it, and ends with it, however it ends (launch.ts). A command
- * joins the server of a running imds-api.
+ * The server is a child of the process that has started it, and ends with it, however it ends (launch.ts). Other
+ * processes can use it by its URL.
  *
  * A process of root works only in a state directory of root (runtime/become-owner.ts). There STATE/postgres belongs to
  * the user who runs PostgreSQL, and only processes of that user create, replace or delete anything in it.
@@ -31,20 +31,15 @@ export interface EmbeddedServer {
 
 const USER = 'imds'
 const DATABASE = 'postgres'
-/** How long a command waits for another one. */
-const COMMAND_TIMEOUT_MS = 60_000
-/** How long an imds-api waits for a command that has the server. */
-const LOCK_TIMEOUT_MS = 3_000
+/** How long a start waits for another process that has the server, such as a command. */
+const LOCK_TIMEOUT_MS = 10_000
 const POLL_MS = 20
 /** In bytes. PostgreSQL makes its socket, and a lock file for the socket, in this directory. */
 const MAX_DIRECTORY_BYTES = MAX_UNIX_SOCKET_PATH_BYTES - '/.s.PGSQL.5432.lock'.length
 
-/** The failure of a command that joined the PostgreSQL server of an imds-api, which then stopped. */
-export function wasStopped(stateDirectory: string, cause: unknown): StartFailure {
-  return new StartFailure(
-    `the PostgreSQL server in ${stateDirectory} was stopped by its imds-api: run this command again`,
-    { cause },
-  )
+/** The URL of the server while it runs, for other processes. */
+export function embeddedUrl(stateDirectory: string): string {
+  return `postgres://${USER}@/${DATABASE}?host=${join(stateDirectory, 'postgres')}`
 }
 
 /** True if the database has been made. It is made as a whole or not at all. */
@@ -52,11 +47,8 @@ export function embeddedExists(stateDirectory: string): boolean {
   return existsSync(join(stateDirectory, 'postgres/data'))
 }
 
-/**
- * Starts the server. With `shared`, for a command, it may also join the server of a running imds-api, and leaves it
- * running; commands take turns. Rejects with a message that names the remedy, and leaves nothing running then.
- */
-export async function startEmbedded(stateDirectory: string, shared: boolean): Promise<EmbeddedServer> {
+/** Starts the server. Rejects with a message that names the remedy, and leaves nothing running then. */
+export async function startEmbedded(stateDirectory: string): Promise<EmbeddedServer> {
   const directory = join(stateDirectory, 'postgres')
   if (Buffer.byteLength(directory) > MAX_DIRECTORY_BYTES)
     throw new StartFailure(
@@ -64,76 +56,48 @@ export async function startEmbedded(stateDirectory: string, shared: boolean): Pr
     )
   refuseOtherOwner(stateDirectory)
   mkdirSync(stateDirectory, { recursive: true, mode: 0o711 })
-  if (!shared) return startOrJoin(stateDirectory, directory, false)
-  const turn = await takeLock(join(stateDirectory, 'command.lock'), COMMAND_TIMEOUT_MS).catch((error: unknown) => {
-    throw new StartFailure(
-      `another command of imds-api uses ${stateDirectory}: ` +
-        `run this one when that has ended (${(error as Error).message})`,
-      { cause: error },
-    )
-  })
-  const release = () => {
-    turn.close()
-  }
-  try {
-    const server = await startOrJoin(stateDirectory, directory, true)
-    return { ...server, stop: () => server.stop().finally(release) }
-  } catch (error) {
-    release()
-    throw error
-  }
-}
-
-async function startOrJoin(stateDirectory: string, directory: string, shared: boolean): Promise<EmbeddedServer> {
   refuseOtherVersion(directory)
   const connection = { host: directory, user: USER, database: DATABASE }
-  const lock = await lockOrJoin(stateDirectory, connection, shared)
-  if (lock === undefined)
-    return { connection, ended: Promise.withResolvers<never>().promise, stop: () => Promise.resolve() }
-  const launched = await launchServer(stateDirectory, connection).catch((error: unknown) => {
+  const lock = await lockServer(stateDirectory)
+  try {
+    await waitForEnd(connection)
+    const launched = await launchServer(stateDirectory, connection)
+    let stopping = false
+    return {
+      connection,
+      ended: launched.exited.then(() => (stopping ? Promise.withResolvers<never>().promise : undefined)),
+      stop: async () => {
+        stopping = true
+        await stopLaunched(launched)
+        lock.close()
+      },
+    }
+  } catch (error) {
     lock.close()
     throw error
-  })
-  let stopping = false
-  const ended = launched.exited.then(() => (stopping ? Promise.withResolvers<never>().promise : undefined))
-  return {
-    connection,
-    ended,
-    stop: async () => {
-      stopping = true
-      await stopLaunched(launched)
-      lock.close()
-    },
   }
 }
 
-/**
- * Returns the lock of the server, once the server of a process that was killed has ended; undefined: a running imds-api
- * has the lock, and its server accepts connections.
- */
-async function lockOrJoin(
-  stateDirectory: string,
-  connection: ServerSocket,
-  shared: boolean,
-): Promise<Lock | undefined> {
-  const startedMs = performance.now()
-  for (;;) {
-    const lock = await takeLock(join(stateDirectory, 'server.lock'), 0).catch((error: unknown) => {
-      if (error instanceof LockHeld) return undefined
-      throw new StartFailure(`cannot start PostgreSQL in ${stateDirectory}: ${(error as Error).message}`, {
-        cause: error,
-      })
-    })
-    const state = await probe(connection)
-    if (lock !== undefined && state === 'away') return lock
-    lock?.close()
-    if (lock === undefined && state === 'up') {
-      if (shared) return undefined
-      if (performance.now() > startedMs + LOCK_TIMEOUT_MS)
-        throw new StartFailure(`another imds-api uses ${stateDirectory}: stop it, or choose another IMDS_API_STATE_DIR`)
-    }
-    if (performance.now() > startedMs + START_TIMEOUT_MS)
-      throw new StartFailure(`another process starts or stops PostgreSQL in ${stateDirectory}: start again`)
+async function lockServer(stateDirectory: string): Promise<Lock> {
+  try {
+    return await takeLock(join(stateDirectory, 'server.lock'), LOCK_TIMEOUT_MS)
+  } catch (error) {
+    throw new StartFailure(
+      error instanceof LockHeld
+        ? `another imds-api uses ${stateDirectory}: stop it, or choose another IMDS_API_STATE_DIR. A command can use ` +
+            `its database: IMDS_API_DATABASE=${embeddedUrl(stateDirectory)}`
+        : `cannot start PostgreSQL in ${stateDirectory}: ${(error as Error).message}`,
+      { cause: error },
+    )
+  }
+}
+
+/** Waits until the server of a process that was killed has ended. */
+async function waitForEnd(connection: ServerSocket): Promise<void> {
+  const deadlineMs = performance.now() + START_TIMEOUT_MS
+  while ((await probe(connection)) !== 'away') {
+    if (performance.now() > deadlineMs)
+      throw new StartFailure(`a PostgreSQL server of a former imds-api does not end in ${connection.host}: end it`)
     await sleep(POLL_MS)
   }
 }

@@ -36,7 +36,7 @@ export interface Launched {
 /** How long a start may take. */
 export const START_TIMEOUT_MS = 60_000
 /** PostgreSQL's code for a server that is starting up, recovering or shutting down. */
-export const CANNOT_CONNECT_NOW = '57P03'
+const CANNOT_CONNECT_NOW = '57P03'
 const POLL_MS = 20
 const STOP_TIMEOUT_MS = 30_000
 /** The most that is read of a file, from its end. */

@@ -7,8 +7,7 @@ import pg, { TypeOverrides } from 'pg'
 import { parseIntoClientConfig } from 'pg-connection-string'
 import { StartFailure } from '../../runtime/listen.ts'
 import { readSecretFile } from '../../runtime/secret-file.ts'
-import { embeddedExists, startEmbedded, wasStopped } from './embedded.ts'
-import { CANNOT_CONNECT_NOW } from './launch.ts'
+import { embeddedExists, startEmbedded } from './embedded.ts'
 import { FOR_REQUESTS, type DatabaseSettings } from './settings.ts'
 import type { Tables } from './tables.ts'
 
@@ -78,17 +77,17 @@ const OLDEST_POSTGRESQL = 15
 const VERSION = "select current_setting('server_version_num')::int / 10000 as version"
 
 /**
- * Opens the database and its pool. Rejects if it cannot be reached; the message names the remedy. `shared`: true for a
- * command, which may run beside an imds-api. `failed` is called when an idle connection breaks.
+ * Opens the database and its pools. Rejects if it cannot be reached; the message names the remedy. `isCommand`: for a
+ * command, whose queries may take long. `onBroken` is called when an idle connection breaks.
  */
 export async function openDatabase(
   settings: DatabaseSettings,
-  shared: boolean,
-  failed: (error: Error) => void,
+  isCommand: boolean,
+  onBroken: (error: Error) => void,
 ): Promise<Database> {
-  const server = settings.kind === 'embedded' ? await startEmbedded(settings.stateDirectory, shared) : undefined
+  const server = settings.kind === 'embedded' ? await startEmbedded(settings.stateDirectory) : undefined
   const address = settings.kind === 'server' ? connectionTo(settings) : server!.connection
-  const connection = { ...address, ...LIVENESS, ...(shared && actingAsOperator(address)) }
+  const connection = { ...address, ...LIVENESS, ...(isCommand && actingAsOperator(address)) }
   // Our bigints (revisions, row numbers) stay below 2^53.
   const types = new TypeOverrides()
   types.setTypeParser(pg.types.builtins.INT8, Number)
@@ -98,14 +97,14 @@ export async function openDatabase(
     const options = { ...connection, max, types, application_name: 'imds-api' }
     // the pool waits for the promise, which its types leave out
     const values = [limits.map(([name]) => name), limits.map(([, value]) => value)]
-    const onConnect = (client: pg.ClientBase): unknown => (shared ? undefined : client.query(SET_LIMITS, values))
+    const onConnect = (client: pg.ClientBase): unknown => (isCommand ? undefined : client.query(SET_LIMITS, values))
     const pool = new pg.Pool({ ...options, onConnect })
     pool.on('error', (error) => {
-      if (!closing) failed(error)
+      if (!closing) onBroken(error)
     })
     pool.on('connect', (client) => {
       client.on('error', reportedByQuery)
-      if (!shared) endWhenSilent(client as Connected)
+      if (!isCommand) endWhenSilent(client as Connected)
       ;(client as Connected).connection.on('errorMessage', ({ code }: { readonly code?: string }) => {
         if (code === READ_ONLY) readOnly.add(client)
       })
@@ -127,7 +126,7 @@ export async function openDatabase(
     await server?.stop()
   }
   try {
-    await checkServer(pool, settings)
+    await checkServer(pool)
   } catch (error) {
     await close()
     throw error
@@ -152,14 +151,9 @@ function actingAsOperator({ options }: pg.ClientConfig): pg.ClientConfig {
   return { options: [options, '-c imds.actor=operator'].filter((one) => one !== undefined).join(' ') }
 }
 
-/** What a query gets of a server that is being stopped, before and while its processes end. */
-const WAS_STOPPED = [CANNOT_CONNECT_NOW, 'EPIPE', 'ECONNRESET', 'ECONNREFUSED', 'ENOENT']
-
 /** Rejects if the server cannot be reached, or is too old. */
-async function checkServer(pool: pg.Pool, settings: DatabaseSettings): Promise<void> {
+async function checkServer(pool: pg.Pool): Promise<void> {
   const { rows } = await pool.query<{ version: number }>(VERSION).catch((error: unknown) => {
-    if (settings.kind === 'embedded' && WAS_STOPPED.includes((error as { code?: string }).code ?? ''))
-      throw wasStopped(settings.stateDirectory, error)
     throw new StartFailure(`the database cannot be reached: ${(error as Error).message}`, { cause: error })
   })
   const { version } = rows[0]!

@@ -15,6 +15,7 @@ import { buildApiServer, buildAuth, type Auth } from '../../../src/imds-api/rest
 import { digest } from '../../../src/imds-api/auth/secrets.ts'
 import { ACCOUNT_QUEUE, AccountChanges } from '../../../src/imds-api/changes/account-changes.ts'
 import type { ComputeMode } from '../../../src/imds-api/changes/actions.ts'
+import { embeddedUrl } from '../../../src/imds-api/database/embedded.ts'
 import { migrate } from '../../../src/imds-api/database/migrate.ts'
 import { EVENTS_CHANNEL } from '../../../src/imds-api/database/migrations/events.ts'
 import { NotificationListener } from '../../../src/imds-api/database/notifications.ts'
@@ -50,7 +51,7 @@ const STATES = process.env['IMDS_TEST_STATES']
 /** Makes the state directories that tests copy. To be small, they have no other databases, and no WAL to recycle. */
 export async function makeStates(directory: string): Promise<void> {
   for (const name of ['tables', 'region']) {
-    const { db, pool, close } = await openState(join(directory, name), false)
+    const { db, pool, close } = await startState(join(directory, name))
     await migrate(db)
     if (name === 'region') await apply({ db }, aRegion())
     for (const other of ['template0', 'template1']) {
@@ -65,11 +66,29 @@ export async function makeStates(directory: string): Promise<void> {
   }
 }
 
-/** Opens the database of a state directory. `shared`: beside an imds-api that runs there, if there is one. */
-export function openState(stateDirectory: string, shared = true): Promise<Database> {
-  return openDatabase({ kind: 'embedded', stateDirectory }, shared, (error) => {
+/** Starts the PostgreSQL server of a state directory, and opens its database. */
+export function startState(stateDirectory: string): Promise<Database> {
+  return openDatabase({ kind: 'embedded', stateDirectory }, false, (error) => {
     throw error
   })
+}
+
+/** Opens the database of a state directory in which an imds-api runs. */
+export function openState(stateDirectory: string): Promise<Database> {
+  return openDatabase(serverOf(stateDirectory), true, (error) => {
+    throw error
+  })
+}
+
+/** The PostgreSQL server of an imds-api that runs in a state directory, for other processes. */
+export function serverOf(stateDirectory: string) {
+  return { kind: 'server', url: embeddedUrl(stateDirectory), passwordFile: undefined } as const
+}
+
+/** The environment of a command beside an imds-api with this environment. */
+export function besideEnvironment(env: Readonly<Record<string, string>>): Readonly<Record<string, string>> {
+  if (env['IMDS_API_DATABASE'] !== 'embedded') return env
+  return { ...env, IMDS_API_DATABASE: embeddedUrl(env['IMDS_API_STATE_DIR']!) }
 }
 
 function openUrl(url: string): Promise<Database> {
@@ -171,7 +190,7 @@ export async function anApi(
     url === undefined ? (region === undefined ? 'region' : 'tables') : 'none',
   )
   const log = pino({ level: 'fatal' })
-  const database = await (url === undefined ? openState(join(directory, 'state'), false) : openUrl(url))
+  const database = await (url === undefined ? startState(join(directory, 'state')) : openUrl(url))
   t.teardown(() => database.close())
   if (STATES === undefined) await withoutFsync(database.pool)
   if (STATES === undefined || region !== undefined) {

@@ -9,7 +9,7 @@ import { migrate } from '../../../src/imds-api/database/migrate.ts'
 import { openDatabase } from '../../../src/imds-api/database/open.ts'
 import type { RegionFile } from '../../../src/imds-api/region/schema.ts'
 import { aRegion } from '../fixtures/region.ts'
-import { apply, openState } from './api.ts'
+import { apply, startState } from './api.ts'
 
 /** The database with empty tables, or with the region `aRegion()`. */
 export type TemplateName = 'tables' | 'region'
@@ -18,10 +18,10 @@ const CONNECTIONS = 600
 
 /** Starts the server in a state directory with empty tables. Sets the variable by which the test files find it. */
 export async function startSharedPostgres(stateDirectory: string): Promise<EmbeddedServer> {
-  const settings = await openState(stateDirectory, false)
+  const settings = await startState(stateDirectory)
   await settings.pool.query(`alter system set max_connections = ${String(CONNECTIONS)}`)
   await settings.close() // it needs a restart
-  const server = await startEmbedded(stateDirectory, false)
+  const server = await startEmbedded(stateDirectory)
   const directory = server.connection.host
   await withClient(directory, async (client) => {
     for (const name of ['tables', 'region']) await client.query(`create database ${name} template postgres`)

@@ -13,6 +13,7 @@ import { parsePassword, formatUnreadable } from '../runtime/secret-file.ts'
 import type { Reports } from '../metadata/reports.ts'
 import { openStore } from '../store/open.ts'
 import { StoreUnavailable } from '../store/publisher.ts'
+import { PeriodicTask } from '../runtime/periodic-task.ts'
 import { VERSION } from '../runtime/version.ts'
 import { openAudit, type AuditStream } from './http/audit.ts'
 import { keyedResultOf } from './http/idempotency.ts'
@@ -37,7 +38,7 @@ import { readRegionState } from './page/region-state.ts'
 import { buildSmtp } from './mail/smtp.ts'
 import { buildApiMetrics, type ApiMetrics } from './metrics.ts'
 import { buildOperatorServer, type ApiOperatorParts } from './operator.ts'
-import { BootWatch } from './publish/boot-watch.ts'
+import { buildBootWatch } from './publish/boot-watch.ts'
 import { HypervisorCheck } from './publish/hypervisor-check.ts'
 import { readHypervisors, type RegionHypervisors } from './publish/hypervisors.ts'
 import { BATCH, OutboxPublisher } from './publish/outbox-publisher.ts'
@@ -273,7 +274,7 @@ function buildBackground({ config: { mail, bootSeconds }, database, store, metri
     bootSeconds,
     log,
   })
-  const bootWatch = new BootWatch({ db, openStore: () => store.open(), log })
+  const bootWatch = buildBootWatch({ db, openStore: () => store.open(), log })
   const sender = new InvitationSender({
     db,
     counted: metrics.invited,
@@ -297,41 +298,22 @@ function buildBackground({ config: { mail, bootSeconds }, database, store, metri
       for (const part of [publisher, bootWatch, sender, hypervisorCheck]) part.start()
     },
     stop: async () => {
-      hypervisorCheck.stop()
-      await Promise.all([publisher.stop(), bootWatch.stop(), sender.stop()])
+      await Promise.all([publisher, bootWatch, sender, hypervisorCheck].map((part) => part.stop()))
     },
   }
 }
 
 /** Builds what deletes expired rows: at the start, and each hour. */
 function buildPurge(db: Database['db'], auth: Auth, log: Logger): Service {
-  let timer: NodeJS.Timeout | undefined
-  let purging = Promise.resolve()
-  const purge = () => {
-    purging = purgeOld(db, auth, log)
-  }
-  return {
-    start: () => {
-      purge()
-      timer = setInterval(purge, PURGE_INTERVAL_MS)
-    },
-    stop: () => {
-      clearInterval(timer)
-      return purging
-    },
-  }
-}
-
-/** Deletes expired rows. Never rejects. */
-async function purgeOld(db: Database['db'], auth: Auth, log: Logger): Promise<void> {
-  try {
+  const purge = async () => {
     await Promise.all([auth.purge(), purgeActions(db), purgeKeys(db), purgeEvents(db), purgeServers(db)])
-  } catch (error) {
+  }
+  return new PeriodicTask(purge, PURGE_INTERVAL_MS, ({ message }) => {
     log.warn(
-      { reason: (error as Error).message },
+      { reason: message },
       'expired tokens, old addresses, actions, keys, events and deleted servers were not deleted; retrying in an hour',
     )
-  }
+  })
 }
 
 /** Builds the status page of the operators' listener. */

@@ -13,7 +13,7 @@
  */
 import { sql, type Kysely } from 'kysely'
 import type { Logger } from 'pino'
-import { setTimeout as sleep } from 'node:timers/promises'
+import { PeriodicTask } from '../../runtime/periodic-task.ts'
 import { isUnsent, recordSent } from '../changes/invitations.ts'
 import { tryLock } from '../database/advisory-locks.ts'
 import type { Tables } from '../database/tables.ts'
@@ -74,8 +74,7 @@ const HAS_USER =
 
 export class InvitationSender {
   readonly #parts: InvitationSenderParts
-  readonly #stopping = new AbortController()
-  #running: Promise<void> = Promise.resolve()
+  readonly #sending: PeriodicTask
   #postponed = new Map<string, Attempt>()
   /** Without a mail server: the waiting invitations that were reported, with the versions of their rows. */
   #reported = new Map<string, string>()
@@ -83,34 +82,24 @@ export class InvitationSender {
 
   constructor(parts: InvitationSenderParts) {
     this.#parts = parts
+    const sendOrReport = async (signal: AbortSignal) => {
+      await (parts.mail === undefined ? this.#report() : this.#sendBatch(signal))
+      this.#isDatabaseAway = false
+    }
+    this.#sending = new PeriodicTask(sendOrReport, POLL_MS, ({ message }) => {
+      if (!this.#isDatabaseAway)
+        parts.log.warn({ reason: message }, 'invitations cannot be read from the database: retrying')
+      this.#isDatabaseAway = true
+    })
   }
 
   start(): void {
-    this.#running = this.#run()
+    this.#sending.start()
   }
 
   /** Ends the connection to the mail server. An invitation that is being sent is sent again after the next start. */
-  async stop(): Promise<void> {
-    this.#stopping.abort()
-    await this.#running
-  }
-
-  async #run(): Promise<void> {
-    const { signal } = this.#stopping
-    while (!signal.aborted) {
-      try {
-        await (this.#parts.mail === undefined ? this.#report() : this.#sendBatch())
-        this.#isDatabaseAway = false
-      } catch (error) {
-        if (!this.#isDatabaseAway)
-          this.#parts.log.warn(
-            { reason: (error as Error).message },
-            'invitations cannot be read from the database: retrying',
-          )
-        this.#isDatabaseAway = true
-      }
-      await sleep(POLL_MS, undefined, { signal }).catch(() => undefined) // stopped
-    }
+  stop(): Promise<void> {
+    return this.#sending.stop()
   }
 
   /** The first of the invitations whose next attempt is planned. */
@@ -118,13 +107,8 @@ export class InvitationSender {
     return [...this.#postponed].slice(0, MAX_SHOWN).map(([id, { reason }]) => ({ id, reason }))
   }
 
-  /** A method, because TypeScript does not see that `stop` changes the signal meanwhile. */
-  #hasToStop(): boolean {
-    return this.#stopping.signal.aborted
-  }
-
-  async #sendBatch(): Promise<void> {
-    for (const id of await this.#due()) if (!this.#hasToStop()) await this.#send(id)
+  async #sendBatch(signal: AbortSignal): Promise<void> {
+    for (const id of await this.#due()) if (!signal.aborted) await this.#send(id, signal)
   }
 
   /**
@@ -165,7 +149,7 @@ export class InvitationSender {
   }
 
   /** Sends an invitation, unless another process is sending it, or it was sent or answered meanwhile. */
-  async #send(id: string): Promise<void> {
+  async #send(id: string, signal: AbortSignal): Promise<void> {
     const { db, mail, counted, log } = this.#parts
     let acceptedVersion = this.#postponed.get(id)?.acceptedVersion
     try {
@@ -174,9 +158,9 @@ export class InvitationSender {
         if (invitation === undefined) return false
         if (acceptedVersion !== invitation.version) {
           try {
-            await mail!.send(composeInvitation(invitation, mail!.invitationUrl), this.#stopping.signal)
+            await mail!.send(composeInvitation(invitation, mail!.invitationUrl), signal)
           } catch (error) {
-            if (this.#hasToStop()) return false
+            if (signal.aborted) return false
             counted('failed')
             this.#postpone(id, (error as Error).message, undefined, 'the invitation cannot be sent. Retrying')
             return false

@@ -5,6 +5,7 @@
  */
 import type { Kysely } from 'kysely'
 import type { Logger } from 'pino'
+import { PeriodicTask } from '../../runtime/periodic-task.ts'
 import type { Publisher } from '../../store/publisher.ts'
 import { endBoot, loadBooting } from '../changes/boots.ts'
 import type { Tables } from '../database/tables.ts'
@@ -19,49 +20,19 @@ export interface BootWatchParts {
   readonly log: Logger
 }
 
-/** Looks every two seconds, once it is started. */
-export class BootWatch {
-  readonly #parts: BootWatchParts
-  #timer: NodeJS.Timeout | undefined
-  #checking: Promise<void> = Promise.resolve()
-  #isStopped = false
+/** Builds the watch, which checks every two seconds once it is started. */
+export function buildBootWatch({ db, openStore, log }: BootWatchParts): PeriodicTask {
   /** When the time limits end, by the process's own clock: they stay when the clock of the database is set back. */
-  #dues: ReadonlyMap<string, number> = new Map()
-
-  constructor(parts: BootWatchParts) {
-    this.#parts = parts
-  }
-
-  start(): void {
-    this.#timer = setTimeout(() => {
-      this.#checking = this.#check()
-        .catch((error: unknown) => {
-          const reason = (error as Error).message
-          this.#parts.log.debug({ reason }, 'the servers that wait for their guests were not checked; trying again')
-        })
-        .then(() => {
-          if (!this.#isStopped) this.start()
-        })
-    }, CHECK_INTERVAL_MS)
-  }
-
-  async stop(): Promise<void> {
-    this.#isStopped = true
-    clearTimeout(this.#timer)
-    await this.#checking
-  }
-
-  /** Rejects if the database or the store does not answer. */
-  async #check(): Promise<void> {
-    const { db, openStore, log } = this.#parts
+  let dues: ReadonlyMap<string, number> = new Map()
+  const check = async (signal: AbortSignal) => {
     const store = await openStore()
-    const dues = new Map<string, number>()
-    for (let after = ''; !this.#isStopped;) {
+    const seen = new Map<string, number>()
+    for (let after = ''; !signal.aborted;) {
       const booting = await loadBooting(db, after, BATCH)
       const reports = await store.reportsOf(booting.map(({ id }) => id))
       for (const { id, leftMs } of booting) {
-        const due = Math.min(this.#dues.get(id) ?? Infinity, performance.now() + leftMs)
-        dues.set(id, due)
+        const due = Math.min(dues.get(id) ?? Infinity, performance.now() + leftMs)
+        seen.set(id, due)
         const phase = reports.get(id)?.boot?.phase
         const hasBooted = phase === 'done'
         if (!hasBooted && phase !== 'error' && due > performance.now()) continue
@@ -75,6 +46,9 @@ export class BootWatch {
       if (booting.length < BATCH) break
       after = booting.at(-1)!.id
     }
-    this.#dues = dues
+    dues = seen
   }
+  return new PeriodicTask(check, CHECK_INTERVAL_MS, ({ message }) => {
+    log.debug({ reason: message }, 'the servers that wait for their guests were not checked; trying again')
+  })
 }

@@ -4,6 +4,7 @@
  * from IMDS_HYPERVISOR of the daemon, and the guests there get no metadata.
  */
 import type { Logger } from 'pino'
+import { PeriodicTask } from '../../runtime/periodic-task.ts'
 import type { HypervisorUsage } from '../changes/placement.ts'
 
 type CheckedHypervisor = Pick<HypervisorUsage, 'name' | 'servers' | 'drained_at'>
@@ -24,32 +25,21 @@ export interface HypervisorCheckParts {
 const CHECK_INTERVAL_MS = 60_000
 const MAX_NAMED = 20
 
-/** Looks for them at its start and every minute. */
-export class HypervisorCheck {
+/** Checks at its start and every minute. */
+export class HypervisorCheck extends PeriodicTask {
   readonly #parts: HypervisorCheckParts
   /** The hypervisors that were logged, and whether they had servers then. */
   #logged = new Map<string, boolean>()
-  #timer: NodeJS.Timeout | undefined
 
   constructor(parts: HypervisorCheckParts) {
+    super(
+      () => this.check(),
+      CHECK_INTERVAL_MS,
+      ({ message }) => {
+        parts.log.debug({ reason: message }, 'the hypervisors were not checked; trying again in a minute')
+      },
+    )
     this.#parts = parts
-  }
-
-  start(): void {
-    const check = () => {
-      this.check().catch((error: unknown) => {
-        this.#parts.log.debug(
-          { reason: (error as Error).message },
-          'the hypervisors were not checked; trying again in a minute',
-        )
-      })
-    }
-    this.#timer = setInterval(check, CHECK_INTERVAL_MS)
-    check()
-  }
-
-  stop(): void {
-    clearInterval(this.#timer)
   }
 
   /**

@@ -9,10 +9,13 @@ import { request as httpRequest } from 'node:http'
 import { request as httpsRequest, type RequestOptions } from 'node:https'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { pino } from 'pino'
 import t, { type Test } from 'tap'
+import { parseApiConfig } from '../../src/imds-api/config.ts'
+import { startApi } from '../../src/imds-api/service.ts'
 import { withoutDetails } from '../support/error-bodies.ts'
 import { aRegion, CLIENT_OF, ONE } from '../support/fixtures/region.ts'
-import { startImdsApi, startProcess, type TestImdsApi } from '../support/programs/api.ts'
+import { anApi, serverOf, startImdsApi, startProcess, type TestImdsApi } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { IMDS_API, programEnvironment } from '../support/programs/imds.ts'
 import { startPostgres } from '../support/programs/postgres.ts'
@@ -285,6 +288,26 @@ t.test('an address without client certificates is refused at the start, with all
       'imds-api: IMDS_API_COMPUTE_RETRY_SECONDS must be',
     ],
   )
+})
+
+t.test('a start that fails, because a certificate cannot be read, leaves nothing running', async (t) => {
+  const { directory } = await anApi(t, { ownServer: true })
+  const parsed = parseApiConfig({
+    IMDS_API_DATABASE: serverOf(join(directory, 'state')).url,
+    IMDS_API_LISTEN: '127.0.0.1:0',
+    IMDS_API_OPERATOR_LISTEN: '127.0.0.1:0',
+    IMDS_API_AUDIT_FILE: join(directory, 'audit'),
+    IMDS_API_COMPUTE: 'reported',
+    IMDS_API_COMPUTE_TLS_CERT_FILE: '/none',
+    IMDS_API_COMPUTE_TLS_KEY_FILE: '/none',
+    IMDS_API_COMPUTE_TLS_CLIENT_CA_FILE: '/none',
+    IMDS_STORE: `file:${join(directory, 'store')}`,
+  })
+  if (!parsed.ok) throw new Error(JSON.stringify(parsed.faults))
+  const timers = () => process.getActiveResourcesInfo().filter((name) => name === 'Timeout').length
+  const before = timers()
+  await t.rejects(startApi(parsed.value, pino({ enabled: false })), { code: 'ENOENT' })
+  await until(() => timers() <= before, 'all timers to end')
 })
 
 t.test(

@@ -35,11 +35,13 @@ const ELSEWHERE: Readonly<Record<string, readonly string[]>> = {
   'imds-api/mail': ['imds-api/mail/sender', 'imds-api/mail/smtp'],
   'imds-api/program': [
     'imds-api/arguments',
+    'imds-api/background',
     'imds-api/failure',
     'imds-api/main',
     'imds-api/metrics',
     'imds-api/rest',
     'imds-api/service',
+    'imds-api/service-parts',
     'runtime/metrics',
   ],
   'imds-api/region': [

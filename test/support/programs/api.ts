@@ -11,14 +11,13 @@ import { createInterface } from 'node:readline'
 import type pg from 'pg'
 import { pino } from 'pino'
 import type { Test } from 'tap'
+import { listenForEvents } from '../../../src/imds-api/background.ts'
 import { buildApiServer, buildAuth, type Auth } from '../../../src/imds-api/rest.ts'
 import { digest } from '../../../src/imds-api/auth/secrets.ts'
 import { ACCOUNT_QUEUE, AccountChanges } from '../../../src/imds-api/changes/account-changes.ts'
 import type { ComputeMode } from '../../../src/imds-api/changes/actions.ts'
 import { embeddedUrl } from '../../../src/imds-api/database/embedded.ts'
 import { migrate } from '../../../src/imds-api/database/migrate.ts'
-import { EVENTS_CHANNEL } from '../../../src/imds-api/database/migrations/events.ts'
-import { NotificationListener } from '../../../src/imds-api/database/notifications.ts'
 import { openDatabase, type Database } from '../../../src/imds-api/database/open.ts'
 import { inTransaction, type Tx } from '../../../src/imds-api/database/transaction.ts'
 import { BATCH, OutboxPublisher } from '../../../src/imds-api/publish/outbox-publisher.ts'
@@ -216,15 +215,7 @@ export async function anApi(
   const accounts = new AccountChanges(database.db, ACCOUNT_QUEUE)
   const streams = new EventStreams({ db: database.background.db, now: () => performance.now(), ended: nothing })
   const waits = new MemberWaits({ db: database.background.db, ended: nothing })
-  const notifications = new NotificationListener(
-    () => database.connect(),
-    EVENTS_CHANNEL,
-    (payload) => {
-      const [accountId, resourceId] = payload.split(' ')
-      streams.wake(accountId!)
-      waits.wake(resourceId)
-    },
-  )
+  const notifications = listenForEvents({ database, streams, waits })
   notifications.start()
   t.teardown(() => notifications.stop())
   const server = await buildApiServer({

@@ -1,0 +1,89 @@
+/** What imds-api does without a request. */
+import { VERSION } from '../runtime/version.ts'
+import { PeriodicTask } from '../runtime/periodic-task.ts'
+import { purgeActions } from './changes/action-queue.ts'
+import { purgeEvents } from './changes/events.ts'
+import { purgeKeys } from './changes/keyed-change.ts'
+import { readHypervisorUsage } from './changes/placement.ts'
+import { purgeServers } from './changes/servers.ts'
+import { EVENTS_CHANNEL } from './database/migrations/events.ts'
+import { NotificationListener } from './database/notifications.ts'
+import type { Database } from './database/open.ts'
+import { InvitationSender } from './mail/sender.ts'
+import { buildSmtp } from './mail/smtp.ts'
+import { HypervisorCheck } from './publish/hypervisor-check.ts'
+import { BATCH, OutboxPublisher } from './publish/outbox-publisher.ts'
+import { openClaimed } from './publish/region-claim.ts'
+import type { Auth } from './rest.ts'
+import type { ServiceParts } from './service-parts.ts'
+
+const PURGE_INTERVAL_MS = 3_600_000
+
+/** Publishes the servers that change. */
+export function buildPublisher({ config, database, store, metrics, log }: ServiceParts): OutboxPublisher {
+  const { db } = database.background
+  return new OutboxPublisher({
+    db,
+    connect: () => database.connect(),
+    openStore: openClaimed(db, () => store.open(), log),
+    batchSize: BATCH,
+    counted: metrics.published,
+    batched: metrics.batched,
+    bootSeconds: config.bootSeconds,
+    log,
+  })
+}
+
+/** Sends invitations by mail. */
+export function buildSender({ config: { mail }, database, metrics, log }: ServiceParts): InvitationSender {
+  return new InvitationSender({
+    db: database.background.db,
+    counted: metrics.invited,
+    log,
+    mail: mail === undefined ? undefined : { send: buildSmtp(mail), invitationUrl: mail.invitationUrl },
+  })
+}
+
+/** Announces imds-api in the store, and finds hypervisors without a daemon. */
+export function buildHypervisorCheck({ database, store, metrics, log }: ServiceParts): HypervisorCheck {
+  return new HypervisorCheck({
+    hypervisors: () => readHypervisorUsage(database.background.db),
+    announce: async (drained) => {
+      const { fleet } = await store.open()
+      await fleet.announceControlPlane({ version: VERSION, seenAt: new Date().toISOString() }, drained)
+    },
+    unannounced: async (names) => (await store.open()).unannounced(names),
+    counted: metrics.unannounced,
+    log,
+  })
+}
+
+/** Wakes the streams and waits of clients at each event. */
+export function listenForEvents({
+  database,
+  streams,
+  waits,
+}: Pick<ServiceParts, 'streams' | 'waits'> & { readonly database: Pick<Database, 'connect'> }): NotificationListener {
+  return new NotificationListener(
+    () => database.connect(),
+    EVENTS_CHANNEL,
+    (payload) => {
+      const [accountId, resourceId] = payload.split(' ')
+      streams.wake(accountId!)
+      waits.wake(resourceId)
+    },
+  )
+}
+
+/** Deletes expired rows: at the start, and each hour. */
+export function buildPurge({ database: { db }, log }: ServiceParts, auth: Auth): PeriodicTask {
+  const purge = async () => {
+    await Promise.all([auth.purge(), purgeActions(db), purgeKeys(db), purgeEvents(db), purgeServers(db)])
+  }
+  return new PeriodicTask(purge, PURGE_INTERVAL_MS, ({ message }) => {
+    log.warn(
+      { reason: message },
+      'expired tokens, old addresses, actions, keys, events and deleted servers were not deleted; retrying in an hour',
+    )
+  })
+}

@@ -1,0 +1,171 @@
+/** The listeners of imds-api: for clients, operators and hypervisors. */
+import type { FastifyInstance } from 'fastify'
+import { readFileSync } from 'node:fs'
+import { buildPageTurns } from '../pages/page-turns.ts'
+import type { Reports } from '../metadata/reports.ts'
+import { inTime } from '../limits/in-time.ts'
+import { formatListenAddress, type HostPort, type ListenAddress } from '../runtime/host-port.ts'
+import { listen, listenAt, StartFailure } from '../runtime/listen.ts'
+import { parsePassword, formatUnreadable } from '../runtime/secret-file.ts'
+import { readTextFile } from '../runtime/text-file.ts'
+import { VERSION } from '../runtime/version.ts'
+import { COMPUTE_CHANNEL } from './changes/actions.ts'
+import { buildComputeServer } from './compute/server.ts'
+import { Waiters } from './compute/waiters.ts'
+import type { ComputeListener } from './compute/settings.ts'
+import { NotificationListener } from './database/notifications.ts'
+import { keyedResultOf } from './http/idempotency.ts'
+import type { ApiServerSettings } from './http/server.ts'
+import { addResponseCount } from './http/steps.ts'
+import type { InvitationSender } from './mail/sender.ts'
+import { buildOperatorServer } from './operator.ts'
+import { formatPage } from './page/page.ts'
+import { readRegionState } from './page/region-state.ts'
+import { readHypervisors } from './publish/hypervisors.ts'
+import type { OutboxPublisher } from './publish/outbox-publisher.ts'
+import type { StoreOpener } from './publish/store-opener.ts'
+import { buildApiServer, type Auth } from './rest.ts'
+import type { ApiService, ServiceParts } from './service-parts.ts'
+
+/** A listener. `start` resolves with its address, or its addresses. */
+export interface ListeningService<Address> extends ApiService {
+  start(): Promise<Address>
+}
+
+const COMPUTE_POLL_MS = 2_000
+/** The longest that a stop waits for requests on which imds-api works, such as a change that waits for its turn. */
+const CLOSE_TIMEOUT_MS = 10_000
+/** How long the response to a client waits for the reports of a guest. */
+const REPORTS_TIMEOUT_MS = 500
+
+/** Builds the listeners for clients. */
+export async function buildClientListener(
+  parts: ServiceParts,
+  auth: Auth,
+): Promise<ListeningService<readonly ListenAddress[]>> {
+  const { config, store, metrics, delay, connections } = parts
+  const server = await buildApiServer({ ...parts, auth, reports: (id) => reportsInTime(store, id) })
+  if (config.tls !== undefined) metrics.certificate('clients', readFileSync(config.tls.certificate, 'utf8'))
+  addResponseCount(server, (request, reply, done) => {
+    metrics.responded(request.routeOptions.url ?? 'unknown', request.method, reply.statusCode)
+    const keyed = keyedResultOf(request, reply)
+    if (keyed !== undefined) metrics.keyed(keyed)
+    done()
+  })
+  delay.watch(server)
+  connections.clients.start(server)
+  return {
+    start: () =>
+      listenAt(server, config.listen, 'IMDS_API_LISTEN', () => {
+        connections.clients.endWaiting()
+      }),
+    stop: () => closeServer(server),
+  }
+}
+
+/** Builds the listener for operators. */
+export function buildOperatorListener(
+  { config, database, store, metrics, delay, connections }: ServiceParts,
+  publisher: OutboxPublisher,
+  sender: InvitationSender,
+): ListeningService<HostPort> {
+  const { db } = database.background
+  const hypervisors = () => readHypervisors(db, () => store.open())
+  const turns = buildPageTurns()
+  const page = {
+    version: VERSION,
+    state: () => readRegionState({ db, hypervisors, postponed: () => sender.postponed() }),
+    publishing: () => publisher.problem,
+    nowMs: () => Date.now(),
+  }
+  const server = buildOperatorServer({
+    database: database.background,
+    publisher,
+    isStopping: () => delay.hasBegun,
+    hypervisors,
+    page: (question) => turns.take(() => formatPage(page, question)),
+    registry: metrics.registry,
+    password: readPassword(config.operator.passwordFile),
+    now: () => performance.now(),
+  })
+  connections.operators.start(server)
+  return {
+    start: () => listen(server, config.operator, 'IMDS_API_OPERATOR_LISTEN'),
+    stop: () => closeServer(server),
+  }
+}
+
+/** Builds the listener for hypervisors. With IMDS_API_COMPUTE=none there is none. */
+export function buildComputeListener(parts: ServiceParts): ApiService {
+  const { config, database, metrics, connections, delay, log } = parts
+  if (config.compute === 'none') return { start: () => undefined, stop: () => Promise.resolve() }
+  const { listen: place, tls, retrySeconds } = config.computeListener
+  const waiters = new Waiters()
+  const notifications = new NotificationListener(
+    () => database.connect(),
+    COMPUTE_CHANNEL,
+    (hypervisor) => {
+      waiters.wake(hypervisor)
+    },
+  )
+  const pems = readComputeTls(tls)
+  const settings = { waiters, retrySeconds, pollMs: COMPUTE_POLL_MS, counted: metrics.actionFinished }
+  const server = buildComputeServer({ ...parts, ...settings, db: database.db }, pems)
+  if (pems !== undefined) metrics.certificate('hypervisors', pems.cert)
+  connections.hypervisors.start(server)
+  delay.watch(server)
+  return {
+    start: async () => {
+      const [listening] = await listenAt(server, [place], 'IMDS_API_COMPUTE_LISTEN', () => {
+        connections.hypervisors.endWaiting()
+      })
+      notifications.start()
+      log.info({ compute: formatListenAddress(listening!) }, 'hypervisors can fetch actions')
+    },
+    stop: () => Promise.all([closeServer(server), notifications.stop()]),
+  }
+}
+
+/** Reads what a guest has reported. Undefined: nothing, or the store does not answer in time. */
+function reportsInTime(store: StoreOpener, id: string): Promise<Reports | undefined> {
+  const read = async () => (await store.open()).reports(id)
+  return inTime(read(), REPORTS_TIMEOUT_MS).catch(() => undefined)
+}
+
+/** Reads the password of operators. */
+function readPassword(path: string | undefined): string | undefined {
+  if (path === undefined) return undefined
+  const startFailure = (message: string) => new StartFailure(`IMDS_API_OPERATOR_PASSWORD_FILE ${message}`)
+  let text
+  try {
+    text = readTextFile(path)
+  } catch (error) {
+    throw startFailure(formatUnreadable(path, error))
+  }
+  const password = parsePassword(text)
+  if (!password.ok) throw startFailure(password.faults.join())
+  return password.value
+}
+
+/** Reads the files. Throws an error that names a file that cannot be read. */
+function readComputeTls(files: ComputeListener['tls']): ApiServerSettings['tls'] {
+  return files === undefined
+    ? undefined
+    : {
+        cert: readFileSync(files.certificate, 'utf8'),
+        key: readFileSync(files.key, 'utf8'),
+        ca: readFileSync(files.clientCa, 'utf8'),
+      }
+}
+
+/**
+ * Waits for the in-flight requests, and closes all connections. After CLOSE_TIMEOUT_MS it also closes those whose
+ * requests have not ended.
+ */
+async function closeServer(server: Pick<FastifyInstance, 'close' | 'server'>): Promise<void> {
+  const timer = setTimeout(() => {
+    server.server.closeAllConnections()
+  }, CLOSE_TIMEOUT_MS)
+  await server.close()
+  clearTimeout(timer)
+}

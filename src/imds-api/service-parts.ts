@@ -1,0 +1,101 @@
+/** What the services of imds-api share. */
+import type { Logger } from 'pino'
+import { descriptors, readLimits, StartFailure } from '../runtime/listen.ts'
+import { ACCOUNT_QUEUE, AccountChanges } from './changes/account-changes.ts'
+import type { ApiConfig } from './config.ts'
+import type { Database } from './database/open.ts'
+import { openAudit, type AuditStream } from './http/audit.ts'
+import { ClientConnections, shareConnections, shareOfAddress } from './http/connections.ts'
+import type { ApiServerSettings } from './http/server.ts'
+import { buildShedReport } from './http/shed-report.ts'
+import { buildApiMetrics, type ApiMetrics } from './metrics.ts'
+import type { StoreOpener } from './publish/store-opener.ts'
+import { EventStreams } from './resources/event-streams.ts'
+import { MemberWaits } from './resources/member-waits.ts'
+import { StopDelay } from './stop-delay.ts'
+
+/** A part of imds-api that works until imds-api stops. `stop` may be called without `start`. */
+export interface ApiService {
+  start(): unknown
+  stop(): Promise<unknown>
+}
+
+export interface ServiceParts {
+  readonly config: ApiConfig
+  readonly database: Database
+  readonly store: StoreOpener
+  readonly metrics: ApiMetrics
+  readonly accounts: AccountChanges
+  readonly streams: EventStreams
+  readonly waits: MemberWaits
+  readonly unreadable: ApiServerSettings['unreadable']
+  readonly shed: ApiServerSettings['shed']
+  readonly audit: AuditStream
+  readonly delay: StopDelay
+  /** The bounds of the connections of each listener. */
+  readonly connections: Readonly<Record<'clients' | 'hypervisors' | 'operators', ClientConnections>>
+  readonly log: Logger
+}
+
+/** The most connections of one address at the listener of operators. */
+const OPERATORS_OF_ADDRESS = 16
+
+export function buildParts(config: ApiConfig, database: Database, store: StoreOpener, log: Logger): ServiceParts {
+  const { db } = database.background
+  const metrics = buildApiMetrics(database)
+  const streams = new EventStreams({ db, now: () => performance.now(), ended: metrics.streamEnded })
+  const waits = new MemberWaits({ db, ended: metrics.waitEnded })
+  metrics.countOpen({ streams: () => streams.count, waits: () => waits.count })
+  return {
+    config,
+    database,
+    store,
+    metrics,
+    accounts: new AccountChanges(database.db, ACCOUNT_QUEUE),
+    streams,
+    waits,
+    unreadable: metrics.unreadable,
+    shed: buildShedReport({ counted: metrics.shed, now: () => performance.now(), log }),
+    audit: openAuditOrFail(config.auditFile, log),
+    delay: new StopDelay(),
+    connections: buildConnections(config, metrics.closed, log),
+    log,
+  }
+}
+
+/** Builds the bounds of the connections of each listener. */
+function buildConnections(
+  { connectionsPerAddress, trustedProxies }: ApiConfig,
+  closed: ApiMetrics['closed'],
+  log: Logger,
+): ServiceParts['connections'] {
+  const share = shareConnections(descriptors(readLimits()))
+  const build = (most: number, ofAddress: number, proxies: readonly string[]) =>
+    new ClientConnections({
+      most,
+      ofAddress: shareOfAddress(ofAddress, most),
+      trustedProxies: proxies,
+      closed,
+      now: () => performance.now(),
+      log,
+    })
+  return {
+    clients: build(share.clients, connectionsPerAddress, trustedProxies),
+    hypervisors: build(share.hypervisors, connectionsPerAddress, []),
+    operators: build(share.operators, OPERATORS_OF_ADDRESS, []),
+  }
+}
+
+function openAuditOrFail(file: string | undefined, log: Logger): AuditStream {
+  try {
+    const problem =
+      file === undefined
+        ? 'an audit line cannot be written to standard error: it is lost'
+        : 'an audit line cannot be written: it is written with a later one, unless 1 MiB of lines wait'
+    return openAudit(file, (error) => {
+      log.error({ reason: error.message }, problem)
+    })
+  } catch (error) {
+    throw new StartFailure(`IMDS_API_AUDIT_FILE cannot be opened: ${(error as Error).message}`, { cause: error })
+  }
+}

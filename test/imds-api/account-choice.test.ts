@@ -136,8 +136,9 @@ t.test('no request reads a whole table of users, accounts, collaborations, image
       from images, generate_series(1, ${String(MANY)}) n
       where id = 'img-deb12';
     insert into servers (id, account_id, name, status, image_id, server_type_id, zone_id, hypervisor,
-      compatibility_mode, disk_encrypted)
-      select 'srv-m' || n, 'acc-m' || n, '', 'active', 'img-m' || n, 'typ-small', 'zon-aaaa1', 'hv-1', false, false
+      compatibility_mode, disk_encrypted, architecture)
+      select 'srv-m' || n, 'acc-m' || n, '', 'active', 'img-m' || n, 'typ-small', 'zon-aaaa1', 'hv-1', false, false,
+        'x86_64'
       from generate_series(1, ${String(MANY)}) n;
     analyze`)
   /**

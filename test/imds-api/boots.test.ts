@@ -109,7 +109,7 @@ t.test('no server fails while its reports cannot be read, and all of many are re
   const ids = Array.from({ length: 130 }, (_, i) => `srv-z${String(i).padStart(4, '0')}`)
   const columns =
     'account_id, name, status, image_id, server_type_id, zone_id, hypervisor, compatibility_mode, disk_encrypted, ' +
-    'wait_for, boot_deadline'
+    'architecture, wait_for, boot_deadline'
   await pool.query(
     `insert into servers (id, ${columns}) select copy, ${columns} from servers, unnest($1::text[]) as copy where id = $2`,
     [ids, server.id],

@@ -301,9 +301,9 @@ t.test('of the deleted servers of an account the newest 1,000 are kept', async (
   const id = await activeServer()
   await sql`
     insert into servers (id, account_id, name, status, image_id, server_type_id, zone_id, hypervisor,
-      compatibility_mode, disk_encrypted, deleted_at)
+      compatibility_mode, disk_encrypted, architecture, deleted_at)
     select 'srv-o' || number, account_id, '', 'deleted', image_id, server_type_id, zone_id, hypervisor, false, false,
-      now() - interval '1 minute' - make_interval(secs => number)
+      architecture, now() - interval '1 minute' - make_interval(secs => number)
     from servers, generate_series(1, 1100) as number where id = ${id}`.execute(db)
   t.match(await call('DELETE', `servers/${id}`), { status: 202 })
   const { rows } = await sql<{ oldest: string; kept: number }>`

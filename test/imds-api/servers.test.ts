@@ -858,9 +858,9 @@ t.test('lists make one query for 100 servers, and load no user_data and no passw
   await api.database.pool.query(
     `
     insert into servers (id, account_id, name, status, image_id, server_type_id, zone_id, hypervisor,
-      compatibility_mode, disk_encrypted)
+      compatibility_mode, disk_encrypted, architecture)
     select 'srv-x' || to_char(n, 'FM0000'), $1, 'many', 'active', 'img-deb12', 'typ-small', 'zon-aaaa1', 'hv-1',
-      false, false
+      false, false, 'x86_64'
     from generate_series(1, 1000) n`,
     [ONE],
   )

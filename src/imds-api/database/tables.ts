@@ -285,8 +285,8 @@ interface Servers {
   user_data: string | null
   compatibility_mode: boolean
   disk_encrypted: boolean
-  /** That of its image when it was created, in the words of a record. Null: it is older than this column. */
-  architecture: Nullable<'i386' | 'x86_64'>
+  /** That of its image when it was created, in the words of a record. */
+  architecture: 'i386' | 'x86_64'
   created_at: Default<Date>
   started_at: Date | null
   deleted_at: Date | null

@@ -170,11 +170,8 @@ function composeRow(row: Row): Composed {
     serverType: { id: row.server_type_id, handle: row.type_handle },
     image: row.image_id,
     zone: { id: row.zone_id, handle: row.zone_handle },
-    // Both, or none for a server that is older than the column: the record of a revision must stay the same.
-    ...(row.architecture !== null && {
-      architecture: row.architecture,
-      launchTime: row.created_at.toISOString(),
-    }),
+    architecture: row.architecture,
+    launchTime: row.created_at.toISOString(),
     region: row.region_name,
     interfaces: row.interfaces.map((one, i) => ({
       id: one.id,

@@ -295,7 +295,7 @@ const SERVERS = `
     user_data text,
     compatibility_mode boolean not null,
     disk_encrypted boolean not null,
-    architecture text check (architecture in ('i386', 'x86_64')),
+    architecture text not null check (architecture in ('i386', 'x86_64')),
     created_at timestamptz not null default now(),
     started_at timestamptz,
     deleted_at timestamptz,

@@ -83,7 +83,7 @@ async function aRestored(t: Test, compute: NonNullable<ApiOptions['compute']>, u
         'cloud_ips',
         'interfaces',
         'servers',
-        'published_ids',
+        'claimed_ids',
         'allocations',
       ])
         await pool.query(`delete from ${table}`)

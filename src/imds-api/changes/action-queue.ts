@@ -64,7 +64,7 @@ export async function giveOutActions(
     const { rows } = await sql<{ id: number }>`
       select action.id from compute_actions action join servers on servers.id = action.server_id
       where action.finished_at is null and servers.hypervisor = ${hypervisor} and servers.migrating_to is null
-        and (servers.publish_fault is null or exists (select from published_ids where published_ids.id = servers.id))
+        and (servers.publish_fault is null or exists (select from claimed_ids where claimed_ids.id = servers.id))
         and (action.given_out_at is null or not ${isRecent(sql`action.given_out_at`, retrySeconds)})
         and not exists (
           select from compute_actions earlier

@@ -100,16 +100,14 @@ export async function moveDatabase(
 ): Promise<{ readonly moved: readonly string[]; readonly others: readonly string[] }> {
   const rows = await tx
     .selectFrom('servers')
-    .leftJoin('published_ids', 'published_ids.id', 'servers.id')
-    .select(['servers.id', 'servers.account_id', 'published_ids.id as published_id', 'servers.deleted_at'])
+    .leftJoin('claimed_ids', 'claimed_ids.id', 'servers.id')
+    .select(['servers.id', 'servers.account_id', 'claimed_ids.id as claimed_id', 'servers.deleted_at'])
     .execute()
   await sql`update region set event_epoch = default`.execute(tx)
   const known = new Map(rows.map((row) => [row.id, row]))
   const isOurs = ({ id, account }: StoredServer) => {
     const row = known.get(id)
-    return (
-      row?.deleted_at === null && row.published_id !== null && (account === undefined || account === row.account_id)
-    )
+    return row?.deleted_at === null && row.claimed_id !== null && (account === undefined || account === row.account_id)
   }
   const others = servers.filter((server) => !isOurs(server))
   const moved = [

@@ -157,7 +157,7 @@ export async function purgeOldestDeleted(tx: Tx, accountId: string): Promise<voi
 async function deleteRows(database: Reader, ids: RawBuilder<unknown>): Promise<number> {
   const { rows } = await sql<{ deleted: number }>`
     with gone as (delete from servers where id in (${ids}) returning id),
-      claims as (delete from published_ids using gone where published_ids.id = gone.id)
+      claims as (delete from claimed_ids using gone where claimed_ids.id = gone.id)
     select count(*) as deleted from gone`.execute(database)
   return rows[0]!.deleted
 }
@@ -211,7 +211,7 @@ export async function enqueueAll(tx: Tx): Promise<number> {
     delete from outbox where id in (select id from outbox where rebuild for update skip locked)`.execute(tx)
   await insertAll(tx)
   const { rows } = await sql<{ published: number }>`
-    select count(*) as published from servers join published_ids using (id) where deleted_at is null`.execute(tx)
+    select count(*) as published from servers join claimed_ids using (id) where deleted_at is null`.execute(tx)
   return rows[0]!.published
 }
 

@@ -500,5 +500,5 @@ export interface Tables {
    * Servers whose id was claimed in the store, before their first publish. In a table of its own, since a claim must
    * lock no server.
    */
-  published_ids: { id: string }
+  claimed_ids: { id: string }
 }

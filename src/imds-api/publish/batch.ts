@@ -53,7 +53,7 @@ export type PublishOutcome =
   'published' | 'unchanged' | 'removed' | 'stale' | 'taken' | 'invalid' | 'address-owned' | 'failed'
 
 /**
- * How the publish of a server ended. `claimed`: its id is reserved by this transaction. `refused`: why the store refuses
+ * How the publish of a server ended. `claimed`: this transaction has claimed its id. `refused`: why the store refuses
  * it.
  */
 type ServerEnd = { readonly kind: 'done' | 'claimed' } | { readonly kind: 'refused'; readonly fault: string }
@@ -127,7 +127,7 @@ export async function publishBatch(parts: BatchParts, ids: readonly string[]): P
 
 /**
  * Deletes only the rows that it read before it composed the records: later changes have to be published too. `claimed`:
- * ids reserved by this transaction; publish them in the next. `others`: another process is publishing them.
+ * ids that this transaction has claimed; publish them in the next. `others`: another process is publishing them.
  */
 async function publishRows(
   parts: BatchParts,
@@ -163,13 +163,13 @@ async function publishServers(parts: BatchParts, tx: Tx, ids: readonly string[])
     await claimServers(
       parts,
       tx,
-      servers.filter((one) => !one.isPublished),
+      servers.filter((one) => !one.isClaimed),
       ends,
     )
     waiting = await writeServers(
       parts,
       tx,
-      servers.filter((one) => one.isPublished),
+      servers.filter((one) => one.isClaimed),
       ends,
     )
   }
@@ -239,7 +239,7 @@ async function claimServers(parts: BatchParts, tx: Tx, servers: readonly Compose
   }
   if (claimed.length === 0) return
   await sql`select set_config('synchronous_commit', 'on', true)`.execute(tx)
-  await sql`insert into published_ids (id) select unnest(${claimed}::text[])`.execute(tx)
+  await sql`insert into claimed_ids (id) select unnest(${claimed}::text[])`.execute(tx)
 }
 
 /**

@@ -21,8 +21,8 @@ export interface Composed {
   readonly waitsForGuest: boolean
   readonly revision: number
   readonly accountId: string
-  /** False: no record of the store is of this server. */
-  readonly isPublished: boolean
+  /** False: it has not claimed its id in the store, so no record there is of this server (claim.ts). */
+  readonly isClaimed: boolean
   readonly record: object
   readonly userData: Uint8Array | undefined
   /** Why the last publish failed; null: it did not. */
@@ -152,7 +152,7 @@ function selectServers(ids: readonly string[], database: Reader) {
         )
         .as('awaits_compute'),
       // not `exists`: with it a plan may read all ids
-      sql<boolean>`(select true from published_ids where published_ids.id = servers.id) is true`.as('is_published'),
+      sql<boolean>`(select true from claimed_ids where claimed_ids.id = servers.id) is true`.as('is_claimed'),
     ])
     .where(sql<boolean>`servers.id = any(${ids})`)
 }
@@ -203,7 +203,7 @@ function composeRow(row: Row): Composed {
     status: row.status,
     awaitsCompute: Boolean(row.awaits_compute),
     waitsForGuest: row.wait_for !== null,
-    isPublished: row.is_published,
+    isClaimed: row.is_claimed,
     revision: row.revision,
     accountId: row.account_id,
     fault: row.publish_fault,

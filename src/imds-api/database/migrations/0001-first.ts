@@ -462,7 +462,7 @@ const PUBLISHING_AND_IDS = `
   create index outbox_server on outbox (server_id);
   create index outbox_turns on outbox (urgent, account_id, id) where retry_at is null;
   create index outbox_retries on outbox (retry_at) where retry_at is not null;
-  create table published_ids (id text primary key);
+  create table claimed_ids (id text primary key);
 
   -- The responses to changes with an Idempotency-Key. \`position\`: in bytes, over all keys of the owner.
   create table idempotency_keys (

@@ -4,7 +4,7 @@ import { readFileSync } from 'node:fs'
 import type { DestinationStream, Logger } from 'pino'
 import { buildAudit } from './http/audit.ts'
 import { buildAccountChoice, describeClient } from './auth/account-choice.ts'
-import { buildBearerCheck } from './auth/bearer.ts'
+import { buildAuthentication } from './auth/bearer.ts'
 import { FailureLimit } from '../limits/failure-limit.ts'
 import { Grants } from './auth/grants.ts'
 import { KnownAddresses } from './auth/known-addresses.ts'
@@ -118,7 +118,7 @@ export async function buildApiServer(parts: RestParts): Promise<ApiServer> {
   addIssuerRoutes(server, db)
   addTokenEndpoint(server, { grants: auth.grants, seconds: accessTokenSeconds, otpHeaders })
   const steps = {
-    checkToken: buildBearerCheck(auth.tokens),
+    authenticate: buildAuthentication(auth.tokens),
     enterShare: buildEnterShare(database.pool.options.max),
     refreshSite: () => site.refresh(),
     respectIfMatch: buildIfMatch(),

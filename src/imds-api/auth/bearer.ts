@@ -11,8 +11,8 @@ declare module 'fastify' {
     tokenHolder: TokenHolder
     /** Checks the access token again, for a response that takes long. */
     checkToken: () => Promise<void>
-    /** Checks the access token again, in a transaction: until its commit the token cannot be revoked. */
-    recheckToken: (tx: Tx) => Promise<void>
+    /** Locks the access token, and checks it again: until the commit it cannot be revoked. */
+    lockToken: (tx: Tx) => Promise<void>
   }
 }
 
@@ -42,8 +42,8 @@ const READ_ONLY = refuse('forbidden', 'this API client is read_only: it may send
 /** Old clients and Libcloud write OAuth instead of Bearer. */
 const HEADER = /^(?:bearer|oauth) +([A-Za-z0-9._~+/-]+=*) *$/i
 
-/** Builds the check: a hook for all routes of the API. */
-export function buildBearerCheck(
+/** Builds the hook that authenticates all requests to the API. */
+export function buildAuthentication(
   tokens: AccessTokens,
 ): (request: FastifyRequest, reply: FastifyReply) => Promise<void> {
   return async (request, reply) => {
@@ -57,8 +57,8 @@ export function buildBearerCheck(
       request.checkToken = async () => {
         refuseToken(await tokens.check(token), request)
       }
-      request.recheckToken = async (tx) => {
-        refuseToken(await tokens.recheck(tx, token, tokenHolder), request)
+      request.lockToken = async (tx) => {
+        refuseToken(await tokens.lock(tx, token, tokenHolder), request)
       }
       void reply.header('X-Oauth-Scopes', formatScopes(tokenHolder.scopes))
     }

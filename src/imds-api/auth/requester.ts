@@ -17,7 +17,7 @@ declare module 'fastify' {
   }
 }
 
-type Sender = Pick<FastifyRequest, 'tokenHolder' | 'recheckToken' | 'bodyBytes' | 'checkCondition' | 'keyed'>
+type Sender = Pick<FastifyRequest, 'tokenHolder' | 'lockToken' | 'bodyBytes' | 'checkCondition' | 'keyed'>
 
 /** The sender of a request as the requester of a change of an account to which it has access. */
 export function memberRequester(request: Sender, accountId: string): AccountRequester {
@@ -25,8 +25,8 @@ export function memberRequester(request: Sender, accountId: string): AccountRequ
     ...requesterOf(request, accountId),
     accountId,
     recheckRight: async (tx, account) => {
-      await request.recheckToken(tx)
-      await recheckAccess(tx, request, account)
+      await request.lockToken(tx)
+      await lockAccess(tx, request, account)
     },
   }
 }
@@ -39,7 +39,7 @@ export function tokenRequester(request: Sender): TokenRequester {
   const { tokenHolder } = request
   return {
     ...requesterOf(request, tokenHolder.kind === 'user' ? tokenHolder.userId : tokenHolder.accountId),
-    recheckRight: (tx) => request.recheckToken(tx),
+    recheckRight: (tx) => request.lockToken(tx),
   }
 }
 
@@ -63,7 +63,7 @@ function keyOf({ tokenHolder, keyed }: Sender, owner: string): KeyOfClient | und
  * Refuses a user who has lost the access to the account. Locks the collaboration that gives it. An API client always has
  * access to its account.
  */
-async function recheckAccess(tx: Tx, { tokenHolder }: Sender, account: Selectable<Tables['accounts']>): Promise<void> {
+async function lockAccess(tx: Tx, { tokenHolder }: Sender, account: Selectable<Tables['accounts']>): Promise<void> {
   if (tokenHolder.kind === 'client' || account.owner_id === tokenHolder.userId) return
   await tx
     .selectFrom('collaborations')

@@ -102,10 +102,10 @@ export class AccessTokens {
   }
 
   /**
-   * Checks a token in a transaction, without the cache. Locks what the token belongs to, so that a revocation that
-   * comes later waits for the commit.
+   * Locks what a token belongs to, so that a revocation that comes later waits for the commit, and checks the token
+   * without the cache.
    */
-  async recheck(tx: Tx, token: string, { kind, clientId }: TokenHolder): Promise<TokenCheck> {
+  async lock(tx: Tx, token: string, { kind, clientId }: TokenHolder): Promise<TokenCheck> {
     await (
       kind === 'client'
         ? sql`select from api_clients where id = ${clientId} for share`

@@ -21,7 +21,7 @@ import { readPreference, refuseUnknown } from './strict.ts'
 type Step = (request: FastifyRequest, reply: FastifyReply) => Promise<void>
 /** The steps of the API that need more than the request. */
 export interface ApiSteps {
-  readonly checkToken: Step
+  readonly authenticate: Step
   readonly enterShare: FastifyRequest['enterShare']
   readonly chooseAccount: Step
   readonly refreshSite: Step
@@ -48,7 +48,7 @@ export function addApiSteps(api: FastifyInstance, steps: ApiSteps): void {
   api.decorateRequest('checkCondition', undefined)
   api.addHook('onRequest', forbidCaching)
   api.addHook('onRequest', readPreference)
-  api.addHook('onRequest', steps.checkToken)
+  api.addHook('onRequest', steps.authenticate)
   api.addHook('onRequest', readIdempotencyKey)
   api.addHook('onRequest', enterShareOfCaller)
   api.addHook('onRequest', steps.chooseAccount)

@@ -35,14 +35,14 @@ export async function enqueue(tx: Tx, serverIds: readonly string[]): Promise<voi
 }
 
 /** The servers that wait to be published. `age`: of the oldest change, in seconds. `faulty`: those that the store refuses. */
-export interface Outbox {
+export interface OutboxState {
   readonly length: number
   readonly age: number
   readonly faulty: number
 }
 
-export async function readOutbox(db: Kysely<Tables>): Promise<Outbox> {
-  const { rows } = await sql<Outbox>`
+export async function readOutbox(db: Kysely<Tables>): Promise<OutboxState> {
+  const { rows } = await sql<OutboxState>`
     select count(distinct server_id) as length, coalesce(extract(epoch from now() - min(created_at)), 0)::float as age,
       count(distinct server_id) filter (where retry_at is not null) as faulty
     from outbox`.execute(db)

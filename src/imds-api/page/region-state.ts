@@ -5,7 +5,7 @@ import { isUnsent } from '../changes/invitations.ts'
 import { refusedServers, type RefusedServer } from '../changes/servers.ts'
 import type { Database } from '../database/open.ts'
 import type { Postponed } from '../mail/sender.ts'
-import { readOutbox, type Outbox } from '../database/outbox.ts'
+import { readOutbox, type OutboxState } from '../database/outbox.ts'
 import type { RegionHypervisors } from '../publish/hypervisors.ts'
 
 const MAX_REFUSED = 50
@@ -14,7 +14,7 @@ const MAX_REFUSED = 50
 export interface RegionState {
   readonly region: string
   readonly hypervisors: RegionHypervisors
-  readonly outbox: Outbox
+  readonly outbox: OutboxState
   readonly refused: readonly RefusedServer[]
   readonly pools: readonly AddressPool[]
   readonly invitations: number

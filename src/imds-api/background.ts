@@ -27,8 +27,8 @@ export function buildPublisher({ config, database, store, metrics, log }: Servic
     connect: () => database.connect(),
     openStore: openClaimed(db, () => store.open(), log),
     batchSize: BATCH,
-    counted: metrics.published,
-    batched: metrics.batched,
+    count: metrics.countPublish,
+    countBatch: metrics.countBatch,
     bootSeconds: config.bootSeconds,
     log,
   })
@@ -38,7 +38,7 @@ export function buildPublisher({ config, database, store, metrics, log }: Servic
 export function buildSender({ config: { mail }, database, metrics, log }: ServiceParts): InvitationSender {
   return new InvitationSender({
     db: database.background.db,
-    counted: metrics.invited,
+    count: metrics.countInvitation,
     log,
     mail: mail === undefined ? undefined : { send: buildSmtp(mail), invitationUrl: mail.invitationUrl },
   })
@@ -53,7 +53,7 @@ export function buildHypervisorCheck({ database, store, metrics, log }: ServiceP
       await fleet.announceControlPlane({ version: VERSION, seenAt: new Date().toISOString() }, drained)
     },
     unannounced: async (names) => (await store.open()).unannounced(names),
-    counted: metrics.unannounced,
+    count: metrics.setUnannounced,
     log,
   })
 }

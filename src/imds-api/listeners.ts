@@ -45,11 +45,11 @@ export async function buildClientListener(
 ): Promise<ListeningService<readonly ListenAddress[]>> {
   const { config, store, metrics, delay, connections } = parts
   const server = await buildApiServer({ ...parts, auth, reports: (id) => reportsInTime(store, id) })
-  if (config.tls !== undefined) metrics.certificate('clients', readFileSync(config.tls.certificate, 'utf8'))
+  if (config.tls !== undefined) metrics.setCertificate('clients', readFileSync(config.tls.certificate, 'utf8'))
   addResponseCount(server, (request, reply, done) => {
-    metrics.responded(request.routeOptions.url ?? 'unknown', request.method, reply.statusCode)
+    metrics.countResponse(request.routeOptions.url ?? 'unknown', request.method, reply.statusCode)
     const keyed = keyedResultOf(request, reply)
-    if (keyed !== undefined) metrics.keyed(keyed)
+    if (keyed !== undefined) metrics.countKeyed(keyed)
     done()
   })
   delay.watch(server)
@@ -109,9 +109,9 @@ export function buildComputeListener(parts: ServiceParts): ApiService {
     },
   )
   const pems = readComputeTls(tls)
-  const settings = { waiters, retrySeconds, pollMs: COMPUTE_POLL_MS, counted: metrics.actionFinished }
+  const settings = { waiters, retrySeconds, pollMs: COMPUTE_POLL_MS, count: metrics.countOutcome }
   const server = buildComputeServer({ ...parts, ...settings, db: database.db }, pems)
-  if (pems !== undefined) metrics.certificate('hypervisors', pems.cert)
+  if (pems !== undefined) metrics.setCertificate('hypervisors', pems.cert)
   connections.hypervisors.start(server)
   delay.watch(server)
   return {

@@ -2,52 +2,21 @@
 import { Counter, Gauge, type Registry } from 'prom-client'
 import { X509Certificate } from 'node:crypto'
 import { buildRegistry, gaugesOf, labelled, type DeclareGauge } from '../runtime/metrics.ts'
-import { CLOSED_REASONS, type ClosedReason } from './http/connections.ts'
-import { KEYED_RESULTS, type KeyedResult } from './http/idempotency.ts'
+import { CLOSED_REASONS } from './http/connections.ts'
+import { KEYED_RESULTS } from './http/idempotency.ts'
 import { readQueue } from './changes/action-queue.ts'
 import { readPools, type AddressPool } from './changes/allocate.ts'
 import { readHypervisorUsage, ramForServers } from './changes/placement.ts'
 import type { Database } from './database/open.ts'
 import { readOutbox } from './database/outbox.ts'
-import { SHED_QUEUES, type ShedQueue } from './model/refusal.ts'
-import type { ActionOutcome } from './model/server-actions.ts'
-import type { InvitationOutcome } from './mail/sender.ts'
-import type { PublishOutcome } from './publish/batch.ts'
-import { STREAM_ENDS, type StreamEnd } from './resources/event-streams.ts'
-import { WAIT_ENDS, type WaitEnd } from './resources/member-waits.ts'
-import { UNREADABLE_REASONS, type UnreadableReason } from './http/unreadable.ts'
+import { SHED_QUEUES } from './model/refusal.ts'
+import { PUBLISH_OUTCOMES } from './publish/batch.ts'
+import { STREAM_ENDS } from './resources/event-streams.ts'
+import { WAIT_ENDS } from './resources/member-waits.ts'
+import { UNREADABLE_REASONS } from './http/unreadable.ts'
 
 /** The registry, and the functions that count. */
-export interface ApiMetrics {
-  readonly registry: Registry
-  readonly responded: (route: string, method: string, status: number) => void
-  readonly unreadable: (reason: UnreadableReason) => void
-  readonly closed: (reason: ClosedReason) => void
-  readonly keyed: (result: KeyedResult) => void
-  readonly shed: (queue: ShedQueue) => void
-  readonly published: (outcome: PublishOutcome) => void
-  readonly batched: () => void
-  readonly invited: (outcome: InvitationOutcome) => void
-  readonly actionFinished: (outcome: ActionOutcome) => void
-  readonly unannounced: (hypervisors: number) => void
-  readonly streamEnded: (reason: StreamEnd) => void
-  readonly waitEnded: (reason: WaitEnd) => void
-  /** Who counts, at a scrape, the open streams of events and the requests that wait for a state. */
-  readonly countOpen: (open: Readonly<Record<'streams' | 'waits', () => number>>) => void
-  /** `pem`: the certificate of a listener, with its chain or without it. */
-  readonly certificate: (listener: 'clients' | 'hypervisors', pem: string) => void
-}
-
-const OUTCOMES: readonly PublishOutcome[] = [
-  'published',
-  'unchanged',
-  'removed',
-  'stale',
-  'taken',
-  'invalid',
-  'address-owned',
-  'failed',
-]
+export type ApiMetrics = ReturnType<typeof buildApiMetrics>
 
 /** What a scrape reads from the database; undefined: it is unreachable, and these metrics are missing. */
 type ReadAtScrape = () => Promise<Awaited<ReturnType<typeof readAll>> | undefined>
@@ -72,7 +41,7 @@ class Declarations {
 }
 
 /** Declares all metrics. */
-export function buildApiMetrics(database: Pick<Database, 'pool' | 'background'>): ApiMetrics {
+export function buildApiMetrics(database: Pick<Database, 'pool' | 'background'>) {
   const registry = buildRegistry()
   const declare = new Declarations(registry)
   const read = buildReadAtScrape(database)
@@ -84,13 +53,13 @@ export function buildApiMetrics(database: Pick<Database, 'pool' | 'background'>)
     ...declarePublishing(declare, read),
     ...declareCompute(declare, read),
     ...declareOpenRequests(declare),
-    invited: declare.counter(
+    countInvitation: declare.counter(
       'imds_api_invitations_total',
       'result',
       ['sent', 'failed'],
       'Attempts to send an invitation by mail: sent, failed (it is tried again).',
     ),
-    certificate: declareCertificates(declare),
+    setCertificate: declareCertificates(declare),
   }
 }
 
@@ -122,30 +91,30 @@ function declareRequests(declare: Declarations) {
     registers: declare.registers,
   })
   return {
-    responded: (route: string, method: string, status: number) => {
+    countResponse: (route: string, method: string, status: number) => {
       requests.inc({ route, method, status })
     },
-    unreadable: declare.counter(
+    countUnreadable: declare.counter(
       'imds_api_unreadable_requests_total',
       'reason',
       UNREADABLE_REASONS,
       'Requests that could not be read, so they have no route: bad_request (malformed, or not HTTP/1.0 or ' +
         '1.1), request_timeout, header_fields_too_large, payload_too_large (of a chunk extension).',
     ),
-    closed: declare.counter(
+    countClosed: declare.counter(
       'imds_api_closed_connections_total',
       'reason',
       CLOSED_REASONS,
       'Connections that were closed: address (one address had too many), all (the listener had too many), ' +
         'unread (responses were not read), pipelined (more than 16 requests without responses).',
     ),
-    keyed: declare.counter(
+    countKeyed: declare.counter(
       'imds_api_keyed_requests_total',
       'result',
       KEYED_RESULTS,
       'Requests with an Idempotency-Key: replayed (with the response of an earlier request), new.',
     ),
-    shed: declare.counter(
+    countShed: declare.counter(
       'imds_api_shed_requests_total',
       'queue',
       SHED_QUEUES,
@@ -182,17 +151,17 @@ function declarePublishing(declare: Declarations, read: ReadAtScrape) {
     async () => (await read())?.outbox.faulty,
   )
   return {
-    published: declare.counter(
+    countPublish: declare.counter(
       'imds_api_publishes_total',
       'result',
-      OUTCOMES,
+      PUBLISH_OUTCOMES,
       'Publishes of servers: published, unchanged, removed, stale (the store had a higher revision), taken ' +
         '(it has another server with this id), invalid or address-owned (it refused the record), failed.',
     ),
-    batched: () => {
+    countBatch: () => {
       batches.inc()
     },
-    unannounced: (hypervisors: number) => {
+    setUnannounced: (hypervisors: number) => {
       unannounced.set(hypervisors)
     },
   }
@@ -215,7 +184,7 @@ function declareCompute(declare: Declarations, read: ReadAtScrape) {
     async () => (await read())?.queue.unfetched,
   )
   return {
-    actionFinished: declare.counter(
+    countOutcome: declare.counter(
       'imds_api_compute_outcomes_total',
       'outcome',
       ['succeeded', 'failed'],
@@ -230,21 +199,22 @@ function declareOpenRequests(declare: Declarations) {
   declare.gauge('imds_api_event_streams', 'Open streams of events.', () => open.streams())
   declare.gauge('imds_api_waits', 'Requests that wait for a state of a resource.', () => open.waits())
   return {
-    streamEnded: declare.counter(
+    countStreamEnd: declare.counter(
       'imds_api_event_streams_ended_total',
       'reason',
       STREAM_ENDS,
       'Streams of events that have ended: client (it closed the connection), unread, right (of its token or ' +
         'to the account), gone (events that it had not got were deleted), stop.',
     ),
-    waitEnded: declare.counter(
+    countWaitEnd: declare.counter(
       'imds_api_waits_ended_total',
       'reason',
       WAIT_ENDS,
       'Requests that have waited for a state of a resource: reached, impossible (it cannot have the state ' +
         'any more), timeout, right (the token or the access ended), client (it closed the connection), stop.',
     ),
-    countOpen: (counts: typeof open) => {
+    /** Who counts, at a scrape, the open streams of events and the requests that wait for a state. */
+    showOpen: (counts: typeof open) => {
       open = counts
     },
   }
@@ -297,14 +267,15 @@ function declareCapacity(declare: Declarations, read: ReadAtScrape): void {
   )
 }
 
-function declareCertificates(declare: Declarations): ApiMetrics['certificate'] {
+function declareCertificates(declare: Declarations) {
   const certificates = new Gauge({
     name: 'imds_api_certificate_end_seconds',
     registers: declare.registers,
     labelNames: ['listener'] as const,
     help: 'When the certificate of a listener ends, in seconds since 1970: clients, hypervisors.',
   })
-  return (listener, pem) => {
+  /** `pem`: the certificate of a listener, with its chain or without it. */
+  return (listener: 'clients' | 'hypervisors', pem: string) => {
     certificates.set({ listener }, new X509Certificate(pem).validToDate.getTime() / 1000)
   }
 }

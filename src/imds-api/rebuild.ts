@@ -104,8 +104,8 @@ async function publishAll(
     openStore,
     batchSize: BATCH,
     bootSeconds,
-    counted: nothing,
-    batched: nothing,
+    count: nothing,
+    countBatch: nothing,
     log: SILENT, // refusals are printed at the end
   })
   publisher.start()

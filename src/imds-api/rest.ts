@@ -83,7 +83,7 @@ type ServerConfig = Pick<
 >
 
 /** What the REST interface needs. */
-export interface RestParts extends Pick<ApiServerSettings, 'unreadable' | 'shed' | 'log'> {
+export interface RestParts extends Pick<ApiServerSettings, 'onUnreadable' | 'onShed' | 'log'> {
   readonly config: ServerConfig
   readonly database: Pick<Database, 'db' | 'pool'>
   readonly accounts: AccountChanges
@@ -96,14 +96,14 @@ export interface RestParts extends Pick<ApiServerSettings, 'unreadable' | 'shed'
 
 /** Builds the API's HTTP server with all routes. */
 export async function buildApiServer(parts: RestParts): Promise<ApiServer> {
-  const { config, database, auth, streams, waits, audit, unreadable, shed, log } = parts
+  const { config, database, auth, streams, waits, audit, onUnreadable, onShed, log } = parts
   const { baseUrl, tls, trustedProxies, accessTokenSeconds, otpHeaders } = config
   const { db } = database
   const server = buildServer({
     tls: tls && { cert: readFileSync(tls.certificate, 'utf8'), key: readFileSync(tls.key, 'utf8') },
     trustedProxies,
-    unreadable,
-    shed,
+    onUnreadable,
+    onShed,
     log,
   })
   // of the server itself: hooks of its plugins run only once all connections are closed

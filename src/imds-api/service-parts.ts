@@ -28,8 +28,8 @@ export interface ServiceParts {
   readonly accounts: AccountChanges
   readonly streams: EventStreams
   readonly waits: MemberWaits
-  readonly unreadable: ApiServerSettings['unreadable']
-  readonly shed: ApiServerSettings['shed']
+  readonly onUnreadable: ApiServerSettings['onUnreadable']
+  readonly onShed: ApiServerSettings['onShed']
   readonly audit: AuditStream
   readonly delay: StopDelay
   /** The bounds of the connections of each listener. */
@@ -43,9 +43,9 @@ const OPERATORS_OF_ADDRESS = 16
 export function buildParts(config: ApiConfig, database: Database, store: StoreOpener, log: Logger): ServiceParts {
   const { db } = database.background
   const metrics = buildApiMetrics(database)
-  const streams = new EventStreams({ db, now: () => performance.now(), ended: metrics.streamEnded })
-  const waits = new MemberWaits({ db, ended: metrics.waitEnded })
-  metrics.countOpen({ streams: () => streams.count, waits: () => waits.count })
+  const streams = new EventStreams({ db, now: () => performance.now(), onEnd: metrics.countStreamEnd })
+  const waits = new MemberWaits({ db, onEnd: metrics.countWaitEnd })
+  metrics.showOpen({ streams: () => streams.count, waits: () => waits.count })
   return {
     config,
     database,
@@ -54,11 +54,11 @@ export function buildParts(config: ApiConfig, database: Database, store: StoreOp
     accounts: new AccountChanges(database.db, ACCOUNT_QUEUE),
     streams,
     waits,
-    unreadable: metrics.unreadable,
-    shed: buildShedReport({ counted: metrics.shed, now: () => performance.now(), log }),
+    onUnreadable: metrics.countUnreadable,
+    onShed: buildShedReport({ count: metrics.countShed, now: () => performance.now(), log }),
     audit: openAuditOrFail(config.auditFile, log),
     delay: new StopDelay(),
-    connections: buildConnections(config, metrics.closed, log),
+    connections: buildConnections(config, metrics.countClosed, log),
     log,
   }
 }
@@ -66,7 +66,7 @@ export function buildParts(config: ApiConfig, database: Database, store: StoreOp
 /** Builds the bounds of the connections of each listener. */
 function buildConnections(
   { connectionsPerAddress, trustedProxies }: ApiConfig,
-  closed: ApiMetrics['closed'],
+  onClose: ApiMetrics['countClosed'],
   log: Logger,
 ): ServiceParts['connections'] {
   const share = shareConnections(descriptors(readLimits()))
@@ -75,7 +75,7 @@ function buildConnections(
       most,
       ofAddress: shareOfAddress(ofAddress, most),
       trustedProxies: proxies,
-      closed,
+      onClose,
       now: () => performance.now(),
       log,
     })

@@ -109,13 +109,13 @@ t.test('reports and placements of hypervisors wait in the same queue', async (t)
       waiters: new Waiters(),
       retrySeconds: 60,
       pollMs: 60_000,
-      counted: () => {
+      count: () => {
         /* not counted */
       },
-      unreadable: () => {
+      onUnreadable: () => {
         /* not counted */
       },
-      shed: () => {
+      onShed: () => {
         /* not counted */
       },
       audit: {

@@ -78,11 +78,11 @@ const computes = [0, 1].map(() => {
       waiters,
       retrySeconds: 60,
       pollMs: 60_000,
-      counted: (outcome) => {
+      count: (outcome) => {
         outcomes.push(outcome)
       },
-      unreadable,
-      shed: unreadable,
+      onUnreadable: unreadable,
+      onShed: unreadable,
       audit: audited,
       log,
     },

@@ -391,7 +391,7 @@ const aSubscriber = (accountId: string): Subscriber => ({
 t.test('the replays of an account wait for its reads, and others get their events meanwhile', async (t) => {
   const share = new FairQueue({ atOnce: 1, waitingMax: 10, timeoutMs: 60_000 })
   const enterShare = (key: string) => async () => (await share.enter({ key })) as Leave
-  const streams = new EventStreams({ db, now: () => performance.now(), ended: () => undefined })
+  const streams = new EventStreams({ db, now: () => performance.now(), onEnd: () => undefined })
   const leave = await enterShare(ONE)()
   const got = { [ONE]: 0, [TWO]: 0 }
   for (const account of [ONE, TWO] as const) {
@@ -413,7 +413,7 @@ t.test('the replays of an account wait for its reads, and others get their event
 t.test('replays from different places are sent in as many turns of the event loop', async (t) => {
   for (let i = 0; i < 8; i++) await api.call('POST', '/1.0/server_groups', { name: 'replayed' })
   const { events } = await read('?limit=8')
-  const streams = new EventStreams({ db, now: () => performance.now(), ended: () => undefined })
+  const streams = new EventStreams({ db, now: () => performance.now(), onEnd: () => undefined })
   let [turn, isDone] = [0, false as boolean]
   const count = () => {
     turn++
@@ -439,7 +439,7 @@ t.test('replays from different places are sent in as many turns of the event loo
 t.test('what a client does not read takes no more memory than some events, and the client is cut off', async (t) => {
   let nowMs = 0
   const ends: StreamEnd[] = []
-  const streams = new EventStreams({ db, now: () => nowMs, ended: (reason) => ends.push(reason) })
+  const streams = new EventStreams({ db, now: () => nowMs, onEnd: (reason) => ends.push(reason) })
   const start = await startAfter(db, ONE, 'now')
   const subscriber = aSubscriber(ONE)
   const [slow, fast] = [

@@ -42,10 +42,10 @@ async function start(
   const server = buildServer({
     tls: undefined,
     trustedProxies: [],
-    unreadable: () => {
+    onUnreadable: () => {
       /* not counted */
     },
-    shed: () => {
+    onShed: () => {
       /* not counted */
     },
     log: pino({ level: 'silent' }),
@@ -81,7 +81,7 @@ async function start(
     most: 100,
     ofAddress: 100,
     trustedProxies: [],
-    closed: (reason) => {
+    onClose: (reason) => {
       closed.push(reason)
     },
     now: () => performance.now(),
@@ -178,10 +178,10 @@ t.test('a place that cannot be used is named with the remedy, and nothing keeps 
     const server = buildServer({
       tls: undefined,
       trustedProxies: [],
-      unreadable: () => {
+      onUnreadable: () => {
         /* not counted */
       },
-      shed: () => {
+      onShed: () => {
         /* not counted */
       },
       log: pino({ level: 'silent' }),

@@ -56,7 +56,7 @@ function startSender(t: Test, port: number | undefined) {
   const sender = new InvitationSender({
     db,
     mail,
-    counted: (outcome) => {
+    count: (outcome) => {
       outcomes.push(outcome)
     },
     log: pino({ level: 'debug' }, stream),

@@ -115,7 +115,7 @@ t.test('a statement that is prepared while the tables are empty reads them by th
     const parts = {
       db,
       store,
-      counted: () => undefined,
+      count: () => undefined,
       hasToStop: () => false,
       bootSeconds: 600,
       log: pino({ enabled: false }),
@@ -952,10 +952,10 @@ function aPublisher(t: Test, api: TestApi, store: Store, batchSize = BATCH) {
       }
     },
     batchSize,
-    counted: (outcome) => {
+    count: (outcome) => {
       counted.push(outcome)
     },
-    batched: () => {
+    countBatch: () => {
       /* not counted */
     },
     bootSeconds: 600,

@@ -127,7 +127,7 @@ function aWait<Row extends { readonly status: string }>(id: string, read: () => 
 /** Waits without HTTP, and how they have ended until now. */
 function someWaits() {
   const ends: WaitEnd[] = []
-  return { ends, waits: new MemberWaits({ db, ended: (reason) => ends.push(reason) }) }
+  return { ends, waits: new MemberWaits({ db, onEnd: (reason) => ends.push(reason) }) }
 }
 
 t.test('each wait is counted once, by how it has ended', async (t) => {

@@ -45,9 +45,9 @@ export interface ComputeParts {
   readonly waiters: Waiters
   readonly retrySeconds: number
   readonly pollMs: number
-  readonly counted: (outcome: ActionOutcome) => void
-  readonly unreadable: ApiServerSettings['unreadable']
-  readonly shed: ApiServerSettings['shed']
+  readonly count: (outcome: ActionOutcome) => void
+  readonly onUnreadable: ApiServerSettings['onUnreadable']
+  readonly onShed: ApiServerSettings['onShed']
   readonly audit: DestinationStream
   readonly log: Logger
 }
@@ -108,8 +108,8 @@ const OfServer = Type.Object({ id: Type.String() })
 
 /** Builds the server. Closing it ends the requests that wait. */
 export function buildComputeServer(parts: ComputeParts, tls: ApiServerSettings['tls']): ApiServer {
-  const { waiters, unreadable, shed, audit, log } = parts
-  const server = buildServer({ tls, trustedProxies: [], unreadable, shed, log })
+  const { waiters, onUnreadable, onShed, audit, log } = parts
+  const server = buildServer({ tls, trustedProxies: [], onUnreadable, onShed, log })
   server.addHook('preClose', (done) => {
     waiters.close()
     done()
@@ -133,7 +133,7 @@ export function buildComputeServer(parts: ComputeParts, tls: ApiServerSettings['
 
 function addActionRoutes(
   server: ApiServer,
-  { db, accounts, waiters, retrySeconds, pollMs, counted, log }: ComputeParts,
+  { db, accounts, waiters, retrySeconds, pollMs, count, log }: ComputeParts,
 ): void {
   const checkHypervisor = async (request: FastifyRequest): Promise<void> => {
     const { hypervisor } = request.params as Static<typeof OfHypervisor>
@@ -204,7 +204,7 @@ function addActionRoutes(
       reply.respondedId = serverId
       reply.changedNothing = isRepeated
       if (!isRepeated) {
-        counted(outcome)
+        count(outcome)
         if (outcome === 'failed')
           log.warn(
             { action: kind, id, server: serverId, hypervisor: params.hypervisor, fault, request_id: requestId },

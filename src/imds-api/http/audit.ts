@@ -28,13 +28,13 @@ export const SAFE_METHODS: readonly string[] = ['GET', 'HEAD', 'OPTIONS']
 
 /**
  * Opens a file to append to, or standard error, which is flushed at exit. A line is written before the response is
- * sent. `failed` is called for a line that cannot be written: one for a file waits in memory, one for standard error is
+ * sent. `onError` is called for a line that cannot be written: one for a file waits in memory, one for standard error is
  * lost.
  */
-export function openAudit(file: string | undefined, failed: (error: Error) => void): AuditStream {
-  if (file !== undefined) return auditToFile(file, failed)
+export function openAudit(file: string | undefined, onError: (error: Error) => void): AuditStream {
+  if (file !== undefined) return auditToFile(file, onError)
   neverBlock(STANDARD_ERROR, () => process.stderr)
-  const output = auditTo(STANDARD_ERROR, failed)
+  const output = auditTo(STANDARD_ERROR, onError)
   process.on('exit', () => {
     output.flushSync()
   })
@@ -50,7 +50,7 @@ export function openAudit(file: string | undefined, failed: (error: Error) => vo
  * Writes audit lines to a non-blocking file descriptor. Up to 8 MiB wait for a slow reader; further lines are dropped and
  * counted.
  */
-export function auditTo(fd: number, failed: (error: Error) => void): LogOutput {
+export function auditTo(fd: number, onError: (error: Error) => void): LogOutput {
   return new LogOutput(
     fd,
     (lines) => {
@@ -62,13 +62,13 @@ export function auditTo(fd: number, failed: (error: Error) => void): LogOutput {
       }
       return `${JSON.stringify(line)}\n`
     },
-    { maxWaitingBytes: MAX_WAITING_BYTES, failed },
+    { maxWaitingBytes: MAX_WAITING_BYTES, failed: onError },
   )
 }
 
-function auditToFile(file: string, failed: (error: Error) => void): AuditStream {
+function auditToFile(file: string, onError: (error: Error) => void): AuditStream {
   const stream = pino.destination({ dest: file, sync: true, maxLength: 1 << 20, mode: MODE })
-  stream.on('error', failed)
+  stream.on('error', onError)
   return {
     write: (line) => {
       stream.write(line)

@@ -35,7 +35,7 @@ export interface ConnectionsParts {
   readonly most: number
   readonly ofAddress: number
   readonly trustedProxies: readonly string[]
-  readonly closed: (reason: ClosedReason) => void
+  readonly onClose: (reason: ClosedReason) => void
   readonly now: () => number
   readonly log: Pick<Logger, 'warn'>
 }
@@ -182,7 +182,7 @@ export class ClientConnections {
       socket.pause()
       if (connection.requests === Infinity) return
       connection.requests = Infinity
-      this.#parts.closed('pipelined')
+      this.#parts.onClose('pipelined')
       connection.last!.response.once('close', () => {
         socket.destroySoon()
       })
@@ -207,7 +207,7 @@ export class ClientConnections {
   }
 
   #close(connection: Connection, reason: ClosedReason): void {
-    this.#parts.closed(reason)
+    this.#parts.onClose(reason)
     this.#forget(connection) // before its event, since more connections may arrive in this turn
     if (reason === 'unread' && connection.socket.remoteAddress !== undefined)
       connection.socket.resetAndDestroy() // the system forgets the response too

@@ -72,7 +72,7 @@ async function* pieces(
 }
 
 /** Makes each piece when those before it are passed on. (`Readable.from` makes one more.) */
-function streamOf(made: AsyncGenerator<string>, failed: (error: unknown) => void): Readable {
+function streamOf(made: AsyncGenerator<string>, onError: (error: unknown) => void): Readable {
   return new Readable({
     objectMode: true,
     highWaterMark: 0,
@@ -82,7 +82,7 @@ function streamOf(made: AsyncGenerator<string>, failed: (error: unknown) => void
           this.push(done === true ? null : value)
         },
         (error: unknown) => {
-          if (!this.destroyed) failed(error)
+          if (!this.destroyed) onError(error)
           this.destroy(error as Error)
         },
       )

@@ -11,12 +11,12 @@ export interface Holder {
   readonly requesterId: string
 }
 
-/** `beyond`: the refusal of a request for which there is no place. `ended` counts the places that were left. */
+/** `beyond`: the refusal of a request for which there is no place. `onEnd` is called for each place that is left. */
 export interface PlaceLimits<Reason> {
   readonly ofAccount: number
   readonly ofClient: number
   readonly beyond: Refusal
-  readonly ended: (reason: Reason) => void
+  readonly onEnd: (reason: Reason) => void
 }
 
 /** The refusal of what is open, or is to be opened, while this process stops. */
@@ -53,7 +53,7 @@ export class Places<Item, Reason> {
 
   /** Takes a place for an item, or throws a refusal. What it returns leaves the place: call it once. */
   take({ accountId, requesterId }: Holder, item: Item): (reason: Reason) => void {
-    const { ofAccount, ofClient, beyond, ended } = this.#limits
+    const { ofAccount, ofClient, beyond, onEnd } = this.#limits
     const client = `${accountId} ${requesterId}`
     if (this.#isClosed) throw STOPS
     if (this.#ofAccount.countOf(accountId) >= ofAccount || this.#ofClient.countOf(client) >= ofClient) throw beyond
@@ -62,7 +62,7 @@ export class Places<Item, Reason> {
     return (reason) => {
       this.#ofAccount.remove(accountId, item)
       this.#ofClient.remove(client, item)
-      ended(reason)
+      onEnd(reason)
     }
   }
 

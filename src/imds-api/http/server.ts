@@ -56,15 +56,15 @@ declare module 'fastify' {
 }
 
 /**
- * Settings of a server. `unreadable` counts a request that Node cannot read, and `shed` one that is refused because too
+ * Settings of a server. `onUnreadable` is called for a request that Node cannot read, and `onShed` for one that is refused because too
  * many wait: `owner` is its account or user, or the address of its client. `tls`: PEM texts. With `ca`, clients need
  * a certificate of one of these authorities.
  */
 export interface ApiServerSettings {
   readonly tls: { readonly cert: string; readonly key: string; readonly ca?: string } | undefined
   readonly trustedProxies: readonly string[]
-  readonly unreadable: (reason: UnreadableReason) => void
-  readonly shed: (queue: ShedQueue, owner: string) => void
+  readonly onUnreadable: (reason: UnreadableReason) => void
+  readonly onShed: (queue: ShedQueue, owner: string) => void
   readonly log: Logger
 }
 
@@ -94,7 +94,7 @@ export function buildServer(settings: ApiServerSettings): ApiServer {
   return server
 }
 
-function createServer({ tls, trustedProxies, unreadable, log }: ApiServerSettings): ApiServer {
+function createServer({ tls, trustedProxies, onUnreadable, log }: ApiServerSettings): ApiServer {
   const options = {
     logger: false,
     genReqId: requestIdOf,
@@ -105,7 +105,7 @@ function createServer({ tls, trustedProxies, unreadable, log }: ApiServerSetting
       const requestId = randomUUID() // its headers cannot be read
       const reason = refuseUnreadable(error, socket, requestId)
       if (reason === undefined) return
-      unreadable(reason)
+      onUnreadable(reason)
       log.debug(
         { request_id: requestId, reason, code: error.code, address: socket.remoteAddress },
         'a request cannot be read: it was refused',
@@ -145,7 +145,7 @@ function createServer({ tls, trustedProxies, unreadable, log }: ApiServerSetting
 }
 
 /** Refuses other versions of HTTP and CONNECT, and ignores an unknown Expect. */
-function refuseOtherProtocols(server: ApiServer, { unreadable }: ApiServerSettings): void {
+function refuseOtherProtocols(server: ApiServer, { onUnreadable }: ApiServerSettings): void {
   refuseOtherVersions(
     server.server,
     (request) => {
@@ -157,7 +157,7 @@ function refuseOtherProtocols(server: ApiServer, { unreadable }: ApiServerSettin
       }
     },
     () => {
-      unreadable(NOT_HTTP.name)
+      onUnreadable(NOT_HTTP.name)
     },
   )
   server.server.on('checkExpectation', (request: IncomingMessage, response: ServerResponse) => {
@@ -203,10 +203,10 @@ function handleUnknownRoutes(server: ApiServer): void {
   })
 }
 
-function handleErrors(server: ApiServer, { shed, log }: ApiServerSettings): void {
+function handleErrors(server: ApiServer, { onShed, log }: ApiServerSettings): void {
   server.setErrorHandler((error: FastifyError | Refusal | Replay, request, reply) => {
     if (error instanceof Refusal) {
-      if (error.options.shed !== undefined) shed(error.options.shed, ownerOf(request))
+      if (error.options.shed !== undefined) onShed(error.options.shed, ownerOf(request))
       return send(reply, error)
     }
     if (error instanceof Replay) return sendReplay(reply, error, send)

@@ -5,7 +5,7 @@ import type { ApiServerSettings } from './server.ts'
 
 /** `now`: milliseconds of a monotonic clock. */
 export interface ShedReportParts {
-  readonly counted: (queue: ShedQueue) => void
+  readonly count: (queue: ShedQueue) => void
   readonly now: () => number
   readonly log: Pick<Logger, 'warn'>
 }
@@ -14,10 +14,10 @@ export interface ShedReportParts {
 const QUIET_MS = 60_000
 
 /** Builds what the servers call for each shed request. A warning has their number since the last warning. */
-export function buildShedReport({ counted, now, log }: ShedReportParts): ApiServerSettings['shed'] {
+export function buildShedReport({ count, now, log }: ShedReportParts): ApiServerSettings['onShed'] {
   let [warnedAtMs, requests] = [-Infinity, 0]
   return (queue, owner) => {
-    counted(queue)
+    count(queue)
     requests++
     if (now() - warnedAtMs < QUIET_MS) return
     log.warn({ queue, owner, requests }, 'too many requests wait: the heaviest callers get 503')

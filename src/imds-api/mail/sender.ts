@@ -27,7 +27,7 @@ export type InvitationOutcome = 'sent' | 'failed'
 export interface InvitationSenderParts {
   readonly db: Kysely<Tables>
   readonly mail: { readonly send: SendMail; readonly invitationUrl: string } | undefined
-  readonly counted: (outcome: InvitationOutcome) => void
+  readonly count: (outcome: InvitationOutcome) => void
   readonly log: Logger
 }
 
@@ -150,7 +150,7 @@ export class InvitationSender {
 
   /** Sends an invitation, unless another process is sending it, or it was sent or answered meanwhile. */
   async #send(id: string, signal: AbortSignal): Promise<void> {
-    const { db, mail, counted, log } = this.#parts
+    const { db, mail, count, log } = this.#parts
     let acceptedVersion = this.#postponed.get(id)?.acceptedVersion
     try {
       const isRecorded = await db.transaction().execute(async (tx) => {
@@ -161,12 +161,12 @@ export class InvitationSender {
             await mail!.send(composeInvitation(invitation, mail!.invitationUrl), signal)
           } catch (error) {
             if (signal.aborted) return false
-            counted('failed')
+            count('failed')
             this.#postpone(id, (error as Error).message, undefined, 'the invitation cannot be sent. Retrying')
             return false
           }
           acceptedVersion = invitation.version
-          counted('sent')
+          count('sent')
           log.info({ collaboration: id }, 'the invitation was sent')
         }
         await recordSent(tx, id)

@@ -43,14 +43,23 @@ import { RETRY_SECONDS } from './turns.ts'
 export interface BatchParts {
   readonly db: Kysely<Tables>
   readonly store: Pick<Publisher, 'get' | 'put' | 'remove'>
-  readonly counted: (result: PublishOutcome) => void
+  readonly count: (result: PublishOutcome) => void
   readonly hasToStop: () => boolean
   readonly bootSeconds: number
   readonly log: Logger
 }
 
-export type PublishOutcome =
-  'published' | 'unchanged' | 'removed' | 'stale' | 'taken' | 'invalid' | 'address-owned' | 'failed'
+export const PUBLISH_OUTCOMES = [
+  'published',
+  'unchanged',
+  'removed',
+  'stale',
+  'taken',
+  'invalid',
+  'address-owned',
+  'failed',
+] as const
+export type PublishOutcome = (typeof PUBLISH_OUTCOMES)[number]
 
 /**
  * How the publish of a server ended. `claimed`: this transaction has claimed its id. `refused`: why the store refuses
@@ -98,7 +107,7 @@ const deleteRows = prepareList('outbox-delete', (rows) => sql`delete from outbox
  * be used, once nothing is in flight.
  */
 export async function publishBatch(parts: BatchParts, ids: readonly string[]): Promise<readonly string[]> {
-  const { db, counted, log } = parts
+  const { db, count, log } = parts
   const skipped: string[] = []
   let waiting = ids
   try {
@@ -115,7 +124,7 @@ export async function publishBatch(parts: BatchParts, ids: readonly string[]): P
       return skipped
     }
     const [id] = waiting as [string]
-    counted('failed')
+    count('failed')
     log.error(
       { server: id, err: error },
       'the rows of this server are faulty: it is not published. Retrying every minute',
@@ -178,7 +187,7 @@ async function publishServers(parts: BatchParts, tx: Tx, ids: readonly string[])
 
 /** Writes servers to the store. Returns those that have to be published above the revision of the store. */
 async function writeServers(parts: BatchParts, tx: Tx, servers: readonly Composed[], ends: Ends): Promise<string[]> {
-  const { counted, log, store } = parts
+  const { count, log, store } = parts
   const stale: string[] = []
   for (const { server, result } of await askStore(parts, servers, (one) => writeOne(store, one))) {
     const { id } = server
@@ -187,7 +196,7 @@ async function writeServers(parts: BatchParts, tx: Tx, servers: readonly Compose
       case 'unchanged':
       case 'removed':
       case 'absent':
-        counted(result.kind === 'absent' ? 'removed' : result.kind)
+        count(result.kind === 'absent' ? 'removed' : result.kind)
         await finishPublish(tx, id, server, parts.bootSeconds)
         break
       case 'stale': {
@@ -197,7 +206,7 @@ async function writeServers(parts: BatchParts, tx: Tx, servers: readonly Compose
           ends.set(id, recordRefusal(parts, server, found.result))
           break
         }
-        counted('stale')
+        count('stale')
         log.warn(
           { server: id, revision: server.revision, inStore: result.revision },
           'the store has a higher revision of this server: publishing above it',
@@ -220,13 +229,13 @@ async function writeServers(parts: BatchParts, tx: Tx, servers: readonly Compose
 
 /** The first step of servers that were never published. */
 async function claimServers(parts: BatchParts, tx: Tx, servers: readonly Composed[], ends: Ends): Promise<void> {
-  const { counted, store } = parts
+  const { count, store } = parts
   const left: Composed[] = []
   for (const server of servers) {
     const { id, status, awaitsCompute, fault } = server
     const isTaken = fault?.startsWith(TAKEN) === true
     if (status === 'deleting' && (!awaitsCompute || (isTaken && (await cancelActions(tx, id))))) {
-      counted('removed') // the store has nothing of it
+      count('removed') // the store has nothing of it
       await finishPublish(tx, id, { ...server, awaitsCompute: false }, parts.bootSeconds)
     } else left.push(server)
   }
@@ -284,8 +293,8 @@ function writeOne(
 }
 
 /** Logs a refusal once. */
-function recordRefusal({ counted, log }: BatchParts, { id, fault: known }: Composed, refusal: Refused): ServerEnd {
-  counted(refusal.kind)
+function recordRefusal({ count, log }: BatchParts, { id, fault: known }: Composed, refusal: Refused): ServerEnd {
+  count(refusal.kind)
   const fault = formatFault(refusal)
   if (fault !== known)
     log.error(

@@ -11,14 +11,14 @@ type CheckedHypervisor = Pick<HypervisorUsage, 'name' | 'servers' | 'drained_at'
 
 /**
  * What the check needs. `announce`: writes the announcement, with the time since which each drained hypervisor is that.
- * `unannounced`: the names among these that no daemon has announced. `counted` is called with the
+ * `unannounced`: the names among these that no daemon has announced. `count` is called with the
  * number of them.
  */
 export interface HypervisorCheckParts {
   readonly hypervisors: () => Promise<readonly CheckedHypervisor[]>
   readonly announce: (drained: ReadonlyMap<string, string>) => Promise<void>
   readonly unannounced: (names: readonly string[]) => Promise<readonly string[]>
-  readonly counted: (hypervisors: number) => void
+  readonly count: (hypervisors: number) => void
   readonly log: Logger
 }
 
@@ -47,13 +47,13 @@ export class HypervisorCheck extends PeriodicTask {
    * answer.
    */
   async check(): Promise<void> {
-    const { hypervisors, announce, unannounced, counted, log } = this.#parts
+    const { hypervisors, announce, unannounced, count, log } = this.#parts
     const all = await hypervisors()
     const drained = all.flatMap(({ name, drained_at: at }) => (at === null ? [] : [[name, at.toISOString()] as const]))
     await announce(new Map(drained))
     const missing = new Set(await unannounced(all.map(({ name }) => name)))
     const found = all.filter(({ name }) => missing.has(name))
-    counted(found.length)
+    count(found.length)
     const unlogged = found.filter(
       ({ name, servers }) => !this.#logged.has(name) || (servers > 0 && this.#logged.get(name) === false),
     )

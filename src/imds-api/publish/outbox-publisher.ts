@@ -13,14 +13,14 @@ import { PublishTurns, type PublishBatch } from './turns.ts'
 
 /**
  * What the publisher needs. `connect` returns a new, open connection, for notifications. `openStore` is called every
- * second, and enqueues what the store has lost (region-claim.ts). `batchSize`: the most servers of a batch. `batched`
- * counts the batches.
+ * second, and enqueues what the store has lost (region-claim.ts). `batchSize`: the most servers of a batch. `countBatch`
+ * is called for each batch.
  */
 export interface OutboxPublisherParts extends Omit<BatchParts, 'hasToStop' | 'store'> {
   readonly connect: () => Promise<pg.Client>
   readonly openStore: () => Promise<BatchParts['store']>
   readonly batchSize: number
-  readonly batched: () => void
+  readonly countBatch: () => void
 }
 
 /** The most servers of a batch in operation. Larger ones are hardly faster, and hold more in memory. */
@@ -87,7 +87,7 @@ export class OutboxPublisher {
         if (!this.#hasToStop()) await this.#waiter.wait(POLL_MS)
       } catch (error) {
         if (this.#hasToStop()) return
-        this.#parts.counted('failed')
+        this.#parts.count('failed')
         const { message } = error as Error
         if (message !== this.#problem)
           this.#parts.log.warn(
@@ -124,7 +124,7 @@ export class OutboxPublisher {
         const others = await publishBatch(parts, batch.ids)
         for (const id of others) skipped.add(id)
         if (others.length < batch.ids.length) {
-          this.#parts.batched()
+          this.#parts.countBatch()
           this.#reportRecovery()
         }
       } catch (error) {

@@ -28,11 +28,11 @@ export interface Subscriber extends Holder {
   readonly enterShare: () => Promise<Leave>
 }
 
-/** `now`: milliseconds of a monotonic clock. `ended` counts. */
+/** `now`: milliseconds of a monotonic clock. `onEnd` counts. */
 export interface EventStreamsParts {
   readonly db: Reader
   readonly now: () => number
-  readonly ended: (reason: StreamEnd) => void
+  readonly onEnd: (reason: StreamEnd) => void
 }
 
 /** The most streams of an account, and of one of its clients, in a process. */
@@ -66,8 +66,8 @@ export class EventStreams {
 
   constructor(parts: EventStreamsParts) {
     this.#parts = parts
-    const { ended } = parts
-    this.#places = new Places({ ofAccount: STREAMS_OF_ACCOUNT, ofClient: STREAMS_OF_CLIENT, beyond: TOO_MANY, ended })
+    const { onEnd } = parts
+    this.#places = new Places({ ofAccount: STREAMS_OF_ACCOUNT, ofClient: STREAMS_OF_CLIENT, beyond: TOO_MANY, onEnd })
     this.#heartbeats = setInterval(() => {
       void this.heartbeat()
     }, HEARTBEAT_MS).unref()

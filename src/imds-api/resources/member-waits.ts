@@ -28,10 +28,10 @@ export interface MemberWait<Form> extends Holder {
 export const WAIT_ENDS = ['reached', 'impossible', 'timeout', 'right', 'client', 'stop'] as const
 export type WaitEnd = (typeof WAIT_ENDS)[number]
 
-/** `ended` counts. */
+/** `onEnd` counts. */
 export interface MemberWaitsParts {
   readonly db: Reader
-  readonly ended: (reason: WaitEnd) => void
+  readonly onEnd: (reason: WaitEnd) => void
 }
 
 /** A request with what ends its wait. `settle`: only the first call has an effect. */
@@ -79,9 +79,9 @@ export class MemberWaits {
   readonly #checks = pLimit(CHECKS_AT_ONCE)
   readonly #interval: NodeJS.Timeout
 
-  constructor({ db, ended }: MemberWaitsParts) {
+  constructor({ db, onEnd }: MemberWaitsParts) {
     this.#db = db
-    this.#places = new Places({ ofAccount: WAITS_OF_ACCOUNT, ofClient: WAITS_OF_CLIENT, beyond: TOO_MANY, ended })
+    this.#places = new Places({ ofAccount: WAITS_OF_ACCOUNT, ofClient: WAITS_OF_CLIENT, beyond: TOO_MANY, onEnd })
     this.#interval = setInterval(() => {
       void this.checkRights()
     }, CHECK_INTERVAL_MS).unref()

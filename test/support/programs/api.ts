@@ -213,14 +213,14 @@ export async function anApi(
     store,
   }
   const accounts = new AccountChanges(database.db, ACCOUNT_QUEUE)
-  const streams = new EventStreams({ db: database.background.db, now: () => performance.now(), ended: nothing })
-  const waits = new MemberWaits({ db: database.background.db, ended: nothing })
+  const streams = new EventStreams({ db: database.background.db, now: () => performance.now(), onEnd: nothing })
+  const waits = new MemberWaits({ db: database.background.db, onEnd: nothing })
   const notifications = listenForEvents({ database, streams, waits })
   notifications.start()
   t.teardown(() => notifications.stop())
   const server = await buildApiServer({
     ...{ config, database, accounts, auth, reports, streams, waits, audit: audited, log },
-    ...{ unreadable: nothing, shed: nothing },
+    ...{ onUnreadable: nothing, onShed: nothing },
   })
   t.teardown(() => server.close())
   checkResponses(server)
@@ -307,8 +307,8 @@ export async function anApi(
         connect: () => database.connect(),
         openStore: () => store.initialise().then(() => store),
         batchSize: BATCH,
-        counted: nothing,
-        batched: nothing,
+        count: nothing,
+        countBatch: nothing,
         bootSeconds: 600,
         log,
       })

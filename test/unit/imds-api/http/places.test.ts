@@ -11,7 +11,7 @@ function somePlaces() {
     ofAccount: 3,
     ofClient: 2,
     beyond: BEYOND,
-    ended: (reason) => ends.push(reason),
+    onEnd: (reason) => ends.push(reason),
   })
   return { ends, places, take: (accountId: string, requesterId: string) => places.take({ accountId, requesterId }, {}) }
 }

@@ -17,10 +17,10 @@ function aServer(thrown?: unknown) {
   const server = buildServer({
     tls: undefined,
     trustedProxies: ['127.0.0.1'],
-    unreadable: () => {
+    onUnreadable: () => {
       /* not counted */
     },
-    shed: () => {
+    onShed: () => {
       /* not counted */
     },
     log: pino(

@@ -5,7 +5,7 @@ test('every request is counted, and a warning a minute says how many there were'
   let now = 0
   const [counted, warned]: [string[], object[]] = [[], []]
   const shed = buildShedReport({
-    counted: (queue) => counted.push(queue),
+    count: (queue) => counted.push(queue),
     now: () => now,
     log: {
       warn: (fields: object) => {

@@ -16,7 +16,7 @@ function aCheck(servers: Record<string, number>, announced: string[], drained: R
       return Promise.resolve()
     },
     unannounced: (names) => Promise.resolve(names.filter((name) => !announced.includes(name))),
-    counted: (count) => {
+    count: (count) => {
       counts.push(count)
     },
     log: pino(

@@ -72,7 +72,7 @@ async function start(
     waits.begun++
     return { released: await released.promise }
   })
-  server.get('/gives-way', async (_request, reply) => {
+  server.get('/idle', async (_request, reply) => {
     markIdle(reply.raw)
     return { released: await released.promise }
   })
@@ -637,7 +637,7 @@ t.test('a connection whose request waits for a change is closed for another, but
   } = await start(t, [LOOPBACK], {}, { ofAddress: 1 })
   const socket = await held(t, place!, '127.0.0.1', '')
   const begun = once(server.server, 'request')
-  socket.write('GET /gives-way HTTP/1.1\r\nHost: x\r\n\r\n')
+  socket.write('GET /idle HTTP/1.1\r\nHost: x\r\n\r\n')
   await begun
   for (let i = 0; i < 2; i++) connections.endUnread()
   t.strictSame(closed, [])

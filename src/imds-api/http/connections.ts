@@ -258,7 +258,7 @@ function isWaiting({ last }: Connection): boolean {
   return response.headersSent || response.destroyed || response[IDLE] === true
 }
 
-const IDLE = Symbol('gives way')
+const IDLE = Symbol('idle')
 type Waiting = ServerResponse & { [IDLE]?: boolean }
 
 /**
@@ -277,7 +277,7 @@ const RESERVED = 192
  * The most connections of a listener for clients, or for hypervisors, if there are descriptors enough; and of that for
  * operators.
  */
-const [MOST, MAX_OPERATORS] = [4_096, 64]
+const [MAX_CLIENTS, MAX_OPERATORS] = [4_096, 64]
 
 /**
  * How many connections each listener may have, given the number of file descriptors. The listeners cannot use up each
@@ -290,7 +290,11 @@ export function shareConnections(descriptors: number): {
 } {
   const left = Math.max(descriptors - RESERVED, descriptors / 4)
   const part = (share: number, most: number) => Math.max(1, Math.min(most, Math.floor(left * share)))
-  return { clients: part(5 / 8, MOST), hypervisors: part(2 / 8, MOST), operators: part(1 / 8, MAX_OPERATORS) }
+  return {
+    clients: part(5 / 8, MAX_CLIENTS),
+    hypervisors: part(2 / 8, MAX_CLIENTS),
+    operators: part(1 / 8, MAX_OPERATORS),
+  }
 }
 
 /**

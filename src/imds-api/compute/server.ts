@@ -5,6 +5,7 @@
 import type { FastifyRequest } from 'fastify'
 import Type, { type Static, type TSchema } from 'typebox'
 import type { Kysely } from 'kysely'
+import type { Socket } from 'node:net'
 import type { DestinationStream, Logger } from 'pino'
 import { buildAudit } from '../http/audit.ts'
 import type { AccountChanges } from '../changes/account-changes.ts'
@@ -131,10 +132,8 @@ export function buildComputeServer(parts: ComputeParts, tls: ApiServerSettings['
   return server
 }
 
-function addActionRoutes(
-  server: ApiServer,
-  { db, accounts, waiters, retrySeconds, pollMs, count, log }: ComputeParts,
-): void {
+function addActionRoutes(server: ApiServer, parts: ComputeParts): void {
+  const { db, accounts, count, log } = parts
   const checkHypervisor = async (request: FastifyRequest): Promise<void> => {
     const { hypervisor } = request.params as Static<typeof OfHypervisor>
     const isKnown =
@@ -160,25 +159,8 @@ function addActionRoutes(
       },
     },
     async ({ params, query, raw: { socket } }) => {
-      const until = performance.now() + Math.min(Number(query.wait ?? 0), MAX_WAIT_SECONDS) * 1000
-      const waiter = waiters.watch(params.hypervisor)
-      // An action that nobody reads would wait until it is given out again.
-      const wake = () => {
-        waiters.wake(params.hypervisor)
-      }
-      socket.once('close', wake)
-      try {
-        while (!socket.destroyed) {
-          const actions = await giveOutActions(db, params.hypervisor, retrySeconds)
-          const left = until - performance.now()
-          if (actions.length > 0 || left <= 0 || waiters.isClosed) return actions.map(represent)
-          await waiter.wait(Math.min(left, pollMs))
-        }
-        return []
-      } finally {
-        socket.off('close', wake)
-        waiters.end(params.hypervisor, waiter)
-      }
+      const waitMs = Math.min(Number(query.wait ?? 0), MAX_WAIT_SECONDS) * 1000
+      return (await fetchActions(parts, params.hypervisor, waitMs, socket)).map(represent)
     },
   )
 
@@ -214,6 +196,34 @@ function addActionRoutes(
       return { id, server: serverId, action: kind, outcome, fault }
     },
   )
+}
+
+/** Gives out actions of a hypervisor: at once, or the first that come within a time while its connection is open. */
+async function fetchActions(
+  { db, waiters, retrySeconds, pollMs }: ComputeParts,
+  hypervisor: string,
+  waitMs: number,
+  socket: Socket,
+): Promise<readonly GivenAction[]> {
+  const until = performance.now() + waitMs
+  const waiter = waiters.watch(hypervisor)
+  // An action that nobody reads would wait until it is given out again.
+  const wake = () => {
+    waiters.wake(hypervisor)
+  }
+  socket.once('close', wake)
+  try {
+    while (!socket.destroyed) {
+      const actions = await giveOutActions(db, hypervisor, retrySeconds)
+      const left = until - performance.now()
+      if (actions.length > 0 || left <= 0 || waiters.isClosed) return actions
+      await waiter.wait(Math.min(left, pollMs))
+    }
+    return []
+  } finally {
+    socket.off('close', wake)
+    waiters.end(hypervisor, waiter)
+  }
 }
 
 function addPlacementRoutes(server: ApiServer, parts: ComputeParts): void {

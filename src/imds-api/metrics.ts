@@ -16,7 +16,7 @@ import { WAIT_ENDS } from './resources/member-waits.ts'
 import { UNREADABLE_REASONS } from './http/unreadable.ts'
 
 /** The registry, and the functions that count. */
-export type ApiMetrics = ReturnType<typeof buildApiMetrics>
+export type ApiMetrics = ReturnType<typeof declareAll>
 
 /** What a scrape reads from the database; undefined: it is unreachable, and these metrics are missing. */
 type ReadAtScrape = () => Promise<Awaited<ReturnType<typeof readAll>> | undefined>
@@ -40,9 +40,11 @@ class Declarations {
   }
 }
 
-/** Declares all metrics. */
-export function buildApiMetrics(database: Pick<Database, 'pool' | 'background'>) {
-  const registry = buildRegistry()
+export function buildApiMetrics(database: Pick<Database, 'pool' | 'background'>): ApiMetrics {
+  return declareAll(buildRegistry(), database)
+}
+
+function declareAll(registry: Registry, database: Pick<Database, 'pool' | 'background'>) {
   const declare = new Declarations(registry)
   const read = buildReadAtScrape(database)
   declareCapacity(declare, read)

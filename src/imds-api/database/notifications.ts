@@ -38,13 +38,16 @@ async function listen(
   client.on('notification', ({ payload = '' }) => {
     onNotification(payload)
   })
-  signal.addEventListener('abort', end)
+  const abort = () => {
+    void end()
+  }
+  signal.addEventListener('abort', abort)
   try {
     await client.query(`listen ${channel}`)
     onNotification('')
     if (!signal.aborted) await ended // aborted before the listener was added: nothing ends the connection
   } finally {
-    signal.removeEventListener('abort', end)
+    signal.removeEventListener('abort', abort)
     await end()
   }
 }

@@ -19,6 +19,7 @@ import type { ComputeMode } from '../../../src/imds-api/changes/actions.ts'
 import { embeddedUrl } from '../../../src/imds-api/database/embedded.ts'
 import { migrate } from '../../../src/imds-api/database/migrate.ts'
 import { openDatabase, type Database } from '../../../src/imds-api/database/open.ts'
+import type { DatabaseSettings } from '../../../src/imds-api/database/settings.ts'
 import { inTransaction, type Tx } from '../../../src/imds-api/database/transaction.ts'
 import { BATCH, OutboxPublisher } from '../../../src/imds-api/publish/outbox-publisher.ts'
 import { EventStreams } from '../../../src/imds-api/resources/event-streams.ts'
@@ -80,8 +81,8 @@ export function openState(stateDirectory: string): Promise<Database> {
 }
 
 /** The PostgreSQL server of an imds-api that runs in a state directory, for other processes. */
-export function serverOf(stateDirectory: string) {
-  return { kind: 'server', url: embeddedUrl(stateDirectory), passwordFile: undefined } as const
+export function serverOf(stateDirectory: string): Extract<DatabaseSettings, { readonly kind: 'server' }> {
+  return { kind: 'server', url: embeddedUrl(stateDirectory), passwordFile: undefined }
 }
 
 /** The environment of a command beside an imds-api with this environment. */

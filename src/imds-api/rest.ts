@@ -34,7 +34,6 @@ import { addUnimplementedRoutes } from './resources/unimplemented.ts'
 import { addIdentityRoutes, addIssuerRoutes } from './resources/identities.ts'
 import { addImageRoutes } from './resources/images.ts'
 import { addInterfaceRoutes } from './resources/interfaces.ts'
-import { addServerActionRoutes } from './resources/server-actions.ts'
 import { addServerGroupRoutes } from './resources/server-groups.ts'
 import { addServerRoutes } from './resources/servers.ts'
 import { CurrentSite } from './resources/site.ts'
@@ -185,7 +184,6 @@ function routesByAccount(db: Database['db']) {
         addCatalogRoutes,
         addImageRoutes,
         addServerRoutes,
-        addServerActionRoutes,
         addInterfaceRoutes,
         addServerGroupRoutes,
         addCloudIpRoutes,

@@ -63,7 +63,7 @@ pool.on('acquire', (connection) => {
   watched.add(connection)
   const query = connection.query.bind(connection) as (...all: unknown[]) => unknown
   connection.query = ((text: string, values: unknown[], ...more: unknown[]) => {
-    if (typeof text === 'string' && text.includes(' as "place" ')) queries.push({ text, values })
+    if (typeof text === 'string' && text.includes(' as position from ')) queries.push({ text, values })
     return query(text, values, ...more)
   }) as typeof connection.query
 })

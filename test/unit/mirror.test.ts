@@ -19,9 +19,7 @@ const ELSEWHERE: Readonly<Record<string, readonly string[]>> = {
   'imds-api/account-changes': ['imds-api/auth/requester', 'imds-api/http/read-share'],
   'imds-api/restored': ['imds-api/recovery'],
   'imds-api/status-page': ['imds-api/page/region-state'],
-  'imds-api/cloud-ips': ['imds-api/model/cloud-ip-states'],
   'imds-api/compute': ['imds-api/compute/server'],
-  'imds-api/database-servers': ['imds-api/model/database-server-states'],
   'imds-api/demo': ['start'],
   'imds-api/grants': [
     'imds-api/auth/grants/client-credentials',
@@ -45,7 +43,6 @@ const ELSEWHERE: Readonly<Record<string, readonly string[]>> = {
     'runtime/metrics',
   ],
   'imds-api/region': [
-    'imds-api/model/server-type-states',
     'imds-api/region/apply',
     'imds-api/region/apply-table',
     'imds-api/region/credentials',

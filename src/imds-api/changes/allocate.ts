@@ -1,6 +1,7 @@
 /** Gives out ids and addresses inside of a transaction, and takes addresses back. */
 import { sql } from 'kysely'
-import { formatId, type Prefix } from '../model/ids.ts'
+import { formatId } from '../model/ids.ts'
+import type { Prefix } from '../model/resources.ts'
 import { addressAt, overlap, parseRange, type AddressRange } from '../model/pools.ts'
 import type { PoolKind } from '../model/pools.ts'
 import type { Tx, Reader } from '../database/transaction.ts'

@@ -2,39 +2,37 @@
  * What API clients and applications have in common: they get secrets, and stay readable with `revoked_at` after their
  * deletion. auth/ ends their tokens.
  */
-import { sql, type Selectable } from 'kysely'
-import type { Tables } from '../database/tables.ts'
+import { sql } from 'kysely'
 import type { Tx } from '../database/transaction.ts'
-import { noSuch, refuse } from '../model/refusal.ts'
+import { refuse } from '../model/refusal.ts'
+import { ROWS } from '../model/resources.ts'
 import { MAX_KEPT_DELETED } from './limits.ts'
+import { lockRow, type OwnRow } from './own-rows.ts'
 
-const KINDS = { api_clients: 'API client', applications: 'application' } as const
-type ClientTable = keyof typeof KINDS
+type ClientName = 'apiClient' | 'application'
 
 /** Locks the row of a client that is not deleted. */
-export async function lockClient<T extends ClientTable>(
+export async function lockClient<T extends ClientName>(
   tx: Tx,
-  table: T,
+  name: T,
   accountId: string,
   id: string,
-): Promise<Selectable<Tables[T]>> {
-  const { rows } = await sql<Selectable<Tables[T]> & { readonly revoked_at: Date | null }>`
-    select * from ${sql.table(table)} where id = ${id} and account_id = ${accountId} for update`.execute(tx)
-  const [row] = rows
-  if (row === undefined) throw noSuch(KINDS[table], id)
-  if (row.revoked_at !== null) throw refuse('resource_conflict', `${id} is deleted`)
+): Promise<OwnRow<T>> {
+  const row = await lockRow(tx, name, accountId, id)
+  if ((row as { readonly revoked_at?: Date | null }).revoked_at !== null)
+    throw refuse('resource_conflict', `${id} is deleted`)
   return row
 }
 
 export async function setSecret(
   tx: Tx,
-  table: ClientTable,
+  name: ClientName,
   accountId: string,
   id: string,
   sha256: Buffer,
 ): Promise<void> {
-  await lockClient(tx, table, accountId, id)
-  await sql`update ${sql.table(table)} set secret_sha256 = ${sha256} where id = ${id}`.execute(tx)
+  await lockClient(tx, name, accountId, id)
+  await sql`update ${sql.table(ROWS[name].table)} set secret_sha256 = ${sha256} where id = ${id}`.execute(tx)
 }
 
 /** Replaces the secret of an API client. The present one stays valid for `keepSeconds`; an older one ends. */
@@ -45,7 +43,7 @@ export async function rotateSecret(
   sha256: Buffer,
   keepSeconds: number,
 ): Promise<void> {
-  const { secret_sha256: former } = await lockClient(tx, 'api_clients', accountId, id)
+  const { secret_sha256: former } = await lockClient(tx, 'apiClient', accountId, id)
   const keeps = keepSeconds > 0 && former !== null
   await tx
     .updateTable('api_clients')
@@ -62,17 +60,16 @@ export async function rotateSecret(
  * Revokes a client with its Idempotency-Keys. Then deletes the oldest revoked clients beyond MAX_KEPT_DELETED, except
  * those of the region file, which `apply` would create again.
  */
-export async function revokeClient(tx: Tx, table: ClientTable, accountId: string, id: string): Promise<void> {
-  await lockClient(tx, table, accountId, id)
-  await sql`update ${sql.table(table)} set revoked_at = ${new Date()}, secret_sha256 = null where id = ${id}`.execute(
-    tx,
-  )
+export async function revokeClient(tx: Tx, name: ClientName, accountId: string, id: string): Promise<void> {
+  await lockClient(tx, name, accountId, id)
+  const table = sql.table(ROWS[name].table)
+  await sql`update ${table} set revoked_at = ${new Date()}, secret_sha256 = null where id = ${id}`.execute(tx)
   await sql`delete from idempotency_keys where owner = ${accountId} and client = ${id}`.execute(tx)
   await sql`
-    delete from ${sql.table(table)} where id in (
-      select id from ${sql.table(table)}
+    delete from ${table} where id in (
+      select id from ${table}
       where account_id = ${accountId} and revoked_at is not null
-        and not exists (select from given_ids where given_ids.id = ${sql.table(table)}.id)
+        and not exists (select from given_ids where given_ids.id = ${table}.id)
       order by revoked_at desc offset ${MAX_KEPT_DELETED}
     )`.execute(tx)
 }

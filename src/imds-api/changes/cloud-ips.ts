@@ -10,12 +10,13 @@ import { sql, type RawBuilder, type Selectable } from 'kysely'
 import { markChanged } from '../database/outbox.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Tx } from '../database/transaction.ts'
-import type { CloudIpStatus } from '../model/cloud-ip-states.ts'
+import type { CloudIpStatus } from '../model/resources.ts'
 import type { PortTranslator } from '../model/port-translator.ts'
-import { isReachable } from '../model/reach.ts'
-import { fieldFault, noSuch, noSuchIn, notFound, refuse } from '../model/refusal.ts'
+import { fieldFault, noSuchIn, notFound, refuse } from '../model/refusal.ts'
+import { transitions } from '../model/transitions.ts'
 import { allocateAddress, countUnreleased, freeCloudIp, nextId } from './allocate.ts'
 import { lockAccount, usageOf } from './limits.ts'
+import { findLocked, lockRow } from './own-rows.ts'
 import { refuseBeyondRecord } from './record-limits.ts'
 
 type CloudIp = Selectable<Tables['cloud_ips']>
@@ -28,19 +29,10 @@ const EVENTS = {
   confirm: { from: ['reserved'], to: 'mapped' },
   cancel: { from: ['reserved'], to: 'unmapped' },
   release: { from: ['mapped', 'reserved'], to: 'unmapped' },
-} as const satisfies Readonly<Record<string, { readonly from: readonly CloudIpStatus[]; readonly to: CloudIpStatus }>>
+} as const
 export type CloudIpEvent = keyof typeof EVENTS
 
-/** The state that follows; undefined: the event is not possible in this state. */
-export function cloudIpAfter(status: CloudIpStatus, event: CloudIpEvent): CloudIpStatus | undefined {
-  const { from, to }: { from: readonly CloudIpStatus[]; to: CloudIpStatus } = EVENTS[event]
-  return from.includes(status) ? to : undefined
-}
-
-export function cloudIpCanBecome(from: CloudIpStatus, to: CloudIpStatus): boolean {
-  const events = Object.keys(EVENTS) as CloudIpEvent[]
-  return isReachable(from, to, (state) => events.map((event) => cloudIpAfter(state, event)))
-}
+export const { after: cloudIpAfter, canBecome: cloudIpCanBecome } = transitions<CloudIpStatus, CloudIpEvent>(EVENTS)
 
 /** Where a cloud IP is mapped to. At most one is set. */
 export type Destination = Pick<CloudIp, 'interface_id' | 'server_group_id' | 'database_server_id'>
@@ -86,7 +78,7 @@ const columnsOf = ({ port_translators, ...values }: CloudIpValues) => ({
 /** Creates an unmapped cloud IP for an account, within its limit, and returns its id. Locks the account. */
 export async function createCloudIp(tx: Tx, accountId: string, values: CloudIpValues = {}): Promise<string> {
   const { cloud_ips_limit: limit } = (await lockAccount(tx, accountId))!
-  const { cloud_ips_used: used } = await usageOf(tx, accountId)
+  const used = await usageOf(tx, accountId, 'cloud_ips_used')
   if (used >= limit)
     throw refuse(
       'account_limit_reached',
@@ -113,14 +105,14 @@ export async function createCloudIp(tx: Tx, accountId: string, values: CloudIpVa
 }
 
 export async function updateCloudIp(tx: Tx, accountId: string, id: string, values: CloudIpValues): Promise<void> {
-  await lockCloudIp(tx, accountId, id)
+  await lockRow(tx, 'cloudIp', accountId, id)
   if (Object.keys(values).length > 0)
     await tx.updateTable('cloud_ips').set(columnsOf(values)).where('id', '=', id).execute()
 }
 
 /** Deletes a cloud IP that is not mapped. Its addresses go back to the region. */
 export async function deleteCloudIp(tx: Tx, accountId: string, id: string): Promise<void> {
-  const { status } = await lockCloudIp(tx, accountId, id)
+  const { status } = await lockRow(tx, 'cloudIp', accountId, id)
   if (status !== 'unmapped') throw refuse('resource_conflict', stateFault(id, status))
   await freeCloudIp(tx, accountId, id)
   await tx.deleteFrom('cloud_ips').where('id', '=', id).execute()
@@ -128,7 +120,7 @@ export async function deleteCloudIp(tx: Tx, accountId: string, id: string): Prom
 
 /** Maps a cloud IP to a destination that is named by its id. */
 export async function mapCloudIp(tx: Tx, accountId: string, id: string, destinationId: string): Promise<void> {
-  const { status } = await lockCloudIp(tx, accountId, id)
+  const { status } = await lockRow(tx, 'cloudIp', accountId, id)
   if (cloudIpAfter(status, 'map') === undefined) throw refuse('resource_conflict', stateFault(id, status))
   const destination = await findDestination(tx, accountId, destinationId)
   await moveCloudIps(tx, 'map', withId(id), destination)
@@ -138,7 +130,7 @@ export async function mapCloudIp(tx: Tx, accountId: string, id: string, destinat
 }
 
 export async function unmapCloudIp(tx: Tx, accountId: string, id: string): Promise<void> {
-  const current = await lockCloudIp(tx, accountId, id)
+  const current = await lockRow(tx, 'cloudIp', accountId, id)
   if (cloudIpAfter(current.status, 'unmap') === undefined)
     throw refuse('resource_conflict', stateFault(id, current.status))
   const servers = await serversAt(tx, current)
@@ -154,7 +146,7 @@ export async function reserveCloudIp(
   asked: true | string,
 ): Promise<void> {
   const id = asked === true ? await createCloudIp(tx, accountId) : asked
-  const current = await findLocked(tx, accountId, id)
+  const current = await findLocked(tx, 'cloudIp', accountId, id)
   if (current === undefined)
     throw refuse('unprocessable_entity', noSuchIn('cloud_ip', 'cloud IP', id, '/1.0/cloud_ips'))
   if (cloudIpAfter(current.status, 'reserve') === undefined)
@@ -163,17 +155,6 @@ export async function reserveCloudIp(
       fieldFault('cloud_ip', 'not_available', `cloud_ip: ${stateFault(id, current.status)}`),
     )
   await moveCloudIps(tx, 'reserve', withId(id), { ...NO_DESTINATION, interface_id: interfaceId })
-}
-
-async function lockCloudIp(tx: Tx, accountId: string, id: string): Promise<CloudIp> {
-  const row = await findLocked(tx, accountId, id)
-  if (row === undefined) throw noSuch('cloud IP', id)
-  return row
-}
-
-function findLocked(tx: Tx, accountId: string, id: string): Promise<CloudIp | undefined> {
-  const own = tx.selectFrom('cloud_ips').selectAll().where('id', '=', id).where('account_id', '=', accountId)
-  return own.forUpdate().executeTakeFirst()
 }
 
 /** Why an event is not possible in a state, and what to do. */

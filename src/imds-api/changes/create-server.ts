@@ -38,7 +38,7 @@ export interface NewServer extends ServerValues {
 export async function createServer(tx: Tx, compute: ComputeMode, accountId: string, asked: NewServer): Promise<string> {
   const account = (await lockAccount(tx, accountId))!
   const found = await findNamedResources(tx, accountId, asked)
-  const { ram_used: used } = await usageOf(tx, accountId)
+  const used = await usageOf(tx, accountId, 'ram_used')
   if (used + found.serverType.ram > account.ram_limit) {
     throw refuse(
       'account_limit_reached',

@@ -10,15 +10,16 @@
 import { sql, type RawBuilder, type Selectable, type Updateable } from 'kysely'
 import type { ImageTexts, Tables } from '../database/tables.ts'
 import type { Reader, Tx } from '../database/transaction.ts'
-import { isReachable } from '../model/reach.ts'
 import { fieldFault, noSuch, refuse } from '../model/refusal.ts'
+import { ROWS } from '../model/resources.ts'
 import { formatTime } from '../model/time.ts'
+import { transitions } from '../model/transitions.ts'
 import { nextId } from './allocate.ts'
 
 type Image = Selectable<Tables['images']>
 
 /** Every state. The region file can give an image any status: one that is not in this list counts as `other`. */
-export const IMAGE_STATES = ['creating', 'available', 'deprecated', 'failed', 'deleting', 'deleted', 'other'] as const
+export const IMAGE_STATES = [...ROWS.image.states, 'deleted', 'other'] as const
 export type ImageState = (typeof IMAGE_STATES)[number]
 
 /**
@@ -40,18 +41,21 @@ const EVENTS = {
   delete: { from: ['available', 'deprecated', 'failed', 'other'], to: 'deleting' },
   erase: { from: ['deleting'], to: 'deleted' },
   forget: { from: ['available', 'deprecated', 'failed', 'other'], to: 'deleted' },
-} as const satisfies Readonly<Record<string, { readonly from: readonly ImageState[]; readonly to: ImageState }>>
+} as const
 export type ImageEvent = keyof typeof EVENTS
+const { after, canBecome } = transitions<ImageState, ImageEvent>(EVENTS)
 
 /** The state that follows; undefined: the event is not possible in this state. */
 export function imageAfter(status: string, event: ImageEvent): ImageState | undefined {
-  const { from, to }: { from: readonly ImageState[]; to: ImageState } = EVENTS[event]
-  return from.includes(IMAGE_STATES.find((state) => state === status) ?? 'other') ? to : undefined
+  return after(stateOf(status), event)
 }
 
 export function imageCanBecome(from: string, to: ImageState): boolean {
-  const events = Object.keys(EVENTS) as ImageEvent[]
-  return isReachable<string>(from, to, (state) => events.map((event) => imageAfter(state, event)))
+  return canBecome(stateOf(from), to)
+}
+
+function stateOf(status: string): ImageState {
+  return IMAGE_STATES.find((state) => state === status) ?? 'other'
 }
 
 /** The only SQL that writes a status. False: the event is not possible. The row must be locked. */

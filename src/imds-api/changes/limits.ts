@@ -1,6 +1,7 @@
 /** An account's limits and its use of them. The use is counted, never stored. */
 import { sql, type RawBuilder, type Selectable } from 'kysely'
 import type { AccountLimit } from '../model/account-limits.ts'
+import { ALL_ROWS, type ResourceLimitName } from '../model/resources.ts'
 import { SERVER_ACTIONS } from '../model/server-actions.ts'
 import { refuse } from '../model/refusal.ts'
 import { setActor } from './events.ts'
@@ -13,13 +14,21 @@ import type { Tx, Reader } from '../database/transaction.ts'
  */
 export const MAX_KEPT_DELETED = 1000
 
-/** What an account uses. RAM in MB. */
-export interface Usage {
-  readonly servers_used: number
-  readonly ram_used: number
-  readonly cloud_ips_used: number
-  readonly dbs_instances_used: number
-  readonly dbs_ram_used: number
+/** What an account uses: expressions for a query of `accounts`. RAM in MB. */
+export const USAGE = {
+  servers_used: sql<number>`(
+    select count(*) from servers where servers.account_id = accounts.id and servers.deleted_at is null)`,
+  ram_used: sql<number>`(
+    select coalesce(sum(ram), 0) from servers join server_types on server_types.id = servers.server_type_id
+    where servers.account_id = accounts.id and servers.deleted_at is null)`,
+  cloud_ips_used: sql<number>`(select count(*) from cloud_ips where cloud_ips.account_id = accounts.id)`,
+  dbs_instances_used: sql<number>`(
+    select count(*) from database_servers
+    where database_servers.account_id = accounts.id and database_servers.deleted_at is null)`,
+  dbs_ram_used: sql<number>`(
+    select coalesce(sum(ram), 0) from database_servers
+      join database_server_types on database_server_types.id = database_servers.database_server_type_id
+    where database_servers.account_id = accounts.id and database_servers.deleted_at is null)`,
 }
 
 /**
@@ -41,96 +50,57 @@ export async function lockAccount(
     .executeTakeFirst()
 }
 
-export async function usageOf(database: Reader, accountId: string): Promise<Usage> {
-  return (await usageOfAccounts(database, [accountId])).get(accountId)!
+/** How much of one limit an account uses. */
+export async function usageOf(database: Reader, accountId: string, name: keyof typeof USAGE): Promise<number> {
+  const { rows } = await sql<{ used: number }>`
+    select ${USAGE[name]} as used from accounts where id = ${accountId}`.execute(database)
+  return rows[0]!.used
 }
 
-export async function usageOfAccounts(
-  database: Reader,
-  accountIds: readonly string[],
-): Promise<ReadonlyMap<string, Usage>> {
-  const { rows } = await sql<Usage & { id: string }>`
-    select accounts.id,
-      (select count(*) from servers
-        where servers.account_id = accounts.id and servers.deleted_at is null) as servers_used,
-      (select coalesce(sum(ram), 0) from servers join server_types on server_types.id = servers.server_type_id
-        where servers.account_id = accounts.id and servers.deleted_at is null) as ram_used,
-      (select count(*) from cloud_ips where cloud_ips.account_id = accounts.id) as cloud_ips_used,
-      (select count(*) from database_servers
-        where database_servers.account_id = accounts.id and database_servers.deleted_at is null) as dbs_instances_used,
-      (select coalesce(sum(ram), 0) from database_servers
-        join database_server_types on database_server_types.id = database_servers.database_server_type_id
-        where database_servers.account_id = accounts.id and database_servers.deleted_at is null) as dbs_ram_used
-    from accounts where accounts.id = any(${[...accountIds]})`.execute(database)
-  return new Map(rows.map(({ id, ...usage }) => [id, usage]))
-}
-
-/** What a limit counts. `used`: how many the account has. `name`: in a refusal. */
+/** A limit that refuses. `used`: how many the account has. `of`: what it counts, in a refusal. */
 interface CountedLimit {
   readonly used: (accountId: string) => RawBuilder<number>
-  readonly name: string
+  readonly of: string
   readonly remedy: string
 }
+/** `access_tokens_limit` refuses nothing: see auth/tokens.ts. */
+type CountedLimitName = Exclude<AccountLimit, 'access_tokens_limit'>
 
-/** The limits that refuse. (`access_tokens_limit` refuses nothing: see auth/tokens.ts.) */
-const COUNTED_LIMITS = {
-  server_groups_limit: {
-    name: 'server groups',
-    remedy: 'delete one first',
-    used: (id) => sql`select count(*) from server_groups where account_id = ${id}`,
-  },
-  api_clients_limit: {
-    name: 'API clients',
-    remedy: 'delete one first',
-    used: (id) => sql`select count(*) from api_clients where account_id = ${id} and revoked_at is null`,
-  },
-  applications_limit: {
-    name: 'applications',
-    remedy: 'delete one first',
-    used: (id) => sql`select count(*) from applications where account_id = ${id} and revoked_at is null`,
-  },
-  collaborations_limit: {
-    name: 'collaborations',
-    remedy: 'end or cancel one first',
-    used: (id) =>
-      sql`select count(*) from collaborations where account_id = ${id} and status in ('pending', 'accepted')`,
-  },
-  config_maps_limit: {
-    name: 'config maps',
-    remedy: 'delete one first',
-    used: (id) => sql`select count(*) from config_maps where account_id = ${id}`,
-  },
+const OF_RESOURCES = Object.fromEntries(
+  ALL_ROWS.flatMap(({ kind, table, present = 'true', limit }) => {
+    if (limit === undefined) return []
+    const { counted = present, remedy = 'delete one first' } = limit
+    const rule: CountedLimit = {
+      ...{ of: `${kind}s`, remedy },
+      used: (id) => sql`select count(*) from ${sql.table(table!)} where account_id = ${id} and ${sql.raw(counted)}`,
+    }
+    return [[`${table!}_limit`, rule]]
+  }),
+) as Readonly<Record<ResourceLimitName, CountedLimit>>
+
+const COUNTED_LIMITS: Readonly<Record<CountedLimitName, CountedLimit>> = {
+  ...OF_RESOURCES,
   config_maps_bytes_limit: {
-    name: 'bytes of config maps',
+    of: 'bytes of config maps',
     remedy: 'delete or shorten one first',
     used: (id) => sql`select coalesce(sum(bytes), 0) from config_maps where account_id = ${id}`,
   },
-  images_limit: {
-    name: 'images',
-    remedy: 'delete one first',
-    used: (id) => sql`select count(*) from images where account_id = ${id} and status <> 'deleted'`,
-  },
   open_actions_limit: {
-    name: 'actions without an outcome',
+    of: 'actions without an outcome',
     remedy: 'try again when some have ended',
     used: (id) => sql`
       select count(*) from compute_actions join servers on servers.id = server_id
       where account_id = ${id} and finished_at is null and kind = any(${[...SERVER_ACTIONS]})`,
   },
-} as const satisfies Readonly<Partial<Record<AccountLimit, CountedLimit>>>
+}
 
 /**
  * Refuses a change that would exceed a limit by adding `more`. The account must be locked. An account that is already
  * beyond its limit keeps what it has.
  */
-export async function refuseBeyondLimit(
-  tx: Tx,
-  accountId: string,
-  limit: keyof typeof COUNTED_LIMITS,
-  more = 1,
-): Promise<void> {
+export async function refuseBeyondLimit(tx: Tx, accountId: string, limit: CountedLimitName, more = 1): Promise<void> {
   if (more <= 0) return
-  const { used: count, name, remedy }: CountedLimit = COUNTED_LIMITS[limit]
+  const { used: count, of, remedy } = COUNTED_LIMITS[limit]
   const { rows } = await sql<{ used: number; most: number }>`
     select (${count(accountId)})::bigint as used, ${sql.ref(limit)} as most
     from accounts where id = ${accountId}`.execute(tx)
@@ -138,7 +108,7 @@ export async function refuseBeyondLimit(
   if (used + more <= most) return
   throw refuse(
     'account_limit_reached',
-    `the account has ${String(used)} ${name}, and its limit is ${String(most)}` +
+    `the account has ${String(used)} ${of}, and its limit is ${String(most)}` +
       `${more === 1 ? '' : `: ${String(more)} more are too much`}: ${remedy}`,
   )
 }

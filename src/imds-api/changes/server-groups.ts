@@ -1,12 +1,11 @@
 /** What happens to server groups and their members. Guests see the groups of their server as security groups. */
-import type { Selectable } from 'kysely'
 import { markChanged } from '../database/outbox.ts'
-import type { Tables } from '../database/tables.ts'
 import type { Tx } from '../database/transaction.ts'
-import { fieldFault, noSuch, noSuchIn, refuse, type Detail } from '../model/refusal.ts'
+import { fieldFault, noSuchIn, refuse, type Detail } from '../model/refusal.ts'
 import { nextId } from './allocate.ts'
 import { atGroup, moveCloudIps } from './cloud-ips.ts'
 import { refuseBeyondLimit } from './limits.ts'
+import { lockRow } from './own-rows.ts'
 import { refuseBeyondRecord } from './record-limits.ts'
 
 export interface GroupValues {
@@ -31,7 +30,7 @@ export async function createGroup(
 }
 
 export async function updateGroup(tx: Tx, accountId: string, id: string, values: GroupValues): Promise<void> {
-  const group = await lockGroup(tx, accountId, id)
+  const group = await lockRow(tx, 'serverGroup', accountId, id)
   if (Object.keys(values).length > 0) await tx.updateTable('server_groups').set(values).where('id', '=', id).execute()
   if (values.name === undefined || values.name === group.name) return
   const members = await membersOf(tx, id)
@@ -41,7 +40,7 @@ export async function updateGroup(tx: Tx, accountId: string, id: string, values:
 
 /** Deletes a group without servers, but not the default one. Unmaps its cloud IPs. */
 export async function deleteGroup(tx: Tx, accountId: string, id: string): Promise<void> {
-  const group = await lockGroup(tx, accountId, id)
+  const group = await lockRow(tx, 'serverGroup', accountId, id)
   if (group.is_default) throw refuse('resource_conflict', `${id} is the default server group of the account`)
   if ((await membersOf(tx, id)).length > 0) throw refuse('resource_conflict', `${id} has servers: remove them first`)
   await moveCloudIps(tx, 'release', atGroup(id))
@@ -49,7 +48,7 @@ export async function deleteGroup(tx: Tx, accountId: string, id: string): Promis
 }
 
 export async function addMembers(tx: Tx, accountId: string, id: string, serverIds: readonly string[]): Promise<void> {
-  await lockGroup(tx, accountId, id)
+  await lockRow(tx, 'serverGroup', accountId, id)
   await insertMembers(tx, accountId, id, serverIds)
 }
 
@@ -59,7 +58,7 @@ export async function removeMembers(
   id: string,
   serverIds: readonly string[],
 ): Promise<void> {
-  await lockGroup(tx, accountId, id)
+  await lockRow(tx, 'serverGroup', accountId, id)
   await deleteMembers(tx, id, serverIds)
 }
 
@@ -70,8 +69,8 @@ export async function moveMembers(
   destinationId: string,
   serverIds: readonly string[],
 ): Promise<void> {
-  await lockGroup(tx, accountId, id)
-  await lockGroup(tx, accountId, destinationId)
+  await lockRow(tx, 'serverGroup', accountId, id)
+  await lockRow(tx, 'serverGroup', accountId, destinationId)
   await deleteMembers(tx, id, serverIds)
   await insertMembers(tx, accountId, destinationId, serverIds)
 }
@@ -148,9 +147,4 @@ async function deleteMembers(tx: Tx, groupId: string, ids: readonly string[]): P
 async function membersOf(tx: Tx, groupId: string): Promise<string[]> {
   const members = tx.selectFrom('server_group_members').select('server_id').where('server_group_id', '=', groupId)
   return (await members.execute()).map(({ server_id }) => server_id)
-}
-
-async function lockGroup(tx: Tx, accountId: string, id: string): Promise<Selectable<Tables['server_groups']>> {
-  const own = tx.selectFrom('server_groups').selectAll().where('id', '=', id).where('account_id', '=', accountId)
-  return own.forUpdate().executeTakeFirstOrThrow(() => noSuch('server group', id))
 }

@@ -4,7 +4,7 @@ import { markChanged } from '../database/outbox.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Tx } from '../database/transaction.ts'
 import { completeOptions, tagsFault, type MetadataOptions } from '../model/metadata-options.ts'
-import { noSuch, refuse, Refusal } from '../model/refusal.ts'
+import { refuse, Refusal } from '../model/refusal.ts'
 import type { ServerAction } from '../model/server-actions.ts'
 import { compactUserData, userDataFault } from '../model/user-data.ts'
 import {
@@ -17,6 +17,7 @@ import {
 import { atServer, moveCloudIps } from './cloud-ips.ts'
 import { createSnapshot } from './images.ts'
 import { refuseBeyondLimit } from './limits.ts'
+import { lockRow } from './own-rows.ts'
 import { refuseBeyondRecord } from './record-limits.ts'
 import { missingGroups, setGroups } from './server-groups.ts'
 import { purgeOldestDeleted, moveServer, serverAfter, setConsoleExpiry } from './servers.ts'
@@ -36,8 +37,7 @@ export interface ServerValues {
 
 /** Loads a server that is not being deleted, and locks its row. */
 export async function lockServer(tx: Tx, accountId: string, id: string): Promise<Server> {
-  const own = tx.selectFrom('servers').selectAll().where('id', '=', id).where('account_id', '=', accountId)
-  const row = await own.forUpdate().executeTakeFirstOrThrow(() => noSuch('server', id))
+  const row = await lockRow(tx, 'server', accountId, id)
   if (serverAfter(row.status, 'delete') === undefined) throw refuse('resource_conflict', `${id} is ${row.status}`)
   return row
 }

@@ -14,22 +14,17 @@ import { sql, type RawBuilder } from 'kysely'
 import { lockRebuild } from '../database/advisory-locks.ts'
 import { markChanged, OUTBOX_CHANNEL } from '../database/outbox.ts'
 import type { Reader, Tx } from '../database/transaction.ts'
-import { isReachable } from '../model/reach.ts'
 import type { ServerAction, ServerStatus } from '../model/server-actions.ts'
+import { transitions, type Transition } from '../model/transitions.ts'
 import { freeAddresses } from './allocate.ts'
 import { atServer, moveCloudIps } from './cloud-ips.ts'
 import { purgeImages } from './images.ts'
 import { MAX_KEPT_DELETED } from './limits.ts'
 
-/** In which states an event is possible, and the state that follows. Undefined: the state stays. */
-interface Transition {
-  readonly from: readonly ServerStatus[]
-  readonly to: ServerStatus | undefined
-}
 export type ServerEvent = ServerAction | 'publish' | 'failCreate' | 'delete' | 'failDelete' | 'remove'
 
 /** What happens to a server. The actions happen when the compute system has carried them out. */
-export const SERVER_EVENTS: Readonly<Record<ServerEvent, Transition>> = {
+export const SERVER_EVENTS: Readonly<Record<ServerEvent, Transition<ServerStatus>>> = {
   publish: { from: ['creating'], to: 'active' },
   failCreate: { from: ['creating'], to: 'failed' },
   start: { from: ['inactive'], to: 'active' },
@@ -44,16 +39,7 @@ export const SERVER_EVENTS: Readonly<Record<ServerEvent, Transition>> = {
   remove: { from: ['deleting'], to: 'deleted' },
 }
 
-/** The state that follows; undefined: the event is not possible in this state. */
-export function serverAfter(status: ServerStatus, event: ServerEvent): ServerStatus | undefined {
-  const { from, to = status } = SERVER_EVENTS[event]
-  return from.includes(status) ? to : undefined
-}
-
-export function serverCanBecome(from: ServerStatus, to: ServerStatus): boolean {
-  const events = Object.keys(SERVER_EVENTS) as ServerEvent[]
-  return isReachable(from, to, (state) => events.map((event) => serverAfter(state, event)))
-}
+export const { after: serverAfter, canBecome: serverCanBecome } = transitions(SERVER_EVENTS)
 
 /** The state after actions that succeed, in their order. Those that are not possible leave it as it is. */
 export function serverAfterAll(status: ServerStatus, actions: readonly ServerAction[]): ServerStatus {

@@ -3,15 +3,13 @@ import type { ColumnType, Generated, JSONColumnType, RawBuilder } from 'kysely'
 import type { MaintenanceEvent } from '../../metadata/events.ts'
 import type { AccountLimit } from '../model/account-limits.ts'
 import type { AccountStatus } from '../model/account-states.ts'
-import type { CloudIpStatus } from '../model/cloud-ip-states.ts'
 import type { IdentityAlgorithm } from '../model/identity-key.ts'
 import type { CollaborationStatus, Role } from '../model/collaborations.ts'
 import type { ActionKind, ActionOutcome, ServerStatus } from '../model/server-actions.ts'
 import type { PoolKind } from '../model/pools.ts'
-import type { DatabaseServerStatus } from '../model/database-server-states.ts'
 import type { PermissionsGroup } from '../model/scopes.ts'
 import type { PortTranslator } from '../model/port-translator.ts'
-import type { ServerTypeStatus } from '../model/server-type-states.ts'
+import type { CloudIpStatus, DatabaseServerStatus, ServerTypeStatus } from '../model/resources.ts'
 
 /** Set by the database unless it is given. */
 type Default<T> = ColumnType<T, T | undefined, T>

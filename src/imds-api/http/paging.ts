@@ -6,7 +6,8 @@
  * and gives no access: it only narrows the rows that the caller may see.
  */
 import { hash } from 'node:crypto'
-import { formatId, isIdOf, type Prefix } from '../model/ids.ts'
+import { formatId, isIdOf } from '../model/ids.ts'
+import type { Prefix } from '../model/resources.ts'
 import { fieldFault, Refusal, type Detail, type DetailCode } from '../model/refusal.ts'
 import { STORABLE_FAULT, STORABLE_KEYWORD } from '../model/storable-text.ts'
 import { parseJson } from '../../runtime/json.ts'

@@ -1,8 +1,10 @@
 /**
- * The limits of an account that its entry in the region file may set but that no field of the API shows. Pure.
+ * The limits of an account that its entry in the region file may set but that no field of the API shows: those of
+ * resources (resources.ts), and others. Pure.
  *
  * changes/limits.ts refuses what is beyond them. An account that is beyond a limit already keeps what it has.
  */
+import { ALL_ROWS, type ResourceLimitName } from './resources.ts'
 
 interface LimitRule {
   readonly default: number
@@ -10,10 +12,13 @@ interface LimitRule {
   readonly of: string
 }
 
-/** Each limit: its default, its lowest value, and what it counts. */
-export const ACCOUNT_LIMITS = {
-  server_groups_limit: { default: 256, minimum: 1, of: 'server groups, with the default one' },
-  api_clients_limit: { default: 100, minimum: 0, of: 'API clients' },
+const OF_RESOURCES = Object.fromEntries(
+  ALL_ROWS.flatMap(({ kind, table, limit }) =>
+    limit === undefined ? [] : [[`${table!}_limit`, { of: `${kind}s`, ...limit }]],
+  ),
+) as Readonly<Record<ResourceLimitName, LimitRule>>
+
+const OTHERS = {
   access_tokens_limit: {
     default: 1000,
     minimum: 1,
@@ -21,15 +26,7 @@ export const ACCOUNT_LIMITS = {
       'access tokens of one API client, with those that expired less than a day ago. ' +
       'One more ends the oldest of this client; requests at the same time may exceed it for a moment',
   },
-  applications_limit: { default: 50, minimum: 0, of: 'applications' },
-  collaborations_limit: { default: 100, minimum: 0, of: 'collaborations that are pending or accepted' },
-  config_maps_limit: { default: 100, minimum: 0, of: 'config maps' },
   config_maps_bytes_limit: { default: 16_777_216, minimum: 0, of: 'bytes of the `data` of all config maps' },
-  images_limit: {
-    default: 50,
-    minimum: 0,
-    of: 'images of the account: its snapshots, and its images of the region file',
-  },
   open_actions_limit: {
     default: 1000,
     minimum: 0,
@@ -38,7 +35,9 @@ export const ACCOUNT_LIMITS = {
 } as const satisfies Readonly<Record<string, LimitRule>>
 
 /** A limit. */
-export type AccountLimit = keyof typeof ACCOUNT_LIMITS
+export type AccountLimit = ResourceLimitName | keyof typeof OTHERS
+/** Each limit: its default, its lowest value, and what it counts. */
+export const ACCOUNT_LIMITS: Readonly<Record<AccountLimit, LimitRule>> = { ...OF_RESOURCES, ...OTHERS }
 
 /** The default of each limit. */
 export const DEFAULT_LIMITS = Object.fromEntries(

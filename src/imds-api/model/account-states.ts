@@ -3,18 +3,10 @@
  * docs/accounts.md#states-of-an-account; the state itself comes from the region file.
  */
 import { refuse, type Refusal } from './refusal.ts'
+import { ROWS } from './resources.ts'
 
 /** Every state. */
-export const ACCOUNT_STATES = [
-  'pending',
-  'active',
-  'overdue',
-  'warning',
-  'suspended',
-  'terminated',
-  'closed',
-  'deleted',
-] as const
+export const ACCOUNT_STATES = ROWS.account.states
 /** One of ACCOUNT_STATES. */
 export type AccountStatus = (typeof ACCOUNT_STATES)[number]
 /** The states of an account that is no longer in use. Its owner may own another account. */

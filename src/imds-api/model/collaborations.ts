@@ -1,5 +1,7 @@
 /** The states and roles of collaborations. */
-export const COLLABORATION_STATES = ['pending', 'accepted', 'rejected', 'cancelled', 'ended'] as const
+import { ROWS } from './resources.ts'
+
+export const COLLABORATION_STATES = ROWS.collaboration.states
 export type CollaborationStatus = (typeof COLLABORATION_STATES)[number]
 
 /** Every role, with the label that people see. */

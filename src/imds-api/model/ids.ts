@@ -3,44 +3,18 @@
  * five-character ids is used up, since clients expect five (Terraform: `^srv-.....$`). Numbers come from sequences of
  * the database, so no id is given twice. Consecutive numbers give ids that do not look alike. Ids are no secrets.
  */
+import { ALL_ROWS, type Kind, type Prefix } from './resources.ts'
 
 /** Prefixes of the ids that this program gives. */
-export const PREFIXES = ['cli', 'app', 'cip', 'col', 'srv', 'int', 'grp', 'img', 'cfg'] as const
-/** One of PREFIXES. */
-export type Prefix = (typeof PREFIXES)[number]
-
-/**
- * What the ids of each prefix identify, in the words of error texts. The API does not implement all of them.
- */
-export const KINDS = {
-  acc: 'account',
-  app: 'application',
-  cfg: 'config map',
-  cip: 'cloud IP',
-  cli: 'API client',
-  col: 'collaboration',
-  dbi: 'database snapshot',
-  dbs: 'database server',
-  dbt: 'database type',
-  fwp: 'firewall policy',
-  fwr: 'firewall rule',
-  grp: 'server group',
-  img: 'image',
-  int: 'interface',
-  lba: 'load balancer',
-  srv: 'server',
-  typ: 'server type',
-  usr: 'user',
-  vol: 'volume',
-  zon: 'zone',
-} as const
-/** One of KINDS. */
-export type Kind = (typeof KINDS)[keyof typeof KINDS]
+export const PREFIXES: readonly Prefix[] = ALL_ROWS.filter(({ givesIds }) => givesIds).map(
+  ({ prefix }) => prefix as Prefix,
+)
+const KINDS: ReadonlyMap<string, Kind> = new Map(ALL_ROWS.map(({ prefix, kind }) => [prefix, kind]))
 
 /** What an id identifies, by its prefix alone. Undefined: the text is no id, or has an unknown prefix. */
 export function kindOf(id: string): Kind | undefined {
   const prefix = id.slice(0, 3)
-  return isIdOf(prefix, id) && Object.hasOwn(KINDS, prefix) ? KINDS[prefix as keyof typeof KINDS] : undefined
+  return isIdOf(prefix, id) ? KINDS.get(prefix) : undefined
 }
 
 const FIVE = 36n ** 5n

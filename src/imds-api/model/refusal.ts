@@ -5,7 +5,8 @@
  * order.
  */
 import { escapeControls } from '../../runtime/escape.ts'
-import { kindOf, type Kind } from './ids.ts'
+import { kindOf } from './ids.ts'
+import type { Kind } from './resources.ts'
 import type { Quota } from '../../limits/rate-limit-headers.ts'
 
 const STATUS = {

@@ -1,7 +1,8 @@
 /** The values of the states and actions of servers. */
+import { ROWS } from './resources.ts'
 
 /** Every state of a server. */
-export const SERVER_STATES = ['creating', 'active', 'inactive', 'deleting', 'deleted', 'failed', 'unavailable'] as const
+export const SERVER_STATES = ROWS.server.states
 /** One of SERVER_STATES. */
 export type ServerStatus = (typeof SERVER_STATES)[number]
 /**

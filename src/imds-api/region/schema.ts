@@ -5,9 +5,7 @@
  */
 import Type, { type Static, type TSchema } from 'typebox'
 import { ACCOUNT_LIMITS, type AccountLimit } from '../model/account-limits.ts'
-import { ACCOUNT_STATES } from '../model/account-states.ts'
-import { DATABASE_SERVER_STATES } from '../model/database-server-states.ts'
-import { SERVER_TYPE_STATES } from '../model/server-type-states.ts'
+import { ROWS } from '../model/resources.ts'
 
 const Id = (prefix: string) => Type.String({ pattern: `^${prefix}-[0-9a-z]{5,6}$` })
 const Handle = Type.String({ pattern: '^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$' })
@@ -35,7 +33,7 @@ export const RegionSchema = Type.Object(
           id: Id('typ'),
           handle: Handle,
           name: Line,
-          status: Optional(Type.Enum([...SERVER_TYPE_STATES])),
+          status: Optional(Type.Enum([...ROWS.serverType.states])),
           cores: Positive,
           ram: Positive,
           disk_size: Positive,
@@ -109,7 +107,7 @@ export const RegionSchema = Type.Object(
           name: Line,
           owner: Id('usr'),
           collaborators: Optional(Type.Array(Id('usr'))),
-          status: Optional(Type.Enum([...ACCOUNT_STATES])),
+          status: Optional(Type.Enum([...ROWS.account.states])),
           address_1: Optional(Line),
           address_2: Optional(Line),
           city: Optional(Line),
@@ -155,7 +153,7 @@ export const RegionSchema = Type.Object(
             account: Id('acc'),
             name: Optional(Line),
             description: Optional(Type.String({ maxLength: 4096 })),
-            status: Optional(Type.Enum([...DATABASE_SERVER_STATES])),
+            status: Optional(Type.Enum([...ROWS.databaseServer.states])),
             locked: Optional(Type.Boolean()),
             allow_access: Optional(Type.Array(Line)),
             database_engine: Line,

@@ -4,55 +4,55 @@
  * A client is created without a secret: reset_secret makes its first one, and each later one. DELETE revokes a client:
  * it gets no more tokens, and its tokens end at once. It stays readable with `revoked_at`, but is in no list.
  */
-import type { InferResult } from 'kysely'
 import Type, { type Static } from 'typebox'
 import { digest, newSecret } from '../auth/secrets.ts'
 import { nextId } from '../changes/allocate.ts'
 import { lockClient, revokeClient, rotateSecret } from '../changes/clients.ts'
 import { refuseBeyondLimit } from '../changes/limits.ts'
-import type { Reader } from '../database/transaction.ts'
-import { MAX_KEEP_OLD_SECONDS, MAX_NETWORKS } from '../model/client-limits.ts'
-import { noSuch } from '../model/refusal.ts'
-import { formatTime } from '../model/time.ts'
 import type { ApiServer } from '../http/server.ts'
-import { addList, equals } from './lists.ts'
+import { MAX_KEEP_OLD_SECONDS, MAX_NETWORKS } from '../model/client-limits.ts'
+import { formatTime } from '../model/time.ts'
+import { Field, fixed, Form } from './forms.ts'
 import { Members } from './members.ts'
-import { ACCOUNT_COLUMNS, accountOf, NESTED, type Site } from './nested.ts'
+import { ACCOUNT, NESTED } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
+import { GivenDescription, nullable, Secret } from './schemas.ts'
 import { RESOURCES } from './table.ts'
 
-const Collected = Type.Object(
-  { ...NESTED.apiClient.schema.properties, account: NESTED.account.schema },
-  { title: 'CollectedApiClient' },
-)
-/** Only in the representation of a client that has them. */
-const Limits = {
-  read_only: Type.Optional(Type.Boolean({ description: 'An extension. true: only GET and HEAD are allowed.' })),
-  expires_at: Type.Optional(
-    Type.String({ format: 'date-time', description: 'An extension. From then on it gets no tokens, and has none.' }),
+const COLLECTED = { ...NESTED.apiClient.fields, account: ACCOUNT }
+const Collected = new Form(RESOURCES.apiClient, 'CollectedApiClient', COLLECTED)
+const ApiClient = new Form(RESOURCES.apiClient, 'ApiClient', {
+  ...COLLECTED,
+  // only of a client that has these limits
+  read_only: new Field(
+    Type.Optional(Type.Boolean({ description: 'An extension. true: only GET and HEAD are allowed.' })),
+    'read_only',
+    (is: boolean) => (is ? true : undefined),
   ),
-  allow_access: Type.Optional(
-    Type.Array(Type.String(), { description: 'An extension. The networks from which it may be used.' }),
+  expires_at: new Field(
+    Type.Optional(
+      Type.String({ format: 'date-time', description: 'An extension. From then on it gets no tokens, and has none.' }),
+    ),
+    'expires_at',
+    (time: Date | null) => (time === null ? undefined : formatTime(time)),
   ),
-}
-const ApiClient = Type.Object(
-  {
-    ...Collected.properties,
-    ...Limits,
-    secret: Type.Union([Type.String(), Type.Null()], { description: 'null, except in the response of reset_secret.' }),
-  },
-  { title: 'ApiClient' },
-)
+  allow_access: new Field(
+    Type.Optional(Type.Array(Type.String(), { description: 'An extension. The networks from which it may be used.' })),
+    'allow_access',
+    (networks: readonly string[]) => (networks.length > 0 ? networks : undefined),
+  ),
+  secret: fixed(Secret, null),
+})
 const Body = Type.Object(
   {
     name: Type.Optional(Type.String({ maxLength: 255, format: 'line' })),
-    description: Type.Optional(Type.Union([Type.String({ maxLength: 4096 }), Type.Null()])),
+    description: Type.Optional(GivenDescription),
     permissions_group: Type.Optional(
       Type.Union([Type.Literal('full'), Type.Literal('storage')], { description: 'storage: no scope infrastructure.' }),
     ),
     read_only: Type.Optional(Type.Boolean({ description: 'An extension. true: only GET and HEAD are allowed.' })),
     expires_at: Type.Optional(
-      Type.Union([Type.String({ format: 'timestamp' }), Type.Null()], {
+      nullable(Type.String({ format: 'timestamp' }), {
         description: 'An extension. From then on it gets no tokens, and has none. null: never.',
       }),
     ),
@@ -80,20 +80,12 @@ const SecretBody = Type.Object(
 
 /** Adds the routes. A change of what a client may do empties the cache of access tokens. */
 export function addApiClientRoutes(server: ApiServer, parts: ResourceParts): void {
-  const { db, tokens, site } = parts
-  const load = (database: Reader, accountId: string, id: string) => loadApiClient(database, site, accountId, id)
-  const clients = new Members(server, parts, RESOURCES.apiClient, ApiClient, load)
-  const committed = () => {
-    tokens.clearCache()
+  const clients = new Members(server, parts, { form: ApiClient, collected: Collected })
+  const onCommit = () => {
+    parts.tokens.clearCache()
   }
 
-  addList(server, RESOURCES.apiClient, {
-    description: 'Those of the account that are not deleted.',
-    form: Collected,
-    filters: { name: equals('api_clients.name') },
-    select: ({ caller }) => selectClients(db, caller.accountId).where('api_clients.revoked_at', 'is', null),
-    represent: (rows) => rows.map((row) => collectedApiClient(site, row)),
-  })
+  clients.list({ description: 'Those of the account that are not deleted.' })
   clients.get('A deleted one has revoked_at.')
   clients.create(
     { description: 'It has no secret yet: reset_secret returns its first one.', body: Body, status: 201 },
@@ -117,10 +109,10 @@ export function addApiClientRoutes(server: ApiServer, parts: ResourceParts): voi
       body: Body,
       change: (body) =>
         isOnlyLowering(body) ? 'PUT /api_clients/ID with only `permissions_group`, to `storage`' : 'every other change',
-      committed,
+      onCommit,
     },
     async (tx, { accountId, id, body }) => {
-      const current = await lockClient(tx, 'api_clients', accountId, id)
+      const current = await lockClient(tx, 'apiClient', accountId, id)
       const {
         name = current.name,
         description = current.description,
@@ -140,16 +132,15 @@ export function addApiClientRoutes(server: ApiServer, parts: ResourceParts): voi
     {
       description: 'Its access tokens end at once. It stays readable, with revoked_at.',
       change: 'DELETE /api_clients/ID',
-      committed,
+      onCommit,
     },
     async (tx, { accountId, id }) => {
-      await revokeClient(tx, 'api_clients', accountId, id)
+      await revokeClient(tx, 'apiClient', accountId, id)
       await tx.deleteFrom('access_tokens').where('client_id', '=', id).execute()
     },
   )
-  clients.change(
-    'POST',
-    '/api_clients/:id/reset_secret',
+  clients.action(
+    'reset_secret',
     {
       operationId: 'resetApiClientSecret',
       summary: 'Get a new secret for an API client',
@@ -162,7 +153,7 @@ export function addApiClientRoutes(server: ApiServer, parts: ResourceParts): voi
     async (tx, { accountId, id, body }) => {
       const secret = newSecret()
       await rotateSecret(tx, accountId, id, digest(secret), body.keep_old_seconds ?? 0)
-      return { ...(await load(tx, accountId, id)), secret }
+      return { secret }
     },
   )
 }
@@ -174,45 +165,4 @@ function timeOf(text: string | null | undefined): Date | null {
 /** True for a change that only withdraws access: it takes the scope `infrastructure` from a client. */
 function isOnlyLowering({ permissions_group, ...others }: Static<typeof Body>): boolean {
   return permissions_group === 'storage' && Object.values<unknown>(others).every((value) => value === undefined)
-}
-
-function selectClients(database: Reader, accountId: string) {
-  return database
-    .selectFrom('api_clients')
-    .innerJoin('accounts', 'accounts.id', 'api_clients.account_id')
-    .select([
-      ...NESTED.apiClient.columns,
-      'api_clients.read_only',
-      'api_clients.expires_at',
-      'api_clients.allow_access',
-      ...ACCOUNT_COLUMNS,
-    ])
-    .where('api_clients.account_id', '=', accountId)
-}
-
-type Row = InferResult<ReturnType<typeof selectClients>>[number]
-
-async function loadApiClient(
-  database: Reader,
-  site: Site,
-  accountId: string,
-  id: string,
-): Promise<Static<typeof ApiClient>> {
-  const row = await selectClients(database, accountId)
-    .where('api_clients.id', '=', id)
-    .executeTakeFirstOrThrow(() => noSuch('API client', id))
-  return {
-    ...collectedApiClient(site, row),
-    ...(row.read_only && { read_only: true }),
-    ...(row.expires_at !== null && { expires_at: formatTime(row.expires_at) }),
-    ...(row.allow_access.length > 0 && { allow_access: row.allow_access }),
-    secret: null,
-  }
-}
-
-function collectedApiClient(site: Site, row: Row): Static<typeof Collected> {
-  return {
-    ...NESTED.apiClient.show(site, row),
-    account: accountOf(site, row),
-  }
 }

@@ -6,67 +6,42 @@
  * application. Nobody can sign in with it any more, the tokens that its users have end at once, and it stays readable
  * with `revoked_at`, but is in no list.
  */
-import type { InferResult } from 'kysely'
-import Type, { type Static } from 'typebox'
+import Type from 'typebox'
 import { digest, newSecret } from '../auth/secrets.ts'
 import { revokeFamilies } from '../auth/token-families.ts'
 import { nextId } from '../changes/allocate.ts'
 import { lockClient, revokeClient, setSecret } from '../changes/clients.ts'
 import { refuseBeyondLimit } from '../changes/limits.ts'
-import type { Reader } from '../database/transaction.ts'
-import { formatOptionalTime, formatTime } from '../model/time.ts'
-import { noSuch } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
-import { addList, equals } from './lists.ts'
+import { fixed, Form } from './forms.ts'
 import { Members } from './members.ts'
-import {
-  ACCOUNT_COLUMNS,
-  accountOf,
-  NESTED,
-  NullableTime,
-  reference,
-  representation,
-  type Site,
-  Time,
-} from './nested.ts'
+import { ACCOUNT } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
+import { GivenDescription, NullableTime, Secret, Time } from './schemas.ts'
 import { RESOURCES } from './table.ts'
 
-const Collected = representation('CollectedApplication', RESOURCES.application, {
+const COLLECTED = {
   name: Type.String(),
   description: Type.String(),
   created_at: Time,
   revoked_at: NullableTime,
-  account: NESTED.account.schema,
-})
-const Application = Type.Object(
-  {
-    ...Collected.properties,
-    secret: Type.Union([Type.String(), Type.Null()], { description: 'null, except in the response of reset_secret.' }),
-  },
-  { title: 'Application' },
-)
+  account: ACCOUNT,
+}
+const Collected = new Form(RESOURCES.application, 'CollectedApplication', COLLECTED)
+const Application = new Form(RESOURCES.application, 'Application', { ...COLLECTED, secret: fixed(Secret, null) })
 const Body = Type.Object(
   {
     name: Type.Optional(Type.String({ maxLength: 255, format: 'line' })),
-    description: Type.Optional(Type.Union([Type.String({ maxLength: 4096 }), Type.Null()])),
+    description: Type.Optional(GivenDescription),
   },
   { title: 'ApplicationFields', examples: [{ name: 'Dashboard', description: 'Sign-in of operators' }] },
 )
 
 /** Adds the routes. A deletion empties the cache of access tokens. */
 export function addApplicationRoutes(server: ApiServer, parts: ResourceParts): void {
-  const { db, tokens, site } = parts
-  const load = (database: Reader, accountId: string, id: string) => loadApplication(database, site, accountId, id)
-  const applications = new Members(server, parts, RESOURCES.application, Application, load)
+  const applications = new Members(server, parts, { form: Application, collected: Collected })
 
-  addList(server, RESOURCES.application, {
-    description: 'Those of the account that are not deleted.',
-    form: Collected,
-    filters: { name: equals('applications.name') },
-    select: ({ caller }) => selectApplications(db, caller.accountId).where('applications.revoked_at', 'is', null),
-    represent: (rows) => rows.map((row) => collectedApplication(site, row)),
-  })
+  applications.list({ description: 'Those of the account that are not deleted.' })
   applications.get('A deleted one has revoked_at.')
   applications.create(
     { description: 'It has no secret yet: reset_secret returns its first one.', body: Body, status: 201 },
@@ -83,7 +58,7 @@ export function addApplicationRoutes(server: ApiServer, parts: ResourceParts): v
   applications.update(
     { description: 'Its name and description. Fields that are left out stay.', body: Body },
     async (tx, { accountId, id, body }) => {
-      const current = await lockClient(tx, 'applications', accountId, id)
+      const current = await lockClient(tx, 'application', accountId, id)
       const { name = current.name, description = current.description } = body
       const values = { name, description: description ?? '' }
       await tx.updateTable('applications').set(values).where('id', '=', id).execute()
@@ -93,18 +68,17 @@ export function addApplicationRoutes(server: ApiServer, parts: ResourceParts): v
     {
       description: 'The tokens of its users end at once. It stays readable, with revoked_at.',
       change: 'DELETE /applications/ID',
-      committed: () => {
-        tokens.clearCache()
+      onCommit: () => {
+        parts.tokens.clearCache()
       },
     },
     async (tx, { accountId, id }) => {
-      await revokeClient(tx, 'applications', accountId, id)
+      await revokeClient(tx, 'application', accountId, id)
       await revokeFamilies(tx, 'application_id', [id])
     },
   )
-  applications.change(
-    'POST',
-    '/applications/:id/reset_secret',
+  applications.action(
+    'reset_secret',
     {
       operationId: 'resetApplicationSecret',
       summary: 'Get a new secret for an application',
@@ -113,48 +87,8 @@ export function addApplicationRoutes(server: ApiServer, parts: ResourceParts): v
     },
     async (tx, { accountId, id }) => {
       const secret = newSecret()
-      await setSecret(tx, 'applications', accountId, id, digest(secret))
-      return { ...(await load(tx, accountId, id)), secret }
+      await setSecret(tx, 'application', accountId, id, digest(secret))
+      return { secret }
     },
   )
-}
-
-function selectApplications(database: Reader, accountId: string) {
-  return database
-    .selectFrom('applications')
-    .innerJoin('accounts', 'accounts.id', 'applications.account_id')
-    .select([
-      'applications.id',
-      'applications.name',
-      'applications.description',
-      'applications.created_at',
-      'applications.revoked_at',
-      ...ACCOUNT_COLUMNS,
-    ])
-    .where('applications.account_id', '=', accountId)
-}
-
-type Row = InferResult<ReturnType<typeof selectApplications>>[number]
-
-async function loadApplication(
-  database: Reader,
-  site: Site,
-  accountId: string,
-  id: string,
-): Promise<Static<typeof Application>> {
-  const row = await selectApplications(database, accountId)
-    .where('applications.id', '=', id)
-    .executeTakeFirstOrThrow(() => noSuch('application', id))
-  return { ...collectedApplication(site, row), secret: null }
-}
-
-function collectedApplication(site: Site, row: Row): Static<typeof Collected> {
-  return {
-    ...reference(site, RESOURCES.application, row.id),
-    name: row.name,
-    description: row.description,
-    created_at: formatTime(row.created_at),
-    revoked_at: formatOptionalTime(row.revoked_at),
-    account: accountOf(site, row),
-  }
 }

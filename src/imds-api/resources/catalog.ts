@@ -1,59 +1,32 @@
-/** What a region offers, read only: zones and server types. The region file sets them. */
+/** What a region offers, read only: such as its zones and server types. The region file sets it. */
 import type { ApiServer } from '../http/server.ts'
-import { noSuch } from '../model/refusal.ts'
-import { SERVER_TYPE_STATES } from '../model/server-type-states.ts'
-import { addList, byInteger, byText, equals } from './lists.ts'
-import { addMember } from './members.ts'
+import type { Form } from './forms.ts'
+import { addList, byInteger, byText, type Collection } from './lists.ts'
+import { addMember, type MemberRoute } from './members.ts'
 import { NESTED } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
-import { RESOURCES } from './table.ts'
 
 /** Adds the lists and members of zones and server types. */
-export function addCatalogRoutes(server: ApiServer, { db, site }: ResourceParts): void {
-  addList(server, RESOURCES.zone, {
-    description: 'The zones of the region.',
-    form: NESTED.zone.schema,
-    order: [byText('zones.handle')],
-    filters: {},
-    select: () => db.selectFrom('zones').selectAll().where('removed_at', 'is', null),
-    represent: (rows) => rows.map((row) => NESTED.zone.show(site, row)),
-  })
-  addMember(server, db, RESOURCES.zone, {
-    description: 'By its id or handle.',
-    form: NESTED.zone.schema,
-    load: async (database, _request, id) => {
-      const row = await database
-        .selectFrom('zones')
-        .selectAll()
-        .where('removed_at', 'is', null)
-        .where((where) => where.or([where('id', '=', id), where('handle', '=', id)]))
-        .executeTakeFirstOrThrow(() => noSuch('zone', id))
-      return NESTED.zone.show(site, row)
-    },
-  })
-
-  addList(server, RESOURCES.serverType, {
+export function addCatalogRoutes(server: ApiServer, parts: ResourceParts): void {
+  const member = { description: 'By its id or handle.' }
+  const zones = { description: 'The zones of the region.', order: [byText('zones.handle')] }
+  addCatalog(server, parts, NESTED.zone, zones, member)
+  const serverTypes = {
     description: 'The smallest first.',
-    form: NESTED.serverType.schema,
     order: [byInteger('server_types.ram'), byText('server_types.id')],
-    filters: {
-      name: equals('server_types.name'),
-      status: equals('server_types.status', { values: SERVER_TYPE_STATES }),
-    },
-    select: () => db.selectFrom('server_types').selectAll().where('removed_at', 'is', null),
-    represent: (rows) => rows.map((row) => NESTED.serverType.show(site, row)),
-  })
-  addMember(server, db, RESOURCES.serverType, {
-    description: 'By its id or handle.',
-    form: NESTED.serverType.schema,
-    load: async (database, _request, id) => {
-      const row = await database
-        .selectFrom('server_types')
-        .selectAll()
-        .where('removed_at', 'is', null)
-        .where((where) => where.or([where('id', '=', id), where('handle', '=', id)]))
-        .executeTakeFirstOrThrow(() => noSuch('server type', id))
-      return NESTED.serverType.show(site, row)
-    },
-  })
+  }
+  addCatalog(server, parts, NESTED.serverType, serverTypes, member)
+}
+
+/** Adds the list and the members of a resource that is the same for all accounts. */
+export function addCatalog(
+  server: ApiServer,
+  parts: ResourceParts,
+  form: Form,
+  list: Omit<Collection, 'form' | 'rows'>,
+  member: Pick<MemberRoute, 'summary' | 'description'>,
+): void {
+  const rows = { where: form.resource.isPresent }
+  addList(server, parts, { ...list, form, rows: () => rows })
+  addMember(server, parts, form, { ...member, load: (db, _request, id) => form.load(db, parts.site, id, rows) })
 }

@@ -1,23 +1,23 @@
 /** Config maps: a name and a JSON object of any content, which responses show as it was sent. */
 import type { preHandlerHookHandler } from 'fastify'
-import type { Kysely } from 'kysely'
+import { sql } from 'kysely'
 import Type from 'typebox'
-import { boundedJson, setBodyParsers } from '../http/body.ts'
-import { JsonMember } from '../http/idempotency.ts'
 import { nextId } from '../changes/allocate.ts'
 import { refuseBeyondLimit } from '../changes/limits.ts'
-import type { Tables } from '../database/tables.ts'
-import type { Tx, Reader } from '../database/transaction.ts'
-import { BODY_BOUNDS, MAX_BODY_BYTES, dataFault, parseBody, type DataText } from '../model/config-data.ts'
-import { fieldFault, noSuch, refuse } from '../model/refusal.ts'
+import type { Tx } from '../database/transaction.ts'
+import { boundedJson, setBodyParsers } from '../http/body.ts'
+import { JsonMember } from '../http/idempotency.ts'
 import type { ApiServer } from '../http/server.ts'
-import { addList, equals } from './lists.ts'
+import { BODY_BOUNDS, MAX_BODY_BYTES, dataFault, parseBody, type DataText } from '../model/config-data.ts'
+import { fieldFault, refuse } from '../model/refusal.ts'
+import { Field, Form } from './forms.ts'
 import { Members } from './members.ts'
-import { GivenName, reference, representation, type Site } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
+import { GivenName, givenTexts } from './schemas.ts'
 import { RESOURCES } from './table.ts'
 
-const Collected = representation('CollectedConfigMap', RESOURCES.configMap, { name: Type.String() })
+const COLLECTED = { name: Type.String() }
+const Collected = new Form(RESOURCES.configMap, 'CollectedConfigMap', COLLECTED)
 const Data = Type.Unsafe<DataText>(
   Type.Object(
     {},
@@ -29,7 +29,10 @@ const Data = Type.Unsafe<DataText>(
     },
   ),
 )
-const ConfigMap = Type.Object({ ...Collected.properties, data: Data }, { title: 'ConfigMap' })
+const ConfigMap = new Form(RESOURCES.configMap, 'ConfigMap', {
+  ...COLLECTED,
+  data: new Field(Data, sql`config_maps.data::text`),
+})
 const Name = Type.Optional(GivenName)
 
 const refuseLongData: preHandlerHookHandler = ({ body }, _reply, done) => {
@@ -48,19 +51,18 @@ export function addConfigMapRoutes(server: ApiServer, parts: ResourceParts): voi
 }
 
 function addRoutes(server: ApiServer, parts: ResourceParts): void {
-  const { db, site } = parts
-  const configMaps = new Members(server, parts, RESOURCES.configMap, ConfigMap, (database, accountId, id) =>
-    loadConfigMap(database, site, accountId, id),
-  )
-
-  addList(server, RESOURCES.configMap, {
-    description: 'Those of the account, without their data.',
-    form: Collected,
-    filters: { name: equals('config_maps.name') },
-    select: ({ caller }) =>
-      db.selectFrom('config_maps').select(['id', 'name']).where('account_id', '=', caller.accountId),
-    represent: (rows) => rows.map((row) => collectedConfigMap(site, row)),
+  const configMaps = new Members(server, parts, {
+    form: ConfigMap,
+    collected: Collected,
+    /** Puts the stored text of `data` into the response as it is: parsing would change it. */
+    load: async (database, accountId, id) => {
+      const where = sql`config_maps.account_id = ${accountId}`
+      const { data, ...shown } = await ConfigMap.load(database, parts.site, id, { where })
+      return new JsonMember(shown.id, `${JSON.stringify(shown).slice(0, -1)},"data":${String(data)}}`)
+    },
   })
+
+  configMaps.list({ description: 'Those of the account, without their data.' })
   configMaps.get('With its data, as it was sent.')
   configMaps.create(
     {
@@ -97,7 +99,7 @@ function addRoutes(server: ApiServer, parts: ResourceParts): void {
     },
     (tx, { accountId, id, body: { name, data } }) =>
       update(tx, accountId, id, {
-        ...(name !== undefined && { name: name ?? '' }),
+        ...givenTexts({ name }),
         ...(data !== undefined && { data: data.text }),
       }),
   )
@@ -128,24 +130,4 @@ async function update(tx: Tx, accountId: string, id: string, values: Values): Pr
     .set({ ...values, bytes })
     .where('id', '=', id)
     .execute()
-}
-
-function collectedConfigMap(site: Site, { id, name }: { readonly id: string; readonly name: string }) {
-  return { ...reference(site, RESOURCES.configMap, id), name }
-}
-
-/** Puts the stored text of `data` into the response as it is: parsing would change it. */
-async function loadConfigMap(
-  database: Reader | Kysely<Tables>,
-  site: Site,
-  accountId: string,
-  id: string,
-): Promise<JsonMember> {
-  const row = await database
-    .selectFrom('config_maps')
-    .select((eb) => ['id', 'name', eb.cast<string>('data', 'text').as('data')])
-    .where('id', '=', id)
-    .where('account_id', '=', accountId)
-    .executeTakeFirstOrThrow(() => noSuch('config map', id))
-  return new JsonMember(id, `${JSON.stringify(collectedConfigMap(site, row)).slice(0, -1)},"data":${row.data}}`)
 }

@@ -2,17 +2,18 @@
 import Type, { type Static } from 'typebox'
 import type { EventRow } from '../changes/events.ts'
 import { formatCursor } from '../model/events.ts'
+import { ALL_ROWS } from '../model/resources.ts'
 import { formatTime } from '../model/time.ts'
 
-/** The types of resources that have events. */
-const TYPES = [
-  ...['account', 'account_identity', 'api_client', 'application', 'cloud_ip', 'collaboration', 'config_map'],
-  ...['database_server', 'image', 'server', 'server_group', 'user'],
-]
+/** The types of resources that have events. database/migrations/ has their triggers. */
+export const EVENT_TYPES = [
+  'account_identity',
+  ...ALL_ROWS.filter(({ hasEvents }) => hasEvents).map(({ type }) => type),
+].sort()
 export const Event = Type.Object(
   {
     id: Type.String({ description: 'The cursor of the event, for after and Last-Event-ID.' }),
-    type: Type.Enum(TYPES, { description: 'The resource_type of the resource.' }),
+    type: Type.Enum(EVENT_TYPES, { description: 'The resource_type of the resource.' }),
     resource: Type.String({ description: 'The id of the resource; of an account_identity, that of its account.' }),
     action: Type.Enum(['create', 'update', 'delete']),
     actor: Type.String({

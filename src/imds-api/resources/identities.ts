@@ -27,8 +27,8 @@ import { isIssuer } from '../../identity/issuer.ts'
 import { issuerDocuments, ISSUER_PATHS } from '../../identity/issuer-documents.ts'
 import { AUDIENCE, AUDIENCE_RULE } from '../../metadata/identifiers.ts'
 import { MAX_AUDIENCES, IDENTITY_LIFETIME } from '../../metadata/schema.ts'
-import { oneOf, Time } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
+import { nullable, oneOf, Time } from './schemas.ts'
 
 const Algorithm = oneOf(IDENTITY_ALGORITHMS)
 const STATUSES = ['active', 'paused'] as const
@@ -36,7 +36,7 @@ const Key = Type.Object({
   kid: Type.String(),
   algorithm: Algorithm,
   signs_from: Type.String({ format: 'date-time', description: 'The latest key that has begun signs.' }),
-  retires_at: Type.Union([Time, Type.Null()], { description: 'When it leaves jwks.json; null: it is the latest key.' }),
+  retires_at: nullable(Time, { description: 'When it leaves jwks.json; null: it is the latest key.' }),
 })
 const Identity = Type.Object(
   {

@@ -1,36 +1,24 @@
 /** Interfaces of servers, read only. */
-import Type from 'typebox'
-import { noSuch } from '../model/refusal.ts'
+import { sql } from 'kysely'
 import type { ApiServer } from '../http/server.ts'
+import { Form, linked } from './forms.ts'
 import { addMember } from './members.ts'
 import { NESTED } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 import { RESOURCES } from './table.ts'
 
-const Interface = Type.Object(
-  { ...NESTED.interface.schema.properties, server: NESTED.server.schema },
-  { title: 'Interface' },
-)
+const Interface = new Form(RESOURCES.interface, 'Interface', {
+  ...NESTED.interface.fields,
+  server: linked(NESTED.server, sql`servers.id = interfaces.server_id`),
+})
 
 /** Adds the route. */
-export function addInterfaceRoutes(server: ApiServer, { db, site }: ResourceParts): void {
-  addMember(server, db, RESOURCES.interface, {
+export function addInterfaceRoutes(server: ApiServer, parts: ResourceParts): void {
+  addMember(server, parts, Interface, {
     description: 'A network interface of a server of the account.',
-    form: Interface,
-    load: async (database, { caller }, id) => {
-      const row = await database
-        .selectFrom('interfaces')
-        .innerJoin('servers', 'servers.id', 'interfaces.server_id')
-        .select(NESTED.server.columns)
-        .select(['interfaces.id as interface_id', 'interfaces.mac_address', 'interfaces.ipv4_address'])
-        .where('interfaces.id', '=', id)
-        .where('servers.account_id', '=', caller.accountId)
-        .executeTakeFirstOrThrow(() => noSuch('interface', id))
-      const { interface_id, mac_address, ipv4_address } = row
-      return {
-        ...NESTED.interface.show(site, { id: interface_id, mac_address, ipv4_address }),
-        server: NESTED.server.show(site, row),
-      }
-    },
+    load: (database, { caller }, id) =>
+      Interface.load(database, parts.site, id, {
+        where: sql`interfaces.server_id in (select servers.id from servers where servers.account_id = ${caller.accountId})`,
+      }),
   })
 }

@@ -1,20 +1,20 @@
 /**
- * The GET of a collection. A collection declares its form, its order, its filters and the query of its rows; pages,
- * filters, `fields` and streaming are the same for all (http/paging.ts, http/list-stream.ts).
+ * The GET of a collection. A collection declares its form, its order, its filters and which rows it has; pages, filters,
+ * `fields` and streaming are the same for all (http/paging.ts, http/list-stream.ts).
  */
 import type { FastifyRequest } from 'fastify'
-import { sql, type RawBuilder, type SelectQueryBuilder } from 'kysely'
-import Type, { type Static, type TObject, type TSchema } from 'typebox'
+import { sql, type RawBuilder } from 'kysely'
+import Type, { type TObject, type TSchema } from 'typebox'
 import type {} from '../auth/account-choice.ts' // the caller of a request
-import type { Tables } from '../database/tables.ts'
 import { sendList } from '../http/list-stream.ts'
 import { MAX_CURSOR_LENGTH, MAX_PAGE_SIZE, parseListQuery, TAG, TAG_PATTERN, MAX_VALUE_LENGTH } from '../http/paging.ts'
 import type { FilterRule, ListRules, ListPosition } from '../http/paging.ts'
 import type { ApiServer } from '../http/server.ts'
-import type { Resource } from './table.ts'
+import type { Form, FormRow, RowsOf } from './forms.ts'
+import type { ResourceParts } from './parts.ts'
 
 /** A column of the order of a list, with its table. The last one is unique. */
-export interface OrderColumn {
+interface OrderColumn {
   readonly column: string
   readonly type: 'text' | 'integer' | 'time'
 }
@@ -25,20 +25,19 @@ interface Filter extends FilterRule {
 export type Tag = readonly [key: string, value: string]
 
 /**
- * A collection. `order`: default, the oldest resource first. `select`: the query of the rows that the request may see,
- * without an order. `represent`: their
- * collected forms. `rowsAtOnce`: how many rows a query loads; fewer if a form has other lists in it.
+ * A collection. `form`: the collected one. `order`: default, the oldest resource first. `filters`: besides those by
+ * `name` and `status`, which each form has that has these fields. `rows`: those that the request may see. `rowsAtOnce`:
+ * how many rows a query loads; fewer if a form has other lists in it.
  */
-export interface Collection<Form extends TObject, Table extends keyof Tables, Row> {
+export interface Collection {
   readonly summary?: string
   readonly description: string
   readonly form: Form
   readonly order?: readonly OrderColumn[]
-  readonly filters: Readonly<Record<string, Filter>>
+  readonly filters?: Readonly<Record<string, Filter>>
   readonly tagged?: (accountId: string, tags: readonly Tag[]) => RawBuilder<boolean>
   readonly rowsAtOnce?: number
-  readonly select: (request: FastifyRequest) => SelectQueryBuilder<Tables, Table, Row>
-  readonly represent: (rows: readonly Row[]) => readonly Static<Form>[] | Promise<readonly Static<Form>[]>
+  readonly rows: (request: FastifyRequest) => RowsOf
 }
 
 const ROWS_AT_ONCE = 100
@@ -58,20 +57,29 @@ export function equals(column: string, rule: FilterRule = {}): Filter {
   return { ...rule, where: (value) => sql`${sql.ref(column)} = ${value}` }
 }
 
-function byCreation(table: keyof Tables): readonly OrderColumn[] {
+function byCreation(table: string): readonly OrderColumn[] {
   return [{ column: `${table}.created_at`, type: 'time' }, byText(`${table}.id`)]
 }
 
+function filtersOf({ fields, resource: { table, states } }: Form): Readonly<Record<string, Filter>> {
+  return {
+    ...('name' in fields && { name: equals(`${table}.name`) }),
+    ...(states !== undefined && { status: equals(`${table}.status`, { values: states }) }),
+  }
+}
+
 /** Adds the route of a collection. */
-export function addList<Form extends TObject, Table extends keyof Tables, Row>(
+export function addList(
   server: ApiServer,
-  { path: collectionPath, table, tags: sections, plural, name: singular }: Resource,
-  collection: Collection<Form, Table, Row>,
+  { db, site }: Pick<ResourceParts, 'db' | 'site'>,
+  collection: Collection,
 ): void {
-  const { summary = `List ${plural}`, description, form, filters, tagged } = collection
-  const { order = byCreation(table), rowsAtOnce = ROWS_AT_ONCE, select, represent } = collection
-  const path = `/${collectionPath}`
-  const names = Object.keys(form.properties)
+  const { form, description, tagged, rowsAtOnce = ROWS_AT_ONCE, rows: rowsOf } = collection
+  const { resource } = form
+  const { summary = `List ${resource.plural}`, order = byCreation(resource.table) } = collection
+  const path = `/${resource.path}`
+  const filters: Readonly<Record<string, Filter>> = { ...filtersOf(form), ...collection.filters }
+  const names = Object.keys(form.schema.properties)
   const rules: ListRules = {
     path,
     order: order.map(({ type }) => (type === 'text' ? 'string' : 'number')),
@@ -79,17 +87,18 @@ export function addList<Form extends TObject, Table extends keyof Tables, Row>(
     hasTags: tagged !== undefined,
     fields: names,
   }
-  const place = sql<ListPosition>`json_build_array(${sql.join(order.map(valueOf))})`
+  const more = sql`, json_build_array(${sql.join(order.map(valueOf))}) as position`
+  const orderBy = sql`order by ${sql.join(order.map(({ column }) => sql.ref(column)))}`
   server.get(
     path,
     {
       schema: {
-        operationId: `list${singular}s`,
+        operationId: `list${resource.name}s`,
         summary,
         description,
-        tags: sections,
+        tags: resource.tags,
         querystring: parametersOf(rules),
-        response: { 200: Type.Array(form) },
+        response: { 200: Type.Array(form.schema) },
         'x-headers': ['Link'],
       },
       validatorCompiler: () => () => true, // parseListQuery checks them: in a query, numbers are text
@@ -97,25 +106,32 @@ export function addList<Form extends TObject, Table extends keyof Tables, Row>(
     async (request, reply) => {
       const query = parseListQuery(request.query, rules)
       const shown = query.fields && names.filter((name) => query.fields!.has(name))
-      let rows = select(request).select(place.as('place'))
+      const { where, ...others } = rowsOf(request)
       const isTag = ([name]: Tag) => name.startsWith(TAG)
-      for (const [name, value] of query.filters.filter((one) => !isTag(one)))
-        rows = rows.where(filters[name]!.where(value))
+      const conditions = [
+        where,
+        ...query.filters.filter((one) => !isTag(one)).map(([name, value]) => filters[name]!.where(value)),
+      ]
       const tags = query.filters.filter(isTag).map(([name, value]) => [name.slice(TAG.length), value] as const)
-      if (tags.length > 0) rows = rows.where(tagged!(request.caller.accountId, tags))
-      for (const { column } of order) rows = rows.orderBy(sql.ref(column))
+      if (tags.length > 0) conditions.push(tagged!(request.caller.accountId, tags))
       return sendList(reply, query, rowsAtOnce, async (after, most) => {
-        const from = after === undefined ? rows : rows.where(isAfter(order, after))
-        const found = await from.limit(most + 1).execute()
-        const page = found.slice(0, most)
-        const forms = await represent(page)
+        const all = after === undefined ? conditions : [...conditions, isAfter(order, after)]
+        const which = { ...others, where: sql.join(all, sql` and `) }
+        const { rows } = await form
+          .query<FormRow & { readonly position: ListPosition }>(db, which, {
+            more,
+            rest: sql`${orderBy} limit ${most + 1}`,
+          })
+          .execute(db)
+        const page = rows.slice(0, most)
+        const forms = page.map((row) => form.show(site, row))
         return {
           json:
             shown === undefined
               ? (reply.serializeInput(forms as never, '200') as string).slice(1, -1)
               : forms.map((one) => JSON.stringify(pick(one, shown))).join(','),
           rows: page.length,
-          next: found.length > most ? (page.at(-1) as { readonly place: ListPosition }).place : undefined,
+          next: rows.length > most ? page.at(-1)!.position : undefined,
         }
       })
     },
@@ -156,18 +172,18 @@ function parametersOf({ filters, hasTags, fields }: ListRules): TObject {
   })
 }
 
-/** The value of a column in a place. A time is in microseconds since 1970, which JSON keeps exactly. */
+/** The value of a column in a position. A time is in microseconds since 1970, which JSON keeps exactly. */
 function valueOf({ column, type }: OrderColumn): RawBuilder<unknown> {
   return type === 'time' ? sql`(extract(epoch from ${sql.ref(column)}) * 1000000)::bigint` : sql.ref(column)
 }
 
-/** True for the rows behind a place. An index with the columns of the order finds them. */
-function isAfter(order: readonly OrderColumn[], place: ListPosition): RawBuilder<boolean> {
+/** True for the rows behind a position. An index with the columns of the order finds them. */
+function isAfter(order: readonly OrderColumn[], position: ListPosition): RawBuilder<boolean> {
   const columns = order.map(({ column }) => sql.ref(column))
   const values = order.map(({ type }, i) =>
     type === 'time'
-      ? sql`timestamptz 'epoch' + ${place[i]}::bigint * interval '1 microsecond'`
-      : sql`${place[i]}::${sql.raw(type === 'text' ? 'text' : 'bigint')}`,
+      ? sql`timestamptz 'epoch' + ${position[i]}::bigint * interval '1 microsecond'`
+      : sql`${position[i]}::${sql.raw(type === 'text' ? 'text' : 'bigint')}`,
   )
   return sql`(${sql.join(columns)}) > (${sql.join(values)})`
 }

@@ -1,49 +1,52 @@
 /** The routes of members: their GET, which conditions.ts repeats before a change, and their changes. */
 import type { FastifyReply, FastifyRequest, FastifySchema, RouteShorthandOptions } from 'fastify'
+import { sql } from 'kysely'
 import type { Static, TObject, TSchema } from 'typebox'
 import type { Caller } from '../auth/account-choice.ts'
+import type { AccountRequester } from '../changes/account-changes.ts'
+import { prepareOne } from '../database/prepared.ts'
 import type { Reader, Tx } from '../database/transaction.ts'
 import { JsonMember } from '../http/idempotency.ts'
 import type { ApiServer } from '../http/server.ts'
 import type { ChangeRequest } from '../model/account-states.ts'
-import type { Member } from './conditions.ts'
+import type { Form, Representation } from './forms.ts'
+import { addList, type Collection } from './lists.ts'
 import type { ResourceParts } from './parts.ts'
-import type { Resource } from './table.ts'
+import { addWait, type WaitableResource } from './waiting.ts'
 
 /** A member as responses show it. */
-type Shown<Form extends TObject> = Static<Form> | JsonMember
+type Shown = Representation | JsonMember
 
 /**
  * The GET of a member in its full form. `path`: if it is not that of the resource with an id. `load`: refuses if it does
  * not exist. `read`: what a GET does instead, with the same result.
  */
-export interface MemberRoute<Form extends TObject> {
+export interface MemberRoute {
   readonly path?: string
   readonly operationId?: string
   readonly summary?: string
   readonly description: string
-  readonly form: Form
-  readonly load: (database: Reader, request: FastifyRequest, id: string) => Promise<Shown<Form>>
-  readonly read?: (request: FastifyRequest, id: string) => Promise<Shown<Form>>
+  readonly load: (database: Reader, request: FastifyRequest, id: string) => Promise<Shown>
+  readonly read?: (request: FastifyRequest, id: string) => Promise<Shown>
 }
 
 /** Adds the route. */
-export function addMember<Form extends TObject>(
+export function addMember(
   server: ApiServer,
-  db: Reader,
-  { table, path, tags, params, name, noun }: Resource,
-  { form, load, read = (request, id) => load(db, request, id), ...route }: MemberRoute<Form>,
+  { db }: Pick<ResourceParts, 'db'>,
+  { schema, resource }: Pick<Form, 'schema' | 'resource'>,
+  { load, read = (request, id) => load(db, request, id), path: url = `/${resource.path}/:id`, ...about }: MemberRoute,
 ): void {
-  const { path: url = `/${path}/:id`, ...about } = route
-  const response: { readonly 200: TSchema } = { 200: form }
+  const { table, tags, params, name, noun } = resource
   server.get(
     url,
     {
       schema: {
-        ...{ operationId: `get${name}`, summary: `Get ${noun}`, ...about, tags, response },
+        ...{ operationId: `get${name}`, summary: `Get ${noun}`, ...about, tags },
+        response: { 200: schema },
         ...(url.includes(':id') && { params }),
       },
-      config: { member: { table, load: load as Member['load'] } },
+      config: { member: { table, load } },
     },
     async (request, reply) => send(reply, 200, await read(request, idOf(request))),
   )
@@ -51,7 +54,7 @@ export function addMember<Form extends TObject>(
 
 /**
  * A route that changes a member. `status`: for success, default 200. `change`: the request, if model/account-states.ts
- * lists it. `committed`: called after the commit.
+ * lists it. `onCommit`: called after the commit.
  */
 export interface ChangeRoute<Body extends TSchema>
   extends
@@ -63,7 +66,7 @@ export interface ChangeRoute<Body extends TSchema>
   readonly body?: Body
   readonly status?: 200 | 201 | 202
   readonly change?: ChangeRequest | ((body: Static<Body>) => ChangeRequest)
-  readonly committed?: () => void
+  readonly onCommit?: () => void
 }
 
 /** A request for a change. `id`: of the path; '' if the path has none. */
@@ -76,57 +79,102 @@ export interface MemberChange<Body extends TSchema> {
 }
 type Work<Body extends TSchema, Result> = (tx: Tx, change: MemberChange<Body>) => Promise<Result>
 
-/** Adds the routes of the members of a resource that belongs to an account. Each method adds one. */
-export class Members<Form extends TObject> {
-  readonly #server: ApiServer
-  readonly #parts: Pick<ResourceParts, 'db' | 'accounts'>
-  readonly #resource: Resource
-  readonly #form: Form
-  readonly #load: (database: Reader, accountId: string, id: string) => Promise<Shown<Form>>
+/**
+ * Members that belong to an account. `form`: the full one, which all routes but the list respond with. `collected`: that
+ * of the list; default: the full one. `path`: of a member, if it is not that of the resource with an id. `load`: refuses
+ * if the member does not exist; default: by its id, in the account. `complete`: adds to the response of the GET what may
+ * take long. `requesterOf`: default, the caller.
+ */
+export interface MembersOf {
+  readonly form: Form
+  readonly collected?: Form
+  readonly path?: string
+  readonly load?: (database: Reader, accountId: string, id: string) => Promise<Shown>
+  readonly complete?: (shown: Representation) => Promise<Representation>
+  readonly requesterOf?: (request: FastifyRequest) => AccountRequester
+}
+type Parts = Pick<ResourceParts, 'db' | 'pool' | 'accounts' | 'site' | 'waits'>
 
-  /** `form`: the full one, which all routes respond with. `load`: refuses if the member does not exist. */
-  constructor(
-    server: ApiServer,
-    parts: Pick<ResourceParts, 'db' | 'accounts'>,
-    resource: Resource,
-    form: Form,
-    load: (database: Reader, accountId: string, id: string) => Promise<Shown<Form>>,
-  ) {
+/** Adds the routes of members. Each method adds one. */
+export class Members {
+  readonly #server: ApiServer
+  readonly #parts: Parts
+  readonly #of: MembersOf
+  readonly #path: string
+
+  constructor(server: ApiServer, parts: Parts, of: MembersOf) {
     this.#server = server
     this.#parts = parts
-    this.#resource = resource
-    this.#form = form
-    this.#load = load
+    this.#of = of
+    this.#path = of.path ?? `/${of.form.resource.path}/:id`
+  }
+
+  /** Loads a member, without what `complete` adds. Refuses if it does not exist. */
+  readonly load = (database: Reader, accountId: string, id: string): Promise<Shown> => {
+    const { form, load } = this.#of
+    if (load !== undefined) return load(database, accountId, id)
+    return form.load(database, this.#parts.site, id, { where: this.#isOfAccount(accountId) })
+  }
+
+  /** GET of the collection: those of the account that are present. */
+  list(collection: Omit<Collection, 'form' | 'rows'> & Partial<Pick<Collection, 'rows'>>): void {
+    const { form, collected = form } = this.#of
+    const { isPresent } = form.resource
+    addList(this.#server, this.#parts, {
+      rows: ({ caller }) => ({ where: sql`${this.#isOfAccount(caller.accountId)} and ${isPresent}` }),
+      ...collection,
+      form: collected,
+    })
   }
 
   /** GET of a member. */
-  get(description: string, read?: MemberRoute<Form>['read']): void {
-    addMember(this.#server, this.#parts.db, this.#resource, {
-      ...{ description, form: this.#form, ...(read && { read }) },
-      load: (database, { caller }, id) => this.#load(database, caller.accountId, id),
+  get(description: string, about: Pick<MemberRoute, 'operationId' | 'summary'> = {}): void {
+    const { form, complete, requesterOf = callerOf } = this.#of
+    const read = this.#prepare()
+    addMember(this.#server, this.#parts, form, {
+      ...{ path: this.#path, description, ...about },
+      load: async (database, request, id) => {
+        const loaded = await this.load(database, requesterOf(request).accountId, id)
+        return complete === undefined || loaded instanceof JsonMember ? loaded : complete(loaded)
+      },
+      ...(read !== undefined && {
+        read: async (request, id) => {
+          const loaded = await read(request.caller.accountId, id)
+          if (complete === undefined) return loaded
+          request.leaveShare?.() // the store may hang
+          return complete(loaded)
+        },
+      }),
     })
+  }
+
+  /** GET that waits for a state. */
+  wait<State extends string>(canBecome: WaitableResource<State>['canBecome']): void {
+    const { form, complete = (shown) => Promise.resolve(shown) } = this.#of
+    const load = this.load as WaitableResource<State>['load']
+    addWait(this.#server, this.#parts, form, { canBecome, load, complete })
   }
 
   /** POST to the collection. `create` returns the id. */
   create<Body extends TSchema>(route: ChangeRoute<Body>, create: Work<Body, string>): void {
-    const { path, name, noun } = this.#resource
+    const { path, name, noun } = this.#of.form.resource
     const about = { operationId: `create${name}`, summary: `Create ${noun}`, ...route }
     this.change('POST', `/${path}`, about, async (tx, change) =>
-      this.#load(tx, change.accountId, await create(tx, change)),
+      this.load(tx, change.accountId, await create(tx, change)),
     )
   }
 
   /** PUT of a member. The response shows it after the change. */
   update<Body extends TSchema>(route: ChangeRoute<Body>, update: Work<Body, void>): void {
-    const { path, name, noun } = this.#resource
+    const { name, noun } = this.#of.form.resource
     const about = { operationId: `update${name}`, summary: `Change ${noun}`, ...route }
-    this.change('PUT', `/${path}/:id`, about, this.#andLoad(update))
+    this.change('PUT', this.#path, about, this.#andLoad(update))
   }
 
   /** DELETE of a member that exists no more after it: the response shows it as it was before. */
   remove(route: ChangeRoute<TObject>, remove: Work<TObject, void>): void {
     this.#delete(route, async (tx, change) => {
-      const last = await this.#load(tx, change.accountId, change.id)
+      const last = await this.load(tx, change.accountId, change.id)
       await remove(tx, change)
       return last
     })
@@ -137,18 +185,22 @@ export class Members<Form extends TObject> {
     this.#delete(route, this.#andLoad(end))
   }
 
-  /** POST of an action. The response shows the member after it. */
+  /** POST of an action. The response shows the member after it, with the fields that the action returns. */
   action<Body extends TSchema>(
     verb: string,
     route: ChangeRoute<Body> & Required<Pick<ChangeRoute<Body>, 'operationId' | 'summary'>>,
-    act: Work<Body, void>,
+    act: Work<Body, void> | Work<Body, Readonly<Record<string, string>> | undefined>,
   ): void {
-    this.change('POST', `/${this.#resource.path}/:id/${verb}`, route, this.#andLoad(act))
+    this.change('POST', `${this.#path}/${verb}`, route, async (tx, change) => {
+      const more = await act(tx, change)
+      const loaded = await this.load(tx, change.accountId, change.id)
+      return more === undefined || loaded instanceof JsonMember ? loaded : { ...loaded, ...more }
+    })
   }
 
   /** PUT of `lock_resource` and of `unlock_resource`. */
   lock(set: (tx: Tx, change: MemberChange<TObject>, locked: boolean) => Promise<void>): void {
-    const { path, name, kind, noun } = this.#resource
+    const { name, kind, noun } = this.#of.form.resource
     for (const [verb, locked] of [
       ['Lock', true],
       ['Unlock', false],
@@ -159,7 +211,7 @@ export class Members<Form extends TObject> {
         description: `A locked ${kind} cannot be deleted.`,
       }
       const work: Work<TObject, void> = (tx, change) => set(tx, change, locked)
-      this.change('PUT', `/${path}/:id/${verb.toLowerCase()}_resource`, about, this.#andLoad(work))
+      this.change('PUT', `${this.#path}/${verb.toLowerCase()}_resource`, about, this.#andLoad(work))
     }
   }
 
@@ -167,15 +219,15 @@ export class Members<Form extends TObject> {
   change<Body extends TSchema>(
     method: 'POST' | 'PUT' | 'DELETE',
     url: string,
-    { status = 200, change, committed, bodyLimit, preValidation, preHandler, ...about }: ChangeRoute<Body>,
-    work: Work<Body, Shown<Form>>,
+    { status = 200, change, onCommit, bodyLimit, preValidation, preHandler, ...about }: ChangeRoute<Body>,
+    work: Work<Body, Shown>,
   ): void {
-    const { tags, params } = this.#resource
-    const { accounts } = this.#parts
+    const { form, requesterOf = callerOf } = this.#of
+    const { tags, params } = form.resource
     const schema: FastifySchema = {
       ...about,
       tags,
-      response: { [status]: this.#form },
+      response: { [status]: form.schema },
       ...(url.includes(':id') && { params }),
     }
     this.#server.route({
@@ -184,31 +236,44 @@ export class Members<Form extends TObject> {
       ...(preValidation && { preValidation }),
       ...(preHandler && { preHandler }),
       handler: async (request, reply) => {
-        const { caller } = request
-        const asked = {
-          caller,
-          accountId: caller.accountId,
-          id: idOf(request),
-          body: request.body as Static<Body>,
-          reply,
-        }
-        const kind = typeof change === 'function' ? change(asked.body) : change
-        const result = await accounts.commit(caller, (tx) => work(tx, asked), kind)
-        committed?.()
+        const requester = requesterOf(request)
+        const { accountId } = requester
+        const body = request.body as Static<Body>
+        const asked = { caller: request.caller, accountId, id: idOf(request), body, reply }
+        const kind = typeof change === 'function' ? change(body) : change
+        const result = await this.#parts.accounts.commit(requester, (tx) => work(tx, asked), kind)
+        onCommit?.()
         return send(reply, status, result)
       },
     })
   }
 
-  #delete(route: ChangeRoute<TObject>, work: Work<TObject, Shown<Form>>): void {
-    const { path, name, noun } = this.#resource
-    this.change('DELETE', `/${path}/:id`, { operationId: `delete${name}`, summary: `Delete ${noun}`, ...route }, work)
+  #isOfAccount(accountId: string) {
+    return sql<boolean>`${sql.ref(`${this.#of.form.resource.table}.account_id`)} = ${accountId}`
   }
 
-  #andLoad<Body extends TSchema>(work: Work<Body, void>): Work<Body, Shown<Form>> {
+  /** The default `load` as a prepared query: building a query takes longer than running it. */
+  #prepare(): ((accountId: string, id: string) => Promise<Representation>) | undefined {
+    const { form, load } = this.#of
+    const { path, hasHandle } = form.resource
+    if (load !== undefined || hasHandle === true) return undefined // which use their values more than once
+    const { db, pool, site } = this.#parts
+    const find = prepareOne(pool, path, ['account', 'id'], (accountId, id) => ({
+      compile: () =>
+        form.query(db, { where: sql`${this.#isOfAccount(accountId)} and ${form.isNamed(id)}` }).compile(db),
+    }))
+    return async (accountId, id) => form.represent(site, id, await find(accountId, id))
+  }
+
+  #delete(route: ChangeRoute<TObject>, work: Work<TObject, Shown>): void {
+    const { name, noun } = this.#of.form.resource
+    this.change('DELETE', this.#path, { operationId: `delete${name}`, summary: `Delete ${noun}`, ...route }, work)
+  }
+
+  #andLoad<Body extends TSchema>(work: Work<Body, void>): Work<Body, Shown> {
     return async (tx, change) => {
       await work(tx, change)
-      return this.#load(tx, change.accountId, change.id)
+      return this.load(tx, change.accountId, change.id)
     }
   }
 }
@@ -216,6 +281,10 @@ export class Members<Form extends TObject> {
 /** The id in the path of a request; '': there is none. */
 export function idOf({ params }: FastifyRequest): string {
   return (params as { readonly id?: string }).id ?? ''
+}
+
+function callerOf({ caller }: FastifyRequest): AccountRequester {
+  return caller
 }
 
 function send(reply: FastifyReply, status: number, result: unknown): FastifyReply {

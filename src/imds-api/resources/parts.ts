@@ -8,7 +8,7 @@ import type { Tables } from '../database/tables.ts'
 import type { EventStreams } from './event-streams.ts'
 import type { ReadReports } from './guest-reports.ts'
 import type { MemberWaits } from './member-waits.ts'
-import type { Site } from './nested.ts'
+import type { Site } from './site.ts'
 
 /**
  * `pool`: for prepared queries. `accounts`: the changes of accounts' resources. `compute`: how actions on servers are

@@ -1,14 +1,10 @@
 /** The actions on servers. changes/servers.ts says in which state each is possible. */
 import { newToken } from '../auth/secrets.ts'
-import type { Reader } from '../database/transaction.ts'
-import { SERVER_EVENTS } from '../changes/servers.ts'
 import { requestServerAction } from '../changes/server-requests.ts'
+import { SERVER_EVENTS } from '../changes/servers.ts'
 import { SERVER_ACTIONS, type ServerAction } from '../model/server-actions.ts'
-import type { ApiServer } from '../http/server.ts'
-import { Members } from './members.ts'
+import type { Members } from './members.ts'
 import type { ResourceParts } from './parts.ts'
-import { RESOURCES } from './table.ts'
-import { loadServer, Server } from './server-forms.ts'
 
 /** What each action does. */
 export const SUMMARIES: Readonly<Record<ServerAction, string>> = {
@@ -32,14 +28,10 @@ const OPERATION_IDS: Readonly<Record<ServerAction, string>> = {
 }
 
 /** Adds the routes. */
-export function addServerActionRoutes(server: ApiServer, parts: ResourceParts): void {
-  const { site, compute } = parts
-  const load = (database: Reader, accountId: string, id: string) => loadServer(database, site, accountId, id)
-  const servers = new Members(server, parts, RESOURCES.server, Server, load)
+export function addServerActions(servers: Members, { site, compute }: Pick<ResourceParts, 'site' | 'compute'>): void {
   for (const action of SERVER_ACTIONS) {
-    servers.change(
-      'POST',
-      `/servers/:id/${action}`,
+    servers.action(
+      action,
       {
         operationId: OPERATION_IDS[action],
         summary: SUMMARIES[action],
@@ -51,8 +43,7 @@ export function addServerActionRoutes(server: ApiServer, parts: ResourceParts): 
         const consoleToken = action === 'activate_console' ? newToken() : undefined
         const imageId = await requestServerAction(tx, compute, { accountId, id, action, consoleToken })
         if (imageId !== undefined) void reply.header('Link', `<${site.baseUrl}/1.0/images/${imageId}>; rel=snapshot`)
-        const loaded = await load(tx, accountId, id)
-        return consoleToken === undefined ? loaded : { ...loaded, console_token: consoleToken }
+        return consoleToken === undefined ? undefined : { console_token: consoleToken }
       },
     )
   }

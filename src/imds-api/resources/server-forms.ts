@@ -1,33 +1,68 @@
 /** What a client sees of servers: their collected and full forms. */
-import { sql, type InferResult } from 'kysely'
-import { jsonArrayFrom, jsonObjectFrom } from 'kysely/helpers/postgres'
-import Type, { type Static } from 'typebox'
+import { sql } from 'kysely'
+import Type from 'typebox'
 import { TagsSchema } from '../../metadata/schema.ts'
 import { imageOfServer, isVisibleTo } from '../changes/images.ts'
-import type { Reader } from '../database/transaction.ts'
+import type { ImageTexts } from '../database/tables.ts'
 import { completeOptions, MetadataOptionsSchema } from '../model/metadata-options.ts'
-import { noSuch } from '../model/refusal.ts'
-import { formatTime } from '../model/time.ts'
+import { formatOptionalTime } from '../model/time.ts'
+import { Field, fixed, Form, linked, linkedAll, type FormRow } from './forms.ts'
 import { ReportedFields } from './guest-reports.ts'
-import { ACCOUNT_COLUMNS, accountOf, NESTED, NullableString, NullableTime, type Site } from './nested.ts'
+import { ACCOUNT, NESTED } from './nested.ts'
+import { nullable, NullableString, NullableTime } from './schemas.ts'
+import { RESOURCES } from './table.ts'
 
-const Links = {
-  account: NESTED.account.schema,
-  image: NESTED.image.schema,
-  server_type: NESTED.serverType.schema,
-  zone: NESTED.zone.schema,
-  cloud_ips: Type.Array(NESTED.cloudIp.schema),
-  interfaces: Type.Array(NESTED.interface.schema),
-  server_groups: Type.Array(NESTED.serverGroup.schema),
-  snapshots: Type.Array(NESTED.image.schema),
-  volumes: Type.Array(Type.Object({}), {
-    description: 'Always empty: volumes are not implemented.',
-  }),
-}
-export const Collected = Type.Object(
-  { ...NESTED.server.schema.properties, ...Links, compatibility_mode: Type.Boolean() },
-  { title: 'CollectedServer' },
+/** The image of a server, with what decides what the account sees of it. */
+type ImageOfServer = FormRow &
+  ImageTexts & {
+    readonly account_id: string | null
+    readonly source: string
+    readonly is_visible: boolean
+    readonly texts: ImageTexts | null
+  }
+const images = NESTED.image.rows(
+  sql`where images.id = servers.image_id`,
+  sql`, ${isVisibleTo(sql.ref('servers.account_id'))} as is_visible, servers.image_texts as texts`,
 )
+
+/**
+ * There are no joins with tables that grow, so that a page of servers reads only its own rows. The long columns are only
+ * in the full form.
+ */
+const COLLECTED = {
+  ...NESTED.server.fields,
+  account: ACCOUNT,
+  image: new Field(
+    NESTED.image.schema,
+    sql`(select to_json(one) from ${images} as one)`,
+    ({ is_visible: isVisible, texts, ...image }: ImageOfServer, site) =>
+      NESTED.image.show(site, imageOfServer(image, { isVisible, texts })),
+  ),
+  server_type: linked(NESTED.serverType, sql`server_types.id = servers.server_type_id`),
+  zone: linked(NESTED.zone, sql`zones.id = servers.zone_id`),
+  cloud_ips: linkedAll(
+    NESTED.cloudIp,
+    sql`join interfaces on interfaces.id = cloud_ips.interface_id where interfaces.server_id = servers.id`,
+  ),
+  interfaces: linkedAll(
+    NESTED.interface,
+    sql`where interfaces.server_id = servers.id`,
+    sql.ref('interfaces.created_at'),
+  ),
+  server_groups: linkedAll(
+    NESTED.serverGroup,
+    sql`join server_group_members on server_group_members.server_group_id = server_groups.id
+      where server_group_members.server_id = servers.id`,
+  ),
+  snapshots: linkedAll(
+    NESTED.image,
+    sql`where images.source_server_id = servers.id and images.status <> 'deleted'`,
+    sql`images.created_at, images.id`,
+  ),
+  volumes: fixed(Type.Array(Type.Object({}), { description: 'Always empty: volumes are not implemented.' }), []),
+  compatibility_mode: Type.Boolean(),
+}
+export const Collected = new Form(RESOURCES.server, 'CollectedServer', COLLECTED)
 /** The tags of a server, which a request gives in the same form. */
 export const Tags = {
   ...TagsSchema,
@@ -40,157 +75,41 @@ export const Tags = {
 export const WaitFor = Type.Literal('boot', {
   description: 'An extension: the server is active when its guest has reported the boot phase done, and not before.',
 })
-/** The full form. */
-export const Server = Type.Object(
-  {
-    ...Collected.properties,
-    user_data: Type.Union([Type.String(), Type.Null()], { description: 'Base64, without white space.' }),
-    disk_encrypted: Type.Boolean(),
-    console_url: Type.Union([Type.String({ format: 'uri' }), Type.Null()]),
-    console_token: Type.Union([Type.String(), Type.Null()], {
-      description: 'Null but in the response of activate_console.',
-    }),
-    console_token_expires: NullableTime,
-    snapshots_schedule: NullableString,
-    snapshots_schedule_next_at: NullableTime,
-    snapshots_retention: NullableString,
-    metadata_options: Type.Optional(MetadataOptionsSchema),
-    tags: Type.Optional(Tags),
-    wait_for: Type.Optional(WaitFor),
-    ...ReportedFields,
-  },
-  { title: 'Server' },
-)
-
-/**
- * Servers with everything that their collected form shows, in one query. It leaves out the long columns, which only the
- * full form has. There are no joins with tables that grow, so that a page of servers reads only its own rows.
- */
-// eslint-disable-next-line @typescript-eslint/explicit-module-boundary-types -- the type is the query
-export function selectServers(database: Reader, accountId: string) {
-  return database
-    .selectFrom('servers')
-    .innerJoin('accounts', 'accounts.id', 'servers.account_id')
-    .select((eb) => [
-      ...NESTED.server.columns,
-      'servers.compatibility_mode',
-      ...ACCOUNT_COLUMNS,
-      'servers.image_texts',
-      jsonObjectFrom(
-        eb
-          .selectFrom('images')
-          .select([...NESTED.image.columns, isVisibleTo(sql.ref('servers.account_id')).as('is_visible')])
-          .whereRef('images.id', '=', 'servers.image_id'),
-      ).as('image'),
-      jsonObjectFrom(
-        eb
-          .selectFrom('server_types')
-          .select(NESTED.serverType.columns)
-          .whereRef('server_types.id', '=', 'servers.server_type_id'),
-      ).as('server_type'),
-      jsonObjectFrom(
-        eb.selectFrom('zones').select(NESTED.zone.columns).whereRef('zones.id', '=', 'servers.zone_id'),
-      ).as('zone'),
-      jsonArrayFrom(
-        eb
-          .selectFrom('interfaces')
-          .select(NESTED.interface.columns)
-          .whereRef('interfaces.server_id', '=', 'servers.id')
-          .orderBy('interfaces.created_at'),
-      ).as('interfaces'),
-      jsonArrayFrom(
-        eb
-          .selectFrom('server_groups')
-          .innerJoin('server_group_members', 'server_group_members.server_group_id', 'server_groups.id')
-          .select(NESTED.serverGroup.columns)
-          .whereRef('server_group_members.server_id', '=', 'servers.id')
-          .orderBy('server_groups.id'),
-      ).as('server_groups'),
-      jsonArrayFrom(
-        eb
-          .selectFrom('cloud_ips')
-          .innerJoin('interfaces', 'interfaces.id', 'cloud_ips.interface_id')
-          .select(NESTED.cloudIp.columns)
-          .whereRef('interfaces.server_id', '=', 'servers.id')
-          .orderBy('cloud_ips.id'),
-      ).as('cloud_ips'),
-      jsonArrayFrom(
-        eb
-          .selectFrom('images')
-          .select(NESTED.image.columns)
-          .whereRef('images.source_server_id', '=', 'servers.id')
-          .where('images.status', '!=', 'deleted')
-          .orderBy('images.created_at')
-          .orderBy('images.id'),
-      ).as('snapshots'),
-    ])
-    .where('servers.account_id', '=', accountId)
-}
-
-function selectServer(database: Reader, accountId: string, id: string) {
-  return selectServers(database, accountId)
-    .where('servers.id', '=', id)
-    .select([
-      'servers.user_data',
-      'servers.disk_encrypted',
-      'servers.console_token_expires',
-      'servers.metadata_options',
-      'servers.tags',
-      'servers.wait_for',
-    ])
-}
-
-type CollectedRow = InferResult<ReturnType<typeof selectServers>>[number]
-type Row = InferResult<ReturnType<typeof selectServer>>[number]
-
-/** Loads a server in its full form. */
-export async function loadServer(
-  database: Reader,
-  site: Site,
-  accountId: string,
-  id: string,
-): Promise<Static<typeof Server>> {
-  const row = await selectServer(database, accountId, id).executeTakeFirstOrThrow(() => noSuch('server', id))
-  return fullServer(site, row)
-}
-
-export function collectedServer(site: Site, row: CollectedRow): Static<typeof Collected> {
-  const image = imageOfServer(row.image!, { isVisible: row.image!.is_visible, texts: row.image_texts })
-  return {
-    ...NESTED.server.show(site, row),
-    account: accountOf(site, row),
-    image: NESTED.image.show(site, image),
-    server_type: NESTED.serverType.show(site, row.server_type!),
-    zone: NESTED.zone.show(site, row.zone!),
-    cloud_ips: row.cloud_ips.map((cloudIp) => NESTED.cloudIp.show(site, cloudIp)),
-    interfaces: row.interfaces.map((one) => NESTED.interface.show(site, one)),
-    server_groups: row.server_groups.map((group) => NESTED.serverGroup.show(site, group)),
-    snapshots: row.snapshots.map((image) => NESTED.image.show(site, image)),
-    volumes: [],
-    compatibility_mode: row.compatibility_mode,
-  }
-}
+/** Until when the console is open; null: it is not. */
+const console_open_until = sql`case
+  when servers.console_token_expires > clock_timestamp() and servers.status not in ('deleting', 'deleted', 'failed')
+  then servers.console_token_expires end`
 
 /**
  * The full form. It has the extensions only if the server uses them: gobrightbox's tests reject fields that the
  * interface does not have.
  */
-function fullServer(site: Site, row: Row): Static<typeof Server> {
-  const { user_data, disk_encrypted, status, console_token_expires: expires } = row
-  const hasConsole =
-    expires !== null && expires > new Date() && status !== 'deleting' && status !== 'deleted' && status !== 'failed'
-  return {
-    ...collectedServer(site, row),
-    user_data,
-    disk_encrypted,
-    console_url: hasConsole ? `https://console.${site.domain}/${row.id}` : null,
-    console_token: null,
-    console_token_expires: hasConsole ? formatTime(expires) : null,
-    snapshots_schedule: null,
-    snapshots_schedule_next_at: null,
-    snapshots_retention: null,
-    ...(row.metadata_options !== null && { metadata_options: completeOptions({}, row.metadata_options) }),
-    ...(Object.keys(row.tags).length > 0 && { tags: row.tags }),
-    ...(row.wait_for !== null && { wait_for: row.wait_for }),
-  }
-}
+export const Server = new Form(
+  RESOURCES.server,
+  'Server',
+  {
+    ...COLLECTED,
+    user_data: nullable(Type.String(), { description: 'Base64, without white space.' }),
+    disk_encrypted: Type.Boolean(),
+    console_url: new Field(
+      nullable(Type.String({ format: 'uri' })),
+      'console_open_until',
+      (until: Date | null, { domain }, { id }) => (until === null ? null : `https://console.${domain}/${id}`),
+    ),
+    console_token: fixed(
+      nullable(Type.String(), { description: 'Null but in the response of activate_console.' }),
+      null,
+    ),
+    console_token_expires: new Field(NullableTime, 'console_open_until', formatOptionalTime),
+    snapshots_schedule: fixed(NullableString, null),
+    snapshots_schedule_next_at: fixed(NullableTime, null),
+    snapshots_retention: fixed(NullableString, null),
+    metadata_options: new Field(Type.Optional(MetadataOptionsSchema), 'metadata_options', (options: object | null) =>
+      options === null ? undefined : completeOptions({}, options),
+    ),
+    tags: new Field(Type.Optional(Tags), 'tags', (tags: object) => (Object.keys(tags).length > 0 ? tags : undefined)),
+    wait_for: new Field(Type.Optional(WaitFor), 'wait_for', (event: string | null) => event ?? undefined),
+    ...Object.fromEntries(Object.entries(ReportedFields).map(([name, field]) => [name, fixed(field, undefined)])),
+  },
+  { console_open_until },
+)

@@ -1,6 +1,5 @@
 /** Server groups, which guests see as security groups. A cloud IP can be mapped to all members of a group. */
-import type { InferResult } from 'kysely'
-import { jsonArrayFrom } from 'kysely/helpers/postgres'
+import { sql } from 'kysely'
 import Type, { type Static } from 'typebox'
 import {
   addMembers,
@@ -9,35 +8,35 @@ import {
   moveMembers,
   removeMembers,
   updateGroup,
-  type GroupValues,
 } from '../changes/server-groups.ts'
-import type { Reader } from '../database/transaction.ts'
-import { formatId } from '../model/ids.ts'
-import { noSuch } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
-import { addList, equals, FEW_ROWS_AT_ONCE } from './lists.ts'
+import { formatId } from '../model/ids.ts'
+import { alwaysNull, Form, linkedAll } from './forms.ts'
+import { FEW_ROWS_AT_ONCE } from './lists.ts'
 import { Members } from './members.ts'
-import { ACCOUNT_COLUMNS, accountOf, alwaysNull, NESTED, representation, type Site } from './nested.ts'
+import { ACCOUNT, NESTED, unimplementedForm } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
+import { GivenDescription, givenTexts, nullable } from './schemas.ts'
 import { RESOURCES } from './table.ts'
 
 /** The full form, which is the collected form too. */
-const ServerGroup = Type.Object(
-  {
-    ...NESTED.serverGroup.schema.properties,
-    account: NESTED.account.schema,
-    servers: Type.Array(NESTED.server.schema),
-    firewall_policy: alwaysNull(representation('NestedFirewallPolicy', { type: 'firewall_policy' }, {})),
-  },
-  { title: 'ServerGroup' },
-)
+const ServerGroup = new Form(RESOURCES.serverGroup, 'ServerGroup', {
+  ...NESTED.serverGroup.fields,
+  account: ACCOUNT,
+  servers: linkedAll(
+    NESTED.server,
+    sql`join server_group_members on server_group_members.server_id = servers.id
+      where server_group_members.server_group_id = server_groups.id`,
+  ),
+  firewall_policy: alwaysNull(unimplementedForm('FirewallPolicy', 'firewall_policy')),
+})
 const GroupServers = Type.Array(Type.Object({ server: Type.String({ minLength: 1, examples: ['srv-6ilgo'] }) }), {
   maxItems: 1000,
 })
 const Update = Type.Object(
   {
-    name: Type.Optional(Type.Union([Type.String({ maxLength: 255, format: 'line' }), Type.Null()])),
-    description: Type.Optional(Type.Union([Type.String({ maxLength: 4096 }), Type.Null()])),
+    name: Type.Optional(nullable(Type.String({ maxLength: 255, format: 'line' }))),
+    description: Type.Optional(GivenDescription),
   },
   { title: 'ServerGroupChange', examples: [{ name: 'front' }] },
 )
@@ -51,24 +50,9 @@ const ServersBody = Type.Object({ servers: GroupServers }, { title: 'GroupServer
 
 /** Adds the routes. */
 export function addServerGroupRoutes(server: ApiServer, parts: ResourceParts): void {
-  const { db, site } = parts
-  const groups = new Members(server, parts, RESOURCES.serverGroup, ServerGroup, async (database, accountId, id) =>
-    fullServerGroup(
-      site,
-      await selectGroups(database, accountId)
-        .where('server_groups.id', '=', id)
-        .executeTakeFirstOrThrow(() => noSuch('server group', id)),
-    ),
-  )
+  const groups = new Members(server, parts, { form: ServerGroup })
 
-  addList(server, RESOURCES.serverGroup, {
-    description: 'Those of the account, with their servers.',
-    form: ServerGroup,
-    filters: { name: equals('server_groups.name') },
-    rowsAtOnce: FEW_ROWS_AT_ONCE,
-    select: ({ caller }) => selectGroups(db, caller.accountId),
-    represent: (rows) => rows.map((row) => fullServerGroup(site, row)),
-  })
+  groups.list({ description: 'Those of the account, with their servers.', rowsAtOnce: FEW_ROWS_AT_ONCE })
   groups.get('With its servers.')
   groups.create(
     {
@@ -76,7 +60,7 @@ export function addServerGroupRoutes(server: ApiServer, parts: ResourceParts): v
       body: Create,
       status: 202,
     },
-    (tx, { accountId, body }) => createGroup(tx, accountId, valuesOf(body), idsOf(body.servers)),
+    (tx, { accountId, body }) => createGroup(tx, accountId, textsOf(body), idsOf(body.servers)),
   )
   groups.update(
     {
@@ -84,7 +68,7 @@ export function addServerGroupRoutes(server: ApiServer, parts: ResourceParts): v
       body: Update,
       status: 202,
     },
-    (tx, { accountId, id, body }) => updateGroup(tx, accountId, id, valuesOf(body)),
+    (tx, { accountId, id, body }) => updateGroup(tx, accountId, id, textsOf(body)),
   )
   groups.remove(
     {
@@ -131,44 +115,10 @@ export function addServerGroupRoutes(server: ApiServer, parts: ResourceParts): v
   )
 }
 
-/** What a request sets. Null clears a text. */
-function valuesOf({ name, description }: Static<typeof Update>): GroupValues {
-  return {
-    ...(name !== undefined && { name: name ?? '' }),
-    ...(description !== undefined && { description: description ?? '' }),
-  }
+function textsOf({ name, description }: Static<typeof Update>) {
+  return givenTexts({ name, description })
 }
 
 function idsOf(members: Static<typeof GroupServers> | undefined): string[] {
   return [...new Set((members ?? []).map(({ server }) => server))]
-}
-
-function selectGroups(database: Reader, accountId: string) {
-  return database
-    .selectFrom('server_groups')
-    .innerJoin('accounts', 'accounts.id', 'server_groups.account_id')
-    .selectAll('server_groups')
-    .select((eb) => [
-      ...ACCOUNT_COLUMNS,
-      jsonArrayFrom(
-        eb
-          .selectFrom('servers')
-          .innerJoin('server_group_members', 'server_group_members.server_id', 'servers.id')
-          .select(NESTED.server.columns)
-          .whereRef('server_group_members.server_group_id', '=', 'server_groups.id')
-          .orderBy('servers.id'),
-      ).as('servers'),
-    ])
-    .where('server_groups.account_id', '=', accountId)
-}
-
-type Row = InferResult<ReturnType<typeof selectGroups>>[number]
-
-function fullServerGroup(site: Site, row: Row): Static<typeof ServerGroup> {
-  return {
-    ...NESTED.serverGroup.show(site, row),
-    account: accountOf(site, row),
-    servers: row.servers.map((server) => NESTED.server.show(site, server)),
-    firewall_policy: null,
-  }
 }

@@ -16,21 +16,18 @@ import {
   type ServerValues,
 } from '../changes/server-requests.ts'
 import { serverCanBecome } from '../changes/servers.ts'
-import type { Reader } from '../database/transaction.ts'
-import { GivenOptionsSchema } from '../model/metadata-options.ts'
+import { GivenOptionsSchema, type MetadataOptions } from '../model/metadata-options.ts'
 import { fieldFault, refuse } from '../model/refusal.ts'
-import { SERVER_STATES } from '../model/server-actions.ts'
 import type { ApiServer } from '../http/server.ts'
 import { reportedFields } from './guest-reports.ts'
-import { addList, equals, type Tag } from './lists.ts'
-import { addMember, Members } from './members.ts'
-import { GivenId, GivenName } from './nested.ts'
+import type { Tag } from './lists.ts'
+import { Members } from './members.ts'
 import type { ResourceParts } from './parts.ts'
-import { collectedServer, Collected, loadServer, selectServers, Server, Tags, WaitFor } from './server-forms.ts'
-import { RESOURCES } from './table.ts'
-import { addWait } from './waiting.ts'
+import { GivenId, GivenName, givenTexts, nullable } from './schemas.ts'
+import { addServerActions } from './server-actions.ts'
+import { Collected, Server, Tags, WaitFor } from './server-forms.ts'
 
-const UserData = Type.Union([Type.String(), Type.Null()], {
+const UserData = nullable(Type.String(), {
   description: 'Base64 of at most 16,384 bytes. Line breaks are allowed, and do not count.',
 })
 const GroupIds = Type.Array(
@@ -100,38 +97,24 @@ const dropEmpty: preValidationHookHandler = ({ body }, _reply, done) => {
 
 /** Adds the routes. */
 export function addServerRoutes(server: ApiServer, parts: ResourceParts): void {
-  const { db, site, compute, reports, keepsReports } = parts
-  const load = (database: Reader, accountId: string, id: string) => loadServer(database, site, accountId, id)
-  /** Adds the reports of its guest to a server, if it may report. */
-  const withReports = async (loaded: Static<typeof Server>): Promise<Static<typeof Server>> =>
-    loaded.metadata_options?.reports === 'enabled' ? { ...loaded, ...reportedFields(await reports(loaded.id)) } : loaded
-  const servers = new Members(server, parts, RESOURCES.server, Server, load)
-
-  addList(server, RESOURCES.server, {
-    description: 'Those of the account that are not deleted, in their collected form.',
-    form: Collected,
-    filters: {
-      name: equals('servers.name'),
-      status: equals('servers.status', { values: SERVER_STATES }),
-      server_group: { idOf: 'grp', where: isInGroup },
-    },
-    tagged: hasTags,
-    select: ({ caller }) => selectServers(db, caller.accountId).where('servers.deleted_at', 'is', null),
-    represent: (rows) => rows.map((row) => collectedServer(site, row)),
-  })
-  addMember(server, db, RESOURCES.server, {
-    description: 'Its full form, with what its guest has reported. A deleted one stays readable.',
+  const { compute, reports, keepsReports } = parts
+  const servers = new Members(server, parts, {
     form: Server,
-    load: async (database, { caller }, id) => withReports(await load(database, caller.accountId, id)),
-    read: async (request, id) => {
-      const loaded = await load(db, request.caller.accountId, id)
-      request.leaveShare?.() // the store may hang
-      return withReports(loaded)
+    collected: Collected,
+    /** Adds the reports of its guest to a server, if it may report. */
+    complete: async (shown) => {
+      const options = shown['metadata_options'] as MetadataOptions | undefined
+      return options?.reports === 'enabled' ? { ...shown, ...reportedFields(await reports(shown.id)) } : shown
     },
   })
-  addWait(server, parts, RESOURCES.server, {
-    ...{ form: Server, states: SERVER_STATES, canBecome: serverCanBecome, load, complete: withReports },
+
+  servers.list({
+    description: 'Those of the account that are not deleted, in their collected form.',
+    filters: { server_group: { idOf: 'grp', where: isInGroup } },
+    tagged: hasTags,
   })
+  servers.get('Its full form, with what its guest has reported. A deleted one stays readable.')
+  servers.wait(serverCanBecome)
   servers.create(
     {
       'x-refusals': ['not_implemented'],
@@ -174,6 +157,7 @@ export function addServerRoutes(server: ApiServer, parts: ResourceParts): void {
     (tx, { accountId, id }) => deleteServer(tx, compute, accountId, id),
   )
   servers.lock((tx, { accountId, id }, locked) => setServerLocked(tx, accountId, id, locked))
+  addServerActions(servers, parts)
 }
 
 function isInGroup(groupId: string): RawBuilder<boolean> {
@@ -194,7 +178,7 @@ function valuesOf({ name, server_groups, ...body }: Static<typeof Update>): Serv
   const { user_data, compatibility_mode, metadata_options, tags } = body
   const groupIds = server_groups?.map((group) => (typeof group === 'string' ? group : group.id))
   return {
-    ...(name !== undefined && { name: name ?? '' }),
+    ...givenTexts({ name }),
     ...(groupIds !== undefined && { server_groups: [...new Set(groupIds)] }),
     ...(user_data !== undefined && { user_data }),
     ...(compatibility_mode !== undefined && { compatibility_mode }),

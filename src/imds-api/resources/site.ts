@@ -4,7 +4,12 @@
  */
 import type { Kysely } from 'kysely'
 import type { Tables } from '../database/tables.ts'
-import type { Site } from './nested.ts'
+
+/** The URL of this API, without a final slash, and the domain of its region. */
+export interface Site {
+  readonly baseUrl: string
+  readonly domain: string
+}
 
 /** A domain that was read longer ago is read again. */
 const DOMAIN_MAX_AGE_MS = 1_000

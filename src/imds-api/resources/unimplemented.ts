@@ -4,40 +4,32 @@
  * implemented either.
  */
 import Type from 'typebox'
-import { notFound, refuse } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
-
-const EMPTY = ['load_balancers', 'database_snapshots', 'firewall_policies', 'firewall_rules', 'volumes'] as const
-const UNCHANGEABLE = [...EMPTY, 'database_servers', 'database_types'] as const
+import { notFound, refuse } from '../model/refusal.ts'
+import { ALL_ROWS } from '../model/resources.ts'
 
 /** Adds the routes. */
 export function addUnimplementedRoutes(server: ApiServer): void {
   const hidden = { hide: true }
-  for (const collection of EMPTY) {
-    server.get(`/${collection}`, { schema: { ...hidden, response: { 200: Type.Array(Type.Object({})) } } }, () =>
-      Promise.resolve([]),
-    )
-    server.get(
-      `/${collection}/:id`,
-      { schema: { ...hidden, params: Type.Object({ id: Type.String() }) } },
-      ({ params: { id } }) => {
-        throw notFound(id)
-      },
-    )
-  }
-  for (const collection of UNCHANGEABLE) {
-    const refusal = refuse('not_implemented', `changes of ${collection.replaceAll('_', ' ')} are not implemented`)
+  for (const { table, path = table!, unimplemented } of ALL_ROWS) {
+    if (unimplemented === undefined) continue
+    if (unimplemented === 'all') {
+      server.get(`/${path}`, { schema: { ...hidden, response: { 200: Type.Array(Type.Object({})) } } }, () =>
+        Promise.resolve([]),
+      )
+      server.get(
+        `/${path}/:id`,
+        { schema: { ...hidden, params: Type.Object({ id: Type.String() }) } },
+        ({ params: { id } }) => {
+          throw notFound(id)
+        },
+      )
+    }
+    const refusal = refuse('not_implemented', `changes of ${path.replaceAll('_', ' ')} are not implemented`)
     const handler = () => {
       throw refusal
     }
-    server.post(`/${collection}`, { schema: hidden }, handler)
-    for (const method of ['POST', 'PUT', 'DELETE'] as const) {
-      server.route({
-        method,
-        url: `/${collection}/*`,
-        schema: hidden,
-        handler,
-      })
-    }
+    server.post(`/${path}`, { schema: hidden }, handler)
+    server.route({ method: ['POST', 'PUT', 'DELETE'], url: `/${path}/*`, schema: hidden, handler })
   }
 }

@@ -1,47 +1,80 @@
 /** Users of the accounts of the caller. An API client acts for its account, so its `/user` is the account's owner. */
 import type { FastifyReply, FastifyRequest } from 'fastify'
-import { sql, type Insertable, type InferResult } from 'kysely'
-import { jsonArrayFrom } from 'kysely/helpers/postgres'
+import { sql, type Insertable } from 'kysely'
 import Type, { type Static } from 'typebox'
 import { tokenRequester } from '../auth/requester.ts'
 import type { TokenHolder } from '../auth/tokens.ts'
 import { usersOf } from '../changes/members.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Reader } from '../database/transaction.ts'
-import { ENDED_STATES } from '../model/account-states.ts'
-import { parseSshKey } from '../model/ssh-key.ts'
-import { formatTime } from '../model/time.ts'
-import { fieldFault, noSuch, refuse, Refusal } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
-import { addList, byText, equals } from './lists.ts'
+import { ENDED_STATES, type AccountStatus } from '../model/account-states.ts'
+import { fieldFault, refuse, Refusal } from '../model/refusal.ts'
+import { parseSshKey } from '../model/ssh-key.ts'
+import { alwaysNull, Field, Form, type FormRow, type Representation, type RowsOf } from './forms.ts'
+import { addList, byText } from './lists.ts'
 import { addMember, idOf } from './members.ts'
-import { alwaysNull, NESTED, type Site, Time } from './nested.ts'
+import { NESTED } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
+import { nullable, Time } from './schemas.ts'
 import { RESOURCES } from './table.ts'
 
-const Fields = {
-  ...NESTED.user.schema.properties,
+/** Of the accounts of a user, those that the caller may see. */
+const accounts = NESTED.account.rows(
+  sql`where accounts.id = any(visible.account_ids) and (accounts.owner_id = users.id or exists (
+    select from collaborations
+    where collaborations.account_id = accounts.id
+      and collaborations.user_id = users.id
+      and collaborations.status = 'accepted'
+  )) order by accounts.id`,
+  sql`, accounts.owner_id`,
+)
+type AccountOfUser = FormRow & { readonly owner_id: string; readonly status: AccountStatus }
+
+const FIELDS = {
+  ...NESTED.user.fields,
   email_verified: Type.Boolean(),
-  ssh_key: Type.String({ description: 'Empty: the user has none.' }),
+  ssh_key: new Field(
+    Type.String({ description: 'Empty: the user has none.' }),
+    'ssh_key',
+    (key: string | null) => key ?? '',
+  ),
   messaging_pref: Type.Boolean(),
   created_at: Time,
-  accounts: Type.Array(NESTED.account.schema),
+  accounts: new Field(
+    Type.Array(NESTED.account.schema),
+    sql`(select coalesce(json_agg(one), '[]') from ${accounts} as one)`,
+    (all: readonly AccountOfUser[], site) => all.map((account) => NESTED.account.show(site, account)),
+  ),
 }
-const Collected = Type.Object(
-  { ...Fields, default_account: alwaysNull(NESTED.account.schema) },
-  { title: 'CollectedUser' },
-)
-const User = Type.Object(
-  { ...Fields, default_account: Type.Union([NESTED.account.schema, Type.Null()]) },
-  { title: 'User' },
-)
+const Collected = new Form(RESOURCES.user, 'CollectedUser', {
+  ...FIELDS,
+  default_account: alwaysNull(NESTED.account.schema),
+})
+const User = new Form(RESOURCES.user, 'User', {
+  ...FIELDS,
+  default_account: new Field(
+    nullable(NESTED.account.schema),
+    'accounts',
+    (all: readonly AccountOfUser[], site, { id }) => {
+      const owned = all.filter(({ owner_id }) => owner_id === id)
+      const own = owned.find(({ status }) => !ENDED_STATES.includes(status)) ?? owned[0]
+      return own === undefined ? null : NESTED.account.show(site, own)
+    },
+  ),
+})
+/** What a request may change, and some clients send as it is. */
+type Profile = Representation & {
+  readonly name: string
+  readonly email_address: string
+  readonly ssh_key: string
+  readonly messaging_pref: boolean
+}
 
 const Update = Type.Object(
   {
     name: Type.Optional(Type.String({ minLength: 1, maxLength: 255, format: 'line' })),
-    ssh_key: Type.Optional(
-      Type.Union([Type.String({ description: 'One line of authorized_keys. Empty: none.' }), Type.Null()]),
-    ),
+    ssh_key: Type.Optional(nullable(Type.String({ description: 'One line of authorized_keys. Empty: none.' }))),
     messaging_pref: Type.Optional(Type.Boolean()),
     email_address: Type.Optional(Type.String({ description: 'As it is: it cannot be changed here.' })),
     password: Type.Optional(Type.String({ description: 'Refused: it cannot be changed here.' })),
@@ -53,77 +86,64 @@ const CHANGE_RULE =
   'Only the user can change the profile. API clients may resend current values. A new key goes into later servers.'
 
 /** Adds the routes. */
-export function addUserRoutes(server: ApiServer, { db, accounts, site }: ResourceParts): void {
-  addList(server, RESOURCES.user, {
+export function addUserRoutes(server: ApiServer, parts: ResourceParts): void {
+  const { site } = parts
+  addList(server, parts, {
+    form: Collected,
     summary: 'List the users of the account',
     description: 'The owners and collaborators of the accounts that the caller may read.',
-    form: Collected,
     order: [byText('users.id')],
-    filters: { name: equals('users.name') },
-    select: ({ accountIds }) => selectUsers(db, accountIds),
-    represent: (rows) => rows.map((row) => ({ ...fullUser(site, row), default_account: null })),
+    rows: ({ accountIds }) => usersSeenBy(accountIds),
   })
 
-  addMember(server, db, RESOURCES.user, {
+  addMember(server, parts, User, {
     description: 'The caller, or a user with whom the caller shares an account.',
-    form: User,
-    load: (database, { accountIds, tokenHolder }, id) =>
-      selfOf(database, tokenHolder).then((self) => load(database, accountIds, self, id)),
+    load: async (database, { accountIds, tokenHolder }, id) =>
+      load(database, accountIds, await selfOf(database, tokenHolder), id),
   })
 
-  addMember(server, db, RESOURCES.user, {
+  addMember(server, parts, User, {
     path: '/user',
     operationId: 'getCurrentUser',
     summary: 'Get the user of the token',
     description: 'The user who has signed in; for an API client, the owner of its account.',
-    form: User,
-    load: (database, { accountIds, tokenHolder }) =>
-      selfOf(database, tokenHolder).then((id) => load(database, accountIds, id, id)),
+    load: async (database, { accountIds, tokenHolder }) => {
+      const self = await selfOf(database, tokenHolder)
+      return load(database, accountIds, self, self)
+    },
   })
 
+  const { tags, params } = RESOURCES.user
   for (const [url, about] of [
-    [
-      '/users/:id',
-      { operationId: 'updateUser', summary: 'Change a user', tags: RESOURCES.user.tags, params: RESOURCES.user.params },
-    ],
-    ['/user', { operationId: 'updateCurrentUser', summary: 'Change the user of the token', tags: RESOURCES.user.tags }],
+    ['/users/:id', { operationId: 'updateUser', summary: 'Change a user', tags, params }],
+    ['/user', { operationId: 'updateCurrentUser', summary: 'Change the user of the token', tags }],
   ] as const)
     server.put(
       url,
-      { schema: { ...about, description: CHANGE_RULE, body: Update, response: { 200: User } } },
+      { schema: { ...about, description: CHANGE_RULE, body: Update, response: { 200: User.schema } } },
       async (request, reply) => await change(request, reply),
     )
 
-  async function load(
-    database: Reader,
-    accountIds: readonly string[],
-    self: string,
-    id: string,
-  ): Promise<Static<typeof User>> {
-    const row = await selectUsers(database, accountIds, self)
-      .where('users.id', '=', id)
-      .executeTakeFirstOrThrow(() => noSuch('user', id))
-    return fullUser(site, row)
+  function load(database: Reader, accountIds: readonly string[], self: string, id: string): Promise<Representation> {
+    return User.load(database, site, id, usersSeenBy(accountIds, self))
   }
 
   /** Changes the profile that the path names; else that of the token. */
   async function change(
     request: FastifyRequest<{ Body: Static<typeof Update> }>,
     reply: FastifyReply,
-  ): Promise<Static<typeof User>> {
+  ): Promise<Representation> {
     const { accountIds, tokenHolder, body } = request
-    return accounts.commitProfile(tokenRequester(request), async (tx) => {
+    return parts.accounts.commitProfile(tokenRequester(request), async (tx) => {
       const self = await selfOf(tx, tokenHolder)
       const id = idOf(request) || self
-      const row = await selectUsers(tx, accountIds, self)
-        .where('users.id', '=', id)
-        .executeTakeFirstOrThrow(() => noSuch('user', id))
+      const profile = (await load(tx, accountIds, self, id)) as Profile
       const forbidden = refuse('forbidden', `only ${id} can change this profile, after signing in`)
       if (tokenHolder.kind === 'user' && tokenHolder.userId !== id) throw forbidden
-      const values = changesOf(row, body)
+      const values = changesOf(profile, body)
       if (Object.keys(values).length === 0) {
         reply.changedNothing = true
-        return fullUser(site, row)
+        return profile
       }
       if (tokenHolder.kind === 'client') throw forbidden
       await tx.updateTable('users').set(values).where('id', '=', id).execute()
@@ -138,13 +158,14 @@ async function selfOf(database: Reader, tokenHolder: TokenHolder): Promise<strin
 
 /** The columns whose values a request changes. Clients also send fields with their present values. */
 function changesOf(
-  row: Row,
-  { name = row.name, ssh_key, messaging_pref = row.messaging_pref, email_address, password }: Static<typeof Update>,
+  profile: Profile,
+  { ssh_key = profile.ssh_key, email_address = profile.email_address, password, ...body }: Static<typeof Update>,
 ): Partial<Insertable<Tables['users']>> {
-  const key = ssh_key === undefined ? ({ ok: true, value: row.ssh_key ?? '' } as const) : parseSshKey(ssh_key ?? '')
+  const { name = profile.name, messaging_pref = profile.messaging_pref } = body
+  const key = ssh_key === profile.ssh_key ? ({ ok: true, value: ssh_key } as const) : parseSshKey(ssh_key ?? '')
   const faults = [
     ...(key.ok ? [] : key.faults.map((fault) => fieldFault('ssh_key', 'malformed', `ssh_key ${fault}`))),
-    ...(email_address === undefined || email_address === row.email_address
+    ...(email_address === profile.email_address
       ? []
       : [
           fieldFault(
@@ -158,70 +179,22 @@ function changesOf(
       : [fieldFault('password', 'unchangeable', 'password cannot be changed here: it comes from the region file')]),
   ]
   if (faults.length > 0 || !key.ok) throw new Refusal('unprocessable_entity', faults)
-  const values = { name, ssh_key: key.value === '' ? null : key.value, messaging_pref }
-  return Object.fromEntries(
-    Object.entries(values).filter(([column, value]) => value !== row[column as keyof typeof values]),
-  )
+  const values = { name, ssh_key: key.value, messaging_pref }
+  const changed = Object.entries(values).filter(([field, value]) => value !== profile[field as keyof typeof values])
+  return Object.fromEntries(changed.map(([field, value]) => [field, value === '' ? null : value]))
 }
 
-/**
- * The users of these accounts, and `self`, who may have no account. Of the accounts of each user, it shows only those
- * among `accountIds`: the caller must not see the others.
- */
-function selectUsers(database: Reader, accountIds: readonly string[], self?: string) {
-  return database
-    .selectFrom('users')
-    .select([
-      'users.id',
-      'users.name',
-      'users.email_address',
-      'users.email_verified',
-      'users.ssh_key',
-      'users.messaging_pref',
-      'users.totp_secret',
-      'users.created_at',
-    ])
-    .select((eb) =>
-      jsonArrayFrom(
-        eb
-          .selectFrom('accounts')
-          .select(['accounts.id', 'accounts.name', 'accounts.status', 'accounts.owner_id'])
-          .where((one) => one('accounts.id', '=', one.fn.any(one.val([...accountIds]))))
-          .where(isMemberOfAccount())
-          .orderBy('accounts.id'),
-      ).as('accounts'),
-    )
-    .where(sql<boolean>`users.id in (select ${self ?? null}::text union ${usersOf(sql`${[...accountIds]}::text[]`)})`)
-}
-
-/** True if the user of the outer query owns the account, or has access by an accepted collaboration. */
-function isMemberOfAccount() {
-  return sql<boolean>`(accounts.owner_id = users.id or exists (
-    select from collaborations
-    where collaborations.account_id = accounts.id
-      and collaborations.user_id = users.id
-      and collaborations.status = 'accepted'
-  ))`
+/** The users of these accounts, and `self`, who may have no account. */
+function usersSeenBy(accountIds: readonly string[], self?: string): RowsOf {
+  const ids = sql<readonly string[]>`${[...accountIds]}::text[]`
+  return {
+    join: sql`cross join (select ${ids} as account_ids) as visible`,
+    where: sql`users.id in (select ${self ?? null}::text union ${usersOf(ids)})`,
+  }
 }
 
 async function ownerOf(database: Reader, accountId: string): Promise<string> {
   return (
     await database.selectFrom('accounts').select('owner_id').where('id', '=', accountId).executeTakeFirstOrThrow()
   ).owner_id
-}
-
-type Row = InferResult<ReturnType<typeof selectUsers>>[number]
-
-function fullUser(site: Site, row: Row): Static<typeof User> {
-  const owned = row.accounts.filter(({ owner_id }) => owner_id === row.id)
-  const own = owned.find(({ status }) => !ENDED_STATES.includes(status)) ?? owned[0]
-  return {
-    ...NESTED.user.show(site, row),
-    email_verified: row.email_verified,
-    ssh_key: row.ssh_key ?? '',
-    messaging_pref: row.messaging_pref,
-    created_at: formatTime(row.created_at),
-    accounts: row.accounts.map((account) => NESTED.account.show(site, account)),
-    default_account: own === undefined ? null : NESTED.account.show(site, own),
-  }
 }

@@ -1,39 +1,34 @@
 /** `GET .../ID/wait`: responds when a resource has a state. member-waits.ts has the requests that wait. */
 import type { FastifyRequest } from 'fastify'
-import Type, { type TSchema } from 'typebox'
+import Type from 'typebox'
 import type { Reader } from '../database/transaction.ts'
 import { markIdle } from '../http/connections.ts'
 import type { ApiServer } from '../http/server.ts'
 import { fieldFault, refuse, Refusal } from '../model/refusal.ts'
+import type { Form, Representation } from './forms.ts'
 import type { ResourceParts } from './parts.ts'
-import type { Resource } from './table.ts'
 
 /**
  * Members that a request can wait for. `load`: as their GET shows them, but for what `complete` adds once the state is
- * reached: it may take long. `states`: those that it can wait for. `canBecome`: whether a state can follow another, at
- * once or later.
+ * reached: it may take long. `canBecome`: whether a state can follow another, at once or later.
  */
-export interface WaitableResource<State extends string, Form extends Shown> {
-  readonly form: TSchema
-  readonly states: readonly State[]
-  readonly canBecome: (from: Form['status'], to: State) => boolean
-  readonly load: (database: Reader, accountId: string, id: string) => Promise<Form>
-  readonly complete?: (form: Form) => Promise<Form>
-}
-interface Shown {
-  readonly id: string
-  readonly status: string
+export interface WaitableResource<State extends string> {
+  readonly canBecome: (from: State, to: State) => boolean
+  readonly load: (database: Reader, accountId: string, id: string) => Promise<Representation>
+  readonly complete: (shown: Representation) => Promise<Representation>
 }
 
 const [TIMEOUT_SECONDS, MAX_TIMEOUT] = [60, 120]
 
 /** Adds the route. */
-export function addWait<State extends string, Form extends Shown>(
+export function addWait<State extends string>(
   server: ApiServer,
   { db, waits }: Pick<ResourceParts, 'db' | 'waits'>,
-  { path, name, noun, tags, params }: Resource,
-  { form, states, canBecome, load, complete = (one) => Promise.resolve(one) }: WaitableResource<State, Form>,
+  { schema, resource }: Form,
+  { canBecome, load, complete }: WaitableResource<State>,
 ): void {
+  const { path, name, noun, tags, params } = resource
+  const states = resource.states as readonly State[]
   server.get(
     `/${path}/:id/wait`,
     {
@@ -56,7 +51,7 @@ export function addWait<State extends string, Form extends Shown>(
             }),
           ),
         }),
-        response: { 200: form },
+        response: { 200: schema },
       },
       validatorCompiler: () => () => true, // parseQuery checks them: in a query, numbers are text
     },
@@ -64,7 +59,8 @@ export function addWait<State extends string, Form extends Shown>(
       const { accountId, requesterId } = request.caller
       const { status: wanted, seconds } = parseQuery(request.query, states)
       let seen = ''
-      const isReached = ({ id, status }: Form) => {
+      const isReached = (shown: Representation) => {
+        const { id, status } = shown as Representation & { readonly status: State }
         seen = status
         if (status === wanted) return true
         if (canBecome(status, wanted)) return false

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { cloudIpAfter, type CloudIpEvent } from '../../../../src/imds-api/changes/cloud-ips.ts'
-import type { CloudIpStatus } from '../../../../src/imds-api/model/cloud-ip-states.ts'
+import type { CloudIpStatus } from '../../../../src/imds-api/model/resources.ts'
 
 /** Each state: the events that are possible, and what follows. */
 const TABLE: Record<CloudIpStatus, Partial<Record<CloudIpEvent, CloudIpStatus>>> = {

@@ -3,9 +3,9 @@ import { cloudIpCanBecome } from '../../../../src/imds-api/changes/cloud-ips.ts'
 import { collaborationCanBecome } from '../../../../src/imds-api/changes/collaborations.ts'
 import { imageCanBecome } from '../../../../src/imds-api/changes/images.ts'
 import { serverCanBecome } from '../../../../src/imds-api/changes/servers.ts'
-import { CLOUD_IP_STATES } from '../../../../src/imds-api/model/cloud-ip-states.ts'
+import { ROWS } from '../../../../src/imds-api/model/resources.ts'
 import { COLLABORATION_STATES } from '../../../../src/imds-api/model/collaborations.ts'
-import { isReachable } from '../../../../src/imds-api/model/reach.ts'
+import { isReachable } from '../../../../src/imds-api/model/transitions.ts'
 import { SERVER_STATES } from '../../../../src/imds-api/model/server-actions.ts'
 
 const later = <State>(states: readonly State[], can: (to: State) => boolean) => states.filter(can).join(' ')
@@ -32,7 +32,7 @@ test('a server cannot leave failed and deleting but to be deleted, and nothing m
 })
 
 test('the other tables: what can follow', () => {
-  expect(later(CLOUD_IP_STATES, (to) => cloudIpCanBecome('mapped', to))).toBe('unmapped reserved mapped')
+  expect(later(ROWS.cloudIp.states, (to) => cloudIpCanBecome('mapped', to))).toBe('unmapped reserved mapped')
   expect(later(COLLABORATION_STATES, (to) => collaborationCanBecome('pending', to))).toBe(
     COLLABORATION_STATES.join(' '),
   )

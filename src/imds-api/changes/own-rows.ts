@@ -1,0 +1,28 @@
+/** The rows of the resources of an account. */
+import { sql, type Selectable } from 'kysely'
+import type { Tables } from '../database/tables.ts'
+import type { Tx } from '../database/transaction.ts'
+import { noSuch } from '../model/refusal.ts'
+import { ROWS } from '../model/resources.ts'
+
+type Name = 'apiClient' | 'application' | 'cloudIp' | 'databaseServer' | 'server' | 'serverGroup'
+export type OwnRow<T extends Name> = Selectable<Tables[(typeof ROWS)[T]['table']]>
+
+/** Locks a row of an account until the end of the transaction. Undefined: the account has none with this id. */
+export async function findLocked<T extends Name>(
+  tx: Tx,
+  name: T,
+  accountId: string,
+  id: string,
+): Promise<OwnRow<T> | undefined> {
+  const { rows } = await sql<OwnRow<T>>`
+    select * from ${sql.table(ROWS[name].table)} where id = ${id} and account_id = ${accountId} for update`.execute(tx)
+  return rows[0]
+}
+
+/** The same. Refuses if there is none. */
+export async function lockRow<T extends Name>(tx: Tx, name: T, accountId: string, id: string): Promise<OwnRow<T>> {
+  const row = await findLocked(tx, name, accountId, id)
+  if (row === undefined) throw noSuch(ROWS[name].kind, id)
+  return row
+}

@@ -1,0 +1,187 @@
+/**
+ * A form of a resource: full, collected or nested. It is declared once, as a list of fields. The schema, the columns that
+ * a query selects, and the representation of a row follow from it.
+ */
+import { sql, type RawBuilder } from 'kysely'
+import Type, { type TObject, type TSchema } from 'typebox'
+import type { Reader } from '../database/transaction.ts'
+import { noSuch } from '../model/refusal.ts'
+import { formatOptionalTime, formatTime } from '../model/time.ts'
+import { nullable, NullableTime, Time } from './schemas.ts'
+import type { Site } from './site.ts'
+import type { Resource } from './table.ts'
+
+/** What a query selects for a form, or its JSON, in which a time is text. */
+export type FormRow = Readonly<Record<string, unknown>> & { readonly id: string }
+/** A resource as responses show it. */
+export type Representation = Readonly<Record<string, unknown>> & { readonly id: string }
+
+type Show = (value: never, site: Site, row: FormRow) => unknown
+
+/**
+ * A field whose value is not just the column of its name. `column`: a column of the table, one of the extra columns of
+ * the form, or an expression. `show`: makes the value; undefined: the field is left out. `joinsAccount`: it needs
+ * `account_name` and `account_status`.
+ */
+export class Field {
+  readonly schema: TSchema
+  readonly column: string | RawBuilder<unknown>
+  readonly show: Show | undefined
+  readonly joinsAccount: boolean
+
+  constructor(schema: TSchema, column: string | RawBuilder<unknown>, show?: Show, joinsAccount = false) {
+    this.schema = schema
+    this.column = column
+    this.show = show
+    this.joinsAccount = joinsAccount
+  }
+}
+/** By name. A schema alone: the column of that name. */
+export type Fields = Readonly<Record<string, TSchema | Field>>
+
+/** Which rows. `join`: other tables that the conditions need. */
+export interface RowsOf {
+  readonly join?: RawBuilder<unknown>
+  readonly where: RawBuilder<unknown>
+}
+
+export class Form {
+  readonly resource: Resource
+  readonly fields: Fields
+  readonly schema: TObject
+  readonly #columns: RawBuilder<unknown>
+  readonly #from: RawBuilder<unknown>
+  readonly #shown: readonly (readonly [name: string, column: string, show: Show | undefined])[]
+  #compiled: RawBuilder<unknown> | undefined
+
+  /** `title`: of the schema. `extra`: columns for several fields. */
+  constructor(
+    resource: Resource,
+    title: string,
+    fields: Fields,
+    extra: Readonly<Record<string, RawBuilder<unknown>>> = {},
+  ) {
+    const { type, table } = resource
+    const entries = Object.entries(fields).map(
+      ([name, one]) => [name, one instanceof Field ? one : new Field(one, name, timeFormatOf(one))] as const,
+    )
+    const joinsAccount = entries.some(([, field]) => field.joinsAccount)
+    const expressions = new Map(Object.entries(extra))
+    if (joinsAccount)
+      for (const name of ['name', 'status']) expressions.set(`account_${name}`, sql.ref(`accounts.${name}`))
+    for (const [name, { column }] of entries) if (typeof column !== 'string') expressions.set(name, column)
+    this.resource = resource
+    this.fields = fields
+    this.#shown = entries.map(([name, { column, show }]) => [name, typeof column === 'string' ? column : name, show])
+    const plain = ['id', ...this.#shown.map(([, column]) => column)].filter((column) => !expressions.has(column))
+    this.#columns = sql.join([
+      ...[...new Set(plain)].map((column) => sql.ref(`${table}.${column}`)),
+      ...[...expressions].map(([name, expression]) => sql`${expression} as ${sql.ref(name)}`),
+    ])
+    this.#from = joinsAccount
+      ? sql`${sql.table(table)} join accounts on accounts.id = ${sql.ref(`${table}.account_id`)}`
+      : sql.table(table)
+    this.schema = Type.Object(
+      {
+        id: Type.String(),
+        resource_type: Type.Literal(type),
+        url: Type.String({ format: 'uri' }),
+        ...Object.fromEntries(entries.map(([name, { schema }]) => [name, schema])),
+      },
+      { title },
+    )
+  }
+
+  /** Represents a row. */
+  show(site: Site, row: FormRow): Representation {
+    const { type, path } = this.resource
+    const shown: Record<string, unknown> & { id: string } = {
+      ...{ id: row.id, resource_type: type, url: `${site.baseUrl}/1.0/${path}/${row.id}` },
+    }
+    for (const [name, column, show] of this.#shown)
+      shown[name] = show === undefined ? row[column] : show(row[column] as never, site, row)
+    return shown
+  }
+
+  /** A query of rows. `more`: further columns. */
+  query<Row = FormRow>(
+    database: Reader,
+    { join = sql``, where }: RowsOf,
+    { more = sql``, rest = sql`` }: { readonly more?: RawBuilder<unknown>; readonly rest?: RawBuilder<unknown> } = {},
+  ): RawBuilder<Row> {
+    // the columns are compiled once, because there are many
+    this.#compiled ??= sql.raw(this.#columns.compile(database).sql)
+    return sql`select ${this.#compiled}${more} from ${this.#from} ${join} where ${where} ${rest}`
+  }
+
+  /** Loads a member by its id or handle. Refuses if it is not among the rows. */
+  async load(database: Reader, site: Site, id: string, { join, where }: RowsOf): Promise<Representation> {
+    const { rows } = await this.query(database, {
+      ...(join && { join }),
+      where: sql`${where} and ${this.isNamed(id)}`,
+    }).execute(database)
+    return this.represent(site, id, rows[0])
+  }
+
+  /** Represents a member that was asked for by its id or handle. Refuses if there is none. */
+  represent(site: Site, id: string, row: FormRow | undefined): Representation {
+    if (row === undefined) throw noSuch(this.resource.kind, id)
+    return this.show(site, row)
+  }
+
+  /** True for the row with an id or handle. */
+  isNamed(id: string): RawBuilder<boolean> {
+    const { table, hasHandle } = this.resource
+    const hasId = sql<boolean>`${sql.ref(`${table}.id`)} = ${id}`
+    return hasHandle === true ? sql`(${hasId} or ${sql.ref(`${table}.handle`)} = ${id})` : hasId
+  }
+
+  /** The JSON of rows, each with these columns, for a field. `rest`: of the query, after its table. */
+  rows(rest: RawBuilder<unknown>, more: RawBuilder<unknown> = sql``): RawBuilder<unknown> {
+    return sql`(select ${this.#columns}${more} from ${this.#from} ${rest})`
+  }
+}
+
+function timeFormatOf(schema: TSchema): Show | undefined {
+  return schema === Time ? formatTime : schema === NullableTime ? formatOptionalTime : undefined
+}
+
+/** A field that always has the same value. */
+export function fixed(schema: TSchema, value: unknown): Field {
+  return new Field(schema, 'id', () => value)
+}
+
+/** A field that is always null. It has a form too, since generators leave out what is only null. */
+export function alwaysNull(form: TSchema): Field {
+  return fixed(nullable(form, { description: 'Always null.' }), null)
+}
+
+/** A linked resource, which always exists. */
+export function linked(form: Form, where: RawBuilder<unknown>): Field {
+  return new Field(form.schema, sql`(select to_json(one) from ${form.rows(sql`where ${where}`)} as one)`, showOf(form))
+}
+
+/** A linked resource, or null. */
+export function optionalLink(form: Form, where: RawBuilder<unknown>): Field {
+  const { column } = linked(form, where)
+  const show = showOf(form)
+  return new Field(nullable(form.schema), column, (row: FormRow | null, site: Site) =>
+    row === null ? null : show(row, site),
+  )
+}
+
+/** Linked resources. `which`: the query after their table. `order`: default, by id. */
+export function linkedAll(form: Form, which: RawBuilder<unknown>, order?: RawBuilder<unknown>): Field {
+  const { table } = form.resource
+  const rows = form.rows(sql`${which} order by ${order ?? sql.ref(`${table}.id`)}`)
+  const show = showOf(form)
+  return new Field(
+    Type.Array(form.schema),
+    sql`(select coalesce(json_agg(one), '[]') from ${rows} as one)`,
+    (all: readonly FormRow[], site: Site) => all.map((row) => show(row, site)),
+  )
+}
+
+function showOf(form: Form): (row: FormRow, site: Site) => Representation {
+  return (row, site) => form.show(site, row)
+}

@@ -15,7 +15,7 @@ import type { PortTranslator } from '../model/port-translator.ts'
 import { fieldFault, noSuchIn, notFound, refuse } from '../model/refusal.ts'
 import { transitions } from '../model/transitions.ts'
 import { allocateAddress, countUnreleased, freeCloudIp, nextId } from './allocate.ts'
-import { lockAccount, usageOf } from './limits.ts'
+import { cloudIpsUsed, lockAccount } from './limits.ts'
 import { findLocked, lockRow } from './own-rows.ts'
 import { refuseBeyondRecord } from './record-limits.ts'
 
@@ -78,7 +78,7 @@ const columnsOf = ({ port_translators, ...values }: CloudIpValues) => ({
 /** Creates an unmapped cloud IP for an account, within its limit, and returns its id. Locks the account. */
 export async function createCloudIp(tx: Tx, accountId: string, values: CloudIpValues = {}): Promise<string> {
   const { cloud_ips_limit: limit } = (await lockAccount(tx, accountId))!
-  const used = await usageOf(tx, accountId, 'cloud_ips_used')
+  const used = await cloudIpsUsed(tx, accountId)
   if (used >= limit)
     throw refuse(
       'account_limit_reached',

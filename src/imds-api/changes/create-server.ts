@@ -9,7 +9,7 @@ import { compactUserData, userDataFault } from '../model/user-data.ts'
 import { allocateAddress, nextId } from './allocate.ts'
 import { requestAction, type ComputeMode } from './actions.ts'
 import { reserveCloudIp } from './cloud-ips.ts'
-import { lockAccount, usageOf } from './limits.ts'
+import { lockAccount, ramUsed } from './limits.ts'
 import { usersOf } from './members.ts'
 import { placeServer } from './placement.ts'
 import { refuseBeyondRecord } from './record-limits.ts'
@@ -38,7 +38,7 @@ export interface NewServer extends ServerValues {
 export async function createServer(tx: Tx, compute: ComputeMode, accountId: string, asked: NewServer): Promise<string> {
   const account = (await lockAccount(tx, accountId))!
   const found = await findNamedResources(tx, accountId, asked)
-  const used = await usageOf(tx, accountId, 'ram_used')
+  const used = await ramUsed(tx, accountId)
   if (used + found.serverType.ram > account.ram_limit) {
     throw refuse(
       'account_limit_reached',

@@ -14,23 +14,6 @@ import type { Tx, Reader } from '../database/transaction.ts'
  */
 export const MAX_KEPT_DELETED = 1000
 
-/** What an account uses: expressions for a query of `accounts`. RAM in MB. */
-export const USAGE = {
-  servers_used: sql<number>`(
-    select count(*) from servers where servers.account_id = accounts.id and servers.deleted_at is null)`,
-  ram_used: sql<number>`(
-    select coalesce(sum(ram), 0) from servers join server_types on server_types.id = servers.server_type_id
-    where servers.account_id = accounts.id and servers.deleted_at is null)`,
-  cloud_ips_used: sql<number>`(select count(*) from cloud_ips where cloud_ips.account_id = accounts.id)`,
-  dbs_instances_used: sql<number>`(
-    select count(*) from database_servers
-    where database_servers.account_id = accounts.id and database_servers.deleted_at is null)`,
-  dbs_ram_used: sql<number>`(
-    select coalesce(sum(ram), 0) from database_servers
-      join database_server_types on database_server_types.id = database_servers.database_server_type_id
-    where database_servers.account_id = accounts.id and database_servers.deleted_at is null)`,
-}
-
 /**
  * Locks an account until the end of the transaction. Other transactions can still insert rows that refer to it, such as
  * access tokens. Undefined: it was deleted. `actor`: who is named in the events of the transaction, if that is not known
@@ -50,10 +33,18 @@ export async function lockAccount(
     .executeTakeFirst()
 }
 
-/** How much of one limit an account uses. */
-export async function usageOf(database: Reader, accountId: string, name: keyof typeof USAGE): Promise<number> {
+/** The MB of RAM that the servers of an account have. */
+export async function ramUsed(database: Reader, accountId: string): Promise<number> {
   const { rows } = await sql<{ used: number }>`
-    select ${USAGE[name]} as used from accounts where id = ${accountId}`.execute(database)
+    select coalesce(sum(ram), 0) as used from servers join server_types on server_types.id = servers.server_type_id
+    where servers.account_id = ${accountId} and servers.deleted_at is null`.execute(database)
+  return rows[0]!.used
+}
+
+/** How many cloud IPs an account has. */
+export async function cloudIpsUsed(database: Reader, accountId: string): Promise<number> {
+  const { rows } = await sql<{ used: number }>`
+    select count(*) as used from cloud_ips where account_id = ${accountId}`.execute(database)
   return rows[0]!.used
 }
 

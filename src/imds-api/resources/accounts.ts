@@ -5,12 +5,11 @@
  * hexadecimal.
  */
 import type { FastifyRequest } from 'fastify'
-import { sql } from 'kysely'
+import { sql, type RawBuilder } from 'kysely'
 import Type, { type Static } from 'typebox'
 import { memberRequester } from '../auth/requester.ts'
 import { digest, newSecret } from '../auth/secrets.ts'
 import type { AccountRequester } from '../changes/account-changes.ts'
-import { USAGE } from '../changes/limits.ts'
 import { usersOf } from '../changes/members.ts'
 import type { Tx } from '../database/transaction.ts'
 import type { ApiServer } from '../http/server.ts'
@@ -29,24 +28,26 @@ import { RESOURCES } from './table.ts'
 const Text = Type.String()
 const Count = Type.Integer()
 const empty = fixed(Type.Array(Type.Object({}), { description: 'Always empty: this resource is not implemented.' }), [])
-/** The resources of the account that its lists show. */
-function ofAccount(form: Form): Field {
+/** The resources of the account that its lists show. `more`: further columns. */
+function ofAccount(form: Form, more?: RawBuilder<unknown>): Field {
   const { table, isPresent } = form.resource
-  return linkedAll(form, sql`where ${sql.ref(`${table}.account_id`)} = accounts.id and ${isPresent}`)
+  return linkedAll(form, sql`where ${sql.ref(`${table}.account_id`)} = accounts.id and ${isPresent}`, undefined, more)
 }
+const countOf = (list: string) => new Field(Count, list, (rows: readonly unknown[]) => rows.length)
+const ramOf = (rows: readonly { readonly ram: number }[]) => rows.reduce((sum, { ram }) => sum + ram, 0)
 
 const COLLECTED = {
   ...NESTED.account.fields,
-  servers_used: new Field(Count, USAGE.servers_used),
+  servers_used: countOf('servers'),
   ram_limit: Megabytes,
-  ram_used: new Field(Megabytes, USAGE.ram_used),
-  dbs_instances_used: new Field(Count, USAGE.dbs_instances_used),
-  dbs_ram_limit: new Field(Megabytes, 'dbs_ram_limit', (limit: number, _site, { dbs_ram_used: used }) =>
-    Math.max(limit, used as number),
+  ram_used: new Field(Megabytes, 'servers', ramOf),
+  dbs_instances_used: countOf('database_servers'),
+  dbs_ram_limit: new Field(Megabytes, 'dbs_ram_limit', (limit: number, _site, { database_servers: rows }) =>
+    Math.max(limit, ramOf(rows as Parameters<typeof ramOf>[0])),
   ),
-  dbs_ram_used: new Field(Megabytes, USAGE.dbs_ram_used),
+  dbs_ram_used: new Field(Megabytes, 'database_servers', ramOf),
   cloud_ips_limit: Count,
-  cloud_ips_used: new Field(Count, USAGE.cloud_ips_used),
+  cloud_ips_used: countOf('cloud_ips'),
   load_balancers_limit: Count,
   load_balancers_used: fixed(Count, 0),
   block_storage_limit: Megabytes,
@@ -54,9 +55,15 @@ const COLLECTED = {
   owner: linked(NESTED.user, sql`users.id = accounts.owner_id`),
   users: linkedAll(NESTED.user, sql`where users.id in ${usersOf(sql`array[accounts.id]`)}`),
   clients: ofAccount(NESTED.apiClient),
-  servers: ofAccount(NESTED.server),
+  servers: ofAccount(
+    NESTED.server,
+    sql`, (select ram from server_types where server_types.id = servers.server_type_id)`,
+  ),
   load_balancers: empty,
-  database_servers: ofAccount(NESTED.databaseServer),
+  database_servers: ofAccount(
+    NESTED.databaseServer,
+    sql`, (select ram from database_server_types where database_server_types.id = database_servers.database_server_type_id)`,
+  ),
   database_snapshots: empty,
   cloud_ips: ofAccount(NESTED.cloudIp),
   server_groups: ofAccount(NESTED.serverGroup),

@@ -166,7 +166,7 @@ export class EventStreams {
 class EventStream extends Readable {
   readonly subscriber: Subscriber
   readonly #now: () => number
-  readonly #readable: () => void
+  readonly #onReadable: () => void
   /** The last event that was sent. */
   cursor: Cursor
   reason: StreamEnd | undefined
@@ -175,11 +175,11 @@ class EventStream extends Readable {
   #checkedAtMs: number
   #sentAtMs: number
 
-  constructor(subscriber: Subscriber, cursor: Cursor, now: () => number, readable: () => void) {
+  constructor(subscriber: Subscriber, cursor: Cursor, now: () => number, onReadable: () => void) {
     super()
     this.subscriber = subscriber
     this.#now = now
-    this.#readable = readable
+    this.#onReadable = onReadable
     this.cursor = cursor
     this.#unreadSinceMs = this.#checkedAtMs = this.#sentAtMs = now()
     this.push(`id: ${formatCursor(cursor)}\n\n`) // no event, but a client that loses the connection now can continue
@@ -188,7 +188,7 @@ class EventStream extends Readable {
   override _read(): void {
     if (this.isReady) return
     this.isReady = true
-    this.#readable()
+    this.#onReadable()
   }
 
   /** Ends it if its right has ended. A result counts for `forMs`. */

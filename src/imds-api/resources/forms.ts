@@ -170,10 +170,14 @@ export function optionalLink(form: Form, where: RawBuilder<unknown>): Field {
   )
 }
 
-/** Linked resources. `which`: the query after their table. `order`: default, by id. */
-export function linkedAll(form: Form, which: RawBuilder<unknown>, order?: RawBuilder<unknown>): Field {
-  const { table } = form.resource
-  const rows = form.rows(sql`${which} order by ${order ?? sql.ref(`${table}.id`)}`)
+/** Linked resources. `which`: the query after their table. `order`: default, by id. `more`: further columns. */
+export function linkedAll(
+  form: Form,
+  which: RawBuilder<unknown>,
+  order: RawBuilder<unknown> = sql.ref(`${form.resource.table}.id`),
+  more?: RawBuilder<unknown>,
+): Field {
+  const rows = form.rows(sql`${which} order by ${order}`, more)
   const show = showOf(form)
   return new Field(
     Type.Array(form.schema),

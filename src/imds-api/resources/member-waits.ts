@@ -35,7 +35,7 @@ export interface MemberWaitsParts {
 }
 
 /** A request with what ends its wait. `settle`: only the first call has an effect. */
-interface Waiter {
+interface PendingWait {
   readonly wait: MemberWait<unknown>
   readonly settle: (reason: WaitEnd, finish: () => void) => void
   readonly resolve: (form: unknown) => void
@@ -44,7 +44,7 @@ interface Waiter {
 
 /** The requests of an account that wait for one resource. `isStale`: it may have changed since it was last read. */
 interface Group {
-  readonly waiters: Set<Waiter>
+  readonly waiters: Set<PendingWait>
   isStale: boolean
   isServed: boolean
 }
@@ -72,7 +72,7 @@ const TOO_MANY = new Refusal(
 /** All waits of a process. */
 export class MemberWaits {
   readonly #db: Reader
-  readonly #places: Places<Waiter, WaitEnd>
+  readonly #places: Places<PendingWait, WaitEnd>
   /** By resource, then by account. */
   readonly #groups = new Map<string, Map<string, Group>>()
   readonly #queries = pLimit(QUERIES_AT_ONCE)
@@ -98,7 +98,7 @@ export class MemberWaits {
       const { accountId, resourceId, socket, timeoutMs } = wait
       const groups = this.#groups.get(resourceId) ?? new Map<string, Group>()
       const group = groups.get(accountId) ?? { waiters: new Set(), isStale: false, isServed: false }
-      const settle: Waiter['settle'] = (reason, finish) => {
+      const settle: PendingWait['settle'] = (reason, finish) => {
         if (!group.waiters.delete(waiter)) return
         if (group.waiters.size === 0) groups.delete(accountId)
         if (groups.size === 0) this.#groups.delete(resourceId)
@@ -107,7 +107,7 @@ export class MemberWaits {
         socket.off('close', leave)
         finish()
       }
-      const waiter = { wait, settle, resolve, reject } as Waiter
+      const waiter = { wait, settle, resolve, reject } as PendingWait
       const leavePlace = this.#places.take(wait, waiter)
       const leave = () => {
         settle('client', () => {
@@ -181,7 +181,7 @@ export class MemberWaits {
   }
 
   /** Ends a wait if what was read ends it. */
-  async #deliver(waiter: Waiter, result: unknown): Promise<void> {
+  async #deliver(waiter: PendingWait, result: unknown): Promise<void> {
     const { wait, settle, resolve, reject } = waiter
     let refusal: Refusal | undefined = result instanceof Refusal ? result : undefined
     try {
@@ -196,7 +196,7 @@ export class MemberWaits {
     })
   }
 
-  async #checkRight({ wait, settle, reject }: Waiter): Promise<void> {
+  async #checkRight({ wait, settle, reject }: PendingWait): Promise<void> {
     const refusal = await this.#checks(() => wait.checkRight().then(() => undefined, refusalOrThrow))
     if (refusal !== undefined)
       settle('right', () => {

@@ -179,11 +179,11 @@ async function keepAddresses(
         return number === undefined ? [] : [{ pool: pool.id, number, holder: HOLDER + server.id }]
       }),
     )
-  const positionTable = (places: ReturnType<typeof positionsOf>) => sql`
+  const positionTable = (positions: ReturnType<typeof positionsOf>) => sql`
     unnest(
-      ${places.map(({ pool }) => pool)}::integer[],
-      ${places.map(({ number }) => number)}::bigint[],
-      ${places.map(({ holder }) => holder)}::text[]
+      ${positions.map(({ pool }) => pool)}::integer[],
+      ${positions.map(({ number }) => number)}::bigint[],
+      ${positions.map(({ holder }) => holder)}::text[]
     ) as stored(pool_id, number, holder)`
   const freed = await sql`
     delete from allocations

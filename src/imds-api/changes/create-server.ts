@@ -46,8 +46,8 @@ export async function createServer(tx: Tx, compute: ComputeMode, accountId: stri
         `${String(found.serverType.ram)} MB more are too much`,
     )
   }
-  const place = await placeServer(tx, { zoneId: found.zoneId, ram: found.serverType.ram })
-  if (place === undefined)
+  const hypervisor = await placeServer(tx, { zoneId: found.zoneId, ram: found.serverType.ram })
+  if (hypervisor === undefined)
     throw refuse(
       'insufficient_capacity',
       `no hypervisor of the ${found.zoneId === undefined ? 'region' : 'zone'} has ` +
@@ -64,8 +64,8 @@ export async function createServer(tx: Tx, compute: ComputeMode, accountId: stri
       image_id: found.image.id,
       ...(found.image.texts !== null && { image_texts: found.image.texts }),
       server_type_id: found.serverType.id,
-      zone_id: place.zone_id,
-      hypervisor: place.name,
+      zone_id: hypervisor.zone_id,
+      hypervisor: hypervisor.name,
       user_data: typeof asked.user_data === 'string' ? compactUserData(asked.user_data) : null,
       compatibility_mode: asked.compatibility_mode ?? found.image.compatibility_mode,
       disk_encrypted: asked.diskEncrypted,

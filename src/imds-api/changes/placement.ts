@@ -30,10 +30,10 @@ export interface HypervisorUsage {
 export async function readHypervisorUsage(database: Reader): Promise<readonly HypervisorUsage[]> {
   const { rows } = await sql<HypervisorUsage>`
     with used as (
-      select place.hypervisor, count(*)::int as servers, sum(ram)::int as ram
+      select location.hypervisor, count(*)::int as servers, sum(ram)::int as ram
       from servers join server_types on server_types.id = servers.server_type_id
-        cross join lateral (values (servers.hypervisor), (servers.migrating_to)) as place (hypervisor)
-      where deleted_at is null and place.hypervisor is not null group by place.hypervisor)
+        cross join lateral (values (servers.hypervisor), (servers.migrating_to)) as location (hypervisor)
+      where deleted_at is null and location.hypervisor is not null group by location.hypervisor)
     select name, zones.handle as zone, hypervisors.ram, hypervisors.ram - coalesce(used.ram, 0) as free,
       coalesce(used.servers, 0) as servers, drained_at
     from hypervisors join zones on zones.id = zone_id left join used on used.hypervisor = name

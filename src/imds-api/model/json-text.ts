@@ -34,7 +34,7 @@ const NUMBER_OR_LITERAL = /-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|
  */
 class Tokens {
   readonly text: string
-  /** The place of the present token, and its first character. */
+  /** Where the present token is, and its first character. */
   from = 0
   end = 0
   code = 0

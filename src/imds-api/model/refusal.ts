@@ -65,7 +65,7 @@ export const FIELD_CODES = [
 export type DetailCode = (typeof FIELD_CODES)[number] | RefusalName
 
 /**
- * What is wrong. `field`: the place in the body such as `servers.0.server`, or the name of a parameter; null: it is
+ * What is wrong. `field`: the path in the body such as `servers.0.server`, or the name of a parameter; null: it is
  * about the whole request.
  */
 export interface Detail {

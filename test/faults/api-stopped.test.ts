@@ -61,7 +61,7 @@ t.test('one of two imds-api is stopped', { skip: without('postgres') }, async (t
   })
 
   t.test('its publish that arrives late changes nothing', async (t) => {
-    const revision = async () => ((await store.get(first))?.document as { revision: number }).revision
+    const revision = async () => ((await store.get(first))!.document as { revision: number }).revision
     const scripts = async () =>
       Number(/cmdstat_evalsha:calls=(\d+)/.exec(await redis.client.info('commandstats'))?.[1] ?? 0)
     const [revisionBefore, scriptsBefore] = [await revision(), await scripts()]

@@ -221,7 +221,7 @@ t.test('a hypervisor is replaced by the documented commands, and visible to oper
     status: 0,
     text: /^EVENT .*\nevt-1 +system-reboot +active /,
   })
-  const eventsOf = async () => ((await store.get(id))?.document as { events?: { state: string }[] }).events
+  const eventsOf = async () => ((await store.get(id))?.document as { events?: { state: string }[] } | undefined)?.events
   await until(async () => (await eventsOf())?.[0]?.state === 'active', 'H8: the event to be published')
   t.match(await imdsApi('maintenance', id, '--cancel', 'evt-1'), {
     status: 0,

@@ -1,5 +1,5 @@
 /**
- * The directory of a test. `t.testdir` of tap alone is forbidden (eslint.config.js): it removes the directory before
+ * The directory of a test. `t.testdir` of tap alone is forbidden (oxlint.config.ts): it removes the directory before
  * what the test has registered by `t.teardown` after it. A program that is not stopped yet may still write a file there;
  * then the removal fails, tap stops nothing, and the test file waits for that program until its time is up.
  */
@@ -13,6 +13,6 @@ export function testDirectory(t: Test, content?: Parameters<Test['testdir']>[0])
   t.teardown(() => {
     // tap runs all teardowns at the place of the first one: with this one, that is before it removes the directory
   })
-  // eslint-disable-next-line no-restricted-syntax -- here is its only use
+  // eslint-disable-next-line eslint-js/no-restricted-syntax -- here is its only use
   return t.testdir(content)
 }

@@ -1,5 +1,5 @@
 /**
- * Runs lint, types, vitest and tap, and prints a summary.
+ * Runs lint (which checks the types), vitest and tap, and prints a summary.
  *
  *   npm test                  all but the long files: every guarantee of the contract and of the API
  *   npm run test:all          the long files, which `npm test` leaves out
@@ -38,10 +38,12 @@ import { runTapFile, type TapResult } from './tap-files.ts'
 const LONG = [
   /^test\/faults\//,
   /^test\/clients\/(?!cloud-init\.)/,
-  /^test\/imdsd\/(compose|deploy|image|install|packages)\./,
+  /^test\/imdsd\/(compose|deploy|firewall-keeping|image|install|packages|systemd|systemd-kill)\./,
+  /^test\/imds-api\/(demo|docs-pages|fuzz|openapi|systemd)\./,
+  /^test\/redis\/shapes-/,
 ]
 const WEIGHTS = `${ROOT}test/tools/weights.json`
-/** Lint, types and vitest take longer only if something is wrong. */
+/** Lint and vitest take longer only if something is wrong. */
 const CHECK_MS = 900_000
 
 const result: TapResult = { passed: 0, failed: 0, skipped: [], failures: [] }
@@ -68,9 +70,7 @@ const stopServers = tapFiles.length > 0 ? await prepareTap() : undefined
 const weights = new Map(Object.entries(JSON.parse(readFileSync(WEIGHTS, 'utf8')) as Record<string, Weight>))
 const taken = await runTasks(
   [
-    ...(!runsLong && patterns.length === 0
-      ? [check('lint', ['npm', 'run', '-s', 'lint']), check('types', ['tsc', '-p', '.'])]
-      : []),
+    ...(!runsLong && patterns.length === 0 ? [check('lint', ['npm', 'run', '-s', 'lint'])] : []),
     ...(vitestFiles.length > 0 ? [vitest(join(directory, 'vitest.json'))] : []),
     ...tapFiles.map((file): Task => ({ name: file, run: () => runTapFile(file, result) })),
   ],

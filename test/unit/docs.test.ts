@@ -29,7 +29,7 @@ const CITING = [
     .filter((path) => /\.(ts|lua|json|ya?ml|env|conf|acl|service|socket|sysusers|md)$/.test(path)),
   'Dockerfile',
   '.ci/run',
-  'eslint.config.js',
+  'oxlint.config.ts',
   'rolldown.config.js',
   'package.json',
 ].map((path) => [path, read(path)] as const)

@@ -190,7 +190,7 @@ export async function storeEqualsDatabase(
     const differences: string[] = []
     for (const { id, user_data } of rows) {
       const [composed, published] = [(await composeMany(db, [id]))[0]!, await store.get(id)]
-      const { userData, ...record } = published?.document as { userData?: object }
+      const { userData, ...record } = published!.document as { userData?: object }
       const expected = { revision: composed.revision, record: composed.record, userData: composed.userData?.toString() }
       const found = {
         revision: (record as { revision?: number }).revision,

@@ -2,11 +2,8 @@
 import { createConnection, type AddressInfo } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type pg from 'pg'
-import { pino } from 'pino'
 import t, { type Test } from 'tap'
 import { TokenFamilies } from '../../src/imds-api/auth/token-families.ts'
-import { buildComputeServer } from '../../src/imds-api/compute/server.ts'
-import { Waiters } from '../../src/imds-api/compute/waiters.ts'
 import {
   ACCOUNT_QUEUE,
   AccountChanges,
@@ -20,6 +17,7 @@ import type { OverallLimits } from '../../src/limits/fair-queue.ts'
 import { refuse } from '../../src/imds-api/model/refusal.ts'
 import { ADA, APPLICATION, CLIENT_OF, GRACE, ONE, TWO } from '../support/fixtures/region.ts'
 import { anApi, basic, type ApiAnswer } from '../support/programs/api.ts'
+import { aComputeServer } from '../support/programs/compute.ts'
 import { until } from '../support/programs/daemon.ts'
 
 const api = await anApi(t, { compute: 'reported' })
@@ -102,32 +100,7 @@ t.test('a request of an account for which too many changes wait gets 503 with Re
 })
 
 t.test('reports and placements of hypervisors wait in the same queue', async (t) => {
-  const compute = buildComputeServer(
-    {
-      db,
-      accounts: api.accounts,
-      waiters: new Waiters(),
-      retrySeconds: 60,
-      pollMs: 60_000,
-      count: () => {
-        /* not counted */
-      },
-      onUnreadable: () => {
-        /* not counted */
-      },
-      onShed: () => {
-        /* not counted */
-      },
-      audit: {
-        write: () => {
-          /* not kept */
-        },
-      },
-      log: pino({ level: 'silent' }),
-    },
-    undefined,
-  )
-  t.teardown(() => compute.close())
+  const compute = aComputeServer(t, api)
   const { id } = (await api.call('POST', '/1.0/servers', { image: 'img-deb12' })).body as { id: string }
   const [action] = (await compute.inject('/hypervisors/hv-1/actions')).json<{ id: number }[]>()
   const unlock = await lockAccount(t, ONE)
@@ -345,26 +318,6 @@ t.test('a user who answers an invitation many times has one turn at a time in th
   t.strictSame(entered, [ADA])
   api.accounts.commit = commit
   t.match(await answer(await invite(), 'accept'), { status: 200 })
-})
-
-t.test('a collaborator who resets secrets many times leaves every second turn to other changes', async (t) => {
-  const ada = await api.userToken(ADA)
-  const { id } = (await api.call('POST', '/1.0/api_clients', {}, TWO)).body as { id: string }
-  const unlock = await lockAccount(t, TWO)
-  const order: string[] = []
-  const by = (name: string, request: () => Promise<ApiAnswer>) => async () => {
-    t.ok((await request()).status < 300)
-    order.push(name)
-  }
-  const resets = await enqueue(
-    Array.from({ length: 10 }, () =>
-      by('reset', () => api.callWith(ada, 'POST', `/1.0/api_clients/${id}/reset_secret?account_id=${TWO}`)),
-    ),
-  )
-  const changes = await enqueue(Array.from({ length: 2 }, () => by('change', () => change(TWO))))
-  await unlock()
-  await Promise.all([resets.answers, changes.answers])
-  t.strictSame(order.slice(0, 5), ['reset', 'reset', 'change', 'reset', 'change'])
 })
 
 t.test('a change whose right ends while it waits is refused, and changes nothing', async (t) => {

@@ -3,8 +3,7 @@ import { spawnSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
-import { aRegion, CLIENT_OF, ONE } from '../support/fixtures/region.ts'
-import { ask } from '../support/load/api-load.ts'
+import { aRegion } from '../support/fixtures/region.ts'
 import { startImdsApi } from '../support/programs/api.ts'
 import { request, startDaemon, until } from '../support/programs/daemon.ts'
 import { startPrometheus } from '../support/programs/prometheus.ts'
@@ -59,16 +58,15 @@ t.test(
     const region = aRegion({ address_pools: { ...aRegion().address_pools, private_ipv4: ['127.0.3.2-127.0.3.9'] } })
     const api = await startImdsApi(t, { IMDS_STORE: redis.url, IMDS_REGION: 'gb1' }, region)
     const daemon = await startDaemon(t, { IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv-3' })
-    const token = await api.token(CLIENT_OF[ONE])
-    const { body } = await ask(api.baseUrl, token, 'POST', 'servers', SERVER)
+    const { body } = await api.call('POST', 'servers', SERVER)
     const { interfaces } = body as { readonly interfaces: readonly [{ readonly ipv4_address: string }] }
     repeat(t, async () => {
       for (const path of ['/latest/meta-data/', '/latest/user-data']) {
         await request(daemon.guestPort, path, interfaces[0].ipv4_address)
         await request(daemon.guestPort, path, '127.0.4.4') // an unknown peer
       }
-      await ask(api.baseUrl, token, 'GET', 'servers')
-      await ask(api.baseUrl, token, 'GET', 'servers/srv-nnnnn')
+      await api.call('GET', 'servers')
+      await api.call('GET', 'servers/srv-nnnnn')
     })
     const instances = { imds: `127.0.0.1:${String(daemon.operatorPort)}`, 'imds-api': new URL(api.operatorUrl).host }
     const isDown = `127.0.0.1:${String(await freePort())}` // for the panels of alerts

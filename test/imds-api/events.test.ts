@@ -32,7 +32,7 @@ async function read(query = '', account: typeof ONE | typeof TWO = ONE) {
   const next = /after=([^&>]+)/.exec(String(headers['link']))?.[1]
   return { status, next: next!, events: body as readonly ReadEvent[] }
 }
-/** The lists of an account. test/imds-api/mirror.test.ts tests the events of what shows a changed resource. */
+/** The lists of an account. test/imds-api/properties.test.ts tests the events of what shows a changed resource. */
 const LISTS = ['owner', 'users', 'clients', 'servers', 'database_servers', 'cloud_ips', 'server_groups', 'images']
 /** What the events of a change say, without their ids and times, and without those of the account's lists. */
 async function eventsOf(change: () => Promise<unknown>): Promise<readonly string[]> {
@@ -326,37 +326,28 @@ t.test('a stream has the events after Last-Event-ID, or `after`, and then each n
   )
 })
 
-t.test('a client has a limited number of streams, and a place is free again once one is closed', async (t) => {
-  const open = await Promise.all(
-    Array.from({ length: STREAMS_OF_CLIENT }, () => openEvents(baseUrl, token, undefined, '?after=now')),
-  )
-  await t.rejects(openEvents(baseUrl, token), { message: /^429 / })
+t.test('a client and an account have limited numbers of streams, and a closed one gives its place back', async (t) => {
+  const open = (bearer: string) => openEvents(baseUrl, bearer, undefined, '?after=now')
+  const many = (bearer: string, count: number) => Promise.all(Array.from({ length: count }, () => open(bearer)))
+  const opensAgain = async (bearer: string) => {
+    let stream = undefined as Awaited<ReturnType<typeof open>> | undefined
+    await until(async () => (stream = await open(bearer).catch(() => undefined)) !== undefined, 'a free place')
+    return stream!
+  }
+  const [second, third] = [(await aClient({})).bearer, (await aClient({})).bearer]
+  const all = await many(token, STREAMS_OF_CLIENT)
+  await t.rejects(open(token), { message: /^429 / })
   t.match(await read('?after=now'), { status: 200 }, 'other requests do not wait for streams')
-  open.pop()!.close()
-  let again = undefined as Awaited<ReturnType<typeof openEvents>> | undefined
-  await until(
-    async () => (again = await openEvents(baseUrl, token).catch(() => undefined)) !== undefined,
-    'a free place',
-  )
-  for (const one of [...open, again!]) one.close()
+  all.pop()!.close()
+  all.push(await opensAgain(token))
+  all.push(...(await many(second, STREAMS_OF_ACCOUNT - STREAMS_OF_CLIENT)))
+  await t.rejects(open(third), { message: /^429 .*the account may have 128 streams of events/ })
+  const ofOther = await open(await api.token(CLIENT_OF[TWO]))
+  ofOther.close()
+  all.pop()!.close()
+  all.push(await opensAgain(third))
+  for (const one of all) one.close()
 })
-
-t.test(
-  'an account has a limited number of streams over all of its clients, and other accounts have theirs',
-  async (t) => {
-    const bearers = [token, (await aClient({})).bearer, (await aClient({})).bearer]
-    const open = (bearer: string) => openEvents(baseUrl, bearer, undefined, '?after=now')
-    const half = Array.from({ length: STREAMS_OF_ACCOUNT / 2 })
-    const all = await Promise.all([...half.map(() => open(bearers[0]!)), ...half.map(() => open(bearers[1]!))])
-    await t.rejects(open(bearers[2]!), { message: /^429 .*the account may have 128 streams of events/ })
-    const ofOther = await open(await api.token(CLIENT_OF[TWO]))
-    ofOther.close()
-    all.pop()!.close()
-    let again = undefined as Awaited<ReturnType<typeof openEvents>> | undefined
-    await until(async () => (again = await open(bearers[2]!).catch(() => undefined)) !== undefined, 'a free place')
-    for (const one of [...all, again!]) one.close()
-  },
-)
 
 t.test('a stream ends once its token is revoked, or its user has left the account', async (t) => {
   const { id, bearer } = await aClient({})

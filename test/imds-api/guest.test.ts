@@ -1,10 +1,9 @@
 /** The whole path: a request to imds-api, PostgreSQL, Redis, imdsd, and what the guest reads. */
 import t from 'tap'
-import { aRegion, ADAS_KEY, CLIENT_OF, ONE } from '../support/fixtures/region.ts'
-import { ask } from '../support/load/api-load.ts'
+import { aRegion, ADAS_KEY } from '../support/fixtures/region.ts'
 import { startMachine } from '../support/netns/guest-machine.ts'
 import { makeHypervisor, SERVICE, withoutNamespaces } from '../support/netns/namespaces.ts'
-import { startImdsApi } from '../support/programs/api.ts'
+import { startImdsApi, type Method } from '../support/programs/api.ts'
 import { startDaemon, until } from '../support/programs/daemon.ts'
 import { run } from '../support/programs/processes.ts'
 import { startFaultyRedis } from '../support/redis/namespaced-redis.ts'
@@ -34,9 +33,7 @@ t.test('a guest reads with curl what its server was created with, and each chang
   const region = aRegion({ address_pools: { ...aRegion().address_pools, private_ipv4: ['127.0.3.2-127.0.3.9'] } })
   const api = await startImdsApi(t, { IMDS_STORE: redis.url, IMDS_REGION: 'gb1' }, region)
   const daemon = await startDaemon(t, { IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv-3' })
-  const token = await api.token(CLIENT_OF[ONE])
-  const send = async <T>(method: string, path: string, body?: object) =>
-    (await ask(api.baseUrl, token, method, path, body)).body as T
+  const send = async <T>(method: Method, path: string, body?: object) => (await api.call(method, path, body)).body as T
   const {
     id,
     interfaces: [first],
@@ -120,11 +117,10 @@ t.test(
       { IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv-3', IMDS_LISTEN: `${SERVICE}:80` },
       hypervisor.within,
     )
-    const token = await api.token(CLIENT_OF[ONE])
     const {
       id,
       interfaces: [first],
-    } = (await ask(api.baseUrl, token, 'POST', 'servers', { ...NEW_SERVER, cloud_ip: true })).body as Server
+    } = (await api.call('POST', 'servers', { ...NEW_SERVER, cloud_ip: true })).body as Server
     const guest = await hypervisor.addGuest({
       address: `${first.ipv4_address}/29`,
       gateway: '10.88.1.1',

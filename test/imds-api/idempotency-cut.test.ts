@@ -9,16 +9,10 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { sql } from 'kysely'
 import pg from 'pg'
-import { pino } from 'pino'
 import t from 'tap'
-import { ACCOUNT_QUEUE, AccountChanges } from '../../src/imds-api/changes/account-changes.ts'
 import { openDatabase } from '../../src/imds-api/database/open.ts'
-import { EventStreams } from '../../src/imds-api/resources/event-streams.ts'
-import { MemberWaits } from '../../src/imds-api/resources/member-waits.ts'
-import { buildApiServer, buildAuth } from '../../src/imds-api/rest.ts'
 import { CLIENT_OF, ONE } from '../support/fixtures/region.ts'
-import { BASE_URL } from '../support/fixtures/representations.ts'
-import { anApi, countOfLockWaits, startImdsApi, startProcess } from '../support/programs/api.ts'
+import { anApi, countOfLockWaits, serveDatabase, startImdsApi, startProcess } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { startPostgres } from '../support/programs/postgres.ts'
 import { without } from '../support/packages.ts'
@@ -85,33 +79,7 @@ t.test('the connection to PostgreSQL is cut after each step, and the repeat crea
     /* idle connections break too */
   })
   t.teardown(() => database.close())
-  const nothing = () => {
-    /* neither counted nor kept */
-  }
-  const log = pino({ level: 'silent' })
-  const settings = { accessTokenSeconds: 7200, refreshTokenSeconds: 7200 }
-  const server = await buildApiServer({
-    config: {
-      baseUrl: BASE_URL,
-      tls: undefined,
-      trustedProxies: [],
-      ...settings,
-      otpHeaders: [],
-      compute: 'none',
-      store: { url: 'file:' },
-    },
-    database,
-    accounts: new AccountChanges(database.db, ACCOUNT_QUEUE),
-    auth: buildAuth(database.db, settings, () => Date.now(), log),
-    reports: () => Promise.resolve(undefined),
-    streams: new EventStreams({ db: database.db, now: () => performance.now(), onEnd: nothing }),
-    waits: new MemberWaits({ db: database.db, onEnd: nothing }),
-    onUnreadable: nothing,
-    onShed: nothing,
-    audit: { write: nothing },
-    log,
-  })
-  t.teardown(() => server.close())
+  const { server } = await serveDatabase(t, database)
   const send = async (key: string) => {
     const { statusCode, headers } = await server.inject({
       method: 'POST',

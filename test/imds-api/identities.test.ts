@@ -9,10 +9,9 @@ import { parse } from '../../src/metadata/record.ts'
 import type { Instance } from '../../src/metadata/instance.ts'
 import { composeMany } from '../../src/imds-api/publish/compose.ts'
 import { keyLines } from '../support/fixtures/record-keys.ts'
-import { aRegion, CLIENT_OF, ONE, TWO } from '../support/fixtures/region.ts'
+import { aRegion, ONE, TWO } from '../support/fixtures/region.ts'
 import { BASE_URL } from '../support/fixtures/representations.ts'
-import { ask } from '../support/load/api-load.ts'
-import { anApi, startImdsApi } from '../support/programs/api.ts'
+import { anApi, startImdsApi, type Method } from '../support/programs/api.ts'
 import { startDaemon, until } from '../support/programs/daemon.ts'
 import { run } from '../support/programs/processes.ts'
 import { startRedis } from '../support/redis/redis.ts'
@@ -29,7 +28,7 @@ interface Body {
 
 const api = await anApi(t, { store: { url: 'redis:', recordKeysFile: '/keys' } })
 const { db } = api.database
-const call = async (method: 'GET' | 'POST' | 'PUT' | 'DELETE', path: string = PATH, body?: object) => {
+const call = async (method: Method, path: string = PATH, body?: object) => {
   const { status, body: found } = await api.call(method, path, body)
   return { status, body: found as Body }
 }
@@ -203,8 +202,7 @@ t.test("a guest's token is verified with what imds-api publishes, until the acco
   const region = aRegion({ address_pools: { ...aRegion().address_pools, private_ipv4: ['127.0.4.2-127.0.4.9'] } })
   const real = await startImdsApi(t, { ...store, IMDS_API_BASE_URL: BASE_URL }, region)
   const daemon = await startDaemon(t, { ...store, IMDS_HYPERVISOR: 'hv-3' })
-  const token = await real.token(CLIENT_OF[ONE])
-  const send = async (method: string, path: string, body?: object) => ask(real.baseUrl, token, method, path, body)
+  const send = real.call
   t.match(await send('PUT', 'account/identity', { audiences: ['vault'], lifetime_seconds: 300 }), { status: 200 })
   // hv-3 is the only hypervisor of gb1-b
   const { body } = await send('POST', 'servers', { image: 'img-deb12', zone: 'gb1-b' })

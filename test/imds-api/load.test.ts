@@ -4,10 +4,11 @@ import { connect, type Socket } from 'node:net'
 import t, { type Test } from 'tap'
 import { readShare } from '../../src/imds-api/http/read-share.ts'
 import { CLIENT_OF, ONE, TWO } from '../support/fixtures/region.ts'
+import { metric } from '../support/load/api-load.ts'
 import { failed, runMixed } from '../support/load/mixed.ts'
 import { lockWaits, logLockWaits } from '../support/load/lock-waits.ts'
 import { formatRequest, Wire } from '../support/load/wire.ts'
-import { openState, startImdsApi, type TestImdsApi } from '../support/programs/api.ts'
+import { openState, startImdsApi } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 
 /** Leaves 96 descriptors for connections of clients: 48 of an address. */
@@ -28,16 +29,6 @@ const tokens = [await api.token(CLIENT_OF[ONE]), await api.token(CLIENT_OF[TWO])
 async function makeRoom({ pool }: Pick<typeof database, 'pool'>): Promise<void> {
   await pool.query('update accounts set ram_limit = 65536, cloud_ips_limit = 50')
   await logLockWaits(pool)
-}
-
-async function metric({ operatorUrl }: TestImdsApi, name: string): Promise<number> {
-  const metrics = await (await fetch(`${operatorUrl}/metrics`)).text()
-  return Number(
-    metrics
-      .split('\n')
-      .find((line) => line.startsWith(`${name} `))
-      ?.slice(name.length + 1),
-  )
 }
 
 /** Holds a connection that has sent the beginning of a request, or nothing. */

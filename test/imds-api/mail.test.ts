@@ -9,10 +9,10 @@ import t, { type Test } from 'tap'
 import { InvitationSender, type InvitationOutcome } from '../../src/imds-api/mail/sender.ts'
 import { buildSmtp } from '../../src/imds-api/mail/smtp.ts'
 import { setClockAhead } from '../support/clock.ts'
-import { ADA, CLIENT_OF, MARY, ONE, TWO, withMary } from '../support/fixtures/region.ts'
-import { anApi, startImdsApi, startProcess, type TestImdsApi } from '../support/programs/api.ts'
+import { ADA, MARY, ONE, TWO, withMary } from '../support/fixtures/region.ts'
+import { anApi, startImdsApi, startProcess } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
-import { startSmtp } from '../support/programs/smtp.ts'
+import { startSmtp, type TestSmtp } from '../support/programs/smtp.ts'
 import { anAuthority } from '../support/redis/tls.ts'
 
 const PAGE = 'https://cloud.example.com/invitations'
@@ -65,6 +65,35 @@ function startSender(t: Test, port: number | undefined) {
   t.teardown(() => sender.stop())
   return { sender, outcomes, log }
 }
+
+/** Holds every mail until the returned function is called. */
+function hold(smtp: TestSmtp): () => void {
+  const held = Promise.withResolvers<undefined>()
+  smtp.hold = held.promise
+  return () => {
+    held.resolve(undefined)
+    smtp.hold = undefined
+  }
+}
+
+/** Pending invitations of an account, a second after each other. */
+const pendingOf = (account: string, count: number, ageSeconds: number) =>
+  Array.from({ length: count }, (_, i) => ({
+    id: `col-${account.slice(-1)}${String(i).padStart(4, '0')}`,
+    account_id: account,
+    user_id: null,
+    inviter_id: ADA,
+    email: `${account}-${String(i)}@example.com`,
+    role: 'admin' as const,
+    status: 'pending' as const,
+    created_at: new Date(Date.now() - 1000 * (ageSeconds - i)),
+    started_at: null,
+    finished_at: null,
+  }))
+
+/** The warnings of a sender's log. */
+const warningsOf = (log: readonly string[]) =>
+  log.map((line) => JSON.parse(line) as Readonly<Record<string, unknown>>).filter(({ level }) => level === 40)
 
 t.beforeEach(async () => {
   await db.deleteFrom('collaborations').execute()
@@ -133,12 +162,7 @@ t.test('resend sends a pending invitation again, once', async (t) => {
 
 t.test('no request waits while the mail server is slow, not even one that cancels the invitation', async (t) => {
   const smtp = await startSmtp(t)
-  let release: (value?: unknown) => void = () => {
-    /* set below */
-  }
-  smtp.hold = new Promise((resolve) => {
-    release = resolve
-  })
+  const release = hold(smtp)
   const { outcomes } = startSender(t, smtp.port)
   const { id } = await invite()
   await until(() => smtp.held === 1, 'the mail to be on its way')
@@ -146,7 +170,6 @@ t.test('no request waits while the mail server is slow, not even one that cancel
   t.equal((await invite()).status, 'pending')
   t.strictSame([smtp.held, outcomes], [1, []], 'the mail is still on its way')
   release()
-  smtp.hold = undefined
   await until(() => smtp.delivered.length === 2, 'both mails')
   t.match(await api.call('GET', `/1.0/collaborations/${id}`), { body: { status: 'cancelled' } })
 })
@@ -166,9 +189,7 @@ t.test(
     smtp.refused.clear()
     await until(() => smtp.delivered.length === 2, 'the mail after the server takes it')
     t.strictSame(smtp.delivered[1]!.to, ['eve@example.com'])
-    const warnings = log
-      .map((line) => JSON.parse(line) as Readonly<Record<string, unknown>>)
-      .filter(({ level }) => level === 40)
+    const warnings = warningsOf(log)
     t.match(
       warnings,
       [
@@ -200,22 +221,9 @@ t.test('while the mail server is away invitations wait, though the clock is set 
 })
 
 t.test('accounts take turns: an account with many invitations does not delay another', async (t) => {
-  const rows = (account: string, count: number, ageSeconds: number) =>
-    Array.from({ length: count }, (_, i) => ({
-      id: `col-${account.slice(-1)}${String(i).padStart(4, '0')}`,
-      account_id: account,
-      user_id: null,
-      inviter_id: ADA,
-      email: `${account}-${String(i)}@example.com`,
-      role: 'admin' as const,
-      status: 'pending' as const,
-      created_at: new Date(Date.now() - 1000 * (ageSeconds - i)),
-      started_at: null,
-      finished_at: null,
-    }))
   await db
     .insertInto('collaborations')
-    .values([...rows(ONE, 150, 900), ...rows(TWO, 2, 60)])
+    .values([...pendingOf(ONE, 150, 900), ...pendingOf(TWO, 2, 60)])
     .execute()
   const smtp = await startSmtp(t)
   startSender(t, smtp.port)
@@ -240,19 +248,13 @@ t.test(
     const smtp = await startSmtp(t)
     const ids = []
     for (const name of ['first', 'cancelled', 'sent']) ids.push((await invite(`${name}@example.com`)).id)
-    let release: (value?: unknown) => void = () => {
-      /* set below */
-    }
-    smtp.hold = new Promise((resolve) => {
-      release = resolve
-    })
+    const release = hold(smtp)
     startSender(t, smtp.port)
     await until(() => smtp.held === 1, 'the first mail to be on its way')
     t.match(await api.call('DELETE', `/1.0/collaborations/${ids[1]!}`), { status: 200 })
     await db.updateTable('collaborations').set({ invited_at: new Date() }).where('id', '=', ids[2]!).execute()
     await invite('last@example.com')
     release()
-    smtp.hold = undefined
     await until(() => smtp.delivered.some(({ to: [to] }) => to === 'last@example.com'), 'the last mail')
     t.strictSame(
       smtp.delivered.map(({ to: [to] }) => to),
@@ -315,9 +317,7 @@ t.test('a mail that was accepted is not sent again while the database cannot rec
   await until(async () => (await invitedAt(id)) !== null, 'the record')
   t.equal(smtp.delivered.length, 2)
   t.strictSame(outcomes, ['sent', 'sent'])
-  const warnings = log
-    .map((line) => JSON.parse(line) as Readonly<Record<string, unknown>>)
-    .filter(({ level }) => level === 40)
+  const warnings = warningsOf(log)
   t.match(
     warnings,
     [
@@ -358,17 +358,7 @@ t.test('names and addresses cannot add headers or recipients to a mail', async (
 })
 
 t.test('without a mail server each invitation and each resend is reported once, without the address', async (t) => {
-  const many = Array.from({ length: 150 }, (_, i) => ({
-    id: `col-z${String(i).padStart(4, '0')}`,
-    account_id: TWO,
-    user_id: null,
-    inviter_id: ADA,
-    email: `user-${String(i)}@example.com`,
-    role: 'admin' as const,
-    status: 'pending' as const,
-    started_at: null,
-    finished_at: null,
-  }))
+  const many = pendingOf(TWO, 150, 900)
   await db.insertInto('collaborations').values(many).execute()
   const { log } = startSender(t, undefined)
   await until(() => log.length === many.length, 'the reports')
@@ -406,12 +396,7 @@ t.test('imds-api signs in at the mail server by STARTTLS, and after a kill sends
   const smtp = await startSmtp(t, { certificate: await authority.issue('mail'), credentials })
   const passwordFile = join(directory, 'password')
   writeFileSync(passwordFile, 'wrong\n')
-  let release: (value?: unknown) => void = () => {
-    /* set below */
-  }
-  smtp.hold = new Promise((resolve) => {
-    release = resolve
-  })
+  const release = hold(smtp)
   const first = await startImdsApi(t, {
     IMDS_API_SMTP: `smtp://imds@127.0.0.1:${String(smtp.port)}`,
     IMDS_API_SMTP_PASSWORD_FILE: passwordFile,
@@ -420,12 +405,7 @@ t.test('imds-api signs in at the mail server by STARTTLS, and after a kill sends
     NODE_EXTRA_CA_CERTS: authority.caFile,
     IMDS_API_LOG_LEVEL: 'debug',
   })
-  const response = await fetch(`${first.baseUrl}/1.0/collaborations`, {
-    method: 'POST',
-    headers: { authorization: `Bearer ${await first.token(CLIENT_OF[ONE])}`, 'content-type': 'application/json' },
-    body: JSON.stringify({ email: EMAIL, role: 'admin' }),
-  })
-  t.equal(response.status, 201)
+  t.match(await first.call('POST', 'collaborations', { email: EMAIL, role: 'admin' }), { status: 201 })
   await until(
     () => first.log.some(({ reason }) => reason === 'the mail server answers 535 to AUTH PLAIN'),
     'the refusal of the wrong password',
@@ -435,11 +415,9 @@ t.test('imds-api signs in at the mail server by STARTTLS, and after a kill sends
   first.process.kill('SIGKILL')
   await until(() => first.process.signalCode !== null, 'the end')
   release()
-  smtp.hold = undefined
   const second = await startProcess(t, first.env)
-  const counted = async ({ operatorUrl }: TestImdsApi) =>
-    /imds_api_invitations_total\{result="sent"\} (\d+)/.exec(await (await fetch(`${operatorUrl}/metrics`)).text())?.[1]
-  await until(async () => (await counted(second)) === '1', 'the mail of the second process')
+  const isCounted = async () => (await second.metrics()).includes('imds_api_invitations_total{result="sent"} 1\n')
+  await until(isCounted, 'the mail of the second process')
   t.match(smtp.delivered.at(-1), {
     to: [EMAIL],
     isSecure: true,

@@ -7,6 +7,7 @@ import { composeMany } from '../../src/imds-api/publish/compose.ts'
 import { MAX_RECORD_BYTES } from '../../src/metadata/instance.ts'
 import { ADA, aRegion, DATABASE_SERVER, MARY, ONE, WITH_DATABASE_SERVER, withMary } from '../support/fixtures/region.ts'
 import { routesOf } from '../support/fixtures/routes.ts'
+import { aClient } from '../support/programs/api-client.ts'
 import { anApi, type Method } from '../support/programs/api.ts'
 
 interface Body extends Record<string, unknown> {
@@ -23,15 +24,11 @@ const api = await anApi(t, {
 })
 const store = await api.startPublisher()
 const { db, pool } = api.database
-const call = async (method: Method, path: string, body?: object) => {
-  const { status, body: found } = await api.call(method, `/1.0/${path}`, body)
-  return { status, body: found as Body }
-}
-const create = async (path: string, body: object = {}) => {
-  const answer = await call('POST', path, body)
-  if (answer.status > 299) throw new Error(JSON.stringify(answer.body))
+const { call, create: make } = aClient<Body>(api)
+const create = async (path: string, body?: object) => {
+  const made = await make(path, body)
   await api.drained()
-  return answer.body
+  return made
 }
 const members = (...ids: string[]) => ({ servers: ids.map((id) => ({ server: id })) })
 const jsonOf = async (id: string) => JSON.stringify({ ...(await composeMany(db, [id]))[0]!.record, revision: 1 })

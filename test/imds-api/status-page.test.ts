@@ -5,7 +5,6 @@ import { keysOf } from '../../src/store/redis/keys.ts'
 import { openStore } from '../../src/store/open.ts'
 import { fits, startBrowser, watch } from '../support/browser.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
-import { CLIENT_OF, ONE } from '../support/fixtures/region.ts'
 import { besideEnvironment, startImdsApi, startProcess } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { IMDS_API, programEnvironment } from '../support/programs/imds.ts'
@@ -40,15 +39,8 @@ t.test(
       env: { ...programEnvironment(), ...besideEnvironment(api.env) },
     })
 
-    const authorization = `Bearer ${await api.token(CLIENT_OF[ONE])}`
-    const create = async (): Promise<Server> => {
-      const response = await fetch(`${api.baseUrl}/1.0/servers`, {
-        method: 'POST',
-        headers: { authorization, 'content-type': 'application/json' },
-        body: JSON.stringify({ image: 'img-deb12', name: 'hostile <b>', user_data: btoa('a-secret-in-user-data') }),
-      })
-      return (await response.json()) as Server
-    }
+    const server = { image: 'img-deb12', name: 'hostile <b>', user_data: btoa('a-secret-in-user-data') }
+    const create = async () => (await api.call('POST', 'servers', server)).body as Server
     const first = await create()
     const [, network, last] = /^(.*)\.(\d+)$/.exec(first.interfaces[0]!.ipv4_address)!
     const store = await openStore({ url: redis.url, region: 'gb1' })

@@ -171,39 +171,26 @@ const nothing = () => {
 /** The trusted proxy of `anApi`. */
 export const PROXY = '192.0.2.250'
 
-/** Builds the API on a new database with a region. */
-export async function anApi(
+const LOG = pino({ level: 'fatal' })
+
+/** Builds the API on a database that has a region. No change wakes its waits and streams of events. */
+export async function serveDatabase(
   t: Test,
+  database: Database,
   {
-    region,
     accessTokenSeconds = 7200,
     compute = 'none',
     now = () => Date.now(),
     store = { url: 'file:/store' },
     reports = () => Promise.resolve(undefined),
-    ownServer = false,
-  }: ApiOptions = {},
-): Promise<TestApi> {
-  const url = ownServer ? undefined : await makeDatabase(t, region === undefined ? 'region' : 'tables')
-  const directory = await temporaryDirectory(
-    t,
-    url === undefined ? (region === undefined ? 'region' : 'tables') : 'none',
-  )
-  const log = pino({ level: 'fatal' })
-  const database = await (url === undefined ? startState(join(directory, 'state')) : openUrl(url))
-  t.teardown(() => database.close())
-  if (STATES === undefined) await withoutFsync(database.pool)
-  if (STATES === undefined || region !== undefined) {
-    await migrate(database.db)
-    await apply(database, region ?? aRegion())
-  }
-  const auth = buildAuth(database.db, { accessTokenSeconds, refreshTokenSeconds: 2_592_000 }, now, log)
+  }: Omit<ApiOptions, 'region' | 'ownServer'> = {},
+): Promise<Pick<TestApi, 'server' | 'accounts' | 'auth' | 'waits' | 'audit'> & { readonly streams: EventStreams }> {
+  const auth = buildAuth(database.db, { accessTokenSeconds, refreshTokenSeconds: 2_592_000 }, now, LOG)
   const audit: AuditLine[] = []
-  const audited = {
-    write: (line: string) => {
-      audit.push(JSON.parse(line) as AuditLine)
-    },
-  }
+  const audited = { write: (line: string) => audit.push(JSON.parse(line) as AuditLine) }
+  const accounts = new AccountChanges(database.db, ACCOUNT_QUEUE)
+  const streams = new EventStreams({ db: database.background.db, now: () => performance.now(), onEnd: nothing })
+  const waits = new MemberWaits({ db: database.background.db, onEnd: nothing })
   const config = {
     baseUrl: BASE_URL,
     tls: undefined,
@@ -213,17 +200,38 @@ export async function anApi(
     compute,
     store,
   }
-  const accounts = new AccountChanges(database.db, ACCOUNT_QUEUE)
-  const streams = new EventStreams({ db: database.background.db, now: () => performance.now(), onEnd: nothing })
-  const waits = new MemberWaits({ db: database.background.db, onEnd: nothing })
-  const notifications = listenForEvents({ database, streams, waits })
-  notifications.start()
-  t.teardown(() => notifications.stop())
   const server = await buildApiServer({
-    ...{ config, database, accounts, auth, reports, streams, waits, audit: audited, log },
+    ...{ config, database, accounts, auth, reports, streams, waits, audit: audited, log: LOG },
     ...{ onUnreadable: nothing, onShed: nothing },
   })
   t.teardown(() => server.close())
+  return { server, accounts, auth, streams, waits, audit }
+}
+
+/** Builds the API on a new database with a region. */
+export async function anApi(
+  t: Test,
+  { region, ownServer = false, accessTokenSeconds = 7200, ...options }: ApiOptions = {},
+): Promise<TestApi> {
+  const url = ownServer ? undefined : await makeDatabase(t, region === undefined ? 'region' : 'tables')
+  const directory = await temporaryDirectory(
+    t,
+    url === undefined ? (region === undefined ? 'region' : 'tables') : 'none',
+  )
+  const database = await (url === undefined ? startState(join(directory, 'state')) : openUrl(url))
+  t.teardown(() => database.close())
+  if (STATES === undefined) await withoutFsync(database.pool)
+  if (STATES === undefined || region !== undefined) {
+    await migrate(database.db)
+    await apply(database, region ?? aRegion())
+  }
+  const { server, accounts, auth, streams, waits, audit } = await serveDatabase(t, database, {
+    accessTokenSeconds,
+    ...options,
+  })
+  const notifications = listenForEvents({ database, streams, waits })
+  notifications.start()
+  t.teardown(() => notifications.stop())
   checkResponses(server)
   const token = async (client: string) => {
     const { statusCode, body } = await server.inject({
@@ -311,7 +319,7 @@ export async function anApi(
         count: nothing,
         countBatch: nothing,
         bootSeconds: 600,
-        log,
+        log: LOG,
       })
       publisher.start()
       t.teardown(() => publisher.stop())
@@ -361,6 +369,10 @@ export interface TestImdsApi {
   readonly env: Readonly<Record<string, string>>
   /** Gets an access token for a client, whose secret is that of `secretOf`. */
   token(client: string): Promise<string>
+  /** Sends a request below /1.0/ in the name of ONE. `body` undefined: the request has no body. */
+  call(method: Method, path: string, body?: object): Promise<Pick<ApiAnswer, 'status' | 'body'>>
+  /** Reads the metrics. */
+  metrics(): Promise<string>
   /** Sends SIGTERM and waits for the end. Returns the exit status. */
   stop(): Promise<number | null>
 }
@@ -439,22 +451,38 @@ export async function startProcess(
   const listening = log.find(({ msg }) => msg === 'listening')
   if (listening === undefined) throw new Error(`imds-api did not start: ${JSON.stringify(log)}`)
   const baseUrl = `${env['IMDS_API_TLS_CERT_FILE'] === undefined ? 'http' : 'https'}://${(listening['listening'] as string[])[0]!}`
+  const operatorUrl = `http://${listening['operator'] as string}`
+  const token = async (client: string) => {
+    const response = await fetch(`${baseUrl}/token`, {
+      method: 'POST',
+      headers: { authorization: basic(client) },
+      body: new URLSearchParams({ grant_type: 'client_credentials' }),
+    })
+    if (!response.ok) throw new Error(`${client} gets no token: ${await response.text()}`)
+    return ((await response.json()) as { access_token: string }).access_token
+  }
+  let ofOne: Promise<string> | undefined
   return {
     process: child,
     log,
     env,
     stop,
     baseUrl,
-    operatorUrl: `http://${listening['operator'] as string}`,
-    token: async (client) => {
-      const response = await fetch(`${baseUrl}/token`, {
-        method: 'POST',
-        headers: { authorization: basic(client) },
-        body: new URLSearchParams({ grant_type: 'client_credentials' }),
+    operatorUrl,
+    token,
+    call: async (method, path, body) => {
+      ofOne ??= token(CLIENT_OF[ONE])
+      const response = await fetch(`${baseUrl}/1.0/${path}`, {
+        method,
+        headers: {
+          authorization: `Bearer ${await ofOne}`,
+          ...(body !== undefined && { 'content-type': 'application/json' }),
+        },
+        ...(body !== undefined && { body: JSON.stringify(body) }),
       })
-      if (!response.ok) throw new Error(`${client} gets no token: ${await response.text()}`)
-      return ((await response.json()) as { access_token: string }).access_token
+      return { status: response.status, body: await response.json() }
     },
+    metrics: async () => (await fetch(`${operatorUrl}/metrics`)).text(),
   }
 }
 

@@ -1,6 +1,7 @@
 /** Requests to imds-api's token endpoint, as applications send them. */
+import { Secret, TOTP } from 'otpauth'
 import { withoutDetails } from '../error-bodies.ts'
-import { APPLICATION } from '../fixtures/region.ts'
+import { APPLICATION, TOTP_SECRET } from '../fixtures/region.ts'
 import { basic, type TestApi } from './api.ts'
 
 /** A response. Its body is without `details`. */
@@ -40,5 +41,30 @@ export function tokenRequests({
       payload: body,
     })
     return { status: statusCode, headers: answered, body: withoutDetails(JSON.parse(text)) as Record<string, unknown> }
+  }
+}
+
+/** Sign-ins of users, whose one-time passwords are those of TOTP_SECRET at the time of a clock. */
+export interface SignInRequests {
+  readonly post: ReturnType<typeof tokenRequests>
+  readonly codeAt: (ms: number) => string
+  readonly signIn: (username: string, password: string, from?: From) => Promise<TokenAnswer>
+  /** Moves the clock to a step whose code was not used. */
+  readonly freshCode: () => string
+}
+
+/** Builds the requests. */
+export function signInRequests(api: Pick<TestApi, 'server'>, clock: { nowMs: number }): SignInRequests {
+  const post = tokenRequests(api)
+  const codeAt = (ms: number) => new TOTP({ secret: Secret.fromBase32(TOTP_SECRET) }).generate({ timestamp: ms })
+  return {
+    post,
+    codeAt,
+    signIn: (username: string, password: string, from?: From) =>
+      post({ grant_type: 'password', username, password }, from),
+    freshCode: () => {
+      clock.nowMs += 120_000
+      return codeAt(clock.nowMs)
+    },
   }
 }

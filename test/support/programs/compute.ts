@@ -1,0 +1,31 @@
+/** The compute interface in the process of a test. */
+import { pino } from 'pino'
+import type { Test } from 'tap'
+import { buildComputeServer } from '../../../src/imds-api/compute/server.ts'
+import { Waiters } from '../../../src/imds-api/compute/waiters.ts'
+import type { TestApi } from './api.ts'
+
+type Parts = Parameters<typeof buildComputeServer>[0]
+
+const nothing = () => {
+  /* neither counted nor kept */
+}
+
+/** Builds the compute interface of an API, which hypervisors use without certificates. It stops with the test. */
+export function aComputeServer(
+  t: Test,
+  { database, accounts }: TestApi,
+  parts: Partial<Parts> = {},
+): ReturnType<typeof buildComputeServer> {
+  const server = buildComputeServer(
+    {
+      ...{ db: database.db, accounts, waiters: new Waiters(), retrySeconds: 60, pollMs: 60_000 },
+      ...{ counted: nothing, unreadable: nothing, shed: nothing, audit: { write: nothing } },
+      log: pino({ level: 'silent' }),
+      ...parts,
+    },
+    undefined,
+  )
+  t.teardown(() => server.close())
+  return server
+}

@@ -1,6 +1,6 @@
 /**
- * Who is let in: every route of the API, with tokens that must open nothing. The routes come from the router, so a new
- * one is tested too.
+ * Who is let in, and for which account: every route of the API, with tokens that must open nothing. The routes come from
+ * the router, so a new one is tested too.
  */
 import { once } from 'node:events'
 import type { IncomingMessage } from 'node:http'
@@ -77,10 +77,10 @@ const COMMON =
 const OWN_SIDE = ROUTES.filter(({ path }) => path.startsWith('/user/'))
 const OF_ACCOUNTS = ROUTES.filter((route) => !OWN_SIDE.includes(route))
 
-/** Sends a request for the resource of ONE. `query`: of the URL. */
-async function send(token: string, { method, path }: Route, query = ''): Promise<ApiAnswer> {
+/** Sends a request for a resource, which is that of ONE unless another `id` is given. `query`: of the URL. */
+async function send(token: string, { method, path }: Route, query = '', id?: string): Promise<ApiAnswer> {
   const [, collection = ''] = path.split('/')
-  const url = path.replace('ID', RESOURCES[collection] ?? 'xxx-none1').replace('*', 'xxx-none1')
+  const url = path.replace('ID', id ?? RESOURCES[collection] ?? 'xxx-none1').replace('*', 'xxx-none1')
   return api.callWith(token, method, `/1.0${url}${query}`, BODIES[`${method} ${path}`])
 }
 
@@ -95,6 +95,9 @@ async function eachRoute(
   for (const route of routes) t.match(await send(token, route, query), expected, `${route.method} ${route.path}`)
 }
 
+const [ada, grace] = [await api.userToken(ADA), await api.userToken(GRACE)]
+const idsOf = ({ body }: { readonly body: unknown }) => (body as { id: string }[]).map(({ id }) => id)
+
 t.test('every collection with members has a resource here', (t) => {
   for (const { path } of ROUTES.filter((route) => route.path.includes('/ID') && !COMMON.test(route.path))) {
     const [, collection = ''] = path.split('/')
@@ -102,6 +105,63 @@ t.test('every collection with members has a resource here', (t) => {
   }
   t.ok(ROUTES.length > 40, String(ROUTES.length))
   t.end()
+})
+
+t.test('a user acts for an account that the user owns, or collaborates in, by account_id', async (t) => {
+  for (const account of [ONE, TWO]) {
+    const { status, body } = await api.callWith(ada, 'POST', `/1.0/cloud_ips?account_id=${account}`)
+    t.equal(status, 201)
+    t.equal((body as { account: { id: string } }).account.id, account)
+  }
+  t.equal((await api.callWith(ada, 'GET', `/1.0/account?account_id=${TWO}`)).status, 200)
+})
+
+t.test('a request of a user without account_id is refused if it needs an account', async (t) => {
+  for (const url of ['/1.0/servers', '/1.0/cloud_ips', '/1.0/account', '/1.0/server_groups']) {
+    const { status, body } = await api.callWith(ada, 'GET', url)
+    t.match(
+      { status, body },
+      { status: 400, body: { error_name: 'bad_request', errors: [/account_id is missing/] } },
+      url,
+    )
+  }
+})
+
+t.test("without account_id a user sees all of the user's accounts, and their users", async (t) => {
+  t.strictSame(idsOf(await api.callWith(ada, 'GET', '/1.0/accounts')), [ONE, TWO])
+  t.strictSame(idsOf(await api.callWith(grace, 'GET', '/1.0/accounts')), [TWO])
+  t.strictSame(idsOf(await api.callWith(ada, 'GET', '/1.0/users')), [ADA, GRACE])
+  t.strictSame(idsOf(await api.callWith(ada, 'GET', `/1.0/accounts?account_id=${TWO}`)), [TWO])
+  t.match(await api.callWith(grace, 'GET', '/1.0/user'), {
+    status: 200,
+    body: { id: GRACE, accounts: [{ id: TWO }], default_account: { id: TWO } },
+  })
+  t.match(await api.callWith(grace, 'GET', `/1.0/users/${ADA}`), {
+    status: 200,
+    body: { accounts: [{ id: TWO }], default_account: null },
+  })
+})
+
+t.test('the default account of a user is not one that is closed', async (t) => {
+  await db.updateTable('accounts').set({ owner_id: ADA }).where('id', '=', TWO).execute()
+  await db.updateTable('accounts').set({ status: 'closed' }).where('id', '=', ONE).execute()
+  t.match(await api.callWith(ada, 'GET', '/1.0/user'), {
+    body: { accounts: [{ id: ONE }, { id: TWO }], default_account: { id: TWO } },
+  })
+  await db.updateTable('accounts').set({ status: 'deleted' }).where('id', '=', TWO).execute()
+  t.match(await api.callWith(ada, 'GET', '/1.0/user'), { body: { default_account: { id: ONE } } })
+  await db.updateTable('accounts').set({ status: 'active' }).execute()
+  await db.updateTable('accounts').set({ owner_id: GRACE }).where('id', '=', TWO).execute()
+})
+
+t.test('an API client acts for its own account, named once or not', async (t) => {
+  t.equal((await api.call('GET', `/1.0/servers?account_id=${ONE}`)).status, 200)
+  for (const query of ['account_id=', `account_id=${ONE}&account_id=${ONE}`])
+    t.match(await api.call('GET', `/1.0/accounts?${query}`), {
+      status: 400,
+      body: { error_name: 'bad_request', errors: ['account_id must be the id of one account, given once'] },
+    })
+  t.match(await api.call('GET', '/1.0/user', undefined, TWO), { body: { id: GRACE } }, CLIENT_OF[TWO])
 })
 
 t.test('a storage-only client and a token for orbit get 403 insufficient_scope from every route', async (t) => {
@@ -115,35 +175,35 @@ t.test('a storage-only client and a token for orbit get 403 insufficient_scope f
   for (const token of [await api.token(STORAGE_CLIENT), orbit, await api.userToken(ADA, ['orbit'])]) {
     await eachRoute(t, ROUTES, token, '', {
       status: 403,
-      headers: { 'www-authenticate': /insufficient_scope/ },
-      body: { error_name: 'insufficient_scope' },
+      headers: {
+        'www-authenticate': 'Bearer error="insufficient_scope", scope="infrastructure"',
+        'x-oauth-scopes': 'orbit',
+      },
+      body: { error_name: 'insufficient_scope', errors: ['the access token has no scope infrastructure'] },
     })
   }
 })
 
-t.test(
-  'an API client of another account gets 404 for every member, and no list has a resource of this one',
-  async (t) => {
-    const token = await api.token(CLIENT_OF[TWO])
-    const ids = Object.values(RESOURCES)
-    for (const route of OF_ACCOUNTS.filter(({ path }) => !COMMON.test(path) && !path.startsWith('/user'))) {
-      const { status, body } = await send(token, route, QUERIES[`${route.method} ${route.path}`])
-      const isMember = route.path.includes('/ID')
-      if (isMember)
-        t.match(
-          { status, body },
-          { status: /404|501/, body: { error_name: /resource_not_found|not_implemented/ } },
-          `${route.method} ${route.path}`,
-        )
-      for (const id of ids) if (status < 300) t.notMatch(JSON.stringify(body), id, `${route.method} ${route.path}`)
-    }
-    await eachRoute(t, OF_ACCOUNTS, token, `?account_id=${ONE}`, {
-      status: 404,
-      body: { errors: ['this account does not exist'] },
-    })
-    await eachRoute(t, OWN_SIDE, token, '', { status: 403, body: { error_name: 'forbidden' } })
-  },
-)
+t.test('for an API client of another account, no member exists, and no list has a resource of this one', async (t) => {
+  const token = await api.token(CLIENT_OF[TWO])
+  const ids = Object.values(RESOURCES)
+  for (const route of OF_ACCOUNTS.filter(({ path }) => !COMMON.test(path) && !path.startsWith('/user'))) {
+    const name = `${route.method} ${route.path}`
+    const { status, body } = await send(token, route, QUERIES[name])
+    const [, collection = ''] = route.path.split('/')
+    const id = RESOURCES[collection]
+    if (route.path.includes('/ID') && id !== undefined) {
+      const none = await send(token, route, QUERIES[name], `${id.slice(0, 4)}none1`)
+      t.match({ status, body }, { status: /404|501/, body: { error_name: /resource_not_found|not_implemented/ } }, name)
+      t.equal(JSON.stringify(none.body), JSON.stringify(body).replaceAll(id, `${id.slice(0, 4)}none1`), name)
+    } else for (const one of ids) t.notMatch(JSON.stringify(body), one, name)
+  }
+  await eachRoute(t, OF_ACCOUNTS, token, `?account_id=${ONE}`, {
+    status: 404,
+    body: { errors: ['this account does not exist'] },
+  })
+  await eachRoute(t, OWN_SIDE, token, '', { status: 403, body: { error_name: 'forbidden' } })
+})
 
 t.test('a user of another account gets 404 from every route for this account', async (t) => {
   await eachRoute(t, OF_ACCOUNTS, await api.userToken(GRACE), `?account_id=${ONE}`, {

@@ -7,7 +7,8 @@ import { deleteOldestTokens } from '../../src/imds-api/auth/token-families.ts'
 import { purgeFinished } from '../../src/imds-api/changes/collaborations.ts'
 import { ACCOUNT_LIMITS } from '../../src/imds-api/model/account-limits.ts'
 import { ADA, APPLICATION, aRegion, CLIENT_OF, ONE, secretOf, TWO } from '../support/fixtures/region.ts'
-import { anApi, apply, basic, type Method } from '../support/programs/api.ts'
+import { aClient } from '../support/programs/api-client.ts'
+import { anApi, apply, basic } from '../support/programs/api.ts'
 
 interface Body extends Record<string, unknown> {
   id: string
@@ -25,22 +26,37 @@ const LIMITS = {
   config_maps_limit: 3,
   config_maps_bytes_limit: 100,
   images_limit: 2,
+  cloud_ips_limit: 3,
+  ram_limit: 4096,
 }
 const region = aRegion({
   accounts: aRegion().accounts.map((account) => (account.id === ONE ? { ...account, ...LIMITS } : account)),
 })
 const api = await anApi(t, { region })
 const { db, pool } = api.database
-const call = async (method: Method, path: string, body?: object, account: typeof ONE | typeof TWO = ONE) => {
-  const { status, body: found } = await api.call(method, `/1.0/${path}`, body, account)
-  return { status, body: found as Body }
-}
+const { call, create, list: listOf } = aClient<Body>(api)
 await api.startPublisher()
-const { id: server } = (await call('POST', 'servers', { image: 'img-deb12' })).body
+const { id: server } = await create('servers', { image: 'img-deb12' })
 await api.drained()
 
 /** Each thing that a limit counts: how many ONE can make, how to make the nth, how to end one, and the refusal. */
 const COUNTED = {
+  'cloud IP': {
+    room: 3,
+    make: () => call('POST', 'cloud_ips'),
+    end: (id: string) => call('DELETE', `cloud_ips/${id}`),
+    fault: '3 cloud IPs, and its limit is 3',
+  },
+  server: {
+    room: 3, // and one that the snapshots are of
+    make: () => call('POST', 'servers', { image: 'img-deb12' }),
+    end: async (id: string) => {
+      const deleted = await call('DELETE', `servers/${id}`)
+      await api.drained()
+      return deleted
+    },
+    fault: '4096 MB of RAM and its limit is 4096: 1024 MB more are too much',
+  },
   'server group': {
     room: 2,
     make: (n: number) => call('POST', 'server_groups', { name: String(n) }),
@@ -87,7 +103,11 @@ const COUNTED = {
 
 for (const [name, { room, make, end, fault }] of Object.entries(COUNTED)) {
   t.test(`of requests for one more ${name} at the same time, as many succeed as the limit has room for`, async (t) => {
-    const refused = { status: 403, body: { error_name: 'account_limit_reached', errors: [`the account has ${fault}`] } }
+    const has = name === 'server' ? 'uses' : 'has'
+    const refused = {
+      status: 403,
+      body: { error_name: 'account_limit_reached', errors: [`the account ${has} ${fault}`] },
+    }
     const answers = await Promise.all(Array.from({ length: room + 4 }, (_, n) => make(n)))
     const made = answers.filter(({ status }) => status < 300)
     t.equal(made.length, room)
@@ -141,8 +161,7 @@ t.test('an account that is beyond its limits keeps what it has, and may change i
     ['config_maps', 200],
     ['images', 200],
   ] as const) {
-    const list = (await call('GET', path)).body as unknown as (Body & { owner?: string })[]
-    const own = list.filter(({ owner }) => owner === undefined || owner === ONE)
+    const own = (await listOf(path)).filter(({ owner }) => owner === undefined || owner === ONE)
     t.ok(own.length > 0, path)
     t.equal((await call('PUT', `${path}/${own[0]!.id}`, { name: 'changed' })).status, status, path)
   }

@@ -1,32 +1,30 @@
-/** API clients: their forms, their secrets, and when their access tokens end. */
+/** API clients and OAuth applications: their forms, their secrets, and when their access tokens end. */
 import t from 'tap'
 import { AccessTokens } from '../../src/imds-api/auth/tokens.ts'
 import { digest } from '../../src/imds-api/auth/secrets.ts'
-import { ADA, CLIENT_OF, GRACE, ONE, secretOf, STORAGE_CLIENT, TWO } from '../support/fixtures/region.ts'
-import { nestedAccount, nestedApiClient, TIME } from '../support/fixtures/representations.ts'
-import { anApi, basic } from '../support/programs/api.ts'
+import { APPLICATION, aRegion, CLIENT_OF, GRACE, ONE, secretOf, STORAGE_CLIENT } from '../support/fixtures/region.ts'
+import { BASE_URL, nestedAccount, nestedApiClient, TIME } from '../support/fixtures/representations.ts'
+import { aClient } from '../support/programs/api-client.ts'
+import { anApi, basic, countOfLockWaits } from '../support/programs/api.ts'
+import { until } from '../support/programs/daemon.ts'
 
 interface Body {
   readonly id: string
   readonly name: string
   readonly secret: string | null
   readonly revoked_at: string | null
+  readonly created_at?: string
   readonly errors: readonly string[]
 }
 
-const api = await anApi(t)
+const api = await anApi(t, {
+  region: aRegion({
+    applications: [{ id: APPLICATION, account: ONE, name: 'Dashboard', secret_file: `${APPLICATION}.secret` }],
+  }),
+})
 const { db } = api.database
-const [ada, grace] = [await api.userToken(ADA), await api.userToken(GRACE)]
-const call = async (
-  method: 'GET' | 'POST' | 'PUT' | 'DELETE',
-  path: string,
-  body?: unknown,
-  account: typeof ONE | typeof TWO = ONE,
-) => {
-  const { status, body: answer } = await api.call(method, `/1.0/${path}`, body, account)
-  return { status, body: answer as Body }
-}
-const list = async () => (await call('GET', 'api_clients')).body as unknown as Body[]
+const { call, create, list: listOf } = aClient<Body>(api)
+const list = () => listOf('api_clients')
 const tokenFor = async (id: string, secret: string, scope = '') => {
   const { statusCode: status, body } = await api.server.inject({
     method: 'POST',
@@ -40,13 +38,9 @@ const tokenFor = async (id: string, secret: string, scope = '') => {
   }
 }
 /** Creates a client and gives it a secret. */
-const aClient = async (body: object = {}) => {
-  const {
-    status,
-    body: { id },
-  } = await call('POST', 'api_clients', body)
-  if (status !== 201) throw new Error(`status ${String(status)}`)
-  return { id, secret: (await call('POST', `api_clients/${id}/reset_secret`)).body.secret! }
+const withSecret = async (body: object = {}) => {
+  const { id } = await create('api_clients', body)
+  return { id, secret: (await create(`api_clients/${id}/reset_secret`)).secret! }
 }
 const statusWith = async (token: string) => (await api.callWith(token, 'GET', '/1.0/account')).status
 
@@ -125,7 +119,7 @@ t.test('PUT changes the fields that it has', async (t) => {
 })
 
 t.test('wrong fields are refused, all at once', async (t) => {
-  const { id } = await aClient()
+  const { id } = await withSecret()
   for (const [body, errors] of [
     [
       { name: 1, description: 2, permissions_group: 'admin' },
@@ -151,9 +145,7 @@ t.test('wrong fields are refused, all at once', async (t) => {
 })
 
 t.test('a new client has no secret: reset_secret gives it one, in that response only', async (t) => {
-  const {
-    body: { id },
-  } = await call('POST', 'api_clients', { name: 'x' })
+  const { id } = await create('api_clients', { name: 'x' })
   for (const guess of ['', 'null', 'undefined', id]) t.equal((await tokenFor(id, guess)).status, 401)
   const { status, body } = await call('POST', `api_clients/${id}/reset_secret`)
   t.equal(status, 200)
@@ -172,7 +164,7 @@ t.test('a new client has no secret: reset_secret gives it one, in that response 
 })
 
 t.test('after reset_secret the old secret is wrong, and tokens that were issued stay valid', async (t) => {
-  const { id, secret } = await aClient()
+  const { id, secret } = await withSecret()
   const { access_token } = await tokenFor(id, secret)
   const {
     body: { secret: second },
@@ -184,7 +176,7 @@ t.test('after reset_secret the old secret is wrong, and tokens that were issued 
 })
 
 t.test('DELETE answers the member with revoked_at, and ends the tokens of the client at once', async (t) => {
-  const { id, secret } = await aClient({ name: 'gone' })
+  const { id, secret } = await withSecret({ name: 'gone' })
   const { body: before } = await call('GET', `api_clients/${id}`)
   const { access_token } = await tokenFor(id, secret)
   t.equal(await statusWith(access_token), 200, 'and the check is remembered')
@@ -218,7 +210,7 @@ t.test('DELETE answers the member with revoked_at, and ends the tokens of the cl
 })
 
 t.test('another process sees a DELETE when its cache of one second ends', async (t) => {
-  const { id, secret } = await aClient()
+  const { id, secret } = await withSecret()
   const { access_token } = await tokenFor(id, secret)
   let steadyMs = 5_000
   const another = new AccessTokens(
@@ -233,7 +225,7 @@ t.test('another process sees a DELETE when its cache of one second ends', async 
 })
 
 t.test('a check that began before a change is not remembered after it', async (t) => {
-  const { id, secret } = await aClient()
+  const { id, secret } = await withSecret()
   const { access_token } = await tokenFor(id, secret)
   const tokens = new AccessTokens(
     db,
@@ -248,7 +240,7 @@ t.test('a check that began before a change is not remembered after it', async (t
 })
 
 t.test('an API client may delete itself', async (t) => {
-  const { id, secret } = await aClient()
+  const { id, secret } = await withSecret()
   const { access_token } = await tokenFor(id, secret)
   t.match(await api.callWith(access_token, 'DELETE', `/1.0/api_clients/${id}`), {
     status: 200,
@@ -258,7 +250,7 @@ t.test('an API client may delete itself', async (t) => {
 })
 
 t.test('a client of the group storage gets no scope infrastructure, and its tokens lose it at once', async (t) => {
-  const { id, secret } = await aClient()
+  const { id, secret } = await withSecret()
   const [both, infrastructure] = [await tokenFor(id, secret), await tokenFor(id, secret, 'infrastructure')]
   for (const { access_token } of [both, infrastructure]) t.equal(await statusWith(access_token), 200)
   t.equal(
@@ -279,78 +271,8 @@ t.test('a client of the group storage gets no scope infrastructure, and its toke
   t.equal(await statusWith(both.access_token), 200, 'it has the scope again')
 })
 
-t.test('every endpoint: another account, a client of the object storage, the owner and a collaborator', async (t) => {
-  const {
-    body: { id },
-  } = await call('POST', 'api_clients', { name: 'of two' }, TWO)
-  const endpoints = [
-    ['GET', ''],
-    ['POST', ''],
-    ['GET', `/${id}`],
-    ['PUT', `/${id}`],
-    ['POST', `/${id}/reset_secret`],
-    ['DELETE', `/${id}`],
-  ] as const
-  const storage = await api.token(STORAGE_CLIENT)
-  for (const [method, path] of endpoints) {
-    const name = `${method} ${path}`
-    t.match(
-      await api.callWith(storage, method, `/1.0/api_clients${path}`, method === 'GET' ? undefined : {}),
-      { status: 403, body: { error_name: 'insufficient_scope' } },
-      name,
-    )
-    t.match(
-      await api.callWith(grace, method, `/1.0/api_clients${path}?account_id=${ONE}`),
-      { status: 404, body: { errors: ['this account does not exist'] } },
-      name,
-    )
-    if (path !== '') {
-      const missing = {
-        status: 404,
-        body: { error_name: 'resource_not_found', errors: [`the API client ${id} does not exist`] },
-      }
-      t.strictSame(await call(method, `api_clients${path}`), missing, name)
-      t.match(await api.callWith(ada, method, `/1.0/api_clients${path}?account_id=${ONE}`), missing, name)
-      t.match(
-        await call(method, `api_clients${path.replace(id, 'cli-00000')}`),
-        { status: 404, body: { errors: ['the API client cli-00000 does not exist'] } },
-        name,
-      )
-    }
-  }
-  t.match((await call('GET', `api_clients/${id}`, undefined, TWO)).body, { name: 'of two', revoked_at: null })
-  for (const token of [ada, grace]) {
-    // a collaborator, and the owner
-    const made = (await api.callWith(token, 'POST', `/1.0/api_clients?account_id=${TWO}`, { name: 'mine' }))
-      .body as Body
-    for (const [method, path, status] of [
-      ['GET', '', 200],
-      ['PUT', '', 200],
-      ['POST', '/reset_secret', 200],
-      ['DELETE', '', 200],
-    ] as const) {
-      t.equal(
-        (await api.callWith(token, method, `/1.0/api_clients/${made.id}${path}?account_id=${TWO}`)).status,
-        status,
-        method,
-      )
-    }
-    t.equal((await api.callWith(token, 'GET', `/1.0/api_clients?account_id=${TWO}`)).status, 200)
-  }
-})
-
-t.test('the secret of the region file works until it is reset', async (t) => {
-  const id = CLIENT_OF[TWO]
-  t.equal((await tokenFor(id, secretOf(id))).status, 200)
-  const {
-    body: { secret },
-  } = await call('POST', `api_clients/${id}/reset_secret`, undefined, TWO)
-  t.equal((await tokenFor(id, secretOf(id))).status, 401)
-  t.equal((await tokenFor(id, secret!)).status, 200)
-})
-
 t.test('a client has limits in its representation only once they are set, and loses them again', async (t) => {
-  const { id } = await aClient()
+  const { id } = await withSecret()
   t.notMatch(Object.keys((await call('GET', `api_clients/${id}`)).body), ['read_only', 'expires_at', 'allow_access'])
   const limits = { read_only: true, expires_at: '2126-11-20T15:04:05Z', allow_access: ['192.0.2.0/24', '2001:db8::1'] }
   t.match(await call('PUT', `api_clients/${id}`, limits), { status: 200, body: limits })
@@ -378,7 +300,7 @@ t.test('wrong limits are refused with the rule', async (t) => {
 })
 
 t.test('a read_only client may send only GET and HEAD, from the next request on', async (t) => {
-  const { id, secret } = await aClient()
+  const { id, secret } = await withSecret()
   const { access_token: token } = await tokenFor(id, secret)
   t.equal((await api.callWith(token, 'POST', '/1.0/server_groups', { name: 'a' })).status, 202)
   await call('PUT', `api_clients/${id}`, { read_only: true })
@@ -397,7 +319,7 @@ t.test('a read_only client may send only GET and HEAD, from the next request on'
 })
 
 t.test('an expired client gets no tokens, and those that it has end', async (t) => {
-  const { id, secret } = await aClient()
+  const { id, secret } = await withSecret()
   const { access_token: token } = await tokenFor(id, secret)
   t.equal(await statusWith(token), 200)
   await call('PUT', `api_clients/${id}`, { expires_at: '2026-11-20T15:04:05Z' })
@@ -409,7 +331,7 @@ t.test('an expired client gets no tokens, and those that it has end', async (t) 
 })
 
 t.test('a client with allow_access is refused from other networks, for tokens and for requests', async (t) => {
-  const { id, secret } = await aClient()
+  const { id, secret } = await withSecret()
   const { access_token: token } = await tokenFor(id, secret) // from 127.0.0.1, the address of injected requests
   await call('PUT', `api_clients/${id}`, { allow_access: ['192.0.2.0/24'] })
   t.match(await api.callWith(token, 'GET', '/1.0/account'), { status: 403, body: { error_name: 'forbidden' } })
@@ -420,7 +342,7 @@ t.test('a client with allow_access is refused from other networks, for tokens an
 })
 
 t.test('reset_secret with keep_old_seconds keeps the former secret for that time, and no older one', async (t) => {
-  const { id, secret: first } = await aClient()
+  const { id, secret: first } = await withSecret()
   const reset = async (body?: object) => (await call('POST', `api_clients/${id}/reset_secret`, body)).body.secret!
   const second = await reset({ keep_old_seconds: 3600 })
   t.same([(await tokenFor(id, first)).status, (await tokenFor(id, second)).status], [200, 200])
@@ -433,4 +355,114 @@ t.test('reset_secret with keep_old_seconds keeps the former secret for that time
   const last = await reset()
   t.same([(await tokenFor(id, third)).status, (await tokenFor(id, last)).status], [401, 200], 'as before without it')
   t.match(await call('POST', `api_clients/${id}/reset_secret`, { keep_old_seconds: 604_801 }), { status: 422 })
+})
+
+/** Signs Grace in with an application. */
+const signIn = async (application: string, secret: string) => {
+  const { statusCode, body } = await api.server.inject({
+    method: 'POST',
+    url: '/token',
+    headers: { authorization: basic(application, secret) },
+    payload: { grant_type: 'password', username: GRACE, password: secretOf(GRACE) },
+  })
+  return { status: statusCode, token: (JSON.parse(body) as { access_token: string }).access_token }
+}
+/** Creates an application with a secret. */
+const anApplication = async () => {
+  const { id } = await create('applications')
+  return { id, secret: (await create(`applications/${id}/reset_secret`)).secret! }
+}
+
+t.test('an application has the fields that clients read; its secret is null', async (t) => {
+  const { status, body } = await call('POST', 'applications', {
+    name: 'Mobile',
+    description: 'An app',
+    secret: 'mine',
+    unknown: 1,
+  })
+  t.equal(status, 201)
+  const { id, created_at, ...rest } = body
+  t.match(id, /^app-[0-9a-z]{5}$/)
+  t.match(created_at, TIME)
+  t.strictSame(rest, {
+    resource_type: 'application',
+    url: `${BASE_URL}/1.0/applications/${id}`,
+    name: 'Mobile',
+    description: 'An app',
+    revoked_at: null,
+    secret: null,
+    account: nestedAccount(ONE),
+  })
+  t.strictSame((await call('GET', `applications/${id}`)).body, body)
+  const all = await listOf('applications')
+  t.strictSame(
+    all.map((one) => one.id),
+    [APPLICATION, id],
+  )
+  t.strictSame({ ...all[1], secret: null }, body)
+  t.notOk('secret' in all[1]!)
+  t.match(await call('PUT', `applications/${id}`, { name: 'Tablet' }), {
+    status: 200,
+    body: { name: 'Tablet', description: 'An app', secret: null },
+  })
+  t.match(await call('PUT', `applications/${id}`, { description: null }), {
+    status: 200,
+    body: { name: 'Tablet', description: '' },
+  })
+  t.match(await call('POST', 'applications'), { status: 201, body: { name: '', description: '' } })
+  for (const wrong of [{ name: 1 }, { name: 'a\nb' }, { name: 'x'.repeat(256) }, { description: 'x'.repeat(4097) }])
+    t.equal((await call('POST', 'applications', wrong)).status, 422)
+})
+
+t.test('reset_secret shows a secret once; users sign in with the newest, and their tokens stay valid', async (t) => {
+  const { id } = await create('applications')
+  t.equal((await signIn(id, '')).status, 401, 'a new application has no secret')
+  const reset = async () => {
+    const { status, body } = await call('POST', `applications/${id}/reset_secret`)
+    t.equal(status, 200)
+    return body.secret!
+  }
+  const first = await reset()
+  t.ok(`${id}:${first}`.length <= 45, 'fog takes no longer ones')
+  const { status, token } = await signIn(id, first)
+  t.equal(status, 200)
+  const second = await reset()
+  t.equal((await signIn(id, first)).status, 401)
+  t.equal((await signIn(id, second)).status, 200)
+  t.equal((await api.callWith(token, 'GET', '/1.0/user')).status, 200)
+  t.match(await call('GET', `applications/${id}`), { body: { secret: null } })
+})
+
+t.test('deleting an application ends the tokens of its users at once, and those of no other', async (t) => {
+  const { id, secret } = await anApplication()
+  const { token } = await signIn(id, secret)
+  const { token: other } = await signIn(APPLICATION, secretOf(APPLICATION))
+  t.equal((await api.callWith(token, 'GET', '/1.0/user')).status, 200)
+  t.match(await call('DELETE', `applications/${id}`), {
+    status: 200,
+    body: { id, secret: null, revoked_at: /^\d{4}-/ },
+  })
+  t.equal((await api.callWith(token, 'GET', '/1.0/user')).status, 401)
+  t.equal((await signIn(id, secret)).status, 401)
+  t.equal((await api.callWith(other, 'GET', '/1.0/user')).status, 200)
+  t.match(await call('GET', `applications/${id}`), { status: 200, body: { revoked_at: /^\d{4}-/ } })
+  t.notOk((await listOf('applications')).some((one) => one.id === id))
+  for (const [method, path] of [
+    ['DELETE', ''],
+    ['PUT', ''],
+    ['POST', '/reset_secret'],
+  ] as const)
+    t.equal((await call(method, `applications/${id}${path}`, {})).status, 409, method)
+})
+
+t.test('a sign-in that began before its application was deleted gets no token', async (t) => {
+  const { id, secret } = await anApplication()
+  const open = await db.startTransaction().execute()
+  await open.selectFrom('users').select('id').where('id', '=', GRACE).forUpdate().execute()
+  const signingIn = signIn(id, secret)
+  await until(async () => (await countOfLockWaits(api.database.pool)) === 1, 'the sign-in to wait for its user')
+  t.equal((await call('DELETE', `applications/${id}`)).status, 200)
+  await open.commit().execute()
+  t.equal((await signingIn).status, 401)
+  t.strictSame(await db.selectFrom('token_families').select('id').where('application_id', '=', id).execute(), [])
 })

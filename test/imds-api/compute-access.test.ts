@@ -14,12 +14,10 @@ import t, { type Test } from 'tap'
 import { parseApiConfig } from '../../src/imds-api/config.ts'
 import { startApi } from '../../src/imds-api/service.ts'
 import { withoutDetails } from '../support/error-bodies.ts'
-import { aRegion, CLIENT_OF, ONE } from '../support/fixtures/region.ts'
+import { aRegion } from '../support/fixtures/region.ts'
 import { anApi, serverOf, startImdsApi, startProcess, type TestImdsApi } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
-import { IMDS_API, programEnvironment } from '../support/programs/imds.ts'
 import { startPostgres } from '../support/programs/postgres.ts'
-import { run } from '../support/programs/processes.ts'
 import { freePort } from '../support/redis/redis.ts'
 import { anAuthority, type Certificate } from '../support/redis/tls.ts'
 import { without } from '../support/packages.ts'
@@ -52,15 +50,14 @@ async function send(options: RequestOptions, method: string, path: string, body?
   return { status: response.statusCode, body: withoutDetails(JSON.parse(Buffer.concat(chunks).toString())) }
 }
 
-async function createServer(api: TestImdsApi, zone: string): Promise<string> {
-  const headers = { authorization: `Bearer ${await api.token(CLIENT_OF[ONE])}`, 'content-type': 'application/json' }
-  const response = await fetch(`${api.baseUrl}/1.0/servers`, {
-    method: 'POST',
-    headers,
-    body: JSON.stringify({ image: 'img-deb12', zone }),
-  })
-  return ((await response.json()) as { id: string }).id
+interface Server {
+  readonly id: string
+  readonly status: string
 }
+const createServer = async ({ call }: TestImdsApi, zone: string) =>
+  ((await call('POST', 'servers', { image: 'img-deb12', zone })).body as Server).id
+const statusOf = async ({ call }: TestImdsApi, id: string) =>
+  ((await call('GET', `servers/${id}`)).body as Server).status
 
 function temporaryDirectory(t: Test): string {
   const directory = mkdtempSync(join(tmpdir(), 'imds-compute-'))
@@ -117,10 +114,7 @@ t.test('a hypervisor with a certificate sees its own actions and servers only', 
       body,
     )
   const end = new X509Certificate(readFileSync(own.certFile)).validToDate.getTime() / 1000
-  t.match(
-    await (await fetch(`${api.operatorUrl}/metrics`)).text(),
-    `\nimds_api_certificate_end_seconds{listener="hypervisors"} ${String(end)}\n`,
-  )
+  t.match(await api.metrics(), `\nimds_api_certificate_end_seconds{listener="hypervisors"} ${String(end)}\n`)
   const [asOne, asThree] = [as(one), as(three)]
   const [onOne, onThree] = [await createServer(api, 'gb1-a'), await createServer(api, 'gb1-b')]
 
@@ -223,16 +217,6 @@ t.test('at a start with IMDS_API_COMPUTE=none the actions that wait have succeed
     { IMDS_API_COMPUTE: 'reported', IMDS_API_COMPUTE_LISTEN: `unix:${socketPath}` },
     region,
   )
-  const headers = { authorization: `Bearer ${await reported.token(CLIENT_OF[ONE])}` }
-  const statusOf = async ({ baseUrl }: TestImdsApi, id: string) =>
-    ((await (await fetch(`${baseUrl}/1.0/servers/${id}`, { headers })).json()) as { status: string }).status
-  const ask = async (method: string, path: string) => {
-    t.equal(
-      (await fetch(`${reported.baseUrl}/1.0/servers/${path}`, { method, headers })).status,
-      202,
-      `${method} ${path}`,
-    )
-  }
   const [stopped, restarted] = [await createServer(reported, 'gb1-a'), await createServer(reported, 'gb1-a')]
   for (const { id } of (await send({ socketPath }, 'GET', '/hypervisors/hv-1/actions')).body as Action[])
     await send({ socketPath }, 'POST', `/hypervisors/hv-1/actions/${String(id)}/outcome`, { outcome: 'succeeded' })
@@ -245,7 +229,7 @@ t.test('at a start with IMDS_API_COMPUTE=none the actions that wait have succeed
     ['POST', `${restarted}/start`],
     ['DELETE', deleted],
   ] as const)
-    await ask(method, path)
+    t.equal((await reported.call(method, `servers/${path}`)).status, 202, `${method} ${path}`)
   await send({ socketPath }, 'GET', '/hypervisors/hv-1/actions')
   await reported.stop()
 
@@ -264,29 +248,6 @@ t.test('at a start with IMDS_API_COMPUTE=none the actions that wait have succeed
   t.strictSame(
     again.log.filter(({ level }) => level === 'warn'),
     [],
-  )
-})
-
-t.test('an address without client certificates is refused at the start, with all other faults', async (t) => {
-  const env = {
-    IMDS_STORE: 'file:/srv/imds',
-    IMDS_API_COMPUTE: 'kvm',
-    IMDS_API_COMPUTE_LISTEN: '0.0.0.0:8171',
-    IMDS_API_COMPUTE_RETRY_SECONDS: '0',
-  }
-  const { status, stderr } = await run([process.execPath, IMDS_API], { env: { ...programEnvironment(), ...env } })
-  t.equal(status, 78)
-  t.strictSame(
-    stderr
-      .trim()
-      .split('\n')
-      .map((line) => line.split(' ').slice(0, 4).join(' '))
-      .sort(),
-    [
-      'imds-api: IMDS_API_COMPUTE must be',
-      'imds-api: IMDS_API_COMPUTE_LISTEN 0.0.0.0:8171 must',
-      'imds-api: IMDS_API_COMPUTE_RETRY_SECONDS must be',
-    ],
   )
 })
 
@@ -353,16 +314,10 @@ t.test(
           { status: 200 },
           String(isNew),
         )
-      const headers = { authorization: `Bearer ${await second.token(CLIENT_OF[ONE])}` }
-      await until(
-        async () =>
-          ((await (await fetch(`${second.baseUrl}/1.0/servers/${id}`, { headers })).json()) as { status: string })
-            .status === 'active',
-        'the server to be active',
-      )
+      await until(async () => (await statusOf(second, id)) === 'active', 'the server to be active')
     }
     t.equal(new Set(ids).size, 3)
-    const metrics = await (await fetch(`${second.operatorUrl}/metrics`)).text()
+    const metrics = await second.metrics()
     t.match(metrics, /^imds_api_compute_outcomes_total\{outcome="succeeded"\} 3$/m)
     t.match(metrics, /^imds_api_compute_actions 0$/m)
   },

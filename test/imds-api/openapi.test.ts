@@ -140,6 +140,18 @@ t.test('the schemas keep the rules', (t) => {
   t.end()
 })
 
+t.test('the document has the version, the schemes of access, and both types of a token request', (t) => {
+  const { info, servers, security, components, paths } = document as Document & Readonly<Record<string, object>>
+  t.match(
+    [info, servers, security],
+    [{ version: '1.0.0beta' }, [{ url: '/' }], [{ oauth2: ['infrastructure'] }, { token: [] }]],
+  )
+  t.match(components, { securitySchemes: { oauth2: { flows: { clientCredentials: { tokenUrl: '/token' } } } } })
+  const types = ['application/json', 'application/x-www-form-urlencoded']
+  t.strictSame(Object.keys(paths['/token']!['post']!.requestBody!.content), types)
+  t.end()
+})
+
 t.test('filters have the states that exist, and a form of tags that generators send right', (t) => {
   const filters = document.paths['/1.0/servers']!['get']!.parameters!
   t.match(

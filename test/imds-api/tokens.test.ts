@@ -18,8 +18,7 @@ import {
   STORAGE_CLIENT,
   TWO,
 } from '../support/fixtures/region.ts'
-import { anApi, basic, startImdsApi, startProcess } from '../support/programs/api.ts'
-import { until } from '../support/programs/daemon.ts'
+import { anApi, basic, serveDatabase, type TestApi } from '../support/programs/api.ts'
 
 const api = await anApi(t, {
   accessTokenSeconds: 3600,
@@ -184,47 +183,6 @@ t.test('a secret is accepted as it is and form-encoded, and a wrong one counts a
     .execute()
 })
 
-t.test('a token request that is malformed says what is wrong', async (t) => {
-  const rows: readonly (readonly [string, string, string])[] = [
-    [
-      `${GRANT}${Array.from({ length: 100 }, (_, i) => `&x${String(i)}=1`).join('')}`,
-      FORM_TYPE,
-      'the form must have at most 100 parameters',
-    ],
-    [`${GRANT}&x=${'1'.repeat(16_384)}`, FORM_TYPE, 'the body must be at most 16384 bytes'],
-    [`${GRANT}&${GRANT}`, FORM_TYPE, 'grant_type is given more than once'],
-    [`${GRANT}&scope=orbit&scope=infrastructure`, FORM_TYPE, 'scope is given more than once'],
-    ['{"grant_type":1}', JSON_TYPE, 'grant_type must be a string'],
-    ['[]', JSON_TYPE, 'the body must be a JSON object'],
-    [GRANT, 'text/plain', 'the Content-Type of the body must be application/x-www-form-urlencoded or application/json'],
-    [
-      `grant_type=password&password=x&username=${'x'.repeat(255)}`,
-      FORM_TYPE,
-      'username must have at most 254 characters',
-    ],
-    [
-      'grant_type=password&password=x&username=a%0Ab',
-      FORM_TYPE,
-      'username must be one line without control characters',
-    ],
-  ]
-  for (const [payload, type, description] of rows) {
-    t.match(
-      await post(payload, { type }),
-      {
-        status: 400,
-        body: {
-          error: 'invalid_request',
-          error_description: description,
-          error_name: 'bad_request',
-          errors: [description],
-        },
-      },
-      payload,
-    )
-  }
-})
-
 t.test('while the database is unreachable a token request gets 503 with the error of OAuth', async (t) => {
   t.intercept(api.auth.grants, 'grant', {
     value: () => Promise.reject(Object.assign(new Error('refused'), { code: 'ECONNREFUSED' })),
@@ -241,34 +199,47 @@ t.test('while the database is unreachable a token request gets 503 with the erro
   })
 })
 
-t.test('every other mistake of a token request is 400 with the error of OAuth', async (t) => {
-  const rows: readonly (readonly [string, string, string])[] = [
+t.test('every other mistake of a token request is 400 with the error of OAuth, and says what is wrong', async (t) => {
+  const manyParameters = Array.from({ length: 100 }, (_, i) => `&x${String(i)}=1`).join('')
+  const types = 'the Content-Type of the body must be application/x-www-form-urlencoded or application/json'
+  const rows: readonly (readonly [payload: string, type: string, error: string, description?: string])[] = [
     ['', FORM_TYPE, 'invalid_request'],
     ['', JSON_TYPE, 'invalid_request'],
     ['', '', 'invalid_request'],
     ['grant_type=magic', FORM_TYPE, 'unsupported_grant_type'],
-    ['{"grant_type":1}', JSON_TYPE, 'invalid_request'],
-    ['[]', JSON_TYPE, 'invalid_request'],
+    ['grant_type=authorization_code', FORM_TYPE, 'unsupported_grant_type'],
     ['grant_type=password&username=a&password=b', FORM_TYPE, 'unauthorized_client'],
     ['grant_type=refresh_token&refresh_token=x', FORM_TYPE, 'unauthorized_client'],
-    ['grant_type=authorization_code', FORM_TYPE, 'unsupported_grant_type'],
     ['{"grant_type":', JSON_TYPE, 'invalid_request'],
     ['{"__proto__":{}}', JSON_TYPE, 'invalid_request'],
-    [GRANT, 'text/plain', 'invalid_request'],
-    [GRANT, 'application/xml', 'invalid_request'],
-    ['x'.repeat(300_000), FORM_TYPE, 'invalid_request'],
+    ['{"password":hunter2}', JSON_TYPE, 'invalid_request', 'the body is malformed: it is not JSON'],
+    ['{"grant_type":1}', JSON_TYPE, 'invalid_request', 'grant_type must be a string'],
+    ['[]', JSON_TYPE, 'invalid_request', 'the body must be a JSON object'],
+    [GRANT, 'text/plain', 'invalid_request', types],
+    [GRANT + manyParameters, FORM_TYPE, 'invalid_request', 'the form must have at most 100 parameters'],
+    [`${GRANT}&x=${'1'.repeat(16_384)}`, FORM_TYPE, 'invalid_request', 'the body must be at most 16384 bytes'],
+    [`${GRANT}&scope=orbit&scope=orbit`, FORM_TYPE, 'invalid_request', 'scope is given more than once'],
+    [
+      `grant_type=password&password=x&username=${'x'.repeat(255)}`,
+      FORM_TYPE,
+      'invalid_request',
+      'username must have at most 254 characters',
+    ],
+    [
+      'grant_type=password&password=x&username=a%0Ab',
+      FORM_TYPE,
+      'invalid_request',
+      'username must be one line without control characters',
+    ],
   ]
-  for (const [payload, type, error] of rows) {
+  for (const [payload, type, error, description = /./] of rows) {
     const { status, headers, body } = await post(payload, { type })
-    t.equal(status, 400, `${type} ${payload}`)
-    t.match(headers, { 'content-type': /^application\/json/, 'cache-control': 'no-store' })
-    t.match(body, { error, error_description: /./, error_name: 'bad_request', errors: [/./] }, `${type} ${payload}`)
+    const name = `${type} ${payload.slice(0, 60)}`
+    t.equal(status, 400, name)
+    t.match(headers, { 'content-type': /^application\/json/, 'cache-control': 'no-store' }, name)
+    const expected = { error, error_description: description, error_name: 'bad_request', errors: [description] }
+    t.match(body, expected, name)
   }
-  t.match(
-    await post('{"password":hunter2}', { type: JSON_TYPE }),
-    { body: { error_description: 'the body is malformed: it is not JSON' } },
-    'without a part of the password',
-  )
   t.match(await api.server.inject({ url: '/token' }), { statusCode: 405, headers: { allow: 'POST' } })
 })
 
@@ -407,44 +378,6 @@ t.test('an expired token gets 401 token_expired, and is deleted only after a day
   t.equal((await read(`Bearer ${token}`)).body['error'], 'invalid_token')
 })
 
-t.test('a token for orbit alone cannot use this API', async (t) => {
-  const { status, headers, body } = await read(`Bearer ${await api.token(STORAGE_CLIENT)}`)
-  t.equal(status, 403)
-  t.match(headers, {
-    'x-oauth-scopes': 'orbit',
-    'www-authenticate': 'Bearer error="insufficient_scope", scope="infrastructure"',
-  })
-  t.strictSame(body, { error_name: 'insufficient_scope', errors: ['the access token has no scope infrastructure'] })
-})
-
-t.test('account_id may name the account of the client, and no other', async (t) => {
-  const token = `Bearer ${await api.token(CLIENT_OF[ONE])}`
-  t.equal((await read(token, `/1.0/servers?account_id=${ONE}`)).status, 200)
-  for (const query of [`account_id=${TWO}`, 'account_id=%00']) {
-    const { status, body } = await read(token, `/1.0/servers?${query}`)
-    t.equal(status, 404, query)
-    t.strictSame(body, { error_name: 'resource_not_found', errors: ['this account does not exist'] })
-  }
-  for (const query of ['account_id=', `account_id=${ONE}&account_id=${ONE}`]) {
-    const { status, body } = await read(token, `/1.0/accounts?${query}`)
-    t.equal(status, 400, query)
-    t.strictSame(body, { error_name: 'bad_request', errors: ['account_id must be the id of one account, given once'] })
-  }
-})
-
-t.test('the database has digests of secrets and tokens, and not the texts', async (t) => {
-  const token = await api.token(CLIENT_OF[ONE])
-  for (const table of ['access_tokens', 'api_clients'] as const) {
-    const text = JSON.stringify(
-      (await db.selectFrom(table).selectAll().execute()).map((row) =>
-        Object.values(row).map((value: unknown) => (Buffer.isBuffer(value) ? value.toString('latin1') : value)),
-      ),
-    )
-    t.notOk(text.includes(token), table)
-    t.notOk(text.includes(secretOf(CLIENT_OF[ONE])), table)
-  }
-})
-
 t.test('a token that was checked is remembered for one second from the beginning of its check', async (t) => {
   let [wallMs, steadyMs] = [Date.now(), 1000]
   const tokens = new AccessTokens(
@@ -470,44 +403,16 @@ t.test('a token that was checked is remembered for one second from the beginning
   t.equal((await tokens.check(token)).kind, 'expired', 'and a remembered token still expires')
 })
 
-t.test('the tokens of a revoked client end within the second of the cache, and it gets no new one', async (t) => {
-  const token = `Bearer ${await api.token(CLIENT_OF[TWO])}`
-  t.equal((await read(token)).status, 200)
-  await db.updateTable('api_clients').set({ revoked_at: new Date() }).where('id', '=', CLIENT_OF[TWO]).execute()
-  await until(async () => (await read(token)).status === 401, 'the token to end', 5000)
-  t.match((await read(token)).body, { error: 'invalid_token' })
-  t.match(await post(GRANT, { authorization: basic(CLIENT_OF[TWO]) }), {
-    status: 401,
-    body: { error: 'invalid_client' },
-  })
-  await db
-    .updateTable('api_clients')
-    .set({ revoked_at: null, secret_sha256: null })
-    .where('id', '=', CLIENT_OF[TWO])
-    .execute()
-  t.equal(
-    (await post(GRANT, { authorization: basic(CLIENT_OF[TWO], '') })).status,
-    401,
-    'a client without a secret gets none either',
-  )
-})
-
 t.test('after a restart, failures from many addresses lock a client out only where it never succeeded', async (t) => {
-  let program = await startImdsApi(t, { IMDS_API_TRUSTED_PROXIES: '127.0.0.1' })
   const id = CLIENT_OF[ONE]
-  const statusFrom = async (address: string, secret = secretOf(id)) => {
-    const headers = { authorization: basic(id, secret), 'x-forwarded-for': address }
-    return (
-      await fetch(`${program.baseUrl}/token`, {
-        method: 'POST',
-        headers,
-        body: new URLSearchParams({ grant_type: 'client_credentials' }),
-      })
-    ).status
+  let { server } = api as Pick<TestApi, 'server'>
+  const statusFrom = async (remoteAddress: string, secret = secretOf(id)) => {
+    const headers = { authorization: basic(id, secret) }
+    const payload = { grant_type: 'client_credentials' }
+    return (await server.inject({ method: 'POST', url: '/token', remoteAddress, headers, payload })).statusCode
   }
   for (const address of ['198.51.100.1', '2001:db8::1']) t.equal(await statusFrom(address), 200)
-  t.equal(await program.stop(), 0)
-  program = await startProcess(t, program.env)
+  ;({ server } = await serveDatabase(t, api.database)) // it knows what is in the database
   for (let i = 0; i < 100; i++) t.equal(await statusFrom(`192.0.2.${String(i % 10)}`, 'wrong'), 401)
   t.strictSame(
     await Promise.all(
@@ -517,7 +422,6 @@ t.test('after a restart, failures from many addresses lock a client out only whe
   )
   for (let i = 0; i < 10; i++) t.equal(await statusFrom('198.51.100.1', 'wrong'), 401)
   t.equal(await statusFrom('198.51.100.1'), 429, 'a known address has the limit of its pair')
-  t.equal(await program.stop(), 0)
 })
 
 t.test('a process reads the addresses of a user that it locks out, once a minute, and lets it in there', async (t) => {

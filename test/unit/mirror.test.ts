@@ -16,6 +16,7 @@ const NEED_POSTGRES = ['imds-api/changes', 'imds-api/database', 'imds-api/publis
  * files that use them.
  */
 const ELSEWHERE: Readonly<Record<string, readonly string[]>> = {
+  'imds-api/access': ['imds-api/auth/account-choice'],
   'imds-api/account-changes': ['imds-api/auth/requester', 'imds-api/http/read-share'],
   'imds-api/restored': ['imds-api/recovery'],
   'imds-api/status-page': ['imds-api/page/region-state'],

@@ -157,95 +157,34 @@ test('a method that a path lacks is 405, a path that does not exist 404', async 
   ])
 })
 
-/** The text of a response, and the line of the log. */
-const LOGGED = [
+const AWAY = 'the database is unreachable: try again'
+const FULL = 'the database has no room for this: try again'
+const CONCURRENT = 'the database has refused this because of other requests at the same time: try again'
+/** The line in the log, by the text of the response. */
+const LOGGED = new Map([
   ['unexpected error', 'unexpected error: the request was answered 500'],
-  ['the database is unreachable: try again', 'the database is unreachable: requests are answered 503'],
-  [
-    'the database has no room for this: try again',
-    'the database has no disk space, memory or connections left: requests are answered 503',
-  ],
-  [
-    'the database has refused this because of other requests at the same time: try again',
-    'the database has refused a request because of others at the same time: it is answered 503',
-  ],
-] as const
+  [AWAY, 'the database is unreachable: requests are answered 503'],
+  [FULL, 'the database has no disk space, memory or connections left: requests are answered 503'],
+  [CONCURRENT, 'the database has refused a request because of others at the same time: it is answered 503'],
+])
 
 test.each([
   [new Error('a secret'), 500, 'internal_server_error', 'unexpected error'],
-  [
-    Object.assign(new Error('connect'), { code: 'ECONNREFUSED' }),
-    503,
-    'service_unavailable',
-    'the database is unreachable: try again',
-  ],
-  [
-    Object.assign(new Error('cannot execute UPDATE in a read-only transaction'), { code: '25006' }),
-    503,
-    'service_unavailable',
-    'the database is unreachable: try again',
-  ],
-  [
-    Object.assign(new Error('terminating'), { code: '57P01' }),
-    503,
-    'service_unavailable',
-    'the database is unreachable: try again',
-  ],
-  [
-    Object.assign(new Error('x'), { code: '08006' }),
-    503,
-    'service_unavailable',
-    'the database is unreachable: try again',
-  ],
-  [
-    new Error('Connection terminated unexpectedly'),
-    503,
-    'service_unavailable',
-    'the database is unreachable: try again',
-  ],
-  [
-    Object.assign(new Error('terminating connection'), { code: '25P03' }),
-    503,
-    'service_unavailable',
-    'the database is unreachable: try again',
-  ],
-  [
-    Object.assign(new Error('could not extend file'), { code: '53100' }),
-    503,
-    'service_unavailable',
-    'the database has no room for this: try again',
-  ],
-  [
-    Object.assign(new Error('sorry, too many clients already'), { code: '53300' }),
-    503,
-    'service_unavailable',
-    'the database has no room for this: try again',
-  ],
-  [
-    Object.assign(new Error('could not read block'), { code: '58030' }),
-    503,
-    'service_unavailable',
-    'the database has no room for this: try again',
-  ],
-  [
-    Object.assign(new Error('deadlock detected'), { code: '40P01' }),
-    503,
-    'service_unavailable',
-    'the database has refused this because of other requests at the same time: try again',
-  ],
-  [Object.assign(new Error('x'), { code: '23505' }), 500, 'internal_server_error', 'unexpected error'],
-  [
-    Object.assign(new Error('x'), { code: '22021' }),
-    422,
-    'unprocessable_entity',
-    'text must not contain the character U+0000',
-  ],
-])('%s is %d, without details', async (thrown, status, error_name, text) => {
-  const { server, lines } = aServer(thrown)
+  [new Error('Connection terminated unexpectedly'), 503, 'service_unavailable', AWAY],
+  ...['ECONNREFUSED', '25006', '57P01', '08006', '25P03'].map(
+    (code) => [code, 503, 'service_unavailable', AWAY] as const,
+  ),
+  ...['53100', '53300', '58030'].map((code) => [code, 503, 'service_unavailable', FULL] as const),
+  ['40P01', 503, 'service_unavailable', CONCURRENT],
+  ['23505', 500, 'internal_server_error', 'unexpected error'],
+  ['22021', 422, 'unprocessable_entity', 'text must not contain the character U+0000'],
+] as const)('%s is %d, without details', async (thrown, status, error_name, text) => {
+  const error = typeof thrown === 'string' ? Object.assign(new Error('x'), { code: thrown }) : thrown
+  const { server, lines } = aServer(error)
   const { statusCode, headers, body } = await server.inject('/throws')
   expect([statusCode, withoutDetails(JSON.parse(body))]).toEqual([status, { error_name, errors: [text] }])
   expect(headers['retry-after']).toBe(status === 503 ? '1' : undefined)
-  expect(lines.map(({ msg }) => msg)).toEqual(LOGGED.filter(([answer]) => answer === text).map(([, msg]) => msg))
+  expect(lines.map(({ msg }) => msg)).toEqual([LOGGED.get(text)].filter((line) => line !== undefined))
 })
 
 test('a response has the id of its request, and so have its error and its line in the log', async () => {

@@ -8,35 +8,8 @@ import {
   noSuch,
   noSuchIn,
   refuse,
-  statusOf,
   Refusal,
-  type RefusalName,
 } from '../../../../src/imds-api/model/refusal.ts'
-
-test.each<[RefusalName, number]>([
-  ['bad_request', 400],
-  ['unauthorized', 401],
-  ['forbidden', 403],
-  ['account_limit_reached', 403],
-  ['account_not_active', 403],
-  ['account_not_verified', 403],
-  ['insufficient_scope', 403],
-  ['resource_not_found', 404],
-  ['method_not_allowed', 405],
-  ['request_timeout', 408],
-  ['header_fields_too_large', 431],
-  ['resource_conflict', 409],
-  ['payload_too_large', 413],
-  ['unsupported_media_type', 415],
-  ['unprocessable_entity', 422],
-  ['too_many_requests', 429],
-  ['internal_server_error', 500],
-  ['not_implemented', 501],
-  ['insufficient_capacity', 503],
-  ['service_unavailable', 503],
-])('%s is %d', (name, status) => {
-  expect(statusOf(name)).toBe(status)
-})
 
 const bodyOf = (refusal: Refusal) => bodyOfRequest(refusal, 'req-1')
 const errorsOf = (refusal: Refusal) => bodyOf(refusal).errors

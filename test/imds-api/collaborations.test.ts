@@ -1,7 +1,6 @@
 /** Collaborations: invitations, the account's and the user's side, every transition, and the access that follows. */
 import t from 'tap'
 import { COLLABORATION_STATES, type CollaborationStatus } from '../../src/imds-api/model/collaborations.ts'
-import { random } from '../support/fixtures/generated-records.ts'
 import { ADA, ADAS_KEY, aRegion, GRACE, MARY, MARYS_KEY, ONE, TWO, withMary } from '../support/fixtures/region.ts'
 import { collaboration, TIME } from '../support/fixtures/representations.ts'
 import { anApi, apply, type ApiAnswer } from '../support/programs/api.ts'
@@ -169,15 +168,11 @@ t.test(
 
 t.test('wrong parameters are refused', async (t) => {
   for (const [body, fault] of [
-    [{}, /^(email|role) is missing$/],
     [{ email }, 'role is missing'],
     [{ role: 'admin' }, 'email is missing'],
     [{ email, role: 'owner' }, /^role must be/],
-    [{ email, role: null }, /^role must be/],
-    [{ email: 'mary', role: 'admin' }, 'email must be an address such as ada@example.com'],
     [{ email: 7, role: 'admin' }, 'email must be a string'],
-    [{ email: `${email}\r\nBcc: eve@example.com`, role: 'admin' }, /^email must be an address/],
-    [{ email: `Mary <${email}>`, role: 'admin' }, /^email must be an address/],
+    [{ email: `Mary <${email}>`, role: 'admin' }, 'email must be an address such as ada@example.com'],
   ] as const)
     t.match(
       await api.call('POST', '/1.0/collaborations', body),
@@ -295,49 +290,6 @@ t.test('an invitation is sent again at most 5 times in an hour', async (t) => {
   t.equal((await REQUESTS.resend(id)).status, 409)
 })
 
-t.test('an account sees its own collaborations only', async (t) => {
-  const { id } = member(await invite())
-  t.notOk(idsOf(await api.call('GET', '/1.0/collaborations', undefined, TWO)).includes(id))
-  for (const [method, url] of [
-    ['GET', id],
-    ['DELETE', id],
-    ['POST', `${id}/resend`],
-    ['GET', 'col-none1'],
-    ['DELETE', 'col-none1'],
-    ['POST', 'col-none1/resend'],
-  ] as const) {
-    t.match(
-      await api.call(method, `/1.0/collaborations/${url}`, undefined, TWO),
-      { status: 404, body: { error_name: 'resource_not_found' } },
-      `${method} ${url}`,
-    )
-  }
-  t.match(
-    await api.callWith(mary, 'GET', `/1.0/collaborations?account_id=${ONE}`),
-    { status: 404 },
-    'an invitation gives no access',
-  )
-})
-
-t.test("on the user's side an API client is refused, also for ids that do not exist", async (t) => {
-  const { id } = member(await invite())
-  for (const [method, path] of [
-    ['GET', ''],
-    ['GET', `/${id}`],
-    ['GET', '/col-abcde'],
-    ['POST', `/${id}/accept`],
-    ['POST', '/col-abcde/accept'],
-    ['POST', '/col-abcde/reject'],
-    ['DELETE', '/col-abcde'],
-  ] as const) {
-    t.match(
-      await api.call(method, `/1.0/user/collaborations${path}`),
-      { status: 403, body: { error_name: 'forbidden' } },
-      `${method} ${path}`,
-    )
-  }
-})
-
 t.test('a user sees only their own invitations, and needs no account', async (t) => {
   const { id } = member(await invite())
   t.strictSame(idsOf(await api.callWith(mary, 'GET', '/1.0/user/collaborations')), [id])
@@ -437,108 +389,3 @@ t.test('a collaborator of the region file has access, also one who is invited al
   t.strictSame(await apply(api.database, withMary({ accounts: [{ ...one!, collaborators: [MARY] }, two!] })), [])
   t.strictSame(await apply(api.database, region), [], 'the file leaves it out: it stays')
 })
-
-const SEED = Number(process.env['IMDS_TEST_SEED'] ?? '13')
-const STEPS = 80
-
-t.test(
-  `after any changes an address has one current collaboration, and access is as they say (seed ${String(SEED)})`,
-  async (t) => {
-    const next = random(SEED)
-    const pick = <T>(list: readonly T[]): T => list[Math.floor(next() * list.length)]!
-    const tokens = { [ADA]: ada, [GRACE]: grace, [MARY]: mary }
-    const users = region.users.map(({ id }) => id as keyof typeof tokens)
-    const seen = new Set<string>()
-    /** A random change. Most are of a current collaboration, by its account and the user who has its address. */
-    const step = async () => {
-      const current = await db
-        .selectFrom('collaborations')
-        .selectAll()
-        .where('status', 'in', ['pending', 'accepted'])
-        .execute()
-      const chosen = current.length === 0 || next() < 0.1 ? undefined : pick(current)
-      const { id, account_id } = chosen ?? { id: 'col-none1', account_id: ONE }
-      const account = next() < 0.1 ? TWO : (account_id as typeof ONE)
-      const invitee = region.users.find(({ email_address: one }) => one === chosen?.email.toLowerCase())?.id as
-        keyof typeof tokens | undefined
-      const token = tokens[invitee === undefined || next() < 0.1 ? pick(users) : invitee]
-      const address = pick(region.users).email_address
-      const [name, change] = pick<readonly [string, () => Promise<unknown>]>([
-        ['invite', () => invite(pick([address, address.toUpperCase()]), pick([ONE, TWO]))],
-        ['invite', () => invite(address, pick([ONE, TWO]))],
-        ['accept', () => api.callWith(token, 'POST', `/1.0/user/collaborations/${id}/accept`)],
-        ['accept', () => api.callWith(token, 'POST', `/1.0/user/collaborations/${id}/accept`)],
-        ['reject', () => api.callWith(token, 'POST', `/1.0/user/collaborations/${id}/reject`)],
-        ['leave', () => api.callWith(token, 'DELETE', `/1.0/user/collaborations/${id}`)],
-        ['remove', () => api.call('DELETE', `/1.0/collaborations/${id}`, undefined, account)],
-        ['resend', () => api.call('POST', `/1.0/collaborations/${id}/resend`, undefined, account)],
-        [
-          'apply',
-          () =>
-            apply(
-              api.database,
-              withMary({
-                accounts: region.accounts.map((one) => ({
-                  ...one,
-                  collaborators: users.filter((other) => other !== one.owner && next() < 0.2),
-                })),
-              }),
-            ),
-        ],
-      ])
-      const answer = (await change()) as Partial<ApiAnswer>
-      seen.add(`${name} ${String(answer.status ?? '')}`.trim())
-      if ((answer.status ?? 0) >= 500) t.fail(`${name}: ${JSON.stringify(answer.body)}`)
-    }
-    const problems = async () => {
-      const rows = await db.selectFrom('collaborations').selectAll().execute()
-      const current = rows
-        .filter(({ status }) => ['pending', 'accepted'].includes(status))
-        .map(({ account_id, email: address }) => `${account_id} ${address.toLowerCase()}`)
-      const found = current.filter((one, i) => current.indexOf(one) < i).map((one) => `${one} is current twice`)
-      found.push(
-        ...rows
-          .filter(
-            ({ status, user_id, started_at, finished_at }) =>
-              (user_id !== null) !== ['accepted', 'ended'].includes(status) ||
-              (user_id !== null) !== (started_at !== null) ||
-              (finished_at !== null) !== ['rejected', 'cancelled', 'ended'].includes(status),
-          )
-          .map(({ id, status }) => `${id} is ${status} with wrong columns`),
-      )
-      for (const user of users) {
-        const accepted = rows
-          .filter(({ user_id, status }) => user_id === user && status === 'accepted')
-          .map(({ account_id }) => account_id)
-        const expected = [
-          ...region.accounts.filter(({ owner }) => owner === user).map(({ id }) => id),
-          ...accepted,
-        ].sort()
-        const accounts = idsOf(await api.callWith(tokens[user], 'GET', '/1.0/accounts'))
-        if (expected.join() !== accounts.join())
-          found.push(`${user} has access to ${accounts.join()}, not to ${expected.join()}`)
-      }
-      return found
-    }
-    for (let i = 0; i < STEPS; i++) {
-      await (next() < 0.2 ? Promise.all([step(), step(), step()]) : step())
-      const found = await problems()
-      if (found.length > 0) {
-        t.strictSame(found, [], `after step ${String(i)}`)
-        break
-      }
-    }
-    for (const one of [
-      'invite 201',
-      'invite 409',
-      'accept 200',
-      'accept 404',
-      'reject 200',
-      'leave 200',
-      'remove 200',
-      'resend 200',
-      'apply',
-    ])
-      t.ok(seen.has(one), `${one}: ${[...seen].join()}`)
-  },
-)

@@ -64,7 +64,7 @@ pool.on('acquire', (connection) => {
   watched.add(connection)
   const query = connection.query.bind(connection) as (...all: unknown[]) => unknown
   connection.query = ((text: string, values: unknown[], ...more: unknown[]) => {
-    if (typeof text === 'string' && text.includes('' as position from '')) queries.push({ text, values })
+    if (typeof text === 'string' && text.includes(' as position from ')) queries.push({ text, values })
     // the token and the domain are remembered for a second
     if (typeof text === 'string' && !/access_tokens|from "region"/.test(text)) statements.push(text)
     return query(text, values, ...more)

@@ -63,54 +63,43 @@ test('a user name may be an address', () => {
   ).toBe('imds@example.com')
 })
 
-test.each<[string, Readonly<Record<string, string>>, readonly (string | RegExp)[]]>([
-  ['another scheme', { IMDS_API_SMTP: 'https://mail.example.com' }, [/^IMDS_API_SMTP must be smtp:/]],
-  ['a host alone', { IMDS_API_SMTP: 'mail.example.com' }, [/^IMDS_API_SMTP must be smtp:/]],
-  ['no host', { IMDS_API_SMTP: 'smtp://' }, [/^IMDS_API_SMTP must be smtp:/]],
-  ['a path', { IMDS_API_SMTP: 'smtp://mail.example.com/x' }, [/^IMDS_API_SMTP must be smtp:/]],
-  ['a query', { IMDS_API_SMTP: 'smtp://mail.example.com?tls=no' }, [/^IMDS_API_SMTP must be smtp:/]],
+test.each([
+  'https://mail.example.com',
+  'mail.example.com',
+  'smtp://',
+  'smtp://mail.example.com/x',
+  'smtp://mail.example.com?tls=no',
+  'smtp://im%zzds@mail.example.com',
+  'smtp://mail.example.com:0',
+])('%s is no mail server', (url) => {
+  expect(parse({ ...WITH_USER, IMDS_API_SMTP: url }).faults).toEqual([
+    expect.stringMatching(/^IMDS_API_SMTP must be smtp:/),
+  ])
+})
+
+test.each<[Readonly<Record<string, string>>, readonly string[]]>([
   [
-    'a password in the URL',
     { ...WITH_USER, IMDS_API_SMTP: 'smtp://imds:secret@mail.example.com' },
-    [/^IMDS_API_SMTP must not have a password in it/],
+    ['IMDS_API_SMTP must not have a password in it'],
   ],
   [
-    'a user without a password',
     { IMDS_API_SMTP: 'smtp://imds@mail.example.com' },
     ['IMDS_API_SMTP_PASSWORD_FILE is not set: IMDS_API_SMTP names a user'],
   ],
-  ['a password without a user', { IMDS_API_SMTP_PASSWORD_FILE: '/p' }, [/^IMDS_API_SMTP must name the user/]],
+  [{ IMDS_API_SMTP_PASSWORD_FILE: '/p' }, ['IMDS_API_SMTP must name the user']],
   [
-    'no sender and no page',
     { IMDS_API_MAIL_FROM: '', IMDS_API_INVITATION_URL: '' },
-    [/^IMDS_API_MAIL_FROM must be/, /^IMDS_API_INVITATION_URL must be/],
+    ['IMDS_API_MAIL_FROM must be', 'IMDS_API_INVITATION_URL must be'],
   ],
+  [{ IMDS_API_MAIL_FROM: 'Cloud <noreply@example.com>' }, ['IMDS_API_MAIL_FROM must be the address']],
+  [{ IMDS_API_INVITATION_URL: 'cloud.example.com' }, ['IMDS_API_INVITATION_URL must be']],
+  [{ IMDS_API_INVITATION_URL: 'javascript:alert(1)' }, ['IMDS_API_INVITATION_URL must be']],
   [
-    'a sender with a name',
-    { IMDS_API_MAIL_FROM: 'Cloud <noreply@example.com>' },
-    [/^IMDS_API_MAIL_FROM must be the address/],
-  ],
-  ['a page that is no URL', { IMDS_API_INVITATION_URL: 'cloud.example.com' }, [/^IMDS_API_INVITATION_URL must be/]],
-  [
-    'a page with a password',
     { IMDS_API_INVITATION_URL: 'https://ada:secret@cloud.example.com' },
-    [/^IMDS_API_INVITATION_URL must not have a user or a password in it, since every invitation shows it$/],
+    ['IMDS_API_INVITATION_URL must not have a user or a password in it, since every invitation shows it'],
   ],
-  [
-    'a user that cannot be decoded',
-    { ...WITH_USER, IMDS_API_SMTP: 'smtp://im%zzds@mail.example.com' },
-    [/^IMDS_API_SMTP must be smtp:/],
-  ],
-  ['port 0', { IMDS_API_SMTP: 'smtp://mail.example.com:0' }, [/^IMDS_API_SMTP must be smtp:/]],
-  [
-    'a page of another scheme',
-    { IMDS_API_INVITATION_URL: 'javascript:alert(1)' },
-    [/^IMDS_API_INVITATION_URL must be/],
-  ],
-])('%s is refused', (_what, env, faults) => {
-  const parsed = parse({ ...MINIMAL, ...env })
-  expect(parsed.faults).toEqual(
-    faults.map((fault) => (typeof fault === 'string' ? fault : (expect.stringMatching(fault) as string))),
-  )
-  expect(JSON.stringify(parsed.faults)).not.toContain('secret')
+])('%j is refused', (env, expected) => {
+  const { faults } = parse({ ...MINIMAL, ...env })
+  expect(faults).toEqual(expected.map((fault) => expect.stringContaining(fault) as string))
+  expect(JSON.stringify(faults)).not.toContain('secret')
 })

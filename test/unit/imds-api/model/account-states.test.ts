@@ -10,19 +10,6 @@ import {
 
 const REFUSED = ['pending', 'suspended', 'terminated', 'closed', 'deleted']
 
-test('an account has the eight states of the API', () => {
-  expect(ACCOUNT_STATES).toEqual([
-    'pending',
-    'active',
-    'overdue',
-    'warning',
-    'suspended',
-    'terminated',
-    'closed',
-    'deleted',
-  ])
-})
-
 test.each(ACCOUNT_STATES)(
   'an account that is %s allows changes only while it is active, overdue or warning',
   (status) => {

@@ -39,56 +39,32 @@ test('the example and the region of the tests are right', async () => {
   expect(await parseRegion(JSON.stringify(aRegion()))).toEqual({ ok: true, value: aRegion() })
 })
 
-test.each<[string, object, string]>([
-  ['an unknown field', { colour: 'red' }, 'colour is not a known field'],
+test.each<[object, string]>([
+  [{ colour: 'red' }, 'colour is not a known field'],
   ...['a..b', 'gb1.123', '123', `${'a'.repeat(64)}.com`, 'a.-b.com', 'A.com', 'a.com.', `${'a.'.repeat(100)}com`].map(
-    (domain): [string, object, string] => [
-      `the domain ${domain.slice(0, 12)}`,
-      { domain },
-      'domain must be a domain name in lower case such as gb1.example.com',
-    ],
+    (domain): [object, string] => [{ domain }, 'domain must be a domain name in lower case such as gb1.example.com'],
   ),
+  [{ zones: [{ id: 'zon-aaaa1', handle: 'a', x: 1 }] }, 'zones.0.x is not a known field'],
+  [{ users: [{ ...user, id: 'acc-aaaaa' }] }, 'users.0.id must match pattern'],
+  [{ zones: undefined }, 'zones is missing'],
+  [{ zones: [] }, 'zones must not have fewer than 1 items'],
+  [{ hypervisors: [{ name: 'a', zone: 'gb1-a', ram: 0 }] }, 'hypervisors.0.ram must be >= 1'],
+  [{ accounts: [{ ...account, access_tokens_limit: 0 }] }, 'accounts.0.access_tokens_limit must be >= 1'],
+  [{ accounts: [{ ...account, config_maps_limit: -1 }] }, 'accounts.0.config_maps_limit must be >= 0'],
   [
-    'an unknown field of an entry',
-    { zones: [{ id: 'zon-aaaa1', handle: 'a', x: 1 }] },
-    'zones.0.x is not a known field',
-  ],
-  ['an id of another kind', { users: [{ ...user, id: 'acc-aaaaa' }] }, 'users.0.id must match pattern'],
-  ['a missing list', { zones: undefined }, 'zones is missing'],
-  ['no zone', { zones: [] }, 'zones must not have fewer than 1 items'],
-  ['a number out of range', { hypervisors: [{ name: 'a', zone: 'gb1-a', ram: 0 }] }, 'hypervisors.0.ram must be >= 1'],
-  [
-    'a limit of access tokens with which no token would be valid',
-    { accounts: [{ ...account, access_tokens_limit: 0 }] },
-    'accounts.0.access_tokens_limit must be >= 1',
-  ],
-  [
-    'a negative limit',
-    { accounts: [{ ...account, config_maps_limit: -1 }] },
-    'accounts.0.config_maps_limit must be >= 0',
-  ],
-  [
-    'a public image of an account that may not publish it',
     { images: [image, { ...image, id: 'img-two02', handle: 'own', account: ONE, public: true }] },
     `images: img-two02 is public, and its account ${ONE} has no publish_images: true`,
   ],
   [
-    'a telephone number without +',
     { accounts: [{ ...account, telephone_number: '0207' }] },
     'accounts.0.telephone_number must be a telephone number of E.164, such as +442079460000',
   ],
   [
-    'a key on two lines',
     { users: [{ ...user, ssh_key: `${user!.ssh_key!}\nb` }] },
     `users: the ssh_key of ${user!.id} must be one line of an authorized_keys file`,
   ],
+  [{ users: [{ ...user, email_address: 'ada' }] }, `users: ${user!.id} has an email_address that is not one`],
   [
-    'an address without a domain',
-    { users: [{ ...user, email_address: 'ada' }] },
-    `users: ${user!.id} has an email_address that is not one`,
-  ],
-  [
-    'an id twice',
     {
       zones: [
         { id: 'zon-aaaa1', handle: 'gb1-a' },
@@ -98,7 +74,6 @@ test.each<[string, object, string]>([
     'zon-aaaa1 is given twice',
   ],
   [
-    'a handle twice',
     {
       zones: [
         { id: 'zon-aaaa1', handle: 'gb1-a' },
@@ -107,139 +82,101 @@ test.each<[string, object, string]>([
     },
     'gb1-a is given twice',
   ],
-  ['a handle of an image twice', { images: [image, { ...image, id: 'img-other' }] }, 'debian-12 is given twice'],
+  [{ images: [image, { ...image, id: 'img-other' }] }, 'debian-12 is given twice'],
   [
-    'an address of mail twice',
     { users: [...aRegion().users, { id: 'usr-more3', name: 'x', email_address: 'ADA@example.com' }] },
     'ada@example.com is given twice',
   ],
+  [{ address_pools: { ...pools, public_ipv4: ['203.0.113.0/24', '203.0.113.0/24'] } }, '203.0.113.0/24 is given twice'],
   [
-    'a pool twice',
-    { address_pools: { ...pools, public_ipv4: ['203.0.113.0/24', '203.0.113.0/24'] } },
-    '203.0.113.0/24 is given twice',
-  ],
-  [
-    'a pool in another',
     { address_pools: { ...pools, public_ipv4: ['203.0.113.0/24', '203.0.113.9-203.0.114.1'] } },
     'address_pools.public_ipv4: 203.0.113.0/24 and 203.0.113.9-203.0.114.1 overlap',
   ],
   [
-    'an unknown zone',
     { hypervisors: [{ name: 'a', zone: 'gb1-z', ram: 1 }] },
     'hypervisors: a is in the zone gb1-z, which zones does not have',
   ],
   [
-    'an unknown owner',
     { accounts: [{ ...account, owner: 'usr-zzzzz' }, aRegion().accounts[1]] },
     `accounts: ${ONE} names usr-zzzzz, which users does not have`,
   ],
   [
-    'an owner of two accounts',
     { accounts: [account, { ...aRegion().accounts[1], owner: ADA, status: 'suspended' }] },
     `accounts: ${ADA} owns ${ONE} and acc-two02, and a user owns one account that is not closed or deleted`,
   ],
   [
-    'an unknown collaborator',
     { accounts: [{ ...account, collaborators: ['usr-zzzzz'] }, aRegion().accounts[1]] },
     `accounts: ${ONE} names usr-zzzzz, which users does not have`,
   ],
   [
-    'an unknown account',
     { api_clients: [{ id: 'cli-aaaaa', account: 'acc-zzzzz', name: 'x' }] },
     'api_clients: cli-aaaaa belongs to acc-zzzzz, which accounts does not have',
   ],
   [
-    'an unknown account of an image',
     { images: [{ ...image, account: 'acc-zzzzz' }] },
     'images: img-deb12 belongs to acc-zzzzz, which accounts does not have',
   ],
   [
-    'a country that does not exist',
     { accounts: [{ ...account, country_code: 'QQ' }, aRegion().accounts[1]] },
     'accounts.0.country_code must be a two-letter code of ISO 3166-1',
   ],
   [
-    'a VAT number that is none',
     { accounts: [{ ...account, vat_registration_number: 'DE 136 695 977' }] },
     'accounts.0.vat_registration_number must be a valid EU VAT number',
   ],
+  [{ users: [{ ...user, name: 'Ada\r\nBcc: x' }] }, 'users.0.name must be one line without control characters'],
   [
-    'a line break in a name',
-    { users: [{ ...user, name: 'Ada\r\nBcc: x' }] },
-    'users.0.name must be one line without control characters',
-  ],
-  [
-    'a group that is none',
     { api_clients: [{ id: 'cli-aaaaa', account: ONE, name: 'x', permissions_group: 'all' }] },
     'api_clients.0.permissions_group must be "full" or "storage"',
   ],
   [
-    'a time that is none',
     { accounts: [{ ...account, verified_at: '2026-02-30T00:00:00Z' }, aRegion().accounts[1]] },
     'accounts.0.verified_at must be a time such as 2026-11-20T15:04:05Z (RFC 3339)',
   ],
   [
-    'an unknown account of a database server',
     { database_servers: [{ ...databaseServer, account: 'acc-zzzzz' }] },
     'database_servers: dbs-aaaaa belongs to acc-zzzzz, which accounts does not have',
   ],
   [
-    'an unknown zone of a database server',
     { database_servers: [{ ...databaseServer, zone: 'gb1-z' }] },
     'database_servers: dbs-aaaaa is in the zone gb1-z, which zones does not have',
   ],
   [
-    'an unknown type of a database server',
     { database_servers: [databaseServer] },
     'database_servers: dbs-aaaaa has the type dbt-zzzzz, which database_server_types does not have',
   ],
-  ['a database server twice', { database_servers: [databaseServer, databaseServer] }, 'dbs-aaaaa is given twice'],
+  [{ database_servers: [databaseServer, databaseServer] }, 'dbs-aaaaa is given twice'],
   [
-    'an unknown state of a database server',
     { database_servers: [{ ...databaseServer, status: 'idle' }] },
     'database_servers.0.status must be "creating" or "active" or ',
   ],
+  [{ server_types: [{ ...aRegion().server_types[0], status: 'idle' }] }, 'server_types.0.status must be "'],
   [
-    'an unknown state of a server type',
-    { server_types: [{ ...aRegion().server_types[0], status: 'idle' }] },
-    'server_types.0.status must be "',
-  ],
-  [
-    'a weekday that is none',
     { database_servers: [{ ...databaseServer, maintenance_weekday: 7 }] },
     'database_servers.0.maintenance_weekday must be <= 6',
   ],
   [
-    'a type of another kind of id',
     { database_server_types: [{ id: 'typ-aaaaa', name: 'x', disk_size: 1, ram: 1 }] },
     'database_server_types.0.id must match pattern',
   ],
   [
-    'an unknown account of an application',
     { applications: [{ id: 'app-aaaaa', account: 'acc-zzzzz', name: 'x' }] },
     'applications: app-aaaaa belongs to acc-zzzzz, which accounts does not have',
   ],
+  [{ applications: [1, 2].map(() => ({ id: 'app-aaaaa', account: ONE, name: 'x' })) }, 'app-aaaaa is given twice'],
   [
-    'an application twice',
-    { applications: [1, 2].map(() => ({ id: 'app-aaaaa', account: ONE, name: 'x' })) },
-    'app-aaaaa is given twice',
-  ],
-  [
-    'a password_hash that is none',
     { users: [{ ...user, password_hash: 'secret' }, aRegion().users[1]] },
     `users: ${ADA} has a password_hash that is not one of scrypt such as $scrypt$ln=15,r=8,p=3$SALT$KEY`,
   ],
   [
-    'two passwords of a user',
     { users: [{ ...user, password_file: 'x' }, aRegion().users[1]] },
     `users: ${ADA} has a password_file and a password_hash: keep one of them`,
   ],
   [
-    'a pool that is none',
     { address_pools: { ...pools, mac: ['x'] } },
     'address_pools.mac: "x" is not a range of MAC addresses such as 02:24:19:00:00:00/24',
   ],
-])('%s is refused', async (_what, change, fault) => {
+])('%j is refused: %s', async (change, fault) => {
   const faults = await faultsOf(change)
   expect(faults.join('\n')).toContain(fault)
   expect(faults.join('')).not.toContain('\n')

@@ -156,18 +156,6 @@ t.test('PostgreSQL', { skip: without('postgres') }, async (t) => {
       )
     }
   })
-
-  t.test('one of two imds-api is killed under load: the other continues with its servers', async (t) => {
-    const revisions = watchRevisions(t, store)
-    const clients = startClients(t, baseUrls, token, ids)
-    await until(() => (clients.statuses.get(200) ?? 0) > 50, 'changes to be acknowledged')
-    second.process.kill('SIGKILL')
-    await until(() => (clients.statuses.get(0) ?? 0) > 10, 'clients to see it')
-    const acknowledged = await clients.stop()
-    await storeEqualsDatabase(t, { kind: 'server', url: postgres.url, passwordFile: undefined }, store, acknowledged)
-    t.strictSame(await revisions.stop(), [])
-    t.equal(await first.stop(), 0)
-  })
 })
 
 function isAway(state: unknown): boolean {

@@ -60,11 +60,12 @@ t.test('the router lists every route that changes something', (t) => {
 })
 
 const VERIFIED = { telephone_verified: true, valid_credit_card: true }
+/** An account for each answer of the table. test/unit/imds-api/model/account-states.test.ts has all states. */
 const ACCOUNTS = [
-  ...ACCOUNT_STATES.map((status) => [status, { status, ...VERIFIED }] as const),
-  ['active without a verified telephone', { status: 'active', ...VERIFIED, telephone_verified: false }] as const,
-  ['active without a valid payment card', { status: 'active', ...VERIFIED, valid_credit_card: false }] as const,
-]
+  ['active', { status: 'active', ...VERIFIED }],
+  ['suspended', { status: 'suspended', ...VERIFIED }],
+  ['active without a verified telephone', { status: 'active', ...VERIFIED, telephone_verified: false }],
+] as const
 
 for (const [name, account] of ACCOUNTS) {
   t.test(`an account that is ${name} allows the changes of the table`, async (t) => {

@@ -1,4 +1,7 @@
-/** The audit lines: who changed what. */
+/**
+ * The audit lines: who changed what. And no secret is seen: not in the log, the audit lines, the metrics or the responses,
+ * whatever goes wrong with a token request.
+ */
 import { execFileSync } from 'node:child_process'
 import {
   closeSync,
@@ -14,10 +17,22 @@ import {
   symlinkSync,
   writeSync,
 } from 'node:fs'
-import { dirname, join } from 'node:path'
-import t from 'tap'
-import { ADA, CLIENT_OF, ONE, TWO } from '../support/fixtures/region.ts'
-import { anApi, startImdsApi } from '../support/programs/api.ts'
+import { join } from 'node:path'
+import { Secret, TOTP } from 'otpauth'
+import t, { type Test } from 'tap'
+import {
+  ADA,
+  APPLICATION,
+  aRegion,
+  CLIENT_OF,
+  GRACE,
+  ONE,
+  secretOf,
+  TOTP_SECRET,
+  TWO,
+  withFiles,
+} from '../support/fixtures/region.ts'
+import { anApi, basic, startImdsApi } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { testDirectory } from '../support/test-directory.ts'
 
@@ -70,117 +85,85 @@ t.test('the line of a user names the user, the application and the account', asy
   t.match(audit, [{ user: ADA, client: /^app-/, account: TWO, id: /^cip-/ }])
 })
 
-t.test('the lines are in IMDS_API_AUDIT_FILE before the response, and in a new file after SIGHUP', async (t) => {
-  const directory = testDirectory(t)
-  const file = join(directory, 'audit')
-  const api = await startImdsApi(t, { IMDS_API_AUDIT_FILE: file })
-  const authorization = `Bearer ${await api.token(CLIENT_OF[ONE])}`
-  const create = async () =>
-    (
-      (await (await fetch(`${api.baseUrl}/1.0/cloud_ips`, { method: 'POST', headers: { authorization } })).json()) as {
-        id: string
-      }
-    ).id
-  const idsIn = (path: string) =>
-    readFileSync(path, 'utf8')
-      .trimEnd()
-      .split('\n')
-      .map((line) => (JSON.parse(line) as { id: string }).id)
-  const first = await create()
-  t.strictSame(idsIn(file), [first])
-  t.equal(statSync(file).mode & 0o777, 0o600, 'only its owner reads it, whatever the umask')
-  renameSync(file, join(dirname(file), 'audit.1'))
-  api.process.kill('SIGHUP')
-  await until(async () => {
-    await create()
-    return existsSync(file) && readFileSync(file, 'utf8') !== ''
-  }, 'a line in the new file')
-  t.equal(idsIn(join(directory, 'audit.1'))[0], first)
-  t.equal(statSync(file).mode & 0o777, 0o600)
-})
+/** Starts imds-api with an audit file. `create`: makes a cloud IP and returns its id. */
+async function startAudited(t: Test, file: string, stderr?: number) {
+  const api = await startImdsApi(t, { IMDS_API_AUDIT_FILE: file }, undefined, stderr)
+  return { api, create: async () => ((await api.call('POST', 'cloud_ips')).body as { id: string }).id }
+}
 
-t.test('SIGUSR1 opens no debugger in imds-api', async (t) => {
-  const path = join(testDirectory(t), 'stderr')
-  const stderr = openSync(path, 'w')
-  const api = await startImdsApi(t, {}, undefined, stderr)
-  closeSync(stderr)
-  api.process.kill('SIGUSR1')
-  t.equal((await fetch(`${api.operatorUrl}/readyz`)).status, 200)
-  t.equal(await api.stop(), 0)
-  t.equal(readFileSync(path, 'utf8'), '', 'Node.js would print where its debugger listens')
-})
+/** The ids in the lines of a text. */
+const idsIn = (text: string) =>
+  text
+    .trim()
+    .split('\n')
+    .map((line) => (JSON.parse(line) as { id: string }).id)
+const hasLines = (file: string) => existsSync(file) && readFileSync(file, 'utf8') !== ''
 
-t.test('after SIGHUP without a file to open, the lines go to the old one, and the log has the reason', async (t) => {
+t.test('lines are in IMDS_API_AUDIT_FILE before the response, and in a new file after SIGHUP', async (t) => {
   const directory = join(testDirectory(t, { log: {} }), 'log')
-  const api = await startImdsApi(t, { IMDS_API_AUDIT_FILE: join(directory, 'audit') })
-  const authorization = `Bearer ${await api.token(CLIENT_OF[ONE])}`
-  const create = async () =>
-    (await fetch(`${api.baseUrl}/1.0/cloud_ips`, { method: 'POST', headers: { authorization } })).status
-  const faults = () =>
-    api.log.filter(({ msg }) => msg === 'the audit file cannot be opened again: lines are still written to the old one')
-  const linesIn = (path: string) => readFileSync(path, 'utf8').trimEnd().split('\n').length
-  t.equal(await create(), 201)
-  renameSync(directory, `${directory}.1`)
-  api.process.kill('SIGHUP')
-  await until(() => faults().length === 1 || api.process.exitCode !== null, 'the error of the missing directory')
-  t.match(faults(), [{ level: 'error', reason: /ENOENT/ }])
-  t.equal(await create(), 201)
-  t.equal(linesIn(join(`${directory}.1`, 'audit')), 2)
-  mkdirSync(join(directory, 'audit'), { recursive: true })
-  api.process.kill('SIGHUP')
-  await until(() => faults().length === 2, 'the error of the directory in place of the file')
-  t.match(faults()[1], { reason: /EISDIR/ })
-  renameSync(directory, `${directory}.2`)
-  mkdirSync(directory)
+  const [file, errors] = [join(directory, 'audit'), `${directory}.stderr`]
+  const stderr = openSync(errors, 'w')
+  const { api, create } = await startAudited(t, file, stderr)
+  closeSync(stderr)
+  const first = await create()
+  t.strictSame(idsIn(readFileSync(file, 'utf8')), [first])
+  t.equal(statSync(file).mode & 0o777, 0o600, 'only its owner reads it, whatever the umask')
+  api.process.kill('SIGUSR1') // it would open the debugger of Node.js
+  renameSync(file, `${file}.1`)
   api.process.kill('SIGHUP')
   await until(async () => {
     await create()
-    return readFileSync(join(directory, 'audit'), { encoding: 'utf8', flag: 'a+' }) !== ''
+    return hasLines(file)
   }, 'a line in the new file')
-  await api.stop()
-  t.strictSame(api.log.filter(({ level }) => level === 'error').length, 2, 'the old file is closed once')
+  t.equal(idsIn(readFileSync(`${file}.1`, 'utf8'))[0], first)
+  t.equal(statSync(file).mode & 0o777, 0o600)
+
+  await t.test('without a file to open, the lines go to the old one, and the log has the reason', async (t) => {
+    const faults = () =>
+      api.log.filter(
+        ({ msg }) => msg === 'the audit file cannot be opened again: lines are still written to the old one',
+      )
+    renameSync(directory, `${directory}.1`)
+    api.process.kill('SIGHUP')
+    await until(() => faults().length === 1, 'the error of the missing directory')
+    t.match(faults(), [{ level: 'error', reason: /ENOENT/ }])
+    const id = await create()
+    t.equal(idsIn(readFileSync(join(`${directory}.1`, 'audit'), 'utf8')).at(-1), id)
+    mkdirSync(file, { recursive: true })
+    api.process.kill('SIGHUP')
+    await until(() => faults().length === 2, 'the error of the directory in place of the file')
+    t.match(faults()[1], { reason: /EISDIR/ })
+    renameSync(directory, `${directory}.2`)
+    mkdirSync(directory)
+    api.process.kill('SIGHUP')
+    await until(async () => {
+      await create()
+      return hasLines(file)
+    }, 'a line in the new file')
+  })
+  t.equal(await api.stop(), 0)
+  t.equal(api.log.filter(({ level }) => level === 'error').length, 2, 'the old file is closed once')
+  t.equal(readFileSync(errors, 'utf8'), '', 'Node.js would print where its debugger listens')
 })
 
-t.test('a full disk stops no change, and the log says that lines wait', async (t) => {
-  const api = await startImdsApi(t, { IMDS_API_AUDIT_FILE: '/dev/full' })
-  const authorization = `Bearer ${await api.token(CLIENT_OF[ONE])}`
-  for (let i = 0; i < 3; i++)
-    t.equal((await fetch(`${api.baseUrl}/1.0/cloud_ips`, { method: 'POST', headers: { authorization } })).status, 201)
+t.test('a full disk stops no change; its lines are in the new file after SIGHUP, in their order', async (t) => {
+  const file = join(testDirectory(t), 'audit')
+  symlinkSync('/dev/full', file)
+  const { api, create } = await startAudited(t, file)
+  const ids = [await create(), await create(), await create()]
   t.match(
     api.log.filter(({ msg }) => msg.startsWith('an audit line cannot be written')),
     [{ level: 'error', reason: /ENOSPC/ }],
   )
-})
-
-t.test('lines that wait for a full disk are in the new file after SIGHUP, in their order', async (t) => {
-  const file = join(testDirectory(t), 'audit')
-  symlinkSync('/dev/full', file)
-  const api = await startImdsApi(t, { IMDS_API_AUDIT_FILE: file })
-  const authorization = `Bearer ${await api.token(CLIENT_OF[ONE])}`
-  const create = async () =>
-    (
-      (await (await fetch(`${api.baseUrl}/1.0/cloud_ips`, { method: 'POST', headers: { authorization } })).json()) as {
-        id: string
-      }
-    ).id
-  const idsIn = (path: string) =>
-    readFileSync(path, 'utf8')
-      .trimEnd()
-      .split('\n')
-      .map((line) => (JSON.parse(line) as { id: string }).id)
-  const ids = [await create(), await create(), await create()]
   rmSync(file)
   api.process.kill('SIGHUP')
-  await until(() => existsSync(file) && readFileSync(file, 'utf8') !== '', 'the new file')
+  await until(() => hasLines(file), 'the new file')
   ids.push(await create())
-  t.strictSame(idsIn(file), ids)
+  t.strictSame(idsIn(readFileSync(file, 'utf8')), ids)
 })
 
 t.test('a file that cannot be opened refuses the start, and names the variable', async (t) => {
-  await t.rejects(
-    startImdsApi(t, { IMDS_API_AUDIT_FILE: '/nonexistent/audit' }),
-    /IMDS_API_AUDIT_FILE cannot be opened.*ENOENT/,
-  )
+  await t.rejects(startAudited(t, '/nonexistent/audit'), /IMDS_API_AUDIT_FILE cannot be opened.*ENOENT/)
 })
 
 t.test('while nobody reads standard error, changes are made, and their lines arrive once it is read', async (t) => {
@@ -190,7 +173,7 @@ t.test('while nobody reads standard error, changes are made, and their lines arr
   t.teardown(() => {
     closeSync(fd)
   })
-  const api = await startImdsApi(t, { IMDS_API_AUDIT_FILE: '' }, undefined, fd)
+  const { api, create } = await startAudited(t, '', fd)
   const filler = Buffer.alloc(1 << 12, '\n')
   t.throws(
     () => {
@@ -199,13 +182,6 @@ t.test('while nobody reads standard error, changes are made, and their lines arr
     { code: 'EAGAIN' },
     'the pipe is full',
   )
-  const authorization = `Bearer ${await api.token(CLIENT_OF[ONE])}`
-  const create = async () =>
-    (
-      (await (await fetch(`${api.baseUrl}/1.0/cloud_ips`, { method: 'POST', headers: { authorization } })).json()) as {
-        id: string
-      }
-    ).id
   const ids = [await create(), await create(), await create()]
   let text = ''
   const read = () => {
@@ -215,11 +191,103 @@ t.test('while nobody reads standard error, changes are made, and their lines arr
   read()
   t.equal(await api.stop(), 0) // the lines are flushed at the exit
   read()
-  t.strictSame(
-    text
-      .trim()
-      .split('\n')
-      .map((line) => (JSON.parse(line) as { id: string }).id),
-    ids,
+  t.strictSame(idsIn(text), ids)
+})
+
+const [ada, grace] = aRegion().users
+const region = aRegion({
+  users: [withFiles(ada!, `${ADA}.password`, 'ada.totp'), grace!],
+  applications: [{ id: APPLICATION, account: ONE, name: 'Dashboard', secret_file: `${APPLICATION}.secret` }],
+})
+const JSON_TYPE = { 'content-type': 'application/json' }
+
+t.test('no secret, password, token or code is in a log line, an audit line, a metric or an error', async (t) => {
+  const audit = join(testDirectory(t), 'audit.log')
+  const api = await startImdsApi(t, { IMDS_API_LOG_LEVEL: 'debug', IMDS_API_AUDIT_FILE: audit }, region)
+  const codes = [-10, 0, 30].map((seconds) =>
+    new TOTP({ secret: Secret.fromBase32(TOTP_SECRET) }).generate({ timestamp: Date.now() + seconds * 1000 }),
   )
+  const wrong = ['wr0ng-secret-of-a-client', 'wr0ng-password', 'wr0ng-refresh-token', 'wr0ng-access-token']
+  const [wrongSecret, wrongPassword, wrongRefresh, wrongAccess] = wrong as [string, string, string, string]
+  const seen: string[] = []
+  const post = async (body: string | object, headers: object = {}) => {
+    const payload = typeof body === 'string' ? body : JSON.stringify(body)
+    const response = await fetch(`${api.baseUrl}/token`, {
+      method: 'POST',
+      headers: { authorization: basic(APPLICATION), ...JSON_TYPE, ...headers },
+      body: payload,
+    })
+    const text = await response.text()
+    if (!response.ok) seen.push(text, JSON.stringify([...response.headers]))
+    return { status: response.status, body: JSON.parse(text) as Readonly<Record<string, string>> }
+  }
+  const password = { grant_type: 'password', username: ADA, password: secretOf(ADA) }
+  const refused: readonly (readonly [number, string | object, object?])[] = [
+    [401, password, { authorization: basic(APPLICATION, wrongSecret) }],
+    [401, password, { authorization: basic('cli-none1', wrongSecret) }],
+    [401, { ...password, password: wrongPassword }],
+    [401, { ...password, username: secretOf(GRACE) }],
+    [401, password],
+    [401, password, { 'x-service-otp': '000000' }],
+    [401, { ...password, password: `${secretOf(ADA)}+000000` }],
+    [400, { ...password, password: [secretOf(ADA)] }],
+    [400, { ...password, scope: secretOf(ADA) }],
+    [400, { grant_type: secretOf(ADA) }],
+    [400, { grant_type: 'refresh_token', refresh_token: wrongRefresh }],
+    [400, `{"password":"${secretOf(ADA)}`],
+    [400, `{"password":${secretOf(ADA)}}`],
+    [400, `password=${secretOf(ADA)}`, { 'content-type': 'text/plain' }],
+    [400, secretOf(ADA)],
+    [401, 'x', { ...JSON_TYPE, authorization: `Basic ${secretOf(ADA)}` }],
+  ]
+  for (const [status, body, headers] of refused.slice(0, -1))
+    t.equal((await post(body, headers)).status, status, JSON.stringify(body))
+  t.ok((await post(refused.at(-1)![1], refused.at(-1)![2])).status >= 400)
+  const { body: first } = await post(password, { 'x-service-otp': codes[1] })
+  const { body: second } = await post({ grant_type: 'refresh_token', refresh_token: first['refresh_token'] })
+  t.equal((await post(password, { 'x-service-otp': codes[1] })).status, 401, 'a code that was used')
+  for (const token of [wrongAccess, second['access_token']!]) {
+    for (const url of ['/1.0/user', '/1.0/servers', '/1.0/servers/%00', `/1.0/${wrongAccess}`]) {
+      const response = await fetch(`${api.baseUrl}${url}`, { headers: { authorization: `Bearer ${token}` } })
+      if (!url.includes(wrongAccess)) seen.push(await response.text())
+    }
+  }
+  const made = await fetch(`${api.baseUrl}/1.0/applications?account_id=${ONE}`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${second['access_token']!}`, ...JSON_TYPE },
+    body: '{"name":"x"}',
+  })
+  const { id } = (await made.json()) as { id: string }
+  const reset = await fetch(`${api.baseUrl}/1.0/applications/${id}/reset_secret?account_id=${ONE}`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${second['access_token']!}` },
+  })
+  const { secret } = (await reset.json()) as { secret: string }
+  for (let i = 0; i < 12; i++) await post({ ...password, password: wrongPassword })
+  t.equal((await post({ ...password, password: wrongPassword })).status, 429)
+  seen.push(await (await fetch(`${api.operatorUrl}/metrics`)).text())
+  await api.stop()
+  await until(() => readFileSync(audit, 'utf8').includes('reset_secret'), 'the audit line')
+  seen.push(readFileSync(audit, 'utf8'), JSON.stringify(api.log))
+  t.ok(api.log.length > 1)
+  const texts = [
+    ...wrong,
+    secret,
+    secretOf(ADA),
+    secretOf(GRACE),
+    secretOf(APPLICATION),
+    secretOf(CLIENT_OF[ONE]),
+    TOTP_SECRET,
+    first['access_token']!,
+    first['refresh_token']!,
+    second['access_token']!,
+    second['refresh_token']!,
+    '$scrypt$',
+    basic(APPLICATION).slice(6),
+  ]
+  for (const text of texts)
+    for (const output of seen) t.notOk(output.includes(text), `${text}: ${output.slice(0, 120)}`)
+  for (const code of codes)
+    // not as a part of a number
+    for (const output of seen) t.notOk(new RegExp(`(?<![\\d.])${code}(?![\\d.])`).test(output), 'a code')
 })

@@ -2,12 +2,11 @@
  * Servers that are active only when their guests have booted (`wait_for`), with a real Redis and PostgreSQL. The reports
  * are written to Redis as a daemon writes them; test/imds-api/guest.test.ts has a guest and a daemon.
  */
-import { setTimeout as sleep } from 'node:timers/promises'
+import { pino } from 'pino'
 import t, { type Test } from 'tap'
+import { BootWatch } from '../../src/imds-api/publish/boot-watch.ts'
 import { keysOf } from '../../src/store/redis/keys.ts'
-import { CLIENT_OF, ONE } from '../support/fixtures/region.ts'
-import { ask } from '../support/load/api-load.ts'
-import { openState, startImdsApi, startProcess, type TestImdsApi } from '../support/programs/api.ts'
+import { anApi, openState, startImdsApi, startProcess, type TestImdsApi } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { startPostgres } from '../support/programs/postgres.ts'
 import { startRedis, type TestRedis } from '../support/redis/redis.ts'
@@ -28,11 +27,10 @@ async function aRegion(t: Test, env: Readonly<Record<string, string>> = {}) {
   const redis = await startRedis(t)
   const store = { IMDS_STORE: redis.url, IMDS_REGION: 'gb1' }
   const first = await startImdsApi(t, { ...store, IMDS_API_LOG_LEVEL: 'debug', ...env })
-  const token = await first.token(CLIENT_OF[ONE])
   let api = first
-  const send = async (method: string, path: string, body?: object) => {
-    const answer = await ask(api.baseUrl, token, method, path, body)
-    return { status: answer.status, body: answer.body as Server }
+  const send = async (...request: Parameters<TestImdsApi['call']>) => {
+    const { status, body } = await api.call(...request)
+    return { status, body: body as Server }
   }
   const show = async ({ id }: Server) => (await send('GET', `servers/${id}`)).body
   return {
@@ -135,13 +133,25 @@ t.test('no server fails while its reports cannot be read, and all of many are re
 })
 
 t.test('a clock that is set back makes no server wait longer', async (t) => {
-  const { first, create, becomes } = await aRegion(t, { IMDS_API_BOOT_SECONDS: '10' })
-  const server = await create(BOOTING)
-  const { pool, close } = await openState(first.env['IMDS_API_STATE_DIR']!)
-  t.teardown(close)
-  const waits = async () => (await pool.query('select from servers where boot_deadline is not null')).rowCount === 1
-  await until(waits, 'the time limit')
-  await sleep(3_000) // a check has seen it
-  await pool.query(`update servers set boot_deadline = boot_deadline + interval '1 day' where id = $1`, [server.id])
-  await becomes(server, 'failed')
+  const { call, database } = await anApi(t)
+  const { id } = (await call('POST', '/1.0/servers', { image: 'img-deb12' })).body as Server
+  const setDeadline = (deadline: string) =>
+    database.pool.query(`update servers set boot_deadline = ${deadline} where id = $1`, [id])
+  await setDeadline("now() + interval '3 s'")
+  let checks = 0
+  const reportsOf = () => {
+    checks++
+    return Promise.resolve(new Map())
+  }
+  const watch = new BootWatch({
+    ...database,
+    openStore: () => Promise.resolve({ reportsOf }),
+    log: pino({ enabled: false }),
+  })
+  watch.start()
+  t.teardown(() => watch.stop())
+  await until(() => checks === 1, 'a check to see it')
+  await setDeadline("boot_deadline + interval '1 day'")
+  const statusOf = async () => ((await call('GET', `/1.0/servers/${id}`)).body as Server).status
+  await until(async () => (await statusOf()) === 'failed', 'the server to fail')
 })

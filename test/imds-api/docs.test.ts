@@ -1,16 +1,24 @@
 /**
- * The examples of docs/api.md, docs/accounts.md and docs/region-file.md, executed in one shell as a reader does, against
- * the imds-api that the first example starts.
+ * The examples of documents, executed in a shell as a reader does: docs/api.md, docs/accounts.md and
+ * docs/region-file.md against the imds-api that the first example starts; docs/compute.md against one whose hypervisors
+ * are in one zone; and docs/api-recipes.md through a proxy that cuts the connection after the first response to each
+ * key, so that the change is made, and nobody knows.
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { chmodSync, cpSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { chmodSync, cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { createServer, request as send } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import t from 'tap'
+import t, { type Test } from 'tap'
 import { buildApiMetrics } from '../../src/imds-api/metrics.ts'
 import type { Database } from '../../src/imds-api/database/open.ts'
+import { aRegion, ONE, secretOf } from '../support/fixtures/region.ts'
+import { anApi, basic, startImdsApi, type Method, type TestApi } from '../support/programs/api.ts'
+import { until } from '../support/programs/daemon.ts'
 import { IMDS_API, programEnvironment } from '../support/programs/imds.ts'
+import { must } from '../support/programs/processes.ts'
 import { freePort } from '../support/redis/redis.ts'
 import { executed, ROOT } from '../tools/documents.ts'
 
@@ -121,9 +129,18 @@ function summaryOf(line: string): string {
     .join(' ')
 }
 
-t.test('every example of api.md, accounts.md and region-file.md works, in their order', async (t) => {
+/** A new directory, which is removed at the end. */
+function temporary(t: Test, mode = 0o711): string {
   const directory = mkdtempSync(join(tmpdir(), 'imds-docs-'))
-  chmodSync(directory, 0o711) // as root, PostgreSQL runs as another user
+  chmodSync(directory, mode) // by default, so that PostgreSQL can run there as another user
+  t.teardown(() => {
+    rmSync(directory, { recursive: true, force: true })
+  })
+  return directory
+}
+
+t.test('every example of api.md, accounts.md and region-file.md works, in their order', async (t) => {
+  const directory = temporary(t)
   cpSync(`${ROOT}deploy/region.example.yaml`, join(directory, 'region.yaml'))
   writeFileSync(join(directory, 'provisioning.secret'), 'it-is-a-secret-of-a-client\n')
   writeFileSync(join(directory, 'imds-api'), `#!/bin/sh\nexec ${process.execPath} ${IMDS_API} "$@"\n`, { mode: 0o755 })
@@ -147,9 +164,6 @@ t.test('every example of api.md, accounts.md and region-file.md works, in their 
     `curl -s 127.0.0.1:${String(operatorPort)}/metrics`,
   ].join('\n')
   const shell = spawn('bash', ['-c', script], { cwd: directory, env, stdio: ['ignore', 'pipe', 'inherit'] })
-  t.teardown(() => {
-    rmSync(directory, { recursive: true, force: true })
-  })
   const [chunks] = await Promise.all([shell.stdout.toArray(), once(shell, 'close')])
   const printed = Buffer.concat(chunks as Buffer[])
     .toString()
@@ -176,4 +190,196 @@ t.test('every example of api.md, accounts.md and region-file.md works, in their 
   t.ok(declared.length > 8)
   for (const name of declared)
     if (name !== 'imds_api_certificate_end_seconds') t.match(metrics, new RegExp(`^${name}[ {]`, 'm'), name)
+})
+
+/** A region whose hypervisors have the names of the documents. */
+const COMPUTE_REGION = aRegion({
+  hypervisors: aRegion().hypervisors.map((one) => ({ ...one, name: one.name.replace('-', '') })),
+})
+
+t.test('every example of docs/compute.md works, in their order', async (t) => {
+  const directory = temporary(t)
+  const api = await startImdsApi(
+    t,
+    {
+      IMDS_API_COMPUTE: 'reported',
+      IMDS_API_COMPUTE_LISTEN: `unix:${directory}/compute.sock`,
+      IMDS_API_COMPUTE_RETRY_SECONDS: '1',
+    },
+    COMPUTE_REGION,
+  )
+  const call = async (method: Method, path: string, body?: object) =>
+    (await api.call(method, path, body)).body as { id: string; status: string }
+  const { id } = await call('POST', 'servers', { image: 'img-deb12', zone: 'gb1-a', user_data: 'YQ==' })
+  const shell = async (...lines: string[]) =>
+    String(
+      await must([
+        'bash',
+        '-c',
+        ['set -eu', `cd ${directory}`, `server=${id}`, executed('docs/compute.md', 'function'), ...lines].join('\n'),
+      ]),
+    )
+      .split('\n')
+      .filter((line) => line !== '')
+      .map((line) => JSON.parse(line) as unknown)
+
+  const carryOut = join(directory, 'carry-out')
+  writeFileSync(
+    carryOut,
+    '#!/bin/sh\njq -e \'.action != "stop"\' > /dev/null || { echo "the guest is busy" >&2; exit 1; }\n',
+    { mode: 0o755 },
+  )
+  t.match(await shell(executed('docs/compute.md', 'fetch')), [[{ action: 'create', server: { id } }]])
+  t.match(await shell(executed('docs/compute.md', 'agent')), [{ action: 'create', outcome: 'succeeded', fault: null }])
+  await until(async () => (await call('GET', `servers/${id}`)).status === 'active', 'the server to be active')
+  await call('POST', `servers/${id}/stop`)
+  t.match(await shell(executed('docs/compute.md', 'agent')), [
+    { action: 'stop', outcome: 'failed', fault: 'the guest is busy\n' },
+  ])
+  t.equal((await call('GET', `servers/${id}`)).status, 'active')
+  t.match(await shell(executed('docs/compute.md', 'migration')), [
+    { migrating_to: 'hv2' },
+    { hypervisor: 'hv2', migrating_to: null },
+    { id, hypervisor: 'hv2' },
+  ])
+  t.match(await shell(executed('docs/compute.md', 'seal')), [{ id, sealed_at: /Z$/ }])
+})
+
+const CLIENT = 'cli-3d0kz'
+const SECRET_FILE = 'provisioning.secret'
+const FIRST_SECRET = secretOf('provisioning')
+const RECIPES = {
+  change: executed('docs/api-recipes.md', 'change'),
+  create: executed('docs/api-recipes.md', 'create'),
+  events: executed('docs/api-recipes.md', 'events'),
+  follow: executed('docs/api-recipes.md', 'follow'),
+  rotate: executed('docs/api-recipes.md', 'rotate'),
+  front: executed('docs/api-recipes.md', 'front'),
+  deploy: executed('docs/api-recipes.md', 'deploy'),
+}
+const GRANT = { grant_type: 'client_credentials' }
+
+/** Starts a proxy to an API that cuts the first response to each key. Returns its port. */
+async function startCuttingProxy(t: Test, api: TestApi): Promise<number> {
+  await api.server.listen({ host: '127.0.0.1', port: 0 })
+  const { port } = api.server.server.address() as AddressInfo
+  const keys = new Set<string>()
+  const proxy = createServer((incoming, outgoing) => {
+    const { method, url: path, headers } = incoming
+    const key = headers['idempotency-key']
+    incoming.pipe(
+      send({ host: '127.0.0.1', port, method, path, headers }, (response) => {
+        if (typeof key === 'string' && !keys.has(key)) {
+          keys.add(key)
+          incoming.socket.destroy()
+          return
+        }
+        outgoing.writeHead(response.statusCode!, response.headers)
+        response.pipe(outgoing)
+      }),
+    )
+  })
+  proxy.listen(0, '127.0.0.1')
+  await once(proxy, 'listening')
+  t.teardown(() => {
+    proxy.closeAllConnections()
+    proxy.close()
+  })
+  return (proxy.address() as AddressInfo).port
+}
+
+t.test('the recipes work as written, while the first response to each change is lost', async (t) => {
+  const [client] = aRegion().api_clients
+  const region = aRegion({
+    api_clients: [{ id: CLIENT, account: ONE, name: client!.name, secret_file: SECRET_FILE }],
+  })
+  const api = await anApi(t, { region })
+  await api.startPublisher()
+  const port = await startCuttingProxy(t, api)
+  const directory = temporary(t, 0o700)
+  writeFileSync(join(directory, SECRET_FILE), `${FIRST_SECRET}\n`)
+
+  /** Runs the functions and a script in a shell; returns what it prints. */
+  const run = async (...scripts: string[]) => {
+    const child = spawn(
+      'bash',
+      ['-euc', [RECIPES.change, `url=http://127.0.0.1:${String(port)}`, ...scripts].join('\n')],
+      {
+        cwd: directory,
+        stdio: ['ignore', 'pipe', 'pipe'],
+      },
+    )
+    const [output, errors] = await Promise.all([child.stdout.toArray(), child.stderr.toArray(), once(child, 'close')])
+    const text = (chunks: unknown[]) => Buffer.concat(chunks as Buffer[]).toString()
+    return { status: child.exitCode, output: text(output), errors: text(errors) }
+  }
+  /** The names of the active servers. */
+  const active = async () => {
+    const rows = api.database.db.selectFrom('servers').select('name').where('status', '=', 'active').orderBy('name')
+    return (await rows.execute()).map(({ name }) => name)
+  }
+  const secret = () => readFileSync(join(directory, SECRET_FILE), 'utf8').trim()
+  const tokenWith = (given: string) =>
+    api.server.inject({
+      method: 'POST',
+      url: '/token',
+      headers: { authorization: basic(CLIENT, given) },
+      payload: GRANT,
+    })
+
+  await t.test('a job that is started again creates no second server', async (t) => {
+    const first = await run(RECIPES.create, 'echo $server')
+    t.match(first, { status: 0, errors: '', output: /^srv-\w{5}\n$/ })
+    t.same(await run(RECIPES.create, 'echo $server'), first)
+    t.same(await active(), ['web'])
+  })
+
+  await t.test('each event is handled once and in order, also after a handler that was interrupted', async (t) => {
+    const { status, output, errors } = await run(
+      'sign_in',
+      RECIPES.events,
+      RECIPES.follow,
+      'change watched/name PUT /server_groups/$group \'{"name": "other"}\' > /dev/null',
+      'change watched/end DELETE /server_groups/$group > /dev/null',
+      'interrupted=$(handle() { case $1 in *\\"delete\\"*) return 1 ;; *) echo handled ;; esac; }; follow || echo interrupted)',
+      'echo $interrupted',
+      'follow',
+      'follow',
+    )
+    t.match({ status, errors }, { status: 0, errors: '' })
+    t.match(
+      output,
+      /^create server_group (grp-\w{5})\n(?:update account acc-one01\n)?handled (?:handled )?interrupted\ndelete server_group \1\n/,
+    )
+  })
+
+  await t.test('a secret is rotated once; one that is lost on the way leaves the present one valid', async (t) => {
+    const lost = await run('sign_in', RECIPES.rotate)
+    t.not(lost.status, 0)
+    t.equal(secret(), FIRST_SECRET)
+    t.equal((await tokenWith(secret())).statusCode, 200)
+    const again = RECIPES.rotate.replace('$(date +%F)', 'again')
+    t.match(await run('token=expired', again), { status: 0, errors: '' }, 'and an expired access token is replaced')
+    t.not(secret(), FIRST_SECRET)
+    t.equal((await tokenWith(secret())).statusCode, 200)
+  })
+
+  await t.test(
+    'a deployment replaces the servers of a group once, and none that somebody else has changed',
+    async (t) => {
+      const changed = 'wait_for() { change other PUT /server_groups/$front \'{"name": "theirs"}\' > /dev/null; }'
+      const { status, errors } = await run(
+        'sign_in',
+        RECIPES.front,
+        RECIPES.deploy,
+        'deploy 1.1 2',
+        changed,
+        'deploy 1.2 1',
+      )
+      t.match({ status, errors }, { status: 1, errors: /add_servers: 412 / })
+      t.same(await active(), ['web', 'web-1.1-1', 'web-1.1-2', 'web-1.2-1'])
+      const { output } = await run('sign_in', 'get /cloud_ips')
+      t.match(JSON.parse(output), [{ status: 'mapped', server_group: { name: 'theirs' } }])
+    },
+  )
 })

@@ -6,11 +6,13 @@ import { writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import t from 'tap'
 import { evacuateServer, serversOf } from '../../src/imds-api/changes/evacuation.ts'
+import { changeEventsOf } from '../../src/imds-api/changes/maintenance.ts'
 import { beginMigration } from '../../src/imds-api/changes/migrations.ts'
 import { changeDrained, readHypervisorUsage, placeServer } from '../../src/imds-api/changes/placement.ts'
+import { buildApiMetrics } from '../../src/imds-api/metrics.ts'
 import { keysOf } from '../../src/store/redis/keys.ts'
-import { aRegion, CLIENT_OF, ONE } from '../support/fixtures/region.ts'
-import { ask } from '../support/load/api-load.ts'
+import { aRegion } from '../support/fixtures/region.ts'
+import { metric } from '../support/load/api-load.ts'
 import { anApi, besideEnvironment, startImdsApi } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { runExample } from '../support/programs/example.ts'
@@ -158,6 +160,53 @@ t.test('with a compute system', async (t) => {
       .execute()
     t.match(await move(id), { kind: 'moved' }, 'its agent has died: the target gets the action')
   })
+
+  await t.test('the events of a server take at most 8,192 bytes', async (t) => {
+    const { id } = (await create()).body
+    const announce = (n: number) => {
+      const event = { id: `evt-${String(n)}`, code: 'system-reboot', notBefore: '2026-11-20T15:04:05Z' }
+      const change = { kind: 'schedule', event: { ...event, description: 'x'.repeat(1_024) } } as const
+      return db.transaction().execute((tx) => changeEventsOf(tx, id, change))
+    }
+    for (let n = 1; n <= 7; n++) await announce(n)
+    await t.rejects(announce(8), { message: /would take more than 8192 bytes: give shorter descriptions/ })
+  })
+})
+
+t.test('metrics have the addresses and the RAM of the region, and how much of each is free', async (t) => {
+  const api = await anApi(t)
+  const { registry } = buildApiMetrics(api.database)
+  const read = async () => {
+    const text = await registry.metrics()
+    const value = (name: string) =>
+      Number(
+        text
+          .split('\n')
+          .find((line) => line.startsWith(`${name} `))
+          ?.split(' ')[1],
+      )
+    return {
+      pool: value('imds_api_pool_addresses{kind="private_ipv4"}'),
+      addresses: ['mac', 'private_ipv4', 'public_ipv4'].map((kind) =>
+        value(`imds_api_pool_free_addresses{kind="${kind}"}`),
+      ),
+      ram: [value('imds_api_ram_bytes'), value('imds_api_ram_free_bytes')],
+    }
+  }
+  const before = await read()
+  t.match(await api.call('POST', '/1.0/servers', { image: 'img-deb12', server_type: 'typ-small', cloud_ip: true }), {
+    status: 202,
+  })
+  const after = await read()
+  t.equal(after.pool, 65_534)
+  t.strictSame(
+    after.addresses.map((free, i) => before.addresses[i]! - free),
+    [1, 1, 1],
+  )
+  t.strictSame(before.ram, [144 * 2 ** 30, 144 * 2 ** 30])
+  t.strictSame(after.ram, [144 * 2 ** 30, 143 * 2 ** 30])
+  await api.database.db.updateTable('hypervisors').set({ drained_at: new Date() }).where('name', '=', 'hv-1').execute()
+  t.equal((await read()).ram[0], 80 * 2 ** 30, 'a drained hypervisor gets no new servers')
 })
 
 t.test('a hypervisor is replaced by the documented commands, and visible to operators all the time', async (t) => {
@@ -192,8 +241,12 @@ t.test('a hypervisor is replaced by the documented commands, and visible to oper
     ],
     store: 'reachable',
   })
-  const token = await api.token(CLIENT_OF[ONE])
-  const { id } = (await ask(api.baseUrl, token, 'POST', 'servers', NEW_SERVER)).body as { id: string }
+  await until(async () => (await metric(api, 'imds_api_unannounced_hypervisors')) === 2, 'hv3 and hv4 to be counted')
+  t.match(
+    api.log.filter(({ msg }) => msg.startsWith('no daemon has announced these hypervisors')),
+    [{ level: 'warn', hypervisors: ['hv3', 'hv4'].map((name) => ({ name, servers: 0 })), all: 2 }],
+  )
+  const { id } = (await api.call('POST', 'servers', NEW_SERVER)).body as { id: string }
   const placeOf = async () =>
     ((await store.get(id))?.document as { hypervisors?: string[] } | undefined)?.hypervisors?.join()
   await until(async () => (await placeOf()) === 'hv1', 'the server to be published')
@@ -229,20 +282,6 @@ t.test('a hypervisor is replaced by the documented commands, and visible to oper
   })
   await until(async () => (await eventsOf())?.[0]?.state === 'canceled', 'H8: its end to be published')
   t.match(await imdsApi('maintenance', id, '--code', 'reboot'), { status: 1, text: /notBefore must be a time/ })
-  for (let i = 1; i <= 7; i++)
-    await imdsApi(
-      'maintenance',
-      id,
-      ...announce.slice(0, 4),
-      '--event',
-      `evt-${String(i)}`,
-      '--description',
-      'x'.repeat(1_024),
-    )
-  t.match(await imdsApi('maintenance', id, ...announce.slice(0, 4), '--description', 'x'.repeat(1_024)), {
-    status: 1,
-    text: /would take more than 8192 bytes: give shorter descriptions/,
-  })
   t.match(await imdsApi('maintenance', 'srv-none'), { status: 1, text: /srv-none/ })
 
   const directory = dirname(api.env['IMDS_API_STATE_DIR']!)

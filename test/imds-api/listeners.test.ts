@@ -7,7 +7,7 @@ import { request as httpsRequest } from 'node:https'
 import { connect, createServer, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { setImmediate, setTimeout as sleep } from 'node:timers/promises'
+import { setImmediate } from 'node:timers/promises'
 import { connect as connectTls } from 'node:tls'
 import { pino } from 'pino'
 import t, { type Test } from 'tap'
@@ -21,7 +21,6 @@ import { buildServer, type ApiServerSettings } from '../../src/imds-api/http/ser
 import type { HostPort, ListenAddress } from '../../src/runtime/host-port.ts'
 import { listenAt } from '../../src/runtime/listen.ts'
 import { withoutDetails } from '../support/error-bodies.ts'
-import { CLIENT_OF, ONE } from '../support/fixtures/region.ts'
 import { startImdsApi, startProcess } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { anAuthority } from '../support/redis/tls.ts'
@@ -32,6 +31,17 @@ const LONG_BYTES = 8_000_000
 /** Connections that wait to be accepted at the same time. */
 const TOGETHER = 100
 
+const nothing = () => {
+  /* not counted */
+}
+const SETTINGS: ApiServerSettings = {
+  tls: undefined,
+  trustedProxies: [],
+  onUnreadable: nothing,
+  onShed: nothing,
+  log: pino({ level: 'silent' }),
+}
+
 /** A server at several places with a route that shows the address of its client. */
 async function start(
   t: Test,
@@ -39,18 +49,7 @@ async function start(
   settings: Partial<ApiServerSettings> = {},
   bounds: Partial<ConnectionsParts> = {},
 ) {
-  const server = buildServer({
-    tls: undefined,
-    trustedProxies: [],
-    onUnreadable: () => {
-      /* not counted */
-    },
-    onShed: () => {
-      /* not counted */
-    },
-    log: pino({ level: 'silent' }),
-    ...settings,
-  })
+  const server = buildServer({ ...SETTINGS, ...settings })
   t.teardown(() => server.close())
   server.get('/ip', (request) => ({ ip: (request.ip as string | undefined) ?? 'none' }))
   server.post(
@@ -64,7 +63,6 @@ async function start(
     (request) => request.body,
   )
   server.post('/body', (request) => request.body)
-  server.get('/slow', () => sleep(300, { done: true }))
   server.get('/long', () => ({ text: 'x'.repeat(LONG_BYTES) }))
   const released = Promise.withResolvers<boolean>()
   const waits = { begun: 0 }
@@ -75,6 +73,10 @@ async function start(
   server.get('/idle', async (_request, reply) => {
     markIdle(reply.raw)
     return { released: await released.promise }
+  })
+  const responses: ServerResponse[] = []
+  server.server.on('request', (_request, response: ServerResponse) => {
+    responses.push(response)
   })
   const closed: ClosedReason[] = []
   const connections = new ClientConnections({
@@ -93,6 +95,7 @@ async function start(
     server,
     connections,
     closed,
+    responses,
     waits,
     release: () => {
       released.resolve(true)
@@ -109,6 +112,39 @@ function temporary(t: Test): string {
     rmSync(directory, { recursive: true })
   })
   return directory
+}
+
+/** The certificate of a server, and the authority that clients trust. */
+async function aCertificate(t: Test) {
+  const authority = await anAuthority(temporary(t), 'test')
+  const { certFile, keyFile } = await authority.issue('api')
+  return {
+    tls: { cert: readFileSync(certFile, 'utf8'), key: readFileSync(keyFile, 'utf8') },
+    ca: readFileSync(authority.caFile, 'utf8'),
+  }
+}
+
+/** A new connection to a place. What the server does to it later is no error of the test. */
+function connectTo(place: ListenAddress, localAddress?: string): Socket {
+  const socket =
+    place.path === undefined
+      ? connect({ host: place.host, port: place.port, ...(localAddress !== undefined && { localAddress }) })
+      : connect(place.path)
+  return socket.on('error', () => {
+    /* it may be reset */
+  })
+}
+
+/** A new TLS session at a place. */
+function connectSecurely(place: ListenAddress, ca: string): Socket {
+  const { port, host } = place as HostPort
+  return connectTls({ port, host, ca, checkServerIdentity: () => undefined })
+}
+
+/** A log that keeps its lines. */
+function aLog() {
+  const lines: object[] = []
+  return { lines, log: pino({}, { write: (line) => lines.push(JSON.parse(line) as object) }) }
 }
 
 /** Asks at a place, each time by a new connection. */
@@ -175,21 +211,8 @@ t.test('a place that cannot be used is named with the remedy, and nothing keeps 
       `unix:${directory}/x/y: its directory must exist, and this user must be able to write to it`,
     ],
   ] as const) {
-    const server = buildServer({
-      tls: undefined,
-      trustedProxies: [],
-      onUnreadable: () => {
-        /* not counted */
-      },
-      onShed: () => {
-        /* not counted */
-      },
-      log: pino({ level: 'silent' }),
-    })
-    const endLate = () => {
-      /* nothing is late */
-    }
-    await t.rejects(listenAt(server, [{ path: free }, { path }], 'IMDS_API_LISTEN', endLate), {
+    const server = buildServer(SETTINGS)
+    await t.rejects(listenAt(server, [{ path: free }, { path }], 'IMDS_API_LISTEN', nothing), {
       message: `IMDS_API_LISTEN: cannot listen on ${reason}`,
     })
     await server.close()
@@ -247,13 +270,8 @@ t.test('the address of a client comes from a proxy that is trusted, also on a un
 })
 
 t.test('with a certificate every place speaks HTTPS', async (t) => {
-  const directory = temporary(t)
-  const authority = await anAuthority(directory, 'test')
-  const { certFile, keyFile } = await authority.issue('api')
-  const { places } = await start(t, [LOOPBACK, LOOPBACK, { path: join(directory, 's') }], {
-    tls: { cert: readFileSync(certFile, 'utf8'), key: readFileSync(keyFile, 'utf8') },
-  })
-  const ca = readFileSync(authority.caFile, 'utf8')
+  const { tls, ca } = await aCertificate(t)
+  const { places } = await start(t, [LOOPBACK, LOOPBACK, { path: join(temporary(t), 's') }], { tls })
   for (const place of places.slice(0, 2)) {
     t.strictSame(await ask(place, '/ip', { ca }), { ip: '127.0.0.1' })
     await t.rejects(ask(place, '/ip'), { code: 'ECONNRESET' })
@@ -268,10 +286,7 @@ async function exchange(
   place: ListenAddress,
   bytes: string,
 ): Promise<{ readonly status: number; readonly headers: string; readonly body: unknown }[]> {
-  const socket = place.path === undefined ? connect(place.port, place.host) : connect(place.path)
-  socket.on('error', () => {
-    /* the server may close it before it has read everything */
-  })
+  const socket = connectTo(place)
   socket.write(bytes)
   let text = ''
   socket.setEncoding('utf8').on('data', (part: string) => {
@@ -290,126 +305,87 @@ async function exchange(
 }
 
 const POST = 'POST /body HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n'
+/** A request whose body does not end. */
+const UNFINISHED = `${POST}Content-Length: 9\r\n\r\n{`
 const TWO_LENGTHS = 'the request has the headers Content-Length and Transfer-Encoding: send one of them'
 
 t.test('a request that Node cannot read is refused as JSON, at every place and over TLS', async (t) => {
-  const directory = temporary(t)
   const {
     places: [tcp, unix],
-  } = await start(t, [LOOPBACK, { path: join(directory, 's') }])
-  const refusals = [
-    ['nonsense\r\n\r\n', 400, 'bad_request', 'the request is not HTTP/1.1'],
-    ['GET /ip HTTP/1.2\r\nHost: a\r\n\r\n', 400, 'bad_request', 'the request is not HTTP/1.1'],
-    [`${POST}Content-Length: x\r\n\r\n`, 400, 'bad_request', 'the header Content-Length is not a number of bytes'],
-    [
-      `${POST}Content-Length: ${'9'.repeat(30)}\r\n\r\n`,
-      400,
-      'bad_request',
-      'the header Content-Length is not a number of bytes',
-    ],
-    [
-      `${POST}Content-Length: 1\r\nContent-Length: 2\r\n\r\n`,
-      400,
-      'bad_request',
-      'the header Content-Length is given more than once',
-    ],
-    [`${POST}Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n`, 400, 'bad_request', TWO_LENGTHS],
-    [`${POST}Transfer-Encoding: chunked\r\nContent-Length: 1\r\n\r\n`, 400, 'bad_request', TWO_LENGTHS],
-    [`${POST}Transfer-Encoding: gzip\r\n\r\n`, 400, 'bad_request', 'the header Transfer-Encoding is not chunked'],
+  } = await start(t, [LOOPBACK, { path: join(temporary(t), 's') }])
+  const refusals: readonly (readonly [bytes: string, text: string, status?: number, name?: string])[] = [
+    ['nonsense\r\n\r\n', 'the request is not HTTP/1.1'],
+    ['GET /ip HTTP/1.2\r\nHost: a\r\n\r\n', 'the request is not HTTP/1.1'],
+    [`${POST}Content-Length: x\r\n\r\n`, 'the header Content-Length is not a number of bytes'],
+    [`${POST}Content-Length: ${'9'.repeat(30)}\r\n\r\n`, 'the header Content-Length is not a number of bytes'],
+    [`${POST}Content-Length: 1\r\nContent-Length: 2\r\n\r\n`, 'the header Content-Length is given more than once'],
+    [`${POST}Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n`, TWO_LENGTHS],
+    [`${POST}Transfer-Encoding: chunked\r\nContent-Length: 1\r\n\r\n`, TWO_LENGTHS],
+    [`${POST}Transfer-Encoding: gzip\r\n\r\n`, 'the header Transfer-Encoding is not chunked'],
     [
       `${POST}Transfer-Encoding: chunked\r\n\r\nnonsense\r\n`,
-      400,
-      'bad_request',
       'the size of a chunk of the body is not a hexadecimal number, or too large',
     ],
     [
       `${POST}Transfer-Encoding: chunked\r\n\r\n3\r\nabcd\r\n`,
-      400,
-      'bad_request',
       'a chunk of the body does not have the size that it gives',
     ],
-    [`${POST}X Y: 1\r\n\r\n`, 400, 'bad_request', 'a header has a character that it must not have'],
-    [`${POST}X: y\n\r\n`, 400, 'bad_request', 'a line of the request does not end with CR LF'],
+    [`${POST}X Y: 1\r\n\r\n`, 'a header has a character that it must not have'],
+    [`${POST}X: y\n\r\n`, 'a line of the request does not end with CR LF'],
     [
       'GET /\x01 HTTP/1.1\r\nHost: a\r\n\r\n',
-      400,
-      'bad_request',
       'the path has a character that must be escaped, or does not begin with /',
     ],
-    ['CONNECT a:443 HTTP/1.1\r\nHost: a\r\n\r\n', 405, 'method_not_allowed', 'CONNECT is not a method of this API'],
-    [
-      'GET /ip HTTP/1.1\r\nHost: a\r\nConnection: close\r\nhost: a\r\n\r\n',
-      400,
-      'bad_request',
-      'the header Host is given more than once',
-    ],
+    ['CONNECT a:443 HTTP/1.1\r\nHost: a\r\n\r\n', 'CONNECT is not a method of this API', 405, 'method_not_allowed'],
+    ['GET /ip HTTP/1.1\r\nHost: a\r\nConnection: close\r\nhost: a\r\n\r\n', 'the header Host is given more than once'],
     [
       `GET /ip HTTP/1.1\r\nHost: a\r\nX: ${'x'.repeat(20_000)}\r\n\r\n`,
+      'the headers are too large',
       431,
       'header_fields_too_large',
-      'the headers are too large',
     ],
     [
       `POST /body HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n1;${'x'.repeat(20_000)}\r\n`,
+      'the chunk extensions of the body are too large',
       413,
       'payload_too_large',
-      'the chunk extensions of the body are too large',
     ],
-    ['GET /ip HTTP/1.1\r\nConnection: close\r\n\r\n', 400, 'bad_request', 'the header Host is missing'],
-  ] as const
-  for (const place of [tcp!, unix!]) {
-    for (const [bytes, status, error_name, text] of refusals) {
-      const answers = await exchange(place, bytes)
-      t.match(
-        answers,
-        [{ status, headers: /content-type: application\/json/i, body: { error_name, errors: [text] } }],
-        bytes.slice(0, 60),
-      )
-      t.match(answers[0]!.headers, /^connection: close$/im)
-      t.match(answers[0]!.headers, /^x-request-id: [\w-]{36}$/im)
-      t.equal(answers.length, 1)
-    }
+    ['GET /ip HTTP/1.1\r\nConnection: close\r\n\r\n', 'the header Host is missing'],
+  ]
+  for (const [i, [bytes, text, status = 400, error_name = 'bad_request']] of refusals.entries()) {
+    const answers = await exchange(i % 2 === 0 ? tcp! : unix!, bytes)
+    t.match(
+      answers,
+      [{ status, headers: /content-type: application\/json/i, body: { error_name, errors: [text] } }],
+      bytes.slice(0, 60),
+    )
+    t.match(answers[0]!.headers, /^connection: close$/im)
+    t.match(answers[0]!.headers, /^x-request-id: [\w-]{36}$/im)
+    t.equal(answers.length, 1)
   }
-  const authority = await anAuthority(directory, 'test')
-  const { certFile, keyFile } = await authority.issue('api')
+  const { tls, ca } = await aCertificate(t)
   const {
-    places: [tls],
-  } = await start(t, [LOOPBACK], { tls: { cert: readFileSync(certFile, 'utf8'), key: readFileSync(keyFile, 'utf8') } })
-  t.match(await ask(tls!, '/ip', { ca: readFileSync(authority.caFile, 'utf8'), headers: { x: 'x'.repeat(20_000) } }), {
+    places: [secure],
+  } = await start(t, [LOOPBACK], { tls })
+  t.match(await ask(secure!, '/ip', { ca, headers: { x: 'x'.repeat(20_000) } }), {
     error_name: 'header_fields_too_large',
   })
 })
 
 t.test('a client that sends all of a body above the limit before it reads gets its answer', async (t) => {
-  const directory = temporary(t)
-  const { places } = await start(t, [LOOPBACK, { path: join(directory, 's') }])
-  const authority = await anAuthority(directory, 'test')
-  const { certFile, keyFile } = await authority.issue('api')
+  const { places } = await start(t, [LOOPBACK, { path: join(temporary(t), 's') }])
+  const { tls, ca } = await aCertificate(t)
   const {
-    places: [tls],
-  } = await start(t, [LOOPBACK], { tls: { cert: readFileSync(certFile, 'utf8'), key: readFileSync(keyFile, 'utf8') } })
-  const sockets = [
-    ...places.map((place) => () => (place.path === undefined ? connect(place.port, place.host) : connect(place.path))),
-    () =>
-      connectTls({
-        port: (tls as { port: number }).port,
-        host: '127.0.0.1',
-        ca: readFileSync(authority.caFile),
-        checkServerIdentity: () => undefined,
-      }),
-  ]
-  const [head, body] = [
-    'POST /body HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n',
-    Buffer.alloc(4 << 20, 'x'),
-  ]
-  for (const open of sockets) {
+    places: [secure],
+  } = await start(t, [LOOPBACK], { tls })
+  const [head, body] = [POST, Buffer.alloc(4 << 20, 'x')]
+  for (const open of [...places.map((place) => () => connectTo(place)), () => connectSecurely(secure!, ca)]) {
     for (const framed of [
       [`${head}Content-Length: ${String(body.length)}\r\n\r\n`, body],
       [`${head}Transfer-Encoding: chunked\r\n\r\n${body.length.toString(16)}\r\n`, body, '\r\n0\r\n\r\n'],
     ]) {
       const socket = open()
       for (const part of framed) if (!socket.write(part)) await once(socket, 'drain')
-      await sleep(100) // so long the answer is not read
       let text = ''
       socket.setEncoding('utf8').on('data', (part: string) => {
         text += part
@@ -421,37 +397,25 @@ t.test('a client that sends all of a body above the limit before it reads gets i
       )
     }
   }
-  const socket = connect((places[0] as { port: number }).port, '127.0.0.1')
+  const socket = connectTo(places[0]!)
   const received = once(socket.setEncoding('utf8'), 'data')
-  socket.on('error', () => {
-    /* the server closes it */
-  })
   socket.write(`${head}Content-Length: 9000000\r\n\r\n`)
   t.match(await received, [/^HTTP\/1\.1 413 /], 'a body that is much longer is not read')
   await once(socket, 'close')
 })
 
 t.test('a client that ends before its body does is not logged as a fault of the database', async (t) => {
-  const lines: string[] = []
+  const { lines, log } = aLog()
   const {
     server,
     places: [place],
-  } = await start(t, [LOOPBACK], {
-    log: pino(
-      {},
-      {
-        write: (line) => {
-          lines.push(line)
-        },
-      },
-    ),
-  })
-  const socket = connect((place as { port: number }).port, '127.0.0.1')
-  socket.write('POST /body HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{')
+  } = await start(t, [LOOPBACK], { log })
+  const socket = connectTo(place!)
+  socket.write(UNFINISHED)
   const [, response] = (await once(server.server, 'request')) as [unknown, ServerResponse]
   socket.destroy()
   await once(response, 'close')
-  await sleep(50) // a log line would be written by then
+  t.match(await ask(place!, '/ip'), { ip: '127.0.0.1' }, 'a later request is answered')
   t.strictSame(lines, [])
 })
 
@@ -469,7 +433,7 @@ t.test('a request that Node cannot read is counted, and logged at the level debu
   const place = at(api.baseUrl)
   await exchange(place, 'nonsense\r\n\r\n')
   await exchange(place, `GET /docs HTTP/1.1\r\nHost: a\r\nX: ${'x'.repeat(20_000)}\r\n\r\n`)
-  const metrics = await (await fetch(`${api.operatorUrl}/metrics`)).text()
+  const metrics = await api.metrics()
   t.strictSame(metrics.match(/(?<=^imds_api_unreadable_requests_total).*$/gm), [
     '{reason="bad_request"} 1',
     '{reason="request_timeout"} 0',
@@ -511,7 +475,7 @@ t.test('a request that Node cannot read is counted, and logged at the level debu
         }
       }
       t.match(await exchange(at(api.operatorUrl), 'GET /livez HTTP/1.0\r\n\r\n'), [{ status: 200 }])
-      const after = await (await fetch(`${api.operatorUrl}/metrics`)).text()
+      const after = await api.metrics()
       t.match(
         after,
         '\nimds_api_unreadable_requests_total{reason="bad_request"} 19\n',
@@ -536,13 +500,9 @@ t.test(
       headers: /content-type: application\/json/i,
       body: { error_name: 'request_timeout', errors: ['the request did not arrive in time'] },
     }
-    for (const bytes of [
-      'GET /ip HTTP/1.1\r\nHost: a\r\n',
-      'POST /body HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{',
-    ]) {
+    for (const bytes of ['GET /ip HTTP/1.1\r\nHost: a\r\n', UNFINISHED])
       t.match(await exchange(place!, bytes), [late], bytes)
-    }
-    const socket = connect((place as { port: number }).port, '127.0.0.1')
+    const socket = connectTo(place!)
     socket.write(
       'POST /begun HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n',
     )
@@ -558,16 +518,10 @@ t.test(
 
 /** An open connection that has sent some bytes. */
 async function held(t: Test, place: ListenAddress, localAddress: string, bytes: string): Promise<Socket> {
-  const socket =
-    place.path === undefined ? connect({ host: place.host, port: place.port, localAddress }) : connect(place.path)
+  const socket = connectTo(place, localAddress).resume()
   t.teardown(() => {
     socket.destroy()
   })
-  socket
-    .on('error', () => {
-      /* reset by the server */
-    })
-    .resume()
   await once(socket, 'connect')
   socket.write(bytes)
   return socket
@@ -578,8 +532,6 @@ async function askOn(socket: Socket, path: string): Promise<string> {
   socket.write(`GET ${path} HTTP/1.1\r\nHost: a\r\n\r\n`)
   return String((await once(socket, 'data'))[0])
 }
-
-const UNFINISHED = 'POST /body HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{'
 
 t.test('beyond its share, an address loses what has waited longest for it, and others lose nothing', async (t) => {
   const {
@@ -609,19 +561,15 @@ t.test('a connection on whose request imds-api works is not closed for another, 
     places: [place],
     release,
     closed,
-    server,
+    responses,
   } = await start(t, [LOOPBACK], {}, { most: 3, ofAddress: 2 })
-  let requests = 0
-  server.server.on('request', () => {
-    requests++
-  })
   const working = [
     await held(t, place!, '127.0.0.1', ''),
     await held(t, place!, '127.0.0.1', ''),
     await held(t, place!, '127.0.0.2', ''),
   ]
   const answers = Promise.all(working.map((socket) => askOn(socket, '/wait')))
-  await until(() => requests === 3, 'the requests to arrive')
+  await until(() => responses.length === 3, 'the requests to arrive')
   for (const address of ['127.0.0.1', '127.0.0.3']) await once(await held(t, place!, address, ''), 'close')
   t.strictSame(closed, ['address', 'all'])
   release()
@@ -648,27 +596,11 @@ t.test('a connection whose request waits for a change is closed for another, but
 })
 
 t.test('beyond all, the connection of any address that has waited longest is closed, with a warning', async (t) => {
-  const lines: string[] = []
+  const { lines, log } = aLog()
   const {
     places: [place],
     closed,
-  } = await start(
-    t,
-    [LOOPBACK],
-    {},
-    {
-      most: 3,
-      ofAddress: 2,
-      log: pino(
-        {},
-        {
-          write: (line) => {
-            lines.push(line)
-          },
-        },
-      ),
-    },
-  )
+  } = await start(t, [LOOPBACK], {}, { most: 3, ofAddress: 2, log })
   const [first] = [
     await held(t, place!, '127.0.0.1', ''),
     await held(t, place!, '127.0.0.1', ''),
@@ -678,10 +610,7 @@ t.test('beyond all, the connection of any address that has waited longest is clo
   t.match(await askOn(await held(t, place!, '127.0.0.3', ''), '/ip'), /^HTTP\/1\.1 200/)
   await ended
   t.strictSame(closed, ['all'])
-  t.match(
-    lines.map((line) => JSON.parse(line) as object),
-    [{ level: 40, connections: 3, msg: /^all connections are in use/ }],
-  )
+  t.match(lines, [{ level: 40, connections: 3, msg: /^all connections are in use/ }])
 })
 
 t.test('trusted proxies and unix sockets have the connections of all addresses', async (t) => {
@@ -703,29 +632,16 @@ t.test('trusted proxies and unix sockets have the connections of all addresses',
 })
 
 t.test('a TLS connection without a handshake, or with an idle session, is closed for another', async (t) => {
-  const directory = temporary(t)
-  const authority = await anAuthority(directory, 'test')
-  const { certFile, keyFile } = await authority.issue('api')
+  const { tls, ca } = await aCertificate(t)
   const {
     places: [place],
     closed,
     release,
     server,
-  } = await start(
-    t,
-    [LOOPBACK],
-    { tls: { cert: readFileSync(certFile, 'utf8'), key: readFileSync(keyFile, 'utf8') } },
-    { ofAddress: 1 },
-  )
-  const ca = readFileSync(authority.caFile, 'utf8')
+  } = await start(t, [LOOPBACK], { tls }, { ofAddress: 1 })
   const silent = await held(t, place!, '127.0.0.1', '')
   const silentEnd = once(silent, 'close')
-  const session = connectTls({
-    port: (place as { port: number }).port,
-    host: '127.0.0.1',
-    ca,
-    checkServerIdentity: () => undefined,
-  })
+  const session = connectSecurely(place!, ca)
   await once(session, 'secureConnect')
   await silentEnd
   t.match(await askOn(session, '/ip'), /^HTTP\/1\.1 200/)
@@ -745,12 +661,8 @@ t.test('a peer that does not read a response loses its connection; one that read
     places: [place],
     connections,
     closed,
-    server,
+    responses,
   } = await start(t, [LOOPBACK], {}, { now: () => now })
-  const responses: ServerResponse[] = []
-  server.server.on('request', (_request, response: ServerResponse) => {
-    responses.push(response)
-  })
   const reads = await held(t, place!, '127.0.0.1', 'GET /ip HTTP/1.1\r\nHost: a\r\n\r\n')
   const stalls = await held(t, place!, '127.0.0.1', '')
   stalls.pause()
@@ -777,12 +689,8 @@ t.test('unread responses above 64 MiB end, the oldest of the address with the mo
     places: [place],
     connections,
     closed,
-    server,
+    responses,
   } = await start(t, [LOOPBACK], {}, { now: () => now })
-  const responses: ServerResponse[] = []
-  server.server.on('request', (_request, response: ServerResponse) => {
-    responses.push(response)
-  })
   for (const [i, address] of ['127.0.0.2', ...Array.from({ length: 8 }, () => '127.0.0.1')].entries()) {
     const socket = await held(t, place!, address, '')
     socket.pause()
@@ -827,27 +735,6 @@ t.test('of more than 16 pipelined requests, 16 are answered, no other is begun, 
   t.strictSame(closed, ['pipelined'])
 })
 
-t.test('while one address holds 200 connections under a limit of 160 descriptors, imds-api serves', async (t) => {
-  const api = await startImdsApi(t, {}, undefined, 'inherit', ['prlimit', '--nofile=160'])
-  const port = Number(new URL(api.baseUrl).port)
-  const sockets: Socket[] = []
-  for (let i = 0; i < 200; i++)
-    sockets.push(await held(t, { host: '127.0.0.1', port }, '127.0.0.1', i % 2 === 0 ? '' : UNFINISHED))
-  const operator = Number(new URL(api.operatorUrl).port)
-  for (let i = 0; i < 40; i++) sockets.push(await held(t, { host: '127.0.0.1', port: operator }, '127.0.0.1', ''))
-  t.equal((await fetch(`${api.operatorUrl}/readyz`)).status, 200)
-  const authorization = `Bearer ${await api.token(CLIENT_OF[ONE])}`
-  const created = await fetch(`${api.baseUrl}/1.0/servers`, {
-    method: 'POST',
-    headers: { authorization, 'content-type': 'application/json' },
-    body: '{"image":"img-deb12"}',
-  })
-  t.equal(created.status, 202)
-  const metrics = await (await fetch(`${api.operatorUrl}/metrics`)).text()
-  const [, closed] = /^imds_api_closed_connections_total\{reason="address"\} (\d+)$/m.exec(metrics) ?? []
-  t.ok(Number(closed) >= 170 + 34, String(closed))
-})
-
 t.test('an expectation that the server does not know is ignored', async (t) => {
   const {
     places: [place],
@@ -858,24 +745,28 @@ t.test('an expectation that the server does not know is ignored', async (t) => {
 })
 
 t.test('a stop answers the requests in flight at every place, and closes idle connections', async (t) => {
-  const { server, places } = await start(t, [LOOPBACK, LOOPBACK, { path: join(temporary(t), 's') }])
-  const answers = Promise.all(places.map((place) => ask(place, '/slow')))
-  const idle = places.map((place) => (place.path === undefined ? connect(place.port, place.host) : connect(place.path)))
-  for (const socket of idle) socket.resume()
+  const { server, places, waits, release } = await start(t, [LOOPBACK, LOOPBACK, { path: join(temporary(t), 's') }])
+  let accepted = 0
+  server.server.on('connection', () => {
+    accepted++
+  })
+  const answers = Promise.all(places.map((place) => ask(place, '/wait')))
+  const idle = places.map((place) => connectTo(place).resume())
+  const late = places.map((place) => connectTo(place))
   const ended = Promise.all(idle.map((socket) => once(socket, 'close')))
-  const late = places.map((place) => (place.path === undefined ? connect(place.port, place.host) : connect(place.path)))
-  await sleep(100)
+  await until(() => waits.begun === 3 && accepted === 9, 'the connections and requests to arrive')
   const closed = server.close()
   const lateAnswers = late.map(async (socket) => {
     socket.write('GET /ip HTTP/1.1\r\nHost: a\r\n\r\n')
     return (await socket.toArray()).join('')
   })
+  release()
   await closed
   for (const answer of lateAnswers)
     t.match(await answer, /^HTTP\/1\.1 200 OK\r\n[^]*connection: close/i, 'a request on an open connection too')
   t.strictSame(
     await answers,
-    places.map(() => ({ done: true })),
+    places.map(() => ({ released: true })),
   )
   await ended
   for (const place of places) await t.rejects(ask(place, '/ip'), { code: /ECONNREFUSED|ENOENT/ })

@@ -2,7 +2,7 @@
  * The plans of the statements that imds-api sends in a region of 12,000 servers: for every operation of the API, the
  * compute interface, the publisher, and what runs at intervals. None reads a table that grows from end to end.
  */
-import { statSync, writeFileSync } from 'node:fs'
+import { readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { pino } from 'pino'
 import t, { type Test } from 'tap'
@@ -341,7 +341,7 @@ t.test('no statement reads a table that grows from end to end', { skip: without(
     purgeServers(database.db),
   ])
   for (const path of ['/metrics', '/', '/readyz']) await send(t, 'GET', api.operatorUrl + path, {})
-  await until(() => readPlans(log, filled).some(({ query }) => query.includes('boot_deadline')), 'the watch of boots')
+  await until(() => readFileSync(log, 'utf8').includes('boot_deadline', filled), 'the watch of boots')
 
   const operations = Object.entries(callers.paths).flatMap(([path, methods]) =>
     Object.keys(methods).map((method) => `${method.toUpperCase()} ${path}`),

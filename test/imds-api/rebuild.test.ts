@@ -2,7 +2,6 @@
  * `imds-api rebuild` and `imds-api verify`: an empty store, one that differs from the database, and one of another
  * database. The commands run in the process of the test; docs/operations/imds-api.md has them as a process.
  */
-import { join } from 'node:path'
 import { pino } from 'pino'
 import t, { type Test } from 'tap'
 import { enqueueRebuild } from '../../src/imds-api/changes/servers.ts'
@@ -25,7 +24,7 @@ async function anUnpublished(t: Test, servers: number) {
   await redis.client.flushall()
   const region = aRegion()
   const accounts = region.accounts.map((account) => ({ ...account, ram_limit: 65_536 }))
-  const api = await anApi(t, { region: { ...region, accounts }, store: settings, ownServer: true })
+  const api = await anApi(t, { region: { ...region, accounts }, store: settings })
   const { db, pool } = api.database
   const store = await openTestStore(t, settings)
   const ids: string[] = []
@@ -40,7 +39,7 @@ async function anUnpublished(t: Test, servers: number) {
       config: {
         bootSeconds: 60,
         store: settings,
-        database: serverOf(join(api.directory, 'state')),
+        database: { kind: 'server', url: '', passwordFile: undefined } as const, // `open` has it already
       },
       output,
       open,

@@ -418,33 +418,49 @@ t.test('applications come from the file, and are pruned with the tokens of their
   t.strictSame(await db.selectFrom('token_families').select('id').where('id', '=', id).execute(), [])
 })
 
-t.test('a secret that was reset stays, until the file has another', async (t) => {
+t.test('a secret that was reset stays, until the file has another one or another account', async (t) => {
+  const application = { id: 'app-file1', account: ONE, name: 'Dashboard', secret_file: 'app-file1.secret' }
   const {
     api_clients: [client, ...others],
   } = aRegion()
-  const secretOf = async () =>
-    (
-      await db.selectFrom('api_clients').select('secret_sha256').where('id', '=', client!.id).executeTakeFirstOrThrow()
-    ).secret_sha256!.toString()
-  await db
-    .updateTable('api_clients')
-    .set({ secret_sha256: Buffer.from('reset') })
-    .where('id', '=', client!.id)
-    .execute()
-  t.strictSame(await apply(api.database, aRegion()), [])
-  t.equal(await secretOf(), 'reset')
-  t.strictSame(
-    await apply(api.database, aRegion({ api_clients: [{ ...client!, secret_file: 'another.secret' }, ...others] })),
-    [`~ api client ${client!.id}: secret`],
-  )
-  t.not(await secretOf(), 'reset')
-  t.strictSame(await apply(api.database, aRegion()), [`~ api client ${client!.id}: secret`])
-})
-
-t.test('a secret that the file sets ends the one that a reset kept, and the same file ends none', async (t) => {
-  const {
-    api_clients: [client, ...others],
-  } = aRegion()
+  const regionWith = (table: 'api_clients' | 'applications', change: object) =>
+    table === 'applications'
+      ? aRegion({ applications: [{ ...application, ...change }] })
+      : aRegion({ api_clients: [{ ...client!, ...change }, ...others], applications: [application] })
+  await apply(api.database, regionWith('applications', {}))
+  for (const [table, id, noun] of [
+    ['api_clients', client!.id, 'api client'],
+    ['applications', application.id, 'application'],
+  ] as const) {
+    const secret = async () =>
+      (
+        await db.selectFrom(table).select('secret_sha256').where('id', '=', id).executeTakeFirstOrThrow()
+      ).secret_sha256!.toString()
+    const reset = () =>
+      db
+        .updateTable(table)
+        .set({ secret_sha256: Buffer.from('reset') })
+        .where('id', '=', id)
+        .execute()
+    await reset()
+    t.strictSame(await apply(api.database, regionWith(table, {})), [], noun)
+    t.equal(await secret(), 'reset', noun)
+    for (const [change, line] of [
+      [{ secret_file: 'another.secret' }, 'secret'],
+      [{ account: TWO }, `account_id ${ONE} -> ${TWO}, secret`],
+    ] as const) {
+      t.strictSame(await apply(api.database, regionWith(table, change)), [`~ ${noun} ${id}: ${line}`])
+      t.not(await secret(), 'reset', `${noun}: ${line}`)
+      await apply(api.database, regionWith(table, {}))
+      await reset()
+    }
+    await db.updateTable(table).set({ secret_file_sha256: null }).where('id', '=', id).execute()
+    t.strictSame(
+      await apply(api.database, regionWith(table, {})),
+      [`~ ${noun} ${id}: secret`],
+      'a file with the present secret again is named as a change',
+    )
+  }
   const former = async () =>
     (
       await db
@@ -453,112 +469,30 @@ t.test('a secret that the file sets ends the one that a reset kept, and the same
         .where('id', '=', client!.id)
         .executeTakeFirstOrThrow()
     ).former_secret_sha256?.toString()
-  const keepFormer = () =>
-    db
-      .updateTable('api_clients')
-      .set({
-        secret_sha256: Buffer.from('reset'),
-        former_secret_sha256: Buffer.from('former'),
-        former_secret_until: new Date(Date.now() + 3_600_000),
-      })
-      .where('id', '=', client!.id)
-      .execute()
-  await keepFormer()
-  t.strictSame(await apply(api.database, aRegion()), [])
-  t.equal(await former(), 'former')
-  for (const change of [{ secret_file: 'another.secret' }, { account: TWO }]) {
-    t.match(await apply(api.database, aRegion({ api_clients: [{ ...client!, ...change }, ...others] })), [
-      /, secret$|: secret$/,
-    ])
-    t.equal(await former(), undefined)
-    await apply(api.database, aRegion())
-    await keepFormer()
-  }
-})
-
-t.test('a secret file that has the present secret again is named as a change of the secret', async (t) => {
-  await db.updateTable('api_clients').set({ secret_file_sha256: null }).where('id', '=', STORAGE_CLIENT).execute()
-  t.strictSame(await apply(api.database, aRegion()), [`~ api client ${STORAGE_CLIENT}: secret`])
-})
-
-t.test(
-  'an API client that moves to another account ends in the old one, with a secret that was reset there',
-  async (t) => {
-    const [first, ...others] = aRegion().api_clients
-    const client = { ...first!, id: 'cli-move1', secret_file: 'cli-move1.secret' }
-    const moved = (account: string, change: Partial<typeof client> = {}) =>
-      aRegion({ api_clients: [first!, ...others, { ...client, account, ...change }] })
-    await apply(api.database, moved(ONE))
-    const old = await api.token(client.id)
-    t.equal((await api.callWith(old, 'GET', '/1.0/account')).status, 200)
-    const cloudIps = () => db.selectFrom('cloud_ips').select('id').execute()
-    const before = await cloudIps()
-    await db
-      .updateTable('api_clients')
-      .set({ secret_sha256: Buffer.from('reset') })
-      .where('id', '=', client.id)
-      .execute()
-    t.strictSame(await apply(api.database, moved(TWO)), [
-      '~ api client cli-move1: account_id acc-one01 -> acc-two02, secret',
-    ])
-    await until(async () => (await api.callWith(old, 'GET', '/1.0/account')).status === 401, 'the token to end', 5000)
-    t.equal((await api.callWith(old, 'POST', '/1.0/cloud_ips')).status, 401)
-    t.strictSame(await cloudIps(), before)
-    t.match(await api.callWith(await api.token(client.id), 'GET', '/1.0/account'), { status: 200, body: { id: TWO } })
-    await apply(
-      api.database,
-      aRegion({ api_clients: [first!, ...others, { id: client.id, name: client.name, account: ONE }] }),
-    )
-    await t.rejects(api.token(client.id), /invalid_client/)
-    await apply(api.database, aRegion(), true)
-  },
-)
-
-t.test('an application that moves to another account loses the secret that the old one has set', async (t) => {
-  const application = { id: 'app-move1', account: ONE, name: 'Dashboard', secret_file: 'app-move1.secret' }
-  const secret = async () =>
-    (
-      await db
-        .selectFrom('applications')
-        .select('secret_sha256')
-        .where('id', '=', 'app-move1')
-        .executeTakeFirstOrThrow()
-    ).secret_sha256!.toString()
-  await apply(api.database, aRegion({ applications: [application] }))
-  await db
-    .updateTable('applications')
-    .set({ secret_sha256: Buffer.from('reset') })
-    .where('id', '=', 'app-move1')
-    .execute()
-  t.strictSame(await apply(api.database, aRegion({ applications: [{ ...application, account: TWO }] })), [
-    '~ application app-move1: account_id acc-one01 -> acc-two02, secret',
-  ])
-  t.not(await secret(), 'reset')
-  for (const [account, status] of [
-    [ONE, 404],
-    [TWO, 200],
-  ] as const)
-    t.equal((await api.call('GET', '/1.0/applications/app-move1', undefined, account)).status, status)
+  const kept = { former_secret_sha256: Buffer.from('former'), former_secret_until: new Date(Date.now() + 3_600_000) }
+  await db.updateTable('api_clients').set(kept).where('id', '=', client!.id).execute()
+  t.strictSame(await apply(api.database, regionWith('api_clients', {})), [])
+  t.equal(await former(), 'former', 'so does the one that a reset has kept')
+  await apply(api.database, regionWith('api_clients', { secret_file: 'another.secret' }))
+  t.equal(await former(), undefined)
   await apply(api.database, aRegion(), true)
 })
 
-t.test('a VAT number of the file is stored without its spaces, as that of a request', async (t) => {
-  const {
-    accounts: [one, two],
-  } = aRegion()
-  const owner = { id: 'usr-vat05', name: 'Vat', email_address: 'vat@example.com' }
-  const third = { ...two!, id: 'acc-vat05', owner: owner.id, vat_registration_number: 'de 136 695 976' }
-  await apply(api.database, aRegion({ users: [...aRegion().users, owner], accounts: [one!, two!, third] }))
-  t.equal(
-    (
-      await db
-        .selectFrom('accounts')
-        .select('vat_registration_number')
-        .where('id', '=', third.id)
-        .executeTakeFirstOrThrow()
-    ).vat_registration_number,
-    'DE136695976',
-  )
+t.test('the tokens of an API client that moves to another account end in the old one', async (t) => {
+  const [first, ...others] = aRegion().api_clients
+  const client = { id: 'cli-move1', name: '', secret_file: 'cli-move1.secret' }
+  const regionWith = (change: object) =>
+    aRegion({ api_clients: [first!, ...others, { ...client, account: ONE, ...change }] })
+  await apply(api.database, regionWith({}))
+  const old = await api.token(client.id)
+  t.equal((await api.callWith(old, 'GET', '/1.0/account')).status, 200)
+  await apply(api.database, regionWith({ account: TWO }))
+  t.equal((await api.callWith(old, 'POST', '/1.0/cloud_ips')).status, 401, 'a change checks it again')
+  await until(async () => (await api.callWith(old, 'GET', '/1.0/account')).status === 401, 'the token to end', 5000)
+  t.match(await api.callWith(await api.token(client.id), 'GET', '/1.0/account'), { status: 200, body: { id: TWO } })
+  const { secret_file: _file, ...without } = client
+  await apply(api.database, aRegion({ api_clients: [first!, ...others, { ...without, account: ONE }] }))
+  await t.rejects(api.token(client.id), /invalid_client/)
   await apply(api.database, aRegion(), true)
 })
 

@@ -40,9 +40,12 @@ interface Server {
   readonly cloud_ips: readonly { readonly id: string; readonly public_ipv4: string }[]
 }
 
-/** A region with a store. `forget`: brings the database back to what it was before its first server. */
-async function aRestored(t: Test, compute: NonNullable<ApiOptions['compute']>, url: string | undefined) {
-  const api = await anApi(t, { compute, ownServer: true })
+/**
+ * A region with a store, which is a directory of files unless it has a URL. `forget`: brings the database back to what
+ * it was before its first server.
+ */
+async function aRestored(t: Test, { url, ...options }: ApiOptions & { readonly url?: string }) {
+  const api = await anApi(t, options)
   const { db, pool } = api.database
   const storeUrl = url ?? `file:${join(api.directory, 'store')}`
   const store = await openTestStore(t, { url: storeUrl, ...(url !== undefined && { region: 'gb1' }) })
@@ -105,150 +108,143 @@ const addressesOf = ({ interfaces, cloud_ips }: Server) => [
   ...cloud_ips.map(({ public_ipv4 }) => public_ipv4),
 ]
 
-for (const kind of ['Redis', 'files'] as const) {
-  t.test(`${kind}: after a restore no id or address of a running server is given again`, async (t) => {
-    const redis = kind === 'Redis' ? await startRedis(t) : undefined
-    const { api, db, store, create, faultOf, actionsOf, has, forget, advance } = await aRestored(
-      t,
-      kind === 'Redis' ? 'reported' : 'none',
-      redis?.url,
-    )
-    await api.startPublisher(store)
-    const running = [await create(ONE, { cloud_ip: true, user_data: 'b25l' }), await create(ONE)]
-    const removed = await create(ONE)
-    for (const { id } of [...running, removed]) await has(id, 'active')
-    await api.call('DELETE', `/1.0/servers/${removed.id}`)
-    await has(removed.id, 'deleted')
-    const recordsNow = async () => Promise.all(running.map(async ({ id }) => store.get(id)))
-    const records = await recordsNow()
-    await forget()
-
-    const fresh = [await create(TWO, { user_data: 'dHdv' }), await create(ONE), await create(TWO)]
-    await t.test('advance moves the database past the store, and names the servers that share an id', async (t) => {
-      t.match(await advance(), [
-        'the store has cip- ids up to number 1, the database up to 0',
-        'the store has grp- ids up to number 2, the database up to 0',
-        /^the store has addresses of the pool 203\.0\.113\.0\/24 up to number 0$/,
-        /^the store has addresses of the pool 2001:db8:1::\/64 up to number 0$/,
-        '2 addresses are kept for servers that only the store has',
-        SKIPPED,
-        ...fresh
-          .slice(0, 2)
-          .map(
-            ({ id }, i) =>
-              `${id} of ${i === 0 ? TWO : ONE} has the id of a server of ${ONE} in the store: delete it, run imds-api advance again, and create it again; the other one is left as it is`,
-          )
-          .sort(),
-      ])
-    })
-
-    await t.test('the publish of a new server with such an id is refused, and the fault has the remedy', async (t) => {
-      t.strictSame(
-        fresh.map(({ id }) => id),
-        [...running, removed].map(({ id }) => id),
-        'the ids are given again',
-      )
-      await until(
-        async () => (await Promise.all(fresh.map(({ id }) => faultOf(id)))).every((fault) => fault !== null),
-        'every publish to be refused',
-      )
-      const remedy =
-        'This happens after a restore of an older database: delete this server, run imds-api advance, and create it again'
-      t.equal(
-        await faultOf(fresh[0]!.id),
-        `taken: the store has another server with this id, of the account ${ONE}. ${remedy}`,
-      )
-      t.equal(
-        await faultOf(fresh[1]!.id),
-        `taken: the store has another server with this id, of the account ${ONE}. ${remedy}`,
-        'also one of the same account',
-      )
-      t.equal(
-        await faultOf(fresh[2]!.id),
-        `taken: the store had another server with this id, which was removed. ${remedy}`,
-      )
-      t.strictSame(await recordsNow(), records, 'the records of the running servers are untouched')
-      t.strictSame(await db.selectFrom('servers').select('status').distinct().execute(), [{ status: 'creating' }])
-      t.strictSame(await actionsOf(), [], 'no hypervisor creates a machine with such an id')
-    })
-
-    await t.test('deleting it leaves the record of the other server as it is', async (t) => {
-      for (const { id } of fresh)
-        t.equal(
-          (await api.call('DELETE', `/1.0/servers/${id}`, undefined, id === fresh[1]!.id ? ONE : TWO)).status,
-          202,
-        )
-      for (const { id } of fresh) await has(id, 'deleted')
-      t.strictSame(await recordsNow(), records)
-    })
-
-    await t.test('then advance keeps the addresses of the running servers, once', async (t) => {
-      const onlyInStore = running.map(
-        ({ id, interfaces: [one], cloud_ips }, i) =>
-          `${id} of ${ONE} is only in the store: its guest is served, and its addresses are kept (${[one!.mac_address, one!.ipv4_address, ...(i === 0 ? [cloud_ips[0]!.public_ipv4, '2001:db8:1::1'] : [])].join(', ')}). When its machine is gone: imdsctl remove ${id}, and imds-api advance`,
-      )
-      t.strictSame(await advance(), [
-        '4 addresses are kept for servers that only the store has',
-        SKIPPED,
-        ...onlyInStore.toSorted(),
-      ])
-      t.strictSame(await advance(), [SKIPPED, ...onlyInStore.toSorted()], 'the second run only skips')
-    })
-
-    await t.test('then new servers get other ids and addresses, and are published', async (t) => {
-      const next = [await create(TWO, { cloud_ip: true }), await create(ONE), await create(TWO)]
-      for (const { id } of next) await has(id, 'active')
-      const taken = running.flatMap((server) => [
-        server.id,
-        ...addressesOf(server),
-        ...server.cloud_ips.map(({ id }) => id),
-      ])
-      t.strictSame(
-        next
-          .flatMap((server) => [server.id, ...addressesOf(server), ...server.cloud_ips.map(({ id }) => id)])
-          .filter((one) => taken.includes(one)),
-        [],
-      )
-      t.strictSame(await recordsNow(), records)
-      await db.updateTable('address_pools').set({ cursor: 0 }).execute() // a pool that is full begins again
-      const again = await create(TWO)
-      t.notOk(
-        addressesOf(again).some((address) => taken.includes(address)),
-        'also when a pool begins again',
-      )
-    })
-
-    await t.test('the revision of a server that both have is moved above that of the store', async (t) => {
-      const { id } = await create(ONE)
-      await has(id, 'active')
-      await api.drained()
-      await db.updateTable('servers').set({ revision: 0 }).where('id', '=', id).execute()
-      t.match(await advance(), [
-        '1 servers have a higher revision in the store: they are published above it',
-        SKIPPED,
-        ...running.map(() => String),
-      ])
-      await api.drained()
-      t.match((await store.get(id))?.document, { revision: 2 })
-    })
-
-    await t.test('when the store no longer has such a server, advance frees its addresses', async (t) => {
-      await store.remove(running[0]!.id)
-      t.match(await advance(), [
-        '4 addresses are free again, since the store no longer has their servers',
-        SKIPPED,
-        new RegExp(`^${running[1]!.id} `),
-      ])
-      t.strictSame(
-        await db.selectFrom('allocations').select('holder').distinct().where('holder', 'like', 'store:%').execute(),
-        [{ holder: `store:${running[1]!.id}` }],
-      )
-    })
+t.test('after a restore no id or address of a running server is given again', async (t) => {
+  const { api, db, store, create, faultOf, actionsOf, has, forget, advance } = await aRestored(t, {
+    compute: 'reported',
+    url: (await startRedis(t)).url,
   })
-}
+  await api.startPublisher(store)
+  const running = [await create(ONE, { cloud_ip: true, user_data: 'b25l' }), await create(ONE)]
+  const removed = await create(ONE)
+  for (const { id } of [...running, removed]) await has(id, 'active')
+  await api.call('DELETE', `/1.0/servers/${removed.id}`)
+  await has(removed.id, 'deleted')
+  const recordsNow = async () => Promise.all(running.map(async ({ id }) => store.get(id)))
+  const records = await recordsNow()
+  await forget()
+
+  const fresh = [await create(TWO, { user_data: 'dHdv' }), await create(ONE), await create(TWO)]
+  await t.test('advance moves the database past the store, and names the servers that share an id', async (t) => {
+    t.match(await advance(), [
+      'the store has cip- ids up to number 1, the database up to 0',
+      'the store has grp- ids up to number 2, the database up to 0',
+      /^the store has addresses of the pool 203\.0\.113\.0\/24 up to number 0$/,
+      /^the store has addresses of the pool 2001:db8:1::\/64 up to number 0$/,
+      '2 addresses are kept for servers that only the store has',
+      SKIPPED,
+      ...fresh
+        .slice(0, 2)
+        .map(
+          ({ id }, i) =>
+            `${id} of ${i === 0 ? TWO : ONE} has the id of a server of ${ONE} in the store: delete it, run imds-api advance again, and create it again; the other one is left as it is`,
+        )
+        .sort(),
+    ])
+  })
+
+  await t.test('the publish of a new server with such an id is refused, and the fault has the remedy', async (t) => {
+    t.strictSame(
+      fresh.map(({ id }) => id),
+      [...running, removed].map(({ id }) => id),
+      'the ids are given again',
+    )
+    await until(
+      async () => (await Promise.all(fresh.map(({ id }) => faultOf(id)))).every((fault) => fault !== null),
+      'every publish to be refused',
+    )
+    const remedy =
+      'This happens after a restore of an older database: delete this server, run imds-api advance, and create it again'
+    t.equal(
+      await faultOf(fresh[0]!.id),
+      `taken: the store has another server with this id, of the account ${ONE}. ${remedy}`,
+    )
+    t.equal(
+      await faultOf(fresh[1]!.id),
+      `taken: the store has another server with this id, of the account ${ONE}. ${remedy}`,
+      'also one of the same account',
+    )
+    t.equal(
+      await faultOf(fresh[2]!.id),
+      `taken: the store had another server with this id, which was removed. ${remedy}`,
+    )
+    t.strictSame(await recordsNow(), records, 'the records of the running servers are untouched')
+    t.strictSame(await db.selectFrom('servers').select('status').distinct().execute(), [{ status: 'creating' }])
+    t.strictSame(await actionsOf(), [], 'no hypervisor creates a machine with such an id')
+  })
+
+  await t.test('deleting it leaves the record of the other server as it is', async (t) => {
+    for (const { id } of fresh)
+      t.equal((await api.call('DELETE', `/1.0/servers/${id}`, undefined, id === fresh[1]!.id ? ONE : TWO)).status, 202)
+    for (const { id } of fresh) await has(id, 'deleted')
+    t.strictSame(await recordsNow(), records)
+  })
+
+  await t.test('then advance keeps the addresses of the running servers, once', async (t) => {
+    const onlyInStore = running.map(
+      ({ id, interfaces: [one], cloud_ips }, i) =>
+        `${id} of ${ONE} is only in the store: its guest is served, and its addresses are kept (${[one!.mac_address, one!.ipv4_address, ...(i === 0 ? [cloud_ips[0]!.public_ipv4, '2001:db8:1::1'] : [])].join(', ')}). When its machine is gone: imdsctl remove ${id}, and imds-api advance`,
+    )
+    t.strictSame(await advance(), [
+      '4 addresses are kept for servers that only the store has',
+      SKIPPED,
+      ...onlyInStore.toSorted(),
+    ])
+    t.strictSame(await advance(), [SKIPPED, ...onlyInStore.toSorted()], 'the second run only skips')
+  })
+
+  await t.test('then new servers get other ids and addresses, and are published', async (t) => {
+    const next = [await create(TWO, { cloud_ip: true }), await create(ONE), await create(TWO)]
+    for (const { id } of next) await has(id, 'active')
+    const taken = running.flatMap((server) => [
+      server.id,
+      ...addressesOf(server),
+      ...server.cloud_ips.map(({ id }) => id),
+    ])
+    t.strictSame(
+      next
+        .flatMap((server) => [server.id, ...addressesOf(server), ...server.cloud_ips.map(({ id }) => id)])
+        .filter((one) => taken.includes(one)),
+      [],
+    )
+    t.strictSame(await recordsNow(), records)
+    await db.updateTable('address_pools').set({ cursor: 0 }).execute() // a pool that is full begins again
+    const again = await create(TWO)
+    t.notOk(
+      addressesOf(again).some((address) => taken.includes(address)),
+      'also when a pool begins again',
+    )
+  })
+
+  await t.test('the revision of a server that both have is moved above that of the store', async (t) => {
+    const { id } = await create(ONE)
+    await has(id, 'active')
+    await api.drained()
+    await db.updateTable('servers').set({ revision: 0 }).where('id', '=', id).execute()
+    t.match(await advance(), [
+      '1 servers have a higher revision in the store: they are published above it',
+      SKIPPED,
+      ...running.map(() => String),
+    ])
+    await api.drained()
+    t.match((await store.get(id))?.document, { revision: 2 })
+  })
+
+  await t.test('when the store no longer has such a server, advance frees its addresses', async (t) => {
+    await store.remove(running[0]!.id)
+    t.match(await advance(), [
+      '4 addresses are free again, since the store no longer has their servers',
+      SKIPPED,
+      new RegExp(`^${running[1]!.id} `),
+    ])
+    t.strictSame(
+      await db.selectFrom('allocations').select('holder').distinct().where('holder', 'like', 'store:%').execute(),
+      [{ holder: `store:${running[1]!.id}` }],
+    )
+  })
+})
 
 t.test('after a restore no id, address or action that the store does not show is given again', async (t) => {
-  const { api, db, create, forget, advance } = await aRestored(t, 'reported', undefined)
+  const { api, db, create, forget, advance } = await aRestored(t, { compute: 'reported' })
   const give = async (account: typeof ONE | typeof TWO) => {
     const ids = await Promise.all(PREFIXES.map((prefix) => nextId(db, prefix)))
     const cloudIp = (await api.call('POST', '/1.0/cloud_ips', {}, account)).body as Record<string, string>
@@ -270,7 +266,7 @@ t.test('after a restore no id, address or action that the store does not show is
 t.test(
   'a kill between a first publish and its commit leaves no fault, though the server changes meanwhile',
   async (t) => {
-    const { api, db, store, create, has } = await aRestored(t, 'none', undefined)
+    const { api, db, store, create, has } = await aRestored(t, {})
     let killed: string | undefined
     const killing: Publisher = Object.assign(Object.create(store) as Publisher, {
       get: (id: string) => store.get(id),
@@ -309,37 +305,22 @@ async function killBeforeCommit(t: Test, db: Kysely<Tables>, store: Publisher, e
 }
 
 t.test('imds-api advance compares the database with the store, beside a running imds-api', async (t) => {
-  const { api, db, store, storeUrl, create, forget, has } = await aRestored(t, 'none', undefined)
+  const { api, db, store, storeUrl, create, forget, has } = await aRestored(t, { ownServer: true })
   const env = { ...programEnvironment(), IMDS_STORE: storeUrl, IMDS_API_STATE_DIR: join(api.directory, 'state') }
-  const command = async () => {
-    const { status, stdout, stderr } = await run(
-      [
-        'bash',
-        '--norc',
-        '-c',
-        `imds-api() { ${process.execPath} ${IMDS_API} "$@"; }; ${executed('docs/operations/imds-api.md', 'advance')}`,
-      ],
-      { env },
-    )
+  const runExample = async (example: string) => {
+    const script = `imds-api() { ${process.execPath} ${IMDS_API} "$@"; }; ${example}`
+    const { status, stdout, stderr } = await run(['bash', '--norc', '-c', script], { env })
     return { status, stdout: stdout.toString(), stderr }
   }
+  const command = () => runExample(executed('docs/operations/imds-api.md', 'advance'))
   const warning =
     /^imds-api: if this database was restored: secrets, .* after its last event \(20\S+Z\) are valid again, [^\n]*\n$/
   t.match(await command(), { status: 0, stdout: `${SKIPPED}\n`, stderr: warning }, 'with a store that has nothing yet')
   await api.startPublisher(store)
   const { id } = await create(ONE)
   await has(id, 'active')
-  const rebuilt = await run(
-    [
-      'bash',
-      '--norc',
-      '-c',
-      `imds-api() { ${process.execPath} ${IMDS_API} "$@"; }; ${executed('docs/operations/imds-api.md', 'rebuild')}`,
-    ],
-    { env },
-  )
   t.match(
-    { ...rebuilt, stdout: rebuilt.stdout.toString() },
+    await runExample(executed('docs/operations/imds-api.md', 'rebuild')),
     {
       status: 0,
       stdout: '1 servers: 0 differ in the store, 0 wait to be published\npublished 1 servers\n',
@@ -400,8 +381,7 @@ t.test(
     t.match(await shell('createdb imds'), { status: 0 })
     const api = await startImdsApi(t, { IMDS_API_DATABASE: postgres.url.replace(/postgres$/, 'imds') })
     const token = await api.token(CLIENT_OF[ONE])
-    const create = async () =>
-      (await ask(api.baseUrl, token, 'POST', 'servers', { image: 'img-deb12' })).body as { id: string }
+    const create = async () => (await api.call('POST', 'servers', { image: 'img-deb12' })).body as { id: string }
     const kept = await create()
     const dump = join(postgres.directory, 'region.dump')
     writeFileSync(dump, 'older')

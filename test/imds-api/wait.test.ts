@@ -1,4 +1,4 @@
-/** Waiting for states: what ends a wait, who may wait, how many, and changes in another process. */
+/** Waiting for states: what ends a wait, who may wait, and how many. */
 import { once } from 'node:events'
 import { Socket, type AddressInfo } from 'node:net'
 import { sql } from 'kysely'
@@ -16,10 +16,8 @@ import {
   WAITS_OF_CLIENT,
 } from '../../src/imds-api/resources/member-waits.ts'
 import { CLIENT_OF, ONE, TWO } from '../support/fixtures/region.ts'
-import { anApi, startImdsApi, startProcess } from '../support/programs/api.ts'
+import { anApi } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
-import { startPostgres } from '../support/programs/postgres.ts'
-import { without } from '../support/packages.ts'
 
 /** The servers whose reports were read, and when the store answers. */
 const asked: string[] = []
@@ -329,28 +327,6 @@ t.test('an account and each of its clients have a number of waits; other request
   t.equal(api.waits.count, 1)
   await move(other, 'publish')
   t.match(await ofOther, { status: 200 })
-})
-
-t.test('a change that another process makes ends a wait', { skip: without('postgres') }, async (t) => {
-  const postgres = await startPostgres(t)
-  const first = await startImdsApi(t, { IMDS_API_DATABASE: postgres.url })
-  const second = await startProcess(t, { ...first.env, IMDS_API_LISTEN: '127.0.0.1:0' })
-  const headers = { authorization: `Bearer ${await first.token(CLIENT_OF[ONE])}`, 'content-type': 'application/json' }
-  const send = async ({ baseUrl: at }: typeof first, path: string, method = 'GET', body = {}) => {
-    const response = await fetch(`${at}/1.0/${path}`, {
-      method,
-      headers,
-      ...(method === 'POST' && { body: JSON.stringify(body) }),
-    })
-    return { status: response.status, body: (await response.json()) as { id: string; status: string } }
-  }
-  const { id } = (await send(first, 'servers', 'POST', { image: 'img-deb12' })).body
-  t.match(await send(second, `servers/${id}/wait?status=active`), { status: 200, body: { status: 'active' } })
-  const ip = (await send(first, 'cloud_ips', 'POST')).body.id
-  const mapped = send(second, `cloud_ips/${ip}/wait?status=mapped`)
-  t.equal((await send(first, `cloud_ips/${ip}/wait?status=mapped&timeout=1`)).status, 408)
-  await send(first, `cloud_ips/${ip}/map`, 'POST', { destination: id })
-  t.match(await mapped, { status: 200, body: { id: ip, status: 'mapped' } })
 })
 
 t.test('waits end with 408 when the process stops, so their clients ask again', async (t) => {

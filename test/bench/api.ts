@@ -5,14 +5,14 @@
  * PostgreSQL is on the other core, with wrk.
  */
 import { execFileSync } from 'node:child_process'
-import { chmodSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { chmodSync, mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { freePort } from '../support/redis/redis.ts'
 import { request, until } from '../support/programs/daemon.ts'
 import type { Part } from './bench.ts'
 import { API_FLAGS, moveDatabase, residentMib, startProcess, type Built, type Server } from './processes.ts'
 import type { Table } from './report.ts'
-import { disturbance, medianOf, ratio, takeTurns, type Effort } from './rounds.ts'
+import { medianOf, ratio, takeTurns, type Effort } from './rounds.ts'
 
 const ROOT = new URL('../../', import.meta.url).pathname
 /** Hypervisors that get no servers by themselves: other0, other1 and so on. */
@@ -138,7 +138,7 @@ async function rates(built: Built, imdsApi: BenchApi, effort: Effort): Promise<T
     const perSecond = (rounds: typeof bareRounds) => medianOf(rounds, 'requestsPerSecond').toFixed(0)
     return {
       title: 'imds-api: rates, keep-alive',
-      columns: ['', 'requests/s', 'ratio to bare', 'aim', 'p99 ms', 'other load'],
+      columns: ['', 'requests/s', 'ratio to bare', 'aim', 'p99 ms'],
       rows: [
         [
           'a bare route with one SELECT by primary key',
@@ -146,7 +146,6 @@ async function rates(built: Built, imdsApi: BenchApi, effort: Effort): Promise<T
           '1',
           '',
           medianOf(bareRounds, 'p99Ms').toFixed(1),
-          disturbance(bareRounds),
         ],
         [
           'GET of a cloud IP with a token',
@@ -154,7 +153,6 @@ async function rates(built: Built, imdsApi: BenchApi, effort: Effort): Promise<T
           ratio(getRounds, bareRounds, 'requestsPerSecond').toFixed(2),
           '>= 0.4',
           medianOf(getRounds, 'p99Ms').toFixed(1),
-          disturbance(getRounds),
         ],
         [
           'POST /token, client_credentials',
@@ -162,48 +160,21 @@ async function rates(built: Built, imdsApi: BenchApi, effort: Effort): Promise<T
           '',
           '>= 300/s',
           medianOf(tokenRounds, 'p99Ms').toFixed(1),
-          disturbance(tokenRounds),
         ],
       ],
-      notes: ['PostgreSQL and wrk share the other core, which counts as other load.'],
+      notes: ['PostgreSQL and wrk share the other core.'],
     }
   } finally {
     await bare.stop()
   }
 }
 
-function memory({ pid, stateDirectory }: BenchApi): Table {
-  const postmaster = Number(
-    readFileSync(join(stateDirectory, 'postgres/data/postmaster.pid'), 'utf8').split('\n', 1)[0],
-  )
-  const family = readdirSync('/proc')
-    .map(Number)
-    .filter((one) => one === postmaster || parentOf(one) === postmaster)
-  const shared = family.reduce(
-    (sum, one) =>
-      sum + Number(/^Pss:\s+(\d+)/m.exec(readFileSync(`/proc/${String(one)}/smaps_rollup`, 'utf8'))?.[1]) / 1024,
-    0,
-  )
+function memory({ pid }: BenchApi): Table {
   return {
     title: 'imds-api: memory after the run',
     columns: ['', 'MiB'],
-    rows: [
-      ['imds-api, resident', residentMib(pid).toFixed(0)],
-      [`PostgreSQL, ${String(family.length)} processes, proportional`, shared.toFixed(0)],
-    ],
+    rows: [['imds-api, resident', residentMib(pid).toFixed(0)]],
     notes: [],
-  }
-}
-
-function parentOf(pid: number): number | undefined {
-  try {
-    return Number(
-      readFileSync(`/proc/${String(pid)}/stat`, 'utf8')
-        .split(') ')[1]
-        ?.split(' ')[1],
-    )
-  } catch {
-    return undefined
   }
 }
 

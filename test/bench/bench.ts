@@ -1,11 +1,10 @@
 /**
  * The command line of the benchmarks.
  *
- *   npm run bench [-- PART... [--markdown] [--quick] [--main FILE] [--before FILE]]
+ *   npm run bench [-- PART... [--quick]]
  *
  * They measure and do not test: no time makes them fail. Most figures are ratios to a bare server that is measured in
- * the same run. `--quick` takes less time and is less exact. `--main` measures another build of the daemon.
- * `--before` is src/imds-api/main.ts of an older version, with which `lists` compares.
+ * the same run. `--quick` takes less time and is less exact.
  */
 import { parseArgs } from 'node:util'
 import { startRedis } from '../support/redis/redis.ts'
@@ -22,7 +21,7 @@ import { importExport } from './import.ts'
 import { outbox } from './outbox.ts'
 import { publish } from './publish.ts'
 import { rate } from './rate.ts'
-import { formatMarkdown, formatText, machine, type Table } from './report.ts'
+import { formatText, machine, type Table } from './report.ts'
 import { resync } from './resync.ts'
 import type { Effort } from './rounds.ts'
 import { scale } from './scale.ts'
@@ -37,8 +36,6 @@ export type Part = (bench: {
   readonly built: Built
   readonly redisUrl: string
   readonly effort: Effort
-  /** Of an older imds-api. */
-  readonly before: string | undefined
 }) => Promise<readonly Table[]>
 
 const PARTS: Readonly<Record<string, Part>> = {
@@ -67,12 +64,7 @@ const QUICK: Effort = { warmUpSeconds: 2, rounds: 3, seconds: 2 }
 
 const { values: options, positionals } = parseArgs({
   allowPositionals: true,
-  options: {
-    markdown: { type: 'boolean', default: false },
-    quick: { type: 'boolean', default: false },
-    main: { type: 'string' },
-    before: { type: 'string' },
-  },
+  options: { quick: { type: 'boolean', default: false } },
 })
 const names = positionals.length > 0 ? positionals : Object.keys(PARTS)
 const unknown = names.filter((name) => !(name in PARTS))
@@ -82,18 +74,13 @@ if (unknown.length > 0) {
 }
 
 moveToLoadCore()
-const built = build(options.main)
+const built = build()
 const redis = await startRedis(undefined)
 try {
   console.log(`${machine()}\n`)
   for (const name of names) {
-    const tables = await PARTS[name]!({
-      built,
-      redisUrl: redis.url,
-      effort: options.quick ? QUICK : FULL,
-      before: options.before,
-    })
-    for (const table of tables) console.log(options.markdown ? formatMarkdown(table) : formatText(table))
+    const effort = options.quick ? QUICK : FULL
+    for (const table of await PARTS[name]!({ built, redisUrl: redis.url, effort })) console.log(formatText(table))
   }
 } finally {
   await redis.stop()

@@ -6,12 +6,12 @@
  */
 import { loadavg } from 'node:os'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { Wire } from '../support/load/wire.ts'
 import { until } from '../support/programs/daemon.ts'
 import { startBenchApi, type BenchApi } from './api.ts'
 import type { Part } from './bench.ts'
 import { residentMib } from './processes.ts'
 import { median, quantile, type Table } from './report.ts'
-import { KeptConnection } from './waiting.ts'
 
 /** The waits that are held, of two clients: fewer than an account may have. */
 const HELD = 990
@@ -42,7 +42,9 @@ async function waits(api: BenchApi, tokens: Tokens, load: string): Promise<Table
   const [held, other] = [await newCloudIp(api), await newCloudIp(api)]
   const connections = await connect(api, HELD)
   const askAll = (path: string) =>
-    connections.map((connection, i) => connection.ask(head(tokens[i % 2 === 0 ? 0 : 1], path)))
+    connections.map((connection, i) =>
+      connection.ask(head(tokens[i % 2 === 0 ? 0 : 1], path)).then(() => performance.now()),
+    )
   try {
     await Promise.all(askAll(`/1.0/cloud_ips/${held}`))
     await sleep(2_000)
@@ -51,11 +53,13 @@ async function waits(api: BenchApi, tokens: Tokens, load: string): Promise<Table
     await sleep(5_000)
     const heldMib = residentMib(api.pid)
 
-    const [one] = (await connect(api, 1)) as [KeptConnection]
+    const [one] = (await connect(api, 1)) as [Wire]
     const afterMs: number[] = []
     for (let n = 0; n < WAKE_UPS; n++) {
       const [change, status] = n % 2 === 0 ? ['map', 'mapped'] : ['unmap', 'unmapped']
-      const response = one.ask(head(tokens[0], `/1.0/cloud_ips/${other}/wait?status=${status}&timeout=60`))
+      const response = one
+        .ask(head(tokens[0], `/1.0/cloud_ips/${other}/wait?status=${status}&timeout=60`))
+        .then(() => performance.now())
       await sleep(20)
       await api.call('POST', `/1.0/cloud_ips/${other}/${change}`, change === 'map' ? { destination } : {})
       const changedMs = performance.now()
@@ -128,9 +132,9 @@ async function streams(api: BenchApi, tokens: Tokens, seconds: number, load: str
 }
 
 /** Connects from several addresses: each has a limit. */
-async function connect({ port }: BenchApi, count: number): Promise<KeptConnection[]> {
-  const connections: KeptConnection[] = []
-  for (let n = 0; n < count; n++) connections.push(await KeptConnection.open(port, `127.0.2.${String(1 + (n % 8))}`))
+async function connect({ port }: BenchApi, count: number): Promise<Wire[]> {
+  const connections: Wire[] = []
+  for (let n = 0; n < count; n++) connections.push(await Wire.open(port, `127.0.2.${String(1 + (n % 8))}`))
   return connections
 }
 

@@ -1,7 +1,5 @@
 /**
- * Lists of an account with 10,000 servers, and what request ids, entity tags and idempotency keys cost.
- *
- * The costs of a GET are compared with another version of imds-api, whose src/imds-api/main.ts is the value of `--before`.
+ * Lists of an account with 10,000 servers, and what an idempotency key costs.
  */
 import { loadavg } from 'node:os'
 import pg from 'pg'
@@ -10,77 +8,24 @@ import { startBenchApi, type BenchApi } from './api.ts'
 import type { Part } from './bench.ts'
 import { peakMib, resetPeak, residentMib } from './processes.ts'
 import { median, type Table } from './report.ts'
-import { medianOf, ratio, takeTurns, type Effort, type Round } from './rounds.ts'
+import type { Effort } from './rounds.ts'
 
 const SERVERS = 10_000
 /** The requests of a kind before the measured ones, and of each measured round. */
 const [WARM_UP, IN_ROUND, ROUNDS] = [100, 40, 10]
 
-export const lists: Part = async ({ built, redisUrl, effort, before }) => {
+export const lists: Part = async ({ built, redisUrl, effort }) => {
   const load = loadavg()[0]!.toFixed(1)
   const note = `The load average of the machine before the run: ${load}.`
-  const tables: Table[] = []
-  if (before !== undefined) {
-    const rounds: [Round[], Round[]] = [[], []]
-    for (let pair = 0; pair < effort.rounds; pair++) {
-      const apis = [
-        await startBenchApi(built, `bench-now-${String(pair)}`, redisUrl),
-        await startBenchApi(built, `bench-before-${String(pair)}`, redisUrl, before),
-      ]
-      try {
-        for (const [i, own] of (await turnsOf(apis, effort)).entries()) rounds[i]!.push(...own)
-      } finally {
-        for (const api of apis) await api.stop()
-      }
-    }
-    tables.push(memberTable(rounds, note))
-  }
   const api = await startBenchApi(built, 'bench-lists', redisUrl)
   const pool = new pg.Pool({ host: api.socket, user: 'imds', database: 'postgres', max: 1 })
   try {
     const keys = await keyTable(api, note)
     await fillAccount(pool, 'acc-bench', SERVERS)
-    return [...tables, keys, await listTable(api, effort, note)]
+    return [keys, await listTable(api, effort, note)]
   } finally {
     await pool.end()
     await api.stop()
-  }
-}
-
-/** Loads the GET of a cloud IP of each server in turn. */
-async function turnsOf(apis: readonly BenchApi[], effort: Effort): Promise<(readonly Round[])[]> {
-  const all: Round[][] = apis.map(() => [])
-  const paths: string[] = []
-  for (const api of apis) paths.push(`/1.0/cloud_ips/${String((await api.call('POST', '/1.0/cloud_ips'))['id'])}`)
-  for (let n = 0; n < 2; n++)
-    for (const i of n % 2 === 0 ? [0, 1] : [1, 0]) {
-      const header = ['-H', `Authorization: Bearer ${apis[i]!.token}`]
-      const once = { ...effort, warmUpSeconds: n === 0 ? effort.warmUpSeconds : 1, rounds: 1 }
-      all[i]!.push(...(await takeTurns([apis[i]!], paths[i]!, 'keep-alive', once, header))[0]!)
-    }
-  return all
-}
-
-function memberTable([now, before]: readonly [readonly Round[], readonly Round[]], note: string): Table {
-  const row = (name: string, rounds: readonly Round[]) => [
-    name,
-    medianOf(rounds, 'requestsPerSecond').toFixed(0),
-    medianOf(rounds, 'cpuMicrosPerRequest').toFixed(0),
-  ]
-  return {
-    title: 'imds-api: GET of a cloud IP, with and without a request id and an entity tag',
-    columns: ['', 'requests/s', 'CPU µs/request'],
-    rows: [
-      row('with', now),
-      row('without', before),
-      [
-        'ratio (of CPU time: the inverse)',
-        ratio(now, before, 'requestsPerSecond').toFixed(3),
-        ratio(before, now, 'cpuMicrosPerRequest').toFixed(3),
-      ],
-      ['aim', '>= 0.97', '>= 0.97'],
-    ],
-    notes: [note, 'Each pair of rounds runs one after the other; medians.'],
   }
 }
 

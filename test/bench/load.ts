@@ -2,11 +2,8 @@
  * imds-api under load: a mix of requests by 50 clients, more reads than it can answer, and 10,000 idle connections.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
-import { openDatabase } from '../../src/imds-api/database/open.ts'
 import { failed, runMixed } from '../support/load/mixed.ts'
-import { lockWaits, logLockWaits } from '../support/load/lock-waits.ts'
 import { offer, type Caller } from '../support/load/open-loop.ts'
-import { serverOf } from '../support/programs/api.ts'
 import { formatRequest, Wire } from '../support/load/wire.ts'
 import { CALLERS, startBenchApi, type BenchApi } from './api.ts'
 import type { Part } from './bench.ts'
@@ -39,12 +36,7 @@ export const load: Part = async ({ built, redisUrl, effort }) => {
 
 /** 50 clients that read, create, map and delete. */
 async function mix(imdsApi: BenchApi, tokens: readonly string[], seconds: number): Promise<Table> {
-  const { stateDirectory, port, pid } = imdsApi
-  const database = await openDatabase(serverOf(stateDirectory), true, () => {
-    /* the next query reports it */
-  })
-  await logLockWaits(database.pool)
-  await database.close()
+  const { port, pid } = imdsApi
   const startedMs = performance.now()
   const isAfter = (share: number) => performance.now() - startedMs > seconds * 1_000 * share
   const running = runMixed(port, tokens, CLIENTS, Infinity, () => isAfter(1))
@@ -63,7 +55,6 @@ async function mix(imdsApi: BenchApi, tokens: readonly string[], seconds: number
       ['median ms', quantile(ms, 0.5).toFixed(0), ''],
       ['p99 ms', quantile(ms, 0.99).toFixed(0), ''],
       ['not 2xx', String(Object.values(failed(answers)).reduce((sum, count) => sum + count, 0)), '0'],
-      ['waits for a lock above 1 s, deadlocks', String(lockWaits(stateDirectory).length), '0'],
       [
         'resident MiB, most of the second quarter; of the last one',
         `${before!.toFixed(0)}; ${after!.toFixed(0)}`,

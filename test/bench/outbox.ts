@@ -91,24 +91,12 @@ async function measure(api: BenchApi, port: number, pool: pg.Pool, mappings: num
 
   await copyServer(pool, server, SERVERS - GROUP)
   await drained(pool)
-  let isOver = false as boolean // TypeScript does not see that it changes meanwhile
-  const meanwhile: number[] = []
-  const startedMs = performance.now()
-  await republish(pool)
-  const mapping = (async () => {
-    for (let n = 0; !isOver; n++) meanwhile.push(await mapOnce(n))
-  })()
-  await drained(pool, 'not urgent')
-  const busyMs = performance.now() - startedMs
-  isOver = true
-  await mapping
-  await drained(pool)
   const againMs = performance.now()
   await republish(pool)
   await drained(pool)
   const regionMs = performance.now() - againMs
 
-  const row = (name: string, values: readonly number[], aim = '') => [
+  const row = (name: string, values: readonly number[], aim: string) => [
     name,
     quantile(values, 0.5).toFixed(1),
     quantile(values, 0.99).toFixed(1),
@@ -122,8 +110,6 @@ async function measure(api: BenchApi, port: number, pool: pg.Pool, mappings: num
       row(`one server, ${String(mappings)} mappings`, alone, 'median 8, p99 30'),
       row(`a group of ${String(GROUP)} servers, until the last guest sees it`, groupMs, '1000'),
       [`all ${String(SERVERS)} servers published again, unchanged`, regionMs.toFixed(0), '', '', '20000'],
-      [`the same while one server is mapped in a loop`, busyMs.toFixed(0), '', '', ''],
-      row('one server meanwhile', meanwhile),
     ],
     notes: [`The load average before the run was ${load}.`],
   }
@@ -167,8 +153,8 @@ async function republish(pool: pg.Pool): Promise<void> {
   await pool.query("notify imds_outbox, ''")
 }
 
-/** Waits until no server waits to be published. `only`: until no change of many servers does. */
-async function drained(pool: pg.Pool, only = 'any'): Promise<void> {
-  const query = `select exists(select from outbox ${only === 'any' ? '' : 'where not urgent'}) as waits`
+/** Waits until no server waits to be published. */
+async function drained(pool: pg.Pool): Promise<void> {
+  const query = 'select exists(select from outbox) as waits'
   await until(async () => !(await pool.query<{ waits: boolean }>(query)).rows[0]!.waits, 'the outbox', 600_000)
 }

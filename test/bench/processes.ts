@@ -18,7 +18,7 @@ const ROOT = new URL('../../', import.meta.url).pathname
 /** The core that only the measured server uses. */
 export const SERVER_CORE = '0'
 /** The core of all other processes of a measurement. */
-export const LOAD_CORE = '1'
+const LOAD_CORE = '1'
 /** V8's options in imds-api.service. */
 export const API_FLAGS: readonly string[] = ['--max-semi-space-size=2', '--no-concurrent-recompilation']
 /** Those in imds.service. */
@@ -45,15 +45,15 @@ export interface Built {
   readonly directory: string
 }
 
-/** Builds the daemon as `npm run build` does, or takes another build whose entry point is `main`. */
-export function build(main: string | undefined): Built {
+/** Builds the programs as `npm run build` does. */
+export function build(): Built {
   const directory = mkdtempSync(join(tmpdir(), 'imds-bench-'))
   writeFileSync(join(directory, 'package.json'), '{"type":"module"}')
   symlinkSync(join(ROOT, 'node_modules'), join(directory, 'node_modules'))
   const bare = join(directory, 'bare.js')
   writeFileSync(bare, stripTypeScriptTypes(readFileSync(new URL('bare.ts', import.meta.url), 'utf8')))
-  if (main === undefined) buildInto(join(directory, 'dist'))
-  return { main: main ?? join(directory, 'dist/main.js'), bare, directory }
+  buildInto(join(directory, 'dist'))
+  return { main: join(directory, 'dist/main.js'), bare, directory }
 }
 
 /** Moves this process, and those that it starts later, away from the server's core. */
@@ -160,11 +160,6 @@ export function residentMib(pid: number): number {
   return (Number(/VmRSS:\s+(\d+) kB/.exec(readFileSync(`/proc/${String(pid)}/status`, 'utf8'))?.[1]) * 1024) / MIB
 }
 
-/** The part of it that is anonymous, in MiB. The rest is files: two thirds of a bare server's is Node's own. */
-export function anonymousMib(pid: number): number {
-  return (Number(/RssAnon:\s+(\d+) kB/.exec(readFileSync(`/proc/${String(pid)}/status`, 'utf8'))?.[1]) * 1024) / MIB
-}
-
 /** The peak of a process's resident memory, in MiB, since its start or the last `resetPeak`. */
 export function peakMib(pid: number): number {
   return (Number(/VmHWM:\s+(\d+) kB/.exec(readFileSync(`/proc/${String(pid)}/status`, 'utf8'))?.[1]) * 1024) / MIB
@@ -175,25 +170,17 @@ export function resetPeak(pid: number): void {
   writeFileSync(`/proc/${String(pid)}/clear_refs`, '5')
 }
 
-/** User and system CPU time of a process, in seconds. `withChildren` adds that of its ended children. */
-export function cpuSeconds(pid: number, withChildren = false): number {
+/** User and system CPU time of a process, in seconds. */
+export function cpuSeconds(pid: number): number {
   const fields = readFileSync(`/proc/${String(pid)}/stat`, 'utf8')
     .split(') ')[1]!
     .split(' ')
     .map(Number)
-  return fields.slice(11, withChildren ? 15 : 13).reduce((sum, ticks) => sum + ticks) / TICKS_PER_SECOND
+  return fields.slice(11, 13).reduce((sum, ticks) => sum + ticks) / TICKS_PER_SECOND
 }
 
 /** USER_HZ, which is the same on every Linux architecture that Node supports. */
-export const TICKS_PER_SECOND = 100
-
-/** TCP connections that this machine has accepted since it started. */
-export function acceptedConnections(): number {
-  const [names = '', values = ''] = readFileSync('/proc/net/snmp', 'utf8')
-    .split('\n')
-    .filter((line) => line.startsWith('Tcp:'))
-  return Number(values.split(' ')[names.split(' ').indexOf('PassiveOpens')])
-}
+const TICKS_PER_SECOND = 100
 
 /** Removes the folder that `build` made. */
 export function clean({ directory }: Built): void {

@@ -5,8 +5,8 @@
  * repeatedly on a keep-alive connection. A measured time ends when the guest has read the new value. So it
  * includes one and a half round trips of the guest on average: the row `a guest's GET` shows how long one is.
  */
-import { connect, type Socket } from 'node:net'
 import { openStore } from '../../src/store/open.ts'
+import { Wire } from '../support/load/wire.ts'
 import { request } from '../support/programs/daemon.ts'
 import type { Part } from './bench.ts'
 import { populate, recordOf, userDataOf } from './population.ts'
@@ -40,7 +40,7 @@ async function measure(built: Built, redisUrl: string, region: string, isBusy: b
     )
   if (isBusy) for (let position = 0; position < OTHER_INSTANCES; position++) await changeOther(position, 1)
   const imds = await startImds(built, env, INSTANCES)
-  const guest = await Guest.connect(imds.port)
+  const guest = await Wire.open(imds.port, '127.0.0.1')
   const times = { sent: [] as number[], acknowledged: [] as number[], put: [] as number[], get: [] as number[] }
   let isOver = !isBusy
   let otherChanges = 0
@@ -61,14 +61,14 @@ async function measure(built: Built, redisUrl: string, region: string, isBusy: b
         acknowledgedMs = performance.now()
         if (kind !== 'published') throw new Error(`revision ${String(revision)} was not published: ${kind}`)
       })
-      const seenMs = guest.untilSees(String(revision))
+      const seen = untilSees(guest, String(revision))
       await put
-      const seen = await seenMs
+      const { seenMs, roundTripMs } = await seen
       if (revision < 2 + WARM_UP) continue
-      times.sent.push(seen - sentMs)
-      times.acknowledged.push(seen - acknowledgedMs)
+      times.sent.push(seenMs - sentMs)
+      times.acknowledged.push(seenMs - acknowledgedMs)
       times.put.push(acknowledgedMs - sentMs)
-      times.get.push(guest.lastRoundTripMs)
+      times.get.push(roundTripMs)
     }
     notices = Number(
       /^imds_notices_total (\d+)/m.exec((await request(imds.operatorPort, '/metrics')).body.toString())?.[1],
@@ -104,50 +104,13 @@ async function measure(built: Built, redisUrl: string, region: string, isBusy: b
   }
 }
 
-/** A guest that sends all its requests on one connection. */
-class Guest {
-  readonly #socket: Socket
-  lastRoundTripMs = NaN
-
-  constructor(socket: Socket) {
-    this.#socket = socket
-  }
-
-  static async connect(port: number): Promise<Guest> {
-    return new Promise((resolve, reject) => {
-      const socket = connect(port, '127.0.0.1', () => {
-        resolve(new Guest(socket))
-      })
-        .setNoDelay(true)
-        .setEncoding('latin1')
-        .on('error', reject)
-    })
-  }
-
-  /** Sends requests until a response has `value`. Returns the time at which that was read. */
-  async untilSees(value: string): Promise<number> {
-    return new Promise((resolve) => {
-      let sentMs = 0
-      const send = () => {
-        sentMs = performance.now()
-        this.#socket.write(REQUEST)
-      }
-      const read = (answer: string) => {
-        if (!answer.endsWith(`\r\n\r\n${value}`)) {
-          send()
-          return
-        }
-        const nowMs = performance.now()
-        this.lastRoundTripMs = nowMs - sentMs
-        this.#socket.off('data', read)
-        resolve(nowMs)
-      }
-      this.#socket.on('data', read)
-      send()
-    })
-  }
-
-  end(): void {
-    this.#socket.destroy()
+/** Sends requests on one connection until a response has `value`. Returns the time at which that was read. */
+async function untilSees(
+  guest: Wire,
+  value: string,
+): Promise<{ readonly seenMs: number; readonly roundTripMs: number }> {
+  for (;;) {
+    const { body, ms } = await guest.ask(REQUEST)
+    if (body === value) return { seenMs: performance.now(), roundTripMs: ms }
   }
 }

@@ -1,5 +1,5 @@
 /**
- * The tables of the benchmarks, printed for a terminal or as Markdown for docs/performance.md.
+ * The tables of the benchmarks.
  */
 import { cpus } from 'node:os'
 
@@ -27,22 +27,6 @@ export function formatText({ title, columns, rows, notes }: Table): string {
     widths.map((width) => '-'.repeat(width)).join('  '),
     ...rows.map(line),
     ...notes.map((note) => `* ${note}`),
-    '',
-  ].join('\n')
-}
-
-/** A table as Markdown. */
-export function formatMarkdown({ title, columns, rows, notes }: Table): string {
-  const line = (cells: readonly string[]) => `| ${cells.join(' | ')} |`
-  const rule = columns.map((_column, c) => (c === 0 ? '---' : '---:'))
-  return [
-    `**${title}**`,
-    '',
-    line(columns),
-    line(rule),
-    ...rows.map(line),
-    '',
-    ...notes.map((note) => `- ${note}`),
     '',
   ].join('\n')
 }

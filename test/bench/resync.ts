@@ -13,7 +13,6 @@ import { residentMib, startImds } from './processes.ts'
 /** How many instances, with how many bytes of user-data each. */
 const SIZES = [
   [500, 1_024],
-  [500, 16_384],
   [10_000, 1_024],
 ] as const
 /** The second resync comes after three quarters of this time, when the first one of the largest view has ended. */

@@ -4,8 +4,7 @@
  *
  * A ratio is the median of the rounds' ratios, so a drift from round to round does not change it.
  */
-import { undisturbed } from './undisturbed.ts'
-import { acceptedConnections, cpuSeconds, type Server } from './processes.ts'
+import { cpuSeconds, type Server } from './processes.ts'
 import { median } from './report.ts'
 import { runWrk, type Connections, type WrkRun } from './wrk.ts'
 
@@ -19,8 +18,6 @@ export interface Effort {
 /** The figures of one server in one round. */
 export interface Round extends WrkRun {
   readonly cpuMicrosPerRequest: number
-  readonly connectionsPerRequest: number
-  readonly othersShare: number
 }
 
 /**
@@ -39,9 +36,7 @@ export async function takeTurns(
   for (let n = 0; n < rounds; n++) {
     const turns = [...servers.keys()]
     for (const i of n % 2 === 0 ? turns : turns.reverse())
-      results[i]!.push(
-        await undisturbed(servers[i]!.pid, () => round(servers[i]!, path, connections, seconds, wrkOptions)),
-      )
+      results[i]!.push(await round(servers[i]!, path, connections, seconds, wrkOptions))
   }
   return results
 }
@@ -52,13 +47,12 @@ async function round(
   connections: Connections,
   seconds: number,
   wrkOptions: readonly string[],
-): Promise<Omit<Round, 'othersShare'>> {
-  const [accepted, cpu] = [acceptedConnections(), cpuSeconds(pid)]
+): Promise<Round> {
+  const cpu = cpuSeconds(pid)
   const run = await runWrk(urlOf(port, path), connections, seconds, wrkOptions)
   return {
     ...run,
     cpuMicrosPerRequest: ((cpuSeconds(pid) - cpu) / run.requests) * 1e6,
-    connectionsPerRequest: (acceptedConnections() - accepted) / run.requests,
   }
 }
 
@@ -70,11 +64,6 @@ export function medianOf(rounds: readonly Round[], figure: keyof Round): number 
 /** The median of the rounds' ratios of one figure. */
 export function ratio(rounds: readonly Round[], baseline: readonly Round[], figure: keyof Round): number {
   return median(rounds.map((round, i) => round[figure] / baseline[i]![figure]))
-}
-
-/** The largest share of a core that other processes used in a round, as text. */
-export function disturbance(rounds: readonly Round[]): string {
-  return `${(Math.max(...rounds.map(({ othersShare }) => othersShare)) * 100).toFixed(0)} %`
 }
 
 function urlOf(port: number, path: string): string {

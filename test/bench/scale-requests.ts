@@ -1,8 +1,4 @@
-/**
- * What the frequent requests cost in a large region: the time until the response, and in PostgreSQL, which logs the
- * plans of the statements with their times and blocks.
- */
-import { statSync } from 'node:fs'
+/** What the frequent requests cost in a large region: the time until the response. */
 import { join } from 'node:path'
 import { purgeActions } from '../../src/imds-api/changes/action-queue.ts'
 import { purgeEvents } from '../../src/imds-api/changes/events.ts'
@@ -14,7 +10,6 @@ import { largeId } from '../support/fixtures/large-region.ts'
 import { CLIENT_OF, ONE } from '../support/fixtures/region.ts'
 import { basic, openState, startState } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
-import { LOG_PLANS, readPlans } from '../support/programs/plans.ts'
 import { freePort } from '../support/redis/redis.ts'
 import { API_FLAGS, moveDatabase, startProcess } from './processes.ts'
 import { median, type Table } from './report.ts'
@@ -25,7 +20,6 @@ const TIMES = 15
 
 /** Starts imds-api on a state directory, and measures. */
 export async function measureRequests(env: Readonly<Record<string, string>>, state: string): Promise<Table> {
-  await logPlans(state)
   const [port, operatorPort] = [await freePort(), await freePort()]
   const api = startProcess(
     [join(ROOT, 'src/imds-api/main.ts')],
@@ -52,29 +46,16 @@ export async function measureRequests(env: Readonly<Record<string, string>>, sta
     await moveDatabase(state)
     const { db, pool, close } = await openState(state)
     try {
-      const log = join(state, 'postgres/log')
       const rows: string[][] = []
       const measure = async (name: string, work: (n: number) => Promise<unknown>, times = TIMES) => {
         for (let n = -WARM_UP; n < 0 && times > 1; n++) await work(n)
-        const from = statSync(log).size
         const ms: number[] = []
         for (let n = 0; n < times; n++) {
           const startedMs = performance.now()
           await work(n)
           ms.push(performance.now() - startedMs)
         }
-        const plans = readPlans(log, from)
-        const total = (value: (one: (typeof plans)[number]) => number) =>
-          plans.reduce((sum, one) => sum + value(one), 0) / times
-        const longest = plans.toSorted((a, b) => b.ms - a.ms)[0]
-        rows.push([
-          name,
-          median(ms).toFixed(1),
-          total(() => 1).toFixed(0),
-          total((one) => one.ms).toFixed(1),
-          total(({ plan }) => (plan['Shared Hit Blocks'] ?? 0) + (plan['Shared Read Blocks'] ?? 0)).toFixed(0),
-          longest === undefined ? '' : longest.ms.toFixed(1),
-        ])
+        rows.push([name, median(ms).toFixed(1)])
       }
       const client = (await (
         await ask(
@@ -146,11 +127,9 @@ export async function measureRequests(env: Readonly<Record<string, string>>, sta
       )
       return {
         title: 'imds-api in this region',
-        columns: ['', 'median ms', 'statements', 'ms in PostgreSQL', 'blocks of 8 KiB', 'its longest statement, ms'],
+        columns: ['', 'median ms'],
         rows,
-        notes: [
-          `Each ${String(TIMES)} times, by an account with a tenth of the servers. The times in PostgreSQL are without those of triggers at the commit.`,
-        ],
+        notes: [`Each ${String(TIMES)} times, by an account with a tenth of the servers.`],
       }
     } finally {
       await close()
@@ -166,24 +145,4 @@ function ask(url: string, method: string, headers: Record<string, string>, body?
     headers: { ...headers, ...(body !== undefined && { 'content-type': 'application/json' }) },
     ...(body !== undefined && { body: JSON.stringify(body) }),
   })
-}
-
-/** Has PostgreSQL log the plans of the connections that open from now on. */
-async function logPlans(state: string): Promise<void> {
-  const { pool, close } = await startState(state)
-  try {
-    const client = await pool.connect()
-    await client.query("load 'auto_explain'") // which makes its settings known
-    const settings = [
-      ...LOG_PLANS,
-      'auto_explain.log_analyze=on',
-      'auto_explain.log_buffers=on',
-      'auto_explain.log_timing=off',
-    ]
-    for (const setting of [...settings, 'session_preload_libraries=auto_explain'])
-      await client.query(`alter system set ${setting.replace('=', " = '")}'`)
-    client.release()
-  } finally {
-    await close()
-  }
 }

@@ -54,7 +54,7 @@ export const scale: Part = async ({ built, effort }) => {
       IMDS_REGION: REGION,
       IMDS_API_AUDIT_FILE: '/dev/null',
     }
-    const rows = await fill(state, size)
+    const databaseBytes = await fill(state, size)
     const redisBefore = cpuSeconds(redis.process().pid!)
     const rebuilt = await rebuild(env, state)
     const redisSeconds = cpuSeconds(redis.process().pid!) - redisBefore
@@ -68,7 +68,7 @@ export const scale: Part = async ({ built, effort }) => {
         title,
         columns: ['', 'MiB', 'KiB a server'],
         rows: [
-          ...rows.map(({ name, bytes }) => [name, mib(bytes), perServer(bytes)]),
+          ['PostgreSQL', mib(databaseBytes), perServer(databaseBytes)],
           ['Redis, used_memory', mib(memory.used), perServer(memory.used)],
           ['Redis, the hash `instances`', mib(memory.index), perServer(memory.index)],
           ['Redis, resident', mib(memory.resident), perServer(memory.resident)],
@@ -100,18 +100,15 @@ export const scale: Part = async ({ built, effort }) => {
 
 const mib = (bytes: number) => (bytes / 2 ** 20).toFixed(1)
 
-/** Makes the region. Returns the sizes of the database and of its largest tables with their indexes. */
-async function fill(state: string, size: RegionSize): Promise<{ readonly name: string; readonly bytes: number }[]> {
+/** Makes the region. Returns the bytes of the database. */
+async function fill(state: string, size: RegionSize): Promise<number> {
   const { db, pool, close } = await startState(state)
   try {
     await migrate(db)
     await apply({ db }, aLargeRegion(REGION))
     await fillRegion(pool, ONE, size)
-    const { rows } = await pool.query<{ name: string; bytes: string }>(`
-      select 'PostgreSQL, database' as name, pg_database_size(current_database()) as bytes
-      union all (select 'table ' || relname, pg_total_relation_size(oid) as bytes from pg_class
-        where relnamespace = 'public'::regnamespace and relkind = 'r' order by bytes desc limit 10)`)
-    return rows.map(({ name, bytes }) => ({ name, bytes: Number(bytes) }))
+    const { rows } = await pool.query<{ bytes: string }>('select pg_database_size(current_database()) as bytes')
+    return Number(rows[0]!.bytes)
   } finally {
     await close()
   }

@@ -18,8 +18,8 @@ const ROUNDS = 15
 const TIMEOUT_MS = 30_000
 
 /**
- * Starts of the bare server, and of the daemon: from a snapshot without Redis, from a snapshot with Redis, from Redis
- * only. All have a cache of compiled code, as in the unit, except in the last case.
+ * Starts of the bare server, and of the daemon: from a snapshot without Redis, and from Redis only. All have a cache of
+ * compiled code, as in the unit.
  */
 export const start: Part = async ({ built, redisUrl }) => {
   const state = join(built.directory, 'start')
@@ -43,12 +43,7 @@ export const start: Part = async ({ built, redisUrl }) => {
   const cases: readonly [string, (port: number) => Promise<number>][] = [
     ['a bare node:http server', (port) => firstAnswer(port, [built.bare, String(port), 'x'], cache)],
     ['imds from its snapshot, without Redis', imds({ ...env, ...cache, IMDS_STORE: 'redis://127.0.0.1:1' }, true)],
-    ['imds from its snapshot, with Redis', imds({ ...env, ...cache }, true)],
     ['imds from Redis, no snapshot', imds({ ...env, ...cache }, false)],
-    [
-      'imds from its snapshot, without Redis, without the cache',
-      imds({ ...env, IMDS_STORE: 'redis://127.0.0.1:1' }, true),
-    ],
   ]
   const times = cases.map((): number[] => [])
   for (let round = 0; round < ROUNDS; round++) {

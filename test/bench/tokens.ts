@@ -1,23 +1,19 @@
 /**
- * The cost of session tokens and of the fair share.
+ * The cost of session tokens.
  */
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { Share } from '../../src/imdsd/guest/share.ts'
 import { request } from 'node:http'
 import type { Part } from './bench.ts'
 import { idOf, populate } from './population.ts'
 import { startBare, startImds } from './processes.ts'
-import { disturbance, medianOf, ratio, takeTurns } from './rounds.ts'
+import { medianOf, ratio, takeTurns } from './rounds.ts'
 
 const INSTANCES = 500
 const PATH = '/latest/meta-data/instance-id'
 const TTL = 'X-aws-ec2-metadata-token-ttl-seconds'
-const SPENDS = 5_000_000
 
-/**
- * The rate of requests with a required token, the rate of minting tokens, and the time of one check of a guest's share.
- */
+/** The rate of requests with a required token, and the rate of minting tokens. */
 export const tokens: Part = async ({ built, redisUrl, effort }) => {
   const env = await populate(redisUrl, 'tokens', INSTANCES, { options: { httpTokens: 'required' } })
   const bare = await startBare(built, idOf(0))
@@ -39,17 +35,14 @@ export const tokens: Part = async ({ built, redisUrl, effort }) => {
         ratio(imdsRounds, bareRounds, 'requestsPerSecond').toFixed(3),
         aim,
         ratio(imdsRounds, bareRounds, 'p99Ms').toFixed(2),
-        disturbance([...bareRounds, ...imdsRounds]),
       ])
     }
     return [
       {
         title: 'Session tokens, keep-alive',
-        columns: ['', 'bare, requests/s', 'imds, requests/s', 'ratio', 'aim', 'ratio of p99', 'other load'],
+        columns: ['', 'bare, requests/s', 'imds, requests/s', 'ratio', 'aim', 'ratio of p99'],
         rows,
-        notes: [
-          `One check of a guest's share takes ${spendNanoseconds().toFixed(0)} ns (mean of ${String(SPENDS)}, in this process).`,
-        ],
+        notes: [],
       },
     ]
   } finally {
@@ -73,12 +66,4 @@ function tokenOf(port: number): Promise<string> {
       .on('error', reject)
       .end()
   })
-}
-
-function spendNanoseconds(): number {
-  const share = new Share({ burst: 600, perSecond: 100, connections: 64 })
-  const guest = { paths: 100 }
-  const startedMs = performance.now()
-  for (let i = 0; i < SPENDS; i++) share.spend(startedMs + i / 1000, guest)
-  return ((performance.now() - startedMs) / SPENDS) * 1e6
 }

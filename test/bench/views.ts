@@ -11,7 +11,7 @@ import { request } from '../support/programs/daemon.ts'
 import type { Part } from './bench.ts'
 import { addressOf, idOf, populate, USER_DATA_BYTES } from './population.ts'
 import { residentMib, startImds, type Server } from './processes.ts'
-import { disturbance, medianOf, ratio, takeTurns } from './rounds.ts'
+import { medianOf, ratio, takeTurns } from './rounds.ts'
 import type { Connections } from './wrk.ts'
 
 const SMALL = 10
@@ -38,7 +38,6 @@ export const views: Part = async ({ built, redisUrl, effort }) => {
         medianOf(many, 'requestsPerSecond').toFixed(0),
         ratio(many, few, 'requestsPerSecond').toFixed(3),
         ratio(many, few, 'p99Ms').toFixed(2),
-        disturbance(few),
       ])
     }
     const perInstance = ([few = NaN, many = NaN]: readonly number[]) =>
@@ -52,7 +51,6 @@ export const views: Part = async ({ built, redisUrl, effort }) => {
           `${String(LARGE)} instances, requests/s`,
           'ratio',
           'ratio of p99',
-          'other load',
         ],
         rows: rates,
         notes: ['The aim: a ratio of at least 0.9.'],

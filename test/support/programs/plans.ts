@@ -18,14 +18,12 @@ export interface LoggedPlan {
   readonly plan: PlanNode
 }
 
-/** A node of a plan. The blocks are there with `auto_explain.log_buffers`. */
+/** A node of a plan. */
 interface PlanNode {
   readonly 'Node Type': string
   readonly 'Relation Name'?: string
   readonly 'Index Name'?: string
   readonly 'Index Cond'?: string
-  readonly 'Shared Hit Blocks'?: number
-  readonly 'Shared Read Blocks'?: number
   readonly Plans?: readonly PlanNode[]
 }
 

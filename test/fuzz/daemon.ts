@@ -6,11 +6,13 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { withoutNamespaces } from '../support/netns/namespaces.ts'
-import { everyCut, fuzzCuts, randomCuts } from './cuts.ts'
+import { fuzzCuts } from './cuts.ts'
 import { startFuzzHost } from './host.ts'
 import { startPublisher } from './publisher.ts'
-import { fuzzFiles, fuzzRecords, fuzzSnapshots, type RunReport } from './pure.ts'
+import { fuzzFiles, fuzzRecords, type RunReport } from './pure.ts'
 import { fuzzSockets } from './sockets.ts'
+import { everyCut } from './cuts.ts'
+import { randomCuts } from './cuts.ts'
 
 /** The settings of a run, as its command line has them. */
 export interface FuzzRun {
@@ -38,7 +40,6 @@ export async function fuzzDaemonAndReport({ seed, requests, index }: FuzzRun): P
       ? {
           records: fuzzRecords(seed, requests / 10),
           files: await fuzzFiles(seed, requests / 20),
-          snapshots: await fuzzSnapshots(seed, requests / 20),
           ...(withoutNamespaces() === false && { cuts: await cutTokens(seed, requests) }),
         }
       : {}

@@ -1,5 +1,5 @@
 /**
- * Fuzzes the parsers of records, files and snapshots in this process, without a daemon.
+ * Fuzzes the parsers of records and files in this process, without a daemon.
  */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -9,7 +9,6 @@ import { idOfFile, loadFiles } from '../../src/store/files/load.ts'
 import { diceOf, escaped } from './dice.ts'
 import { RECORD_MARK } from './inputs.ts'
 import { checkRecord, mutatedFile, mutatedRecord } from './records.ts'
-import { prepareSnapshots, CIPHER } from './snapshots.ts'
 
 /** The number of inputs, how many of them were valid, and the failures. */
 export interface RunReport {
@@ -20,7 +19,7 @@ export interface RunReport {
 
 const MAX_FAILURES = 10
 /** Added to the seed, so that each kind of run has its own generators. */
-const KINDS = { records: 1, files: 2, snapshots: 3 } as const
+const KINDS = { records: 1, files: 2 } as const
 const MAX_USER_DATA_BYTES = 16_384
 
 /** Passes mutated records to `parse`. */
@@ -50,22 +49,6 @@ export async function fuzzFiles(seed: number, count: number): Promise<RunReport>
     rmSync(directory, { recursive: true })
   }
   return loop(count, 'file', seed, (n) => found[n]!)
-}
-
-/** Reads mutated snapshots as at a start. Every other one is encrypted. */
-export async function fuzzSnapshots(seed: number, count: number): Promise<RunReport> {
-  const [plain, encrypted] = [await prepareSnapshots(undefined), await prepareSnapshots(CIPHER)]
-  try {
-    const found: Found[] = []
-    for (let n = 0; n < count; n++) {
-      const { served, wrong, bytes } = await (n % 2 === 0 ? plain : encrypted).tryOne(diceOf(seed + KINDS.snapshots, n))
-      found.push({ good: served, wrong, what: escaped(bytes.toString('latin1')) })
-    }
-    return loop(count, 'snapshot', seed, (n) => found[n]!)
-  } finally {
-    plain.remove()
-    encrypted.remove()
-  }
 }
 
 interface Found {

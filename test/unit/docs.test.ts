@@ -1,6 +1,5 @@
 import { spawnSync } from 'node:child_process'
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs'
 import { dirname, join, normalize } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { parse } from 'yaml'
@@ -17,6 +16,7 @@ import { STORE_SETTINGS } from '../../src/store/settings.ts'
 import { keysOf } from '../../src/store/redis/keys.ts'
 import { DOCUMENTS, executed, read, ROOT } from '../tools/documents.ts'
 import { generated } from '../tools/generate.ts'
+import { temporaryDirectory } from '../support/fixtures/temporary-directory.ts'
 
 const DOCS = new Map(DOCUMENTS.map((path) => [path, read(path)]))
 
@@ -400,7 +400,7 @@ describe('tables that people write have every row of the code', () => {
 })
 
 test('the command of docs/encryption.md makes a file of record keys that only its owner can read', () => {
-  const directory = mkdtempSync(join(tmpdir(), 'imds-docs-'))
+  const directory = temporaryDirectory()
   const file = join(directory, 'record-keys')
   expect(
     spawnSync('sh', ['-euc', executed('docs/encryption.md', 'record key').replace('/etc/imds/record-keys', file)])
@@ -408,7 +408,6 @@ test('the command of docs/encryption.md makes a file of record keys that only it
   ).toBe(0)
   expect(parseRecordKeys(readFileSync(file, 'utf8'))).toMatchObject({ ok: true })
   expect(statSync(file).mode & 0o777).toBe(0o600)
-  rmSync(directory, { recursive: true })
 })
 
 test('docs/encryption.md gives the largest difference in length between a value and its content', () => {

@@ -1,10 +1,10 @@
 import { execFileSync } from 'node:child_process'
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { createPrivateKey, generateKeyPairSync, X509Certificate } from 'node:crypto'
 import { expect, test } from 'vitest'
 import { makeCertificate } from '../../../src/identity/certificate.ts'
+import { temporaryDirectory } from '../../support/fixtures/temporary-directory.ts'
 
 const NOW_MS = Date.UTC(2026, 10, 20, 15, 4, 5)
 const PEM = { type: 'pkcs8', format: 'pem' } as const
@@ -23,11 +23,10 @@ test.each([
   const shown = execFileSync('openssl', ['x509', '-noout', '-text'], { input: pem }).toString()
   expect(shown).toMatch(/Basic Constraints: critical\s+CA:FALSE\s+X509v3 Key Usage: critical\s+Digital Signature\n/)
   expect(shown).toMatch(/Version: 3/)
-  const directory = mkdtempSync(join(tmpdir(), 'imds-certificate-'))
+  const directory = temporaryDirectory()
   const file = join(directory, 'certificate.pem')
   writeFileSync(file, pem)
   execFileSync('openssl', ['verify', '-CAfile', file, '-attime', String(NOW_MS / 1000), file], { stdio: 'pipe' })
-  rmSync(directory, { recursive: true })
 })
 
 test('two certificates have different names and serial numbers', () => {

@@ -1,22 +1,19 @@
-import { mkdirSync, mkdtempSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { mkdirSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterEach, beforeEach, expect, test } from 'vitest'
+import { beforeEach, expect, test } from 'vitest'
 import { maintenance } from '../../../src/imdsctl/maintenance.ts'
 import type { EventOptions } from '../../../src/metadata/event-options.ts'
 import { EXIT } from '../../../src/runtime/exit-status.ts'
 import { openStore } from '../../../src/store/open.ts'
 import { anInstance } from '../../support/fixtures/instance.ts'
 import { runCommand } from '../../support/programs/collected-output.ts'
+import { temporaryDirectory } from '../../support/fixtures/temporary-directory.ts'
 
 let directory: string
 beforeEach(async () => {
-  directory = mkdtempSync(join(tmpdir(), 'imds-maintenance-'))
+  directory = temporaryDirectory()
   mkdirSync(join(directory, 'store'))
   await (await openStore({ url: url() })).put(anInstance(), Buffer.from('user-data'))
-})
-afterEach(() => {
-  rmSync(directory, { recursive: true })
 })
 const url = () => `file:${join(directory, 'store')}`
 const run = (options: EventOptions, id = 'srv-abcde', json = false) =>

@@ -2,30 +2,27 @@
  * `put` and `validate` on temporary directories. test/redis/put-many.test.ts and test/imdsd/files.test.ts run them
  * as a program.
  */
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { Writable } from 'node:stream'
-import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { beforeEach, describe, expect, test } from 'vitest'
 import { put, validate } from '../../../src/imdsctl/put.ts'
 import { EXIT } from '../../../src/runtime/exit-status.ts'
 import type { CommandFailure } from '../../../src/imdsctl/failure.ts'
 import { Output } from '../../../src/runtime/output.ts'
 import { openStore } from '../../../src/store/open.ts'
 import { anInstance } from '../../support/fixtures/instance.ts'
+import { temporaryDirectory } from '../../support/fixtures/temporary-directory.ts'
 
 let directory: string
 let printed: string[]
 let status: number | undefined
 
 beforeEach(() => {
-  directory = mkdtempSync(join(tmpdir(), 'imds-put-'))
+  directory = temporaryDirectory()
   mkdirSync(join(directory, 'store'))
   printed = []
   status = undefined
-})
-afterEach(() => {
-  rmSync(directory, { recursive: true })
 })
 
 const file = (name: string, content: string | object) => {

@@ -1,17 +1,14 @@
 import { execFileSync } from 'node:child_process'
-import { chownSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { chownSync, mkdirSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { beforeEach, describe, expect, test } from 'vitest'
 import { EXIT } from '../../../src/runtime/exit-status.ts'
 import { readRecords } from '../../../src/imdsctl/records.ts'
+import { temporaryDirectory } from '../../support/fixtures/temporary-directory.ts'
 
 let directory: string
 beforeEach(() => {
-  directory = mkdtempSync(join(tmpdir(), 'imds-records-'))
-})
-afterEach(() => {
-  rmSync(directory, { recursive: true })
+  directory = temporaryDirectory()
 })
 
 const file = (name: string, content: string | Buffer) => {

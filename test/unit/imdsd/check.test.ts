@@ -4,12 +4,12 @@
  */
 import { execFileSync } from 'node:child_process'
 import { createPrivateKey } from 'node:crypto'
-import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { mkdirSync, readdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { beforeEach, describe, expect, test } from 'vitest'
 import { checkConfiguration } from '../../../src/imdsd/check.ts'
 import { keyLines } from '../../support/fixtures/record-keys.ts'
+import { temporaryDirectory } from '../../support/fixtures/temporary-directory.ts'
 
 /** A self-signed certificate for the key that is made from 32 bytes of value 1, valid for a year from 2026-11-22 on. */
 const CERTIFICATE = [
@@ -36,10 +36,7 @@ function keyOf(value: number): string {
 
 let directory: string
 beforeEach(() => {
-  directory = mkdtempSync(join(tmpdir(), 'imds-check-'))
-})
-afterEach(() => {
-  rmSync(directory, { recursive: true })
+  directory = temporaryDirectory()
 })
 
 /** Writes a file and gives its path. */

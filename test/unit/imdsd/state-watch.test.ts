@@ -1,14 +1,11 @@
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterAll, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { StateWatch } from '../../../src/imdsd/state-watch.ts'
 import { snapshotPath } from '../../../src/imdsd/journal/state-files.ts'
+import { directoryOfFile } from '../../support/fixtures/temporary-directory.ts'
 
-const directory = mkdtempSync(join(tmpdir(), 'imds-state-watch-'))
-afterAll(() => {
-  rmSync(directory, { recursive: true })
-})
+const directory = directoryOfFile()
 
 test('it sees the directory, its snapshot and the free bytes as of its last look', async () => {
   const state = join(directory, 'state')

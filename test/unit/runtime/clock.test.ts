@@ -1,6 +1,6 @@
-import { pino } from 'pino'
 import { expect, test } from 'vitest'
 import { ClockWatch } from '../../../src/runtime/clock.ts'
+import { collectLog } from '../../support/fixtures/collected-log.ts'
 
 const DAY_MS = 86_400_000
 
@@ -16,14 +16,7 @@ function aClock() {
         setBacks++
       },
     },
-    log: pino(
-      {},
-      {
-        write: (line: string) => {
-          log.push(JSON.parse(line) as object)
-        },
-      },
-    ),
+    log: collectLog(() => log),
   })
   return { now, log, clock, setBacks: () => setBacks }
 }

@@ -1,28 +1,15 @@
 /**
  * The lock within one process. test/imdsd/files-writers.test.ts has writers in several processes, which are killed.
  */
-import {
-  chownSync,
-  linkSync,
-  mkdirSync,
-  mkdtempSync,
-  readFileSync,
-  rmSync,
-  statSync,
-  symlinkSync,
-  writeFileSync,
-} from 'node:fs'
-import { tmpdir } from 'node:os'
+import { chownSync, linkSync, mkdirSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
 import { basename, join } from 'node:path'
-import { afterEach, beforeEach, expect, test } from 'vitest'
+import { beforeEach, expect, test } from 'vitest'
 import { takeLock } from '../../../src/runtime/kernel-lock.ts'
+import { temporaryDirectory } from '../../support/fixtures/temporary-directory.ts'
 
 let directory: string
 beforeEach(() => {
-  directory = mkdtempSync(join(tmpdir(), 'imds-lock-'))
-})
-afterEach(() => {
-  rmSync(directory, { recursive: true })
+  directory = temporaryDirectory()
 })
 const path = () => join(directory, '.lock')
 

@@ -1,10 +1,10 @@
-import { closeSync, fstatSync, mkdtempSync, openSync, readFileSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { closeSync, fstatSync, openSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { setImmediate as turn } from 'node:timers/promises'
 import { expect, onTestFinished, test } from 'vitest'
 import { isJournal, LogOutput } from '../../../src/runtime/log-output.ts'
 import { aPipe } from '../../support/programs/pipe.ts'
+import { temporaryDirectory } from '../../support/fixtures/temporary-directory.ts'
 
 /** An output into a pipe that nobody reads, and a function that reads what is in the pipe. */
 function anUnreadOutput() {
@@ -47,11 +47,10 @@ test('a line that cannot be written is dropped', () => {
 })
 
 test('the journal reads a file descriptor whose device and inode JOURNAL_STREAM names', () => {
-  const directory = mkdtempSync(join(tmpdir(), 'imds-log-'))
+  const directory = temporaryDirectory()
   const fd = openSync(join(directory, 'log'), 'w')
   onTestFinished(() => {
     closeSync(fd)
-    rmSync(directory, { recursive: true })
   })
   const { dev, ino } = fstatSync(fd)
   expect(

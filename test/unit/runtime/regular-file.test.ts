@@ -1,14 +1,11 @@
 import { execFileSync } from 'node:child_process'
-import { linkSync, mkdtempSync, rmSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { linkSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterAll, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { readRegularFile, readSettingFile } from '../../../src/runtime/regular-file.ts'
+import { directoryOfFile } from '../../support/fixtures/temporary-directory.ts'
 
-const directory = mkdtempSync(join(tmpdir(), 'imds-regular-'))
-afterAll(() => {
-  rmSync(directory, { recursive: true })
-})
+const directory = directoryOfFile()
 const path = (name: string) => join(directory, name)
 
 test('a file up to the limit is read whole, a longer one not at all', async () => {

@@ -1,8 +1,8 @@
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { expect, onTestFinished, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { readSecretFile } from '../../../src/runtime/secret-file.ts'
+import { temporaryDirectory } from '../../support/fixtures/temporary-directory.ts'
 
 test.each([
   ['pass word\n', 'pass word'],
@@ -10,10 +10,7 @@ test.each([
   [' pass', ' pass'],
   ['', ''],
 ])('of %j the secret is %j', (text, secret) => {
-  const directory = mkdtempSync(join(tmpdir(), 'imds-secret-'))
-  onTestFinished(() => {
-    rmSync(directory, { recursive: true })
-  })
+  const directory = temporaryDirectory()
   const path = join(directory, 'secret')
   writeFileSync(path, text)
   expect(readSecretFile(path)).toBe(secret)

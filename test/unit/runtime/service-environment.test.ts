@@ -1,16 +1,13 @@
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterEach, beforeEach, expect, test } from 'vitest'
+import { beforeEach, expect, test } from 'vitest'
 import { readServiceEnvironment } from '../../../src/runtime/service-environment.ts'
 import type { Unit } from '../../../src/runtime/unit-file.ts'
+import { temporaryDirectory } from '../../support/fixtures/temporary-directory.ts'
 
 let directory: string
 beforeEach(() => {
-  directory = mkdtempSync(join(tmpdir(), 'imds-environment-'))
-})
-afterEach(() => {
-  rmSync(directory, { recursive: true })
+  directory = temporaryDirectory()
 })
 
 function file(name: string, text: string): string {

@@ -1,10 +1,10 @@
 import { execFileSync } from 'node:child_process'
-import { chmodSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { chmodSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { expect, onTestFinished, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { parseConfig } from '../../../src/imdsd/config.ts'
 import { enabledNetworks, inheritedSockets, LINKS, UNIT_DIRECTORIES } from '../../../src/runtime/systemd.ts'
+import { temporaryDirectory } from '../../support/fixtures/temporary-directory.ts'
 
 const FILES = { IMDS_STORE: 'file:/srv/imds' }
 const listen = (names: string, enabled: readonly string[] = []) => {
@@ -47,10 +47,7 @@ const WITHOUT_ROOT = `
 
 /** A directory in place of /etc/systemd/system and its kin, which the test removes. */
 function aDirectory(): string {
-  const directory = mkdtempSync(join(tmpdir(), 'imds-wants-'))
-  onTestFinished(() => {
-    rmSync(directory, { recursive: true })
-  })
+  const directory = temporaryDirectory()
   return directory
 }
 

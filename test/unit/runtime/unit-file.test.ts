@@ -1,16 +1,13 @@
 /** Units and drop-ins in temporary directories. test/imdsd/environment.test.ts compares with systemd. */
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { mkdirSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
-import { afterEach, beforeEach, expect, test } from 'vitest'
+import { beforeEach, expect, test } from 'vitest'
 import { readUnit } from '../../../src/runtime/unit-file.ts'
+import { temporaryDirectory } from '../../support/fixtures/temporary-directory.ts'
 
 let directory: string
 beforeEach(() => {
-  directory = mkdtempSync(join(tmpdir(), 'imds-unit-'))
-})
-afterEach(() => {
-  rmSync(directory, { recursive: true })
+  directory = temporaryDirectory()
 })
 
 function file(path: string, text: string): string {

@@ -1,14 +1,11 @@
-import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { readdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { openStore, type StoreSettings } from '../../../src/store/open.ts'
 import { anInstance } from '../../support/fixtures/instance.ts'
+import { directoryOfFile } from '../../support/fixtures/temporary-directory.ts'
 
-const directory = mkdtempSync(join(tmpdir(), 'imds-open-'))
-afterAll(() => {
-  rmSync(directory, { recursive: true })
-})
+const directory = directoryOfFile()
 
 /** A server that no test reaches: its settings are refused first. */
 const REDIS = { url: 'redis://192.0.2.1', region: 'gb1' }

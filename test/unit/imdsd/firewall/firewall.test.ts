@@ -1,4 +1,3 @@
-import { pino } from 'pino'
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { parsePackets, type Packets } from '../../../../src/imdsd/firewall/counters.ts'
 import { Firewall } from '../../../../src/imdsd/firewall/firewall.ts'
@@ -6,6 +5,7 @@ import type { FirewallRefusal } from '../../../../src/imdsd/firewall/agent-repor
 import type { Instance } from '../../../../src/metadata/instance.ts'
 import { anInstance } from '../../../support/fixtures/instance.ts'
 import { parsed } from '../../../support/fixtures/guest-server.ts'
+import { collectLog } from '../../../support/fixtures/collected-log.ts'
 
 beforeEach(() => {
   vi.useFakeTimers()
@@ -36,14 +36,7 @@ function aFirewall(required = true, link = 'tap-{interfaceId}') {
     now: () => Date.now(),
     startId: 'e',
     onFirstApplied,
-    log: pino(
-      {},
-      {
-        write: (line: string) => {
-          log.push(JSON.parse(line) as Record<string, unknown>)
-        },
-      },
-    ),
+    log: collectLog(() => log),
   })
   const put = (change: Record<string, unknown> = {}) => {
     const instance = parsed(anInstance(change))

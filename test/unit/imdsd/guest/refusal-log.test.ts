@@ -1,6 +1,6 @@
-import { pino } from 'pino'
 import { expect, test } from 'vitest'
 import { RefusalLog } from '../../../../src/imdsd/guest/refusal-log.ts'
+import { collectLog } from '../../../support/fixtures/collected-log.ts'
 
 function aRefusalLog() {
   const log: Record<string, unknown>[] = []
@@ -9,14 +9,7 @@ function aRefusalLog() {
     log,
     clock,
     refusalLog: new RefusalLog(
-      pino(
-        {},
-        {
-          write: (line: string) => {
-            log.push(JSON.parse(line) as Record<string, unknown>)
-          },
-        },
-      ),
+      collectLog(() => log),
       () => clock.ms,
     ),
   }

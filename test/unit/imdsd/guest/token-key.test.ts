@@ -1,40 +1,20 @@
 import { execFileSync } from 'node:child_process'
-import {
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  statSync,
-  symlinkSync,
-  writeFileSync,
-} from 'node:fs'
-import { tmpdir } from 'node:os'
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { pino } from 'pino'
-import { afterEach, beforeEach, expect, test } from 'vitest'
+import { beforeEach, expect, test } from 'vitest'
 import { ownTokenKey } from '../../../../src/imdsd/guest/token-key.ts'
+import { collectLog } from '../../../support/fixtures/collected-log.ts'
+import { temporaryDirectory } from '../../../support/fixtures/temporary-directory.ts'
 
 let state: string
 let log: { level: number; msg: string; reason?: string }[]
-const logger = pino(
-  {},
-  {
-    write: (line: string) => {
-      log.push(JSON.parse(line) as (typeof log)[number])
-    },
-  },
-)
+const logger = collectLog(() => log)
 const path = () => join(state, 'token-key')
 const key = () => Buffer.from(ownTokenKey(state, logger)).toString('base64')
 
 beforeEach(() => {
-  state = join(mkdtempSync(join(tmpdir(), 'imds-token-key-')), 'state')
+  state = join(temporaryDirectory(), 'state')
   log = []
-})
-afterEach(() => {
-  rmSync(join(state, '..'), { recursive: true })
 })
 
 test('the first start makes a key of 32 bytes in a file that only its owner can read', () => {

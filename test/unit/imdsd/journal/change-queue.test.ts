@@ -1,9 +1,17 @@
-import { expect, test } from 'vitest'
+import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { ChangeQueue } from '../../../../src/imdsd/journal/change-queue.ts'
 import type { ViewChange } from '../../../../src/imdsd/view/change.ts'
 import { encodeChange } from '../../../../src/imdsd/journal/encoding.ts'
 import { generateRecord } from '../../../support/fixtures/generated-records.ts'
 import { parsed } from '../../../support/fixtures/guest-server.ts'
+
+// a turn has a budget of time too, which a busy machine would use up
+beforeEach(() => {
+  vi.useFakeTimers({ toFake: ['performance'] })
+})
+afterEach(() => {
+  vi.useRealTimers()
+})
 
 const change = (bytes = 0): ViewChange => ({
   kind: 'replace',

@@ -1,17 +1,14 @@
-import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { pino } from 'pino'
-import { expect, onTestFinished, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { StartFailure } from '../../../../src/runtime/listen.ts'
 import * as locks from '../../../../src/runtime/kernel-lock.ts'
 import { lockState } from '../../../../src/imdsd/journal/state-lock.ts'
+import { temporaryDirectory } from '../../../support/fixtures/temporary-directory.ts'
 
 function aDirectory() {
-  const directory = mkdtempSync(join(tmpdir(), 'imds-lock-'))
-  onTestFinished(() => {
-    rmSync(directory, { recursive: true })
-  })
+  const directory = temporaryDirectory()
   const warnings: string[] = []
   const log = pino(
     {},

@@ -1,4 +1,3 @@
-import { pino } from 'pino'
 import { expect, test } from 'vitest'
 import type { Loaded } from '../../../../src/store/source.ts'
 import { sha256 } from '../../../../src/metadata/user-data.ts'
@@ -9,6 +8,7 @@ import { RecordHealth } from '../../../../src/imdsd/view/record-health.ts'
 import { View } from '../../../../src/imdsd/view/view.ts'
 import { NO_CHANGE_LOG } from '../../../support/fixtures/change-log.ts'
 import { anInstance } from '../../../support/fixtures/instance.ts'
+import { collectLog } from '../../../support/fixtures/collected-log.ts'
 
 const ID = 'srv-abcde'
 const NONE = {
@@ -19,14 +19,7 @@ const NONE = {
 
 function applying(changeLog: ChangeLog = NO_CHANGE_LOG) {
   const log: { level: number; msg: string }[] = []
-  const logger = pino(
-    { level: 'debug' },
-    {
-      write: (line: string) => {
-        log.push(JSON.parse(line) as (typeof log)[number])
-      },
-    },
-  )
+  const logger = collectLog(() => log, 'debug')
   const view = new View({}, () => 0)
   const health = new RecordHealth(view, NONE, logger)
   const counts = { changed: 0, back: 0 }

@@ -1,10 +1,10 @@
-import { pino } from 'pino'
 import { expect, test } from 'vitest'
 import type { InvalidRecord } from '../../../../src/imdsd/view/validate.ts'
 import { RecordHealth } from '../../../../src/imdsd/view/record-health.ts'
 import { View } from '../../../../src/imdsd/view/view.ts'
 import { parsed } from '../../../support/fixtures/guest-server.ts'
 import { anInstance } from '../../../support/fixtures/instance.ts'
+import { collectLog } from '../../../support/fixtures/collected-log.ts'
 
 const FAULT: InvalidRecord = { reason: 'record', faults: [{ path: '/fqdn', message: 'must be a domain name' }] }
 const REJECTED: InvalidRecord = { reason: 'rejected', faults: [{ path: '', message: 'is not authentic' }] }
@@ -14,14 +14,7 @@ function aRecordHealth() {
   const lines: Record<string, unknown>[] = []
   const counted: string[] = []
   const view = new View({}, () => 0)
-  const log = pino(
-    { level: 'debug' },
-    {
-      write: (line: string) => {
-        lines.push(JSON.parse(line) as Record<string, unknown>)
-      },
-    },
-  )
+  const log = collectLog(() => lines, 'debug')
   const health = new RecordHealth(
     view,
     {

@@ -1,13 +1,13 @@
 /**
  * The loop that follows the store, one round trip at a time.
  */
-import { pino } from 'pino'
 import { afterEach, expect, test, vi } from 'vitest'
 import { View } from '../../../../src/imdsd/view/view.ts'
 import { Sync } from '../../../../src/imdsd/view/sync.ts'
 import { NO_CHANGE_LOG } from '../../../support/fixtures/change-log.ts'
 import { anInstance } from '../../../support/fixtures/instance.ts'
 import { SteppedSource, type Request } from '../../../support/fixtures/stepped-source.ts'
+import { collectLog } from '../../../support/fixtures/collected-log.ts'
 
 /** As in sync.ts: what a resync gets of each read, at least. */
 const SHARE = 33
@@ -78,14 +78,7 @@ function aSync(count: number, userDataMaxBytes = 16_384): TestSync {
     onResync: () => {
       for (const call of confirmed) call()
     },
-    log: pino(
-      { level: 'info' },
-      {
-        write: (line: string) => {
-          log.push(JSON.parse(line) as Record<string, unknown>)
-        },
-      },
-    ),
+    log: collectLog(() => log),
   })
   watches.push(sync)
   sync.start()

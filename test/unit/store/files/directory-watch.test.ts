@@ -1,16 +1,13 @@
 /**
  * A watch on its own. publisher.test.ts and test/imdsd/files.test.ts have directories that take each other's place.
  */
-import { mkdirSync, mkdtempSync, renameSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { chmodSync, mkdirSync, renameSync, rmSync, symlinkSync, utimesSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterAll, expect, onTestFinished, test, vi } from 'vitest'
+import { expect, onTestFinished, test, vi } from 'vitest'
 import { DirectoryWatch } from '../../../../src/store/files/directory-watch.ts'
+import { directoryOfFile } from '../../../support/fixtures/temporary-directory.ts'
 
-const ROOT = mkdtempSync(join(tmpdir(), 'imds-watch-'))
-afterAll(() => {
-  rmSync(ROOT, { recursive: true })
-})
+const ROOT = directoryOfFile()
 
 /** Watches a directory until the end of the test. `seen` is what the watch reports. */
 function watch(directory: string) {
@@ -74,6 +71,23 @@ test('a link on the way to the directory that is replaced, as by git-sync, is fo
   await vi.waitFor(() => {
     expect(seen.at(-1)).toBe('srv-abcde')
   })
+})
+
+test("a change of the directory's times or permissions is no other directory", async () => {
+  make({ touched: undefined })
+  const directory = join(ROOT, 'touched')
+  const { seen } = watch(directory)
+  await reports(seen, 'watching')
+  utimesSync(directory, 1, 1)
+  chmodSync(directory, 0o711)
+  writeFileSync(join(directory, 'srv-abcde.json'), '{}')
+  await vi.waitFor(
+    () => {
+      expect(seen).toContain('srv-abcde')
+    },
+    { timeout: 10_000 },
+  )
+  expect(seen.filter((report) => report !== 'srv-abcde')).toEqual(['watching'])
 })
 
 test('a directory that appears and disappears is reported, and nothing after the close', async () => {

@@ -5,31 +5,25 @@ import { execFileSync } from 'node:child_process'
 import {
   appendFileSync,
   mkdirSync,
-  mkdtempSync,
   readdirSync,
   readlinkSync,
   renameSync,
-  rmSync,
   symlinkSync,
   truncateSync,
   writeFileSync,
 } from 'node:fs'
 import { createServer } from 'node:net'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setImmediate as nextTurn } from 'node:timers/promises'
-import { afterAll, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { idOfFile, loadFiles } from '../../../../src/store/files/load.ts'
 import { formatPending } from '../../../../src/store/files/pending.ts'
 import { anInstance } from '../../../support/fixtures/instance.ts'
+import { temporaryDirectory } from '../../../support/fixtures/temporary-directory.ts'
 
 const ID = 'srv-abcde'
 const MIB = 1024 * 1024
-const ROOT = mkdtempSync(join(tmpdir(), 'imds-load-'))
-afterAll(() => {
-  rmSync(ROOT, { recursive: true })
-})
-const aDirectory = () => mkdtempSync(join(ROOT, 'store-'))
+const aDirectory = () => temporaryDirectory()
 
 /** True while this process has the file open. */
 const isOpen = (path: string) =>

@@ -1,14 +1,11 @@
-import { lstatSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { lstatSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs'
 import { open, type FileHandle } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterAll, expect, test, vi } from 'vitest'
+import { expect, test, vi } from 'vitest'
 import { FILE_SYSTEM } from '../../../../src/store/files/operations.ts'
+import { directoryOfFile } from '../../../support/fixtures/temporary-directory.ts'
 
-const directory = mkdtempSync(join(tmpdir(), 'imds-files-'))
-afterAll(() => {
-  rmSync(directory, { recursive: true })
-})
+const directory = directoryOfFile()
 
 test('a new file is on disk before it has its name, is private, and never follows a link', async () => {
   const path = join(directory, 'new')

@@ -2,22 +2,18 @@
  * A directory of files as a store. ledger.test.ts has what protects its records, writer.test.ts what an interrupted
  * write leaves.
  */
-import { existsSync, mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { existsSync, readdirSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterAll, expect, test, vi } from 'vitest'
+import { expect, test, vi } from 'vitest'
 import { FILE_SYSTEM } from '../../../../src/store/files/operations.ts'
 import { openFilePublisher } from '../../../../src/store/files/publisher.ts'
 import { anInstance, anotherInstance } from '../../../support/fixtures/instance.ts'
+import { temporaryDirectory } from '../../../support/fixtures/temporary-directory.ts'
 
 const ID = 'srv-abcde'
-const ROOT = mkdtempSync(join(tmpdir(), 'imds-publish-files-'))
-afterAll(() => {
-  rmSync(ROOT, { recursive: true })
-})
 
 function aStore(operations = FILE_SYSTEM) {
-  const directory = join(mkdtempSync(join(ROOT, 'parent-')), 'store')
+  const directory = join(temporaryDirectory(), 'store')
   return { directory, store: openFilePublisher(directory, 16_384, operations, Date.now) }
 }
 

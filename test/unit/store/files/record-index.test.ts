@@ -1,32 +1,19 @@
 /** What a writer knows of a directory: what counts of records that people edit, and when tombstones end. */
-import {
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  symlinkSync,
-  utimesSync,
-  writeFileSync,
-} from 'node:fs'
-import { tmpdir } from 'node:os'
+import { mkdirSync, readdirSync, readFileSync, rmSync, symlinkSync, utimesSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { FILE_SYSTEM } from '../../../../src/store/files/operations.ts'
 import { openFilePublisher } from '../../../../src/store/files/publisher.ts'
 import { openStore } from '../../../../src/store/open.ts'
 import type { Publisher } from '../../../../src/store/publisher.ts'
 import { anInstance, anotherInstance } from '../../../support/fixtures/instance.ts'
+import { temporaryDirectory } from '../../../support/fixtures/temporary-directory.ts'
 
 const ID = 'srv-abcde'
 const TIME = '2026-11-20T15:04:05Z'
-const ROOT = mkdtempSync(join(tmpdir(), 'imds-ledger-'))
-afterAll(() => {
-  rmSync(ROOT, { recursive: true })
-})
 
 function aDirectory(files: Record<string, string> = {}): string {
-  const directory = mkdtempSync(join(ROOT, 'store-'))
+  const directory = temporaryDirectory()
   for (const [name, content] of Object.entries(files)) writeFileSync(join(directory, name), content)
   return directory
 }

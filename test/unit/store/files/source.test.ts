@@ -1,25 +1,21 @@
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterAll, expect, test, vi } from 'vitest'
+import { expect, test, vi } from 'vitest'
 import { FileSource } from '../../../../src/store/files/source.ts'
 import { validate } from '../../../../src/imdsd/view/validate.ts'
 import { SLICE_BYTES } from '../../../../src/limits/turn-budget.ts'
 import { mostBytesPerTurn } from '../../../support/fixtures/bytes-per-turn.ts'
 import { anInstance } from '../../../support/fixtures/instance.ts'
+import { temporaryDirectory } from '../../../support/fixtures/temporary-directory.ts'
 
 const MIB = 1024 * 1024
-const ROOT = mkdtempSync(join(tmpdir(), 'imds-files-'))
-afterAll(() => {
-  rmSync(ROOT, { recursive: true })
-})
 const warned: object[] = []
 const log = {
   warn: (details: object) => {
     warned.push(details)
   },
 }
-const aDirectory = () => mkdtempSync(join(ROOT, 'store-'))
+const aDirectory = () => temporaryDirectory()
 
 test('a file store hashes user-data in slices, for the index, the record and their check', async () => {
   const directory = aDirectory()

@@ -1,13 +1,10 @@
-import { mkdtempSync, readdirSync, rmSync, statSync, symlinkSync, utimesSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { readdirSync, rmSync, statSync, symlinkSync, utimesSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { listFiles, lookUpStamps } from '../../../../src/store/files/stamps.ts'
+import { directoryOfFile } from '../../../support/fixtures/temporary-directory.ts'
 
-const directory = mkdtempSync(join(tmpdir(), 'imds-stamps-'))
-afterAll(() => {
-  rmSync(directory, { recursive: true })
-})
+const directory = directoryOfFile()
 
 test('the files of a directory are listed by instance, and other files are left out', async () => {
   for (const name of ['srv-b.json', 'srv-a.user-data', 'srv-a.json', '.publisher.json', 'notes.txt'])

@@ -1,11 +1,10 @@
 /**
  * What an interrupted write leaves, in one process. test/imdsd/files-writers.test.ts kills real writers.
  */
-import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { rename, rm, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
 import { basename, join } from 'node:path'
-import { afterAll, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { validate } from '../../../../src/imdsd/view/validate.ts'
 import { loadFiles } from '../../../../src/store/files/load.ts'
 import type { FileOperations } from '../../../../src/store/files/operations.ts'
@@ -13,15 +12,12 @@ import { openFilePublisher } from '../../../../src/store/files/publisher.ts'
 import type { Publisher } from '../../../../src/store/publisher.ts'
 import type { UserDataChange } from '../../../../src/store/user-data.ts'
 import { anInstance, anotherInstance } from '../../../support/fixtures/instance.ts'
+import { temporaryDirectory } from '../../../support/fixtures/temporary-directory.ts'
 
 const ID = 'srv-abcde'
-const ROOT = mkdtempSync(join(tmpdir(), 'imds-writer-'))
-afterAll(() => {
-  rmSync(ROOT, { recursive: true })
-})
 
 function aDirectory(files: Record<string, string | Uint8Array> = {}): string {
-  const directory = mkdtempSync(join(ROOT, 'store-'))
+  const directory = temporaryDirectory()
   for (const [name, content] of Object.entries(files)) writeFileSync(join(directory, name), content)
   return directory
 }

@@ -1,6 +1,6 @@
 /**
  * The rules of revisions and addresses (seal.ts has that of seals), for a store that can read its records. publish.lua has the same rules, and
- * test/redis/rules.test.ts sends both the same changes.
+ * test/redis/publish.test.ts sends both the same changes.
  */
 import type { NetworkRange } from '../metadata/instance.ts'
 import type { PutRefusal } from './publisher.ts'

@@ -243,6 +243,17 @@ t.test('E2: an unknown peer gets 503 whatever it sends', async (t) => {
   }
 })
 
+t.test('A8: no dots or backslashes lead to another path, as they did in CloudStack and nova', async (t) => {
+  for (const target of [
+    '/latest/meta-data/../user-data',
+    '/latest/meta-data/../../10.0.0.6/user-data',
+    '/latest/meta-data/%2e%2e/%2e%2e/etc/passwd',
+    '/latest/meta-data/..%2fuser-data',
+    '/latest\\meta-data\\..\\user-data',
+  ])
+    t.match(await exchange(daemon.guestPort, `GET ${target} HTTP/1.0\r\n\r\n`), { status: 404 }, target)
+})
+
 t.test('A4: a HEAD has the headers of the GET and no body', async (t) => {
   const { headers, body } = await exchange(daemon.guestPort, `HEAD ${ID} HTTP/1.0\r\n\r\n`)
   t.match(headers, { 'content-length': '9', 'content-type': 'text/plain' })

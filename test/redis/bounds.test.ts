@@ -1,8 +1,7 @@
 /**
  * The limits of a record, with a real Redis: the library, the script and the daemon reject the same records.
  */
-import { createHash } from 'node:crypto'
-import { readFileSync, writeFileSync } from 'node:fs'
+import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { MAX_RECORD_BYTES } from '../../src/metadata/instance.ts'
@@ -11,9 +10,10 @@ import { keysOf } from '../../src/store/redis/keys.ts'
 import { openStore, type Publisher } from '../../src/store/open.ts'
 import { MAX_ENCRYPTION_OVERHEAD_BYTES } from '../../src/store/crypto/record-cipher.ts'
 import { startDaemon, until, type TestDaemon } from '../support/programs/daemon.ts'
-import { anInstance } from '../support/fixtures/instance.ts'
+import { aLocalInstance as record, loopback as interfaces } from '../support/fixtures/instance.ts'
 import { aCipher, keyLines } from '../support/fixtures/record-keys.ts'
 import { startRedis } from '../support/redis/redis.ts'
+import { hostnameOf, serves } from '../support/redis/shapes.ts'
 import { testDirectory } from '../support/test-directory.ts'
 import { openTestStore } from '../support/test-store.ts'
 
@@ -21,17 +21,6 @@ const KEYS = keysOf('gb1')
 const SCRIPT = readFileSync(new URL('../../src/store/redis/publish.lua', import.meta.url), 'utf8')
 const many = <T>(count: number, make: (i: number) => T): T[] => Array.from({ length: count }, (_, i) => make(i))
 const tags = (count: number) => Object.fromEntries(many(count, (i) => [`k${String(i)}`, 'x']))
-const interfaces = (n: number, change: object = {}) => [
-  { id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`127.0.0.${String(n)}/8`], ...change },
-]
-const record = (n: number, revision: number, change: Record<string, unknown> = {}) =>
-  anInstance({
-    id: `srv-n${String(n)}`,
-    revision,
-    fqdn: `r${String(revision)}.example.com`,
-    interfaces: interfaces(n),
-    ...change,
-  })
 /** A record of exactly this size, because of an unknown field. */
 const sized = (change: Record<string, unknown>, bytes: number) =>
   record(1, 1, { ...change, later: 'x'.repeat(bytes - JSON.stringify(record(1, 1, { ...change, later: '' })).length) })
@@ -45,8 +34,6 @@ async function aStore(t: Test, change: { recordKeysFile?: string } = {}): Promis
 
 const script = (...args: readonly (string | Buffer)[]) =>
   redis.client.eval(SCRIPT, 1, KEYS.region, ...args) as Promise<string[]>
-const hostname = async (daemon: TestDaemon, n = 1) =>
-  (await daemon.get('/latest/meta-data/hostname', `127.0.0.${String(n)}`)).body.toString()
 const faultsLogged = (daemon: TestDaemon) => daemon.log.filter(({ msg }) => msg.startsWith('faulty record'))
 
 /** Writes an instance into Redis without any check. */
@@ -205,32 +192,21 @@ t.test('a record with an unusable address can be encrypted, and decrypted again'
   t.same(JSON.parse(String(await redis.client.hget(KEYS.instance('srv-n1'), 'record'))), older)
 })
 
-t.test('a seal that makes a record too long is refused with the reason', async (t) => {
-  const store = await aStore(t)
-  await store.put(sized({}, MAX_RECORD_BYTES))
-  await t.rejects(store.seal('srv-n1'), /is \d+ bytes as JSON|longer than 262144 bytes/)
-  await store.put(record(1, 2))
-  t.match(await store.seal('srv-n1'), { kind: 'sealed', revision: 3 })
-  t.match(await store.put({ ...sized({}, MAX_RECORD_BYTES), revision: 4 }), {
-    kind: 'invalid',
-    faults: [{ path: '', message: /longer than 262144 bytes with its seal/ }],
-  })
-})
-
-t.test('a file store refuses a seal that makes a record too long; a replacement keeps its user-data', async (t) => {
-  const directory = testDirectory(t)
-  const store = await openStore({ url: `file:${directory}` })
-  const bytes = Buffer.from('mine')
-  const userData = { size: 4, sha256: createHash('sha256').update(bytes).digest('hex') }
-  await store.put(sized({ userData }, MAX_RECORD_BYTES), bytes)
-  await t.rejects(store.seal('srv-n1'), /is \d+ bytes as JSON, more than the limit of 262144/)
-  writeFileSync(join(directory, 'srv-n1.json'), JSON.stringify(sized({ userData }, MAX_RECORD_BYTES + 1)))
-  t.match(await store.put(record(1, 2)), { kind: 'published', instance: { userData } })
-  await store.seal('srv-n1')
-  t.match(await store.put(sized({ userData, revision: 4 }, MAX_RECORD_BYTES)), {
-    kind: 'invalid',
-    faults: [{ message: /more than the limit/ }],
-  })
+t.test('a seal that makes a record too long is refused with the reason, in Redis and in files', async (t) => {
+  const files = await openStore({ url: `file:${testDirectory(t)}` })
+  for (const store of [await aStore(t), files]) {
+    await store.put(sized({}, MAX_RECORD_BYTES))
+    await t.rejects(
+      store.seal('srv-n1'),
+      /is \d+ bytes as JSON, more than the limit of 262144|longer than 262144 bytes/,
+    )
+    await store.put(record(1, 2))
+    t.match(await store.seal('srv-n1'), { kind: 'sealed', revision: 3 })
+    t.match(await store.put({ ...sized({}, MAX_RECORD_BYTES), revision: 4 }), {
+      kind: 'invalid',
+      faults: [{ message: /longer than 262144 bytes with its seal|more than the limit/ }],
+    })
+  }
 })
 
 t.test('encrypted records have the same limits', async (t) => {
@@ -243,7 +219,7 @@ t.test('encrypted records have the same limits', async (t) => {
     IMDS_RECORD_KEYS_FILE: recordKeysFile,
   })
   t.match(await store.put(sized({}, MAX_RECORD_BYTES)), { kind: 'published' })
-  await until(async () => (await hostname(daemon)) === 'r1.example.com', 'the largest record to be served')
+  await serves(daemon, 1)
   t.match(await store.put(sized({}, MAX_RECORD_BYTES + 1)), {
     kind: 'invalid',
     faults: [{ message: /262145 bytes as JSON, more than the limit of 262144/ }],
@@ -270,14 +246,14 @@ t.test('encrypted records have the same limits', async (t) => {
     [{ reason: 'unreadable', faults: [{ message: /^the record is \d+ bytes, more than the limit of 262259$/ }] }],
     'it is rejected before it is decrypted',
   )
-  t.equal(await hostname(daemon), 'r1.example.com')
+  t.equal(await hostnameOf(daemon), 'r1.n1.example.com')
 })
 
 t.test('invariant 3: the daemon refuses a record beyond a limit and keeps the last good state', async (t) => {
   const store = await aStore(t)
   const daemon = await startDaemon(t, { IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1' })
   await store.put(record(1, 1), Buffer.from('mine'))
-  await until(async () => (await hostname(daemon)) === 'r1.example.com', 'the record')
+  await serves(daemon, 1)
   for (const [i, [what, text, reason, message]] of (
     [
       [
@@ -298,7 +274,7 @@ t.test('invariant 3: the daemon refuses a record beyond a limit and keeps the la
     await writeUnchecked('srv-n1', { record: text }, '127.0.0.1', what)
     await until(() => faultsLogged(daemon).length === i + 1, what)
     t.match(faultsLogged(daemon)[i], { instance: 'srv-n1', reason, faults: [{ message }], servedRevision: 1 }, what)
-    t.equal(await hostname(daemon), 'r1.example.com')
+    t.equal(await hostnameOf(daemon), 'r1.n1.example.com')
     t.equal((await daemon.get('/latest/user-data')).body.toString(), 'mine')
   }
 })

@@ -5,11 +5,10 @@
 import t from 'tap'
 import { keysOf } from '../../src/store/redis/keys.ts'
 import { startDaemon, type TestDaemon, until } from '../support/programs/daemon.ts'
-import { run } from '../support/programs/processes.ts'
-import { anInstance } from '../support/fixtures/instance.ts'
-import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
+import { anInstance, loopback } from '../support/fixtures/instance.ts'
 import { startRedis } from '../support/redis/redis.ts'
 import { openTestStore } from '../support/test-store.ts'
+import { imdsctl } from '../support/programs/imdsctl.ts'
 
 const KEYS = keysOf('gb1')
 
@@ -17,7 +16,7 @@ const record = (id: string, address: string, change: Record<string, unknown> = {
   anInstance({
     id: `srv-${id}`,
     fqdn: 's3cret.example.com',
-    interfaces: [{ id: `int-${id}`, macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`${address}/8`] }],
+    interfaces: loopback(1, { ipv4Addresses: [`${address}/8`] }),
     ...change,
   })
 
@@ -28,17 +27,14 @@ async function ask(
   id: string,
   revision: number,
 ): Promise<{ explained: string; waited: string }> {
-  const imdsctl = async (...args: string[]) =>
-    run([process.execPath, IMDSCTL, ...args, '--operator', `127.0.0.1:${String(daemon.operatorPort)}`], {
-      env: programEnvironment(),
-    })
+  const run = (...args: string[]) => imdsctl([...args, '--operator', daemon.operatorSocket])
   const [explained, waited] = await Promise.all([
-    imdsctl('explain', address),
-    imdsctl('wait', id, '--revision', String(revision), '--timeout', '1'),
+    run('explain', address),
+    run('wait', id, '--revision', String(revision), '--timeout', '1'),
   ])
   if (explained.status !== 0 || waited.status !== 75)
     throw new Error(`${String(explained.status)} ${explained.stderr} ${String(waited.status)} ${waited.stderr}`)
-  return { explained: explained.stdout.toString(), waited: waited.stderr }
+  return { explained: explained.stdout, waited: waited.stderr }
 }
 
 t.test('each cause is named: unpublished, removed, faulty, on another hypervisor, contested, store lost', async (t) => {

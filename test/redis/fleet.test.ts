@@ -2,9 +2,8 @@
  * `imdsctl hypervisors`, `drain`, `undrain` and `forget`, with a real Redis: what the store knows of the hypervisors of
  * a region.
  */
-import { mkdtempSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { tmpdir } from 'node:os'
 import t, { type Test } from 'tap'
 import { drain, forget, hypervisors, undrain } from '../../src/imdsctl/hypervisors.ts'
 import { put } from '../../src/imdsctl/put.ts'
@@ -12,13 +11,16 @@ import type { Context } from '../../src/imdsctl/commands.ts'
 import { keysOf } from '../../src/store/redis/keys.ts'
 import { runCommand, type CommandResult } from '../support/programs/collected-output.ts'
 import { until } from '../support/programs/daemon.ts'
-import { startRedis } from '../support/redis/redis.ts'
-import { aDaemon, aStore, record } from '../support/redis/shapes.ts'
-import { testDirectory } from '../support/test-directory.ts'
+import { startRedis, sentBy } from '../support/redis/redis.ts'
+import { aDaemon, aStore, record, SECRET, urlAs } from '../support/redis/shapes.ts'
+import { shortDirectory, testDirectory } from '../support/test-directory.ts'
 import { openTestStore } from '../support/test-store.ts'
+import type { Publisher } from '../../src/store/open.ts'
 
 const KEYS = keysOf('gb1')
 const MINUTE_MS = 60_000
+const LONG = Buffer.alloc(32 * 1024 * 1024, 'x')
+const A_MEBIBYTE = 1024 * 1024
 
 const redis = await startRedis(t)
 t.beforeEach(async () => {
@@ -153,10 +155,7 @@ t.test('forget deletes the announcement and the mark, but not while a record nam
 const MANAGED: Readonly<Record<string, (t: Test) => string>> = {
   Redis: () => redis.url,
   files: (t) => {
-    const directory = mkdtempSync(join(tmpdir(), 'imds-fleet-'))
-    t.teardown(() => {
-      rmSync(directory, { recursive: true })
-    })
+    const directory = shortDirectory(t)
     return `file:${directory}`
   },
 }
@@ -192,4 +191,72 @@ t.test('imds-api makes the marks those of its database', async (t) => {
   await store.fleet.announceControlPlane(api, new Map([['hv2', '2026-11-23T09:01:00Z']]))
   t.same([...(await store.fleet.drained())], [['hv2', '2026-11-23T09:01:00Z']])
   t.ok((await redis.client.ttl(KEYS.api)) > 0, 'the announcement expires')
+})
+
+/** Publishes for one hypervisor. Returns the names that no daemon has announced. */
+async function unannounced(store: Publisher, revision: number, hypervisor = 'hv1'): Promise<unknown> {
+  const put = await store.put(record(revision, { hypervisors: [hypervisor] }))
+  return put.kind === 'published' ? put.unannounced : put
+}
+
+const names = async (store: Publisher) => (await store.hypervisors()).map(({ name }) => name)
+
+t.test('the announcements of some thousand hypervisors are listed by name', async (t) => {
+  const store = await aStore(t, redis.url)
+  const all = Array.from({ length: 2500 }, (_, i) => `hv${String(i).padStart(4, '0')}`)
+  const pipeline = redis.client.pipeline()
+  for (const name of all)
+    pipeline.set(
+      KEYS.announcement(name),
+      JSON.stringify({ version: '1.2.3', instances: 7, seenAt: '2026-11-22T00:00:00Z' }),
+    )
+  await pipeline.set('imds:{gb2}:announcement:other', '{}').set(KEYS.announcement('no name'), '{}').exec()
+  t.same(await names(store), all)
+  t.same((await store.hypervisors())[2], {
+    name: 'hv0002',
+    version: '1.2.3',
+    instances: 7,
+    seenAt: '2026-11-22T00:00:00Z',
+  })
+  t.same([await unannounced(store, 1, 'hv2499'), await unannounced(store, 2, 'hv2500')], [[], ['hv2500']])
+})
+
+t.test('a long announcement is not read: it stops neither publishes nor the list', async (t) => {
+  const store = await aStore(t, redis.url)
+  await redis.client.set(KEYS.announcement('hv1'), LONG)
+  const before = await sentBy(redis)
+  t.same(await unannounced(store, 1), [])
+  t.same(await store.hypervisors(), [{ name: 'hv1', version: '', instances: 0, seenAt: '' }])
+  t.ok((await sentBy(redis)) - before < A_MEBIBYTE, 'Redis has sent less than a mebibyte')
+})
+
+t.test('without the right to scan a publisher publishes, and the list names the right', async (t) => {
+  await redis.client.call('ACL', 'SETUSER', 'limited', 'on', '>secret', '~*', '&*', '+@all', '-scan')
+  const store = await aStore(t, urlAs('limited', redis), SECRET)
+  await redis.client.set(KEYS.announcement('hv1'), '{}')
+  t.same([await unannounced(store, 1), await unannounced(store, 2, 'hv2')], [[], ['hv2']])
+  await t.rejects(store.hypervisors(), /give it \+scan /)
+})
+
+t.test("the listener of a daemon's operators is listed if another machine can reach it", async (t) => {
+  const store = await aStore(t, redis.url)
+  for (const [name, operator] of Object.entries({
+    a: '10.1.0.5:9169',
+    b: '[fd00::5]:9169',
+    c: '127.0.0.1:9169',
+    d: '0.0.0.0:9169',
+    e: 'host.example:9169',
+    f: 'unix:/run/imds/operator.sock',
+    g: 'http://10.1.0.5:9169/x',
+    h: 5,
+  }))
+    await redis.client.set(KEYS.announcement(name), JSON.stringify({ operator }))
+  t.same(
+    (await store.hypervisors()).map(({ name, operator }) => [name, operator]),
+    [
+      ['a', '10.1.0.5:9169'],
+      ['b', '[fd00::5]:9169'],
+      ...['c', 'd', 'e', 'f', 'g', 'h'].map((name) => [name, undefined]),
+    ],
+  )
 })

@@ -14,8 +14,8 @@ import { anInstance } from '../support/fixtures/instance.ts'
 import { keyLines } from '../support/fixtures/record-keys.ts'
 import { runCommand } from '../support/programs/collected-output.ts'
 import { until } from '../support/programs/daemon.ts'
-import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
-import { run } from '../support/programs/processes.ts'
+import { programEnvironment } from '../support/programs/imds.ts'
+import { imdsctl, imdsctlCommand } from '../support/programs/imdsctl.ts'
 import { startRedis } from '../support/redis/redis.ts'
 import { startSlowLink } from '../support/redis/slow-link.ts'
 import { testDirectory } from '../support/test-directory.ts'
@@ -84,22 +84,31 @@ const exporting = (store: Settings, directory: string) =>
 const importing = (store: Settings, path: string, changeRegion = false) =>
   runCommand((output) => importRecords({ store, output }, path, { changeRegion }))
 
-for (const from of Object.keys(KINDS)) {
-  for (const to of Object.keys(KINDS)) {
-    t.test(`a region is moved from ${from} to ${to} with its user-data, seals and tombstones`, async (t) => {
-      const directory = testDirectory(t)
-      const [source, target] = [KINDS[from]!(directory, 'gb1'), KINDS[to]!(directory, 'gb2')]
-      const [old, next] = [await openTestStore(t, source), await openTestStore(t, target)]
-      await fill(old)
-      const [backup, again] = [join(directory, 'backup'), join(directory, 'again')]
-      t.match(await exporting(source, `${backup}/`), { status: 0, stdout: `2 records, 2 tombstones: ${backup}/\n` })
-      t.match(await importing(target, backup, true), { status: 0, stdout: /^4 records: 2 removed, 2 published$/m })
-      t.same(await contents(next), await contents(old))
-      t.match(await importing(target, backup, true), { status: 0, stdout: '4 records: 2 removed, 2 unchanged\n' })
-      await exporting(target, again)
-      t.same(readdirSync(again).sort(), readdirSync(backup).sort())
-    })
-  }
+const ENV = { IMDS_STORE: redis.url, IMDS_REGION: 'gb1' }
+/** Starts imdsctl on the Redis behind a port. */
+function start(args: readonly string[], port: number) {
+  const [program, ...words] = imdsctlCommand('--store', `redis://127.0.0.1:${String(port)}`, '--region', 'gb1', ...args)
+  return spawn(program!, words, { env: programEnvironment(), stdio: 'inherit' })
+}
+
+for (const [from, to] of [
+  ['Redis', 'files'],
+  ['files', 'Redis with keys'],
+  ['Redis with keys', 'Redis'],
+] as const) {
+  t.test(`a region is moved from ${from} to ${to} with its user-data, seals and tombstones`, async (t) => {
+    const directory = testDirectory(t)
+    const [source, target] = [KINDS[from]!(directory, 'gb1'), KINDS[to]!(directory, 'gb2')]
+    const [old, next] = [await openTestStore(t, source), await openTestStore(t, target)]
+    await fill(old)
+    const [backup, again] = [join(directory, 'backup'), join(directory, 'again')]
+    t.match(await exporting(source, `${backup}/`), { status: 0, stdout: `2 records, 2 tombstones: ${backup}/\n` })
+    t.match(await importing(target, backup, true), { status: 0, stdout: /^4 records: 2 removed, 2 published$/m })
+    t.same(await contents(next), await contents(old))
+    t.match(await importing(target, backup, true), { status: 0, stdout: '4 records: 2 removed, 2 unchanged\n' })
+    await exporting(target, again)
+    t.same(readdirSync(again).sort(), readdirSync(backup).sort())
+  })
 }
 
 t.test('an export has the layout of the file store, mode 0600, and can serve as a store', async (t) => {
@@ -164,19 +173,16 @@ t.test(
     const link = await startSlowLink(redis.port, 20)
     t.teardown(() => link.stop())
     const [backup, partial] = [join(directory, 'backup'), join(directory, 'backup.partial')]
-    const command = (url: string) => [process.execPath, IMDSCTL, '--store', url, '--region', 'gb1', 'export', backup]
-    const [program, ...args] = command(`redis://127.0.0.1:${String(link.port)}`) as [string, ...string[]]
-    const child = spawn(program, args, { env: programEnvironment(), stdio: 'inherit' })
+    const child = start(['export', backup], link.port)
     await until(() => existsSync(partial) && readdirSync(partial).length > 0, 'the first files')
     link.freeze()
     child.kill('SIGKILL')
     await once(child, 'close')
     t.same([existsSync(backup), readdirSync(partial).length < 400], [false, true])
-    const again = await run(command(redis.url), { env: programEnvironment() })
-    t.match(
-      [again.status, again.stderr],
-      [66, /backup.partial exists: another export runs or was interrupted; delete it/],
-    )
+    t.match(await imdsctl(['export', backup], { env: ENV }), {
+      status: 66,
+      stderr: /backup.partial exists: another export runs or was interrupted; delete it/,
+    })
     rmSync(partial, { recursive: true })
     t.match(await exporting(source, backup), { status: 0, stdout: /^200 records, 0 tombstones: / })
     t.same(await contents(await openTestStore(t, { url: `file:${backup}`, region: 'gb1' })), await contents(store))
@@ -234,30 +240,25 @@ t.test('an import into a new region names only some of the hypervisors that no d
   t.match(stderr, /^(.*no daemon has announced hypervisor hv1\d.*\n){3}imdsctl: warning: 2 more of this kind\n$/)
 })
 
-for (const kind of ['Redis', 'files']) {
-  t.test(`an import into ${kind} that was killed is completed by another one`, async (t) => {
-    const directory = testDirectory(t, { backup: { 'srv-900.removed': '7\n' } })
-    const target = KINDS[kind]!(directory, 'gb1')
-    const backup = join(directory, 'backup')
-    for (let n = 0; n < 200; n++) {
-      writeFileSync(join(backup, `srv-${String(n)}.json`), JSON.stringify(record(n)))
-      writeFileSync(join(backup, `srv-${String(n)}.user-data`), String(n))
-    }
-    const store = await openTestStore(t, target)
-    const link = await startSlowLink(redis.port, 20)
-    t.teardown(() => link.stop())
-    const slow = kind === 'files' ? target.url : `redis://127.0.0.1:${String(link.port)}`
-    const command = (url: string) => [process.execPath, IMDSCTL, '--store', url, '--region', 'gb1', 'import', backup]
-    const [program, ...args] = command(slow) as [string, ...string[]]
-    const child = spawn(program, args, { env: programEnvironment(), stdio: 'inherit' })
-    await until(async () => (await store.list().catch(() => [])).length > 0, 'the first records')
-    link.freeze()
-    child.kill('SIGKILL')
-    const [, signal] = (await once(child, 'close')) as [unknown, string]
-    t.equal(signal, 'SIGKILL')
-    const { status, stdout } = await run(command(target.url), { env: programEnvironment() })
-    t.match({ status, stdout: stdout.toString() }, { status: 0, stdout: /^201 records: 1 removed, / })
-    t.same(await contents(store), await contents(await openTestStore(t, { url: `file:${backup}`, region: 'gb1' })))
-    t.equal((await store.list()).length, 200)
-  })
-}
+t.test('an import that was killed is completed by another one', async (t) => {
+  const directory = testDirectory(t, { backup: { 'srv-900.removed': '7\n' } })
+  const target = KINDS['Redis']!(directory, 'gb1')
+  const backup = join(directory, 'backup')
+  for (let n = 0; n < 200; n++) {
+    writeFileSync(join(backup, `srv-${String(n)}.json`), JSON.stringify(record(n)))
+    writeFileSync(join(backup, `srv-${String(n)}.user-data`), String(n))
+  }
+  const store = await openTestStore(t, target)
+  const link = await startSlowLink(redis.port, 20)
+  t.teardown(() => link.stop())
+  const child = start(['import', backup], link.port)
+  await until(async () => (await store.list()).length > 0, 'the first records')
+  link.freeze()
+  child.kill('SIGKILL')
+  const [, signal] = (await once(child, 'close')) as [unknown, string]
+  t.equal(signal, 'SIGKILL')
+  const again = await imdsctl(['import', backup], { env: ENV })
+  t.match(again, { status: 0, stdout: /^201 records: 1 removed, / })
+  t.same(await contents(store), await contents(await openTestStore(t, { url: `file:${backup}`, region: 'gb1' })))
+  t.equal((await store.list()).length, 200)
+})

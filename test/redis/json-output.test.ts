@@ -2,19 +2,16 @@
  * What `imdsctl --json` prints has the shape of the examples in docs/json.md: the same fields with values of the same
  * types. test/unit/docs.test.ts checks that each command has an example.
  */
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { tmpdir } from 'node:os'
 import t from 'tap'
 import { keyLines } from '../support/fixtures/record-keys.ts'
-import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
-import { run } from '../support/programs/processes.ts'
 import { startRedis } from '../support/redis/redis.ts'
 import { aDaemon, record } from '../support/redis/shapes.ts'
 import { executed } from '../tools/documents.ts'
 import { openTestStore } from '../support/test-store.ts'
-
-t.setTimeout(300_000) // as under `npm test`
+import { shortDirectory } from '../support/test-directory.ts'
+import { imdsctl } from '../support/programs/imdsctl.ts'
 
 /** How two values differ in shape. An empty list has the shape of any other, and of several elements the fields count. */
 function differences(example: unknown, actual: unknown, path: string): string[] {
@@ -42,10 +39,7 @@ const linesOf = (text: string) =>
 
 t.test('each command prints JSON in the shape of its example in docs/json.md', async (t) => {
   const redis = await startRedis(t)
-  const directory = mkdtempSync(join(tmpdir(), 'imds-json-'))
-  t.teardown(() => {
-    rmSync(directory, { recursive: true })
-  })
+  const directory = shortDirectory(t)
   const place = (name: string) => join(directory, name)
   const daemon = await aDaemon(t, redis.url)
   const store = await openTestStore(t, { url: redis.url, region: 'gb1' })
@@ -61,14 +55,12 @@ t.test('each command prints JSON in the shape of its example in docs/json.md', a
   )
   writeFileSync(place('keys'), keyLines('k1'))
   const options = ['--json', '--store', redis.url, '--region', 'gb1']
-  const imdsctl = (...args: string[]) =>
-    run([process.execPath, IMDSCTL, ...options, ...args], {
-      env: { ...programEnvironment(), IMDS_OPERATOR_SOCKET: daemon.operatorSocket.replace('unix:', '') },
-    })
+  const run = (...args: string[]) =>
+    imdsctl([...options, ...args], { env: { IMDS_OPERATOR_SOCKET: daemon.operatorSocket.replace('unix:', '') } })
   /** Runs a command and compares its lines with those of the example: each with the most similar one, since records are worked on at the same time. */
   const check = async (example: string, ...args: string[]) => {
-    const { stdout, stderr } = await imdsctl(...args)
-    const [documented, printed] = [linesOf(example), linesOf(stdout.toString())]
+    const { stdout, stderr } = await run(...args)
+    const [documented, printed] = [linesOf(example), linesOf(stdout)]
     t.equal(printed.length, documented.length, args.join(' '))
     t.equal(stderr, '')
     const rest = [...printed]

@@ -1,5 +1,6 @@
 /**
- * Values in Redis that are far too long: every reader asks for their length first, so Redis never sends them.
+ * How much the readers of Redis take at once: they ask for the length of a value first, so that Redis never sends one that
+ * is far too long, and read and hash long ones in parts.
  */
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
@@ -7,15 +8,22 @@ import { keysOf } from '../../src/store/redis/keys.ts'
 import { until, type TestDaemon } from '../support/programs/daemon.ts'
 import { aCipher, keyLines } from '../support/fixtures/record-keys.ts'
 import { sentBy, startRedis } from '../support/redis/redis.ts'
-import { aDaemon, aStore, connected, record, serves } from '../support/redis/shapes.ts'
+import { aDaemon, aStore, connected, record, resynced, serves, aSource } from '../support/redis/shapes.ts'
 import { testDirectory } from '../support/test-directory.ts'
 import { openTestStore } from '../support/test-store.ts'
-
-t.setTimeout(120_000)
+import { writeFileSync } from 'node:fs'
+import { validate } from '../../src/imdsd/view/validate.ts'
+import { openStore } from '../../src/store/open.ts'
+import type { Loaded } from '../../src/store/source.ts'
+import { SLICE_BYTES } from '../../src/limits/turn-budget.ts'
+import { mostBytesPerTurn } from '../support/fixtures/bytes-per-turn.ts'
+import { anInstance, loopback } from '../support/fixtures/instance.ts'
 
 const KEYS = keysOf('gb1')
 const LONG = Buffer.alloc(4 * 1024 * 1024, 'x')
 const A_MEBIBYTE = 1024 * 1024
+const LIMIT = 16 * A_MEBIBYTE
+const id = (n: number) => `srv-n${String(n)}`
 
 const redis = await startRedis(t)
 t.beforeEach(async () => {
@@ -35,7 +43,6 @@ const faults = (daemon: TestDaemon) =>
   daemon.log
     .filter(({ msg }) => msg.startsWith('faulty record'))
     .map((line) => (line['faults'] as { message: string }[])[0]?.message)
-const resyncs = (daemon: TestDaemon) => daemon.metric('imds_resyncs_total{result="completed"}')
 const notify = () => redis.client.publish(KEYS.notices('hv1'), 'srv-n1')
 
 /** Makes a field of a hash longer than any publisher may read. */
@@ -64,9 +71,9 @@ t.test('invariant 3: a long value is not read at notices and resyncs; the last g
     // the digest differs, so each resync reads the instance
     await redis.client.hset(KEYS.hypervisor('hv1'), 'srv-n1', field)
     await sendsLittle(t, field, async () => {
-      const done = await resyncs(daemon)
       for (let i = 0; i < 5; i++) await notify()
-      await until(async () => faults(daemon).at(-1) === message && (await resyncs(daemon)) > done + 1, message)
+      await until(() => faults(daemon).at(-1) === message, message)
+      await resynced(daemon)
     })
     t.equal((await daemon.get('/latest/user-data')).body.toString(), 'one')
     await redis.client.hset(KEYS.instance('srv-n1'), before)
@@ -84,8 +91,7 @@ t.test('a long tombstone, region key or announcement is not read, and means the 
   await sendsLittle(t, 'the daemon', async () => {
     await notify()
     await until(async () => (await daemon.get('/latest/user-data')).status === 503, 'the removal')
-    const done = await resyncs(daemon)
-    await until(async () => (await resyncs(daemon)) > done + 1, 'two resyncs')
+    await resynced(daemon)
   })
   const other = await aDaemon(t, redis.url)
   await sendsLittle(t, 'a connect', () => connected(other))
@@ -158,4 +164,105 @@ t.test('a long encrypted value is not converted, and named', async (t) => {
   await redis.client.hset(KEYS.instance('srv-n1'), 'record', aCipher('gb1', 'k1').encrypt('record', 'srv-n1', 1, LONG))
   await t.rejects(store.encrypt('srv-n1', false), /srv-n1: the record is 4194\d{3} bytes/)
   await t.rejects(store.decrypt('srv-n1'), /srv-n1: the record is 4194\d{3} bytes/)
+})
+
+/** Publishes the instances 1, 2 and so on, with user-data of these sizes. */
+async function publish(t: Test, sizes: readonly number[], isEncrypted = false): Promise<void> {
+  await redis.client.flushall()
+  const keys = join(testDirectory(t), 'keys')
+  writeFileSync(keys, keyLines('k1'))
+  const store = await openStore({
+    url: redis.url,
+    region: 'gb1',
+    userDataMaxBytes: LIMIT,
+    recordKeysFile: isEncrypted ? keys : undefined,
+  })
+  for (const [i, size] of sizes.entries()) {
+    const { kind } = await store.put(
+      anInstance({
+        id: id(i + 1),
+        interfaces: loopback(i + 1),
+      }),
+      Buffer.alloc(size, id(i)),
+    )
+    t.equal(kind, 'published')
+  }
+  await store.close()
+}
+
+async function calls(command: string): Promise<number> {
+  return Number(
+    new RegExp(`^cmdstat_${command}:calls=(\\d+)`, 'm').exec(await redis.client.info('commandstats'))?.[1] ?? 0,
+  )
+}
+
+for (const isEncrypted of [false, true]) {
+  const what = isEncrypted ? 'encrypted' : 'plain'
+  t.test(
+    `${what} user-data of any length is read completely, and one turn handles only a small part of it`,
+    async (t) => {
+      const sizes = [LIMIT, 16_384, 0, 3 * A_MEBIBYTE, ...Array.from({ length: 60 }, () => 65_536)]
+      await publish(t, sizes, isEncrypted)
+      const source = await aSource(t, redis.url, LIMIT, isEncrypted ? aCipher('gb1', 'k1') : undefined)
+      const found: Loaded[] = []
+      const { hashed, ciphered } = await mostBytesPerTurn(async () => {
+        for await (const loaded of source.load(sizes.map((_size, i) => id(i + 1)))) {
+          if (loaded.kind === 'record') t.match(validate(loaded, LIMIT), { ok: true })
+          found.push(loaded)
+        }
+      })
+      t.same(
+        found.map((loaded) => [loaded.kind, loaded.id, 'userData' in loaded && loaded.userData?.length]),
+        sizes.map((size, i) => ['record', id(i + 1), size]),
+      )
+      t.ok(hashed > 0 && hashed <= A_MEBIBYTE + SLICE_BYTES, `${String(hashed)} bytes hashed`)
+      t.equal(ciphered > 0, isEncrypted)
+      t.ok(ciphered <= A_MEBIBYTE + SLICE_BYTES, `${String(ciphered)} bytes decrypted`)
+    },
+  )
+}
+
+t.test('one read has at most 4 MiB or one instance, and the next one waits until it is consumed', async (t) => {
+  await publish(t, [1.5 * A_MEBIBYTE, 1.5 * A_MEBIBYTE, 1.5 * A_MEBIBYTE, 6 * A_MEBIBYTE, 16, 16])
+  const source = await aSource(t, redis.url, LIMIT)
+  await redis.client.config('RESETSTAT')
+  const reads: [string, number][] = []
+  for await (const loaded of source.load([1, 2, 3, 4, 5, 6].map(id))) reads.push([loaded.id, await calls('hmget')])
+  t.same(reads, [
+    [id(1), 2],
+    [id(2), 2],
+    [id(3), 3],
+    [id(4), 4],
+    [id(5), 6],
+    [id(6), 6],
+  ])
+})
+
+t.test('user-data beyond the limit is a fault, and is not read if several instances are loaded', async (t) => {
+  await publish(t, [8 * A_MEBIBYTE, 16])
+  const source = await aSource(t, redis.url, 16_384)
+  await redis.client.config('RESETSTAT')
+  const found: Loaded[] = []
+  for await (const loaded of source.load([id(1), id(2)])) found.push(loaded)
+  const reason = 'the user-data is 8388608 bytes, more than the limit of 16384 (IMDS_USER_DATA_MAX_BYTES)'
+  t.match(found, [
+    { kind: 'user-data', id: id(1), digest: /^[0-9a-f]+$/, reason },
+    { kind: 'record', id: id(2) },
+  ])
+  t.ok(Number(/total_net_output_bytes:(\d+)/.exec(await redis.client.info('stats'))?.[1]) < A_MEBIBYTE)
+  for await (const loaded of source.load([id(1)])) t.match(loaded, { kind: 'user-data', id: id(1), reason })
+})
+
+t.test('the lengths of one instance and of several are asked before they are read', async (t) => {
+  await publish(t, [16, 16])
+  const source = await aSource(t, redis.url, LIMIT)
+  for (const [ids, lengths] of [
+    [[id(1)], 3],
+    [[id(1), id(2)], 6],
+  ] as const) {
+    await redis.client.config('RESETSTAT')
+    for await (const loaded of source.load(ids)) t.equal(loaded.kind, 'record')
+    t.equal(await calls('hstrlen'), lengths)
+    t.equal(await calls('hmget'), ids.length)
+  }
 })

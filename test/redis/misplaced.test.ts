@@ -6,13 +6,10 @@ import { readFileSync } from 'node:fs'
 import t, { type Test } from 'tap'
 import { keysOf } from '../../src/store/redis/keys.ts'
 import { until } from '../support/programs/daemon.ts'
-import { run } from '../support/programs/processes.ts'
-import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
 import { startRedis } from '../support/redis/redis.ts'
 import { aDaemon, aStore, connected, record, SECRET, serves, urlAs } from '../support/redis/shapes.ts'
 import { testDirectory } from '../support/test-directory.ts'
-
-t.setTimeout(120_000)
+import { imdsctl } from '../support/programs/imdsctl.ts'
 
 const SCRIPT = readFileSync(new URL('../../src/store/redis/publish.lua', import.meta.url), 'utf8')
 const KEYS = keysOf('gb1')
@@ -22,13 +19,8 @@ t.beforeEach(async () => {
   await redis.client.flushall()
 })
 
-const imdsctl = async (region: string, input: unknown, ...args: string[]) => {
-  const { status, stdout, stderr } = await run([process.execPath, IMDSCTL, ...args], {
-    input: JSON.stringify(input),
-    env: { ...programEnvironment(), IMDS_STORE: redis.url, IMDS_REGION: region },
-  })
-  return { status, stdout: stdout.toString(), stderr }
-}
+const inRegion = (region: string, input: unknown, ...args: string[]) =>
+  imdsctl(args, { input: JSON.stringify(input), env: { IMDS_STORE: redis.url, IMDS_REGION: region } })
 
 async function served(t: Test) {
   const daemon = await aDaemon(t, redis.url)
@@ -40,7 +32,7 @@ async function served(t: Test) {
 
 t.test('imdsctl, the library and the script refuse a record of another region; the guest stays served', async (t) => {
   const { daemon, store } = await served(t)
-  t.match(await imdsctl('gb1', record(2, { region: 'gb2' }), 'put', '-'), {
+  t.match(await inRegion('gb1', record(2, { region: 'gb2' }), 'put', '-'), {
     status: 65,
     stderr: /\/region must be gb1, the region of this store/,
   })
@@ -63,12 +55,12 @@ t.test('imdsctl, the library and the script refuse a record of another region; t
       'the key is not imds:{REGION}',
     ])
   await serves(daemon, 1)
-  t.match(await imdsctl('gb1', record(2, { hypervisors: [] }), 'put', '-'), {
+  t.match(await inRegion('gb1', record(2, { hypervisors: [] }), 'put', '-'), {
     status: 65,
     stderr: /\/hypervisors must not have fewer than 1 items/,
   })
   for (const region of ['', 'g b'])
-    t.match(await imdsctl(region, record(2), 'put', '-'), { status: 69, stderr: /Redis needs the name of the region/ })
+    t.match(await inRegion(region, record(2), 'put', '-'), { status: 69, stderr: /Redis needs the name of the region/ })
   t.same(
     (await redis.client.keys('*')).filter((key) => !key.startsWith('imds:{gb1}')),
     [],
@@ -77,19 +69,22 @@ t.test('imdsctl, the library and the script refuse a record of another region; t
 
 t.test('imdsctl warns about a hypervisor without a daemon, and the daemon that loses a guest logs that', async (t) => {
   const { daemon } = await served(t)
-  const put = await imdsctl('gb1', record(2, { hypervisors: ['HV1'] }), 'put', '-')
+  const put = await inRegion('gb1', record(2, { hypervisors: ['HV1'] }), 'put', '-')
   t.match(put, {
     status: 0,
     stdout: 'published srv-n1 revision 2\n',
     stderr: 'imdsctl: warning: no daemon has announced hypervisor HV1: check the name (imdsctl hypervisors)\n',
   })
-  t.match(JSON.parse((await imdsctl('gb1', record(3, { hypervisors: ['hv1', 'HV1'] }), '--json', 'put', '-')).stdout), {
-    result: 'published',
-    warnings: [/hypervisor HV1:/],
-  })
-  t.match(await imdsctl('gb1', record(4), 'put', '-'), { status: 0, stderr: '' }, 'hv1 has a daemon')
+  t.match(
+    JSON.parse((await inRegion('gb1', record(3, { hypervisors: ['hv1', 'HV1'] }), '--json', 'put', '-')).stdout),
+    {
+      result: 'published',
+      warnings: [/hypervisor HV1:/],
+    },
+  )
+  t.match(await inRegion('gb1', record(4), 'put', '-'), { status: 0, stderr: '' }, 'hv1 has a daemon')
   await serves(daemon, 4)
-  await imdsctl('gb1', record(5, { hypervisors: ['HV1'] }), 'put', '-')
+  await inRegion('gb1', record(5, { hypervisors: ['HV1'] }), 'put', '-')
   await until(
     () =>
       daemon.log.some(
@@ -101,7 +96,7 @@ t.test('imdsctl warns about a hypervisor without a daemon, and the daemon that l
 })
 
 t.test('daemons announce themselves when they connect and periodically, and stay listed after they stop', async (t) => {
-  t.match(await imdsctl('gb1', null, 'hypervisors'), { status: 0, stdout: /^HYPERVISOR .*\n$/ })
+  t.match(await inRegion('gb1', null, 'hypervisors'), { status: 0, stdout: /^HYPERVISOR .*\n$/ })
   const { daemon } = await served(t)
   const other = await aDaemon(t, redis.url, {}, { IMDS_HYPERVISOR: 'hv2' })
   await connected(other)
@@ -110,11 +105,11 @@ t.test('daemons announce themselves when they connect and periodically, and stay
     'both announcements',
   )
   await other.stop()
-  const { status, stdout } = await imdsctl('gb1', null, 'hypervisors')
+  const { status, stdout } = await inRegion('gb1', null, 'hypervisors')
   t.equal(status, 0)
   t.match(stdout, /\nhv1 +\d+\.\d+\.\d+ +0 +1 +0 s +\d+ s ago +-\nhv2 +\S+ +0 +0 +0 s +\d+ s ago +-\n$/)
   await redis.client.set(KEYS.announcement('odd'), 'no JSON')
-  t.match(await imdsctl('gb1', null, '--json', 'hypervisors'), {
+  t.match(await inRegion('gb1', null, '--json', 'hypervisors'), {
     status: 0,
     stdout:
       /^\{"formatVersion":1,"name":"hv1","version":"[^"]+","instances":0,"lagSeconds":0,"seenAt":"[^"]+","records":1\}\n\{"formatVersion":1,"name":"hv2".*\n\{"formatVersion":1,"name":"odd","version":"","instances":0,"seenAt":"","records":0\}\n$/,
@@ -124,17 +119,15 @@ t.test('daemons announce themselves when they connect and periodically, and stay
     'the next announcement',
     45_000,
   )
-  t.match((await imdsctl('gb1', null, 'hypervisors')).stdout, /\nhv1 +\S+ +1 +1 /)
+  t.match((await inRegion('gb1', null, 'hypervisors')).stdout, /\nhv1 +\S+ +1 +1 /)
   t.same(
     daemon.log.filter(({ msg }) => msg.includes('announce')),
     [],
   )
-  t.match(
-    await run([process.execPath, IMDSCTL, '-s', `file:${testDirectory(t)}`, 'hypervisors'], {
-      env: programEnvironment(),
-    }),
-    { status: 69, stderr: /daemons announce themselves only in Redis, not in a directory of files/ },
-  )
+  t.match(await imdsctl(['-s', `file:${testDirectory(t)}`, 'hypervisors']), {
+    status: 69,
+    stderr: /daemons announce themselves only in Redis, not in a directory of files/,
+  })
 })
 
 t.test('a daemon that may not announce itself serves its guests and logs the reason once', async (t) => {
@@ -163,13 +156,13 @@ t.test('a new region without instances is ready once it is initialised', async (
     'the warning',
   )
   t.equal((await daemon.operator('/readyz')).status, 503)
-  t.match(await imdsctl('gb1', null, 'init'), {
+  t.match(await inRegion('gb1', null, 'init'), {
     status: 0,
     stdout: 'the region is initialised: daemons become ready with it\n',
   })
   await until(async () => (await daemon.operator('/readyz')).status === 200, 'readiness')
   t.match(JSON.parse((await daemon.operator('/readyz')).body.toString()), { ready: true, instances: 0 })
-  t.match(await imdsctl('gb1', null, 'init'), { status: 0, stdout: 'nothing to do: the store is ready for use\n' })
+  t.match(await inRegion('gb1', null, 'init'), { status: 0, stdout: 'nothing to do: the store is ready for use\n' })
 })
 
 t.test('invariant 8: a lost instance is served until another one of the store has its address', async (t) => {
@@ -190,7 +183,7 @@ t.test('invariant 8: a lost instance is served until another one of the store ha
   t.match(await store.put(record(1, { id: 'srv-n2' })), { kind: 'published' })
   await until(async () => (await id()) === 'srv-n2', 'the new owner to be served')
   t.equal(await daemon.metric('imds_view_contested_addresses'), 0)
-  t.match(await imdsctl('gb1', null, 'remove', 'srv-n1', '--revision', '1'), { status: 0 })
+  t.match(await inRegion('gb1', null, 'remove', 'srv-n1', '--revision', '1'), { status: 0 })
   await until(async () => (await daemon.metric('imds_view_unconfirmed_instances')) === 0, 'the lost one to leave')
   t.equal(await id(), 'srv-n2')
 })

@@ -3,11 +3,10 @@
  */
 import t from 'tap'
 import { request, startDaemon, until, type Answer } from '../support/programs/daemon.ts'
-import { run } from '../support/programs/processes.ts'
-import { anInstance } from '../support/fixtures/instance.ts'
-import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
+import { aLocalInstance } from '../support/fixtures/instance.ts'
 import { startRedis } from '../support/redis/redis.ts'
 import { openTestStore } from '../support/test-store.ts'
+import { imdsctl } from '../support/programs/imdsctl.ts'
 
 const ID = '/latest/meta-data/instance-id'
 /** One caller's loops at the same time: as many as it may have connections. */
@@ -18,8 +17,7 @@ t.test(
   async (t) => {
     const redis = await startRedis(t)
     const store = await openTestStore(t, { url: redis.url, region: 'gb1' })
-    const interfaces = [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }]
-    await store.put(anInstance({ id: 'srv-a', interfaces, hypervisors: ['hv1'] }))
+    await store.put(aLocalInstance(1, 1, { id: 'srv-a' }))
     const settings = { IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1' }
     const daemon = await startDaemon(t, settings)
     await until(async () => (await daemon.get(ID)).status === 200, 'the instance')
@@ -54,15 +52,10 @@ t.test(
     ]
     const doctor = (async () => {
       for (let i = 0; i < 2; i++)
-        await run([process.execPath, IMDSCTL, '--json', 'doctor', '--operator', daemon.operatorSocket], {
-          env: { ...programEnvironment(), ...settings },
-        })
+        await imdsctl(['--json', 'doctor', '--operator', daemon.operatorSocket], { env: settings })
     })()
     await doctor
-    const explained = await run(
-      [process.execPath, IMDSCTL, 'explain', '10.200.0.1', '--operator', daemon.operatorSocket],
-      { env: programEnvironment() },
-    )
+    const explained = await imdsctl(['explain', '10.200.0.1', '--operator', daemon.operatorSocket])
     isOver = true
     const [theirs, served, other] = await Promise.all([looping, guests, others].map((all) => Promise.all(all)))
     const seconds = (performance.now() - startedMs) / 1000
@@ -72,11 +65,7 @@ t.test(
     t.same([...statuses['Prometheus']!], [200])
     t.same([...statuses['the unix socket']!], [200])
     t.same([...statuses['the one']!].sort(), [200, 404], 'it is answered too')
-    t.match(
-      explained.stdout.toString(),
-      /the store has no instance with this address/,
-      'the unix socket has its own rate',
-    )
+    t.match(explained.stdout, /the store has no instance with this address/, 'the unix socket has its own rate')
     const ofStore = (await commands()) - before
     t.ok(ofStore < 300 + 60 * seconds, `the store was asked at a bounded rate: ${String(ofStore)} times`)
   },

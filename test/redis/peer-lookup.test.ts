@@ -1,123 +1,183 @@
 /**
- * The lookup of unknown peers: a guest whose notice was lost, and a flood from unused addresses.
+ * Unknown peers: a guest whose notice was lost is looked up, and neither a flood from unused addresses nor one unknown
+ * peer affects others (contract E2, F1).
  */
 import { readFileSync } from 'node:fs'
-import { connect } from 'node:net'
-import t, { type Test } from 'tap'
+import { connect, type Socket } from 'node:net'
+import t from 'tap'
 import { keysOf } from '../../src/store/redis/keys.ts'
 import type { Publisher } from '../../src/store/open.ts'
-import { request, startDaemon, until, type TestDaemon } from '../support/programs/daemon.ts'
-import { anInstance } from '../support/fixtures/instance.ts'
-import { startRedis, type TestRedis } from '../support/redis/redis.ts'
+import { request, until, type TestDaemon } from '../support/programs/daemon.ts'
+import { aLocalInstance } from '../support/fixtures/instance.ts'
+import { matchAll } from '../support/fixtures/match.ts'
+import { startRedis } from '../support/redis/redis.ts'
+import { aDaemon, aStore, connected, serves } from '../support/redis/shapes.ts'
 import { parseAnswer } from '../support/fixtures/socket.ts'
-import { openTestStore } from '../support/test-store.ts'
 
 const ID = '/latest/meta-data/instance-id'
 const KEYS = keysOf('gb1')
-const at = (n: number, hypervisor: string, revision = 1) =>
-  anInstance({
-    id: `srv-n${String(n)}`,
-    revision,
-    hypervisors: [hypervisor],
-    interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`127.0.0.${String(n)}/8`] }],
-  })
+const ATTACKER = '127.0.0.66'
+const address = (n: number) => `127.0.0.${String(n)}`
 
-async function aHost(t: Test): Promise<{ redis: TestRedis; store: Publisher; daemon: TestDaemon }> {
-  const redis = await startRedis(t)
-  const store = await openTestStore(t, { url: redis.url, region: 'gb1' })
-  await store.put(at(99, 'hv1'))
-  const daemon = await startDaemon(t, {
-    IMDS_STORE: redis.url,
-    IMDS_REGION: 'gb1',
-    IMDS_HYPERVISOR: 'hv1',
-    IMDS_RESYNC_SECONDS: '3600',
-  })
-  await until(async () => (await daemon.operator('/readyz')).status === 200, 'readiness')
-  return { redis, store, daemon }
-}
-
-const lookups = (daemon: TestDaemon, result: string) => daemon.metric(`imds_peer_lookups_total{result="${result}"}`)
-
-t.test('a guest whose notice was lost is served at its first request', async (t) => {
-  const { redis, daemon } = await aHost(t)
-  // Written without the publisher, so that no notice is sent.
-  const record = JSON.stringify(at(1, 'hv1'))
-  await redis.client.hset(KEYS.instance('srv-n1'), 'record', record, 'digest', 'x')
-  await redis.client.hset(KEYS.addresses('default'), '127.0.0.1', 'srv-n1')
-  t.match(await daemon.get(ID), { status: 200, body: Buffer.from('srv-n1') })
-  t.equal(await lookups(daemon, 'found'), 1)
-  t.equal((await daemon.get(ID)).status, 200)
-  t.equal(await lookups(daemon, 'found'), 1, 'a known guest causes no lookup')
+const redis = await startRedis(t)
+let store: Publisher
+let daemon: TestDaemon
+t.before(async () => {
+  store = await aStore(t, redis.url)
+  await store.put(aLocalInstance(99))
+  daemon = await aDaemon(t, redis.url)
+  await serves(daemon, 1, 99)
 })
 
-t.test(
-  "E2: a peer with the address of another hypervisor's instance gets 503, and the view stays as it is",
-  async (t) => {
-    const { redis, store, daemon } = await aHost(t)
-    await store.put(at(1, 'hv2'), Buffer.from('theirs'))
-    await store.put(at(2, 'hv2'))
-    await redis.client.hset(KEYS.instance('srv-n2'), 'record', '{', 'digest', 'x')
-    for (const from of ['127.0.0.1', '127.0.0.2']) {
-      const { status, headers, body } = await daemon.get('/latest/user-data', from)
-      t.match({ status, headers }, { status: 503, headers: { 'retry-after': '1' } })
-      t.notMatch(body.toString(), /srv-|theirs/)
-    }
-    t.equal(await lookups(daemon, 'unknown'), 2)
-    t.equal(await daemon.metric('imds_view_instances'), 1)
-    t.equal(
-      await daemon.metric('imds_record_faults_total{reason="unreadable"}'),
-      0,
-      'a faulty record of another hypervisor is not reported here',
-    )
-    t.notMatch((await daemon.operator('/explain?address=127.0.0.1')).body.toString(), /theirs|02:24:19|srv-n1\./)
-    t.equal((await daemon.operator('/instances/srv-n1')).status, 404)
-    await until(async () => (await daemon.metric('imds_snapshot_writes_total{result="written"}')) > 0, 'a snapshot')
-    t.notMatch(readFileSync(`${daemon.directory}/view.snapshot`, 'utf8'), /srv-n1|srv-n2|theirs/)
-  },
-)
+/** Writes a record without the publisher, so that no notice is sent, as if the notice had been lost. */
+async function putWithoutNotice(n: number): Promise<void> {
+  const id = `srv-n${String(n)}`
+  await redis.client.hset(KEYS.instance(id), 'record', JSON.stringify(aLocalInstance(n)), 'digest', 'x')
+  await redis.client.hset(KEYS.addresses('default'), address(n), id)
+}
+
+const lookups = (result: string) => daemon.metric(`imds_peer_lookups_total{result="${result}"}`)
+const refusals = async (method: string, reason: string) =>
+  (await daemon.metric(`imds_requests_total{route="unknown",method="${method}",status="503",reason="${reason}"}`)) || 0
+const resets = () => daemon.metric('imds_connections_dropped_total{reason="over-share"}')
+
+/** How many lookups Redis has answered. */
+async function reads(): Promise<number> {
+  return Number(/^cmdstat_hget:calls=(\d+)/m.exec(await redis.client.info('commandstats'))?.[1] ?? 0)
+}
+
+t.test('a guest whose notice was lost is served at its first request', async (t) => {
+  const before = await lookups('found')
+  await putWithoutNotice(1)
+  t.match(await daemon.get(ID), { status: 200, body: Buffer.from('srv-n1') })
+  t.equal(await lookups('found'), before + 1)
+  t.equal((await daemon.get(ID)).status, 200)
+  t.equal(await lookups('found'), before + 1, 'a known guest causes no lookup')
+})
+
+t.test("E2: a peer with the address of another hypervisor's instance gets 503, and the view stays", async (t) => {
+  const [before, instances] = [await lookups('unknown'), await daemon.metric('imds_view_instances')]
+  await store.put(aLocalInstance(2, 1, { hypervisors: ['hv2'] }), Buffer.from('theirs'))
+  await store.put(aLocalInstance(3, 1, { hypervisors: ['hv2'] }))
+  await redis.client.hset(KEYS.instance('srv-n3'), 'record', '{', 'digest', 'x')
+  for (const n of [2, 3]) {
+    const { status, headers, body } = await daemon.get('/latest/user-data', address(n))
+    t.match({ status, headers }, { status: 503, headers: { 'retry-after': '1' } })
+    t.notMatch(body.toString(), /srv-|theirs/)
+  }
+  t.equal(await lookups('unknown'), before + 2)
+  t.equal(await daemon.metric('imds_view_instances'), instances)
+  t.equal(
+    await daemon.metric('imds_record_faults_total{reason="unreadable"}'),
+    0,
+    'a faulty record of another hypervisor is not reported here',
+  )
+  t.notMatch((await daemon.operator('/explain?address=127.0.0.2')).body.toString(), /theirs|02:24:19|srv-n2\./)
+  t.equal((await daemon.operator('/instances/srv-n2')).status, 404)
+  await until(async () => (await daemon.metric('imds_snapshot_writes_total{result="written"}')) > 0, 'a snapshot')
+  t.notMatch(readFileSync(`${daemon.directory}/view.snapshot`, 'utf8'), /srv-n2|srv-n3|theirs/)
+})
 
 t.test('E2: the former hypervisor stops serving when the notice of a move arrives, and logs it', async (t) => {
-  const { store, daemon } = await aHost(t)
-  await store.put(at(1, 'hv1'))
-  await until(async () => (await daemon.get(ID)).status === 200, 'the guest')
-  await store.put(anInstance({ ...at(1, 'hv1', 2), hypervisors: ['hv1', 'hv2'] }))
-  await until(
-    async () => (await daemon.operator('/instances/srv-n1')).body.toString().includes('"revision":2'),
-    'the first record of the migration',
-  )
-  t.equal((await daemon.get(ID)).status, 200, 'both hypervisors answer during a migration')
-  await store.put(at(1, 'hv2', 3))
-  await until(async () => (await daemon.get(ID)).status === 503, 'the move')
+  await store.put(aLocalInstance(4))
+  await serves(daemon, 1, 4)
+  await store.put(aLocalInstance(4, 2, { hypervisors: ['hv1', 'hv2'] }))
+  await serves(daemon, 2, 4)
+  await store.put(aLocalInstance(4, 3, { hypervisors: ['hv2'] }))
+  await until(async () => (await daemon.get(ID, address(4))).status === 503, 'the move')
   t.match(
     daemon.log.find(({ msg }) => msg.startsWith('instance left')),
-    { level: 'info', instance: 'srv-n1', revision: 3, hypervisors: ['hv2'] },
+    { level: 'info', instance: 'srv-n4', revision: 3, hypervisors: ['hv2'] },
   )
-  const firstLookup = await lookups(daemon, 'unknown')
-  while ((await lookups(daemon, 'unknown')) < firstLookup + 2) {
+  const firstLookup = await lookups('unknown')
+  while ((await lookups('unknown')) < firstLookup + 2) {
     // each result is remembered for a second
-    t.match(await daemon.get(ID), { status: 503, headers: { 'retry-after': '1' } })
+    t.match(await daemon.get(ID, address(4)), { status: 503, headers: { 'retry-after': '1' } })
   }
-  t.equal(await daemon.metric('imds_view_instances'), 1)
-  t.equal((await daemon.get(ID, '127.0.0.99')).status, 200)
+  t.equal((await daemon.get(ID, address(99))).status, 200)
 })
 
 t.test('E2: many requests of an unknown address cause one lookup, which is remembered for a second', async (t) => {
-  const { redis, daemon } = await aHost(t)
-  const before = await commandsOf(redis, 'hget')
-  const answers = await Promise.all(Array.from({ length: 50 }, () => daemon.get(ID)))
+  const before = await reads()
+  const answers = await Promise.all(Array.from({ length: 50 }, () => daemon.get(ID, address(5))))
   t.ok(answers.every(({ status }) => status === 503))
-  t.ok(
-    (await commandsOf(redis, 'hget')) - before <= 3,
-    'one lookup, or some more if the fifty requests took longer than a second',
+  t.ok((await reads()) - before <= 3, 'one lookup, or some more if the fifty requests took longer than a second')
+})
+
+function open(bytes = ''): Socket {
+  const socket = connect({ port: daemon.guestPort, host: '127.0.0.1', localAddress: ATTACKER })
+  return socket
+    .resume()
+    .on('error', () => {
+      /* reset by the daemon */
+    })
+    .on('connect', () => {
+      socket.write(bytes)
+    })
+}
+
+t.test('F1: an unknown peer that pipelines beyond its share does not block others', async (t) => {
+  const sockets = Array.from({ length: 40 }, () => open(`GET ${ID} HTTP/1.1\r\nHost: x\r\n\r\n`.repeat(3_600)))
+  await Promise.all(
+    sockets.map(
+      (socket) =>
+        new Promise((resolve) => {
+          socket.on('close', resolve)
+        }),
+    ),
   )
+  t.ok((await resets()) > 0, 'the connections of the attacker are reset')
+  await putWithoutNotice(6)
+  t.match(
+    await daemon.get(ID, address(6)),
+    { status: 200, body: Buffer.from('srv-n6') },
+    'a guest whose notice was lost is served at its first request',
+  )
+  t.equal((await daemon.get(ID, address(67))).status, 503)
+  await until(() => daemon.log.some((line) => line['address'] === address(67)), 'the refusal in the log')
+  matchAll(
+    t,
+    daemon.log.filter((line) => line['address'] === address(67)),
+    [{ msg: 'request refused', reason: 'unknown-peer' }],
+    'another unknown peer has its own share',
+  )
+  const penalized = await refusals('other', 'over-share')
+  await daemon.get(ID, ATTACKER).catch(() => null)
+  t.equal(await refusals('other', 'over-share'), penalized + 1, "the attacker's requests are not read")
+})
+
+t.test('F1: an unknown peer with 1,024 open connections does not block others', async (t) => {
+  const sockets = new Set<Socket>()
+  let isOver = false
+  const keepOpen = (): void => {
+    if (isOver) return
+    const socket = open()
+    sockets.add(socket)
+    socket.on('close', () => {
+      sockets.delete(socket)
+      setTimeout(keepOpen, 100)
+    })
+  }
+  const before = await resets()
+  for (let i = 0; i < 1_024; i++) keepOpen()
+  await until(async () => (await resets()) > before, 'connections beyond the share to be reset')
+  await until(
+    async () => (await refusals('other', 'too-many-connections')) > 0,
+    'connections beyond the share to be refused',
+  )
+  await putWithoutNotice(7)
+  t.match(
+    await daemon.get(ID, address(7)),
+    { status: 200, body: Buffer.from('srv-n7') },
+    'a guest whose notice was lost is served at its first request',
+  )
+  t.equal((await daemon.get(ID, address(99))).status, 200, 'a known guest is served')
+  isOver = true
+  for (const socket of sockets) socket.destroy()
 })
 
 t.test('invariant 6: a flood from unknown addresses causes a bounded rate of lookups', async (t) => {
-  const { redis, store, daemon } = await aHost(t)
-  await store.put(at(1, 'hv1'))
-  await until(async () => (await daemon.get(ID)).status === 200, 'the guest')
-  const before = await commandsOf(redis, 'hget')
-  const started = performance.now()
+  const [before, linesBefore, startedMs] = [await reads(), daemon.log.length, performance.now()]
   const statuses = new Set<number>()
   for (let i = 0; i < 2000; i += 20) {
     const some = await Promise.all(
@@ -126,36 +186,25 @@ t.test('invariant 6: a flood from unknown addresses causes a bounded rate of loo
       ),
     )
     for (const { status } of some) statuses.add(status)
-    if ((await daemon.get(ID)).status !== 200) t.fail('a known guest was refused')
+    if ((await daemon.get(ID, address(99))).status !== 200) t.fail('a known guest was refused')
   }
-  const seconds = (performance.now() - started) / 1000
+  const seconds = (performance.now() - startedMs) / 1000
   t.same([...statuses], [503])
-  const commands = (await commandsOf(redis, 'hget')) - before
-  t.ok(commands <= 100 + 100 * seconds, `${String(commands)} lookups in ${seconds.toFixed(1)} s`)
-  t.ok((await lookups(daemon, 'skipped')) > 0)
-  t.ok(daemon.log.filter(({ msg }) => msg === 'request refused').length <= 257)
+  const count = (await reads()) - before
+  t.ok(count <= 100 + 100 * seconds, `${String(count)} lookups in ${seconds.toFixed(1)} s`)
+  t.ok((await lookups('skipped')) > 0)
+  t.ok(daemon.log.slice(linesBefore).filter(({ msg }) => msg === 'request refused').length <= 257)
 })
 
-t.test('E2: an unknown address waits at most a second for a store that does not answer', async (t) => {
-  const { redis, daemon } = await aHost(t)
+t.test('E2, A9: an unknown address waits at most a second for a store that does not answer', async (t) => {
+  await connected(daemon)
+  const failed = await lookups('failed')
   redis.process().kill('SIGSTOP')
   t.teardown(() => redis.process().kill('SIGCONT'))
-  t.match(await daemon.get(ID), { status: 503, headers: { 'retry-after': '1' } })
-  t.equal(await lookups(daemon, 'failed'), 1)
-  t.equal((await daemon.get(ID, '127.0.0.99')).status, 200)
-})
-
-t.test('A9: a guest that half-closes while its address is looked up still gets a response', async (t) => {
-  const { redis, daemon } = await aHost(t)
-  redis.process().kill('SIGSTOP')
-  t.teardown(() => redis.process().kill('SIGCONT'))
-  const socket = connect({ port: daemon.guestPort, host: '127.0.0.1', allowHalfOpen: true })
+  const socket = connect({ port: daemon.guestPort, host: '127.0.0.1', localAddress: address(8), allowHalfOpen: true })
   socket.end(`GET ${ID} HTTP/1.1\r\nHost: x\r\n\r\n`)
-  const answer = Buffer.concat((await socket.toArray()) as Buffer[]).toString()
-  t.match(parseAnswer(answer), { status: 503, headers: { 'retry-after': '1' } })
+  const text = Buffer.concat((await socket.toArray()) as Buffer[]).toString()
+  t.match(parseAnswer(text), { status: 503, headers: { 'retry-after': '1' } }, 'also a guest that half-closes')
+  t.equal(await lookups('failed'), failed + 1)
+  t.equal((await daemon.get(ID, address(99))).status, 200)
 })
-
-async function commandsOf(redis: TestRedis, command: string): Promise<number> {
-  const stats = await redis.client.info('commandstats')
-  return Number(new RegExp(`^cmdstat_${command}:calls=(\\d+)`, 'm').exec(stats)?.[1] ?? 0)
-}

@@ -1,17 +1,18 @@
 /**
  * Publishing to a real Redis: what a publish checks, writes and refuses.
  */
-import { spawnSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
 import t, { type Test } from 'tap'
 import { sha256 } from '../../src/metadata/user-data.ts'
 import { keysOf } from '../../src/store/redis/keys.ts'
-import { openStore, type Publisher } from '../../src/store/open.ts'
+import type { Publisher } from '../../src/store/open.ts'
 import { startDaemon, until } from '../support/programs/daemon.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
-import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
+import { imdsctl } from '../support/programs/imdsctl.ts'
 import { startRedis } from '../support/redis/redis.ts'
 import { openTestStore } from '../support/test-store.ts'
+import { random } from '../support/fixtures/generated-records.ts'
+import { testDirectory } from '../support/test-directory.ts'
 
 const KEYS = keysOf('gb1')
 const nic = (address: string, network = 'default') => [
@@ -27,12 +28,7 @@ async function aStore(t: Test): Promise<Publisher> {
   return await openTestStore(t, { url: redis.url, region: 'gb1' })
 }
 
-const environment = () => ({ ...programEnvironment(), IMDS_STORE: redis.url, IMDS_REGION: 'gb1' })
-
-/** Runs imdsctl against the test's Redis. */
-function imdsctl(...args: readonly string[]): { status: number | null; stdout: string; stderr: string } {
-  return spawnSync(process.execPath, [IMDSCTL, ...args], { env: environment(), encoding: 'utf8' })
-}
+const environment = () => ({ IMDS_STORE: redis.url, IMDS_REGION: 'gb1' })
 
 t.test('a publish writes record, user-data, indexes and digest, and notifies the hypervisor', async (t) => {
   const store = await aStore(t)
@@ -139,8 +135,10 @@ t.test('removing an unknown id writes nothing, so that its first publish is not 
   const store = await aStore(t)
   t.same(await store.remove('srv-abcde'), { kind: 'absent' })
   t.same(await redis.client.keys('*'), [])
-  t.match(imdsctl('remove', 'srv-abcde'), { status: 1, stderr: /^imdsctl: the store has no srv-abcde\b/ })
-  t.match(imdsctl('--json', 'remove', 'srv-abcde'), { status: 1, stdout: /"id":"srv-abcde","result":"absent"/ })
+  t.match(await imdsctl(['remove', 'srv-abcde'], { env: environment() }), {
+    status: 1,
+    stderr: /^imdsctl: the store has no srv-abcde\b/,
+  })
   t.match(await store.put(anInstance({ revision: 1 })), { kind: 'published' })
 })
 
@@ -149,7 +147,7 @@ t.test('a removal with a revision leaves a tombstone even if the store lost the 
   t.same(await store.remove('srv-gone1', 3), { kind: 'unchanged', revision: 3 })
   t.equal(await redis.client.get(KEYS.tombstone('srv-gone1')), '3')
   t.same(await store.remove('srv-gone1'), { kind: 'unchanged', revision: 3 }, 'an existing tombstone is renewed')
-  t.match(imdsctl('remove', 'srv-gone2', '--revision', '5'), {
+  t.match(await imdsctl(['remove', 'srv-gone2', '--revision', '5'], { env: environment() }), {
     status: 0,
     stdout: /^the store had no srv-gone2; its tombstone at revision 5/,
   })
@@ -161,35 +159,6 @@ t.test('a removal with a revision leaves a tombstone even if the store lost the 
       { id: 'srv-gone2', revision: 5 },
     ],
   )
-})
-
-t.test('a publish keeps, replaces or removes the user-data, as requested', async (t) => {
-  const store = await aStore(t)
-  await store.put(anInstance(), Buffer.from('one'))
-  t.match(await store.put(anInstance({ revision: 2 })), { kind: 'published', instance: { userData: { size: 3 } } })
-  t.equal(Buffer.from((await store.get('srv-abcde'))!.userData!).toString(), 'one')
-  await store.put(anInstance({ revision: 3 }), Buffer.alloc(0))
-  t.match(await store.get('srv-abcde'), { userData: Buffer.alloc(0), document: { userData: { size: 0 } } })
-  await store.put(anInstance({ revision: 4 }), 'none')
-  t.equal((await store.get('srv-abcde'))!.userData, undefined)
-  t.equal(await redis.client.hexists(KEYS.instance('srv-abcde'), 'user-data'), 0)
-})
-
-t.test('a faulty record or oversized user-data is refused with all faults before anything is written', async (t) => {
-  const store = await aStore(t)
-  const invalid = await store.put(anInstance({ region: undefined, revision: 'x' }))
-  t.equal(invalid.kind, 'invalid')
-  t.same('faults' in invalid && invalid.faults.map(({ path }) => path).sort(), ['/region', '/revision'])
-  t.match(await store.put(anInstance(), Buffer.alloc(16385)), {
-    kind: 'invalid',
-    faults: [{ path: '/userData', message: /16385 bytes, more than the limit of 16384/ }],
-  })
-  t.match(await store.put(anInstance({ userData: { size: 3, sha256: '0'.repeat(64) } }), Buffer.from('abc')), {
-    kind: 'invalid',
-    faults: [{ path: '/userData/sha256' }],
-  })
-  t.same(await redis.client.keys('*'), [])
-  t.match(await store.put(anInstance(), Buffer.alloc(16384)), { kind: 'published' })
 })
 
 t.test('with two concurrent writers each publish is complete, and the highest revision stays', async (t) => {
@@ -228,6 +197,7 @@ t.test('the script itself refuses an invalid record, for publishers in any langu
     [['put', record, 'set', 'bytes'], /the size in the record is not the size/],
     [['put', record], /must be set BYTES, keep or none/],
     [['frob'], /first argument must be init, put/],
+    [['dry-run', 'init'], /dry-run is for put/],
     [['remove', 'srv-a', '0.5'], /REVISION/],
     [['remove', 'srv-a', '0'], /REVISION/],
     [['remove', 'srv-a', 'x'], /REVISION/],
@@ -310,8 +280,50 @@ t.test('a full Redis accepts removals, which free memory; a refused publish chan
   )
 })
 
-t.test('an unreachable store is an error with its cause', async (t) => {
-  await t.rejects(openStore({ url: 'redis://127.0.0.1:1', region: 'gb1' }), /cannot use the store: .*ECONNREFUSED/)
-  await t.rejects(openStore({ url: 'mysql://x' }), /url .* must be redis:/)
-  await t.rejects(openStore({ url: redis.url }), /name of the region/)
+/** The rules of revisions, seals and addresses are the same in Redis (publish.lua) and in a directory of files (rules.ts). */
+const SEED = 41
+const STEPS = 400
+t.test(`Redis and files give the same answers to ${String(STEPS)} random changes (seed ${String(SEED)})`, async (t) => {
+  const stores: readonly Publisher[] = [await aStore(t), await openTestStore(t, { url: `file:${testDirectory(t)}` })]
+  const next = random(SEED)
+  const below = (count: number) => Math.floor(next() * count)
+  const kinds: Record<string, number> = {}
+  for (let step = 0; step < STEPS; step++) {
+    const id = `srv-${String(below(4))}`
+    const revision = 1 + below(6) + Math.floor(step / 25)
+    const address = ['10.0.0.1/24', '10.0.0.2/24', 'fd00::/64', 'fd00::5/128', 'fd00:1::1/128'][below(5)]!
+    const addresses = address.includes(':') ? { ipv6Addresses: [address] } : { ipv4Addresses: [address] }
+    const record = anInstance({
+      id,
+      revision,
+      interfaces: [{ id: `int-${id}`, macAddress: `02:24:19:00:00:0${id.slice(-1)}`, ...addresses }],
+      ...(below(6) === 0 && { sealedAt: '2026-11-20T15:04:05Z' }),
+    })
+    const userData = ([Buffer.from('one'), Buffer.from('two'), 'none', 'keep'] as const)[below(4)]!
+    const options = { dryRun: below(5) === 0 }
+    const sealedAt = '2026-11-26T00:00:00Z'
+    const given = below(2) === 0 ? revision : undefined
+    const seal = given !== undefined && below(4) === 0 && { sealedAt } // to restore a tombstone
+    const change = (
+      [
+        (store) => store.put(record, userData, options),
+        (store) => store.put(record, userData, options),
+        (store) => store.put(record, userData, options),
+        (store) => store.remove(id, given, { ...options, ...seal }),
+        (store) => store.unseal(id),
+      ] satisfies ((store: Publisher) => Promise<object>)[]
+    )[below(5)]!
+    const [inRedis, inFiles] = [await change(stores[0]!), await change(stores[1]!)]
+    const { kind } = inRedis as { readonly kind: string }
+    kinds[kind] = (kinds[kind] ?? 0) + 1
+    const [before, after] = [
+      [{ ...inRedis, unannounced: [] }, await stores[0]!.get(id)], // only Redis has the names of daemons
+      [{ ...inFiles, unannounced: [] }, await stores[1]!.get(id)],
+    ]
+    if (JSON.stringify(before) === JSON.stringify(after)) continue
+    t.strictSame(after, before, `step ${String(step)}: ${id} at ${String(revision)}`)
+    break
+  }
+  for (const kind of ['published', 'unchanged', 'stale', 'address-owned', 'removed', 'absent'])
+    t.ok((kinds[kind] ?? 0) > 5, `${kind}: ${JSON.stringify(kinds)}`)
 })

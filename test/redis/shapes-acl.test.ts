@@ -7,10 +7,8 @@ import { Redis } from 'ioredis'
 import t, { type Test } from 'tap'
 import { keysOf } from '../../src/store/redis/keys.ts'
 import { openStore } from '../../src/store/open.ts'
-import { run } from '../support/programs/processes.ts'
 import { until } from '../support/programs/daemon.ts'
 import { matchAll } from '../support/fixtures/match.ts'
-import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
 import { startRedis, type TestRedis } from '../support/redis/redis.ts'
 import {
   aDaemon,
@@ -25,6 +23,7 @@ import {
   urlAs,
 } from '../support/redis/shapes.ts'
 import { testDirectory } from '../support/test-directory.ts'
+import { imdsctl } from '../support/programs/imdsctl.ts'
 
 const KEYS = keysOf('gb1')
 const ACL = readFileSync(new URL('../../deploy/redis.acl', import.meta.url), 'utf8').replaceAll('>PASSWORD', '>secret')
@@ -85,23 +84,17 @@ t.test('with the users of deploy/redis.acl all functions work, and Redis refuses
     'record.json': JSON.stringify(record(3)),
     keys: `new:${Buffer.alloc(32, 7).toString('base64')}`,
   })
-  const imdsctl = async (...args: string[]) => {
-    const { status, stdout, stderr } = await run(
-      [
-        process.execPath,
-        IMDSCTL,
-        '--store',
-        urlAs('imds-publisher', redis),
-        '--password-file',
-        SECRET.passwordFile!,
-        '--region',
-        'gb1',
-        ...args,
-      ],
-      { env: programEnvironment() },
-    )
+  const settings = [
+    '--store',
+    urlAs('imds-publisher', redis),
+    '--password-file',
+    SECRET.passwordFile!,
+    '--region',
+    'gb1',
+  ]
+  const run = async (...args: string[]) => {
+    const { status, stderr } = await imdsctl([...settings, ...args])
     t.equal(status, 0, `${args.join(' ')}: ${stderr}`)
-    return stdout.toString()
   }
   for (const args of [
     ['put', `${file}/record.json`],
@@ -118,15 +111,16 @@ t.test('with the users of deploy/redis.acl all functions work, and Redis refuses
     ['--record-keys', `${file}/keys`, 'encrypt', '--from-plain'],
     ['--record-keys', `${file}/keys`, 'encrypt'],
   ])
-    await imdsctl(...args)
+    await run(...args)
   const now = new Date().toISOString()
   for (const name of ['hv2', 'hv3'])
     await store.fleet.announceControlPlane({ version: '0', seenAt: now }, new Map([[name, now]]))
   t.same([...(await store.fleet.drained()).keys()], ['hv3'])
-  await imdsctl('--record-keys', `${file}/keys`, 'remove', 'srv-n1')
+  await run('--record-keys', `${file}/keys`, 'remove', 'srv-n1')
   await until(async () => (await daemon.get('/latest/meta-data/hostname')).status === 503, 'the removal')
   t.match(await store.tombstones(), [{ id: 'srv-n1' }])
   t.same(await redis.client.call('ACL', 'LOG'), [])
+  t.notMatch(JSON.stringify(daemon.log), 'secret', 'invariant 9: the password is never logged')
 })
 
 t.test("the daemon's user may not write, read other regions or receive notices of other hypervisors", async (t) => {

@@ -17,9 +17,9 @@ import {
   publish,
   reasons,
   record,
-  SECRET,
   serves,
   urlAs,
+  SECRET,
 } from '../support/redis/shapes.ts'
 import { testDirectory } from '../support/test-directory.ts'
 
@@ -118,7 +118,7 @@ t.test(
     servers[0].process().kill('SIGSTOP')
     await until(async () => (await watched.primary()) === servers[1], 'the other to be primary', 30_000)
     await publish(await aStore(t, url, files), 2)
-    await serves(daemon, 2, 30_000)
+    await serves(daemon, 2)
     servers[0].process().kill('SIGCONT')
     await until(
       async () => (await servers[0].client.info('replication')).includes('role:slave'),

@@ -5,31 +5,26 @@
 import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
-import { keysOf } from '../../src/store/redis/keys.ts'
 import type { Publisher } from '../../src/store/open.ts'
 import { startDaemon, until, type TestDaemon } from '../support/programs/daemon.ts'
 import { run } from '../support/programs/processes.ts'
-import { anInstance } from '../support/fixtures/instance.ts'
+import { anInstance, loopback } from '../support/fixtures/instance.ts'
 import { matchAll } from '../support/fixtures/match.ts'
 import { keyLines } from '../support/fixtures/record-keys.ts'
 import { startRedis } from '../support/redis/redis.ts'
+import { resynced } from '../support/redis/shapes.ts'
 import { testDirectory } from '../support/test-directory.ts'
 import { executed } from '../tools/documents.ts'
 import { openTestStore } from '../support/test-store.ts'
 
-const KEYS = keysOf('gb1')
 const COUNT = 50
 
 const redis = await startRedis(t)
 t.beforeEach(() => redis.client.flushall())
 
 const address = (n: number) => `127.0.1.${String(n)}`
-const record = (n: number, revision = 1) =>
-  anInstance({
-    id: `srv-n${String(n)}`,
-    revision,
-    interfaces: [{ id: `int-${String(n)}`, macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`${address(n)}/8`] }],
-  })
+const record = (n: number) =>
+  anInstance({ id: `srv-n${String(n)}`, interfaces: loopback(1, { ipv4Addresses: [`${address(n)}/8`] }) })
 
 interface Host {
   readonly store: Publisher
@@ -75,11 +70,6 @@ const readiness = async (daemon: TestDaemon) => {
   }
 }
 const isReady = (daemon: TestDaemon) => until(async () => (await readiness(daemon)).status === 200, 'readiness')
-const resyncs = (daemon: TestDaemon) => daemon.metric('imds_resyncs_total{result="completed"}')
-const resynced = async (daemon: TestDaemon, more = 1) => {
-  const before = await resyncs(daemon)
-  await until(async () => (await resyncs(daemon)) >= before + more, 'a resync')
-}
 /** How many guests get each status. */
 const guests = async (daemon: TestDaemon) => {
   const counts: Record<number, number> = {}
@@ -102,7 +92,7 @@ t.test(
     await first.stop()
 
     const wrong = await start(['k2'])
-    await until(async () => (await resyncs(wrong)) > 2, 'three resyncs')
+    await resynced(wrong)
     t.match(await readiness(wrong), {
       status: 503,
       ready: false,
@@ -149,7 +139,7 @@ t.test('E3: a few valid records among faulty ones leave the firewall rules, but 
   await isReady(first)
   await first.stop()
   const wrong = await start(['k2'])
-  await until(async () => (await resyncs(wrong)) > 0, 'a resync')
+  await resynced(wrong)
   const other = await openTestStore(t, {
     url: redis.url,
     region: 'gb1',
@@ -158,7 +148,7 @@ t.test('E3: a few valid records among faulty ones leave the firewall rules, but 
   await store.remove('srv-n1')
   t.match(await other.put({ ...record(51), interfaces: record(1)['interfaces'] }), { kind: 'published' })
   await until(async () => (await readiness(wrong)).instances === 1, 'the new instance')
-  await resynced(wrong, 2)
+  await resynced(wrong)
   t.match(await readiness(wrong), { status: 503, faulty: COUNT - 1 })
   t.equal((await wrong.operator('/firewall')).status, 503)
   t.equal((await wrong.get('/latest/meta-data/instance-id', address(1))).body.toString(), 'srv-n51')
@@ -183,7 +173,7 @@ t.test(
     t.match(snapshot(), /srv-n1/)
 
     const daemon = await start(['k1'])
-    await until(async () => (await resyncs(daemon)) > 0, 'a resync')
+    await resynced(daemon)
     t.match(await readiness(daemon), {
       status: 503,
       problem: /imdsctl encrypt --from-plain/,
@@ -208,62 +198,6 @@ t.test(
     for (const name of readdirSync(directory)) t.notMatch(readFileSync(join(directory, name), 'latin1'), /srv-n/)
   },
 )
-
-t.test('with records that it cannot read a daemon keeps the last good state and reports them in readyz', async (t) => {
-  const { store, start } = await aHost(t)
-  const daemon = await start(['k1'])
-  await isReady(daemon)
-  const digests = await redis.client.hgetall(KEYS.hypervisor('hv1'))
-  const values = await Promise.all(
-    Object.keys(digests).map(async (id) => [id, await redis.client.hgetallBuffer(KEYS.instance(id))] as const),
-  )
-  const write = async (id: string, change: Record<string, string | Buffer>, digest: string) => {
-    await redis.client
-      .multi()
-      .hset(KEYS.instance(id), { ...change, digest })
-      .hset(KEYS.hypervisor('hv1'), id, digest)
-      .publish(KEYS.notices('hv1'), id)
-      .exec()
-  }
-  for (const [id] of values.slice(0, 45)) await write(id, { record: 'format 2' }, `release ${id}`)
-  await until(async () => (await readiness(daemon)).faulty === 45, '45 faulty records')
-  await resynced(daemon, 2)
-  t.match(await readiness(daemon), { status: 200, instances: COUNT }, 'nine in ten faulty records do not end readiness')
-  // A resync during the writes counts anew, so there may be several such lines, and others after them.
-  t.match(
-    daemon.log.find(({ msg }) => msg.startsWith('more records')),
-    { level: 'warn', msg: /^more records are faulty/ },
-  )
-  for (const [id] of values.slice(45)) await write(id, { record: 'format 2' }, `release ${id}`)
-  await until(async () => (await readiness(daemon)).status === 503, 'the end of readiness')
-  t.match(await readiness(daemon), { instances: COUNT, faulty: COUNT, problem: /^50 of 50 records/ })
-  t.same(await guests(daemon), { 200: COUNT })
-  t.equal((await daemon.operator('/firewall')).status, 200, 'the firewall has the last good state')
-  for (const [id, { record, digest }] of values) await write(id, { record: record! }, digest!.toString())
-  await isReady(daemon)
-  matchAll(
-    t,
-    daemon.log.filter(({ msg }) => msg === 'the records of the store can be used again'),
-    [{ level: 'info', faulty: 0 }],
-  )
-  t.match(await store.put(record(1, 2)), { kind: 'published' })
-})
-
-t.test('a hypervisor whose only record is faulty is not ready; one without records is ready', async (t) => {
-  const { start } = await aHost(t)
-  const empty = await start(['k1'], { IMDS_HYPERVISOR: 'hv2' })
-  await isReady(empty)
-  await redis.client
-    .multi()
-    .hset(KEYS.instance('srv-n99'), { record: 'x', digest: 'd' })
-    .hset(KEYS.hypervisor('hv2'), 'srv-n99', 'd')
-    .publish(KEYS.notices('hv2'), 'srv-n99')
-    .exec()
-  await until(async () => (await readiness(empty)).status === 503, 'the end of readiness')
-  t.match(await readiness(empty), { problem: /^1 of 1 records/ })
-  await redis.client.multi().del(KEYS.instance('srv-n99')).hdel(KEYS.hypervisor('hv2'), 'srv-n99').exec()
-  await isReady(empty)
-})
 
 t.test('the rolling restart of docs/operations/jobs.md waits for instances and fails with the reason', async (t) => {
   const example = executed('docs/operations/jobs.md', 'rolling restart')

@@ -7,8 +7,7 @@
  * a real host: there is no journal (a drop-in sends the log to a file), and OOMScoreAdjust= and LimitNOFILE= have no
  * effect where root lacks CAP_SYS_RESOURCE.
  */
-import { chmodSync, mkdtempSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { chmodSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Test } from 'tap'
 import { ENDLESS_SHARE, until } from '../programs/daemon.ts'
@@ -16,6 +15,7 @@ import { must, startChild } from '../programs/processes.ts'
 import { makeHypervisor, SERVICE, withoutNamespaces, type Guest, type Link } from './namespaces.ts'
 import { buildInto } from '../programs/imds.ts'
 import { without } from '../packages.ts'
+import { shortDirectory } from '../test-directory.ts'
 
 const ROOT = new URL('../../../', import.meta.url).pathname
 const SYSTEMD = '/usr/lib/systemd/systemd'
@@ -147,10 +147,7 @@ export async function bootHost(
   links: readonly Link[] = [LINK],
   { devices = false } = {},
 ): Promise<BootedHost> {
-  const directory = mkdtempSync(join(tmpdir(), 'imds-systemd-'))
-  t.teardown(() => {
-    rmSync(directory, { recursive: true })
-  })
+  const directory = shortDirectory(t)
   chmodSync(directory, 0o755)
   const dist = join(directory, 'dist')
   buildInto(dist)

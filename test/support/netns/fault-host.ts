@@ -3,9 +3,6 @@
  * socket that outlives it; and Redis in another namespace.
  */
 import { once } from 'node:events'
-import { mkdtempSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
 import type { Test } from 'tap'
 import { sha256 } from '../../../src/metadata/user-data.ts'
 import type { Publisher } from '../../../src/store/open.ts'
@@ -16,6 +13,7 @@ import { must } from '../programs/processes.ts'
 import { anInstance } from '../fixtures/instance.ts'
 import { makeHypervisor, SERVICE, type Guest, type Hypervisor, type Link } from './namespaces.ts'
 import { openTestStore } from '../test-store.ts'
+import { shortDirectory } from '../test-directory.ts'
 
 /** One revision of an instance; `text` is its record as JSON. */
 export interface State {
@@ -64,10 +62,7 @@ export async function startFaultHost(t: Test): Promise<FaultHost> {
   const redis = await startFaultyRedis(hypervisor)
   t.teardown(() => redis.stop())
   const store = await openTestStore(t, { url: redis.publisherUrl, region: REGION })
-  const stateDirectory = mkdtempSync(join(tmpdir(), 'imds-state-'))
-  t.teardown(() => {
-    rmSync(stateDirectory, { recursive: true, force: true })
-  })
+  const stateDirectory = shortDirectory(t)
   const socket = await openListeningSocket(hypervisor.within, SERVICE, 80)
   t.teardown(() => {
     socket.close()

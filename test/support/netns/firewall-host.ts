@@ -4,8 +4,6 @@
  */
 import { spawn, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtempSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Test } from 'tap'
 import { openStore, type Publisher } from '../../../src/store/open.ts'
@@ -14,6 +12,7 @@ import { must, run, type Ran } from '../programs/processes.ts'
 import { anInstance } from '../fixtures/instance.ts'
 import { makeHypervisor, SERVICE, type Guest, type Hypervisor } from './namespaces.ts'
 import { IMDSCTL, programEnvironment } from '../programs/imds.ts'
+import { shortDirectory } from '../test-directory.ts'
 
 /** EC2's IPv6 address of the service. */
 export const SERVICE6 = 'fd00:ec2::254'
@@ -76,16 +75,10 @@ export async function startFirewallHost(
   const [operatorAddress] = OPERATOR.split(':') as [string]
   for (const address of [`${operatorAddress}/32`, `${SERVICE6}/128`, `${LINK_LOCAL_LISTENER}/128`])
     await must([...hypervisor.within, 'ip', 'address', 'add', address, 'dev', 'lo'])
-  const directory = mkdtempSync(join(tmpdir(), 'imds-store-'))
-  t.teardown(() => {
-    rmSync(directory, { recursive: true, force: true })
-  })
+  const directory = shortDirectory(t)
   const url = `file:${directory}`
   const store = await openStore({ url })
-  const runDirectory = mkdtempSync(join(tmpdir(), 'imds-run-'))
-  t.teardown(() => {
-    rmSync(runDirectory, { recursive: true, force: true })
-  })
+  const runDirectory = shortDirectory(t)
   const settings = () => ({
     IMDS_STORE: url,
     IMDS_LISTEN: `${SERVICE}:80`,

@@ -1,13 +1,11 @@
 /**
  * A hypervisor's namespace with a daemon on a file store, and guests that a test adds and publishes.
  */
-import { mkdtempSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
 import type { Test } from 'tap'
 import { openStore, type UserDataChange } from '../../../src/store/open.ts'
 import { startDaemon, until } from '../programs/daemon.ts'
 import { makeHypervisor, SERVICE, type Guest } from './namespaces.ts'
+import { shortDirectory } from '../test-directory.ts'
 
 /** The first interface of an instance, as in its record. */
 export interface FirstInterface {
@@ -32,10 +30,7 @@ export interface Host {
 export async function startHost(t: Test): Promise<Host> {
   const hypervisor = await makeHypervisor()
   t.teardown(() => hypervisor.remove())
-  const directory = mkdtempSync(join(tmpdir(), 'imds-store-'))
-  t.teardown(() => {
-    rmSync(directory, { recursive: true, force: true })
-  })
+  const directory = shortDirectory(t)
   const url = `file:${directory}`
   const store = await openStore({ url })
   const daemon = await startDaemon(t, { IMDS_STORE: url, IMDS_LISTEN: `${SERVICE}:80` }, hypervisor.within)

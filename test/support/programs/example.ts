@@ -2,13 +2,13 @@
  * Runs the commands of a document in a shell. Programs that the machine of a test does not have, such as an `ssh` to a
  * hypervisor, are carried out by the test.
  */
-import { mkdtempSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Test } from 'tap'
 import { programEnvironment } from './imds.ts'
 import { run, type Ran } from './processes.ts'
+import { shortDirectory } from '../test-directory.ts'
 
 /** Carries out a program with its arguments. A program whose promise is rejected ends with status 1. */
 export type Program = (args: readonly string[]) => Promise<void>
@@ -37,10 +37,7 @@ export async function runExample(
   example: string,
   { programs = {}, commands = {}, env = {} }: ExampleOptions,
 ): Promise<Ran> {
-  const directory = mkdtempSync(join(tmpdir(), 'imds-example-'))
-  t.teardown(() => {
-    rmSync(directory, { recursive: true, force: true })
-  })
+  const directory = shortDirectory(t)
   const add = (name: string, script: string) => {
     writeFileSync(join(directory, name), script, { mode: 0o755 })
   }

@@ -4,23 +4,14 @@
  */
 import { spawn, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
-import {
-  chmodSync,
-  chownSync,
-  copyFileSync,
-  mkdtempSync,
-  readdirSync,
-  readlinkSync,
-  rmSync,
-  writeFileSync,
-} from 'node:fs'
-import { tmpdir } from 'node:os'
+import { chmodSync, chownSync, copyFileSync, readdirSync, readlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import pg from 'pg'
 import type { Test } from 'tap'
 import { freePort } from '../redis/redis.ts'
 import type { Certificate } from '../redis/tls.ts'
 import { until } from './daemon.ts'
+import { shortDirectory } from '../test-directory.ts'
 
 /** A running server. */
 export interface TestPostgres {
@@ -85,10 +76,7 @@ const USER = process.getuid?.() === 0 ? { uid: NOBODY, gid: NOBODY } : {}
 const OPTIONS = { ...USER, cwd: '/', env: { PATH: POSTGRES_PROGRAMS, LC_ALL: 'C' }, stdio: 'ignore' } as const
 
 function makeDirectory(t: Test): string {
-  const directory = mkdtempSync(join(tmpdir(), 'imds-pg-'))
-  t.teardown(() => {
-    rmSync(directory, { recursive: true, force: true })
-  })
+  const directory = shortDirectory(t)
   chmodSync(directory, 0o711)
   if (USER.uid !== undefined) chownSync(directory, USER.uid, USER.gid)
   return directory

@@ -3,8 +3,7 @@
  * pause.
  */
 import { once } from 'node:events'
-import { mkdirSync, mkdtempSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { mkdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Test } from 'tap'
@@ -16,6 +15,7 @@ import { request, startDaemon, until, type TestDaemon } from '../programs/daemon
 import type { Program } from '../programs/example.ts'
 import { must } from '../programs/processes.ts'
 import { freePort } from './redis.ts'
+import { shortDirectory } from '../test-directory.ts'
 
 /** A hypervisor with one guest. */
 export interface Member {
@@ -45,10 +45,7 @@ export async function startFleet(
   store: Publisher,
   envOf: (name: string) => Readonly<Record<string, string>>,
 ): Promise<Fleet> {
-  const directory = mkdtempSync(join(tmpdir(), 'imds-fleet-'))
-  t.teardown(() => {
-    rmSync(directory, { recursive: true, force: true })
-  })
+  const directory = shortDirectory(t)
   let revision = 0
   const ports = new Map<string, number>()
   const addressOf = (name: string) => `127.0.9.${String(names.indexOf(name) + 2)}`

@@ -3,13 +3,13 @@
  */
 import { spawn, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Test } from 'tap'
 import { Redis } from 'ioredis'
 import { until } from '../programs/daemon.ts'
 import { freePort, startRedis, untilAnswers, type TestRedis } from './redis.ts'
+import { shortDirectory } from '../test-directory.ts'
 
 /** Servers that Sentinels watch. All of them stop with the test. */
 export interface Watched {
@@ -54,10 +54,7 @@ export async function startWatched(t: Test, password: string): Promise<Watched> 
   )
   const servers = [first, second] as const
 
-  const directory = mkdtempSync(join(tmpdir(), 'imds-sentinel-'))
-  t.teardown(() => {
-    rmSync(directory, { recursive: true, force: true })
-  })
+  const directory = shortDirectory(t)
   const ports = [await freePort(), await freePort(), await freePort()]
   for (const port of ports)
     writeFileSync(join(directory, `${String(port)}.conf`), configuration(port, first.port, directory, password))
@@ -134,10 +131,7 @@ export async function startWatched(t: Test, password: string): Promise<Watched> 
  * second one. `epoch` is that of the last failover that it knows. Returns its URL.
  */
 export async function startMistakenSentinel(t: Test, port: number, epoch = 0): Promise<string> {
-  const directory = mkdtempSync(join(tmpdir(), 'imds-sentinel-'))
-  t.teardown(() => {
-    rmSync(directory, { recursive: true, force: true })
-  })
+  const directory = shortDirectory(t)
   const own = await freePort()
   const file = join(directory, 'sentinel.conf')
   writeFileSync(

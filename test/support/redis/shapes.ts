@@ -9,7 +9,7 @@ import type { RecordCipher } from '../../../src/store/crypto/record-cipher.ts'
 import { RedisSource } from '../../../src/store/redis/source.ts'
 import type { Source } from '../../../src/store/source.ts'
 import { startDaemon, until, type TestDaemon } from '../programs/daemon.ts'
-import { anInstance } from '../fixtures/instance.ts'
+import { aLocalInstance } from '../fixtures/instance.ts'
 import { openTestStore } from '../test-store.ts'
 
 /** The variable for each file of the Redis settings. */
@@ -21,10 +21,9 @@ const VARIABLES = {
   keyFile: 'IMDS_REDIS_KEY_FILE',
 } as const satisfies Record<keyof RedisFiles, string>
 
-/** A record for 127.0.0.1 whose host name contains its revision. */
+/** The record of srv-n1. */
 export function record(revision: number, change: Record<string, unknown> = {}): Record<string, unknown> {
-  const interfaces = [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }]
-  return anInstance({ id: 'srv-n1', revision, fqdn: `r${String(revision)}.example.com`, interfaces, ...change })
+  return aLocalInstance(1, revision, change)
 }
 
 /**
@@ -109,13 +108,22 @@ export async function publish(store: Publisher, revision: number): Promise<void>
   )
 }
 
-/** Waits until the guest at 127.0.0.1 gets a revision of `record`. */
-export async function serves(daemon: TestDaemon, revision: number, timeoutMs = 15_000): Promise<void> {
-  await until(
-    async () => (await daemon.get('/latest/meta-data/hostname')).body.toString() === `r${String(revision)}.example.com`,
-    `revision ${String(revision)}`,
-    timeoutMs,
-  )
+/** Waits until the guest at 127.0.0.N gets a revision of `aLocalInstance`. */
+export async function serves(daemon: TestDaemon, revision: number, n = 1, timeoutMs = 30_000): Promise<void> {
+  const hostname = `r${String(revision)}.n${String(n)}.example.com`
+  await until(async () => (await hostnameOf(daemon, n)) === hostname, hostname, timeoutMs)
+}
+
+/** The host name that the guest at 127.0.0.N gets. */
+export async function hostnameOf(daemon: TestDaemon, n = 1): Promise<string> {
+  return (await daemon.get('/latest/meta-data/hostname', `127.0.0.${String(n)}`)).body.toString()
+}
+
+/** Waits until a daemon has completed two more resyncs: the first may have begun before. */
+export async function resynced(daemon: TestDaemon): Promise<void> {
+  const completed = () => daemon.metric('imds_resyncs_total{result="completed"}')
+  const before = await completed()
+  await until(async () => (await completed()) > before + 1, 'two more resyncs')
 }
 
 /** Waits until the daemon is connected to its store, or is no longer connected. */

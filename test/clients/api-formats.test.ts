@@ -42,61 +42,39 @@ interface Row {
   readonly keep?: Readonly<Record<string, string>>
 }
 
+/** Makes a row of a client: its request, the status, and the rest. */
+const rowOf =
+  (client: Row['client']) =>
+  (send: string, status: number, rest: Omit<Row, 'client' | 'send' | 'status'> = {}): Row => ({
+    client,
+    send,
+    status,
+    ...rest,
+  })
+const [fog, cli, go] = [rowOf('fog'), rowOf('cli'), rowOf('go')]
+
 const LONG_TEXT = 'fog at 2026-11-22T15:04:05+00:00'
 
 const ACCOUNTS: readonly Row[] = [
-  { client: 'fog', send: 'GET /1.0/accounts?nested=true', status: 200, format: [FOG.account.collected] },
-  {
-    client: 'fog',
-    send: 'GET /1.0/account',
-    status: 200,
+  fog('GET /1.0/accounts?nested=true', 200, { format: [FOG.account.collected] }),
+  fog('GET /1.0/account', 200, {
     format: FOG.account.full,
     match: { library_ftp_password: null },
     keep: { account: 'id' },
-  },
-  {
-    client: 'fog',
-    send: 'GET /1.0/accounts/{account}',
-    status: 200,
-    format: FOG.account.full,
-    match: { library_ftp_password: null },
-  },
-  {
-    client: 'fog',
-    send: 'PUT /1.0/account',
-    body: { name: 'Analytical Engines' },
-    status: 200,
-    format: FOG.account.full,
-  },
-  {
-    client: 'fog',
-    send: 'PUT /1.0/accounts/{account}',
-    body: { name: 'Analytical Engines' },
-    status: 200,
-    format: FOG.account.full,
-  },
+  }),
+  fog('GET /1.0/accounts/{account}', 200, { format: FOG.account.full, match: { library_ftp_password: null } }),
+  fog('PUT /1.0/account', 200, { body: { name: 'Analytical Engines' }, format: FOG.account.full }),
+  fog('PUT /1.0/accounts/{account}', 200, { body: { name: 'Analytical Engines' }, format: FOG.account.full }),
   // get_account without an id
-  { client: 'fog', send: 'GET /1.0/accounts/', status: 200, format: [FOG.account.collected] },
-  { client: 'cli', send: 'GET /1.0/accounts?nested=false', status: 200, format: [FOG.account.collected] },
-  { client: 'cli', send: 'GET /1.0/account?nested=false', status: 200, format: FOG.account.full },
-  {
-    client: 'cli',
-    send: 'POST /1.0/accounts/{account}/reset_ftp_password',
-    status: 200,
+  fog('GET /1.0/accounts/', 200, { format: [FOG.account.collected] }),
+  cli('GET /1.0/accounts?nested=false', 200, { format: [FOG.account.collected] }),
+  cli('GET /1.0/account?nested=false', 200, { format: FOG.account.full }),
+  cli('POST /1.0/accounts/{account}/reset_ftp_password', 200, {
     format: FOG.account.full,
     match: { library_ftp_password: /./ },
-  },
-  {
-    client: 'fog',
-    send: 'POST /1.0/account/reset_ftp_password',
-    status: 200,
-    format: FOG.account.full,
-    match: { library_ftp_password: /./ },
-  },
-  {
-    client: 'go',
-    send: 'PUT /1.0/accounts/{account}',
-    status: 200,
+  }),
+  fog('POST /1.0/account/reset_ftp_password', 200, { format: FOG.account.full, match: { library_ftp_password: /./ } }),
+  go('PUT /1.0/accounts/{account}', 200, {
     body: {
       name: 'Analytical Engines',
       address_1: '1 Dorset Street',
@@ -108,135 +86,84 @@ const ACCOUNTS: readonly Row[] = [
       vat_registration_number: '',
       telephone_number: '+442079460000',
     },
-  },
+  }),
 ]
 
 const CATALOG: readonly Row[] = [
-  { client: 'fog', send: 'GET /1.0/images', status: 200, format: [FOG.image], keep: { image: '0.id' } },
-  { client: 'fog', send: 'GET /1.0/images/{image}', status: 200, format: FOG.image },
-  { client: 'fog', send: 'GET /1.0/images/img-00000', status: 404 },
-  { client: 'fog', send: 'GET /1.0/server_types', status: 200, format: [FOG.serverType], keep: { type: '0.id' } },
-  { client: 'fog', send: 'GET /1.0/server_types/{type}', status: 200, format: FOG.serverType },
-  { client: 'fog', send: 'GET /1.0/server_types/typ-00000', status: 404 },
-  { client: 'fog', send: 'GET /1.0/zones', status: 200, format: [FOG.zone], keep: { zone: '0.id' } },
-  { client: 'fog', send: 'GET /1.0/zones/{zone}', status: 200, format: FOG.zone },
-  {
-    client: 'fog',
-    send: 'GET /1.0/database_types',
-    status: 200,
-    format: [FOG.databaseType],
-    keep: { database_type: '0.id' },
-  },
-  { client: 'fog', send: 'GET /1.0/database_types/{database_type}', status: 200, format: FOG.databaseType },
-  {
-    client: 'fog',
-    send: 'GET /1.0/database_servers',
-    status: 200,
-    format: [FOG.databaseServer.collected],
-    keep: { database_server: '0.id' },
-  },
-  { client: 'fog', send: 'GET /1.0/database_servers/{database_server}', status: 200, format: FOG.databaseServer.full },
-  {
-    client: 'fog',
-    send: 'PUT /1.0/database_servers/{database_server}',
+  fog('GET /1.0/images', 200, { format: [FOG.image], keep: { image: '0.id' } }),
+  fog('GET /1.0/images/{image}', 200, { format: FOG.image }),
+  fog('GET /1.0/images/img-00000', 404),
+  fog('GET /1.0/server_types', 200, { format: [FOG.serverType], keep: { type: '0.id' } }),
+  fog('GET /1.0/server_types/{type}', 200, { format: FOG.serverType }),
+  fog('GET /1.0/server_types/typ-00000', 404),
+  fog('GET /1.0/zones', 200, { format: [FOG.zone], keep: { zone: '0.id' } }),
+  fog('GET /1.0/zones/{zone}', 200, { format: FOG.zone }),
+  fog('GET /1.0/database_types', 200, { format: [FOG.databaseType], keep: { database_type: '0.id' } }),
+  fog('GET /1.0/database_types/{database_type}', 200, { format: FOG.databaseType }),
+  fog('GET /1.0/database_servers', 200, { format: [FOG.databaseServer.collected], keep: { database_server: '0.id' } }),
+  fog('GET /1.0/database_servers/{database_server}', 200, { format: FOG.databaseServer.full }),
+  fog('PUT /1.0/database_servers/{database_server}', 200, {
     body: { name: 'New name' },
-    status: 200,
     format: FOG.databaseServer.full,
     match: { name: 'New name' },
-  },
-  { client: 'fog', send: 'GET /1.0/database_servers/dbs-00000', status: 404 },
-  ...['firewall_policies', 'load_balancers', 'database_snapshots', 'volumes'].map((path): Row => ({
-    client: 'fog',
-    send: `GET /1.0/${path}`,
-    status: 200,
-    format: ['object or null'],
-  })),
+  }),
+  fog('GET /1.0/database_servers/dbs-00000', 404),
+  ...['firewall_policies', 'load_balancers', 'database_snapshots', 'volumes'].map((path): Row =>
+    fog(`GET /1.0/${path}`, 200, { format: ['object or null'] }),
+  ),
 ]
 
 const A_SERVER: readonly Row[] = [
-  {
-    client: 'fog',
-    send: 'POST /1.0/servers',
+  fog('POST /1.0/servers', 202, {
     body: { image: 'img-deb12' },
-    status: 202,
     format: FOG.server.full,
     match: { name: '' },
     keep: { server: 'id', interface: 'interfaces.0.id' },
-  },
-  { client: 'fog', send: 'GET /1.0/servers/{server}', status: 200, until: { status: 'active' } },
+  }),
+  fog('GET /1.0/servers/{server}', 200, { until: { status: 'active' } }),
 ]
 
 const SERVERS: readonly Row[] = [
   ...A_SERVER,
-  { client: 'fog', send: 'GET /1.0/servers', status: 200, format: [FOG.server.collected] },
-  { client: 'fog', send: 'GET /1.0/servers/{server}', status: 200, format: FOG.server.full },
-  { client: 'fog', send: 'GET /1.0/interfaces/{interface}', status: 200, format: FOG.interface },
-  {
-    client: 'fog',
-    send: 'PUT /1.0/servers/{server}',
+  fog('GET /1.0/servers', 200, { format: [FOG.server.collected] }),
+  fog('GET /1.0/servers/{server}', 200, { format: FOG.server.full }),
+  fog('GET /1.0/interfaces/{interface}', 200, { format: FOG.interface }),
+  fog('PUT /1.0/servers/{server}', 200, {
     body: { name: LONG_TEXT },
-    status: 200,
     format: FOG.server.full,
     match: { name: LONG_TEXT },
-  },
-  {
-    client: 'fog',
-    send: 'PUT /1.0/servers/{server}/lock_resource',
-    status: 200,
-    format: FOG.server.full,
-    match: { locked: true },
-  },
-  {
-    client: 'fog',
-    send: 'PUT /1.0/servers/{server}/unlock_resource',
-    status: 200,
-    format: FOG.server.full,
-    match: { locked: false },
-  },
-  {
-    client: 'fog',
-    send: 'POST /1.0/servers/{server}/activate_console',
-    status: 202,
+  }),
+  fog('PUT /1.0/servers/{server}/lock_resource', 200, { format: FOG.server.full, match: { locked: true } }),
+  fog('PUT /1.0/servers/{server}/unlock_resource', 200, { format: FOG.server.full, match: { locked: false } }),
+  fog('POST /1.0/servers/{server}/activate_console', 202, {
     format: FOG.server.full,
     match: { console_url: /./, console_token: /./, console_token_expires: /./ },
-  },
-  { client: 'fog', send: 'POST /1.0/servers/{server}/stop', status: 202, format: FOG.server.full },
-  { client: 'fog', send: 'GET /1.0/servers/{server}', status: 200, until: { status: 'inactive' } },
-  { client: 'fog', send: 'POST /1.0/servers/{server}/start', status: 202, format: FOG.server.full },
-  { client: 'fog', send: 'GET /1.0/servers/{server}', status: 200, until: { status: 'active' } },
-  { client: 'cli', send: 'POST /1.0/servers/{server}/reboot', status: 202, format: FOG.server.full },
-  { client: 'cli', send: 'POST /1.0/servers/{server}/reset', status: 202, format: FOG.server.full },
-  { client: 'fog', send: 'POST /1.0/servers/{server}/shutdown', status: 202, format: FOG.server.full },
-  {
-    client: 'fog',
-    send: 'POST /1.0/servers/{server}/snapshot',
-    status: 202,
-    format: FOG.server.full,
-    keep: { snapshot: 'snapshots.0.id' },
-  },
-  { client: 'fog', send: 'GET /1.0/images/{snapshot}', status: 200, format: FOG.image, until: { status: 'available' } },
-  {
-    client: 'cli',
-    send: 'PUT /1.0/images/{snapshot}',
+  }),
+  fog('POST /1.0/servers/{server}/stop', 202, { format: FOG.server.full }),
+  fog('GET /1.0/servers/{server}', 200, { until: { status: 'inactive' } }),
+  fog('POST /1.0/servers/{server}/start', 202, { format: FOG.server.full }),
+  fog('GET /1.0/servers/{server}', 200, { until: { status: 'active' } }),
+  cli('POST /1.0/servers/{server}/reboot', 202, { format: FOG.server.full }),
+  cli('POST /1.0/servers/{server}/reset', 202, { format: FOG.server.full }),
+  fog('POST /1.0/servers/{server}/shutdown', 202, { format: FOG.server.full }),
+  fog('POST /1.0/servers/{server}/snapshot', 202, { format: FOG.server.full, keep: { snapshot: 'snapshots.0.id' } }),
+  fog('GET /1.0/images/{snapshot}', 200, { format: FOG.image, until: { status: 'available' } }),
+  cli('PUT /1.0/images/{snapshot}', 200, {
     body: { name: 'golden', min_ram: 512, public: false, compatibility_mode: false, status: 'deprecated' },
-    status: 200,
     format: FOG.image,
-  },
-  {
-    client: 'cli',
-    send: 'PUT /1.0/images/{snapshot}',
+  }),
+  cli('PUT /1.0/images/{snapshot}', 200, {
     body: { name: null, username: null, description: null },
-    status: 200,
     format: FOG.image,
     match: { name: '', username: '', description: '' },
-  },
-  { client: 'fog', send: 'PUT /1.0/images/{snapshot}/lock_resource', status: 200, format: FOG.image },
-  { client: 'fog', send: 'PUT /1.0/images/{snapshot}/unlock_resource', status: 200, format: FOG.image },
-  { client: 'fog', send: 'DELETE /1.0/images/{snapshot}', status: 202, format: FOG.image },
-  { client: 'fog', send: 'DELETE /1.0/servers/{server}', status: 202, format: FOG.server.full },
-  { client: 'fog', send: 'GET /1.0/servers/{server}', status: 200, until: { status: 'deleted', deleted_at: /Z$/ } },
-  { client: 'fog', send: 'GET /1.0/servers/srv-00000', status: 404 },
-  { client: 'fog', send: 'GET /1.0/interfaces/int-00000', status: 404 },
+  }),
+  fog('PUT /1.0/images/{snapshot}/lock_resource', 200, { format: FOG.image }),
+  fog('PUT /1.0/images/{snapshot}/unlock_resource', 200, { format: FOG.image }),
+  fog('DELETE /1.0/images/{snapshot}', 202, { format: FOG.image }),
+  fog('DELETE /1.0/servers/{server}', 202, { format: FOG.server.full }),
+  fog('GET /1.0/servers/{server}', 200, { until: { status: 'deleted', deleted_at: /Z$/ } }),
+  fog('GET /1.0/servers/srv-00000', 404),
+  fog('GET /1.0/interfaces/int-00000', 404),
   {
     client: 'cli',
     send: 'POST /1.0/servers',
@@ -256,34 +183,19 @@ const SERVERS: readonly Row[] = [
     // until the server is active (docs/api-conformance.md#extensions-and-what-we-chose)
     undecoded: ['the answer.cloud_ips.0.status is "reserved", not mapped,unmapped'],
   },
-  {
-    client: 'fog',
-    send: 'GET /1.0/servers/{server}',
-    status: 200,
+  fog('GET /1.0/servers/{server}', 200, {
     until: { status: 'active', cloud_ips: [{ status: 'mapped' }] },
     keep: { cloud_ip: 'cloud_ips.0.id' },
-  },
-  {
-    client: 'cli',
-    send: 'PUT /1.0/servers/{server}',
+  }),
+  cli('PUT /1.0/servers/{server}', 200, {
     body: { name: null, user_data: null, compatibility_mode: true },
-    status: 200,
     format: FOG.server.full,
     match: { name: '', user_data: null },
-  },
-  { client: 'go', send: 'DELETE /1.0/servers/{server}', status: 202 },
-  { client: 'go', send: 'DELETE /1.0/cloud_ips/{cloud_ip}', status: 200 },
-  {
-    client: 'go',
-    send: 'POST /1.0/server_groups',
-    body: { name: 'front', description: 'web' },
-    status: 202,
-    keep: { group: 'id' },
-  },
-  {
-    client: 'go',
-    send: 'POST /1.0/servers',
-    status: 202,
+  }),
+  go('DELETE /1.0/servers/{server}', 202),
+  go('DELETE /1.0/cloud_ips/{cloud_ip}', 200),
+  go('POST /1.0/server_groups', 202, { body: { name: 'front', description: 'web' }, keep: { group: 'id' } }),
+  go('POST /1.0/servers', 202, {
     keep: { server: 'id' },
     body: {
       image: 'img-deb12',
@@ -304,312 +216,196 @@ const SERVERS: readonly Row[] = [
       compatibility_mode: true,
       disk_encrypted: true,
     },
-  },
-  { client: 'go', send: 'GET /1.0/servers/{server}', status: 200, until: { status: 'active' } },
-  {
-    client: 'go',
-    send: 'PUT /1.0/servers/{server}',
-    body: { name: '', user_data: '' },
-    status: 200,
-    match: { name: '' },
-  },
-  {
-    client: 'go',
-    send: 'POST /1.0/server_groups/{group}/remove_servers',
+  }),
+  go('GET /1.0/servers/{server}', 200, { until: { status: 'active' } }),
+  go('PUT /1.0/servers/{server}', 200, { body: { name: '', user_data: '' }, match: { name: '' } }),
+  go('POST /1.0/server_groups/{group}/remove_servers', 202, {
     body: { servers: [{ server: '{server}' }] },
-    status: 202,
     match: { servers: { length: 0 } },
-  },
-  { client: 'go', send: 'DELETE /1.0/server_groups/{group}', status: 202 },
-  { client: 'go', send: 'DELETE /1.0/servers/{server}', status: 202 },
+  }),
+  go('DELETE /1.0/server_groups/{group}', 202),
+  go('DELETE /1.0/servers/{server}', 202),
 ]
 
 const CLOUD_IPS: readonly Row[] = [
   ...A_SERVER,
-  { client: 'fog', send: 'POST /1.0/cloud_ips', status: 201, format: FOG.cloudIp, keep: { ip: 'id' } },
-  { client: 'fog', send: 'GET /1.0/cloud_ips', status: 200, format: [FOG.cloudIp] },
-  { client: 'fog', send: 'GET /1.0/cloud_ips/{ip}', status: 200, format: FOG.cloudIp },
-  {
-    client: 'fog',
-    send: 'POST /1.0/cloud_ips/{ip}/map',
-    body: { destination: '{interface}' },
-    status: 202,
-    format: FOG.cloudIp,
-  },
-  {
-    client: 'fog',
-    send: 'GET /1.0/cloud_ips/{ip}',
-    status: 200,
+  fog('POST /1.0/cloud_ips', 201, { format: FOG.cloudIp, keep: { ip: 'id' } }),
+  fog('GET /1.0/cloud_ips', 200, { format: [FOG.cloudIp] }),
+  fog('GET /1.0/cloud_ips/{ip}', 200, { format: FOG.cloudIp }),
+  fog('POST /1.0/cloud_ips/{ip}/map', 202, { body: { destination: '{interface}' }, format: FOG.cloudIp }),
+  fog('GET /1.0/cloud_ips/{ip}', 200, {
     until: { status: 'mapped', interface: { id: /^int-/ }, server: { id: /^srv-/ } },
-  },
-  { client: 'fog', send: 'GET /1.0/accounts?nested=true', status: 200, format: [FOG.account.collected] },
-  { client: 'fog', send: 'GET /1.0/servers', status: 200, format: [FOG.server.collected] },
-  { client: 'fog', send: 'POST /1.0/cloud_ips/{ip}/unmap', status: 202, format: FOG.cloudIp },
-  {
-    client: 'fog',
-    send: 'PUT /1.0/cloud_ips/{ip}',
+  }),
+  fog('GET /1.0/accounts?nested=true', 200, { format: [FOG.account.collected] }),
+  fog('GET /1.0/servers', 200, { format: [FOG.server.collected] }),
+  fog('POST /1.0/cloud_ips/{ip}/unmap', 202, { format: FOG.cloudIp }),
+  fog('PUT /1.0/cloud_ips/{ip}', 200, {
     body: { reverse_dns: 'public.{server}.gb1.example.com' },
-    status: 200,
     format: FOG.cloudIp,
     match: { reverse_dns: /^public\.srv-/ },
-  },
-  { client: 'fog', send: 'PUT /1.0/cloud_ips/{ip}', body: { reverse_dns: '' }, status: 200, format: FOG.cloudIp },
-  { client: 'fog', send: 'DELETE /1.0/cloud_ips/{ip}', status: 200, format: FOG.cloudIp },
-  { client: 'fog', send: 'GET /1.0/cloud_ips/cip-00000', status: 404 },
-  {
-    client: 'cli',
-    send: 'POST /1.0/cloud_ips',
+  }),
+  fog('PUT /1.0/cloud_ips/{ip}', 200, { body: { reverse_dns: '' }, format: FOG.cloudIp }),
+  fog('DELETE /1.0/cloud_ips/{ip}', 200, { format: FOG.cloudIp }),
+  fog('GET /1.0/cloud_ips/cip-00000', 404),
+  cli('POST /1.0/cloud_ips', 201, {
     body: { name: 'www', port_translators: [{ incoming: '443', outgoing: '8443', protocol: 'tcp' }] },
-    status: 201,
     format: FOG.cloudIp,
     keep: { ip: 'id' },
     match: { port_translators: [{ incoming: 443, outgoing: 8443, protocol: 'tcp' }] },
-  },
-  {
-    client: 'go',
-    send: 'PUT /1.0/cloud_ips/{ip}',
+  }),
+  go('PUT /1.0/cloud_ips/{ip}', 200, {
     body: {
       reverse_dns: 'www.example.com',
       mode: 'nat',
       name: 'www',
       port_translators: [{ incoming: 53, outgoing: 53, protocol: 'udp' }],
     },
-    status: 200,
-  },
-  { client: 'go', send: 'POST /1.0/cloud_ips/{ip}/map', body: { destination: '{database_server}' }, status: 202 },
-  { client: 'go', send: 'GET /1.0/cloud_ips/{ip}', status: 200, until: { status: 'mapped' } },
-  { client: 'go', send: 'POST /1.0/cloud_ips/{ip}/unmap', status: 202 },
-  { client: 'go', send: 'DELETE /1.0/cloud_ips/{ip}', status: 200, match: { id: /^cip-/ } },
-  { client: 'go', send: 'DELETE /1.0/servers/{server}', status: 202 },
+  }),
+  go('POST /1.0/cloud_ips/{ip}/map', 202, { body: { destination: '{database_server}' } }),
+  go('GET /1.0/cloud_ips/{ip}', 200, { until: { status: 'mapped' } }),
+  go('POST /1.0/cloud_ips/{ip}/unmap', 202),
+  go('DELETE /1.0/cloud_ips/{ip}', 200, { match: { id: /^cip-/ } }),
+  go('DELETE /1.0/servers/{server}', 202),
 ]
 
 const MEMBERS = [{ server: '{server}' }]
 const SERVER_GROUPS: readonly Row[] = [
   ...A_SERVER,
-  {
-    client: 'fog',
-    send: 'POST /1.0/server_groups',
+  fog('POST /1.0/server_groups', 202, {
     body: { name: LONG_TEXT, servers: MEMBERS },
-    status: 202,
     format: FOG.serverGroup,
     keep: { group: 'id' },
     match: { servers: [{ id: /^srv-/ }] },
-  },
-  {
-    client: 'fog',
-    send: 'GET /1.0/server_groups',
-    status: 200,
+  }),
+  fog('GET /1.0/server_groups', 200, {
     format: [FOG.serverGroup],
     match: [{ default: true }],
     keep: { default_group: '0.id' },
-  },
-  { client: 'fog', send: 'GET /1.0/server_groups/{group}', status: 200, format: FOG.serverGroup },
-  {
-    client: 'fog',
-    send: 'PUT /1.0/server_groups/{group}',
-    body: { name: `${LONG_TEXT}!` },
-    status: 202,
-    format: FOG.serverGroup,
-  },
-  {
-    client: 'fog',
-    send: 'POST /1.0/server_groups/{group}/remove_servers',
-    body: { servers: MEMBERS },
-    status: 202,
-    format: FOG.serverGroup,
-  },
-  {
-    client: 'fog',
-    send: 'POST /1.0/server_groups/{group}/add_servers',
-    body: { servers: MEMBERS },
-    status: 202,
-    format: FOG.serverGroup,
-  },
-  {
-    client: 'fog',
-    send: 'POST /1.0/server_groups/{group}/move_servers',
+  }),
+  fog('GET /1.0/server_groups/{group}', 200, { format: FOG.serverGroup }),
+  fog('PUT /1.0/server_groups/{group}', 202, { body: { name: `${LONG_TEXT}!` }, format: FOG.serverGroup }),
+  fog('POST /1.0/server_groups/{group}/remove_servers', 202, { body: { servers: MEMBERS }, format: FOG.serverGroup }),
+  fog('POST /1.0/server_groups/{group}/add_servers', 202, { body: { servers: MEMBERS }, format: FOG.serverGroup }),
+  fog('POST /1.0/server_groups/{group}/move_servers', 202, {
     body: { destination: '{default_group}', servers: MEMBERS },
-    status: 202,
     format: FOG.serverGroup,
     match: { servers: { length: 0 } },
-  },
-  {
-    client: 'cli',
-    send: 'PUT /1.0/server_groups/{group}',
+  }),
+  cli('PUT /1.0/server_groups/{group}', 202, {
     body: { name: null, description: null },
-    status: 202,
     format: FOG.serverGroup,
     match: { name: '', description: '' },
-  },
-  { client: 'fog', send: 'DELETE /1.0/server_groups/{group}', status: 202, format: FOG.serverGroup },
-  { client: 'fog', send: 'GET /1.0/server_groups/grp-00000', status: 404 },
-  { client: 'go', send: 'DELETE /1.0/servers/{server}', status: 202 },
+  }),
+  fog('DELETE /1.0/server_groups/{group}', 202, { format: FOG.serverGroup }),
+  fog('GET /1.0/server_groups/grp-00000', 404),
+  go('DELETE /1.0/servers/{server}', 202),
 ]
 
 /** With its id and a colon at most 45 bytes: fog's base64 has line breaks beyond that. */
 const SECRET = /^[\w-]{22,35}$/
 
 const API_CLIENTS: readonly Row[] = [
-  {
-    client: 'fog',
-    send: 'POST /1.0/api_clients',
+  fog('POST /1.0/api_clients', 201, {
     body: { name: LONG_TEXT, description: 'Description from fog' },
-    status: 201,
     format: FOG.apiClient.full,
     match: { id: /^cli-.{5}$/ },
     keep: { client: 'id' },
-  },
-  { client: 'fog', send: 'GET /1.0/api_clients', status: 200, format: [FOG.apiClient.collected] },
-  {
-    client: 'fog',
-    send: 'GET /1.0/api_clients/{client}',
-    status: 200,
-    format: FOG.apiClient.full,
-    match: { secret: null },
-  },
-  {
-    client: 'fog',
-    send: 'PUT /1.0/api_clients/{client}',
+  }),
+  fog('GET /1.0/api_clients', 200, { format: [FOG.apiClient.collected] }),
+  fog('GET /1.0/api_clients/{client}', 200, { format: FOG.apiClient.full, match: { secret: null } }),
+  fog('PUT /1.0/api_clients/{client}', 200, {
     body: { name: `${LONG_TEXT}!` },
-    status: 200,
     format: FOG.apiClient.full,
     match: { name: `${LONG_TEXT}!` },
-  },
-  {
-    client: 'fog',
-    send: 'POST /1.0/api_clients/{client}/reset_secret',
-    status: 200,
-    format: FOG.apiClient.full,
-    match: { secret: SECRET },
-  },
-  { client: 'fog', send: 'GET /1.0/accounts?nested=true', status: 200, format: [FOG.account.collected] },
-  { client: 'fog', send: 'DELETE /1.0/api_clients/{client}', status: 200, format: FOG.apiClient.full },
-  { client: 'fog', send: 'GET /1.0/api_clients/cli-00000', status: 404 },
-  {
-    client: 'go',
-    send: 'POST /1.0/api_clients',
+  }),
+  fog('POST /1.0/api_clients/{client}/reset_secret', 200, { format: FOG.apiClient.full, match: { secret: SECRET } }),
+  fog('GET /1.0/accounts?nested=true', 200, { format: [FOG.account.collected] }),
+  fog('DELETE /1.0/api_clients/{client}', 200, { format: FOG.apiClient.full }),
+  fog('GET /1.0/api_clients/cli-00000', 404),
+  go('POST /1.0/api_clients', 201, {
     body: { name: 'dev client', permissions_group: 'full' },
-    status: 201,
     match: { permissions_group: 'full', description: '' },
     keep: { client: 'id' },
-  },
-  {
-    client: 'go',
-    send: 'PUT /1.0/api_clients/{client}',
+  }),
+  go('PUT /1.0/api_clients/{client}', 200, {
     body: { name: 'dev client', description: '', permissions_group: 'storage' },
-    status: 200,
     match: { permissions_group: 'storage' },
-  },
-  { client: 'go', send: 'DELETE /1.0/api_clients/{client}', status: 200 },
+  }),
+  go('DELETE /1.0/api_clients/{client}', 200),
 ]
 
 const APPLICATIONS: readonly Row[] = [
-  {
-    client: 'fog',
-    send: 'POST /1.0/applications',
+  fog('POST /1.0/applications', 201, {
     body: { name: LONG_TEXT },
-    status: 201,
     format: FOG.application.full,
     match: { id: /^app-.{5}$/ },
     keep: { application: 'id' },
-  },
-  { client: 'fog', send: 'GET /1.0/applications', status: 200, format: [FOG.application.collected] },
-  { client: 'fog', send: 'GET /1.0/applications/{application}', status: 200, format: FOG.application.full },
-  {
-    client: 'fog',
-    send: 'PUT /1.0/applications/{application}',
+  }),
+  fog('GET /1.0/applications', 200, { format: [FOG.application.collected] }),
+  fog('GET /1.0/applications/{application}', 200, { format: FOG.application.full }),
+  fog('PUT /1.0/applications/{application}', 200, {
     body: { name: `${LONG_TEXT}!` },
-    status: 200,
     format: FOG.application.full,
     match: { name: `${LONG_TEXT}!` },
-  },
-  {
-    client: 'fog',
-    send: 'POST /1.0/applications/{application}/reset_secret',
-    status: 200,
+  }),
+  fog('POST /1.0/applications/{application}/reset_secret', 200, {
     format: FOG.application.full,
     match: { secret: SECRET },
-  },
-  { client: 'fog', send: 'DELETE /1.0/applications/{application}', status: 200, format: FOG.application.full },
-  { client: 'fog', send: 'GET /1.0/applications/app-00000', status: 404 },
+  }),
+  fog('DELETE /1.0/applications/{application}', 200, { format: FOG.application.full }),
+  fog('GET /1.0/applications/app-00000', 404),
 ]
 
 const CONFIG_MAPS: readonly Row[] = [
-  {
-    client: 'fog',
-    send: 'POST /1.0/config_maps',
+  fog('POST /1.0/config_maps', 200, {
     body: { name: 'front', data: { a: 1 } },
-    status: 200,
     match: { data: { a: 1 } },
     keep: { map: 'id' },
-  },
-  { client: 'go', send: 'GET /1.0/config_maps', status: 200 },
-  {
-    client: 'go',
-    send: 'GET /1.0/config_maps/{map}',
-    status: 200,
-    match: { resource_type: 'config_map', name: 'front', data: { a: 1 } },
-  },
-  {
-    client: 'go',
-    send: 'PUT /1.0/config_maps/{map}',
+  }),
+  go('GET /1.0/config_maps', 200),
+  go('GET /1.0/config_maps/{map}', 200, { match: { resource_type: 'config_map', name: 'front', data: { a: 1 } } }),
+  go('PUT /1.0/config_maps/{map}', 200, {
     body: { name: 'back', data: { b: [true] } },
-    status: 200,
     match: { name: 'back', data: { b: [true] } },
-  },
-  { client: 'fog', send: 'DELETE /1.0/config_maps/{map}', status: 200, match: { id: /^cfg-/ } },
+  }),
+  fog('DELETE /1.0/config_maps/{map}', 200, { match: { id: /^cfg-/ } }),
 ]
 
 const COLLABORATIONS: readonly Row[] = [
-  {
-    client: 'fog',
-    send: 'POST /1.0/collaborations',
+  fog('POST /1.0/collaborations', 201, {
     body: { email: 'paul@example.com', role: 'admin' },
-    status: 201,
     format: FOG.collaboration,
     keep: { collaboration: 'id' },
-  },
-  { client: 'fog', send: 'GET /1.0/collaborations', status: 200, format: [FOG.collaboration] },
-  { client: 'fog', send: 'GET /1.0/collaborations/{collaboration}', status: 200, format: FOG.collaboration },
-  { client: 'fog', send: 'POST /1.0/collaborations/{collaboration}/resend', status: 200, format: FOG.collaboration },
-  {
-    client: 'fog',
-    send: 'DELETE /1.0/collaborations/{collaboration}',
-    status: 200,
-    format: FOG.collaboration,
-    match: { status: 'cancelled' },
-  },
-  { client: 'fog', send: 'GET /1.0/collaborations/col-abcde', status: 404 },
+  }),
+  fog('GET /1.0/collaborations', 200, { format: [FOG.collaboration] }),
+  fog('GET /1.0/collaborations/{collaboration}', 200, { format: FOG.collaboration }),
+  fog('POST /1.0/collaborations/{collaboration}/resend', 200, { format: FOG.collaboration }),
+  fog('DELETE /1.0/collaborations/{collaboration}', 200, { format: FOG.collaboration, match: { status: 'cancelled' } }),
+  fog('GET /1.0/collaborations/col-abcde', 404),
 ]
 
 const USERS: readonly Row[] = [
-  {
-    client: 'fog',
-    send: 'GET /1.0/users',
-    status: 200,
+  fog('GET /1.0/users', 200, {
     format: [FOG.user.collected],
     keep: { user: '0.id', name: '0.name', email: '0.email_address' },
-  },
-  { client: 'fog', send: 'GET /1.0/users/{user}', status: 200, format: FOG.user.full },
-  { client: 'fog', send: 'PUT /1.0/users/{user}', body: { name: '{name}' }, status: 200, format: FOG.user.full },
-  { client: 'fog', send: 'GET /1.0/user', status: 200, format: FOG.user.full, match: { default_account: { id: ONE } } },
+  }),
+  fog('GET /1.0/users/{user}', 200, { format: FOG.user.full }),
+  fog('PUT /1.0/users/{user}', 200, { body: { name: '{name}' }, format: FOG.user.full }),
+  fog('GET /1.0/user', 200, { format: FOG.user.full, match: { default_account: { id: ONE } } }),
 ]
 
 /** Rows that only a user may send. */
 const OWN: readonly Row[] = [
-  {
-    client: 'cli',
-    send: 'PUT /1.0/users/{user}',
+  cli('PUT /1.0/users/{user}', 200, {
     body: {
       email_address: '{email}',
       ssh_key: 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIJ9kBsoVT7mSAkVSPe8FDJhBVmJsYKJBSdLmYh3oVdD me\n',
       name: '{name}',
     },
-    status: 200,
     format: FOG.user.full,
-  },
-  { client: 'fog', send: 'GET /1.0/user/collaborations', status: 200, format: [FOG.collaboration] },
-  { client: 'fog', send: 'GET /1.0/user/collaborations/col-abcde', status: 404 },
+  }),
+  fog('GET /1.0/user/collaborations', 200, { format: [FOG.collaboration] }),
+  fog('GET /1.0/user/collaborations/col-abcde', 404),
 ]
 
 let nowMs = Date.now()
@@ -744,61 +540,43 @@ t.test('the requests of the clients', async (t) => {
 
   t.test('an API client has no collaborations of its own: 403, also for ids that do not exist', (t) =>
     play(t, { api, token: callers[0][1], query: '', kept: new Map() }, [
-      { client: 'fog', send: 'GET /1.0/user/collaborations', status: 403 },
-      { client: 'fog', send: 'GET /1.0/user/collaborations/col-abcde', status: 403 },
+      fog('GET /1.0/user/collaborations', 403),
+      fog('GET /1.0/user/collaborations/col-abcde', 403),
     ]),
   )
 
   t.test('users need no account_id for their own user, users, accounts and collaborations', (t) =>
     play(t, { api, token: callers[2][1], query: '', kept: new Map() }, [
-      { client: 'cli', send: 'GET /1.0/user', status: 200, format: FOG.user.full },
-      { client: 'cli', send: 'GET /1.0/users', status: 200, format: [FOG.user.collected] },
-      {
-        client: 'cli',
-        send: 'GET /1.0/accounts',
-        status: 200,
-        format: [FOG.account.collected],
-        match: [{ id: ONE }, { id: TWO }],
-      },
-      { client: 'cli', send: 'GET /1.0/user/collaborations', status: 200, format: [FOG.collaboration] },
+      cli('GET /1.0/user', 200, { format: FOG.user.full }),
+      cli('GET /1.0/users', 200, { format: [FOG.user.collected] }),
+      cli('GET /1.0/accounts', 200, { format: [FOG.account.collected], match: [{ id: ONE }, { id: TWO }] }),
+      cli('GET /1.0/user/collaborations', 200, { format: [FOG.collaboration] }),
     ]),
   )
 
   t.test('an invited user accepts', async (t) => {
     const kept = new Map<string, string>()
     await play(t, { api, token: callers[0][1], query: '', kept }, [
-      {
-        client: 'fog',
-        send: 'POST /1.0/collaborations',
+      fog('POST /1.0/collaborations', 201, {
         body: { email: 'mary@example.com', role: 'admin' },
-        status: 201,
         format: FOG.collaboration,
         keep: { collaboration: 'id' },
-      },
+      }),
     ])
     await play(t, { api, token: await api.userToken(MARY), query: '', kept }, [
-      {
-        client: 'cli',
-        send: 'GET /1.0/user/collaborations',
-        status: 200,
+      cli('GET /1.0/user/collaborations', 200, {
         format: [FOG.collaboration],
         match: [{ status: 'pending', account: { id: ONE } }],
-      },
-      {
-        client: 'fog',
-        send: 'POST /1.0/user/collaborations/{collaboration}/accept',
-        status: 200,
+      }),
+      fog('POST /1.0/user/collaborations/{collaboration}/accept', 200, {
         format: FOG.collaboration,
         match: { status: 'accepted', user: { id: MARY } },
-      },
-      { client: 'cli', send: 'GET /1.0/accounts', status: 200, format: [FOG.account.collected], match: [{ id: ONE }] },
-      {
-        client: 'fog',
-        send: 'DELETE /1.0/user/collaborations/{collaboration}',
-        status: 200,
+      }),
+      cli('GET /1.0/accounts', 200, { format: [FOG.account.collected], match: [{ id: ONE }] }),
+      fog('DELETE /1.0/user/collaborations/{collaboration}', 200, {
         format: FOG.collaboration,
         match: { status: 'ended' },
-      },
+      }),
     ])
   })
 

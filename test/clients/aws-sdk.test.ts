@@ -2,23 +2,18 @@
  * The AWS SDK for JavaScript reads the tree (docs/clients.md#aws-sdks).
  */
 import { MetadataService } from '@aws-sdk/ec2-metadata-service'
-import { mkdtempSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
 import t from 'tap'
 import { openStore } from '../../src/store/open.ts'
 import { startDaemon, until } from '../support/programs/daemon.ts'
 import { must, run } from '../support/programs/processes.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
+import { shortDirectory } from '../support/test-directory.ts'
 
 const ADA = 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIJ9kBsoVT7mSAkVSPe8FDJhBVmJsYKJBSdLmYh3oVdD ada@example'
 const ABSENT = '/latest/meta-data/spot/instance-action'
 
 t.test('the AWS SDK', async (t) => {
-  const directory = mkdtempSync(join(tmpdir(), 'imds-store-'))
-  t.teardown(() => {
-    rmSync(directory, { recursive: true, force: true })
-  })
+  const directory = shortDirectory(t)
   const url = `file:${directory}`
   const store = await openStore({ url })
   const interfaces = [{ id: 'int-aaaaa', macAddress: '02:00:00:00:00:01', ipv4Addresses: ['127.0.0.1/8'] }]

@@ -24,8 +24,6 @@ const NOCLOUD: Dmi = { product_serial: 'ds=nocloud-net;s=http://169.254.169.254/
 const RANDOM_SEED = '/run/random-seed'
 const OPENSTACK: Dmi = { product_name: 'OpenStack Nova' }
 
-t.setTimeout(120_000) // one boot waits for 10 s: cloud-init asks 11 times for a network-config that is 404
-
 t.test('cloud-init', { skip: withoutNamespaces() || without('cloud-init') }, async (t) => {
   const host = await startHost(t)
   const directory = mkdtempSync('/var/tmp/imds-cloud-init-') // the guest has a /tmp of its own

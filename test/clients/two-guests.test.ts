@@ -2,8 +2,6 @@
  * Two guests of one hypervisor, each in its own network namespace, read their whole trees while their records change.
  * Every field of a record contains a text or number of its tenant, so that data of the other guest is recognised.
  */
-import { mkdtempSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import type { Publisher } from '../../src/store/open.ts'
@@ -19,6 +17,7 @@ import {
 } from '../support/netns/namespaces.ts'
 import { startRedis } from '../support/redis/redis.ts'
 import { openTestStore } from '../support/test-store.ts'
+import { shortDirectory } from '../support/test-directory.ts'
 
 /**
  * The tenant of a guest. Its addresses begin with `numbers`. No data of another tenant contains its name or numbers.
@@ -148,17 +147,11 @@ async function crawlWhileItChanges(guest: Guest, changes: Changes): Promise<Map<
 
 const STORES = {
   files: (t: Test) => {
-    const directory = mkdtempSync(join(tmpdir(), 'imds-store-'))
-    t.teardown(() => {
-      rmSync(directory, { recursive: true, force: true })
-    })
+    const directory = shortDirectory(t)
     return Promise.resolve({ settings: { url: `file:${directory}` }, env: { IMDS_STORE: `file:${directory}` } })
   },
   Redis: async (t: Test, hypervisor: Hypervisor) => {
-    const directory = mkdtempSync(join(tmpdir(), 'imds-socket-'))
-    t.teardown(() => {
-      rmSync(directory, { recursive: true, force: true })
-    })
+    const directory = shortDirectory(t)
     const socketPath = join(directory, 'redis')
     const redis = await startRedis(t, ['--unixsocket', socketPath])
     await hypervisor.forward(redis.port, socketPath)

@@ -4,13 +4,11 @@
 import t from 'tap'
 import { openStore } from '../../src/store/open.ts'
 import { startDaemon, until } from '../support/programs/daemon.ts'
-import { must, run } from '../support/programs/processes.ts'
+import { must } from '../support/programs/processes.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { makeHypervisor, SERVICE, withoutNamespaces } from '../support/netns/namespaces.ts'
-import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
 import { testDirectory } from '../support/test-directory.ts'
-
-t.setTimeout(120_000)
+import { imdsctl } from '../support/programs/imdsctl.ts'
 
 t.test(
   'a lost service address makes the daemon not ready and closes the launch gate until it is back',
@@ -28,35 +26,14 @@ t.test(
     await ip('address add fd00:ec2::254/128 dev lo')
     const listen = [`${SERVICE}:80`, '169.254.169.253:80', '[fd00:ec2::254]:80'].join(',')
     const daemon = await startDaemon(t, { IMDS_STORE: url, IMDS_LISTEN: listen }, hypervisor.within)
-    const curl = async (path: string) =>
-      JSON.parse(
-        (
-          await must([...hypervisor.within, 'curl', '-s', `http://127.0.0.1:${String(daemon.operatorPort)}${path}`])
-        ).toString(),
-      ) as Record<string, unknown>
-    const metric = async (name: string) =>
-      Number(
-        new RegExp(`^${name} (.*)$`, 'm').exec(
-          (
-            await must([...hypervisor.within, 'curl', '-s', `http://127.0.0.1:${String(daemon.operatorPort)}/metrics`])
-          ).toString(),
-        )?.[1],
-      )
-    const imdsctl = async (...args: string[]) => {
-      const { status, stdout, stderr } = await run(
-        [
-          ...hypervisor.within,
-          process.execPath,
-          IMDSCTL,
-          ...args,
-          '--operator',
-          `127.0.0.1:${String(daemon.operatorPort)}`,
-        ],
-        { env: programEnvironment() },
-      )
-      return { status, text: stdout.toString() + stderr }
+    const readiness = async () =>
+      JSON.parse((await daemon.operator('/readyz')).body.toString()) as Record<string, unknown>
+    const run = async (...args: string[]) => {
+      const operator = ['--operator', daemon.operatorSocket]
+      const { status, stdout, stderr } = await imdsctl([...args, ...operator], { within: hypervisor.within })
+      return { status, text: stdout + stderr }
     }
-    await until(async () => (await curl('/readyz'))['ready'] === true, 'the daemon to be ready')
+    await until(async () => (await readiness())['ready'] === true, 'the daemon to be ready')
     t.same(
       daemon.log.filter(({ level }) => level === 'error'),
       [],
@@ -69,28 +46,28 @@ t.test(
       const host = address.replace(/\/.*/, '')
       await ip(`address delete ${address} dev ${dev}`)
       await until(
-        async () => (await curl('/readyz'))['ready'] === false,
+        async () => (await readiness())['ready'] === false,
         'the daemon to notice that the address is missing',
       )
-      t.match(await curl('/readyz'), {
+      t.match(await readiness(), {
         problem: new RegExp(`^no guest can reach imds at ${host}, .*systemctl restart imds-address`),
         connected: true,
       })
-      t.same([await metric('imds_missing_addresses'), await metric('imds_ready')], [1, 0])
-      t.match(await imdsctl('wait', 'srv-abcde', '--revision', '1', '--timeout', '1'), {
+      t.same([await daemon.metric('imds_missing_addresses'), await daemon.metric('imds_ready')], [1, 0])
+      t.match(await run('wait', 'srv-abcde', '--revision', '1', '--timeout', '1'), {
         status: 75,
         text: `no guest can reach imds at ${host}`,
       })
-      t.match(await imdsctl('explain', '10.0.0.2'), {
+      t.match(await run('explain', '10.0.0.2'), {
         status: 0,
         text: `listener        no guest can reach imds at ${host}`,
       })
       await ip(`address add ${address} dev ${dev}`)
       await until(
-        async () => (await curl('/readyz'))['ready'] === true,
+        async () => (await readiness())['ready'] === true,
         'the daemon to notice that the address has returned',
       )
-      t.match(await imdsctl('wait', 'srv-abcde', '--revision', '1'), { status: 0 })
+      t.match(await run('wait', 'srv-abcde', '--revision', '1'), { status: 0 })
     }
     t.same(
       daemon.log.filter(({ level }) => level === 'error').map(({ address }) => address),

@@ -4,20 +4,23 @@
  */
 import { readFileSync, writeFileSync } from 'node:fs'
 import { once } from 'node:events'
-import { connect, type Socket } from 'node:net'
+import { connect, type AddressInfo, type Socket } from 'node:net'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
-import { LINGER_BYTES, LINGER_MS } from '../../src/imdsd/guest/linger.ts'
+import { LINGER_BYTES, LINGER_IDLE_MS, LINGER_MS } from '../../src/imdsd/guest/linger.ts'
 import { openStore } from '../../src/store/open.ts'
 import { startDaemon, until, type TestDaemon } from '../support/programs/daemon.ts'
-import { anInstance } from '../support/fixtures/instance.ts'
+import { aGuestServer } from '../support/fixtures/guest-server.ts'
+import { anInstance, loopback } from '../support/fixtures/instance.ts'
 import { testDirectory } from '../support/test-directory.ts'
 
 const ID = '/latest/meta-data/instance-id'
 const MIB = 2 ** 20
+/** How long the daemon reads from a connection that it refuses, in ms (connection-guard.ts). */
+const SHORT_LINGER_MS = 1_000
 /** The repetitions of each case, because a response may be lost only sometimes. */
-const TIMES = 8
+const TIMES = 3
 const [GUEST, OTHER] = ['127.0.0.2', '127.0.0.3']
 /**
  * Addresses that two instances claim. Each has its own share, which is that of an unknown peer and smaller than a
@@ -62,14 +65,30 @@ interface Sent {
 }
 
 /**
+ * As `sendOnce`, and sends again if that took so long that the daemon may close the connection: on a busy machine, this
+ * process or the daemon may not run for a second.
+ */
+async function send(
+  to: Pick<TestDaemon, 'guestPort'>,
+  bytes: string,
+  { withinMs = LINGER_MS, ...options }: { from?: string | undefined; pauseMs?: number; withinMs?: number } = {},
+): Promise<Sent> {
+  for (let attempt = 1; ; attempt++) {
+    const { longestPauseMs, tookMs, ...sent } = await sendOnce(to, bytes, options)
+    if ((longestPauseMs < LINGER_IDLE_MS / 2 && tookMs < withinMs / 2) || attempt === 20) return sent
+  }
+}
+
+/**
  * Sends like a client that reads nothing before it has sent everything (Python's http.client, most C clients): if the
  * connection is reset before that, the response is lost. `pauseMs` is the pause after each 64 KiB.
  */
-async function send(
-  { guestPort }: TestDaemon,
+async function sendOnce(
+  { guestPort }: Pick<TestDaemon, 'guestPort'>,
   bytes: string,
   { from = GUEST, pauseMs = 0 }: { from?: string | undefined; pauseMs?: number } = {},
-): Promise<Sent> {
+): Promise<Sent & { readonly longestPauseMs: number; readonly tookMs: number }> {
+  const beganMs = performance.now()
   const socket = connect({ port: guestPort, host: '127.0.0.1', localAddress: from })
   const closed = new Promise((resolve) => socket.on('close', resolve))
   let [text, error] = ['', undefined as string | undefined]
@@ -84,12 +103,16 @@ async function send(
   ])
   socket.pause()
   const data = Buffer.from(bytes, 'latin1')
+  let longestPauseMs = 0
   for (let at = 0; at < data.length && !socket.destroyed; at += 65_536) {
+    const startedMs = performance.now()
     const written = new Promise((resolve) => socket.write(data.subarray(at, at + 65_536), resolve))
     await Promise.race([written, closed])
     if (pauseMs > 0) await sleep(pauseMs)
+    longestPauseMs = Math.max(longestPauseMs, performance.now() - startedMs)
   }
   const sentAll = !socket.destroyed && error === undefined
+  const tookMs = performance.now() - beganMs
   socket
     .setEncoding('latin1')
     .on('data', (chunk: string) => {
@@ -97,7 +120,7 @@ async function send(
     })
     .resume()
   await closed
-  return { text, error, sentAll }
+  return { text, error, sentAll, longestPauseMs, tookMs }
 }
 
 const statusesOf = (text: string) => [...text.matchAll(/HTTP\/1\.1 (\d+)/g)].map(([, status]) => status).join()
@@ -108,6 +131,7 @@ const chunked = (size: number) =>
 const request = (line: string, size: number, ...headers: string[]) =>
   `${[line, 'Host: x', `Content-Length: ${String(size)}`, ...headers].join('\r\n')}\r\n\r\n${'x'.repeat(size)}`
 const TTL = 'X-aws-ec2-metadata-token-ttl-seconds: 60'
+const POST = request(`POST ${ID} HTTP/1.1`, MIB)
 const ENDLESS = `POST ${ID} HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000000\r\n\r\n`
 
 let uses = 0
@@ -207,40 +231,28 @@ t.test('A9: the response arrives while the guest is still sending', async (t) =>
 t.test('A9: a guest with too many connections gets its response while it is still sending', async (t) => {
   const daemon = await aDaemon(t, 'default')
   const open = await Promise.all(Array.from({ length: 64 }, () => openConnection(daemon, GUEST)))
-  for (const size of [MIB, 5 * MIB]) {
-    for (let i = 0; i < TIMES; i++)
-      t.equal(
-        summary(await send(daemon, request(`POST ${ID} HTTP/1.1`, size))),
-        '503 all sent',
-        `${String(size / MIB)} MiB`,
-      )
-  }
+  for (let i = 0; i < TIMES; i++)
+    t.equal(summary(await send(daemon, POST, { withinMs: SHORT_LINGER_MS })), '503 all sent')
   for (const socket of open) socket.destroy()
 })
 
 t.test('A9: a guest beyond its request share gets its response while it is still sending', async (t) => {
-  const daemon = await aDaemon(t, 'default')
-  const [socket, statuses] = [await openConnection(daemon, GUEST), new Set<string>()]
+  const burst = 600
+  const { server, view, put } = aGuestServer({ share: { burst, perSecond: 1e-9, connections: 64 } })
+  const { id } = put(anInstance({ interfaces: loopback(2) }))
+  Object.defineProperty(view.get(id)!, 'paths', { value: 0 }) // a tree would make the burst larger
+  await server.listen({ port: 0, host: '127.0.0.1' })
+  t.teardown(() => server.close())
+  const guest = { guestPort: (server.server.address() as AddressInfo).port }
+  const socket = await openConnection(guest, GUEST)
   let text = ''
   socket.setEncoding('latin1').on('data', (chunk: string) => {
     text += chunk
   })
-  socket.write(`GET ${ID} HTTP/1.1\r\nHost: x\r\n\r\n`.repeat(550))
-  await until(() => text.split('HTTP/1.1 200').length > 550, '550 answers')
-  let isRefused = false
-  const others = Array.from({ length: 20 }, async () => {
-    // on a slow machine the POSTs alone would be slower than the share is refilled
-    while (!isRefused) await daemon.get(ID, GUEST)
-  })
-  while (!isRefused) {
-    const sent = await Promise.all(
-      Array.from({ length: 8 }, () => send(daemon, request(`POST ${ID} HTTP/1.1`, MIB / 2))),
-    )
-    for (const connection of sent) statuses.add(summary(connection))
-    isRefused = statuses.has('503 all sent')
-  }
-  await Promise.all(others)
-  t.same([...statuses].sort(), ['405 all sent', '503 all sent'].slice(statuses.size === 1 ? 1 : 0))
+  socket.write(`GET ${ID} HTTP/1.1\r\nHost: x\r\n\r\n`.repeat(burst))
+  await until(() => text.split('HTTP/1.1 200').length > burst, 'the responses of the share')
+  for (let i = 0; i < TIMES; i++)
+    t.equal(summary(await send(guest, POST, { withinMs: SHORT_LINGER_MS })), '503 all sent')
   socket.destroy()
 })
 
@@ -359,7 +371,7 @@ async function sendEndlessly(socket: Socket): Promise<void> {
 }
 
 /** Opens a connection and sends bytes on it. */
-async function openConnection({ guestPort }: TestDaemon, from: string, bytes = ''): Promise<Socket> {
+async function openConnection({ guestPort }: Pick<TestDaemon, 'guestPort'>, from: string, bytes = ''): Promise<Socket> {
   const socket = connect({ port: guestPort, host: '127.0.0.1', localAddress: from, allowHalfOpen: true })
   socket.resume().on('error', () => {
     /* the daemon may reset it */

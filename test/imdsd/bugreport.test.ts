@@ -1,7 +1,6 @@
 /** `imdsctl bugreport`: what it has, and that a canary in every place that has a secret is not in it. */
 import { randomBytes } from 'node:crypto'
 import { chmodSync, mkdtempSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import t from 'tap'
 import { openStore } from '../../src/store/open.ts'
@@ -11,14 +10,10 @@ import { startDaemon, until } from '../support/programs/daemon.ts'
 import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
 import { must, run } from '../support/programs/processes.ts'
 import { startRedis } from '../support/redis/redis.ts'
-
-t.setTimeout(120_000)
+import { shortDirectory } from '../support/test-directory.ts'
 
 t.test('a bug report has what is known of the daemon, and no secret from any place that has one', async (t) => {
-  const directory = mkdtempSync(join(tmpdir(), 'imds-report-'))
-  t.teardown(() => {
-    rmSync(directory, { recursive: true })
-  })
+  const directory = shortDirectory(t)
   const canary = (place: string) => `canary-${place}-${randomBytes(6).toString('hex')}`
   const userData = canary('user-data')
   const password = canary('password')
@@ -143,10 +138,7 @@ t.test('a bug report has what is known of the daemon, and no secret from any pla
 })
 
 t.test('a file that another user has replaced does not hold up or blind the report of root', async (t) => {
-  const directory = mkdtempSync(join(tmpdir(), 'imds-report-'))
-  t.teardown(() => {
-    rmSync(directory, { recursive: true })
-  })
+  const directory = shortDirectory(t)
   const path = (name: string) => join(directory, name)
   writeFileSync(path('elsewhere'), 'a file of root\n')
   await must(['mkfifo', path('token-keys')])

@@ -5,8 +5,7 @@
  */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { cpSync, mkdirSync, readFileSync, statSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import t, { type Test } from 'tap'
 import { Format } from 'typebox/format'
@@ -21,8 +20,7 @@ import { buildInto, programEnvironment } from '../support/programs/imds.ts'
 import { must, run } from '../support/programs/processes.ts'
 import { executed, read, ROOT } from '../tools/documents.ts'
 import { without } from '../support/packages.ts'
-
-t.setTimeout(240_000) // as under `npm test`
+import { shortDirectory } from '../support/test-directory.ts'
 
 interface Service {
   readonly image: string
@@ -119,10 +117,7 @@ t.test('each volume, file and secret that a service names exists, and each that 
 
 /** The services as child processes. `root` is the directory with the files of a service. */
 async function startServices(t: Test) {
-  const directory = mkdtempSync(join(tmpdir(), 'imds-compose-'))
-  t.teardown(() => {
-    rmSync(directory, { recursive: true })
-  })
+  const directory = shortDirectory(t)
   await must(['chmod', '711', directory])
   cpSync(join(ROOT, 'deploy'), join(directory, 'deploy'), { recursive: true })
   await must(['sh', '-euc', `cd ${directory}; ${executed('docs/install.md', 'compose-secrets')}`])

@@ -2,18 +2,7 @@
  * `imdsctl doctor` and `imdsctl status` on a hypervisor with a daemon, a guest and Redis, and with each thing broken in
  * turn.
  */
-import {
-  chmodSync,
-  cpSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  symlinkSync,
-  utimesSync,
-  writeFileSync,
-} from 'node:fs'
-import { tmpdir } from 'node:os'
+import { chmodSync, cpSync, readdirSync, readFileSync, rmSync, symlinkSync, utimesSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { openStore } from '../../src/store/open.ts'
@@ -26,9 +15,7 @@ import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
 import { must, run, startChild } from '../support/programs/processes.ts'
 import { makeHypervisor, SERVICE, withoutNamespaces } from '../support/netns/namespaces.ts'
 import { startFaultyRedis } from '../support/redis/namespaced-redis.ts'
-import { testDirectory } from '../support/test-directory.ts'
-
-t.setTimeout(240_000)
+import { shortDirectory, testDirectory } from '../support/test-directory.ts'
 
 const ROOT = new URL('../../', import.meta.url).pathname
 const ACL = readFileSync(join(ROOT, 'deploy/redis.acl'), 'utf8')
@@ -270,10 +257,7 @@ t.test(
       )
     }
 
-    const copy = mkdtempSync(join(tmpdir(), 'imds-copy-'))
-    t.teardown(() => {
-      rmSync(copy, { recursive: true })
-    })
+    const copy = shortDirectory(t)
     cpSync(join(ROOT, 'src'), join(copy, 'src'), { recursive: true })
     symlinkSync(join(ROOT, 'node_modules'), join(copy, 'node_modules'))
     const manifest = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as Record<string, unknown>

@@ -9,8 +9,6 @@ import { bootHost, withoutSystemd, type BootedHost } from '../support/netns/boot
 import { until } from '../support/programs/daemon.ts'
 import { read } from '../tools/documents.ts'
 
-t.setTimeout(300_000) // as under `npm test`: here are a build and a boot
-
 const PROGRAMS = '/opt/imds/lib/node_modules/imds/dist'
 
 /** Runs a command on the host: its status, and its output with that of standard error. */

@@ -7,8 +7,6 @@ import { curl, startFirewallHost } from '../support/netns/firewall-host.ts'
 import { must } from '../support/programs/processes.ts'
 import { withoutNamespaces } from '../support/netns/namespaces.ts'
 
-t.setTimeout(120_000)
-
 const skip = withoutNamespaces()
 const FORGED = '10.9.9.9'
 

@@ -3,8 +3,7 @@
  * them.
  */
 import { once } from 'node:events'
-import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { chmodSync, rmSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import t, { type Test } from 'tap'
 import { parseUnixSocket } from '../../src/runtime/host-port.ts'
@@ -13,43 +12,79 @@ import { curl, startFirewallHost, type FirewallHost, type Outcome } from '../sup
 import { must, run, startChild } from '../support/programs/processes.ts'
 import { withoutNamespaces } from '../support/netns/namespaces.ts'
 import { IMDSCTL } from '../support/programs/imds.ts'
-import { testDirectory } from '../support/test-directory.ts'
+import { shortDirectory, testDirectory } from '../support/test-directory.ts'
 
 const skip = withoutNamespaces()
 
-t.test('the agent restores rules that another program changed', { skip }, async (t) => {
+t.test('while an agent runs', { skip }, async (t) => {
   const host = await startFirewallHost(t)
   const alpha = await host.addGuest('alpha')
   const firewall = await host.startFirewall()
   await host.putAndWait(alpha)
-  const whole = (await host.nft('--stateless', 'list table inet imds'))
-    .split(/[\s,]+/)
-    .sort()
-    .join(' ')
-  const changes = [
-    'flush ruleset',
-    'delete table inet imds',
-    'flush set inet imds guests4',
-    'flush chain inet imds unknown_peer',
-    'add element inet imds guests4 { "evil" . 02:00:00:00:00:01 . 10.9.9.9 . 169.254.169.254 . 80 }',
-    'insert rule inet imds prerouting accept',
-  ]
-  for (const [i, change] of changes.entries()) {
-    await host.nft(change)
-    await until(
-      async () =>
-        (await run([...host.hypervisor.within, 'nft', '--stateless', 'list', 'table', 'inet', 'imds'])).stdout
-          .toString()
-          .split(/[\s,]+/)
-          .sort()
-          .join(' ') === whole,
-      change,
-      15_000,
-    )
+
+  await t.test('the agent restores rules that another program changed', async (t) => {
+    const whole = (await host.nft('--stateless', 'list table inet imds'))
+      .split(/[\s,]+/)
+      .sort()
+      .join(' ')
+    const changes = [
+      'flush ruleset',
+      'delete table inet imds',
+      'flush set inet imds guests4',
+      'flush chain inet imds unknown_peer',
+      'add element inet imds guests4 { "evil" . 02:00:00:00:00:01 . 10.9.9.9 . 169.254.169.254 . 80 }',
+      'insert rule inet imds prerouting accept',
+    ]
+    for (const [i, change] of changes.entries()) {
+      await host.nft(change)
+      await until(
+        async () =>
+          (await run([...host.hypervisor.within, 'nft', '--stateless', 'list', 'table', 'inet', 'imds'])).stdout
+            .toString()
+            .split(/[\s,]+/)
+            .sort()
+            .join(' ') === whole,
+        change,
+        15_000,
+      )
+      t.equal(await curl(alpha), 200)
+      const output = `: 0 interfaces are admitted\n${'imdsctl: another program changed the rules; they are restored\n'.repeat(i + 1)}`
+      await until(() => firewall.output().endsWith(output), `the message after "${change}"`)
+    }
+  })
+
+  await t.test('a restarted daemon with an empty view does not make the agent remove any rules', async (t) => {
+    const outcomes = new Set<Outcome>()
+    const during = { test: true, restart: true }
+    const requests = (async () => {
+      while (during.test) outcomes.add(await curl(alpha, ['--max-time', '20']))
+    })()
+    const isLetIn = async () => (await host.nft('list set inet imds guests4')).includes('"tap-int-alpha"')
+    const checks = (async () => {
+      while (during.restart) t.ok(await isLetIn())
+    })()
+    await host.restartDaemon()
+    t.match(await host.imdsctl('wait', 'srv-alpha', '--revision', '1'), { status: 0 })
+    during.restart = false
+    await checks
     t.equal(await curl(alpha), 200)
-    const output = `: 0 interfaces are admitted\n${'imdsctl: another program changed the rules; they are restored\n'.repeat(i + 1)}`
-    await until(() => firewall.output().endsWith(output), `the message after "${change}"`)
-  }
+    during.test = false
+    await requests
+    t.same(
+      [...outcomes].filter((what) => what !== 200 && what !== 503 && what !== 'refused'),
+      [],
+    )
+    t.match(
+      firewall.output(),
+      /the daemon at unix:\S+\/operator.sock cannot be reached: .*: the rules stay as they are, trying again\n/,
+    )
+  })
+
+  await t.test('SIGHUP stops imdsctl firewall --watch in order', async (t) => {
+    firewall.process.kill('SIGHUP')
+    await once(firewall.process, 'exit')
+    t.equal(firewall.process.exitCode, 0)
+  })
 })
 
 t.test(
@@ -141,40 +176,6 @@ if [ ! -e "$(dirname "$0")/repaired" ] && grep -q ${bad.macAddress} $text; then 
   },
 )
 
-t.test('a restarted daemon with an empty view does not make the agent remove any rules', { skip }, async (t) => {
-  const host = await startFirewallHost(t)
-  const alpha = await host.addGuest('alpha')
-  const firewall = await host.startFirewall()
-  await host.putAndWait(alpha)
-  const outcomes = new Set<Outcome>()
-  const during = { test: true, restart: true }
-  const requests = (async () => {
-    while (during.test) outcomes.add(await curl(alpha, ['--max-time', '20']))
-  })()
-  for (let i = 0; i < 3; i++) {
-    const isLetIn = async () => (await host.nft('list set inet imds guests4')).includes('"tap-int-alpha"')
-    during.restart = true
-    const checks = (async () => {
-      while (during.restart) t.ok(await isLetIn())
-    })()
-    await host.restartDaemon()
-    t.match(await host.imdsctl('wait', 'srv-alpha', '--revision', '1'), { status: 0 })
-    during.restart = false
-    await checks
-    t.equal(await curl(alpha), 200)
-  }
-  during.test = false
-  await requests
-  t.same(
-    [...outcomes].filter((what) => what !== 200 && what !== 503 && what !== 'refused'),
-    [],
-  )
-  t.match(
-    firewall.output(),
-    /the daemon at unix:\S+\/operator.sock cannot be reached: .*: the rules stay as they are, trying again\n/,
-  )
-})
-
 t.test('a daemon that cannot use any record offers no view, and the agent keeps the rules', { skip }, async (t) => {
   const env: Record<string, string> = { IMDS_RESYNC_SECONDS: '1' }
   const host = await startFirewallHost(t, env)
@@ -212,79 +213,60 @@ t.test('a daemon that cannot use any record offers no view, and the agent keeps 
   t.equal(await curl(alpha), 200)
 })
 
-t.test(
-  'D6: imdsctl firewall changes no rules if the document of the daemon has not the right shape',
-  { skip },
-  async (t) => {
-    const host = await startFirewallHost(t)
-    const alpha = await host.addGuest('alpha')
-    await host.put(alpha)
-    await until(async () => (await host.operator('/instances/srv-alpha')).includes('"revision":1'), 'the record')
-    t.match(await host.imdsctl('firewall', '--apply'), { status: 0 })
-    const rules = await host.nft('--stateless', 'list table inet imds')
-    const wrong = { ...(await documentOf(host)), limitedDscp: undefined, guests: [] }
-    const operator = await startOtherDaemon(t, host, join(mkdtempIn(t), 'operator.sock'), wrong)
-    t.match(await host.imdsctl('firewall', '--apply', '--operator', operator), {
-      status: 69,
-      stderr: /a document that this version cannot read/,
-    })
-    t.equal(await host.nft('--stateless', 'list table inet imds'), rules)
-    t.equal(await curl(alpha), 200)
-  },
-)
-
-t.test('SIGHUP stops imdsctl firewall --watch in order', { skip }, async (t) => {
-  const host = await startFirewallHost(t)
-  const alpha = await host.addGuest('alpha')
-  const firewall = await host.startFirewall()
-  await host.putAndWait(alpha)
-  firewall.process.kill('SIGHUP')
-  await once(firewall.process, 'exit')
-  t.equal(firewall.process.exitCode, 0)
-})
-
-t.test('imdsctl firewall prints the rules, applies them once and removes them', { skip }, async (t) => {
+t.test('without a running agent', { skip }, async (t) => {
   const host = await startFirewallHost(t)
   const alpha = await host.addGuest('alpha')
   await host.put(alpha)
   await until(async () => (await host.operator('/instances/srv-alpha')).includes('"revision":1'), 'the record')
-  const printed = await host.imdsctl('firewall')
-  t.match(printed, { status: 0, stderr: '' })
-  t.match(printed.stdout.toString(), '"tap-int-alpha" . 02:24:19:00:01:01 . 10.88.1.2 . 169.254.169.254 . 80')
-  await must([...host.hypervisor.within, 'nft', '-c', '-f', '-'], { input: printed.stdout.toString() })
-  t.equal(
-    (await run([...host.hypervisor.within, 'nft', 'list', 'table', 'inet', 'imds'])).status,
-    1,
-    'printing applies nothing',
-  )
-  t.match(await host.imdsctl('firewall', '--apply'), { status: 0, stderr: '' })
-  t.same([await curl(alpha), await curl(host.hypervisor)], [200, 'refused'])
-  t.match(
-    await host.imdsctl('wait', 'srv-alpha', '--revision', '1', '--timeout', '2'),
-    { status: 75 },
-    'without a running agent, wait does not rely on the applied rules',
-  )
-  for (let i = 0; i < 2; i++) t.match(await host.imdsctl('firewall', '--remove'), { status: 0, stderr: '' })
-  t.equal(await curl(host.hypervisor), 503)
-  t.match(await host.imdsctl('firewall', '--watch'), { status: 64 })
-  t.match(await host.imdsctl('firewall', '--apply', '--operator', 'unix:/nowhere/operator.sock'), {
-    status: 69,
-    stderr: /the daemon at unix:\/nowhere\/operator.sock cannot be reached: ENOENT/,
-  })
-  t.match(await host.imdsctl('firewall', '--operator', '127.0.0.1:1'), {
-    status: 64,
-    stderr: /on the daemon's unix socket only/,
-  })
-})
 
-t.test(
-  'the agent admits no listener and no link rule that its own configuration does not have',
-  { skip },
-  async (t) => {
-    const host = await startFirewallHost(t)
-    const alpha = await host.addGuest('alpha')
-    await host.startFirewall()
-    await host.putAndWait(alpha)
+  await t.test('imdsctl firewall prints the rules, applies them once and removes them', async (t) => {
+    const printed = await host.imdsctl('firewall')
+    t.match(printed, { status: 0, stderr: '' })
+    t.match(printed.stdout.toString(), '"tap-int-alpha" . 02:24:19:00:01:01 . 10.88.1.2 . 169.254.169.254 . 80')
+    await must([...host.hypervisor.within, 'nft', '-c', '-f', '-'], { input: printed.stdout.toString() })
+    t.equal(
+      (await run([...host.hypervisor.within, 'nft', 'list', 'table', 'inet', 'imds'])).status,
+      1,
+      'printing applies nothing',
+    )
+    t.match(await host.imdsctl('firewall', '--apply'), { status: 0, stderr: '' })
+    t.same([await curl(alpha), await curl(host.hypervisor)], [200, 'refused'])
+    t.match(
+      await host.imdsctl('wait', 'srv-alpha', '--revision', '1', '--timeout', '2'),
+      { status: 75 },
+      'without a running agent, wait does not rely on the applied rules',
+    )
+    for (let i = 0; i < 2; i++) t.match(await host.imdsctl('firewall', '--remove'), { status: 0, stderr: '' })
+    t.equal(await curl(host.hypervisor), 503)
+    t.match(await host.imdsctl('firewall', '--watch'), { status: 64 })
+    t.match(await host.imdsctl('firewall', '--apply', '--operator', 'unix:/nowhere/operator.sock'), {
+      status: 69,
+      stderr: /the daemon at unix:\/nowhere\/operator.sock cannot be reached: ENOENT/,
+    })
+    t.match(await host.imdsctl('firewall', '--operator', '127.0.0.1:1'), {
+      status: 64,
+      stderr: /on the daemon's unix socket only/,
+    })
+  })
+
+  await t.test(
+    'D6: imdsctl firewall changes no rules if the document of the daemon has not the right shape',
+    async (t) => {
+      t.match(await host.imdsctl('firewall', '--apply'), { status: 0 })
+      const rules = await host.nft('--stateless', 'list table inet imds')
+      const wrong = { ...(await documentOf(host)), limitedDscp: undefined, guests: [] }
+      const operator = await startOtherDaemon(t, host, join(mkdtempIn(t), 'operator.sock'), wrong)
+      t.match(await host.imdsctl('firewall', '--apply', '--operator', operator), {
+        status: 69,
+        stderr: /a document that this version cannot read/,
+      })
+      t.equal(await host.nft('--stateless', 'list table inet imds'), rules)
+      t.equal(await curl(alpha), 200)
+    },
+  )
+
+  await t.test('the agent admits no listener and no link rule that its own configuration does not have', async (t) => {
+    t.match(await host.imdsctl('firewall', '--apply'), { status: 0 })
     const document = await documentOf(host)
     const rules = await host.nft('--stateless', 'list table inet imds')
     const socket = join(mkdtempIn(t), 'operator.sock')
@@ -311,8 +293,8 @@ t.test(
       t.equal(await host.nft('--stateless', 'list table inet imds'), rules)
     })
     t.equal(await curl(alpha), 200)
-  },
-)
+  })
+})
 
 /** The daemon's document for the firewall. */
 async function documentOf(host: FirewallHost): Promise<Record<string, unknown>> {
@@ -344,9 +326,6 @@ async function startOtherDaemon(t: Test, host: FirewallHost, path: string, docum
 
 /** A temporary directory with a short path, for a unix socket. */
 function mkdtempIn(t: Test): string {
-  const directory = mkdtempSync(join(tmpdir(), 'imds-other-'))
-  t.teardown(() => {
-    rmSync(directory, { recursive: true, force: true })
-  })
+  const directory = shortDirectory(t)
   return directory
 }

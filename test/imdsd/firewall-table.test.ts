@@ -42,13 +42,13 @@ function rulesOf(limits: readonly number[], port = 9169): FirewallRules {
 
 /**
  * Changes of the rules, and the number of transactions for each. Replacing the whole table takes two, and discards the
- * learned elements of its sets.
+ * learned elements of its sets. The first two are tried with interference.
  */
 const STEPS: readonly (readonly [what: string, from: FirewallRules, to: FirewallRules, transactions: number])[] = [
   ['the whole table', rulesOf([1]), rulesOf([1, 7], 9170), 2],
+  ['one more hop limit', rulesOf([1]), rulesOf([1, 7]), 1],
   ['one more guest', rulesOf([1]), rulesOf([1, 1]), 1],
   ['the first guests', rulesOf([]), rulesOf([1, 7]), 1],
-  ['one more hop limit', rulesOf([1]), rulesOf([1, 7]), 1],
 ]
 /** Changes by another program. */
 const INTERFERENCE = [
@@ -93,7 +93,7 @@ exec ${within.join(' ')} /usr/sbin/nft "$@"
         .sort()
         .join(' ')
 
-    for (const [what, from, to, transactions] of STEPS) {
+    for (const [n, [what, from, to, transactions]] of STEPS.entries()) {
       // each change, without and with interference
       const undisturbed = new Table()
       await undisturbed.apply(from)
@@ -102,7 +102,7 @@ exec ${within.join(' ')} /usr/sbin/nft "$@"
       t.equal(readFileSync(join(directory, 'transactions'), 'utf8').length, transactions, what)
       const expected = await listing()
       t.equal(await undisturbed.restore(), false, `${what}: nobody changed the table`)
-      for (const command of INTERFERENCE) {
+      for (const command of n < 2 ? INTERFERENCE : []) {
         for (const times of command === 'flush ruleset' ? [1, 2] : [1]) {
           // an identical change made twice cannot be detected, unless it removes everything
           const table = new Table()

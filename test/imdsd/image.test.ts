@@ -31,8 +31,6 @@ import { startRedis } from '../support/redis/redis.ts'
 import { executed, ROOT } from '../tools/documents.ts'
 import { without } from '../support/packages.ts'
 
-t.setTimeout(240_000) // as under `npm test`: the images have 150 MB each
-
 /** A base: Node.js with npm beside it, a shell, the programs that the Dockerfile runs, and their libraries. */
 const BASE = `
 mkdir -p usr/bin usr/sbin usr/lib usr/lib64 usr/local/bin usr/local/lib/node_modules/npm etc dev proc sys run opt var/lib

@@ -3,8 +3,7 @@
  * systemd boots: installation, check of the configuration, firewall, upgrade and removal. `npm ci` is left out, since
  * `npm test` has run it.
  */
-import { cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { cpSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { until } from '../support/programs/daemon.ts'
@@ -14,8 +13,7 @@ import { changedFiles } from '../support/netns/changed-files.ts'
 import { SERVICE } from '../support/netns/namespaces.ts'
 import { must } from '../support/programs/processes.ts'
 import { executed, read, ROOT } from '../tools/documents.ts'
-
-t.setTimeout(300_000) // as under `npm test`: this test has a build and two installations by npm
+import { shortDirectory } from '../support/test-directory.ts'
 
 const NEXT = '0.1.1'
 const LINK = { address: '10.0.0.2/30', gateway: '10.0.0.1', macAddress: '02:24:19:00:00:01', device: 'tap-int-x1y2z' }
@@ -25,10 +23,7 @@ const RECORD = anInstance({
 })
 /** Packs the repository as docs/install.md says, and once more as the next version. Returns both packages. */
 async function pack(t: Test): Promise<Record<'present' | 'next', Buffer>> {
-  const clone = mkdtempSync(join(tmpdir(), 'imds-clone-'))
-  t.teardown(() => {
-    rmSync(clone, { recursive: true })
-  })
+  const clone = shortDirectory(t)
   cpSync(ROOT, clone, {
     recursive: true,
     filter: (path) => !['node_modules', '.git', '.tap', 'dist'].includes(path.slice(ROOT.length)),

@@ -1,8 +1,7 @@
 /**
  * IPv6: its own listener, guests that choose their addresses, and the option that enables it.
  */
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { keysOf } from '../../src/store/redis/keys.ts'
@@ -14,7 +13,7 @@ import { matchAll } from '../support/fixtures/match.ts'
 import { makeHypervisor, withoutNamespaces, type Guest } from '../support/netns/namespaces.ts'
 import { startRedis } from '../support/redis/redis.ts'
 import { exchange } from '../support/fixtures/socket.ts'
-import { testDirectory } from '../support/test-directory.ts'
+import { shortDirectory, testDirectory } from '../support/test-directory.ts'
 import { openTestStore } from '../support/test-store.ts'
 
 const ID = '/latest/meta-data/instance-id'
@@ -254,10 +253,7 @@ t.test(
   { skip: withoutNamespaces() },
   async (t) => {
     const { hypervisor, addGuest } = await aHypervisor(t)
-    const directory = mkdtempSync(join(tmpdir(), 'imds-socket-'))
-    t.teardown(() => {
-      rmSync(directory, { recursive: true, force: true })
-    })
+    const directory = shortDirectory(t)
     const redis = await startRedis(t, ['--unixsocket', join(directory, 'redis')])
     await hypervisor.forward(redis.port, join(directory, 'redis'))
     const store = await openTestStore(t, { url: redis.url, region: 'gb1' })

@@ -1,25 +1,20 @@
 /** H8: the commands of docs/operations/jobs.md announce maintenance, and the guest sees it. */
 import t from 'tap'
-import { openStore } from '../../src/store/open.ts'
-import { anInstance } from '../support/fixtures/instance.ts'
-import { startDaemon, until } from '../support/programs/daemon.ts'
+import { anInstance, loopback } from '../support/fixtures/instance.ts'
+import { until } from '../support/programs/daemon.ts'
 import { runExample } from '../support/programs/example.ts'
-import { IMDSCTL } from '../support/programs/imds.ts'
-import { testDirectory } from '../support/test-directory.ts'
+import { imdsctlCommand } from '../support/programs/imdsctl.ts'
+import { startServing } from '../support/programs/served.ts'
 import { executed } from '../tools/documents.ts'
 
 const ID = 'srv-x1y2z'
 const GUEST = '127.0.0.2'
 
 t.test('H8: imdsctl announces maintenance, and ends that, and the guest reads both', async (t) => {
-  const url = `file:${testDirectory(t)}`
-  const store = await openStore({ url })
-  const nic = { id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`${GUEST}/8`] }
-  await store.put(anInstance({ id: ID, interfaces: [nic] }))
-  const daemon = await startDaemon(t, { IMDS_STORE: url })
+  const { daemon, url } = await startServing(t, (store) => store.put(anInstance({ id: ID, interfaces: loopback(2) })))
   const read = async (name: string) =>
     (await daemon.get(`/latest/meta-data/events/maintenance/${name}`, GUEST)).body.toString()
-  const imdsctl = [process.execPath, IMDSCTL, '--store', url]
+  const imdsctl = imdsctlCommand('--store', url)
   const lines = executed('docs/operations/jobs.md', 'maintenance').trim().split('\n')
   const runLine = (line: string) => runExample(t, line, { commands: { imdsctl } })
 

@@ -2,8 +2,6 @@
  * Live migration: two hypervisors follow one Redis. The record names both while the guest's link moves from one to the
  * other, and then only the new one. The guest reads its tree without a pause.
  */
-import { mkdtempSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { runExample } from '../support/programs/example.ts'
@@ -16,6 +14,7 @@ import { IMDSCTL } from '../support/programs/imds.ts'
 import { startRedis } from '../support/redis/redis.ts'
 import { executed } from '../tools/documents.ts'
 import { openTestStore } from '../support/test-store.ts'
+import { shortDirectory } from '../support/test-directory.ts'
 
 const OPERATOR = '127.0.0.1:9169'
 const LINK = { address: '10.0.0.2/30', gateway: '10.0.0.1', macAddress: '02:24:19:00:00:ee', device: 'guest' }
@@ -34,10 +33,7 @@ interface Side {
 
 /** Two hypervisors that follow one Redis. */
 async function startSides(t: Test) {
-  const directory = mkdtempSync(join(tmpdir(), 'imds-socket-'))
-  t.teardown(() => {
-    rmSync(directory, { recursive: true, force: true })
-  })
+  const directory = shortDirectory(t)
   const socketPath = join(directory, 'redis')
   const redis = await startRedis(t, ['--unixsocket', socketPath])
   const store = await openTestStore(t, { url: redis.url, region: 'gb1' })

@@ -50,8 +50,6 @@ const pathsNaming = ({ answers }: Figures, other: string) =>
     .filter(([, bodies]) => bodies.some((body) => body.includes(other)))
     .map(([path]) => path)
 
-t.setTimeout(120_000) // as under `npm test`
-
 t.test(
   'E4: two links whose guests have the same address, each with its own socket',
   { skip: withoutSystemd() },

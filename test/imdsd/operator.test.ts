@@ -1,70 +1,28 @@
 /**
- * The operator API: what a caller over TCP can change, read and hold.
+ * The operators' listeners: what a caller over TCP can hold, and listeners that cannot be opened. The paths are in
+ * test/unit/imdsd/operator/server.test.ts.
  */
-import { spawnSync } from 'node:child_process'
 import { once } from 'node:events'
-import { chownSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { chownSync } from 'node:fs'
 import { connect, type Socket } from 'node:net'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import t from 'tap'
-import { ID_RULE } from '../../src/metadata/identifiers.ts'
 import { openStore } from '../../src/store/open.ts'
 import { request, startDaemon, until } from '../support/programs/daemon.ts'
 import { must, run, startChild, type Child } from '../support/programs/processes.ts'
-import { anInstance } from '../support/fixtures/instance.ts'
-import { exchange } from '../support/fixtures/socket.ts'
+import { anInstance, loopback } from '../support/fixtures/instance.ts'
 import { makeHypervisor, SERVICE, withoutNamespaces } from '../support/netns/namespaces.ts'
-import { testDirectory } from '../support/test-directory.ts'
+import { shortDirectory, testDirectory } from '../support/test-directory.ts'
 
 const ID = '/latest/meta-data/instance-id'
 
 async function aStore(directory: string): Promise<string> {
   const url = `file:${directory}`
   const store = await openStore({ url })
-  await store.put(
-    anInstance({ interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }] }),
-  )
+  await store.put(anInstance({ interfaces: loopback() }))
   await store.close()
   return url
 }
-
-t.test('no request over TCP opens the launch gate, which waits for the firewall agent', async (t) => {
-  const daemon = await startDaemon(t, { IMDS_STORE: await aStore(testDirectory(t)), IMDS_FIREWALL: 'required' })
-  const gate = async () => (await daemon.operator('/instances/srv-abcde')).status
-  await until(async () => (await gate()) !== 404, 'the instance')
-  const { version } = JSON.parse((await daemon.operator('/firewall')).body.toString()) as { version: string }
-  for (const method of ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE']) {
-    for (const target of [`/firewall?after=&applied=${version}&refused=[]`, '/firewall']) {
-      const body = JSON.stringify({ applied: version, refused: [] })
-      const lines = [
-        'Host: evil.example',
-        'Origin: http://evil.example',
-        'Connection: close',
-        'Content-Type: application/json',
-        `Content-Length: ${String(body.length)}`,
-      ]
-      await exchange(daemon.operatorPort, `${method} ${target} HTTP/1.1\r\n${lines.join('\r\n')}\r\n\r\n${body}`)
-    }
-  }
-  t.equal(await gate(), 409)
-})
-
-t.test('an id or a network that is none gets 400, and the daemon looks for no file', async (t) => {
-  const directory = testDirectory(t, { store: {}, other: {} })
-  const daemon = await startDaemon(t, { IMDS_STORE: await aStore(join(directory, 'store')) })
-  writeFileSync(join(directory, 'other/text.json'), 'no record')
-  t.equal(spawnSync('mkfifo', [join(directory, 'other/pipe.json')]).status, 0)
-  for (const id of ['..%2Fother%2Ftext', '..%2Fother%2Fnothing', '..%2Fother%2Fpipe', '%00', 'a%20b']) {
-    const { status, body } = await daemon.operator(`/instances/${id}?reason`)
-    t.same([status, JSON.parse(body.toString())], [400, { error: `that is not ${ID_RULE}` }], id)
-  }
-  t.equal((await daemon.operator('/explain?address=10.0.0.9&network=..%2Fother')).status, 400)
-  await until(
-    async () => (await daemon.operator('/instances/srv-abcde?reason')).status === 200,
-    'the file access to go on',
-  )
-})
 
 t.test('idle connections of operators leave guests and Prometheus served, with few descriptors', async (t) => {
   const daemon = await startDaemon(t, { IMDS_STORE: await aStore(testDirectory(t)) }, [
@@ -180,10 +138,7 @@ t.test(
   "a socket that another user has left is replaced, in a directory of the daemon's user",
   { skip: process.getuid?.() !== 0 && 'needs root' },
   async (t) => {
-    const directory = mkdtempSync(join(tmpdir(), 'imds-left-'))
-    t.teardown(() => {
-      rmSync(directory, { recursive: true })
-    })
+    const directory = shortDirectory(t)
     const path = join(directory, 'operator.sock')
     const other = await aListener(`'${path}'`)
     t.teardown(() => other.stop())

@@ -11,8 +11,6 @@ import { run } from '../support/programs/processes.ts'
 import { IMDS_API, IMDSCTL, IMDSD, programEnvironment } from '../support/programs/imds.ts'
 import { testDirectory } from '../support/test-directory.ts'
 
-t.setTimeout(300_000) // as under `npm test`
-
 const RECORDS = 20
 
 /** Waits until the reader of the pipe at standard output has closed it. */

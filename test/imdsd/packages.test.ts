@@ -4,8 +4,7 @@
  * of a Debian made by debootstrap.
  */
 import { spawnSync } from 'node:child_process'
-import { existsSync, globSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { existsSync, globSync, mkdirSync, readFileSync } from 'node:fs'
 import { basename, join } from 'node:path'
 import t, { type Test } from 'tap'
 import type { CheckResult } from '../../src/imdsd/checks/check.ts'
@@ -20,6 +19,7 @@ import { buildInto } from '../support/programs/imds.ts'
 import { must } from '../support/programs/processes.ts'
 import { executed, read, ROOT } from '../tools/documents.ts'
 import { without } from '../support/packages.ts'
+import { shortDirectory } from '../support/test-directory.ts'
 
 /** The load asks more than the share of a guest allows. */
 const share = Object.entries(ENDLESS_SHARE)
@@ -37,10 +37,7 @@ const withoutTools =
 
 /** Builds two versions of imds and imds-api, and imds-node. */
 function buildAll(t: Test): Record<'present' | 'next', string[]> & { readonly node: string; readonly dist: string } {
-  const directory = mkdtempSync(join(tmpdir(), 'imds-packages-'))
-  t.teardown(() => {
-    rmSync(directory, { recursive: true })
-  })
+  const directory = shortDirectory(t)
   const dist = join(directory, 'dist')
   mkdirSync(dist)
   buildInto(dist)
@@ -338,10 +335,7 @@ function usersOf(host: BootedHost): Promise<string> {
 
 /** A minimal Debian made by debootstrap, with what the packages and this test need, from the mirror of this machine. */
 async function makeDebian(t: Test): Promise<string> {
-  const directory = mkdtempSync(join(tmpdir(), 'imds-debian-'))
-  t.teardown(() => {
-    rmSync(directory, { recursive: true })
-  })
+  const directory = shortDirectory(t)
   const [line] = (await must(['apt-get', 'indextargets', '--format', '$(SITE) $(CODENAME)'])).toString().split('\n')
   const [mirror, release] = line!.split(' ') as [string, string]
   const include = 'curl,init-system-helpers,iproute2,libatomic1,nftables,systemd,systemd-sysv'

@@ -11,7 +11,6 @@ import {
   readFileSync,
   renameSync,
   rmSync,
-  readdirSync,
   symlinkSync,
   writeFileSync,
 } from 'node:fs'
@@ -28,11 +27,9 @@ import { anInstance } from '../support/fixtures/instance.ts'
 import { keyLines } from '../support/fixtures/record-keys.ts'
 import { withoutNamespaces } from '../support/netns/namespaces.ts'
 import { buildInto, IMDSCTL, IMDSD, programEnvironment } from '../support/programs/imds.ts'
-import { freePort, startRedis } from '../support/redis/redis.ts'
+import { startRedis } from '../support/redis/redis.ts'
 import { testDirectory } from '../support/test-directory.ts'
 import { openTestStore } from '../support/test-store.ts'
-
-t.setTimeout(300_000) // as under `npm test`: this file builds the programs several times
 
 const ROOT = new URL('../../', import.meta.url).pathname
 const { version } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as { version: string }
@@ -52,30 +49,6 @@ t.test('--version and --help of both programs need no other option and no enviro
   }
   const { stdout } = await ran(IMDSD, ['--help'])
   t.ok(stdout.includes(describeVariables(VARIABLES)))
-})
-
-t.test('imdsd does not start the daemon with --help, --version or an unknown argument (exit status 64)', async (t) => {
-  const env = {
-    IMDS_STORE: `file:${testDirectory(t)}`,
-    IMDS_STATE_DIR: t.testdirName,
-    IMDS_LISTEN: `127.0.0.1:${String(await freePort())}`,
-    IMDS_OPERATOR_LISTEN: '127.0.0.1:0',
-    IMDS_OPERATOR_SOCKET: `/tmp/imds-programs-${String(process.pid)}.sock`,
-  }
-  for (const [args, status, name] of [
-    [['--help'], 0, ''],
-    [['--version'], 0, ''],
-    [['--frob'], 64, "'--frob'"],
-    [['frob'], 64, "'frob'"],
-    [['--demo', '--frob=1'], 64, "'--frob=1'"],
-    [['--demo', 'frob', 'x'], 64, "'frob x'"],
-  ] as const) {
-    const ended = await ran(IMDSD, args, env)
-    t.equal(ended.status, status, args.join(' '))
-    t.ok(ended.stderr.includes(name))
-    t.notMatch(ended.stdout, /"msg"/, 'nothing is logged')
-  }
-  t.same(readdirSync(t.testdirName), [])
 })
 
 t.test('imdsctl names an unknown or wrong argument and exits with 64', async (t) => {

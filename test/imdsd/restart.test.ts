@@ -4,24 +4,16 @@
 import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'
 import t, { type Test } from 'tap'
-import { openStore } from '../../src/store/open.ts'
-import { startDaemon, until, type TestDaemon } from '../support/programs/daemon.ts'
-import { anInstance } from '../support/fixtures/instance.ts'
+import { until, type TestDaemon } from '../support/programs/daemon.ts'
+import { anInstance, loopback } from '../support/fixtures/instance.ts'
 import { parseAnswer } from '../support/fixtures/socket.ts'
-import { testDirectory } from '../support/test-directory.ts'
+import { startServing } from '../support/programs/served.ts'
 
 const ID = '/latest/meta-data/instance-id'
 const REQUEST = `GET ${ID} HTTP/1.1\r\nHost: x\r\n\r\n`
 
-async function start(t: Test): Promise<TestDaemon> {
-  const url = `file:${testDirectory(t)}`
-  await (
-    await openStore({ url })
-  ).put(anInstance({ interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }] }))
-  const daemon = await startDaemon(t, { IMDS_STORE: url })
-  await until(async () => (await daemon.get(ID)).status === 200, 'the instance')
-  return daemon
-}
+const start = async (t: Test) =>
+  (await startServing(t, (store) => store.put(anInstance({ interfaces: loopback() })))).daemon
 
 /**
  * Opens a connection and sends bytes. The daemon has received them when a request on a later connection is answered.

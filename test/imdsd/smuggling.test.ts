@@ -1,8 +1,8 @@
 /**
  * Request smuggling and requests in pieces: the daemon never mistakes where a request begins and ends.
  */
+import { once } from 'node:events'
 import { connect } from 'node:net'
-import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
 import { openStore } from '../../src/store/open.ts'
 import { AFTER, OPEN, SHAPES, SMUGGLED } from '../fuzz/smuggling.ts'
@@ -115,14 +115,14 @@ t.test('A9: a request whose sender half-closes at once is answered, even for an 
   }
 })
 
-/** Sends bytes and half-closes the connection at once. Returns everything that is received. */
-async function sendAndHalfClose(from: string, bytes: string): Promise<string> {
+/** Sends bytes and half-closes the connection at once. Returns everything that is received. `sent`: when all has left. */
+async function sendAndHalfClose(from: string, bytes: string, sent?: () => void): Promise<string> {
   const socket = connect({ port: daemon.guestPort, host: '127.0.0.1', localAddress: from, allowHalfOpen: true })
   const chunks: string[] = []
   socket.setEncoding('latin1').on('data', (chunk: string) => {
     chunks.push(chunk)
   })
-  socket.end(bytes)
+  socket.end(bytes, sent)
   await new Promise((resolve) => socket.on('close', resolve))
   return chunks.join('')
 }
@@ -153,8 +153,11 @@ t.test('A9: a request that fills the read buffer is answered, though the half-cl
   const bytes = head(length) + 'x'.repeat(length)
   t.equal(bytes.length, READ_BUFFER_BYTES)
   daemon.process.kill('SIGSTOP')
-  const text = sendAndHalfClose(address(2), bytes)
-  await sleep(200) // until all bytes have arrived
+  const sent = Promise.withResolvers<undefined>()
+  const text = sendAndHalfClose(address(2), bytes, () => {
+    sent.resolve(undefined)
+  })
+  await sent.promise
   daemon.process.kill('SIGCONT')
   t.same(statusesOf(await text), [405])
 })
@@ -163,13 +166,12 @@ t.test(
   'invariant 6: a CONNECT pipelined after an unsent response, then a reset, ends only that connection',
   async (t) => {
     const socket = connect({ port: daemon.guestPort, host: '127.0.0.1', localAddress: LARGE })
-    socket
-      .pause()
-      .write('GET /latest/user-data HTTP/1.1\r\nHost: x\r\n\r\n'.repeat(10) + 'CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n')
-    await sleep(200) // until the socket's buffers are full of responses
+    socket.write(
+      'GET /latest/user-data HTTP/1.1\r\nHost: x\r\n\r\n'.repeat(10) + 'CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n',
+    )
+    await once(socket, 'data') // the rest is more than the buffers of both sockets
     socket.resetAndDestroy()
-    await sleep(200)
-    t.equal((await daemon.get(OPEN, address(2))).status, 200)
+    for (let i = 0; i < 3; i++) t.equal((await daemon.get(OPEN, address(2))).status, 200)
     t.equal(daemon.process.exitCode, null)
     t.same(
       daemon.log.filter(({ level }) => level === 'fatal'),

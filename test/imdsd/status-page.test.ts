@@ -131,18 +131,6 @@ function statusOf(
   })
 }
 
-t.test(
-  'the page of another site that has this address (DNS rebinding) reads no path that names an instance',
-  async (t) => {
-    const evil = { host: 'evil.example' }
-    for (const path of ['/', '/instances/srv-hostile', '/instances/srv-hostile/trace', '/explain?address=127.0.0.1'])
-      t.same([path, await statusOf(daemon, path, evil), await statusOf(daemon, path)], [path, 421, 200])
-    for (const path of ['/livez', '/readyz', '/metrics'])
-      t.same([path, await statusOf(daemon, path, evil)], [path, 200])
-    t.equal((await daemon.operator('/')).status, 200, 'the unix socket has the page too')
-  },
-)
-
 t.test('with a password, TCP needs it for all but probes, and the unix socket does not', async (t) => {
   const daemon = await aDaemon(t, `${PASSWORD}\n`)
   const basic = (text: string) => ({ authorization: `Basic ${Buffer.from(text).toString('base64')}` })

@@ -2,8 +2,7 @@
  * The systemd units: checked by systemd's tools, and run by a booted systemd (support/netns/booted-host.ts).
  */
 import { spawnSync } from 'node:child_process'
-import { chmodSync, copyFileSync, cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { chmodSync, copyFileSync, cpSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t from 'tap'
 import { bootHost, LINK, withoutSystemd } from '../support/netns/booted-host.ts'
@@ -13,6 +12,7 @@ import { SERVICE } from '../support/netns/namespaces.ts'
 import { must, run } from '../support/programs/processes.ts'
 import { executed } from '../tools/documents.ts'
 import { without } from '../support/packages.ts'
+import { shortDirectory } from '../support/test-directory.ts'
 
 const ROOT = new URL('../../', import.meta.url).pathname
 /** imdsctl as the package installs it. */
@@ -39,10 +39,7 @@ function settings(unit: (typeof FILES)[number], key: string): string[] {
 t.test("systemd's checker accepts the units", { skip: without('systemd-analyze') }, (t) => {
   // A root directory as after the installation of the package: our units, systemd's own, and the executables of
   // ExecStart=.
-  const root = mkdtempSync(join(tmpdir(), 'imds-units-'))
-  t.teardown(() => {
-    rmSync(root, { recursive: true })
-  })
+  const root = shortDirectory(t)
   cpSync('/usr/lib/systemd/system', join(root, 'usr/lib/systemd/system'), { recursive: true, verbatimSymlinks: true })
   for (const executable of ['opt/imds/bin/node', 'usr/bin/ip', 'usr/bin/sh', 'bin/sh']) {
     mkdirSync(join(root, executable, '..'), { recursive: true })

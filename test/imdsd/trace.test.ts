@@ -5,12 +5,10 @@ import t from 'tap'
 import { once } from 'node:events'
 import { request as httpRequest } from 'node:http'
 import { connect } from 'node:net'
-import { openStore } from '../../src/store/open.ts'
-import { startDaemon, until } from '../support/programs/daemon.ts'
-import { run } from '../support/programs/processes.ts'
-import { anInstance } from '../support/fixtures/instance.ts'
-import { IMDSCTL } from '../support/programs/imds.ts'
-import { testDirectory } from '../support/test-directory.ts'
+import { until } from '../support/programs/daemon.ts'
+import { aLocalInstance } from '../support/fixtures/instance.ts'
+import { imdsctl } from '../support/programs/imdsctl.ts'
+import { startServing } from '../support/programs/served.ts'
 
 /** Sends a request with a header of the test, and resolves with the body of the response. */
 async function ask(port: number, path: string, method = 'GET', headers: Record<string, string> = {}): Promise<string> {
@@ -29,20 +27,12 @@ async function ask(port: number, path: string, method = 'GET', headers: Record<s
 }
 
 t.test('H10: imdsctl trace and explain show what a guest asked for, without secrets', async (t) => {
-  const url = `file:${testDirectory(t)}`
-  const daemon = await startDaemon(t, { IMDS_STORE: url, IMDS_LISTEN: '127.0.0.1:0' })
-  await until(async () => (await daemon.operator('/readyz')).status === 200, 'an empty view')
-  const store = await openStore({ url })
-  const interfaces = [{ id: 'int-1', macAddress: '02:24:19:00:00:01', ipv4Addresses: ['127.0.0.1/8'] }]
-  await store.put(anInstance({ id: 'srv-a', interfaces }), Buffer.from('a-secret'))
+  const { daemon, store } = await startServing(t, () => Promise.resolve())
+  await store.put(aLocalInstance(1, 1, { id: 'srv-a' }), Buffer.from('a-secret'))
   await until(async () => (await daemon.operator('/instances/srv-a')).status === 200, 'the instance')
 
-  const operator = `127.0.0.1:${String(daemon.operatorPort)}`
-  const imdsctl = async (...args: string[]) => {
-    const { status, stdout, stderr } = await run([process.execPath, IMDSCTL, ...args, '--operator', operator])
-    return { status, text: stdout.toString(), stderr }
-  }
-  t.match(await imdsctl('trace', 'srv-a'), { status: 0, text: /its guest has sent no request/ }, 'before the boot')
+  const run = (...args: string[]) => imdsctl([...args, '--operator', daemon.operatorSocket])
+  t.match(await run('trace', 'srv-a'), { status: 0, stdout: /its guest has sent no request/ }, 'before the boot')
 
   const port = daemon.guestPort
   const token = await ask(port, '/latest/api/token', 'PUT', {
@@ -55,12 +45,12 @@ t.test('H10: imdsctl trace and explain show what a guest asked for, without secr
   t.equal(await ask(port, '/latest/user-data', 'GET', headers), 'a-secret')
   await ask(port, '/latest/user-data', 'GET', { ...headers, 'x-forwarded-for': '10.0.0.9' })
 
-  const shown = await imdsctl('trace', 'srv-a')
+  const shown = await run('trace', 'srv-a')
   t.match(shown, {
     status: 0,
-    text: /^srv-a, revision 1, published at 2.*\nbooted at 2.*: 7 requests, 5 with a session/,
+    stdout: /^srv-a, revision 1, published at 2.*\nbooted at 2.*: 7 requests, 5 with a session/,
   })
-  t.match(shown.text, /^user agent "Cloud-Init\/25\.1"\nuser agent "evil \\u009b2J \\"agent\\""$/m)
+  t.match(shown.stdout, /^user agent "Cloud-Init\/25\.1"\nuser agent "evil \\u009b2J \\"agent\\""$/m)
   for (const line of [
     /^ *\+0\.000 s {2}token +1 request, served$/m,
     /s {2}meta-data\/ +1 request, served$/m,
@@ -69,25 +59,24 @@ t.test('H10: imdsctl trace and explain show what a guest asked for, without secr
     /s {2}403 forwarded +1 request refused/m,
     /s {2}404 not-found +1 request refused/m,
   ])
-    t.match(shown.text, line)
-  const json = await imdsctl('--json', 'trace', 'srv-a')
-  t.match(JSON.parse(json.text), { id: 'srv-a', boot: { recognised: true, requests: 7 }, recent: [{ status: 403 }] })
-  const explained = await imdsctl('explain', '127.0.0.1')
+    t.match(shown.stdout, line)
+  const json = await run('--json', 'trace', 'srv-a')
+  t.match(JSON.parse(json.stdout), { id: 'srv-a', boot: { recognised: true, requests: 7 }, recent: [{ status: 403 }] })
+  const explained = await run('explain', '127.0.0.1')
   t.match(
-    explained.text,
+    explained.stdout,
     /^request +\d+ s ago: 403, forwarded \(user-data\)\nrequest +\d+ s ago: 200, served \(user-data\)/m,
   )
-  for (const { text } of [shown, json, explained]) {
+  for (const { stdout: text } of [shown, json, explained]) {
     t.notOk(text.includes(token) || text.includes('secret') || text.includes('AAAAC3'), 'no secret, and no path')
     t.notMatch(text, /[\u0080-\u009f]/)
   }
 
   t.equal(await daemon.metric('imds_boot_duration_seconds_count{phase="first-request"}'), 1)
-  t.equal(await daemon.metric('imds_boot_duration_seconds_count{phase="crawl"}'), 0, 'it may still go on')
   const socket = connect(port, '127.0.0.1', () => socket.end('nonsense\r\n\r\n'))
   await once(socket.resume(), 'close')
-  const unreadable = JSON.parse((await imdsctl('--json', 'trace', 'srv-a')).text) as unknown
+  const unreadable = JSON.parse((await run('--json', 'trace', 'srv-a')).stdout) as unknown
   t.match(unreadable, { boot: { requests: 8 }, recent: [{ status: 400, reason: 'malformed-request' }] })
-  t.match(await imdsctl('trace', 'srv-b'), { status: 1, stderr: /does not serve srv-b: ask on the hypervisor/ })
-  t.match(await imdsctl('trace', '../x'), { status: 64, stderr: /"\.\.\/x" is not/ })
+  t.match(await run('trace', 'srv-b'), { status: 1, stderr: /does not serve srv-b: ask on the hypervisor/ })
+  t.match(await run('trace', '../x'), { status: 64, stderr: /"\.\.\/x" is not/ })
 })

@@ -3,8 +3,7 @@
  * test/contract/waiting.test.ts has the rules.
  */
 import { spawn } from 'node:child_process'
-import { once } from 'node:events'
-import { Agent, get, request, type IncomingMessage } from 'node:http'
+import { Agent, get, type IncomingMessage } from 'node:http'
 import { createInterface } from 'node:readline'
 import { text } from 'node:stream/consumers'
 import t from 'tap'
@@ -19,7 +18,6 @@ const GUESTS = 125
 const HELD_EACH = 8
 const TAG = '/latest/meta-data/tags/instance/state'
 const WAIT = `${TAG}?wait_for_change=true`
-const TTL = 'X-aws-ec2-metadata-token-ttl-seconds'
 
 const addressOf = (guest: number) => `127.0.1.${String(guest + 1)}`
 
@@ -110,33 +108,6 @@ t.test('H1: a held request gets the present value at its timeout, and its connec
   t.match(await ask(0, TAG, {}, agent), { status: 200 })
   t.equal(Object.values(agent.freeSockets).flat().length, 1)
   agent.destroy()
-})
-
-t.test('H1: a held request gets 401 when its session token ends', async (t) => {
-  const mint = request({
-    host: '127.0.0.1',
-    port: daemon.guestPort,
-    localAddress: addressOf(0),
-    path: '/latest/api/token',
-    method: 'PUT',
-    headers: { [TTL]: '1' },
-  }).end()
-  const [response] = (await once(mint, 'response')) as [IncomingMessage]
-  const token = await text(response)
-  t.match(await ask(0, WAIT, { 'X-aws-ec2-metadata-token': token }), { status: 401 })
-})
-
-t.test('H1: a connection that closes gives its place to another request', async (t) => {
-  const agents = Array.from({ length: HELD_EACH }, () => new Agent())
-  for (const agent of agents) ask(1, WAIT, {}, agent).catch(() => undefined)
-  await heldAre(HELD_EACH)
-  t.match(await ask(1, WAIT), { status: 503 })
-  for (const agent of agents) agent.destroy()
-  await heldAre(0)
-  const held = ask(1, WAIT)
-  await heldAre(1)
-  await store.put(recordOf(1, 3, 'newer'))
-  t.match(await held, { status: 200, body: 'newer' })
 })
 
 t.test('H1: the loop in docs/guests.md prints the tags at once and after each change', async (t) => {

@@ -10,7 +10,7 @@ import type { Socket } from 'node:net'
 /** The longest time that a connection lingers, in ms: as long as a request may take to arrive. */
 export const LINGER_MS = 10_000
 /** It ends when nothing arrives for this time, in ms. */
-const LINGER_IDLE_MS = 1_000
+export const LINGER_IDLE_MS = 1_000
 /** It ends when more bytes than these arrive. */
 export const LINGER_BYTES = 8 * 2 ** 20
 /** How long a peer that is no longer read has to receive the last response, in ms. */

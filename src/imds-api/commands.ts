@@ -51,7 +51,11 @@ export function refuseMissingDatabase(settings: DatabaseSettings): void {
 export async function withStore<T>(settings: StoreSettings, use: (store: Publisher) => Promise<T>): Promise<T> {
   try {
     const store = await openStore(settings)
-    return await use(store).finally(() => store.close())
+    try {
+      return await use(store)
+    } finally {
+      await store.close()
+    }
   } catch (error) {
     throw error instanceof StoreUnavailable ? new ApiCommandFailure(EXIT.unavailable, error.message) : error
   }

@@ -11,8 +11,7 @@ import { changeEventsOf, eventsOf } from './changes/maintenance.ts'
 import { changeDrained, readHypervisorUsage } from './changes/placement.ts'
 import type { ApiEvacuateOptions } from './arguments.ts'
 import { withDatabase, type CommandParts } from './commands.ts'
-import type { Database } from './database/open.ts'
-import { inTransaction } from './database/transaction.ts'
+import { inTransaction, type Db } from './database/transaction.ts'
 import { ApiCommandFailure } from './failure.ts'
 import { Refusal } from './model/refusal.ts'
 import { readHypervisors, type RegionHypervisor } from './publish/hypervisors.ts'
@@ -25,16 +24,20 @@ export async function listHypervisors(parts: CommandParts): Promise<number> {
   const { config, output } = parts
   const store = new StoreOpener(() => openStore(config.store))
   await store.open().catch(() => undefined) // before this is another user than root; the table is printed without it
-  return withDatabase(parts, async ({ db }) => {
-    const { hypervisors, storeProblem } = await readHypervisors(db, () => store.open())
-    output.table(
-      ['HYPERVISOR', 'ZONE', 'SERVERS', 'FREE MB', 'OF MB', 'DRAINED', 'VERSION', 'INSTANCES', 'LAG', 'LAST SEEN'],
-      hypervisors.map((one) => cellsOf(one, Date.now())),
-    )
-    if (storeProblem === undefined) return EXIT.done
-    output.warn(`what daemons have announced is not known: ${storeProblem}`)
-    return EXIT.unavailable
-  }).finally(() => store.close())
+  try {
+    return await withDatabase(parts, async ({ db }) => {
+      const { hypervisors, storeProblem } = await readHypervisors(db, () => store.open())
+      output.table(
+        ['HYPERVISOR', 'ZONE', 'SERVERS', 'FREE MB', 'OF MB', 'DRAINED', 'VERSION', 'INSTANCES', 'LAG', 'LAST SEEN'],
+        hypervisors.map((one) => cellsOf(one, Date.now())),
+      )
+      if (storeProblem === undefined) return EXIT.done
+      output.warn(`what daemons have announced is not known: ${storeProblem}`)
+      return EXIT.unavailable
+    })
+  } finally {
+    await store.close()
+  }
 }
 
 function cellsOf({ name, zone, servers, free, ram, drained_at, announced }: RegionHypervisor, nowMs: number): string[] {
@@ -112,12 +115,7 @@ function formatEvacuated(id: string, { kind, from, to }: Evacuated, dryRun: bool
 }
 
 /** Throws an ApiCommandFailure if a name is not one of the region, or a target gets no servers. Warns of new servers meanwhile. */
-async function checkNames(
-  { output }: CommandParts,
-  db: Database['db'],
-  name: string,
-  to: readonly string[],
-): Promise<void> {
+async function checkNames({ output }: CommandParts, db: Db, name: string, to: readonly string[]): Promise<void> {
   const all = new Map((await readHypervisorUsage(db)).map((one) => [one.name, one]))
   for (const one of [name, ...to])
     if (!all.has(one))

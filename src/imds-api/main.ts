@@ -186,15 +186,19 @@ async function checkStore(settings: StoreSettings): Promise<number> {
 async function checkTables(settings: DatabaseSettings): Promise<number> {
   refuseMissingDatabase(settings)
   const database = await openForCommand(settings)
-  const { missing, unknown, unsupported } = await compareMigrations(database.db).finally(() => database.close())
-  for (const name of missing) output.print(`missing: ${name} (the next start applies it)`)
-  for (const name of unknown)
-    output.print(
-      `unknown: ${name} (of a later version${unsupported.includes(name) ? '' : ', with which this one works'})`,
-    )
-  if (missing.length + unknown.length > 0) return 1
-  output.print('the tables are those of this version')
-  return EXIT.done
+  try {
+    const { missing, unknown, unsupported } = await compareMigrations(database.db)
+    for (const name of missing) output.print(`missing: ${name} (the next start applies it)`)
+    for (const name of unknown)
+      output.print(
+        `unknown: ${name} (of a later version${unsupported.includes(name) ? '' : ', with which this one works'})`,
+      )
+    if (missing.length + unknown.length > 0) return 1
+    output.print('the tables are those of this version')
+    return EXIT.done
+  } finally {
+    await database.close()
+  }
 }
 
 async function apply(path: string, isDryRun: boolean, prune: boolean): Promise<void> {

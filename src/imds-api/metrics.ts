@@ -14,6 +14,7 @@ import { PUBLISH_OUTCOMES } from './publish/batch.ts'
 import { STREAM_ENDS } from './resources/event-streams.ts'
 import { WAIT_ENDS } from './resources/member-waits.ts'
 import { UNREADABLE_REASONS } from './http/unreadable.ts'
+import type { Db } from './database/transaction.ts'
 
 /** The registry, and the functions that count. */
 export type ApiMetrics = ReturnType<typeof declareAll>
@@ -65,7 +66,7 @@ function declareAll(registry: Registry, database: Pick<Database, 'pool' | 'backg
   }
 }
 
-async function readAll(db: Database['db']) {
+async function readAll(db: Db) {
   return {
     outbox: await readOutbox(db),
     queue: await readQueue(db),

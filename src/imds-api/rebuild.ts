@@ -12,7 +12,7 @@ import { moveDatabase } from './changes/advance.ts'
 import { countRebuild, enqueueRebuild, refusedServers } from './changes/servers.ts'
 import { refuseMissingDatabase, withDatabase, withStore, type CommandParts } from './commands.ts'
 import type { Database } from './database/open.ts'
-import { inTransaction, rolledBack } from './database/transaction.ts'
+import { inTransaction, rolledBack, type Db } from './database/transaction.ts'
 import { ApiCommandFailure } from './failure.ts'
 import { databaseIdOf, formatForeign, openClaimed } from './publish/region-claim.ts'
 import { compareStore, findOnlyInStore, type Difference } from './publish/compare.ts'
@@ -69,7 +69,7 @@ export async function rebuild(parts: RebuildParts, options: RebuildOptions, stop
 }
 
 /** Lists the servers that only the store has, and removes them. */
-async function prune(output: Output, db: Database['db'], store: Publisher, force: boolean): Promise<void> {
+async function prune(output: Output, db: Db, store: Publisher, force: boolean): Promise<void> {
   const { unknown, records } = await findOnlyInStore(db, store)
   for (const id of unknown) output.print(`${id} is only in the store`)
   if (unknown.length > records * PRUNED_SHARE && !force)

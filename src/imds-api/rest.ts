@@ -43,6 +43,7 @@ import { addApiSteps } from './http/steps.ts'
 import { parseStoreUrl } from '../store/url.ts'
 import type { ReadReports } from './resources/guest-reports.ts'
 import type { ResourceParts } from './resources/parts.ts'
+import type { Db } from './database/transaction.ts'
 
 /** The parts that issue and check tokens. `purge` deletes the expired tokens, and old addresses. */
 export interface Auth {
@@ -53,7 +54,7 @@ export interface Auth {
 
 /** Builds the parts that issue and check tokens. `now`: milliseconds since 1970. */
 export function buildAuth(
-  db: Database['db'],
+  db: Db,
   { accessTokenSeconds, refreshTokenSeconds }: Pick<ApiConfig, 'accessTokenSeconds' | 'refreshTokenSeconds'>,
   now: () => number,
   log: Logger,
@@ -170,7 +171,7 @@ async function addOpenApi(server: ApiServer, otpHeaders: readonly string[]): Pro
 }
 
 /** The routes of all resources, by the account that they need: none, any of the user's, or one that is named. */
-function routesByAccount(db: Database['db']) {
+function routesByAccount(db: Db) {
   return [
     { chooseAccount: () => Promise.resolve(), routes: [addUserCollaborationRoutes] },
     { chooseAccount: buildAccountChoice(db, false), routes: [addAccountRoutes, addUserRoutes] },

@@ -13,13 +13,14 @@ import { buildHypervisorCheck, buildPublisher, buildPurge, buildSender, listenFo
 import { finishWaitingActions } from './changes/action-queue.ts'
 import type { ApiConfig } from './config.ts'
 import { migrate } from './database/migrate.ts'
-import { openDatabase, type Database } from './database/open.ts'
+import { openDatabase } from './database/open.ts'
 import type { AuditStream } from './http/audit.ts'
 import { buildClientListener, buildComputeListener, buildOperatorListener } from './listeners.ts'
 import { buildBootWatch } from './publish/boot-watch.ts'
 import { StoreOpener } from './publish/store-opener.ts'
 import { buildAuth } from './rest.ts'
 import { buildParts, type ApiService, type ServiceParts } from './service-parts.ts'
+import type { Db } from './database/transaction.ts'
 
 /** A running imds-api. `failed` resolves with the reason when it cannot continue. */
 export interface Api {
@@ -106,7 +107,7 @@ async function waitAtMost(task: Promise<unknown>, timeoutMs: number): Promise<vo
 }
 
 /** The name of the region. Throws if there is none, or if IMDS_REGION names another: its records would go there. */
-async function regionOf(db: Database['db'], { store }: ApiConfig): Promise<string> {
+async function regionOf(db: Db, { store }: ApiConfig): Promise<string> {
   const region = await db.selectFrom('region').select('name').executeTakeFirst()
   if (region === undefined)
     throw new StartFailure(

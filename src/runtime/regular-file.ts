@@ -127,7 +127,11 @@ export async function ifThere<T>(operation: Promise<T>): Promise<T | undefined> 
 /** Makes the names in a directory durable. */
 export async function syncDirectory(path: string): Promise<void> {
   const directory = await open(path)
-  await directory.sync().finally(() => directory.close())
+  try {
+    await directory.sync()
+  } finally {
+    await directory.close()
+  }
 }
 
 function checkKind(stats: StatsBase<number>): void {

@@ -4,7 +4,7 @@
  */
 import { pino } from 'pino'
 import t, { type Test } from 'tap'
-import { BootWatch } from '../../src/imds-api/publish/boot-watch.ts'
+import { buildBootWatch } from '../../src/imds-api/publish/boot-watch.ts'
 import { keysOf } from '../../src/store/redis/keys.ts'
 import { anApi, openState, startImdsApi, startProcess, type TestImdsApi } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
@@ -143,7 +143,7 @@ t.test('a clock that is set back makes no server wait longer', async (t) => {
     checks++
     return Promise.resolve(new Map())
   }
-  const watch = new BootWatch({
+  const watch = buildBootWatch({
     ...database,
     openStore: () => Promise.resolve({ reportsOf }),
     log: pino({ enabled: false }),

@@ -66,7 +66,7 @@ const computes = [0, 1].map(() => {
   t.teardown(() => listener.stop())
   return aComputeServer(t, api, {
     waiters,
-    counted: (outcome) => outcomes.push(outcome),
+    count: (outcome) => outcomes.push(outcome),
     audit: { write: (line) => audit.push(JSON.parse(line) as AuditLine) },
     log: pino({ level: 'warn' }, { write: (line) => warnings.push(line) }),
   })

@@ -11,7 +11,7 @@ import { databaseIdOf, openClaimed } from '../../src/imds-api/publish/region-cla
 import { rebuild, verify, type RebuildOptions } from '../../src/imds-api/rebuild.ts'
 import type { Publisher } from '../../src/store/open.ts'
 import { aRegion } from '../support/fixtures/region.ts'
-import { anApi, serverOf } from '../support/programs/api.ts'
+import { anApi } from '../support/programs/api.ts'
 import { collectOutput } from '../support/programs/collected-output.ts'
 import { startRedis } from '../support/redis/redis.ts'
 import { openTestStore } from '../support/test-store.ts'

@@ -5,13 +5,12 @@
 import { spawn } from 'node:child_process'
 import { readFileSync, truncateSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { sql, type Kysely } from 'kysely'
+import { sql } from 'kysely'
 import t, { type Test } from 'tap'
 import { advance } from '../../src/imds-api/changes/advance.ts'
 import { nextId } from '../../src/imds-api/changes/allocate.ts'
 import { giveOutActions, reportOutcome } from '../../src/imds-api/changes/action-queue.ts'
-import type { Tables } from '../../src/imds-api/database/tables.ts'
-import { inTransaction } from '../../src/imds-api/database/transaction.ts'
+import { inTransaction, type Db } from '../../src/imds-api/database/transaction.ts'
 import { PREFIXES } from '../../src/imds-api/model/ids.ts'
 import { databaseIdOf } from '../../src/imds-api/publish/region-claim.ts'
 import { surveyStore } from '../../src/imds-api/publish/survey.ts'
@@ -289,7 +288,7 @@ t.test(
 )
 
 /** Kills imds-api advance when it has given the region in the store to the new id of the database, before the commit. */
-async function killBeforeCommit(t: Test, db: Kysely<Tables>, store: Publisher, env: NodeJS.ProcessEnv): Promise<void> {
+async function killBeforeCommit(t: Test, db: Db, store: Publisher, env: NodeJS.ProcessEnv): Promise<void> {
   await sql`create function wait() returns trigger language plpgsql as 'begin perform pg_sleep(60); end'`.execute(db)
   await sql`
     create constraint trigger wait after update on region deferrable initially deferred

@@ -4,15 +4,14 @@
  * caller.
  */
 import type { FastifyRequest } from 'fastify'
-import type { Kysely } from 'kysely'
 import type { AccountRequester } from '../changes/account-changes.ts'
 import { accountsOf } from '../changes/members.ts'
-import type { Tables } from '../database/tables.ts'
 import { SAFE_METHODS, type DescribeActor } from '../http/audit.ts'
 import { enterShareOf } from '../http/read-share.ts'
 import { fieldFault, notFound, refuse } from '../model/refusal.ts'
 import { memberRequester } from './requester.ts'
 import type { TokenHolder } from './tokens.ts'
+import type { Db } from '../database/transaction.ts'
 
 /** Who sends a request, and the account that the request acts for. `userId`: undefined for an API client. */
 export interface Caller extends AccountRequester {
@@ -38,10 +37,7 @@ declare module 'fastify' {
  * Builds a hook that sets `accountIds`, after the check of the access token. With `isRequired`, it also sets `caller`,
  * and refuses (400) a user who names no account.
  */
-export function buildAccountChoice(
-  db: Kysely<Tables>,
-  isRequired: boolean,
-): (request: FastifyRequest) => Promise<void> {
+export function buildAccountChoice(db: Db, isRequired: boolean): (request: FastifyRequest) => Promise<void> {
   return async (request) => {
     const { tokenHolder } = request
     const { account_id: named } = request.query as Readonly<Record<string, unknown>>
@@ -65,7 +61,7 @@ export function buildAccountChoice(
 
 /** An account of others gets the same refusal as an account that does not exist. */
 async function chooseAccounts(
-  db: Kysely<Tables>,
+  db: Db,
   tokenHolder: TokenHolder,
   named: unknown,
   isRequired: boolean,

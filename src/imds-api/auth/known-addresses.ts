@@ -4,12 +4,12 @@
  * memory. A row is written for a new address, and again on each day that it is used. Rows are read only for a subject
  * that is locked out.
  */
-import { sql, type Kysely } from 'kysely'
+import { sql } from 'kysely'
 import { LRUCache } from 'lru-cache'
 import type { Logger } from 'pino'
-import type { Tables } from '../database/tables.ts'
 import type { Quota } from '../../limits/rate-limit-headers.ts'
 import { MAX_KNOWN_ADDRESSES, keysOf, type FailureLimit, type FailureSubject } from '../../limits/failure-limit.ts'
+import type { Db } from '../database/transaction.ts'
 
 /** How long an address stays known in the database after its last success, to a day. */
 const RETENTION_MS = 90 * 86_400_000
@@ -21,7 +21,7 @@ const MAX_SOURCE_LENGTH = 64
 
 /** What it needs. `now`: milliseconds since 1970. `steady`: milliseconds of a monotonic clock. */
 export interface KnownAddressesParts {
-  readonly db: Kysely<Tables>
+  readonly db: Db
   readonly limit: FailureLimit
   readonly now: () => number
   readonly steady: () => number

@@ -8,9 +8,8 @@
  * in parallel. If a spent token is used, it was probably stolen: the family is revoked with its access tokens (RFC 9700,
  * 4.14.2).
  */
-import { sql, type Kysely } from 'kysely'
-import type { Tables } from '../database/tables.ts'
-import type { Tx, Reader } from '../database/transaction.ts'
+import { sql } from 'kysely'
+import type { Tx, Db } from '../database/transaction.ts'
 import { digest, newToken } from './secrets.ts'
 
 /** A family, for a new access token. */
@@ -41,11 +40,11 @@ const MAX_REFRESH_TOKENS = 400
 
 /** Issues and uses refresh tokens. `now`: milliseconds since 1970. `seconds`: the lifetime of one. */
 export class TokenFamilies {
-  readonly #db: Kysely<Tables>
+  readonly #db: Db
   readonly #seconds: number
   readonly #now: () => number
 
-  constructor(db: Kysely<Tables>, seconds: number, now: () => number) {
+  constructor(db: Db, seconds: number, now: () => number) {
     this.#db = db
     this.#seconds = seconds
     this.#now = now
@@ -138,7 +137,7 @@ export class TokenFamilies {
  * transaction.
  */
 export async function deleteOldestTokens(
-  database: Reader,
+  database: Db,
   table: 'access_tokens' | 'refresh_tokens',
   familyId: number,
   most: number,
@@ -152,7 +151,7 @@ export async function deleteOldestTokens(
 
 /** Revokes families, with all of their tokens: those with these ids, or of these applications or users. */
 export async function revokeFamilies(
-  database: Reader,
+  database: Db,
   column: 'id' | 'application_id' | 'user_id',
   values: readonly (string | number)[],
 ): Promise<void> {

@@ -2,10 +2,10 @@
  * Access tokens: opaque and random. The database has their SHA-256. The result of a check is cached for CACHE_MS, so a
  * revocation takes effect in every process within that time, and at once in the process that made it (`forget`).
  */
-import { sql, type Insertable, type Kysely } from 'kysely'
+import { sql, type Insertable } from 'kysely'
 import { LRUCache } from 'lru-cache'
 import type { Tables } from '../database/tables.ts'
-import type { Tx, Reader } from '../database/transaction.ts'
+import type { Tx, Db } from '../database/transaction.ts'
 import { limitsOf, type ClientLimits } from '../model/client-limits.ts'
 import { SCOPES_OF_GROUP } from '../model/scopes.ts'
 import { digest, newToken } from './secrets.ts'
@@ -46,7 +46,7 @@ const MAX_FAMILY_ACCESS_TOKENS = 100
  * cache.
  */
 export class AccessTokens {
-  readonly #db: Kysely<Tables>
+  readonly #db: Db
   readonly #now: () => number
   readonly #steady: () => number
   readonly #cache: LRUCache<string, { readonly tokenHolder: TokenHolder; readonly expiresAtMs: number }>
@@ -55,7 +55,7 @@ export class AccessTokens {
   /** How often `forget` was called. The result of a check that began before the last call must not be cached. */
   #clears = 0
 
-  constructor(db: Kysely<Tables>, now: () => number, steady: () => number) {
+  constructor(db: Db, now: () => number, steady: () => number) {
     this.#db = db
     this.#now = now
     this.#steady = steady
@@ -66,12 +66,7 @@ export class AccessTokens {
    * Issues a token. The oldest tokens of its owner beyond the limit end: another process may accept one of them for
    * CACHE_MS more. `database`: the transaction in which it becomes valid.
    */
-  async issue(
-    database: Kysely<Tables>,
-    owner: TokenOwner,
-    scopes: readonly string[],
-    seconds: number,
-  ): Promise<string> {
+  async issue(database: Db, owner: TokenOwner, scopes: readonly string[], seconds: number): Promise<string> {
     const token = newToken()
     const values = { sha256: digest(token), scopes: [...scopes], expires_at: new Date(this.#now() + seconds * 1000) }
     if ('familyId' in owner) {
@@ -126,7 +121,7 @@ export class AccessTokens {
     return check
   }
 
-  async #find(database: Reader, token: string): Promise<{ readonly check: TokenCheck; readonly expiresAtMs: number }> {
+  async #find(database: Db, token: string): Promise<{ readonly check: TokenCheck; readonly expiresAtMs: number }> {
     const row = await database
       .selectFrom('access_tokens')
       .leftJoin('api_clients', 'api_clients.id', 'access_tokens.client_id')
@@ -188,7 +183,7 @@ export class AccessTokens {
  * limit until the next request.
  */
 async function insertForClient(
-  database: Kysely<Tables>,
+  database: Db,
   { clientId, accountId }: Exclude<TokenOwner, { familyId: number }>,
   { sha256, scopes, expires_at }: Pick<Insertable<Tables['access_tokens']>, 'sha256' | 'scopes' | 'expires_at'>,
 ): Promise<void> {

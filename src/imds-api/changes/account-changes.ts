@@ -1,5 +1,5 @@
 /** Runs the changes of accounts' resources. The changes of one account run one after another. */
-import { sql, type Kysely, type Selectable } from 'kysely'
+import { sql, type Selectable } from 'kysely'
 import { FairQueue, type FairQueueLimits, type Leave } from '../../limits/fair-queue.ts'
 import { isWithdrawal, changeRefusal, type ChangeRequest } from '../model/account-states.ts'
 import { notFound, shed, type Refusal } from '../model/refusal.ts'
@@ -7,7 +7,7 @@ import { setActor } from './events.ts'
 import { inFlightRefusal, KeyedChange, type KeyOfClient } from './keyed-change.ts'
 import { lockAccount } from './limits.ts'
 import type { Tables } from '../database/tables.ts'
-import { inTransaction, type Tx } from '../database/transaction.ts'
+import { inTransaction, type Tx, type Db } from '../database/transaction.ts'
 
 /**
  * Limits of an account's queue: wait in ms, length in bytes. It holds fewer bytes than the bodies of an account may
@@ -63,12 +63,12 @@ const COMPUTE: Requester = {
  * many changes. Each method refuses (503) if it waits too long, or if the queue is full.
  */
 export class AccountChanges {
-  readonly #database: Kysely<Tables>
+  readonly #database: Db
   readonly #queue: FairQueue
   /** The Idempotency-Keys whose changes run or wait in this process. */
   readonly #inFlight = new Set<string>()
 
-  constructor(database: Kysely<Tables>, limits: FairQueueLimits) {
+  constructor(database: Db, limits: FairQueueLimits) {
     this.#database = database
     this.#queue = new FairQueue(limits)
   }

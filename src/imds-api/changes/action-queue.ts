@@ -5,9 +5,8 @@
  * carried out in the order of the requests. While a server migrates, its actions wait. An action without an outcome is
  * given out again after a while, to the present hypervisor of the server.
  */
-import { sql, type Kysely, type RawBuilder } from 'kysely'
-import type { Tables } from '../database/tables.ts'
-import type { Tx, Reader } from '../database/transaction.ts'
+import { sql, type RawBuilder } from 'kysely'
+import type { Tx, Db } from '../database/transaction.ts'
 import { notFound, refuse } from '../model/refusal.ts'
 import type { ActionKind, ActionOutcome } from '../model/server-actions.ts'
 import type { AccountChanges } from './account-changes.ts'
@@ -54,7 +53,7 @@ const PURGE_WINDOW = '6 hours'
  * Takes the actions that a hypervisor has to carry out now, except those that it got less than `retrySeconds` ago.
  */
 export async function giveOutActions(
-  database: Kysely<Tables>,
+  database: Db,
   hypervisor: string,
   retrySeconds: number,
 ): Promise<readonly GivenAction[]> {
@@ -112,7 +111,7 @@ export interface FinishedAction extends ActionReport {
  * nothing. An action of another hypervisor does not exist for this one.
  */
 export async function reportOutcome(
-  database: Kysely<Tables>,
+  database: Db,
   accounts: AccountChanges,
   hypervisor: string,
   id: number,
@@ -139,7 +138,7 @@ export async function reportOutcome(
  * Finishes all waiting actions as succeeded, in their order, and returns how many. For a start with
  * IMDS_API_COMPUTE=none: their outcomes are never reported.
  */
-export async function finishWaitingActions(database: Kysely<Tables>, accounts: AccountChanges): Promise<number> {
+export async function finishWaitingActions(database: Db, accounts: AccountChanges): Promise<number> {
   const waiting = await database
     .selectFrom('compute_actions')
     .innerJoin('servers', 'servers.id', 'compute_actions.server_id')
@@ -168,7 +167,7 @@ export async function finishWaitingActions(database: Kysely<Tables>, accounts: A
 /**
  * Finds an action that was given to a hypervisor. Once the server has migrated, only finished actions are found.
  */
-async function findAction(database: Reader, hypervisor: string, id: number) {
+async function findAction(database: Db, hypervisor: string, id: number) {
   return database
     .selectFrom('compute_actions')
     .innerJoin('servers', 'servers.id', 'compute_actions.server_id')
@@ -188,7 +187,7 @@ export async function wakeHypervisor(tx: Tx, hypervisor: string): Promise<void> 
 /**
  * True if an action of a server was given out less than `retrySeconds` ago and has no outcome: it may be in progress.
  */
-export async function hasActionInProgress(database: Reader, serverId: string, retrySeconds: number): Promise<boolean> {
+export async function hasActionInProgress(database: Db, serverId: string, retrySeconds: number): Promise<boolean> {
   const { rows } = await sql`
     select from compute_actions
     where server_id = ${serverId} and finished_at is null
@@ -207,7 +206,7 @@ function isRecent(time: RawBuilder<unknown>, seconds: number): RawBuilder<unknow
  * Deletes actions that were finished long ago, and the oldest finished ones of servers that have many. It looks only at
  * servers with an action that was finished lately, since only these can have more than at the last purge.
  */
-export async function purgeActions(database: Reader): Promise<void> {
+export async function purgeActions(database: Db): Promise<void> {
   const finishedAt = sql`finished_at at time zone 'UTC'` // as in the index compute_actions_age
   const before = (age: string) => sql`(now() at time zone 'UTC') - ${age}::interval`
   await sql`delete from compute_actions where ${finishedAt} < ${before(KEPT)}`.execute(database)
@@ -234,7 +233,7 @@ export interface QueueState {
   readonly unfetched: number
 }
 
-export async function readQueue(database: Reader): Promise<QueueState> {
+export async function readQueue(database: Db): Promise<QueueState> {
   const { rows } = await sql<QueueState>`
     select count(*) as waiting,
       coalesce(extract(epoch from now() - min(requested_at)), 0)::float as age,

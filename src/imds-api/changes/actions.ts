@@ -12,7 +12,7 @@
 import { sql, type RawBuilder, type Selectable } from 'kysely'
 import { enqueue, markChanged } from '../database/outbox.ts'
 import type { Tables } from '../database/tables.ts'
-import type { Tx, Reader } from '../database/transaction.ts'
+import type { Tx, Db } from '../database/transaction.ts'
 import { refuse } from '../model/refusal.ts'
 import {
   SERVER_ACTIONS,
@@ -129,7 +129,7 @@ export async function requestAction(
 
 /** The state of a server once its waiting actions have succeeded. It decides whether the next action is possible. */
 export async function expectedStatus(
-  database: Reader,
+  database: Db,
   { id, status }: { readonly id: string; readonly status: ServerStatus },
 ): Promise<ServerStatus> {
   const waiting = await database

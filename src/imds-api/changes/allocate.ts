@@ -4,13 +4,13 @@ import { formatId } from '../model/ids.ts'
 import type { Prefix } from '../model/resources.ts'
 import { addressAt, overlap, parseRange, type AddressRange } from '../model/pools.ts'
 import type { PoolKind } from '../model/pools.ts'
-import type { Tx, Reader } from '../database/transaction.ts'
+import type { Tx, Db } from '../database/transaction.ts'
 
 /** How many numbers of a pool one query searches. */
 const SEARCH_WINDOW = 1_024
 
 /** A new id, which nothing has or had. */
-export async function nextId(database: Reader, prefix: Prefix): Promise<string> {
+export async function nextId(database: Db, prefix: Prefix): Promise<string> {
   for (;;) {
     const { rows } = await sql<{ number: number }>`
       select nextval(${`ids_${prefix}`}::regclass) as number`.execute(database)
@@ -102,7 +102,7 @@ export async function freeCloudIp(tx: Tx, accountId: string, id: string): Promis
 }
 
 /** How many deleted cloud IPs of an account still hold their addresses. */
-export async function countUnreleased(database: Reader, accountId: string): Promise<number> {
+export async function countUnreleased(database: Db, accountId: string): Promise<number> {
   const { rows } = await sql<{ kept: number }>`
     select count(distinct holder) as kept from allocations where freed_account = ${accountId}
       and exists (select from outbox where outbox.account_id = freed_account and outbox.id <= freed_after)`.execute(
@@ -124,7 +124,7 @@ export interface AddressPool {
 }
 
 /** How full the pools are. An address that is in two pools counts twice. */
-export async function readPools(database: Reader): Promise<readonly AddressPool[]> {
+export async function readPools(database: Db): Promise<readonly AddressPool[]> {
   const { rows } = await sql<Omit<AddressPool, 'size'>>`
     select kind, range, coalesce(used, 0)::int as used from address_pools
       left join (select pool_id, count(*) as used from allocations group by pool_id) as given on pool_id = id

@@ -4,7 +4,7 @@
  * publish/boot-watch.ts reads the reports.
  */
 import { sql } from 'kysely'
-import { inTransaction, type Reader } from '../database/transaction.ts'
+import { inTransaction, type Db } from '../database/transaction.ts'
 import { moveServer } from './servers.ts'
 
 /** A server that waits for its guest. `leftMs`: until its time limit, by the clock of the database. */
@@ -14,7 +14,7 @@ export interface Booting {
 }
 
 /** Loads the next servers after an id, in the order of their ids. */
-export async function loadBooting(database: Reader, after: string, most: number): Promise<readonly Booting[]> {
+export async function loadBooting(database: Db, after: string, most: number): Promise<readonly Booting[]> {
   return database
     .selectFrom('servers')
     .select(['id', sql<number>`(extract(epoch from boot_deadline - now()) * 1000)::float`.as('leftMs')])
@@ -27,6 +27,6 @@ export async function loadBooting(database: Reader, after: string, most: number)
 }
 
 /** Ends the wait of a server, unless it ended before, for example by a deletion. */
-export async function endBoot(database: Reader, id: string, hasBooted: boolean): Promise<void> {
+export async function endBoot(database: Db, id: string, hasBooted: boolean): Promise<void> {
   await inTransaction(database, (tx) => moveServer(tx, id, hasBooted ? 'publish' : 'failCreate'))
 }

@@ -7,7 +7,7 @@
  *              on NAME, migrates to B -> on B
  *              on A, migrates to NAME -> on A
  */
-import type { Reader, Tx } from '../database/transaction.ts'
+import type { Db, Tx } from '../database/transaction.ts'
 import { refuse } from '../model/refusal.ts'
 import { hasActionInProgress, wakeHypervisor } from './action-queue.ts'
 import { changePlacement, type Placement, type PlacementParts } from './migrations.ts'
@@ -36,7 +36,7 @@ export interface Evacuated {
 type Location = Pick<Placement, 'hypervisor' | 'migrating_to'>
 
 /** The ids of the servers on a hypervisor, or on their way to it. */
-export async function serversOf(database: Reader, name: string): Promise<readonly string[]> {
+export async function serversOf(database: Db, name: string): Promise<readonly string[]> {
   const rows = await database
     .selectFrom('servers')
     .select('id')

@@ -5,7 +5,7 @@
  */
 import { sql, type RawBuilder, type Selectable } from 'kysely'
 import type { Tables } from '../database/tables.ts'
-import type { Reader, Tx } from '../database/transaction.ts'
+import type { Db, Tx } from '../database/transaction.ts'
 import { parseCursor, type Cursor } from '../model/events.ts'
 import { fieldFault, refuse, type Refusal } from '../model/refusal.ts'
 
@@ -36,7 +36,7 @@ export async function lockFeeds(tx: Tx, serverIds: readonly string[]): Promise<v
  * Where a reader begins. `after`: the cursor of the last event that it has, or `now`; undefined: before the oldest
  * event. Refuses an unknown cursor (400), and a cursor after which events were deleted (410).
  */
-export async function startAfter(database: Reader, accountId: string, after: string | undefined): Promise<Cursor> {
+export async function startAfter(database: Db, accountId: string, after: string | undefined): Promise<Cursor> {
   const { rows } = await sql<{ epoch: string; first: number; last: number }>`
     select event_epoch as epoch,
       coalesce((select min(id) from events where account_id = ${accountId}), 1) as first,
@@ -54,7 +54,7 @@ export async function startAfter(database: Reader, accountId: string, after: str
 
 /** The events after a number, in the order of their commits. */
 export async function readEvents(
-  database: Reader,
+  database: Db,
   accountId: string,
   after: number,
   limit: number,
@@ -87,7 +87,7 @@ function unknownCursor(text: string): Refusal {
 }
 
 /** Deletes old events, some at once. The last one of an account stays: the next number follows from it. */
-export async function purgeEvents(database: Reader): Promise<void> {
+export async function purgeEvents(database: Db): Promise<void> {
   const { rows: due } = await sql<{ account_id: string }>`
     select account_id from event_feeds as feed cross join lateral (
       select created_at from events where events.account_id = feed.account_id order by id limit 1

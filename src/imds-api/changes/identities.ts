@@ -8,7 +8,7 @@
 import { sql, type Selectable } from 'kysely'
 import { markChanged } from '../database/outbox.ts'
 import type { Tables } from '../database/tables.ts'
-import type { Reader, Tx } from '../database/transaction.ts'
+import type { Db, Tx } from '../database/transaction.ts'
 import { RETIRES_AFTER_MS, SIGNS_AFTER_MS, type IdentityAlgorithm, type NewKey } from '../model/identity-key.ts'
 import { refuse, type Refusal } from '../model/refusal.ts'
 import { formatTime } from '../model/time.ts'
@@ -28,7 +28,7 @@ export interface IssuerFields {
 const NO_ISSUER = refuse('resource_not_found', 'this account has no identity: make one by PUT /1.0/account/identity')
 
 /** The issuer of an account; undefined: it has none. */
-export async function findIssuer(database: Reader, accountId: string): Promise<AccountIssuer | undefined> {
+export async function findIssuer(database: Db, accountId: string): Promise<AccountIssuer | undefined> {
   const issuer = await database
     .selectFrom('account_identities')
     .selectAll()
@@ -46,7 +46,7 @@ export async function findIssuer(database: Reader, accountId: string): Promise<A
 }
 
 /** The issuer of an account. Refuses if it has none. */
-export async function requireIssuer(database: Reader, accountId: string): Promise<AccountIssuer> {
+export async function requireIssuer(database: Db, accountId: string): Promise<AccountIssuer> {
   const issuer = await findIssuer(database, accountId)
   if (issuer === undefined) throw NO_ISSUER
   return issuer

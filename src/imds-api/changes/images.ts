@@ -9,7 +9,7 @@
  */
 import { sql, type RawBuilder, type Selectable, type Updateable } from 'kysely'
 import type { ImageTexts, Tables } from '../database/tables.ts'
-import type { Reader, Tx } from '../database/transaction.ts'
+import type { Db, Tx } from '../database/transaction.ts'
 import { fieldFault, noSuch, refuse } from '../model/refusal.ts'
 import { ROWS } from '../model/resources.ts'
 import { formatTime } from '../model/time.ts'
@@ -88,7 +88,7 @@ export function isVisibleTo(accountId: string | RawBuilder<string>): RawBuilder<
 }
 
 /** Finds an image that an account may see by its id or handle. */
-export async function findImage(database: Reader, accountId: string, id: string): Promise<Image> {
+export async function findImage(database: Db, accountId: string, id: string): Promise<Image> {
   return database
     .selectFrom('images')
     .selectAll()
@@ -211,7 +211,7 @@ export async function deleteImage(tx: Tx, accountId: string, name: string): Prom
  * Deletes the rows of deleted images that no server refers to. Those of the region file stay, because applying it would
  * make them again.
  */
-export async function purgeImages(database: Reader, which: RawBuilder<unknown>): Promise<void> {
+export async function purgeImages(database: Db, which: RawBuilder<unknown>): Promise<void> {
   await sql`
     delete from images
     where status = 'deleted' and ${which}

@@ -10,7 +10,7 @@
 import { sql } from 'kysely'
 import { Replay, type KeyedRequest } from '../http/idempotency.ts'
 import { tryLock } from '../database/advisory-locks.ts'
-import type { Reader, Tx } from '../database/transaction.ts'
+import type { Db, Tx } from '../database/transaction.ts'
 import { fieldFault, Refusal, refuse, statusOf, type Detail, type RefusalName } from '../model/refusal.ts'
 
 /** A request with a key, and the client that sent it: the same user by another application is another client. */
@@ -158,7 +158,7 @@ function responseOf({ status, body, link, omitted, user_data: userData }: Row): 
  * Deletes expired keys in batches. It runs once an hour and moves its limit by at most two hours, so a clock that is set
  * a day ahead by mistake does not end all keys.
  */
-export async function purgeKeys(database: Reader): Promise<void> {
+export async function purgeKeys(database: Db): Promise<void> {
   const { rows } = await sql<{ until: string }>`
     update region set keys_deleted_until = least(now() - ${RETENTION}::interval, keys_deleted_until + interval '2 hours')
     returning keys_deleted_until::text as until`.execute(database)

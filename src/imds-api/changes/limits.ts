@@ -6,7 +6,7 @@ import { SERVER_ACTIONS } from '../model/server-actions.ts'
 import { refuse } from '../model/refusal.ts'
 import { setActor } from './events.ts'
 import type { Tables } from '../database/tables.ts'
-import type { Tx, Reader } from '../database/transaction.ts'
+import type { Tx, Db } from '../database/transaction.ts'
 
 /**
  * How many deleted servers, API clients and applications, and finished collaborations, of an account can still be read:
@@ -34,7 +34,7 @@ export async function lockAccount(
 }
 
 /** The MB of RAM that the servers of an account have. */
-export async function ramUsed(database: Reader, accountId: string): Promise<number> {
+export async function ramUsed(database: Db, accountId: string): Promise<number> {
   const { rows } = await sql<{ used: number }>`
     select coalesce(sum(ram), 0) as used from servers join server_types on server_types.id = servers.server_type_id
     where servers.account_id = ${accountId} and servers.deleted_at is null`.execute(database)
@@ -42,7 +42,7 @@ export async function ramUsed(database: Reader, accountId: string): Promise<numb
 }
 
 /** How many cloud IPs an account has. */
-export async function cloudIpsUsed(database: Reader, accountId: string): Promise<number> {
+export async function cloudIpsUsed(database: Db, accountId: string): Promise<number> {
   const { rows } = await sql<{ used: number }>`
     select count(*) as used from cloud_ips where account_id = ${accountId}`.execute(database)
   return rows[0]!.used

@@ -2,12 +2,12 @@
 import type { EventChange } from '../../metadata/event-options.ts'
 import { changeEvents, type MaintenanceEvent } from '../../metadata/events.ts'
 import { markChanged } from '../database/outbox.ts'
-import type { Reader, Tx } from '../database/transaction.ts'
+import type { Db, Tx } from '../database/transaction.ts'
 import { noSuch, refuse } from '../model/refusal.ts'
 import { MAX_EVENTS_BYTES } from './record-limits.ts'
 
 /** The events of a server. Refuses if there is no such server. */
-export async function eventsOf(database: Reader, id: string): Promise<readonly MaintenanceEvent[]> {
+export async function eventsOf(database: Db, id: string): Promise<readonly MaintenanceEvent[]> {
   const server = await selectEvents(database, id).executeTakeFirstOrThrow(() => noSuch('server', id))
   return server.events
 }
@@ -29,6 +29,6 @@ export async function changeEventsOf(tx: Tx, id: string, change: EventChange): P
   await markChanged(tx, [id])
 }
 
-function selectEvents(database: Reader, id: string) {
+function selectEvents(database: Db, id: string) {
   return database.selectFrom('servers').select('events').where('id', '=', id).where('deleted_at', 'is', null)
 }

@@ -3,7 +3,7 @@
  * PostgreSQL reads a whole table.
  */
 import { sql, type RawBuilder } from 'kysely'
-import type { Reader } from '../database/transaction.ts'
+import type { Db } from '../database/transaction.ts'
 
 /** The ids of the users of accounts, for `in`. `accountIds`: an expression that is an array of ids. */
 export function usersOf(accountIds: RawBuilder<readonly string[]>): RawBuilder<string> {
@@ -16,7 +16,7 @@ export function usersOf(accountIds: RawBuilder<readonly string[]>): RawBuilder<s
 }
 
 /** The accounts that a user owns, or has access to by an accepted collaboration. */
-export async function accountsOf(database: Reader, userId: string): Promise<readonly string[]> {
+export async function accountsOf(database: Db, userId: string): Promise<readonly string[]> {
   const { rows } = await sql<{ readonly id: string }>`
     select id from accounts where owner_id = ${userId}
     union

@@ -1,16 +1,14 @@
 /** What the compute system decides about a server: where it runs, and whether its guest still gets the user-data. */
-import type { Kysely } from 'kysely'
 import { fieldFault, noSuch, refuse } from '../model/refusal.ts'
 import type { AccountChanges } from './account-changes.ts'
 import { hasActionInProgress, wakeHypervisor } from './action-queue.ts'
 import { markChanged } from '../database/outbox.ts'
 import { isDrained, lockHypervisor } from './placement.ts'
-import type { Tables } from '../database/tables.ts'
 import type { ServerStatus } from '../model/server-actions.ts'
-import type { Tx, Reader } from '../database/transaction.ts'
+import type { Tx, Db } from '../database/transaction.ts'
 
 export interface PlacementParts {
-  readonly db: Kysely<Tables>
+  readonly db: Db
   readonly accounts: AccountChanges
 }
 /** Where a server runs. `revision`: that of its record, for imdsctl wait. */
@@ -27,7 +25,7 @@ const COLUMNS = ['id', 'status', 'hypervisor', 'migrating_to', 'sealed_at', 'rev
 export type MayActFor = (hypervisor: string) => boolean
 
 /** Finds a server if the caller may act for its hypervisor, or for the one to which it migrates. */
-export async function findPlacement(database: Reader, id: string, mayActFor: MayActFor): Promise<Placement> {
+export async function findPlacement(database: Db, id: string, mayActFor: MayActFor): Promise<Placement> {
   const row = await database
     .selectFrom('servers')
     .select(COLUMNS)

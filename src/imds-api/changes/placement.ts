@@ -4,7 +4,7 @@
  */
 import { sql } from 'kysely'
 import { refuse } from '../model/refusal.ts'
-import type { Tx, Reader } from '../database/transaction.ts'
+import type { Tx, Db } from '../database/transaction.ts'
 
 /** A hypervisor that gets new servers. `free`: MB of RAM. */
 export interface FreeHypervisor {
@@ -27,7 +27,7 @@ export interface HypervisorUsage {
 }
 
 /** The hypervisors of the region, by name. */
-export async function readHypervisorUsage(database: Reader): Promise<readonly HypervisorUsage[]> {
+export async function readHypervisorUsage(database: Db): Promise<readonly HypervisorUsage[]> {
   const { rows } = await sql<HypervisorUsage>`
     with used as (
       select location.hypervisor, count(*)::int as servers, sum(ram)::int as ram
@@ -158,7 +158,7 @@ export async function changeDrained(tx: Tx, name: string, isDrained: boolean): P
   return true
 }
 
-export async function isDrained(database: Reader, name: string): Promise<boolean> {
+export async function isDrained(database: Db, name: string): Promise<boolean> {
   const row = await database
     .selectFrom('hypervisors')
     .select('name')

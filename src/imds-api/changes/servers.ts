@@ -13,7 +13,7 @@
 import { sql, type RawBuilder } from 'kysely'
 import { lockRebuild } from '../database/advisory-locks.ts'
 import { markChanged, OUTBOX_CHANNEL } from '../database/outbox.ts'
-import type { Reader, Tx } from '../database/transaction.ts'
+import type { Db, Tx } from '../database/transaction.ts'
 import type { ServerAction, ServerStatus } from '../model/server-actions.ts'
 import { transitions, type Transition } from '../model/transitions.ts'
 import { freeAddresses } from './allocate.ts'
@@ -122,7 +122,7 @@ export async function finishPublish(
 }
 
 /** Deletes the rows of servers that were deleted long ago, in batches, and of deleted images without servers. */
-export async function purgeServers(database: Reader): Promise<void> {
+export async function purgeServers(database: Db): Promise<void> {
   const old = sql`
     select id from servers where deleted_at < now() - ${RETENTION}::interval and ${IS_UNREFERENCED} limit ${PURGE_BATCH}`
   while ((await deleteRows(database, old)) === PURGE_BATCH);
@@ -140,7 +140,7 @@ export async function purgeOldestDeleted(tx: Tx, accountId: string): Promise<voi
   )
 }
 
-async function deleteRows(database: Reader, ids: RawBuilder<unknown>): Promise<number> {
+async function deleteRows(database: Db, ids: RawBuilder<unknown>): Promise<number> {
   const { rows } = await sql<{ deleted: number }>`
     with gone as (delete from servers where id in (${ids}) returning id),
       claims as (delete from claimed_ids using gone where claimed_ids.id = gone.id)
@@ -210,7 +210,7 @@ async function insertAll(tx: Tx): Promise<void> {
 
 /** Finds the deleted servers among some, with the revisions of their removals. */
 export async function findDeleted(
-  database: Reader,
+  database: Db,
   ids: readonly string[],
 ): Promise<{ readonly id: string; readonly revision: number }[]> {
   const { rows } = await sql<{ id: string; revision: number }>`
@@ -219,7 +219,7 @@ export async function findDeleted(
   return rows
 }
 
-export async function countRebuild(database: Reader): Promise<number> {
+export async function countRebuild(database: Db): Promise<number> {
   const { rows } = await sql<{ left: number }>`select count(*) as left from outbox where rebuild`.execute(database)
   return rows[0]!.left
 }
@@ -231,7 +231,7 @@ export interface RefusedServer {
 }
 
 /** The first servers whose records the store refuses. `most` undefined: all. */
-export async function refusedServers(database: Reader, most: number | undefined): Promise<readonly RefusedServer[]> {
+export async function refusedServers(database: Db, most: number | undefined): Promise<readonly RefusedServer[]> {
   const { rows } = await sql<RefusedServer>`
     select id, account_id as account, publish_fault as fault from servers
     where publish_fault is not null and id in (select server_id from outbox where retry_at is not null)

@@ -1,10 +1,8 @@
 /** The clients and users that may get a token, with their secrets and passwords. */
-import type { Kysely } from 'kysely'
 import { limitsOf, type ClientLimits } from '../model/client-limits.ts'
 import { SCOPES, SCOPES_OF_GROUP, type Scope } from '../model/scopes.ts'
 import { isIdOf } from '../model/ids.ts'
-import type { Tables } from '../database/tables.ts'
-import type { Tx } from '../database/transaction.ts'
+import type { Tx, Db } from '../database/transaction.ts'
 
 /** An API client acts for its account, an application for the users that sign in with it. */
 export type Client =
@@ -32,7 +30,7 @@ export interface UserCredentials {
  * revoked client is not found.
  */
 export async function findClient(
-  db: Kysely<Tables>,
+  db: Db,
   id: string,
   nowMs: number,
 ): Promise<{ readonly client: Client; readonly digests: readonly Buffer[] } | undefined> {
@@ -85,7 +83,7 @@ export async function lockApplication(tx: Tx, id: string): Promise<boolean> {
 }
 
 /** Finds a user by id or e-mail address. `name`: in lower case. */
-export async function findUser(db: Kysely<Tables>, name: string): Promise<UserCredentials | undefined> {
+export async function findUser(db: Db, name: string): Promise<UserCredentials | undefined> {
   const row = await db
     .selectFrom('users')
     .select(['id', 'password_hash', 'totp_secret'])

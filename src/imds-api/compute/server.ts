@@ -4,7 +4,6 @@
  */
 import type { FastifyRequest } from 'fastify'
 import Type, { type Static, type TSchema } from 'typebox'
-import type { Kysely } from 'kysely'
 import type { Socket } from 'node:net'
 import type { DestinationStream, Logger } from 'pino'
 import { buildAudit } from '../http/audit.ts'
@@ -18,13 +17,13 @@ import {
   sealUserData,
   type Placement,
 } from '../changes/migrations.ts'
-import type { Tables } from '../database/tables.ts'
 import type { ActionOutcome } from '../model/server-actions.ts'
 import { formatOptionalTime, formatTime } from '../model/time.ts'
 import { notFound } from '../model/refusal.ts'
 import { buildServer, type ApiServer, type ApiServerSettings } from '../http/server.ts'
 import { mayActFor, namesOfCaller } from './caller.ts'
 import type { Waiters } from './waiters.ts'
+import type { Db } from '../database/transaction.ts'
 
 declare module 'fastify' {
   interface FastifyRequest {
@@ -41,7 +40,7 @@ declare module 'fastify' {
  * `pollMs`: how often a waiting request checks the queue, for actions that are given out again.
  */
 export interface ComputeParts {
-  readonly db: Kysely<Tables>
+  readonly db: Db
   readonly accounts: AccountChanges
   readonly waiters: Waiters
   readonly retrySeconds: number

@@ -6,12 +6,11 @@
  * which programs work with the tables after it, and the database keeps that (CONTRIBUTING.md#migrations).
  */
 import { setTimeout as sleep } from 'node:timers/promises'
-import { sql, type Kysely } from 'kysely'
+import { sql } from 'kysely'
 import { Migrator, type Migration } from 'kysely/migration'
 import { StartFailure } from '../../runtime/listen.ts'
 import * as first from './migrations/0001-first.ts'
-import type { Tables } from './tables.ts'
-import { isRepeatable } from './transaction.ts'
+import { isRepeatable, type Db } from './transaction.ts'
 
 /**
  * A migration. `oldest`: the name of the migration that a program has to know to work with the tables after this one.
@@ -48,7 +47,7 @@ export interface MigrationComparison {
 const [LOCK_TIMEOUT_MS, LOCK_PAUSE_MS, LOCK_TRIES] = [200, 800, 300]
 const LOCK_NOT_AVAILABLE = '55P03'
 
-export async function compareMigrations(database: Kysely<Tables>, changes = MIGRATIONS): Promise<MigrationComparison> {
+export async function compareMigrations(database: Db, changes = MIGRATIONS): Promise<MigrationComparison> {
   const applied = await appliedMigrations(database)
   const isKnown = (name: string) => Object.hasOwn(changes, name)
   const unknown = applied.filter((name) => !isKnown(name))
@@ -66,7 +65,7 @@ export async function compareMigrations(database: Kysely<Tables>, changes = MIGR
 }
 
 /** The names of the migrations that a database has, in order. None: it has no tables. */
-async function appliedMigrations(database: Kysely<Tables>): Promise<readonly string[]> {
+async function appliedMigrations(database: Db): Promise<readonly string[]> {
   const { rows: tables } = await sql`select where to_regclass('kysely_migration') is not null`.execute(database)
   if (tables.length === 0) return []
   const rows = await database
@@ -88,7 +87,7 @@ type OwnTables = Readonly<{
  * Applies the missing migrations, all or none. Rejects if the database is of a later version that this program does not
  * work with.
  */
-export async function migrate(database: Kysely<Tables>, changes = MIGRATIONS): Promise<void> {
+export async function migrate(database: Db, changes = MIGRATIONS): Promise<void> {
   const { missing, unknown, unsupported } = await compareMigrations(database, changes)
   if (unsupported.length > 0 || (unknown.length > 0 && missing.length > 0))
     throw new StartFailure(
@@ -98,12 +97,12 @@ export async function migrate(database: Kysely<Tables>, changes = MIGRATIONS): P
   if (missing.length > 0) await migrateTo(database, changes) // without: Kysely reads the whole catalog
 }
 
-async function migrateTo(database: Kysely<Tables>, changes: TableChanges): Promise<void> {
+async function migrateTo(database: Db, changes: TableChanges): Promise<void> {
   const migrations = Object.fromEntries(
     Object.entries(changes).map(([migration, { up, oldest }]) => [
       migration,
       {
-        up: async (tx: Kysely<Tables>) => {
+        up: async (tx: Db) => {
           await sql`set local lock_timeout = ${sql.lit(LOCK_TIMEOUT_MS)}`.execute(tx)
           await up(tx)
           await tx.$extendTables<OwnTables>().insertInto('compatibility').values({ migration, oldest }).execute()

@@ -10,10 +10,11 @@ import { readSecretFile } from '../../runtime/secret-file.ts'
 import { embeddedExists, startEmbedded } from './embedded.ts'
 import { FOR_REQUESTS, type DatabaseSettings } from './settings.ts'
 import type { Tables } from './tables.ts'
+import type { Db } from './transaction.ts'
 
 /** Connections of a pool, as queries use them. */
 export interface DatabasePool {
-  readonly db: Kysely<Tables>
+  readonly db: Db
   readonly pool: pg.Pool
 }
 

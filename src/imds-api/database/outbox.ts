@@ -2,9 +2,8 @@
  * The outbox: which servers have to be published. A change and its rows are one transaction. A row says only which
  * server changed; what is published is what the database holds when the publisher reads it.
  */
-import { sql, type Kysely } from 'kysely'
-import type { Tables } from './tables.ts'
-import type { Tx } from './transaction.ts'
+import { sql } from 'kysely'
+import type { Tx, Db } from './transaction.ts'
 
 /** PostgreSQL's channel that wakes the publishers of all processes. */
 export const OUTBOX_CHANNEL = 'imds_outbox'
@@ -41,7 +40,7 @@ export interface OutboxState {
   readonly faulty: number
 }
 
-export async function readOutbox(db: Kysely<Tables>): Promise<OutboxState> {
+export async function readOutbox(db: Db): Promise<OutboxState> {
   const { rows } = await sql<OutboxState>`
     select count(distinct server_id) as length, coalesce(extract(epoch from now() - min(created_at)), 0)::float as age,
       count(distinct server_id) filter (where retry_at is not null) as faulty

@@ -5,7 +5,7 @@
  */
 import { CompiledQuery, sql, type Compilable } from 'kysely'
 import type pg from 'pg'
-import type { Reader } from './transaction.ts'
+import type { Db } from './transaction.ts'
 
 /** A prepared query: takes its values in the order in which the query was built with them. */
 export type Prepared<Values extends readonly string[], Row> = (...values: Values) => Promise<Row | undefined>
@@ -28,7 +28,7 @@ export function prepareOne<Values extends readonly string[], Row>(
 }
 
 /** A prepared query whose only value is an array of texts or numbers. */
-export type PreparedList<Row> = (database: Reader, values: readonly (string | number)[]) => Promise<readonly Row[]>
+export type PreparedList<Row> = (database: Db, values: readonly (string | number)[]) => Promise<readonly Row[]>
 
 /**
  * Prepares a query with one array for Kysely, so that it can run in a transaction. `build` gets a placeholder for the
@@ -39,7 +39,7 @@ export type PreparedList<Row> = (database: Reader, values: readonly (string | nu
  */
 export function prepareList<Row>(
   name: string,
-  build: (values: readonly string[], database: Reader) => { compile(by: Reader): CompiledQuery<Row> },
+  build: (values: readonly string[], database: Db) => { compile(by: Db): CompiledQuery<Row> },
 ): PreparedList<Row> {
   const array: readonly string[] = []
   let built: CompiledQuery<Row> | undefined

@@ -2,15 +2,17 @@
 import type { Kysely, Transaction } from 'kysely'
 import type { Tables } from './tables.ts'
 
+/** A transaction of our database. */
 export type Tx = Transaction<Tables>
-export type Reader = Kysely<Tables>
+/** Our database: its pool, or a transaction of it. */
+export type Db = Kysely<Tables>
 
 const ATTEMPTS = 5
 /** PostgreSQL's codes for a transaction that may succeed when it is repeated: serialization failure and deadlock. */
 const REPEATABLE = ['40001', '40P01']
 
 /** Runs `work` in a transaction, and again after a deadlock. Whatever it throws rolls back. */
-export async function inTransaction<T>(db: Kysely<Tables>, work: (tx: Tx) => Promise<T>): Promise<T> {
+export async function inTransaction<T>(db: Db, work: (tx: Tx) => Promise<T>): Promise<T> {
   for (let attempt = 1; ; attempt++) {
     try {
       return await db.transaction().execute(work)
@@ -26,7 +28,7 @@ export function isRepeatable(error: unknown): boolean {
 }
 
 /** Runs `work` in a transaction that is rolled back: for a dry run. */
-export async function rolledBack<T>(db: Kysely<Tables>, work: (tx: Tx) => Promise<T>): Promise<T> {
+export async function rolledBack<T>(db: Db, work: (tx: Tx) => Promise<T>): Promise<T> {
   const done = new Error('the transaction is rolled back on purpose')
   let result: T
   await inTransaction(db, async (tx) => {

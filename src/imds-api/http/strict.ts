@@ -53,7 +53,7 @@ function unknownParameters({ isStrict, query, body, routeOptions: { schema, url 
   const unknown = (where: string) => (name: string) =>
     fieldFault(name, 'unknown_parameter', `${name} is not a parameter of the ${where}`)
   const { properties = {}, patternProperties = {}, additionalProperties } = (schema?.querystring ?? {}) as Schema
-  if (!(isStrict || additionalProperties === false) || (schema as Schema | undefined)?.hide === true) return []
+  if (!(isStrict || additionalProperties === false) || schema?.hide === true) return []
   // an object has a parameter for each of its fields, which a pattern names
   const names = Object.keys(properties).filter((name) => properties[name]!.type !== 'object')
   const known = [...names, ...(isStrict ? (takesAccount(url) ? ['account_id'] : []) : IGNORED)]

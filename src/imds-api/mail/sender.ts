@@ -11,13 +11,12 @@
  * An invitation that cannot be sent is tried again with back-off, without end, and others do not wait for it. Without a
  * mail server, the log has a warning for each invitation and each resend.
  */
-import { sql, type Kysely } from 'kysely'
+import { sql } from 'kysely'
 import type { Logger } from 'pino'
 import { PeriodicTask } from '../../runtime/periodic-task.ts'
 import { isUnsent, recordSent } from '../changes/invitations.ts'
 import { tryLock } from '../database/advisory-locks.ts'
-import type { Tables } from '../database/tables.ts'
-import type { Tx } from '../database/transaction.ts'
+import type { Tx, Db } from '../database/transaction.ts'
 import { composeInvitation, type Invitation } from './invitation.ts'
 import type { SendMail } from './smtp.ts'
 
@@ -25,7 +24,7 @@ export type InvitationOutcome = 'sent' | 'failed'
 
 /** What the sender needs. `mail`: undefined if there is no mail server, so invitations are not sent. */
 export interface InvitationSenderParts {
-  readonly db: Kysely<Tables>
+  readonly db: Db
   readonly mail: { readonly send: SendMail; readonly invitationUrl: string } | undefined
   readonly count: (outcome: InvitationOutcome) => void
   readonly log: Logger

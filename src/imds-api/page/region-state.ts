@@ -3,10 +3,10 @@ import { sql } from 'kysely'
 import { readPools, type AddressPool } from '../changes/allocate.ts'
 import { isUnsent } from '../changes/invitations.ts'
 import { refusedServers, type RefusedServer } from '../changes/servers.ts'
-import type { Database } from '../database/open.ts'
 import type { Postponed } from '../mail/sender.ts'
 import { readOutbox, type OutboxState } from '../database/outbox.ts'
 import type { RegionHypervisors } from '../publish/hypervisors.ts'
+import type { Db } from '../database/transaction.ts'
 
 const MAX_REFUSED = 50
 
@@ -22,7 +22,7 @@ export interface RegionState {
 }
 
 export interface RegionStateParts {
-  readonly db: Database['db']
+  readonly db: Db
   readonly hypervisors: () => Promise<RegionHypervisors>
   readonly postponed: () => readonly Postponed[]
 }

@@ -15,7 +15,7 @@
  *   an error of the database that the rows of a server cause
  *                          each server of the batch is published by itself, and only the faulty one waits
  */
-import { sql, type Kysely } from 'kysely'
+import { sql } from 'kysely'
 import type { Logger } from 'pino'
 import { TurnBudget } from '../../limits/turn-budget.ts'
 import {
@@ -30,8 +30,7 @@ import { lockFeeds } from '../changes/events.ts'
 import { finishPublish, setPublishFault } from '../changes/servers.ts'
 import { tryLock } from '../database/advisory-locks.ts'
 import { PLAN_BY_INDEX, prepareList } from '../database/prepared.ts'
-import type { Tables } from '../database/tables.ts'
-import type { Tx } from '../database/transaction.ts'
+import type { Tx, Db } from '../database/transaction.ts'
 import { findOtherAccount, findTaken, formatTaken, TAKEN, type Taken } from './claim.ts'
 import { composeMany, type Composed } from './compose.ts'
 import { RETRY_SECONDS } from './turns.ts'
@@ -41,7 +40,7 @@ import { RETRY_SECONDS } from './turns.ts'
  * `bootSeconds`: how long a server waits for its guest.
  */
 export interface BatchParts {
-  readonly db: Kysely<Tables>
+  readonly db: Db
   readonly store: Pick<Publisher, 'get' | 'put' | 'remove'>
   readonly count: (result: PublishOutcome) => void
   readonly hasToStop: () => boolean

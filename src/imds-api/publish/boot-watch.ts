@@ -3,19 +3,18 @@
  * the end of its time limit `failed`. Each process does this, with the same result. While the store is unreachable, no
  * server fails.
  */
-import type { Kysely } from 'kysely'
 import type { Logger } from 'pino'
 import { PeriodicTask } from '../../runtime/periodic-task.ts'
 import type { Publisher } from '../../store/publisher.ts'
 import { endBoot, loadBooting } from '../changes/boots.ts'
-import type { Tables } from '../database/tables.ts'
+import type { Db } from '../database/transaction.ts'
 
 const CHECK_INTERVAL_MS = 2_000
 /** The servers whose reports are read at once: they take at most 16 KiB each, and twice that in a migration. */
 const BATCH = 64
 
 export interface BootWatchParts {
-  readonly db: Kysely<Tables>
+  readonly db: Db
   readonly openStore: () => Promise<Pick<Publisher, 'reportsOf'>>
   readonly log: Logger
 }

@@ -4,11 +4,11 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { isDeepStrictEqual } from 'node:util'
-import { sql, type Kysely } from 'kysely'
+import { sql } from 'kysely'
 import { StoreUnavailable, type Listed, type Publisher } from '../../store/publisher.ts'
-import type { Tables } from '../database/tables.ts'
 import { composeMany, type Composed } from './compose.ts'
 import { orEmpty } from './survey.ts'
+import type { Db } from '../database/transaction.ts'
 
 /**
  * How the store differs for a server. `missing`: it has no record. `different`: in these fields of the record, in
@@ -38,7 +38,7 @@ const STORE_FIELDS = ['userData', 'sealedAt']
 type Store = Pick<Publisher, 'list' | 'get'>
 
 /** Compares all servers. Rejects without the store. */
-export async function compareStore(db: Kysely<Tables>, store: Store): Promise<StoreComparison> {
+export async function compareStore(db: Db, store: Store): Promise<StoreComparison> {
   const listed = await listById(store)
   const ids = await idsOf(db)
   const known = new Set(ids)
@@ -58,16 +58,13 @@ export async function compareStore(db: Kysely<Tables>, store: Store): Promise<St
 }
 
 /** The servers that only the store has. */
-export async function findOnlyInStore(
-  db: Kysely<Tables>,
-  store: Store,
-): Promise<{ unknown: string[]; records: number }> {
+export async function findOnlyInStore(db: Db, store: Store): Promise<{ unknown: string[]; records: number }> {
   const listed = await listById(store) // first: a server is in the database before it is in the store
   const known = new Set(await idsOf(db))
   return { unknown: [...listed.keys()].filter((id) => !known.has(id)), records: listed.size }
 }
 
-async function recheck(db: Kysely<Tables>, store: Store, first: readonly Difference[]): Promise<Difference[]> {
+async function recheck(db: Db, store: Store, first: readonly Difference[]): Promise<Difference[]> {
   await sleep(RECHECK_AFTER_MS)
   const listed = await listById(store)
   const known = new Set(await idsOf(db))
@@ -84,7 +81,7 @@ async function listById(store: Store): Promise<ReadonlyMap<string, Listed>> {
 }
 
 async function compareServers(
-  db: Kysely<Tables>,
+  db: Db,
   store: Store,
   ids: readonly string[],
   listed: ReadonlyMap<string, Listed>,
@@ -124,12 +121,12 @@ async function compareOne(
   return fields.length === 0 ? undefined : { server: id, finding: 'different', fields: fields.sort() }
 }
 
-async function idsOf(db: Kysely<Tables>): Promise<string[]> {
+async function idsOf(db: Db): Promise<string[]> {
   const rows = await db.selectFrom('servers').select('id').where('deleted_at', 'is', null).orderBy('id').execute()
   return rows.map(({ id }) => id)
 }
 
-async function waitingOf(db: Kysely<Tables>, ids: readonly string[]): Promise<Set<string>> {
+async function waitingOf(db: Db, ids: readonly string[]): Promise<Set<string>> {
   const { rows } = await sql<{ id: string }>`
     select distinct server_id as id from outbox where server_id = any(${[...ids]})`.execute(db)
   return new Set(rows.map(({ id }) => id))

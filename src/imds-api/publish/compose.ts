@@ -6,7 +6,7 @@ import { jsonArrayFrom, jsonObjectFrom } from 'kysely/helpers/postgres'
 import { SCHEMA } from '../../metadata/schema.ts'
 import type { ServerStatus } from '../model/server-actions.ts'
 import { prepareList } from '../database/prepared.ts'
-import type { Reader } from '../database/transaction.ts'
+import type { Db } from '../database/transaction.ts'
 import { completeOptions, recordOptions } from '../model/metadata-options.ts'
 import { cloudIpFqdn } from '../model/names.ts'
 import { decodeUserData } from '../model/user-data.ts'
@@ -30,13 +30,13 @@ export interface Composed {
 }
 
 /** Loads and composes servers with one query, in any order. Leaves out ids without a server. */
-export async function composeMany(database: Reader, ids: readonly string[]): Promise<readonly Composed[]> {
+export async function composeMany(database: Db, ids: readonly string[]): Promise<readonly Composed[]> {
   return (await loadRows(database, ids)).map(composeRow)
 }
 
 const loadRows = prepareList('servers-to-compose', selectServers)
 
-function selectServers(ids: readonly string[], database: Reader) {
+function selectServers(ids: readonly string[], database: Db) {
   return database
     .selectFrom('servers')
     .innerJoin('server_types', 'server_types.id', 'servers.server_type_id')

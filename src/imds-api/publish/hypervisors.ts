@@ -2,7 +2,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { AnnouncedHypervisor, Publisher } from '../../store/publisher.ts'
 import { readHypervisorUsage, type HypervisorUsage } from '../changes/placement.ts'
-import type { Reader } from '../database/transaction.ts'
+import type { Db } from '../database/transaction.ts'
 
 /** A hypervisor. `announced` undefined: no daemon has announced it, or the store could not be read. */
 export interface RegionHypervisor extends HypervisorUsage {
@@ -20,7 +20,7 @@ const STORE_TIMEOUT_MS = 2_000
 
 /** Reads them. Rejects if the database does not answer. */
 export async function readHypervisors(
-  database: Reader,
+  database: Db,
   openStore: () => Promise<Pick<Publisher, 'hypervisors'>>,
 ): Promise<RegionHypervisors> {
   const placed = await readHypervisorUsage(database)

@@ -5,19 +5,18 @@
  * The store may lose confirmed changes when Redis is emptied, restarted, or replaced by a replica that lacked them. Then
  * all servers are enqueued, and records of deleted servers that came back are removed.
  */
-import { sql, type Kysely } from 'kysely'
+import { sql } from 'kysely'
 import type { Logger } from 'pino'
 import type { Publisher } from '../../store/publisher.ts'
 import { findDeleted, enqueueAll } from '../changes/servers.ts'
-import type { Tables } from '../database/tables.ts'
-import { inTransaction, type Tx } from '../database/transaction.ts'
+import { inTransaction, type Tx, type Db } from '../database/transaction.ts'
 
 /**
  * Returns a function that opens the store and checks the claim: it rejects if the store has the region of another
  * database. The publisher calls it every second, since the store may lose changes at any time.
  */
 export function openClaimed(
-  db: Kysely<Tables>,
+  db: Db,
   open: () => Promise<Publisher>,
   log: Pick<Logger, 'warn'>,
 ): () => Promise<Publisher> {
@@ -38,12 +37,7 @@ export function openClaimed(
 }
 
 /** Writes to the store first: otherwise a read-only store would enqueue all servers every second. */
-async function publishLost(
-  db: Kysely<Tables>,
-  store: Publisher,
-  ours: string,
-  log: Pick<Logger, 'warn'>,
-): Promise<void> {
+async function publishLost(db: Db, store: Publisher, ours: string, log: Pick<Logger, 'warn'>): Promise<void> {
   await store.initialise() // an empty store becomes one that daemons accept
   const claimed = await store.fleet.claim(ours, false)
   if (claimed !== ours) throw new Error(formatForeign(claimed, ours))
@@ -62,7 +56,7 @@ async function publishLost(
 }
 
 /** The id of a database that has a region. */
-export async function databaseIdOf(db: Kysely<Tables>): Promise<string> {
+export async function databaseIdOf(db: Db): Promise<string> {
   return (await db.selectFrom('region').select('database_id').executeTakeFirstOrThrow()).database_id
 }
 

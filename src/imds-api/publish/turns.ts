@@ -9,8 +9,8 @@
  * Each process has its own turns. The order of the changes of one server does not matter here: a publish writes the
  * server as it is then.
  */
-import { sql, type Kysely } from 'kysely'
-import type { Tables } from '../database/tables.ts'
+import { sql } from 'kysely'
+import type { Db } from '../database/transaction.ts'
 
 const MASS_TURN = 4
 /** When a server whose publish failed is tried again. */
@@ -24,13 +24,13 @@ export interface PublishBatch {
 
 /** The turns of one process. `most`: the most servers of a batch. */
 export class PublishTurns {
-  readonly #db: Kysely<Tables>
+  readonly #db: Db
   readonly #most: number
   /** The account that had the last place in a batch. */
   readonly #last = { urgent: '', mass: '' }
   #count = 0
 
-  constructor(db: Kysely<Tables>, most: number) {
+  constructor(db: Db, most: number) {
     this.#db = db
     this.#most = most
   }

@@ -21,7 +21,7 @@ import {
 } from '../changes/collaborations.ts'
 import { invite, resendInvitation } from '../changes/invitations.ts'
 import type { Parties, PartyUser } from '../database/tables.ts'
-import type { Reader, Tx } from '../database/transaction.ts'
+import type { Db, Tx } from '../database/transaction.ts'
 import type { ApiServer } from '../http/server.ts'
 import type { ChangeRequest } from '../model/account-states.ts'
 import { COLLABORATION_STATES, ROLES, type CollaborationStatus, type Role } from '../model/collaborations.ts'
@@ -136,7 +136,7 @@ export function addUserCollaborationRoutes(server: ApiServer, parts: ResourcePar
     description: 'Takes the access away at once.',
   })
 
-  function load(database: Reader, userId: string, id: string): Promise<Representation> {
+  function load(database: Db, userId: string, id: string): Promise<Representation> {
     return USER_SIDE.load(database, site, id, { where: isOfUser(userId) })
   }
 

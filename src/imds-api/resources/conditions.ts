@@ -8,7 +8,7 @@ import { entityTagOf } from '../../metadata/content.ts'
 import { namesStrongly, namesWeakly } from '../../runtime/entity-tags.ts'
 import type {} from '../auth/requester.ts' // the condition of a request
 import type { Tables } from '../database/tables.ts'
-import type { Reader, Tx } from '../database/transaction.ts'
+import type { Db, Tx } from '../database/transaction.ts'
 import { SAFE_METHODS } from '../http/audit.ts'
 import { memberPathOf } from '../http/entity-tags.ts'
 import { JsonMember } from '../http/idempotency.ts'
@@ -20,7 +20,7 @@ import { Refusal } from '../model/refusal.ts'
  */
 export interface Member {
   readonly table: keyof Tables
-  readonly load: (database: Reader, request: FastifyRequest, id: string) => Promise<Shown>
+  readonly load: (database: Db, request: FastifyRequest, id: string) => Promise<Shown>
 }
 type Shown = JsonMember | { readonly id: string }
 /** `schema`: of the body of its GET. */

@@ -8,7 +8,7 @@ import { Readable } from 'node:stream'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import pLimit from 'p-limit'
 import { isContiguous, readEvents, type EventRow } from '../changes/events.ts'
-import type { Reader } from '../database/transaction.ts'
+import type { Db } from '../database/transaction.ts'
 import type { Leave } from '../../limits/fair-queue.ts'
 import { Places, type Holder } from '../http/places.ts'
 import { formatCursor, type Cursor } from '../model/events.ts'
@@ -30,7 +30,7 @@ export interface Subscriber extends Holder {
 
 /** `now`: milliseconds of a monotonic clock. `onEnd` counts. */
 export interface EventStreamsParts {
-  readonly db: Reader
+  readonly db: Db
   readonly now: () => number
   readonly onEnd: (reason: StreamEnd) => void
 }

@@ -4,7 +4,7 @@
  */
 import { sql, type RawBuilder } from 'kysely'
 import Type, { type TObject, type TSchema } from 'typebox'
-import type { Reader } from '../database/transaction.ts'
+import type { Db } from '../database/transaction.ts'
 import { noSuch } from '../model/refusal.ts'
 import { formatOptionalTime, formatTime } from '../model/time.ts'
 import { nullable, NullableTime, Time } from './schemas.ts'
@@ -105,7 +105,7 @@ export class Form {
 
   /** A query of rows. `more`: further columns. */
   query<Row = FormRow>(
-    database: Reader,
+    database: Db,
     { join = sql``, where }: RowsOf,
     { more = sql``, rest = sql`` }: { readonly more?: RawBuilder<unknown>; readonly rest?: RawBuilder<unknown> } = {},
   ): RawBuilder<Row> {
@@ -115,7 +115,7 @@ export class Form {
   }
 
   /** Loads a member by its id or handle. Refuses if it is not among the rows. */
-  async load(database: Reader, site: Site, id: string, { join, where }: RowsOf): Promise<Representation> {
+  async load(database: Db, site: Site, id: string, { join, where }: RowsOf): Promise<Representation> {
     const { rows } = await this.query(database, {
       ...(join && { join }),
       where: sql`${where} and ${this.isNamed(id)}`,

@@ -4,7 +4,6 @@
  */
 import { createPublicKey } from 'node:crypto'
 import type { FastifyReply } from 'fastify'
-import type { Kysely } from 'kysely'
 import pLimit from 'p-limit'
 import Type, { type Static } from 'typebox'
 import {
@@ -18,7 +17,6 @@ import {
   type AccountIssuer,
   type IssuerFields,
 } from '../changes/identities.ts'
-import type { Tables } from '../database/tables.ts'
 import type { ApiServer } from '../http/server.ts'
 import { IDENTITY_ALGORITHMS, JWKS_MAX_AGE_SECONDS, KeyMaker } from '../model/identity-key.ts'
 import { fieldFault, refuse } from '../model/refusal.ts'
@@ -29,6 +27,7 @@ import { AUDIENCE, AUDIENCE_RULE } from '../../metadata/identifiers.ts'
 import { MAX_AUDIENCES, IDENTITY_LIFETIME } from '../../metadata/schema.ts'
 import type { ResourceParts } from './parts.ts'
 import { nullable, oneOf, Time } from './schemas.ts'
+import type { Db } from '../database/transaction.ts'
 
 const Algorithm = oneOf(IDENTITY_ALGORITHMS)
 const STATUSES = ['active', 'paused'] as const
@@ -212,7 +211,7 @@ const DOCUMENTS = {
 }
 
 /** Adds the public documents of issuers (OpenID Connect Discovery 1.0, 4). They need no sign-in. */
-export function addIssuerRoutes(server: ApiServer, db: Kysely<Tables>): void {
+export function addIssuerRoutes(server: ApiServer, db: Db): void {
   const limit = pLimit(PUBLIC_AT_ONCE)
   const send = async (reply: FastifyReply, accountId: string, document: 'keys' | 'configuration') => {
     const { issuer, keys } = await limit(() => requireIssuer(db, accountId))

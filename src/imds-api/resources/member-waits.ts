@@ -6,7 +6,7 @@
 import type { Socket } from 'node:net'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import pLimit from 'p-limit'
-import type { Reader } from '../database/transaction.ts'
+import type { Db } from '../database/transaction.ts'
 import { Places, type Holder } from '../http/places.ts'
 import { refuse, Refusal } from '../model/refusal.ts'
 
@@ -18,7 +18,7 @@ export interface MemberWait<Form> extends Holder {
   readonly resourceId: string
   readonly socket: Pick<Socket, 'once' | 'off' | 'setMaxListeners' | 'destroyed'>
   readonly timeoutMs: number
-  readonly read: (database: Reader) => Promise<Form>
+  readonly read: (database: Db) => Promise<Form>
   readonly isReached: (form: Form) => boolean
   readonly checkRight: () => Promise<void>
   readonly timeoutRefusal: () => Refusal
@@ -30,7 +30,7 @@ export type WaitEnd = (typeof WAIT_ENDS)[number]
 
 /** `onEnd` counts. */
 export interface MemberWaitsParts {
-  readonly db: Reader
+  readonly db: Db
   readonly onEnd: (reason: WaitEnd) => void
 }
 
@@ -71,7 +71,7 @@ const TOO_MANY = new Refusal(
 
 /** All waits of a process. */
 export class MemberWaits {
-  readonly #db: Reader
+  readonly #db: Db
   readonly #places: Places<PendingWait, WaitEnd>
   /** By resource, then by account. */
   readonly #groups = new Map<string, Map<string, Group>>()

@@ -5,7 +5,7 @@ import type { Static, TObject, TSchema } from 'typebox'
 import type { Caller } from '../auth/account-choice.ts'
 import type { AccountRequester } from '../changes/account-changes.ts'
 import { prepareOne } from '../database/prepared.ts'
-import type { Reader, Tx } from '../database/transaction.ts'
+import type { Db, Tx } from '../database/transaction.ts'
 import { JsonMember } from '../http/idempotency.ts'
 import type { ApiServer } from '../http/server.ts'
 import type { ChangeRequest } from '../model/account-states.ts'
@@ -26,7 +26,7 @@ export interface MemberRoute {
   readonly operationId?: string
   readonly summary?: string
   readonly description: string
-  readonly load: (database: Reader, request: FastifyRequest, id: string) => Promise<Shown>
+  readonly load: (database: Db, request: FastifyRequest, id: string) => Promise<Shown>
   readonly read?: (request: FastifyRequest, id: string) => Promise<Shown>
 }
 
@@ -89,7 +89,7 @@ export interface MembersOf {
   readonly form: Form
   readonly collected?: Form
   readonly path?: string
-  readonly load?: (database: Reader, accountId: string, id: string) => Promise<Shown>
+  readonly load?: (database: Db, accountId: string, id: string) => Promise<Shown>
   readonly complete?: (shown: Representation) => Promise<Representation>
   readonly requesterOf?: (request: FastifyRequest) => AccountRequester
 }
@@ -110,7 +110,7 @@ export class Members {
   }
 
   /** Loads a member, without what `complete` adds. Refuses if it does not exist. */
-  readonly load = (database: Reader, accountId: string, id: string): Promise<Shown> => {
+  readonly load = (database: Db, accountId: string, id: string): Promise<Shown> => {
     const { form, load } = this.#of
     if (load !== undefined) return load(database, accountId, id)
     return form.load(database, this.#parts.site, id, { where: this.#isOfAccount(accountId) })

@@ -1,9 +1,8 @@
+import type { Db } from '../database/transaction.ts'
 /**
  * The URL of this API and the domain of its region. The domain is read from the database at most once a second,
  * because applying a region file may change it.
  */
-import type { Kysely } from 'kysely'
-import type { Tables } from '../database/tables.ts'
 
 /** The URL of this API, without a final slash, and the domain of its region. */
 export interface Site {
@@ -17,13 +16,13 @@ const DOMAIN_MAX_AGE_MS = 1_000
 /** The site of a running API. `steady`: milliseconds of a monotonic clock. */
 export class CurrentSite implements Site {
   readonly baseUrl: string
-  readonly #db: Kysely<Tables>
+  readonly #db: Db
   readonly #steady: () => number
   #domain = ''
   #readAtMs = -Infinity
   #reading: Promise<void> | undefined
 
-  constructor(baseUrl: string, db: Kysely<Tables>, steady: () => number) {
+  constructor(baseUrl: string, db: Db, steady: () => number) {
     this.baseUrl = baseUrl
     this.#db = db
     this.#steady = steady

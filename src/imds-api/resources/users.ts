@@ -6,7 +6,7 @@ import { tokenRequester } from '../auth/requester.ts'
 import type { TokenHolder } from '../auth/tokens.ts'
 import { usersOf } from '../changes/members.ts'
 import type { Tables } from '../database/tables.ts'
-import type { Reader } from '../database/transaction.ts'
+import type { Db } from '../database/transaction.ts'
 import type { ApiServer } from '../http/server.ts'
 import { ENDED_STATES, type AccountStatus } from '../model/account-states.ts'
 import { fieldFault, refuse, Refusal } from '../model/refusal.ts'
@@ -124,7 +124,7 @@ export function addUserRoutes(server: ApiServer, parts: ResourceParts): void {
       async (request, reply) => await change(request, reply),
     )
 
-  function load(database: Reader, accountIds: readonly string[], self: string, id: string): Promise<Representation> {
+  function load(database: Db, accountIds: readonly string[], self: string, id: string): Promise<Representation> {
     return User.load(database, site, id, usersSeenBy(accountIds, self))
   }
 
@@ -152,7 +152,7 @@ export function addUserRoutes(server: ApiServer, parts: ResourceParts): void {
   }
 }
 
-async function selfOf(database: Reader, tokenHolder: TokenHolder): Promise<string> {
+async function selfOf(database: Db, tokenHolder: TokenHolder): Promise<string> {
   return tokenHolder.kind === 'user' ? tokenHolder.userId : ownerOf(database, tokenHolder.accountId)
 }
 
@@ -193,7 +193,7 @@ function usersSeenBy(accountIds: readonly string[], self?: string): RowsOf {
   }
 }
 
-async function ownerOf(database: Reader, accountId: string): Promise<string> {
+async function ownerOf(database: Db, accountId: string): Promise<string> {
   return (
     await database.selectFrom('accounts').select('owner_id').where('id', '=', accountId).executeTakeFirstOrThrow()
   ).owner_id

@@ -1,7 +1,7 @@
 /** `GET .../ID/wait`: responds when a resource has a state. member-waits.ts has the requests that wait. */
 import type { FastifyRequest } from 'fastify'
 import Type from 'typebox'
-import type { Reader } from '../database/transaction.ts'
+import type { Db } from '../database/transaction.ts'
 import { markIdle } from '../http/connections.ts'
 import type { ApiServer } from '../http/server.ts'
 import { fieldFault, refuse, Refusal } from '../model/refusal.ts'
@@ -14,7 +14,7 @@ import type { ResourceParts } from './parts.ts'
  */
 export interface WaitableResource<State extends string> {
   readonly canBecome: (from: State, to: State) => boolean
-  readonly load: (database: Reader, accountId: string, id: string) => Promise<Representation>
+  readonly load: (database: Db, accountId: string, id: string) => Promise<Representation>
   readonly complete: (shown: Representation) => Promise<Representation>
 }
 

@@ -301,16 +301,20 @@ export class Persistence implements ChangeLog {
     const { disk, path, maxAgeMs } = this.#parts
     this.#isTidying = true
     this.#isTidyDue = false
-    const renewing = chain?.isOnDisk === true ? disk.setTime(path, new Date(this.#asOfMs)) : Promise.resolve()
-    this.#background.start(
-      renewing.finally(() => deleteOldPrevious(disk, path, maxAgeMs, this.#asOfMs)),
-      (failure) => {
-        this.#isTidying = false
-        if (failure === undefined || chain === undefined) return
-        if ((failure.error as NodeJS.ErrnoException).code === 'ENOENT') chain.missSnapshot()
-        this.#isFoldWanted = true // a new file has the time
-      },
-    )
+    const asOfMs = this.#asOfMs
+    const tidying = (async () => {
+      try {
+        if (chain?.isOnDisk === true) await disk.setTime(path, new Date(asOfMs))
+      } finally {
+        await deleteOldPrevious(disk, path, maxAgeMs, asOfMs)
+      }
+    })()
+    this.#background.start(tidying, (failure) => {
+      this.#isTidying = false
+      if (failure === undefined || chain === undefined) return
+      if ((failure.error as NodeJS.ErrnoException).code === 'ENOENT') chain.missSnapshot()
+      this.#isFoldWanted = true // a new file has the time
+    })
   }
 
   #chainParts(): JournalChainParts {

@@ -20,7 +20,7 @@ export function aComputeServer(
   const server = buildComputeServer(
     {
       ...{ db: database.db, accounts, waiters: new Waiters(), retrySeconds: 60, pollMs: 60_000 },
-      ...{ counted: nothing, unreadable: nothing, shed: nothing, audit: { write: nothing } },
+      ...{ count: nothing, onUnreadable: nothing, onShed: nothing, audit: { write: nothing } },
       log: pino({ level: 'silent' }),
       ...parts,
     },

@@ -58,5 +58,9 @@ function urlOf(directory: string, name: string): string {
 async function withClient<T>(directory: string, use: (client: pg.Client) => Promise<T>): Promise<void> {
   const client = new pg.Client(urlOf(directory, 'postgres'))
   await client.connect()
-  await use(client).finally(() => client.end())
+  try {
+    await use(client)
+  } finally {
+    await client.end()
+  }
 }

@@ -1,17 +1,15 @@
 /** What the grants of OAuth 2.0 (RFC 6749) share: their parts, requests and outcomes. */
-import type { Kysely } from 'kysely'
 import type { Quota } from '../../../limits/rate-limit-headers.ts'
 import type { Credentials } from '../../../runtime/basic-auth.ts'
 import type { Client } from '../../changes/sign-ins.ts'
-import type { Tables } from '../../database/tables.ts'
-import type { Tx } from '../../database/transaction.ts'
+import type { Tx, Db } from '../../database/transaction.ts'
 import type { KnownAddresses } from '../known-addresses.ts'
 import type { TokenFamilies } from '../token-families.ts'
 import type { AccessTokens } from '../tokens.ts'
 
 /** What the grants need. `seconds`: the lifetime of an access token. `now`: milliseconds since 1970. */
 export interface GrantParts {
-  readonly db: Kysely<Tables>
+  readonly db: Db
   readonly tokens: AccessTokens
   readonly families: TokenFamilies
   readonly known: KnownAddresses

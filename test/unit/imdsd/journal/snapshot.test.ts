@@ -15,7 +15,6 @@ import {
 import { open, type FileHandle } from 'node:fs/promises'
 import { isDeepStrictEqual } from 'node:util'
 import { beforeEach, describe, expect, test, vi } from 'vitest'
-import { RECORD_FORM } from '../../../../src/metadata/instance.ts'
 import { sha256 } from '../../../../src/metadata/user-data.ts'
 import { DISK } from '../../../../src/imdsd/journal/disk.ts'
 import { JournalWriter } from '../../../../src/imdsd/journal/journal-writer.ts'

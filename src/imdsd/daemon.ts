@@ -89,8 +89,6 @@ async function startBackground(parts: BackgroundParts): Promise<Daemon> {
     firewall.setListeners({ listeners, operator: { address, port }, limitedDscp: LIMITED_DSCP })
     if (fromSnapshot > 0 && restored.isWhole) firewall.noteComplete()
     await addresses.start()
-    sync.start()
-    await guestSide.preloadIdentity() // while the store answers
     log.info(
       {
         guests: guests.map(formatHostPort),
@@ -103,6 +101,8 @@ async function startBackground(parts: BackgroundParts): Promise<Daemon> {
       },
       'listening',
     )
+    sync.start()
+    await guestSide.preloadIdentity() // while the store answers
     return { guests, operator, stop }
   } catch (error) {
     await stop()

@@ -18,7 +18,7 @@ import type { Publisher } from '../../src/store/open.ts'
 import { StoreUnavailable } from '../../src/store/publisher.ts'
 import { CLIENT_OF, ONE, TWO } from '../support/fixtures/region.ts'
 import { ask } from '../support/load/api-load.ts'
-import { anApi, startImdsApi, startProcess, type ApiOptions } from '../support/programs/api.ts'
+import { anApi, serverOf, startImdsApi, startProcess, type ApiOptions } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { IMDS_API, programEnvironment } from '../support/programs/imds.ts'
 import { POSTGRES_PROGRAMS, startPostgres } from '../support/programs/postgres.ts'
@@ -305,7 +305,8 @@ async function killBeforeCommit(t: Test, db: Db, store: Publisher, env: NodeJS.P
 
 t.test('imds-api advance compares the database with the store, beside a running imds-api', async (t) => {
   const { api, db, store, storeUrl, create, forget, has } = await aRestored(t, { ownServer: true })
-  const env = { ...programEnvironment(), IMDS_STORE: storeUrl, IMDS_API_STATE_DIR: join(api.directory, 'state') }
+  const { url } = serverOf(join(api.directory, 'state'))
+  const env = { ...programEnvironment(), IMDS_STORE: storeUrl, IMDS_API_DATABASE: url }
   const runExample = async (example: string) => {
     const script = `imds-api() { ${process.execPath} ${IMDS_API} "$@"; }; ${example}`
     const { status, stdout, stderr } = await run(['bash', '--norc', '-c', script], { env })
@@ -331,7 +332,7 @@ t.test('imds-api advance compares the database with the store, beside a running 
   t.match(await command(), {
     status: 0,
     stdout: new RegExp(
-      `^the store has srv- ids up to number 10002, the database up to 0\n(.*\n)*${id} of ${ONE} is only in the store: `,
+      `^(.*\n)*the store has srv- ids up to number 10002, the database up to 0\n(.*\n)*${id} of ${ONE} is only in the store: `,
     ),
     stderr: warning,
   })
@@ -351,7 +352,7 @@ t.test('imds-api advance compares the database with the store, beside a running 
   t.match(await run([process.execPath, IMDS_API, 'advance', '--force'], { env }), { status: 0 })
   t.equal(await store.fleet.database(), await databaseIdOf(db))
   const away = await run([process.execPath, IMDS_API, 'advance'], {
-    env: { ...env, IMDS_API_DATABASE: 'embedded', IMDS_STORE: 'redis://127.0.0.1:1', IMDS_REGION: 'gb1' },
+    env: { ...env, IMDS_STORE: 'redis://127.0.0.1:1', IMDS_REGION: 'gb1' },
   })
   t.match(away, { status: 69, stderr: /^imds-api: cannot use the store: / })
 })

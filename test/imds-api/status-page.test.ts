@@ -82,13 +82,14 @@ t.test(
 )
 
 t.test('a password file that is empty or missing ends the start, which names the variable', async (t) => {
-  const files = testDirectory(t, { empty: '', store: {}, state: {} })
-  const env = { IMDS_STORE: `file:${join(files, 'store')}`, IMDS_API_STATE_DIR: join(files, 'state') }
+  const files = testDirectory(t, { empty: '' })
+  const api = await startImdsApi(t)
+  await api.stop()
   for (const [file, message] of [
     ['empty', 'names a file that has no password in its first line'],
     ['none', 'cannot be read: ENOENT'],
   ] as const)
-    await t.rejects(startProcess(t, { ...env, IMDS_API_OPERATOR_PASSWORD_FILE: join(files, file) }), {
+    await t.rejects(startProcess(t, { ...api.env, IMDS_API_OPERATOR_PASSWORD_FILE: join(files, file) }), {
       message: new RegExp(`IMDS_API_OPERATOR_PASSWORD_FILE.*${message}`),
     })
 })

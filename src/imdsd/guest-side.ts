@@ -208,7 +208,7 @@ class GuestOwners implements PeerOwners {
     this.#lookUp = lookUp
   }
 
-  /** Reports that the view has changed an instance. */
+  /** Updates the links of an instance that the view has changed. */
   updateLinks(id: string): void {
     this.#links?.update(id)
   }

@@ -2,7 +2,7 @@
  * What happens to cloud IPs.
  *
  *   unmapped --map--> mapped --unmap--> unmapped
- *   unmapped --reserve, for a new server--> reserved --confirm, once it is active--> mapped
+ *   unmapped --reserve, for a new server--> reserved --confirm, once its record is in the store--> mapped
  *   reserved --cancel, since it cannot be created--> unmapped
  *   mapped, reserved --release, with their destination--> unmapped
  */

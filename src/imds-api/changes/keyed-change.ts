@@ -4,8 +4,8 @@
  *
  * A key belongs to its owner and to the client that sent it. The owner is the account of which the client is a member;
  * for a profile and the answer to an invitation, the user. A key is kept for 24 hours, or until newer keys of its sender
- * (a user or an API client) need the space. A refusal with a status 4xx is recorded too
- * (draft-ietf-httpapi-idempotency-key-header, 2.6), except 429, which asks the client to repeat, and 403.
+ * (a user or an API client) need the space. A 4xx refusal by the change itself is recorded
+ * too (draft-ietf-httpapi-idempotency-key-header, 2.6), except 429, which asks the client to repeat, and 403.
  */
 import { sql } from 'kysely'
 import { Replay, type KeyedRequest } from '../http/idempotency.ts'

@@ -29,8 +29,6 @@ export function transitions<State extends string, Event extends string>(
   }
 }
 
-/** Which states can follow a state in a table of transitions. */
-
 /** True if a state can follow another, in any number of steps. `next`: the states of one step. */
 export function isReachable<State>(
   from: State,

@@ -8,10 +8,9 @@
  *   published, unchanged   the server is `active` (or, removed from the store, `deleted`)
  *   stale                  the store has a higher revision than the database: a restored backup, or a seal by imdsctl.
  *                          Publish above it.
- *   taken                  the store has another server with this id (claim.ts), whose record stays as it is
  *   taken, invalid, address-owned, failed
  *                          only this server waits; its row keeps the fault. Try again every RETRY_SECONDS and at its
- *                          next change.
+ *                          next change. `taken`: the store has another server with this id (claim.ts), and keeps it.
  *   an error of the database that the rows of a server cause
  *                          each server of the batch is published by itself, and only the faulty one waits
  */

@@ -62,7 +62,7 @@ const CloudIp = new Form(RESOURCES.cloudIp, 'CloudIp', {
   database_server: optionalLink(NESTED.databaseServer, sql`database_servers.id = cloud_ips.database_server_id`),
 })
 
-/** Adds the eight endpoints. */
+/** Adds the routes. */
 export function addCloudIpRoutes(server: ApiServer, parts: ResourceParts): void {
   const cloudIps = new Members(server, parts, { form: CloudIp })
 

@@ -95,14 +95,14 @@ export class Firewall {
     this.#wake()
   }
 
-  /** Reports that the view is complete: it was read from a snapshot, or a resync has completed. */
+  /** The view is complete: it was read from a snapshot, or a resync has completed. Wakes the agent's request. */
   noteComplete(): void {
     if (this.#isWhole) return
     this.#isWhole = true
     this.#wake()
   }
 
-  /** Reports that the view has changed. */
+  /** The view has changed. Wakes the agent's request. */
   noteChange(): void {
     this.#changedAtMs ??= this.#parts.now()
     this.#wake()

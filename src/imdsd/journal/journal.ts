@@ -49,10 +49,10 @@
  *                                                   +-----> clearing <----------------+   |
  *                                                              +--- files are deleted ---> resting
  *
- * `idle`: the files are as the start has found them. `kept`: each change waits for a chain of journals
- * (journal-chain.ts). If that fails or takes too long, the chain is dropped and the files are deleted: the next start
- * then serves nothing until the store answers, rather than an old state. In the other states, changes are applied without
- * the disk.
+ * `idle`: nothing on the disk is served or written yet (a start with files to serve begins in `kept`). `kept`: each
+ * change waits for a chain of journals (journal-chain.ts). If that fails or takes too long, the chain is dropped and the
+ * files are deleted: the next start then serves nothing until the store answers, rather than an old state. In the other
+ * states, changes are applied without the disk.
  */
 import { createHmac, timingSafeEqual } from 'node:crypto'
 import { closeSync, fdatasyncSync, fstatSync, readSync } from 'node:fs'

@@ -284,8 +284,8 @@ export class Persistence implements ChangeLog {
   /** Removes what must not be on the disk beside a new journal. Files that another owner may need are set aside. */
   async #setFilesAside(): Promise<void> {
     const { disk, path } = this.#parts
+    // files that are served stay: the new snapshot replaces them
     if (this.#found !== 'served') {
-      // the new snapshot replaces that
       if (this.#found === 'unserved') await setAside(disk, path)
       else await deleteFiles(disk, path)
       this.#found = 'none'

@@ -32,7 +32,7 @@ export class LinkIndex {
     this.#nameOf = nameOf
   }
 
-  /** Reports that the view has changed an instance. */
+  /** Updates the links of an instance that the view has changed. */
   update(id: string): void {
     for (const link of this.#links.get(id) ?? []) {
       const others = this.#claims.get(link)!.filter(({ instance }) => instance !== id)

@@ -18,9 +18,8 @@
  * One loop reads all records, one batch at a time. So an older state of a record is never applied after a newer one,
  * whichever connections the store's answers use. Each iteration reads one batch, then the index if a resync is due. A
  * batch has up to BATCH ids (fewer where user-data may be long: #batchSize), and each kind of work has a third of it
- * (ReadQueue): n ids of a kind are read within n / 33 iterations (n / 3 in the smallest batches), whatever else
- * arrives. A resync that is requested during another begins when that one is complete. Records that could not be read
- * are read again after 1 to 2 s, so a resync completes even if connections are lost repeatedly.
+ * (ReadQueue). A resync that is requested during another begins when that one is complete. Records that could not be
+ * read are read again after 1 to 2 s, so a resync completes even if connections are lost repeatedly.
  *
  * Guests are answered during all of this: the source reads a batch in parts of bounded size, each instance is applied when it is
  * read, and a TurnBudget ends the turn of the event loop after a few milliseconds. Beyond the view, a resync keeps the

@@ -63,5 +63,6 @@ export function plan(
   const { value: record } = validated
   if (hypervisor !== undefined && !record.instance.hypervisors.includes(hypervisor))
     return { kind: 'remove', movedTo: record }
-  return current?.digest === digest ? { kind: 'keep' } : { kind: 'replace', record }
+  const isSame = digest !== undefined && current?.digest === digest
+  return isSame ? { kind: 'keep' } : { kind: 'replace', record }
 }

@@ -33,6 +33,12 @@ test('a record with the digest of the served one is kept', () => {
   expect(kinds(record({}, 'one'), current)).toEqual(['keep', 'keep', 'keep'])
 })
 
+test('a record without a digest replaces the served one, and enters a view without it', () => {
+  const withoutDigest = { ...record(), digest: undefined } as Loaded
+  for (const served of [undefined, current, { ...current, digest: undefined }])
+    expect(kinds(withoutDigest, served)).toEqual(['replace', 'replace', 'replace'])
+})
+
 test('E2: a record of other hypervisors never enters the view and leaves it, whatever its digest', () => {
   for (const digest of ['one', 'two']) {
     for (const served of [undefined, current])

@@ -21,8 +21,11 @@ export interface Task {
 const UNKNOWN: Weight = { wall: 20, cpu: 10 }
 /** Above the number of cores, since the load of a task is an average. */
 const SPARE_LOAD = 0.5
-/** Each task needs memory. */
-const MAX_TASKS = 10
+/**
+ * The load of a task is too low if it was learned beside too many others, which then become more: on a slow machine
+ * they took three times their CPU time, and time limits ran out.
+ */
+const MAX_TASKS = 2 * availableParallelism()
 
 /** Runs all tasks. Returns what they took. */
 export async function runTasks(

@@ -25,7 +25,7 @@ export interface ClientSettings {
   readonly trustedProxies: readonly string[]
   /** The most connections of one address that is no trusted proxy. */
   readonly connectionsPerAddress: number
-  /** How long a process that was told to stop still serves. */
+  /** How long a process serves after a signal to stop. */
   readonly stopDelaySeconds: number
 }
 

@@ -95,11 +95,13 @@ interface ExpectedAddress {
 
 /** Where the daemon listens, or would listen if it ran. With sockets of systemd only a running daemon knows. */
 async function expectedAddresses({ listeners, settings: { config } }: DaemonState): Promise<ExpectedAddress[]> {
-  const told = await listeners()
-  const guests = told.ok
-    ? told.value.listeners.map(({ address: host, port }) => ({ host, port }))
+  const answer = await listeners()
+  const guests = answer.ok
+    ? answer.value.listeners.map(({ address: host, port }) => ({ host, port }))
     : (config?.listen ?? []).flatMap((one) => (one.fd === undefined && one.path === undefined ? [one] : []))
-  const operator = told.ok ? { host: told.value.operator.address, port: told.value.operator.port } : config?.operator
+  const operator = answer.ok
+    ? { host: answer.value.operator.address, port: answer.value.operator.port }
+    : config?.operator
   return [
     ...guests.map(({ host, port }) => ({ variable: 'IMDS_LISTEN', host, port })),
     ...(operator === undefined ? [] : [{ variable: 'IMDS_OPERATOR_LISTEN', host: operator.host, port: operator.port }]),

@@ -19,7 +19,7 @@ test.each([
   expect(reasonOf(new Error(message))).not.toContain('{REGION}')
 })
 
-test('a certificate for other names is told with its names', () => {
+test('the reason for a certificate of other names has its names', () => {
   const error = Object.assign(new Error('x'), {
     code: 'ERR_TLS_CERT_ALTNAME_INVALID',
     reason: "Host: r. is not in the cert's altnames: DNS:redis.example.com",

@@ -89,6 +89,7 @@ async function startBackground(parts: BackgroundParts): Promise<Daemon> {
     firewall.setListeners({ listeners, operator: { address, port }, limitedDscp: LIMITED_DSCP })
     if (fromSnapshot > 0 && restored.isWhole) firewall.noteComplete()
     await addresses.start()
+    await guestSide.preloadIdentity() // who reads 'listening' may replace the installation
     log.info(
       {
         guests: guests.map(formatHostPort),
@@ -102,7 +103,6 @@ async function startBackground(parts: BackgroundParts): Promise<Daemon> {
       'listening',
     )
     sync.start()
-    await guestSide.preloadIdentity() // while the store answers
     return { guests, operator, stop }
   } catch (error) {
     await stop()

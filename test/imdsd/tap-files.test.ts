@@ -9,11 +9,13 @@ import t from 'tap'
 import { until } from '../support/programs/daemon.ts'
 import { testDirectory } from '../support/test-directory.ts'
 
-/** A test file that leaves a process running, which has its output. */
+/** A test file that leaves a file, and a process running, which has its output and a session of its own. */
 const FILE = `
 import { spawn } from 'node:child_process'
 import { writeFileSync } from 'node:fs'
-const child = spawn('sleep', ['600'], { stdio: 'inherit' })
+import { tmpdir } from 'node:os'
+const child = spawn('sleep', ['600'], { stdio: 'inherit', detached: true })
+writeFileSync(tmpdir() + '/a-file', '')
 writeFileSync(import.meta.dirname + '/pid', String(child.pid))
 console.log('TAP version 14\\nok 1 - a test\\n1..1')
 if (process.env.WAITS === undefined) process.exit()
@@ -50,11 +52,14 @@ function runs(pid: number): boolean {
   }
 }
 
-t.test('a process that a test file leaves running ends with the file, and the run goes on', async (t) => {
+t.test('a test file that leaves a process or a temporary file fails; the process ends with it', async (t) => {
   const directory = testDirectory(t, { 'file.mjs': FILE })
   const runner = startRunner(join(directory, 'file.mjs'), {})
   const output = Buffer.concat((await runner.stdout.toArray()) as Buffer[]).toString()
   t.match(output, 'passed: 1')
+  t.match(output, 'failed: 1')
+  t.match(output, 'left running: sleep 600')
+  t.match(output, 'left in the temporary folder: a-file')
   t.not(pidIn(directory), 0)
   await until(() => !runs(pidIn(directory)), 'the end of the process')
 })

@@ -39,7 +39,7 @@ const LONG = [
   /^test\/faults\//,
   /^test\/clients\/(?!cloud-init\.)/,
   /^test\/imdsd\/(compose|deploy|firewall-keeping|image|install|packages|systemd|systemd-kill)\./,
-  /^test\/imds-api\/(demo|docs-pages|fuzz|openapi|systemd)\./,
+  /^test\/imds-api\/(dashboards|demo|docs|docs-pages|fuzz|openapi|plans|systemd)\./,
   /^test\/redis\/shapes-/,
 ]
 const WEIGHTS = `${ROOT}test/tools/weights.json`
@@ -134,7 +134,7 @@ function vitest(report: string): Task {
   return {
     name: 'vitest',
     run: async () => {
-      const { status, stdout, stderr, cpuSeconds } = await runCommand(
+      const { status, stdout, stderr, cpuSeconds, left } = await runCommand(
         ['vitest', 'run', ...args, ...(isPart ? vitestFiles : [])],
         {},
         CHECK_MS,
@@ -143,9 +143,10 @@ function vitest(report: string): Task {
       result.passed += passed
       result.skipped.push(...skipped)
       // one that fails without a failed test is a failure: for example, a file that cannot be loaded
-      result.failed += failed === 0 && status !== 0 ? 1 : failed
-      if (status !== 0) result.failures.push('vitest failed', stdout, stderr)
-      console.log(`${status === 0 ? 'ok' : 'not ok'} vitest, CPU ${cpuSeconds.toFixed(1)} s`)
+      const hasFailed = status !== 0 || left.length > 0
+      result.failed += failed === 0 && hasFailed ? 1 : failed
+      if (hasFailed) result.failures.push('vitest failed', ...left, stdout, stderr)
+      console.log(`${hasFailed ? 'not ok' : 'ok'} vitest, CPU ${cpuSeconds.toFixed(1)} s`)
       return cpuSeconds
     },
   }

@@ -22,7 +22,7 @@ const FILE_MS = 1_200_000
 /** Runs a file, adds its tests to `result` and prints a line. Returns its CPU time in seconds. */
 export async function runTapFile(file: string, result: TapResult): Promise<number> {
   const startedMs = performance.now()
-  const { status, stdout, stderr, cpuSeconds } = await runCommand(
+  const { status, stdout, stderr, cpuSeconds, left } = await runCommand(
     [process.execPath, file],
     { TAP_TIMEOUT: String(TEST_SECONDS) },
     FILE_MS,
@@ -30,11 +30,11 @@ export async function runTapFile(file: string, result: TapResult): Promise<numbe
   const lines = stdout.split('\n')
   const failedBefore = result.failed
   count(lines, result)
-  const hasFailed = status !== 0
+  const hasFailed = status !== 0 || left.length > 0
   if (hasFailed) {
     if (result.failed === failedBefore) result.failed += 1 // for example, it could not be loaded, or was killed
     const end = `${file} ended with ${status === undefined ? 'a signal' : String(status)}`
-    result.failures.push(...failuresIn(lines), end, stderr)
+    result.failures.push(...failuresIn(lines), end, ...left, stderr)
   }
   const seconds = ((performance.now() - startedMs) / 1000).toFixed(1)
   console.log(`${hasFailed ? 'not ok' : 'ok'} ${file} ${seconds} s, CPU ${cpuSeconds.toFixed(1)} s`)

@@ -263,7 +263,8 @@ export async function sendPieces(
   return (await must([...within, process.execPath, '-e', code, JSON.stringify(pieces)])).toString()
 }
 
-const RAW_TCP = new URL('../programs/raw-tcp.py', import.meta.url).pathname
+/** The program that sends TCP segments. */
+export const RAW_TCP = new URL('../programs/raw-tcp.py', import.meta.url).pathname
 
 /** Sends TCP segments inside a namespace by raw-tcp.py, whose header describes the arguments. Returns its output. */
 export async function sendRaw(

@@ -3,10 +3,14 @@
 raw-tcp.py syn SOURCE DESTINATION whole|fragments   sends one SYN to port 80 and prints, for one second, the flags of each response, such as SA
 raw-tcp.py talk SOURCE DESTINATION OFFSET:TEXT...   opens a connection to port 80, sends each text (with escapes) at its offset in the
                                                     stream, 300 ms apart, and prints everything that is received within two seconds
+raw-tcp.py flood SOURCE DESTINATION COUNT           sends a SYN from each of many ports as fast as it can, and prints how many responses had
+                                                    which flags, such as {"SA": 6000, "RA": 4000}, when none has come for a second
 
-The namespace must drop the resets of its own kernel, which knows no socket for this connection.
+For `syn` and `talk` the namespace must drop the resets of its own kernel, which knows no socket for this connection.
 """
+import collections
 import ipaddress
+import json
 import random
 import socket
 import struct
@@ -30,7 +34,7 @@ def checksum(data):
     return ~total & 0xffff
 
 
-def segment(sequence, acknowledged, flags, data=b''):
+def segment(sequence, acknowledged, flags, data=b'', port=port):
     """A segment with 12 bytes of no-op options, so that it is long enough to be fragmented at multiples of 8."""
     head = struct.pack('!HHIIBBHHH', port, 80, sequence, acknowledged, 8 << 4, flags, 65535, 0, 0) + b'\1' * 12
     pseudo = here + there + struct.pack('!II', len(head) + len(data), 6)
@@ -62,6 +66,10 @@ def answers(seconds):
             yield struct.unpack('!I', tcp[4:8])[0], tcp[13], tcp[(tcp[12] >> 4) * 4:]
 
 
+def names(flags):
+    return ''.join(letter for bit, letter in enumerate('FSRPAU') if flags >> bit & 1)
+
+
 SYN, ACK, PUSH = 2, 16, 8
 first = random.randrange(1 << 31)
 if mode == 'syn':
@@ -74,7 +82,18 @@ if mode == 'syn':
         send(whole[:cut], 0, 1, True)
         send(whole[cut:], cut, 0, True)
     for _, flags, _ in answers(1):
-        print(''.join(letter for bit, letter in enumerate('FSRPAU') if flags >> bit & 1))
+        print(names(flags))
+elif mode == 'flood':
+    seeing.setsockopt(socket.SOL_SOCKET, 33, 1 << 27)  # SO_RCVBUFFORCE: all responses wait there until all is sent
+    for syn in [segment(first, 0, SYN, port=10000 + n) for n in range(int(rest[0]))]:
+        send(syn)
+    counts = collections.Counter()
+    seeing.settimeout(1)
+    try:
+        while True:
+            counts[names(seeing.recv(65535)[20 + 13])] += 1
+    except TimeoutError:
+        print(json.dumps(counts))
 else:
     send(segment(first, 0, SYN))
     theirs = next(sequence for sequence, flags, _ in answers(2) if flags == SYN | ACK) + 1

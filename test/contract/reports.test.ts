@@ -97,6 +97,7 @@ describe('H9: each kind of report', () => {
     const send = (body: URLSearchParams) => report(HOME, body.toString(), { method: 'POST', headers: {} as never })
     await report(KEYS, ECDSA)
     expect(await send(form)).toMatchObject({ status: 200, text: 'not kept: ssh-dss' })
+    expect(guest.log.at(-1)).toMatchObject({ types: ['ssh-dss'] })
     expect(kept()?.sshHostKeys?.keys).toEqual([ED25519])
     await send(new URLSearchParams({ instance_id: 'x' }))
     expect(kept()?.sshHostKeys?.keys, 'it names no keys').toEqual([ED25519])

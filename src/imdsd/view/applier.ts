@@ -2,7 +2,6 @@
  * Carries out the plan (plan.ts) for each loaded record: changes the view and reports to RecordHealth.
  */
 import type { Logger } from 'pino'
-import type { Instance } from '../../metadata/instance.ts'
 import type { Loaded } from '../../store/source.ts'
 import type { ViewChange, ChangeLog } from './change.ts'
 import { plan, type Origin, type PlanContext } from './plan.ts'
@@ -94,14 +93,9 @@ export class Applier {
         this.#found(id)
         return undefined
       case 'replace':
-        this.#found(id)
         return this.#replacement(planned.record)
-      case 'remove': {
-        const { movedTo } = planned
-        this.#found(id)
-        if (movedTo !== undefined && origin === 'index') this.#elsewhere.set(id, movedTo.digest)
-        return this.#removal(id, movedTo?.instance)
-      }
+      case 'remove':
+        return this.#removal(id, planned.movedTo, origin)
     }
   }
 
@@ -139,25 +133,34 @@ export class Applier {
           )
         }
         view.replace(record)
+        this.#found(id)
         onChange()
         log.debug({ instance: id, revision }, 'instance added to the view, or replaced')
       },
     }
   }
 
-  #removal(id: string, movedTo: Instance | undefined): PlannedChange | undefined {
+  #removal(id: string, movedTo: ValidRecord | undefined, origin: Origin): PlannedChange | undefined {
     const { view, log, onChange } = this.#parts
-    if (view.get(id) === undefined) return undefined
+    const noteRemoved = () => {
+      this.#found(id)
+      if (movedTo !== undefined && origin === 'index') this.#elsewhere.set(id, movedTo.digest)
+    }
+    if (view.get(id) === undefined) {
+      noteRemoved()
+      return undefined
+    }
     return {
       change: { kind: 'remove', id },
       removesUserData: true,
       apply: () => {
         view.remove(id)
+        noteRemoved()
         onChange()
         if (movedTo === undefined) log.debug({ instance: id }, 'instance left the view: it was removed')
         else
           log.info(
-            { instance: id, revision: movedTo.revision, hypervisors: movedTo.hypervisors },
+            { instance: id, revision: movedTo.instance.revision, hypervisors: movedTo.instance.hypervisors },
             'instance left this hypervisor: its record names others',
           )
       },

@@ -225,12 +225,13 @@ export class View {
     return this.#instances.size
   }
 
-  /** Adds an instance, or replaces its former state. */
+  /** Adds an instance, or replaces its former state. The store has it, as far as is known. */
   replace(record: ValidRecord): void {
     const { id } = record.instance
     const before = this.#instances.get(id)
     const served = new ServedInstance(record, this.#context, before)
     if (before !== undefined) this.#unclaim(before)
+    this.#unconfirmed.delete(id)
     this.#instances.set(id, served)
     this.#claim(served)
     this.#notify(id)

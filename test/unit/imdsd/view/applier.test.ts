@@ -7,6 +7,7 @@ import type { Origin } from '../../../../src/imdsd/view/plan.ts'
 import { RecordHealth } from '../../../../src/imdsd/view/record-health.ts'
 import { View } from '../../../../src/imdsd/view/view.ts'
 import { NO_CHANGE_LOG } from '../../../support/fixtures/change-log.ts'
+import { parsed } from '../../../support/fixtures/guest-server.ts'
 import { anInstance } from '../../../support/fixtures/instance.ts'
 import { collectLog } from '../../../support/fixtures/collected-log.ts'
 
@@ -252,4 +253,41 @@ test('E3: a change is recorded before the view changes, with what takes user-dat
     isDone = true
   })
   expect([recorded, isDone, view.size]).toEqual([[], true, 0])
+})
+
+test('invariant 7: an instance that is back takes its address from the other only when that is on disk', () => {
+  const applies: (() => void)[] = []
+  const { applier, view, health, put } = applying({
+    append: async (_change, _removesUserData, apply) => {
+      applies.push(apply)
+      await Promise.resolve()
+    },
+    allApplied: async () => {
+      /* nothing waits */
+    },
+  })
+  const owner = () => {
+    const found = view.find('default', '10.0.0.2')
+    return found.kind === 'owned' ? found.owner.instance.id : found.kind
+  }
+  const lose = () => {
+    health.reportUnconfirmed(ID)
+    health.completeResync(['srv-other'])
+    expect(owner()).toBe('srv-other')
+  }
+  put()
+  applies.shift()!()
+  view.replace({ instance: parsed(anInstance({ id: 'srv-other' })), userData: undefined, digest: 'd1' })
+  lose()
+  put({ revision: 2 })
+  expect(owner()).toBe('srv-other')
+  applies.shift()!()
+  expect([owner(), health.unconfirmed]).toEqual(['contested', 0])
+  lose()
+  void applier.apply({ kind: 'removed', id: ID }, 'notice', () => {
+    /* not awaited */
+  })
+  expect(owner()).toBe('srv-other')
+  applies.shift()!()
+  expect([owner(), health.unconfirmed, view.size]).toEqual(['srv-other', 0, 1])
 })

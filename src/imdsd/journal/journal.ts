@@ -28,6 +28,9 @@
  *
  * With record keys, a snapshot and each payload is one encrypted value (record-cipher.ts).
  *
+ * No file says which instances the store no longer has (view.ts). So after a start, an address that such an instance had
+ * lost is contested, and is served to neither, until the first resync.
+ *
  * ## Order
  *
  *     change:  journal (write, fdatasync) -> view -> guests, firewall, launch gate

@@ -244,6 +244,15 @@ describe('H3: a signature', () => {
     await signer.made('second')
     expect([value!(), root!()?.[0], guest.held.size]).toEqual([[200, 'second'], 200, 0])
   })
+
+  test('H1: a request that waits gets the value of a record that is replaced while the former one is signed', async () => {
+    const answer = await asked(guest, `${BASE}/signature?wait_for_change=true`)
+    guest.put(anInstance({ revision: 2, image: 'img-other' }))
+    await signer.made('first')
+    expect([answer(), guest.held.size]).toEqual([undefined, 1])
+    await signer.made('second')
+    expect([answer(), guest.held.size]).toEqual([[200, 'second'], 0])
+  })
 })
 
 describe('H4: an identity token', () => {

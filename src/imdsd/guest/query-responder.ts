@@ -48,6 +48,8 @@ export class QueryResponder {
       held.hold(guest.instance.id, exchange, Math.min(timeoutMs, leftMs), (wake) =>
         this.#check(exchange, guest, etag, wake),
       )
+      // its value was made before a change, such as a signature that took a while
+      if (ownerOf(steps.findAgain(exchange)) !== guest) held.check(guest.instance.id)
     }
   }
 

@@ -34,7 +34,8 @@ export class RecordHealth {
   #unusable: ReadonlySet<string> = new Set()
   /** The reasons that were logged since the store was lost. */
   readonly #disconnectReasons = new Set<string>()
-  #isEmptyReported = false
+  /** The store had nothing of this region at the last resync. */
+  #isStoreEmpty = false
   #hint: string | undefined
 
   constructor(view: View, faultCounter: { inc(labels: { reason: InvalidRecord['reason'] }): void }, log: Logger) {
@@ -47,8 +48,12 @@ export class RecordHealth {
     return this.#faults.size
   }
 
+  get isStoreEmpty(): boolean {
+    return this.#isStoreEmpty
+  }
+
   get unconfirmed(): number {
-    return this.#unconfirmed.size
+    return this.#isStoreEmpty ? this.#view.size : this.#unconfirmed.size
   }
 
   /** What is wrong with the record of an id, or undefined. */
@@ -169,6 +174,7 @@ export class RecordHealth {
 
   /** The store no longer has an instance of the view. */
   reportUnconfirmed(id: string): void {
+    this.#faults.delete(id)
     if (this.#unconfirmed.has(id)) return
     this.#unconfirmed.add(id)
     const revision = this.#view.get(id)?.instance.revision ?? 1
@@ -181,20 +187,19 @@ export class RecordHealth {
 
   /** The store has nothing of this region. */
   reportAllUnconfirmed(store: string): void {
-    if (!this.#isEmptyReported) {
+    if (!this.#isStoreEmpty) {
       this.#log.warn(
         { store, instances: this.#view.size },
         'the store has nothing of this region; the instances that are known are still served. ' +
           'Check IMDS_STORE and IMDS_REGION, or run imdsctl init for a new region',
       )
     }
-    this.#isEmptyReported = true
-    for (const id of this.#view.ids()) this.#unconfirmed.add(id)
+    this.#isStoreEmpty = true
   }
 
   /** The store has this region. */
   noteInitialised(): void {
-    this.#isEmptyReported = false
+    this.#isStoreEmpty = false
   }
 
   /** The connection to the store was lost, or could not be made. Each reason is logged once at level info or above. */

@@ -47,8 +47,6 @@ export class SyncState {
   #changedAtMs = performance.now()
   /** Why the store was lost or could not be reached; undefined before the first attempt. */
   #disconnectReason: string | undefined
-  /** The store had nothing of this region at the last resync. */
-  #isUninitialised = false
   #resyncedAtMs: number | undefined
   #resyncTookMs = 0
   /** No resync has completed since the last connect. */
@@ -61,10 +59,6 @@ export class SyncState {
 
   get isConnected(): boolean {
     return this.#connected
-  }
-
-  get isUninitialised(): boolean {
-    return this.#isUninitialised
   }
 
   /** Whether a resync has completed since the start. */
@@ -94,10 +88,6 @@ export class SyncState {
   /** Everything that the store had at a time is read, as far as is known; undefined: nothing is left to read. */
   noteRead(atMs: number | undefined): void {
     if (!this.#owesResync) this.#behindSinceMs = atMs
-  }
-
-  noteInitialised(isInitialised: boolean): void {
-    this.#isUninitialised = !isInitialised
   }
 
   /** A resync that began at a time is complete. `isUsable`: the records of the store can be used. */
@@ -137,7 +127,7 @@ export class SyncState {
         : 'the store was not reached yet'
       return `${problem}: ${this.#disconnectReason ?? 'connecting'}`
     }
-    if (!this.#isUninitialised) return 'the first resync is not complete'
+    if (!this.#health.isStoreEmpty) return 'the first resync is not complete'
     return 'the store has nothing of this region: is it the right one (IMDS_STORE, IMDS_REGION), or was it emptied?'
   }
 }

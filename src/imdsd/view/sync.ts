@@ -105,7 +105,7 @@ export class Sync {
         metrics.notices.inc()
         this.#queue.addNoticed(id)
         this.#state.noteBehind()
-        this.#resyncWanted ||= this.#state.isUninitialised
+        this.#resyncWanted ||= this.#health.isStoreEmpty
         void this.#work()
       },
       connected: () => {
@@ -196,7 +196,6 @@ export class Sync {
       this.#resyncWanted = true
       throw error
     })
-    this.#state.noteInitialised(initialised)
     if (!initialised) {
       metrics.resyncs.inc({ result: 'uninitialised' })
       this.#health.reportAllUnconfirmed(source.description)

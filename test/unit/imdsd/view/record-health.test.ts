@@ -125,8 +125,18 @@ test('an empty store is reported once until it has something; all that is served
   expect(lines).toMatchObject([{ level: 40, store: 'redis://x', instances: 2 }])
   expect(health.unconfirmed).toBe(2)
   health.noteInitialised()
+  health.reportUnconfirmed('srv-a')
+  expect([health.unconfirmed, lines[1]]).toMatchObject([1, { level: 40, instance: 'srv-a' }])
   health.reportAllUnconfirmed('redis://x')
-  expect(lines).toHaveLength(2)
+  expect(lines).toHaveLength(3)
+})
+
+test('a record that was faulty, and that the store no longer has, is not faulty', () => {
+  const { health, serve } = aRecordHealth()
+  serve('srv-a', '10.0.0.2')
+  health.noteFault('srv-a', 'd2', FAULT)
+  health.reportUnconfirmed('srv-a')
+  expect([health.faulty, health.faultOf('srv-a'), health.unconfirmed]).toEqual([0, undefined, 1])
 })
 
 test('a lost store is reported, a new reason since then at info, a repeated one not at all', () => {

@@ -171,9 +171,9 @@ export class Sync {
         if (this.#queue.isResyncRead) this.#completeResync()
         if (this.#resyncWanted && !this.#queue.isResyncing) await this.#beginResync()
       } catch (error) {
-        // `disconnected` reports the loss of the store; the queue waits for its return
-        if (this.#stopped || !this.#state.isConnected) break
-        this.#parts.metrics.resyncs.inc({ result: 'failed' })
+        if (this.#stopped) break
+        if (this.#resyncWanted || this.#queue.isResyncing) this.#parts.metrics.resyncs.inc({ result: 'failed' })
+        if (!this.#state.isConnected) break // `disconnected` reports the loss; the queue waits for the store's return
         this.#parts.log.warn({ err: error }, 'reading the store failed: trying again')
         await new Promise<void>((resolve) => {
           this.#later(RETRY_MS * (1 + Math.random()), resolve)

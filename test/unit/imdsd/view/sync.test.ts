@@ -222,7 +222,19 @@ test('a resync continues across connections that are lost again and again', asyn
   }
   expect(setup.sync.status().ready).toBe(true)
   expect(setup.view.size).toBe(250)
-  expect(setup.failed()).toBe(0)
+  expect(setup.failed(), 'each loss during the resync').toBeGreaterThan(1)
+})
+
+test('a failed read outside of a resync is repeated, and is no failed resync', async () => {
+  const setup = aSync(1)
+  const { source, view } = setup
+  await source.drain()
+  source.put(record(1, 2))
+  source.events.notice(id(1))
+  ;(await source.next(isLoad))?.fail()
+  await expect.poll(() => source.requests.length, { timeout: 5_000 }).toBe(1)
+  await source.drain()
+  expect([view.get(id(1))?.instance.revision, setup.failed()]).toEqual([2, 0])
 })
 
 test('the first publish into a store without the region is followed by a resync at once', async () => {

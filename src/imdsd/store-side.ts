@@ -79,10 +79,10 @@ export async function buildStoreSide(parts: StoreSideParts): Promise<StoreSide> 
     onChange: () => {
       firewall.noteChange()
     },
-    onResync: () => {
+    onResync: (beganAtMs) => {
       traces.complete(now())
       firewall.noteComplete()
-      persistence.noteResync()
+      persistence.noteResync(Date.now() - (now() - beganAtMs))
       reportWriter?.wake()
     },
   })

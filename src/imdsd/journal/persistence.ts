@@ -103,9 +103,9 @@ export class Persistence implements ChangeLog {
     this.#foldAfter(FOLD_DELAY_MS + this.#restMs)
   }
 
-  /** A resync is complete: updates the time of the snapshot. */
-  noteResync(): void {
-    this.#asOfMs = Date.now()
+  /** A resync is complete: updates the time of the snapshot. `asOfMs`: when it began, in milliseconds since 1970. */
+  noteResync(asOfMs: number): void {
+    this.#asOfMs = asOfMs
     this.#isWhole = true
     this.#isTidyDue = true
     if (this.#foldsAtResync && (this.#state.kind === 'idle' || this.#state.kind === 'kept')) this.#isFoldWanted = true

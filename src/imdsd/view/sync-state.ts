@@ -23,8 +23,8 @@ export interface SyncStatus {
   /** What an operator should check although it is ready, as a sentence; undefined: nothing. */
   readonly hint: string | undefined
   /**
-   * When the view was last found to be in step with the store by a full resync, in milliseconds of `performance.now()`;
-   * undefined before the first.
+   * When the last completed resync began, in milliseconds of `performance.now()`: the view has what the store had then.
+   * Undefined before the first.
    */
   readonly resyncedAtMs: number | undefined
   readonly resyncTookMs: number
@@ -92,10 +92,9 @@ export class SyncState {
 
   /** A resync that began at a time is complete. `isUsable`: the records of the store can be used. */
   noteResync(beganAtMs: number, isUsable: boolean): void {
-    const now = performance.now()
-    this.#resyncTookMs = now - beganAtMs
+    this.#resyncTookMs = performance.now() - beganAtMs
     if (!isUsable) return
-    this.#resyncedAtMs = now
+    this.#resyncedAtMs = beganAtMs
     if (beganAtMs >= this.#changedAtMs) this.#owesResync = false
   }
 

@@ -67,8 +67,11 @@ export interface SyncParts {
   readonly resyncMs: number
   /** Called after the view changed. */
   readonly onChange: () => void
-  /** Called after each completed resync, but not for a store whose records cannot be used. */
-  readonly onResync: () => void
+  /**
+   * Called after each completed resync, but not for a store whose records cannot be used. `beganAtMs`: of
+   * `performance.now()`; since then the view has what the store had.
+   */
+  readonly onResync: (beganAtMs: number) => void
   readonly metrics: SyncMetrics
   readonly log: Logger
 }
@@ -229,7 +232,7 @@ export class Sync {
     if (isUsable && !this.#state.wasResynced)
       log.info({ instances: view.size, faulty: this.#health.faulty }, 'first resync completed: ready')
     this.#state.noteResync(this.#resyncBeganAtMs, isUsable)
-    if (isUsable) onResync()
+    if (isUsable) onResync(this.#resyncBeganAtMs)
   }
 
   async #readBatch(): Promise<void> {

@@ -1,17 +1,7 @@
 /**
  * The view on disk: what a start finds after a kill at any moment, and what happens when the disk does not work.
  */
-import {
-  cpSync,
-  existsSync,
-  mkdirSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  statSync,
-  utimesSync,
-  writeFileSync,
-} from 'node:fs'
+import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { addReport, NO_REPORTS, type Reports } from '../../../../src/metadata/reports.ts'
@@ -177,7 +167,7 @@ describe.each([
   test('E3: a kill at any step of moves, seals, removals and folds loses nothing that was seen', async () => {
     const first = await start({ keys })
     for (let seed = 1; seed <= 4; seed++) await first.put(state(seed, 1, Buffer.from(`secret of ${String(seed)}`)))
-    first.persistence.noteResync()
+    first.persistence.noteResync(Date.now())
     await first.persistence.stop()
 
     const daemon = await start({ keys })
@@ -208,7 +198,7 @@ describe.each([
       await Promise.all(changes) // these wait together
       for (let revision = 3; revision <= 6; revision++) {
         await daemon.put(state(3, revision, Buffer.from(`new ${String(revision)}`)), true)
-        daemon.persistence.noteResync()
+        daemon.persistence.noteResync(Date.now())
       }
       await eventually(() => {
         expect(counts.snapshot.written).toBeGreaterThan(2)
@@ -603,12 +593,12 @@ describe('work on a disk that fails or hangs for a time', () => {
     await eventually(() => {
       expect(counts.snapshot.written).toBe(1)
     })
-    for (let n = 1; n < confirmations; n++) daemon.persistence.noteResync()
+    for (let n = 1; n < confirmations; n++) daemon.persistence.noteResync(Date.now())
     await eventually(() => {
       expect(counts.snapshot.written).toBe(confirmations)
     })
     const { begun, release } = hold(matches)
-    daemon.persistence.noteResync()
+    daemon.persistence.noteResync(Date.now())
     await begun
     await daemon.put(flood())
     const last = daemon.put(state(2, 1))
@@ -626,7 +616,7 @@ describe('work on a disk that fails or hangs for a time', () => {
       expect(counts.snapshot.written).toBe(1)
     })
     around = (operation, file, run) => (operation === 'rename' && file === `${path}.tmp` ? gone('ENOSPC') : run())
-    daemon.persistence.noteResync()
+    daemon.persistence.noteResync(Date.now())
     await eventually(() => {
       expect(counts.snapshot.failed).toBe(1)
     })
@@ -671,7 +661,7 @@ describe('work on a disk that fails or hangs for a time', () => {
     const { length } = log
     for (let revision = 3; revision <= 60; revision++) {
       await daemon.put(state(1, revision), true)
-      daemon.persistence.noteResync()
+      daemon.persistence.noteResync(Date.now())
       tooLate()
     }
     expect(waiting).toBeLessThanOrEqual(3)
@@ -763,7 +753,7 @@ describe('files that are not served', () => {
   const write = async (keys = PLAIN) => {
     const daemon = await start({ keys })
     await daemon.put(state(1, 1, Buffer.from('S3CRET')))
-    daemon.persistence.noteResync()
+    daemon.persistence.noteResync(Date.now())
     await daemon.persistence.stop()
   }
   const other = { ...OWNER, region: 'gb2' }
@@ -771,7 +761,7 @@ describe('files that are not served', () => {
   test('of another owner stay while that owner has no records, and are served to the right one again', async () => {
     await write()
     const wrong = await start({ owner: other })
-    wrong.persistence.noteResync()
+    wrong.persistence.noteResync(Date.now())
     await wrong.persistence.stop()
     expect(wrong.view.size).toBe(0)
     expect(log).toMatchObject([
@@ -805,7 +795,7 @@ describe('files that are not served', () => {
     const daemon = await start({ keys: ENCRYPTED })
     expect(daemon.view.size).toBe(0)
     expect(log).toMatchObject([{ reason: 'it is not encrypted, and there are record keys (IMDS_RECORD_KEYS_FILE)' }])
-    daemon.persistence.noteResync()
+    daemon.persistence.noteResync(Date.now())
     expect(existsSync(path)).toBe(true)
     await daemon.put(state(2, 1))
     for (const name of readdirSync(directory))
@@ -859,7 +849,7 @@ test('files under a former key of the hypervisor are read, and written with the 
   expect(next.view.size).toBe(1)
   await next.put(state(1, 2))
   expect(await found(keys)).toEqual(next.view)
-  next.persistence.noteResync()
+  next.persistence.noteResync(Date.now())
   await eventually(() => {
     expect(counts.snapshot.written).toBe(2)
   })
@@ -871,20 +861,20 @@ test('files under a former key of the hypervisor are read, and written with the 
 test('a confirmation renews the time of the snapshot; a deleted snapshot is written again', async () => {
   const daemon = await start()
   await daemon.put(state(1, 1))
-  daemon.persistence.noteResync()
+  daemon.persistence.noteResync(Date.now())
   await eventually(() => {
     expect(counts.snapshot.written).toBe(2)
   }) // the first was written before the view was whole
   const { ino } = statSync(path)
-  utimesSync(path, new Date(0), new Date(0))
-  daemon.persistence.noteResync()
+  const beganAtMs = Date.now() - 60_000
+  daemon.persistence.noteResync(beganAtMs)
   await eventually(() => {
-    expect(Date.now() - statSync(path).mtimeMs).toBeLessThan(60_000)
+    expect(statSync(path).mtimeMs).toBeCloseTo(beganAtMs)
   })
   expect(statSync(path).ino).toBe(ino)
   expect((await read()).isWhole).toBe(true)
   rmSync(path)
-  daemon.persistence.noteResync()
+  daemon.persistence.noteResync(Date.now())
   await eventually(() => {
     expect(existsSync(path)).toBe(true)
   })
@@ -922,7 +912,7 @@ test('a file that was set aside and cannot be deleted disturbs neither a start n
   const daemon = await start({ maxAgeMs: -1 })
   await daemon.put(state(1, 1))
   expect(() => {
-    daemon.persistence.noteResync()
+    daemon.persistence.noteResync(Date.now())
   }).not.toThrow()
   expect(
     byId(

@@ -37,7 +37,7 @@ interface TestSync {
   view: View
   sync: Sync
   log: Record<string, unknown>[]
-  confirmed: (() => void)[]
+  confirmed: ((beganAtMs: number) => void)[]
   failed: () => number
 }
 
@@ -47,7 +47,7 @@ function aSync(count: number, userDataMaxBytes = 16_384): TestSync {
   for (let n = 1; n <= count; n++) source.put(record(n))
   const view = new View({}, () => 0)
   const log: Record<string, unknown>[] = []
-  const confirmed: (() => void)[] = []
+  const confirmed: ((beganAtMs: number) => void)[] = []
   let failed = 0
   const none = {
     inc: () => {
@@ -75,8 +75,8 @@ function aSync(count: number, userDataMaxBytes = 16_384): TestSync {
     onChange: () => {
       /* nothing depends on it */
     },
-    onResync: () => {
-      for (const call of confirmed) call()
+    onResync: (beganAtMs) => {
+      for (const call of confirmed) call(beganAtMs)
     },
     log: collectLog(() => log),
   })
@@ -223,6 +223,25 @@ test('a resync continues across connections that are lost again and again', asyn
   expect(setup.sync.status().ready).toBe(true)
   expect(setup.view.size).toBe(250)
   expect(setup.failed(), 'each loss during the resync').toBeGreaterThan(1)
+})
+
+test('the time of a resync is when it began, also if it was completed after a loss of the store', async () => {
+  const { source, sync, confirmed } = aSync(1)
+  const resynced: number[] = []
+  confirmed.push((beganAtMs) => {
+    resynced.push(beganAtMs)
+  })
+  await source.next()
+  const beganBeforeMs = performance.now()
+  await source.roundTrip()
+  const request = await source.next(isLoad)
+  source.events.disconnected('cut')
+  request?.fail()
+  await source.next()
+  source.events.connected()
+  await source.drain()
+  expect(resynced[0]).toBeLessThanOrEqual(beganBeforeMs)
+  expect(resynced.at(-1)).toBe(sync.status().resyncedAtMs)
 })
 
 test('a failed read outside of a resync is repeated, and is no failed resync', async () => {

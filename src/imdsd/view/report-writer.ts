@@ -29,6 +29,7 @@ export interface ReportWriterParts {
 
 export class ReportWriter {
   readonly #parts: ReportWriterParts
+  /** Instances whose reports are to be written, or removed. */
   readonly #waiting = new Set<string>()
   /** Instances of which this process, or the one before it, may have written reports. */
   readonly #written = new Set<string>()
@@ -62,7 +63,7 @@ export class ReportWriter {
     this.#waiting.delete(id)
     if (!this.#written.delete(id)) return
     this.#removed.add(id)
-    this.wake()
+    this.noteReport(id)
   }
 
   /** Writes what waits. The store can be used now. */
@@ -80,46 +81,37 @@ export class ReportWriter {
 
   async #writeAll(): Promise<void> {
     const { signal } = this.#stopping
-    for (let id = this.#next(); id !== undefined && !signal.aborted; id = this.#next()) {
+    for (const id of this.#waiting) {
+      if (signal.aborted) break
+      this.#waiting.delete(id)
       try {
         await this.#write(id)
         this.#parts.writes.inc({ result: 'written' })
-        this.#logged.clear()
+        if (this.#waiting.size === 0) this.#logged.clear()
       } catch (error) {
+        this.#waiting.add(id) // behind the others, so that they do not wait for it
         this.#parts.writes.inc({ result: 'failed' })
         this.#warn((error as Error).message)
         await sleep(this.#parts.retryMs, undefined, { signal }).catch(() => undefined)
       }
     }
-    this.#isRunning = false // in the same turn as the last #next(), so that a later report starts the loop again
+    this.#isRunning = false // in the same turn as the end of the loop, so that a later report starts it again
   }
 
-  /** A removal first: the same id may have come back. */
-  #next(): string | undefined {
-    return this.#removed.values().next().value ?? this.#waiting.values().next().value
-  }
-
-  /** Removes the reports of an instance, or writes them. If that fails, the instance waits on. */
+  /** Removes the reports of an instance that has left, and writes those that it has now: it may have come back. */
   async #write(id: string): Promise<void> {
     const { store, find, reports } = this.#parts
     if (this.#removed.has(id)) {
       await store.remove(id)
       this.#removed.delete(id)
-      return
     }
-    this.#waiting.delete(id)
     const served = find(id)
     if (served === undefined) return
-    try {
-      await this.#mergeStored(served)
-      const all = reports.of(served)
-      if (all === undefined || find(id)?.stay !== served.stay) return
-      this.#written.add(id)
-      await store.save(id, all)
-    } catch (error) {
-      if (find(id) !== undefined) this.#waiting.add(id)
-      throw error
-    }
+    await this.#mergeStored(served)
+    const all = reports.of(served)
+    if (all === undefined || find(id)?.stay !== served.stay) return
+    this.#written.add(id)
+    await store.save(id, all)
   }
 
   async #mergeStored(served: ServedInstance): Promise<void> {
@@ -131,7 +123,7 @@ export class ReportWriter {
     this.#merged.add(served.stay)
   }
 
-  /** Each reason is logged once, until a write succeeds. */
+  /** Each reason is logged once, until all is written. */
   #warn(reason: string): void {
     if (!this.#logged.has(reason))
       this.#parts.log.warn(

@@ -45,3 +45,36 @@ test.each(Array.from({ length: 12 }, (_, n) => n))(
     await writer.stop()
   },
 )
+
+test('H9: a removal that always fails does not keep other reports from being written', async () => {
+  const instances = new Map(['srv-a', 'srv-b'].map((id) => [id, served(id)]))
+  const saved: string[] = []
+  const warn = vi.fn<() => void>()
+  const writer = new ReportWriter({
+    store: {
+      load: () => Promise.resolve([]),
+      save: (id) => {
+        saved.push(id)
+        return Promise.resolve()
+      },
+      remove: () => Promise.reject(new Error('NOPERM')),
+    },
+    hypervisor: 'hv1',
+    find: (id) => instances.get(id),
+    reports: { of: () => NO_REPORTS, merge: () => NO_REPORTS },
+    restored: [instances.get('srv-a')!],
+    writes: { inc: () => undefined },
+    retryMs: 1,
+    log: { warn },
+  })
+  instances.delete('srv-a')
+  writer.noteChange('srv-a')
+  for (let n = 1; n <= 2; n++) {
+    writer.noteReport('srv-b')
+    await vi.waitFor(() => {
+      expect(saved).toHaveLength(n)
+    })
+  }
+  expect(warn).toHaveBeenCalledOnce()
+  await writer.stop()
+})

@@ -58,6 +58,11 @@ describe('H1: entity tags', () => {
       expect(response.headers['content-length']).toBeUndefined()
     }
     expect((await guest.ask({ url, headers: { 'if-none-match': '"x"' } })).status).toBe(200)
+    expect(guest.meter.counts().map(({ method, status, reason, count }) => [method, status, reason, count])).toEqual([
+      ['GET', 200, 'served', 2],
+      ['GET', 304, 'served', 4],
+      ['HEAD', 200, 'served', 1],
+    ])
   })
 
   test('equal values have equal ones, other values others, in each version', async () => {

@@ -18,7 +18,9 @@ const SESSIONS = ['token', 'none', 'refused'] as const
 const METHODS = ['GET', 'HEAD', 'PUT', 'POST', 'DELETE', 'OPTIONS', 'other'] as const
 /** How a request ended: served, or the reason of its refusal. */
 export type RequestOutcome = 'served' | RefusalReason
-const OUTCOMES: readonly RequestOutcome[] = ['served', ...REFUSALS]
+/** The outcome of a request as it is counted: `not-modified` is served with 304 (contract H1). */
+export type CountedOutcome = RequestOutcome | 'not-modified'
+const OUTCOMES: readonly CountedOutcome[] = ['served', 'not-modified', ...REFUSALS]
 
 /** Upper bounds of the duration buckets, in seconds. */
 export const DURATION_BOUNDS: readonly number[] = [
@@ -38,6 +40,12 @@ const OTHER = METHODS.length - 1
 /** Whether a method has its own count; all others count as `other`. */
 export function isCounted(method: string): boolean {
   return METHOD_AT[method] !== undefined
+}
+
+function labelsOf(outcome: CountedOutcome): Pick<RequestCount, 'status' | 'reason'> {
+  if (outcome === 'served') return { status: 200, reason: 'served' }
+  if (outcome === 'not-modified') return { status: 304, reason: 'served' }
+  return { status: statusOf(outcome), reason: outcome }
 }
 
 /** A counted combination. */
@@ -69,7 +77,7 @@ export class RequestMeter {
    * Counts a request. `seconds`: the time from reading its headers to passing its response to the socket; undefined if
    * no request could be read.
    */
-  countResponse(route: Route, method: string, outcome: RequestOutcome, seconds: number | undefined): void {
+  countResponse(route: Route, method: string, outcome: CountedOutcome, seconds: number | undefined): void {
     const at = ROUTE_AT[route]
     const cell = (at * METHODS.length + (METHOD_AT[method] ?? OTHER)) * OUTCOMES.length + OUTCOME_AT[outcome]
     this.#counts[cell] = this.#counts[cell]! + 1
@@ -112,11 +120,9 @@ export class RequestMeter {
   counts(): RequestCount[] {
     return ROUTES.flatMap((route, r) =>
       METHODS.flatMap((method, m) =>
-        OUTCOMES.flatMap((reason, o) => {
+        OUTCOMES.flatMap((outcome, o) => {
           const count = this.#counts[(r * METHODS.length + m) * OUTCOMES.length + o]!
-          return count === 0
-            ? []
-            : [{ route, method, status: reason === 'served' ? 200 : statusOf(reason), reason, count }]
+          return count === 0 ? [] : [{ route, method, ...labelsOf(outcome), count }]
         }),
       ),
     )

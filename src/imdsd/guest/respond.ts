@@ -82,7 +82,8 @@ export class Responder {
     }
     write(exchange, result)
     const durationMs = performance.now() - startedMs
-    meter.countResponse(result.route, method, outcome, durationMs / 1000)
+    const counted = response.statusCode === 304 ? 'not-modified' : outcome
+    meter.countResponse(result.route, method, counted, durationMs / 1000)
     if (outcome !== 'served') refusalLog.logRefusal(network, address, idOf(found), outcome)
     if (log.isLevelEnabled('debug'))
       log.debug(

@@ -1,23 +1,19 @@
 import { expect, test } from 'vitest'
 import { REFUSALS, statusOf } from '../../../../src/imdsd/guest/refusals.ts'
-import { DURATION_BOUNDS, isCounted, RequestMeter, type RequestOutcome } from '../../../../src/imdsd/guest/meter.ts'
+import { DURATION_BOUNDS, isCounted, RequestMeter } from '../../../../src/imdsd/guest/meter.ts'
 import { ROUTES } from '../../../../src/metadata/target.ts'
 
 const METHODS = ['GET', 'HEAD', 'PUT', 'POST', 'DELETE', 'OPTIONS', 'other']
-const OUTCOMES: readonly RequestOutcome[] = ['served', ...REFUSALS]
+const OUTCOMES = [
+  { outcome: 'served', reason: 'served', status: 200 },
+  { outcome: 'not-modified', reason: 'served', status: 304 },
+  ...REFUSALS.map((reason) => ({ outcome: reason, reason, status: statusOf(reason) })),
+] as const
 
 test('every combination of route, method and outcome is counted separately', () => {
   const meter = new RequestMeter()
   const expected = ROUTES.flatMap((route) =>
-    METHODS.flatMap((method) =>
-      OUTCOMES.map((reason) => ({
-        route,
-        method,
-        status: reason === 'served' ? 200 : statusOf(reason),
-        reason,
-        count: 0,
-      })),
-    ),
+    METHODS.flatMap((method) => OUTCOMES.map((counted) => ({ route, method, ...counted, count: 0 }))),
   )
   expect(meter.counts()).toEqual([])
   for (const [i, row] of expected.entries()) {
@@ -26,11 +22,12 @@ test('every combination of route, method and outcome is counted separately', () 
       meter.countResponse(
         row.route,
         row.method === 'other' ? ['PATCH', 'get', ''][n]! : row.method,
-        row.reason,
+        row.outcome,
         undefined,
       )
   }
-  expect(meter.counts()).toEqual(expected)
+  expect(expected).toMatchObject(meter.counts())
+  expect(meter.counts()).toHaveLength(expected.length)
   expect(METHODS.map(isCounted)).toEqual([true, true, true, true, true, true, true])
   expect(['PATCH', 'get', ''].map(isCounted)).toEqual([false, false, false])
 })

@@ -120,10 +120,10 @@ export class ConnectionGuard {
   }
 
   /** Takes a request from the share of its peer, at the price of its size. False if the share is used up. */
-  takeFromShare({ found, address, startedMs, target, request: { rawHeaders } }: Exchange): boolean {
+  takeFromShare({ found, address, startedMs, rawTarget, request: { rawHeaders } }: Exchange): boolean {
     const share = this.#shareOf(found, address)
     if (!share.spend(startedMs, ownerOf(found))) return false
-    share.charge(startedMs, priceOf(target, rawHeaders) - 1)
+    share.charge(startedMs, priceOf(rawTarget, rawHeaders) - 1)
     return true
   }
 

@@ -20,7 +20,7 @@ export interface Exchange {
   /** Where its body is read from. */
   readonly body: BodySource
   /** The target as it is in the request line. */
-  readonly target: string
+  readonly rawTarget: string
   readonly response: ServerResponse
   /** When the headers had been read, in ms of a monotonic clock. */
   readonly startedMs: number

@@ -23,7 +23,7 @@ const TOKEN_OPTIONS: Content = {
 const IDENTITY_TOKEN_COST = 20
 
 export function resolve(
-  exchange: Pick<Exchange, 'network' | 'request' | 'target'>,
+  exchange: Pick<Exchange, 'network' | 'request' | 'rawTarget'>,
   authorized: Authorized,
   rules: Pick<Rules, 'tokens' | 'limitHops' | 'issuerOf'>,
 ): RequestResult | Pending {
@@ -33,7 +33,7 @@ export function resolve(
   if (route === '/latest/api/token') return resolveToken(exchange, authorized, rules)
   if (route === '/latest/reports') return resolveReport(authorized, method)
   // `*` names the whole server (RFC 9110, 9.3.7)
-  if (method === 'OPTIONS' && exchange.target === '*') return refused('method-not-allowed', route, ttlSeconds)
+  if (method === 'OPTIONS' && exchange.rawTarget === '*') return refused('method-not-allowed', route, ttlSeconds)
   if (route === 'unknown' || route === '/{version}/api/token') return refused('not-found', route, ttlSeconds)
   if (route === '/openstack' && guest.instance.options.openstack === 'disabled')
     return refused('not-found', route, ttlSeconds)

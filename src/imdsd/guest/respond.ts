@@ -98,7 +98,7 @@ export class Responder {
  * may read it, but a shell script would use the body of a refused PUT as its token. systemd takes an error with a page for
  * a fatal one, so its requests ask for none (docs/clients.md#systemd). Content that the guest has gets 304 (contract H1).
  */
-function write({ request: { method, headers: asked }, target, response }: Exchange, result: RequestResult): void {
+function write({ request: { method, headers: asked }, rawTarget, response }: Exchange, result: RequestResult): void {
   if (result.kind === 'served') {
     const {
       content: { headers, body, etag },
@@ -114,7 +114,7 @@ function write({ request: { method, headers: asked }, target, response }: Exchan
     response.end(body, 'latin1')
     return
   }
-  const hasBody = method === 'GET' && !isBodyless(target)
+  const hasBody = method === 'GET' && !isBodyless(rawTarget)
   const { status, headers, body, headersWithoutBody } = responseOf(result.refusal)
   response.writeHead(status, withTtl(hasBody ? headers : headersWithoutBody, result.ttlSeconds) as string[])
   response.end(hasBody ? body : '', 'latin1')

@@ -106,12 +106,12 @@ class RequestPipeline implements Steps {
       })
   }
 
-  #identify({ raw: request, originalUrl: target }: FastifyRequest, { raw: response }: FastifyReply): Exchange {
+  #identify({ raw: request, originalUrl: rawTarget }: FastifyRequest, { raw: response }: FastifyReply): Exchange {
     const startedMs = performance.now()
     const { network } = this.#parts
     const address = this.#peers.addressOf(request.socket)
     const found = this.#peers.find(network, address)
-    return { network, address, found, request, body: request, target, response, startedMs }
+    return { network, address, found, request, body: request, rawTarget, response, startedMs }
   }
 
   #finish(exchange: Exchange): void {
@@ -132,7 +132,7 @@ class RequestPipeline implements Steps {
     const { rules, log } = this.#parts
     let target: Target | undefined
     try {
-      const parsed = this.#targets.parse(exchange.target)
+      const parsed = this.#targets.parse(exchange.rawTarget)
       if (parsed.ok) target = parsed.value
       const authorization = authorize(exchange, parsed, rules, counts)
       const result = authorization.kind === 'refused' ? authorization : resolve(exchange, authorization, rules)
@@ -173,7 +173,7 @@ class RequestPipeline implements Steps {
   }
 
   authorizeAgain(exchange: Exchange): RefusedRequest | undefined {
-    const authorization = authorize(exchange, this.#targets.parse(exchange.target), this.#parts.rules, UNCOUNTED)
+    const authorization = authorize(exchange, this.#targets.parse(exchange.rawTarget), this.#parts.rules, UNCOUNTED)
     return authorization.kind === 'refused' ? authorization : undefined
   }
 }

@@ -55,8 +55,8 @@ const HEADER = 32
  * How many requests of its share a request takes for its size: reading thousands of characters, or hundreds of headers,
  * costs as much as several plain requests. `rawHeaders`: names and values.
  */
-export function priceOf(target: string, rawHeaders: readonly string[]): number {
-  const size = rawHeaders.reduce((sum, text) => sum + text.length, target.length + (rawHeaders.length / 2) * HEADER)
+export function priceOf(rawTarget: string, rawHeaders: readonly string[]): number {
+  const size = rawHeaders.reduce((sum, text) => sum + text.length, rawTarget.length + (rawHeaders.length / 2) * HEADER)
   return Math.max(1, size / HEAD_PER_REQUEST)
 }
 

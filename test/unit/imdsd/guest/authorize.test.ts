@@ -31,8 +31,8 @@ function resolved(
   const meter = new RequestMeter()
   const tokens = { mint: () => 'minted', verify: (token: string) => (token === 'good' ? 7 : undefined) }
   const rules: Rules = { tokens, forwarded: 'refuse', limitHops: () => true, issuerOf: () => undefined, ...change }
-  const exchange: Pick<Exchange, 'network' | 'address' | 'found' | 'request' | 'target'> = {
-    target,
+  const exchange: Pick<Exchange, 'network' | 'address' | 'found' | 'request' | 'rawTarget'> = {
+    rawTarget: target,
     network: 'default',
     address: '10.0.0.2',
     found,

@@ -54,7 +54,11 @@ function resolved({
   const authorized: Authorized = { kind: 'authorized', guest, target: parsed.value, ttlSeconds }
   const tokens = { mint: (...what: unknown[]) => `token ${String(minted.push(what))}`, verify: () => undefined }
   const result = resolve(
-    { network: 'red', target, request: { method, headers, rawHeaders: [], httpVersion: '1.1', socket: new Socket() } },
+    {
+      network: 'red',
+      rawTarget: target,
+      request: { method, headers, rawHeaders: [], httpVersion: '1.1', socket: new Socket() },
+    },
     authorized,
     { tokens, limitHops: () => limitsHops, issuerOf: rest.issuerOf ?? issuerFor },
   )

@@ -72,7 +72,7 @@ export function outcomeOf(result: RequestResult): RequestOutcome {
 }
 
 /** For a request whose guest has lost its address since: it never gets the value of another instance. */
-export const GONE = refused('unknown-peer', 'unknown')
+export const ADDRESS_LOST = refused('unknown-peer', 'unknown')
 
 /** The result of a request, with its target, if that could be parsed. */
 export interface Resolution {

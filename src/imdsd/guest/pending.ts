@@ -1,6 +1,6 @@
 /** Waits for a signature that a request needs. Node's thread pool makes it. */
 import type { Logger } from 'pino'
-import { GONE, refused, type Exchange, type Pending, type RequestResult, type Steps } from './exchange.ts'
+import { ADDRESS_LOST, refused, type Exchange, type Pending, type RequestResult, type Steps } from './exchange.ts'
 import { idOf } from './identify.ts'
 
 /** The longest wait, in ms. Only a flood of signatures, or a disk that blocks the threads, takes so long. */
@@ -41,6 +41,6 @@ export async function awaitAndRecheck(
 ): Promise<RequestResult> {
   const result = await awaitContent(pending, log)
   const found = steps.findAgain(exchange)
-  if (idOf(found) !== idOf(exchange.found)) return GONE
+  if (idOf(found) !== idOf(exchange.found)) return ADDRESS_LOST
   return steps.authorizeAgain({ ...exchange, found }) ?? result
 }

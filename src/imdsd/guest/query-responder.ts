@@ -5,7 +5,7 @@
 import type { Logger } from 'pino'
 import type { Target } from '../../metadata/target.ts'
 import type { ConnectionGuard } from './connection-guard.ts'
-import { GONE, refused, type Exchange, type Pending, type Served, type Steps } from './exchange.ts'
+import { ADDRESS_LOST, refused, type Exchange, type Pending, type Served, type Steps } from './exchange.ts'
 import type { HeldRequests, Wake } from './held-requests.ts'
 import { idOf, ownerOf, type Guest } from './identify.ts'
 import { awaitAndRecheck } from './pending.ts'
@@ -61,7 +61,7 @@ export class QueryResponder {
     if (wake === 'stop') exchange.response.shouldKeepAlive = false
     const owner = ownerOf(found)
     if (owner?.instance.id !== guest.instance.id) {
-      steps.send(exchange, undefined, GONE)
+      steps.send(exchange, undefined, ADDRESS_LOST)
       return true
     }
     const { target, result } = steps.resolveAgain(exchange)

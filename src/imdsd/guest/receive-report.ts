@@ -4,7 +4,7 @@
 import { MAX_REPORTS_BYTES } from '../../metadata/reports.ts'
 import type { Target } from '../../metadata/target.ts'
 import { readBody, type Body } from './body.ts'
-import { GONE, refused, type Exchange, type RequestResult, type Served, type Steps } from './exchange.ts'
+import { ADDRESS_LOST, refused, type Exchange, type RequestResult, type Served, type Steps } from './exchange.ts'
 import { idOf, ownerOf } from './identify.ts'
 import type { RefusalLog } from './refusal-log.ts'
 import type { GuestReports } from './reports.ts'
@@ -45,7 +45,7 @@ function keep(
   if (body.kind !== 'read')
     return refused(body.kind === 'too-large' ? 'report-too-large' : 'request-timeout', route, ttlSeconds)
   const found = steps.findAgain(exchange)
-  if (found.kind !== 'owned' || idOf(found) !== idOf(exchange.found)) return GONE
+  if (found.kind !== 'owned' || idOf(found) !== idOf(exchange.found)) return ADDRESS_LOST
   const { target, result } = steps.resolveAgain({ ...exchange, found })
   if (result.kind === 'refused') return result
   const outcome = reports.accept(found.owner, target?.path ?? '', body.bytes)

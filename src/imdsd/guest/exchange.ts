@@ -38,7 +38,7 @@ export interface RefusedRequest {
 }
 
 /** A request that gets content. */
-export interface Served {
+export interface ServedRequest {
   readonly kind: 'served'
   readonly route: Route
   readonly content: Content
@@ -46,13 +46,13 @@ export interface Served {
 }
 
 /** How a request ends. */
-export type RequestResult = Served | RefusedRequest
+export type RequestResult = ServedRequest | RefusedRequest
 
 /**
  * A request whose content is being made. `content` resolves with undefined if there is none. `cost`: the extra requests
  * that it costs the guest's share. `giveUp` ends its wait for a turn; call it when the content is no longer needed.
  */
-export interface Pending {
+export interface PendingRequest {
   readonly kind: 'pending'
   readonly route: Route
   readonly content: Promise<Content | undefined>
@@ -77,7 +77,7 @@ export const ADDRESS_LOST = refused('unknown-peer', 'unknown')
 /** The result of a request, with its target, if that could be parsed. */
 export interface Resolution {
   readonly target: Target | undefined
-  readonly result: RequestResult | Pending
+  readonly result: RequestResult | PendingRequest
 }
 
 /**

@@ -1,6 +1,13 @@
 /** Waits for a signature that a request needs. Node's thread pool makes it. */
 import type { Logger } from 'pino'
-import { ADDRESS_LOST, refused, type Exchange, type Pending, type RequestResult, type Steps } from './exchange.ts'
+import {
+  ADDRESS_LOST,
+  refused,
+  type Exchange,
+  type PendingRequest,
+  type RequestResult,
+  type Steps,
+} from './exchange.ts'
 import { idOf } from './identify.ts'
 
 /** The longest wait, in ms. Only a flood of signatures, or a disk that blocks the threads, takes so long. */
@@ -8,7 +15,7 @@ const WAIT_MS = 1_000
 
 /** The result of a request with a signature. Never rejects: a failure is logged, and the guest gets 503. */
 export async function awaitContent(
-  { content, route, ttlSeconds, giveUp }: Pending,
+  { content, route, ttlSeconds, giveUp }: PendingRequest,
   log: Logger,
 ): Promise<RequestResult> {
   const late = Promise.withResolvers<'late'>()
@@ -35,7 +42,7 @@ export async function awaitContent(
 /** Waits for the content, and then checks again whether the guest may have the content. */
 export async function awaitAndRecheck(
   exchange: Exchange,
-  pending: Pending,
+  pending: PendingRequest,
   steps: Pick<Steps, 'findAgain' | 'authorizeAgain'>,
   log: Logger,
 ): Promise<RequestResult> {

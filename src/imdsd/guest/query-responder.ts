@@ -5,7 +5,14 @@
 import type { Logger } from 'pino'
 import type { Target } from '../../metadata/target.ts'
 import type { ConnectionGuard } from './connection-guard.ts'
-import { ADDRESS_LOST, refused, type Exchange, type Pending, type Served, type Steps } from './exchange.ts'
+import {
+  ADDRESS_LOST,
+  refused,
+  type Exchange,
+  type PendingRequest,
+  type ServedRequest,
+  type Steps,
+} from './exchange.ts'
 import type { HeldRequests, Wake } from './held-requests.ts'
 import { idOf, ownerOf, type Guest } from './identify.ts'
 import { awaitAndRecheck } from './pending.ts'
@@ -31,7 +38,7 @@ export class QueryResponder {
   }
 
   /** Responds, or holds the request. */
-  respond(exchange: Exchange, target: QueryTarget, result: Served): void {
+  respond(exchange: Exchange, target: QueryTarget, result: ServedRequest): void {
     const { steps, guard, held } = this.#parts
     const guest = ownerOf(exchange.found)!
     const { query } = target
@@ -76,7 +83,7 @@ export class QueryResponder {
   }
 
   /** Like `#check`, for a value that is being made after the change: it is checked once it is made. */
-  #checkPending(exchange: Exchange, target: Target | undefined, pending: Pending, wake: Wake): boolean {
+  #checkPending(exchange: Exchange, target: Target | undefined, pending: PendingRequest, wake: Wake): boolean {
     const { steps, held, log } = this.#parts
     if (wake === 'changed') {
       const recheck = () => {

@@ -4,7 +4,7 @@
 import { MAX_REPORTS_BYTES } from '../../metadata/reports.ts'
 import type { Target } from '../../metadata/target.ts'
 import { readBody, type Body } from './body.ts'
-import { ADDRESS_LOST, refused, type Exchange, type RequestResult, type Served, type Steps } from './exchange.ts'
+import { ADDRESS_LOST, refused, type Exchange, type RequestResult, type ServedRequest, type Steps } from './exchange.ts'
 import { idOf, ownerOf } from './identify.ts'
 import type { RefusalLog } from './refusal-log.ts'
 import type { GuestReports } from './reports.ts'
@@ -22,7 +22,7 @@ interface ReportParts {
 export function receiveReport(
   exchange: Exchange,
   target: Target | undefined,
-  served: Served,
+  served: ServedRequest,
   parts: ReportParts,
 ): void {
   const { steps, reports } = parts
@@ -37,7 +37,7 @@ export function receiveReport(
 
 function keep(
   exchange: Exchange,
-  served: Served,
+  served: ServedRequest,
   body: Exclude<Body, { kind: 'gone' }>,
   { steps, reports, refusalLog }: ReportParts,
 ): RequestResult {

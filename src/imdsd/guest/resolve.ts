@@ -7,7 +7,7 @@ import { SIGNATURE_LEAVES } from '../../metadata/identity-document.ts'
 import type { Target } from '../../metadata/target.ts'
 import { VERSION_LIST } from '../../metadata/tree.ts'
 import type { Authorized, Rules } from './authorize.ts'
-import { refused, type Exchange, type Pending, type RequestResult } from './exchange.ts'
+import { refused, type Exchange, type PendingRequest, type RequestResult } from './exchange.ts'
 import type { Guest } from './identify.ts'
 import { resolveReport } from './reports.ts'
 import { TTL_HEADER } from './respond.ts'
@@ -26,7 +26,7 @@ export function resolve(
   exchange: Pick<Exchange, 'network' | 'request' | 'rawTarget'>,
   authorized: Authorized,
   rules: Pick<Rules, 'tokens' | 'limitHops' | 'issuerOf'>,
-): RequestResult | Pending {
+): RequestResult | PendingRequest {
   const { guest, target, ttlSeconds } = authorized
   const { route } = target
   const { method } = exchange.request
@@ -68,7 +68,7 @@ function contentOf(guest: Guest, { route, version, path, query }: Target): Conte
 function resolveIdentityToken(
   { guest, target: { route, audience }, ttlSeconds }: Authorized,
   { issuerOf }: Pick<Rules, 'issuerOf'>,
-): RequestResult | Pending {
+): RequestResult | PendingRequest {
   const issuer = issuerOf(guest.instance)
   if (issuer === undefined) return refused('not-found', route, ttlSeconds)
   if (ttlSeconds === undefined) return refused('token-required', route)

@@ -99,10 +99,10 @@ class RequestPipeline implements Steps {
     }
     const lookup =
       exchange.found.kind === 'unknown' ? this.#peers.lookUp(exchange.network, exchange.address) : undefined
-    if (lookup === undefined) this.#finish(exchange)
+    if (lookup === undefined) this.#resolveAndRespond(exchange)
     else
       void lookup.then((found) => {
-        this.#finish({ ...exchange, found })
+        this.#resolveAndRespond({ ...exchange, found })
       })
   }
 
@@ -114,8 +114,8 @@ class RequestPipeline implements Steps {
     return { network, address, found, request, body: request, rawTarget, response, startedMs }
   }
 
-  #finish(exchange: Exchange): void {
-    const { target, result } = this.#resolve(exchange, this.#parts.meter)
+  #resolveAndRespond(exchange: Exchange): void {
+    const { target, result } = this.#authorizeAndResolve(exchange, this.#parts.meter)
     if (result.kind === 'pending') {
       this.guard.charge(exchange, result.cost)
       void awaitAndRecheck(exchange, result, this, this.#parts.log).then((made) => {
@@ -128,7 +128,7 @@ class RequestPipeline implements Steps {
   }
 
   /** Authorizes and resolves a request. */
-  #resolve(exchange: Exchange, counts: Pick<RequestMeter, 'countSession' | 'countForwarded'>): Resolution {
+  #authorizeAndResolve(exchange: Exchange, counts: Pick<RequestMeter, 'countSession' | 'countForwarded'>): Resolution {
     const { rules, log } = this.#parts
     let target: Target | undefined
     try {
@@ -169,7 +169,7 @@ class RequestPipeline implements Steps {
   }
 
   resolveAgain(exchange: Exchange): Resolution {
-    return this.#resolve(exchange, UNCOUNTED)
+    return this.#authorizeAndResolve(exchange, UNCOUNTED)
   }
 
   authorizeAgain(exchange: Exchange): RefusedRequest | undefined {

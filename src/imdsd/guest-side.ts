@@ -12,7 +12,7 @@ import { CHECK_INTERVAL_MS } from './guest/connections.ts'
 import { HeldRequests } from './guest/held-requests.ts'
 import { GuestReports } from './guest/reports.ts'
 import { limitHops } from './guest/hop-limit.ts'
-import { peersOf, type PeerOwners, type Peers } from './guest/identify.ts'
+import { peersOf, type GuestFinder, type Peers } from './guest/identify.ts'
 import { RequestMeter } from './guest/meter.ts'
 import { RefusalLog } from './guest/refusal-log.ts'
 import { buildGuestServer } from './guest/server.ts'
@@ -50,7 +50,7 @@ export interface GuestSide {
   /** Loads what signs for guests, so that the first signature does not wait for it. */
   preloadIdentity(): Promise<void>
   /** Sets the function that looks up unknown peers. */
-  setLookUp(lookUp: PeerOwners['lookUp']): void
+  setLookUp(lookUp: GuestFinder['lookUp']): void
   /** Why no guest is answered now, or undefined. */
   readonly firewallWait: () => string | undefined
   /** The firewall has applied its rules: guests are answered from now on. */
@@ -71,9 +71,9 @@ export async function startGuestSide(config: Config, log: Logger, now: () => num
   const view = new View({ ...config.provider, ...(identity.signer && { signer: identity.signer }) }, now)
   const reports = new GuestReports(now, wall)
   const held = new HeldRequests()
-  const owners = new GuestOwners(config, view)
+  const finder = new ViewGuestFinder(config, view)
   view.onChange((id) => {
-    owners.updateLinks(id) // before held requests are checked
+    finder.updateLinks(id) // before held requests are checked
     held.check(id)
   })
   const state = await restoreState(config, secrets, view, reports, log)
@@ -83,7 +83,7 @@ export async function startGuestSide(config: Config, log: Logger, now: () => num
   const shares = new Shares(config.share, UNKNOWN_PEERS)
   const common = {
     maxConnections: maxConnections(readLimits(), config.listen.length),
-    owners,
+    finder,
     isLinkLocal,
     shares,
     rules: { tokens, forwarded: config.forwarded, limitHops, issuerOf: identity.issuerOf },
@@ -107,7 +107,7 @@ export async function startGuestSide(config: Config, log: Logger, now: () => num
     await stop()
     throw error
   })
-  if (owners.firewallWait !== undefined) log.warn(owners.firewallWait)
+  if (finder.firewallWait !== undefined) log.warn(finder.firewallWait)
   return {
     ...state,
     view,
@@ -116,17 +116,17 @@ export async function startGuestSide(config: Config, log: Logger, now: () => num
     held,
     reports,
     guests,
-    peersAt: (host) => peersOf(host, isLinkLocal, owners),
+    peersAt: (host) => peersOf(host, isLinkLocal, finder),
     preloadIdentity: async () => {
       await identity.preload()
     },
     setLookUp: (lookUp) => {
-      owners.setLookUp(lookUp)
+      finder.setLookUp(lookUp)
     },
-    firewallWait: () => owners.firewallWait,
+    firewallWait: () => finder.firewallWait,
     endFirewallWait: () => {
-      if (owners.firewallWait === undefined) return
-      owners.firewallWait = undefined
+      if (finder.firewallWait === undefined) return
+      finder.firewallWait = undefined
       // their buffers may contain requests that the rules would have kept out
       for (const { server } of servers) server.closeAllConnections()
       log.info('the firewall has applied its rules; guests are answered')
@@ -187,11 +187,11 @@ function warnOfExpiry({ identity }: Config, log: Logger): void {
 }
 
 /** Who owns an address or a link. While `firewallWait` says why no guest is answered, nobody does. */
-class GuestOwners implements PeerOwners {
+class ViewGuestFinder implements GuestFinder {
   readonly #view: View
   /** Undefined: there are no link-local listeners. */
   readonly #links: LinkIndex | undefined
-  #lookUp: PeerOwners['lookUp'] = () => undefined
+  #lookUp: GuestFinder['lookUp'] = () => undefined
   firewallWait: string | undefined
 
   constructor(config: Config, view: View) {
@@ -204,7 +204,7 @@ class GuestOwners implements PeerOwners {
     this.firewallWait = config.needsFirewall ? describeFirewallWait(config.listen) : undefined
   }
 
-  setLookUp(lookUp: PeerOwners['lookUp']): void {
+  setLookUp(lookUp: GuestFinder['lookUp']): void {
     this.#lookUp = lookUp
   }
 
@@ -221,7 +221,7 @@ class GuestOwners implements PeerOwners {
     return this.firewallWait === undefined ? (this.#links?.find(network, link) ?? UNKNOWN) : UNKNOWN
   }
 
-  lookUp(network: string, address: string): ReturnType<PeerOwners['lookUp']> {
+  lookUp(network: string, address: string): ReturnType<GuestFinder['lookUp']> {
     return this.firewallWait === undefined ? this.#lookUp(network, address) : undefined
   }
 }

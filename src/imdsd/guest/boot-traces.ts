@@ -3,7 +3,7 @@
  * its instance, and no longer than the process.
  */
 import { BootTrace, type BootTraceReport, type Noted } from './boot-trace.ts'
-import { ownerOf, type PeerOwner, type Guest } from './identify.ts'
+import { guestOf, type FoundGuest, type Guest } from './identify.ts'
 
 /**
  * The parts of a boot whose durations are observed: from the time that the daemon began to serve the instance to the
@@ -38,8 +38,8 @@ export class BootTraces {
   }
 
   /** Notes a request of a guest. It waits for nothing. */
-  note(found: PeerOwner, request: Noted): void {
-    const guest = ownerOf(found)
+  note(found: FoundGuest, request: Noted): void {
+    const guest = guestOf(found)
     if (guest === undefined) return
     let trace = this.#traces.get(guest.stay)
     if (trace === undefined) this.#traces.set(guest.stay, (trace = new BootTrace(this.#reportOf(guest))))

@@ -17,7 +17,7 @@ import { isAcceptedVersion } from '../../runtime/http-version.ts'
 import type { BootTraces } from './boot-traces.ts'
 import { CHECK_INTERVAL_MS, GuestConnections } from './connections.ts'
 import type { Exchange } from './exchange.ts'
-import { idOf, ownerOf, refusalOf, type PeerOwner, type Peers } from './identify.ts'
+import { guestOf, idOf, refusalOf, type FoundGuest, type Peers } from './identify.ts'
 import { closeSoon, closeUnread, LINGER_MS } from './linger.ts'
 import type { RequestMeter } from './meter.ts'
 import type { RefusalLog } from './refusal-log.ts'
@@ -122,7 +122,7 @@ export class ConnectionGuard {
   /** Takes a request from the share of its peer, at the price of its size. False if the share is used up. */
   takeFromShare({ found, address, startedMs, rawTarget, request: { rawHeaders } }: Exchange): boolean {
     const share = this.#shareOf(found, address)
-    if (!share.spend(startedMs, ownerOf(found))) return false
+    if (!share.spend(startedMs, guestOf(found))) return false
     share.charge(startedMs, priceOf(rawTarget, rawHeaders) - 1)
     return true
   }
@@ -231,7 +231,7 @@ export class ConnectionGuard {
     const found = peers.find(this.#parts.network, address)
     const share = this.#shareOf(found, address)
     if (this.#delayed.has(socket)) this.#resetPipelining(socket, share)
-    else if (share.spend(performance.now(), ownerOf(found)))
+    else if (share.spend(performance.now(), guestOf(found)))
       this.#refuse(socket, found, refusalOf(found, address) ?? refusal, method, lingerMs)
     else {
       socket.pause()
@@ -254,7 +254,7 @@ export class ConnectionGuard {
   }
 
   /** Writes a refusal to the socket, after the responses to earlier requests. */
-  #refuse(socket: Socket, found: PeerOwner, refusal: RefusalReason, method: string, lingerMs: number): void {
+  #refuse(socket: Socket, found: FoundGuest, refusal: RefusalReason, method: string, lingerMs: number): void {
     if (this.#connections.isEnding(socket)) return
     const { network, peers, meter, traces, refusalLog } = this.#parts
     meter.countResponse('unknown', method, refusal, undefined)
@@ -299,7 +299,7 @@ export class ConnectionGuard {
     else closeUnread(socket, text)
   }
 
-  #shareOf(found: PeerOwner, address: string): Share {
+  #shareOf(found: FoundGuest, address: string): Share {
     const { network, shares } = this.#parts
     return found.kind === 'owned' ? shares.of(found.owner.instance.id) : shares.ofUnknown(network, address)
   }

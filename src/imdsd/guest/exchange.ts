@@ -5,7 +5,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Route, Target } from '../../metadata/target.ts'
 import type { Content } from '../../metadata/content.ts'
 import type { BodySource } from './body.ts'
-import type { PeerOwner } from './identify.ts'
+import type { FoundGuest } from './identify.ts'
 import type { RequestOutcome } from './meter.ts'
 import type { RefusalReason } from './refusals.ts'
 
@@ -15,7 +15,7 @@ export interface Exchange {
   readonly network: string
   /** The address of the peer; empty if the connection is gone. */
   readonly address: string
-  readonly found: PeerOwner
+  readonly found: FoundGuest
   readonly request: Pick<IncomingMessage, 'method' | 'headers' | 'rawHeaders' | 'httpVersion' | 'socket'>
   /** Where its body is read from. */
   readonly body: BodySource
@@ -86,7 +86,7 @@ export interface Resolution {
  */
 export interface Steps {
   /** Finds the instance of the peer. */
-  readonly findAgain: (exchange: Exchange) => PeerOwner
+  readonly findAgain: (exchange: Exchange) => FoundGuest
   /** Authorizes only. Undefined: not refused. */
   readonly authorizeAgain: (exchange: Exchange) => RefusedRequest | undefined
   /** Authorizes and resolves. */

@@ -1,7 +1,7 @@
 /**
  * Identifies the guest of a connection, by the socket and never by a header (invariant 1): the network of the listener
  * that accepted the connection, and the address of the peer. At a link-local listener it is the peer's link instead of
- * its address. PeerOwners maps that pair to a guest; the interfaces here are all that the guest side needs of it.
+ * its address. GuestFinder maps that pair to a guest; the interfaces here are all that the guest side needs of it.
  */
 import type { Socket } from 'node:net'
 import type { Ownership } from '../../metadata/address.ts'
@@ -32,31 +32,31 @@ export interface Guest {
   has(version: number, path: string): boolean
 }
 
-export type PeerOwner = Ownership<Guest>
+export type FoundGuest = Ownership<Guest>
 
 /** Maps addresses and links to guests. */
-export interface PeerOwners {
+export interface GuestFinder {
   /** Reads memory only. */
-  find(network: string, address: string): PeerOwner
+  find(network: string, address: string): FoundGuest
   /** The owner of a link of this hypervisor. Reads memory only. */
-  findByLink(network: string, link: string): PeerOwner
+  findByLink(network: string, link: string): FoundGuest
   /**
    * Looks an unknown peer up in the store, within a second; undefined if the store may not be asked now. Never rejects.
    */
-  lookUp(network: string, address: string): Promise<PeerOwner> | undefined
+  lookUp(network: string, address: string): Promise<FoundGuest> | undefined
 }
 
 /** How one listener identifies its peers. */
-export interface Peers extends Omit<PeerOwners, 'findByLink'> {
+export interface Peers extends Omit<GuestFinder, 'findByLink'> {
   /** The address of a connection's peer, for `find` and `lookUp`. Empty if the connection is gone. */
   addressOf(socket: Pick<Socket, 'remoteAddress'>): string
   /** Binds a connection to the first instance that its peer is found to be. False: it is bound to another one. */
-  bind(socket: Pick<Socket, 'remoteAddress'>, found: PeerOwner): boolean
+  bind(socket: Pick<Socket, 'remoteAddress'>, found: FoundGuest): boolean
 }
 
 /** The peers of a listener at an address; undefined: it does not listen. */
-export function peersOf(host: string | undefined, isLinkLocal: (host: string) => boolean, owners: PeerOwners): Peers {
-  return host !== undefined && isLinkLocal(host) ? peersByLink(owners) : peersByAddress(host, owners)
+export function peersOf(host: string | undefined, isLinkLocal: (host: string) => boolean, finder: GuestFinder): Peers {
+  return host !== undefined && isLinkLocal(host) ? peersByLink(finder) : peersByAddress(host, finder)
 }
 
 /**
@@ -64,13 +64,13 @@ export function peersOf(host: string | undefined, isLinkLocal: (host: string) =>
  * one, as in a demo. Otherwise any program on the hypervisor could choose the address of an instance. `host`: the
  * listener's address; undefined if it does not listen.
  */
-export function peersByAddress(host: string | undefined, owners: Omit<PeerOwners, 'findByLink'>): Peers {
+export function peersByAddress(host: string | undefined, finder: Omit<GuestFinder, 'findByLink'>): Peers {
   const isUnusable = (address: string) => isLoopback(address) && !isLoopback(host ?? '')
   return {
     addressOf: peerAddress,
     bind: () => true,
-    find: (network, address) => (isUnusable(address) ? { kind: 'unknown' } : owners.find(network, address)),
-    lookUp: (network, address) => (isUnusable(address) ? undefined : owners.lookUp(network, address)),
+    find: (network, address) => (isUnusable(address) ? { kind: 'unknown' } : finder.find(network, address)),
+    lookUp: (network, address) => (isUnusable(address) ? undefined : finder.lookUp(network, address)),
   }
 }
 
@@ -82,7 +82,7 @@ export function peersByAddress(host: string | undefined, owners: Omit<PeerOwners
  * A connection stays bound to its first instance until it ends: a new link may have got the same name meanwhile, or the
  * link another guest.
  */
-export function peersByLink(owners: Pick<PeerOwners, 'findByLink'>): Peers {
+export function peersByLink(finder: Pick<GuestFinder, 'findByLink'>): Peers {
   const bound = new WeakMap<object, Guest['stay']>()
   return {
     addressOf: ({ remoteAddress = '' }) => remoteAddress,
@@ -95,7 +95,7 @@ export function peersByLink(owners: Pick<PeerOwners, 'findByLink'>): Peers {
     },
     find: (network, address) => {
       const zone = address.indexOf('%')
-      return zone === -1 ? { kind: 'unknown' } : owners.findByLink(network, address.slice(zone + 1))
+      return zone === -1 ? { kind: 'unknown' } : finder.findByLink(network, address.slice(zone + 1))
     },
     lookUp: () => undefined,
   }
@@ -116,7 +116,7 @@ export function peerAddress({ remoteAddress = '' }: Pick<Socket, 'remoteAddress'
  * Why every request from an address is refused; undefined if it belongs to a guest whose requests may be served. Both
  * ends of a connection are of one family, so an IPv6 address means that the guest connected to an IPv6 address.
  */
-export function refusalOf(found: PeerOwner, address: string): RefusalReason | undefined {
+export function refusalOf(found: FoundGuest, address: string): RefusalReason | undefined {
   if (found.kind === 'unknown') return 'unknown-peer'
   if (found.kind === 'contested') return 'contested-address'
   const { httpEndpoint, httpProtocolIpv6 } = found.owner.instance.options
@@ -124,11 +124,11 @@ export function refusalOf(found: PeerOwner, address: string): RefusalReason | un
   return httpProtocolIpv6 === 'disabled' && address.includes(':') ? 'ipv6-disabled' : undefined
 }
 
-export function ownerOf(found: PeerOwner): Guest | undefined {
+export function guestOf(found: FoundGuest): Guest | undefined {
   return found.kind === 'owned' ? found.owner : undefined
 }
 
 /** The id of the instance that was found, for logs. */
-export function idOf(found: PeerOwner): string | undefined {
-  return ownerOf(found)?.instance.id
+export function idOf(found: FoundGuest): string | undefined {
+  return guestOf(found)?.instance.id
 }

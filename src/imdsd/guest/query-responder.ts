@@ -14,7 +14,7 @@ import {
   type Steps,
 } from './exchange.ts'
 import type { HeldRequests, Wake } from './held-requests.ts'
-import { idOf, ownerOf, type Guest } from './identify.ts'
+import { guestOf, idOf, type Guest } from './identify.ts'
 import { awaitAndRecheck } from './pending.ts'
 
 /** How many paths of a subtree cost as much as a request. */
@@ -40,7 +40,7 @@ export class QueryResponder {
   /** Responds, or holds the request. */
   respond(exchange: Exchange, target: QueryTarget, result: ServedRequest): void {
     const { steps, guard, held } = this.#parts
-    const guest = ownerOf(exchange.found)!
+    const guest = guestOf(exchange.found)!
     const { query } = target
     if (query.recursive) guard.charge(exchange, guest.paths / PATHS_PER_REQUEST)
     const { etag } = result.content
@@ -56,7 +56,7 @@ export class QueryResponder {
         this.#check(exchange, guest, etag, wake),
       )
       // its value was made before a change, such as a signature that took a while
-      if (ownerOf(steps.findAgain(exchange)) !== guest) held.check(guest.instance.id)
+      if (guestOf(steps.findAgain(exchange)) !== guest) held.check(guest.instance.id)
     }
   }
 
@@ -66,15 +66,15 @@ export class QueryResponder {
     const found = steps.findAgain(before)
     const exchange = { ...before, found, startedMs: performance.now() }
     if (wake === 'stop') exchange.response.shouldKeepAlive = false
-    const owner = ownerOf(found)
-    if (owner?.instance.id !== guest.instance.id) {
+    const current = guestOf(found)
+    if (current?.instance.id !== guest.instance.id) {
       steps.send(exchange, undefined, ADDRESS_LOST)
       return true
     }
     const { target, result } = steps.resolveAgain(exchange)
     if (result.kind === 'pending') return this.#checkPending(exchange, target, result, wake)
     if (result.kind === 'served' && target !== undefined && wake === 'changed') {
-      if (!owner.has(target.version, target.path))
+      if (!current.has(target.version, target.path))
         steps.send(exchange, target, refused('not-found', result.route, result.ttlSeconds))
       else if (result.content.etag === etag) return false
       else steps.send(exchange, target, result)

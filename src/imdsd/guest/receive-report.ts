@@ -5,7 +5,7 @@ import { MAX_REPORTS_BYTES } from '../../metadata/reports.ts'
 import type { Target } from '../../metadata/target.ts'
 import { readBody, type Body } from './body.ts'
 import { ADDRESS_LOST, refused, type Exchange, type RequestResult, type ServedRequest, type Steps } from './exchange.ts'
-import { idOf, ownerOf } from './identify.ts'
+import { guestOf, idOf } from './identify.ts'
 import type { RefusalLog } from './refusal-log.ts'
 import type { GuestReports } from './reports.ts'
 
@@ -26,7 +26,7 @@ export function receiveReport(
   parts: ReportParts,
 ): void {
   const { steps, reports } = parts
-  if (!reports.countReport(ownerOf(exchange.found)!)) {
+  if (!reports.countReport(guestOf(exchange.found)!)) {
     steps.send(exchange, target, refused('too-many-reports', served.route, served.ttlSeconds))
     return
   }

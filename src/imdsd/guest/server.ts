@@ -23,7 +23,7 @@ import {
 } from './exchange.ts'
 import type { HeldRequests } from './held-requests.ts'
 import { buildHttpServer } from './http-server.ts'
-import { peersOf, type PeerOwners, type PeerOwner, type Peers } from './identify.ts'
+import { peersOf, type GuestFinder, type FoundGuest, type Peers } from './identify.ts'
 import type { RequestMeter } from './meter.ts'
 import { awaitAndRecheck } from './pending.ts'
 import { QueryResponder } from './query-responder.ts'
@@ -34,7 +34,7 @@ import { Responder, type ResponderParts } from './respond.ts'
 
 /** The parts of a guest server. The network of the listener is one half of a guest's identity. */
 export interface GuestServerParts extends Omit<ConnectionGuardParts, 'peers'>, Omit<ResponderParts, 'guard'> {
-  readonly owners: PeerOwners
+  readonly finder: GuestFinder
   /** Whether a listener at this address is a link-local one. */
   readonly isLinkLocal: (host: string) => boolean
   readonly rules: Rules
@@ -71,9 +71,9 @@ class RequestPipeline implements Steps {
   #peers: Peers
 
   constructor(parts: GuestServerParts) {
-    const { isLinkLocal, owners, meter, refusalLog, held, log } = parts
+    const { isLinkLocal, finder, meter, refusalLog, held, log } = parts
     this.#parts = parts
-    this.#peers = peersOf(undefined, isLinkLocal, owners)
+    this.#peers = peersOf(undefined, isLinkLocal, finder)
     this.guard = new ConnectionGuard({ ...parts, peers: () => this.#peers })
     this.#responder = new Responder({ guard: this.guard, meter, refusalLog, log })
     this.#queries = new QueryResponder({ steps: this, guard: this.guard, held, log })
@@ -81,8 +81,8 @@ class RequestPipeline implements Steps {
 
   /** Sets the address of the listener, which decides how peers are identified. */
   setAddress(host: string | undefined): void {
-    const { isLinkLocal, owners } = this.#parts
-    this.#peers = peersOf(host, isLinkLocal, owners)
+    const { isLinkLocal, finder } = this.#parts
+    this.#peers = peersOf(host, isLinkLocal, finder)
   }
 
   serve(request: FastifyRequest, reply: FastifyReply): void {
@@ -164,7 +164,7 @@ class RequestPipeline implements Steps {
     })
   }
 
-  findAgain({ network, address }: Exchange): PeerOwner {
+  findAgain({ network, address }: Exchange): FoundGuest {
     return this.#peers.find(network, address)
   }
 

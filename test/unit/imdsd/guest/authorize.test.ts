@@ -3,14 +3,14 @@ import { Socket } from 'node:net'
 import { describe, expect, test } from 'vitest'
 import { authorize, type Rules } from '../../../../src/imdsd/guest/authorize.ts'
 import type { Exchange } from '../../../../src/imdsd/guest/exchange.ts'
-import type { PeerOwner } from '../../../../src/imdsd/guest/identify.ts'
+import type { FoundGuest } from '../../../../src/imdsd/guest/identify.ts'
 import { RequestMeter } from '../../../../src/imdsd/guest/meter.ts'
 import { resolve } from '../../../../src/imdsd/guest/resolve.ts'
 import { parseTarget } from '../../../../src/metadata/target.ts'
 import { GUEST } from '../../../support/fixtures/guest.ts'
 
 interface Request {
-  readonly found: PeerOwner
+  readonly found: FoundGuest
   readonly method: string
   readonly target: string
   readonly headers: IncomingHttpHeaders

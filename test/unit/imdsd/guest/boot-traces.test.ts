@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { BootTraces } from '../../../../src/imdsd/guest/boot-traces.ts'
-import type { PeerOwner } from '../../../../src/imdsd/guest/identify.ts'
+import type { FoundGuest } from '../../../../src/imdsd/guest/identify.ts'
 import type { Topic } from '../../../../src/metadata/target.ts'
 import { aGuestServer } from '../../../support/fixtures/guest-server.ts'
 import { anInstance } from '../../../support/fixtures/instance.ts'
@@ -19,7 +19,7 @@ const guest = (sinceMs: number | undefined) => ({ stay: { sinceMs } })
 
 function crawl(traces: BootTraces, owner: object, atMs: number): void {
   for (const topic of ['instance-id', 'user-data'] satisfies Topic[])
-    traces.note({ kind: 'owned', owner } as PeerOwner, {
+    traces.note({ kind: 'owned', owner } as FoundGuest, {
       topic,
       outcome: 'served',
       hasToken: false,

@@ -5,7 +5,7 @@ import {
   peersByAddress,
   peersByLink,
   refusalOf,
-  type PeerOwner,
+  type FoundGuest,
   type Guest,
 } from '../../../../src/imdsd/guest/identify.ts'
 
@@ -49,7 +49,7 @@ test.each([
 
 test('E1: a loopback address identifies no guest, unless the listener is on one; nothing is asked about it', async () => {
   const asked: string[] = []
-  const contested: PeerOwner = { kind: 'contested' }
+  const contested: FoundGuest = { kind: 'contested' }
   const lookUp = (_network: string, address: string) => {
     asked.push(address)
     return Promise.resolve(contested)
@@ -77,7 +77,7 @@ test('E1: a loopback address identifies no guest, unless the listener is on one;
 })
 
 test('E1: at a link-local listener the link of a peer names the guest, whatever its address is', () => {
-  const contested: PeerOwner = { kind: 'contested' }
+  const contested: FoundGuest = { kind: 'contested' }
   const asked: string[] = []
   const peers = peersByLink({
     findByLink: (network, link) => {
@@ -100,7 +100,7 @@ test('E1: at a link-local listener the link of a peer names the guest, whatever 
 
 test('E3: a connection by link keeps its first owner: when the link has another one, it is not answered', () => {
   const peers = peersByLink({ findByLink: () => ({ kind: 'unknown' }) })
-  const of = (stay: Guest['stay']): PeerOwner => ({ kind: 'owned', owner: { stay } as Guest })
+  const of = (stay: Guest['stay']): FoundGuest => ({ kind: 'owned', owner: { stay } as Guest })
   const [former, later] = [of({ sinceMs: 0 }), of({ sinceMs: 0 })]
   const [connection, other] = [{}, {}] as [Pick<Socket, 'remoteAddress'>, Pick<Socket, 'remoteAddress'>]
   expect(peers.bind(connection, { kind: 'unknown' })).toBe(true)

@@ -19,17 +19,16 @@ import { buildGuestServer } from './guest/server.ts'
 import { Shares, UNKNOWN_PEERS } from './guest/share.ts'
 import { ownTokenKey } from './guest/token-key.ts'
 import { Tokens, tokenTime } from './guest/token.ts'
+import { ViewGuestFinder } from './guest-finder.ts'
 import { stateKeys, stateOwner } from './state-owner.ts'
-import { describeFirewallWait, describeUnopened, warnOfOverruled, type GuestAddress } from './listeners.ts'
-import { linkOf } from './firewall/link.ts'
+import { describeUnopened, warnOfOverruled, type GuestAddress } from './listeners.ts'
 import { buildIdentity } from '../identity/identity.ts'
 import { describeExpiry } from '../identity/key.ts'
-import { isOneAddress, UNKNOWN } from '../metadata/address.ts'
+import { isOneAddress } from '../metadata/address.ts'
 import { listen, maxConnections, readLimits, StartFailure } from '../runtime/listen.ts'
-import { LinkIndex } from './view/link-index.ts'
 import { restoreView, type Restored } from './journal/restore.ts'
 import { snapshotPath, type StateKeys, type StateOwner } from './journal/state-files.ts'
-import { View, type FoundInstance } from './view/view.ts'
+import { View } from './view/view.ts'
 
 const ALL_ADDRESSES =
   'IMDS_LISTEN: with IMDS_FIREWALL=required each listener needs a specific address, not 0.0.0.0 or ::, ' +
@@ -184,44 +183,4 @@ function warnOfExpiry({ identity }: Config, log: Logger): void {
   const expiry = identity && describeExpiry(identity.certificate, Date.now())
   if (expiry !== undefined)
     log.warn(`the certificate in IMDS_IDENTITY_CERT_FILE ${expiry}: verifiers may reject documents`)
-}
-
-/** Who owns an address or a link. While `firewallWait` says why no guest is answered, nobody does. */
-class ViewGuestFinder implements GuestFinder {
-  readonly #view: View
-  /** Undefined: there are no link-local listeners. */
-  readonly #links: LinkIndex | undefined
-  #lookUp: GuestFinder['lookUp'] = () => undefined
-  firewallWait: string | undefined
-
-  constructor(config: Config, view: View) {
-    this.#view = view
-    if (config.linkLocal.length > 0)
-      this.#links = new LinkIndex(view, (one) => {
-        const link = linkOf(config.firewall.link, one)
-        return link.ok ? link.value : undefined
-      })
-    this.firewallWait = config.needsFirewall ? describeFirewallWait(config.listen) : undefined
-  }
-
-  setLookUp(lookUp: GuestFinder['lookUp']): void {
-    this.#lookUp = lookUp
-  }
-
-  /** Updates the links of an instance that the view has changed. */
-  updateLinks(id: string): void {
-    this.#links?.update(id)
-  }
-
-  find(network: string, address: string): FoundInstance {
-    return this.firewallWait === undefined ? this.#view.find(network, address) : UNKNOWN
-  }
-
-  findByLink(network: string, link: string): FoundInstance {
-    return this.firewallWait === undefined ? (this.#links?.find(network, link) ?? UNKNOWN) : UNKNOWN
-  }
-
-  lookUp(network: string, address: string): ReturnType<GuestFinder['lookUp']> {
-    return this.firewallWait === undefined ? this.#lookUp(network, address) : undefined
-  }
 }

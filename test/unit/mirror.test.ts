@@ -61,7 +61,7 @@ const ELSEWHERE: Readonly<Record<string, readonly string[]>> = {
   'imdsd/bugreport': ['imdsctl/doctor/secrets'],
   'imdsd/doctor': ['imdsctl/doctor/host', 'imdsd/checks/host-state'],
   'imdsd/environment': ['runtime/as-user'],
-  'imdsd/firewall': ['imdsd/guest-side'],
+  'imdsd/firewall': ['imdsd/guest-finder', 'imdsd/guest-side'],
   'imdsd/firewall-keeping': ['imdsctl/firewall-agent/agent', 'imdsctl/firewall-agent/refused'],
   'imdsd/firewall-table': ['imdsctl/firewall-agent/nft'],
   'imdsd/life': ['imdsd/main', 'imdsd/operator-side', 'imdsd/store-side', 'library'],

@@ -4,7 +4,7 @@
  * The document has those fields of EC2's whose values the record has, in EC2's layout. Equal records give equal bytes,
  * since verifiers compare them. It needs no key: programs read the region and the account there. With a key, it is signed
  * at the first request for a signature, once for each state of the record (and again after a guest was silent for hours:
- * imdsd/view/view.ts).
+ * imdsd/view/served-instance.ts).
  */
 import { splitPrefix } from './address.ts'
 import { textContent, type Content } from './content.ts'

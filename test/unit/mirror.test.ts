@@ -103,6 +103,7 @@ const ELSEWHERE: Readonly<Record<string, readonly string[]>> = {
   'unit/imdsd/journal/journal': ['imdsd/journal/encoding', 'imdsd/journal/journal-writer'],
   'unit/imdsd/journal/snapshot': ['imdsd/journal/unserved-file'],
   'unit/imdsd/view/sync': ['imdsd/view/sync-state'],
+  'unit/imdsd/view/view': ['imdsd/view/served-instance'],
   'unit/imdsd/journal/persistence': [
     'imdsd/journal/background-work',
     'imdsd/journal/disk',

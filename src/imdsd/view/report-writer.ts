@@ -9,7 +9,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { Logger } from 'pino'
 import { joinReports, type Reports } from '../../metadata/reports.ts'
 import type { ReportStore } from '../../store/source.ts'
-import type { ServedInstance } from './view.ts'
+import type { ServedInstance } from './served-instance.ts'
 
 /** What a writer needs. `restored`: the instances of the snapshot. `retryMs`: the pause after a failure. */
 export interface ReportWriterParts {

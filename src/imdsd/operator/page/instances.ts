@@ -8,7 +8,7 @@ import { formatSearch, hrefOf, partOf, type Question } from '../../../pages/sear
 import { formatTable } from '../../../pages/table.ts'
 import { formatDuration } from '../../../runtime/ago.ts'
 import { TurnBudget } from '../../../limits/turn-budget.ts'
-import type { ServedInstance } from '../../view/view.ts'
+import type { ServedInstance } from '../../view/served-instance.ts'
 
 /** What the table is made of. `nowMs`: of the clock of the view and of the traces. */
 export interface InstancesParts {

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { LinkIndex } from '../../../../src/imdsd/view/link-index.ts'
-import type { ServedInstance } from '../../../../src/imdsd/view/view.ts'
+import type { ServedInstance } from '../../../../src/imdsd/view/served-instance.ts'
 
 /** An index, and a function that sets or removes an instance by the ids of its interfaces: `int-a` or `red/int-a`. */
 function anIndex() {

@@ -2,7 +2,7 @@
 import { expect, test, vi } from 'vitest'
 import { NO_REPORTS } from '../../../../src/metadata/reports.ts'
 import { ReportWriter } from '../../../../src/imdsd/view/report-writer.ts'
-import type { ServedInstance } from '../../../../src/imdsd/view/view.ts'
+import type { ServedInstance } from '../../../../src/imdsd/view/served-instance.ts'
 
 const served = (id: string) =>
   ({ instance: { id, hypervisors: ['hv1'], options: { reports: 'enabled' } }, stay: {} }) as unknown as ServedInstance

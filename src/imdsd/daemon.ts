@@ -87,7 +87,7 @@ async function startBackground(parts: BackgroundParts): Promise<Daemon> {
       ...(config.linkLocal.includes(host) && { linkLocal: true }),
     }))
     firewall.setListeners({ listeners, operator: { address, port }, limitedDscp: LIMITED_DSCP })
-    if (fromSnapshot > 0 && restored.isWhole) firewall.noteComplete()
+    if (fromSnapshot > 0 && restored.isComplete) firewall.noteComplete()
     await addresses.start()
     await guestSide.preloadIdentity() // who reads 'listening' may replace the installation
     log.info(

@@ -70,7 +70,7 @@ interface Version {
 export class Firewall {
   readonly #parts: FirewallParts
   #listeners: FirewallListeners | undefined
-  #isWhole = false
+  #isComplete = false
   #isStopped = false
   #count = 0
   /** When the view first differed from the newest version; undefined while they are equal. */
@@ -97,8 +97,8 @@ export class Firewall {
 
   /** The view is complete: it was read from a snapshot, or a resync has completed. Wakes the agent's request. */
   noteComplete(): void {
-    if (this.#isWhole) return
-    this.#isWhole = true
+    if (this.#isComplete) return
+    this.#isComplete = true
     this.#wake()
   }
 
@@ -224,7 +224,7 @@ export class Firewall {
   }
 
   #newest(): FirewallDocument | undefined {
-    if (this.#listeners === undefined || !this.#isWhole) return undefined
+    if (this.#listeners === undefined || !this.#isComplete) return undefined
     if (this.#changedAtMs !== undefined) {
       const instances = new Map([...this.#parts.instances()].map((instance) => [instance.id, instance]))
       const { link, startId } = this.#parts

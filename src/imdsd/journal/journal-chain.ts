@@ -38,7 +38,7 @@ export interface JournalChainParts {
 /** Journals that were found at the start, and are continued: see Restored. */
 export type Continued = NonNullable<Restored['end']> & { readonly snapshotBytes: number }
 
-type FoldFacts = Pick<SnapshotContent, 'asOf' | 'isWhole'>
+type FoldFacts = Pick<SnapshotContent, 'asOf' | 'isComplete'>
 
 export class JournalChain {
   readonly #parts: JournalChainParts

@@ -56,7 +56,7 @@ export class Persistence implements ChangeLog {
   /** The files that are removed before the first journal of a chain. */
   #found: FilesFound
   #generation: number
-  #isWhole: boolean
+  #isComplete: boolean
   #asOfMs: number
   /** The next resync folds. */
   #foldsAtResync: boolean
@@ -74,7 +74,7 @@ export class Persistence implements ChangeLog {
   #isStopped = false
 
   constructor(parts: PersistenceParts) {
-    const { files, isWhole, isCurrent, end, snapshotBytes, generation } = parts.restored
+    const { files, isComplete, isCurrent, end, snapshotBytes, generation } = parts.restored
     this.#parts = parts
     this.#found = files
     this.#generation = generation
@@ -82,8 +82,8 @@ export class Persistence implements ChangeLog {
       end === undefined
         ? { kind: 'idle' }
         : { kind: 'kept', chain: new JournalChain(this.#chainParts(), { ...end, snapshotBytes }), isFirst: false }
-    this.#isWhole = isWhole
-    this.#foldsAtResync = files === 'served' && !(isWhole && isCurrent)
+    this.#isComplete = isComplete
+    this.#foldsAtResync = files === 'served' && !(isComplete && isCurrent)
     this.#asOfMs = parts.asOfMs
   }
 
@@ -106,7 +106,7 @@ export class Persistence implements ChangeLog {
   /** A resync is complete: updates the time of the snapshot. `asOfMs`: when it began, in milliseconds since 1970. */
   noteResync(asOfMs: number): void {
     this.#asOfMs = asOfMs
-    this.#isWhole = true
+    this.#isComplete = true
     this.#isTidyDue = true
     if (this.#foldsAtResync && (this.#state.kind === 'idle' || this.#state.kind === 'kept')) this.#isFoldWanted = true
     this.#queue.wake()
@@ -220,15 +220,15 @@ export class Persistence implements ChangeLog {
 
   #startFold(chain: JournalChain): void {
     const startedMs = performance.now()
-    const isWhole = this.#isWhole
+    const isComplete = this.#isComplete
     this.#isFoldWanted = false
     // asOf is the time of what is written, not of a resync that completes meanwhile.
-    this.#background.start(chain.fold({ asOf: new Date(this.#asOfMs), isWhole }), async (failure) => {
+    this.#background.start(chain.fold({ asOf: new Date(this.#asOfMs), isComplete }), async (failure) => {
       this.#parts.snapshotWrites.inc({ result: failure === undefined ? 'written' : 'failed' })
       if (chain.isDropped) return
       if (failure !== undefined) return this.#foldFailed(chain, failure.error)
-      this.#foldsAtResync = !isWhole
-      if (this.#foldsAtResync && this.#isWhole) this.#isFoldWanted = true // a resync completed meanwhile
+      this.#foldsAtResync = !isComplete
+      if (this.#foldsAtResync && this.#isComplete) this.#isFoldWanted = true // a resync completed meanwhile
       this.#restMs = Math.min(10 * (performance.now() - startedMs), MAX_FOLD_INTERVAL_MS)
       if (this.#problems.size > 0) this.#parts.log.info({ path: this.#parts.path }, 'the snapshot can be written again')
       this.#problems.clear()

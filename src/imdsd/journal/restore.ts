@@ -30,14 +30,14 @@ export type FilesFound = 'served' | 'unserved' | 'plain' | 'none'
 
 /**
  * The view as the last daemon left it. `ageMs`: time since it was compared with the store; negative if the clock was
- * set back since; undefined: nothing is served. `isWhole`: a resync had completed. `isCurrent`: this daemon would write
+ * set back since; undefined: nothing is served. `isComplete`: a resync had completed. `isCurrent`: this daemon would write
  * the snapshot with the same keys and schema. `end`: the last MAC of the journals, and their size; undefined if
  * nothing is served. `generation`: no journal on the disk has a higher one.
  */
 export interface Restored {
   readonly instances: readonly SavedInstance[]
   readonly ageMs: number | undefined
-  readonly isWhole: boolean
+  readonly isComplete: boolean
   readonly isCurrent: boolean
   readonly files: FilesFound
   readonly end: { readonly mac: string; readonly bytes: number; readonly hasChanges: boolean } | undefined
@@ -74,7 +74,7 @@ function unserved(path: string, files: FilesFound): Restored {
   return {
     instances: [],
     ageMs: undefined,
-    isWhole: false,
+    isComplete: false,
     isCurrent: false,
     files,
     end: undefined,
@@ -138,7 +138,7 @@ async function restoreFiles(
  * What files on the disk have. `torn`: the journals whose end is torn. `oldest`: the first generation that is not
  * obsolete.
  */
-export interface ReadView extends Pick<Restored, 'instances' | 'isWhole' | 'isCurrent' | 'end'> {
+export interface ReadView extends Pick<Restored, 'instances' | 'isComplete' | 'isCurrent' | 'end'> {
   readonly torn: readonly { readonly path: string; readonly lostBytes: number }[]
   readonly oldest: number
 }
@@ -154,7 +154,7 @@ export async function readView(
   as: <T>(open: () => T) => T,
 ): Promise<ReadView> {
   const snapshot = await as(() => readSnapshot(path, owner, keys))
-  const { isWhole, isCurrent, journal: first } = snapshot
+  const { isComplete, isCurrent, journal: first } = snapshot
   const instances = new Map(snapshot.instances.map((record) => [record.instance.id, record]))
   const generations = as(() => generationsBeside(path)).filter((generation) => generation >= first.generation)
   if (generations[0] !== first.generation)
@@ -176,7 +176,7 @@ export async function readView(
     }
     end = await as(() => readJournal(file, owner.hypervisor ?? '', keys, use))
   }
-  return { instances: [...instances.values()], isWhole, isCurrent, end, torn, oldest: first.generation }
+  return { instances: [...instances.values()], isComplete, isCurrent, end, torn, oldest: first.generation }
 }
 
 /** Applies groups of changes. True if there was one. An instance keeps its reports as long as it is not removed. */

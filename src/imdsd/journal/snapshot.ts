@@ -30,12 +30,12 @@ export interface JournalStart {
 }
 
 /**
- * A snapshot as it was read. `isWhole`: a resync had completed for this view, so it lacks no instance. `isCurrent`: this
+ * A snapshot as it was read. `isComplete`: a resync had completed for this view, so it lacks no instance. `isCurrent`: this
  * daemon would write it with the same keys and schema. `journal`: the one that continues it.
  */
 export interface Snapshot {
   readonly instances: readonly SavedInstance[]
-  readonly isWhole: boolean
+  readonly isComplete: boolean
   readonly isCurrent: boolean
   readonly journal: JournalStart
 }
@@ -69,7 +69,7 @@ export async function readSnapshot(path: string, owner: StateOwner, keys: StateK
     ...(reports !== undefined && { reports: parseReports(JSON.stringify(reports)) }),
   }))
   const isCurrent = key === 0 && schema === RECORD_FORM && keys.cipher?.current === keyName
-  return { instances, isWhole: header['whole'] === true, isCurrent, journal: journalOf(header['journal']) }
+  return { instances, isComplete: header['complete'] === true, isCurrent, journal: journalOf(header['journal']) }
 }
 
 function readWhole(path: string): Buffer {
@@ -141,7 +141,7 @@ function macOf(sha256: string, key: StateKeys['macKeys'][number]): string {
 }
 
 /** What a snapshot is made of. `asOf`: when the view was last compared with the store. */
-export interface SnapshotContent extends Pick<Snapshot, 'isWhole' | 'journal'> {
+export interface SnapshotContent extends Pick<Snapshot, 'isComplete' | 'journal'> {
   readonly owner: StateOwner
   readonly keys: StateKeys
   readonly instances: Iterable<SavedInstance>
@@ -166,7 +166,7 @@ export async function writeSnapshot(
     },
     instances,
     asOf,
-    isWhole,
+    isComplete,
     journal,
   } = content
   const file = await disk.create(path)
@@ -198,7 +198,14 @@ export async function writeSnapshot(
     }
     await file.writeFile(head)
     await append(
-      lineOf({ imds: 'snapshot', format: FORMAT, ...headerOf(owner), schema: RECORD_FORM, whole: isWhole, journal }),
+      lineOf({
+        imds: 'snapshot',
+        format: FORMAT,
+        ...headerOf(owner),
+        schema: RECORD_FORM,
+        complete: isComplete,
+        journal,
+      }),
     )
     let count = 0
     for (const record of instances) {

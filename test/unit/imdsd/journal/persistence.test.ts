@@ -864,7 +864,7 @@ test('a confirmation renews the time of the snapshot; a deleted snapshot is writ
   daemon.persistence.noteResync(Date.now())
   await eventually(() => {
     expect(counts.snapshot.written).toBe(2)
-  }) // the first was written before the view was whole
+  }) // the first was written before the view was complete
   const { ino } = statSync(path)
   const beganAtMs = Date.now() - 60_000
   daemon.persistence.noteResync(beganAtMs)
@@ -872,7 +872,7 @@ test('a confirmation renews the time of the snapshot; a deleted snapshot is writ
     expect(statSync(path).mtimeMs).toBeCloseTo(beganAtMs)
   })
   expect(statSync(path).ino).toBe(ino)
-  expect((await read()).isWhole).toBe(true)
+  expect((await read()).isComplete).toBe(true)
   rmSync(path)
   daemon.persistence.noteResync(Date.now())
   await eventually(() => {
@@ -882,10 +882,10 @@ test('a confirmation renews the time of the snapshot; a deleted snapshot is writ
   expect(await found()).toEqual(daemon.view)
 })
 
-test('a view that no resync has confirmed is not whole, and its age counts from the last one', async () => {
+test('a view that no resync has confirmed is not complete, and its age counts from the last one', async () => {
   const daemon = await start({ asOfMs: Date.now() - 7_200_000 })
   await daemon.put(state(1, 1))
-  expect(await read()).toMatchObject({ isWhole: false, ageMs: expect.closeTo(7_200_000, -4) as number })
+  expect(await read()).toMatchObject({ isComplete: false, ageMs: expect.closeTo(7_200_000, -4) as number })
 })
 
 test('a directory with the name of a temporary file is deleted at the start', async () => {

@@ -69,7 +69,15 @@ async function written(cipher?: RecordCipher, content: Partial<SnapshotContent> 
   await writeSnapshot(
     DISK,
     path,
-    { owner: OWNER, keys, instances: INSTANCES, asOf: new Date(), isWhole: true, journal: journal.start, ...content },
+    {
+      owner: OWNER,
+      keys,
+      instances: INSTANCES,
+      asOf: new Date(),
+      isComplete: true,
+      journal: journal.start,
+      ...content,
+    },
     () => {
       /* nobody waits */
     },
@@ -350,7 +358,7 @@ describe('a snapshot of a version with another schema of records', () => {
     asOfOtherVersion()
     expect(await read()).toMatchObject({
       instances: INSTANCES.map((record) => ({ ...record, digest: undefined })),
-      isWhole: true,
+      isComplete: true,
       isCurrent: false,
     })
     expect(log).toEqual([])

@@ -8,7 +8,7 @@ import { connect, type AddressInfo, type Socket } from 'node:net'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
-import { LINGER_BYTES, LINGER_IDLE_MS, LINGER_MS } from '../../src/imdsd/guest/linger.ts'
+import { MAX_LINGER_BYTES, LINGER_IDLE_MS, LINGER_MS } from '../../src/imdsd/guest/linger.ts'
 import { openStore } from '../../src/store/open.ts'
 import { startDaemon, until, type TestDaemon } from '../support/programs/daemon.ts'
 import { aGuestServer } from '../support/fixtures/guest-server.ts'
@@ -267,7 +267,7 @@ t.test('F2: the daemon reads a limited amount from a connection after its last r
     const socket = await openConnection(daemon, GUEST, ENDLESS)
     await sendEndlessly(socket)
     t.ok(
-      bytesRead() - before >= LINGER_BYTES && bytesRead() - before < LINGER_BYTES + MIB,
+      bytesRead() - before >= MAX_LINGER_BYTES && bytesRead() - before < MAX_LINGER_BYTES + MIB,
       `${String(bytesRead() - before)} bytes`,
     )
   })

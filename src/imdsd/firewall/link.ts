@@ -19,7 +19,7 @@ export type LinkName = Parsed<string, string>
 export const DEFAULT_LINK = 'tap-{interfaceId}'
 
 /** Linux: IFNAMSIZ less the final zero. */
-const MOST = 15
+const MAX_LENGTH = 15
 /** The characters that Linux allows in a name and that nft needs no quotes for. */
 const NAME = /^[A-Za-z0-9_.-]+$/
 /** `{interfaceId:11}`: the first 11 characters of the id. */
@@ -39,7 +39,7 @@ export function isLinkOfInterface(rule: string): boolean {
 
 /** True for a valid interface name that has no special meaning in a rule. */
 function isLinkName(name: string): boolean {
-  return NAME.test(name) && name.length <= MOST && name !== '.' && name !== '..'
+  return NAME.test(name) && name.length <= MAX_LENGTH && name !== '.' && name !== '..'
 }
 
 /**
@@ -129,8 +129,8 @@ export function linkOf(rule: string, { id, network }: LinkOf): LinkName {
   )
   if (isLinkName(link)) return { ok: true, value: link }
   const length =
-    link.length > MOST
-      ? ` has ${String(link.length)} characters, and Linux allows ${String(MOST)}; ` +
+    link.length > MAX_LENGTH
+      ? ` has ${String(link.length)} characters, and Linux allows ${String(MAX_LENGTH)}; ` +
         '{interfaceId:11} takes the first 11 of an id'
       : ' is not a valid link name'
   return { ok: false, faults: [`its link name by the rule ${rule}${length}`] }

@@ -18,8 +18,8 @@ const CRAWL_MS = 300_000
 const CRAWL_TOPICS: ReadonlySet<Topic> = new Set<Topic>(['meta-data/', 'instance-id', 'public-keys', 'user-data'])
 /** The most user agents of a boot, and the characters of each. */
 const MAX_AGENTS = 4
-const AGENT_LENGTH = 128
-const RECENT = 8
+const MAX_AGENT_LENGTH = 128
+const MAX_RECENT = 8
 
 /** A request, as a trace records it. `atMs`: of a monotonic clock. `agent`: the User-Agent header. */
 export interface Noted {
@@ -88,7 +88,7 @@ export class BootTrace {
       this.#next = new Recording()
     }
     this.#recent.push({ topic, outcome, atMs })
-    if (this.#recent.length > RECENT) this.#recent.shift()
+    if (this.#recent.length > MAX_RECENT) this.#recent.shift()
     const isNewCrawl = this.#boot.note(request)
     if (this.#next === undefined) {
       if (isNewCrawl) this.#report.onBegin(this.#boot.firstMs)
@@ -187,11 +187,11 @@ class Recording {
   }
 
   #noteAgent(agent: string): void {
-    if (agent.length <= AGENT_LENGTH) {
+    if (agent.length <= MAX_AGENT_LENGTH) {
       if (!this.#agents.includes(agent)) this.#agents.push(agent)
       return
     }
-    const start = agent.slice(0, AGENT_LENGTH)
+    const start = agent.slice(0, MAX_AGENT_LENGTH)
     // a copy, since a slice would keep all of the header in memory
     if (!this.#agents.includes(start)) this.#agents.push(Buffer.from(start, 'latin1').toString('latin1'))
   }

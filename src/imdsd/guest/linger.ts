@@ -12,7 +12,7 @@ export const LINGER_MS = 10_000
 /** It ends when nothing arrives for this time, in ms. */
 export const LINGER_IDLE_MS = 1_000
 /** It ends when more bytes than these arrive. */
-export const LINGER_BYTES = 8 * 2 ** 20
+export const MAX_LINGER_BYTES = 8 * 2 ** 20
 /** How long a peer that is no longer read has to receive the last response, in ms. */
 const FLUSH_MS = 1_000
 
@@ -38,7 +38,7 @@ export function closeSoon(socket: Socket, text: string, ms: number, discard: (by
   socket.setTimeout(LINGER_IDLE_MS, () => {
     socket.destroy()
   })
-  let left = LINGER_BYTES
+  let left = MAX_LINGER_BYTES
   const startDiscarding = () => {
     socket.removeAllListeners('data') // the listener of Node's HTTP parser
     socket.on('data', ({ length }) => {

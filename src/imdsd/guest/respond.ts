@@ -3,7 +3,7 @@
  *
  * A response is sent in one write with a prepared header list. It bypasses Fastify's reply, which is slower and would
  * add a charset. On a connection that stays open, a response waits for the end of the turn of the event loop, and up to
- * BATCH responses are sent together: that is faster than sending each one alone.
+ * MAX_BATCH responses are sent together: that is faster than sending each one alone.
  */
 import type { IncomingHttpHeaders } from 'node:http'
 import type { Logger } from 'pino'
@@ -19,7 +19,7 @@ import { responseOf } from './refusals.ts'
 /** The header with the seconds that a session token has left, or that a PUT asks for (EC2's name). */
 export const TTL_HEADER = 'X-aws-ec2-metadata-token-ttl-seconds'
 
-const BATCH = 64
+const MAX_BATCH = 64
 
 export interface ResponderParts {
   readonly guard: ConnectionGuard
@@ -50,7 +50,7 @@ export class Responder {
       }) === 1
     )
       setImmediate(this.#sendBatch)
-    else if (this.#batch.length === BATCH) this.#sendBatch()
+    else if (this.#batch.length === MAX_BATCH) this.#sendBatch()
   }
 
   /** Responds at once. */

@@ -10,7 +10,7 @@ import type { ViewChange } from '../view/change.ts'
 import { encodeChange } from './encoding.ts'
 
 /** The limit of a group, and of the queue, in encoded bytes. A single longer change is a group of one. */
-const GROUP_BYTES = 1024 * 1024
+const MAX_GROUP_BYTES = 1024 * 1024
 
 interface Waiting {
   readonly parts: readonly Uint8Array[]
@@ -43,7 +43,7 @@ export class ChangeQueue {
     this.#bytes += bytes
     this.#running ??= this.#run()
     await this.#adding.spend(bytes)
-    while (this.#bytes > GROUP_BYTES) await this.#hasSpace.promise
+    while (this.#bytes > MAX_GROUP_BYTES) await this.#hasSpace.promise
   }
 
   /** Resolves when all changes are applied. */
@@ -75,7 +75,7 @@ export class ChangeQueue {
     let bytes = 0
     let count = 0
     for (const { bytes: more } of this.#waiting) {
-      if (count > 0 && bytes + more > GROUP_BYTES) break
+      if (count > 0 && bytes + more > MAX_GROUP_BYTES) break
       bytes += more
       count += 1
     }

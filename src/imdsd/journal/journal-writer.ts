@@ -9,7 +9,7 @@ import type { JournalStart } from './snapshot.ts'
 import { headerOf, TEMPORARY, type StateKeys, type StateOwner } from './state-files.ts'
 
 /** A longer frame is written in parts, because copying it would take the time of a turn of the event loop. */
-const ONE_WRITE_BYTES = 1024 * 1024
+const MAX_WRITE_BYTES = 1024 * 1024
 
 /**
  * What a journal is written with. `after`: the last MAC of the journal that it continues; undefined: it only continues
@@ -145,7 +145,7 @@ function lengthOf(payload: readonly Uint8Array[]): number {
 async function writeFrame(file: DiskFile, mac: Buffer, payload: readonly Uint8Array[]): Promise<void> {
   const length = lengthOf(payload)
   const parts = [lengthBytes(length), mac, ...payload]
-  if (length <= ONE_WRITE_BYTES) return file.writeFile(Buffer.concat(parts))
+  if (length <= MAX_WRITE_BYTES) return file.writeFile(Buffer.concat(parts))
   for (const part of parts) await file.writeFile(part)
 }
 

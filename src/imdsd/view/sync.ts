@@ -17,7 +17,7 @@
  *
  * One loop reads all records, one batch at a time. So an older state of a record is never applied after a newer one,
  * whichever connections the store's answers use. Each iteration reads one batch, then the index if a resync is due. A
- * batch has up to BATCH ids (fewer where user-data may be long: #batchSize), and each kind of work has a third of it
+ * batch has up to MAX_BATCH ids (fewer where user-data may be long: #batchSize), and each kind of work has a third of it
  * (ReadQueue). A resync that is requested during another begins when that one is complete. Records that could not be
  * read are read again after 1 to 2 s, so a resync completes even if connections are lost repeatedly.
  *
@@ -36,13 +36,13 @@ import { SyncState, type SyncStatus } from './sync-state.ts'
 import type { InvalidRecord } from './validate.ts'
 import type { View } from './view.ts'
 
-const BATCH = 100
+const MAX_BATCH = 100
 /**
- * If user-data may be long, a batch has fewer ids (at least SMALL_BATCH), so that its user-data has at most about this
+ * If user-data may be long, a batch has fewer ids (at least MIN_BATCH), so that its user-data has at most about this
  * many bytes.
  */
-const BATCH_BYTES = 64 * 1024 * 1024
-const SMALL_BATCH = 10
+const MAX_BATCH_BYTES = 64 * 1024 * 1024
+const MIN_BATCH = 10
 const RETRY_MS = 1000
 /**
  * After a reconnect a daemon with a view waits up to this long, so that a thousand hypervisors do not all read from a
@@ -95,7 +95,7 @@ export class Sync {
 
   constructor(parts: SyncParts) {
     this.#parts = parts
-    this.#batchSize = Math.max(SMALL_BATCH, Math.min(BATCH, Math.floor(BATCH_BYTES / parts.userDataMaxBytes)))
+    this.#batchSize = Math.max(MIN_BATCH, Math.min(MAX_BATCH, Math.floor(MAX_BATCH_BYTES / parts.userDataMaxBytes)))
     this.#health = new RecordHealth(parts.view, parts.metrics.recordFaults, parts.log)
     this.#state = new SyncState(this.#health)
     this.#applier = new Applier({ ...parts, health: this.#health, revisionsBack: parts.metrics.revisionsBack })

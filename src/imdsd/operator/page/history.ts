@@ -1,12 +1,12 @@
 /**
  * The requests of the last hour: what the meter had counted at intervals. A guest's request costs nothing for it, and it
- * takes at most SAMPLES samples of a few numbers.
+ * takes at most MAX_SAMPLES samples of a few numbers.
  */
 import { DURATION_BOUNDS, type RequestOutcome, type RequestMeter } from '../../guest/meter.ts'
 
 export const INTERVAL_MS = 30_000
 export const HISTORY_MS = 3_600_000
-const SAMPLES = HISTORY_MS / INTERVAL_MS + 1
+const MAX_SAMPLES = HISTORY_MS / INTERVAL_MS + 1
 
 /** What was counted until a time. `buckets`: requests by their duration, not cumulative; the last one is above all bounds. */
 interface Sample {
@@ -57,7 +57,7 @@ export class History {
   }
 
   sample(): void {
-    this.#samples = [...this.#samples, this.#read()].slice(-SAMPLES)
+    this.#samples = [...this.#samples, this.#read()].slice(-MAX_SAMPLES)
   }
 
   /** The intervals of the last hour, the oldest first. */

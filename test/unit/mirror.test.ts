@@ -107,6 +107,7 @@ const ELSEWHERE: Readonly<Record<string, readonly string[]>> = {
   'unit/imdsd/journal/persistence': [
     'imdsd/journal/background-work',
     'imdsd/journal/disk',
+    'imdsd/journal/fold-schedule',
     'imdsd/journal/journal-chain',
     'limits/in-time',
     'imdsd/journal/restore',

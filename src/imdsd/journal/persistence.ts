@@ -5,19 +5,13 @@
 import type { Logger } from 'pino'
 import { BackgroundWork } from './background-work.ts'
 import { ChangeQueue } from './change-queue.ts'
+import { FoldSchedule } from './fold-schedule.ts'
 import type { ViewChange, ChangeLog } from '../view/change.ts'
 import { JournalChain, type JournalChainParts } from './journal-chain.ts'
 import { inTime } from '../../limits/in-time.ts'
 import type { FilesFound, Restored } from './restore.ts'
 import { deleteFiles, deleteOldPrevious, setAside } from './state-files.ts'
 
-/** How long a fold waits after a report or a removal of user-data, so that several share it, in ms. */
-const FOLD_DELAY_MS = 200
-/**
- * The longest pause after a fold, in ms. A pause is ten times as long as its fold, so folds take at most about a tenth of
- * the time.
- */
-const MAX_FOLD_INTERVAL_MS = 30_000
 const LOST =
   'the view cannot be kept on disk: guests get every change, but after a start without the store they get 503. ' +
   'Make room in the state directory, or repair its disk'
@@ -61,9 +55,7 @@ export class Persistence implements ChangeLog {
   /** The next resync folds. */
   #foldsAtResync: boolean
   #isFoldWanted = false
-  #timer: NodeJS.Timeout | undefined
-  /** The pause after the last fold, in ms. */
-  #restMs = 0
+  readonly #schedule: FoldSchedule
   /** The warnings since the last snapshot was written. */
   readonly #problems = new Set<string>()
   readonly #background = new BackgroundWork(() => {
@@ -71,11 +63,13 @@ export class Persistence implements ChangeLog {
   })
   #isTidyDue = false
   #isTidying = false
-  #isStopped = false
 
   constructor(parts: PersistenceParts) {
     const { files, isComplete, isCurrent, end, snapshotBytes, generation } = parts.restored
     this.#parts = parts
+    this.#schedule = new FoldSchedule(parts.retryMs, () => {
+      this.#wantFold()
+    })
     this.#found = files
     this.#generation = generation
     this.#state =
@@ -90,7 +84,7 @@ export class Persistence implements ChangeLog {
   async append(change: ViewChange, removesUserData: boolean, apply: () => void): Promise<void> {
     await this.#queue.add(change, () => {
       apply()
-      if (removesUserData) this.#foldAfter(FOLD_DELAY_MS + this.#restMs)
+      if (removesUserData) this.#schedule.request()
     })
   }
 
@@ -100,7 +94,7 @@ export class Persistence implements ChangeLog {
 
   /** A guest has reported: the snapshot is to have that. */
   noteReport(): void {
-    this.#foldAfter(FOLD_DELAY_MS + this.#restMs)
+    this.#schedule.request()
   }
 
   /** A resync is complete: updates the time of the snapshot. `asOfMs`: when it began, in milliseconds since 1970. */
@@ -114,9 +108,7 @@ export class Persistence implements ChangeLog {
 
   /** Folds what is not in the snapshot yet. Waits for the disk as long as that makes progress. */
   async stop(): Promise<void> {
-    this.#isStopped = true
-    const isFoldScheduled = this.#timer !== undefined
-    clearTimeout(this.#timer)
+    const isFoldScheduled = this.#schedule.stop()
     try {
       await this.#quiet()
       if (this.#state.kind === 'kept' ? isFoldScheduled || this.#state.chain.hasChanges : this.#state.kind !== 'idle') {
@@ -229,7 +221,7 @@ export class Persistence implements ChangeLog {
       if (failure !== undefined) return this.#foldFailed(chain, failure.error)
       this.#foldsAtResync = !isComplete
       if (this.#foldsAtResync && this.#isComplete) this.#isFoldWanted = true // a resync completed meanwhile
-      this.#restMs = Math.min(10 * (performance.now() - startedMs), MAX_FOLD_INTERVAL_MS)
+      this.#schedule.noteFold(performance.now() - startedMs)
       if (this.#problems.size > 0) this.#parts.log.info({ path: this.#parts.path }, 'the snapshot can be written again')
       this.#problems.clear()
     })
@@ -239,7 +231,7 @@ export class Persistence implements ChangeLog {
   async #foldFailed(chain: JournalChain, error: unknown): Promise<void> {
     if (!chain.isOnDisk) return this.#giveUp(chain, error)
     this.#warn(NOT_FOLDED, error)
-    this.#rest()
+    this.#schedule.noteFailure()
   }
 
   /** kept or opening -> clearing -> resting. */
@@ -260,7 +252,7 @@ export class Persistence implements ChangeLog {
       if (failure !== undefined) this.#warn(NOT_DELETED, failure.error)
       this.#state = { kind: 'resting' }
       this.#isFoldWanted = false
-      this.#rest()
+      this.#schedule.noteFailure()
     })
     await inTime(cleared, this.#parts.timeoutMs).catch((reason: unknown) => {
       this.#warn(NOT_DELETED, reason)
@@ -343,21 +335,8 @@ export class Persistence implements ChangeLog {
     this.#problems.add(message)
   }
 
-  #rest(): void {
-    this.#restMs = this.#parts.retryMs
-    this.#foldAfter(this.#parts.retryMs)
-  }
-
   #wantFold(): void {
     this.#isFoldWanted = true
     this.#queue.wake()
-  }
-
-  #foldAfter(delayMs: number): void {
-    if (this.#timer !== undefined || this.#isStopped) return
-    this.#timer = setTimeout(() => {
-      this.#timer = undefined
-      this.#wantFold()
-    }, delayMs)
   }
 }

@@ -2,18 +2,17 @@
  * Which instance has a link of this hypervisor: a guest that connects from a link-local address is identified by its
  * link (contract E1). The index follows the view.
  *
- * If two interfaces would have one link, the link is contested, and neither is served by it: the firewall admits
- * neither. Interfaces of instances that the store no longer has lose it to others, as addresses (view.ts).
+ * Interfaces claim their links as they claim addresses (address-index.ts): if two would have one link, it is contested,
+ * and the firewall admits neither; those of instances that the store no longer has yield to others.
  */
-import { CONTESTED, UNKNOWN } from '../../metadata/address.ts'
+import { UNKNOWN } from '../../metadata/address.ts'
+import type { Interface } from '../../metadata/instance.ts'
+import { AddressIndex } from './address-index.ts'
 import type { FoundInstance, View } from './view.ts'
 
-/** An interface of an instance, as far as the name of its link depends on it. */
-interface LinkOf {
-  readonly id: string
-  readonly network: string
-}
+/** An interface of an instance, by its link. */
 interface Claim {
+  readonly link: string
   readonly instance: string
   readonly network: string
 }
@@ -21,43 +20,40 @@ interface Claim {
 /** The instances of a view by link. `nameOf`: the name of an interface's link; undefined if it can have none. */
 export class LinkIndex {
   readonly #view: Pick<View, 'get' | 'isUnconfirmed'>
-  readonly #nameOf: (one: LinkOf) => string | undefined
-  /** Link -> the interfaces that would have it. */
+  readonly #nameOf: (one: Pick<Interface, 'id' | 'network'>) => string | undefined
+  readonly #index: AddressIndex<Claim>
+  /** By instance. */
   readonly #claims = new Map<string, readonly Claim[]>()
-  /** Instance -> the links of its interfaces. */
-  readonly #links = new Map<string, ReadonlySet<string>>()
 
-  constructor(view: Pick<View, 'get' | 'isUnconfirmed'>, nameOf: (one: LinkOf) => string | undefined) {
+  constructor(
+    view: Pick<View, 'get' | 'isUnconfirmed'>,
+    nameOf: (one: Pick<Interface, 'id' | 'network'>) => string | undefined,
+  ) {
     this.#view = view
     this.#nameOf = nameOf
+    this.#index = new AddressIndex(
+      () => undefined,
+      ({ instance }) => view.isUnconfirmed(instance),
+    )
   }
 
   /** Updates the links of an instance that the view has changed. */
   update(id: string): void {
-    for (const link of this.#links.get(id) ?? []) {
-      const others = this.#claims.get(link)!.filter(({ instance }) => instance !== id)
-      if (others.length === 0) this.#claims.delete(link)
-      else this.#claims.set(link, others)
-    }
-    const links = new Set<string>()
-    for (const one of this.#view.get(id)?.instance.interfaces ?? []) {
+    for (const claim of this.#claims.get(id) ?? []) this.#index.unclaim(claim.link, claim)
+    const claims = (this.#view.get(id)?.instance.interfaces ?? []).flatMap((one) => {
       const link = this.#nameOf(one)
-      if (link === undefined) continue
-      links.add(link)
-      this.#claims.set(link, [...(this.#claims.get(link) ?? []), { instance: id, network: one.network }])
-    }
-    if (links.size === 0) this.#links.delete(id)
-    else this.#links.set(id, links)
+      return link === undefined ? [] : [{ link, instance: id, network: one.network }]
+    })
+    for (const claim of claims) this.#index.claim(claim.link, claim)
+    if (claims.length === 0) this.#claims.delete(id)
+    else this.#claims.set(id, claims)
   }
 
   /** The instance that has a link, with an interface on this network. */
   find(network: string, link: string): FoundInstance {
-    const claims = this.#claims.get(link) ?? []
-    const present = claims.filter(({ instance }) => !this.#view.isUnconfirmed(instance))
-    const [claim, other] = present.length > 0 ? present : claims
-    if (claim === undefined) return UNKNOWN
-    if (other !== undefined) return CONTESTED
-    const owner = claim.network === network ? this.#view.get(claim.instance) : undefined
+    const found = this.#index.find(link)
+    if (found.kind !== 'owned') return found
+    const owner = found.owner.network === network ? this.#view.get(found.owner.instance) : undefined
     return owner === undefined ? UNKNOWN : { kind: 'owned', owner }
   }
 }

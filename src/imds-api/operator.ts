@@ -14,7 +14,7 @@ import type { OutboxPublisher } from './publish/outbox-publisher.ts'
 export interface ApiOperatorParts {
   readonly database: Pick<Database, 'pool'>
   readonly publisher: Pick<OutboxPublisher, 'problem'>
-  /** True once this process was told to stop. */
+  /** True once this process has begun to stop. */
   readonly isStopping: () => boolean
   readonly hypervisors: () => Promise<RegionHypervisors>
   /** The status page; undefined: too many of its readers wait already. */
@@ -27,8 +27,8 @@ export interface ApiOperatorParts {
 }
 
 /**
- * Builds the server. /readyz is 200 while the database answers, until the process is told to stop; it names a store
- * that cannot be used, without which requests are served all the same.
+ * Builds the server. /readyz is 200 while the database answers, until the process stops; it names a store that cannot be
+ * used, without which requests are served all the same.
  */
 export function buildOperatorServer(parts: ApiOperatorParts): FastifyInstance {
   const { database, publisher, isStopping, hypervisors, page, registry, password, now } = parts

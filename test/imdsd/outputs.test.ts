@@ -119,7 +119,7 @@ t.test('a command that only prints ends quietly with its reader, and with 74 on 
   }
 })
 
-t.test('imdsd --check tells that its result was lost', async (t) => {
+t.test('imdsd --check reports that its result was lost', async (t) => {
   const { env } = records(t)
   t.match(await shell('$IMDSD --check > /dev/full', env), {
     status: 74,

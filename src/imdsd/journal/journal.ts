@@ -1,5 +1,5 @@
 /**
- * How the view is kept on disk. This page tells the files, their format, their order and their states; the other files
+ * How the view is kept on disk. This page has the files, their format, their order and their states; the other files
  * of this room do not repeat it. This file reads a journal.
  *
  * A start serves guests from these files, and never a state older than one that a guest has seen: it could give an

@@ -26,7 +26,7 @@ function aServer({
   })
 }
 
-test('it is ready while the database answers and it was not told to stop, and names an unusable store', async () => {
+test('it is ready while the database answers, until it stops, and names an unusable store', async () => {
   const ready = { ready: true, stopping: false, database: 'reachable', publishing: 'working' }
   for (const [parts, status, body] of [
     [{}, 200, ready],

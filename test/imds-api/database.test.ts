@@ -232,7 +232,8 @@ const ADDED: TableChange = {
   up: (tx) => sql`alter table servers add column more text not null default 'none'`.execute(tx).then(() => undefined),
   oldest: '0001-first',
 }
-const TAKEN: TableChange = { up: () => Promise.resolve(), oldest: '9002-more' }
+const nothing = () => Promise.resolve()
+const TAKEN: TableChange = { up: nothing, oldest: '9002-more' }
 
 t.test('migrations, on PostgreSQL 15 by its URL', { skip: without('postgres') }, async (t) => {
   const { url } = await startPostgres(t)
@@ -244,6 +245,10 @@ t.test('migrations, on PostgreSQL 15 by its URL', { skip: without('postgres') },
     Number(
       (await client.query<{ count: string }>("select count(*) from pg_tables where schemaname = 'public'")).rows[0]!
         .count,
+    )
+  const forget = (name: string) =>
+    client.query(
+      `delete from kysely_migration where name = '${name}'; delete from compatibility where migration = '${name}'`,
     )
   const env = {
     IMDS_API_DATABASE: url,
@@ -330,9 +335,25 @@ t.test('migrations, on PostgreSQL 15 by its URL', { skip: without('postgres') },
     await migrating
     t.ok(tries > 1)
     await client.query('alter table servers drop column one; alter table accounts drop column two')
-    await client.query(
-      "delete from kysely_migration where name = '9003-two'; delete from compatibility where migration = '9003-two'",
-    )
+    await forget('9003-two')
+    await database.close()
+  })
+
+  t.test('a migration brings the triggers to those of its program, and leaves those that are the same', async (t) => {
+    const database = await openServer(url)
+    const triggersOf = async (table: string) =>
+      (
+        await client.query<{ oid: number }>(
+          'select oid from pg_trigger where tgrelid = $1::regclass and not tgisinternal order by oid',
+          [table],
+        )
+      ).rows
+    const ofServers = await triggersOf('servers')
+    await client.query('drop function event_of_config_maps cascade') // as if the resource was new
+    await migrate(database.db, { ...MIGRATIONS, '9002-more': ADDED, '9003-triggers': { ...ADDED, up: nothing } })
+    t.equal((await triggersOf('config_maps')).length, 2)
+    t.strictSame(await triggersOf('servers'), ofServers)
+    await forget('9003-triggers')
     await database.close()
   })
 

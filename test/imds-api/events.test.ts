@@ -6,7 +6,7 @@ import t from 'tap'
 import { digest } from '../../src/imds-api/auth/secrets.ts'
 import { advance } from '../../src/imds-api/changes/advance.ts'
 import { purgeEvents, startAfter } from '../../src/imds-api/changes/events.ts'
-import { MAX_EVENTS, TABLES_WITH_EVENTS } from '../../src/imds-api/database/migrations/events.ts'
+import { MAX_EVENTS, TABLES_WITH_EVENTS } from '../../src/imds-api/database/event-triggers.ts'
 import { inTransaction } from '../../src/imds-api/database/transaction.ts'
 import { FairQueue, type Leave } from '../../src/limits/fair-queue.ts'
 import {

@@ -9,6 +9,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { sql } from 'kysely'
 import { Migrator, type Migration } from 'kysely/migration'
 import { StartFailure } from '../../runtime/listen.ts'
+import { replaceEventTriggers } from './event-triggers.ts'
 import * as first from './migrations/0001-first.ts'
 import { isRepeatable, type Db } from './transaction.ts'
 
@@ -84,8 +85,8 @@ type OwnTables = Readonly<{
 }>
 
 /**
- * Applies the missing migrations, all or none. Rejects if the database is of a later version that this program does not
- * work with.
+ * Applies the missing migrations, and after them the triggers of this program: all or none. Rejects if the database is of
+ * a later version that this program does not work with.
  */
 export async function migrate(database: Db, changes = MIGRATIONS): Promise<void> {
   const { missing, unknown, unsupported } = await compareMigrations(database, changes)
@@ -98,6 +99,7 @@ export async function migrate(database: Db, changes = MIGRATIONS): Promise<void>
 }
 
 async function migrateTo(database: Db, changes: TableChanges): Promise<void> {
+  const last = Object.keys(changes).at(-1)
   const migrations = Object.fromEntries(
     Object.entries(changes).map(([migration, { up, oldest }]) => [
       migration,
@@ -105,6 +107,7 @@ async function migrateTo(database: Db, changes: TableChanges): Promise<void> {
         up: async (tx: Db) => {
           await sql`set local lock_timeout = ${sql.lit(LOCK_TIMEOUT_MS)}`.execute(tx)
           await up(tx)
+          if (migration === last) await replaceEventTriggers(tx)
           await tx.$extendTables<OwnTables>().insertInto('compatibility').values({ migration, oldest }).execute()
         },
       },

@@ -147,7 +147,7 @@ function reportedByQuery(): void {
   /* nothing more to do */
 }
 
-/** Names the operator in the events of a command (migrations/events.ts). */
+/** Names the operator in the events of a command (event-triggers.ts). */
 function actingAsOperator({ options }: pg.ClientConfig): pg.ClientConfig {
   return { options: [options, '-c imds.actor=operator'].filter((one) => one !== undefined).join(' ') }
 }

@@ -445,7 +445,7 @@ interface IdempotencyKeys {
   created_at: Default<Date>
 }
 
-/** Written by triggers only (migrations/events.ts). `id`: counts the events of the account. */
+/** Written by triggers only (event-triggers.ts). `id`: counts the events of the account. */
 interface Events {
   account_id: string
   id: number

@@ -5,7 +5,7 @@ import { formatCursor } from '../model/events.ts'
 import { ALL_ROWS } from '../model/resources.ts'
 import { formatTime } from '../model/time.ts'
 
-/** The types of resources that have events. database/migrations/ has their triggers. */
+/** The types of resources that have events. database/event-triggers.ts has their triggers. */
 export const EVENT_TYPES = [
   'account_identity',
   ...ALL_ROWS.filter(({ hasEvents }) => hasEvents).map(({ type }) => type),

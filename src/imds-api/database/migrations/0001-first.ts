@@ -1,10 +1,9 @@
 /**
  * All tables. PostgreSQL holds every rule that concurrent requests could break: addresses and names are unique, an
- * account has one default group, and a cloud IP has a destination if and only if it is not free.
+ * account has one default group, and a cloud IP has a destination if and only if it is not free. The triggers of events
+ * are in database/event-triggers.ts.
  */
 import { sql, type Kysely } from 'kysely'
-import { EVENTS } from './events.ts'
-import { SHOWN_EVENTS } from './shown-events.ts'
 
 const REGION = `
   create table region (
@@ -502,6 +501,23 @@ const PUBLISHING_AND_IDS = `
     oldest text not null
   );`
 
+const EVENTS = `
+  -- The accounts that have events. The row is locked while an event gets its number. The number itself is not in it:
+  -- PostgreSQL takes long to change a row often in one transaction.
+  create table event_feeds (account_id text primary key);
+  create table events (
+    account_id text not null,
+    id bigint not null,
+    type text not null,
+    resource text not null,
+    action text not null check (action in ('create', 'update', 'delete')),
+    actor text not null,
+    fields text[] not null,
+    created_at timestamptz not null default clock_timestamp(),
+    primary key (account_id, id)
+  );
+  create index events_resource on events (resource, id);`
+
 const PARTS = [
   REGION,
   ACCOUNTS,
@@ -512,7 +528,6 @@ const PARTS = [
   CLOUD_IPS_AND_CONFIG_MAPS,
   PUBLISHING_AND_IDS,
   EVENTS,
-  SHOWN_EVENTS,
 ]
 
 export async function up(database: Kysely<unknown>): Promise<void> {

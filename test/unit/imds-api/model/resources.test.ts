@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { expect, test } from 'vitest'
-import { TABLES_WITH_EVENTS } from '../../../../src/imds-api/database/migrations/events.ts'
+import { TABLES_WITH_EVENTS } from '../../../../src/imds-api/database/event-triggers.ts'
 import { ABOUT } from '../../../../src/imds-api/http/openapi-about.ts'
 import { ACCOUNT_LIMITS } from '../../../../src/imds-api/model/account-limits.ts'
 import { ALL_ROWS, type NamedRow } from '../../../../src/imds-api/model/resources.ts'
@@ -29,7 +29,7 @@ function missingOf({ name, prefix, table, path = table, givesIds, present, limit
       `the column ${table!}_limit, with its default, in a migration`,
       limit === undefined || migrations.includes(`${table!}_limit integer not null default ${String(limit.default)}`),
     ],
-    ['triggers of events in a migration', !hasEvents || TABLES_WITH_EVENTS.includes(table!)],
+    ['triggers of events', !hasEvents || TABLES_WITH_EVENTS.includes(table!)],
     ['`hasEvents`, as its table has triggers', hasEvents === true || !TABLES_WITH_EVENTS.includes(table!)],
     ['its table in `present`', present?.startsWith(`${table!}.`) !== false],
     ['a nested form', name in NESTED || NOT_NESTED.includes(name)],

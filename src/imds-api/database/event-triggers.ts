@@ -1,6 +1,7 @@
 /**
  * The triggers that write an event for each committed change of a resource of an account, so that no
- * writer can forget it.
+ * writer can forget it. They are no part of a migration: each migration of a database brings them to those of the program
+ * (migrate.ts), so a change of them alone needs a migration too, which may be empty.
  *
  * They run at the commit. Each locks the row of the account in `event_feeds` until the commit has ended, and takes the
  * next number: so the numbers of an account have no gaps, and become visible in the order of its commits.
@@ -9,29 +10,17 @@
  *
  * Each event is also a notification, `ACCOUNT RESOURCE`; one of a resource without an account is only that.
  */
+import { createHash } from 'node:crypto'
+import { sql } from 'kysely'
+import { SHOWN_FUNCTIONS } from './shown-triggers.ts'
+import type { Db } from './transaction.ts'
 
 /** PostgreSQL's channel of the notifications. */
 export const EVENTS_CHANNEL = 'imds_events'
 /** The most events of an account: older ones are deleted. */
 export const MAX_EVENTS = 100_000
 
-const EVENT_TABLES = `
-  -- The accounts that have events. The row is locked while an event gets its number. The number itself is not in it:
-  -- PostgreSQL takes long to change a row often in one transaction.
-  create table event_feeds (account_id text primary key);
-  create table events (
-    account_id text not null,
-    id bigint not null,
-    type text not null,
-    resource text not null,
-    action text not null check (action in ('create', 'update', 'delete')),
-    actor text not null,
-    fields text[] not null,
-    created_at timestamptz not null default clock_timestamp(),
-    primary key (account_id, id)
-  );
-  create index events_resource on events (resource, id);
-
+const RECORD_EVENT = `
   -- \`imds.actor\` is set for the transaction by a request, and for the connection by a command of an operator.
   create function record_event(
     in_account text, in_type text, in_resource text, in_action text, in_fields text[]
@@ -222,7 +211,8 @@ const USER_FIELDS = {
 }
 
 /** Parts of resources, which have no id of the API, and users, who may have several accounts. */
-const OTHER_TRIGGERS = `
+const OTHER_FUNCTIONS = {
+  event_of_members: `
   create function event_of_members() returns trigger language plpgsql as $$
     declare
       member record := case tg_op when 'DELETE' then old else new end;
@@ -235,8 +225,8 @@ const OTHER_TRIGGERS = `
       return null;
     end $$;
   create constraint trigger event after insert or delete on server_group_members
-    deferrable initially deferred for each row execute function event_of_members();
-
+    deferrable initially deferred for each row execute function event_of_members();`,
+  event_of_identity_keys: `
   create function event_of_identity_keys() returns trigger language plpgsql as $$
     declare
       part record := case tg_op when 'DELETE' then old else new end;
@@ -247,8 +237,8 @@ const OTHER_TRIGGERS = `
       return null;
     end $$;
   create constraint trigger event after insert or update or delete on identity_keys
-    deferrable initially deferred for each row execute function event_of_identity_keys();
-
+    deferrable initially deferred for each row execute function event_of_identity_keys();`,
+  event_of_users: `
   create function event_of_users() returns trigger language plpgsql as $$
     declare
       fields text[] := ${changed(USER_FIELDS)};
@@ -264,16 +254,38 @@ const OTHER_TRIGGERS = `
     end $$;
   create constraint trigger event_of_update after update on users
     deferrable initially deferred for each row when (${Object.keys(USER_FIELDS).map(differs).join(' or ')})
-    execute function event_of_users();`
+    execute function event_of_users();`,
+}
 
-/** The tables, functions and triggers. */
-export const EVENTS = [
-  EVENT_TABLES,
-  ...Object.entries(RESOURCE_TABLES).map(([table, rule]) => triggersOf(table, rule)),
-  OTHER_TRIGGERS,
-].join('\n')
+/** Each function by its name, with the triggers that call it. */
+export const EVENT_FUNCTIONS: Readonly<Record<string, string>> = {
+  record_event: RECORD_EVENT,
+  ...Object.fromEntries(
+    Object.entries(RESOURCE_TABLES).map(([table, rule]) => [`event_of_${table}`, triggersOf(table, rule)]),
+  ),
+  ...OTHER_FUNCTIONS,
+  ...SHOWN_FUNCTIONS,
+}
 
-/** The tables that have these triggers. */
+/**
+ * Brings the functions and triggers of a database to those of this program. The comment of a function is the digest of
+ * its text: one that is the same stays, since a new trigger locks its table.
+ */
+export async function replaceEventTriggers(tx: Db): Promise<void> {
+  const { rows } = await sql<{ name: string; digest: string | null }>`
+    select name, obj_description(to_regproc(name), 'pg_proc') as digest
+    from unnest(${Object.keys(EVENT_FUNCTIONS)}::text[]) as name`.execute(tx)
+  for (const { name, digest } of rows) {
+    const text = EVENT_FUNCTIONS[name]!
+    const wanted = createHash('sha256').update(text).digest('hex')
+    if (digest === wanted) continue
+    await sql
+      .raw(`drop function if exists ${name} cascade; ${text} comment on function ${name} is '${wanted}'`)
+      .execute(tx)
+  }
+}
+
+/** The tables that have triggers of their own rows. */
 export const TABLES_WITH_EVENTS: readonly string[] = [
   ...Object.keys(RESOURCE_TABLES),
   'server_group_members',

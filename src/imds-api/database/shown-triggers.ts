@@ -170,5 +170,8 @@ const USERS = `
     when (${differ(['name', 'email_address'])} or (old.totp_secret is null) <> (new.totp_secret is null))
     execute function shown_users();`
 
-/** The functions and triggers. They need those of events.ts. */
-export const SHOWN_EVENTS = [...Object.entries(SHOWN).map(([table, rule]) => triggerOf(table, rule)), USERS].join('\n')
+/** Each function by its name, with the triggers that call it. They need `record_event` of event-triggers.ts. */
+export const SHOWN_FUNCTIONS: Readonly<Record<string, string>> = {
+  ...Object.fromEntries(Object.entries(SHOWN).map(([table, rule]) => [`shown_${table}`, triggerOf(table, rule)])),
+  shown_users: USERS,
+}

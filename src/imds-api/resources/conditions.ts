@@ -1,8 +1,9 @@
 /**
  * `If-Match` on changes of a member and on its actions: they are refused (412) if the member is not as its GET has
- * shown it. The member is read in the transaction of the change, and its row stays locked until the commit.
+ * shown it. The member is read in the transaction of the change, and its row stays locked until the commit. What its
+ * GET reads elsewhere is read before, as it may take long.
  */
-import type { FastifyReply, FastifyRequest, onRouteHookHandler, preHandlerHookHandler } from 'fastify'
+import type { FastifyReply, FastifyRequest, onRouteHookHandler, preHandlerAsyncHookHandler } from 'fastify'
 import { sql } from 'kysely'
 import { entityTagOf } from '../../metadata/content.ts'
 import { namesStrongly, namesWeakly } from '../../runtime/entity-tags.ts'
@@ -13,6 +14,7 @@ import { SAFE_METHODS } from '../http/audit.ts'
 import { memberPathOf } from '../http/entity-tags.ts'
 import { JsonMember } from '../http/idempotency.ts'
 import { Refusal } from '../model/refusal.ts'
+import { idOf, type MoreFields, type Shown } from './members.ts'
 
 /**
  * A member that can be changed. `load` reads what its GET shows: the full form. `id`: of the path, or
@@ -21,8 +23,8 @@ import { Refusal } from '../model/refusal.ts'
 export interface Member {
   readonly table: keyof Tables
   readonly load: (database: Db, request: FastifyRequest, id: string) => Promise<Shown>
+  readonly more?: MoreFields | undefined
 }
-type Shown = JsonMember | { readonly id: string }
 /** `schema`: of the body of its GET. */
 interface MemberOfGet extends Member {
   readonly schema: Readonly<Record<string, unknown>>
@@ -48,30 +50,37 @@ export function buildIfMatch(): onRouteHookHandler {
     }
     const path = memberPathOf(url)
     if (path === undefined || SAFE_METHODS.includes(String(method))) return
-    const condition: preHandlerHookHandler = (request, reply, done) => {
+    const condition: preHandlerAsyncHookHandler = async (request, reply) => {
       const given = request.headers['if-match']
       const member = members.get(path)
-      if (given !== undefined && member !== undefined)
-        request.checkCondition = (tx) => check(tx, member, given, request, reply)
-      done()
+      if (given === undefined || member === undefined) return
+      const fields = await member.more?.read(idOf(request))
+      request.checkCondition = (tx) => check(tx, member, fields, given, request, reply)
     }
     route.preHandler = [condition, ...[route.preHandler ?? []].flat()]
   }
 }
 
-/** Refuses a change of a member if its present tag is not among those of `If-Match`, and locks its row. */
+/**
+ * Refuses a change of a member if its present tag is not among those of `If-Match`, and locks its row. `fields`: those of
+ * `more`.
+ */
 async function check(
   tx: Tx,
-  { table, load, schema }: MemberOfGet,
+  { table, load, more, schema }: MemberOfGet,
+  fields: object | undefined,
   given: string,
   request: FastifyRequest,
   reply: FastifyReply,
 ): Promise<void> {
-  const { id: named = '' } = request.params as { readonly id?: string }
+  const named = idOf(request)
   const { id } = await load(tx, request, named)
   await sql`select 1 from ${sql.table(table)} where id = ${id} for update`.execute(tx)
   const shown = await load(tx, request, named)
-  const text = shown instanceof JsonMember ? shown.text : reply.serializeInput({ ...shown }, schema)
+  const text =
+    shown instanceof JsonMember
+      ? shown.text
+      : reply.serializeInput({ ...shown, ...(more?.isShown(shown) === true && fields) }, schema)
   const tag = entityTagOf(text)
   if (!namesStrongly(given, tag)) throw new Refusal('precondition_failed', [mismatchOf(id, given, tag)], { tag })
 }

@@ -15,7 +15,15 @@ import type { ResourceParts } from './parts.ts'
 import { addWait, type WaitableResource } from './waiting.ts'
 
 /** A member as responses show it. */
-type Shown = Representation | JsonMember
+export type Shown = Representation | JsonMember
+/**
+ * What the GET of a member shows besides: fields that are not in the database. `isShown`: the member has them. `read`:
+ * may take long.
+ */
+export interface MoreFields {
+  readonly isShown: (shown: Representation) => boolean
+  readonly read: (id: string) => Promise<object>
+}
 
 /**
  * The GET of a member in its full form. `path`: if it is not that of the resource with an id. `load`: refuses if it does
@@ -28,6 +36,7 @@ export interface MemberRoute {
   readonly description: string
   readonly load: (database: Db, request: FastifyRequest, id: string) => Promise<Shown>
   readonly read?: (request: FastifyRequest, id: string) => Promise<Shown>
+  readonly more?: MoreFields | undefined
 }
 
 /** Adds the route. */
@@ -35,7 +44,13 @@ export function addMember(
   server: ApiServer,
   { db }: Pick<ResourceParts, 'db'>,
   { schema, resource }: Pick<Form, 'schema' | 'resource'>,
-  { load, read = (request, id) => load(db, request, id), path: url = `/${resource.path}/:id`, ...about }: MemberRoute,
+  {
+    load,
+    read = (request, id) => load(db, request, id),
+    path: url = `/${resource.path}/:id`,
+    more,
+    ...about
+  }: MemberRoute,
 ): void {
   const { table, tags, params, name, noun } = resource
   server.get(
@@ -46,10 +61,20 @@ export function addMember(
         response: { 200: schema },
         ...(url.includes(':id') && { params }),
       },
-      config: { member: { table, load } },
+      config: { member: { table, load, more } },
     },
-    async (request, reply) => send(reply, 200, await read(request, idOf(request))),
+    async (request, reply) => {
+      const shown = await read(request, idOf(request))
+      if (shown instanceof JsonMember || more === undefined) return send(reply, 200, shown)
+      request.leaveShare?.() // the store may hang
+      return send(reply, 200, await complete(shown, more))
+    },
   )
+}
+
+/** A member with what its GET shows besides. */
+async function complete(shown: Representation, more: MoreFields | undefined): Promise<Representation> {
+  return more?.isShown(shown) === true ? { ...shown, ...(await more.read(shown.id)) } : shown
 }
 
 /**
@@ -82,15 +107,14 @@ type Work<Body extends TSchema, Result> = (tx: Tx, change: MemberChange<Body>) =
 /**
  * Members that belong to an account. `form`: the full one, which all routes but the list respond with. `collected`: that
  * of the list; default: the full one. `path`: of a member, if it is not that of the resource with an id. `load`: refuses
- * if the member does not exist; default: by its id, in the account. `complete`: adds to the response of the GET what may
- * take long. `requesterOf`: default, the caller.
+ * if the member does not exist; default: by its id, in the account. `requesterOf`: default, the caller.
  */
 export interface MembersOf {
   readonly form: Form
   readonly collected?: Form
   readonly path?: string
   readonly load?: (database: Db, accountId: string, id: string) => Promise<Shown>
-  readonly complete?: (shown: Representation) => Promise<Representation>
+  readonly more?: MoreFields
   readonly requesterOf?: (request: FastifyRequest) => AccountRequester
 }
 type Parts = Pick<ResourceParts, 'db' | 'pool' | 'accounts' | 'site' | 'waits'>
@@ -109,7 +133,7 @@ export class Members {
     this.#path = of.path ?? `/${of.form.resource.path}/:id`
   }
 
-  /** Loads a member, without what `complete` adds. Refuses if it does not exist. */
+  /** Loads a member, without `more`. Refuses if it does not exist. */
   readonly load = (database: Db, accountId: string, id: string): Promise<Shown> => {
     const { form, load } = this.#of
     if (load !== undefined) return load(database, accountId, id)
@@ -129,30 +153,20 @@ export class Members {
 
   /** GET of a member. */
   get(description: string, about: Pick<MemberRoute, 'operationId' | 'summary'> = {}): void {
-    const { form, complete, requesterOf = callerOf } = this.#of
+    const { form, more, requesterOf = callerOf } = this.#of
     const read = this.#prepare()
     addMember(this.#server, this.#parts, form, {
-      ...{ path: this.#path, description, ...about },
-      load: async (database, request, id) => {
-        const loaded = await this.load(database, requesterOf(request).accountId, id)
-        return complete === undefined || loaded instanceof JsonMember ? loaded : complete(loaded)
-      },
-      ...(read !== undefined && {
-        read: async (request, id) => {
-          const loaded = await read(request.caller.accountId, id)
-          if (complete === undefined) return loaded
-          request.leaveShare?.() // the store may hang
-          return complete(loaded)
-        },
-      }),
+      ...{ path: this.#path, description, more, ...about },
+      load: (database, request, id) => this.load(database, requesterOf(request).accountId, id),
+      ...(read !== undefined && { read: (request, id) => read(request.caller.accountId, id) }),
     })
   }
 
   /** GET that waits for a state. */
   wait<State extends string>(canBecome: WaitableResource<State>['canBecome']): void {
-    const { form, complete = (shown) => Promise.resolve(shown) } = this.#of
+    const { form, more } = this.#of
     const load = this.load as WaitableResource<State>['load']
-    addWait(this.#server, this.#parts, form, { canBecome, load, complete })
+    addWait(this.#server, this.#parts, form, { canBecome, load, complete: (shown) => complete(shown, more) })
   }
 
   /** POST to the collection. `create` returns the id. */

@@ -101,10 +101,10 @@ export function addServerRoutes(server: ApiServer, parts: ResourceParts): void {
   const servers = new Members(server, parts, {
     form: Server,
     collected: Collected,
-    /** Adds the reports of its guest to a server, if it may report. */
-    complete: async (shown) => {
-      const options = shown['metadata_options'] as MetadataOptions | undefined
-      return options?.reports === 'enabled' ? { ...shown, ...reportedFields(await reports(shown.id)) } : shown
+    /** The reports of its guest, if it may report. */
+    more: {
+      isShown: (shown) => (shown['metadata_options'] as MetadataOptions | undefined)?.reports === 'enabled',
+      read: async (id) => reportedFields(await reports(id)),
     },
   })
 

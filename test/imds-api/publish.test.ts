@@ -14,7 +14,7 @@ import { BATCH, OutboxPublisher } from '../../src/imds-api/publish/outbox-publis
 import type { Publisher } from '../../src/store/open.ts'
 import { StoreUnavailable } from '../../src/store/publisher.ts'
 import { aRegion, CLIENT_OF, ONE, TWO } from '../support/fixtures/region.ts'
-import { anApi, apply, type TestApi } from '../support/programs/api.ts'
+import { anApi, apply, countOfLockWaits, type TestApi } from '../support/programs/api.ts'
 import { until, type LogLine } from '../support/programs/daemon.ts'
 import { openTestStore } from '../support/test-store.ts'
 
@@ -592,6 +592,71 @@ t.test('publishing', async (t) => {
     )
     const { servers_used } = (await api.call('GET', `/1.0/accounts/${ONE}`)).body as { servers_used: number }
     t.equal(servers_used, servers.length)
+  })
+})
+
+t.test('a batch', async (t) => {
+  const api = await anApi(t, { region })
+  const store = await openTestStore(t, { url: `file:${api.directory}/` })
+  const { db, pool } = api.database
+  const create = async () => ((await api.call('POST', '/1.0/servers', { image: 'img-deb12' })).body as Server).id
+  const publish = (ids: readonly string[], put: Store['put']) => {
+    const parts = { count: () => undefined, hasToStop: () => false, bootSeconds: 600, log: pino({ enabled: false }) }
+    return publishBatch({ ...parts, db, store: { ...methodsOf(store), put } }, ids)
+  }
+  /** Puts, but for what `result` returns for a server. */
+  const putUnless =
+    (id: string, result: (document: StoredDocument) => Promise<PutResult>): Store['put'] =>
+    (document, userData, options) =>
+      (document as StoredDocument).id === id && options?.dryRun !== true
+        ? result(document as StoredDocument)
+        : store.put(document, userData, options)
+
+  t.test('locks its servers in the order of their ids, as changes do, also those that the store refuses', async (t) => {
+    const [first, second] = [await create(), await create()].sort() as [string, string]
+    const change = await db.startTransaction().execute()
+    await sql`select from servers where id = ${first} for update`.execute(change)
+    const publishing = publish(
+      [second, first],
+      putUnless(first, () => Promise.reject(new Error('refused'))),
+    )
+    await until(async () => (await countOfLockWaits(pool)) > 0, 'the batch to wait')
+    await t.resolves(pool.query('select from servers where id = $1 for update nowait', [second]))
+    await change.rollback().execute()
+    t.strictSame(await publishing, [])
+  })
+
+  t.test('whose rows are faulty waits, but not with a change that came meanwhile', async (t) => {
+    const id = await create()
+    await pool.query(`alter table servers add constraint only_here check (id <> '${id}' or revision < 1000)`)
+    const put = putUnless(id, async ({ revision }) => {
+      await inTransaction(db, (tx) => markChanged(tx, [id]))
+      return { kind: 'stale', revision: revision + 1000 }
+    })
+    t.strictSame(await publish([id], put), [])
+    const { rows } = await pool.query(
+      'select retry_at is not null as waits from outbox where server_id = $1 order by id',
+      [id],
+    )
+    t.strictSame(rows, [{ waits: true }, { waits: false }])
+    t.match(
+      (await pool.query<{ publish_fault: string }>('select publish_fault from servers where id = $1', [id])).rows[0],
+      { publish_fault: /only_here/ },
+    )
+    await pool.query('alter table servers drop constraint only_here')
+  })
+
+  t.test('is rejected while a table cannot be used: that is no fault of its servers', async (t) => {
+    const id = await create()
+    await pool.query('alter table server_keys rename to away')
+    await t.rejects(
+      publish([id], (...args) => store.put(...args)),
+      { code: '42P01' },
+    )
+    await pool.query('alter table away rename to server_keys')
+    t.strictSame((await pool.query('select publish_fault from servers where id = $1', [id])).rows, [
+      { publish_fault: null },
+    ])
   })
 })
 

@@ -12,7 +12,8 @@
  *                          only this server waits; its row keeps the fault. Try again every RETRY_SECONDS and at its
  *                          next change. `taken`: the store has another server with this id (claim.ts), and keeps it.
  *   an error of the database that the rows of a server cause
- *                          each server of the batch is published by itself, and only the faulty one waits
+ *                          each server of the batch is published by itself, and only the faulty one waits. Any other,
+ *                          such as a missing permission, is an error of the database: all wait
  */
 import { sql } from 'kysely'
 import type { Logger } from 'pino'
@@ -29,7 +30,7 @@ import { lockFeeds } from '../changes/events.ts'
 import { finishPublish, setPublishFault } from '../changes/servers.ts'
 import { tryLock } from '../database/advisory-locks.ts'
 import { PLAN_BY_INDEX, prepareList } from '../database/prepared.ts'
-import type { Tx, Db } from '../database/transaction.ts'
+import { inTransaction, type Tx, type Db } from '../database/transaction.ts'
 import { findOtherAccount, findTaken, formatTaken, TAKEN, type Taken } from './claim.ts'
 import { composeMany, type Composed } from './compose.ts'
 import { RETRY_SECONDS } from './turns.ts'
@@ -59,13 +60,11 @@ export const PUBLISH_OUTCOMES = [
 ] as const
 export type PublishOutcome = (typeof PUBLISH_OUTCOMES)[number]
 
-/**
- * How the publish of a server ended. `claimed`: this transaction has claimed its id. `refused`: why the store refuses
- * it.
- */
-type ServerEnd = { readonly kind: 'done' | 'claimed' } | { readonly kind: 'refused'; readonly fault: string }
-const DONE: ServerEnd = { kind: 'done' }
+/** How the publish of a server ended. `claimed`: this transaction has claimed its id. `refused`: by the store. */
+type ServerEnd = 'done' | 'claimed' | 'refused'
 type Ends = Map<string, ServerEnd>
+/** The rows of the outbox that a transaction has read, by server. */
+type Rows = Map<string, readonly number[]>
 
 interface Failed {
   readonly kind: 'failed'
@@ -73,11 +72,8 @@ interface Failed {
 }
 type Refused = Exclude<PutRefusal, { kind: 'stale' }> | Failed | Taken
 
-/**
- * PostgreSQL's codes for an error of the rows themselves: data exceptions, violated constraints, and statements that do
- * not fit the tables.
- */
-const FAULT_OF_ROWS = /^(22|23|42)/
+/** PostgreSQL's codes for an error of the rows themselves: data exceptions and violated constraints. */
+const FAULT_OF_ROWS = /^2[23]/
 
 /**
  * Locks the ids that no other process is publishing, and returns them. Advisory locks, since row locks would make changes
@@ -107,16 +103,17 @@ const deleteRows = prepareList('outbox-delete', (rows) => sql`delete from outbox
 export async function publishBatch(parts: BatchParts, ids: readonly string[]): Promise<readonly string[]> {
   const { db, count, log } = parts
   const skipped: string[] = []
+  const rows: Rows = new Map()
   let waiting = ids
   try {
     while (waiting.length > 0) {
-      const { claimed, others } = await db.transaction().execute((tx) => publishRows(parts, tx, waiting))
+      const { claimed, others } = await inTransaction(db, (tx) => publishRows(parts, tx, waiting, rows))
       skipped.push(...others)
       waiting = claimed
     }
     return skipped
   } catch (error) {
-    if (!FAULT_OF_ROWS.test((error as { code?: string }).code ?? '')) throw error
+    if (!FAULT_OF_ROWS.test((error as { code?: string }).code ?? '') || rows.size === 0) throw error
     if (waiting.length > 1) {
       for (const id of waiting) skipped.push(...(await publishBatch(parts, [id])))
       return skipped
@@ -127,36 +124,43 @@ export async function publishBatch(parts: BatchParts, ids: readonly string[]): P
       { server: id, err: error },
       'the rows of this server are faulty: it is not published. Retrying every minute',
     )
-    await db.transaction().execute((tx) => postpone(tx, id, (error as Error).message))
+    await inTransaction(db, async (tx) => {
+      const isFree = (await lock(tx, [id])).length > 0
+      if (isFree && (await postpone(tx, [...rows.values()].flat())))
+        await setPublishFault(tx, id, (error as Error).message)
+    })
     return skipped
   }
 }
 
 /**
- * Deletes only the rows that it read before it composed the records: later changes have to be published too. `claimed`:
- * ids that this transaction has claimed; publish them in the next. `others`: another process is publishing them.
+ * Deletes only the rows that it read before it composed the records: later changes have to be published too. `rows` gets
+ * them. `claimed`: ids that this transaction has claimed; publish them in the next. `others`: another process is
+ * publishing them.
  */
 async function publishRows(
   parts: BatchParts,
   tx: Tx,
   ids: readonly string[],
+  rows: Rows,
 ): Promise<{ readonly claimed: readonly string[]; readonly others: readonly string[] }> {
+  rows.clear()
   const free = await lock(tx, ids)
   const found = await selectRows(
     tx,
     free.map(({ id }) => id),
   )
-  const rows = new Map(found.map((one) => [one.server_id, one.rows.map(Number)]))
+  for (const one of found) rows.set(one.server_id, one.rows.map(Number))
   const ends = await publishServers(parts, tx, [...rows.keys()])
-  const done = [...ends].flatMap(([id, { kind }]) =>
-    kind === 'done' ? rows.get(id)! : kind === 'refused' ? rows.get(id)!.slice(0, -1) : [],
-  )
+  const idsWith = (end: ServerEnd) => [...ends].filter(([, one]) => one === end).map(([id]) => id)
+  const refused = idsWith('refused').map((id) => rows.get(id)!)
+  const done = [...idsWith('done').map((id) => rows.get(id)!), ...refused.map((of) => of.slice(0, -1))].flat()
   if (done.length > 0) await deleteRows(tx, done)
-  for (const [id, ended] of ends)
-    if (ended.kind === 'refused') await postpone(tx, id, ended.fault, rows.get(id)!.at(-1))
+  const retried = refused.map((of) => of.at(-1)!)
+  if (retried.length > 0) await postpone(tx, retried)
   if (rows.size > 1) await lockFeeds(tx, [...rows.keys()])
   return {
-    claimed: [...ends].filter(([, { kind }]) => kind === 'claimed').map(([id]) => id),
+    claimed: idsWith('claimed'),
     others: ids.filter((id) => !rows.has(id)),
   }
 }
@@ -166,7 +170,7 @@ async function publishServers(parts: BatchParts, tx: Tx, ids: readonly string[])
   let waiting = ids
   while (waiting.length > 0) {
     const servers = (await composeMany(tx, waiting)).filter(({ status }) => status !== 'deleted')
-    for (const id of waiting) ends.set(id, DONE) // unless one of the steps below sets another end
+    for (const id of waiting) ends.set(id, 'done') // unless one of the steps below sets another end
     await claimServers(
       parts,
       tx,
@@ -201,7 +205,7 @@ async function writeServers(parts: BatchParts, tx: Tx, servers: readonly Compose
         await checkTransactionOpen(tx)
         const [found] = await askStore(parts, [server], (one) => findOtherAccount(store, one))
         if (found?.result !== undefined) {
-          ends.set(id, recordRefusal(parts, server, found.result))
+          ends.set(id, await recordRefusal(parts, tx, server, found.result))
           break
         }
         count('stale')
@@ -219,7 +223,7 @@ async function writeServers(parts: BatchParts, tx: Tx, servers: readonly Compose
         break
       }
       default:
-        ends.set(id, recordRefusal(parts, server, result))
+        ends.set(id, await recordRefusal(parts, tx, server, result))
     }
   }
   return stale
@@ -242,7 +246,7 @@ async function claimServers(parts: BatchParts, tx: Tx, servers: readonly Compose
   if (asked.some(({ result }) => result !== undefined)) await checkTransactionOpen(tx)
   for (const { server, result } of asked) {
     if (result === undefined) claimed.push(server.id)
-    ends.set(server.id, result === undefined ? { kind: 'claimed' } : recordRefusal(parts, server, result))
+    ends.set(server.id, result === undefined ? 'claimed' : await recordRefusal(parts, tx, server, result))
   }
   if (claimed.length === 0) return
   await sql`select set_config('synchronous_commit', 'on', true)`.execute(tx)
@@ -290,8 +294,13 @@ function writeOne(
   return status === 'deleting' && !awaitsCompute ? store.remove(id, revision) : store.put(record, userData ?? 'none')
 }
 
-/** Logs a refusal once. */
-function recordRefusal({ count, log }: BatchParts, { id, fault: known }: Composed, refusal: Refused): ServerEnd {
+/** Keeps a refusal with its server, and logs it once. */
+async function recordRefusal(
+  { count, log }: BatchParts,
+  tx: Tx,
+  { id, fault: known }: Composed,
+  refusal: Refused,
+): Promise<ServerEnd> {
   count(refusal.kind)
   const fault = formatFault(refusal)
   if (fault !== known)
@@ -299,7 +308,8 @@ function recordRefusal({ count, log }: BatchParts, { id, fault: known }: Compose
       { server: id, fault },
       'the store refuses the record of this server; its guest sees the last published state. Retrying every minute',
     )
-  return { kind: 'refused', fault }
+  await setPublishFault(tx, id, fault)
+  return 'refused'
 }
 
 function formatFault(refusal: Refused): string {
@@ -310,16 +320,12 @@ function formatFault(refusal: Refused): string {
     : `address-owned: ${refusal.address} of the network ${refusal.network} belongs to ${refusal.owner}`
 }
 
-/**
- * Keeps a fault with its server, and tries the server again later. `row`: the row of the outbox that is tried again;
- * default: all rows of the server.
- */
-async function postpone(tx: Tx, id: string, fault: string, row?: number): Promise<void> {
-  await setPublishFault(tx, id, fault)
-  await tx
+/** Tries rows of the outbox again later. False: they are gone. */
+async function postpone(tx: Tx, rows: readonly number[]): Promise<boolean> {
+  const { numUpdatedRows } = await tx
     .updateTable('outbox')
     .set({ retry_at: sql`now() + make_interval(secs => ${RETRY_SECONDS})`, rebuild: false })
-    .where('server_id', '=', id)
-    .$if(row !== undefined, (rows) => rows.where('id', '=', row!))
-    .execute()
+    .where(sql<boolean>`id = any(${[...rows]})`)
+    .executeTakeFirst()
+  return numUpdatedRows > 0n
 }

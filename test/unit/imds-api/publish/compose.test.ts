@@ -45,4 +45,5 @@ test('an apply publishes servers again for each column of the region file that t
   )
   const seen = Object.entries(SEEN_BY_GUESTS).flatMap(([table, names]) => names.map((name) => `${table}.${name}`))
   expect([...new Set(ofTheFile)].sort()).toEqual(seen.sort())
+  expect(sql).toMatch(/order by "servers"\."id"$/) // the order in which a batch locks them
 })

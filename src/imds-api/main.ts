@@ -23,7 +23,7 @@ import { readUnit } from '../runtime/unit-file.ts'
 import { probeStore, storeOfPublisher } from '../store/probe.ts'
 import type { StoreSettings } from '../store/settings.ts'
 import { buildProgram } from './arguments.ts'
-import { startApi } from './service.ts'
+import { startApi, type Api } from './service.ts'
 import { refuseMissingDatabase, type CommandParts } from './commands.ts'
 import { parseApiConfig, type ApiConfig } from './config.ts'
 import { compareMigrations, migrate } from './database/migrate.ts'
@@ -120,30 +120,31 @@ async function serve(): Promise<void> {
     process.exit(1)
   })
   const starting = startApi(config, log)
-  // Registered early: a log rotation during the start must not end the process. A start that fails is handled below.
+  // Registered during the start: a log rotation must not end the process. A start that fails is handled below.
   process.on('SIGHUP', () => {
     void starting.then((api) => {
       api.reopenAudit()
     })
   })
-  const api = await starting.catch((error: unknown) => {
-    log.fatal(error instanceof StartFailure ? { reason: error.message } : { err: error }, 'imds-api cannot start')
-    process.exit(1)
-  })
-  let stopping = false as boolean // TypeScript does not see that `end` sets it
-  const end = async (status: number) => {
+  let running: Api | undefined = undefined
+  let stopping = false
+  const stop = async () => {
     if (stopping) return
     stopping = true
-    await api.stop()
+    await running?.stop() // during the start: PostgreSQL rolls back what is not committed
     log.info('stopped')
-    process.exit(status)
+    process.exit(0)
   }
   for (const signal of ['SIGTERM', 'SIGINT'] as const)
     process.on(signal, () => {
-      void end(0)
+      void stop()
     })
+  running = await starting.catch((error: unknown) => {
+    log.fatal(error instanceof StartFailure ? { reason: error.message } : { err: error }, 'imds-api cannot start')
+    process.exit(1)
+  })
   superviseBy(process.env, log)
-  void api.failed.then((reason) => {
+  void running.failed.then((reason) => {
     if (stopping) return
     log.fatal({ reason }, 'imds-api cannot continue')
     process.exit(1)

@@ -36,8 +36,8 @@ export interface Api {
 /** How long a stop waits for the store to close: its connection may still be opening. */
 const STORE_CLOSE_TIMEOUT_MS = 500
 /**
- * How long a stop waits for the services to end: the database may not answer their queries. Must be longer than
- * CLOSE_TIMEOUT_MS of the listeners.
+ * How long a stop waits for the listeners, and then for the other services: the database may not answer their queries.
+ * Must be longer than CLOSE_TIMEOUT_MS of the listeners.
  */
 const SERVICES_STOP_TIMEOUT_MS = 11_000
 
@@ -47,13 +47,12 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
     log.warn({ reason: error.message }, 'a connection to the database broke')
   })
   const store = new StoreOpener(() => openStore(config.store))
-  const services: ApiService[] = []
-  const add = <T extends ApiService>(service: T): T => {
-    services.push(service)
-    return service
-  }
+  const listeners: ApiService[] = []
+  const background: ApiService[] = []
   const stop = async () => {
-    await waitAtMost(Promise.all(services.map((service) => service.stop())), SERVICES_STOP_TIMEOUT_MS)
+    for (const services of [listeners, background])
+      // so that what the last requests change is published
+      await waitAtMost(Promise.all(services.map((service) => service.stop())), SERVICES_STOP_TIMEOUT_MS)
     await waitAtMost(store.close(), STORE_CLOSE_TIMEOUT_MS)
     await database.close()
   }
@@ -64,22 +63,25 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
     const parts = buildParts(config, database, store, log)
     const auth = buildAuth(database.db, config, () => Date.now(), log)
     const [publisher, sender] = [buildPublisher(parts), buildSender(parts)]
-    const clients = add(await buildClientListener(parts, auth))
-    const operators = add(buildOperatorListener(parts, publisher, sender))
-    const others = [
+    const clients = await buildClientListener(parts, auth)
+    listeners.push(clients)
+    const operators = buildOperatorListener(parts, publisher, sender)
+    listeners.push(operators)
+    background.push(
       publisher,
       sender,
       buildBootWatch({ db: database.background.db, openStore: () => store.open(), log }),
       buildHypervisorCheck(parts),
       listenForEvents(parts),
       buildPurge(parts, auth),
-      buildComputeListener(parts),
-    ].map(add)
+    )
+    const hypervisors = buildComputeListener(parts)
+    listeners.push(hypervisors)
     // before clients can ask for new ones
     if (config.compute === 'none') await finishActions(parts)
     const operator = await operators.start()
     const listening = await clients.start()
-    for (const service of others) await service.start()
+    for (const service of [...background, hypervisors]) await service.start()
     const names = { listening: listening.map(formatListenAddress), operator: formatHostPort(operator) }
     log.info({ ...names, region, version: VERSION }, 'listening')
     return {

@@ -1,10 +1,16 @@
 /** imds-api as a program: the region file, its answers on a socket, its metrics, and its end. */
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
 import { renameSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { sql } from 'kysely'
 import t from 'tap'
+import { lockAccount } from '../../src/imds-api/changes/limits.ts'
+import { markChanged } from '../../src/imds-api/database/outbox.ts'
+import { openDatabase } from '../../src/imds-api/database/open.ts'
+import { inTransaction } from '../../src/imds-api/database/transaction.ts'
 import { aRegion, CLIENT_OF, ONE, TOTP_SECRET, TWO, withFiles } from '../support/fixtures/region.ts'
-import { besideEnvironment, openState, startImdsApi } from '../support/programs/api.ts'
+import { besideEnvironment, countOfLockWaits, openState, serverOf, startImdsApi } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { openEvents } from '../support/programs/event-reader.ts'
 import { testDirectory } from '../support/test-directory.ts'
@@ -226,6 +232,44 @@ t.test('a bad region file exits with 78 and names every fault; wrong arguments w
   })
   t.equal(bad, 78)
   t.match(faults, /^imds-api: IMDS_API_LISTEN .*\nimds-api: IMDS_STORE /)
+})
+
+t.test('SIGTERM during the start ends it with 0', async (t) => {
+  const { pool, close } = await openState(api.env['IMDS_API_STATE_DIR']!)
+  t.teardown(close)
+  const client = await pool.connect()
+  await client.query('begin; lock table kysely_migration')
+  const env = { ...programEnvironment(), ...besideEnvironment(api.env), IMDS_API_LISTEN: '127.0.0.1:0' }
+  const starting = spawn(process.execPath, [IMDS_API], { env, stdio: ['ignore', 'pipe', 'inherit'] })
+  const output = starting.stdout.toArray()
+  await until(async () => (await countOfLockWaits(pool)) > 0, 'the start to wait')
+  starting.kill('SIGTERM')
+  t.strictSame(await once(starting, 'exit'), [0, null])
+  t.match(Buffer.concat((await output) as Buffer[]).toString(), /"msg":"stopped"/)
+  await until(async () => (await countOfLockWaits(pool)) === 0, 'PostgreSQL to roll back')
+  await client.query('rollback')
+  client.release()
+})
+
+t.test('a stop publishes until the last request has ended', async (t) => {
+  const stopped = await startImdsApi(t)
+  const server = serverOf(stopped.env['IMDS_API_STATE_DIR']!)
+  const { db, pool, close } = await openDatabase(server, true, () => undefined) // which ends with imds-api
+  t.teardown(close)
+  const isPublished = async () => (await db.selectFrom('outbox').select('id').execute()).length === 0
+  const { id } = (await stopped.call('POST', 'servers', { image: 'img-deb12' })).body as { id: string }
+  await until(isPublished, 'the server to be published')
+  const other = await db.startTransaction().execute()
+  await lockAccount(other, ONE)
+  const last = stopped.call('PUT', `servers/${id}`, { name: 'last' })
+  await until(async () => (await countOfLockWaits(pool)) > 0, 'the request to wait')
+  stopped.process.kill('SIGTERM')
+  await until(() => stopped.log.some(({ msg }) => msg === 'stopping'), 'the stop')
+  await inTransaction(db, (tx) => markChanged(tx, [id]))
+  await until(isPublished, 'the change to be published')
+  await other.commit().execute()
+  t.match(await last, { status: 200 })
+  t.equal(await stopped.stop(), 0)
 })
 
 t.test('SIGTERM ends it with 0', async (t) => {

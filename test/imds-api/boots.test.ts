@@ -15,7 +15,7 @@ import { without } from '../support/packages.ts'
 interface Server {
   readonly id: string
   readonly status: string
-  readonly cloud_ips: readonly { readonly status: string }[]
+  readonly cloud_ips: readonly { readonly id: string; readonly status: string }[]
 }
 
 const KEYS = keysOf('gb1')
@@ -83,8 +83,9 @@ t.test('a server with wait_for is active once its guest has booted', { skip: wit
     await startProcess(t, { ...env, IMDS_API_LISTEN: '127.0.0.1:0' }),
   ]
   askNow(second)
-  const late = await create(BOOTING)
+  const late = await create({ ...BOOTING, cloud_ip: true })
   await becomes(late, 'failed')
+  t.match(await send('GET', `cloud_ips/${late.cloud_ips[0]!.id}`), { body: { status: 'unmapped' } }, 'free again')
   t.equal((await show(booting)).status, 'creating', 'its time limit is that of its first publish')
   for (const server of [late, deleted, booting]) await report(redis, server, 'done')
   await becomes(booting, 'active')

@@ -605,7 +605,7 @@ t.test('a cloud IP that a create names is reserved for it; one that is not free 
   } = await call('POST', 'cloud_ips', {})
   const { id } = await create({ cloud_ip: ip })
   t.match(await call('GET', `cloud_ips/${ip}`), { body: { status: 'reserved', server: { id } } })
-  const reserved = `${ip} is reserved for a server that is being created: wait until that server is active, or delete it`
+  const reserved = `${ip} is reserved for a server that is being created: wait until it is mapped, or delete that server`
   t.strictSame(await call('POST', 'servers', { image: 'img-deb12', cloud_ip: ip }), conflict(`cloud_ip: ${reserved}`))
   for (const [method, path] of [
     ['POST', '/map'],

@@ -5,11 +5,13 @@
  */
 import { sql } from 'kysely'
 import { inTransaction, type Db } from '../database/transaction.ts'
-import { moveServer } from './servers.ts'
+import { lockAccount } from './limits.ts'
+import { failCreate, moveServer } from './servers.ts'
 
 /** A server that waits for its guest. `leftMs`: until its time limit, by the clock of the database. */
 export interface Booting {
   readonly id: string
+  readonly account_id: string
   readonly leftMs: number
 }
 
@@ -17,7 +19,7 @@ export interface Booting {
 export async function loadBooting(database: Db, after: string, most: number): Promise<readonly Booting[]> {
   return database
     .selectFrom('servers')
-    .select(['id', sql<number>`(extract(epoch from boot_deadline - now()) * 1000)::float`.as('leftMs')])
+    .select(['id', 'account_id', sql<number>`(extract(epoch from boot_deadline - now()) * 1000)::float`.as('leftMs')])
     .where('status', '=', 'creating')
     .where('boot_deadline', 'is not', null)
     .where('id', '>', after)
@@ -27,6 +29,9 @@ export async function loadBooting(database: Db, after: string, most: number): Pr
 }
 
 /** Ends the wait of a server, unless it ended before, for example by a deletion. */
-export async function endBoot(database: Db, id: string, hasBooted: boolean): Promise<void> {
-  await inTransaction(database, (tx) => moveServer(tx, id, hasBooted ? 'publish' : 'failCreate'))
+export async function endBoot(database: Db, { id, account_id }: Booting, hasBooted: boolean): Promise<void> {
+  await inTransaction(database, async (tx) => {
+    await lockAccount(tx, account_id)
+    await (hasBooted ? moveServer(tx, id, 'publish') : failCreate(tx, id))
+  })
 }

@@ -3,8 +3,7 @@
  *
  *   unmapped --map--> mapped --unmap--> unmapped
  *   unmapped --reserve, for a new server--> reserved --confirm, once its record is in the store--> mapped
- *   reserved --cancel, since it cannot be created--> unmapped
- *   mapped, reserved --release, with their destination--> unmapped
+ *   mapped, reserved --release, when their destination is deleted or fails--> unmapped
  */
 import { sql, type RawBuilder, type Selectable } from 'kysely'
 import { markChanged } from '../database/outbox.ts'
@@ -27,7 +26,6 @@ const EVENTS = {
   unmap: { from: ['mapped'], to: 'unmapped' },
   reserve: { from: ['unmapped'], to: 'reserved' },
   confirm: { from: ['reserved'], to: 'mapped' },
-  cancel: { from: ['reserved'], to: 'unmapped' },
   release: { from: ['mapped', 'reserved'], to: 'unmapped' },
 } as const
 export type CloudIpEvent = keyof typeof EVENTS
@@ -165,7 +163,7 @@ function stateFault(id: string, status: CloudIpStatus): string {
     case 'mapped':
       return `${id} is mapped: unmap it first`
     case 'reserved':
-      return `${id} is reserved for a server that is being created: wait until that server is active, or delete it`
+      return `${id} is reserved for a server that is being created: wait until it is mapped, or delete that server`
   }
 }
 

@@ -46,16 +46,17 @@ export function serverAfterAll(status: ServerStatus, actions: readonly ServerAct
   return actions.reduce((now, action) => serverAfter(now, action) ?? now, status)
 }
 
-/** The only SQL that writes a status. Moves a server if it is in a state of the event. */
-export async function moveServer(tx: Tx, id: string, event: ServerEvent): Promise<void> {
+/** The only SQL that writes a status. Moves a server if it is in a state of the event. False: it stays as it is. */
+export async function moveServer(tx: Tx, id: string, event: ServerEvent): Promise<boolean> {
   const { from, to } = SERVER_EVENTS[event]
-  if (to === undefined) return
-  await tx
+  if (to === undefined) return false
+  const { numUpdatedRows } = await tx
     .updateTable('servers')
     .set({ status: to, ...effectOf(to) })
     .where('id', '=', id)
     .where('status', 'in', from)
-    .execute()
+    .executeTakeFirst()
+  return numUpdatedRows > 0n
 }
 
 function effectOf(status: ServerStatus) {
@@ -163,10 +164,9 @@ export async function setPublishFault(tx: Tx, id: string, fault: string | null):
   await tx.updateTable('servers').set({ publish_fault: fault }).where('id', '=', id).execute()
 }
 
-/** The compute system could not create a server. */
+/** The compute system could not create a server, or its guest has not booted. Its cloud IPs are free again. */
 export async function failCreate(tx: Tx, id: string): Promise<void> {
-  await moveServer(tx, id, 'failCreate')
-  await moveCloudIps(tx, 'cancel', atServer(id))
+  if (await moveServer(tx, id, 'failCreate')) await moveCloudIps(tx, 'release', atServer(id))
   await markChanged(tx, [id])
 }
 

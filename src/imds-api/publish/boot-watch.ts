@@ -29,13 +29,14 @@ export function buildBootWatch({ db, openStore, log }: BootWatchParts): Periodic
     for (let after = ''; !signal.aborted;) {
       const booting = await loadBooting(db, after, BATCH)
       const reports = await store.reportsOf(booting.map(({ id }) => id))
-      for (const { id, leftMs } of booting) {
+      for (const server of booting) {
+        const { id, leftMs } = server
         const due = Math.min(dues.get(id) ?? Infinity, performance.now() + leftMs)
         seen.set(id, due)
         const phase = reports.get(id)?.boot?.phase
         const hasBooted = phase === 'done'
         if (!hasBooted && phase !== 'error' && due > performance.now()) continue
-        await endBoot(db, id, hasBooted)
+        await endBoot(db, server, hasBooted)
         if (!hasBooted)
           log.info(
             { server: id },

@@ -5,10 +5,10 @@ import type { CloudIpStatus } from '../../../../src/imds-api/model/resources.ts'
 /** Each state: the events that are possible, and what follows. */
 const TABLE: Record<CloudIpStatus, Partial<Record<CloudIpEvent, CloudIpStatus>>> = {
   unmapped: { map: 'mapped', reserve: 'reserved' },
-  reserved: { confirm: 'mapped', cancel: 'unmapped', release: 'unmapped' },
+  reserved: { confirm: 'mapped', release: 'unmapped' },
   mapped: { unmap: 'unmapped', release: 'unmapped' },
 }
-const EVENTS = ['map', 'unmap', 'reserve', 'confirm', 'cancel', 'release'] as const satisfies readonly CloudIpEvent[]
+const EVENTS = ['map', 'unmap', 'reserve', 'confirm', 'release'] as const satisfies readonly CloudIpEvent[]
 
 test.each(Object.entries(TABLE))('a cloud IP that is %s moves by these events, and by no other', (status, possible) => {
   const after = EVENTS.map((event) => [event, cloudIpAfter(status as CloudIpStatus, event)])

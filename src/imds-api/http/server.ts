@@ -21,6 +21,7 @@ import type { Logger } from 'pino'
 import { refuseOtherVersions } from '../../runtime/http-version.ts'
 import { buildNetworkTest } from '../../runtime/networks.ts'
 import { BODY_LIMIT, ownerOf } from './body.ts'
+import { databaseTroubleOf } from './database-errors.ts'
 import { formatFaults } from './faults.ts'
 import { MAX_PARAMETERS } from './head.ts'
 import { Replay, sendReplay } from './idempotency.ts'
@@ -220,8 +221,9 @@ function handleErrors(server: ApiServer, { onShed, log }: ApiServerSettings): vo
         'unexpected error: the request was answered 500',
       )
     }
-    const trouble = troubleOf(error)
-    if (refusal === trouble?.refusal) log.warn({ reason: error.message, request_id: request.id }, trouble.logged)
+    const trouble = databaseTroubleOf(error)
+    if (trouble?.logged !== undefined && refusal === trouble.refusal)
+      log.warn({ reason: error.message, request_id: request.id }, trouble.logged)
     return send(reply, refusal)
   })
 }
@@ -248,13 +250,9 @@ function buildProxyTest(trustedProxies: readonly string[]): (address: string | u
     address === undefined ? hop === 0 && trustedProxies.includes(UNIX_PROXIES) : isTrusted(address)
 }
 
-/** PostgreSQL's code for text that it cannot store. In text from JSON or a path, only U+0000 causes it. */
-const UNTRANSLATABLE = '22021'
-
 /** What Fastify, the database or a bug has thrown, as a refusal. */
 function refusalOf(error: FastifyError): Refusal {
   if (error.validation !== undefined) return new Refusal('unprocessable_entity', formatFaults(error.validation))
-  if (error.code === UNTRANSLATABLE) return refuse('unprocessable_entity', 'text must not contain the character U+0000')
   switch (error.statusCode) {
     case 400:
       return refuse('bad_request', error.message)
@@ -265,50 +263,6 @@ function refusalOf(error: FastifyError): Refusal {
     case 415:
       return refuse('unsupported_media_type', 'the Content-Type cannot be read')
     default:
-      return troubleOf(error)?.refusal ?? refuse('internal_server_error', 'unexpected error')
+      return databaseTroubleOf(error)?.refusal ?? refuse('internal_server_error', 'unexpected error')
   }
-}
-
-/** What the database cannot do now, by PostgreSQL's codes or those of the operating system. */
-interface DatabaseTrouble {
-  readonly codes: RegExp
-  readonly refusal: Refusal
-  readonly logged: string
-}
-
-/**
- * The database is away: connection errors, PostgreSQL's classes 08 and 57 (it shuts down), 25006 (it has become a
- * standby), and 25P03 (it has ended a transaction of a process that was stopped).
- */
-const AWAY: DatabaseTrouble = {
-  codes: /^(ECONNREFUSED|ECONNRESET|ENOENT|EPIPE|ETIMEDOUT|EHOSTUNREACH|ENOTFOUND|08\w{3}|25006|25P03|57P0[123])$/,
-  refusal: refuse('service_unavailable', 'the database is unreachable: try again'),
-  logged: 'the database is unreachable: requests are answered 503',
-}
-const AWAY_MESSAGE =
-  /^Connection terminated|^Client has encountered a connection error|^timeout exceeded when trying to connect/
-const TROUBLES: readonly DatabaseTrouble[] = [
-  AWAY,
-  {
-    codes: /^(53\w{3}|58030)$/, // a full disk, too little memory or too many connections; an I/O error
-    refusal: refuse('service_unavailable', 'the database has no room for this: try again'),
-    logged: 'the database has no disk space, memory or connections left: requests are answered 503',
-  },
-  {
-    codes: /^57014$/, // statement_timeout
-    refusal: refuse('service_unavailable', 'the database takes too long for this: ask for less, or try again'),
-    logged: 'the database has ended a statement that took too long: its request is answered 503',
-  },
-  {
-    codes: /^40(001|P01)$/, // a serialization failure or a deadlock: it has rolled everything back
-    refusal: refuse(
-      'service_unavailable',
-      'the database has refused this because of other requests at the same time: try again',
-    ),
-    logged: 'the database has refused a request because of others at the same time: it is answered 503',
-  },
-]
-
-function troubleOf({ code = '', message }: Partial<FastifyError> & Error): DatabaseTrouble | undefined {
-  return AWAY_MESSAGE.test(message) ? AWAY : TROUBLES.find(({ codes }) => codes.test(code))
 }

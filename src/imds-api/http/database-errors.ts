@@ -1,0 +1,54 @@
+/** The errors of the database that become responses: it is away, it is full, or it refuses a statement. */
+import { refuse, type Refusal } from '../model/refusal.ts'
+
+/** What the database cannot do, by PostgreSQL's codes or those of the operating system. `logged`: for the operator. */
+interface DatabaseTrouble {
+  readonly codes: RegExp
+  readonly refusal: Refusal
+  readonly logged?: string
+}
+
+/**
+ * The database is away: connection errors, PostgreSQL's classes 08 and 57 (it shuts down), 25006 (it has become a
+ * standby), and 25P03 (it has ended a transaction of a process that was stopped).
+ */
+const AWAY: DatabaseTrouble = {
+  codes: /^(ECONNREFUSED|ECONNRESET|ENOENT|EPIPE|ETIMEDOUT|EHOSTUNREACH|ENOTFOUND|08\w{3}|25006|25P03|57P0[123])$/,
+  refusal: refuse('service_unavailable', 'the database is unreachable: try again'),
+  logged: 'the database is unreachable: requests are answered 503',
+}
+const AWAY_MESSAGE =
+  /^Connection terminated|^Client has encountered a connection error|^timeout exceeded when trying to connect/
+const TROUBLES: readonly DatabaseTrouble[] = [
+  AWAY,
+  {
+    codes: /^22021$/, // text that it cannot store: in text from JSON or a path, only U+0000 causes it
+    refusal: refuse('unprocessable_entity', 'text must not contain the character U+0000'),
+  },
+  {
+    codes: /^(53\w{3}|58030)$/, // a full disk, too little memory or too many connections; an I/O error
+    refusal: refuse('service_unavailable', 'the database has no room for this: try again'),
+    logged: 'the database has no disk space, memory or connections left: requests are answered 503',
+  },
+  {
+    codes: /^57014$/, // statement_timeout
+    refusal: refuse('service_unavailable', 'the database takes too long for this: ask for less, or try again'),
+    logged: 'the database has ended a statement that took too long: its request is answered 503',
+  },
+  {
+    codes: /^40(001|P01)$/, // a serialization failure or a deadlock: it has rolled everything back
+    refusal: refuse(
+      'service_unavailable',
+      'the database has refused this because of other requests at the same time: try again',
+    ),
+    logged: 'the database has refused a request because of others at the same time: it is answered 503',
+  },
+]
+
+/** Undefined: the error is not one of these, but a bug or of another part. */
+export function databaseTroubleOf({
+  code = '',
+  message,
+}: Error & { readonly code?: string }): DatabaseTrouble | undefined {
+  return AWAY_MESSAGE.test(message) ? AWAY : TROUBLES.find(({ codes }) => codes.test(code))
+}

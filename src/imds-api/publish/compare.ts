@@ -115,7 +115,7 @@ async function compareOne(
     (field) => !STORE_FIELDS.includes(field) && !isDeepStrictEqual(expected![field], found?.[field]),
   )
   if (!Buffer.from(userData ?? '').equals(published.userData ?? Buffer.alloc(0))) fields.push('user-data')
-  const { revision, hypervisors } = record as { revision: number; hypervisors: readonly string[] }
+  const { revision, hypervisors } = record
   if (listed?.revision !== revision || !isDeepStrictEqual(listed.hypervisors.toSorted(), hypervisors.toSorted()))
     fields.push('index')
   return fields.length === 0 ? undefined : { server: id, finding: 'different', fields: fields.sort() }

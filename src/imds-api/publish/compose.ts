@@ -23,7 +23,7 @@ export interface Composed {
   readonly accountId: string
   /** False: it has not claimed its id in the store, so no record there is of this server (claim.ts). */
   readonly isClaimed: boolean
-  readonly record: object
+  readonly record: ReturnType<typeof composeRecord>
   readonly userData: Uint8Array | undefined
   /** Why the last publish failed; null: it did not. */
   readonly fault: string | null
@@ -163,9 +163,10 @@ function selectServers(ids: readonly string[], database: Db) {
 
 type Row = InferResult<ReturnType<typeof selectServers>>[number]
 
-function composeRow(row: Row): Composed {
+/** A record as a publisher takes it: without what the store or the schema fills in. */
+function composeRecord(row: Row) {
   const { id } = row
-  const record = {
+  return {
     schema: SCHEMA,
     revision: row.revision,
     id,
@@ -202,8 +203,11 @@ function composeRow(row: Row): Composed {
     ...(row.sealed_at !== null && { sealedAt: row.sealed_at.toISOString() }),
     hypervisors: [row.hypervisor, ...(row.migrating_to === null ? [] : [row.migrating_to])],
   }
+}
+
+function composeRow(row: Row): Composed {
   return {
-    id,
+    id: row.id,
     status: row.status,
     awaitsCompute: Boolean(row.awaits_compute),
     waitsForGuest: row.wait_for !== null,
@@ -211,7 +215,7 @@ function composeRow(row: Row): Composed {
     revision: row.revision,
     accountId: row.account_id,
     fault: row.publish_fault,
-    record,
+    record: composeRecord(row),
     userData: row.user_data === null ? undefined : decodeUserData(row.user_data),
   }
 }

@@ -1,6 +1,7 @@
 /** The check of an access token on every request to the API. */
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import type { Tx } from '../database/transaction.ts'
+import { SAFE_METHODS } from '../http/audit.ts'
 import { refuse, Refusal } from '../model/refusal.ts'
 import { formatScopes } from '../model/scopes.ts'
 import type { AccessTokens, TokenHolder, TokenCheck } from './tokens.ts'
@@ -84,5 +85,5 @@ function refuseToken(check: TokenCheck, { method, ip }: Pick<FastifyRequest, 'me
   if (tokenHolder.kind !== 'client') return
   const address = (ip as string | undefined) ?? '' // a client of a unix socket has none
   if (!tokenHolder.limits.allows(address)) throw OTHER_NETWORK
-  if (tokenHolder.limits.readOnly && method !== 'GET' && method !== 'HEAD') throw READ_ONLY
+  if (tokenHolder.limits.readOnly && !SAFE_METHODS.includes(method)) throw READ_ONLY
 }

@@ -1,7 +1,7 @@
 /**
- * The resources of the interface, a row each. Ids, URLs, texts of errors, limits of accounts, types of events, sections
- * of the OpenAPI document, lists and waits follow from it (ids.ts, account-limits.ts, resources/table.ts). What is
- * special of a resource is in its own files in changes/ and resources/.
+ * The resources of the interface, a row each. Ids, URLs, texts of errors, most limits of accounts, types of events,
+ * sections of the OpenAPI document, lists and waits follow from it (ids.ts, account-limits.ts, resources/table.ts). What
+ * is special of a resource is in its own files in changes/ and resources/.
  */
 
 /**

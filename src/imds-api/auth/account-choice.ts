@@ -13,12 +13,6 @@ import { memberRequester } from './requester.ts'
 import type { TokenHolder } from './tokens.ts'
 import type { Db } from '../database/transaction.ts'
 
-/** Who sends a request, and the account that the request acts for. `userId`: undefined for an API client. */
-export interface Caller extends AccountRequester {
-  readonly clientId: string
-  readonly userId: string | undefined
-}
-
 declare module 'fastify' {
   interface FastifyRequest {
     /**
@@ -28,8 +22,8 @@ declare module 'fastify' {
     accountIds: readonly string[]
     /** Checks the access token and the access to the accounts again, for a response that takes long. */
     checkAccess: () => Promise<void>
-    /** Set for routes that need one account. */
-    caller: Caller
+    /** Who sends a request, with the account that it acts for. Undefined: its route does not need one account. */
+    caller: AccountRequester | undefined
   }
 }
 
@@ -50,13 +44,14 @@ export function buildAccountChoice(db: Db, isRequired: boolean): (request: Fasti
       await request.checkToken()
       await chooseAccounts(db, tokenHolder, named, isRequired)
     }
-    if (isRequired)
-      request.caller = {
-        ...memberRequester(request, chosen[0]!),
-        clientId: tokenHolder.clientId,
-        userId: tokenHolder.kind === 'user' ? tokenHolder.userId : undefined,
-      }
+    if (isRequired) request.caller = memberRequester(request, chosen[0]!)
   }
+}
+
+/** The caller of a request to a route that needs one account. */
+export function callerOf({ caller }: Pick<FastifyRequest, 'caller'>): AccountRequester {
+  if (caller === undefined) throw new Error('the route of this request does not need one account')
+  return caller
 }
 
 /** An account of others gets the same refusal as an account that does not exist. */
@@ -95,5 +90,5 @@ async function chooseAccounts(
 export const describeClient: DescribeActor = ({ tokenHolder, caller }) => ({
   client: tokenHolder.clientId,
   user: tokenHolder.kind === 'user' ? tokenHolder.userId : undefined,
-  account: (caller as Caller | undefined)?.accountId,
+  account: caller?.accountId,
 })

@@ -82,7 +82,7 @@ export function addCollaborationRoutes(server: ApiServer, parts: ResourceParts):
       body: Create,
       status: 201,
     },
-    (tx, { caller, accountId, body }) => invite(tx, accountId, caller.userId ?? null, body),
+    (tx, { userId, accountId, body }) => invite(tx, accountId, userId, body),
   )
   collaborations.action(
     'resend',

@@ -2,6 +2,7 @@
 import type { Readable } from 'node:stream'
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import Type from 'typebox'
+import { callerOf } from '../auth/account-choice.ts'
 import { isContiguous, goneRefusal, readEvents, startAfter } from '../changes/events.ts'
 import type { ApiServer } from '../http/server.ts'
 import { formatCursor, type Cursor } from '../model/events.ts'
@@ -52,7 +53,8 @@ export function addEventRoutes(server: ApiServer, { db, streams }: ResourceParts
       validatorCompiler: () => () => true, // parseQuery checks them: in a query, numbers are text
     },
     async (request, reply) => {
-      const { caller, headers, method } = request
+      const { headers, method } = request
+      const caller = callerOf(request)
       const { after, limit } = parseQuery(request.query)
       const last = headers['last-event-id']
       const isStream = method === 'GET' && accepts(headers.accept)

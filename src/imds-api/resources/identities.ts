@@ -6,6 +6,7 @@ import { createPublicKey } from 'node:crypto'
 import type { FastifyReply } from 'fastify'
 import pLimit from 'p-limit'
 import Type, { type Static } from 'typebox'
+import { callerOf } from '../auth/account-choice.ts'
 import {
   createIssuer,
   deleteIssuer,
@@ -98,14 +99,14 @@ export function addIdentityRoutes(server: ApiServer, { db, accounts, site, encry
       config: {
         member: {
           table: 'accounts', // whose lock all changes of an issuer wait for
-          load: async (database, { caller }) => ({
-            ...formatIssuer(await requireIssuer(database, caller.accountId)),
-            id: caller.accountId,
-          }),
+          load: async (database, request) => {
+            const { accountId } = callerOf(request)
+            return { ...formatIssuer(await requireIssuer(database, accountId)), id: accountId }
+          },
         },
       },
     },
-    async ({ caller }) => formatIssuer(await requireIssuer(db, caller.accountId)),
+    async (request) => formatIssuer(await requireIssuer(db, callerOf(request).accountId)),
   )
   server.put(
     '/account/identity',
@@ -119,7 +120,9 @@ export function addIdentityRoutes(server: ApiServer, { db, accounts, site, encry
         response,
       },
     },
-    async ({ caller, body }) => {
+    async (request) => {
+      const { body } = request
+      const caller = callerOf(request)
       const { accountId } = caller
       const issuer = issuerUrl(site.baseUrl, accountId)
       const refusal = newIssuerRefusal(encryptsRecords, issuer, body)
@@ -147,7 +150,8 @@ export function addIdentityRoutes(server: ApiServer, { db, accounts, site, encry
         response,
       },
     },
-    async ({ caller }) => {
+    async (request) => {
+      const caller = callerOf(request)
       const { accountId } = caller
       const before = await findIssuer(db, accountId)
       // checked again in its turn, with the state of the account
@@ -173,16 +177,19 @@ export function addIdentityRoutes(server: ApiServer, { db, accounts, site, encry
         response,
       },
     },
-    async ({ caller }) =>
-      await accounts.commit(
+    async (request) => {
+      const caller = callerOf(request)
+      const { accountId } = caller
+      return await accounts.commit(
         caller,
         async (tx) => {
-          const last = await requireIssuer(tx, caller.accountId)
-          await deleteIssuer(tx, caller.accountId)
+          const last = await requireIssuer(tx, accountId)
+          await deleteIssuer(tx, accountId)
           return formatIssuer(last)
         },
         'DELETE /account/identity',
-      ),
+      )
+    },
   )
 }
 

@@ -1,6 +1,7 @@
 /** Images. The region file and snapshots of servers make them. changes/images.ts has their states. */
 import { sql } from 'kysely'
 import Type, { type Static } from 'typebox'
+import { callerOf } from '../auth/account-choice.ts'
 import { requestAction } from '../changes/actions.ts'
 import {
   deleteImage,
@@ -69,7 +70,7 @@ export function addImageRoutes(server: ApiServer, parts: ResourceParts): void {
     description: 'Those of the account, and the public ones of others. Descriptions have at most 255 characters.',
     order: [byText('images.name'), byText('images.id')],
     filters: { status: equals('images.status') }, // the region file may give an image any other
-    rows: ({ caller }) => ({ where: isVisibleTo(caller.accountId) }),
+    rows: (request) => ({ where: isVisibleTo(callerOf(request).accountId) }),
   })
   images.get('By its id or handle, with its whole description.')
   images.wait(imageCanBecome)

@@ -1,5 +1,6 @@
 /** Interfaces of servers, read only. */
 import { sql } from 'kysely'
+import { callerOf } from '../auth/account-choice.ts'
 import type { ApiServer } from '../http/server.ts'
 import { Form, linked } from './forms.ts'
 import { addMember } from './members.ts'
@@ -16,9 +17,9 @@ const Interface = new Form(RESOURCES.interface, 'Interface', {
 export function addInterfaceRoutes(server: ApiServer, parts: ResourceParts): void {
   addMember(server, parts, Interface, {
     description: 'A network interface of a server of the account.',
-    load: (database, { caller }, id) =>
+    load: (database, request, id) =>
       Interface.load(database, parts.site, id, {
-        where: sql`interfaces.server_id in (select servers.id from servers where servers.account_id = ${caller.accountId})`,
+        where: sql`interfaces.server_id in (select servers.id from servers where servers.account_id = ${callerOf(request).accountId})`,
       }),
   })
 }

@@ -5,7 +5,7 @@
 import type { FastifyRequest } from 'fastify'
 import { sql, type RawBuilder } from 'kysely'
 import Type, { type TObject, type TSchema } from 'typebox'
-import type {} from '../auth/account-choice.ts' // the caller of a request
+import { callerOf } from '../auth/account-choice.ts'
 import { sendList } from '../http/list-stream.ts'
 import { MAX_CURSOR_LENGTH, MAX_PAGE_SIZE, parseListQuery, TAG, TAG_PATTERN, MAX_VALUE_LENGTH } from '../http/paging.ts'
 import type { FilterRule, ListRules, ListPosition } from '../http/paging.ts'
@@ -113,7 +113,7 @@ export function addList(
         ...query.filters.filter((one) => !isTag(one)).map(([name, value]) => filters[name]!.where(value)),
       ]
       const tags = query.filters.filter(isTag).map(([name, value]) => [name.slice(TAG.length), value] as const)
-      if (tags.length > 0) conditions.push(tagged!(request.caller.accountId, tags))
+      if (tags.length > 0) conditions.push(tagged!(callerOf(request).accountId, tags))
       return sendList(reply, query, rowsAtOnce, async (after, most) => {
         const all = after === undefined ? conditions : [...conditions, isAfter(order, after)]
         const which = { ...others, where: sql.join(all, sql` and `) }

@@ -2,7 +2,7 @@
 import type { FastifyReply, FastifyRequest, FastifySchema, RouteShorthandOptions } from 'fastify'
 import { sql } from 'kysely'
 import type { Static, TObject, TSchema } from 'typebox'
-import type { Caller } from '../auth/account-choice.ts'
+import { callerOf } from '../auth/account-choice.ts'
 import type { AccountRequester } from '../changes/account-changes.ts'
 import { prepareOne } from '../database/prepared.ts'
 import type { Db, Tx } from '../database/transaction.ts'
@@ -94,9 +94,9 @@ export interface ChangeRoute<Body extends TSchema>
   readonly onCommit?: () => void
 }
 
-/** A request for a change. `id`: of the path; '' if the path has none. */
+/** A request for a change. `userId`: null for an API client. `id`: of the path; '' if the path has none. */
 export interface MemberChange<Body extends TSchema> {
-  readonly caller: Caller
+  readonly userId: string | null
   readonly accountId: string
   readonly id: string
   readonly body: Static<Body>
@@ -145,7 +145,7 @@ export class Members {
     const { form, collected = form } = this.#of
     const { isPresent } = form.resource
     addList(this.#server, this.#parts, {
-      rows: ({ caller }) => ({ where: sql`${this.#isOfAccount(caller.accountId)} and ${isPresent}` }),
+      rows: (request) => ({ where: sql`${this.#isOfAccount(callerOf(request).accountId)} and ${isPresent}` }),
       ...collection,
       form: collected,
     })
@@ -158,7 +158,7 @@ export class Members {
     addMember(this.#server, this.#parts, form, {
       ...{ path: this.#path, description, more, ...about },
       load: (database, request, id) => this.load(database, requesterOf(request).accountId, id),
-      ...(read !== undefined && { read: (request, id) => read(request.caller.accountId, id) }),
+      ...(read !== undefined && { read: (request, id) => read(callerOf(request).accountId, id) }),
     })
   }
 
@@ -253,7 +253,9 @@ export class Members {
         const requester = requesterOf(request)
         const { accountId } = requester
         const body = request.body as Static<Body>
-        const asked = { caller: request.caller, accountId, id: idOf(request), body, reply }
+        const { tokenHolder } = request
+        const userId = tokenHolder.kind === 'user' ? tokenHolder.userId : null
+        const asked = { userId, accountId, id: idOf(request), body, reply }
         const kind = typeof change === 'function' ? change(body) : change
         const result = await this.#parts.accounts.commit(requester, (tx) => work(tx, asked), kind)
         onCommit?.()
@@ -295,10 +297,6 @@ export class Members {
 /** The id in the path of a request; '': there is none. */
 export function idOf({ params }: FastifyRequest): string {
   return (params as { readonly id?: string }).id ?? ''
-}
-
-function callerOf({ caller }: FastifyRequest): AccountRequester {
-  return caller
 }
 
 function send(reply: FastifyReply, status: number, result: unknown): FastifyReply {

@@ -1,6 +1,7 @@
 /** `GET .../ID/wait`: responds when a resource has a state. member-waits.ts has the requests that wait. */
 import type { FastifyRequest } from 'fastify'
 import Type from 'typebox'
+import { callerOf } from '../auth/account-choice.ts'
 import type { Db } from '../database/transaction.ts'
 import { markIdle } from '../http/connections.ts'
 import type { ApiServer } from '../http/server.ts'
@@ -56,7 +57,7 @@ export function addWait<State extends string>(
       validatorCompiler: () => () => true, // parseQuery checks them: in a query, numbers are text
     },
     async (request, reply) => {
-      const { accountId, requesterId } = request.caller
+      const { accountId, requesterId } = callerOf(request)
       const { status: wanted, seconds } = parseQuery(request.query, states)
       let seen = ''
       const isReached = (shown: Representation) => {

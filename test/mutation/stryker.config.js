@@ -13,6 +13,7 @@ const config = {
   tempDirName: '.stryker/sandbox',
   ignorePatterns: ['dist', '.tap', '.stryker'],
   disableTypeChecks: false, // types are stripped, never checked
+  tsconfigFile: 'none', // Stryker rewrites it by TypeScript's JavaScript API, which TypeScript 7 has not
   allowConsoleColors: false,
 }
 

@@ -2,7 +2,7 @@
  * `npm run mutate`: changes the code in one place at a time and runs the tests that cover the place. A change that no
  * test notices survives.
  *
- *   npm run mutate [-- ROOM|FILE...]     all rooms; or some rooms, or files of them: metadata src/imdsd/guest/share.ts
+ *   npm run mutate [-- ROOM|FILE...]     all rooms; or some rooms, or files of them: imdsd/view src/imdsd/guest/share.ts
  *
  * Prints every survivor and the score of each room: killed mutants of those that a test covers. Fails if the score of a
  * room is below its floor.
@@ -67,7 +67,7 @@ const runs = names.map((name) => {
   const room = Object.entries(ROOMS).find(
     ([key]) => key === name || name === `src/${key}.ts` || name.startsWith(`src/${key}/`),
   )
-  if (room !== undefined) return { name, ...room[1], files: name.includes('/') ? name : room[1].files }
+  if (room !== undefined) return { name, ...room[1], files: name.startsWith('src/') ? name : room[1].files }
   console.error(`mutate: neither a room nor a file of one: ${name}. There are ${Object.keys(ROOMS).join(', ')}.`)
   process.exit(2)
 })

@@ -33,3 +33,10 @@ test('tryTake takes a token only if there is one', () => {
   const bucket = new TokenBucket(1, 4)
   expect([bucket.tryTake(0), bucket.tryTake(0), bucket.tryTake(250)]).toEqual([true, false, true])
 })
+
+test('tokens that are taken late are not those that were gained before', () => {
+  const bucket = new TokenBucket(2, 4)
+  bucket.take(0, 1)
+  bucket.take(60_000, 2)
+  expect(bucket.hasToken(60_000)).toBe(false)
+})

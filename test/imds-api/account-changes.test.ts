@@ -16,7 +16,7 @@ import { readShare } from '../../src/imds-api/http/read-share.ts'
 import type { OverallLimits } from '../../src/limits/fair-queue.ts'
 import { refuse } from '../../src/imds-api/model/refusal.ts'
 import { ADA, APPLICATION, CLIENT_OF, GRACE, ONE, TWO } from '../support/fixtures/region.ts'
-import { anApi, basic, type ApiAnswer } from '../support/programs/api.ts'
+import { anApi, basic, countOfLockWaits, type ApiAnswer } from '../support/programs/api.ts'
 import { aComputeServer } from '../support/programs/compute.ts'
 import { until } from '../support/programs/daemon.ts'
 
@@ -52,13 +52,8 @@ async function lockTable(t: Test, table: string): Promise<() => Promise<unknown>
 
 /** Waits until so many connections wait for a lock, and returns how many do. */
 async function waitingConnections(atLeast = 1): Promise<number> {
-  const count = async () =>
-    Number(
-      (await observer.query<{ count: string }>("select count(*) from pg_stat_activity where wait_event_type = 'Lock'"))
-        .rows[0]!.count,
-    )
-  await until(async () => (await count()) >= atLeast, 'connections to wait for the lock')
-  return count()
+  await until(async () => (await countOfLockWaits(observer)) >= atLeast, 'connections to wait for the lock')
+  return countOfLockWaits(observer)
 }
 
 const readOfTwo = () => api.call('GET', '/1.0/cloud_ips', undefined, TWO)
@@ -163,10 +158,7 @@ t.test('changes of one account by two processes run one after another', async (t
   const order: string[] = []
   const first = one.commit(somebody, async () => {
     const second = other.commit(somebody, () => Promise.resolve(order.push('second')))
-    await until(
-      async () => order.length > 0 || (await observer.query('select from pg_locks where not granted')).rowCount === 1,
-      'the second change to wait',
-    )
+    await until(async () => order.length > 0 || (await countOfLockWaits(observer)) === 1, 'the second change to wait')
     order.push('first')
     return { second } // not awaited here
   })
@@ -457,7 +449,9 @@ t.test('a statement of a request that takes 10 s is ended, and the request gets 
   const unlock = await lockTable(t, 'config_maps')
   const read = api.call('GET', '/1.0/config_maps')
   await waitingConnections()
-  await observer.query("select pg_cancel_backend(pid) from pg_stat_activity where wait_event_type = 'Lock'")
+  await observer.query(
+    "select pg_cancel_backend(pid) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'",
+  )
   t.match(await read, {
     status: 503,
     headers: { 'retry-after': '1' },

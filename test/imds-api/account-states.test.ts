@@ -6,7 +6,7 @@ import t from 'tap'
 import { ACCOUNT_STATES, CHANGES, changeRefusal, type ChangeRequest } from '../../src/imds-api/model/account-states.ts'
 import { ADA, CLIENT_OF, ONE } from '../support/fixtures/region.ts'
 import { routesOf } from '../support/fixtures/routes.ts'
-import { anApi, type Method } from '../support/programs/api.ts'
+import { anApi, countOfLockWaits, type Method } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 
 const api = await anApi(t, { store: { url: 'redis:', recordKeysFile: '/keys' } }) // else there is no identity
@@ -144,10 +144,7 @@ t.test('a change that waits while the account is suspended is refused', async (t
   const suspension = await db.startTransaction().execute()
   await suspension.updateTable('accounts').set({ status: 'suspended' }).where('id', '=', ONE).execute()
   const answer = api.call('POST', '/1.0/server_groups', {})
-  await until(
-    async () => (await api.database.pool.query('select from pg_locks where not granted')).rowCount === 1,
-    'the request to wait for the account',
-  )
+  await until(async () => (await countOfLockWaits(api.database.pool)) === 1, 'the request to wait for the account')
   await suspension.commit().execute()
   t.match(await answer, {
     status: 403,

@@ -21,7 +21,14 @@ import t, { type Test } from 'tap'
 import { migrate, MIGRATIONS, type TableChange } from '../../src/imds-api/database/migrate.ts'
 import { openDatabase, type Database } from '../../src/imds-api/database/open.ts'
 import { CLIENT_OF, ONE } from '../support/fixtures/region.ts'
-import { anApi, startImdsApi, startProcess, writeRegion, type TestImdsApi } from '../support/programs/api.ts'
+import {
+  anApi,
+  countOfLockWaits,
+  startImdsApi,
+  startProcess,
+  writeRegion,
+  type TestImdsApi,
+} from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { IMDS_API, programEnvironment } from '../support/programs/imds.ts'
 import { processesWith, startPostgres } from '../support/programs/postgres.ts'
@@ -301,8 +308,7 @@ t.test('migrations, on PostgreSQL 15 by its URL', { skip: without('postgres') },
     const migrating = migrate(database.db, { ...MIGRATIONS, '9002-more': ADDED }).finally(() => {
       isMigrated = true
     })
-    const waits = "select from pg_locks where not granted and relation = 'servers'::regclass"
-    await until(async () => (await database.pool.query(waits)).rowCount === 1, 'the migration to wait')
+    await until(async () => (await countOfLockWaits(database.pool)) === 1, 'the migration to wait')
     await database.pool.query('select id from servers')
     t.notOk(isMigrated)
     await client.query('rollback')
@@ -315,13 +321,12 @@ t.test('migrations, on PostgreSQL 15 by its URL', { skip: without('postgres') },
     await client.query('begin')
     await client.query('select from accounts')
     const requested = Promise.withResolvers<unknown>()
-    const waits = "select from pg_locks where not granted and relation = 'servers'::regclass"
     let tries = 0
     const up: TableChange['up'] = async (tx) => {
       await sql`alter table servers add column one text`.execute(tx)
       if (++tries === 1) {
         client.query('select from servers').then(requested.resolve, requested.reject)
-        await until(async () => (await database.pool.query(waits)).rowCount === 1, 'the request to wait')
+        await until(async () => (await countOfLockWaits(database.pool)) === 1, 'the request to wait')
       }
       await sql`alter table accounts add column two text`.execute(tx)
     }

@@ -216,10 +216,7 @@ t.test('two processes', { skip: without('postgres') }, async (t) => {
       await blocker.query('begin')
       await blocker.query('select from accounts where id = $1 for update', [ONE])
       const inFlight = send(first, 'slow')
-      await until(
-        async () => (await blocker.query('select from pg_locks where not granted')).rowCount !== 0,
-        'the change to wait',
-      )
+      await until(async () => (await countOfLockWaits(blocker)) !== 0, 'the change to wait')
       t.equal((await send(second, 'slow')).status, 409)
       await blocker.query('commit')
       const { status, id } = await inFlight

@@ -137,10 +137,7 @@ t.test('while requests hold all their connections, servers are published, and re
       }),
     ),
   )
-  await until(
-    async () => (await pool.query('select from pg_locks where not granted')).rowCount === 4,
-    'all connections for requests to wait',
-  )
+  await until(async () => (await countOfLockWaits(pool)) === 4, 'all connections for requests to wait')
   await sql`insert into outbox (server_id, account_id) select id, account_id from servers`.execute(db)
   await until(
     async () => (await db.selectFrom('outbox').select('id').executeTakeFirst()) === undefined,

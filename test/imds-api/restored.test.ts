@@ -295,11 +295,11 @@ async function killBeforeCommit(t: Test, db: Db, store: Publisher, env: NodeJS.P
     for each row execute function wait()`.execute(db)
   const former = await store.fleet.database()
   const advancing = spawn(process.execPath, [IMDS_API, 'advance'], { env, stdio: 'ignore' })
-  const waiting = sql`select pid from pg_stat_activity where wait_event = 'PgSleep'`
+  const waiting = sql`select pid from pg_stat_activity where datname = current_database() and wait_event = 'PgSleep'`
   await until(async () => (await waiting.execute(db)).rows.length === 1, 'the commit of imds-api advance')
   t.not(await store.fleet.database(), former)
   advancing.kill('SIGKILL')
-  await sql`select pg_terminate_backend(pid) from pg_stat_activity where wait_event = 'PgSleep'`.execute(db)
+  await sql`select pg_terminate_backend(pid) from (${waiting}) as waiting`.execute(db)
   await sql`drop function wait cascade`.execute(db)
 }
 

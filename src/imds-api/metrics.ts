@@ -60,7 +60,7 @@ function declareAll(registry: Registry, database: Pick<Database, 'pool' | 'backg
       'imds_api_invitations_total',
       'result',
       ['sent', 'failed'],
-      'Attempts to send an invitation by mail: sent, failed (it is tried again).',
+      'Attempts to send an invitation by mail: sent, failed (retried).',
     ),
     setCertificate: declareCertificates(declare),
   }
@@ -101,8 +101,8 @@ function declareRequests(declare: Declarations) {
       'imds_api_unreadable_requests_total',
       'reason',
       UNREADABLE_REASONS,
-      'Requests that could not be read, so they have no route: bad_request (malformed, or not HTTP/1.0 or ' +
-        '1.1), request_timeout, header_fields_too_large, payload_too_large (of a chunk extension).',
+      'Requests that could not be read: bad_request (malformed, or not HTTP/1.0 or 1.1), request_timeout, ' +
+        'header_fields_too_large, payload_too_large (of a chunk extension).',
     ),
     countClosed: declare.counter(
       'imds_api_closed_connections_total',
@@ -121,8 +121,8 @@ function declareRequests(declare: Declarations) {
       'imds_api_shed_requests_total',
       'queue',
       SHED_QUEUES,
-      'Requests that got 503 because too many waited, or waited too long: reads, changes, tokens (requests ' +
-        'to /token), bodies (their bytes).',
+      'Requests that got 503 because too many waited: reads, changes, tokens (requests to /token), bodies ' +
+        '(bytes).',
     ),
   }
 }
@@ -178,12 +178,12 @@ function declareCompute(declare: Declarations, read: ReadAtScrape) {
   )
   declare.gauge(
     'imds_api_compute_age_seconds',
-    'How long the oldest of them has waited; 0: none waits.',
+    'How long the oldest of these has waited; 0: none waits.',
     async () => (await read())?.queue.age,
   )
   declare.gauge(
     'imds_api_compute_unfetched_seconds',
-    'How long an action that its hypervisor could fetch has not been fetched; 0: none waits for that.',
+    'How long an action has waited to be fetched by its hypervisor; 0: none waits.',
     async () => (await read())?.queue.unfetched,
   )
   return {
@@ -206,15 +206,15 @@ function declareOpenRequests(declare: Declarations) {
       'imds_api_event_streams_ended_total',
       'reason',
       STREAM_ENDS,
-      'Streams of events that have ended: client (it closed the connection), unread, right (of its token or ' +
-        'to the account), gone (events that it had not got were deleted), stop.',
+      'Streams of events that have ended: client (it closed the connection), unread, right (the token or the ' +
+        'access ended), gone (its next events were deleted), stop.',
     ),
     countWaitEnd: declare.counter(
       'imds_api_waits_ended_total',
       'reason',
       WAIT_ENDS,
-      'Requests that have waited for a state of a resource: reached, impossible (it cannot have the state ' +
-        'any more), timeout, right (the token or the access ended), client (it closed the connection), stop.',
+      'Requests that have waited for a state of a resource: reached, impossible, timeout, right (the token or ' +
+        'the access ended), client (it closed the connection), stop.',
     ),
     /** Who counts, at a scrape, the open streams of events and the requests that wait for a state. */
     showOpen: (counts: typeof open) => {

@@ -61,21 +61,18 @@ export function buildMetrics(): Metrics {
     }),
     reportWrites: labelled(registry, 'result', ['written', 'failed'], {
       name: 'imds_report_writes_total',
-      help: 'Writes of what a guest reports to the store: written, or failed (it is kept, and written later).',
+      help: 'Writes of the reports of guests to the store: written, or failed (retried later).',
     }),
     journalWrites: labelled(registry, 'result', ['written', 'failed'], {
       name: 'imds_journal_writes_total',
-      help:
-        'Writes of changes to the journal: written, or failed (until the next snapshot, a start without ' +
-        'the store has nothing to serve).',
+      help: 'Writes of changes to the journal: written, or failed (then a start without the store serves nothing).',
     }),
     clockSetBacks: counter('imds_clock_set_back_total', 'How often the wall clock was set back by more than a minute.'),
     lookups: labelled(registry, 'result', ['found', 'unknown', 'failed', 'skipped'], {
       name: 'imds_peer_lookups_total',
       help:
         'Lookups of unknown peers in the store: found, unknown (no instance of this hypervisor), failed ' +
-        '(no answer within a second), or skipped (over the rate limit, or answered less than a second ' +
-        'ago).',
+        '(no answer within a second), or skipped (rate limit).',
     }),
     setSources: (sources) => {
       declareRequests(registry, sources)
@@ -126,14 +123,12 @@ function declareConnections(registry: Registry, { meter }: MetricsSources): void
     name: 'imds_connections_dropped_total',
     help:
       'Connections of guests that were closed without a response: no file descriptors left ' +
-      '(descriptors), far beyond the share of the guest, in connections, pipelined requests or bytes ' +
-      '(over-share), or a response was not read or bytes came without a request (stalled).',
+      '(descriptors), far beyond the share of the guest (over-share), or a response was not read or ' +
+      'bytes came without a request (stalled).',
   })
   readLabelled(registry, 'session', () => meter.sessions, {
     name: 'imds_session_requests_total',
-    help:
-      'Requests for metadata with a valid session token, without one, ' +
-      'or refused because the token was missing or invalid.',
+    help: 'Requests for metadata: with a valid session token (token), without one (none), or refused.',
   })
   new Counter({
     name: 'imds_forwarded_requests_total',
@@ -155,8 +150,7 @@ function declareView(
   gauge('imds_held_requests', 'Requests that wait for a change (contract H1).', heldRequests)
   gauge(
     'imds_view_age_seconds',
-    'Time since the last full comparison of the view with the store, also if that was before a restart; ' +
-      'without any, time since the start.',
+    'Time since the last full comparison with the store, even before a restart; without any, since the start.',
     viewAgeSeconds,
   )
   gauge(
@@ -187,8 +181,7 @@ function declareHealth(
   )
   gauge(
     'imds_store_unusable',
-    '1 while more than 90 % of the records that the store has for this hypervisor are faulty: ' +
-      'a wrong record key or version. The last good state is served.',
+    '1 while more than 90 % of the records of this hypervisor are faulty (a wrong record key or version).',
     () => Number(sync().isStoreUnusable),
   )
   gauge(
@@ -198,17 +191,17 @@ function declareHealth(
   )
   gauge(
     'imds_firewall_refused_interfaces',
-    'Interfaces without firewall rules, because nft refuses them. Their guests are kept out.',
+    'Interfaces that nft refuses, whose guests are kept out.',
     () => firewall().refused,
   )
   gauge(
     'imds_missing_addresses',
-    'Addresses of guest listeners that no interface of this hypervisor has. Guests cannot reach them.',
+    'Addresses of guest listeners that no interface of this hypervisor has.',
     missingAddresses,
   )
   gauge(
     'imds_unserved_networks',
-    'Networks with an enabled systemd socket that this daemon does not serve. Their guests get no response.',
+    'Networks with an enabled systemd socket that this daemon does not serve.',
     unservedNetworks,
   )
   gauge('imds_ready', '1 if /readyz is 200; its field problem says why it is not.', () =>
@@ -238,8 +231,8 @@ function declareBootDurations(registry: Registry, boots: MetricsSources['boots']
   const durations = new Histogram({
     name: 'imds_boot_duration_seconds',
     help:
-      'Durations of boots: from the publish of an instance to the first request of its first boot here ' +
-      '(first-request), and from the first to the last request of each crawl (crawl).',
+      'Durations of boots: from the publish of an instance to its first request (first-request), ' +
+      'and from the first to the last request of each crawl (crawl).',
     registers: [registry],
     labelNames: ['phase'] as const,
     buckets: [0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800],
@@ -265,10 +258,9 @@ function declarePackets(registry: Registry, packets: MetricsSources['packets']):
   readLabelled(registry, 'result', read, {
     name: 'imds_firewall_packets_total',
     help:
-      'Packets that the firewall let through to a listener (admitted), dropped or reset: from a link, ' +
-      'MAC and source address of no instance (unknown-peers), new connections beyond the rate limit ' +
-      "(too-many), fragments, responses whose guest has gone (strays), and to the operators' listener " +
-      '(operators). Reported by its agent every 5 s.',
+      'Packets that the firewall admitted, or kept out: from a link, MAC and source address of no ' +
+      'instance (unknown-peers), new connections beyond the rate limit (too-many), fragments, responses ' +
+      "whose guest has gone (strays), and to the operators' listener (operators). Reported every 5 s.",
   })
 }
 
@@ -283,7 +275,7 @@ function requestDurations(meter: RequestMeter): Metric {
       name,
       type: 'histogram',
       aggregator: 'sum',
-      help: 'Time from reading the headers of a request to passing its response to the socket, by kind of path.',
+      help: 'Time from the headers of a request to its response, by kind of path.',
       values: meter.durations().flatMap(({ route, cumulative, count, sumSeconds }) => [
         ...cumulative.map((value, i) => ({
           value,

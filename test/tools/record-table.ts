@@ -32,13 +32,10 @@ export function recordTable(): string {
   const visit = (schema: Schema, path: string, indent: string) => {
     for (const [name, field] of Object.entries(schema.properties ?? {})) {
       const isRequired = schema.required?.includes(name) === true && field.default === undefined
-      const facts = [
-        shorten(form(field), `${path}${name}`, explained),
-        isRequired ? 'required' : fallback(field.default),
-      ]
+      const facts = [shorten(form(field), `${path}${name}`, explained), isRequired ? '' : fallback(field.default)]
       const list = facts.filter((fact) => fact !== '').join('; ')
       const description = field.description ?? field.items?.description ?? ''
-      items.push(`${indent}- \`${name}${field.items ? '[]' : ''}\` (${list}): ${description}`)
+      items.push(`${indent}- \`${name}${field.items ? '[]' : ''}\`${list === '' ? '' : ` (${list})`}: ${description}`)
       visit(field.items ?? field, `${path}${name}.`, `${indent}  `)
     }
   }

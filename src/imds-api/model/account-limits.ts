@@ -22,9 +22,7 @@ const OTHERS = {
   access_tokens_limit: {
     default: 1000,
     minimum: 1,
-    of:
-      'access tokens of one API client, with those that expired less than a day ago. ' +
-      'One more ends the oldest of this client; requests at the same time may exceed it for a moment',
+    of: 'access tokens of one API client, also those that expired in the last day. One more ends the oldest',
   },
   config_maps_bytes_limit: { default: 16_777_216, minimum: 0, of: 'bytes of the `data` of all config maps' },
   open_actions_limit: {

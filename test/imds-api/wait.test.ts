@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import { Socket, type AddressInfo } from 'node:net'
 import { sql } from 'kysely'
 import t from 'tap'
-import { moveServer, type ServerEvent } from '../../src/imds-api/changes/servers.ts'
+import { moveServer, type ServerTransition } from '../../src/imds-api/changes/servers.ts'
 import { FOR_REQUESTS } from '../../src/imds-api/database/settings.ts'
 import { inTransaction } from '../../src/imds-api/database/transaction.ts'
 import { readShare } from '../../src/imds-api/http/read-share.ts'
@@ -42,7 +42,7 @@ async function idOf(answer: Promise<{ readonly body: unknown }>): Promise<string
   return ((await answer).body as { id: string }).id
 }
 const aServer = (account: Account = ONE) => idOf(api.call('POST', '/1.0/servers', { image: 'img-deb12' }, account))
-const move = (id: string, event: ServerEvent) => inTransaction(db, (tx) => moveServer(tx, id, event))
+const move = (id: string, transition: ServerTransition) => inTransaction(db, (tx) => moveServer(tx, id, transition))
 const waiting = (count: number) => until(() => api.waits.count === count, `${String(count)} requests to wait`)
 
 t.test('a state that a resource has is reached at once, with the ETag of its GET', async (t) => {

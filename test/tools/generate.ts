@@ -12,7 +12,7 @@ import { ACCOUNT_LIMITS } from '../../src/imds-api/model/account-limits.ts'
 import { ACCOUNT_STATES, CHANGES, changeRefusal, type ChangeRequest } from '../../src/imds-api/model/account-states.ts'
 import { buildApiMetrics } from '../../src/imds-api/metrics.ts'
 import type { Database } from '../../src/imds-api/database/open.ts'
-import { SERVER_EVENTS } from '../../src/imds-api/changes/servers.ts'
+import { SERVER_TRANSITIONS } from '../../src/imds-api/changes/servers.ts'
 import { SERVER_ACTIONS } from '../../src/imds-api/model/server-actions.ts'
 import { SUMMARIES } from '../../src/imds-api/resources/server-actions.ts'
 import { RequestMeter } from '../../src/imdsd/guest/meter.ts'
@@ -122,7 +122,7 @@ function actionTable(): string {
   return asTable(
     ['action', 'does', 'possible while', 'then'],
     SERVER_ACTIONS.map((action) => {
-      const { from, to } = SERVER_EVENTS[action]
+      const { from, to } = SERVER_TRANSITIONS[action]
       const states = from.map((state) => `\`${state}\``).join(', ')
       return [`\`${action}\``, SUMMARIES[action], states, to === undefined ? 'the same' : `\`${to}\``]
     }),

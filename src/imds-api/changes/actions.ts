@@ -28,19 +28,21 @@ import { failCreate, moveServer, serverAfterAll, setConsoleExpiry } from './serv
 type Action = Selectable<Tables['compute_actions']>
 type OpenState = 'waiting' | 'givenOut'
 export type ActionState = OpenState | ActionOutcome
-export type ActionEvent = 'giveOut' | 'succeed' | 'fail' | 'supersede'
+export type ActionTransition = 'giveOut' | 'succeed' | 'fail' | 'supersede'
 
-/** The transitions: in which states an event is possible, and the state that follows. */
-const EVENTS: Readonly<Record<ActionEvent, { readonly from: readonly OpenState[]; readonly to: ActionState }>> = {
+/** The transitions: the states that each can start from, and the state that it leads to. */
+const TRANSITIONS: Readonly<
+  Record<ActionTransition, { readonly from: readonly OpenState[]; readonly to: ActionState }>
+> = {
   giveOut: { from: ['waiting', 'givenOut'], to: 'givenOut' },
   succeed: { from: ['waiting', 'givenOut'], to: 'succeeded' },
   fail: { from: ['givenOut'], to: 'failed' },
   supersede: { from: ['waiting'], to: 'failed' },
 }
 
-/** The state that follows; undefined: the event is not possible in this state. */
-export function actionAfter(state: ActionState, event: ActionEvent): ActionState | undefined {
-  const { from, to }: { readonly from: readonly ActionState[]; readonly to: ActionState } = EVENTS[event]
+/** The state that follows; undefined: the transition is not possible in this state. */
+export function actionAfter(state: ActionState, transition: ActionTransition): ActionState | undefined {
+  const { from, to }: { readonly from: readonly ActionState[]; readonly to: ActionState } = TRANSITIONS[transition]
   return from.includes(state) ? to : undefined
 }
 
@@ -53,14 +55,14 @@ const CONDITION_OF_STATE: Readonly<Record<OpenState, RawBuilder<boolean>>> = {
   givenOut: sql`(finished_at is null and given_out_at is not null)`,
 }
 
-/** The only SQL that writes a state. Moves the actions of `which` for which the event is possible. */
+/** The only SQL that writes a state. Moves the actions of `which` for which the transition is possible. */
 async function move(
   tx: Tx,
-  event: ActionEvent,
+  transition: ActionTransition,
   which: RawBuilder<boolean>,
   values: Partial<Pick<Action, 'fault' | 'given_to'>> = {},
 ): Promise<void> {
-  const { from, to } = EVENTS[event]
+  const { from, to } = TRANSITIONS[transition]
   const effect =
     to === 'succeeded' || to === 'failed'
       ? { outcome: to, finished_at: new Date(), console_token: null }

@@ -20,30 +20,32 @@ import { refuseBeyondRecord } from './record-limits.ts'
 
 type CloudIp = Selectable<Tables['cloud_ips']>
 
-/** The transitions: in which states an event is possible, and the state that follows. */
-const EVENTS = {
+/** The transitions: the states that each can start from, and the state that it leads to. */
+const TRANSITIONS = {
   map: { from: ['unmapped'], to: 'mapped' },
   unmap: { from: ['mapped'], to: 'unmapped' },
   reserve: { from: ['unmapped'], to: 'reserved' },
   confirm: { from: ['reserved'], to: 'mapped' },
   release: { from: ['mapped', 'reserved'], to: 'unmapped' },
 } as const
-export type CloudIpEvent = keyof typeof EVENTS
+export type CloudIpTransition = keyof typeof TRANSITIONS
 
-export const { after: cloudIpAfter, canBecome: cloudIpCanBecome } = transitions<CloudIpStatus, CloudIpEvent>(EVENTS)
+export const { after: cloudIpAfter, canBecome: cloudIpCanBecome } = transitions<CloudIpStatus, CloudIpTransition>(
+  TRANSITIONS,
+)
 
 /** Where a cloud IP is mapped to. At most one is set. */
 export type Destination = Pick<CloudIp, 'interface_id' | 'server_group_id' | 'database_server_id'>
 const NO_DESTINATION: Destination = { interface_id: null, server_group_id: null, database_server_id: null }
 
-/** The only SQL that writes a status. Moves the cloud IPs of `which` for which the event is possible. */
+/** The only SQL that writes a status. Moves the cloud IPs of `which` for which the transition is possible. */
 export async function moveCloudIps(
   tx: Tx,
-  event: CloudIpEvent,
+  transition: CloudIpTransition,
   which: RawBuilder<boolean>,
   destination?: Destination,
 ): Promise<void> {
-  const { from, to } = EVENTS[event]
+  const { from, to } = TRANSITIONS[transition]
   const effect =
     to === 'unmapped' ? NO_DESTINATION : destination && { ...destination, mapped_at: sql<Date>`clock_timestamp()` }
   await tx
@@ -155,7 +157,7 @@ export async function reserveCloudIp(
   await moveCloudIps(tx, 'reserve', withId(id), { ...NO_DESTINATION, interface_id: interfaceId })
 }
 
-/** Why an event is not possible in a state, and what to do. */
+/** Why a transition is not possible in a state, and what to do. */
 function stateFault(id: string, status: CloudIpStatus): string {
   switch (status) {
     case 'unmapped':

@@ -20,11 +20,11 @@ import { MAX_KEPT_DELETED } from './limits.ts'
 import { accountsOf } from './members.ts'
 
 type Collaboration = Selectable<Tables['collaborations']>
-export type CollaborationEvent = 'accept' | 'reject' | 'resend' | 'remove' | 'leave'
+export type CollaborationTransition = 'accept' | 'reject' | 'resend' | 'remove' | 'leave'
 
-/** The events that are possible in each state, and the state that follows. */
-const EVENTS: Readonly<
-  Record<CollaborationStatus, Readonly<Partial<Record<CollaborationEvent, CollaborationStatus>>>>
+/** The transitions that are possible in each state, and the state that follows. */
+const TRANSITIONS: Readonly<
+  Record<CollaborationStatus, Readonly<Partial<Record<CollaborationTransition, CollaborationStatus>>>>
 > = {
   pending: { accept: 'accepted', reject: 'rejected', resend: 'pending', remove: 'cancelled' },
   accepted: { remove: 'ended', leave: 'ended' },
@@ -33,40 +33,40 @@ const EVENTS: Readonly<
   ended: {},
 }
 
-/** The state that follows; undefined: the event is not possible in this state. */
+/** The state that follows; undefined: the transition is not possible in this state. */
 export function collaborationAfter(
   status: CollaborationStatus,
-  event: CollaborationEvent,
+  transition: CollaborationTransition,
 ): CollaborationStatus | undefined {
-  return EVENTS[status][event]
+  return TRANSITIONS[status][transition]
 }
 
 export function collaborationCanBecome(from: CollaborationStatus, to: CollaborationStatus): boolean {
-  return isReachable(from, to, (state) => Object.values(EVENTS[state]))
+  return isReachable(from, to, (state) => Object.values(TRANSITIONS[state]))
 }
 
-/** The state that follows. Refuses an event that is not possible. */
+/** The state that follows. Refuses a transition that is not possible. */
 export function nextStatus(
   { id, status }: Pick<Collaboration, 'id' | 'status'>,
-  event: CollaborationEvent,
+  transition: CollaborationTransition,
 ): CollaborationStatus {
-  const next = collaborationAfter(status, event)
+  const next = collaborationAfter(status, transition)
   if (next === undefined) throw refuse('resource_conflict', `the collaboration ${id} is ${status}`)
   return next
 }
 
 type Effect = Updateable<Tables['collaborations']>
 
-/** The only SQL that writes a status. The row must be locked. Refuses an event that is not possible. */
+/** The only SQL that writes a status. The row must be locked. Refuses a transition that is not possible. */
 export async function moveCollaboration(
   tx: Tx,
   { id, status }: Pick<Collaboration, 'id' | 'status'>,
-  event: CollaborationEvent,
+  transition: CollaborationTransition,
   effect: () => Effect,
 ): Promise<void> {
   await tx
     .updateTable('collaborations')
-    .set({ status: nextStatus({ id, status }, event), ...effect() })
+    .set({ status: nextStatus({ id, status }, transition), ...effect() })
     .where('id', '=', id)
     .execute()
 }

@@ -32,8 +32,8 @@ export function shortDescription(images: string): RawBuilder<string> {
   return sql`left(${sql.ref(`${images}.description`)}, ${sql.lit(MAX_IMAGE_DESCRIPTION)})`
 }
 
-/** The transitions: in which states an event is possible, and the state that follows. */
-const EVENTS = {
+/** The transitions: the states that each can start from, and the state that it leads to. */
+const TRANSITIONS = {
   complete: { from: ['creating'], to: 'available' },
   fail: { from: ['creating', 'deleting'], to: 'failed' },
   deprecate: { from: ['available', 'deprecated'], to: 'deprecated' },
@@ -42,12 +42,12 @@ const EVENTS = {
   erase: { from: ['deleting'], to: 'deleted' },
   forget: { from: ['available', 'deprecated', 'failed', 'other'], to: 'deleted' },
 } as const
-export type ImageEvent = keyof typeof EVENTS
-const { after, canBecome } = transitions<ImageState, ImageEvent>(EVENTS)
+export type ImageTransition = keyof typeof TRANSITIONS
+const { after, canBecome } = transitions<ImageState, ImageTransition>(TRANSITIONS)
 
-/** The state that follows; undefined: the event is not possible in this state. */
-export function imageAfter(status: string, event: ImageEvent): ImageState | undefined {
-  return after(stateOf(status), event)
+/** The state that follows; undefined: the transition is not possible in this state. */
+export function imageAfter(status: string, transition: ImageTransition): ImageState | undefined {
+  return after(stateOf(status), transition)
 }
 
 export function imageCanBecome(from: string, to: ImageState): boolean {
@@ -58,9 +58,9 @@ function stateOf(status: string): ImageState {
   return IMAGE_STATES.find((state) => state === status) ?? 'other'
 }
 
-/** The only SQL that writes a status. False: the event is not possible. The row must be locked. */
-async function move(tx: Tx, { id, status }: Pick<Image, 'id' | 'status'>, event: ImageEvent): Promise<boolean> {
-  const next = imageAfter(status, event)
+/** The only SQL that writes a status. False: the transition is not possible. The row must be locked. */
+async function move(tx: Tx, { id, status }: Pick<Image, 'id' | 'status'>, name: ImageTransition): Promise<boolean> {
+  const next = imageAfter(status, name)
   const effect = next === 'deleted' ? { description: '' } : {}
   if (next !== undefined)
     await tx
@@ -152,8 +152,8 @@ export async function createSnapshot(tx: Tx, server: Selectable<Tables['servers'
 }
 
 /** Records what the compute system reports of a snapshot. */
-export async function finishImage(tx: Tx, id: string, event: 'complete' | 'erase' | 'fail'): Promise<void> {
-  await move(tx, await lockRow(tx, id), event)
+export async function finishImage(tx: Tx, id: string, transition: 'complete' | 'erase' | 'fail'): Promise<void> {
+  await move(tx, await lockRow(tx, id), transition)
 }
 
 export type ImageValues = Pick<

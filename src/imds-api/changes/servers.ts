@@ -21,10 +21,10 @@ import { atServer, moveCloudIps } from './cloud-ips.ts'
 import { purgeImages } from './images.ts'
 import { MAX_KEPT_DELETED } from './limits.ts'
 
-export type ServerEvent = ServerAction | 'publish' | 'failCreate' | 'delete' | 'failDelete' | 'remove'
+export type ServerTransition = ServerAction | 'publish' | 'failCreate' | 'delete' | 'failDelete' | 'remove'
 
 /** What happens to a server. The actions happen when the compute system has carried them out. */
-export const SERVER_EVENTS: Readonly<Record<ServerEvent, Transition<ServerStatus>>> = {
+export const SERVER_TRANSITIONS: Readonly<Record<ServerTransition, Transition<ServerStatus>>> = {
   publish: { from: ['creating'], to: 'active' },
   failCreate: { from: ['creating'], to: 'failed' },
   start: { from: ['inactive'], to: 'active' },
@@ -39,16 +39,16 @@ export const SERVER_EVENTS: Readonly<Record<ServerEvent, Transition<ServerStatus
   remove: { from: ['deleting'], to: 'deleted' },
 }
 
-export const { after: serverAfter, canBecome: serverCanBecome } = transitions(SERVER_EVENTS)
+export const { after: serverAfter, canBecome: serverCanBecome } = transitions(SERVER_TRANSITIONS)
 
 /** The state after actions that succeed, in their order. Those that are not possible leave it as it is. */
 export function serverAfterAll(status: ServerStatus, actions: readonly ServerAction[]): ServerStatus {
   return actions.reduce((now, action) => serverAfter(now, action) ?? now, status)
 }
 
-/** The only SQL that writes a status. Moves a server if it is in a state of the event. False: it stays as it is. */
-export async function moveServer(tx: Tx, id: string, event: ServerEvent): Promise<boolean> {
-  const { from, to } = SERVER_EVENTS[event]
+/** The only SQL that writes a status. Moves a server. False: the transition is not possible. */
+export async function moveServer(tx: Tx, id: string, transition: ServerTransition): Promise<boolean> {
+  const { from, to } = SERVER_TRANSITIONS[transition]
   if (to === undefined) return false
   const { numUpdatedRows } = await tx
     .updateTable('servers')

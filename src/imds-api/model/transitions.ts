@@ -1,31 +1,31 @@
-/** Tables of transitions: in which states an event is possible, and the state that follows. */
+/** State machines, as tables of their transitions. */
 
-/** `to` undefined: the state stays. */
+/** The states that a transition can start from, and the state that it leads to; undefined: the state stays. */
 export interface Transition<State> {
   readonly from: readonly State[]
   readonly to: State | undefined
 }
 
 /**
- * What follows from a table. `after`: the state that follows; undefined: the event is not possible in this state.
- * `canBecome`: whether a state can follow another, in any number of steps.
+ * A state machine whose transitions have a `Name`. `after`: the state that follows; undefined: the transition is not
+ * possible in this state. `canBecome`: whether a state can follow another, in any number of steps.
  */
-export interface Transitions<State, Event> {
-  readonly after: (state: State, event: Event) => State | undefined
+export interface Transitions<State, Name> {
+  readonly after: (state: State, name: Name) => State | undefined
   readonly canBecome: (from: State, to: State) => boolean
 }
 
-export function transitions<State extends string, Event extends string>(
-  table: Readonly<Record<Event, Transition<State>>>,
-): Transitions<State, Event> {
-  const after = (state: State, event: Event) => {
-    const { from, to = state } = table[event]
+export function transitions<State extends string, Name extends string>(
+  table: Readonly<Record<Name, Transition<State>>>,
+): Transitions<State, Name> {
+  const after = (state: State, name: Name) => {
+    const { from, to = state } = table[name]
     return from.includes(state) ? to : undefined
   }
-  const events = Object.keys(table) as Event[]
+  const names = Object.keys(table) as Name[]
   return {
     after,
-    canBecome: (from, to) => isReachable(from, to, (state) => events.map((event) => after(state, event))),
+    canBecome: (from, to) => isReachable(from, to, (state) => names.map((name) => after(state, name))),
   }
 }
 

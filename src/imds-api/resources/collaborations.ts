@@ -10,7 +10,7 @@ import { tokenRequester } from '../auth/requester.ts'
 import type { TokenHolder } from '../auth/tokens.ts'
 import {
   acceptInvitation,
-  type CollaborationEvent,
+  type CollaborationTransition,
   collaborationCanBecome,
   isOfUser,
   leaveAccount,
@@ -143,7 +143,7 @@ export function addUserCollaborationRoutes(server: ApiServer, parts: ResourcePar
   function addAnswer(
     method: 'POST' | 'DELETE',
     verb: string,
-    event: CollaborationEvent,
+    transition: CollaborationTransition,
     change: (tx: Tx, userId: string, id: string) => Promise<void>,
     kind: ChangeRequest,
     about: Pick<FastifySchema, 'operationId' | 'summary' | 'description'>,
@@ -160,7 +160,7 @@ export function addUserCollaborationRoutes(server: ApiServer, parts: ResourcePar
           tokenRequester(request),
           async (tx) => {
             const { account, status } = (await load(tx, userId, id)) as Shown
-            nextStatus({ id, status }, event)
+            nextStatus({ id, status }, transition)
             return account.id
           },
           async (tx) => {

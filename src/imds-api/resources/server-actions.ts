@@ -1,7 +1,7 @@
 /** The actions on servers. changes/servers.ts says in which state each is possible. */
 import { newToken } from '../auth/secrets.ts'
 import { requestServerAction } from '../changes/server-requests.ts'
-import { SERVER_EVENTS } from '../changes/servers.ts'
+import { SERVER_TRANSITIONS } from '../changes/servers.ts'
 import { SERVER_ACTIONS, type ServerAction } from '../model/server-actions.ts'
 import type { Members } from './members.ts'
 import type { ResourceParts } from './parts.ts'
@@ -50,7 +50,7 @@ export function addServerActions(servers: Members, { site, compute }: Pick<Resou
 }
 
 function describe(action: ServerAction): string {
-  const { from, to } = SERVER_EVENTS[action]
+  const { from, to } = SERVER_TRANSITIONS[action]
   const states = from.map((state) => `\`${state}\``).join(' or ')
   return `Possible while the server is ${states}, or will be after its waiting actions; else 409.${to === undefined ? '' : ` Then it is \`${to}\`.`}`
 }

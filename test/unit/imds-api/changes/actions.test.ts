@@ -1,18 +1,23 @@
 import { expect, test } from 'vitest'
-import { actionAfter, stateOf, type ActionEvent, type ActionState } from '../../../../src/imds-api/changes/actions.ts'
+import {
+  actionAfter,
+  stateOf,
+  type ActionTransition,
+  type ActionState,
+} from '../../../../src/imds-api/changes/actions.ts'
 
-/** Each state: the events that are possible, and what follows. */
-const TABLE: Record<ActionState, Partial<Record<ActionEvent, ActionState>>> = {
+/** Each state: the transitions that are possible, and the state after each. */
+const TABLE: Record<ActionState, Partial<Record<ActionTransition, ActionState>>> = {
   waiting: { giveOut: 'givenOut', succeed: 'succeeded', supersede: 'failed' },
   givenOut: { giveOut: 'givenOut', succeed: 'succeeded', fail: 'failed' },
   succeeded: {},
   failed: {},
 }
-const EVENTS = ['giveOut', 'succeed', 'fail', 'supersede'] as const satisfies readonly ActionEvent[]
+const TRANSITIONS = ['giveOut', 'succeed', 'fail', 'supersede'] as const satisfies readonly ActionTransition[]
 
-test.each(Object.entries(TABLE))('an action that is %s moves by these events, and by no other', (state, possible) => {
-  const after = EVENTS.map((event) => [event, actionAfter(state as ActionState, event)])
-  expect(after).toEqual(EVENTS.map((event) => [event, possible[event]]))
+test.each(Object.entries(TABLE))('an action that is %s moves by these transitions only', (state, possible) => {
+  const after = TRANSITIONS.map((name) => [name, actionAfter(state as ActionState, name)])
+  expect(after).toEqual(TRANSITIONS.map((name) => [name, possible[name]]))
 })
 
 test('the state of an action is its outcome, or else whether a hypervisor has got it', () => {

@@ -1,8 +1,13 @@
 import { expect, test } from 'vitest'
-import { IMAGE_STATES, imageAfter, type ImageEvent, type ImageState } from '../../../../src/imds-api/changes/images.ts'
+import {
+  IMAGE_STATES,
+  imageAfter,
+  type ImageTransition,
+  type ImageState,
+} from '../../../../src/imds-api/changes/images.ts'
 
-/** Each state: the events that are possible, and what follows. */
-const TABLE: Record<ImageState, Partial<Record<ImageEvent, ImageState>>> = {
+/** Each state: the transitions that are possible, and the state after each. */
+const TABLE: Record<ImageState, Partial<Record<ImageTransition, ImageState>>> = {
   creating: { complete: 'available', fail: 'failed' },
   available: { deprecate: 'deprecated', restore: 'available', delete: 'deleting', forget: 'deleted' },
   deprecated: { deprecate: 'deprecated', restore: 'available', delete: 'deleting', forget: 'deleted' },
@@ -11,7 +16,7 @@ const TABLE: Record<ImageState, Partial<Record<ImageEvent, ImageState>>> = {
   deleted: {},
   other: { delete: 'deleting', forget: 'deleted' },
 }
-const EVENTS = [
+const TRANSITIONS = [
   'complete',
   'fail',
   'deprecate',
@@ -19,13 +24,13 @@ const EVENTS = [
   'delete',
   'erase',
   'forget',
-] as const satisfies readonly ImageEvent[]
+] as const satisfies readonly ImageTransition[]
 
-test.each(IMAGE_STATES)('an image that is %s moves by these events, and by no other', (state) => {
-  const after = EVENTS.map((event) => [event, imageAfter(state, event)])
-  expect(after).toEqual(EVENTS.map((event) => [event, TABLE[state][event]]))
+test.each(IMAGE_STATES)('an image that is %s moves by these transitions only', (state) => {
+  const after = TRANSITIONS.map((name) => [name, imageAfter(state, name)])
+  expect(after).toEqual(TRANSITIONS.map((name) => [name, TABLE[state][name]]))
 })
 
 test('a status that only the region file knows counts as other', () => {
-  expect(EVENTS.map((event) => imageAfter('beta', event))).toEqual(EVENTS.map((event) => TABLE.other[event]))
+  expect(TRANSITIONS.map((name) => imageAfter('beta', name))).toEqual(TRANSITIONS.map((name) => TABLE.other[name]))
 })

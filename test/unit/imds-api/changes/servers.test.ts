@@ -1,14 +1,14 @@
 import { expect, test } from 'vitest'
 import {
-  SERVER_EVENTS,
+  SERVER_TRANSITIONS,
   serverAfter,
   serverAfterAll,
-  type ServerEvent,
+  type ServerTransition,
 } from '../../../../src/imds-api/changes/servers.ts'
 import type { ServerStatus } from '../../../../src/imds-api/model/server-actions.ts'
 
-/** Each state: the events that are possible, and what follows. */
-const TABLE: Record<ServerStatus, Partial<Record<ServerEvent, ServerStatus>>> = {
+/** Each state: the transitions that are possible, and the state after each. */
+const TABLE: Record<ServerStatus, Partial<Record<ServerTransition, ServerStatus>>> = {
   creating: { publish: 'active', failCreate: 'failed', delete: 'deleting' },
   active: {
     stop: 'inactive',
@@ -25,11 +25,11 @@ const TABLE: Record<ServerStatus, Partial<Record<ServerEvent, ServerStatus>>> = 
   failed: { delete: 'deleting' },
   unavailable: { delete: 'deleting' },
 }
-const EVENTS = Object.keys(SERVER_EVENTS) as ServerEvent[]
+const TRANSITIONS = Object.keys(SERVER_TRANSITIONS) as ServerTransition[]
 
-test.each(Object.entries(TABLE))('a server that is %s moves by these events, and by no other', (status, possible) => {
-  const after = EVENTS.map((event) => [event, serverAfter(status as ServerStatus, event)])
-  expect(after).toEqual(EVENTS.map((event) => [event, possible[event]]))
+test.each(Object.entries(TABLE))('a server that is %s moves by these transitions only', (status, possible) => {
+  const after = TRANSITIONS.map((name) => [name, serverAfter(status as ServerStatus, name)])
+  expect(after).toEqual(TRANSITIONS.map((name) => [name, possible[name]]))
 })
 
 test('actions that wait lead to one state after the other', () => {

@@ -8,7 +8,7 @@ import { EXIT } from '../runtime/exit-status.ts'
 import { ACCOUNT_QUEUE, AccountChanges } from './changes/account-changes.ts'
 import { evacuateServer, serversOf, type Evacuated } from './changes/evacuation.ts'
 import { changeEventsOf, eventsOf } from './changes/maintenance.ts'
-import { changeDrained, readHypervisorUsage } from './changes/placement.ts'
+import { setDrained, readHypervisorUsage } from './changes/hypervisors.ts'
 import type { ApiEvacuateOptions } from './arguments.ts'
 import { withDatabase, type CommandParts } from './commands.ts'
 import { inTransaction, type Db } from './database/transaction.ts'
@@ -52,7 +52,7 @@ function cellsOf({ name, zone, servers, free, ram, drained_at, announced }: Regi
 /** Drains a hypervisor, so that it gets no new servers, or ends that. */
 export async function drain(parts: CommandParts, name: string, isDrained: boolean): Promise<number> {
   return withDatabase(parts, async ({ db }) => {
-    const hasChanged = await inTransaction(db, (tx) => changeDrained(tx, name, isDrained)).catch(asFailure)
+    const hasChanged = await inTransaction(db, (tx) => setDrained(tx, name, isDrained)).catch(asFailure)
     const state = isDrained ? 'drained: it gets no new servers' : 'not drained: it gets new servers'
     parts.output.print(`${name} is ${state}${hasChanged ? '' : ' (nothing had to be done)'}`)
     return EXIT.done

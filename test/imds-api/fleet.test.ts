@@ -7,8 +7,8 @@ import { dirname, join } from 'node:path'
 import t from 'tap'
 import { evacuateServer, serversOf } from '../../src/imds-api/changes/evacuation.ts'
 import { changeEventsOf } from '../../src/imds-api/changes/maintenance.ts'
-import { beginMigration } from '../../src/imds-api/changes/migrations.ts'
-import { changeDrained, readHypervisorUsage, placeServer } from '../../src/imds-api/changes/placement.ts'
+import { beginLiveMigration } from '../../src/imds-api/changes/server-placement.ts'
+import { setDrained, readHypervisorUsage, placeServer } from '../../src/imds-api/changes/hypervisors.ts'
 import { buildApiMetrics } from '../../src/imds-api/metrics.ts'
 import { keysOf } from '../../src/store/redis/keys.ts'
 import { aRegion } from '../support/fixtures/region.ts'
@@ -40,8 +40,7 @@ t.test('with a compute system', async (t) => {
   const isAny = () => true
   const create = async () =>
     (await api.call('POST', '/1.0/servers', NEW_SERVER)) as { status: number; body: { id: string } }
-  const drained = (name: string, isDrained = true) =>
-    db.transaction().execute((tx) => changeDrained(tx, name, isDrained))
+  const drained = (name: string, isDrained = true) => db.transaction().execute((tx) => setDrained(tx, name, isDrained))
   const placeOf = async (id: string) => {
     const { hypervisor, migrating_to } = await db
       .selectFrom('servers')
@@ -72,7 +71,7 @@ t.test('with a compute system', async (t) => {
     const { body: second } = await create()
     t.same(await placeOf(second.id), ['hv2', null], 'although hv1 has more free RAM')
     await activate()
-    await t.rejects(beginMigration({ db, accounts: api.accounts, retrySeconds: 60 }, second.id, 'hv1', isAny), {
+    await t.rejects(beginLiveMigration({ db, accounts: api.accounts, retrySeconds: 60 }, second.id, 'hv1', isAny), {
       message: /hv1 is drained/,
     })
     t.match(await readHypervisorUsage(db), [
@@ -126,7 +125,7 @@ t.test('with a compute system', async (t) => {
     t.same(await move(first, { begin: true, to: ['hv2'] }), { kind: 'begun', from: ['hv1'], to: ['hv1', 'hv2'] })
     t.match(await move(first, { begin: true }), { kind: 'unchanged' })
     await move(second, { to: ['hv2'] })
-    await beginMigration({ db, accounts: api.accounts, retrySeconds: 60 }, second, 'hv1', isAny)
+    await beginLiveMigration({ db, accounts: api.accounts, retrySeconds: 60 }, second, 'hv1', isAny)
     t.same(await move(first), { kind: 'moved', from: ['hv1', 'hv2'], to: ['hv2'] })
     t.same(await move(second), { kind: 'moved', from: ['hv2', 'hv1'], to: ['hv2'] })
     t.same(

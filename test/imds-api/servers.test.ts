@@ -1,6 +1,6 @@
 /** Servers: their forms, what creates and changes them, and what is refused. */
 import t from 'tap'
-import { placeServer } from '../../src/imds-api/changes/placement.ts'
+import { placeServer } from '../../src/imds-api/changes/hypervisors.ts'
 import { finishPublish } from '../../src/imds-api/changes/servers.ts'
 import type { Tx } from '../../src/imds-api/database/transaction.ts'
 import { ONE, TWO } from '../support/fixtures/region.ts'

@@ -10,8 +10,8 @@
 import type { Db, Tx } from '../database/transaction.ts'
 import { refuse } from '../model/refusal.ts'
 import { hasActionInProgress, wakeHypervisor } from './action-queue.ts'
-import { changePlacement, type Placement, type PlacementParts } from './migrations.ts'
-import { readHypervisorUsage, placeServer } from './placement.ts'
+import { changePlacement, type Placement, type PlacementParts } from './server-placement.ts'
+import { readHypervisorUsage, placeServer } from './hypervisors.ts'
 
 /**
  * `to`: the targets; empty: every hypervisor. `begin`: begins live migrations. `dryRun`: changes nothing. `planned`: the
@@ -36,8 +36,8 @@ export interface Evacuated {
 type Location = Pick<Placement, 'hypervisor' | 'migrating_to'>
 
 /** The ids of the servers on a hypervisor, or on their way to it. */
-export async function serversOf(database: Db, name: string): Promise<readonly string[]> {
-  const rows = await database
+export async function serversOf(db: Db, name: string): Promise<readonly string[]> {
+  const rows = await db
     .selectFrom('servers')
     .select('id')
     .where('deleted_at', 'is', null)

@@ -10,13 +10,13 @@ import { buildAudit } from '../http/audit.ts'
 import type { AccountChanges } from '../changes/account-changes.ts'
 import { giveOutActions, reportOutcome, type GivenAction } from '../changes/action-queue.ts'
 import {
-  beginMigration,
-  cancelMigration,
-  endMigration,
+  beginLiveMigration,
+  cancelLiveMigration,
+  endLiveMigration,
   findPlacement,
   sealUserData,
   type Placement,
-} from '../changes/migrations.ts'
+} from '../changes/server-placement.ts'
 import type { ActionOutcome } from '../model/server-actions.ts'
 import { formatOptionalTime, formatTime } from '../model/time.ts'
 import { notFound } from '../model/refusal.ts'
@@ -238,7 +238,7 @@ function addPlacementRoutes(server: ApiServer, parts: ComputeParts): void {
     '/servers/:id/migration',
     { schema: { ...schema, body: Type.Object({ to: Type.String() }) } },
     async (request) =>
-      formatPlacement(await beginMigration(parts, request.params.id, request.body.to, mayActForOf(request))),
+      formatPlacement(await beginLiveMigration(parts, request.params.id, request.body.to, mayActForOf(request))),
   )
   const change = (method: 'POST' | 'DELETE', url: string, apply: typeof sealUserData) => {
     server.route({
@@ -248,8 +248,8 @@ function addPlacementRoutes(server: ApiServer, parts: ComputeParts): void {
       handler: async (request) => formatPlacement(await apply(parts, request.params.id, mayActForOf(request))),
     })
   }
-  change('POST', '/servers/:id/migration/end', endMigration)
-  change('DELETE', '/servers/:id/migration', cancelMigration)
+  change('POST', '/servers/:id/migration/end', endLiveMigration)
+  change('DELETE', '/servers/:id/migration', cancelLiveMigration)
   change('POST', '/servers/:id/seal', sealUserData)
 }
 

@@ -48,7 +48,7 @@ interface ServerTypes extends Removable {
   disk_size: number
   storage_type: string
 }
-/** `drained_at`: since when it gets no servers (changes/placement.ts). Null: it gets some. */
+/** `drained_at`: since when it gets no servers (changes/hypervisors.ts). Null: it gets some. */
 interface Hypervisors extends Removable {
   name: string
   zone_id: string

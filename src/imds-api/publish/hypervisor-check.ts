@@ -5,7 +5,7 @@
  */
 import type { Logger } from 'pino'
 import { PeriodicTask } from '../../runtime/periodic-task.ts'
-import type { HypervisorUsage } from '../changes/placement.ts'
+import type { HypervisorUsage } from '../changes/hypervisors.ts'
 
 type CheckedHypervisor = Pick<HypervisorUsage, 'name' | 'servers' | 'drained_at'>
 

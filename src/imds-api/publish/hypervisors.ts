@@ -1,7 +1,7 @@
 /** The hypervisors of the region: what the database has of each, and what its daemon has announced in the store. */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { AnnouncedHypervisor, Publisher } from '../../store/publisher.ts'
-import { readHypervisorUsage, type HypervisorUsage } from '../changes/placement.ts'
+import { readHypervisorUsage, type HypervisorUsage } from '../changes/hypervisors.ts'
 import type { Db } from '../database/transaction.ts'
 
 /** A hypervisor. `announced` undefined: no daemon has announced it, or the store could not be read. */
@@ -20,10 +20,10 @@ const STORE_TIMEOUT_MS = 2_000
 
 /** Reads them. Rejects if the database does not answer. */
 export async function readHypervisors(
-  database: Db,
+  db: Db,
   openStore: () => Promise<Pick<Publisher, 'hypervisors'>>,
 ): Promise<RegionHypervisors> {
-  const placed = await readHypervisorUsage(database)
+  const placed = await readHypervisorUsage(db)
   const names = placed.map(({ name }) => name)
   const announced = await Promise.race([
     openStore()

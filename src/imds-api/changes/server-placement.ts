@@ -3,7 +3,7 @@ import { fieldFault, noSuch, refuse } from '../model/refusal.ts'
 import type { AccountChanges } from './account-changes.ts'
 import { hasActionInProgress, wakeHypervisor } from './action-queue.ts'
 import { markChanged } from '../database/outbox.ts'
-import { isDrained, lockHypervisor } from './placement.ts'
+import { isDrained, lockHypervisor } from './hypervisors.ts'
 import type { ServerStatus } from '../model/server-actions.ts'
 import type { Tx, Db } from '../database/transaction.ts'
 
@@ -25,8 +25,8 @@ const COLUMNS = ['id', 'status', 'hypervisor', 'migrating_to', 'sealed_at', 'rev
 export type MayActFor = (hypervisor: string) => boolean
 
 /** Finds a server if the caller may act for its hypervisor, or for the one to which it migrates. */
-export async function findPlacement(database: Db, id: string, mayActFor: MayActFor): Promise<Placement> {
-  const row = await database
+export async function findPlacement(db: Db, id: string, mayActFor: MayActFor): Promise<Placement> {
+  const row = await db
     .selectFrom('servers')
     .select(COLUMNS)
     .where('id', '=', id)
@@ -41,7 +41,7 @@ export async function findPlacement(database: Db, id: string, mayActFor: MayActF
  * Begins a live migration: the record names both hypervisors, and no action is given out until its end. A repeated
  * request changes nothing.
  */
-export async function beginMigration(
+export async function beginLiveMigration(
   parts: PlacementParts & { readonly retrySeconds: number },
   id: string,
   to: string,
@@ -81,7 +81,7 @@ async function lockTarget(tx: Tx, id: string, from: string, to: string): Promise
 }
 
 /** Ends a live migration: the server is on the other hypervisor. */
-export async function endMigration(parts: PlacementParts, id: string, mayActFor: MayActFor): Promise<Placement> {
+export async function endLiveMigration(parts: PlacementParts, id: string, mayActFor: MayActFor): Promise<Placement> {
   return changePlacement(parts, id, mayActFor, async (tx, { migrating_to: to }) => {
     if (to === null) throw refuse('resource_conflict', `${id} does not migrate`)
     await wakeHypervisor(tx, to)
@@ -90,7 +90,7 @@ export async function endMigration(parts: PlacementParts, id: string, mayActFor:
 }
 
 /** Cancels a live migration: the server stays where it is. */
-export async function cancelMigration(parts: PlacementParts, id: string, mayActFor: MayActFor): Promise<Placement> {
+export async function cancelLiveMigration(parts: PlacementParts, id: string, mayActFor: MayActFor): Promise<Placement> {
   return changePlacement(parts, id, mayActFor, async (tx, { hypervisor, migrating_to: to }) => {
     if (to === null) throw refuse('resource_conflict', `${id} does not migrate`)
     await wakeHypervisor(tx, hypervisor)

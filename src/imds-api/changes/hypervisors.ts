@@ -27,7 +27,7 @@ export interface HypervisorUsage {
 }
 
 /** The hypervisors of the region, by name. */
-export async function readHypervisorUsage(database: Db): Promise<readonly HypervisorUsage[]> {
+export async function readHypervisorUsage(db: Db): Promise<readonly HypervisorUsage[]> {
   const { rows } = await sql<HypervisorUsage>`
     with used as (
       select location.hypervisor, count(*)::int as servers, sum(ram)::int as ram
@@ -37,7 +37,7 @@ export async function readHypervisorUsage(database: Db): Promise<readonly Hyperv
     select name, zones.handle as zone, hypervisors.ram, hypervisors.ram - coalesce(used.ram, 0) as free,
       coalesce(used.servers, 0) as servers, drained_at
     from hypervisors join zones on zones.id = zone_id left join used on used.hypervisor = name
-    where hypervisors.removed_at is null order by name`.execute(database)
+    where hypervisors.removed_at is null order by name`.execute(db)
   return rows
 }
 
@@ -137,7 +137,7 @@ async function freeHypervisors(tx: Tx, zoneId: string | undefined): Promise<read
  * Drains a hypervisor, or ends its drain. It waits for changes that are placing servers there. False: it was in that
  * state before.
  */
-export async function changeDrained(tx: Tx, name: string, isDrained: boolean): Promise<boolean> {
+export async function setDrained(tx: Tx, name: string, isDrained: boolean): Promise<boolean> {
   const row = await tx
     .selectFrom('hypervisors')
     .select('drained_at')
@@ -158,8 +158,8 @@ export async function changeDrained(tx: Tx, name: string, isDrained: boolean): P
   return true
 }
 
-export async function isDrained(database: Db, name: string): Promise<boolean> {
-  const row = await database
+export async function isDrained(db: Db, name: string): Promise<boolean> {
+  const row = await db
     .selectFrom('hypervisors')
     .select('name')
     .where('name', '=', name)

@@ -137,7 +137,7 @@ export class TokenFamilies {
  * transaction.
  */
 export async function deleteOldestTokens(
-  database: Db,
+  db: Db,
   table: 'access_tokens' | 'refresh_tokens',
   familyId: number,
   most: number,
@@ -146,16 +146,16 @@ export async function deleteOldestTokens(
     delete from ${sql.table(table)} where sha256 in (
       select sha256 from ${sql.table(table)} where family_id = ${familyId}
       order by expires_at desc offset ${most - 1}
-    )`.execute(database)
+    )`.execute(db)
 }
 
 /** Revokes families, with all of their tokens: those with these ids, or of these applications or users. */
 export async function revokeFamilies(
-  database: Db,
+  db: Db,
   column: 'id' | 'application_id' | 'user_id',
   values: readonly (string | number)[],
 ): Promise<void> {
-  await database
+  await db
     .updateTable('token_families')
     .set({ revoked_at: new Date() })
     .where((where) => where(column, '=', where.fn.any(where.val([...values]))))

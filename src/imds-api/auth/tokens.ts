@@ -64,18 +64,18 @@ export class AccessTokens {
 
   /**
    * Issues a token. The oldest tokens of its owner beyond the limit end: another process may accept one of them for
-   * CACHE_MS more. `database`: the transaction in which it becomes valid.
+   * CACHE_MS more. `db`: the transaction in which it becomes valid.
    */
-  async issue(database: Db, owner: TokenOwner, scopes: readonly string[], seconds: number): Promise<string> {
+  async issue(db: Db, owner: TokenOwner, scopes: readonly string[], seconds: number): Promise<string> {
     const token = newToken()
     const values = { sha256: digest(token), scopes: [...scopes], expires_at: new Date(this.#now() + seconds * 1000) }
     if ('familyId' in owner) {
-      await deleteOldestTokens(database, 'access_tokens', owner.familyId, MAX_FAMILY_ACCESS_TOKENS)
-      await database
+      await deleteOldestTokens(db, 'access_tokens', owner.familyId, MAX_FAMILY_ACCESS_TOKENS)
+      await db
         .insertInto('access_tokens')
         .values({ ...values, client_id: null, account_id: null, family_id: owner.familyId })
         .execute()
-    } else await insertForClient(database, owner, values)
+    } else await insertForClient(db, owner, values)
     return token
   }
 
@@ -121,8 +121,8 @@ export class AccessTokens {
     return check
   }
 
-  async #find(database: Db, token: string): Promise<{ readonly check: TokenCheck; readonly expiresAtMs: number }> {
-    const row = await database
+  async #find(db: Db, token: string): Promise<{ readonly check: TokenCheck; readonly expiresAtMs: number }> {
+    const row = await db
       .selectFrom('access_tokens')
       .leftJoin('api_clients', 'api_clients.id', 'access_tokens.client_id')
       .leftJoin('token_families', 'token_families.id', 'access_tokens.family_id')
@@ -183,7 +183,7 @@ export class AccessTokens {
  * limit until the next request.
  */
 async function insertForClient(
-  database: Db,
+  db: Db,
   { clientId, accountId }: Exclude<TokenOwner, { familyId: number }>,
   { sha256, scopes, expires_at }: Pick<Insertable<Tables['access_tokens']>, 'sha256' | 'scopes' | 'expires_at'>,
 ): Promise<void> {
@@ -197,5 +197,5 @@ async function insertForClient(
       )
     )
     insert into access_tokens (sha256, client_id, account_id, scopes, expires_at)
-    values (${sha256}, ${clientId}, ${accountId}, ${scopes}, ${expires_at})`.execute(database)
+    values (${sha256}, ${clientId}, ${accountId}, ${scopes}, ${expires_at})`.execute(db)
 }

@@ -63,13 +63,13 @@ const COMPUTE: Requester = {
  * many changes. Each method refuses (503) if it waits too long, or if the queue is full.
  */
 export class AccountChanges {
-  readonly #database: Db
+  readonly #db: Db
   readonly #queue: FairQueue
   /** The Idempotency-Keys whose changes run or wait in this process. */
   readonly #inFlight = new Set<string>()
 
-  constructor(database: Db, limits: FairQueueLimits) {
-    this.#database = database
+  constructor(db: Db, limits: FairQueueLimits) {
+    this.#db = db
     this.#queue = new FairQueue(limits)
   }
 
@@ -116,7 +116,7 @@ export class AccountChanges {
   ): Promise<T> {
     const leave = await this.#enter(requester.requesterId, requester, false)
     try {
-      const accountId = await inTransaction(this.#database, async (tx) => {
+      const accountId = await inTransaction(this.#db, async (tx) => {
         await requester.recheckRight(tx)
         const key = requester.keyed()
         if (key !== undefined) await new KeyedChange(key).replay(tx)
@@ -191,7 +191,7 @@ export class AccountChanges {
   ): Promise<T> {
     const leave = await this.#enter(key, requester, isUrgent)
     try {
-      return await inTransaction(this.#database, change)
+      return await inTransaction(this.#db, change)
     } finally {
       leave()
     }

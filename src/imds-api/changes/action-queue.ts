@@ -53,11 +53,11 @@ const PURGE_WINDOW = '6 hours'
  * Takes the actions that a hypervisor has to carry out now, except those that it got less than `retrySeconds` ago.
  */
 export async function giveOutActions(
-  database: Db,
+  db: Db,
   hypervisor: string,
   retrySeconds: number,
 ): Promise<readonly GivenAction[]> {
-  return database.transaction().execute(async (tx) => {
+  return db.transaction().execute(async (tx) => {
     // Locked rows are being changed, so they are given out at the next poll. A server whose first record the store
     // refuses may have the id of another one.
     const { rows } = await sql<{ id: number }>`
@@ -111,13 +111,13 @@ export interface FinishedAction extends ActionReport {
  * nothing. An action of another hypervisor does not exist for this one.
  */
 export async function reportOutcome(
-  database: Db,
+  db: Db,
   accounts: AccountChanges,
   hypervisor: string,
   id: number,
   { outcome, fault }: ActionReport,
 ): Promise<FinishedAction> {
-  const found = await findAction(database, hypervisor, id)
+  const found = await findAction(db, hypervisor, id)
   if (found === undefined) throw notFound(`the action ${String(id)}`)
   return accounts.commitInAnyState(found.account_id, async (tx) => {
     const action = await findAction(tx, hypervisor, id)
@@ -138,8 +138,8 @@ export async function reportOutcome(
  * Finishes all waiting actions as succeeded, in their order, and returns how many. For a start with
  * IMDS_API_COMPUTE=none: their outcomes are never reported.
  */
-export async function finishWaitingActions(database: Db, accounts: AccountChanges): Promise<number> {
-  const waiting = await database
+export async function finishWaitingActions(db: Db, accounts: AccountChanges): Promise<number> {
+  const waiting = await db
     .selectFrom('compute_actions')
     .innerJoin('servers', 'servers.id', 'compute_actions.server_id')
     .select(['compute_actions.id', 'account_id'])
@@ -167,8 +167,8 @@ export async function finishWaitingActions(database: Db, accounts: AccountChange
 /**
  * Finds an action that was given to a hypervisor. Once the server has migrated, only finished actions are found.
  */
-async function findAction(database: Db, hypervisor: string, id: number) {
-  return database
+async function findAction(db: Db, hypervisor: string, id: number) {
+  return db
     .selectFrom('compute_actions')
     .innerJoin('servers', 'servers.id', 'compute_actions.server_id')
     .selectAll('compute_actions')
@@ -187,12 +187,12 @@ export async function wakeHypervisor(tx: Tx, hypervisor: string): Promise<void> 
 /**
  * True if an action of a server was given out less than `retrySeconds` ago and has no outcome: it may be in progress.
  */
-export async function hasActionInProgress(database: Db, serverId: string, retrySeconds: number): Promise<boolean> {
+export async function hasActionInProgress(db: Db, serverId: string, retrySeconds: number): Promise<boolean> {
   const { rows } = await sql`
     select from compute_actions
     where server_id = ${serverId} and finished_at is null
       and ${isRecent(sql`given_out_at`, retrySeconds)}
-    limit 1`.execute(database)
+    limit 1`.execute(db)
   return rows.length > 0
 }
 
@@ -206,10 +206,10 @@ function isRecent(time: RawBuilder<unknown>, seconds: number): RawBuilder<unknow
  * Deletes actions that were finished long ago, and the oldest finished ones of servers that have many. It looks only at
  * servers with an action that was finished lately, since only these can have more than at the last purge.
  */
-export async function purgeActions(database: Db): Promise<void> {
+export async function purgeActions(db: Db): Promise<void> {
   const finishedAt = sql`finished_at at time zone 'UTC'` // as in the index compute_actions_age
   const before = (age: string) => sql`(now() at time zone 'UTC') - ${age}::interval`
-  await sql`delete from compute_actions where ${finishedAt} < ${before(KEPT)}`.execute(database)
+  await sql`delete from compute_actions where ${finishedAt} < ${before(KEPT)}`.execute(db)
   await sql`
     delete from compute_actions where id in (
       select old.id
@@ -220,7 +220,7 @@ export async function purgeActions(database: Db): Promise<void> {
           order by finished_at desc, id desc
           offset (
             select case when deleted_at is null then ${KEPT_OF_SERVER}::bigint else ${KEPT_OF_DELETED}::bigint end
-            from servers where id = recent.server_id)) as old)`.execute(database)
+            from servers where id = recent.server_id)) as old)`.execute(db)
 }
 
 /**
@@ -233,7 +233,7 @@ export interface QueueState {
   readonly unfetched: number
 }
 
-export async function readQueue(database: Db): Promise<QueueState> {
+export async function readQueue(db: Db): Promise<QueueState> {
   const { rows } = await sql<QueueState>`
     select count(*) as waiting,
       coalesce(extract(epoch from now() - min(requested_at)), 0)::float as age,
@@ -245,6 +245,6 @@ export async function readQueue(database: Db): Promise<QueueState> {
         (select max(finished_at) from compute_actions finished where finished.server_id = action.server_id) as previous
       from compute_actions action join servers on servers.id = action.server_id
       where action.finished_at is null
-    ) as waiting`.execute(database)
+    ) as waiting`.execute(db)
   return rows[0]!
 }

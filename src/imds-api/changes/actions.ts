@@ -131,10 +131,10 @@ export async function requestAction(
 
 /** The state of a server once its waiting actions have succeeded. It decides whether the next action is possible. */
 export async function expectedStatus(
-  database: Db,
+  db: Db,
   { id, status }: { readonly id: string; readonly status: ServerStatus },
 ): Promise<ServerStatus> {
-  const waiting = await database
+  const waiting = await db
     .selectFrom('compute_actions')
     .select('kind')
     .where('server_id', '=', id)

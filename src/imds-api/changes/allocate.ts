@@ -10,12 +10,12 @@ import type { Tx, Db } from '../database/transaction.ts'
 const SEARCH_WINDOW = 1_024
 
 /** A new id, which nothing has or had. */
-export async function nextId(database: Db, prefix: Prefix): Promise<string> {
+export async function nextId(db: Db, prefix: Prefix): Promise<string> {
   for (;;) {
     const { rows } = await sql<{ number: number }>`
-      select nextval(${`ids_${prefix}`}::regclass) as number`.execute(database)
+      select nextval(${`ids_${prefix}`}::regclass) as number`.execute(db)
     const id = formatId(prefix, rows[0]!.number)
-    const given = await database.selectFrom('given_ids').select('id').where('id', '=', id).executeTakeFirst()
+    const given = await db.selectFrom('given_ids').select('id').where('id', '=', id).executeTakeFirst()
     if (given === undefined) return id
   }
 }
@@ -102,12 +102,10 @@ export async function freeCloudIp(tx: Tx, accountId: string, id: string): Promis
 }
 
 /** How many deleted cloud IPs of an account still hold their addresses. */
-export async function countUnreleased(database: Db, accountId: string): Promise<number> {
+export async function countUnreleased(db: Db, accountId: string): Promise<number> {
   const { rows } = await sql<{ kept: number }>`
     select count(distinct holder) as kept from allocations where freed_account = ${accountId}
-      and exists (select from outbox where outbox.account_id = freed_account and outbox.id <= freed_after)`.execute(
-    database,
-  )
+      and exists (select from outbox where outbox.account_id = freed_account and outbox.id <= freed_after)`.execute(db)
   return rows[0]!.kept
 }
 
@@ -124,11 +122,11 @@ export interface AddressPool {
 }
 
 /** How full the pools are. An address that is in two pools counts twice. */
-export async function readPools(database: Db): Promise<readonly AddressPool[]> {
+export async function readPools(db: Db): Promise<readonly AddressPool[]> {
   const { rows } = await sql<Omit<AddressPool, 'size'>>`
     select kind, range, coalesce(used, 0)::int as used from address_pools
       left join (select pool_id, count(*) as used from allocations group by pool_id) as given on pool_id = id
-    order by kind, id`.execute(database)
+    order by kind, id`.execute(db)
   return rows.map((row) => {
     const parsed = parseRange(row.kind, row.range)
     return { ...row, size: parsed.ok ? Number(parsed.value.size) : 0 }

@@ -16,8 +16,8 @@ export interface Booting {
 }
 
 /** Loads the next servers after an id, in the order of their ids. */
-export async function loadBooting(database: Db, after: string, most: number): Promise<readonly Booting[]> {
-  return database
+export async function loadBooting(db: Db, after: string, most: number): Promise<readonly Booting[]> {
+  return db
     .selectFrom('servers')
     .select(['id', 'account_id', sql<number>`(extract(epoch from boot_deadline - now()) * 1000)::float`.as('leftMs')])
     .where('status', '=', 'creating')
@@ -29,8 +29,8 @@ export async function loadBooting(database: Db, after: string, most: number): Pr
 }
 
 /** Ends the wait of a server, unless it ended before, for example by a deletion. */
-export async function endBoot(database: Db, { id, account_id }: Booting, hasBooted: boolean): Promise<void> {
-  await inTransaction(database, async (tx) => {
+export async function endBoot(db: Db, { id, account_id }: Booting, hasBooted: boolean): Promise<void> {
+  await inTransaction(db, async (tx) => {
     await lockAccount(tx, account_id)
     await (hasBooted ? moveServer(tx, id, 'publish') : failCreate(tx, id))
   })

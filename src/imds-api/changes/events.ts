@@ -36,12 +36,12 @@ export async function lockFeeds(tx: Tx, serverIds: readonly string[]): Promise<v
  * Where a reader begins. `after`: the cursor of the last event that it has, or `now`; undefined: before the oldest
  * event. Refuses an unknown cursor (400), and a cursor after which events were deleted (410).
  */
-export async function startAfter(database: Db, accountId: string, after: string | undefined): Promise<Cursor> {
+export async function startAfter(db: Db, accountId: string, after: string | undefined): Promise<Cursor> {
   const { rows } = await sql<{ epoch: string; first: number; last: number }>`
     select event_epoch as epoch,
       coalesce((select min(id) from events where account_id = ${accountId}), 1) as first,
       coalesce((select max(id) from events where account_id = ${accountId}), 0) as last
-    from region`.execute(database)
+    from region`.execute(db)
   const { epoch, first, last } = rows[0]!
   if (after === undefined) return { epoch, number: first - 1 }
   if (after === NOW) return { epoch, number: last }
@@ -54,14 +54,14 @@ export async function startAfter(database: Db, accountId: string, after: string 
 
 /** The events after a number, in the order of their commits. */
 export async function readEvents(
-  database: Db,
+  db: Db,
   accountId: string,
   after: number,
   limit: number,
 ): Promise<readonly EventRow[]> {
   const { rows } = await sql<EventRow>`
     select id, type, resource, action, actor, fields, created_at, (select event_epoch from region) as epoch
-    from events where account_id = ${accountId} and id > ${after} order by id limit ${limit}`.execute(database)
+    from events where account_id = ${accountId} and id > ${after} order by id limit ${limit}`.execute(db)
   return rows
 }
 
@@ -87,11 +87,11 @@ function unknownCursor(text: string): Refusal {
 }
 
 /** Deletes old events, some at once. The last one of an account stays: the next number follows from it. */
-export async function purgeEvents(database: Db): Promise<void> {
+export async function purgeEvents(db: Db): Promise<void> {
   const { rows: due } = await sql<{ account_id: string }>`
     select account_id from event_feeds as feed cross join lateral (
       select created_at from events where events.account_id = feed.account_id order by id limit 1
-    ) as oldest where oldest.created_at < now() - ${RETENTION}::interval`.execute(database)
+    ) as oldest where oldest.created_at < now() - ${RETENTION}::interval`.execute(db)
   for (const { account_id: accountId } of due) {
     // from the last deleted one, since the index has those before it until a vacuum
     for (let [after, deleted] = [0, PURGE_BATCH]; deleted === PURGE_BATCH;) {
@@ -99,7 +99,7 @@ export async function purgeEvents(database: Db): Promise<void> {
         delete from events where account_id = ${accountId} and created_at < now() - ${RETENTION}::interval and id in (
           select id from events where account_id = ${accountId} and id > ${after} order by id limit ${PURGE_BATCH})
           and id < (select max(id) from events where account_id = ${accountId})
-        returning id`.execute(database)
+        returning id`.execute(db)
       after = Math.max(after, ...rows.map(({ id }) => id))
       deleted = rows.length
     }

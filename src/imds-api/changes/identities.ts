@@ -28,14 +28,14 @@ export interface IssuerFields {
 const NO_ISSUER = refuse('resource_not_found', 'this account has no identity: make one by PUT /1.0/account/identity')
 
 /** The issuer of an account; undefined: it has none. */
-export async function findIssuer(database: Db, accountId: string): Promise<AccountIssuer | undefined> {
-  const issuer = await database
+export async function findIssuer(db: Db, accountId: string): Promise<AccountIssuer | undefined> {
+  const issuer = await db
     .selectFrom('account_identities')
     .selectAll()
     .where('account_id', '=', accountId)
     .executeTakeFirst()
   if (issuer === undefined) return undefined
-  const keys = await database
+  const keys = await db
     .selectFrom('identity_keys')
     .selectAll()
     .where('account_id', '=', accountId)
@@ -46,8 +46,8 @@ export async function findIssuer(database: Db, accountId: string): Promise<Accou
 }
 
 /** The issuer of an account. Refuses if it has none. */
-export async function requireIssuer(database: Db, accountId: string): Promise<AccountIssuer> {
-  const issuer = await findIssuer(database, accountId)
+export async function requireIssuer(db: Db, accountId: string): Promise<AccountIssuer> {
+  const issuer = await findIssuer(db, accountId)
   if (issuer === undefined) throw NO_ISSUER
   return issuer
 }

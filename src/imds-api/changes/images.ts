@@ -88,8 +88,8 @@ export function isVisibleTo(accountId: string | RawBuilder<string>): RawBuilder<
 }
 
 /** Finds an image that an account may see by its id or handle. */
-export async function findImage(database: Db, accountId: string, id: string): Promise<Image> {
-  return database
+export async function findImage(db: Db, accountId: string, id: string): Promise<Image> {
+  return db
     .selectFrom('images')
     .selectAll()
     .where(isVisibleTo(accountId))
@@ -211,13 +211,13 @@ export async function deleteImage(tx: Tx, accountId: string, name: string): Prom
  * Deletes the rows of deleted images that no server refers to. Those of the region file stay, because applying it would
  * make them again.
  */
-export async function purgeImages(database: Db, which: RawBuilder<unknown>): Promise<void> {
+export async function purgeImages(db: Db, which: RawBuilder<unknown>): Promise<void> {
   await sql`
     delete from images
     where status = 'deleted' and ${which}
       -- in the order of an index: with \`not exists\` a plan may read all servers
       and (select image_id from servers where image_id >= images.id order by image_id limit 1) is distinct from images.id
-      and not exists (select from given_ids where given_ids.id = images.id)`.execute(database)
+      and not exists (select from given_ids where given_ids.id = images.id)`.execute(db)
 }
 
 async function lockImage(tx: Tx, accountId: string, name: string): Promise<Image> {

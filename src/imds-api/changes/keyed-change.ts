@@ -158,15 +158,15 @@ function responseOf({ status, body, link, omitted, user_data: userData }: Row): 
  * Deletes expired keys in batches. It runs once an hour and moves its limit by at most two hours, so a clock that is set
  * a day ahead by mistake does not end all keys.
  */
-export async function purgeKeys(database: Db): Promise<void> {
+export async function purgeKeys(db: Db): Promise<void> {
   const { rows } = await sql<{ until: string }>`
     update region set keys_deleted_until = least(now() - ${RETENTION}::interval, keys_deleted_until + interval '2 hours')
-    returning keys_deleted_until::text as until`.execute(database)
+    returning keys_deleted_until::text as until`.execute(db)
   for (let deleted = PURGE_BATCH; deleted === PURGE_BATCH;) {
     const { numAffectedRows = 0n } = await sql`
       delete from idempotency_keys where (owner, client, key) in (
         select owner, client, key from idempotency_keys
-        where created_at < ${rows[0]!.until}::timestamptz limit ${PURGE_BATCH})`.execute(database)
+        where created_at < ${rows[0]!.until}::timestamptz limit ${PURGE_BATCH})`.execute(db)
     deleted = Number(numAffectedRows)
   }
 }

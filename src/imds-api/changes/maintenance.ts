@@ -7,8 +7,8 @@ import { noSuch, refuse } from '../model/refusal.ts'
 import { MAX_EVENTS_BYTES } from './record-limits.ts'
 
 /** The events of a server. Refuses if there is no such server. */
-export async function eventsOf(database: Db, id: string): Promise<readonly MaintenanceEvent[]> {
-  const server = await selectEvents(database, id).executeTakeFirstOrThrow(() => noSuch('server', id))
+export async function eventsOf(db: Db, id: string): Promise<readonly MaintenanceEvent[]> {
+  const server = await selectEvents(db, id).executeTakeFirstOrThrow(() => noSuch('server', id))
   return server.events
 }
 
@@ -29,6 +29,6 @@ export async function changeEventsOf(tx: Tx, id: string, change: EventChange): P
   await markChanged(tx, [id])
 }
 
-function selectEvents(database: Db, id: string) {
-  return database.selectFrom('servers').select('events').where('id', '=', id).where('deleted_at', 'is', null)
+function selectEvents(db: Db, id: string) {
+  return db.selectFrom('servers').select('events').where('id', '=', id).where('deleted_at', 'is', null)
 }

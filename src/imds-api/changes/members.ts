@@ -16,11 +16,11 @@ export function usersOf(accountIds: RawBuilder<readonly string[]>): RawBuilder<s
 }
 
 /** The accounts that a user owns, or has access to by an accepted collaboration. */
-export async function accountsOf(database: Db, userId: string): Promise<readonly string[]> {
+export async function accountsOf(db: Db, userId: string): Promise<readonly string[]> {
   const { rows } = await sql<{ readonly id: string }>`
     select id from accounts where owner_id = ${userId}
     union
     select account_id from collaborations where user_id = ${userId} and status = 'accepted'
-    order by id`.execute(database)
+    order by id`.execute(db)
   return rows.map(({ id }) => id)
 }

@@ -123,11 +123,11 @@ export async function finishPublish(
 }
 
 /** Deletes the rows of servers that were deleted long ago, in batches, and of deleted images without servers. */
-export async function purgeServers(database: Db): Promise<void> {
+export async function purgeServers(db: Db): Promise<void> {
   const old = sql`
     select id from servers where deleted_at < now() - ${RETENTION}::interval and ${IS_UNREFERENCED} limit ${PURGE_BATCH}`
-  while ((await deleteRows(database, old)) === PURGE_BATCH);
-  await purgeImages(database, sql`true`)
+  while ((await deleteRows(db, old)) === PURGE_BATCH);
+  await purgeImages(db, sql`true`)
 }
 
 /** Deletes the rows of the oldest deleted servers of an account, beyond MAX_KEPT_DELETED. */
@@ -141,11 +141,11 @@ export async function purgeOldestDeleted(tx: Tx, accountId: string): Promise<voi
   )
 }
 
-async function deleteRows(database: Db, ids: RawBuilder<unknown>): Promise<number> {
+async function deleteRows(db: Db, ids: RawBuilder<unknown>): Promise<number> {
   const { rows } = await sql<{ deleted: number }>`
     with gone as (delete from servers where id in (${ids}) returning id),
       claims as (delete from claimed_ids using gone where claimed_ids.id = gone.id)
-    select count(*) as deleted from gone`.execute(database)
+    select count(*) as deleted from gone`.execute(db)
   return rows[0]!.deleted
 }
 
@@ -210,17 +210,17 @@ async function insertAll(tx: Tx): Promise<void> {
 
 /** Finds the deleted servers among some, with the revisions of their removals. */
 export async function findDeleted(
-  database: Db,
+  db: Db,
   ids: readonly string[],
 ): Promise<{ readonly id: string; readonly revision: number }[]> {
   const { rows } = await sql<{ id: string; revision: number }>`
     select id, revision from servers
-    where id = any(${[...ids]}::text[]) and deleted_at is not null order by id`.execute(database)
+    where id = any(${[...ids]}::text[]) and deleted_at is not null order by id`.execute(db)
   return rows
 }
 
-export async function countRebuild(database: Db): Promise<number> {
-  const { rows } = await sql<{ left: number }>`select count(*) as left from outbox where rebuild`.execute(database)
+export async function countRebuild(db: Db): Promise<number> {
+  const { rows } = await sql<{ left: number }>`select count(*) as left from outbox where rebuild`.execute(db)
   return rows[0]!.left
 }
 
@@ -231,10 +231,10 @@ export interface RefusedServer {
 }
 
 /** The first servers whose records the store refuses. `most` undefined: all. */
-export async function refusedServers(database: Db, most: number | undefined): Promise<readonly RefusedServer[]> {
+export async function refusedServers(db: Db, most: number | undefined): Promise<readonly RefusedServer[]> {
   const { rows } = await sql<RefusedServer>`
     select id, account_id as account, publish_fault as fault from servers
     where publish_fault is not null and id in (select server_id from outbox where retry_at is not null)
-    order by id limit ${most ?? null}`.execute(database)
+    order by id limit ${most ?? null}`.execute(db)
   return rows
 }

@@ -48,14 +48,12 @@ export interface MigrationComparison {
 const [LOCK_TIMEOUT_MS, LOCK_PAUSE_MS, LOCK_TRIES] = [200, 800, 300]
 const LOCK_NOT_AVAILABLE = '55P03'
 
-export async function compareMigrations(database: Db, changes = MIGRATIONS): Promise<MigrationComparison> {
-  const applied = await appliedMigrations(database)
+export async function compareMigrations(db: Db, changes = MIGRATIONS): Promise<MigrationComparison> {
+  const applied = await appliedMigrations(db)
   const isKnown = (name: string) => Object.hasOwn(changes, name)
   const unknown = applied.filter((name) => !isKnown(name))
   const supported =
-    unknown.length === 0
-      ? []
-      : await database.$extendTables<OwnTables>().selectFrom('compatibility').selectAll().execute()
+    unknown.length === 0 ? [] : await db.$extendTables<OwnTables>().selectFrom('compatibility').selectAll().execute()
   return {
     missing: Object.keys(changes).filter((name) => !applied.includes(name)),
     unknown,
@@ -66,10 +64,10 @@ export async function compareMigrations(database: Db, changes = MIGRATIONS): Pro
 }
 
 /** The names of the migrations that a database has, in order. None: it has no tables. */
-async function appliedMigrations(database: Db): Promise<readonly string[]> {
-  const { rows: tables } = await sql`select where to_regclass('kysely_migration') is not null`.execute(database)
+async function appliedMigrations(db: Db): Promise<readonly string[]> {
+  const { rows: tables } = await sql`select where to_regclass('kysely_migration') is not null`.execute(db)
   if (tables.length === 0) return []
-  const rows = await database
+  const rows = await db
     .$extendTables<OwnTables>()
     .selectFrom('kysely_migration')
     .select('name')
@@ -88,17 +86,17 @@ type OwnTables = Readonly<{
  * Applies the missing migrations, and after them the triggers of this program: all or none. Rejects if the database is of
  * a later version that this program does not work with.
  */
-export async function migrate(database: Db, changes = MIGRATIONS): Promise<void> {
-  const { missing, unknown, unsupported } = await compareMigrations(database, changes)
+export async function migrate(db: Db, changes = MIGRATIONS): Promise<void> {
+  const { missing, unknown, unsupported } = await compareMigrations(db, changes)
   if (unsupported.length > 0 || (unknown.length > 0 && missing.length > 0))
     throw new StartFailure(
       `the database is of a later version of imds-api, with which this one does not work (it has ${unknown.join(', ')}): ` +
         'upgrade imds-api',
     )
-  if (missing.length > 0) await migrateTo(database, changes) // without: Kysely reads the whole catalog
+  if (missing.length > 0) await migrateTo(db, changes) // without: Kysely reads the whole catalog
 }
 
-async function migrateTo(database: Db, changes: TableChanges): Promise<void> {
+async function migrateTo(db: Db, changes: TableChanges): Promise<void> {
   const last = Object.keys(changes).at(-1)
   const migrations = Object.fromEntries(
     Object.entries(changes).map(([migration, { up, oldest }]) => [
@@ -113,7 +111,7 @@ async function migrateTo(database: Db, changes: TableChanges): Promise<void> {
       },
     ]),
   )
-  const migrator = new Migrator({ db: database, provider: { getMigrations: () => Promise.resolve(migrations) } })
+  const migrator = new Migrator({ db, provider: { getMigrations: () => Promise.resolve(migrations) } })
   for (let tries = 1; ; tries++) {
     const { error } = await migrator.migrateToLatest()
     if (error === undefined) return

@@ -28,7 +28,7 @@ export function prepareOne<Values extends readonly string[], Row>(
 }
 
 /** A prepared query whose only value is an array of texts or numbers. */
-export type PreparedList<Row> = (database: Db, values: readonly (string | number)[]) => Promise<readonly Row[]>
+export type PreparedList<Row> = (db: Db, values: readonly (string | number)[]) => Promise<readonly Row[]>
 
 /**
  * Prepares a query with one array for Kysely, so that it can run in a transaction. `build` gets a placeholder for the
@@ -39,16 +39,16 @@ export type PreparedList<Row> = (database: Db, values: readonly (string | number
  */
 export function prepareList<Row>(
   name: string,
-  build: (values: readonly string[], database: Db) => { compile(by: Db): CompiledQuery<Row> },
+  build: (values: readonly string[], db: Db) => { compile(by: Db): CompiledQuery<Row> },
 ): PreparedList<Row> {
   const array: readonly string[] = []
   let built: CompiledQuery<Row> | undefined
-  return async (database, values) => {
-    built ??= build(array, database).compile(database)
+  return async (db, values) => {
+    built ??= build(array, db).compile(db)
     // Kysely does not know names, but gives its `sql` to node-postgres as it is, which takes an object with a name.
     const named = { name, text: built.sql } as unknown as string
     const parameters = built.parameters.map((one) => (one === array ? values : one))
-    return (await database.executeQuery<Row>(CompiledQuery.raw(named, parameters))).rows
+    return (await db.executeQuery<Row>(CompiledQuery.raw(named, parameters))).rows
   }
 }
 

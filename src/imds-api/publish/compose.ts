@@ -33,14 +33,14 @@ export interface Composed {
  * Loads and composes servers with one query, in the order of their ids: in that order a batch locks them, as markChanged
  * does. Leaves out ids without a server.
  */
-export async function composeMany(database: Db, ids: readonly string[]): Promise<readonly Composed[]> {
-  return (await loadRows(database, ids)).map(composeRow)
+export async function composeMany(db: Db, ids: readonly string[]): Promise<readonly Composed[]> {
+  return (await loadRows(db, ids)).map(composeRow)
 }
 
 const loadRows = prepareList('servers-to-compose', selectServers)
 
-function selectServers(ids: readonly string[], database: Db) {
-  return database
+function selectServers(ids: readonly string[], db: Db) {
+  return db
     .selectFrom('servers')
     .innerJoin('server_types', 'server_types.id', 'servers.server_type_id')
     .innerJoin('zones', 'zones.id', 'servers.zone_id')

@@ -20,12 +20,12 @@ import type { ServiceParts } from './service-parts.ts'
 const PURGE_INTERVAL_MS = 3_600_000
 
 /** Publishes the servers that change. */
-export function buildPublisher({ config, database, store, metrics, log }: ServiceParts): OutboxPublisher {
+export function buildPublisher({ config, database, storeOpener, metrics, log }: ServiceParts): OutboxPublisher {
   const { db } = database.background
   return new OutboxPublisher({
     db,
     connect: () => database.connect(),
-    openStore: openClaimed(db, () => store.open(), log),
+    openStore: openClaimed(db, () => storeOpener.open(), log),
     batchSize: BATCH,
     count: metrics.countPublish,
     countBatch: metrics.countBatch,
@@ -45,14 +45,14 @@ export function buildSender({ config: { mail }, database, metrics, log }: Servic
 }
 
 /** Announces imds-api in the store, and finds hypervisors without a daemon. */
-export function buildHypervisorCheck({ database, store, metrics, log }: ServiceParts): HypervisorCheck {
+export function buildHypervisorCheck({ database, storeOpener, metrics, log }: ServiceParts): HypervisorCheck {
   return new HypervisorCheck({
     hypervisors: () => readHypervisorUsage(database.background.db),
     announce: async (drained) => {
-      const { fleet } = await store.open()
+      const { fleet } = await storeOpener.open()
       await fleet.announceControlPlane({ version: VERSION, seenAt: new Date().toISOString() }, drained)
     },
-    unannounced: async (names) => (await store.open()).unannounced(names),
+    unannounced: async (names) => (await storeOpener.open()).unannounced(names),
     count: metrics.setUnannounced,
     log,
   })

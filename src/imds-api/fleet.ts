@@ -22,11 +22,11 @@ import { openStore } from '../store/open.ts'
 /** Prints the hypervisors of the region as a table: without what daemons have announced if the store cannot be read. */
 export async function listHypervisors(parts: CommandParts): Promise<number> {
   const { config, output } = parts
-  const store = new StoreOpener(() => openStore(config.store))
-  await store.open().catch(() => undefined) // before this is another user than root; the table is printed without it
+  const storeOpener = new StoreOpener(() => openStore(config.store))
+  await storeOpener.open().catch(() => undefined) // before this is another user than root; the table is printed without it
   try {
     return await withDatabase(parts, async ({ db }) => {
-      const { hypervisors, storeProblem } = await readHypervisors(db, () => store.open())
+      const { hypervisors, storeProblem } = await readHypervisors(db, () => storeOpener.open())
       output.table(
         ['HYPERVISOR', 'ZONE', 'SERVERS', 'FREE MB', 'OF MB', 'DRAINED', 'VERSION', 'INSTANCES', 'LAG', 'LAST SEEN'],
         hypervisors.map((one) => cellsOf(one, Date.now())),
@@ -36,7 +36,7 @@ export async function listHypervisors(parts: CommandParts): Promise<number> {
       return EXIT.unavailable
     })
   } finally {
-    await store.close()
+    await storeOpener.close()
   }
 }
 

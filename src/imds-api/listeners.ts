@@ -43,8 +43,8 @@ export async function buildClientListener(
   parts: ServiceParts,
   auth: Auth,
 ): Promise<ListeningService<readonly ListenAddress[]>> {
-  const { config, store, metrics, delay, connections } = parts
-  const server = await buildApiServer({ ...parts, auth, reports: (id) => reportsInTime(store, id) })
+  const { config, storeOpener, metrics, delay, connections } = parts
+  const server = await buildApiServer({ ...parts, auth, reports: (id) => reportsInTime(storeOpener, id) })
   if (config.tls !== undefined) metrics.setCertificate('clients', readFileSync(config.tls.certificate, 'utf8'))
   addResponseCount(server, (request, reply, done) => {
     metrics.countResponse(request.routeOptions.url ?? 'unknown', request.method, reply.statusCode)
@@ -65,12 +65,12 @@ export async function buildClientListener(
 
 /** Builds the listener for operators. */
 export function buildOperatorListener(
-  { config, database, store, metrics, delay, connections }: ServiceParts,
+  { config, database, storeOpener, metrics, delay, connections }: ServiceParts,
   publisher: OutboxPublisher,
   sender: InvitationSender,
 ): ListeningService<HostPort> {
   const { db } = database.background
-  const hypervisors = () => readHypervisors(db, () => store.open())
+  const hypervisors = () => readHypervisors(db, () => storeOpener.open())
   const turns = buildPageTurns()
   const page = {
     version: VERSION,
@@ -127,8 +127,8 @@ export function buildComputeListener(parts: ServiceParts): ApiService {
 }
 
 /** Reads what a guest has reported. Undefined: nothing, or the store does not answer in time. */
-function reportsInTime(store: StoreOpener, id: string): Promise<Reports | undefined> {
-  const read = async () => (await store.open()).reports(id)
+function reportsInTime(storeOpener: StoreOpener, id: string): Promise<Reports | undefined> {
+  const read = async () => (await storeOpener.open()).reports(id)
   return inTime(read(), REPORTS_TIMEOUT_MS).catch(() => undefined)
 }
 

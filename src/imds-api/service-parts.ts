@@ -23,7 +23,7 @@ export interface ApiService {
 export interface ServiceParts {
   readonly config: ApiConfig
   readonly database: Database
-  readonly store: StoreOpener
+  readonly storeOpener: StoreOpener
   readonly metrics: ApiMetrics
   readonly accounts: AccountChanges
   readonly streams: EventStreams
@@ -40,7 +40,7 @@ export interface ServiceParts {
 /** The most connections of one address at the listener of operators. */
 const OPERATORS_OF_ADDRESS = 16
 
-export function buildParts(config: ApiConfig, database: Database, store: StoreOpener, log: Logger): ServiceParts {
+export function buildParts(config: ApiConfig, database: Database, storeOpener: StoreOpener, log: Logger): ServiceParts {
   const { db } = database.background
   const metrics = buildApiMetrics(database)
   const streams = new EventStreams({ db, now: () => performance.now(), onEnd: metrics.countStreamEnd })
@@ -49,7 +49,7 @@ export function buildParts(config: ApiConfig, database: Database, store: StoreOp
   return {
     config,
     database,
-    store,
+    storeOpener,
     metrics,
     accounts: new AccountChanges(database.db, ACCOUNT_QUEUE),
     streams,

@@ -46,21 +46,21 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
   const database = await openDatabase(config.database, false, (error) => {
     log.warn({ reason: error.message }, 'a connection to the database broke')
   })
-  const store = new StoreOpener(() => openStore(config.store))
+  const storeOpener = new StoreOpener(() => openStore(config.store))
   const listeners: ApiService[] = []
   const background: ApiService[] = []
   const stop = async () => {
     for (const services of [listeners, background])
       // so that what the last requests change is published
       await waitAtMost(Promise.all(services.map((service) => service.stop())), SERVICES_STOP_TIMEOUT_MS)
-    await waitAtMost(store.close(), STORE_CLOSE_TIMEOUT_MS)
+    await waitAtMost(storeOpener.close(), STORE_CLOSE_TIMEOUT_MS)
     await database.close()
   }
   try {
     await migrate(database.db)
     const region = await regionOf(database.db, config)
-    await openOrRetry(store, log)
-    const parts = buildParts(config, database, store, log)
+    await openOrRetry(storeOpener, log)
+    const parts = buildParts(config, database, storeOpener, log)
     const auth = buildAuth(database.db, config, () => Date.now(), log)
     const [publisher, sender] = [buildPublisher(parts), buildSender(parts)]
     const clients = await buildClientListener(parts, auth)
@@ -70,7 +70,7 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
     background.push(
       publisher,
       sender,
-      buildBootWatch({ db: database.background.db, openStore: () => store.open(), log }),
+      buildBootWatch({ db: database.background.db, openStore: () => storeOpener.open(), log }),
       buildHypervisorCheck(parts),
       listenForEvents(parts),
       buildPurge(parts, auth),
@@ -123,8 +123,8 @@ async function regionOf(db: Db, { store }: ApiConfig): Promise<string> {
 }
 
 /** Opens the store. An unreachable one is opened later. */
-async function openOrRetry(store: StoreOpener, log: Logger): Promise<void> {
-  await store.open().catch((error: unknown) => {
+async function openOrRetry(storeOpener: StoreOpener, log: Logger): Promise<void> {
+  await storeOpener.open().catch((error: unknown) => {
     if (!(error instanceof StoreUnavailable)) throw new StartFailure((error as Error).message)
     log.warn(
       { reason: error.message },

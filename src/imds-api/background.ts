@@ -13,7 +13,7 @@ import { InvitationSender } from './mail/sender.ts'
 import { buildSmtp } from './mail/smtp.ts'
 import { HypervisorCheck } from './publish/hypervisor-check.ts'
 import { BATCH, OutboxPublisher } from './publish/outbox-publisher.ts'
-import { openClaimed } from './publish/region-claim.ts'
+import { openOwnRegion } from './publish/region-database.ts'
 import type { Auth } from './rest.ts'
 import type { ServiceParts } from './service-parts.ts'
 
@@ -25,7 +25,7 @@ export function buildPublisher({ config, database, storeOpener, metrics, log }: 
   return new OutboxPublisher({
     db,
     connect: () => database.connect(),
-    openStore: openClaimed(db, () => storeOpener.open(), log),
+    openStore: openOwnRegion(db, () => storeOpener.open(), log),
     batchSize: BATCH,
     count: metrics.countPublish,
     countBatch: metrics.countBatch,

@@ -14,7 +14,7 @@ import { refuseMissingDatabase, withDatabase, withStore, type CommandParts } fro
 import type { Database } from './database/open.ts'
 import { inTransaction, rolledBack, type Db } from './database/transaction.ts'
 import { ApiCommandFailure } from './failure.ts'
-import { databaseIdOf, formatForeign, openClaimed } from './publish/region-claim.ts'
+import { databaseIdOf, formatForeign, openOwnRegion } from './publish/region-database.ts'
 import { compareStore, findOnlyInStore, type Difference } from './publish/compare.ts'
 import { BATCH, OutboxPublisher } from './publish/outbox-publisher.ts'
 import { surveyStore } from './publish/survey.ts'
@@ -52,7 +52,7 @@ export async function rebuild(parts: RebuildParts, options: RebuildOptions, stop
     const ours = await databaseIdOf(db)
     await refuseForeign(store, ours, options.force === true ? undefined : 'rebuild --force')
     if (options.prune === true) await prune(output, db, store, options.force === true)
-    await store.fleet.claim(ours, true)
+    await store.fleet.setDatabase(ours, true)
     const { left, isContinued } = await inTransaction(db, enqueueRebuild)
     if (isContinued) output.print(`an earlier rebuild is continued: ${String(left)} servers are left`)
     const status = await publishAll(parts, database, store, left, stopping)
@@ -95,7 +95,7 @@ async function publishAll(
   stopping: AbortSignal,
 ): Promise<number> {
   const { db, background } = database
-  const openStore = openClaimed(background.db, () => Promise.resolve(store), SILENT)
+  const openStore = openOwnRegion(background.db, () => Promise.resolve(store), SILENT)
   await openStore() // this may enqueue more
   const total = Math.max(enqueued, await countRebuild(db))
   const publisher = new OutboxPublisher({
@@ -140,9 +140,9 @@ async function publishAll(
 export async function verify(parts: RecoveryParts): Promise<number> {
   const { output } = parts
   return withStoreAndDatabase(parts, async ({ db }, store) => {
-    const [ours, claimed] = [await databaseIdOf(db), await store.fleet.database()]
-    const isForeign = claimed !== undefined && claimed !== ours
-    if (isForeign) output.result({ finding: 'foreign', database: claimed }, formatForeign(claimed, ours))
+    const [ours, inStore] = [await databaseIdOf(db), await store.fleet.database()]
+    const isForeign = inStore !== undefined && inStore !== ours
+    if (isForeign) output.result({ finding: 'foreign', database: inStore }, formatForeign(inStore, ours))
     const { differences, servers, waiting } = await compareStore(db, store)
     for (const one of differences) output.result(one, formatDifference(one))
     const survey = await surveyStore(store)

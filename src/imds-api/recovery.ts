@@ -9,7 +9,7 @@ import { refuseMissingDatabase, withDatabase, withStore, type CommandParts } fro
 import type { Database } from './database/open.ts'
 import type { Tables } from './database/tables.ts'
 import { inTransaction } from './database/transaction.ts'
-import { formatForeign, renewClaim } from './publish/region-claim.ts'
+import { formatForeign, renewDatabaseId } from './publish/region-database.ts'
 import { surveyStore } from './publish/survey.ts'
 
 /** `force`: the store may have the region of another database. */
@@ -28,7 +28,7 @@ export async function advanceDatabase(parts: CommandParts, { force = false }: Ta
       await refuseForeign(store, ours, force ? undefined : 'advance --force')
       const { lines, at } = await inTransaction(database.db, async (tx) => {
         const moved = { lines: await advance(tx, survey), at: await lastEventAt(tx) }
-        await renewClaim(tx, store)
+        await renewDatabaseId(tx, store)
         return moved
       })
       output.print(lines.join('\n'))
@@ -54,9 +54,9 @@ export async function readRegionRow({ db }: Pick<Database, 'db'>): Promise<Selec
 
 /** Refuses a store that has the region of another database. `command`: what takes it over; undefined: it may have. */
 export async function refuseForeign(store: Publisher, ours: string, command: string | undefined): Promise<void> {
-  const claimed = await store.fleet.database()
-  if (claimed !== undefined && claimed !== ours && command !== undefined)
-    throw new ApiCommandFailure(1, formatForeign(claimed, ours, command))
+  const inStore = await store.fleet.database()
+  if (inStore !== undefined && inStore !== ours && command !== undefined)
+    throw new ApiCommandFailure(1, formatForeign(inStore, ours, command))
 }
 
 /** Warns of records that could not be read, and returns the exit status. */

@@ -40,10 +40,10 @@ export interface Fleet {
   controlPlane(): Promise<ControlPlane | undefined>
   /** Announces an imds-api, and makes the marks those of its database. */
   announceControlPlane(controlPlane: ControlPlane, drained: ReadonlyMap<string, string>): Promise<void>
-  /** The id of the database whose region this is; undefined: none has claimed it. */
+  /** The id of the database whose region this is; undefined: no imds-api has published it. */
   database(): Promise<string | undefined>
-  /** Makes this the region of a database, unless it is that of another one and not `replaces`. Returns whose it is now. */
-  claim(database: string, replaces: boolean): Promise<string>
+  /** Makes this the region of a database. Without `replaces`, another one keeps it. Returns whose it is now. */
+  setDatabase(database: string, replaces: boolean): Promise<string>
   state(): Promise<StoreState>
   /** Notes that everything is published, or waits to be, in this history. */
   markComplete(history: string): Promise<void>

@@ -4,7 +4,7 @@
 import { createHook } from 'node:async_hooks'
 import t from 'tap'
 import { hashPassword } from '../../src/imds-api/auth/password.ts'
-import { claimSignIn } from '../../src/imds-api/changes/sign-ins.ts'
+import { confirmSignIn } from '../../src/imds-api/changes/sign-ins.ts'
 import { inTransaction } from '../../src/imds-api/database/transaction.ts'
 import {
   ADA,
@@ -241,16 +241,16 @@ t.test('a sign-in fails if the password or the second factor changes while it is
     .select('password_hash')
     .where('id', '=', GRACE)
     .executeTakeFirstOrThrow()
-  const claim = (user: object, step?: number) =>
+  const confirm = (user: object, step?: number) =>
     inTransaction(db, (tx) =>
-      claimSignIn(tx, { id: GRACE, passwordHash: passwordHash!, totpSecret: undefined, ...user }, step),
+      confirmSignIn(tx, { id: GRACE, passwordHash: passwordHash!, totpSecret: undefined, ...user }, step),
     )
-  t.equal(await claim({}), true)
-  t.equal(await claim({ passwordHash: 'other' }), false)
-  t.equal(await claim({ totpSecret: TOTP_SECRET }, 1), false)
+  t.equal(await confirm({}), true)
+  t.equal(await confirm({ passwordHash: 'other' }), false)
+  t.equal(await confirm({ totpSecret: TOTP_SECRET }, 1), false)
   await db.updateTable('users').set({ totp_secret: TOTP_SECRET }).where('id', '=', GRACE).execute()
   t.strictSame(
-    [await claim({}), await claim({ totpSecret: TOTP_SECRET }, 1), await claim({ totpSecret: TOTP_SECRET }, 1)],
+    [await confirm({}), await confirm({ totpSecret: TOTP_SECRET }, 1), await confirm({ totpSecret: TOTP_SECRET }, 1)],
     [false, true, false],
   )
   await db.updateTable('users').set({ totp_secret: null, totp_last_step: null }).where('id', '=', GRACE).execute()

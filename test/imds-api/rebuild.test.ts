@@ -7,7 +7,7 @@ import t, { type Test } from 'tap'
 import { enqueueRebuild } from '../../src/imds-api/changes/servers.ts'
 import { inTransaction } from '../../src/imds-api/database/transaction.ts'
 import { ApiCommandFailure } from '../../src/imds-api/failure.ts'
-import { databaseIdOf, openClaimed } from '../../src/imds-api/publish/region-claim.ts'
+import { databaseIdOf, openOwnRegion } from '../../src/imds-api/publish/region-database.ts'
 import { rebuild, verify, type RebuildOptions } from '../../src/imds-api/rebuild.ts'
 import type { Publisher } from '../../src/store/open.ts'
 import { aRegion } from '../support/fixtures/region.ts'
@@ -200,11 +200,11 @@ t.test('a server that the store refuses is named, and the rebuild ends without i
 t.test('a store that has the region of another database is left alone until --force', async (t) => {
   const { db, store, ids, rebuild, verify } = await anUnpublished(t, 1)
   await rebuild()
-  await store.fleet.claim('another-database', true)
+  await store.fleet.setDatabase('another-database', true)
   const refused = /^the store has the region of another database \(another-database, and this is [0-9a-f-]{36}\)/
   t.match(await verify(), { status: 1, stdout: refused })
   t.match(await rebuild({ prune: true }), { status: 1, stdout: '', stderr: refused })
-  const open = openClaimed(db, () => Promise.resolve(store), pino({ enabled: false }))
+  const open = openOwnRegion(db, () => Promise.resolve(store), pino({ enabled: false }))
   await t.rejects(open(), refused, 'imds-api publishes nothing there')
   t.match(await rebuild({ force: true }), { status: 0 })
   t.equal(await store.fleet.database(), await databaseIdOf(db))

@@ -12,7 +12,7 @@ import { nextId } from '../../src/imds-api/changes/allocate.ts'
 import { giveOutActions, reportOutcome } from '../../src/imds-api/changes/action-queue.ts'
 import { inTransaction, type Db } from '../../src/imds-api/database/transaction.ts'
 import { PREFIXES } from '../../src/imds-api/model/ids.ts'
-import { databaseIdOf } from '../../src/imds-api/publish/region-claim.ts'
+import { databaseIdOf } from '../../src/imds-api/publish/region-database.ts'
 import { surveyStore } from '../../src/imds-api/publish/survey.ts'
 import type { Publisher } from '../../src/store/open.ts'
 import { StoreUnavailable } from '../../src/store/publisher.ts'
@@ -391,7 +391,7 @@ t.test(
     const later = await create()
     const store = await openTestStore(t, { url: api.env['IMDS_STORE']! })
     await until(async () => (await store.get(later.id)) !== undefined, 'the later server to be published')
-    const claimed = await store.fleet.database()
+    const before = await store.fleet.database()
     t.equal(await api.stop(), 0)
 
     t.match(await shell(restore, api.env), { status: 1, stdout: '', stderr: /database "imds" already exists/ })
@@ -405,14 +405,14 @@ t.test(
       stdout: '',
       stderr: /^imds-api: cannot use the store: /,
     })
-    t.equal(await store.fleet.database(), claimed, 'the store is as it was')
+    t.equal(await store.fleet.database(), before, 'the store is as it was')
     t.match(await shell('dropdb imds'), { status: 0 })
 
     const { status, stdout } = await shell(restore, api.env)
     t.equal(status, 0)
     t.match(stdout, `${later.id} of ${ONE} is only in the store: `)
     t.match(stdout, /\npublished 1 servers\n$/)
-    t.not(await store.fleet.database(), claimed, 'the former database is refused from now on')
+    t.not(await store.fleet.database(), before, 'the former database is refused from now on')
     const again = await startProcess(t, api.env)
     const found = (bearer: string) => ask(again.baseUrl, bearer, 'GET', `servers/${kept.id}`)
     t.match(await found(token), { status: 401 }, 'tokens are not restored')

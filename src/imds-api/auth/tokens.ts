@@ -1,6 +1,6 @@
 /**
  * Access tokens: opaque and random. The database has their SHA-256. The result of a check is cached for CACHE_MS, so a
- * revocation takes effect in every process within that time, and at once in the process that made it (`forget`).
+ * revocation takes effect in every process within that time, and at once in the process that made it (`clearCache`).
  */
 import { sql, type Insertable } from 'kysely'
 import { LRUCache } from 'lru-cache'
@@ -52,7 +52,7 @@ export class AccessTokens {
   readonly #cache: LRUCache<string, { readonly tokenHolder: TokenHolder; readonly expiresAtMs: number }>
   /** The checks that run, since a client may send many requests with one token at once. */
   readonly #running = new Map<string, Promise<TokenCheck>>()
-  /** How often `forget` was called. The result of a check that began before the last call must not be cached. */
+  /** How often `clearCache` was called. The result of a check that began before the last call must not be cached. */
   #clears = 0
 
   constructor(db: Db, now: () => number, steady: () => number) {
@@ -114,9 +114,9 @@ export class AccessTokens {
 
   async #read(token: string): Promise<TokenCheck> {
     const start = this.#steady() // the cache counts from before the query, whose result may be old when it arrives
-    const forgotten = this.#clears
+    const clears = this.#clears
     const { check, expiresAtMs } = await this.#find(this.#db, token)
-    if (check.kind === 'valid' && forgotten === this.#clears)
+    if (check.kind === 'valid' && clears === this.#clears)
       this.#cache.set(token, { tokenHolder: check.tokenHolder, expiresAtMs }, { start })
     return check
   }

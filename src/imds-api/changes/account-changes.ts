@@ -154,7 +154,7 @@ export class AccountChanges {
     const key = requester.keyed()
     const keyed = key && new KeyedChange(key)
     const work = async (tx: Tx): Promise<() => T> => {
-      await keyed?.claim(tx)
+      await keyed?.lock(tx)
       const refusal = await check(tx)
       await keyed?.replay(tx)
       await requester.checkCondition(tx)

@@ -8,7 +8,7 @@
  *                   has the server
  *   cursors         past every address of a record
  *   epoch           a new one, which invalidates cursors of lost events (changes/events.ts)
- *   id              a new one (by the caller), so that a copy of the database is refused (publish/region-claim.ts)
+ *   id              a new one (by the caller), so that a copy of the database is refused (publish/region-database.ts)
  *
  * The store has no ids of API clients and no addresses of unmapped cloud IPs. So it also skips some ids and addresses,
  * which may have been given after the backup. Each run does so again. It may run beside imds-api.

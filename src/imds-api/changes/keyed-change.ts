@@ -51,7 +51,7 @@ export class KeyedChange {
   }
 
   /** Locks the key until the end of the transaction. Refuses (409) if another transaction has it, or one with its hash. */
-  async claim(tx: Tx): Promise<void> {
+  async lock(tx: Tx): Promise<void> {
     const { rows } = await sql<{ locked: boolean }>`select ${tryLock('idempotencyKey', this.name)} as locked`.execute(
       tx,
     )

@@ -98,10 +98,10 @@ export async function findUser(db: Db, name: string): Promise<UserCredentials | 
  * Records the step of a one-time password as used, so that parallel requests cannot use it twice, and locks the user.
  * False: this step or a later one was used before, or the credentials have changed since they were read.
  */
-export async function claimSignIn(tx: Tx, user: UserCredentials, step: number | undefined): Promise<boolean> {
+export async function confirmSignIn(tx: Tx, user: UserCredentials, step: number | undefined): Promise<boolean> {
   const { id, passwordHash = null, totpSecret = null } = user
   if (step === undefined) {
-    const held = await tx
+    const locked = await tx
       .selectFrom('users')
       .select('id')
       .where('id', '=', id)
@@ -109,9 +109,9 @@ export async function claimSignIn(tx: Tx, user: UserCredentials, step: number | 
       .where('totp_secret', 'is', null)
       .forNoKeyUpdate()
       .executeTakeFirst()
-    return held !== undefined
+    return locked !== undefined
   }
-  const claimed = await tx
+  const updated = await tx
     .updateTable('users')
     .set({ totp_last_step: step })
     .where('id', '=', id)
@@ -120,5 +120,5 @@ export async function claimSignIn(tx: Tx, user: UserCredentials, step: number | 
     .where((where) => where.or([where('totp_last_step', 'is', null), where('totp_last_step', '<', step)]))
     .returning('id')
     .executeTakeFirst()
-  return claimed !== undefined
+  return updated !== undefined
 }

@@ -10,7 +10,7 @@
  *                          Publish above it.
  *   taken, invalid, address-owned, failed
  *                          only this server waits; its row keeps the fault. Try again every RETRY_SECONDS and at its
- *                          next change. `taken`: the store has another server with this id (claim.ts), and keeps it.
+ *                          next change. `taken`: the store has another server with this id (taken-ids.ts), and keeps it.
  *   an error of the database that the rows of a server cause
  *                          each server of the batch is published by itself, and only the faulty one waits. Any other,
  *                          such as a missing permission, is an error of the database: all wait
@@ -31,7 +31,7 @@ import { finishPublish, setPublishFault } from '../changes/servers.ts'
 import { tryLock } from '../database/advisory-locks.ts'
 import { PLAN_BY_INDEX, prepareList } from '../database/prepared.ts'
 import { inTransaction, type Tx, type Db } from '../database/transaction.ts'
-import { findOtherAccount, findTaken, formatTaken, TAKEN, type Taken } from './claim.ts'
+import { findOtherAccount, findTaken, formatTaken, TAKEN, type Taken } from './taken-ids.ts'
 import { composeMany, type Composed } from './compose.ts'
 import { RETRY_SECONDS } from './turns.ts'
 
@@ -171,7 +171,7 @@ async function publishServers(parts: BatchParts, tx: Tx, ids: readonly string[])
   while (waiting.length > 0) {
     const servers = (await composeMany(tx, waiting)).filter(({ status }) => status !== 'deleted')
     for (const id of waiting) ends.set(id, 'done') // unless one of the steps below sets another end
-    await claimServers(
+    await claimIds(
       parts,
       tx,
       servers.filter((one) => !one.isClaimed),
@@ -230,7 +230,7 @@ async function writeServers(parts: BatchParts, tx: Tx, servers: readonly Compose
 }
 
 /** The first step of servers that were never published. */
-async function claimServers(parts: BatchParts, tx: Tx, servers: readonly Composed[], ends: Ends): Promise<void> {
+async function claimIds(parts: BatchParts, tx: Tx, servers: readonly Composed[], ends: Ends): Promise<void> {
   const { count, store } = parts
   const left: Composed[] = []
   for (const server of servers) {

@@ -21,7 +21,7 @@ export interface Composed {
   readonly waitsForGuest: boolean
   readonly revision: number
   readonly accountId: string
-  /** False: it has not claimed its id in the store, so no record there is of this server (claim.ts). */
+  /** False: it has not claimed its id in the store, so no record there is of this server (taken-ids.ts). */
   readonly isClaimed: boolean
   readonly record: ReturnType<typeof composeRecord>
   readonly userData: Uint8Array | undefined

@@ -13,7 +13,7 @@ import { PublishTurns, type PublishBatch } from './turns.ts'
 
 /**
  * What the publisher needs. `connect` returns a new, open connection, for notifications. `openStore` is called every
- * second, and enqueues what the store has lost (region-claim.ts). `batchSize`: the most servers of a batch. `countBatch`
+ * second, and enqueues what the store has lost (region-database.ts). `batchSize`: the most servers of a batch. `countBatch`
  * is called for each batch.
  */
 export interface OutboxPublisherParts extends Omit<BatchParts, 'hasToStop' | 'store'> {

@@ -12,7 +12,7 @@ import { refuse, Refusal } from '../model/refusal.ts'
 
 /**
  * One request. `read` reads the resource as its GET shows it. `isReached` throws a refusal if the state cannot be
- * reached. `checkRight` throws one if the right to read has ended. `late` makes the refusal at the end of the time.
+ * reached. `checkRight` throws one if the right to read has ended. `timeoutRefusal` makes the refusal at the timeout.
  */
 export interface MemberWait<Form> extends Holder {
   readonly resourceId: string

@@ -50,7 +50,7 @@ export class FileFleet implements Fleet {
     return this.#read(DATABASE_FILE)
   }
 
-  async claim(database: string, replaces: boolean): Promise<string> {
+  async setDatabase(database: string, replaces: boolean): Promise<string> {
     const before = await this.database()
     if (before !== undefined && !replaces) return before
     await mkdir(this.#directory, { recursive: true, mode: 0o700 }) // as the first write does

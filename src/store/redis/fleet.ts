@@ -59,7 +59,7 @@ export class RedisFleet implements Fleet {
     return text === '' ? undefined : text
   }
 
-  async claim(database: string, replaces: boolean): Promise<string> {
+  async setDatabase(database: string, replaces: boolean): Promise<string> {
     await this.#client.run((redis) =>
       replaces ? redis.set(this.#keys.database, database) : redis.set(this.#keys.database, database, 'NX'),
     )

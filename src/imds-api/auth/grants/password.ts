@@ -1,7 +1,7 @@
 /** The grant password: a user signs in with an application, which then acts for the user. */
 import { FairQueue, type FairQueueLimits } from '../../../limits/fair-queue.ts'
 import type { FailureSubject } from '../../../limits/failure-limit.ts'
-import { claimSignIn, findUser, lockApplication } from '../../changes/sign-ins.ts'
+import { confirmSignIn, findUser, lockApplication } from '../../changes/sign-ins.ts'
 import { inTransaction } from '../../database/transaction.ts'
 import { grantScopes } from '../../model/scopes.ts'
 import { splitCode, stepOfCode } from '../one-time-password.ts'
@@ -53,7 +53,7 @@ export function buildPassword(parts: GrantParts): Grant {
       const step = secret === undefined || code === undefined ? undefined : stepOfCode(secret, code, now())
       if (secret !== undefined && step === undefined) return failed(WRONG_CODE)
       const granted = await inTransaction(db, async (tx) => {
-        if (!(await claimSignIn(tx, user, step))) return undefined
+        if (!(await confirmSignIn(tx, user, step))) return undefined
         if (!(await lockApplication(tx, applicationId))) return WRONG_CLIENT // deleted while the password was checked
         const { family, refreshToken } = await families.begin(tx, applicationId, user.id, scopes)
         return issueForFamily(tx, parts, family.id, refreshToken, scopes)

@@ -1,6 +1,6 @@
 /**
- * The claim of a database to the region in a store: the store has the id of that database, so another database, such as
- * a new one or that of another region, overwrites nothing by mistake.
+ * The database of the region in a store. The store has its id, so another database, such as a new one or that of
+ * another region, overwrites nothing by mistake.
  *
  * The store may lose confirmed changes when Redis is emptied, restarted, or replaced by a replica that lacked them. Then
  * all servers are enqueued, and records of deleted servers that came back are removed.
@@ -12,10 +12,10 @@ import { findDeleted, enqueueAll } from '../changes/servers.ts'
 import { inTransaction, type Tx, type Db } from '../database/transaction.ts'
 
 /**
- * Returns a function that opens the store and checks the claim: it rejects if the store has the region of another
- * database. The publisher calls it every second, since the store may lose changes at any time.
+ * Returns a function that opens the store. It rejects if the store has the region of another database. The publisher
+ * calls it every second, since the store may lose changes at any time.
  */
-export function openClaimed(
+export function openOwnRegion(
   db: Db,
   open: () => Promise<Publisher>,
   log: Pick<Logger, 'warn'>,
@@ -39,8 +39,8 @@ export function openClaimed(
 /** Writes to the store first: otherwise a read-only store would enqueue all servers every second. */
 async function publishLost(db: Db, store: Publisher, ours: string, log: Pick<Logger, 'warn'>): Promise<void> {
   await store.initialise() // an empty store becomes one that daemons accept
-  const claimed = await store.fleet.claim(ours, false)
-  if (claimed !== ours) throw new Error(formatForeign(claimed, ours))
+  const inStore = await store.fleet.setDatabase(ours, false)
+  if (inStore !== ours) throw new Error(formatForeign(inStore, ours))
   const listed = await store.list()
   const deleted = await findDeleted(
     db,
@@ -61,23 +61,23 @@ export async function databaseIdOf(db: Db): Promise<string> {
 }
 
 /**
- * Gives the database a new id, and claims the region in the store with it. The original database and other copies of the
- * backup are refused from then on. Call it last in the transaction: after a rollback this database would be refused
- * too, until `--force` takes the region back.
+ * Gives the database a new id, and writes that to the store. The original database and other copies of the backup are
+ * refused from then on. Call it last in the transaction: after a rollback this database would be refused too, until
+ * `--force` takes the region back.
  */
-export async function renewClaim(tx: Tx, store: Pick<Publisher, 'fleet'>): Promise<void> {
+export async function renewDatabaseId(tx: Tx, store: Pick<Publisher, 'fleet'>): Promise<void> {
   const { database_id } = await tx
     .updateTable('region')
     .set({ database_id: sql`default` })
     .returning('database_id')
     .executeTakeFirstOrThrow()
-  await store.fleet.claim(database_id, true)
+  await store.fleet.setDatabase(database_id, true)
 }
 
 /** Says that the store has the region of another database, and what to do. `command`: the one that takes it over. */
-export function formatForeign(claimed: string, ours: string, command = 'rebuild --force'): string {
+export function formatForeign(inStore: string, ours: string, command = 'rebuild --force'): string {
   return (
-    `the store has the region of another database (${claimed}, and this is ${ours}): correct IMDS_STORE or ` +
+    `the store has the region of another database (${inStore}, and this is ${ours}): correct IMDS_STORE or ` +
     `IMDS_API_DATABASE. If this database takes its place: imds-api ${command}`
   )
 }

@@ -12,7 +12,7 @@ import type { Database } from './database/open.ts'
 import { InvitationSender } from './mail/sender.ts'
 import { buildSmtp } from './mail/smtp.ts'
 import { HypervisorCheck } from './publish/hypervisor-check.ts'
-import { BATCH, OutboxPublisher } from './publish/outbox-publisher.ts'
+import { MAX_BATCH_SERVERS, OutboxPublisher } from './publish/outbox-publisher.ts'
 import { openOwnRegion } from './publish/region-database.ts'
 import type { Auth } from './rest.ts'
 import type { ServiceParts } from './service-parts.ts'
@@ -26,7 +26,7 @@ export function buildPublisher({ config, database, storeOpener, metrics, log }: 
     db,
     connect: () => database.connect(),
     openStore: openOwnRegion(db, () => storeOpener.open(), log),
-    batchSize: BATCH,
+    batchSize: MAX_BATCH_SERVERS,
     count: metrics.countPublish,
     countBatch: metrics.countBatch,
     bootSeconds: config.bootSeconds,

@@ -6,8 +6,8 @@ import { parseEventOptions, type EventOptions } from '../metadata/event-options.
 import { formatAgo, formatDuration } from '../runtime/ago.ts'
 import { EXIT } from '../runtime/exit-status.ts'
 import { ACCOUNT_QUEUE, AccountChanges } from './changes/account-changes.ts'
-import { evacuateServer, serversOf, type Evacuated } from './changes/evacuation.ts'
-import { changeEventsOf, eventsOf } from './changes/maintenance.ts'
+import { evacuateServer, findServersOn, type Evacuated } from './changes/evacuation.ts'
+import { changeMaintenanceEvents, maintenanceEventsOf } from './changes/maintenance.ts'
 import { setDrained, readHypervisorUsage } from './changes/hypervisors.ts'
 import type { ApiEvacuateOptions } from './arguments.ts'
 import { withDatabase, type CommandParts } from './commands.ts'
@@ -65,8 +65,8 @@ export async function maintenance(parts: CommandParts, id: string, options: Even
   if (!change.ok) throw new ApiCommandFailure(EXIT.usage, change.faults.join('; '))
   return withDatabase(parts, async ({ db }) => {
     const { value } = change
-    if (value !== undefined) await inTransaction(db, (tx) => changeEventsOf(tx, id, value)).catch(asFailure)
-    const events = await eventsOf(db, id).catch(asFailure)
+    if (value !== undefined) await inTransaction(db, (tx) => changeMaintenanceEvents(tx, id, value)).catch(asFailure)
+    const events = await maintenanceEventsOf(db, id).catch(asFailure)
     parts.output.table(
       ['EVENT', 'CODE', 'STATE', 'NOT BEFORE', 'NOT AFTER', 'DESCRIPTION'],
       events.map((one) => [one.id, one.code, one.state, one.notBefore, one.notAfter ?? '-', one.description]),
@@ -90,7 +90,7 @@ export async function evacuate(parts: CommandParts, name: string, options: ApiEv
     const accounts = new AccountChanges(db, ACCOUNT_QUEUE)
     const counts = new Map<string, number>()
     const count = (kind: string) => counts.set(kind, (counts.get(kind) ?? 0) + 1)
-    const ids = await serversOf(db, name)
+    const ids = await findServersOn(db, name)
     for (const id of ids) {
       try {
         const evacuated = await evacuateServer({ db, accounts }, id, evacuation)

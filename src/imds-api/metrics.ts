@@ -4,7 +4,7 @@ import { X509Certificate } from 'node:crypto'
 import { buildRegistry, gaugesOf, labelled, type DeclareGauge } from '../runtime/metrics.ts'
 import { CLOSED_REASONS } from './http/connections.ts'
 import { KEYED_RESULTS } from './http/idempotency.ts'
-import { readQueue } from './changes/action-queue.ts'
+import { readActionQueue } from './changes/action-queue.ts'
 import { readPools, type AddressPool } from './changes/allocate.ts'
 import { readHypervisorUsage, ramForServers } from './changes/hypervisors.ts'
 import type { Database } from './database/open.ts'
@@ -69,7 +69,7 @@ function declareAll(registry: Registry, database: Pick<Database, 'pool' | 'backg
 async function readAll(db: Db) {
   return {
     outbox: await readOutbox(db),
-    queue: await readQueue(db),
+    queue: await readActionQueue(db),
     pools: await readPools(db),
     ram: ramForServers(await readHypervisorUsage(db)),
   }

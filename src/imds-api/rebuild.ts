@@ -8,15 +8,15 @@ import { EXIT } from '../runtime/exit-status.ts'
 import type { Output } from '../runtime/output.ts'
 import type { Publisher } from '../store/publisher.ts'
 import type { ApiConfig } from './config.ts'
-import { moveDatabase } from './changes/advance.ts'
-import { countRebuild, enqueueRebuild, refusedServers } from './changes/servers.ts'
+import { advanceDatabase } from './changes/advance.ts'
+import { countRebuild, enqueueRebuild, findRefusedServers } from './changes/servers.ts'
 import { refuseMissingDatabase, withDatabase, withStore, type CommandParts } from './commands.ts'
 import type { Database } from './database/open.ts'
 import { inTransaction, rolledBack, type Db } from './database/transaction.ts'
 import { ApiCommandFailure } from './failure.ts'
 import { databaseIdOf, formatForeign, openOwnRegion } from './publish/region-database.ts'
-import { compareStore, findOnlyInStore, type Difference } from './publish/compare.ts'
-import { BATCH, OutboxPublisher } from './publish/outbox-publisher.ts'
+import { compareStore, findOnlyInStore, type StoreDifference } from './publish/compare.ts'
+import { MAX_BATCH_SERVERS, OutboxPublisher } from './publish/outbox-publisher.ts'
 import { surveyStore } from './publish/survey.ts'
 import { readRegionRow, refuseForeign } from './recovery.ts'
 
@@ -102,7 +102,7 @@ async function publishAll(
     db: background.db,
     connect: () => database.connect(),
     openStore,
-    batchSize: BATCH,
+    batchSize: MAX_BATCH_SERVERS,
     bootSeconds,
     count: nothing,
     countBatch: nothing,
@@ -127,7 +127,7 @@ async function publishAll(
       `${why}; ${String(left)} of ${String(total)} servers are left: imds-api rebuild continues`,
     )
   }
-  const refused = await refusedServers(db, undefined)
+  const refused = await findRefusedServers(db, undefined)
   for (const { id, fault } of refused.slice(0, MAX_NAMED)) output.warn(`${id}: ${fault}`)
   output.print(
     `published ${String(total - refused.length)} servers` +
@@ -146,7 +146,7 @@ export async function verify(parts: RecoveryParts): Promise<number> {
     const { differences, servers, waiting } = await compareStore(db, store)
     for (const one of differences) output.result(one, formatDifference(one))
     const survey = await surveyStore(store)
-    const { moved } = await rolledBack(db, (tx) => moveDatabase(tx, survey, false))
+    const { moved } = await rolledBack(db, (tx) => advanceDatabase(tx, survey, false))
     for (const text of moved) output.result({ finding: 'behind', text }, `imds-api advance would say: ${text}`)
     output.result(
       { servers, different: differences.length, waiting, behind: moved.length },
@@ -156,7 +156,7 @@ export async function verify(parts: RecoveryParts): Promise<number> {
   })
 }
 
-function formatDifference({ server, finding, fields }: Difference): string {
+function formatDifference({ server, finding, fields }: StoreDifference): string {
   switch (finding) {
     case 'missing':
       return `${server} is missing in the store: imds-api rebuild publishes it`

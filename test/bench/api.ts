@@ -10,7 +10,7 @@ import { join } from 'node:path'
 import { freePort } from '../support/redis/redis.ts'
 import { request, until } from '../support/programs/daemon.ts'
 import type { Part } from './bench.ts'
-import { API_FLAGS, moveDatabase, residentMib, startProcess, type Built, type Server } from './processes.ts'
+import { API_FLAGS, advanceDatabase, residentMib, startProcess, type Built, type Server } from './processes.ts'
 import type { Table } from './report.ts'
 import { medianOf, ratio, takeTurns, type Effort } from './rounds.ts'
 
@@ -78,7 +78,7 @@ export async function startBenchApi(
       ),
     'imds-api to answer',
   )
-  await moveDatabase(join(directory, 'state'))
+  await advanceDatabase(join(directory, 'state'))
   const tokenOf = async (client: string) => {
     const response = await fetch(`${base}/token`, {
       method: 'POST',

@@ -62,7 +62,7 @@ export function moveToLoadCore(): void {
 }
 
 /** Moves the PostgreSQL of a state directory, which imds-api starts on its own core, once it runs. */
-export async function moveDatabase(stateDirectory: string): Promise<void> {
+export async function advanceDatabase(stateDirectory: string): Promise<void> {
   const lock = join(stateDirectory, 'postgres/data/postmaster.pid')
   const move = (pid: string) => spawnSync('taskset', ['-a', '-c', '-p', LOAD_CORE, pid]).status === 0
   let postmaster = ''

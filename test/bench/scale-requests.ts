@@ -11,7 +11,7 @@ import { CLIENT_OF, ONE } from '../support/fixtures/region.ts'
 import { basic, openState } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { freePort } from '../support/redis/redis.ts'
-import { API_FLAGS, moveDatabase, startProcess } from './processes.ts'
+import { API_FLAGS, advanceDatabase, startProcess } from './processes.ts'
 import { median, type Table } from './report.ts'
 
 const ROOT = new URL('../../', import.meta.url).pathname
@@ -43,7 +43,7 @@ export async function measureRequests(env: Readonly<Record<string, string>>, sta
       'imds-api',
       300_000,
     )
-    await moveDatabase(state)
+    await advanceDatabase(state)
     const { db, pool, close } = await openState(state)
     try {
       const rows: string[][] = []

@@ -24,7 +24,7 @@ import { until } from '../support/programs/daemon.ts'
 import { startRedis, type TestRedis } from '../support/redis/redis.ts'
 import type { Part } from './bench.ts'
 import { recordOf, userDataOf } from './population.ts'
-import { cpuSeconds, moveDatabase, peakMib, SERVER_CORE } from './processes.ts'
+import { cpuSeconds, advanceDatabase, peakMib, SERVER_CORE } from './processes.ts'
 import { quantile, type Table } from './report.ts'
 import { measureRequests } from './scale-requests.ts'
 import type { Progress } from './simulated-daemons.ts'
@@ -131,7 +131,7 @@ async function rebuild(env: Readonly<Record<string, string>>, state: string) {
     }
   }, 200)
   const ended = once(child, 'exit')
-  await moveDatabase(state)
+  await advanceDatabase(state)
   const [status] = (await ended) as [number | null]
   clearInterval(watch)
   if (status !== 0) throw new Error(`rebuild ended with ${String(status)}`)

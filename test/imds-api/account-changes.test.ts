@@ -10,7 +10,7 @@ import {
   CHANGE_BYTES,
   type AccountRequester,
 } from '../../src/imds-api/changes/account-changes.ts'
-import { FOR_REQUESTS } from '../../src/imds-api/database/settings.ts'
+import { DEFAULT_CONNECTIONS } from '../../src/imds-api/database/settings.ts'
 import type { Tx } from '../../src/imds-api/database/transaction.ts'
 import { readShare } from '../../src/imds-api/http/read-share.ts'
 import type { OverallLimits } from '../../src/limits/fair-queue.ts'
@@ -23,7 +23,7 @@ import { until } from '../support/programs/daemon.ts'
 const api = await anApi(t, { compute: 'reported' })
 const { db } = api.database
 
-const READ_SHARE = readShare(FOR_REQUESTS)
+const READ_SHARE = readShare(DEFAULT_CONNECTIONS)
 
 /** A connection beside the pool. */
 async function connect(t: Test): Promise<pg.Client> {

@@ -6,7 +6,7 @@ import { pino } from 'pino'
 import t from 'tap'
 import { Waiters } from '../../src/imds-api/compute/waiters.ts'
 import { COMPUTE_CHANNEL } from '../../src/imds-api/changes/actions.ts'
-import { purgeActions, readQueue } from '../../src/imds-api/changes/action-queue.ts'
+import { purgeActions, readActionQueue } from '../../src/imds-api/changes/action-queue.ts'
 import { readHypervisorUsage } from '../../src/imds-api/changes/hypervisors.ts'
 import type { Waiter } from '../../src/limits/waiter.ts'
 import { NotificationListener } from '../../src/imds-api/database/notifications.ts'
@@ -683,7 +683,7 @@ t.test('each report of a hypervisor leaves an audit line; a read and a refused r
 
 t.test('the metrics: what waits, for how long, and what nobody fetches', async (t) => {
   await carryOut()
-  t.strictSame(await readQueue(db), { waiting: 0, age: 0, unfetched: 0 })
+  t.strictSame(await readActionQueue(db), { waiting: 0, age: 0, unfetched: 0 })
   const id = await activeServer()
   for (const action of ['stop', 'start']) await act(id, action)
   await pool.query(
@@ -693,7 +693,7 @@ t.test('the metrics: what waits, for how long, and what nobody fetches', async (
       where server_id = $1`,
     [id],
   )
-  const before = await readQueue(db)
+  const before = await readActionQueue(db)
   t.equal(before.waiting, 2)
   const { rows } = await pool.query<Record<string, unknown>>(executed('docs/operations/symptoms.md', 'compute-queue'))
   t.match(rows, [
@@ -703,11 +703,11 @@ t.test('the metrics: what waits, for how long, and what nobody fetches', async (
   t.ok(before.age >= 1000 && before.age < 1100)
   t.ok(before.unfetched >= 900 && before.unfetched < 1000, String(before.unfetched))
   const [given] = await fetchActions()
-  const fetched = await readQueue(db)
+  const fetched = await readActionQueue(db)
   t.ok(fetched.unfetched < 900)
   await report(given!.id, 'succeeded')
   t.ok(
-    (await readQueue(db)).unfetched < 900,
+    (await readActionQueue(db)).unfetched < 900,
     'an action that had to wait for another one is not one that nobody fetches',
   )
   await carryOut()

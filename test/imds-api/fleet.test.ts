@@ -5,8 +5,8 @@
 import { writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import t from 'tap'
-import { evacuateServer, serversOf } from '../../src/imds-api/changes/evacuation.ts'
-import { changeEventsOf } from '../../src/imds-api/changes/maintenance.ts'
+import { evacuateServer, findServersOn } from '../../src/imds-api/changes/evacuation.ts'
+import { changeMaintenanceEvents } from '../../src/imds-api/changes/maintenance.ts'
 import { beginLiveMigration } from '../../src/imds-api/changes/server-placement.ts'
 import { setDrained, readHypervisorUsage, placeServer } from '../../src/imds-api/changes/hypervisors.ts'
 import { buildApiMetrics } from '../../src/imds-api/metrics.ts'
@@ -104,7 +104,7 @@ t.test('with a compute system', async (t) => {
         ],
         'a dry run counts what it has given away',
       )
-      t.same(await serversOf(db, 'hv1'), [...ids].sort(), 'and changes nothing')
+      t.same(await findServersOn(db, 'hv1'), [...ids].sort(), 'and changes nothing')
       t.same(await move(ids[0]!, { to: ['hv3'] }), { kind: 'moved', from: ['hv1'], to: ['hv3'] })
       for (const id of ids.slice(1, 6)) await move(id)
       await t.rejects(move(ids[6]!), { message: /no other hypervisor in the zone of .* has 1024 MB of RAM free/ })
@@ -165,7 +165,7 @@ t.test('with a compute system', async (t) => {
     const announce = (n: number) => {
       const event = { id: `evt-${String(n)}`, code: 'system-reboot', notBefore: '2026-11-20T15:04:05Z' }
       const change = { kind: 'schedule', event: { ...event, description: 'x'.repeat(1_024) } } as const
-      return db.transaction().execute((tx) => changeEventsOf(tx, id, change))
+      return db.transaction().execute((tx) => changeMaintenanceEvents(tx, id, change))
     }
     for (let n = 1; n <= 7; n++) await announce(n)
     await t.rejects(announce(8), { message: /would take more than 8192 bytes: give shorter descriptions/ })
@@ -273,13 +273,14 @@ t.test('a hypervisor is replaced by the documented commands, and visible to oper
     status: 0,
     text: /^EVENT .*\nevt-1 +system-reboot +active /,
   })
-  const eventsOf = async () => ((await store.get(id))?.document as { events?: { state: string }[] } | undefined)?.events
-  await until(async () => (await eventsOf())?.[0]?.state === 'active', 'H8: the event to be published')
+  const maintenanceEventsOf = async () =>
+    ((await store.get(id))?.document as { events?: { state: string }[] } | undefined)?.events
+  await until(async () => (await maintenanceEventsOf())?.[0]?.state === 'active', 'H8: the event to be published')
   t.match(await imdsApi('maintenance', id, '--cancel', 'evt-1'), {
     status: 0,
     text: /\nevt-1 +system-reboot +canceled /,
   })
-  await until(async () => (await eventsOf())?.[0]?.state === 'canceled', 'H8: its end to be published')
+  await until(async () => (await maintenanceEventsOf())?.[0]?.state === 'canceled', 'H8: its end to be published')
   t.match(await imdsApi('maintenance', id, '--code', 'reboot'), { status: 1, text: /notBefore must be a time/ })
   t.match(await imdsApi('maintenance', 'srv-none'), { status: 1, text: /srv-none/ })
 

@@ -10,7 +10,7 @@ import { inTransaction } from '../../src/imds-api/database/transaction.ts'
 import { buildApiMetrics } from '../../src/imds-api/metrics.ts'
 import { composeMany } from '../../src/imds-api/publish/compose.ts'
 import { publishBatch, type PublishOutcome } from '../../src/imds-api/publish/batch.ts'
-import { BATCH, OutboxPublisher } from '../../src/imds-api/publish/outbox-publisher.ts'
+import { MAX_BATCH_SERVERS, OutboxPublisher } from '../../src/imds-api/publish/outbox-publisher.ts'
 import type { Publisher } from '../../src/store/open.ts'
 import { StoreUnavailable } from '../../src/store/publisher.ts'
 import { aRegion, CLIENT_OF, ONE, TWO } from '../support/fixtures/region.ts'
@@ -927,7 +927,7 @@ function methodsOf(store: Store): Store {
 }
 
 /** Starts a publisher that stops with the test. `puts`: what it has published, in order. */
-function aPublisher(t: Test, api: TestApi, store: Store, batchSize = BATCH) {
+function aPublisher(t: Test, api: TestApi, store: Store, batchSize = MAX_BATCH_SERVERS) {
   const log: LogLine[] = []
   const counted: PublishOutcome[] = []
   const puts: { readonly id: string; readonly revision: number }[] = []

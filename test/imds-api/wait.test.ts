@@ -4,7 +4,7 @@ import { Socket, type AddressInfo } from 'node:net'
 import { sql } from 'kysely'
 import t from 'tap'
 import { moveServer, type ServerTransition } from '../../src/imds-api/changes/servers.ts'
-import { FOR_REQUESTS } from '../../src/imds-api/database/settings.ts'
+import { DEFAULT_CONNECTIONS } from '../../src/imds-api/database/settings.ts'
 import { inTransaction } from '../../src/imds-api/database/transaction.ts'
 import { readShare } from '../../src/imds-api/http/read-share.ts'
 import { refuse } from '../../src/imds-api/model/refusal.ts'
@@ -33,7 +33,7 @@ await api.server.listen({ host: '127.0.0.1', port: 0 })
 const baseUrl = `http://127.0.0.1:${String((api.server.server.address() as AddressInfo).port)}`
 const authorization = `Bearer ${await api.token(CLIENT_OF[ONE])}`
 
-const READS_OF_ACCOUNT = readShare(FOR_REQUESTS).atOnce
+const READS_OF_ACCOUNT = readShare(DEFAULT_CONNECTIONS).atOnce
 
 type Account = keyof typeof CLIENT_OF
 const wait = (path: string, query: string, account: Account = ONE) =>

@@ -43,9 +43,9 @@ interface InterfaceRow {
 }
 
 /** The most actions that are given out at once. */
-const BATCH = 64
+const MAX_GIVEN_OUT = 64
 /** How long finished actions are kept, and how many of a server, and of a deleted server. */
-const [KEPT, KEPT_OF_SERVER, KEPT_OF_DELETED] = ['30 days', 1000, 16]
+const [RETENTION, MAX_FINISHED, MAX_FINISHED_OF_DELETED] = ['30 days', 1000, 16]
 /** Longer than the interval between two purges, even if a process was down in between. */
 const PURGE_WINDOW = '6 hours'
 
@@ -68,7 +68,7 @@ export async function giveOutActions(
         and not exists (
           select from compute_actions earlier
           where earlier.server_id = action.server_id and earlier.finished_at is null and earlier.id < action.id)
-      order by action.id limit ${BATCH}
+      order by action.id limit ${MAX_GIVEN_OUT}
       for no key update of action skip locked for share of servers skip locked`.execute(tx)
     if (rows.length === 0) return []
     const ids = rows.map(({ id }) => id)
@@ -209,7 +209,7 @@ function isRecent(time: RawBuilder<unknown>, seconds: number): RawBuilder<unknow
 export async function purgeActions(db: Db): Promise<void> {
   const finishedAt = sql`finished_at at time zone 'UTC'` // as in the index compute_actions_age
   const before = (age: string) => sql`(now() at time zone 'UTC') - ${age}::interval`
-  await sql`delete from compute_actions where ${finishedAt} < ${before(KEPT)}`.execute(db)
+  await sql`delete from compute_actions where ${finishedAt} < ${before(RETENTION)}`.execute(db)
   await sql`
     delete from compute_actions where id in (
       select old.id
@@ -219,7 +219,7 @@ export async function purgeActions(db: Db): Promise<void> {
           where server_id = recent.server_id and finished_at is not null
           order by finished_at desc, id desc
           offset (
-            select case when deleted_at is null then ${KEPT_OF_SERVER}::bigint else ${KEPT_OF_DELETED}::bigint end
+            select case when deleted_at is null then ${MAX_FINISHED}::bigint else ${MAX_FINISHED_OF_DELETED}::bigint end
             from servers where id = recent.server_id)) as old)`.execute(db)
 }
 
@@ -227,14 +227,14 @@ export async function purgeActions(db: Db): Promise<void> {
  * For metrics. `age`: seconds that the oldest action has waited. `unfetched`: seconds for which an action could have
  * been fetched and was not.
  */
-export interface QueueState {
+export interface ActionQueueState {
   readonly waiting: number
   readonly age: number
   readonly unfetched: number
 }
 
-export async function readQueue(db: Db): Promise<QueueState> {
-  const { rows } = await sql<QueueState>`
+export async function readActionQueue(db: Db): Promise<ActionQueueState> {
+  const { rows } = await sql<ActionQueueState>`
     select count(*) as waiting,
       coalesce(extract(epoch from now() - min(requested_at)), 0)::float as age,
       coalesce(extract(epoch from now() - min(coalesce(given_out_at, greatest(requested_at, previous)))

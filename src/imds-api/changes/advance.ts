@@ -62,7 +62,7 @@ export async function lastEventAt(tx: Tx): Promise<Date | undefined> {
 
 /** Moves everything, and returns a line for each thing that it moved, and for each server that only the store has. */
 export async function advance(tx: Tx, survey: StoreSurvey): Promise<readonly string[]> {
-  const { moved, others } = await moveDatabase(tx, survey, true)
+  const { moved, others } = await advanceDatabase(tx, survey, true)
   return [...moved, await skipNumbers(tx), ...others]
 }
 
@@ -93,7 +93,7 @@ async function skipNumbers(tx: Tx): Promise<string> {
  * Moves everything. `moved`: a line for each thing. `others`: one for each server that only the store has. `sequences`
  * false: leaves the sequences as they are, since PostgreSQL does not roll them back.
  */
-export async function moveDatabase(
+export async function advanceDatabase(
   tx: Tx,
   { servers, ids }: StoreSurvey,
   sequences: boolean,

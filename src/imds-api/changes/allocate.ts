@@ -21,7 +21,7 @@ export async function nextId(db: Db, prefix: Prefix): Promise<string> {
 }
 
 /** An address with the length of its network (undefined where its pool has none). */
-export interface Allocated {
+export interface AllocatedAddress {
   readonly address: string
   readonly prefixLength: number | undefined
 }
@@ -31,7 +31,7 @@ export interface Allocated {
  * as long as possible. An address in two pools (one replaced the other) is given once. Locks the pools until the end of
  * the transaction. Undefined: all pools of this kind are full.
  */
-export async function allocateAddress(tx: Tx, kind: PoolKind, holder: string): Promise<Allocated | undefined> {
+export async function allocateAddress(tx: Tx, kind: PoolKind, holder: string): Promise<AllocatedAddress | undefined> {
   const pools = await lockPools(tx, [kind])
   await sql`
     delete from allocations where pool_id = any(${pools.map(({ id }) => id)}) and freed_account is not null
@@ -102,7 +102,7 @@ export async function freeCloudIp(tx: Tx, accountId: string, id: string): Promis
 }
 
 /** How many deleted cloud IPs of an account still hold their addresses. */
-export async function countUnreleased(db: Db, accountId: string): Promise<number> {
+export async function countUnreleasedCloudIps(db: Db, accountId: string): Promise<number> {
   const { rows } = await sql<{ kept: number }>`
     select count(distinct holder) as kept from allocations where freed_account = ${accountId}
       and exists (select from outbox where outbox.account_id = freed_account and outbox.id <= freed_after)`.execute(db)

@@ -13,7 +13,7 @@ import type { CloudIpStatus } from '../model/resources.ts'
 import type { PortTranslator } from '../model/port-translator.ts'
 import { fieldFault, noSuchIn, notFound, refuse } from '../model/refusal.ts'
 import { transitions } from '../model/transitions.ts'
-import { allocateAddress, countUnreleased, freeCloudIp, nextId } from './allocate.ts'
+import { allocateAddress, countUnreleasedCloudIps, freeCloudIp, nextId } from './allocate.ts'
 import { cloudIpsUsed, lockAccount } from './limits.ts'
 import { findLocked, lockRow } from './own-rows.ts'
 import { refuseBeyondRecord } from './record-limits.ts'
@@ -85,7 +85,7 @@ export async function createCloudIp(tx: Tx, accountId: string, values: CloudIpVa
       `the account has ${String(used)} cloud IPs, and its limit is ${String(limit)}`,
     )
   // Otherwise an account could use up the pool by creating and deleting cloud IPs while the store is unreachable.
-  const kept = await countUnreleased(tx, accountId)
+  const kept = await countUnreleasedCloudIps(tx, accountId)
   if (used + kept >= 2 * limit)
     throw refuse(
       'service_unavailable',

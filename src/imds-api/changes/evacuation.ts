@@ -36,7 +36,7 @@ export interface Evacuated {
 type Location = Pick<Placement, 'hypervisor' | 'migrating_to'>
 
 /** The ids of the servers on a hypervisor, or on their way to it. */
-export async function serversOf(db: Db, name: string): Promise<readonly string[]> {
+export async function findServersOn(db: Db, name: string): Promise<readonly string[]> {
   const rows = await db
     .selectFrom('servers')
     .select('id')

@@ -4,26 +4,26 @@ import { changeEvents, type MaintenanceEvent } from '../../metadata/events.ts'
 import { markChanged } from '../database/outbox.ts'
 import type { Db, Tx } from '../database/transaction.ts'
 import { noSuch, refuse } from '../model/refusal.ts'
-import { MAX_EVENTS_BYTES } from './record-limits.ts'
+import { MAX_MAINTENANCE_EVENTS_BYTES } from './record-limits.ts'
 
 /** The events of a server. Refuses if there is no such server. */
-export async function eventsOf(db: Db, id: string): Promise<readonly MaintenanceEvent[]> {
+export async function maintenanceEventsOf(db: Db, id: string): Promise<readonly MaintenanceEvent[]> {
   const server = await selectEvents(db, id).executeTakeFirstOrThrow(() => noSuch('server', id))
   return server.events
 }
 
 /** Changes the events of a server, and publishes its record. Refuses a change that the record cannot have. */
-export async function changeEventsOf(tx: Tx, id: string, change: EventChange): Promise<void> {
+export async function changeMaintenanceEvents(tx: Tx, id: string, change: EventChange): Promise<void> {
   const server = await selectEvents(tx, id)
     .forUpdate()
     .executeTakeFirstOrThrow(() => noSuch('server', id))
   const changed = changeEvents(server.events, change)
   if (!changed.ok) throw refuse('unprocessable_entity', changed.faults.join('; '))
   const events = JSON.stringify(changed.value)
-  if (Buffer.byteLength(events) > MAX_EVENTS_BYTES)
+  if (Buffer.byteLength(events) > MAX_MAINTENANCE_EVENTS_BYTES)
     throw refuse(
       'unprocessable_entity',
-      `the events of ${id} would take more than ${String(MAX_EVENTS_BYTES)} bytes: give shorter descriptions`,
+      `the events of ${id} would take more than ${String(MAX_MAINTENANCE_EVENTS_BYTES)} bytes: give shorter descriptions`,
     )
   await tx.updateTable('servers').set({ events }).where('id', '=', id).execute()
   await markChanged(tx, [id])

@@ -191,7 +191,7 @@ export async function enqueueRebuild(tx: Tx): Promise<{ readonly left: number; r
  * Enqueues every server, for a store that has lost records, and returns how many were published before. It inserts new
  * rows: a publish in flight may have reached the old store, and deletes its own rows afterwards.
  */
-export async function enqueueAll(tx: Tx): Promise<number> {
+export async function enqueueAllServers(tx: Tx): Promise<number> {
   await lockRebuild(tx)
   await sql`
     delete from outbox where id in (select id from outbox where rebuild for update skip locked)`.execute(tx)
@@ -209,7 +209,7 @@ async function insertAll(tx: Tx): Promise<void> {
 }
 
 /** Finds the deleted servers among some, with the revisions of their removals. */
-export async function findDeleted(
+export async function findDeletedServers(
   db: Db,
   ids: readonly string[],
 ): Promise<{ readonly id: string; readonly revision: number }[]> {
@@ -231,7 +231,7 @@ export interface RefusedServer {
 }
 
 /** The first servers whose records the store refuses. `most` undefined: all. */
-export async function refusedServers(db: Db, most: number | undefined): Promise<readonly RefusedServer[]> {
+export async function findRefusedServers(db: Db, most: number | undefined): Promise<readonly RefusedServer[]> {
   const { rows } = await sql<RefusedServer>`
     select id, account_id as account, publish_fault as fault from servers
     where publish_fault is not null and id in (select server_id from outbox where retry_at is not null)

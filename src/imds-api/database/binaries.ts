@@ -42,7 +42,7 @@ export function findBinaries(stateDirectory: string): Binaries {
 }
 
 /** The environment of PostgreSQL's programs: the package's libraries, and nothing of ours. */
-export function environmentOf(native: string): Record<string, string> {
+export function buildEnvironment(native: string): Record<string, string> {
   return { LD_LIBRARY_PATH: join(native, 'lib'), LC_ALL: 'C', PATH: join(native, 'bin') }
 }
 
@@ -82,6 +82,6 @@ function cannotRun(uid: number, directory: string): StartFailure {
 }
 
 function canRun(native: string, user: Binaries['user']): boolean {
-  const options = { ...user, cwd: '/', env: environmentOf(native) }
+  const options = { ...user, cwd: '/', env: buildEnvironment(native) }
   return spawnSync(join(native, 'bin/postgres'), ['--version'], options).status === 0
 }

@@ -20,7 +20,7 @@ import { MAX_UNIX_SOCKET_PATH_BYTES } from '../../runtime/host-port.ts'
 import { StartFailure } from '../../runtime/listen.ts'
 import { LockHeld, takeLock, type Lock } from '../../runtime/kernel-lock.ts'
 import { majorVersion } from './binaries.ts'
-import { launchServer, probe, readOwned, START_TIMEOUT_MS, stopLaunched, type ServerSocket } from './launch.ts'
+import { launchServer, probeServer, readOwnFile, START_TIMEOUT_MS, stopLaunched, type ServerSocket } from './launch.ts'
 
 export interface EmbeddedServer {
   readonly connection: ServerSocket
@@ -95,7 +95,7 @@ async function lockServer(stateDirectory: string): Promise<Lock> {
 /** Waits until the server of a process that was killed has ended. */
 async function waitForEnd(connection: ServerSocket): Promise<void> {
   const deadlineMs = performance.now() + START_TIMEOUT_MS
-  while ((await probe(connection)) !== 'away') {
+  while ((await probeServer(connection)) !== 'away') {
     if (performance.now() > deadlineMs)
       throw new StartFailure(`a PostgreSQL server of a former imds-api does not end in ${connection.host}: end it`)
     await sleep(POLL_MS)
@@ -114,7 +114,7 @@ function refuseOtherOwner(stateDirectory: string): void {
 
 /** Refuses a database of another major version, which our programs cannot read. */
 function refuseOtherVersion(directory: string): void {
-  const theirs = readOwned(directory, 'data/PG_VERSION')?.trim()
+  const theirs = readOwnFile(directory, 'data/PG_VERSION')?.trim()
   const ours = majorVersion()
   if (theirs === undefined || theirs === ours) return
   const data = join(directory, 'data')

@@ -18,7 +18,7 @@ import type { Writable } from 'node:stream'
 import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
 import { StartFailure } from '../../runtime/listen.ts'
-import { environmentOf, findBinaries, type Binaries } from './binaries.ts'
+import { buildEnvironment, findBinaries, type Binaries } from './binaries.ts'
 
 /** How to connect to the server: `host` is the directory of its socket. */
 export interface ServerSocket {
@@ -28,7 +28,7 @@ export interface ServerSocket {
 }
 
 /** A server that this process has started. `exited` resolves when it has ended. */
-export interface Launched {
+export interface LaunchedServer {
   readonly child: ChildProcessByStdio<Writable, null, null>
   readonly exited: Promise<void>
 }
@@ -60,7 +60,7 @@ const LAUNCH = `umask 077; /bin/rm -f "$0"; exec 3<&0
 exec 3<&-; wait "$server"`
 const SETTINGS = ['listen_addresses=', 'unix_socket_permissions=0700', 'log_min_messages=warning', 'jit=off']
 
-export async function launchServer(stateDirectory: string, connection: ServerSocket): Promise<Launched> {
+export async function launchServer(stateDirectory: string, connection: ServerSocket): Promise<LaunchedServer> {
   const directory = connection.host
   const binaries = findBinaries(stateDirectory)
   mkdirSync(directory, { recursive: true, mode: 0o700 })
@@ -101,7 +101,7 @@ async function initialise(data: string, owner: string, { native, user }: Binarie
   const child = spawn(
     '/bin/sh',
     ['-c', INITIALISE, data, join(native, 'bin/initdb'), '--username', owner, ...INITDB_OPTIONS],
-    { ...user, cwd: '/', env: environmentOf(native), stdio: ['ignore', 'ignore', 'pipe'], detached: true },
+    { ...user, cwd: '/', env: buildEnvironment(native), stdio: ['ignore', 'ignore', 'pipe'], detached: true },
   ) // detached: Ctrl-C stops us after it
   const [stderr] = await Promise.all([child.stderr.toArray(), once(child, 'close')])
   if (child.exitCode === 0) return
@@ -113,14 +113,14 @@ async function initialise(data: string, owner: string, { native, user }: Binarie
   throw new StartFailure(`initdb failed: ${reason}${reason.includes('Permission denied') ? remedy : ''}`)
 }
 
-async function launch(data: string, connection: ServerSocket, { native, user }: Binaries): Promise<Launched> {
+async function launch(data: string, connection: ServerSocket, { native, user }: Binaries): Promise<LaunchedServer> {
   const directory = connection.host
   const log = join(directory, 'log')
   const settings = SETTINGS.flatMap((setting) => ['-c', setting])
   const child = spawn(
     '/bin/sh',
     ['-c', LAUNCH, log, join(native, 'bin/postgres'), '-D', data, '-k', directory, ...settings],
-    { ...user, cwd: '/', env: environmentOf(native), stdio: ['pipe', 'ignore', 'ignore'], detached: true },
+    { ...user, cwd: '/', env: buildEnvironment(native), stdio: ['pipe', 'ignore', 'ignore'], detached: true },
   ) // detached: Ctrl-C must reach us first
   child.unref()
   child.stdin.on('error', () => undefined) // it has ended
@@ -132,9 +132,9 @@ async function launch(data: string, connection: ServerSocket, { native, user }: 
     child.once('exit', resolved).once('error', resolved)
   })
   const deadline = performance.now() + START_TIMEOUT_MS
-  while ((await probe(connection)) !== 'up') {
+  while ((await probeServer(connection)) !== 'up') {
     if (child.exitCode !== null || child.signalCode !== null || child.pid === undefined) {
-      const reason = reasonIn(readOwned(directory, 'log') ?? '')
+      const reason = reasonIn(readOwnFile(directory, 'log') ?? '')
       throw new StartFailure(`PostgreSQL does not start: ${fullDisk(directory)}${reason ?? `${log} cannot be written`}`)
     }
     if (performance.now() > deadline) {
@@ -164,7 +164,7 @@ function fullDisk(directory: string): string {
 }
 
 /** Ends a server by PostgreSQL's fast shutdown, which closes connections and loses nothing. */
-export async function stopLaunched({ child, exited }: Launched): Promise<void> {
+export async function stopLaunched({ child, exited }: LaunchedServer): Promise<void> {
   child.ref() // nothing else may keep this process running until then
   child.stdin.end()
   const isLate = await Promise.race([exited, sleep(STOP_TIMEOUT_MS, true, { ref: false })])
@@ -172,7 +172,7 @@ export async function stopLaunched({ child, exited }: Launched): Promise<void> {
 }
 
 /** Sends a signal to the server, and to the shell that started it. */
-function kill({ pid }: Launched['child'], signal: NodeJS.Signals): void {
+function kill({ pid }: LaunchedServer['child'], signal: NodeJS.Signals): void {
   try {
     if (pid !== undefined) process.kill(-pid, signal)
   } catch {
@@ -184,7 +184,7 @@ function kill({ pid }: Launched['child'], signal: NodeJS.Signals): void {
  * The end of a file of the server. Undefined: it is not a file of the owner of `directory`, who may have put anything
  * there, or there is none. `name`: its path in the directory.
  */
-export function readOwned(directory: string, name: string): string | undefined {
+export function readOwnFile(directory: string, name: string): string | undefined {
   let fd: number
   try {
     fd = openSync(
@@ -205,7 +205,7 @@ export function readOwned(directory: string, name: string): string | undefined {
 }
 
 /** Whether the server accepts connections. `busy`: it is starting up or shutting down. `away`: none listens. */
-export async function probe(connection: ServerSocket): Promise<'up' | 'busy' | 'away'> {
+export async function probeServer(connection: ServerSocket): Promise<'up' | 'busy' | 'away'> {
   const client = new pg.Client({ ...connection })
   client.on('error', () => undefined) // connect rejects too
   try {

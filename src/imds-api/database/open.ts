@@ -8,7 +8,7 @@ import { parseIntoClientConfig } from 'pg-connection-string'
 import { StartFailure } from '../../runtime/listen.ts'
 import { readSecretFile } from '../../runtime/secret-file.ts'
 import { embeddedExists, startEmbedded } from './embedded.ts'
-import { FOR_REQUESTS, type DatabaseSettings } from './settings.ts'
+import { DEFAULT_CONNECTIONS, type DatabaseSettings } from './settings.ts'
 import type { Tables } from './tables.ts'
 import type { Db } from './transaction.ts'
 
@@ -45,7 +45,7 @@ type Connected = pg.PoolClient &
  * The most connections for the rest: one for each worker of the publisher and for the sender of mail, and some for the
  * short queries of the others.
  */
-const IN_BACKGROUND = 8
+const MAX_BACKGROUND_CONNECTIONS = 8
 /**
  * A request that waits 5 s for a connection is refused. TCP's keep-alive notices when the network has lost a connection
  * that listens for notifications.
@@ -116,8 +116,8 @@ export async function openDatabase(
     })
     return { pool, db: new Kysely<Tables>({ dialect: new PostgresDialect({ pool }) }) }
   }
-  const { db, pool } = openPool(settings.connections ?? FOR_REQUESTS, IDLE_TRANSACTION, REQUEST_STATEMENT)
-  const background = openPool(IN_BACKGROUND, IDLE_TRANSACTION)
+  const { db, pool } = openPool(settings.connections ?? DEFAULT_CONNECTIONS, IDLE_TRANSACTION, REQUEST_STATEMENT)
+  const background = openPool(MAX_BACKGROUND_CONNECTIONS, IDLE_TRANSACTION)
   const close = async () => {
     closing = true
     await Promise.race([

@@ -11,13 +11,13 @@ export type DatabaseSettings = { readonly connections?: number } & (
 )
 
 /** The most connections for requests, unless the settings have another number. */
-export const FOR_REQUESTS = 16
+export const DEFAULT_CONNECTIONS = 16
 
 export const DATABASE_VARIABLES = {
   IMDS_API_DATABASE: { parse: anyText, help: 'postgres://USER@HOST/DATABASE, or embedded; required with Redis' },
   IMDS_API_DATABASE_PASSWORD_FILE: { parse: anyText, help: 'the password of USER, in the first line of a file' },
   IMDS_API_DATABASE_CONNECTIONS: {
-    default: String(FOR_REQUESTS),
+    default: String(DEFAULT_CONNECTIONS),
     parse: whole(1, 64),
     help: 'connections to the database for requests',
   },

@@ -2,7 +2,7 @@
 import { sql } from 'kysely'
 import { readPools, type AddressPool } from '../changes/allocate.ts'
 import { isUnsent } from '../changes/invitations.ts'
-import { refusedServers, type RefusedServer } from '../changes/servers.ts'
+import { findRefusedServers, type RefusedServer } from '../changes/servers.ts'
 import type { Postponed } from '../mail/sender.ts'
 import { readOutbox, type OutboxState } from '../database/outbox.ts'
 import type { RegionHypervisors } from '../publish/hypervisors.ts'
@@ -37,7 +37,7 @@ export async function readRegionState({ db, hypervisors, postponed }: RegionStat
     region,
     hypervisors: await hypervisors(),
     outbox: await readOutbox(db),
-    refused: await refusedServers(db, MAX_REFUSED),
+    refused: await findRefusedServers(db, MAX_REFUSED),
     pools: await readPools(db),
     invitations: waiting!.count,
     postponed: postponed(),

@@ -31,7 +31,7 @@ import { finishPublish, setPublishFault } from '../changes/servers.ts'
 import { tryLock } from '../database/advisory-locks.ts'
 import { PLAN_BY_INDEX, prepareList } from '../database/prepared.ts'
 import { inTransaction, type Tx, type Db } from '../database/transaction.ts'
-import { findOtherAccount, findTaken, formatTaken, TAKEN, type Taken } from './taken-ids.ts'
+import { findOtherAccount, findTakenId, formatTakenId, TAKEN_PREFIX, type TakenId } from './taken-ids.ts'
 import { composeMany, type Composed } from './compose.ts'
 import { RETRY_SECONDS } from './turns.ts'
 
@@ -70,7 +70,7 @@ interface Failed {
   readonly kind: 'failed'
   readonly reason: string
 }
-type Refused = Exclude<PutRefusal, { kind: 'stale' }> | Failed | Taken
+type Refused = Exclude<PutRefusal, { kind: 'stale' }> | Failed | TakenId
 
 /** PostgreSQL's codes for an error of the rows themselves: data exceptions and violated constraints. */
 const FAULT_OF_ROWS = /^2[23]/
@@ -235,14 +235,14 @@ async function claimIds(parts: BatchParts, tx: Tx, servers: readonly Composed[],
   const left: Composed[] = []
   for (const server of servers) {
     const { id, status, awaitsCompute, fault } = server
-    const isTaken = fault?.startsWith(TAKEN) === true
+    const isTaken = fault?.startsWith(TAKEN_PREFIX) === true
     if (status === 'deleting' && (!awaitsCompute || (isTaken && (await cancelActions(tx, id))))) {
       count('removed') // the store has nothing of it
       await finishPublish(tx, id, { ...server, awaitsCompute: false }, parts.bootSeconds)
     } else left.push(server)
   }
   const claimed: string[] = []
-  const asked = await askStore(parts, left, (one) => findTaken(store, one))
+  const asked = await askStore(parts, left, (one) => findTakenId(store, one))
   if (asked.some(({ result }) => result !== undefined)) await checkTransactionOpen(tx)
   for (const { server, result } of asked) {
     if (result === undefined) claimed.push(server.id)
@@ -314,7 +314,7 @@ async function recordRefusal(
 
 function formatFault(refusal: Refused): string {
   if (refusal.kind === 'failed') return refusal.reason
-  if (refusal.kind === 'taken') return formatTaken(refusal)
+  if (refusal.kind === 'taken') return formatTakenId(refusal)
   return refusal.kind === 'invalid'
     ? `invalid: ${refusal.faults.map(({ path, message }) => `${path} ${message}`).join('; ')}`
     : `address-owned: ${refusal.address} of the network ${refusal.network} belongs to ${refusal.owner}`

@@ -6,7 +6,7 @@
 import type { Logger } from 'pino'
 import { PeriodicTask } from '../../runtime/periodic-task.ts'
 import type { Publisher } from '../../store/publisher.ts'
-import { endBoot, loadBooting } from '../changes/boots.ts'
+import { endBoot, findBootingServers } from '../changes/boots.ts'
 import type { Db } from '../database/transaction.ts'
 
 const CHECK_INTERVAL_MS = 2_000
@@ -27,7 +27,7 @@ export function buildBootWatch({ db, openStore, log }: BootWatchParts): Periodic
     const store = await openStore()
     const seen = new Map<string, number>()
     for (let after = ''; !signal.aborted;) {
-      const booting = await loadBooting(db, after, BATCH)
+      const booting = await findBootingServers(db, after, BATCH)
       const reports = await store.reportsOf(booting.map(({ id }) => id))
       for (const server of booting) {
         const { id, leftMs } = server

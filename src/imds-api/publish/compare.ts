@@ -7,7 +7,7 @@ import { isDeepStrictEqual } from 'node:util'
 import { sql } from 'kysely'
 import { StoreUnavailable, type Listed, type Publisher } from '../../store/publisher.ts'
 import { composeMany, type Composed } from './compose.ts'
-import { orEmpty } from './survey.ts'
+import { emptyIfAbsent } from './survey.ts'
 import type { Db } from '../database/transaction.ts'
 
 /**
@@ -15,7 +15,7 @@ import type { Db } from '../database/transaction.ts'
  * `user-data`, or in `index`, what the store's list has of it. `unreadable`: the record cannot be read. `unknown`: the
  * database has no such server.
  */
-export interface Difference {
+export interface StoreDifference {
   readonly server: string
   readonly finding: 'missing' | 'different' | 'unreadable' | 'unknown'
   readonly fields?: readonly string[]
@@ -26,7 +26,7 @@ export interface StoreComparison {
   readonly servers: number
   readonly waiting: number
   readonly records: number
-  readonly differences: readonly Difference[]
+  readonly differences: readonly StoreDifference[]
 }
 
 const BATCH = 50
@@ -64,7 +64,7 @@ export async function findOnlyInStore(db: Db, store: Store): Promise<{ unknown: 
   return { unknown: [...listed.keys()].filter((id) => !known.has(id)), records: listed.size }
 }
 
-async function recheck(db: Db, store: Store, first: readonly Difference[]): Promise<Difference[]> {
+async function recheck(db: Db, store: Store, first: readonly StoreDifference[]): Promise<StoreDifference[]> {
   await sleep(RECHECK_AFTER_MS)
   const listed = await listById(store)
   const known = new Set(await idsOf(db))
@@ -77,7 +77,7 @@ async function recheck(db: Db, store: Store, first: readonly Difference[]): Prom
 }
 
 async function listById(store: Store): Promise<ReadonlyMap<string, Listed>> {
-  return new Map((await orEmpty(store.list())).map((one) => [one.id, one]))
+  return new Map((await emptyIfAbsent(store.list())).map((one) => [one.id, one]))
 }
 
 async function compareServers(
@@ -85,8 +85,8 @@ async function compareServers(
   store: Store,
   ids: readonly string[],
   listed: ReadonlyMap<string, Listed>,
-): Promise<Difference[]> {
-  const differences: Difference[] = []
+): Promise<StoreDifference[]> {
+  const differences: StoreDifference[] = []
   for (let i = 0; i < ids.length; i += BATCH) {
     const some = ids.slice(i, i + BATCH)
     const waiting = await waitingOf(db, some)
@@ -101,7 +101,7 @@ async function compareOne(
   store: Store,
   { id, record, userData }: Composed,
   listed: Listed | undefined,
-): Promise<Difference | undefined> {
+): Promise<StoreDifference | undefined> {
   let published
   try {
     published = await store.get(id)

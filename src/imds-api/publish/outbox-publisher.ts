@@ -24,7 +24,7 @@ export interface OutboxPublisherParts extends Omit<BatchParts, 'hasToStop' | 'st
 }
 
 /** The most servers of a batch in operation. Larger ones are hardly faster, and hold more in memory. */
-export const BATCH = 50
+export const MAX_BATCH_SERVERS = 50
 /** Batches that are published at the same time. */
 const WORKERS = 4
 /** How many of them may be changes of many servers, so that an urgent one does not wait until such a batch ends. */

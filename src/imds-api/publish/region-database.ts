@@ -8,7 +8,7 @@
 import { sql } from 'kysely'
 import type { Logger } from 'pino'
 import type { Publisher } from '../../store/publisher.ts'
-import { findDeleted, enqueueAll } from '../changes/servers.ts'
+import { findDeletedServers, enqueueAllServers } from '../changes/servers.ts'
 import { inTransaction, type Tx, type Db } from '../database/transaction.ts'
 
 /**
@@ -42,12 +42,12 @@ async function publishLost(db: Db, store: Publisher, ours: string, log: Pick<Log
   const inStore = await store.fleet.setDatabase(ours, false)
   if (inStore !== ours) throw new Error(formatForeign(inStore, ours))
   const listed = await store.list()
-  const deleted = await findDeleted(
+  const deleted = await findDeletedServers(
     db,
     listed.map(({ id }) => id),
   )
   for (const { id, revision } of deleted) await store.remove(id, revision)
-  const servers = await inTransaction(db, enqueueAll)
+  const servers = await inTransaction(db, enqueueAllServers)
   if (servers > 0)
     log.warn(
       { servers, deleted: deleted.length },

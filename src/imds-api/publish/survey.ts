@@ -18,8 +18,8 @@ const NETWORK = 'default'
 export async function surveyStore(
   store: Pick<Publisher, 'list' | 'get' | 'tombstones'>,
 ): Promise<StoreSurvey & { readonly unreadable: readonly string[] }> {
-  const listed = await orEmpty(store.list())
-  const ids = new Set((await orEmpty(store.tombstones())).map(({ id }) => id))
+  const listed = await emptyIfAbsent(store.list())
+  const ids = new Set((await emptyIfAbsent(store.tombstones())).map(({ id }) => id))
   const servers: StoredServer[] = []
   const unreadable: string[] = []
   const add = async (one: Listed) => {
@@ -77,6 +77,6 @@ function addressesOf({ addresses }: Listed): StoredAddress[] {
 }
 
 /** A directory of files that does not exist yet has nothing. */
-export async function orEmpty<T>(list: Promise<readonly T[]>): Promise<readonly T[]> {
+export async function emptyIfAbsent<T>(list: Promise<readonly T[]>): Promise<readonly T[]> {
   return (await ifThere(list)) ?? []
 }

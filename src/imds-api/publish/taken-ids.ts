@@ -9,16 +9,16 @@ import type { Publisher } from '../../store/publisher.ts'
 import type { Composed } from './compose.ts'
 
 /** Another server in the store that has the id. `account`: undefined if only its tombstone is left. */
-export interface Taken {
+export interface TakenId {
   readonly kind: 'taken'
   readonly account: string | undefined
 }
 
 /** Returns the other server with the id of this one, or undefined. Writes nothing. */
-export async function findTaken(
+export async function findTakenId(
   store: Pick<Publisher, 'get' | 'put'>,
   { id, record, userData }: Composed,
-): Promise<Taken | undefined> {
+): Promise<TakenId | undefined> {
   const found = await store.get(id)
   if (found !== undefined) return { kind: 'taken', account: accountOf(found.document) }
   const trial = await store.put(record, userData ?? 'none', { dryRun: true }) // only this shows a tombstone
@@ -29,23 +29,23 @@ export async function findTaken(
 export async function findOtherAccount(
   store: Pick<Publisher, 'get'>,
   { id, accountId }: Composed,
-): Promise<Taken | undefined> {
+): Promise<TakenId | undefined> {
   const found = await store.get(id)
   const account = found && accountOf(found.document)
   return account === undefined || account === accountId ? undefined : { kind: 'taken', account }
 }
 
 /** The beginning of each fault of this kind. */
-export const TAKEN = 'taken: '
+export const TAKEN_PREFIX = 'taken: '
 
 /** Says what is wrong, and what to do. */
-export function formatTaken({ account }: Taken): string {
+export function formatTakenId({ account }: TakenId): string {
   const other =
     account === undefined
       ? 'had another server with this id, which was removed'
       : `has another server with this id, of the account ${account}`
   return (
-    `${TAKEN}the store ${other}. This happens after a restore of an older database: ` +
+    `${TAKEN_PREFIX}the store ${other}. This happens after a restore of an older database: ` +
     'delete this server, run imds-api advance, and create it again'
   )
 }

@@ -21,7 +21,7 @@ import { migrate } from '../../../src/imds-api/database/migrate.ts'
 import { openDatabase, type Database } from '../../../src/imds-api/database/open.ts'
 import type { DatabaseSettings } from '../../../src/imds-api/database/settings.ts'
 import { inTransaction, type Tx } from '../../../src/imds-api/database/transaction.ts'
-import { BATCH, OutboxPublisher } from '../../../src/imds-api/publish/outbox-publisher.ts'
+import { MAX_BATCH_SERVERS, OutboxPublisher } from '../../../src/imds-api/publish/outbox-publisher.ts'
 import { EventStreams } from '../../../src/imds-api/resources/event-streams.ts'
 import type { ReadReports } from '../../../src/imds-api/resources/guest-reports.ts'
 import { MemberWaits } from '../../../src/imds-api/resources/member-waits.ts'
@@ -315,7 +315,7 @@ export async function anApi(
         db: database.background.db,
         connect: () => database.connect(),
         openStore: () => store.initialise().then(() => store),
-        batchSize: BATCH,
+        batchSize: MAX_BATCH_SERVERS,
         count: nothing,
         countBatch: nothing,
         bootSeconds: 600,

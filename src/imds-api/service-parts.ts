@@ -70,10 +70,10 @@ function buildConnections(
   log: Logger,
 ): ServiceParts['connections'] {
   const share = shareConnections(descriptors(readLimits()))
-  const build = (most: number, ofAddress: number, proxies: readonly string[]) =>
+  const build = (maxConnections: number, ofAddress: number, proxies: readonly string[]) =>
     new ClientConnections({
-      most,
-      ofAddress: shareOfAddress(ofAddress, most),
+      maxConnections,
+      maxPerAddress: shareOfAddress(ofAddress, maxConnections),
       trustedProxies: proxies,
       onClose,
       now: () => performance.now(),

@@ -80,8 +80,8 @@ async function start(
   })
   const closed: ClosedReason[] = []
   const connections = new ClientConnections({
-    most: 100,
-    ofAddress: 100,
+    maxConnections: 100,
+    maxPerAddress: 100,
     trustedProxies: [],
     onClose: (reason) => {
       closed.push(reason)
@@ -234,7 +234,7 @@ t.test('many connections that arrive at once are accepted in few turns of the ev
   const {
     server: { server },
     places: [place],
-  } = await start(t, [LOOPBACK], {}, { most: 300, ofAddress: 150 })
+  } = await start(t, [LOOPBACK], {}, { maxConnections: 300, maxPerAddress: 150 })
   const { port } = place as HostPort
   let [accepted, turns] = [0, 0]
   server.on('connection', (socket: Socket) => {
@@ -537,7 +537,7 @@ t.test('beyond its share, an address loses what has waited longest for it, and o
   const {
     places: [place],
     closed,
-  } = await start(t, [LOOPBACK], {}, { ofAddress: 4 })
+  } = await start(t, [LOOPBACK], {}, { maxPerAddress: 4 })
   const other = await held(t, place!, '127.0.0.2', '')
   const waiting = [
     await held(t, place!, '127.0.0.1', ''),
@@ -562,7 +562,7 @@ t.test('a connection on whose request imds-api works is not closed for another, 
     release,
     closed,
     responses,
-  } = await start(t, [LOOPBACK], {}, { most: 3, ofAddress: 2 })
+  } = await start(t, [LOOPBACK], {}, { maxConnections: 3, maxPerAddress: 2 })
   const working = [
     await held(t, place!, '127.0.0.1', ''),
     await held(t, place!, '127.0.0.1', ''),
@@ -582,7 +582,7 @@ t.test('a connection whose request waits for a change is closed for another, but
     closed,
     connections,
     server,
-  } = await start(t, [LOOPBACK], {}, { ofAddress: 1 })
+  } = await start(t, [LOOPBACK], {}, { maxPerAddress: 1 })
   const socket = await held(t, place!, '127.0.0.1', '')
   const begun = once(server.server, 'request')
   socket.write('GET /idle HTTP/1.1\r\nHost: x\r\n\r\n')
@@ -600,7 +600,7 @@ t.test('beyond all, the connection of any address that has waited longest is clo
   const {
     places: [place],
     closed,
-  } = await start(t, [LOOPBACK], {}, { most: 3, ofAddress: 2, log })
+  } = await start(t, [LOOPBACK], {}, { maxConnections: 3, maxPerAddress: 2, log })
   const [first] = [
     await held(t, place!, '127.0.0.1', ''),
     await held(t, place!, '127.0.0.1', ''),
@@ -618,7 +618,7 @@ t.test('trusted proxies and unix sockets have the connections of all addresses',
     t,
     [LOOPBACK, { path: join(temporary(t), 's') }],
     {},
-    { ofAddress: 1, trustedProxies: ['127.0.0.3', 'unix:'] },
+    { maxPerAddress: 1, trustedProxies: ['127.0.0.3', 'unix:'] },
   )
   for (const place of places) {
     const sockets = [
@@ -638,7 +638,7 @@ t.test('a TLS connection without a handshake, or with an idle session, is closed
     closed,
     release,
     server,
-  } = await start(t, [LOOPBACK], { tls }, { ofAddress: 1 })
+  } = await start(t, [LOOPBACK], { tls }, { maxPerAddress: 1 })
   const silent = await held(t, place!, '127.0.0.1', '')
   const silentEnd = once(silent, 'close')
   const session = connectSecurely(place!, ca)

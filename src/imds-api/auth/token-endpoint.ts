@@ -30,7 +30,7 @@ export interface TokenEndpointParts {
  * The limit of the body, in bytes: several times the longest valid one. It needs no sign-in, so the bodies of 4,096
  * connections must leave room for others (body-budget.ts).
  */
-const BODY_LIMIT = 16_384
+const MAX_BODY_BYTES = 16_384
 /** The most parameters of a form. */
 const MAX_FORM_PARAMETERS = 100
 /** Seconds until a request may be repeated while too many wait. */
@@ -101,7 +101,7 @@ export function addTokenEndpoint(server: ApiServer, { grants, seconds, otpHeader
     scope.post(
       '/token',
       {
-        bodyLimit: BODY_LIMIT,
+        bodyLimit: MAX_BODY_BYTES,
         schema: {
           operationId: 'createToken',
           summary: 'Get an access token',

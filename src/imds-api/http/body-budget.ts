@@ -12,23 +12,23 @@ const MIB = 2 ** 20
  * The most bytes of bodies. `all` is above `long`: while long bodies use up their part, requests with short ones are
  * served.
  */
-export interface BodyBytes {
+export interface BodyBudgetLimits {
   readonly owner: number
   readonly long: number
   readonly all: number
 }
 /** An owner can have two of the longest bodies (7 MiB) at once. */
-export const BODY_BYTES: BodyBytes = { owner: 16 * MIB, long: 64 * MIB, all: 128 * MIB }
+export const BODY_BUDGET_LIMITS: BodyBudgetLimits = { owner: 16 * MIB, long: 64 * MIB, all: 128 * MIB }
 
 /** The bodies of all requests to a server. An owner is an account, a user, or an address. */
 export class BodyBudget {
-  readonly #most: BodyBytes
+  readonly #limits: BodyBudgetLimits
   readonly #owners = new Map<string, number>()
   #all = 0
   readonly #limit = pLimit(1)
 
-  constructor(most: BodyBytes) {
-    this.#most = most
+  constructor(limits: BodyBudgetLimits) {
+    this.#limits = limits
   }
 
   /**
@@ -37,14 +37,14 @@ export class BodyBudget {
    */
   take(owner: string, bytes: number, isLong: boolean): Refusal | undefined {
     const used = (this.#owners.get(owner) ?? 0) + bytes
-    if (used > this.#most.owner) {
+    if (used > this.#limits.owner) {
       return shed(
         'bodies',
-        `the bodies of your other requests are too long: together they may have ${String(this.#most.owner)} bytes; ` +
+        `the bodies of your other requests are too long: together they may have ${String(this.#limits.owner)} bytes; ` +
           'try again',
       )
     }
-    if (this.#all + bytes > (isLong ? this.#most.long : this.#most.all))
+    if (this.#all + bytes > (isLong ? this.#limits.long : this.#limits.all))
       return shed('bodies', 'other requests have too long bodies at present: try again')
     this.#all += bytes
     this.#owners.set(owner, used)

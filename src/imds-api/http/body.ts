@@ -36,12 +36,12 @@ declare module 'fastify' {
 }
 
 /** The limit of a route without `bodyLimit`, in bytes. */
-export const BODY_LIMIT = 65_536
+export const MAX_BODY_BYTES = 65_536
 /**
  * The limit of servers, whose user_data is 16 KiB in base64 and whose tags may be escapes, and of the description of
  * images, in bytes.
  */
-export const LONG_BODY_LIMIT = 262_144
+export const MAX_LONG_BODY_BYTES = 262_144
 
 /** The bounds of a JSON body: twice the elements and tokens of the longest one that a schema allows. */
 const JSON_BOUNDS: JsonBounds = { levels: 100, tokens: 32_768, members: 2_000, innerMembers: 2_000 }
@@ -112,7 +112,7 @@ export function setBodyParsers(server: FastifyInstance, parsers: BodyParsers): v
     if (bytes.length === 0) return {}
     const parse = chooseParser(request, parsers)
     const parsed =
-      bytes.length <= BODY_LIMIT
+      bytes.length <= MAX_BODY_BYTES
         ? await parseBytes(bytes, parse)
         : await bodyBudget.inTurn(() => parseBytes(bytes, parse))
     if (parsed === null) throw refuse('bad_request', 'the body must be a JSON object; it is null')
@@ -160,7 +160,7 @@ function refuseType(fault: string): Refusal {
 /** Reads a body, and counts its bytes in the budget until the response is sent. */
 async function read(request: FastifyRequest, payload: Readable, limit: number): Promise<Buffer> {
   const declared = Number(request.headers['content-length'] ?? 0)
-  const owner = ownerOf(request)
+  const owner = bodyOwnerOf(request)
   const { bodyBudget } = request.server
   const body = new Bytes()
   let refusal: Refusal | undefined = declared > limit + MAX_DISCARD_BYTES ? tooLong(limit) : undefined
@@ -174,7 +174,7 @@ async function read(request: FastifyRequest, payload: Readable, limit: number): 
       for await (const chunk of payload.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>) {
         bytes += chunk.length
         if (bytes > limit) refusal ??= tooLong(limit)
-        refusal ??= bodyBudget.take(owner, chunk.length, bytes > BODY_LIMIT)
+        refusal ??= bodyBudget.take(owner, chunk.length, bytes > MAX_BODY_BYTES)
         if (refusal === undefined) body.add(chunk)
         else request.releaseBody()
         if (bytes > limit + MAX_DISCARD_BYTES) break
@@ -195,7 +195,7 @@ function tooLong(limit: number): Refusal {
  * The account or the user of a request. Before its token is checked: the address of the client; for IPv6 its /64. Empty
  * for a client of a unix socket.
  */
-export function ownerOf({ bodyOwner, ip }: FastifyRequest): string {
+export function bodyOwnerOf({ bodyOwner, ip }: FastifyRequest): string {
   if (bodyOwner !== '') return bodyOwner
   const address = (ip as string | undefined) ?? ''
   return sourceOf(canonicalAddress(address) ?? address)

@@ -28,12 +28,12 @@ export const CLOSED_REASONS = ['address', 'all', 'unread', 'pipelined'] as const
 export type ClosedReason = (typeof CLOSED_REASONS)[number]
 
 /**
- * What the bounds depend on. `most`: connections of all addresses. `ofAddress`: connections of one address (for IPv6
+ * What the bounds depend on. `maxConnections`: those of all addresses. `maxPerAddress`: those of one address (for IPv6
  * its /64); trusted proxies and unix sockets have no such bound. `now`: milliseconds of a monotonic clock.
  */
 export interface ConnectionsParts {
-  readonly most: number
-  readonly ofAddress: number
+  readonly maxConnections: number
+  readonly maxPerAddress: number
   readonly trustedProxies: readonly string[]
   readonly onClose: (reason: ClosedReason) => void
   readonly now: () => number
@@ -42,14 +42,14 @@ export interface ConnectionsParts {
 
 const CHECK_INTERVAL_MS = 1_000
 /** A peer may take this long to read a response, in ms, and longer if it reads BYTES_PER_MS (32 KiB a second). */
-const UNREAD_MS = 30_000
+const UNREAD_TIMEOUT_MS = 30_000
 const BYTES_PER_MS = 32
 /** The most bytes of unread responses. They are in memory. */
-const UNREAD_BYTES = 64 * 2 ** 20
+const MAX_UNREAD_BYTES = 64 * 2 ** 20
 /** The most requests of a connection whose responses are not sent. */
 const MAX_REQUESTS = 16
 /** The shortest time between two warnings, in ms. */
-const QUIET_MS = 60_000
+const WARN_INTERVAL_MS = 60_000
 
 /** A connection with its last request. */
 interface Connection {
@@ -116,7 +116,7 @@ export class ClientConnections {
         connection.unreadSinceMs = now
       } else if (
         now - unreadSinceMs >
-        UNREAD_MS + (last.request.socket.bytesWritten - last.bytesBefore) / BYTES_PER_MS
+        UNREAD_TIMEOUT_MS + (last.request.socket.bytesWritten - last.bytesBefore) / BYTES_PER_MS
       ) {
         this.#close(connection, 'unread')
       }
@@ -138,7 +138,7 @@ export class ClientConnections {
       oldestFirst: ofAddress.sort((a, b) => a.connection.unreadSinceMs! - b.connection.unreadSinceMs!),
       bytes: sumOf(ofAddress),
     }))
-    for (let bytes = sumOf(unread); bytes > UNREAD_BYTES;) {
+    for (let bytes = sumOf(unread); bytes > MAX_UNREAD_BYTES;) {
       const largest = addresses.reduce((a, b) => (b.bytes > a.bytes ? b : a))
       const { connection, bytes: freed } = largest.oldestFirst.shift()!
       this.#close(connection, 'unread')
@@ -148,12 +148,12 @@ export class ClientConnections {
   }
 
   #admit(socket: Connected): void {
-    const { most, ofAddress, now } = this.#parts
+    const { maxConnections, maxPerAddress, now } = this.#parts
     const address = this.#addressOf(socket)
     const reason =
-      address !== undefined && this.#open.countOf(address) >= ofAddress
+      address !== undefined && this.#open.countOf(address) >= maxPerAddress
         ? 'address'
-        : this.#open.size >= most
+        : this.#open.size >= maxConnections
           ? 'all'
           : undefined
     if (reason === 'all') this.#warn()
@@ -202,19 +202,19 @@ export class ClientConnections {
     ;(socket as Connected)[CONNECTION] = connection
     this.#open.add(address ?? '', connection)
     socket.once('close', () => {
-      this.#forget(connection)
+      this.#remove(connection)
     })
   }
 
   #close(connection: Connection, reason: ClosedReason): void {
     this.#parts.onClose(reason)
-    this.#forget(connection) // before its event, since more connections may arrive in this turn
+    this.#remove(connection) // before its event, since more connections may arrive in this turn
     if (reason === 'unread' && connection.socket.remoteAddress !== undefined)
       connection.socket.resetAndDestroy() // the system forgets the response too
     else connection.socket.destroy()
   }
 
-  #forget(connection: Connection): void {
+  #remove(connection: Connection): void {
     this.#open.remove(connection.address ?? '', connection)
   }
 
@@ -224,11 +224,11 @@ export class ClientConnections {
   }
 
   #warn(): void {
-    const { most, now, log } = this.#parts
-    if (now() - this.#warnedAtMs < QUIET_MS) return
+    const { maxConnections, now, log } = this.#parts
+    if (now() - this.#warnedAtMs < WARN_INTERVAL_MS) return
     this.#warnedAtMs = now()
     log.warn(
-      { connections: most },
+      { connections: maxConnections },
       'all connections are in use: those that have waited longest for their clients are closed; ' +
         'raise LimitNOFILE= if your clients need more',
     )
@@ -272,12 +272,12 @@ export function markIdle(response: ServerResponse): void {
  * File descriptors for all else: connections to the database and the store, listeners, files. An idle imds-api has
  * about 170 open.
  */
-const RESERVED = 192
+const RESERVED_DESCRIPTORS = 192
 /**
  * The most connections of a listener for clients, or for hypervisors, if there are descriptors enough; and of that for
  * operators.
  */
-const [MAX_CLIENTS, MAX_OPERATORS] = [4_096, 64]
+const [MAX_CLIENT_CONNECTIONS, MAX_OPERATOR_CONNECTIONS] = [4_096, 64]
 
 /**
  * How many connections each listener may have, given the number of file descriptors. The listeners cannot use up each
@@ -288,12 +288,12 @@ export function shareConnections(descriptors: number): {
   readonly hypervisors: number
   readonly operators: number
 } {
-  const left = Math.max(descriptors - RESERVED, descriptors / 4)
+  const left = Math.max(descriptors - RESERVED_DESCRIPTORS, descriptors / 4)
   const part = (share: number, most: number) => Math.max(1, Math.min(most, Math.floor(left * share)))
   return {
-    clients: part(5 / 8, MAX_CLIENTS),
-    hypervisors: part(2 / 8, MAX_CLIENTS),
-    operators: part(1 / 8, MAX_OPERATORS),
+    clients: part(5 / 8, MAX_CLIENT_CONNECTIONS),
+    hypervisors: part(2 / 8, MAX_CLIENT_CONNECTIONS),
+    operators: part(1 / 8, MAX_OPERATOR_CONNECTIONS),
   }
 }
 

@@ -46,7 +46,7 @@ const TROUBLES: readonly DatabaseTrouble[] = [
 ]
 
 /** Undefined: the error is not one of these, but a bug or of another part. */
-export function databaseTroubleOf({
+export function findDatabaseTrouble({
   code = '',
   message,
 }: Error & { readonly code?: string }): DatabaseTrouble | undefined {

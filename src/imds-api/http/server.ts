@@ -20,8 +20,8 @@ import { parse } from 'node:querystring'
 import type { Logger } from 'pino'
 import { refuseOtherVersions } from '../../runtime/http-version.ts'
 import { buildNetworkTest } from '../../runtime/networks.ts'
-import { BODY_LIMIT, ownerOf } from './body.ts'
-import { databaseTroubleOf } from './database-errors.ts'
+import { MAX_BODY_BYTES, bodyOwnerOf } from './body.ts'
+import { findDatabaseTrouble } from './database-errors.ts'
 import { formatFaults } from './faults.ts'
 import { MAX_PARAMETERS } from './head.ts'
 import { Replay, sendReplay } from './idempotency.ts'
@@ -99,7 +99,7 @@ function createServer({ tls, trustedProxies, onUnreadable, log }: ApiServerSetti
   const options = {
     logger: false,
     genReqId: requestIdOf,
-    bodyLimit: BODY_LIMIT,
+    bodyLimit: MAX_BODY_BYTES,
     requestTimeout: REQUEST_TIMEOUT_MS,
     return503OnClosing: false,
     clientErrorHandler: (error: NodeJS.ErrnoException, socket: Socket) => {
@@ -207,7 +207,7 @@ function handleUnknownRoutes(server: ApiServer): void {
 function handleErrors(server: ApiServer, { onShed, log }: ApiServerSettings): void {
   server.setErrorHandler((error: FastifyError | Refusal | Replay, request, reply) => {
     if (error instanceof Refusal) {
-      if (error.options.shed !== undefined) onShed(error.options.shed, ownerOf(request))
+      if (error.options.shed !== undefined) onShed(error.options.shed, bodyOwnerOf(request))
       return send(reply, error)
     }
     if (error instanceof Replay) return sendReplay(reply, error, send)
@@ -221,7 +221,7 @@ function handleErrors(server: ApiServer, { onShed, log }: ApiServerSettings): vo
         'unexpected error: the request was answered 500',
       )
     }
-    const trouble = databaseTroubleOf(error)
+    const trouble = findDatabaseTrouble(error)
     if (trouble?.logged !== undefined && refusal === trouble.refusal)
       log.warn({ reason: error.message, request_id: request.id }, trouble.logged)
     return send(reply, refusal)
@@ -263,6 +263,6 @@ function refusalOf(error: FastifyError): Refusal {
     case 415:
       return refuse('unsupported_media_type', 'the Content-Type cannot be read')
     default:
-      return databaseTroubleOf(error)?.refusal ?? refuse('internal_server_error', 'unexpected error')
+      return findDatabaseTrouble(error)?.refusal ?? refuse('internal_server_error', 'unexpected error')
   }
 }

@@ -79,16 +79,16 @@ export function parseClientSettings(
 function parseListen(value: string, isTls: boolean, fault: ClientFault): readonly ListenAddress[] {
   const texts = list(value)
   if (texts.length === 0) fault('IMDS_API_LISTEN', 'names no address')
-  const places: ListenAddress[] = []
+  const addresses: ListenAddress[] = []
   for (const text of texts) {
-    const place = parseUnixSocket(text) ?? parseAddressPort(text)
-    if (place === undefined)
+    const address = parseUnixSocket(text) ?? parseAddressPort(text)
+    if (address === undefined)
       fault(
         'IMDS_API_LISTEN',
         `"${text}" is not ADDRESS:PORT or unix:PATH, such as 127.0.0.1:8170, [::1]:8170 or unix:/run/imds-api/api.sock`,
       )
-    else places.push(place)
-    if (!isTls && place !== undefined && place.path === undefined && !isLoopback(place.host)) {
+    else addresses.push(address)
+    if (!isTls && address !== undefined && address.path === undefined && !isLoopback(address.host)) {
       fault(
         'IMDS_API_LISTEN',
         `"${text}" must be a loopback address or a unix socket without TLS, since secrets travel: set ` +
@@ -96,15 +96,15 @@ function parseListen(value: string, isTls: boolean, fault: ClientFault): readonl
       )
     }
   }
-  const fixed = places.filter((place) => place.path !== undefined || place.port !== 0).map(formatListenAddress)
-  if (new Set(fixed).size < fixed.length) fault('IMDS_API_LISTEN', 'names one place twice')
-  return places
+  const fixed = addresses.filter((one) => one.path !== undefined || one.port !== 0).map(formatListenAddress)
+  if (new Set(fixed).size < fixed.length) fault('IMDS_API_LISTEN', 'names one address twice')
+  return addresses
 }
 
 /** The URL of the first listener with an address. Undefined: all are unix sockets. */
 function defaultBaseUrl(listen: readonly ListenAddress[], isTls: boolean): string | undefined {
   if (listen.length === 0) return 'http://localhost' // the listeners are faulty
-  const address = listen.find((place) => place.path === undefined)
+  const address = listen.find((one) => one.path === undefined)
   return address && `${isTls ? 'https' : 'http'}://${formatHostPort(address)}`
 }
 

@@ -10,13 +10,13 @@
  */
 import type { FastifyInstance, FastifyReply, FastifyRequest, onResponseHookHandler, onRouteHookHandler } from 'fastify'
 import { noteRespondedId, type buildAudit } from './audit.ts'
-import { BODY_BYTES, BodyBudget } from './body-budget.ts'
+import { BODY_BUDGET_LIMITS, BodyBudget } from './body-budget.ts'
 import { addBodyParser, dropMalformedType, releaseBody, setMissingBody } from './body.ts'
 import { addEntityTag } from './entity-tags.ts'
 import { checkHead, forbidCaching } from './head.ts'
 import { readIdempotencyKey } from './idempotency.ts'
 import { enterShareOfCaller, leaveShare, leaveShareOfChange } from './read-share.ts'
-import { readPreference, refuseUnknown } from './strict.ts'
+import { readPreference, refuseUnknownParameters } from './strict.ts'
 
 type Step = (request: FastifyRequest, reply: FastifyReply) => Promise<void>
 /** The steps of the API that need more than the request. */
@@ -33,7 +33,7 @@ export interface ApiSteps {
 export function addServerSteps(server: FastifyInstance): void {
   server.addHook('onRequest', checkHead)
   server.addHook('onRequest', dropMalformedType)
-  addBodyParser(server, new BodyBudget(BODY_BYTES))
+  addBodyParser(server, new BodyBudget(BODY_BUDGET_LIMITS))
   server.addHook('preValidation', setMissingBody)
   server.addHook('preSerialization', noteRespondedId)
   server.addHook('onSend', releaseBody)
@@ -54,7 +54,7 @@ export function addApiSteps(api: FastifyInstance, steps: ApiSteps): void {
   api.addHook('onRequest', steps.chooseAccount)
   api.addHook('preParsing', leaveShareOfChange)
   // body.ts parses the body, and Fastify validates it
-  api.addHook('preHandler', refuseUnknown)
+  api.addHook('preHandler', refuseUnknownParameters)
   api.addHook('preHandler', steps.refreshSite)
   api.addHook('onRoute', steps.respectIfMatch) // the next preHandler, of the changes of a member
   // the handler: a change waits for its turn, and its token, access and condition are checked in its transaction

@@ -36,7 +36,7 @@ export const readPreference: onRequestHookHandler = (request, reply, done) => {
 }
 
 /** Refuses the unknown parameters of a request that is strict, or for a list. */
-export const refuseUnknown: preHandlerHookHandler = (request, _reply, done) => {
+export const refuseUnknownParameters: preHandlerHookHandler = (request, _reply, done) => {
   const faults = unknownParameters(request)
   if (faults.length === 0) done()
   else done(new Refusal(request.isStrict ? 'unprocessable_entity' : 'bad_request', faults))

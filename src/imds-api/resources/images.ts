@@ -11,7 +11,7 @@ import {
   updateImage,
   type ImageValues,
 } from '../changes/images.ts'
-import { LONG_BODY_LIMIT } from '../http/body.ts'
+import { MAX_LONG_BODY_BYTES } from '../http/body.ts'
 import type { ApiServer } from '../http/server.ts'
 import { alwaysNull, Field, Form } from './forms.ts'
 import { byText, equals } from './lists.ts'
@@ -79,7 +79,7 @@ export function addImageRoutes(server: ApiServer, parts: ResourceParts): void {
       summary: 'Change an image of the account',
       description: 'Fields that are left out stay. Images of others cannot be changed (403).',
       body: Update,
-      bodyLimit: LONG_BODY_LIMIT,
+      bodyLimit: MAX_LONG_BODY_BYTES,
     },
     (tx, { accountId, id, body }) => updateImage(tx, accountId, id, valuesOf(body)),
   )

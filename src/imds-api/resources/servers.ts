@@ -6,7 +6,7 @@ import type { preValidationHookHandler } from 'fastify'
 import { sql, type RawBuilder } from 'kysely'
 import Type, { type Static } from 'typebox'
 import { MAX_SERVER_GROUPS } from '../../metadata/schema.ts'
-import { LONG_BODY_LIMIT } from '../http/body.ts'
+import { MAX_LONG_BODY_BYTES } from '../http/body.ts'
 import { createServer } from '../changes/create-server.ts'
 import {
   deleteServer,
@@ -121,7 +121,7 @@ export function addServerRoutes(server: ApiServer, parts: ResourceParts): void {
       description: 'It is `creating`, and `active` when its record is in the store. Only `image` is required.',
       body: Create,
       status: 202,
-      bodyLimit: LONG_BODY_LIMIT,
+      bodyLimit: MAX_LONG_BODY_BYTES,
       preValidation: dropEmpty,
     },
     async (tx, { accountId, body }) => {
@@ -143,7 +143,7 @@ export function addServerRoutes(server: ApiServer, parts: ResourceParts): void {
       'x-refusals': ['not_implemented'],
       description: 'Fields that are left out stay. The guest sees the change at its next request.',
       body: Update,
-      bodyLimit: LONG_BODY_LIMIT,
+      bodyLimit: MAX_LONG_BODY_BYTES,
       preValidation: dropEmpty,
     },
     async (tx, { accountId, id, body }) => {

@@ -116,8 +116,8 @@ test.each([
   ['IMDS_API_LISTEN', ',', 'names no address'],
   ['IMDS_API_LISTEN', 'unix:api.sock', '"unix:api.sock" is not'],
   ['IMDS_API_LISTEN', 'localhost:8170', '"localhost:8170" is not ADDRESS:PORT'],
-  ['IMDS_API_LISTEN', '127.0.0.1:1,127.0.0.1:0,127.0.0.1:0,127.0.0.1:1', 'names one place twice'],
-  ['IMDS_API_LISTEN', 'unix:/x,127.0.0.1:0,unix:/x', 'names one place twice'],
+  ['IMDS_API_LISTEN', '127.0.0.1:1,127.0.0.1:0,127.0.0.1:0,127.0.0.1:1', 'names one address twice'],
+  ['IMDS_API_LISTEN', 'unix:/x,127.0.0.1:0,unix:/x', 'names one address twice'],
   [
     'IMDS_API_LISTEN',
     '127.0.0.1:1,0.0.0.0:8170',

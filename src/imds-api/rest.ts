@@ -10,7 +10,7 @@ import { Grants } from './auth/grants.ts'
 import { KnownAddresses } from './auth/known-addresses.ts'
 import { addTokenEndpoint } from './auth/token-endpoint.ts'
 import { TokenFamilies } from './auth/token-families.ts'
-import { AccessTokens, KEEP_EXPIRED_MS } from './auth/tokens.ts'
+import { AccessTokens, EXPIRED_RETENTION_MS } from './auth/tokens.ts'
 import type { ApiConfig } from './config.ts'
 import { AccountChanges } from './changes/account-changes.ts'
 import type { Database } from './database/open.ts'
@@ -69,7 +69,7 @@ export function buildAuth(
     grants: new Grants({ db, tokens, families, known, seconds: accessTokenSeconds, now }),
     purge: async () => {
       const at = now()
-      const keptSince = at - KEEP_EXPIRED_MS
+      const keptSince = at - EXPIRED_RETENTION_MS
       await families.purge(at, keptSince)
       await tokens.purge(keptSince)
       await known.purge()

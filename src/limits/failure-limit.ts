@@ -61,7 +61,7 @@ export const MAX_KNOWN_ADDRESSES = 64
 const REPORT_AGAIN_MS = 86_400_000
 
 /**
- * An address from which a subject has succeeded. `reportedMs`: when `succeeded` returned true for it; undefined: never
+ * An address from which a subject has succeeded. `reportedMs`: when `recordSuccess` returned true for it; undefined: never
  * in this process.
  */
 interface Known {
@@ -114,7 +114,7 @@ export class FailureLimit {
   }
 
   /** `isReal`: the client or user exists. */
-  failed(subject: FailureSubject, address: string, isReal: boolean): void {
+  countFailure(subject: FailureSubject, address: string, isReal: boolean): void {
     // false for requests in parallel that fail after the limit was reached
     const isWithin = this.waitSeconds(subject, address) === undefined
     const counted = isReal ? this.#real : this.#unknown
@@ -131,7 +131,7 @@ export class FailureLimit {
   }
 
   /** Returns true if the database should have this success: the first at an address, or the first in a day. */
-  succeeded(subject: FailureSubject, address: string): boolean {
+  recordSuccess(subject: FailureSubject, address: string): boolean {
     const { subject: name, address: source } = keysOf(subject, address)
     const known = this.#known[subject.kind].get(name) ?? new Map<string, Known>()
     const { bucket, reportedMs } = known.get(source) ?? this.#learned(subject.kind, name, source)

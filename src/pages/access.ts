@@ -69,10 +69,10 @@ function buildPasswordCheck(
     const retrySeconds = limit.waitSeconds(OPERATORS, source)
     if (retrySeconds !== undefined) return { retrySeconds }
     if (isRight(given)) {
-      limit.succeeded(OPERATORS, source)
+      limit.recordSuccess(OPERATORS, source)
       return 'right'
     }
-    limit.failed(OPERATORS, source, true)
+    limit.countFailure(OPERATORS, source, true)
     return 'wrong'
   }
 }

@@ -280,7 +280,7 @@ function aProcess(Limit = FailureLimit) {
   const asked = async (credentials: { id: string; secret: string }, body: object, address = '192.0.2.1') =>
     (await grants.grant({ credentials, address, code: undefined, body })).kind
   const lockOut = (subject: FailureSubject, isReal = true) => {
-    for (let i = 0; i < 100; i++) limit.failed(subject, `192.0.2.${String(i % 10)}`, isReal)
+    for (let i = 0; i < 100; i++) limit.countFailure(subject, `192.0.2.${String(i % 10)}`, isReal)
   }
   return { seen, limit, known, asked, lockOut }
 }
@@ -290,9 +290,9 @@ t.test(
   async (t) => {
     const counted: string[] = []
     class Counted extends FailureLimit {
-      override failed(subject: FailureSubject, address: string, isReal: boolean): void {
+      override countFailure(subject: FailureSubject, address: string, isReal: boolean): void {
         counted.push(`${subject.kind} ${subject.name} ${isReal ? 'real' : 'made-up'}`)
-        super.failed(subject, address, isReal)
+        super.countFailure(subject, address, isReal)
       }
     }
     const { asked } = aProcess(Counted)
@@ -463,9 +463,9 @@ t.test('the database has the last 64 addresses of a client or user, and each for
   const subject: FailureSubject = { kind: 'client', name: CLIENT_OF[ONE] }
   for (let i = 0; i < 70; i++) {
     seen.nowMs += 1000
-    await known.succeeded(subject, `198.51.100.${String(i)}`)
+    await known.recordSuccess(subject, `198.51.100.${String(i)}`)
   }
-  await known.succeeded(subject, 'x'.repeat(3000))
+  await known.recordSuccess(subject, 'x'.repeat(3000))
   const rows = await db.selectFrom('known_addresses').selectAll().orderBy('last_success').execute()
   t.strictSame(
     rows.map(({ source }) => source),
@@ -479,7 +479,7 @@ t.test('the database has the last 64 addresses of a client or user, and each for
     [6, undefined],
     [69, undefined],
   ] as const)
-    t.equal((await after.known.limited(subject, `198.51.100.${String(i)}`))?.retrySeconds, seconds)
+    t.equal((await after.known.exceededQuota(subject, `198.51.100.${String(i)}`))?.retrySeconds, seconds)
   t.equal(limit.waitSeconds(subject, '198.51.100.69'), undefined)
   seen.nowMs += 90 * 86_400_000 - 5000
   await known.purge()
@@ -490,12 +490,12 @@ t.test('an address that cannot be written fails no request, and a read that fail
   const { seen, known, asked, lockOut } = aProcess()
   const client = { id: CLIENT_OF[ONE], secret: secretOf(CLIENT_OF[ONE]) }
   const subject: FailureSubject = { kind: 'client', name: client.id }
-  await aProcess().known.succeeded(subject, '198.51.100.1')
+  await aProcess().known.recordSuccess(subject, '198.51.100.1')
   await api.database.pool.query('alter table known_addresses rename to unreadable')
   t.equal(await asked(client, { grant_type: 'client_credentials' }, '198.51.100.2'), 'granted')
   t.equal(seen.warnings, 1)
   lockOut(subject)
-  await t.rejects(known.limited(subject, '198.51.100.1'), /known_addresses/)
+  await t.rejects(known.exceededQuota(subject, '198.51.100.1'), /known_addresses/)
   await api.database.pool.query('alter table unreadable rename to known_addresses')
-  t.equal(await known.limited(subject, '198.51.100.1'), undefined)
+  t.equal(await known.exceededQuota(subject, '198.51.100.1'), undefined)
 })

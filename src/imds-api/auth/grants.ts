@@ -11,7 +11,7 @@ import { BUSY, invalid, wrong, WRONG_CLIENT, type Grant, type GrantParts } from 
 import type { TokenOutcome, TokenRequest } from './grants/grant.ts'
 import { buildPassword } from './grants/password.ts'
 import { buildRefreshToken } from './grants/refresh-token.ts'
-import { isSecret } from './secrets.ts'
+import { hasDigest } from './secrets.ts'
 
 /**
  * How many token requests of an account use the database at once. Refreshes of one sign-in wait for each other's locks
@@ -61,15 +61,15 @@ export class Grants {
     const { id: text, secret } = credentials ?? { id: '', secret: '' }
     const id = formDecoded(text) // no id has a character that is encoded
     const subject: FailureSubject = { kind: 'client', name: id }
-    const limited = await known.limited(subject, address)
+    const limited = await known.exceededQuota(subject, address)
     if (limited !== undefined) return { kind: 'limited', quota: limited }
     const found = await findClient(db, id, now())
-    const isRight = found?.digests.some((one) => isSecret(secret, one) || isSecret(formDecoded(secret), one)) === true
+    const isRight = found?.digests.some((one) => hasDigest(secret, one) || hasDigest(formDecoded(secret), one)) === true
     if (found === undefined || !isRight) {
-      const quota = known.failed(subject, address, found !== undefined)
+      const quota = known.countFailure(subject, address, found !== undefined)
       return { ...(credentials === undefined ? NO_CLIENT : WRONG_CLIENT), quota }
     }
-    await known.succeeded(subject, address)
+    await known.recordSuccess(subject, address)
     return limitOutcome(found.client, address, now()) ?? found.client
   }
 }

@@ -48,7 +48,7 @@ export class KnownAddresses {
   }
 
   /** The quota of a subject that may not try now. Rejects if the database has to be read and does not answer. */
-  async limited(subject: FailureSubject, address: string): Promise<Quota | undefined> {
+  async exceededQuota(subject: FailureSubject, address: string): Promise<Quota | undefined> {
     const { limit } = this.#parts
     if (limit.isLockedOut(subject, address)) await this.#readOnce(subject)
     const seconds = limit.waitSeconds(subject, address)
@@ -56,16 +56,16 @@ export class KnownAddresses {
   }
 
   /** Counts a failure. Returns what is left. `isReal`: the client or user exists. */
-  failed(subject: FailureSubject, address: string, isReal: boolean): Quota {
+  countFailure(subject: FailureSubject, address: string, isReal: boolean): Quota {
     const { limit } = this.#parts
-    limit.failed(subject, address, isReal)
+    limit.countFailure(subject, address, isReal)
     return limit.quotaOf(subject, address, undefined)
   }
 
-  /** Like FailureLimit.succeeded. Never rejects: an address that cannot be written is lost with the process. */
-  async succeeded(subject: FailureSubject, address: string): Promise<void> {
+  /** Like FailureLimit.recordSuccess. Never rejects: an address that cannot be written is lost with the process. */
+  async recordSuccess(subject: FailureSubject, address: string): Promise<void> {
     const { limit, log } = this.#parts
-    if (!limit.succeeded(subject, address)) return
+    if (!limit.recordSuccess(subject, address)) return
     await this.#write(subject, address).catch((error: unknown) => {
       log.warn(
         { reason: (error as Error).message },

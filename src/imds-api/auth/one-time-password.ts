@@ -8,7 +8,7 @@ export interface SplitPassword {
 }
 
 /** How many steps the clock of a user's device may be ahead or behind (RFC 6238, 5.2). */
-const SKEW = 1
+const MAX_SKEW = 1
 /** RFC 4226 recommends 160 bits; many services give out 80, which are 16 characters. */
 const SECRET = /^[A-Z2-7]{16,128}$/
 
@@ -26,7 +26,7 @@ export function splitCode(password: string, header: string | undefined): SplitPa
 /** The step of time to which a code belongs; undefined: it is wrong. `nowMs`: milliseconds since 1970. */
 export function stepOfCode(secret: string, code: string, nowMs: number): number | undefined {
   const totp = new TOTP({ secret: Secret.fromBase32(secret), digits: 6, period: 30 })
-  const steps = /^\d{6}$/.test(code) ? totp.validate({ token: code, timestamp: nowMs, window: SKEW }) : undefined
+  const steps = /^\d{6}$/.test(code) ? totp.validate({ token: code, timestamp: nowMs, window: MAX_SKEW }) : undefined
   return typeof steps === 'number' ? totp.counter({ timestamp: nowMs }) + steps : undefined
 }
 

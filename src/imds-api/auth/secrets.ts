@@ -26,6 +26,6 @@ export function digest(secret: string): Buffer {
 }
 
 /** Compares a secret with a digest, in constant time. A client without a digest has no secret yet. */
-export function isSecret(secret: string, sha256: Buffer | null): boolean {
+export function hasDigest(secret: string, sha256: Buffer | null): boolean {
   return timingSafeEqual(digest(secret), sha256 ?? Buffer.alloc(32)) && sha256 !== null
 }

@@ -37,7 +37,7 @@ export type TokenOwner = { readonly clientId: string; readonly accountId: string
 const CACHE_MS = 1_000
 const CACHE_SIZE = 10_000
 /** How long an expired token is kept, so that its user learns that it has expired. */
-export const KEEP_EXPIRED_MS = 86_400_000
+export const EXPIRED_RETENTION_MS = 86_400_000
 /** The most access tokens of one sign-in of a user. */
 const MAX_FAMILY_ACCESS_TOKENS = 100
 

@@ -10,12 +10,12 @@ function aLimit() {
   const limit = new FailureLimit(() => clock.nowMs)
   const waitSeconds = (name: string, address: string) => limit.waitSeconds({ kind: 'user', name }, address)
   const succeeded = (name: string, address: string) => {
-    limit.succeeded({ kind: 'user', name }, address)
+    limit.recordSuccess({ kind: 'user', name }, address)
   }
   const fails = (name: string, address: string, most = 1000, isReal = true) => {
     for (let count = 0; count < most; count++) {
       if (waitSeconds(name, address) !== undefined) return count
-      limit.failed({ kind: 'user', name }, address, isReal)
+      limit.countFailure({ kind: 'user', name }, address, isReal)
     }
     return most
   }
@@ -87,7 +87,7 @@ test('names that an address sends beyond its limit push out no counted failure',
 test('failures of requests that an address sent in parallel push out no counted failure', () => {
   const { limit, fails, waitSeconds } = aLimit()
   fails('ada', '192.0.2.1')
-  for (let i = 0; i < 10_001; i++) limit.failed({ kind: 'user', name: `name ${String(i)}` }, '192.0.2.2', true)
+  for (let i = 0; i < 10_001; i++) limit.countFailure({ kind: 'user', name: `name ${String(i)}` }, '192.0.2.2', true)
   expect(waitSeconds('ada', '192.0.2.1')).toBe(60)
 })
 
@@ -116,7 +116,7 @@ test('made-up names from a /48 push out neither the failures of a user nor its k
 test('failures of any number of real clients push out no failure of a user', () => {
   const { limit, fails, waitSeconds } = aLimit()
   fails('ada', '192.0.2.1')
-  for (let i = 0; i < 10_001; i++) limit.failed({ kind: 'client', name: `cli-${String(i)}` }, ofA48(i), true)
+  for (let i = 0; i < 10_001; i++) limit.countFailure({ kind: 'client', name: `cli-${String(i)}` }, ofA48(i), true)
   expect(waitSeconds('ada', '192.0.2.1')).toBe(60)
 })
 
@@ -124,7 +124,7 @@ test('successes from thousands of addresses push out no known address of another
   const { limit, fails, waitSeconds, succeeded } = aLimit()
   succeeded('ada', '198.51.100.1')
   for (let i = 0; i < 10_001; i++) succeeded('mallory', ofA48(i))
-  for (let i = 0; i < 10_001; i++) limit.succeeded({ kind: 'client', name: `cli-${String(i)}` }, ofA48(i))
+  for (let i = 0; i < 10_001; i++) limit.recordSuccess({ kind: 'client', name: `cli-${String(i)}` }, ofA48(i))
   for (let i = 0; i < 20; i++) for (const name of ['ada', 'mallory']) fails(name, `192.0.2.${String(i)}`)
   expect(waitSeconds('ada', '198.51.100.1')).toBeUndefined()
   expect([63, 64].map((before) => waitSeconds('mallory', ofA48(10_001 - 1 - before)))).toEqual([undefined, 60])
@@ -157,7 +157,7 @@ test('a name of any length is one subject, and an entry takes as much memory as 
 
 test('a success is reported once a day for each address, and an address that was learned at its first one', () => {
   const { limit, clock } = aLimit()
-  const reported = () => limit.succeeded({ kind: 'user', name: 'ada' }, '192.0.2.1')
+  const reported = () => limit.recordSuccess({ kind: 'user', name: 'ada' }, '192.0.2.1')
   limit.learn({ kind: 'user', name: 'ada' }, ['192.0.2.1'])
   expect([reported(), reported()]).toEqual([true, false])
   clock.nowMs += 86_399_999

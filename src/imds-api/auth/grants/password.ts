@@ -29,15 +29,15 @@ export function buildPassword(parts: GrantParts): Grant {
     const user = await findUser(db, name)
     // the id and the e-mail address of a user are one subject
     const subject: FailureSubject = { kind: 'user', name: user?.id ?? name }
-    const limited = await known.limited(subject, address)
+    const limited = await known.exceededQuota(subject, address)
     if (limited !== undefined) return { kind: 'limited', quota: limited }
     const failed = (outcome: WrongCredentials): WrongCredentials => ({
       ...outcome,
-      quota: known.failed(subject, address, user !== undefined),
+      quota: known.countFailure(subject, address, user !== undefined),
     })
     const check = async (): Promise<TokenOutcome> => {
       // again, so guesses that were sent in parallel exceed the limit by one at most
-      const limitedNow = await known.limited(subject, address)
+      const limitedNow = await known.exceededQuota(subject, address)
       if (limitedNow !== undefined) return { kind: 'limited', quota: limitedNow }
       const secret = user?.totpSecret
       const split = splitCode(presented, sentCode)
@@ -59,7 +59,7 @@ export function buildPassword(parts: GrantParts): Grant {
         return issueForFamily(tx, parts, family.id, refreshToken, scopes)
       })
       if (granted === undefined) return failed(secret === undefined ? WRONG_PASSWORD : WRONG_CODE)
-      await known.succeeded(subject, address)
+      await known.recordSuccess(subject, address)
       return granted
     }
     return (await checks.run({ key: accountId, caller: subject.name }, check)) ?? BUSY

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { digest, isSecret, newSecret, newToken } from '../../../../src/imds-api/auth/secrets.ts'
+import { digest, hasDigest, newSecret, newToken } from '../../../../src/imds-api/auth/secrets.ts'
 
 test('a secret has at least 128 bits and at most 35 characters, and each is another', () => {
   const secrets = Array.from({ length: 100 }, newSecret)
@@ -18,10 +18,10 @@ test('a token has 256 bits, in the characters of RFC 6750', () => {
 test('a secret is compared with its digest; without a digest none is right', () => {
   expect(digest('a').toString('hex')).toBe('ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb')
   expect([
-    isSecret('a', digest('a')),
-    isSecret('b', digest('a')),
-    isSecret('', digest('a')),
-    isSecret('a', null),
-    isSecret('', null),
+    hasDigest('a', digest('a')),
+    hasDigest('b', digest('a')),
+    hasDigest('', digest('a')),
+    hasDigest('a', null),
+    hasDigest('', null),
   ]).toEqual([true, false, false, false, false])
 })

@@ -48,9 +48,9 @@ const audit: AuditLine[] = []
 /** How many requests have waited for an action. */
 let waited = 0
 class CountedWaiters extends Waiters {
-  override watch(hypervisor: string): Waiter {
+  override add(hypervisor: string): Waiter {
     waited++
-    return super.watch(hypervisor)
+    return super.add(hypervisor)
   }
 }
 const computes = [0, 1].map(() => {

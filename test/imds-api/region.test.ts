@@ -4,7 +4,7 @@ import { createServer } from '../../src/imds-api/changes/create-server.ts'
 import { lockAccount } from '../../src/imds-api/changes/limits.ts'
 import { formatId } from '../../src/imds-api/model/ids.ts'
 import { composeMany } from '../../src/imds-api/publish/compose.ts'
-import { InUse } from '../../src/imds-api/region/apply-table.ts'
+import { RowInUse } from '../../src/imds-api/region/apply-table.ts'
 import type { RegionFile } from '../../src/imds-api/region/schema.ts'
 import {
   ADA,
@@ -72,7 +72,7 @@ t.test('what is in use is not pruned, and then nothing is changed', async (t) =>
   })
   await t.rejects(
     apply(api.database, without, true),
-    new InUse('server type typ-small is in use and cannot be deleted: nothing was changed'),
+    new RowInUse('server type typ-small is in use and cannot be deleted: nothing was changed'),
   )
   t.strictSame(await apply(api.database, aRegion(), true), [])
 })
@@ -124,7 +124,7 @@ t.test('what only deleted servers have used is pruned; they still show it', asyn
   await drained()
   await t.rejects(
     apply(database, aRegion(), true),
-    new InUse('image img-third is in use and cannot be deleted: nothing was changed'),
+    new RowInUse('image img-third is in use and cannot be deleted: nothing was changed'),
   )
   for (const [table, change] of Object.entries({
     'hypervisor hv-4': { hypervisors },
@@ -132,7 +132,7 @@ t.test('what only deleted servers have used is pruned; they still show it', asyn
   })) {
     await t.rejects(
       apply(database, { ...all, ...change }, true),
-      new InUse(`${table} is in use and cannot be deleted: nothing was changed`),
+      new RowInUse(`${table} is in use and cannot be deleted: nothing was changed`),
     )
   }
   await call('DELETE', `/1.0/servers/${id}`)
@@ -224,7 +224,7 @@ t.test(
     const prune = () => apply(database, aRegion({ server_types: server_types.slice(0, 1) }), true)
     await t.rejects(
       during((tx) => createServer(tx, 'none', ONE, asked), prune),
-      new InUse('server type typ-large is in use and cannot be deleted: nothing was changed'),
+      new RowInUse('server type typ-large is in use and cannot be deleted: nothing was changed'),
     )
     t.match(await call('GET', '/1.0/server_types/typ-large'), { status: 200 })
   },

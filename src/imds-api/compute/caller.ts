@@ -6,7 +6,7 @@ import type { Socket } from 'node:net'
 import { TLSSocket, type PeerCertificate } from 'node:tls'
 
 /** The names of a certificate: its common name, and the DNS names that it is also for. Exact text: no wildcards. */
-export function namesOf({
+export function namesOfCertificate({
   subject,
   subjectaltname = '',
 }: Pick<PeerCertificate, 'subject' | 'subjectaltname'>): readonly string[] {
@@ -29,5 +29,5 @@ export function mayActFor(socket: Socket, hypervisor: string): boolean {
  */
 export function namesOfCaller(socket: Socket): readonly string[] {
   const certificate = socket instanceof TLSSocket ? (socket.getPeerCertificate() as PeerCertificate | null) : null
-  return certificate === null ? [] : namesOf(certificate)
+  return certificate === null ? [] : namesOfCertificate(certificate)
 }

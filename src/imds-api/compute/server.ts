@@ -205,7 +205,7 @@ async function fetchActions(
   socket: Socket,
 ): Promise<readonly GivenAction[]> {
   const until = performance.now() + waitMs
-  const waiter = waiters.watch(hypervisor)
+  const waiter = waiters.add(hypervisor)
   // An action that nobody reads would wait until it is given out again.
   const wake = () => {
     waiters.wake(hypervisor)
@@ -221,7 +221,7 @@ async function fetchActions(
     return []
   } finally {
     socket.off('close', wake)
-    waiters.end(hypervisor, waiter)
+    waiters.remove(hypervisor, waiter)
   }
 }
 

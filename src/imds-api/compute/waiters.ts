@@ -11,13 +11,13 @@ export class Waiters {
     return this.#isClosed
   }
 
-  watch(hypervisor: string): Waiter {
+  add(hypervisor: string): Waiter {
     const waiter = new Waiter()
     this.#waiters.add(hypervisor, waiter)
     return waiter
   }
 
-  end(hypervisor: string, waiter: Waiter): void {
+  remove(hypervisor: string, waiter: Waiter): void {
     this.#waiters.remove(hypervisor, waiter)
   }
 

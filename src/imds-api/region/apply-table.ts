@@ -3,7 +3,7 @@ import { sql, type RawBuilder } from 'kysely'
 import type { Tx } from '../database/transaction.ts'
 import { changedColumns, describeChanges, type Row } from './difference.ts'
 import type { RegionRows } from './rows.ts'
-import { TABLE_RULES, type Current, type RegionTable, type TableRule, type WantedRow } from './tables.ts'
+import { TABLE_RULES, type CurrentRow, type RegionTable, type TableRule, type WantedRow } from './tables.ts'
 
 /** A row that was inserted or changed. `columns`: those that were changed. `line`: for people, without secrets. */
 export interface RowChange {
@@ -14,7 +14,7 @@ export interface RowChange {
 }
 
 /** A row that cannot be deleted because others refer to it. */
-export class InUse extends Error {}
+export class RowInUse extends Error {}
 
 const FOREIGN_KEY_VIOLATION = '23503'
 const UNIQUE_VIOLATION = '23505'
@@ -77,19 +77,19 @@ async function isShownWithDeleted<Name extends RegionTable>(
   tx: Tx,
   table: Name,
   rule: TableRule<Name>,
-  row: Current<Name>,
+  row: CurrentRow<Name>,
 ): Promise<boolean> {
   await sql`select from ${sql.table(table)} where ${matches(keyColumns(rule, row))} for update`.execute(tx)
   const { rows } = await rule.hiding!.references(keyOf(rule, row)).execute(tx)
   return rows.length > 0 && !rows.some(({ is_alive }) => is_alive)
 }
 
-/** Deletes a row with its parts, and returns the lines of the parts. Rejects with InUse if other rows refer to it. */
+/** Deletes a row with its parts, and returns the lines of the parts. Rejects with RowInUse if other rows refer to it. */
 async function deleteRow<Name extends RegionTable>(
   tx: Tx,
   table: Name,
   rule: TableRule<Name>,
-  row: Current<Name>,
+  row: CurrentRow<Name>,
 ): Promise<readonly string[]> {
   try {
     const lines = (await rule.deleteParts?.(tx, row)) ?? []
@@ -97,7 +97,7 @@ async function deleteRow<Name extends RegionTable>(
     return lines
   } catch (error) {
     if ((error as { code?: string }).code !== FOREIGN_KEY_VIOLATION) throw error
-    throw new InUse(`${label(table)} ${keyOf(rule, row)} is in use and cannot be deleted: nothing was changed`, {
+    throw new RowInUse(`${label(table)} ${keyOf(rule, row)} is in use and cannot be deleted: nothing was changed`, {
       cause: error,
     })
   }
@@ -121,8 +121,8 @@ async function runWrite(query: RawBuilder<unknown>, tx: Tx, name: string): Promi
   }
 }
 
-async function currentRows<Name extends RegionTable>(tx: Tx, table: Name): Promise<readonly Current<Name>[]> {
-  return (await sql<Current<Name>>`select * from ${sql.table(table)}`.execute(tx)).rows
+async function currentRows<Name extends RegionTable>(tx: Tx, table: Name): Promise<readonly CurrentRow<Name>[]> {
+  return (await sql<CurrentRow<Name>>`select * from ${sql.table(table)}`.execute(tx)).rows
 }
 
 function insertRow(table: RegionTable, row: Row): RawBuilder<unknown> {
@@ -151,11 +151,11 @@ function pick(row: Row, columns: readonly string[]): Map<string, unknown> {
 }
 
 /** The columns that identify a row, with their values. */
-function keyColumns<Name extends RegionTable>({ key }: TableRule<Name>, row: WantedRow<Name> | Current<Name>): Row {
+function keyColumns<Name extends RegionTable>({ key }: TableRule<Name>, row: WantedRow<Name> | CurrentRow<Name>): Row {
   return pick(rowOf(row), key)
 }
 
-function keyOf<Name extends RegionTable>(rule: TableRule<Name>, row: WantedRow<Name> | Current<Name>): string {
+function keyOf<Name extends RegionTable>(rule: TableRule<Name>, row: WantedRow<Name> | CurrentRow<Name>): string {
   return [...keyColumns(rule, row).values()].map(String).join(' ')
 }
 

@@ -11,8 +11,8 @@ import { markChanged } from '../database/outbox.ts'
 import type { Tx } from '../database/transaction.ts'
 import { applyTable, pruneTable, type RowChange } from './apply-table.ts'
 import { applyCollaborations } from './collaborations.ts'
-import { endSessions, wantedCredentials } from './credentials.ts'
-import { regionRows, type RegionRows } from './rows.ts'
+import { endSignIns, computeCredentials } from './credentials.ts'
+import { buildRegionRows, type RegionRows } from './rows.ts'
 import type { RegionFile } from './schema.ts'
 import type { RegionSecrets } from './secrets.ts'
 import { REGION_TABLES, SEEN_BY_GUESTS } from './tables.ts'
@@ -27,12 +27,12 @@ export async function applyRegion(
   secrets: RegionSecrets,
 ): Promise<readonly string[]> {
   await lockRegion(tx) // one at a time: two could insert the same row
-  const credentials = await wantedCredentials(tx, file, secrets)
-  const rows = regionRows(file, secrets, credentials)
+  const credentials = await computeCredentials(tx, file, secrets)
+  const rows = buildRegionRows(file, secrets, credentials)
   const changes: RowChange[] = []
   for (const table of REGION_TABLES) changes.push(...(await applyTable(tx, table, rows[table])))
   await finishDatabaseServers(tx)
-  await endSessions(tx, credentials)
+  await endSignIns(tx, credentials)
   const lines = [
     ...changes.map(({ line }) => line),
     ...(await applyCollaborations(tx, file)),

@@ -7,7 +7,7 @@ import { parseSshKey } from '../model/ssh-key.ts'
 import type { RegionFile } from './schema.ts'
 
 /** Returns every fault of a file that has the form of the schema. */
-export function contradictions(file: RegionFile): readonly string[] {
+export function findContradictions(file: RegionFile): readonly string[] {
   return [...duplicates(file), ...references(file), ...formats(file)]
 }
 

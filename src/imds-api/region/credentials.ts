@@ -22,7 +22,7 @@ export interface RegionCredentials {
  * Returns the credentials in the order of the file's users. A password that matches the stored hash keeps that hash, so
  * applying it again is no difference.
  */
-export async function wantedCredentials(
+export async function computeCredentials(
   tx: Tx,
   file: RegionFile,
   { passwords, totpSecrets }: RegionSecrets,
@@ -54,7 +54,7 @@ export async function wantedCredentials(
  * Ends the sign-ins of users whose password or TOTP secret has changed. With a new TOTP secret, the last used code is
  * forgotten too.
  */
-export async function endSessions(tx: Tx, credentials: readonly RegionCredentials[]): Promise<void> {
+export async function endSignIns(tx: Tx, credentials: readonly RegionCredentials[]): Promise<void> {
   const idsOf = (some: readonly RegionCredentials[]) => some.map(({ id }) => id)
   const [changed, withNewTotp] = [
     idsOf(credentials.filter(({ isChanged }) => isChanged)),

@@ -5,7 +5,7 @@ import { Settings } from 'typebox/system'
 import type { Parsed } from '../../metadata/parsed.ts'
 import { parseDocument } from '../../store/document.ts'
 import { FORMATS } from '../model/formats.ts'
-import { contradictions } from './contradictions.ts'
+import { findContradictions } from './contradictions.ts'
 import { RegionSchema, type RegionFile } from './schema.ts'
 
 for (const [name, { isValid }] of Object.entries(FORMATS)) Format.Set(name, isValid)
@@ -27,7 +27,7 @@ export async function parseRegion(content: string | Uint8Array): Promise<Parsed<
     }
   const { value } = document
   if (!CHECK.Check(value)) return { ok: false, faults: formFaults(value) }
-  const faults = contradictions(value)
+  const faults = findContradictions(value)
   return faults.length > 0 ? { ok: false, faults } : { ok: true, value }
 }
 

@@ -11,7 +11,7 @@ import type { RegionTable, WantedRow } from './tables.ts'
 export type RegionRows = { readonly [Name in RegionTable]: readonly WantedRow<Name>[] }
 
 /** Returns the rows of a file. `credentials`: in the order of its users. */
-export function regionRows(
+export function buildRegionRows(
   file: RegionFile,
   { digests }: RegionSecrets,
   credentials: readonly RegionCredentials[],

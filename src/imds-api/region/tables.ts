@@ -23,8 +23,8 @@ export type RegionTable = (typeof REGION_TABLES)[number]
 
 /** A row as the file has it, and as the database has it. */
 export type WantedRow<Name extends RegionTable> = Insertable<Tables[Name]>
-export type Current<Name extends RegionTable> = Selectable<Tables[Name]>
-export type RegionColumn<Name extends RegionTable> = keyof WantedRow<Name> & keyof Current<Name> & string
+export type CurrentRow<Name extends RegionTable> = Selectable<Tables[Name]>
+export type RegionColumn<Name extends RegionTable> = keyof WantedRow<Name> & keyof CurrentRow<Name> & string
 
 /** The columns that are in the records of servers (publish/compose.ts) and that a file can change. */
 export const SEEN_BY_GUESTS = {
@@ -40,19 +40,19 @@ export interface TableRule<Name extends RegionTable> {
   /** The column that names a row in the difference, if that is not the key. */
   readonly name?: RegionColumn<Name>
   /** The columns of an existing row that keep their values. */
-  readonly keptColumns?: (wanted: WantedRow<Name>, current: Current<Name>) => readonly RegionColumn<Name>[]
+  readonly keptColumns?: (wanted: WantedRow<Name>, current: CurrentRow<Name>) => readonly RegionColumn<Name>[]
   /** Whether `prune` deletes a row that the file does not have. `given`: the ids that region files have had. */
-  readonly isPruned?: (row: Current<Name>, given: ReadonlySet<string>) => boolean
+  readonly isPruned?: (row: CurrentRow<Name>, given: ReadonlySet<string>) => boolean
   readonly hiding?: Hiding<Name>
   /** Deletes the rows that belong to a row. Returns the lines of the difference. */
-  readonly deleteParts?: (tx: Tx, row: Current<Name>) => Promise<readonly string[]>
+  readonly deleteParts?: (tx: Tx, row: CurrentRow<Name>) => Promise<readonly string[]>
 }
 
 /** How `prune` hides a row instead of deleting it, because deleted servers are shown with it. */
 interface Hiding<Name extends RegionTable> {
   /** The rows that refer to it. `is_alive`: false for a deleted server and for a hidden hypervisor. */
   readonly references: (key: string) => RawBuilder<{ readonly is_alive: boolean }>
-  readonly isHidden: (row: Current<Name>) => boolean
+  readonly isHidden: (row: CurrentRow<Name>) => boolean
   readonly values: () => Updateable<Tables[Name]>
 }
 
@@ -165,14 +165,14 @@ function keptSecrets(wanted: Client, current: Client): readonly ('secret_sha256'
   return current.secret_file_sha256?.equals(secret) === true ? ['secret_sha256'] : []
 }
 
-async function deletePartsOfAccount(tx: Tx, { id }: Current<'accounts'>): Promise<readonly string[]> {
+async function deletePartsOfAccount(tx: Tx, { id }: CurrentRow<'accounts'>): Promise<readonly string[]> {
   await tx.deleteFrom('server_groups').where('account_id', '=', id).where('is_default', '=', true).execute()
   for (const table of ['api_clients', 'applications', 'collaborations'] as const)
     await tx.deleteFrom(table).where('account_id', '=', id).execute()
   return []
 }
 
-async function deletePartsOfUser(tx: Tx, { id }: Current<'users'>): Promise<readonly string[]> {
+async function deletePartsOfUser(tx: Tx, { id }: CurrentRow<'users'>): Promise<readonly string[]> {
   const ended = await tx.deleteFrom('collaborations').where('user_id', '=', id).returning('account_id').execute()
   await tx
     .updateTable('collaborations')

@@ -1,10 +1,10 @@
 import { Socket } from 'node:net'
 import type { PeerCertificate } from 'node:tls'
 import { expect, test } from 'vitest'
-import { mayActFor, namesOf } from '../../../../src/imds-api/compute/caller.ts'
+import { mayActFor, namesOfCertificate } from '../../../../src/imds-api/compute/caller.ts'
 
 const names = (CN: string | string[] | undefined, subjectaltname?: string) =>
-  namesOf({ subject: { CN }, ...(subjectaltname !== undefined && { subjectaltname }) } as PeerCertificate)
+  namesOfCertificate({ subject: { CN }, ...(subjectaltname !== undefined && { subjectaltname }) } as PeerCertificate)
 
 test('a certificate names its common name and its DNS names', () => {
   expect(names('hv-1')).toEqual(['hv-1'])
@@ -22,7 +22,7 @@ test('nothing in a name or beside one makes it another name', () => {
   expect(names('a', 'DNS:"a\\", DNS:hv-2, b"')).toEqual(['a', '"a\\", DNS:hv-2, b"'])
   expect(names('a', 'URI:http://x/DNS:hv-2, email:x@DNS')).toEqual(['a'])
   expect(names('*')).toEqual(['*'])
-  expect(namesOf({} as PeerCertificate)).toEqual([])
+  expect(namesOfCertificate({} as PeerCertificate)).toEqual([])
 })
 
 test('without TLS the caller may act for every hypervisor', () => {

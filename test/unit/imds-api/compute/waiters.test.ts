@@ -5,7 +5,7 @@ const NEVER = 2 ** 31 - 1
 
 test('a wake is for one hypervisor, or for all, as at the close', async () => {
   const waiters = new Waiters()
-  const [one, two] = [waiters.watch('hv-1'), waiters.watch('hv-2')]
+  const [one, two] = [waiters.add('hv-1'), waiters.add('hv-2')]
   const order: string[] = []
   const waits = [one.wait(NEVER).then(() => order.push('one')), two.wait(NEVER).then(() => order.push('two'))]
   waiters.wake('hv-2')
@@ -18,8 +18,8 @@ test('a wake is for one hypervisor, or for all, as at the close', async () => {
 
 test('a request that has ended is not woken', async () => {
   const waiters = new Waiters()
-  const waiter = waiters.watch('hv-1')
-  waiters.end('hv-1', waiter)
+  const waiter = waiters.add('hv-1')
+  waiters.remove('hv-1', waiter)
   waiters.wake('hv-1')
   const end = waiter.wait(1).then(() => 'timeout')
   expect(await Promise.race([end, Promise.resolve('waits')])).toBe('waits')

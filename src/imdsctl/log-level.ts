@@ -14,10 +14,10 @@ export async function logLevel(
   { operator, for: duration }: { readonly operator: string; readonly for?: string },
 ): Promise<void> {
   const level = LOG_LEVELS.find((one) => one === name)
-  const seconds = duration === undefined ? LEVEL_SECONDS.usual : parseDuration(duration)
+  const seconds = duration === undefined ? LEVEL_SECONDS.default : parseDuration(duration)
   if (name !== undefined && level === undefined)
     throw new CommandFailure(EXIT.usage, `"${name}" is not a level: ${LOG_LEVELS.join(', ')}`)
-  if (seconds === undefined || seconds > LEVEL_SECONDS.most)
+  if (seconds === undefined || seconds > LEVEL_SECONDS.max)
     throw new CommandFailure(EXIT.usage, `"${String(duration)}" is not a time of at most a day, such as 30s, 10m or 2h`)
   if (duration !== undefined && level === undefined)
     throw new CommandFailure(EXIT.usage, '--for is for a level: imdsctl log-level debug --for 10m')

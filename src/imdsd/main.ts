@@ -48,7 +48,7 @@ const log = buildLog(
 )
 const logLevel = new AdjustableLevel(log, parsed.value.logLevel)
 process.on('SIGUSR1', () => {
-  logLevel.set('debug', LEVEL_SECONDS.usual)
+  logLevel.set('debug', LEVEL_SECONDS.default)
 })
 if (parsed.unknown.length > 0) log.warn({ variables: parsed.unknown }, 'unknown variables are ignored')
 

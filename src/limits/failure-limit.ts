@@ -58,7 +58,7 @@ const MAX_ENTRIES = 10_000
 /** From how many addresses a subject is known, at most. */
 export const MAX_KNOWN_ADDRESSES = 64
 /** A success at a known address is reported again after a day, so that the database has the day of the last one. */
-const REPORT_AGAIN_MS = 86_400_000
+const REPORT_INTERVAL_MS = 86_400_000
 
 /**
  * An address from which a subject has succeeded. `reportedMs`: when `recordSuccess` returned true for it; undefined: never
@@ -135,7 +135,7 @@ export class FailureLimit {
     const { subject: name, address: source } = keysOf(subject, address)
     const known = this.#known[subject.kind].get(name) ?? new Map<string, Known>()
     const { bucket, reportedMs } = known.get(source) ?? this.#learned(subject.kind, name, source)
-    const isReportDue = reportedMs === undefined || this.#now() - reportedMs >= REPORT_AGAIN_MS
+    const isReportDue = reportedMs === undefined || this.#now() - reportedMs >= REPORT_INTERVAL_MS
     known.delete(source)
     known.set(source, { bucket, reportedMs: isReportDue ? this.#now() : reportedMs })
     // the one that is the longest without a success

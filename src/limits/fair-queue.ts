@@ -13,30 +13,30 @@
  */
 
 /**
- * `atOnce`: tasks of a key that run at once. `waitingMax`: the most cost that waits for a key. `timeoutMs`: a task that
+ * `atOnce`: tasks of a key that run at once. `maxWaiting`: the most cost that waits for a key. `timeoutMs`: a task that
  * waits longer is refused. What is left out has no bound.
  */
 export interface FairQueueLimits {
   readonly atOnce?: number
-  readonly waitingMax?: number
+  readonly maxWaiting?: number
   readonly timeoutMs?: number
   readonly all?: Partial<OverallLimits>
 }
 /**
- * `atOnce`, `waitingMax`: as above, for all keys together. `shared`: while so many run, only a key of which none runs
+ * `atOnce`, `maxWaiting`: as above, for all keys together. `shared`: while so many run, only a key of which none runs
  * gets a turn. `waitMs`: a longer wait is long. `overloadMs`: how long only such tasks of a key are started before they
  * are refused.
  */
 export interface OverallLimits {
   readonly atOnce: number
-  readonly waitingMax: number
+  readonly maxWaiting: number
   readonly shared: number
   readonly overloadMs: number
   readonly waitMs: number
 }
 const NO_BOUND: OverallLimits = {
   atOnce: Infinity,
-  waitingMax: Infinity,
+  maxWaiting: Infinity,
   shared: Infinity,
   overloadMs: Infinity,
   waitMs: Infinity,
@@ -79,7 +79,7 @@ interface Queue {
 
 export class FairQueue {
   readonly #atOnce: number
-  readonly #waitingMax: number
+  readonly #maxWaiting: number
   readonly #timeoutMs: number | undefined
   readonly #all: OverallLimits
   readonly #keys = new Map<string, Queue>()
@@ -87,9 +87,9 @@ export class FairQueue {
   readonly #ready = new Set<string>()
   #running = 0
 
-  constructor({ atOnce = Infinity, waitingMax = Infinity, timeoutMs, all }: FairQueueLimits) {
+  constructor({ atOnce = Infinity, maxWaiting = Infinity, timeoutMs, all }: FairQueueLimits) {
     this.#atOnce = atOnce
-    this.#waitingMax = waitingMax
+    this.#maxWaiting = maxWaiting
     this.#timeoutMs = timeoutMs
     this.#all = { ...NO_BOUND, ...all }
   }
@@ -132,8 +132,8 @@ export class FairQueue {
       }
       const waiting: Waiting = { caller, cost, isUrgent, isBegun, sinceMs: performance.now(), end }
       lane.add(waiting)
-      while (lane.cost > this.#waitingMax) lane.takeNewestOfLargest(caller).end('key')
-      if (this.#all.waitingMax < Infinity) this.#boundAll(lane, waiting)
+      while (lane.cost > this.#maxWaiting) lane.takeNewestOfLargest(caller).end('key')
+      if (this.#all.maxWaiting < Infinity) this.#boundAll(lane, waiting)
       this.#updateReady(key, queue)
     })
   }
@@ -142,7 +142,7 @@ export class FairQueue {
   #boundAll(own: Lane, { caller, isUrgent }: Waiting): void {
     const lanes = [...this.#keys.values()].map((queue) => (isUrgent ? queue.urgent : queue.others))
     const cost = lanes.reduce((sum, lane) => sum + lane.cost, 0)
-    for (let beyond = cost - this.#all.waitingMax; beyond > 0;) {
+    for (let beyond = cost - this.#all.maxWaiting; beyond > 0;) {
       const dropped = largest(lanes, own).takeNewestOfLargest(caller)
       beyond -= dropped.cost
       dropped.end('all')

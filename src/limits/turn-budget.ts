@@ -11,8 +11,8 @@ import { setImmediate as nextTurn } from 'node:timers/promises'
 /** The most bytes that are hashed, encrypted or decrypted at once. */
 export const SLICE_BYTES = 256 * 1024
 /** The budget of one turn of the event loop. The slice that exceeds it is finished first. */
-const TURN_BYTES = 1024 * 1024
-const TURN_MS = 4
+const MAX_TURN_BYTES = 1024 * 1024
+const MAX_TURN_MS = 4
 
 /** Limits what one task does in a turn of the event loop. */
 export class TurnBudget {
@@ -22,7 +22,7 @@ export class TurnBudget {
   /** Reports finished work, in bytes. Resolves at once, or in a later turn if this turn's budget is used up. */
   async spend(bytes: number): Promise<void> {
     this.#bytes += bytes
-    if (this.#bytes < TURN_BYTES && performance.now() - this.#sinceMs < TURN_MS) return
+    if (this.#bytes < MAX_TURN_BYTES && performance.now() - this.#sinceMs < MAX_TURN_MS) return
     await nextTurn()
     this.#bytes = 0
     this.#sinceMs = performance.now()

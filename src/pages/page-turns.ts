@@ -20,7 +20,7 @@ export interface PageTurnsParts {
 /** The turns of all readers. */
 export class PageTurns {
   readonly #parts: PageTurnsParts
-  readonly #queue = new FairQueue({ atOnce: 1, waitingMax: MAX_WAITING })
+  readonly #queue = new FairQueue({ atOnce: 1, maxWaiting: MAX_WAITING })
 
   constructor(parts: PageTurnsParts) {
     this.#parts = parts

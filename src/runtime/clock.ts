@@ -9,7 +9,7 @@ import type { Logger } from 'pino'
 
 export const CHECK_INTERVAL_MS = 60_000
 /** Smaller steps are not reported, in ms: NTP makes them in normal operation. */
-const TOLERATED_MS = 60_000
+const MIN_REPORTED_MS = 60_000
 
 /** What the check needs. `wall` is the time of day and `steady` is monotonic, both in ms. */
 export interface ClockParts {
@@ -38,7 +38,7 @@ export class ClockWatch {
 
   /** Reports that the clock went back by `byMs`. */
   reportSetBack(byMs: number): void {
-    if (byMs <= TOLERATED_MS) return
+    if (byMs <= MIN_REPORTED_MS) return
     this.#parts.setBacks.inc()
     this.#parts.log.warn(
       { seconds: Math.round(byMs / 1000) },

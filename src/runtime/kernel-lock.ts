@@ -14,10 +14,10 @@ import { DatabaseSync } from 'node:sqlite'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { isLinkOfOther } from './become-owner.ts'
 
-const WAIT_MS = 5_000
+const LOCK_TIMEOUT_MS = 5_000
 /** SQLite's primary result codes. */
-const BUSY = 5
-const NOT_A_DATABASE = 26
+const SQLITE_BUSY = 5
+const SQLITE_NOTADB = 26
 
 /** A lock; held until it is closed or the process ends. */
 export interface Lock {
@@ -31,7 +31,7 @@ export class LockHeld extends Error {}
  * Takes the lock at `path`, and creates its file if it is missing. Waits for up to `waitMs`, then rejects with a
  * LockHeld.
  */
-export async function takeLock(path: string, waitMs = WAIT_MS): Promise<Lock> {
+export async function takeLock(path: string, waitMs = LOCK_TIMEOUT_MS): Promise<Lock> {
   for (const deadlineMs = performance.now() + waitMs; ;) {
     const lock = tryLock(path)
     if (lock !== undefined) return lock
@@ -59,8 +59,8 @@ function tryLock(path: string): Lock | undefined {
   } catch (error) {
     if (database.isOpen) database.close()
     const code = ((error as { errcode?: number }).errcode ?? 0) & 0xff
-    if (code === BUSY) return undefined
-    const reason = code === NOT_A_DATABASE ? 'it is not a lock file of imds, delete it' : (error as Error).message
+    if (code === SQLITE_BUSY) return undefined
+    const reason = code === SQLITE_NOTADB ? 'it is not a lock file of imds, delete it' : (error as Error).message
     throw new Error(`cannot lock ${path}: ${reason}`, { cause: error })
   }
 }

@@ -16,14 +16,14 @@ export type Listener =
 export class StartFailure extends Error {}
 
 /** The file that shows how many file descriptors this process may open. */
-const LIMITS = '/proc/self/limits'
+const LIMITS_FILE = '/proc/self/limits'
 /**
  * File descriptors that connections of guests may not use: those of operators, and 128 for the rest. An idle daemon has
  * about 30 open.
  */
-const RESERVED = 256
+const RESERVED_DESCRIPTORS = 256
 /** The most connections of each of the operators' two listeners. */
-const MAX_OPERATORS = 64
+const MAX_OPERATOR_CONNECTIONS = 64
 /**
  * Connections that may wait to be accepted. The same as in systemd/imds.socket, since listening on an inherited socket
  * sets it again.
@@ -33,7 +33,7 @@ const BACKLOG = 4_096
  * How many sockets `listenAt` opens at an address (SO_REUSEPORT). libuv accepts one connection of a socket in each turn of
  * the event loop, so with one socket, new connections of a busy server waited for seconds.
  */
-const SOCKETS = 64
+const SOCKETS_PER_ADDRESS = 64
 /**
  * During a stop, an idle connection stays open this long, in ms, because its request may be in flight. AWS's clients
  * wait a second for a response; the next daemon needs the rest of that time to start.
@@ -49,17 +49,17 @@ const SOCKET_MODE = 0o660
 
 /** The text of /proc/self/limits; empty if the system has none. */
 export function readLimits(): string {
-  return existsSync(LIMITS) ? readFileSync(LIMITS, 'utf8') : ''
+  return existsSync(LIMITS_FILE) ? readFileSync(LIMITS_FILE, 'utf8') : ''
 }
 
 /**
- * The most connections of one guest listener, given the text of /proc/self/limits and the number of listeners. RESERVED
- * descriptors stay for the store, the snapshot, operators and systemd's watchdog. Without this bound guests could use
- * up all descriptors, and Node closes a connection that it cannot accept without reporting it.
+ * The most connections of one guest listener, given the text of /proc/self/limits and the number of listeners.
+ * RESERVED_DESCRIPTORS stay for the store, the snapshot, operators and systemd's watchdog. Without this bound guests
+ * could use up all descriptors, and Node closes a connection that it cannot accept without reporting it.
  */
 export function maxConnections(limits: string, listeners: number): number {
   const most = descriptors(limits)
-  return Math.max(1, Math.floor(Math.max(most - RESERVED, most / 2) / listeners))
+  return Math.max(1, Math.floor(Math.max(most - RESERVED_DESCRIPTORS, most / 2) / listeners))
 }
 
 /**
@@ -67,7 +67,7 @@ export function maxConnections(limits: string, listeners: number): number {
  * at least a half, and the rest stays for the daemon itself.
  */
 export function maxOperatorConnections(limits: string): number {
-  return Math.max(1, Math.min(MAX_OPERATORS, Math.floor(descriptors(limits) / 8)))
+  return Math.max(1, Math.min(MAX_OPERATOR_CONNECTIONS, Math.floor(descriptors(limits) / 8)))
 }
 
 /** The number of descriptors that a process may open, given the text of /proc/self/limits. */
@@ -93,7 +93,7 @@ export async function listenAt(
   endLate: () => void,
 ): Promise<ListenAddress[]> {
   const acceptors = places.map(({ path }, i) =>
-    Array.from({ length: path === undefined ? SOCKETS : 1 }, (_socket, j) =>
+    Array.from({ length: path === undefined ? SOCKETS_PER_ADDRESS : 1 }, (_socket, j) =>
       i === 0 && j === 0 ? server.server : acceptorFor(server.server),
     ),
   )

@@ -24,7 +24,7 @@ export function formatLevel({ level, configured, until }: LogLevelState<string>,
 }
 
 /** How long a level lasts if nobody says so, and at most, in seconds. */
-export const LEVEL_SECONDS = { usual: 600, most: 86_400 } as const
+export const LEVEL_SECONDS = { default: 600, max: 86_400 } as const
 
 /** Changes the level of a log. */
 export class AdjustableLevel {

@@ -67,8 +67,8 @@ export function readSettingFile(path: string, links: LinkRule = 'follow'): Buffe
   }
 }
 
-/** Reads a file of at most `mostBytes`. Rejects when the file cannot be read. */
-export async function readRegularFile(path: string, mostBytes: number, links: LinkRule): Promise<RegularFile> {
+/** Reads a file of at most `maxBytes`. Rejects when the file cannot be read. */
+export async function readRegularFile(path: string, maxBytes: number, links: LinkRule): Promise<RegularFile> {
   // before it is opened, which could have effects
   const before = await ifThere(links === 'follow' ? stat(path) : lstat(path))
   if (before === undefined) return { kind: 'absent' }
@@ -80,7 +80,7 @@ export async function readRegularFile(path: string, mostBytes: number, links: Li
     const stats = await file.stat({ bigint: true })
     if (!stats.isFile()) return { kind: 'not-regular', what: kindOf(stats) }
     const length = Number(stats.size)
-    return length > mostBytes
+    return length > maxBytes
       ? { kind: 'too-long', length, stamp: stampOf(stats) }
       : { kind: 'read', bytes: await readBytes(file, length) }
   } finally {

@@ -5,7 +5,7 @@ import type { Cell, Paint, Style } from './terminal.ts'
 /** Between two columns. */
 const GAP = '  '
 /** The last column of rows is not wrapped to less than this. */
-const NARROWEST_TEXT = 24
+const MIN_TEXT_WIDTH = 24
 
 /** A cell whose control characters are escaped. */
 interface Escaped {
@@ -22,7 +22,7 @@ export function formatRows(rows: readonly (readonly Cell[])[], width: number | u
   const all = rows.map((cells) => cells.map(escaped))
   const widths = widthsOf(all, columns)
   const indent = widths.slice(0, -1).reduce((sum, one) => sum + one + GAP.length, 0)
-  const most = width === undefined ? Infinity : Math.max(NARROWEST_TEXT, width - indent)
+  const most = width === undefined ? Infinity : Math.max(MIN_TEXT_WIDTH, width - indent)
   return all.flatMap((cells) => {
     const { text = '', style } = cells[columns - 1] ?? {}
     const [first = '', ...others] = wrapped(text, most)

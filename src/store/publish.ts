@@ -28,7 +28,7 @@ import type {
 import { changeSealOf, type Seal } from './seal.ts'
 import type { UserDataChange } from './user-data.ts'
 
-const ATTEMPTS = 10
+const MAX_ATTEMPTS = 10
 /** A writer that lost a race waits up to this long, so that two writers do not keep overtaking each other. */
 const BACKOFF_MS = 20
 
@@ -140,7 +140,7 @@ export class StorePublisher implements Publisher {
         return { kind: written.kind, instance, unannounced: await this.#backend.unannounced(instance.hypervisors) }
       }
       if (written.kind !== 'user-data-changed') return written
-      if (attempt === ATTEMPTS)
+      if (attempt === MAX_ATTEMPTS)
         throw new Error('another writer keeps changing the user-data of this instance: try again')
     }
   }
@@ -163,7 +163,7 @@ export class StorePublisher implements Publisher {
   }
 
   async #changeSeal(writer: RecordWriter, id: string, sealedAt: Seal, dryRun: boolean): Promise<SealResult> {
-    for (let attempt = 1; attempt <= ATTEMPTS; attempt++) {
+    for (let attempt = 1; attempt <= MAX_ATTEMPTS; attempt++) {
       const published = await this.#backend.get(id)
       if (published === undefined) return { kind: 'absent' }
       const current = parseStored(published.document)

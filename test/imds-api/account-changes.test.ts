@@ -77,7 +77,7 @@ t.test('40 changes of one account hold one connection while they wait, and other
 t.test('a request of an account for which too many changes wait gets 503 with Retry-After', async (t) => {
   const unlock = await lockAccount(t, ONE)
   const data = { text: 'x'.repeat(2 ** 20 - CHANGE_BYTES - 100) } // eight of these wait, and one has its turn
-  const requests = Array.from({ length: ACCOUNT_QUEUE.waitingMax / 2 ** 20 + 2 }, () =>
+  const requests = Array.from({ length: ACCOUNT_QUEUE.maxWaiting / 2 ** 20 + 2 }, () =>
     api.call('POST', '/1.0/config_maps', { data }),
   )
   t.match(await Promise.race(requests), {
@@ -181,7 +181,7 @@ t.test(
 )
 
 t.test('a change whose turn does not come in time is refused, changes nothing, and blocks no other', async (t) => {
-  const accounts = new AccountChanges(db, { atOnce: 1, waitingMax: CHANGE_BYTES, timeoutMs: 1 })
+  const accounts = new AccountChanges(db, { atOnce: 1, maxWaiting: CHANGE_BYTES, timeoutMs: 1 })
   const unlock = await lockAccount(t, ONE)
   const first = accounts.commit(somebody, () => Promise.resolve('first'))
   const refused = { name: 'service_unavailable', message: 'other changes of this account take too long: try again' }
@@ -462,7 +462,7 @@ t.test('a statement of a request that takes 10 s is ended, and the request gets 
 
 t.test('a read of an account for which too many reads wait gets 503 with Retry-After', async (t) => {
   const unlock = await lockTable(t, 'config_maps')
-  const reads = Array.from({ length: READ_SHARE.atOnce + READ_SHARE.waitingMax + 1 }, () =>
+  const reads = Array.from({ length: READ_SHARE.atOnce + READ_SHARE.maxWaiting + 1 }, () =>
     api.call('GET', '/1.0/config_maps'),
   )
   t.match(await Promise.race(reads), {

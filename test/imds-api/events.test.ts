@@ -380,7 +380,7 @@ const aSubscriber = (accountId: string): Subscriber => ({
 })
 
 t.test('the replays of an account wait for its reads, and others get their events meanwhile', async (t) => {
-  const share = new FairQueue({ atOnce: 1, waitingMax: 10, timeoutMs: 60_000 })
+  const share = new FairQueue({ atOnce: 1, maxWaiting: 10, timeoutMs: 60_000 })
   const enterShare = (key: string) => async () => (await share.enter({ key })) as Leave
   const streams = new EventStreams({ db, now: () => performance.now(), onEnd: () => undefined })
   const leave = await enterShare(ONE)()

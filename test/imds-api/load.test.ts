@@ -130,7 +130,7 @@ t.test(
     await holder.query('begin')
     await holder.query('lock table database_servers')
     const read = formatRequest(tokens[0], 'GET', '/1.0/database_servers')
-    const [most, each] = [READS.atOnce + READS.waitingMax, 16]
+    const [most, each] = [READS.atOnce + READS.maxWaiting, 16]
     let text = ''
     const wires = await Promise.all(
       Array.from({ length: 1.5 * OF_ADDRESS }, (_, i) => hold(t, `127.0.2.${String(1 + (i % 2))}`, '')),

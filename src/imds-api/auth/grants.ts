@@ -17,7 +17,7 @@ import { hasDigest } from './secrets.ts'
  * How many token requests of an account use the database at once. Refreshes of one sign-in wait for each other's locks
  * and for changes of the user: without a bound they would take all connections.
  */
-const GRANT_QUEUE: FairQueueLimits = { atOnce: 2, waitingMax: 1_024, timeoutMs: 10_000 }
+const GRANT_QUEUE: FairQueueLimits = { atOnce: 2, maxWaiting: 1_024, timeoutMs: 10_000 }
 
 const NO_CLIENT = wrong('the request has no credentials: send the id and secret of a client with HTTP Basic')
 const [API_CLIENT, APPLICATION] = ['an API client', 'an application']

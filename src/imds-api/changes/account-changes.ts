@@ -13,7 +13,7 @@ import { inTransaction, type Tx, type Db } from '../database/transaction.ts'
  * Limits of an account's queue: wait in ms, length in bytes. It holds fewer bytes than the bodies of an account may
  * have (body-budget.ts), so that new requests can still arrive.
  */
-export const ACCOUNT_QUEUE = { atOnce: 1, waitingMax: 8 * 2 ** 20, timeoutMs: 10_000 } satisfies FairQueueLimits
+export const ACCOUNT_QUEUE = { atOnce: 1, maxWaiting: 8 * 2 ** 20, timeoutMs: 10_000 } satisfies FairQueueLimits
 /** The bytes that a waiting change costs beside its body. So 1,024 changes can wait. */
 export const CHANGE_BYTES = 8_192
 

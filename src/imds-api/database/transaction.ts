@@ -7,7 +7,7 @@ export type Tx = Transaction<Tables>
 /** Our database: its pool, or a transaction of it. */
 export type Db = Kysely<Tables>
 
-const ATTEMPTS = 5
+const MAX_ATTEMPTS = 5
 /** PostgreSQL's codes for a transaction that may succeed when it is repeated: serialization failure and deadlock. */
 const REPEATABLE = ['40001', '40P01']
 
@@ -17,7 +17,7 @@ export async function inTransaction<T>(db: Db, work: (tx: Tx) => Promise<T>): Pr
     try {
       return await db.transaction().execute(work)
     } catch (error) {
-      if (attempt === ATTEMPTS || !isRepeatable(error)) throw error
+      if (attempt === MAX_ATTEMPTS || !isRepeatable(error)) throw error
     }
   }
 }

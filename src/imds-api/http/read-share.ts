@@ -38,13 +38,13 @@ export function readShare(connections: number): Required<FairQueueLimits> {
   const part = (share: number) => Math.max(1, Math.floor(connections * share))
   return {
     atOnce: part(1 / 4),
-    waitingMax: MAX_WAITING,
+    maxWaiting: MAX_WAITING,
     timeoutMs: TIMEOUT_MS,
     all: { atOnce: part(3 / 4), shared: part(1 / 2), waitMs: WAIT_MS, overloadMs: OVERLOAD_MS },
   }
 }
 /** Of the checks of the rights to changes, which are short. */
-const CHECK_SHARE: FairQueueLimits = { atOnce: 1, waitingMax: 1_024, timeoutMs: TIMEOUT_MS }
+const CHECK_SHARE: FairQueueLimits = { atOnce: 1, maxWaiting: 1_024, timeoutMs: TIMEOUT_MS }
 
 /** Builds the method `enterShare` of requests, which need their `tokenHolder`. */
 export function buildEnterShare(connections: number): FastifyRequest['enterShare'] {

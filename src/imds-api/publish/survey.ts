@@ -7,7 +7,7 @@ import { StoreUnavailable, type Listed, type Publisher } from '../../store/publi
 import type { StoredAddress, StoredServer, StoreSurvey } from '../changes/advance.ts'
 
 /** Records that are read at the same time. */
-const CONCURRENCY = 16
+const MAX_CONCURRENT_READS = 16
 /** The network of every interface that imds-api publishes. */
 const NETWORK = 'default'
 
@@ -34,7 +34,7 @@ export async function surveyStore(
       for (const id of read.ids) ids.add(id)
     }
   }
-  await forEachOf(listed, add, CONCURRENCY)
+  await forEachOf(listed, add, MAX_CONCURRENT_READS)
   return { servers: servers.sort((a, b) => (a.id < b.id ? -1 : 1)), ids, unreadable: unreadable.sort() }
 }
 

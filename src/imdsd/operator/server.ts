@@ -162,7 +162,7 @@ const NO_ID = { error: `that is not ${ID_RULE}` }
 function parseLevel(body: unknown): { readonly level: LogLevel; readonly seconds: number } | undefined {
   const { level: name, seconds } = (body ?? {}) as Readonly<Record<string, unknown>>
   const level = LOG_LEVELS.find((one) => one === name)
-  return level !== undefined && typeof seconds === 'number' && seconds >= 1 && seconds <= LEVEL_SECONDS.most
+  return level !== undefined && typeof seconds === 'number' && seconds >= 1 && seconds <= LEVEL_SECONDS.max
     ? { level, seconds }
     : undefined
 }

@@ -69,7 +69,7 @@ export interface ValueStore {
   mark(as: 'plain' | 'encrypted'): Promise<void>
 }
 
-const ATTEMPTS = 5
+const MAX_ATTEMPTS = 5
 
 /** Reads only values that the cipher accepts. */
 export class EncryptingWriter implements RecordWriter, Conversion {
@@ -99,7 +99,8 @@ export class EncryptingWriter implements RecordWriter, Conversion {
       if (written.kind === 'stale' && written.revision === revision && (await this.#holds(id, sealed, bytes)))
         return { kind: 'unchanged', sealedAt }
       if (written.kind !== 'sealed') return written
-      if (attempt === ATTEMPTS) throw new Error('another writer keeps changing the seal of this instance: try again')
+      if (attempt === MAX_ATTEMPTS)
+        throw new Error('another writer keeps changing the seal of this instance: try again')
       sealedAt = written.sealedAt // from a tombstone, or from another writer
     }
   }
@@ -120,7 +121,7 @@ export class EncryptingWriter implements RecordWriter, Conversion {
       const values = this.#encrypt(validInstance(id, stored), stored.document, stored.userData)
       const converted = await this.#store.convertToEncrypted(values, before.digest)
       if (converted.kind === 'converted') return { kind: 'encrypted' }
-      if (attempt === ATTEMPTS || converted.kind === 'invalid')
+      if (attempt === MAX_ATTEMPTS || converted.kind === 'invalid')
         throw new Error(`the store refused to have ${id} encrypted: ${converted.reason}`)
     }
   }
@@ -134,7 +135,7 @@ export class EncryptingWriter implements RecordWriter, Conversion {
       if (stored.kind !== 'record') throw new Error(`${id}: ${stored.reason}`)
       const converted = await this.#store.convertToPlain(stored.document, stored.userData, before.digest)
       if (converted.kind === 'converted') return { kind: 'decrypted' }
-      if (attempt === ATTEMPTS || converted.kind === 'invalid')
+      if (attempt === MAX_ATTEMPTS || converted.kind === 'invalid')
         throw new Error(`the store refused to have ${id} decrypted: ${converted.reason}`)
     }
   }

@@ -11,11 +11,11 @@ import { parseControlPlane, type ControlPlane, type Fleet, type StoreState } fro
 import type { FileOperations } from './operations.ts'
 import { readRegularFile } from '../../runtime/regular-file.ts'
 
-const FILE = '.publisher.imds-api'
+const ANNOUNCEMENT_FILE = '.publisher.imds-api'
 const DATABASE_FILE = '.publisher.database'
-const FILES = 'files'
-const MAX_BYTES = 1024
-const KEPT_MS = 30 * 24 * 3_600_000
+const HISTORY = 'files'
+const MAX_FILE_BYTES = 1024
+const ANNOUNCEMENT_RETENTION_MS = 30 * 24 * 3_600_000
 
 export class FileFleet implements Fleet {
   readonly #directory: string
@@ -36,14 +36,14 @@ export class FileFleet implements Fleet {
   }
 
   async controlPlane(): Promise<ControlPlane | undefined> {
-    const text = await this.#read(FILE)
+    const text = await this.#read(ANNOUNCEMENT_FILE)
     if (text === undefined) return undefined
     const found = parseControlPlane(text)
-    return this.#now() - Date.parse(found.seenAt) > KEPT_MS ? undefined : found
+    return this.#now() - Date.parse(found.seenAt) > ANNOUNCEMENT_RETENTION_MS ? undefined : found
   }
 
   async announceControlPlane(controlPlane: ControlPlane): Promise<void> {
-    await this.#replace(FILE, `${JSON.stringify(controlPlane)}\n`)
+    await this.#replace(ANNOUNCEMENT_FILE, `${JSON.stringify(controlPlane)}\n`)
   }
 
   database(): Promise<string | undefined> {
@@ -61,7 +61,7 @@ export class FileFleet implements Fleet {
   /** A directory loses nothing unless it is emptied, with the id of the database in it. */
   async state(): Promise<StoreState> {
     const database = await this.database()
-    return { database, history: FILES, complete: database === undefined ? undefined : FILES }
+    return { database, history: HISTORY, complete: database === undefined ? undefined : HISTORY }
   }
 
   markComplete(): Promise<void> {
@@ -70,7 +70,7 @@ export class FileFleet implements Fleet {
 
   /** Empty for a file that is not regular, or too long. */
   async #read(name: string): Promise<string | undefined> {
-    const read = await readRegularFile(join(this.#directory, name), MAX_BYTES, 'refuse')
+    const read = await readRegularFile(join(this.#directory, name), MAX_FILE_BYTES, 'refuse')
     return read.kind === 'absent' ? undefined : read.kind === 'read' ? read.bytes.toString().trim() : ''
   }
 

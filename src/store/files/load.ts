@@ -21,7 +21,7 @@ import { ifThere, readRegularFile, stampOf } from '../../runtime/regular-file.ts
  * How often files that change while they are read are read again. The last attempt is used: a notice follows the last
  * change.
  */
-const ATTEMPTS = 10
+const MAX_ATTEMPTS = 10
 
 /** The limit of a file. It may be longer than its record as JSON, since it may be indented or have comments. */
 const MAX_FILE_BYTES = 4 * MAX_RECORD_BYTES
@@ -71,7 +71,7 @@ export async function loadFiles(
       return { kind: 'unreadable', id, digest: digestOf(error.message, error.stamp), reason: error.message }
     })
     const after = await stampsOf(directory, id)
-    if (attempt === ATTEMPTS || after.join() === before.join()) return loaded
+    if (attempt === MAX_ATTEMPTS || after.join() === before.join()) return loaded
     before = after
   }
 }
@@ -96,14 +96,14 @@ export function formatRecord(document: unknown): string {
 
 /**
  * Reads a file of the store; undefined if there is none. Rejects with a FileFault for anything but a regular file of at
- * most `mostBytes`.
+ * most `maxBytes`.
  */
-async function read(directory: string, name: string, mostBytes: number, instead = ''): Promise<Buffer | undefined> {
-  const file = await readRegularFile(join(directory, name), mostBytes, name.endsWith('.pending') ? 'refuse' : 'follow')
+async function read(directory: string, name: string, maxBytes: number, instead = ''): Promise<Buffer | undefined> {
+  const file = await readRegularFile(join(directory, name), maxBytes, name.endsWith('.pending') ? 'refuse' : 'follow')
   if (file.kind === 'not-regular') throw notRegular(name, file.what)
   if (file.kind === 'too-long')
     throw new FileFault(
-      `${name} is ${String(file.length)} bytes, more than the limit of ${String(mostBytes)}${instead}`,
+      `${name} is ${String(file.length)} bytes, more than the limit of ${String(maxBytes)}${instead}`,
       file.stamp,
     )
   return file.kind === 'absent' ? undefined : file.bytes

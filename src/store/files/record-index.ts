@@ -15,12 +15,12 @@ import { readRegularFile } from '../../runtime/regular-file.ts'
 import type { Stored } from '../rules.ts'
 import { parseTombstone, type Seal, type Tombstone } from '../seal.ts'
 import { loadFiles, MAX_TOMBSTONE_BYTES, readPending } from './load.ts'
-import { lookUpStamps, LOOK_UPS_AT_ONCE } from './stamps.ts'
+import { lookUpStamps, MAX_CONCURRENT_LOOKUPS } from './stamps.ts'
 
 /** Instances whose files are read at the same time: a bound on memory, since each may have the longest user-data. */
-const READ_AT_ONCE = 4
+const MAX_CONCURRENT_READS = 4
 /** How long a tombstone stays, as in Redis (publish.lua). */
-const TOMBSTONE_MS = 7 * 24 * 3600 * 1000
+const TOMBSTONE_RETENTION_MS = 7 * 24 * 3600 * 1000
 
 /** `stamp`: of the files that `stored` was read from; undefined: they are to be read again. */
 interface Entry {
@@ -52,12 +52,12 @@ export class RecordIndex {
       files,
       async ([id, endings]) => {
         const { text, isRecent, changedAtMs } = await lookUpStamps(this.#directory, id, endings, this.#now())
-        const hasExpired = /^\.removed:\S+$/.test(text) && changedAtMs < this.#now() - TOMBSTONE_MS
+        const hasExpired = /^\.removed:\S+$/.test(text) && changedAtMs < this.#now() - TOMBSTONE_RETENTION_MS
         if (hasExpired) await onExpired(id)
         if (hasExpired) this.#entries.set(id, { stored: undefined, stamp: text })
         else if (text !== this.#entries.get(id)?.stamp) changed.set(id, isRecent ? undefined : text)
       },
-      LOOK_UPS_AT_ONCE,
+      MAX_CONCURRENT_LOOKUPS,
     )
     for (const id of this.#entries.keys()) if (!files.has(id)) this.#entries.delete(id)
     await forEachOf(
@@ -67,7 +67,7 @@ export class RecordIndex {
         const stored = await readStored(this.#directory, id)
         this.#entries.set(id, { stored, stamp }) // the stamp is older than what is read
       },
-      READ_AT_ONCE,
+      MAX_CONCURRENT_READS,
     )
   }
 

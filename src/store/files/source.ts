@@ -15,12 +15,12 @@ import type { Index, Loaded, Source, SourceEvents } from '../source.ts'
 import { DirectoryWatch } from './directory-watch.ts'
 import { loadFiles } from './load.ts'
 import { forEachOf } from '../../limits/for-each-of.ts'
-import { listFiles, lookUpStamps, LOOK_UPS_AT_ONCE } from './stamps.ts'
+import { listFiles, lookUpStamps, MAX_CONCURRENT_LOOKUPS } from './stamps.ts'
 
 /** How long to wait for more changes: a writer may write record and user-data one after the other. */
-const QUIET_MS = 10
+const SETTLE_MS = 10
 /** How many files that are not read the log names. */
-const MAX_NAMED = 10
+const MAX_NAMED_FILES = 10
 
 /** The digest of an instance, undefined if it has none, and the stamp of the files that it was computed from. */
 interface Known {
@@ -57,7 +57,7 @@ export class FileSource implements Source {
           setTimeout(() => {
             this.#timers.delete(id)
             events.notice(id)
-          }, QUIET_MS),
+          }, SETTLE_MS),
         )
       },
       onWatching: events.connected,
@@ -82,7 +82,7 @@ export class FileSource implements Source {
         if (before?.stamp === text) known.set(id, before)
         else changed.push([id, isRecent ? undefined : text])
       },
-      LOOK_UPS_AT_ONCE,
+      MAX_CONCURRENT_LOOKUPS,
     )
     const digests = new Map<string, string>()
     const stamps = new Map(changed)
@@ -99,7 +99,7 @@ export class FileSource implements Source {
 
   /** Names files that are not read, and again only when others are there. */
   #report(misnamed: readonly string[]): void {
-    const names = misnamed.slice(0, MAX_NAMED)
+    const names = misnamed.slice(0, MAX_NAMED_FILES)
     const text = `${String(misnamed.length)} ${names.join('/')}`
     if (misnamed.length > 0 && text !== this.#misnamed)
       this.#log.warn(

@@ -8,15 +8,15 @@ import { idOfFile, isMisnamed } from './load.ts'
 import { ifThere, stampOf } from '../../runtime/regular-file.ts'
 
 /** Files that are looked up at the same time. */
-export const LOOK_UPS_AT_ONCE = 128
+export const MAX_CONCURRENT_LOOKUPS = 128
 /**
  * A file that changed so recently may change again within the same tick of its file system's clock, and keep its stamp.
  * Two seconds is the longest such tick.
  */
-const TICK_MS = 2_000
+const MAX_TICK_MS = 2_000
 
 /**
- * The stamps of an instance's files. `isRecent`: one changed less than TICK_MS ago, so that a later change may not
+ * The stamps of an instance's files. `isRecent`: one changed less than MAX_TICK_MS ago, so that a later change may not
  * show. `changedAtMs`: when the content of one was changed last (Unix time), by the programs that wrote it.
  */
 export interface Stamps {
@@ -66,7 +66,7 @@ export async function lookUpStamps(
     const isError = stats instanceof Error // the load reports it
     texts.push(`${endings[i] ?? ''}:${isError ? String((stats as NodeJS.ErrnoException).code) : stampOf(stats)}`)
     // A time in the future is from before the clock was set back: the next change gets another one.
-    isRecent ||= isError || Math.abs(Number(stats.ctimeMs) - nowMs) < TICK_MS
+    isRecent ||= isError || Math.abs(Number(stats.ctimeMs) - nowMs) < MAX_TICK_MS
     changedAtMs = Math.max(changedAtMs, isError ? Infinity : Number(stats.mtimeMs))
   }
   return { text: texts.join(' '), isRecent, changedAtMs }

@@ -16,7 +16,7 @@ import type { Keys } from './keys.ts'
 /** How much of an announcement is read. */
 export const MAX_ANNOUNCEMENT_BYTES = 1024
 /** How many keys are looked at, or read, at a time. */
-const BATCH = 1000
+const MAX_BATCH_KEYS = 1000
 
 /** Returns the names among `names` that no daemon has announced. Reads no value. */
 export async function unannouncedOf(redis: Redis, keys: Keys, names: readonly string[]): Promise<readonly string[]> {
@@ -33,7 +33,7 @@ export async function unannouncedOf(redis: Redis, keys: Keys, names: readonly st
 export async function announcedHypervisors(redis: Redis, keys: Keys): Promise<AnnouncedHypervisor[]> {
   const found = new Map<string, AnnouncedHypervisor>() // a scan may return a key twice
   const prefix = keys.announcement('')
-  for await (const page of redis.scanStream({ match: `${prefix}*`, count: BATCH })) {
+  for await (const page of redis.scanStream({ match: `${prefix}*`, count: MAX_BATCH_KEYS })) {
     const names = (page as string[]).map((key) => key.slice(prefix.length)).filter(isName)
     for (const one of await announcementsOf(redis, keys, names)) found.set(one.name, one)
   }

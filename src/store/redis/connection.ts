@@ -21,7 +21,7 @@ export interface RedisConnection {
 }
 
 /** A connection without an answer for this long counts as dead. */
-export const TIMEOUT_MS = 5000
+export const RESPONSE_TIMEOUT_MS = 5000
 
 /** Connects to one server. Rejects with the reason. */
 export async function connectTo(settings: RedisSettings, node: Node, name: string): Promise<RedisConnection> {
@@ -68,8 +68,8 @@ export async function dial(
     ...(storeOf(settings).tls && { tls: tlsOptions(settings, node) }),
     lazyConnect: true,
     retryStrategy: () => undefined,
-    connectTimeout: TIMEOUT_MS,
-    commandTimeout: TIMEOUT_MS,
+    connectTimeout: RESPONSE_TIMEOUT_MS,
+    commandTimeout: RESPONSE_TIMEOUT_MS,
     keepAlive: 10_000,
     enableOfflineQueue: false,
     enableReadyCheck: false, // it writes to the console if INFO is denied; `checkRegion` does more
@@ -87,7 +87,7 @@ export async function dial(
     throw explainedConnectError(lastError ?? (error as Error), {
       isTls: storeOf(settings).tls,
       hasCertificate: settings.certFile !== undefined,
-      timeoutMs: TIMEOUT_MS,
+      timeoutMs: RESPONSE_TIMEOUT_MS,
     })
   }
   const closed = new Promise<string>((resolve) => {

@@ -19,9 +19,9 @@ export interface Probe {
   readonly problems: readonly string[]
 }
 
-const NAME = 'imds-check'
+const CONNECTION_NAME = 'imds-check'
 /** SET with options that exclude each other. */
-const IMPOSSIBLE = ['', 'nx', 'xx']
+const INVALID_SET_OPTIONS = ['', 'nx', 'xx']
 const SYNTAX_ERROR = 'ERR syntax error'
 
 /**
@@ -34,7 +34,7 @@ export async function probeRedis(
   hypervisor: string | undefined,
 ): Promise<Probe> {
   const keys = keysOf(region)
-  const connection = await connectToRegion(settings, keys.instances, NAME)
+  const connection = await connectToRegion(settings, keys.instances, CONNECTION_NAME)
   try {
     const { redis, node, role } = connection
     const findings = [
@@ -93,15 +93,15 @@ async function probeDaemon(
   await countRecords(redis, keys, hypervisor).then(({ isNamed, text }) => {
     ;(isNamed ? findings : warnings).push(text)
   }, problem)
-  const notices = await connectTo(settings, node, NAME)
+  const notices = await connectTo(settings, node, CONNECTION_NAME)
   await notices.redis.subscribe(keys.notices(hypervisor)).catch(problem)
   close(notices)
   if (problems.length === 0)
     findings.push(`the Redis user may read the region and receive the notices of ${hypervisor}`)
   const noReports = keys.reports(hypervisor, '') // no instance has this id
   const [announced, reported, removed] = await runPipeline(redis, [
-    ['set', keys.announcement(hypervisor), ...IMPOSSIBLE],
-    ['set', noReports, ...IMPOSSIBLE],
+    ['set', keys.announcement(hypervisor), ...INVALID_SET_OPTIONS],
+    ['set', noReports, ...INVALID_SET_OPTIONS],
     ['del', noReports],
   ])
   if (isSyntaxError(announced)) findings.push(`the Redis user may announce ${hypervisor}`)
@@ -121,7 +121,7 @@ async function probeDaemon(
 async function probePublisher({ redis }: RedisConnection, keys: Keys): Promise<Probe> {
   const [read, written, script] = await runPipeline(redis, [
     ['hget', keys.instances, ''],
-    ['set', keys.region, ...IMPOSSIBLE],
+    ['set', keys.region, ...INVALID_SET_OPTIONS],
     ['eval', 'return 1', 1, keys.region],
   ])
   const problems = reasonsOf([read, isSyntaxError(written) ? 1 : written, script])

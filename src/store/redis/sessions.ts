@@ -1,6 +1,6 @@
 /** Keeps a session with a store open: begins the next one when it ends. */
 import { setTimeout as sleep } from 'node:timers/promises'
-import { TIMEOUT_MS } from './connection.ts'
+import { RESPONSE_TIMEOUT_MS } from './connection.ts'
 import { reasonOf } from './reasons.ts'
 
 /**
@@ -17,7 +17,7 @@ export async function repeatSessions(
     const reason = await session().catch(reasonOf)
     if (signal.aborted) return
     onEnd(reason)
-    if (performance.now() - startedAtMs > TIMEOUT_MS) failures = 0
+    if (performance.now() - startedAtMs > RESPONSE_TIMEOUT_MS) failures = 0
     await sleep(Math.min(50 * 2 ** failures, 2000) * (0.5 + Math.random() / 2), undefined, { signal }).catch(
       () => undefined,
     ) // stopped

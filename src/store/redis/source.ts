@@ -32,7 +32,7 @@ import { sha256InSlices, TurnBudget } from '../../limits/turn-budget.ts'
 
 const HEARTBEAT_MS = 5000
 /** The most bytes of records and user-data that one read asks for, unless a single instance has more. */
-const READ_BYTES = 4 * 1024 * 1024
+const MAX_READ_BYTES = 4 * 1024 * 1024
 /** Errors that a retry does not fix. */
 const MAY_NOT_WRITE = /NOPERM|READONLY/
 const HEARTBEATS_PER_ANNOUNCEMENT = 6
@@ -134,7 +134,7 @@ export class RedisSource implements Source {
     for (const id of ids) {
       const lengths = replies.splice(0, 3)
       const toRead = this.#toRead(id, lengths.some(isWrongType) ? undefined : lengthsOf(lengths))
-      if (some.length > 0 && bytes + toRead.bytes > READ_BYTES) {
+      if (some.length > 0 && bytes + toRead.bytes > MAX_READ_BYTES) {
         yield* this.#read(some)
         some = []
         bytes = 0

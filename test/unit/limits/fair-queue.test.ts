@@ -14,7 +14,7 @@ afterEach(() => {
  * ! is urgent.
  */
 function aQueue(limits: Partial<FairQueueLimits> = {}) {
-  const queue = new FairQueue({ atOnce: 1, waitingMax: 100, timeoutMs: 1_000, ...limits })
+  const queue = new FairQueue({ atOnce: 1, maxWaiting: 100, timeoutMs: 1_000, ...limits })
   const [started, refused]: [string[], string[]] = [[], []]
   const leaves = new Map<string, Leave>()
   const enter = async (name: string, { key = 'one', cost = 1, isBegun = false } = {}) => {
@@ -60,7 +60,7 @@ test('callers take turns, and urgent tasks go first, but leave every second turn
 })
 
 test('beyond the limit the newest task of the caller whose tasks cost the most is refused', async () => {
-  const { enter, refused, settle } = aQueue({ waitingMax: 10 })
+  const { enter, refused, settle } = aQueue({ maxWaiting: 10 })
   enter('a0')
   for (let n = 1; n <= 11; n++) enter(`a${String(n)}`)
   await settle()
@@ -77,7 +77,7 @@ test('beyond the limit the newest task of the caller whose tasks cost the most i
 })
 
 test('a task that waits too long is refused, and its place is free', async () => {
-  const { queue, enter, started, refused, settle, end } = aQueue({ waitingMax: 1 })
+  const { queue, enter, started, refused, settle, end } = aQueue({ maxWaiting: 1 })
   enter('a1')
   enter('b1')
   await settle()
@@ -197,8 +197,8 @@ test('a key whose tasks have all been refused takes no turn', async () => {
  * A queue with one turn for all keys, which is taken. `free` gives it back, and returns the order of those that `add`
  * has added. `refused`: those that never ran.
  */
-async function aBusyQueue(waitingMax: number) {
-  const queue = new FairQueue({ all: { atOnce: 1, waitingMax } })
+async function aBusyQueue(maxWaiting: number) {
+  const queue = new FairQueue({ all: { atOnce: 1, maxWaiting } })
   const leave = (await queue.enter({ key: 'first' })) as Leave
   const [order, refused, all]: [string[], string[], Promise<unknown>[]] = [[], [], []]
   const add = (key: string, caller: string, name: string, signal = new AbortController().signal) => {
@@ -251,12 +251,12 @@ test('a key with many callers gives places to a key that has fewer, until both h
 })
 
 test('a queue without places for waiting tasks, and one that is full of single ones, take no more', async () => {
-  for (const waitingMax of [0, 2]) {
-    const { add, refused, free } = await aBusyQueue(waitingMax)
+  for (const maxWaiting of [0, 2]) {
+    const { add, refused, free } = await aBusyQueue(maxWaiting)
     for (const name of ['a', 'b', 'c']) add(name, name, name)
     await turn()
-    expect(refused).toEqual(['a', 'b', 'c'].slice(waitingMax))
-    expect(await free()).toEqual(['a', 'b', 'c'].slice(0, waitingMax))
+    expect(refused).toEqual(['a', 'b', 'c'].slice(maxWaiting))
+    expect(await free()).toEqual(['a', 'b', 'c'].slice(0, maxWaiting))
   }
 })
 

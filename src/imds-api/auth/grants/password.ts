@@ -10,7 +10,7 @@ import { BUSY, invalid, issueForFamily, wrong, WRONG_CLIENT, WRONG_SCOPE, type W
 import type { Grant, GrantParts, TokenOutcome } from './grant.ts'
 
 /** A password check takes 32 MiB and about 0.2 s of a core, so a full queue lasts some seconds. */
-const PASSWORD_CHECKS: FairQueueLimits = { all: { atOnce: 2, waitingMax: 32 } }
+const PASSWORD_CHECKS: FairQueueLimits = { all: { atOnce: 2, maxWaiting: 32 } }
 
 const WRONG_PASSWORD = wrong('the username or the password is wrong')
 const NO_CODE = wrong('a one-time password is required', true)

@@ -3,7 +3,7 @@
  * src/imds-api/model/account-states.ts says.
  */
 import t from 'tap'
-import { ACCOUNT_STATES, CHANGES, changeRefusal, type ChangeRequest } from '../../src/imds-api/model/account-states.ts'
+import { ACCOUNT_STATES, STATE_RULES, changeRefusal, type StateRule } from '../../src/imds-api/model/account-states.ts'
 import { ADA, CLIENT_OF, ONE } from '../support/fixtures/region.ts'
 import { routesOf } from '../support/fixtures/routes.ts'
 import { anApi, countOfLockWaits, type Method } from '../support/programs/api.ts'
@@ -52,7 +52,7 @@ t.test('the router lists every route that changes something', (t) => {
   ])
     t.ok(ROUTES.includes(route), route)
   t.strictSame(
-    Object.keys(CHANGES).filter((request) => /^[A-Z]+ \S+$/.test(request) && !ROUTES.includes(request)),
+    Object.keys(STATE_RULES).filter((request) => /^[A-Z]+ \S+$/.test(request) && !ROUTES.includes(request)),
     [],
     'and the table has no other',
   )
@@ -72,7 +72,7 @@ for (const [name, account] of ACCOUNTS) {
     await db.updateTable('accounts').set(account).where('id', '=', ONE).execute()
     const client = await api.token(CLIENT_OF[ONE])
     for (const route of ROUTES) {
-      const refusal = changeRefusal(route in CHANGES ? (route as ChangeRequest) : 'every other change', account)
+      const refusal = changeRefusal(route in STATE_RULES ? (route as StateRule) : 'every other change', account)
       for (const token of [ada, client]) {
         const answer = await send(token, route)
         if (token === client && answer === '403 forbidden') continue // the user's own side is not for API clients

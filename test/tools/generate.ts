@@ -9,7 +9,7 @@ import type { Registry } from 'prom-client'
 import { format, resolveConfig } from 'prettier'
 import { parse as parseYaml } from 'yaml'
 import { ACCOUNT_LIMITS } from '../../src/imds-api/model/account-limits.ts'
-import { ACCOUNT_STATES, CHANGES, changeRefusal, type ChangeRequest } from '../../src/imds-api/model/account-states.ts'
+import { ACCOUNT_STATES, STATE_RULES, changeRefusal, type StateRule } from '../../src/imds-api/model/account-states.ts'
 import { buildApiMetrics } from '../../src/imds-api/metrics.ts'
 import type { Database } from '../../src/imds-api/database/open.ts'
 import { SERVER_TRANSITIONS } from '../../src/imds-api/changes/servers.ts'
@@ -142,14 +142,14 @@ function accountStateList(): string {
     ...ACCOUNT_STATES.map((status) => ({ status, is: true })),
     ...ACCOUNT_STATES.map((status) => ({ status, is: false })),
   ].map(({ status, is }) => ({ status, telephone_verified: is, valid_credit_card: is }))
-  const when = (request: ChangeRequest) => {
+  const when = (request: StateRule) => {
     const allowed = accounts.filter((account) => changeRefusal(request, account) === undefined)
     if (allowed.length === accounts.length) return 'always'
     return allowed
       .map((account) => `\`${account.status}\`${account.telephone_verified ? '' : ' (not verified)'}`)
       .join(', ')
   }
-  const requests = Object.groupBy(Object.keys(CHANGES) as ChangeRequest[], when)
+  const requests = Object.groupBy(Object.keys(STATE_RULES) as StateRule[], when)
   return Object.entries(requests)
     .map(([allowed, names = []]) => {
       const texts = names.map((name) => name.replace(/^([A-Z]+) (\S+)/, '`$1 /1.0$2`'))

@@ -1,7 +1,7 @@
 /** Runs the changes of accounts' resources. The changes of one account run one after another. */
 import { sql, type Selectable } from 'kysely'
 import { FairQueue, type FairQueueLimits, type Leave } from '../../limits/fair-queue.ts'
-import { isWithdrawal, changeRefusal, type ChangeRequest } from '../model/account-states.ts'
+import { isWithdrawal, changeRefusal, type StateRule } from '../model/account-states.ts'
 import { notFound, shed, type Refusal } from '../model/refusal.ts'
 import { setActor } from './events.ts'
 import { inFlightRefusal, KeyedChange, type KeyOfClient } from './keyed-change.ts'
@@ -79,22 +79,22 @@ export class AccountChanges {
   }
 
   /**
-   * Commits a change if the requester has the right and the state of the account allows it. `request`: the request, if
-   * model/account-states.ts lists it.
+   * Commits a change if the requester has the right and the state of the account allows it. `rule`: the entry of
+   * model/account-states.ts for the request.
    */
   async commit<T>(
     requester: AccountRequester,
     change: (tx: Tx) => Promise<T>,
-    request: ChangeRequest = 'every other change',
+    rule: StateRule = 'every other change',
   ): Promise<T> {
     const { accountId } = requester
     const check = async (tx: Tx) => {
       const account = await lockAccount(tx, accountId, requester.requesterId)
       if (account === undefined) throw notFound('this account')
       await requester.recheckRight(tx, account)
-      return changeRefusal(request, account)
+      return changeRefusal(rule, account)
     }
-    return this.#inTurn(accountId, requester, isWithdrawal(request), check, change)
+    return this.#inTurn(accountId, requester, isWithdrawal(rule), check, change)
   }
 
   /** Commits a change in any state of the account: for the compute system. */
@@ -112,7 +112,7 @@ export class AccountChanges {
     requester: TokenRequester,
     find: (tx: Tx) => Promise<string>,
     change: (tx: Tx) => Promise<T>,
-    request: ChangeRequest,
+    rule: StateRule,
   ): Promise<T> {
     const leave = await this.#enter(requester.requesterId, requester, false)
     try {
@@ -123,7 +123,7 @@ export class AccountChanges {
         await requester.checkCondition(tx)
         return find(tx)
       })
-      return await this.commit({ ...requester, accountId }, change, request)
+      return await this.commit({ ...requester, accountId }, change, rule)
     } finally {
       leave()
     }

@@ -37,7 +37,7 @@ const IN_USE: Rule = { states: ['active', 'overdue', 'warning'], needsVerificati
  * When each change is allowed. Requests that correct an account or withdraw access are always allowed; all others need
  * an account in use, and verified.
  */
-export const CHANGES = {
+export const STATE_RULES = {
   'PUT /accounts/ID': ALWAYS,
   'PUT /account': ALWAYS,
   'PUT /api_clients/ID with only `permissions_group`, to `storage`': WITHDRAWAL,
@@ -56,17 +56,17 @@ export const CHANGES = {
   'DELETE /account/identity': WITHDRAWAL,
   'every other change': IN_USE,
 } as const satisfies Readonly<Record<string, Rule>>
-/** A key of CHANGES. */
-export type ChangeRequest = keyof typeof CHANGES
+/** A key of STATE_RULES. */
+export type StateRule = keyof typeof STATE_RULES
 
 /** True for a change that only takes access away. */
-export function isWithdrawal(request: ChangeRequest): boolean {
-  return CHANGES[request].isWithdrawal
+export function isWithdrawal(rule: StateRule): boolean {
+  return STATE_RULES[rule].isWithdrawal
 }
 
 /** Why an account does not allow a change; undefined: it does. */
-export function changeRefusal(request: ChangeRequest, account: AccountStanding): Refusal | undefined {
-  const { states, needsVerification }: Rule = CHANGES[request]
+export function changeRefusal(rule: StateRule, account: AccountStanding): Refusal | undefined {
+  const { states, needsVerification }: Rule = STATE_RULES[rule]
   if (!states.includes(account.status))
     return refuse(
       'account_not_active',

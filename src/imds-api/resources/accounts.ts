@@ -13,7 +13,7 @@ import type { AccountRequester } from '../changes/account-changes.ts'
 import { usersOf } from '../changes/members.ts'
 import type { Tx } from '../database/transaction.ts'
 import type { ApiServer } from '../http/server.ts'
-import type { ChangeRequest } from '../model/account-states.ts'
+import type { StateRule } from '../model/account-states.ts'
 import { countryName } from '../model/countries.ts'
 import { noSuch } from '../model/refusal.ts'
 import { parseVatNumber } from '../model/vat-number.ts'
@@ -143,9 +143,9 @@ export function addAccountRoutes(server: ApiServer, parts: ResourceParts): void 
   addChanges(accounts, {
     update: {
       description: 'Its name, address, VAT number and telephone number. The region file sets its status and limits.',
-      change: 'PUT /accounts/ID',
+      rule: 'PUT /accounts/ID',
     },
-    reset: { operationId: 'resetFtpPassword', change: 'POST /accounts/ID/reset_ftp_password' },
+    reset: { operationId: 'resetFtpPassword', rule: 'POST /accounts/ID/reset_ftp_password' },
   })
 }
 
@@ -161,9 +161,9 @@ export function addChosenAccountRoute(server: ApiServer, parts: ResourceParts): 
       operationId: 'updateCurrentAccount',
       summary: 'Change the account of the request',
       description: 'The same as for an account that is named by its id.',
-      change: 'PUT /account',
+      rule: 'PUT /account',
     },
-    reset: { operationId: 'resetCurrentFtpPassword', change: 'POST /account/reset_ftp_password' },
+    reset: { operationId: 'resetCurrentFtpPassword', rule: 'POST /account/reset_ftp_password' },
   })
 }
 
@@ -180,8 +180,8 @@ function requesterOfNamed(request: FastifyRequest): AccountRequester {
 }
 
 interface Changes {
-  readonly update: ChangeRoute<typeof Update> & { readonly change: ChangeRequest }
-  readonly reset: { readonly operationId: string; readonly change: ChangeRequest }
+  readonly update: ChangeRoute<typeof Update> & { readonly rule: StateRule }
+  readonly reset: { readonly operationId: string; readonly rule: StateRule }
 }
 
 function addChanges(accounts: Members, { update: about, reset }: Changes): void {

@@ -107,7 +107,7 @@ export function addApiClientRoutes(server: ApiServer, parts: ResourceParts): voi
     {
       description: 'Its name, description, and what it may do. Fields that are left out stay.',
       body: Body,
-      change: (body) =>
+      rule: (body) =>
         isOnlyLowering(body) ? 'PUT /api_clients/ID with only `permissions_group`, to `storage`' : 'every other change',
       onCommit,
     },
@@ -131,7 +131,7 @@ export function addApiClientRoutes(server: ApiServer, parts: ResourceParts): voi
   clients.end(
     {
       description: 'Its access tokens end at once. It stays readable, with revoked_at.',
-      change: 'DELETE /api_clients/ID',
+      rule: 'DELETE /api_clients/ID',
       onCommit,
     },
     async (tx, { accountId, id }) => {
@@ -148,7 +148,7 @@ export function addApiClientRoutes(server: ApiServer, parts: ResourceParts): voi
         'The response is the only one that has it. Access tokens that were issued before stay valid. ' +
         'The former secret is wrong from then on, unless keep_old_seconds keeps it for a while.',
       body: SecretBody,
-      change: 'POST /api_clients/ID/reset_secret',
+      rule: 'POST /api_clients/ID/reset_secret',
     },
     async (tx, { accountId, id, body }) => {
       const secret = newSecret()

@@ -67,7 +67,7 @@ export function addApplicationRoutes(server: ApiServer, parts: ResourceParts): v
   applications.end(
     {
       description: 'The tokens of its users end at once. It stays readable, with revoked_at.',
-      change: 'DELETE /applications/ID',
+      rule: 'DELETE /applications/ID',
       onCommit: () => {
         parts.tokens.clearCache()
       },
@@ -83,7 +83,7 @@ export function addApplicationRoutes(server: ApiServer, parts: ResourceParts): v
       operationId: 'resetApplicationSecret',
       summary: 'Get a new secret for an application',
       description: 'The response is the only one that has it. Tokens that were issued before stay valid.',
-      change: 'POST /applications/ID/reset_secret',
+      rule: 'POST /applications/ID/reset_secret',
     },
     async (tx, { accountId, id }) => {
       const secret = newSecret()

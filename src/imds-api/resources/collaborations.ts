@@ -23,7 +23,7 @@ import { invite, resendInvitation } from '../changes/invitations.ts'
 import type { Parties, PartyUser } from '../database/tables.ts'
 import type { Db, Tx } from '../database/transaction.ts'
 import type { ApiServer } from '../http/server.ts'
-import type { ChangeRequest } from '../model/account-states.ts'
+import type { StateRule } from '../model/account-states.ts'
 import { COLLABORATION_STATES, ROLES, type CollaborationStatus, type Role } from '../model/collaborations.ts'
 import { refuse } from '../model/refusal.ts'
 import { rateLimitHeaders } from '../../limits/rate-limit-headers.ts'
@@ -100,7 +100,7 @@ export function addCollaborationRoutes(server: ApiServer, parts: ResourceParts):
     {
       summary: 'Cancel an invitation, or end an accepted collaboration',
       description: 'The user loses the access at once.',
-      change: 'DELETE /collaborations/ID',
+      rule: 'DELETE /collaborations/ID',
     },
     (tx, { accountId, id }) => removeCollaboration(tx, accountId, id),
   )
@@ -145,7 +145,7 @@ export function addUserCollaborationRoutes(server: ApiServer, parts: ResourcePar
     verb: string,
     transition: CollaborationTransition,
     change: (tx: Tx, userId: string, id: string) => Promise<void>,
-    kind: ChangeRequest,
+    rule: StateRule,
     about: Pick<FastifySchema, 'operationId' | 'summary' | 'description'>,
   ): void {
     const { path, tags, params } = USER_SIDE.resource
@@ -167,7 +167,7 @@ export function addUserCollaborationRoutes(server: ApiServer, parts: ResourcePar
             await change(tx, userId, id)
             return load(tx, userId, id)
           },
-          kind,
+          rule,
         )
       },
     })

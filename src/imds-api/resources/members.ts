@@ -8,7 +8,7 @@ import { prepareOne } from '../database/prepared.ts'
 import type { Db, Tx } from '../database/transaction.ts'
 import { JsonMember } from '../http/idempotency.ts'
 import type { ApiServer } from '../http/server.ts'
-import type { ChangeRequest } from '../model/account-states.ts'
+import type { StateRule } from '../model/account-states.ts'
 import type { Form, Representation } from './forms.ts'
 import { addList, type Collection } from './lists.ts'
 import type { ResourceParts } from './parts.ts'
@@ -78,7 +78,7 @@ async function complete(shown: Representation, more: MoreFields | undefined): Pr
 }
 
 /**
- * A route that changes a member. `status`: for success, default 200. `change`: the request, if model/account-states.ts
+ * A route that changes a member. `status`: for success, default 200. `rule`: that of the request, if model/account-states.ts
  * lists it. `onCommit`: called after the commit.
  */
 export interface ChangeRoute<Body extends TSchema>
@@ -90,7 +90,7 @@ export interface ChangeRoute<Body extends TSchema>
   readonly description: string
   readonly body?: Body
   readonly status?: 200 | 201 | 202
-  readonly change?: ChangeRequest | ((body: Static<Body>) => ChangeRequest)
+  readonly rule?: StateRule | ((body: Static<Body>) => StateRule)
   readonly onCommit?: () => void
 }
 
@@ -233,7 +233,7 @@ export class Members {
   change<Body extends TSchema>(
     method: 'POST' | 'PUT' | 'DELETE',
     url: string,
-    { status = 200, change, onCommit, bodyLimit, preValidation, preHandler, ...about }: ChangeRoute<Body>,
+    { status = 200, rule, onCommit, bodyLimit, preValidation, preHandler, ...about }: ChangeRoute<Body>,
     work: Work<Body, Shown>,
   ): void {
     const { form, requesterOf = callerOf } = this.#of
@@ -256,8 +256,8 @@ export class Members {
         const { tokenHolder } = request
         const userId = tokenHolder.kind === 'user' ? tokenHolder.userId : null
         const asked = { userId, accountId, id: idOf(request), body, reply }
-        const kind = typeof change === 'function' ? change(body) : change
-        const result = await this.#parts.accounts.commit(requester, (tx) => work(tx, asked), kind)
+        const stateRule = typeof rule === 'function' ? rule(body) : rule
+        const result = await this.#parts.accounts.commit(requester, (tx) => work(tx, asked), stateRule)
         onCommit?.()
         return send(reply, status, result)
       },

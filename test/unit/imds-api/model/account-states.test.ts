@@ -1,11 +1,11 @@
 import { expect, test } from 'vitest'
 import {
   ACCOUNT_STATES,
-  CHANGES,
+  STATE_RULES,
   isWithdrawal,
   changeRefusal,
   type AccountStatus,
-  type ChangeRequest,
+  type StateRule,
 } from '../../../../src/imds-api/model/account-states.ts'
 
 const REFUSED = ['pending', 'suspended', 'terminated', 'closed', 'deleted']
@@ -25,7 +25,7 @@ test.each(ACCOUNT_STATES)(
 )
 
 test('what corrects an account or withdraws access is allowed in every state, verified or not', () => {
-  for (const request of Object.keys(CHANGES) as ChangeRequest[]) {
+  for (const request of Object.keys(STATE_RULES) as StateRule[]) {
     if (request === 'every other change' || request.endsWith('reset_ftp_password')) continue
     for (const status of ACCOUNT_STATES) {
       for (const is of [true, false])
@@ -51,7 +51,7 @@ test('a refusal says the state, or what the account does not have', () => {
 })
 
 test('what only takes access away is a withdrawal', () => {
-  expect((Object.keys(CHANGES) as ChangeRequest[]).filter(isWithdrawal)).toEqual([
+  expect((Object.keys(STATE_RULES) as StateRule[]).filter(isWithdrawal)).toEqual([
     'PUT /api_clients/ID with only `permissions_group`, to `storage`',
     'POST /api_clients/ID/reset_secret',
     'DELETE /api_clients/ID',

@@ -118,7 +118,7 @@ export function addUserCollaborationRoutes(server: ApiServer, parts: ResourcePar
   addMember(server, parts, USER_SIDE, {
     summary: 'Get one of your collaborations',
     description: 'One of the user who has signed in. API clients get 403.',
-    load: async (database, { tokenHolder }, id) => load(database, userOf(tokenHolder), id),
+    load: async (db, { tokenHolder }, id) => load(db, userOf(tokenHolder), id),
   })
   addAnswer('POST', '/accept', 'accept', acceptInvitation, 'POST /user/collaborations/ID/accept', {
     operationId: 'acceptCollaboration',
@@ -136,8 +136,8 @@ export function addUserCollaborationRoutes(server: ApiServer, parts: ResourcePar
     description: 'Takes the access away at once.',
   })
 
-  function load(database: Db, userId: string, id: string): Promise<Representation> {
-    return USER_SIDE.load(database, site, id, { where: isOfUser(userId) })
+  function load(db: Db, userId: string, id: string): Promise<Representation> {
+    return USER_SIDE.load(db, site, id, { where: isOfUser(userId) })
   }
 
   function addAnswer(

@@ -22,7 +22,7 @@ import { idOf, type MoreFields, type Shown } from './members.ts'
  */
 export interface Member {
   readonly table: keyof Tables
-  readonly load: (database: Db, request: FastifyRequest, id: string) => Promise<Shown>
+  readonly load: (db: Db, request: FastifyRequest, id: string) => Promise<Shown>
   readonly more?: MoreFields | undefined
 }
 /** `schema`: of the body of its GET. */

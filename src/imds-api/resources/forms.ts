@@ -105,21 +105,21 @@ export class Form {
 
   /** A query of rows. `more`: further columns. */
   query<Row = FormRow>(
-    database: Db,
+    db: Db,
     { join = sql``, where }: RowsOf,
     { more = sql``, rest = sql`` }: { readonly more?: RawBuilder<unknown>; readonly rest?: RawBuilder<unknown> } = {},
   ): RawBuilder<Row> {
     // the columns are compiled once, because there are many
-    this.#compiled ??= sql.raw(this.#columns.compile(database).sql)
+    this.#compiled ??= sql.raw(this.#columns.compile(db).sql)
     return sql`select ${this.#compiled}${more} from ${this.#from} ${join} where ${where} ${rest}`
   }
 
   /** Loads a member by its id or handle. Refuses if it is not among the rows. */
-  async load(database: Db, site: Site, id: string, { join, where }: RowsOf): Promise<Representation> {
-    const { rows } = await this.query(database, {
+  async load(db: Db, site: Site, id: string, { join, where }: RowsOf): Promise<Representation> {
+    const { rows } = await this.query(db, {
       ...(join && { join }),
       where: sql`${where} and ${this.isNamed(id)}`,
-    }).execute(database)
+    }).execute(db)
     return this.represent(site, id, rows[0])
   }
 

@@ -18,7 +18,7 @@ export interface MemberWait<Form> extends Holder {
   readonly resourceId: string
   readonly socket: Pick<Socket, 'once' | 'off' | 'setMaxListeners' | 'destroyed'>
   readonly timeoutMs: number
-  readonly read: (database: Db) => Promise<Form>
+  readonly read: (db: Db) => Promise<Form>
   readonly isReached: (form: Form) => boolean
   readonly checkRight: () => Promise<void>
   readonly timeoutRefusal: () => Refusal

@@ -34,7 +34,7 @@ export interface MemberRoute {
   readonly operationId?: string
   readonly summary?: string
   readonly description: string
-  readonly load: (database: Db, request: FastifyRequest, id: string) => Promise<Shown>
+  readonly load: (db: Db, request: FastifyRequest, id: string) => Promise<Shown>
   readonly read?: (request: FastifyRequest, id: string) => Promise<Shown>
   readonly more?: MoreFields | undefined
 }
@@ -78,8 +78,8 @@ async function complete(shown: Representation, more: MoreFields | undefined): Pr
 }
 
 /**
- * A route that changes a member. `status`: for success, default 200. `rule`: that of the request, if model/account-states.ts
- * lists it. `onCommit`: called after the commit.
+ * A route that changes a member. `status`: for success, default 200. `rule`: the entry of
+ * model/account-states.ts for the request. `onCommit`: called after the commit.
  */
 export interface ChangeRoute<Body extends TSchema>
   extends
@@ -113,7 +113,7 @@ export interface MembersOf {
   readonly form: Form
   readonly collected?: Form
   readonly path?: string
-  readonly load?: (database: Db, accountId: string, id: string) => Promise<Shown>
+  readonly load?: (db: Db, accountId: string, id: string) => Promise<Shown>
   readonly more?: MoreFields
   readonly requesterOf?: (request: FastifyRequest) => AccountRequester
 }
@@ -134,10 +134,10 @@ export class Members {
   }
 
   /** Loads a member, without `more`. Refuses if it does not exist. */
-  readonly load = (database: Db, accountId: string, id: string): Promise<Shown> => {
+  readonly load = (db: Db, accountId: string, id: string): Promise<Shown> => {
     const { form, load } = this.#of
-    if (load !== undefined) return load(database, accountId, id)
-    return form.load(database, this.#parts.site, id, { where: this.#isOfAccount(accountId) })
+    if (load !== undefined) return load(db, accountId, id)
+    return form.load(db, this.#parts.site, id, { where: this.#isOfAccount(accountId) })
   }
 
   /** GET of the collection: those of the account that are present. */
@@ -157,7 +157,7 @@ export class Members {
     const read = this.#prepare()
     addMember(this.#server, this.#parts, form, {
       ...{ path: this.#path, description, more, ...about },
-      load: (database, request, id) => this.load(database, requesterOf(request).accountId, id),
+      load: (db, request, id) => this.load(db, requesterOf(request).accountId, id),
       ...(read !== undefined && { read: (request, id) => read(callerOf(request).accountId, id) }),
     })
   }

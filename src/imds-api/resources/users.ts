@@ -98,8 +98,7 @@ export function addUserRoutes(server: ApiServer, parts: ResourceParts): void {
 
   addMember(server, parts, User, {
     description: 'The caller, or a user with whom the caller shares an account.',
-    load: async (database, { accountIds, tokenHolder }, id) =>
-      load(database, accountIds, await selfOf(database, tokenHolder), id),
+    load: async (db, { accountIds, tokenHolder }, id) => load(db, accountIds, await selfOf(db, tokenHolder), id),
   })
 
   addMember(server, parts, User, {
@@ -107,9 +106,9 @@ export function addUserRoutes(server: ApiServer, parts: ResourceParts): void {
     operationId: 'getCurrentUser',
     summary: 'Get the user of the token',
     description: 'The user who has signed in; for an API client, the owner of its account.',
-    load: async (database, { accountIds, tokenHolder }) => {
-      const self = await selfOf(database, tokenHolder)
-      return load(database, accountIds, self, self)
+    load: async (db, { accountIds, tokenHolder }) => {
+      const self = await selfOf(db, tokenHolder)
+      return load(db, accountIds, self, self)
     },
   })
 
@@ -124,8 +123,8 @@ export function addUserRoutes(server: ApiServer, parts: ResourceParts): void {
       async (request, reply) => await change(request, reply),
     )
 
-  function load(database: Db, accountIds: readonly string[], self: string, id: string): Promise<Representation> {
-    return User.load(database, site, id, usersSeenBy(accountIds, self))
+  function load(db: Db, accountIds: readonly string[], self: string, id: string): Promise<Representation> {
+    return User.load(db, site, id, usersSeenBy(accountIds, self))
   }
 
   /** Changes the profile that the path names; else that of the token. */
@@ -152,8 +151,8 @@ export function addUserRoutes(server: ApiServer, parts: ResourceParts): void {
   }
 }
 
-async function selfOf(database: Db, tokenHolder: TokenHolder): Promise<string> {
-  return tokenHolder.kind === 'user' ? tokenHolder.userId : ownerOf(database, tokenHolder.accountId)
+async function selfOf(db: Db, tokenHolder: TokenHolder): Promise<string> {
+  return tokenHolder.kind === 'user' ? tokenHolder.userId : ownerOf(db, tokenHolder.accountId)
 }
 
 /** The columns whose values a request changes. Clients also send fields with their present values. */
@@ -193,8 +192,7 @@ function usersSeenBy(accountIds: readonly string[], self?: string): RowsOf {
   }
 }
 
-async function ownerOf(database: Db, accountId: string): Promise<string> {
-  return (
-    await database.selectFrom('accounts').select('owner_id').where('id', '=', accountId).executeTakeFirstOrThrow()
-  ).owner_id
+async function ownerOf(db: Db, accountId: string): Promise<string> {
+  return (await db.selectFrom('accounts').select('owner_id').where('id', '=', accountId).executeTakeFirstOrThrow())
+    .owner_id
 }

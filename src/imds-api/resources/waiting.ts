@@ -15,7 +15,7 @@ import type { ResourceParts } from './parts.ts'
  */
 export interface WaitableResource<State extends string> {
   readonly canBecome: (from: State, to: State) => boolean
-  readonly load: (database: Db, accountId: string, id: string) => Promise<Representation>
+  readonly load: (db: Db, accountId: string, id: string) => Promise<Representation>
   readonly complete: (shown: Representation) => Promise<Representation>
 }
 
@@ -79,7 +79,7 @@ export function addWait<State extends string>(
         resourceId: first.id, // the path may have a handle
         socket: request.raw.socket,
         timeoutMs: seconds * 1_000,
-        read: (database) => load(database, accountId, first.id),
+        read: (db) => load(db, accountId, first.id),
         isReached,
         checkRight: () => request.checkAccess(),
         timeoutRefusal: () =>

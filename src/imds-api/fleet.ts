@@ -1,6 +1,6 @@
 /**
- * The commands for hypervisors and what runs there: `hypervisors`, `drain`, `undrain`, `evacuate` and `maintenance`. Each
- * returns its exit status.
+ * The commands for hypervisors and what runs there: `hypervisors`, `drain`, `undrain`, `evacuate` and `maintenance`.
+ * Each returns its exit status.
  */
 import { parseEventOptions, type EventOptions } from '../metadata/event-options.ts'
 import { formatAgo, formatDuration } from '../runtime/ago.ts'
@@ -114,7 +114,7 @@ function formatEvacuated(id: string, { kind, from, to }: Evacuated, dryRun: bool
   return `${dryRun ? 'would be ' : ''}${kind} ${id} from ${from.join(' and ')} to ${to.join(' and ')}`
 }
 
-/** Throws an ApiCommandFailure if a name is not one of the region, or a target gets no servers. Warns of new servers meanwhile. */
+/** Throws an ApiCommandFailure for an unknown hypervisor or a drained target. Warns if `name` is not drained. */
 async function checkNames({ output }: CommandParts, db: Db, name: string, to: readonly string[]): Promise<void> {
   const all = new Map((await readHypervisorUsage(db)).map((one) => [one.name, one]))
   for (const one of [name, ...to])

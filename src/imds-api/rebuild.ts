@@ -1,6 +1,6 @@
 /**
- * The commands that bring the store to what the database says, and compare the two: `rebuild` and `verify`. Each returns
- * its exit status, and may run beside imds-api.
+ * The commands that bring the store to what the database says, and compare the two: `rebuild` and `verify`. Each
+ * returns its exit status, and may run beside imds-api.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { pino } from 'pino'

@@ -134,8 +134,8 @@ async function openOrRetry(storeOpener: StoreOpener, log: Logger): Promise<void>
 }
 
 /**
- * Finishes the actions that were asked for while IMDS_API_COMPUTE was `reported`: with `none`, nobody reports their
- * outcomes.
+ * Finishes the actions that were asked for while IMDS_API_COMPUTE was `reported`: with `none`, no hypervisor reports
+ * their outcomes.
  */
 async function finishActions({ database, accounts, log }: ServiceParts): Promise<void> {
   const actions = await finishWaitingActions(database.db, accounts)

@@ -61,8 +61,8 @@ export const MAX_KNOWN_ADDRESSES = 64
 const REPORT_INTERVAL_MS = 86_400_000
 
 /**
- * An address from which a subject has succeeded. `reportedMs`: when `recordSuccess` returned true for it; undefined: never
- * in this process.
+ * An address from which a subject has succeeded. `reportedMs`: when `recordSuccess` returned true for it; undefined:
+ * never in this process.
  */
 interface Known {
   readonly bucket: TokenBucket

@@ -7,9 +7,9 @@
  * the most is refused. So a caller never uses the room of one that uses less. Urgent tasks have the same limits again,
  * for themselves.
  *
- * All keys together may have the same limits. Beyond that of the cost, a task of the key that costs the most is refused.
- * Some turns may be only for keys of which nothing runs. Under overload, tasks that have waited long are refused when
- * their turn comes. So the tasks that start have waited only a short time.
+ * All keys together may have the same limits. Beyond that of the cost, a task of the key that costs the most is
+ * refused. Some turns may be only for keys of which nothing runs. Under overload, tasks that have waited long are
+ * refused when their turn comes. So the tasks that start have waited only a short time.
  */
 
 /**
@@ -171,7 +171,7 @@ export class FairQueue {
     }
   }
 
-  /** Starts what has a turn now. `wasFull`: the bound of all keys may have made it wait. `left`: the key of a turn that ended. */
+  /** Starts the next tasks. `wasFull`: all keys may have been at their bound. `left`: the key of a turn that ended. */
   #startNext(wasFull: boolean, left: Queue): void {
     for (const key of this.#ready) {
       if (this.#running >= this.#all.atOnce) return

@@ -30,8 +30,8 @@ const MAX_OPERATOR_CONNECTIONS = 64
  */
 const BACKLOG = 4_096
 /**
- * How many sockets `listenAt` opens at an address (SO_REUSEPORT). libuv accepts one connection of a socket in each turn of
- * the event loop, so with one socket, new connections of a busy server waited for seconds.
+ * How many sockets `listenAt` opens at an address (SO_REUSEPORT). libuv accepts one connection of a socket in each turn
+ * of the event loop, so with one socket, new connections of a busy server waited for seconds.
  */
 const SOCKETS_PER_ADDRESS = 64
 /**

@@ -23,7 +23,7 @@ export function formatLevel({ level, configured, until }: LogLevelState<string>,
   return `${level} for ${formatDuration(seconds)} more, then ${configured}`
 }
 
-/** How long a level lasts if nobody says so, and at most, in seconds. */
+/** How long a level lasts by default, and at most, in seconds. */
 export const LEVEL_SECONDS = { default: 600, max: 86_400 } as const
 
 /** Changes the level of a log. */

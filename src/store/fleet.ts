@@ -1,4 +1,4 @@
-/** What a store knows of the hypervisors of its region, beside their records and announcements. */
+/** The marks of a region in its store: drained hypervisors, its imds-api, and the database of that. */
 import { parseJson } from '../runtime/json.ts'
 
 /** A daemon announces itself every 30 s. After this time its last figures say nothing about now. */
@@ -36,7 +36,7 @@ export interface Fleet {
   undrain(name: string): Promise<boolean>
   /** Deletes the announcement and the mark of a hypervisor that is gone. False: it had neither. */
   forget(name: string): Promise<boolean>
-  /** The imds-api that published this region in the last 30 days; undefined: none. It would overwrite what others write. */
+  /** The imds-api that published this region in the last 30 days, and overwrites other writers; undefined: none. */
   controlPlane(): Promise<ControlPlane | undefined>
   /** Announces an imds-api, and makes the marks those of its database. */
   announceControlPlane(controlPlane: ControlPlane, drained: ReadonlyMap<string, string>): Promise<void>
@@ -55,7 +55,7 @@ export function parseControlPlane(text: string): ControlPlane {
   return { version: typeof version === 'string' ? version : '', seenAt: typeof seenAt === 'string' ? seenAt : '' }
 }
 
-/** The fields of an announcement; none if it is no JSON object. Other programs can write one, so any shape is possible. */
+/** The fields of an announcement; none if it is no JSON object. Other programs may have written any shape. */
 export function parseFields(text: string): Partial<Record<string, unknown>> {
   return parseJson(text) ?? {}
 }

@@ -1,7 +1,7 @@
 /**
  * The Publisher of every store: checks the id, the record, the region and the user-data, changes seals, and repeats a
- * write that another writer has overtaken. Its backend (backend.ts) stores what it has checked, and makes paths and keys
- * of checked ids only.
+ * write that another writer has overtaken. Its backend (backend.ts) stores what it has checked, and makes paths and
+ * keys of checked ids only.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ID_RULE, isId } from '../metadata/identifiers.ts'

@@ -1,8 +1,8 @@
 /**
- * The addresses from which clients and users have signed in, kept in the database. An attacker who exhausts the limit of
- * a subject cannot lock it out at these addresses, also after a restart and in other processes. FailureLimit has them in
- * memory. A row is written for a new address, and again on each day that it is used. Rows are read only for a subject
- * that is locked out.
+ * The addresses from which clients and users have signed in, kept in the database. An attacker who exhausts the limit
+ * of a subject cannot lock it out at these addresses, also after a restart and in other processes. FailureLimit has
+ * them in memory. A row is written for a new address, and again on each day that it is used. Rows are read only for a
+ * subject that is locked out.
  */
 import { sql } from 'kysely'
 import { LRUCache } from 'lru-cache'
@@ -19,7 +19,7 @@ const MAX_READS = 10_000
 /** The longest address: behind a trusted proxy it may be any text. */
 const MAX_SOURCE_LENGTH = 64
 
-/** What it needs. `now`: milliseconds since 1970. `steady`: milliseconds of a monotonic clock. */
+/** Dependencies. `now`: milliseconds since 1970. `steady`: milliseconds of a monotonic clock. */
 export interface KnownAddressesParts {
   readonly db: Db
   readonly limit: FailureLimit
@@ -55,7 +55,7 @@ export class KnownAddresses {
     return seconds === undefined ? undefined : limit.quotaOf(subject, address, seconds)
   }
 
-  /** Counts a failure. Returns what is left. `isReal`: the client or user exists. */
+  /** Counts a failure. Returns the rest of the quota. `isReal`: the client or user exists. */
   countFailure(subject: FailureSubject, address: string, isReal: boolean): Quota {
     const { limit } = this.#parts
     limit.countFailure(subject, address, isReal)

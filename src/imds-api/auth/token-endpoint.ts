@@ -17,7 +17,7 @@ import { formatScopes } from '../model/scopes.ts'
 import { parseJson } from '../../runtime/json.ts'
 
 /**
- * What the endpoint needs. `seconds`: the lifetime of an access token. `otpHeaders`: the headers that may have a
+ * Dependencies of the endpoint. `seconds`: the lifetime of an access token. `otpHeaders`: the headers that may have a
  * one-time password, in lower case.
  */
 export interface TokenEndpointParts {
@@ -47,7 +47,7 @@ const Body = Type.Object(
   },
   { examples: [{ grant_type: 'client_credentials' }] },
 )
-/** What a token request needs: the grants check it, with the errors of OAuth. */
+/** The fields of a token request. The grants check them, with the errors of OAuth. */
 const Scope = Type.Optional(Type.String({ description: 'Some of the scopes that the client may have. Default: all.' }))
 const TokenRequest = Type.Union(
   [

@@ -5,8 +5,8 @@
  *     issued --first use--> used --30 s--> spent
  *
  * Each use returns a new refresh token. A used token can be used again for 30 s, since a client may send two requests
- * in parallel. If a spent token is used, it was probably stolen: the family is revoked with its access tokens (RFC 9700,
- * 4.14.2).
+ * in parallel. If a spent token is used, it was probably stolen: the family is revoked with its access tokens (RFC
+ * 9700, 4.14.2).
  */
 import { sql } from 'kysely'
 import type { Tx, Db } from '../database/transaction.ts'

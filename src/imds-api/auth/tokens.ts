@@ -31,7 +31,7 @@ export type TokenCheck =
   | { readonly kind: 'expired' }
   | { readonly kind: 'unknown' }
 
-/** What a new token belongs to: an API client and its account, or a family of tokens (database/tables.ts). */
+/** The owner of a new token: an API client and its account, or a family of tokens (database/tables.ts). */
 export type TokenOwner = { readonly clientId: string; readonly accountId: string } | { readonly familyId: number }
 
 const CACHE_MS = 1_000
@@ -97,7 +97,7 @@ export class AccessTokens {
   }
 
   /**
-   * Locks what a token belongs to, so that a revocation that comes later waits for the commit, and checks the token
+   * Locks the owner of a token, so that a revocation that comes later waits for the commit, and checks the token
    * without the cache.
    */
   async lock(tx: Tx, token: string, { kind, clientId }: TokenHolder): Promise<TokenCheck> {

@@ -105,8 +105,8 @@ export class AccountChanges {
   }
 
   /**
-   * Commits a change of an account by a user who may have no access to it. It first waits in the user's own queue, where
-   * `find` checks it and returns the id of the account. Then it enters the queue of that account.
+   * Commits a change of an account by a user who may have no access to it. It first waits in the user's own queue,
+   * where `find` checks it and returns the id of the account. Then it enters the queue of that account.
    */
   async commitAsOutsider<T>(
     requester: TokenRequester,
@@ -141,8 +141,8 @@ export class AccountChanges {
   }
 
   /**
-   * `check`: throws if the requester has lost the right. It returns the refusal of a new change: an earlier request with
-   * the same Idempotency-Key is replayed all the same.
+   * `check`: throws if the requester has lost the right. It returns the refusal of a new change: an earlier request
+   * with the same Idempotency-Key is replayed all the same.
    */
   async #inTurn<T>(
     queue: string,

@@ -32,7 +32,7 @@ export interface StoredServer {
   readonly revision: number
   readonly addresses: readonly StoredAddress[]
 }
-/** What the store has. `ids`: every id in a record or a tombstone. */
+/** The contents of the store. `ids`: every id in a record or a tombstone. */
 export interface StoreSurvey {
   readonly servers: readonly StoredServer[]
   readonly ids: ReadonlySet<string>
@@ -44,8 +44,8 @@ export interface StoreSurvey {
  */
 const SEARCHED_IDS = 100_000
 /**
- * What is skipped: ids of each kind, addresses of each pool (at most a quarter), and numbers of actions: an agent would
- * take a new action with an old number for a finished one.
+ * The numbers to skip: ids of each kind, addresses of each pool (at most a quarter), and numbers of actions. An agent
+ * would ignore a new action with the number of a finished one.
  */
 const [SKIPPED_IDS, SKIPPED_ADDRESSES, SKIPPED_PART, SKIPPED_ACTIONS] = [10_000, 10_000, 4, 1_000_000]
 /** The holder of an address that only a server in the store has. */

@@ -27,9 +27,9 @@ export interface AllocatedAddress {
 }
 
 /**
- * Allocates a free address for a holder. It continues after the last allocation, so that freed addresses stay unused for
- * as long as possible. An address in two pools (one replaced the other) is given once. Locks the pools until the end of
- * the transaction. Undefined: all pools of this kind are full.
+ * Allocates a free address for a holder. It continues after the last allocation, so that freed addresses stay unused
+ * for as long as possible. An address in two pools (one replaced the other) is given once. Locks the pools until the
+ * end of the transaction. Undefined: all pools of this kind are full.
  */
 export async function allocateAddress(tx: Tx, kind: PoolKind, holder: string): Promise<AllocatedAddress | undefined> {
   const pools = await lockPools(tx, [kind])

@@ -1,5 +1,5 @@
 /**
- * What API clients and applications have in common: they get secrets, and stay readable with `revoked_at` after their
+ * Changes that API clients and applications share: they get secrets, and stay readable with `revoked_at` after their
  * deletion. auth/ ends their tokens.
  */
 import { sql } from 'kysely'

@@ -1,5 +1,5 @@
 /**
- * What happens to cloud IPs.
+ * The states of cloud IPs, and their transitions.
  *
  *   unmapped --map--> mapped --unmap--> unmapped
  *   unmapped --reserve, for a new server--> reserved --confirm, once its record is in the store--> mapped
@@ -157,7 +157,7 @@ export async function reserveCloudIp(
   await moveCloudIps(tx, 'reserve', withId(id), { ...NO_DESTINATION, interface_id: interfaceId })
 }
 
-/** Why a transition is not possible in a state, and what to do. */
+/** Says why the state does not allow a transition, and the remedy. */
 function stateFault(id: string, status: CloudIpStatus): string {
   switch (status) {
     case 'unmapped':

@@ -1,5 +1,6 @@
 /**
- * What happens to collaborations (the interface, Collaboration transitions). Only an accepted one gives access.
+ * The states of collaborations, and their transitions (the interface, Collaboration transitions). Only an accepted
+ * collaboration gives access.
  *
  *   pending --accept--> accepted --remove or leave--> ended
  *   pending --reject--> rejected
@@ -127,8 +128,8 @@ export async function grantAccess(
 }
 
 /**
- * The account, user and inviter of a row of `collaborations`, as they are now. A finished one keeps them as they were when
- * it finished.
+ * The account, user and inviter of a row of `collaborations`, as they are now. A finished one keeps them as they were
+ * when it finished.
  */
 export const PARTIES: RawBuilder<object> = sql`jsonb_build_object(
   'account', (select jsonb_build_object('id', id, 'name', name, 'status', status)

@@ -19,7 +19,7 @@ import type { Tx } from '../database/transaction.ts'
 import { shortDescription, isVisibleTo } from './images.ts'
 
 /**
- * What a server is created with. `image`, `serverType` and `zone`: ids or handles. `waitFor`: it is `active` only when
+ * The values of a new server. `image`, `serverType` and `zone`: ids or handles. `waitFor`: it is `active` only when
  * its guest has reported that.
  */
 export interface NewServer extends ServerValues {

@@ -14,8 +14,8 @@ import { changePlacement, type Placement, type PlacementParts } from './server-p
 import { readHypervisorUsage, placeServer } from './hypervisors.ts'
 
 /**
- * `to`: the targets; empty: every hypervisor. `begin`: begins live migrations. `dryRun`: changes nothing. `planned`: the
- * RAM (MB) that a dry run has reserved on each target.
+ * `to`: the targets; empty: every hypervisor. `begin`: begins live migrations. `dryRun`: changes nothing. `planned`:
+ * the RAM (MB) that a dry run has reserved on each target.
  */
 export interface Evacuation {
   readonly name: string
@@ -26,7 +26,7 @@ export interface Evacuation {
   readonly planned: Map<string, number>
 }
 
-/** What was done with a server, and its hypervisors before and after. */
+/** The result for one server: its hypervisors before and after. */
 export interface Evacuated {
   readonly kind: 'moved' | 'begun' | 'unchanged'
   readonly from: readonly string[]

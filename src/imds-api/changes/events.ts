@@ -65,7 +65,7 @@ export async function readEvents(
   return rows
 }
 
-/** True if no event is missing between what a reader has read and these. */
+/** True if no event is missing between the cursor of a reader and these events. */
 export function isContiguous({ epoch, number }: Cursor, [next]: readonly EventRow[]): boolean {
   return next === undefined || (next.epoch === epoch && next.id === number + 1)
 }

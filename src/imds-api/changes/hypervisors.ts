@@ -1,6 +1,6 @@
 /**
- * The hypervisors, and where new servers can go: not to one that is drained. A server that migrates uses RAM on both of
- * its hypervisors.
+ * The hypervisors, and the placement of new servers. A drained hypervisor gets none. A server that migrates uses RAM on
+ * both of its hypervisors.
  */
 import { sql } from 'kysely'
 import { refuse } from '../model/refusal.ts'
@@ -15,7 +15,7 @@ export interface FreeHypervisor {
 
 /**
  * A hypervisor of the region. `zone`: its handle. `ram`, `free`: MB. `servers`: those on it or on their way to it.
- * `drained_at`: since when it gets no new ones; null: it gets some.
+ * `drained_at`: when it was drained; null: it is not.
  */
 export interface HypervisorUsage {
   readonly name: string
@@ -55,8 +55,8 @@ export function ramForServers(hypervisors: readonly HypervisorUsage[]): {
 const SAMPLE_SIZE = 32
 
 /**
- * Where a server may go. `zoneId`: undefined for the whole region. `ram`: what it needs, in MB. `only`: the names of the
- * hypervisors; empty: all. `except`: the hypervisor that it leaves.
+ * The hypervisors that a server may use. `zoneId`: undefined for the whole region. `ram`: in MB. `only`: the names of
+ * the hypervisors; empty: all. `except`: the hypervisor that it leaves.
  */
 export interface WantedPlacement {
   readonly zoneId: string | undefined

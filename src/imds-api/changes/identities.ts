@@ -13,7 +13,7 @@ import { RETIRES_AFTER_MS, SIGNS_AFTER_MS, type IdentityAlgorithm, type NewKey }
 import { refuse, type Refusal } from '../model/refusal.ts'
 import { formatTime } from '../model/time.ts'
 
-/** The issuer of an account, and its keys: the one that signs last, last. */
+/** The issuer of an account, and its keys, the newest last. */
 export type AccountIssuer = Selectable<Tables['account_identities']> & {
   readonly keys: readonly Selectable<Tables['identity_keys']>[]
 }

@@ -1,5 +1,6 @@
 /**
- * What happens to images. The region file makes some, as available or deprecated; snapshots of servers are the others.
+ * The states of images, and their transitions. An image comes from the region file (available or deprecated) or is a
+ * snapshot of a server.
  *
  *   creating --complete--> available <--deprecate, restore--> deprecated
  *   creating --fail--> failed
@@ -27,7 +28,7 @@ export type ImageState = (typeof IMAGE_STATES)[number]
  * accounts.
  */
 export const MAX_IMAGE_DESCRIPTION = 255
-/** What lists and other resources show of the description of a row of `images`. */
+/** The part of an image's description that lists and other resources show. */
 export function shortDescription(images: string): RawBuilder<string> {
   return sql`left(${sql.ref(`${images}.description`)}, ${sql.lit(MAX_IMAGE_DESCRIPTION)})`
 }
@@ -97,7 +98,7 @@ export async function findImage(db: Db, accountId: string, id: string): Promise<
     .executeTakeFirstOrThrow(() => noSuch('image', id))
 }
 
-/** What the account of a server sees of the server's image. `isVisible`: as isVisibleTo says. */
+/** The image of a server, as the server's account sees it. `isVisible`: the result of isVisibleTo. */
 export function imageOfServer<T extends ImageTexts & Pick<Image, 'account_id' | 'source'>>(
   image: T,
   { isVisible, texts }: { readonly isVisible: boolean; readonly texts: ImageTexts | null },
@@ -151,7 +152,7 @@ export async function createSnapshot(tx: Tx, server: Selectable<Tables['servers'
   return id
 }
 
-/** Records what the compute system reports of a snapshot. */
+/** Records the compute system's report on a snapshot. */
 export async function finishImage(tx: Tx, id: string, transition: 'complete' | 'erase' | 'fail'): Promise<void> {
   await move(tx, await lockRow(tx, id), transition)
 }

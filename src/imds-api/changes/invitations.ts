@@ -1,5 +1,5 @@
 /**
- * Invitations by email address: whom an account may invite, how often, and which invitations are unsent
+ * Invitations by email address: the users that an account may invite, how often, and which invitations are unsent
  * (mail/sender.ts). An invitation is a pending collaboration.
  */
 import { sql, type RawBuilder } from 'kysely'
@@ -88,7 +88,7 @@ async function countInvitations(tx: Tx, accountId: string): Promise<number> {
 const MAX_RESENDS = 5
 const HOUR_MS = 3_600_000
 
-/** Marks an invitation as unsent, and returns what is left of its rate limit. */
+/** Marks an invitation as unsent, and returns the rest of its rate limit. */
 export async function resendInvitation(tx: Tx, accountId: string, id: string): Promise<Quota> {
   const current = await lockCollaboration(tx, isOfAccount(accountId), id)
   const now = new Date()

@@ -3,9 +3,9 @@
  * repeat after the commit gets the recorded response, and a repeat after a rollback makes the change.
  *
  * A key belongs to its owner and to the client that sent it. The owner is the account of which the client is a member;
- * for a profile and the answer to an invitation, the user. A key is kept for 24 hours, or until newer keys of its sender
- * (a user or an API client) need the space. A 4xx refusal by the change itself is recorded
- * too (draft-ietf-httpapi-idempotency-key-header, 2.6), except 429, which asks the client to repeat, and 403.
+ * for a profile and the answer to an invitation, the user. A key is kept for 24 hours, or until newer keys of its
+ * sender (a user or an API client) need the space. A 4xx refusal by the change itself is recorded too
+ * (draft-ietf-httpapi-idempotency-key-header, 2.6), except 429, which asks the client to repeat, and 403.
  */
 import { sql } from 'kysely'
 import { Replay, type KeyedRequest } from '../http/idempotency.ts'
@@ -50,7 +50,7 @@ export class KeyedChange {
     return `${owner} ${client} ${key}`
   }
 
-  /** Locks the key until the end of the transaction. Refuses (409) if another transaction has it, or one with its hash. */
+  /** Locks the key until the commit. Refuses (409) if another transaction has it, or a key with the same hash. */
   async lock(tx: Tx): Promise<void> {
     const { rows } = await sql<{ locked: boolean }>`select ${tryLock('idempotencyKey', this.name)} as locked`.execute(
       tx,
@@ -89,7 +89,7 @@ export class KeyedChange {
     }
   }
 
-  /** Inserts the row, and deletes the oldest ones of the sender for which no room is left. */
+  /** Inserts the row, and deletes the sender's oldest rows beyond its limit. */
   async #insert(
     tx: Tx,
     recorded: ReturnType<KeyedRequest['respond']> & { readonly refusal: string | null },
@@ -147,7 +147,7 @@ function refusalOf(name: RefusalName, details: string): Refusal {
   return new Refusal(name, JSON.parse(details) as Detail[])
 }
 
-/** The `user_data` of a server is the present one: it is not kept a second time, and null once the server is deleted. */
+/** `user_data` is not recorded: it is the present value of the server, and null once the server is deleted. */
 function responseOf({ status, body, link, omitted, user_data: userData }: Row): Replay['recorded'] {
   if (userData === null) return { status, body, link, omitted }
   const member = { ...(JSON.parse(body) as object), user_data: userData }
@@ -155,8 +155,8 @@ function responseOf({ status, body, link, omitted, user_data: userData }: Row): 
 }
 
 /**
- * Deletes expired keys in batches. It runs once an hour and moves its limit by at most two hours, so a clock that is set
- * a day ahead by mistake does not end all keys.
+ * Deletes expired keys in batches. It runs once an hour and moves its limit by at most two hours, so a clock that is
+ * set a day ahead by mistake does not end all keys.
  */
 export async function purgeKeys(db: Db): Promise<void> {
   const { rows } = await sql<{ until: string }>`

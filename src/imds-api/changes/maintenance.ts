@@ -6,13 +6,13 @@ import type { Db, Tx } from '../database/transaction.ts'
 import { noSuch, refuse } from '../model/refusal.ts'
 import { MAX_MAINTENANCE_EVENTS_BYTES } from './record-limits.ts'
 
-/** The events of a server. Refuses if there is no such server. */
+/** The maintenance events of a server. Refuses if there is no such server. */
 export async function maintenanceEventsOf(db: Db, id: string): Promise<readonly MaintenanceEvent[]> {
   const server = await selectEvents(db, id).executeTakeFirstOrThrow(() => noSuch('server', id))
   return server.events
 }
 
-/** Changes the events of a server, and publishes its record. Refuses a change that the record cannot have. */
+/** Changes the maintenance events of a server, and publishes its record. Refuses an invalid change. */
 export async function changeMaintenanceEvents(tx: Tx, id: string, change: EventChange): Promise<void> {
   const server = await selectEvents(tx, id)
     .forUpdate()

@@ -1,4 +1,4 @@
-/** What happens to server groups and their members. Guests see the groups of their server as security groups. */
+/** Changes of server groups and their members. Guests see the groups of their server as security groups. */
 import { markChanged } from '../database/outbox.ts'
 import type { Tx } from '../database/transaction.ts'
 import { fieldFault, noSuchIn, refuse, type Detail } from '../model/refusal.ts'

@@ -1,4 +1,4 @@
-/** What the compute system decides about a server: where it runs, and whether its guest still gets the user-data. */
+/** Changes of a server by the compute system: its hypervisor, live migrations, and the seal of its user-data. */
 import { fieldFault, noSuch, refuse } from '../model/refusal.ts'
 import type { AccountChanges } from './account-changes.ts'
 import { hasActionInProgress, wakeHypervisor } from './action-queue.ts'

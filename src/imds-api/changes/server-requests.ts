@@ -1,4 +1,4 @@
-/** What clients change about a server: its values, its lock, its deletion and its actions. */
+/** Changes of a server by clients: its values, its lock, its deletion and its actions. */
 import type { Selectable } from 'kysely'
 import { markChanged } from '../database/outbox.ts'
 import type { Tables } from '../database/tables.ts'
@@ -25,7 +25,7 @@ import { purgeOldestDeleted, moveServer, serverAfter, setConsoleExpiry } from '.
 type Server = Selectable<Tables['servers']>
 const CONSOLE_SECONDS = 900
 
-/** What a client can set. `user_data`: base64. Options that are not given stay as they are. */
+/** The values that a client can set. `user_data`: base64. A missing value stays unchanged. */
 export interface ServerValues {
   readonly name?: string
   readonly user_data?: string | null
@@ -42,7 +42,7 @@ export async function lockServer(tx: Tx, accountId: string, id: string): Promise
   return row
 }
 
-/** Changes what a client can set, of a locked server. Refuses all faults at once. */
+/** Changes the values of a locked server. Refuses with all faults at once. */
 export async function updateServer(tx: Tx, server: Server, values: ServerValues): Promise<void> {
   const { id, account_id, metadata_options: present } = server
   const { name, user_data, compatibility_mode, server_groups, metadata_options, tags } = values

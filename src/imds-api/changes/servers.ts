@@ -1,5 +1,5 @@
 /**
- * What happens to servers.
+ * The states of servers, and their transitions.
  *
  *   creating --publish, once its record is in the store--> active --stop, shutdown--> inactive --start--> active
  *   creating --failCreate, also if it has to boot and does not (boots.ts)--> failed
@@ -8,7 +8,7 @@
  *   deleting --failDelete--> failed
  *
  * With IMDS_API_COMPUTE=reported, `publish` and `remove` also wait for the hypervisor, and with `wait_for: boot`
- * `publish` waits for the guest. server-requests.ts has what clients change.
+ * `publish` waits for the guest. The changes by clients are in server-requests.ts.
  */
 import { sql, type RawBuilder } from 'kysely'
 import { lockRebuild } from '../database/advisory-locks.ts'
@@ -23,7 +23,7 @@ import { MAX_KEPT_DELETED } from './limits.ts'
 
 export type ServerTransition = ServerAction | 'publish' | 'failCreate' | 'delete' | 'failDelete' | 'remove'
 
-/** What happens to a server. The actions happen when the compute system has carried them out. */
+/** The transitions. Those of actions are made once the compute system has carried them out. */
 export const SERVER_TRANSITIONS: Readonly<Record<ServerTransition, Transition<ServerStatus>>> = {
   publish: { from: ['creating'], to: 'active' },
   failCreate: { from: ['creating'], to: 'failed' },

@@ -36,8 +36,8 @@ declare module 'fastify' {
 }
 
 /**
- * What the compute interface needs. `retrySeconds`: after this time without an outcome, an action is given out again.
- * `pollMs`: how often a waiting request checks the queue, for actions that are given out again.
+ * Dependencies of the compute interface. `retrySeconds`: after this time without an outcome, an action is given out
+ * again. `pollMs`: how often a waiting request checks the queue, for actions that are given out again.
  */
 export interface ComputeParts {
   readonly db: Db
@@ -206,7 +206,7 @@ async function fetchActions(
 ): Promise<readonly GivenAction[]> {
   const until = performance.now() + waitMs
   const waiter = waiters.add(hypervisor)
-  // An action that nobody reads would wait until it is given out again.
+  // An action that is sent on a closed connection would wait until it is given out again.
   const wake = () => {
     waiters.wake(hypervisor)
   }

@@ -1,6 +1,6 @@
 /**
- * The embedded PostgreSQL, for a trial and for tests: a server of our own, in our state directory, on a unix socket that
- * only we can open.
+ * The embedded PostgreSQL, for a trial and for tests: a server of our own, in our state directory, on a unix socket
+ * that only we can open.
  *
  *   STATE/postgres/data     the database, made by initdb at the first start
  *   STATE/postgres/.s.PGSQL.5432, STATE/postgres/log

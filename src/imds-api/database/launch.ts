@@ -51,8 +51,8 @@ const WAL_FILE_BYTES = 16 << 20
 const INITIALISE = '/bin/rm -rf "$0.new" && "$@" --pgdata="$0.new" && /bin/mv "$0.new" "$0"'
 const INITDB_OPTIONS = ['--auth-local=trust', '--auth-host=reject', '--encoding=UTF8', '--locale=C']
 /**
- * Starts the server, and ends it by PostgreSQL's fast shutdown when standard input ends: when this process ends, however
- * it ends. $0: the file of the log; the rest: the command.
+ * Starts the server, and ends it by PostgreSQL's fast shutdown when standard input ends: when this process ends,
+ * however it ends. $0: the file of the log; the rest: the command.
  */
 const LAUNCH = `umask 077; /bin/rm -f "$0"; exec 3<&0
 "$@" > "$0" 2>&1 3<&- < /dev/null & server=$!
@@ -147,7 +147,7 @@ async function launch(data: string, connection: ServerSocket, { native, user }: 
   return { child, exited }
 }
 
-/** Why the server has ended, by its log: its fatal errors, or else its last lines. Our own attempts to connect are none. */
+/** Says why the server has ended: the fatal errors in its log, or its last lines. Our own connects do not count. */
 function reasonIn(log: string): string | undefined {
   const lines = log
     .split('\n')

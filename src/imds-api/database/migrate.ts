@@ -1,6 +1,6 @@
 /**
- * Brings the tables to the version of this program. Kysely holds an advisory lock meanwhile, so two processes that
- * start together do not collide.
+ * Brings the tables to the version of this program. Kysely holds an advisory lock during a migration, so two processes
+ * that start together do not collide.
  *
  * Programs of two versions may use one database, so that processes are upgraded one after another: a migration says
  * which programs work with the tables after it, and the database keeps that (CONTRIBUTING.md#migrations).
@@ -83,8 +83,8 @@ type OwnTables = Readonly<{
 }>
 
 /**
- * Applies the missing migrations, and after them the triggers of this program: all or none. Rejects if the database is of
- * a later version that this program does not work with.
+ * Applies the missing migrations, and after them the triggers of this program: all or none. Rejects if the database is
+ * of a later version that this program does not work with.
  */
 export async function migrate(db: Db, changes = MIGRATIONS): Promise<void> {
   const { missing, unknown, unsupported } = await compareMigrations(db, changes)

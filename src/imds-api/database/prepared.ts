@@ -34,8 +34,8 @@ export type PreparedList<Row> = (db: Db, values: readonly (string | number)[]) =
  * Prepares a query with one array for Kysely, so that it can run in a transaction. `build` gets a placeholder for the
  * array.
  *
- * PostgreSQL makes one plan for all arrays, from the sizes that the tables have then. So a query of a table that may grow
- * fast belongs in transactions that set PLAN_BY_INDEX first.
+ * PostgreSQL makes one plan for all arrays, from the sizes that the tables have then. So a query of a table that may
+ * grow fast belongs in transactions that set PLAN_BY_INDEX first.
  */
 export function prepareList<Row>(
   name: string,
@@ -53,9 +53,9 @@ export function prepareList<Row>(
 }
 
 /**
- * Columns of a select. From then on the transaction plans each query once for all values, and by indexes, even if a table
- * is empty now. It does not use the JIT compiler: PostgreSQL before 18 avoids reading a whole table by giving it an
- * enormous cost, and compiles what costs much.
+ * Columns of a select. From then on the transaction plans each query once for all values, and by indexes, even if a
+ * table is empty now. It does not use the JIT compiler: PostgreSQL before 18 avoids reading a whole table by giving it
+ * an enormous cost, and compiles what costs much.
  */
 export const PLAN_BY_INDEX = sql.raw(`
   set_config('plan_cache_mode', 'force_generic_plan', true),

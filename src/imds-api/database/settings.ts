@@ -29,8 +29,8 @@ export const DATABASE_VARIABLES = {
 }
 
 /**
- * Parses the variables. Undefined: there was a fault. With Redis, IMDS_API_DATABASE must be set. A forgotten variable must
- * not start a new, empty database for a store that has records.
+ * Parses the variables. Undefined: there was a fault. With Redis, IMDS_API_DATABASE must be set. A forgotten variable
+ * must not start a new, empty database for a store that has records.
  */
 export function parseDatabaseSettings(
   values: Values<typeof DATABASE_VARIABLES>,

@@ -1,14 +1,15 @@
 /**
- * Events of the resources that show a changed one in their own form, such as of the server that a cloud IP is mapped to: so a
- * mirror that follows the events has what a GET returns.
+ * Events of the resources that show a changed one in their own form, such as of the server that a cloud IP is mapped
+ * to: so a mirror that follows the events has what a GET returns.
  *
- * Only resources of the account that owns the changed one have them. What belongs to a region, or to another account, is
- * shown by the resources of everybody: one change would write an event for each server of the region.
+ * Only resources of the account that owns the changed one have them. What belongs to a region, or to another account,
+ * is shown by resources of all accounts: one change would write an event for each server of the region.
  */
 /**
- * A table whose rows other resources show. `columns`: those that they show. `on`: besides updates, after which changes. `shown`: the
- * resources that show a row, as (type, id, field): a query with the row as `old` and `new`, either of which may be null. `seen`:
- * the same with an action: for an account, a collaborator comes with the acceptance and goes with the end.
+ * A table whose rows other resources show. `columns`: those that they show. `on`: besides updates, after which changes.
+ * `shown`: the resources that show a row, as (type, id, field): a query with the row as `old` and `new`, either of
+ * which may be null. `seen`: the same with an action: for an account, a collaborator comes with the acceptance and goes
+ * with the end.
  */
 interface ShownTable {
   readonly columns: readonly string[]

@@ -48,7 +48,7 @@ interface ServerTypes extends Removable {
   disk_size: number
   storage_type: string
 }
-/** `drained_at`: since when it gets no servers (changes/hypervisors.ts). Null: it gets some. */
+/** `drained_at`: when it was drained (changes/hypervisors.ts); null: it is not. */
 interface Hypervisors extends Removable {
   name: string
   zone_id: string
@@ -123,14 +123,14 @@ interface IdentityKeys {
   retires_at: Nullable<Date>
 }
 
-/** What the other side of a collaboration sees of a user. */
+/** A user, as shown to the other side of a collaboration. */
 export interface PartyUser {
   readonly id: string
   readonly name: string
   readonly email_address: string
   readonly two_factor: boolean
 }
-/** What both sides of a collaboration see of each other. */
+/** The parties of a collaboration, as shown to each other. */
 export interface Parties {
   readonly account: { readonly id: string; readonly name: string; readonly status: AccountStatus }
   readonly user: PartyUser | null
@@ -389,7 +389,7 @@ interface DatabaseServers {
   deleted_at: Nullable<Date>
 }
 
-/** What the compute system has to do with a server (docs/api.md#actions). `outcome`: null until it is reported. */
+/** The actions on a server (docs/api.md#actions). `outcome`: null until it is reported. */
 interface ComputeActions {
   readonly id: Generated<number>
   server_id: string

@@ -9,8 +9,8 @@ import { shed, type Refusal } from '../model/refusal.ts'
 const MIB = 2 ** 20
 
 /**
- * The most bytes of bodies. `all` is above `long`: while long bodies use up their part, requests with short ones are
- * served.
+ * The most bytes of bodies. `all` is above `long`, so requests with short bodies are served while long bodies use up
+ * their part.
  */
 export interface BodyBudgetLimits {
   readonly owner: number

@@ -4,12 +4,12 @@
  *
  * A connection waits for its peer while its request has not arrived whole, or a response is being sent. Beyond a bound,
  * a new connection is accepted, and the connection that has waited longest is closed in its place: of the same address,
- * or of all. So clients that hold connections keep out nobody who sends a request. If imds-api works on a request of
+ * or of all. So idle connections never keep out a client that sends a request. If imds-api works on a request of
  * each connection, the new one is reset.
  *
  * A response that its peer does not read in time ends its connection, and so do those of the address with the most
- * unread bytes while all together have too many. Of many requests that do not wait for their responses (pipelining), Node
- * would begin all at once: the first 16 are answered, then the connection ends. Node itself ends connections whose
+ * unread bytes while all together have too many. Of many requests that do not wait for their responses (pipelining),
+ * Node would begin all at once: the first 16 are answered, then the connection ends. Node itself ends connections whose
  * request does not arrive in time.
  */
 import type { FastifyInstance } from 'fastify'
@@ -28,8 +28,8 @@ export const CLOSED_REASONS = ['address', 'all', 'unread', 'pipelined'] as const
 export type ClosedReason = (typeof CLOSED_REASONS)[number]
 
 /**
- * What the bounds depend on. `maxConnections`: those of all addresses. `maxPerAddress`: those of one address (for IPv6
- * its /64); trusted proxies and unix sockets have no such bound. `now`: milliseconds of a monotonic clock.
+ * Dependencies, and the limits. `maxConnections`: those of all addresses. `maxPerAddress`: those of one address (for
+ * IPv6 its /64); trusted proxies and unix sockets have no such bound. `now`: milliseconds of a monotonic clock.
  */
 export interface ConnectionsParts {
   readonly maxConnections: number
@@ -269,8 +269,8 @@ export function markIdle(response: ServerResponse): void {
 }
 
 /**
- * File descriptors for all else: connections to the database and the store, listeners, files. An idle imds-api has
- * about 170 open.
+ * File descriptors for other purposes: connections to the database and the store, listeners, files. An idle imds-api
+ * has about 170 open.
  */
 const RESERVED_DESCRIPTORS = 192
 /**

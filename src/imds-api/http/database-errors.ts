@@ -1,7 +1,7 @@
 /** The errors of the database that become responses: it is away, it is full, or it refuses a statement. */
 import { refuse, type Refusal } from '../model/refusal.ts'
 
-/** What the database cannot do, by PostgreSQL's codes or those of the operating system. `logged`: for the operator. */
+/** A kind of error, by codes of PostgreSQL or the operating system. `logged`: for the operator. */
 interface DatabaseTrouble {
   readonly codes: RegExp
   readonly refusal: Refusal

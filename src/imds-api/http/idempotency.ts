@@ -1,8 +1,8 @@
 /**
- * The header Idempotency-Key on requests that change something: what is recorded of their responses, and how a recorded
- * response is sent again (changes/keyed-change.ts stores them). Without the header nothing of this runs.
+ * The header Idempotency-Key on requests that change something: records their responses, and sends a recorded response
+ * again (changes/keyed-change.ts stores them). Without the header, none of this runs.
  *
- * The database has no secret for this: secrets and user_data are left out of what is recorded.
+ * Secrets and user_data are not recorded.
  */
 import { createHash, type Hash } from 'node:crypto'
 import type { FastifyReply, FastifyRequest, onRequestHookHandler } from 'fastify'
@@ -22,17 +22,17 @@ export interface KeyedRequest {
   readonly key: string
   /** The hash of method, path and, once it has arrived, body. */
   readonly hash: Hash
-  /** What is recorded of the response to a change with this result. */
+  /** Makes the recorded response to a change with this result. */
   readonly respond: (result: unknown) => RecordedResponse
 }
 
-/** What a response to a request with a key is. */
+/** The kinds of responses to requests with a key. */
 export const KEYED_RESULTS = ['new', 'replayed'] as const
 export type KeyedResult = (typeof KEYED_RESULTS)[number]
 
 const REPLAYED = 'Idempotent-Replayed'
 
-/** What a response is; undefined: its request has no key. */
+/** The kind of a response; undefined: its request has no key. */
 export function keyedResultOf(request: FastifyRequest, reply: FastifyReply): KeyedResult | undefined {
   if (request.keyed === undefined) return undefined
   return reply.hasHeader(REPLAYED) ? 'replayed' : 'new'

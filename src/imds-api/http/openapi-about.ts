@@ -1,4 +1,4 @@
-/** What the OpenAPI document says of the API as a whole. */
+/** The description of the whole API in the OpenAPI document. */
 import type { Scope } from '../model/scopes.ts'
 
 /** The subjects of operations. */

@@ -46,12 +46,12 @@ export const HEADERS = {
 }
 /** One of HEADERS. */
 export type HeaderName = keyof typeof HEADERS
-/** The headers that say what is left of a rate limit. */
+/** The headers with the rest of a rate limit. */
 export const RATE_LIMIT: readonly HeaderName[] = ['RateLimit-Policy', 'RateLimit']
 /** The headers that any response below /1.0 may have. */
 export const COMMON: readonly HeaderName[] = ['Cache-Control', 'X-Oauth-Scopes', 'Preference-Applied']
 
-/** The headers that refusals with a status may have besides. */
+/** The additional headers of refusals, by status. */
 const HEADERS_OF_STATUS: Readonly<Record<number, readonly HeaderName[]>> = {
   401: ['WWW-Authenticate', ...RATE_LIMIT],
   403: ['WWW-Authenticate', 'Idempotent-Replayed'],

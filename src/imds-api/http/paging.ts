@@ -2,8 +2,8 @@
  * The query parameters of lists: pages (`limit`, `after`), filters, and `fields`.
  *
  * A cursor, the value of `after`, is the place of a row in the order of its list. The next page has the rows behind
- * this place, so rows that are created or deleted meanwhile move no other row to another page. A cursor is no secret
- * and gives no access: it only narrows the rows that the caller may see.
+ * this place, so rows that are created or deleted between two pages move no other row to another page. A cursor is no
+ * secret and gives no access: it only narrows the rows that the caller may see.
  */
 import { hash } from 'node:crypto'
 import { formatId, isIdOf } from '../model/ids.ts'
@@ -57,7 +57,7 @@ const DIGEST_LENGTH = 8
 
 type Query = Readonly<Record<string, unknown>>
 
-/** Reads the parameters of a list. Refuses all that are wrong, at once (400). Unknown ones are refused before (strict.ts). */
+/** Reads the parameters of a list. Refuses with all faults at once (400). strict.ts has refused unknown parameters. */
 export function parseListQuery(query: Query, rules: ListRules): ListQuery {
   const faults: Detail[] = []
   const fault = (field: string, code: DetailCode, text: string) => {

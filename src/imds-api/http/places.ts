@@ -19,10 +19,10 @@ export interface PlaceLimits<Reason> {
   readonly onEnd: (reason: Reason) => void
 }
 
-/** The refusal of what is open, or is to be opened, while this process stops. */
+/** The refusal of open and new requests while this process stops. */
 const STOPS = refuse('service_unavailable', 'this process stops: try again')
 
-/** What is open, `Item`, with its place. */
+/** The open requests. `Item`: one of them. */
 export class Places<Item, Reason> {
   readonly #limits: PlaceLimits<Reason>
   readonly #ofAccount = new ByOwner<Item>()
@@ -51,7 +51,7 @@ export class Places<Item, Reason> {
     return this.#ofAccount.all()
   }
 
-  /** Takes a place for an item, or throws a refusal. What it returns leaves the place: call it once. */
+  /** Takes a place for an item, or throws a refusal. Call the returned function once, to free the place. */
   take({ accountId, requesterId }: Holder, item: Item): (reason: Reason) => void {
     const { ofAccount, ofClient, beyond, onEnd } = this.#limits
     const client = `${accountId} ${requesterId}`

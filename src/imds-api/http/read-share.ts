@@ -1,6 +1,6 @@
 /**
- * The share of an account in the connections for requests, whoever reads. A user has one too: for the check of the
- * access to an account, and for what belongs to several. A read holds a turn until its response is sent, or begins to
+ * The share of an account in the connections for requests. A user has a share too: for the check of the access to an
+ * account, and for resources of several accounts. A read holds a turn until its response is sent, or begins to
  * be streamed (list-stream.ts). A change needs one only while its right is checked, since it then waits in the queue of
  * its account (changes/account-changes.ts).
  *
@@ -23,7 +23,7 @@ declare module 'fastify' {
   }
 }
 
-/** The reads of an account that wait: as many as an account may have waits (member-waits.ts), each of which begins by one. */
+/** The waiting reads of an account: as many as it may have waits (member-waits.ts), since each wait begins with one. */
 const MAX_WAITING = 1_024
 const TIMEOUT_MS = 10_000
 /** A read waits for the sum of both at most while there are more than can be answered. */
@@ -31,8 +31,8 @@ const [WAIT_MS, OVERLOAD_MS] = [100, 150]
 
 /**
  * The shares, given the connections for requests. An account has a quarter of them for reads. All together have three
- * quarters, so that changes and token requests do not wait for reads. The last of these quarters is for accounts that do
- * not read at that time.
+ * quarters, so that changes and token requests do not wait for reads. The last of these quarters is for accounts that
+ * do not read at that time.
  */
 export function readShare(connections: number): Required<FairQueueLimits> {
   const part = (share: number) => Math.max(1, Math.floor(connections * share))
@@ -64,7 +64,7 @@ export function buildEnterShare(connections: number): FastifyRequest['enterShare
   }
 }
 
-/** Has a request wait for a turn in the share of its API client's account, or of its user. */
+/** Makes a request wait for a turn in the share of its API client's account, or of its user. */
 export async function enterShareOfCaller(request: FastifyRequest): Promise<void> {
   const { tokenHolder } = request
   await enterShareOf(request, tokenHolder.kind === 'user' ? tokenHolder.userId : tokenHolder.accountId)
@@ -82,7 +82,7 @@ export const leaveShare: onSendHookHandler = (request, _reply, _payload, done) =
   done()
 }
 
-/** Has a request wait for a turn in the share of an account or a user, instead of the one that it may have. */
+/** Makes a request wait for a turn in the share of an account or a user, in place of its present turn. */
 export async function enterShareOf(request: FastifyRequest, owner: string): Promise<void> {
   if (request.shareOwner === owner) return
   request.leaveShare?.()

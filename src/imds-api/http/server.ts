@@ -57,9 +57,9 @@ declare module 'fastify' {
 }
 
 /**
- * Settings of a server. `onUnreadable` is called for a request that Node cannot read, and `onShed` for one that is refused because too
- * many wait: `owner` is its account or user, or the address of its client. `tls`: PEM texts. With `ca`, clients need
- * a certificate of one of these authorities.
+ * Settings of a server. `onUnreadable` is called for a request that Node cannot read, and `onShed` for one that is
+ * refused because too many wait: `owner` is its account or user, or the address of its client. `tls`: PEM texts. With
+ * `ca`, clients need a certificate of one of these authorities.
  */
 export interface ApiServerSettings {
   readonly tls: { readonly cert: string; readonly key: string; readonly ca?: string } | undefined

@@ -6,7 +6,7 @@ import type { FastifyRequest, onRequestHookHandler, preHandlerHookHandler } from
 import { fieldFault, type Detail, Refusal } from '../model/refusal.ts'
 import { takesAccount } from './openapi.ts'
 
-/** What published clients send with every list. */
+/** Parameters that published clients send with every list. */
 const IGNORED = ['account_id', 'nested']
 
 declare module 'fastify' {

@@ -22,7 +22,7 @@ import type { SendMail } from './smtp.ts'
 
 export type InvitationOutcome = 'sent' | 'failed'
 
-/** What the sender needs. `mail`: undefined if there is no mail server, so invitations are not sent. */
+/** Dependencies of the sender. `mail`: undefined if there is no mail server, so invitations are not sent. */
 export interface InvitationSenderParts {
   readonly db: Db
   readonly mail: { readonly send: SendMail; readonly invitationUrl: string } | undefined
@@ -147,7 +147,7 @@ export class InvitationSender {
     this.#reported = new Map(rows.map(({ id, version }) => [id, version]))
   }
 
-  /** Sends an invitation, unless another process is sending it, or it was sent or answered meanwhile. */
+  /** Sends an invitation, unless another process is sending it, or it was sent or answered before. */
   async #send(id: string, signal: AbortSignal): Promise<void> {
     const { db, mail, count, log } = this.#parts
     let acceptedVersion = this.#postponed.get(id)?.acceptedVersion

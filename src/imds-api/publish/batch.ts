@@ -36,7 +36,7 @@ import { composeMany, type Composed } from './compose.ts'
 import { RETRY_SECONDS } from './turns.ts'
 
 /**
- * What a batch needs. `hasToStop`: an error of the store is no fault of a server then, since a stop closes it.
+ * Dependencies of a batch. `hasToStop`: an error of the store is no fault of a server then, since a stop closes it.
  * `bootSeconds`: how long a server waits for its guest.
  */
 export interface BatchParts {
@@ -76,8 +76,9 @@ type Refused = Exclude<PutRefusal, { kind: 'stale' }> | Failed | TakenId
 const FAULT_OF_ROWS = /^2[23]/
 
 /**
- * Locks the ids that no other process is publishing, and returns them. Advisory locks, since row locks would make changes
- * of these servers wait for the store. The commit is not flushed: if it is lost, the servers are published again.
+ * Locks the ids that no other process is publishing, and returns them. Advisory locks, since row locks would make
+ * changes of these servers wait for the store. The commit is not flushed: if it is lost, the servers are published
+ * again.
  */
 const lock = prepareList(
   'outbox-lock',
@@ -134,8 +135,8 @@ export async function publishBatch(parts: BatchParts, ids: readonly string[]): P
 }
 
 /**
- * Deletes only the rows that it read before it composed the records: later changes have to be published too. `rows` gets
- * them. `claimed`: ids that this transaction has claimed; publish them in the next. `others`: another process is
+ * Deletes only the rows that it read before it composed the records: later changes have to be published too. `rows`
+ * gets them. `claimed`: ids that this transaction has claimed; publish them in the next. `others`: another process is
  * publishing them.
  */
 async function publishRows(
@@ -254,8 +255,8 @@ async function claimIds(parts: BatchParts, tx: Tx, servers: readonly Composed[],
 }
 
 /**
- * Rejects if PostgreSQL has ended the transaction and its locks, because this process was suspended: another process may
- * have published the servers, so an unexpected record in the store is no fault.
+ * Rejects if PostgreSQL has ended the transaction and its locks, because this process was suspended: another process
+ * may have published the servers, so an unexpected record in the store is no fault.
  */
 async function checkTransactionOpen(tx: Tx): Promise<void> {
   await sql`select`.execute(tx)

@@ -11,7 +11,7 @@ import { completeOptions, recordOptions } from '../model/metadata-options.ts'
 import { cloudIpFqdn } from '../model/names.ts'
 import { decodeUserData } from '../model/user-data.ts'
 
-/** What the publisher needs of a server. `userData`: undefined for none. */
+/** A server, as the publisher needs it. `userData`: undefined for none. */
 export interface Composed {
   readonly id: string
   readonly status: ServerStatus
@@ -30,8 +30,8 @@ export interface Composed {
 }
 
 /**
- * Loads and composes servers with one query, in the order of their ids: in that order a batch locks them, as markChanged
- * does. Leaves out ids without a server.
+ * Loads and composes servers with one query, in the order of their ids: in that order a batch locks them, as
+ * markChanged does. Leaves out ids without a server.
  */
 export async function composeMany(db: Db, ids: readonly string[]): Promise<readonly Composed[]> {
   return (await loadRows(db, ids)).map(composeRow)

@@ -10,9 +10,8 @@ import type { HypervisorUsage } from '../changes/hypervisors.ts'
 type CheckedHypervisor = Pick<HypervisorUsage, 'name' | 'servers' | 'drained_at'>
 
 /**
- * What the check needs. `announce`: writes the announcement, with the time since which each drained hypervisor is that.
- * `unannounced`: the names among these that no daemon has announced. `count` is called with the
- * number of them.
+ * Dependencies of the check. `announce`: writes the announcement, with the time since which each drained hypervisor is
+ * that. `unannounced`: the names among these that no daemon has announced. `count` is called with the number of them.
  */
 export interface HypervisorCheckParts {
   readonly hypervisors: () => Promise<readonly CheckedHypervisor[]>

@@ -1,4 +1,4 @@
-/** The hypervisors of the region: what the database has of each, and what its daemon has announced in the store. */
+/** The hypervisors of the region: the row of each in the database, and its daemon's announcement in the store. */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { AnnouncedHypervisor, Publisher } from '../../store/publisher.ts'
 import { readHypervisorUsage, type HypervisorUsage } from '../changes/hypervisors.ts'

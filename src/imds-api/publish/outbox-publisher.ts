@@ -12,9 +12,9 @@ import { publishBatch, type BatchParts } from './batch.ts'
 import { PublishTurns, type PublishBatch } from './turns.ts'
 
 /**
- * What the publisher needs. `connect` returns a new, open connection, for notifications. `openStore` is called every
- * second, and enqueues what the store has lost (region-database.ts). `batchSize`: the most servers of a batch. `countBatch`
- * is called for each batch.
+ * Dependencies of the publisher. `connect` returns a new, open connection, for notifications. `openStore` is called
+ * every second, and enqueues what the store has lost (region-database.ts). `batchSize`: the most servers of a batch.
+ * `countBatch` is called for each batch.
  */
 export interface OutboxPublisherParts extends Omit<BatchParts, 'hasToStop' | 'store'> {
   readonly connect: () => Promise<pg.Client>
@@ -23,7 +23,7 @@ export interface OutboxPublisherParts extends Omit<BatchParts, 'hasToStop' | 'st
   readonly countBatch: () => void
 }
 
-/** The most servers of a batch in operation. Larger ones are hardly faster, and hold more in memory. */
+/** The most servers of a batch in operation. Larger batches are hardly faster, and need more memory. */
 export const MAX_BATCH_SERVERS = 50
 /** Batches that are published at the same time. */
 const WORKERS = 4
@@ -162,7 +162,7 @@ export class OutboxPublisher {
     if (failures.length > 0) throw failures[0]
   }
 
-  /** A method, because TypeScript does not see that `stop` changes the field meanwhile. */
+  /** A method, because TypeScript does not see that `stop` changes the field during an await. */
   #hasToStop(): boolean {
     return this.#stopping.signal.aborted
   }

@@ -2,8 +2,8 @@
  * The database of the region in a store. The store has its id, so another database, such as a new one or that of
  * another region, overwrites nothing by mistake.
  *
- * The store may lose confirmed changes when Redis is emptied, restarted, or replaced by a replica that lacked them. Then
- * all servers are enqueued, and records of deleted servers that came back are removed.
+ * The store may lose confirmed changes when Redis is emptied, restarted, or replaced by a replica that lacked them.
+ * Then all servers are enqueued, and records of deleted servers that came back are removed.
  */
 import { sql } from 'kysely'
 import type { Logger } from 'pino'
@@ -74,7 +74,7 @@ export async function renewDatabaseId(tx: Tx, store: Pick<Publisher, 'fleet'>): 
   await store.fleet.setDatabase(database_id, true)
 }
 
-/** Says that the store has the region of another database, and what to do. `command`: the one that takes it over. */
+/** Formats the fault, with its remedy. `command`: of imds-api, to take over the region. */
 export function formatForeign(inStore: string, ours: string, command = 'rebuild --force'): string {
   return (
     `the store has the region of another database (${inStore}, and this is ${ours}): correct IMDS_STORE or ` +

@@ -1,6 +1,6 @@
 /**
- * Detects an id that the store already uses. That happens after a restore of an older backup: the database gives the same
- * ids again, and the store still has the records of running servers, perhaps of other accounts.
+ * Detects an id that the store already uses. That happens after a restore of an older backup: the database gives the
+ * same ids again, and the store still has the records of running servers, perhaps of other accounts.
  *
  * A server claims its id in its own transaction before the first publish, so after a kill its record is not taken for
  * that of another server.
@@ -38,7 +38,7 @@ export async function findOtherAccount(
 /** The beginning of each fault of this kind. */
 export const TAKEN_PREFIX = 'taken: '
 
-/** Says what is wrong, and what to do. */
+/** Formats the fault, with its remedy. */
 export function formatTakenId({ account }: TakenId): string {
   const other =
     account === undefined

@@ -71,7 +71,7 @@ export async function pruneTable<Name extends RegionTable>(
 
 /**
  * True if only deleted servers and hidden hypervisors refer to a row, so it must stay. Locks it, so that no new server
- * uses it meanwhile.
+ * uses it before the commit.
  */
 async function isShownWithDeleted<Name extends RegionTable>(
   tx: Tx,
@@ -84,7 +84,7 @@ async function isShownWithDeleted<Name extends RegionTable>(
   return rows.length > 0 && !rows.some(({ is_alive }) => is_alive)
 }
 
-/** Deletes a row with its parts, and returns the lines of the parts. Rejects with RowInUse if other rows refer to it. */
+/** Deletes a row with its parts, and returns the lines of the parts. Rejects with RowInUse if it is referred to. */
 async function deleteRow<Name extends RegionTable>(
   tx: Tx,
   table: Name,

@@ -44,7 +44,7 @@ function repeated(list: readonly string[]): string[] {
   return [...new Set(list.filter((text) => !once.delete(text)))]
 }
 
-/** Entries that name what the file does not have, or what they may not have. */
+/** Entries with a reference that is missing in the file, or not allowed. */
 function references(file: RegionFile): string[] {
   const {
     zones,

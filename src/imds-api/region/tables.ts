@@ -1,4 +1,4 @@
-/** The tables of the region file, and what `apply` does with their rows. */
+/** The tables of the region file, and the rules by which `apply` changes their rows. */
 import { sql, type Insertable, type RawBuilder, type Selectable, type Updateable } from 'kysely'
 import { atDatabaseServers, moveCloudIps } from '../changes/cloud-ips.ts'
 import type { Tables } from '../database/tables.ts'
@@ -33,7 +33,7 @@ export const SEEN_BY_GUESTS = {
   server_types: ['handle'],
 } as const satisfies { readonly [Name in RegionTable]?: readonly RegionColumn<Name>[] }
 
-/** What `apply` does with the rows of a table. */
+/** The rules by which `apply` changes the rows of a table. */
 export interface TableRule<Name extends RegionTable> {
   /** The columns that identify a row. */
   readonly key: readonly RegionColumn<Name>[]
@@ -156,7 +156,7 @@ interface Client {
 /**
  * The columns of a client's secret that keep their values. The secret changes only if the file has another one than
  * before, so the secret of a later reset_secret stays. A client that moves to another account gets the file's secret in
- * any case, because the old account knows one that was reset.
+ * any case, because the old account knows the former secret.
  */
 function keptSecrets(wanted: Client, current: Client): readonly ('secret_sha256' | 'secret_file_sha256')[] {
   if (wanted.account_id !== current.account_id) return []

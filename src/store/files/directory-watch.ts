@@ -1,7 +1,7 @@
 /**
  * Watches a directory for changes of instances' files, also after another directory took its place. inotify reports the
  * changes of the directory that it was given, and nothing when the path leads to another one, so the path is checked
- * every second. What a link to a single file leads to is not watched: the next comparison finds it.
+ * every second. The target of a link to a single file is not watched: the next comparison finds its changes.
  */
 import { statSync, watch, type BigIntStats, type FSWatcher } from 'node:fs'
 import { stat } from 'node:fs/promises'

@@ -1,6 +1,6 @@
 /**
- * A directory of files has no marks of hypervisors, since daemons do not announce themselves there. It knows the imds-api
- * that publishes to it:
+ * A directory of files has no marks of hypervisors, since daemons do not announce themselves there. It knows the
+ * imds-api that publishes to it:
  *
  *   .publisher.imds-api   when an imds-api last published to this directory
  *   .publisher.database   the id of its database

@@ -1,5 +1,5 @@
 /**
- * What a writer knows of the instances in a directory: their revisions and seals, and who owns which address. It is in
+ * The instances in a directory, as a writer knows them: revisions, seals, and owners of addresses. It is in
  * memory only. Before each write it compares the stamps of all files, and reads those that changed, since other writers
  * and people change them too: some milliseconds for 1,000 instances.
  *
@@ -76,7 +76,7 @@ export class RecordIndex {
     return this.#entries.get(id)?.stored
   }
 
-  /** Notes what this writer has written. `endings`: of the files that the instance has now. */
+  /** Updates the entry of an instance after a write. `endings`: of the files that the instance has now. */
   async set(id: string, stored: Stored, endings: readonly string[]): Promise<void> {
     const { text } = await lookUpStamps(this.#directory, id, endings, 0)
     this.#entries.set(id, { stored, stamp: text })

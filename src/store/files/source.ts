@@ -7,7 +7,8 @@
  *   srv-x1y2z.pending               a change that a writer has not finished (pending.ts): overrides the other files
  *
  * A record may omit `userData`: then it is computed from the file of the user-data. If the record has it, it must match
- * that file. Other files are ignored; those whose names end as if they belonged to the store are named in the log, once.
+ * that file. Other files are ignored; those whose names end as if they belonged to the store are named in the log,
+ * once.
  */
 import type { Logger } from 'pino'
 import { sizeFaults } from '../../metadata/record.ts'
@@ -36,7 +37,7 @@ export class FileSource implements Source {
   readonly #log: Pick<Logger, 'warn'>
   #watch: DirectoryWatch | undefined
   readonly #timers = new Map<string, NodeJS.Timeout>()
-  /** What the last index found, so that the next one reads only files that changed. */
+  /** The result of the last index. The next index reads only files that have changed since. */
   #known: ReadonlyMap<string, Known> = new Map()
   /** The files that the log has named as not read. */
   #misnamed = ''

@@ -1,6 +1,6 @@
 /**
- * A connection to one server of Redis, or to a Sentinel. It does not reconnect: when it ends, the caller gets the reason
- * and opens another one. That reads passwords and certificates again, so that replacing them needs no restart.
+ * A connection to one server of Redis, or to a Sentinel. It does not reconnect: when it ends, the caller gets the
+ * reason and opens another one. That reads passwords and certificates again, so that replacing them needs no restart.
  */
 import { isIP } from 'node:net'
 import { Redis, type RedisOptions } from 'ioredis'
@@ -49,7 +49,7 @@ export function close({ redis }: RedisConnection): void {
   redis.disconnect()
 }
 
-/** What the URL of a store says. Throws if it names no Redis. */
+/** The settings in the URL of a store. Throws if it names no Redis. */
 export function storeOf({ url }: RedisSettings): RedisStore {
   const store = parseStoreUrl(url)
   if (store?.kind !== 'redis') throw new Error(`a store is ${STORE_URL_FORMS}`)

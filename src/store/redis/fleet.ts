@@ -66,7 +66,7 @@ export class RedisFleet implements Fleet {
     return (await this.database()) ?? database
   }
 
-  /** A history is Redis' replication id: a primary has a new one after each restart, and a replica once it is promoted. */
+  /** A history is Redis' replication id. A primary has a new one after a restart, and a replica once it is promoted. */
   async state(): Promise<StoreState> {
     const replies = await this.#client.run(async (redis) => {
       const found = await runPipeline(redis, [

@@ -10,7 +10,7 @@ import { keysOf, type Keys } from './keys.ts'
 import { checkIndex, lengthCommands } from './lengths.ts'
 
 /**
- * What was found, a line each. `warnings`: the store can be used, and an operator should look. `problems`: why the store
+ * The findings, a line each. `warnings`: the store can be used, but an operator should look. `problems`: why the store
  * cannot be used; empty: it can.
  */
 export interface Probe {

@@ -90,7 +90,7 @@ class RedisBackend implements Backend, RecordWriter, ValueStore {
     this.fleet = new RedisFleet(client, this.#keys)
   }
 
-  /** Needs no lock: each run of the script is atomic, and refuses a write if the instance changed meanwhile. */
+  /** Needs no lock: each run of the script is atomic, and refuses a write if the instance has changed since. */
   transaction<T>(task: (writer: RecordWriter) => Promise<T>): Promise<T> {
     return task(this.conversion ?? this)
   }

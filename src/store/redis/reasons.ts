@@ -19,7 +19,7 @@ export function reasonOf(error: unknown): string {
 
 export const PASSWORD_REMEDY = 'name its file in IMDS_REDIS_PASSWORD_FILE (--password-file)'
 
-/** What a code or message means. */
+/** The meaning of a code or message. */
 const MEANINGS: readonly (readonly [pattern: RegExp, meaning: string])[] = [
   [/^NOAUTH /, `Redis requires a password: ${PASSWORD_REMEDY}`],
   [

@@ -1,4 +1,4 @@
-/** What the grants of OAuth 2.0 (RFC 6749) share: their parts, requests and outcomes. */
+/** The common part of the grants of OAuth 2.0 (RFC 6749): their parts, requests and outcomes. */
 import type { Quota } from '../../../limits/rate-limit-headers.ts'
 import type { Credentials } from '../../../runtime/basic-auth.ts'
 import type { Client } from '../../changes/sign-ins.ts'
@@ -7,7 +7,7 @@ import type { KnownAddresses } from '../known-addresses.ts'
 import type { TokenFamilies } from '../token-families.ts'
 import type { AccessTokens } from '../tokens.ts'
 
-/** What the grants need. `seconds`: the lifetime of an access token. `now`: milliseconds since 1970. */
+/** Dependencies of the grants. `seconds`: the lifetime of an access token. `now`: milliseconds since 1970. */
 export interface GrantParts {
   readonly db: Db
   readonly tokens: AccessTokens

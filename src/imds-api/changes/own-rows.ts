@@ -5,7 +5,11 @@ import type { Tx } from '../database/transaction.ts'
 import { noSuch } from '../model/refusal.ts'
 import { ROWS } from '../model/resources.ts'
 
-type Name = 'apiClient' | 'application' | 'cloudIp' | 'databaseServer' | 'server' | 'serverGroup'
+type AccountTable = { [T in keyof Tables]: Tables[T] extends { account_id: string } ? T : never }[keyof Tables]
+/** The resources that belong to an account. */
+type Name = {
+  [N in keyof typeof ROWS]: (typeof ROWS)[N] extends { readonly table: AccountTable } ? N : never
+}[keyof typeof ROWS]
 export type OwnRow<T extends Name> = Selectable<Tables[(typeof ROWS)[T]['table']]>
 
 /** Locks a row of an account until the end of the transaction. Undefined: the account has none with this id. */

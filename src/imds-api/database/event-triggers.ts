@@ -12,6 +12,7 @@
  */
 import { createHash } from 'node:crypto'
 import { sql } from 'kysely'
+import { ALL_ROWS, ROWS } from '../model/resources.ts'
 import { SHOWN_FUNCTIONS } from './shown-triggers.ts'
 import type { Db } from './transaction.ts'
 
@@ -72,89 +73,27 @@ interface ResourceTable {
   readonly account?: string
   readonly id?: string
   readonly fields: Readonly<Record<string, string>>
-  readonly deleted?: (row: string) => string
+  readonly deleted?: ((row: string) => string) | undefined
 }
 
-const same = (...names: string[]) => Object.fromEntries(names.map((name) => [name, name]))
-
 const RESOURCE_TABLES: Readonly<Record<string, ResourceTable>> = {
-  accounts: {
-    type: 'account',
-    account: 'id',
-    fields: {
-      ...same('name', 'status', 'address_1', 'address_2', 'city', 'county', 'postcode', 'country_code'),
-      ...same('vat_registration_number', 'telephone_number', 'telephone_verified', 'verified_telephone', 'verified_at'),
-      ...same('verified_ip', 'valid_credit_card', 'ram_limit', 'dbs_ram_limit', 'cloud_ips_limit'),
-      ...same('load_balancers_limit', 'block_storage_limit'),
-      owner_id: 'owner',
-      library_ftp_password_hash: 'library_ftp_password',
-    },
-  },
+  ...Object.fromEntries(
+    ALL_ROWS.filter(({ name, events }) => events !== undefined && name !== 'user').map(
+      ({ name, type, table, events, present }) => [
+        table!,
+        {
+          ...{ type, fields: events!, ...(name === 'account' && { account: 'id' }) },
+          deleted: present && ((row: string) => `not (${present.replaceAll(`${table!}.`, `${row}.`)})`),
+        },
+      ],
+    ),
+  ),
   account_identities: {
     type: 'account_identity',
     id: 'account_id',
-    fields: same('issuer', 'algorithm', 'audiences', 'lifetime_seconds', 'status'),
-  },
-  api_clients: {
-    type: 'api_client',
-    fields: {
-      ...same('name', 'description', 'permissions_group', 'read_only', 'expires_at', 'allow_access', 'revoked_at'),
-      secret_sha256: 'secret',
-      former_secret_until: 'secret',
-    },
-    deleted: (row) => `${row}.revoked_at is not null`,
-  },
-  applications: {
-    type: 'application',
-    fields: { ...same('name', 'description', 'revoked_at'), secret_sha256: 'secret' },
-    deleted: (row) => `${row}.revoked_at is not null`,
-  },
-  collaborations: {
-    type: 'collaboration',
-    fields: { ...same('email', 'role', 'status', 'started_at', 'finished_at'), user_id: 'user' },
-  },
-  images: {
-    type: 'image',
-    fields: {
-      ...same('name', 'username', 'status', 'locked', 'description', 'source', 'source_trigger', 'source_type', 'arch'),
-      ...same('official', 'public', 'compatibility_mode', 'min_ram', 'disk_size', 'virtual_size', 'licence_name'),
-    },
-    deleted: (row) => `${row}.status = 'deleted'`,
-  },
-  servers: {
-    type: 'server',
-    fields: {
-      ...same('name', 'status', 'locked', 'user_data', 'compatibility_mode', 'disk_encrypted', 'started_at'),
-      ...same('metadata_options', 'tags', 'console_token_expires', 'hypervisor'),
-      image_id: 'image',
-      server_type_id: 'server_type',
-      zone_id: 'zone',
-      migrating_to: 'hypervisor',
-      sealed_at: 'user_data_sealed',
-      events: 'maintenance',
-    },
-    deleted: (row) => `${row}.status = 'deleted'`,
-  },
-  server_groups: { type: 'server_group', fields: { ...same('name', 'description'), is_default: 'default' } },
-  cloud_ips: {
-    type: 'cloud_ip',
-    fields: {
-      ...same('name', 'reverse_dns', 'port_translators', 'status'),
-      interface_id: 'interface',
-      server_group_id: 'server_group',
-      database_server_id: 'database_server',
-    },
-  },
-  config_maps: { type: 'config_map', fields: same('name', 'data') },
-  database_servers: {
-    type: 'database_server',
-    fields: {
-      ...same('name', 'description', 'status', 'locked', 'allow_access', 'database_engine', 'database_version'),
-      ...same('maintenance_weekday', 'maintenance_hour'),
-      database_server_type_id: 'database_server_type',
-      zone_id: 'zone',
-    },
-    deleted: (row) => `${row}.status = 'deleted'`,
+    fields: Object.fromEntries(
+      ['issuer', 'algorithm', 'audiences', 'lifetime_seconds', 'status'].map((name) => [name, name]),
+    ),
   },
 }
 
@@ -205,11 +144,6 @@ function triggersOf(
     execute function event_of_${table}();`
 }
 
-const USER_FIELDS = {
-  ...same('name', 'email_address', 'email_verified', 'ssh_key', 'messaging_pref'),
-  [TOTP_SECRET]: '2fa',
-}
-
 /** Parts of resources, which have no id of the API, and users, who may have several accounts. */
 const OTHER_FUNCTIONS = {
   event_of_members: `
@@ -241,7 +175,7 @@ const OTHER_FUNCTIONS = {
   event_of_users: `
   create function event_of_users() returns trigger language plpgsql as $$
     declare
-      fields text[] := ${changed(USER_FIELDS)};
+      fields text[] := ${changed(ROWS.user.events)};
       owner text;
     begin
       for owner in
@@ -253,7 +187,7 @@ const OTHER_FUNCTIONS = {
       return null;
     end $$;
   create constraint trigger event_of_update after update on users
-    deferrable initially deferred for each row when (${Object.keys(USER_FIELDS).map(differs).join(' or ')})
+    deferrable initially deferred for each row when (${Object.keys(ROWS.user.events).map(differs).join(' or ')})
     execute function event_of_users();`,
 }
 

@@ -1,25 +1,17 @@
 /** The description of the whole API in the OpenAPI document. */
+import { ALL_ROWS } from '../model/resources.ts'
 import type { Scope } from '../model/scopes.ts'
 
-/** The subjects of operations. */
-const TAGS = {
-  Authentication: 'Access tokens.',
-  Servers: 'Virtual machines, which guests know as instances.',
-  Interfaces: 'The network interfaces of servers.',
-  Events: 'What has changed in an account.',
-  'Server groups': 'Sets of servers, which guests see as security groups.',
-  'Cloud IPs': 'Public addresses that an account can move between servers.',
-  Images: 'Disks from which servers are made.',
-  'Server types': 'Sizes of servers.',
-  Zones: 'Places of a region.',
-  'Database servers': 'Databases that the region runs for the account.',
-  'Config maps': 'JSON of any content, with a name.',
-  Accounts: 'Who owns resources, their limits, and the issuer of identity tokens.',
-  Users: 'People who own accounts or work for them.',
-  'API clients': 'Programs that act for an account.',
-  Applications: 'Programs with which users sign in.',
-  Collaborations: 'The access of users to the accounts of others.',
-}
+const EVENTS = { name: 'Events', description: 'What has changed in an account.' }
+/** The sections of the document. Events follow the servers and their interfaces. */
+const TAGS = [
+  { name: 'Authentication', description: 'Access tokens.' },
+  ...ALL_ROWS.flatMap(({ tag: name, about }) => (about === undefined ? [] : [{ name, description: about }])).toSpliced(
+    2,
+    0,
+    EVENTS,
+  ),
+]
 
 const SCOPES: Readonly<Record<Scope, string>> = {
   infrastructure: 'Every operation below /1.0.',
@@ -31,7 +23,7 @@ const TOKEN_ENDPOINT = { tokenUrl: '/token', scopes: SCOPES }
  * of the document.
  */
 export const ABOUT = {
-  tags: Object.entries(TAGS).map(([name, description]) => ({ name, description })),
+  tags: TAGS,
   servers: [{ url: '/' }],
   components: {
     securitySchemes: {

@@ -4,7 +4,7 @@
  *
  * changes/limits.ts refuses what is beyond them. An account that is beyond a limit already keeps what it has.
  */
-import { ALL_ROWS, type ResourceLimitName } from './resources.ts'
+import { ALL_ROWS, type DefaultLimitName } from './resources.ts'
 
 interface LimitRule {
   readonly default: number
@@ -13,10 +13,11 @@ interface LimitRule {
 }
 
 const OF_RESOURCES = Object.fromEntries(
-  ALL_ROWS.flatMap(({ kind, table, limit }) =>
-    limit === undefined ? [] : [[`${table!}_limit`, { of: `${kind}s`, ...limit }]],
-  ),
-) as Readonly<Record<ResourceLimitName, LimitRule>>
+  ALL_ROWS.filter(({ limit }) => limit?.default !== undefined).map(({ plural, table, limit }) => [
+    `${table!}_limit`,
+    { of: plural, minimum: 0, ...limit },
+  ]),
+) as Readonly<Record<DefaultLimitName, LimitRule>>
 
 const OTHERS = {
   access_tokens_limit: {
@@ -33,7 +34,7 @@ const OTHERS = {
 } as const satisfies Readonly<Record<string, LimitRule>>
 
 /** A limit. */
-export type AccountLimit = ResourceLimitName | keyof typeof OTHERS
+export type AccountLimit = DefaultLimitName | keyof typeof OTHERS
 /** Each limit: its default, its lowest value, and what it counts. */
 export const ACCOUNT_LIMITS: Readonly<Record<AccountLimit, LimitRule>> = { ...OF_RESOURCES, ...OTHERS }
 

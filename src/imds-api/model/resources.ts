@@ -1,31 +1,34 @@
 /**
- * The resources of the interface, a row each. Ids, URLs, texts of errors, most limits of accounts, types of events,
- * sections of the OpenAPI document, lists and waits follow from it (ids.ts, account-limits.ts, resources/table.ts). What
- * is special of a resource is in its own files in changes/ and resources/.
+ * The resources of the interface, a row each, in the order of the sections of the OpenAPI document. Ids, URLs, texts of
+ * errors, most limits of accounts, events, sections, lists and waits follow from it (ids.ts, account-limits.ts,
+ * resources/table.ts). What is special of a resource is in its own files in changes/ and resources/.
  */
 
 /**
- * `default`: of the limit `TABLE_limit` of an account. `minimum`: its lowest value. `of`: what it counts, in words.
- * `counted`: a condition of the rows that count, default those of `present`. `remedy`: what to do beyond it.
+ * The limit `TABLE_limit` of an account. `default`: undefined, the region file has to set it, and the account shows it.
+ * `minimum`: its lowest value, default 0. `of`: what it counts, in words; default: the kind in the plural. `counted`: a
+ * condition of the rows that count, default those of `present`. `remedy`: what to do beyond it.
  */
 export interface ResourceLimit {
-  readonly default: number
-  readonly minimum: number
+  readonly default?: number
+  readonly minimum?: number
   readonly of?: string
   readonly counted?: string
   readonly remedy?: string
 }
 
 /**
- * `kind`: in words. `table`: of its rows. `path`: of its collection, without a slash at its ends; default: the table.
- * `tag`: its section of the document; default: its kind in the plural. `example`: an id or handle that the demo's region
- * has; default: the first id that is given. `givesIds`: this program gives its ids. `states`: those that it shows, and
- * that a request can wait for. `present`: a condition of the rows that lists show; default: all. `hasEvents`: a change of
- * one is an event. `unimplemented`: all requests for it, or those that change it.
+ * `kind`: in words. `about`: what its section of the document says. `table`: of its rows. `path`: of its collection,
+ * without a slash at its ends; default: the table. `tag`: its section, if that is not its own. `example`: an id or handle
+ * that the demo's region has; default: the first id that is given. `givesIds`: this program gives its ids. `states`:
+ * those that it shows, and that a request can wait for. `present`: a condition of the rows that lists show, the others
+ * are deleted; default: all. `events`: the columns that a change of is an event, with the field that shows each.
+ * `unimplemented`: all requests for it, or those that change it.
  */
 export interface ResourceRow {
   readonly prefix: string
   readonly kind: string
+  readonly about?: string
   readonly table?: string
   readonly path?: string
   readonly tag?: string
@@ -35,118 +38,75 @@ export interface ResourceRow {
   readonly states?: readonly string[]
   readonly present?: string
   readonly limit?: ResourceLimit
-  readonly hasEvents?: true
+  readonly events?: Readonly<Record<string, string>>
   readonly unimplemented?: 'all' | 'changes'
 }
 
 export const ROWS = {
-  account: {
-    prefix: 'acc',
-    kind: 'account',
-    table: 'accounts',
-    states: ['pending', 'active', 'overdue', 'warning', 'suspended', 'terminated', 'closed', 'deleted'],
-    hasEvents: true,
-  },
-  apiClient: {
-    prefix: 'cli',
-    kind: 'API client',
-    table: 'api_clients',
+  server: {
+    prefix: 'srv',
+    kind: 'server',
+    about: 'Virtual machines, which guests know as instances.',
+    table: 'servers',
     givesIds: true,
-    present: 'api_clients.revoked_at is null',
-    limit: { default: 100, minimum: 0 },
-    hasEvents: true,
+    states: ['creating', 'active', 'inactive', 'deleting', 'deleted', 'failed', 'unavailable'],
+    present: 'servers.deleted_at is null',
+    events: {
+      ...same('name', 'status', 'locked', 'user_data', 'compatibility_mode', 'disk_encrypted', 'started_at'),
+      ...same('metadata_options', 'tags', 'console_token_expires', 'hypervisor'),
+      image_id: 'image',
+      server_type_id: 'server_type',
+      zone_id: 'zone',
+      migrating_to: 'hypervisor',
+      sealed_at: 'user_data_sealed',
+      events: 'maintenance',
+    },
   },
-  application: {
-    prefix: 'app',
-    kind: 'application',
-    table: 'applications',
+  interface: {
+    prefix: 'int',
+    kind: 'interface',
+    about: 'The network interfaces of servers.',
+    table: 'interfaces',
     givesIds: true,
-    present: 'applications.revoked_at is null',
-    limit: { default: 50, minimum: 0 },
-    hasEvents: true,
+  },
+  serverGroup: {
+    prefix: 'grp',
+    kind: 'server group',
+    about: 'Sets of servers, which guests see as security groups.',
+    table: 'server_groups',
+    givesIds: true,
+    limit: { default: 256, minimum: 1, of: 'server groups, with the default one' },
+    events: { ...same('name', 'description'), is_default: 'default' },
   },
   cloudIp: {
     prefix: 'cip',
     kind: 'cloud IP',
+    about: 'Public addresses that an account can move between servers.',
     table: 'cloud_ips',
     givesIds: true,
     states: ['unmapped', 'reserved', 'mapped'],
-    hasEvents: true,
-  },
-  collaboration: {
-    prefix: 'col',
-    kind: 'collaboration',
-    table: 'collaborations',
-    givesIds: true,
-    states: ['pending', 'accepted', 'rejected', 'cancelled', 'ended'],
-    limit: {
-      default: 100,
-      minimum: 0,
-      of: 'collaborations that are pending or accepted',
-      counted: `collaborations.status in ('pending', 'accepted')`,
-      remedy: 'end or cancel one first',
+    events: {
+      ...same('name', 'reverse_dns', 'port_translators', 'status'),
+      interface_id: 'interface',
+      server_group_id: 'server_group',
+      database_server_id: 'database_server',
     },
-    hasEvents: true,
   },
-  configMap: {
-    prefix: 'cfg',
-    kind: 'config map',
-    table: 'config_maps',
-    givesIds: true,
-    limit: { default: 100, minimum: 0 },
-    hasEvents: true,
-  },
-  /** The region file makes them and sets their states. Failing and failed ones are not available for use. */
-  databaseServer: {
-    prefix: 'dbs',
-    kind: 'database server',
-    table: 'database_servers',
-    states: ['creating', 'active', 'deleting', 'deleted', 'failing', 'failed'],
-    present: 'database_servers.deleted_at is null',
-    hasEvents: true,
-    unimplemented: 'changes',
-  },
-  databaseSnapshot: { prefix: 'dbi', kind: 'database snapshot', path: 'database_snapshots', unimplemented: 'all' },
-  databaseType: {
-    prefix: 'dbt',
-    kind: 'database type',
-    table: 'database_server_types',
-    path: 'database_types',
-    tag: 'Database servers',
-    unimplemented: 'changes',
-  },
-  firewallPolicy: { prefix: 'fwp', kind: 'firewall policy', path: 'firewall_policies', unimplemented: 'all' },
-  firewallRule: { prefix: 'fwr', kind: 'firewall rule', path: 'firewall_rules', unimplemented: 'all' },
   /** A deleted image does not exist for clients. The region file may give an image any other state. */
   image: {
     prefix: 'img',
     kind: 'image',
+    about: 'Disks from which servers are made.',
     table: 'images',
     hasHandle: true,
     givesIds: true,
     states: ['creating', 'available', 'deprecated', 'failed', 'deleting'],
     present: `images.status <> 'deleted'`,
-    limit: { default: 50, minimum: 0, of: 'images of the account: its snapshots, and its images of the region file' },
-    hasEvents: true,
-  },
-  interface: { prefix: 'int', kind: 'interface', table: 'interfaces', givesIds: true },
-  loadBalancer: { prefix: 'lba', kind: 'load balancer', path: 'load_balancers', unimplemented: 'all' },
-  server: {
-    prefix: 'srv',
-    kind: 'server',
-    table: 'servers',
-    givesIds: true,
-    states: ['creating', 'active', 'inactive', 'deleting', 'deleted', 'failed', 'unavailable'],
-    present: 'servers.deleted_at is null',
-    hasEvents: true,
-  },
-  serverGroup: {
-    prefix: 'grp',
-    kind: 'server group',
-    table: 'server_groups',
-    givesIds: true,
-    limit: { default: 256, minimum: 1, of: 'server groups, with the default one' },
-    hasEvents: true,
+    limit: { default: 50, of: 'images of the account: its snapshots, and its images of the region file' },
+    events: {
+      ...same('name', 'username', 'status', 'locked', 'description', 'source', 'source_trigger', 'source_type', 'arch'),
+      ...same('official', 'public', 'compatibility_mode', 'min_ram', 'disk_size', 'virtual_size', 'licence_name'),
+    },
   },
   /**
    * The default type of a new server is an available one. A request may name an experimental one, but not a deprecated
@@ -155,22 +115,121 @@ export const ROWS = {
   serverType: {
     prefix: 'typ',
     kind: 'server type',
+    about: 'Sizes of servers.',
     table: 'server_types',
     example: '1gb.ssd',
     hasHandle: true,
     states: ['experimental', 'available', 'deprecated'],
     present: 'server_types.removed_at is null',
   },
-  user: { prefix: 'usr', kind: 'user', table: 'users', hasEvents: true },
-  volume: { prefix: 'vol', kind: 'volume', path: 'volumes', unimplemented: 'all' },
   zone: {
     prefix: 'zon',
     kind: 'zone',
+    about: 'Places of a region.',
     table: 'zones',
     example: 'gb1-a',
     hasHandle: true,
     present: 'zones.removed_at is null',
   },
+  /** The region file makes them and sets their states. Failing and failed ones are not available for use. */
+  databaseServer: {
+    prefix: 'dbs',
+    kind: 'database server',
+    about: 'Databases that the region runs for the account.',
+    table: 'database_servers',
+    states: ['creating', 'active', 'deleting', 'deleted', 'failing', 'failed'],
+    present: 'database_servers.deleted_at is null',
+    events: {
+      ...same('name', 'description', 'status', 'locked', 'allow_access', 'database_engine', 'database_version'),
+      ...same('maintenance_weekday', 'maintenance_hour', 'deleted_at'),
+      database_server_type_id: 'database_server_type',
+      zone_id: 'zone',
+    },
+    unimplemented: 'changes',
+  },
+  databaseType: {
+    prefix: 'dbt',
+    kind: 'database type',
+    table: 'database_server_types',
+    path: 'database_types',
+    tag: 'Database servers',
+    unimplemented: 'changes',
+  },
+  configMap: {
+    prefix: 'cfg',
+    kind: 'config map',
+    about: 'JSON of any content, with a name.',
+    table: 'config_maps',
+    givesIds: true,
+    limit: { default: 100 },
+    events: same('name', 'data'),
+  },
+  account: {
+    prefix: 'acc',
+    kind: 'account',
+    about: 'Who owns resources, their limits, and the issuer of identity tokens.',
+    table: 'accounts',
+    states: ['pending', 'active', 'overdue', 'warning', 'suspended', 'terminated', 'closed', 'deleted'],
+    events: {
+      ...same('name', 'status', 'address_1', 'address_2', 'city', 'county', 'postcode', 'country_code'),
+      ...same('vat_registration_number', 'telephone_number', 'telephone_verified', 'verified_telephone', 'verified_at'),
+      ...same('verified_ip', 'valid_credit_card', 'ram_limit', 'dbs_ram_limit', 'cloud_ips_limit'),
+      ...same('load_balancers_limit', 'block_storage_limit'),
+      owner_id: 'owner',
+      library_ftp_password_hash: 'library_ftp_password',
+    },
+  },
+  user: {
+    prefix: 'usr',
+    kind: 'user',
+    about: 'People who own accounts or work for them.',
+    table: 'users',
+    events: { ...same('name', 'email_address', 'email_verified', 'ssh_key', 'messaging_pref'), totp_secret: '2fa' },
+  },
+  apiClient: {
+    prefix: 'cli',
+    kind: 'API client',
+    about: 'Programs that act for an account.',
+    table: 'api_clients',
+    givesIds: true,
+    present: 'api_clients.revoked_at is null',
+    limit: { default: 100 },
+    events: {
+      ...same('name', 'description', 'permissions_group', 'read_only', 'expires_at', 'allow_access', 'revoked_at'),
+      secret_sha256: 'secret',
+      former_secret_until: 'secret',
+    },
+  },
+  application: {
+    prefix: 'app',
+    kind: 'application',
+    about: 'Programs with which users sign in.',
+    table: 'applications',
+    givesIds: true,
+    present: 'applications.revoked_at is null',
+    limit: { default: 50 },
+    events: { ...same('name', 'description', 'revoked_at'), secret_sha256: 'secret' },
+  },
+  collaboration: {
+    prefix: 'col',
+    kind: 'collaboration',
+    about: 'The access of users to the accounts of others.',
+    table: 'collaborations',
+    givesIds: true,
+    states: ['pending', 'accepted', 'rejected', 'cancelled', 'ended'],
+    limit: {
+      default: 100,
+      of: 'collaborations that are pending or accepted',
+      counted: `collaborations.status in ('pending', 'accepted')`,
+      remedy: 'end or cancel one first',
+    },
+    events: { ...same('email', 'role', 'status', 'started_at', 'finished_at'), user_id: 'user' },
+  },
+  databaseSnapshot: { prefix: 'dbi', kind: 'database snapshot', path: 'database_snapshots', unimplemented: 'all' },
+  firewallPolicy: { prefix: 'fwp', kind: 'firewall policy', path: 'firewall_policies', unimplemented: 'all' },
+  firewallRule: { prefix: 'fwr', kind: 'firewall rule', path: 'firewall_rules', unimplemented: 'all' },
+  loadBalancer: { prefix: 'lba', kind: 'load balancer', path: 'load_balancers', unimplemented: 'all' },
+  volume: { prefix: 'vol', kind: 'volume', path: 'volumes', unimplemented: 'all' },
 } as const satisfies Readonly<Record<string, ResourceRow>>
 
 type Row = (typeof ROWS)[keyof typeof ROWS]
@@ -178,21 +237,38 @@ type Row = (typeof ROWS)[keyof typeof ROWS]
 export type Kind = Row['kind']
 /** The prefixes of the ids that this program gives. */
 export type Prefix = Extract<Row, { readonly givesIds: true }>['prefix']
+type LimitOf<One> = One extends { readonly table: string; readonly limit: ResourceLimit }
+  ? `${One['table']}_limit`
+  : never
 /** The limits of accounts that count rows of a resource. */
-export type ResourceLimitName = `${Extract<Row, { readonly limit: ResourceLimit }>['table']}_limit`
+export type ResourceLimitName = LimitOf<Row>
+/** Those among them that have a default. */
+export type DefaultLimitName = LimitOf<Extract<Row, { readonly limit: { readonly default: number } }>>
 
-/** `name`: that of the row. `type`: the `resource_type`. */
+/** `name`: that of the row. `type`: the `resource_type`. `plural`: its kind in the plural. */
 export interface NamedRow extends ResourceRow {
   readonly name: keyof typeof ROWS
   readonly kind: Kind
   readonly type: string
+  readonly plural: string
+  readonly tag: string
 }
 /** All rows. */
-export const ALL_ROWS: readonly NamedRow[] = Object.entries<Row>(ROWS).map(([name, row]) => ({
-  ...row,
-  name: name as keyof typeof ROWS,
-  type: row.kind.toLowerCase().replaceAll(' ', '_'),
-}))
+export const ALL_ROWS: readonly NamedRow[] = Object.entries<ResourceRow>(ROWS).map(([name, row]) => {
+  const plural = `${row.kind}s`
+  return {
+    tag: `${plural.charAt(0).toUpperCase()}${plural.slice(1)}`,
+    ...row,
+    name: name as keyof typeof ROWS,
+    kind: row.kind as Kind,
+    type: row.kind.toLowerCase().replaceAll(' ', '_'),
+    plural,
+  }
+})
+
+function same(...names: readonly string[]): Readonly<Record<string, string>> {
+  return Object.fromEntries(names.map((name) => [name, name]))
+}
 
 export type CloudIpStatus = (typeof ROWS.cloudIp.states)[number]
 export type DatabaseServerStatus = (typeof ROWS.databaseServer.states)[number]

@@ -8,7 +8,7 @@ import { formatTime } from '../model/time.ts'
 /** The types of resources that have events. database/event-triggers.ts has their triggers. */
 export const EVENT_TYPES = [
   'account_identity',
-  ...ALL_ROWS.filter(({ hasEvents }) => hasEvents).map(({ type }) => type),
+  ...ALL_ROWS.filter(({ events }) => events).map(({ type }) => type),
 ].sort()
 export const Event = Type.Object(
   {

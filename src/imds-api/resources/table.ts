@@ -37,10 +37,9 @@ export const RESOURCES = {
   userCollaboration: resourceOf({ ...collaboration, path: 'user/collaborations' }),
 }
 
-function resourceOf({ prefix, kind, type, table, path = table, hasHandle, states, ...row }: NamedRow): Resource {
-  const plural = `${kind}s`
-  const { tag = `${plural.charAt(0).toUpperCase()}${plural.slice(1)}`, present = 'true' } = row
-  const { example = row.givesIds === true ? formatId(prefix, 1) : `${prefix}-demo1` } = row
+function resourceOf({ prefix, kind, type, plural, tag, table, path = table, ...row }: NamedRow): Resource {
+  const { hasHandle, states, givesIds, present = 'true' } = row
+  const { example = givesIds === true ? formatId(prefix, 1) : `${prefix}-demo1` } = row
   return {
     ...{ kind, type, plural, path: path! },
     ...(hasHandle && { hasHandle }),

@@ -45,7 +45,7 @@ const COUNTED = {
     room: 3,
     make: () => call('POST', 'cloud_ips'),
     end: (id: string) => call('DELETE', `cloud_ips/${id}`),
-    fault: '3 cloud IPs, and its limit is 3',
+    fault: '3 cloud IPs, and its limit is 3: delete one first',
   },
   server: {
     room: 3, // and one that the snapshots are of
@@ -55,7 +55,7 @@ const COUNTED = {
       await api.drained()
       return deleted
     },
-    fault: '4096 MB of RAM and its limit is 4096: 1024 MB more are too much',
+    fault: '4096 MB of RAM in its servers, and its limit is 4096: 1024 more are too much: delete a server first',
   },
   'server group': {
     room: 2,
@@ -103,10 +103,9 @@ const COUNTED = {
 
 for (const [name, { room, make, end, fault }] of Object.entries(COUNTED)) {
   t.test(`of requests for one more ${name} at the same time, as many succeed as the limit has room for`, async (t) => {
-    const has = name === 'server' ? 'uses' : 'has'
     const refused = {
       status: 403,
-      body: { error_name: 'account_limit_reached', errors: [`the account ${has} ${fault}`] },
+      body: { error_name: 'account_limit_reached', errors: [`the account has ${fault}`] },
     }
     const answers = await Promise.all(Array.from({ length: room + 4 }, (_, n) => make(n)))
     const made = answers.filter(({ status }) => status < 300)

@@ -629,7 +629,10 @@ t.test('a create beyond the limit of cloud IPs creates nothing', async (t) => {
   await call('POST', 'cloud_ips', {}, TWO)
   t.match(await call('POST', 'servers', { image: 'img-deb12', cloud_ip: true }, TWO), {
     status: 403,
-    body: { error_name: 'account_limit_reached', errors: ['the account has 3 cloud IPs, and its limit is 3'] },
+    body: {
+      error_name: 'account_limit_reached',
+      errors: ['the account has 3 cloud IPs, and its limit is 3: delete one first'],
+    },
   })
   t.strictSame((await call('GET', 'servers', undefined, TWO)).body, [])
 })

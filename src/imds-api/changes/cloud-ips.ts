@@ -14,7 +14,7 @@ import type { PortTranslator } from '../model/port-translator.ts'
 import { fieldFault, noSuchIn, notFound, refuse } from '../model/refusal.ts'
 import { transitions } from '../model/transitions.ts'
 import { allocateAddress, countUnreleasedCloudIps, freeCloudIp, nextId } from './allocate.ts'
-import { cloudIpsUsed, lockAccount } from './limits.ts'
+import { refuseBeyondLimit } from './limits.ts'
 import { findLocked, lockRow } from './own-rows.ts'
 import { refuseBeyondRecord } from './record-limits.ts'
 
@@ -75,18 +75,12 @@ const columnsOf = ({ port_translators, ...values }: CloudIpValues) => ({
   ...(port_translators !== undefined && { port_translators: JSON.stringify(port_translators) }),
 })
 
-/** Creates an unmapped cloud IP for an account, within its limit, and returns its id. Locks the account. */
+/** Creates an unmapped cloud IP for an account, within its limit, and returns its id. The account must be locked. */
 export async function createCloudIp(tx: Tx, accountId: string, values: CloudIpValues = {}): Promise<string> {
-  const { cloud_ips_limit: limit } = (await lockAccount(tx, accountId))!
-  const used = await cloudIpsUsed(tx, accountId)
-  if (used >= limit)
-    throw refuse(
-      'account_limit_reached',
-      `the account has ${String(used)} cloud IPs, and its limit is ${String(limit)}`,
-    )
+  const { used, most } = await refuseBeyondLimit(tx, accountId, 'cloud_ips_limit')
   // Otherwise an account could use up the pool by creating and deleting cloud IPs while the store is unreachable.
   const kept = await countUnreleasedCloudIps(tx, accountId)
-  if (used + kept >= 2 * limit)
+  if (used + kept >= 2 * most)
     throw refuse(
       'service_unavailable',
       `${String(kept)} deleted cloud IPs are not released yet: try again in a few seconds`,

@@ -9,7 +9,7 @@ import { compactUserData, userDataFault } from '../model/user-data.ts'
 import { allocateAddress, nextId } from './allocate.ts'
 import { requestAction, type ComputeMode } from './actions.ts'
 import { reserveCloudIp } from './cloud-ips.ts'
-import { lockAccount, ramUsed } from './limits.ts'
+import { refuseBeyondLimit } from './limits.ts'
 import { usersOf } from './members.ts'
 import { placeServer } from './hypervisors.ts'
 import { refuseBeyondRecord } from './record-limits.ts'
@@ -32,20 +32,12 @@ export interface NewServer extends ServerValues {
 }
 
 /**
- * Returns the id of the new server. Locks the account, and the hypervisor of the server (all of the zone or region if
- * few have room).
+ * Returns the id of the new server. Locks its hypervisor (all of the zone or region if few have room). The account must be
+ * locked.
  */
 export async function createServer(tx: Tx, compute: ComputeMode, accountId: string, asked: NewServer): Promise<string> {
-  const account = (await lockAccount(tx, accountId))!
   const found = await findNamedResources(tx, accountId, asked)
-  const used = await ramUsed(tx, accountId)
-  if (used + found.serverType.ram > account.ram_limit) {
-    throw refuse(
-      'account_limit_reached',
-      `the account uses ${String(used)} MB of RAM and its limit is ${String(account.ram_limit)}: ` +
-        `${String(found.serverType.ram)} MB more are too much`,
-    )
-  }
+  await refuseBeyondLimit(tx, accountId, 'ram_limit', found.serverType.ram)
   const hypervisor = await placeServer(tx, { zoneId: found.zoneId, ram: found.serverType.ram })
   if (hypervisor === undefined)
     throw refuse(

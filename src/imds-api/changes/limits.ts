@@ -1,12 +1,12 @@
 /** An account's limits and its use of them. The use is counted, never stored. */
 import { sql, type RawBuilder, type Selectable } from 'kysely'
 import type { AccountLimit } from '../model/account-limits.ts'
-import { ALL_ROWS, type ResourceLimitName } from '../model/resources.ts'
+import { ALL_ROWS, ROWS, type ResourceLimitName } from '../model/resources.ts'
 import { SERVER_ACTIONS } from '../model/server-actions.ts'
 import { refuse } from '../model/refusal.ts'
 import { setActor } from './events.ts'
 import type { Tables } from '../database/tables.ts'
-import type { Tx, Db } from '../database/transaction.ts'
+import type { Tx } from '../database/transaction.ts'
 
 /**
  * How many deleted servers, API clients and applications, and finished collaborations, of an account can still be read:
@@ -33,21 +33,6 @@ export async function lockAccount(
     .executeTakeFirst()
 }
 
-/** The MB of RAM that the servers of an account have. */
-export async function ramUsed(database: Db, accountId: string): Promise<number> {
-  const { rows } = await sql<{ used: number }>`
-    select coalesce(sum(ram), 0) as used from servers join server_types on server_types.id = servers.server_type_id
-    where servers.account_id = ${accountId} and servers.deleted_at is null`.execute(database)
-  return rows[0]!.used
-}
-
-/** How many cloud IPs an account has. */
-export async function cloudIpsUsed(database: Db, accountId: string): Promise<number> {
-  const { rows } = await sql<{ used: number }>`
-    select count(*) as used from cloud_ips where account_id = ${accountId}`.execute(database)
-  return rows[0]!.used
-}
-
 /** A limit that refuses. `used`: how many the account has. `of`: what it counts, in a refusal. */
 interface CountedLimit {
   readonly used: (accountId: string) => RawBuilder<number>
@@ -55,14 +40,14 @@ interface CountedLimit {
   readonly remedy: string
 }
 /** `access_tokens_limit` refuses nothing: see auth/tokens.ts. */
-type CountedLimitName = Exclude<AccountLimit, 'access_tokens_limit'>
+type CountedLimitName = ResourceLimitName | Exclude<AccountLimit, 'access_tokens_limit'> | 'ram_limit'
 
 const OF_RESOURCES = Object.fromEntries(
-  ALL_ROWS.flatMap(({ kind, table, present = 'true', limit }) => {
+  ALL_ROWS.flatMap(({ plural, table, present = 'true', limit }) => {
     if (limit === undefined) return []
     const { counted = present, remedy = 'delete one first' } = limit
     const rule: CountedLimit = {
-      ...{ of: `${kind}s`, remedy },
+      ...{ of: plural, remedy },
       used: (id) => sql`select count(*) from ${sql.table(table!)} where account_id = ${id} and ${sql.raw(counted)}`,
     }
     return [[`${table!}_limit`, rule]]
@@ -71,6 +56,13 @@ const OF_RESOURCES = Object.fromEntries(
 
 const COUNTED_LIMITS: Readonly<Record<CountedLimitName, CountedLimit>> = {
   ...OF_RESOURCES,
+  ram_limit: {
+    of: 'MB of RAM in its servers',
+    remedy: 'delete a server first',
+    used: (id) => sql`
+      select coalesce(sum(ram), 0) from servers join server_types on server_types.id = servers.server_type_id
+      where servers.account_id = ${id} and ${sql.raw(ROWS.server.present)}`,
+  },
   config_maps_bytes_limit: {
     of: 'bytes of config maps',
     remedy: 'delete or shorten one first',
@@ -86,17 +78,21 @@ const COUNTED_LIMITS: Readonly<Record<CountedLimitName, CountedLimit>> = {
 }
 
 /**
- * Refuses a change that would exceed a limit by adding `more`. The account must be locked. An account that is already
- * beyond its limit keeps what it has.
+ * Refuses a change that would exceed a limit by adding `more`, which is positive. Returns what the account has before,
+ * and the limit. The account must be locked.
  */
-export async function refuseBeyondLimit(tx: Tx, accountId: string, limit: CountedLimitName, more = 1): Promise<void> {
-  if (more <= 0) return
+export async function refuseBeyondLimit(
+  tx: Tx,
+  accountId: string,
+  limit: CountedLimitName,
+  more = 1,
+): Promise<{ readonly used: number; readonly most: number }> {
   const { used: count, of, remedy } = COUNTED_LIMITS[limit]
   const { rows } = await sql<{ used: number; most: number }>`
     select (${count(accountId)})::bigint as used, ${sql.ref(limit)} as most
     from accounts where id = ${accountId}`.execute(tx)
   const { used, most } = rows[0]!
-  if (used + more <= most) return
+  if (used + more <= most) return { used, most }
   throw refuse(
     'account_limit_reached',
     `the account has ${String(used)} ${of}, and its limit is ${String(most)}` +

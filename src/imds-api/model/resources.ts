@@ -85,6 +85,7 @@ export const ROWS = {
     table: 'cloud_ips',
     givesIds: true,
     states: ['unmapped', 'reserved', 'mapped'],
+    limit: {},
     events: {
       ...same('name', 'reverse_dns', 'port_translators', 'status'),
       interface_id: 'interface',

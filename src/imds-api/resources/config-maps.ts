@@ -124,7 +124,7 @@ async function update(tx: Tx, accountId: string, id: string, values: Values): Pr
     .executeTakeFirst()
   if (map === undefined || Object.keys(values).length === 0) return
   const bytes = values.data === undefined ? map.bytes : Buffer.byteLength(values.data)
-  await refuseBeyondLimit(tx, accountId, 'config_maps_bytes_limit', bytes - map.bytes)
+  if (bytes > map.bytes) await refuseBeyondLimit(tx, accountId, 'config_maps_bytes_limit', bytes - map.bytes)
   await tx
     .updateTable('config_maps')
     .set({ ...values, bytes })

@@ -11,6 +11,7 @@ import { isContiguous, readEvents, type EventRow } from '../changes/events.ts'
 import type { Db } from '../database/transaction.ts'
 import type { Leave } from '../../limits/fair-queue.ts'
 import { Places, type Holder } from '../http/places.ts'
+import { CoalescedWork } from '../http/coalesced-work.ts'
 import { formatCursor, type Cursor } from '../model/events.ts'
 import { refuse } from '../model/refusal.ts'
 import { representEvent } from './event-form.ts'
@@ -47,7 +48,6 @@ const RIGHT_CHECK_MS = 1_000
 const EVENT_BATCH = 256
 /** Queries for streams that run at once, since others share their connections. */
 const QUERIES_AT_ONCE = 2
-const RETRY_MS = 1_000
 const HEARTBEAT = ': \n\n'
 const TOO_MANY = refuse(
   'too_many_requests',
@@ -59,8 +59,8 @@ const TOO_MANY = refuse(
 export class EventStreams {
   readonly #parts: EventStreamsParts
   readonly #places: Places<EventStream, StreamEnd>
-  /** The accounts that are served now; true: there may be more events. */
-  readonly #served = new Map<string, boolean>()
+  /** Sends what is new to the streams of an account. */
+  readonly #sending = new CoalescedWork<string>((accountId) => this.#sendSome(accountId))
   readonly #queries = pLimit(QUERIES_AT_ONCE)
   readonly #heartbeats: NodeJS.Timeout
 
@@ -82,7 +82,7 @@ export class EventStreams {
   open(subscriber: Subscriber, after: Cursor): Readable {
     const { accountId } = subscriber
     const stream: EventStream = new EventStream(subscriber, after, this.#parts.now, () => {
-      void this.#serve(accountId)
+      void this.#sending.run(accountId)
     })
     const leave = this.#places.take(subscriber, stream)
     stream.once('close', () => {
@@ -93,7 +93,7 @@ export class EventStreams {
 
   /** There may be new events of an account; an empty name: of any. */
   wake(accountId: string): void {
-    for (const one of accountId === '' ? this.#places.accounts : [accountId]) void this.#serve(one)
+    for (const one of accountId === '' ? this.#places.accounts : [accountId]) void this.#sending.run(one)
   }
 
   /** Ends all streams. */
@@ -109,24 +109,6 @@ export class EventStreams {
       await stream.check(0).catch(() => undefined)
       stream.heartbeat()
     }
-  }
-
-  /** Sends what is new to the streams of an account, until nothing is. */
-  async #serve(accountId: string): Promise<void> {
-    if (this.#places.of(accountId).length === 0) return
-    const isServed = this.#served.has(accountId)
-    this.#served.set(accountId, true)
-    if (isServed) return
-    while (this.#served.get(accountId) === true) {
-      this.#served.set(accountId, false)
-      try {
-        if (await this.#sendSome(accountId)) this.#served.set(accountId, true)
-      } catch {
-        // the database is unreachable, which others report, or the account reads too much
-        setTimeout(() => void this.#serve(accountId), RETRY_MS).unref()
-      }
-    }
-    this.#served.delete(accountId)
   }
 
   /** True: there may be more. */

@@ -8,6 +8,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises'
 import pLimit from 'p-limit'
 import type { Db } from '../database/transaction.ts'
 import { Places, type Holder } from '../http/places.ts'
+import { CoalescedWork } from '../http/coalesced-work.ts'
 import { refuse, Refusal } from '../model/refusal.ts'
 
 /**
@@ -42,12 +43,8 @@ interface PendingWait {
   readonly reject: (refusal: Refusal) => void
 }
 
-/** The requests of an account that wait for one resource. `isStale`: it may have changed since it was last read. */
-interface Group {
-  readonly waiters: Set<PendingWait>
-  isStale: boolean
-  isServed: boolean
-}
+/** The requests of an account that wait for one resource. */
+type Group = Set<PendingWait>
 
 /** The most waits of an account, and of one of its clients, in a process. */
 export const [WAITS_OF_ACCOUNT, WAITS_OF_CLIENT] = [1_000, 500]
@@ -55,7 +52,6 @@ export const [WAITS_OF_ACCOUNT, WAITS_OF_CLIENT] = [1_000, 500]
 const CHECK_INTERVAL_MS = 15_000
 /** Queries for waits that run at once, since others share their connections; and checks of rights. */
 const [QUERIES_AT_ONCE, CHECKS_AT_ONCE] = [2, 2]
-const RETRY_MS = 1_000
 /** Responses that are made in one turn of the event loop. */
 const DELIVERY_BATCH = 32
 /** Of a socket: requests that are sent without waiting for responses share it, 16 at most (http/connections.ts). */
@@ -75,6 +71,7 @@ export class MemberWaits {
   readonly #places: Places<PendingWait, WaitEnd>
   /** By resource, then by account. */
   readonly #groups = new Map<string, Map<string, Group>>()
+  readonly #reading = new CoalescedWork<Group>((group) => this.#readFor(group))
   readonly #queries = pLimit(QUERIES_AT_ONCE)
   readonly #checks = pLimit(CHECKS_AT_ONCE)
   readonly #interval: NodeJS.Timeout
@@ -97,10 +94,10 @@ export class MemberWaits {
     return new Promise((resolve, reject) => {
       const { accountId, resourceId, socket, timeoutMs } = wait
       const groups = this.#groups.get(resourceId) ?? new Map<string, Group>()
-      const group = groups.get(accountId) ?? { waiters: new Set(), isStale: false, isServed: false }
+      const group = groups.get(accountId) ?? new Set<PendingWait>()
       const settle: PendingWait['settle'] = (reason, finish) => {
-        if (!group.waiters.delete(waiter)) return
-        if (group.waiters.size === 0) groups.delete(accountId)
+        if (!group.delete(waiter)) return
+        if (group.size === 0) groups.delete(accountId)
         if (groups.size === 0) this.#groups.delete(resourceId)
         leavePlace(reason)
         clearTimeout(timer)
@@ -121,18 +118,18 @@ export class MemberWaits {
       }, timeoutMs)
       socket.setMaxListeners(MAX_LISTENERS)
       socket.once('close', leave)
-      group.waiters.add(waiter)
+      group.add(waiter)
       this.#groups.set(resourceId, groups.set(accountId, group))
       if (socket.destroyed)
         leave() // it has closed while the resource was read: its event has passed
-      else void this.#serve(group) // it may have changed since the request has read it
+      else void this.#reading.run(group) // it may have changed since the request has read it
     })
   }
 
   /** A resource may have changed; undefined: any. */
   wake(resourceId?: string): void {
     const changed = resourceId === undefined ? [...this.#groups.values()] : [this.#groups.get(resourceId)]
-    for (const groups of changed) for (const group of groups?.values() ?? []) void this.#serve(group)
+    for (const groups of changed) for (const group of groups?.values() ?? []) void this.#reading.run(group)
   }
 
   /** Ends the waits whose right has ended. */
@@ -150,25 +147,8 @@ export class MemberWaits {
       })
   }
 
-  /** Reads a resource for its waits, again if it has changed in the meantime. */
-  async #serve(group: Group): Promise<void> {
-    group.isStale = true
-    if (group.isServed) return
-    group.isServed = true
-    while (group.isStale && group.waiters.size > 0) {
-      group.isStale = false
-      try {
-        await this.#readFor(group)
-      } catch {
-        // the database is unreachable, which others report
-        setTimeout(() => void this.#serve(group), RETRY_MS).unref()
-      }
-    }
-    group.isServed = false
-  }
-
   /** Reads it once for all present waits. Waits that begin later are served by the next read. */
-  async #readFor({ waiters }: Group): Promise<void> {
+  async #readFor(waiters: Group): Promise<boolean> {
     const served = await this.#queries(async () => {
       const present = [...waiters]
       return { present, result: await present[0]?.wait.read(this.#db).catch(refusalOrThrow) }
@@ -178,6 +158,7 @@ export class MemberWaits {
       const some = served.present.slice(i, i + DELIVERY_BATCH)
       await Promise.all(some.map((waiter) => this.#deliver(waiter, served.result)))
     }
+    return false
   }
 
   /** Ends a wait if what was read ends it. */

@@ -231,7 +231,11 @@ t.test('wrong parameters are refused (400), with the possible states', async (t)
   const states = 'status must be one of creating, active, inactive, deleting, deleted, failed, unavailable'
   for (const query of ['', 'status=', 'status=running', 'status=active&status=failed'])
     t.match(await wait(`servers/${id}`, query), { status: 400, body: { errors: [states] } }, query)
-  for (const timeout of ['0', '121', '1.5', 'x', '1&timeout=2'])
+  t.match(await wait(`servers/${id}`, 'status=active&timeout=1&timeout=2'), {
+    status: 400,
+    body: { errors: ['timeout must be given once'] },
+  })
+  for (const timeout of ['0', '121', '1.5', 'x'])
     t.match(
       await wait(`servers/${id}`, `status=active&timeout=${timeout}`),
       { status: 400, body: { errors: ['timeout must be an integer from 1 to 120'] } },

@@ -93,6 +93,7 @@ const ELSEWHERE: Readonly<Record<string, readonly string[]>> = {
     'imds-api/http/openapi-responses',
   ],
   'unit/imds-api/http/server': ['imds-api/http/database-errors'],
+  'unit/imds-api/http/paging': ['imds-api/http/query'],
   'unit/imds-api/config': ['imds-api/auth/settings', 'imds-api/http/settings'],
   'unit/imds-api/region/parse': ['imds-api/region/contradictions', 'imds-api/region/schema'],
   'unit/imdsctl/put': ['imdsctl/report'],

@@ -8,9 +8,9 @@
 import { hash } from 'node:crypto'
 import { formatId, isIdOf } from '../model/ids.ts'
 import type { Prefix } from '../model/resources.ts'
-import { fieldFault, Refusal, type Detail, type DetailCode } from '../model/refusal.ts'
-import { STORABLE_FAULT, STORABLE_KEYWORD } from '../model/storable-text.ts'
+import { STORABLE_KEYWORD } from '../model/storable-text.ts'
 import { parseJson } from '../../runtime/json.ts'
+import { QueryReader } from './query.ts'
 
 /** The values of the columns by which a list is ordered. Integers are safe ones. */
 export type ListPosition = readonly (string | number)[]
@@ -46,8 +46,6 @@ export const MAX_PAGE_SIZE = 1_000
 export const MAX_FILTERS = 10
 /** The longest cursor. One has at most a name of 255 characters and an id. */
 export const MAX_CURSOR_LENGTH = 4_096
-/** The longest value of a filter, and of `fields`, in UTF-16 units. */
-export const MAX_VALUE_LENGTH = 1_024
 /** Before the key of a tag. */
 export const TAG = 'tag.'
 /** The names of filters by tags: generators of clients make `tags[KEY]` of an object (deepObject of OpenAPI). */
@@ -59,50 +57,40 @@ type Query = Readonly<Record<string, unknown>>
 
 /** Reads the parameters of a list. Refuses with all faults at once (400). strict.ts has refused unknown parameters. */
 export function parseListQuery(query: Query, rules: ListRules): ListQuery {
-  const faults: Detail[] = []
-  const fault = (field: string, code: DetailCode, text: string) => {
-    faults.push(fieldFault(field, code, `${field} ${text}`))
-  }
-  const textOf = (name: string, most = MAX_VALUE_LENGTH) => {
-    const value = query[name]
-    if (value === undefined) return undefined
-    if (typeof value !== 'string') fault(name, 'malformed', 'must be given once')
-    else if (value.length > most) fault(name, 'too_long', `must not have more than ${String(most)} characters`)
-    else if (!STORABLE_KEYWORD.validate(true, value)) fault(name, 'malformed', STORABLE_FAULT)
-    else return value
-    return undefined
-  }
+  const reader = new QueryReader(query)
   const filterOf = (name: string) => {
-    const text = textOf(name) ?? ''
+    const text = reader.text(name) ?? ''
     const { values, idOf } = rules.filters[name] ?? {}
-    if (values?.includes(text) === false) fault(name, 'not_allowed', `must be one of ${values.join(', ')}`)
+    if (values?.includes(text) === false) reader.fault(name, 'not_allowed', `must be one of ${values.join(', ')}`)
     if (idOf !== undefined && !isIdOf(idOf, text))
-      fault(name, 'malformed', `must be an id such as ${formatId(idOf, 1)}`)
+      reader.fault(name, 'malformed', `must be an id such as ${formatId(idOf, 1)}`)
     return text
   }
-  const limitText = textOf('limit')
-  const limit = limitText === undefined ? undefined : /^[0-9]{1,4}$/.test(limitText) ? Number(limitText) : 0
-  if (limit !== undefined && (limit < 1 || limit > MAX_PAGE_SIZE))
-    fault('limit', 'out_of_range', `must be an integer from 1 to ${String(MAX_PAGE_SIZE)}`)
+  const limit = reader.integer('limit', MAX_PAGE_SIZE)
   const names = filterNames(query, rules)
   const tooMany = names[MAX_FILTERS]
   if (tooMany !== undefined)
-    fault(tooMany, 'too_long', `is one filter too many: at most ${String(MAX_FILTERS)} are allowed`)
+    reader.fault(tooMany, 'too_long', `is one filter too many: at most ${String(MAX_FILTERS)} are allowed`)
   const filters = names.slice(0, MAX_FILTERS).map((name) => [tagOf(name) ?? name, filterOf(name)] as const)
   for (const [i, [name]] of filters.entries()) {
-    if (name === TAG) fault(names[i]!, 'malformed', 'must have the key of a tag, such as tag.Role')
-    if (filters.findIndex(([other]) => other === name) < i) fault(names[i]!, 'malformed', `is ${name}, given twice`)
+    if (name === TAG) reader.fault(names[i]!, 'malformed', 'must have the key of a tag, such as tag.Role')
+    if (filters.findIndex(([other]) => other === name) < i)
+      reader.fault(names[i]!, 'malformed', `is ${name}, given twice`)
   }
-  const fields = textOf('fields')?.split(',')
+  const fields = reader.text('fields')?.split(',')
   const unknown = fields?.find((field) => !rules.fields.includes(field))
   if (unknown !== undefined)
-    fault('fields', 'not_allowed', `must be names with commas: ${unknown} is not one of ${rules.fields.join(', ')}`)
+    reader.fault(
+      'fields',
+      'not_allowed',
+      `must be names with commas: ${unknown} is not one of ${rules.fields.join(', ')}`,
+    )
   const digest = digestOf(rules.path, filters)
-  const cursor = textOf('after', MAX_CURSOR_LENGTH)
+  const cursor = reader.text('after', MAX_CURSOR_LENGTH)
   const after = cursor === undefined ? undefined : parseCursor(cursor, digest, rules.order)
   if (cursor !== undefined && after === undefined)
-    fault('after', 'malformed', 'must be the cursor of a Link of this list, with the same filters')
-  if (faults.length > 0) throw new Refusal('bad_request', faults)
+    reader.fault('after', 'malformed', 'must be the cursor of a Link of this list, with the same filters')
+  reader.end()
   const linkTo = (place: ListPosition) => {
     const kept = ['account_id', 'limit', 'fields', ...names].filter((name) => query[name] !== undefined)
     const parameters = new URLSearchParams(kept.map((name) => [name, String(query[name])]))

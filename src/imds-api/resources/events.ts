@@ -4,9 +4,10 @@ import type { FastifyReply, FastifyRequest } from 'fastify'
 import Type from 'typebox'
 import { callerOf } from '../auth/account-choice.ts'
 import { isContiguous, goneRefusal, readEvents, startAfter } from '../changes/events.ts'
+import { QueryReader } from '../http/query.ts'
 import type { ApiServer } from '../http/server.ts'
 import { formatCursor, type Cursor } from '../model/events.ts'
-import { fieldFault, Refusal } from '../model/refusal.ts'
+import { Refusal } from '../model/refusal.ts'
 import { Event, representEvent } from './event-form.ts'
 import type { ResourceParts } from './parts.ts'
 
@@ -50,12 +51,14 @@ export function addEventRoutes(server: ApiServer, { db, streams }: ResourceParts
           },
         },
       },
-      validatorCompiler: () => () => true, // parseQuery checks them: in a query, numbers are text
+      validatorCompiler: () => () => true, // QueryReader checks them: in a query, numbers are text
     },
     async (request, reply) => {
       const { headers, method } = request
       const caller = callerOf(request)
-      const { after, limit } = parseQuery(request.query)
+      const query = new QueryReader(request.query)
+      const [after, limit = LIMIT] = [query.text('after'), query.integer('limit', MAX_LIMIT)]
+      query.end()
       const last = headers['last-event-id']
       const isStream = method === 'GET' && accepts(headers.accept)
       const start = await startAfter(db, caller.accountId, isStream && typeof last === 'string' ? last : after)
@@ -86,22 +89,6 @@ function sendStream(reply: FastifyReply, stream: Readable): FastifyReply {
 /** True if the client prefers a stream to a list: it names that type. */
 function accepts(header = ''): boolean {
   return /(?:^|,)[ \t]*text\/event-stream[ \t]*(?:[;,]|$)/i.test(header)
-}
-
-function parseQuery({ after, limit = String(LIMIT) }: Readonly<Record<string, unknown>>): {
-  readonly after: string | undefined
-  readonly limit: number
-} {
-  const faults = [
-    ...(after === undefined || typeof after === 'string'
-      ? []
-      : [fieldFault('after', 'malformed', 'after must be given once')]),
-    ...(typeof limit === 'string' && /^[0-9]{1,4}$/.test(limit) && Number(limit) >= 1 && Number(limit) <= MAX_LIMIT
-      ? []
-      : [fieldFault('limit', 'out_of_range', `limit must be an integer from 1 to ${String(MAX_LIMIT)}`)]),
-  ]
-  if (faults.length > 0) throw new Refusal('bad_request', faults)
-  return { after: after as string | undefined, limit: Number(limit) }
 }
 
 /** The events after these, now or later. Without a host: a client can send any Host. */

@@ -1,11 +1,11 @@
 /** `GET .../ID/wait`: responds when a resource has a state. member-waits.ts has the requests that wait. */
-import type { FastifyRequest } from 'fastify'
 import Type from 'typebox'
 import { callerOf } from '../auth/account-choice.ts'
 import type { Db } from '../database/transaction.ts'
 import { markIdle } from '../http/connections.ts'
+import { QueryReader } from '../http/query.ts'
 import type { ApiServer } from '../http/server.ts'
-import { fieldFault, refuse, Refusal } from '../model/refusal.ts'
+import { refuse } from '../model/refusal.ts'
 import type { Form, Representation } from './forms.ts'
 import type { ResourceParts } from './parts.ts'
 
@@ -54,11 +54,14 @@ export function addWait<State extends string>(
         }),
         response: { 200: schema },
       },
-      validatorCompiler: () => () => true, // parseQuery checks them: in a query, numbers are text
+      validatorCompiler: () => () => true, // QueryReader checks them: in a query, numbers are text
     },
     async (request, reply) => {
       const { accountId, requesterId } = callerOf(request)
-      const { status: wanted, seconds } = parseQuery(request.query, states)
+      const query = new QueryReader(request.query)
+      const wanted = query.oneOf('status', states)
+      const seconds = query.integer('timeout', MAX_TIMEOUT) ?? TIMEOUT_SECONDS
+      query.end()
       let seen = ''
       const isReached = (shown: Representation) => {
         const { id, status } = shown as Representation & { readonly status: State }
@@ -91,28 +94,4 @@ export function addWait<State extends string>(
       return complete(reached)
     },
   )
-}
-
-function parseQuery<State extends string>(
-  query: FastifyRequest['query'],
-  states: readonly State[],
-): { readonly status: State; readonly seconds: number } {
-  const { status, timeout = String(TIMEOUT_SECONDS) } = query as Readonly<Record<string, unknown>>
-  const wanted = states.find((state) => state === status)
-  const faults = [
-    ...(wanted === undefined
-      ? [
-          fieldFault(
-            'status',
-            status === undefined ? 'missing' : 'not_allowed',
-            `status must be one of ${states.join(', ')}`,
-          ),
-        ]
-      : []),
-    ...(typeof timeout === 'string' && /^[1-9][0-9]{0,2}$/.test(timeout) && Number(timeout) <= MAX_TIMEOUT
-      ? []
-      : [fieldFault('timeout', 'out_of_range', `timeout must be an integer from 1 to ${String(MAX_TIMEOUT)}`)]),
-  ]
-  if (faults.length > 0) throw new Refusal('bad_request', faults)
-  return { status: wanted!, seconds: Number(timeout) }
 }

@@ -1,11 +1,6 @@
 import { expect, test } from 'vitest'
-import {
-  MAX_CURSOR_LENGTH,
-  MAX_FILTERS,
-  parseListQuery,
-  MAX_VALUE_LENGTH,
-  type ListRules,
-} from '../../../../src/imds-api/http/paging.ts'
+import { MAX_CURSOR_LENGTH, MAX_FILTERS, parseListQuery, type ListRules } from '../../../../src/imds-api/http/paging.ts'
+import { MAX_VALUE_LENGTH } from '../../../../src/imds-api/http/query.ts'
 import { Refusal } from '../../../../src/imds-api/model/refusal.ts'
 
 const RULES: ListRules = {

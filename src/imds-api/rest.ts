@@ -31,9 +31,10 @@ import type { EventStreams } from './resources/event-streams.ts'
 import type { MemberWaits } from './resources/member-waits.ts'
 import { addDatabaseServerRoutes } from './resources/database-servers.ts'
 import { addUnimplementedRoutes } from './resources/unimplemented.ts'
-import { addIdentityRoutes, addIssuerRoutes } from './resources/identities.ts'
+import { addIdentityRoutes } from './resources/identities.ts'
 import { addImageRoutes } from './resources/images.ts'
 import { addInterfaceRoutes } from './resources/interfaces.ts'
+import { addIssuerDocuments } from './resources/issuer-documents.ts'
 import { addServerGroupRoutes } from './resources/server-groups.ts'
 import { addServerRoutes } from './resources/servers.ts'
 import { CurrentSite } from './resources/site.ts'
@@ -115,7 +116,7 @@ export async function buildApiServer(parts: RestParts): Promise<ApiServer> {
   await addOpenApi(server, otpHeaders)
   await addDocsPages(server, baseUrl)
   const site = new CurrentSite(baseUrl, db, () => performance.now())
-  addIssuerRoutes(server, db)
+  addIssuerDocuments(server, db)
   addTokenEndpoint(server, { grants: auth.grants, seconds: accessTokenSeconds, otpHeaders })
   const steps = {
     authenticate: buildAuthentication(auth.tokens),

@@ -90,11 +90,15 @@ export function rotationRefusal({ keys }: AccountIssuer, nowMs: number): Refusal
       )
 }
 
-/** Adds a new key, and lets the present one retire. Refuses while another one retires. */
-export async function rotateKeys(tx: Tx, accountId: string, key: NewKey): Promise<void> {
+/**
+ * Adds a new key, and lets the present one retire. Refuses while another one retires. `key`: undefined, as none could be
+ * rotated before this transaction.
+ */
+export async function rotateKeys(tx: Tx, accountId: string, key: NewKey | undefined): Promise<void> {
   const now = Date.now()
   const refusal = rotationRefusal(await requireIssuer(tx, accountId), now)
   if (refusal !== undefined) throw refusal
+  if (key === undefined) throw refuse('resource_conflict', 'the identity was changed meanwhile: try again')
   const signsFrom = now + SIGNS_AFTER_MS
   await tx.deleteFrom('identity_keys').where('account_id', '=', accountId).where('retires_at', 'is not', null).execute()
   await tx

@@ -1,10 +1,7 @@
 /**
- * The issuer of an account: the issuer of the identity tokens of its servers (contract H4). Its public documents are
- * below /oidc, for verifiers, which do not sign in. No response has a private key.
+ * The issuer of an account: the issuer of the identity tokens of its servers (contract H4). No response has a private
+ * key. issuer-documents.ts has what verifiers read.
  */
-import { createPublicKey } from 'node:crypto'
-import type { FastifyReply } from 'fastify'
-import pLimit from 'p-limit'
 import Type, { type Static } from 'typebox'
 import { callerOf } from '../auth/account-choice.ts'
 import {
@@ -19,18 +16,18 @@ import {
   type IssuerFields,
 } from '../changes/identities.ts'
 import type { ApiServer } from '../http/server.ts'
-import { IDENTITY_ALGORITHMS, JWKS_MAX_AGE_SECONDS, KeyMaker } from '../model/identity-key.ts'
+import { IDENTITY_ALGORITHMS, KeyMaker } from '../model/identity-key.ts'
 import { fieldFault, refuse } from '../model/refusal.ts'
 import { formatOptionalTime, formatTime } from '../model/time.ts'
 import { isIssuer } from '../../identity/issuer.ts'
-import { issuerDocuments, ISSUER_PATHS } from '../../identity/issuer-documents.ts'
 import { AUDIENCE, AUDIENCE_RULE } from '../../metadata/identifiers.ts'
 import { MAX_AUDIENCES, IDENTITY_LIFETIME } from '../../metadata/schema.ts'
+import { addMember } from './members.ts'
 import type { ResourceParts } from './parts.ts'
 import { nullable, oneOf, Time } from './schemas.ts'
-import type { Db } from '../database/transaction.ts'
+import { RESOURCES } from './table.ts'
 
-const Algorithm = oneOf(IDENTITY_ALGORITHMS)
+export const Algorithm = oneOf(IDENTITY_ALGORITHMS)
 const STATUSES = ['active', 'paused'] as const
 const Key = Type.Object({
   kid: Type.String(),
@@ -76,46 +73,38 @@ const Change = Type.Object(
   { title: 'IdentityChange', examples: [{ audiences: ['https://vault.example.com'], lifetime_seconds: 600 }] },
 )
 
-const TAGS = ['Accounts']
+const { tags } = RESOURCES.account
+const PATH = '/account/identity'
 const DEFAULTS = { algorithm: 'ES256', lifetime_seconds: 600, status: 'active' } as const
-/** Public requests wait for each other: they must not take the connections that clients need. */
-const PUBLIC_AT_ONCE = 2
 
 /** Adds the routes of `/account/identity`. */
 export function addIdentityRoutes(server: ApiServer, { db, accounts, site, encryptsRecords }: ResourceParts): void {
   const maker = new KeyMaker()
   const response = { 200: Identity }
-  server.get(
-    '/account/identity',
+  addMember(
+    server,
+    { db },
+    { schema: Identity, resource: RESOURCES.account },
     {
-      schema: {
-        operationId: 'getIdentity',
-        summary: 'Get the issuer of identity tokens',
-        description:
-          'The issuer of the tokens by which servers of the account prove what they are. 404: the account has none.',
-        tags: TAGS,
-        response,
-      },
-      config: {
-        member: {
-          table: 'accounts', // whose lock all changes of an issuer wait for
-          load: async (database, request) => {
-            const { accountId } = callerOf(request)
-            return { ...formatIssuer(await requireIssuer(database, accountId)), id: accountId }
-          },
-        },
+      path: PATH,
+      operationId: 'getIdentity',
+      summary: 'Get the issuer of identity tokens',
+      description:
+        'The issuer of the tokens by which servers of the account prove what they are. 404: the account has none.',
+      load: async (database, request) => {
+        const { accountId: id } = callerOf(request) // all changes of an issuer wait for the lock of the account
+        return { ...formatIssuer(await requireIssuer(database, id)), id }
       },
     },
-    async (request) => formatIssuer(await requireIssuer(db, callerOf(request).accountId)),
   )
   server.put(
-    '/account/identity',
+    PATH,
     {
       schema: {
         operationId: 'putIdentity',
         summary: 'Make or change the issuer of identity tokens',
         description: 'A new issuer needs audiences. 422 in a region whose records are not encrypted.',
-        tags: TAGS,
+        tags,
         body: Change,
         response,
       },
@@ -140,13 +129,13 @@ export function addIdentityRoutes(server: ApiServer, { db, accounts, site, encry
     },
   )
   server.post(
-    '/account/identity/rotate',
+    `${PATH}/rotate`,
     {
       schema: {
         operationId: 'rotateIdentityKey',
         summary: 'Make a new key for identity tokens',
         description: 'It signs after 10 minutes. The key before it stays in jwks.json for 24 hours more.',
-        tags: TAGS,
+        tags,
         response,
       },
     },
@@ -158,22 +147,19 @@ export function addIdentityRoutes(server: ApiServer, { db, accounts, site, encry
       const refused = before === undefined || rotationRefusal(before, Date.now()) !== undefined
       const key = refused ? undefined : await maker.make(before.algorithm)
       return await accounts.commit(caller, async (tx) => {
-        const refusal = rotationRefusal(await requireIssuer(tx, accountId), Date.now())
-        if (refusal !== undefined) throw refusal
-        if (key === undefined) throw refuse('resource_conflict', 'the identity was changed meanwhile: try again')
         await rotateKeys(tx, accountId, key)
         return formatIssuer(await requireIssuer(tx, accountId))
       })
     },
   )
   server.delete(
-    '/account/identity',
+    PATH,
     {
       schema: {
         operationId: 'deleteIdentity',
         summary: 'Destroy the issuer of identity tokens, with its keys',
         description: 'Servers get no more tokens, and its public documents are gone.',
-        tags: TAGS,
+        tags,
         response,
       },
     },
@@ -191,71 +177,6 @@ export function addIdentityRoutes(server: ApiServer, { db, accounts, site, encry
       )
     },
   )
-}
-
-const DOCUMENTS = {
-  configuration: Type.Object(
-    {
-      issuer: Type.String({ format: 'uri' }),
-      jwks_uri: Type.String({ format: 'uri' }),
-      response_types_supported: Type.Array(Type.String()),
-      subject_types_supported: Type.Array(Type.String()),
-      id_token_signing_alg_values_supported: Type.Array(Algorithm),
-    },
-    { title: 'IssuerConfiguration' },
-  ),
-  keys: Type.Object(
-    {
-      keys: Type.Array(
-        Type.Object(
-          { kid: Type.String(), alg: Algorithm, use: Type.Literal('sig'), kty: Type.String() },
-          { title: 'JsonWebKey', additionalProperties: true },
-        ),
-      ),
-    },
-    { title: 'JsonWebKeySet' },
-  ),
-}
-
-/** Adds the public documents of issuers (OpenID Connect Discovery 1.0, 4). They need no sign-in. */
-export function addIssuerRoutes(server: ApiServer, db: Db): void {
-  const limit = pLimit(PUBLIC_AT_ONCE)
-  const send = async (reply: FastifyReply, accountId: string, document: 'keys' | 'configuration') => {
-    const { issuer, keys } = await limit(() => requireIssuer(db, accountId))
-    const now = Date.now()
-    const present = keys.filter(({ retires_at }) => retires_at === null || retires_at.getTime() > now)
-    const documents = await issuerDocuments(
-      issuer,
-      present.map(({ public_key }) => createPublicKey(public_key)),
-    )
-    return reply
-      .header('Cache-Control', `public, max-age=${String(JWKS_MAX_AGE_SECONDS)}`)
-      .type('application/json; charset=utf-8')
-      .send(JSON.stringify(documents[document])) // as text: a serializer would drop members of keys
-  }
-  const params = Type.Object({
-    account: Type.String({ description: 'The id of an account.', examples: ['acc-demo1'] }),
-  })
-  for (const [document, operationId] of [
-    ['configuration', 'getIssuerConfiguration'],
-    ['keys', 'getIssuerKeys'],
-  ] as const) {
-    server.get(
-      `/oidc/:account/${ISSUER_PATHS[document]}`,
-      {
-        schema: {
-          operationId,
-          summary: `Get the ${document} of an issuer, as OpenID Connect says`,
-          description: 'For services that verify identity tokens. It needs no access token.',
-          tags: TAGS,
-          security: [],
-          params,
-          response: { 200: DOCUMENTS[document] },
-        },
-      },
-      async ({ params: { account } }, reply) => send(reply, account, document),
-    )
-  }
 }
 
 function issuerUrl(baseUrl: string, accountId: string): string {

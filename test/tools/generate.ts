@@ -14,7 +14,7 @@ import { buildApiMetrics } from '../../src/imds-api/metrics.ts'
 import type { Database } from '../../src/imds-api/database/open.ts'
 import { SERVER_TRANSITIONS } from '../../src/imds-api/changes/servers.ts'
 import { SERVER_ACTIONS } from '../../src/imds-api/model/server-actions.ts'
-import { SUMMARIES } from '../../src/imds-api/resources/server-actions.ts'
+import { ACTIONS } from '../../src/imds-api/resources/server-actions.ts'
 import { RequestMeter } from '../../src/imdsd/guest/meter.ts'
 import { CATEGORIES } from '../../src/metadata/categories.ts'
 import { VERSIONS } from '../../src/metadata/versions.ts'
@@ -124,7 +124,7 @@ function actionTable(): string {
     SERVER_ACTIONS.map((action) => {
       const { from, to } = SERVER_TRANSITIONS[action]
       const states = from.map((state) => `\`${state}\``).join(', ')
-      return [`\`${action}\``, SUMMARIES[action], states, to === undefined ? 'the same' : `\`${to}\``]
+      return [`\`${action}\``, ACTIONS[action].summary, states, to === undefined ? 'the same' : `\`${to}\``]
     }),
   )
 }

@@ -117,17 +117,8 @@ const Update = Type.Object(
   { title: 'AccountChange', examples: [{ address_1: "12 St James's Square", city: 'London', postcode: 'SW1Y 4JH' }] },
 )
 
-/** The fields that an update writes as they were sent. */
-const TEXTS = [
-  'name',
-  'address_1',
-  'address_2',
-  'city',
-  'county',
-  'postcode',
-  'country_code',
-  'telephone_number',
-] as const
+/** The fields that an update writes as they were sent. A request may have others, such as `status`. */
+const TEXTS = Object.keys(Update.properties).filter((name) => name !== 'vat_registration_number')
 
 /** Adds the routes for which a user need not name an account. */
 export function addAccountRoutes(server: ApiServer, parts: ResourceParts): void {
@@ -208,7 +199,7 @@ async function update(
   { vat_registration_number: vat, ...body }: Static<typeof Update>,
 ): Promise<void> {
   const values = {
-    ...Object.fromEntries(TEXTS.filter((field) => body[field] !== undefined).map((field) => [field, body[field]])),
+    ...Object.fromEntries(Object.entries(body).filter(([field]) => TEXTS.includes(field))),
     ...(vat !== undefined && { vat_registration_number: parseVatNumber(vat ?? '') ?? null }),
   }
   if (Object.keys(values).length > 0) await tx.updateTable('accounts').set(values).where('id', '=', id).execute()

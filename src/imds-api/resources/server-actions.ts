@@ -7,24 +7,17 @@ import type { Members } from './members.ts'
 import type { ResourceParts } from './parts.ts'
 
 /** What each action does. */
-export const SUMMARIES: Readonly<Record<ServerAction, string>> = {
-  start: 'Start a server',
-  stop: 'Stop a server: its power goes off',
-  shutdown: 'Shut a server down: its power button is pressed',
-  reboot: 'Reboot a server: Ctrl-Alt-Delete is pressed',
-  reset: 'Reset a server: its power goes off and on',
-  snapshot: 'Make an image of the disk of a server',
-  activate_console: 'Open the graphical console of a server for 15 minutes',
-}
-
-const OPERATION_IDS: Readonly<Record<ServerAction, string>> = {
-  start: 'startServer',
-  stop: 'stopServer',
-  shutdown: 'shutDownServer',
-  reboot: 'rebootServer',
-  reset: 'resetServer',
-  snapshot: 'snapshotServer',
-  activate_console: 'activateConsole',
+export const ACTIONS: Readonly<Record<ServerAction, { readonly operationId: string; readonly summary: string }>> = {
+  start: { operationId: 'startServer', summary: 'Start a server' },
+  stop: { operationId: 'stopServer', summary: 'Stop a server: its power goes off' },
+  shutdown: { operationId: 'shutDownServer', summary: 'Shut a server down: its power button is pressed' },
+  reboot: { operationId: 'rebootServer', summary: 'Reboot a server: Ctrl-Alt-Delete is pressed' },
+  reset: { operationId: 'resetServer', summary: 'Reset a server: its power goes off and on' },
+  snapshot: { operationId: 'snapshotServer', summary: 'Make an image of the disk of a server' },
+  activate_console: {
+    operationId: 'activateConsole',
+    summary: 'Open the graphical console of a server for 15 minutes',
+  },
 }
 
 /** Adds the routes. */
@@ -33,8 +26,7 @@ export function addServerActions(servers: Members, { site, compute }: Pick<Resou
     servers.action(
       action,
       {
-        operationId: OPERATION_IDS[action],
-        summary: SUMMARIES[action],
+        ...ACTIONS[action],
         description: describe(action),
         ...(action === 'snapshot' && { 'x-headers': ['Link'] }),
         status: 202,

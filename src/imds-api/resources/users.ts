@@ -11,7 +11,7 @@ import type { ApiServer } from '../http/server.ts'
 import { ENDED_STATES, type AccountStatus } from '../model/account-states.ts'
 import { fieldFault, refuse, Refusal } from '../model/refusal.ts'
 import { parseSshKey } from '../model/ssh-key.ts'
-import { alwaysNull, Field, Form, type FormRow, type Representation, type RowsOf } from './forms.ts'
+import { alwaysNull, Field, Form, linkedAll, type FormRow, type Representation, type RowsOf } from './forms.ts'
 import { addList, byText } from './lists.ts'
 import { addMember, idOf } from './members.ts'
 import { NESTED } from './nested.ts'
@@ -19,16 +19,6 @@ import type { ResourceParts } from './parts.ts'
 import { nullable, Time } from './schemas.ts'
 import { RESOURCES } from './table.ts'
 
-/** Of the accounts of a user, those that the caller may see. */
-const accounts = NESTED.account.rows(
-  sql`where accounts.id = any(visible.account_ids) and (accounts.owner_id = users.id or exists (
-    select from collaborations
-    where collaborations.account_id = accounts.id
-      and collaborations.user_id = users.id
-      and collaborations.status = 'accepted'
-  )) order by accounts.id`,
-  sql`, accounts.owner_id`,
-)
 type AccountOfUser = FormRow & { readonly owner_id: string; readonly status: AccountStatus }
 
 const FIELDS = {
@@ -41,10 +31,17 @@ const FIELDS = {
   ),
   messaging_pref: Type.Boolean(),
   created_at: Time,
-  accounts: new Field(
-    Type.Array(NESTED.account.schema),
-    sql`(select coalesce(json_agg(one), '[]') from ${accounts} as one)`,
-    (all: readonly AccountOfUser[], site) => all.map((account) => NESTED.account.show(site, account)),
+  /** Those that the caller may see. */
+  accounts: linkedAll(
+    NESTED.account,
+    sql`where accounts.id = any(visible.account_ids) and (accounts.owner_id = users.id or exists (
+      select from collaborations
+      where collaborations.account_id = accounts.id
+        and collaborations.user_id = users.id
+        and collaborations.status = 'accepted'
+    ))`,
+    undefined,
+    sql`, accounts.owner_id`,
   ),
 }
 const Collected = new Form(RESOURCES.user, 'CollectedUser', {
@@ -162,20 +159,15 @@ function changesOf(
 ): Partial<Insertable<Tables['users']>> {
   const { name = profile.name, messaging_pref = profile.messaging_pref } = body
   const key = ssh_key === profile.ssh_key ? ({ ok: true, value: ssh_key } as const) : parseSshKey(ssh_key ?? '')
+  const unchangeable = [
+    ...(email_address === profile.email_address ? [] : ['email_address']),
+    ...(password === undefined ? [] : ['password']),
+  ]
   const faults = [
     ...(key.ok ? [] : key.faults.map((fault) => fieldFault('ssh_key', 'malformed', `ssh_key ${fault}`))),
-    ...(email_address === profile.email_address
-      ? []
-      : [
-          fieldFault(
-            'email_address',
-            'unchangeable',
-            'email_address cannot be changed here: it comes from the region file',
-          ),
-        ]),
-    ...(password === undefined
-      ? []
-      : [fieldFault('password', 'unchangeable', 'password cannot be changed here: it comes from the region file')]),
+    ...unchangeable.map((field) =>
+      fieldFault(field, 'unchangeable', `${field} cannot be changed here: it comes from the region file`),
+    ),
   ]
   if (faults.length > 0 || !key.ok) throw new Refusal('unprocessable_entity', faults)
   const values = { name, ssh_key: key.value, messaging_pref }

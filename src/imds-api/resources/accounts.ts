@@ -7,6 +7,7 @@
 import type { FastifyRequest } from 'fastify'
 import { sql, type RawBuilder } from 'kysely'
 import Type, { type Static } from 'typebox'
+import { callerOf } from '../auth/account-choice.ts'
 import { memberRequester } from '../auth/requester.ts'
 import { digest, newSecret } from '../auth/secrets.ts'
 import type { AccountRequester } from '../changes/account-changes.ts'
@@ -18,7 +19,7 @@ import { countryName } from '../model/countries.ts'
 import { noSuch } from '../model/refusal.ts'
 import { parseVatNumber } from '../model/vat-number.ts'
 import { Field, fixed, Form, linked, linkedAll } from './forms.ts'
-import { addList, byText, FEW_ROWS_AT_ONCE } from './lists.ts'
+import { byText, FEW_ROWS_AT_ONCE } from './lists.ts'
 import { idOf, Members, type ChangeRoute, type MembersOf } from './members.ts'
 import { NESTED } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
@@ -122,14 +123,13 @@ const TEXTS = Object.keys(Update.properties).filter((name) => name !== 'vat_regi
 
 /** Adds the routes for which a user need not name an account. */
 export function addAccountRoutes(server: ApiServer, parts: ResourceParts): void {
-  addList(server, parts, {
-    form: Collected,
+  const accounts = membersOf(server, parts, { requesterOf: requesterOfNamed })
+  accounts.list({
     description: 'The accounts that the caller may read: that of an API client; those that a user owns or works for.',
     order: [byText('accounts.id')],
     rowsAtOnce: FEW_ROWS_AT_ONCE,
     rows: ({ accountIds }) => ({ where: sql`accounts.id = any(${[...accountIds]}::text[])` }),
   })
-  const accounts = membersOf(server, parts, { requesterOf: requesterOfNamed })
   accounts.get('Its full form: with its address, its limits and what uses them.')
   addChanges(accounts, {
     update: {
@@ -158,10 +158,14 @@ export function addChosenAccountRoute(server: ApiServer, parts: ResourceParts): 
   })
 }
 
-function membersOf(server: ApiServer, parts: ResourceParts, options: Pick<MembersOf, 'path' | 'requesterOf'>): Members {
-  const load: MembersOf['load'] = (database, accountId) =>
-    Account.load(database, parts.site, accountId, { where: sql`true` })
-  return new Members(server, parts, { form: Account, load, ...options })
+function membersOf(
+  server: ApiServer,
+  parts: ResourceParts,
+  { requesterOf = callerOf, ...options }: Pick<MembersOf, 'path' | 'requesterOf'>,
+): Members {
+  const load: MembersOf['load'] = (db, request) =>
+    Account.load(db, parts.site, requesterOf(request).accountId, { where: sql`true` })
+  return new Members(server, parts, { form: Account, collected: Collected, load, requesterOf, ...options })
 }
 
 function requesterOfNamed(request: FastifyRequest): AccountRequester {

@@ -3,7 +3,7 @@
  * and the user with this verified address accepts. changes/collaborations.ts has the states. An invitation shows no
  * user before it is accepted, so that an account cannot find out whether a user has the address.
  */
-import type { FastifySchema } from 'fastify'
+import type { FastifyRequest, FastifySchema } from 'fastify'
 import { sql } from 'kysely'
 import Type from 'typebox'
 import { tokenRequester } from '../auth/requester.ts'
@@ -21,15 +21,14 @@ import {
 } from '../changes/collaborations.ts'
 import { invite, resendInvitation } from '../changes/invitations.ts'
 import type { Parties, PartyUser } from '../database/tables.ts'
-import type { Db, Tx } from '../database/transaction.ts'
+import type { Tx } from '../database/transaction.ts'
 import type { ApiServer } from '../http/server.ts'
 import type { StateRule } from '../model/account-states.ts'
 import { COLLABORATION_STATES, ROLES, type CollaborationStatus, type Role } from '../model/collaborations.ts'
 import { refuse } from '../model/refusal.ts'
 import { rateLimitHeaders } from '../../limits/rate-limit-headers.ts'
 import { Field, Form, type Representation } from './forms.ts'
-import { addList } from './lists.ts'
-import { addMember, Members } from './members.ts'
+import { Members } from './members.ts'
 import { NESTED } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 import { nullable, NullableTime, oneOf, Time } from './schemas.ts'
@@ -109,16 +108,16 @@ export function addCollaborationRoutes(server: ApiServer, parts: ResourceParts):
 /** Adds the user's side. API clients are refused, even for ids that do not exist. A user need not name an account. */
 export function addUserCollaborationRoutes(server: ApiServer, parts: ResourceParts): void {
   const { accounts, site } = parts
-  addList(server, parts, {
-    form: USER_SIDE,
+  const rows = ({ tokenHolder }: FastifyRequest) => ({ where: isOfUser(userOf(tokenHolder)) })
+  const load = (tx: Tx, request: FastifyRequest, id: string) => USER_SIDE.load(tx, site, id, rows(request))
+  const collaborations = new Members(server, parts, { form: USER_SIDE, rows })
+
+  collaborations.list({
     summary: 'List your collaborations and invitations',
     description: 'Those of the user who has signed in. API clients get 403.',
-    rows: ({ tokenHolder }) => ({ where: isOfUser(userOf(tokenHolder)) }),
   })
-  addMember(server, parts, USER_SIDE, {
+  collaborations.get('One of the user who has signed in. API clients get 403.', {
     summary: 'Get one of your collaborations',
-    description: 'One of the user who has signed in. API clients get 403.',
-    load: async (db, { tokenHolder }, id) => load(db, userOf(tokenHolder), id),
   })
   addAnswer('POST', '/accept', 'accept', acceptInvitation, 'POST /user/collaborations/ID/accept', {
     operationId: 'acceptCollaboration',
@@ -135,10 +134,6 @@ export function addUserCollaborationRoutes(server: ApiServer, parts: ResourcePar
     summary: 'End an accepted collaboration',
     description: 'Takes the access away at once.',
   })
-
-  function load(db: Db, userId: string, id: string): Promise<Representation> {
-    return USER_SIDE.load(db, site, id, { where: isOfUser(userId) })
-  }
 
   function addAnswer(
     method: 'POST' | 'DELETE',
@@ -159,13 +154,13 @@ export function addUserCollaborationRoutes(server: ApiServer, parts: ResourcePar
         return accounts.commitAsOutsider(
           tokenRequester(request),
           async (tx) => {
-            const { account, status } = (await load(tx, userId, id)) as Shown
+            const { account, status } = (await load(tx, request, id)) as Shown
             nextStatus({ id, status }, transition)
             return account.id
           },
           async (tx) => {
             await change(tx, userId, id)
-            return load(tx, userId, id)
+            return load(tx, request, id)
           },
           rule,
         )

@@ -2,6 +2,7 @@
 import type { preHandlerHookHandler } from 'fastify'
 import { sql } from 'kysely'
 import Type from 'typebox'
+import { callerOf } from '../auth/account-choice.ts'
 import { nextId } from '../changes/allocate.ts'
 import { refuseBeyondLimit } from '../changes/limits.ts'
 import type { Tx } from '../database/transaction.ts'
@@ -55,9 +56,9 @@ function addRoutes(server: ApiServer, parts: ResourceParts): void {
     form: ConfigMap,
     collected: Collected,
     /** Puts the stored text of `data` into the response as it is: parsing would change it. */
-    load: async (database, accountId, id) => {
-      const where = sql`config_maps.account_id = ${accountId}`
-      const { data, ...shown } = await ConfigMap.load(database, parts.site, id, { where })
+    load: async (db, request, id) => {
+      const where = sql`config_maps.account_id = ${callerOf(request).accountId}`
+      const { data, ...shown } = await ConfigMap.load(db, parts.site, id, { where })
       return new JsonMember(shown.id, `${JSON.stringify(shown).slice(0, -1)},"data":${String(data)}}`)
     },
   })

@@ -7,7 +7,7 @@ import Type from 'typebox'
 import { lockRow } from '../changes/own-rows.ts'
 import type { ApiServer } from '../http/server.ts'
 import { fieldFault, refuse } from '../model/refusal.ts'
-import { addCatalog } from './catalog.ts'
+import { catalogOf } from './catalog.ts'
 import { Form, linked, linkedAll } from './forms.ts'
 import { byInteger, byText } from './lists.ts'
 import { Members } from './members.ts'
@@ -47,16 +47,15 @@ const Update = Type.Object(
 
 /** Adds the routes. */
 export function addDatabaseServerRoutes(server: ApiServer, parts: ResourceParts): void {
-  const types = {
+  const types = catalogOf(server, parts, NESTED.databaseType)
+  const databaseServers = new Members(server, parts, { form: DatabaseServer })
+
+  types.list({
     summary: 'List types of database servers',
     description: 'The smallest first.',
     order: [byInteger('database_server_types.ram'), byText('database_server_types.id')],
-  }
-  const type = { summary: 'Get a type of database servers', description: 'By its id.' }
-  addCatalog(server, parts, NESTED.databaseType, types, type)
-
-  const databaseServers = new Members(server, parts, { form: DatabaseServer })
-
+  })
+  types.get('By its id.', { summary: 'Get a type of database servers' })
   databaseServers.list({ description: 'Those of the account that are not deleted. The region file makes them.' })
   databaseServers.get('A deleted one stays readable.')
   databaseServers.update(

@@ -2,6 +2,7 @@
  * The issuer of an account: the issuer of the identity tokens of its servers (contract H4). No response has a private
  * key. issuer-documents.ts has what verifiers read.
  */
+import type { FastifyRequest } from 'fastify'
 import Type, { type Static } from 'typebox'
 import { callerOf } from '../auth/account-choice.ts'
 import {
@@ -15,6 +16,7 @@ import {
   type AccountIssuer,
   type IssuerFields,
 } from '../changes/identities.ts'
+import type { Db } from '../database/transaction.ts'
 import type { ApiServer } from '../http/server.ts'
 import { IDENTITY_ALGORITHMS, KeyMaker } from '../model/identity-key.ts'
 import { fieldFault, refuse } from '../model/refusal.ts'
@@ -22,7 +24,6 @@ import { formatOptionalTime, formatTime } from '../model/time.ts'
 import { isIssuer } from '../../identity/issuer.ts'
 import { AUDIENCE, AUDIENCE_RULE } from '../../metadata/identifiers.ts'
 import { MAX_AUDIENCES, IDENTITY_LIFETIME } from '../../metadata/schema.ts'
-import { addMember } from './members.ts'
 import type { ResourceParts } from './parts.ts'
 import { nullable, oneOf, Time } from './schemas.ts'
 import { RESOURCES } from './table.ts'
@@ -81,21 +82,24 @@ const DEFAULTS = { algorithm: 'ES256', lifetime_seconds: 600, status: 'active' }
 export function addIdentityRoutes(server: ApiServer, { db, accounts, site, encryptsRecords }: ResourceParts): void {
   const maker = new KeyMaker()
   const response = { 200: Identity }
-  addMember(
-    server,
-    { db },
-    { schema: Identity, resource: RESOURCES.account },
+  const load = async (database: Db, request: FastifyRequest) => {
+    const { accountId: id } = callerOf(request) // all changes of an issuer wait for the lock of the account
+    return { ...formatIssuer(await requireIssuer(database, id)), id }
+  }
+  server.get(
+    PATH,
     {
-      path: PATH,
-      operationId: 'getIdentity',
-      summary: 'Get the issuer of identity tokens',
-      description:
-        'The issuer of the tokens by which servers of the account prove what they are. 404: the account has none.',
-      load: async (database, request) => {
-        const { accountId: id } = callerOf(request) // all changes of an issuer wait for the lock of the account
-        return { ...formatIssuer(await requireIssuer(database, id)), id }
+      schema: {
+        operationId: 'getIdentity',
+        summary: 'Get the issuer of identity tokens',
+        description:
+          'The issuer of the tokens by which servers of the account prove what they are. 404: the account has none.',
+        tags,
+        response,
       },
+      config: { member: { table: 'accounts', load } },
     },
+    (request) => load(db, request),
   )
   server.put(
     PATH,

@@ -63,14 +63,13 @@ export function addImageRoutes(server: ApiServer, parts: ResourceParts): void {
   const images = new Members(server, parts, {
     form: Image,
     collected: Collected,
-    load: (database, accountId, id) => Image.load(database, site, id, { where: isVisibleTo(accountId) }),
+    rows: (request) => ({ where: isVisibleTo(callerOf(request).accountId) }),
   })
 
   images.list({
     description: 'Those of the account, and the public ones of others. Descriptions have at most 255 characters.',
     order: [byText('images.name'), byText('images.id')],
     filters: { status: equals('images.status') }, // the region file may give an image any other
-    rows: (request) => ({ where: isVisibleTo(callerOf(request).accountId) }),
   })
   images.get('By its id or handle, with its whole description.')
   images.wait(imageCanBecome)

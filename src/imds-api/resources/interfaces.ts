@@ -3,7 +3,7 @@ import { sql } from 'kysely'
 import { callerOf } from '../auth/account-choice.ts'
 import type { ApiServer } from '../http/server.ts'
 import { Form, linked } from './forms.ts'
-import { addMember } from './members.ts'
+import { Members } from './members.ts'
 import { NESTED } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 import { RESOURCES } from './table.ts'
@@ -15,11 +15,12 @@ const Interface = new Form(RESOURCES.interface, 'Interface', {
 
 /** Adds the route. */
 export function addInterfaceRoutes(server: ApiServer, parts: ResourceParts): void {
-  addMember(server, parts, Interface, {
-    description: 'A network interface of a server of the account.',
-    load: (database, request, id) =>
-      Interface.load(database, parts.site, id, {
-        where: sql`interfaces.server_id in (select servers.id from servers where servers.account_id = ${callerOf(request).accountId})`,
-      }),
+  const interfaces = new Members(server, parts, {
+    form: Interface,
+    rows: (request) => ({
+      where: sql`interfaces.server_id in (select servers.id from servers where servers.account_id = ${callerOf(request).accountId})`,
+    }),
   })
+
+  interfaces.get('A network interface of a server of the account.')
 }

@@ -9,7 +9,7 @@ import type { Db, Tx } from '../database/transaction.ts'
 import { JsonMember } from '../http/idempotency.ts'
 import type { ApiServer } from '../http/server.ts'
 import type { StateRule } from '../model/account-states.ts'
-import type { Form, Representation } from './forms.ts'
+import type { Form, Representation, RowsOf } from './forms.ts'
 import { addList, type Collection } from './lists.ts'
 import type { ResourceParts } from './parts.ts'
 import { addWait, type WaitableResource } from './waiting.ts'
@@ -23,53 +23,6 @@ export type Shown = Representation | JsonMember
 export interface MoreFields {
   readonly isShown: (shown: Representation) => boolean
   readonly read: (id: string) => Promise<object>
-}
-
-/**
- * The GET of a member in its full form. `path`: if it is not that of the resource with an id. `load`: refuses if it does
- * not exist. `read`: what a GET does instead, with the same result.
- */
-export interface MemberRoute {
-  readonly path?: string
-  readonly operationId?: string
-  readonly summary?: string
-  readonly description: string
-  readonly load: (db: Db, request: FastifyRequest, id: string) => Promise<Shown>
-  readonly read?: (request: FastifyRequest, id: string) => Promise<Shown>
-  readonly more?: MoreFields | undefined
-}
-
-/** Adds the route. */
-export function addMember(
-  server: ApiServer,
-  { db }: Pick<ResourceParts, 'db'>,
-  { schema, resource }: Pick<Form, 'schema' | 'resource'>,
-  {
-    load,
-    read = (request, id) => load(db, request, id),
-    path: url = `/${resource.path}/:id`,
-    more,
-    ...about
-  }: MemberRoute,
-): void {
-  const { table, tags, params, name, noun } = resource
-  server.get(
-    url,
-    {
-      schema: {
-        ...{ operationId: `get${name}`, summary: `Get ${noun}`, ...about, tags },
-        response: { 200: schema },
-        ...(url.includes(':id') && { params }),
-      },
-      config: { member: { table, load, more } },
-    },
-    async (request, reply) => {
-      const shown = await read(request, idOf(request))
-      if (shown instanceof JsonMember || more === undefined) return send(reply, 200, shown)
-      request.leaveShare?.() // the store may hang
-      return send(reply, 200, await complete(shown, more))
-    },
-  )
 }
 
 /** A member with what its GET shows besides. */
@@ -96,6 +49,7 @@ export interface ChangeRoute<Body extends TSchema>
 
 /** A request for a change. `userId`: null for an API client. `id`: of the path; '' if the path has none. */
 export interface MemberChange<Body extends TSchema> {
+  readonly request: FastifyRequest
   readonly userId: string | null
   readonly accountId: string
   readonly id: string
@@ -105,15 +59,17 @@ export interface MemberChange<Body extends TSchema> {
 type Work<Body extends TSchema, Result> = (tx: Tx, change: MemberChange<Body>) => Promise<Result>
 
 /**
- * Members that belong to an account. `form`: the full one, which all routes but the list respond with. `collected`: that
- * of the list; default: the full one. `path`: of a member, if it is not that of the resource with an id. `load`: refuses
- * if the member does not exist; default: by its id, in the account. `requesterOf`: default, the caller.
+ * Members. `form`: the full one, which all routes but the list respond with. `collected`: that of the list; default: the
+ * full one. `path`: of a member, if it is not that of the resource with an id. `rows`: those that a request may see;
+ * default: those of its account, of which a list shows those that are present. `load`: what a GET shows, if it is more
+ * than the form of such a row; refuses if the member does not exist. `requesterOf`: default, the caller.
  */
 export interface MembersOf {
   readonly form: Form
   readonly collected?: Form
   readonly path?: string
-  readonly load?: (db: Db, accountId: string, id: string) => Promise<Shown>
+  readonly rows?: (request: FastifyRequest) => RowsOf
+  readonly load?: (db: Db, request: FastifyRequest, id: string) => Promise<Shown>
   readonly more?: MoreFields
   readonly requesterOf?: (request: FastifyRequest) => AccountRequester
 }
@@ -134,32 +90,44 @@ export class Members {
   }
 
   /** Loads a member, without `more`. Refuses if it does not exist. */
-  readonly load = (db: Db, accountId: string, id: string): Promise<Shown> => {
-    const { form, load } = this.#of
-    if (load !== undefined) return load(db, accountId, id)
-    return form.load(db, this.#parts.site, id, { where: this.#isOfAccount(accountId) })
+  readonly load = (db: Db, request: FastifyRequest, id: string): Promise<Shown> => {
+    const { form, load, rows = (one) => ({ where: this.#isOfAccount(callerOf(one).accountId) }) } = this.#of
+    return load === undefined ? form.load(db, this.#parts.site, id, rows(request)) : load(db, request, id)
   }
 
-  /** GET of the collection: those of the account that are present. */
+  /** GET of the collection. `rows`: if they are other ones than those of `rows` above. */
   list(collection: Omit<Collection, 'form' | 'rows'> & Partial<Pick<Collection, 'rows'>>): void {
-    const { form, collected = form } = this.#of
+    const { form, collected = form, rows } = this.#of
     const { isPresent } = form.resource
     addList(this.#server, this.#parts, {
-      rows: (request) => ({ where: sql`${this.#isOfAccount(callerOf(request).accountId)} and ${isPresent}` }),
+      rows: rows ?? ((request) => ({ where: sql`${this.#isOfAccount(callerOf(request).accountId)} and ${isPresent}` })),
       ...collection,
       form: collected,
     })
   }
 
   /** GET of a member. */
-  get(description: string, about: Pick<MemberRoute, 'operationId' | 'summary'> = {}): void {
-    const { form, more, requesterOf = callerOf } = this.#of
-    const read = this.#prepare()
-    addMember(this.#server, this.#parts, form, {
-      ...{ path: this.#path, description, more, ...about },
-      load: (db, request, id) => this.load(db, requesterOf(request).accountId, id),
-      ...(read !== undefined && { read: (request, id) => read(callerOf(request).accountId, id) }),
-    })
+  get(description: string, about: Pick<FastifySchema, 'operationId' | 'summary'> = {}): void {
+    const { form, more } = this.#of
+    const { table, tags, params, name, noun } = form.resource
+    const read = this.#prepare() ?? ((request, id) => this.load(this.#parts.db, request, id))
+    this.#server.get(
+      this.#path,
+      {
+        schema: {
+          ...{ operationId: `get${name}`, summary: `Get ${noun}`, ...about, description, tags },
+          response: { 200: form.schema },
+          ...(this.#path.includes(':id') && { params }),
+        },
+        config: { member: { table, load: this.load, more } },
+      },
+      async (request, reply) => {
+        const shown = await read(request, idOf(request))
+        if (shown instanceof JsonMember || more === undefined) return send(reply, 200, shown)
+        request.leaveShare?.() // the store may hang
+        return send(reply, 200, await complete(shown, more))
+      },
+    )
   }
 
   /** GET that waits for a state. */
@@ -174,7 +142,7 @@ export class Members {
     const { path, name, noun } = this.#of.form.resource
     const about = { operationId: `create${name}`, summary: `Create ${noun}`, ...route }
     this.change('POST', `/${path}`, about, async (tx, change) =>
-      this.load(tx, change.accountId, await create(tx, change)),
+      this.load(tx, change.request, await create(tx, change)),
     )
   }
 
@@ -188,7 +156,7 @@ export class Members {
   /** DELETE of a member that exists no more after it: the response shows it as it was before. */
   remove(route: ChangeRoute<TObject>, remove: Work<TObject, void>): void {
     this.#delete(route, async (tx, change) => {
-      const last = await this.load(tx, change.accountId, change.id)
+      const last = await this.load(tx, change.request, change.id)
       await remove(tx, change)
       return last
     })
@@ -207,7 +175,7 @@ export class Members {
   ): void {
     this.change('POST', `${this.#path}/${verb}`, route, async (tx, change) => {
       const more = await act(tx, change)
-      const loaded = await this.load(tx, change.accountId, change.id)
+      const loaded = await this.load(tx, change.request, change.id)
       return more === undefined || loaded instanceof JsonMember ? loaded : { ...loaded, ...more }
     })
   }
@@ -255,7 +223,7 @@ export class Members {
         const body = request.body as Static<Body>
         const { tokenHolder } = request
         const userId = tokenHolder.kind === 'user' ? tokenHolder.userId : null
-        const asked = { userId, accountId, id: idOf(request), body, reply }
+        const asked = { request, userId, accountId, id: idOf(request), body, reply }
         const stateRule = typeof rule === 'function' ? rule(body) : rule
         const result = await this.#parts.accounts.commit(requester, (tx) => work(tx, asked), stateRule)
         onCommit?.()
@@ -269,16 +237,17 @@ export class Members {
   }
 
   /** The default `load` as a prepared query: building a query takes longer than running it. */
-  #prepare(): ((accountId: string, id: string) => Promise<Representation>) | undefined {
-    const { form, load } = this.#of
+  #prepare(): ((request: FastifyRequest, id: string) => Promise<Shown>) | undefined {
+    const { form, load, rows } = this.#of
     const { path, hasHandle } = form.resource
-    if (load !== undefined || hasHandle === true) return undefined // which use their values more than once
+    // a handle uses its value more than once
+    if (load !== undefined || rows !== undefined || hasHandle === true) return undefined
     const { db, pool, site } = this.#parts
     const find = prepareOne(pool, path, ['account', 'id'], (accountId, id) => ({
       compile: () =>
         form.query(db, { where: sql`${this.#isOfAccount(accountId)} and ${form.isNamed(id)}` }).compile(db),
     }))
-    return async (accountId, id) => form.represent(site, id, await find(accountId, id))
+    return async (request, id) => form.represent(site, id, await find(callerOf(request).accountId, id))
   }
 
   #delete(route: ChangeRoute<TObject>, work: Work<TObject, Shown>): void {
@@ -289,7 +258,7 @@ export class Members {
   #andLoad<Body extends TSchema>(work: Work<Body, void>): Work<Body, Shown> {
     return async (tx, change) => {
       await work(tx, change)
-      return this.load(tx, change.accountId, change.id)
+      return this.load(tx, change.request, change.id)
     }
   }
 }

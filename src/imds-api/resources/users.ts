@@ -12,8 +12,8 @@ import { ENDED_STATES, type AccountStatus } from '../model/account-states.ts'
 import { fieldFault, refuse, Refusal } from '../model/refusal.ts'
 import { parseSshKey } from '../model/ssh-key.ts'
 import { alwaysNull, Field, Form, linkedAll, type FormRow, type Representation, type RowsOf } from './forms.ts'
-import { addList, byText } from './lists.ts'
-import { addMember, idOf } from './members.ts'
+import { byText } from './lists.ts'
+import { idOf, Members } from './members.ts'
 import { NESTED } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 import { nullable, Time } from './schemas.ts'
@@ -85,28 +85,23 @@ const CHANGE_RULE =
 /** Adds the routes. */
 export function addUserRoutes(server: ApiServer, parts: ResourceParts): void {
   const { site } = parts
-  addList(server, parts, {
-    form: Collected,
+  const load = async (db: Db, request: FastifyRequest, id: string): Promise<Representation> => {
+    const self = await selfOf(db, request.tokenHolder)
+    return User.load(db, site, id || self, usersSeenBy(request.accountIds, self))
+  }
+  const users = new Members(server, parts, { form: User, collected: Collected, load })
+  const user = new Members(server, parts, { form: User, path: '/user', load })
+
+  users.list({
     summary: 'List the users of the account',
     description: 'The owners and collaborators of the accounts that the caller may read.',
     order: [byText('users.id')],
     rows: ({ accountIds }) => usersSeenBy(accountIds),
   })
-
-  addMember(server, parts, User, {
-    description: 'The caller, or a user with whom the caller shares an account.',
-    load: async (db, { accountIds, tokenHolder }, id) => load(db, accountIds, await selfOf(db, tokenHolder), id),
-  })
-
-  addMember(server, parts, User, {
-    path: '/user',
+  users.get('The caller, or a user with whom the caller shares an account.')
+  user.get('The user who has signed in; for an API client, the owner of its account.', {
     operationId: 'getCurrentUser',
     summary: 'Get the user of the token',
-    description: 'The user who has signed in; for an API client, the owner of its account.',
-    load: async (db, { accountIds, tokenHolder }) => {
-      const self = await selfOf(db, tokenHolder)
-      return load(db, accountIds, self, self)
-    },
   })
 
   const { tags, params } = RESOURCES.user
@@ -120,20 +115,15 @@ export function addUserRoutes(server: ApiServer, parts: ResourceParts): void {
       async (request, reply) => await change(request, reply),
     )
 
-  function load(db: Db, accountIds: readonly string[], self: string, id: string): Promise<Representation> {
-    return User.load(db, site, id, usersSeenBy(accountIds, self))
-  }
-
   /** Changes the profile that the path names; else that of the token. */
   async function change(
     request: FastifyRequest<{ Body: Static<typeof Update> }>,
     reply: FastifyReply,
   ): Promise<Representation> {
-    const { accountIds, tokenHolder, body } = request
+    const { tokenHolder, body } = request
     return parts.accounts.commitProfile(tokenRequester(request), async (tx) => {
-      const self = await selfOf(tx, tokenHolder)
-      const id = idOf(request) || self
-      const profile = (await load(tx, accountIds, self, id)) as Profile
+      const profile = (await load(tx, request, idOf(request))) as Profile
+      const { id } = profile
       const forbidden = refuse('forbidden', `only ${id} can change this profile, after signing in`)
       if (tokenHolder.kind === 'user' && tokenHolder.userId !== id) throw forbidden
       const values = changesOf(profile, body)
@@ -143,7 +133,7 @@ export function addUserRoutes(server: ApiServer, parts: ResourceParts): void {
       }
       if (tokenHolder.kind === 'client') throw forbidden
       await tx.updateTable('users').set(values).where('id', '=', id).execute()
-      return load(tx, accountIds, self, id)
+      return load(tx, request, id)
     })
   }
 }

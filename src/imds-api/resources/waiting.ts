@@ -1,4 +1,5 @@
 /** `GET .../ID/wait`: responds when a resource has a state. member-waits.ts has the requests that wait. */
+import type { FastifyRequest } from 'fastify'
 import Type from 'typebox'
 import { callerOf } from '../auth/account-choice.ts'
 import type { Db } from '../database/transaction.ts'
@@ -15,7 +16,7 @@ import type { ResourceParts } from './parts.ts'
  */
 export interface WaitableResource<State extends string> {
   readonly canBecome: (from: State, to: State) => boolean
-  readonly load: (db: Db, accountId: string, id: string) => Promise<Representation>
+  readonly load: (db: Db, request: FastifyRequest, id: string) => Promise<Representation>
   readonly complete: (shown: Representation) => Promise<Representation>
 }
 
@@ -71,7 +72,7 @@ export function addWait<State extends string>(
         throw refuse('resource_conflict', `${id} is ${status}: it cannot become ${wanted}`)
       }
       const { id } = request.params as { readonly id: string }
-      const first = await load(db, accountId, id)
+      const first = await load(db, request, id)
       request.leaveShare?.()
       if (isReached(first)) return complete(first)
       const sinceMs = performance.now()
@@ -82,7 +83,7 @@ export function addWait<State extends string>(
         resourceId: first.id, // the path may have a handle
         socket: request.raw.socket,
         timeoutMs: seconds * 1_000,
-        read: (db) => load(db, accountId, first.id),
+        read: (db) => load(db, request, first.id),
         isReached,
         checkRight: () => request.checkAccess(),
         timeoutRefusal: () =>

@@ -12,7 +12,7 @@ import type { FilterRule, ListRules, ListPosition } from '../http/paging.ts'
 import { MAX_VALUE_LENGTH } from '../http/query.ts'
 import type { ApiServer } from '../http/server.ts'
 import type { Form, FormRow, RowsOf } from './forms.ts'
-import type { ResourceParts } from './parts.ts'
+import type { RouteParts } from './route-parts.ts'
 
 /** A column of the order of a list, with its table. The last one is unique. */
 interface OrderColumn {
@@ -72,7 +72,7 @@ function filtersOf({ fields, resource: { table, states } }: Form): Readonly<Reco
 /** Adds the route of a collection. */
 export function addList(
   server: ApiServer,
-  { db, site }: Pick<ResourceParts, 'db' | 'site'>,
+  { db, site }: Pick<RouteParts, 'db' | 'site'>,
   collection: Collection,
 ): void {
   const { form, description, tagged, rowsAtOnce = ROWS_AT_ONCE, rows: rowsOf } = collection

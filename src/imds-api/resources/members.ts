@@ -11,7 +11,7 @@ import type { ApiServer } from '../http/server.ts'
 import type { StateRule } from '../model/account-states.ts'
 import type { Form, Representation, RowsOf } from './forms.ts'
 import { addList, type Collection } from './lists.ts'
-import type { ResourceParts } from './parts.ts'
+import type { RouteParts } from './route-parts.ts'
 import { addWait, type WaitableResource } from './waiting.ts'
 
 /** A member as responses show it. */
@@ -73,16 +73,15 @@ export interface MembersOf {
   readonly more?: MoreFields
   readonly requesterOf?: (request: FastifyRequest) => AccountRequester
 }
-type Parts = Pick<ResourceParts, 'db' | 'pool' | 'accounts' | 'site' | 'waits'>
 
 /** Adds the routes of members. Each method adds one. */
 export class Members {
   readonly #server: ApiServer
-  readonly #parts: Parts
+  readonly #parts: RouteParts
   readonly #of: MembersOf
   readonly #path: string
 
-  constructor(server: ApiServer, parts: Parts, of: MembersOf) {
+  constructor(server: ApiServer, parts: RouteParts, of: MembersOf) {
     this.#server = server
     this.#parts = parts
     this.#of = of

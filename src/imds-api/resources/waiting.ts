@@ -8,7 +8,7 @@ import { QueryReader } from '../http/query.ts'
 import type { ApiServer } from '../http/server.ts'
 import { refuse } from '../model/refusal.ts'
 import type { Form, Representation } from './forms.ts'
-import type { ResourceParts } from './parts.ts'
+import type { RouteParts } from './route-parts.ts'
 
 /**
  * Members that a request can wait for. `load`: as their GET shows them, but for what `complete` adds once the state is
@@ -25,7 +25,7 @@ const [TIMEOUT_SECONDS, MAX_TIMEOUT] = [60, 120]
 /** Adds the route. */
 export function addWait<State extends string>(
   server: ApiServer,
-  { db, waits }: Pick<ResourceParts, 'db' | 'waits'>,
+  { db, waits }: Pick<RouteParts, 'db' | 'waits'>,
   { schema, resource }: Form,
   { canBecome, load, complete }: WaitableResource<State>,
 ): void {

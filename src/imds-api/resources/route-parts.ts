@@ -1,0 +1,15 @@
+/** What the routes of every resource need. */
+import type pg from 'pg'
+import type { AccountChanges } from '../changes/account-changes.ts'
+import type { Db } from '../database/transaction.ts'
+import type { MemberWaits } from './member-waits.ts'
+import type { Site } from './site.ts'
+
+/** `pool`: for prepared queries. `accounts`: the changes of accounts' resources. */
+export interface RouteParts {
+  readonly db: Db
+  readonly pool: pg.Pool
+  readonly accounts: AccountChanges
+  readonly site: Site
+  readonly waits: MemberWaits
+}

@@ -109,7 +109,7 @@ const JSON_FILES = [
   'src/imdsctl/records.ts', // a line for `imdsctl put`: no user-data
   'src/imds-api/{fleet,operator}.ts', // a hypervisor that is not drained, and what its daemon has not announced
   'src/imds-api/database/**/*.ts', // a column that may be NULL
-  'src/imds-api/resources/*.ts', // a representation that has null where a resource has no such value
+  'src/imds-api/resources/**/*.ts', // a representation that has null where a resource has no such value
   'src/imds-api/mail/sender.ts', // a column that may be null
   'src/imds-api/page/page.ts', // a column that may be null
   'src/imds-api/publish/*.ts', // rows, on their way to a record

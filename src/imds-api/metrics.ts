@@ -12,7 +12,7 @@ import { readOutbox } from './database/outbox.ts'
 import { SHED_QUEUES } from './model/refusal.ts'
 import { PUBLISH_OUTCOMES } from './publish/batch.ts'
 import { STREAM_ENDS } from './resources/event-streams.ts'
-import { WAIT_ENDS } from './resources/member-waits.ts'
+import { WAIT_ENDS } from './resources/kit/member-waits.ts'
 import { UNREADABLE_REASONS } from './http/unreadable.ts'
 import type { Db } from './database/transaction.ts'
 

@@ -11,7 +11,7 @@ import { buildShedReport } from './http/shed-report.ts'
 import { buildApiMetrics, type ApiMetrics } from './metrics.ts'
 import type { StoreOpener } from './publish/store-opener.ts'
 import { EventStreams } from './resources/event-streams.ts'
-import { MemberWaits } from './resources/member-waits.ts'
+import { MemberWaits } from './resources/kit/member-waits.ts'
 import { StopDelay } from './stop-delay.ts'
 
 /** A part of imds-api that works until imds-api stops. `stop` may be called without `start`. */

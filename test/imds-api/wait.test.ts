@@ -14,7 +14,7 @@ import {
   type WaitEnd,
   WAITS_OF_ACCOUNT,
   WAITS_OF_CLIENT,
-} from '../../src/imds-api/resources/member-waits.ts'
+} from '../../src/imds-api/resources/kit/member-waits.ts'
 import { CLIENT_OF, ONE, TWO } from '../support/fixtures/region.ts'
 import { anApi } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'

@@ -35,6 +35,7 @@ const IMDSCTL: Readonly<Record<string, readonly string[]>> = {
 const API_FLOORS: readonly (readonly string[])[] = [
   ['page'],
   ['resources', 'compute', 'region', 'publish', 'mail'],
+  ['resources/kit'],
   ['auth'],
   ['changes'],
   ['http', 'database'],

@@ -1,6 +1,6 @@
 /**
  * The entity tags of members, such as a server: a digest of the body of their GET, so the tag changes whenever what a
- * client sees does, and not otherwise. resources/conditions.ts compares it before a change.
+ * client sees does, and not otherwise. resources/kit/conditions.ts compares it before a change.
  */
 import type { onSendHookHandler, RouteOptions } from 'fastify'
 import { entityTagOf } from '../../metadata/content.ts'

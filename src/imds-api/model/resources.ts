@@ -1,7 +1,7 @@
 /**
  * The resources of the interface, a row each, in the order of the sections of the OpenAPI document. Ids, URLs, texts of
  * errors, most limits of accounts, events, sections, lists and waits follow from it (ids.ts, account-limits.ts,
- * resources/table.ts). What is special of a resource is in its own files in changes/ and resources/.
+ * resources/kit/table.ts). What is special of a resource is in its own files in changes/ and resources/.
  */
 
 /**

@@ -18,13 +18,13 @@ import type { StateRule } from '../model/account-states.ts'
 import { countryName } from '../model/countries.ts'
 import { noSuch } from '../model/refusal.ts'
 import { parseVatNumber } from '../model/vat-number.ts'
-import { Field, fixed, Form, linked, linkedAll } from './forms.ts'
-import { byText, FEW_ROWS_AT_ONCE } from './lists.ts'
-import { idOf, Members, type ChangeRoute, type MembersOf } from './members.ts'
+import { Field, fixed, Form, linked, linkedAll } from './kit/forms.ts'
+import { byText, FEW_ROWS_AT_ONCE } from './kit/lists.ts'
+import { idOf, Members, type ChangeRoute, type MembersOf } from './kit/members.ts'
 import { NESTED } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
-import { Megabytes, NullableString, NullableTime, Time } from './schemas.ts'
-import { RESOURCES } from './table.ts'
+import { Megabytes, NullableString, NullableTime, Time } from './kit/schemas.ts'
+import { RESOURCES } from './kit/table.ts'
 
 const Text = Type.String()
 const Count = Type.Integer()

@@ -12,12 +12,12 @@ import { refuseBeyondLimit } from '../changes/limits.ts'
 import type { ApiServer } from '../http/server.ts'
 import { MAX_KEEP_OLD_SECONDS, MAX_NETWORKS } from '../model/client-limits.ts'
 import { formatTime } from '../model/time.ts'
-import { Field, fixed, Form } from './forms.ts'
-import { Members } from './members.ts'
+import { Field, fixed, Form } from './kit/forms.ts'
+import { Members } from './kit/members.ts'
 import { ACCOUNT, NESTED } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
-import { GivenDescription, nullable, Secret } from './schemas.ts'
-import { RESOURCES } from './table.ts'
+import { GivenDescription, nullable, Secret } from './kit/schemas.ts'
+import { RESOURCES } from './kit/table.ts'
 
 const COLLECTED = { ...NESTED.apiClient.fields, account: ACCOUNT }
 const Collected = new Form(RESOURCES.apiClient, 'CollectedApiClient', COLLECTED)

@@ -13,12 +13,12 @@ import { nextId } from '../changes/allocate.ts'
 import { lockClient, revokeClient, setSecret } from '../changes/clients.ts'
 import { refuseBeyondLimit } from '../changes/limits.ts'
 import type { ApiServer } from '../http/server.ts'
-import { fixed, Form } from './forms.ts'
-import { Members } from './members.ts'
+import { fixed, Form } from './kit/forms.ts'
+import { Members } from './kit/members.ts'
 import { ACCOUNT } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
-import { GivenDescription, NullableTime, Secret, Time } from './schemas.ts'
-import { RESOURCES } from './table.ts'
+import { GivenDescription, NullableTime, Secret, Time } from './kit/schemas.ts'
+import { RESOURCES } from './kit/table.ts'
 
 const COLLECTED = {
   name: Type.String(),

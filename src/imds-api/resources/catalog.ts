@@ -1,8 +1,8 @@
 /** What a region offers, read only: such as its zones and server types. The region file sets it. */
 import type { ApiServer } from '../http/server.ts'
-import type { Form } from './forms.ts'
-import { byInteger, byText } from './lists.ts'
-import { Members } from './members.ts'
+import type { Form } from './kit/forms.ts'
+import { byInteger, byText } from './kit/lists.ts'
+import { Members } from './kit/members.ts'
 import { NESTED } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 

@@ -14,13 +14,13 @@ import type { ApiServer } from '../http/server.ts'
 import { formatId } from '../model/ids.ts'
 import type { PortTranslator } from '../model/port-translator.ts'
 import { fieldFault, refuse, type Detail } from '../model/refusal.ts'
-import { alwaysNull, Form, optionalLink } from './forms.ts'
-import { equals } from './lists.ts'
-import { Members } from './members.ts'
+import { alwaysNull, Form, optionalLink } from './kit/forms.ts'
+import { equals } from './kit/lists.ts'
+import { Members } from './kit/members.ts'
 import { ACCOUNT, NESTED, unimplementedForm } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
-import { GivenName, givenTexts } from './schemas.ts'
-import { RESOURCES } from './table.ts'
+import { GivenName, givenTexts } from './kit/schemas.ts'
+import { RESOURCES } from './kit/table.ts'
 
 const Port = Type.Integer({ minimum: 1, maximum: 65_535 })
 /** Clients send ports as text too. */

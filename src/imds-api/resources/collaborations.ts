@@ -27,13 +27,13 @@ import type { StateRule } from '../model/account-states.ts'
 import { COLLABORATION_STATES, ROLES, type CollaborationStatus, type Role } from '../model/collaborations.ts'
 import { refuse } from '../model/refusal.ts'
 import { rateLimitHeaders } from '../../limits/rate-limit-headers.ts'
-import { Field, Form, type Representation } from './forms.ts'
-import { Members } from './members.ts'
+import { Field, Form, type Representation } from './kit/forms.ts'
+import { Members } from './kit/members.ts'
 import { NESTED } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
-import { nullable, NullableTime, oneOf, Time } from './schemas.ts'
-import type { Site } from './site.ts'
-import { RESOURCES } from './table.ts'
+import { nullable, NullableTime, oneOf, Time } from './kit/schemas.ts'
+import type { Site } from './kit/site.ts'
+import { RESOURCES } from './kit/table.ts'
 
 const FIELDS = {
   email: Type.String({ format: 'email' }),

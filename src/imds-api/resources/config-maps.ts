@@ -11,11 +11,11 @@ import { JsonMember } from '../http/idempotency.ts'
 import type { ApiServer } from '../http/server.ts'
 import { BODY_BOUNDS, MAX_BODY_BYTES, dataFault, parseBody, type DataText } from '../model/config-data.ts'
 import { fieldFault, refuse } from '../model/refusal.ts'
-import { Field, Form } from './forms.ts'
-import { Members } from './members.ts'
+import { Field, Form } from './kit/forms.ts'
+import { Members } from './kit/members.ts'
 import type { ResourceParts } from './parts.ts'
-import { GivenName, givenTexts } from './schemas.ts'
-import { RESOURCES } from './table.ts'
+import { GivenName, givenTexts } from './kit/schemas.ts'
+import { RESOURCES } from './kit/table.ts'
 
 const COLLECTED = { name: Type.String() }
 const Collected = new Form(RESOURCES.configMap, 'CollectedConfigMap', COLLECTED)

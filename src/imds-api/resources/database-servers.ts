@@ -8,13 +8,13 @@ import { lockRow } from '../changes/own-rows.ts'
 import type { ApiServer } from '../http/server.ts'
 import { fieldFault, refuse } from '../model/refusal.ts'
 import { catalogOf } from './catalog.ts'
-import { Form, linked, linkedAll } from './forms.ts'
-import { byInteger, byText } from './lists.ts'
-import { Members } from './members.ts'
+import { Form, linked, linkedAll } from './kit/forms.ts'
+import { byInteger, byText } from './kit/lists.ts'
+import { Members } from './kit/members.ts'
 import { ACCOUNT, NESTED } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
-import { GivenDescription, givenTexts } from './schemas.ts'
-import { RESOURCES } from './table.ts'
+import { GivenDescription, givenTexts } from './kit/schemas.ts'
+import { RESOURCES } from './kit/table.ts'
 
 /** The full form, which is the collected form too. */
 const DatabaseServer = new Form(RESOURCES.databaseServer, 'DatabaseServer', {

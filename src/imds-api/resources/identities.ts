@@ -25,8 +25,8 @@ import { isIssuer } from '../../identity/issuer.ts'
 import { AUDIENCE, AUDIENCE_RULE } from '../../metadata/identifiers.ts'
 import { MAX_AUDIENCES, IDENTITY_LIFETIME } from '../../metadata/schema.ts'
 import type { ResourceParts } from './parts.ts'
-import { nullable, oneOf, Time } from './schemas.ts'
-import { RESOURCES } from './table.ts'
+import { nullable, oneOf, Time } from './kit/schemas.ts'
+import { RESOURCES } from './kit/table.ts'
 
 export const Algorithm = oneOf(IDENTITY_ALGORITHMS)
 const STATUSES = ['active', 'paused'] as const

@@ -13,13 +13,13 @@ import {
 } from '../changes/images.ts'
 import { MAX_LONG_BODY_BYTES } from '../http/body.ts'
 import type { ApiServer } from '../http/server.ts'
-import { alwaysNull, Field, Form } from './forms.ts'
-import { byText, equals } from './lists.ts'
-import { Members } from './members.ts'
+import { alwaysNull, Field, Form } from './kit/forms.ts'
+import { byText, equals } from './kit/lists.ts'
+import { Members } from './kit/members.ts'
 import { ARCHITECTURES, NESTED } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
-import { GivenName, givenTexts, Megabytes, nullable, NullableString } from './schemas.ts'
-import { RESOURCES } from './table.ts'
+import { GivenName, givenTexts, Megabytes, nullable, NullableString } from './kit/schemas.ts'
+import { RESOURCES } from './kit/table.ts'
 
 const FIELDS = {
   ...NESTED.image.fields,

@@ -2,11 +2,11 @@
 import { sql } from 'kysely'
 import { callerOf } from '../auth/account-choice.ts'
 import type { ApiServer } from '../http/server.ts'
-import { Form, linked } from './forms.ts'
-import { Members } from './members.ts'
+import { Form, linked } from './kit/forms.ts'
+import { Members } from './kit/members.ts'
 import { NESTED } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
-import { RESOURCES } from './table.ts'
+import { RESOURCES } from './kit/table.ts'
 
 const Interface = new Form(RESOURCES.interface, 'Interface', {
   ...NESTED.interface.fields,

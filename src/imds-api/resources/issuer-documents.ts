@@ -12,7 +12,7 @@ import type { ApiServer } from '../http/server.ts'
 import { JWKS_MAX_AGE_SECONDS } from '../model/identity-key.ts'
 import { issuerDocuments, ISSUER_PATHS } from '../../identity/issuer-documents.ts'
 import { Algorithm } from './identities.ts'
-import { RESOURCES } from './table.ts'
+import { RESOURCES } from './kit/table.ts'
 
 /** Public requests wait for each other: they must not take the connections that clients need. */
 const PUBLIC_AT_ONCE = 2

@@ -8,9 +8,9 @@ import { MAX_IMAGE_DESCRIPTION, shortDescription } from '../changes/images.ts'
 import { cloudIpFqdn } from '../model/names.ts'
 import { ROWS } from '../model/resources.ts'
 import { SCOPES_OF_GROUP } from '../model/scopes.ts'
-import { Field, fixed, Form, type Fields } from './forms.ts'
-import { HostName, Ipv4, Megabytes, NullableTime, oneOf, Time } from './schemas.ts'
-import { RESOURCES } from './table.ts'
+import { Field, fixed, Form, type Fields } from './kit/forms.ts'
+import { HostName, Ipv4, Megabytes, NullableTime, oneOf, Time } from './kit/schemas.ts'
+import { RESOURCES } from './kit/table.ts'
 
 /** The architectures of images. */
 export const ARCHITECTURES = ['i686', 'x86_64'] as const

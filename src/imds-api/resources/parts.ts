@@ -3,7 +3,7 @@ import type { AccessTokens } from '../auth/tokens.ts'
 import type { ComputeMode } from '../changes/actions.ts'
 import type { EventStreams } from './event-streams.ts'
 import type { ReadReports } from './guest-reports.ts'
-import type { RouteParts } from './route-parts.ts'
+import type { RouteParts } from './kit/parts.ts'
 
 /**
  * `compute`: how actions on servers are carried out. `keepsReports`: whether the store keeps reports of guests.

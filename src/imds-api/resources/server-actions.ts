@@ -3,7 +3,7 @@ import { newToken } from '../auth/secrets.ts'
 import { requestServerAction } from '../changes/server-requests.ts'
 import { SERVER_TRANSITIONS } from '../changes/servers.ts'
 import { SERVER_ACTIONS, type ServerAction } from '../model/server-actions.ts'
-import type { Members } from './members.ts'
+import type { Members } from './kit/members.ts'
 import type { ResourceParts } from './parts.ts'
 
 /** What each action does. */

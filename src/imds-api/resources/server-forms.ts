@@ -6,11 +6,11 @@ import { imageOfServer, isVisibleTo } from '../changes/images.ts'
 import type { ImageTexts } from '../database/tables.ts'
 import { completeOptions, MetadataOptionsSchema } from '../model/metadata-options.ts'
 import { formatOptionalTime } from '../model/time.ts'
-import { Field, fixed, Form, linked, linkedAll, type FormRow } from './forms.ts'
+import { Field, fixed, Form, linked, linkedAll, type FormRow } from './kit/forms.ts'
 import { ReportedFields } from './guest-reports.ts'
 import { ACCOUNT, NESTED } from './nested.ts'
-import { nullable, NullableString, NullableTime } from './schemas.ts'
-import { RESOURCES } from './table.ts'
+import { nullable, NullableString, NullableTime } from './kit/schemas.ts'
+import { RESOURCES } from './kit/table.ts'
 
 /** The image of a server, with what decides what the account sees of it. */
 type ImageOfServer = FormRow &

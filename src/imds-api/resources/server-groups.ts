@@ -11,13 +11,13 @@ import {
 } from '../changes/server-groups.ts'
 import type { ApiServer } from '../http/server.ts'
 import { formatId } from '../model/ids.ts'
-import { alwaysNull, Form, linkedAll } from './forms.ts'
-import { FEW_ROWS_AT_ONCE } from './lists.ts'
-import { Members } from './members.ts'
+import { alwaysNull, Form, linkedAll } from './kit/forms.ts'
+import { FEW_ROWS_AT_ONCE } from './kit/lists.ts'
+import { Members } from './kit/members.ts'
 import { ACCOUNT, NESTED, unimplementedForm } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
-import { GivenDescription, givenTexts, nullable } from './schemas.ts'
-import { RESOURCES } from './table.ts'
+import { GivenDescription, givenTexts, nullable } from './kit/schemas.ts'
+import { RESOURCES } from './kit/table.ts'
 
 /** The full form, which is the collected form too. */
 const ServerGroup = new Form(RESOURCES.serverGroup, 'ServerGroup', {

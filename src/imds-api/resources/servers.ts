@@ -20,10 +20,10 @@ import { GivenOptionsSchema, type MetadataOptions } from '../model/metadata-opti
 import { fieldFault, refuse } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
 import { reportedFields } from './guest-reports.ts'
-import type { Tag } from './lists.ts'
-import { Members } from './members.ts'
+import type { Tag } from './kit/lists.ts'
+import { Members } from './kit/members.ts'
 import type { ResourceParts } from './parts.ts'
-import { GivenId, GivenName, givenTexts, nullable } from './schemas.ts'
+import { GivenId, GivenName, givenTexts, nullable } from './kit/schemas.ts'
 import { addServerActions } from './server-actions.ts'
 import { Collected, Server, Tags, WaitFor } from './server-forms.ts'
 

@@ -11,13 +11,13 @@ import type { ApiServer } from '../http/server.ts'
 import { ENDED_STATES, type AccountStatus } from '../model/account-states.ts'
 import { fieldFault, refuse, Refusal } from '../model/refusal.ts'
 import { parseSshKey } from '../model/ssh-key.ts'
-import { alwaysNull, Field, Form, linkedAll, type FormRow, type Representation, type RowsOf } from './forms.ts'
-import { byText } from './lists.ts'
-import { idOf, Members } from './members.ts'
+import { alwaysNull, Field, Form, linkedAll, type FormRow, type Representation, type RowsOf } from './kit/forms.ts'
+import { byText } from './kit/lists.ts'
+import { idOf, Members } from './kit/members.ts'
 import { NESTED } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
-import { nullable, Time } from './schemas.ts'
-import { RESOURCES } from './table.ts'
+import { nullable, Time } from './kit/schemas.ts'
+import { RESOURCES } from './kit/table.ts'
 
 type AccountOfUser = FormRow & { readonly owner_id: string; readonly status: AccountStatus }
 

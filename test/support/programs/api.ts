@@ -24,7 +24,7 @@ import { inTransaction, type Tx } from '../../../src/imds-api/database/transacti
 import { MAX_BATCH_SERVERS, OutboxPublisher } from '../../../src/imds-api/publish/outbox-publisher.ts'
 import { EventStreams } from '../../../src/imds-api/resources/event-streams.ts'
 import type { ReadReports } from '../../../src/imds-api/resources/guest-reports.ts'
-import { MemberWaits } from '../../../src/imds-api/resources/member-waits.ts'
+import { MemberWaits } from '../../../src/imds-api/resources/kit/member-waits.ts'
 import { applyRegion } from '../../../src/imds-api/region/apply.ts'
 import { parseRegion } from '../../../src/imds-api/region/parse.ts'
 import type { RegionFile } from '../../../src/imds-api/region/schema.ts'

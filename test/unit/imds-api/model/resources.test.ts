@@ -5,7 +5,7 @@ import { ABOUT } from '../../../../src/imds-api/http/openapi-about.ts'
 import { ACCOUNT_LIMITS } from '../../../../src/imds-api/model/account-limits.ts'
 import { ALL_ROWS, type NamedRow } from '../../../../src/imds-api/model/resources.ts'
 import { EVENT_TYPES } from '../../../../src/imds-api/resources/event-form.ts'
-import { RESOURCES } from '../../../../src/imds-api/resources/table.ts'
+import { RESOURCES } from '../../../../src/imds-api/resources/kit/table.ts'
 
 const SRC = new URL('../../../../src/imds-api/', import.meta.url).pathname
 const folder = (name: string) =>

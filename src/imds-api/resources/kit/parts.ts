@@ -1,7 +1,7 @@
 /** What the routes of every resource need. */
 import type pg from 'pg'
-import type { AccountChanges } from '../changes/account-changes.ts'
-import type { Db } from '../database/transaction.ts'
+import type { AccountChanges } from '../../changes/account-changes.ts'
+import type { Db } from '../../database/transaction.ts'
 import type { MemberWaits } from './member-waits.ts'
 import type { Site } from './site.ts'
 

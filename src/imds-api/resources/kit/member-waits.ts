@@ -6,10 +6,10 @@
 import type { Socket } from 'node:net'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import pLimit from 'p-limit'
-import type { Db } from '../database/transaction.ts'
-import { Places, type Holder } from '../http/places.ts'
-import { CoalescedWork } from '../http/coalesced-work.ts'
-import { refuse, Refusal } from '../model/refusal.ts'
+import type { Db } from '../../database/transaction.ts'
+import { Places, type Holder } from '../../http/places.ts'
+import { CoalescedWork } from '../../http/coalesced-work.ts'
+import { refuse, Refusal } from '../../model/refusal.ts'
 
 /**
  * One request. `read` reads the resource as its GET shows it. `isReached` throws a refusal if the state cannot be

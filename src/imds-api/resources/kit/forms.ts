@@ -4,9 +4,9 @@
  */
 import { sql, type RawBuilder } from 'kysely'
 import Type, { type TObject, type TSchema } from 'typebox'
-import type { Db } from '../database/transaction.ts'
-import { noSuch } from '../model/refusal.ts'
-import { formatOptionalTime, formatTime } from '../model/time.ts'
+import type { Db } from '../../database/transaction.ts'
+import { noSuch } from '../../model/refusal.ts'
+import { formatOptionalTime, formatTime } from '../../model/time.ts'
 import { nullable, NullableTime, Time } from './schemas.ts'
 import type { Site } from './site.ts'
 import type { Resource } from './table.ts'

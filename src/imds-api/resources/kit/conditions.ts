@@ -5,15 +5,15 @@
  */
 import type { FastifyReply, FastifyRequest, onRouteHookHandler, preHandlerAsyncHookHandler } from 'fastify'
 import { sql } from 'kysely'
-import { entityTagOf } from '../../metadata/content.ts'
-import { namesStrongly, namesWeakly } from '../../runtime/entity-tags.ts'
-import type {} from '../auth/requester.ts' // the condition of a request
-import type { Tables } from '../database/tables.ts'
-import type { Db, Tx } from '../database/transaction.ts'
-import { SAFE_METHODS } from '../http/audit.ts'
-import { memberPathOf } from '../http/entity-tags.ts'
-import { JsonMember } from '../http/idempotency.ts'
-import { Refusal } from '../model/refusal.ts'
+import { entityTagOf } from '../../../metadata/content.ts'
+import { namesStrongly, namesWeakly } from '../../../runtime/entity-tags.ts'
+import type {} from '../../auth/requester.ts' // the condition of a request
+import type { Tables } from '../../database/tables.ts'
+import type { Db, Tx } from '../../database/transaction.ts'
+import { SAFE_METHODS } from '../../http/audit.ts'
+import { memberPathOf } from '../../http/entity-tags.ts'
+import { JsonMember } from '../../http/idempotency.ts'
+import { Refusal } from '../../model/refusal.ts'
 import { idOf, type MoreFields, type Shown } from './members.ts'
 
 /**

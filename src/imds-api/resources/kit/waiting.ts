@@ -1,14 +1,14 @@
 /** `GET .../ID/wait`: responds when a resource has a state. member-waits.ts has the requests that wait. */
 import type { FastifyRequest } from 'fastify'
 import Type from 'typebox'
-import { callerOf } from '../auth/account-choice.ts'
-import type { Db } from '../database/transaction.ts'
-import { markIdle } from '../http/connections.ts'
-import { QueryReader } from '../http/query.ts'
-import type { ApiServer } from '../http/server.ts'
-import { refuse } from '../model/refusal.ts'
+import { callerOf } from '../../auth/account-choice.ts'
+import type { Db } from '../../database/transaction.ts'
+import { markIdle } from '../../http/connections.ts'
+import { QueryReader } from '../../http/query.ts'
+import type { ApiServer } from '../../http/server.ts'
+import { refuse } from '../../model/refusal.ts'
 import type { Form, Representation } from './forms.ts'
-import type { RouteParts } from './route-parts.ts'
+import type { RouteParts } from './parts.ts'
 
 /**
  * Members that a request can wait for. `load`: as their GET shows them, but for what `complete` adds once the state is

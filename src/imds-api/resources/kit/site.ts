@@ -2,7 +2,7 @@
  * The URL of this API and the domain of its region. The domain is read from the database at most once a second,
  * because applying a region file may change it.
  */
-import type { Db } from '../database/transaction.ts'
+import type { Db } from '../../database/transaction.ts'
 
 /** The URL of this API, without a final slash, and the domain of its region. */
 export interface Site {

@@ -1,9 +1,9 @@
 /** What the routes of a resource follow from: its row in model/resources.ts, with its words and its SQL. */
 import { sql, type RawBuilder } from 'kysely'
 import Type from 'typebox'
-import type { Tables } from '../database/tables.ts'
-import { formatId } from '../model/ids.ts'
-import { ALL_ROWS, ROWS, type Kind, type NamedRow, type ResourceRow } from '../model/resources.ts'
+import type { Tables } from '../../database/tables.ts'
+import { formatId } from '../../model/ids.ts'
+import { ALL_ROWS, ROWS, type Kind, type NamedRow, type ResourceRow } from '../../model/resources.ts'
 
 /**
  * `type`: the `resource_type`. `tags`: its section of the document. `noun`: its kind with an article. `plural`: its kind in

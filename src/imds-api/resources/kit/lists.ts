@@ -5,14 +5,14 @@
 import type { FastifyRequest } from 'fastify'
 import { sql, type RawBuilder } from 'kysely'
 import Type, { type TObject, type TSchema } from 'typebox'
-import { callerOf } from '../auth/account-choice.ts'
-import { sendList } from '../http/list-stream.ts'
-import { MAX_CURSOR_LENGTH, MAX_PAGE_SIZE, parseListQuery, TAG, TAG_PATTERN } from '../http/paging.ts'
-import type { FilterRule, ListRules, ListPosition } from '../http/paging.ts'
-import { MAX_VALUE_LENGTH } from '../http/query.ts'
-import type { ApiServer } from '../http/server.ts'
+import { callerOf } from '../../auth/account-choice.ts'
+import { sendList } from '../../http/list-stream.ts'
+import { MAX_CURSOR_LENGTH, MAX_PAGE_SIZE, parseListQuery, TAG, TAG_PATTERN } from '../../http/paging.ts'
+import type { FilterRule, ListRules, ListPosition } from '../../http/paging.ts'
+import { MAX_VALUE_LENGTH } from '../../http/query.ts'
+import type { ApiServer } from '../../http/server.ts'
 import type { Form, FormRow, RowsOf } from './forms.ts'
-import type { RouteParts } from './route-parts.ts'
+import type { RouteParts } from './parts.ts'
 
 /** A column of the order of a list, with its table. The last one is unique. */
 interface OrderColumn {

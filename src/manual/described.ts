@@ -1,5 +1,4 @@
 /** What manuals and completion need of a program's commands and options, as commander has them. */
-import type { EventEmitter } from 'node:events'
 import { Option, type Argument, type Command } from 'commander'
 
 /** What can be completed in place of a value. */
@@ -22,13 +21,15 @@ export function completableOf(value: Option | Argument): Completable {
   return name === 'directory' ? 'directories' : 'nothing'
 }
 
-/** The text below a command's help. */
-export function textAfterHelp(command: Command): string {
+/** The help of a command, as --help prints it for a terminal of 73 characters, without its list of commands. */
+export function helpOf(command: Command): string {
   let text = ''
-  const write = (part: string) => {
+  const writeOut = (part: string) => {
     text += part
   }
-  // A command is an emitter, which its types do not say. `outputHelp` emits the same.
-  ;(command as unknown as EventEmitter).emit('afterHelp', { command, error: false, write })
+  command
+    .configureHelp({ visibleCommands: () => [], minWidthToWrap: 30 })
+    .configureOutput({ writeOut, getOutHelpWidth: () => 73, getOutHasColors: () => false })
+    .outputHelp()
   return text.trim()
 }

@@ -1,9 +1,8 @@
-/** Man pages of a program and of its variables. */
-import { Help, type Command, type Option } from 'commander'
+/** Man pages: the help of a program and of each of its commands as it is printed, and the variables of a program. */
+import type { Command } from 'commander'
 import type { VariableTable } from '../runtime/variables.ts'
 import { VERSION } from '../runtime/version.ts'
-import { optionsOf, textAfterHelp } from './described.ts'
-import { bold, escapeRoff, formatHelpText, heading, item } from './roff.ts'
+import { helpOf } from './described.ts'
 
 /** A page: its name with the section of the manual, such as `imdsctl(1)`. */
 export interface Page {
@@ -21,20 +20,14 @@ export interface VariablesElsewhere {
 
 /** Builds the page of a program. `variables`: a part of its help that another page has. */
 export function programPage(program: Command, page: Page, variables: VariablesElsewhere | undefined): string {
-  const after = textAfterHelp(program)
-  const text = variables === undefined ? after : after.replace(variables.text, `${variables.page} lists them.`)
-  const [, summary, rest] = /^(.*?)\.?(?: (?<=\. )(.*))?$/s.exec(program.description())!
-  const headings = text.search(/^\S.*:\n {2}/m)
-  const [before, sections] = headings === -1 ? [text, ''] : [text.slice(0, headings), text.slice(headings)]
-  const description = [rest ?? '', before.trim()].filter((part) => part !== '')
-  return pageOf(page, summary!, [
-    heading('Synopsis'),
-    escapeRoff(usageOf(program)),
-    ...(description.length === 0 ? [] : [heading('Description'), formatHelpText(description.join('\n\n'), true)]),
-    ...(program.commands.length === 0 ? [] : [heading('Commands'), ...program.commands.map(commandPart)]),
-    heading('Options'),
-    ...optionItems(optionsOf(program)),
-    ...(sections === '' ? [] : [formatHelpText(sections, true)]),
+  const help = helpOf(program)
+  const text = variables === undefined ? help : help.replace(variables.text, `${variables.page} lists them.`)
+  const [summary = ''] = program.description().split('. ', 1)
+  return pageOf(page, summary.replace(/\.$/, ''), [
+    heading('Usage'),
+    verbatim(text),
+    ...(program.commands.length === 0 ? [] : [heading('Commands')]),
+    ...program.commands.flatMap((command) => [`.SS ${command.name()}`, verbatim(helpOf(command))]),
   ])
 }
 
@@ -49,9 +42,10 @@ export function variablesPage(table: VariableTable, page: Page & { readonly prog
     ),
     ...[...sections].flatMap(([section, rows]) => [
       heading(section),
-      ...rows.map(([name, { help, default: otherwise = '' }]) =>
-        item(name, otherwise === '' ? help : `${help} (default: ${otherwise})`),
-      ),
+      ...rows.map(([name, { help, default: otherwise = '' }]) => {
+        const explanation = otherwise === '' ? help : `${help} (default: ${otherwise})`
+        return `.TP\n\\fB${escapeRoff(name)}\\fR\n${escapeRoff(explanation)}`
+      }),
     ]),
   ])
 }
@@ -69,28 +63,26 @@ function pageOf({ name, section, seeAlso }: Page, summary: string, parts: readon
   ].join('\n')}\n`
 }
 
-function usageOf(command: Command): string {
-  return command.createHelp().commandUsage(command)
+function heading(text: string): string {
+  return `.SH "${escapeRoff(text.toUpperCase()).replaceAll('"', '\\(dq')}"`
 }
 
-function commandPart(command: Command): string {
-  const args = command.registeredArguments.filter(({ description }) => description !== '')
-  return [
-    `.SS ${bold(usageOf(command).replace(/^\S+ /, ''))}`,
-    escapeRoff(sentence(command.description())),
-    ...args.map((argument) => item(argument.name(), argument.description)),
-    ...optionItems(optionsOf(command).filter(({ long }) => long !== '--help')), // its program's options have that
-    formatHelpText(textAfterHelp(command), false),
-  ]
-    .filter((part) => part !== '')
-    .join('\n')
+/** A text whose lines stay as they are. */
+function verbatim(text: string): string {
+  return `.nf\n${escapeRoff(text)}\n.fi`
 }
 
-function optionItems(options: readonly Option[]): string[] {
-  const help = new Help()
-  return options.map((option) => item(option.flags, help.optionDescription(option)))
+/** Characters that groff would change or take for a command. */
+const SPECIAL: Readonly<Record<string, string>> = {
+  '\\': '\\e',
+  '-': '\\-',
+  "'": '\\(aq',
+  '`': '\\(ga',
+  '^': '\\(ha',
+  '~': '\\(ti',
 }
 
-function sentence(text: string): string {
-  return `${text[0]?.toUpperCase() ?? ''}${text.slice(1)}.`
+/** Escapes a text, which may begin a line. */
+export function escapeRoff(text: string): string {
+  return text.replace(/[\\'`^~-]/g, (one) => SPECIAL[one]!).replace(/^\./gm, '\\&.')
 }

@@ -66,7 +66,7 @@ const ELSEWHERE: Readonly<Record<string, readonly string[]>> = {
   'imdsd/firewall-table': ['imdsctl/firewall-agent/nft'],
   'imdsd/life': ['imdsd/main', 'imdsd/operator-side', 'imdsd/store-side', 'library'],
   'imdsd/log-level': ['imdsctl/ask-daemon', 'runtime/signals'],
-  'imdsd/manual': ['manual/bash', 'manual/manual-files', 'manual/fish', 'manual/man-page', 'manual/zsh'],
+  'imdsd/manual': ['manual/bash', 'manual/manual-files', 'manual/fish', 'manual/zsh'],
   'imdsd/operator': ['imdsd/operator/listener'],
   'imdsd/operator-client': ['imdsd/operator/client', 'imdsd/operator/wait'],
   'imdsd/programs': [

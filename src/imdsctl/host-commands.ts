@@ -2,7 +2,7 @@
 import { Argument, Option, type Command } from 'commander'
 import type { FirewallOptions } from './firewall-agent/agent.ts'
 import { DEFAULT_OPERATOR_SOCKET } from '../imdsd/operator/paths.ts'
-import { checkId, CommandFailure } from './failure.ts'
+import { checkId } from './failure.ts'
 import type { IDENTITY_ACTIONS, IdentityOptions } from './identity.ts'
 import { contextOf, wholeNumber, type Runner } from './runner.ts'
 
@@ -92,9 +92,7 @@ function addTraceCommands(program: Command, runner: Runner): void {
     .argument('<id>', ID)
     .addOption(operatorOption(runner))
     .action((id: string, { operator }: { operator: string }) =>
-      show(async () => {
-        await (await import('./trace.ts')).trace(output, id, operator)
-      }),
+      show(async () => (await import('./trace.ts')).trace(output, id, operator)),
     )
   program
     .command('reports')
@@ -102,34 +100,26 @@ function addTraceCommands(program: Command, runner: Runner): void {
     .argument('<id>', ID)
     .addOption(operatorOption(runner))
     .action((id: string, { operator }: { operator: string }) =>
-      show(async () => {
-        await (await import('./reports.ts')).reports(output, id, operator)
-      }),
+      show(async () => (await import('./reports.ts')).reports(output, id, operator)),
     )
 }
 
 function addDoctorCommands(program: Command, runner: Runner): void {
   const { output, own, show, work } = runner
-  program
-    .command('doctor')
-    .description('check everything on this hypervisor that imds needs, and print the remedy for what is wrong')
-    .addHelpText('after', DOCTOR_HELP)
-    .addOption(operatorOption(runner))
-    .action(({ operator }: { operator: string }) =>
-      work(async ({ environmentFile }) =>
-        (await import('./doctor.ts')).doctor({ output, env: own, environmentFile, operator }),
-      ),
-    )
-  program
-    .command('status')
-    .description('print the state of the daemon of this hypervisor, its rates during a second, and what is wrong')
-    .addHelpText('after', DOCTOR_HELP)
-    .addOption(operatorOption(runner))
-    .action(({ operator }: { operator: string }) =>
-      work(async ({ environmentFile }) =>
-        (await import('./doctor.ts')).status({ output, env: own, environmentFile, operator }),
-      ),
-    )
+  for (const [name, description] of [
+    ['doctor', 'check everything on this hypervisor that imds needs, and print the remedy for what is wrong'],
+    ['status', 'print the state of the daemon of this hypervisor, its rates during a second, and what is wrong'],
+  ] as const)
+    program
+      .command(name)
+      .description(description)
+      .addHelpText('after', DOCTOR_HELP)
+      .addOption(operatorOption(runner))
+      .action(({ operator }: { operator: string }) =>
+        work(async ({ environmentFile }) =>
+          (await import('./doctor.ts'))[name]({ output, env: own, environmentFile, operator }),
+        ),
+      )
   program
     .command('log-level')
     .description("print the level of the daemon's log, or change it for some time")
@@ -137,9 +127,7 @@ function addDoctorCommands(program: Command, runner: Runner): void {
     .option('--for <time>', 'how long it lasts, such as 30s, 10m or 2h (default: 10m)')
     .addOption(operatorOption(runner))
     .action((level: string | undefined, options: { for?: string; operator: string }) =>
-      show(async () => {
-        await (await import('./log-level.ts')).logLevel(output, level, options)
-      }),
+      show(async () => (await import('./log-level.ts')).logLevel(output, level, options)),
     )
   program
     .command('bugreport')
@@ -169,9 +157,7 @@ function addIdentity(program: Command, { output, work }: Runner): void {
     .option('--ec', 'init: a key of the curve P-256, which signs tokens but no documents')
     .addOption(new Option('--issuer <url>', 'jwks: the issuer of the tokens').env('IMDS_IDENTITY_ISSUER'))
     .action((action: (typeof IDENTITY_ACTIONS)[number], directory: string, files: string[], options: IdentityOptions) =>
-      work(async () => {
-        await (await import('./identity.ts')).identity(output, action, directory, files, options)
-      }),
+      work(async () => (await import('./identity.ts')).identity(output, action, directory, files, options)),
     )
 }
 
@@ -188,12 +174,11 @@ function addFirewall(program: Command, runner: Runner): void {
       work(async () => {
         const { IMDS_LISTEN, IMDS_LINK_LOCAL, IMDS_OPERATOR_LISTEN, IMDS_LINK, JOURNAL_STREAM } = env
         const { firewall } = await import('./firewall-agent/agent.ts')
-        const outcome = await firewall(output, {
+        await firewall(output, {
           ...options,
           own: { IMDS_LISTEN, IMDS_LINK_LOCAL, IMDS_OPERATOR_LISTEN, IMDS_LINK },
           journalStream: JOURNAL_STREAM,
         })
-        if (!outcome.ok) throw new CommandFailure(outcome.status, outcome.message, outcome.details)
       }),
     )
 }

@@ -104,24 +104,19 @@ function addChangeCommands(program: Command, runner: Runner): void {
     .action((ids: string[], options: ChangeOptions & { revision?: number }) =>
       work(async (all) => (await import('./change.ts')).remove(contextOf(runner, all), ids, options)),
     )
-  program
-    .command('seal')
-    .description('seal the user-data of instances with a new revision: no guest gets it, and no put lifts the seal')
-    .argument('[id...]', ID)
-    .addOption(IDS_FILE)
-    .addOption(DRY_RUN)
-    .action((ids: string[], options: ChangeOptions) =>
-      work(async (all) => (await import('./change.ts')).seal(contextOf(runner, all), ids, options)),
-    )
-  program
-    .command('unseal')
-    .description('lift the seals on the user-data of instances; nothing else does')
-    .argument('[id...]', ID)
-    .addOption(IDS_FILE)
-    .addOption(DRY_RUN)
-    .action((ids: string[], options: ChangeOptions) =>
-      work(async (all) => (await import('./change.ts')).unseal(contextOf(runner, all), ids, options)),
-    )
+  for (const [name, description] of [
+    ['seal', 'seal the user-data of instances with a new revision: no guest gets it, and no put lifts the seal'],
+    ['unseal', 'lift the seals on the user-data of instances; nothing else does'],
+  ] as const)
+    program
+      .command(name)
+      .description(description)
+      .argument('[id...]', ID)
+      .addOption(IDS_FILE)
+      .addOption(DRY_RUN)
+      .action((ids: string[], options: ChangeOptions) =>
+        work(async (all) => (await import('./change.ts'))[name](contextOf(runner, all), ids, options)),
+      )
   program
     .command('encrypt')
     .description(
@@ -200,20 +195,16 @@ function addHypervisorCommands(program: Command, runner: Runner): void {
     )
     .action(() => show(async (all) => (await import('./hypervisors.ts')).hypervisors(contextOf(runner, all))))
   const HYPERVISOR = 'the name of a hypervisor, such as hv1'
-  program
-    .command('drain')
-    .description('mark a hypervisor that shall get no new instances: put and import warn of records that name it')
-    .argument('<name>', HYPERVISOR)
-    .action((name: string) =>
-      work(async (all) => (await import('./hypervisors.ts')).drain(contextOf(runner, all), name)),
-    )
-  program
-    .command('undrain')
-    .description('remove that mark')
-    .argument('<name>', HYPERVISOR)
-    .action((name: string) =>
-      work(async (all) => (await import('./hypervisors.ts')).undrain(contextOf(runner, all), name)),
-    )
+  const addChange = (name: 'drain' | 'undrain' | 'forget', description: string) =>
+    program
+      .command(name)
+      .description(description)
+      .argument('<name>', HYPERVISOR)
+      .action((hypervisor: string) =>
+        work(async (all) => (await import('./hypervisors.ts'))[name](contextOf(runner, all), hypervisor)),
+      )
+  addChange('drain', 'mark a hypervisor that shall get no new instances: put and import warn of records that name it')
+  addChange('undrain', 'remove that mark')
   program
     .command('evacuate')
     .description('move the records of a hypervisor to others; it can run again')
@@ -230,13 +221,7 @@ function addHypervisorCommands(program: Command, runner: Runner): void {
     .action((name: string, options: EvacuateOptions) =>
       work(async (all) => (await import('./evacuate.ts')).evacuate(contextOf(runner, all), name, options)),
     )
-  program
-    .command('forget')
-    .description('delete what the store knows of a hypervisor that is gone; refused while records name it')
-    .argument('<name>', HYPERVISOR)
-    .action((name: string) =>
-      work(async (all) => (await import('./hypervisors.ts')).forget(contextOf(runner, all), name)),
-    )
+  addChange('forget', 'delete what the store knows of a hypervisor that is gone; refused while records name it')
 }
 
 function addMaintenance(program: Command, runner: Runner): void {

@@ -12,6 +12,8 @@ import { REFUSALS, responseOf, statusOf } from '../../src/imdsd/guest/refusals.t
 import { PATHS } from '../../src/imdsd/operator/paths.ts'
 import { parseRecordKeys, RecordCipher } from '../../src/store/crypto/record-cipher.ts'
 import type { VariableTable } from '../../src/runtime/variables.ts'
+import { buildProgram } from '../../src/imdsctl/imdsctl.ts'
+import { Output } from '../../src/runtime/output.ts'
 import { STORE_SETTINGS } from '../../src/store/settings.ts'
 import { keysOf } from '../../src/store/redis/keys.ts'
 import { DOCUMENTS, executed, read, ROOT } from '../tools/documents.ts'
@@ -297,7 +299,13 @@ test('the log texts that alerts and documents search for are logged', () => {
 
 /** The files that declare imdsctl's commands and options. */
 const IMDSCTL = ['imdsctl', 'store-commands', 'host-commands'].map((name) => read(`src/imdsctl/${name}.ts`)).join('\n')
-const IMDSCTL_COMMANDS = found([['', IMDSCTL]], /\.command\('([\w-]+)'\)/g).map(([, command]) => command)
+const ignore = () => undefined
+const IMDSCTL_COMMANDS = buildProgram({
+  output: new Output('', process.stdout, process.stderr, ignore),
+  env: {},
+  own: {},
+  onStatus: ignore,
+}).commands.map((command) => command.name())
 
 test('every command and option of imdsctl and imdsd that documents, alerts and units name exists', () => {
   const texts = [...DOCS, ...CITING.filter(([path]) => /^(deploy|systemd)\//.test(path))]

@@ -17,6 +17,7 @@ import { EXIT } from '../../runtime/exit-status.ts'
 import { isJournal } from '../../runtime/log-output.ts'
 import { stopSignal } from '../../runtime/signals.ts'
 import type { Output } from '../../runtime/output.ts'
+import { CommandFailure } from '../failure.ts'
 import { NftRefusal, removeTable, Table } from './nft.ts'
 import { findContradiction, type OwnSettings } from './own-settings.ts'
 import { findRefused } from './refused.ts'
@@ -45,41 +46,24 @@ const RETRY_REFUSED_MS = 10_000
 /** The least time between two checks of the table in the kernel, and between two looks at its counters. */
 const CHECK_MS = 4_000
 
-/** A result. A failure has an exit status for imdsctl, a message, and fields that `--json` adds. */
-type Outcome<T> = { readonly ok: true; readonly value: T } | Failed
-interface Failed {
-  readonly ok: false
-  readonly status: number
-  readonly message: string
-  readonly details?: Readonly<Record<string, unknown>>
-}
-const DONE = { ok: true, value: undefined } as const
-const failed = (status: number, message: string): Failed => ({ ok: false, status, message })
-
 /** Prints the rules, applies them once, keeps them applied, or removes them. */
 export async function firewall(
   output: Output,
   { apply = false, watch = false, remove = false, operator, own, journalStream }: FirewallOptions,
-): Promise<Outcome<undefined>> {
+): Promise<void> {
   if ((watch && !apply) || (remove && apply))
-    return failed(EXIT.usage, 'use either --remove, or --apply with or without --watch')
+    throw new CommandFailure(EXIT.usage, 'use either --remove, or --apply with or without --watch')
   if (remove) {
-    const removed = await outcomeOfNft(removeTable())
-    if (removed.ok) output.result({ removed: true }, 'the rules are removed')
-    return removed.ok ? DONE : removed
+    await removeTable().catch(failOfNft)
+    output.result({ removed: true }, 'the rules are removed')
+    return
   }
   if (watch) {
     await keep(operator, own, isJournal(journalStream, process.stdout.fd) ? '<6>' : '')
-    return DONE
+    return
   }
-  const asked = await ask(operator, apply ? own : undefined, undefined, AbortSignal.timeout(TIMEOUT_MS))
-  if (!asked.ok) return asked
-  const document = asked.value
-  const refused = apply
-    ? await outcomeOfNft(applyAccepted(new Table(), document, []))
-    : { ok: true as const, value: [] }
-  if (!refused.ok) return refused
-  const rules = buildRules(document, refused.value)
+  const document = await ask(operator, apply ? own : undefined, undefined, AbortSignal.timeout(TIMEOUT_MS))
+  const rules = buildRules(document, apply ? await applyAccepted(new Table(), document, []).catch(failOfNft) : [])
   const { interfaces } = rules
   const faults = rules.faults.map(({ instance, message }) => ({ instance: instance ?? null, message })) // as JSON
   const text = replacement(rules)
@@ -87,9 +71,7 @@ export async function firewall(
     { version: document.version, interfaces, faults, ...(!apply && { rules: text }) },
     apply ? `applied: ${String(interfaces)} interfaces are admitted` : text,
   )
-  return faults.length === 0
-    ? DONE
-    : { ...failed(EXIT.badData, rules.faults.map(formatFault).join('\n')), details: { faults } }
+  if (faults.length > 0) throw new CommandFailure(EXIT.badData, rules.faults.map(formatFault).join('\n'), { faults })
 }
 
 /**
@@ -128,11 +110,12 @@ async function keep(operator: string, own: OwnSettings, info: string): Promise<v
   let countedAtMs = -Infinity
   while (!isStopped()) {
     const timeout = AbortSignal.any([signal, AbortSignal.timeout(TIMEOUT_MS)])
-    const asked = await ask(operator, own, { applied, refused, packets }, timeout).catch((error: unknown) =>
-      failed(EXIT.unavailable, (error as Error).message),
-    )
-    if (asked.ok) document = asked.value
-    let failure = asked.ok ? undefined : asked.message
+    let failure: string | undefined
+    try {
+      document = await ask(operator, own, { applied, refused, packets }, timeout)
+    } catch (error) {
+      failure = (error as Error).message
+    }
     try {
       if (
         document !== undefined &&
@@ -198,7 +181,7 @@ function formatFault({ instance, message }: FirewallFault): string {
 }
 
 /**
- * The daemon's document. Fails if the daemon has none yet, if another user than root and the daemon's could have made
+ * The daemon's document. Throws a Failure if the daemon has none yet, if another user than root and the daemon's could have made
  * the socket (an ordinary user could pretend to be the daemon), and if the document contradicts `own`.
  */
 async function ask(
@@ -206,32 +189,30 @@ async function ask(
   own: OwnSettings | undefined,
   report: AgentReport | undefined,
   signal: AbortSignal,
-): Promise<Outcome<FirewallDocument>> {
+): Promise<FirewallDocument> {
   const socket = parseUnixSocket(operator)
   if (socket === undefined)
-    return failed(
+    throw new CommandFailure(
       EXIT.usage,
       `the firewall's document is on the daemon's unix socket only: --operator unix:PATH, not ${operator}`,
     )
   const distrust = findDistrust(socket.path, process.getuid?.() ?? 0)
-  if (distrust !== undefined) return failed(EXIT.unavailable, `the daemon at ${operator} is not trusted: ${distrust}`)
+  if (distrust !== undefined)
+    throw new CommandFailure(EXIT.unavailable, `the daemon at ${operator} is not trusted: ${distrust}`)
   const answer = await getFirewallDocument(operator, report, signal)
   if (answer.kind === 'refused' && answer.status === 503)
-    return failed(EXIT.unavailable, 'the daemon has no complete view yet')
+    throw new CommandFailure(EXIT.unavailable, 'the daemon has no complete view yet')
   const read = valueOf(answer, operator)
-  if (!read.ok) return failed(EXIT.unavailable, read.faults.join())
+  if (!read.ok) throw new CommandFailure(EXIT.unavailable, read.faults.join())
   const contradiction = own && findContradiction(read.value, own)
-  return contradiction === undefined ? read : failed(EXIT.badData, contradiction)
+  if (contradiction !== undefined) throw new CommandFailure(EXIT.badData, contradiction)
+  return read.value
 }
 
-async function outcomeOfNft<T>(work: Promise<T>): Promise<Outcome<T>> {
-  try {
-    return { ok: true, value: await work }
-  } catch (error) {
-    const { code, message } = error as NodeJS.ErrnoException
-    return failed(
-      EXIT.system,
-      code === 'ENOENT' ? 'the program nft is missing: Debian has it in the package nftables' : message,
-    )
-  }
+function failOfNft(error: unknown): never {
+  const { code, message } = error as NodeJS.ErrnoException
+  throw new CommandFailure(
+    EXIT.system,
+    code === 'ENOENT' ? 'the program nft is missing: Debian has it in the package nftables' : message,
+  )
 }

@@ -1,14 +1,16 @@
 /** How the guests of this hypervisor prove what they are: signed documents and tokens (contract H3, H4). */
-import type { KeyObject } from 'node:crypto'
+import { LRUCache } from 'lru-cache'
 import type { DocumentSigner } from '../metadata/identity-document.ts'
 import type { Instance } from '../metadata/instance.ts'
-import { AccountKeys } from './account-keys.ts'
+import { parseAccountKey, signingKey } from './account-keys.ts'
 import { algorithmOf, type IdentityKey } from './key.ts'
 import type { KeySigner, TokenSigner, TokenSubject } from './signer.ts'
 import { FairQueue } from '../limits/fair-queue.ts'
 
 /** Of the four threads of Node's pool: changes of the view need the others to write the journal. */
 const SIGNATURES_AT_ONCE = 2
+/** The most signers of keys in records: to make one takes a part of the time of a signature, on the thread of all guests. */
+const MAX_ACCOUNT_SIGNERS = 256
 /** The lifetime of a token of the hypervisor: long enough to log in, and as short as possible for one that is stolen. */
 export const TOKEN_SECONDS = 600
 
@@ -47,14 +49,10 @@ export function buildIdentity(own: IdentitySettings | undefined, wallMs: () => n
   let loading: Promise<KeySigner> | undefined
   const loadOwn = ({ key, certificate }: IdentityKey) =>
     (loading ??= import('./signer.ts').then(({ buildSigner }) => buildSigner({ key, certificate })))
-  const accountKeys = new AccountKeys()
-  const accountSigners = new WeakMap<KeyObject, Promise<TokenSigner>>()
-  const loadOf = (key: KeyObject) => {
-    const signer =
-      accountSigners.get(key) ?? import('./signer.ts').then(({ buildTokenSigner }) => buildTokenSigner(key))
-    accountSigners.set(key, signer)
-    return signer
-  }
+  const accountSigners = new LRUCache<string, Promise<TokenSigner>>({
+    max: MAX_ACCOUNT_SIGNERS,
+    memoMethod: async (privateKey) => (await import('./signer.ts')).buildTokenSigner(parseAccountKey(privateKey)),
+  })
   return {
     preload: () => (own === undefined ? import('./signer.ts') : loadOwn(own)),
     signer:
@@ -66,7 +64,7 @@ export function buildIdentity(own: IdentitySettings | undefined, wallMs: () => n
       if (identity !== undefined) {
         if (identity.keys.length === 0) return undefined // paused
         const mint = async (audience: string) => {
-          const signer = await loadOf(accountKeys.signing(identity.keys, wallMs()))
+          const signer = await accountSigners.memo(signingKey(identity.keys, wallMs()))
           return signer.mintToken(identity, instance, audience, wallMs())
         }
         return {

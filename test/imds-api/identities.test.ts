@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { createLocalJWKSet, decodeProtectedHeader, jwtVerify, type JSONWebKeySet } from 'jose'
 import t from 'tap'
 import { buildTokenSigner } from '../../src/identity/signer.ts'
-import { AccountKeys } from '../../src/identity/account-keys.ts'
+import { parseAccountKey, signingKey } from '../../src/identity/account-keys.ts'
 import { parse } from '../../src/metadata/record.ts'
 import type { Instance } from '../../src/metadata/instance.ts'
 import { composeMany } from '../../src/imds-api/publish/compose.ts'
@@ -48,7 +48,7 @@ async function recordOf(id: string): Promise<Instance> {
 /** A token that a daemon makes of a record at a time. */
 async function tokenOf(instance: Instance, nowMs: number): Promise<string> {
   const { identity } = instance
-  const key = new AccountKeys().signing(identity!.keys, nowMs)
+  const key = parseAccountKey(signingKey(identity!.keys, nowMs))
   return (await buildTokenSigner(key)).mintToken(identity!, instance, 'vault', nowMs)
 }
 const verify = async (token: string, at = Date.now()) =>

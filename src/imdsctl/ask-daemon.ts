@@ -1,7 +1,6 @@
 /** Asks a daemon over its operators' API. */
 import { valueOf, type Answer } from '../imdsd/operator/client.ts'
-import { EXIT } from '../runtime/exit-status.ts'
-import { CommandFailure } from './failure.ts'
+import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 
 /** The daemon asks the store for a second at most. */
 const TIMEOUT_MS = 5_000

@@ -4,11 +4,11 @@
  */
 import { readFile } from 'node:fs/promises'
 import { buffer } from 'node:stream/consumers'
-import { EXIT } from '../runtime/exit-status.ts'
+import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import { forEachOf } from '../limits/for-each-of.ts'
 import { StoreUnavailable, type Publisher, type SealResult } from '../store/publisher.ts'
 import { jsonOf, maxInFlight, withStore, type Context } from './commands.ts'
-import { addressOwned, checkId, CommandFailure, failureOf, printFailure } from './failure.ts'
+import { addressOwned, checkId, failureOf, printFailure } from './failure.ts'
 import { decodeText } from '../runtime/text-file.ts'
 
 /** `file`: also the ids in this file, one per line; `-` is standard input. `dryRun`: writes nothing. */

@@ -4,8 +4,7 @@
  */
 import { waitForInstance } from '../imdsd/operator/wait.ts'
 import { openStore, type Publisher, type StoreSettings } from '../store/open.ts'
-import { EXIT } from '../runtime/exit-status.ts'
-import { CommandFailure } from './failure.ts'
+import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import { existing, recordOf } from './republish.ts'
 import type { Output } from '../runtime/output.ts'
 

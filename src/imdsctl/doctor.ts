@@ -10,10 +10,9 @@ import { buildRedaction } from './doctor/redact.ts'
 import { findSecrets, formatVariables, isPublic, SERVICES, serviceVariables } from './doctor/secrets.ts'
 import { buildStatus, statusRows, type DaemonStatus, type Sample } from './doctor/status.ts'
 import { getMetrics, getReadiness, valueOf } from '../imdsd/operator/client.ts'
-import { EXIT } from '../runtime/exit-status.ts'
+import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import type { Output } from '../runtime/output.ts'
 import { readUnit } from '../runtime/unit-file.ts'
-import { CommandFailure } from './failure.ts'
 
 /** What the commands need. */
 export interface HostContext extends DoctorSources {

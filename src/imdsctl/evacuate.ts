@@ -5,13 +5,12 @@
  * A record with two hypervisors is in a live migration. To move it is to leave only the other one in it.
  */
 import type { Instance } from '../metadata/instance.ts'
-import { EXIT } from '../runtime/exit-status.ts'
+import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import { formatAgo } from '../runtime/ago.ts'
 import { isRecent } from '../store/fleet.ts'
 import type { Listed, Publisher } from '../store/publisher.ts'
 import { changeEach, type Done } from './change.ts'
 import { withStore, type Context } from './commands.ts'
-import { CommandFailure } from './failure.ts'
 import { checkName, refuseBesideApi } from './hypervisors.ts'
 import { republish, type Republished } from './republish.ts'
 

@@ -12,14 +12,13 @@ import { STYLES, warning } from '../imdsd/checks/check.ts'
 import { findPaths, NOT_LOOKED_AT, type Step } from '../imdsd/checks/guest-path.ts'
 import type { DoctorSources } from './doctor/host.ts'
 import { formatAgo } from '../runtime/ago.ts'
-import { EXIT } from '../runtime/exit-status.ts'
+import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import { parseUnixSocket } from '../runtime/host-port.ts'
 import type { Output } from '../runtime/output.ts'
 import { readSecretFile } from '../runtime/secret-file.ts'
 import type { Cell } from '../runtime/terminal.ts'
 import { askDaemon } from './ask-daemon.ts'
 import { withStore, type Context } from './commands.ts'
-import { CommandFailure } from './failure.ts'
 
 /** What the command needs. `passwordFile`: a file with the password of the operators' TCP listeners. */
 export interface ExplainContext extends DoctorSources {

@@ -8,14 +8,13 @@
 import { existsSync, writeFileSync } from 'node:fs'
 import { mkdir, rename, rm } from 'node:fs/promises'
 import { dirname, join, resolve } from 'node:path'
-import { EXIT } from '../runtime/exit-status.ts'
+import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import { forEachOf } from '../limits/for-each-of.ts'
 import { findDistrustOfDirectory } from '../runtime/trusted-path.ts'
 import { formatRecord } from '../store/files/load.ts'
 import { StoreUnavailable, type Publisher } from '../store/publisher.ts'
 import { formatTombstone } from '../store/seal.ts'
 import { withStore, type Context } from './commands.ts'
-import { CommandFailure } from './failure.ts'
 
 /** Instances that are read and written at the same time. */
 const AT_ONCE = 32

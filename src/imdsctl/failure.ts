@@ -1,20 +1,8 @@
 /** Failed commands of imdsctl: their exit status and message. */
 import { ID_RULE, isId } from '../metadata/identifiers.ts'
-import { EXIT } from '../runtime/exit-status.ts'
+import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import { missingFile } from '../runtime/missing-file.ts'
 import type { Output } from '../runtime/output.ts'
-
-/** A failed command, or one part of it: its exit status, the message, and fields that `--json` adds. */
-export class CommandFailure extends Error {
-  readonly status: number
-  readonly details: Readonly<Record<string, unknown>>
-
-  constructor(status: number, message: string, details: Readonly<Record<string, unknown>> = {}) {
-    super(message)
-    this.status = status
-    this.details = details
-  }
-}
 
 /** Throws a usage Failure if the text is not an id. */
 export function checkId(id: string): void {

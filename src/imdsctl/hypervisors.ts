@@ -1,11 +1,10 @@
 /** `imdsctl hypervisors`, `drain`, `undrain` and `forget`: the life of a hypervisor, as the store knows it. */
 import { isName } from '../metadata/identifiers.ts'
 import { formatAgo, formatDuration } from '../runtime/ago.ts'
-import { EXIT } from '../runtime/exit-status.ts'
+import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import { isRecent } from '../store/fleet.ts'
 import type { AnnouncedHypervisor, Publisher } from '../store/publisher.ts'
 import { withStore, type Context } from './commands.ts'
-import { CommandFailure } from './failure.ts'
 
 /** A hypervisor. `records`: how many name it. `announced` undefined: no daemon has announced it. */
 interface Hypervisor {

@@ -6,9 +6,8 @@ import { isIssuer, ISSUER_RULE } from '../identity/issuer.ts'
 import { issuerDocuments, ISSUER_PATHS } from '../identity/issuer-documents.ts'
 import { makeCertificate } from '../identity/certificate.ts'
 import { algorithmOf } from '../identity/key.ts'
-import { EXIT } from '../runtime/exit-status.ts'
+import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import type { Output } from '../runtime/output.ts'
-import { CommandFailure } from './failure.ts'
 
 /** What `identity` can do. */
 export const IDENTITY_ACTIONS = ['init', 'jwks'] as const

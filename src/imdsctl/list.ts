@@ -6,12 +6,11 @@
 import { canonicalAddress, isIpv6Prefix, overlap } from '../metadata/address.ts'
 import { parseStored } from '../metadata/record.ts'
 import { formatAgo } from '../runtime/ago.ts'
-import { EXIT } from '../runtime/exit-status.ts'
+import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import type { Output } from '../runtime/output.ts'
 import { forEachOf } from '../limits/for-each-of.ts'
 import { StoreUnavailable, type Listed, type Publisher } from '../store/publisher.ts'
 import { withStore, type Context } from './commands.ts'
-import { CommandFailure } from './failure.ts'
 
 /**
  * Which instances are listed, and how. An instance has to pass all filters. `removed`: lists tombstones in place of

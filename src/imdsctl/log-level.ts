@@ -1,11 +1,10 @@
 /** `imdsctl log-level`: prints the level of the daemon's log, or changes it for some time. */
 import { getLogLevel } from '../imdsd/operator/client.ts'
 import { parseDuration } from '../runtime/ago.ts'
-import { EXIT } from '../runtime/exit-status.ts'
+import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import { formatLevel, LEVEL_SECONDS, LOG_LEVELS } from '../runtime/log-level.ts'
 import type { Output } from '../runtime/output.ts'
 import { askDaemon } from './ask-daemon.ts'
-import { CommandFailure } from './failure.ts'
 
 /** Prints the level, after setting it to `name`, if that is given, for the time in `duration`. */
 export async function logLevel(

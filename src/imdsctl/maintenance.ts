@@ -1,10 +1,10 @@
 /** `imdsctl maintenance`: announces maintenance to the guest of an instance, and ends that (contract H8). */
 import { parseEventOptions, type EventChange, type EventOptions } from '../metadata/event-options.ts'
 import { changeEvents } from '../metadata/events.ts'
-import { EXIT } from '../runtime/exit-status.ts'
+import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import type { Publisher } from '../store/publisher.ts'
 import { withStore, type Context } from './commands.ts'
-import { checkId, CommandFailure } from './failure.ts'
+import { checkId } from './failure.ts'
 import { refuseBesideApi } from './hypervisors.ts'
 import { existing, recordOf, republish } from './republish.ts'
 

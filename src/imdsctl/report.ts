@@ -1,8 +1,7 @@
 /** Reports what was done to each of many records. */
-import { EXIT } from '../runtime/exit-status.ts'
+import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import type { Output } from '../runtime/output.ts'
 import { RECORD_ENDINGS } from '../store/document.ts'
-import { CommandFailure } from './failure.ts'
 
 /**
  * The outcome of one record: its kind for the summary, its exit status, the text to print, and the object for `--json`.

@@ -4,10 +4,10 @@
 import { getReports } from '../imdsd/operator/client.ts'
 import type { ReportsDocument } from '../imdsd/operator/documents.ts'
 import { formatAgo } from '../runtime/ago.ts'
-import { EXIT } from '../runtime/exit-status.ts'
+import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import type { Output } from '../runtime/output.ts'
 import { askDaemon } from './ask-daemon.ts'
-import { checkId, CommandFailure } from './failure.ts'
+import { checkId } from './failure.ts'
 
 /** Prints the reports of an instance that the daemon at `operator` serves. */
 export async function reports(output: Output, id: string, operator: string): Promise<void> {

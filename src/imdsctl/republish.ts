@@ -1,9 +1,9 @@
 /** Reads the record of an instance, and publishes its next revision. */
 import type { Instance } from '../metadata/instance.ts'
 import { parse } from '../metadata/record.ts'
-import { EXIT } from '../runtime/exit-status.ts'
+import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import type { Published, Publisher, PutOptions, PutRefusal } from '../store/publisher.ts'
-import { addressOwned, checkId, CommandFailure } from './failure.ts'
+import { addressOwned, checkId } from './failure.ts'
 
 /** Another writer that publishes the same instance is waited for this often. */
 const ATTEMPTS = 5

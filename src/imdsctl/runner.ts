@@ -1,12 +1,12 @@
 /** How imdsctl runs a command: its output, its exit status, and the store that it needs. */
 import { InvalidArgumentError, type Command } from 'commander'
-import { EXIT } from '../runtime/exit-status.ts'
+import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import type { Output } from '../runtime/output.ts'
 import type { Environment } from '../runtime/variables.ts'
 import { parseWhole } from '../runtime/whole-number.ts'
 import type { StoreSettings } from '../store/settings.ts'
 import type { Context } from './commands.ts'
-import { CommandFailure, failureOf, printFailure } from './failure.ts'
+import { failureOf, printFailure } from './failure.ts'
 
 /**
  * The options of every command, by commander's names: those of STORE_SETTINGS, where `--store` and `--record-keys` are

@@ -4,11 +4,11 @@
 import { getTrace } from '../imdsd/operator/client.ts'
 import type { Trace } from '../imdsd/operator/documents.ts'
 import { formatAgo } from '../runtime/ago.ts'
-import { EXIT } from '../runtime/exit-status.ts'
+import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import type { Output } from '../runtime/output.ts'
 import type { Cell } from '../runtime/terminal.ts'
 import { askDaemon } from './ask-daemon.ts'
-import { checkId, CommandFailure } from './failure.ts'
+import { checkId } from './failure.ts'
 
 /** Prints the boot trace of an instance that the daemon at `operator` serves. */
 export async function trace(output: Output, id: string, operator: string): Promise<void> {

@@ -13,3 +13,15 @@ export const EXIT = {
   timeout: 75,
   badConfig: 78,
 } as const
+
+/** A failed command, or one part of it: its exit status, the message, and fields that `--json` adds. */
+export class CommandFailure extends Error {
+  readonly status: number
+  readonly details: Readonly<Record<string, unknown>>
+
+  constructor(status: number, message: string, details: Readonly<Record<string, unknown>> = {}) {
+    super(message)
+    this.status = status
+    this.details = details
+  }
+}

@@ -6,8 +6,8 @@ import { PassThrough } from 'node:stream'
 import { describe, expect, test } from 'vitest'
 import { get, jsonOf, type Context } from '../../../src/imdsctl/commands.ts'
 import { encrypt, remove, seal, unseal } from '../../../src/imdsctl/change.ts'
-import { EXIT } from '../../../src/runtime/exit-status.ts'
-import { addressOwned, checkId, type CommandFailure } from '../../../src/imdsctl/failure.ts'
+import { type CommandFailure, EXIT } from '../../../src/runtime/exit-status.ts'
+import { addressOwned, checkId } from '../../../src/imdsctl/failure.ts'
 import { Output } from '../../../src/runtime/output.ts'
 
 /** A store that cannot be opened: its URL is of no kind. */

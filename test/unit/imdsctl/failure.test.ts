@@ -1,6 +1,5 @@
 import { expect, test } from 'vitest'
-import { CommandFailure } from '../../../src/imdsctl/failure.ts'
-import { EXIT } from '../../../src/runtime/exit-status.ts'
+import { CommandFailure, EXIT } from '../../../src/runtime/exit-status.ts'
 
 test('a failure is an error with its exit status, and without details unless it is given some', () => {
   const failure = new CommandFailure(EXIT.refused, 'no')

@@ -19,7 +19,6 @@ import { parseRecordKeys, type RecordKeys } from '../store/crypto/record-cipher.
 import {
   NAME_RULE,
   parseStoreSettings,
-  redisFilesOf,
   STORE_SETTINGS,
   STORE_VARIABLES,
   storeSettingsOf,
@@ -324,14 +323,8 @@ function parseStore(
   if (!parsed.ok) return undefined
   const { value: store } = parsed
   if (store.kind === 'files') return { kind: 'files', directory: store.directory, hypervisor }
-  return {
-    kind: 'redis',
-    url: settings.url ?? '',
-    region: store.region,
-    hypervisor: hypervisor ?? '',
-    recordKeys,
-    ...redisFilesOf(settings),
-  }
+  const { region } = store
+  return { ...settings, kind: 'redis', url: settings.url ?? '', region, hypervisor: hypervisor ?? '', recordKeys }
 }
 
 function noFiles(): never {

@@ -8,7 +8,6 @@ import type { Logger } from 'pino'
 import { formatHostPort, isReachable, type HostPort } from '../runtime/host-port.ts'
 import { VERSION } from '../runtime/version.ts'
 import { loadYaml } from '../store/document.ts'
-import { onlyIds } from '../store/only-ids.ts'
 import type { Announcement } from '../store/redis/source.ts'
 import type { Source } from '../store/source.ts'
 import type { Firewall } from './firewall/firewall.ts'
@@ -113,12 +112,12 @@ async function buildSource({ config, guestSide, log }: StoreSideParts, announcem
   if (store.kind === 'files') {
     const { FileSource } = await import('../store/files/source.ts')
     await loadYaml()
-    return onlyIds(new FileSource(store.directory, userDataMaxBytes, log))
+    return new FileSource(store.directory, userDataMaxBytes, log)
   }
   const { RedisSource } = await import('../store/redis/source.ts')
   const { region, hypervisor } = store
   const { cipher } = guestSide.keys
-  return onlyIds(new RedisSource({ settings: store, region, hypervisor, cipher, userDataMaxBytes, announcement }))
+  return new RedisSource({ settings: store, region, hypervisor, cipher, userDataMaxBytes, announcement })
 }
 
 /** How this daemon announces itself in the store. Each reason for a failure is logged once. */

@@ -5,34 +5,14 @@
 import { FILE_SYSTEM } from './files/operations.ts'
 import type { Publisher } from './publisher.ts'
 import { parseRecordKeys, RecordCipher } from './crypto/record-cipher.ts'
-import {
-  formatSettingFaults,
-  parseStoreSettings,
-  redisFilesOf,
-  DEFAULT_USER_DATA_BYTES,
-  type StoreSettings,
-} from './settings.ts'
+import { formatSettingFaults, parseStoreSettings, DEFAULT_USER_DATA_BYTES, type StoreSettings } from './settings.ts'
 
 export type { Instance } from '../metadata/instance.ts'
 export type { Fault } from '../metadata/record.ts'
 export { DEFAULT_USER_DATA_BYTES, type StoreSettings } from './settings.ts'
 export type { ControlPlane, Fleet } from './fleet.ts'
 export type { RedisFiles } from './url.ts'
-export type {
-  AnnouncedHypervisor,
-  DecryptResult,
-  EncryptResult,
-  Listed,
-  Published,
-  Publisher,
-  PutOptions,
-  PutRefusal,
-  PutResult,
-  RemoveOptions,
-  Removed,
-  RemoveResult,
-  SealResult,
-} from './publisher.ts'
+export type * from './publisher.ts'
 import { readTextFile } from '../runtime/text-file.ts'
 export type { UserDataChange } from './user-data.ts'
 
@@ -41,7 +21,7 @@ export async function openStore(settings: StoreSettings): Promise<Publisher> {
   const parsed = parseStoreSettings(settings)
   if (!parsed.ok) throw new Error(formatSettingFaults(parsed.faults))
   const { value: store } = parsed
-  const { url, userDataMaxBytes = DEFAULT_USER_DATA_BYTES, recordKeysFile } = settings
+  const { userDataMaxBytes = DEFAULT_USER_DATA_BYTES, recordKeysFile } = settings
   if (store.kind === 'files')
     return (await import('./files/publisher.ts')).openFilePublisher(
       store.directory,
@@ -51,7 +31,7 @@ export async function openStore(settings: StoreSettings): Promise<Publisher> {
     )
   const { openRedisPublisher } = await import('./redis/publisher.ts')
   const cipher = recordKeysFile === undefined ? undefined : cipherOf(recordKeysFile, store.region)
-  return openRedisPublisher({ url, ...redisFilesOf(settings) }, store.region, userDataMaxBytes, cipher)
+  return openRedisPublisher(settings, store.region, userDataMaxBytes, cipher)
 }
 
 function cipherOf(path: string, region: string): RecordCipher {

@@ -1,7 +1,7 @@
 /** Tries a store for `--check --connect`, and writes nothing. */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Probe } from './redis/probe.ts'
-import { redisFilesOf, type StoreSettings } from './settings.ts'
+import type { StoreSettings } from './settings.ts'
 import { parseStoreUrl, type FileStore, type RedisFiles } from './url.ts'
 
 /** A store to try. `hypervisor` undefined: as a publisher. */
@@ -35,13 +35,7 @@ export function storeOfPublisher(settings: StoreSettings): ProbedStore {
   const store = parseStoreUrl(settings.url)
   return store?.kind === 'files'
     ? store
-    : {
-        kind: 'redis',
-        url: settings.url,
-        region: settings.region ?? '',
-        hypervisor: undefined,
-        ...redisFilesOf(settings),
-      }
+    : { ...settings, kind: 'redis', region: settings.region ?? '', hypervisor: undefined }
 }
 
 async function probe(store: ProbedStore): Promise<Probe> {

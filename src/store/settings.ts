@@ -37,61 +37,52 @@ export interface StoreSettings extends RedisFiles {
   readonly recordKeysFile?: string | undefined
 }
 
-/** The settings that are texts: the variable, the option of imdsctl, and the help of both. */
+/** The settings that are texts: the variable, the flags of imdsctl's option, and the help of both. */
 const TEXTS = {
-  url: { variable: 'IMDS_STORE', option: '--store', flags: '-s, --store <url>', help: STORE_URL_FORMS },
-  region: { variable: 'IMDS_REGION', option: '--region', flags: '-r, --region <name>', help: 'the region, for Redis' },
+  url: { variable: 'IMDS_STORE', flags: '-s, --store <url>', help: STORE_URL_FORMS },
+  region: { variable: 'IMDS_REGION', flags: '-r, --region <name>', help: 'the region, for Redis' },
   passwordFile: {
     variable: 'IMDS_REDIS_PASSWORD_FILE',
-    option: '--password-file',
     flags: '--password-file <path>',
     help: 'a file with the password of Redis in its first line',
   },
   sentinelPasswordFile: {
     variable: 'IMDS_REDIS_SENTINEL_PASSWORD_FILE',
-    option: '--sentinel-password-file',
     flags: '--sentinel-password-file <path>',
     help: 'the same for Sentinels',
   },
   caFile: {
     variable: 'IMDS_REDIS_CA_FILE',
-    option: '--ca-file',
     flags: '--ca-file <path>',
     help: "the authorities that sign the servers' certificates, PEM",
   },
   certFile: {
     variable: 'IMDS_REDIS_CERT_FILE',
-    option: '--cert-file',
     flags: '--cert-file <path>',
     help: 'the client certificate for Redis, PEM',
   },
   keyFile: {
     variable: 'IMDS_REDIS_KEY_FILE',
-    option: '--key-file',
     flags: '--key-file <path>',
     help: 'its private key, PEM',
   },
   recordKeysFile: {
     variable: 'IMDS_RECORD_KEYS_FILE',
-    option: '--record-keys',
     flags: '--record-keys <path>',
     help: 'a file of record keys, one NAME:BASE64 per line',
   },
 } as const
 type TextVariable = (typeof TEXTS)[keyof typeof TEXTS]['variable']
 
-/** The variable and the option of imdsctl for each setting, with the option's help. */
+/** The variable, the flags of imdsctl's option and its help for each setting. */
 export const STORE_SETTINGS = {
   ...TEXTS,
   userDataMaxBytes: {
     variable: 'IMDS_USER_DATA_MAX_BYTES',
-    option: '--user-data-max-bytes',
     flags: '--user-data-max-bytes <n>',
     help: `the limit of user-data in bytes (default: ${String(DEFAULT_USER_DATA_BYTES)})`,
   },
-} as const satisfies Readonly<
-  Record<keyof StoreSettings, Readonly<Record<'variable' | 'option' | 'flags' | 'help', string>>>
->
+} as const satisfies Readonly<Record<keyof StoreSettings, Readonly<Record<'variable' | 'flags' | 'help', string>>>>
 
 /** The variables of a store, as rows of a table. `parseStoreSettings` checks them together. */
 export const STORE_VARIABLES = Object.fromEntries(
@@ -104,7 +95,7 @@ export function storeSettingsOf(values: Readonly<Record<TextVariable, string | u
 
 const PASSWORD_IN_URL =
   'must not have a password in it, since other programs can read it: name its file in ' +
-  `${STORE_SETTINGS.passwordFile.variable} (${STORE_SETTINGS.passwordFile.option})`
+  `${STORE_SETTINGS.passwordFile.variable} (--password-file)`
 
 /** What is wrong with a setting; `message` continues its name. */
 export interface SettingFault {
@@ -153,22 +144,12 @@ export function parseStoreSettings({ url, region, recordKeysFile, ...files }: Pa
     : { ok: true, value: { ...store, region: region ?? '' } }
 }
 
-export function redisFilesOf({
-  passwordFile,
-  sentinelPasswordFile,
-  caFile,
-  certFile,
-  keyFile,
-}: RedisFiles): RedisFiles {
-  return { passwordFile, sentinelPasswordFile, caFile, certFile, keyFile }
-}
-
 /** The faults as one message for the users of imdsctl and the library. */
 export function formatSettingFaults(faults: readonly SettingFault[]): string {
   return faults
     .map(({ setting, message }) => {
-      const { option, variable } = STORE_SETTINGS[setting]
-      return `${setting} (${option}, ${variable}) ${message}`
+      const { flags, variable } = STORE_SETTINGS[setting]
+      return `${setting} (${/--[a-z-]+/.exec(flags)![0]}, ${variable}) ${message}`
     })
     .join('; ')
 }

@@ -7,7 +7,7 @@ import t from 'tap'
 import { keysOf } from '../../src/store/redis/keys.ts'
 import { until } from '../support/programs/daemon.ts'
 import { startRedis } from '../support/redis/redis.ts'
-import { aDaemon, aStore, record, serves } from '../support/redis/shapes.ts'
+import { aDaemon, aSource, aStore, record, serves } from '../support/redis/shapes.ts'
 import { testDirectory } from '../support/test-directory.ts'
 import { imdsctl } from '../support/programs/imdsctl.ts'
 
@@ -59,4 +59,22 @@ t.test("hostile names and records are escaped by list and get, and in the daemon
   }
   await until(() => readFileSync(`${written}/log`, 'utf8').includes(ESCAPED), 'the log line')
   t.notMatch(readFileSync(`${written}/log`, 'utf8'), ACTIVE)
+})
+
+t.test('a source passes on only ids of the index, of notices and of owners', async (t) => {
+  const redis = await startRedis(t)
+  const noticed: string[] = []
+  const source = await aSource(t, redis.url, 16_384, undefined, (id) => noticed.push(id))
+  const noIds = ['', '..', '../victim', 'a/b', '.hidden', 'a b', 'a\n', 'a\0', 'a:b', 'a'.repeat(65)]
+  for (const id of [...noIds, 'srv-n1']) {
+    await redis.client.hset(KEYS.hypervisor('hv1'), id, 'digest')
+    await redis.client.publish(KEYS.notices('hv1'), id)
+  }
+  t.same([...(await source.index()).digests.keys()], ['srv-n1'])
+  await redis.client.hset(KEYS.addresses('default'), '10.0.0.2', 'srv-n1', '10.0.0.3', '../victim')
+  await redis.client.zadd(KEYS.ranges('default'), 0, `${'2'.repeat(32)} ../victim`)
+  const owners = ['10.0.0.2', '10.0.0.3', '2222:2222:2222:2222:2222:2222:2222:2222']
+  t.same(await Promise.all(owners.map((address) => source.owner('default', address))), ['srv-n1', undefined, undefined])
+  await until(() => noticed.length > 0, 'the notice')
+  t.same(noticed, ['srv-n1'])
 })

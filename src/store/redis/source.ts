@@ -4,11 +4,13 @@
  * A session is two connections to the server that has the region: one for commands, one subscribed to the channel of
  * this hypervisor. The source reports `connected` when both are ready, so the resync that follows misses nothing. When
  * either is lost, both are closed; the next session finds the server again, and its resync finds the changes whose
- * notices were lost. Both connections are checked every few seconds, because a server may disappear without closing
+ * notices were lost. Other programs can write the index, the notices and the owners: whatever is no id there is left
+ * out. Both connections are checked every few seconds, because a server may disappear without closing
  * them, lose its role as primary, or lose the region. Without a check, that would look like a store without changes.
  */
 import type { Redis } from 'ioredis'
 import { ipv6Digits } from '../../metadata/address.ts'
+import { isId } from '../../metadata/identifiers.ts'
 import { formatTooLong as formatUserDataTooLong } from '../../metadata/user-data.ts'
 import { runPipeline, close, connectTo, type RedisConnection, type RedisSettings } from './connection.ts'
 import { reasonOf } from './reasons.ts'
@@ -119,7 +121,7 @@ export class RedisSource implements Source {
     ])
     return {
       initialised: valueOf(region) === 1,
-      digests: new Map(Object.entries(valueOf(digests) as Record<string, string>)),
+      digests: new Map(Object.entries(valueOf(digests) as Record<string, string>).filter(([id]) => isId(id))),
     }
   }
 
@@ -176,14 +178,14 @@ export class RedisSource implements Source {
       const [bytes] = (await this.#ask([['hstrlen', owners, address]])).map(valueOf)
       if (bytes === 0 || (bytes as number) > MAX_ID_BYTES) return undefined
       const [id] = (await this.#ask([['hget', owners, address]])).map(valueOf)
-      return id as string | undefined
+      return isId(id) ? id : undefined
     }
     const digits = ipv6Digits(address)
     const [before] = (
       await this.#ask([['zrevrangebylex', this.#keys.ranges(network), `(${digits}g`, '-', 'LIMIT', 0, 1]])
     ).map(valueOf)
     const [range, id] = (before as string[])[0]?.split(' ') ?? []
-    return range !== undefined && digits.startsWith(range) ? id : undefined
+    return range !== undefined && digits.startsWith(range) && isId(id) ? id : undefined
   }
 
   async *#read(some: readonly ToRead[]): AsyncIterable<Loaded> {
@@ -238,7 +240,7 @@ export class RedisSource implements Source {
       const notices = await connectTo(this.#parts.settings, commands.node, 'imds-notices')
       open.push(notices)
       notices.redis.on('message', (_channel: string, id: string) => {
-        events.notice(id)
+        if (isId(id)) events.notice(id)
       })
       await notices.redis.subscribe(this.#keys.notices(this.#parts.hypervisor))
       const ended = new Promise<string>((resolve) => {

@@ -61,7 +61,13 @@ export function urlAs(user: string, { url }: { readonly url: string }): string {
 }
 
 /** A connected source, as a daemon has it. */
-export async function aSource(t: Test, url: string, userDataMaxBytes: number, cipher?: RecordCipher): Promise<Source> {
+export async function aSource(
+  t: Test,
+  url: string,
+  userDataMaxBytes: number,
+  cipher?: RecordCipher,
+  notice: (id: string) => void = () => undefined,
+): Promise<Source> {
   const source = new RedisSource({
     settings: { url },
     region: 'gb1',
@@ -77,9 +83,7 @@ export async function aSource(t: Test, url: string, userDataMaxBytes: number, ci
   })
   await new Promise<void>((connected) => {
     source.start({
-      notice: () => {
-        /* not tested */
-      },
+      notice,
       connected,
       disconnected: (reason) => {
         t.fail(reason)

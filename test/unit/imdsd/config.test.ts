@@ -47,6 +47,7 @@ test('every default of the configuration is the documented one, and nothing else
       recordKeys: undefined,
       passwordFile: undefined,
       sentinelPasswordFile: undefined,
+      recordKeysFile: undefined,
       caFile: undefined,
       certFile: undefined,
       keyFile: undefined,

@@ -2,13 +2,11 @@
  * `imdsctl remove`, `seal`, `unseal`, `encrypt` and `decrypt`, for one instance or many. Continues after one that fails.
  * The exit status is the highest of all.
  */
-import { readFile } from 'node:fs/promises'
-import { buffer } from 'node:stream/consumers'
 import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import { forEachOf } from '../limits/for-each-of.ts'
 import { StoreUnavailable, type Publisher, type SealResult } from '../store/publisher.ts'
 import { jsonOf, maxInFlight, withStore, type Context } from './commands.ts'
-import { addressOwned, checkId, failureOf, printFailure } from './failure.ts'
+import { addressOwned, checkId, failureOf, printFailure, readInput } from './failure.ts'
 import { decodeText } from '../runtime/text-file.ts'
 
 /** `file`: also the ids in this file, one per line; `-` is standard input. `dryRun`: writes nothing. */
@@ -158,20 +156,13 @@ function resultOf(changed: { readonly kind: string }, dryRun: boolean): { readon
 
 /** The ids that are named, and those of the file, each once. Throws a usage Failure if one is no id, or none is given. */
 async function idsOf(named: readonly string[], { file }: ChangeOptions): Promise<readonly string[]> {
-  const read =
-    file === undefined
-      ? ''
-      : await (file === '-' ? buffer(process.stdin) : readFile(file)).then(decodeText).catch(unreadable)
+  const read = file === undefined ? '' : await readInput(file, decodeText)
   const lines = read.split('\n').map((line) => line.trim())
   const ids = [...new Set([...named, ...lines.filter((line) => line !== '')])]
   if (file === undefined && ids.length === 0)
     throw new CommandFailure(EXIT.usage, 'no id: name instances, or a file of ids with --file')
   ids.forEach(checkId)
   return ids
-
-  function unreadable(error: unknown): never {
-    throw new CommandFailure(EXIT.noInput, `${String(file)} cannot be read: ${(error as Error).message}`)
-  }
 }
 
 async function changeAll(context: Context, ids: readonly string[], change: Change): Promise<number> {

@@ -1,4 +1,6 @@
 /** Failed commands of imdsctl: their exit status and message. */
+import { readFile } from 'node:fs/promises'
+import { buffer } from 'node:stream/consumers'
 import { ID_RULE, isId } from '../metadata/identifiers.ts'
 import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import { missingFile } from '../runtime/missing-file.ts'
@@ -7,6 +9,15 @@ import type { Output } from '../runtime/output.ts'
 /** Throws a usage Failure if the text is not an id. */
 export function checkId(id: string): void {
   if (!isId(id)) throw new CommandFailure(EXIT.usage, `"${String(id)}" is not ${ID_RULE}`)
+}
+
+/** Reads and parses a file, or standard input (`-`). Throws a Failure if it cannot be read or parsed. */
+export async function readInput<T>(path: string, parse: (bytes: Buffer) => T): Promise<T> {
+  try {
+    return parse(await (path === '-' ? buffer(process.stdin) : readFile(path)))
+  } catch (error) {
+    throw new CommandFailure(EXIT.noInput, `${path} cannot be read: ${(error as Error).message}`)
+  }
 }
 
 /** Formats the refusal of an address that another instance owns. */

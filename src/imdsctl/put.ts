@@ -2,8 +2,6 @@
  * `imdsctl put` and `imdsctl validate`, for one record or many. Reports each record that is refused and continues with
  * the others. The exit status is the highest of all.
  */
-import { readFile } from 'node:fs/promises'
-import { buffer } from 'node:stream/consumers'
 import { isId } from '../metadata/identifiers.ts'
 import type { Fault } from '../metadata/record.ts'
 import { checkRecord } from '../store/check-record.ts'
@@ -13,7 +11,7 @@ import type { PutOptions } from '../store/publisher.ts'
 import type { UserDataChange } from '../store/user-data.ts'
 import { jsonOf, maxInFlight, withStore, type Context } from './commands.ts'
 import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
-import { addressOwned } from './failure.ts'
+import { addressOwned, readInput } from './failure.ts'
 import type { Output } from '../runtime/output.ts'
 import { CommandReport, type CommandOutcome } from './report.ts'
 import { warningsOf } from './record-warnings.ts'
@@ -224,11 +222,7 @@ function idOf({ document }: RecordInput): string {
 async function* onlyRecord(paths: readonly string[], userDataPath: string): AsyncGenerator<ReadRecord> {
   if (paths.includes('-') && userDataPath === '-')
     throw new CommandFailure(EXIT.usage, 'the record and the user-data cannot both come from standard input')
-  const userData = await (userDataPath === '-' ? buffer(process.stdin) : readFile(userDataPath)).catch(
-    (error: unknown) => {
-      throw new CommandFailure(EXIT.noInput, `${userDataPath} cannot be read: ${(error as Error).message}`)
-    },
-  )
+  const userData = await readInput(userDataPath, (bytes) => bytes)
   const records: ReadRecord[] = []
   for await (const read of readRecords(paths)) records.push(read)
   const [read] = records

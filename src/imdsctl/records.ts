@@ -4,14 +4,14 @@
  * line a record, or a record with its user-data.
  */
 // small files take several times as long asynchronously
-import { closeSync, lstatSync, readdirSync, readFileSync, realpathSync, statSync } from 'node:fs'
+import { lstatSync, readdirSync, readFileSync, realpathSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import type { UserDataChange } from '../store/user-data.ts'
 import { parseDocument, RECORD_ENDINGS } from '../store/document.ts'
 import { EXIT } from '../runtime/exit-status.ts'
 import { parseJson } from '../runtime/json.ts'
 import { decodeText, NotUtf8 } from '../runtime/text-file.ts'
-import { openRegularFileSync } from '../runtime/regular-file.ts'
+import { readSettingFile } from '../runtime/regular-file.ts'
 import { findDistrustOfDirectory } from '../runtime/trusted-path.ts'
 
 /**
@@ -84,12 +84,7 @@ function stemOf(name: string): string | undefined {
 function readRegularFile(path: string, distrust: string | undefined): Buffer {
   if (distrust !== undefined && lstatSync(path).isSymbolicLink())
     throw new Error(`it is a symbolic link, and ${distrust}: put a copy of the file there`)
-  const file = openRegularFileSync(path, distrust === undefined ? 'follow' : 'refuse')
-  try {
-    return readFileSync(file)
-  } finally {
-    closeSync(file)
-  }
+  return readSettingFile(path, distrust === undefined ? 'follow' : 'refuse')
 }
 
 /** Reads the records of a file. If the file has a single record, its place is the file, not a line of it. */

@@ -5,6 +5,7 @@
 import { DEFAULT_NETWORK, isName } from '../metadata/identifiers.ts'
 import { canonicalAddress } from '../metadata/address.ts'
 import { parseAddressPort, type HostPort } from './host-port.ts'
+import { list } from './variables.ts'
 
 /** The default of IMDS_LISTEN. */
 export const DEFAULT_LISTEN = '169.254.169.254:80'
@@ -26,17 +27,12 @@ export function parseGuestListener(part: string): GuestListenAddress | undefined
  * with them.
  */
 export function parseGuestListeners(text: string): GuestListenAddress[] {
-  return text
-    .split(',')
-    .map((part) => parseGuestListener(part.trim()))
+  return list(text)
+    .map(parseGuestListener)
     .filter((address) => address !== undefined)
 }
 
 /** Parses IMDS_LINK_LOCAL, addresses with commas between them, into their canonical form. Invalid ones stay as they are. */
 export function parseLinkLocal(text: string): string[] {
-  return text
-    .split(',')
-    .map((part) => part.trim())
-    .filter((part) => part !== '')
-    .map((part) => canonicalAddress(part) ?? part)
+  return list(text).map((part) => canonicalAddress(part) ?? part)
 }

@@ -3,6 +3,7 @@ import type { Readiness } from '../../imdsd/operator/documents.ts'
 import { formatDuration } from '../../runtime/ago.ts'
 import { formatLevel } from '../../runtime/log-level.ts'
 import type { Cell } from '../../runtime/terminal.ts'
+import { formatFirewall } from '../../imdsd/operator/readiness.ts'
 import { STYLES } from '../../imdsd/checks/check.ts'
 import { labelOf } from '../../imdsd/checks/checks-of-daemon.ts'
 import type { MetricValues } from '../../imdsd/checks/host-state.ts'
@@ -96,14 +97,7 @@ export function statusRows(status: DaemonStatus, nowMs: number): (readonly Cell[
       `${perSecond(status.requestsPerSecond)}, refused ${perSecond(status.refusalsPerSecond)}${why.length > 0 ? ` (${why.join(', ')})` : ''}` +
         `${meanMs === undefined ? '' : `, ${meanMs.toFixed(2)} ms each`}; dropped connections ${perSecond(status.droppedConnectionsPerSecond)}`,
     ],
-    [
-      'firewall',
-      !firewall.required
-        ? 'off'
-        : firewall.applied
-          ? `applied, confirmed ${formatDuration(firewall.ageSeconds)} ago`
-          : 'not applied',
-    ],
+    ['firewall', formatFirewall(firewall)],
     [
       'process',
       `${(status.residentBytes / 2 ** 20).toFixed(0)} MiB, ${status.cpuPercent.toFixed(1)} % of a CPU, ${String(status.openDescriptors)} of ${String(status.mostDescriptors)} descriptors`,

@@ -23,9 +23,7 @@ export interface Check<State = HostState> {
 }
 
 /** A check that the daemon runs too, for its status page: it needs only what the daemon itself sees. */
-export interface DaemonCheck extends Check<DaemonState> {
-  readonly isOfDaemon: true
-}
+export type DaemonCheck = Check<DaemonState>
 
 /** A finding of a check, complete. */
 export interface CheckResult {

@@ -22,7 +22,6 @@ export const configuration: Check = {
 }
 
 export const daemon: DaemonCheck = {
-  isOfDaemon: true,
   name: 'daemon',
   what: 'imdsd answers and is ready',
   remedy: 'see journalctl -u imds -n 50',
@@ -51,7 +50,6 @@ export const version: Check = {
 }
 
 export const descriptors: DaemonCheck = {
-  isOfDaemon: true,
   name: 'descriptors',
   what: 'imdsd has enough file descriptors for connections',
   remedy: 'raise LimitNOFILE= in a drop-in of imds.service, and find out with ss who holds the connections',
@@ -73,7 +71,6 @@ export const descriptors: DaemonCheck = {
 const NEARLY_ALL = 0.9
 
 export const records: DaemonCheck = {
-  isOfDaemon: true,
   name: 'records',
   what: 'every record of this hypervisor can be served',
   remedy: 'the warnings in journalctl -u imds name the instances and the remedy',

@@ -52,7 +52,6 @@ const DAY_MS = 86_400_000
 const EXPIRES_SOON_MS = 30 * DAY_MS
 
 export const identity: DaemonCheck = {
-  isOfDaemon: true,
   name: 'identity',
   what: 'the certificate of identity documents is valid for at least another 30 days',
   remedy: 'replace the key and its certificate: docs/configuration.md#identity-keys has the steps',
@@ -72,7 +71,6 @@ export const identity: DaemonCheck = {
 const SPARE_BYTES = 16 * 1024 * 1024
 
 export const stateDirectory: DaemonCheck = {
-  isOfDaemon: true,
   name: 'state-directory',
   what: 'imdsd can write to its state directory, which has space and is closed to other users',
   remedy: 'make room, or correct IMDS_STATE_DIR, its owner (imds) and its mode (0700)',

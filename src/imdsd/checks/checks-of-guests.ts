@@ -5,7 +5,6 @@ import { failure, ok, warning } from './check.ts'
 import { findPaths, NOT_LOOKED_AT } from './guest-path.ts'
 
 export const firewall: DaemonCheck = {
-  isOfDaemon: true,
   name: 'firewall',
   what: 'the rules in the kernel match what imdsd serves',
   remedy: 'see systemctl status imds-firewall and journalctl -u imds-firewall -n 50',

@@ -109,7 +109,6 @@ async function expectedAddresses({ listeners, settings: { config } }: DaemonStat
 }
 
 export const addresses: DaemonCheck = {
-  isOfDaemon: true,
   name: 'addresses',
   what: 'this hypervisor has the addresses of the listeners',
   remedy: 'systemctl restart imds-address, and find out what removes the address',
@@ -188,7 +187,6 @@ function isAt(text: string, host: string, port: number): boolean {
 }
 
 export const clock: DaemonCheck = {
-  isOfDaemon: true,
   name: 'clock',
   what: 'the clock is synchronised, and was not set back',
   remedy: 'set the clock, and start a time service such as systemd-timesyncd or chrony',

@@ -19,7 +19,6 @@ export const store: Check = {
 }
 
 export const storeInUse: DaemonCheck = {
-  isOfDaemon: true,
   name: 'store-in-use',
   what: 'imdsd is connected to the store of the configuration',
   remedy: 'restart imds if its configuration has changed; else see journalctl -u imds -n 50',

@@ -6,7 +6,7 @@ import { firewall, guests } from './checks-of-guests.ts'
 import { addresses, clock, ports, units } from './checks-of-host.ts'
 import { store, storeInUse } from './checks-of-store.ts'
 
-export const CHECKS: readonly (DaemonCheck | (Check & { readonly isOfDaemon?: undefined }))[] = [
+export const CHECKS: readonly Check[] = [
   configuration,
   units,
   daemon,
@@ -27,10 +27,20 @@ export const CHECKS: readonly (DaemonCheck | (Check & { readonly isOfDaemon?: un
 ]
 
 /** Those that the daemon runs too. */
-export const OF_DAEMON: readonly DaemonCheck[] = CHECKS.filter((check) => check.isOfDaemon === true)
+export const OF_DAEMON: readonly DaemonCheck[] = [
+  daemon,
+  addresses,
+  storeInUse,
+  records,
+  firewall,
+  identity,
+  stateDirectory,
+  descriptors,
+  clock,
+]
 
 /** What it cannot check, for people. */
 export const NOT_OF_DAEMON: readonly string[] = [
-  ...CHECKS.filter(({ isOfDaemon }) => isOfDaemon === undefined).map(({ name }) => name),
+  ...CHECKS.filter((check) => !(OF_DAEMON as readonly Check[]).includes(check)).map(({ name }) => name),
   'whether the clock is synchronised',
 ]

@@ -3,6 +3,7 @@
  * and can be reached.
  */
 import type { FirewallStatus } from '../firewall/firewall.ts'
+import { formatDuration } from '../../runtime/ago.ts'
 import type { LogLevelState } from '../../runtime/log-level.ts'
 import type { SyncStatus } from '../view/sync-state.ts'
 import type { Readiness } from './documents.ts'
@@ -55,4 +56,10 @@ export function buildReadiness({
     firewall,
     log,
   }
+}
+
+/** The state of the rules: `applied, confirmed 3 s ago`. */
+export function formatFirewall({ required, applied, ageSeconds }: FirewallStatus): string {
+  if (!required) return 'off'
+  return applied ? `applied, confirmed ${formatDuration(ageSeconds)} ago` : 'not applied'
 }

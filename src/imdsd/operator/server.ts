@@ -12,27 +12,18 @@ import { sendPage } from '../../pages/send.ts'
 import type { Question } from '../../pages/search.ts'
 import { ID_RULE, isId, isName } from '../../metadata/identifiers.ts'
 import { parseReport, MAX_REPORT_BYTES, type AgentReport } from '../firewall/agent-report.ts'
-import type { FirewallDocument } from '../firewall/document.ts'
+import type { Firewall } from '../firewall/firewall.ts'
 import { LEVEL_SECONDS, LOG_LEVELS, type AdjustableLevel, type LogLevel } from '../../runtime/log-level.ts'
 import type { Explanation, InstanceExplanation, InstanceState, Readiness, ReportsDocument, Trace } from './documents.ts'
 import { OperatorConnections } from './connections.ts'
 import type { GateState } from './launch-gate.ts'
 import { PATHS } from './paths.ts'
 
-/** What the operator servers need of the firewall. */
-export interface OperatorFirewall {
-  /**
-   * The document once its version is not the one that the report of the agent names, or after 5 s; undefined when there
-   * is none yet.
-   */
-  next(report: AgentReport | undefined): Promise<FirewallDocument | undefined>
-}
-
 export interface OperatorParts {
   readonly metrics: { readonly contentType: string; metrics(): Promise<string> }
   readonly readiness: () => Readiness
   readonly launchGate: (id: string) => GateState
-  readonly firewall: OperatorFirewall
+  readonly firewall: Pick<Firewall, 'next'>
   /** What a guest at an address on a network would get, and why; undefined if it is not an address. */
   readonly explain: (network: string, address: string) => Promise<Explanation | undefined>
   /** What the guest of an instance would get at each of its addresses. */

@@ -5,15 +5,16 @@
  * its id, revision and addresses.
  */
 import { formatDocument, worstOf } from '../../../pages/document.ts'
-import type { Markup } from '../../../pages/markup.ts'
+import { formatFindings, type PageFinding } from '../../../pages/findings.ts'
+import { markup, type Markup } from '../../../pages/markup.ts'
 import type { Question } from '../../../pages/search.ts'
 import { formatFacts } from '../../../pages/table.ts'
 import { formatDuration } from '../../../runtime/ago.ts'
 import type { View } from '../../view/view.ts'
 import type { Readiness } from '../documents.ts'
+import { formatFirewall } from '../readiness.ts'
 import { traceOf, type TraceParts } from '../trace.ts'
 import { formatBoot } from './boot.ts'
-import { formatHealth, type Health } from './health.ts'
 import type { History } from './history.ts'
 import { formatInstances } from './instances.ts'
 import { formatRefusals, formatTraffic } from './traffic.ts'
@@ -26,23 +27,28 @@ export interface PageParts extends TraceParts {
   readonly startedMs: number
   readonly networks: readonly string[]
   readonly readiness: () => Readiness
-  readonly health: () => Promise<Health>
+  /** What the checks of `imdsctl doctor` find from inside the daemon, and those that it cannot run. */
+  readonly health: () => Promise<{ readonly results: readonly PageFinding[]; readonly unchecked: readonly string[] }>
   readonly history: Pick<History, 'intervals' | 'refusals'>
 }
 
 /** Formats the page that a question wants. */
 export async function formatPage(parts: PageParts, question: Question): Promise<string> {
   const { hypervisor, version, startedMs, history, view, traces, now, wall } = parts
-  const health = await parts.health()
+  const { results, unchecked } = await parts.health()
   const nowMs = now()
   const found = traceOf(parts, question.search)
   const instances = await formatInstances({ instances: view.instances(), traces, nowMs }, question)
   return formatDocument({
     title: hypervisor === undefined ? 'imds' : `imds on ${hypervisor}`,
-    level: worstOf(health.results.map(({ state }) => state)),
+    level: worstOf(results.map(({ state }) => state)),
     about: `imdsd ${version}, started ${formatDuration((nowMs - startedMs) / 1000)} ago; ${new Date(wall()).toISOString()}`,
     sections: [
-      ['Health', formatHealth(health)],
+      [
+        'Health',
+        markup`${formatFindings(results)}
+<p class="soft">The daemon cannot check these: ${unchecked.join(', ')}. On this hypervisor, run <code>sudo imdsctl doctor</code>.</p>`,
+      ],
       ['View and store', formatView(parts)],
       ['Requests of guests', formatTraffic(history, nowMs)],
       ['Refusals', formatRefusals(history)],
@@ -62,13 +68,6 @@ function formatView({ readiness, networks }: PageParts): Markup {
     ['faulty records', faulty],
     ['unconfirmed instances', unconfirmed],
     ['contested addresses', contestedAddresses],
-    [
-      'firewall',
-      !firewall.required
-        ? 'off'
-        : firewall.applied
-          ? `applied, confirmed ${formatDuration(firewall.ageSeconds)} ago`
-          : 'not applied',
-    ],
+    ['firewall', formatFirewall(firewall)],
   ])
 }

@@ -24,7 +24,7 @@ function aPage() {
         health: () =>
           Promise.resolve({
             results: [{ check: 'daemon', state: 'failure', text: HOSTILE, remedy: HOSTILE }],
-            unchecked: ['ports'],
+            unchecked: ['ports', 'guests'],
           }),
         history: new History(meter, now),
         view,
@@ -49,6 +49,7 @@ test('it has the health, the view, requests, refusals and instances, and its tit
     'Instances',
   ])
   expect(text).toContain('imdsd 1.0.0, started 0 s ago; 2026-11-23T12:00:00.000Z')
+  expect(text).toContain('ports, guests. On this hypervisor, run <code>sudo imdsctl doctor</code>')
 })
 
 test('it has no user-data, key or token, and nothing that a record or a guest says is HTML', async () => {

@@ -3,9 +3,8 @@ import { isReadableTag } from '../metadata/categories.ts'
 import type { Shape } from '../metadata/record.ts'
 import { InstanceSchema } from '../metadata/schema.ts'
 import { escapeControls } from '../runtime/escape.ts'
+import { isJsonObject } from '../runtime/json.ts'
 import { nearest } from '../runtime/nearest.ts'
-
-type Fields = Readonly<Record<string, unknown>>
 
 /** The warnings of one record that are printed. */
 const MAX_WARNINGS = 10
@@ -25,8 +24,8 @@ export function warningsOf(document: unknown): readonly string[] {
 
 function* allOf(document: unknown): Generator<() => string> {
   yield* ignoredIn(InstanceSchema as Shape, document, '')
-  const { tags, options } = (isFields(document) ? document : {}) as { tags?: unknown; options?: unknown }
-  if (!isFields(tags) || !isFields(options) || options['instanceMetadataTags'] !== 'enabled') return
+  const { tags, options } = (isJsonObject(document) ? document : {}) as { tags?: unknown; options?: unknown }
+  if (!isJsonObject(tags) || !isJsonObject(options) || options['instanceMetadataTags'] !== 'enabled') return
   for (const key of Object.keys(tags))
     if (!isReadableTag(key)) yield () => `${pathOf('/tags', key)} is a tag that no guest can read, because of its key`
 }
@@ -41,7 +40,7 @@ function* ignoredIn(
       for (const [i, one] of value.entries()) yield* ignoredIn(items, one, `${path}/${String(i)}`)
     return
   }
-  if (!isFields(value)) return
+  if (!isJsonObject(value)) return
   const [pattern] = Object.keys(patternProperties ?? {})
   for (const [name, field] of Object.entries(value)) {
     const shape = properties !== undefined && Object.hasOwn(properties, name) ? properties[name] : undefined
@@ -59,8 +58,4 @@ function describe(path: string, name: string, known: readonly string[]): string 
 function pathOf(path: string, name: string): string {
   const shown = name.length > MAX_NAME ? `${name.slice(0, MAX_NAME)}...` : name
   return `${path}/${escapeControls(shown.replaceAll('~', '~0').replaceAll('/', '~1'))}`
-}
-
-function isFields(value: unknown): value is Fields {
-  return value instanceof Object && !Array.isArray(value)
 }

@@ -9,7 +9,7 @@ import { join } from 'node:path'
 import type { UserDataChange } from '../store/user-data.ts'
 import { parseDocument, RECORD_ENDINGS } from '../store/document.ts'
 import { EXIT } from '../runtime/exit-status.ts'
-import { parseJson } from '../runtime/json.ts'
+import { isJsonObject, parseJson } from '../runtime/json.ts'
 import { decodeText, NotUtf8 } from '../runtime/text-file.ts'
 import { readSettingFile } from '../runtime/regular-file.ts'
 import { findDistrustOfDirectory } from '../runtime/trusted-path.ts'
@@ -104,7 +104,7 @@ async function* inputsOf(path: string, lines: Iterable<string> | AsyncIterable<s
     number += 1
     if (isJsonLines !== true) text += `${line}\n`
     if (line.trim() === '') continue
-    isJsonLines ??= isObject(parseJson(line))
+    isJsonLines ??= isJsonObject(parseJson(line))
     if (!isJsonLines) continue
     const place = `${path}:${String(number)}`
     if (line.trim() !== '---') yield inputOf(place, parseJson(line))
@@ -147,7 +147,7 @@ async function parseOne(place: string, text: string): Promise<ReadRecord> {
 /** Reads a record, or `{"record": RECORD, "userDataBase64": BASE64}` (null: the instance has no user-data). */
 function inputOf(place: string, value: unknown): ReadRecord {
   if (value === undefined) return faulty(place, EXIT.badData, 'is not JSON')
-  if (!isObject(value) || !('record' in value))
+  if (!isJsonObject(value) || !('record' in value))
     return { ok: true, value: { place, document: value, userData: undefined } }
   const { record: document, userDataBase64: base64, ...others } = value
   const [other] = Object.keys(others)
@@ -159,10 +159,6 @@ function inputOf(place: string, value: unknown): ReadRecord {
   if (bytes.toString('base64') !== base64)
     return faulty(place, EXIT.badData, 'has a "userDataBase64" that is neither base64 with padding nor null')
   return { ok: true, value: { place, document, userData: bytes } }
-}
-
-function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value)
 }
 
 function unreadable(path: string, error: unknown): ReadRecord {

@@ -9,3 +9,8 @@ export function parseJson(text: string): unknown {
     return undefined
   }
 }
+
+/** Whether a value is an object of JSON: neither a list nor null. */
+export function isJsonObject(value: unknown): value is Readonly<Record<string, unknown>> {
+  return value instanceof Object && !Array.isArray(value)
+}

@@ -1,5 +1,7 @@
 /** The user-data that comes with a record, in the stores and on its way into them. */
 
+import { isJsonObject } from '../runtime/json.ts'
+
 /** What happens to the user-data of an instance: it becomes these bytes, is removed, or stays as it is. */
 export type UserDataChange = Uint8Array | 'none' | 'keep'
 
@@ -8,13 +10,6 @@ export type UserDataChange = Uint8Array | 'none' | 'keep'
  * already.
  */
 export function fillUserData(document: unknown, bytes: Uint8Array | undefined, digest: string | undefined): unknown {
-  if (
-    bytes === undefined ||
-    typeof document !== 'object' ||
-    document === null ||
-    Array.isArray(document) ||
-    'userData' in document
-  )
-    return document
+  if (bytes === undefined || !isJsonObject(document) || 'userData' in document) return document
   return { ...document, userData: { size: bytes.length, sha256: digest } }
 }

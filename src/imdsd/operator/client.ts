@@ -71,26 +71,18 @@ export function getInstanceState(
   withReason: boolean,
   signal: AbortSignal,
 ): Promise<Answer<InstanceState>> {
-  const path = PATHS.instance.replace(':id', encodeURIComponent(id))
-  return ask(
-    operator,
-    { path: withReason ? `${path}?reason=` : path },
-    [200, 404, 409],
-    parserOf(InstanceStateSchema),
-    signal,
-  )
+  const path = pathOf(PATHS.instance, id) + (withReason ? '?reason=' : '')
+  return ask(operator, { path }, parserOf(InstanceStateSchema), signal, [200, 404, 409])
 }
 
 /** Asks for the boot trace of an instance. Status 404: the daemon does not serve it. */
 export function getTrace(operator: string, id: string, signal: AbortSignal): Promise<Answer<Trace>> {
-  const path = PATHS.trace.replace(':id', encodeURIComponent(id))
-  return ask(operator, { path }, [200], parserOf(TraceSchema), signal)
+  return ask(operator, { path: pathOf(PATHS.trace, id) }, parserOf(TraceSchema), signal)
 }
 
 /** Asks for what the guest of an instance has reported. Only the unix socket answers. */
 export function getReports(operator: string, id: string, signal: AbortSignal): Promise<Answer<ReportsDocument>> {
-  const path = PATHS.reports.replace(':id', encodeURIComponent(id))
-  return ask(operator, { path }, [200], parserOf(ReportsSchema), signal)
+  return ask(operator, { path: pathOf(PATHS.reports, id) }, parserOf(ReportsSchema), signal)
 }
 
 /**
@@ -104,8 +96,8 @@ export function getExplanation(
   address: string,
   signal: AbortSignal,
 ): Promise<Answer<Explanation>> {
-  const query = new URLSearchParams({ address, network }).toString()
-  return ask(operator, { path: `${PATHS.explain}?${query}`, password }, [200], parserOf(ExplanationSchema), signal)
+  const path = `${PATHS.explain}?${new URLSearchParams({ address, network }).toString()}`
+  return ask(operator, { path, password }, parserOf(ExplanationSchema), signal)
 }
 
 /**
@@ -118,9 +110,8 @@ export function getInstanceExplanation(
   id: string,
   signal: AbortSignal,
 ): Promise<Answer<InstanceExplanation>> {
-  const query = new URLSearchParams({ id }).toString()
-  const question = { path: `${PATHS.explain}?${query}`, password }
-  return ask(operator, question, [200, 404], parserOf(InstanceExplanationSchema), signal)
+  const path = `${PATHS.explain}?${new URLSearchParams({ id }).toString()}`
+  return ask(operator, { path, password }, parserOf(InstanceExplanationSchema), signal, [200, 404])
 }
 
 /**
@@ -132,19 +123,13 @@ export function getFirewallDocument(
   report: AgentReport | undefined,
   signal: AbortSignal,
 ): Promise<Answer<FirewallDocument>> {
-  const body = report && formatReport(report)
-  return ask(
-    operator,
-    { path: PATHS.firewall, ...(body !== undefined && { body }) },
-    [200],
-    (text) => parseFirewallDocument(parseJson(text)),
-    signal,
-  )
+  const question = { path: PATHS.firewall, ...(report !== undefined && { body: formatReport(report) }) }
+  return ask(operator, question, (text) => parseFirewallDocument(parseJson(text)), signal)
 }
 
 /** Asks whether the daemon is ready, and what it serves. */
 export function getReadiness(operator: string, signal: AbortSignal): Promise<Answer<Readiness>> {
-  return ask(operator, { path: PATHS.ready }, [200, 503], parserOf(ReadinessSchema), signal)
+  return ask(operator, { path: PATHS.ready }, parserOf(ReadinessSchema), signal, [200, 503])
 }
 
 /**
@@ -157,12 +142,12 @@ export function getLogLevel(
   signal: AbortSignal,
 ): Promise<Answer<LogLevelDocument>> {
   const question = { path: PATHS.logLevel, ...(wanted !== undefined && { body: JSON.stringify(wanted) }) }
-  return ask(operator, question, [200], parserOf(LogLevelSchema), signal)
+  return ask(operator, question, parserOf(LogLevelSchema), signal)
 }
 
 /** Asks for the metrics: the value of each by its name, with its labels as Prometheus prints them. */
 export function getMetrics(operator: string, signal: AbortSignal): Promise<Answer<ReadonlyMap<string, number>>> {
-  return ask(operator, { path: PATHS.metrics }, [200], parseMetrics, signal)
+  return ask(operator, { path: PATHS.metrics }, parseMetrics, signal)
 }
 
 /** A request: a GET, or a POST of a JSON body. `password`: for HTTP Basic. */
@@ -175,12 +160,18 @@ interface Question {
 /** The most bytes of a response. The firewall's document of 2,000 guests has about 1 MB. */
 const MAX_RESPONSE_BYTES = 64 * 1024 * 1024
 
+/** The path of an instance. */
+function pathOf(path: string, id: string): string {
+  return path.replace(':id', encodeURIComponent(id))
+}
+
+/** `statuses`: those of which the document is read. */
 async function ask<T>(
   operator: string,
   question: Question,
-  statuses: readonly number[],
   parse: (text: string) => T | undefined,
   signal: AbortSignal,
+  statuses: readonly number[] = [200],
 ): Promise<Answer<T>> {
   try {
     const { status, text } = await send(operator, question, signal)

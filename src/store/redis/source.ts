@@ -148,28 +148,21 @@ export class RedisSource implements Source {
   }
 
   #toRead(id: string, lengths: Lengths | undefined): ToRead {
-    if (lengths === undefined) return { id, fields: [], bytes: 0, fault: { kind: 'unreadable', reason: WRONG_TYPE } }
-    const { record, digest, userData } = lengths
-    const reason = formatTooLong(lengths, this.#parts.cipher !== undefined)
-    if (reason !== undefined)
-      return {
-        id,
-        fields: digest > MAX_DIGEST_BYTES ? [] : ['digest'],
-        bytes: 0,
-        fault: { kind: 'unreadable', reason },
-      }
-    // The limit is a little higher, because an encrypted value is longer than its contents.
-    if (userData <= this.#parts.userDataMaxBytes + MAX_ENCRYPTION_OVERHEAD_BYTES)
-      return { id, fields: ['digest', 'record', 'user-data'], bytes: record + userData, fault: undefined }
-    return {
+    const { cipher, userDataMaxBytes } = this.#parts
+    const unread = (kind: 'unreadable' | 'user-data', reason: string, fields = ['digest']): ToRead => ({
       id,
-      fields: ['digest'],
+      fields,
       bytes: 0,
-      fault: {
-        kind: 'user-data',
-        reason: `the user-data is ${formatUserDataTooLong(userData, this.#parts.userDataMaxBytes)}`,
-      },
-    }
+      fault: { kind, reason },
+    })
+    if (lengths === undefined) return unread('unreadable', WRONG_TYPE, [])
+    const { record, digest, userData } = lengths
+    const reason = formatTooLong(lengths, cipher !== undefined)
+    if (reason !== undefined) return unread('unreadable', reason, digest > MAX_DIGEST_BYTES ? [] : ['digest'])
+    // The limit is a little higher, because an encrypted value is longer than its contents.
+    if (userData > userDataMaxBytes + MAX_ENCRYPTION_OVERHEAD_BYTES)
+      return unread('user-data', `the user-data is ${formatUserDataTooLong(userData, userDataMaxBytes)}`)
+    return { id, fields: ['digest', 'record', 'user-data'], bytes: record + userData, fault: undefined }
   }
 
   async owner(network: string, address: string): Promise<string | undefined> {

@@ -32,12 +32,6 @@ interface Entry {
   readonly cells: readonly string[]
 }
 
-/** How many entries there are. */
-interface Counts {
-  readonly json: object
-  readonly text: string
-}
-
 /** Records that are read at the same time. */
 const AT_ONCE = 32
 
@@ -50,10 +44,15 @@ export async function list({ store, output }: Context, options: ListOptions): Pr
         json: removed,
         cells: [removed.id, String(removed.revision), formatSeal(removed.sealedAt)],
       }))
-      print(output, ['ID', 'REMOVED AT', 'SEALED'], entries, options, {
-        json: { removed: entries.length },
-        text: `${String(entries.length)} removed in the last 7 days`,
-      })
+      const count = { removed: entries.length }
+      print(
+        output,
+        ['ID', 'REMOVED AT', 'SEALED'],
+        entries,
+        options,
+        count,
+        `${String(count.removed)} removed in the last 7 days`,
+      )
       return EXIT.done
     }
     const all = await publisher.list()
@@ -64,10 +63,9 @@ export async function list({ store, output }: Context, options: ListOptions): Pr
     const entries = listed.map((instance) => ({ json: instance, cells: cellsOf(instance) }))
     const sealed = listed.filter(({ sealedAt }) => sealedAt !== undefined).length
     const [instances, of] = [listed.length, all.length]
-    print(output, ['ID', 'REVISION', 'HYPERVISORS', 'SEALED', 'ADDRESSES'], entries, options, {
-      json: { instances, of, sealed },
-      text: `${instances === of ? '' : `${String(instances)} of `}${String(of)} instances, ${String(sealed)} sealed`,
-    })
+    const text = `${instances === of ? '' : `${String(instances)} of `}${String(of)} instances, ${String(sealed)} sealed`
+    const header = ['ID', 'REVISION', 'HYPERVISORS', 'SEALED', 'ADDRESSES']
+    print(output, header, entries, options, { instances, of, sealed }, text)
     for (const id of unread) output.warn(`the record of ${id} cannot be read: its account is not known`)
     return unread.length > 0 ? EXIT.badData : EXIT.done
   })
@@ -122,9 +120,10 @@ function print(
   header: readonly string[],
   entries: readonly Entry[],
   { ids, count }: ListOptions,
-  counts: Counts,
+  counts: object,
+  text: string,
 ): void {
-  if (count === true) output.result(counts.json, counts.text)
+  if (count === true) output.result(counts, text)
   else if (output.json) for (const { json } of entries) output.printJson(json)
   else if (ids === true) for (const { json } of entries) output.print(json.id)
   else {
@@ -132,6 +131,6 @@ function print(
       header,
       entries.map(({ cells }) => cells),
     )
-    output.print(counts.text)
+    output.print(text)
   }
 }

@@ -274,7 +274,7 @@ t.test('without a running agent', { skip }, async (t) => {
     const listeners = [own, { network: 'default', address: '10.77.0.1', port: 22 }]
     const daemon = await startOtherDaemon(t, host, socket, { ...document, version: 'f.1', listeners })
     const fault =
-      'the daemon names the listener 10.77.0.1:22, and IMDS_LISTEN of the firewall agent (169.254.169.254:80) does not'
+      'the daemon has the listener 10.77.0.1:22, and IMDS_LISTEN of the firewall agent is 169.254.169.254:80'
     const { status, stderr } = await host.imdsctl('firewall', '--apply', '--operator', daemon)
     t.equal(status, 65)
     t.match(stderr, fault)

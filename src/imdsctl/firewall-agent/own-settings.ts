@@ -29,36 +29,27 @@ export function findContradiction(
     const value = (own[variable] ?? '').trim()
     return value === '' ? otherwise : value
   }
+  const differs = (what: string, variable: keyof OwnSettings, value: string) =>
+    `the daemon has ${what}, and ${variable} of the firewall agent is ${value}: ${REMEDY}`
   const listen = setting('IMDS_LISTEN', DEFAULT_LISTEN)
-  const ownListeners = parseGuestListeners(listen).map(formatHostPort)
-  const unknown = listeners
-    .map(({ address, port }) => formatHostPort({ host: address, port }))
-    .filter((listener) => !ownListeners.includes(listener))
-  if (unknown.length > 0) {
-    return (
-      `the daemon names the listener ${unknown.join(' and ')}, and IMDS_LISTEN of the firewall agent (${listen}) ` +
-      `does not. IMDS_LISTEN must name the addresses and ports of systemd's sockets too: ${REMEDY}`
-    )
-  }
+  const unknown = new Set(listeners.map(({ address, port }) => formatHostPort({ host: address, port }))).difference(
+    new Set(parseGuestListeners(listen).map(formatHostPort)),
+  )
+  if (unknown.size > 0)
+    return `${differs(`the listener ${[...unknown].join(' and ')}`, 'IMDS_LISTEN', listen)}. IMDS_LISTEN must name the addresses and ports of systemd's sockets too`
   const linkLocal = new Set(listeners.filter((listener) => listener.linkLocal === true).map(({ address }) => address))
   const ownLinkLocal = setting('IMDS_LINK_LOCAL', '')
-  if (linkLocal.symmetricDifference(new Set(parseLinkLocal(ownLinkLocal))).size > 0) {
-    return (
-      `the daemon has the link-local listeners ${[...linkLocal].join(' and ') || '(none)'}, ` +
-      `and IMDS_LINK_LOCAL of the firewall agent is ${ownLinkLocal || 'not set'}: ${REMEDY}`
+  if (linkLocal.symmetricDifference(new Set(parseLinkLocal(ownLinkLocal))).size > 0)
+    return differs(
+      `the link-local listeners ${[...linkLocal].join(' and ') || '(none)'}`,
+      'IMDS_LINK_LOCAL',
+      ownLinkLocal || 'not set',
     )
-  }
   const operatorListen = setting('IMDS_OPERATOR_LISTEN', DEFAULT_OPERATOR_LISTEN)
   const ownOperator = parseAddressPort(operatorListen)
   const theirs = formatHostPort({ host: operator.address, port: operator.port })
-  if (ownOperator === undefined || formatHostPort(ownOperator) !== theirs) {
-    return (
-      `the daemon names the operators' listener ${theirs}, ` +
-      `and IMDS_OPERATOR_LISTEN of the firewall agent is ${operatorListen}: ${REMEDY}`
-    )
-  }
+  if (ownOperator === undefined || formatHostPort(ownOperator) !== theirs)
+    return differs(`the operators' listener ${theirs}`, 'IMDS_OPERATOR_LISTEN', operatorListen)
   const ownLink = setting('IMDS_LINK', DEFAULT_LINK)
-  return link === ownLink
-    ? undefined
-    : `the daemon has the link rule ${link}, and IMDS_LINK of the firewall agent is ${ownLink}: ${REMEDY}`
+  return link === ownLink ? undefined : differs(`the link rule ${link}`, 'IMDS_LINK', ownLink)
 }

@@ -46,7 +46,7 @@ test.each<[string, object, object, string]>([
     'another address',
     { listeners: [LISTENER, { ...LISTENER, address: '10.77.0.1' }] },
     {},
-    'the listener 10.77.0.1:80, and IMDS_LISTEN of the firewall agent (169.254.169.254:80) does not',
+    'the listener 10.77.0.1:80, and IMDS_LISTEN of the firewall agent is 169.254.169.254:80',
   ],
   ['another port', { listeners: [{ ...LISTENER, port: 22 }] }, {}, 'the listener 169.254.169.254:22, and'],
   [

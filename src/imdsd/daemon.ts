@@ -15,7 +15,7 @@ import { lockState } from './journal/state-lock.ts'
 import type { Config } from './config.ts'
 import { startGuestSide, type GuestSide } from './guest-side.ts'
 import { buildOperatorSide } from './operator-side.ts'
-import { buildStoreSide } from './store-side.ts'
+import { buildStoreSide, openSource } from './store-side.ts'
 
 /** How long a start waits for a daemon with the same state directory to end: a stop takes 1.5 s, and a fold. */
 const LOCK_WAIT_MS = 5_000
@@ -121,7 +121,7 @@ async function buildBackground(parts: BackgroundParts) {
   const metrics = buildMetrics()
   // No daemon announces itself before sync starts, which is after these are built.
   const operatorAddress = () => operatorSide.address()
-  const storeSide = await buildStoreSide({ ...parts, metrics, operatorAddress })
+  const storeSide = await buildStoreSide({ ...parts, openSource, metrics, operatorAddress })
   const { sync, firewall, viewAgeSeconds } = storeSide
   await turn()
 

@@ -135,7 +135,7 @@ export async function startGuestSide(config: Config, log: Logger, now: () => num
 }
 
 /** Fills the view and the reports of guests from the state directory. */
-async function restoreState(
+export async function restoreState(
   { store, stateDirectory, snapshotMaxAgeMs }: Config,
   secrets: readonly Uint8Array[],
   view: View,

@@ -28,13 +28,17 @@ const DISK_RETRY_MS = 30_000
 /** The pause after a report could not be written to the store. */
 const REPORT_RETRY_MS = 2_000
 
-/** What the store's side is built of. `operatorAddress`: the operators' listener on TCP, if it is open. */
+/**
+ * What the store's side is built of. `openSource`: opens the store. `operatorAddress`: the operators' listener on TCP, if
+ * it is open.
+ */
 export interface StoreSideParts {
   readonly config: Config
   readonly log: Logger
   readonly now: () => number
   readonly guestSide: GuestSide
   readonly disk: Disk
+  readonly openSource: typeof openSource
   readonly metrics: Metrics
   readonly operatorAddress: () => HostPort | undefined
 }
@@ -53,7 +57,7 @@ export interface StoreSide {
 export async function buildStoreSide(parts: StoreSideParts): Promise<StoreSide> {
   const { config, now, guestSide, metrics, log } = parts
   const { view, restored, reports, traces } = guestSide
-  const source = await buildSource(
+  const source = await parts.openSource(
     parts,
     buildAnnouncement(parts, () => sync.status().lagMs),
   )
@@ -107,7 +111,11 @@ export async function buildStoreSide(parts: StoreSideParts): Promise<StoreSide> 
   }
 }
 
-async function buildSource({ config, guestSide, log }: StoreSideParts, announcement: Announcement): Promise<Source> {
+/** Opens the store of the configuration. */
+export async function openSource(
+  { config, guestSide, log }: Pick<StoreSideParts, 'config' | 'guestSide' | 'log'>,
+  announcement: Announcement,
+): Promise<Source> {
   const { store, userDataMaxBytes } = config
   if (store.kind === 'files') {
     const { FileSource } = await import('../store/files/source.ts')

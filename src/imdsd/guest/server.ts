@@ -62,7 +62,7 @@ export function buildGuestServer(parts: GuestServerParts): FastifyInstance {
 }
 
 /** The steps of a request from its listener to its response. */
-class RequestPipeline implements Steps {
+export class RequestPipeline implements Steps {
   readonly guard: ConnectionGuard
   readonly #parts: GuestServerParts
   readonly #responder: Responder

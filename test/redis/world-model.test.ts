@@ -119,7 +119,7 @@ async function contentsOfRedis(): Promise<unknown> {
     ranges: (
       await Promise.all(
         ['default', 'other'].map(async (network) =>
-          (await client.zrange(KEYS.ranges(network), 0, -1)).map((member) => `${network} ${member}`),
+          (await client.zrange(KEYS.ranges(network), '0', '-1')).map((member) => `${network} ${member}`),
         ),
       )
     ).flat(),

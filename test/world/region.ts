@@ -34,8 +34,9 @@ interface Facts {
   readonly hypervisors: readonly string[]
   readonly sealedAt?: string
   readonly userData?: { readonly size: number; readonly sha256: string }
-  readonly interfaces: readonly Partial<Record<'ipv4Addresses' | 'ipv6Addresses' | 'ipv6Prefixes', string[]>>[] &
-    readonly { network?: string }[]
+  readonly interfaces: readonly (Partial<Record<'ipv4Addresses' | 'ipv6Addresses' | 'ipv6Prefixes', string[]>> & {
+    network?: string
+  })[]
 }
 
 /** Called for each notice that the script publishes. */

@@ -1,0 +1,271 @@
+/**
+ * The control plane of the world: what it wants of each instance, and its publishers, which are the real ones.
+ *
+ * It does what an operator's does: it stops the guest of an instance before it takes an address or a hypervisor from it,
+ * one change of an instance at a time, and publishes everything again after the store has lost something.
+ */
+import type { Backend } from '../../src/store/backend.ts'
+import { StorePublisher } from '../../src/store/publish.ts'
+import type { Publisher, PutRefusal } from '../../src/store/publisher.ts'
+import { anInstance } from '../support/fixtures/instance.ts'
+import type { Dice } from '../fuzz/dice.ts'
+
+export const IDS = Array.from({ length: 10 }, (_, n) => `srv-${String(n)}`)
+export const NAMES = ['hv1', 'hv2', 'hv3']
+const ADDRESSES = ['10.0.0.1', '10.0.0.2', '10.0.0.3', '10.0.0.4', '10.0.0.5', '10.0.0.6', 'fd00::1', 'fd00::2']
+/** Every address that a guest may have, as `NETWORK ADDRESS`. */
+export const PLACES = [...ADDRESSES, '10.0.0.7', '10.0.0.8', '10.0.0.9']
+  .map((address) => `default ${address}`)
+  .concat(ADDRESSES.slice(0, 4).map((address) => `blue ${address}`))
+
+/** What the control plane wants. `revision`: of the last publish, whether or not it succeeded. */
+export interface Wanted {
+  readonly revision: number
+  readonly hypervisors: readonly string[]
+  /** `NETWORK ADDRESS`; none if the instance is removed. */
+  readonly places: readonly string[]
+  readonly image: number
+  readonly userData: Buffer | undefined
+  readonly sealedAt: string | undefined
+  /** The store has answered that it has this. */
+  readonly isConfirmed: boolean
+}
+
+/** What the control plane does to the world. */
+export interface Machines {
+  /** Stops the guest of an instance; `of`: only on these hypervisors. */
+  stop(id: string, of?: readonly string[]): void
+  /** The guest of an instance may start where the launch gate lets it. */
+  launch(id: string, wanted: Wanted): void
+  /** A change of an instance begins. `isMoved`: what its guest has reported may be moved or deleted. */
+  changes(id: string, isMoved: boolean): void
+  note(text: string): void
+  broken(sentence: string): void
+}
+
+const NOTHING: Wanted = {
+  revision: 0,
+  hypervisors: [],
+  places: [],
+  image: 0,
+  userData: undefined,
+  sealedAt: undefined,
+  isConfirmed: true,
+}
+
+export class ControlPlane {
+  readonly #publisher: Publisher
+  readonly #names: readonly string[]
+  readonly #machines: Machines
+  readonly #wanted = new Map<string, Wanted>()
+  /** Instances that a publisher changes now. */
+  readonly #busy = new Set<string>()
+  /** How often the store has lost something. */
+  #losses = 0
+
+  /** `names`: the hypervisors that new instances get. */
+  constructor(backend: Backend, names: readonly string[], machines: Machines) {
+    this.#names = names
+    this.#publisher = new StorePublisher(backend, 16_384)
+    this.#machines = machines
+  }
+
+  wantedOf(id: string): Wanted {
+    return this.#wanted.get(id) ?? NOTHING
+  }
+
+  /** The store has lost something: what it has of these instances is not known. */
+  storeLost(ids: readonly string[]): void {
+    this.#losses += 1
+    for (const id of ids) this.#wanted.set(id, { ...this.wantedOf(id), isConfirmed: false })
+  }
+
+  /** What the store has of an instance, if the control plane knows it and changes nothing now. */
+  settled(id: string): Wanted | undefined {
+    const wanted = this.wantedOf(id)
+    return wanted.isConfirmed && !this.#busy.has(id) ? wanted : undefined
+  }
+
+  get isBusy(): boolean {
+    return this.#busy.size > 0
+  }
+
+  /** Publishes a new revision of an instance: often at the same places. */
+  put(id: string, dice: Dice): void {
+    const before = this.wantedOf(id)
+    const isNew = before.hypervisors.length === 0
+    const keepsPlaces = !isNew && dice.chance(0.6)
+    const places = keepsPlaces ? before.places : this.#freePlaces(id, dice)
+    if (places.length === 0) return
+    const userData = dice.chance(0.2)
+      ? before.userData
+      : dice.chance(0.7)
+        ? Buffer.from(`#!/bin/sh\n# ${id} ${String(dice.below(1_000_000))}\n`)
+        : undefined
+    const hypervisors = isNew ? [dice.pick(this.#names)] : before.hypervisors
+    this.#publish(id, { ...before, hypervisors, places, userData, image: dice.below(4) }, dice)
+  }
+
+  /** The next step of a live migration: to another hypervisor as well, or away from the first one. */
+  move(id: string, dice: Dice): void {
+    const before = this.wantedOf(id)
+    const [first, second] = before.hypervisors
+    if (first === undefined) return
+    const others = NAMES.filter((name) => name !== first)
+    const hypervisors =
+      second !== undefined ? [second] : dice.chance(0.7) ? [first, dice.pick(others)] : [dice.pick(others)]
+    this.#publish(id, { ...before, hypervisors }, dice)
+  }
+
+  /** Removes an instance, and gives its places to another one at once. */
+  async handOver(id: string, to: string, dice: Dice): Promise<void> {
+    const { places, hypervisors } = this.wantedOf(id)
+    const heir = this.wantedOf(to)
+    if (id === to || places.length === 0 || this.#busy.has(to)) return
+    await this.remove(id)
+    if (this.settled(id)?.places.length === 0) this.#publish(to, { ...heir, hypervisors, places }, dice)
+  }
+
+  async remove(id: string): Promise<void> {
+    const before = this.wantedOf(id)
+    if (before.hypervisors.length === 0 || this.#busy.has(id)) return
+    this.#machines.stop(id)
+    await this.#change(id, true, async () => {
+      const revision = before.revision + 1
+      const result = await this.#publisher.remove(id, revision)
+      this.#machines.note(`the removal of ${id} is ${result.kind}`)
+      this.#wanted.set(id, { ...NOTHING, revision: result.kind === 'stale' ? result.revision : revision })
+    })
+  }
+
+  /** Seals or unseals the user-data of an instance. */
+  seal(id: string, isSeal: boolean): void {
+    const before = this.wantedOf(id)
+    if (before.hypervisors.length === 0 || !before.isConfirmed || this.#busy.has(id)) return
+    void this.#change(id, false, async () => {
+      const losses = this.#losses
+      const result = await (isSeal ? this.#publisher.seal(id) : this.#publisher.unseal(id))
+      this.#machines.note(`${isSeal ? 'the seal' : 'the unseal'} of ${id} is ${result.kind}`)
+      if (result.kind === 'absent' || result.kind === 'address-owned') return
+      const sealedAt = result.kind === 'unsealed' ? undefined : result.sealedAt
+      this.#wanted.set(id, { ...before, revision: result.revision, sealedAt, isConfirmed: losses === this.#losses })
+    })
+  }
+
+  /** Publishes again what is wanted, removals first: the store has lost something, or nobody knows. */
+  async rebuild(): Promise<void> {
+    const all = [...this.#wanted].toSorted(([, a], [, b]) => a.hypervisors.length - b.hypervisors.length)
+    for (let attempt = 0; attempt < 3; attempt++) {
+      for (const [id] of all) {
+        const wanted = this.wantedOf(id)
+        if (wanted.hypervisors.length > 0) await this.#repeat(id, wanted)
+        else if (!this.#busy.has(id))
+          await this.#change(id, true, async () => {
+            const result = await this.#publisher.remove(id, Math.max(1, wanted.revision))
+            if (result.kind === 'stale') this.#wanted.set(id, { ...wanted, revision: result.revision + 1 })
+          })
+      }
+    }
+  }
+
+  async #repeat(id: string, wanted: Wanted): Promise<void> {
+    if (this.#busy.has(id)) return
+    this.#machines.stop(id)
+    await this.#change(id, !wanted.isConfirmed, () => this.#send(id, wanted, wanted))
+    if (!this.wantedOf(id).isConfirmed && !this.#busy.has(id)) {
+      const next = this.wantedOf(id)
+      await this.#change(id, true, () => this.#send(id, { ...next, revision: next.revision + 1 }, next))
+    }
+  }
+
+  #publish(id: string, change: Wanted, dice: Dice): void {
+    if (this.#busy.has(id)) return
+    const before = this.wantedOf(id)
+    const wanted = { ...change, revision: before.revision + 1 }
+    const isSamePlace = before.places.every((place) => wanted.places.includes(place))
+    if (isSamePlace)
+      this.#machines.stop(
+        id,
+        before.hypervisors.filter((name) => !wanted.hypervisors.includes(name)),
+      )
+    else this.#machines.stop(id)
+    const keeps = wanted.userData === before.userData && dice.chance(0.5)
+    const isMoved = before.hypervisors.join() !== wanted.hypervisors.join()
+    void this.#change(id, isMoved, () => this.#send(id, wanted, before, keeps))
+  }
+
+  async #send(id: string, wanted: Wanted, before: Wanted, keeps = false): Promise<void> {
+    this.#wanted.set(id, { ...before, revision: wanted.revision, isConfirmed: false })
+    const losses = this.#losses
+    const result = await this.#publisher.put(documentOf(id, wanted), keeps ? 'keep' : (wanted.userData ?? 'none'))
+    const { revision, hypervisors } = wanted
+    this.#machines.note(`revision ${String(revision)} of ${id} on ${hypervisors.join(' and ')} is ${result.kind}`)
+    if (result.kind === 'published' || result.kind === 'unchanged') {
+      const { sealedAt } = result.instance
+      const isConfirmed = losses === this.#losses
+      const confirmed = { ...wanted, sealedAt, isConfirmed }
+      this.#wanted.set(id, confirmed)
+      if (isConfirmed) this.#machines.launch(id, confirmed)
+    } else if (result.kind === 'stale')
+      this.#wanted.set(id, { ...before, revision: Math.max(wanted.revision, result.revision), isConfirmed: false })
+    else this.#refused(id, result, before, losses)
+  }
+
+  #refused(id: string, refusal: PutRefusal, before: Wanted, losses: number): void {
+    if (refusal.kind === 'invalid' && !refusal.faults.every(({ path }) => path === '/userData'))
+      this.#machines.broken(`a valid record is published: ${JSON.stringify(refusal.faults)}`)
+    const { revision } = this.wantedOf(id)
+    this.#wanted.set(id, { ...before, revision, isConfirmed: before.isConfirmed && losses === this.#losses })
+    if (before.isConfirmed && losses === this.#losses && before.hypervisors.length > 0)
+      this.#machines.launch(id, before)
+  }
+
+  /** Makes a change of an instance, unless one is under way. */
+  async #change(id: string, isMoved: boolean, change: () => Promise<void>): Promise<void> {
+    if (this.#busy.has(id)) return
+    this.#busy.add(id)
+    this.#machines.changes(id, isMoved)
+    try {
+      await change()
+    } catch (error) {
+      this.#machines.note(`the change of ${id} failed: ${(error as Error).message}`)
+      const wanted = this.wantedOf(id)
+      this.#machines.stop(id)
+      this.#wanted.set(id, { ...wanted, revision: wanted.revision + 1, isConfirmed: false })
+    } finally {
+      this.#busy.delete(id)
+    }
+  }
+
+  /** One or two places that no other instance has, nor may still get from a change under way. */
+  #freePlaces(id: string, dice: Dice): string[] {
+    const taken = new Set(IDS.flatMap((other) => (other === id ? [] : this.wantedOf(other).places)))
+    const free = PLACES.filter((place) => !taken.has(place))
+    const first = free[dice.below(free.length)]
+    if (first === undefined) return []
+    const second = dice.chance(0.3) ? free[dice.below(free.length)] : undefined
+    return second === undefined || second === first ? [first] : [first, second]
+  }
+}
+
+/** The record of an instance. Its host name names the revision. */
+function documentOf(id: string, { revision, hypervisors, places, image, sealedAt }: Wanted): Record<string, unknown> {
+  return anInstance({
+    id,
+    revision,
+    fqdn: `r${String(revision)}.${id}.example.com`,
+    image: `img-${String(image)}`,
+    hypervisors,
+    interfaces: places.map((place, n) => {
+      const [network, address] = place.split(' ') as [string, string]
+      return {
+        id: `int-${id.slice(4)}${'ab'[n]!}`,
+        macAddress: `02:00:00:00:0${String(n)}:0${id.slice(4)}`,
+        network,
+        [address.includes(':') ? 'ipv6Addresses' : 'ipv4Addresses']: [address],
+      }
+    }),
+    options: { reports: 'enabled', httpProtocolIpv6: 'enabled' },
+    ...(sealedAt !== undefined && { sealedAt }),
+  })
+}

@@ -1,0 +1,341 @@
+/**
+ * The disk of a hypervisor: one directory of files that are written from their beginnings.
+ *
+ * It implements the port `Disk` for what the daemon writes. What a start reads, it reads by functions of node:fs, so
+ * these are replaced for paths below `/world/`.
+ *
+ * - A kill leaves operations that were under way done, not done or, for a write, done in part.
+ * - A power cut also takes back what was not flushed: the end of a file is missing, or has zeros; names are as after one
+ *   of the operations since the directory was flushed.
+ * - The disk may be full, may hang, or may change a bit of a file.
+ */
+import fs from 'node:fs'
+import fsPromises from 'node:fs/promises'
+import { syncBuiltinESMExports } from 'node:module'
+import { basename } from 'node:path'
+import type { Disk, DiskFile } from '../../src/imdsd/journal/disk.ts'
+import type { Process, Time } from './time.ts'
+
+/** A file. Of `bytes`, the first `durable` are flushed. */
+class Inode {
+  bytes: Buffer = Buffer.alloc(0)
+  durable = 0
+  mtimeMs: number
+  durableMtimeMs: number
+  ctimeMs: number
+  isDamaged = false
+
+  constructor(nowMs: number) {
+    this.mtimeMs = this.durableMtimeMs = this.ctimeMs = nowMs
+  }
+
+  sync(): void {
+    this.durable = this.bytes.length
+    this.durableMtimeMs = this.mtimeMs
+  }
+}
+
+type Names = Map<string, Inode>
+interface Operation {
+  readonly of: Process
+  /** What it does; with a share below 1, only that share of a write. */
+  readonly effect: (share: number) => unknown
+}
+const DISKS = new Map<string, SimulatedDisk>()
+
+function errorOf(code: string): NodeJS.ErrnoException {
+  return Object.assign(new Error(code), { code })
+}
+
+export class SimulatedDisk implements Disk {
+  readonly #time: Time
+  #names: Names = new Map()
+  #durable: Names = new Map()
+  /** Changes of names since the directory was flushed. */
+  #renames: ((names: Names) => void)[] = []
+  readonly #pending = new Set<Operation>()
+  isFull = false
+  isHanging = false
+  /** When the disk last failed to do what it should. */
+  troubledAtMs = -Infinity
+  /** Counts down to a crash in the middle of an operation. */
+  #armed: { left: number; readonly crash: () => void } | undefined
+
+  constructor(name: string, time: Time) {
+    this.#time = time
+    DISKS.set(`/world/${name}`, this)
+  }
+
+  /** Calls `crash` when the n-th operation from now is under way. */
+  arm(n: number, crash: () => void): void {
+    this.#armed = { left: n, crash }
+  }
+
+  disarm(): void {
+    this.#armed = undefined
+  }
+
+  /** A process was killed. */
+  kill(process: Process): void {
+    const { dice } = this.#time
+    this.#armed = undefined
+    for (const operation of this.#pending) {
+      if (operation.of !== process) continue
+      this.#pending.delete(operation)
+      if (dice.chance(0.5)) {
+        try {
+          operation.effect(dice.chance(0.5) ? 1 : dice.below(100) / 100)
+        } catch {
+          /* nobody is told */
+        }
+      }
+    }
+  }
+
+  /** The power failed, after the processes were killed. */
+  cutPower(): void {
+    const { dice } = this.#time
+    for (const change of this.#renames.slice(0, dice.below(this.#renames.length + 1))) change(this.#durable)
+    this.#renames = []
+    this.#names = new Map(this.#durable)
+    for (const inode of this.#names.values()) {
+      const lost = inode.bytes.length - inode.durable
+      if (lost > 0) {
+        const end = inode.durable + dice.below(lost + 1)
+        const bytes = Buffer.from(inode.bytes.subarray(0, dice.chance(0.3) ? inode.bytes.length : end))
+        bytes.fill(0, end)
+        inode.bytes = bytes
+      }
+      if (dice.chance(0.5)) inode.mtimeMs = inode.durableMtimeMs
+      inode.sync()
+    }
+  }
+
+  /**
+   * Changes a bit of a file that is at rest: not in the last frame of a journal before the byte after it is written, which
+   * a start takes for torn. False: there is no such file.
+   */
+  flipBit(): boolean {
+    const { dice } = this.#time
+    const settled = [...this.#names].filter(
+      ([name, { bytes, durable }]) => bytes.length - durable === (name === 'view.snapshot' ? 0 : 1),
+    )
+    if (settled.length === 0 || this.#pending.size > 0) return false
+    const [, inode] = dice.pick(settled)
+    const at = dice.below(inode.bytes.length)
+    inode.bytes[at]! ^= 1 << dice.below(8)
+    inode.isDamaged = true
+    this.troubledAtMs = this.#time.nowMs
+    return true
+  }
+
+  get hasDamage(): boolean {
+    return [...this.#names.values()].some(({ isDamaged }) => isDamaged)
+  }
+
+  has(name: string): boolean {
+    return this.#names.has(name)
+  }
+
+  writtenAtMs(name: string): number | undefined {
+    return this.#names.get(name)?.mtimeMs
+  }
+
+  /** The number of files, and their bytes. */
+  get size(): { readonly files: number; readonly bytes: number } {
+    const bytes = [...this.#names.values()].reduce((sum, inode) => sum + inode.bytes.length, 0)
+    return { files: this.#names.size, bytes }
+  }
+
+  // the port that the daemon writes by
+
+  readonly makeDirectory = (): Promise<unknown> => this.#do(() => undefined)
+
+  readonly create = (path: string): Promise<DiskFile> =>
+    this.#do(() => {
+      this.#failIfFull()
+      const inode = new Inode(this.#time.wallMs())
+      this.#rename((names) => {
+        names.set(basename(path), inode)
+      })
+      return this.#fileOf(inode)
+    })
+
+  readonly rename = (from: string, to: string): Promise<void> =>
+    this.#do(() => {
+      const inode = this.#inodeOf(from)
+      inode.ctimeMs = this.#time.wallMs()
+      this.#rename((names) => {
+        const moved = names.get(basename(from))
+        names.delete(basename(from))
+        if (moved !== undefined) names.set(basename(to), moved)
+      })
+    })
+
+  readonly remove = (path: string): Promise<void> =>
+    this.#do(() => {
+      this.removeSync(path)
+    })
+
+  readonly setTime = (path: string, at: Date): Promise<void> =>
+    this.#do(() => {
+      this.#inodeOf(path).mtimeMs = at.getTime()
+    })
+
+  readonly namesBeside = (): Promise<readonly string[]> => this.#do(() => this.readdirSync())
+
+  readonly changedAtMs = (path: string): Promise<number> => this.#do(() => this.#inodeOf(path).ctimeMs)
+
+  readonly syncDirectory = (): Promise<void> =>
+    this.#do(() => {
+      this.#renames = []
+      this.#durable = new Map(this.#names)
+    })
+
+  // what a start reads by
+
+  removeSync(path: string): void {
+    if (!this.#time.current.isAlive) return // killed during a start
+    if (this.#names.has(basename(path)))
+      this.#rename((names) => {
+        names.delete(basename(path))
+      })
+  }
+
+  readdirSync(): string[] {
+    return [...this.#names.keys()]
+  }
+
+  statSync(path: string): object | undefined {
+    const inode = this.#names.get(basename(path))
+    return inode && statsOf(inode)
+  }
+
+  openSync(path: string): Inode {
+    return this.#inodeOf(path)
+  }
+
+  #fileOf(inode: Inode): DiskFile {
+    const file = {
+      writeFile: (data: Uint8Array) =>
+        this.#do((share) => {
+          const whole = this.isFull ? Math.min(share, this.#time.dice.below(100) / 100) : share
+          inode.bytes = Buffer.concat([inode.bytes, data.subarray(0, Math.floor(data.length * whole))])
+          inode.mtimeMs = inode.ctimeMs = this.#time.wallMs()
+          this.#failIfFull()
+        }, true),
+      datasync: () =>
+        this.#do(() => {
+          inode.sync()
+        }, true),
+      sync: () =>
+        this.#do(() => {
+          inode.sync()
+        }, true),
+      utimes: (_at: Date, mtime: Date) =>
+        this.#do(() => {
+          inode.mtimeMs = mtime.getTime()
+        }),
+      stat: () => this.#do(() => statsOf(inode)),
+      close: () => this.#do(() => undefined),
+    }
+    return file as unknown as DiskFile
+  }
+
+  #do<T>(effect: (share: number) => T, mayHang = false): Promise<T> {
+    const time = this.#time
+    const { promise, resolve, reject } = Promise.withResolvers<T>()
+    const operation: Operation = { of: time.current, effect }
+    this.#pending.add(operation)
+    const hang = this.isHanging && mayHang ? 4_000 + time.dice.below(30_000) : 0
+    time.after(hang + time.latencyMs() / 4, () => {
+      if (this.#armed !== undefined && --this.#armed.left <= 0) {
+        this.#armed.crash()
+        return
+      }
+      this.#pending.delete(operation)
+      try {
+        resolve(effect(1))
+      } catch (error) {
+        reject(error)
+      }
+    })
+    return promise
+  }
+
+  #rename(change: (names: Names) => void): void {
+    change(this.#names)
+    this.#renames.push(change)
+  }
+
+  #inodeOf(path: string): Inode {
+    const inode = this.#names.get(basename(path))
+    if (inode === undefined) throw errorOf('ENOENT')
+    return inode
+  }
+
+  #failIfFull(): void {
+    if (!this.isFull) return
+    this.troubledAtMs = this.#time.nowMs
+    throw errorOf('ENOSPC')
+  }
+}
+
+function statsOf({ bytes, mtimeMs, ctimeMs }: Inode): object {
+  return { size: bytes.length, mtimeMs, ctimeMs, nlink: 1, uid: 0, isFile: () => true }
+}
+
+/** Replaces the functions of node:fs by which a start reads, for paths of simulated disks. */
+export function replaceFiles(): void {
+  const diskAt = (path: unknown): SimulatedDisk | undefined =>
+    typeof path === 'string' && path.startsWith('/world/')
+      ? DISKS.get(path.split('/').slice(0, 3).join('/'))
+      : undefined
+  const instead = (module: object, name: string, act: (disk: SimulatedDisk, path: string) => unknown) => {
+    const before = Reflect.get(module, name) as (...args: unknown[]) => unknown
+    Object.assign(module, {
+      [name]: (...args: unknown[]) => {
+        const disk = diskAt(args[0])
+        return disk === undefined ? before(...args) : act(disk, args[0] as string)
+      },
+    })
+  }
+  const byHandle = (name: string, act: (file: Inode, ...args: unknown[]) => unknown) => {
+    const before = Reflect.get(fs, name) as (...args: unknown[]) => unknown
+    Object.assign(fs, {
+      [name]: (file: unknown, ...args: unknown[]) =>
+        file instanceof Inode ? act(file, ...args) : before(file, ...args),
+    })
+  }
+  const stat = (disk: SimulatedDisk, path: string) => {
+    const stats = disk.statSync(path)
+    if (stats === undefined) throw errorOf('ENOENT')
+    return stats
+  }
+  instead(fs, 'accessSync', () => undefined)
+  instead(fs, 'readdirSync', (disk) => disk.readdirSync())
+  instead(fs, 'rmSync', (disk, path) => {
+    disk.removeSync(path)
+  })
+  instead(fs, 'statSync', (disk, path) => disk.statSync(path))
+  instead(fs, 'lstatSync', stat)
+  instead(fs, 'openSync', (disk, path) => disk.openSync(path))
+  byHandle('closeSync', () => undefined)
+  byHandle('fstatSync', (file) => statsOf(file))
+  byHandle('fdatasyncSync', (file) => {
+    file.sync()
+  })
+  byHandle('readSync', ({ bytes }, ...args) => {
+    const [buffer, offset, length, position] = args as [Uint8Array, number, number, number]
+    const part = bytes.subarray(position, position + length)
+    buffer.set(part, offset)
+    return part.length
+  })
+  instead(fsPromises, 'readdir', async (disk) => Promise.resolve(disk.readdirSync()))
+  instead(fsPromises, 'stat', async (disk, path) => Promise.resolve(stat(disk, path)))
+  instead(fsPromises, 'rm', async (disk, path) => {
+    disk.removeSync(path)
+    await Promise.resolve()
+  })
+  syncBuiltinESMExports()
+}

@@ -251,8 +251,11 @@ export class World {
     return all.length === 0 ? undefined : dice.pick(all)
   }
 
+  /** The answer of a daemon that has been killed reaches no guest. */
   #ask(life: Life, network: string, address: string, asked: Asked, answered: (answer: Answer) => void): void {
-    ask(life, this.time, network, address, asked, answered)
+    ask(life, this.time, network, address, asked, (answer) => {
+      if (life.isAlive) answered(answer)
+    })
   }
 
   #checkAnswer(

@@ -125,8 +125,8 @@ t.test('after a restore no id or address of a running server is given again', as
   const fresh = [await create(TWO, { user_data: 'dHdv' }), await create(ONE), await create(TWO)]
   await t.test('advance moves the database past the store, and names the servers that share an id', async (t) => {
     t.match(await advance(), [
-      'the store has cip- ids up to number 1, the database up to 0',
       'the store has grp- ids up to number 2, the database up to 0',
+      'the store has cip- ids up to number 1, the database up to 0',
       /^the store has addresses of the pool 203\.0\.113\.0\/24 up to number 0$/,
       /^the store has addresses of the pool 2001:db8:1::\/64 up to number 0$/,
       '2 addresses are kept for servers that only the store has',

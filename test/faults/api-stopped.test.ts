@@ -78,9 +78,13 @@ t.test('one of two imds-api is stopped', { skip: without('postgres') }, async (t
     await client.query('begin')
     await client.query('select from accounts where id = $1 for update', [ONE])
     const waiting = put(stopped, first, 'from the stopped one')
-    const isWaiting = async () =>
-      (await client.query('select from pg_stat_activity where pg_backend_pid() = any(pg_blocking_pids(pid))'))
-        .rowCount !== 0
+    // not what else needs the account, such as the event of a publish
+    const waits =
+      "select from pg_stat_activity where wait_event_type = 'Lock' and query like '%accounts%for no key update'"
+    const isWaiting = async () => {
+      await client.query('select pg_stat_clear_snapshot()') // which a transaction keeps
+      return (await client.query(waits)).rowCount === 1
+    }
     await until(isWaiting, 'the change to wait')
     stopped.process.kill('SIGSTOP')
     await client.query('rollback') // so PostgreSQL gives the lock to the stopped one

@@ -86,7 +86,7 @@ export class SimulatedDisk implements Disk {
         try {
           operation.effect(dice.chance(0.5) ? 1 : dice.below(100) / 100)
         } catch {
-          /* nobody is told */
+          /* its process has ended */
         }
       }
     }

@@ -37,7 +37,7 @@ const MAX_SIGN_MS = 800
 const DRAIN_MS = 1_100
 
 /** What a daemon tells the world while it lives. */
-export interface Told {
+export interface Observer {
   /** A message of the log at level warn or above. */
   log(level: 'warn' | 'error', message: string): void
   /** A metric was incremented. */
@@ -89,13 +89,13 @@ export class Hypervisor {
   rules: FirewallDocument | undefined
   readonly #time: Time
   readonly #store: SimulatedStore
-  readonly #told: Told
+  readonly #observer: Observer
 
-  constructor(name: string, time: Time, store: SimulatedStore, told: Told) {
+  constructor(name: string, time: Time, store: SimulatedStore, observer: Observer) {
     this.name = name
     this.#time = time
     this.#store = store
-    this.#told = told
+    this.#observer = observer
     this.disk = new SimulatedDisk(name, time)
   }
 
@@ -243,7 +243,7 @@ export class Hypervisor {
     const at =
       (level: 'warn' | 'error') =>
       (...args: unknown[]) => {
-        this.#told.log(level, `${String(args.at(-1))} ${JSON.stringify(args.length > 1 ? args[0] : {}, errorText)}`)
+        this.#observer.log(level, `${String(args.at(-1))} ${JSON.stringify(args.length > 1 ? args[0] : {}, errorText)}`)
       }
     return {
       debug: none,
@@ -257,7 +257,7 @@ export class Hypervisor {
   #metrics(): Metrics {
     const counter = (name: string) => ({
       inc: ({ result = '' }: { result?: string } = {}) => {
-        this.#told.metric(name, result)
+        this.#observer.metric(name, result)
       },
     })
     const sync = Object.fromEntries(

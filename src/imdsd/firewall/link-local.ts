@@ -2,7 +2,7 @@
  * The rules for OpenStack's link-local address (contract E1). No socket can listen there on all links, so the rules
  * replace the address by that of a link-local listener, and back in the responses. A link and its MAC address decide on
  * both, and the kernel keeps nothing of a connection for it (`dnat`, `redirect` and `tproxy` keep state that a guest
- * could fill). The listener has its own address, so that answers can be told apart.
+ * could fill). The listener has its own address, so that the rules recognise its responses.
  *
  * Nothing else reaches such a listener. What is kept out is dropped and not reset: a reset for a link-local address
  * would leave by the first link that has such addresses. Without `notrack`, a hypervisor whose own rules track

@@ -38,10 +38,12 @@ import { runTapFile, type TapResult } from './tap-files.ts'
 const LONG = [
   /^test\/faults\//,
   /^test\/clients\/(?!cloud-init\.)/,
-  /^test\/imdsd\/(compose|deploy|firewall-keeping|image|install|packages|systemd|systemd-kill)\./,
-  /^test\/imds-api\/(dashboards|demo|docs|docs-pages|fuzz|openapi|plans|systemd)\./,
+  /^test\/imdsd\/(compose|deploy|examples|firewall-keeping|fuzz|image|install|packages|systemd|systemd-kill)\./,
+  /^test\/imds-api\/(dashboards|demo|docs|docs-pages|fuzz|load|openapi|plans|properties|systemd)\./,
   /^test\/redis\/shapes-/,
 ]
+/** The task that makes what the files of tap use. */
+const PREPARE = 'prepare'
 const WEIGHTS = `${ROOT}test/tools/weights.json`
 /** Lint and vitest take longer only if something is wrong. */
 const CHECK_MS = 900_000
@@ -66,7 +68,7 @@ chmodSync(directory, 0o755) // some tests run the programs as another user
 
 process.env['PATH'] = [process.env['PATH'], '/usr/sbin', '/sbin'].join(delimiter)
 installPackages()
-const stopServers = tapFiles.length > 0 ? await prepareTap() : undefined
+const servers: { stop(): Promise<void> }[] = []
 const weights = new Map(Object.entries(JSON.parse(readFileSync(WEIGHTS, 'utf8')) as Record<string, Weight>))
 const taken = await runTasks(
   [
@@ -75,11 +77,12 @@ const taken = await runTasks(
       ? [check('world', ['npm', 'run', '-s', 'world', '--', '--minutes', '0'])] // new seeds still find faults of the world
       : []),
     ...(vitestFiles.length > 0 ? [vitest(join(directory, 'vitest.json'))] : []),
-    ...tapFiles.map((file): Task => ({ name: file, run: () => runTapFile(file, result) })),
+    ...(tapFiles.length > 0 ? [{ name: PREPARE, run: prepareTap }] : []),
+    ...tapFiles.map((file): Task => ({ name: file, after: PREPARE, run: () => runTapFile(file, result) })),
   ],
   weights,
 )
-await stopServers?.()
+for (const server of servers) await server.stop()
 rmSync(directory, { recursive: true })
 if (options.includes('--learn')) writeWeights(new Map([...weights, ...taken]))
 
@@ -168,15 +171,16 @@ function testsIn(report: string): { passed: number; failed: number; skipped: rea
   return { passed: of('passed'), failed: of('failed'), skipped: skipped.map(({ fullName }) => fullName) }
 }
 
-/** Makes once what many files of tap use: databases, and the built programs. Returns what stops the servers. */
-async function prepareTap(): Promise<() => Promise<void>> {
+/** Makes once what many files of tap use: databases, and the built programs. Returns how long it took: on one core. */
+async function prepareTap(): Promise<number> {
+  const startedMs = performance.now()
   process.env['IMDS_TEST_STATES'] = join(directory, 'states')
   await makeStates(join(directory, 'states'))
   run('cp', ['-a', join(directory, 'states/tables'), join(directory, 'shared')])
-  const postgres = await startSharedPostgres(join(directory, 'shared'))
+  servers.push(await startSharedPostgres(join(directory, 'shared')))
   process.env['NODE_COMPILE_CACHE'] = join(directory, 'compiled')
   process.env['IMDS_TEST_BUILD'] = buildPrograms(join(directory, 'programs'))
-  return () => postgres.stop()
+  return (performance.now() - startedMs) / 1000
 }
 
 /** Builds the programs once for all tests: a built program starts faster (support/programs/imds.ts). */

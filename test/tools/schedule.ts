@@ -11,9 +11,13 @@ export interface Weight {
   readonly cpu: number
 }
 
-/** A task by its name. `run` resolves with the CPU time that it took, in seconds. */
+/**
+ * A task by its name. `after`: the name of a task that must end before it starts. `run` resolves with the CPU time that it
+ * took, in seconds.
+ */
 export interface Task {
   readonly name: string
+  readonly after?: string
   run(): Promise<number>
 }
 
@@ -38,7 +42,9 @@ export async function runTasks(
   const running = new Map<Task, Promise<void>>()
   const taken = new Map<string, Weight>()
   let load = 0
-  const fits = (task: Task) => running.size === 0 || load + loadOf(task) <= availableParallelism() + SPARE_LOAD
+  const fits = (task: Task) =>
+    (task.after === undefined || taken.has(task.after)) &&
+    (running.size === 0 || load + loadOf(task) <= availableParallelism() + SPARE_LOAD)
   while (waiting.length > 0 || running.size > 0) {
     const next = running.size < MAX_TASKS ? waiting.findIndex(fits) : -1
     if (next === -1) {

@@ -117,7 +117,7 @@ export async function buildApiServer(parts: RestParts): Promise<ApiServer> {
   await addDocsPages(server, baseUrl)
   const site = new CurrentSite(baseUrl, db, () => performance.now())
   addIssuerDocuments(server, db)
-  addTokenEndpoint(server, { grants: auth.grants, seconds: accessTokenSeconds, otpHeaders })
+  addTokenEndpoint(server, { grants: auth.grants, seconds: accessTokenSeconds, otpHeaders, baseUrl })
   const steps = {
     authenticate: buildAuthentication(auth.tokens),
     enterShare: buildEnterShare(database.pool.options.max),

@@ -151,3 +151,19 @@ t.test('RFC 6749: oauth4webapi and openid-client, which encode the id and the se
   openid.allowInsecureRequests(configuration)
   t.equal((await openid.clientCredentialsGrant(configuration)).token_type, 'bearer')
 })
+
+t.test('RFC 8414: openid-client finds the token endpoint by itself, and sends the secret in the body', async (t) => {
+  const api = await startImdsApi(t)
+  const id = CLIENT_OF[ONE]
+  const configuration = await openid.discovery(new URL(api.baseUrl), id, secretOf(id), undefined, {
+    algorithm: 'oauth2',
+    // eslint-disable-next-line @typescript-eslint/no-deprecated -- as above
+    execute: [openid.allowInsecureRequests],
+  })
+  t.match(configuration.serverMetadata(), {
+    issuer: api.baseUrl,
+    grant_types_supported: ['client_credentials', 'password', 'refresh_token'],
+    scopes_supported: ['infrastructure', 'orbit'],
+  })
+  t.equal((await openid.clientCredentialsGrant(configuration)).token_type, 'bearer')
+})

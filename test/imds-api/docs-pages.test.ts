@@ -35,6 +35,19 @@ t.test('/docs with a query leads to the page without one', async (t) => {
     t.equal((await api.server.inject(url)).statusCode, 200, url)
 })
 
+t.test('/ and /1.0 say what this is, and where its documents are', async (t) => {
+  for (const url of ['/', '/1.0', '/1.0/']) {
+    const response = await api.server.inject(url)
+    t.equal(response.statusCode, 200, url)
+    t.match(response.json(), { name: 'imds-api', documentation: /\/docs$/, openapi: /\/1\.0\/openapi\.json$/ }, url)
+    for (const link of ['documentation', 'openapi'])
+      t.equal(
+        (await api.server.inject(new URL(response.json<Record<string, string>>()[link]!).pathname)).statusCode,
+        200,
+      )
+  }
+})
+
 t.test('/docs in a browser', { skip: without('chromium') }, async (t) => {
   await api.server.listen({ host: '127.0.0.1', port: 0 })
   const { port } = api.server.server.address() as AddressInfo
@@ -87,6 +100,23 @@ t.test('/docs in a browser', { skip: without('chromium') }, async (t) => {
       await page.close()
     },
   )
+
+  await t.test('the search shows the operations whose path, name or summary has its words', async (t) => {
+    const { page, watched } = await openPage(browser)
+    await page.goto(`http://localhost:${String(port)}/docs`)
+    const search = page.getByPlaceholder('Filter by tag')
+    const operations = page.locator('.opblock-summary-control')
+    await search.fill('MAP cloud')
+    await operations.first().waitFor()
+    t.same((await operations.allInnerTexts()).length, 2) // map and unmap
+    await search.fill('nothing has this')
+    await operations.first().waitFor({ state: 'detached' })
+    await search.fill('')
+    await page.getByRole('link', { name: 'Servers', exact: true }).waitFor()
+    t.equal(await operations.count(), 0, 'the sections are closed again')
+    t.same(watched.errors, [])
+    await page.close()
+  })
 
   await t.test('the link to the guide opens it, and a link in the guide another document', async (t) => {
     const { page } = await openPage(browser)

@@ -86,6 +86,22 @@ t.test('a form and JSON get a token on /token and /token/, with the headers and 
   }
 })
 
+t.test('the id and secret of a client may be in the body, unless HTTP Basic has others', async (t) => {
+  const [id, secret] = [CLIENT_OF[ONE], secretOf(CLIENT_OF[ONE])]
+  const form = `${GRANT}&client_id=${id}&client_secret=`
+  const json = JSON.stringify({ grant_type: 'client_credentials', client_id: id, client_secret: secret })
+  const none = ''
+  for (const [name, status, body, options] of [
+    ['a form', 200, form + secret, { authorization: none }],
+    ['JSON', 200, json, { authorization: none, type: JSON_TYPE }],
+    ['a wrong secret', 401, `${form}wrong`, { authorization: none }],
+    ['no secret', 401, `${GRANT}&client_id=${id}`, { authorization: none }],
+    ['HTTP Basic beside it', 401, form + secret, { authorization: basic(id, 'wrong') }],
+    ['two lines', 400, `${GRANT}&client_id=a%0Ab&client_secret=c`, { authorization: none }],
+  ] as const)
+    t.equal((await post(body, options)).status, status, name)
+})
+
 t.test('scopes: the requested ones that are allowed, separated by spaces or commas', async (t) => {
   const scopeOf = async (scope: string, client: string = CLIENT_OF[ONE]) => {
     const { status, body } = await post(`${GRANT}&scope=${encodeURIComponent(scope)}`, { authorization: basic(client) })

@@ -42,6 +42,11 @@ export class Grants {
     }
   }
 
+  /** The values of `grant_type`. */
+  get names(): readonly string[] {
+    return Object.values(this.#grants).flatMap((grants) => [...grants.keys()])
+  }
+
   async grant(request: TokenRequest): Promise<TokenOutcome> {
     const client = await this.#authenticate(request)
     if (client.kind !== 'api-client' && client.kind !== 'application') return client

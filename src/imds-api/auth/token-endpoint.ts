@@ -1,10 +1,11 @@
 /**
- * POST /token (RFC 6749): returns an access token for credentials. grants.ts has the rules, this file the HTTP.
+ * POST /token (RFC 6749): returns an access token for credentials. grants.ts has the rules, this file the HTTP, and the
+ * document by which libraries find the endpoint (RFC 8414).
  *
  * The body is a form or JSON. Failures have OAuth's `error`, and the `error_name` and `errors` of this API beside it.
  */
 import type { FastifyError, FastifyReply } from 'fastify'
-import Type from 'typebox'
+import Type, { type Static } from 'typebox'
 import { setBodyParsers, shortJson } from '../http/body.ts'
 import { formatFaults } from '../http/faults.ts'
 import { bodyOf, refuse, shed, statusOf, type RefusalBody, type RefusalName, Refusal } from '../model/refusal.ts'
@@ -13,17 +14,18 @@ import type { ApiServer } from '../http/server.ts'
 import { parseBasic } from '../../runtime/basic-auth.ts'
 import type { TokenOutcome } from './grants/grant.ts'
 import type { Grants } from './grants.ts'
-import { formatScopes } from '../model/scopes.ts'
+import { formatScopes, SCOPES } from '../model/scopes.ts'
 import { parseJson } from '../../runtime/json.ts'
 
 /**
  * Dependencies of the endpoint. `seconds`: the lifetime of an access token. `otpHeaders`: the headers that may have a
- * one-time password, in lower case.
+ * one-time password, in lower case. `baseUrl`: the URL of the API, without a slash at its end.
  */
 export interface TokenEndpointParts {
   readonly grants: Grants
   readonly seconds: number
   readonly otpHeaders: readonly string[]
+  readonly baseUrl: string
 }
 
 /**
@@ -44,6 +46,8 @@ const Body = Type.Object(
     password: Text,
     refresh_token: Text,
     username: Type.Optional(Type.String({ maxLength: 254, format: 'line' })),
+    client_id: Type.Optional(Type.String({ maxLength: 254, format: 'line' })),
+    client_secret: Text,
   },
   { examples: [{ grant_type: 'client_credentials' }] },
 )
@@ -79,8 +83,21 @@ const TokenResponse = Type.Object(
   { title: 'Token' },
 )
 
-/** Adds the route. Its body may also be a form. */
-export function addTokenEndpoint(server: ApiServer, { grants, seconds, otpHeaders }: TokenEndpointParts): void {
+/** Adds the routes. The body of a token request may also be a form. */
+export function addTokenEndpoint(
+  server: ApiServer,
+  { grants, seconds, otpHeaders, baseUrl }: TokenEndpointParts,
+): void {
+  const metadata = {
+    issuer: baseUrl,
+    token_endpoint: `${baseUrl}/token`,
+    token_endpoint_auth_methods_supported: ['client_secret_basic', 'client_secret_post'],
+    grant_types_supported: grants.names,
+    response_types_supported: [], // required, although there is no authorization endpoint
+    scopes_supported: SCOPES,
+    service_documentation: `${baseUrl}/docs`,
+  }
+  server.get('/.well-known/oauth-authorization-server', { schema: { hide: true } }, () => metadata)
   void server.register((scope: ApiServer, _options, done) => {
     setBodyParsers(scope, {
       'application/x-www-form-urlencoded': parseForm,
@@ -108,7 +125,9 @@ export function addTokenEndpoint(server: ApiServer, { grants, seconds, otpHeader
           tags: ['Authentication'],
           consumes: ['application/json', 'application/x-www-form-urlencoded'],
           security: [{ client: [] }],
-          description: 'HTTP Basic with the id and secret of an API client or application; the body is a form or JSON.',
+          description:
+            'HTTP Basic with the id and secret of an API client or application, or both in the body as `client_id` and ' +
+            '`client_secret`. The body is a form or JSON.',
           body: Body,
           'x-body': TokenRequest,
           response: { 200: TokenResponse },
@@ -119,7 +138,12 @@ export function addTokenEndpoint(server: ApiServer, { grants, seconds, otpHeader
           .map((name) => headers[name])
           .find((value) => typeof value === 'string' && value !== '') as string | undefined
         const address = (ip as string | undefined) ?? '' // a client of a unix socket has none
-        const outcome = await grants.grant({ credentials: parseBasic(headers.authorization), address, code, body })
+        const outcome = await grants.grant({
+          credentials: credentialsOf(headers.authorization, body),
+          address,
+          code,
+          body,
+        })
         if (outcome.kind !== 'granted') return sendOutcome(reply, outcome, otpHeaders)
         const { accessToken, refreshToken, scopes } = outcome
         return reply.header('X-Oauth-Scopes', formatScopes(scopes)).send({
@@ -133,6 +157,11 @@ export function addTokenEndpoint(server: ApiServer, { grants, seconds, otpHeader
     )
     done()
   })
+}
+
+/** Those of HTTP Basic, which most clients use, or else those in the body (RFC 6749, 2.3.1). */
+function credentialsOf(header: string | undefined, { client_id: id, client_secret: secret }: Static<typeof Body>) {
+  return parseBasic(header) ?? (id !== undefined && secret !== undefined ? { id, secret } : undefined)
 }
 
 function parseForm(text: string): unknown {

@@ -1,6 +1,6 @@
 /**
  * The pages below /docs: the reference of the API, in which every request can be tried (Swagger UI), and the guide. They
- * load nothing from other origins, and run no script but the files of Swagger UI.
+ * load nothing from other origins, and run no script but the files of Swagger UI. `/` and `/1.0` say where they are.
  */
 import swaggerUi, { type FastifySwaggerUiOptions } from '@fastify/swagger-ui'
 import { addGuide } from './guide.ts'
@@ -23,6 +23,8 @@ const SWAGGER_UI: FastifySwaggerUiOptions = {
     layout: 'BaseLayout', // without a field for the URL of another document
     docExpansion: 'none',
     defaultModelsExpandDepth: 0,
+    filter: true, // a field for searchOperations
+    plugins: [searchOperations],
     // Runs in the browser. Without it, the browser asks for a user and a password itself when a secret is wrong (401).
     requestInterceptor: (request) => ({ ...request, credentials: 'omit' }),
   },
@@ -30,8 +32,15 @@ const SWAGGER_UI: FastifySwaggerUiOptions = {
   transformSpecificationClone: false, // since documentOfPage changes nothing of it
 }
 
-/** Adds the pages. The server has @fastify/swagger. `baseUrl`: of this region, for the examples. */
+/** Adds the pages, and `/` and `/1.0`. The server has @fastify/swagger. `baseUrl`: of this region, for the examples. */
 export async function addDocsPages(server: ApiServer, baseUrl: string): Promise<void> {
+  const about = {
+    name: 'imds-api',
+    description: 'The REST interface of a region: servers, images, cloud IPs and what belongs to them.',
+    documentation: `${baseUrl}${PATH}`,
+    openapi: `${baseUrl}/1.0/openapi.json`,
+  }
+  for (const path of ['/', '/1.0']) server.get(path, { schema: { hide: true } }, () => about)
   await server.register(async (pages: ApiServer) => {
     pages.addHook('onRequest', (request, reply, done) => {
       void reply.headers(HEADERS)
@@ -57,4 +66,50 @@ function documentOfPage({ servers: _only, ...document }: Readonly<Record<string,
     ...document,
     components: { ...components, securitySchemes: { oauth2: { ...oauth2, flows: { clientCredentials } } } },
   }
+}
+
+/** What the plugin below uses of Swagger UI's state. */
+interface List<T> {
+  readonly size: number
+  map(change: (one: T) => T): List<T>
+  filter(keep: (one: T) => boolean): List<T>
+}
+interface Operation {
+  getIn(path: readonly string[]): string | undefined
+}
+interface Section {
+  get(name: 'operations'): List<Operation>
+  set(name: 'operations', value: List<Operation>): Section
+}
+interface Layout {
+  get(name: 'filter'): string | boolean
+}
+type IsShown = (part: readonly string[], byDefault: boolean) => boolean
+
+/**
+ * A plugin of Swagger UI, which runs in the browser: the search finds the operations whose path, name or summary has all
+ * its words, and opens their sections. Without the plugin it finds names of sections only, in their exact case.
+ */
+function searchOperations() {
+  const opsFilter = (sections: List<Section>, search: string) => {
+    const words = search.toLowerCase().split(' ')
+    const matches = (operation: Operation) => {
+      const text = [['path'], ['operation', 'operationId'], ['operation', 'summary']]
+        .map((path) => operation.getIn(path))
+        .join(' ')
+        .toLowerCase()
+      return words.every((word) => text.includes(word))
+    }
+    return sections
+      .map((section) => section.set('operations', section.get('operations').filter(matches)))
+      .filter((section) => section.get('operations').size > 0)
+  }
+  const isShown =
+    (original: IsShown) =>
+    (layout: Layout, ...part: Parameters<IsShown>): boolean => {
+      const search = layout.get('filter')
+      const isSearch = typeof search === 'string' && search !== ''
+      return (isSearch && part[0][0] === 'operations-tag') || original(...part)
+    }
+  return { fn: { opsFilter }, statePlugins: { layout: { wrapSelectors: { isShown } } } }
 }

@@ -6,7 +6,7 @@ import type { ApiServer } from '../../http/server.ts'
 import type { MemberWaits } from './member-waits.ts'
 import type { Site } from './site.ts'
 
-/** `pool`: for prepared queries. `accounts`: the changes of accounts' resources. */
+/** `server`: to which they are added. `pool`: for prepared queries. `accounts`: the changes of accounts' resources. */
 export interface RouteParts {
   readonly server: ApiServer
   readonly db: Db

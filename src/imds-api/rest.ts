@@ -19,12 +19,11 @@ import { completeOpenApi } from './http/openapi.ts'
 import { ABOUT } from './http/openapi-about.ts'
 import { buildEnterShare } from './http/read-share.ts'
 import { addAccountRoutes, addChosenAccountRoute } from './resources/accounts.ts'
-import { addApiClientRoutes } from './resources/api-clients.ts'
-import { addApplicationRoutes } from './resources/applications.ts'
 import { addCatalogRoutes } from './resources/catalog.ts'
+import { addApiClientRoutes, addApplicationRoutes } from './resources/clients.ts'
 import { addCloudIpRoutes } from './resources/cloud-ips.ts'
 import { addCollaborationRoutes, addUserCollaborationRoutes } from './resources/collaborations.ts'
-import { buildIfMatch } from './resources/kit/conditions.ts'
+import { respectIfMatch } from './resources/kit/conditions.ts'
 import { addConfigMapRoutes } from './resources/config-maps.ts'
 import { addEventRoutes } from './resources/events.ts'
 import type { EventStreams } from './resources/event-streams.ts'
@@ -122,7 +121,7 @@ export async function buildApiServer(parts: RestParts): Promise<ApiServer> {
     authenticate: buildAuthentication(auth.tokens),
     enterShare: buildEnterShare(database.pool.options.max),
     refreshSite: () => site.refresh(),
-    respectIfMatch: buildIfMatch(),
+    respectIfMatch,
     audit: buildAudit(audit, describeClient),
   }
   const resources = resourceParts(parts, site)
@@ -130,7 +129,7 @@ export async function buildApiServer(parts: RestParts): Promise<ApiServer> {
     await server.register(
       (api: ApiServer, _options: object, done: () => void) => {
         addApiSteps(api, { ...steps, chooseAccount })
-        for (const addRoutes of routes) addRoutes(api, resources)
+        for (const addRoutes of routes) addRoutes({ ...resources, server: api })
         done()
       },
       { prefix: '/1.0' },
@@ -139,7 +138,7 @@ export async function buildApiServer(parts: RestParts): Promise<ApiServer> {
   return server
 }
 
-function resourceParts(parts: RestParts, site: CurrentSite): ResourceParts {
+function resourceParts(parts: RestParts, site: CurrentSite): Omit<ResourceParts, 'server'> {
   const { compute, store } = parts.config
   return {
     ...parts,

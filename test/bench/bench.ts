@@ -1,15 +1,16 @@
 /**
  * The command line of the benchmarks.
  *
- *   npm run bench [-- PART... [--quick]]
+ *   npm run bench [-- PART... [--quick] [--old TREE]]
  *
  * They measure and do not test: no time makes them fail. Most figures are ratios to a bare server that is measured in
- * the same run. `--quick` takes less time and is less exact.
+ * the same run. `--quick` takes less time and is less exact. `--old`: the tree that `compare` compares this one with.
  */
 import { parseArgs } from 'node:util'
 import { startRedis } from '../support/redis/redis.ts'
 import { build, clean, moveToLoadCore, type Built } from './processes.ts'
 import { api } from './api.ts'
+import { compare } from './compare.ts'
 import { dearest } from './dearest.ts'
 import { events } from './events.ts'
 import { files } from './files.ts'
@@ -31,11 +32,12 @@ import { tokens } from './tokens.ts'
 import { views } from './views.ts'
 import { waiting } from './waiting.ts'
 
-/** One benchmark: measures, and returns its tables. */
+/** One benchmark: measures, and returns its tables. `old`: another worktree. */
 export type Part = (bench: {
   readonly built: Built
   readonly redisUrl: string
   readonly effort: Effort
+  readonly old: string | undefined
 }) => Promise<readonly Table[]>
 
 const PARTS: Readonly<Record<string, Part>> = {
@@ -53,6 +55,7 @@ const PARTS: Readonly<Record<string, Part>> = {
   stalls,
   page,
   api,
+  compare,
   lists,
   load,
   outbox,
@@ -64,7 +67,7 @@ const QUICK: Effort = { warmUpSeconds: 2, rounds: 3, seconds: 2 }
 
 const { values: options, positionals } = parseArgs({
   allowPositionals: true,
-  options: { quick: { type: 'boolean', default: false } },
+  options: { quick: { type: 'boolean', default: false }, old: { type: 'string' } },
 })
 const names = positionals.length > 0 ? positionals : Object.keys(PARTS)
 const unknown = names.filter((name) => !(name in PARTS))
@@ -80,7 +83,8 @@ try {
   console.log(`${machine()}\n`)
   for (const name of names) {
     const effort = options.quick ? QUICK : FULL
-    for (const table of await PARTS[name]!({ built, redisUrl: redis.url, effort })) console.log(formatText(table))
+    for (const table of await PARTS[name]!({ built, redisUrl: redis.url, effort, old: options.old }))
+      console.log(formatText(table))
   }
 } finally {
   await redis.stop()

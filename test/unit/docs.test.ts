@@ -244,7 +244,7 @@ test('api.md has every error of imds-api, with its status', () => {
 
 test('api.md and accounts.md name every path of imds-api', () => {
   const others = CITING.filter(([path]) => path.startsWith('src/imds-api/resources/')).flatMap(([, text]) =>
-    found([['', text]], /(?:server\.(?:get|post|put|delete)\(\s*|path: )'\/([a-z_]+)/g).map(([, path]) => path),
+    found([['', text]], /(?:server\.(?:get|post|put|delete)\(\s*|path: )'\/?([a-z_]+)/g).map(([, path]) => path),
   )
   expect(unique(others)).toEqual(expect.arrayContaining(['account', 'events', 'user']))
   const text = `${DOCS.get('docs/api.md')!}${DOCS.get('docs/accounts.md')!}`

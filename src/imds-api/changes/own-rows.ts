@@ -1,5 +1,5 @@
 /** The rows of the resources of an account. */
-import { sql, type Selectable } from 'kysely'
+import { sql, type Selectable, type Updateable } from 'kysely'
 import type { Tables } from '../database/tables.ts'
 import type { Tx } from '../database/transaction.ts'
 import { noSuch } from '../model/refusal.ts'
@@ -29,4 +29,15 @@ export async function lockRow<T extends Name>(tx: Tx, name: T, accountId: string
   const row = await findLocked(tx, name, accountId, id)
   if (row === undefined) throw noSuch(ROWS[name].kind, id)
   return row
+}
+
+/** Writes values to a row. Does nothing if there are none. */
+export async function setValues<T extends keyof Tables>(
+  tx: Tx,
+  table: T,
+  id: string,
+  values: Updateable<Tables[T]>,
+): Promise<void> {
+  const set = Object.entries(values).map(([column, value]) => sql`${sql.ref(column)} = ${value}`)
+  if (set.length > 0) await sql`update ${sql.table(table)} set ${sql.join(set)} where id = ${id}`.execute(tx)
 }

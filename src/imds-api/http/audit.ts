@@ -108,8 +108,8 @@ export function buildAudit(destination: DestinationStream, describeActor: Descri
 
 /** Notes the id of the resource that is sent. */
 export const noteRespondedId: preSerializationHookHandler = (_request, reply, payload, done) => {
-  const { id } = payload as { readonly id?: unknown }
-  if (typeof id === 'string') reply.respondedId = id
+  const { id, resource_type: type } = payload as { readonly id?: string; readonly resource_type?: string }
+  if (type !== undefined) reply.respondedId = id
   done(null, payload)
 }
 

@@ -6,21 +6,19 @@
  */
 import type { FastifyRequest } from 'fastify'
 import { sql, type RawBuilder } from 'kysely'
-import Type, { type Static } from 'typebox'
+import Type from 'typebox'
 import { callerOf } from '../auth/account-choice.ts'
 import { memberRequester } from '../auth/requester.ts'
 import { digest, newSecret } from '../auth/secrets.ts'
 import type { AccountRequester } from '../changes/account-changes.ts'
 import { usersOf } from '../changes/members.ts'
-import type { Tx } from '../database/transaction.ts'
-import type { ApiServer } from '../http/server.ts'
-import type { StateRule } from '../model/account-states.ts'
+import { setValues } from '../changes/own-rows.ts'
 import { countryName } from '../model/countries.ts'
 import { noSuch } from '../model/refusal.ts'
 import { parseVatNumber } from '../model/vat-number.ts'
-import { Field, fixed, Form, linked, linkedAll } from './kit/forms.ts'
+import { Field, fixed, formsOf, linked, linkedAll, type Form } from './kit/forms.ts'
 import { byText, FEW_ROWS_AT_ONCE } from './kit/lists.ts'
-import { idOf, Members, type ChangeRoute, type MembersOf } from './kit/members.ts'
+import { idOf, Members, type MembersOf } from './kit/members.ts'
 import { NESTED } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 import { Megabytes, NullableString, NullableTime, Time } from './kit/schemas.ts'
@@ -73,9 +71,7 @@ const COLLECTED = {
   zones: linkedAll(NESTED.zone, sql`where ${RESOURCES.zone.isPresent}`, sql.ref('zones.handle')),
   volumes: empty,
 }
-const Collected = new Form(RESOURCES.account, 'CollectedAccount', COLLECTED)
-const Account = new Form(RESOURCES.account, 'Account', {
-  ...COLLECTED,
+const FORMS = formsOf('account', COLLECTED, {
   address_1: Text,
   address_2: Text,
   city: Text,
@@ -97,33 +93,29 @@ const Account = new Form(RESOURCES.account, 'Account', {
 })
 
 const Line = Type.String({ maxLength: 255, format: 'line' })
-const Update = Type.Object(
-  {
-    name: Type.Optional(Type.String({ minLength: 1, maxLength: 255, format: 'line' })),
-    address_1: Type.Optional(Line),
-    address_2: Type.Optional(Line),
-    city: Type.Optional(Line),
-    county: Type.Optional(Line),
-    postcode: Type.Optional(Line),
-    country_code: Type.Optional(Type.String({ format: 'country-code' })),
-    vat_registration_number: Type.Optional(
-      Type.Union([Type.Null(), Type.Literal(''), Type.String({ format: 'eu-vat-number' })], {
-        description: 'null or an empty text: none.',
-      }),
-    ),
-    telephone_number: Type.Optional(
-      Type.String({ format: 'telephone', description: 'Of E.164. The verified number stays the same.' }),
-    ),
-  },
+const Update = Type.Partial(
+  Type.Object({
+    name: Type.String({ minLength: 1, maxLength: 255, format: 'line' }),
+    address_1: Line,
+    address_2: Line,
+    city: Line,
+    county: Line,
+    postcode: Line,
+    country_code: Type.String({ format: 'country-code' }),
+    vat_registration_number: Type.Union([Type.Null(), Type.Literal(''), Type.String({ format: 'eu-vat-number' })], {
+      description: 'null or an empty text: none.',
+    }),
+    telephone_number: Type.String({
+      format: 'telephone',
+      description: 'Of E.164. The verified number stays the same.',
+    }),
+  }),
   { title: 'AccountChange', examples: [{ address_1: "12 St James's Square", city: 'London', postcode: 'SW1Y 4JH' }] },
 )
 
-/** The fields that an update writes as they were sent. A request may have others, such as `status`. */
-const TEXTS = Object.keys(Update.properties).filter((name) => name !== 'vat_registration_number')
-
 /** Adds the routes for which a user need not name an account. */
-export function addAccountRoutes(server: ApiServer, parts: ResourceParts): void {
-  const accounts = membersOf(server, parts, { requesterOf: requesterOfNamed })
+export function addAccountRoutes(parts: ResourceParts): void {
+  const accounts = membersOf(parts, { requesterOf: requesterOfNamed })
   accounts.list({
     description: 'The accounts that the caller may read: that of an API client; those that a user owns or works for.',
     order: [byText('accounts.id')],
@@ -131,41 +123,28 @@ export function addAccountRoutes(server: ApiServer, parts: ResourceParts): void 
     rows: ({ accountIds }) => ({ where: sql`accounts.id = any(${[...accountIds]}::text[])` }),
   })
   accounts.get('Its full form: with its address, its limits and what uses them.')
-  addChanges(accounts, {
-    update: {
-      description: 'Its name, address, VAT number and telephone number. The region file sets its status and limits.',
-      rule: 'PUT /accounts/ID',
-    },
-    reset: { operationId: 'resetFtpPassword', rule: 'POST /accounts/ID/reset_ftp_password' },
-  })
+  addChanges(
+    accounts,
+    'Its name, address, VAT number and telephone number. The region file sets its status and limits.',
+    'resetFtpPassword',
+  )
 }
 
 /** Adds `/account`: the account for which the request acts. */
-export function addChosenAccountRoute(server: ApiServer, parts: ResourceParts): void {
-  const accounts = membersOf(server, parts, { path: '/account' })
-  accounts.get('The account for which the request acts, in its full form.', {
-    operationId: 'getCurrentAccount',
-    summary: 'Get the account of the request',
-  })
-  addChanges(accounts, {
-    update: {
-      operationId: 'updateCurrentAccount',
-      summary: 'Change the account of the request',
-      description: 'The same as for an account that is named by its id.',
-      rule: 'PUT /account',
-    },
-    reset: { operationId: 'resetCurrentFtpPassword', rule: 'POST /account/reset_ftp_password' },
-  })
+export function addChosenAccountRoute(parts: ResourceParts): void {
+  const as = { path: 'account', name: 'CurrentAccount', noun: 'the account of the request' }
+  const accounts = membersOf(parts, { as })
+  accounts.get('The account for which the request acts, in its full form.')
+  addChanges(accounts, 'The same as for an account that is named by its id.', 'resetCurrentFtpPassword')
 }
 
 function membersOf(
-  server: ApiServer,
   parts: ResourceParts,
-  { requesterOf = callerOf, ...options }: Pick<MembersOf, 'path' | 'requesterOf'>,
+  { requesterOf = callerOf, ...options }: Pick<MembersOf, 'as' | 'requesterOf'>,
 ): Members {
   const load: MembersOf['load'] = (db, request) =>
-    Account.load(db, parts.site, requesterOf(request).accountId, { where: sql`true` })
-  return new Members(server, parts, { form: Account, collected: Collected, load, requesterOf, ...options })
+    FORMS.form.load(db, parts.site, requesterOf(request).accountId, { where: sql`true` })
+  return new Members(parts, { ...FORMS, load, requesterOf, ...options })
 }
 
 function requesterOfNamed(request: FastifyRequest): AccountRequester {
@@ -174,37 +153,25 @@ function requesterOfNamed(request: FastifyRequest): AccountRequester {
   return memberRequester(request, id)
 }
 
-interface Changes {
-  readonly update: ChangeRoute<typeof Update> & { readonly rule: StateRule }
-  readonly reset: { readonly operationId: string; readonly rule: StateRule }
-}
-
-function addChanges(accounts: Members, { update: about, reset }: Changes): void {
-  accounts.update({ ...about, body: Update }, (tx, { accountId, body }) => update(tx, accountId, body))
+/** `description`: of the update. `operationId`: of the reset. */
+function addChanges(accounts: Members, description: string, operationId: string): void {
+  accounts.update({ description, body: Update }, async (tx, { accountId, body }) => {
+    const { vat_registration_number: vat, ...texts } = body
+    const number = vat === undefined ? {} : { vat_registration_number: parseVatNumber(vat ?? '') ?? null }
+    await setValues(tx, 'accounts', accountId, { ...texts, ...number })
+  })
   accounts.action(
     'reset_ftp_password',
     {
+      operationId,
       summary: 'Get a new password for the FTP server of the image library',
       description: 'The response is the only one that has it.',
-      ...reset,
     },
     async (tx, { accountId }) => {
       const password = newSecret()
       const library_ftp_password_hash = digest(password).toString('hex')
-      await tx.updateTable('accounts').set({ library_ftp_password_hash }).where('id', '=', accountId).execute()
+      await setValues(tx, 'accounts', accountId, { library_ftp_password_hash })
       return { library_ftp_password: password }
     },
   )
-}
-
-async function update(
-  tx: Tx,
-  id: string,
-  { vat_registration_number: vat, ...body }: Static<typeof Update>,
-): Promise<void> {
-  const values = {
-    ...Object.fromEntries(Object.entries(body).filter(([field]) => TEXTS.includes(field))),
-    ...(vat !== undefined && { vat_registration_number: parseVatNumber(vat ?? '') ?? null }),
-  }
-  if (Object.keys(values).length > 0) await tx.updateTable('accounts').set(values).where('id', '=', id).execute()
 }

@@ -1,14 +1,12 @@
 /** What a region offers, read only: such as its zones and server types. The region file sets it. */
-import type { ApiServer } from '../http/server.ts'
 import type { Form } from './kit/forms.ts'
 import { byInteger, byText } from './kit/lists.ts'
 import { Members } from './kit/members.ts'
 import { NESTED } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 
-/** Adds the lists and members of zones and server types. */
-export function addCatalogRoutes(server: ApiServer, parts: ResourceParts): void {
-  const [zones, serverTypes] = [catalogOf(server, parts, NESTED.zone), catalogOf(server, parts, NESTED.serverType)]
+export function addCatalogRoutes(parts: ResourceParts): void {
+  const [zones, serverTypes] = [catalogOf(parts, NESTED.zone), catalogOf(parts, NESTED.serverType)]
 
   zones.list({ description: 'The zones of the region.', order: [byText('zones.handle')] })
   zones.get('By its id or handle.')
@@ -20,6 +18,6 @@ export function addCatalogRoutes(server: ApiServer, parts: ResourceParts): void 
 }
 
 /** The members of a resource that is the same for all accounts. */
-export function catalogOf(server: ApiServer, parts: ResourceParts, form: Form): Members {
-  return new Members(server, parts, { form, rows: () => ({ where: form.resource.isPresent }) })
+export function catalogOf(parts: ResourceParts, form: Form): Members {
+  return new Members(parts, { form, rows: () => ({ where: form.resource.isPresent }) })
 }

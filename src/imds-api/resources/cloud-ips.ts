@@ -10,17 +10,16 @@ import {
   updateCloudIp,
   type CloudIpValues,
 } from '../changes/cloud-ips.ts'
-import type { ApiServer } from '../http/server.ts'
 import { formatId } from '../model/ids.ts'
 import type { PortTranslator } from '../model/port-translator.ts'
 import { fieldFault, refuse, type Detail } from '../model/refusal.ts'
 import { alwaysNull, Form, optionalLink } from './kit/forms.ts'
 import { equals } from './kit/lists.ts'
 import { Members } from './kit/members.ts'
+import { addWait } from './kit/waiting.ts'
 import { ACCOUNT, NESTED, unimplementedForm } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 import { GivenName, givenTexts } from './kit/schemas.ts'
-import { RESOURCES } from './kit/table.ts'
 
 const Port = Type.Integer({ minimum: 1, maximum: 65_535 })
 /** Clients send ports as text too. */
@@ -29,18 +28,16 @@ const GivenPort = Type.Union([Port, Type.String({ pattern: '^[0-9]{1,5}$', hint:
 })
 const Protocol = Type.Union([Type.Literal('tcp'), Type.Literal('udp')], { examples: ['tcp'] })
 const PortTranslators = Type.Array(Type.Object({ protocol: Protocol, incoming: Port, outgoing: Port }))
-const Update = Type.Object(
-  {
-    name: Type.Optional(GivenName),
-    reverse_dns: Type.Optional(
-      Type.Union([Type.Null(), Type.Literal(''), Type.String({ format: 'pointer-name' })], {
-        description: 'Null and an empty text clear it.',
-      }),
-    ),
-    port_translators: Type.Optional(
-      Type.Array(Type.Object({ protocol: Protocol, incoming: GivenPort, outgoing: GivenPort }), { maxItems: 100 }),
-    ),
-  },
+const Update = Type.Partial(
+  Type.Object({
+    name: GivenName,
+    reverse_dns: Type.Union([Type.Null(), Type.Literal(''), Type.String({ format: 'pointer-name' })], {
+      description: 'Null and an empty text clear it.',
+    }),
+    port_translators: Type.Array(Type.Object({ protocol: Protocol, incoming: GivenPort, outgoing: GivenPort }), {
+      maxItems: 100,
+    }),
+  }),
   {
     title: 'CloudIpFields',
     examples: [{ name: 'www', port_translators: [{ protocol: 'tcp', incoming: 443, outgoing: 8443 }] }],
@@ -48,7 +45,7 @@ const Update = Type.Object(
 )
 
 /** The full form, which is the collected form too. */
-const CloudIp = new Form(RESOURCES.cloudIp, 'CloudIp', {
+const CloudIp = new Form('cloudIp', {
   ...NESTED.cloudIp.fields,
   port_translators: PortTranslators,
   account: ACCOUNT,
@@ -62,16 +59,15 @@ const CloudIp = new Form(RESOURCES.cloudIp, 'CloudIp', {
   database_server: optionalLink(NESTED.databaseServer, sql`database_servers.id = cloud_ips.database_server_id`),
 })
 
-/** Adds the routes. */
-export function addCloudIpRoutes(server: ApiServer, parts: ResourceParts): void {
-  const cloudIps = new Members(server, parts, { form: CloudIp })
+export function addCloudIpRoutes(parts: ResourceParts): void {
+  const cloudIps = new Members(parts, { form: CloudIp })
 
   cloudIps.list({
     description: 'Those of the account.',
     filters: { server_group: equals('cloud_ips.server_group_id', { idOf: 'grp' }) },
   })
   cloudIps.get('With what it is mapped to.')
-  cloudIps.wait(cloudIpCanBecome)
+  addWait(cloudIps, parts, cloudIpCanBecome)
   cloudIps.create(
     { description: 'The region chooses its addresses. It is not mapped yet.', body: Update, status: 201 },
     (tx, { accountId, body }) => createCloudIp(tx, accountId, valuesOf(body)),
@@ -86,8 +82,6 @@ export function addCloudIpRoutes(server: ApiServer, parts: ResourceParts): void 
   cloudIps.action(
     'map',
     {
-      operationId: 'mapCloudIp',
-      summary: 'Map a cloud IP',
       description:
         'To an interface, to every member of a server group, to a database server, ' +
         'or (as old clients do) to the first interface of a server.',
@@ -99,15 +93,8 @@ export function addCloudIpRoutes(server: ApiServer, parts: ResourceParts): void 
     },
     (tx, { accountId, id, body }) => mapCloudIp(tx, accountId, id, body.destination),
   )
-  cloudIps.action(
-    'unmap',
-    {
-      operationId: 'unmapCloudIp',
-      summary: 'Unmap a cloud IP',
-      description: 'Its address stays in the account.',
-      status: 202,
-    },
-    (tx, { accountId, id }) => unmapCloudIp(tx, accountId, id),
+  cloudIps.action('unmap', { description: 'Its address stays in the account.', status: 202 }, (tx, { accountId, id }) =>
+    unmapCloudIp(tx, accountId, id),
   )
 }
 

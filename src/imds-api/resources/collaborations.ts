@@ -3,9 +3,9 @@
  * and the user with this verified address accepts. changes/collaborations.ts has the states. An invitation shows no
  * user before it is accepted, so that an account cannot find out whether a user has the address.
  */
-import type { FastifyRequest, FastifySchema } from 'fastify'
+import type { FastifyRequest } from 'fastify'
 import { sql } from 'kysely'
-import Type from 'typebox'
+import Type, { type TObject } from 'typebox'
 import { tokenRequester } from '../auth/requester.ts'
 import type { TokenHolder } from '../auth/tokens.ts'
 import {
@@ -22,18 +22,16 @@ import {
 import { invite, resendInvitation } from '../changes/invitations.ts'
 import type { Parties, PartyUser } from '../database/tables.ts'
 import type { Tx } from '../database/transaction.ts'
-import type { ApiServer } from '../http/server.ts'
-import type { StateRule } from '../model/account-states.ts'
 import { COLLABORATION_STATES, ROLES, type CollaborationStatus, type Role } from '../model/collaborations.ts'
 import { refuse } from '../model/refusal.ts'
 import { rateLimitHeaders } from '../../limits/rate-limit-headers.ts'
 import { Field, Form, type Representation } from './kit/forms.ts'
-import { Members } from './kit/members.ts'
+import { Members, type MemberRoute, type Shown } from './kit/members.ts'
+import { addWait } from './kit/waiting.ts'
 import { NESTED } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 import { nullable, NullableTime, oneOf, Time } from './kit/schemas.ts'
 import type { Site } from './kit/site.ts'
-import { RESOURCES } from './kit/table.ts'
 
 const FIELDS = {
   email: Type.String({ format: 'email' }),
@@ -53,11 +51,11 @@ const FIELDS = {
   ),
   inviter: new Field(nullable(NESTED.user.schema), 'parties', ({ inviter }: Parties, site) => partyOf(site, inviter)),
 }
-const EXTRA = { parties: sql`coalesce(collaborations.parties, ${PARTIES})` }
+const OPTIONS = { title: 'Collaboration', extra: { parties: sql`coalesce(collaborations.parties, ${PARTIES})` } }
 /** The full form of each side, which is the collected form too. */
-const ACCOUNT_SIDE = new Form(RESOURCES.collaboration, 'Collaboration', FIELDS, EXTRA)
-const USER_SIDE = new Form(RESOURCES.userCollaboration, 'Collaboration', FIELDS, EXTRA)
-type Shown = Representation & { readonly status: CollaborationStatus; readonly account: { readonly id: string } }
+const ACCOUNT_SIDE = new Form('collaboration', FIELDS, OPTIONS)
+const USER_SIDE = new Form('userCollaboration', FIELDS, OPTIONS)
+type Answered = Shown & { readonly status: CollaborationStatus; readonly account: { readonly id: string } }
 
 const Create = Type.Object(
   { email: Type.String(), role: Type.Enum(Object.keys(ROLES) as Role[]) },
@@ -65,15 +63,15 @@ const Create = Type.Object(
 )
 
 /** Adds the account's side. */
-export function addCollaborationRoutes(server: ApiServer, parts: ResourceParts): void {
-  const collaborations = new Members(server, parts, { form: ACCOUNT_SIDE })
+export function addCollaborationRoutes(parts: ResourceParts): void {
+  const collaborations = new Members(parts, { form: ACCOUNT_SIDE })
 
   collaborations.list({
     summary: 'List the collaborations of the account',
     description: 'Invitations and finished ones too.',
   })
   collaborations.get('It names no user before the invitation is accepted.')
-  collaborations.wait(collaborationCanBecome)
+  addWait(collaborations, parts, collaborationCanBecome)
   collaborations.create(
     {
       summary: 'Invite somebody to the account',
@@ -81,12 +79,12 @@ export function addCollaborationRoutes(server: ApiServer, parts: ResourceParts):
       body: Create,
       status: 201,
     },
-    (tx, { userId, accountId, body }) => invite(tx, accountId, userId, body),
+    (tx, { request: { tokenHolder }, accountId, body }) =>
+      invite(tx, accountId, tokenHolder.kind === 'user' ? tokenHolder.userId : null, body),
   )
   collaborations.action(
     'resend',
     {
-      operationId: 'resendCollaboration',
       'x-refusals': ['too_many_requests'],
       summary: 'Send the invitation again',
       description: 'Refused (409) unless it is pending, and (429) when it was sent too often.',
@@ -99,18 +97,16 @@ export function addCollaborationRoutes(server: ApiServer, parts: ResourceParts):
     {
       summary: 'Cancel an invitation, or end an accepted collaboration',
       description: 'The user loses the access at once.',
-      rule: 'DELETE /collaborations/ID',
     },
     (tx, { accountId, id }) => removeCollaboration(tx, accountId, id),
   )
 }
 
 /** Adds the user's side. API clients are refused, even for ids that do not exist. A user need not name an account. */
-export function addUserCollaborationRoutes(server: ApiServer, parts: ResourceParts): void {
-  const { accounts, site } = parts
+export function addUserCollaborationRoutes(parts: ResourceParts): void {
   const rows = ({ tokenHolder }: FastifyRequest) => ({ where: isOfUser(userOf(tokenHolder)) })
-  const load = (tx: Tx, request: FastifyRequest, id: string) => USER_SIDE.load(tx, site, id, rows(request))
-  const collaborations = new Members(server, parts, { form: USER_SIDE, rows })
+  const collaborations = new Members(parts, { form: USER_SIDE, rows })
+  const { path, load } = collaborations
 
   collaborations.list({
     summary: 'List your collaborations and invitations',
@@ -119,17 +115,17 @@ export function addUserCollaborationRoutes(server: ApiServer, parts: ResourcePar
   collaborations.get('One of the user who has signed in. API clients get 403.', {
     summary: 'Get one of your collaborations',
   })
-  addAnswer('POST', '/accept', 'accept', acceptInvitation, 'POST /user/collaborations/ID/accept', {
+  addAnswer('POST', `${path}/accept`, 'accept', acceptInvitation, {
     operationId: 'acceptCollaboration',
     summary: 'Accept an invitation',
     description: 'Gives access to the account.',
   })
-  addAnswer('POST', '/reject', 'reject', rejectInvitation, 'POST /user/collaborations/ID/reject', {
+  addAnswer('POST', `${path}/reject`, 'reject', rejectInvitation, {
     operationId: 'rejectCollaboration',
     summary: 'Reject an invitation',
     description: 'The account sees that it is rejected.',
   })
-  addAnswer('DELETE', '', 'leave', leaveAccount, 'DELETE /user/collaborations/ID', {
+  addAnswer('DELETE', path, 'leave', leaveAccount, {
     operationId: 'endUserCollaboration',
     summary: 'End an accepted collaboration',
     description: 'Takes the access away at once.',
@@ -137,34 +133,26 @@ export function addUserCollaborationRoutes(server: ApiServer, parts: ResourcePar
 
   function addAnswer(
     method: 'POST' | 'DELETE',
-    verb: string,
+    url: string,
     transition: CollaborationTransition,
     change: (tx: Tx, userId: string, id: string) => Promise<void>,
-    rule: StateRule,
-    about: Pick<FastifySchema, 'operationId' | 'summary' | 'description'>,
+    about: MemberRoute<TObject>,
   ): void {
-    const { path, tags, params } = USER_SIDE.resource
-    server.route({
-      method,
-      url: `/${path}/:id${verb}`,
-      schema: { ...about, tags, params, response: { 200: USER_SIDE.schema } },
-      handler: async (request) => {
-        const { id } = request.params
-        const userId = userOf(request.tokenHolder)
-        return accounts.commitAsOutsider(
-          tokenRequester(request),
-          async (tx) => {
-            const { account, status } = (await load(tx, request, id)) as Shown
-            nextStatus({ id, status }, transition)
-            return account.id
-          },
-          async (tx) => {
-            await change(tx, userId, id)
-            return load(tx, request, id)
-          },
-          rule,
-        )
-      },
+    collaborations.route(method, url, about, ({ request, id, rule }) => {
+      const userId = userOf(request.tokenHolder)
+      return parts.accounts.commitAsOutsider(
+        tokenRequester(request),
+        async (tx) => {
+          const { account, status } = (await load(tx, request, id)) as Answered
+          nextStatus({ id, status }, transition)
+          return account.id
+        },
+        async (tx) => {
+          await change(tx, userId, id)
+          return load(tx, request, id)
+        },
+        rule,
+      )
     })
   }
 }

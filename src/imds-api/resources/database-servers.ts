@@ -4,8 +4,7 @@
  */
 import { sql } from 'kysely'
 import Type from 'typebox'
-import { lockRow } from '../changes/own-rows.ts'
-import type { ApiServer } from '../http/server.ts'
+import { lockRow, setValues } from '../changes/own-rows.ts'
 import { fieldFault, refuse } from '../model/refusal.ts'
 import { catalogOf } from './catalog.ts'
 import { Form, linked, linkedAll } from './kit/forms.ts'
@@ -14,10 +13,9 @@ import { Members } from './kit/members.ts'
 import { ACCOUNT, NESTED } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 import { GivenDescription, givenTexts } from './kit/schemas.ts'
-import { RESOURCES } from './kit/table.ts'
 
 /** The full form, which is the collected form too. */
-const DatabaseServer = new Form(RESOURCES.databaseServer, 'DatabaseServer', {
+const DatabaseServer = new Form('databaseServer', {
   ...NESTED.databaseServer.fields,
   account: ACCOUNT,
   database_server_type: linked(
@@ -32,23 +30,22 @@ const DatabaseServer = new Form(RESOURCES.databaseServer, 'DatabaseServer', {
  * accepted.
  */
 const SET_BY_REGION = ['allow_access', 'maintenance_weekday', 'maintenance_hour', 'snapshots_schedule'] as const
-const Fixed = Type.Optional(Type.Unknown({ description: 'The present value: the region file sets it.' }))
-const Update = Type.Object(
-  {
-    name: Type.Optional(Type.String({ maxLength: 255 })),
-    description: Type.Optional(GivenDescription),
+const Fixed = Type.Unknown({ description: 'The present value: the region file sets it.' })
+const Update = Type.Partial(
+  Type.Object({
+    name: Type.String({ maxLength: 255 }),
+    description: GivenDescription,
     allow_access: Fixed,
     maintenance_weekday: Fixed,
     maintenance_hour: Fixed,
     snapshots_schedule: Fixed,
-  },
+  }),
   { title: 'DatabaseServerChange', examples: [{ description: 'orders and stock' }] },
 )
 
-/** Adds the routes. */
-export function addDatabaseServerRoutes(server: ApiServer, parts: ResourceParts): void {
-  const types = catalogOf(server, parts, NESTED.databaseType)
-  const databaseServers = new Members(server, parts, { form: DatabaseServer })
+export function addDatabaseServerRoutes(parts: ResourceParts): void {
+  const types = catalogOf(parts, NESTED.databaseType)
+  const databaseServers = new Members(parts, { form: DatabaseServer })
 
   types.list({
     summary: 'List types of database servers',
@@ -77,11 +74,7 @@ export function addDatabaseServerRoutes(server: ApiServer, parts: ResourceParts)
       if (first !== undefined) throw refuse('not_implemented', first, ...others)
       const values = givenTexts({ name: body.name, description: body.description })
       if (Object.keys(values).length > 0)
-        await tx
-          .updateTable('database_servers')
-          .set({ ...values, updated_at: new Date() })
-          .where('id', '=', id)
-          .execute()
+        await setValues(tx, 'database_servers', id, { ...values, updated_at: new Date() })
     },
   )
 }

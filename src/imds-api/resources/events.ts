@@ -5,7 +5,6 @@ import Type from 'typebox'
 import { callerOf } from '../auth/account-choice.ts'
 import { isContiguous, goneRefusal, readEvents, startAfter } from '../changes/events.ts'
 import { QueryReader } from '../http/query.ts'
-import type { ApiServer } from '../http/server.ts'
 import { formatCursor, type Cursor } from '../model/events.ts'
 import { Refusal } from '../model/refusal.ts'
 import { Event, representEvent } from './event-form.ts'
@@ -29,8 +28,7 @@ const Query = Type.Object(
   { additionalProperties: false },
 )
 
-/** Adds the route. */
-export function addEventRoutes(server: ApiServer, { db, streams }: ResourceParts): void {
+export function addEventRoutes({ server, db, streams }: ResourceParts): void {
   server.get(
     '/events',
     {
@@ -70,8 +68,7 @@ export function addEventRoutes(server: ApiServer, { db, streams }: ResourceParts
           mayRead: () => mayRead(request),
           enterShare: () => request.enterShare(true),
         }
-        const stream = streams.open(subscriber, start)
-        return sendStream(reply, stream)
+        return sendStream(reply, streams.open(subscriber, start))
       }
       const events = await readEvents(db, caller.accountId, start.number, limit)
       if (!isContiguous(start, events)) throw goneRefusal()

@@ -2,9 +2,9 @@
  * The issuer of an account: the issuer of the identity tokens of its servers (contract H4). No response has a private
  * key. issuer-documents.ts has what verifiers read.
  */
-import type { FastifyRequest } from 'fastify'
 import Type, { type Static } from 'typebox'
 import { callerOf } from '../auth/account-choice.ts'
+import type { AccountRequester } from '../changes/account-changes.ts'
 import {
   createIssuer,
   deleteIssuer,
@@ -16,17 +16,17 @@ import {
   type AccountIssuer,
   type IssuerFields,
 } from '../changes/identities.ts'
-import type { Db } from '../database/transaction.ts'
-import type { ApiServer } from '../http/server.ts'
 import { IDENTITY_ALGORITHMS, KeyMaker } from '../model/identity-key.ts'
 import { fieldFault, refuse } from '../model/refusal.ts'
 import { formatOptionalTime, formatTime } from '../model/time.ts'
 import { isIssuer } from '../../identity/issuer.ts'
 import { AUDIENCE, AUDIENCE_RULE } from '../../metadata/identifiers.ts'
 import { MAX_AUDIENCES, IDENTITY_LIFETIME } from '../../metadata/schema.ts'
+import type { Representation } from './kit/forms.ts'
+import { Members } from './kit/members.ts'
+import { NESTED } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 import { nullable, oneOf, Time } from './kit/schemas.ts'
-import { RESOURCES } from './kit/table.ts'
 
 export const Algorithm = oneOf(IDENTITY_ALGORITHMS)
 const STATUSES = ['active', 'paused'] as const
@@ -48,143 +48,108 @@ const Identity = Type.Object(
   },
   { title: 'AccountIdentity' },
 )
-const Change = Type.Object(
-  {
-    audiences: Type.Optional(
-      Type.Array(Type.String({ pattern: AUDIENCE, hint: AUDIENCE_RULE }), {
-        minItems: 1,
-        maxItems: MAX_AUDIENCES,
-        description: 'The audiences for which servers get tokens. Required for a new identity.',
-      }),
-    ),
-    lifetime_seconds: Type.Optional(
-      Type.Integer({
-        minimum: IDENTITY_LIFETIME.least,
-        maximum: IDENTITY_LIFETIME.most,
-        description: 'How long a token is valid. Default for a new identity: 600.',
-      }),
-    ),
-    algorithm: Type.Optional(
-      Type.Enum([...IDENTITY_ALGORITHMS], {
-        description: 'How tokens are signed; a change is for the next key. Default for a new identity: ES256.',
-      }),
-    ),
-    status: Type.Optional(Type.Enum([...STATUSES], { description: 'paused: servers get no tokens.' })),
-  },
+const Change = Type.Partial(
+  Type.Object({
+    audiences: Type.Array(Type.String({ pattern: AUDIENCE, hint: AUDIENCE_RULE }), {
+      minItems: 1,
+      maxItems: MAX_AUDIENCES,
+      description: 'The audiences for which servers get tokens. Required for a new identity.',
+    }),
+    lifetime_seconds: Type.Integer({
+      minimum: IDENTITY_LIFETIME.least,
+      maximum: IDENTITY_LIFETIME.most,
+      description: 'How long a token is valid. Default for a new identity: 600.',
+    }),
+    algorithm: Type.Enum([...IDENTITY_ALGORITHMS], {
+      description: 'How tokens are signed; a change is for the next key. Default for a new identity: ES256.',
+    }),
+    status: Type.Enum([...STATUSES], { description: 'paused: servers get no tokens.' }),
+  }),
   { title: 'IdentityChange', examples: [{ audiences: ['https://vault.example.com'], lifetime_seconds: 600 }] },
 )
 
-const { tags } = RESOURCES.account
-const PATH = '/account/identity'
 const DEFAULTS = { algorithm: 'ES256', lifetime_seconds: 600, status: 'active' } as const
 
-/** Adds the routes of `/account/identity`. */
-export function addIdentityRoutes(server: ApiServer, { db, accounts, site, encryptsRecords }: ResourceParts): void {
+/** Adds the routes of `/account/identity`. All changes of an issuer wait for the lock of its account. */
+export function addIdentityRoutes(parts: ResourceParts): void {
   const maker = new KeyMaker()
-  const response = { 200: Identity }
-  const load = async (database: Db, request: FastifyRequest) => {
-    const { accountId: id } = callerOf(request) // all changes of an issuer wait for the lock of the account
-    return { ...formatIssuer(await requireIssuer(database, id)), id }
-  }
-  server.get(
-    PATH,
-    {
-      schema: {
-        operationId: 'getIdentity',
-        summary: 'Get the issuer of identity tokens',
-        description:
-          'The issuer of the tokens by which servers of the account prove what they are. 404: the account has none.',
-        tags,
-        response,
-      },
-      config: { member: { table: 'accounts', load } },
-    },
-    (request) => load(db, request),
+  const identity = new Members(parts, {
+    form: NESTED.account,
+    as: { path: 'account/identity', name: 'Identity', noun: 'the issuer of identity tokens', schema: Identity },
+    load: async (db, request) => formatIssuer(await requireIssuer(db, callerOf(request).accountId)),
+  })
+  const { path } = identity
+
+  identity.get(
+    'The issuer of the tokens by which servers of the account prove what they are. 404: the account has none.',
   )
-  server.put(
-    PATH,
+  identity.route(
+    'PUT',
+    path,
     {
-      schema: {
-        operationId: 'putIdentity',
-        summary: 'Make or change the issuer of identity tokens',
-        description: 'A new issuer needs audiences. 422 in a region whose records are not encrypted.',
-        tags,
-        body: Change,
-        response,
-      },
+      operationId: 'putIdentity',
+      summary: 'Make or change the issuer of identity tokens',
+      description: 'A new issuer needs audiences. 422 in a region whose records are not encrypted.',
+      body: Change,
     },
-    async (request) => {
-      const { body } = request
-      const caller = callerOf(request)
-      const { accountId } = caller
-      const issuer = issuerUrl(site.baseUrl, accountId)
-      const refusal = newIssuerRefusal(encryptsRecords, issuer, body)
-      const isNew = refusal === undefined && (await findIssuer(db, accountId)) === undefined
-      // made before the change, which has a connection of the database
-      const key = isNew ? await maker.make(body.algorithm ?? DEFAULTS.algorithm) : undefined
-      return await accounts.commit(caller, async (tx) => {
-        const current = await findIssuer(tx, accountId)
-        if (current !== undefined) await updateIssuer(tx, accountId, changed(current, body))
-        else if (refusal !== undefined) throw refusal
-        else if (key === undefined) throw refuse('resource_conflict', 'the identity was deleted meanwhile: try again')
-        else await createIssuer(tx, accountId, issuer, { ...DEFAULTS, audiences: [], ...fieldsOf(body) }, key)
-        return formatIssuer(await requireIssuer(tx, accountId))
-      })
-    },
+    ({ request, body }) => put(parts, maker, callerOf(request), body),
   )
-  server.post(
-    `${PATH}/rotate`,
+  identity.route(
+    'POST',
+    `${path}/rotate`,
     {
-      schema: {
-        operationId: 'rotateIdentityKey',
-        summary: 'Make a new key for identity tokens',
-        description: 'It signs after 10 minutes. The key before it stays in jwks.json for 24 hours more.',
-        tags,
-        response,
-      },
+      operationId: 'rotateIdentityKey',
+      summary: 'Make a new key for identity tokens',
+      description: 'It signs after 10 minutes. The key before it stays in jwks.json for 24 hours more.',
     },
-    async (request) => {
-      const caller = callerOf(request)
-      const { accountId } = caller
-      const before = await findIssuer(db, accountId)
-      // checked again in its turn, with the state of the account
-      const refused = before === undefined || rotationRefusal(before, Date.now()) !== undefined
-      const key = refused ? undefined : await maker.make(before.algorithm)
-      return await accounts.commit(caller, async (tx) => {
-        await rotateKeys(tx, accountId, key)
-        return formatIssuer(await requireIssuer(tx, accountId))
-      })
-    },
+    ({ request }) => rotate(parts, maker, callerOf(request)),
   )
-  server.delete(
-    PATH,
+  identity.remove(
     {
-      schema: {
-        operationId: 'deleteIdentity',
-        summary: 'Destroy the issuer of identity tokens, with its keys',
-        description: 'Servers get no more tokens, and its public documents are gone.',
-        tags,
-        response,
-      },
+      summary: 'Destroy the issuer of identity tokens, with its keys',
+      description: 'Servers get no more tokens, and its public documents are gone.',
     },
-    async (request) => {
-      const caller = callerOf(request)
-      const { accountId } = caller
-      return await accounts.commit(
-        caller,
-        async (tx) => {
-          const last = await requireIssuer(tx, accountId)
-          await deleteIssuer(tx, accountId)
-          return formatIssuer(last)
-        },
-        'DELETE /account/identity',
-      )
-    },
+    (tx, { accountId }) => deleteIssuer(tx, accountId),
   )
 }
 
-function issuerUrl(baseUrl: string, accountId: string): string {
-  return `${baseUrl}/oidc/${accountId}`
+/** Makes or changes an issuer. Its key is made before the change, which has a connection of the database. */
+async function put(
+  { db, accounts, site, encryptsRecords }: ResourceParts,
+  maker: KeyMaker,
+  caller: AccountRequester,
+  body: Static<typeof Change>,
+): Promise<Representation> {
+  const { accountId } = caller
+  const issuer = `${site.baseUrl}/oidc/${accountId}`
+  const refusal = newIssuerRefusal(encryptsRecords, issuer, body)
+  const isNew = refusal === undefined && (await findIssuer(db, accountId)) === undefined
+  const key = isNew ? await maker.make(body.algorithm ?? DEFAULTS.algorithm) : undefined
+  return accounts.commit(caller, async (tx) => {
+    const current = await findIssuer(tx, accountId)
+    if (current !== undefined) await updateIssuer(tx, accountId, changed(current, body))
+    else if (refusal !== undefined) throw refusal
+    else if (key === undefined) throw refuse('resource_conflict', 'the identity was deleted meanwhile: try again')
+    else await createIssuer(tx, accountId, issuer, { ...DEFAULTS, audiences: [], ...fieldsOf(body) }, key)
+    return formatIssuer(await requireIssuer(tx, accountId))
+  })
+}
+
+/** Gives an issuer a new key, which is made before the change too. */
+async function rotate(
+  { db, accounts }: ResourceParts,
+  maker: KeyMaker,
+  caller: AccountRequester,
+): Promise<Representation> {
+  const { accountId } = caller
+  const before = await findIssuer(db, accountId)
+  // checked again in its turn, with the state of the account
+  const refused = before === undefined || rotationRefusal(before, Date.now()) !== undefined
+  const key = refused ? undefined : await maker.make(before.algorithm)
+  return accounts.commit(caller, async (tx) => {
+    await rotateKeys(tx, accountId, key)
+    return formatIssuer(await requireIssuer(tx, accountId))
+  })
 }
 
 /** Why there can be no new issuer in this region, or with this body; undefined: there can. */
@@ -205,14 +170,9 @@ function newIssuerRefusal(encryptsRecords: boolean, issuer: string, { audiences 
     : undefined
 }
 
-/** The fields that a request sets. Its other parameters may have the names of columns, such as `issuer`. */
-function fieldsOf({ audiences, lifetime_seconds, algorithm, status }: Static<typeof Change>): Partial<IssuerFields> {
-  return {
-    ...(audiences !== undefined && { audiences: [...new Set(audiences)] }),
-    ...(lifetime_seconds !== undefined && { lifetime_seconds }),
-    ...(algorithm !== undefined && { algorithm }),
-    ...(status !== undefined && { status }),
-  }
+/** The fields that a request sets. */
+function fieldsOf({ audiences, ...others }: Static<typeof Change>): Partial<IssuerFields> {
+  return { ...others, ...(audiences !== undefined && { audiences: [...new Set(audiences)] }) }
 }
 
 /** The fields of a change that differ: if none does, nothing is published. */
@@ -223,18 +183,15 @@ function changed(current: AccountIssuer, body: Static<typeof Change>): Partial<I
   )
 }
 
-function formatIssuer(row: AccountIssuer): Static<typeof Identity> {
-  const { issuer, status, algorithm, audiences, lifetime_seconds, created_at, keys } = row
+/** `id`: that of its account, which responses do not show. No key has its private part. */
+function formatIssuer({ account_id: id, created_at, keys, ...row }: AccountIssuer): Representation {
   return {
-    issuer,
-    status,
-    algorithm,
-    audiences,
-    lifetime_seconds,
+    ...row,
+    id,
     created_at: formatTime(created_at),
-    keys: keys.map(({ kid, algorithm: of, signs_from, retires_at }) => ({
+    keys: keys.map(({ kid, algorithm, signs_from, retires_at }) => ({
       kid,
-      algorithm: of,
+      algorithm,
       signs_from: formatTime(signs_from),
       retires_at: formatOptionalTime(retires_at),
     })),

@@ -12,14 +12,13 @@ import {
   type ImageValues,
 } from '../changes/images.ts'
 import { MAX_LONG_BODY_BYTES } from '../http/body.ts'
-import type { ApiServer } from '../http/server.ts'
 import { alwaysNull, Field, Form } from './kit/forms.ts'
 import { byText, equals } from './kit/lists.ts'
 import { Members } from './kit/members.ts'
+import { addWait } from './kit/waiting.ts'
 import { ARCHITECTURES, NESTED } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 import { GivenName, givenTexts, Megabytes, nullable, NullableString } from './kit/schemas.ts'
-import { RESOURCES } from './kit/table.ts'
 
 const FIELDS = {
   ...NESTED.image.fields,
@@ -33,9 +32,9 @@ const FIELDS = {
 }
 const { schema, show } = NESTED.image.fields['description'] as Field
 /** It alone has the whole description. */
-const Image = new Form(RESOURCES.image, 'Image', { ...FIELDS, description: schema })
+const Image = new Form('image', { ...FIELDS, description: schema })
 /** A subquery reads the descriptions after the rows are sorted, so only those of a page. */
-const Collected = new Form(RESOURCES.image, 'Image', {
+const Collected = new Form('image', {
   ...FIELDS,
   description: new Field(
     schema,
@@ -43,24 +42,23 @@ const Collected = new Form(RESOURCES.image, 'Image', {
     show,
   ),
 })
-const Update = Type.Object(
-  {
-    name: Type.Optional(GivenName),
-    username: Type.Optional(GivenName),
-    description: Type.Optional(nullable(Type.String({ maxLength: 65_536 }))),
-    arch: Type.Optional(Type.Enum([...ARCHITECTURES])),
-    status: Type.Optional(Type.Enum(['available', 'deprecated'])),
-    public: Type.Optional(Type.Boolean()),
-    compatibility_mode: Type.Optional(Type.Boolean()),
-    min_ram: Type.Optional(nullable(Type.Integer({ minimum: 1, maximum: 2_147_483_647 }), { description: 'MB.' })),
-  },
+const Update = Type.Partial(
+  Type.Object({
+    name: GivenName,
+    username: GivenName,
+    description: nullable(Type.String({ maxLength: 65_536 })),
+    arch: Type.Enum([...ARCHITECTURES]),
+    status: Type.Enum(['available', 'deprecated']),
+    public: Type.Boolean(),
+    compatibility_mode: Type.Boolean(),
+    min_ram: nullable(Type.Integer({ minimum: 1, maximum: 2_147_483_647 }), { description: 'MB.' }),
+  }),
   { title: 'ImageChange', examples: [{ name: 'golden', description: 'web server, configured' }] },
 )
 
-/** Adds the routes. */
-export function addImageRoutes(server: ApiServer, parts: ResourceParts): void {
+export function addImageRoutes(parts: ResourceParts): void {
   const { site, compute } = parts
-  const images = new Members(server, parts, {
+  const images = new Members(parts, {
     form: Image,
     collected: Collected,
     rows: (request) => ({ where: isVisibleTo(callerOf(request).accountId) }),
@@ -72,13 +70,13 @@ export function addImageRoutes(server: ApiServer, parts: ResourceParts): void {
     filters: { status: equals('images.status') }, // the region file may give an image any other
   })
   images.get('By its id or handle, with its whole description.')
-  images.wait(imageCanBecome)
+  addWait(images, parts, imageCanBecome)
   images.update(
     {
       summary: 'Change an image of the account',
       description: 'Fields that are left out stay. Images of others cannot be changed (403).',
       body: Update,
-      bodyLimit: MAX_LONG_BODY_BYTES,
+      options: { bodyLimit: MAX_LONG_BODY_BYTES },
     },
     (tx, { accountId, id, body }) => updateImage(tx, accountId, id, valuesOf(body)),
   )
@@ -101,15 +99,6 @@ export function addImageRoutes(server: ApiServer, parts: ResourceParts): void {
 }
 
 /** What a request sets. */
-function valuesOf({
-  name,
-  username,
-  description,
-  arch,
-  status,
-  public: isPublic,
-  ...body
-}: Static<typeof Update>): ImageValues {
-  const { compatibility_mode, min_ram } = body
-  return { ...givenTexts({ name, username, description }), arch, status, public: isPublic, compatibility_mode, min_ram }
+function valuesOf({ name, username, description, ...others }: Static<typeof Update>): ImageValues {
+  return { ...others, ...givenTexts({ name, username, description }) }
 }

@@ -1,21 +1,18 @@
 /** Interfaces of servers, read only. */
 import { sql } from 'kysely'
 import { callerOf } from '../auth/account-choice.ts'
-import type { ApiServer } from '../http/server.ts'
 import { Form, linked } from './kit/forms.ts'
 import { Members } from './kit/members.ts'
 import { NESTED } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
-import { RESOURCES } from './kit/table.ts'
 
-const Interface = new Form(RESOURCES.interface, 'Interface', {
+const Interface = new Form('interface', {
   ...NESTED.interface.fields,
   server: linked(NESTED.server, sql`servers.id = interfaces.server_id`),
 })
 
-/** Adds the route. */
-export function addInterfaceRoutes(server: ApiServer, parts: ResourceParts): void {
-  const interfaces = new Members(server, parts, {
+export function addInterfaceRoutes(parts: ResourceParts): void {
+  const interfaces = new Members(parts, {
     form: Interface,
     rows: (request) => ({
       where: sql`interfaces.server_id in (select servers.id from servers where servers.account_id = ${callerOf(request).accountId})`,

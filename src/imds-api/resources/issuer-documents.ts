@@ -41,7 +41,6 @@ const DOCUMENTS = {
   ),
 }
 
-/** Adds the routes. */
 export function addIssuerDocuments(server: ApiServer, db: Db): void {
   const limit = pLimit(PUBLIC_AT_ONCE)
   const send = async (reply: FastifyReply, accountId: string, document: 'keys' | 'configuration') => {

@@ -126,9 +126,9 @@ const FIELDS = {
 type Name = keyof typeof FIELDS
 /** The forms in which resources are shown inside of others. */
 export const NESTED = Object.fromEntries(
-  Object.entries<Fields>(FIELDS).map(([name, fields]) => {
-    const { name: title } = RESOURCES[name as Name]
-    return [name, new Form(RESOURCES[name as Name], name === 'databaseType' ? title : `Nested${title}`, fields)]
+  Object.entries<Fields>(FIELDS).map(([key, fields]) => {
+    const { name } = RESOURCES[key as Name]
+    return [key, new Form(key as Name, fields, { title: key === 'databaseType' ? name : `Nested${name}` })]
   }),
 ) as Readonly<Record<Name, Form>>
 

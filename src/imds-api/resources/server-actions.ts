@@ -20,7 +20,6 @@ export const ACTIONS: Readonly<Record<ServerAction, { readonly operationId: stri
   },
 }
 
-/** Adds the routes. */
 export function addServerActions(servers: Members, { site, compute }: Pick<ResourceParts, 'site' | 'compute'>): void {
   for (const action of SERVER_ACTIONS) {
     servers.action(

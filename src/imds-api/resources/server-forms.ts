@@ -6,11 +6,10 @@ import { imageOfServer, isVisibleTo } from '../changes/images.ts'
 import type { ImageTexts } from '../database/tables.ts'
 import { completeOptions, MetadataOptionsSchema } from '../model/metadata-options.ts'
 import { formatOptionalTime } from '../model/time.ts'
-import { Field, fixed, Form, linked, linkedAll, type FormRow } from './kit/forms.ts'
-import { ReportedFields } from './guest-reports.ts'
+import { Field, fixed, formsOf, linked, linkedAll, type FormRow } from './kit/forms.ts'
+import { REPORTED_FIELDS } from './guest-reports.ts'
 import { ACCOUNT, NESTED } from './nested.ts'
 import { nullable, NullableString, NullableTime } from './kit/schemas.ts'
-import { RESOURCES } from './kit/table.ts'
 
 /** The image of a server, with what decides what the account sees of it. */
 type ImageOfServer = FormRow &
@@ -62,7 +61,6 @@ const COLLECTED = {
   volumes: fixed(Type.Array(Type.Object({}), { description: 'Always empty: volumes are not implemented.' }), []),
   compatibility_mode: Type.Boolean(),
 }
-export const Collected = new Form(RESOURCES.server, 'CollectedServer', COLLECTED)
 /** The tags of a server, which a request gives in the same form. */
 export const Tags = {
   ...TagsSchema,
@@ -84,11 +82,10 @@ const console_open_until = sql`case
  * The full form. It has the extensions only if the server uses them: gobrightbox's tests reject fields that the
  * interface does not have.
  */
-export const Server = new Form(
-  RESOURCES.server,
-  'Server',
+export const SERVER_FORMS = formsOf(
+  'server',
+  COLLECTED,
   {
-    ...COLLECTED,
     user_data: nullable(Type.String(), { description: 'Base64, without white space.' }),
     disk_encrypted: Type.Boolean(),
     console_url: new Field(
@@ -109,7 +106,7 @@ export const Server = new Form(
     ),
     tags: new Field(Type.Optional(Tags), 'tags', (tags: object) => (Object.keys(tags).length > 0 ? tags : undefined)),
     wait_for: new Field(Type.Optional(WaitFor), 'wait_for', (event: string | null) => event ?? undefined),
-    ...Object.fromEntries(Object.entries(ReportedFields).map(([name, field]) => [name, fixed(field, undefined)])),
+    ...Object.fromEntries(Object.entries(REPORTED_FIELDS).map(([name, field]) => [name, fixed(field, undefined)])),
   },
-  { console_open_until },
+  { extra: { console_open_until } },
 )

@@ -9,7 +9,6 @@ import {
   removeMembers,
   updateGroup,
 } from '../changes/server-groups.ts'
-import type { ApiServer } from '../http/server.ts'
 import { formatId } from '../model/ids.ts'
 import { alwaysNull, Form, linkedAll } from './kit/forms.ts'
 import { FEW_ROWS_AT_ONCE } from './kit/lists.ts'
@@ -17,10 +16,9 @@ import { Members } from './kit/members.ts'
 import { ACCOUNT, NESTED, unimplementedForm } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 import { GivenDescription, givenTexts, nullable } from './kit/schemas.ts'
-import { RESOURCES } from './kit/table.ts'
 
 /** The full form, which is the collected form too. */
-const ServerGroup = new Form(RESOURCES.serverGroup, 'ServerGroup', {
+const ServerGroup = new Form('serverGroup', {
   ...NESTED.serverGroup.fields,
   account: ACCOUNT,
   servers: linkedAll(
@@ -33,11 +31,11 @@ const ServerGroup = new Form(RESOURCES.serverGroup, 'ServerGroup', {
 const GroupServers = Type.Array(Type.Object({ server: Type.String({ minLength: 1, examples: ['srv-6ilgo'] }) }), {
   maxItems: 1000,
 })
-const Update = Type.Object(
-  {
-    name: Type.Optional(nullable(Type.String({ maxLength: 255, format: 'line' }))),
-    description: Type.Optional(GivenDescription),
-  },
+const Update = Type.Partial(
+  Type.Object({
+    name: nullable(Type.String({ maxLength: 255, format: 'line' })),
+    description: GivenDescription,
+  }),
   { title: 'ServerGroupChange', examples: [{ name: 'front' }] },
 )
 const Create = Type.Object(
@@ -48,9 +46,8 @@ const Create = Type.Object(
 const SERVERS = [{ server: formatId('srv', 1) }]
 const ServersBody = Type.Object({ servers: GroupServers }, { title: 'GroupServers', examples: [{ servers: SERVERS }] })
 
-/** Adds the routes. */
-export function addServerGroupRoutes(server: ApiServer, parts: ResourceParts): void {
-  const groups = new Members(server, parts, { form: ServerGroup })
+export function addServerGroupRoutes(parts: ResourceParts): void {
+  const groups = new Members(parts, { form: ServerGroup })
 
   groups.list({ description: 'Those of the account, with their servers.', rowsAtOnce: FEW_ROWS_AT_ONCE })
   groups.get('With its servers.')
@@ -60,7 +57,7 @@ export function addServerGroupRoutes(server: ApiServer, parts: ResourceParts): v
       body: Create,
       status: 202,
     },
-    (tx, { accountId, body }) => createGroup(tx, accountId, textsOf(body), idsOf(body.servers)),
+    (tx, { accountId, body: { servers, ...texts } }) => createGroup(tx, accountId, givenTexts(texts), idsOf(servers)),
   )
   groups.update(
     {
@@ -68,7 +65,7 @@ export function addServerGroupRoutes(server: ApiServer, parts: ResourceParts): v
       body: Update,
       status: 202,
     },
-    (tx, { accountId, id, body }) => updateGroup(tx, accountId, id, textsOf(body)),
+    (tx, { accountId, id, body }) => updateGroup(tx, accountId, id, givenTexts(body)),
   )
   groups.remove(
     {
@@ -113,10 +110,6 @@ export function addServerGroupRoutes(server: ApiServer, parts: ResourceParts): v
     },
     (tx, { accountId, id, body }) => moveMembers(tx, accountId, id, body.destination, idsOf(body.servers)),
   )
-}
-
-function textsOf({ name, description }: Static<typeof Update>) {
-  return givenTexts({ name, description })
 }
 
 function idsOf(members: Static<typeof GroupServers> | undefined): string[] {

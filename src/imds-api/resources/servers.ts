@@ -18,14 +18,14 @@ import {
 import { serverCanBecome } from '../changes/servers.ts'
 import { GivenOptionsSchema, type MetadataOptions } from '../model/metadata-options.ts'
 import { fieldFault, refuse } from '../model/refusal.ts'
-import type { ApiServer } from '../http/server.ts'
 import { reportedFields } from './guest-reports.ts'
 import type { Tag } from './kit/lists.ts'
 import { Members } from './kit/members.ts'
+import { addWait } from './kit/waiting.ts'
 import type { ResourceParts } from './parts.ts'
 import { GivenId, GivenName, givenTexts, nullable } from './kit/schemas.ts'
 import { addServerActions } from './server-actions.ts'
-import { Collected, Server, Tags, WaitFor } from './server-forms.ts'
+import { SERVER_FORMS, Tags, WaitFor } from './server-forms.ts'
 
 const UserData = nullable(Type.String(), {
   description: 'Base64 of at most 16,384 bytes. Line breaks are allowed, and do not count.',
@@ -34,53 +34,44 @@ const GroupIds = Type.Array(
   Type.Union([GivenId, Type.Object({ id: Type.String({ minLength: 1, examples: ['grp-6ilgo'] }) })]),
   { maxItems: MAX_SERVER_GROUPS, description: 'Ids, or server groups as a server shows them.' },
 )
-/** Fields that must be null: other values are refused, since no snapshots are made by a schedule. */
-const SCHEDULE = ['snapshots_schedule', 'snapshots_retention'] as const
-const Unscheduled = Type.Optional(Type.Unknown({ description: 'Null. Anything else is 501.' }))
-const Schedule = { snapshots_schedule: Unscheduled, snapshots_retention: Unscheduled }
-const Extensions = { metadata_options: Type.Optional(GivenOptionsSchema), tags: Type.Optional(Tags) }
+const Unscheduled = Type.Unknown({ description: 'Null. Anything else is 501.' })
+/** What a request can set at any time, in the order of the document. */
+const Later = {
+  compatibility_mode: Type.Boolean(),
+  snapshots_schedule: Unscheduled,
+  snapshots_retention: Unscheduled,
+  metadata_options: GivenOptionsSchema,
+  tags: Tags,
+}
+const Options = Type.Partial(
+  Type.Object({
+    name: GivenName,
+    server_type: Type.String({
+      minLength: 1,
+      description: 'An id or a handle. Default: the smallest available type with the min_ram of the image.',
+    }),
+    zone: Type.String({
+      minLength: 1,
+      description: 'An id or a handle. Default: the zone of the hypervisor with the most free RAM.',
+    }),
+    user_data: UserData,
+    server_groups: GroupIds,
+    cloud_ip: Type.Union([Type.Boolean(), GivenId], {
+      description: 'true, also as text: a new cloud IP; or the id of an unmapped one.',
+    }),
+    disk_encrypted: Type.Boolean(),
+    ...Later,
+    wait_for: WaitFor,
+  }),
+)
 const Create = Type.Object(
-  {
-    image: Type.String({ minLength: 1, description: 'An id or a handle.' }),
-    name: Type.Optional(GivenName),
-    server_type: Type.Optional(
-      Type.String({
-        minLength: 1,
-        description: 'An id or a handle. Default: the smallest available type with the min_ram of the image.',
-      }),
-    ),
-    zone: Type.Optional(
-      Type.String({
-        minLength: 1,
-        description: 'An id or a handle. Default: the zone of the hypervisor with the most free RAM.',
-      }),
-    ),
-    user_data: Type.Optional(UserData),
-    server_groups: Type.Optional(GroupIds),
-    cloud_ip: Type.Optional(
-      Type.Union([Type.Boolean(), GivenId], {
-        description: 'true, also as text: a new cloud IP; or the id of an unmapped one.',
-      }),
-    ),
-    disk_encrypted: Type.Optional(Type.Boolean()),
-    compatibility_mode: Type.Optional(Type.Boolean()),
-    ...Schedule,
-    ...Extensions,
-    wait_for: Type.Optional(WaitFor),
-  },
+  { image: Type.String({ minLength: 1, description: 'An id or a handle.' }), ...Options.properties },
   { title: 'NewServer', examples: [{ image: 'debian-12', name: 'web-1' }] },
 )
-const Update = Type.Object(
-  {
-    name: Type.Optional(GivenName),
-    server_groups: Type.Optional(GroupIds),
-    user_data: Type.Optional(UserData),
-    compatibility_mode: Type.Optional(Type.Boolean()),
-    ...Schedule,
-    ...Extensions,
-  },
-  { title: 'ServerChange', examples: [{ name: 'web-2', tags: { Role: 'front' } }] },
-)
+const Update = Type.Partial(Type.Object({ name: GivenName, server_groups: GroupIds, user_data: UserData, ...Later }), {
+  title: 'ServerChange',
+  examples: [{ name: 'web-2', tags: { Role: 'front' } }],
+})
 
 const NO_REPORTS = refuse(
   'not_implemented',
@@ -94,13 +85,12 @@ const dropEmpty: preValidationHookHandler = ({ body }, _reply, done) => {
       if ([null, ''].includes(Reflect.get(body, name) as string | null)) Reflect.deleteProperty(body, name)
   done()
 }
+const LONG_BODY = { bodyLimit: MAX_LONG_BODY_BYTES, preValidation: dropEmpty }
 
-/** Adds the routes. */
-export function addServerRoutes(server: ApiServer, parts: ResourceParts): void {
+export function addServerRoutes(parts: ResourceParts): void {
   const { compute, reports, keepsReports } = parts
-  const servers = new Members(server, parts, {
-    form: Server,
-    collected: Collected,
+  const servers = new Members(parts, {
+    ...SERVER_FORMS,
     /** The reports of its guest, if it may report. */
     more: {
       isShown: (shown) => (shown['metadata_options'] as MetadataOptions | undefined)?.reports === 'enabled',
@@ -114,27 +104,31 @@ export function addServerRoutes(server: ApiServer, parts: ResourceParts): void {
     tagged: hasTags,
   })
   servers.get('Its full form, with what its guest has reported. A deleted one stays readable.')
-  servers.wait(serverCanBecome)
+  addWait(servers, parts, serverCanBecome)
   servers.create(
     {
       'x-refusals': ['not_implemented'],
       description: 'It is `creating`, and `active` when its record is in the store. Only `image` is required.',
       body: Create,
       status: 202,
-      bodyLimit: MAX_LONG_BODY_BYTES,
-      preValidation: dropEmpty,
+      options: LONG_BODY,
     },
     async (tx, { accountId, body }) => {
-      refuseSchedule(body)
-      if (body.wait_for !== undefined && !keepsReports) throw NO_REPORTS
+      const {
+        image,
+        server_type: serverType,
+        zone,
+        cloud_ip = false,
+        disk_encrypted,
+        wait_for: waitFor,
+        ...others
+      } = body
+      const values = valuesOf(others)
+      if (waitFor !== undefined && !keepsReports) throw NO_REPORTS
       return createServer(tx, compute, accountId, {
-        image: body.image,
-        serverType: body.server_type,
-        zone: body.zone,
-        cloudIp: body.cloud_ip === 'true' || (body.cloud_ip ?? false),
-        diskEncrypted: body.disk_encrypted ?? false,
-        waitFor: body.wait_for,
-        ...valuesOf(body),
+        ...{ image, serverType, zone, waitFor, ...values },
+        cloudIp: cloud_ip === 'true' || cloud_ip,
+        diskEncrypted: disk_encrypted ?? false,
       })
     },
   )
@@ -143,12 +137,10 @@ export function addServerRoutes(server: ApiServer, parts: ResourceParts): void {
       'x-refusals': ['not_implemented'],
       description: 'Fields that are left out stay. The guest sees the change at its next request.',
       body: Update,
-      bodyLimit: MAX_LONG_BODY_BYTES,
-      preValidation: dropEmpty,
+      options: LONG_BODY,
     },
     async (tx, { accountId, id, body }) => {
       const current = await lockServer(tx, accountId, id)
-      refuseSchedule(body)
       await updateServer(tx, current, valuesOf(body))
     },
   )
@@ -174,22 +166,23 @@ function hasTags(accountId: string, tags: readonly Tag[]): RawBuilder<boolean> {
 }
 
 /** What a request sets. Null clears the name. A group is named by its id, or as a server shows it. */
-function valuesOf({ name, server_groups, ...body }: Static<typeof Update>): ServerValues {
-  const { user_data, compatibility_mode, metadata_options, tags } = body
+function valuesOf({
+  name,
+  server_groups,
+  snapshots_schedule = null,
+  snapshots_retention = null,
+  ...values
+}: Static<typeof Update>): ServerValues {
+  const [first, ...others] = Object.entries({ snapshots_schedule, snapshots_retention })
+    .filter(([, value]) => value !== null)
+    .map(([field]) =>
+      fieldFault(field, 'unchangeable', `${field} is not implemented: no snapshots are made by a schedule`),
+    )
+  if (first !== undefined) throw refuse('not_implemented', first, ...others)
   const groupIds = server_groups?.map((group) => (typeof group === 'string' ? group : group.id))
   return {
+    ...values,
     ...givenTexts({ name }),
     ...(groupIds !== undefined && { server_groups: [...new Set(groupIds)] }),
-    ...(user_data !== undefined && { user_data }),
-    ...(compatibility_mode !== undefined && { compatibility_mode }),
-    ...(metadata_options !== undefined && { metadata_options }),
-    ...(tags !== undefined && { tags }),
   }
-}
-
-function refuseSchedule(body: Static<typeof Update>): void {
-  const [first, ...others] = SCHEDULE.filter((field) => (body[field] ?? null) !== null).map((field) =>
-    fieldFault(field, 'unchangeable', `${field} is not implemented: no snapshots are made by a schedule`),
-  )
-  if (first !== undefined) throw refuse('not_implemented', first, ...others)
 }

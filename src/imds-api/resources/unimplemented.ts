@@ -4,12 +4,11 @@
  * implemented either.
  */
 import Type from 'typebox'
-import type { ApiServer } from '../http/server.ts'
 import { notFound, refuse } from '../model/refusal.ts'
 import { ALL_ROWS } from '../model/resources.ts'
+import type { ResourceParts } from './parts.ts'
 
-/** Adds the routes. */
-export function addUnimplementedRoutes(server: ApiServer): void {
+export function addUnimplementedRoutes({ server }: ResourceParts): void {
   const hidden = { hide: true }
   for (const { table, path = table!, unimplemented } of ALL_ROWS) {
     if (unimplemented === undefined) continue

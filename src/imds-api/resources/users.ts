@@ -1,5 +1,5 @@
 /** Users of the accounts of the caller. An API client acts for its account, so its `/user` is the account's owner. */
-import type { FastifyReply, FastifyRequest } from 'fastify'
+import type { FastifyRequest } from 'fastify'
 import { sql, type Insertable } from 'kysely'
 import Type, { type Static } from 'typebox'
 import { tokenRequester } from '../auth/requester.ts'
@@ -7,17 +7,15 @@ import type { TokenHolder } from '../auth/tokens.ts'
 import { usersOf } from '../changes/members.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Db } from '../database/transaction.ts'
-import type { ApiServer } from '../http/server.ts'
 import { ENDED_STATES, type AccountStatus } from '../model/account-states.ts'
 import { fieldFault, refuse, Refusal } from '../model/refusal.ts'
 import { parseSshKey } from '../model/ssh-key.ts'
-import { alwaysNull, Field, Form, linkedAll, type FormRow, type Representation, type RowsOf } from './kit/forms.ts'
+import { alwaysNull, Field, formsOf, linkedAll, type FormRow, type Representation, type RowsOf } from './kit/forms.ts'
 import { byText } from './kit/lists.ts'
-import { idOf, Members } from './kit/members.ts'
+import { Members, type MemberRequest } from './kit/members.ts'
 import { NESTED } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 import { nullable, Time } from './kit/schemas.ts'
-import { RESOURCES } from './kit/table.ts'
 
 type AccountOfUser = FormRow & { readonly owner_id: string; readonly status: AccountStatus }
 
@@ -44,22 +42,21 @@ const FIELDS = {
     sql`, accounts.owner_id`,
   ),
 }
-const Collected = new Form(RESOURCES.user, 'CollectedUser', {
-  ...FIELDS,
-  default_account: alwaysNull(NESTED.account.schema),
-})
-const User = new Form(RESOURCES.user, 'User', {
-  ...FIELDS,
-  default_account: new Field(
-    nullable(NESTED.account.schema),
-    'accounts',
-    (all: readonly AccountOfUser[], site, { id }) => {
-      const owned = all.filter(({ owner_id }) => owner_id === id)
-      const own = owned.find(({ status }) => !ENDED_STATES.includes(status)) ?? owned[0]
-      return own === undefined ? null : NESTED.account.show(site, own)
-    },
-  ),
-})
+const FORMS = formsOf(
+  'user',
+  { ...FIELDS, default_account: alwaysNull(NESTED.account.schema) },
+  {
+    default_account: new Field(
+      nullable(NESTED.account.schema),
+      'accounts',
+      (all: readonly AccountOfUser[], site, { id }) => {
+        const owned = all.filter(({ owner_id }) => owner_id === id)
+        const own = owned.find(({ status }) => !ENDED_STATES.includes(status)) ?? owned[0]
+        return own === undefined ? null : NESTED.account.show(site, own)
+      },
+    ),
+  },
+)
 /** What a request may change, and some clients send as it is. */
 type Profile = Representation & {
   readonly name: string
@@ -68,29 +65,29 @@ type Profile = Representation & {
   readonly messaging_pref: boolean
 }
 
-const Update = Type.Object(
-  {
-    name: Type.Optional(Type.String({ minLength: 1, maxLength: 255, format: 'line' })),
-    ssh_key: Type.Optional(nullable(Type.String({ description: 'One line of authorized_keys. Empty: none.' }))),
-    messaging_pref: Type.Optional(Type.Boolean()),
-    email_address: Type.Optional(Type.String({ description: 'As it is: it cannot be changed here.' })),
-    password: Type.Optional(Type.String({ description: 'Refused: it cannot be changed here.' })),
-  },
+const Update = Type.Partial(
+  Type.Object({
+    name: Type.String({ minLength: 1, maxLength: 255, format: 'line' }),
+    ssh_key: nullable(Type.String({ description: 'One line of authorized_keys. Empty: none.' })),
+    messaging_pref: Type.Boolean(),
+    email_address: Type.String({ description: 'As it is: it cannot be changed here.' }),
+    password: Type.String({ description: 'Refused: it cannot be changed here.' }),
+  }),
   { title: 'UserChange', examples: [{ name: 'Ada Lovelace', messaging_pref: true }] },
 )
 
-const CHANGE_RULE =
-  'Only the user can change the profile. API clients may resend current values. A new key goes into later servers.'
-
-/** Adds the routes. */
-export function addUserRoutes(server: ApiServer, parts: ResourceParts): void {
+export function addUserRoutes(parts: ResourceParts): void {
   const { site } = parts
   const load = async (db: Db, request: FastifyRequest, id: string): Promise<Representation> => {
     const self = await selfOf(db, request.tokenHolder)
-    return User.load(db, site, id || self, usersSeenBy(request.accountIds, self))
+    return FORMS.form.load(db, site, id || self, usersSeenBy(request.accountIds, self))
   }
-  const users = new Members(server, parts, { form: User, collected: Collected, load })
-  const user = new Members(server, parts, { form: User, path: '/user', load })
+  const users = new Members(parts, { ...FORMS, load })
+  const user = new Members(parts, {
+    ...FORMS,
+    as: { path: 'user', name: 'CurrentUser', noun: 'the user of the token' },
+    load,
+  })
 
   users.list({
     summary: 'List the users of the account',
@@ -99,30 +96,25 @@ export function addUserRoutes(server: ApiServer, parts: ResourceParts): void {
     rows: ({ accountIds }) => usersSeenBy(accountIds),
   })
   users.get('The caller, or a user with whom the caller shares an account.')
-  user.get('The user who has signed in; for an API client, the owner of its account.', {
-    operationId: 'getCurrentUser',
-    summary: 'Get the user of the token',
-  })
-
-  const { tags, params } = RESOURCES.user
-  for (const [url, about] of [
-    ['/users/:id', { operationId: 'updateUser', summary: 'Change a user', tags, params }],
-    ['/user', { operationId: 'updateCurrentUser', summary: 'Change the user of the token', tags }],
-  ] as const)
-    server.put(
-      url,
-      { schema: { ...about, description: CHANGE_RULE, body: Update, response: { 200: User.schema } } },
-      async (request, reply) => await change(request, reply),
+  user.get('The user who has signed in; for an API client, the owner of its account.')
+  for (const members of [users, user])
+    members.route(
+      'PUT',
+      members.path,
+      {
+        ...members.named('Change', 'update'),
+        description:
+          'Only the user can change the profile. API clients may resend current values. A new key goes into later servers.',
+        body: Update,
+      },
+      change,
     )
 
   /** Changes the profile that the path names; else that of the token. */
-  async function change(
-    request: FastifyRequest<{ Body: Static<typeof Update> }>,
-    reply: FastifyReply,
-  ): Promise<Representation> {
-    const { tokenHolder, body } = request
+  async function change({ request, reply, id: named, body }: MemberRequest<typeof Update>): Promise<Representation> {
+    const { tokenHolder } = request
     return parts.accounts.commitProfile(tokenRequester(request), async (tx) => {
-      const profile = (await load(tx, request, idOf(request))) as Profile
+      const profile = (await load(tx, request, named)) as Profile
       const { id } = profile
       const forbidden = refuse('forbidden', `only ${id} can change this profile, after signing in`)
       if (tokenHolder.kind === 'user' && tokenHolder.userId !== id) throw forbidden
@@ -138,8 +130,11 @@ export function addUserRoutes(server: ApiServer, parts: ResourceParts): void {
   }
 }
 
+/** The user of a token; for an API client, the owner of its account. */
 async function selfOf(db: Db, tokenHolder: TokenHolder): Promise<string> {
-  return tokenHolder.kind === 'user' ? tokenHolder.userId : ownerOf(db, tokenHolder.accountId)
+  if (tokenHolder.kind === 'user') return tokenHolder.userId
+  const account = db.selectFrom('accounts').select('owner_id').where('id', '=', tokenHolder.accountId)
+  return (await account.executeTakeFirstOrThrow()).owner_id
 }
 
 /** The columns whose values a request changes. Clients also send fields with their present values. */
@@ -172,9 +167,4 @@ function usersSeenBy(accountIds: readonly string[], self?: string): RowsOf {
     join: sql`cross join (select ${ids} as account_ids) as visible`,
     where: sql`users.id in (select ${self ?? null}::text union ${usersOf(ids)})`,
   }
-}
-
-async function ownerOf(db: Db, accountId: string): Promise<string> {
-  return (await db.selectFrom('accounts').select('owner_id').where('id', '=', accountId).executeTakeFirstOrThrow())
-    .owner_id
 }

@@ -8,57 +8,32 @@ import { sql } from 'kysely'
 import { entityTagOf } from '../../../metadata/content.ts'
 import { namesStrongly, namesWeakly } from '../../../runtime/entity-tags.ts'
 import type {} from '../../auth/requester.ts' // the condition of a request
-import type { Tables } from '../../database/tables.ts'
-import type { Db, Tx } from '../../database/transaction.ts'
+import type { Tx } from '../../database/transaction.ts'
 import { SAFE_METHODS } from '../../http/audit.ts'
 import { memberPathOf } from '../../http/entity-tags.ts'
 import { JsonMember } from '../../http/idempotency.ts'
 import { Refusal } from '../../model/refusal.ts'
-import { idOf, type MoreFields, type Shown } from './members.ts'
-
-/**
- * A member that can be changed. `load` reads what its GET shows: the full form. `id`: of the path, or
- * '' if the path has none. `table`: of its row.
- */
-export interface Member {
-  readonly table: keyof Tables
-  readonly load: (db: Db, request: FastifyRequest, id: string) => Promise<Shown>
-  readonly more?: MoreFields | undefined
-}
-/** `schema`: of the body of its GET. */
-interface MemberOfGet extends Member {
-  readonly schema: Readonly<Record<string, unknown>>
-}
+import { idOf, type Members } from './members.ts'
 
 declare module 'fastify' {
   interface FastifyContextConfig {
-    /** Of the GET of a member: how its changes read it. */
-    member?: Member
+    /** The members that a route is about. */
+    members?: Members
   }
 }
 
-/** Builds the hook for each route that has the changes of the members whose GET has a `member` respect `If-Match`. */
-export function buildIfMatch(): onRouteHookHandler {
-  const members = new Map<string, MemberOfGet>()
-  return (route) => {
-    const { method, url, config, schema } = route
-    if (method === 'GET' && config?.member !== undefined) {
-      members.set(url, {
-        ...config.member,
-        schema: (schema!.response as { readonly 200: Readonly<Record<string, unknown>> })[200],
-      })
-    }
-    const path = memberPathOf(url)
-    if (path === undefined || SAFE_METHODS.includes(String(method))) return
-    const condition: preHandlerAsyncHookHandler = async (request, reply) => {
-      const given = request.headers['if-match']
-      const member = members.get(path)
-      if (given === undefined || member === undefined) return
-      const fields = await member.more?.read(idOf(request))
-      request.checkCondition = (tx) => check(tx, member, fields, given, request, reply)
-    }
-    route.preHandler = [condition, ...[route.preHandler ?? []].flat()]
+/** The hook for each route that has the changes of a member respect `If-Match`. */
+export const respectIfMatch: onRouteHookHandler = (route) => {
+  const members = route.config?.members
+  if (members === undefined || memberPathOf(route.url) === undefined) return
+  if (SAFE_METHODS.includes(String(route.method))) return
+  const condition: preHandlerAsyncHookHandler = async (request, reply) => {
+    const given = request.headers['if-match']
+    if (given === undefined) return
+    const fields = await members.more?.read(idOf(request))
+    request.checkCondition = (tx) => check(tx, members, fields, given, request, reply)
   }
+  route.preHandler = [condition, ...[route.preHandler ?? []].flat()]
 }
 
 /**
@@ -67,7 +42,7 @@ export function buildIfMatch(): onRouteHookHandler {
  */
 async function check(
   tx: Tx,
-  { table, load, more, schema }: MemberOfGet,
+  { resource: { table }, schema, load, more }: Members,
   fields: object | undefined,
   given: string,
   request: FastifyRequest,
@@ -80,7 +55,7 @@ async function check(
   const text =
     shown instanceof JsonMember
       ? shown.text
-      : reply.serializeInput({ ...shown, ...(more?.isShown(shown) === true && fields) }, schema)
+      : reply.serializeInput({ ...shown, ...(more?.isShown(shown) === true && fields) }, schema as never)
   const tag = entityTagOf(text)
   if (!namesStrongly(given, tag)) throw new Refusal('precondition_failed', [mismatchOf(id, given, tag)], { tag })
 }

@@ -9,7 +9,7 @@ import { noSuch } from '../../model/refusal.ts'
 import { formatOptionalTime, formatTime } from '../../model/time.ts'
 import { nullable, NullableTime, Time } from './schemas.ts'
 import type { Site } from './site.ts'
-import type { Resource } from './table.ts'
+import { RESOURCES, type Resource, type ResourceName } from './table.ts'
 
 /** What a query selects for a form, or its JSON, in which a time is text. */
 export type FormRow = Readonly<Record<string, unknown>> & { readonly id: string }
@@ -39,6 +39,12 @@ export class Field {
 /** By name. A schema alone: the column of that name. */
 export type Fields = Readonly<Record<string, TSchema | Field>>
 
+/** `title`: of the schema; default: the name of the resource. `extra`: columns for several fields. */
+interface FormOptions {
+  readonly title?: string
+  readonly extra?: Readonly<Record<string, RawBuilder<unknown>>>
+}
+
 /** Which rows. `join`: other tables that the conditions need. */
 export interface RowsOf {
   readonly join?: RawBuilder<unknown>
@@ -54,14 +60,9 @@ export class Form {
   readonly #shown: readonly (readonly [name: string, column: string, show: Show | undefined])[]
   #compiled: RawBuilder<unknown> | undefined
 
-  /** `title`: of the schema. `extra`: columns for several fields. */
-  constructor(
-    resource: Resource,
-    title: string,
-    fields: Fields,
-    extra: Readonly<Record<string, RawBuilder<unknown>>> = {},
-  ) {
-    const { type, table } = resource
+  constructor(resourceName: ResourceName, fields: Fields, { title, extra = {} }: FormOptions = {}) {
+    const resource = RESOURCES[resourceName]
+    const { type, table, name } = resource
     const entries = Object.entries(fields).map(
       ([name, one]) => [name, one instanceof Field ? one : new Field(one, name, timeFormatOf(one))] as const,
     )
@@ -88,7 +89,7 @@ export class Form {
         url: Type.String({ format: 'uri' }),
         ...Object.fromEntries(entries.map(([name, { schema }]) => [name, schema])),
       },
-      { title },
+      { title: title ?? name },
     )
   }
 
@@ -133,7 +134,7 @@ export class Form {
   isNamed(id: string): RawBuilder<boolean> {
     const { table, hasHandle } = this.resource
     const hasId = sql<boolean>`${sql.ref(`${table}.id`)} = ${id}`
-    return hasHandle === true ? sql`(${hasId} or ${sql.ref(`${table}.handle`)} = ${id})` : hasId
+    return hasHandle ? sql`(${hasId} or ${sql.ref(`${table}.handle`)} = ${id})` : hasId
   }
 
   /** The JSON of rows, each with these columns, for a field. `rest`: of the query, after its table. */
@@ -144,6 +145,19 @@ export class Form {
 
 function timeFormatOf(schema: TSchema): Show | undefined {
   return schema === Time ? formatTime : schema === NullableTime ? formatOptionalTime : undefined
+}
+
+/** The collected form of a resource, and its full form, which has more. */
+export function formsOf(
+  name: ResourceName,
+  fields: Fields,
+  more: Fields,
+  { extra = {} }: Pick<FormOptions, 'extra'> = {},
+): { readonly collected: Form; readonly form: Form } {
+  return {
+    collected: new Form(name, fields, { title: `Collected${RESOURCES[name].name}` }),
+    form: new Form(name, { ...fields, ...more }, { extra }),
+  }
 }
 
 /** A field that always has the same value. */

@@ -10,7 +10,6 @@ import { sendList } from '../../http/list-stream.ts'
 import { MAX_CURSOR_LENGTH, MAX_PAGE_SIZE, parseListQuery, TAG, TAG_PATTERN } from '../../http/paging.ts'
 import type { FilterRule, ListRules, ListPosition } from '../../http/paging.ts'
 import { MAX_VALUE_LENGTH } from '../../http/query.ts'
-import type { ApiServer } from '../../http/server.ts'
 import type { Form, FormRow, RowsOf } from './forms.ts'
 import type { RouteParts } from './parts.ts'
 
@@ -70,11 +69,7 @@ function filtersOf({ fields, resource: { table, states } }: Form): Readonly<Reco
 }
 
 /** Adds the route of a collection. */
-export function addList(
-  server: ApiServer,
-  { db, site }: Pick<RouteParts, 'db' | 'site'>,
-  collection: Collection,
-): void {
+export function addList({ server, db, site }: RouteParts, collection: Collection): void {
   const { form, description, tagged, rowsAtOnce = ROWS_AT_ONCE, rows: rowsOf } = collection
   const { resource } = form
   const { summary = `List ${resource.plural}`, order = byCreation(resource.table) } = collection
@@ -189,6 +184,9 @@ function isAfter(order: readonly OrderColumn[], position: ListPosition): RawBuil
   return sql`(${sql.join(columns)}) > (${sql.join(values)})`
 }
 
-function pick(form: object, names: readonly string[]): object {
-  return Object.fromEntries(names.map((name) => [name, form[name as keyof typeof form]]))
+/** The fields of an object among these names. */
+export function pick(from: object, names: readonly string[]): object {
+  return Object.fromEntries(
+    names.flatMap((name) => (Object.hasOwn(from, name) ? [[name, from[name as keyof typeof from]]] : [])),
+  )
 }

@@ -35,12 +35,10 @@ export interface MemberWaitsParts {
   readonly onEnd: (reason: WaitEnd) => void
 }
 
-/** A request with what ends its wait. `settle`: only the first call has an effect. */
+/** A request with what ends its wait: by a form or a refusal. Only the first call has an effect. */
 interface PendingWait {
   readonly wait: MemberWait<unknown>
-  readonly settle: (reason: WaitEnd, finish: () => void) => void
-  readonly resolve: (form: unknown) => void
-  readonly reject: (refusal: Refusal) => void
+  readonly end: (reason: WaitEnd, result: unknown) => void
 }
 
 /** The requests of an account that wait for one resource. */
@@ -95,26 +93,23 @@ export class MemberWaits {
       const { accountId, resourceId, socket, timeoutMs } = wait
       const groups = this.#groups.get(resourceId) ?? new Map<string, Group>()
       const group = groups.get(accountId) ?? new Set<PendingWait>()
-      const settle: PendingWait['settle'] = (reason, finish) => {
+      const end: PendingWait['end'] = (reason, result) => {
         if (!group.delete(waiter)) return
         if (group.size === 0) groups.delete(accountId)
         if (groups.size === 0) this.#groups.delete(resourceId)
         leavePlace(reason)
         clearTimeout(timer)
         socket.off('close', leave)
-        finish()
+        if (result instanceof Refusal) reject(result)
+        else resolve(result as Form)
       }
-      const waiter = { wait, settle, resolve, reject } as PendingWait
+      const waiter = { wait, end } as PendingWait
       const leavePlace = this.#places.take(wait, waiter)
       const leave = () => {
-        settle('client', () => {
-          reject(refuse('request_timeout', 'the client has gone'))
-        })
+        end('client', refuse('request_timeout', 'the client has gone'))
       }
       const timer = setTimeout(() => {
-        settle('timeout', () => {
-          reject(wait.timeoutRefusal())
-        })
+        end('timeout', wait.timeoutRefusal())
       }, timeoutMs)
       socket.setMaxListeners(MAX_LISTENERS)
       socket.once('close', leave)
@@ -141,10 +136,7 @@ export class MemberWaits {
   close(): void {
     this.#places.close()
     clearInterval(this.#interval)
-    for (const { wait, settle, reject } of this.#places.all())
-      settle('stop', () => {
-        reject(wait.timeoutRefusal())
-      })
+    for (const { wait, end } of this.#places.all()) end('stop', wait.timeoutRefusal())
   }
 
   /** Reads it once for all present waits. Waits that begin later are served by the next read. */
@@ -163,7 +155,7 @@ export class MemberWaits {
 
   /** Ends a wait if what was read ends it. */
   async #deliver(waiter: PendingWait, result: unknown): Promise<void> {
-    const { wait, settle, resolve, reject } = waiter
+    const { wait, end } = waiter
     let refusal: Refusal | undefined = result instanceof Refusal ? result : undefined
     try {
       if (refusal === undefined && !wait.isReached(result)) return
@@ -171,18 +163,12 @@ export class MemberWaits {
       refusal = refusalOrThrow(error)
     }
     await this.#checkRight(waiter)
-    settle(refusal === undefined ? 'reached' : 'impossible', () => {
-      if (refusal === undefined) resolve(result)
-      else reject(refusal)
-    })
+    end(refusal === undefined ? 'reached' : 'impossible', refusal ?? result)
   }
 
-  async #checkRight({ wait, settle, reject }: PendingWait): Promise<void> {
+  async #checkRight({ wait, end }: PendingWait): Promise<void> {
     const refusal = await this.#checks(() => wait.checkRight().then(() => undefined, refusalOrThrow))
-    if (refusal !== undefined)
-      settle('right', () => {
-        reject(refusal)
-      })
+    if (refusal !== undefined) end('right', refusal)
   }
 }
 

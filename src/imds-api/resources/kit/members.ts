@@ -1,21 +1,21 @@
 /** The routes of members: their GET, which conditions.ts repeats before a change, and their changes. */
 import type { FastifyReply, FastifyRequest, FastifySchema, RouteShorthandOptions } from 'fastify'
 import { sql } from 'kysely'
-import type { Static, TObject, TSchema } from 'typebox'
+import type { Static, TObject } from 'typebox'
 import { callerOf } from '../../auth/account-choice.ts'
 import type { AccountRequester } from '../../changes/account-changes.ts'
 import { prepareOne } from '../../database/prepared.ts'
 import type { Db, Tx } from '../../database/transaction.ts'
 import { JsonMember } from '../../http/idempotency.ts'
-import type { ApiServer } from '../../http/server.ts'
-import type { StateRule } from '../../model/account-states.ts'
+import { STATE_RULES, type StateRule } from '../../model/account-states.ts'
 import type { Form, Representation, RowsOf } from './forms.ts'
-import { addList, type Collection } from './lists.ts'
+import { addList, pick, type Collection } from './lists.ts'
 import type { RouteParts } from './parts.ts'
-import { addWait, type WaitableResource } from './waiting.ts'
+import type { Resource } from './table.ts'
 
 /** A member as responses show it. */
 export type Shown = Representation | JsonMember
+
 /**
  * What the GET of a member shows besides: fields that are not in the database. `isShown`: the member has them. `read`:
  * may take long.
@@ -25,49 +25,45 @@ export interface MoreFields {
   readonly read: (id: string) => Promise<object>
 }
 
-/** A member with what its GET shows besides. */
-async function complete(shown: Representation, more: MoreFields | undefined): Promise<Representation> {
-  return more?.isShown(shown) === true ? { ...shown, ...(await more.read(shown.id)) } : shown
-}
-
 /**
- * A route that changes a member. `status`: for success, default 200. `rule`: the entry of
- * model/account-states.ts for the request. `onCommit`: called after the commit.
+ * A route of members. `operationId` and `summary`: if they are not those of its kind. `status`: for success, default
+ * 200. `rule`: if it depends on the body; default: that of model/account-states.ts for the route. `onCommit`: called
+ * after the commit.
  */
-export interface ChangeRoute<Body extends TSchema>
-  extends
-    Pick<FastifySchema, 'x-refusals' | 'x-headers'>,
-    Pick<RouteShorthandOptions, 'bodyLimit' | 'preValidation' | 'preHandler'> {
-  readonly operationId?: string
-  readonly summary?: string
+export interface MemberRoute<Body extends TObject> extends Pick<
+  FastifySchema,
+  'operationId' | 'summary' | 'querystring' | 'x-refusals' | 'x-headers'
+> {
   readonly description: string
   readonly body?: Body
   readonly status?: 200 | 201 | 202
-  readonly rule?: StateRule | ((body: Static<Body>) => StateRule)
+  readonly rule?: (body: Static<Body>) => StateRule
   readonly onCommit?: () => void
+  readonly options?: Pick<RouteShorthandOptions, 'bodyLimit' | 'preValidation' | 'preHandler' | 'validatorCompiler'>
 }
 
-/** A request for a change. `userId`: null for an API client. `id`: of the path; '' if the path has none. */
-export interface MemberChange<Body extends TSchema> {
+/** A request for a member. `id`: of the path; '' if the path has none. `body`: the fields that its schema has. */
+export interface MemberRequest<Body extends TObject> {
   readonly request: FastifyRequest
-  readonly userId: string | null
-  readonly accountId: string
+  readonly reply: FastifyReply
   readonly id: string
   readonly body: Static<Body>
-  readonly reply: FastifyReply
+  readonly rule: StateRule
 }
-type Work<Body extends TSchema, Result> = (tx: Tx, change: MemberChange<Body>) => Promise<Result>
+/** A request for a change in an account. */
+type MemberChange<Body extends TObject> = MemberRequest<Body> & { readonly accountId: string }
+type Work<Body extends TObject, Result> = (tx: Tx, change: MemberChange<Body>) => Promise<Result>
 
 /**
  * Members. `form`: the full one, which all routes but the list respond with. `collected`: that of the list; default: the
- * full one. `path`: of a member, if it is not that of the resource with an id. `rows`: those that a request may see;
- * default: those of its account, of which a list shows those that are present. `load`: what a GET shows, if it is more
- * than the form of such a row; refuses if the member does not exist. `requesterOf`: default, the caller.
+ * full one. `as`: what is different for a single member that has a path without an id. `rows`: those that a request may
+ * see; default: those of its account, of which a list shows those that are present. `load`: what a GET shows, if it is
+ * more than the form of such a row; refuses if the member does not exist. `requesterOf`: default, the caller.
  */
 export interface MembersOf {
   readonly form: Form
   readonly collected?: Form
-  readonly path?: string
+  readonly as?: Pick<Resource, 'path' | 'name' | 'noun'> & { readonly schema?: TObject }
   readonly rows?: (request: FastifyRequest) => RowsOf
   readonly load?: (db: Db, request: FastifyRequest, id: string) => Promise<Shown>
   readonly more?: MoreFields
@@ -76,16 +72,22 @@ export interface MembersOf {
 
 /** Adds the routes of members. Each method adds one. */
 export class Members {
-  readonly #server: ApiServer
+  readonly resource: Resource
+  /** Of a member. */
+  readonly path: string
+  readonly schema: TObject
+  readonly more: MoreFields | undefined
   readonly #parts: RouteParts
   readonly #of: MembersOf
-  readonly #path: string
 
-  constructor(server: ApiServer, parts: RouteParts, of: MembersOf) {
-    this.#server = server
+  constructor(parts: RouteParts, of: MembersOf) {
+    const { form, as, more } = of
+    this.resource = { ...form.resource, ...as }
+    this.schema = as?.schema ?? form.schema
+    this.more = more
     this.#parts = parts
     this.#of = of
-    this.#path = of.path ?? `/${of.form.resource.path}/:id`
+    this.path = as === undefined ? `/${form.resource.path}/:id` : `/${as.path}`
   }
 
   /** Loads a member, without `more`. Refuses if it does not exist. */
@@ -94,11 +96,17 @@ export class Members {
     return load === undefined ? form.load(db, this.#parts.site, id, rows(request)) : load(db, request, id)
   }
 
+  /** A member with what its GET shows besides. */
+  async complete(shown: Shown): Promise<Shown> {
+    if (shown instanceof JsonMember || this.more?.isShown(shown) !== true) return shown
+    return { ...shown, ...(await this.more.read(shown.id)) }
+  }
+
   /** GET of the collection. `rows`: if they are other ones than those of `rows` above. */
   list(collection: Omit<Collection, 'form' | 'rows'> & Partial<Pick<Collection, 'rows'>>): void {
     const { form, collected = form, rows } = this.#of
     const { isPresent } = form.resource
-    addList(this.#server, this.#parts, {
+    addList(this.#parts, {
       rows: rows ?? ((request) => ({ where: sql`${this.#isOfAccount(callerOf(request).accountId)} and ${isPresent}` })),
       ...collection,
       form: collected,
@@ -106,55 +114,31 @@ export class Members {
   }
 
   /** GET of a member. */
-  get(description: string, about: Pick<FastifySchema, 'operationId' | 'summary'> = {}): void {
-    const { form, more } = this.#of
-    const { table, tags, params, name, noun } = form.resource
+  get(description: string, about: Pick<FastifySchema, 'summary'> = {}): void {
     const read = this.#prepare() ?? ((request, id) => this.load(this.#parts.db, request, id))
-    this.#server.get(
-      this.#path,
-      {
-        schema: {
-          ...{ operationId: `get${name}`, summary: `Get ${noun}`, ...about, description, tags },
-          response: { 200: form.schema },
-          ...(this.#path.includes(':id') && { params }),
-        },
-        config: { member: { table, load: this.load, more } },
-      },
-      async (request, reply) => {
-        const shown = await read(request, idOf(request))
-        if (shown instanceof JsonMember || more === undefined) return send(reply, 200, shown)
-        request.leaveShare?.() // the store may hang
-        return send(reply, 200, await complete(shown, more))
-      },
-    )
-  }
-
-  /** GET that waits for a state. */
-  wait<State extends string>(canBecome: WaitableResource<State>['canBecome']): void {
-    const { form, more } = this.#of
-    const load = this.load as WaitableResource<State>['load']
-    addWait(this.#server, this.#parts, form, { canBecome, load, complete: (shown) => complete(shown, more) })
+    this.route('GET', this.path, { ...this.named('Get'), ...about, description }, async ({ request, id }) => {
+      const shown = await read(request, id)
+      if (this.more === undefined) return shown
+      request.leaveShare?.() // the store may hang
+      return this.complete(shown)
+    })
   }
 
   /** POST to the collection. `create` returns the id. */
-  create<Body extends TSchema>(route: ChangeRoute<Body>, create: Work<Body, string>): void {
-    const { path, name, noun } = this.#of.form.resource
-    const about = { operationId: `create${name}`, summary: `Create ${noun}`, ...route }
-    this.change('POST', `/${path}`, about, async (tx, change) =>
+  create<Body extends TObject>(route: MemberRoute<Body>, create: Work<Body, string>): void {
+    this.change('POST', `/${this.resource.path}`, { ...this.named('Create'), ...route }, async (tx, change) =>
       this.load(tx, change.request, await create(tx, change)),
     )
   }
 
   /** PUT of a member. The response shows it after the change. */
-  update<Body extends TSchema>(route: ChangeRoute<Body>, update: Work<Body, void>): void {
-    const { name, noun } = this.#of.form.resource
-    const about = { operationId: `update${name}`, summary: `Change ${noun}`, ...route }
-    this.change('PUT', this.#path, about, this.#andLoad(update))
+  update<Body extends TObject>(route: MemberRoute<Body>, update: Work<Body, void>): void {
+    this.change('PUT', this.path, { ...this.named('Change', 'update'), ...route }, this.#andLoad(update))
   }
 
   /** DELETE of a member that exists no more after it: the response shows it as it was before. */
-  remove(route: ChangeRoute<TObject>, remove: Work<TObject, void>): void {
-    this.#delete(route, async (tx, change) => {
+  remove(route: MemberRoute<TObject>, remove: Work<TObject, void>): void {
+    this.change('DELETE', this.path, { ...this.named('Delete'), ...route }, async (tx, change) => {
       const last = await this.load(tx, change.request, change.id)
       await remove(tx, change)
       return last
@@ -162,17 +146,18 @@ export class Members {
   }
 
   /** DELETE of a member that stays readable: the response shows it after the change. */
-  end(route: ChangeRoute<TObject>, end: Work<TObject, void>): void {
-    this.#delete(route, this.#andLoad(end))
+  end(route: MemberRoute<TObject>, end: Work<TObject, void>): void {
+    this.change('DELETE', this.path, { ...this.named('Delete'), ...route }, this.#andLoad(end))
   }
 
   /** POST of an action. The response shows the member after it, with the fields that the action returns. */
-  action<Body extends TSchema>(
+  action<Body extends TObject>(
     verb: string,
-    route: ChangeRoute<Body> & Required<Pick<ChangeRoute<Body>, 'operationId' | 'summary'>>,
+    route: MemberRoute<Body>,
     act: Work<Body, void> | Work<Body, Readonly<Record<string, string>> | undefined>,
   ): void {
-    this.change('POST', `${this.#path}/${verb}`, route, async (tx, change) => {
+    const about = this.named(verb.charAt(0).toUpperCase() + verb.slice(1))
+    this.change('POST', `${this.path}/${verb}`, { ...about, ...route }, async (tx, change) => {
       const more = await act(tx, change)
       const loaded = await this.load(tx, change.request, change.id)
       return more === undefined || loaded instanceof JsonMember ? loaded : { ...loaded, ...more }
@@ -181,58 +166,70 @@ export class Members {
 
   /** PUT of `lock_resource` and of `unlock_resource`. */
   lock(set: (tx: Tx, change: MemberChange<TObject>, locked: boolean) => Promise<void>): void {
-    const { name, kind, noun } = this.#of.form.resource
-    for (const [verb, locked] of [
-      ['Lock', true],
-      ['Unlock', false],
-    ] as const) {
-      const about = {
-        operationId: `${verb.toLowerCase()}${name}`,
-        summary: `${verb} ${noun}`,
-        description: `A locked ${kind} cannot be deleted.`,
-      }
-      const work: Work<TObject, void> = (tx, change) => set(tx, change, locked)
-      this.change('PUT', `${this.#path}/${verb.toLowerCase()}_resource`, about, this.#andLoad(work))
+    for (const verb of ['Lock', 'Unlock']) {
+      const about = { ...this.named(verb), description: `A locked ${this.resource.kind} cannot be deleted.` }
+      const work: Work<TObject, void> = (tx, change) => set(tx, change, verb === 'Lock')
+      this.change('PUT', `${this.path}/${verb.toLowerCase()}_resource`, about, this.#andLoad(work))
     }
   }
 
-  /** Any change. `work` returns what the response shows. */
-  change<Body extends TSchema>(
+  /** Any change in an account. `work` returns what the response shows. */
+  change<Body extends TObject>(
     method: 'POST' | 'PUT' | 'DELETE',
     url: string,
-    { status = 200, rule, onCommit, bodyLimit, preValidation, preHandler, ...about }: ChangeRoute<Body>,
+    { onCommit, ...route }: MemberRoute<Body>,
     work: Work<Body, Shown>,
   ): void {
-    const { form, requesterOf = callerOf } = this.#of
-    const { tags, params } = form.resource
+    const { requesterOf = callerOf } = this.#of
+    this.route(method, url, route, async (asked) => {
+      const requester = requesterOf(asked.request)
+      const { accountId } = requester
+      const change = { ...asked, accountId }
+      const shown = await this.#parts.accounts.commit(requester, (tx) => work(tx, change), asked.rule)
+      onCommit?.()
+      return shown
+    })
+  }
+
+  /** Any route. `respond` returns what the response shows. */
+  route<Body extends TObject>(
+    method: 'GET' | 'POST' | 'PUT' | 'DELETE',
+    url: string,
+    { status = 200, rule, options, ...about }: Omit<MemberRoute<Body>, 'onCommit'>,
+    respond: (asked: MemberRequest<Body>) => Promise<Shown>,
+  ): void {
+    const { tags, params } = this.resource
     const schema: FastifySchema = {
       ...about,
       tags,
-      response: { [status]: form.schema },
+      response: { [status]: this.schema },
       ...(url.includes(':id') && { params }),
     }
-    this.#server.route({
-      ...{ method, url, schema },
-      ...(bodyLimit && { bodyLimit }),
-      ...(preValidation && { preValidation }),
-      ...(preHandler && { preHandler }),
+    const fields = Object.keys(about.body?.properties ?? {})
+    const named = `${method} ${url.replace(':id', 'ID')}`
+    const ruleOfRoute = Object.hasOwn(STATE_RULES, named) ? (named as StateRule) : 'every other change'
+    this.#parts.server.route({
+      ...{ method, url, schema, config: { members: this }, ...options },
       handler: async (request, reply) => {
-        const requester = requesterOf(request)
-        const { accountId } = requester
-        const body = request.body as Static<Body>
-        const { tokenHolder } = request
-        const userId = tokenHolder.kind === 'user' ? tokenHolder.userId : null
-        const asked = { request, userId, accountId, id: idOf(request), body, reply }
-        const stateRule = typeof rule === 'function' ? rule(body) : rule
-        const result = await this.#parts.accounts.commit(requester, (tx) => work(tx, asked), stateRule)
-        onCommit?.()
-        return send(reply, status, result)
+        const body = pick(request.body as object, fields) as Static<Body>
+        const asked = { request, reply, id: idOf(request), body, rule: rule?.(body) ?? ruleOfRoute }
+        const shown = await respond(asked)
+        void reply.code(status)
+        if (!(shown instanceof JsonMember)) return reply.send(shown)
+        reply.respondedId = shown.id
+        return reply.type('application/json; charset=utf-8').send(shown.text)
       },
     })
   }
 
+  /** The names of the operation that does something to a member. */
+  named(word: string, verb = word.toLowerCase()): Required<Pick<FastifySchema, 'operationId' | 'summary'>> {
+    const { name, noun } = this.resource
+    return { operationId: `${verb}${name}`, summary: `${word} ${noun}` }
+  }
+
   #isOfAccount(accountId: string) {
-    return sql<boolean>`${sql.ref(`${this.#of.form.resource.table}.account_id`)} = ${accountId}`
+    return sql<boolean>`${sql.ref(`${this.resource.table}.account_id`)} = ${accountId}`
   }
 
   /** The default `load` as a prepared query: building a query takes longer than running it. */
@@ -240,7 +237,7 @@ export class Members {
     const { form, load, rows } = this.#of
     const { path, hasHandle } = form.resource
     // a handle uses its value more than once
-    if (load !== undefined || rows !== undefined || hasHandle === true) return undefined
+    if (load !== undefined || rows !== undefined || hasHandle) return undefined
     const { db, pool, site } = this.#parts
     const find = prepareOne(pool, path, ['account', 'id'], (accountId, id) => ({
       compile: () =>
@@ -249,12 +246,7 @@ export class Members {
     return async (request, id) => form.represent(site, id, await find(callerOf(request).accountId, id))
   }
 
-  #delete(route: ChangeRoute<TObject>, work: Work<TObject, Shown>): void {
-    const { name, noun } = this.#of.form.resource
-    this.change('DELETE', this.#path, { operationId: `delete${name}`, summary: `Delete ${noun}`, ...route }, work)
-  }
-
-  #andLoad<Body extends TSchema>(work: Work<Body, void>): Work<Body, Shown> {
+  #andLoad<Body extends TObject>(work: Work<Body, void>): Work<Body, Shown> {
     return async (tx, change) => {
       await work(tx, change)
       return this.load(tx, change.request, change.id)
@@ -265,11 +257,4 @@ export class Members {
 /** The id in the path of a request; '': there is none. */
 export function idOf({ params }: FastifyRequest): string {
   return (params as { readonly id?: string }).id ?? ''
-}
-
-function send(reply: FastifyReply, status: number, result: unknown): FastifyReply {
-  void reply.code(status)
-  if (!(result instanceof JsonMember)) return reply.send(result)
-  reply.respondedId = result.id
-  return reply.type('application/json; charset=utf-8').send(result.text)
 }

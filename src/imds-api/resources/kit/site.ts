@@ -4,17 +4,11 @@
  */
 import type { Db } from '../../database/transaction.ts'
 
-/** The URL of this API, without a final slash, and the domain of its region. */
-export interface Site {
-  readonly baseUrl: string
-  readonly domain: string
-}
-
 /** A domain that was read longer ago is read again. */
 const DOMAIN_MAX_AGE_MS = 1_000
 
-/** The site of a running API. `steady`: milliseconds of a monotonic clock. */
-export class CurrentSite implements Site {
+/** The site of a running API. `baseUrl`: without a final slash. `steady`: milliseconds of a monotonic clock. */
+export class CurrentSite {
   readonly baseUrl: string
   readonly #db: Db
   readonly #steady: () => number
@@ -51,3 +45,6 @@ export class CurrentSite implements Site {
     this.#readAtMs = startMs
   }
 }
+
+/** What representations need of it. */
+export type Site = Pick<CurrentSite, 'baseUrl' | 'domain'>

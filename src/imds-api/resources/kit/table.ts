@@ -1,27 +1,16 @@
 /** What the routes of a resource follow from: its row in model/resources.ts, with its words and its SQL. */
-import { sql, type RawBuilder } from 'kysely'
+import { sql } from 'kysely'
 import Type from 'typebox'
 import type { Tables } from '../../database/tables.ts'
 import { formatId } from '../../model/ids.ts'
-import { ALL_ROWS, ROWS, type Kind, type NamedRow, type ResourceRow } from '../../model/resources.ts'
+import { ALL_ROWS, ROWS, type NamedRow } from '../../model/resources.ts'
 
 /**
  * `type`: the `resource_type`. `tags`: its section of the document. `noun`: its kind with an article. `plural`: its kind in
  * the plural. `name`: in the ids of operations and the titles of schemas. `params`: of the path of a member. `isPresent`:
  * true for the rows that lists show.
  */
-export interface Resource extends Pick<ResourceRow, 'hasHandle' | 'states'> {
-  readonly kind: Kind
-  readonly type: string
-  readonly table: keyof Tables
-  readonly path: string
-  readonly tags: readonly string[]
-  readonly noun: string
-  readonly plural: string
-  readonly name: string
-  readonly params: ReturnType<typeof idParams>
-  readonly isPresent: RawBuilder<boolean>
-}
+export type Resource = ReturnType<typeof resourceOf>
 /** Those that have a table. */
 type Implemented = {
   [Name in keyof typeof ROWS]: (typeof ROWS)[Name] extends { readonly table: keyof Tables } ? Name : never
@@ -29,7 +18,8 @@ type Implemented = {
 
 const collaboration = ALL_ROWS.find(({ name }) => name === 'collaboration')!
 
-export const RESOURCES = {
+export type ResourceName = Implemented | 'userCollaboration'
+export const RESOURCES: Readonly<Record<ResourceName, Resource>> = {
   ...(Object.fromEntries(
     ALL_ROWS.filter(({ table }) => table !== undefined).map((row) => [row.name, resourceOf(row)]),
   ) as Readonly<Record<Implemented, Resource>>),
@@ -37,22 +27,17 @@ export const RESOURCES = {
   userCollaboration: resourceOf({ ...collaboration, path: 'user/collaborations' }),
 }
 
-function resourceOf({ prefix, kind, type, plural, tag, table, path = table, ...row }: NamedRow): Resource {
-  const { hasHandle, states, givesIds, present = 'true' } = row
+function resourceOf({ prefix, kind, type, plural, tag, table, path = table, ...row }: NamedRow) {
+  const { hasHandle = false, states, givesIds, present = 'true' } = row
   const { example = givesIds === true ? formatId(prefix, 1) : `${prefix}-demo1` } = row
+  const description = hasHandle ? 'The id, or the handle.' : 'The id.'
   return {
-    ...{ kind, type, plural, path: path! },
-    ...(hasHandle && { hasHandle }),
-    ...(states && { states }),
+    ...{ kind, type, plural, path: path!, hasHandle, states },
     table: table as keyof Tables,
     tags: [tag],
     noun: `${/^[aeio]/i.test(kind) ? 'an' : 'a'} ${kind}`,
     name: path!.replaceAll(/(?:^|[/_])(.)/g, (_, first: string) => first.toUpperCase()).slice(0, -1),
-    params: idParams(example, hasHandle === true ? 'The id, or the handle.' : 'The id.'),
-    isPresent: sql.raw(present),
+    params: Type.Object({ id: Type.String({ description, examples: [example] }) }),
+    isPresent: sql.raw<boolean>(present),
   }
-}
-
-function idParams(example: string, description: string) {
-  return Type.Object({ id: Type.String({ description, examples: [example] }) })
 }

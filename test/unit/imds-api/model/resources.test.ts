@@ -29,7 +29,7 @@ function missingOf({ name, prefix, table, path = table, givesIds, present, limit
         ).test(migrations),
     ],
     ['its table in `present`', present?.startsWith(`${table!}.`) !== false],
-    ['routes', new RegExp(`\\b(RESOURCES|NESTED)\\.${name}\\b`).test(routes)],
+    ['routes', new RegExp(`\\bNESTED\\.${name}\\b|(?:Form|formsOf)\\(\\s*'${name}'`).test(routes)],
     [
       'a section of the OpenAPI document',
       ABOUT.tags.some((tag) => tag.name === RESOURCES[name as keyof typeof RESOURCES].tags[0]),

@@ -61,6 +61,7 @@ interface Users {
   name: string
   email_address: string
   email_verified: boolean
+  /** Keys, one per line. */
   ssh_key: string | null
   messaging_pref: boolean
   password_hash: string | null
@@ -311,6 +312,7 @@ interface Servers {
 interface ServerKeys {
   server_id: string
   user_id: string
+  /** Keys, one per line. */
   key: string
 }
 interface Interfaces {

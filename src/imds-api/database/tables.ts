@@ -458,6 +458,9 @@ interface Events {
   actor: string
   /** The names of the changed fields. */
   fields: string[]
+  /** Of the request; null: no client has asked for the change. */
+  request_id: Nullable<string>
+  idempotency_key: Nullable<string>
   created_at: Default<Date>
 }
 

@@ -8,7 +8,7 @@
  */
 import { splitPrefix, subnetOf } from './address.ts'
 import type { DocumentSigner } from './identity-document.ts'
-import type { Instance, Interface } from './instance.ts'
+import { namedKeys, type Instance, type Interface } from './instance.ts'
 
 /** What is configured for all instances and not part of a record; each may be absent. */
 export interface Provider {
@@ -230,8 +230,8 @@ export const CATEGORIES: readonly Category[] = [
   one('public-hostname', '2007-01-19', (instance) => firstCloudIp(instance)?.fqdn),
   one('public-ipv4', '2007-01-19', (instance) => firstCloudIp(instance)?.publicIpv4),
   one('public-ipv6', '2021-01-03', (instance) => firstCloudIp(instance)?.publicIpv6), // not in EC2; as Tootles has it
-  many('public-keys/{index}/openssh-key', '1.0', ({ publicKeys }) =>
-    publicKeys.map(({ key }, index) => [String(index), `${key}\n`]),
+  many('public-keys/{index}/openssh-key', '1.0', (instance) =>
+    namedKeys(instance).map(({ key }, index) => [String(index), `${key}\n`]),
   ),
   one('reservation-id', '1.0', ({ id }) => `r-${suffix(id)}`),
   one('security-groups', '1.0', ({ serverGroups }) => lines(serverGroups.map(({ name }) => name))),

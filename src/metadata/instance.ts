@@ -13,7 +13,7 @@ export const MAX_RECORD_BYTES = 256 * 1024
  * Identifies the schema: the first digits of its SHA-256. An instance in a snapshot with another value is checked
  * again.
  */
-export const RECORD_FORM = '3fb9030261f6cd41'
+export const RECORD_FORM = '6751c4b01be5a9bc'
 
 type Deep<T> = T extends (infer U)[]
   ? readonly Deep<U>[]
@@ -46,6 +46,18 @@ function allRangesOf(instance: Instance): NetworkRange[] {
     const addresses = [...ipv4Addresses, ...ipv6Addresses].map((address) => splitPrefix(address).address)
     return [...addresses, ...ipv6Prefixes].map((range) => ({ network, range }))
   })
+}
+
+/**
+ * Every SSH key, in the order of the tree. `name`: unique, since cloud-init keeps one key of each name: the id of the
+ * user, and for further keys of the user with a number, which no id can have: `usr-x1y2z:2`.
+ */
+export function namedKeys({
+  publicKeys,
+}: Pick<Instance, 'publicKeys'>): { readonly name: string; readonly key: string }[] {
+  return publicKeys.flatMap(({ user, key, moreKeys }) =>
+    [key, ...moreKeys].map((one, i) => ({ name: i === 0 ? user : `${user}:${String(i + 1)}`, key: one })),
+  )
 }
 
 export function frozen<T>(value: T): Deep<T> {

@@ -1,7 +1,7 @@
 /**
  * The JSON Schema of the record for other programs: editors, tests of a control plane, validators in other languages.
  * It is derived from InstanceSchema and has standard keywords only. Only `parse` and `imdsctl validate` check the rest:
- * addresses with a prefix length, and values that must be distinct within a record.
+ * addresses with a prefix length, values that must be distinct within a record, and the number of all keys.
  */
 import { InstanceSchema } from './schema.ts'
 

@@ -15,9 +15,9 @@ import Format from 'typebox/format'
 import { Settings } from 'typebox/system'
 import Value from 'typebox/value'
 import { isIpv4, isIpv6, isIpv6Prefix, UNUSABLE_ADDRESS, isUnusableAddress, splitPrefix } from './address.ts'
-import { frozen, MAX_RECORD_BYTES, type Instance } from './instance.ts'
+import { frozen, MAX_RECORD_BYTES, namedKeys, type Instance } from './instance.ts'
 import type { Parsed } from './parsed.ts'
-import { InstanceSchema } from './schema.ts'
+import { InstanceSchema, MAX_PUBLIC_KEYS } from './schema.ts'
 import { isTime } from './time.ts'
 
 /** A fault of a record: its place (a JSON pointer), and a message, which never contains a value of the record. */
@@ -173,7 +173,7 @@ function hintAt(schemaPath: string, lead: string): string | undefined {
   return typeof hint === 'string' ? lead + hint : undefined
 }
 
-/** The faults that a schema cannot express: values that must be distinct within one record. */
+/** The faults that a schema cannot express: values that must be distinct within one record, and the number of all keys. */
 function contradictions(record: Static<typeof InstanceSchema>): Fault[] {
   const faults: Fault[] = []
   const seen = new Map<string, string>()
@@ -204,6 +204,12 @@ function contradictions(record: Static<typeof InstanceSchema>): Fault[] {
   record.publicKeys.forEach(({ user }, i) => {
     distinct('user', user, `/publicKeys/${String(i)}/user`)
   })
+  const keys = namedKeys(record).length
+  if (keys > MAX_PUBLIC_KEYS)
+    faults.push({
+      path: '/publicKeys',
+      message: `has ${String(keys)} keys, more than the limit of ${String(MAX_PUBLIC_KEYS)}`,
+    })
   record.hypervisors.forEach((name, i) => {
     distinct('hypervisor', name, `/hypervisors/${String(i)}`)
   })

@@ -13,8 +13,10 @@ import { fqdn, id, oneOf, text, time } from './schema-texts.ts'
 export const SCHEMA = 1
 /** How many server groups a record may have. */
 export const MAX_SERVER_GROUPS = 256
-/** How many SSH keys a record may have. */
+/** How many SSH keys a record may have, those of all users. */
 export const MAX_PUBLIC_KEYS = 256
+/** How many SSH keys a user may have in a record. */
+export const MAX_KEYS_OF_USER = 32
 /** How many maintenance events a record may have. */
 export const MAX_EVENTS = 32
 /** The longest vendor data in characters: as much as EC2 allows for user-data. */
@@ -36,16 +38,20 @@ const ServerGroup = Type.Object(
   { description: 'A server group that the instance is in: a security group in the tree.' },
 )
 
+const sshKey = (description: string) =>
+  text('one line of an authorized_keys file, without control characters: type, base64 and a comment', {
+    pattern: `^(ssh-|ecdsa-sha2-|sk-)[a-z0-9@.-]+ [A-Za-z0-9+/]+={0,3}( ${LINE_CHARACTER}*)?$`,
+    maxLength: 16384,
+    description,
+  })
+
 const PublicKey = Type.Object(
   {
     user: id('The id of the user: the name of the key in the tree.'),
-    key: text('one line of an authorized_keys file, without control characters: type, base64 and a comment', {
-      pattern: `^(ssh-|ecdsa-sha2-|sk-)[a-z0-9@.-]+ [A-Za-z0-9+/]+={0,3}( ${LINE_CHARACTER}*)?$`,
-      maxLength: 16384,
-      description: 'The public key.',
-    }),
+    key: sshKey('The public key, or the first one.'),
+    moreKeys: Type.Array(sshKey('Further public keys of the user.'), { default: [], maxItems: MAX_KEYS_OF_USER - 1 }),
   },
-  { description: 'The SSH key of one user.' },
+  { description: `The SSH keys of one user. All users together have at most ${String(MAX_PUBLIC_KEYS)}.` },
 )
 
 export const OptionsSchema = Type.Object(

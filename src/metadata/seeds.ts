@@ -7,7 +7,7 @@
  */
 import { hkdfSync } from 'node:crypto'
 import { buildContent, textContent, type Content } from './content.ts'
-import type { Instance } from './instance.ts'
+import { namedKeys, type Instance } from './instance.ts'
 import { networkConfig, networkData } from './network-config.ts'
 
 /** The paths of both trees, such as `nocloud/meta-data`, without slashes at their ends. */
@@ -42,7 +42,7 @@ export function buildSeeds(instance: Instance, userData: Uint8Array | undefined,
 
 /** A 404 for user-data or vendor data would make cloud-init give up on the whole seed: they are empty instead. */
 function noCloud(instance: Instance, userData: Uint8Array | undefined): [string, Content][] {
-  const { id, fqdn, serverType, zone, region, publicKeys, vendorData = '' } = instance
+  const { id, fqdn, serverType, zone, region, vendorData = '' } = instance
   const metadata = {
     'instance-id': id,
     'local-hostname': fqdn,
@@ -50,7 +50,7 @@ function noCloud(instance: Instance, userData: Uint8Array | undefined): [string,
     'instance-type': serverType.handle,
     'availability-zone': zone.handle,
     region,
-    'public-keys': publicKeys.map(({ key }) => key),
+    'public-keys': namedKeys(instance).map(({ key }) => key),
   }
   const network = networkConfig(instance)
   const files: [string, Content][] = [
@@ -86,10 +86,9 @@ function openStack(instance: Instance, userData: Uint8Array | undefined, randomK
 }
 
 /** `uuid` is the id of the instance: a guest that changes its data source does not take itself for a new one. */
-function openStackMetadata(
-  { id, fqdn, account, zone, publicKeys, tags, options }: Instance,
-  randomKey: Uint8Array,
-): object {
+function openStackMetadata(instance: Instance, randomKey: Uint8Array): object {
+  const { id, fqdn, account, zone, tags, options } = instance
+  const keys = namedKeys(instance)
   // derived, since another value at each request would wake those that wait for a change
   const randomSeed = Buffer.from(hkdfSync('sha512', randomKey, '', `imds random_seed ${id}`, RANDOM_SEED_BYTES))
   return {
@@ -99,9 +98,9 @@ function openStackMetadata(
     launch_index: 0,
     availability_zone: zone.handle,
     project_id: account,
-    public_keys: Object.fromEntries(publicKeys.map(({ user, key }) => [user, key])),
+    public_keys: Object.fromEntries(keys.map(({ name, key }) => [name, key])),
     random_seed: randomSeed.toString('base64'),
-    keys: publicKeys.map(({ user, key }) => ({ name: user, type: 'ssh', data: key })),
+    keys: keys.map(({ name, key }) => ({ name, type: 'ssh', data: key })),
     ...(options.instanceMetadataTags === 'enabled' && { meta: tags }),
   }
 }

@@ -13,7 +13,7 @@
 import { CATEGORIES, type Provider } from './categories.ts'
 import { buildContent, textContent, type Content } from './content.ts'
 import { IdentityDocument, type DocumentSigner } from './identity-document.ts'
-import type { Instance } from './instance.ts'
+import { namedKeys, type Instance } from './instance.ts'
 import { VERSIONS, visibleFrom } from './versions.ts'
 
 /** A text becomes content at its first request, because a guest asks for few of its paths. */
@@ -105,12 +105,23 @@ export function buildTree(instance: Instance, userData: Uint8Array | undefined, 
   return { root, size: finish(root) }
 }
 
-/** Adds a second, unlisted path for each key: the interface document names keys by user (C2). */
+/** Adds an unlisted path for the keys of each user: the interface document names keys by user (C2). */
 function addUsers(root: Directory, { publicKeys }: Instance): void {
   const keys = nodeAt(root, 'meta-data/public-keys')
   if (!(keys instanceof Directory)) return
-  for (const [index, { user }] of publicKeys.entries())
-    if (!IS_POSITION.test(user)) keys.add(user, keys.child(String(index))!)
+  let index = 0
+  for (const { user, key, moreKeys } of publicKeys) {
+    const first = keys.child(String(index))!
+    if (!IS_POSITION.test(user))
+      keys.add(user, moreKeys.length === 0 ? first : keysOfUser(first.from, [key, ...moreKeys]))
+    index += 1 + moreKeys.length
+  }
+}
+
+function keysOfUser(from: number, keys: readonly string[]): Directory {
+  const directory = new Directory(noSuffix)
+  directory.add('openssh-key', { from, content: `${keys.join('\n')}\n` })
+  return Object.assign(directory, { from, listed: 1 })
 }
 
 /**
@@ -233,11 +244,13 @@ function add(root: Directory, names: readonly string[], leaf: Leaf, instance: In
 }
 
 /**
- * What a listing shows after a name: a slash after a directory, except in the root of a version, and the user of a key,
+ * What a listing shows after a name: a slash after a directory, except in the root of a version, and the name of a key,
  * as in `0=usr-x1y2z` (contract B1, C2).
  */
-function suffixIn(names: readonly string[], { publicKeys }: Instance): Directory['suffix'] {
-  return names.join('/') === 'meta-data/public-keys' ? (position) => `=${publicKeys[position]!.user}` : slashOfDirectory
+function suffixIn(names: readonly string[], instance: Instance): Directory['suffix'] {
+  if (names.join('/') !== 'meta-data/public-keys') return slashOfDirectory
+  const ofKeys = namedKeys(instance).map(({ name }) => name)
+  return (position) => `=${ofKeys[position]!}`
 }
 
 const noSuffix = () => ''

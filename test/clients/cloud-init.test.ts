@@ -27,6 +27,10 @@ ssh_genkeytypes: [ed25519]
 
 const ADA = 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIJ9kBsoVT7mSAkVSPe8FDJhBVmJsYKJBSdLmYh3oVdD ada@example'
 const BOB = 'ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAABAQC7 bob smith'
+const ADAS_OTHERS = [
+  'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIM5WgrQ5SynmwXKzx1G+R0wr5Bnrw/KGzs58u3PZ4mu5 ada@laptop',
+  'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOz3kBsoVT7mSAkVSPe8FDJhBVmJsYKJBSdLmYh3oVdD ada@phone',
+]
 const SCRIPT = '#!/bin/sh\necho "grüß dich"\n'
 const EVERY_BYTE = Buffer.from(Array.from({ length: DEFAULT_USER_DATA_BYTES }, (_, i) => ((i >> 8) + i) & 0xff))
 
@@ -52,7 +56,7 @@ t.test('cloud-init', { skip: withoutNamespaces() || without('cloud-init') }, asy
         fqdn: 'srv-full0.gb1.example.com',
         interfaces: [{ ...first, ipv4Addresses: [...first.ipv4Addresses, '10.88.1.6/29'], cloudIps }, other],
         publicKeys: [
-          { user: 'usr-adaaa', key: ADA },
+          { user: 'usr-adaaa', key: ADA, moreKeys: ADAS_OTHERS },
           { user: 'usr-bobbb', key: BOB },
         ],
         tags: { Name: 'web-1', 'a.b': 'é', '5=x': 'a name that breaks cloud-init', empty: '' },
@@ -68,7 +72,7 @@ t.test('cloud-init', { skip: withoutNamespaces() || without('cloud-init') }, asy
       hostname: 'srv-full0',
       fqdn: 'srv-full0.gb1.example.com',
     })
-    t.strictSame(await authorizedKeys(machine), [ADA, BOB], 'exactly both keys')
+    t.strictSame(await authorizedKeys(machine), [ADA, ...ADAS_OTHERS, BOB], 'exactly the keys of both users')
     t.equal(await text(machine, '/var/lib/cloud/instance/user-data.txt'), SCRIPT)
 
     t.match(log, 'Found preferred metadata version 2021-03-23')

@@ -16,6 +16,8 @@ import { executed } from '../tools/documents.ts'
 import { without } from '../support/packages.ts'
 
 const ADA = 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIJ9kBsoVT7mSAkVSPe8FDJhBVmJsYKJBSdLmYh3oVdD ada@example'
+const LAPTOP = 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIM5WgrQ5SynmwXKzx1G+R0wr5Bnrw/KGzs58u3PZ4mu5 ada@laptop'
+const KEYS = [{ user: 'usr-xl7gd', key: ADA, moreKeys: [LAPTOP] }]
 const SCRIPT = '#!/bin/sh\necho "grüß dich"\n'
 const VENDOR = '#!/bin/sh\necho vendor\n'
 /** The data source that older versions call NoCloudNet. */
@@ -35,7 +37,13 @@ t.test('cloud-init', { skip: withoutNamespaces() || without('cloud-init') }, asy
   t.test('H5, H7: boots by NoCloud', async (t) => {
     const { guest, first } = await host.addGuest()
     await host.put(
-      aFullInstance({ id: 'srv-seed0', fqdn: 'srv-seed0.gb1.example.com', interfaces: [first], vendorData: VENDOR }),
+      aFullInstance({
+        id: 'srv-seed0',
+        fqdn: 'srv-seed0.gb1.example.com',
+        interfaces: [first],
+        vendorData: VENDOR,
+        publicKeys: KEYS,
+      }),
       Buffer.from(SCRIPT),
     )
     const machine = await boot(t, guest, 'NoCloud', NOCLOUD)
@@ -61,6 +69,7 @@ t.test('cloud-init', { skip: withoutNamespaces() || without('cloud-init') }, asy
         interfaces: [first],
         options: { openstack: 'enabled' },
         vendorData: VENDOR,
+        publicKeys: KEYS,
       }),
       Buffer.from(SCRIPT),
     )
@@ -121,6 +130,7 @@ t.test('cloud-init', { skip: withoutNamespaces() || without('cloud-init') }, asy
         fqdn: 'srv-seed4.gb1.example.com',
         interfaces: [nic],
         vendorData: VENDOR,
+        publicKeys: KEYS,
       }),
       Buffer.from(SCRIPT),
     )
@@ -147,7 +157,13 @@ t.test('cloud-init', { skip: withoutNamespaces() || without('cloud-init') }, asy
     const before = await host.refusals()
     const { guest, first } = await host.addGuest('ens3')
     await host.put(
-      aFullInstance({ id: 'srv-seed6', fqdn: 'srv-seed6.gb1.example.com', interfaces: [first], vendorData: VENDOR }),
+      aFullInstance({
+        id: 'srv-seed6',
+        fqdn: 'srv-seed6.gb1.example.com',
+        interfaces: [first],
+        vendorData: VENDOR,
+        publicKeys: KEYS,
+      }),
       Buffer.from(SCRIPT),
     )
     const machine = await boot(t, guest, 'NoCloud', NOCLOUD, newer.command)
@@ -173,6 +189,7 @@ t.test('cloud-init', { skip: withoutNamespaces() || without('cloud-init') }, asy
         interfaces: [{ id: 'int-seed5', macAddress: guest.macAddress }],
         options: { openstack: 'enabled', httpProtocolIpv6: 'enabled' },
         vendorData: VENDOR,
+        publicKeys: KEYS,
       }),
       Buffer.from(SCRIPT),
     )
@@ -219,7 +236,8 @@ ssh_genkeytypes: [ed25519]
 async function hasAll(t: Test, machine: Machine, id: string): Promise<void> {
   t.equal(await text(machine, '/var/lib/cloud/data/instance-id'), `${id}\n`)
   t.equal((await machine.run(['hostname'])).stdout.toString(), `${id}\n`)
-  t.match(await text(machine, '/home/debian/.ssh/authorized_keys'), ADA)
+  const keys = await text(machine, '/home/debian/.ssh/authorized_keys')
+  for (const key of [ADA, LAPTOP]) t.match(keys, `${key}\n`)
   t.equal(await text(machine, '/var/lib/cloud/instance/user-data.txt'), SCRIPT)
   t.equal(await text(machine, '/var/lib/cloud/instance/vendor-data.txt'), VENDOR)
 }

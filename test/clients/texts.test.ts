@@ -6,7 +6,7 @@ import { spawnSync } from 'node:child_process'
 import t from 'tap'
 import { parse as parseYaml } from 'yaml'
 import { formatIdentityDocument } from '../../src/metadata/identity-document.ts'
-import type { Instance } from '../../src/metadata/instance.ts'
+import { namedKeys, type Instance } from '../../src/metadata/instance.ts'
 import { parse } from '../../src/metadata/record.ts'
 import { InstanceSchema } from '../../src/metadata/schema.ts'
 import { buildSeeds } from '../../src/metadata/seeds.ts'
@@ -46,7 +46,7 @@ def read(forms):
             normalize_pubkey_data(seed.get('public-keys')),
             [key['data'] for key in openstack['keys']],
             list(openstack['public_keys'].values()),
-            normalize_pubkey_data(leaf('public-keys/0/openssh-key')),
+            [key for i in '01' for key in normalize_pubkey_data(leaf(f'public-keys/{i}/openssh-key')) if key],
         ],
         'groups': [lines('security-groups')],
         'tags': [openstack['meta']],
@@ -73,7 +73,7 @@ function textsOf(instance: Instance): Record<string, unknown> {
     ...{ id, fqdn, account, region, image, tags, vendorData },
     zone: zone.handle,
     serverType: serverType.handle,
-    keys: instance.publicKeys.map(({ key }) => key),
+    keys: namedKeys(instance).map(({ key }) => key),
     groups: instance.serverGroups.map(({ name }) => name),
     tag: tags['Name'],
     descriptions: instance.events.map(({ description }) => description),
@@ -83,7 +83,8 @@ function textsOf(instance: Instance): Record<string, unknown> {
 
 const LEAVES = [
   ...['ami-id', 'events/maintenance/scheduled', 'instance-id', 'instance-type', 'local-hostname', 'security-groups'],
-  ...['placement/availability-zone', 'placement/region', 'public-keys/0/openssh-key', 'tags/instance/Name'],
+  ...['placement/availability-zone', 'placement/region', 'tags/instance/Name'],
+  ...['public-keys/0/openssh-key', 'public-keys/1/openssh-key'],
 ]
 
 /** The bodies of the responses, as text with one character per byte. */
@@ -108,7 +109,7 @@ const RECORD = aFullInstance({
     { ...FIRST, network: 'default', ipv4Gateway: '10.0.0.1', ipv6Gateway: 'fe80::1', nameservers: ['10.0.0.53'] },
   ],
   serverGroups: [{ id: 'grp-sda44', name: 'default' }],
-  publicKeys: [{ user: 'usr-xl7gd', key: 'ssh-ed25519 AAAA ada' }],
+  publicKeys: [{ user: 'usr-xl7gd', key: 'ssh-ed25519 AAAA ada', moreKeys: ['ssh-ed25519 AAAA laptop'] }],
   tags: { Name: 'web-1' },
   blockDevices: { ami: 'sda' },
   options: { instanceMetadataTags: 'enabled', openstack: 'enabled' },
@@ -193,6 +194,7 @@ t.test('a text that a record may have arrives unchanged, in every form', { skip 
   const FREE = [
     '/events/*/description',
     '/publicKeys/*/key',
+    '/publicKeys/*/moreKeys/*',
     '/serverGroups/*/name',
     '/tags key',
     '/tags/*',

@@ -3,7 +3,7 @@
  * every state of an instance.
  */
 import { expect, test } from 'vitest'
-import type { Instance, Interface } from '../../src/metadata/instance.ts'
+import { namedKeys, type Instance, type Interface } from '../../src/metadata/instance.ts'
 import { buildTree, resolve } from '../../src/metadata/tree.ts'
 import { pathsOf } from '../support/fixtures/tree-paths.ts'
 import { parseTarget } from '../../src/metadata/target.ts'
@@ -87,7 +87,7 @@ function expectedLeaves(i: Instance, provider: { domain?: string; partition?: st
     ...(first?.ipv6Addresses.length ? ['ipv6'] : []),
     ...(clouds.length ? ['public-ipv4', 'public-hostname'] : []),
     ...(clouds[0]?.publicIpv6 === undefined ? [] : ['public-ipv6']),
-    ...i.publicKeys.map((_, n) => `public-keys/${String(n)}/openssh-key`),
+    ...namedKeys(i).map((_, n) => `public-keys/${String(n)}/openssh-key`),
     ...(i.serverGroups.length ? ['security-groups'] : []),
     ...(provider.domain ? ['services/domain'] : []),
     ...(provider.partition ? ['services/partition'] : []),

@@ -23,6 +23,11 @@ const get = async (url: string) => {
 }
 const json = async (url: string) => JSON.parse((await guest.ask(url)).body.toString()) as Record<string, unknown>
 
+const KEYS_OF_TWO = [
+  { user: 'usr-a', key: 'ssh-rsa AAAA', moreKeys: ['ssh-rsa BBBB b'] },
+  { user: 'usr-b', key: 'ssh-rsa CCCC' },
+]
+
 describe('H5: NoCloud', () => {
   test('has the id, the host name and the keys of the instance', async () => {
     guest.put(aFullInstance())
@@ -37,6 +42,13 @@ describe('H5: NoCloud', () => {
         'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIJ9kBsoVT7mSAkVSPe8FDJhBVmJsYKJBSdLmYh3oVdD ada@example',
         'ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAABAQC7 bob',
       ],
+    })
+  })
+
+  test('has all keys of a user', async () => {
+    guest.put(anInstance({ publicKeys: KEYS_OF_TWO }))
+    expect(await json('/nocloud/meta-data')).toMatchObject({
+      'public-keys': ['ssh-rsa AAAA', 'ssh-rsa BBBB b', 'ssh-rsa CCCC'],
     })
   })
 
@@ -117,6 +129,19 @@ describe('H6: OpenStack', () => {
     ])
     expect((await get('/openstack/2012-08-10/vendor_data.json')).status).toBe(404)
     expect((await get('/openstack/2019-01-01/meta_data.json')).status).toBe(404)
+  })
+
+  test('each key of a user has a name of its own, since clients take one key of each name', async () => {
+    guest.put(anInstance({ publicKeys: KEYS_OF_TWO, options: { openstack: 'enabled' } }))
+    const named = [
+      ['usr-a', 'ssh-rsa AAAA'],
+      ['usr-a:2', 'ssh-rsa BBBB b'],
+      ['usr-b', 'ssh-rsa CCCC'],
+    ] as const
+    expect(await json('/openstack/latest/meta_data.json')).toMatchObject({
+      public_keys: Object.fromEntries(named),
+      keys: named.map(([name, data]) => ({ name, type: 'ssh', data })),
+    })
   })
 
   test('the uuid is the instance id, so that a guest that changes its data source runs nothing again', async () => {

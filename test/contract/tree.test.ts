@@ -304,6 +304,27 @@ test('A2: before 2018-09-24 an interface has only its first address', async () =
   expect((await guest.ask(`/2018-09-24/meta-data/${MAC0}/local-ipv4s`)).text).toBe('10.0.0.2\n10.0.9.2')
 })
 
+test('C2: each key of a user is listed with a name of its own, and the path of the user has all of them', async () => {
+  const other = aGuestServer()
+  const key = (name: string) => `ssh-ed25519 ${name}`
+  const keys = [
+    { user: 'usr-a', key: key('AAA0'), moreKeys: [key('AAA1 a b'), key('AAA2')] },
+    { user: 'usr-b', key: key('AAA3'), moreKeys: [] },
+    { user: '9', key: key('AAA4'), moreKeys: [key('AAA5')] },
+  ]
+  other.put(aFullInstance({ publicKeys: keys }))
+  const get = (path: string) => other.ask(`/latest/meta-data/public-keys/${path}`)
+  expect((await get('')).text).toBe('0=usr-a\n1=usr-a:2\n2=usr-a:3\n3=usr-b\n4=9\n5=9:2')
+  for (const [i, name] of ['AAA0', 'AAA1 a b', 'AAA2', 'AAA3', 'AAA4', 'AAA5'].entries())
+    expect((await get(`${String(i)}/openssh-key`)).text).toBe(`${key(name)}\n`)
+  const ofUser = [key('AAA0'), key('AAA1 a b'), key('AAA2')]
+  expect((await get('usr-a/openssh-key')).text).toBe(ofUser.map((line) => `${line}\n`).join(''))
+  for (const path of ['usr-a', 'usr-a/']) expect((await get(path)).text).toBe('openssh-key')
+  expect((await get('usr-b/openssh-key')).text).toBe(`${key('AAA3')}\n`)
+  for (const path of ['6/openssh-key', '9/openssh-key', 'usr-a:2/openssh-key'])
+    expect((await get(path)).status).toBe(404)
+})
+
 describe("C2: a key also answers under its user's id, unlisted", () => {
   test.each([
     ['usr-xl7gd', 'openssh-key'],

@@ -147,6 +147,7 @@ t.test('refreshes of one sign-in that wait for a change of its user leave connec
 const somebody: AccountRequester = {
   accountId: ONE,
   requesterId: 'somebody',
+  requestId: '',
   bodyBytes: () => 0,
   keyed: () => undefined,
   recheckRight: () => Promise.resolve(undefined),

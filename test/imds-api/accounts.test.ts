@@ -385,6 +385,18 @@ t.test("the clients' way works: all fields as they were, and a key file with its
   })
 })
 
+t.test('a user has several keys, one per line, and reads them as they are stored', async (t) => {
+  const pasted = { ssh_key: `${NEW_KEY}\r\n\n${ADAS_KEY}\n` }
+  const stored = { ssh_key: `${NEW_KEY}\n${ADAS_KEY}` }
+  t.match(await api.callWith(ada, 'PUT', '/1.0/user', pasted), { status: 200, body: stored })
+  t.match(await api.callWith(client, 'PUT', '/1.0/user', stored), { status: 200, body: stored }, 'resent as it is')
+  t.match(
+    await api.callWith(ada, 'PUT', '/1.0/user', { ssh_key: NEW_KEY }),
+    { body: { ssh_key: NEW_KEY } },
+    'one again',
+  )
+})
+
 t.test('a user without an account reads and changes their own profile, and sees nobody else', async (t) => {
   t.match(await api.callWith(mary, 'PUT', `/1.0/users/${MARY}`, { name: 'Mary' }), {
     status: 200,
@@ -398,7 +410,8 @@ t.test('a user without an account reads and changes their own profile, and sees 
 t.test('wrong fields are refused, all at once, and change nothing', async (t) => {
   for (const [body, ...errors] of [
     [{ ssh_key: 'ssh-rsa AAAA' }, /^ssh_key must have/],
-    [{ ssh_key: `${NEW_KEY}\n${NEW_KEY}` }, /^ssh_key must be one line/],
+    [{ ssh_key: `${NEW_KEY}\nssh-rsa no` }, /^ssh_key \(line 2\) must have the whole base64 text/],
+    [{ ssh_key: `${NEW_KEY}\n`.repeat(33) }, /^ssh_key must have at most 32 keys, one per line, and has 33 lines/],
     [{ name: '' }, /^name must not be empty/],
     [{ name: 'a\nb' }, /^name must be one line/],
     [{ name: null }, /^name must be a string/],

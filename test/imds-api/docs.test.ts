@@ -55,7 +55,7 @@ const EXAMPLES = [
   ],
   [
     executed('docs/api.md', 'events'),
-    /^watched\n\[\{"id":"(\w+-\d+)","type":"server_group",[^\n]*"action":"create",[^\n]*\}\]\nid: \S+\n\nid: \1\ndata: \{"id":"\1",[^\n]*"create"[^\n]*\n\n(?:id: [^\n]*\ndata: [^\n]*"update"[^\n]*\n\n)?id: [^\n]*\ndata: [^\n]*"delete"[^\n]*\n\n/,
+    /^watched\n\[\{"id":"(\w+-\d+)","type":"server_group",[^\n]*"action":"create",[^\n]*\}\]\ncreate (grp-\w+)\ndelete \2\nid: \S+\n\nid: \1\ndata: \{"id":"\1",[^\n]*"create"[^\n]*\n\n(?:id: [^\n]*\ndata: [^\n]*"update"[^\n]*\n\n)?id: [^\n]*\ndata: [^\n]*"delete"[^\n]*\n\n/,
   ],
   [executed('docs/api.md', 'servers'), ['server db', 'server web-1', 'server web-1', 'server web-1', '2 server']],
   [executed('docs/api.md', 'metadata-options'), ['server web-1', 'server web-1']],
@@ -100,7 +100,7 @@ const EXAMPLES = [
     ],
   ],
   [executed('docs/accounts.md', 'account-changes'), ['account Analytical Engines', 'unprocessable_entity 2']],
-  [executed('docs/accounts.md', 'users'), ['user Ada Lovelace', 'unprocessable_entity 1']],
+  [executed('docs/accounts.md', 'users'), ['user Ada Lovelace', 'unprocessable_entity 1', 'user Ada Lovelace']],
   [executed('docs/accounts.md', 'api-clients'), ['Bearer', 'api_client backup', '2 api_client', 'api_client backup']],
   [executed('docs/accounts.md', 'client-limits'), ['api_client metrics', 'api_client metrics', 'api_client metrics']],
   [

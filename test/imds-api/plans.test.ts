@@ -274,6 +274,8 @@ async function readAll({ paths, call }: Callers, group: string, collaboration: s
         status: `status=${schema?.enum?.[0] ?? 'available'}`,
         server_group: `server_group=${group}`,
         tags: 'tag.Role=front',
+        type: 'type=server',
+        resource: `resource=${largeId('srv', 1)}`,
       }[name]
       if (filter !== undefined) await call(`GET ${path}?${filter}`, '', undefined, who)
     }

@@ -151,6 +151,10 @@ async function step(next: () => number): Promise<{ method: Method; path: string;
   return { method, path, answer }
 }
 
+/** A new server, until it is no more `creating`, has no event of the default group. */
+const isNewServer = ({ type, action, fields }: ReadEvent) =>
+  type === 'server' && (action === 'create' || fields.includes('status'))
+
 /** A program that follows the events of ONE. */
 class Mirror {
   readonly #resources = new Map<string, unknown>()
@@ -168,12 +172,17 @@ class Mirror {
       this.#cursor = String(headers['link'])
       events = body as readonly ReadEvent[]
       const changed = new Map(events.map(({ type, resource, action }) => [`${type} ${resource}`, action]))
+      if (events.some(isNewServer)) changed.set(this.#defaultGroup(), 'update')
       for (const [key, action] of changed) {
         const [type, id] = key.split(' ') as [ResourceType, string]
         if (action === 'delete') this.#resources.delete(key)
         else if (type in PATHS) this.#resources.set(key, (await api.call('GET', `/1.0/${PATHS[type]}/${id}`)).body)
       }
     }
+  }
+
+  #defaultGroup(): string {
+    return [...this.#resources].find(([, body]) => (body as { default?: boolean }).default)![0]
   }
 
   /** What it has of the resources that it has otherwise than a GET, and what the GET returns. */

@@ -147,6 +147,17 @@ t.test('a server for which the account has too many or too long SSH keys is refu
     body: { errors: [/^srv-\w+ would have 257 SSH keys: the most are 256$/] },
   })
   await end()
+  const keys = (count: number) => Array.from({ length: count }, () => 'ssh-ed25519 AAAA').join('\n')
+  await collaborate(8, keys(32)) // with Ada's, 257
+  t.match(await call('POST', 'servers', { image: 'img-deb12' }), {
+    status: 422,
+    body: { errors: [/^srv-\w+ would have 257 SSH keys: the most are 256$/] },
+  })
+  await end()
+  await collaborate(8, keys(31))
+  const { id: fits } = await create('servers', { image: 'img-deb12' })
+  t.match(await store.get(fits), { document: { publicKeys: { length: 9 } } }, 'a record has all that fit')
+  await end()
   await collaborate(14, `ssh-ed25519 AAAA ${'x'.repeat(16_384 - 'ssh-ed25519 AAAA '.length)}`)
   t.match(await call('POST', 'servers', { image: 'img-deb12' }), {
     status: 422,

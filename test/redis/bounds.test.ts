@@ -10,7 +10,7 @@ import { keysOf } from '../../src/store/redis/keys.ts'
 import { openStore, type Publisher } from '../../src/store/open.ts'
 import { MAX_ENCRYPTION_OVERHEAD_BYTES } from '../../src/store/crypto/record-cipher.ts'
 import { startDaemon, until, type TestDaemon } from '../support/programs/daemon.ts'
-import { aLocalInstance as record, loopback as interfaces } from '../support/fixtures/instance.ts'
+import { aLocalInstance as record, keysOfUser, loopback as interfaces } from '../support/fixtures/instance.ts'
 import { aCipher, keyLines } from '../support/fixtures/record-keys.ts'
 import { startRedis } from '../support/redis/redis.ts'
 import { hostnameOf, serves } from '../support/redis/shapes.ts'
@@ -117,6 +117,11 @@ t.test('the library, the script and the daemon have the same limits', async (t) 
       (over) =>
         record(1, 1, { publicKeys: many(256 + over, (i) => ({ user: `usr-${String(i)}`, key: 'ssh-rsa AAAA' })) }),
     ],
+    [
+      'public keys of all users',
+      (over) => record(1, 1, { publicKeys: many(8 + over, (i) => ({ user: `usr-${String(i)}`, ...keysOfUser(32) })) }),
+    ],
+    ['public keys of a user', (over) => record(1, 1, { publicKeys: [{ user: 'usr-a', ...keysOfUser(32 + over) }] })],
     ['hypervisors', (over) => record(1, 1, { hypervisors: ['hv1', 'hv2', 'hv3'].slice(0, 2 + over) })],
     ['bytes', (over) => sized({}, MAX_RECORD_BYTES + over)],
   ]

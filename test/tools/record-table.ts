@@ -32,7 +32,8 @@ export function recordTable(): string {
   const visit = (schema: Schema, path: string, indent: string) => {
     for (const [name, field] of Object.entries(schema.properties ?? {})) {
       const isRequired = schema.required?.includes(name) === true && field.default === undefined
-      const facts = [shorten(form(field), `${path}${name}`, explained), isRequired ? '' : fallback(field.default)]
+      const about = shorten(form(field), `${path}${name}`, explained)
+      const facts = [about, bounds(field), isRequired ? '' : fallback(field.default)]
       const list = facts.filter((fact) => fact !== '').join('; ')
       const description = field.description ?? field.items?.description ?? ''
       items.push(`${indent}- \`${name}${field.items ? '[]' : ''}\`${list === '' ? '' : ` (${list})`}: ${description}`)
@@ -65,9 +66,9 @@ function form(schema: Schema): string {
       : maximum === undefined || maximum >= Number.MAX_SAFE_INTEGER
         ? `, at least ${String(minimum)}`
         : `, ${String(minimum)} to ${String(maximum)}`
-  const text =
+  return (
     hint ?? items?.hint ?? (type === 'integer' ? `a whole number${range}` : type === 'boolean' ? 'true or false' : '')
-  return [text, bounds(schema)].filter((part) => part !== '').join('; ')
+  )
 }
 
 function bounds({ maxItems, maxProperties, propertyNames, patternProperties }: Schema): string {

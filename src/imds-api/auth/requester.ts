@@ -17,7 +17,7 @@ declare module 'fastify' {
   }
 }
 
-type Sender = Pick<FastifyRequest, 'tokenHolder' | 'lockToken' | 'bodyBytes' | 'checkCondition' | 'keyed'>
+type Sender = Pick<FastifyRequest, 'tokenHolder' | 'id' | 'lockToken' | 'bodyBytes' | 'checkCondition' | 'keyed'>
 
 /** The sender of a request as the requester of a change of an account to which it has access. */
 export function memberRequester(request: Sender, accountId: string): AccountRequester {
@@ -48,6 +48,7 @@ function requesterOf(request: Sender, keyOwner: string): Omit<Requester, 'rechec
   const { tokenHolder } = request
   return {
     requesterId: tokenHolder.kind === 'user' ? tokenHolder.userId : tokenHolder.clientId,
+    requestId: request.id,
     bodyBytes: () => request.bodyBytes,
     keyed: () => keyOf(request, keyOwner),
     checkCondition: async (tx) => request.checkCondition?.(tx),

@@ -3,7 +3,7 @@ import { sql, type Selectable } from 'kysely'
 import { FairQueue, type FairQueueLimits, type Leave } from '../../limits/fair-queue.ts'
 import { isWithdrawal, changeRefusal, type StateRule } from '../model/account-states.ts'
 import { notFound, shed, type Refusal } from '../model/refusal.ts'
-import { setActor } from './events.ts'
+import { setOrigin, type ChangeOrigin } from './events.ts'
 import { inFlightRefusal, KeyedChange, type KeyOfClient } from './keyed-change.ts'
 import { lockAccount } from './limits.ts'
 import type { Tables } from '../database/tables.ts'
@@ -21,6 +21,7 @@ export const CHANGE_BYTES = 8_192
 export interface Requester {
   /** The id of the user or API client. The requesters of an account take turns. */
   readonly requesterId: string
+  readonly requestId: string
   /** The length of its body, once that has arrived. */
   readonly bodyBytes: () => number
   /** Its Idempotency-Key, if it has one. */
@@ -47,10 +48,15 @@ export interface TokenRequester extends Requester {
 /** Reports of hypervisors need no right: they are facts. */
 const COMPUTE: Requester = {
   requesterId: 'compute',
+  requestId: '',
   bodyBytes: () => 0,
   keyed: () => undefined,
   recheckRight: () => Promise.resolve(),
   checkCondition: () => Promise.resolve(),
+}
+
+function originOf({ requesterId, requestId, keyed }: Requester): ChangeOrigin {
+  return { actor: requesterId, requestId, key: keyed()?.key ?? '' }
 }
 
 /**
@@ -89,7 +95,7 @@ export class AccountChanges {
   ): Promise<T> {
     const { accountId } = requester
     const check = async (tx: Tx) => {
-      const account = await lockAccount(tx, accountId, requester.requesterId)
+      const account = await lockAccount(tx, accountId, originOf(requester))
       if (account === undefined) throw notFound('this account')
       await requester.recheckRight(tx, account)
       return changeRefusal(rule, account)
@@ -133,7 +139,7 @@ export class AccountChanges {
   async commitProfile<T>(requester: TokenRequester, change: (tx: Tx) => Promise<T>): Promise<T> {
     const { requesterId } = requester
     const check = async (tx: Tx) => {
-      await sql`select ${setActor(requesterId)}`.execute(tx)
+      await sql`select ${setOrigin(originOf(requester))}`.execute(tx)
       await requester.recheckRight(tx)
       return undefined
     }

@@ -16,7 +16,7 @@ import type { CollaborationStatus } from '../model/collaborations.ts'
 import { noSuch, refuse } from '../model/refusal.ts'
 import { isReachable } from '../model/transitions.ts'
 import { nextId } from './allocate.ts'
-import { setActor } from './events.ts'
+import { setOrigin } from './events.ts'
 import { MAX_KEPT_DELETED } from './limits.ts'
 import { accountsOf } from './members.ts'
 
@@ -146,9 +146,9 @@ const acceptedValues = (userId: string) => ({ user_id: userId, started_at: new D
 /** Keeps the names of both parties as they are now. */
 const finishedValues = (): Effect => ({ finished_at: new Date(), parties: PARTIES })
 
-/** Rejects an invitation to the user. The event does not name the user: the account must not learn who it is. */
+/** Rejects an invitation to the user. The event has nothing of the user: the account must not learn who it is. */
 export async function rejectInvitation(tx: Tx, userId: string, id: string): Promise<void> {
-  await sql`select ${setActor('invitee')}`.execute(tx)
+  await sql`select ${setOrigin({ actor: 'invitee', requestId: '', key: '' })}`.execute(tx)
   await moveCollaboration(tx, await lockCollaboration(tx, isOfUser(userId), id), 'reject', finishedValues)
 }
 

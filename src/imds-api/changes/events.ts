@@ -17,9 +17,17 @@ const PURGE_BATCH = 1_000
 /** The value of `after` for future events only. */
 const NOW = 'now'
 
-/** Names who makes the changes of a transaction in its events: an expression for `select`. */
-export function setActor(actor: string): RawBuilder<string> {
-  return sql`set_config('imds.actor', ${actor}, true)`
+/** Who makes the changes of a transaction, and by which request: the id and the Idempotency-Key, which may be empty. */
+export interface ChangeOrigin {
+  readonly actor: string
+  readonly requestId: string
+  readonly key: string
+}
+
+/** Names the origin of a transaction in its events: an expression for `select`. */
+export function setOrigin({ actor, requestId, key }: ChangeOrigin): RawBuilder<string> {
+  return sql`set_config('imds.actor', ${actor}, true) || set_config('imds.request_id', ${requestId}, true)
+    || set_config('imds.idempotency_key', ${key}, true)`
 }
 
 /**
@@ -34,23 +42,32 @@ export async function lockFeeds(tx: Tx, serverIds: readonly string[]): Promise<v
 
 /**
  * Where a reader begins. `after`: the cursor of the last event that it has, or `now`; undefined: before the oldest
- * event. Refuses an unknown cursor (400), and a cursor after which events were deleted (410).
+ * event. `last`: the number of the newest event. Refuses an unknown cursor (400), and a cursor after which events were
+ * deleted (410).
  */
-export async function startAfter(db: Db, accountId: string, after: string | undefined): Promise<Cursor> {
+export async function startAfter(
+  db: Db,
+  accountId: string,
+  after: string | undefined,
+): Promise<Cursor & { readonly last: number }> {
   const { rows } = await sql<{ epoch: string; first: number; last: number }>`
     select event_epoch as epoch,
       coalesce((select min(id) from events where account_id = ${accountId}), 1) as first,
       coalesce((select max(id) from events where account_id = ${accountId}), 0) as last
     from region`.execute(db)
   const { epoch, first, last } = rows[0]!
-  if (after === undefined) return { epoch, number: first - 1 }
-  if (after === NOW) return { epoch, number: last }
+  if (after === undefined) return { epoch, number: first - 1, last }
+  if (after === NOW) return { epoch, number: last, last }
   const cursor = parseCursor(after)
   if (cursor === undefined) throw unknownCursor('must be the id of an event, or now')
   if (cursor.epoch !== epoch || cursor.number < first - 1) throw goneRefusal()
   if (cursor.number > last) throw unknownCursor('is not the id of an event of this account')
-  return cursor
+  return { ...cursor, last }
 }
+
+const COLUMNS = sql`
+  id, type, resource, action, actor, fields, request_id, idempotency_key, created_at,
+  (select event_epoch from region) as epoch`
 
 /** The events after a number, in the order of their commits. */
 export async function readEvents(
@@ -60,8 +77,30 @@ export async function readEvents(
   limit: number,
 ): Promise<readonly EventRow[]> {
   const { rows } = await sql<EventRow>`
-    select id, type, resource, action, actor, fields, created_at, (select event_epoch from region) as epoch
-    from events where account_id = ${accountId} and id > ${after} order by id limit ${limit}`.execute(db)
+    select ${COLUMNS} from events
+    where account_id = ${accountId} and id > ${after} order by id limit ${limit}`.execute(db)
+  return rows
+}
+
+/**
+ * The same, for events of one of some types, and of one resource if that is given. An index has each combination
+ * (migrations/0003-events.ts), so it costs no more than a page of all events.
+ */
+export async function findEvents(
+  db: Db,
+  accountId: string,
+  { types, resource }: { readonly types: readonly string[]; readonly resource: string | undefined },
+  after: number,
+  limit: number,
+): Promise<readonly EventRow[]> {
+  const isKey =
+    resource === undefined
+      ? sql`account_id || ' ' || type = ${accountId} || ' ' || wanted`
+      : sql`account_id || ' ' || type || ' ' || resource = ${accountId} || ' ' || wanted || ' ' || ${resource}`
+  const { rows } = await sql<EventRow>`
+    select ${COLUMNS} from unnest(${[...types]}::text[]) as wanted cross join lateral (
+      select * from events where ${isKey} and id > ${after} order by id limit ${limit}) as found
+    order by id limit ${limit}`.execute(db)
   return rows
 }
 

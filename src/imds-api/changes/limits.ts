@@ -4,7 +4,7 @@ import type { AccountLimit } from '../model/account-limits.ts'
 import { ALL_ROWS, ROWS, type ResourceLimitName } from '../model/resources.ts'
 import { SERVER_ACTIONS } from '../model/server-actions.ts'
 import { refuse } from '../model/refusal.ts'
-import { setActor } from './events.ts'
+import { setOrigin, type ChangeOrigin } from './events.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Tx } from '../database/transaction.ts'
 
@@ -16,18 +16,17 @@ export const MAX_KEPT_DELETED = 1000
 
 /**
  * Locks an account until the end of the transaction. Other transactions can still insert rows that refer to it, such as
- * access tokens. Undefined: it was deleted. `actor`: who is named in the events of the transaction, if that is not known
- * yet.
+ * access tokens. Undefined: it was deleted. `origin`: what the events of the transaction name.
  */
 export async function lockAccount(
   tx: Tx,
   accountId: string,
-  actor?: string,
+  origin?: ChangeOrigin,
 ): Promise<Selectable<Tables['accounts']> | undefined> {
   return tx
     .selectFrom('accounts')
     .selectAll()
-    .$if(actor !== undefined, (query) => query.select(setActor(actor!).as('actor')))
+    .$if(origin !== undefined, (query) => query.select(setOrigin(origin!).as('origin')))
     .where('id', '=', accountId)
     .forNoKeyUpdate()
     .executeTakeFirst()

@@ -18,6 +18,9 @@ const MAX_ADDED_BYTES = MAX_RECORD_BYTES - 48 * 1024
 /** How many bytes the maintenance events of a record may take as JSON. */
 export const MAX_MAINTENANCE_EVENTS_BYTES = 8 * 1024
 
+/** What a further key of a user takes besides its text: its quotes and comma, and a part of the name `moreKeys`. */
+const MORE_KEY_BYTES = 16
+
 interface RecordSizes {
   readonly id: string
   readonly groups: number
@@ -45,8 +48,11 @@ export async function refuseBeyondRecord(tx: Tx, serverIds: readonly string[]): 
         full join sizes on sizes.id = server_group_id
       group by server_id),
     with_keys as (
-      select server_id, count(*), sum(octet_length(json_build_object('user', user_id, 'key', key)::text)) as bytes
-      from server_keys where server_id = any(${ids}) group by server_id),
+      select server_id, sum(keys) as count,
+        sum(octet_length(json_build_object('user', user_id, 'key', key)::text) + ${MORE_KEY_BYTES} * (keys - 1)) as bytes
+      from (select *, length(key) - length(replace(key, E'\n', '')) + 1 as keys from server_keys
+        where server_id = any(${ids})) as of_users
+      group by server_id),
     with_cloud_ips as (
       select server_id, count(*) from (
         select interfaces.server_id from cloud_ips

@@ -22,7 +22,8 @@ export const EVENTS_CHANNEL = 'imds_events'
 export const MAX_EVENTS = 100_000
 
 const RECORD_EVENT = `
-  -- \`imds.actor\` is set for the transaction by a request, and for the connection by a command of an operator.
+  -- \`imds.actor\` is set for the transaction by a request, and for the connection by a command of an operator; the other
+  -- two by a request only (changes/events.ts).
   create function record_event(
     in_account text, in_type text, in_resource text, in_action text, in_fields text[]
   ) returns void language plpgsql as $$
@@ -33,8 +34,7 @@ const RECORD_EVENT = `
       perform pg_notify('${EVENTS_CHANNEL}', coalesce(in_account, '') || ' ' || in_resource);
       if in_account is null then return; end if;
       select id, action, fields, xmin = pg_current_xact_id()::xid as is_of_this_transaction into newest
-        from events where resource = in_resource
-          and account_id || '' = in_account -- without \`||\` a plan may read all events of the account
+        from events where account_id || ' ' || type || ' ' || resource = in_account || ' ' || in_type || ' ' || in_resource
         order by id desc limit 1;
       if newest.is_of_this_transaction then
         if in_action = 'update' and (newest.action <> 'update' or newest.fields @> in_fields) then return; end if;
@@ -53,10 +53,12 @@ const RECORD_EVENT = `
         perform from event_feeds where account_id = in_account for no key update;
       end if;
       next := coalesce((select id from events where account_id = in_account order by id desc limit 1), 0) + 1;
-      insert into events (account_id, id, type, resource, action, actor, fields) values (
+      insert into events (account_id, id, type, resource, action, actor, fields, request_id, idempotency_key) values (
         in_account, next, in_type, in_resource, in_action,
         coalesce(nullif(current_setting('imds.actor', true), ''), 'system'),
-        case in_action when 'update' then in_fields else '{}' end);
+        case in_action when 'update' then in_fields else '{}' end,
+        nullif(current_setting('imds.request_id', true), ''),
+        nullif(current_setting('imds.idempotency_key', true), ''));
       delete from events where account_id = in_account and id <= next - ${String(MAX_EVENTS)};
       -- Readers must see no event that a crash could undo: another one would get its number.
       if current_setting('synchronous_commit') = 'off' then
@@ -150,10 +152,13 @@ const OTHER_FUNCTIONS = {
   create function event_of_members() returns trigger language plpgsql as $$
     declare
       member record := case tg_op when 'DELETE' then old else new end;
-      owner text := (select account_id from servers where id = member.server_id);
+      owner text;
+      is_new boolean;
     begin
+      -- \`created_at\` is the begin of its transaction
+      select account_id, created_at = now() into owner, is_new from servers where id = member.server_id;
       perform record_event(owner, 'server', member.server_id, 'update', '{server_groups}');
-      if exists (select from server_groups where id = member.server_group_id) then
+      if exists (select from server_groups where id = member.server_group_id and not (is_new and is_default)) then
         perform record_event(owner, 'server_group', member.server_group_id, 'update', '{servers}');
       end if;
       return null;

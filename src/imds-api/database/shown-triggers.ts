@@ -4,6 +4,9 @@
  *
  * Only resources of the account that owns the changed one have them. What belongs to a region, or to another account,
  * is shown by resources of all accounts: one change would write an event for each server of the region.
+ *
+ * The creation of a server, until it is no more `creating`, is no event of the default group of its account: a program
+ * that follows it would read all servers for each new one.
  */
 /**
  * A table whose rows other resources show. `columns`: those that they show. `on`: besides updates, after which changes.
@@ -35,7 +38,9 @@ const SHOWN: Readonly<Record<string, ShownTable>> = {
       inAccount('servers'),
       `select 'cloud_ip', cloud_ips.id, 'server' from interfaces join cloud_ips on cloud_ips.interface_id = interfaces.id
         where interfaces.server_id = new.id`,
-      `select 'server_group', server_group_id, 'servers' from server_group_members where server_id = new.id`,
+      `select 'server_group', server_group_id, 'servers'
+        from server_group_members join server_groups on server_groups.id = server_group_id
+        where server_id = new.id and not (is_default and coalesce(old.status, 'creating') = 'creating')`,
     ],
   },
   cloud_ips: {

@@ -61,6 +61,7 @@ interface Users {
   name: string
   email_address: string
   email_verified: boolean
+  /** Keys, one per line. */
   ssh_key: string | null
   messaging_pref: boolean
   password_hash: string | null
@@ -311,6 +312,7 @@ interface Servers {
 interface ServerKeys {
   server_id: string
   user_id: string
+  /** Keys, one per line. */
   key: string
 }
 interface Interfaces {
@@ -456,6 +458,9 @@ interface Events {
   actor: string
   /** The names of the changed fields. */
   fields: string[]
+  /** Of the request; null: no client has asked for the change. */
+  request_id: Nullable<string>
+  idempotency_key: Nullable<string>
   created_at: Default<Date>
 }
 

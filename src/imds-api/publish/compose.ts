@@ -195,7 +195,10 @@ function composeRecord(row: Row) {
         })),
     })),
     serverGroups: row.groups.map(({ id: group, name }) => ({ id: group, name: name === '' ? group : name })),
-    publicKeys: row.keys.map(({ user_id, key }) => ({ user: user_id, key })),
+    publicKeys: row.keys.map(({ user_id, key: lines }) => {
+      const [key, ...moreKeys] = lines.split('\n')
+      return { user: user_id, key: key!, ...(moreKeys.length > 0 && { moreKeys }) }
+    }),
     ...(row.metadata_options !== null && { options: recordOptions(completeOptions({}, row.metadata_options)) }),
     ...(Object.keys(row.tags).length > 0 && { tags: row.tags }),
     ...(row.events.length > 0 && { events: row.events }),

@@ -3,7 +3,7 @@ import { isPasswordHash } from '../auth/password.ts'
 import { ENDED_STATES } from '../model/account-states.ts'
 import { isEmailAddress } from '../model/email-address.ts'
 import { overlap, parseRange, POOL_KINDS } from '../model/pools.ts'
-import { parseSshKey } from '../model/ssh-key.ts'
+import { parseSshKeys } from '../model/ssh-key.ts'
 import type { RegionFile } from './schema.ts'
 
 /** Returns every fault of a file that has the form of the schema. */
@@ -113,7 +113,7 @@ function formats({ address_pools, users }: RegionFile): string[] {
       .filter(({ email_address }) => !isEmailAddress(email_address))
       .map(({ id }) => `users: ${id} has an email_address that is not one`),
     ...users.flatMap(({ id, ssh_key = '' }) => {
-      const parsed = parseSshKey(ssh_key)
+      const parsed = parseSshKeys(ssh_key)
       return parsed.ok ? [] : parsed.faults.map((fault) => `users: the ssh_key of ${id} ${fault}`)
     }),
     ...users

@@ -1,6 +1,7 @@
 /** The rows that a region file has for each table. Pure. */
 import { DEFAULT_LIMITS } from '../model/account-limits.ts'
 import { POOL_KINDS } from '../model/pools.ts'
+import { parseSshKeys } from '../model/ssh-key.ts'
 import { parseVatNumber } from '../model/vat-number.ts'
 import type { RegionCredentials } from './credentials.ts'
 import type { RegionFile } from './schema.ts'
@@ -54,7 +55,7 @@ export function buildRegionRows(
       email_verified: true,
       messaging_pref: true,
       ...user,
-      ssh_key: ssh_key.trim() || null,
+      ssh_key: sshKeys(ssh_key),
       password_hash: credentials[i]!.passwordHash,
       totp_secret: credentials[i]!.totpSecret,
     })),
@@ -82,6 +83,12 @@ export function buildRegionRows(
     })),
     address_pools: POOL_KINDS.flatMap((kind) => file.address_pools[kind].map((range) => ({ kind, range }))),
   }
+}
+
+/** The keys of a valid file, as users.ts would write them. */
+function sshKeys(text: string): string | null {
+  const keys = parseSshKeys(text)
+  return keys.ok && keys.value !== '' ? keys.value : null
 }
 
 function accountRow({

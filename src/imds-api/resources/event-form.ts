@@ -1,9 +1,10 @@
-/** What a client sees of an event. */
+/** What a client sees of an event, and which events it asks for. */
 import Type, { type Static } from 'typebox'
 import type { EventRow } from '../changes/events.ts'
 import { formatCursor } from '../model/events.ts'
 import { ALL_ROWS } from '../model/resources.ts'
 import { formatTime } from '../model/time.ts'
+import { nullable } from './kit/schemas.ts'
 
 /** The types of resources that have events. database/event-triggers.ts has their triggers. */
 export const EVENT_TYPES = [
@@ -22,12 +23,24 @@ export const Event = Type.Object(
     }),
     time: Type.String({ description: 'When the change was made: UTC, such as 2026-11-20T15:04:05Z.' }),
     fields: Type.Array(Type.String(), { description: 'The names of the fields that an update changed.' }),
+    request_id: nullable(Type.String({ description: 'X-Request-Id of the request that made the change.' })),
+    idempotency_key: nullable(Type.String({ description: 'The Idempotency-Key of that request.' })),
   },
   { title: 'Event' },
 )
 
+/** The events that a client asks for: those of a type, of a resource, or both. Undefined: of all. */
+export interface EventFilter {
+  readonly type: string | undefined
+  readonly resource: string | undefined
+}
+
+export function isWanted({ type, resource }: EventFilter, event: Pick<EventRow, 'type' | 'resource'>): boolean {
+  return (type ?? event.type) === event.type && (resource ?? event.resource) === event.resource
+}
+
 export function representEvent(row: EventRow): Static<typeof Event> {
-  const { epoch, id, type, resource, action, actor, created_at, fields } = row
+  const { epoch, id, type, resource, action, actor, created_at, fields, request_id, idempotency_key } = row
   return {
     id: formatCursor({ epoch, number: id }),
     type,
@@ -36,5 +49,7 @@ export function representEvent(row: EventRow): Static<typeof Event> {
     actor,
     time: formatTime(created_at),
     fields,
+    request_id,
+    idempotency_key,
   }
 }

@@ -2,7 +2,9 @@
  * Server-sent events. A notification of the database causes one query for all streams of an account in this process,
  * within the read share of the account. A stream holds no connection to the database and buffers no events for a slow
  * client: they are queried again when it reads. A stream ends when its client reads nothing for a while, when its right
- * ends, or when events after its cursor were deleted. The client can continue from its last event, in any process.
+ * ends, or when events after its cursor were deleted. The client can continue from the last id, in any process. One with
+ * a filter gets the id of the last event also if that does not pass, so that its cursor gets no older than those of
+ * others.
  */
 import { Readable } from 'node:stream'
 import { setImmediate as nextTurn } from 'node:timers/promises'
@@ -14,17 +16,18 @@ import { Places, type Holder } from '../http/places.ts'
 import { CoalescedWork } from '../http/coalesced-work.ts'
 import { formatCursor, type Cursor } from '../model/events.ts'
 import { refuse } from '../model/refusal.ts'
-import { representEvent } from './event-form.ts'
+import { isWanted, representEvent, type EventFilter } from './event-form.ts'
 
 /** Why streams end: by their client, or one of the reasons above, or because the process stops. */
 export const STREAM_ENDS = ['client', 'unread', 'right', 'gone', 'stop'] as const
 export type StreamEnd = (typeof STREAM_ENDS)[number]
 
 /**
- * The owner of a stream. `mayRead`: false once the right to read has ended; rejects if the database does not answer.
+ * The owner of a stream, and the events that it wants. `mayRead`: false once the right to read has ended; rejects if the database does not answer.
  * `enterShare`: waits for a turn among the reads of the account.
  */
 export interface Subscriber extends Holder {
+  readonly filter: EventFilter
   readonly mayRead: () => Promise<boolean>
   readonly enterShare: () => Promise<Leave>
 }
@@ -130,15 +133,16 @@ export class EventStreams {
     const rows = await this.#queries(() => readEvents(this.#parts.db, accountId, from, EVENT_BATCH))
     const behind = ready.filter(({ cursor }) => cursor.number < (rows.at(-1)?.id ?? 0))
     await Promise.all(behind.map((stream) => stream.check(RIGHT_CHECK_MS)))
-    const frames = new Map<number, Buffer>()
+    const frames = new Map<string, Buffer>()
     for (const stream of behind) {
-      const { number } = stream.cursor
-      const news = rows.filter(({ id }) => id > number)
-      if (!frames.has(number)) {
+      const { filter } = stream.subscriber
+      const news = rows.filter(({ id }) => id > stream.cursor.number)
+      const key = JSON.stringify([stream.cursor.number, filter])
+      if (!frames.has(key)) {
         if (frames.size > 0) await nextTurn() // other requests are served between
-        frames.set(number, Buffer.from(news.map(frameOf).join('')))
+        frames.set(key, Buffer.from(framesOf(news, filter)))
       }
-      stream.sendEvents(news, frames.get(number)!)
+      stream.sendEvents(news, frames.get(key)!)
     }
     return rows.length === EVENT_BATCH
   }
@@ -216,6 +220,13 @@ class EventStream extends Readable {
   }
 }
 
-function frameOf(row: EventRow): string {
-  return `id: ${formatCursor({ epoch: row.epoch, number: row.id })}\ndata: ${JSON.stringify(representEvent(row))}\n\n`
+/** The events that pass a filter, and the id of the last one. */
+function framesOf(rows: readonly EventRow[], filter: EventFilter): string {
+  return rows
+    .map((row, i) => {
+      const id = `id: ${formatCursor({ epoch: row.epoch, number: row.id })}\n`
+      if (isWanted(filter, row)) return `${id}data: ${JSON.stringify(representEvent(row))}\n\n`
+      return i === rows.length - 1 ? `${id}\n` : ''
+    })
+    .join('')
 }

@@ -3,11 +3,13 @@ import type { Readable } from 'node:stream'
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import Type from 'typebox'
 import { callerOf } from '../auth/account-choice.ts'
-import { isContiguous, goneRefusal, readEvents, startAfter } from '../changes/events.ts'
+import { findEvents, isContiguous, goneRefusal, readEvents, startAfter, type EventRow } from '../changes/events.ts'
+import type { Db } from '../database/transaction.ts'
 import { QueryReader } from '../http/query.ts'
+import { isId } from '../../metadata/identifiers.ts'
 import { formatCursor, type Cursor } from '../model/events.ts'
 import { Refusal } from '../model/refusal.ts'
-import { Event, representEvent } from './event-form.ts'
+import { Event, EVENT_TYPES, representEvent, type EventFilter } from './event-form.ts'
 import type { ResourceParts } from './parts.ts'
 
 const [LIMIT, MAX_LIMIT] = [100, 1_000]
@@ -21,6 +23,8 @@ const Query = Type.Object(
         description: 'The id of the last event that the client has, or now. Default: all events that are kept.',
       }),
     ),
+    type: Type.Optional(Type.Enum(EVENT_TYPES, { description: 'Only events of resources of this type.' })),
+    resource: Type.Optional(Type.String({ description: 'Only events of the resource with this id.' })),
     limit: Type.Optional(
       Type.Integer({ minimum: 1, maximum: MAX_LIMIT, description: `Of a list. Default: ${String(LIMIT)}.` }),
     ),
@@ -56,6 +60,7 @@ export function addEventRoutes({ server, db, streams }: ResourceParts): void {
       const caller = callerOf(request)
       const query = new QueryReader(request.query)
       const [after, limit = LIMIT] = [query.text('after'), query.integer('limit', MAX_LIMIT)]
+      const filter = readFilter(query)
       query.end()
       const last = headers['last-event-id']
       const isStream = method === 'GET' && accepts(headers.accept)
@@ -65,18 +70,45 @@ export function addEventRoutes({ server, db, streams }: ResourceParts): void {
         const subscriber = {
           accountId,
           requesterId,
+          filter,
           mayRead: () => mayRead(request),
           enterShare: () => request.enterShare(true),
         }
         return sendStream(reply, streams.open(subscriber, start))
       }
-      const events = await readEvents(db, caller.accountId, start.number, limit)
-      if (!isContiguous(start, events)) throw goneRefusal()
-      const final = events.at(-1)
-      const next = final === undefined ? start : { epoch: final.epoch, number: final.id }
+      const events = await readPage(db, caller.accountId, start, filter, limit)
+      const final = events.at(-1)?.id ?? start.number
+      // with a filter too, the cursor of a client that has all gets no older than the newest event
+      const next = { epoch: start.epoch, number: events.length < limit ? Math.max(final, start.last) : final }
       return reply.header('Link', linkTo(request, next)).send(events.map(representEvent))
     },
   )
+}
+
+function readFilter(query: QueryReader): EventFilter {
+  const type = query.text('type') === undefined ? undefined : query.oneOf('type', EVENT_TYPES)
+  const resource = query.text('resource')
+  if (resource !== undefined && !isId(resource)) query.fault('resource', 'malformed', 'must be the id of a resource')
+  return { type, resource }
+}
+
+/** The events after a cursor that pass a filter. Refuses (410) if events after the cursor have just been deleted. */
+async function readPage(
+  db: Db,
+  accountId: string,
+  start: Cursor,
+  { type, resource }: EventFilter,
+  limit: number,
+): Promise<readonly EventRow[]> {
+  if (type === undefined && resource === undefined) {
+    const events = await readEvents(db, accountId, start.number, limit)
+    if (!isContiguous(start, events)) throw goneRefusal()
+    return events
+  }
+  const types = type === undefined ? EVENT_TYPES : [type]
+  const events = await findEvents(db, accountId, { types, resource }, start.number, limit)
+  await startAfter(db, accountId, formatCursor(start))
+  return events
 }
 
 function sendStream(reply: FastifyReply, stream: Readable): FastifyReply {

@@ -9,7 +9,7 @@ import type { Tables } from '../database/tables.ts'
 import type { Db } from '../database/transaction.ts'
 import { ENDED_STATES, type AccountStatus } from '../model/account-states.ts'
 import { fieldFault, refuse, Refusal } from '../model/refusal.ts'
-import { parseSshKey } from '../model/ssh-key.ts'
+import { parseSshKeys } from '../model/ssh-key.ts'
 import { alwaysNull, Field, formsOf, linkedAll, type FormRow, type Representation, type RowsOf } from './kit/forms.ts'
 import { byText } from './kit/lists.ts'
 import { Members, type MemberRequest } from './kit/members.ts'
@@ -23,7 +23,7 @@ const FIELDS = {
   ...NESTED.user.fields,
   email_verified: Type.Boolean(),
   ssh_key: new Field(
-    Type.String({ description: 'Empty: the user has none.' }),
+    Type.String({ description: 'Keys, one per line. Empty: the user has none.' }),
     'ssh_key',
     (key: string | null) => key ?? '',
   ),
@@ -68,7 +68,7 @@ type Profile = Representation & {
 const Update = Type.Partial(
   Type.Object({
     name: Type.String({ minLength: 1, maxLength: 255, format: 'line' }),
-    ssh_key: nullable(Type.String({ description: 'One line of authorized_keys. Empty: none.' })),
+    ssh_key: nullable(Type.String({ description: 'Lines of authorized_keys, a key each. Empty: none.' })),
     messaging_pref: Type.Boolean(),
     email_address: Type.String({ description: 'As it is: it cannot be changed here.' }),
     password: Type.String({ description: 'Refused: it cannot be changed here.' }),
@@ -104,7 +104,7 @@ export function addUserRoutes(parts: ResourceParts): void {
       {
         ...members.named('Change', 'update'),
         description:
-          'Only the user can change the profile. API clients may resend current values. A new key goes into later servers.',
+          'Only the user can change the profile. API clients may resend current values. New keys go into later servers.',
         body: Update,
       },
       change,
@@ -143,19 +143,19 @@ function changesOf(
   { ssh_key = profile.ssh_key, email_address = profile.email_address, password, ...body }: Static<typeof Update>,
 ): Partial<Insertable<Tables['users']>> {
   const { name = profile.name, messaging_pref = profile.messaging_pref } = body
-  const key = ssh_key === profile.ssh_key ? ({ ok: true, value: ssh_key } as const) : parseSshKey(ssh_key ?? '')
+  const keys = ssh_key === profile.ssh_key ? ({ ok: true, value: ssh_key } as const) : parseSshKeys(ssh_key ?? '')
   const unchangeable = [
     ...(email_address === profile.email_address ? [] : ['email_address']),
     ...(password === undefined ? [] : ['password']),
   ]
   const faults = [
-    ...(key.ok ? [] : key.faults.map((fault) => fieldFault('ssh_key', 'malformed', `ssh_key ${fault}`))),
+    ...(keys.ok ? [] : keys.faults.map((fault) => fieldFault('ssh_key', 'malformed', `ssh_key ${fault}`))),
     ...unchangeable.map((field) =>
       fieldFault(field, 'unchangeable', `${field} cannot be changed here: it comes from the region file`),
     ),
   ]
-  if (faults.length > 0 || !key.ok) throw new Refusal('unprocessable_entity', faults)
-  const values = { name, ssh_key: key.value, messaging_pref }
+  if (faults.length > 0 || !keys.ok) throw new Refusal('unprocessable_entity', faults)
+  const values = { name, ssh_key: keys.value, messaging_pref }
   const changed = Object.entries(values).filter(([field, value]) => value !== profile[field as keyof typeof values])
   return Object.fromEntries(changed.map(([field, value]) => [field, value === '' ? null : value]))
 }

@@ -56,6 +56,7 @@ local MAX_ENCRYPTION_OVERHEAD_BYTES = 115
 local MAX_REPORTS_BYTES = 16384 + MAX_ENCRYPTION_OVERHEAD_BYTES
 -- Lists and maps may be missing here: FACTS have only what the script compares.
 local BOUNDS = { interfaces = 32, serverGroups = 256, publicKeys = 256, tags = 50, blockDevices = 256, events = 32, hypervisors = 2 }
+local MAX_KEYS, KEY_BOUNDS = 256, { moreKeys = 31 }
 local INTERFACE_BOUNDS = { ipv4Addresses = 64, ipv6Addresses = 64, ipv6Prefixes = 64, nameservers = 8, cloudIps = 64 }
 local MAX_TAG_KEY_CHARACTERS, MAX_TAG_VALUE_CHARACTERS = 128, 256
 local TOO_LONG = 'RECORD is longer than ' .. MAX_RECORD_BYTES .. ' bytes'
@@ -234,6 +235,17 @@ local function bound_fault(object, bounds, path)
   end
 end
 
+-- Returns what is wrong with the numbers of a record's SSH keys, or nil.
+local function keys_fault(users)
+  local keys = 0
+  for _, user in ipairs(users or {}) do
+    local fault = is_table(user) and bound_fault(user, KEY_BOUNDS, 'publicKeys[].')
+    if fault then return fault end
+    keys = keys + 1 + (is_table(user) and count(user.moreKeys or {}) or 0)
+  end
+  if keys > MAX_KEYS then return 'publicKeys has more than ' .. MAX_KEYS .. ' keys' end
+end
+
 -- Returns what is wrong with a record's tags, or nil.
 local function tags_fault(tags)
   for key, value in pairs(tags or {}) do
@@ -275,7 +287,7 @@ local function facts_of(text, lifts, again)
   if not is_id(record.id) then return nil, ID_RULE end
   if record.region ~= REGION then return nil, 'region is not ' .. REGION .. ', the region of the key' end
   if not is_revision(record.revision) then return nil, 'revision is not a whole number of at least 1' end
-  local fault = bound_fault(record, BOUNDS, '') or tags_fault(record.tags)
+  local fault = bound_fault(record, BOUNDS, '') or keys_fault(record.publicKeys) or tags_fault(record.tags)
   if fault then return nil, fault end
   if #(record.interfaces or {}) == 0 or #(record.hypervisors or {}) == 0 then return nil, 'interfaces and hypervisors must be lists that are not empty' end
   for _, name in ipairs(record.hypervisors) do

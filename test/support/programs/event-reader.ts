@@ -8,6 +8,8 @@ export interface ReadEvent {
   readonly action: string
   readonly actor: string
   readonly fields: readonly string[]
+  readonly request_id: string | null
+  readonly idempotency_key: string | null
 }
 
 /** A stream that was opened. */

@@ -3,7 +3,7 @@ import { MAX_RECORD_BYTES } from '../../../src/metadata/instance.ts'
 import { InstanceSchema } from '../../../src/metadata/schema.ts'
 import { parse, parseStored, sealOf, sizeFaults } from '../../../src/metadata/record.ts'
 import { parsed } from '../../support/fixtures/guest-server.ts'
-import { aFullInstance, anInstance } from '../../support/fixtures/instance.ts'
+import { aFullInstance, anInstance, keysOfUser } from '../../support/fixtures/instance.ts'
 
 const nic = (change: Record<string, unknown>) => [
   { id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['10.0.0.2/30'], ...change },
@@ -318,6 +318,11 @@ describe('a record is faulty', () => {
       /publicKeys\/1\/user is the same user/,
     ],
     [
+      'with a further key on two lines',
+      anInstance({ publicKeys: [{ user: 'usr-a', key: 'ssh-rsa AAAA', moreKeys: ['ssh-rsa AAAA\nssh-rsa BBBB'] }] }),
+      /publicKeys\/0\/moreKeys\/0/,
+    ],
+    [
       'with a key on two lines',
       anInstance({ publicKeys: [{ user: 'usr-a', key: 'ssh-rsa AAAA\nssh-rsa BBBB' }] }),
       /publicKeys\/0\/key/,
@@ -390,6 +395,16 @@ describe('a record is faulty', () => {
       'with 257 keys',
       anInstance({ publicKeys: many(257, (i) => ({ user: `usr-${String(i)}`, key: 'ssh-rsa AAAA' })) }),
       /^\/publicKeys must not have more than 256/,
+    ],
+    [
+      'with 257 keys of 9 users',
+      anInstance({ publicKeys: many(9, (i) => ({ user: `usr-${String(i)}`, ...keysOfUser(i < 8 ? 32 : 1) })) }),
+      /^\/publicKeys has 257 keys, more than the limit of 256$/,
+    ],
+    [
+      'with 33 keys of a user',
+      anInstance({ publicKeys: [{ user: 'usr-a', ...keysOfUser(33) }] }),
+      /^\/publicKeys\/0\/moreKeys must not have more than 31/,
     ],
     ['with 51 tags', anInstance({ tags: tags(51) }), /^\/tags must not have more than 50 properties$/],
     [

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { FORMATS } from '../../../../src/imds-api/model/formats.ts'
 import { tagsFault } from '../../../../src/imds-api/model/metadata-options.ts'
-import { parseSshKey } from '../../../../src/imds-api/model/ssh-key.ts'
+import { parseSshKeys } from '../../../../src/imds-api/model/ssh-key.ts'
 import { isIssuer } from '../../../../src/identity/issuer.ts'
 import { parse } from '../../../../src/metadata/record.ts'
 import { anInstance } from '../../../support/fixtures/instance.ts'
@@ -90,7 +90,7 @@ test('what is accepted of a text that guests see, a record accepts', () => {
   const accepted = { name: 0, key: 0, tag: 0, issuer: 0 }
   const identity = { audiences: ['vault'], lifetimeSeconds: 60 }
   for (const odd of ODD_TEXTS.flatMap((text) => [`${text}a`, `a${text}b`, `a${text}`])) {
-    const key = parseSshKey(`ssh-ed25519 ${ED25519} ${odd}`)
+    const key = parseSshKeys(`ssh-ed25519 ${ED25519} ${odd}`)
     const issuer = `https://id.example.com/${odd}`
     const records: [keyof typeof accepted, boolean, Record<string, unknown>][] = [
       ['name', FORMATS['line']!.isValid(odd), { serverGroups: [{ id: 'grp-a', name: odd }] }],

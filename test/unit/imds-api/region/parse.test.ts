@@ -61,7 +61,7 @@ test.each<[object, string]>([
   ],
   [
     { users: [{ ...user, ssh_key: `${user!.ssh_key!}\nb` }] },
-    `users: the ssh_key of ${user!.id} must be one line of an authorized_keys file`,
+    `users: the ssh_key of ${user!.id} (line 2) must be one line of an authorized_keys file`,
   ],
   [{ users: [{ ...user, email_address: 'ada' }] }, `users: ${user!.id} has an email_address that is not one`],
   [

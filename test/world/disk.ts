@@ -56,6 +56,8 @@ export class SimulatedDisk implements Disk {
   readonly #pending = new Set<Operation>()
   isFull = false
   isHanging = false
+  /** Its files can neither be deleted nor renamed. */
+  isProtected = false
   /** When the disk last failed to do what it should. */
   troubledAtMs = -Infinity
   /** Counts down to a crash in the middle of an operation. */
@@ -71,8 +73,10 @@ export class SimulatedDisk implements Disk {
     this.#armed = { left: n, crash }
   }
 
-  disarm(): void {
+  /** Nothing fails any more. */
+  calm(): void {
     this.#armed = undefined
+    this.isFull = this.isHanging = this.isProtected = false
   }
 
   /** A process was killed. */
@@ -82,12 +86,11 @@ export class SimulatedDisk implements Disk {
     for (const operation of this.#pending) {
       if (operation.of !== process) continue
       this.#pending.delete(operation)
-      if (dice.chance(0.5)) {
-        try {
-          operation.effect(dice.chance(0.5) ? 1 : dice.below(100) / 100)
-        } catch {
-          /* its process has ended */
-        }
+      if (dice.chance(0.5)) continue
+      try {
+        operation.effect(dice.chance(0.5) ? 1 : dice.below(100) / 100)
+      } catch {
+        /* its process has ended */
       }
     }
   }
@@ -129,12 +132,12 @@ export class SimulatedDisk implements Disk {
     return true
   }
 
-  get hasDamage(): boolean {
-    return [...this.#names.values()].some(({ isDamaged }) => isDamaged)
+  get isFailing(): boolean {
+    return this.isFull || this.isHanging || this.isProtected
   }
 
-  has(name: string): boolean {
-    return this.#names.has(name)
+  get hasDamage(): boolean {
+    return [...this.#names.values()].some(({ isDamaged }) => isDamaged)
   }
 
   writtenAtMs(name: string): number | undefined {
@@ -155,15 +158,14 @@ export class SimulatedDisk implements Disk {
     this.#do(() => {
       this.#failIfFull()
       const inode = new Inode(this.#time.wallMs())
-      this.#rename((names) => {
-        names.set(basename(path), inode)
-      })
+      this.#rename((names) => void names.set(basename(path), inode))
       return this.#fileOf(inode)
     })
 
   readonly rename = (from: string, to: string): Promise<void> =>
     this.#do(() => {
       const inode = this.#inodeOf(from)
+      this.#failIfProtected()
       inode.ctimeMs = this.#time.wallMs()
       this.#rename((names) => {
         const moved = names.get(basename(from))
@@ -174,6 +176,7 @@ export class SimulatedDisk implements Disk {
 
   readonly remove = (path: string): Promise<void> =>
     this.#do(() => {
+      this.#failIfProtected()
       this.removeSync(path)
     })
 
@@ -196,10 +199,7 @@ export class SimulatedDisk implements Disk {
 
   removeSync(path: string): void {
     if (!this.#time.current.isAlive) return // killed during a start
-    if (this.#names.has(basename(path)))
-      this.#rename((names) => {
-        names.delete(basename(path))
-      })
+    if (this.#names.has(basename(path))) this.#rename((names) => void names.delete(basename(path)))
   }
 
   readdirSync(): string[] {
@@ -216,6 +216,10 @@ export class SimulatedDisk implements Disk {
   }
 
   #fileOf(inode: Inode): DiskFile {
+    const sync = () =>
+      this.#do(() => {
+        inode.sync()
+      }, true)
     const file = {
       writeFile: (data: Uint8Array) =>
         this.#do((share) => {
@@ -224,18 +228,9 @@ export class SimulatedDisk implements Disk {
           inode.mtimeMs = inode.ctimeMs = this.#time.wallMs()
           this.#failIfFull()
         }, true),
-      datasync: () =>
-        this.#do(() => {
-          inode.sync()
-        }, true),
-      sync: () =>
-        this.#do(() => {
-          inode.sync()
-        }, true),
-      utimes: (_at: Date, mtime: Date) =>
-        this.#do(() => {
-          inode.mtimeMs = mtime.getTime()
-        }),
+      datasync: sync,
+      sync,
+      utimes: (_at: Date, mtime: Date) => this.#do(() => (inode.mtimeMs = mtime.getTime())),
       stat: () => this.#do(() => statsOf(inode)),
       close: () => this.#do(() => undefined),
     }
@@ -275,9 +270,16 @@ export class SimulatedDisk implements Disk {
   }
 
   #failIfFull(): void {
-    if (!this.isFull) return
+    if (this.isFull) this.#fail('ENOSPC')
+  }
+
+  #failIfProtected(): void {
+    if (this.isProtected) this.#fail('EPERM')
+  }
+
+  #fail(code: string): never {
     this.troubledAtMs = this.#time.nowMs
-    throw errorOf('ENOSPC')
+    throw errorOf(code)
   }
 }
 
@@ -285,57 +287,60 @@ function statsOf({ bytes, mtimeMs, ctimeMs }: Inode): object {
   return { size: bytes.length, mtimeMs, ctimeMs, nlink: 1, uid: 0, isFile: () => true }
 }
 
-/** Replaces the functions of node:fs by which a start reads, for paths of simulated disks. */
+/** Replaces the functions of node:fs by which a start reads, for paths and files of simulated disks. */
 export function replaceFiles(): void {
-  const diskAt = (path: unknown): SimulatedDisk | undefined =>
+  type Act<T> = (of: T, ...args: never[]) => unknown
+  const replace = <T>(
+    module: object,
+    of: (first: unknown) => T | undefined,
+    acts: Readonly<Record<string, Act<T>>>,
+  ) => {
+    for (const [name, act] of Object.entries(acts)) {
+      const before = Reflect.get(module, name) as (...args: unknown[]) => unknown
+      const instead = (...args: unknown[]) => {
+        const found = of(args[0])
+        return found === undefined ? before(...args) : act(found, ...(args as never[]))
+      }
+      Object.assign(module, { [name]: instead })
+    }
+  }
+  const diskAt = (path: unknown) =>
     typeof path === 'string' && path.startsWith('/world/')
       ? DISKS.get(path.split('/').slice(0, 3).join('/'))
       : undefined
-  const instead = (module: object, name: string, act: (disk: SimulatedDisk, path: string) => unknown) => {
-    const before = Reflect.get(module, name) as (...args: unknown[]) => unknown
-    Object.assign(module, {
-      [name]: (...args: unknown[]) => {
-        const disk = diskAt(args[0])
-        return disk === undefined ? before(...args) : act(disk, args[0] as string)
-      },
-    })
-  }
-  const byHandle = (name: string, act: (file: Inode, ...args: unknown[]) => unknown) => {
-    const before = Reflect.get(fs, name) as (...args: unknown[]) => unknown
-    Object.assign(fs, {
-      [name]: (file: unknown, ...args: unknown[]) =>
-        file instanceof Inode ? act(file, ...args) : before(file, ...args),
-    })
-  }
   const stat = (disk: SimulatedDisk, path: string) => {
     const stats = disk.statSync(path)
     if (stats === undefined) throw errorOf('ENOENT')
     return stats
   }
-  instead(fs, 'accessSync', () => undefined)
-  instead(fs, 'readdirSync', (disk) => disk.readdirSync())
-  instead(fs, 'rmSync', (disk, path) => {
+  const names = (disk: SimulatedDisk) => disk.readdirSync()
+  const remove = (disk: SimulatedDisk, path: string) => {
     disk.removeSync(path)
+  }
+  replace<SimulatedDisk>(fs, diskAt, {
+    accessSync: () => undefined,
+    readdirSync: names,
+    rmSync: remove,
+    statSync: (disk, path: string) => disk.statSync(path),
+    lstatSync: stat,
+    openSync: (disk, path: string) => disk.openSync(path),
   })
-  instead(fs, 'statSync', (disk, path) => disk.statSync(path))
-  instead(fs, 'lstatSync', stat)
-  instead(fs, 'openSync', (disk, path) => disk.openSync(path))
-  byHandle('closeSync', () => undefined)
-  byHandle('fstatSync', (file) => statsOf(file))
-  byHandle('fdatasyncSync', (file) => {
-    file.sync()
+  replace<SimulatedDisk>(fsPromises, diskAt, {
+    readdir: async (disk) => Promise.resolve(names(disk)),
+    stat: async (disk, path: string) => Promise.resolve(stat(disk, path)),
+    rm: async (disk, path: string) => Promise.resolve(remove(disk, path)),
   })
-  byHandle('readSync', ({ bytes }, ...args) => {
-    const [buffer, offset, length, position] = args as [Uint8Array, number, number, number]
-    const part = bytes.subarray(position, position + length)
-    buffer.set(part, offset)
-    return part.length
-  })
-  instead(fsPromises, 'readdir', async (disk) => Promise.resolve(disk.readdirSync()))
-  instead(fsPromises, 'stat', async (disk, path) => Promise.resolve(stat(disk, path)))
-  instead(fsPromises, 'rm', async (disk, path) => {
-    disk.removeSync(path)
-    await Promise.resolve()
+  replace<Inode>(fs, (file) => (file instanceof Inode ? file : undefined), {
+    closeSync: () => undefined,
+    fstatSync: statsOf,
+    fdatasyncSync: (file) => {
+      file.sync()
+    },
+    readSync: ({ bytes }, _file: unknown, buffer: Uint8Array, offset: number, length: number, position: number) => {
+      const part = bytes.subarray(position, position + length)
+      buffer.set(part, offset)
+      return part.length
+    },
   })
   syncBuiltinESMExports()
 }

@@ -6,251 +6,163 @@ import type { World } from './world.ts'
 
 const HOUR_MS = 3_600_000
 
-interface Event {
-  readonly weight: number
-  /** Its words, with the name of the hypervisor and the id of the instance that it concerns. */
-  readonly words: (name: string, id: string) => string
-  readonly run: (world: World, dice: Dice, hypervisor: Hypervisor, id: string) => void
-}
+/** How often it happens; its words, with the name of the hypervisor (HV) and the id of the instance (ID); what it does. */
+type Event = readonly [
+  weight: number,
+  words: string,
+  run: (world: World, dice: Dice, hypervisor: Hypervisor, id: string) => unknown,
+]
 
 const EVENTS: readonly Event[] = [
-  {
-    weight: 30,
-    words: (_name, id) => `${id} is changed`,
-    run: ({ control }, dice, _hypervisor, id) => {
-      control.put(id, dice)
-    },
-  },
-  {
-    weight: 10,
-    words: (_name, id) => `${id} is moved`,
-    run: ({ control }, dice, _hypervisor, id) => {
-      control.move(id, dice)
-    },
-  },
-  {
-    weight: 8,
-    words: (_name, id) => `${id} is removed`,
-    run: ({ control }, _dice, _hypervisor, id) => void control.remove(id),
-  },
-  {
-    weight: 6,
-    words: (_name, id) =>
-      `${id}, whose guest asks for its signed document, is removed, and another one gets its address`,
-    run: (world, dice, _hypervisor, id) => {
+  [30, 'ID is changed', ({ control }, dice, _hypervisor, id) => control.put(id, dice)],
+  [10, 'ID is moved', ({ control }, dice, _hypervisor, id) => control.move(id, dice)],
+  [8, 'ID is removed', ({ control }, _dice, _hypervisor, id) => control.remove(id)],
+  [
+    6,
+    'ID, whose guest asks for its signed document, is removed, and another one gets its address',
+    (world, dice, _hypervisor, id) => {
       world.requestOf(id)
-      void world.control.handOver(id, dice.pick(IDS), dice)
+      return world.control.handOver(id, dice.pick(IDS), dice)
     },
-  },
-  {
-    weight: 6,
-    words: (_name, id) => `${id} is sealed or unsealed`,
-    run: ({ control }, dice, _hypervisor, id) => {
-      control.seal(id, dice.chance(0.6))
-    },
-  },
-  {
-    weight: 6,
-    words: (name, id) =>
-      `while ${name} has no store, ${id} is removed, its tombstone expires, and its address is given away`,
-    run: ({ store, control, time }, dice, { name }, id) => {
+  ],
+  [6, 'ID is sealed or unsealed', ({ control }, dice, _hypervisor, id) => control.seal(id, dice.chance(0.6))],
+  [
+    6,
+    'while HV has no store, ID is removed, its tombstone expires, and its address is given away',
+    ({ store, control, time }, dice, { name }, id) => {
       store.breakLink(name, 'loud')
       void control.handOver(id, dice.pick(IDS), dice)
-      time.after(
-        5_000 + dice.below(15_000),
-        () => {
-          store.forgetTombstone(id)
-          store.broken.delete(name)
-        },
-        time.outside,
-      )
+      time.later(5_000 + dice.below(15_000), () => {
+        store.forgetTombstone(id)
+        store.broken.delete(name)
+      })
     },
-  },
-  {
-    weight: 2,
-    words: () => 'the control plane publishes everything again',
-    run: ({ control }) => void control.rebuild(),
-  },
-  {
-    weight: 12,
-    words: () => 'the replica is up to date',
-    run: ({ store }) => {
-      store.replicate()
-    },
-  },
-  {
-    weight: 3,
-    words: () => 'the replica takes over; what it lacks is lost, and is published again later',
-    run: (world) => {
-      world.storeLost(world.store.failOver(), 'stop')
-    },
-  },
-  {
-    weight: 1,
-    words: () => 'the store is emptied, and everything is published again later',
-    run: (world) => {
-      world.storeLost(world.store.empty(), 'serve')
-    },
-  },
-  {
-    weight: 4,
-    words: () => 'the store goes down or comes back',
-    run: ({ store, time }, dice) => {
+  ],
+  [
+    4,
+    'another program writes something in place of the record of ID',
+    ({ store }, dice, _hv, id) => store.spoil(id, dice),
+  ],
+  [2, 'the control plane publishes everything again', ({ control }) => control.rebuild()],
+  [12, 'the replica is up to date', ({ store }) => store.replicate()],
+  [
+    3,
+    'the replica takes over; what it lacks is lost, and is published again later',
+    (world) => world.storeLost(world.store.failOver(), 'stop'),
+  ],
+  [
+    1,
+    'the store is emptied, and everything is published again later',
+    (world) => world.storeLost(world.store.empty(), 'serve'),
+  ],
+  [
+    4,
+    'the store goes down or comes back',
+    ({ store, time }, dice) => {
       store.setUp(!store.isUp)
-      if (!store.isUp)
-        time.after(
-          dice.below(120_000),
-          () => {
-            store.setUp(true)
-          },
-          time.outside,
-        )
+      if (!store.isUp) time.later(dice.below(120_000), () => store.setUp(true))
     },
-  },
-  {
-    weight: 10,
-    words: (name) => `the link of ${name} to the store breaks or is repaired`,
-    run: ({ store, time }, dice, { name }) => {
+  ],
+  [
+    10,
+    'the link of HV to the store breaks or is repaired',
+    ({ store, time }, dice, { name }) => {
       if (store.broken.delete(name)) return
       store.breakLink(name, dice.pick(['loud', 'silent']))
       const longMs = dice.chance(0.05) ? 200 * HOUR_MS : dice.chance(0.7) ? 3_000 : 900_000
-      time.after(
-        dice.below(longMs),
-        () => {
-          store.broken.delete(name)
-        },
-        time.outside,
-      )
+      time.later(dice.below(longMs), () => store.broken.delete(name))
     },
-  },
-  {
-    weight: 5,
-    words: (name) => `the daemon of ${name} is killed`,
-    run: (world, _dice, hypervisor) => {
-      world.crash(hypervisor, 'kill')
-    },
-  },
-  {
-    weight: 4,
-    words: (name) => `the power of ${name} is cut`,
-    run: (world, _dice, hypervisor) => {
-      world.crash(hypervisor, 'power cut')
-    },
-  },
-  {
-    weight: 16,
-    words: (name) => `${name} will crash in one of its next operations of the disk`,
-    run: (world, dice, hypervisor) => {
+  ],
+  [5, 'the daemon of HV is killed', (world, _dice, hypervisor) => world.crash(hypervisor, 'kill')],
+  [4, 'the power of HV is cut', (world, _dice, hypervisor) => world.crash(hypervisor, 'power cut')],
+  [
+    16,
+    'HV will crash in one of its next operations of the disk',
+    (world, dice, hypervisor) => {
       const how = dice.pick(['kill', 'power cut', 'power cut'] as const)
       hypervisor.disk.arm(1 + dice.below(dice.chance(0.5) ? 6 : 30), () => {
         world.crash(hypervisor, how)
       })
     },
-  },
-  {
-    weight: 3,
-    words: (name) => `the daemon of ${name} stops in order, and starts again`,
-    run: (world, _dice, hypervisor) => {
-      world.stop(hypervisor)
-    },
-  },
-  {
-    weight: 8,
-    words: (name) => `${name} compares its view with the store, and its link may break meanwhile`,
-    run: ({ store, time }, dice, { name, life }) => {
+  ],
+  [3, 'the daemon of HV stops in order, and starts again', (world, _dice, hypervisor) => world.stop(hypervisor)],
+  [
+    8,
+    'HV compares its view with the store, and its link may break meanwhile',
+    ({ store, time }, dice, { name, life }) => {
       if (dice.chance(0.7)) {
         store.armed.set(name, 1 + dice.below(4))
-        time.after(dice.below(120_000), () => void store.broken.delete(name), time.outside)
+        time.later(dice.below(120_000), () => store.broken.delete(name))
       }
-      if (life?.isReady === true)
-        time.as(life, () => {
-          life.storeSide.sync.resync()
-        })
+      if (life?.isReady === true) time.as(life, () => life.storeSide.sync.resync())
     },
-  },
-  {
-    weight: 4,
-    words: (name) => `the disk of ${name} is full, or no longer`,
-    run: ({ checks }, _dice, hypervisor) => {
-      hypervisor.disk.isFull = !hypervisor.disk.isFull
-      if (hypervisor.disk.isFull) checks.trouble(hypervisor)
+  ],
+  [4, 'the disk of HV is full, or no longer', (world, _dice, hypervisor) => fail(world, hypervisor, 'isFull')],
+  [3, 'the disk of HV hangs, or no longer', (world, _dice, hypervisor) => fail(world, hypervisor, 'isHanging')],
+  [
+    2,
+    'the files of HV cannot be deleted, and its disk is full, or no longer',
+    (world, _dice, hypervisor) => {
+      fail(world, hypervisor, 'isProtected')
+      hypervisor.disk.isFull = hypervisor.disk.isProtected
     },
-  },
-  {
-    weight: 3,
-    words: (name) => `the disk of ${name} hangs, or no longer`,
-    run: ({ checks }, _dice, hypervisor) => {
-      const { disk } = hypervisor
-      disk.isHanging = !disk.isHanging
-      disk.troubledAtMs = Math.max(disk.troubledAtMs, hypervisor.nowMs)
-      checks.trouble(hypervisor)
-    },
-  },
-  {
-    weight: 3,
-    words: (name) => `a bit of a file of ${name} is flipped, and its daemon is killed`,
-    run: (world, _dice, hypervisor) => {
+  ],
+  [
+    3,
+    'a bit of a file of HV is flipped, and its daemon is killed',
+    (world, _dice, hypervisor) => {
       if (!hypervisor.disk.flipBit()) return
       world.checks.damaged(hypervisor)
       world.crash(hypervisor, 'kill')
     },
-  },
-  {
-    weight: 2,
-    words: (name) => `the clock of ${name} is set`,
-    run: (_world, dice, { host }) => {
+  ],
+  [
+    2,
+    'the clock of HV is set',
+    (_world, dice, { host }) => {
       host.wasSet = true
       host.wallOffsetMs += (dice.below(2_001) - 1_000) * dice.pick([10, 1_000, 3_600])
     },
-  },
-  {
-    weight: 3,
-    words: (name) => `a guest of ${name} reports something, and is removed, but the store refuses to delete the report`,
-    run: (world, dice, hypervisor) => {
+  ],
+  [
+    3,
+    'a guest of HV reports something, and is removed, but the store refuses to delete the report',
+    (world, dice, hypervisor) => {
       const id = world.report(hypervisor, dice)
       if (id === undefined) return
       world.store.refusesReportsOf = id
-      world.time.after(3_000 + dice.below(3_000), () => void world.control.remove(id), world.time.outside)
+      world.time.later(3_000 + dice.below(3_000), () => void world.control.remove(id))
     },
-  },
-  {
-    weight: 40,
-    words: (name) => `a guest of ${name} asks for something`,
-    run: (world, dice, hypervisor) => {
-      world.request(hypervisor, dice)
-    },
-  },
-  {
-    weight: 12,
-    words: (name) => `a guest of ${name} waits for a change, which may come soon`,
-    run: (world, dice, hypervisor) => {
+  ],
+  [40, 'a guest of HV asks for something', (world, dice, hypervisor) => world.request(hypervisor, dice)],
+  [
+    12,
+    'a guest of HV waits for a change, which may come soon',
+    (world, dice, hypervisor) => {
       const id = world.wait(hypervisor, dice)
-      if (id === undefined || dice.chance(0.5)) return
-      const change = () => {
-        world.control.put(id, dice)
-      }
-      world.time.after(dice.below(400), change, world.time.outside)
+      if (id !== undefined && !dice.chance(0.5)) world.time.later(dice.below(400), () => world.control.put(id, dice))
     },
-  },
-  {
-    weight: 12,
-    words: (name) => `a guest of ${name} reports something`,
-    run: (world, dice, hypervisor) => {
-      world.report(hypervisor, dice)
-    },
-  },
+  ],
+  [12, 'a guest of HV reports something', (world, dice, hypervisor) => world.report(hypervisor, dice)],
 ]
-const ALL = EVENTS.flatMap((event) => Array.from({ length: event.weight }, () => event))
+const ALL = EVENTS.flatMap((event) => Array.from({ length: event[0] }, () => event))
+
+function fail({ checks }: World, hypervisor: Hypervisor, how: 'isFull' | 'isHanging' | 'isProtected'): void {
+  const { disk } = hypervisor
+  disk[how] = !disk[how]
+  disk.troubledAtMs = Math.max(disk.troubledAtMs, hypervisor.nowMs)
+  checks.trouble(hypervisor)
+}
 
 /** Makes an event happen. Returns its words. */
 export function happen(world: World, dice: Dice): string {
-  const event = dice.pick(ALL)
+  const [, words, run] = dice.pick(ALL)
   const hypervisor = dice.pick(world.hypervisors)
   const id = dice.pick(IDS)
-  const words = event.words(hypervisor.name, id)
-  world.note(words)
-  event.run(world, dice, hypervisor, id)
-  return words
+  const text = words.replaceAll('HV', hypervisor.name).replaceAll('ID', id)
+  world.checks.note(text)
+  run(world, dice, hypervisor, id)
+  return text
 }
 
 /** How long it takes until the next event: mostly so short that events meet. */

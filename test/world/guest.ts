@@ -20,13 +20,13 @@ export interface Answer {
 export function ask(
   life: Life,
   time: Time,
-  network: string,
-  address: string,
+  place: string,
   { method, url, headers, body }: Asked,
   answered: (answer: Answer) => void,
 ): void {
+  const [network, remoteAddress] = place.split(' ') as [string, string]
   const socket = Object.assign(new EventEmitter(), {
-    remoteAddress: address,
+    remoteAddress,
     readableEnded: false,
     destroyed: false,
     destroy: () => undefined,

@@ -22,7 +22,9 @@ import { restoreState, type GuestSide } from '../../src/imdsd/guest-side.ts'
 import type { Metrics } from '../../src/imdsd/metrics.ts'
 import { buildLaunchGate, type GateState } from '../../src/imdsd/operator/launch-gate.ts'
 import { buildStoreSide, type StoreSide } from '../../src/imdsd/store-side.ts'
+import type { RecordKeys } from '../../src/store/crypto/record-cipher.ts'
 import { View } from '../../src/imdsd/view/view.ts'
+import type { Checks } from './checks.ts'
 import { SimulatedDisk } from './disk.ts'
 import { SimulatedSource, type SimulatedStore } from './store.ts'
 import type { Process, Time } from './time.ts'
@@ -35,14 +37,6 @@ const USER_DATA_MAX_BYTES = 16_384
 const MAX_SIGN_MS = 800
 /** The longest that a request is in flight. */
 const DRAIN_MS = 1_100
-
-/** What a daemon tells the world while it lives. */
-export interface Observer {
-  /** A message of the log at level warn or above. */
-  log(level: 'warn' | 'error', message: string): void
-  /** A metric was incremented. */
-  metric(name: string, result: string): void
-}
 
 /** A life of the daemon: from its start to its end. */
 export class Life implements Process {
@@ -89,14 +83,16 @@ export class Hypervisor {
   rules: FirewallDocument | undefined
   readonly #time: Time
   readonly #store: SimulatedStore
-  readonly #observer: Observer
+  readonly #checks: Checks
+  readonly #recordKeys: RecordKeys | undefined
 
-  constructor(name: string, time: Time, store: SimulatedStore, observer: Observer) {
+  constructor(name: string, store: SimulatedStore, checks: Checks, recordKeys: RecordKeys | undefined) {
     this.name = name
-    this.#time = time
+    this.#time = store.time
     this.#store = store
-    this.#observer = observer
-    this.disk = new SimulatedDisk(name, time)
+    this.#checks = checks
+    this.#recordKeys = recordKeys
+    this.disk = new SimulatedDisk(name, store.time)
   }
 
   get nowMs(): number {
@@ -144,7 +140,7 @@ export class Hypervisor {
     const now = () => this.#time.nowMs
     const secret = Buffer.alloc(32, this.name)
     const config = {
-      store: { kind: 'redis', url: '', region: 'gb1', hypervisor: this.name },
+      store: { kind: 'redis', url: '', region: 'gb1', hypervisor: this.name, recordKeys: this.#recordKeys },
       stateDirectory: `/world/${this.name}`,
       snapshotMaxAgeMs: MAX_AGE_MS,
       userDataMaxBytes: USER_DATA_MAX_BYTES,
@@ -192,7 +188,7 @@ export class Hypervisor {
       pipeline.setAddress('169.254.169.254')
       life.pipelines.set(network, pipeline)
     }
-    const source = async () => Promise.resolve(new SimulatedSource(this.#store, this.#time, this.name))
+    const source = async () => Promise.resolve(new SimulatedSource(this.#store, this.name))
     const { disk } = this
     const metrics = this.#metrics()
     const parts = { config, log, now, guestSide, disk, openSource: source, metrics, operatorAddress: () => undefined }
@@ -211,13 +207,9 @@ export class Hypervisor {
   #askForDocument(life: Life): void {
     const time = this.#time
     const later = (delayMs: number, run: () => void) => {
-      time.after(
-        delayMs,
-        () => {
-          if (this.life === life) run()
-        },
-        time.outside,
-      )
+      time.later(delayMs, () => {
+        if (this.life === life) run()
+      })
     }
     let idle = 0
     const ask = () => {
@@ -243,7 +235,8 @@ export class Hypervisor {
     const at =
       (level: 'warn' | 'error') =>
       (...args: unknown[]) => {
-        this.#observer.log(level, `${String(args.at(-1))} ${JSON.stringify(args.length > 1 ? args[0] : {}, errorText)}`)
+        const facts = JSON.stringify(args.length > 1 ? args[0] : {}, errorText)
+        this.#checks.log(this, level, `${String(args.at(-1))} ${facts}`)
       }
     return {
       debug: none,
@@ -257,7 +250,7 @@ export class Hypervisor {
   #metrics(): Metrics {
     const counter = (name: string) => ({
       inc: ({ result = '' }: { result?: string } = {}) => {
-        this.#observer.metric(name, result)
+        this.#checks.metric(this, name, result)
       },
     })
     const sync = Object.fromEntries(

@@ -19,33 +19,30 @@ export interface Ran {
   readonly digest: string
 }
 
-/** Seeds that are odd have one hypervisor, so that what one disk does is tried more often. */
-const hypervisorsOf = (seed: number) => (seed % 2 === 0 ? 3 : 1)
-
 /** Runs a seed. `only`: the numbers of the events that happen; undefined: all. */
 export async function run(seed: number, only?: ReadonlySet<number>): Promise<Ran> {
-  const world = new World(seed, hypervisorsOf(seed))
-  const { time } = world
+  const world = new World(seed)
+  const { time, checks } = world
   const events = new Map<number, string>()
   let atMs = 1_000
   for (let index = 0; index < EVENTS; index++) {
     const dice = diceOf(seed, index)
     atMs += pauseMs(dice)
     if (only?.has(index) === false) continue
-    time.after(
-      atMs,
-      () => {
-        time.dice = dice
-        events.set(index, `${(time.nowMs / 1_000).toFixed(3)} s: ${happen(world, dice)}`)
-      },
-      time.outside,
-    )
+    time.later(atMs, () => {
+      time.dice = dice
+      events.set(index, `${(time.nowMs / 1_000).toFixed(3)} s: ${happen(world, dice)}`)
+    })
   }
-  await world.until(atMs)
-  if (world.checks.broken === undefined) await world.calm()
-  const { broken } = world.checks
-  const digest = createHash('sha256').update(world.lines.join('\n')).digest('hex')
-  return { broken, steps: time.steps, hours: time.nowMs / 3_600_000, lines: world.lines, events, digest }
+  try {
+    await world.until(atMs)
+    if (checks.broken === undefined) await world.calm()
+  } catch (error) {
+    checks.break((error as Error).message)
+  }
+  const { broken, lines } = checks
+  const digest = createHash('sha256').update(lines.join('\n')).digest('hex')
+  return { broken, steps: time.steps, hours: time.nowMs / 3_600_000, lines, events, digest }
 }
 
 /** Removes events as long as the same promise is broken. `isOver`: it takes too long. */

@@ -15,7 +15,6 @@
  * - When everything is well and quiet, every view is what the store has.
  */
 import { rangesOf } from '../../src/metadata/instance.ts'
-import { formatIdentityDocument } from '../../src/metadata/identity-document.ts'
 import { IDS, NAMES, PLACES, type Wanted } from './control-plane.ts'
 import { MAX_AGE_MS, type Hypervisor, type Life } from './hypervisor.ts'
 import type { SimulatedStore, Version } from './store.ts'
@@ -29,8 +28,6 @@ const PACE_MS = 60_000
 const RECOVERY_MS = 60_000
 /** What a report needs until the snapshot has it. */
 const REPORT_MS = 45_000
-/** How soon a request that waits is answered after a change: a signature takes up to 3 s. */
-const WAIT_MS = 7_000
 const MAX_FILES = 40
 const MAX_FILE_BYTES = 12 * 1024 * 1024
 const MAX_TIMERS = 200
@@ -40,15 +37,6 @@ export interface Machine {
   readonly id: string
   readonly hypervisor: string
   readonly place: string
-}
-
-/** A request that waits until another value than this one is there. */
-export interface Waiting {
-  readonly life: Life
-  readonly id: string
-  readonly isSigned: boolean
-  readonly value: string | undefined
-  isAnswered: boolean
 }
 
 interface Accepted {
@@ -66,8 +54,8 @@ class Known {
   readonly reached = new Map<string, number>()
   readonly served = new Set<string>()
   checked: Life | undefined
-  /** What the next life must serve; undefined: whatever it does is right. */
-  expected: ReadonlySet<string> | undefined
+  /** The next life must serve the same. */
+  isSound = true
   /** The time of its snapshot. */
   writtenAtMs = 0
   isTroubled = false
@@ -84,7 +72,6 @@ export class Checks {
   readonly machines = new Map<string, Machine>()
   /** `HYPERVISOR ID` -> the revision from which the guest may start there. */
   readonly launches = new Map<string, number>()
-  readonly #waiting = new Set<Waiting>()
   #accepted: Accepted[] = []
   /** Id -> the position in the history of the store at which it last lost something. */
   readonly #lostAt = new Map<string, number>()
@@ -109,18 +96,13 @@ export class Checks {
 
   // what happens
 
-  /** The disk of a hypervisor begins to fail, or its clock is set. */
+  /** The disk of a hypervisor begins to fail, or a file was damaged: the next life may serve nothing. */
   trouble({ name }: Hypervisor): void {
     this.#of(name).isTroubled = true
+    this.#of(name).isSound = false
   }
 
-  /** A file of a hypervisor was damaged: the next life may serve nothing. */
-  damaged({ name }: Hypervisor): void {
-    this.#of(name).isTroubled = true
-    this.#of(name).expected = undefined
-  }
-
-  metric({ name, disk }: Hypervisor, metric: string, result: string): void {
+  metric({ name, disk }: Hypervisor, metric: string | symbol, result: string): void {
     const known = this.#of(name)
     const isWell = !disk.isFailing && this.#time.nowMs - disk.troubledAtMs > RECOVERY_MS
     if (metric === 'snapshotWrites' && result === 'written' && isWell) known.isTroubled = known.isStale = false
@@ -134,23 +116,13 @@ export class Checks {
       this.break(`no request and no record fails unexpectedly: ${name} logs ${message}`)
   }
 
-  /** The daemon of a hypervisor is about to be killed. */
-  dies({ name, life }: Hypervisor): void {
+  /** The daemon of a hypervisor was killed, and perhaps its power was cut. */
+  ended({ name, disk }: Hypervisor): void {
     const known = this.#of(name)
-    if (life?.isReady === true) known.expected = new Set(life.view.ids())
     const isKept = ({ atMs }: Accepted) => !known.isTroubled && this.#time.nowMs - atMs > REPORT_MS
     this.#accepted = this.#accepted.filter((one) => one.hypervisor !== name || this.#isStored(one) || isKept(one))
-  }
-
-  /** The daemon of a hypervisor was killed, and perhaps its power was cut. */
-  died({ name, disk, life }: Hypervisor): void {
-    const known = this.#of(name)
-    if (life !== undefined || known.expected === undefined) return
-    const isSound = !known.isTroubled && !disk.hasDamage
+    known.isSound = !known.isTroubled && !disk.hasDamage
     known.writtenAtMs = disk.writtenAtMs('view.snapshot') ?? -Infinity
-    if (isSound && known.expected.size > 0 && known.writtenAtMs === -Infinity)
-      this.break(`a view that is served has a snapshot: ${name} has none`)
-    if (!isSound) known.expected = undefined
   }
 
   /** The store has lost something: these instances are other than before, and reports may be gone. */
@@ -180,10 +152,6 @@ export class Checks {
   /** A change of an instance begins. `isMoved`: what its guest has reported may be moved or deleted. */
   changes(id: string, isMoved: boolean): void {
     if (isMoved) this.#accepted = this.#accepted.filter((one) => one.id !== id)
-  }
-
-  waits(waiting: Waiting): void {
-    this.#waiting.add(waiting)
   }
 
   accepted(hypervisor: string, id: string, name: string, value: string, life: Life): void {
@@ -216,7 +184,6 @@ export class Checks {
       }
       this.#checkAddresses(name, life)
       this.#checkMachines(name, life)
-      this.#checkWaiting(life)
       life.changed.clear()
     }
     for (const [key, revision] of this.launches) {
@@ -248,8 +215,6 @@ export class Checks {
 
   #checkStart({ name, host }: Hypervisor, life: Life, known: Known): void {
     const { files, ageMs, isComplete } = life.restored!
-    const { expected } = known
-    known.expected = undefined
     const isOfOtherTime = Math.abs(this.#time.wallMs() - known.writtenAtMs) > MAX_AGE_MS
     if (known.isStale) {
       known.reached.clear()
@@ -258,7 +223,7 @@ export class Checks {
       this.#stopMachines(({ hypervisor }) => hypervisor === name)
     }
     if (files !== 'served') {
-      if (expected !== undefined && expected.size > 0 && !isOfOtherTime)
+      if (known.isSound && known.served.size > 0 && !isOfOtherTime)
         this.break(`a daemon that starts again serves what the one before served: ${name} serves nothing`)
       known.served.clear()
       this.#accepted = this.#accepted.filter(({ hypervisor }) => hypervisor !== name)
@@ -355,20 +320,6 @@ export class Checks {
     this.#checkMachines(name, life)
   }
 
-  #checkWaiting(life: Life): void {
-    for (const waiting of this.#waiting) {
-      if (waiting.isAnswered || !waiting.life.isAlive) this.#waiting.delete(waiting)
-      const { id, isSigned } = waiting
-      const changed = waitedFor(life, id, isSigned)
-      if (waiting.life !== life || !life.changed.has(id) || changed === waiting.value) continue
-      const checkLate = () => {
-        if (!waiting.isAnswered && waitedFor(life, id, isSigned) === changed)
-          this.break(`a request that waits is answered after a change: one of ${id} still waits`)
-      }
-      this.#time.after(WAIT_MS, checkLate, life)
-    }
-  }
-
   /** Everything is well, and was long enough. */
   checkQuiet({ name, disk, life, rules }: Hypervisor): void {
     if (life?.isReady !== true) {
@@ -419,10 +370,4 @@ export class Checks {
 export function ownerOf({ view }: Life, place: string): string {
   const found = view.find(...(place.split(' ') as [string, string]))
   return found.kind === 'owned' ? found.owner.instance.id : found.kind
-}
-
-/** What a request that waits depends on, as the view has it now. */
-export function waitedFor({ view }: Life, id: string, isSigned: boolean): string | undefined {
-  const instance = view.get(id)?.instance
-  return instance && (isSigned ? formatIdentityDocument(instance) : instance.fqdn)
 }

@@ -1,18 +1,15 @@
 /**
- * The disk of a hypervisor: one directory of files that are written from their beginnings.
- *
- * It implements the port `Disk` for what the daemon writes. What a start reads, it reads by functions of node:fs, so
- * these are replaced for paths below `/world/`.
+ * The disk of a hypervisor: one directory of files that are written from their beginnings, by the port `Disk`.
  *
  * - A kill leaves operations that were under way done, not done or, for a write, done in part.
  * - A power cut also takes back what was not flushed: the end of a file is missing, or has zeros; names are as after one
  *   of the operations since the directory was flushed.
- * - The disk may be full, may hang, or may change a bit of a file.
+ * - The disk may be full, may hang, may delete nothing, or may change a bit of a file.
+ *
+ * A start reads by node:fs: it gets real files.
  */
-import fs from 'node:fs'
-import fsPromises from 'node:fs/promises'
-import { syncBuiltinESMExports } from 'node:module'
-import { basename } from 'node:path'
+import { mkdirSync, readdirSync, rmSync, utimesSync, writeFileSync } from 'node:fs'
+import { basename, join } from 'node:path'
 import type { Disk, DiskFile } from '../../src/imdsd/journal/disk.ts'
 import type { Process, Time } from './time.ts'
 
@@ -41,7 +38,6 @@ interface Operation {
   /** What it does; with a share below 1, only that share of a write. */
   readonly effect: (share: number) => unknown
 }
-const DISKS = new Map<string, SimulatedDisk>()
 
 function errorOf(code: string): NodeJS.ErrnoException {
   return Object.assign(new Error(code), { code })
@@ -63,9 +59,24 @@ export class SimulatedDisk implements Disk {
   /** Counts down to a crash in the middle of an operation. */
   #armed: { left: number; readonly crash: () => void } | undefined
 
-  constructor(name: string, time: Time) {
+  constructor(time: Time) {
     this.#time = time
-    DISKS.set(`/world/${name}`, this)
+  }
+
+  /** Puts the files into a real directory for a start, which may delete some of them, and flushes what it reads. */
+  async lend<T>(directory: string, start: () => Promise<T>): Promise<T> {
+    rmSync(directory, { recursive: true, force: true })
+    mkdirSync(directory)
+    for (const [name, { bytes, mtimeMs }] of this.#names) {
+      writeFileSync(join(directory, name), bytes)
+      utimesSync(join(directory, name), mtimeMs / 1_000, mtimeMs / 1_000)
+    }
+    const result = await start()
+    const left = readdirSync(directory)
+    for (const [name, inode] of this.#names)
+      if (left.includes(name)) inode.sync()
+      else this.#rename((names) => void names.delete(name))
+    return result
   }
 
   /** Calls `crash` when the n-th operation from now is under way. */
@@ -150,8 +161,6 @@ export class SimulatedDisk implements Disk {
     return { files: this.#names.size, bytes }
   }
 
-  // the port that the daemon writes by
-
   readonly makeDirectory = (): Promise<unknown> => this.#do(() => undefined)
 
   readonly create = (path: string): Promise<DiskFile> =>
@@ -177,7 +186,7 @@ export class SimulatedDisk implements Disk {
   readonly remove = (path: string): Promise<void> =>
     this.#do(() => {
       this.#failIfProtected()
-      this.removeSync(path)
+      if (this.#names.has(basename(path))) this.#rename((names) => void names.delete(basename(path)))
     })
 
   readonly setTime = (path: string, at: Date): Promise<void> =>
@@ -185,7 +194,7 @@ export class SimulatedDisk implements Disk {
       this.#inodeOf(path).mtimeMs = at.getTime()
     })
 
-  readonly namesBeside = (): Promise<readonly string[]> => this.#do(() => this.readdirSync())
+  readonly namesBeside = (): Promise<readonly string[]> => this.#do(() => [...this.#names.keys()])
 
   readonly changedAtMs = (path: string): Promise<number> => this.#do(() => this.#inodeOf(path).ctimeMs)
 
@@ -194,26 +203,6 @@ export class SimulatedDisk implements Disk {
       this.#renames = []
       this.#durable = new Map(this.#names)
     })
-
-  // what a start reads by
-
-  removeSync(path: string): void {
-    if (!this.#time.current.isAlive) return // killed during a start
-    if (this.#names.has(basename(path))) this.#rename((names) => void names.delete(basename(path)))
-  }
-
-  readdirSync(): string[] {
-    return [...this.#names.keys()]
-  }
-
-  statSync(path: string): object | undefined {
-    const inode = this.#names.get(basename(path))
-    return inode && statsOf(inode)
-  }
-
-  openSync(path: string): Inode {
-    return this.#inodeOf(path)
-  }
 
   #fileOf(inode: Inode): DiskFile {
     const sync = () =>
@@ -231,7 +220,7 @@ export class SimulatedDisk implements Disk {
       datasync: sync,
       sync,
       utimes: (_at: Date, mtime: Date) => this.#do(() => (inode.mtimeMs = mtime.getTime())),
-      stat: () => this.#do(() => statsOf(inode)),
+      stat: () => this.#do(() => ({ size: inode.bytes.length })),
       close: () => this.#do(() => undefined),
     }
     return file as unknown as DiskFile
@@ -281,66 +270,4 @@ export class SimulatedDisk implements Disk {
     this.troubledAtMs = this.#time.nowMs
     throw errorOf(code)
   }
-}
-
-function statsOf({ bytes, mtimeMs, ctimeMs }: Inode): object {
-  return { size: bytes.length, mtimeMs, ctimeMs, nlink: 1, uid: 0, isFile: () => true }
-}
-
-/** Replaces the functions of node:fs by which a start reads, for paths and files of simulated disks. */
-export function replaceFiles(): void {
-  type Act<T> = (of: T, ...args: never[]) => unknown
-  const replace = <T>(
-    module: object,
-    of: (first: unknown) => T | undefined,
-    acts: Readonly<Record<string, Act<T>>>,
-  ) => {
-    for (const [name, act] of Object.entries(acts)) {
-      const before = Reflect.get(module, name) as (...args: unknown[]) => unknown
-      const instead = (...args: unknown[]) => {
-        const found = of(args[0])
-        return found === undefined ? before(...args) : act(found, ...(args as never[]))
-      }
-      Object.assign(module, { [name]: instead })
-    }
-  }
-  const diskAt = (path: unknown) =>
-    typeof path === 'string' && path.startsWith('/world/')
-      ? DISKS.get(path.split('/').slice(0, 3).join('/'))
-      : undefined
-  const stat = (disk: SimulatedDisk, path: string) => {
-    const stats = disk.statSync(path)
-    if (stats === undefined) throw errorOf('ENOENT')
-    return stats
-  }
-  const names = (disk: SimulatedDisk) => disk.readdirSync()
-  const remove = (disk: SimulatedDisk, path: string) => {
-    disk.removeSync(path)
-  }
-  replace<SimulatedDisk>(fs, diskAt, {
-    accessSync: () => undefined,
-    readdirSync: names,
-    rmSync: remove,
-    statSync: (disk, path: string) => disk.statSync(path),
-    lstatSync: stat,
-    openSync: (disk, path: string) => disk.openSync(path),
-  })
-  replace<SimulatedDisk>(fsPromises, diskAt, {
-    readdir: async (disk) => Promise.resolve(names(disk)),
-    stat: async (disk, path: string) => Promise.resolve(stat(disk, path)),
-    rm: async (disk, path: string) => Promise.resolve(remove(disk, path)),
-  })
-  replace<Inode>(fs, (file) => (file instanceof Inode ? file : undefined), {
-    closeSync: () => undefined,
-    fstatSync: statsOf,
-    fdatasyncSync: (file) => {
-      file.sync()
-    },
-    readSync: ({ bytes }, _file: unknown, buffer: Uint8Array, offset: number, length: number, position: number) => {
-      const part = bytes.subarray(position, position + length)
-      buffer.set(part, offset)
-      return part.length
-    },
-  })
-  syncBuiltinESMExports()
 }

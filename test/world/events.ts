@@ -69,7 +69,7 @@ const EVENTS: readonly Event[] = [
     ({ store, time }, dice, { name }) => {
       if (store.broken.delete(name)) return
       store.breakLink(name, dice.pick(['loud', 'silent']))
-      const longMs = dice.chance(0.05) ? 200 * HOUR_MS : dice.chance(0.7) ? 3_000 : 900_000
+      const longMs = dice.chance(0.05) ? 80 * HOUR_MS : dice.chance(0.7) ? 3_000 : 900_000
       time.later(dice.below(longMs), () => store.broken.delete(name))
     },
   ],
@@ -112,7 +112,7 @@ const EVENTS: readonly Event[] = [
     'a bit of a file of HV is flipped, and its daemon is killed',
     (world, _dice, hypervisor) => {
       if (!hypervisor.disk.flipBit()) return
-      world.checks.damaged(hypervisor)
+      world.checks.trouble(hypervisor)
       world.crash(hypervisor, 'kill')
     },
   ],
@@ -147,10 +147,11 @@ const EVENTS: readonly Event[] = [
 ]
 const ALL = EVENTS.flatMap((event) => Array.from({ length: event[0] }, () => event))
 
-function fail({ checks }: World, hypervisor: Hypervisor, how: 'isFull' | 'isHanging' | 'isProtected'): void {
+function fail({ checks, time }: World, hypervisor: Hypervisor, how: 'isFull' | 'isHanging' | 'isProtected'): void {
   const { disk } = hypervisor
   disk[how] = !disk[how]
-  disk.troubledAtMs = Math.max(disk.troubledAtMs, hypervisor.nowMs)
+  disk.troubledAtMs = Math.max(disk.troubledAtMs, time.nowMs)
+  time.later(time.dice.below(HOUR_MS), () => (disk[how] = false)) // days of retries cost much
   checks.trouble(hypervisor)
 }
 
@@ -171,5 +172,5 @@ export function pauseMs(dice: Dice): number {
   if (kind < 5_500) return dice.below(60) / 10
   if (kind < 8_000) return dice.below(500)
   if (kind < 9_500) return dice.below(10_000)
-  return kind < 9_999 ? dice.below(120_000) : dice.below(200 * HOUR_MS)
+  return kind < 9_999 ? dice.below(120_000) : dice.below(80 * HOUR_MS)
 }

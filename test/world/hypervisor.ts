@@ -52,6 +52,8 @@ export class Life implements Process {
   readonly pipelines = new Map<string, RequestPipeline>()
   /** The instances that the view has changed since the last check. */
   readonly changed = new Set<string>()
+  /** Takes real time, for the files are real. */
+  restoring: Promise<unknown> | undefined
   restored: GuestSide['restored'] | undefined
   storeSide!: StoreSide
   gateOf: (id: string) => GateState = () => ({ kind: 'not-served' })
@@ -92,11 +94,7 @@ export class Hypervisor {
     this.#store = store
     this.#checks = checks
     this.#recordKeys = recordKeys
-    this.disk = new SimulatedDisk(name, store.time)
-  }
-
-  get nowMs(): number {
-    return this.#time.nowMs
+    this.disk = new SimulatedDisk(store.time)
   }
 
   start(): void {
@@ -141,7 +139,7 @@ export class Hypervisor {
     const secret = Buffer.alloc(32, this.name)
     const config = {
       store: { kind: 'redis', url: '', region: 'gb1', hypervisor: this.name, recordKeys: this.#recordKeys },
-      stateDirectory: `/world/${this.name}`,
+      stateDirectory: this.name,
       snapshotMaxAgeMs: MAX_AGE_MS,
       userDataMaxBytes: USER_DATA_MAX_BYTES,
       resyncMs: RESYNC_MS,
@@ -150,7 +148,9 @@ export class Hypervisor {
       firewall: { required: true, link: 'tap-{interfaceId}' },
     } as unknown as Config
     const log = this.#log()
-    const state = await restoreState(config, [secret], view, reports, log)
+    const restoring = this.disk.lend(this.name, () => restoreState(config, [secret], view, reports, log))
+    life.restoring = restoring
+    const state = await restoring
     life.changed.clear()
     life.restored = state.restored
     const traces = new BootTraces()
@@ -231,33 +231,24 @@ export class Hypervisor {
   }
 
   #log(): Logger {
-    const none = () => undefined
-    const at =
-      (level: 'warn' | 'error') =>
-      (...args: unknown[]) => {
-        const facts = JSON.stringify(args.length > 1 ? args[0] : {}, errorText)
-        this.#checks.log(this, level, `${String(args.at(-1))} ${facts}`)
-      }
-    return {
-      debug: none,
-      info: none,
-      warn: at('warn'),
-      error: at('error'),
-      isLevelEnabled: () => false,
-    } as unknown as Logger
+    const at = (level: string | symbol) =>
+      level !== 'warn' && level !== 'error'
+        ? () => undefined
+        : (...args: unknown[]) => {
+            const facts = JSON.stringify(args.length > 1 ? args[0] : {}, errorText)
+            this.#checks.log(this, level, `${String(args.at(-1))} ${facts}`)
+          }
+    return new Proxy({} as Logger, { get: (_log, level) => at(level) })
   }
 
+  /** Counters of any name. */
   #metrics(): Metrics {
-    const counter = (name: string) => ({
-      inc: ({ result = '' }: { result?: string } = {}) => {
+    const inc = (name: string | symbol) => ({
+      inc: ({ result = '' } = {}) => {
         this.#checks.metric(this, name, result)
       },
     })
-    const sync = Object.fromEntries(
-      ['notices', 'resyncs', 'recordFaults', 'revisionsBack'].map((name) => [name, counter(name)]),
-    )
-    const others = ['snapshotWrites', 'journalWrites', 'reportWrites', 'lookups'].map((name) => [name, counter(name)])
-    return { sync, ...(Object.fromEntries(others) as object) } as unknown as Metrics
+    return new Proxy({} as Metrics, { get: (_metrics, name) => (name === 'sync' ? this.#metrics() : inc(name)) })
   }
 }
 

@@ -9,7 +9,6 @@
  */
 import { readFileSync } from 'node:fs'
 import { parseArgs } from 'node:util'
-import { replaceFiles } from './disk.ts'
 import { run, shrink, type Ran } from './run.ts'
 import { replaceNode } from './time.ts'
 
@@ -28,7 +27,6 @@ const { values } = parseArgs({
 })
 Error.stackTraceLimit = values.log ? 10 : 0 // errors of disks and of the store are many
 replaceNode()
-replaceFiles()
 let unhandled: string | undefined
 process.on('unhandledRejection', (reason) => {
   unhandled ??= `no promise rejects unhandled: ${reason instanceof Error ? (reason.stack ?? '') : String(reason)}`

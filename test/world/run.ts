@@ -1,9 +1,18 @@
 /** Runs a seed, and finds the few events that a broken promise needs. */
 import { createHash } from 'node:crypto'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { diceOf } from '../fuzz/dice.ts'
 import { happen, pauseMs } from './events.ts'
 import { World } from './world.ts'
 
+/** For the files that a start of a daemon reads. The daemons get relative paths, so that each run logs the same. */
+const directory = mkdtempSync(join(tmpdir(), 'imds-world-'))
+process.chdir(directory)
+process.on('exit', () => {
+  rmSync(directory, { recursive: true })
+})
 /** Events of a run, before everything becomes quiet. */
 const EVENTS = 250
 

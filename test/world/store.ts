@@ -58,7 +58,8 @@ export class SimulatedStore {
   primary = new Region()
   #replica = new Region()
   readonly #history = new Map<string, Version[]>()
-  readonly #sessions = new Set<Session>()
+  /** The connections that are open. */
+  readonly sessions = new Set<Session>()
   isUp = true
   /** Hypervisors whose link is broken. */
   readonly broken = new Map<string, 'loud' | 'silent'>()
@@ -138,7 +139,7 @@ export class SimulatedStore {
   /** Breaks the link of a hypervisor. */
   breakLink(hypervisor: string, how: 'loud' | 'silent'): void {
     this.broken.set(hypervisor, how)
-    for (const session of this.#sessions) {
+    for (const session of this.sessions) {
       const end = () => {
         session.end('the connection is lost')
       }
@@ -162,25 +163,13 @@ export class SimulatedStore {
     return this.isUp && !this.broken.has(hypervisor)
   }
 
-  open(session: Session): void {
-    this.#sessions.add(session)
-  }
-
-  close(session: Session): void {
-    this.#sessions.delete(session)
-  }
-
   /** A process has ended. */
   forget(process: Process): void {
-    for (const session of this.#sessions) if (session.of === process) this.close(session)
-  }
-
-  isOpen(session: Session): boolean {
-    return this.#sessions.has(session)
+    for (const session of this.sessions) if (session.of === process) this.sessions.delete(session)
   }
 
   #endAll(reason: string): void {
-    for (const session of this.#sessions) session.end(reason)
+    for (const session of this.sessions) session.end(reason)
   }
 
   #replace(region: Region): string[] {
@@ -192,11 +181,11 @@ export class SimulatedStore {
 
   #notify(hypervisor: string, id: string): void {
     const { time } = this
-    for (const session of this.#sessions) {
+    for (const session of this.sessions) {
       if (session.hypervisor !== hypervisor || !this.isReachable(hypervisor)) continue
       session.noticedAtMs = Math.max(session.noticedAtMs, time.nowMs + time.latencyMs())
       const notice = () => {
-        if (this.isOpen(session) && this.isReachable(hypervisor)) session.notice(id)
+        if (this.sessions.has(session) && this.isReachable(hypervisor)) session.notice(id)
       }
       time.after(session.noticedAtMs - time.nowMs, notice, session.of)
     }
@@ -327,14 +316,14 @@ export class SimulatedSource implements Source {
       }
       this.#retryMs = 500
       this.#session = session
-      this.#store.open(session)
+      this.#store.sessions.add(session)
       events.connected()
     })
   }
 
   #end(session: Session, reason: string): void {
-    if (!this.#store.isOpen(session)) return
-    this.#store.close(session)
+    if (!this.#store.sessions.has(session)) return
+    this.#store.sessions.delete(session)
     const { dice } = this.#time
     const ended = () => {
       this.#session = undefined
@@ -360,30 +349,17 @@ export class SimulatedSource implements Source {
       store.noteRequest(this.#hypervisor)
       if (!store.isReachable(this.#hypervisor)) return // lost with the connection
       store.expire()
-      const answer = settled(read)
+      const answer = Promise.try(read)
+      answer.catch(() => undefined) // it may be lost
       session.answeredAtMs = Math.max(session.answeredAtMs, time.nowMs + time.latencyMs())
       const receive = () => {
-        if (!store.isOpen(session) || !store.isReachable(this.#hypervisor)) return
+        if (!store.sessions.has(session) || !store.isReachable(this.#hypervisor)) return
         this.#pending.delete(reject)
-        answer(resolve, reject)
+        resolve(answer)
       }
       time.after(session.answeredAtMs - time.nowMs, receive, session.of)
     })
     return promise
-  }
-}
-
-/** The result of a function now, or its error, to settle a promise with later. */
-function settled<T>(read: () => T): (resolve: (value: T) => void, reject: (error: Error) => void) => void {
-  try {
-    const value = read()
-    return (resolve) => {
-      resolve(value)
-    }
-  } catch (error) {
-    return (_resolve, reject) => {
-      reject(error as Error)
-    }
   }
 }
 
@@ -398,10 +374,11 @@ export function buildPublisher(store: SimulatedStore): Publisher {
         reject(new Error('the store is down'))
         return
       }
-      const answer = settled(read)
+      const answer = Promise.try(read)
+      answer.catch(() => undefined)
       time.later(time.latencyMs(), () => {
         if (isLost) reject(new Error('the answer was lost'))
-        else answer(resolve, reject)
+        else resolve(answer)
       })
     })
     return promise

@@ -25,6 +25,8 @@ export function ask(
   answered: (answer: Answer) => void,
 ): void {
   const [network, remoteAddress] = place.split(' ') as [string, string]
+  const pipelines = life.pipelines.get(network)!
+  const pipeline = remoteAddress.includes('%') ? pipelines.link : pipelines.address
   const socket = Object.assign(new EventEmitter(), {
     remoteAddress,
     readableEnded: false,
@@ -54,12 +56,10 @@ export function ask(
     },
   })
   time.as(life, () => {
-    life.pipelines
-      .get(network)!
-      .serve(
-        { raw: request, originalUrl: url } as unknown as FastifyRequest,
-        { raw: response, hijack: () => undefined } as unknown as FastifyReply,
-      )
+    pipeline.serve(
+      { raw: request, originalUrl: url } as unknown as FastifyRequest,
+      { raw: response, hijack: () => undefined } as unknown as FastifyReply,
+    )
   })
   if (body === undefined) return
   time.after(

@@ -36,9 +36,7 @@ export class World {
     const keys = seed % 4 < 2 ? undefined : KEYS
     const store = (this.store = new SimulatedStore(time, keys && new RecordCipher(keys, 'gb1')))
     const checks = (this.checks = new Checks(time, store))
-    this.hypervisors = NAMES.slice(0, isSingle ? 1 : 3).map(
-      (name) => new Hypervisor(name, store, checks, keys),
-    )
+    this.hypervisors = NAMES.slice(0, isSingle ? 1 : 3).map((name) => new Hypervisor(name, store, checks, keys))
     const names = isSingle ? [NAMES[0]!, NAMES[0]!, NAMES[1]!] : NAMES
     this.control = new ControlPlane(buildPublisher(store), names, checks)
     for (const hypervisor of this.hypervisors) {
@@ -120,24 +118,21 @@ export class World {
   request(hypervisor: Hypervisor, dice: Dice): void {
     const url = dice.pick(PATHS)
     const machine = dice.chance(0.7) ? this.#machineOf(hypervisor, dice) : undefined
-    this.#get(hypervisor, machine?.place ?? dice.pick(PLACES), url)
+    const place = dice.chance(0.2) ? machine?.link : machine?.place
+    this.#get(hypervisor, machine, place ?? dice.pick(PLACES), url)
   }
 
   /** The guest of an instance asks for its signed document, wherever it runs. */
   requestOf(id: string): void {
-    for (const { hypervisor: name, place, ...machine } of this.checks.machines.values())
-      if (machine.id === id)
-        this.#get(
-          this.hypervisors.find((one) => one.name === name)!,
-          place,
-          SIGNATURE,
-        )
+    for (const machine of this.checks.machines.values()) {
+      const hypervisor = this.hypervisors.find(({ name }) => name === machine.hypervisor)!
+      if (machine.id === id) this.#get(hypervisor, machine, machine.place, SIGNATURE)
+    }
   }
 
-  #get(hypervisor: Hypervisor, place: string, url: string): void {
-    const { life, name } = hypervisor
+  #get({ life, name }: Hypervisor, asker: Machine | undefined, place: string, url: string): void {
     if (life?.isAnswering !== true) return
-    const machine = this.checks.machines.get(`${name} ${place}`)
+    const machine = asker ?? this.checks.machines.get(`${name} ${place}`)
     let isAnswered = false
     this.#ask(life, place, { method: 'GET', url, headers: {} }, (answer) => {
       isAnswered = true
@@ -218,14 +213,15 @@ export class World {
   ): void {
     const { checks } = this
     checks.note(`${name} answers ${place} ${path}: ${String(status)}`)
-    const runs = checks.machines.get(`${name} ${place}`)
+    const runs = asker && checks.machines.get(`${name} ${asker.place}`)
     const machine = runs?.id === asker?.id ? runs : undefined
     const owner = ownerOf(life, place)
     const { instance, userData } = life.view.get(owner) ?? {}
     const bytes = instance?.sealedAt === undefined ? userData : undefined
     if (status !== 200) {
-      const mayBe = machine === undefined || (status === 404 && path === USER_DATA && bytes === undefined)
-      if (!mayBe) checks.break(`a known guest is answered: ${machine.id} on ${name} gets ${String(status)} for ${path}`)
+      const hasNone = status === 404 && path === USER_DATA && bytes === undefined
+      if (machine !== undefined && owner === machine.id && !hasNone)
+        checks.break(`a known guest is answered: ${machine.id} on ${name} gets ${String(status)} for ${path}`)
       return
     }
     if (machine !== undefined && owner !== machine.id)

@@ -4,7 +4,7 @@
  * It does what an operator's does: it stops the guest of an instance before it takes an address or a hypervisor from it,
  * one change of an instance at a time, and publishes everything again after the store has lost something.
  */
-import type { Publisher, PutRefusal } from '../../src/store/publisher.ts'
+import type { Publisher } from '../../src/store/publisher.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import type { Dice } from '../fuzz/dice.ts'
 import type { Checks } from './checks.ts'
@@ -142,40 +142,28 @@ export class ControlPlane {
   /** Publishes again what is wanted, removals first: the store has lost something, or nobody knows. */
   async rebuild(): Promise<void> {
     const all = [...this.#wanted].toSorted(([, a], [, b]) => a.hypervisors.length - b.hypervisors.length)
-    for (let attempt = 0; attempt < 3; attempt++) {
-      for (const [id] of all) {
-        const wanted = this.wantedOf(id)
-        if (wanted.hypervisors.length > 0) await this.#repeat(id, wanted)
-        else if (!this.#busy.has(id))
-          await this.#change(id, true, async () => {
-            const result = await this.#publisher.remove(id, Math.max(1, wanted.revision))
-            if (result.kind === 'stale') this.#wanted.set(id, { ...wanted, revision: result.revision + 1 })
-          })
-      }
-    }
+    for (let attempt = 0; attempt < 3; attempt++) for (const [id] of all) await this.#repeat(id, attempt)
   }
 
-  async #repeat(id: string, wanted: Wanted): Promise<void> {
+  async #repeat(id: string, attempt: number): Promise<void> {
     if (this.#busy.has(id)) return
+    const wanted = this.wantedOf(id)
+    const revision = wanted.revision + (attempt > 0 && !wanted.isConfirmed ? 1 : 0)
     this.#checks.stop(id)
-    await this.#change(id, !wanted.isConfirmed, () => this.#send(id, wanted, wanted))
-    if (!this.wantedOf(id).isConfirmed && !this.#busy.has(id)) {
-      const next = this.wantedOf(id)
-      await this.#change(id, true, () => this.#send(id, { ...next, revision: next.revision + 1 }, next))
-    }
+    await this.#change(id, !wanted.isConfirmed, async () => {
+      if (wanted.hypervisors.length > 0) return this.#send(id, { ...wanted, revision }, wanted)
+      const result = await this.#publisher.remove(id, Math.max(1, revision))
+      if (result.kind === 'stale') this.#wanted.set(id, { ...wanted, revision: result.revision + 1 })
+    })
   }
 
   #publish(id: string, change: Wanted, dice: Dice): void {
     if (this.#busy.has(id)) return
     const before = this.wantedOf(id)
     const wanted = { ...change, revision: before.revision + 1 }
-    const isSamePlace = before.places.every((place) => wanted.places.includes(place))
-    if (isSamePlace)
-      this.#checks.stop(
-        id,
-        before.hypervisors.filter((name) => !wanted.hypervisors.includes(name)),
-      )
-    else this.#checks.stop(id)
+    const keepsPlaces = before.places.every((place) => wanted.places.includes(place))
+    const left = before.hypervisors.filter((name) => !keepsPlaces || !wanted.hypervisors.includes(name))
+    this.#checks.stop(id, left)
     const keeps = wanted.userData === before.userData && dice.chance(0.5)
     const isMoved = before.hypervisors.join() !== wanted.hypervisors.join()
     void this.#change(id, isMoved, () => this.#send(id, wanted, before, keeps))
@@ -187,23 +175,20 @@ export class ControlPlane {
     const result = await this.#publisher.put(documentOf(id, wanted), keeps ? 'keep' : (wanted.userData ?? 'none'))
     const { revision, hypervisors } = wanted
     this.#checks.note(`revision ${String(revision)} of ${id} on ${hypervisors.join(' and ')} is ${result.kind}`)
+    const isSure = losses === this.#losses
     if (result.kind === 'published' || result.kind === 'unchanged') {
-      const { sealedAt } = result.instance
-      const isConfirmed = losses === this.#losses
-      const confirmed = { ...wanted, sealedAt, isConfirmed }
+      const confirmed = { ...wanted, sealedAt: result.instance.sealedAt, isConfirmed: isSure }
       this.#wanted.set(id, confirmed)
-      if (isConfirmed) this.#checks.launch(id, confirmed)
-    } else if (result.kind === 'stale')
-      this.#wanted.set(id, { ...before, revision: Math.max(wanted.revision, result.revision), isConfirmed: false })
-    else this.#refused(id, result, before, losses)
-  }
-
-  #refused(id: string, refusal: PutRefusal, before: Wanted, losses: number): void {
-    if (refusal.kind === 'invalid' && !refusal.faults.every(({ path }) => path === '/userData'))
-      this.#checks.break(`a valid record is published: ${JSON.stringify(refusal.faults)}`)
-    const { revision } = this.wantedOf(id)
-    this.#wanted.set(id, { ...before, revision, isConfirmed: before.isConfirmed && losses === this.#losses })
-    if (before.isConfirmed && losses === this.#losses && before.hypervisors.length > 0) this.#checks.launch(id, before)
+      if (isSure) this.#checks.launch(id, confirmed)
+      return
+    }
+    if (result.kind === 'invalid' && !result.faults.every(({ path }) => path === '/userData'))
+      this.#checks.break(`a valid record is published: ${JSON.stringify(result.faults)}`)
+    const isStale = result.kind === 'stale'
+    const last = isStale ? Math.max(revision, result.revision) : revision
+    const isConfirmed = before.isConfirmed && isSure && !isStale
+    this.#wanted.set(id, { ...before, revision: last, isConfirmed })
+    if (isConfirmed) this.#checks.launch(id, before)
   }
 
   /** Makes a change of an instance, unless one is under way. */

@@ -91,7 +91,7 @@ const EVENTS: readonly Event[] = [
     'HV compares its view with the store, and its link may break meanwhile',
     ({ store, time }, dice, { name, life }) => {
       if (dice.chance(0.7)) {
-        store.armed.set(name, 1 + dice.below(4))
+        time.later(dice.below(dice.pick([5, 50, 500])), () => store.breakLink(name, 'loud'))
         time.later(dice.below(120_000), () => store.broken.delete(name))
       }
       if (life?.isReady === true) time.as(life, () => life.storeSide.sync.resync())

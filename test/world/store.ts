@@ -63,8 +63,6 @@ export class SimulatedStore {
   isUp = true
   /** Hypervisors whose link is broken. */
   readonly broken = new Map<string, 'loud' | 'silent'>()
-  /** Hypervisor -> in how many of its requests its link breaks. */
-  readonly armed = new Map<string, number>()
   /** An instance whose reports cannot be deleted: its key has another type. */
   refusesReportsOf: string | undefined
 
@@ -147,16 +145,6 @@ export class SimulatedStore {
       if (how === 'loud') end()
       else this.time.after(this.time.dice.below(HEARTBEAT_MS), end, session.of)
     }
-  }
-
-  /** Counts down the requests of a hypervisor, until its link breaks in the middle of one. */
-  noteRequest(hypervisor: string): void {
-    const left = this.armed.get(hypervisor)
-    if (left === undefined) return
-    this.armed.set(hypervisor, left - 1)
-    if (left > 1) return
-    this.armed.delete(hypervisor)
-    this.breakLink(hypervisor, 'loud')
   }
 
   isReachable(hypervisor: string): boolean {
@@ -346,7 +334,6 @@ export class SimulatedSource implements Source {
     this.#pending.add(reject)
     session.sentAtMs = Math.max(session.sentAtMs, time.nowMs + time.latencyMs())
     time.later(session.sentAtMs - time.nowMs, () => {
-      store.noteRequest(this.#hypervisor)
       if (!store.isReachable(this.#hypervisor)) return // lost with the connection
       store.expire()
       const answer = Promise.try(read)

@@ -246,12 +246,16 @@ export class World {
     time.current = time.outside
     store.setUp(true)
     store.broken.clear()
-    store.armed.clear()
     for (const hypervisor of this.hypervisors) {
       hypervisor.disk.calm()
       if (hypervisor.life === undefined) this.#startAfter(hypervisor, 10)
     }
     await this.until(time.nowMs + 30_000)
+    for (const [id, { isFaulty }] of store.primary.entries) {
+      if (!isFaulty) continue
+      checks.stop(id)
+      store.run(['remove', id], id)
+    }
     void this.control.rebuild()
     await this.until(time.nowMs + 2.6 * RESYNC_MS + 60_000)
     if (checks.broken !== undefined) return

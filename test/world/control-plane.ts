@@ -78,7 +78,7 @@ export class ControlPlane {
   }
 
   /** Publishes a new revision of an instance: often at the same places. */
-  put(id: string, dice: Dice): void {
+  async put(id: string, dice: Dice): Promise<void> {
     const before = this.wantedOf(id)
     const isNew = before.hypervisors.length === 0
     const keepsPlaces = !isNew && dice.chance(0.6)
@@ -90,18 +90,18 @@ export class ControlPlane {
         ? Buffer.from(`#!/bin/sh\n# ${id} ${String(dice.below(1_000_000))}\n`)
         : undefined
     const hypervisors = isNew ? [dice.pick(this.#names)] : before.hypervisors
-    this.#publish(id, { ...before, hypervisors, places, userData, image: dice.below(4) }, dice)
+    await this.#publish(id, { ...before, hypervisors, places, userData, image: dice.below(4) }, dice)
   }
 
   /** The next step of a live migration: to another hypervisor as well, or away from the first one. */
-  move(id: string, dice: Dice): void {
+  async move(id: string, dice: Dice): Promise<void> {
     const before = this.wantedOf(id)
     const [first, second] = before.hypervisors
     if (first === undefined) return
     const others = NAMES.filter((name) => name !== first)
     const hypervisors =
       second !== undefined ? [second] : dice.chance(0.7) ? [first, dice.pick(others)] : [dice.pick(others)]
-    this.#publish(id, { ...before, hypervisors }, dice)
+    await this.#publish(id, { ...before, hypervisors }, dice)
   }
 
   /** Removes an instance, and gives its places to another one at once. */
@@ -110,7 +110,7 @@ export class ControlPlane {
     const heir = this.wantedOf(to)
     if (id === to || places.length === 0 || this.#busy.has(to)) return
     await this.remove(id)
-    if (this.settled(id)?.places.length === 0) this.#publish(to, { ...heir, hypervisors, places }, dice)
+    if (this.settled(id)?.places.length === 0) await this.#publish(to, { ...heir, hypervisors, places }, dice)
   }
 
   async remove(id: string): Promise<void> {
@@ -126,10 +126,10 @@ export class ControlPlane {
   }
 
   /** Seals or unseals the user-data of an instance. */
-  seal(id: string, isSeal: boolean): void {
+  async seal(id: string, isSeal: boolean): Promise<void> {
     const before = this.wantedOf(id)
     if (before.hypervisors.length === 0 || !before.isConfirmed || this.#busy.has(id)) return
-    void this.#change(id, false, async () => {
+    await this.#change(id, false, async () => {
       const losses = this.#losses
       const result = await (isSeal ? this.#publisher.seal(id) : this.#publisher.unseal(id))
       this.#checks.note(`${isSeal ? 'the seal' : 'the unseal'} of ${id} is ${result.kind}`)
@@ -157,7 +157,7 @@ export class ControlPlane {
     })
   }
 
-  #publish(id: string, change: Wanted, dice: Dice): void {
+  async #publish(id: string, change: Wanted, dice: Dice): Promise<void> {
     if (this.#busy.has(id)) return
     const before = this.wantedOf(id)
     const wanted = { ...change, revision: before.revision + 1 }
@@ -166,7 +166,7 @@ export class ControlPlane {
     this.#checks.stop(id, left)
     const keeps = wanted.userData === before.userData && dice.chance(0.5)
     const isMoved = before.hypervisors.join() !== wanted.hypervisors.join()
-    void this.#change(id, isMoved, () => this.#send(id, wanted, before, keeps))
+    await this.#change(id, isMoved, () => this.#send(id, wanted, before, keeps))
   }
 
   async #send(id: string, wanted: Wanted, before: Wanted, keeps = false): Promise<void> {

@@ -63,7 +63,7 @@ export class SimulatedDisk implements Disk {
     this.#time = time
   }
 
-  /** Puts the files into a real directory for a start, which may delete some of them, and flushes what it reads. */
+  /** Puts the files into a real directory for a start, which may delete some of them, and flushes the journals. */
   async lend<T>(directory: string, start: () => Promise<T>): Promise<T> {
     rmSync(directory, { recursive: true, force: true })
     mkdirSync(directory)
@@ -74,8 +74,8 @@ export class SimulatedDisk implements Disk {
     const result = await start()
     const left = readdirSync(directory)
     for (const [name, inode] of this.#names)
-      if (left.includes(name)) inode.sync()
-      else this.#rename((names) => void names.delete(name))
+      if (!left.includes(name)) this.#rename((names) => void names.delete(name))
+      else if (name.startsWith('view.journal')) inode.sync()
     return result
   }
 

@@ -48,12 +48,16 @@ const EVENTS: readonly Event[] = [
   [
     3,
     'the replica takes over; what it lacks is lost, and is published again later',
-    (world) => world.storeLost(world.store.failOver(), 'stop'),
+    (world) => {
+      world.storeLost(world.store.failOver(), 'stop')
+    },
   ],
   [
     1,
     'the store is emptied, and everything is published again later',
-    (world) => world.storeLost(world.store.empty(), 'serve'),
+    (world) => {
+      world.storeLost(world.store.empty(), 'serve')
+    },
   ],
   [
     4,
@@ -73,8 +77,20 @@ const EVENTS: readonly Event[] = [
       time.later(dice.below(longMs), () => store.broken.delete(name))
     },
   ],
-  [5, 'the daemon of HV is killed', (world, _dice, hypervisor) => world.crash(hypervisor, 'kill')],
-  [4, 'the power of HV is cut', (world, _dice, hypervisor) => world.crash(hypervisor, 'power cut')],
+  [
+    5,
+    'the daemon of HV is killed',
+    (world, _dice, hypervisor) => {
+      world.crash(hypervisor, 'kill')
+    },
+  ],
+  [
+    4,
+    'the power of HV is cut',
+    (world, _dice, hypervisor) => {
+      world.crash(hypervisor, 'power cut')
+    },
+  ],
   [
     16,
     'HV will crash in one of its next operations of the disk',
@@ -85,26 +101,39 @@ const EVENTS: readonly Event[] = [
       })
     },
   ],
-  [3, 'the daemon of HV stops in order, and starts again', (world, _dice, hypervisor) => world.stop(hypervisor)],
+  [
+    3,
+    'the daemon of HV stops in order, and starts again',
+    (world, _dice, hypervisor) => {
+      world.stop(hypervisor)
+    },
+  ],
   [
     8,
     'HV compares its view with the store, and its link may break meanwhile',
     ({ store, time }, dice, { name, life }) => {
       if (dice.chance(0.7)) {
-        time.later(dice.below(dice.pick([5, 50, 500])), () => store.breakLink(name, 'loud'))
+        time.later(dice.below(dice.pick([5, 50, 500])), () => {
+          store.breakLink(name, 'loud')
+        })
         time.later(dice.below(120_000), () => store.broken.delete(name))
       }
-      if (life?.isReady === true) time.as(life, () => life.storeSide.sync.resync())
+      if (life?.isReady !== true) return
+      time.current = life
+      life.storeSide.sync.resync()
     },
   ],
-  [4, 'the disk of HV is full, or no longer', (world, _dice, hypervisor) => fail(world, hypervisor, 'isFull')],
-  [3, 'the disk of HV hangs, or no longer', (world, _dice, hypervisor) => fail(world, hypervisor, 'isHanging')],
   [
-    2,
-    'the files of HV cannot be deleted, and its disk is full, or no longer',
-    (world, _dice, hypervisor) => {
-      fail(world, hypervisor, 'isProtected')
-      hypervisor.disk.isFull = hypervisor.disk.isProtected
+    9,
+    'the disk of HV is full, hangs or deletes nothing, or no longer',
+    ({ checks, time }, dice, hypervisor) => {
+      const { disk } = hypervisor
+      const how = dice.pick(['isFull', 'isFull', 'isHanging', 'isProtected'] as const)
+      const hows = how === 'isProtected' ? ([how, 'isFull'] as const) : [how]
+      for (const one of hows) disk[one] = !disk[one]
+      disk.troubledAtMs = Math.max(disk.troubledAtMs, time.nowMs)
+      checks.trouble(hypervisor)
+      time.later(dice.below(HOUR_MS), () => hows.map((one) => (disk[one] = false))) // days of retries cost much
     },
   ],
   [
@@ -134,26 +163,25 @@ const EVENTS: readonly Event[] = [
       world.time.later(3_000 + dice.below(3_000), () => void world.control.remove(id))
     },
   ],
-  [40, 'a guest of HV asks for something', (world, dice, hypervisor) => world.request(hypervisor, dice)],
+  [
+    40,
+    'a guest of HV asks for something',
+    (world, dice, hypervisor) => {
+      world.request(hypervisor, dice)
+    },
+  ],
   [
     12,
     'a guest of HV waits for a change, which may come soon',
     (world, dice, hypervisor) => {
       const id = world.wait(hypervisor, dice)
-      if (id !== undefined && !dice.chance(0.5)) world.time.later(dice.below(400), () => world.control.put(id, dice))
+      if (id !== undefined && !dice.chance(0.5))
+        world.time.later(dice.below(400), () => void world.control.put(id, dice))
     },
   ],
   [12, 'a guest of HV reports something', (world, dice, hypervisor) => world.report(hypervisor, dice)],
 ]
 const ALL = EVENTS.flatMap((event) => Array.from({ length: event[0] }, () => event))
-
-function fail({ checks, time }: World, hypervisor: Hypervisor, how: 'isFull' | 'isHanging' | 'isProtected'): void {
-  const { disk } = hypervisor
-  disk[how] = !disk[how]
-  disk.troubledAtMs = Math.max(disk.troubledAtMs, time.nowMs)
-  time.later(time.dice.below(HOUR_MS), () => (disk[how] = false)) // days of retries cost much
-  checks.trouble(hypervisor)
-}
 
 /** Makes an event happen. Returns its words. */
 export function happen(world: World, dice: Dice): string {

@@ -88,14 +88,14 @@ export class SimulatedStore {
   }
 
   /** Another program writes something in place of a record. */
-  spoil(id: string, dice: Dice): void {
+  spoil(id: string, dice: Dice): boolean {
     const entry = this.primary.entries.get(id)
-    if (entry === undefined) return
+    if (entry === undefined) return false
     const record = Buffer.from(dice.pick(FAULTY))
     const digest = String(dice.below(1_000_000))
     this.primary.entries.set(id, { ...entry, record, digest, isFaulty: true })
     for (const name of entry.hypervisors) this.#notify(name, id)
-    this.#note(id, entry.hypervisors)
+    return this.#note(id, entry.hypervisors)
   }
 
   /** What the guest of an instance has reported on a hypervisor. */
@@ -103,8 +103,8 @@ export class SimulatedStore {
     return reportsOf([this.primary.reports.get(`${hypervisor} ${id}`)], id, this.cipher, Infinity)[0]
   }
 
-  replicate(): void {
-    this.#replica = this.primary.copy()
+  replicate(): Region {
+    return (this.#replica = this.primary.copy())
   }
 
   /** The replica takes over: what it did not have yet is lost. Returns the instances that are other than before. */
@@ -129,9 +129,9 @@ export class SimulatedStore {
     this.#replica.expire(this.time.nowMs)
   }
 
-  setUp(isUp: boolean): void {
-    this.isUp = isUp
+  setUp(isUp: boolean): boolean {
     if (!isUp) this.#endAll('the server is down')
+    return (this.isUp = isUp)
   }
 
   /** Breaks the link of a hypervisor. */

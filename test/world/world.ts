@@ -133,12 +133,12 @@ export class World {
   #get({ life, name }: Hypervisor, asker: Machine | undefined, place: string, url: string): void {
     if (life?.isAnswering !== true) return
     const machine = asker ?? this.checks.machines.get(`${name} ${place}`)
-    let isAnswered = false
+    const answers: Answer[] = []
     this.#ask(life, place, { method: 'GET', url, headers: {} }, (answer) => {
-      isAnswered = true
+      answers.push(answer)
       this.#checkAnswer(life, name, place, machine, url, answer)
     })
-    if (machine !== undefined && url !== SIGNATURE && !isAnswered)
+    if (machine !== undefined && url !== SIGNATURE && answers.length === 0)
       this.checks.break(`a known guest never waits: that of ${machine.id} on ${name} does`)
   }
 
@@ -220,8 +220,8 @@ export class World {
     const bytes = instance?.sealedAt === undefined ? userData : undefined
     if (status !== 200) {
       const hasNone = status === 404 && path === USER_DATA && bytes === undefined
-      if (machine !== undefined && owner === machine.id && !hasNone)
-        checks.break(`a known guest is answered: ${machine.id} on ${name} gets ${String(status)} for ${path}`)
+      if (owner === machine?.id && !hasNone)
+        checks.break(`a known guest is answered: ${owner} on ${name} gets ${String(status)} for ${path}`)
       return
     }
     if (machine !== undefined && owner !== machine.id)

@@ -14,7 +14,7 @@
  * - Files, timers and held requests stay within their bounds.
  * - When everything is well and quiet, every view is what the store has.
  */
-import { rangesOf, type Interface } from '../../src/metadata/instance.ts'
+import { rangesOf, type Interface, type NetworkRange } from '../../src/metadata/instance.ts'
 import { IDS, NAMES, PLACES, type Wanted } from './control-plane.ts'
 import { MAX_AGE_MS, type Hypervisor, type Life } from './hypervisor.ts'
 import type { SimulatedStore, Version } from './store.ts'
@@ -275,16 +275,13 @@ export class Checks {
   /** What the index of addresses says, computed again from the view. */
   #checkAddresses(name: string, life: Life): void {
     const { view } = life
-    const claims = Map.groupBy(
-      view
-        .instances()
-        .flatMap(({ instance: { id }, instance }) =>
-          rangesOf(instance).map(({ network, range }) => ({ id, place: `${network} ${range}` })),
-        ),
-      ({ place }) => place,
-    )
+    const claims = view
+      .instances()
+      .toArray()
+      .map(({ instance }) => [instance.id, rangesOf(instance)] as const)
     for (const place of PLACES) {
-      const all = (claims.get(place) ?? []).map(({ id }) => id)
+      const has = ({ network, range }: NetworkRange) => `${network} ${range}` === place
+      const all = claims.flatMap(([id, ranges]) => (ranges.some(has) ? [id] : []))
       const owners = all.filter((id) => all.every((other) => view.rankOf(id) >= view.rankOf(other)))
       const is = owners.length > 1 ? 'contested' : (owners[0] ?? 'unknown')
       const says = ownerOf(life, place)

@@ -5,7 +5,7 @@ import type { Dice } from '../fuzz/dice.ts'
 import { RecordCipher, type RecordKeys } from '../../src/store/crypto/record-cipher.ts'
 import { Checks, ownerOf, type Machine } from './checks.ts'
 import { ControlPlane, IDS, NAMES, PLACES } from './control-plane.ts'
-import { ask, type Answer, type Asked } from './guest.ts'
+import { ask, type Answer } from './guest.ts'
 import { Hypervisor, RESYNC_MS, type Life } from './hypervisor.ts'
 import { buildPublisher, SimulatedStore } from './store.ts'
 import { Time, turn } from './time.ts'
@@ -134,7 +134,7 @@ export class World {
     if (life?.isAnswering !== true) return
     const machine = asker ?? this.checks.machines.get(`${name} ${place}`)
     const answers: Answer[] = []
-    this.#ask(life, place, { method: 'GET', url, headers: {} }, (answer) => {
+    ask(life, this.time, place, { url }, (answer) => {
       answers.push(answer)
       this.#checkAnswer(life, name, place, machine, url, answer)
     })
@@ -165,7 +165,7 @@ export class World {
       this.time.after(WAIT_MS, check, life)
     })
     const url = `${path}?wait_for_change=true&timeout_sec=${String(30 + dice.below(500))}`
-    this.#ask(life, place, { method: 'GET', url, headers: {} }, (answer) => {
+    ask(life, this.time, place, { url }, (answer) => {
       isAnswered = true
       if (answer.status === 200 || life.held.mayHold(id)) this.#checkAnswer(life, name, place, machine, path, answer)
     })
@@ -180,12 +180,14 @@ export class World {
     const { id, place } = machine
     const attribute = dice.pick(['a', 'b'])
     const body = `v${String(dice.below(1_000_000))}`
-    this.#ask(life, place, { method: 'PUT', url: '/latest/api/token', headers: TOKEN_TTL }, (token) => {
+    ask(life, this.time, place, { url: '/latest/api/token', method: 'PUT', headers: TOKEN_TTL }, (token) => {
       const headers = { 'x-aws-ec2-metadata-token': token.body }
       const url = `/latest/reports/attributes/${attribute}`
       if (token.status === 200)
-        this.#ask(life, place, { method: 'PUT', url, headers, body }, ({ status }) => {
-          if (status === 200) this.checks.accepted(name, id, attribute, body, life)
+        ask(life, this.time, place, { url, method: 'PUT', headers, body }, ({ status }) => {
+          // not if its removal began meanwhile, which deletes it
+          if (status === 200 && this.checks.machines.get(`${name} ${place}`) === machine)
+            this.checks.accepted(name, id, attribute, body, life)
         })
     })
     return id
@@ -194,13 +196,6 @@ export class World {
   #machineOf({ name }: Hypervisor, dice: Dice): Machine | undefined {
     const all = [...this.checks.machines.values()].filter(({ hypervisor }) => hypervisor === name)
     return all.length === 0 ? undefined : dice.pick(all)
-  }
-
-  /** The answer of a daemon that has been killed reaches no guest. */
-  #ask(life: Life, place: string, asked: Asked, answered: (answer: Answer) => void): void {
-    ask(life, this.time, place, asked, (answer) => {
-      if (life.isAlive) answered(answer)
-    })
   }
 
   #checkAnswer(

@@ -6,186 +6,130 @@ import type { World } from './world.ts'
 
 const HOUR_MS = 3_600_000
 
-/** How often it happens; its words, with the name of the hypervisor (HV) and the id of the instance (ID); what it does. */
-type Event = readonly [
-  weight: number,
-  words: string,
-  run: (world: World, dice: Dice, hypervisor: Hypervisor, id: string) => unknown,
-]
+/** What an event does. */
+type Run = (world: World, dice: Dice, hypervisor: Hypervisor, id: string) => unknown
+const ALL: { readonly words: string; readonly run: Run }[] = []
 
-const EVENTS: readonly Event[] = [
-  [30, 'ID is changed', ({ control }, dice, _hypervisor, id) => control.put(id, dice)],
-  [10, 'ID is moved', ({ control }, dice, _hypervisor, id) => control.move(id, dice)],
-  [8, 'ID is removed', ({ control }, _dice, _hypervisor, id) => control.remove(id)],
-  [
-    6,
-    'ID, whose guest asks for its signed document, is removed, and another one gets its address',
-    (world, dice, _hypervisor, id) => {
-      world.requestOf(id)
-      return world.control.handOver(id, dice.pick(IDS), dice)
-    },
-  ],
-  [6, 'ID is sealed or unsealed', ({ control }, dice, _hypervisor, id) => control.seal(id, dice.chance(0.6))],
-  [
-    6,
-    'while HV has no store, ID is removed, its tombstone expires, and its address is given away',
-    ({ store, control, time }, dice, { name }, id) => {
-      store.breakLink(name, 'loud')
-      void control.handOver(id, dice.pick(IDS), dice)
-      time.later(5_000 + dice.below(15_000), () => {
-        store.forgetTombstone(id)
-        store.broken.delete(name)
+/** Adds an event: how often it happens, and its words, with the hypervisor (HV) and the instance (ID) that it concerns. */
+function on(weight: number, words: string, run: Run): void {
+  for (let n = 0; n < weight; n++) ALL.push({ words, run })
+}
+
+on(30, 'ID is changed', ({ control }, dice, _hypervisor, id) => control.put(id, dice))
+on(10, 'ID is moved', ({ control }, dice, _hypervisor, id) => control.move(id, dice))
+on(8, 'ID is removed', ({ control }, _dice, _hypervisor, id) => control.remove(id))
+on(
+  6,
+  'ID, whose guest asks for its signed document, is removed, and another one gets its address',
+  (world, dice, _hypervisor, id) => {
+    world.requestOf(id)
+    return world.control.handOver(id, dice.pick(IDS), dice)
+  },
+)
+on(6, 'ID is sealed or unsealed', ({ control }, dice, _hypervisor, id) => control.seal(id, dice.chance(0.6)))
+on(
+  6,
+  'while HV has no store, ID is removed, its tombstone expires, and its address is given away',
+  ({ store, control, time }, dice, { name }, id) => {
+    store.breakLink(name, 'loud')
+    void control.handOver(id, dice.pick(IDS), dice)
+    time.later(5_000 + dice.below(15_000), () => {
+      store.forgetTombstone(id)
+      store.broken.delete(name)
+    })
+  },
+)
+on(4, 'another program writes something in place of the record of ID', ({ store }, dice, _hv, id) =>
+  store.spoil(id, dice),
+)
+on(2, 'the control plane publishes everything again', ({ control }) => control.rebuild())
+on(12, 'the replica is up to date', ({ store }) => store.replicate())
+on(3, 'the replica takes over; what it lacks is lost, and is published again later', (world) => {
+  world.storeLost(world.store.failOver(), 'stop')
+})
+on(1, 'the store is emptied, and everything is published again later', (world) => {
+  world.storeLost(world.store.empty(), 'serve')
+})
+on(4, 'the store goes down or comes back', ({ store, time }, dice) => {
+  store.setUp(!store.isUp)
+  if (!store.isUp) time.later(dice.below(120_000), () => store.setUp(true))
+})
+on(10, 'the link of HV to the store breaks or is repaired', ({ store, time }, dice, { name }) => {
+  if (store.broken.delete(name)) return
+  store.breakLink(name, dice.pick(['loud', 'silent']))
+  const longMs = dice.chance(0.05) ? 80 * HOUR_MS : dice.chance(0.7) ? 3_000 : 900_000
+  time.later(dice.below(longMs), () => store.broken.delete(name))
+})
+on(5, 'the daemon of HV is killed', (world, _dice, hypervisor) => {
+  world.crash(hypervisor, 'kill')
+})
+on(4, 'the power of HV is cut', (world, _dice, hypervisor) => {
+  world.crash(hypervisor, 'power cut')
+})
+on(16, 'HV will crash in one of its next operations of the disk', (world, dice, hypervisor) => {
+  const how = dice.pick(['kill', 'power cut', 'power cut'] as const)
+  hypervisor.disk.arm(1 + dice.below(dice.chance(0.5) ? 6 : 30), () => {
+    world.crash(hypervisor, how)
+  })
+})
+on(3, 'the daemon of HV stops in order, and starts again', (world, _dice, hypervisor) => {
+  world.stop(hypervisor)
+})
+on(
+  8,
+  'HV compares its view with the store, and its link may break meanwhile',
+  ({ store, time }, dice, { name, life }) => {
+    if (dice.chance(0.7)) {
+      time.later(dice.below(dice.pick([5, 50, 500])), () => {
+        store.breakLink(name, 'loud')
       })
-    },
-  ],
-  [
-    4,
-    'another program writes something in place of the record of ID',
-    ({ store }, dice, _hv, id) => store.spoil(id, dice),
-  ],
-  [2, 'the control plane publishes everything again', ({ control }) => control.rebuild()],
-  [12, 'the replica is up to date', ({ store }) => store.replicate()],
-  [
-    3,
-    'the replica takes over; what it lacks is lost, and is published again later',
-    (world) => {
-      world.storeLost(world.store.failOver(), 'stop')
-    },
-  ],
-  [
-    1,
-    'the store is emptied, and everything is published again later',
-    (world) => {
-      world.storeLost(world.store.empty(), 'serve')
-    },
-  ],
-  [
-    4,
-    'the store goes down or comes back',
-    ({ store, time }, dice) => {
-      store.setUp(!store.isUp)
-      if (!store.isUp) time.later(dice.below(120_000), () => store.setUp(true))
-    },
-  ],
-  [
-    10,
-    'the link of HV to the store breaks or is repaired',
-    ({ store, time }, dice, { name }) => {
-      if (store.broken.delete(name)) return
-      store.breakLink(name, dice.pick(['loud', 'silent']))
-      const longMs = dice.chance(0.05) ? 80 * HOUR_MS : dice.chance(0.7) ? 3_000 : 900_000
-      time.later(dice.below(longMs), () => store.broken.delete(name))
-    },
-  ],
-  [
-    5,
-    'the daemon of HV is killed',
-    (world, _dice, hypervisor) => {
-      world.crash(hypervisor, 'kill')
-    },
-  ],
-  [
-    4,
-    'the power of HV is cut',
-    (world, _dice, hypervisor) => {
-      world.crash(hypervisor, 'power cut')
-    },
-  ],
-  [
-    16,
-    'HV will crash in one of its next operations of the disk',
-    (world, dice, hypervisor) => {
-      const how = dice.pick(['kill', 'power cut', 'power cut'] as const)
-      hypervisor.disk.arm(1 + dice.below(dice.chance(0.5) ? 6 : 30), () => {
-        world.crash(hypervisor, how)
-      })
-    },
-  ],
-  [
-    3,
-    'the daemon of HV stops in order, and starts again',
-    (world, _dice, hypervisor) => {
-      world.stop(hypervisor)
-    },
-  ],
-  [
-    8,
-    'HV compares its view with the store, and its link may break meanwhile',
-    ({ store, time }, dice, { name, life }) => {
-      if (dice.chance(0.7)) {
-        time.later(dice.below(dice.pick([5, 50, 500])), () => {
-          store.breakLink(name, 'loud')
-        })
-        time.later(dice.below(120_000), () => store.broken.delete(name))
-      }
-      if (life?.isReady !== true) return
-      time.current = life
-      life.storeSide.sync.resync()
-    },
-  ],
-  [
-    9,
-    'the disk of HV is full, hangs or deletes nothing, or no longer',
-    ({ checks, time }, dice, hypervisor) => {
-      const { disk } = hypervisor
-      const how = dice.pick(['isFull', 'isFull', 'isHanging', 'isProtected'] as const)
-      const hows = how === 'isProtected' ? ([how, 'isFull'] as const) : [how]
-      for (const one of hows) disk[one] = !disk[one]
-      disk.troubledAtMs = Math.max(disk.troubledAtMs, time.nowMs)
-      checks.trouble(hypervisor)
-      time.later(dice.below(HOUR_MS), () => hows.map((one) => (disk[one] = false))) // days of retries cost much
-    },
-  ],
-  [
-    3,
-    'a bit of a file of HV is flipped, and its daemon is killed',
-    (world, _dice, hypervisor) => {
-      if (!hypervisor.disk.flipBit()) return
-      world.checks.trouble(hypervisor)
-      world.crash(hypervisor, 'kill')
-    },
-  ],
-  [
-    2,
-    'the clock of HV is set',
-    (_world, dice, { host }) => {
-      host.wasSet = true
-      host.wallOffsetMs += (dice.below(2_001) - 1_000) * dice.pick([10, 1_000, 3_600])
-    },
-  ],
-  [
-    3,
-    'a guest of HV reports something, and is removed, but the store refuses to delete the report',
-    (world, dice, hypervisor) => {
-      const id = world.report(hypervisor, dice)
-      if (id === undefined) return
-      world.store.refusesReportsOf = id
-      world.time.later(3_000 + dice.below(3_000), () => void world.control.remove(id))
-    },
-  ],
-  [
-    40,
-    'a guest of HV asks for something',
-    (world, dice, hypervisor) => {
-      world.request(hypervisor, dice)
-    },
-  ],
-  [
-    12,
-    'a guest of HV waits for a change, which may come soon',
-    (world, dice, hypervisor) => {
-      const id = world.wait(hypervisor, dice)
-      if (id !== undefined && !dice.chance(0.5))
-        world.time.later(dice.below(400), () => void world.control.put(id, dice))
-    },
-  ],
-  [12, 'a guest of HV reports something', (world, dice, hypervisor) => world.report(hypervisor, dice)],
-]
-const ALL = EVENTS.flatMap((event) => Array.from({ length: event[0] }, () => event))
+      time.later(dice.below(120_000), () => store.broken.delete(name))
+    }
+    if (life?.isReady !== true) return
+    time.current = life
+    life.storeSide.sync.resync()
+  },
+)
+on(9, 'the disk of HV is full, hangs or deletes nothing, or no longer', ({ checks, time }, dice, hypervisor) => {
+  const { disk } = hypervisor
+  const how = dice.pick(['isFull', 'isFull', 'isHanging', 'isProtected'] as const)
+  const hows = how === 'isProtected' ? ([how, 'isFull'] as const) : [how]
+  for (const one of hows) disk[one] = !disk[one]
+  disk.troubledAtMs = Math.max(disk.troubledAtMs, time.nowMs)
+  checks.trouble(hypervisor)
+  time.later(dice.below(HOUR_MS), () => hows.map((one) => (disk[one] = false))) // days of retries cost much
+})
+on(3, 'a bit of a file of HV is flipped, and its daemon is killed', (world, _dice, hypervisor) => {
+  if (!hypervisor.disk.flipBit()) return
+  world.checks.trouble(hypervisor)
+  world.crash(hypervisor, 'kill')
+})
+on(2, 'the clock of HV is set', (_world, dice, { host }) => {
+  host.wasSet = true
+  host.wallOffsetMs += (dice.below(2_001) - 1_000) * dice.pick([10, 1_000, 3_600])
+})
+on(
+  3,
+  'a guest of HV reports something, and is removed, but the store refuses to delete the report',
+  (world, dice, hypervisor) => {
+    const id = world.report(hypervisor, dice)
+    if (id === undefined) return
+    world.store.refusesReportsOf = id
+    world.time.later(3_000 + dice.below(3_000), () => void world.control.remove(id))
+  },
+)
+on(40, 'a guest of HV asks for something', (world, dice, hypervisor) => {
+  world.request(hypervisor, dice)
+})
+on(12, 'a guest of HV waits for a change, which may come soon', (world, dice, hypervisor) => {
+  const id = world.wait(hypervisor, dice)
+  if (id !== undefined && !dice.chance(0.5)) world.time.later(dice.below(400), () => void world.control.put(id, dice))
+})
+on(12, 'a guest of HV reports something', (world, dice, hypervisor) => world.report(hypervisor, dice))
 
 /** Makes an event happen. Returns its words. */
 export function happen(world: World, dice: Dice): string {
-  const [, words, run] = dice.pick(ALL)
+  const { words, run } = dice.pick(ALL)
   const hypervisor = dice.pick(world.hypervisors)
   const id = dice.pick(IDS)
   const text = words.replaceAll('HV', hypervisor.name).replaceAll('ID', id)

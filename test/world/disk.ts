@@ -52,7 +52,7 @@ export class SimulatedDisk implements Disk {
   readonly #pending = new Set<Operation>()
   isFull = false
   isHanging = false
-  /** Its files can neither be deleted nor renamed. */
+  /** Its directory cannot be changed: no file is created, renamed or deleted. */
   isProtected = false
   /** When the disk last failed to do what it should. */
   troubledAtMs = -Infinity
@@ -166,6 +166,7 @@ export class SimulatedDisk implements Disk {
   readonly create = (path: string): Promise<DiskFile> =>
     this.#do(() => {
       this.#failIfFull()
+      this.#failIfProtected()
       const inode = new Inode(this.#time.wallMs())
       this.#rename((names) => void names.set(basename(path), inode))
       return this.#fileOf(inode)

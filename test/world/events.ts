@@ -110,12 +110,13 @@ on(2, 'the clock of HV is set', (_world, dice, { host }) => {
 })
 on(
   3,
-  'a guest of HV reports something, and is removed, but the store refuses to delete the report',
+  'a guest of HV reports something, and is removed, but the store refuses to delete the report; another one reports',
   (world, dice, hypervisor) => {
     const id = world.report(hypervisor, dice)
     if (id === undefined) return
     world.store.refusesReportsOf = id
     world.time.later(3_000 + dice.below(3_000), () => void world.control.remove(id))
+    world.time.later(20_000 + dice.below(20_000), () => void world.report(hypervisor, dice))
   },
 )
 on(40, 'a guest of HV asks for something', (world, dice, hypervisor) => {

@@ -15,14 +15,14 @@ import { limitHops } from './guest/hop-limit.ts'
 import { peersOf, type GuestFinder, type Peers } from './guest/identify.ts'
 import { RequestMeter } from './guest/meter.ts'
 import { RefusalLog } from './guest/refusal-log.ts'
-import { buildGuestServer } from './guest/server.ts'
+import { buildGuestServer, type GuestServerParts } from './guest/server.ts'
 import { Shares, UNKNOWN_PEERS } from './guest/share.ts'
 import { ownTokenKey } from './guest/token-key.ts'
 import { Tokens, tokenTime } from './guest/token.ts'
 import { ViewGuestFinder } from './guest-finder.ts'
 import { stateKeys, stateOwner } from './state-owner.ts'
 import { describeUnopened, warnOfOverruled, type GuestAddress } from './listeners.ts'
-import { buildIdentity } from '../identity/identity.ts'
+import { buildIdentity, type Identity } from '../identity/identity.ts'
 import { describeExpiry } from '../identity/key.ts'
 import { isOneAddress } from '../metadata/address.ts'
 import { listen, maxConnections, readLimits, StartFailure } from '../runtime/listen.ts'
@@ -57,43 +57,59 @@ export interface GuestSide {
   stop(): Promise<void>
 }
 
-/**
- * Restores the view and opens the listeners. Rejects if one cannot be opened, and leaves nothing running. `now`:
- * monotonic, in ms.
- */
-export async function startGuestSide(config: Config, log: Logger, now: () => number): Promise<GuestSide> {
+/** What all servers of guests have in common. `onChange` of the view updates the rest. */
+export type GuestParts = Omit<GuestServerParts, 'network' | 'maxConnections' | 'finder'> & {
+  readonly view: View
+  readonly finder: ViewGuestFinder
+}
+
+/** Builds what answers guests, with an empty view. `now`: monotonic, in ms. */
+export function buildGuestParts(
+  config: Config,
+  secrets: readonly Uint8Array[],
+  { signer, issuerOf }: Pick<Identity, 'signer' | 'issuerOf'>,
+  log: Logger,
+  now: () => number,
+): GuestParts {
   const wall = () => Date.now()
-  const secrets = config.tokenKeys ?? [ownTokenKey(config.stateDirectory, log)]
-  const tokens = new Tokens(secrets, tokenTime(wall, now))
-  const identity = buildIdentity(config.identity, wall)
-  warnOfExpiry(config, log)
-  const view = new View({ ...config.provider, ...(identity.signer && { signer: identity.signer }) }, now)
-  const reports = new GuestReports(now, wall)
+  const view = new View({ ...config.provider, ...(signer && { signer }) }, now)
   const held = new HeldRequests()
   const finder = new ViewGuestFinder(config, view)
   view.onChange((id) => {
     finder.updateLinks(id) // before held requests are checked
     held.check(id)
   })
-  const state = await restoreState(config, secrets, view, reports, log)
-  const meter = new RequestMeter()
-  const traces = new BootTraces()
-  const isLinkLocal = (host: string) => config.linkLocal.includes(host)
-  const shares = new Shares(config.share, UNKNOWN_PEERS)
-  const common = {
-    maxConnections: maxConnections(readLimits(), config.listen.length),
+  const tokens = new Tokens(secrets, tokenTime(wall, now))
+  return {
+    view,
     finder,
-    isLinkLocal,
-    shares,
-    rules: { tokens, forwarded: config.forwarded, limitHops, issuerOf: identity.issuerOf },
-    meter,
-    traces,
-    refusalLog: new RefusalLog(log, now),
     held,
-    reports,
+    reports: new GuestReports(now, wall),
+    isLinkLocal: (host) => config.linkLocal.includes(host),
+    shares: new Shares(config.share, UNKNOWN_PEERS),
+    rules: { tokens, forwarded: config.forwarded, limitHops, issuerOf },
+    meter: new RequestMeter(),
+    traces: new BootTraces(),
+    refusalLog: new RefusalLog(log, now),
     log,
   }
-  const servers = config.listen.map(({ network }) => buildGuestServer({ ...common, network }))
+}
+
+/**
+ * Restores the view and opens the listeners. Rejects if one cannot be opened, and leaves nothing running. `now`:
+ * monotonic, in ms.
+ */
+export async function startGuestSide(config: Config, log: Logger, now: () => number): Promise<GuestSide> {
+  const secrets = config.tokenKeys ?? [ownTokenKey(config.stateDirectory, log)]
+  const identity = buildIdentity(config.identity, () => Date.now())
+  warnOfExpiry(config, log)
+  const parts = buildGuestParts(config, secrets, identity, log, now)
+  const { view, finder, held, reports, meter, traces, shares, isLinkLocal } = parts
+  const state = await restoreState(config, secrets, view, reports, log)
+  const connections = maxConnections(readLimits(), config.listen.length)
+  const servers = config.listen.map(({ network }) =>
+    buildGuestServer({ ...parts, network, maxConnections: connections }),
+  )
   const sweeps = setInterval(() => {
     shares.sweep(now())
   }, CHECK_INTERVAL_MS)

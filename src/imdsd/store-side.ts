@@ -11,7 +11,7 @@ import { loadYaml } from '../store/document.ts'
 import type { Announcement } from '../store/redis/source.ts'
 import type { Source } from '../store/source.ts'
 import type { Firewall } from './firewall/firewall.ts'
-import { withoutUnconfirmedLinks } from './firewall/link.ts'
+import { withoutOutrankedLinks } from './firewall/link.ts'
 import type { Disk } from './journal/disk.ts'
 import type { Persistence } from './journal/persistence.ts'
 import { snapshotPath } from './journal/state-files.ts'
@@ -208,13 +208,13 @@ async function buildFirewall({ config, guestSide, now, log }: StoreSideParts): P
   return new Firewall({
     ...config.firewall,
     instances: () =>
-      withoutUnconfirmedLinks(
+      withoutOutrankedLinks(
         config.firewall.link,
         view
           .instances()
           .map(({ instance }) => instance)
           .toArray(),
-        (id) => view.isUnconfirmed(id),
+        (id) => view.rankOf(id),
       ),
     now,
     startId: randomBytes(4).toString('hex'),

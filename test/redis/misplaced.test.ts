@@ -165,29 +165,6 @@ t.test('a new region without instances is ready once it is initialised', async (
   t.match(await inRegion('gb1', null, 'init'), { status: 0, stdout: 'nothing to do: the store is ready for use\n' })
 })
 
-t.test('invariant 8: a lost instance is served until another one of the store has its address', async (t) => {
-  const daemon = await aDaemon(t, redis.url, {}, { IMDS_RESYNC_SECONDS: '1' })
-  const store = await aStore(t, redis.url)
-  await store.put(record(1))
-  await serves(daemon, 1)
-  await redis.client
-    .multi()
-    .del(KEYS.instance('srv-n1'))
-    .hdel(KEYS.instances, 'srv-n1')
-    .hdel(KEYS.hypervisor('hv1'), 'srv-n1')
-    .hdel(KEYS.addresses('default'), '127.0.0.1')
-    .exec()
-  await until(async () => (await daemon.metric('imds_view_unconfirmed_instances')) === 1, 'the loss to be found')
-  const id = async () => (await daemon.get(ID)).body.toString()
-  t.equal(await id(), 'srv-n1', 'absence is not removal')
-  t.match(await store.put(record(1, { id: 'srv-n2' })), { kind: 'published' })
-  await until(async () => (await id()) === 'srv-n2', 'the new owner to be served')
-  t.equal(await daemon.metric('imds_view_contested_addresses'), 0)
-  t.match(await inRegion('gb1', null, 'remove', 'srv-n1', '--revision', '1'), { status: 0 })
-  await until(async () => (await daemon.metric('imds_view_unconfirmed_instances')) === 0, 'the lost one to leave')
-  t.equal(await id(), 'srv-n2')
-})
-
 t.test('invariant 7: a removed instance whose tombstone was missed does not stop the new owner', async (t) => {
   await redis.client.call('ACL', 'SETUSER', 'reader', 'on', '>secret', '~*', '&*', '+@all')
   const daemon = await aDaemon(t, urlAs('reader', redis), SECRET)

@@ -31,14 +31,15 @@ function someOf<T>(dice: Dice, all: readonly T[], most: number): T[] {
     .toSorted(() => dice.below(3) - 1)
 }
 
-/** The arguments of a random call. */
-function call(dice: Dice, region: Region): ScriptArguments {
+/** The arguments of a random call, for plain records or for encrypted ones. */
+function call(dice: Dice, region: Region, isEncrypted: boolean): ScriptArguments {
+  const suffix = isEncrypted ? '-encrypted' : ''
   const id = dice.pick(IDS)
   const current = (region.entries.get(id) ?? region.tombstones.get(id))?.revision ?? 1
   if (dice.chance(0.15)) {
     const revision = dice.chance(0.5) ? [String(Math.max(1, current - 1 + dice.below(3)))] : []
     const sealedAt = revision.length > 0 && dice.chance(0.3) ? [dice.pick(TIMES)] : []
-    return ['remove', id, ...revision, ...sealedAt]
+    return [`remove${suffix}`, id, ...revision, ...sealedAt]
   }
   const lifts = dice.chance(0.15)
   const userData = dice.chance(0.5) ? Buffer.from(`data ${String(dice.below(3))}`) : undefined
@@ -59,7 +60,18 @@ function call(dice: Dice, region: Region): ScriptArguments {
     ...(!lifts && dice.chance(0.1) && { sealedAt: dice.pick(TIMES) }),
   })
   const mode = dice.chance(0.4) ? ['keep'] : userData === undefined ? ['none'] : ['set', userData]
-  return [lifts ? 'unseal' : 'put', JSON.stringify(record), ...mode]
+  const verb = `${lifts ? 'unseal' : 'put'}${suffix}`
+  const text = JSON.stringify(record)
+  if (!isEncrypted) return [verb, text, ...mode]
+  const head = `imds1 k1 ${String(record['revision'])}\n`
+  const digest = dice.pick(['', region.entries.get(id)?.digest ?? 'none', 'another'])
+  return [
+    verb,
+    text,
+    Buffer.from(head + text),
+    Buffer.from(userData === undefined ? '' : head + String(userData)),
+    digest,
+  ]
 }
 
 /** What the model has, as the keys in Redis. */
@@ -72,16 +84,17 @@ function contentsOf(region: Region): unknown {
       .map((one) => `${one} ${id}`)
   })
   return {
-    instances: [...region.entries].map(([id, { revision, digest, text, userData, hypervisors, sealedAt }]) =>
-      JSON.stringify([id, String(revision), digest, text, userData?.toString() ?? null, hypervisors, sealedAt ?? null]),
-    ),
+    instances: [...region.entries].map(([id, { revision, digest, record, userData, hypervisors, sealedAt }]) => {
+      const values = [String(record), userData?.toString() ?? null]
+      return JSON.stringify([id, String(revision), digest, ...values, hypervisors, sealedAt ?? null])
+    }),
     tombstones: [...region.tombstones].map(([id, { revision, sealedAt }]) => [id, revision, sealedAt].join(' ').trim()),
     indexes: HYPERVISORS.flatMap((name) => [...region.index(name)].map((entry) => [name, ...entry].join(' '))),
     addresses: [...region.entries].flatMap(([id, { claims }]) =>
       [...new Set(claims)].filter((claim) => !claim.includes(':')).map((claim) => `${claim} ${id}`),
     ),
     ranges,
-    reports: [...region.reports].map(([key, text]) => `${key} ${text}`),
+    reports: [...region.reports].map(([key, text]) => `${key} ${String(text)}`),
   }
 }
 
@@ -145,9 +158,11 @@ t.test(`the model of the store answers ${String(CALLS)} random calls as publish.
   const sha = (await client.script('LOAD', SCRIPT)) as string
   const region = new Region()
   const verdicts = new Map<string, number>()
+  let isEncrypted = false
   for (let index = 0; index < CALLS; index += BATCH) {
     const dice = diceOf(seed, index)
-    if (dice.chance(0.02)) {
+    if (dice.chance(0.1)) {
+      isEncrypted = dice.chance(0.5)
       region.entries.clear()
       region.tombstones.clear()
       region.reports.clear()
@@ -159,10 +174,10 @@ t.test(`the model of the store answers ${String(CALLS)} random calls as publish.
     for (let n = 0; n < BATCH; n++) {
       if (dice.chance(0.2)) {
         const [name, id, text] = [dice.pick(HYPERVISORS), dice.pick(IDS), `report ${String(n)}`]
-        region.reports.set(`${name} ${id}`, text)
+        region.reports.set(`${name} ${id}`, Buffer.from(text))
         void client.set(KEYS.reports(name, id), text)
       }
-      const args = call(dice, region)
+      const args = call(dice, region, isEncrypted)
       answers.push(client.evalsha(sha, 1, KEYS.region, ...args))
       const answer = region.run(args, 0, (name, id) => expected.push(`${name} ${id}`))
       modelled.push(answer)
@@ -186,6 +201,15 @@ t.test(`the model of the store answers ${String(CALLS)} random calls as publish.
     return
   }
   t.comment([...verdicts].map(([verdict, count]) => `${verdict}: ${String(count)}`).join(', '))
-  for (const verdict of ['published', 'unchanged', 'removed', 'absent', 'refused stale', 'refused address-owned'])
+  for (const verdict of [
+    'published',
+    'unchanged',
+    'removed',
+    'absent',
+    'refused stale',
+    'refused address-owned',
+    'refused sealed',
+    'refused changed',
+  ])
     t.ok(verdicts.get(verdict), `${verdict} occurs`)
 })

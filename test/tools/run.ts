@@ -74,7 +74,7 @@ const taken = await runTasks(
   [
     ...(!runsLong && patterns.length === 0 ? [check('lint', ['npm', 'run', '-s', 'lint'])] : []),
     ...(!runsLong && (patterns.length === 0 || patterns.includes('world'))
-      ? [check('world', ['npm', 'run', '-s', 'world', '--', '--minutes', '0'])] // new seeds still find faults of the world
+      ? [check('world', ['npm', 'run', '-s', 'world', '--', '--minutes', '1'])]
       : []),
     ...(vitestFiles.length > 0 ? [vitest(join(directory, 'vitest.json'))] : []),
     ...(tapFiles.length > 0 ? [{ name: PREPARE, run: prepareTap }] : []),

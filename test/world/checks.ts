@@ -14,11 +14,8 @@
  * - Files, timers and held requests stay within their bounds.
  * - When everything is well and quiet, every view is what the store has.
  */
-import { rangesOf } from '../../src/metadata/instance.ts'
-import { ipv6Digits } from '../../src/metadata/address.ts'
-import { formatIdentityDocument } from '../../src/metadata/identity-document.ts'
-import { parseReports } from '../../src/metadata/reports.ts'
-import { IDS, PLACES } from './control-plane.ts'
+import { rangesOf, type Interface, type NetworkRange } from '../../src/metadata/instance.ts'
+import { IDS, NAMES, PLACES, type Wanted } from './control-plane.ts'
 import { MAX_AGE_MS, type Hypervisor, type Life } from './hypervisor.ts'
 import type { SimulatedStore, Version } from './store.ts'
 import type { Time } from './time.ts'
@@ -31,26 +28,17 @@ const PACE_MS = 60_000
 const RECOVERY_MS = 60_000
 /** What a report needs until the snapshot has it. */
 const REPORT_MS = 45_000
-/** How soon a request that waits is answered after a change: a signature takes up to 3 s. */
-const WAIT_MS = 7_000
 const MAX_FILES = 40
 const MAX_FILE_BYTES = 12 * 1024 * 1024
 const MAX_TIMERS = 200
 
-/** A guest that runs on a hypervisor, at an address. */
+/** A guest that runs on a hypervisor, at a place (`NETWORK ADDRESS`). */
 export interface Machine {
   readonly id: string
   readonly hypervisor: string
   readonly place: string
-}
-
-/** A request that waits until another value than this one is there. */
-export interface Waiting {
-  readonly life: Life
-  readonly id: string
-  readonly isSigned: boolean
-  readonly value: string | undefined
-  isAnswered: boolean
+  /** The place that identifies it at a link-local listener: `NETWORK ADDRESS%LINK`. */
+  readonly link: string
 }
 
 interface Accepted {
@@ -68,11 +56,13 @@ class Known {
   readonly reached = new Map<string, number>()
   readonly served = new Set<string>()
   checked: Life | undefined
-  /** What the next life must serve; undefined: whatever it does is right. */
-  expected: ReadonlySet<string> | undefined
+  /** The next life must serve the same. */
+  isSound = true
   /** The time of its snapshot. */
   writtenAtMs = 0
   isTroubled = false
+  /** Its files are older than the view, and it has said that it cannot delete them. */
+  isStale = false
   hasResynced = false
 }
 
@@ -80,11 +70,15 @@ export class Checks {
   readonly #time: Time
   readonly #store: SimulatedStore
   readonly #known = new Map<string, Known>()
+  /** By `HYPERVISOR NETWORK ADDRESS`. */
   readonly machines = new Map<string, Machine>()
-  readonly #waiting = new Set<Waiting>()
+  /** `HYPERVISOR ID` -> the revision from which the guest may start there. */
+  readonly launches = new Map<string, number>()
   #accepted: Accepted[] = []
   /** Id -> the position in the history of the store at which it last lost something. */
   readonly #lostAt = new Map<string, number>()
+  /** The log of the run. */
+  readonly lines: string[] = []
   /** The first promise that was broken. */
   broken: string | undefined
 
@@ -98,51 +92,39 @@ export class Checks {
     this.broken ??= sentence
   }
 
+  note(text: string): void {
+    this.lines.push(`${(this.#time.nowMs / 1_000).toFixed(4)} s  ${text}`)
+  }
+
   // what happens
 
-  /** The disk of a hypervisor begins to fail, or its clock is set. */
+  /** The disk of a hypervisor begins to fail, or a file was damaged: the next life may serve nothing. */
   trouble({ name }: Hypervisor): void {
     this.#of(name).isTroubled = true
+    this.#of(name).isSound = false
   }
 
-  /** A file of a hypervisor was damaged: the next life may serve nothing. */
-  damaged({ name }: Hypervisor): void {
-    this.#of(name).isTroubled = true
-    this.#of(name).expected = undefined
-  }
-
-  metric(hypervisor: Hypervisor, name: string, result: string): void {
-    const known = this.#of(hypervisor.name)
-    const { isFull, isHanging, troubledAtMs } = hypervisor.disk
-    if (name === 'snapshotWrites' && result === 'written' && !isFull && !isHanging)
-      if (this.#time.nowMs - troubledAtMs > RECOVERY_MS) known.isTroubled = false
-    if (name === 'resyncs' && result === 'completed') known.hasResynced = true
-  }
-
-  log(hypervisor: Hypervisor, level: 'warn' | 'error', message: string): void {
-    if (level === 'error' && !message.includes('cannot be used'))
-      this.break(`no request and no record fails unexpectedly: ${hypervisor.name} logs ${message}`)
-  }
-
-  /** The daemon of a hypervisor is about to be killed. */
-  dies({ name, life }: Hypervisor): void {
+  metric({ name, disk }: Hypervisor, metric: string | symbol, result: string): void {
     const known = this.#of(name)
-    if (life?.isReady === true) known.expected = new Set(life.view.ids())
-    const { nowMs } = this.#time
-    this.#accepted = this.#accepted.filter(
-      (one) => one.hypervisor !== name || this.#isStored(one) || (!known.isTroubled && nowMs - one.atMs > REPORT_MS),
-    )
+    const isWell = !disk.isFailing && this.#time.nowMs - disk.troubledAtMs > RECOVERY_MS
+    if (metric === 'snapshotWrites' && result === 'written' && isWell) known.isTroubled = known.isStale = false
+    if (metric === 'resyncs' && result === 'completed') known.hasResynced = true
+  }
+
+  log({ name }: Hypervisor, level: 'warn' | 'error', message: string): void {
+    this.note(`${name} logs: ${message}`)
+    if (message.startsWith('the snapshot cannot be deleted')) this.#of(name).isStale = true
+    if (level === 'error' && !message.includes('cannot be used'))
+      this.break(`no request and no record fails unexpectedly: ${name} logs ${message}`)
   }
 
   /** The daemon of a hypervisor was killed, and perhaps its power was cut. */
-  died({ name, disk, life }: Hypervisor): void {
+  ended({ name, disk }: Hypervisor): void {
     const known = this.#of(name)
-    if (life !== undefined || known.expected === undefined) return
-    const isSound = !known.isTroubled && !disk.hasDamage
+    const isKept = ({ atMs }: Accepted) => !known.isTroubled && this.#time.nowMs - atMs > REPORT_MS
+    this.#accepted = this.#accepted.filter((one) => one.hypervisor !== name || this.#isStored(one) || isKept(one))
+    known.isSound = !known.isTroubled && !disk.hasDamage
     known.writtenAtMs = disk.writtenAtMs('view.snapshot') ?? -Infinity
-    if (isSound && known.expected.size > 0 && !disk.has('view.snapshot'))
-      this.break(`a view that is served has a snapshot: ${name} has none`)
-    if (!isSound) known.expected = undefined
   }
 
   /** The store has lost something: these instances are other than before, and reports may be gone. */
@@ -158,37 +140,24 @@ export class Checks {
     this.#accepted = []
   }
 
-  /** Whether a view has an instance as it is since the store last lost a state of it: it may still go back before. */
-  isSinceLoss({ name }: Hypervisor, id: string): boolean {
-    return (this.#of(name).reached.get(id) ?? 0) >= (this.#lostAt.get(id) ?? 0)
+  /** The guest of an instance is stopped; `of`: only on these hypervisors. */
+  stop(id: string, of: readonly string[] = NAMES): void {
+    for (const name of of) this.launches.delete(`${name} ${id}`)
+    this.#stopMachines((machine) => machine.id === id && of.includes(machine.hypervisor))
   }
 
-  stop(id: string, of?: readonly string[]): void {
-    for (const [key, machine] of this.machines)
-      if (machine.id === id && of?.includes(machine.hypervisor) !== false) this.machines.delete(key)
+  /** The guest of an instance may start where the launch gate lets it. */
+  launch(id: string, { hypervisors, revision }: Wanted, at = hypervisors): void {
+    for (const name of at) if (hypervisors.includes(name)) this.launches.set(`${name} ${id}`, revision)
   }
 
-  /** An instance is about to be changed: its reports may be moved or deleted. */
+  /** A change of an instance begins. `isMoved`: what its guest has reported may be moved or deleted. */
   changes(id: string, isMoved: boolean): void {
     if (isMoved) this.#accepted = this.#accepted.filter((one) => one.id !== id)
   }
 
-  /** The launch gate is open for an instance: its guest starts. */
-  launched({ name, life, rules }: Hypervisor, id: string, revision: number): void {
-    const { instance } = life!.view.get(id)!
-    const admitted = rules?.guests.find((guest) => guest.id === id)
-    if (admitted === undefined || admitted.revision < revision)
-      this.break(`the launch gate waits for the firewall: ${name} lets ${id} start before its rules`)
-    for (const { network, range } of rangesOf(instance))
-      this.machines.set(`${name} ${network} ${range}`, { id, hypervisor: name, place: `${network} ${range}` })
-    this.#checkMachines(name, life!)
-  }
-
-  waits(waiting: Waiting): void {
-    this.#waiting.add(waiting)
-  }
-
   accepted(hypervisor: string, id: string, name: string, value: string, life: Life): void {
+    this.note(`${hypervisor} accepts a report of ${id}: ${name} is ${value}`)
     const { stay } = life.view.get(id)!
     // during a migration, the last report of either hypervisor counts
     this.#accepted = this.#accepted.filter((one) => one.id !== id || one.name !== name)
@@ -210,75 +179,70 @@ export class Checks {
       known.hasResynced = false
       this.#checkAge(name, life, this.#time.nowMs - life.storeSide.viewAgeSeconds() * 1_000)
     }
-    if (life.changed.size === 0) return
-    for (const id of life.changed) this.#checkState(name, life, id, known)
-    this.#checkAddresses(name, life)
-    this.#checkMachines(name, life)
-    this.#checkWaiting(life)
-    life.changed.clear()
+    if (life.changed.size > 0) {
+      for (const id of life.changed) {
+        this.note(`${name} serves ${id}: revision ${String(life.view.get(id)?.instance.revision ?? 'none')}`)
+        this.#checkState(name, life, id, known)
+      }
+      this.#checkAddresses(name, life)
+      this.#checkMachines(name, life)
+      life.changed.clear()
+    }
+    for (const [key, revision] of this.launches) {
+      const [on, id] = key.split(' ') as [string, string]
+      if (on === name) this.#launchIfOpen(hypervisor, life, id, revision)
+    }
   }
 
   /** The view of an instance moves forward in the history of the store. */
   #checkState(name: string, { view }: Life, id: string, known: Known): void {
-    const digest = view.get(id)?.digest
-    if (digest === undefined && !known.served.has(id)) return
-    const isIt =
-      digest !== undefined
-        ? (version: Version) => version.digest === digest && version.hypervisors.includes(name)
-        : (version: Version) =>
-            version.isRemoved || (version.digest !== undefined && !version.hypervisors.includes(name))
+    const served = view.get(id)
+    if (served === undefined && !known.served.delete(id)) return
+    if (served !== undefined) known.served.add(id)
+    const isIt = ({ digest, hypervisors, isRemoved }: Version) =>
+      served !== undefined
+        ? digest === served.digest && hypervisors.includes(name)
+        : isRemoved || (digest !== undefined && !hypervisors.includes(name))
     const history = this.#store.historyOf(id)
     const from = known.reached.get(id) ?? 0
     const position = history.findIndex((version, at) => at >= from && isIt(version))
-    if (digest === undefined) known.served.delete(id)
-    else known.served.add(id)
-    if (position !== -1) {
-      known.reached.set(id, position)
-      return
-    }
-    const former = history.findLastIndex((version, at) => at < from && isIt(version))
-    this.break(
-      digest === undefined
-        ? `absence is no removal: ${id} leaves the view of ${name}, and the store neither removed nor moved it`
-        : former === -1
-          ? `a view has only states that the store had: ${name} serves a state of ${id} that the store never had for it`
-          : `nothing older is served than before: ${name} serves a former state of ${id} again`,
-    )
+    if (position !== -1) known.reached.set(id, position)
+    else if (served === undefined)
+      this.break(`absence is no removal: ${id} leaves the view of ${name}, and the store neither removed nor moved it`)
+    else if (history.some(isIt))
+      this.break(`nothing older is served than before: ${name} serves a former state of ${id} again`)
+    else
+      this.break(`a view has only states that the store had: ${name} serves a state of ${id} that the store never had`)
   }
 
   #checkStart({ name, host }: Hypervisor, life: Life, known: Known): void {
-    const { files, ageMs } = life.restored!
-    const expected = known.expected
-    known.expected = undefined
-    const isServed = files === 'served'
+    const { files, ageMs, isComplete } = life.restored!
     const isOfOtherTime = Math.abs(this.#time.wallMs() - known.writtenAtMs) > MAX_AGE_MS
-    if (expected !== undefined && expected.size > 0 && !isServed && !isOfOtherTime)
-      this.break(`a daemon that starts again serves what the one before served: ${name} serves nothing`)
-    if (!isServed) {
+    if (known.isStale) {
+      known.reached.clear()
       known.served.clear()
-      this.#accepted = this.#accepted.filter((one) => one.hypervisor !== name)
-      for (const [key, { hypervisor }] of this.machines) if (hypervisor === name) this.machines.delete(key)
+      known.isStale = false
+      this.#stopMachines(({ hypervisor }) => hypervisor === name)
+    }
+    if (files !== 'served') {
+      if (known.isSound && known.served.size > 0 && !isOfOtherTime)
+        this.break(`a daemon that starts again serves what the one before served: ${name} serves nothing`)
+      known.served.clear()
+      this.#accepted = this.#accepted.filter(({ hypervisor }) => hypervisor !== name)
+      this.#stopMachines(({ hypervisor }) => hypervisor === name)
       return
     }
     // no file says which instances the store no longer has (journal.ts): until a resync, addresses they lost are contested
-    for (const [key, { hypervisor, place }] of this.machines) {
-      const [network, address] = place.split(' ') as [string, string]
-      if (hypervisor === name && life.view.find(network, address).kind === 'contested') this.machines.delete(key)
-    }
+    this.#stopMachines(({ hypervisor, place }) => hypervisor === name && ownerOf(life, place) === 'contested')
     for (const id of IDS) this.#checkState(name, life, id, known)
     this.#checkMachines(name, life)
-    if (!host.wasSet && life.restored!.isComplete) this.#checkAge(name, life, this.#time.nowMs - ageMs!)
-    for (const one of this.#accepted) {
-      if (one.hypervisor !== name) continue
-      const served = life.view.get(one.id)
-      if (served === undefined || this.#isStored(one)) continue
-      const reports = life.reports.of(served)
-      if (reports?.attributes.get(one.name)?.value !== one.value)
-        this.break(`a report that was accepted stays: ${name} has lost that of ${one.id} at a start`)
-    }
+    if (!host.wasSet && isComplete) this.#checkAge(name, life, this.#time.nowMs - ageMs!)
     this.#accepted = this.#accepted.map((one) => {
       const served = one.hypervisor === name ? life.view.get(one.id) : undefined
-      return served === undefined ? one : { ...one, stay: served.stay }
+      if (served === undefined) return one
+      if (!this.#isStored(one) && life.reports.of(served)?.attributes.get(one.name)?.value !== one.value)
+        this.break(`a report that was accepted stays: ${name} has lost that of ${one.id} at a start`)
+      return { ...one, stay: served.stay }
     })
   }
 
@@ -289,125 +253,113 @@ export class Checks {
       const then = history.findLastIndex(
         (version) => version.atMs <= atMs - DELAY_MS && (!isHeard || version.heard.includes(name)),
       )
-      if (then <= 0) continue
-      const digest = view.get(id)?.digest
-      const isSince = history.some(
-        (version, at) =>
-          at >= then &&
-          (digest === undefined
-            ? !version.hypervisors.includes(name)
-            : version.digest === digest || (version.digest === undefined && !version.isRemoved)),
-      )
-      if (!isSince)
+      const served = view.get(id)?.digest
+      const isIt = ({ digest, hypervisors, isRemoved, isFaulty }: Version) =>
+        isFaulty ||
+        (served === undefined ? !hypervisors.includes(name) : digest === served || (digest === undefined && !isRemoved))
+      if (then > 0 && !history.slice(then).some(isIt))
         this.break(`a view is as new as it should be: that of ${name} lacks a change of ${id} that is older`)
     }
   }
 
   /** Looks from time to time whether a daemon that is well has fallen behind. */
-  checkPace(hypervisor: Hypervisor): void {
-    const { name, life, disk } = hypervisor
-    if (life?.isAnswering !== true) return
+  checkPace({ name, life, disk }: Hypervisor): void {
+    if (life?.isAnswering !== true || !this.#store.isReachable(name)) return
     const { nowMs } = this.#time
     const { connected, changedAtMs, isStoreUnusable } = life.storeSide.sync.status()
-    const isSlow = disk.isFull || disk.isHanging || nowMs - disk.troubledAtMs < RECOVERY_MS
-    if (!connected || isStoreUnusable || isSlow || nowMs - changedAtMs < PACE_MS + DELAY_MS) return
-    if (this.#store.isReachable(name)) this.#checkAge(name, life, nowMs - PACE_MS, true)
+    const isSlow = disk.isFailing || nowMs - disk.troubledAtMs < RECOVERY_MS
+    if (connected && !isStoreUnusable && !isSlow && nowMs - changedAtMs >= PACE_MS + DELAY_MS)
+      this.#checkAge(name, life, nowMs - PACE_MS, true)
   }
 
-  /** What an address index says, computed again from the view. */
-  #checkAddresses(name: string, { view }: Life): void {
-    const claims = [...view.instances()].flatMap(({ instance }) =>
-      rangesOf(instance).map(({ network, range }) => ({ place: `${network} ${digitsOf(range)}`, id: instance.id })),
-    )
+  /** What the index of addresses says, computed again from the view. */
+  #checkAddresses(name: string, life: Life): void {
+    const { view } = life
+    const claims = view
+      .instances()
+      .toArray()
+      .map(({ instance }) => [instance.id, rangesOf(instance)] as const)
     for (const place of PLACES) {
-      const [network, address] = place.split(' ') as [string, string]
-      const found = view.find(network, address)
-      const key = `${network} ${digitsOf(address)}`
-      const claimants = claims.filter((claim) => claim.place === key).map(({ id }) => id)
-      const sure = claimants.filter((id) => !view.isUnconfirmed(id))
-      const owners = sure.length > 0 ? sure : claimants
-      const is = owners.length === 0 ? 'unknown' : owners.length > 1 ? 'contested' : owners[0]!
-      const says = found.kind === 'owned' ? found.owner.instance.id : found.kind
+      const has = ({ network, range }: NetworkRange) => `${network} ${range}` === place
+      const all = claims.flatMap(([id, ranges]) => (ranges.some(has) ? [id] : []))
+      const owners = all.filter((id) => all.every((other) => view.rankOf(id) >= view.rankOf(other)))
+      const is = owners.length > 1 ? 'contested' : (owners[0] ?? 'unknown')
+      const says = ownerOf(life, place)
       if (is !== says)
         this.break(`an address has one owner: ${name} gives ${place} to ${says}, but by its records it is ${is}`)
     }
   }
 
-  #checkMachines(name: string, { view }: Life): void {
-    for (const [key, { id, hypervisor, place }] of this.machines) {
-      if (hypervisor !== name) continue
-      const [network, address] = place.split(' ') as [string, string]
-      const found = view.find(network, address)
-      const says = found.kind === 'owned' ? found.owner.instance.id : found.kind
-      // of two that an emptied store no longer has, none is known to be the owner: that which had lost it before, too
-      if (says === 'contested' && view.isUnconfirmed(id)) this.machines.delete(key)
-      else if (says !== id)
+  #checkMachines(name: string, life: Life): void {
+    for (const { id, hypervisor, place } of this.machines.values()) {
+      const says = hypervisor === name ? ownerOf(life, place) : id
+      if (says !== id)
         this.break(`a guest that was launched is known: for ${name}, ${place} is ${says}, but the guest is ${id}`)
     }
   }
 
-  #checkWaiting(life: Life): void {
-    for (const waiting of this.#waiting) {
-      if (waiting.isAnswered || !waiting.life.isAlive) {
-        this.#waiting.delete(waiting)
-        continue
+  #stopMachines(isStopped: (machine: Machine) => boolean): void {
+    for (const [key, machine] of this.machines) if (isStopped(machine)) this.machines.delete(key)
+  }
+
+  /** Starts the guest of an instance if the launch gate lets it. */
+  #launchIfOpen({ name, rules }: Hypervisor, life: Life, id: string, revision: number): void {
+    const gate = life.gateOf(id)
+    // the view may still go back to before the store last lost a state of it
+    const isSinceLoss = (this.#of(name).reached.get(id) ?? 0) >= (this.#lostAt.get(id) ?? 0)
+    if (gate.kind !== 'open' || gate.revision < revision || !isSinceLoss) return
+    this.launches.delete(`${name} ${id}`)
+    this.note(`${name} lets the guest of ${id} start, revision ${String(gate.revision)}`)
+    if (!(rules?.guests.some((guest) => guest.id === id && guest.revision >= gate.revision) ?? false))
+      this.break(`the launch gate waits for the firewall: ${name} lets ${id} start before its rules`)
+    const { instance } = life.view.get(id)!
+    for (const one of instance.interfaces) {
+      const link = `${one.network} fe80::1%tap-${one.id}`
+      for (const { network, range } of rangesOf({ ...instance, interfaces: [one] })) {
+        const place = `${network} ${range}`
+        this.machines.set(`${name} ${place}`, { id, hypervisor: name, place, link })
       }
-      if (waiting.life !== life || !life.changed.has(waiting.id)) continue
-      const { id, isSigned } = waiting
-      const changed = waitedFor(life, id, isSigned)
-      if (changed === waiting.value) continue
-      const late = () => {
-        if (!waiting.isAnswered && waitedFor(life, id, isSigned) === changed)
-          this.break(`a request that waits is answered after a change: one of ${id} still waits`)
-      }
-      this.#time.after(WAIT_MS, late, life)
     }
+    this.#checkMachines(name, life)
   }
 
   /** Everything is well, and was long enough. */
-  checkQuiet(hypervisor: Hypervisor): void {
-    const { name, disk, life } = hypervisor
+  checkQuiet({ name, disk, life, rules }: Hypervisor): void {
     if (life?.isReady !== true) {
       this.break(`a daemon starts: that of ${name} does not`)
       return
     }
-    const status = life.storeSide.sync.status()
+    const { view, storeSide } = life
+    const status = storeSide.sync.status()
     if (!status.connected || !status.ready || status.lagMs > 0)
       this.break(
         `when all is quiet, a daemon is ready: ${name} says ${status.problem ?? `lag ${String(status.lagMs)}`}`,
       )
-    const index = this.#store.primary.index(name)
+    const { primary } = this.#store
+    const index = primary.index(name)
     for (const id of IDS) {
-      const digest = life.view.get(id)?.digest
-      const isKept = digest !== undefined && life.view.isUnconfirmed(id)
-      const has = this.#store.primary
-      const isUnknown = !has.entries.has(id) && !has.tombstones.has(id)
-      if (digest === index.get(id) ? isKept : !(isKept && isUnknown))
-        this.break(
-          `when all is quiet, every view is what the store has: ${name} ` +
-            `${digest === undefined ? 'lacks' : isKept ? 'doubts' : 'has another'} ${id}`,
-        )
+      const digest = view.get(id)?.digest
+      const isKept = view.isUnconfirmed(id)
+      const isGone = !primary.entries.has(id) && !primary.tombstones.has(id)
+      if (digest === index.get(id) ? isKept : !(isKept && isGone))
+        this.break(`when all is quiet, every view is what the store has: not that of ${name}, with ${id}`)
     }
-    this.#checkAge(name, life, this.#time.nowMs - life.storeSide.viewAgeSeconds() * 1_000)
-    for (const one of this.#accepted) {
-      if (one.hypervisor !== name || life.view.get(one.id)?.stay !== one.stay) continue
-      if (!this.#isStored(one))
+    this.#checkAge(name, life, this.#time.nowMs - storeSide.viewAgeSeconds() * 1_000)
+    for (const one of this.#accepted)
+      if (one.hypervisor === name && view.get(one.id)?.stay === one.stay && !this.#isStored(one))
         this.break(`a report that was accepted reaches the store: not that of ${one.id} on ${name}`)
-    }
     const { files, bytes } = disk.size
     if (files > MAX_FILES || bytes > MAX_FILE_BYTES)
       this.break(`files are bounded: ${name} has ${String(files)} with ${String(bytes)} bytes`)
     const timers = this.#time.pendingOf(life)
     if (timers > MAX_TIMERS) this.break(`timers are bounded: ${name} has ${String(timers)}`)
-    const ids = new Set(life.view.ids())
-    if (life.storeSide.firewall.status().applied)
-      for (const guest of hypervisor.rules?.guests ?? [])
-        if (!ids.has(guest.id)) this.break(`the rules are those of the view: ${name} still admits ${guest.id}`)
+    if (storeSide.firewall.status().applied)
+      for (const { id } of rules?.guests ?? [])
+        if (view.get(id) === undefined) this.break(`the rules are those of the view: ${name} still admits ${id}`)
   }
 
   #isStored({ hypervisor, id, name, value }: Accepted): boolean {
-    const text = this.#store.primary.reports.get(`${hypervisor} ${id}`)
-    return text !== undefined && parseReports(text)?.attributes.get(name)?.value === value
+    return this.#store.reportsOf(hypervisor, id)?.attributes.get(name)?.value === value
   }
 
   #of(name: string): Known {
@@ -417,12 +369,13 @@ export class Checks {
   }
 }
 
-/** What a request that waits depends on, as the view has it now. */
-export function waitedFor({ view }: Life, id: string, isSigned: boolean): string | undefined {
-  const instance = view.get(id)?.instance
-  return instance && (isSigned ? formatIdentityDocument(instance) : instance.fqdn)
-}
-
-function digitsOf(address: string): string {
-  return address.includes(':') ? ipv6Digits(address) : address
+/** The id of the instance that the view gives a place to, `unknown`, or `contested`. No two instances share a link. */
+export function ownerOf({ view }: Life, place: string): string {
+  const [network, address] = place.split(' ') as [string, string]
+  const link = address.split('%tap-')[1]
+  const hasLink = (one: Interface) => one.network === network && one.id === link
+  if (link !== undefined)
+    return view.instances().find(({ instance }) => instance.interfaces.some(hasLink))?.instance.id ?? 'unknown'
+  const found = view.find(network, address)
+  return found.kind === 'owned' ? found.owner.instance.id : found.kind
 }

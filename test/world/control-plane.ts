@@ -4,11 +4,10 @@
  * It does what an operator's does: it stops the guest of an instance before it takes an address or a hypervisor from it,
  * one change of an instance at a time, and publishes everything again after the store has lost something.
  */
-import type { Backend } from '../../src/store/backend.ts'
-import { StorePublisher } from '../../src/store/publish.ts'
-import type { Publisher, PutRefusal } from '../../src/store/publisher.ts'
+import type { Publisher } from '../../src/store/publisher.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import type { Dice } from '../fuzz/dice.ts'
+import type { Checks } from './checks.ts'
 
 export const IDS = Array.from({ length: 10 }, (_, n) => `srv-${String(n)}`)
 export const NAMES = ['hv1', 'hv2', 'hv3']
@@ -31,18 +30,6 @@ export interface Wanted {
   readonly isConfirmed: boolean
 }
 
-/** What the control plane does to the world. */
-export interface Machines {
-  /** Stops the guest of an instance; `of`: only on these hypervisors. */
-  stop(id: string, of?: readonly string[]): void
-  /** The guest of an instance may start where the launch gate lets it. */
-  launch(id: string, wanted: Wanted): void
-  /** A change of an instance begins. `isMoved`: what its guest has reported may be moved or deleted. */
-  changes(id: string, isMoved: boolean): void
-  note(text: string): void
-  broken(sentence: string): void
-}
-
 const NOTHING: Wanted = {
   revision: 0,
   hypervisors: [],
@@ -56,7 +43,7 @@ const NOTHING: Wanted = {
 export class ControlPlane {
   readonly #publisher: Publisher
   readonly #names: readonly string[]
-  readonly #machines: Machines
+  readonly #checks: Checks
   readonly #wanted = new Map<string, Wanted>()
   /** Instances that a publisher changes now. */
   readonly #busy = new Set<string>()
@@ -64,10 +51,10 @@ export class ControlPlane {
   #losses = 0
 
   /** `names`: the hypervisors that new instances get. */
-  constructor(backend: Backend, names: readonly string[], machines: Machines) {
+  constructor(publisher: Publisher, names: readonly string[], checks: Checks) {
     this.#names = names
-    this.#publisher = new StorePublisher(backend, 16_384)
-    this.#machines = machines
+    this.#publisher = publisher
+    this.#checks = checks
   }
 
   wantedOf(id: string): Wanted {
@@ -91,7 +78,7 @@ export class ControlPlane {
   }
 
   /** Publishes a new revision of an instance: often at the same places. */
-  put(id: string, dice: Dice): void {
+  async put(id: string, dice: Dice): Promise<void> {
     const before = this.wantedOf(id)
     const isNew = before.hypervisors.length === 0
     const keepsPlaces = !isNew && dice.chance(0.6)
@@ -103,18 +90,18 @@ export class ControlPlane {
         ? Buffer.from(`#!/bin/sh\n# ${id} ${String(dice.below(1_000_000))}\n`)
         : undefined
     const hypervisors = isNew ? [dice.pick(this.#names)] : before.hypervisors
-    this.#publish(id, { ...before, hypervisors, places, userData, image: dice.below(4) }, dice)
+    await this.#publish(id, { ...before, hypervisors, places, userData, image: dice.below(4) }, dice)
   }
 
   /** The next step of a live migration: to another hypervisor as well, or away from the first one. */
-  move(id: string, dice: Dice): void {
+  async move(id: string, dice: Dice): Promise<void> {
     const before = this.wantedOf(id)
     const [first, second] = before.hypervisors
     if (first === undefined) return
     const others = NAMES.filter((name) => name !== first)
     const hypervisors =
       second !== undefined ? [second] : dice.chance(0.7) ? [first, dice.pick(others)] : [dice.pick(others)]
-    this.#publish(id, { ...before, hypervisors }, dice)
+    await this.#publish(id, { ...before, hypervisors }, dice)
   }
 
   /** Removes an instance, and gives its places to another one at once. */
@@ -123,29 +110,29 @@ export class ControlPlane {
     const heir = this.wantedOf(to)
     if (id === to || places.length === 0 || this.#busy.has(to)) return
     await this.remove(id)
-    if (this.settled(id)?.places.length === 0) this.#publish(to, { ...heir, hypervisors, places }, dice)
+    if (this.settled(id)?.places.length === 0) await this.#publish(to, { ...heir, hypervisors, places }, dice)
   }
 
   async remove(id: string): Promise<void> {
     const before = this.wantedOf(id)
     if (before.hypervisors.length === 0 || this.#busy.has(id)) return
-    this.#machines.stop(id)
+    this.#checks.stop(id)
     await this.#change(id, true, async () => {
       const revision = before.revision + 1
       const result = await this.#publisher.remove(id, revision)
-      this.#machines.note(`the removal of ${id} is ${result.kind}`)
+      this.#checks.note(`the removal of ${id} is ${result.kind}`)
       this.#wanted.set(id, { ...NOTHING, revision: result.kind === 'stale' ? result.revision : revision })
     })
   }
 
   /** Seals or unseals the user-data of an instance. */
-  seal(id: string, isSeal: boolean): void {
+  async seal(id: string, isSeal: boolean): Promise<void> {
     const before = this.wantedOf(id)
     if (before.hypervisors.length === 0 || !before.isConfirmed || this.#busy.has(id)) return
-    void this.#change(id, false, async () => {
+    await this.#change(id, false, async () => {
       const losses = this.#losses
       const result = await (isSeal ? this.#publisher.seal(id) : this.#publisher.unseal(id))
-      this.#machines.note(`${isSeal ? 'the seal' : 'the unseal'} of ${id} is ${result.kind}`)
+      this.#checks.note(`${isSeal ? 'the seal' : 'the unseal'} of ${id} is ${result.kind}`)
       if (result.kind === 'absent' || result.kind === 'address-owned') return
       const sealedAt = result.kind === 'unsealed' ? undefined : result.sealedAt
       this.#wanted.set(id, { ...before, revision: result.revision, sealedAt, isConfirmed: losses === this.#losses })
@@ -155,43 +142,31 @@ export class ControlPlane {
   /** Publishes again what is wanted, removals first: the store has lost something, or nobody knows. */
   async rebuild(): Promise<void> {
     const all = [...this.#wanted].toSorted(([, a], [, b]) => a.hypervisors.length - b.hypervisors.length)
-    for (let attempt = 0; attempt < 3; attempt++) {
-      for (const [id] of all) {
-        const wanted = this.wantedOf(id)
-        if (wanted.hypervisors.length > 0) await this.#repeat(id, wanted)
-        else if (!this.#busy.has(id))
-          await this.#change(id, true, async () => {
-            const result = await this.#publisher.remove(id, Math.max(1, wanted.revision))
-            if (result.kind === 'stale') this.#wanted.set(id, { ...wanted, revision: result.revision + 1 })
-          })
-      }
-    }
+    for (let attempt = 0; attempt < 3; attempt++) for (const [id] of all) await this.#repeat(id, attempt)
   }
 
-  async #repeat(id: string, wanted: Wanted): Promise<void> {
+  async #repeat(id: string, attempt: number): Promise<void> {
     if (this.#busy.has(id)) return
-    this.#machines.stop(id)
-    await this.#change(id, !wanted.isConfirmed, () => this.#send(id, wanted, wanted))
-    if (!this.wantedOf(id).isConfirmed && !this.#busy.has(id)) {
-      const next = this.wantedOf(id)
-      await this.#change(id, true, () => this.#send(id, { ...next, revision: next.revision + 1 }, next))
-    }
+    const wanted = this.wantedOf(id)
+    const revision = wanted.revision + (attempt > 0 && !wanted.isConfirmed ? 1 : 0)
+    this.#checks.stop(id)
+    await this.#change(id, !wanted.isConfirmed, async () => {
+      if (wanted.hypervisors.length > 0) return this.#send(id, { ...wanted, revision }, wanted)
+      const result = await this.#publisher.remove(id, Math.max(1, revision))
+      if (result.kind === 'stale') this.#wanted.set(id, { ...wanted, revision: result.revision + 1 })
+    })
   }
 
-  #publish(id: string, change: Wanted, dice: Dice): void {
+  async #publish(id: string, change: Wanted, dice: Dice): Promise<void> {
     if (this.#busy.has(id)) return
     const before = this.wantedOf(id)
     const wanted = { ...change, revision: before.revision + 1 }
-    const isSamePlace = before.places.every((place) => wanted.places.includes(place))
-    if (isSamePlace)
-      this.#machines.stop(
-        id,
-        before.hypervisors.filter((name) => !wanted.hypervisors.includes(name)),
-      )
-    else this.#machines.stop(id)
+    const keepsPlaces = before.places.every((place) => wanted.places.includes(place))
+    const left = before.hypervisors.filter((name) => !keepsPlaces || !wanted.hypervisors.includes(name))
+    this.#checks.stop(id, left)
     const keeps = wanted.userData === before.userData && dice.chance(0.5)
     const isMoved = before.hypervisors.join() !== wanted.hypervisors.join()
-    void this.#change(id, isMoved, () => this.#send(id, wanted, before, keeps))
+    await this.#change(id, isMoved, () => this.#send(id, wanted, before, keeps))
   }
 
   async #send(id: string, wanted: Wanted, before: Wanted, keeps = false): Promise<void> {
@@ -199,38 +174,34 @@ export class ControlPlane {
     const losses = this.#losses
     const result = await this.#publisher.put(documentOf(id, wanted), keeps ? 'keep' : (wanted.userData ?? 'none'))
     const { revision, hypervisors } = wanted
-    this.#machines.note(`revision ${String(revision)} of ${id} on ${hypervisors.join(' and ')} is ${result.kind}`)
+    this.#checks.note(`revision ${String(revision)} of ${id} on ${hypervisors.join(' and ')} is ${result.kind}`)
+    const isSure = losses === this.#losses
     if (result.kind === 'published' || result.kind === 'unchanged') {
-      const { sealedAt } = result.instance
-      const isConfirmed = losses === this.#losses
-      const confirmed = { ...wanted, sealedAt, isConfirmed }
+      const confirmed = { ...wanted, sealedAt: result.instance.sealedAt, isConfirmed: isSure }
       this.#wanted.set(id, confirmed)
-      if (isConfirmed) this.#machines.launch(id, confirmed)
-    } else if (result.kind === 'stale')
-      this.#wanted.set(id, { ...before, revision: Math.max(wanted.revision, result.revision), isConfirmed: false })
-    else this.#refused(id, result, before, losses)
-  }
-
-  #refused(id: string, refusal: PutRefusal, before: Wanted, losses: number): void {
-    if (refusal.kind === 'invalid' && !refusal.faults.every(({ path }) => path === '/userData'))
-      this.#machines.broken(`a valid record is published: ${JSON.stringify(refusal.faults)}`)
-    const { revision } = this.wantedOf(id)
-    this.#wanted.set(id, { ...before, revision, isConfirmed: before.isConfirmed && losses === this.#losses })
-    if (before.isConfirmed && losses === this.#losses && before.hypervisors.length > 0)
-      this.#machines.launch(id, before)
+      if (isSure) this.#checks.launch(id, confirmed)
+      return
+    }
+    if (result.kind === 'invalid' && !result.faults.every(({ path }) => path === '/userData'))
+      this.#checks.break(`a valid record is published: ${JSON.stringify(result.faults)}`)
+    const isStale = result.kind === 'stale'
+    const last = isStale ? Math.max(revision, result.revision) : revision
+    const isConfirmed = before.isConfirmed && isSure && !isStale
+    this.#wanted.set(id, { ...before, revision: last, isConfirmed })
+    if (isConfirmed) this.#checks.launch(id, before)
   }
 
   /** Makes a change of an instance, unless one is under way. */
   async #change(id: string, isMoved: boolean, change: () => Promise<void>): Promise<void> {
     if (this.#busy.has(id)) return
     this.#busy.add(id)
-    this.#machines.changes(id, isMoved)
+    this.#checks.changes(id, isMoved)
     try {
       await change()
     } catch (error) {
-      this.#machines.note(`the change of ${id} failed: ${(error as Error).message}`)
+      this.#checks.note(`the change of ${id} failed: ${(error as Error).message}`)
       const wanted = this.wantedOf(id)
-      this.#machines.stop(id)
+      this.#checks.stop(id)
       this.#wanted.set(id, { ...wanted, revision: wanted.revision + 1, isConfirmed: false })
     } finally {
       this.#busy.delete(id)

@@ -1,18 +1,15 @@
 /**
- * The disk of a hypervisor: one directory of files that are written from their beginnings.
- *
- * It implements the port `Disk` for what the daemon writes. What a start reads, it reads by functions of node:fs, so
- * these are replaced for paths below `/world/`.
+ * The disk of a hypervisor: one directory of files that are written from their beginnings, by the port `Disk`.
  *
  * - A kill leaves operations that were under way done, not done or, for a write, done in part.
  * - A power cut also takes back what was not flushed: the end of a file is missing, or has zeros; names are as after one
  *   of the operations since the directory was flushed.
- * - The disk may be full, may hang, or may change a bit of a file.
+ * - The disk may be full, may hang, may delete nothing, or may change a bit of a file.
+ *
+ * A start reads by node:fs: it gets real files.
  */
-import fs from 'node:fs'
-import fsPromises from 'node:fs/promises'
-import { syncBuiltinESMExports } from 'node:module'
-import { basename } from 'node:path'
+import { mkdirSync, readdirSync, rmSync, utimesSync, writeFileSync } from 'node:fs'
+import { basename, join } from 'node:path'
 import type { Disk, DiskFile } from '../../src/imdsd/journal/disk.ts'
 import type { Process, Time } from './time.ts'
 
@@ -41,7 +38,6 @@ interface Operation {
   /** What it does; with a share below 1, only that share of a write. */
   readonly effect: (share: number) => unknown
 }
-const DISKS = new Map<string, SimulatedDisk>()
 
 function errorOf(code: string): NodeJS.ErrnoException {
   return Object.assign(new Error(code), { code })
@@ -56,14 +52,31 @@ export class SimulatedDisk implements Disk {
   readonly #pending = new Set<Operation>()
   isFull = false
   isHanging = false
+  /** Its directory cannot be changed: no file is created, renamed or deleted. */
+  isProtected = false
   /** When the disk last failed to do what it should. */
   troubledAtMs = -Infinity
   /** Counts down to a crash in the middle of an operation. */
   #armed: { left: number; readonly crash: () => void } | undefined
 
-  constructor(name: string, time: Time) {
+  constructor(time: Time) {
     this.#time = time
-    DISKS.set(`/world/${name}`, this)
+  }
+
+  /** Puts the files into a real directory for a start, which may delete some of them, and flushes the journals. */
+  async lend<T>(directory: string, start: () => Promise<T>): Promise<T> {
+    rmSync(directory, { recursive: true, force: true })
+    mkdirSync(directory)
+    for (const [name, { bytes, mtimeMs }] of this.#names) {
+      writeFileSync(join(directory, name), bytes)
+      utimesSync(join(directory, name), mtimeMs / 1_000, mtimeMs / 1_000)
+    }
+    const result = await start()
+    const left = readdirSync(directory)
+    for (const [name, inode] of this.#names)
+      if (!left.includes(name)) this.#rename((names) => void names.delete(name))
+      else if (name.startsWith('view.journal')) inode.sync()
+    return result
   }
 
   /** Calls `crash` when the n-th operation from now is under way. */
@@ -71,8 +84,10 @@ export class SimulatedDisk implements Disk {
     this.#armed = { left: n, crash }
   }
 
-  disarm(): void {
+  /** Nothing fails any more. */
+  calm(): void {
     this.#armed = undefined
+    this.isFull = this.isHanging = this.isProtected = false
   }
 
   /** A process was killed. */
@@ -82,12 +97,11 @@ export class SimulatedDisk implements Disk {
     for (const operation of this.#pending) {
       if (operation.of !== process) continue
       this.#pending.delete(operation)
-      if (dice.chance(0.5)) {
-        try {
-          operation.effect(dice.chance(0.5) ? 1 : dice.below(100) / 100)
-        } catch {
-          /* its process has ended */
-        }
+      if (dice.chance(0.5)) continue
+      try {
+        operation.effect(dice.chance(0.5) ? 1 : dice.below(100) / 100)
+      } catch {
+        /* its process has ended */
       }
     }
   }
@@ -129,12 +143,12 @@ export class SimulatedDisk implements Disk {
     return true
   }
 
-  get hasDamage(): boolean {
-    return [...this.#names.values()].some(({ isDamaged }) => isDamaged)
+  get isFailing(): boolean {
+    return this.isFull || this.isHanging || this.isProtected
   }
 
-  has(name: string): boolean {
-    return this.#names.has(name)
+  get hasDamage(): boolean {
+    return [...this.#names.values()].some(({ isDamaged }) => isDamaged)
   }
 
   writtenAtMs(name: string): number | undefined {
@@ -147,23 +161,21 @@ export class SimulatedDisk implements Disk {
     return { files: this.#names.size, bytes }
   }
 
-  // the port that the daemon writes by
-
   readonly makeDirectory = (): Promise<unknown> => this.#do(() => undefined)
 
   readonly create = (path: string): Promise<DiskFile> =>
     this.#do(() => {
       this.#failIfFull()
+      this.#failIfProtected()
       const inode = new Inode(this.#time.wallMs())
-      this.#rename((names) => {
-        names.set(basename(path), inode)
-      })
+      this.#rename((names) => void names.set(basename(path), inode))
       return this.#fileOf(inode)
     })
 
   readonly rename = (from: string, to: string): Promise<void> =>
     this.#do(() => {
       const inode = this.#inodeOf(from)
+      this.#failIfProtected()
       inode.ctimeMs = this.#time.wallMs()
       this.#rename((names) => {
         const moved = names.get(basename(from))
@@ -174,7 +186,8 @@ export class SimulatedDisk implements Disk {
 
   readonly remove = (path: string): Promise<void> =>
     this.#do(() => {
-      this.removeSync(path)
+      this.#failIfProtected()
+      if (this.#names.has(basename(path))) this.#rename((names) => void names.delete(basename(path)))
     })
 
   readonly setTime = (path: string, at: Date): Promise<void> =>
@@ -182,7 +195,7 @@ export class SimulatedDisk implements Disk {
       this.#inodeOf(path).mtimeMs = at.getTime()
     })
 
-  readonly namesBeside = (): Promise<readonly string[]> => this.#do(() => this.readdirSync())
+  readonly namesBeside = (): Promise<readonly string[]> => this.#do(() => [...this.#names.keys()])
 
   readonly changedAtMs = (path: string): Promise<number> => this.#do(() => this.#inodeOf(path).ctimeMs)
 
@@ -192,30 +205,11 @@ export class SimulatedDisk implements Disk {
       this.#durable = new Map(this.#names)
     })
 
-  // what a start reads by
-
-  removeSync(path: string): void {
-    if (!this.#time.current.isAlive) return // killed during a start
-    if (this.#names.has(basename(path)))
-      this.#rename((names) => {
-        names.delete(basename(path))
-      })
-  }
-
-  readdirSync(): string[] {
-    return [...this.#names.keys()]
-  }
-
-  statSync(path: string): object | undefined {
-    const inode = this.#names.get(basename(path))
-    return inode && statsOf(inode)
-  }
-
-  openSync(path: string): Inode {
-    return this.#inodeOf(path)
-  }
-
   #fileOf(inode: Inode): DiskFile {
+    const sync = () =>
+      this.#do(() => {
+        inode.sync()
+      }, true)
     const file = {
       writeFile: (data: Uint8Array) =>
         this.#do((share) => {
@@ -224,19 +218,10 @@ export class SimulatedDisk implements Disk {
           inode.mtimeMs = inode.ctimeMs = this.#time.wallMs()
           this.#failIfFull()
         }, true),
-      datasync: () =>
-        this.#do(() => {
-          inode.sync()
-        }, true),
-      sync: () =>
-        this.#do(() => {
-          inode.sync()
-        }, true),
-      utimes: (_at: Date, mtime: Date) =>
-        this.#do(() => {
-          inode.mtimeMs = mtime.getTime()
-        }),
-      stat: () => this.#do(() => statsOf(inode)),
+      datasync: sync,
+      sync,
+      utimes: (_at: Date, mtime: Date) => this.#do(() => (inode.mtimeMs = mtime.getTime())),
+      stat: () => this.#do(() => ({ size: inode.bytes.length })),
       close: () => this.#do(() => undefined),
     }
     return file as unknown as DiskFile
@@ -275,67 +260,15 @@ export class SimulatedDisk implements Disk {
   }
 
   #failIfFull(): void {
-    if (!this.isFull) return
+    if (this.isFull) this.#fail('ENOSPC')
+  }
+
+  #failIfProtected(): void {
+    if (this.isProtected) this.#fail('EPERM')
+  }
+
+  #fail(code: string): never {
     this.troubledAtMs = this.#time.nowMs
-    throw errorOf('ENOSPC')
+    throw errorOf(code)
   }
-}
-
-function statsOf({ bytes, mtimeMs, ctimeMs }: Inode): object {
-  return { size: bytes.length, mtimeMs, ctimeMs, nlink: 1, uid: 0, isFile: () => true }
-}
-
-/** Replaces the functions of node:fs by which a start reads, for paths of simulated disks. */
-export function replaceFiles(): void {
-  const diskAt = (path: unknown): SimulatedDisk | undefined =>
-    typeof path === 'string' && path.startsWith('/world/')
-      ? DISKS.get(path.split('/').slice(0, 3).join('/'))
-      : undefined
-  const instead = (module: object, name: string, act: (disk: SimulatedDisk, path: string) => unknown) => {
-    const before = Reflect.get(module, name) as (...args: unknown[]) => unknown
-    Object.assign(module, {
-      [name]: (...args: unknown[]) => {
-        const disk = diskAt(args[0])
-        return disk === undefined ? before(...args) : act(disk, args[0] as string)
-      },
-    })
-  }
-  const byHandle = (name: string, act: (file: Inode, ...args: unknown[]) => unknown) => {
-    const before = Reflect.get(fs, name) as (...args: unknown[]) => unknown
-    Object.assign(fs, {
-      [name]: (file: unknown, ...args: unknown[]) =>
-        file instanceof Inode ? act(file, ...args) : before(file, ...args),
-    })
-  }
-  const stat = (disk: SimulatedDisk, path: string) => {
-    const stats = disk.statSync(path)
-    if (stats === undefined) throw errorOf('ENOENT')
-    return stats
-  }
-  instead(fs, 'accessSync', () => undefined)
-  instead(fs, 'readdirSync', (disk) => disk.readdirSync())
-  instead(fs, 'rmSync', (disk, path) => {
-    disk.removeSync(path)
-  })
-  instead(fs, 'statSync', (disk, path) => disk.statSync(path))
-  instead(fs, 'lstatSync', stat)
-  instead(fs, 'openSync', (disk, path) => disk.openSync(path))
-  byHandle('closeSync', () => undefined)
-  byHandle('fstatSync', (file) => statsOf(file))
-  byHandle('fdatasyncSync', (file) => {
-    file.sync()
-  })
-  byHandle('readSync', ({ bytes }, ...args) => {
-    const [buffer, offset, length, position] = args as [Uint8Array, number, number, number]
-    const part = bytes.subarray(position, position + length)
-    buffer.set(part, offset)
-    return part.length
-  })
-  instead(fsPromises, 'readdir', async (disk) => Promise.resolve(disk.readdirSync()))
-  instead(fsPromises, 'stat', async (disk, path) => Promise.resolve(stat(disk, path)))
-  instead(fsPromises, 'rm', async (disk, path) => {
-    disk.removeSync(path)
-    await Promise.resolve()
-  })
-  syncBuiltinESMExports()
 }

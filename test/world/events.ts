@@ -6,251 +6,137 @@ import type { World } from './world.ts'
 
 const HOUR_MS = 3_600_000
 
-interface Event {
-  readonly weight: number
-  /** Its words, with the name of the hypervisor and the id of the instance that it concerns. */
-  readonly words: (name: string, id: string) => string
-  readonly run: (world: World, dice: Dice, hypervisor: Hypervisor, id: string) => void
+/** What an event does. */
+type Run = (world: World, dice: Dice, hypervisor: Hypervisor, id: string) => unknown
+const ALL: { readonly words: string; readonly run: Run }[] = []
+
+/** Adds an event: how often it happens, and its words, with the hypervisor (HV) and the instance (ID) that it concerns. */
+function on(weight: number, words: string, run: Run): void {
+  for (let n = 0; n < weight; n++) ALL.push({ words, run })
 }
 
-const EVENTS: readonly Event[] = [
-  {
-    weight: 30,
-    words: (_name, id) => `${id} is changed`,
-    run: ({ control }, dice, _hypervisor, id) => {
-      control.put(id, dice)
-    },
+on(30, 'ID is changed', ({ control }, dice, _hypervisor, id) => control.put(id, dice))
+on(10, 'ID is moved', ({ control }, dice, _hypervisor, id) => control.move(id, dice))
+on(8, 'ID is removed', ({ control }, _dice, _hypervisor, id) => control.remove(id))
+on(
+  6,
+  'ID, whose guest asks for its signed document, is removed, and another one gets its address',
+  (world, dice, _hypervisor, id) => {
+    world.requestOf(id)
+    return world.control.handOver(id, dice.pick(IDS), dice)
   },
-  {
-    weight: 10,
-    words: (_name, id) => `${id} is moved`,
-    run: ({ control }, dice, _hypervisor, id) => {
-      control.move(id, dice)
-    },
+)
+on(6, 'ID is sealed or unsealed', ({ control }, dice, _hypervisor, id) => control.seal(id, dice.chance(0.6)))
+on(
+  6,
+  'while HV has no store, ID is removed, its tombstone expires, and its address is given away',
+  ({ store, control, time }, dice, { name }, id) => {
+    store.breakLink(name, 'loud')
+    void control.handOver(id, dice.pick(IDS), dice)
+    time.later(5_000 + dice.below(15_000), () => {
+      store.forgetTombstone(id)
+      store.broken.delete(name)
+    })
   },
-  {
-    weight: 8,
-    words: (_name, id) => `${id} is removed`,
-    run: ({ control }, _dice, _hypervisor, id) => void control.remove(id),
-  },
-  {
-    weight: 6,
-    words: (_name, id) =>
-      `${id}, whose guest asks for its signed document, is removed, and another one gets its address`,
-    run: (world, dice, _hypervisor, id) => {
-      world.requestOf(id)
-      void world.control.handOver(id, dice.pick(IDS), dice)
-    },
-  },
-  {
-    weight: 6,
-    words: (_name, id) => `${id} is sealed or unsealed`,
-    run: ({ control }, dice, _hypervisor, id) => {
-      control.seal(id, dice.chance(0.6))
-    },
-  },
-  {
-    weight: 6,
-    words: (name, id) =>
-      `while ${name} has no store, ${id} is removed, its tombstone expires, and its address is given away`,
-    run: ({ store, control, time }, dice, { name }, id) => {
-      store.breakLink(name, 'loud')
-      void control.handOver(id, dice.pick(IDS), dice)
-      time.after(
-        5_000 + dice.below(15_000),
-        () => {
-          store.forgetTombstone(id)
-          store.broken.delete(name)
-        },
-        time.outside,
-      )
-    },
-  },
-  {
-    weight: 2,
-    words: () => 'the control plane publishes everything again',
-    run: ({ control }) => void control.rebuild(),
-  },
-  {
-    weight: 12,
-    words: () => 'the replica is up to date',
-    run: ({ store }) => {
-      store.replicate()
-    },
-  },
-  {
-    weight: 3,
-    words: () => 'the replica takes over; what it lacks is lost, and is published again later',
-    run: (world) => {
-      world.storeLost(world.store.failOver(), 'stop')
-    },
-  },
-  {
-    weight: 1,
-    words: () => 'the store is emptied, and everything is published again later',
-    run: (world) => {
-      world.storeLost(world.store.empty(), 'serve')
-    },
-  },
-  {
-    weight: 4,
-    words: () => 'the store goes down or comes back',
-    run: ({ store, time }, dice) => {
-      store.setUp(!store.isUp)
-      if (!store.isUp)
-        time.after(
-          dice.below(120_000),
-          () => {
-            store.setUp(true)
-          },
-          time.outside,
-        )
-    },
-  },
-  {
-    weight: 10,
-    words: (name) => `the link of ${name} to the store breaks or is repaired`,
-    run: ({ store, time }, dice, { name }) => {
-      if (store.broken.delete(name)) return
-      store.breakLink(name, dice.pick(['loud', 'silent']))
-      const longMs = dice.chance(0.05) ? 200 * HOUR_MS : dice.chance(0.7) ? 3_000 : 900_000
-      time.after(
-        dice.below(longMs),
-        () => {
-          store.broken.delete(name)
-        },
-        time.outside,
-      )
-    },
-  },
-  {
-    weight: 5,
-    words: (name) => `the daemon of ${name} is killed`,
-    run: (world, _dice, hypervisor) => {
-      world.crash(hypervisor, 'kill')
-    },
-  },
-  {
-    weight: 4,
-    words: (name) => `the power of ${name} is cut`,
-    run: (world, _dice, hypervisor) => {
-      world.crash(hypervisor, 'power cut')
-    },
-  },
-  {
-    weight: 16,
-    words: (name) => `${name} will crash in one of its next operations of the disk`,
-    run: (world, dice, hypervisor) => {
-      const how = dice.pick(['kill', 'power cut', 'power cut'] as const)
-      hypervisor.disk.arm(1 + dice.below(dice.chance(0.5) ? 6 : 30), () => {
-        world.crash(hypervisor, how)
+)
+on(4, 'another program writes something in place of the record of ID', ({ store }, dice, _hv, id) =>
+  store.spoil(id, dice),
+)
+on(2, 'the control plane publishes everything again', ({ control }) => control.rebuild())
+on(12, 'the replica is up to date', ({ store }) => store.replicate())
+on(3, 'the replica takes over; what it lacks is lost, and is published again later', (world) => {
+  world.storeLost(world.store.failOver(), 'stop')
+})
+on(1, 'the store is emptied, and everything is published again later', (world) => {
+  world.storeLost(world.store.empty(), 'serve')
+})
+on(4, 'the store goes down or comes back', ({ store, time }, dice) => {
+  store.setUp(!store.isUp)
+  if (!store.isUp) time.later(dice.below(120_000), () => store.setUp(true))
+})
+on(10, 'the link of HV to the store breaks or is repaired', ({ store, time }, dice, { name }) => {
+  if (store.broken.delete(name)) return
+  store.breakLink(name, dice.pick(['loud', 'silent']))
+  const longMs = dice.chance(0.05) ? 80 * HOUR_MS : dice.chance(0.7) ? 3_000 : 900_000
+  time.later(dice.below(longMs), () => store.broken.delete(name))
+})
+on(5, 'the daemon of HV is killed', (world, _dice, hypervisor) => {
+  world.crash(hypervisor, 'kill')
+})
+on(4, 'the power of HV is cut', (world, _dice, hypervisor) => {
+  world.crash(hypervisor, 'power cut')
+})
+on(16, 'HV will crash in one of its next operations of the disk', (world, dice, hypervisor) => {
+  const how = dice.pick(['kill', 'power cut', 'power cut'] as const)
+  hypervisor.disk.arm(1 + dice.below(dice.chance(0.5) ? 6 : 30), () => {
+    world.crash(hypervisor, how)
+  })
+})
+on(3, 'the daemon of HV stops in order, and starts again', (world, _dice, hypervisor) => {
+  world.stop(hypervisor)
+})
+on(
+  8,
+  'HV compares its view with the store, and its link may break meanwhile',
+  ({ store, time }, dice, { name, life }) => {
+    if (dice.chance(0.7)) {
+      time.later(dice.below(dice.pick([5, 50, 500])), () => {
+        store.breakLink(name, 'loud')
       })
-    },
+      time.later(dice.below(120_000), () => store.broken.delete(name))
+    }
+    if (life?.isReady !== true) return
+    time.current = life
+    life.storeSide.sync.resync()
   },
-  {
-    weight: 3,
-    words: (name) => `the daemon of ${name} stops in order, and starts again`,
-    run: (world, _dice, hypervisor) => {
-      world.stop(hypervisor)
-    },
+)
+on(9, 'the disk of HV is full, hangs or deletes nothing, or no longer', ({ checks, time }, dice, hypervisor) => {
+  const { disk } = hypervisor
+  const how = dice.pick(['isFull', 'isFull', 'isHanging', 'isProtected'] as const)
+  const hows = how === 'isProtected' ? ([how, 'isFull'] as const) : [how]
+  for (const one of hows) disk[one] = !disk[one]
+  disk.troubledAtMs = Math.max(disk.troubledAtMs, time.nowMs)
+  checks.trouble(hypervisor)
+  time.later(dice.below(HOUR_MS), () => hows.map((one) => (disk[one] = false))) // days of retries cost much
+})
+on(3, 'a bit of a file of HV is flipped, and its daemon is killed', (world, _dice, hypervisor) => {
+  if (!hypervisor.disk.flipBit()) return
+  world.checks.trouble(hypervisor)
+  world.crash(hypervisor, 'kill')
+})
+on(2, 'the clock of HV is set', (_world, dice, { host }) => {
+  host.wasSet = true
+  host.wallOffsetMs += (dice.below(2_001) - 1_000) * dice.pick([10, 1_000, 3_600])
+})
+on(
+  3,
+  'a guest of HV reports something, and is removed, but the store refuses to delete the report; another one reports',
+  (world, dice, hypervisor) => {
+    const id = world.report(hypervisor, dice)
+    if (id === undefined) return
+    world.store.refusesReportsOf = id
+    world.time.later(3_000 + dice.below(3_000), () => void world.control.remove(id))
+    world.time.later(20_000 + dice.below(20_000), () => void world.report(hypervisor, dice))
   },
-  {
-    weight: 8,
-    words: (name) => `${name} compares its view with the store, and its link may break meanwhile`,
-    run: ({ store, time }, dice, { name, life }) => {
-      if (dice.chance(0.7)) {
-        store.armed.set(name, 1 + dice.below(4))
-        time.after(dice.below(120_000), () => void store.broken.delete(name), time.outside)
-      }
-      if (life?.isReady === true)
-        time.as(life, () => {
-          life.storeSide.sync.resync()
-        })
-    },
-  },
-  {
-    weight: 4,
-    words: (name) => `the disk of ${name} is full, or no longer`,
-    run: ({ checks }, _dice, hypervisor) => {
-      hypervisor.disk.isFull = !hypervisor.disk.isFull
-      if (hypervisor.disk.isFull) checks.trouble(hypervisor)
-    },
-  },
-  {
-    weight: 3,
-    words: (name) => `the disk of ${name} hangs, or no longer`,
-    run: ({ checks }, _dice, hypervisor) => {
-      const { disk } = hypervisor
-      disk.isHanging = !disk.isHanging
-      disk.troubledAtMs = Math.max(disk.troubledAtMs, hypervisor.nowMs)
-      checks.trouble(hypervisor)
-    },
-  },
-  {
-    weight: 3,
-    words: (name) => `a bit of a file of ${name} is flipped, and its daemon is killed`,
-    run: (world, _dice, hypervisor) => {
-      if (!hypervisor.disk.flipBit()) return
-      world.checks.damaged(hypervisor)
-      world.crash(hypervisor, 'kill')
-    },
-  },
-  {
-    weight: 2,
-    words: (name) => `the clock of ${name} is set`,
-    run: (_world, dice, { host }) => {
-      host.wasSet = true
-      host.wallOffsetMs += (dice.below(2_001) - 1_000) * dice.pick([10, 1_000, 3_600])
-    },
-  },
-  {
-    weight: 3,
-    words: (name) => `a guest of ${name} reports something, and is removed, but the store refuses to delete the report`,
-    run: (world, dice, hypervisor) => {
-      const id = world.report(hypervisor, dice)
-      if (id === undefined) return
-      world.store.refusesReportsOf = id
-      world.time.after(3_000 + dice.below(3_000), () => void world.control.remove(id), world.time.outside)
-    },
-  },
-  {
-    weight: 40,
-    words: (name) => `a guest of ${name} asks for something`,
-    run: (world, dice, hypervisor) => {
-      world.request(hypervisor, dice)
-    },
-  },
-  {
-    weight: 12,
-    words: (name) => `a guest of ${name} waits for a change, which may come soon`,
-    run: (world, dice, hypervisor) => {
-      const id = world.wait(hypervisor, dice)
-      if (id === undefined || dice.chance(0.5)) return
-      const change = () => {
-        world.control.put(id, dice)
-      }
-      world.time.after(dice.below(400), change, world.time.outside)
-    },
-  },
-  {
-    weight: 12,
-    words: (name) => `a guest of ${name} reports something`,
-    run: (world, dice, hypervisor) => {
-      world.report(hypervisor, dice)
-    },
-  },
-]
-const ALL = EVENTS.flatMap((event) => Array.from({ length: event.weight }, () => event))
+)
+on(40, 'a guest of HV asks for something', (world, dice, hypervisor) => {
+  world.request(hypervisor, dice)
+})
+on(12, 'a guest of HV waits for a change, which may come soon', (world, dice, hypervisor) => {
+  const id = world.wait(hypervisor, dice)
+  if (id !== undefined && !dice.chance(0.5)) world.time.later(dice.below(400), () => void world.control.put(id, dice))
+})
+on(12, 'a guest of HV reports something', (world, dice, hypervisor) => world.report(hypervisor, dice))
 
 /** Makes an event happen. Returns its words. */
 export function happen(world: World, dice: Dice): string {
-  const event = dice.pick(ALL)
+  const { words, run } = dice.pick(ALL)
   const hypervisor = dice.pick(world.hypervisors)
   const id = dice.pick(IDS)
-  const words = event.words(hypervisor.name, id)
-  world.note(words)
-  event.run(world, dice, hypervisor, id)
-  return words
+  const text = words.replaceAll('HV', hypervisor.name).replaceAll('ID', id)
+  world.checks.note(text)
+  run(world, dice, hypervisor, id)
+  return text
 }
 
 /** How long it takes until the next event: mostly so short that events meet. */
@@ -259,5 +145,5 @@ export function pauseMs(dice: Dice): number {
   if (kind < 5_500) return dice.below(60) / 10
   if (kind < 8_000) return dice.below(500)
   if (kind < 9_500) return dice.below(10_000)
-  return kind < 9_999 ? dice.below(120_000) : dice.below(200 * HOUR_MS)
+  return kind < 9_999 ? dice.below(120_000) : dice.below(80 * HOUR_MS)
 }

@@ -5,9 +5,9 @@ import type { Life } from './hypervisor.ts'
 import type { Time } from './time.ts'
 
 export interface Asked {
-  readonly method: string
   readonly url: string
-  readonly headers: Readonly<Record<string, string>>
+  readonly method?: 'PUT'
+  readonly headers?: Readonly<Record<string, string>>
   readonly body?: string
 }
 
@@ -16,22 +16,15 @@ export interface Answer {
   readonly body: string
 }
 
-/** Sends a request to a daemon. `answered` is called with the response, if there is one. */
-export function ask(
-  life: Life,
-  time: Time,
-  network: string,
-  address: string,
-  { method, url, headers, body }: Asked,
-  answered: (answer: Answer) => void,
-): void {
-  const socket = Object.assign(new EventEmitter(), {
-    remoteAddress: address,
-    readableEnded: false,
-    destroyed: false,
-    destroy: () => undefined,
-  })
-  const request = Object.assign(new EventEmitter(), {
+/** Sends a request to a daemon. `answered` is called with the response, unless the daemon was killed before. */
+export function ask(life: Life, time: Time, place: string, asked: Asked, answered: (answer: Answer) => void): void {
+  const { url, method = 'GET', headers = {}, body } = asked
+  const [network, remoteAddress] = place.split(' ') as [string, string]
+  const { link, address } = life.pipelines.get(network)!
+  const pipeline = remoteAddress.includes('%') ? link : address
+  const emitter = <T extends object>(fields: T) => Object.assign(new EventEmitter(), fields)
+  const socket = emitter({ remoteAddress, readableEnded: false, destroyed: false, destroy: () => undefined })
+  const request = emitter({
     method,
     url,
     headers: body === undefined ? headers : { ...headers, 'content-length': String(body.length) },
@@ -40,7 +33,7 @@ export function ask(
     socket,
     readableEnded: body === undefined,
   })
-  const response = Object.assign(new EventEmitter(), {
+  const response = emitter({
     shouldKeepAlive: false,
     socket,
     statusCode: 0,
@@ -49,25 +42,18 @@ export function ask(
     },
     end: (content: string | Uint8Array = '') => {
       const text = typeof content === 'string' ? content : Buffer.from(content).toString('latin1')
-      answered({ status: response.statusCode, body: text })
+      if (life.isAlive) answered({ status: response.statusCode, body: text })
       response.emit('close')
     },
   })
+  const reply = { raw: response, hijack: () => undefined }
   time.as(life, () => {
-    life.pipelines
-      .get(network)!
-      .serve(
-        { raw: request, originalUrl: url } as unknown as FastifyRequest,
-        { raw: response, hijack: () => undefined } as unknown as FastifyReply,
-      )
+    pipeline.serve({ raw: request, originalUrl: url } as unknown as FastifyRequest, reply as unknown as FastifyReply)
   })
   if (body === undefined) return
-  time.after(
-    time.dice.below(20),
-    () => {
-      request.emit('data', Buffer.from(body))
-      request.emit('end')
-    },
-    life,
-  )
+  const send = () => {
+    request.emit('data', Buffer.from(body))
+    request.emit('end')
+  }
+  time.after(time.dice.below(20), send, life)
 }

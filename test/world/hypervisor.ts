@@ -2,47 +2,33 @@
  * A hypervisor of the world: its disk, its clock, the rules in its kernel with their agent, and the daemon, which lives,
  * is killed, and is started again.
  *
- * The parts of the daemon are the real ones, and so are the functions that join them (restoreState, buildStoreSide). What
- * is not: sockets, the store behind the port `Source`, the disk behind the port `Disk`, and the process around them.
+ * The parts of the daemon are the real ones, and so are the functions that join them (buildGuestParts, restoreState,
+ * buildStoreSide). What is not: sockets, the store behind the port `Source`, the disk behind the port `Disk`, and the
+ * process around them.
  */
 import type { Logger } from 'pino'
 import type { Config } from '../../src/imdsd/config.ts'
 import type { FirewallDocument } from '../../src/imdsd/firewall/document.ts'
-import { BootTraces } from '../../src/imdsd/guest/boot-traces.ts'
-import { HeldRequests } from '../../src/imdsd/guest/held-requests.ts'
-import type { GuestFinder } from '../../src/imdsd/guest/identify.ts'
-import { RequestMeter } from '../../src/imdsd/guest/meter.ts'
-import { RefusalLog } from '../../src/imdsd/guest/refusal-log.ts'
-import { GuestReports } from '../../src/imdsd/guest/reports.ts'
 import { RequestPipeline } from '../../src/imdsd/guest/server.ts'
-import { Shares, UNKNOWN_PEERS } from '../../src/imdsd/guest/share.ts'
-import { Tokens, tokenTime } from '../../src/imdsd/guest/token.ts'
-import { ViewGuestFinder } from '../../src/imdsd/guest-finder.ts'
-import { restoreState, type GuestSide } from '../../src/imdsd/guest-side.ts'
+import { buildGuestParts, restoreState, type GuestParts, type GuestSide } from '../../src/imdsd/guest-side.ts'
 import type { Metrics } from '../../src/imdsd/metrics.ts'
 import { buildLaunchGate, type GateState } from '../../src/imdsd/operator/launch-gate.ts'
 import { buildStoreSide, type StoreSide } from '../../src/imdsd/store-side.ts'
-import { View } from '../../src/imdsd/view/view.ts'
+import type { RecordKeys } from '../../src/store/crypto/record-cipher.ts'
+import type { Checks } from './checks.ts'
 import { SimulatedDisk } from './disk.ts'
 import { SimulatedSource, type SimulatedStore } from './store.ts'
-import type { Process, Time } from './time.ts'
+import type { Process } from './time.ts'
 
-export const NETWORKS = ['default', 'blue'] as const
+const NETWORKS = ['default', 'blue']
+const ADDRESS = '169.254.169.254'
+const LINK_LOCAL = 'fe80::a9fe:a9fe'
 export const RESYNC_MS = 300_000
 export const MAX_AGE_MS = 3 * 24 * 3_600_000
-const USER_DATA_MAX_BYTES = 16_384
 /** A signature that takes longer than a second is not awaited. */
 const MAX_SIGN_MS = 800
 /** The longest that a request is in flight. */
 const DRAIN_MS = 1_100
-
-/** What a daemon tells the world while it lives. */
-export interface Observer {
-  /** A message of the log at level warn or above. */
-  log(level: 'warn' | 'error', message: string): void
-  /** A metric was incremented. */
-  metric(name: string, result: string): void
-}
 
 /** A life of the daemon: from its start to its end. */
 export class Life implements Process {
@@ -52,31 +38,33 @@ export class Life implements Process {
   /** It takes requests. */
   isAnswering = false
   readonly host: { wallOffsetMs: number }
-  readonly view: View
-  readonly held = new HeldRequests()
-  readonly reports: GuestReports
-  readonly pipelines = new Map<string, RequestPipeline>()
+  readonly view: GuestParts['view']
+  readonly held: GuestParts['held']
+  readonly reports: GuestParts['reports']
+  /** Of each network, one for addresses and one for links. */
+  readonly pipelines: ReadonlyMap<string, Readonly<Record<'address' | 'link', RequestPipeline>>>
   /** The instances that the view has changed since the last check. */
   readonly changed = new Set<string>()
+  /** Takes real time, for the files are real. */
+  restoring: Promise<unknown> | undefined
   restored: GuestSide['restored'] | undefined
   storeSide!: StoreSide
   gateOf: (id: string) => GateState = () => ({ kind: 'not-served' })
 
-  constructor(host: { wallOffsetMs: number }, time: Time) {
+  constructor(host: { wallOffsetMs: number }, parts: GuestParts) {
     this.host = host
-    const now = () => time.nowMs
-    const sign = (document: string) =>
-      new Promise<{ signature: string; pkcs7: string }>((resolve) => {
-        time.after(Math.min(time.latencyMs(), MAX_SIGN_MS), () => {
-          resolve({ signature: `signed ${document}`, pkcs7: `pkcs7 ${document}` })
-        })
-      })
-    this.view = new View({ signer: { sign } }, now)
-    this.reports = new GuestReports(now, () => Date.now())
-    this.view.onChange((id) => {
-      this.held.check(id)
-      this.changed.add(id)
-    })
+    this.view = parts.view
+    this.held = parts.held
+    this.reports = parts.reports
+    const pipelineAt = (network: string, host: string) => {
+      const pipeline = new RequestPipeline({ ...parts, network, maxConnections: Infinity })
+      pipeline.setAddress(host)
+      return pipeline
+    }
+    this.pipelines = new Map(
+      NETWORKS.map((name) => [name, { address: pipelineAt(name, ADDRESS), link: pipelineAt(name, LINK_LOCAL) }]),
+    )
+    this.view.onChange((id) => this.changed.add(id))
   }
 }
 
@@ -87,26 +75,45 @@ export class Hypervisor {
   life: Life | undefined
   /** The document that the rules in the kernel are made from. */
   rules: FirewallDocument | undefined
-  readonly #time: Time
   readonly #store: SimulatedStore
-  readonly #observer: Observer
+  readonly #checks: Checks
+  readonly #config: Config
+  readonly #secrets: readonly Uint8Array[]
 
-  constructor(name: string, time: Time, store: SimulatedStore, observer: Observer) {
+  constructor(name: string, store: SimulatedStore, checks: Checks, recordKeys: RecordKeys | undefined) {
     this.name = name
-    this.#time = time
     this.#store = store
-    this.#observer = observer
-    this.disk = new SimulatedDisk(name, time)
-  }
-
-  get nowMs(): number {
-    return this.#time.nowMs
+    this.#checks = checks
+    this.#secrets = [Buffer.alloc(32, name)]
+    this.disk = new SimulatedDisk(store.time)
+    this.#config = {
+      store: { kind: 'redis', url: '', region: 'gb1', hypervisor: name, recordKeys },
+      stateDirectory: name,
+      snapshotMaxAgeMs: MAX_AGE_MS,
+      userDataMaxBytes: 16_384,
+      resyncMs: RESYNC_MS,
+      linkLocal: [LINK_LOCAL],
+      needsFirewall: false,
+      firewall: { required: true, link: 'tap-{interfaceId}' },
+      share: { burst: 1_000, perSecond: 1_000, connections: 100 },
+      forwarded: 'count',
+    } as unknown as Config
   }
 
   start(): void {
-    const life = new Life(this.host, this.#time)
-    this.life = life
-    this.#time.after(0, () => void this.#live(life), life)
+    const { time } = this.#store
+    const sign = async (document: string) => {
+      const { promise, resolve } = Promise.withResolvers<undefined>()
+      time.after(Math.min(time.latencyMs(), MAX_SIGN_MS), () => {
+        resolve(undefined)
+      })
+      await promise
+      return { signature: `signed ${document}`, pkcs7: `pkcs7 ${document}` }
+    }
+    const identity = { signer: { sign }, issuerOf: () => undefined }
+    const parts = buildGuestParts(this.#config, this.#secrets, identity, this.#log(), () => time.nowMs)
+    const life = (this.life = new Life(this.host, parts))
+    time.after(0, () => void this.#live(life, parts), life)
     this.#askForDocument(life)
   }
 
@@ -132,73 +139,35 @@ export class Hypervisor {
     life.held.stop()
     const stop = () => {
       life.storeSide.firewall.stop()
-      void life.storeSide.stop().then(() => {
-        stopped()
-      })
+      void life.storeSide.stop().then(stopped)
     }
-    this.#time.after(DRAIN_MS, stop, life)
+    this.#store.time.after(DRAIN_MS, stop, life)
   }
 
-  async #live(life: Life): Promise<void> {
-    const { view, reports, held } = life
-    const now = () => this.#time.nowMs
-    const secret = Buffer.alloc(32, this.name)
-    const config = {
-      store: { kind: 'redis', url: '', region: 'gb1', hypervisor: this.name },
-      stateDirectory: `/world/${this.name}`,
-      snapshotMaxAgeMs: MAX_AGE_MS,
-      userDataMaxBytes: USER_DATA_MAX_BYTES,
-      resyncMs: RESYNC_MS,
-      linkLocal: [],
-      needsFirewall: false,
-      firewall: { required: true, link: 'tap-{interfaceId}' },
-    } as unknown as Config
+  async #live(life: Life, guests: GuestParts): Promise<void> {
+    const { view, reports, finder } = guests
+    const config = this.#config
     const log = this.#log()
-    const state = await restoreState(config, [secret], view, reports, log)
+    const restoring = this.disk.lend(this.name, () => restoreState(config, this.#secrets, view, reports, log))
+    life.restoring = restoring
+    const state = await restoring
     life.changed.clear()
     life.restored = state.restored
-    const traces = new BootTraces()
-    const finder = new ViewGuestFinder(config, view)
-    const guestSide = {
-      ...state,
-      view,
-      reports,
-      traces,
-      setLookUp: (lookUp: GuestFinder['lookUp']) => {
-        finder.setLookUp(lookUp)
-      },
-      endFirewallWait: () => undefined,
-    } as unknown as GuestSide
-    const tokens = new Tokens(
-      [secret],
-      tokenTime(() => Date.now(), now),
-    )
-    const meter = new RequestMeter()
-    for (const network of NETWORKS) {
-      const pipeline = new RequestPipeline({
-        network,
-        maxConnections: Infinity,
-        finder,
-        isLinkLocal: () => false,
-        shares: new Shares({ burst: 1_000, perSecond: 1_000, connections: 100 }, UNKNOWN_PEERS),
-        rules: { tokens, forwarded: 'count', limitHops: () => true, issuerOf: () => undefined },
-        meter,
-        traces,
-        held,
-        reports,
-        refusalLog: new RefusalLog(log, now),
-        log,
-      })
-      pipeline.setAddress('169.254.169.254')
-      life.pipelines.set(network, pipeline)
+    const setLookUp: GuestSide['setLookUp'] = (lookUp) => {
+      finder.setLookUp(lookUp)
     }
-    const source = async () => Promise.resolve(new SimulatedSource(this.#store, this.#time, this.name))
-    const { disk } = this
-    const metrics = this.#metrics()
-    const parts = { config, log, now, guestSide, disk, openSource: source, metrics, operatorAddress: () => undefined }
-    const storeSide = await buildStoreSide(parts)
+    const storeSide = await buildStoreSide({
+      config,
+      log,
+      now: () => this.#store.time.nowMs,
+      guestSide: { ...state, ...guests, setLookUp, endFirewallWait: () => undefined } as unknown as GuestSide,
+      disk: this.disk,
+      openSource: async () => Promise.resolve(new SimulatedSource(this.#store, this.name)),
+      metrics: this.#metrics(),
+      operatorAddress: () => undefined,
+    })
     const { firewall, sync } = storeSide
-    const listeners = NETWORKS.map((network) => ({ network, address: '169.254.169.254', port: 80 }))
+    const listeners = NETWORKS.map((network) => ({ network, address: ADDRESS, port: 80 }))
     firewall.setListeners({ listeners, operator: { address: '127.0.0.1', port: 9169 }, limitedDscp: 1 })
     if (view.size > 0 && state.restored.isComplete) firewall.noteComplete()
     life.storeSide = storeSide
@@ -209,15 +178,11 @@ export class Hypervisor {
 
   /** The firewall's agent: it makes the rules from the newest document, and reports which it has applied. */
   #askForDocument(life: Life): void {
-    const time = this.#time
+    const { time } = this.#store
     const later = (delayMs: number, run: () => void) => {
-      time.after(
-        delayMs,
-        () => {
-          if (this.life === life) run()
-        },
-        time.outside,
-      )
+      time.later(delayMs, () => {
+        if (this.life === life) run()
+      })
     }
     let idle = 0
     const ask = () => {
@@ -239,32 +204,24 @@ export class Hypervisor {
   }
 
   #log(): Logger {
-    const none = () => undefined
-    const at =
-      (level: 'warn' | 'error') =>
-      (...args: unknown[]) => {
-        this.#observer.log(level, `${String(args.at(-1))} ${JSON.stringify(args.length > 1 ? args[0] : {}, errorText)}`)
-      }
-    return {
-      debug: none,
-      info: none,
-      warn: at('warn'),
-      error: at('error'),
-      isLevelEnabled: () => false,
-    } as unknown as Logger
+    const at = (level: string | symbol) =>
+      level !== 'warn' && level !== 'error'
+        ? () => undefined
+        : (...args: unknown[]) => {
+            const facts = JSON.stringify(args.length > 1 ? args[0] : {}, errorText)
+            this.#checks.log(this, level, `${String(args.at(-1))} ${facts}`)
+          }
+    return new Proxy({} as Logger, { get: (_log, level) => at(level) })
   }
 
+  /** Counters of any name. */
   #metrics(): Metrics {
-    const counter = (name: string) => ({
-      inc: ({ result = '' }: { result?: string } = {}) => {
-        this.#observer.metric(name, result)
+    const inc = (name: string | symbol) => ({
+      inc: ({ result = '' } = {}) => {
+        this.#checks.metric(this, name, result)
       },
     })
-    const sync = Object.fromEntries(
-      ['notices', 'resyncs', 'recordFaults', 'revisionsBack'].map((name) => [name, counter(name)]),
-    )
-    const others = ['snapshotWrites', 'journalWrites', 'reportWrites', 'lookups'].map((name) => [name, counter(name)])
-    return { sync, ...(Object.fromEntries(others) as object) } as unknown as Metrics
+    return new Proxy({} as Metrics, { get: (_metrics, name) => (name === 'sync' ? this.#metrics() : inc(name)) })
   }
 }
 

@@ -9,7 +9,6 @@
  */
 import { readFileSync } from 'node:fs'
 import { parseArgs } from 'node:util'
-import { replaceFiles } from './disk.ts'
 import { run, shrink, type Ran } from './run.ts'
 import { replaceNode } from './time.ts'
 
@@ -28,22 +27,11 @@ const { values } = parseArgs({
 })
 Error.stackTraceLimit = values.log ? 10 : 0 // errors of disks and of the store are many
 replaceNode()
-replaceFiles()
-let unhandled: string | undefined
-process.on('unhandledRejection', (reason) => {
-  unhandled ??= `no promise rejects unhandled: ${reason instanceof Error ? (reason.stack ?? '') : String(reason)}`
-})
 
 /** The CPU time of this process. */
 function cpuSeconds(): number {
   const { user, system } = process.cpuUsage()
   return (user + system) / 1_000_000
-}
-
-async function runSeed(seed: number, only?: ReadonlySet<number>): Promise<Ran> {
-  unhandled = undefined
-  const ran = await run(seed, only)
-  return { ...ran, broken: ran.broken ?? unhandled }
 }
 
 /** Prints a broken promise. */
@@ -66,8 +54,8 @@ async function runSeeds(): Promise<boolean> {
   let [steps, hours, runs] = [0, 0, 0]
   for (let n = 0; n < failed.length || cpuSeconds() < endSeconds; n++) {
     const seed = n < failed.length ? Number(failed[n]) : first + n - failed.length
-    const ran = await runSeed(seed)
-    if (n === 0 && ran.digest !== (await runSeed(seed)).digest) ran.broken ??= 'the same seed gives the same run'
+    const ran = await run(seed)
+    if (n === 0 && ran.digest !== (await run(seed)).digest) ran.broken ??= 'the same seed gives the same run'
     steps += ran.steps
     hours += ran.hours
     runs += 1
@@ -84,7 +72,7 @@ async function runSeeds(): Promise<boolean> {
 
 async function runOne(seed: number): Promise<boolean> {
   const only = values.only === undefined ? undefined : new Set(values.only.split(',').map(Number))
-  const { broken, lines, digest } = await runSeed(seed, only)
+  const { broken, lines, digest } = await run(seed, only)
   if (values.log) console.log(lines.join('\n'))
   console.log(`${broken ?? 'every promise is kept'}\nSHA-256 of the log: ${digest}`)
   return broken === undefined

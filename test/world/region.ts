@@ -1,25 +1,28 @@
 /**
- * A region of the store, as publish.lua keeps it: a model of the script for plain records that publishers have checked.
+ * A region of the store, as publish.lua keeps it: a model of the script for records that publishers have checked.
  * test/redis/world-model.test.ts sends the same random calls to the script in a real Redis.
  *
  * A model, because the script itself in a Lua interpreter (fengari) takes 5 ms a call, 200 times as long as the model.
  */
 import { createHash } from 'node:crypto'
-import { ipv6Digits } from '../../src/metadata/address.ts'
+import { ipv6Digits, overlap } from '../../src/metadata/address.ts'
+import { parseJson } from '../../src/runtime/json.ts'
 import type { ScriptAnswer, ScriptArguments } from '../../src/store/redis/script.ts'
+import { sealAfter } from '../../src/store/seal.ts'
 
 const TOMBSTONE_MS = 7 * 24 * 3_600_000
 
-/** An instance of the region. `text`: its record. A claim is `NETWORK RANGE`. */
+/** An instance of the region. A claim is `NETWORK RANGE`. */
 export interface Entry {
   readonly revision: number
   readonly digest: string
-  readonly text: string
+  readonly record: Buffer
   readonly userData: Buffer | undefined
-  readonly userDataSha256: string | undefined
   readonly claims: readonly string[]
   readonly hypervisors: readonly string[]
   readonly sealedAt: string | undefined
+  /** Another program wrote it. */
+  readonly isFaulty: boolean
 }
 
 interface Tombstone {
@@ -32,7 +35,7 @@ interface Facts {
   readonly id: string
   readonly revision: number
   readonly hypervisors: readonly string[]
-  readonly sealedAt?: string
+  readonly sealedAt?: string | undefined
   readonly userData?: { readonly size: number; readonly sha256: string }
   readonly interfaces: readonly (Partial<Record<'ipv4Addresses' | 'ipv6Addresses' | 'ipv6Prefixes', string[]>> & {
     network?: string
@@ -45,150 +48,127 @@ export type Notify = (hypervisor: string, id: string) => void
 /** The contents of a region. `copy` is what a replica has. */
 export class Region {
   isInitialised = false
-  readonly entries = new Map<string, Entry>()
-  readonly tombstones = new Map<string, Tombstone>()
+  entries = new Map<string, Entry>()
+  tombstones = new Map<string, Tombstone>()
   /** `HYPERVISOR ID` -> what a guest has reported there. */
-  readonly reports = new Map<string, string>()
+  reports = new Map<string, Buffer>()
 
   copy(): Region {
-    const copy = new Region()
-    copy.isInitialised = this.isInitialised
-    for (const [id, entry] of this.entries) copy.entries.set(id, entry)
-    for (const [id, tombstone] of this.tombstones) copy.tombstones.set(id, tombstone)
-    for (const [key, reports] of this.reports) copy.reports.set(key, reports)
-    return copy
+    const { isInitialised, entries, tombstones, reports } = this
+    const maps = { entries: new Map(entries), tombstones: new Map(tombstones), reports: new Map(reports) }
+    return Object.assign(new Region(), { isInitialised, ...maps })
   }
 
   /** Id -> digest of a hypervisor's instances. */
   index(hypervisor: string): Map<string, string> {
-    const digests = new Map<string, string>()
-    for (const [id, { digest, hypervisors }] of this.entries)
-      if (hypervisors.includes(hypervisor)) digests.set(id, digest)
-    return digests
+    const own = [...this.entries].filter(([, { hypervisors }]) => hypervisors.includes(hypervisor))
+    return new Map(own.map(([id, { digest }]) => [id, digest]))
   }
 
-  /** The instance that has this address, by the index. */
-  owner(network: string, address: string): string | undefined {
-    const digits = address.includes(':') ? ipv6Digits(address) : undefined
-    for (const [id, { claims }] of this.entries)
-      for (const claim of claims) {
-        const [on, range] = claim.split(' ') as [string, string]
-        if (on !== network) continue
-        if (digits === undefined ? range === address : range.includes(':') && digits.startsWith(ipv6Digits(range)))
-          return id
-      }
-    return undefined
+  /** The instance, other than `id`, that owns a range or a part of it: of several, the one with the first range. */
+  owner(network: string, range: string, id?: string): string | undefined {
+    const members = [...this.entries].flatMap(([other, { claims }]) =>
+      claims.flatMap((claim) => {
+        const [on, theirs] = claim.split(' ') as [string, string]
+        if (other === id || on !== network || !overlap(theirs, range)) return []
+        return [`${theirs.includes(':') ? ipv6Digits(theirs) : theirs} ${other}`]
+      }),
+    )
+    return members.sort()[0]?.split(' ')[1]
   }
 
+  /** Deletes the tombstones that are too old. Returns their ids. */
   expire(nowMs: number): string[] {
     const expired = [...this.tombstones].filter(([, { expiresAtMs }]) => expiresAtMs <= nowMs).map(([id]) => id)
     for (const id of expired) this.tombstones.delete(id)
     return expired
   }
 
-  /** Runs the script: put, unseal, remove or init. */
-  run(args: ScriptArguments, nowMs: number, notify: Notify): ScriptAnswer {
-    const [verb, ...rest] = args as [string, ...(string | Buffer)[]]
-    if (verb === 'put' || verb === 'unseal') {
-      const [text, mode, bytes] = rest as [string, string, Buffer | undefined]
-      return this.#put(text, mode, bytes, verb === 'unseal', notify)
+  /** Runs the script. */
+  run([verb, ...args]: ScriptArguments, nowMs: number, notify: Notify): ScriptAnswer {
+    switch (verb) {
+      case 'put':
+      case 'unseal':
+        return this.#put(args as [string, string, Buffer?], verb === 'unseal', notify)
+      case 'put-encrypted':
+      case 'unseal-encrypted':
+        return this.#putEncrypted(args as [string, Buffer, Buffer, string], verb === 'unseal-encrypted', notify)
+      case 'remove':
+      case 'remove-encrypted':
+        return this.#remove(args as [string, string?, string?], nowMs, notify)
+      case 'init': {
+        const isNew = !this.isInitialised
+        this.isInitialised = true
+        return [isNew ? 'initialised' : 'unchanged']
+      }
+      default:
+        throw new Error(`the model has no ${String(verb)}`)
     }
-    if (verb === 'remove') {
-      const [id, revision, sealedAt] = rest as [string, string?, string?]
-      return this.#remove(id, revision === undefined ? undefined : Number(revision), sealedAt, nowMs, notify)
-    }
-    if (verb !== 'init') throw new Error(`the model has no ${verb}`)
-    const isNew = !this.isInitialised
-    this.isInitialised = true
-    return [isNew ? 'initialised' : 'unchanged']
   }
 
-  #put(given: string, mode: string, set: Buffer | undefined, lifts: boolean, notify: Notify): ScriptAnswer {
-    let text = given
+  #put([text, mode, set]: [string, string, Buffer?], lifts: boolean, notify: Notify): ScriptAnswer {
     const facts = JSON.parse(text) as Facts
-    const { id, revision, hypervisors, userData: expected } = facts
-    const before = this.entries.get(id)
+    const before = this.entries.get(facts.id)
+    const held = before && (parseJson(before.record.toString()) as Partial<Facts> | undefined)?.userData
     const bytes = mode === 'keep' ? before?.userData : mode === 'set' ? set : undefined
-    if (mode === 'keep' && before?.userDataSha256 !== expected?.sha256) return ['refused', 'user-data']
-    if (bytes?.length !== expected?.size) return ['refused', 'user-data']
-    const sealedAt = (lifts ? undefined : this.#sealOf(id)) ?? facts.sealedAt
-    if (sealedAt !== facts.sealedAt) text = text.replace(/\}\s*$/, `,"sealedAt":"${String(sealedAt)}"}`)
-    const digest = createHash('sha1')
-      .update(`${text}\n`)
-      .update(bytes ?? '')
-      .digest('hex')
-    const current = this.#revisionOf(id)
-    if (current !== undefined && (revision < current || (revision === current && before?.digest !== digest)))
-      return ['refused', 'stale', String(current)]
+    const isOther = mode === 'keep' && held?.sha256 !== facts.userData?.sha256
+    if (isOther || bytes?.length !== facts.userData?.size) return ['refused', 'user-data']
+    const sealedAt = sealAfter(this.#last(facts.id)?.sealedAt, facts.sealedAt, lifts)
+    const sealed = sealedAt === facts.sealedAt ? text : text.replace(/\}\s*$/, `,"sealedAt":"${String(sealedAt)}"}`)
+    return this.#write({ ...facts, sealedAt }, Buffer.from(sealed), bytes, notify)
+  }
+
+  #putEncrypted(args: [string, Buffer, Buffer, string], lifts: boolean, notify: Notify): ScriptAnswer {
+    const [text, record, userData, digest] = args
+    const facts = JSON.parse(text) as Facts
+    const last = this.#last(facts.id)
+    if (last !== undefined && facts.revision < last.revision) return ['refused', 'stale', String(last.revision)]
+    const held = lifts ? undefined : last?.sealedAt
+    if (held !== undefined && held !== facts.sealedAt) return ['refused', 'sealed', held]
+    const is = this.entries.get(facts.id)?.digest ?? 'none'
+    if (digest !== '' && digest !== is) return ['refused', 'changed', is]
+    return this.#write(facts, record, userData.length > 0 ? userData : undefined, notify)
+  }
+
+  #write(facts: Facts, record: Buffer, userData: Buffer | undefined, notify: Notify): ScriptAnswer {
+    const { id, revision, hypervisors, sealedAt } = facts
+    const hash = createHash('sha1').update(record).update('\n')
+    const digest = hash.update(userData ?? '').digest('hex')
+    const before = this.entries.get(id)
+    const last = this.#last(id)?.revision
+    if (last !== undefined && (revision < last || (revision === last && before?.digest !== digest)))
+      return ['refused', 'stale', String(last)]
     const claims = claimsOf(facts)
     for (const claim of claims) {
       const [network, range] = claim.split(' ') as [string, string]
-      const owner = this.#otherOwner(id, network, range)
+      const owner = this.owner(network, range, id)
       if (owner !== undefined) return ['refused', 'address-owned', network, range, owner]
     }
     this.isInitialised = true
     this.tombstones.delete(id)
-    const userDataSha256 = expected?.sha256
-    this.entries.set(id, { revision, digest, text, userData: bytes, userDataSha256, claims, hypervisors, sealedAt })
-    if (before !== undefined) this.#handOverReports(id, before.hypervisors, hypervisors)
+    this.entries.set(id, { revision, digest, record, userData, claims, hypervisors, sealedAt, isFaulty: false })
+    this.#handOverReports(id, before?.hypervisors ?? [], hypervisors)
     for (const name of new Set([...hypervisors, ...(before?.hypervisors ?? [])])) notify(name, id)
     const verdict = before?.digest === digest ? 'unchanged' : 'published'
     return [verdict, String(revision), ...(sealedAt === undefined ? [] : [sealedAt])]
   }
 
-  #remove(
-    id: string,
-    given: number | undefined,
-    sealed: string | undefined,
-    nowMs: number,
-    notify: Notify,
-  ): ScriptAnswer {
+  #remove([id, given, sealed]: [string, string?, string?], nowMs: number, notify: Notify): ScriptAnswer {
     const before = this.entries.get(id)
-    const known = this.#revisionOf(id)
-    if (known === undefined && given === undefined) return ['absent']
-    const current = known ?? 0
-    const revision = given ?? (before === undefined ? current : current + 1)
+    const last = this.#last(id)
+    if (last === undefined && given === undefined) return ['absent']
+    const current = last?.revision ?? 0
+    const revision = given === undefined ? (before === undefined ? current : current + 1) : Number(given)
     if (revision < current) return ['refused', 'stale', String(current)]
-    const sealedAt = this.#sealOf(id) ?? sealed
-    this.tombstones.set(id, { revision, sealedAt, expiresAtMs: nowMs + TOMBSTONE_MS })
+    this.tombstones.set(id, { revision, sealedAt: last?.sealedAt ?? sealed, expiresAtMs: nowMs + TOMBSTONE_MS })
     this.entries.delete(id)
-    if (before !== undefined) {
-      this.#handOverReports(id, before.hypervisors, [])
-      for (const name of new Set(before.hypervisors)) notify(name, id)
-    }
+    this.#handOverReports(id, before?.hypervisors ?? [], [])
+    for (const name of new Set(before?.hypervisors)) notify(name, id)
     return [before === undefined ? 'unchanged' : 'removed', String(revision)]
   }
 
-  #revisionOf(id: string): number | undefined {
-    return (this.entries.get(id) ?? this.tombstones.get(id))?.revision
-  }
-
-  #sealOf(id: string): string | undefined {
-    return this.entries.get(id)?.sealedAt ?? this.tombstones.get(id)?.sealedAt
-  }
-
-  #otherOwner(id: string, network: string, range: string): string | undefined {
-    const digits = range.includes(':') ? ipv6Digits(range) : undefined
-    let first: string | undefined
-    let around: string | undefined
-    for (const [other, { claims }] of this.entries) {
-      if (other === id) continue
-      for (const claim of claims) {
-        const [on, theirs] = claim.split(' ') as [string, string]
-        if (on !== network || theirs.includes(':') !== (digits !== undefined)) continue
-        if (digits === undefined) {
-          if (theirs === range) return other
-          continue
-        }
-        const have = ipv6Digits(theirs)
-        if (digits !== have && digits.startsWith(have)) around = other
-        else if (have.startsWith(digits)) {
-          const member = `${have} ${other}`
-          if (first === undefined || member < first) first = member
-        }
-      }
-    }
-    return around ?? first?.split(' ')[1]
+  #last(id: string): Entry | Tombstone | undefined {
+    return this.entries.get(id) ?? this.tombstones.get(id)
   }
 
   #handOverReports(id: string, from: readonly string[], to: readonly string[]): void {
@@ -203,10 +183,8 @@ export class Region {
 }
 
 function claimsOf({ interfaces }: Facts): string[] {
-  return interfaces.flatMap(({ network = 'default', ...lists }) => [
-    ...[...(lists.ipv4Addresses ?? []), ...(lists.ipv6Addresses ?? [])].map(
-      (address) => `${network} ${address.split('/')[0]!}`,
-    ),
-    ...(lists.ipv6Prefixes ?? []).map((prefix) => `${network} ${prefix}`),
-  ])
+  return interfaces.flatMap(({ network = 'default', ipv4Addresses = [], ipv6Addresses = [], ipv6Prefixes = [] }) => {
+    const addresses = [...ipv4Addresses, ...ipv6Addresses].map((address) => address.split('/')[0]!)
+    return [...addresses, ...ipv6Prefixes].map((range) => `${network} ${range}`)
+  })
 }

@@ -1,11 +1,25 @@
 /** Runs a seed, and finds the few events that a broken promise needs. */
 import { createHash } from 'node:crypto'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { diceOf } from '../fuzz/dice.ts'
 import { happen, pauseMs } from './events.ts'
 import { World } from './world.ts'
 
+/** For the files that a start of a daemon reads. The daemons get relative paths, so that each run logs the same. */
+const directory = mkdtempSync(join(tmpdir(), 'imds-world-'))
+process.chdir(directory)
+process.on('exit', () => {
+  rmSync(directory, { recursive: true })
+})
 /** Events of a run, before everything becomes quiet. */
 const EVENTS = 250
+
+let unhandled: string | undefined
+process.on('unhandledRejection', (reason) => {
+  unhandled ??= `no promise rejects unhandled: ${reason instanceof Error ? (reason.stack ?? '') : String(reason)}`
+})
 
 export interface Ran {
   /** The promise that was broken. */
@@ -19,33 +33,31 @@ export interface Ran {
   readonly digest: string
 }
 
-/** Seeds that are odd have one hypervisor, so that what one disk does is tried more often. */
-const hypervisorsOf = (seed: number) => (seed % 2 === 0 ? 3 : 1)
-
 /** Runs a seed. `only`: the numbers of the events that happen; undefined: all. */
 export async function run(seed: number, only?: ReadonlySet<number>): Promise<Ran> {
-  const world = new World(seed, hypervisorsOf(seed))
-  const { time } = world
+  unhandled = undefined
+  const world = new World(seed)
+  const { time, checks } = world
   const events = new Map<number, string>()
   let atMs = 1_000
   for (let index = 0; index < EVENTS; index++) {
     const dice = diceOf(seed, index)
     atMs += pauseMs(dice)
     if (only?.has(index) === false) continue
-    time.after(
-      atMs,
-      () => {
-        time.dice = dice
-        events.set(index, `${(time.nowMs / 1_000).toFixed(3)} s: ${happen(world, dice)}`)
-      },
-      time.outside,
-    )
+    time.later(atMs, () => {
+      time.dice = dice
+      events.set(index, `${(time.nowMs / 1_000).toFixed(3)} s: ${happen(world, dice)}`)
+    })
   }
-  await world.until(atMs)
-  if (world.checks.broken === undefined) await world.calm()
-  const { broken } = world.checks
-  const digest = createHash('sha256').update(world.lines.join('\n')).digest('hex')
-  return { broken, steps: time.steps, hours: time.nowMs / 3_600_000, lines: world.lines, events, digest }
+  try {
+    await world.until(atMs)
+    if (checks.broken === undefined) await world.calm()
+  } catch (error) {
+    checks.break((error as Error).message)
+  }
+  const { broken = unhandled, lines } = checks
+  const digest = createHash('sha256').update(lines.join('\n')).digest('hex')
+  return { broken, steps: time.steps, hours: time.nowMs / 3_600_000, lines, events, digest }
 }
 
 /** Removes events as long as the same promise is broken. `isOver`: it takes too long. */

@@ -2,23 +2,23 @@
  * The store of the world, as Redis behaves: a primary that runs the script atomically, a replica that lags and may take
  * over, notices that are lost for those who do not listen, and links to the hypervisors that break, loudly or silently.
  *
- * It remembers every state that each instance ever had in it (`History`): what a view serves must be one of these, and
+ * It remembers every state that each instance ever had in it (`Version`): what a view serves must be one of these, and
  * never an earlier one than before.
  */
-import type { Index, Loaded, ReportStore, Source, SourceEvents } from '../../src/store/source.ts'
-import type { Backend, RecordChange, RecordWriter, Written } from '../../src/store/backend.ts'
-import type { Published, RemoveOptions, RemoveResult } from '../../src/store/publisher.ts'
-import {
-  parsePut,
-  parseRemoved,
-  putArguments,
-  removeArguments,
-  type ScriptArguments,
-} from '../../src/store/redis/script.ts'
-import type { ScriptAnswer } from '../../src/store/redis/script.ts'
-import { parseReports, storedForm, type Reports } from '../../src/metadata/reports.ts'
+import type { Dice } from '../fuzz/dice.ts'
+import { TurnBudget } from '../../src/limits/turn-budget.ts'
+import { storedForm, type Reports } from '../../src/metadata/reports.ts'
 import { sha256 } from '../../src/metadata/user-data.ts'
-import { Region } from './region.ts'
+import type { Backend, RecordChange, Written } from '../../src/store/backend.ts'
+import { EncryptingWriter, type EncryptedValues, type WriteOptions } from '../../src/store/crypto/encrypting-writer.ts'
+import type { RecordCipher } from '../../src/store/crypto/record-cipher.ts'
+import { readPublished, readStored } from '../../src/store/crypto/stored.ts'
+import { StorePublisher } from '../../src/store/publish.ts'
+import type { Publisher, RemoveOptions } from '../../src/store/publisher.ts'
+import { reportsOf } from '../../src/store/redis/reports.ts'
+import * as script from '../../src/store/redis/script.ts'
+import type { Index, Loaded, ReportStore, Source, SourceEvents } from '../../src/store/source.ts'
+import { Region, type Entry } from './region.ts'
 import type { Process, Time } from './time.ts'
 
 /** A state of an instance in the store, since a time. `digest` undefined: it had no record; `isRemoved`: a tombstone. */
@@ -27,13 +27,17 @@ export interface Version {
   readonly digest: string | undefined
   readonly hypervisors: readonly string[]
   readonly isRemoved: boolean
+  readonly isFaulty: boolean
   /** The hypervisors that heard of it, if they were connected. */
   readonly heard: readonly string[]
 }
-const ABSENT: Version = { atMs: -Infinity, digest: undefined, hypervisors: [], isRemoved: false, heard: [] }
+const ABSENT = { digest: undefined, hypervisors: [], isFaulty: false }
+const FIRST: Version = { ...ABSENT, atMs: -Infinity, isRemoved: false, heard: [] }
 
 /** How long a silent loss is not noticed: the heartbeat of the source. */
 const HEARTBEAT_MS = 10_000
+/** What another program may write in place of a record. */
+const FAULTY = ['', '{', '[]', '{"schema":1}', 'imds1 k1 1\nwith another key']
 
 /** A connection of a daemon to the store. */
 interface Session {
@@ -48,33 +52,34 @@ interface Session {
 }
 
 export class SimulatedStore {
-  readonly #time: Time
+  readonly time: Time
+  /** Undefined: records are plain. */
+  readonly cipher: RecordCipher | undefined
   primary = new Region()
   #replica = new Region()
   readonly #history = new Map<string, Version[]>()
-  readonly #sessions = new Set<Session>()
+  /** The connections that are open. */
+  readonly sessions = new Set<Session>()
   isUp = true
   /** Hypervisors whose link is broken. */
   readonly broken = new Map<string, 'loud' | 'silent'>()
-  /** Hypervisor -> in how many of its requests its link breaks. */
-  readonly armed = new Map<string, number>()
   /** An instance whose reports cannot be deleted: its key has another type. */
   refusesReportsOf: string | undefined
 
-  constructor(time: Time) {
-    this.#time = time
+  constructor(time: Time, cipher: RecordCipher | undefined) {
+    this.time = time
+    this.cipher = cipher
   }
 
   historyOf(id: string): readonly Version[] {
-    return this.#history.get(id) ?? [ABSENT]
+    return this.#history.get(id) ?? [FIRST]
   }
 
   /** Runs the script on the primary. */
-  run(args: ScriptArguments, id: string): ScriptAnswer {
-    const time = this.#time
+  run(args: script.ScriptArguments, id: string): script.ScriptAnswer {
     this.expire()
     const heard: string[] = []
-    const answer = this.primary.run(args, time.nowMs, (hypervisor, noticed) => {
+    const answer = this.primary.run(args, this.time.nowMs, (hypervisor, noticed) => {
       heard.push(hypervisor)
       this.#notify(hypervisor, noticed)
     })
@@ -82,25 +87,35 @@ export class SimulatedStore {
     return answer
   }
 
-  replicate(): void {
-    this.#replica = this.primary.copy()
+  /** Another program writes something in place of a record. */
+  spoil(id: string, dice: Dice): boolean {
+    const entry = this.primary.entries.get(id)
+    if (entry === undefined) return false
+    const record = Buffer.from(dice.pick(FAULTY))
+    const digest = String(dice.below(1_000_000))
+    this.primary.entries.set(id, { ...entry, record, digest, isFaulty: true })
+    for (const name of entry.hypervisors) this.#notify(name, id)
+    return this.#note(id, entry.hypervisors)
+  }
+
+  /** What the guest of an instance has reported on a hypervisor. */
+  reportsOf(hypervisor: string, id: string): Reports | undefined {
+    return reportsOf([this.primary.reports.get(`${hypervisor} ${id}`)], id, this.cipher, Infinity)[0]
+  }
+
+  replicate(): Region {
+    return (this.#replica = this.primary.copy())
   }
 
   /** The replica takes over: what it did not have yet is lost. Returns the instances that are other than before. */
   failOver(): string[] {
-    const before = this.primary
-    this.primary = this.#replica.copy()
     this.#endAll('the role of the server changed')
-    const all = [before, this.primary].flatMap(({ entries, tombstones }) => [...entries.keys(), ...tombstones.keys()])
-    return [...new Set(all)].filter((id) => this.#note(id))
+    return this.#replace(this.#replica.copy())
   }
 
-  /** Returns the instances that it had. */
+  /** Everything is lost. Returns the instances that it had. */
   empty(): string[] {
-    const ids = [...this.primary.entries.keys(), ...this.primary.tombstones.keys()]
-    this.primary = new Region()
-    for (const id of ids) this.#note(id)
-    return ids
+    return this.#replace(new Region())
   }
 
   /** A week has passed for the tombstone of an instance. */
@@ -110,97 +125,69 @@ export class SimulatedStore {
 
   /** Tombstones that are too old disappear. */
   expire(): void {
-    for (const id of this.primary.expire(this.#time.nowMs)) this.#note(id)
-    this.#replica.expire(this.#time.nowMs)
+    for (const id of this.primary.expire(this.time.nowMs)) this.#note(id)
+    this.#replica.expire(this.time.nowMs)
   }
 
-  setUp(isUp: boolean): void {
-    this.isUp = isUp
+  setUp(isUp: boolean): boolean {
     if (!isUp) this.#endAll('the server is down')
+    return (this.isUp = isUp)
   }
 
   /** Breaks the link of a hypervisor. */
   breakLink(hypervisor: string, how: 'loud' | 'silent'): void {
     this.broken.set(hypervisor, how)
-    for (const session of this.#sessions) {
+    for (const session of this.sessions) {
+      const end = () => {
+        session.end('the connection is lost')
+      }
       if (session.hypervisor !== hypervisor) continue
-      if (how === 'loud') session.end('the connection is lost')
-      else
-        this.#time.after(
-          this.#time.dice.below(HEARTBEAT_MS),
-          () => {
-            session.end('no answer')
-          },
-          session.of,
-        )
+      if (how === 'loud') end()
+      else this.time.after(this.time.dice.below(HEARTBEAT_MS), end, session.of)
     }
-  }
-
-  /** Counts down the requests of a hypervisor, until its link breaks in the middle of one. */
-  noteRequest(hypervisor: string): void {
-    const left = this.armed.get(hypervisor)
-    if (left === undefined) return
-    this.armed.set(hypervisor, left - 1)
-    if (left > 1) return
-    this.armed.delete(hypervisor)
-    this.breakLink(hypervisor, 'loud')
   }
 
   isReachable(hypervisor: string): boolean {
     return this.isUp && !this.broken.has(hypervisor)
   }
 
-  open(session: Session): void {
-    this.#sessions.add(session)
-  }
-
-  close(session: Session): void {
-    this.#sessions.delete(session)
-  }
-
   /** A process has ended. */
   forget(process: Process): void {
-    for (const session of this.#sessions) if (session.of === process) this.close(session)
-  }
-
-  isOpen(session: Session): boolean {
-    return this.#sessions.has(session)
+    for (const session of this.sessions) if (session.of === process) this.sessions.delete(session)
   }
 
   #endAll(reason: string): void {
-    for (const session of this.#sessions) session.end(reason)
+    for (const session of this.sessions) session.end(reason)
+  }
+
+  #replace(region: Region): string[] {
+    const before = this.primary
+    this.primary = region
+    const all = [before, region].flatMap(({ entries, tombstones }) => [...entries.keys(), ...tombstones.keys()])
+    return [...new Set(all)].filter((id) => this.#note(id))
   }
 
   #notify(hypervisor: string, id: string): void {
-    const time = this.#time
-    for (const session of this.#sessions) {
+    const { time } = this
+    for (const session of this.sessions) {
       if (session.hypervisor !== hypervisor || !this.isReachable(hypervisor)) continue
       session.noticedAtMs = Math.max(session.noticedAtMs, time.nowMs + time.latencyMs())
-      time.after(
-        session.noticedAtMs - time.nowMs,
-        () => {
-          if (this.isOpen(session) && this.isReachable(hypervisor)) session.notice(id)
-        },
-        session.of,
-      )
+      const notice = () => {
+        if (this.sessions.has(session) && this.isReachable(hypervisor)) session.notice(id)
+      }
+      time.after(session.noticedAtMs - time.nowMs, notice, session.of)
     }
   }
 
   /** Adds the state of an instance to its history. True if it is another one. */
   #note(id: string, heard: readonly string[] = []): boolean {
-    const history = this.#history.get(id) ?? [ABSENT]
+    const history = this.#history.get(id) ?? [FIRST]
     this.#history.set(id, history)
-    const entry = this.primary.entries.get(id)
+    const { digest, hypervisors, isFaulty } = this.primary.entries.get(id) ?? ABSENT
     const isRemoved = this.primary.tombstones.has(id)
     const last = history.at(-1)!
-    if (last.digest === entry?.digest && last.isRemoved === isRemoved) return false
-    history.push({
-      atMs: this.#time.nowMs,
-      digest: entry?.digest,
-      hypervisors: entry?.hypervisors ?? [],
-      isRemoved,
-      heard,
-    })
+    if (last.digest === digest && last.isRemoved === isRemoved) return false
+    history.push({ atMs: this.time.nowMs, digest, hypervisors, isRemoved, isFaulty, heard })
     return true
   }
 }
@@ -217,20 +204,22 @@ export class SimulatedSource implements Source {
   readonly #pending = new Set<(error: Error) => void>()
   readonly reports: ReportStore
 
-  constructor(store: SimulatedStore, time: Time, hypervisor: string) {
+  constructor(store: SimulatedStore, hypervisor: string) {
     this.#store = store
-    this.#time = time
+    this.#time = store.time
     this.#hypervisor = hypervisor
+    const { cipher } = store
     const keyOf = (name: string, id: string) => `${name} ${id}`
     this.reports = {
       load: (id, hypervisors) =>
         this.#ask(() => {
-          const texts = hypervisors.map((name) => store.primary.reports.get(keyOf(name, id)))
-          return texts.flatMap((text) => (text === undefined ? [] : (parseReports(text) ?? [])))
+          const values = hypervisors.map((name) => store.primary.reports.get(keyOf(name, id)))
+          return reportsOf(values, id, cipher, Date.now())
         }),
       save: (id, reports: Reports) =>
         this.#ask(() => {
-          store.primary.reports.set(keyOf(hypervisor, id), JSON.stringify(storedForm(reports)))
+          const bytes = Buffer.from(JSON.stringify(storedForm(reports)))
+          store.primary.reports.set(keyOf(hypervisor, id), cipher?.encrypt('reports', id, 0, bytes) ?? bytes)
         }),
       remove: (id) =>
         this.#ask(() => {
@@ -246,26 +235,20 @@ export class SimulatedSource implements Source {
   }
 
   index(): Promise<Index> {
-    return this.#ask(() => ({
-      initialised: this.#store.primary.isInitialised,
-      digests: this.#store.primary.index(this.#hypervisor),
-    }))
+    return this.#ask(() => {
+      const { primary } = this.#store
+      return { initialised: primary.isInitialised, digests: primary.index(this.#hypervisor) }
+    })
   }
 
   /** Redis may run commands of others between any two of a read. */
   async *load(ids: readonly string[]): AsyncIterable<Loaded> {
-    const loaded: (Loaded | undefined)[] = []
-    const reads = ids.flatMap((id, i) => [
-      () => {
-        const entry = this.#store.primary.entries.get(id)
-        if (entry === undefined) return
-        const { digest, text, userData } = entry
-        const document: unknown = JSON.parse(text)
-        loaded[i] = { kind: 'record', id, digest, document, userData, userDataSha256: userData && sha256(userData) }
-      },
-      () => {
-        loaded[i] ??= { kind: this.#store.primary.tombstones.has(id) ? 'removed' : 'absent', id }
-      },
+    const store = this.#store
+    const entries = new Map<string, Entry | undefined>()
+    const removed = new Set<string>()
+    const reads = ids.flatMap((id) => [
+      () => void entries.set(id, store.primary.entries.get(id)),
+      () => void (store.primary.tombstones.has(id) && removed.add(id)),
     ])
     const first = this.#time.dice.below(reads.length + 1)
     for (const part of [reads.slice(0, first), reads.slice(first)])
@@ -273,7 +256,17 @@ export class SimulatedSource implements Source {
         await this.#ask(() => {
           for (const read of part) read()
         })
-    for (const one of loaded) yield one!
+    for (const id of ids) {
+      const entry = entries.get(id)
+      if (entry === undefined) {
+        yield { kind: removed.has(id) ? 'removed' : 'absent', id }
+        continue
+      }
+      const { digest, record, userData } = entry
+      const stored = await readStored(id, record, userData, store.cipher, new TurnBudget())
+      if (stored.kind !== 'record') yield { id, digest, ...stored }
+      else yield { id, digest, ...stored, userDataSha256: stored.userData && sha256(stored.userData) }
+    }
   }
 
   owner(network: string, address: string): Promise<string | undefined> {
@@ -311,28 +304,26 @@ export class SimulatedSource implements Source {
       }
       this.#retryMs = 500
       this.#session = session
-      this.#store.open(session)
+      this.#store.sessions.add(session)
       events.connected()
     })
   }
 
   #end(session: Session, reason: string): void {
-    if (!this.#store.isOpen(session)) return
-    this.#store.close(session)
-    this.#time.after(
-      this.#time.dice.below(3),
-      () => {
-        this.#session = undefined
-        const failed = [...this.#pending]
-        this.#pending.clear()
-        const isFirst = this.#time.dice.chance(0.5)
-        if (isFirst) this.#events?.disconnected(reason)
-        for (const fail of failed) fail(new Error('the connection is closed'))
-        if (!isFirst) this.#events?.disconnected(reason)
-        this.#connectAfter(200 + this.#time.dice.below(1_500))
-      },
-      session.of,
-    )
+    if (!this.#store.sessions.has(session)) return
+    this.#store.sessions.delete(session)
+    const { dice } = this.#time
+    const ended = () => {
+      this.#session = undefined
+      const failed = [...this.#pending]
+      this.#pending.clear()
+      const isFirst = dice.chance(0.5)
+      if (isFirst) this.#events?.disconnected(reason)
+      for (const fail of failed) fail(new Error('the connection is closed'))
+      if (!isFirst) this.#events?.disconnected(reason)
+      this.#connectAfter(200 + dice.below(1_500))
+    }
+    this.#time.after(dice.below(3), ended, session.of)
   }
 
   /** Runs commands when they arrive at the store. Rejects if the connection ends before the answer arrives. */
@@ -342,103 +333,62 @@ export class SimulatedSource implements Source {
     const { promise, resolve, reject } = Promise.withResolvers<T>()
     this.#pending.add(reject)
     session.sentAtMs = Math.max(session.sentAtMs, time.nowMs + time.latencyMs())
-    const arrive = () => {
-      store.noteRequest(this.#hypervisor)
+    time.later(session.sentAtMs - time.nowMs, () => {
       if (!store.isReachable(this.#hypervisor)) return // lost with the connection
       store.expire()
-      const answer = answerOf(read)
+      const answer = Promise.try(read)
+      answer.catch(() => undefined) // it may be lost
       session.answeredAtMs = Math.max(session.answeredAtMs, time.nowMs + time.latencyMs())
       const receive = () => {
-        if (!store.isOpen(session) || !store.isReachable(this.#hypervisor)) return
+        if (!store.sessions.has(session) || !store.isReachable(this.#hypervisor)) return
         this.#pending.delete(reject)
-        if (answer.ok) resolve(answer.value)
-        else reject(answer.error)
+        resolve(answer)
       }
       time.after(session.answeredAtMs - time.nowMs, receive, session.of)
-    }
-    time.after(session.sentAtMs - time.nowMs, arrive, time.outside)
+    })
     return promise
   }
 }
 
-function answerOf<T>(read: () => T): { readonly ok: true; readonly value: T } | { readonly ok: false; error: Error } {
-  try {
-    return { ok: true, value: read() }
-  } catch (error) {
-    return { ok: false, error: error as Error }
-  }
-}
-
-/** The store as publishers write it. An answer may be lost after the change was made. */
-export class SimulatedBackend implements Backend, RecordWriter {
-  readonly region = 'gb1'
-  readonly conversion = undefined
-  readonly noKeysReason = 'there are none'
-  readonly #store: SimulatedStore
-  readonly #time: Time
-
-  constructor(store: SimulatedStore, time: Time) {
-    this.#store = store
-    this.#time = time
-  }
-
-  transaction<T>(task: (writer: RecordWriter) => Promise<T>): Promise<T> {
-    return task(this)
-  }
-
-  async write(change: RecordChange): Promise<Written> {
-    return parsePut(await this.#ask(() => this.#store.run(putArguments(change), change.instance.id)))
-  }
-
-  async remove(id: string, revision: number | undefined, options: RemoveOptions): Promise<RemoveResult> {
-    return parseRemoved(await this.#ask(() => this.#store.run(removeArguments('remove', id, revision, options), id)))
-  }
-
-  async get(id: string): Promise<Published | undefined> {
-    return this.#ask(() => {
-      const entry = this.#store.primary.entries.get(id)
-      return entry && { document: JSON.parse(entry.text) as unknown, userData: entry.userData }
-    })
-  }
-
-  async initialise(): Promise<boolean> {
-    const [verdict] = await this.#ask(() => this.#store.run(['init'], ''))
-    return verdict === 'initialised'
-  }
-
-  async unannounced(): Promise<readonly string[]> {
-    return Promise.resolve([])
-  }
-
-  readonly reportsOf = unused
-  readonly hypervisors = unused
-  readonly list = unused
-  readonly tombstones = unused
-  readonly close = unused
-  readonly fleet = undefined as never
-
-  #ask<T>(read: () => T): Promise<T> {
-    const time = this.#time
+/** A publisher of the store. An answer may be lost after the change was made. */
+export function buildPublisher(store: SimulatedStore): Publisher {
+  const { time, cipher } = store
+  const ask = <T>(read: () => T) => {
     const { promise, resolve, reject } = Promise.withResolvers<T>()
     const isLost = time.dice.chance(0.02)
-    const later = (run: () => void) => {
-      time.after(time.latencyMs(), run, time.outside)
-    }
-    later(() => {
-      if (!this.#store.isUp) {
+    time.later(time.latencyMs(), () => {
+      if (!store.isUp) {
         reject(new Error('the store is down'))
         return
       }
-      const answer = read()
-      later(() => {
+      const answer = Promise.try(read)
+      answer.catch(() => undefined)
+      time.later(time.latencyMs(), () => {
         if (isLost) reject(new Error('the answer was lost'))
         else resolve(answer)
       })
     })
     return promise
   }
-}
-
-function unused(): never {
-  throw new Error('the world does not use this')
+  const run = (args: script.ScriptArguments, id: string) => ask(() => store.run(args, id))
+  const values = (id: string) => ask(() => store.primary.entries.get(id))
+  const verb = cipher === undefined ? 'remove' : 'remove-encrypted'
+  const plain = {
+    write: async (change: RecordChange): Promise<Written> =>
+      script.parsePut(await run(script.putArguments(change), change.instance.id)),
+    writeEncrypted: async (given: EncryptedValues, options: WriteOptions) =>
+      script.parsePutEncrypted(await run(script.putEncryptedArguments(given, options), given.instance.id)),
+    remove: async (id: string, revision: number | undefined, options: RemoveOptions) =>
+      script.parseRemoved(await run(script.removeArguments(verb, id, revision, options), id)),
+    values,
+  }
+  const conversion = cipher && new EncryptingWriter(cipher, plain as never)
+  const backend: Partial<Backend> = {
+    region: 'gb1',
+    conversion,
+    transaction: (task) => task(conversion ?? plain),
+    get: async (id) => readPublished(id, await values(id), cipher),
+    unannounced: async () => Promise.resolve([]),
+  }
+  return new StorePublisher(backend as Backend, 16_384)
 }

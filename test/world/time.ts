@@ -20,11 +20,12 @@ export interface Process {
 
 interface Task {
   readonly atMs: number
-  readonly order: number
   readonly of: Process
   run: (() => void) | undefined
 }
 
+/** More steps at one time are a loop without a pause. */
+const MAX_STEPS_AT_ONCE = 100_000
 const START_MS = Date.parse('2026-11-20T12:00:00Z')
 const real = { Date, setImmediate }
 let active: Time
@@ -48,8 +49,9 @@ export class Time {
   current: Process = this.outside
   /** The number of tasks that ran. */
   steps = 0
-  #order = 0
-  readonly #heap: Task[] = []
+  #stepsBefore = 0
+  /** The next one is the last; of several at one time, the one that was added first. */
+  readonly #tasks: Task[] = []
 
   constructor(seed: number) {
     this.dice = diceOf(seed, -1)
@@ -59,29 +61,42 @@ export class Time {
 
   /** Schedules a task. The returned function cancels it. */
   after(delayMs: number, run: () => void, of: Process = this.current): () => void {
-    const task: Task = { atMs: this.nowMs + Math.max(0, delayMs), order: this.#order++, of, run }
-    this.#push(task)
+    const task: Task = { atMs: this.nowMs + Math.max(0, delayMs), of, run }
+    let [low, high] = [0, this.#tasks.length]
+    while (low < high) {
+      const middle = (low + high) >>> 1
+      if (this.#tasks[middle]!.atMs > task.atMs) low = middle + 1
+      else high = middle
+    }
+    this.#tasks.splice(low, 0, task)
     return () => {
       task.run = undefined
     }
   }
 
+  /** Schedules something that no process does. */
+  later(delayMs: number, run: () => void): void {
+    this.after(delayMs, run, this.outside)
+  }
+
   /** The time of the next task, if there is one. */
   get nextMs(): number {
-    for (let first = this.#heap[0]; first !== undefined; first = this.#heap[0]) {
-      if (first.run !== undefined && first.of.isAlive) return first.atMs
-      this.#pop()
+    for (let next = this.#tasks.at(-1); next !== undefined; next = this.#tasks.at(-1)) {
+      if (next.run !== undefined && next.of.isAlive) return next.atMs
+      this.#tasks.pop()
     }
     return Infinity
   }
 
-  /** Runs the next task of a process that lives. */
+  /** Runs the next task of a process that lives. Throws if the time does not go on. */
   step(): void {
     if (this.nextMs === Infinity) return
-    const { atMs, of, run } = this.#pop()!
+    const { atMs, of, run } = this.#tasks.pop()!
+    if (atMs > this.nowMs) this.#stepsBefore = this.steps
     this.nowMs = Math.max(this.nowMs, atMs)
     this.as(of, run!)
-    this.steps += 1
+    if (++this.steps - this.#stepsBefore > MAX_STEPS_AT_ONCE)
+      throw new Error(`time goes on: at ${String(atMs)} ms it stays, and this runs again and again: ${String(run)}`)
   }
 
   /** Runs something as a process. What it schedules belongs to that process. */
@@ -97,7 +112,7 @@ export class Time {
 
   /** How many timers and operations of a process are pending. */
   pendingOf(process: Process): number {
-    return this.#heap.filter(({ of, run }) => of === process && run !== undefined).length
+    return this.#tasks.filter(({ of, run }) => of === process && run !== undefined).length
   }
 
   /** How long a step of the environment takes: mostly a millisecond, sometimes a hundred, rarely seconds. */
@@ -111,40 +126,6 @@ export class Time {
   random(): number {
     return this.#secrets.below(1_000_000) / 1_000_000
   }
-
-  #push(task: Task): void {
-    const heap = this.#heap
-    let at = heap.push(task) - 1
-    while (at > 0) {
-      const parent = (at - 1) >>> 1
-      if (!isBefore(task, heap[parent]!)) break
-      heap[at] = heap[parent]!
-      at = parent
-    }
-    heap[at] = task
-  }
-
-  #pop(): Task | undefined {
-    const heap = this.#heap
-    const first = heap[0]
-    const last = heap.pop()
-    if (last === undefined || last === first) return first
-    let at = 0
-    for (;;) {
-      let child = 2 * at + 1
-      if (child >= heap.length) break
-      if (child + 1 < heap.length && isBefore(heap[child + 1]!, heap[child]!)) child += 1
-      if (!isBefore(heap[child]!, last)) break
-      heap[at] = heap[child]!
-      at = child
-    }
-    heap[at] = last
-    return first
-  }
-}
-
-function isBefore(one: Task, other: Task): boolean {
-  return one.atMs < other.atMs || (one.atMs === other.atMs && one.order < other.order)
 }
 
 /** A timer as Node returns it. */

@@ -89,25 +89,27 @@ export class Links {
 }
 
 /**
- * The instances, without the interfaces whose link one needs that does not yield: an instance that the store no longer
- * has must not keep another from the link.
+ * The instances, without the interfaces whose link an instance of a higher rank needs: one that the store no longer has
+ * must not keep another from the link.
  */
-export function withoutUnconfirmedLinks(
+export function withoutOutrankedLinks(
   rule: string,
   instances: readonly Instance[],
-  yields: (id: string) => boolean,
+  rankOf: (id: string) => number,
 ): readonly Instance[] {
-  if (!isLinkOfInterface(rule) || !instances.some(({ id }) => yields(id))) return instances
+  if (!isLinkOfInterface(rule) || instances.every(({ id }) => rankOf(id) === Infinity)) return instances
   const nameOf = (one: LinkOf) => {
     const name = linkOf(rule, one)
     return name.ok ? name.value : undefined
   }
-  const taken = new Set(
-    instances.filter(({ id }) => !yields(id)).flatMap(({ interfaces }) => interfaces.map((one) => nameOf(one))),
-  )
+  const highest = new Map<string | undefined, number>()
+  for (const { id, interfaces } of instances)
+    for (const one of interfaces) highest.set(nameOf(one), Math.max(rankOf(id), highest.get(nameOf(one)) ?? 0))
   return instances.map((instance) => {
-    if (!yields(instance.id)) return instance
-    const interfaces = instance.interfaces.filter((one) => !taken.has(nameOf(one)))
+    const interfaces = instance.interfaces.filter((one) => {
+      const name = nameOf(one)
+      return name === undefined || rankOf(instance.id) === highest.get(name)
+    })
     return interfaces.length === instance.interfaces.length ? instance : { ...instance, interfaces }
   })
 }

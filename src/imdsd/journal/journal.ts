@@ -15,13 +15,13 @@
  * A snapshot is a header line; for each instance a line of JSON (its record, and what its guest has reported), the bytes
  * of its user-data and a line feed; and a trailer line with the number of instances, the SHA-256 of everything before
  * and a MAC of that. Its header names the journal that continues it: without that journal it is not served. Its
- * modification time is when the view was last compared with the store.
+ * modification time is when the view was last compared with the store; if it never was, when the daemon started.
  *
  * A journal is a sequence of frames:
  *
  *     length of the payload (4 bytes, big-endian)  CRC-32 of the length (4 bytes)  MAC (32 bytes)  payload  one byte
  *
- * The last byte is written after everything before it was flushed. The first payload is a header, each other one a group
+ * The last byte is written after everything before it was flushed, and is flushed with the next frame. The first payload is a header, each other one a group
  * of changes: lines as in a snapshot, or `{"removed": id}`. The MAC of a frame covers the MAC of the frame before it, and
  * the header of a journal names the last MAC of the journal before it. So frames can be cut off at the end, but not
  * changed, exchanged or left out.
@@ -38,7 +38,9 @@
  *
  * A change reaches guests only after its frame was flushed. So a frame that anything follows must be authentic;
  * otherwise the file was damaged, and nothing is served. Only the last frame may be torn: it is shorter than its length,
- * or not authentic, or ends in zeros, which file systems may leave after a power failure. It was never in the view.
+ * or not authentic, or ends in zeros, which file systems may leave after a power failure. It was never in the view. A last
+ * frame that is authentic is served, also without the byte after it: a power failure may have taken that byte of a
+ * frame that was in the view, and a frame that was not has what the store had.
  *
  * A fold runs beside changes: when the journals are longer than the snapshot, soon after a change that removes user-data
  * and after a report of a guest (journals have no reports), at a resync if the snapshot is not as this daemon would write

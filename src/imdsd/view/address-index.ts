@@ -3,7 +3,7 @@
  *
  * Instances claim ranges of a network (see metadata/address.ts): addresses and IPv6 prefixes. An address belongs to the
  * instance whose range contains it. If ranges of two instances contain it, it is contested (invariant 7), unless all but
- * one of them yield. Ranges of one instance may contain each other.
+ * one of them rank lower. Ranges of one instance may contain each other.
  *
  * Owners are computed when a claim is added or removed. For an IPv4 address, and for an IPv6 address that is claimed
  * itself, `find` takes one lookup by text. For any other IPv6 address it takes one more lookup for each prefix length
@@ -21,14 +21,14 @@ interface Claim<T> {
 
 /**
  * Called when the owners of a range may have changed: none if no instance claims it any more, several if it is
- * contested. `losers`: other claimants, which yield to them.
+ * contested. `losers`: other claimants, which rank lower.
  */
 export type OwnersChanged<T> = (range: string, owners: readonly T[], losers: readonly T[]) => void
 
-/** The claims of one network. `yields`: whether a claimant loses its ranges to claimants that do not yield. */
+/** The claims of one network. `rankOf`: claimants lose their ranges to those of a higher rank. */
 export class AddressIndex<T> {
   readonly #changed: OwnersChanged<T>
-  readonly #yields: (claimant: T) => boolean
+  readonly #rankOf: (claimant: T) => number
   readonly #claims = new Map<string, Claim<T>>()
   /** The claims of IPv6 ranges, by their digits. */
   readonly #ipv6 = new Map<string, Claim<T>>()
@@ -39,9 +39,9 @@ export class AddressIndex<T> {
   /** The numbers of digits that occur, longest first. */
   #lengths: readonly number[] = []
 
-  constructor(changed: OwnersChanged<T>, yields: (claimant: T) => boolean) {
+  constructor(changed: OwnersChanged<T>, rankOf: (claimant: T) => number) {
     this.#changed = changed
-    this.#yields = yields
+    this.#rankOf = rankOf
   }
 
   /** Who owns a canonical address. */
@@ -63,8 +63,8 @@ export class AddressIndex<T> {
     this.#updateOwners(claim)
   }
 
-  /** A claimant of this range yields from now on, or does not any more. */
-  yieldChanged(range: string): void {
+  /** A claimant of this range has another rank. */
+  rankChanged(range: string): void {
     const claim = this.#claims.get(range)
     if (claim !== undefined) this.#updateOwners(claim)
   }
@@ -79,8 +79,9 @@ export class AddressIndex<T> {
   }
 
   #setOwners(claim: Claim<T>, claimants: readonly T[]): void {
-    const losers = claimants.every(this.#yields) ? [] : claimants.filter(this.#yields)
-    const owners = claimants.filter((one) => !losers.includes(one))
+    const highest = Math.max(...claimants.map(this.#rankOf))
+    const owners = claimants.filter((one) => this.#rankOf(one) === highest)
+    const losers = claimants.filter((one) => !owners.includes(one))
     claim.ownership = owners.length === 1 ? { kind: 'owned', owner: owners[0]! } : CONTESTED
     this.#changed(claim.range, owners, losers)
   }

@@ -3,7 +3,7 @@
  * link (contract E1). The index follows the view.
  *
  * Interfaces claim their links as they claim addresses (address-index.ts): if two would have one link, it is contested,
- * and the firewall admits neither; those of instances that the store no longer has yield to others.
+ * and the firewall admits neither; those of instances that the store no longer has rank lower (view.ts).
  */
 import { UNKNOWN } from '../../metadata/address.ts'
 import type { Interface } from '../../metadata/instance.ts'
@@ -19,21 +19,21 @@ interface Claim {
 
 /** The instances of a view by link. `nameOf`: the name of an interface's link; undefined if it can have none. */
 export class LinkIndex {
-  readonly #view: Pick<View, 'get' | 'isUnconfirmed'>
+  readonly #view: Pick<View, 'get' | 'rankOf'>
   readonly #nameOf: (one: Pick<Interface, 'id' | 'network'>) => string | undefined
   readonly #index: AddressIndex<Claim>
   /** By instance. */
   readonly #claims = new Map<string, readonly Claim[]>()
 
   constructor(
-    view: Pick<View, 'get' | 'isUnconfirmed'>,
+    view: Pick<View, 'get' | 'rankOf'>,
     nameOf: (one: Pick<Interface, 'id' | 'network'>) => string | undefined,
   ) {
     this.#view = view
     this.#nameOf = nameOf
     this.#index = new AddressIndex(
       () => undefined,
-      ({ instance }) => view.isUnconfirmed(instance),
+      ({ instance }) => view.rankOf(instance),
     )
   }
 

@@ -146,7 +146,7 @@ export class RecordHealth {
         { instances: this.#view.size, faulty: this.#faults.size },
         'the records of the store can be used again',
       )
-    return now === undefined && [...this.#unconfirmed].filter((id) => this.#view.setUnconfirmed(id, true)).length > 0
+    return now === undefined && this.#view.setUnconfirmed(this.#unconfirmed)
   }
 
   /**
@@ -221,7 +221,7 @@ export class RecordHealth {
   /** The store has this instance. True if the view had learned that it has not. */
   notePresent(id: string): boolean {
     this.#unconfirmed.delete(id)
-    return this.#view.setUnconfirmed(id, false)
+    return this.#view.setConfirmed(id)
   }
 
   /** Forgets faults of ids that the store's index no longer has. */

@@ -5,7 +5,8 @@
  * instances claim is served to neither (invariant 7).
  *
  * An instance that the store no longer has stays (invariant 8), but loses each address that another one claims: most
- * likely it was removed, and its tombstone expired while this hypervisor had no store.
+ * likely it was removed, and its tombstone expired while this hypervisor had no store. Of several such instances, the
+ * one that the store lost last has the address: it had it when the store was emptied.
  */
 import { randomBytes } from 'node:crypto'
 import { UNKNOWN, type Ownership } from '../../metadata/address.ts'
@@ -21,7 +22,7 @@ import { ServedInstance, type ViewContext } from './served-instance.ts'
  */
 export type FoundInstance = Ownership<ServedInstance>
 
-/** A range that an instance of the store owns, although others claim it, which the store no longer has. */
+/** A range of which the owners outrank other instances that claim it: the store no longer has those, or lost them before. */
 export interface Loss {
   readonly owners: readonly string[]
   readonly losers: readonly string[]
@@ -35,8 +36,9 @@ export class View {
   readonly #indexes = new Map<string, AddressIndex<ServedInstance>>()
   readonly #contested = new Map<string, readonly string[]>()
   readonly #lost = new Map<string, Loss>()
-  /** The instances that the store no longer has. */
-  readonly #unconfirmed = new Set<string>()
+  /** The instances that the store no longer has, each with the number of the loss that it was part of. */
+  readonly #unconfirmed = new Map<string, number>()
+  #losses = 0
   /** The instances that the change under way concerns. */
   readonly #concerned = new Set<string>()
   readonly #onChange: ((id: string) => void)[] = []
@@ -105,20 +107,30 @@ export class View {
     return true
   }
 
-  /** Sets whether the store no longer has an instance. True if that is new. */
-  setUnconfirmed(id: string, isUnconfirmed: boolean): boolean {
-    const served = this.#instances.get(id)
-    if (served === undefined || this.#unconfirmed.has(id) === isUnconfirmed) return false
-    if (isUnconfirmed) this.#unconfirmed.add(id)
-    else this.#unconfirmed.delete(id)
-    for (const { network, range } of rangesOf(served.instance)) this.#indexes.get(network)?.yieldChanged(range)
-    this.#notify(id)
-    return true
+  /** The store no longer has these instances. True if that is new of one. */
+  setUnconfirmed(ids: Iterable<string>): boolean {
+    const lost = [...ids].filter((id) => this.#instances.has(id) && !this.#unconfirmed.has(id))
+    this.#losses += 1
+    for (const id of lost) this.#unconfirmed.set(id, this.#losses)
+    for (const id of lost) this.#rankChanged(id)
+    return lost.length > 0
+  }
+
+  /** The store has an instance. True if it was unconfirmed. */
+  setConfirmed(id: string): boolean {
+    const wasUnconfirmed = this.#unconfirmed.delete(id)
+    if (wasUnconfirmed) this.#rankChanged(id)
+    return wasUnconfirmed
   }
 
   /** Whether the store no longer has an instance. */
   isUnconfirmed(id: string): boolean {
     return this.#unconfirmed.has(id)
+  }
+
+  /** Of several instances that claim an address or a link, the one of the highest rank has it. */
+  rankOf(id: string): number {
+    return this.#unconfirmed.get(id) ?? Infinity
   }
 
   /** Addresses and prefixes that more than one instance claims, as `network range`, with the claimants' ids. */
@@ -139,7 +151,7 @@ export class View {
           (of, owners, losers) => {
             this.#ownersChanged(`${network} ${of}`, owners, losers)
           },
-          ({ instance }) => this.#unconfirmed.has(instance.id),
+          ({ instance }) => this.rankOf(instance.id),
         )
         this.#indexes.set(network, index)
       }
@@ -149,6 +161,12 @@ export class View {
 
   #unclaim(served: ServedInstance): void {
     for (const { network, range } of rangesOf(served.instance)) this.#indexes.get(network)?.unclaim(range, served)
+  }
+
+  #rankChanged(id: string): void {
+    for (const { network, range } of rangesOf(this.#instances.get(id)!.instance))
+      this.#indexes.get(network)?.rankChanged(range)
+    this.#notify(id)
   }
 
   #notify(id: string): void {

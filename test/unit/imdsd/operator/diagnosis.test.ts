@@ -117,7 +117,7 @@ describe('an instance that is served has what is wrong with it', () => {
   test('an address that it lost to another, since the store no longer has it', async () => {
     const { diagnosis, view } = diagnosing({ served: {} })
     view.replace({ instance: parsed(anInstance({ id: 'srv-other' })), userData: undefined, digest: 'd' })
-    view.setUnconfirmed(ID, true)
+    view.setUnconfirmed([ID])
     expect(await diagnosis.instance(ID)).toBe('10.0.0.2 is that of srv-other, and the store no longer has srv-abcde')
     expect(await diagnosis.instance('srv-other')).toBeUndefined()
   })

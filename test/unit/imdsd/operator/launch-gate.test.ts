@@ -40,7 +40,7 @@ test('an instance is not served if it is unknown, on other networks only, or con
   put(parsed({}))
   put(parsed({ id: 'srv-other' }))
   expect([gate('srv-abcde'), gate('srv-other')]).toEqual([{ kind: 'not-served' }, { kind: 'not-served' }])
-  view.setUnconfirmed('srv-abcde', true)
+  view.setUnconfirmed(['srv-abcde'])
   expect([gate('srv-abcde').kind, gate('srv-other').kind]).toEqual(['not-served', 'open'])
 })
 

@@ -206,6 +206,10 @@ test('invariant 7: an instance that the store no longer has loses an address to 
     expect.stringMatching(/^40 the store no longer has this instance; it is still served/),
     expect.stringMatching(/^40 an address is served to the instance that the store has/),
   ])
+  health.reportUnconfirmed('srv-b')
+  expect([health.completeResync([]), owner()]).toEqual([true, 'srv-b']) // the one that the store lost last keeps it
+  expect([health.notePresent('srv-b'), owner()]).toEqual([true, 'srv-b'])
+  logged()
   expect([health.notePresent('srv-a'), owner()]).toEqual([true, 'contested'])
   health.reportAddresses()
   expect([view.lost().size, logged()]).toEqual([0, [expect.stringMatching(/^40 more than one instance claims/)]])

@@ -2,6 +2,7 @@
  * The seeded world: real code in a simulated region, and its promises (checks.ts) checked after every step.
  *
  *   npm run world -- --minutes 60     all seeds that once failed, then new ones for so long (CPU time; default: 1)
+ *   npm run world -- --seeds 300      the same with so many new seeds
  *   npm run world -- --from N         the new seeds begin with this one
  *   npm run world -- --seed N         one seed; with --log, all that happens; with --only 3,17,40, only these events
  *
@@ -19,6 +20,7 @@ const LAST_LINES = 25
 const { values } = parseArgs({
   options: {
     minutes: { type: 'string', default: '1' },
+    seeds: { type: 'string' },
     seed: { type: 'string' },
     only: { type: 'string' },
     log: { type: 'boolean', default: false },
@@ -50,9 +52,10 @@ async function report(seed: number, { broken = '', events: all }: Ran): Promise<
 /** Runs the seeds that once failed, and new ones until one fails. True: every promise is kept. */
 async function runSeeds(): Promise<boolean> {
   const failed = readFileSync(new URL('seeds', import.meta.url), 'utf8').match(/^\d+/gm) ?? []
-  const [first, endSeconds] = [Number(values.from), Number(values.minutes) * 60]
+  const [first, endSeconds, most] = [Number(values.from), Number(values.minutes) * 60, Number(values.seeds)]
+  const isOver = (n: number) => (values.seeds === undefined ? cpuSeconds() >= endSeconds : n >= most)
   let [steps, hours, runs] = [0, 0, 0]
-  for (let n = 0; n < failed.length || cpuSeconds() < endSeconds; n++) {
+  for (let n = 0; n < failed.length || !isOver(n - failed.length); n++) {
     const seed = n < failed.length ? Number(failed[n]) : first + n - failed.length
     const ran = await run(seed)
     if (n === 0 && ran.digest !== (await run(seed)).digest) ran.broken ??= 'the same seed gives the same run'

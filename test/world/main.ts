@@ -2,6 +2,7 @@
  * The seeded world: real code in a simulated region, and its promises (checks.ts) checked after every step.
  *
  *   npm run world -- --minutes 60     all seeds that once failed, then new ones for so long (CPU time; default: 1)
+ *   npm run world -- --publisher      the publishers of imds-api instead (publisher.ts), with each of these options
  *   npm run world -- --from N         the new seeds begin with this one
  *   npm run world -- --seed N         one seed; with --log, all that happens; with --only 3,17,40, only these events
  *
@@ -23,12 +24,15 @@ const { values } = parseArgs({
     seed: { type: 'string' },
     only: { type: 'string' },
     log: { type: 'boolean', default: false },
+    publisher: { type: 'boolean', default: false },
     from: { type: 'string', default: String(Date.now() % 1_000_000_000) },
   },
 })
 Error.stackTraceLimit = values.log ? 10 : 0 // errors of disks and of the store are many
+const publishers = values.publisher ? await (await import('./publisher.ts')).startPublishers() : undefined
+const runWorld = publishers?.run ?? run
 replaceNode()
-replaceFiles()
+if (publishers === undefined) replaceFiles()
 let unhandled: string | undefined
 process.on('unhandledRejection', (reason) => {
   unhandled ??= `no promise rejects unhandled: ${reason instanceof Error ? (reason.stack ?? '') : String(reason)}`
@@ -42,7 +46,7 @@ function cpuSeconds(): number {
 
 async function runSeed(seed: number, only?: ReadonlySet<number>): Promise<Ran> {
   unhandled = undefined
-  const ran = await run(seed, only)
+  const ran = await runWorld(seed, only)
   return { ...ran, broken: ran.broken ?? unhandled }
 }
 
@@ -50,18 +54,23 @@ async function runSeed(seed: number, only?: ReadonlySet<number>): Promise<Ran> {
 async function report(seed: number, { broken = '', events: all }: Ran): Promise<void> {
   console.log(`\nseed ${String(seed)}: ${broken}`)
   const end = cpuSeconds() + SHRINK_SECONDS
-  const least = await shrink(seed, broken, [...all.keys()], () => cpuSeconds() > end)
+  const least = await shrink(runWorld, seed, broken, [...all.keys()], () => cpuSeconds() > end)
   const { events, lines } = least
   console.log(`With ${String(events.size)} of ${String(all.size)} events: ${least.broken ?? ''}`)
   for (const [index, words] of events) console.log(`  ${String(index).padStart(3)}  ${words}`)
   console.log('The last that happened:')
   for (const line of lines.slice(-LAST_LINES)) console.log(`  ${line}`)
-  console.log(`Repeat: npm run world -- --seed ${String(seed)} --only ${[...events.keys()].join(',')} --log`)
+  console.log(
+    `Repeat: npm run world -- ${publishers === undefined ? '' : '--publisher '}--seed ${String(seed)} --only ${[...events.keys()].join(',')} --log`,
+  )
 }
 
 /** Runs the seeds that once failed, and new ones until one fails. True: every promise is kept. */
 async function runSeeds(): Promise<boolean> {
-  const failed = readFileSync(new URL('seeds', import.meta.url), 'utf8').match(/^\d+/gm) ?? []
+  const failed =
+    readFileSync(new URL(publishers === undefined ? 'seeds' : 'publisher-seeds', import.meta.url), 'utf8').match(
+      /^\d+/gm,
+    ) ?? []
   const [first, endSeconds] = [Number(values.from), Number(values.minutes) * 60]
   let [steps, hours, runs] = [0, 0, 0]
   for (let n = 0; n < failed.length || cpuSeconds() < endSeconds; n++) {
@@ -90,4 +99,6 @@ async function runOne(seed: number): Promise<boolean> {
   return broken === undefined
 }
 
-process.exit((await (values.seed === undefined ? runSeeds() : runOne(Number(values.seed)))) ? 0 : 1)
+const isKept = await (values.seed === undefined ? runSeeds() : runOne(Number(values.seed)))
+await publishers?.stop()
+process.exit(isKept ? 0 : 1)

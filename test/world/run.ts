@@ -7,6 +7,9 @@ import { World } from './world.ts'
 /** Events of a run, before everything becomes quiet. */
 const EVENTS = 250
 
+/** Runs a seed. `only`: the numbers of the events that happen; undefined: all. */
+export type RunSeed = (seed: number, only?: ReadonlySet<number>) => Promise<Ran>
+
 export interface Ran {
   /** The promise that was broken. */
   broken: string | undefined
@@ -50,6 +53,7 @@ export async function run(seed: number, only?: ReadonlySet<number>): Promise<Ran
 
 /** Removes events as long as the same promise is broken. `isOver`: it takes too long. */
 export async function shrink(
+  run: RunSeed,
   seed: number,
   broken: string,
   all: readonly number[],

@@ -1,0 +1,15 @@
+/** The publishers' world (test/world/publisher.ts), as `npm run world -- --publisher` runs it. */
+import { fileURLToPath } from 'node:url'
+import t from 'tap'
+import { runCommand } from '../tools/command.ts'
+
+/** CPU time, without that of PostgreSQL, which takes as much. */
+const MINUTES = 0.2
+const WORLD = fileURLToPath(new URL('../world/main.ts', import.meta.url))
+const TIMEOUT_MS = 280_000
+
+t.test('two publishers keep their promises in known and new orders of statements, kills and faults', async (t) => {
+  const world = [process.execPath, WORLD, '--publisher', '--minutes', String(MINUTES)]
+  const { status, stdout, stderr } = await runCommand(world, {}, TIMEOUT_MS)
+  t.equal(status, 0, `${stdout}${stderr}`)
+})

@@ -15,7 +15,6 @@ import { PREFIXES } from '../../src/imds-api/model/ids.ts'
 import { databaseIdOf } from '../../src/imds-api/publish/region-database.ts'
 import { surveyStore } from '../../src/imds-api/publish/survey.ts'
 import type { Publisher } from '../../src/store/open.ts'
-import { StoreUnavailable } from '../../src/store/publisher.ts'
 import { CLIENT_OF, ONE, TWO } from '../support/fixtures/region.ts'
 import { ask } from '../support/load/api-load.ts'
 import { anApi, serverOf, startImdsApi, startProcess, type ApiOptions } from '../support/programs/api.ts'
@@ -261,31 +260,6 @@ t.test('after a restore no id, address or action that the store does not show is
     [],
   )
 })
-
-t.test(
-  'a kill between a first publish and its commit leaves no fault, though the server changes meanwhile',
-  async (t) => {
-    const { api, db, store, create, has } = await aRestored(t, {})
-    let killed: string | undefined
-    const killing: Publisher = Object.assign(Object.create(store) as Publisher, {
-      get: (id: string) => store.get(id),
-      initialise: () => store.initialise(),
-      remove: (id: string, revision?: number) => store.remove(id, revision),
-      put: async (...[document, userData, options]: Parameters<Publisher['put']>) => {
-        const result = await store.put(document, userData, options)
-        if (killed !== undefined || options?.dryRun === true) return result
-        killed = (document as { id: string }).id
-        await db.updateTable('servers').set({ revision: 2, user_data: 'bmV3' }).where('id', '=', killed).execute()
-        throw new StoreUnavailable('the transaction is rolled back, as by a kill')
-      },
-    })
-    await api.startPublisher(killing)
-    const { id } = await create(ONE)
-    await has(id, 'active')
-    t.equal(killed, id)
-    t.match(await store.get(id), { document: { revision: 2 }, userData: Buffer.from('new') })
-  },
-)
 
 /** Kills imds-api advance when it has given the region in the store to the new id of the database, before the commit. */
 async function killBeforeCommit(t: Test, db: Db, store: Publisher, env: NodeJS.ProcessEnv): Promise<void> {

@@ -11,7 +11,6 @@
  * Tests whose package is missing are skipped and listed at the end.
  */
 import { spawnSync } from 'node:child_process'
-import { hash } from 'node:crypto'
 import {
   chmodSync,
   existsSync,
@@ -33,6 +32,7 @@ import { changedFiles, reachedTests } from './changed.ts'
 import { runCommand } from './command.ts'
 import { ROOT } from './documents.ts'
 import { runTasks, type Task, type Weight } from './schedule.ts'
+import { newSeeds } from './new-seeds.ts'
 import { runTapFile, type TapResult } from './tap-files.ts'
 
 /** The files of tap that only `npm run test:all` runs: they take long, and need much of other programs. */
@@ -46,6 +46,8 @@ const LONG = [
 /** The task that makes what the files of tap use. */
 const PREPARE = 'prepare'
 const WEIGHTS = `${ROOT}test/tools/weights.json`
+/** New seeds of the world: a minute on one core. */
+const WORLD_SEEDS = 300
 /** Lint and vitest take longer only if something is wrong. */
 const CHECK_MS = 900_000
 
@@ -75,7 +77,7 @@ const taken = await runTasks(
   [
     ...(!runsLong && patterns.length === 0 ? [check('lint', ['npm', 'run', '-s', 'lint'])] : []),
     ...(!runsLong && (patterns.length === 0 || patterns.includes('world'))
-      ? [check('world', ['npm', 'run', '-s', 'world', '--', '--seeds', '300', ...newSeeds()])]
+      ? [check('world', ['npm', 'run', '-s', 'world', '--', ...newSeeds(WORLD_SEEDS)])]
       : []),
     ...(vitestFiles.length > 0 ? [vitest(join(directory, 'vitest.json'))] : []),
     ...(tapFiles.length > 0 ? [{ name: PREPARE, run: prepareTap }] : []),
@@ -117,12 +119,6 @@ function installPackages(): void {
     if (run('apt-get', ['update', '-qq']) && run('apt-get', [...install, '-qq'])) return
   }
   console.log(`\nSome tests need packages that are not here. As root: apt-get update && apt-get ${install.join(' ')}`)
-}
-
-/** The new seeds of the world follow from the code, so a failure repeats until the code changes. */
-function newSeeds(): string[] {
-  const { stdout } = spawnSync('git', ['rev-parse', 'HEAD:src', 'HEAD:test/world'], { encoding: 'utf8' })
-  return stdout === '' ? [] : ['--from', String(Number.parseInt(hash('sha256', stdout).slice(0, 8), 16))]
 }
 
 function check(name: string, command: readonly string[]): Task {

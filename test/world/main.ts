@@ -3,6 +3,7 @@
  *
  *   npm run world -- --minutes 60     all seeds that once failed, then new ones for so long (CPU time; default: 1)
  *   npm run world -- --seeds 300      the same with so many new seeds
+ *   npm run world -- --publisher      the publishers of imds-api instead (publisher.ts), with each of these options
  *   npm run world -- --from N         the new seeds begin with this one
  *   npm run world -- --seed N         one seed; with --log, all that happens; with --only 3,17,40, only these events
  *
@@ -24,11 +25,19 @@ const { values } = parseArgs({
     seed: { type: 'string' },
     only: { type: 'string' },
     log: { type: 'boolean', default: false },
+    publisher: { type: 'boolean', default: false },
     from: { type: 'string', default: String(Date.now() % 1_000_000_000) },
   },
 })
 Error.stackTraceLimit = values.log ? 10 : 0 // errors of disks and of the store are many
+const publishers = values.publisher ? await (await import('./publisher.ts')).startPublishers() : undefined
+const [kind, seedsFile] = publishers === undefined ? ['', 'seeds'] : ['--publisher ', 'publisher-seeds']
+const runWorld = publishers?.run ?? run
 replaceNode()
+let unhandled: string | undefined
+process.on('unhandledRejection', (reason) => {
+  unhandled ??= `no promise rejects unhandled: ${reason instanceof Error ? (reason.stack ?? '') : String(reason)}`
+})
 
 /** The CPU time of this process. */
 function cpuSeconds(): number {
@@ -36,29 +45,35 @@ function cpuSeconds(): number {
   return (user + system) / 1_000_000
 }
 
+async function runSeed(seed: number, only?: ReadonlySet<number>): Promise<Ran> {
+  unhandled = undefined
+  const ran = await runWorld(seed, only)
+  return { ...ran, broken: ran.broken ?? unhandled }
+}
+
 /** Prints a broken promise. */
 async function report(seed: number, { broken = '', events: all }: Ran): Promise<void> {
   console.log(`\nseed ${String(seed)}: ${broken}`)
   const end = cpuSeconds() + SHRINK_SECONDS
-  const least = await shrink(seed, broken, [...all.keys()], () => cpuSeconds() > end)
+  const least = await shrink(runSeed, seed, broken, [...all.keys()], () => cpuSeconds() > end)
   const { events, lines } = least
   console.log(`With ${String(events.size)} of ${String(all.size)} events: ${least.broken ?? ''}`)
   for (const [index, words] of events) console.log(`  ${String(index).padStart(3)}  ${words}`)
   console.log('The last that happened:')
   for (const line of lines.slice(-LAST_LINES)) console.log(`  ${line}`)
-  console.log(`Repeat: npm run world -- --seed ${String(seed)} --only ${[...events.keys()].join(',')} --log`)
+  console.log(`Repeat: npm run world -- ${kind}--seed ${String(seed)} --only ${[...events.keys()].join(',')} --log`)
 }
 
 /** Runs the seeds that once failed, and new ones until one fails. True: every promise is kept. */
 async function runSeeds(): Promise<boolean> {
-  const failed = readFileSync(new URL('seeds', import.meta.url), 'utf8').match(/^\d+/gm) ?? []
+  const failed = readFileSync(new URL(seedsFile, import.meta.url), 'utf8').match(/^\d+/gm) ?? []
   const [first, endSeconds, most] = [Number(values.from), Number(values.minutes) * 60, Number(values.seeds)]
   const isOver = (n: number) => (values.seeds === undefined ? cpuSeconds() >= endSeconds : n >= most)
   let [steps, hours, runs] = [0, 0, 0]
   for (let n = 0; n < failed.length || !isOver(n - failed.length); n++) {
     const seed = n < failed.length ? Number(failed[n]) : first + n - failed.length
-    const ran = await run(seed)
-    if (n === 0 && ran.digest !== (await run(seed)).digest) ran.broken ??= 'the same seed gives the same run'
+    const ran = await runSeed(seed)
+    if (n === 0 && ran.digest !== (await runSeed(seed)).digest) ran.broken ??= 'the same seed gives the same run'
     steps += ran.steps
     hours += ran.hours
     runs += 1
@@ -75,10 +90,12 @@ async function runSeeds(): Promise<boolean> {
 
 async function runOne(seed: number): Promise<boolean> {
   const only = values.only === undefined ? undefined : new Set(values.only.split(',').map(Number))
-  const { broken, lines, digest } = await run(seed, only)
+  const { broken, lines, digest } = await runSeed(seed, only)
   if (values.log) console.log(lines.join('\n'))
   console.log(`${broken ?? 'every promise is kept'}\nSHA-256 of the log: ${digest}`)
   return broken === undefined
 }
 
-process.exit((await (values.seed === undefined ? runSeeds() : runOne(Number(values.seed)))) ? 0 : 1)
+const isKept = await (values.seed === undefined ? runSeeds() : runOne(Number(values.seed)))
+await publishers?.stop()
+process.exit(isKept ? 0 : 1)

@@ -16,10 +16,8 @@ process.on('exit', () => {
 /** Events of a run, before everything becomes quiet. */
 const EVENTS = 250
 
-let unhandled: string | undefined
-process.on('unhandledRejection', (reason) => {
-  unhandled ??= `no promise rejects unhandled: ${reason instanceof Error ? (reason.stack ?? '') : String(reason)}`
-})
+/** Runs a seed. `only`: the numbers of the events that happen; undefined: all. */
+export type RunSeed = (seed: number, only?: ReadonlySet<number>) => Promise<Ran>
 
 export interface Ran {
   /** The promise that was broken. */
@@ -35,7 +33,6 @@ export interface Ran {
 
 /** Runs a seed. `only`: the numbers of the events that happen; undefined: all. */
 export async function run(seed: number, only?: ReadonlySet<number>): Promise<Ran> {
-  unhandled = undefined
   const world = new World(seed)
   const { time, checks } = world
   const events = new Map<number, string>()
@@ -55,13 +52,14 @@ export async function run(seed: number, only?: ReadonlySet<number>): Promise<Ran
   } catch (error) {
     checks.break((error as Error).message)
   }
-  const { broken = unhandled, lines } = checks
+  const { broken, lines } = checks
   const digest = createHash('sha256').update(lines.join('\n')).digest('hex')
   return { broken, steps: time.steps, hours: time.nowMs / 3_600_000, lines, events, digest }
 }
 
 /** Removes events as long as the same promise is broken. `isOver`: it takes too long. */
 export async function shrink(
+  run: RunSeed,
   seed: number,
   broken: string,
   all: readonly number[],

@@ -183,40 +183,31 @@ export async function enqueueRebuild(tx: Tx): Promise<{ readonly left: number; r
   await lockRebuild(tx) // two rebuilds at once are one
   const before = await countRebuild(tx)
   if (before > 0) return { left: before, isContinued: true }
-  await insertAll(tx)
+  await insertAll(tx, [])
   return { left: await countRebuild(tx), isContinued: false }
 }
 
 /**
- * Enqueues every server, for a store that has lost records, and returns how many were published before. It inserts new
- * rows: a publish in flight may have reached the old store, and deletes its own rows afterwards.
+ * Enqueues every server, for a store that has lost changes, and returns how many were published before. `stored`: the
+ * servers in the store, which may be deleted here. It inserts new rows: a publish in flight may have reached the old
+ * store, and deletes its own rows afterwards.
  */
-export async function enqueueAllServers(tx: Tx): Promise<number> {
+export async function enqueueAllServers(tx: Tx, stored: readonly string[]): Promise<number> {
   await lockRebuild(tx)
   await sql`
     delete from outbox where id in (select id from outbox where rebuild for update skip locked)`.execute(tx)
-  await insertAll(tx)
+  await insertAll(tx, stored)
   const { rows } = await sql<{ published: number }>`
     select count(*) as published from servers join claimed_ids using (id) where deleted_at is null`.execute(tx)
   return rows[0]!.published
 }
 
-async function insertAll(tx: Tx): Promise<void> {
+async function insertAll(tx: Tx, stored: readonly string[]): Promise<void> {
   await sql`
     insert into outbox (server_id, account_id, rebuild)
-    select id, account_id, true from servers where deleted_at is null order by id`.execute(tx)
+    select id, account_id, true from servers where deleted_at is null or id = any(${[...stored]}::text[])
+    order by id`.execute(tx)
   await sql`select pg_notify(${OUTBOX_CHANNEL}, '')`.execute(tx)
-}
-
-/** Finds the deleted servers among some, with the revisions of their removals. */
-export async function findDeletedServers(
-  db: Db,
-  ids: readonly string[],
-): Promise<{ readonly id: string; readonly revision: number }[]> {
-  const { rows } = await sql<{ id: string; revision: number }>`
-    select id, revision from servers
-    where id = any(${[...ids]}::text[]) and deleted_at is not null order by id`.execute(db)
-  return rows
 }
 
 export async function countRebuild(db: Db): Promise<number> {

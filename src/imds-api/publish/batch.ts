@@ -170,7 +170,7 @@ async function publishServers(parts: BatchParts, tx: Tx, ids: readonly string[])
   const ends: Ends = new Map()
   let waiting = ids
   while (waiting.length > 0) {
-    const servers = (await composeMany(tx, waiting)).filter(({ status }) => status !== 'deleted')
+    const servers = await composeMany(tx, waiting)
     for (const id of waiting) ends.set(id, 'done') // unless one of the steps below sets another end
     await claimIds(
       parts,
@@ -235,9 +235,9 @@ async function claimIds(parts: BatchParts, tx: Tx, servers: readonly Composed[],
   const { count, store } = parts
   const left: Composed[] = []
   for (const server of servers) {
-    const { id, status, awaitsCompute, fault } = server
+    const { id, awaitsCompute, fault } = server
     const isTaken = fault?.startsWith(TAKEN_PREFIX) === true
-    if (status === 'deleting' && (!awaitsCompute || (isTaken && (await cancelActions(tx, id))))) {
+    if (isLeaving(server) && (!awaitsCompute || (isTaken && (await cancelActions(tx, id))))) {
       count('removed') // the store has nothing of it
       await finishPublish(tx, id, { ...server, awaitsCompute: false }, parts.bootSeconds)
     } else left.push(server)
@@ -288,11 +288,14 @@ async function askStore<T>(
   return servers.map((server, i) => ({ server, result: results[i]! }))
 }
 
-function writeOne(
-  store: Pick<Publisher, 'put' | 'remove'>,
-  { id, status, awaitsCompute, revision, record, userData }: Composed,
-): Promise<PutResult | RemoveResult> {
-  return status === 'deleting' && !awaitsCompute ? store.remove(id, revision) : store.put(record, userData ?? 'none')
+/** True also for a deleted server: a store that lost the removal may have its record again. */
+function isLeaving({ status }: Composed): boolean {
+  return status === 'deleting' || status === 'deleted'
+}
+
+function writeOne(store: Pick<Publisher, 'put' | 'remove'>, server: Composed): Promise<PutResult | RemoveResult> {
+  const { id, awaitsCompute, revision, record, userData } = server
+  return isLeaving(server) && !awaitsCompute ? store.remove(id, revision) : store.put(record, userData ?? 'none')
 }
 
 /** Keeps a refusal with its server, and logs it once. */

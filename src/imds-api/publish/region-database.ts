@@ -3,12 +3,12 @@
  * another region, overwrites nothing by mistake.
  *
  * The store may lose confirmed changes when Redis is emptied, restarted, or replaced by a replica that lacked them.
- * Then all servers are enqueued, and records of deleted servers that came back are removed.
+ * Then all servers are enqueued, and also deleted ones whose records came back.
  */
 import { sql } from 'kysely'
 import type { Logger } from 'pino'
 import type { Publisher } from '../../store/publisher.ts'
-import { findDeletedServers, enqueueAllServers } from '../changes/servers.ts'
+import { enqueueAllServers } from '../changes/servers.ts'
 import { inTransaction, type Tx, type Db } from '../database/transaction.ts'
 
 /**
@@ -41,16 +41,11 @@ async function publishLost(db: Db, store: Publisher, ours: string, log: Pick<Log
   await store.initialise() // an empty store becomes one that daemons accept
   const inStore = await store.fleet.setDatabase(ours, false)
   if (inStore !== ours) throw new Error(formatForeign(inStore, ours))
-  const listed = await store.list()
-  const deleted = await findDeletedServers(
-    db,
-    listed.map(({ id }) => id),
-  )
-  for (const { id, revision } of deleted) await store.remove(id, revision)
-  const servers = await inTransaction(db, enqueueAllServers)
+  const listed = (await store.list()).map(({ id }) => id)
+  const servers = await inTransaction(db, (tx) => enqueueAllServers(tx, listed))
   if (servers > 0)
     log.warn(
-      { servers, deleted: deleted.length },
+      { servers },
       'the store was emptied, restarted or replaced, and may have lost changes: every server is published again',
     )
 }

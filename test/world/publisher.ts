@@ -1,0 +1,615 @@
+/**
+ * The publishers' world: two processes of imds-api with the real publisher and the real changes, on a real PostgreSQL
+ * and a simulated store (publisher-store.ts). A process may be killed, and a connection may end, between any two
+ * statements, and before or after the server has executed one.
+ *
+ * Each statement is sent at a simulated time, and its result is given to the process at a later one. Between two steps
+ * no statement runs: each has ended, or waits for a lock of a transaction that waits for its process. So the order of
+ * all statements comes from the seed. PostgreSQL's now() is the simulated time (a function in front of pg_catalog).
+ */
+import { createHash } from 'node:crypto'
+import { EventEmitter } from 'node:events'
+import { chmodSync, mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { setTimeout as realTimeout } from 'node:timers' // time.ts does not replace this one
+import { Kysely, PostgresDialect, type PostgresPool } from 'kysely'
+import pg, { TypeOverrides } from 'pg'
+import type { Logger } from 'pino'
+import { ACCOUNT_QUEUE, AccountChanges } from '../../src/imds-api/changes/account-changes.ts'
+import type { ComputeMode } from '../../src/imds-api/changes/actions.ts'
+import { advanceDatabase } from '../../src/imds-api/changes/advance.ts'
+import { createServer } from '../../src/imds-api/changes/create-server.ts'
+import { enqueueRebuild } from '../../src/imds-api/changes/servers.ts'
+import { markChanged, OUTBOX_CHANNEL } from '../../src/imds-api/database/outbox.ts'
+import type { Tables } from '../../src/imds-api/database/tables.ts'
+import { inTransaction, rolledBack, type Db, type Tx } from '../../src/imds-api/database/transaction.ts'
+import { Refusal } from '../../src/imds-api/model/refusal.ts'
+import { compareStore } from '../../src/imds-api/publish/compare.ts'
+import { OutboxPublisher } from '../../src/imds-api/publish/outbox-publisher.ts'
+import { openOwnRegion } from '../../src/imds-api/publish/region-database.ts'
+import { surveyStore } from '../../src/imds-api/publish/survey.ts'
+import { StorePublisher } from '../../src/store/publish.ts'
+import { diceOf } from '../fuzz/dice.ts'
+import { ONE, TWO } from '../support/fixtures/region.ts'
+import { startSharedPostgres } from '../support/programs/shared-postgres.ts'
+import { happen, NEW_SERVER } from './publisher-events.ts'
+import { latencyOf, ProcessBackend, Store } from './publisher-store.ts'
+import type { Ran, RunSeed } from './run.ts'
+import { Time, turn, type Process } from './time.ts'
+
+/** How many things happen in a seed: few of them, in most seeds, because a quiet world is checked more. */
+const EVENTS = [12, 12, 60] as const
+const NAMES = ['a', 'b'] as const
+/** A statement that has not ended after so long may wait for a lock. Longer than deadlock_timeout. */
+const LOCK_MS = 3
+/** By then everything is published, also what is tried again after a minute. */
+const CALM_MS = 180_000
+
+/** A server as the database has it. `lastRow`: of the outbox; null: it does not wait to be published. */
+export interface ServerRow {
+  readonly id: string
+  readonly account_id: string
+  readonly revision: number
+  readonly status: string
+  readonly hypervisor: string
+  readonly migrating_to: string | null
+  readonly publish_fault: string | null
+  readonly is_claimed: boolean
+  readonly last_row: number | null
+}
+const SERVERS = `
+  select id, account_id, revision, status, hypervisor, migrating_to, publish_fault,
+    exists (select from claimed_ids where claimed_ids.id = servers.id) as is_claimed,
+    (select max(outbox.id) from outbox where server_id = servers.id) as last_row
+  from servers order by id`
+/** Waits until they are gone. */
+const TERMINATE = 'select pg_terminate_backend(pid, 5000) from unnest($1::int[]) as pid'
+const LOCKED = 'select pid from unnest($1::int[]) as pid where cardinality(pg_blocking_pids(pid)) > 0'
+
+const types = new TypeOverrides()
+types.setTypeParser(pg.types.builtins.INT8, Number)
+
+async function connectTo(url: string): Promise<pg.Client> {
+  const client = new pg.Client(configOf(url))
+  client.on('error', () => undefined) // its query rejects
+  await client.connect()
+  return client
+}
+
+/** `DIRECTORY DATABASE`. */
+function configOf(url: string): pg.ClientConfig {
+  const [host, database] = url.split(' ') as [string, string]
+  const options = '-c search_path=world,pg_catalog,public -c deadlock_timeout=1 -c jit=off'
+  return { host, database, user: 'imds', options, types }
+}
+
+/** A connection of a process. `isCut`: it has ended without its process. */
+class Connection {
+  readonly #world: PublisherWorld
+  readonly #life: Life
+  readonly client: pg.Client
+  isCut = false
+  #notifies = false
+
+  constructor(world: PublisherWorld, life: Life, client: pg.Client) {
+    this.#world = world
+    this.#life = life
+    this.client = client
+  }
+
+  get pid(): number {
+    return (this.client as unknown as { readonly processID: number }).processID
+  }
+
+  /** As node-postgres, for Kysely. */
+  query(query: string | { readonly text: string }, values: unknown[]): Promise<unknown> {
+    const text = typeof query === 'string' ? query : query.text
+    if (text === 'begin') this.#notifies = false
+    if (values.includes(OUTBOX_CHANNEL)) this.#notifies = true
+    const world = this.#world
+    const words = `${text.trim().replaceAll(/\s+/g, ' ').slice(0, 60)} ${JSON.stringify(values).slice(0, 60)}`
+    const send = async () => {
+      if (text.includes('now()')) await world.setClock()
+      const result = await this.client.query(query as string, values)
+      if (text === 'commit') world.committed(this.#life, this.#notifies)
+      return result
+    }
+    return world.ask(this.#life, words, send, this)
+  }
+
+  release(isBroken: unknown): void {
+    if (isBroken !== true && !this.isCut) this.#life.idle.push(this)
+  }
+}
+
+/** A process of imds-api from its start to its end. */
+export class Life implements Process {
+  isAlive = true
+  readonly host = { wallOffsetMs: 0 }
+  readonly name: string
+  readonly db: Db
+  readonly accounts: AccountChanges
+  readonly store: StorePublisher
+  readonly connections: Connection[] = []
+  readonly idle: Connection[] = []
+  /** Its connection for notifications, while it listens. */
+  listener: EventEmitter | undefined
+  /** Until then it is suspended: it sends nothing, and sees no answer. */
+  resumesAtMs = 0
+  diesAtCommit = false
+  /**
+   * It has written to a primary that was replaced, and is not killed any more. A known defect: if it ended before its
+   * next check of the store, nobody would publish that again (region-database.ts).
+   */
+  isSpared = false
+  /** How many changes have not ended. */
+  changes = 0
+  readonly publisher: OutboxPublisher
+
+  constructor(world: PublisherWorld, name: string, batchSize: number) {
+    this.name = name
+    const connect = async () => {
+      for (let idle = this.idle.pop(); idle !== undefined; idle = this.idle.pop()) if (!idle.isCut) return idle
+      const open = async () => {
+        const connection = new Connection(world, this, await connectTo(world.url))
+        this.connections.push(connection)
+        return connection
+      }
+      return world.ask(this, 'connects', open)
+    }
+    const pool = { connect, end: () => Promise.resolve() } as unknown as PostgresPool
+    this.db = new Kysely<Tables>({ dialect: new PostgresDialect({ pool }) })
+    this.accounts = new AccountChanges(this.db, ACCOUNT_QUEUE)
+    this.store = new StorePublisher(new ProcessBackend(world.store, this, world.watch(this)), 16_384)
+    const log = (fields: object, text: string) => {
+      world.note(`${name} logs: ${text} ${JSON.stringify(fields)}`)
+    }
+    const logger = { debug: log, info: log, warn: log, error: log } as unknown as Logger
+    this.publisher = new OutboxPublisher({
+      db: this.db,
+      connect: () => world.ask(this, 'connects to listen', () => Promise.resolve(this.#listen(world))),
+      openStore: openOwnRegion(this.db, () => Promise.resolve(this.store), logger),
+      batchSize,
+      count: (outcome) => {
+        world.note(`${name} counts ${outcome}`)
+      },
+      countBatch: () => undefined,
+      bootSeconds: 600,
+      log: logger,
+    })
+  }
+
+  /** A connection that listens, as the publisher uses it. */
+  #listen(world: PublisherWorld): pg.Client {
+    const client = Object.assign(new EventEmitter(), {
+      query: () =>
+        world.ask(this, 'listens', () => {
+          this.listener = client
+          return Promise.resolve()
+        }),
+      end: () => {
+        this.listener = undefined
+        client.emit('end')
+        return Promise.resolve()
+      },
+    })
+    return client as unknown as pg.Client
+  }
+}
+
+/** A statement that was sent. `settle`: gives its outcome to its process; undefined: it has not ended. */
+interface Asked {
+  readonly of: Life
+  readonly connection: Connection | undefined
+  readonly ended: Promise<void>
+  settle: (() => void) | undefined
+}
+
+export class PublisherWorld {
+  readonly time: Time
+  readonly store: Store
+  readonly url: string
+  readonly lives = new Map<string, Life>()
+  readonly lines: string[] = []
+  broken: string | undefined
+  servers: readonly ServerRow[] = []
+  /** Servers of which the store has lost a change, each with the last row of the outbox then. A later one renews it. */
+  readonly #lost = new Map<string, { readonly last: number; isRenewed: boolean }>()
+  /** Servers whose records an operator has sealed. */
+  readonly sealed = new Set<string>()
+  /** What happens to a process once it has removed a server from the store. */
+  trap: ((life: Life) => void) | undefined
+  readonly #monitor: pg.Client
+  readonly compute: ComputeMode
+  readonly #batchSize: number
+  readonly #asked = new Set<Asked>()
+  readonly #terminated: number[] = []
+  readonly #putting = new Map<string, Life>()
+  #hasRun = false
+  #hasCommitted = true
+  #clockMs = -1
+
+  constructor(seed: number, url: string, monitor: pg.Client) {
+    this.time = new Time(seed)
+    this.store = new Store(this.time)
+    this.url = url
+    this.#monitor = monitor
+    this.compute = seed % 2 === 0 ? 'none' : 'reported'
+    this.#batchSize = [1, 3, 50][seed % 5] ?? 3
+    for (const name of NAMES) this.start(name)
+  }
+
+  note(words: string): void {
+    this.lines.push(`${(this.time.nowMs / 1_000).toFixed(4)} s  ${words}`)
+  }
+
+  break(sentence: string): void {
+    this.broken ??= sentence
+    this.note(sentence)
+  }
+
+  start(name: string): void {
+    const life = new Life(this, name, this.#batchSize)
+    this.lives.set(name, life)
+    this.time.as(life, () => {
+      life.publisher.start()
+    })
+  }
+
+  /** What happens to PostgreSQL and its processes */
+
+  /** Executes a statement later, and gives its result to the process later still. */
+  ask<T>(of: Life, words: string, act: () => Promise<T>, on?: Connection): Promise<T> {
+    const { promise, resolve, reject } = Promise.withResolvers<T>()
+    const send = () => {
+      this.note(`${of.name}: ${words}`)
+      this.#hasRun = true
+      const sent = on?.isCut === true ? Promise.reject(new Error('Connection terminated')) : act()
+      const ended = sent.then(
+        (value) => {
+          asked.settle = () => {
+            if (on?.isCut === true) reject(new Error('Connection terminated'))
+            else resolve(value)
+          }
+        },
+        (error: unknown) => {
+          asked.settle = () => {
+            reject(error)
+          }
+        },
+      )
+      const asked: Asked = { of, connection: on, ended, settle: undefined }
+      this.#asked.add(asked)
+    }
+    this.time.after(latencyOf(this.time, of), send, of)
+    return promise
+  }
+
+  async setClock(): Promise<void> {
+    if (this.#clockMs === this.time.nowMs) return
+    this.#clockMs = this.time.nowMs
+    await this.#monitor.query('update world.clock set at = to_timestamp($1)', [this.time.wallMs() / 1_000])
+  }
+
+  committed(by: Life, notifies: boolean): void {
+    this.#hasCommitted = true
+    if (by.diesAtCommit)
+      this.time.after(
+        0,
+        () => {
+          this.kill(by)
+        },
+        this.time.outside,
+      )
+    if (!notifies) return
+    for (const life of this.lives.values()) {
+      if (!life.isAlive || this.time.dice.chance(0.2)) continue // lost
+      this.time.after(latencyOf(this.time, life), () => life.listener?.emit('notification', { payload: '' }), life)
+    }
+  }
+
+  kill(life: Life): void {
+    if (!life.isAlive || life.isSpared) return
+    life.isAlive = false
+    for (const asked of this.#asked) if (asked.of === life) this.#asked.delete(asked)
+    this.#terminate(life.connections)
+    this.time.after(
+      this.time.dice.below(3_000),
+      () => {
+        this.note(`${life.name} starts`)
+        this.start(life.name)
+      },
+      this.time.outside,
+    )
+  }
+
+  /** PostgreSQL ends the connections of a process that lives: it was suspended, or the network is broken. */
+  cut(life: Life): void {
+    for (const [id, by] of this.#putting) if (by === life) this.#putting.delete(id)
+    this.#terminate(life.connections.filter(({ isCut }) => !isCut && this.time.dice.chance(0.7)))
+    life.listener?.emit('end')
+    life.listener = undefined
+  }
+
+  #terminate(connections: readonly Connection[]): void {
+    for (const connection of connections) {
+      connection.isCut = true
+      this.#terminated.push(connection.pid)
+    }
+    this.#hasRun = true
+  }
+
+  /** What the store has */
+
+  /** What a process does to the store. */
+  watch(life: Life): ConstructorParameters<typeof ProcessBackend>[2] {
+    return {
+      note: (words) => {
+        this.note(`${life.name}: ${words}`)
+      },
+      puts: (id) => {
+        const by = this.#putting.get(id)
+        if (by?.isAlive === true) this.break(`no server is written twice at once: ${id} by ${by.name} and ${life.name}`)
+        this.#putting.set(id, life)
+        return () => {
+          if (this.#putting.get(id) === life) this.#putting.delete(id)
+        }
+      },
+      arrives: (id) => {
+        const server = this.servers.find((one) => one.id === id)
+        if (server?.is_claimed !== true) this.break(`a server claims its id before it is written: ${id} has not`)
+      },
+      misses: (id) => {
+        life.isSpared = true
+        this.#miss([id])
+      },
+      removes: () => {
+        const trap = this.trap
+        this.trap = undefined
+        if (trap !== undefined)
+          this.time.after(
+            0,
+            () => {
+              trap(life)
+            },
+            this.time.outside,
+          )
+      },
+    }
+  }
+
+  /** The primary is replaced. */
+  lose(by: 'the replica' | 'an empty server', overlapMs: number): void {
+    this.#miss(this.store.replacePrimary(by, overlapMs))
+  }
+
+  #miss(ids: readonly string[]): void {
+    const rows = this.servers.map(({ last_row: row }) => row ?? 0)
+    const last = Math.max(0, ...rows, ...[...this.#lost.values()].map((one) => one.last))
+    for (const id of ids) this.#lost.set(id, { last, isRenewed: false })
+  }
+
+  /** The promises that hold after each commit. */
+  async #check(): Promise<void> {
+    const before = new Map(this.servers.map((server) => [server.id, server]))
+    this.servers = (await this.#monitor.query<ServerRow>(SERVERS)).rows
+    const { region } = this.store.primary
+    for (const { id, revision, status, publish_fault: fault, last_row: row } of this.servers) {
+      const last = before.get(id)
+      if (last !== undefined && revision < last.revision)
+        this.break(`a revision never goes back: ${id} from ${String(last.revision)} to ${String(revision)}`)
+      if (fault?.startsWith('taken: ') === true) this.break(`no server is taken for another: ${id} is ${fault}`)
+      const entry = region.entries.get(id)
+      const lost = this.#lost.get(id)
+      if (lost !== undefined) {
+        if (row !== null && row > lost.last) lost.isRenewed = true
+        const isRepaired = status === 'deleted' && entry === undefined
+        if (!isRepaired && (row !== null || !lost.isRenewed)) continue
+        this.#lost.delete(id)
+      }
+      if (status === 'deleted' && entry !== undefined)
+        this.break(`a server that is deleted is not in the store: ${id} is`)
+      if (row !== null || status === 'deleted') continue
+      if ((entry?.revision ?? 0) < revision)
+        this.break(`a change that does not wait is in the store: ${id} has ${String(entry?.revision)} there`)
+    }
+  }
+
+  /** Lets time pass, step by step. */
+  async until(atMs: number, isDone = () => false): Promise<void> {
+    const { time } = this
+    await this.#settle()
+    while (time.nextMs <= atMs && this.broken === undefined && !isDone()) {
+      time.step()
+      await this.#settle()
+    }
+    if (!isDone()) time.nowMs = Math.max(time.nowMs, atMs)
+  }
+
+  /** Waits until each statement has ended, or waits for a lock. */
+  async #settle(): Promise<void> {
+    await turn()
+    if (!this.#hasRun) return
+    this.#hasRun = false
+    if (this.#terminated.length > 0) await this.#monitor.query(TERMINATE, [this.#terminated.splice(0)])
+    for (;;) {
+      const open = [...this.#asked].filter(({ settle }) => settle === undefined)
+      if (open.length === 0) break
+      const one = Promise.race(open.map(({ ended }) => ended.then(() => true)))
+      const pause = new Promise<boolean>((resolve) => {
+        realTimeout(resolve, LOCK_MS, false)
+      })
+      if (await Promise.race([one, pause])) continue
+      const pids = open.flatMap(({ connection }) => connection?.pid ?? [])
+      if (pids.length === open.length && (await this.#monitor.query(LOCKED, [pids])).rowCount === open.length) break
+    }
+    for (const asked of this.#asked)
+      if (asked.settle !== undefined) {
+        this.#asked.delete(asked)
+        this.time.after(latencyOf(this.time, asked.of), asked.settle, asked.of)
+      }
+    if (!this.#hasCommitted) return
+    this.#hasCommitted = false
+    await this.#check()
+  }
+
+  // what people do
+
+  /** Makes a change of an account in a process. */
+  change(life: Life, account: string, words: string, change: (tx: Tx) => Promise<unknown>): void {
+    this.run(life, words, () => life.accounts.commitInAnyState(account, change))
+  }
+
+  /** Does something in a process. It may be refused, or fail with a connection. */
+  run(life: Life, words: string, act: () => Promise<unknown>): void {
+    life.changes += 1
+    this.time.as(life, act).then(
+      () => {
+        life.changes -= 1
+        this.note(`${life.name}: ${words} is done`)
+      },
+      (error: unknown) => {
+        life.changes -= 1
+        const { message } = error as Error
+        this.note(`${life.name}: ${words} fails: ${message}`)
+        if (!(error instanceof Refusal || /terminat|connection|OOM/i.test(message)))
+          this.break(`a change is made or refused: ${words} fails: ${message}`)
+      },
+    )
+  }
+
+  /** Does something in a process, in a faultless world, and waits for it. */
+  async #operate<T>(words: string, act: (life: Life) => Promise<T>): Promise<T | undefined> {
+    const life = this.lives.get(NAMES[0])!
+    const ended: T[] = []
+    this.run(life, words, async () => {
+      ended.push(await act(life))
+    })
+    await this.until(this.time.nowMs + CALM_MS, () => ended.length > 0)
+    if (ended.length === 0) this.break(`a quiet world answers: ${words} does not end`)
+    return ended[0]
+  }
+
+  async #untilPublished(): Promise<void> {
+    const isPublished = () =>
+      this.servers.every(({ last_row: row }) => row === null) &&
+      [...this.lives.values()].every(({ changes }) => changes === 0)
+    await this.until(this.time.nowMs + CALM_MS, isPublished)
+    const waiting = this.servers.filter(({ last_row: row }) => row !== null)
+    for (const { id, publish_fault: fault } of waiting)
+      this.break(`every row is published: ${id} waits (${fault ?? 'no fault'})`)
+  }
+
+  /** Ends all faults, and checks the promises of a quiet world. */
+  async calm(): Promise<void> {
+    const { time, store } = this
+    this.note('all faults end')
+    time.current = time.outside
+    this.trap = undefined
+    store.primary.isUp = true
+    store.losesAnswers = false
+    store.refusals = 0
+    await this.until(time.nowMs + 7_000) // each process has started, and has checked the store
+    await this.until(time.nowMs + CALM_MS, () =>
+      [...this.lives.values()].every(({ publisher }) => publisher.problem === undefined),
+    )
+    await this.#untilPublished()
+    const entries = store.primary.region.entries
+    const sealed = this.servers.filter(({ id, revision }) => (entries.get(id)?.revision ?? 0) > revision)
+    await this.#operate('publishing what an operator has sealed', ({ db }) =>
+      inTransaction(db, (tx) =>
+        markChanged(
+          tx,
+          sealed.filter(({ id }) => this.sealed.has(id)).map(({ id }) => id),
+        ),
+      ),
+    )
+    await this.#untilPublished()
+    if (this.broken !== undefined) return
+    const isDifferent = await this.#operate('verify', async (life) => {
+      const { differences } = await compareStore(life.db, life.store)
+      const survey = await surveyStore(life.store)
+      const { moved, others } = await rolledBack(life.db, (tx) => advanceDatabase(tx, survey, false))
+      return [...differences.map((one) => JSON.stringify(one)), ...moved, ...others]
+    })
+    if (isDifferent === undefined || isDifferent.length > 0)
+      this.break(`a quiet store equals the database: ${isDifferent?.join('; ') ?? ''}`)
+    const digests = () => JSON.stringify([...store.primary.region.entries].map(([id, { digest }]) => [id, digest]))
+    const before = digests()
+    await this.#operate('rebuild', ({ db }) => inTransaction(db, enqueueRebuild))
+    await this.#untilPublished()
+    if (digests() !== before) this.break('a rebuild of a quiet store finds nothing to do: it changed a record')
+    for (const { id, publish_fault: fault } of this.servers)
+      if (fault !== null) this.break(`no fault stays: ${id} has ${fault}`)
+  }
+}
+
+let databases = 0
+
+/** The world's schema in front of PostgreSQL's own: what the product calls now() is the simulated time. */
+const CLOCK = `
+  create schema world;
+  create table world.clock (at timestamptz not null);
+  insert into world.clock values (to_timestamp(0));
+  create function world.now() returns timestamptz stable language sql as 'select at from world.clock';
+  update address_pools set range = '10.240.0.0-10.240.0.15' where kind = 'private_ipv4';
+  update region set database_id = '00000000-0000-0000-0000-000000000001'`
+const SETTINGS = ['fsync = off', 'autovacuum = off', 'max_wal_size = 2048']
+
+/** Starts PostgreSQL. Call it before the timers of this process are replaced. */
+export async function startPublishers(): Promise<{ readonly run: RunSeed; readonly stop: () => Promise<void> }> {
+  const directory = mkdtempSync(join(tmpdir(), 'imds-world-'))
+  chmodSync(directory, 0o711)
+  const server = await startSharedPostgres(directory)
+  const { host } = server.connection
+  const region = await connectTo(`${host} region`)
+  for (const setting of SETTINGS) await region.query(`alter system set ${setting}`)
+  await region.query('select pg_reload_conf()')
+  await region.query(CLOCK)
+  const db = new Kysely<Tables>({ dialect: new PostgresDialect({ pool: new pg.Pool(configOf(`${host} region`)) }) })
+  for (const account of [ONE, ONE, TWO, TWO])
+    await inTransaction(db, (tx) => createServer(tx, 'none', account, NEW_SERVER))
+  await db.destroy()
+  await region.end()
+  return {
+    run: (seed, only) => run(host, seed, only),
+    stop: async () => {
+      await server.stop()
+      rmSync(directory, { recursive: true })
+    },
+  }
+}
+
+/** `only`: the numbers of the events that happen; undefined: all. */
+async function run(host: string, seed: number, only?: ReadonlySet<number>): Promise<Ran> {
+  const name = `world_${String(databases++)}`
+  const server = await connectTo(`${host} postgres`)
+  await server.query(`create database ${name} template region`)
+  const url = `${host} ${name}`
+  const monitor = await connectTo(url)
+  const world = new PublisherWorld(seed, url, monitor)
+  const { time } = world
+  const events = new Map<number, string>()
+  let atMs = 1_000
+  for (let index = 0; index < EVENTS[seed % 3]!; index++) {
+    const dice = diceOf(seed, index)
+    atMs += dice.chance(0.6) ? dice.below(100) : dice.below(1_000)
+    if (only?.has(index) === false) continue
+    const run = () => {
+      time.dice = dice
+      const words = happen(world, dice)
+      world.note(`# ${words}`)
+      events.set(index, `${(time.nowMs / 1_000).toFixed(3)} s: ${words}`)
+    }
+    time.after(atMs, run, time.outside)
+  }
+  await world.until(atMs)
+  if (world.broken === undefined) await world.calm()
+  await monitor.end()
+  await server.query(`drop database ${name} with (force)`)
+  await server.end()
+  const { broken, lines } = world
+  const digest = createHash('sha256').update(lines.join('\n')).digest('hex')
+  return { broken, steps: time.steps, hours: time.nowMs / 3_600_000, lines, events, digest }
+}

@@ -36,7 +36,10 @@ interface Member extends Record<string, unknown> {
   errors: string[]
 }
 
-const region = aRegion({ accounts: aRegion().accounts.map((account) => ({ ...account, ram_limit: 65_536 })) })
+const region = aRegion({
+  accounts: aRegion().accounts.map((account) => ({ ...account, ram_limit: 65_536 })),
+  address_pools: { ...aRegion().address_pools, ipv6: { '10.240.0.0/16': '2001:db8:100::/48' } },
+})
 const api = await anApi(t, { region, compute: 'reported' })
 const { db, pool } = api.database
 const store = await api.startPublisher()
@@ -162,7 +165,14 @@ t.test('a hypervisor gets what it needs to create a server, and the other hyperv
       disk_encrypted: true,
       compatibility_mode: false,
       interfaces: [
-        { id: server.interfaces[0]!.id, mac_address: /^02:24:19:/, ipv4_address: /^10\.240\./, prefix_length: 16 },
+        {
+          id: server.interfaces[0]!.id,
+          mac_address: /^02:24:19:/,
+          ipv4_address: /^10\.240\./,
+          prefix_length: 16,
+          ipv6_address: /^2001:db8:100:\d+:24:19ff:fe00:/,
+          ipv6_prefix: /^2001:db8:100:\d+::\/64$/,
+        },
       ],
     },
   })

@@ -266,7 +266,12 @@ t.test('migrations, on PostgreSQL 15 by its URL', { skip: without('postgres') },
   }
 
   t.test('--check compares, and changes nothing', async (t) => {
-    t.match(await imdsApi(['--check'], env), { status: 1, stdout: 'missing: 0001-first (the next start applies it)\n' })
+    t.match(await imdsApi(['--check'], env), {
+      status: 1,
+      stdout: Object.keys(MIGRATIONS)
+        .map((name) => `missing: ${name} (the next start applies it)\n`)
+        .join(''),
+    })
     t.equal(await tableCount(), 0)
   })
 

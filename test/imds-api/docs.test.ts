@@ -57,7 +57,10 @@ const EXAMPLES = [
     executed('docs/api.md', 'events'),
     /^watched\n\[\{"id":"(\w+-\d+)","type":"server_group",[^\n]*"action":"create",[^\n]*\}\]\ncreate (grp-\w+)\ndelete \2\nid: \S+\n\nid: \1\ndata: \{"id":"\1",[^\n]*"create"[^\n]*\n\n(?:id: [^\n]*\ndata: [^\n]*"update"[^\n]*\n\n)?id: [^\n]*\ndata: [^\n]*"delete"[^\n]*\n\n/,
   ],
-  [executed('docs/api.md', 'servers'), ['server db', 'server web-1', 'server web-1', 'server web-1', '2 server']],
+  [
+    executed('docs/api.md', 'servers'),
+    ['server db', 'server web-1', 'server web-1', 'server web-1', '2 server', 'web-1'],
+  ],
   [executed('docs/api.md', 'metadata-options'), ['server web-1', 'server web-1']],
   [executed('docs/api.md', 'wait-for-boot'), ['not_implemented 1']], // the store here is a directory
   [executed('docs/api.md', 'actions'), ['server web-1', 'server web-1', 'server web-1']],

@@ -5,7 +5,7 @@ import { startMachine } from '../support/netns/guest-machine.ts'
 import { makeHypervisor, SERVICE, withoutNamespaces } from '../support/netns/namespaces.ts'
 import { startImdsApi, type Method } from '../support/programs/api.ts'
 import { startDaemon, until } from '../support/programs/daemon.ts'
-import { run } from '../support/programs/processes.ts'
+import { must, run } from '../support/programs/processes.ts'
 import { startFaultyRedis } from '../support/redis/namespaced-redis.ts'
 import { startRedis } from '../support/redis/redis.ts'
 import { without } from '../support/packages.ts'
@@ -14,6 +14,7 @@ interface Interface {
   readonly id: string
   readonly mac_address: string
   readonly ipv4_address: string
+  readonly ipv6_address: string
 }
 interface Server {
   readonly id: string
@@ -101,6 +102,74 @@ t.test('a guest reads with curl what its server was created with, and each chang
   await until(async () => (await statusOf()) === 'active', 'the server that has booted')
   await reads('meta-data/instance-id', 'curl ended with 22')
 })
+
+t.test(
+  'a guest is served over IPv6 at the address that the API shows, and in the whole of its prefix',
+  { skip: withoutNamespaces() },
+  async (t) => {
+    const hypervisor = await makeHypervisor()
+    t.teardown(() => hypervisor.remove())
+    const ip = (where: { readonly within: readonly string[] }, words: string) =>
+      must([...where.within, 'ip', '-6', ...words.split(' ')])
+    const service = 'fd00:ec2::254'
+    await ip(hypervisor, `address add ${service}/128 dev lo`)
+    const redis = await startFaultyRedis(hypervisor)
+    t.teardown(() => redis.stop())
+    const range = '10.88.1.0/29'
+    const address_pools = {
+      ...aRegion().address_pools,
+      private_ipv4: [range],
+      ipv6: { [range]: '2001:db8:100:8::/61' },
+    }
+    const region = aRegion({ address_pools })
+    const api = await startImdsApi(t, { IMDS_STORE: redis.publisherUrl, IMDS_REGION: 'gb1' }, region)
+    await startDaemon(
+      t,
+      {
+        IMDS_STORE: redis.url,
+        IMDS_REGION: 'gb1',
+        IMDS_HYPERVISOR: 'hv-3',
+        IMDS_LISTEN: `${SERVICE}:80,[${service}]:80`,
+      },
+      hypervisor.within,
+    )
+    const {
+      id,
+      interfaces: [first],
+    } = (await api.call('POST', 'servers', NEW_SERVER)).body as Server
+    const guest = await hypervisor.addGuest({
+      address: `${first.ipv4_address}/29`,
+      gateway: '10.88.1.6',
+      macAddress: first.mac_address,
+      device: 'of-server',
+    })
+    const prefix = `2001:db8:100:${(8 + (Number(first.ipv4_address.split('.')[3]) % 8)).toString(16)}`
+    const [link] = JSON.parse(String(await ip(guest, '-json address show dev eth0 scope link'))) as [
+      { addr_info: [{ local: string }] },
+    ]
+    t.equal(first.ipv6_address, link.addr_info[0].local.replace('fe80:', prefix), 'as the kernel makes it by SLAAC')
+
+    for (const address of [`${prefix}::1`, 'fe80::1'])
+      await ip(hypervisor, `address add ${address}/64 dev of-server nodad`)
+    for (const address of [first.ipv6_address, `${prefix}::cafe`])
+      await ip(guest, `address add ${address}/64 dev eth0 nodad`)
+    await ip(guest, `route add ${service} via ${prefix}::1`)
+    const read = async (path: string, from = first.ipv6_address) => {
+      const curl = ['curl', '-s', '-w', '%{http_code}', '--interface', from, `http://[${service}]/${path}`]
+      return (await run([...guest.within, ...curl])).stdout.toString()
+    }
+    await until(async () => (await read('latest/meta-data/ipv6')) === '403', 'IPv6 to be disabled, as on EC2')
+    await api.call('PUT', `servers/${id}`, {
+      metadata_options: { http_protocol_ipv6: 'enabled', openstack: 'enabled' },
+    })
+    await until(async () => (await read('latest/meta-data/ipv6')) === `${first.ipv6_address}200`, 'the option')
+    t.equal(await read('latest/meta-data/instance-id', `${prefix}::cafe`), `${id}200`)
+    const mac = `latest/meta-data/network/interfaces/macs/${first.mac_address}`
+    t.equal(await read(`${mac}/ipv6-prefix`), `${prefix}::/64200`)
+    t.match(await read('openstack/latest/network_data.json'), /"type": "ipv6_slaac"/)
+    t.equal((await read('nocloud/network-config')).slice(-3), '404', 'DHCP and router advertisements suffice')
+  },
+)
 
 t.test(
   'the real cloud-init boots a guest from what imds-api has published',

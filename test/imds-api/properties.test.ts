@@ -9,7 +9,7 @@ import { SERVER_ACTIONS } from '../../src/imds-api/model/server-actions.ts'
 import { composeMany } from '../../src/imds-api/publish/compose.ts'
 import type { Publisher } from '../../src/store/open.ts'
 import { random } from '../support/fixtures/generated-records.ts'
-import { ADA, MARY, ONE, TWO, WITH_DATABASE_SERVER, withMary } from '../support/fixtures/region.ts'
+import { ADA, aRegion, MARY, ONE, TWO, WITH_DATABASE_SERVER, withMary } from '../support/fixtures/region.ts'
 import type { TestAccount } from '../support/programs/api-client.ts'
 import { anApi, type ApiAnswer, type Method } from '../support/programs/api.ts'
 import type { ReadEvent } from '../support/programs/event-reader.ts'
@@ -20,7 +20,8 @@ const STEPS = 40
 const CLIENTS = 4
 
 const ACCOUNTS = [ONE, TWO] as const
-const api = await anApi(t, { region: withMary(WITH_DATABASE_SERVER) })
+const address_pools = { ...aRegion().address_pools, ipv6: { '10.240.0.0/16': '2001:db8:100::/64' } }
+const api = await anApi(t, { region: withMary({ ...WITH_DATABASE_SERVER, address_pools }) })
 const { db, pool } = api.database
 const users = { ada: await api.userToken(ADA), mary: await api.userToken(MARY) }
 
@@ -214,7 +215,7 @@ async function problems(): Promise<string[]> {
       id: string
       status: string
       server_type: { ram: number }
-      interfaces: { mac_address: string; ipv4_address: string }[]
+      interfaces: { mac_address: string; ipv4_address: string; ipv6_address: string }[]
     }>('server', account)
     const cloudIps = await list<{
       id: string
@@ -230,7 +231,9 @@ async function problems(): Promise<string[]> {
       ({ id }) => id === account,
     ) as Readonly<Record<string, number>>
     addresses.push(
-      ...servers.flatMap(({ interfaces }) => interfaces.flatMap((one) => [one.mac_address, one.ipv4_address])),
+      ...servers.flatMap(({ interfaces }) =>
+        interfaces.flatMap((one) => [one.mac_address, one.ipv4_address, one.ipv6_address]),
+      ),
       ...cloudIps.flatMap((one) => [one.public_ipv4, one.public_ipv6]),
     )
     const counted = {

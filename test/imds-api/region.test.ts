@@ -1,8 +1,10 @@
 /** Applying a region file to a database: the difference, what --prune deletes, and what changes for guests. */
 import t from 'tap'
+import { parse } from 'yaml'
 import { createServer } from '../../src/imds-api/changes/create-server.ts'
 import { lockAccount } from '../../src/imds-api/changes/limits.ts'
 import { formatId } from '../../src/imds-api/model/ids.ts'
+import { POOL_KINDS } from '../../src/imds-api/model/pools.ts'
 import { composeMany } from '../../src/imds-api/publish/compose.ts'
 import { RowInUse } from '../../src/imds-api/region/apply-table.ts'
 import type { RegionFile } from '../../src/imds-api/region/schema.ts'
@@ -21,6 +23,7 @@ import {
 import { readDocument } from '../support/openapi-document.ts'
 import { anApi, apply } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
+import { executed } from '../tools/documents.ts'
 
 const api = await anApi(t)
 const { db } = api.database
@@ -525,12 +528,14 @@ t.test('a full pool that is widened gives the addresses that nobody has', async 
     private_ipv4: ['10.9.0.4/30'],
     public_ipv4: ['203.0.113.4/30'],
     public_ipv6: ['2001:db8:1::4/126'],
+    ipv6: { '10.9.0.4/30': 'fd00:0:0:8::/61' },
   }
   const wide = {
     mac: ['02:24:19:00:00:00/45'],
     private_ipv4: ['10.9.0.0/29'],
     public_ipv4: ['203.0.113.0/29'],
     public_ipv6: ['2001:db8:1::/125'],
+    ipv6: { '10.9.0.0/29': 'fd00:0:0:8::/61' },
   }
   const accounts = aRegion().accounts.map((account) => ({ ...account, cloud_ips_limit: 9 }))
   const { call, database } = await anApi(t, { region: aRegion({ accounts, address_pools: narrow }) })
@@ -548,7 +553,7 @@ t.test('a full pool that is widened gives the addresses that nobody has', async 
   )
   t.strictSame(
     await apply(database, aRegion({ accounts, address_pools: wide })),
-    Object.entries(wide).map(([kind, [range]]) => `+ address pool ${kind} ${range!}`),
+    POOL_KINDS.map((kind) => `+ address pool ${kind} ${wide[kind][0]!}`),
   )
   t.strictSame(
     [await create(), await create(), await create(), await create(), await create()],
@@ -560,7 +565,87 @@ t.test('a full pool that is widened gives the addresses that nobody has', async 
       [503, 503],
     ],
   )
+  const rows = await database.db.selectFrom('interfaces').select(['ipv4_address', 'ipv6_prefix']).execute()
+  t.strictSame(
+    new Map(rows.map((row) => [row.ipv4_address, row.ipv6_prefix])),
+    new Map([1, 2, 3, 4, 5, 6].map((n) => [`10.9.0.${String(n)}`, `fd00:0:0:${(8 + n).toString(16)}::/64`])),
+  )
+  await t.rejects(
+    apply(
+      database,
+      aRegion({
+        accounts,
+        address_pools: { ...wide, private_ipv4: ['10.9.0.0/28'], ipv6: { '10.9.0.0/28': 'fd00::/60' } },
+      }),
+    ),
+    { message: 'the IPv6 networks of the database: fd00:0:0:8::/61 and fd00::/60 overlap. Nothing was changed' },
+    'the database still has the narrower ranges',
+  )
 })
+
+t.test('servers have IPv6 addresses once their range has a network, and it stays while they exist', async (t) => {
+  const { call, database, startPublisher, drained } = await anApi(t)
+  const { address_pools } = aRegion()
+  const { ipv6 } = (parse(executed('docs/region-file.md', 'ipv6')) as Pick<RegionFile, 'address_pools'>).address_pools
+  const withIpv6 = (networks: Record<string, string> | undefined) =>
+    apply(database, aRegion({ address_pools: { ...address_pools, ...(networks && { ipv6: networks }) } }))
+  const create = async () => (await call('POST', '/1.0/servers', { image: 'img-deb12' })).body as Server
+  const read = async (id: string) => (await call('GET', `/1.0/servers/${id}`)).body as Server
+  const { id } = await create()
+  const without = await read(id)
+  t.match(without.interfaces, [{ ipv6_address: null }])
+  t.notOk('ipv6_address' in without || 'ipv6_hostname' in without)
+  const [before] = await composeMany(database.db, [id])
+
+  t.strictSame(await withIpv6(ipv6), [
+    '~ address pool private_ipv4 10.240.0.0/16: ipv6_network null -> 2001:db8:100::/48',
+    '+ IPv6 addresses of 1 servers',
+  ])
+  t.strictSame(await withIpv6(ipv6), [])
+  const address = '2001:db8:100:1:24:19ff:fe00:0'
+  t.match(await read(id), {
+    ipv6_address: address,
+    ipv6_hostname: `ipv6.${id}.gb1.example.com`,
+    interfaces: [{ ipv6_address: address }],
+  })
+  t.match((await call('GET', `/1.0/interfaces/${without.interfaces[0].id}`)).body, { ipv6_address: address })
+  const [after] = await composeMany(database.db, [id])
+  t.equal(after!.revision, before!.revision + 1)
+  t.match(after!.record.interfaces, [{ ipv6Addresses: [address], ipv6Prefixes: ['2001:db8:100:1::/64'] }])
+
+  const second = await create()
+  t.equal(second.ipv6_address, '2001:db8:100:2:24:19ff:fe00:1')
+  for (const networks of [
+    undefined,
+    { '10.240.0.0/16': '2001:db8:200::/48' },
+    { '10.240.0.0/16': '2001:db8:100::/64' },
+  ])
+    await t.rejects(withIpv6(networks), {
+      message:
+        `${id} (10.240.0.1, and 1 more) has the IPv6 address ${address} of the network before: give its range the ` +
+        'same network again (address_pools.ipv6), or delete the server first. Nothing was changed',
+    })
+  t.equal((await read(id)).ipv6_address, address)
+  for (const one of [id, second.id]) await call('DELETE', `/1.0/servers/${one}`)
+  await startPublisher()
+  await drained()
+  t.equal((await create()).ipv6_address, '2001:db8:100:3:24:19ff:fe00:2', 'addresses that nobody has had, first')
+})
+
+t.test('the /64 of a server does not become that of all servers, though its address would stay', async (t) => {
+  const range = '10.9.0.0-10.9.0.7'
+  const withNetwork = (network: string) =>
+    aRegion({ address_pools: { ...aRegion().address_pools, private_ipv4: [range], ipv6: { [range]: network } } })
+  const { call, database } = await anApi(t, { region: withNetwork('fd00::/61') })
+  t.match((await call('POST', '/1.0/servers', { image: 'img-deb12' })).body, { ipv6_address: 'fd00::24:19ff:fe00:0' })
+  await t.rejects(apply(database, withNetwork('fd00::/64')), { message: /fd00::24:19ff:fe00:0 of the network before/ })
+})
+
+interface Server {
+  readonly id: string
+  readonly ipv6_address?: string
+  readonly interfaces: readonly [{ readonly id: string }]
+}
 
 /** The id that the sequence gives after another one. */
 function nextAfter(id: string): string {

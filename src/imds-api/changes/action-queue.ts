@@ -40,6 +40,8 @@ interface InterfaceRow {
   readonly mac_address: string
   readonly ipv4_address: string
   readonly ipv4_prefix_length: number | null
+  readonly ipv6_address: string | null
+  readonly ipv6_prefix: string | null
 }
 
 /** The most actions that are given out at once. */
@@ -85,7 +87,7 @@ async function loadActions(tx: Tx, ids: readonly number[]): Promise<readonly Giv
       disk_encrypted, compatibility_mode,
       coalesce((
         select json_agg(json_build_object('id', id, 'mac_address', mac_address, 'ipv4_address', ipv4_address,
-          'ipv4_prefix_length', ipv4_prefix_length) order by created_at, id)
+          'ipv4_prefix_length', ipv4_prefix_length, 'ipv6_address', ipv6_address, 'ipv6_prefix', ipv6_prefix) order by created_at, id)
         from interfaces where interfaces.server_id = servers.id), '[]') as interfaces
     from compute_actions action join servers on servers.id = action.server_id
       join server_types on server_types.id = servers.server_type_id

@@ -2,7 +2,7 @@
 import { sql } from 'kysely'
 import { formatId } from '../model/ids.ts'
 import type { Prefix } from '../model/resources.ts'
-import { addressAt, overlap, parseRange, type AddressRange } from '../model/pools.ts'
+import { addressAt, numberIn, overlap, parseRange, type AddressRange } from '../model/pools.ts'
 import type { PoolKind } from '../model/pools.ts'
 import type { Tx, Db } from '../database/transaction.ts'
 
@@ -20,10 +20,11 @@ export async function nextId(db: Db, prefix: Prefix): Promise<string> {
   }
 }
 
-/** An address with the length of its network (undefined where its pool has none). */
+/** An address with the length of its network (undefined where its pool has none), and its IPv6 network. */
 export interface AllocatedAddress {
   readonly address: string
   readonly prefixLength: number | undefined
+  readonly ipv6Network: string | undefined
 }
 
 /**
@@ -52,7 +53,8 @@ export async function allocateAddress(tx: Tx, kind: PoolKind, holder: string): P
       .set({ cursor: number + 1 })
       .where('id', '=', id)
       .execute()
-    return { address: addressAt(range, number), prefixLength: range.prefixLength }
+    const address = addressAt(range, number)
+    return { address, prefixLength: range.prefixLength, ipv6Network: ipv6NetworkOf(pools, address) }
   }
   return undefined
 }
@@ -62,6 +64,15 @@ interface LockedPool extends Pool {
   readonly kind: PoolKind
   readonly text: string
   readonly cursor: number
+  readonly ipv6Network: string | null
+}
+
+/** The IPv6 network of a private address: of any pool that has it, since one may have replaced another. */
+export function ipv6NetworkOf(pools: readonly LockedPool[], address: string): string | undefined {
+  return (
+    pools.find(({ range, ipv6Network }) => ipv6Network !== null && numberIn(range, address) !== undefined)
+      ?.ipv6Network ?? undefined
+  )
 }
 
 /** Locks the pools of some kinds until the end of the transaction. */
@@ -73,10 +84,10 @@ export async function lockPools(tx: Tx, kinds: readonly PoolKind[]): Promise<rea
     .orderBy('id')
     .forUpdate()
     .execute()
-  return rows.map(({ id, kind, range: text, cursor }) => {
+  return rows.map(({ id, kind, range: text, cursor, ipv6_network: ipv6Network }) => {
     const range = parseRange(kind, text)
     if (!range.ok) throw new Error(`the database has a faulty address pool: ${range.faults.join('; ')}`)
-    return { id, kind, text, range: range.value, cursor }
+    return { id, kind, text, range: range.value, cursor, ipv6Network }
   })
 }
 

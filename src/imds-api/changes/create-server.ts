@@ -6,9 +6,10 @@ import { sql } from 'kysely'
 import { fieldFault, noSuchIn, refuse, Refusal, type Detail } from '../model/refusal.ts'
 import { completeOptions, tagsFault } from '../model/metadata-options.ts'
 import { compactUserData, userDataFault } from '../model/user-data.ts'
-import { allocateAddress, nextId } from './allocate.ts'
+import { nextId } from './allocate.ts'
 import { requestAction, type ComputeMode } from './actions.ts'
 import { reserveCloudIp } from './cloud-ips.ts'
+import { createInterface } from './interfaces.ts'
 import { refuseBeyondLimit } from './limits.ts'
 import { usersOf } from './members.ts'
 import { placeServer } from './hypervisors.ts'
@@ -216,22 +217,4 @@ async function copyKeys(tx: Tx, accountId: string, serverId: string): Promise<vo
     insert into server_keys (server_id, user_id, key)
     select ${serverId}, users.id, users.ssh_key from users
     where users.ssh_key is not null and users.id in ${usersOf(sql`array[${accountId}]::text[]`)}`.execute(tx)
-}
-
-async function createInterface(tx: Tx, serverId: string): Promise<string> {
-  const id = await nextId(tx, 'int')
-  const [mac, ipv4] = [await allocateAddress(tx, 'mac', id), await allocateAddress(tx, 'private_ipv4', id)]
-  if (mac === undefined || ipv4 === undefined)
-    throw refuse('insufficient_capacity', 'the region has no free private address')
-  await tx
-    .insertInto('interfaces')
-    .values({
-      id,
-      server_id: serverId,
-      mac_address: mac.address,
-      ipv4_address: ipv4.address,
-      ipv4_prefix_length: ipv4.prefixLength ?? null,
-    })
-    .execute()
-  return id
 }

@@ -80,6 +80,8 @@ const Action = Type.Object({
         mac_address: Type.String(),
         ipv4_address: Type.String(),
         prefix_length: Nullable(Type.Integer()),
+        ipv6_address: Nullable(Type.String()),
+        ipv6_prefix: Nullable(Type.String()),
       }),
     ),
   }),

@@ -11,6 +11,7 @@ import { Migrator, type Migration } from 'kysely/migration'
 import { StartFailure } from '../../runtime/listen.ts'
 import { replaceEventTriggers } from './event-triggers.ts'
 import * as first from './migrations/0001-first.ts'
+import * as ipv6 from './migrations/0002-ipv6-of-servers.ts'
 import * as events from './migrations/0003-events.ts'
 import { isRepeatable, type Db } from './transaction.ts'
 
@@ -29,6 +30,7 @@ export type TableChanges = Readonly<Record<string, TableChange>>
 /** All migrations. One that was released is never changed. */
 export const MIGRATIONS: TableChanges = {
   '0001-first': { up: first.up, oldest: '0001-first' },
+  '0002-ipv6-of-servers': { up: ipv6.up, oldest: '0001-first' },
   '0003-events': { up: events.up, oldest: '0001-first' },
 }
 

@@ -253,6 +253,8 @@ interface AddressPools {
   kind: PoolKind
   range: string
   cursor: Default<number>
+  /** Of a private range: where its servers have their IPv6 addresses. */
+  ipv6_network: Nullable<string>
 }
 /**
  * `freed_account`, `freed_after`: the holder is gone, and records of this account may name the address until this row
@@ -322,6 +324,10 @@ interface Interfaces {
   ipv4_address: string
   /** The length of the network, null where the pool is a span. */
   ipv4_prefix_length: number | null
+  /** Null where the private range has no IPv6 network. */
+  ipv6_address: Nullable<string>
+  /** The /64 that belongs to the server; null: it has none. */
+  ipv6_prefix: Nullable<string>
   created_at: Default<Date>
 }
 

@@ -10,12 +10,13 @@ export const POOL_KINDS = ['mac', 'private_ipv4', 'public_ipv4', 'public_ipv6'] 
 export type PoolKind = (typeof POOL_KINDS)[number]
 
 /**
- * A range: its first address as a number, how many there are, and the length of its network (undefined for a span and
- * for MAC addresses).
+ * A range: its first and last address as numbers, how many of them are given out, and the length of its network
+ * (undefined for a span and for MAC addresses).
  */
 export interface AddressRange {
   readonly kind: PoolKind
   readonly first: bigint
+  readonly last: bigint
   readonly size: bigint
   readonly prefixLength: number | undefined
 }
@@ -51,9 +52,11 @@ export function numberIn({ kind, first, size }: AddressRange, address: string): 
 }
 
 /** Whether two ranges of one kind have an address in common. */
-export function overlap(one: AddressRange, other: AddressRange): boolean {
-  return one.first < other.first + other.size && other.first < one.first + one.size
+export function overlap(one: Bounds, other: Bounds): boolean {
+  return one.first <= other.last && other.first <= one.last
 }
+
+type Bounds = Pick<AddressRange, 'first' | 'last'>
 
 const FORMS: Readonly<Record<PoolKind, string>> = {
   mac: 'a range of MAC addresses such as 02:24:19:00:00:00/24',
@@ -67,7 +70,7 @@ type Span = Omit<AddressRange, 'kind'>
 function span(first: bigint, last: bigint, prefixLength?: number): Span | undefined {
   if (last < first) return undefined
   const size = last - first + 1n
-  return { first, size: size < MAX_SIZE ? size : MAX_SIZE, prefixLength }
+  return { first, last, size: size < MAX_SIZE ? size : MAX_SIZE, prefixLength }
 }
 
 function parseMacRange(text: string): Span | undefined {

@@ -78,6 +78,8 @@ function selectServers(ids: readonly string[], db: Db) {
             'interfaces.mac_address',
             'interfaces.ipv4_address',
             'interfaces.ipv4_prefix_length',
+            'interfaces.ipv6_address',
+            'interfaces.ipv6_prefix',
           ])
           .whereRef('interfaces.server_id', '=', 'servers.id')
           .orderBy('interfaces.created_at')
@@ -184,6 +186,9 @@ function composeRecord(row: Row) {
       ipv4Addresses: [
         one.ipv4_prefix_length === null ? one.ipv4_address : `${one.ipv4_address}/${String(one.ipv4_prefix_length)}`,
       ],
+      // Without a prefix length: router advertisements configure it (metadata/network-config.ts).
+      ...(one.ipv6_address !== null && { ipv6Addresses: [one.ipv6_address] }),
+      ...(one.ipv6_prefix !== null && { ipv6Prefixes: [one.ipv6_prefix] }),
       // A cloud IP of a server group is on the first interface of each member.
       cloudIps: row.cloud_ips
         .filter(({ interface_id }) => interface_id === one.id || (interface_id === null && i === 0))

@@ -6,6 +6,7 @@
 import { sql } from 'kysely'
 import { nextId } from '../changes/allocate.ts'
 import { atDatabaseServers, moveCloudIps } from '../changes/cloud-ips.ts'
+import { giveIpv6Addresses } from '../changes/interfaces.ts'
 import { lockRegion } from '../database/advisory-locks.ts'
 import { markChanged } from '../database/outbox.ts'
 import type { Tx } from '../database/transaction.ts'
@@ -38,6 +39,10 @@ export async function applyRegion(
     ...(await applyCollaborations(tx, file)),
     ...(await addDefaultGroups(tx)),
     ...(prune ? await pruneTables(tx, rows) : []),
+    ...(await giveIpv6Addresses(
+      tx,
+      changes.some(({ columns }) => columns.includes('ipv6_network')),
+    )),
   ]
   await rememberIds(tx, rows)
   await publishAgain(tx, changes)

@@ -3,6 +3,7 @@ import { isPasswordHash } from '../auth/password.ts'
 import { ENDED_STATES } from '../model/account-states.ts'
 import { isEmailAddress } from '../model/email-address.ts'
 import { overlap, parseRange, POOL_KINDS } from '../model/pools.ts'
+import { ipv6Faults } from '../model/server-ipv6.ts'
 import { parseSshKeys } from '../model/ssh-key.ts'
 import type { RegionFile } from './schema.ts'
 
@@ -33,7 +34,7 @@ function duplicates(file: RegionFile): string[] {
     hypervisors.map(({ name }) => name),
     ...[zones, server_types, images].map((list) => list.flatMap(({ handle }) => handle ?? [])),
     users.map(({ email_address }) => email_address.toLowerCase()),
-    ...Object.values(address_pools),
+    ...POOL_KINDS.map((kind) => address_pools[kind]),
   ]
   return lists.flatMap(repeated).map((text) => `${text} is given twice`)
 }
@@ -109,6 +110,7 @@ function formats({ address_pools, users }: RegionFile): string[] {
       }),
     ),
     ...overlaps(address_pools),
+    ...ipv6Networks(address_pools).map((fault) => `address_pools.ipv6: ${fault}`),
     ...users
       .filter(({ email_address }) => !isEmailAddress(email_address))
       .map(({ id }) => `users: ${id} has an email_address that is not one`),
@@ -124,6 +126,14 @@ function formats({ address_pools, users }: RegionFile): string[] {
     ...users
       .filter(({ password_file, password_hash }) => password_file !== undefined && password_hash !== undefined)
       .map(({ id }) => `users: ${id} has a password_file and a password_hash: keep one of them`),
+  ]
+}
+
+function ipv6Networks({ ipv6 = {}, private_ipv4, public_ipv6 }: RegionFile['address_pools']): string[] {
+  const given = Object.entries(ipv6).map(([range, network]) => ({ range, network }))
+  return [
+    ...given.filter(({ range }) => !private_ipv4.includes(range)).map(({ range }) => `private_ipv4 has no ${range}`),
+    ...ipv6Faults(given, public_ipv6),
   ]
 }
 

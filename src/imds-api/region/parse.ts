@@ -41,6 +41,7 @@ function formFaults(value: unknown): string[] {
       const place = `${instancePath}/${field}`
         .split('/')
         .filter((part) => part !== '')
+        .map((part) => part.replaceAll('~1', '/')) // of a JSON pointer
         .join('.')
       messages.set(place, [...(messages.get(place) ?? []), formFault(keyword, params) ?? message])
     }

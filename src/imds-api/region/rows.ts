@@ -17,6 +17,7 @@ export function buildRegionRows(
   { digests }: RegionSecrets,
   credentials: readonly RegionCredentials[],
 ): RegionRows {
+  const ipv6Networks = new Map(Object.entries(file.address_pools.ipv6 ?? {}))
   const zoneIds = new Map(file.zones.map(({ id, handle }) => [handle, id]))
   const clientRow = <Client extends { readonly id: string; readonly account: string; readonly secret_file?: string }>({
     account,
@@ -81,7 +82,13 @@ export function buildRegionRows(
       zone_id: zoneIds.get(zone)!,
       database_server_type_id: database_server_type,
     })),
-    address_pools: POOL_KINDS.flatMap((kind) => file.address_pools[kind].map((range) => ({ kind, range }))),
+    address_pools: POOL_KINDS.flatMap((kind) =>
+      file.address_pools[kind].map((range) => ({
+        kind,
+        range,
+        ipv6_network: kind === 'private_ipv4' ? (ipv6Networks.get(range) ?? null) : null,
+      })),
+    ),
   }
 }
 

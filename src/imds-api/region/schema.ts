@@ -81,6 +81,7 @@ export const RegionSchema = Type.Object(
         private_ipv4: Type.Array(Type.String()),
         public_ipv4: Type.Array(Type.String()),
         public_ipv6: Type.Array(Type.String()),
+        ipv6: Optional(Type.Record(Type.String(), Type.String())),
       },
       closed,
     ),

@@ -9,7 +9,7 @@ import { cloudIpFqdn } from '../model/names.ts'
 import { ROWS } from '../model/resources.ts'
 import { SCOPES_OF_GROUP } from '../model/scopes.ts'
 import { Field, fixed, Form, type Fields } from './kit/forms.ts'
-import { HostName, Ipv4, Megabytes, NullableTime, oneOf, Time } from './kit/schemas.ts'
+import { HostName, Ipv4, Ipv6, Megabytes, nullable, NullableTime, oneOf, Time } from './kit/schemas.ts'
 import { RESOURCES } from './kit/table.ts'
 
 /** The architectures of images. */
@@ -74,6 +74,7 @@ const FIELDS = {
   interface: {
     mac_address: Type.String({ pattern: '^([0-9a-f]{2}:){5}[0-9a-f]{2}$' }),
     ipv4_address: Ipv4,
+    ipv6_address: nullable(Ipv6, { description: 'Null: the region gives none.' }),
   },
   server: {
     name: Text,
@@ -96,7 +97,7 @@ const FIELDS = {
     name: Text,
     public_ip: new Field(Ipv4, 'public_ipv4'),
     public_ipv4: Ipv4,
-    public_ipv6: Type.String({ format: 'ipv6' }),
+    public_ipv6: Ipv6,
     fqdn: new Field(HostName, 'public_ipv4', (address: string, { domain }) => cloudIpFqdn(domain, address)),
     status: oneOf(ROWS.cloudIp.states),
     reverse_dns: new Field(

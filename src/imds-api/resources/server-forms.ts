@@ -5,11 +5,12 @@ import { TagsSchema } from '../../metadata/schema.ts'
 import { imageOfServer, isVisibleTo } from '../changes/images.ts'
 import type { ImageTexts } from '../database/tables.ts'
 import { completeOptions, MetadataOptionsSchema } from '../model/metadata-options.ts'
+import { ipv6Fqdn } from '../model/names.ts'
 import { formatOptionalTime } from '../model/time.ts'
 import { Field, fixed, formsOf, linked, linkedAll, type FormRow } from './kit/forms.ts'
 import { REPORTED_FIELDS } from './guest-reports.ts'
 import { ACCOUNT, NESTED } from './nested.ts'
-import { nullable, NullableString, NullableTime } from './kit/schemas.ts'
+import { HostName, Ipv6, nullable, NullableString, NullableTime } from './kit/schemas.ts'
 
 /** The image of a server, with what decides what the account sees of it. */
 type ImageOfServer = FormRow &
@@ -23,6 +24,9 @@ const images = NESTED.image.rows(
   sql`where images.id = servers.image_id`,
   sql`, ${isVisibleTo(sql.ref('servers.account_id'))} as is_visible, servers.image_texts as texts`,
 )
+
+/** The IPv6 address of the first interface. Left out if there is none, as the other extensions. */
+const ipv6Of = ([first]: readonly FormRow[]) => first?.['ipv6_address'] ?? undefined
 
 /**
  * There are no joins with tables that grow, so that a page of servers reads only its own rows. The long columns are only
@@ -47,6 +51,13 @@ const COLLECTED = {
     NESTED.interface,
     sql`where interfaces.server_id = servers.id`,
     sql.ref('interfaces.created_at'),
+  ),
+  ipv6_address: new Field(Type.Optional(Ipv6), 'interfaces', ipv6Of),
+  ipv6_hostname: new Field(
+    Type.Optional(HostName),
+    'interfaces',
+    (interfaces: readonly FormRow[], { domain }, { id }) =>
+      ipv6Of(interfaces) === undefined ? undefined : ipv6Fqdn(domain, id),
   ),
   server_groups: linkedAll(
     NESTED.serverGroup,

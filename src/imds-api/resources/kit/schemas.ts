@@ -19,6 +19,7 @@ export const Time = Type.String({ format: 'date-time', description: 'UTC, such a
 export const NullableTime = nullable(Time)
 export const HostName = Type.String({ format: 'hostname' })
 export const Ipv4 = Type.String({ format: 'ipv4' })
+export const Ipv6 = Type.String({ format: 'ipv6' })
 export const Megabytes = Type.Integer({ description: 'MB.' })
 /** Of a client. */
 export const Secret = nullable(Type.String(), { description: 'null, except in the response of reset_secret.' })

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { addressAt, numberIn, parseRange } from '../../../../src/imds-api/model/pools.ts'
+import { addressAt, numberIn, overlap, parseRange } from '../../../../src/imds-api/model/pools.ts'
 import type { PoolKind } from '../../../../src/imds-api/model/pools.ts'
 
 function rangeOf(kind: PoolKind, text: string) {
@@ -38,6 +38,12 @@ test('a huge range is cut where its numbers would not be exact', () => {
   const range = rangeOf('public_ipv6', '2001:db8::/32')
   expect(range.size).toBe(2n ** 48n)
   expect(addressAt(range, 2 ** 48 - 1)).toBe('2001:db8:0:0:1::')
+})
+
+test('a huge range overlaps also beyond the addresses that it gives', () => {
+  const huge = rangeOf('public_ipv6', '2001:db8::/32')
+  expect(overlap(huge, rangeOf('public_ipv6', '2001:db8:ffff::/48'))).toBe(true)
+  expect(overlap(huge, rangeOf('public_ipv6', '2001:db9::/48'))).toBe(false)
 })
 
 test.each<[PoolKind, string]>([

@@ -176,6 +176,19 @@ test.each<[object, string]>([
     { address_pools: { ...pools, mac: ['x'] } },
     'address_pools.mac: "x" is not a range of MAC addresses such as 02:24:19:00:00:00/24',
   ],
+  [
+    { address_pools: { ...pools, ipv6: { '10.240.0.0/16': '2001:db8:100::/49' } } },
+    'address_pools.ipv6: 2001:db8:100::/49 is too small',
+  ],
+  [
+    { address_pools: { ...pools, ipv6: { '10.240.0.0/16': '2001:db8:1::/48' } } },
+    'address_pools.ipv6: 2001:db8:1::/48 and 2001:db8:1::/64 overlap',
+  ],
+  [
+    { address_pools: { ...pools, ipv6: { '10.0.0.0/16': '2001:db8:100::/48' } } },
+    'address_pools.ipv6: private_ipv4 has no 10.0.0.0/16',
+  ],
+  [{ address_pools: { ...pools, ipv6: { '10.240.0.0/16': 1 } } }, 'address_pools.ipv6.10.240.0.0/16 must be string'],
 ])('%j is refused: %s', async (change, fault) => {
   const faults = await faultsOf(change)
   expect(faults.join('\n')).toContain(fault)

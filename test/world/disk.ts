@@ -73,9 +73,10 @@ export class SimulatedDisk implements Disk {
     }
     const result = await start()
     const left = readdirSync(directory)
-    for (const [name, inode] of this.#names)
+    for (const [name, inode] of this.#names) {
+      if (name.startsWith('view.journal')) inode.sync() // also one that is deleted: a power cut may bring it back
       if (!left.includes(name)) this.#rename((names) => void names.delete(name))
-      else if (name.startsWith('view.journal')) inode.sync()
+    }
     return result
   }
 

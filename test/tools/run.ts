@@ -40,7 +40,7 @@ const LONG = [
   /^test\/faults\//,
   /^test\/clients\/(?!cloud-init\.)/,
   /^test\/imdsd\/(compose|deploy|examples|firewall-keeping|fuzz|image|install|packages|systemd|systemd-kill)\./,
-  /^test\/imds-api\/(dashboards|demo|docs|docs-pages|fuzz|load|openapi|plans|properties|systemd)\./,
+  /^test\/imds-api\/(dashboards|demo|docs|docs-pages|fuzz|load|openapi|plans|properties|publisher-world|systemd)\./,
   /^test\/redis\/shapes-/,
 ]
 /** The task that makes what the files of tap use. */

@@ -44,7 +44,7 @@ export async function buildOperatorSide(parts: OperatorSideParts): Promise<Opera
     { explain, explainInstance },
     { recentRequests, traceOf },
     { reportsOf },
-    { buildDiagnosis },
+    { buildDiagnosis, formatFault },
     { buildLaunchGate, unreachableBy },
     { buildReadiness },
     { formatMissing },
@@ -98,6 +98,16 @@ export async function buildOperatorSide(parts: OperatorSideParts): Promise<Opera
       sync: sync.status(),
       store: source.description,
       instances: view.size,
+      unconfirmed: () =>
+        view
+          .instances()
+          .filter(({ instance: { id } }) => view.isUnconfirmed(id))
+          .map(({ instance: { id, revision } }) => `${id}, revision ${String(revision)}`),
+      faulty: () =>
+        Iterator.from(view.ids()).flatMap((id) => {
+          const fault = sync.faultOf(id)
+          return fault === undefined ? [] : [formatFault(id, fault)]
+        }),
       contested: view.contested(),
       viewAgeSeconds: viewAgeSeconds(),
       firewall: firewall.status(),

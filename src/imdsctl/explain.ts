@@ -22,6 +22,7 @@ import { withStore, type Context } from './commands.ts'
 
 /** What the command needs. `passwordFile`: a file with the password of the operators' TCP listeners. */
 export interface ExplainContext extends DoctorSources {
+  readonly operator: string
   readonly output: Output
   readonly passwordFile: string | undefined
 }

@@ -39,7 +39,7 @@ export function buildDaemonState({
   state,
 }: DaemonStateParts): DaemonState {
   return {
-    settings: { faults: [], notes: [], unknown: [], variables: {}, config },
+    settings: { faults: [], notes: [], unknown: [], variables: {}, replaced: [], config },
     run: () => Promise.resolve(undefined),
     file: (path) => state.file(path),
     freeBytes: () => state.freeBytes,

@@ -71,10 +71,9 @@ async function startHost(t: Test) {
   }
   const daemon = await startDaemon(t, env, hypervisor.within)
   await until(async () => (await daemon.operator('/readyz')).status === 200, 'the daemon to be ready')
+  const daemonEnv = () => ({ ...env, IMDS_OPERATOR_SOCKET: daemon.operatorSocket.replace('unix:', '') })
   const inHost = (command: readonly string[]) =>
-    run([...hypervisor.within, ...command], {
-      env: { ...programEnvironment(), ...env, IMDS_OPERATOR_SOCKET: daemon.operatorSocket.replace('unix:', '') },
-    })
+    run([...hypervisor.within, ...command], { env: { ...programEnvironment(), ...daemonEnv() } })
   const imdsctl = (args: readonly string[], { program = IMDSCTL, prefix = [] as readonly string[] } = {}) =>
     inHost([...prefix, process.execPath, program, ...args])
   const doctor = async (options: Parameters<typeof imdsctl>[1] = {}) => {
@@ -85,14 +84,15 @@ async function startHost(t: Test) {
     return { status, report, found: found.map((one) => `${one.state} ${one.check}: ${formatFinding(one)}`) }
   }
   const ip = (words: string) => must([...hypervisor.within, 'ip', ...words.split(' ')])
-  return { hypervisor, redis, addUsers, publish, daemon, directory, inHost, imdsctl, doctor, ip }
+  return { hypervisor, redis, addUsers, publish, daemon, daemonEnv, directory, inHost, imdsctl, doctor, ip }
 }
 
 t.test(
   'doctor finds nothing wrong with a sound hypervisor, and names each thing that is broken',
   { skip: withoutNamespaces() },
   async (t) => {
-    const { hypervisor, redis, addUsers, publish, daemon, directory, inHost, imdsctl, doctor, ip } = await startHost(t)
+    const { hypervisor, redis, addUsers, publish, daemon, daemonEnv, directory, inHost, imdsctl, doctor, ip } =
+      await startHost(t)
     const state = join(directory, 'state')
     await until(async () => (await doctor()).status === 0, 'the hypervisor to be sound')
     const sound = await doctor()
@@ -103,6 +103,25 @@ t.test(
       CHECKS.map(({ name }) => name).filter((name) => !names.has(name)),
       [],
       'every check found something to look at',
+    )
+
+    const wrong = ['IMDS_STORE=file:/nowhere', 'IMDS_OPERATOR_SOCKET=/nowhere.sock']
+    const file = join(directory, 'imds.env')
+    writeFileSync(
+      file,
+      Object.entries(daemonEnv())
+        .map((pair) => `${pair.join('=')}\n`)
+        .join(''),
+    )
+    const inShell = async (...args: string[]) => {
+      const command = ['env', ...wrong, process.execPath, IMDSCTL, '--environment-file', file, 'doctor', ...args]
+      return (await inHost(command)).stdout.toString()
+    }
+    const service = await inShell()
+    t.match(service, / 0 warnings, 0 failures\n$/, 'root looks at the service, whatever its shell has')
+    t.match(
+      await inShell('--no-service'),
+      /^warning +configuration +variables of this shell replace those of imds\.service: IMDS_STORE, IMDS_OPERATOR_SOCKET\. /,
     )
 
     const status = await imdsctl(['status'])

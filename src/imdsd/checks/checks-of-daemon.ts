@@ -10,14 +10,22 @@ export const STATE_VARIABLE = 'IMDS_STATE_DIR'
 export const configuration: Check = {
   name: 'configuration',
   what: 'the variables of imds.service, and the files that they name, are valid',
-  find: ({ settings: { faults, unknown } }) => {
+  find: ({ settings: { faults, unknown, replaced } }) => {
+    const where = (variable: string) =>
+      replaced.includes(variable) ? 'in this shell' : 'in /etc/imds/imds.env, then systemctl restart imds'
     const others = faults.filter(({ variable }) => variable !== STATE_VARIABLE)
     const found: readonly Finding[] = [
-      ...others.map(({ variable, message }) =>
-        failure(`${variable} ${message}`, 'correct it in /etc/imds/imds.env, then systemctl restart imds'),
-      ),
+      ...(replaced.length === 0
+        ? []
+        : [
+            warning(
+              `variables of this shell replace those of imds.service: ${replaced.join(', ')}`,
+              'unset them, or add --service',
+            ),
+          ]),
+      ...others.map(({ variable, message }) => failure(`${variable} ${message}`, `correct it ${where(variable)}`)),
       ...unknown.map((name) =>
-        warning(`${name} is no variable of imdsd, and is ignored`, 'correct or delete it in /etc/imds/imds.env'),
+        warning(`${name} is no variable of imdsd, and is ignored`, `correct or delete it ${where(name)}`),
       ),
     ]
     return found.length > 0 ? found : [ok('it is valid')]

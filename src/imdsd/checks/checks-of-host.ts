@@ -1,6 +1,6 @@
 /** Checks of the hypervisor around the daemon: units, addresses, ports and the clock. */
 import { formatCount } from './amounts.ts'
-import { formatHostPort } from '../../runtime/host-port.ts'
+import { formatHostPort, parseUnixSocket } from '../../runtime/host-port.ts'
 import { isOneAddress } from '../../metadata/address.ts'
 import type { Check, DaemonCheck, Finding } from './check.ts'
 import { failure, ok, warning } from './check.ts'
@@ -141,7 +141,7 @@ export const ports: Check = {
       look.run(['ss', '-Hlxp']),
     ])
     if (tcp?.status !== 0) return [warning('not checked: ss cannot be run', 'install the Debian package iproute2')]
-    const socket = look.operatorSocket
+    const socket = parseUnixSocket(look.operator)?.path
     const own = socketsOf(unix, (words) => socket !== undefined && words.includes(socket)).flatMap(({ holders }) =>
       holders.map(({ pid }) => pid),
     )

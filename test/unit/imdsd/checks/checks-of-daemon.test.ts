@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest'
+import { formatFinding } from '../../../../src/imdsd/checks/check.ts'
 import { configuration, daemon, descriptors, records, version } from '../../../../src/imdsd/checks/checks-of-daemon.ts'
 import { aLook, linesOf, metricsOf, readinessOf, settingsOf, SILENT } from '../../../support/fixtures/look.ts'
 
@@ -17,6 +18,16 @@ test('each fault of the configuration is a failure, and each unknown variable a 
   expect(await linesOf(configuration, { settings })).toEqual([
     'failure IMDS_REGION is not set',
     'warning IMDS_TYPO is no variable of imdsd, and is ignored',
+  ])
+})
+
+test('the first finding names the variables of the shell that replace those of the service', async () => {
+  const faults = [{ variable: 'IMDS_STORE', message: 'is not a URL' }] as const
+  const settings = settingsOf({}, { replaced: ['IMDS_STORE'], faults })
+  const found = await configuration.find(aLook({ settings }))
+  expect(found.map(formatFinding)).toEqual([
+    'variables of this shell replace those of imds.service: IMDS_STORE. Remedy: unset them, or add --service',
+    'IMDS_STORE is not a URL. Remedy: correct it in this shell',
   ])
 })
 

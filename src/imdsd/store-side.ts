@@ -83,6 +83,7 @@ export async function buildStoreSide(parts: StoreSideParts): Promise<StoreSide> 
       firewall.noteChange()
     },
     onResync: (beganAtMs) => {
+      source.announce?.() // with what is served now
       traces.complete(now())
       firewall.noteComplete()
       persistence.noteResync(Date.now() - (now() - beganAtMs))

@@ -79,12 +79,15 @@ hv4         -        -          0        -      never               2 min ago
   )
 })
 
-t.test('a daemon announces how far it is behind the store, and 0 once it has caught up', async (t) => {
+t.test('a daemon announces what it serves and how far it is behind as soon as it has caught up', async (t) => {
   const store = await aStore(t, redis.url)
   await store.put(record(1))
   await aDaemon(t, redis.url)
-  const lag = async () => (await store.hypervisors(['hv1']))[0]?.lagSeconds
-  await until(async () => (await lag()) === 0, 'the announcement')
+  const isCurrent = async () => {
+    const [announced] = await store.hypervisors(['hv1'])
+    return announced?.lagSeconds === 0 && announced.instances === 1
+  }
+  await until(isCurrent, 'the announcement', 10_000)
   t.same(
     (await store.hypervisors(['hv2', 'hv1'])).map(({ name }) => name),
     ['hv1'],

@@ -242,11 +242,11 @@ export class RedisSource implements Source {
       let beats = 0
       heartbeat = setInterval(() => {
         this.#beat(commands, notices.redis)
-        if (++beats % HEARTBEATS_PER_ANNOUNCEMENT === 0) this.#announce(commands.redis)
+        if (++beats % HEARTBEATS_PER_ANNOUNCEMENT === 0) this.announce()
       }, HEARTBEAT_MS)
       if (this.#stopping.signal.aborted) return 'stopping'
       events.connected()
-      this.#announce(commands.redis)
+      this.announce()
       return await Promise.race([ended, commands.closed, notices.closed])
     } finally {
       this.#session = undefined
@@ -255,9 +255,10 @@ export class RedisSource implements Source {
     }
   }
 
-  #announce(redis: Redis): void {
+  announce(): void {
+    if (this.#session === undefined) return
     const text = JSON.stringify({ ...this.#parts.announcement.state(), seenAt: new Date().toISOString() })
-    redis
+    this.#redis()
       .set(this.#keys.announcement(this.#parts.hypervisor), text, 'EX', ANNOUNCEMENT_SECONDS)
       .catch((error: unknown) => {
         const reason = reasonOf(error)

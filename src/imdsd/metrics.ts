@@ -21,6 +21,8 @@ export interface MetricsSources {
   readonly contested: () => number
   readonly sync: () => SyncStatus
   readonly viewAgeSeconds: () => number
+  /** Another daemon announces itself with the name of this hypervisor. */
+  readonly isDuplicate: () => boolean
   readonly firewall: () => { readonly required: boolean; readonly ageSeconds: number; readonly refused: number }
   /** What the firewall has counted; undefined: its agent has not reported it. */
   readonly packets: () => Packets | undefined
@@ -202,7 +204,7 @@ function declareView(
 
 function declareHealth(
   registry: Registry,
-  { sync, firewall, missingAddresses, unservedNetworks, listenerProblems }: MetricsSources,
+  { sync, isDuplicate, firewall, missingAddresses, unservedNetworks, listenerProblems }: MetricsSources,
 ): void {
   const gauge = gaugesOf(registry)
   gauge('imds_store_connected', '1 while the store is connected and the daemon receives its notices.', () =>
@@ -212,6 +214,11 @@ function declareHealth(
     'imds_store_unusable',
     '1 while more than 90 % of the records of this hypervisor are faulty (a wrong record key or version).',
     () => Number(sync().isStoreUnusable),
+  )
+  gauge(
+    'imds_duplicate_hypervisor',
+    '1 while another daemon announces itself in the store with the name of this hypervisor.',
+    () => Number(isDuplicate()),
   )
   gauge(
     'imds_firewall_age_seconds',

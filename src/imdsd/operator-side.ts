@@ -38,7 +38,7 @@ interface OperatorSide {
 export async function buildOperatorSide(parts: OperatorSideParts): Promise<OperatorSide> {
   const { config, log, logLevel, now, guestSide, storeSide, metrics, addresses } = parts
   const { view, traces, guests, firewallWait } = guestSide
-  const { source, sync, firewall, viewAgeSeconds } = storeSide
+  const { source, sync, firewall, viewAgeSeconds, isDuplicate } = storeSide
   const [
     { buildSocketServer, buildTcpServer },
     { explain, explainInstance },
@@ -97,6 +97,7 @@ export async function buildOperatorSide(parts: OperatorSideParts): Promise<Opera
     buildReadiness({
       sync: sync.status(),
       store: source.description,
+      isDuplicate: isDuplicate(),
       instances: view.size,
       unconfirmed: () =>
         view

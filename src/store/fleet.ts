@@ -2,7 +2,7 @@
 import { parseJson } from '../runtime/json.ts'
 
 /** A daemon announces itself every 30 s. After this time its last figures say nothing about now. */
-const RECENT_MS = 90_000
+export const RECENT_MS = 90_000
 
 /** True if a daemon reported so lately (RFC 3339) that it probably runs. */
 export function isRecent(seenAt: string, nowMs: number): boolean {

@@ -91,7 +91,8 @@ export interface RemoveOptions extends PutOptions {
 /**
  * A hypervisor whose daemon has connected to the store: its version, the number of its instances, and when it last
  * reported (RFC 3339). `lagSeconds`: how long the oldest change that it knew of had waited then; absent: not reported.
- * `operator`: its operators' TCP listener, `ADDRESS:PORT`; absent: only the hypervisor itself can reach it.
+ * `operator`: its operators' TCP listener, `ADDRESS:PORT`; absent: only the hypervisor itself can reach it. `duplicate`:
+ * another daemon announces itself with this name.
  */
 export interface AnnouncedHypervisor {
   readonly name: string
@@ -100,6 +101,7 @@ export interface AnnouncedHypervisor {
   readonly lagSeconds?: number
   readonly seenAt: string
   readonly operator?: string
+  readonly duplicate?: true
 }
 
 /** A published instance: its document as published, and its user-data (undefined: none). */

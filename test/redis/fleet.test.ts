@@ -95,6 +95,28 @@ t.test('a daemon announces what it serves and how far it is behind as soon as it
   )
 })
 
+t.test('two daemons with one name find each other; a daemon that starts again finds none', async (t) => {
+  const store = await aStore(t, redis.url)
+  await store.put(record(1))
+  const start = () => aDaemon(t, redis.url, {}, { IMDS_RESYNC_SECONDS: '1' })
+  const first = await start()
+  await first.stop()
+  const again = await start()
+  const resyncs = () => again.metric('imds_resyncs_total{result="completed"}')
+  await until(async () => (await resyncs())! >= 3, 'some announcements')
+  t.equal(await again.metric('imds_duplicate_hypervisor'), 0)
+  t.match(await imdsctl(hypervisors), { stderr: '' })
+  const clone = await start()
+  for (const daemon of [again, clone]) {
+    await until(async () => (await daemon.metric('imds_duplicate_hypervisor')) === 1, 'the other daemon')
+    t.equal(daemon.log.filter(({ msg }) => msg.startsWith('another daemon announces itself')).length, 1)
+    t.match(JSON.parse((await daemon.operator('/readyz')).body.toString()), { ready: true, duplicate: true })
+  }
+  await until(async () => (await store.hypervisors())[0]?.duplicate === true, 'the announcement')
+  t.match(await imdsctl(hypervisors), { stderr: /several daemons announce themselves as hv1/ })
+  t.match((await imdsctl(hypervisors, true)).stdout, /"duplicate":true/)
+})
+
 t.test('drain marks a hypervisor once, and undrain removes the mark; both can be repeated', async (t) => {
   await announce('hv1')
   t.match(await imdsctl((context) => drain(context, 'hv1')), { status: 0, stdout: /^hv1 is drained: / })

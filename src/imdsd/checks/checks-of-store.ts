@@ -19,11 +19,11 @@ export const store: Check = {
 
 export const storeInUse: DaemonCheck = {
   name: 'store-in-use',
-  what: 'imdsd is connected to the store of the configuration',
+  what: 'imdsd is connected to the store of the configuration, and no other daemon has its name there',
   find: async ({ readiness, settings: { config } }) => {
     const read = await readiness()
     if (!read.ok) return []
-    const { connected, store: used, viewAgeSeconds } = read.value
+    const { connected, duplicate, store: used, viewAgeSeconds } = read.value
     const configured =
       config === undefined ? used : config.store.kind === 'files' ? `file:${config.store.directory}` : config.store.url
     if (used !== configured)
@@ -31,6 +31,8 @@ export const storeInUse: DaemonCheck = {
     const age = `the last full comparison was ${String(Math.round(viewAgeSeconds))} s ago`
     if (!connected)
       return [failure(`imdsd is not connected to ${used}: guests are served from memory; ${age}`, LOST_REMEDY)]
+    if (duplicate === true)
+      return [failure('another daemon announces itself with the name of this hypervisor', DUPLICATE_REMEDY)]
     const isOld = viewAgeSeconds * 1000 > (config?.resyncMs ?? Infinity) * MISSED_RESYNCS + GRACE_MS
     return [
       isOld
@@ -39,6 +41,8 @@ export const storeInUse: DaemonCheck = {
     ]
   },
 }
+const DUPLICATE_REMEDY =
+  'look for a cloned machine or a copied imds.env: give each hypervisor its own IMDS_HYPERVISOR, then systemctl restart imds there'
 const LOST_REMEDY = 'start Redis or repair the way to it: journalctl -u imds -n 50 has the reason'
 /** So many intervals without a full comparison are no accident. */
 const MISSED_RESYNCS = 3

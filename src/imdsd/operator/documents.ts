@@ -23,6 +23,9 @@ export const ReadinessSchema = Type.Object({
   ),
   store: Type.String({ description: 'The store, without secrets.' }),
   connected: Type.Boolean({ description: 'Whether the store is connected.' }),
+  duplicate: Type.Optional(
+    Type.Literal(true, { description: 'Another daemon announces itself with the name of this hypervisor.' }),
+  ),
   instances: Type.Integer({ description: 'Instances that this hypervisor serves.' }),
   viewAgeSeconds: Type.Number({ description: 'Seconds since the last full comparison of the view with the store.' }),
   unconfirmed: Type.Integer({ description: 'Instances that are served although the store no longer has them.' }),

@@ -15,6 +15,8 @@ import type { Readiness } from './documents.ts'
 export interface ReadinessParts {
   readonly sync: SyncStatus
   readonly store: string
+  /** Another daemon announces itself with the name of this hypervisor. */
+  readonly isDuplicate: boolean
   readonly instances: number
   /** The instances that the store no longer has, with the revision that is served. */
   readonly unconfirmed: () => Iterable<string>
@@ -38,6 +40,7 @@ function firstOf<T>(all: Iterable<T>): T[] {
 export function buildReadiness({
   sync,
   store,
+  isDuplicate,
   instances,
   contested,
   viewAgeSeconds,
@@ -58,6 +61,7 @@ export function buildReadiness({
     ...(hint !== undefined && { hint }),
     store,
     connected,
+    ...(isDuplicate && { duplicate: true as const }),
     instances,
     viewAgeSeconds: Math.round(viewAgeSeconds * 1000) / 1000,
     unconfirmed,

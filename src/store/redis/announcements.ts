@@ -56,7 +56,7 @@ export async function announcementsOf(
 }
 
 function parseAnnouncement(name: string, text: unknown): AnnouncedHypervisor {
-  const { version, instances, lagSeconds, seenAt, operator } = parseFields(String(text))
+  const { version, instances, lagSeconds, seenAt, operator, duplicate } = parseFields(String(text))
   const listener = typeof operator === 'string' ? parseAddressPort(operator) : undefined
   return {
     name,
@@ -65,5 +65,6 @@ function parseAnnouncement(name: string, text: unknown): AnnouncedHypervisor {
     ...(typeof lagSeconds === 'number' && { lagSeconds }),
     seenAt: typeof seenAt === 'string' ? seenAt : '',
     ...(listener !== undefined && isReachable(listener) && { operator: formatHostPort(listener) }),
+    ...(duplicate === true && { duplicate }),
   }
 }

@@ -57,6 +57,7 @@ test.each<[fault: string, look: Partial<HostState>, finding: RegExp, remedy: Reg
   ['Redis stopped', problem('connect ECONNREFUSED 10.0.0.1:6379'), /^connect ECONN/, RegExp(`start Redis; ${MEMORY}`)],
   ['Redis paused or cut off', problem('connect ETIMEDOUT'), /TIMEDOUT/, RegExp(`network reaches it; ${MEMORY}`)],
   ['Redis lost', { readiness: readinessOf({ connected: false }) }, /^imdsd is not connected/, /^start Redis or repair/],
+  ['two with one name', { readiness: readinessOf({ duplicate: true }) }, /^another daemon/, /its own IMDS_HYPERVISOR/],
   [
     'Redis full',
     impaired("OOM command not allowed when used memory > 'maxmemory'."),

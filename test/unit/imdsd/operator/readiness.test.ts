@@ -18,6 +18,7 @@ const PARTS: ReadinessParts = {
     faulty: 2,
   },
   store: 'redis://x',
+  isDuplicate: false,
   instances: 3,
   unconfirmed: () => ['srv-a, revision 5'],
   faulty: () => [],

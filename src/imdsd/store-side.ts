@@ -26,6 +26,8 @@ import type { Metrics } from './metrics.ts'
 const DISK_TIMEOUT_MS = 5_000
 /** The pause after the disk has failed. */
 const DISK_RETRY_MS = 30_000
+/** An announcement of which more than 1024 bytes would be read is of no use. */
+const MAX_ANNOUNCED_KEYS = 8
 /** The pause after a report could not be written to the store. */
 const REPORT_RETRY_MS = 2_000
 
@@ -158,6 +160,7 @@ function buildAnnouncement(
         lagSeconds: Math.floor(lagMs() / 1000),
         ...(address !== undefined && isReachable(address) && { operator: formatHostPort(address) }),
         ...(isDuplicate() && { duplicate: true }),
+        recordKeys: (guestSide.keys.cipher?.names ?? []).slice(0, MAX_ANNOUNCED_KEYS),
       }
     },
     failed: (reason) => {

@@ -92,7 +92,7 @@ export interface RemoveOptions extends PutOptions {
  * A hypervisor whose daemon has connected to the store: its version, the number of its instances, and when it last
  * reported (RFC 3339). `lagSeconds`: how long the oldest change that it knew of had waited then; absent: not reported.
  * `operator`: its operators' TCP listener, `ADDRESS:PORT`; absent: only the hypervisor itself can reach it. `duplicate`:
- * another daemon announces itself with this name.
+ * another daemon announces itself with this name. `recordKeys`: the names of its record keys; absent: an older daemon.
  */
 export interface AnnouncedHypervisor {
   readonly name: string
@@ -102,6 +102,7 @@ export interface AnnouncedHypervisor {
   readonly seenAt: string
   readonly operator?: string
   readonly duplicate?: true
+  readonly recordKeys?: readonly string[]
 }
 
 /** A published instance: its document as published, and its user-data (undefined: none). */
@@ -120,6 +121,8 @@ export class StoreUnavailable extends Error {}
 export interface Publisher {
   /** The marks of the region's hypervisors. */
   readonly fleet: Fleet
+  /** The name of the record key that encrypts; undefined: records are plain. */
+  readonly recordKey: string | undefined
   /**
    * Publishes a record (an untrusted document) with its user-data. Fills in the document's `userData` from the bytes if
    * it is missing. By default the user-data in the store stays.

@@ -56,7 +56,7 @@ export async function announcementsOf(
 }
 
 function parseAnnouncement(name: string, text: unknown): AnnouncedHypervisor {
-  const { version, instances, lagSeconds, seenAt, operator, duplicate } = parseFields(String(text))
+  const { version, instances, lagSeconds, seenAt, operator, duplicate, recordKeys } = parseFields(String(text))
   const listener = typeof operator === 'string' ? parseAddressPort(operator) : undefined
   return {
     name,
@@ -66,5 +66,6 @@ function parseAnnouncement(name: string, text: unknown): AnnouncedHypervisor {
     seenAt: typeof seenAt === 'string' ? seenAt : '',
     ...(listener !== undefined && isReachable(listener) && { operator: formatHostPort(listener) }),
     ...(duplicate === true && { duplicate }),
+    ...(Array.isArray(recordKeys) && { recordKeys: recordKeys.filter((key) => typeof key === 'string') }),
   }
 }

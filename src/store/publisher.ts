@@ -8,7 +8,8 @@
 import type { Instance } from '../metadata/instance.ts'
 import type { Reports } from '../metadata/reports.ts'
 import type { Fault } from '../metadata/record.ts'
-import type { Fleet } from './fleet.ts'
+import type { AnnouncedHypervisor, Fleet } from './fleet.ts'
+export type { AnnouncedHypervisor } from './fleet.ts'
 import type { UserDataChange } from './user-data.ts'
 
 /**
@@ -86,23 +87,6 @@ export interface PutOptions {
 /** Options of a removal. `sealedAt`: the seal that the tombstone gets if the store has none, to restore a tombstone. */
 export interface RemoveOptions extends PutOptions {
   readonly sealedAt?: string | undefined
-}
-
-/**
- * A hypervisor whose daemon has connected to the store: its version, the number of its instances, and when it last
- * reported (RFC 3339). `lagSeconds`: how long the oldest change that it knew of had waited then; absent: not reported.
- * `operator`: its operators' TCP listener, `ADDRESS:PORT`; absent: only the hypervisor itself can reach it. `duplicate`:
- * another daemon announces itself with this name. `recordKeys`: the names of its record keys; absent: an older daemon.
- */
-export interface AnnouncedHypervisor {
-  readonly name: string
-  readonly version: string
-  readonly instances: number
-  readonly lagSeconds?: number
-  readonly seenAt: string
-  readonly operator?: string
-  readonly duplicate?: true
-  readonly recordKeys?: readonly string[]
 }
 
 /** A published instance: its document as published, and its user-data (undefined: none). */

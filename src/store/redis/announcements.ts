@@ -9,8 +9,7 @@
 import type { Redis } from 'ioredis'
 import { isName } from '../../metadata/identifiers.ts'
 import { formatHostPort, isReachable, parseAddressPort } from '../../runtime/host-port.ts'
-import { parseFields } from '../fleet.ts'
-import type { AnnouncedHypervisor } from '../publisher.ts'
+import { parseFields, type AnnouncedHypervisor } from '../fleet.ts'
 import { runPipeline } from './connection.ts'
 import type { Keys } from './keys.ts'
 

@@ -16,8 +16,7 @@ import { runPipeline, close, connectTo, type RedisConnection, type RedisSettings
 import { reasonOf } from './reasons.ts'
 import { checkRegion, connectToRegion, redirection } from './region-server.ts'
 import { repeatSessions } from './sessions.ts'
-import { parseFields } from '../fleet.ts'
-import type { AnnouncedHypervisor } from '../publisher.ts'
+import { parseFields, type AnnouncedHypervisor } from '../fleet.ts'
 import { MAX_ANNOUNCEMENT_BYTES } from './announcements.ts'
 import { ANNOUNCEMENT_SECONDS, keysOf, type Keys } from './keys.ts'
 import {

@@ -21,6 +21,7 @@ import { IMDS_API_SERVICE, readServiceEnvironment } from '../runtime/service-env
 import { superviseBy } from '../runtime/systemd.ts'
 import { readUnit } from '../runtime/unit-file.ts'
 import { probeStore, storeOfPublisher } from '../store/probe.ts'
+import { formatAdvice } from '../store/redis/reasons.ts'
 import type { StoreSettings } from '../store/settings.ts'
 import { buildProgram } from './arguments.ts'
 import { startApi, type Api } from './service.ts'
@@ -178,8 +179,8 @@ async function check(connects: boolean): Promise<void> {
 /** Prints what it finds in the store, and returns the exit status. */
 async function checkStore(settings: StoreSettings): Promise<number> {
   const { findings, warnings, problems } = await probeStore(storeOfPublisher(settings))
-  for (const finding of [...findings, ...warnings]) output.print(`the store: ${finding}`)
-  for (const problem of problems) output.warn(`the store cannot be used: ${problem}`)
+  for (const finding of [...findings, ...warnings.map(formatAdvice)]) output.print(`the store: ${finding}`)
+  for (const problem of problems) output.warn(`the store cannot be used: ${formatAdvice(problem)}`)
   return problems.length > 0 ? EXIT.unavailable : EXIT.done
 }
 

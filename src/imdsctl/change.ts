@@ -4,6 +4,7 @@
  */
 import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import { forEachOf } from '../limits/for-each-of.ts'
+import { isRecent } from '../store/fleet.ts'
 import { StoreUnavailable, type Publisher, type SealResult } from '../store/publisher.ts'
 import { jsonOf, maxInFlight, withStore, type Context } from './commands.ts'
 import { addressOwned, checkId, failureOf, printFailure, readInput } from './failure.ts'
@@ -14,6 +15,9 @@ export interface ChangeOptions {
   readonly file?: string
   readonly dryRun?: boolean
 }
+
+/** How many hypervisors are named. */
+const MAX_NAMED = 10
 
 /** What was done to an instance, as text and for `--json`. */
 export interface Done {
@@ -102,18 +106,53 @@ const NOT_CONVERTED: Readonly<Record<string, string>> = {
   plain: 'it is not encrypted (--from-plain accepts it)',
 }
 
+/** `fromPlain`: encrypts plain records too. `force`: also while daemons lack the key. */
+export interface EncryptOptions {
+  readonly fromPlain?: boolean
+  readonly force?: boolean
+}
+
 /**
  * Encrypts the named instances with the first key, or all if none is named. After all instances are encrypted, marks the
  * region as encrypted, even if it has no instance.
  */
-export async function encrypt(context: Context, named: readonly string[], fromPlain: boolean): Promise<number> {
+export async function encrypt(
+  context: Context,
+  named: readonly string[],
+  { fromPlain = false, force = false }: EncryptOptions,
+): Promise<number> {
   named.forEach(checkId)
   return withStore(context.store, async (publisher) => {
+    if (!fromPlain && !force) await checkKeys(publisher) // plain records are encrypted before daemons have keys
     const ids = named.length > 0 ? named : await idsIn(publisher)
     const status = await convertEach(context, publisher, ids, 'encrypted', (id) => publisher.encrypt(id, fromPlain))
     if (named.length === 0 && status === EXIT.done) await publisher.markEncrypted()
     return status
   })
+}
+
+/**
+ * Throws a Failure if a daemon that runs has not announced the key that encrypts: it could not read the records. A daemon
+ * without any key reads none now.
+ */
+async function checkKeys(publisher: Publisher): Promise<void> {
+  const { recordKey } = publisher
+  if (recordKey === undefined) return
+  const nowMs = Date.now()
+  const lacking = (await publisher.hypervisors())
+    .filter(
+      ({ seenAt, recordKeys: keys }) => isRecent(seenAt, nowMs) && !keys?.includes(recordKey) && keys?.length !== 0,
+    )
+    .map(({ name }) => name)
+  if (lacking.length === 0) return
+  const more = lacking.length - MAX_NAMED
+  const names = [...lacking.slice(0, MAX_NAMED), ...(more > 0 ? [`${String(more)} more`] : [])].join(', ')
+  throw new CommandFailure(
+    EXIT.refused,
+    `daemons have not announced the record key ${recordKey}, and could not read the records: ${names}. Give it to them ` +
+      'and restart them (docs/encryption.md#change-a-key), or use --force; for plain records, --from-plain',
+    { recordKey, hypervisors: lacking },
+  )
 }
 
 /** Decrypts every instance and marks the region as plain, to stop the use of record keys. */

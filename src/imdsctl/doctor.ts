@@ -34,8 +34,9 @@ export async function doctor(context: HostContext): Promise<number> {
 
 /** Prints the state of the daemon with its rates, and the results of doctor that are not ok. */
 export async function status(context: HostContext): Promise<number> {
-  const { output, operator } = context
-  const [results, daemon] = await Promise.all([runChecks(CHECKS, lookFrom(context)), lookAtDaemon(operator)])
+  const { output } = context
+  const look = lookFrom(context)
+  const [results, daemon] = await Promise.all([runChecks(CHECKS, look), lookAtDaemon(look.operator)])
   const found = results.filter(({ state }) => state !== 'ok')
   if (output.json) output.printJson({ ...countsOf(results), ...(daemon !== undefined && { daemon }), checks: found })
   else {

@@ -8,7 +8,7 @@ import { ID_RULE, isId, isName } from '../metadata/identifiers.ts'
 import { canonicalAddress } from '../metadata/address.ts'
 import { getExplanation, getInstanceExplanation } from '../imdsd/operator/client.ts'
 import type { Explanation } from '../imdsd/operator/documents.ts'
-import { STYLES, warning } from '../imdsd/checks/check.ts'
+import { formatFinding, STYLES, warning } from '../imdsd/checks/check.ts'
 import { findPaths, NOT_LOOKED_AT, type Step } from '../imdsd/checks/guest-path.ts'
 import type { DoctorSources } from './doctor/host.ts'
 import { formatAgo } from '../runtime/ago.ts'
@@ -22,6 +22,7 @@ import { withStore, type Context } from './commands.ts'
 
 /** What the command needs. `passwordFile`: a file with the password of the operators' TCP listeners. */
 export interface ExplainContext extends DoctorSources {
+  readonly operator: string
   readonly output: Output
   readonly passwordFile: string | undefined
 }
@@ -107,7 +108,7 @@ async function explainInstance(
 async function stepsTo(context: ExplainContext, id: string): Promise<readonly Step[] | undefined> {
   if (parseUnixSocket(context.operator) === undefined) return undefined
   const unknown = (reason: string): Step[] => [
-    { name: 'link', address: undefined, finding: warning(`not checked: ${reason}`) },
+    { name: 'link', address: undefined, finding: warning(`not checked: ${reason}`, 'imdsctl doctor says more') },
   ]
   const look = (await import('./doctor/host.ts')).lookAtHost(context)
   if (!look.ok) return unknown(look.faults.join())
@@ -164,9 +165,9 @@ export function formatExplanation(
   }
 }
 
-function stepRow({ name, finding: { state, text, remedy } }: Step): readonly [string, Cell] {
-  const whole = remedy === undefined ? text : `${text}. Remedy: ${remedy}`
-  return [name, state === 'ok' ? whole : { text: whole, style: STYLES[state] }]
+function stepRow({ name, finding }: Step): readonly [string, Cell] {
+  const text = formatFinding(finding)
+  return [name, finding.state === 'ok' ? text : { text, style: STYLES[finding.state] }]
 }
 
 /** `admitted 120; dropped: unknown-peers 3, strays 1 (all guests of the hypervisor)`. */

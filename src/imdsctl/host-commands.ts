@@ -1,7 +1,7 @@
 /** The commands of imdsctl that ask the daemon of this hypervisor, or work on the hypervisor itself. */
 import { Argument, Option, type Command } from 'commander'
 import type { FirewallOptions } from './firewall-agent/agent.ts'
-import { DEFAULT_OPERATOR_SOCKET } from '../imdsd/operator/paths.ts'
+import { operatorSocketOf } from '../imdsd/operator/paths.ts'
 import { checkId } from './failure.ts'
 import type { IDENTITY_ACTIONS, IdentityOptions } from './identity.ts'
 import { contextOf, wholeNumber, type Runner } from './runner.ts'
@@ -22,11 +22,10 @@ export function addHostCommands(program: Command, runner: Runner): void {
 
 /** `--operator`: the operators' API of the daemon. */
 function operatorOption({ env }: Runner): Option {
-  const socket = (env['IMDS_OPERATOR_SOCKET'] ?? '').trim()
   return new Option(
     '--operator <address>',
     'the daemon: unix:PATH, its unix socket for operators, or ADDRESS:PORT, its TCP listener, which only reads',
-  ).default(`unix:${socket === '' ? DEFAULT_OPERATOR_SOCKET : socket}`)
+  ).default(operatorSocketOf(env))
 }
 
 function addGuestCommands(program: Command, runner: Runner): void {
@@ -114,11 +113,15 @@ function addDoctorCommands(program: Command, runner: Runner): void {
       .command(name)
       .description(description)
       .addHelpText('after', DOCTOR_HELP)
+      .option('--service', 'take only the variables of imds.service, not those of this shell (the default of root)')
+      .option('--no-service', 'variables of this shell replace those of imds.service')
       .addOption(operatorOption(runner))
-      .action(({ operator }: { operator: string }) =>
-        work(async ({ environmentFile }) =>
-          (await import('./doctor.ts'))[name]({ output, env: own, environmentFile, operator }),
-        ),
+      .action((options: { service?: boolean; operator: string }, command: Command) =>
+        work(async ({ environmentFile }) => {
+          const { service = process.getuid?.() === 0 } = options
+          const operator = command.getOptionValueSource('operator') === 'default' ? undefined : options.operator
+          return (await import('./doctor.ts'))[name]({ output, env: own, environmentFile, service, operator })
+        }),
       )
   program
     .command('log-level')

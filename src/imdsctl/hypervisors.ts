@@ -24,6 +24,9 @@ export async function hypervisors({ store, output }: Context): Promise<void> {
         ['HYPERVISOR', 'VERSION', 'INSTANCES', 'RECORDS', 'LAG', 'LAST SEEN', 'DRAINED'],
         all.map((one) => cellsOf(one)),
       )
+    for (const { name, announced } of all)
+      if (announced?.duplicate === true && isRecent(announced.seenAt, Date.now()) && !output.json)
+        output.warn(`warning: several daemons announce themselves as ${name}: run imdsctl doctor there`)
   })
 }
 

@@ -1,7 +1,7 @@
 /** The commands of imdsctl that work on the store or on records. */
 import { Option, type Command } from 'commander'
 import { EVENT_OPTIONS, type EventOptions } from '../metadata/event-options.ts'
-import type { ChangeOptions } from './change.ts'
+import type { ChangeOptions, EncryptOptions } from './change.ts'
 import type { EvacuateOptions } from './evacuate.ts'
 import type { ImportOptions } from './import.ts'
 import type { ListOptions } from './list.ts'
@@ -128,8 +128,9 @@ function addChangeCommands(program: Command, runner: Runner): void {
       'encrypt plain records too, although nothing proves that they are authentic; ' +
         'use it once, when you start to use keys',
     )
-    .action((ids: string[], { fromPlain = false }: { fromPlain?: boolean }) =>
-      work(async (all) => (await import('./change.ts')).encrypt(contextOf(runner, all), ids, fromPlain)),
+    .option('--force', 'also while a daemon has not announced that it has the first key')
+    .action((ids: string[], options: EncryptOptions) =>
+      work(async (all) => (await import('./change.ts')).encrypt(contextOf(runner, all), ids, options)),
     )
   program
     .command('decrypt')

@@ -35,6 +35,8 @@ export interface Checked {
 /** The result for a service. `user`: the one who runs it, if files were checked as that user. */
 export interface CheckedService extends Checked {
   readonly variables: Environment
+  /** Those that `env` has in place of the service's. */
+  readonly replaced: readonly string[]
   readonly user: string | undefined
 }
 
@@ -68,7 +70,7 @@ export function checkService(
   const files = [...service.credentials].map((path) => `credential ${path}, which systemd reads as root`)
   const as = user === undefined ? [] : [`files checked as user ${user}, as in ${IMDS_SERVICE.name}`]
   const notes = [...sources, ...files, ...as, ...service.notes, ...checked.notes]
-  return { ok: true, value: { ...checked, notes, variables: service.variables, user } }
+  return { ok: true, value: { ...checked, notes, variables: service.variables, replaced: service.replaced, user } }
 }
 
 /** Checks a configuration for a runner, at a time (milliseconds since 1970). */

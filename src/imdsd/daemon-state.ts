@@ -26,6 +26,7 @@ const METRICS = [
   'imds_connections_dropped_total',
   'imds_journal_writes_total',
   'imds_snapshot_writes_total',
+  'imds_state_writes_failing',
   'imds_clock_set_back_total',
 ]
 
@@ -38,7 +39,7 @@ export function buildDaemonState({
   state,
 }: DaemonStateParts): DaemonState {
   return {
-    settings: { faults: [], notes: [], unknown: [], variables: {}, config },
+    settings: { faults: [], notes: [], unknown: [], variables: {}, replaced: [], config },
     run: () => Promise.resolve(undefined),
     file: (path) => state.file(path),
     freeBytes: () => state.freeBytes,

@@ -122,7 +122,7 @@ async function buildBackground(parts: BackgroundParts) {
   // No daemon announces itself before sync starts, which is after these are built.
   const operatorAddress = () => operatorSide.address()
   const storeSide = await buildStoreSide({ ...parts, openSource, metrics, operatorAddress })
-  const { sync, firewall, viewAgeSeconds } = storeSide
+  const { sync, firewall, viewAgeSeconds, isDuplicate } = storeSide
   await turn()
 
   const clock = new ClockWatch({ wall: () => Date.now(), steady: now, setBacks: metrics.clockSetBacks, log })
@@ -147,6 +147,7 @@ async function buildBackground(parts: BackgroundParts) {
     contested: () => view.contested().size,
     sync: () => sync.status(),
     viewAgeSeconds,
+    isDuplicate,
     firewall: () => firewall.status(),
     packets: () => firewall.packets(),
     missingAddresses: () => addresses.missing().length,

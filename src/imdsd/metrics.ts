@@ -21,6 +21,8 @@ export interface MetricsSources {
   readonly contested: () => number
   readonly sync: () => SyncStatus
   readonly viewAgeSeconds: () => number
+  /** Another daemon announces itself with the name of this hypervisor. */
+  readonly isDuplicate: () => boolean
   readonly firewall: () => { readonly required: boolean; readonly ageSeconds: number; readonly refused: number }
   /** What the firewall has counted; undefined: its agent has not reported it. */
   readonly packets: () => Packets | undefined
@@ -40,12 +42,17 @@ export interface MetricsSources {
 export interface Metrics {
   readonly registry: Registry
   readonly sync: SyncMetrics
-  readonly snapshotWrites: Counter<'result'>
-  readonly journalWrites: Counter<'result'>
+  readonly snapshotWrites: StateWrites
+  readonly journalWrites: StateWrites
   readonly reportWrites: Counter<'result'>
   readonly clockSetBacks: Counter
   readonly lookups: Counter<'result'>
   readonly setSources: (sources: MetricsSources) => void
+}
+
+/** Counts writes to the state directory. */
+interface StateWrites {
+  inc(labels: { readonly result: 'written' | 'failed' }): void
 }
 
 /** Declares the metrics; `setSources` declares the others once their sources exist. */
@@ -55,17 +62,10 @@ export function buildMetrics(): Metrics {
   return {
     registry,
     sync: declareSync(registry, counter),
-    snapshotWrites: labelled(registry, 'result', ['written', 'failed'], {
-      name: 'imds_snapshot_writes_total',
-      help: 'Writes of the snapshot to the state directory: written or failed.',
-    }),
+    ...declareStateWrites(registry),
     reportWrites: labelled(registry, 'result', ['written', 'failed'], {
       name: 'imds_report_writes_total',
       help: 'Writes of the reports of guests to the store: written, or failed (retried later).',
-    }),
-    journalWrites: labelled(registry, 'result', ['written', 'failed'], {
-      name: 'imds_journal_writes_total',
-      help: 'Writes of changes to the journal: written, or failed (then a start without the store serves nothing).',
     }),
     clockSetBacks: counter('imds_clock_set_back_total', 'How often the wall clock was set back by more than a minute.'),
     lookups: labelled(registry, 'result', ['found', 'unknown', 'failed', 'skipped'], {
@@ -81,6 +81,37 @@ export function buildMetrics(): Metrics {
       declareConnections(registry, sources)
       declareView(registry, sources)
       declareHealth(registry, sources)
+    },
+  }
+}
+
+function declareStateWrites(registry: Registry): Pick<Metrics, 'snapshotWrites' | 'journalWrites'> {
+  let isFailing = false
+  const snapshots = labelled(registry, 'result', ['written', 'failed'], {
+    name: 'imds_snapshot_writes_total',
+    help: 'Writes of the snapshot to the state directory: written or failed.',
+  })
+  const changes = labelled(registry, 'result', ['written', 'failed'], {
+    name: 'imds_journal_writes_total',
+    help: 'Writes of changes to the journal: written, or failed (then a start without the store serves nothing).',
+  })
+  gaugesOf(registry)(
+    'imds_state_writes_failing',
+    '1 from a failed write of the snapshot or the journal until a snapshot is written.',
+    () => Number(isFailing),
+  )
+  return {
+    snapshotWrites: {
+      inc: (labels) => {
+        snapshots.inc(labels)
+        isFailing = labels.result === 'failed'
+      },
+    },
+    journalWrites: {
+      inc: (labels) => {
+        changes.inc(labels)
+        isFailing ||= labels.result === 'failed'
+      },
     },
   }
 }
@@ -173,7 +204,7 @@ function declareView(
 
 function declareHealth(
   registry: Registry,
-  { sync, firewall, missingAddresses, unservedNetworks, listenerProblems }: MetricsSources,
+  { sync, isDuplicate, firewall, missingAddresses, unservedNetworks, listenerProblems }: MetricsSources,
 ): void {
   const gauge = gaugesOf(registry)
   gauge('imds_store_connected', '1 while the store is connected and the daemon receives its notices.', () =>
@@ -183,6 +214,11 @@ function declareHealth(
     'imds_store_unusable',
     '1 while more than 90 % of the records of this hypervisor are faulty (a wrong record key or version).',
     () => Number(sync().isStoreUnusable),
+  )
+  gauge(
+    'imds_duplicate_hypervisor',
+    '1 while another daemon announces itself in the store with the name of this hypervisor.',
+    () => Number(isDuplicate()),
   )
   gauge(
     'imds_firewall_age_seconds',

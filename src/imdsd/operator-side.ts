@@ -38,13 +38,13 @@ interface OperatorSide {
 export async function buildOperatorSide(parts: OperatorSideParts): Promise<OperatorSide> {
   const { config, log, logLevel, now, guestSide, storeSide, metrics, addresses } = parts
   const { view, traces, guests, firewallWait } = guestSide
-  const { source, sync, firewall, viewAgeSeconds } = storeSide
+  const { source, sync, firewall, viewAgeSeconds, isDuplicate } = storeSide
   const [
     { buildSocketServer, buildTcpServer },
     { explain, explainInstance },
     { recentRequests, traceOf },
     { reportsOf },
-    { buildDiagnosis },
+    { buildDiagnosis, formatFault },
     { buildLaunchGate, unreachableBy },
     { buildReadiness },
     { formatMissing },
@@ -97,7 +97,18 @@ export async function buildOperatorSide(parts: OperatorSideParts): Promise<Opera
     buildReadiness({
       sync: sync.status(),
       store: source.description,
+      isDuplicate: isDuplicate(),
       instances: view.size,
+      unconfirmed: () =>
+        view
+          .instances()
+          .filter(({ instance: { id } }) => view.isUnconfirmed(id))
+          .map(({ instance: { id, revision } }) => `${id}, revision ${String(revision)}`),
+      faulty: () =>
+        Iterator.from(view.ids()).flatMap((id) => {
+          const fault = sync.faultOf(id)
+          return fault === undefined ? [] : [formatFault(id, fault)]
+        }),
       contested: view.contested(),
       viewAgeSeconds: viewAgeSeconds(),
       firewall: firewall.status(),

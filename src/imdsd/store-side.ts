@@ -8,6 +8,7 @@ import type { Logger } from 'pino'
 import { formatHostPort, isReachable, type HostPort } from '../runtime/host-port.ts'
 import { VERSION } from '../runtime/version.ts'
 import { loadYaml } from '../store/document.ts'
+import { RECENT_MS } from '../store/fleet.ts'
 import type { Announcement } from '../store/redis/source.ts'
 import type { Source } from '../store/source.ts'
 import type { Firewall } from './firewall/firewall.ts'
@@ -25,6 +26,8 @@ import type { Metrics } from './metrics.ts'
 const DISK_TIMEOUT_MS = 5_000
 /** The pause after the disk has failed. */
 const DISK_RETRY_MS = 30_000
+/** An announcement of which more than 1024 bytes would be read is of no use. */
+const MAX_ANNOUNCED_KEYS = 8
 /** The pause after a report could not be written to the store. */
 const REPORT_RETRY_MS = 2_000
 
@@ -49,6 +52,8 @@ export interface StoreSide {
   readonly sync: Sync
   readonly firewall: Firewall
   readonly viewAgeSeconds: () => number
+  /** Whether another daemon announces itself with the name of this hypervisor. */
+  readonly isDuplicate: () => boolean
   /** Disconnects from the store, and completes the files of the view. */
   readonly stop: () => Promise<void>
 }
@@ -57,10 +62,8 @@ export interface StoreSide {
 export async function buildStoreSide(parts: StoreSideParts): Promise<StoreSide> {
   const { config, now, guestSide, metrics, log } = parts
   const { view, restored, reports, traces } = guestSide
-  const source = await parts.openSource(
-    parts,
-    buildAnnouncement(parts, () => sync.status().lagMs),
-  )
+  const { isDuplicate, ...announcement } = buildAnnouncement(parts, () => sync.status().lagMs)
+  const source = await parts.openSource(parts, announcement)
   await turn()
   const reportWriter = await buildReportWriter(parts, source)
   const [{ Sync }, { PeerLookup }] = await Promise.all([import('./view/sync.ts'), import('./view/peer-lookup.ts')])
@@ -83,6 +86,7 @@ export async function buildStoreSide(parts: StoreSideParts): Promise<StoreSide> 
       firewall.noteChange()
     },
     onResync: (beganAtMs) => {
+      void turn().then(() => source.announce?.()) // sync then knows that it has caught up
       traces.complete(now())
       firewall.noteComplete()
       persistence.noteResync(Date.now() - (now() - beganAtMs))
@@ -102,6 +106,7 @@ export async function buildStoreSide(parts: StoreSideParts): Promise<StoreSide> 
     source,
     sync,
     firewall,
+    isDuplicate,
     viewAgeSeconds: () => (now() - (sync.status().resyncedAtMs ?? startedAtMs)) / 1000,
     stop: async () => {
       await reportWriter?.stop()
@@ -129,9 +134,24 @@ export async function openSource(
 }
 
 /** How this daemon announces itself in the store. Each reason for a failure is logged once. */
-function buildAnnouncement({ guestSide, operatorAddress, log }: StoreSideParts, lagMs: () => number): Announcement {
+function buildAnnouncement(
+  { config, guestSide, operatorAddress, now, log }: StoreSideParts,
+  lagMs: () => number,
+): Announcement & Pick<StoreSide, 'isDuplicate'> {
   const logged = new Set<string>()
+  let otherFoundMs = -Infinity
+  const isDuplicate = () => now() - otherFoundMs < RECENT_MS
   return {
+    id: randomBytes(8).toString('hex'),
+    isDuplicate,
+    foundOther: () => {
+      if (!isDuplicate())
+        log.warn(
+          { hypervisor: config.store.hypervisor },
+          'another daemon announces itself with the name of this hypervisor: correct IMDS_HYPERVISOR of one of them',
+        )
+      otherFoundMs = now()
+    },
     state: () => {
       const address = operatorAddress()
       return {
@@ -139,6 +159,8 @@ function buildAnnouncement({ guestSide, operatorAddress, log }: StoreSideParts, 
         instances: guestSide.view.size,
         lagSeconds: Math.floor(lagMs() / 1000),
         ...(address !== undefined && isReachable(address) && { operator: formatHostPort(address) }),
+        ...(isDuplicate() && { duplicate: true }),
+        recordKeys: (guestSide.keys.cipher?.names ?? []).slice(0, MAX_ANNOUNCED_KEYS),
       }
     },
     failed: (reason) => {

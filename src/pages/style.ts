@@ -17,6 +17,9 @@ a{color:var(--link)}
 .failure{color:var(--failure)}
 table{width:100%;border-collapse:collapse}
 th,td{padding:.3rem .8rem .3rem 0;text-align:left;vertical-align:top;border-bottom:1px solid var(--line)}
+th,b{white-space:nowrap}
+td:not(:last-child){overflow-wrap:break-word}
+section{overflow-x:auto}
 th{font-weight:600;font-size:.85rem}
 .number{text-align:right;font-variant-numeric:tabular-nums}
 dl{display:grid;grid-template-columns:repeat(auto-fill,minmax(13rem,1fr));gap:.5rem 1rem;margin:0}
@@ -36,6 +39,7 @@ polyline{fill:none;stroke-width:1.6;vector-effect:non-scaling-stroke}
 @media(max-width:44rem){
 thead{display:none}
 tr{display:block;padding:.4rem 0;border-bottom:1px solid var(--line)}
+td,td:not(:last-child){overflow-wrap:anywhere}
 td,.number{display:flex;gap:.8rem;padding:.1rem 0;border:0;text-align:left}
 td::before{content:attr(data-of);flex:0 0 7.5rem;color:var(--soft)}
 }

@@ -23,6 +23,8 @@ export interface ServiceEnvironment {
   /** The files of those variables. systemd reads them as root; the user of the service does not need to. */
   readonly credentials: ReadonlySet<string>
   readonly files: readonly string[]
+  /** Variables of imds that the command has in place of the service's, if there is a service. */
+  readonly replaced: readonly string[]
   /** What an operator should know: variables that come from elsewhere, files that cannot be read. */
   readonly notes: readonly string[]
 }
@@ -61,16 +63,20 @@ export function readServiceEnvironment(
   const used = Object.entries(setVariables(given) as typeof given).filter(
     ([name]) => name.startsWith('IMDS_') && !(hasStore && name.endsWith('_FILE')),
   )
-  const overruled = used.filter(([name, value]) => env[name] !== undefined && env[name] !== value).map(([name]) => name)
-  if (overruled.length > 0)
-    notes.push(`from the environment of this command, not from the service: ${overruled.join(', ')}`)
+  const replaced =
+    files.length === 0 ? [] : Object.keys(env).filter((name) => name.startsWith('IMDS_') && env[name] !== given[name])
+  if (replaced.length > 0)
+    notes.push(`from the environment of this command, not from the service: ${replaced.join(', ')}`)
   const resolved = used.map(([name, value]) => {
     const source = unit?.credentials.get(value)
     if (source?.startsWith('/') !== true) return [name, value] as const
     if (env[name] === undefined) credentials.add(source)
     return [name, source] as const
   })
-  return { ok: true, value: { variables: { ...Object.fromEntries(resolved), ...env }, credentials, files, notes } }
+  return {
+    ok: true,
+    value: { variables: { ...Object.fromEntries(resolved), ...env }, credentials, files, replaced, notes },
+  }
 }
 
 function read(path: string): { readonly text?: string; readonly reason?: string } {

@@ -37,6 +37,8 @@ export interface RecordWriter {
 
 /** Changes between plain and encrypted records, at the same revision. */
 export interface Conversion {
+  /** The name of the key that encrypts. */
+  readonly key: string
   encrypt(id: string, fromPlain: boolean): Promise<EncryptResult>
   decrypt(id: string): Promise<DecryptResult>
   mark(as: 'plain' | 'encrypted'): Promise<void>

@@ -2,11 +2,28 @@
 import { parseJson } from '../runtime/json.ts'
 
 /** A daemon announces itself every 30 s. After this time its last figures say nothing about now. */
-const RECENT_MS = 90_000
+export const RECENT_MS = 90_000
 
 /** True if a daemon reported so lately (RFC 3339) that it probably runs. */
 export function isRecent(seenAt: string, nowMs: number): boolean {
   return nowMs - Date.parse(seenAt) < RECENT_MS
+}
+
+/**
+ * A hypervisor whose daemon has connected to the store: its version, the number of its instances, and when it last
+ * reported (RFC 3339). `lagSeconds`: how long the oldest change that it knew of had waited then; absent: not reported.
+ * `operator`: its operators' TCP listener, `ADDRESS:PORT`; absent: only the hypervisor itself can reach it. `duplicate`:
+ * another daemon announces itself with this name. `recordKeys`: the names of its record keys; absent: an older daemon.
+ */
+export interface AnnouncedHypervisor {
+  readonly name: string
+  readonly version: string
+  readonly instances: number
+  readonly lagSeconds?: number
+  readonly seenAt: string
+  readonly operator?: string
+  readonly duplicate?: true
+  readonly recordKeys?: readonly string[]
 }
 
 /** An imds-api that publishes a region: its version, and when it was last seen (RFC 3339). */

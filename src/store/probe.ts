@@ -21,12 +21,21 @@ const TIMEOUT_MS = 6_000
 export async function probeStore(store: ProbedStore): Promise<Probe> {
   const timeout = sleep(
     TIMEOUT_MS,
-    { findings: [], warnings: [], problems: [`it has not answered within ${String(TIMEOUT_MS / 1000)} s`] },
+    {
+      findings: [],
+      warnings: [],
+      problems: [
+        {
+          text: `it has not answered within ${String(TIMEOUT_MS / 1000)} s`,
+          remedy: 'see whether Redis runs and the network reaches it; until then guests are served from memory',
+        },
+      ],
+    },
     { ref: false },
   )
   return Promise.race([timeout, probe(store)]).catch(async (error: unknown) => {
-    const { reasonOf } = await import('./redis/reasons.ts')
-    return { findings: [], warnings: [], problems: [reasonOf(error)] }
+    const { adviceOf } = await import('./redis/reasons.ts')
+    return { findings: [], warnings: [], problems: [adviceOf(error)] }
   })
 }
 

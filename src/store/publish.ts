@@ -51,6 +51,10 @@ export class StorePublisher implements Publisher {
     return this.#backend.fleet
   }
 
+  get recordKey(): string | undefined {
+    return this.#backend.conversion?.key
+  }
+
   put(document: unknown, userData: UserDataChange = 'keep', { dryRun = false }: PutOptions = {}): Promise<PutResult> {
     return this.#backend.transaction((writer) => this.#put(writer, document, userData, dryRun), dryRun)
   }

@@ -8,7 +8,8 @@
 import type { Instance } from '../metadata/instance.ts'
 import type { Reports } from '../metadata/reports.ts'
 import type { Fault } from '../metadata/record.ts'
-import type { Fleet } from './fleet.ts'
+import type { AnnouncedHypervisor, Fleet } from './fleet.ts'
+export type { AnnouncedHypervisor } from './fleet.ts'
 import type { UserDataChange } from './user-data.ts'
 
 /**
@@ -88,20 +89,6 @@ export interface RemoveOptions extends PutOptions {
   readonly sealedAt?: string | undefined
 }
 
-/**
- * A hypervisor whose daemon has connected to the store: its version, the number of its instances, and when it last
- * reported (RFC 3339). `lagSeconds`: how long the oldest change that it knew of had waited then; absent: not reported.
- * `operator`: its operators' TCP listener, `ADDRESS:PORT`; absent: only the hypervisor itself can reach it.
- */
-export interface AnnouncedHypervisor {
-  readonly name: string
-  readonly version: string
-  readonly instances: number
-  readonly lagSeconds?: number
-  readonly seenAt: string
-  readonly operator?: string
-}
-
 /** A published instance: its document as published, and its user-data (undefined: none). */
 export interface Published {
   readonly document: unknown
@@ -118,6 +105,8 @@ export class StoreUnavailable extends Error {}
 export interface Publisher {
   /** The marks of the region's hypervisors. */
   readonly fleet: Fleet
+  /** The name of the record key that encrypts; undefined: records are plain. */
+  readonly recordKey: string | undefined
   /**
    * Publishes a record (an untrusted document) with its user-data. Fills in the document's `userData` from the bytes if
    * it is missing. By default the user-data in the store stays.

@@ -85,6 +85,8 @@ export interface Source {
    * does not answer.
    */
   owner(network: string, address: string): Promise<string | undefined>
+  /** Announces the daemon now, and not only from time to time. Undefined: this store has no announcements. */
+  readonly announce?: () => void
   /** Undefined: this store keeps no reports. */
   readonly reports: ReportStore | undefined
   stop(): Promise<void>

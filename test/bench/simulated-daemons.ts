@@ -37,6 +37,8 @@ const daemons = Array.from({ length: Number(count) }, (_, n) => {
     cipher: undefined,
     userDataMaxBytes: 16_384,
     announcement: {
+      id: hypervisor,
+      foundOther: nothing,
       state: () => ({ version: 'bench', instances: view.size, lagSeconds: 0 }),
       failed: nothing,
     },

@@ -65,7 +65,7 @@ t.test('one Redis', async (t) => {
       'without enough replicas',
       () => redis.client.config('SET', 'min-replicas-to-write', '1'),
       () => redis.client.config('SET', 'min-replicas-to-write', '0'),
-      'Redis has fewer replicas than its min-replicas-to-write (NOREPLICAS ',
+      'Redis has fewer replicas than its min-replicas-to-write: start its replicas (NOREPLICAS ',
     ],
     [
       'out of memory',

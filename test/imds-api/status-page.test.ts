@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import t from 'tap'
 import { keysOf } from '../../src/store/redis/keys.ts'
 import { openStore } from '../../src/store/open.ts'
-import { fits, startBrowser, watch } from '../support/browser.ts'
+import { brokenWords, fits, startBrowser, watch } from '../support/browser.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { besideEnvironment, startImdsApi, startProcess } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
@@ -67,6 +67,10 @@ t.test(
     await page.goto(api.operatorUrl)
     t.match(await page.title(), 'warning: imds-api of gb1')
     t.ok(await fits(page))
+    for (const width of [720, 1280]) {
+      await page.setViewportSize({ width, height: 700 })
+      t.same(await brokenWords(page), [], `no word is broken at a width of ${String(width)}`)
+    }
     const rowOf = (text: string) => page.getByRole('row').filter({ hasText: text }).first()
     t.match(await rowOf('hv-1').textContent(), HOSTILE)
     t.match(await rowOf('hv-2').textContent(), /ago|min/, 'it is drained')

@@ -6,7 +6,7 @@ import { chmodSync, cpSync, readdirSync, readFileSync, rmSync, symlinkSync, utim
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { openStore } from '../../src/store/open.ts'
-import type { CheckResult } from '../../src/imdsd/checks/check.ts'
+import { formatFinding, type CheckResult } from '../../src/imdsd/checks/check.ts'
 import { CHECKS } from '../../src/imdsd/checks/checks.ts'
 import { makeIdentity } from '../support/fixtures/identity.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
@@ -45,10 +45,13 @@ async function startHost(t: Test) {
       await redis.client.call('ACL', 'SETUSER', ...line.split(' ').slice(1))
   }
   await addUsers()
-  const store = await openStore({ url: redis.publisherUrl, region: 'gb1' })
-  const interfaces = [{ id: 'int-alpha', macAddress: GUEST.macAddress, ipv4Addresses: [GUEST.address] }]
-  await store.put(anInstance({ id: 'srv-alpha', interfaces }))
-  await store.close()
+  const publish = async () => {
+    const store = await openStore({ url: redis.publisherUrl, region: 'gb1' })
+    const interfaces = [{ id: 'int-alpha', macAddress: GUEST.macAddress, ipv4Addresses: [GUEST.address] }]
+    await store.put(anInstance({ id: 'srv-alpha', interfaces }))
+    await store.close()
+  }
+  await publish()
   const directory = testDirectory(t, { password: 'a-secret\n', state: {} })
   chmodSync(join(directory, 'password'), 0o600)
   chmodSync(join(directory, 'state'), 0o700)
@@ -68,10 +71,9 @@ async function startHost(t: Test) {
   }
   const daemon = await startDaemon(t, env, hypervisor.within)
   await until(async () => (await daemon.operator('/readyz')).status === 200, 'the daemon to be ready')
+  const daemonEnv = () => ({ ...env, IMDS_OPERATOR_SOCKET: daemon.operatorSocket.replace('unix:', '') })
   const inHost = (command: readonly string[]) =>
-    run([...hypervisor.within, ...command], {
-      env: { ...programEnvironment(), ...env, IMDS_OPERATOR_SOCKET: daemon.operatorSocket.replace('unix:', '') },
-    })
+    run([...hypervisor.within, ...command], { env: { ...programEnvironment(), ...daemonEnv() } })
   const imdsctl = (args: readonly string[], { program = IMDSCTL, prefix = [] as readonly string[] } = {}) =>
     inHost([...prefix, process.execPath, program, ...args])
   const doctor = async (options: Parameters<typeof imdsctl>[1] = {}) => {
@@ -79,17 +81,18 @@ async function startHost(t: Test) {
     if (stderr !== '') throw new Error(stderr)
     const report = JSON.parse(stdout.toString()) as Report
     const found = report.checks.filter(({ state }) => state !== 'ok')
-    return { status, report, found: found.map(({ check, state, text }) => `${state} ${check}: ${text}`) }
+    return { status, report, found: found.map((one) => `${one.state} ${one.check}: ${formatFinding(one)}`) }
   }
   const ip = (words: string) => must([...hypervisor.within, 'ip', ...words.split(' ')])
-  return { hypervisor, redis, addUsers, daemon, directory, inHost, imdsctl, doctor, ip }
+  return { hypervisor, redis, addUsers, publish, daemon, daemonEnv, directory, inHost, imdsctl, doctor, ip }
 }
 
 t.test(
   'doctor finds nothing wrong with a sound hypervisor, and names each thing that is broken',
   { skip: withoutNamespaces() },
   async (t) => {
-    const { hypervisor, redis, addUsers, daemon, directory, inHost, imdsctl, doctor, ip } = await startHost(t)
+    const { hypervisor, redis, addUsers, publish, daemon, daemonEnv, directory, inHost, imdsctl, doctor, ip } =
+      await startHost(t)
     const state = join(directory, 'state')
     await until(async () => (await doctor()).status === 0, 'the hypervisor to be sound')
     const sound = await doctor()
@@ -100,6 +103,25 @@ t.test(
       CHECKS.map(({ name }) => name).filter((name) => !names.has(name)),
       [],
       'every check found something to look at',
+    )
+
+    const wrong = ['IMDS_STORE=file:/nowhere', 'IMDS_OPERATOR_SOCKET=/nowhere.sock']
+    const file = join(directory, 'imds.env')
+    writeFileSync(
+      file,
+      Object.entries(daemonEnv())
+        .map((pair) => `${pair.join('=')}\n`)
+        .join(''),
+    )
+    const inShell = async (...args: string[]) => {
+      const command = ['env', ...wrong, process.execPath, IMDSCTL, '--environment-file', file, 'doctor', ...args]
+      return (await inHost(command)).stdout.toString()
+    }
+    const service = await inShell()
+    t.match(service, / 0 warnings, 0 failures\n$/, 'root looks at the service, whatever its shell has')
+    t.match(
+      await inShell('--no-service'),
+      /^warning +configuration +variables of this shell replace those of imds\.service: IMDS_STORE, IMDS_OPERATOR_SOCKET\. /,
     )
 
     const status = await imdsctl(['status'])
@@ -154,17 +176,17 @@ t.test(
 
     await broken(2, [
       {
-        found: /^failure addresses: no interface .* has 169\.254\.169\.254/,
+        found: /^failure addresses: no interface .* has 169\.254\.169\.254\. Remedy: systemctl restart imds-address/,
         breakIt: () => ip(`address delete ${SERVICE}/32 dev lo`),
         repair: () => ip(`address add ${SERVICE}/32 dev lo`),
       },
       {
-        found: /^warning store: Redis removes records .* \(it is allkeys-lru\)/,
+        found: /^warning store: Redis removes records .* is allkeys-lru\. Remedy: set maxmemory-policy to noeviction/,
         breakIt: () => redis.client.config('SET', 'maxmemory-policy', 'allkeys-lru'),
         repair: () => redis.client.config('SET', 'maxmemory-policy', 'noeviction'),
       },
       {
-        found: /^failure key-files: .*password has mode 0644: every user can read it/,
+        found: /^failure key-files: .*password has mode 0644: every user can read it\. Remedy: chmod o= /,
         ...mode(join(directory, 'password'), 0o644, 0o600),
       },
       {
@@ -180,7 +202,7 @@ t.test(
     })
     await broken(1, [
       {
-        found: /^warning identity: the certificate expires in 1 d$/,
+        found: /^warning identity: the certificate expires in 1 d\. Remedy: replace the key and its certificate/,
         breakIt: () => {
           cpSync(good, `${good}-good`, { recursive: true })
           cpSync(brief.keyFile, join(good, 'identity-key.pem'))
@@ -202,7 +224,7 @@ t.test(
     ])
     await broken(2, [
       {
-        found: /^failure store: the Redis user may not do this: give it \+zrevrangebylex/,
+        found: /^failure store: the Redis user may not do this \(NOPERM .*Remedy: give it \+zrevrangebylex/,
         breakIt: () => redis.client.call('ACL', 'SETUSER', 'imds-hv1', '-zrevrangebylex'),
         repair: () => redis.client.call('ACL', 'SETUSER', 'imds-hv1', '+zrevrangebylex'),
       },
@@ -219,12 +241,12 @@ t.test(
     ])
     await broken(2, [
       {
-        found: /^failure store: .*ECONNREFUSED/,
+        found: /^failure store: .*ECONNREFUSED.*\. Remedy: start Redis; until then guests are served from memory$/,
         breakIt: () => redis.client.save().then(() => redis.kill()),
         repair: () => redis.start().then(addUsers),
       },
       {
-        found: /^failure store-in-use: imdsd is not connected/,
+        found: /^failure store-in-use: imdsd is not connected.*\. Remedy: start Redis or repair the way to it/,
         breakIt: () => until(async () => (await daemon.metric('imds_store_connected')) === 0, 'the loss of Redis'),
         repair: () => until(async () => (await daemon.metric('imds_store_connected')) === 1, 'Redis'),
       },
@@ -236,9 +258,28 @@ t.test(
     ])
     await broken(1, [
       {
+        found: /^warning store: Redis is out of memory \(OOM .*Remedy: raise its maxmemory/,
+        breakIt: () => redis.client.config('SET', 'maxmemory', '1mb'),
+        repair: () => redis.client.config('SET', 'maxmemory', '0'),
+      },
+      {
         found: /^warning guests: srv-alpha: there is no link tap-int-alpha/,
         breakIt: () => undefined,
         repair: () => ip('link set tap-other name tap-int-alpha').then(() => ip('link set tap-int-alpha up')),
+      },
+    ])
+    await broken(1, [
+      {
+        found:
+          /^warning store: the region gb1 is not initialised: Redis was emptied.*Remedy: publish again \(imdsctl import;/,
+        breakIt: () => redis.client.flushall(),
+        repair: () => undefined,
+      },
+      {
+        found:
+          /^warning records: 1 instance that the store no longer has.*Remedy: Redis was probably emptied: publish again/,
+        breakIt: () => undefined,
+        repair: publish,
       },
     ])
     await until(async () => (await doctor()).status === 0, 'the hypervisor to be sound again')
@@ -263,7 +304,10 @@ t.test(
     const manifest = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as Record<string, unknown>
     writeFileSync(join(copy, 'package.json'), JSON.stringify({ ...manifest, version: '99.0.0' }))
     const newer = await doctor({ program: join(copy, 'src/imdsctl/main.ts') })
-    t.match(newer, { status: 1, found: [/^warning version: imdsd is .*, and imdsctl is 99\.0\.0$/] })
+    t.match(newer, {
+      status: 1,
+      found: [/^warning version: imdsd is .*, and imdsctl is 99\.0\.0\. Remedy: systemctl restart imds$/],
+    })
 
     daemon.process.kill('SIGKILL')
     await until(() => daemon.process.signalCode !== null, 'the end of the daemon')
@@ -280,9 +324,9 @@ t.test(
     t.equal(dead.status, 2)
     for (const expected of [
       /^failure daemon: .*ECONNREFUSED: the daemon that made the socket has ended/,
-      /^failure ports: python3 \(process \d+\) has 169\.254\.169\.254:80 \(IMDS_LISTEN\)$/,
+      /^failure ports: python3 \(process \d+\) has 169\.254\.169\.254:80 \(IMDS_LISTEN\)\. Remedy: end the other program/,
       /^failure ports: nothing listens at 127\.0\.0\.1:9169/,
-      /^failure snapshot: it is stale, .*1 instance, compared with the store 3 d ago$/,
+      /^failure snapshot: it is stale, .*1 instance, compared with the store 3 d ago\. Remedy: imdsd writes another one/,
     ])
       t.ok(
         dead.found.some((text) => expected.test(text)),

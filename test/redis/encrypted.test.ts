@@ -230,6 +230,20 @@ t.test('keys are rotated with an overlap, without a new publish and without a fa
   t.equal(await hostnameOf(before, 2), 'r1.n2.example.com', 'it keeps the last good state')
   const digest = async () => (await valuesOf('srv-n1')).digest.toString()
   const first = await digest()
+  await before.stop()
+  await until(async () => (await store.hypervisors())[0]?.recordKeys?.[0] === 'k2', 'the announcement of the keys')
+  const announceOther = (recordKeys?: readonly string[], seenAt = new Date().toISOString()) =>
+    redis.client.set('imds:{gb1}:announcement:hv2', JSON.stringify({ seenAt, recordKeys }))
+  for (const lacking of [['k1'], undefined]) {
+    await announceOther(lacking)
+    t.match(await run(keys, 'encrypt'), {
+      status: 2,
+      text: /^imdsctl: daemons have not announced the record key k2, and could not read the records: hv2\. /,
+    })
+  }
+  t.equal(await digest(), first, 'nothing is encrypted while a daemon could not read it')
+  t.match(await run(keys, 'encrypt', 'srv-n2', '--force'), { status: 0 })
+  await announceOther(['k1'], '2026-11-20T15:04:05Z') // it was seen long ago
   t.same(await run(keys, 'encrypt'), { status: 0, text: '2 instances, 1 encrypted, 1 unchanged\n' })
   t.not(await digest(), first)
   t.same(await run(keys, 'encrypt', 'srv-n1'), { status: 0, text: '1 instances, 0 encrypted, 1 unchanged\n' })
@@ -249,7 +263,7 @@ t.test('keys are rotated with an overlap, without a new publish and without a fa
     text: /srv-nobody: the store has no record of it/,
   })
   keys.write('k1')
-  t.match(await run(keys, 'encrypt'), {
+  t.match(await run(keys, 'encrypt', '--force'), {
     status: 65,
     text: /^2 instances, 0 encrypted, 0 unchanged, 2 failed\nimdsctl: srv-n1: .*not configured here: k2\nimdsctl: srv-n2: /,
   })

@@ -79,17 +79,42 @@ hv4         -        -          0        -      never               2 min ago
   )
 })
 
-t.test('a daemon announces how far it is behind the store, and 0 once it has caught up', async (t) => {
+t.test('a daemon announces what it serves and how far it is behind as soon as it has caught up', async (t) => {
   const store = await aStore(t, redis.url)
   await store.put(record(1))
   await aDaemon(t, redis.url)
-  const lag = async () => (await store.hypervisors(['hv1']))[0]?.lagSeconds
-  await until(async () => (await lag()) === 0, 'the announcement')
+  const isCurrent = async () => {
+    const [announced] = await store.hypervisors(['hv1'])
+    return announced?.lagSeconds === 0 && announced.instances === 1
+  }
+  await until(isCurrent, 'the announcement', 10_000)
   t.same(
     (await store.hypervisors(['hv2', 'hv1'])).map(({ name }) => name),
     ['hv1'],
     'hypervisors that are not announced are left out',
   )
+})
+
+t.test('two daemons with one name find each other; a daemon that starts again finds none', async (t) => {
+  const store = await aStore(t, redis.url)
+  await store.put(record(1))
+  const start = () => aDaemon(t, redis.url, {}, { IMDS_RESYNC_SECONDS: '1' })
+  const first = await start()
+  await first.stop()
+  const again = await start()
+  const resyncs = () => again.metric('imds_resyncs_total{result="completed"}')
+  await until(async () => (await resyncs()) >= 3, 'some announcements')
+  t.equal(await again.metric('imds_duplicate_hypervisor'), 0)
+  t.match(await imdsctl(hypervisors), { stderr: '' })
+  const clone = await start()
+  for (const daemon of [again, clone]) {
+    await until(async () => (await daemon.metric('imds_duplicate_hypervisor')) === 1, 'the other daemon')
+    t.equal(daemon.log.filter(({ msg }) => msg.startsWith('another daemon announces itself')).length, 1)
+    t.match(JSON.parse((await daemon.operator('/readyz')).body.toString()), { ready: true, duplicate: true })
+  }
+  await until(async () => (await store.hypervisors())[0]?.duplicate === true, 'the announcement')
+  t.match(await imdsctl(hypervisors), { stderr: /several daemons announce themselves as hv1/ })
+  t.match((await imdsctl(hypervisors, true)).stdout, /"duplicate":true/)
 })
 
 t.test('drain marks a hypervisor once, and undrain removes the mark; both can be repeated', async (t) => {

@@ -107,12 +107,12 @@ t.test('daemons announce themselves when they connect and periodically, and stay
   await other.stop()
   const { status, stdout } = await inRegion('gb1', null, 'hypervisors')
   t.equal(status, 0)
-  t.match(stdout, /\nhv1 +\d+\.\d+\.\d+ +0 +1 +0 s +\d+ s ago +-\nhv2 +\S+ +0 +0 +0 s +\d+ s ago +-\n$/)
+  t.match(stdout, /\nhv1 +\d+\.\d+\.\d+ +1 +1 +0 s +\d+ s ago +-\nhv2 +\S+ +0 +0 +0 s +\d+ s ago +-\n$/)
   await redis.client.set(KEYS.announcement('odd'), 'no JSON')
   t.match(await inRegion('gb1', null, '--json', 'hypervisors'), {
     status: 0,
     stdout:
-      /^\{"formatVersion":1,"name":"hv1","version":"[^"]+","instances":0,"lagSeconds":0,"seenAt":"[^"]+","records":1\}\n\{"formatVersion":1,"name":"hv2".*\n\{"formatVersion":1,"name":"odd","version":"","instances":0,"seenAt":"","records":0\}\n$/,
+      /^\{"formatVersion":1,"name":"hv1","version":"[^"]+","instances":1,"lagSeconds":0,"seenAt":"[^"]+","recordKeys":\[\],"records":1\}\n\{"formatVersion":1,"name":"hv2".*\n\{"formatVersion":1,"name":"odd","version":"","instances":0,"seenAt":"","records":0\}\n$/,
   })
   await until(
     async () => (await redis.client.get(KEYS.announcement('hv1')))!.includes('"instances":1,'),

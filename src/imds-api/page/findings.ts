@@ -19,6 +19,7 @@ export function findingsOf(state: RegionState, publishing: string | undefined, n
   const all = hypervisors.hypervisors
   const isUnknown = hypervisors.storeProblem !== undefined
   const silent = all.filter((one) => !isUnknown && one.servers > 0 && isSilent(one, nowMs))
+  const duplicate = all.filter((one) => one.announced?.duplicate === true && !isSilent(one, nowMs))
   const late = all.filter((one) => (one.announced?.lagSeconds ?? 0) > LATE_SECONDS && !isSilent(one, nowMs))
   const [full, nearly] = [
     pools.filter((pool) => shareOf(pool) >= 1),
@@ -33,6 +34,13 @@ export function findingsOf(state: RegionState, publishing: string | undefined, n
         ? ok('hypervisors', `${String(all.length)} of the region; those with servers have daemons that report`)
         : warning('hypervisors', `no daemon reports from ${named(silent)}`, 'run imdsctl doctor there')
       : warning('hypervisors', `what daemons announce cannot be read: ${hypervisors.storeProblem}`, 'repair the store'),
+    duplicate.length === 0
+      ? ok('names', 'no two daemons announce one hypervisor')
+      : failure(
+          'names',
+          `several daemons announce themselves as ${named(duplicate)}`,
+          'look for a cloned machine or a copied imds.env, and correct IMDS_HYPERVISOR there',
+        ),
     late.length === 0
       ? ok('lag', 'no daemon is behind by a minute')
       : warning('lag', `behind by more than a minute: ${named(late)}`, 'run imdsctl doctor there'),

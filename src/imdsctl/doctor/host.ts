@@ -7,11 +7,11 @@ import type { Config } from '../../imdsd/config.ts'
 import { stateKeys, stateOwner } from '../../imdsd/state-owner.ts'
 import { parseTokenKeys } from '../../imdsd/guest/token.ts'
 import { getFirewallDocument, getMetrics, getReadiness, valueOf, type Answer } from '../../imdsd/operator/client.ts'
+import { operatorSocketOf } from '../../imdsd/operator/paths.ts'
 import type { Parsed } from '../../metadata/parsed.ts'
 import { isOurs } from '../../runtime/addresses.ts'
 import { asUser } from '../../runtime/as-user.ts'
 import type { Environment } from '../../runtime/variables.ts'
-import { parseUnixSocket } from '../../runtime/host-port.ts'
 import { readSettingFile } from '../../runtime/regular-file.ts'
 import { VERSION } from '../../runtime/version.ts'
 import { probeStore } from '../../store/probe.ts'
@@ -27,17 +27,29 @@ const MAX_OUTPUT_BYTES = 16 * 1024 * 1024
 /** The daemon waits for its first document for 5 s. */
 const DAEMON_TIMEOUT_MS = 7_000
 
-/** Where to look. `env`: without the variables of the service. `operator`: the operators' API of the daemon. */
+/**
+ * Where to look. `env`: without the variables of the service. `service`: if there is a service, its variables alone.
+ * `operator`: the operators' API of the daemon; undefined: the unix socket that the variables name.
+ */
 export interface DoctorSources {
   readonly env: Environment
   readonly environmentFile: string | undefined
-  readonly operator: string
+  readonly service?: boolean
+  readonly operator: string | undefined
 }
 
 /** Looks at this host. The only fault is that the environment file cannot be read. */
-export function lookAtHost({ env, environmentFile, operator }: DoctorSources): Parsed<HostState, string> {
-  const checked = checkService(env, environmentFile, Date.now())
-  return checked.ok ? { ok: true, value: lookWith(checked.value, operator) } : checked
+export function lookAtHost({ env, environmentFile, service, operator }: DoctorSources): Parsed<HostState, string> {
+  const all = checkService(env, environmentFile, Date.now())
+  const isReplaced = all.ok && all.value.replaced.length > 0
+  const checked = service === true && isReplaced ? checkService(withoutOurs(env), environmentFile, Date.now()) : all
+  return checked.ok
+    ? { ok: true, value: lookWith(checked.value, operator ?? operatorSocketOf(checked.value.variables)) }
+    : checked
+}
+
+function withoutOurs(env: Environment): Environment {
+  return Object.fromEntries(Object.entries(env).filter(([name]) => !name.startsWith('IMDS_')))
 }
 
 function lookWith(settings: CheckedService, operator: string): HostState {
@@ -49,7 +61,7 @@ function lookWith(settings: CheckedService, operator: string): HostState {
     settings,
     version: VERSION,
     isRoot: process.getuid?.() === 0,
-    operatorSocket: parseUnixSocket(operator)?.path,
+    operator,
     run: runCommand,
     file: lookAtFile,
     freeBytes,

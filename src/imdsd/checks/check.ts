@@ -5,69 +5,59 @@ import type { DaemonState, HostState } from './host-state.ts'
 /** How serious a finding is. `warning`: guests are served, and somebody should look. */
 export type State = 'ok' | 'warning' | 'failure'
 
-/** One thing that a check has found. `remedy` undefined: that of the check. */
-export interface Finding {
-  readonly state: State
-  readonly text: string
-  readonly remedy?: string | undefined
-}
+/** One thing that a check has found. What is not ok has a remedy. */
+export type Finding =
+  | { readonly state: 'ok'; readonly text: string }
+  | { readonly state: 'warning' | 'failure'; readonly text: string; readonly remedy: string }
 
 /** A row of the table of checks. A check that has nothing to look at finds nothing. */
 export interface Check<State = HostState> {
   readonly name: string
   /** What must be true; continues "checks that". */
   readonly what: string
-  /** What to do if it is not, unless the finding says more. */
-  readonly remedy: string
   readonly find: (look: State) => Promise<readonly Finding[]> | readonly Finding[]
 }
 
 /** A check that the daemon runs too, for its status page: it needs only what the daemon itself sees. */
 export type DaemonCheck = Check<DaemonState>
 
-/** A finding of a check, complete. */
-export interface CheckResult {
-  readonly check: string
-  readonly state: State
-  readonly text: string
-  readonly remedy?: string
-}
+/** A finding, with its check. */
+export type CheckResult = Finding & { readonly check: string }
 
 export const ok = (text: string): Finding => ({ state: 'ok', text })
-export const warning = (text: string, remedy?: string): Finding => ({ state: 'warning', text, remedy })
-export const failure = (text: string, remedy?: string): Finding => ({ state: 'failure', text, remedy })
+export const warning = (text: string, remedy: string): Finding => ({ state: 'warning', text, remedy })
+export const failure = (text: string, remedy: string): Finding => ({ state: 'failure', text, remedy })
 
 /** Runs checks at the same time. Their results are in the order of the table. A check that throws has failed. */
 export async function runChecks<State>(checks: readonly Check<State>[], look: State): Promise<readonly CheckResult[]> {
   const found = await Promise.all(
-    checks.map(async ({ name, remedy, find }) => {
+    checks.map(async ({ name: check, find }) => {
       const findings = await Promise.resolve()
         .then(() => find(look))
         .catch((error: unknown) => [failure(`cannot be checked: ${String(error)}`, 'report this')])
-      return findings.map(({ state, text, remedy: own = remedy }): CheckResult => ({
-        check: name,
-        state,
-        text,
-        ...(state !== 'ok' && { remedy: own }),
-      }))
+      return findings.map((finding): CheckResult => ({ check, ...finding }))
     }),
   )
   return found.flat()
 }
 
-export function rowOf({ check, state, text, remedy }: CheckResult): readonly Cell[] {
-  return [{ text: state, style: STYLES[state] }, check, remedy === undefined ? text : `${text}. Remedy: ${remedy}`]
+export function rowOf({ check, ...finding }: CheckResult): readonly Cell[] {
+  return [{ text: finding.state, style: STYLES[finding.state] }, check, formatFinding(finding)]
+}
+
+export function formatFinding(finding: Finding): string {
+  return finding.state === 'ok' ? finding.text : `${finding.text}. Remedy: ${finding.remedy}`
 }
 
 export const STYLES: Readonly<Record<State, Style>> = { ok: 'green', warning: 'yellow', failure: 'red' }
 
-export function countStates(results: readonly CheckResult[]): Readonly<Record<State, number>> {
+export function countStates(results: readonly Pick<Finding, 'state'>[]): Readonly<Record<State, number>> {
   const count = (state: State) => results.filter((result) => result.state === state).length
   return { ok: count('ok'), warning: count('warning'), failure: count('failure') }
 }
 
 /** The exit status: 0, 1 if there are warnings, 2 if there are failures. */
-export function statusOf(results: readonly CheckResult[]): 0 | 1 | 2 {
+export function statusOf(results: readonly Pick<Finding, 'state'>[]): 0 | 1 | 2 {
   const { warning: warnings, failure: failures } = countStates(results)
   return failures > 0 ? 2 : warnings > 0 ? 1 : 0
 }

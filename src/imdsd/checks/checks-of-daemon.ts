@@ -1,5 +1,5 @@
 /** Checks of the daemon: its configuration, version and state. */
-import { formatInstances } from './amounts.ts'
+import { formatCount, formatInstances } from './amounts.ts'
 import type { Check, DaemonCheck, Finding } from './check.ts'
 import { failure, ok, warning } from './check.ts'
 import type { MetricValues } from './host-state.ts'
@@ -10,12 +10,23 @@ export const STATE_VARIABLE = 'IMDS_STATE_DIR'
 export const configuration: Check = {
   name: 'configuration',
   what: 'the variables of imds.service, and the files that they name, are valid',
-  remedy: 'correct it in /etc/imds/imds.env, and restart imds',
-  find: ({ settings: { faults, unknown } }) => {
+  find: ({ settings: { faults, unknown, replaced } }) => {
+    const where = (variable: string) =>
+      replaced.includes(variable) ? 'in this shell' : 'in /etc/imds/imds.env, then systemctl restart imds'
     const others = faults.filter(({ variable }) => variable !== STATE_VARIABLE)
     const found: readonly Finding[] = [
-      ...others.map(({ variable, message }) => failure(`${variable} ${message}`)),
-      ...unknown.map((name) => warning(`${name} is no variable of imdsd, and is ignored`)),
+      ...(replaced.length === 0
+        ? []
+        : [
+            warning(
+              `variables of this shell replace those of imds.service: ${replaced.join(', ')}`,
+              'unset them, or add --service',
+            ),
+          ]),
+      ...others.map(({ variable, message }) => failure(`${variable} ${message}`, `correct it ${where(variable)}`)),
+      ...unknown.map((name) =>
+        warning(`${name} is no variable of imdsd, and is ignored`, `correct or delete it ${where(name)}`),
+      ),
     ]
     return found.length > 0 ? found : [ok('it is valid')]
   },
@@ -24,19 +35,18 @@ export const configuration: Check = {
 export const daemon: DaemonCheck = {
   name: 'daemon',
   what: 'imdsd answers and is ready',
-  remedy: 'see journalctl -u imds -n 50',
   find: async ({ readiness }) => {
     const read = await readiness()
-    if (!read.ok) return read.faults.map((fault) => failure(fault))
+    if (!read.ok)
+      return read.faults.map((fault) => failure(fault, 'systemctl start imds, and see journalctl -u imds -n 50'))
     const { ready, problem = 'it is not ready' } = read.value
-    return [ready ? ok('it is ready') : failure(problem)]
+    return [ready ? ok('it is ready') : failure(problem, 'journalctl -u imds -n 50 has more about it')]
   },
 }
 
 export const version: Check = {
   name: 'version',
   what: 'imdsd and imdsctl have the same version',
-  remedy: 'restart imds',
   find: async ({ metrics, version: own }) => {
     const read = await metrics()
     if (!read.ok) return []
@@ -44,7 +54,7 @@ export const version: Check = {
     return [
       running === own
         ? ok(`imdsd and imdsctl are ${own}`)
-        : warning(`imdsd is ${running ?? 'of an unknown version'}, and imdsctl is ${own}`),
+        : warning(`imdsd is ${running ?? 'of an unknown version'}, and imdsctl is ${own}`, 'systemctl restart imds'),
     ]
   },
 }
@@ -52,7 +62,6 @@ export const version: Check = {
 export const descriptors: DaemonCheck = {
   name: 'descriptors',
   what: 'imdsd has enough file descriptors for connections',
-  remedy: 'raise LimitNOFILE= in a drop-in of imds.service, and find out with ss who holds the connections',
   find: async ({ metrics }) => {
     const read = await metrics()
     if (!read.ok) return []
@@ -60,12 +69,12 @@ export const descriptors: DaemonCheck = {
     if (open === undefined || most === undefined) return []
     const dropped = read.value.get('imds_connections_dropped_total{reason="descriptors"}') ?? 0
     const text = `${String(open)} of ${String(most)} are open`
-    if (open > most * NEARLY_ALL) return [failure(text)]
-    return [
-      dropped > 0
-        ? warning(`${text}, and ${String(dropped)} connections of guests were dropped since the start to free some`)
-        : ok(text),
-    ]
+    if (open > most * NEARLY_ALL)
+      return [
+        failure(text, 'find out with ss who has the connections, and raise LimitNOFILE= in a drop-in of imds.service'),
+      ]
+    const history = `; ${String(dropped)} connections of guests were dropped since the start to free some`
+    return [ok(dropped > 0 ? text + history : text)]
   },
 }
 const NEARLY_ALL = 0.9
@@ -73,29 +82,56 @@ const NEARLY_ALL = 0.9
 export const records: DaemonCheck = {
   name: 'records',
   what: 'every record of this hypervisor can be served',
-  remedy: 'the warnings in journalctl -u imds name the instances and the remedy',
   find: async ({ readiness }) => {
     const read = await readiness()
     if (!read.ok) return []
-    const { instances, faulty, unconfirmed, contestedAddresses, contested = [], hint } = read.value
+    const { instances, faulty, unconfirmed, contestedAddresses, hint } = read.value
+    const { faultyRecords = [], unconfirmedInstances = [], contested = [] } = read.value
     const found: readonly Finding[] = [
-      ...(faulty > 0 ? [warning(`${String(faulty)} records are faulty`)] : []),
+      ...(faulty > 0
+        ? [
+            warning(
+              listed(`${formatCount(faulty, 'record')} cannot be used`, faultyRecords),
+              'publish them again, corrected; journalctl -u imds | grep "faulty record" names all',
+            ),
+          ]
+        : []),
       ...(unconfirmed > 0
-        ? [warning(`${String(unconfirmed)} instances are served although the store no longer has them`)]
+        ? [
+            warning(
+              listed(
+                `${formatInstances(unconfirmed)} that the store no longer has: served nevertheless`,
+                unconfirmedInstances,
+              ),
+              unconfirmed === instances
+                ? 'Redis was probably emptied: publish again (imdsctl import; imds-api does it by itself)'
+                : 'publish those that still run again; for each other run imdsctl remove ID --revision N',
+            ),
+          ]
         : []),
       ...(contestedAddresses > 0
         ? [
             warning(
-              [`${String(contestedAddresses)} addresses are claimed by more than one instance`, ...contested].join(
-                '; ',
+              listed(
+                `${formatCount(contestedAddresses, 'address', 'addresses')} claimed by several instances`,
+                contested,
               ),
+              'publish the wrong instance without the address, or imdsctl remove it if it is gone',
             ),
           ]
         : []),
-      ...(hint === undefined ? [] : [warning(hint, 'compare IMDS_HYPERVISOR with the names that imdsctl list prints')]),
+      ...(hint === undefined ? [] : [warning(hint, 'correct IMDS_HYPERVISOR, unless this hypervisor is new')]),
     ]
     return found.length > 0 ? found : [ok(`it serves ${formatInstances(instances)}`)]
   },
+}
+
+/** How many of them are named. */
+const MAX_NAMED = 3
+
+/** A text with the first of some things. */
+function listed(text: string, things: readonly string[]): string {
+  return [text, ...things.slice(0, MAX_NAMED)].join('; ')
 }
 
 /** The value of a label of a metric that has one series. */

@@ -1,7 +1,7 @@
 /** Checks of files: keys, a certificate, the state directory and the snapshot. */
 import { join } from 'node:path'
 import { formatDuration } from '../../runtime/ago.ts'
-import { formatBytes, formatInstances } from './amounts.ts'
+import { formatBytes, formatCount, formatInstances } from './amounts.ts'
 import type { Check, DaemonCheck, Finding } from './check.ts'
 import { failure, ok, warning } from './check.ts'
 import { STATE_VARIABLE } from './checks-of-daemon.ts'
@@ -30,7 +30,6 @@ const WRITABLE_BY_OTHERS = 0o022
 export const keyFiles: Check = {
   name: 'key-files',
   what: 'no other user can read or replace the files of keys and passwords',
-  remedy: 'take the right away with chmod, and replace the secret in the file if others could read it',
   find: (look) => {
     const seen = secretFiles(look.settings).flatMap((path) => {
       const file = look.file(path)
@@ -38,7 +37,8 @@ export const keyFiles: Check = {
     })
     const found = seen.flatMap(({ path, mode }): Finding[] => {
       const text = `${path} has mode ${formatMode(mode)}`
-      if ((mode & READABLE_BY_ALL) !== 0) return [failure(`${text}: every user can read it`, `chmod o= ${path}`)]
+      if ((mode & READABLE_BY_ALL) !== 0)
+        return [failure(`${text}: every user can read it`, `chmod o= ${path}, and replace the secret in it`)]
       if ((mode & WRITABLE_BY_OTHERS) !== 0)
         return [failure(`${text}: other users can replace its content`, `chmod go-w ${path}`)]
       return []
@@ -54,18 +54,25 @@ const EXPIRES_SOON_MS = 30 * DAY_MS
 export const identity: DaemonCheck = {
   name: 'identity',
   what: 'the certificate of identity documents is valid for at least another 30 days',
-  remedy: 'replace the key and its certificate: docs/configuration.md#identity-keys has the steps',
   find: ({ settings: { config } }) => {
     if (config?.identity === undefined) return []
     const { validFromDate, validToDate } = config.identity.certificate
     const [validInMs, expiresInMs] = [validFromDate.getTime() - Date.now(), validToDate.getTime() - Date.now()]
     const [validIn, expiresIn, ago] = [validInMs, expiresInMs, -expiresInMs].map((ms) => formatDuration(ms / 1000))
-    if (expiresInMs <= 0) return [failure(`the certificate expired ${ago!} ago: verifiers may reject documents`)]
+    if (expiresInMs <= 0) return [failure(`the certificate expired ${ago!} ago: verifiers may reject documents`, RENEW)]
     if (validInMs > 0)
-      return [failure(`the certificate is not valid for another ${validIn!}: verifiers may reject documents`)]
-    return [(expiresInMs < EXPIRES_SOON_MS ? warning : ok)(`the certificate expires in ${expiresIn!}`)]
+      return [
+        failure(
+          `the certificate is not valid for another ${validIn!}: verifiers may reject documents`,
+          'set the clock, or replace the certificate: docs/configuration.md#identity-keys has the steps',
+        ),
+      ]
+    const text = `the certificate expires in ${expiresIn!}`
+    return [expiresInMs < EXPIRES_SOON_MS ? warning(text, RENEW) : ok(text)]
   },
 }
+
+const RENEW = 'replace the key and its certificate: docs/configuration.md#identity-keys has the steps'
 
 /** What a state directory needs beside a second copy of the snapshot: the journal, and the key. */
 const SPARE_BYTES = 16 * 1024 * 1024
@@ -73,16 +80,18 @@ const SPARE_BYTES = 16 * 1024 * 1024
 export const stateDirectory: DaemonCheck = {
   name: 'state-directory',
   what: 'imdsd can write to its state directory, which has space and is closed to other users',
-  remedy: 'make room, or correct IMDS_STATE_DIR, its owner (imds) and its mode (0700)',
   find: async (look) => {
     const { config, faults } = look.settings
     const found = faults
       .filter(({ variable }) => variable === STATE_VARIABLE)
-      .map(({ variable, message }) => failure(`${variable}: ${message}`))
+      .map(({ variable, message }) =>
+        failure(`${variable}: ${message}`, 'correct it, or the owner (imds) and the mode (0700) of the directory'),
+      )
     if (config === undefined) return found
     const directory = config.stateDirectory
     const file = look.file(directory)
-    if (file.kind === 'unseen') return [...found, warning(`${directory} cannot be seen: ${file.code}`)]
+    if (file.kind === 'unseen')
+      return [...found, warning(`${directory} cannot be seen: ${file.code}`, 'run this as root, and look at its disk')]
     if ((file.mode & 0o077) !== 0)
       found.push(
         failure(`${directory} has mode ${formatMode(file.mode)}: other users can enter it`, `chmod 700 ${directory}`),
@@ -94,27 +103,26 @@ export const stateDirectory: DaemonCheck = {
       found.push(
         (free <= bytes ? failure : warning)(
           `${directory} has ${formatBytes(free)} left, and the snapshot has ${formatBytes(bytes)}`,
+          'make room on its disk',
         ),
       )
     const metrics = await look.metrics()
-    const failed = metrics.ok
-      ? ['imds_journal_writes_total', 'imds_snapshot_writes_total'].map(
-          (name) => metrics.value.get(`${name}{result="failed"}`) ?? 0,
-        )
-      : []
-    if (failed.some((count) => count > 0))
-      found.push(warning(`since its start imdsd could not write ${failed.map(String).join(' changes and ')} snapshots`))
-    return found.length > 0
-      ? found
-      : [ok(`${directory} can be written${free === undefined ? '' : `, with ${formatBytes(free)} left`}`)]
+    const metric = (name: string) => (metrics.ok ? (metrics.value.get(name) ?? 0) : 0)
+    const [changes, snapshots] = ['imds_journal_writes_total', 'imds_snapshot_writes_total'].map((name) =>
+      metric(`${name}{result="failed"}`),
+    ) as [number, number]
+    const history = `since its start imdsd could not write ${formatCount(changes, 'change')} and ${formatCount(snapshots, 'snapshot')}`
+    if (metric('imds_state_writes_failing') > 0)
+      found.push(warning(`writes fail: ${history}`, 'make room or repair the disk; imdsd tries again every 30 s'))
+    if (found.length > 0) return found
+    const left = free === undefined ? '' : `, with ${formatBytes(free)} left`
+    return [ok(`${directory} can be written${left}${changes + snapshots > 0 ? `; ${history}` : ''}`)]
   },
 }
 
 export const snapshot: Check = {
   name: 'snapshot',
   what: 'imdsd can serve its snapshot if it starts without the store',
-  remedy:
-    'see docs/operations/jobs.md#files-in-the-state-directory; imdsd writes another one after its next full comparison with the store',
   find: async (look) => {
     const { config } = look.settings
     if (config === undefined) return []
@@ -123,9 +131,9 @@ export const snapshot: Check = {
       case 'none':
         return ready.ok && ready.value.instances === 0
           ? [ok('there is none, and imdsd serves no instance')]
-          : [warning('there is none: guests get 503 if imdsd starts without the store')]
+          : [warning('there is none: guests get 503 if imdsd starts without the store', NEXT_SNAPSHOT)]
       case 'unreadable':
-        return [failure(`it is not served if imdsd starts without the store: ${found.reason}`)]
+        return [failure(`it is not served if imdsd starts without the store: ${found.reason}`, NEXT_SNAPSHOT)]
       case 'read': {
         const text = `${formatInstances(found.instances)}, compared with the store ${formatDuration(found.ageMs / 1000)} ago`
         if (found.ageMs < 0) {
@@ -136,12 +144,15 @@ export const snapshot: Check = {
           ]
         }
         return found.ageMs > config.snapshotMaxAgeMs
-          ? [failure(`it is stale, and not served if imdsd starts without the store: ${text}`)]
+          ? [failure(`it is stale, and not served if imdsd starts without the store: ${text}`, NEXT_SNAPSHOT)]
           : [ok(text)]
       }
     }
   },
 }
+
+const NEXT_SNAPSHOT =
+  'imdsd writes another one after its next full comparison with the store; if not, see journalctl -u imds -n 50'
 
 function formatMode(mode: number): string {
   return (mode & 0o7777).toString(8).padStart(4, '0')

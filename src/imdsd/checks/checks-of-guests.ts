@@ -7,16 +7,24 @@ import { findPaths, NOT_LOOKED_AT } from './guest-path.ts'
 export const firewall: DaemonCheck = {
   name: 'firewall',
   what: 'the rules in the kernel match what imdsd serves',
-  remedy: 'see systemctl status imds-firewall and journalctl -u imds-firewall -n 50',
   find: async ({ readiness }) => {
     const read = await readiness()
     if (!read.ok) return []
     const { required, applied, ageSeconds, refused } = read.value.firewall
     if (!required) return [ok('IMDS_FIREWALL is off')]
-    if (!applied) return [failure('its rules are not applied: no guest of a new instance can be started')]
+    if (!applied)
+      return [
+        failure(
+          'its rules are not applied: no guest of a new instance can be started',
+          'systemctl restart imds-firewall, and see journalctl -u imds-firewall -n 50',
+        ),
+      ]
     return [
       refused > 0
-        ? warning(`nft refuses ${String(refused)} interfaces: their guests are kept out`)
+        ? warning(
+            `nft refuses ${String(refused)} interfaces: their guests are kept out`,
+            'journalctl -u imds-firewall -n 50 names them: publish each with another interface, or upgrade nftables',
+          )
         : ok(`its rules were confirmed ${String(Math.round(ageSeconds))} s ago`),
     ]
   },
@@ -25,7 +33,6 @@ export const firewall: DaemonCheck = {
 export const guests: Check = {
   name: 'guests',
   what: 'the link of each interface is up, and packets to its addresses go there, to the MAC address of its record',
-  remedy: 'compare ip link, ip route get ADDRESS and ip neigh with the record (imdsctl get)',
   find: async (look) => {
     const document = await look.firewall()
     if (!document.ok || document.value.guests.length === 0) return []

@@ -1,5 +1,6 @@
 /** Checks of the hypervisor around the daemon: units, addresses, ports and the clock. */
-import { formatHostPort } from '../../runtime/host-port.ts'
+import { formatCount } from './amounts.ts'
+import { formatHostPort, parseUnixSocket } from '../../runtime/host-port.ts'
 import { isOneAddress } from '../../metadata/address.ts'
 import type { Check, DaemonCheck, Finding } from './check.ts'
 import { failure, ok, warning } from './check.ts'
@@ -35,7 +36,6 @@ const UNIT_PROPERTIES = 'Id,LoadState,UnitFileState,ActiveState,NeedDaemonReload
 export const units: Check = {
   name: 'units',
   what: 'the units of imds and of its networks are enabled and run',
-  remedy: 'see systemctl status of the unit',
   find: async (look) => {
     const expected = expectedUnits(look)
     const shown = await look.run([
@@ -111,12 +111,16 @@ async function expectedAddresses({ listeners, settings: { config } }: DaemonStat
 export const addresses: DaemonCheck = {
   name: 'addresses',
   what: 'this hypervisor has the addresses of the listeners',
-  remedy: 'systemctl restart imds-address, and find out what removes the address',
   find: async (look) => {
     const hosts = new Set((await expectedAddresses(look)).map(({ host }) => host).filter(isOneAddress))
     return Promise.all(
       [...hosts].map(async (host) =>
-        (await look.hasAddress(host)) ? ok(`${host} is there`) : failure(`no interface of this hypervisor has ${host}`),
+        (await look.hasAddress(host))
+          ? ok(`${host} is there`)
+          : failure(
+              `no interface of this hypervisor has ${host}`,
+              'systemctl restart imds-address, and find out what removes the address',
+            ),
       ),
     )
   },
@@ -130,7 +134,6 @@ interface Holder {
 export const ports: Check = {
   name: 'ports',
   what: 'imdsd, and no other process, has the ports of the listeners',
-  remedy: 'end the other program, or correct the variable',
   find: async (look) => {
     const [expected, tcp, unix] = await Promise.all([
       expectedAddresses(look),
@@ -138,7 +141,7 @@ export const ports: Check = {
       look.run(['ss', '-Hlxp']),
     ])
     if (tcp?.status !== 0) return [warning('not checked: ss cannot be run', 'install the Debian package iproute2')]
-    const socket = look.operatorSocket
+    const socket = parseUnixSocket(look.operator)?.path
     const own = socketsOf(unix, (words) => socket !== undefined && words.includes(socket)).flatMap(({ holders }) =>
       holders.map(({ pid }) => pid),
     )
@@ -159,6 +162,7 @@ export const ports: Check = {
         ? ok(`imdsd has ${address}`)
         : failure(
             `${others.map(({ name, pid }) => `${name} (process ${String(pid)})`).join(' and ')} has ${address} (${variable})`,
+            'end the other program, or correct the variable',
           )
     })
   },
@@ -188,8 +192,7 @@ function isAt(text: string, host: string, port: number): boolean {
 
 export const clock: DaemonCheck = {
   name: 'clock',
-  what: 'the clock is synchronised, and was not set back',
-  remedy: 'set the clock, and start a time service such as systemd-timesyncd or chrony',
+  what: 'the clock is synchronised',
   find: async (look) => {
     const [shown, metrics] = await Promise.all([
       look.run(['timedatectl', 'show', '--property=NTPSynchronized', '--value']),
@@ -197,16 +200,22 @@ export const clock: DaemonCheck = {
     ])
     const setBacks = metrics.ok ? metrics.value.get('imds_clock_set_back_total') : undefined
     const isSynchronised = shown?.stdout.trim()
-    const found = [
-      ...(isSynchronised === 'no' ? [warning('it is not synchronised')] : []),
-      ...(setBacks !== undefined && setBacks > 0
-        ? [warning(`it was set back ${String(setBacks)} times since the start of imdsd`)]
-        : []),
-    ]
-    if (found.length > 0) return found
-    return [
-      ...(isSynchronised === 'yes' ? [ok('it is synchronised')] : []),
-      ...(setBacks === 0 ? [ok('it was not set back since the start of imdsd')] : []),
-    ]
+    const history =
+      setBacks === undefined
+        ? []
+        : [
+            ok(
+              `it was ${setBacks === 0 ? 'not set back' : `set back ${formatCount(setBacks, 'time')}`} since the start of imdsd`,
+            ),
+          ]
+    if (isSynchronised === 'no')
+      return [
+        warning(
+          'it is not synchronised',
+          'set the clock, and start a time service such as systemd-timesyncd or chrony',
+        ),
+        ...history,
+      ]
+    return [...(isSynchronised === 'yes' ? [ok('it is synchronised')] : []), ...history]
   },
 }

@@ -5,14 +5,13 @@ import { failure, ok, warning } from './check.ts'
 export const store: Check = {
   name: 'store',
   what: 'the store can be reached, has the region and this hypervisor, and allows what imdsd does',
-  remedy: 'correct IMDS_STORE and its files, or the rules of its user: deploy/redis.acl has what imds needs',
   find: async (look) => {
     const probe = await look.store()
     if (probe === undefined) return []
     const { findings, warnings, problems } = probe
     return [
-      ...problems.map((problem) => failure(problem)),
-      ...warnings.map((text) => warning(text)),
+      ...problems.map(({ text, remedy }) => failure(text, remedy)),
+      ...warnings.map(({ text, remedy }) => warning(text, remedy)),
       ...findings.map(ok),
     ]
   },
@@ -20,21 +19,31 @@ export const store: Check = {
 
 export const storeInUse: DaemonCheck = {
   name: 'store-in-use',
-  what: 'imdsd is connected to the store of the configuration',
-  remedy: 'restart imds if its configuration has changed; else see journalctl -u imds -n 50',
+  what: 'imdsd is connected to the store of the configuration, and no other daemon has its name there',
   find: async ({ readiness, settings: { config } }) => {
     const read = await readiness()
     if (!read.ok) return []
-    const { connected, store: used, viewAgeSeconds } = read.value
+    const { connected, duplicate, store: used, viewAgeSeconds } = read.value
     const configured =
       config === undefined ? used : config.store.kind === 'files' ? `file:${config.store.directory}` : config.store.url
-    if (used !== configured) return [failure(`imdsd uses ${used}, and the configuration has ${configured}`)]
+    if (used !== configured)
+      return [failure(`imdsd uses ${used}, and the configuration has ${configured}`, 'systemctl restart imds')]
     const age = `the last full comparison was ${String(Math.round(viewAgeSeconds))} s ago`
-    if (!connected) return [failure(`imdsd is not connected to ${used}: guests are served from memory; ${age}`)]
+    if (!connected)
+      return [failure(`imdsd is not connected to ${used}: guests are served from memory; ${age}`, LOST_REMEDY)]
+    if (duplicate === true)
+      return [failure('another daemon announces itself with the name of this hypervisor', DUPLICATE_REMEDY)]
     const isOld = viewAgeSeconds * 1000 > (config?.resyncMs ?? Infinity) * MISSED_RESYNCS + GRACE_MS
-    return [isOld ? warning(`imdsd is connected to ${used}, and ${age}`) : ok(`imdsd is connected to ${used}; ${age}`)]
+    return [
+      isOld
+        ? warning(`imdsd is connected to ${used}, and ${age}`, 'journalctl -u imds -n 50 says why it fails')
+        : ok(`imdsd is connected to ${used}; ${age}`),
+    ]
   },
 }
+const DUPLICATE_REMEDY =
+  'look for a cloned machine or a copied imds.env: give each hypervisor its own IMDS_HYPERVISOR, then systemctl restart imds there'
+const LOST_REMEDY = 'start Redis or repair the way to it: journalctl -u imds -n 50 has the reason'
 /** So many intervals without a full comparison are no accident. */
 const MISSED_RESYNCS = 3
 const GRACE_MS = 10_000

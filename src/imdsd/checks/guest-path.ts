@@ -185,7 +185,8 @@ function addressSteps(
   neighbours: readonly Neighbour[],
 ): Step[] {
   const wrong = routeProblem(address, route, devices)
-  if (wrong !== undefined) return [{ name: 'route', address, finding: failure(wrong) }]
+  if (wrong !== undefined)
+    return [{ name: 'route', address, finding: failure(wrong, `correct the route: ip route get ${address} shows it`) }]
   const device = route?.dev ?? ''
   const mac = neighbours.find(({ dst, dev }) => dst === address && dev === device)?.lladdr?.toLowerCase()
   const finding =
@@ -193,7 +194,10 @@ function addressSteps(
       ? ok(`that of ${address} is not known: no packet was sent there lately`)
       : mac === of.macAddress.toLowerCase()
         ? ok(`${address} has ${mac}, as in its record`)
-        : failure(`${address} has the MAC address ${mac}, and its record has ${of.macAddress}`)
+        : failure(
+            `${address} has the MAC address ${mac}, and its record has ${of.macAddress}`,
+            'another guest may use the address (ip neigh): end that, or publish the right MAC address',
+          )
   return [
     { name: 'route', address, finding: ok(`packets to ${address} leave by ${device}`) },
     { name: 'MAC address', address, finding },

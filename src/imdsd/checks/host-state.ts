@@ -27,7 +27,8 @@ export interface CheckedConfig {
 
 /**
  * The configuration with which imds.service would start, its variables and what is wrong with them. `notes` are
- * warnings. `unknown`: variables that are ignored. `config`: undefined if a variable is not valid.
+ * warnings. `unknown`: variables that are ignored. `config`: undefined if a variable is not valid. `replaced`: variables
+ * that the command has in place of the service's.
  */
 export interface Settings {
   readonly faults: readonly VariableFault[]
@@ -35,6 +36,7 @@ export interface Settings {
   readonly unknown: readonly string[]
   readonly config: CheckedConfig | undefined
   readonly variables: Environment
+  readonly replaced: readonly string[]
 }
 
 export interface CommandResult {
@@ -93,8 +95,8 @@ export interface HostState extends DaemonState {
   /** The version of imdsctl. */
   readonly version: string
   readonly isRoot: boolean
-  /** The unix socket of the daemon's operators' API; undefined: it is reached by TCP. */
-  readonly operatorSocket: string | undefined
+  /** The operators' API of the daemon. */
+  readonly operator: string
   /** What the firewall needs of the daemon: its listeners and guests. */
   readonly firewall: () => Promise<Parsed<FirewallDocument, string>>
   /** Tries the store as the daemon uses it; undefined: its configuration is not valid. */

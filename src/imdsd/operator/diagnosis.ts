@@ -134,7 +134,7 @@ export function formatStoreState(
   return `not ready (connected for ${seconds}): ${problem}`
 }
 
-function formatFault(id: string, { faults }: InvalidRecord): string {
+export function formatFault(id: string, { faults }: InvalidRecord): string {
   const texts = faults.map(({ path, message }) => `${path} ${message}`.trim())
   return `the record of ${id} in the store is faulty: ${texts.join('; ')}`
 }

@@ -23,10 +23,21 @@ export const ReadinessSchema = Type.Object({
   ),
   store: Type.String({ description: 'The store, without secrets.' }),
   connected: Type.Boolean({ description: 'Whether the store is connected.' }),
+  duplicate: Type.Optional(
+    Type.Literal(true, { description: 'Another daemon announces itself with the name of this hypervisor.' }),
+  ),
   instances: Type.Integer({ description: 'Instances that this hypervisor serves.' }),
   viewAgeSeconds: Type.Number({ description: 'Seconds since the last full comparison of the view with the store.' }),
   unconfirmed: Type.Integer({ description: 'Instances that are served although the store no longer has them.' }),
+  unconfirmedInstances: Type.Optional(
+    Type.Array(Type.String(), { description: 'The first ten of them, with the revision that is served.' }),
+  ),
   faulty: Type.Integer({ description: 'Faulty records of this hypervisor.' }),
+  faultyRecords: Type.Optional(
+    Type.Array(Type.String(), {
+      description: 'The first ten of those whose last good state is served, with what is wrong.',
+    }),
+  ),
   contestedAddresses: Type.Integer({ description: 'Addresses and prefixes that more than one instance claims.' }),
   contested: Type.Optional(
     Type.Array(Type.String(), {

@@ -5,6 +5,12 @@ export const DEFAULT_OPERATOR_SOCKET = '/run/imds/operator.sock'
 /** The default of IMDS_OPERATOR_LISTEN: the TCP listener, which only reads. */
 export const DEFAULT_OPERATOR_LISTEN = '127.0.0.1:9169'
 
+/** The unix socket of the daemon that has these variables. */
+export function operatorSocketOf(variables: Readonly<Record<string, string | undefined>>): string {
+  const socket = (variables['IMDS_OPERATOR_SOCKET'] ?? '').trim()
+  return `unix:${socket === '' ? DEFAULT_OPERATOR_SOCKET : socket}`
+}
+
 /** `:id` is a placeholder for an instance's id. The unix socket alone has `firewall`, `reports` and `logLevel`. */
 export const PATHS = {
   page: '/',

@@ -15,7 +15,13 @@ import type { Readiness } from './documents.ts'
 export interface ReadinessParts {
   readonly sync: SyncStatus
   readonly store: string
+  /** Another daemon announces itself with the name of this hypervisor. */
+  readonly isDuplicate: boolean
   readonly instances: number
+  /** The instances that the store no longer has, with the revision that is served. */
+  readonly unconfirmed: () => Iterable<string>
+  /** The served instances whose record in the store is faulty, with what is wrong. */
+  readonly faulty: () => Iterable<string>
   /** As View has them. */
   readonly contested: ReadonlyMap<string, readonly string[]>
   readonly viewAgeSeconds: number
@@ -24,20 +30,30 @@ export interface ReadinessParts {
   readonly log: LogLevelState
 }
 
-/** The most contested addresses that are named. */
+/** The most instances, records or addresses that are named. */
 const MAX_NAMED = 10
+
+function firstOf<T>(all: Iterable<T>): T[] {
+  return Iterator.from(all).take(MAX_NAMED).toArray()
+}
 
 export function buildReadiness({
   sync,
   store,
+  isDuplicate,
   instances,
   contested,
   viewAgeSeconds,
   listenerProblems,
   firewall,
   log,
+  ...named
 }: ReadinessParts): Readiness {
   const { ready, problem, hint, connected, unconfirmed, faulty } = sync
+  const [unconfirmedInstances, faultyRecords] = [
+    unconfirmed > 0 ? firstOf(named.unconfirmed()) : [],
+    faulty > 0 ? firstOf(named.faulty()) : [],
+  ]
   const problems = [...(problem === undefined ? [] : [problem]), ...listenerProblems]
   return {
     ready: ready && listenerProblems.length === 0,
@@ -45,13 +61,16 @@ export function buildReadiness({
     ...(hint !== undefined && { hint }),
     store,
     connected,
+    ...(isDuplicate && { duplicate: true as const }),
     instances,
     viewAgeSeconds: Math.round(viewAgeSeconds * 1000) / 1000,
     unconfirmed,
+    ...(unconfirmedInstances.length > 0 && { unconfirmedInstances }),
     faulty,
+    ...(faultyRecords.length > 0 && { faultyRecords }),
     contestedAddresses: contested.size,
     ...(contested.size > 0 && {
-      contested: [...contested].slice(0, MAX_NAMED).map(([range, ids]) => `${range}: ${ids.join(', ')}`),
+      contested: firstOf(contested).map(([range, ids]) => `${range}: ${ids.join(', ')}`),
     }),
     firewall,
     log,

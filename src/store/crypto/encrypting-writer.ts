@@ -81,6 +81,10 @@ export class EncryptingWriter implements RecordWriter, Conversion {
     this.#store = store
   }
 
+  get key(): string {
+    return this.#cipher.current
+  }
+
   async write({ instance, document, userData, liftsSeal, dryRun }: RecordChange): Promise<Written> {
     const { id, revision } = instance
     const before = await this.#store.values(id)

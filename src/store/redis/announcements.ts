@@ -1,6 +1,6 @@
 /**
  * Announcements: each daemon writes its version, how many instances it serves and how far it is behind the store into a
- * key for its hypervisor, when it connects and every 30 s. Publishers read them to warn of misspelt hypervisors, and to
+ * key for its hypervisor, when it connects, after each resync and every 30 s. Publishers read them to warn of misspelt hypervisors, and to
  * list all hypervisors.
  *
  * A hypervisor's Redis user may write only its own key, and a reader reads only the first bytes of it. So it can
@@ -9,8 +9,7 @@
 import type { Redis } from 'ioredis'
 import { isName } from '../../metadata/identifiers.ts'
 import { formatHostPort, isReachable, parseAddressPort } from '../../runtime/host-port.ts'
-import { parseFields } from '../fleet.ts'
-import type { AnnouncedHypervisor } from '../publisher.ts'
+import { parseFields, type AnnouncedHypervisor } from '../fleet.ts'
 import { runPipeline } from './connection.ts'
 import type { Keys } from './keys.ts'
 
@@ -56,7 +55,7 @@ export async function announcementsOf(
 }
 
 function parseAnnouncement(name: string, text: unknown): AnnouncedHypervisor {
-  const { version, instances, lagSeconds, seenAt, operator } = parseFields(String(text))
+  const { version, instances, lagSeconds, seenAt, operator, duplicate, recordKeys } = parseFields(String(text))
   const listener = typeof operator === 'string' ? parseAddressPort(operator) : undefined
   return {
     name,
@@ -65,5 +64,7 @@ function parseAnnouncement(name: string, text: unknown): AnnouncedHypervisor {
     ...(typeof lagSeconds === 'number' && { lagSeconds }),
     seenAt: typeof seenAt === 'string' ? seenAt : '',
     ...(listener !== undefined && isReachable(listener) && { operator: formatHostPort(listener) }),
+    ...(duplicate === true && { duplicate }),
+    ...(Array.isArray(recordKeys) && { recordKeys: recordKeys.filter((key) => typeof key === 'string') }),
   }
 }

@@ -6,7 +6,7 @@ import { isIP } from 'node:net'
 import { Redis, type RedisOptions } from 'ioredis'
 import { readConfigFile, readSecretFile } from '../../runtime/secret-file.ts'
 import { parseStoreUrl, STORE_URL_FORMS, type Node, type RedisFiles, type RedisStore } from '../url.ts'
-import { explainedConnectError, PASSWORD_REMEDY, reasonOf } from './reasons.ts'
+import { explainedConnectError, ExplainedError, PASSWORD_REMEDY, reasonOf } from './reasons.ts'
 
 /** How to reach a Redis: its URL (url.ts) and the files that belong to it. */
 export interface RedisSettings extends RedisFiles {
@@ -28,8 +28,10 @@ export async function connectTo(settings: RedisSettings, node: Node, name: strin
   const { username, database } = storeOf(settings)
   const secret = settings.passwordFile === undefined ? undefined : readSecretFile(settings.passwordFile)
   // Without a password no AUTH is sent, and Redis would refuse the commands of its default user.
-  if (username !== undefined && secret === undefined)
-    throw new Error(`the store's URL names the user ${username}, and there is no password: ${PASSWORD_REMEDY}`)
+  if (username !== undefined && secret === undefined) {
+    const text = `the store's URL names the user ${username}, and there is no password`
+    throw new ExplainedError(`${text}: ${PASSWORD_REMEDY}`, { text, remedy: PASSWORD_REMEDY })
+  }
   const credentials = { ...(username !== undefined && { username }), ...(secret !== undefined && { password: secret }) }
   return dial(settings, node, { db: database, connectionName: name, ...credentials })
 }

@@ -4,7 +4,7 @@
  */
 import { formatHostPort } from '../../runtime/host-port.ts'
 import { runPipeline, close, connectTo, type RedisConnection, type RedisSettings } from './connection.ts'
-import { reasonOf } from './reasons.ts'
+import { adviceOf, type Advice } from './reasons.ts'
 import { connectToRegion } from './region-server.ts'
 import { keysOf, type Keys } from './keys.ts'
 import { checkIndex, lengthCommands } from './lengths.ts'
@@ -15,14 +15,15 @@ import { checkIndex, lengthCommands } from './lengths.ts'
  */
 export interface Probe {
   readonly findings: readonly string[]
-  readonly warnings: readonly string[]
-  readonly problems: readonly string[]
+  readonly warnings: readonly Advice[]
+  readonly problems: readonly Advice[]
 }
 
 const CONNECTION_NAME = 'imds-check'
 /** SET with options that exclude each other. */
 const INVALID_SET_OPTIONS = ['', 'nx', 'xx']
 const SYNTAX_ERROR = 'ERR syntax error'
+const UNNAMED_REMEDY = 'unless this hypervisor is new, compare IMDS_HYPERVISOR with the names that imdsctl list prints'
 
 /**
  * Tries the store as the daemon of `hypervisor`, or undefined: as a publisher. Rejects with the reason if it cannot be
@@ -41,28 +42,32 @@ export async function probeRedis(
       `connected to ${formatHostPort(node)} ${settings.url.startsWith('rediss') ? 'with' : 'without'} TLS; ` +
         `its role is ${role}`,
     ]
-    const warnings: string[] = []
+    const warnings: Advice[] = []
     const [initialised, memory] = await runPipeline(redis, [
       ['exists', keys.region],
       ['info', 'memory'],
     ])
     if (initialised === 1) findings.push(`the region ${region} is initialised`)
     else if (!(initialised instanceof Error))
-      warnings.push(`the region ${region} is not initialised: the first publish does that, or imdsctl init`)
+      warnings.push({
+        text: `the region ${region} is not initialised: Redis was emptied, or the region is new`,
+        remedy: 'publish again (imdsctl import; imds-api does it by itself), or run imdsctl init for a new region',
+      })
     const policy = /^maxmemory_policy:(\S+)/m.exec(String(memory))?.[1]
     if (policy !== undefined && policy !== 'noeviction')
-      warnings.push(
-        `Redis removes records when its memory is full: set maxmemory-policy to noeviction in its configuration (it is ${policy})`,
-      )
+      warnings.push({
+        text: `Redis removes records when its memory is full: its maxmemory-policy is ${policy}`,
+        remedy: 'set maxmemory-policy to noeviction in its configuration',
+      })
     const part =
       hypervisor === undefined
         ? await probePublisher(connection, keys)
-        : await probeDaemon(connection, settings, keys, hypervisor)
-    const denied = initialised instanceof Error ? [reasonOf(initialised)] : []
+        : await probeDaemon(connection, settings, keys, hypervisor, initialised === 1)
+    const denied = initialised instanceof Error ? [adviceOf(initialised)] : []
     return {
       findings: [...findings, ...part.findings],
       warnings: [...warnings, ...part.warnings],
-      problems: [...new Set([...denied, ...part.problems])],
+      problems: withoutRepeats([...denied, ...part.problems]),
     }
   } finally {
     close(connection)
@@ -74,8 +79,9 @@ async function probeDaemon(
   settings: RedisSettings,
   keys: Keys,
   hypervisor: string,
+  isInitialised: boolean,
 ): Promise<Probe> {
-  const problems = reasonsOf(
+  const problems = problemsOf(
     await runPipeline(redis, [
       ...lengthCommands(keys.instance('')),
       ['hmget', keys.instance(''), 'record'],
@@ -86,12 +92,13 @@ async function probeDaemon(
     ]),
   )
   const findings: string[] = []
-  const warnings: string[] = []
+  const warnings: Advice[] = []
   const problem = (error: unknown) => {
-    problems.push(reasonOf(error))
+    problems.push(adviceOf(error))
   }
   await countRecords(redis, keys, hypervisor).then(({ isNamed, text }) => {
-    ;(isNamed ? findings : warnings).push(text)
+    if (isNamed) findings.push(text)
+    else if (isInitialised) warnings.push({ text, remedy: UNNAMED_REMEDY })
   }, problem)
   const notices = await connectTo(settings, node, CONNECTION_NAME)
   await notices.redis.subscribe(keys.notices(hypervisor)).catch(problem)
@@ -104,17 +111,26 @@ async function probeDaemon(
     ['set', noReports, ...INVALID_SET_OPTIONS],
     ['del', noReports],
   ])
-  if (isSyntaxError(announced)) findings.push(`the Redis user may announce ${hypervisor}`)
-  else
-    warnings.push(
-      `the Redis user cannot announce ${hypervisor}, so publishers warn of an unknown hypervisor: ${reasonOf(announced)}`,
-    )
-  const denied = [...(isSyntaxError(reported) ? [] : [reported]), ...(removed instanceof Error ? [removed] : [])]
-  if (denied.length === 0) findings.push(`the Redis user may write what the guests of ${hypervisor} report`)
-  else
-    warnings.push(
-      `the Redis user cannot write what guests report, so only ${hypervisor} has that: ${reasonOf(denied[0])}`,
-    )
+  const [notAnnounced] = isSyntaxError(announced) ? [] : [announced]
+  const [notReported] = [...(isSyntaxError(reported) ? [] : [reported]), ...(removed instanceof Error ? [removed] : [])]
+  if (refusesWrites(notAnnounced)) return { findings, warnings: [...warnings, adviceOf(notAnnounced)], problems }
+  const note = (error: unknown, fine: string, wrong: string) => {
+    if (error === undefined) findings.push(fine)
+    else {
+      const { text, remedy } = adviceOf(error)
+      warnings.push({ text: `${wrong}: ${text}`, remedy })
+    }
+  }
+  note(
+    notAnnounced,
+    `the Redis user may announce ${hypervisor}`,
+    `the Redis user cannot announce ${hypervisor}, so publishers warn of an unknown hypervisor`,
+  )
+  note(
+    notReported,
+    `the Redis user may write what the guests of ${hypervisor} report`,
+    `the Redis user cannot write what guests report, so only ${hypervisor} has that`,
+  )
   return { findings, warnings, problems }
 }
 
@@ -124,7 +140,7 @@ async function probePublisher({ redis }: RedisConnection, keys: Keys): Promise<P
     ['set', keys.region, ...INVALID_SET_OPTIONS],
     ['eval', 'return 1', 1, keys.region],
   ])
-  const problems = reasonsOf([read, isSyntaxError(written) ? 1 : written, script])
+  const problems = problemsOf([read, isSyntaxError(written) ? 1 : written, script])
   const findings = problems.length === 0 ? ['the Redis user may read and write the region'] : []
   return { findings, warnings: [], problems }
 }
@@ -146,6 +162,15 @@ function isSyntaxError(reply: unknown): boolean {
   return reply instanceof Error && reply.message.startsWith(SYNTAX_ERROR)
 }
 
-function reasonsOf(replies: readonly unknown[]): string[] {
-  return [...new Set(replies.filter((reply) => reply instanceof Error).map(reasonOf))]
+/** True if Redis refuses every write, whatever the rights of the user. */
+function refusesWrites(reply: unknown): boolean {
+  return reply instanceof Error && /^(OOM|MISCONF|READONLY) /.test(reply.message)
+}
+
+function problemsOf(replies: readonly unknown[]): Advice[] {
+  return withoutRepeats(replies.filter((reply) => reply instanceof Error).map(adviceOf))
+}
+
+function withoutRepeats(all: readonly Advice[]): Advice[] {
+  return [...new Map(all.map((one) => [one.text, one])).values()]
 }

@@ -2,44 +2,110 @@
 import { formatHostPort } from '../../runtime/host-port.ts'
 import type { Node } from '../url.ts'
 
-/** Explains an error of a connection to the operator. */
-export function reasonOf(error: unknown): string {
-  const { code = '', message, reason } = error as Error & { code?: string; reason?: string }
-  if (message.startsWith('MOVED '))
-    return 'this is a node of a Cluster: its URL must begin with redis-cluster or rediss-cluster'
-  const missing = missingRight(message)
-  const meaning =
-    missing !== undefined
-      ? `the Redis user may not do this: ${missing} (deploy/redis.acl has what imds needs)`
-      : MEANINGS.find(([pattern]) => pattern.test(code) || pattern.test(message))?.[1]
-  // the arguments may be a password
-  const text = (reason ?? (message === '' ? code : message)).replace(/, with args beginning with:.*/s, '')
-  return meaning === undefined ? text : `${meaning} (${text})`
+/** What is wrong, and what to do about it. */
+export interface Advice {
+  readonly text: string
+  readonly remedy: string
 }
 
+export function formatAdvice({ text, remedy }: Advice): string {
+  return `${text}: ${remedy}`
+}
+
+/** An error that is explained already, such as the errors of several servers in one. */
+export class ExplainedError extends Error {
+  readonly advice: Advice
+
+  constructor(message: string, advice: Advice) {
+    super(message)
+    this.advice = advice
+  }
+}
+
+/** Explains an error of a connection to the operator, in one text: `MEANING: REMEDY (ERROR)`. */
+export function reasonOf(error: unknown): string {
+  if (error instanceof ExplainedError) return error.message
+  const { text, meaning, remedy } = explain(error)
+  return meaning === undefined ? text : `${meaning}: ${remedy} (${text})`
+}
+
+/** Explains an error of a connection to the operator, with its remedy apart. */
+export function adviceOf(error: unknown): Advice {
+  if (error instanceof ExplainedError) return error.advice
+  const { text, meaning, remedy } = explain(error)
+  return { text: meaning === undefined ? text : `${meaning} (${text})`, remedy }
+}
+
+interface Explanation extends Advice {
+  readonly meaning: string | undefined
+}
+
+function explain(error: unknown): Explanation {
+  const { code = '', message, reason } = error as Error & { code?: string; reason?: string }
+  // the arguments may be a password
+  const text = (reason ?? (message === '' ? code : message)).replace(/, with args beginning with:.*/s, '')
+  const right = missingRight(message)
+  if (right !== undefined)
+    return {
+      text,
+      meaning: 'the Redis user may not do this',
+      remedy: `${right} (deploy/redis.acl has what imds needs)`,
+    }
+  const [, meaning, remedy = 'see the log of Redis, and journalctl -u imds -n 50'] =
+    MEANINGS.find(([pattern]) => pattern.test(code) || pattern.test(message)) ?? []
+  return { text, meaning, remedy }
+}
+
+const OUR_CERTIFICATE = 'name a valid one in IMDS_REDIS_CERT_FILE, with its key in IMDS_REDIS_KEY_FILE'
 export const PASSWORD_REMEDY = 'name its file in IMDS_REDIS_PASSWORD_FILE (--password-file)'
 
-/** The meaning of a code or message. */
-const MEANINGS: readonly (readonly [pattern: RegExp, meaning: string])[] = [
-  [/^NOAUTH /, `Redis requires a password: ${PASSWORD_REMEDY}`],
+/** The meaning of a code or message, and the remedy. Meaning undefined: the message says it. */
+const MEANINGS: readonly (readonly [pattern: RegExp, meaning: string | undefined, remedy: string])[] = [
+  [/^NOAUTH /, 'Redis requires a password', PASSWORD_REMEDY],
   [
     /^WRONGPASS /,
-    'the Redis user or its password is wrong: check USER@ in IMDS_STORE, ' +
-      'and the file in IMDS_REDIS_PASSWORD_FILE (--password-file)',
+    'the Redis user or its password is wrong',
+    'check USER@ in IMDS_STORE, and the file in IMDS_REDIS_PASSWORD_FILE (--password-file)',
   ],
-  [/^ERR_TLS_CERT_ALTNAME_INVALID$/, "the server's certificate is for other names: use one of them in IMDS_STORE"],
-  [/^CERT_HAS_EXPIRED$/, "the server's certificate has expired"],
+  [/^MOVED /, 'this is a node of a Cluster', 'its URL must begin with redis-cluster or rediss-cluster'],
+  [/^ERR_TLS_CERT_ALTNAME_INVALID$/, "the server's certificate is for other names", 'use one of them in IMDS_STORE'],
+  [/^CERT_HAS_EXPIRED$/, "the server's certificate has expired", 'renew it there'],
   [
     /SELF_SIGNED_CERT|UNABLE_TO_(VERIFY|GET_ISSUER)|CERT_SIGNATURE_FAILURE/,
-    "the server's certificate is signed by an authority that is not trusted: check the file of certificate authorities",
+    "the server's certificate is signed by an authority that is not trusted",
+    'check the file of certificate authorities',
   ],
-  [/^OOM /, 'Redis is out of memory: raise its maxmemory, or delete what is not needed'],
-  [/^MISCONF /, 'Redis refuses changes because it cannot save its data: its log says why, most often a full disk'],
-  [/^READONLY /, 'this Redis is a read-only replica: IMDS_STORE must name the primary'],
-  [/^NOREPLICAS /, 'Redis has fewer replicas than its min-replicas-to-write'],
-  [/ALERT_(CERTIFICATE_REQUIRED|HANDSHAKE_FAILURE)$/, 'the server requires a client certificate'],
-  [/ALERT_(UNKNOWN_CA|BAD_CERTIFICATE|CERTIFICATE_\w+|UNSUPPORTED_CERTIFICATE)$/, 'the server refuses our certificate'],
-  [/WRONG_VERSION_NUMBER|PACKET_LENGTH_TOO_LONG/, 'the server does not speak TLS on this port'],
+  [/^OOM /, 'Redis is out of memory', 'raise its maxmemory, or delete what is not needed'],
+  [/^MISCONF /, 'Redis refuses changes because it cannot save its data', 'its log says why, most often a full disk'],
+  [/^READONLY /, 'this Redis is a read-only replica', 'IMDS_STORE must name the primary'],
+  [/^NOREPLICAS /, 'Redis has fewer replicas than its min-replicas-to-write', 'start its replicas'],
+  [/^LOADING /, undefined, 'wait until Redis has loaded its data'],
+  [/ALERT_(CERTIFICATE_REQUIRED|HANDSHAKE_FAILURE)$/, 'the server requires a client certificate', OUR_CERTIFICATE],
+  [
+    /ALERT_(UNKNOWN_CA|BAD_CERTIFICATE|CERTIFICATE_\w+|UNSUPPORTED_CERTIFICATE)$/,
+    'the server refuses our certificate',
+    OUR_CERTIFICATE,
+  ],
+  [/requires a client certificate|refuses our certificate/, undefined, OUR_CERTIFICATE],
+  [
+    /WRONG_VERSION_NUMBER|PACKET_LENGTH_TOO_LONG/,
+    'the server does not speak TLS on this port',
+    'its URL must begin with redis, not with rediss',
+  ],
+  [/must begin with rediss?/, undefined, 'correct IMDS_STORE'],
+  [
+    /ENOENT|EACCES|EISDIR|ENOTDIR/,
+    undefined,
+    'correct the path in IMDS_STORE or in the variable of the file, or its owner and mode',
+  ],
+  [/ECONNREFUSED/, undefined, 'start Redis; until then guests are served from memory'],
+  [/ENOTFOUND|EAI_AGAIN/, undefined, 'correct the name of the server in IMDS_STORE, or the DNS of this hypervisor'],
+  [
+    /ETIMEDOUT|EHOSTUNREACH|ENETUNREACH|ECONNRESET|timed out|closed/,
+    undefined,
+    'see whether Redis runs and the network reaches it; until then guests are served from memory',
+  ],
+  [/replica that lost its primary|not the primary/, undefined, 'see the replication of Redis'],
 ]
 
 /** True for an error of Redis' access control. */
@@ -59,9 +125,18 @@ function missingRight(message: string): string | undefined {
   return message.includes('key') ? 'check IMDS_REGION and IMDS_HYPERVISOR first, then the keys in its rules' : undefined
 }
 
-/** The reason of an error, with the server's name if there are several. */
-export function reasonAt(node: Node, nodes: readonly Node[], error: unknown): string {
-  return nodes.length > 1 ? `${formatHostPort(node)}: ${reasonOf(error)}` : reasonOf(error)
+/** An error of several servers that were tried, or that of the only one. */
+export function errorOf(nodes: readonly Node[], failed: readonly (readonly [Node, unknown])[]): Error {
+  if (nodes.length === 1) return failed[0]![1] as Error
+  const texts = (textOf: (error: unknown) => string) =>
+    failed
+      .map(([node, error]) => `${formatHostPort(node)}: ${textOf(error)}`)
+      .sort()
+      .join('; ')
+  return new ExplainedError(texts(reasonOf), {
+    text: texts((error) => adviceOf(error).text),
+    remedy: [...new Set(failed.map(([, error]) => adviceOf(error).remedy))].join('; '),
+  })
 }
 
 /** How a connection was to be made: `isTls` by the URL, and whether there is a client certificate. */

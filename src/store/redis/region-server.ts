@@ -11,7 +11,7 @@ import type { Redis } from 'ioredis'
 import { formatHostPort } from '../../runtime/host-port.ts'
 import type { Node } from '../url.ts'
 import { close, connectTo, runPipeline, storeOf, type RedisConnection, type RedisSettings } from './connection.ts'
-import { reasonAt } from './reasons.ts'
+import { errorOf } from './reasons.ts'
 import { askSentinel, askSentinels, isSame } from './sentinels.ts'
 
 /** The interval at which a connection to a primary asks a Sentinel, each time another one. */
@@ -31,15 +31,15 @@ export async function connectToRegion(
 ): Promise<RedisConnection & { readonly role: string }> {
   const { nodes, shape } = storeOf(settings)
   if (shape === 'sentinel') return connectToPrimary(settings, shuffled(nodes), key, name)
-  const reasons: string[] = []
+  const failed: (readonly [Node, unknown])[] = []
   for (const node of shuffled(nodes)) {
     try {
       return await followRedirections(settings, node, key, name)
     } catch (error) {
-      reasons.push(reasonAt(node, nodes, error))
+      failed.push([node, error])
     }
   }
-  throw new Error(reasons.sort().join('; '))
+  throw errorOf(nodes, failed)
 }
 
 /**

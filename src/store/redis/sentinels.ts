@@ -2,7 +2,7 @@
 import { readSecretFile } from '../../runtime/secret-file.ts'
 import type { Node } from '../url.ts'
 import { close, dial, runPipeline, storeOf, type RedisSettings } from './connection.ts'
-import { reasonAt } from './reasons.ts'
+import { errorOf } from './reasons.ts'
 
 /** What a Sentinel names. `epoch` grows with each failover. */
 interface Primary {
@@ -18,7 +18,7 @@ interface Primary {
  */
 export async function askSentinels(settings: RedisSettings, sentinels: readonly Node[], name: string): Promise<Node> {
   const answers: Primary[] = []
-  const reasons: string[] = []
+  const failed: (readonly [Node, unknown])[] = []
   const votes = ({ node }: Primary) => answers.filter((other) => isSame(other.node, node)).length
   const { promise: enough, resolve } = Promise.withResolvers<undefined>()
   const asked = sentinels.map((sentinel) =>
@@ -28,13 +28,13 @@ export async function askSentinels(settings: RedisSettings, sentinels: readonly 
         if (votes(answer) > sentinels.length / 2) resolve(undefined)
       },
       (error: unknown) => {
-        reasons.push(reasonAt(sentinel, sentinels, error))
+        failed.push([sentinel, error])
       },
     ),
   )
   await Promise.race([enough, Promise.all(asked)])
   const [best] = answers.toSorted((a, b) => votes(b) - votes(a) || b.epoch - a.epoch)
-  if (best === undefined) throw new Error(reasons.sort().join('; '))
+  if (best === undefined) throw errorOf(sentinels, failed)
   return best.node
 }
 

@@ -16,6 +16,8 @@ import { runPipeline, close, connectTo, type RedisConnection, type RedisSettings
 import { reasonOf } from './reasons.ts'
 import { checkRegion, connectToRegion, redirection } from './region-server.ts'
 import { repeatSessions } from './sessions.ts'
+import { parseFields, type AnnouncedHypervisor } from '../fleet.ts'
+import { MAX_ANNOUNCEMENT_BYTES } from './announcements.ts'
 import { ANNOUNCEMENT_SECONDS, keysOf, type Keys } from './keys.ts'
 import {
   checkIndex,
@@ -40,12 +42,15 @@ const MAY_NOT_WRITE = /NOPERM|READONLY/
 const HEARTBEATS_PER_ANNOUNCEMENT = 6
 
 /**
- * How a daemon announces itself in the store. `state`: what it reports, beside the time. `failed`: called if Redis does
- * not let it write.
+ * How a daemon announces itself in the store. `id`: random, so that no other daemon has it. `state`: what it reports,
+ * beside the time. `failed`: called if Redis does not let it write. `foundOther`: called if another daemon has announced
+ * this hypervisor since this one did.
  */
 export interface Announcement {
-  readonly state: () => Readonly<{ version: string; instances: number; lagSeconds: number; operator?: string }>
+  readonly id: string
+  readonly state: () => Readonly<Omit<AnnouncedHypervisor, 'name' | 'seenAt'>>
   readonly failed: (reason: string) => void
+  readonly foundOther: () => void
 }
 
 /** The parts of a source in Redis. `userDataMaxBytes` bounds the user-data of an instance. */
@@ -84,6 +89,8 @@ export class RedisSource implements Source {
   readonly #budget = new TurnBudget()
   readonly #stopping = new AbortController()
   #session: Session | undefined
+  /** An announcement of this daemon was in the store. */
+  #wasAnnounced = false
   readonly reports: ReportStore = {
     load: async (id, hypervisors) => {
       const replies = (await this.#ask(reportCommands(this.#keys, id, hypervisors))).map(valueOf)
@@ -242,11 +249,11 @@ export class RedisSource implements Source {
       let beats = 0
       heartbeat = setInterval(() => {
         this.#beat(commands, notices.redis)
-        if (++beats % HEARTBEATS_PER_ANNOUNCEMENT === 0) this.#announce(commands.redis)
+        if (++beats % HEARTBEATS_PER_ANNOUNCEMENT === 0) this.announce()
       }, HEARTBEAT_MS)
       if (this.#stopping.signal.aborted) return 'stopping'
       events.connected()
-      this.#announce(commands.redis)
+      this.announce()
       return await Promise.race([ended, commands.closed, notices.closed])
     } finally {
       this.#session = undefined
@@ -255,14 +262,24 @@ export class RedisSource implements Source {
     }
   }
 
-  #announce(redis: Redis): void {
-    const text = JSON.stringify({ ...this.#parts.announcement.state(), seenAt: new Date().toISOString() })
-    redis
-      .set(this.#keys.announcement(this.#parts.hypervisor), text, 'EX', ANNOUNCEMENT_SECONDS)
-      .catch((error: unknown) => {
-        const reason = reasonOf(error)
-        if (MAY_NOT_WRITE.test(reason)) this.#parts.announcement.failed(reason)
-      })
+  announce(): void {
+    if (this.#session === undefined) return
+    const { id, state, failed, foundOther } = this.#parts.announcement
+    const key = this.#keys.announcement(this.#parts.hypervisor)
+    const text = JSON.stringify({ id, ...state(), seenAt: new Date().toISOString() })
+    runPipeline(this.#redis(), [
+      ['getrange', key, 0, MAX_ANNOUNCEMENT_BYTES - 1],
+      ['set', key, text, 'EX', ANNOUNCEMENT_SECONDS],
+    ]).then(
+      ([before, written]) => {
+        const other = typeof before === 'string' ? parseFields(before)['id'] : undefined
+        if (this.#wasAnnounced && typeof other === 'string' && other !== id) foundOther()
+        const reason = written instanceof Error ? reasonOf(written) : undefined
+        this.#wasAnnounced ||= reason === undefined
+        if (reason !== undefined && MAY_NOT_WRITE.test(reason)) failed(reason)
+      },
+      () => undefined, // the connection is lost, and `disconnected` says so
+    )
   }
 
   #beat({ redis, role }: { redis: Redis; role: string }, notices: Redis): void {

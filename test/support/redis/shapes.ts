@@ -75,6 +75,8 @@ export async function aSource(
     cipher,
     userDataMaxBytes,
     announcement: {
+      id: '0',
+      foundOther: () => undefined,
       state: () => ({ version: '0', instances: 0, lagSeconds: 0 }),
       failed: () => {
         /* not tested */

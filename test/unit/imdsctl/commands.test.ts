@@ -38,7 +38,7 @@ describe('a command rejects text that is not an id before it opens the store', (
     ['remove', () => remove(CONTEXT, ['../srv-a'], { revision: 7 })],
     ['seal', () => seal(CONTEXT, ['srv-a', ''], {})],
     ['unseal', () => unseal(CONTEXT, ['srv a'], {})],
-    ['encrypt', () => encrypt(CONTEXT, ['srv-a', 'srv/b'], false)],
+    ['encrypt', () => encrypt(CONTEXT, ['srv-a', 'srv/b'], {})],
   ])('%s', async (_name, command) => {
     expect((await failureOf(command()))?.status).toBe(EXIT.usage)
   })

@@ -49,6 +49,8 @@ test('the environment of the command comes before the file, and the file before 
   expect(variables).toMatchObject({ IMDS_REGION: 'own', PATH: '/bin' })
   expect(notes).toEqual(['from the environment of this command, not from the service: IMDS_REGION'])
   expect('NODE_ENV' in variables).toBe(false)
+  expect(read([path], { IMDS_REGION: 'of-the-file', IMDS_STORE: 'file:/x' }).replaced).toEqual(['IMDS_STORE'])
+  expect(read([], { IMDS_STORE: 'file:/x' }).replaced).toEqual([]) // there is no service
 })
 
 test('a variable of a credential names the file that systemd loads, if there is one', () => {

@@ -210,7 +210,7 @@ describe('an id', () => {
   const asked = () => Promise.reject(new Error('the store was asked'))
   const backend: Backend & RecordWriter = {
     region: undefined,
-    conversion: { encrypt: asked, decrypt: asked, mark: asked },
+    conversion: { key: 'k1', encrypt: asked, decrypt: asked, mark: asked },
     noKeysReason: '',
     fleet: NO_FLEET,
     transaction: (task) => task(backend),

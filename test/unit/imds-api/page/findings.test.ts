@@ -48,6 +48,10 @@ test('a hypervisor with servers whose daemon is silent or behind is found; one w
   expect(found(withHypervisor({ announced: { ...HYPERVISOR.announced!, lagSeconds: 61 } }))).toEqual([
     'lag warning behind by more than a minute: hv1',
   ])
+  expect(found(withHypervisor({ announced: { ...HYPERVISOR.announced!, duplicate: true } }))).toEqual([
+    'names failure several daemons announce themselves as hv1',
+  ])
+  expect(found(withHypervisor({ announced: { ...silent, duplicate: true }, servers: 0 }))).toEqual([])
 })
 
 test('a store that cannot be used, a late outbox, refused servers, full pools and failing mail are found', () => {

@@ -10,16 +10,16 @@ import {
 } from '../../../../src/imdsd/checks/check.ts'
 import { aLook } from '../../../support/fixtures/look.ts'
 
-const aCheck = (name: string, find: Check['find']): Check => ({ name, what: 'it is well', remedy: 'repair it', find })
+const aCheck = (name: string, find: Check['find']): Check => ({ name, what: 'it is well', find })
 
-test('results have the order of the checks, and the remedy of the check unless the finding has another', async () => {
+test('results have the order of the checks, and what is not ok has its remedy', async () => {
   const results = await runChecks(
     [
       aCheck('slow', async () => {
         await Promise.resolve()
         return [ok('fine'), warning('odd', 'wait')]
       }),
-      aCheck('quick', () => [failure('bad')]),
+      aCheck('quick', () => [failure('bad', 'repair it')]),
       aCheck('nothing', () => []),
     ],
     aLook(),
@@ -44,7 +44,7 @@ test('a check that throws has failed, and the others are run', async () => {
 })
 
 test('the exit status is 0, 1 with warnings and 2 with failures', () => {
-  const result = (state: 'ok' | 'warning' | 'failure') => ({ check: 'a', state, text: '' })
+  const result = (state: 'ok' | 'warning' | 'failure') => ({ state })
   expect(statusOf([])).toBe(0)
   expect(statusOf([result('ok')])).toBe(0)
   expect(statusOf([result('ok'), result('warning')])).toBe(1)

@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest'
+import { formatFinding } from '../../../../src/imdsd/checks/check.ts'
 import { configuration, daemon, descriptors, records, version } from '../../../../src/imdsd/checks/checks-of-daemon.ts'
 import { aLook, linesOf, metricsOf, readinessOf, settingsOf, SILENT } from '../../../support/fixtures/look.ts'
 
@@ -20,6 +21,16 @@ test('each fault of the configuration is a failure, and each unknown variable a 
   ])
 })
 
+test('the first finding names the variables of the shell that replace those of the service', async () => {
+  const faults = [{ variable: 'IMDS_STORE', message: 'is not a URL' }] as const
+  const settings = settingsOf({}, { replaced: ['IMDS_STORE'], faults })
+  const found = await configuration.find(aLook({ settings }))
+  expect(found.map(formatFinding)).toEqual([
+    'variables of this shell replace those of imds.service: IMDS_STORE. Remedy: unset them, or add --service',
+    'IMDS_STORE is not a URL. Remedy: correct it in this shell',
+  ])
+})
+
 test('a daemon that does not answer, or is not ready, is a failure with the reason', async () => {
   expect(await linesOf(daemon, {})).toEqual(['ok it is ready'])
   expect(await linesOf(daemon, { readiness: SILENT })).toEqual(['failure it does not answer'])
@@ -33,14 +44,14 @@ test('a daemon of another version than imdsctl is a warning', async () => {
   expect(await linesOf(version, { version: '1.1.0' })).toEqual(['warning imdsd is 1.0.0, and imdsctl is 1.1.0'])
 })
 
-test('a daemon with few descriptors left is a failure, and one that dropped connections a warning', async () => {
+test('a daemon with few descriptors left is a failure, and one that dropped connections has a note', async () => {
   const drops = 'imds_connections_dropped_total{reason="descriptors"}'
   expect(await linesOf(descriptors, {})).toEqual(['ok 30 of 65536 are open'])
   expect(await linesOf(descriptors, { metrics: metricsOf({ process_max_fds: 32 }) })).toEqual([
     'failure 30 of 32 are open',
   ])
   expect(await linesOf(descriptors, { metrics: metricsOf({ [drops]: 3 }) })).toEqual([
-    'warning 30 of 65536 are open, and 3 connections of guests were dropped since the start to free some',
+    'ok 30 of 65536 are open; 3 connections of guests were dropped since the start to free some',
   ])
 })
 
@@ -48,15 +59,17 @@ test('faulty, unconfirmed and contested records are warnings, and so is a hyperv
   expect(await linesOf(records, {})).toEqual(['ok it serves 1 instance'])
   const readiness = readinessOf({
     faulty: 2,
+    faultyRecords: ['srv-a: a', 'srv-b: b', 'srv-c: c', 'srv-d: d'],
     unconfirmed: 3,
+    unconfirmedInstances: ['srv-e, revision 5'],
     contestedAddresses: 4,
     contested: ['default 10.0.0.2: srv-a, srv-b'],
     hint: 'no record names hv1',
   })
   expect(await linesOf(records, { readiness })).toEqual([
-    'warning 2 records are faulty',
-    'warning 3 instances are served although the store no longer has them',
-    'warning 4 addresses are claimed by more than one instance; default 10.0.0.2: srv-a, srv-b',
+    'warning 2 records cannot be used; srv-a: a; srv-b: b; srv-c: c',
+    'warning 3 instances that the store no longer has: served nevertheless; srv-e, revision 5',
+    'warning 4 addresses claimed by several instances; default 10.0.0.2: srv-a, srv-b',
     'warning no record names hv1',
   ])
 })

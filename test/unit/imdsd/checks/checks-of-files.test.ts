@@ -60,10 +60,13 @@ test('a state directory that is open to others, full or not writable is named', 
   ])
 })
 
-test('writes that have failed since the start of the daemon are a warning', async () => {
-  const metrics = metricsOf({ 'imds_journal_writes_total{result="failed"}': 2 })
-  expect(await linesOf(stateDirectory, { metrics })).toEqual([
-    'warning since its start imdsd could not write 2 changes and 0 snapshots',
+test('writes that fail now are a warning, and those that failed before are a note', async () => {
+  const failed = { 'imds_journal_writes_total{result="failed"}': 1 }
+  expect(await linesOf(stateDirectory, { metrics: metricsOf({ ...failed, imds_state_writes_failing: 1 }) })).toEqual([
+    'warning writes fail: since its start imdsd could not write 1 change and 0 snapshots',
+  ])
+  expect(await linesOf(stateDirectory, { metrics: metricsOf({ ...failed, imds_state_writes_failing: 0 }) })).toEqual([
+    'ok /var/lib/imds can be written, with 1.0 GiB left; since its start imdsd could not write 1 change and 0 snapshots',
   ])
 })
 

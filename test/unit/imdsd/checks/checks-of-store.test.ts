@@ -3,7 +3,11 @@ import { store, storeInUse } from '../../../../src/imdsd/checks/checks-of-store.
 import { linesOf, readinessOf, settingsOf } from '../../../support/fixtures/look.ts'
 
 test('problems of the store are failures, and its warnings are warnings', async () => {
-  const probe = { findings: ['connected'], warnings: ['the region is not initialised'], problems: ['denied'] }
+  const probe = {
+    findings: ['connected'],
+    warnings: [{ text: 'the region is not initialised', remedy: 'publish' }],
+    problems: [{ text: 'denied', remedy: 'allow it' }],
+  }
   expect(await linesOf(store, { store: () => Promise.resolve(probe) })).toEqual([
     'failure denied',
     'warning the region is not initialised',

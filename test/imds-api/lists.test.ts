@@ -173,7 +173,7 @@ t.test('a filter that a list does not have is refused (400), and so is any unkno
       'servers?status=mapped',
       'cloud_ips?status=active',
     ],
-    ...['servers?server_group=srv-6ilgo', 'zones?status=x', 'zones?tag.Role=x', 'events?resource=srv-6ilgo'],
+    ...['servers?server_group=srv-6ilgo', 'zones?status=x', 'zones?tag.Role=x', 'events?actor=cli-6ilgo'],
   ])
     t.match(await list(query), { status: 400, text: /"error_name":"bad_request"/ }, query)
 })

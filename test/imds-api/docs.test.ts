@@ -34,6 +34,7 @@ type Json = Readonly<Record<'resource_type' | 'name' | 'status' | 'error_name' |
 const EXAMPLES = [
   [executed('docs/api.md', 'five'), /^\+ region gb1\n[^]*\n(?:creating|active)\n$/],
   [executed('docs/api.md', 'function'), []],
+  [executed('docs/api.md', 'fields'), /^\{"servers_used":1,"ram_used":\d+\}\n$/],
   [executed('docs/api.md', 'errors'), ['unprocessable_entity 2', 'unprocessable_entity 1', 'resource_not_found 1']],
   [
     executed('docs/api.md', 'lists'),

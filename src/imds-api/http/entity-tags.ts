@@ -21,14 +21,14 @@ export function showsMember(path: string): boolean {
   return member !== undefined && (path === member || path === `${member}/wait`)
 }
 
-/** Gives the GET of a member an `ETag`, and has it respect `If-None-Match`: a hook for each route. */
+/** Gives the GET of a whole member an `ETag`, and has it respect `If-None-Match`: a hook for each route. */
 export function addEntityTag(route: RouteOptions): void {
   if (!['GET', 'HEAD'].includes(String(route.method)) || !showsMember(route.url)) return
   route.onSend = [sendTag, ...[route.onSend ?? []].flat()] // first: Fastify's own hook of HEAD takes the body away
 }
 
 const sendTag: onSendHookHandler = (request, reply, payload, done) => {
-  if (reply.statusCode !== 200 || typeof payload !== 'string') {
+  if (reply.statusCode !== 200 || reply.isPart || typeof payload !== 'string') {
     done(null, payload)
     return
   }

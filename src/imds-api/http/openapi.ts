@@ -137,12 +137,15 @@ function asDeepObject(parameter: Parameter): object {
   return isObject ? { ...parameter, style: 'deepObject', explode: true } : parameter
 }
 
-/** A list of resources with all fields, or with those that the parameter `fields` names. */
+/** A resource, or a list of them, with all fields or with those that the parameter `fields` names. */
 function withFields(response: Response): Response {
+  const withSome = (whole: Schema): Schema => {
+    const { required: _, title, ...some } = whole
+    return { anyOf: [whole, { ...some, title: `Some${String(title)}` }] }
+  }
   const content = Object.entries(response.content ?? {}).map(([type, { schema }]) => {
-    const { items } = schema as { readonly items: Schema }
-    const { required: _, title, ...some } = items
-    return [type, { schema: { ...schema, items: { anyOf: [items, { ...some, title: `Some${String(title)}` }] } } }]
+    const { items } = schema as { readonly items?: Schema }
+    return [type, { schema: items === undefined ? withSome(schema) : { ...schema, items: withSome(items) } }]
   })
   return { ...response, content: Object.fromEntries(content) as NonNullable<Response['content']> }
 }

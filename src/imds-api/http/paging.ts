@@ -1,5 +1,5 @@
 /**
- * The query parameters of lists: pages (`limit`, `after`), filters, and `fields`.
+ * The query parameters of lists: pages (`limit`, `after`), filters, and `fields`, which members have too.
  *
  * A cursor, the value of `after`, is the place of a row in the order of its list. The next page has the rows behind
  * this place, so rows that are created or deleted between two pages move no other row to another page. A cursor is no
@@ -77,14 +77,7 @@ export function parseListQuery(query: Query, rules: ListRules): ListQuery {
     if (filters.findIndex(([other]) => other === name) < i)
       reader.fault(names[i]!, 'malformed', `is ${name}, given twice`)
   }
-  const fields = reader.text('fields')?.split(',')
-  const unknown = fields?.find((field) => !rules.fields.includes(field))
-  if (unknown !== undefined)
-    reader.fault(
-      'fields',
-      'not_allowed',
-      `must be names with commas: ${unknown} is not one of ${rules.fields.join(', ')}`,
-    )
+  const fields = readFields(reader, rules.fields)
   const digest = digestOf(rules.path, filters)
   const cursor = reader.text('after', MAX_CURSOR_LENGTH)
   const after = cursor === undefined ? undefined : parseCursor(cursor, digest, rules.order)
@@ -97,7 +90,23 @@ export function parseListQuery(query: Query, rules: ListRules): ListQuery {
     parameters.set('after', formatCursor(place, digest))
     return `<?${parameters.toString()}>; rel="next"` // without a host: a client can send any Host
   }
-  return { limit, after, filters, fields: fields && new Set(fields), linkTo }
+  return { limit, after, filters, fields, linkTo }
+}
+
+/** Reads `fields`, for the GET of a member; undefined: all. Refuses other names than these (400). */
+export function parseFields(query: unknown, names: readonly string[]): ReadonlySet<string> | undefined {
+  const reader = new QueryReader(query)
+  const fields = readFields(reader, names)
+  reader.end()
+  return fields
+}
+
+function readFields(reader: QueryReader, names: readonly string[]): ReadonlySet<string> | undefined {
+  const fields = reader.text('fields')?.split(',')
+  const unknown = fields?.find((field) => !names.includes(field))
+  if (unknown !== undefined)
+    reader.fault('fields', 'not_allowed', `must be names with commas: ${unknown} is not one of ${names.join(', ')}`)
+  return fields && new Set(fields)
 }
 
 /** The names of the filters in a query, as they are given. */

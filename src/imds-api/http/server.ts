@@ -51,6 +51,8 @@ declare module 'fastify' {
     respondedId: string | undefined
     /** True for a request that succeeded without a change, such as a repeat: its audit line says so. */
     changedNothing: boolean
+    /** True for a response with some fields of a member: it has no entity tag. */
+    isPart: boolean
     /** Ends the connection of a response that cannot be completed, so that the client sees that it is not whole. */
     cutOff: (cause: unknown) => void
   }
@@ -170,6 +172,7 @@ function refuseOtherProtocols(server: ApiServer, { onUnreadable }: ApiServerSett
 function decorateReplies(server: ApiServer, { tls, log }: ApiServerSettings): void {
   server.decorateReply('respondedId', undefined)
   server.decorateReply('changedNothing', false)
+  server.decorateReply('isPart', false)
   server.decorateReply('cutOff', function (this: FastifyReply, cause: unknown) {
     const { id, method, routeOptions } = this.request
     log.error(

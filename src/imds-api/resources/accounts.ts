@@ -22,31 +22,50 @@ import { idOf, Members, type MembersOf } from './kit/members.ts'
 import { NESTED } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 import { Megabytes, NullableString, NullableTime, Time } from './kit/schemas.ts'
-import { RESOURCES } from './kit/table.ts'
+import { RESOURCES, type Resource } from './kit/table.ts'
 
 const Text = Type.String()
 const Count = Type.Integer()
 const empty = fixed(Type.Array(Type.Object({}), { description: 'Always empty: this resource is not implemented.' }), [])
-/** The resources of the account that its lists show. `more`: further columns. */
-function ofAccount(form: Form, more?: RawBuilder<unknown>): Field {
-  const { table, isPresent } = form.resource
-  return linkedAll(form, sql`where ${sql.ref(`${table}.account_id`)} = accounts.id and ${isPresent}`, undefined, more)
+/** The resources of the account that its lists show. */
+function areOfAccount({ table, isPresent }: Resource): RawBuilder<boolean> {
+  return sql`${sql.ref(`${table}.account_id`)} = accounts.id and ${isPresent}`
 }
-const countOf = (list: string) => new Field(Count, list, (rows: readonly unknown[]) => rows.length)
-const ramOf = (rows: readonly { readonly ram: number }[]) => rows.reduce((sum, { ram }) => sum + ram, 0)
+const ofAccount = (form: Form) => linkedAll(form, sql`where ${areOfAccount(form.resource)}`)
+
+interface Use {
+  readonly count: number
+  readonly ram: number
+  readonly limit: number
+}
+/** How many resources the account has, the RAM of their types, and its limit of RAM. */
+function useOf(resource: Resource, limit: 'ram_limit' | 'dbs_ram_limit'): RawBuilder<unknown> {
+  const type = `${resource.table.slice(0, -1)}_type`
+  const isOfType = sql`${sql.ref(`${type}s.id`)} = ${sql.ref(`${resource.table}.${type}_id`)}`
+  return sql`(
+    select json_build_object('count', count(*), 'ram', coalesce(sum(ram), 0), 'limit', ${sql.ref(`accounts.${limit}`)})
+    from ${sql.table(resource.table)} join ${sql.table(`${type}s`)} on ${isOfType} where ${areOfAccount(resource)}
+  )`
+}
+const extra = {
+  servers_use: useOf(RESOURCES.server, 'ram_limit'),
+  databases_use: useOf(RESOURCES.databaseServer, 'dbs_ram_limit'),
+  cloud_ips_count: sql`(select count(*)::int from cloud_ips where ${areOfAccount(RESOURCES.cloudIp)})`,
+}
+const countOf = (column: keyof typeof extra) => new Field(Count, column, ({ count }: Use) => count)
+const ramOf = (column: keyof typeof extra) => new Field(Megabytes, column, ({ ram }: Use) => ram)
 
 const COLLECTED = {
   ...NESTED.account.fields,
-  servers_used: countOf('servers'),
+  servers_used: countOf('servers_use'),
   ram_limit: Megabytes,
-  ram_used: new Field(Megabytes, 'servers', ramOf),
-  dbs_instances_used: countOf('database_servers'),
-  dbs_ram_limit: new Field(Megabytes, 'dbs_ram_limit', (limit: number, _site, { database_servers: rows }) =>
-    Math.max(limit, ramOf(rows as Parameters<typeof ramOf>[0])),
-  ),
-  dbs_ram_used: new Field(Megabytes, 'database_servers', ramOf),
+  ram_used: ramOf('servers_use'),
+  dbs_instances_used: countOf('databases_use'),
+  /** The limit, or what is used if that is more. */
+  dbs_ram_limit: new Field(Megabytes, 'databases_use', ({ limit, ram }: Use) => Math.max(limit, ram)),
+  dbs_ram_used: ramOf('databases_use'),
   cloud_ips_limit: Count,
-  cloud_ips_used: countOf('cloud_ips'),
+  cloud_ips_used: new Field(Count, 'cloud_ips_count'),
   load_balancers_limit: Count,
   load_balancers_used: fixed(Count, 0),
   block_storage_limit: Megabytes,
@@ -54,15 +73,9 @@ const COLLECTED = {
   owner: linked(NESTED.user, sql`users.id = accounts.owner_id`),
   users: linkedAll(NESTED.user, sql`where users.id in ${usersOf(sql`array[accounts.id]`)}`),
   clients: ofAccount(NESTED.apiClient),
-  servers: ofAccount(
-    NESTED.server,
-    sql`, (select ram from server_types where server_types.id = servers.server_type_id)`,
-  ),
+  servers: ofAccount(NESTED.server),
   load_balancers: empty,
-  database_servers: ofAccount(
-    NESTED.databaseServer,
-    sql`, (select ram from database_server_types where database_server_types.id = database_servers.database_server_type_id)`,
-  ),
+  database_servers: ofAccount(NESTED.databaseServer),
   database_snapshots: empty,
   cloud_ips: ofAccount(NESTED.cloudIp),
   server_groups: ofAccount(NESTED.serverGroup),
@@ -71,7 +84,7 @@ const COLLECTED = {
   zones: linkedAll(NESTED.zone, sql`where ${RESOURCES.zone.isPresent}`, sql.ref('zones.handle')),
   volumes: empty,
 }
-const FORMS = formsOf('account', COLLECTED, {
+const FULL = {
   address_1: Text,
   address_2: Text,
   city: Text,
@@ -90,7 +103,8 @@ const FORMS = formsOf('account', COLLECTED, {
   library_ftp_host: new Field(Text, sql`(select coalesce(max(library_ftp_host), '') from region)`),
   library_ftp_user: new Field(Text, 'id'),
   library_ftp_password: fixed(NullableString, null),
-})
+}
+const FORMS = formsOf('account', COLLECTED, FULL, { extra })
 
 const Line = Type.String({ maxLength: 255, format: 'line' })
 const Update = Type.Partial(
@@ -142,8 +156,8 @@ function membersOf(
   parts: ResourceParts,
   { requesterOf = callerOf, ...options }: Pick<MembersOf, 'as' | 'requesterOf'>,
 ): Members {
-  const load: MembersOf['load'] = (db, request) =>
-    FORMS.form.load(db, parts.site, requesterOf(request).accountId, { where: sql`true` })
+  const load: MembersOf['load'] = (db, request, _id, fields) =>
+    FORMS.form.narrowed(fields).load(db, parts.site, requesterOf(request).accountId, { where: sql`true` })
   return new Members(parts, { ...FORMS, load, requesterOf, ...options })
 }
 

@@ -51,10 +51,13 @@ function addRoutes(parts: ResourceParts): void {
   const configMaps = new Members(parts, {
     ...FORMS,
     /** Puts the stored text of `data` into the response as it is: parsing would change it. */
-    load: async (db, request, id) => {
+    load: async (db, request, id, fields) => {
       const where = sql`config_maps.account_id = ${callerOf(request).accountId}`
-      const { data, ...shown } = await FORMS.form.load(db, parts.site, id, { where })
-      return new JsonMember(shown.id, `${JSON.stringify(shown).slice(0, -1)},"data":${String(data)}}`)
+      const map = await FORMS.form.narrowed(fields).load(db, parts.site, id, { where })
+      const members = Object.entries(map)
+        .filter(([name]) => fields?.has(name) !== false)
+        .map(([name, value]) => `"${name}":${name === 'data' ? String(value) : JSON.stringify(value)}`)
+      return new JsonMember(map.id, `{${members.join(',')}}`)
     },
   })
 

@@ -18,7 +18,7 @@ import {
 import { serverCanBecome } from '../changes/servers.ts'
 import { GivenOptionsSchema, type MetadataOptions } from '../model/metadata-options.ts'
 import { fieldFault, refuse } from '../model/refusal.ts'
-import { reportedFields } from './guest-reports.ts'
+import { REPORTED_FIELDS, reportedFields } from './guest-reports.ts'
 import type { Tag } from './kit/lists.ts'
 import { Members } from './kit/members.ts'
 import { addWait } from './kit/waiting.ts'
@@ -93,6 +93,7 @@ export function addServerRoutes(parts: ResourceParts): void {
     ...SERVER_FORMS,
     /** The reports of its guest, if it may report. */
     more: {
+      names: Object.keys(REPORTED_FIELDS),
       isShown: (shown) => (shown['metadata_options'] as MetadataOptions | undefined)?.reports === 'enabled',
       read: async (id) => reportedFields(await reports(id)),
     },

@@ -5,6 +5,7 @@
 import { sql, type RawBuilder } from 'kysely'
 import Type, { type TObject, type TSchema } from 'typebox'
 import type { Db } from '../../database/transaction.ts'
+import { MAX_PAGE_SIZE } from '../../http/paging.ts'
 import { noSuch } from '../../model/refusal.ts'
 import { formatOptionalTime, formatTime } from '../../model/time.ts'
 import { nullable, NullableTime, Time } from './schemas.ts'
@@ -36,10 +37,32 @@ export class Field {
     this.joinsAccount = joinsAccount
   }
 }
+/** The most resources of a list inside of a form. */
+export const MAX_NESTED = MAX_PAGE_SIZE
+
+/** A list of linked resources. If it is cut, a field beside it has the URL of a list with all of them. */
+class LinkedList extends Field {
+  readonly #url: Show
+
+  /** `url`: of rows that are cut. */
+  constructor(schema: TSchema, column: RawBuilder<unknown>, show: Show, url: Show) {
+    super(schema, column, show)
+    this.#url = url
+  }
+
+  urlField(name: string): Field {
+    const description = `An extension, if ${name} is cut after ${String(MAX_NESTED)}: a list with all of them.`
+    return new Field(Type.Optional(Type.String({ format: 'uri', description })), name, this.#url)
+  }
+}
+
 /** By name. A schema alone: the column of that name. */
 export type Fields = Readonly<Record<string, TSchema | Field>>
 
-/** `title`: of the schema; default: the name of the resource. `extra`: columns for several fields. */
+/**
+ * `title`: of the schema; default: the name of the resource. `extra`: columns that fields may use. Those of no field are
+ * not selected.
+ */
 interface FormOptions {
   readonly title?: string
   readonly extra?: Readonly<Record<string, RawBuilder<unknown>>>
@@ -55,6 +78,8 @@ export class Form {
   readonly resource: Resource
   readonly fields: Fields
   readonly schema: TObject
+  readonly #name: ResourceName
+  readonly #expressions: ReadonlyMap<string, RawBuilder<unknown>>
   readonly #columns: RawBuilder<unknown>
   readonly #from: RawBuilder<unknown>
   readonly #shown: readonly (readonly [name: string, column: string, show: Show | undefined])[]
@@ -63,21 +88,28 @@ export class Form {
   constructor(resourceName: ResourceName, fields: Fields, { title, extra = {} }: FormOptions = {}) {
     const resource = RESOURCES[resourceName]
     const { type, table, name } = resource
-    const entries = Object.entries(fields).map(
-      ([name, one]) => [name, one instanceof Field ? one : new Field(one, name, timeFormatOf(one))] as const,
-    )
+    const entries = Object.entries(fields).flatMap(([name, one]) => {
+      const field = one instanceof Field ? one : new Field(one, name, timeFormatOf(one))
+      const isList = field instanceof LinkedList
+      return [[name, field] as const, ...(isList ? [[`${name}_url`, field.urlField(name)] as const] : [])]
+    })
     const joinsAccount = entries.some(([, field]) => field.joinsAccount)
     const expressions = new Map(Object.entries(extra))
     if (joinsAccount)
       for (const name of ['name', 'status']) expressions.set(`account_${name}`, sql.ref(`accounts.${name}`))
     for (const [name, { column }] of entries) if (typeof column !== 'string') expressions.set(name, column)
+    this.#name = resourceName
+    this.#expressions = expressions
     this.resource = resource
     this.fields = fields
     this.#shown = entries.map(([name, { column, show }]) => [name, typeof column === 'string' ? column : name, show])
-    const plain = ['id', ...this.#shown.map(([, column]) => column)].filter((column) => !expressions.has(column))
+    const used = new Set([
+      ...['id', ...this.#shown.map(([, column]) => column)],
+      ...(joinsAccount ? ['account_name', 'account_status'] : []),
+    ])
     this.#columns = sql.join([
-      ...[...new Set(plain)].map((column) => sql.ref(`${table}.${column}`)),
-      ...[...expressions].map(([name, expression]) => sql`${expression} as ${sql.ref(name)}`),
+      ...[...used].filter((column) => !expressions.has(column)).map((column) => sql.ref(`${table}.${column}`)),
+      ...[...expressions].filter(([name]) => used.has(name)).map(([name, one]) => sql`${one} as ${sql.ref(name)}`),
     ])
     this.#from = joinsAccount
       ? sql`${sql.table(table)} join accounts on accounts.id = ${sql.ref(`${table}.account_id`)}`
@@ -91,6 +123,13 @@ export class Form {
       },
       { title: title ?? name },
     )
+  }
+
+  /** The form with only these fields, and `id`, `resource_type` and `url`, which cost nothing; undefined: with all. */
+  narrowed(names: ReadonlySet<string> | undefined): Form {
+    if (names === undefined) return this
+    const fields = Object.entries(this.fields).filter(([name]) => names.has(name) || names.has(`${name}_url`))
+    return new Form(this.#name, Object.fromEntries(fields), { extra: Object.fromEntries(this.#expressions) })
   }
 
   /** Represents a row. */
@@ -155,7 +194,7 @@ export function formsOf(
   { extra = {} }: Pick<FormOptions, 'extra'> = {},
 ): { readonly collected: Form; readonly form: Form } {
   return {
-    collected: new Form(name, fields, { title: `Collected${RESOURCES[name].name}` }),
+    collected: new Form(name, fields, { title: `Collected${RESOURCES[name].name}`, extra }),
     form: new Form(name, { ...fields, ...more }, { extra }),
   }
 }
@@ -184,19 +223,28 @@ export function optionalLink(form: Form, where: RawBuilder<unknown>): Field {
   )
 }
 
-/** Linked resources. `which`: the query after their table. `order`: default, by id. `more`: further columns. */
+/**
+ * Linked resources, of which the form shows the first MAX_NESTED. `which`: the query after their table. `order`:
+ * default, by id. `more`: further columns, for other fields, so all rows are loaded. `filter`: of the list with all of
+ * them, by the id of the resource that the form is of.
+ */
 export function linkedAll(
   form: Form,
   which: RawBuilder<unknown>,
-  order: RawBuilder<unknown> = sql.ref(`${form.resource.table}.id`),
+  // an expression: PostgreSQL would read the index of all ids until it has found enough of those that are linked
+  order: RawBuilder<unknown> = sql`${sql.ref(`${form.resource.table}.id`)} || ''`,
   more?: RawBuilder<unknown>,
+  filter: (id: string) => string = () => '',
 ): Field {
-  const rows = form.rows(sql`${which} order by ${order}`, more)
+  const limit = more === undefined ? sql`limit ${sql.lit(MAX_NESTED + 1)}` : sql``
+  const rows = form.rows(sql`${which} order by ${order} ${limit}`, more)
   const show = showOf(form)
-  return new Field(
-    Type.Array(form.schema),
+  return new LinkedList(
+    Type.Array(form.schema, { maxItems: MAX_NESTED }),
     sql`(select coalesce(json_agg(one), '[]') from ${rows} as one)`,
-    (all: readonly FormRow[], site: Site) => all.map((row) => show(row, site)),
+    (all: readonly FormRow[], site: Site) => all.slice(0, MAX_NESTED).map((row) => show(row, site)),
+    (all: readonly FormRow[], { baseUrl }: Site, { id }) =>
+      all.length > MAX_NESTED ? `${baseUrl}/1.0/${form.resource.path}${filter(id)}` : undefined,
   )
 }
 

@@ -101,7 +101,8 @@ export function addList({ server, db, site }: RouteParts, collection: Collection
     },
     async (request, reply) => {
       const query = parseListQuery(request.query, rules)
-      const shown = query.fields && names.filter((name) => query.fields!.has(name))
+      const shown = query.fields && namedBy(query.fields, names)
+      const narrowed = form.narrowed(query.fields)
       const { where, ...others } = rowsOf(request)
       const isTag = ([name]: Tag) => name.startsWith(TAG)
       const conditions = [
@@ -113,14 +114,14 @@ export function addList({ server, db, site }: RouteParts, collection: Collection
       return sendList(reply, query, rowsAtOnce, async (after, most) => {
         const all = after === undefined ? conditions : [...conditions, isAfter(order, after)]
         const which = { ...others, where: sql.join(all, sql` and `) }
-        const { rows } = await form
+        const { rows } = await narrowed
           .query<FormRow & { readonly position: ListPosition }>(db, which, {
             more,
             rest: sql`${orderBy} limit ${most + 1}`,
           })
           .execute(db)
         const page = rows.slice(0, most)
-        const forms = page.map((row) => form.show(site, row))
+        const forms = page.map((row) => narrowed.show(site, row))
         return {
           json:
             shown === undefined
@@ -132,6 +133,12 @@ export function addList({ server, db, site }: RouteParts, collection: Collection
       })
     },
   )
+}
+
+/** The parameter `fields`. */
+export function fieldsParameter(names: readonly string[]): TSchema {
+  const description = `An extension. Only these fields, separated by commas; then the others are absent: ${names.join(', ')}.`
+  return Type.Optional(Type.String({ maxLength: MAX_VALUE_LENGTH, description }))
 }
 
 /** The parameters of a list, for its document and for strict.ts. */
@@ -147,9 +154,7 @@ function parametersOf({ filters, hasTags, fields }: ListRules): TObject {
       }),
     ),
     after: text('An extension. The page after this cursor, which comes from a Link.', MAX_CURSOR_LENGTH),
-    fields: text(
-      `An extension. Only these fields, separated by commas; then the others are absent: ${fields.join(', ')}.`,
-    ),
+    fields: fieldsParameter(fields),
   }
   for (const [name, { values }] of Object.entries(filters)) {
     const description = `An extension. Only those with this ${name.replace('_', ' ')}.`
@@ -182,6 +187,11 @@ function isAfter(order: readonly OrderColumn[], position: ListPosition): RawBuil
       : sql`${position[i]}::${sql.raw(type === 'text' ? 'text' : 'bigint')}`,
   )
   return sql`(${sql.join(columns)}) > (${sql.join(values)})`
+}
+
+/** The names that `fields` has. A list brings the field that has its URL if it is cut. */
+export function namedBy(fields: ReadonlySet<string>, names: readonly string[]): readonly string[] {
+  return names.filter((name) => fields.has(name) || fields.has(name.replace(/_url$/, '')))
 }
 
 /** The fields of an object among these names. */

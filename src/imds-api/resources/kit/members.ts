@@ -1,15 +1,16 @@
 /** The routes of members: their GET, which conditions.ts repeats before a change, and their changes. */
 import type { FastifyReply, FastifyRequest, FastifySchema, RouteShorthandOptions } from 'fastify'
 import { sql } from 'kysely'
-import type { Static, TObject } from 'typebox'
+import Type, { type Static, type TObject } from 'typebox'
 import { callerOf } from '../../auth/account-choice.ts'
 import type { AccountRequester } from '../../changes/account-changes.ts'
 import { prepareOne } from '../../database/prepared.ts'
 import type { Db, Tx } from '../../database/transaction.ts'
 import { JsonMember } from '../../http/idempotency.ts'
+import { parseFields } from '../../http/paging.ts'
 import { STATE_RULES, type StateRule } from '../../model/account-states.ts'
 import type { Form, Representation, RowsOf } from './forms.ts'
-import { addList, pick, type Collection } from './lists.ts'
+import { addList, fieldsParameter, namedBy, pick, type Collection } from './lists.ts'
 import type { RouteParts } from './parts.ts'
 import type { Resource } from './table.ts'
 
@@ -17,10 +18,11 @@ import type { Resource } from './table.ts'
 export type Shown = Representation | JsonMember
 
 /**
- * What the GET of a member shows besides: fields that are not in the database. `isShown`: the member has them. `read`:
- * may take long.
+ * What the GET of a member shows besides: fields that are not in the database, with these names. `isShown`: the member
+ * has them. `read`: may take long.
  */
 export interface MoreFields {
+  readonly names: readonly string[]
   readonly isShown: (shown: Representation) => boolean
   readonly read: (id: string) => Promise<object>
 }
@@ -58,14 +60,15 @@ type Work<Body extends TObject, Result> = (tx: Tx, change: MemberChange<Body>) =
  * Members. `form`: the full one, which all routes but the list respond with. `collected`: that of the list; default: the
  * full one. `as`: what is different for a single member that has a path without an id. `rows`: those that a request may
  * see; default: those of its account, of which a list shows those that are present. `load`: what a GET shows, if it is
- * more than the form of such a row; refuses if the member does not exist. `requesterOf`: default, the caller.
+ * more than the form of such a row, of which a request may need only some fields; refuses if the member does not exist.
+ * `requesterOf`: default, the caller.
  */
 export interface MembersOf {
   readonly form: Form
   readonly collected?: Form
   readonly as?: Pick<Resource, 'path' | 'name' | 'noun'> & { readonly schema?: TObject }
   readonly rows?: (request: FastifyRequest) => RowsOf
-  readonly load?: (db: Db, request: FastifyRequest, id: string) => Promise<Shown>
+  readonly load?: (db: Db, request: FastifyRequest, id: string, fields?: ReadonlySet<string>) => Promise<Shown>
   readonly more?: MoreFields
   readonly requesterOf?: (request: FastifyRequest) => AccountRequester
 }
@@ -90,10 +93,11 @@ export class Members {
     this.path = as === undefined ? `/${form.resource.path}/:id` : `/${as.path}`
   }
 
-  /** Loads a member, without `more`. Refuses if it does not exist. */
-  readonly load = (db: Db, request: FastifyRequest, id: string): Promise<Shown> => {
+  /** Loads a member with at least these fields, or with all; without `more`. Refuses if it does not exist. */
+  readonly load = (db: Db, request: FastifyRequest, id: string, fields?: ReadonlySet<string>): Promise<Shown> => {
     const { form, load, rows = (one) => ({ where: this.#isOfAccount(callerOf(one).accountId) }) } = this.#of
-    return load === undefined ? form.load(db, this.#parts.site, id, rows(request)) : load(db, request, id)
+    if (load !== undefined) return load(db, request, id, fields)
+    return form.narrowed(fields).load(db, this.#parts.site, id, rows(request))
   }
 
   /** A member with what its GET shows besides. */
@@ -116,11 +120,22 @@ export class Members {
   /** GET of a member. */
   get(description: string, about: Pick<FastifySchema, 'summary'> = {}): void {
     const read = this.#prepare() ?? ((request, id) => this.load(this.#parts.db, request, id))
-    this.route('GET', this.path, { ...this.named('Get'), ...about, description }, async ({ request, id }) => {
-      const shown = await read(request, id)
-      if (this.more === undefined) return shown
-      request.leaveShare?.() // the store may hang
-      return this.complete(shown)
+    const names = Object.keys(this.schema.properties)
+    const querystring = Type.Object({ fields: fieldsParameter(names) })
+    const options = { validatorCompiler: () => () => true } // parseFields checks them
+    const route = { ...this.named('Get'), ...about, description, querystring, options }
+    this.route('GET', this.path, route, async ({ request, reply, id }) => {
+      const fields = parseFields(request.query, names)
+      const isLess = fields !== undefined && this.more?.names.some((name) => fields.has(name)) !== true
+      let shown = isLess ? await this.load(this.#parts.db, request, id, fields) : await read(request, id)
+      if (this.more !== undefined && !isLess) {
+        request.leaveShare?.() // the store may hang
+        shown = await this.complete(shown)
+      }
+      if (fields === undefined) return shown
+      reply.isPart = true
+      if (shown instanceof JsonMember) return shown
+      return new JsonMember(shown.id, JSON.stringify(pick(shown, namedBy(fields, names))))
     })
   }
 

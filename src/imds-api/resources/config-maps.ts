@@ -4,7 +4,7 @@ import { sql } from 'kysely'
 import Type from 'typebox'
 import { callerOf } from '../auth/account-choice.ts'
 import { nextId } from '../changes/allocate.ts'
-import { refuseBeyondLimit } from '../changes/limits.ts'
+import { refuseBeyondLimit, refuseBeyondLimits } from '../changes/limits.ts'
 import { setValues } from '../changes/own-rows.ts'
 import type { Tx } from '../database/transaction.ts'
 import { boundedJson, setBodyParsers } from '../http/body.ts'
@@ -75,8 +75,10 @@ function addRoutes(parts: ResourceParts): void {
     async (tx, { accountId, body }) => {
       const { text } = body.data
       const bytes = Buffer.byteLength(text)
-      await refuseBeyondLimit(tx, accountId, 'config_maps_limit')
-      await refuseBeyondLimit(tx, accountId, 'config_maps_bytes_limit', bytes)
+      await refuseBeyondLimits(tx, accountId, [
+        ['config_maps_limit', 1],
+        ['config_maps_bytes_limit', bytes],
+      ])
       const id = await nextId(tx, 'cfg')
       await tx
         .insertInto('config_maps')

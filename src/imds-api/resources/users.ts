@@ -78,9 +78,14 @@ const Update = Type.Partial(
 
 export function addUserRoutes(parts: ResourceParts): void {
   const { site } = parts
-  const load = async (db: Db, request: FastifyRequest, id: string): Promise<Representation> => {
+  const load = async (
+    db: Db,
+    request: FastifyRequest,
+    id: string,
+    fields?: ReadonlySet<string>,
+  ): Promise<Representation> => {
     const self = await selfOf(db, request.tokenHolder)
-    return FORMS.form.load(db, site, id || self, usersSeenBy(request.accountIds, self))
+    return FORMS.form.narrowed(fields).load(db, site, id || self, usersSeenBy(request.accountIds, self))
   }
   const users = new Members(parts, { ...FORMS, load })
   const user = new Members(parts, {

@@ -245,7 +245,9 @@ t.test(
         const store = 'IMDS_STORE=redis://127.0.0.1:6379'
         await shell(
           'cat > /tmp/region.yaml',
-          read('deploy/region.example.yaml').replace(/private_ipv4: .*/, 'private_ipv4: [10.0.0.2-10.0.0.2]'),
+          read('deploy/region.example.yaml')
+            .replace(/private_ipv4: .*/, 'private_ipv4: [10.0.0.2-10.0.0.2]')
+            .replace('10.240.0.0/16: 2001', '10.0.0.2-10.0.0.2: 2001'),
         )
         const edits = [
           `sed -i 's|^IMDS_STORE=.*|${store}|; s|^#IMDS_API_DATABASE=.*|IMDS_API_DATABASE=postgres://imds@127.0.0.1/postgres?sslmode=disable|' /etc/imds/imds-api.env`,

@@ -593,8 +593,7 @@ t.test('servers have IPv6 addresses once their range has a network, and it stays
   const read = async (id: string) => (await call('GET', `/1.0/servers/${id}`)).body as Server
   const { id } = await create()
   const without = await read(id)
-  t.match(without.interfaces, [{ ipv6_address: null }])
-  t.notOk('ipv6_address' in without || 'ipv6_hostname' in without)
+  t.notMatch(JSON.stringify(without), /"ipv6_/, 'Libcloud would list a null as a public address')
   const [before] = await composeMany(database.db, [id])
 
   t.strictSame(await withIpv6(ipv6), [

@@ -9,7 +9,7 @@ import { cloudIpFqdn } from '../model/names.ts'
 import { ROWS } from '../model/resources.ts'
 import { SCOPES_OF_GROUP } from '../model/scopes.ts'
 import { Field, fixed, Form, type Fields } from './kit/forms.ts'
-import { HostName, Ipv4, Ipv6, Megabytes, nullable, NullableTime, oneOf, Time } from './kit/schemas.ts'
+import { HostName, Ipv4, Ipv6, Megabytes, NullableTime, oneOf, Time } from './kit/schemas.ts'
 import { RESOURCES } from './kit/table.ts'
 
 /** The architectures of images. */
@@ -74,7 +74,8 @@ const FIELDS = {
   interface: {
     mac_address: Type.String({ pattern: '^([0-9a-f]{2}:){5}[0-9a-f]{2}$' }),
     ipv4_address: Ipv4,
-    ipv6_address: nullable(Ipv6, { description: 'Null: the region gives none.' }),
+    /** Left out if there is none: libcloud lists a null among the public addresses. */
+    ipv6_address: new Field(Type.Optional(Ipv6), 'ipv6_address', (address: string | null) => address ?? undefined),
   },
   server: {
     name: Text,

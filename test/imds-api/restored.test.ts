@@ -357,6 +357,8 @@ t.test(
     const token = await api.token(CLIENT_OF[ONE])
     const create = async () => (await api.call('POST', 'servers', { image: 'img-deb12' })).body as { id: string }
     const kept = await create()
+    const statusOf = async (id: string) => ((await api.call('GET', `servers/${id}`)).body as { status: string }).status
+    await until(async () => (await statusOf(kept.id)) === 'active', 'the server to be published before its backup')
     const dump = join(postgres.directory, 'region.dump')
     writeFileSync(dump, 'older')
     t.not((await shell(backup, { PGUSER: 'nobody-else' })).status, 0)

@@ -88,7 +88,7 @@ export class Time {
     return Infinity
   }
 
-  /** Runs the next task of a process that lives. Throws if the time does not go on. */
+  /** Runs the next task of a process that lives. Throws if too many run without a pause. */
   step(): void {
     if (this.nextMs === Infinity) return
     const { atMs, of, run } = this.#tasks.pop()!
@@ -96,7 +96,9 @@ export class Time {
     this.nowMs = Math.max(this.nowMs, atMs)
     this.as(of, run!)
     if (++this.steps - this.#stepsBefore > MAX_STEPS_AT_ONCE)
-      throw new Error(`time goes on: at ${String(atMs)} ms it stays, and this runs again and again: ${String(run)}`)
+      throw new Error(
+        `a run ends: more than ${String(MAX_STEPS_AT_ONCE)} steps ran at ${String(atMs)} ms, the last was ${String(run)}`,
+      )
   }
 
   /** Runs something as a process. What it schedules belongs to that process. */

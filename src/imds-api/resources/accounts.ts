@@ -81,7 +81,7 @@ const COLLECTED = {
   server_groups: ofAccount(NESTED.serverGroup),
   firewall_policies: empty,
   images: ofAccount(NESTED.image),
-  zones: linkedAll(NESTED.zone, sql`where ${RESOURCES.zone.isPresent}`, sql.ref('zones.handle')),
+  zones: linkedAll(NESTED.zone, sql`where ${RESOURCES.zone.isPresent}`, { order: sql.ref('zones.handle') }),
   volumes: empty,
 }
 const FULL = {

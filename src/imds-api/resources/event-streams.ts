@@ -23,8 +23,8 @@ export const STREAM_ENDS = ['client', 'unread', 'right', 'gone', 'stop'] as cons
 export type StreamEnd = (typeof STREAM_ENDS)[number]
 
 /**
- * The owner of a stream, and the events that it wants. `mayRead`: false once the right to read has ended; rejects if the database does not answer.
- * `enterShare`: waits for a turn among the reads of the account.
+ * The owner of a stream, and the events that it wants. `mayRead`: false once the right to read has ended; rejects if the
+ * database does not answer. `enterShare`: waits for a turn among the reads of the account.
  */
 export interface Subscriber extends Holder {
   readonly filter: EventFilter

@@ -47,11 +47,9 @@ const COLLECTED = {
     NESTED.cloudIp,
     sql`join interfaces on interfaces.id = cloud_ips.interface_id where interfaces.server_id = servers.id`,
   ),
-  interfaces: linkedAll(
-    NESTED.interface,
-    sql`where interfaces.server_id = servers.id`,
-    sql.ref('interfaces.created_at'),
-  ),
+  interfaces: linkedAll(NESTED.interface, sql`where interfaces.server_id = servers.id`, {
+    order: sql.ref('interfaces.created_at'),
+  }),
   ipv6_address: new Field(Type.Optional(Ipv6), 'interfaces', ipv6Of),
   ipv6_hostname: new Field(
     Type.Optional(HostName),
@@ -64,11 +62,9 @@ const COLLECTED = {
     sql`join server_group_members on server_group_members.server_group_id = server_groups.id
       where server_group_members.server_id = servers.id`,
   ),
-  snapshots: linkedAll(
-    NESTED.image,
-    sql`where images.source_server_id = servers.id and images.status <> 'deleted'`,
-    sql`images.created_at, images.id`,
-  ),
+  snapshots: linkedAll(NESTED.image, sql`where images.source_server_id = servers.id and images.status <> 'deleted'`, {
+    order: sql`images.created_at, images.id`,
+  }),
   volumes: fixed(Type.Array(Type.Object({}), { description: 'Always empty: volumes are not implemented.' }), []),
   compatibility_mode: Type.Boolean(),
 }

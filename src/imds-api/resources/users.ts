@@ -38,8 +38,7 @@ const FIELDS = {
         and collaborations.user_id = users.id
         and collaborations.status = 'accepted'
     ))`,
-    undefined,
-    sql`, accounts.owner_id`,
+    { more: sql`, accounts.owner_id` },
   ),
 }
 const FORMS = formsOf(

@@ -21,10 +21,10 @@
  *
  *     length of the payload (4 bytes, big-endian)  CRC-32 of the length (4 bytes)  MAC (32 bytes)  payload  one byte
  *
- * The last byte is written after everything before it was flushed, and is flushed with the next frame. The first payload is a header, each other one a group
- * of changes: lines as in a snapshot, or `{"removed": id}`. The MAC of a frame covers the MAC of the frame before it, and
- * the header of a journal names the last MAC of the journal before it. So frames can be cut off at the end, but not
- * changed, exchanged or left out.
+ * The last byte is written after everything before it was flushed, and is flushed with the next frame. The first payload
+ * is a header, each other one a group of changes: lines as in a snapshot, or `{"removed": id}`. The MAC of a frame covers
+ * the MAC of the frame before it, and the header of a journal names the last MAC of the journal before it. So frames can
+ * be cut off at the end, but not changed, exchanged or left out.
  *
  * With record keys, a snapshot and each payload is one encrypted value (record-cipher.ts).
  *

@@ -1,7 +1,7 @@
 /**
  * Announcements: each daemon writes its version, how many instances it serves and how far it is behind the store into a
- * key for its hypervisor, when it connects, after each resync and every 30 s. Publishers read them to warn of misspelt hypervisors, and to
- * list all hypervisors.
+ * key for its hypervisor, when it connects, after each resync and every 30 s. Publishers read them to warn of misspelt
+ * hypervisors, and to list all hypervisors.
  *
  * A hypervisor's Redis user may write only its own key, and a reader reads only the first bytes of it. So it can
  * neither announce for others, nor make a publisher read much.

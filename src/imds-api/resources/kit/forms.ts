@@ -224,17 +224,25 @@ export function optionalLink(form: Form, where: RawBuilder<unknown>): Field {
 }
 
 /**
- * Linked resources, of which the form shows the first MAX_NESTED. `which`: the query after their table. `order`:
- * default, by id. `more`: further columns, for other fields, so all rows are loaded. `filter`: of the list with all of
- * them, by the id of the resource that the form is of.
+ * `order`: default, by id. `more`: further columns, for other fields, so all rows are loaded. `filter`: of the list with
+ * all of them, by the id of the resource that the form is of.
  */
+interface LinkedOptions {
+  readonly order?: RawBuilder<unknown>
+  readonly more?: RawBuilder<unknown>
+  readonly filter?: (id: string) => string
+}
+
+/** Linked resources, of which the form shows the first MAX_NESTED. `which`: the query after their table. */
 export function linkedAll(
   form: Form,
   which: RawBuilder<unknown>,
-  // an expression: PostgreSQL would read the index of all ids until it has found enough of those that are linked
-  order: RawBuilder<unknown> = sql`${sql.ref(`${form.resource.table}.id`)} || ''`,
-  more?: RawBuilder<unknown>,
-  filter: (id: string) => string = () => '',
+  {
+    // an expression: PostgreSQL would read the index of all ids until it has found enough of those that are linked
+    order = sql`${sql.ref(`${form.resource.table}.id`)} || ''`,
+    more,
+    filter = () => '',
+  }: LinkedOptions = {},
 ): Field {
   const limit = more === undefined ? sql`limit ${sql.lit(MAX_NESTED + 1)}` : sql``
   const rows = form.rows(sql`${which} order by ${order} ${limit}`, more)

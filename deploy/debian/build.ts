@@ -8,6 +8,7 @@ import {
   cpSync,
   existsSync,
   globSync,
+  lstatSync,
   mkdirSync,
   mkdtempSync,
   readdirSync,
@@ -19,12 +20,15 @@ import { tmpdir } from 'node:os'
 import { basename, dirname, join } from 'node:path'
 import { gzipSync } from 'node:zlib'
 import { SEPARATOR } from '../licenses/licenses.ts'
+import { nodeSbom } from '../sbom.ts'
 
 const ROOT = new URL('../../', import.meta.url).pathname
 const NODE = join(ROOT, 'node_modules/node/bin/node')
 /** The file in each directory of dist/ with the licenses of the libraries of which its programs have code. */
 const LICENSES = 'licenses.txt'
 const ARCHITECTURES: Readonly<Record<string, string>> = { x64: 'amd64', arm64: 'arm64' }
+/** The program `strip` for each architecture, whatever that of this machine is. */
+const STRIP: Readonly<Record<string, string>> = { amd64: 'x86_64-linux-gnu-strip', arm64: 'aarch64-linux-gnu-strip' }
 
 /** The files of a package: path without the first slash -> content, or a file or directory to copy. */
 type Files = Record<string, string | Buffer | { readonly copyOf: string }>
@@ -82,10 +86,17 @@ export function buildImds({ dist, ...options }: Options): string[] {
   ]
 }
 
-/** Builds imds-node. Its version is that of Node.js. Returns the file of the package. */
-export function buildNode(options: Omit<Options, 'dist' | 'version'>): string {
+/**
+ * Builds imds-node of an architecture, by default this one, from the executable of Node.js. Its version is that of the
+ * running Node.js. Returns the file of the package.
+ */
+export function buildNode(
+  options: Omit<Options, 'dist' | 'version'>,
+  architecture = ARCHITECTURES[process.arch]!,
+  executable = NODE,
+): string {
   const stripped = join(options.directory, 'node')
-  execFileSync('strip', ['--strip-unneeded', '-o', stripped, NODE])
+  execFileSync(STRIP[architecture]!, ['--strip-unneeded', '-o', stripped, executable])
   try {
     return build(
       'imds-node',
@@ -93,7 +104,9 @@ export function buildNode(options: Omit<Options, 'dist' | 'version'>): string {
       {
         'usr/lib/imds-node/node': { copyOf: stripped },
         'usr/share/doc/imds-node/copyright': { copyOf: join(import.meta.dirname, 'imds-node/copyright') },
+        'usr/share/doc/imds-node/sbom.cdx.json': nodeSbom(),
       },
+      architecture,
     )
   } finally {
     rmSync(stripped)
@@ -184,6 +197,7 @@ function build(
   name: string,
   { version, directory, maintainer, compression }: Omit<Options, 'dist'>,
   files: Files,
+  architecture = 'all',
 ): string {
   const here = join(import.meta.dirname, name)
   const root = mkdtempSync(join(tmpdir(), 'imds-package-'))
@@ -205,12 +219,10 @@ function build(
     if (existsSync(join(here, 'lintian-overrides')))
       put(`usr/share/lintian/overrides/${name}`, { copyOf: join(here, 'lintian-overrides') })
     setModes(root)
-    const size = Number(
-      execFileSync('du', ['--summarize', '--apparent-size', '--block-size=1024', root], { encoding: 'utf8' }).split(
-        '\t',
-      )[0],
-    )
-    const architecture = ARCHITECTURES[process.arch]!
+    // Without the directories, whose size depends on the file system.
+    const size = globSync('**/*', { cwd: root })
+      .map((path) => lstatSync(join(root, path)))
+      .reduce((sum, stats) => sum + (stats.isFile() ? Math.ceil(stats.size / 1024) : 0), 0)
     const control = readFileSync(join(here, 'control'), 'utf8')
     const values: Readonly<Record<string, string>> = {
       VERSION: debianVersion,
@@ -263,7 +275,13 @@ if (import.meta.main) {
   const { DEBFULLNAME = 'imds maintainers', DEBEMAIL = 'imds@imds.invalid' } = process.env
   const options = { directory: '.', maintainer: `${DEBFULLNAME} <${DEBEMAIL}>`, compression: ['-Zxz'] }
   const { version } = JSON.parse(read('package.json')) as { version: string }
-  const files = [...buildImds({ ...options, dist: join(ROOT, 'dist'), version }), buildNode(options)]
+  // Each argument is another architecture and its Node.js: arm64=FILE
+  const others = process.argv.slice(2).map((argument) => argument.split('=') as [string, string])
+  const files = [
+    ...buildImds({ ...options, dist: join(ROOT, 'dist'), version }),
+    buildNode(options),
+    ...others.map(([architecture, executable]) => buildNode(options, architecture, executable)),
+  ]
   for (const file of files) {
     const size = execFileSync('dpkg-deb', ['--field', file, 'Installed-Size'], { encoding: 'utf8' }).trim()
     console.log(`${file}: ${(Number(size) / 1024).toFixed(1)} MiB installed`)

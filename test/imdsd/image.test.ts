@@ -4,17 +4,7 @@
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import {
-  copyFileSync,
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  writeFileSync,
-} from 'node:fs'
-import { tmpdir } from 'node:os'
+import { copyFileSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import t, { type Test } from 'tap'
@@ -24,6 +14,7 @@ import { CLIENT_OF, ONE, secretOf } from '../support/fixtures/region.ts'
 import { makeHypervisor, withoutNamespaces } from '../support/netns/namespaces.ts'
 import { writeRegion } from '../support/programs/api.ts'
 import { type LogLine, until } from '../support/programs/daemon.ts'
+import { prepareBuildah } from '../support/programs/buildah.ts'
 import { buildInto } from '../support/programs/imds.ts'
 import { startPostgres } from '../support/programs/postgres.ts'
 import { must } from '../support/programs/processes.ts'
@@ -31,21 +22,6 @@ import { startRedis } from '../support/redis/redis.ts'
 import { executed, ROOT } from '../tools/documents.ts'
 import { without } from '../support/packages.ts'
 
-/** A base: Node.js with npm beside it, a shell, the programs that the Dockerfile runs, and their libraries. */
-const BASE = `
-mkdir -p usr/bin usr/sbin usr/lib usr/lib64 usr/local/bin usr/local/lib/node_modules/npm etc dev proc sys run opt var/lib
-mkdir -m 1777 tmp
-ln -s usr/bin usr/sbin usr/lib usr/lib64 .
-cp "$1" usr/local/bin/node
-echo '{}' > usr/local/lib/node_modules/npm/package.json
-ln -s ../lib/node_modules/npm/package.json usr/local/bin/npm
-for program in sh chmod install mkdir mv readlink rm; do cp -L "$(command -v $program)" usr/bin; done
-ldd usr/local/bin/node usr/bin/* | grep -o '/[^ ]*\\.so[^ ]*' | sort -u | while read -r library; do
-  mkdir -p ".\${library%/*}" && cp -L "$library" ".$library"
-done
-printf 'root:x:0:0::/root:/bin/sh\\nnode:x:1000:1000::/home/node:/bin/sh\\n' > etc/passwd
-printf 'root:x:0:\\nnode:x:1000:\\n' > etc/group
-`
 const LINK = { address: '10.0.0.2/30', gateway: '10.0.0.1', macAddress: '02:24:19:00:00:ee' }
 /** What a Node.js project is built with, and how an intruder would get more. */
 const TOOLS = [
@@ -77,30 +53,9 @@ interface Container {
   stop(port: number): Promise<number | null>
 }
 
-/** Buildah with images of its own, which go away with the test. */
+/** The images, and how to run them. */
 async function startBuildah(t: Test) {
-  const directory = mkdtempSync(join(tmpdir(), 'imds-image-'))
-  const storage = join(directory, 'storage.conf')
-  writeFileSync(storage, `[storage]\ndriver = "vfs"\ngraphroot = "${directory}/images"\nrunroot = "${directory}/run"\n`)
-  const env = {
-    PATH: process.env['PATH'],
-    HOME: directory,
-    TMPDIR: directory,
-    CONTAINERS_STORAGE_CONF: storage,
-    BUILDAH_ISOLATION: 'chroot',
-  }
-  const buildah = async (...args: string[]) => (await must(['buildah', ...args], { env })).toString().trim()
-  t.teardown(async () => {
-    await buildah('rm', '--all')
-    rmSync(directory, { recursive: true })
-  })
-
-  const base = join(directory, 'base')
-  mkdirSync(base)
-  await must(['sh', '-euc', `cd ${base}\n${BASE}`, 'sh', process.execPath])
-  writeFileSync(join(directory, 'Dockerfile'), 'FROM scratch\nCOPY . /\n')
-  await buildah('build', '--quiet', '--tag', 'localhost/base', '--file', join(directory, 'Dockerfile'), base)
-
+  const { directory, env, buildah } = await prepareBuildah(t)
   const clone = join(directory, 'clone')
   mkdirSync(join(clone, 'dist'), { recursive: true })
   for (const file of ['Dockerfile', '.dockerignore', 'package.json', 'LICENSE'])

@@ -15,7 +15,7 @@ import { must } from '../support/programs/processes.ts'
 import { executed, read, ROOT } from '../tools/documents.ts'
 import { shortDirectory } from '../support/test-directory.ts'
 
-const NEXT = '0.1.1'
+const NEXT = '1.0.1'
 const LINK = { address: '10.0.0.2/30', gateway: '10.0.0.1', macAddress: '02:24:19:00:00:01', device: 'tap-int-x1y2z' }
 const RECORD = anInstance({
   id: 'srv-x1y2z',
@@ -31,7 +31,7 @@ async function pack(t: Test): Promise<Record<'present' | 'next', Buffer>> {
   symlinkSync(`${ROOT}node_modules`, join(clone, 'node_modules'))
   const run = (command: string) => must(['env', '-u', 'NODE_OPTIONS', 'sh', '-euc', `cd ${clone} && ${command}`])
   await run(executed('docs/install.md', 'build').replace('npm ci && ', ''))
-  const present = readFileSync(join(clone, 'imds-0.1.0.tgz'))
+  const present = readFileSync(join(clone, 'imds-1.0.0.tgz'))
   const file = join(clone, 'package.json')
   writeFileSync(file, JSON.stringify({ ...JSON.parse(readFileSync(file, 'utf8')), version: NEXT }))
   await run('rolldown -c && npm pack --ignore-scripts')
@@ -48,7 +48,7 @@ t.test('the documented commands install, upgrade and uninstall imds', { skip: wi
   const users = () => host.shell('cat /etc/passwd /etc/group /etc/shadow /etc/gshadow')
   const [filesBefore, usersBefore] = [await found(), await users()]
   await host.shell(
-    'mkdir -p /tmp/packages && base64 --decode > /tmp/packages/imds-0.1.0.tgz',
+    'mkdir -p /tmp/packages && base64 --decode > /tmp/packages/imds-1.0.0.tgz',
     packages.present.toString('base64'),
   )
   await host.shell(`base64 --decode > /tmp/packages/imds-${NEXT}.tgz`, packages.next.toString('base64'))
@@ -93,7 +93,7 @@ t.test('the documented commands install, upgrade and uninstall imds', { skip: wi
   })
 
   await t.test('upgraded: the new version serves the guest', async (t) => {
-    t.match(await metrics(), 'imds_build_info{version="0.1.0"')
+    t.match(await metrics(), 'imds_build_info{version="1.0.0"')
     await run(executed('docs/install.md', 'upgrade').replace('VERSION', NEXT))
     t.match(await metrics(), `imds_build_info{version="${NEXT}"`)
     t.equal(await runWithPath('imdsctl --version'), `${NEXT}\n`)

@@ -32,11 +32,19 @@ const PROGRAMS = {
   haproxy: ['haproxy'],
   chromium: ['chromium'],
   strip: ['binutils'],
+  'aarch64-linux-gnu-strip': ['binutils-aarch64-linux-gnu'],
+  'x86_64-linux-gnu-strip': ['binutils-x86-64-linux-gnu'],
+  'dpkg-scanpackages': ['dpkg-dev'],
+  gpg: ['gnupg'],
+  rpmbuild: ['rpm'],
+  file: ['file'],
   groff: ['groff-base'],
   zsh: ['zsh'],
   fish: ['fish'],
   buildah: ['buildah'],
   lintian: ['lintian'],
+  'ansible-playbook': ['ansible-core'],
+  'ansible-lint': ['ansible-lint'],
 } as const satisfies Record<string, readonly [debian: string, path?: string]>
 
 /** A program, by its name in the table. */

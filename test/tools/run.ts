@@ -39,7 +39,7 @@ import { runTapFile, type TapResult } from './tap-files.ts'
 const LONG = [
   /^test\/faults\//,
   /^test\/clients\/(?!cloud-init\.)/,
-  /^test\/imdsd\/(compose|deploy|examples|firewall-keeping|fuzz|image|install|packages|systemd|systemd-kill)\./,
+  /^test\/imdsd\/(ansible|compose|deploy|examples|firewall-keeping|fuzz|image|install|packages|release|systemd|systemd-kill)\./,
   /^test\/imds-api\/(dashboards|demo|docs|docs-pages|fuzz|load|openapi|plans|properties|publisher-world|systemd)\./,
   /^test\/redis\/shapes-/,
 ]

@@ -117,10 +117,11 @@ function blocksOf(document: string): { readonly executed: string | undefined; re
 /** The blocks that no test executes as a whole, by document and first line, with the reason. */
 const NOT_EXECUTED: Readonly<Record<string, string>> = {
   'README.md: npm start': '.ci/run runs both commands',
-  'README.md: npm ci && npm run package': 'its lines are those of docs/install.md: tested below',
   'CONTRIBUTING.md: npm start': '.ci/run runs the first command; the second changes the shell of its user',
   'CONTRIBUTING.md: npm test':
     'the runners of the tests themselves: the test below checks the names of scripts, a test above those of files',
+  'docs/install.md: ansible-playbook -i inventory.yml deploy/ansible/install.yml':
+    'test/imdsd/ansible.test.ts runs both playbooks with options of its own',
   'docs/install.md: npm ci && npm run package':
     'packing Node.js takes a minute of CPU: test/imdsd/packages.test.ts builds the same packages with less compression',
   'docs/install.md: ip address add 169.254.169.254/32 dev lo && sysctl net.ipv4.ip_unprivileged_port_start=80':
@@ -142,13 +143,11 @@ test('every block of code in the documents is executed by a test, or listed with
     expect(ci).toMatch(new RegExp(`^(?:[A-Z_]+=\\S+ )*${command}\\b`, 'm'))
 })
 
-test('the README installs with the commands of docs/install.md', () => {
-  const isPackage = ([first]: readonly string[]) => first === 'npm ci && npm run package'
-  const [commands] = blocksOf('README.md').flatMap(({ lines }) => (isPackage(lines) ? [lines] : []))
-  const documented = blocksOf('docs/install.md').filter(
-    ({ executed: name, lines }) => name === 'deb-install' || isPackage(lines),
+test('the README configures and starts imds with the commands of docs/install.md', () => {
+  const [readme, install] = [executed('README.md', 'install'), executed('docs/install.md', 'deb-install')].map((code) =>
+    code.slice(code.indexOf('editor ')),
   )
-  expect(commands).toEqual(documented.flatMap(({ lines }) => lines))
+  expect(readme).toBe(install)
 })
 
 test('the scripts that CONTRIBUTING.md names exist', () => {
@@ -261,7 +260,11 @@ test('variables, metrics and alerts that the documents name exist', () => {
     ['deploy/alerts.yml', read('deploy/alerts.yml')] as const,
     ['deploy/imds.env', read('deploy/imds.env')] as const,
   ].filter(([path]) => path !== 'CHANGELOG.md')
-  expect(found(texts, /\b(imds_[a-z_]+)/g).filter(([, name]) => !metrics.includes(name))).toEqual([])
+  const ofAnsible = found(
+    CITING.filter(([path]) => path.startsWith('deploy/ansible/')),
+    /\b(imds_[a-z_]+)/g,
+  ).map(([, name]) => name)
+  expect(found(texts, /\b(imds_[a-z_]+)/g).filter(([, name]) => ![...metrics, ...ofAnsible].includes(name))).toEqual([])
   expect(
     found(texts, /\b(IMDS_[A-Z_]*[A-Z])\b/g).filter(
       ([, name]) =>

@@ -33,6 +33,8 @@ export interface BootedHost {
   /** The root directory of the Debian whose files it has. */
   readonly files: string
   readonly within: readonly string[]
+  /** The id of systemd as the test sees it: a process in all namespaces of the host. */
+  readonly pid: string
   /** The guests, in the order of their links. */
   readonly guests: readonly Guest[]
   readonly systemctl: (...args: string[]) => Promise<void>
@@ -218,6 +220,7 @@ async function boot(
   return {
     files,
     within: hypervisor.within,
+    pid: child.readyValue,
     guests,
     shell,
     shellOnline,

@@ -1,0 +1,162 @@
+/**
+ * deploy/ansible with two hosts that systemd boots: the role installs a hypervisor, and an upgrade ends at the first
+ * unhealthy one. A script stands for ssh, and enters the namespaces of a host.
+ */
+import { cpSync, mkdirSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import t, { type Test } from 'tap'
+import { buildImds, buildNode } from '../../deploy/debian/build.ts'
+import { bootBareHost, LINK, withoutSystemd, type BootedHost } from '../support/netns/booted-host.ts'
+import { without } from '../support/packages.ts'
+import { buildInto } from '../support/programs/imds.ts'
+import { serveDirectory } from '../support/programs/web-server.ts'
+import { must, run } from '../support/programs/processes.ts'
+import { startRedis } from '../support/redis/redis.ts'
+import { shortDirectory } from '../support/test-directory.ts'
+import { ROOT } from '../tools/documents.ts'
+
+t.setTimeout(900_000) // as under `npm test`: it builds and installs Node.js twice
+const VERSIONS = ['1.0.0', '1.0.1'] as const
+/** The last two arguments of ssh: the host, here a process in its namespaces, and the command. */
+const SSH = `#!/bin/sh
+while [ $# -gt 2 ]; do shift; done
+exec nsenter --target "$1" --all --root --wd env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin sh -c "$2"
+`
+
+/** An apt repository with two versions, served to each host at port 8000. */
+async function makeRepository(t: Test): Promise<string> {
+  const directory = shortDirectory(t)
+  const dist = join(directory, 'dist')
+  const deb = join(directory, 'www/deb')
+  const keyring = join(directory, 'keyring')
+  for (const path of [dist, deb]) mkdirSync(path, { recursive: true })
+  mkdirSync(keyring, { mode: 0o700 })
+  buildInto(dist)
+  const options = { directory: deb, maintainer: 'imds <imds@imds.invalid>', compression: ['-Zzstd', '-z1'] }
+  buildNode(options)
+  for (const version of VERSIONS) {
+    const copy = join(directory, version)
+    cpSync(dist, copy, { recursive: true })
+    await must(['sh', '-euc', 'sed -i "s/^const VERSION = .*/const VERSION = \\"$1\\"/" "$0"/*/*.js', copy, version])
+    buildImds({ ...options, dist: copy, version })
+  }
+  const env = { ...process.env, GNUPGHOME: keyring, SOURCE_DATE_EPOCH: '1700000000' }
+  t.teardown(() => must(['gpgconf', '--kill', 'all'], { env }))
+  await must(['gpg', '--batch', '--passphrase', '', '--quick-generate-key', 'imds', 'ed25519', 'sign', 'never'], {
+    env,
+  })
+  await must([join(ROOT, 'deploy/apt-repository.sh'), deb, 'imds'], { env })
+  writeFileSync(join(directory, 'www/imds.asc'), await must(['gpg', '--armor', '--export', 'imds'], { env }))
+  return join(directory, 'www')
+}
+
+/** Runs a playbook for the hosts. Returns its exit status and output. */
+async function play(directory: string, playbook: string, ...options: string[]) {
+  const env = {
+    PATH: process.env['PATH'],
+    HOME: directory,
+    LC_ALL: 'C.UTF-8',
+    ANSIBLE_HOST_KEY_CHECKING: 'false',
+    ANSIBLE_NOCOLOR: 'true',
+    ANSIBLE_PIPELINING: 'true',
+  }
+  const inventory = ['--inventory', join(directory, 'inventory.yml')]
+  const command = ['ansible-playbook', ...inventory, join(ROOT, 'deploy/ansible', playbook), ...options]
+  const { status, stdout, stderr } = await run(command, { env })
+  return { status, output: stdout.toString() + stderr }
+}
+
+t.test('ansible-lint finds nothing', { skip: without('ansible-lint') }, async (t) => {
+  const env = { PATH: process.env['PATH'], HOME: shortDirectory(t), LC_ALL: 'C.UTF-8' }
+  const { status, stdout, stderr } = await run(
+    ['ansible-lint', '--offline', '--strict', join(ROOT, 'deploy/ansible')],
+    {
+      env,
+    },
+  )
+  t.equal(status, 0, stdout.toString() + stderr)
+})
+
+const skip = withoutSystemd() || without('ansible-playbook', 'redis-cli', 'strip', 'gpg', 'dpkg-scanpackages', 'curl')
+
+t.test('Ansible installs and upgrades two hypervisors', { skip }, async (t) => {
+  const directory = shortDirectory(t)
+  const served = await makeRepository(t)
+  const hosts: BootedHost[] = []
+  for (const link of [LINK, LINK]) hosts.push(await bootBareHost(t, [link]))
+  const [one, two] = hosts as [BootedHost, BootedHost]
+  let url = ''
+  for (const host of hosts) {
+    url = await serveDirectory(t, host, served)
+    // Debian's repositories cannot be reached
+    await host.shell('rm -rf /etc/apt/sources.list /etc/apt/sources.list.d/* /var/lib/apt/lists/*; mkdir /srv/imds')
+  }
+  const redis = await startRedis(t)
+  writeFileSync(join(directory, 'ssh'), SSH, { mode: 0o755 })
+  const inventory = {
+    hypervisors: {
+      hosts: { hv1: { ansible_host: one.pid }, hv2: { ansible_host: two.pid } },
+      vars: {
+        ansible_become: false, // it is root, and needs no sudo
+        ansible_ssh_executable: join(directory, 'ssh'),
+        ansible_ssh_transfer_method: 'piped',
+        ansible_python_interpreter: '/usr/bin/python3',
+        imds_repository: url,
+        imds_version: VERSIONS[0],
+        imds_environment: {
+          IMDS_STORE: 'file:/srv/imds',
+          IMDS_REGION: 'gb1',
+          IMDS_HYPERVISOR: '{{ inventory_hostname }}',
+          IMDS_FIREWALL: 'required',
+        },
+        imds_firewall: true,
+        imds_redis_admin: redis.url,
+        imds_redis_password: 'secret',
+        imds_health_retries: 10,
+      },
+    },
+  }
+  writeFileSync(join(directory, 'inventory.yml'), JSON.stringify(inventory))
+  const versions = () =>
+    Promise.all(hosts.map(({ shell }) => shell("dpkg-query --show --showformat='${Version}' imds")))
+  const upgrade = () => play(directory, 'upgrade.yml', '--extra-vars', `imds_version=${VERSIONS[1]}`)
+
+  await t.test(
+    'the role installs the package, its configuration and the Redis user, and starts the units',
+    async (t) => {
+      const { status, output } = await play(directory, 'install.yml')
+      t.equal(status, 0, output)
+      t.same(await versions(), [VERSIONS[0], VERSIONS[0]])
+      for (const { shell } of hosts)
+        t.equal(await shell('systemctl is-active imds-address imds.socket imds imds-firewall'), 'active\n'.repeat(4))
+      t.match(await two.shell('cat /etc/imds/imds.env'), /^IMDS_HYPERVISOR=hv2$/m)
+      t.equal(await one.shell('stat --format %a /etc/imds/redis-password'), '600\n')
+      t.equal(await redis.client.call('AUTH', 'imds-hv2', 'secret'), 'OK')
+      t.notOk(output.includes('secret'), 'the password is not printed')
+    },
+  )
+
+  await t.test('the role changes nothing that is as it shall be', async (t) => {
+    const { status, output } = await play(directory, 'install.yml')
+    t.equal(status, 0, output)
+    t.match(output, /^hv1 .* changed=0 [^]*^hv2 .* changed=0 /m)
+  })
+
+  await t.test('an upgrade ends at the first unhealthy host, also when it is run again', async (t) => {
+    await one.dropIn('imds.service', '[Service]\nExecStartPre=/bin/false') // the next start fails
+    for (const run of ['first', 'second']) {
+      const { status, output } = await upgrade()
+      t.not(status, 0, run)
+      t.match(output, /^hv1 .* failed=1/m, run)
+      t.same(await versions(), [VERSIONS[1], VERSIONS[0]], run)
+    }
+    t.equal(await two.shell('imdsctl --version; systemctl is-active imds'), `${VERSIONS[0]}\nactive\n`)
+  })
+
+  await t.test('when the host is repaired, the upgrade reaches all hosts', async (t) => {
+    await one.shell('rm /etc/systemd/system/imds.service.d/test.conf; systemctl daemon-reload; systemctl restart imds')
+    const { status, output } = await upgrade()
+    t.equal(status, 0, output)
+    t.same(await versions(), [VERSIONS[1], VERSIONS[1]])
+  })
+})

@@ -30,6 +30,7 @@ gpg --batch --armor --export "$key" > "$out/imds.asc"
 [ -s "$out/imds.asc" ] || { echo "gpg has no key $key" >&2; exit 66; }
 
 echo 'The package of npm' >&2
+npm run --silent build
 npm pack --loglevel=error --ignore-scripts --pack-destination "$out/npm" > /dev/null
 
 echo 'The Debian packages' >&2

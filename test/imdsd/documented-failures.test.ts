@@ -1,5 +1,5 @@
 /**
- * The blocks of commands for a fleet, as one pastes them into a shell, with a failure at each step: they stop there.
+ * The blocks of commands that change a hypervisor or a fleet, as one pastes them into a shell, with a failure at each step: they stop there.
  * Programs do nothing but note their calls.
  */
 import { spawnSync } from 'node:child_process'
@@ -23,10 +23,24 @@ for (const [document, name, calls] of [
   ['docs/operations/jobs.md', 'replace', 8],
   ['docs/operations/jobs.md', 'replace with imds-api', 10],
   ['docs/operations/imds-api.md', 'upgrade-api', 6],
+  ['docs/install.md', 'listen', 8],
+  ['docs/install.md', 'listen no longer', 9],
 ] as const)
   t.test(`${document}, ${name}: the block stops at the step that fails, and names the host`, (t) => {
     const directory = shortDirectory(t)
-    for (const program of ['ssh', 'imdsctl', 'imds-api', 'redis-cli', 'migrate', 'rm', 'sleep'])
+    for (const program of [
+      'ssh',
+      'imdsctl',
+      'imds-api',
+      'redis-cli',
+      'migrate',
+      'rm',
+      'sleep',
+      'sed',
+      'install',
+      'systemctl',
+      'imdsd',
+    ])
       writeFileSync(join(directory, program), PROGRAM, { mode: 0o755 })
     for (const secret of ['old', 'new']) writeFileSync(join(directory, secret), `${secret}\n`)
     const file = join(directory, 'calls')
@@ -38,7 +52,7 @@ for (const [document, name, calls] of [
         env: {
           PATH: `${directory}:/usr/bin:/bin`,
           FAILS: String(fails),
-          ...{ version: '1', redis: 'redis://x', user: 'imds-hv1', old: 'old', new: 'new' },
+          ...{ version: '1', address: 'fd00::1', redis: 'redis://x', user: 'imds-hv1', old: 'old', new: 'new' },
         },
       })
       return { ...ran, calls: existsSync(file) ? readFileSync(file, 'utf8').trimEnd().split('\n') : [] }

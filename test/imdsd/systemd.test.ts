@@ -189,14 +189,13 @@ t.test('under systemd, in the sandbox of the units', { skip: withoutSystemd() },
     await until(() => answered().catch(() => false), 'the rules')
     const addresses = async () => (await shell('ip -o address show dev lo')).match(/inet6? \S+/g)!.sort()
     const before = await addresses()
-    const documented = (name: string) =>
-      shell(
-        `export PATH=/opt/imds/bin:$PATH; address=${listener}; ${executed('docs/install.md', name).replace(/^address=.*\n/, '')}`,
-      )
+    /** Runs a block with this address in place of its own. */
+    const runBlock = (block: string) =>
+      shell(`export PATH=/opt/imds/bin:$PATH; address=${listener}; ${block.replace(/^address=.*\n/, '')}`)
     const load = await startLoad(guest!, { clients: 4, keepAlive: false })
     await load.more(50)
     await shell(`echo IMDS_LINK_LOCAL=${listener} >> /etc/imds/imds.env`)
-    await documented('listen')
+    await runBlock(executed('docs/install.md', 'listen'))
     t.same(await addresses(), [...before, `inet6 ${listener}/128`].sort())
     await shell(executed('docs/install.md', 'link-local').replace('LINK', 'tap-int-ds42k'))
     await must([...guest!.within, 'ip', 'address', 'add', 'fe80::1/64', 'dev', 'eth0', 'nodad'])
@@ -218,7 +217,7 @@ t.test('under systemd, in the sandbox of the units', { skip: withoutSystemd() },
       'IMDS_LISTEN names default=169.254.169.254:8080, and no socket of systemd that is enabled',
     )
     await shell('rm /usr/lib/systemd/system/imds.socket; sed -i "s/:8080,/:80,/; /LINK_LOCAL/d" /etc/imds/imds.env')
-    await documented('listen no longer')
+    await runBlock(executed('docs/install.md', 'listen no longer'))
     t.same(await addresses(), before)
     t.notMatch(await shell('ss -Hltn'), listener)
     const figures = await load.stop()

@@ -1,6 +1,7 @@
 /**
- * Builds the Debian packages from dist/ (`npm run package`): imds, imds-api, and imds-node, the Node.js that both use.
- * Control files and maintainer scripts are beside this file. The units get the paths of the packages.
+ * Builds the Debian packages from dist/ (`npm run package`): imds and imds-api, imdsctl with the documents and examples,
+ * which both need, and imds-node, the Node.js of all three. Control files and maintainer scripts are beside this file. The
+ * units get the paths of the packages. No package owns a file in /etc: what operators edit is theirs.
  */
 import { execFileSync } from 'node:child_process'
 import {
@@ -45,11 +46,12 @@ export interface Options {
   readonly compression: readonly string[]
 }
 
-/** Builds imds and imds-api. Returns the files of the packages. */
+/** Builds imds, imdsctl and imds-api. Returns the files of the packages. */
 export function buildImds({ dist, ...options }: Options): string[] {
+  const ofDaemon = ['main', 'main.js']
   const ofApi = ['api', 'api.js']
-  const ofDaemon = readdirSync(dist).filter(
-    (name) => !ofApi.includes(name) && !['bin', 'types', 'man', 'completions'].includes(name),
+  const others = readdirSync(dist).filter(
+    (name) => ![...ofDaemon, ...ofApi, 'bin', 'types', 'man', 'completions'].includes(name),
   )
   const programs = (name: string, files: readonly string[]): Files => ({
     [`usr/lib/${name}/package.json`]: '{ "type": "module" }\n',
@@ -62,16 +64,24 @@ export function buildImds({ dist, ...options }: Options): string[] {
     build('imds', options, {
       ...programs('imds', ofDaemon),
       'usr/bin/imdsd': command('imds', 'main'),
-      'usr/bin/imdsctl': command('imds', 'imdsctl'),
-      ...manualOf(dist, (name) => !name.includes('imds-api')),
+      ...manualOf(dist, (name) => !/imdsctl|imds-api/.test(name)),
       ...unitsOf((name) => name !== 'imds-api.service'),
       'usr/lib/sysusers.d/imds.conf': usersOf('imds'),
       // The daemon does not start before these three are set: each hypervisor has its own.
-      'etc/imds/imds.env': read('deploy/imds.env').replaceAll(/^(?=IMDS_(STORE|REGION|HYPERVISOR)=)/gm, '#'),
+      'usr/share/imds/imds.env': read('deploy/imds.env').replaceAll(/^(?=IMDS_(STORE|REGION|HYPERVISOR)=)/gm, '#'),
+    }),
+    build('imdsctl', options, {
+      ...programs('imdsctl', others),
+      'usr/bin/imdsctl': command('imdsctl', 'imdsctl'),
+      ...manualOf(dist, (name) => name.includes('imdsctl')),
       'usr/share/doc/imds/docs': { copyOf: join(ROOT, 'docs') },
       'usr/share/doc/imds/README.md': { copyOf: join(ROOT, 'README.md') },
       'usr/share/doc/imds/CHANGELOG.md': { copyOf: join(ROOT, 'CHANGELOG.md') },
-      ...examples('imds', (name) => !/api|region|compose/.test(name)),
+      ...Object.fromEntries(
+        globSync('{*,grafana/*}.{yml,yaml,conf,acl,cfg,json}', { cwd: join(ROOT, 'deploy') })
+          .filter((file) => !file.endsWith('.test.yml') && file !== 'compose.yaml')
+          .map((file) => [`usr/share/doc/imds/examples/${file}`, { copyOf: join(ROOT, 'deploy', file) }]),
+      ),
     }),
     build('imds-api', options, {
       ...programs('imds-api', ofApi),
@@ -80,8 +90,7 @@ export function buildImds({ dist, ...options }: Options): string[] {
       ...unitsOf((name) => name === 'imds-api.service'),
       'usr/lib/sysusers.d/imds-api.conf': usersOf('imds-api'),
       // The embedded PostgreSQL is a package of npm. This one uses that of Debian, which gets updates.
-      'etc/imds/imds-api.env': read('deploy/imds-api.env').replace(/^(?=IMDS_API_DATABASE=embedded$)/m, '#'),
-      ...examples('imds-api', (name) => /api|region/.test(name)),
+      'usr/share/imds-api/imds-api.env': read('deploy/imds-api.env').replace(/^(?=IMDS_API_DATABASE=embedded$)/m, '#'),
     }),
   ]
 }
@@ -183,15 +192,6 @@ function usersOf(user: string): string {
     .join('')
 }
 
-/** The files of deploy/ whose name passes, as examples. */
-function examples(name: string, passes: (name: string) => boolean): Files {
-  return Object.fromEntries(
-    globSync('{*,grafana/*}.{yml,yaml,conf,acl,json}', { cwd: join(ROOT, 'deploy') })
-      .filter((file) => !file.endsWith('.test.yml') && passes(file))
-      .map((file) => [`usr/share/doc/${name}/examples/${file}`, { copyOf: join(ROOT, 'deploy', file) }]),
-  )
-}
-
 /** Builds one package. What it needs beside `files` is in the directory of its name beside this file. */
 function build(
   name: string,
@@ -232,10 +232,8 @@ function build(
     }
     put(
       'DEBIAN/control',
-      control.replaceAll(/\b(VERSION|ARCHITECTURE|MAINTAINER|SIZE)$/gm, (key) => values[key]!),
+      control.replaceAll(/\b(VERSION|ARCHITECTURE|MAINTAINER|SIZE)\b/g, (key) => values[key]!),
     )
-    const conffiles = Object.keys(files).filter((path) => path.startsWith('etc/'))
-    if (conffiles.length > 0) put('DEBIAN/conffiles', conffiles.map((path) => `/${path}\n`).join(''))
     for (const script of ['postinst', 'prerm', 'postrm', 'triggers'])
       if (existsSync(join(here, script))) {
         put(`DEBIAN/${script}`, { copyOf: join(here, script) })

@@ -9,11 +9,12 @@ import { dirname, join } from 'node:path'
 import { parseConfig, VARIABLES, type Config, type VariableName } from './config.ts'
 import { describeExpiry } from '../identity/key.ts'
 import type { Parsed } from '../metadata/parsed.ts'
-import { enabledNetworks } from '../runtime/systemd.ts'
+import { compareListeners, parseGuestListeners } from '../runtime/guest-listeners.ts'
+import { enabledNetworks, enabledSockets } from '../runtime/systemd.ts'
 import { firstLine, formatUnreadable } from '../runtime/secret-file.ts'
 import { asUser } from '../runtime/as-user.ts'
 import { IMDS_SERVICE, readServiceEnvironment } from '../runtime/service-environment.ts'
-import { readUnit } from '../runtime/unit-file.ts'
+import { readSocketUnit, readUnit } from '../runtime/unit-file.ts'
 import { textOf, type Environment, type VariableFault } from '../runtime/variables.ts'
 import { parseStoreUrl } from '../store/url.ts'
 import { readTextFile } from '../runtime/text-file.ts'
@@ -82,6 +83,7 @@ export function checkConfiguration(env: Environment, nowMs: number, runner: Daem
   const parsed = parseConfig(env, { passed: [], ...asRunner(() => enabledNetworks()) }, readText)
   const unknown = parsed.ok ? parsed.unknown : []
   const notes = unknown.length > 0 ? [`unknown variables, which are ignored: ${unknown.join(', ')}`] : []
+  notes.push(...asRunner(() => listenNotes(env)))
   const certificate = parsed.ok ? parsed.value.identity?.certificate : undefined
   const expiry = certificate && describeExpiry(certificate, nowMs)
   if (expiry !== undefined)
@@ -98,6 +100,25 @@ export function checkConfiguration(env: Environment, nowMs: number, runner: Daem
     else faults.push(...asRunner(() => accessFaults('IMDS_STORE', store.directory, 'read', who)))
   }
   return { faults, notes, unknown, config: parsed.ok ? parsed.value : undefined }
+}
+
+/** How IMDS_LISTEN differs from the sockets of systemd that are enabled, and replace it. */
+function listenNotes({ IMDS_LISTEN: text = '' }: Environment): string[] {
+  const enabled = enabledSockets().sockets
+  const networks = enabled.filter((name) => name.startsWith('imds-network@'))
+  const sockets = networks.length > 0 ? enabled.filter((name) => name !== 'imds.socket') : enabled
+  const served = sockets.flatMap((name) => readSocketUnit(name))
+  if (served.length === 0 || text === '') return []
+  const { unserved, unlisted } = compareListeners(parseGuestListeners(text), served)
+  return [
+    ...unserved.map(
+      (place) => `IMDS_LISTEN names ${place}, and no socket of systemd that is enabled: guests are not served there`,
+    ),
+    ...unlisted.map(
+      (place) =>
+        `IMDS_LISTEN does not name ${place} of an enabled socket of systemd: imds-firewall admits no guest there`,
+    ),
+  ]
 }
 
 function redisFaults(env: Environment, nowMs: number, readText: (path: string) => string): VariableFault[] {

@@ -148,6 +148,7 @@ async function buildBackground(parts: BackgroundParts) {
     sync: () => sync.status(),
     viewAgeSeconds,
     isDuplicate,
+    certificateEndSeconds: () => storeSide.source.certificateEndSeconds?.() ?? 0,
     firewall: () => firewall.status(),
     packets: () => firewall.packets(),
     missingAddresses: () => addresses.missing().length,

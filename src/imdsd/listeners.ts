@@ -8,7 +8,12 @@ import type { Logger } from 'pino'
 import { LINK_LOCAL_PORT } from './firewall/link-local.ts'
 import { isIpv6, isUnusableAddress } from '../metadata/address.ts'
 import { DEFAULT_NETWORK } from '../metadata/identifiers.ts'
-import { parseGuestListener, parseGuestListeners } from '../runtime/guest-listeners.ts'
+import {
+  compareListeners,
+  formatListener,
+  parseGuestListener,
+  parseGuestListeners,
+} from '../runtime/guest-listeners.ts'
 import { formatHostPort, isLoopback, type HostPort } from '../runtime/host-port.ts'
 import type { Listener } from '../runtime/listen.ts'
 import type { SystemdSockets } from '../runtime/systemd.ts'
@@ -128,22 +133,16 @@ export function describeFirewallWait(listeners: readonly GuestListener[]): strin
 }
 
 /**
- * Warns if IMDS_LISTEN names other addresses or networks than the sockets that systemd passed. An address without a
- * network may be that of any.
+ * Warns if IMDS_LISTEN names other addresses or networks than the sockets that systemd passed.
  */
 export function warnOfOverruled(
   { overruledListen = [] }: Pick<GuestListeners, 'overruledListen'>,
   guests: readonly GuestAddress[],
   log: Pick<Logger, 'warn'>,
 ): void {
-  const format = (place: GuestAddress) => `${place.network}=${formatHostPort(place)}`
-  const isServed = ({ network, host, port }: GuestAddress) =>
-    guests.some(
-      (one) => one.host === host && one.port === port && (network === one.network || network === DEFAULT_NETWORK),
-    )
-  if (overruledListen.every(isServed)) return
+  if (compareListeners(overruledListen, guests).unserved.length === 0) return
   log.warn(
-    { ignored: overruledListen.map(format), sockets: guests.map(format) },
+    { ignored: overruledListen.map(formatListener), sockets: guests.map(formatListener) },
     'IMDS_LISTEN is ignored: an enabled systemd socket unit says where to listen. ' +
       'Change its ListenStream=, or disable it',
   )

@@ -21,6 +21,8 @@ export interface MetricsSources {
   readonly contested: () => number
   readonly sync: () => SyncStatus
   readonly viewAgeSeconds: () => number
+  /** When the certificate of the store ends, in seconds since 1970; 0: there is none. */
+  readonly certificateEndSeconds: () => number
   /** Another daemon announces itself with the name of this hypervisor. */
   readonly isDuplicate: () => boolean
   readonly firewall: () => { readonly required: boolean; readonly ageSeconds: number; readonly refused: number }
@@ -204,7 +206,15 @@ function declareView(
 
 function declareHealth(
   registry: Registry,
-  { sync, isDuplicate, firewall, missingAddresses, unservedNetworks, listenerProblems }: MetricsSources,
+  {
+    sync,
+    certificateEndSeconds,
+    isDuplicate,
+    firewall,
+    missingAddresses,
+    unservedNetworks,
+    listenerProblems,
+  }: MetricsSources,
 ): void {
   const gauge = gaugesOf(registry)
   gauge('imds_store_connected', '1 while the store is connected and the daemon receives its notices.', () =>
@@ -229,6 +239,11 @@ function declareHealth(
     'imds_firewall_refused_interfaces',
     'Interfaces that nft refuses, whose guests are kept out.',
     () => firewall().refused,
+  )
+  gauge(
+    'imds_store_certificate_end_seconds',
+    'When the certificate of Redis ends, in seconds since 1970; 0 without TLS, and before the first connection.',
+    certificateEndSeconds,
   )
   gauge(
     'imds_missing_addresses',

@@ -4,7 +4,7 @@
  */
 import { DEFAULT_NETWORK, isName } from '../metadata/identifiers.ts'
 import { canonicalAddress } from '../metadata/address.ts'
-import { parseAddressPort, type HostPort } from './host-port.ts'
+import { formatHostPort, parseAddressPort, type HostPort } from './host-port.ts'
 import { list } from './variables.ts'
 
 /** The default of IMDS_LISTEN. */
@@ -35,4 +35,24 @@ export function parseGuestListeners(text: string): GuestListenAddress[] {
 /** Parses IMDS_LINK_LOCAL, addresses with commas between them, into their canonical form. Invalid ones stay as they are. */
 export function parseLinkLocal(text: string): string[] {
   return list(text).map((part) => canonicalAddress(part) ?? part)
+}
+
+/**
+ * How the places that IMDS_LISTEN names (`listed`) and those where guests are served differ. A listed one without a
+ * network may be that of any.
+ */
+export function compareListeners(
+  listed: readonly GuestListenAddress[],
+  served: readonly GuestListenAddress[],
+): { readonly unserved: readonly string[]; readonly unlisted: readonly string[] } {
+  const isSame = (one: GuestListenAddress, { network, host, port }: GuestListenAddress) =>
+    one.host === host && one.port === port && (one.network === network || one.network === DEFAULT_NETWORK)
+  return {
+    unserved: listed.filter((one) => !served.some((other) => isSame(one, other))).map(formatListener),
+    unlisted: served.filter((other) => !listed.some((one) => isSame(one, other))).map(formatListener),
+  }
+}
+
+export function formatListener(place: GuestListenAddress): string {
+  return `${place.network}=${formatHostPort(place)}`
 }

@@ -17,6 +17,9 @@ export interface Service {
 export const IMDS_SERVICE: Service = { name: 'imds.service', file: '/etc/imds/imds.env' }
 export const IMDS_API_SERVICE: Service = { name: 'imds-api.service', file: '/etc/imds/imds-api.env' }
 
+/** Variables of files that belong to a store. */
+const OF_A_STORE = /^IMDS_(REDIS_\w+|RECORD_KEYS)_FILE$/
+
 export interface ServiceEnvironment {
   /** Where a variable names a credential, its value is the file that systemd loads. */
   readonly variables: Environment
@@ -32,8 +35,8 @@ export interface ServiceEnvironment {
 /**
  * Reads the environment of a service for a command with the environment `env`. `file` replaces the environment files of
  * the unit; the only fault is that it cannot be read (exit status 66). `storeOption`: the command was given a store by an
- * option. Then, and with a store in `env`, no file of secrets or certificates comes from the service, because it belongs to another
- * store.
+ * option. Then, and with a store in `env`, no file of Redis' secrets and certificates, and of record keys, comes from the
+ * service, because it belongs to another store.
  */
 export function readServiceEnvironment(
   service: Service,
@@ -61,7 +64,7 @@ export function readServiceEnvironment(
     files.push(path)
   }
   const used = Object.entries(setVariables(given) as typeof given).filter(
-    ([name]) => name.startsWith('IMDS_') && !(hasStore && name.endsWith('_FILE')),
+    ([name]) => name.startsWith('IMDS_') && !(hasStore && OF_A_STORE.test(name)),
   )
   const replaced =
     files.length === 0 ? [] : Object.keys(env).filter((name) => name.startsWith('IMDS_') && env[name] !== given[name])

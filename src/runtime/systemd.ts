@@ -59,6 +59,15 @@ export function inheritedSockets(env: Readonly<Record<string, string | undefined
 export function enabledNetworks(
   directories: readonly string[] = UNIT_DIRECTORIES,
 ): Pick<SystemdSockets, 'enabled' | 'faults'> {
+  const { sockets, faults } = enabledSockets(directories)
+  return { enabled: sockets.flatMap((name) => /^imds-network@(.+)\.socket$/.exec(name)?.[1] ?? []), faults }
+}
+
+/** The sockets of the daemon that are enabled, by the names of their units, in order. `faults`: as of SystemdSockets. */
+export function enabledSockets(directories: readonly string[] = UNIT_DIRECTORIES): {
+  readonly sockets: readonly string[]
+  readonly faults: readonly string[]
+} {
   const faults: string[] = []
   const list = (directory: string) =>
     namesIn(directory, (message) => {
@@ -70,10 +79,8 @@ export function enabledNetworks(
       .filter(isOfLinks)
       .flatMap((name) => list(join(directory, name))),
   )
-  return {
-    enabled: [...new Set(names.flatMap((name) => /^imds-network@(.+)\.socket$/.exec(name)?.[1] ?? []))].sort(),
-    faults,
-  }
+  const sockets = [...new Set(names.filter((name) => /^imds(-(network|ipv6)@.+)?\.socket$/.test(name)))].sort()
+  return { sockets, faults }
 }
 
 /** The names in a directory; none if it cannot be read. `onFault` gets the reason, unless there is no directory. */

@@ -4,6 +4,8 @@
  */
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { DEFAULT_NETWORK } from '../metadata/identifiers.ts'
+import { parseGuestListener, type GuestListenAddress } from './guest-listeners.ts'
 import { namesIn, UNIT_DIRECTORIES } from './systemd.ts'
 
 /** The service of a unit. `files`: those that were read. */
@@ -27,7 +29,7 @@ export function readUnit(name: string, directories: readonly string[] = UNIT_DIR
   const unit = directories.map((directory) => join(directory, name)).find((path) => textOf(path) !== undefined)
   if (unit === undefined) return undefined
   const files = [unit, ...dropInsOf(name, directories)]
-  const settings = files.flatMap((path) => parseService(textOf(path) ?? ''))
+  const settings = files.flatMap((path) => parseSection('Service', textOf(path) ?? ''))
   const listOf = (key: string) =>
     settings.reduce<string[]>((list, [one, value]) => (one !== key ? list : value === '' ? [] : [...list, value]), [])
   const specifiers: Readonly<Record<string, string>> = {
@@ -58,6 +60,24 @@ export function readUnit(name: string, directories: readonly string[] = UNIT_DIR
   }
 }
 
+/** Where a socket of the daemon listens, for which network; none if its unit is not installed. */
+export function readSocketUnit(name: string, directories: readonly string[] = UNIT_DIRECTORIES): GuestListenAddress[] {
+  const template = name.replace(/@.*(?=\.)/, '@')
+  const unit = directories.map((directory) => join(directory, template)).find((path) => textOf(path) !== undefined)
+  if (unit === undefined) return []
+  const files = [unit, ...new Set([template, name].flatMap((one) => dropInsOf(one, directories)))]
+  const instance = /@(.*)\./.exec(name)?.[1] ?? ''
+  const settings = files
+    .flatMap((path) => parseSection('Socket', textOf(path) ?? ''))
+    .map(([key, value]) => [key, value.replaceAll('%i', instance)] as const)
+  const network = settings.findLast(([key]) => key === 'FileDescriptorName')?.[1] ?? DEFAULT_NETWORK
+  const places = settings.reduce<string[]>(
+    (list, [key, value]) => (key !== 'ListenStream' ? list : value === '' ? [] : [...list, `${network}=${value}`]),
+    [],
+  )
+  return places.map(parseGuestListener).filter((place) => place !== undefined)
+}
+
 /** The drop-ins of a unit, in the order in which systemd applies them. */
 function dropInsOf(name: string, directories: readonly string[]): string[] {
   const paths = new Map<string, string>()
@@ -67,8 +87,8 @@ function dropInsOf(name: string, directories: readonly string[]): string[] {
   return [...paths].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, path]) => path)
 }
 
-/** The settings in the section [Service], in order. */
-function parseService(text: string): (readonly [key: string, value: string])[] {
+/** The settings in a section, in order. */
+function parseSection(name: string, text: string): (readonly [key: string, value: string])[] {
   const lines = text
     .split(/\r?\n/)
     .filter((line) => !/^\s*[#;]/.test(line))
@@ -80,7 +100,7 @@ function parseService(text: string): (readonly [key: string, value: string])[] {
   return lines.flatMap((line) => {
     if (line.startsWith('[')) section = line
     const [, key, value] = /^([A-Za-z]+)\s*=\s*(.*)$/.exec(line) ?? []
-    return section === '[Service]' && key !== undefined && value !== undefined ? [[key, value] as const] : []
+    return section === `[${name}]` && key !== undefined && value !== undefined ? [[key, value] as const] : []
   })
 }
 

@@ -87,6 +87,8 @@ export interface Source {
   owner(network: string, address: string): Promise<string | undefined>
   /** Announces the daemon now, and not only from time to time. Undefined: this store has no announcements. */
   readonly announce?: () => void
+  /** When the certificate of the store ends, in seconds since 1970; 0: not known, or there is none. */
+  certificateEndSeconds?(): number
   /** Undefined: this store keeps no reports. */
   readonly reports: ReportStore | undefined
   stop(): Promise<void>

@@ -429,13 +429,14 @@ t.test('a password from a file, over TLS that verifies the server', { skip: with
   const passwordFile = join(directory, 'password')
   writeFileSync(passwordFile, 'hunter2\n')
   const verified = `${postgres.url}?sslmode=verify-full&sslrootcert=${authority.caFile}`
-  const open = (url = verified, file = passwordFile) =>
+  const open = (url: string, file: string | undefined) =>
     openDatabase({ kind: 'server', url, passwordFile: file }, false, (error) => {
       t.comment(error.message)
     })
   for (const [what, url, file, reason] of [
     ['a wrong password', verified, authority.caFile, 'password authentication failed for user "imds"'],
     ['a file that is missing', verified, `${directory}/x`, `${directory}/x cannot be read: ENOENT`],
+    ['no file', verified, undefined, 'PostgreSQL requires a password, and IMDS_API_DATABASE_PASSWORD_FILE is not set'],
     [
       'no TLS',
       postgres.url,
@@ -468,7 +469,7 @@ t.test('a password from a file, over TLS that verifies the server', { skip: with
     t.match(message, reason, what)
     t.notMatch(message, 'hunter2')
   }
-  const database = await open()
+  const database = await open(verified, passwordFile)
   t.teardown(() => database.close())
   await postgres.setPassword('another')
   writeFileSync(passwordFile, 'another\n')

@@ -100,6 +100,7 @@ t.test('a release can be repeated, served and installed', { skip }, async (t) =>
       `deb/imds-node_${node}_amd64.deb`,
       `deb/imds-node_${node}_arm64.deb`,
       `deb/imds_${version}_all.deb`,
+      `deb/imdsctl_${version}_all.deb`,
       `images/imds-api-${version}-${here}.tar`,
       `images/imdsd-${version}-${here}.tar`,
       'imds.asc',
@@ -123,13 +124,14 @@ t.test('a release can be repeated, served and installed', { skip }, async (t) =>
     const unpacked = shortDirectory(t)
     const node = `deb/imds-node_${process.versions.node}`
     await must(['tar', '-xzf', join(one, `npm/imds-${version}.tgz`), '-C', unpacked])
-    for (const deb of [`deb/imds_${version}_all.deb`, `deb/imds-api_${version}_all.deb`, `${node}_arm64.deb`])
-      await must(['dpkg-deb', '--extract', join(one, deb), unpacked])
+    for (const name of ['imds', 'imdsctl', 'imds-api'])
+      await must(['dpkg-deb', '--extract', join(one, `deb/${name}_${version}_all.deb`), unpacked])
+    await must(['dpkg-deb', '--extract', join(one, `${node}_arm64.deb`), unpacked])
     for (const [path, ...names] of [
       ['package/dist/main/sbom.cdx.json', 'fastify', 'ioredis', 'prom-client'],
       ['package/dist/api/sbom.cdx.json', 'kysely', 'pg', 'swagger-ui'],
       ['usr/lib/imds/dist/main/sbom.cdx.json', 'fastify', 'ioredis', 'prom-client'],
-      ['usr/lib/imds/dist/imdsctl/sbom.cdx.json', 'commander', 'ioredis'],
+      ['usr/lib/imdsctl/dist/imdsctl/sbom.cdx.json', 'commander', 'ioredis'],
       ['usr/lib/imds-api/dist/api/sbom.cdx.json', 'kysely', 'pg', 'swagger-ui'],
       ['usr/share/doc/imds-node/sbom.cdx.json', 'openssl', 'v8'],
     ] as const) {

@@ -8,6 +8,7 @@ import t from 'tap'
 import { bootHost, LINK, withoutSystemd } from '../support/netns/booted-host.ts'
 import { until } from '../support/programs/daemon.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
+import { startLoad, summary } from '../support/load/load.ts'
 import { SERVICE } from '../support/netns/namespaces.ts'
 import { must, run } from '../support/programs/processes.ts'
 import { executed } from '../tools/documents.ts'
@@ -104,7 +105,6 @@ t.test('under systemd, in the sandbox of the units', { skip: withoutSystemd() },
     shell,
     show,
     setEnv,
-    dropIn,
     guests: [guest],
   } = host
   await shell('cat > /store/srv-abcde.json', JSON.stringify(anInstance()))
@@ -175,18 +175,28 @@ t.test('under systemd, in the sandbox of the units', { skip: withoutSystemd() },
     await systemctl('restart', 'imds.service')
   })
 
-  await t.test("E1: a guest is served at OpenStack's link-local address by a socket of systemd", async (t) => {
+  await t.test("E1: the documented commands add OpenStack's link-local address; no guest is refused", async (t) => {
     const listener = 'fd00:ec2::a9fe:a9fe'
     const record = anInstance({ revision: 2, options: { httpProtocolIpv6: 'enabled' } })
     await shell('cat > /store/srv-abcde.json', JSON.stringify(record))
     await setEnv(
-      `IMDS_STORE=file:/store\nIMDS_FIREWALL=required\nIMDS_LISTEN=${SERVICE}:80,[${listener}]:80\nIMDS_LINK_LOCAL=${listener}`,
+      `IMDS_STORE=file:/store\nIMDS_FIREWALL=required\nIMDS_LISTEN=${SERVICE}:80\nIMDS_LINK_LOCAL=${listener}`,
     )
-    await dropIn('imds-address.service', `[Service]\nEnvironment="ADDRESSES=${SERVICE}/32 ${listener}/128"\n`)
-    await dropIn('imds.socket', `[Socket]\nListenStream=[${listener}]:80\n`)
-    await systemctl('stop', 'imds.service')
-    await systemctl('restart', 'imds-address.service')
-    await systemctl('start', 'imds.socket', 'imds.service', 'imds-firewall.service')
+    await shell('sed -i /LINK_LOCAL/d /etc/imds/imds.env')
+    await systemctl('enable', 'imds.socket')
+    await systemctl('restart', 'imds.service')
+    await systemctl('start', 'imds-firewall.service')
+    await until(() => answered().catch(() => false), 'the rules')
+    const addresses = async () => (await shell('ip -o address show dev lo')).match(/inet6? \S+/g)!.sort()
+    const before = await addresses()
+    /** Runs a block with this address in place of its own. */
+    const runBlock = (block: string) =>
+      shell(`export PATH=/opt/imds/bin:$PATH; address=${listener}; ${block.replace(/^address=.*\n/, '')}`)
+    const load = await startLoad(guest!, { clients: 4, keepAlive: false })
+    await load.more(50)
+    await shell(`echo IMDS_LINK_LOCAL=${listener} >> /etc/imds/imds.env`)
+    await runBlock(executed('docs/install.md', 'listen'))
+    t.same(await addresses(), [...before, `inet6 ${listener}/128`].sort())
     await shell(executed('docs/install.md', 'link-local').replace('LINK', 'tap-int-ds42k'))
     await must([...guest!.within, 'ip', 'address', 'add', 'fe80::1/64', 'dev', 'eth0', 'nodad'])
     const url = 'http://[fe80::a9fe:a9fe%25eth0]/latest/meta-data/instance-id'
@@ -194,9 +204,28 @@ t.test('under systemd, in the sandbox of the units', { skip: withoutSystemd() },
     await until(async () => (await get()).status === 0, 'the rules')
     await systemctl('restart', 'imds.service')
     t.match(await get(), { status: 0, stdout: Buffer.from('srv-abcde') }, 'the next daemon has the socket too')
+    const doctor = async () => (await shell(`${IMDSCTL} doctor || true`)).match(/.*\b(listeners|addresses) .*/g)
+    t.notMatch(await doctor(), /warning|failure/)
+    await shell('sed -i s/:80,/:8080,/ /etc/imds/imds.env')
+    t.match(await doctor(), [
+      /^failure +listeners +IMDS_LISTEN names default=169.254.169.254:8080, and imdsd does not listen there/,
+      /^warning +listeners +imdsd listens at default=169.254.169.254:80, which IMDS_LISTEN does not name/,
+    ])
+    await shell('cp /units/imds.socket /usr/lib/systemd/system') // /units is no directory of systemd's
+    t.match(
+      await shell('/opt/imds/bin/imdsd --check 2>&1'),
+      'IMDS_LISTEN names default=169.254.169.254:8080, and no socket of systemd that is enabled',
+    )
+    await shell('rm /usr/lib/systemd/system/imds.socket; sed -i "s/:8080,/:80,/; /LINK_LOCAL/d" /etc/imds/imds.env')
+    await runBlock(executed('docs/install.md', 'listen no longer'))
+    t.same(await addresses(), before)
+    t.notMatch(await shell('ss -Hltn'), listener)
+    const figures = await load.stop()
+    t.comment(summary(figures))
+    t.same(figures.failed, [])
+    await systemctl('disable', 'imds.socket')
     await systemctl('stop', 'imds-firewall.service', 'imds.socket', 'imds.service', 'imds-address.service')
-    await shell('rm /etc/systemd/system/imds.socket.d/test.conf /etc/systemd/system/imds-address.service.d/test.conf')
-    await systemctl('daemon-reload')
+    await shell('nft flush ruleset')
     await setEnv('IMDS_STORE=file:/store')
     await systemctl('start', 'imds.service')
   })

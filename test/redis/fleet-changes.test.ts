@@ -44,6 +44,7 @@ t.test('a fleet is upgraded and rolled back, one hypervisor after another, and n
   const rollOut = async (version: string) => {
     const seen: string[] = []
     const ssh = fleet.ssh(async (member, command) => {
+      if (command === 'imdsd --check') return
       const [, installed] = /^apt-get install .*imds_(\S+?)_all\.deb/.exec(command) ?? []
       await member.restart({ main: builds.get(installed ?? '')! })
       await fleet.publish(store) // while the fleet has two versions

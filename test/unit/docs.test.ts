@@ -393,7 +393,7 @@ describe('tables that people write have every row of the code', () => {
         .filter((name) => pattern.test(name))
         .sort()
     const units = itemsBelow('docs/install.md', '## The units', /`(\S+)`:/).map(([name]) =>
-      name!.replace('NETWORK', ''),
+      name!.replace(/NETWORK|ADDRESS/, ''),
     )
     expect(units.sort()).toEqual(files('systemd', /\.(service|socket)$/))
     const secrets = rowsBelow('docs/install.md', '## Secrets').slice(1)

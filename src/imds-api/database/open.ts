@@ -155,7 +155,12 @@ function actingAsOperator({ options }: pg.ClientConfig): pg.ClientConfig {
 /** Rejects if the server cannot be reached, or is too old. */
 async function checkServer(pool: pg.Pool): Promise<void> {
   const { rows } = await pool.query<{ version: number }>(VERSION).catch((error: unknown) => {
-    throw new StartFailure(`the database cannot be reached: ${(error as Error).message}`, { cause: error })
+    const { message } = error as Error
+    // pg asks for a password when PostgreSQL does
+    const reason = message.endsWith('client password must be a string')
+      ? 'PostgreSQL requires a password, and IMDS_API_DATABASE_PASSWORD_FILE is not set'
+      : message
+    throw new StartFailure(`the database cannot be reached: ${reason}`, { cause: error })
   })
   const { version } = rows[0]!
   if (version < OLDEST_POSTGRESQL)

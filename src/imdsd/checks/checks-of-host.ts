@@ -1,5 +1,6 @@
 /** Checks of the hypervisor around the daemon: units, addresses, ports and the clock. */
 import { formatCount } from './amounts.ts'
+import { compareListeners, parseGuestListeners } from '../../runtime/guest-listeners.ts'
 import { formatHostPort, parseUnixSocket } from '../../runtime/host-port.ts'
 import { isOneAddress } from '../../metadata/address.ts'
 import type { Check, DaemonCheck, Finding } from './check.ts'
@@ -22,7 +23,10 @@ function expectedUnits({ settings: { config } }: HostState): ExpectedUnit[] {
   const networks = (config?.unserved ?? []).map(({ network }) => `imds-network@${network}.socket`)
   return [
     { name: 'imds.service', starts: true, severity: 'failure' },
-    ...(networks.length === 0 ? [{ name: 'imds.socket', starts: true, severity: 'warning' } as const] : []),
+    // with several networks in IMDS_LISTEN the daemon listens itself
+    ...(networks.length === 0 && config?.needsFirewall !== true
+      ? [{ name: 'imds.socket', starts: true, severity: 'warning' } as const]
+      : []),
     ...networks.map((name) => ({ name, starts: true, severity: 'failure' }) as const),
     { name: ADDRESS_UNIT, starts: false, severity: 'warning' },
     ...(config?.firewall.required === true
@@ -86,6 +90,30 @@ function unitFinding({ name, starts, severity }: ExpectedUnit, state: Readonly<R
   return ok(`${name} runs`)
 }
 
+/** The Debian packages of which one may be on a hypervisor. */
+const PACKAGES = ['imds', 'imdsctl', 'imds-api', 'imds-node']
+/** States of packages that are as they should be, or not here (dpkg-query(1)). */
+const SETTLED = ['installed', 'config-files', 'not-installed']
+
+export const packages: Check = {
+  name: 'packages',
+  what: 'no installation or upgrade of a Debian package of imds has stopped halfway',
+  find: async ({ run }) => {
+    // its status is 1 if one of them is not known
+    const shown = await run(['dpkg-query', '--show', '--showformat=${Package} ${db:Status-Status}\n', ...PACKAGES])
+    const states = (shown?.stdout ?? '').split('\n').flatMap((line) => {
+      const [name = '', state] = line.split(' ')
+      return state === undefined || SETTLED.includes(state) ? [] : [{ name, state }]
+    })
+    return states.map(({ name, state }) =>
+      warning(
+        `the Debian package ${name} is ${state}: the version that runs may be the one before`,
+        state === 'half-installed' ? `apt-get install --reinstall ${name}` : `dpkg --configure ${name}`,
+      ),
+    )
+  },
+}
+
 /** An address where the daemon should listen, and the variable that says so. */
 interface ExpectedAddress {
   readonly variable: string
@@ -125,6 +153,33 @@ export const addresses: DaemonCheck = {
     )
   },
 }
+
+export const listeners: Check = {
+  name: 'listeners',
+  what: 'imdsd listens where IMDS_LISTEN says, and nowhere else',
+  find: async ({ listeners: ask, settings: { variables } }) => {
+    const [answer, text] = [await ask(), variables['IMDS_LISTEN']]
+    if (!answer.ok || text === undefined) return []
+    const { unserved, unlisted } = compareListeners(
+      parseGuestListeners(text),
+      answer.value.listeners.map(({ network, address: host, port }) => ({ network, host, port })),
+    )
+    if (unserved.length + unlisted.length === 0) return [ok(`it listens at ${text}`)]
+    return [
+      ...unserved.map((place) =>
+        failure(`IMDS_LISTEN names ${place}, and imdsd does not listen there`, CHANGE_LISTENERS),
+      ),
+      ...unlisted.map((place) =>
+        warning(
+          `imdsd listens at ${place}, which IMDS_LISTEN does not name: imds-firewall admits no guest there`,
+          CHANGE_LISTENERS,
+        ),
+      ),
+    ]
+  },
+}
+const CHANGE_LISTENERS =
+  'correct IMDS_LISTEN or the sockets of systemd that replace it, then systemctl restart imds: docs/install.md#change-where-imdsd-listens'
 
 interface Holder {
   readonly name: string

@@ -3,14 +3,16 @@ import type { Check, DaemonCheck } from './check.ts'
 import { configuration, daemon, descriptors, records, version } from './checks-of-daemon.ts'
 import { identity, keyFiles, snapshot, stateDirectory } from './checks-of-files.ts'
 import { firewall, guests } from './checks-of-guests.ts'
-import { addresses, clock, ports, units } from './checks-of-host.ts'
+import { addresses, clock, listeners, packages, ports, units } from './checks-of-host.ts'
 import { store, storeInUse } from './checks-of-store.ts'
 
 export const CHECKS: readonly Check[] = [
   configuration,
+  packages,
   units,
   daemon,
   version,
+  listeners,
   addresses,
   ports,
   store,

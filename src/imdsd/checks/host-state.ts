@@ -22,6 +22,7 @@ export interface CheckedConfig {
   readonly listen: readonly Listener[]
   readonly operator: HostPort
   readonly unserved: readonly { readonly network: string }[]
+  readonly needsFirewall: boolean
   readonly identity: { readonly certificate: { readonly validFromDate: Date; readonly validToDate: Date } } | undefined
 }
 

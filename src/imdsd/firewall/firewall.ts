@@ -108,6 +108,11 @@ export class Firewall {
     this.#wake()
   }
 
+  /** Whether rules of this daemon are in the kernel: an unknown peer reaches no listener. */
+  keepsUnknownOut(): boolean {
+    return this.#applied !== undefined
+  }
+
   /** Answers all waiting requests. */
   stop(): void {
     this.#isStopped = true

@@ -145,7 +145,10 @@ export const ExplanationSchema = Type.Object({
     description: '"metadata", the reason of the refusal as metrics and logs name it, or "no-listener".',
   }),
   status: Type.Optional(
-    Type.Integer({ description: 'Absent with "no-listener": no guest with this address can connect to the daemon.' }),
+    Type.Integer({
+      description:
+        'Absent with "no-listener", and for an unknown peer that the firewall keeps out: it cannot connect to the daemon.',
+    }),
   ),
   because: Type.String(),
   instance: Type.Optional(

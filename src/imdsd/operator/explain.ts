@@ -102,7 +102,9 @@ export async function explain(
     const elsewhere = networks.filter((other) => view.find(other, address).kind !== 'unknown')
     const hint =
       elsewhere.length > 0 ? `an instance has it on ${elsewhere.join(', ')}` : await diagnosis.address(network, address)
-    return { ...answer, because: `no instance that is known here has this address on network ${network}; ${hint}` }
+    const because = `no instance that is known here has this address on network ${network}; ${hint}`
+    if (!firewall.keepsUnknownOut()) return { ...answer, because }
+    return { network, address, answer: answer.answer, because: `${because}; the firewall resets its connections` }
   }
   if (found.kind === 'contested')
     return { ...answer, because: `more than one instance claims it: ${claimants(view, network, address)}` }

@@ -3,6 +3,7 @@
  * reason and opens another one. That reads passwords and certificates again, so that replacing them needs no restart.
  */
 import { isIP } from 'node:net'
+import { TLSSocket } from 'node:tls'
 import { Redis, type RedisOptions } from 'ioredis'
 import { readConfigFile, readSecretFile } from '../../runtime/secret-file.ts'
 import { parseStoreUrl, STORE_URL_FORMS, type Node, type RedisFiles, type RedisStore } from '../url.ts'
@@ -18,6 +19,8 @@ export interface RedisConnection {
   readonly node: Node
   /** Resolves with the reason once the connection is closed. */
   readonly closed: Promise<string>
+  /** When the certificate of the server ends, in seconds since 1970; 0: without TLS. */
+  readonly certificateEndSeconds: number
 }
 
 /** A connection without an answer for this long counts as dead. */
@@ -97,7 +100,11 @@ export async function dial(
       resolve(lastError === undefined ? 'the server closed the connection' : reasonOf(lastError))
     })
   })
-  return { redis, node, closed }
+  return { redis, node, closed, certificateEndSeconds: certificateEndOf(redis) }
+}
+
+function certificateEndOf({ stream }: Redis): number {
+  return stream instanceof TLSSocket ? Date.parse(stream.getPeerCertificate().valid_to) / 1000 : 0
 }
 
 function tlsOptions({ caFile, certFile, keyFile }: RedisSettings, { host }: Node) {

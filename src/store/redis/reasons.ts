@@ -113,13 +113,19 @@ export function isDenied({ message }: Error): boolean {
   return /\bNOPERM\b|ACL failure in script|executing the script can't (run|access|publish)/.test(message)
 }
 
+/** Commands that deploy/redis.acl gives to no hypervisor. */
+const ONLY_OF_PUBLISHERS = 'eval evalsha scan hset hdel zadd zrem zrangebylex publish time'.split(' ')
+
 /**
  * What to do about a right that the user lacks; undefined for any other error. Source: the replies of Redis 6 and 7.
  */
 function missingRight(message: string): string | undefined {
   if (!isDenied({ name: '', message })) return undefined
   const [, command] = /run the '([^']+)' command/.exec(message) ?? []
-  if (command !== undefined) return `give it +${command}`
+  if (command !== undefined)
+    return ONLY_OF_PUBLISHERS.includes(command)
+      ? `use the publisher's user; if this is that one, give it +${command}`
+      : `give it +${command}`
   if (message.includes('run this command')) return 'give it all rights of the publisher, one of which the script lacks'
   if (message.includes('channel')) return 'check IMDS_REGION and IMDS_HYPERVISOR first, then the channels in its rules'
   return message.includes('key') ? 'check IMDS_REGION and IMDS_HYPERVISOR first, then the keys in its rules' : undefined

@@ -89,6 +89,7 @@ export class RedisSource implements Source {
   readonly #budget = new TurnBudget()
   readonly #stopping = new AbortController()
   #session: Session | undefined
+  #certificateEndSeconds = 0
   /** An announcement of this daemon was in the store. */
   #wasAnnounced = false
   readonly reports: ReportStore = {
@@ -235,6 +236,7 @@ export class RedisSource implements Source {
   async #live(events: SourceEvents): Promise<string> {
     const commands = await connectToRegion(this.#parts.settings, this.#keys.instances, 'imds')
     const open: RedisConnection[] = [commands]
+    this.#certificateEndSeconds = commands.certificateEndSeconds
     let heartbeat: NodeJS.Timeout | undefined
     try {
       const notices = await connectTo(this.#parts.settings, commands.node, 'imds-notices')
@@ -260,6 +262,10 @@ export class RedisSource implements Source {
       clearInterval(heartbeat)
       open.forEach(close)
     }
+  }
+
+  certificateEndSeconds(): number {
+    return this.#certificateEndSeconds
   }
 
   announce(): void {

@@ -27,6 +27,7 @@ function aDaemon(change: Partial<MetricsSources> = {}) {
     contested: () => 5,
     sync: () => STATUS,
     viewAgeSeconds: () => 6,
+    certificateEndSeconds: () => 0,
     isDuplicate: () => false,
     firewall: () => FIREWALL,
     packets: () => undefined,

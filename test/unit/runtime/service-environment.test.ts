@@ -62,14 +62,22 @@ test('a variable of a credential names the file that systemd loads, if there is 
   expect([[...credentials], files]).toEqual([['/etc/imds/password'], ['/unit', join(directory, 'env')]])
 })
 
-test('a command with a store of its own gets no file of secrets or certificates from the service', () => {
+test('a command with a store of its own gets no file of Redis or of record keys from the service', () => {
   const { variables, credentials } = read(
-    [file('env', 'IMDS_REDIS_CA_FILE=/ca\nIMDS_HYPERVISOR=hv1\n')],
+    [file('env', 'IMDS_REDIS_CA_FILE=/ca\nIMDS_RECORD_KEYS_FILE=/keys\nIMDS_API_DATABASE_PASSWORD_FILE=/database\n')],
     {},
     undefined,
     true,
   )
-  expect([variables, [...credentials]]).toEqual([{ IMDS_REGION: 'of-the-unit', IMDS_HYPERVISOR: 'hv1' }, []])
+  expect([variables, [...credentials]]).toEqual([
+    {
+      IMDS_REGION: 'of-the-unit',
+      IMDS_API_DATABASE_PASSWORD_FILE: '/database',
+      IMDS_PASSWORD_FILE: '/etc/imds/password',
+      IMDS_OTHER_FILE: '/run/credentials/a/encrypted',
+    },
+    ['/etc/imds/password'],
+  ])
 })
 
 test('without a unit the default file is read if it exists; a file that is named must exist', () => {

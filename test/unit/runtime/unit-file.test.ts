@@ -2,7 +2,7 @@
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { beforeEach, expect, test } from 'vitest'
-import { readUnit } from '../../../src/runtime/unit-file.ts'
+import { readSocketUnit, readUnit } from '../../../src/runtime/unit-file.ts'
 import { temporaryDirectory } from '../../support/fixtures/temporary-directory.ts'
 
 let directory: string
@@ -56,4 +56,17 @@ test('drop-ins apply by their names, one in /etc hides that in /usr, and an empt
     environment: { A: 'a b', B: '2', C: '%d', D: '"x' },
     environmentFiles: ['/two'],
   })
+})
+
+test('the places of a socket have the instance of its template, its network, and what drop-ins change', () => {
+  const socket = (name: string) => readSocketUnit(name, [join(directory, 'etc'), join(directory, 'usr')])
+  expect(socket('a@x.socket')).toEqual([])
+  file('usr/a@.socket', '[Socket]\nListenStream=[%i]:80\nListenStream=/run/x\nFileDescriptorName=default\n')
+  file('etc/a@.socket.d/10.conf', '[Socket]\nListenStream=10.0.0.1:81\n')
+  file('etc/a@fd00::2.socket.d/10.conf', '[Socket]\nListenStream=\nListenStream=10.0.0.2:80\nFileDescriptorName=red\n')
+  expect(socket('a@fd00::1.socket')).toEqual([
+    { network: 'default', host: 'fd00::1', port: 80 },
+    { network: 'default', host: '10.0.0.1', port: 81 },
+  ])
+  expect(socket('a@fd00::2.socket')).toEqual([{ network: 'red', host: '10.0.0.2', port: 80 }])
 })

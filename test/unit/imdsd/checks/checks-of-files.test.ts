@@ -89,7 +89,9 @@ test('a snapshot that would not be served is a failure, and a missing one a warn
   expect(await linesOf(snapshot, of({ kind: 'none' }))).toEqual([
     'warning there is none: guests get 503 if imdsd starts without the store',
   ])
-  expect(await linesOf(snapshot, { ...of({ kind: 'none' }), readiness: readinessOf({ instances: 0 }) })).toEqual([
-    'ok there is none, and imdsd serves no instance',
-  ])
+  const ofAnother = { kind: 'unreadable', reason: 'it is of hypervisor hv1' } as const // this one was renamed
+  for (const found of [{ kind: 'none' } as const, ofAnother])
+    expect(await linesOf(snapshot, { ...of(found), readiness: readinessOf({ instances: 0 }) })).toEqual([
+      'ok there is none, and imdsd serves no instance',
+    ])
 })

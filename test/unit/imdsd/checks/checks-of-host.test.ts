@@ -1,7 +1,15 @@
 import { expect, test } from 'vitest'
 import { parseConfig } from '../../../../src/imdsd/config.ts'
-import { addresses, clock, ports, units } from '../../../../src/imdsd/checks/checks-of-host.ts'
-import { commands, linesOf, metricsOf, settingsOf, SILENT, VARIABLES } from '../../../support/fixtures/look.ts'
+import { addresses, clock, listeners, ports, units } from '../../../../src/imdsd/checks/checks-of-host.ts'
+import {
+  commands,
+  documentOf,
+  linesOf,
+  metricsOf,
+  settingsOf,
+  SILENT,
+  VARIABLES,
+} from '../../../support/fixtures/look.ts'
 
 const unit = (name: string, change: Readonly<Record<string, string>> = {}) =>
   Object.entries({
@@ -74,6 +82,36 @@ test('the socket of each enabled network and the firewall that is required must 
     'ok imds-address.service runs',
     'failure imds-firewall.service does not run (inactive)',
   ])
+})
+
+test('imds.socket is not missed where IMDS_LISTEN names several networks, which it would replace', async () => {
+  const settings = settingsOf({
+    IMDS_LISTEN: 'red=169.254.169.254:80,blue=10.0.0.9:80',
+    IMDS_FIREWALL: 'required',
+  })
+  const shown = ['imds.service', 'imds-address.service', 'imds-firewall.service'].map((name) => unit(name))
+  expect(await linesOf(units, { settings, ...systemctl(...shown) })).toEqual([
+    'ok imds.service runs',
+    'ok imds-address.service runs',
+    'ok imds-firewall.service runs',
+  ])
+})
+
+test('a place of IMDS_LISTEN that is not served, and one that is served and not named, are found', async () => {
+  const served = [
+    { network: 'red', address: '169.254.169.254', port: 80 },
+    { network: 'red', address: 'fd00:ec2::254', port: 80 },
+  ]
+  const find = (IMDS_LISTEN: string) =>
+    linesOf(listeners, { settings: settingsOf({ IMDS_LISTEN }), listeners: documentOf({ listeners: served }) })
+  expect(await find('169.254.169.254:80,red=[fd00:ec2::254]:80')).toEqual([
+    'ok it listens at 169.254.169.254:80,red=[fd00:ec2::254]:80',
+  ])
+  expect(await find('169.254.169.254:80,blue=[fd00:ec2::254]:80')).toEqual([
+    'failure IMDS_LISTEN names blue=[fd00:ec2::254]:80, and imdsd does not listen there',
+    'warning imdsd listens at red=[fd00:ec2::254]:80, which IMDS_LISTEN does not name: imds-firewall admits no guest there',
+  ])
+  expect(await linesOf(listeners, {})).toEqual([]) // IMDS_LISTEN is not set
 })
 
 test('an address that this hypervisor does not have is a failure', async () => {

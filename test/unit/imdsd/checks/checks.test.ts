@@ -52,6 +52,8 @@ const modes =
   (asked) => ({ kind: 'file', mode: asked === path ? mode : 0o600, size: 1024 })
 const MEMORY = 'until then guests are served from memory'
 
+const HALFWAY = 'imds-node installed\nimdsctl config-files\nimds half-configured\n'
+
 /** The faults of test/faults and test/imdsd/doctor.test.ts: what one sees, and what to do. */
 test.each<[fault: string, look: Partial<HostState>, finding: RegExp, remedy: RegExp]>([
   ['Redis stopped', problem('connect ECONNREFUSED 10.0.0.1:6379'), /^connect ECONN/, RegExp(`start Redis; ${MEMORY}`)],
@@ -106,6 +108,12 @@ test.each<[fault: string, look: Partial<HostState>, finding: RegExp, remedy: Reg
     { settings: settingsOf({ IMDS_STORE: 'redis://10.0.0.2' }) },
     /^imdsd uses redis:\/\/10\.0\.0\.1/,
     /^systemctl restart imds$/,
+  ],
+  [
+    'an upgrade that stopped halfway',
+    { run: (command) => Promise.resolve(command[0] === 'dpkg-query' ? { status: 1, stdout: HALFWAY } : undefined) },
+    /^the Debian package imds is half-configured/,
+    /^dpkg --configure imds$/,
   ],
   ['the daemon stopped', { readiness: SILENT }, /^it does not answer$/, /^systemctl start imds,/],
   ['an upgrade without a restart', { version: '1.1.0' }, /^imdsd is 1\.0\.0/, /^systemctl restart imds$/],

@@ -172,6 +172,22 @@ test('an explanation has what the firewall has counted, once its agent has repor
   expect(await explain(parts, 'default', '10.0.0.2')).toMatchObject({ packets: { admitted: 7, 'unknown-peers': 2 } })
 })
 
+test('an unknown address gets 503, or no response where the rules of the firewall are applied', async () => {
+  const firewall = aFirewall(false)
+  const parts = explaining(['10.0.0.2/8'], firewall)
+  expect(await explain(parts, 'default', '10.0.0.9')).toMatchObject({ answer: 'unknown-peer', status: 503 })
+  firewall.setListeners({ listeners: [], operator: { address: '127.0.0.1', port: 9169 }, limitedDscp: 1 })
+  firewall.noteComplete()
+  const document = await firewall.next(undefined)
+  firewall.stop()
+  await firewall.next({ applied: document!.version, refused: [], packets: undefined })
+  const explained = await explain(parts, 'default', '10.0.0.9')
+  expect(explained).toMatchObject({ answer: 'unknown-peer' })
+  expect(explained).not.toHaveProperty('status')
+  expect(explained!.because).toMatch(/the firewall resets its connections$/)
+  expect(await explain(parts, 'default', '10.0.0.2')).toMatchObject({ answer: 'metadata', status: 200 })
+})
+
 const ADDRESSES = {
   ipv4Addresses: ['10.0.0.2/8', '127.0.0.2/8', '224.0.0.1/8'],
   ipv6Addresses: ['fd00::2/64', '::1/128'],

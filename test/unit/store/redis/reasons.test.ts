@@ -1,3 +1,4 @@
+import { readFileSync } from 'node:fs'
 import { expect, test } from 'vitest'
 import { reasonOf } from '../../../../src/store/redis/reasons.ts'
 
@@ -17,6 +18,20 @@ test.each([
 ])('%s is explained with its remedy, and without a placeholder', (message, reason) => {
   expect(reasonOf(new Error(message))).toMatch(reason)
   expect(reasonOf(new Error(message))).not.toContain('{REGION}')
+})
+
+test("a command that redis.acl gives to publishers only needs the publisher's user", () => {
+  const [ofHypervisor, ofPublisher] = readFileSync('deploy/redis.acl', 'utf8')
+    .trim()
+    .split('\n')
+    .map((line) => [...line.matchAll(/ \+([a-z]+)(?= |$)/g)].map(([, command]) => command!)) as [string[], string[]]
+  for (const command of ofPublisher)
+    expect(
+      reasonOf(new Error(`NOPERM this user has no permissions to run the '${command}' command`)).includes(
+        "use the publisher's user",
+      ),
+      command,
+    ).toBe(!ofHypervisor.includes(command))
 })
 
 test('the reason for a certificate of other names has its names', () => {

@@ -1,0 +1,78 @@
+/**
+ * The blocks of commands that change a hypervisor or a fleet, as one pastes them into a shell, with a failure at each step: they stop there.
+ * Programs do nothing but note their calls.
+ */
+import { spawnSync } from 'node:child_process'
+import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import t from 'tap'
+import { shortDirectory } from '../support/test-directory.ts'
+import { executed } from '../tools/documents.ts'
+
+/** Prints OK, as redis-cli does for a change, unless it is the call that fails. The status of redis-cli is 0 then too. */
+const PROGRAM = `#!/bin/sh
+echo "\${0##*/} $*" >> calls
+[ "$(wc -l < calls)" -ne "$FAILS" ] && echo OK && exit
+[ "\${0##*/}" = redis-cli ]
+`
+
+for (const [document, name, calls] of [
+  ['docs/operations/jobs.md', 'upgrade', 7],
+  ['docs/operations/jobs.md', 'move a region', 7],
+  ['docs/operations/jobs.md', 'rotate a password', 6],
+  ['docs/operations/jobs.md', 'replace', 8],
+  ['docs/operations/jobs.md', 'replace with imds-api', 10],
+  ['docs/operations/imds-api.md', 'upgrade-api', 6],
+  ['docs/install.md', 'listen', 8],
+  ['docs/install.md', 'listen no longer', 9],
+] as const)
+  t.test(`${document}, ${name}: the block stops at the step that fails, and names the host`, (t) => {
+    const directory = shortDirectory(t)
+    for (const program of [
+      'ssh',
+      'imdsctl',
+      'imds-api',
+      'redis-cli',
+      'migrate',
+      'rm',
+      'sleep',
+      'sed',
+      'install',
+      'systemctl',
+      'imdsd',
+    ])
+      writeFileSync(join(directory, program), PROGRAM, { mode: 0o755 })
+    for (const secret of ['old', 'new']) writeFileSync(join(directory, secret), `${secret}\n`)
+    const file = join(directory, 'calls')
+    const run = (fails: number) => {
+      rmSync(file, { force: true })
+      const ran = spawnSync('sh', ['-c', executed(document, name)], {
+        cwd: directory,
+        encoding: 'utf8',
+        env: {
+          PATH: `${directory}:/usr/bin:/bin`,
+          FAILS: String(fails),
+          ...{ version: '1', address: 'fd00::1', redis: 'redis://x', user: 'imds-hv1', old: 'old', new: 'new' },
+        },
+      })
+      return { ...ran, calls: existsSync(file) ? readFileSync(file, 'utf8').trimEnd().split('\n') : [] }
+    }
+    const whole = run(0)
+    t.same([whole.status, whole.calls.length], [0, calls], whole.stderr)
+    for (const [i, call] of whole.calls.entries()) {
+      const { status, stderr, calls: made } = run(i + 1)
+      if (call.startsWith('sleep ')) continue // it cannot fail
+      t.not(status, 0, call)
+      t.same(made, whole.calls.slice(0, i + 1))
+      const [, host] = /^ssh (\S+)/.exec(call) ?? []
+      if (host !== undefined && name !== 'replace' && name !== 'replace with imds-api')
+        t.match(stderr, `stopped at ${host}\n`)
+    }
+    if (name === 'rotate a password')
+      for (const secret of ['new', 'old']) {
+        writeFileSync(join(directory, secret), '')
+        t.same(run(0).calls, [], 'an empty password is not given')
+        writeFileSync(join(directory, secret), `${secret}\n`)
+      }
+    t.end()
+  })

@@ -4,7 +4,7 @@
  * socket is bound to a link, or the firewall is required. If only the firewall does, no guest is answered before its
  * rules are applied.
  */
-import type { Logger } from 'pino'
+import type { Log } from '../runtime/log-codes.ts'
 import { LINK_LOCAL_PORT } from './firewall/link-local.ts'
 import { isIpv6, isUnusableAddress } from '../metadata/address.ts'
 import { DEFAULT_NETWORK } from '../metadata/identifiers.ts'
@@ -134,7 +134,7 @@ export function describeFirewallWait(listeners: readonly GuestListener[]): strin
 export function warnOfOverruled(
   { overruledListen = [] }: Pick<GuestListeners, 'overruledListen'>,
   guests: readonly GuestAddress[],
-  log: Pick<Logger, 'warn'>,
+  log: Pick<Log, 'warn'>,
 ): void {
   const format = (place: GuestAddress) => `${place.network}=${formatHostPort(place)}`
   const isServed = ({ network, host, port }: GuestAddress) =>
@@ -143,7 +143,7 @@ export function warnOfOverruled(
     )
   if (overruledListen.every(isServed)) return
   log.warn(
-    { ignored: overruledListen.map(format), sockets: guests.map(format) },
+    { code: 'listen-ignored', ignored: overruledListen.map(format), sockets: guests.map(format) },
     'IMDS_LISTEN is ignored: an enabled systemd socket unit says where to listen. ' +
       'Change its ListenStream=, or disable it',
   )

@@ -13,6 +13,7 @@ import { PATHS } from '../../src/imdsd/operator/paths.ts'
 import { parseRecordKeys, RecordCipher } from '../../src/store/crypto/record-cipher.ts'
 import type { VariableTable } from '../../src/runtime/variables.ts'
 import { buildProgram } from '../../src/imdsctl/imdsctl.ts'
+import { LOG_CODES } from '../../src/runtime/log-codes.ts'
 import { Output } from '../../src/runtime/output.ts'
 import { STORE_SETTINGS } from '../../src/store/settings.ts'
 import { keysOf } from '../../src/store/redis/keys.ts'
@@ -290,11 +291,12 @@ test('each alert links to the paragraph of docs/operations/alerts.md that has it
   }
 })
 
-test('the log texts that alerts and documents search for are logged', () => {
-  const searched = found([...DOCS, ['deploy/alerts.yml', read('deploy/alerts.yml')] as const], /grep "([^"]+)"/g)
-  const sources = CITING.filter(([path]) => path.startsWith('src/'))
-  expect(searched.length).toBeGreaterThan(1)
-  expect(searched.filter(([, text]) => !sources.some(([, source]) => source.includes(text)))).toEqual([])
+test('what alerts and documents search for in the journal are codes or reasons of log lines', () => {
+  const texts = [...DOCS, ['deploy/alerts.yml', read('deploy/alerts.yml')] as const]
+  const searched = found(texts, /journalctl -u [\w-]+\s+\|\s+grep (?:-E\s+')?([\w|-]+)/g)
+  const known: readonly string[] = [...LOG_CODES, ...REFUSALS]
+  expect(searched.length).toBeGreaterThan(8)
+  expect(searched.filter(([, text]) => !text.split('|').every((code) => known.includes(code)))).toEqual([])
 })
 
 /** The files that declare imdsctl's commands and options. */

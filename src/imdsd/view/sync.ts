@@ -121,6 +121,9 @@ export class Sync {
           this.resync()
         })
       },
+      replaced: () => {
+        this.resync()
+      },
       disconnected: (reason) => {
         this.#health.reportDisconnected(source.description, reason, this.#state.isConnected)
         this.#state.noteDisconnected(reason)

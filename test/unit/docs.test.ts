@@ -18,7 +18,7 @@ import { Output } from '../../src/runtime/output.ts'
 import { STORE_SETTINGS } from '../../src/store/settings.ts'
 import { keysOf } from '../../src/store/redis/keys.ts'
 import { DOCUMENTS, executed, read, ROOT } from '../tools/documents.ts'
-import { generated } from '../tools/generate.ts'
+import { generated, redisAcl } from '../tools/generate.ts'
 import { temporaryDirectory } from '../support/fixtures/temporary-directory.ts'
 
 const DOCS = new Map(DOCUMENTS.map((path) => [path, read(path)]))
@@ -214,6 +214,10 @@ test.each(DOCUMENTS.filter((path) => DOCS.get(path)!.includes('<!-- generated: '
     expect(DOCS.get(path)).toBe(await generated(DOCS.get(path)!))
   },
 )
+
+test('deploy/redis.acl has the users that imdsctl acl prints', () => {
+  expect(read('deploy/redis.acl')).toBe(redisAcl())
+})
 
 const NO_DEFAULT = /^(none|required.*)$/
 test.each<[string, string, VariableTable]>([

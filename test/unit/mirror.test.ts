@@ -85,6 +85,7 @@ const ELSEWHERE: Readonly<Record<string, readonly string[]>> = {
   'redis/import': ['imdsctl/export'],
   'redis/long-values': ['store/redis/lengths'],
   'redis/publish': ['store/redis/publisher', 'store/rules'],
+  'redis/shapes-acl': ['store/redis/acl'],
   'redis/shapes-sentinel': ['store/redis/sentinels'],
   'redis/watch': ['store/redis/region-client', 'store/redis/sessions', 'store/redis/source'],
   'unit/imds-api/http/openapi': [

@@ -63,6 +63,13 @@ const script = replaced(
   JSON.stringify(readFileSync(`${import.meta.dirname}/src/store/redis/publish.lua`, 'utf8')),
 )
 
+/** Puts the page into the commands that explain a code of the log. */
+const symptoms = replaced(
+  'runtime/symptoms.ts',
+  "readFileSync(new URL('../../docs/operations/symptoms.md', import.meta.url), 'utf8')",
+  JSON.stringify(readFileSync(`${import.meta.dirname}/docs/operations/symptoms.md`, 'utf8')),
+)
+
 /** Fastify loads these packages only for routes with a schema, which we do not have, and for tests. They are half of its code. */
 const UNUSED = ['@fastify/ajv-compiler', '@fastify/fast-json-stringify-compiler', 'light-my-request']
 
@@ -195,7 +202,7 @@ const build = (name, input, { external = UNUSED, plugins = [], ...output }) => (
   platform: 'node',
   external,
   transform: { define: { __dirname: 'import.meta.dirname' } }, // packages that are CommonJS have it
-  plugins: [ascii, builtins, script, licenses(name), ...plugins],
+  plugins: [ascii, builtins, script, symptoms, licenses(name), ...plugins],
   output: {
     dir: 'dist',
     format: 'esm',

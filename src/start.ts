@@ -94,11 +94,11 @@ async function startBoth(): Promise<void> {
       if (address !== undefined) console.log(`${tryLines(formatHostPort(address), guest).join('\n')}\n`)
     }
     const reason = await api.failed
-    if (!ending) log.fatal({ reason }, 'imds-api cannot continue')
+    if (!ending) log.fatal({ code: 'service-ended', reason }, 'imds-api cannot continue')
   } catch (error) {
     if (!ending)
       log.fatal(
-        error instanceof StartFailure ? { reason: error.message } : { err: error },
+        { code: 'start-failed', ...(error instanceof StartFailure ? { reason: error.message } : { err: error }) },
         'imds-api cannot start; npm start -- --daemon-only starts the daemon alone',
       )
   }

@@ -16,6 +16,8 @@ export interface Actions {
   readonly rebuild: (options: RebuildOptions) => Promise<void>
   readonly verify: (options: { readonly json?: boolean }) => Promise<void>
   readonly advance: (options: TakeOverOptions) => Promise<void>
+  readonly explain: (code: string) => Promise<void>
+  readonly doctor: (command: 'doctor' | 'status') => Promise<void>
   readonly hypervisors: () => Promise<void>
   readonly drain: (name: string, isDrained: boolean) => Promise<void>
   readonly evacuate: (name: string, options: ApiEvacuateOptions) => Promise<void>
@@ -91,6 +93,21 @@ ${describeVariables(API_VARIABLES)}`,
     .description('move ids, revisions and addresses past those of the store: after a restore of an older database')
     .option('--force', TAKE_OVER)
     .action(actions.advance)
+  for (const [name, description] of [
+    ['doctor', 'check what imds-api on this host needs, and print the remedy for what is wrong'],
+    ['status', 'print the state of imds-api on this host, its rates during a second, and what is wrong'],
+  ] as const)
+    program
+      .command(name)
+      .description(`${description}. Exit status: 0 if all is well, 1 if there are warnings, 2 if there are failures`)
+      .option('--json', 'print JSON')
+      .action(() => actions.doctor(name))
+  program
+    .command('explain')
+    .argument('<code>', 'the code of a log line, such as servers-not-published')
+    .description('print what a code of a log line means, what guests notice, and what to do')
+    .option('--json', 'print JSON')
+    .action(actions.explain)
   addHypervisorCommands(program, actions)
   return program
 }

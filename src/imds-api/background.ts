@@ -82,7 +82,7 @@ export function buildPurge({ database: { db }, log }: ServiceParts, auth: Auth):
   }
   return new PeriodicTask(purge, PURGE_INTERVAL_MS, ({ message }) => {
     log.warn(
-      { reason: message },
+      { code: 'rows-not-deleted', reason: message },
       'expired tokens, old addresses, actions, keys, events and deleted servers were not deleted; retrying in an hour',
     )
   })

@@ -57,6 +57,14 @@ const program = buildProgram(output, {
   advance: async (options) => {
     status = await advanceDatabase(commandParts(), options)
   },
+  doctor: async (command) => {
+    status = await (await import('./doctor.ts'))[command](parseVariables(true), output)
+  },
+  explain: async (code) => {
+    const { explainCode } = await import('../runtime/symptoms.ts')
+    if (!explainCode(output, code)) throw new ApiCommandFailure(EXIT.usage, `no line of the log has the code ${code}`)
+    status = EXIT.done
+  },
   hypervisors: async () => {
     status = await listHypervisors(commandParts())
   },
@@ -91,13 +99,17 @@ function report(error: unknown): number {
  * itself has them, unless --environment-file names a file.
  */
 function readConfig(isCommand = true): { readonly config: ApiConfig; readonly unknown: readonly string[] } {
-  const { environmentFile } = program.opts<{ environmentFile?: string }>()
-  const parsed = parseApiConfig(isCommand || environmentFile !== undefined ? variablesOf(environmentFile) : process.env)
+  const parsed = parseVariables(isCommand)
   if (parsed.ok) return { config: parsed.value, unknown: parsed.unknown }
   throw new ApiCommandFailure(
     EXIT.badConfig,
     parsed.faults.map(({ variable, message }) => `${variable} ${message}`).join('\n'),
   )
+}
+
+function parseVariables(isCommand: boolean): ReturnType<typeof parseApiConfig> {
+  const { environmentFile } = program.opts<{ environmentFile?: string }>()
+  return parseApiConfig(isCommand || environmentFile !== undefined ? variablesOf(environmentFile) : process.env)
 }
 
 function variablesOf(environmentFile: string | undefined): Readonly<Record<string, string | undefined>> {
@@ -115,9 +127,9 @@ function variablesOf(environmentFile: string | undefined): Readonly<Record<strin
 async function serve(): Promise<void> {
   const { config, unknown } = readConfig(false)
   const log = buildLog(config.logLevel, standardOutput(process.env['JOURNAL_STREAM']))
-  if (unknown.length > 0) log.warn({ variables: unknown }, 'unknown variables are ignored')
+  if (unknown.length > 0) log.warn({ code: 'variables-unknown', variables: unknown }, 'unknown variables are ignored')
   process.on('uncaughtException', (error) => {
-    log.fatal({ err: error }, 'unexpected error')
+    log.fatal({ code: 'unexpected-error', err: error }, 'unexpected error')
     process.exit(1)
   })
   const starting = startApi(config, log)
@@ -141,13 +153,14 @@ async function serve(): Promise<void> {
       void stop()
     })
   running = await starting.catch((error: unknown) => {
-    log.fatal(error instanceof StartFailure ? { reason: error.message } : { err: error }, 'imds-api cannot start')
+    const cause = error instanceof StartFailure ? { reason: error.message } : { err: error }
+    log.fatal({ code: 'start-failed', ...cause }, 'imds-api cannot start')
     process.exit(1)
   })
   superviseBy(process.env, log)
   void running.failed.then((reason) => {
     if (stopping) return
-    log.fatal({ reason }, 'imds-api cannot continue')
+    log.fatal({ code: 'service-ended', reason }, 'imds-api cannot continue')
     process.exit(1)
   })
 }

@@ -1,10 +1,12 @@
-/** The operators' listener of imds-api: the status page at /, /metrics, /livez, /readyz and /hypervisors. */
+/** The operators' listener of imds-api: the status page at /, /metrics, /livez, /readyz, /findings and /hypervisors. */
 import { fastify, type FastifyInstance } from 'fastify'
 import type { Registry } from 'prom-client'
 import { guardAccess } from '../pages/access.ts'
 import { sendPage } from '../pages/send.ts'
 import type { Question } from '../pages/search.ts'
+import type { CheckResult } from '../runtime/check.ts'
 import { NO_SCHEMA_COMPILERS } from '../runtime/fastify-settings.ts'
+import { VERSION } from '../runtime/version.ts'
 import { refuseOtherVersions, TO_OPERATORS } from '../runtime/http-version.ts'
 import type { Database } from './database/open.ts'
 import type { RegionHypervisor, RegionHypervisors } from './publish/hypervisors.ts'
@@ -19,6 +21,8 @@ export interface ApiOperatorParts {
   readonly hypervisors: () => Promise<RegionHypervisors>
   /** The status page; undefined: too many of its readers wait already. */
   readonly page: (question: Question) => Promise<string | undefined>
+  /** What the status page has found. */
+  readonly findings: () => Promise<readonly CheckResult[]>
   readonly registry: Registry
   /** Undefined: the listener needs none. */
   readonly password: string | undefined
@@ -31,7 +35,7 @@ export interface ApiOperatorParts {
  * used, without which requests are served all the same.
  */
 export function buildOperatorServer(parts: ApiOperatorParts): FastifyInstance {
-  const { database, publisher, isStopping, hypervisors, page, registry, password, now } = parts
+  const { database, publisher, isStopping, hypervisors, page, findings, registry, password, now } = parts
   const server = fastify({ logger: false, schemaController: NO_SCHEMA_COMPILERS })
   refuseOtherVersions(
     server.server,
@@ -56,12 +60,19 @@ export function buildOperatorServer(parts: ApiOperatorParts): FastifyInstance {
       publishing: publisher.problem ?? 'working',
     })
   })
+  server.get('/findings', async (): Promise<ServiceFindings> => ({ version: VERSION, findings: await findings() }))
   server.get('/hypervisors', async () => {
     const { hypervisors: all, storeProblem } = await hypervisors()
     return { hypervisors: all.map(represent), store: storeProblem ?? 'reachable' }
   })
   server.get('/metrics', async (_request, reply) => reply.type(registry.contentType).send(await registry.metrics()))
   return server
+}
+
+/** What /findings has. */
+export interface ServiceFindings {
+  readonly version: string
+  readonly findings: readonly CheckResult[]
 }
 
 /** A hypervisor as /hypervisors has it. What its daemon has not announced is null. */

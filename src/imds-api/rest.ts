@@ -1,7 +1,8 @@
 /** Builds the REST interface: its HTTP server with all routes, and the parts that issue and check tokens. */
 import swagger from '@fastify/swagger'
 import { readFileSync } from 'node:fs'
-import type { DestinationStream, Logger } from 'pino'
+import type { DestinationStream } from 'pino'
+import type { Log } from '../runtime/log-codes.ts'
 import { buildAudit } from './http/audit.ts'
 import { buildAccountChoice, describeClient } from './auth/account-choice.ts'
 import { buildAuthentication } from './auth/bearer.ts'
@@ -57,7 +58,7 @@ export function buildAuth(
   db: Db,
   { accessTokenSeconds, refreshTokenSeconds }: Pick<ApiConfig, 'accessTokenSeconds' | 'refreshTokenSeconds'>,
   now: () => number,
-  log: Logger,
+  log: Log,
 ): Auth {
   const steady = () => performance.now()
   const tokens = new AccessTokens(db, now, steady)

@@ -1,5 +1,5 @@
 /** What the services of imds-api share. */
-import type { Logger } from 'pino'
+import type { Log } from '../runtime/log-codes.ts'
 import { descriptors, readLimits, StartFailure } from '../runtime/listen.ts'
 import { ACCOUNT_QUEUE, AccountChanges } from './changes/account-changes.ts'
 import type { ApiConfig } from './config.ts'
@@ -34,13 +34,13 @@ export interface ServiceParts {
   readonly delay: StopDelay
   /** The bounds of the connections of each listener. */
   readonly connections: Readonly<Record<'clients' | 'hypervisors' | 'operators', ClientConnections>>
-  readonly log: Logger
+  readonly log: Log
 }
 
 /** The most connections of one address at the listener of operators. */
 const OPERATORS_OF_ADDRESS = 16
 
-export function buildParts(config: ApiConfig, database: Database, storeOpener: StoreOpener, log: Logger): ServiceParts {
+export function buildParts(config: ApiConfig, database: Database, storeOpener: StoreOpener, log: Log): ServiceParts {
   const { db } = database.background
   const metrics = buildApiMetrics(database)
   const streams = new EventStreams({ db, now: () => performance.now(), onEnd: metrics.countStreamEnd })
@@ -67,7 +67,7 @@ export function buildParts(config: ApiConfig, database: Database, storeOpener: S
 function buildConnections(
   { connectionsPerAddress, trustedProxies }: ApiConfig,
   onClose: ApiMetrics['countClosed'],
-  log: Logger,
+  log: Log,
 ): ServiceParts['connections'] {
   const share = shareConnections(descriptors(readLimits()))
   const build = (maxConnections: number, ofAddress: number, proxies: readonly string[]) =>
@@ -86,14 +86,14 @@ function buildConnections(
   }
 }
 
-function openAuditOrFail(file: string | undefined, log: Logger): AuditStream {
+function openAuditOrFail(file: string | undefined, log: Log): AuditStream {
   try {
     const problem =
       file === undefined
         ? 'an audit line cannot be written to standard error: it is lost'
         : 'an audit line cannot be written: it is written with a later one, unless 1 MiB of lines wait'
     return openAudit(file, (error) => {
-      log.error({ reason: error.message }, problem)
+      log.error({ code: 'audit-line-not-written', reason: error.message }, problem)
     })
   } catch (error) {
     throw new StartFailure(`IMDS_API_AUDIT_FILE cannot be opened: ${(error as Error).message}`, { cause: error })

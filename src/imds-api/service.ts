@@ -3,7 +3,7 @@
  * comments. It builds the services, starts them in order, and stops them. It has no rules of its own.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { Logger } from 'pino'
+import type { Log } from '../runtime/log-codes.ts'
 import { formatHostPort, formatListenAddress, type HostPort, type ListenAddress } from '../runtime/host-port.ts'
 import { StartFailure } from '../runtime/listen.ts'
 import { VERSION } from '../runtime/version.ts'
@@ -42,9 +42,9 @@ const STORE_CLOSE_TIMEOUT_MS = 500
 const SERVICES_STOP_TIMEOUT_MS = 11_000
 
 /** Starts imds-api. Rejects if a part cannot start, and leaves nothing running then. */
-export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
+export async function startApi(config: ApiConfig, log: Log): Promise<Api> {
   const database = await openDatabase(config.database, false, (error) => {
-    log.warn({ reason: error.message }, 'a connection to the database broke')
+    log.warn({ code: 'database-connection-lost', reason: error.message }, 'a connection to the database broke')
   })
   const storeOpener = new StoreOpener(() => openStore(config.store))
   const listeners: ApiService[] = []
@@ -123,11 +123,11 @@ async function regionOf(db: Db, { store }: ApiConfig): Promise<string> {
 }
 
 /** Opens the store. An unreachable one is opened later. */
-async function openOrRetry(storeOpener: StoreOpener, log: Logger): Promise<void> {
+async function openOrRetry(storeOpener: StoreOpener, log: Log): Promise<void> {
   await storeOpener.open().catch((error: unknown) => {
     if (!(error instanceof StoreUnavailable)) throw new StartFailure((error as Error).message)
     log.warn(
-      { reason: error.message },
+      { code: 'store-unreachable', reason: error.message },
       'the store is unreachable: requests are served, and what they change is published later',
     )
   })
@@ -140,14 +140,17 @@ async function openOrRetry(storeOpener: StoreOpener, log: Logger): Promise<void>
 async function finishActions({ database, accounts, log }: ServiceParts): Promise<void> {
   const actions = await finishWaitingActions(database.db, accounts)
   if (actions > 0)
-    log.warn({ actions }, 'actions that waited for the compute system have succeeded, since IMDS_API_COMPUTE is none')
+    log.warn(
+      { code: 'actions-not-awaited', actions },
+      'actions that waited for the compute system have succeeded, since IMDS_API_COMPUTE is none',
+    )
 }
 
-function reopenAudit(audit: AuditStream, log: Logger): void {
+function reopenAudit(audit: AuditStream, log: Log): void {
   const fault = audit.reopen()
   if (fault !== undefined)
     log.error(
-      { reason: fault.message },
+      { code: 'audit-file-not-reopened', reason: fault.message },
       'the audit file cannot be opened again: lines are still written to the old one',
     )
 }

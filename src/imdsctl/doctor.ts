@@ -2,15 +2,16 @@
 import { writeFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { buildBugreport } from './doctor/bugreport.ts'
-import { countStates, rowOf, runChecks, statusOf, STYLES, type CheckResult } from '../imdsd/checks/check.ts'
 import { CHECKS } from '../imdsd/checks/checks.ts'
 import { lookAtHost, type DoctorSources } from './doctor/host.ts'
 import type { HostState } from '../imdsd/checks/host-state.ts'
 import { buildRedaction } from './doctor/redact.ts'
 import { findSecrets, formatVariables, isPublic, SERVICES, serviceVariables } from './doctor/secrets.ts'
-import { buildStatus, statusRows, type DaemonStatus, type Sample } from './doctor/status.ts'
+import { buildStatus, statusRows, type DaemonStatus } from './doctor/status.ts'
 import { getMetrics, getReadiness, valueOf } from '../imdsd/operator/client.ts'
+import { countsOf, printResults, runChecks, statusOf } from '../runtime/check.ts'
 import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
+import type { Sample } from '../runtime/metric-values.ts'
 import type { Output } from '../runtime/output.ts'
 import { readUnit } from '../runtime/unit-file.ts'
 
@@ -97,17 +98,4 @@ async function lookAtDaemon(operator: string): Promise<DaemonStatus | undefined>
   return after === undefined || !readiness.ok
     ? undefined
     : buildStatus(readiness.value, before, after, Date.now() / 1000)
-}
-
-function countsOf(results: readonly CheckResult[]) {
-  const { ok, warning: warnings, failure: failures } = countStates(results)
-  return { ok, warnings, failures }
-}
-
-/** Prints some results, and how many of all have each state. */
-function printResults(output: Output, printed: readonly CheckResult[], all: readonly CheckResult[]): void {
-  output.rows(printed.map(rowOf))
-  const { ok, warning, failure } = countStates(all)
-  const text = `${String(ok)} ok, ${String(warning)} ${warning === 1 ? 'warning' : 'warnings'}, ${String(failure)} ${failure === 1 ? 'failure' : 'failures'}`
-  output.rows([[{ text, style: failure > 0 ? STYLES.failure : warning > 0 ? STYLES.warning : STYLES.ok }]])
 }

@@ -1,6 +1,6 @@
 /**
  * `imdsctl explain`: what the guest at an address, or of an instance, would get from a daemon and why, the path of packets
- * to it, and its last requests.
+ * to it, and its last requests; or what a code of a log line means.
  *
  * The daemon knows all but the path, which this process looks at itself. So the path is shown only on the hypervisor.
  */
@@ -8,7 +8,7 @@ import { ID_RULE, isId, isName } from '../metadata/identifiers.ts'
 import { canonicalAddress } from '../metadata/address.ts'
 import { getExplanation, getInstanceExplanation } from '../imdsd/operator/client.ts'
 import type { Explanation } from '../imdsd/operator/documents.ts'
-import { formatFinding, STYLES, warning } from '../imdsd/checks/check.ts'
+import { formatFinding, STYLES, warning } from '../runtime/check.ts'
 import { findPaths, NOT_LOOKED_AT, type Step } from '../imdsd/checks/guest-path.ts'
 import type { DoctorSources } from './doctor/host.ts'
 import { formatAgo } from '../runtime/ago.ts'
@@ -16,6 +16,7 @@ import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import { parseUnixSocket } from '../runtime/host-port.ts'
 import type { Output } from '../runtime/output.ts'
 import { readSecretFile } from '../runtime/secret-file.ts'
+import { explainCode } from '../runtime/symptoms.ts'
 import type { Cell } from '../runtime/terminal.ts'
 import { askDaemon } from './ask-daemon.ts'
 import { withStore, type Context } from './commands.ts'
@@ -27,9 +28,10 @@ export interface ExplainContext extends DoctorSources {
   readonly passwordFile: string | undefined
 }
 
-/** Explains an address on a network, or each address of an instance. */
+/** Explains a code of a log line, an address on a network, or each address of an instance. */
 export async function explain(context: ExplainContext, target: string, network: string): Promise<void> {
   const { output, operator } = context
+  if (explainCode(output, target)) return
   const isAddress = canonicalAddress(target) !== undefined
   if (!isAddress && !isId(target))
     throw new CommandFailure(EXIT.usage, `"${String(target)}" is neither an address nor ${ID_RULE}`)

@@ -56,11 +56,11 @@ function addGuestCommands(program: Command, runner: Runner): void {
   program
     .command('explain')
     .description(
-      'print what the guest at an address, or of an instance, would get from its daemon and why, the path to it, and its last requests',
+      'print what the guest at an address, or of an instance, would get from its daemon and why, the path to it, and its last requests; or what a code of a log line means',
     )
     .argument(
-      '<address-or-id>',
-      'the address of a guest, such as 10.0.0.2, or the id of its instance, such as srv-x1y2z',
+      '<address-id-or-code>',
+      'the address of a guest, such as 10.0.0.2, the id of its instance, such as srv-x1y2z, or a code of a log line, such as store-lost',
     )
     .option('--network <name>', 'the network of the address', 'default')
     .addOption(

@@ -1,9 +1,11 @@
-/** `imdsctl hypervisors`, `drain`, `undrain` and `forget`: the life of a hypervisor, as the store knows it. */
+/** `imdsctl hypervisors`, `acl`, `drain`, `undrain` and `forget`: the life of a hypervisor, as the store knows it. */
 import { isName } from '../metadata/identifiers.ts'
 import { formatAgo, formatDuration } from '../runtime/ago.ts'
 import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import { isRecent } from '../store/fleet.ts'
 import type { AnnouncedHypervisor, Publisher } from '../store/publisher.ts'
+import { formatDaemonUser } from '../store/redis/acl.ts'
+import { parseStoreUrl } from '../store/url.ts'
 import { withStore, type Context } from './commands.ts'
 
 /** A hypervisor. `records`: how many name it. `announced` undefined: no daemon has announced it. */
@@ -28,6 +30,21 @@ export async function hypervisors({ store, output }: Context): Promise<void> {
       if (announced?.duplicate === true && isRecent(announced.seenAt, Date.now()) && !output.json)
         output.warn(`warning: several daemons announce themselves as ${name}: run imdsctl doctor there`)
   })
+}
+
+/** Prints the Redis user of a hypervisor as a line of an ACL file, or those of all that the store knows. */
+export async function acl({ store, output }: Context, name: string | undefined, isAll: boolean): Promise<void> {
+  if (isAll === (name !== undefined))
+    throw new CommandFailure(EXIT.usage, 'give either the name of a hypervisor or --all')
+  if (name !== undefined) checkName(name)
+  const { region } = store
+  if (region === undefined || parseStoreUrl(store.url)?.kind === 'files')
+    throw new CommandFailure(EXIT.usage, 'only a region in Redis has users: set IMDS_STORE and IMDS_REGION')
+  const all = name === undefined ? await withStore(store, readHypervisors) : [{ name }]
+  for (const { name: hypervisor } of all) {
+    const user = formatDaemonUser(region, hypervisor)
+    output.result({ hypervisor, user }, user)
+  }
 }
 
 async function readHypervisors(publisher: Publisher): Promise<readonly Hypervisor[]> {

@@ -196,6 +196,16 @@ function addHypervisorCommands(program: Command, runner: Runner): void {
     )
     .action(() => show(async (all) => (await import('./hypervisors.ts')).hypervisors(contextOf(runner, all))))
   const HYPERVISOR = 'the name of a hypervisor, such as hv1'
+  program
+    .command('acl')
+    .description(
+      'print the Redis user of a hypervisor as a line of an ACL file, with PASSWORD in place of its password',
+    )
+    .argument('[name]', HYPERVISOR)
+    .option('--all', 'of all hypervisors that are announced, drained, or named by a record')
+    .action((name: string | undefined, { all: isAll = false }: { all?: boolean }) =>
+      show(async (all) => (await import('./hypervisors.ts')).acl(contextOf(runner, all), name, isAll)),
+    )
   const addChange = (name: 'drain' | 'undrain' | 'forget', description: string) =>
     program
       .command(name)

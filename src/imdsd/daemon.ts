@@ -6,7 +6,7 @@
  * metrics and the operator server.
  */
 import { setImmediate as turn } from 'node:timers/promises'
-import type { Logger } from 'pino'
+import type { Log } from '../runtime/log-codes.ts'
 import { LIMITED_DSCP } from './guest/hop-limit.ts'
 import { formatHostPort, type HostPort } from '../runtime/host-port.ts'
 import type { AdjustableLevel } from '../runtime/log-level.ts'
@@ -37,7 +37,7 @@ export interface Daemon {
  * store has answered. Rejects when a guest listener cannot be opened or another daemon has the state directory, and
  * leaves nothing running.
  */
-export async function startDaemon(config: Config, log: Logger, logLevel: AdjustableLevel): Promise<Daemon> {
+export async function startDaemon(config: Config, log: Log, logLevel: AdjustableLevel): Promise<Daemon> {
   const now = () => performance.now()
   const lock = await lockState(config.stateDirectory, LOCK_WAIT_MS, await import('../runtime/kernel-lock.ts'), log)
   try {
@@ -63,7 +63,7 @@ export async function startDaemon(config: Config, log: Logger, logLevel: Adjusta
 
 interface BackgroundParts {
   readonly config: Config
-  readonly log: Logger
+  readonly log: Log
   readonly logLevel: AdjustableLevel
   readonly now: () => number
   readonly guestSide: GuestSide

@@ -5,7 +5,7 @@
  * If only the firewall separates several networks, every peer is an unknown peer until `endFirewallWait` is called.
  */
 import type { FastifyInstance } from 'fastify'
-import type { Logger } from 'pino'
+import type { Log } from '../runtime/log-codes.ts'
 import type { Config } from './config.ts'
 import { BootTraces } from './guest/boot-traces.ts'
 import { CHECK_INTERVAL_MS } from './guest/connections.ts'
@@ -68,7 +68,7 @@ export function buildGuestParts(
   config: Config,
   secrets: readonly Uint8Array[],
   { signer, issuerOf }: Pick<Identity, 'signer' | 'issuerOf'>,
-  log: Logger,
+  log: Log,
   now: () => number,
 ): GuestParts {
   const wall = () => Date.now()
@@ -99,7 +99,7 @@ export function buildGuestParts(
  * Restores the view and opens the listeners. Rejects if one cannot be opened, and leaves nothing running. `now`:
  * monotonic, in ms.
  */
-export async function startGuestSide(config: Config, log: Logger, now: () => number): Promise<GuestSide> {
+export async function startGuestSide(config: Config, log: Log, now: () => number): Promise<GuestSide> {
   const secrets = config.tokenKeys ?? [ownTokenKey(config.stateDirectory, log)]
   const identity = buildIdentity(config.identity, () => Date.now())
   warnOfExpiry(config, log)
@@ -122,7 +122,7 @@ export async function startGuestSide(config: Config, log: Logger, now: () => num
     await stop()
     throw error
   })
-  if (finder.firewallWait !== undefined) log.warn(finder.firewallWait)
+  if (finder.firewallWait !== undefined) log.warn({ code: 'firewall-awaited' }, finder.firewallWait)
   return {
     ...state,
     view,
@@ -156,7 +156,7 @@ export async function restoreState(
   secrets: readonly Uint8Array[],
   view: View,
   reports: GuestReports,
-  log: Logger,
+  log: Log,
 ): Promise<Pick<GuestSide, 'owner' | 'keys' | 'restored'>> {
   const owner = stateOwner(store)
   const keys = stateKeys(store, secrets)
@@ -180,7 +180,7 @@ export async function restoreState(
 async function openListeners(
   config: Config,
   servers: readonly FastifyInstance[],
-  log: Logger,
+  log: Log,
 ): Promise<readonly GuestAddress[]> {
   const guests: GuestAddress[] = []
   for (const [i, server] of servers.entries()) {
@@ -191,12 +191,15 @@ async function openListeners(
   const unopened = describeUnopened(config, guests)
   if (unopened !== undefined) throw new StartFailure(unopened)
   warnOfOverruled(config, guests, log)
-  for (const { network, problem } of config.unserved) log.warn({ network }, problem)
+  for (const { network, problem } of config.unserved) log.warn({ code: 'network-not-served', network }, problem)
   return guests
 }
 
-function warnOfExpiry({ identity }: Config, log: Logger): void {
+function warnOfExpiry({ identity }: Config, log: Log): void {
   const expiry = identity && describeExpiry(identity.certificate, Date.now())
   if (expiry !== undefined)
-    log.warn(`the certificate in IMDS_IDENTITY_CERT_FILE ${expiry}: verifiers may reject documents`)
+    log.warn(
+      { code: 'identity-certificate' },
+      `the certificate in IMDS_IDENTITY_CERT_FILE ${expiry}: verifiers may reject documents`,
+    )
 }

@@ -4,7 +4,7 @@
  * socket is bound to a link, or the firewall is required. If only the firewall does, no guest is answered before its
  * rules are applied.
  */
-import type { Logger } from 'pino'
+import type { Log } from '../runtime/log-codes.ts'
 import { LINK_LOCAL_PORT } from './firewall/link-local.ts'
 import { isIpv6, isUnusableAddress } from '../metadata/address.ts'
 import { DEFAULT_NETWORK } from '../metadata/identifiers.ts'
@@ -138,11 +138,11 @@ export function describeFirewallWait(listeners: readonly GuestListener[]): strin
 export function warnOfOverruled(
   { overruledListen = [] }: Pick<GuestListeners, 'overruledListen'>,
   guests: readonly GuestAddress[],
-  log: Pick<Logger, 'warn'>,
+  log: Pick<Log, 'warn'>,
 ): void {
   if (compareListeners(overruledListen, guests).unserved.length === 0) return
   log.warn(
-    { ignored: overruledListen.map(formatListener), sockets: guests.map(formatListener) },
+    { code: 'listen-ignored', ignored: overruledListen.map(formatListener), sockets: guests.map(formatListener) },
     'IMDS_LISTEN is ignored: an enabled systemd socket unit says where to listen. ' +
       'Change its ListenStream=, or disable it',
   )

@@ -50,14 +50,15 @@ const logLevel = new AdjustableLevel(log, parsed.value.logLevel)
 process.on('SIGUSR1', () => {
   logLevel.set('debug', LEVEL_SECONDS.default)
 })
-if (parsed.unknown.length > 0) log.warn({ variables: parsed.unknown }, 'unknown variables are ignored')
+if (parsed.unknown.length > 0)
+  log.warn({ code: 'variables-unknown', variables: parsed.unknown }, 'unknown variables are ignored')
 
 const end = (status: number) => {
   demo?.clean()
   process.exit(status)
 }
 process.on('uncaughtException', (error) => {
-  log.fatal({ err: error }, 'unexpected error')
+  log.fatal({ code: 'unexpected-error', err: error }, 'unexpected error')
   end(1)
 })
 const starting = startDaemon(parsed.value, log, logLevel)
@@ -73,7 +74,7 @@ const stop = (signal: string) => {
         end(0)
       },
       (error: unknown) => {
-        log.fatal({ err: error }, 'could not stop cleanly')
+        log.fatal({ code: 'stop-failed', err: error }, 'could not stop cleanly')
         end(1)
       },
     )
@@ -95,7 +96,7 @@ try {
       : error instanceof StartFailure
         ? error.message
         : undefined
-  log.fatal(reason === undefined ? { err: error } : { reason }, 'could not start')
+  log.fatal({ code: 'start-failed', ...(reason === undefined ? { err: error } : { reason }) }, 'could not start')
   end(1)
 }
 

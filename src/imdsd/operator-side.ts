@@ -1,5 +1,5 @@
 /** The operators' side of imdsd: its listeners, and what they show. */
-import type { Logger } from 'pino'
+import type { Log } from '../runtime/log-codes.ts'
 import type { OperatorParts } from './operator/server.ts'
 import type { AddressWatch } from '../runtime/addresses.ts'
 import type { HostPort } from '../runtime/host-port.ts'
@@ -13,7 +13,7 @@ import type { StoreSide } from './store-side.ts'
 
 interface OperatorSideParts {
   readonly config: Config
-  readonly log: Logger
+  readonly log: Log
   readonly logLevel: AdjustableLevel
   readonly now: () => number
   readonly guestSide: GuestSide
@@ -104,11 +104,7 @@ export async function buildOperatorSide(parts: OperatorSideParts): Promise<Opera
           .instances()
           .filter(({ instance: { id } }) => view.isUnconfirmed(id))
           .map(({ instance: { id, revision } }) => `${id}, revision ${String(revision)}`),
-      faulty: () =>
-        Iterator.from(view.ids()).flatMap((id) => {
-          const fault = sync.faultOf(id)
-          return fault === undefined ? [] : [formatFault(id, fault)]
-        }),
+      faulty: () => sync.faults().map(([id, fault]) => formatFault(id, fault)),
       contested: view.contested(),
       viewAgeSeconds: viewAgeSeconds(),
       firewall: firewall.status(),

@@ -1,6 +1,6 @@
 /** Builds the status page of the operators' listeners: joins it with the checks, the traces and the history. */
 import type { Registry } from 'prom-client'
-import { runChecks } from './checks/check.ts'
+import { runChecks } from '../runtime/check.ts'
 import { NOT_OF_DAEMON, OF_DAEMON } from './checks/checks.ts'
 import type { Readiness } from './operator/documents.ts'
 import { History } from './operator/page/history.ts'

@@ -4,7 +4,7 @@
  */
 import { randomBytes } from 'node:crypto'
 import { setImmediate as turn } from 'node:timers/promises'
-import type { Logger } from 'pino'
+import type { Log } from '../runtime/log-codes.ts'
 import { formatHostPort, isReachable, type HostPort } from '../runtime/host-port.ts'
 import { VERSION } from '../runtime/version.ts'
 import { loadYaml } from '../store/document.ts'
@@ -37,7 +37,7 @@ const REPORT_RETRY_MS = 2_000
  */
 export interface StoreSideParts {
   readonly config: Config
-  readonly log: Logger
+  readonly log: Log
   readonly now: () => number
   readonly guestSide: GuestSide
   readonly disk: Disk
@@ -147,7 +147,7 @@ function buildAnnouncement(
     foundOther: () => {
       if (!isDuplicate())
         log.warn(
-          { hypervisor: config.store.hypervisor },
+          { code: 'hypervisor-duplicate', hypervisor: config.store.hypervisor },
           'another daemon announces itself with the name of this hypervisor: correct IMDS_HYPERVISOR of one of them',
         )
       otherFoundMs = now()
@@ -166,7 +166,7 @@ function buildAnnouncement(
     failed: (reason) => {
       if (!logged.has(reason)) {
         log.warn(
-          { reason },
+          { code: 'hypervisor-not-announced', reason },
           'this daemon cannot announce itself in the store, so publishers warn of an unknown hypervisor: ' +
             'allow its Redis user +set on the key of its announcement (deploy/redis.acl)',
         )

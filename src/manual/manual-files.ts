@@ -28,6 +28,8 @@ export function manualFiles(): Readonly<Record<string, string>> {
     rebuild: never,
     verify: never,
     advance: never,
+    explain: never,
+    doctor: never,
     hypervisors: never,
     drain: never,
     evacuate: never,

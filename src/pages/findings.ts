@@ -1,24 +1,17 @@
 /** Findings of checks: what is well, what somebody should look at, and the remedy. */
-import { formatLevel, type Level } from './document.ts'
+import type { CheckResult } from '../runtime/check.ts'
+import { formatLevel } from './document.ts'
 import { markup, type Markup } from './markup.ts'
 import { formatTable } from './table.ts'
 
-/** A finding. */
-export interface PageFinding {
-  readonly check: string
-  readonly state: Level
-  readonly text: string
-  readonly remedy?: string
-}
-
 /** Formats findings as a table. */
-export function formatFindings(findings: readonly PageFinding[]): Markup {
+export function formatFindings(findings: readonly CheckResult[]): Markup {
   return formatTable(
     [{ name: 'check' }, { name: 'state' }, { name: 'finding' }],
-    findings.map(({ check, state, text, remedy }) => [
+    findings.map(({ check, ...finding }) => [
       check,
-      formatLevel(state),
-      markup`<span>${text}${remedy !== undefined && markup`<br><span class="soft">Remedy: ${remedy}</span>`}</span>`,
+      formatLevel(finding.state),
+      markup`<span>${finding.text}${finding.state !== 'ok' && markup`<br><span class="soft">Remedy: ${finding.remedy}</span>`}</span>`,
     ]),
     'Nothing was checked.',
   )

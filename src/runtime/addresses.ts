@@ -10,7 +10,7 @@ import { once } from 'node:events'
 import { readFile } from 'node:fs/promises'
 import { isIPv6 } from 'node:net'
 import { Address6 } from 'ip-address'
-import type { Logger } from 'pino'
+import type { Log } from './log-codes.ts'
 import { isOneAddress } from '../metadata/address.ts'
 
 const CHECK_INTERVAL_MS = 2_000
@@ -18,12 +18,12 @@ const CHECK_INTERVAL_MS = 2_000
 /** Checks the addresses of listeners. */
 export class AddressWatch {
   readonly #addresses: readonly string[]
-  readonly #log: Logger
+  readonly #log: Log
   #missing: readonly string[] = []
   #timer: NodeJS.Timeout | undefined
 
   /** `hosts`: what the listeners are bound to. Wildcards (0.0.0.0, ::) are not checked. */
-  constructor(hosts: readonly string[], log: Logger) {
+  constructor(hosts: readonly string[], log: Log) {
     this.#addresses = [...new Set(hosts.filter(isOneAddress))]
     this.#log = log
   }
@@ -51,7 +51,8 @@ export class AddressWatch {
     const missing: string[] = []
     for (const address of this.#addresses) if (!(await isOurs(address))) missing.push(address)
     this.#missing = missing
-    for (const address of missing) if (!before.includes(address)) this.#log.error({ address }, formatMissing(address))
+    for (const address of missing)
+      if (!before.includes(address)) this.#log.error({ code: 'address-missing', address }, formatMissing(address))
     for (const address of before) if (!missing.includes(address)) this.#log.info({ address }, 'the address is back')
   }
 }

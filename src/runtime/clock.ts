@@ -5,7 +5,7 @@
  * tokens outlive the process, so they have wall times: the age of the snapshot is then unknown, and after the next
  * start tokens use the new time (`tokenTime`).
  */
-import type { Logger } from 'pino'
+import type { Log } from './log-codes.ts'
 
 export const CHECK_INTERVAL_MS = 60_000
 /** Smaller steps are not reported, in ms: NTP makes them in normal operation. */
@@ -16,7 +16,7 @@ export interface ClockParts {
   readonly wall: () => number
   readonly steady: () => number
   readonly setBacks: { inc(): void }
-  readonly log: Logger
+  readonly log: Log
 }
 
 /** Counts and logs each time that the clock was set back. */
@@ -41,7 +41,7 @@ export class ClockWatch {
     if (byMs <= MIN_REPORTED_MS) return
     this.#parts.setBacks.inc()
     this.#parts.log.warn(
-      { seconds: Math.round(byMs / 1000) },
+      { code: 'clock-set-back', seconds: Math.round(byMs / 1000) },
       'the clock was set back; guests are still served, but the age of the snapshot is unknown',
     )
   }

@@ -2,8 +2,8 @@
  * The level of the log, which an operator can change for some time. It then returns by itself to the configured one, so
  * that nobody forgets a log of every request.
  */
-import type { Logger } from 'pino'
 import { formatDuration } from './ago.ts'
+import type { Log } from './log-codes.ts'
 
 /** The values of IMDS_LOG_LEVEL, the quietest first. log.ts says what each shows. */
 export const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug'] as const
@@ -28,12 +28,12 @@ export const LEVEL_SECONDS = { default: 600, max: 86_400 } as const
 
 /** Changes the level of a log. */
 export class AdjustableLevel {
-  readonly #log: Pick<Logger, 'level' | 'info'>
+  readonly #log: Pick<Log, 'level' | 'info'>
   readonly #configured: LogLevel
   #state: LogLevelState
   #timer: NodeJS.Timeout | undefined
 
-  constructor(log: Pick<Logger, 'level' | 'info'>, configured: LogLevel) {
+  constructor(log: Pick<Log, 'level' | 'info'>, configured: LogLevel) {
     this.#log = log
     this.#configured = configured
     this.#state = { level: configured, configured }

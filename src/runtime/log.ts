@@ -6,8 +6,9 @@
  * debug: each request and each change. Tokens, keys and user-data are never logged (invariant 9); the redaction below
  * is a second barrier.
  */
-import { pino, type DestinationStream, type Logger } from 'pino'
+import { pino, type DestinationStream } from 'pino'
 import { escapeControls, escapeJsonLine } from './escape.ts'
+import type { Log, LogCode } from './log-codes.ts'
 import type { LogLevel } from './log-level.ts'
 import { isJournal, LogOutput, neverBlock } from './log-output.ts'
 
@@ -15,7 +16,7 @@ const STDOUT = 1
 const SECRETS = ['password', 'userData', 'publicKeys', 'token', 'headers', 'document', 'command']
 
 /** Builds the daemon's log. */
-export function buildLog(level: LogLevel, destination: DestinationStream): Logger {
+export function buildLog(level: LogLevel, destination: DestinationStream): Log {
   return pino(
     {
       level,
@@ -46,6 +47,7 @@ export function standardOutput(journalStream: string | undefined): DestinationSt
   const output = new LogOutput(STDOUT, (lines) => {
     const line = {
       level: 'warn',
+      code: 'log-lines-lost' satisfies LogCode,
       time: new Date().toISOString(),
       lines,
       msg: 'log lines were lost, because the reader of standard output did not keep up',

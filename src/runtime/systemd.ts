@@ -7,7 +7,7 @@
 import { spawn } from 'node:child_process'
 import { readdirSync } from 'node:fs'
 import { join } from 'node:path'
-import type { Logger } from 'pino'
+import type { Log } from './log-codes.ts'
 
 /**
  * A listening socket that systemd passed to the daemon: its file descriptor and the FileDescriptorName= of its unit.
@@ -99,11 +99,12 @@ export function namesIn(directory: string, onFault?: (message: string) => void):
 }
 
 /** Notifies systemd that the service is ready, and then regularly that its event loop runs, if `env` asks for it. */
-export function superviseBy(env: Readonly<Record<string, string | undefined>>, log: Logger): void {
+export function superviseBy(env: Readonly<Record<string, string | undefined>>, log: Log): void {
   if (env['NOTIFY_SOCKET'] === undefined) return
   let isBroken = false
   const warn = (details: object) => {
-    if (!isBroken) log.warn(details, 'cannot notify systemd of the state of this service')
+    if (!isBroken)
+      log.warn({ code: 'systemd-not-notified', ...details }, 'cannot notify systemd of the state of this service')
     isBroken = true
   }
   const notify = (state: string) => {

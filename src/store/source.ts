@@ -50,6 +50,8 @@ export interface SourceEvents {
   readonly notice: (id: string) => void
   /** Notices arrive from now on; earlier changes may have been missed. */
   readonly connected: () => void
+  /** The store may have another content: the region was emptied, or initialised again. */
+  readonly replaced: () => void
   /** The store is lost or does not answer; `reason` is for the operator. */
   readonly disconnected: (reason: string) => void
 }

@@ -6,7 +6,7 @@ import { chmodSync, cpSync, readdirSync, readFileSync, rmSync, symlinkSync, utim
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { openStore } from '../../src/store/open.ts'
-import { formatFinding, type CheckResult } from '../../src/imdsd/checks/check.ts'
+import { formatFinding, type CheckResult } from '../../src/runtime/check.ts'
 import { CHECKS } from '../../src/imdsd/checks/checks.ts'
 import { makeIdentity } from '../support/fixtures/identity.ts'
 import { anInstance } from '../support/fixtures/instance.ts'

@@ -75,6 +75,14 @@ t.test('each cause is named: unpublished, removed, faulty, on another hypervisor
     'the faults',
   )
 
+  const { body } = await daemon.operator('/readyz')
+  const { faultyRecords = [] } = JSON.parse(body.toString()) as { faultyRecords?: string[] }
+  t.match(
+    faultyRecords.toSorted(),
+    [/^the record of srv-b in the store is faulty: \/fqdn /, /^the record of srv-f in .*: the record is not JSON$/],
+    'readiness, and so doctor, names served and unserved ones',
+  )
+
   for (const [address, id, revision, explained, waited] of [
     [
       '127.0.0.9',

@@ -96,6 +96,9 @@ t.test('with the users of deploy/redis.acl all functions work, and Redis refuses
     const { status, stderr } = await imdsctl([...settings, ...args])
     t.equal(status, 0, `${args.join(' ')}: ${stderr}`)
   }
+  const { stdout } = await imdsctl([...settings, 'acl', '--all'])
+  t.equal(stdout, ACL.replace('>secret', '>PASSWORD').replace(/\n[^]*/, '\n'), 'of the only hypervisor')
+  t.match(await imdsctl([...settings, 'acl']), { status: 64, stderr: /give either the name of a hypervisor or --all/ })
   for (const args of [
     ['put', `${file}/record.json`],
     ['get', 'srv-n1'],

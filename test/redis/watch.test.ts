@@ -217,6 +217,28 @@ t.test('invariant 8: absence is not removal', async (t) => {
   })
 })
 
+t.test(
+  'a region that was emptied and initialised again is noticed without a resync, and readiness says so',
+  async (t) => {
+    const emptied = await startRedis(t)
+    const own = await aStore(t, emptied.url)
+    const serving = await startDaemon(t, { ...environment(emptied.url), IMDS_RESYNC_SECONDS: '3600' })
+    await own.put(aLocalInstance(1))
+    await serves(serving, 1)
+    await emptied.client.flushall()
+    await own.initialise()
+    const readiness = async () =>
+      JSON.parse((await serving.operator('/readyz')).body.toString()) as { readonly hint?: string }
+    await until(async () => (await readiness()).hint !== undefined, 'the daemon to notice it')
+    t.match(await readiness(), {
+      ready: true,
+      hint: /^no record names hv1, so none of the served instances \(1\) is confirmed/,
+      instances: 1,
+      unconfirmed: 1,
+    })
+  },
+)
+
 t.test('G2: while Redis is down from the start, guests get 503 with Retry-After and never 404', async (t) => {
   const without = await startDaemon(t, environment('redis://127.0.0.1:1'))
   for (const path of ['/', ID, '/latest/user-data', '/nothing'])

@@ -20,6 +20,7 @@ import { CATEGORIES } from '../../src/metadata/categories.ts'
 import { VERSIONS } from '../../src/metadata/versions.ts'
 import { buildMetrics, type MetricsSources } from '../../src/imdsd/metrics.ts'
 import { CHECKS } from '../../src/imdsd/checks/checks.ts'
+import { formatDaemonUser, formatPublisherUser } from '../../src/store/redis/acl.ts'
 import { ReadinessSchema } from '../../src/imdsd/operator/documents.ts'
 import { DOCUMENTS, read, ROOT } from './documents.ts'
 import { recordTable } from './record-table.ts'
@@ -173,10 +174,16 @@ function readinessList(): string {
   return asList(rows(ReadinessSchema))
 }
 
+/** deploy/redis.acl, with the names of the other templates. */
+export function redisAcl(): string {
+  return `${formatDaemonUser('gb1', 'hv1')}\n${formatPublisherUser('gb1')}\n`
+}
+
 if (process.argv[1] === new URL(import.meta.url).pathname) {
   for (const document of DOCUMENTS) {
     const text = read(document)
     const now = await generated(text)
     if (now !== text) writeFileSync(`${ROOT}${document}`, now)
   }
+  writeFileSync(`${ROOT}deploy/redis.acl`, redisAcl())
 }

@@ -13,11 +13,12 @@ import { PATHS } from '../../src/imdsd/operator/paths.ts'
 import { parseRecordKeys, RecordCipher } from '../../src/store/crypto/record-cipher.ts'
 import type { VariableTable } from '../../src/runtime/variables.ts'
 import { buildProgram } from '../../src/imdsctl/imdsctl.ts'
+import { LOG_CODES } from '../../src/runtime/log-codes.ts'
 import { Output } from '../../src/runtime/output.ts'
 import { STORE_SETTINGS } from '../../src/store/settings.ts'
 import { keysOf } from '../../src/store/redis/keys.ts'
 import { DOCUMENTS, executed, read, ROOT } from '../tools/documents.ts'
-import { generated } from '../tools/generate.ts'
+import { generated, redisAcl } from '../tools/generate.ts'
 import { temporaryDirectory } from '../support/fixtures/temporary-directory.ts'
 
 const DOCS = new Map(DOCUMENTS.map((path) => [path, read(path)]))
@@ -213,6 +214,10 @@ test.each(DOCUMENTS.filter((path) => DOCS.get(path)!.includes('<!-- generated: '
   },
 )
 
+test('deploy/redis.acl has the users that imdsctl acl prints', () => {
+  expect(read('deploy/redis.acl')).toBe(redisAcl())
+})
+
 const NO_DEFAULT = /^(none|required.*)$/
 test.each<[string, string, VariableTable]>([
   ['imdsd', '## Variables', VARIABLES],
@@ -293,11 +298,12 @@ test('each alert links to the paragraph of docs/operations/alerts.md that has it
   }
 })
 
-test('the log texts that alerts and documents search for are logged', () => {
-  const searched = found([...DOCS, ['deploy/alerts.yml', read('deploy/alerts.yml')] as const], /grep "([^"]+)"/g)
-  const sources = CITING.filter(([path]) => path.startsWith('src/'))
-  expect(searched.length).toBeGreaterThan(1)
-  expect(searched.filter(([, text]) => !sources.some(([, source]) => source.includes(text)))).toEqual([])
+test('what alerts and documents search for in the journal are codes or reasons of log lines', () => {
+  const texts = [...DOCS, ['deploy/alerts.yml', read('deploy/alerts.yml')] as const]
+  const searched = found(texts, /journalctl -u [\w-]+\s+\|\s+grep (?:-E\s+')?([\w|-]+)/g)
+  const known: readonly string[] = [...LOG_CODES, ...REFUSALS]
+  expect(searched.length).toBeGreaterThan(8)
+  expect(searched.filter(([, text]) => !text.split('|').every((code) => known.includes(code)))).toEqual([])
 })
 
 /** The files that declare imdsctl's commands and options. */

@@ -16,9 +16,9 @@ const FOUNDATION: Readonly<Record<string, readonly string[]>> = {
 const SHARED = Object.keys(FOUNDATION)
 
 const IMDSD: Readonly<Record<string, readonly string[]>> = {
-  'imdsd/firewall': ['metadata'],
+  'imdsd/firewall': ['metadata', 'runtime'],
   'imdsd/guest': ['limits', 'metadata', 'runtime'],
-  'imdsd/view': ['store', 'limits', 'metadata'],
+  'imdsd/view': ['store', 'limits', 'metadata', 'runtime'],
   'imdsd/journal': ['imdsd/view', 'store', 'limits', 'metadata', 'runtime'],
   'imdsd/operator': ['imdsd/view', 'imdsd/guest', 'imdsd/firewall', 'store', 'pages', 'limits', 'metadata', 'runtime'],
   'imdsd/checks': ['imdsd/operator', 'imdsd/journal', 'imdsd/firewall', 'store', 'metadata', 'runtime'],

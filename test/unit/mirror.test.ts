@@ -85,6 +85,7 @@ const ELSEWHERE: Readonly<Record<string, readonly string[]>> = {
   'redis/import': ['imdsctl/export'],
   'redis/long-values': ['store/redis/lengths'],
   'redis/publish': ['store/redis/publisher', 'store/rules'],
+  'redis/shapes-acl': ['store/redis/acl'],
   'redis/shapes-sentinel': ['store/redis/sentinels'],
   'redis/watch': ['store/redis/region-client', 'store/redis/sessions', 'store/redis/source'],
   'unit/imds-api/http/openapi': [
@@ -96,6 +97,7 @@ const ELSEWHERE: Readonly<Record<string, readonly string[]>> = {
   'unit/imds-api/http/paging': ['imds-api/http/query'],
   'unit/imds-api/config': ['imds-api/auth/settings', 'imds-api/http/settings'],
   'unit/imds-api/region/parse': ['imds-api/region/contradictions', 'imds-api/region/schema'],
+  'unit/imdsctl/doctor/status': ['runtime/metric-values'],
   'unit/imdsctl/put': ['imdsctl/report'],
   'unit/imdsd/operator/server': ['imdsd/operator/paths', 'pages/send'],
   'unit/metadata/schema': ['metadata/schema-interface', 'metadata/schema-texts'],

@@ -6,7 +6,7 @@
  */
 import { sql } from 'kysely'
 import { LRUCache } from 'lru-cache'
-import type { Logger } from 'pino'
+import type { Log } from '../../runtime/log-codes.ts'
 import type { Quota } from '../../limits/rate-limit-headers.ts'
 import { MAX_KNOWN_ADDRESSES, keysOf, type FailureLimit, type FailureSubject } from '../../limits/failure-limit.ts'
 import type { Db } from '../database/transaction.ts'
@@ -25,7 +25,7 @@ export interface KnownAddressesParts {
   readonly limit: FailureLimit
   readonly now: () => number
   readonly steady: () => number
-  readonly log: Pick<Logger, 'warn'>
+  readonly log: Pick<Log, 'warn'>
 }
 
 /** A FailureLimit whose known addresses outlive the process. */
@@ -68,7 +68,7 @@ export class KnownAddresses {
     if (!limit.recordSuccess(subject, address)) return
     await this.#write(subject, address).catch((error: unknown) => {
       log.warn(
-        { reason: (error as Error).message },
+        { code: 'sign-in-not-kept', reason: (error as Error).message },
         'the address of a sign-in was not written to the database: it is not known after a restart',
       )
     })

@@ -5,7 +5,8 @@
 import type { FastifyRequest } from 'fastify'
 import Type, { type Static, type TSchema } from 'typebox'
 import type { Socket } from 'node:net'
-import type { DestinationStream, Logger } from 'pino'
+import type { DestinationStream } from 'pino'
+import type { Log } from '../../runtime/log-codes.ts'
 import { buildAudit } from '../http/audit.ts'
 import type { AccountChanges } from '../changes/account-changes.ts'
 import { giveOutActions, reportOutcome, type GivenAction } from '../changes/action-queue.ts'
@@ -49,7 +50,7 @@ export interface ComputeParts {
   readonly onUnreadable: ApiServerSettings['onUnreadable']
   readonly onShed: ApiServerSettings['onShed']
   readonly audit: DestinationStream
-  readonly log: Logger
+  readonly log: Log
 }
 
 const MAX_WAIT_SECONDS = 60
@@ -190,7 +191,15 @@ function addActionRoutes(server: ApiServer, parts: ComputeParts): void {
         count(outcome)
         if (outcome === 'failed')
           log.warn(
-            { action: kind, id, server: serverId, hypervisor: params.hypervisor, fault, request_id: requestId },
+            {
+              code: 'action-failed',
+              action: kind,
+              id,
+              server: serverId,
+              hypervisor: params.hypervisor,
+              fault,
+              request_id: requestId,
+            },
             'the hypervisor could not carry out an action',
           )
       }

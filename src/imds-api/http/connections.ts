@@ -15,7 +15,7 @@
 import type { FastifyInstance } from 'fastify'
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
-import type { Logger } from 'pino'
+import type { Log } from '../../runtime/log-codes.ts'
 import { ByOwner } from '../../limits/by-owner.ts'
 import { canonicalAddress, sourceOf } from '../../metadata/address.ts'
 import { buildNetworkTest } from '../../runtime/networks.ts'
@@ -37,7 +37,7 @@ export interface ConnectionsParts {
   readonly trustedProxies: readonly string[]
   readonly onClose: (reason: ClosedReason) => void
   readonly now: () => number
-  readonly log: Pick<Logger, 'warn'>
+  readonly log: Pick<Log, 'warn'>
 }
 
 const CHECK_INTERVAL_MS = 1_000
@@ -228,7 +228,7 @@ export class ClientConnections {
     if (now() - this.#warnedAtMs < WARN_INTERVAL_MS) return
     this.#warnedAtMs = now()
     log.warn(
-      { connections: maxConnections },
+      { code: 'connections-full', connections: maxConnections },
       'all connections are in use: those that have waited longest for their clients are closed; ' +
         'raise LimitNOFILE= if your clients need more',
     )

@@ -1,11 +1,12 @@
 /** The errors of the database that become responses: it is away, it is full, or it refuses a statement. */
+import type { LogCode } from '../../runtime/log-codes.ts'
 import { refuse, type Refusal } from '../model/refusal.ts'
 
 /** A kind of error, by codes of PostgreSQL or the operating system. `logged`: for the operator. */
 interface DatabaseTrouble {
   readonly codes: RegExp
   readonly refusal: Refusal
-  readonly logged?: string
+  readonly logged?: { readonly code: LogCode; readonly message: string }
 }
 
 /**
@@ -15,7 +16,7 @@ interface DatabaseTrouble {
 const AWAY: DatabaseTrouble = {
   codes: /^(ECONNREFUSED|ECONNRESET|ENOENT|EPIPE|ETIMEDOUT|EHOSTUNREACH|ENOTFOUND|08\w{3}|25006|25P03|57P0[123])$/,
   refusal: refuse('service_unavailable', 'the database is unreachable: try again'),
-  logged: 'the database is unreachable: requests are answered 503',
+  logged: { code: 'database-unreachable', message: 'the database is unreachable: requests are answered 503' },
 }
 const AWAY_MESSAGE =
   /^Connection terminated|^Client has encountered a connection error|^timeout exceeded when trying to connect/
@@ -28,12 +29,18 @@ const TROUBLES: readonly DatabaseTrouble[] = [
   {
     codes: /^(53\w{3}|58030)$/, // a full disk, too little memory or too many connections; an I/O error
     refusal: refuse('service_unavailable', 'the database has no room for this: try again'),
-    logged: 'the database has no disk space, memory or connections left: requests are answered 503',
+    logged: {
+      code: 'database-full',
+      message: 'the database has no disk space, memory or connections left: requests are answered 503',
+    },
   },
   {
     codes: /^57014$/, // statement_timeout
     refusal: refuse('service_unavailable', 'the database takes too long for this: ask for less, or try again'),
-    logged: 'the database has ended a statement that took too long: its request is answered 503',
+    logged: {
+      code: 'database-slow',
+      message: 'the database has ended a statement that took too long: its request is answered 503',
+    },
   },
   {
     codes: /^40(001|P01)$/, // a serialization failure or a deadlock: it has rolled everything back
@@ -41,7 +48,10 @@ const TROUBLES: readonly DatabaseTrouble[] = [
       'service_unavailable',
       'the database has refused this because of other requests at the same time: try again',
     ),
-    logged: 'the database has refused a request because of others at the same time: it is answered 503',
+    logged: {
+      code: 'database-conflict',
+      message: 'the database has refused a request because of others at the same time: it is answered 503',
+    },
   },
 ]
 

@@ -17,7 +17,7 @@ import { randomUUID } from 'node:crypto'
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import { parse } from 'node:querystring'
-import type { Logger } from 'pino'
+import type { Log } from '../../runtime/log-codes.ts'
 import { refuseOtherVersions } from '../../runtime/http-version.ts'
 import { buildNetworkTest } from '../../runtime/networks.ts'
 import { MAX_BODY_BYTES, bodyOwnerOf } from './body.ts'
@@ -68,7 +68,7 @@ export interface ApiServerSettings {
   readonly trustedProxies: readonly string[]
   readonly onUnreadable: (reason: UnreadableReason) => void
   readonly onShed: (queue: ShedQueue, owner: string) => void
-  readonly log: Logger
+  readonly log: Log
 }
 
 /** When to repeat a request that was refused with service_unavailable. */
@@ -176,7 +176,7 @@ function decorateReplies(server: ApiServer, { tls, log }: ApiServerSettings): vo
   server.decorateReply('cutOff', function (this: FastifyReply, cause: unknown) {
     const { id, method, routeOptions } = this.request
     log.error(
-      { err: cause, request_id: id, method, route: routeOptions.url },
+      { code: 'response-failed', err: cause, request_id: id, method, route: routeOptions.url },
       'failed in the middle of a response: its connection was closed',
     )
     const { socket } = this.raw
@@ -220,13 +220,19 @@ function handleErrors(server: ApiServer, { onShed, log }: ApiServerSettings): vo
       : refusalOf(error)
     if (refusal.name === 'internal_server_error') {
       log.error(
-        { err: error, request_id: request.id, method: request.method, route: request.routeOptions.url },
+        {
+          code: 'request-failed',
+          err: error,
+          request_id: request.id,
+          method: request.method,
+          route: request.routeOptions.url,
+        },
         'unexpected error: the request was answered 500',
       )
     }
     const trouble = findDatabaseTrouble(error)
     if (trouble?.logged !== undefined && refusal === trouble.refusal)
-      log.warn({ reason: error.message, request_id: request.id }, trouble.logged)
+      log.warn({ code: trouble.logged.code, reason: error.message, request_id: request.id }, trouble.logged.message)
     return send(reply, refusal)
   })
 }

@@ -1,5 +1,5 @@
 /** Counts the requests that are shed, and warns of them at most once a minute. */
-import type { Logger } from 'pino'
+import type { Log } from '../../runtime/log-codes.ts'
 import type { ShedQueue } from '../model/refusal.ts'
 import type { ApiServerSettings } from './server.ts'
 
@@ -7,7 +7,7 @@ import type { ApiServerSettings } from './server.ts'
 export interface ShedReportParts {
   readonly count: (queue: ShedQueue) => void
   readonly now: () => number
-  readonly log: Pick<Logger, 'warn'>
+  readonly log: Pick<Log, 'warn'>
 }
 
 /** The shortest time between two warnings, in ms. */
@@ -20,7 +20,7 @@ export function buildShedReport({ count, now, log }: ShedReportParts): ApiServer
     count(queue)
     requests++
     if (now() - warnedAtMs < QUIET_MS) return
-    log.warn({ queue, owner, requests }, 'too many requests wait: the heaviest callers get 503')
+    log.warn({ code: 'requests-shed', queue, owner, requests }, 'too many requests wait: the heaviest callers get 503')
     warnedAtMs = now()
     requests = 0
   }

@@ -12,7 +12,7 @@
  * mail server, the log has a warning for each invitation and each resend.
  */
 import { sql } from 'kysely'
-import type { Logger } from 'pino'
+import type { Log } from '../../runtime/log-codes.ts'
 import { PeriodicTask } from '../../runtime/periodic-task.ts'
 import { isUnsent, recordSent } from '../changes/invitations.ts'
 import { tryLock } from '../database/advisory-locks.ts'
@@ -27,7 +27,7 @@ export interface InvitationSenderParts {
   readonly db: Db
   readonly mail: { readonly send: SendMail; readonly invitationUrl: string } | undefined
   readonly count: (outcome: InvitationOutcome) => void
-  readonly log: Logger
+  readonly log: Log
 }
 
 /** An invitation that could not be sent or recorded, and why: without a mail address. */
@@ -87,7 +87,10 @@ export class InvitationSender {
     }
     this.#sending = new PeriodicTask(sendOrReport, POLL_MS, ({ message }) => {
       if (!this.#isDatabaseAway)
-        parts.log.warn({ reason: message }, 'invitations cannot be read from the database: retrying')
+        parts.log.warn(
+          { code: 'invitations-not-read', reason: message },
+          'invitations cannot be read from the database: retrying',
+        )
       this.#isDatabaseAway = true
     })
   }
@@ -140,7 +143,7 @@ export class InvitationSender {
     for (const { id, version } of rows) {
       if (this.#reported.get(id) !== version)
         this.#parts.log.warn(
-          { collaboration: id },
+          { code: 'mail-not-configured', collaboration: id },
           'the invitation is not sent, since IMDS_API_SMTP is not set. It is sent once it is set',
         )
     }
@@ -161,7 +164,7 @@ export class InvitationSender {
           } catch (error) {
             if (signal.aborted) return false
             count('failed')
-            this.#postpone(id, (error as Error).message, undefined, 'the invitation cannot be sent. Retrying')
+            this.#postpone(id, (error as Error).message, undefined)
             return false
           }
           acceptedVersion = invitation.version
@@ -174,19 +177,18 @@ export class InvitationSender {
       if (isRecorded) this.#postponed.delete(id)
     } catch (error) {
       if (acceptedVersion === undefined) throw error
-      this.#postpone(
-        id,
-        (error as Error).message,
-        acceptedVersion,
-        'the invitation was sent, and the database cannot record it. Retrying',
-      )
+      this.#postpone(id, (error as Error).message, acceptedVersion)
     }
   }
 
   /** Plans the next attempt. Warns if the reason is another than before. */
-  #postpone(id: string, reason: string, acceptedVersion: string | undefined, warning: string): void {
+  #postpone(id: string, reason: string, acceptedVersion: string | undefined): void {
     const before = this.#postponed.get(id)
-    if (before?.reason !== reason) this.#parts.log.warn({ collaboration: id, reason }, warning)
+    const [code, message] =
+      acceptedVersion === undefined
+        ? (['invitation-not-sent', 'the invitation cannot be sent. Retrying'] as const)
+        : (['invitation-not-recorded', 'the invitation was sent, and the database cannot record it. Retrying'] as const)
+    if (before?.reason !== reason) this.#parts.log.warn({ code, collaboration: id, reason }, message)
     const delayMs = Math.min(MAX_BACKOFF_MS, before === undefined ? FIRST_BACKOFF_MS : before.delayMs * 2)
     this.#postponed.set(id, { reason, acceptedVersion, delayMs, atMs: performance.now() + delayMs })
   }

@@ -1,6 +1,6 @@
 /** What somebody should look at in a region. */
-import type { PageFinding } from '../../pages/findings.ts'
 import { formatDuration } from '../../runtime/ago.ts'
+import { failure, ok, warning, type CheckResult, type Finding } from '../../runtime/check.ts'
 import type { RegionHypervisor } from '../publish/hypervisors.ts'
 import type { AddressPool } from '../changes/allocate.ts'
 import type { RegionState } from './region-state.ts'
@@ -12,9 +12,10 @@ const SILENT_MS = 120_000
 /** A pool is nearly full from this share on. */
 const NEARLY_FULL = 0.9
 const MAX_NAMED = 10
+const ADD_RANGE = 'add a range to the region file, and apply it'
 
 /** Finds them. `publishing`: why nothing can be published, or undefined. `nowMs`: Unix time. */
-export function findingsOf(state: RegionState, publishing: string | undefined, nowMs: number): PageFinding[] {
+export function findingsOf(state: RegionState, publishing: string | undefined, nowMs: number): CheckResult[] {
   const { hypervisors, outbox, pools, postponed } = state
   const all = hypervisors.hypervisors
   const isUnknown = hypervisors.storeProblem !== undefined
@@ -25,52 +26,68 @@ export function findingsOf(state: RegionState, publishing: string | undefined, n
     pools.filter((pool) => shareOf(pool) >= 1),
     pools.filter((pool) => shareOf(pool) >= NEARLY_FULL),
   ]
-  return [
-    publishing === undefined
-      ? ok('store', 'servers are published')
-      : failure('store', publishing, 'repair the store: then everything that waits is published'),
-    hypervisors.storeProblem === undefined
-      ? silent.length === 0
-        ? ok('hypervisors', `${String(all.length)} of the region; those with servers have daemons that report`)
-        : warning('hypervisors', `no daemon reports from ${named(silent)}`, 'run imdsctl doctor there')
-      : warning('hypervisors', `what daemons announce cannot be read: ${hypervisors.storeProblem}`, 'repair the store'),
-    duplicate.length === 0
-      ? ok('names', 'no two daemons announce one hypervisor')
-      : failure(
-          'names',
-          `several daemons announce themselves as ${named(duplicate)}`,
-          'look for a cloned machine or a copied imds.env, and correct IMDS_HYPERVISOR there',
-        ),
-    late.length === 0
-      ? ok('lag', 'no daemon is behind by a minute')
-      : warning('lag', `behind by more than a minute: ${named(late)}`, 'run imdsctl doctor there'),
-    outbox.age > LATE_SECONDS
-      ? warning(
-          'outbox',
-          `${String(outbox.length)} servers wait, the oldest for ${formatDuration(outbox.age)}`,
-          'see journalctl -u imds-api -n 50',
-        )
-      : ok('outbox', `${String(outbox.length)} servers wait to be published`),
-    outbox.faulty > 0
-      ? warning(
-          'refused servers',
-          `the store refuses the records of ${String(outbox.faulty)} servers`,
-          'see below, and docs/operations/symptoms.md#imds-api',
-        )
-      : ok('refused servers', 'the store refuses no record'),
-    full.length > 0
-      ? failure('pools', `full: ${rangesOf(full)}`, 'add a range to the region file, and apply it')
-      : nearly.length > 0
-        ? warning('pools', `nearly full: ${rangesOf(nearly)}`, 'add a range to the region file, and apply it')
-        : ok('pools', 'no pool is nearly full'),
-    postponed.length > 0
-      ? warning(
-          'mail',
-          `${String(postponed.length)} invitations could not be sent`,
-          'see below; each is tried again at least every 15 minutes',
-        )
-      : ok('mail', `no invitation has failed; ${String(state.invitations)} wait`),
-  ]
+  const found: Readonly<Record<string, Finding>> = {
+    store:
+      publishing === undefined
+        ? ok('servers are published')
+        : failure(
+            publishing,
+            'repair the store (imds-api explain servers-not-published): then all that waits is published',
+          ),
+    hypervisors:
+      hypervisors.storeProblem === undefined
+        ? silent.length === 0
+          ? ok(`${String(all.length)} of the region; those with servers have daemons that report`)
+          : warning(`no daemon reports from ${named(silent)}`, 'run imdsctl doctor there')
+        : warning(
+            `what daemons announce cannot be read: ${hypervisors.storeProblem}`,
+            'repair the store, which must be Redis (imds-api explain servers-not-published)',
+          ),
+    names:
+      duplicate.length === 0
+        ? ok('no two daemons announce one hypervisor')
+        : failure(
+            `several daemons announce themselves as ${named(duplicate)}`,
+            'look for a cloned machine or a copied imds.env, and correct IMDS_HYPERVISOR there',
+          ),
+    lag:
+      late.length === 0
+        ? ok('no daemon is behind by a minute')
+        : warning(`behind by more than a minute: ${named(late)}`, 'run imdsctl doctor there'),
+    outbox:
+      outbox.age > LATE_SECONDS
+        ? warning(
+            `${String(outbox.length)} servers wait, the oldest for ${formatDuration(outbox.age)}`,
+            publishing === undefined
+              ? 'end another imds-api of this database that hangs: journalctl -u imds-api -n 50 there'
+              : 'repair the store',
+          )
+        : ok(`${String(outbox.length)} servers wait to be published`),
+    'refused servers':
+      outbox.faulty > 0
+        ? warning(
+            [
+              `the store refuses the records of ${String(outbox.faulty)} servers`,
+              ...state.refused.slice(0, 3).map(({ id, fault }) => `${id}: ${fault}`),
+            ].join('; '),
+            'imds-api explain server-refused has that of each fault; the status page names all',
+          )
+        : ok('the store refuses no record'),
+    pools:
+      full.length > 0
+        ? failure(`full: ${rangesOf(full)}`, ADD_RANGE)
+        : nearly.length > 0
+          ? warning(`nearly full: ${rangesOf(nearly)}`, ADD_RANGE)
+          : ok('no pool is nearly full'),
+    mail:
+      postponed.length > 0
+        ? warning(
+            `${String(postponed.length)} invitations could not be sent: ${postponed[0]!.reason}`,
+            'imds-api explain invitation-not-sent; each is tried again at least every 15 minutes',
+          )
+        : ok(`no invitation has failed; ${String(state.invitations)} wait`),
+  }
+  return Object.entries(found).map(([check, finding]) => ({ check, ...finding }))
 }
 
 /** How full a pool is, from 0 to 1. */
@@ -92,17 +109,3 @@ function named(hypervisors: readonly RegionHypervisor[]): string {
 function rangesOf(pools: readonly AddressPool[]): string {
   return pools.map(({ range }) => range).join(', ')
 }
-
-const ok = (check: string, text: string): PageFinding => ({ check, state: 'ok', text })
-const warning = (check: string, text: string, remedy: string): PageFinding => ({
-  check,
-  state: 'warning',
-  text,
-  remedy,
-})
-const failure = (check: string, text: string, remedy: string): PageFinding => ({
-  check,
-  state: 'failure',
-  text,
-  remedy,
-})

@@ -9,6 +9,7 @@ import { markup, type Markup } from '../../pages/markup.ts'
 import { formatSearch, partOf, type Question } from '../../pages/search.ts'
 import { formatTable } from '../../pages/table.ts'
 import { formatAgo, formatDuration } from '../../runtime/ago.ts'
+import { failure, type CheckResult } from '../../runtime/check.ts'
 import { findingsOf, shareOf } from './findings.ts'
 import type { RegionState } from './region-state.ts'
 
@@ -20,36 +21,39 @@ export interface RegionPageParts {
   readonly nowMs: () => number
 }
 
-/** Formats the page that a question wants. While the database does not answer, it says so. */
-export async function formatPage(
-  { version, state, publishing, nowMs }: RegionPageParts,
-  question: Question,
-): Promise<string> {
-  const about = () => `imds-api ${version}; ${new Date(nowMs()).toISOString()}`
-  let read
+/** Reads the state, and what is found in it. `read` undefined: the database does not answer, which is the finding. */
+export async function readFindings({ state, publishing, nowMs }: Omit<RegionPageParts, 'version'>): Promise<{
+  readonly read: RegionState | undefined
+  readonly findings: readonly CheckResult[]
+}> {
   try {
-    read = await state()
+    const read = await state()
+    return { read, findings: findingsOf(read, publishing(), nowMs()) }
   } catch (error) {
-    const text = `the database does not answer: ${(error as Error).message}`
-    const finding = { check: 'database', state: 'failure', text, remedy: 'see journalctl -u imds-api -n 50' } as const
-    return formatDocument({
-      title: 'imds-api',
-      level: 'failure',
-      about: about(),
-      sections: [['Health', formatFindings([finding])]],
-    })
+    const remedy = 'start PostgreSQL, or correct IMDS_API_DATABASE: imds-api explain database-unreachable'
+    const finding = failure(`the database does not answer: ${(error as Error).message}`, remedy)
+    return { read: undefined, findings: [{ check: 'database', ...finding }] }
   }
-  const findings = findingsOf(read, publishing(), nowMs())
+}
+
+/** Formats the page that a question wants. While the database does not answer, it says so. */
+export async function formatPage(parts: RegionPageParts, question: Question): Promise<string> {
+  const { version, nowMs } = parts
+  const { read, findings } = await readFindings(parts)
   return formatDocument({
-    title: `imds-api of ${read.region}`,
+    title: read === undefined ? 'imds-api' : `imds-api of ${read.region}`,
     level: worstOf(findings.map((finding) => finding.state)),
-    about: about(),
+    about: `imds-api ${version}; ${new Date(nowMs()).toISOString()}`,
     sections: [
       ['Health', formatFindings(findings)],
-      ['Hypervisors', formatHypervisors(read, question, nowMs())],
-      ['Servers that the store refuses', formatRefused(read)],
-      ['Pools', formatPools(read)],
-      ['Mail that fails', formatMail(read)],
+      ...(read === undefined
+        ? []
+        : ([
+            ['Hypervisors', formatHypervisors(read, question, nowMs())],
+            ['Servers that the store refuses', formatRefused(read)],
+            ['Pools', formatPools(read)],
+            ['Mail that fails', formatMail(read)],
+          ] as const)),
     ],
   })
 }

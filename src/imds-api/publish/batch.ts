@@ -16,7 +16,7 @@
  *                          such as a missing permission, is an error of the database: all wait
  */
 import { sql } from 'kysely'
-import type { Logger } from 'pino'
+import type { Log } from '../../runtime/log-codes.ts'
 import { TurnBudget } from '../../limits/turn-budget.ts'
 import {
   StoreUnavailable,
@@ -45,7 +45,7 @@ export interface BatchParts {
   readonly count: (result: PublishOutcome) => void
   readonly hasToStop: () => boolean
   readonly bootSeconds: number
-  readonly log: Logger
+  readonly log: Log
 }
 
 export const PUBLISH_OUTCOMES = [
@@ -122,7 +122,7 @@ export async function publishBatch(parts: BatchParts, ids: readonly string[]): P
     const [id] = waiting as [string]
     count('failed')
     log.error(
-      { server: id, err: error },
+      { code: 'server-faulty', server: id, err: error },
       'the rows of this server are faulty: it is not published. Retrying every minute',
     )
     await inTransaction(db, async (tx) => {
@@ -211,7 +211,7 @@ async function writeServers(parts: BatchParts, tx: Tx, servers: readonly Compose
         }
         count('stale')
         log.warn(
-          { server: id, revision: server.revision, inStore: result.revision },
+          { code: 'revision-behind', server: id, revision: server.revision, inStore: result.revision },
           'the store has a higher revision of this server: publishing above it',
         )
         await tx
@@ -309,7 +309,7 @@ async function recordRefusal(
   const fault = formatFault(refusal)
   if (fault !== known)
     log.error(
-      { server: id, fault },
+      { code: 'server-refused', server: id, fault },
       'the store refuses the record of this server; its guest sees the last published state. Retrying every minute',
     )
   await setPublishFault(tx, id, fault)

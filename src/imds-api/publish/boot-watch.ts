@@ -3,7 +3,7 @@
  * the end of its time limit `failed`. Each process does this, with the same result. While the store is unreachable, no
  * server fails.
  */
-import type { Logger } from 'pino'
+import type { Log } from '../../runtime/log-codes.ts'
 import { PeriodicTask } from '../../runtime/periodic-task.ts'
 import type { Publisher } from '../../store/publisher.ts'
 import { endBoot, findBootingServers } from '../changes/boots.ts'
@@ -16,7 +16,7 @@ const BATCH = 64
 export interface BootWatchParts {
   readonly db: Db
   readonly openStore: () => Promise<Pick<Publisher, 'reportsOf'>>
-  readonly log: Logger
+  readonly log: Log
 }
 
 /** Builds the watch, which checks every two seconds once it is started. */

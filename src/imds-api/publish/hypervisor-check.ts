@@ -3,7 +3,7 @@
  * overwrite. It also finds hypervisors that no daemon has ever announced: usually the name in the region file differs
  * from IMDS_HYPERVISOR of the daemon, and the guests there get no metadata.
  */
-import type { Logger } from 'pino'
+import type { Log } from '../../runtime/log-codes.ts'
 import { PeriodicTask } from '../../runtime/periodic-task.ts'
 import type { HypervisorUsage } from '../changes/hypervisors.ts'
 
@@ -18,7 +18,7 @@ export interface HypervisorCheckParts {
   readonly announce: (drained: ReadonlyMap<string, string>) => Promise<void>
   readonly unannounced: (names: readonly string[]) => Promise<readonly string[]>
   readonly count: (hypervisors: number) => void
-  readonly log: Logger
+  readonly log: Log
 }
 
 const CHECK_INTERVAL_MS = 60_000
@@ -59,7 +59,7 @@ export class HypervisorCheck extends PeriodicTask {
     if (unlogged.length > 0) {
       const named = unlogged.slice(0, MAX_NAMED).map(({ name, servers }) => ({ name, servers }))
       log.warn(
-        { hypervisors: named, all: found.length },
+        { code: 'hypervisors-silent', hypervisors: named, all: found.length },
         'no daemon has announced these hypervisors: the guests of their servers get no metadata. ' +
           'Compare the names in the region file with IMDS_HYPERVISOR there',
       )

@@ -91,7 +91,7 @@ export class OutboxPublisher {
         const { message } = error as Error
         if (message !== this.#problem)
           this.#parts.log.warn(
-            { reason: message },
+            { code: 'servers-not-published', reason: message },
             'servers cannot be published: guests see the last published state. Retrying',
           )
         this.#problem = message

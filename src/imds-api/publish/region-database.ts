@@ -6,7 +6,7 @@
  * Then all servers are enqueued, and also deleted ones whose records came back.
  */
 import { sql } from 'kysely'
-import type { Logger } from 'pino'
+import type { Log } from '../../runtime/log-codes.ts'
 import type { Publisher } from '../../store/publisher.ts'
 import { enqueueAllServers } from '../changes/servers.ts'
 import { inTransaction, type Tx, type Db } from '../database/transaction.ts'
@@ -18,7 +18,7 @@ import { inTransaction, type Tx, type Db } from '../database/transaction.ts'
 export function openOwnRegion(
   db: Db,
   open: () => Promise<Publisher>,
-  log: Pick<Logger, 'warn'>,
+  log: Pick<Log, 'warn'>,
 ): () => Promise<Publisher> {
   /** The last history. Another process may have completed a new one while we still wrote to the old server. */
   let seen: string | undefined
@@ -37,7 +37,7 @@ export function openOwnRegion(
 }
 
 /** Writes to the store first: otherwise a read-only store would enqueue all servers every second. */
-async function publishLost(db: Db, store: Publisher, ours: string, log: Pick<Logger, 'warn'>): Promise<void> {
+async function publishLost(db: Db, store: Publisher, ours: string, log: Pick<Log, 'warn'>): Promise<void> {
   await store.initialise() // an empty store becomes one that daemons accept
   const inStore = await store.fleet.setDatabase(ours, false)
   if (inStore !== ours) throw new Error(formatForeign(inStore, ours))
@@ -45,7 +45,7 @@ async function publishLost(db: Db, store: Publisher, ours: string, log: Pick<Log
   const servers = await inTransaction(db, (tx) => enqueueAllServers(tx, listed))
   if (servers > 0)
     log.warn(
-      { servers },
+      { code: 'store-replaced', servers },
       'the store was emptied, restarted or replaced, and may have lost changes: every server is published again',
     )
 }

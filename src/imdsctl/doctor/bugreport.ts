@@ -4,7 +4,7 @@
  * It has no record, no user-data, no key, no password and no session token: it reads no file that has one, and redact.ts
  * searches all of it. It has ids and addresses of instances, where something is wrong with them.
  */
-import { rowOf, type CheckResult } from '../../imdsd/checks/check.ts'
+import { rowOf, type CheckResult } from '../../runtime/check.ts'
 import type { HostState } from '../../imdsd/checks/host-state.ts'
 import { redactLines, redactUnits, type IsPublic } from './assignments.ts'
 import { formatRows } from '../../runtime/table.ts'

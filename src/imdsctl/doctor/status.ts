@@ -4,9 +4,8 @@ import { formatDuration } from '../../runtime/ago.ts'
 import { formatLevel } from '../../runtime/log-level.ts'
 import type { Cell } from '../../runtime/terminal.ts'
 import { formatFirewall } from '../../imdsd/operator/readiness.ts'
-import { STYLES } from '../../imdsd/checks/check.ts'
-import { labelOf } from '../../imdsd/checks/checks-of-daemon.ts'
-import type { MetricValues } from '../../imdsd/checks/host-state.ts'
+import { STYLES } from '../../runtime/check.ts'
+import { labelOf, ratesBetween, type Sample } from '../../runtime/metric-values.ts'
 
 /** The state of a daemon. Rates are per second; `meanMs` undefined: no request came. */
 export interface DaemonStatus {
@@ -25,21 +24,9 @@ export interface DaemonStatus {
   readonly mostDescriptors: number
 }
 
-/** A look at the metrics. `atMs`: when, by a monotonic clock. */
-export interface Sample {
-  readonly metrics: MetricValues
-  readonly atMs: number
-}
-
 /** Builds the status from two samples. `nowSeconds`: since 1970. A daemon that was restarted in between has no rates. */
 export function buildStatus(readiness: Readiness, before: Sample, after: Sample, nowSeconds: number): DaemonStatus {
-  const started = (sample: Sample) => sample.metrics.get('process_start_time_seconds') ?? nowSeconds
-  const seconds = started(before) === started(after) ? (after.atMs - before.atMs) / 1000 : Infinity
-  const rate = (matches: (name: string) => boolean) => {
-    const sum = ({ metrics }: Sample) =>
-      [...metrics].filter(([name]) => matches(name)).reduce((total, [, value]) => total + value, 0)
-    return Math.max(0, (sum(after) - sum(before)) / seconds)
-  }
+  const rate = ratesBetween(before, after)
   const isRequest = (name: string) => name.startsWith('imds_requests_total{')
   const isRefusal = (name: string) => isRequest(name) && !name.includes('reason="served"')
   const reasons = new Set(
@@ -55,7 +42,10 @@ export function buildStatus(readiness: Readiness, before: Sample, after: Sample,
   const last = (name: string) => after.metrics.get(name) ?? 0
   return {
     version: labelOf(after.metrics, 'imds_build_info', 'version'),
-    uptimeSeconds: Math.max(0, Math.round(nowSeconds - started(after))),
+    uptimeSeconds: Math.max(
+      0,
+      Math.round(nowSeconds - (after.metrics.get('process_start_time_seconds') ?? nowSeconds)),
+    ),
     readiness,
     requestsPerSecond: rate(isRequest),
     refusalsPerSecond: rate(isRefusal),

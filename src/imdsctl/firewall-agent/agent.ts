@@ -14,6 +14,7 @@ import type { AgentReport, FirewallRefusal } from '../../imdsd/firewall/agent-re
 import { buildRules, replacement, type FirewallFault } from '../../imdsd/firewall/rules.ts'
 import type { FirewallDocument } from '../../imdsd/firewall/document.ts'
 import { CommandFailure, EXIT } from '../../runtime/exit-status.ts'
+import type { LogCode } from '../../runtime/log-codes.ts'
 import { isJournal } from '../../runtime/log-output.ts'
 import { stopSignal } from '../../runtime/signals.ts'
 import type { Output } from '../../runtime/output.ts'
@@ -131,7 +132,7 @@ async function keep(operator: string, own: OwnSettings, info: string): Promise<v
         isReady = true
       } else if (performance.now() - checkedAtMs >= CHECK_MS) {
         checkedAtMs = performance.now()
-        if (await table.restore()) console.error('imdsctl: another program changed the rules; they are restored')
+        if (await table.restore()) warn('firewall-restored', 'another program changed the rules; they are restored')
       }
       if (applied !== undefined && performance.now() - countedAtMs >= CHECK_MS) {
         countedAtMs = performance.now()
@@ -150,6 +151,10 @@ async function keep(operator: string, own: OwnSettings, info: string): Promise<v
   }
 }
 
+function warn(code: LogCode, message: string): void {
+  console.error(`imdsctl: ${message} (${code})`)
+}
+
 /** Prints each failure and fault once, when it begins. */
 class Reporter {
   readonly #info: string
@@ -162,7 +167,7 @@ class Reporter {
 
   failure(failure: string | undefined): void {
     if (failure !== undefined && failure !== this.#failure)
-      console.error(`imdsctl: ${failure}: the rules stay as they are, trying again`)
+      warn('firewall-not-applied', `${failure}: the rules stay as they are, trying again`)
     if (failure === undefined && this.#failure !== undefined)
       console.log(`${this.#info}imdsctl: the rules follow the daemon again`)
     this.#failure = failure
@@ -170,7 +175,7 @@ class Reporter {
 
   faults(faults: readonly FirewallFault[]): void {
     const now = new Set(faults.map(formatFault))
-    for (const fault of now) if (!this.#faults.has(fault)) console.error(`imdsctl: left out: ${fault}`)
+    for (const fault of now) if (!this.#faults.has(fault)) warn('interface-left-out', `left out: ${fault}`)
     this.#faults = now
   }
 }

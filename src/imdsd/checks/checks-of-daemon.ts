@@ -1,13 +1,14 @@
 /** Checks of the daemon: its configuration, version and state. */
 import { formatCount, formatInstances } from './amounts.ts'
-import type { Check, DaemonCheck, Finding } from './check.ts'
-import { failure, ok, warning } from './check.ts'
-import type { MetricValues } from './host-state.ts'
+import type { Finding } from '../../runtime/check.ts'
+import { failure, ok, warning } from '../../runtime/check.ts'
+import { labelOf } from '../../runtime/metric-values.ts'
+import type { DaemonCheck, HostCheck } from './host-state.ts'
 
 /** The part of the configuration that `stateDirectory` checks (checks-of-files.ts). */
 export const STATE_VARIABLE = 'IMDS_STATE_DIR'
 
-export const configuration: Check = {
+export const configuration: HostCheck = {
   name: 'configuration',
   what: 'the variables of imds.service, and the files that they name, are valid',
   find: ({ settings: { faults, unknown, replaced } }) => {
@@ -44,7 +45,7 @@ export const daemon: DaemonCheck = {
   },
 }
 
-export const version: Check = {
+export const version: HostCheck = {
   name: 'version',
   what: 'imdsd and imdsctl have the same version',
   find: async ({ metrics, version: own }) => {
@@ -86,13 +87,14 @@ export const records: DaemonCheck = {
     const read = await readiness()
     if (!read.ok) return []
     const { instances, faulty, unconfirmed, contestedAddresses, hint } = read.value
+    const isEmptied = unconfirmed > 0 && unconfirmed === instances
     const { faultyRecords = [], unconfirmedInstances = [], contested = [] } = read.value
     const found: readonly Finding[] = [
       ...(faulty > 0
         ? [
             warning(
               listed(`${formatCount(faulty, 'record')} cannot be used`, faultyRecords),
-              'publish them again, corrected; journalctl -u imds | grep "faulty record" names all',
+              'publish them again, corrected; journalctl -u imds | grep record-faulty names all',
             ),
           ]
         : []),
@@ -103,7 +105,7 @@ export const records: DaemonCheck = {
                 `${formatInstances(unconfirmed)} that the store no longer has: served nevertheless`,
                 unconfirmedInstances,
               ),
-              unconfirmed === instances
+              isEmptied
                 ? 'Redis was probably emptied: publish again (imdsctl import; imds-api does it by itself)'
                 : 'publish those that still run again; for each other run imdsctl remove ID --revision N',
             ),
@@ -120,7 +122,9 @@ export const records: DaemonCheck = {
             ),
           ]
         : []),
-      ...(hint === undefined ? [] : [warning(hint, 'correct IMDS_HYPERVISOR, unless this hypervisor is new')]),
+      ...(hint === undefined || isEmptied
+        ? []
+        : [warning(hint, 'correct IMDS_HYPERVISOR, unless this hypervisor is new')]),
     ]
     return found.length > 0 ? found : [ok(`it serves ${formatInstances(instances)}`)]
   },
@@ -132,10 +136,4 @@ const MAX_NAMED = 3
 /** A text with the first of some things. */
 function listed(text: string, things: readonly string[]): string {
   return [text, ...things.slice(0, MAX_NAMED)].join('; ')
-}
-
-/** The value of a label of a metric that has one series. */
-export function labelOf(metrics: MetricValues, name: string, label: string): string | undefined {
-  const series = [...metrics.keys()].find((one) => one.startsWith(`${name}{`))
-  return series === undefined ? undefined : new RegExp(`[{,]${label}="([^"]*)"`).exec(series)?.[1]
 }

@@ -2,10 +2,10 @@
 import { join } from 'node:path'
 import { formatDuration } from '../../runtime/ago.ts'
 import { formatBytes, formatCount, formatInstances } from './amounts.ts'
-import type { Check, DaemonCheck, Finding } from './check.ts'
-import { failure, ok, warning } from './check.ts'
+import type { Finding } from '../../runtime/check.ts'
+import { failure, ok, warning } from '../../runtime/check.ts'
 import { STATE_VARIABLE } from './checks-of-daemon.ts'
-import type { HostState } from './host-state.ts'
+import type { DaemonCheck, HostCheck, HostState } from './host-state.ts'
 import { snapshotPath } from '../journal/state-files.ts'
 
 export const SECRET_FILES = [
@@ -27,7 +27,7 @@ export function secretFiles({ variables, config }: HostState['settings']): strin
 const READABLE_BY_ALL = 0o004
 const WRITABLE_BY_OTHERS = 0o022
 
-export const keyFiles: Check = {
+export const keyFiles: HostCheck = {
   name: 'key-files',
   what: 'no other user can read or replace the files of keys and passwords',
   find: (look) => {
@@ -120,7 +120,7 @@ export const stateDirectory: DaemonCheck = {
   },
 }
 
-export const snapshot: Check = {
+export const snapshot: HostCheck = {
   name: 'snapshot',
   what: 'imdsd can serve its snapshot if it starts without the store',
   find: async (look) => {

@@ -3,9 +3,9 @@ import { formatCount } from './amounts.ts'
 import { compareListeners, parseGuestListeners } from '../../runtime/guest-listeners.ts'
 import { formatHostPort, parseUnixSocket } from '../../runtime/host-port.ts'
 import { isOneAddress } from '../../metadata/address.ts'
-import type { Check, DaemonCheck, Finding } from './check.ts'
-import { failure, ok, warning } from './check.ts'
-import type { CommandResult, DaemonState, HostState } from './host-state.ts'
+import type { Finding } from '../../runtime/check.ts'
+import { failure, ok, warning } from '../../runtime/check.ts'
+import type { DaemonCheck, HostCheck, CommandResult, DaemonState, HostState } from './host-state.ts'
 
 /** A unit that should run, and be enabled if it `starts` at boot by itself. `severity`: what it means if it does not. */
 interface ExpectedUnit {
@@ -37,7 +37,7 @@ function expectedUnits({ settings: { config } }: HostState): ExpectedUnit[] {
 
 const UNIT_PROPERTIES = 'Id,LoadState,UnitFileState,ActiveState,NeedDaemonReload'
 
-export const units: Check = {
+export const units: HostCheck = {
   name: 'units',
   what: 'the units of imds and of its networks are enabled and run',
   find: async (look) => {
@@ -186,7 +186,7 @@ interface Holder {
   readonly pid: number
 }
 
-export const ports: Check = {
+export const ports: HostCheck = {
   name: 'ports',
   what: 'imdsd, and no other process, has the ports of the listeners',
   find: async (look) => {

@@ -1,8 +1,8 @@
 /** Checks of the store: that it can be used, that the daemon uses it, and that it keeps what is published. */
-import type { Check, DaemonCheck } from './check.ts'
-import { failure, ok, warning } from './check.ts'
+import { failure, ok, warning } from '../../runtime/check.ts'
+import type { DaemonCheck, HostCheck } from './host-state.ts'
 
-export const store: Check = {
+export const store: HostCheck = {
   name: 'store',
   what: 'the store can be reached, has the region and this hypervisor, and allows what imdsd does',
   find: async (look) => {

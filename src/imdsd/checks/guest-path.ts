@@ -7,8 +7,8 @@ import { Links, type LinkName } from '../firewall/link.ts'
 import { LINK_LOCAL_ADDRESS } from '../firewall/link-local.ts'
 import { isOneAddress, isUnusableAddress } from '../../metadata/address.ts'
 import { parseJson } from '../../runtime/json.ts'
-import type { Finding } from './check.ts'
-import { failure, ok, warning } from './check.ts'
+import type { Finding } from '../../runtime/check.ts'
+import { failure, ok, warning } from '../../runtime/check.ts'
 import type { HostState, CommandResult } from './host-state.ts'
 
 /** A step of a path. `address` undefined: the step is the same for every address of the interface. */

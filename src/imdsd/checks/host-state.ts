@@ -7,7 +7,9 @@ import type { FirewallDocument } from '../firewall/document.ts'
 import type { Parsed } from '../../metadata/parsed.ts'
 import type { Readiness } from '../operator/documents.ts'
 import type { Probe } from '../../store/redis/probe.ts'
+import type { Check } from '../../runtime/check.ts'
 import type { HostPort } from '../../runtime/host-port.ts'
+import type { MetricValues } from '../../runtime/metric-values.ts'
 import type { Listener } from '../../runtime/listen.ts'
 import type { Environment, VariableFault } from '../../runtime/variables.ts'
 
@@ -45,9 +47,6 @@ export interface CommandResult {
   readonly stdout: string
 }
 
-/** Metrics by name, with their labels as Prometheus prints them. */
-export type MetricValues = ReadonlyMap<string, number>
-
 /** What is at a path. `code`: why it cannot be seen, such as ENOENT. */
 export type FileState =
   | { readonly kind: 'file' | 'directory' | 'other'; readonly mode: number; readonly size: number }
@@ -73,6 +72,11 @@ export type SnapshotState =
   | { readonly kind: 'none' }
   | { readonly kind: 'read'; readonly ageMs: number; readonly instances: number }
   | { readonly kind: 'unreadable'; readonly reason: string }
+
+/** A check of this hypervisor. */
+export type HostCheck = Check<HostState>
+/** A check that the daemon runs too, for its status page: it needs only what the daemon itself sees. */
+export type DaemonCheck = Check<DaemonState>
 
 /** What the daemon sees of its hypervisor itself. No function throws or rejects. */
 export interface DaemonState {

@@ -9,7 +9,7 @@
  * There is no document before the view is complete: rules for an empty view would keep every guest out while the daemon
  * starts.
  */
-import type { Logger } from 'pino'
+import type { Log } from '../../runtime/log-codes.ts'
 import { isOneAddress, splitPrefix } from '../../metadata/address.ts'
 import type { Instance } from '../../metadata/instance.ts'
 import { Links } from './link.ts'
@@ -29,7 +29,7 @@ export interface FirewallParts {
   readonly startId: string
   /** Called when the agent reports for the first time that it has applied rules of this process. */
   readonly onFirstApplied: () => void
-  readonly log: Pick<Logger, 'warn'>
+  readonly log: Pick<Log, 'warn'>
 }
 
 /** The addresses on which the daemon listens, and the DSCP of packets with a hop limit. */
@@ -209,7 +209,7 @@ export class Firewall {
       )
       if (isNew)
         this.#parts.log.warn(
-          refusal,
+          { code: 'interface-refused', ...refusal },
           'the firewall leaves out an interface that nft refuses; its guest is not served on it',
         )
     }

@@ -1,5 +1,5 @@
 /** Waits for a signature that a request needs. Node's thread pool makes it. */
-import type { Logger } from 'pino'
+import type { Log } from '../../runtime/log-codes.ts'
 import {
   ADDRESS_LOST,
   refused,
@@ -16,7 +16,7 @@ const WAIT_MS = 1_000
 /** The result of a request with a signature. Never rejects: a failure is logged, and the guest gets 503. */
 export async function awaitContent(
   { content, route, ttlSeconds, giveUp }: PendingRequest,
-  log: Logger,
+  log: Log,
 ): Promise<RequestResult> {
   const late = Promise.withResolvers<'late'>()
   const timer = setTimeout(() => {
@@ -32,7 +32,7 @@ export async function awaitContent(
       ? refused('not-found', route, ttlSeconds)
       : { kind: 'served', route, content: made, ttlSeconds }
   } catch (error) {
-    log.error({ err: error }, 'signing failed; the guest gets 503')
+    log.error({ code: 'signing-failed', err: error }, 'signing failed; the guest gets 503')
     return refused('not-signed', route, ttlSeconds)
   } finally {
     clearTimeout(timer)
@@ -44,7 +44,7 @@ export async function awaitAndRecheck(
   exchange: Exchange,
   pending: PendingRequest,
   steps: Pick<Steps, 'findAgain' | 'authorizeAgain'>,
-  log: Logger,
+  log: Log,
 ): Promise<RequestResult> {
   const result = await awaitContent(pending, log)
   const found = steps.findAgain(exchange)

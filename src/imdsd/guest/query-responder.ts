@@ -2,7 +2,7 @@
  * Responds to a request with a query: a subtree (`recursive`, contract H2) costs the guest's share by its size, and a
  * request that waits for a change (`wait`, H1) is held until its value changes.
  */
-import type { Logger } from 'pino'
+import type { Log } from '../../runtime/log-codes.ts'
 import type { Target } from '../../metadata/target.ts'
 import type { ConnectionGuard } from './connection-guard.ts'
 import {
@@ -27,7 +27,7 @@ interface QueryResponderParts {
   readonly steps: Steps
   readonly guard: ConnectionGuard
   readonly held: HeldRequests
-  readonly log: Logger
+  readonly log: Log
 }
 
 export class QueryResponder {

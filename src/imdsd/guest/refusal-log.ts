@@ -10,7 +10,7 @@
  * cache: evicting recent entries would let a flood of addresses write a line for each. When the map is full of recent
  * entries, all other peers share one.
  */
-import type { Logger } from 'pino'
+import type { Log, LogCode } from '../../runtime/log-codes.ts'
 import { sourceOf } from '../../metadata/address.ts'
 import { isOrdinary, type RefusalReason } from './refusals.ts'
 
@@ -20,13 +20,13 @@ const MAX_ENTRIES = 256
 
 /** Logs refusals and dropped connections. `now`: milliseconds of a monotonic clock. */
 export class RefusalLog {
-  readonly #log: Logger
+  readonly #log: Log
   readonly #now: () => number
   readonly #logged = new Map<string, { atMs: number; leftOut: number }>()
   /** What entries that were forgotten have left out. */
   #leftOutOfOthers = 0
 
-  constructor(log: Logger, now: () => number) {
+  constructor(log: Log, now: () => number) {
     this.#log = log
     this.#now = now
   }
@@ -36,14 +36,14 @@ export class RefusalLog {
     if (isOrdinary(reason)) return
     const now = this.#now()
     const key = this.#bounded(`${network} ${instance ?? sourceOf(address)} ${reason}`, now)
-    this.#write('warn', key, now, { instance, network, address, reason }, 'request refused')
+    this.#write('request-refused', key, now, { instance, network, address, reason }, 'request refused')
   }
 
   /** Logs the types of SSH host keys that a guest has reported and that are not kept. */
   logIgnoredKeys(network: string, instance: string, types: readonly string[]): void {
     const now = this.#now()
     this.#write(
-      'info',
+      undefined,
       this.#bounded(`${network} ${instance} keys`, now),
       now,
       { instance, network, types },
@@ -54,7 +54,7 @@ export class RefusalLog {
   /** Logs a dropped connection: its listener already has `connections`, the most that it may have. */
   logDrop(network: string, connections: number): void {
     this.#write(
-      'warn',
+      'connections-dropped',
       `${network} connections`,
       this.#now(),
       { network, connections },
@@ -68,7 +68,8 @@ export class RefusalLog {
     return this.#logged.has(key) || this.#logged.size < MAX_ENTRIES ? key : 'others'
   }
 
-  #write(level: 'info' | 'warn', key: string, now: number, facts: object, message: string): void {
+  /** `code` undefined: a line of level info. */
+  #write(code: LogCode | undefined, key: string, now: number, facts: object, message: string): void {
     const last = this.#logged.get(key)
     if (last !== undefined && now - last.atMs < QUIET_MS) {
       last.leftOut += 1
@@ -77,10 +78,9 @@ export class RefusalLog {
     this.#logged.set(key, { atMs: now, leftOut: 0 })
     const leftOutOfOthers = this.#leftOutOfOthers
     this.#leftOutOfOthers = 0
-    this.#log[level](
-      { ...facts, leftOut: last?.leftOut ?? 0, ...(leftOutOfOthers > 0 && { leftOutOfOthers }) },
-      message,
-    )
+    const all = { ...facts, leftOut: last?.leftOut ?? 0, ...(leftOutOfOthers > 0 && { leftOutOfOthers }) }
+    if (code === undefined) this.#log.info(all, message)
+    else this.#log.warn({ code, ...all }, message)
   }
 
   #forgetQuiet(now: number): void {

@@ -6,7 +6,7 @@
  * MAX_BATCH responses are sent together: that is faster than sending each one alone.
  */
 import type { IncomingHttpHeaders } from 'node:http'
-import type { Logger } from 'pino'
+import type { Log } from '../../runtime/log-codes.ts'
 import { isBodyless } from '../../metadata/target.ts'
 import { namesWeakly } from '../../runtime/entity-tags.ts'
 import type { ConnectionGuard } from './connection-guard.ts'
@@ -25,7 +25,7 @@ export interface ResponderParts {
   readonly guard: ConnectionGuard
   readonly meter: RequestMeter
   readonly refusalLog: RefusalLog
-  readonly log: Logger
+  readonly log: Log
 }
 
 export class Responder {
@@ -59,7 +59,7 @@ export class Responder {
       this.#send(exchange, result)
     } catch (error) {
       // affects one guest only
-      this.#parts.log.error({ err: error }, 'response failed; its connection is closed')
+      this.#parts.log.error({ code: 'response-failed', err: error }, 'response failed; its connection is closed')
       exchange.request.socket.destroy()
     }
   }

@@ -138,7 +138,7 @@ export class RequestPipeline implements Steps {
       const result = authorization.kind === 'refused' ? authorization : resolve(exchange, authorization, rules)
       return { target, result }
     } catch (error) {
-      log.error({ err: error }, 'request failed; the guest gets 500')
+      log.error({ code: 'request-failed', err: error }, 'request failed; the guest gets 500')
       return { target, result: refused('internal-error', 'unknown') }
     }
   }

@@ -7,12 +7,12 @@
 import { randomBytes } from 'node:crypto'
 import { linkSync, mkdirSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import type { Logger } from 'pino'
+import type { Log } from '../../runtime/log-codes.ts'
 import { readSettingFile } from '../../runtime/regular-file.ts'
 import { KEY_BYTES, parseTokenKeys } from './token.ts'
 
 /** Reads the hypervisor's own key, or creates one. Creates the state directory with mode 0700 if it is missing. */
-export function ownTokenKey(stateDirectory: string, log: Logger): Uint8Array {
+export function ownTokenKey(stateDirectory: string, log: Log): Uint8Array {
   const path = join(stateDirectory, 'token-key')
   const key = randomBytes(KEY_BYTES)
   try {
@@ -28,7 +28,7 @@ export function ownTokenKey(stateDirectory: string, log: Logger): Uint8Array {
     }
   } catch (error) {
     log.warn(
-      { path, reason: (error as Error).message },
+      { code: 'token-key-not-kept', path, reason: (error as Error).message },
       'the session token key cannot be read or saved; after a restart guests must fetch new tokens',
     )
   }
@@ -36,7 +36,7 @@ export function ownTokenKey(stateDirectory: string, log: Logger): Uint8Array {
 }
 
 /** The saved key; undefined if there is none, or if it was malformed and is removed now. */
-function readKey(path: string, log: Logger): Uint8Array | undefined {
+function readKey(path: string, log: Log): Uint8Array | undefined {
   let text: string
   try {
     text = readSettingFile(path, 'refuse').toString('latin1')
@@ -46,7 +46,10 @@ function readKey(path: string, log: Logger): Uint8Array | undefined {
   }
   const kept = parseTokenKeys(text)
   if (kept.ok) return kept.value[0]!
-  log.warn({ path }, 'the session token key is malformed; a new one replaces it, and guests must fetch new tokens')
+  log.warn(
+    { code: 'token-key-malformed', path },
+    'the session token key is malformed; a new one replaces it, and guests must fetch new tokens',
+  )
   rmSync(path)
   return undefined
 }

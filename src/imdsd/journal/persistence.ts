@@ -2,7 +2,7 @@
  * Keeps the files in step with the view: its states are those of journal.ts. Only the queue's loop (#write) changes the
  * state; work in the background passes its end to it.
  */
-import type { Logger } from 'pino'
+import type { Log, LogCode } from '../../runtime/log-codes.ts'
 import { BackgroundWork } from './background-work.ts'
 import { ChangeQueue } from './change-queue.ts'
 import { FoldSchedule } from './fold-schedule.ts'
@@ -35,7 +35,7 @@ export interface PersistenceParts extends Omit<JournalChainParts, 'nextGeneratio
   readonly journalWrites: Counter
   /** The pause after a failure, in ms. */
   readonly retryMs: number
-  readonly log: Logger
+  readonly log: Log
 }
 
 /** `isFirst`: changes wait for the first snapshot, so that no older one is on the disk. */
@@ -230,7 +230,7 @@ export class Persistence implements ChangeLog {
   /** The journals still have every change, if there is a snapshot below them. */
   async #foldFailed(chain: JournalChain, error: unknown): Promise<void> {
     if (!chain.isOnDisk) return this.#giveUp(chain, error)
-    this.#warn(NOT_FOLDED, error)
+    this.#warn('snapshot-not-written', NOT_FOLDED, error)
     this.#schedule.noteFailure()
   }
 
@@ -238,7 +238,7 @@ export class Persistence implements ChangeLog {
   async #giveUp(chain: JournalChain, error: unknown): Promise<void> {
     this.#state = { kind: 'clearing' }
     this.#parts.journalWrites.inc({ result: 'failed' })
-    this.#warn(LOST, error)
+    this.#warn('view-not-kept', LOST, error)
     if (this.#found === 'served') this.#found = 'none'
     const ended = chain.drop()
     const cleared = this.#clear(chain, ended)
@@ -249,13 +249,13 @@ export class Persistence implements ChangeLog {
       .then(() => ended)
       .then(() => this.#setFilesAside())
     this.#background.start(again, (failure) => {
-      if (failure !== undefined) this.#warn(NOT_DELETED, failure.error)
+      if (failure !== undefined) this.#warn('snapshot-not-deleted', NOT_DELETED, failure.error)
       this.#state = { kind: 'resting' }
       this.#isFoldWanted = false
       this.#schedule.noteFailure()
     })
     await inTime(cleared, this.#parts.timeoutMs).catch((reason: unknown) => {
-      this.#warn(NOT_DELETED, reason)
+      this.#warn('snapshot-not-deleted', NOT_DELETED, reason)
     })
   }
 
@@ -330,9 +330,9 @@ export class Persistence implements ChangeLog {
   }
 
   /** Each warning is logged once until a snapshot is written. */
-  #warn(message: string, error: unknown): void {
-    if (!this.#problems.has(message)) this.#parts.log.warn({ err: error, path: this.#parts.path }, message)
-    this.#problems.add(message)
+  #warn(code: LogCode, message: string, error: unknown): void {
+    if (!this.#problems.has(code)) this.#parts.log.warn({ code, err: error, path: this.#parts.path }, message)
+    this.#problems.add(code)
   }
 
   #wantFold(): void {

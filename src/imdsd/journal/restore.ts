@@ -7,7 +7,7 @@
  */
 import { accessSync, constants, readdirSync, rmSync, statSync } from 'node:fs'
 import { dirname, join } from 'node:path'
-import type { Logger } from 'pino'
+import type { Log } from '../../runtime/log-codes.ts'
 import { changesOf, restoreOf, type Restore, type SavedInstance } from './encoding.ts'
 import { DISK } from './disk.ts'
 import { readJournal, type Journal } from './journal.ts'
@@ -52,7 +52,7 @@ interface RestoreParts {
   readonly keys: StateKeys
   readonly maxAgeMs: number
   readonly nowMs: number
-  readonly log: Logger
+  readonly log: Log
 }
 
 /** Reads the view. Never throws. */
@@ -65,7 +65,8 @@ export async function restoreView(parts: RestoreParts): Promise<Restored> {
     const reason = (error as Error).message
     if (error instanceof RejectedFile)
       return unserved(path, reject(path, { ...facts, reason }, log) ? 'none' : 'unserved')
-    log.warn({ ...facts, ...(error instanceof Mismatch ? { reason } : { err: error }) }, consequenceOf(error))
+    const cause = error instanceof Mismatch ? { reason } : { err: error }
+    log.warn({ code: 'snapshot-not-served', ...facts, ...cause }, consequenceOf(error))
     return unserved(path, error instanceof PlainSnapshot ? 'plain' : 'unserved')
   }
 }
@@ -127,7 +128,7 @@ async function restoreFiles(
   deleteJournals(path, oldest)
   for (const end of torn)
     log.warn(
-      end,
+      { code: 'journal-torn', ...end },
       'the end of the journal is torn: the daemon was killed, or lost power, while it wrote. ' +
         'The next resync reads what was lost',
     )
@@ -199,15 +200,18 @@ function applyTo(instances: Map<string, SavedInstance>, groups: Iterable<Buffer>
 }
 
 /** Deletes files that can never be served. True if they are gone. */
-function reject(path: string, facts: object, log: Logger): boolean {
+function reject(path: string, facts: object, log: Log): boolean {
   try {
     rmSync(path)
     deleteJournals(path, Infinity)
-    log.warn(facts, 'the snapshot was rejected and deleted; guests get 503 until the store answers')
+    log.warn(
+      { code: 'snapshot-rejected', ...facts },
+      'the snapshot was rejected and deleted; guests get 503 until the store answers',
+    )
     return true
   } catch (error) {
     log.warn(
-      { ...facts, err: error },
+      { code: 'snapshot-not-deleted', ...facts, err: error },
       'the snapshot was rejected and cannot be deleted: delete it, it may hold user-data; ' +
         'guests get 503 until the store answers',
     )

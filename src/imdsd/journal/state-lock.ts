@@ -6,7 +6,7 @@
 import { randomBytes } from 'node:crypto'
 import { accessSync, constants, mkdirSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
-import type { Logger } from 'pino'
+import type { Log } from '../../runtime/log-codes.ts'
 import { otherOwnerOf } from '../../runtime/become-owner.ts'
 import { StartFailure } from '../../runtime/listen.ts'
 import type * as locks from '../../runtime/kernel-lock.ts'
@@ -28,7 +28,7 @@ export async function lockState(
   stateDirectory: string,
   waitMs: number,
   { takeLock, LockHeld }: Locks,
-  log: Logger,
+  log: Log,
 ): Promise<StateLock> {
   const owner = otherOwnerOf(stateDirectory)
   if (owner !== undefined)
@@ -62,17 +62,17 @@ export async function lockState(
         )
       }
       log.warn(
-        { path },
+        { code: 'state-not-locked', path },
         'the file system of the state directory has no locks: start no second daemon with this directory',
       )
     } else if (isWritable(stateDirectory)) {
       log.warn(
-        { path, err: error },
+        { code: 'state-not-locked', path, err: error },
         'the state directory cannot be locked: correct the file, and start no second daemon with this directory',
       )
     } else {
       log.warn(
-        { path: stateDirectory, err: error },
+        { code: 'state-not-written', path: stateDirectory, err: error },
         'the state directory cannot be written: nothing is kept on disk. Correct that, and restart imds',
       )
       return unlocked(READ_ONLY)

@@ -8,6 +8,7 @@ import type { Parsed } from '../../metadata/parsed.ts'
 import { parseUnixSocket } from '../../runtime/host-port.ts'
 import { parseJson } from '../../runtime/json.ts'
 import type { LogLevel } from '../../runtime/log-level.ts'
+import { parseMetrics, type MetricValues } from '../../runtime/metric-values.ts'
 import { formatReport, type AgentReport } from '../firewall/agent-report.ts'
 import { parseFirewallDocument, type FirewallDocument } from '../firewall/document.ts'
 import {
@@ -146,7 +147,7 @@ export function getLogLevel(
 }
 
 /** Asks for the metrics: the value of each by its name, with its labels as Prometheus prints them. */
-export function getMetrics(operator: string, signal: AbortSignal): Promise<Answer<ReadonlyMap<string, number>>> {
+export function getMetrics(operator: string, signal: AbortSignal): Promise<Answer<MetricValues>> {
   return ask(operator, { path: PATHS.metrics }, parseMetrics, signal)
 }
 
@@ -248,15 +249,4 @@ function parserOf<S extends TSchema>(schema: S): (text: string) => Static<S> | u
     const body = parseJson(text)
     return Value.Check(schema, body) ? body : undefined
   }
-}
-
-/** The lines `NAME{LABELS} VALUE` of Prometheus' text format. */
-function parseMetrics(text: string): ReadonlyMap<string, number> {
-  const lines = text.split('\n').filter((line) => line !== '' && !line.startsWith('#'))
-  return new Map(
-    lines.map((line) => {
-      const end = line.lastIndexOf(' ')
-      return [line.slice(0, end), Number(line.slice(end + 1))]
-    }),
-  )
 }

@@ -7,7 +7,7 @@
  * most. So Prometheus is served while others hold connections.
  */
 import type { Server, Socket } from 'node:net'
-import type { Logger } from 'pino'
+import type { Log } from '../../runtime/log-codes.ts'
 import { ByOwner } from '../../limits/by-owner.ts'
 
 /** What the bounds depend on. `now`: milliseconds of a monotonic clock. */
@@ -16,7 +16,7 @@ export interface OperatorConnectionsParts {
   /** Of all addresses together. */
   readonly maxConnections: number
   readonly now: () => number
-  readonly log: Pick<Logger, 'warn'>
+  readonly log: Pick<Log, 'warn'>
 }
 
 export const MAX_PER_ADDRESS = 16
@@ -80,7 +80,7 @@ export class OperatorConnections {
     if (now() - this.#loggedAtMs < QUIET_MS) return
     this.#loggedAtMs = now()
     log.warn(
-      { address, connections: this.#refused },
+      { code: 'operator-not-allowed', address, connections: this.#refused },
       "the operators' listener closes connections from addresses outside of IMDS_OPERATOR_ALLOW: " +
         'add the network if it should read metrics',
     )

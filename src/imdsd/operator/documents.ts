@@ -19,7 +19,10 @@ export const ReadinessSchema = Type.Object({
   ready: Type.Boolean({ description: 'True with status 200, false with 503.' }),
   problem: Type.Optional(Type.String({ description: 'Why it is not ready.' })),
   hint: Type.Optional(
-    Type.String({ description: 'What to check although it is ready: no record names this hypervisor.' }),
+    Type.String({
+      description:
+        'What to check although it is ready: no record names this hypervisor, or none of its instances is confirmed.',
+    }),
   ),
   store: Type.String({ description: 'The store, without secrets.' }),
   connected: Type.Boolean({ description: 'Whether the store is connected.' }),
@@ -34,9 +37,7 @@ export const ReadinessSchema = Type.Object({
   ),
   faulty: Type.Integer({ description: 'Faulty records of this hypervisor.' }),
   faultyRecords: Type.Optional(
-    Type.Array(Type.String(), {
-      description: 'The first ten of those whose last good state is served, with what is wrong.',
-    }),
+    Type.Array(Type.String(), { description: 'The first ten of them, with what is wrong.' }),
   ),
   contestedAddresses: Type.Integer({ description: 'Addresses and prefixes that more than one instance claims.' }),
   contested: Type.Optional(

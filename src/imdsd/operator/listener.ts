@@ -5,7 +5,7 @@
 import type { FastifyInstance } from 'fastify'
 import { mkdirSync } from 'node:fs'
 import { dirname } from 'node:path'
-import type { Logger } from 'pino'
+import type { Log } from '../../runtime/log-codes.ts'
 import { formatListenAddress, type HostPort, type ListenAddress, type UnixSocket } from '../../runtime/host-port.ts'
 import { opener } from '../../runtime/listen.ts'
 
@@ -16,7 +16,7 @@ export interface OperatorListenerParts<Where extends ListenAddress> {
   readonly server: FastifyInstance
   readonly listener: Where
   readonly variable: string
-  readonly log: Pick<Logger, 'error' | 'info'>
+  readonly log: Pick<Log, 'error' | 'info'>
 }
 
 export class OperatorListener<Where extends HostPort | UnixSocket> {
@@ -68,7 +68,7 @@ export class OperatorListener<Where extends HostPort | UnixSocket> {
       const reason = (error as Error).message
       if (reason !== this.#problem)
         log.error(
-          { reason },
+          { code: 'operators-cut-off', reason },
           'operators cannot connect, guests are served; correct the reason, ' +
             `this is tried again every ${String(RETRY_MS / 1000)} s`,
         )

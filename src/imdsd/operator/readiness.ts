@@ -20,7 +20,7 @@ export interface ReadinessParts {
   readonly instances: number
   /** The instances that the store no longer has, with the revision that is served. */
   readonly unconfirmed: () => Iterable<string>
-  /** The served instances whose record in the store is faulty, with what is wrong. */
+  /** The faulty records, with what is wrong. */
   readonly faulty: () => Iterable<string>
   /** As View has them. */
   readonly contested: ReadonlyMap<string, readonly string[]>

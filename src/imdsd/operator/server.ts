@@ -3,7 +3,7 @@
  * for Prometheus and people, which only reads: no request there changes anything. Guests can reach neither.
  */
 import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify'
-import type { Logger } from 'pino'
+import type { Log } from '../../runtime/log-codes.ts'
 import { NO_SCHEMA_COMPILERS } from '../../runtime/fastify-settings.ts'
 import { refuseOtherVersions, TO_OPERATORS } from '../../runtime/http-version.ts'
 import { buildNetworkTest } from '../../runtime/networks.ts'
@@ -48,7 +48,7 @@ export interface TcpBounds {
   readonly password: string | undefined
   readonly maxConnections: number
   readonly now: () => number
-  readonly log: Pick<Logger, 'warn'>
+  readonly log: Pick<Log, 'warn'>
 }
 
 const MAX_LEVEL_BYTES = 256

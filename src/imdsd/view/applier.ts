@@ -1,7 +1,7 @@
 /**
  * Carries out the plan (plan.ts) for each loaded record: changes the view and reports to RecordHealth.
  */
-import type { Logger } from 'pino'
+import type { Log } from '../../runtime/log-codes.ts'
 import type { Loaded } from '../../store/source.ts'
 import type { ViewChange, ChangeLog } from './change.ts'
 import { plan, type Origin, type PlanContext } from './plan.ts'
@@ -16,7 +16,7 @@ export interface ApplierParts extends PlanContext {
   readonly health: RecordHealth
   readonly onChange: () => void
   readonly revisionsBack: { inc(): void }
-  readonly log: Logger
+  readonly log: Log
 }
 
 /** Applies loaded records to the view, one at a time. */
@@ -65,7 +65,7 @@ export class Applier {
       return work()
     } catch (error) {
       const { log, health } = this.#parts
-      log.error({ err: error, instance: loaded.id }, 'a record could not be processed')
+      log.error({ code: 'record-failed', err: error, instance: loaded.id }, 'a record could not be processed')
       health.noteFault(loaded.id, loaded.kind === 'removed' || loaded.kind === 'absent' ? undefined : loaded.digest, {
         reason: 'record',
         faults: [{ path: '', message: 'could not be processed' }],
@@ -128,7 +128,7 @@ export class Applier {
         if (before !== undefined && revision < before.instance.revision) {
           revisionsBack.inc()
           log.warn(
-            { instance: id, revision, heldRevision: before.instance.revision },
+            { code: 'revision-back', instance: id, revision, heldRevision: before.instance.revision },
             'the store went back to an older revision, which is served now',
           )
         }

@@ -4,7 +4,7 @@
  *
  * Each state of a problem is logged once, and a problem is counted as long as it lasts.
  */
-import type { Logger } from 'pino'
+import type { Log } from '../../runtime/log-codes.ts'
 import { unusableAddresses } from '../../metadata/instance.ts'
 import type { InvalidRecord } from './validate.ts'
 import { formatStoreProblem, storeProblem, type StoreProblem } from './store-problem.ts'
@@ -20,7 +20,7 @@ interface KnownFault extends InvalidRecord {
 
 export class RecordHealth {
   readonly #view: View
-  readonly #log: Logger
+  readonly #log: Log
   readonly #faultCounter: { inc(labels: { reason: InvalidRecord['reason'] }): void }
   readonly #faults = new Map<string, KnownFault>()
   /** Reason -> ids whose faults were logged since the last resync, and how many others were not. */
@@ -38,7 +38,7 @@ export class RecordHealth {
   #isStoreEmpty = false
   #hint: string | undefined
 
-  constructor(view: View, faultCounter: { inc(labels: { reason: InvalidRecord['reason'] }): void }, log: Logger) {
+  constructor(view: View, faultCounter: { inc(labels: { reason: InvalidRecord['reason'] }): void }, log: Log) {
     this.#view = view
     this.#faultCounter = faultCounter
     this.#log = log
@@ -61,6 +61,11 @@ export class RecordHealth {
     return this.#faults.get(id)
   }
 
+  /** All faulty records by id, whether or not their instances are served. */
+  faults(): IteratorObject<readonly [string, InvalidRecord]> {
+    return this.#faults.entries()
+  }
+
   /** Why the store as a whole cannot be used, by the last completed resync. */
   get problem(): StoreProblem | undefined {
     return this.#problem
@@ -68,7 +73,14 @@ export class RecordHealth {
 
   /** What an operator should check although the store can be used; undefined: nothing. */
   get hint(): string | undefined {
-    return this.#hint
+    return this.#isStoreEmpty ? this.#unconfirmedHint('the store has nothing of this region') : this.#hint
+  }
+
+  #unconfirmedHint(why: string): string | undefined {
+    const { size } = this.#view
+    return size === 0
+      ? undefined
+      : `${why}, so none of the served instances (${String(size)}) is confirmed: publish them again, or remove them`
   }
 
   /** Whether a record of the store's index is in the view, or is faulty. */
@@ -77,11 +89,16 @@ export class RecordHealth {
     return false
   }
 
-  /** Reports a hypervisor that no record names, once until one does: it may be new, or its name wrong. */
+  /**
+   * Reports a hypervisor that no record names, once until one does: it may be new, its name wrong, or the store was
+   * emptied.
+   */
   reportUnnamed(hypervisor: string): void {
     if (this.#hint !== undefined) return
-    this.#hint = `no record names ${hypervisor}: compare IMDS_HYPERVISOR with \`imdsctl list\`, unless this hypervisor is new`
-    this.#log.warn({ instances: this.#view.size }, this.#hint)
+    this.#hint =
+      this.#unconfirmedHint(`no record names ${hypervisor}`) ??
+      `no record names ${hypervisor}: compare IMDS_HYPERVISOR with \`imdsctl list\`, unless this hypervisor is new`
+    this.#log.warn({ code: 'hypervisor-unnamed', instances: this.#view.size }, this.#hint)
   }
 
   /** A record names this hypervisor, or it serves every instance. */
@@ -97,7 +114,7 @@ export class RecordHealth {
     this.#faultCounter.inc({ reason })
     const served = this.#view.get(id)
     this.#log[this.#levelOf(id, reason)](
-      { instance: id, reason, faults, servedRevision: served?.instance.revision },
+      { code: 'record-faulty', instance: id, reason, faults, servedRevision: served?.instance.revision },
       served === undefined
         ? 'faulty record: this instance is not served'
         : 'faulty record: the last good one is still served',
@@ -132,12 +149,12 @@ export class RecordHealth {
     if (now !== undefined && now.cause !== before?.cause) {
       const example = { instance: faulty[0], faults: this.#faults.get(faulty[0]!)!.faults }
       this.#log.error(
-        { reasons: now.reasons, example, instances: this.#view.size },
+        { code: 'store-unusable', reasons: now.reasons, example, instances: this.#view.size },
         `${formatStoreProblem(now)}. Not ready; the last good state is served`,
       )
     } else if (notLogged > 0) {
       this.#log.warn(
-        { notLogged, faulty: this.#faults.size },
+        { code: 'records-faulty', notLogged, faulty: this.#faults.size },
         'more records are faulty than were logged; IMDS_LOG_LEVEL=debug logs all of them',
       )
     }
@@ -159,7 +176,7 @@ export class RecordHealth {
     const unreported = [...found].filter(([id]) => !this.#unusable.has(id))
     for (const [instance, addresses] of unreported.slice(0, MAX_LOGGED)) {
       this.#log.warn(
-        { instance, addresses, instances: unreported.length },
+        { code: 'address-unusable', instance, addresses, instances: unreported.length },
         'the record has addresses that cannot identify a guest (unspecified, link-local, multicast or broadcast): ' +
           'the instance is not served on them. Publish it without them',
       )
@@ -180,7 +197,7 @@ export class RecordHealth {
     const revision = this.#view.get(id)?.instance.revision ?? 1
     const command = `imdsctl remove ${id} --revision ${String(revision)}`
     this.#log.warn(
-      { instance: id },
+      { code: 'instance-unconfirmed', instance: id },
       `the store no longer has this instance; it is still served. To remove it, run ${command}`,
     )
   }
@@ -189,7 +206,7 @@ export class RecordHealth {
   reportAllUnconfirmed(store: string): void {
     if (!this.#isStoreEmpty) {
       this.#log.warn(
-        { store, instances: this.#view.size },
+        { code: 'store-empty', store, instances: this.#view.size },
         'the store has nothing of this region; the instances that are known are still served. ' +
           'Check IMDS_STORE and IMDS_REGION, or run imdsctl init for a new region',
       )
@@ -204,7 +221,7 @@ export class RecordHealth {
 
   /** The connection to the store was lost, or could not be made. Each reason is logged once at level info or above. */
   reportDisconnected(store: string, reason: string, wasConnected: boolean): void {
-    const facts = { store, reason, instances: this.#view.size }
+    const facts = { code: 'store-lost', store, reason, instances: this.#view.size } as const
     if (wasConnected) this.#log.warn(facts, 'the store is lost; guests are served from memory')
     else if (this.#disconnectReasons.size === 0)
       this.#log.warn(facts, 'the store cannot be used; guests are served from memory, trying again')
@@ -237,14 +254,14 @@ export class RecordHealth {
     for (const [address, { owners, losers }] of lost) {
       if (!this.#lost.has(address))
         this.#log.warn(
-          { address, instances: owners, lost: losers },
+          { code: 'address-lost', address, instances: owners, lost: losers },
           'an address is served to the instance that the store has, and no longer to the one that it lost',
         )
     }
     for (const [address, ids] of contested) {
       if (!this.#contested.has(address))
         this.#log.warn(
-          { address, instances: ids },
+          { code: 'address-contested', address, instances: ids },
           'more than one instance claims an address; none of them is served on it',
         )
     }

@@ -6,7 +6,7 @@
  * instance was migrated from another hypervisor.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { Logger } from 'pino'
+import type { Log } from '../../runtime/log-codes.ts'
 import { joinReports, type Reports } from '../../metadata/reports.ts'
 import type { ReportStore } from '../../store/source.ts'
 import type { ServedInstance } from './served-instance.ts'
@@ -24,7 +24,7 @@ export interface ReportWriterParts {
   readonly restored: Iterable<ServedInstance>
   readonly writes: { inc(labels: { result: 'written' | 'failed' }): void }
   readonly retryMs: number
-  readonly log: Pick<Logger, 'warn'>
+  readonly log: Pick<Log, 'warn'>
 }
 
 export class ReportWriter {
@@ -127,7 +127,7 @@ export class ReportWriter {
   #warn(reason: string): void {
     if (!this.#logged.has(reason))
       this.#parts.log.warn(
-        { reason },
+        { code: 'reports-not-written', reason },
         'reports of guests cannot be written to the store; they are kept, and written later. ' +
           'With NOPERM: allow the Redis user of this hypervisor what deploy/redis.acl has',
       )

@@ -25,7 +25,7 @@
  * read, and a TurnBudget ends the turn of the event loop after a few milliseconds. Beyond the view, a resync keeps the
  * ids and one such part in memory.
  */
-import type { Logger } from 'pino'
+import type { Log } from '../../runtime/log-codes.ts'
 import { TurnBudget } from '../../limits/turn-budget.ts'
 import type { Source } from '../../store/source.ts'
 import { Applier } from './applier.ts'
@@ -73,7 +73,7 @@ export interface SyncParts {
    */
   readonly onResync: (beganAtMs: number) => void
   readonly metrics: SyncMetrics
-  readonly log: Logger
+  readonly log: Log
 }
 
 export class Sync {
@@ -121,6 +121,9 @@ export class Sync {
           this.resync()
         })
       },
+      replaced: () => {
+        this.resync()
+      },
       disconnected: (reason) => {
         this.#health.reportDisconnected(source.description, reason, this.#state.isConnected)
         this.#state.noteDisconnected(reason)
@@ -158,6 +161,10 @@ export class Sync {
     return this.#health.faultOf(id)
   }
 
+  faults(): ReturnType<RecordHealth['faults']> {
+    return this.#health.faults()
+  }
+
   status(): SyncStatus {
     return this.#state.read()
   }
@@ -177,7 +184,7 @@ export class Sync {
         if (this.#stopped) break
         if (this.#resyncWanted || this.#queue.isResyncing) this.#parts.metrics.resyncs.inc({ result: 'failed' })
         if (!this.#state.isConnected) break // `disconnected` reports the loss; the queue waits for the store's return
-        this.#parts.log.warn({ err: error }, 'reading the store failed: trying again')
+        this.#parts.log.warn({ code: 'store-read-failed', err: error }, 'reading the store failed: trying again')
         await new Promise<void>((resolve) => {
           this.#later(RETRY_MS * (1 + Math.random()), resolve)
         })

@@ -10,7 +10,7 @@
  * that file. Other files are ignored; those whose names end as if they belonged to the store are named in the log,
  * once.
  */
-import type { Logger } from 'pino'
+import type { Log } from '../../runtime/log-codes.ts'
 import { sizeFaults } from '../../metadata/record.ts'
 import type { Index, Loaded, Source, SourceEvents } from '../source.ts'
 import { DirectoryWatch } from './directory-watch.ts'
@@ -34,7 +34,7 @@ export class FileSource implements Source {
   readonly description: string
   readonly #directory: string
   readonly #userDataMaxBytes: number
-  readonly #log: Pick<Logger, 'warn'>
+  readonly #log: Pick<Log, 'warn'>
   #watch: DirectoryWatch | undefined
   readonly #timers = new Map<string, NodeJS.Timeout>()
   /** The result of the last index. The next index reads only files that have changed since. */
@@ -42,7 +42,7 @@ export class FileSource implements Source {
   /** The files that the log has named as not read. */
   #misnamed = ''
 
-  constructor(directory: string, userDataMaxBytes: number, log: Pick<Logger, 'warn'>) {
+  constructor(directory: string, userDataMaxBytes: number, log: Pick<Log, 'warn'>) {
     this.#directory = directory
     this.#log = log
     this.#userDataMaxBytes = userDataMaxBytes
@@ -104,7 +104,7 @@ export class FileSource implements Source {
     const text = `${String(misnamed.length)} ${names.join('/')}`
     if (misnamed.length > 0 && text !== this.#misnamed)
       this.#log.warn(
-        { files: names, count: misnamed.length },
+        { code: 'files-misnamed', files: names, count: misnamed.length },
         'files in the directory of the store are not read: name them by the id of the instance, such as srv-x1y2z.json',
       )
     this.#misnamed = text

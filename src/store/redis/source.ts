@@ -40,6 +40,7 @@ const MAX_READ_BYTES = 4 * 1024 * 1024
 /** Errors that a retry does not fix. */
 const MAY_NOT_WRITE = /NOPERM|READONLY/
 const HEARTBEATS_PER_ANNOUNCEMENT = 6
+const MAX_MARK_BYTES = 32
 
 /**
  * How a daemon announces itself in the store. `id`: random, so that no other daemon has it. `state`: what it reports,
@@ -92,6 +93,10 @@ export class RedisSource implements Source {
   #certificateEndSeconds = 0
   /** An announcement of this daemon was in the store. */
   #wasAnnounced = false
+  /** Reads when the region was initialised. */
+  readonly #readMark: (string | number)[]
+  /** Its reply at the last look at the index. */
+  #mark: string | undefined
   readonly reports: ReportStore = {
     load: async (id, hypervisors) => {
       const replies = (await this.#ask(reportCommands(this.#keys, id, hypervisors))).map(valueOf)
@@ -108,6 +113,7 @@ export class RedisSource implements Source {
     this.description = parts.settings.url
     this.#parts = parts
     this.#keys = keysOf(parts.region)
+    this.#readMark = ['getrange', this.#keys.region, 0, MAX_MARK_BYTES - 1]
   }
 
   start(events: SourceEvents): void {
@@ -123,10 +129,8 @@ export class RedisSource implements Source {
   async index(): Promise<Index> {
     const own = this.#keys.hypervisor(this.#parts.hypervisor)
     await checkIndex((commands) => this.#ask(commands), own)
-    const [region, digests] = await this.#ask([
-      ['exists', this.#keys.region],
-      ['hgetall', own],
-    ])
+    const [mark, region, digests] = await this.#ask([this.#readMark, ['exists', this.#keys.region], ['hgetall', own]])
+    this.#mark = String(mark)
     return {
       initialised: valueOf(region) === 1,
       digests: new Map(Object.entries(valueOf(digests) as Record<string, string>).filter(([id]) => isId(id))),
@@ -250,7 +254,7 @@ export class RedisSource implements Source {
       })
       let beats = 0
       heartbeat = setInterval(() => {
-        this.#beat(commands, notices.redis)
+        this.#beat(commands, notices.redis, events)
         if (++beats % HEARTBEATS_PER_ANNOUNCEMENT === 0) this.announce()
       }, HEARTBEAT_MS)
       if (this.#stopping.signal.aborted) return 'stopping'
@@ -288,7 +292,7 @@ export class RedisSource implements Source {
     )
   }
 
-  #beat({ redis, role }: { redis: Redis; role: string }, notices: Redis): void {
+  #beat({ redis, role }: { redis: Redis; role: string }, notices: Redis, { replaced }: SourceEvents): void {
     const end = this.#session?.end
     checkRegion(redis, this.#parts.settings, this.#keys.instances).then(
       (now) => {
@@ -301,6 +305,12 @@ export class RedisSource implements Source {
     notices.ping().catch((error: unknown) => {
       end?.(reasonOf(error))
     })
+    this.#ask([this.#readMark]).then(
+      ([mark]) => {
+        if (this.#mark !== undefined && String(mark) !== this.#mark) replaced()
+      },
+      () => undefined, // the connection is lost, as the others say
+    )
   }
 
   #redis(): Redis {

@@ -87,6 +87,9 @@ export async function aSource(
     source.start({
       notice,
       connected,
+      replaced: () => {
+        t.fail('the store was replaced')
+      },
       disconnected: (reason) => {
         t.fail(reason)
       },

@@ -20,6 +20,7 @@ function aServer({
     isStopping: () => isStopping,
     hypervisors,
     page: ({ search }) => Promise.resolve(`page of ${search}`),
+    findings: () => Promise.resolve([]),
     registry: new Registry(),
     password,
     now: () => 0,

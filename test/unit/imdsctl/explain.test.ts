@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { formatExplanation } from '../../../src/imdsctl/explain.ts'
-import { failure, ok } from '../../../src/imdsd/checks/check.ts'
+import { failure, ok } from '../../../src/runtime/check.ts'
 import type { Step } from '../../../src/imdsd/checks/guest-path.ts'
 import type { Explanation } from '../../../src/imdsd/operator/documents.ts'
 import { formatRows } from '../../../src/runtime/table.ts'

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { runChecks } from '../../../src/imdsd/checks/check.ts'
+import { runChecks } from '../../../src/runtime/check.ts'
 import { OF_DAEMON } from '../../../src/imdsd/checks/checks.ts'
 import { parseConfig } from '../../../src/imdsd/config.ts'
 import { buildDaemonState, type DaemonStateParts } from '../../../src/imdsd/daemon-state.ts'

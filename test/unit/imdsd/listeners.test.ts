@@ -121,6 +121,7 @@ test('IMDS_LISTEN that names other places than the sockets causes a warning', ()
     const other = { ...guests[0]!, ...change }
     expect(warnings(guests[0]!, other)).toEqual([
       {
+        code: 'listen-ignored',
         ignored: ['red=169.254.169.254:80', `${other.network}=${other.host}:${String(other.port)}`],
         sockets: ['red=169.254.169.254:80'],
       },

@@ -5,7 +5,8 @@
  * its id, revision and addresses.
  */
 import { formatDocument, worstOf } from '../../../pages/document.ts'
-import { formatFindings, type PageFinding } from '../../../pages/findings.ts'
+import { formatFindings } from '../../../pages/findings.ts'
+import type { CheckResult } from '../../../runtime/check.ts'
 import { markup, type Markup } from '../../../pages/markup.ts'
 import type { Question } from '../../../pages/search.ts'
 import { formatFacts } from '../../../pages/table.ts'
@@ -28,7 +29,7 @@ export interface PageParts extends TraceParts {
   readonly networks: readonly string[]
   readonly readiness: () => Readiness
   /** What the checks of `imdsctl doctor` find from inside the daemon, and those that it cannot run. */
-  readonly health: () => Promise<{ readonly results: readonly PageFinding[]; readonly unchecked: readonly string[] }>
+  readonly health: () => Promise<{ readonly results: readonly CheckResult[]; readonly unchecked: readonly string[] }>
   readonly history: Pick<History, 'intervals' | 'refusals'>
 }
 

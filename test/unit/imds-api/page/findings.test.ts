@@ -66,6 +66,10 @@ test('a store that cannot be used, a late outbox, refused servers, full pools an
   expect(found(poolOf(229))).toEqual(['pools warning nearly full: 10.0.0.0/24'])
   expect(found(poolOf(254))).toEqual(['pools failure full: 10.0.0.0/24'])
   expect(found({ postponed: [{ id: 'col-a', reason: 'no answer' }] })).toEqual([
-    'mail warning 1 invitations could not be sent',
+    'mail warning 1 invitations could not be sent: no answer',
+  ])
+  const refused = [{ id: 'srv-a', account: 'acc-a', fault: 'taken: ...' }]
+  expect(found({ outbox: { length: 1, age: 0, faulty: 1 }, refused })).toEqual([
+    'refused servers warning the store refuses the records of 1 servers; srv-a: taken: ...',
   ])
 })

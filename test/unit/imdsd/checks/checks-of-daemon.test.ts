@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { formatFinding } from '../../../../src/imdsd/checks/check.ts'
+import { formatFinding } from '../../../../src/runtime/check.ts'
 import { configuration, daemon, descriptors, records, version } from '../../../../src/imdsd/checks/checks-of-daemon.ts'
 import { aLook, linesOf, metricsOf, readinessOf, settingsOf, SILENT } from '../../../support/fixtures/look.ts'
 
@@ -71,6 +71,10 @@ test('faulty, unconfirmed and contested records are warnings, and so is a hyperv
     'warning 3 instances that the store no longer has: served nevertheless; srv-e, revision 5',
     'warning 4 addresses claimed by several instances; default 10.0.0.2: srv-a, srv-b',
     'warning no record names hv1',
+  ])
+  const emptied = readinessOf({ unconfirmed: 1, hint: 'no record names hv1, so none ...' })
+  expect(await linesOf(records, { readiness: emptied })).toEqual([
+    'warning 1 instance that the store no longer has: served nevertheless',
   ])
 })
 

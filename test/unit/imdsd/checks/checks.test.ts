@@ -2,7 +2,7 @@ import { expect, test } from 'vitest'
 import type { HostState } from '../../../../src/imdsd/checks/host-state.ts'
 import { adviceOf } from '../../../../src/store/redis/reasons.ts'
 import { CHECKS, NOT_OF_DAEMON, OF_DAEMON } from '../../../../src/imdsd/checks/checks.ts'
-import { runChecks } from '../../../../src/imdsd/checks/check.ts'
+import { runChecks } from '../../../../src/runtime/check.ts'
 import { aLook, metricsOf, readinessOf, settingsOf, SILENT } from '../../../support/fixtures/look.ts'
 
 test('each check has its own name, of a width that fits its column', () => {

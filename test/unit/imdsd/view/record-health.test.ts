@@ -72,6 +72,16 @@ test('a faulty record is reported once for each state of it, and counted', () =>
   expect(lines).toHaveLength(4)
 })
 
+test('all faulty records are named, also those of instances that are not served', () => {
+  const { health, serve } = aRecordHealth()
+  serve('srv-a', '10.0.0.2')
+  for (const id of ['srv-a', 'srv-b']) health.noteFault(id, 'd1', FAULT)
+  expect([...health.faults()].map(([id, { reason }]) => [id, reason])).toEqual([
+    ['srv-a', 'record'],
+    ['srv-b', 'record'],
+  ])
+})
+
 test('of many faulty records five per reason are logged between two resyncs, one line counts the rest', () => {
   const { health, lines, logged } = aRecordHealth()
   for (let i = 0; i < 8; i++) health.noteFault(`srv-${String(i)}`, 'd1', FAULT)
@@ -123,8 +133,16 @@ test('an empty store is reported once until it has something; all that is served
   serve('srv-b', '10.0.0.3')
   for (let i = 0; i < 2; i++) health.reportAllUnconfirmed('redis://x')
   expect(lines).toMatchObject([{ level: 40, store: 'redis://x', instances: 2 }])
-  expect(health.unconfirmed).toBe(2)
+  expect([health.unconfirmed, health.hint]).toEqual([
+    2,
+    'the store has nothing of this region, so none of the served instances (2) is confirmed: publish them again, or remove them',
+  ])
   health.noteInitialised()
+  expect(health.hint).toBeUndefined()
+  health.reportUnnamed('hv1')
+  expect(health.hint).toMatch(/^no record names hv1, so none of the served instances \(2\) is confirmed/)
+  health.clearHint()
+  lines.splice(1)
   health.reportUnconfirmed('srv-a')
   expect([health.unconfirmed, lines[1]]).toMatchObject([1, { level: 40, instance: 'srv-a' }])
   health.reportAllUnconfirmed('redis://x')

@@ -551,6 +551,15 @@ test('a hypervisor that no record names is ready and says so, once until a recor
   expect(await resynced()).toMatchObject({ ready: true, hint: undefined })
 })
 
+test('a store that was replaced is compared at once', async () => {
+  const { source, sync, view } = aSync(1)
+  await source.drain()
+  source.put(record(2)) // without a notice
+  source.events.replaced()
+  await source.drain()
+  expect([view.size, sync.status().ready]).toEqual([2, true])
+})
+
 test('the lag is the time since the oldest change that is not read, or since the store was lost', async () => {
   const { source, sync } = aSync(1)
   const isBehind = () => sync.status().lagMs > 0

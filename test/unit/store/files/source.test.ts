@@ -74,5 +74,5 @@ test('files that are not read, though their names end like those of the store, a
     writeFileSync(join(directory, name), JSON.stringify(anInstance({ id: 'srv-a' })))
   await source.index()
   await source.index()
-  expect(warned).toEqual([{ files: ['srv c.json', 'srv-x.JSON'], count: 2 }])
+  expect(warned).toEqual([{ code: 'files-misnamed', files: ['srv c.json', 'srv-x.JSON'], count: 2 }])
 })

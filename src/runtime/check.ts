@@ -1,6 +1,6 @@
 /** What a check is, and what it finds. */
-import type { Cell, Style } from '../../runtime/terminal.ts'
-import type { DaemonState, HostState } from './host-state.ts'
+import type { Output } from './output.ts'
+import type { Cell, Style } from './terminal.ts'
 
 /** How serious a finding is. `warning`: guests are served, and somebody should look. */
 export type State = 'ok' | 'warning' | 'failure'
@@ -11,15 +11,12 @@ export type Finding =
   | { readonly state: 'warning' | 'failure'; readonly text: string; readonly remedy: string }
 
 /** A row of the table of checks. A check that has nothing to look at finds nothing. */
-export interface Check<State = HostState> {
+export interface Check<State> {
   readonly name: string
   /** What must be true; continues "checks that". */
   readonly what: string
   readonly find: (look: State) => Promise<readonly Finding[]> | readonly Finding[]
 }
-
-/** A check that the daemon runs too, for its status page: it needs only what the daemon itself sees. */
-export type DaemonCheck = Check<DaemonState>
 
 /** A finding, with its check. */
 export type CheckResult = Finding & { readonly check: string }
@@ -60,4 +57,18 @@ export function countStates(results: readonly Pick<Finding, 'state'>[]): Readonl
 export function statusOf(results: readonly Pick<Finding, 'state'>[]): 0 | 1 | 2 {
   const { warning: warnings, failure: failures } = countStates(results)
   return failures > 0 ? 2 : warnings > 0 ? 1 : 0
+}
+
+/** How many results have each state, as `--json` prints it. */
+export function countsOf(results: readonly CheckResult[]) {
+  const { ok, warning: warnings, failure: failures } = countStates(results)
+  return { ok, warnings, failures }
+}
+
+/** Prints some results, and how many of all have each state. */
+export function printResults(output: Output, printed: readonly CheckResult[], all: readonly CheckResult[]): void {
+  output.rows(printed.map(rowOf))
+  const { ok, warning, failure } = countStates(all)
+  const text = `${String(ok)} ok, ${String(warning)} ${warning === 1 ? 'warning' : 'warnings'}, ${String(failure)} ${failure === 1 ? 'failure' : 'failures'}`
+  output.rows([[{ text, style: failure > 0 ? STYLES.failure : warning > 0 ? STYLES.warning : STYLES.ok }]])
 }

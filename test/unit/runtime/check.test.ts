@@ -1,16 +1,9 @@
 import { expect, test } from 'vitest'
-import {
-  countStates,
-  failure,
-  ok,
-  runChecks,
-  statusOf,
-  warning,
-  type Check,
-} from '../../../../src/imdsd/checks/check.ts'
-import { aLook } from '../../../support/fixtures/look.ts'
+import { countStates, failure, ok, runChecks, statusOf, warning } from '../../../src/runtime/check.ts'
+import type { HostCheck } from '../../../src/imdsd/checks/host-state.ts'
+import { aLook } from '../../support/fixtures/look.ts'
 
-const aCheck = (name: string, find: Check['find']): Check => ({ name, what: 'it is well', find })
+const aCheck = (name: string, find: HostCheck['find']): HostCheck => ({ name, what: 'it is well', find })
 
 test('results have the order of the checks, and what is not ok has its remedy', async () => {
   const results = await runChecks(

@@ -1,0 +1,146 @@
+/** `imds-api doctor` and `imds-api status`: whether the control plane of this host is well. Each returns its exit status. */
+import { setTimeout as sleep } from 'node:timers/promises'
+import { formatDuration } from '../runtime/ago.ts'
+import {
+  countsOf,
+  failure,
+  ok,
+  printResults,
+  runChecks,
+  statusOf,
+  warning,
+  type Check,
+  type CheckResult,
+} from '../runtime/check.ts'
+import { formatHostPort } from '../runtime/host-port.ts'
+import { labelOf, parseMetrics, ratesBetween, type Sample } from '../runtime/metric-values.ts'
+import type { Output } from '../runtime/output.ts'
+import { readSecretFile } from '../runtime/secret-file.ts'
+import type { ParsedVariables } from '../runtime/variables.ts'
+import { VERSION } from '../runtime/version.ts'
+import { probeStore, storeOfPublisher } from '../store/probe.ts'
+import type { ApiConfig } from './config.ts'
+import type { ServiceFindings } from './operator.ts'
+
+type Parsed = ParsedVariables<ApiConfig>
+
+const TIMEOUT_MS = 7_000
+const INTERVAL_MS = 1_000
+const CORRECT = 'correct it in /etc/imds/imds-api.env, then systemctl restart imds-api'
+
+const CHECKS: readonly Check<Parsed>[] = [
+  {
+    name: 'configuration',
+    what: 'the variables of imds-api.service are valid',
+    find: (parsed) => {
+      if (!parsed.ok) return parsed.faults.map(({ variable, message }) => failure(`${variable} ${message}`, CORRECT))
+      const { unknown } = parsed
+      return unknown.length === 0
+        ? [ok('it is valid')]
+        : unknown.map((name) => warning(`${name} is no variable of imds-api, and is ignored`, CORRECT))
+    },
+  },
+  {
+    name: 'store',
+    what: 'the store can be reached, has the region, and allows what imds-api does',
+    find: async (parsed) => {
+      if (!parsed.ok) return []
+      const { findings, warnings, problems } = await probeStore(storeOfPublisher(parsed.value.store))
+      return [
+        ...problems.map(({ text, remedy }) => failure(text, remedy)),
+        ...warnings.map(({ text, remedy }) => warning(text, remedy)),
+        ...findings.map(ok),
+      ]
+    },
+  },
+]
+
+/** Prints the result of each check, those of the service itself included. */
+export async function doctor(parsed: Parsed, output: Output): Promise<number> {
+  const results = await findAll(parsed)
+  if (output.json) output.printJson({ ...countsOf(results), checks: results })
+  else printResults(output, results, results)
+  return statusOf(results)
+}
+
+/** Prints the state of the service, its rates during a second, and the results of doctor that are not ok. */
+export async function status(parsed: Parsed, output: Output): Promise<number> {
+  const [results, rows] = await Promise.all([
+    findAll(parsed),
+    parsed.ok ? stateRows(parsed.value).catch(() => []) : [], // the service does not answer: a result says so
+  ])
+  const found = results.filter(({ state }) => state !== 'ok')
+  if (output.json) output.printJson({ ...countsOf(results), service: Object.fromEntries(rows), checks: found })
+  else {
+    output.rows(rows)
+    printResults(output, found, results)
+  }
+  return statusOf(results)
+}
+
+/** What is found in the configuration and the store, and what the service itself has found. */
+async function findAll(parsed: Parsed): Promise<readonly CheckResult[]> {
+  const results = runChecks(CHECKS, parsed)
+  return parsed.ok ? [...(await findInService(parsed.value)), ...(await results)] : results
+}
+
+async function findInService(config: ApiConfig): Promise<readonly CheckResult[]> {
+  try {
+    const { version, findings } = (await (await ask(config, '/findings')).json()) as ServiceFindings
+    const finding =
+      version === VERSION
+        ? ok(`it answers, and is ${version}`)
+        : warning(`it is ${version}, and this command is ${VERSION}`, 'systemctl restart imds-api')
+    return [{ check: 'service', ...finding }, ...findings]
+  } catch (error) {
+    const { message, cause } = error as Error & { cause?: Error }
+    const text = `it does not answer: ${cause?.message ?? message}`
+    return [{ check: 'service', ...failure(text, 'systemctl start imds-api, and see journalctl -u imds-api -n 50') }]
+  }
+}
+
+async function stateRows(config: ApiConfig): Promise<readonly (readonly [name: string, text: string])[]> {
+  const before = await sample(config)
+  await sleep(INTERVAL_MS)
+  const [after, answer] = await Promise.all([sample(config), ask(config, '/readyz', [200, 503])])
+  const { ready, database, publishing } = (await answer.json()) as Record<string, unknown>
+  const rate = ratesBetween(before, after)
+  const last = (name: string) => after.metrics.get(name) ?? 0
+  const requests = (matches: RegExp) => rate((name) => matches.test(name)).toFixed(1)
+  const uptime = formatDuration(Date.now() / 1000 - last('process_start_time_seconds'))
+  return [
+    [
+      'imds-api',
+      `${labelOf(after.metrics, 'imds_build_info', 'version') ?? ''}, ${ready === true ? 'ready' : 'not ready'}, started ${uptime} ago`,
+    ],
+    ['database', String(database)],
+    ['publishing', String(publishing)],
+    [
+      'requests',
+      `${requests(/^imds_api_requests_total/)}/s, errors ${requests(/^imds_api_requests_total.*"5\d\d"/)}/s`,
+    ],
+    [
+      'process',
+      `${(last('process_resident_memory_bytes') / 2 ** 20).toFixed(0)} MiB, ${(rate((name) => name === 'process_cpu_seconds_total') * 100).toFixed(1)} % of a CPU, ${String(last('process_open_fds'))} of ${String(last('process_max_fds'))} descriptors`,
+    ],
+  ]
+}
+
+async function sample(config: ApiConfig): Promise<Sample> {
+  return { metrics: parseMetrics(await (await ask(config, '/metrics')).text()), atMs: performance.now() }
+}
+
+/** Asks the listener for operators. Rejects if it does not answer, or with another status. */
+async function ask({ operator }: ApiConfig, path: string, statuses: readonly number[] = [200]): Promise<Response> {
+  const { passwordFile } = operator
+  const headers: Record<string, string> =
+    passwordFile === undefined
+      ? {}
+      : { authorization: `Basic ${Buffer.from(`imds-api:${readSecretFile(passwordFile)}`).toString('base64')}` }
+  const response = await fetch(`http://${formatHostPort(operator)}${path}`, {
+    headers,
+    signal: AbortSignal.timeout(TIMEOUT_MS),
+  })
+  if (!statuses.includes(response.status)) throw new Error(`${path} has status ${String(response.status)}`)
+  return response
+}

@@ -1,0 +1,28 @@
+/** The Redis users of a region, as lines of an ACL file. They need Redis 7 (`%R~`, `%W~`). deploy/redis.acl has an example. */
+import { keysOf } from './keys.ts'
+
+const DAEMON_COMMANDS =
+  'set del get getrange exists memory|usage hget hgetall hmget hstrlen zrevrangebylex subscribe ping info ' +
+  'client|setname asking'
+const PUBLISHER_COMMANDS =
+  'eval evalsha get set del exists getrange scan memory|usage hget hgetall hmget hstrlen hset hdel zadd zrem ' +
+  'zrangebylex zrevrangebylex publish time info client|setname'
+
+/** The user of the daemon of a hypervisor, without its password. */
+export function formatDaemonUser(region: string, hypervisor: string): string {
+  const keys = keysOf(region)
+  const writes = [keys.announcement(hypervisor), keys.reports(hypervisor, '*')].map((key) => `%W~${key}`)
+  return formatUser(hypervisor, [`%R~${keys.region}*`, ...writes], keys.notices(hypervisor), DAEMON_COMMANDS)
+}
+
+/** The user of publishers: imdsctl, imds-api or your control plane. */
+export function formatPublisherUser(region: string): string {
+  const keys = keysOf(region)
+  return formatUser('publisher', [`~${keys.region}*`], keys.notices('*'), PUBLISHER_COMMANDS)
+}
+
+function formatUser(name: string, keys: readonly string[], channel: string, commands: string): string {
+  const rights = commands.split(' ').map((command) => `+${command}`)
+  const rules = ['resetkeys', ...keys, 'resetchannels', `&${channel}`, 'nocommands', ...rights]
+  return `user imds-${name} on >PASSWORD ${rules.join(' ')}`
+}

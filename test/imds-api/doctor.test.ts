@@ -1,0 +1,80 @@
+/** `imds-api doctor` and `status`: a service that is well, one that has stopped, and a configuration that is not valid. */
+import t from 'tap'
+import { formatHostPort } from '../../src/runtime/host-port.ts'
+import { besideEnvironment, startImdsApi } from '../support/programs/api.ts'
+import { IMDS_API, programEnvironment } from '../support/programs/imds.ts'
+import { run } from '../support/programs/processes.ts'
+import { startRedis } from '../support/redis/redis.ts'
+
+const redis = await startRedis(t)
+const api = await startImdsApi(t, { IMDS_STORE: redis.url, IMDS_REGION: 'gb1' })
+const { hostname: host, port } = new URL(api.operatorUrl)
+const BESIDE = {
+  ...programEnvironment(),
+  ...besideEnvironment(api.env),
+  IMDS_API_OPERATOR_LISTEN: formatHostPort({ host, port: Number(port) }),
+}
+
+async function imdsApi(args: readonly string[], env: Readonly<Record<string, string>> = {}) {
+  const { status, stdout, stderr } = await run([process.execPath, IMDS_API, ...args], { env: { ...BESIDE, ...env } })
+  return { status, stdout: stdout.toString(), stderr }
+}
+
+t.test('doctor prints what it and the service have checked, and status the state of the service', async (t) => {
+  const { status, stdout } = await imdsApi(['doctor'])
+  t.equal(status, 0, stdout)
+  for (const check of [
+    'configuration',
+    'store',
+    'service',
+    'hypervisors',
+    'outbox',
+    'refused servers',
+    'pools',
+    'mail',
+  ])
+    t.match(stdout, new RegExp(`^ok +${check} `, 'm'))
+  t.match(stdout, /^\d+ ok, 0 warnings, 0 failures$/m)
+  const json = JSON.parse((await imdsApi(['status', '--json'])).stdout) as object
+  t.match(json, {
+    failures: 0,
+    service: {
+      'imds-api': /, ready, started /,
+      database: 'reachable',
+      publishing: 'working',
+      requests: /^\d+\.\d\/s, /,
+    },
+    checks: [],
+  })
+  t.match(await imdsApi(['status']), { status: 0, stdout: /^imds-api +\S+, ready, [^]*^process +[1-9]\d* MiB, /m })
+})
+
+t.test('what is wrong has its remedy, and the exit status is 1 or 2', async (t) => {
+  t.match(await imdsApi(['doctor'], { IMDS_API_BOOT_SECONDS: '0', IMDS_API_LISTEN_: 'x' }), {
+    status: 2,
+    stdout: /^failure +configuration +IMDS_API_BOOT_SECONDS .+\. Remedy: correct it in \/etc\/imds\/imds-api\.env/m,
+  })
+  t.match(await imdsApi(['doctor'], { IMDS_API_LISTEN_: 'x' }), {
+    status: 1,
+    stdout: /^warning +configuration +IMDS_API_LISTEN_ .*is no variable of imds-api/m,
+  })
+  await redis.kill()
+  t.match(await imdsApi(['doctor']), {
+    status: 2,
+    stdout: /^failure +store +.*ECONNREFUSED.*\. Remedy: start Redis/m,
+  })
+  t.equal(await api.stop(), 0)
+  for (const command of ['doctor', 'status'])
+    t.match(await imdsApi([command]), {
+      status: 2,
+      stdout: /^failure +service +it does not answer: .*ECONNREFUSED.*\. Remedy: systemctl start imds-api, /m,
+    })
+})
+
+t.test('explain prints the row of a code of the log', async (t) => {
+  t.match(await imdsApi(['explain', 'servers-not-published']), {
+    status: 0,
+    stdout: /^servers-not-published +the store cannot be used; [^]*\nguests +[^]*\ndo +repair the store/,
+  })
+  t.match(await imdsApi(['explain', 'nonsense']), { status: 64, stderr: /no line of the log has the code nonsense/ })
+})

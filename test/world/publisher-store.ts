@@ -74,7 +74,8 @@ export function buildPublisher(store: Store, of: StoreClient, watch: StoreWatch)
   let connected = store.primary
 
   const ask = <T>(words: string, act: (server: Server) => T): Promise<T> => {
-    if (!connected.isUp) connected = store.primary
+    const isFormer = connected !== store.primary
+    if (!connected.isUp || (isFormer && time.dice.chance(0.05))) connected = store.primary
     const server = connected
     const { promise, resolve, reject } = Promise.withResolvers<T>()
     time.later(latencyOf(time, of), () => {

@@ -90,11 +90,6 @@ export async function checkHistory(tx: Tx, history: string): Promise<void> {
   if (rows.length === 0) throw new Error(REPLACED)
 }
 
-/** The id of a database that has a region. */
-export async function databaseIdOf(db: Db): Promise<string> {
-  return (await db.selectFrom('region').select('database_id').executeTakeFirstOrThrow()).database_id
-}
-
 /**
  * Gives the database a new id, and writes that to the store. The original database and other copies of the backup are
  * refused from then on. Call it last in the transaction: after a rollback this database would be refused too, until

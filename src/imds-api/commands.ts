@@ -1,13 +1,14 @@
 /** What the commands of imds-api share. */
+import type { Selectable } from 'kysely'
 import { EXIT } from '../runtime/exit-status.ts'
 import type { Output } from '../runtime/output.ts'
 import { openStore } from '../store/open.ts'
 import { StoreUnavailable, type Publisher } from '../store/publisher.ts'
-import type { StoreSettings } from '../store/settings.ts'
 import type { ApiConfig } from './config.ts'
 import { migrate } from './database/migrate.ts'
 import { databaseExists, type Database } from './database/open.ts'
 import type { DatabaseSettings } from './database/settings.ts'
+import type { Tables } from './database/tables.ts'
 import { ApiCommandFailure } from './failure.ts'
 
 /**
@@ -45,18 +46,38 @@ export function refuseMissingDatabase(settings: DatabaseSettings): void {
 }
 
 /**
- * Uses the store, before the database: opening that may give up the rights of root. Rejects with an ApiCommandFailure if
- * the store is unavailable.
+ * Uses the store and the database, and the row of its region. Opens the store first: opening the database may give up
+ * the rights of root. Rejects with an ApiCommandFailure if the store is unavailable, or is that of another region.
  */
-export async function withStore<T>(settings: StoreSettings, use: (store: Publisher) => Promise<T>): Promise<T> {
+export async function withStoreAndDatabase<T>(
+  parts: CommandParts<Pick<ApiConfig, 'store' | 'database'>>,
+  use: (database: Database, store: Publisher, region: Selectable<Tables['region']>) => Promise<T>,
+): Promise<T> {
+  const { config } = parts
+  refuseMissingDatabase(config.database)
   try {
-    const store = await openStore(settings)
+    const store = await openStore(config.store)
     try {
-      return await use(store)
+      return await withDatabase(parts, async (database) => use(database, store, await readRegionRow(database, config)))
     } finally {
       await store.close()
     }
   } catch (error) {
     throw error instanceof StoreUnavailable ? new ApiCommandFailure(EXIT.unavailable, error.message) : error
   }
+}
+
+async function readRegionRow(
+  { db }: Database,
+  { store }: Pick<ApiConfig, 'store'>,
+): Promise<Selectable<Tables['region']>> {
+  const region = await db.selectFrom('region').selectAll().executeTakeFirst()
+  if (region === undefined)
+    throw new ApiCommandFailure(1, 'the database has no region yet: imds-api apply FILE makes it')
+  if (store.region !== undefined && store.region !== region.name)
+    throw new ApiCommandFailure(
+      EXIT.badConfig,
+      `IMDS_REGION is ${store.region}, and the database is of the region ${region.name}: correct one of them`,
+    )
+  return region
 }

@@ -48,15 +48,9 @@ const program = buildProgram(output, {
   serve,
   check,
   apply,
-  rebuild: async (options) => {
-    status = await rebuild(commandParts(), options, stopSignal())
-  },
-  verify: async () => {
-    status = await verify(commandParts())
-  },
-  advance: async (options) => {
-    status = await advanceDatabase(commandParts(), options)
-  },
+  rebuild: command((parts, options) => rebuild(parts, options, stopSignal())),
+  verify: command(verify),
+  advance: command(advanceDatabase),
   doctor: async (command) => {
     status = await (await import('./doctor.ts'))[command](parseVariables(true), output)
   },
@@ -65,18 +59,10 @@ const program = buildProgram(output, {
     if (!explainCode(output, code)) throw new ApiCommandFailure(EXIT.usage, `no line of the log has the code ${code}`)
     status = EXIT.done
   },
-  hypervisors: async () => {
-    status = await listHypervisors(commandParts())
-  },
-  drain: async (name, isDrained) => {
-    status = await drain(commandParts(), name, isDrained)
-  },
-  evacuate: async (name, options) => {
-    status = await evacuate(commandParts(), name, options)
-  },
-  maintenance: async (id, options) => {
-    status = await maintenance(commandParts(), id, options)
-  },
+  hypervisors: command(listHypervisors),
+  drain: command(drain),
+  evacuate: command(evacuate),
+  maintenance: command(maintenance),
 })
 
 try {
@@ -84,6 +70,15 @@ try {
   if (status !== undefined) process.exitCode = await output.finish(status)
 } catch (error) {
   process.exit(await output.finish(report(error)))
+}
+
+/** Runs a command, and keeps its exit status. */
+function command<Args extends readonly unknown[]>(
+  run: (parts: CommandParts, ...args: Args) => Promise<number>,
+): (...args: Args) => Promise<void> {
+  return async (...args) => {
+    status = await run({ config: readConfig().config, output, open: openForCommand }, ...args)
+  }
 }
 
 /** Prints why a command failed, and returns its exit status. */
@@ -163,10 +158,6 @@ async function serve(): Promise<void> {
     log.fatal({ code: 'service-ended', reason }, 'imds-api cannot continue')
     process.exit(1)
   })
-}
-
-function commandParts(): CommandParts {
-  return { config: readConfig().config, output, open: openForCommand }
 }
 
 /**

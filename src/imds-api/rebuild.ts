@@ -10,15 +10,15 @@ import type { Publisher } from '../store/publisher.ts'
 import type { ApiConfig } from './config.ts'
 import { advanceDatabase } from './changes/advance.ts'
 import { countRebuild, enqueueRebuild, findRefusedServers } from './changes/servers.ts'
-import { refuseMissingDatabase, withDatabase, withStore, type CommandParts } from './commands.ts'
+import { withStoreAndDatabase, type CommandParts } from './commands.ts'
 import type { Database } from './database/open.ts'
 import { inTransaction, rolledBack, type Db } from './database/transaction.ts'
 import { ApiCommandFailure } from './failure.ts'
-import { databaseIdOf, formatForeign, openOwnRegion } from './publish/region-database.ts'
+import { formatForeign, openOwnRegion } from './publish/region-database.ts'
 import { compareStore, findOnlyInStore, type StoreDifference } from './publish/compare.ts'
 import { MAX_BATCH_SERVERS, OutboxPublisher } from './publish/outbox-publisher.ts'
 import { surveyStore } from './publish/survey.ts'
-import { readRegionRow, refuseForeign } from './recovery.ts'
+import { refuseForeign } from './recovery.ts'
 
 type RecoveryParts = CommandParts<Pick<ApiConfig, 'store' | 'database'>>
 /** `bootSeconds`: for a server that waits for its guest. */
@@ -47,9 +47,8 @@ const nothing = () => undefined
  */
 export async function rebuild(parts: RebuildParts, options: RebuildOptions, stopping: AbortSignal): Promise<number> {
   const { output } = parts
-  return withStoreAndDatabase(parts, async (database, store) => {
+  return withStoreAndDatabase(parts, async (database, store, { database_id: ours }) => {
     const { db } = database
-    const ours = await databaseIdOf(db)
     await refuseForeign(store, ours, options.force === true ? undefined : 'rebuild --force')
     if (options.prune === true) await prune(output, db, store, options.force === true)
     await store.fleet.setDatabase(ours, true)
@@ -139,8 +138,8 @@ async function publishAll(
 /** Compares the store with the database, and prints what differs: the exit status is 1 then. */
 export async function verify(parts: RecoveryParts): Promise<number> {
   const { output } = parts
-  return withStoreAndDatabase(parts, async ({ db }, store) => {
-    const [ours, inStore] = [await databaseIdOf(db), await store.fleet.database()]
+  return withStoreAndDatabase(parts, async ({ db }, store, { database_id: ours }) => {
+    const inStore = await store.fleet.database()
     const isForeign = inStore !== undefined && inStore !== ours
     if (isForeign) output.result({ finding: 'foreign', database: inStore }, formatForeign(inStore, ours))
     const { differences, servers, waiting } = await compareStore(db, store)
@@ -167,23 +166,4 @@ function formatDifference({ server, finding, fields }: StoreDifference): string 
     case 'unknown':
       return `${server} is only in the store: imds-api rebuild --prune removes it`
   }
-}
-
-async function withStoreAndDatabase(
-  parts: RecoveryParts,
-  use: (database: Database, store: Publisher) => Promise<number>,
-): Promise<number> {
-  const { config } = parts
-  refuseMissingDatabase(config.database)
-  return withStore(config.store, (store) =>
-    withDatabase(parts, async (database) => {
-      const region = await readRegionRow(database)
-      if (config.store.region !== undefined && config.store.region !== region.name)
-        throw new ApiCommandFailure(
-          EXIT.badConfig,
-          `IMDS_REGION is ${config.store.region}, and the database is of the region ${region.name}: correct one of them`,
-        )
-      return use(database, store)
-    }),
-  )
 }

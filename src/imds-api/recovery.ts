@@ -1,13 +1,10 @@
 /** `imds-api advance`, for a database that was restored. */
-import type { Selectable } from 'kysely'
 import { EXIT } from '../runtime/exit-status.ts'
 import { ApiCommandFailure } from './failure.ts'
 import type { Output } from '../runtime/output.ts'
 import type { Publisher } from '../store/publisher.ts'
 import { advance, lastEventAt } from './changes/advance.ts'
-import { refuseMissingDatabase, withDatabase, withStore, type CommandParts } from './commands.ts'
-import type { Database } from './database/open.ts'
-import type { Tables } from './database/tables.ts'
+import { withStoreAndDatabase, type CommandParts } from './commands.ts'
 import { inTransaction } from './database/transaction.ts'
 import { formatForeign, renewDatabaseId } from './publish/region-database.ts'
 import { surveyStore } from './publish/survey.ts'
@@ -19,37 +16,23 @@ export interface TakeOverOptions {
 
 /** Moves the database past the store, makes the region in the store its own, and prints what it moved. */
 export async function advanceDatabase(parts: CommandParts, { force = false }: TakeOverOptions): Promise<number> {
-  const { config, output } = parts
-  refuseMissingDatabase(config.database)
-  return withStore(config.store, async (store) => {
+  const { output } = parts
+  return withStoreAndDatabase(parts, async ({ db }, store, { database_id: ours }) => {
     const survey = await surveyStore(store)
-    return withDatabase(parts, async (database) => {
-      const { database_id: ours } = await readRegionRow(database)
-      await refuseForeign(store, ours, force ? undefined : 'advance --force')
-      const { lines, at } = await inTransaction(database.db, async (tx) => {
-        const moved = { lines: await advance(tx, survey), at: await lastEventAt(tx) }
-        await renewDatabaseId(tx, store)
-        return moved
-      })
-      output.print(lines.join('\n'))
-      output.warn(
-        'if this database was restored: secrets, API clients and applications that were replaced or revoked after ' +
-          `${at === undefined ? 'the backup' : `its last event (${at.toISOString()})`} are valid again, and so are tokens ` +
-          'and sign-ins that were ended: replace or revoke them again before you start imds-api',
-      )
-      return reportUnreadable(output, survey.unreadable)
+    await refuseForeign(store, ours, force ? undefined : 'advance --force')
+    const { lines, at } = await inTransaction(db, async (tx) => {
+      const moved = { lines: await advance(tx, survey), at: await lastEventAt(tx) }
+      await renewDatabaseId(tx, store)
+      return moved
     })
-  })
-}
-
-/** The region of the database. */
-export async function readRegionRow({ db }: Pick<Database, 'db'>): Promise<Selectable<Tables['region']>> {
-  return db
-    .selectFrom('region')
-    .selectAll()
-    .executeTakeFirstOrThrow(
-      () => new ApiCommandFailure(1, 'the database has no region yet: imds-api apply FILE makes it'),
+    output.print(lines.join('\n'))
+    output.warn(
+      'if this database was restored: secrets, API clients and applications that were replaced or revoked after ' +
+        `${at === undefined ? 'the backup' : `its last event (${at.toISOString()})`} are valid again, and so are tokens ` +
+        'and sign-ins that were ended: replace or revoke them again before you start imds-api',
     )
+    return reportUnreadable(output, survey.unreadable)
+  })
 }
 
 /** Refuses a store that has the region of another database. `command`: what takes it over; undefined: it may have. */

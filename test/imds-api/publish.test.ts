@@ -114,6 +114,7 @@ t.test('a statement that is prepared while the tables are empty reads them by th
     const parts = {
       db,
       store,
+      history: 'files',
       count: () => undefined,
       hasToStop: () => false,
       bootSeconds: 600,
@@ -557,7 +558,7 @@ t.test('a batch', async (t) => {
   const create = async () => ((await api.call('POST', '/1.0/servers', { image: 'img-deb12' })).body as Server).id
   const publish = (ids: readonly string[], put: Store['put']) => {
     const parts = { count: () => undefined, hasToStop: () => false, bootSeconds: 600, log: pino({ enabled: false }) }
-    return publishBatch({ ...parts, db, store: { ...methodsOf(store), put } }, ids)
+    return publishBatch({ ...parts, db, store: { ...methodsOf(store), put }, history: 'files' }, ids)
   }
   /** Puts, but for what `result` returns for a server. */
   const putUnless =
@@ -891,14 +892,12 @@ function aPublisher(t: Test, api: TestApi, store: Store, batchSize = MAX_BATCH_S
     connect: () => api.database.connect(),
     openStore: async () => {
       await store.initialise()
-      return {
-        ...methodsOf(store),
-        put: (document, userData, options) => {
-          const { id, revision } = document as StoredDocument
-          if (options?.dryRun !== true) puts.push({ id, revision })
-          return store.put(document, userData, options)
-        },
+      const put: Store['put'] = (document, userData, options) => {
+        const { id, revision } = document as StoredDocument
+        if (options?.dryRun !== true) puts.push({ id, revision })
+        return store.put(document, userData, options)
       }
+      return { store: { ...methodsOf(store), put }, history: 'files' }
     },
     batchSize,
     count: (outcome) => {

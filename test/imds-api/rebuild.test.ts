@@ -7,7 +7,8 @@ import t, { type Test } from 'tap'
 import { enqueueRebuild } from '../../src/imds-api/changes/servers.ts'
 import { inTransaction } from '../../src/imds-api/database/transaction.ts'
 import { ApiCommandFailure } from '../../src/imds-api/failure.ts'
-import { databaseIdOf, openOwnRegion } from '../../src/imds-api/publish/region-database.ts'
+import { publishBatch } from '../../src/imds-api/publish/batch.ts'
+import { openOwnRegion, type OwnStore } from '../../src/imds-api/publish/region-database.ts'
 import { rebuild, verify, type RebuildOptions } from '../../src/imds-api/rebuild.ts'
 import type { Publisher } from '../../src/store/open.ts'
 import { aRegion } from '../support/fixtures/region.ts'
@@ -207,8 +208,35 @@ t.test('a store that has the region of another database is left alone until --fo
   const open = openOwnRegion(db, () => Promise.resolve(store), pino({ enabled: false }))
   await t.rejects(open(), refused, 'imds-api publishes nothing there')
   t.match(await rebuild({ force: true }), { status: 0 })
-  t.equal(await store.fleet.database(), await databaseIdOf(db))
+  const { database_id: own } = await db.selectFrom('region').select('database_id').executeTakeFirstOrThrow()
+  t.equal(await store.fleet.database(), own)
   await open()
   t.match(await verify(), { status: 0 })
   t.strictSame(await listed(store), ids.toSorted())
+})
+
+t.test('a server that was published to a Redis which another process has left is published again', async (t) => {
+  const { db, store: former, ids } = await anUnpublished(t, 1)
+  const successor = await openTestStore(t, { url: (await startRedis(t)).url, region: 'gb1' })
+  const log = pino({ enabled: false })
+  /** What a process opens that starts with this store. */
+  const opens = (store: Publisher) => openOwnRegion(db, () => Promise.resolve(store), log)
+  const publish = (own: OwnStore) =>
+    publishBatch({ ...own, db, count: () => undefined, hasToStop: () => false, bootSeconds: 60, log }, ids)
+  const waiting = async () =>
+    (await db.selectFrom('outbox').select('server_id').distinct().execute()).map((row) => row.server_id)
+
+  const openFormer = opens(former)
+  const own = await openFormer()
+  const next = await opens(successor)()
+  await t.rejects(publish(own), /^the store was replaced/)
+  await t.rejects(openFormer(), /^the store was replaced/)
+  t.strictSame(await waiting(), ids)
+  await publish(next)
+  t.strictSame([await waiting(), await listed(successor)], [[], ids])
+
+  await publish(await opens(former)())
+  t.strictSame(await waiting(), [], 'a process that starts with the former one publishes there')
+  await opens(successor)()
+  t.strictSame(await waiting(), ids, 'and the next one publishes to the successor again')
 })

@@ -22,13 +22,17 @@ interface Happens {
 /** Does it, and returns its words; undefined: it cannot happen. */
 type Event = (happens: Happens) => string | undefined
 
+type Change = (tx: Tx, server: ServerRow, dice: Dice, world: PublisherWorld) => Promise<unknown>
+
 /** Makes a change of a server by a process. */
 const changing =
-  (words: string, change: (tx: Tx, server: ServerRow, dice: Dice) => Promise<unknown>): Event =>
+  (words: string, change: Change): Event =>
   ({ world, dice, life, server }) => {
     if (server === undefined) return undefined
     const text = `${words} ${server.id}`
-    world.change(life, server.account_id, text, (tx) => change(tx, server, dice))
+    world.run(life, text, () =>
+      life.accounts.commitInAnyState(server.account_id, (tx) => change(tx, server, dice, world)),
+    )
     return `${life.name} ${text}`
   }
 
@@ -40,7 +44,9 @@ export const NEW_SERVER = {
 const create: Event = ({ world, dice, life }) => {
   const account = dice.pick([ONE, TWO])
   const asked = { ...NEW_SERVER, cloudIp: dice.chance(0.3) }
-  world.change(life, account, 'create a server', (tx) => createServer(tx, world.compute, account, asked))
+  world.run(life, 'create a server', () =>
+    life.accounts.commitInAnyState(account, (tx) => createServer(tx, world.compute, account, asked)),
+  )
   return `${life.name} creates a server`
 }
 
@@ -50,8 +56,9 @@ const update = changing('update', async (tx, { account_id: account, id }, dice) 
   await updateServer(tx, await lockServer(tx, account, id), values)
 })
 
-const remove: Event = (happens) =>
-  changing('delete', (tx, { account_id: account, id }) => deleteServer(tx, happens.world.compute, account, id))(happens)
+const remove = changing('delete', (tx, { account_id: account, id }, _, { compute }) =>
+  deleteServer(tx, compute, account, id),
+)
 
 const migrate: Event = ({ world, life, server }) => {
   if (server === undefined) return undefined
@@ -109,6 +116,56 @@ const seal: Event = ({ world, life, server }) => {
   return `an operator seals ${server.id} in the store`
 }
 
+const kill: Event = ({ world, life }) => {
+  world.kill(life)
+  return `${life.name} is killed`
+}
+
+const cut: Event = ({ world, life }) => {
+  world.cut(life)
+  return `PostgreSQL ends connections of ${life.name}`
+}
+
+const suspend: Event = ({ world, life, dice }) => {
+  life.resumesAtMs = world.time.nowMs + dice.below(5_000)
+  return `${life.name} is suspended for a while`
+}
+
+const replicate: Event = ({ world: { store } }) => {
+  store.replicate()
+  return 'the replica has everything'
+}
+
+const replace: Event = ({ world: { store }, dice }) => {
+  const by = dice.chance(0.8) ? 'the replica' : 'an empty server'
+  store.replacePrimary(by, dice.chance(0.5) ? 0 : dice.below(4_000))
+  return `the primary of the store is replaced by ${by}`
+}
+
+const replaceAtRemoval: Event = (happens) => {
+  const { world, dice } = happens
+  const { store, time } = world
+  store.replicate()
+  store.onRemoval = (by) => {
+    store.replacePrimary('the replica', 0)
+    by.resumesAtMs = time.nowMs + dice.below(3_000)
+  }
+  const words = remove(happens)
+  return words && `${words}; then the replica, which has it, takes over, and the process is suspended`
+}
+
+const away: Event = ({ world: { store, time }, dice }) => {
+  const { primary } = store
+  primary.isUp = false
+  time.later(dice.below(4_000), () => (primary.isUp = primary === store.primary))
+  return 'the store is away for a while'
+}
+
+const refuse: Event = ({ world: { store } }) => {
+  store.refusals += 1
+  return 'the store refuses the next write'
+}
+
 const EVENTS: readonly (readonly [weight: number, Event])[] = [
   [16, create],
   [16, update],
@@ -119,72 +176,14 @@ const EVENTS: readonly (readonly [weight: number, Event])[] = [
   [10, compute],
   [2, rebuild],
   [4, seal],
-  [
-    12,
-    ({ world, life }) => {
-      world.kill(life)
-      return `${life.name} is killed`
-    },
-  ],
-  [
-    6,
-    ({ world, life }) => {
-      world.cut(life)
-      return `PostgreSQL ends connections of ${life.name}`
-    },
-  ],
-  [
-    10,
-    ({ world: { store } }) => {
-      store.replicate()
-      return 'the replica has everything'
-    },
-  ],
-  [
-    6,
-    ({ world, dice }) => {
-      const by = dice.chance(0.8) ? 'the replica' : 'an empty server'
-      world.lose(by, dice.chance(0.5) ? 0 : dice.below(4_000))
-      return `the primary of the store is replaced by ${by}`
-    },
-  ],
-  [
-    5,
-    (happens) => {
-      const { world, dice } = happens
-      world.store.replicate()
-      world.trap = (remover) => {
-        world.lose('the replica', 0)
-        remover.resumesAtMs = world.time.nowMs + dice.below(3_000)
-        remover.diesAtCommit = dice.chance(0.7)
-      }
-      const words = remove(happens)
-      return words && `${words}; then the replica, which has it, takes over, and the process is suspended or killed`
-    },
-  ],
-  [
-    3,
-    ({ world, life, dice }) => {
-      life.resumesAtMs = world.time.nowMs + dice.below(5_000)
-      return `${life.name} is suspended for a while`
-    },
-  ],
-  [
-    3,
-    ({ world: { store, time }, dice }) => {
-      const { primary } = store
-      primary.isUp = false
-      time.after(dice.below(4_000), () => (primary.isUp = primary === store.primary), time.outside)
-      return 'the store is away for a while'
-    },
-  ],
-  [
-    2,
-    ({ world: { store } }) => {
-      store.refusals += 1
-      return 'the store refuses the next write'
-    },
-  ],
+  [12, kill],
+  [6, cut],
+  [3, suspend],
+  [10, replicate],
+  [6, replace],
+  [5, replaceAtRemoval],
+  [3, away],
+  [2, refuse],
 ]
 const WEIGHTS = EVENTS.reduce((sum, [weight]) => sum + weight, 0)
 

@@ -16,7 +16,10 @@ type Default<T> = ColumnType<T, T | undefined, T>
 /** Null unless it is given. */
 type Nullable<T> = ColumnType<T | null, T | null | undefined, T | null>
 
-/** `database_id`: the store has it beside the region, so that no other database publishes there. */
+/**
+ * `database_id`: the store has it beside the region, so that no other database publishes there. `store_history`: the
+ * history of the store that has everything which is not in the outbox (publish/region-database.ts).
+ */
 interface Region {
   readonly only_row: Generated<boolean>
   readonly database_id: Generated<string>
@@ -26,6 +29,7 @@ interface Region {
   /** In each cursor of an event: another one ends the cursors that were given before. */
   event_epoch: Default<string>
   keys_deleted_until: Default<Date>
+  store_history: Nullable<string>
 }
 /**
  * `removed_at`: when `--prune` removed it. The row stays, because deleted servers are shown with it; a hypervisor still

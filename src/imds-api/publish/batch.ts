@@ -33,15 +33,15 @@ import { PLAN_BY_INDEX, prepareList } from '../database/prepared.ts'
 import { inTransaction, type Tx, type Db } from '../database/transaction.ts'
 import { findOtherAccount, findTakenId, formatTakenId, TAKEN_PREFIX, type TakenId } from './taken-ids.ts'
 import { composeMany, type Composed } from './compose.ts'
+import { checkHistory, type OwnStore } from './region-database.ts'
 import { RETRY_SECONDS } from './turns.ts'
 
 /**
  * Dependencies of a batch. `hasToStop`: an error of the store is no fault of a server then, since a stop closes it.
  * `bootSeconds`: how long a server waits for its guest.
  */
-export interface BatchParts {
+export interface BatchParts extends OwnStore<Pick<Publisher, 'get' | 'put' | 'remove'>> {
   readonly db: Db
-  readonly store: Pick<Publisher, 'get' | 'put' | 'remove'>
   readonly count: (result: PublishOutcome) => void
   readonly hasToStop: () => boolean
   readonly bootSeconds: number
@@ -160,6 +160,7 @@ async function publishRows(
   const retried = refused.map((of) => of.at(-1)!)
   if (retried.length > 0) await postpone(tx, retried)
   if (rows.size > 1) await lockFeeds(tx, [...rows.keys()])
+  await checkHistory(tx, parts.history)
   return {
     claimed: idsWith('claimed'),
     others: ids.filter((id) => !rows.has(id)),

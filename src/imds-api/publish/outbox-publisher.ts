@@ -9,6 +9,7 @@ import { Waiter } from '../../limits/waiter.ts'
 import { NotificationListener } from '../database/notifications.ts'
 import { OUTBOX_CHANNEL } from '../database/outbox.ts'
 import { publishBatch, type BatchParts } from './batch.ts'
+import type { OwnStore } from './region-database.ts'
 import { PublishTurns, type PublishBatch } from './turns.ts'
 
 /**
@@ -16,9 +17,9 @@ import { PublishTurns, type PublishBatch } from './turns.ts'
  * every second, and enqueues what the store has lost (region-database.ts). `batchSize`: the most servers of a batch.
  * `countBatch` is called for each batch.
  */
-export interface OutboxPublisherParts extends Omit<BatchParts, 'hasToStop' | 'store'> {
+export interface OutboxPublisherParts extends Omit<BatchParts, 'hasToStop' | keyof OwnStore> {
   readonly connect: () => Promise<pg.Client>
-  readonly openStore: () => Promise<BatchParts['store']>
+  readonly openStore: () => Promise<OwnStore<BatchParts['store']>>
   readonly batchSize: number
   readonly countBatch: () => void
 }
@@ -43,7 +44,7 @@ export class OutboxPublisher {
   /** Wakes the publisher. While it has no connection, the poll finds the changes. */
   readonly #listener: NotificationListener
   readonly #waiter = new Waiter()
-  #store: BatchParts['store'] | undefined
+  #store: OwnStore<BatchParts['store']> | undefined
   #running: Promise<void> = Promise.resolve()
   /** The last reason for which the store or the database could not be used; undefined: they can. */
   #problem: string | undefined
@@ -120,7 +121,7 @@ export class OutboxPublisher {
     const failures: unknown[] = []
     const publish = async (batch: PublishBatch) => {
       try {
-        const parts = { ...this.#parts, store: this.#store!, hasToStop: () => this.#hasToStop() }
+        const parts = { ...this.#parts, ...this.#store!, hasToStop: () => this.#hasToStop() }
         const others = await publishBatch(parts, batch.ids)
         for (const id of others) skipped.add(id)
         if (others.length < batch.ids.length) {

@@ -2,8 +2,13 @@
  * The database of the region in a store. The store has its id, so another database, such as a new one or that of
  * another region, overwrites nothing by mistake.
  *
- * The store may lose confirmed changes when Redis is emptied, restarted, or replaced by a replica that lacked them.
- * Then all servers are enqueued, and also deleted ones whose records came back.
+ * The store may lose confirmed changes when Redis is emptied, restarted, or replaced by a replica that lacked them. The
+ * database has the history (store/fleet.ts) of the store to which everything is published that is not in the outbox:
+ *
+ *   a process finds another history   it enqueues all servers, and also deleted ones whose records came back, and sets
+ *                                     the history of the database in the same transaction
+ *   a batch ends                      it is rolled back if the store that it wrote to has another history: another
+ *                                     process has found a newer one, and all servers wait to be published there
  */
 import { sql } from 'kysely'
 import type { Log } from '../../runtime/log-codes.ts'
@@ -11,38 +16,66 @@ import type { Publisher } from '../../store/publisher.ts'
 import { enqueueAllServers } from '../changes/servers.ts'
 import { inTransaction, type Tx, type Db } from '../database/transaction.ts'
 
+/** A store that has the region of our database, and its history when it was opened. */
+export interface OwnStore<Store = Publisher> {
+  readonly store: Store
+  readonly history: string
+}
+
 /**
- * Returns a function that opens the store. It rejects if the store has the region of another database. The publisher
- * calls it every second, since the store may lose changes at any time.
+ * How long a process waits for its connection to move to the store that another process has found. Then it assumes that
+ * its own store is the right one.
+ */
+const MOVE_TIMEOUT_MS = 10_000
+const REPLACED = 'the store was replaced, and this process is still connected to the former one'
+
+/**
+ * Returns a function that opens the store. It rejects if the store has the region of another database, or was replaced.
+ * The publisher calls it every second, since the store may lose changes at any time.
  */
 export function openOwnRegion(
   db: Db,
   open: () => Promise<Publisher>,
   log: Pick<Log, 'warn'>,
-): () => Promise<Publisher> {
-  /** The last history. Another process may have completed a new one while we still wrote to the old server. */
-  let seen: string | undefined
+): () => Promise<OwnStore> {
+  /** The history of the store when the database last had the same. */
+  let agreed = { history: '', atMs: 0 }
   return async () => {
-    const ours = await databaseIdOf(db)
+    const { database_id: ours, store_history: known } = await db
+      .selectFrom('region')
+      .select(['database_id', 'store_history'])
+      .executeTakeFirstOrThrow()
     const store = await open()
     const { database, history, complete } = await store.fleet.state()
     if (database !== undefined && database !== ours) throw new Error(formatForeign(database, ours))
-    if (database === undefined || complete !== history || (seen ?? history) !== history) {
-      await publishLost(db, store, ours, log)
+    const isKnown = (known ?? history) === history
+    if (!isKnown && agreed.history === history && performance.now() - agreed.atMs < MOVE_TIMEOUT_MS)
+      throw new Error(REPLACED)
+    if (database === undefined || complete !== history || !isKnown) {
+      await publishLost(db, { store, history }, ours, log)
       await store.fleet.markComplete(history)
     }
-    seen = history
-    return store
+    agreed = { history, atMs: performance.now() }
+    return { store, history }
   }
 }
 
 /** Writes to the store first: otherwise a read-only store would enqueue all servers every second. */
-async function publishLost(db: Db, store: Publisher, ours: string, log: Pick<Log, 'warn'>): Promise<void> {
+async function publishLost(
+  db: Db,
+  { store, history }: OwnStore,
+  ours: string,
+  log: Pick<Log, 'warn'>,
+): Promise<void> {
   await store.initialise() // an empty store becomes one that daemons accept
   const inStore = await store.fleet.setDatabase(ours, false)
   if (inStore !== ours) throw new Error(formatForeign(inStore, ours))
   const listed = (await store.list()).map(({ id }) => id)
-  const servers = await inTransaction(db, (tx) => enqueueAllServers(tx, listed))
+  const servers = await inTransaction(db, async (tx) => {
+    // First: it waits for the batches that have passed their check, and other batches wait for this transaction.
+    await tx.updateTable('region').set({ store_history: history }).execute()
+    return enqueueAllServers(tx, listed)
+  })
   if (servers > 0)
     log.warn(
       { code: 'store-replaced', servers },
@@ -50,9 +83,11 @@ async function publishLost(db: Db, store: Publisher, ours: string, log: Pick<Log
     )
 }
 
-/** The id of a database that has a region. */
-export async function databaseIdOf(db: Db): Promise<string> {
-  return (await db.selectFrom('region').select('database_id').executeTakeFirstOrThrow()).database_id
+/** Rejects if another process has found that the store with this history was replaced. */
+export async function checkHistory(tx: Tx, history: string): Promise<void> {
+  const { rows } = await sql`
+    select from region where coalesce(store_history, ${history}) = ${history} for share`.execute(tx)
+  if (rows.length === 0) throw new Error(REPLACED)
 }
 
 /**

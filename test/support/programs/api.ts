@@ -314,7 +314,7 @@ export async function anApi(
       const publisher = new OutboxPublisher({
         db: database.background.db,
         connect: () => database.connect(),
-        openStore: () => store.initialise().then(() => store),
+        openStore: () => store.initialise().then(() => ({ store, history: 'files' })),
         batchSize: MAX_BATCH_SERVERS,
         count: nothing,
         countBatch: nothing,

@@ -19,7 +19,8 @@ export interface FileToRun {
 
 /** A part of a file's output; or its end, with the resources of Node that it left. */
 export type FileReport =
-  { readonly kind: 'output'; readonly tap: string } | { readonly kind: 'end'; readonly left: readonly string[] }
+  | { readonly kind: 'output'; readonly tap: string }
+  | { readonly kind: 'end'; readonly left: readonly string[] }
 
 /** The `t` of the file that runs. Each file imports it from here. */
 export let current: ReturnType<typeof buildTest>

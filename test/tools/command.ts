@@ -21,8 +21,8 @@ export interface Outcome {
   readonly left: readonly string[]
 }
 
-/** How long a process may take to end after the command or the test file that started it. */
-export const END_MS = 2_000
+/** How long a process may take to end after what started it. */
+const END_MS = 2_000
 
 /** A process that leads a session, and its temporary folder. */
 export interface Session {

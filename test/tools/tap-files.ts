@@ -7,6 +7,7 @@
  *
  * The runner of tap is not installed: it starts a process with hooks for coverage and mocks for each file.
  */
+import type { ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
 import { closeSession, leftBy, startSession, type Session } from './command.ts'
@@ -61,6 +62,11 @@ async function endWorker(worker: Session): Promise<void> {
   closeSession(worker)
 }
 
+/** Tap tells a parent of the times that tests may take. */
+interface MessageOfTap {
+  readonly kind?: undefined
+}
+
 /** What a file wrote as TAP and otherwise, what it left, or how its process ended, and its CPU time. */
 interface FileOutcome {
   readonly tap: string
@@ -81,14 +87,14 @@ async function runIn(worker: Session, file: string): Promise<FileOutcome> {
   for (const output of outputs) output.on('data', addText)
   const cpuBefore = cpuSecondsOf(child.pid!)
   const { promise, resolve } = Promise.withResolvers<readonly string[]>()
-  const onMessage = (report: FileReport) => {
-    // tap sends messages too
+  const onMessage = (report: FileReport | MessageOfTap) => {
     if (report.kind === 'output') tap += report.tap
     else if (report.kind === 'end') resolve(report.left.map((name) => `left in Node: ${name}`))
   }
-  const onDisconnect = async () => {
-    if (child.exitCode === null && child.signalCode === null) await once(child, 'exit')
-    resolve([`it ended its process: ${child.signalCode ?? String(child.exitCode)}`])
+  const onDisconnect = () => {
+    void endOf(child).then((end) => {
+      resolve([`it ended its process: ${end}`])
+    })
   }
   child.on('message', onMessage).on('disconnect', onDisconnect) // which is after its last message
   child.send({ file, timeoutMs: TEST_MS } satisfies FileToRun)
@@ -98,6 +104,12 @@ async function runIn(worker: Session, file: string): Promise<FileOutcome> {
   for (const output of outputs) output.off('data', addText)
   clearTimeout(timer)
   return { tap, text, left, cpuSeconds: child.exitCode === null ? cpuSecondsOf(child.pid!) - cpuBefore : 0 }
+}
+
+/** The signal or the exit status with which a process ends. */
+async function endOf(child: ChildProcess): Promise<string> {
+  if (child.exitCode === null && child.signalCode === null) await once(child, 'exit')
+  return child.signalCode ?? String(child.exitCode)
 }
 
 /** The CPU time of a process and of its children that have ended. 0: it has ended. */

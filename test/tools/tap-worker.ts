@@ -9,7 +9,6 @@ import { resolve } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Test } from 'tap'
-import { END_MS } from './command.ts'
 
 /** A file to run. A test that takes longer than the time limit fails. */
 export interface FileToRun {
@@ -21,6 +20,9 @@ export interface FileToRun {
 export type FileReport =
   | { readonly kind: 'output'; readonly tap: string }
   | { readonly kind: 'end'; readonly left: readonly string[] }
+
+/** How long timers and sockets may take to end after the file. A file that runs alone waits for them too. */
+const END_MS = 20_000
 
 /** The `t` of the file that runs. Each file imports it from here. */
 export let current: ReturnType<typeof buildTest>
@@ -52,7 +54,9 @@ async function runFile(file: string, timeoutMs: number): Promise<void> {
   const { promise: ended, resolve: end } = Promise.withResolvers<unknown>()
   current = buildTest(file, timeoutMs)
   current.testdirName = resolve('.tap/fixtures', file.replaceAll('/', '-')) // as of a file that runs alone
-  current.on('data', (tap: string) => report({ kind: 'output', tap }))
+  current.on('data', (tap: string) => {
+    report({ kind: 'output', tap })
+  })
   current.once('end', end)
   current.runMain(() => {
     // `end` has the end
@@ -67,7 +71,7 @@ async function resourcesLeft(before: readonly string[]): Promise<readonly string
     const left = process.getActiveResourcesInfo()
     for (const name of before) if (left.includes(name)) left.splice(left.indexOf(name), 1)
     if (left.length === 0 || performance.now() - startedMs > END_MS) return left
-    await sleep(20, undefined, { ref: false })
+    await sleep(50, undefined, { ref: false })
   }
 }
 

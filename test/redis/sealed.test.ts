@@ -45,23 +45,6 @@ const documentOf = async (store: Publisher) =>
   (await store.get('srv-abcde'))?.document as Record<string, unknown> | undefined
 
 for (const kind of Object.keys(kinds)) {
-  t.test(`${kind}: a seal and an unseal are new revisions and keep the user-data`, async (t) => {
-    const { store } = await aStore(t, kind)
-    await store.put(record(1), Buffer.from('S3CRET'))
-    t.match(await store.seal('srv-abcde'), { kind: 'sealed', revision: 2, sealedAt: /^\d{4}-.*Z$/ })
-    t.equal(await userDataOf(store), 'S3CRET')
-    const before = await documentOf(store)
-    t.match(
-      await store.seal('srv-abcde'),
-      { kind: 'unchanged', revision: 2, sealedAt: before!['sealedAt'] },
-      'a second seal keeps the time of the first',
-    )
-    t.same(await store.unseal('srv-abcde'), { kind: 'unsealed', revision: 3 })
-    t.same(await store.unseal('srv-abcde'), { kind: 'unchanged', revision: 3, sealedAt: undefined })
-    t.same(await documentOf(store), { ...record(3), fqdn: 'r1.example.com', userData: before!['userData'] })
-    t.same([await store.seal('srv-nobody'), await store.unseal('srv-nobody')], [{ kind: 'absent' }, { kind: 'absent' }])
-  })
-
   t.test(`${kind}: no put removes a seal or changes its time, whatever user-data it has`, async (t) => {
     const { store } = await aStore(t, kind)
     t.match(

@@ -33,7 +33,8 @@ export interface RecordFault {
 
 /** One result of `readRecords`. */
 export type ReadRecord =
-  { readonly ok: true; readonly value: RecordInput } | { readonly ok: false; readonly faults: readonly [RecordFault] }
+  | { readonly ok: true; readonly value: RecordInput }
+  | { readonly ok: false; readonly faults: readonly [RecordFault] }
 
 /** Reads every record of some paths, in order. */
 export async function* readRecords(paths: readonly string[]): AsyncGenerator<ReadRecord> {

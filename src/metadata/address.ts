@@ -141,7 +141,9 @@ export function overlap(a: string, b: string): boolean {
 
 /** The owner of an address; `contested`: more than one instance claims it. */
 export type Ownership<T> =
-  { readonly kind: 'owned'; readonly owner: T } | { readonly kind: 'unknown' } | { readonly kind: 'contested' }
+  | { readonly kind: 'owned'; readonly owner: T }
+  | { readonly kind: 'unknown' }
+  | { readonly kind: 'contested' }
 
 /** The ownership of an address that no instance claims. */
 export const UNKNOWN = Object.freeze({ kind: 'unknown' })

@@ -44,7 +44,8 @@ export const NO_REPORTS: Reports = Object.freeze({ revision: 0, attributes: new 
 
 /** What a path below `/latest/reports/` takes. */
 export type ReportName =
-  { readonly kind: 'boot' | 'ssh-host-keys' | 'phone-home' } | { readonly kind: 'attribute'; readonly name: string }
+  | { readonly kind: 'boot' | 'ssh-host-keys' | 'phone-home' }
+  | { readonly kind: 'attribute'; readonly name: string }
 
 const ATTRIBUTE = /^reports\/attributes\/([A-Za-z0-9][A-Za-z0-9._-]{0,63})$/
 const NAMES: ReadonlyMap<string, ReportName> = new Map(

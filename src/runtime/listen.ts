@@ -11,7 +11,8 @@ import { formatListenAddress, type HostPort, type ListenAddress } from './host-p
  * this process.
  */
 export type Listener =
-  (ListenAddress & { readonly fd?: undefined }) | { readonly fd: number; readonly path?: undefined }
+  | (ListenAddress & { readonly fd?: undefined })
+  | { readonly fd: number; readonly path?: undefined }
 /** The service cannot start. The message names the variable and the remedy, so the log needs no stack trace. */
 export class StartFailure extends Error {}
 

@@ -16,7 +16,8 @@ export interface DocumentFault {
 }
 
 export type ParsedDocument =
-  { readonly ok: true; readonly value: unknown } | { readonly ok: false; readonly faults: readonly [DocumentFault] }
+  | { readonly ok: true; readonly value: unknown }
+  | { readonly ok: false; readonly faults: readonly [DocumentFault] }
 
 export function formatOf(name: string): Format {
   return name.endsWith('.json') ? 'JSON' : 'YAML'

@@ -408,6 +408,12 @@ t.test('a cloud IP of a group is one of each member, and members that join or le
     await enqueuedBy(() => call('POST', `cloud_ips/${id}/map`, { destination: group.id })),
     [a.id, b.id].sort(),
   )
+  for (const action of ['remove_servers', 'add_servers'])
+    t.strictSame(
+      await enqueuedBy(() => call('POST', `server_groups/${group.id}/${action}`, { servers: [{ server: a.id }] })),
+      [a.id],
+      action,
+    )
   t.strictSame(await enqueuedBy(() => call('PUT', `servers/${a.id}`, { server_groups: [] })), [a.id])
   t.strictSame(await enqueuedBy(() => call('POST', `cloud_ips/${id}/unmap`)), [b.id])
   t.strictSame(await enqueuedBy(() => call('POST', `cloud_ips/${id}/map`, { destination: a.interfaces[0]!.id })), [

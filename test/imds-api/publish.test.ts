@@ -453,39 +453,6 @@ t.test('publishing', async (t) => {
     await api.call('DELETE', `/1.0/cloud_ips/${cloudIp}`)
   })
 
-  t.test('a cloud IP of a server group is published for each member, when it joins and until it leaves', async (t) => {
-    aPublisher(t, api, store)
-    const members = [await create(), await create(), await create()].map(({ id }) => id) as [string, string, string]
-    const group = (
-      await api.call('POST', '/1.0/server_groups', {
-        name: 'web',
-        servers: members.slice(0, 2).map((server) => ({ server })),
-      })
-    ).body as { id: string }
-    const { id: cloudIp } = await aCloudIp()
-    const seenBy = async () =>
-      Promise.all(
-        members.map(async (id) => (await recordOf(id)) !== undefined && (await cloudIpsOf(id)).includes(cloudIp)),
-      )
-    const sees = (expected: readonly boolean[], what: string) =>
-      until(async () => JSON.stringify(await seenBy()) === JSON.stringify(expected), what)
-    const serversOf = (...ids: string[]) => ({ servers: ids.map((server) => ({ server })) })
-
-    t.equal((await api.call('POST', `/1.0/cloud_ips/${cloudIp}/map`, { destination: group.id })).status, 202)
-    await sees([true, true, false], 'the members to have the cloud IP')
-    t.equal((await api.call('POST', `/1.0/server_groups/${group.id}/add_servers`, serversOf(members[2]))).status, 202)
-    await sees([true, true, true], 'a server that joined to have it')
-    t.equal(
-      (await api.call('POST', `/1.0/server_groups/${group.id}/remove_servers`, serversOf(members[0]))).status,
-      202,
-    )
-    await sees([false, true, true], 'a server that left not to have it')
-    await update(members[1], { server_groups: [] })
-    await sees([false, false, true], 'a server whose groups were replaced not to have it')
-    t.equal((await api.call('POST', `/1.0/cloud_ips/${cloudIp}/unmap`)).status, 202)
-    await sees([false, false, false], 'nobody to have it after unmap')
-  })
-
   t.test('C3: cloud IPs are in the order in which they were mapped, to the server or to its group', async (t) => {
     const { id } = await create()
     const { id: group } = (await api.call('POST', '/1.0/server_groups', { servers: [{ server: id }] })).body as {

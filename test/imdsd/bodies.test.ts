@@ -347,10 +347,8 @@ t.test('F2: the daemon reads a limited amount from a connection after its last r
       })
     }
     const stopped = daemon.stop()
-    t.equal(
-      await Promise.race([stopped.then(() => 'stopped'), sleep(LINGER_MS / 2).then(() => 'lingering')]),
-      'stopped',
-    )
+    const lingering = sleep(LINGER_MS / 2, 'lingering', { ref: false })
+    t.equal(await Promise.race([stopped.then(() => 'stopped'), lingering]), 'stopped')
     await stopped
   })
 })

@@ -18,7 +18,8 @@ import { shortDirectory } from '../support/test-directory.ts'
 
 const OPERATOR = '127.0.0.1:9169'
 const LINK = { address: '10.0.0.2/30', gateway: '10.0.0.1', macAddress: '02:24:19:00:00:ee', device: 'guest' }
-const MIGRATIONS = 5
+/** There and back. */
+const MIGRATIONS = process.env['IMDS_TEST_LONG'] === undefined ? 2 : 10
 /** The timeout is short: a request that is in flight when the link moves gets no response. */
 const LOAD: Load = { clients: 4, keepAlive: false, patienceMs: 5_000 }
 /** The least number of requests between two steps. */

@@ -12,9 +12,11 @@ import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
 import { runCommand, type CommandResult } from '../support/programs/collected-output.ts'
 import { run as runProgram } from '../support/programs/processes.ts'
 import { executed } from '../tools/documents.ts'
-import { KINDS, redis, type KindSettings } from '../support/redis/kinds.ts'
+import { startKinds, type KindSettings } from '../support/redis/kinds.ts'
 import { testDirectory } from '../support/test-directory.ts'
 import { openTestStore } from '../support/test-store.ts'
+
+const { redis, kinds } = await startKinds(t)
 
 const COMMANDS = { remove, seal, unseal }
 type Options = ChangeOptions & { readonly revision?: number }
@@ -54,7 +56,7 @@ async function aRegion(t: Test, { url, recordKeysFile }: KindSettings): Promise<
 const state = async (store: Publisher) =>
   (await store.list()).map(({ id, revision, sealedAt }) => `${id} ${String(revision)}${sealedAt ? ' sealed' : ''}`)
 
-for (const [name, settings] of Object.entries(KINDS)) {
+for (const [name, settings] of Object.entries(kinds)) {
   t.test(`${name}: a dry run of remove, seal and unseal says what would be done, and writes nothing`, async (t) => {
     const { store, run } = await aRegion(t, settings(t))
     await store.seal('srv-2')

@@ -12,8 +12,10 @@ import { anInstance } from '../support/fixtures/instance.ts'
 import { runCommand, type CommandResult } from '../support/programs/collected-output.ts'
 import { until } from '../support/programs/daemon.ts'
 import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
-import { KINDS, redis, type KindSettings } from '../support/redis/kinds.ts'
+import { startKinds, type KindSettings } from '../support/redis/kinds.ts'
 import { openTestStore } from '../support/test-store.ts'
+
+const { redis, kinds } = await startKinds(t)
 
 interface Region {
   readonly store: Publisher
@@ -54,7 +56,7 @@ async function aRegion(t: Test, settings: KindSettings, hypervisors: readonly (r
   }
 }
 
-for (const [kind, settings] of Object.entries(KINDS)) {
+for (const [kind, settings] of Object.entries(kinds)) {
   t.test(`${kind}: records move with user-data and seals, each to the target with the fewest`, async (t) => {
     const { store, run, places } = await aRegion(t, settings(t), [['hv1'], ['hv1'], ['hv2'], ['hv1'], ['hv3']])
     await store.seal('srv-2')
@@ -117,7 +119,7 @@ t.test('a target that is misspelt, drained or the hypervisor itself is refused b
 
 t.test('where imds-api publishes, evacuate changes nothing and names the command of imds-api', async (t) => {
   for (const kind of ['Redis', 'files']) {
-    const { store, run, places } = await aRegion(t, KINDS[kind]!(t), [['hv1']])
+    const { store, run, places } = await aRegion(t, kinds[kind]!(t), [['hv1']])
     await store.fleet.announceControlPlane({ version: '0', seenAt: new Date().toISOString() }, new Map())
     t.match(await run('hv1', { to: 'hv2' }), { status: 2, stderr: /run imds-api evacuate hv1 on its host/ }, kind)
     t.same(await places(), ['srv-1 hv1'])

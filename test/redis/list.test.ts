@@ -10,9 +10,11 @@ import { anInstance } from '../support/fixtures/instance.ts'
 import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
 import { must } from '../support/programs/processes.ts'
 import { runCommand, type CommandResult } from '../support/programs/collected-output.ts'
-import { KINDS, redis, type KindSettings } from '../support/redis/kinds.ts'
+import { startKinds, type KindSettings } from '../support/redis/kinds.ts'
 import { testDirectory } from '../support/test-directory.ts'
 import { openTestStore } from '../support/test-store.ts'
+
+const { redis, kinds } = await startKinds(t)
 
 const interfaces = (change: object) => [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ...change }]
 const RECORDS = [
@@ -52,7 +54,7 @@ async function aRegion(t: Test, { url, recordKeysFile }: KindSettings): Promise<
 
 const linesOf = (text: string) => text.split('\n').filter((line) => line !== '')
 
-for (const [name, settings] of Object.entries(KINDS)) {
+for (const [name, settings] of Object.entries(kinds)) {
   t.test(`${name}: an instance is listed if it passes all filters`, async (t) => {
     const { list } = await aRegion(t, settings(t))
     for (const [filters, ids] of [

@@ -4,13 +4,14 @@
  */
 import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
-import { createServer } from 'node:net'
+import { createServer, type Socket } from 'node:net'
 import { Redis } from 'ioredis'
 import t, { type Test } from 'tap'
 import { probeStore as probe, type ProbedStore } from '../../src/store/probe.ts'
 import { formatAdvice } from '../../src/store/redis/reasons.ts'
 import { keysOf } from '../../src/store/redis/keys.ts'
 import { matchAll } from '../support/fixtures/match.ts'
+import { until } from '../support/programs/daemon.ts'
 import { IMDS_API, IMDSD, programEnvironment } from '../support/programs/imds.ts'
 import { run } from '../support/programs/processes.ts'
 import { freePort, startRedis } from '../support/redis/redis.ts'
@@ -144,17 +145,16 @@ t.test('a server that does not answer, and a replica for a publisher, are proble
   t.teardown(() => {
     client.disconnect()
   })
-  while (!(await client.info('replication')).includes('master_link_status:up'))
-    await new Promise((resolve) => {
-      setTimeout(resolve, 50)
-    })
+  await until(async () => (await client.info('replication')).includes('master_link_status:up'), 'the replica')
   matchAll(t, (await probeStore({ ...publisher, url: replica.url, passwordFile: undefined } as ProbedStore)).problems, [
     /READONLY/,
   ])
-  const silent = createServer().listen(0, '127.0.0.1')
+  const sockets: Socket[] = []
+  const silent = createServer((socket) => sockets.push(socket)).listen(0, '127.0.0.1')
   await once(silent, 'listening')
   t.teardown(() => {
     silent.close()
+    for (const socket of sockets) socket.destroy()
   })
   const { port } = silent.address() as { port: number }
   const blackHole = await probeStore({

@@ -140,20 +140,6 @@ t.test('invariant 6: a key of the wrong type is a fault of its instance only, an
   await serves(daemon, 1, 8)
 })
 
-t.test('an older revision in the store is accepted, counted and logged', async (t) => {
-  await store.put(aLocalInstance(10, 5))
-  await serves(daemon, 5, 10)
-  await redis.client.del(KEYS.instance('srv-n10'))
-  await redis.client.hdel(KEYS.instances, 'srv-n10')
-  await store.put(aLocalInstance(10, 3))
-  await serves(daemon, 3, 10)
-  t.equal(await daemon.metric('imds_revisions_back_total'), 1)
-  t.match(
-    daemon.log.find(({ msg }) => msg.includes('older revision')),
-    { level: 'warn', instance: 'srv-n10', revision: 3, heldRevision: 5 },
-  )
-})
-
 t.test('invariant 8: absence is not removal', async (t) => {
   const all = await store.list()
   for (const { id } of all) await store.remove(id)

@@ -32,10 +32,12 @@ interface Header {
 /** Headers of HTTP itself, which OpenAPI leaves to it. */
 const OF_HTTP = ['connection', 'content-length', 'content-type', 'date', 'keep-alive', 'transfer-encoding']
 
+/** The servers of all tests have one document, since no test has other headers of one-time passwords. */
+let validator: DocumentValidator | undefined
+
 /** Has each response that a test injects checked against the server's document: what it does not allow is thrown. */
 export function checkResponses(server: ApiServer): void {
   const inject = server.inject.bind(server) as (options: InjectOptions | string) => Promise<LightMyRequestResponse>
-  let validator: DocumentValidator | undefined
   const checked = async (options: InjectOptions | string) => {
     const response = await inject(options)
     validator ??= new DocumentValidator(server.swagger())

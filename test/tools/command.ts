@@ -1,8 +1,8 @@
 /**
- * Runs the commands of `npm test`, each in a session and with a temporary folder of its own, measures their CPU time, and
- * finds what they leave.
+ * Starts the processes of `npm test`, each in a session and with a temporary folder of its own, measures their CPU time,
+ * and finds what they leave.
  */
-import { spawn } from 'node:child_process'
+import { spawn, type ChildProcess, type StdioOptions } from 'node:child_process'
 import { once } from 'node:events'
 import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -21,13 +21,19 @@ export interface Outcome {
   readonly left: readonly string[]
 }
 
-/** How long a process may take to end after the command that started it. */
+/** How long a process may take to end after what started it. */
 const END_MS = 2_000
 
-/** The commands that run: the session of each, and its temporary folder. */
+/** A process that leads a session, and its temporary folder. */
+export interface Session {
+  readonly child: ChildProcess
+  readonly folder: string
+}
+
+/** The sessions that run, and the temporary folder of each. */
 const running = new Map<number, string>()
 
-/** SIGINT or SIGTERM to this process ends what the commands have started. */
+/** SIGINT or SIGTERM to this process ends what the sessions have started. */
 for (const signal of ['SIGINT', 'SIGTERM'] as const)
   process.once(signal, () => {
     for (const [session, folder] of running) {
@@ -40,51 +46,64 @@ for (const signal of ['SIGINT', 'SIGTERM'] as const)
 /** Writes the times of a command to descriptor 3. Node cannot tell those of one child. */
 const TIMED = 'TIMEFORMAT="%U %S"; { time "$@" 2>&4; } 4>&2 2>&3'
 
+/** Starts a process in a session of its own. */
+export function startSession(
+  command: readonly [string, ...string[]],
+  env: Readonly<Record<string, string>>,
+  stdio: StdioOptions,
+): Session {
+  const folder = mkdtempSync(join(tmpdir(), 'imds-'))
+  chmodSync(folder, 0o1777) // some tests run the programs as another user
+  const [program, ...args] = command
+  const child = spawn(program, args, { env: { ...process.env, ...env, TMPDIR: folder }, stdio, detached: true })
+  running.set(child.pid!, folder)
+  return { child, folder }
+}
+
+/** Removes the temporary folder of a session that has no process. */
+export function closeSession({ child, folder }: Session): void {
+  running.delete(child.pid!)
+  rmSync(folder, { recursive: true, force: true })
+}
+
+/**
+ * Waits until a session has no process but `kept`. Kills those that stay. Returns them and the temporary files that are
+ * left, a line each.
+ */
+export async function leftBy({ child, folder }: Session, kept?: number): Promise<readonly string[]> {
+  const processes = () => processesOf(child.pid!, folder).filter(({ pid }) => pid !== kept)
+  for (const startedMs = performance.now(); processes().length > 0 && performance.now() - startedMs < END_MS;)
+    await sleep(20)
+  return [
+    ...processes().map(({ pid, line }) => {
+      end(pid)
+      return `left running: ${line}`
+    }),
+    ...readdirSync(folder).map((name) => `left in the temporary folder: ${name}`),
+  ]
+}
+
 /** Runs a command. One that takes longer than `timeoutMs` is killed. Ends what it leaves. */
 export async function runCommand(
   command: readonly string[],
   env: Readonly<Record<string, string>>,
   timeoutMs: number,
 ): Promise<Outcome> {
-  const folder = mkdtempSync(join(tmpdir(), 'imds-'))
-  chmodSync(folder, 0o1777) // some tests run the programs as another user
-  const child = spawn('bash', ['-c', TIMED, 'bash', ...command], {
-    env: { ...process.env, ...env, TMPDIR: folder },
-    stdio: ['ignore', 'pipe', 'pipe', 'pipe'],
-    timeout: timeoutMs,
-    killSignal: 'SIGKILL',
-    detached: true, // a session of its own
-  })
-  const session = child.pid!
-  running.set(session, folder)
-  const ended = once(child, 'exit').then(() => endAll(session, folder)) // they may keep the output open
+  const session = startSession(['bash', '-c', TIMED, 'bash', ...command], env, ['ignore', 'pipe', 'pipe', 'pipe'])
+  const { child } = session
+  const timer = setTimeout(() => child.kill('SIGKILL'), timeoutMs)
+  const ended = once(child, 'exit').then(() => leftBy(session)) // they may keep the output open
   const [, ...outputs] = child.stdio
   const [stdout, stderr, times] = await Promise.all(
     outputs.map(async (stream) =>
       Buffer.concat(await (stream as NodeJS.ReadableStream & { toArray(): Promise<Buffer[]> }).toArray()).toString(),
     ),
   )
-  const processes = await ended
-  running.delete(session)
+  const left = await ended
+  clearTimeout(timer)
+  closeSession(session)
   const [user = 0, system = 0] = times!.trim().split(' ').map(Number)
-  const left = [
-    ...processes.map((line) => `left running: ${line}`),
-    ...readdirSync(folder).map((name) => `left in the temporary folder: ${name}`),
-  ]
-  rmSync(folder, { recursive: true, force: true })
   return { status: child.exitCode ?? undefined, stdout: stdout!, stderr: stderr!, cpuSeconds: user + system, left }
-}
-
-/** Waits until a session has no process, also none with its temporary folder. Kills and returns those that stay. */
-async function endAll(session: number, folder: string): Promise<readonly string[]> {
-  for (const startedMs = performance.now(); performance.now() - startedMs < END_MS;) {
-    if (processesOf(session, folder).length === 0) return []
-    await sleep(20)
-  }
-  return processesOf(session, folder).map(({ pid, line }) => {
-    end(pid)
-    return line
-  })
 }
 
 /** The processes of a session, and those that left it with its temporary folder in their environment. */

@@ -6,8 +6,9 @@
  */
 import { writeFileSync } from 'node:fs'
 import type { Registry } from 'prom-client'
-import { format, resolveConfig } from 'prettier'
+import { format } from 'oxfmt'
 import { parse as parseYaml } from 'yaml'
+import { DOCUMENTS as LAYOUT } from '../../oxfmt.config.ts'
 import { ACCOUNT_LIMITS } from '../../src/imds-api/model/account-limits.ts'
 import { ACCOUNT_STATES, STATE_RULES, changeRefusal, type StateRule } from '../../src/imds-api/model/account-states.ts'
 import { buildApiMetrics } from '../../src/imds-api/metrics.ts'
@@ -47,8 +48,7 @@ export async function generated(text: string): Promise<string> {
     if (from === -1) continue
     result = `${result.slice(0, from)}${start}${await table()}\n${result.slice(result.indexOf(end, from))}`
   }
-  const path = `${ROOT}README.md` // any document: all have the same settings
-  return format(result, { ...(await resolveConfig(path)), filepath: path })
+  return (await format('README.md', result, LAYOUT)).code
 }
 
 function asTable(columns: readonly string[], rows: readonly (readonly string[])[]): string {

@@ -4,7 +4,7 @@
  */
 import { spawn } from 'node:child_process'
 import { availableParallelism } from 'node:os'
-import { runTapFile, type TapResult } from './tap-files.ts'
+import { endTapWorkers, runTapFile, type TapResult } from './tap-files.ts'
 
 const TIMES = 10
 
@@ -27,7 +27,12 @@ const burners = Array.from({ length: availableParallelism() }, () =>
   ),
 )
 const result: TapResult = { passed: 0, failed: 0, skipped: [], failures: [] }
-for (let time = 0; time < TIMES && result.failed === 0; time++) for (const file of files) await runTapFile(file, result)
+for (let time = 0; time < TIMES && result.failed === 0; time++) {
+  for (const file of files) {
+    await runTapFile(file, result)
+    await endTapWorkers() // a process loads a file once
+  }
+}
 for (const burner of burners) burner.kill()
 if (result.failures.length > 0) console.log(`\n${result.failures.join('\n')}`)
 process.exitCode = result.failed === 0 ? 0 : 1

@@ -33,7 +33,7 @@ import { runCommand } from './command.ts'
 import { ROOT } from './documents.ts'
 import { runTasks, type Task, type Weight } from './schedule.ts'
 import { newSeeds } from './new-seeds.ts'
-import { runTapFile, type TapResult } from './tap-files.ts'
+import { endTapWorkers, runTapFile, type TapResult } from './tap-files.ts'
 
 /** The files of tap that only `npm run test:all` runs: they take long, and need much of other programs. */
 const LONG = [
@@ -85,6 +85,7 @@ const taken = await runTasks(
   ],
   weights,
 )
+await endTapWorkers()
 for (const server of servers) await server.stop()
 rmSync(directory, { recursive: true })
 if (options.includes('--learn')) writeWeights(new Map([...weights, ...taken]))

@@ -61,7 +61,8 @@ interface Connection {
   /** Its requests whose responses are not sent. Infinity: it had too many, and gets no more. */
   requests: number
   last:
-    { readonly request: IncomingMessage; readonly response: ServerResponse; readonly bytesBefore: number } | undefined
+    | { readonly request: IncomingMessage; readonly response: ServerResponse; readonly bytesBefore: number }
+    | undefined
   /** The first check that found the response in part or unread. */
   unreadSinceMs: number | undefined
 }
@@ -209,8 +210,7 @@ export class ClientConnections {
   #close(connection: Connection, reason: ClosedReason): void {
     this.#parts.onClose(reason)
     this.#remove(connection) // before its event, since more connections may arrive in this turn
-    if (reason === 'unread' && connection.socket.remoteAddress !== undefined)
-      connection.socket.resetAndDestroy() // the system forgets the response too
+    if (reason === 'unread' && connection.socket.remoteAddress !== undefined) connection.socket.resetAndDestroy() // the system forgets the response too
     else connection.socket.destroy()
   }
 

@@ -16,7 +16,8 @@ import type { Environment, VariableFault } from '../../runtime/variables.ts'
 /** The parts of the daemon's configuration that checks read. */
 export interface CheckedConfig {
   readonly store:
-    { readonly kind: 'redis'; readonly url: string } | { readonly kind: 'files'; readonly directory: string }
+    | { readonly kind: 'redis'; readonly url: string }
+    | { readonly kind: 'files'; readonly directory: string }
   readonly stateDirectory: string
   readonly resyncMs: number
   readonly snapshotMaxAgeMs: number

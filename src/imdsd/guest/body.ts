@@ -7,7 +7,8 @@ export type BodySource = Pick<IncomingMessage, 'on' | 'off' | 'headers' | 'reada
 
 /** `gone`: the peer closed the connection, and gets no response. */
 export type Body =
-  { readonly kind: 'read'; readonly bytes: Buffer } | { readonly kind: 'too-large' | 'too-slow' | 'gone' }
+  | { readonly kind: 'read'; readonly bytes: Buffer }
+  | { readonly kind: 'too-large' | 'too-slow' | 'gone' }
 
 /** Calls `take` once. A body that is too large by its Content-Length is not read. */
 export function readBody(source: BodySource, maxBytes: number, timeoutMs: number, take: (body: Body) => void): void {

@@ -46,8 +46,7 @@ export function closeSoon(socket: Socket, text: string, ms: number, discard: (by
       if (left < 0 || !discard(length)) socket.destroy()
     })
   }
-  if (socket.isPaused())
-    socket.once('resume', startDiscarding).resume() // only Node's HTTP server can resume what it paused
+  if (socket.isPaused()) socket.once('resume', startDiscarding).resume() // only Node's HTTP server can resume what it paused
   else startDiscarding()
   if (socket.writable) socket.end(text, 'latin1')
 }

@@ -2,7 +2,8 @@ import type { ValidRecord } from './validate.ts'
 
 /** A change has the whole new state, so a journal can be replayed from any earlier point. */
 export type ViewChange =
-  { readonly kind: 'replace'; readonly record: ValidRecord } | { readonly kind: 'remove'; readonly id: string }
+  | { readonly kind: 'replace'; readonly record: ValidRecord }
+  | { readonly kind: 'remove'; readonly id: string }
 
 /** Records changes of the view on disk before they are applied. */
 export interface ChangeLog {

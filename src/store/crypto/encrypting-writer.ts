@@ -56,7 +56,8 @@ export type EncryptedWritten =
 
 /** The outcome of a conversion. `invalid` is final; after `refused` another attempt may succeed. */
 export type Converted =
-  { readonly kind: 'converted' } | { readonly kind: 'invalid' | 'refused'; readonly reason: string }
+  | { readonly kind: 'converted' }
+  | { readonly kind: 'invalid' | 'refused'; readonly reason: string }
 
 /** A store of values that it cannot read. */
 export interface ValueStore {

@@ -146,7 +146,8 @@ const AGENT = new URL('../programs/guest-agent.ts', import.meta.url).pathname
 const FORWARDER = new URL('../programs/forwarder.ts', import.meta.url).pathname
 
 type Result =
-  { readonly status: number; readonly headers: Answer['headers']; readonly body: string } | { readonly error: string }
+  | { readonly status: number; readonly headers: Answer['headers']; readonly body: string }
+  | { readonly error: string }
 
 /** Sends requests through a guest-agent.ts, and assigns its responses to them. */
 function askThrough(agent: Child): Guest['ask'] {

@@ -39,7 +39,7 @@ import { checkResponses } from '../openapi-validator.ts'
 import { freePort } from '../redis/redis.ts'
 import { type LogLine, until } from './daemon.ts'
 import { IMDS_API, programEnvironment } from './imds.ts'
-import { must, startChild } from './processes.ts'
+import { startChild } from './processes.ts'
 import { makeDatabase, type TemplateName } from './shared-postgres.ts'
 
 /**
@@ -400,9 +400,14 @@ export async function startImdsApi(
     IMDS_STORE: `file:${join(directory, 'store')}`,
     ...env,
   }
-  const file = writeRegion(directory, region)
-  if (STATES === undefined || region !== undefined || full.IMDS_API_DATABASE !== 'embedded')
-    await must([process.execPath, IMDS_API, 'apply', file], { env: { ...programEnvironment(), ...full } })
+  writeRegion(directory, region)
+  const isEmbedded = full.IMDS_API_DATABASE === 'embedded'
+  if (STATES === undefined || region !== undefined || !isEmbedded) {
+    const database = await (isEmbedded ? startState(full.IMDS_API_STATE_DIR) : openUrl(full.IMDS_API_DATABASE))
+    await migrate(database.db)
+    await apply(database, region ?? aRegion())
+    await database.close()
+  }
   return startProcess(t, full, stderr, wrapper)
 }
 

@@ -72,14 +72,18 @@ export async function startRedis(
   }
 }
 
-/** Test files that run at the same time use different ranges of ports. */
-const FIRST = 12_000 + (process.pid % 20) * 1_000
+/** Processes that run at the same time use different ranges of ports. */
+const PORTS = 1_000
+const FIRST = 12_000 + (process.pid % 20) * PORTS
 const returned = new Set<number>()
 
-/** A free TCP port of 127.0.0.1, below the range for outgoing connections. No port is returned twice. */
+/**
+ * A free TCP port of 127.0.0.1, below the range for outgoing connections. No port is returned again before all others.
+ */
 export async function freePort(): Promise<number> {
   for (;;) {
-    const port = FIRST + randomInt(1_000)
+    if (returned.size === PORTS) returned.clear() // the files before have ended
+    const port = FIRST + randomInt(PORTS)
     if (returned.has(port)) continue
     returned.add(port)
     const server = createServer().listen(port, '127.0.0.1')

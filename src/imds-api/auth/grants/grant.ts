@@ -38,7 +38,11 @@ export type TokenOutcome =
   | {
       readonly kind: 'invalid'
       readonly error:
-        'invalid_request' | 'invalid_grant' | 'unsupported_grant_type' | 'unauthorized_client' | 'invalid_scope'
+        | 'invalid_request'
+        | 'invalid_grant'
+        | 'unsupported_grant_type'
+        | 'unauthorized_client'
+        | 'invalid_scope'
       readonly description: string
     }
   /**

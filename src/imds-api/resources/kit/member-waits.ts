@@ -115,8 +115,7 @@ export class MemberWaits {
       socket.once('close', leave)
       group.add(waiter)
       this.#groups.set(resourceId, groups.set(accountId, group))
-      if (socket.destroyed)
-        leave() // it has closed while the resource was read: its event has passed
+      if (socket.destroyed) leave() // it has closed while the resource was read: its event has passed
       else void this.#reading.run(group) // it may have changed since the request has read it
     })
   }

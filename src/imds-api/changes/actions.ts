@@ -21,6 +21,7 @@ import {
   type ServerAction,
   type ServerStatus,
 } from '../model/server-actions.ts'
+import { transitions } from '../model/transitions.ts'
 import { finishImage } from './images.ts'
 import { refuseBeyondLimit } from './limits.ts'
 import { failCreate, moveServer, serverAfterAll, setConsoleExpiry } from './servers.ts'
@@ -28,23 +29,17 @@ import { failCreate, moveServer, serverAfterAll, setConsoleExpiry } from './serv
 type Action = Selectable<Tables['compute_actions']>
 type OpenState = 'waiting' | 'givenOut'
 export type ActionState = OpenState | ActionOutcome
-export type ActionTransition = 'giveOut' | 'succeed' | 'fail' | 'supersede'
 
 /** The transitions: the states that each can start from, and the state that it leads to. */
-const TRANSITIONS: Readonly<
-  Record<ActionTransition, { readonly from: readonly OpenState[]; readonly to: ActionState }>
-> = {
+const TRANSITIONS = {
   giveOut: { from: ['waiting', 'givenOut'], to: 'givenOut' },
   succeed: { from: ['waiting', 'givenOut'], to: 'succeeded' },
   fail: { from: ['givenOut'], to: 'failed' },
   supersede: { from: ['waiting'], to: 'failed' },
-}
+} as const satisfies Readonly<Record<string, { readonly from: readonly OpenState[]; readonly to: ActionState }>>
+export type ActionTransition = keyof typeof TRANSITIONS
 
-/** The state that follows; undefined: the transition is not possible in this state. */
-export function actionAfter(state: ActionState, transition: ActionTransition): ActionState | undefined {
-  const { from, to }: { readonly from: readonly ActionState[]; readonly to: ActionState } = TRANSITIONS[transition]
-  return from.includes(state) ? to : undefined
-}
+export const { after: actionAfter } = transitions<ActionState, ActionTransition>(TRANSITIONS)
 
 export function stateOf({ outcome, given_out_at }: Pick<Action, 'outcome' | 'given_out_at'>): ActionState {
   return outcome ?? (given_out_at === null ? 'waiting' : 'givenOut')

@@ -32,7 +32,7 @@ import { openDatabase, type Database } from './database/open.ts'
 import type { DatabaseSettings } from './database/settings.ts'
 import { inTransaction, rolledBack } from './database/transaction.ts'
 import { drain, evacuate, listHypervisors, maintenance } from './fleet.ts'
-import { advanceDatabase } from './recovery.ts'
+import { runAdvance } from './recovery.ts'
 import { rebuild, verify } from './rebuild.ts'
 import { applyRegion } from './region/apply.ts'
 import { parseRegion } from './region/parse.ts'
@@ -55,7 +55,7 @@ const program = buildProgram(output, {
     status = await verify(commandParts())
   },
   advance: async (options) => {
-    status = await advanceDatabase(commandParts(), options)
+    status = await runAdvance(commandParts(), options)
   },
   hypervisors: async () => {
     status = await listHypervisors(commandParts())

@@ -83,14 +83,7 @@ export const COMPUTE_CHANNEL = 'imds_compute'
 /** The most actions of one server without an outcome. */
 const MAX_OPEN_ACTIONS = 16
 /** The actions that a deletion of the server makes pointless. A snapshot outlives its server. */
-const SUPERSEDED_BY_DELETE: readonly ServerAction[] = [
-  'start',
-  'stop',
-  'shutdown',
-  'reboot',
-  'reset',
-  'activate_console',
-]
+const SUPERSEDED_BY_DELETE = SERVER_ACTIONS.filter((action) => action !== 'snapshot')
 
 /** An action to ask for. `imageId`: the snapshot that is made or deleted. `consoleToken`: opens the console. */
 export interface NewAction {
@@ -185,7 +178,7 @@ export async function finishAction(
  */
 export async function supersedeActions(tx: Tx, serverId: string): Promise<void> {
   const pointless = sql<boolean>`
-    server_id = ${serverId} and kind = any(${[...SUPERSEDED_BY_DELETE]}) and not exists (
+    server_id = ${serverId} and kind = any(${SUPERSEDED_BY_DELETE}) and not exists (
       select from compute_actions later
       where later.server_id = ${serverId} and later.finished_at is null
         and later.kind = 'snapshot' and later.id > compute_actions.id)`

@@ -32,7 +32,7 @@ import { openDatabase, type Database } from './database/open.ts'
 import type { DatabaseSettings } from './database/settings.ts'
 import { inTransaction, rolledBack } from './database/transaction.ts'
 import { drain, evacuate, listHypervisors, maintenance } from './fleet.ts'
-import { advanceDatabase } from './recovery.ts'
+import { runAdvance } from './recovery.ts'
 import { rebuild, verify } from './rebuild.ts'
 import { applyRegion } from './region/apply.ts'
 import { parseRegion } from './region/parse.ts'
@@ -50,7 +50,7 @@ const program = buildProgram(output, {
   apply,
   rebuild: command((parts, options) => rebuild(parts, options, stopSignal())),
   verify: command(verify),
-  advance: command(advanceDatabase),
+  advance: command(runAdvance),
   doctor: async (command) => {
     status = await (await import('./doctor.ts'))[command](parseVariables(true), output)
   },

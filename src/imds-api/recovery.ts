@@ -15,7 +15,7 @@ export interface TakeOverOptions {
 }
 
 /** Moves the database past the store, makes the region in the store its own, and prints what it moved. */
-export async function advanceDatabase(parts: CommandParts, { force = false }: TakeOverOptions): Promise<number> {
+export async function runAdvance(parts: CommandParts, { force = false }: TakeOverOptions): Promise<number> {
   const { output } = parts
   return withStoreAndDatabase(parts, async ({ db }, store, { database_id: ours }) => {
     const survey = await surveyStore(store)

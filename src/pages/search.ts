@@ -3,7 +3,7 @@ import { parseWhole } from '../runtime/whole-number.ts'
 import { markup, type Markup } from './markup.ts'
 
 /** The rows of one page. */
-export const ROWS = 50
+export const PAGE_ROWS = 50
 /** A longer search finds nothing: no id and no address has so many characters. */
 const MAX_CHARACTERS = 100
 const MAX_PAGES = 1_000_000
@@ -33,9 +33,9 @@ export interface PageOfRows<T> {
 
 /** Takes the part of the rows that a question wants. */
 export function partOf<T>(rows: readonly T[], question: Question): PageOfRows<T> {
-  const pages = Math.max(1, Math.ceil(rows.length / ROWS))
+  const pages = Math.max(1, Math.ceil(rows.length / PAGE_ROWS))
   const page = Math.min(question.page, pages)
-  return { rows: rows.slice((page - 1) * ROWS, page * ROWS), page, pages, total: rows.length }
+  return { rows: rows.slice((page - 1) * PAGE_ROWS, page * PAGE_ROWS), page, pages, total: rows.length }
 }
 
 /** Formats the form of a search, and links to the parts before and after. `what` continues "search for". */

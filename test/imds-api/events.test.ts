@@ -6,7 +6,7 @@ import t from 'tap'
 import { digest } from '../../src/imds-api/auth/secrets.ts'
 import { advance } from '../../src/imds-api/changes/advance.ts'
 import { purgeEvents, startAfter } from '../../src/imds-api/changes/events.ts'
-import { MAX_EVENTS, TABLES_WITH_EVENTS } from '../../src/imds-api/database/event-triggers.ts'
+import { MAX_KEPT_EVENTS, TABLES_WITH_EVENTS } from '../../src/imds-api/database/event-triggers.ts'
 import { inTransaction } from '../../src/imds-api/database/transaction.ts'
 import { FairQueue, type Leave } from '../../src/limits/fair-queue.ts'
 import {
@@ -416,9 +416,9 @@ t.test('an account keeps at most the newest events, and old ones are deleted, so
   const last = Number(next.split('-')[1])
   await age()
   await insert(last + 1, last + 3_000, '8 days')
-  await insert(MAX_EVENTS + 5, MAX_EVENTS + 5, '0 days')
+  await insert(MAX_KEPT_EVENTS + 5, MAX_KEPT_EVENTS + 5, '0 days')
   await idOf(api.call('POST', '/1.0/config_maps', { name: 'one more', data: {} }, TWO))
-  t.equal((await read('', TWO)).events[0]!.id, next.replace(/-.*/, '-7'), 'the newest MAX_EVENTS numbers')
+  t.equal((await read('', TWO)).events[0]!.id, next.replace(/-.*/, '-7'), 'the newest MAX_KEPT_EVENTS numbers')
   await purgeEvents(db)
   t.match(await read('', TWO), { events: [{ resource: 'srv-x' }, { type: 'config_map' }] })
   await age()

@@ -34,7 +34,7 @@ const UNKNOWN_TOKEN = unauthorized('the access token is not valid', 'invalid_tok
  */
 const EXPIRED_TOKEN = unauthorized('the access token has expired', 'expired_token', 'token_expired')
 const WRONG_SCOPE = new Refusal('insufficient_scope', ['the access token has no scope infrastructure'], {
-  challenge: { header: 'Bearer error="insufficient_scope", scope="infrastructure"', error: undefined },
+  challenge: 'Bearer error="insufficient_scope", scope="infrastructure"',
 })
 
 const OTHER_NETWORK = refuse('forbidden', 'this API client may not be used from this address: see its allow_access')
@@ -69,8 +69,8 @@ export function buildAuthentication(
 
 /** A refusal of a request without a valid access token: 401 with `WWW-Authenticate` (RFC 6750, 3). */
 function unauthorized(description: string, error: string, headerError?: string): Refusal {
-  const header = `Bearer realm="imds-api"${headerError === undefined ? '' : `, error="${headerError}"`}`
-  return new Refusal('unauthorized', [description], { challenge: { header, error } })
+  const challenge = `Bearer realm="imds-api"${headerError === undefined ? '' : `, error="${headerError}"`}`
+  return new Refusal('unauthorized', [description], { challenge, oauthError: error })
 }
 
 function refusalWithoutToken(header = ''): Refusal {

@@ -7,8 +7,8 @@ import type { FailureSubject } from '../../limits/failure-limit.ts'
 import { formDecoded } from '../../runtime/basic-auth.ts'
 import { findClient, type Client } from '../changes/sign-ins.ts'
 import { buildClientCredentials } from './grants/client-credentials.ts'
-import { BUSY, invalid, wrong, WRONG_CLIENT, type Grant, type GrantParts } from './grants/grant.ts'
-import type { TokenOutcome, TokenRequest } from './grants/grant.ts'
+import { BUSY, invalid, refuseBeyondFailures, WRONG_CLIENT, WrongCredentials } from './grants/grant.ts'
+import type { Grant, GrantedTokens, GrantParts, TokenRequest } from './grants/grant.ts'
 import { buildPassword } from './grants/password.ts'
 import { buildRefreshToken } from './grants/refresh-token.ts'
 import { hasDigest } from './secrets.ts'
@@ -19,7 +19,7 @@ import { hasDigest } from './secrets.ts'
  */
 const GRANT_QUEUE: FairQueueLimits = { atOnce: 2, maxWaiting: 1_024, timeoutMs: 10_000 }
 
-const NO_CLIENT = wrong('the request has no credentials: send the id and secret of a client with HTTP Basic')
+const NO_CLIENT = 'the request has no credentials: send the id and secret of a client with HTTP Basic'
 const [API_CLIENT, APPLICATION] = ['an API client', 'an application']
 
 export class Grants {
@@ -30,8 +30,11 @@ export class Grants {
     const turns = new FairQueue(GRANT_QUEUE)
     const inTurn =
       (grant: Grant): Grant =>
-      async (client, request) =>
-        (await turns.run({ key: client.accountId, caller: client.id }, () => grant(client, request))) ?? BUSY
+      async (client, request) => {
+        const granted = await turns.run({ key: client.accountId, caller: client.id }, () => grant(client, request))
+        if (granted === undefined) throw BUSY
+        return granted
+      }
     this.#parts = parts
     this.#grants = {
       'api-client': new Map([['client_credentials', inTurn(buildClientCredentials(parts))]]),
@@ -47,45 +50,44 @@ export class Grants {
     return Object.values(this.#grants).flatMap((grants) => [...grants.keys()])
   }
 
-  async grant(request: TokenRequest): Promise<TokenOutcome> {
+  /** Rejects with a Refusal. */
+  async grant(request: TokenRequest): Promise<GrantedTokens> {
     const client = await this.#authenticate(request)
-    if (client.kind !== 'api-client' && client.kind !== 'application') return client
     const { grant_type: name } = request.body
-    if (name === undefined) return invalid('invalid_request', 'grant_type is missing')
+    if (name === undefined) throw invalid('invalid_request', 'grant_type is missing')
     const own = this.#grants[client.kind]
     const grant = own.get(name)
     if (grant !== undefined) return grant(client, request)
     if (!Object.values(this.#grants).some((grants) => grants.has(name)))
-      return invalid('unsupported_grant_type', `grant_type must be ${[...own.keys()].join(' or ')}`)
+      throw invalid('unsupported_grant_type', `grant_type must be ${[...own.keys()].join(' or ')}`)
     const [sender, only] = client.kind === 'api-client' ? [API_CLIENT, APPLICATION] : [APPLICATION, API_CLIENT]
-    return invalid('unauthorized_client', `${sender} may not use the grant ${name}: only ${only} may`)
+    throw invalid('unauthorized_client', `${sender} may not use the grant ${name}: only ${only} may`)
   }
 
-  async #authenticate({ credentials, address }: TokenRequest): Promise<Client | TokenOutcome> {
+  async #authenticate({ credentials, address }: TokenRequest): Promise<Client> {
     const { db, known, now } = this.#parts
     const { id: text, secret } = credentials ?? { id: '', secret: '' }
     const id = formDecoded(text) // no id has a character that is encoded
     const subject: FailureSubject = { kind: 'client', name: id }
-    const limited = await known.exceededQuota(subject, address)
-    if (limited !== undefined) return { kind: 'limited', quota: limited }
+    await refuseBeyondFailures(known, subject, address)
     const found = await findClient(db, id, now())
     const isRight = found?.digests.some((one) => hasDigest(secret, one) || hasDigest(formDecoded(secret), one)) === true
     if (found === undefined || !isRight) {
       const quota = known.countFailure(subject, address, found !== undefined)
-      return { ...(credentials === undefined ? NO_CLIENT : WRONG_CLIENT), quota }
+      throw new WrongCredentials(credentials === undefined ? NO_CLIENT : WRONG_CLIENT, quota)
     }
     await known.recordSuccess(subject, address)
-    return limitOutcome(found.client, address, now()) ?? found.client
+    refuseLimited(found.client, address, now())
+    return found.client
   }
 }
 
-/** Why a client with the right secret gets no token; undefined: it may have one. */
-function limitOutcome(client: Client, address: string, nowMs: number): TokenOutcome | undefined {
-  if (client.kind !== 'api-client') return undefined
+/** Refuses a client with the right secret that may have no token now. */
+function refuseLimited(client: Client, address: string, nowMs: number): void {
+  if (client.kind !== 'api-client') return
   const { id, limits } = client
   if (limits.expiresAtMs <= nowMs)
-    return wrong(`the API client ${id} has expired: change its expires_at, or use another`)
-  return limits.allows(address)
-    ? undefined
-    : wrong(`the API client ${id} may not be used from this address: see its allow_access`)
+    throw new WrongCredentials(`the API client ${id} has expired: change its expires_at, or use another`)
+  if (!limits.allows(address))
+    throw new WrongCredentials(`the API client ${id} may not be used from this address: see its allow_access`)
 }

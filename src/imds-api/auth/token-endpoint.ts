@@ -4,15 +4,14 @@
  *
  * The body is a form or JSON. Failures have OAuth's `error`, and the `error_name` and `errors` of this API beside it.
  */
-import type { FastifyError, FastifyReply } from 'fastify'
+import type { FastifyError } from 'fastify'
 import Type, { type Static } from 'typebox'
 import { setBodyParsers, shortJson } from '../http/body.ts'
 import { formatFaults } from '../http/faults.ts'
-import { bodyOf, refuse, shed, statusOf, type RefusalBody, type RefusalName, Refusal } from '../model/refusal.ts'
-import { rateLimitHeaders } from '../../limits/rate-limit-headers.ts'
+import { refuse, statusOf, type RefusalBody, Refusal } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
 import { parseBasic } from '../../runtime/basic-auth.ts'
-import type { TokenOutcome } from './grants/grant.ts'
+import { invalid, WrongCode } from './grants/grant.ts'
 import type { Grants } from './grants.ts'
 import { formatScopes, SCOPES } from '../model/scopes.ts'
 import { parseJson } from '../../runtime/json.ts'
@@ -35,8 +34,6 @@ export interface TokenEndpointParts {
 const MAX_BODY_BYTES = 16_384
 /** The most parameters of a form. */
 const MAX_FORM_PARAMETERS = 100
-/** Seconds until a request may be repeated while too many wait. */
-const BUSY_SECONDS = 5
 
 const Text = Type.Optional(Type.String())
 const Body = Type.Object(
@@ -111,9 +108,11 @@ export function addTokenEndpoint(
       next(null, withOauthError(payload))
     })
     scope.setErrorHandler((error: FastifyError | Refusal, _request, reply) => {
+      if (error instanceof WrongCode) for (const name of otpHeaders) void reply.header(name, 'required')
+      const isOauth = error instanceof Refusal && error.options.oauthError !== undefined
       const status = error instanceof Refusal ? statusOf(error.name) : (error.statusCode ?? 500)
-      if (status >= 500) throw error // to the error handler of the whole server
-      return sendError(reply, 'bad_request', 'invalid_request', messageOf(error))
+      // to the error handler of the whole server
+      throw isOauth || status >= 500 ? error : invalid('invalid_request', messageOf(error))
     })
     scope.post(
       '/token',
@@ -138,14 +137,8 @@ export function addTokenEndpoint(
           .map((name) => headers[name])
           .find((value) => typeof value === 'string' && value !== '') as string | undefined
         const address = (ip as string | undefined) ?? '' // a client of a unix socket has none
-        const outcome = await grants.grant({
-          credentials: credentialsOf(headers.authorization, body),
-          address,
-          code,
-          body,
-        })
-        if (outcome.kind !== 'granted') return sendOutcome(reply, outcome, otpHeaders)
-        const { accessToken, refreshToken, scopes } = outcome
+        const credentials = credentialsOf(headers.authorization, body)
+        const { accessToken, refreshToken, scopes } = await grants.grant({ credentials, address, code, body })
         return reply.header('X-Oauth-Scopes', formatScopes(scopes)).send({
           access_token: accessToken,
           token_type: 'Bearer',
@@ -182,32 +175,6 @@ function parseSecretJson(text: string): unknown {
   return value
 }
 
-function sendOutcome(
-  reply: FastifyReply,
-  outcome: Exclude<TokenOutcome, { kind: 'granted' }>,
-  otpHeaders: readonly string[],
-): FastifyReply {
-  switch (outcome.kind) {
-    case 'invalid':
-      return sendError(reply, 'bad_request', outcome.error, outcome.description)
-    case 'wrong':
-      void reply.header('WWW-Authenticate', 'Basic realm="imds-api"')
-      if (outcome.quota !== undefined) void reply.headers(rateLimitHeaders(outcome.quota))
-      if (outcome.needsCode) for (const name of otpHeaders) void reply.header(name, 'required')
-      return sendError(reply, 'unauthorized', 'invalid_client', outcome.description)
-    case 'limited':
-      void reply.header('Retry-After', String(outcome.quota.retrySeconds)).headers(rateLimitHeaders(outcome.quota))
-      return sendError(
-        reply,
-        'too_many_requests',
-        'temporarily_unavailable',
-        'too many failed token requests: try again later',
-      )
-    case 'busy':
-      throw shed('tokens', 'too many token requests wait: try again later', BUSY_SECONDS)
-  }
-}
-
 function messageOf(error: FastifyError | Refusal): string {
   return error instanceof Refusal || error.validation === undefined
     ? error.message
@@ -225,10 +192,4 @@ function withOauthError(payload: unknown): unknown {
     error_description: body.errors?.[0],
     ...body,
   }
-}
-
-function sendError(reply: FastifyReply, name: RefusalName, error: string, description: string): FastifyReply {
-  return reply
-    .code(statusOf(name))
-    .send({ error, error_description: description, ...bodyOf(refuse(name, description), reply.request.id) })
 }

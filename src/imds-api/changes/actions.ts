@@ -21,6 +21,7 @@ import {
   type ServerAction,
   type ServerStatus,
 } from '../model/server-actions.ts'
+import { transitions } from '../model/transitions.ts'
 import { finishImage } from './images.ts'
 import { refuseBeyondLimit } from './limits.ts'
 import { failCreate, moveServer, serverAfterAll, setConsoleExpiry } from './servers.ts'
@@ -28,23 +29,17 @@ import { failCreate, moveServer, serverAfterAll, setConsoleExpiry } from './serv
 type Action = Selectable<Tables['compute_actions']>
 type OpenState = 'waiting' | 'givenOut'
 export type ActionState = OpenState | ActionOutcome
-export type ActionTransition = 'giveOut' | 'succeed' | 'fail' | 'supersede'
 
 /** The transitions: the states that each can start from, and the state that it leads to. */
-const TRANSITIONS: Readonly<
-  Record<ActionTransition, { readonly from: readonly OpenState[]; readonly to: ActionState }>
-> = {
+const TRANSITIONS = {
   giveOut: { from: ['waiting', 'givenOut'], to: 'givenOut' },
   succeed: { from: ['waiting', 'givenOut'], to: 'succeeded' },
   fail: { from: ['givenOut'], to: 'failed' },
   supersede: { from: ['waiting'], to: 'failed' },
-}
+} as const satisfies Readonly<Record<string, { readonly from: readonly OpenState[]; readonly to: ActionState }>>
+export type ActionTransition = keyof typeof TRANSITIONS
 
-/** The state that follows; undefined: the transition is not possible in this state. */
-export function actionAfter(state: ActionState, transition: ActionTransition): ActionState | undefined {
-  const { from, to }: { readonly from: readonly ActionState[]; readonly to: ActionState } = TRANSITIONS[transition]
-  return from.includes(state) ? to : undefined
-}
+export const { after: actionAfter } = transitions<ActionState, ActionTransition>(TRANSITIONS)
 
 export function stateOf({ outcome, given_out_at }: Pick<Action, 'outcome' | 'given_out_at'>): ActionState {
   return outcome ?? (given_out_at === null ? 'waiting' : 'givenOut')
@@ -88,14 +83,7 @@ export const COMPUTE_CHANNEL = 'imds_compute'
 /** The most actions of one server without an outcome. */
 const MAX_OPEN_ACTIONS = 16
 /** The actions that a deletion of the server makes pointless. A snapshot outlives its server. */
-const SUPERSEDED_BY_DELETE: readonly ServerAction[] = [
-  'start',
-  'stop',
-  'shutdown',
-  'reboot',
-  'reset',
-  'activate_console',
-]
+const SUPERSEDED_BY_DELETE = SERVER_ACTIONS.filter((action) => action !== 'snapshot')
 
 /** An action to ask for. `imageId`: the snapshot that is made or deleted. `consoleToken`: opens the console. */
 export interface NewAction {
@@ -190,7 +178,7 @@ export async function finishAction(
  */
 export async function supersedeActions(tx: Tx, serverId: string): Promise<void> {
   const pointless = sql<boolean>`
-    server_id = ${serverId} and kind = any(${[...SUPERSEDED_BY_DELETE]}) and not exists (
+    server_id = ${serverId} and kind = any(${SUPERSEDED_BY_DELETE}) and not exists (
       select from compute_actions later
       where later.server_id = ${serverId} and later.finished_at is null
         and later.kind = 'snapshot' and later.id > compute_actions.id)`

@@ -2,49 +2,40 @@
  * The states of collaborations, and their transitions (the interface, Collaboration transitions). Only an accepted
  * collaboration gives access.
  *
- *   pending --accept--> accepted --remove or leave--> ended
+ *   pending --accept--> accepted --end--> ended
  *   pending --reject--> rejected
- *   pending --remove--> cancelled
+ *   pending --cancel--> cancelled
  *   pending --resend--> pending
  *
- * The invitee accepts, rejects and leaves. The account removes, and sends the invitation again (invitations.ts).
+ * The invitee accepts and rejects. The account cancels, and sends the invitation again (invitations.ts). Both end.
  */
 import { sql, type RawBuilder, type Selectable, type Updateable } from 'kysely'
 import type { Tables } from '../database/tables.ts'
 import type { Tx } from '../database/transaction.ts'
 import type { CollaborationStatus } from '../model/collaborations.ts'
 import { noSuch, refuse } from '../model/refusal.ts'
-import { isReachable } from '../model/transitions.ts'
+import { transitions } from '../model/transitions.ts'
 import { nextId } from './allocate.ts'
 import { setOrigin } from './events.ts'
 import { MAX_KEPT_DELETED } from './limits.ts'
 import { accountsOf } from './members.ts'
 
 type Collaboration = Selectable<Tables['collaborations']>
-export type CollaborationTransition = 'accept' | 'reject' | 'resend' | 'remove' | 'leave'
 
-/** The transitions that are possible in each state, and the state that follows. */
-const TRANSITIONS: Readonly<
-  Record<CollaborationStatus, Readonly<Partial<Record<CollaborationTransition, CollaborationStatus>>>>
-> = {
-  pending: { accept: 'accepted', reject: 'rejected', resend: 'pending', remove: 'cancelled' },
-  accepted: { remove: 'ended', leave: 'ended' },
-  rejected: {},
-  cancelled: {},
-  ended: {},
-}
+/** The transitions: the states that each can start from, and the state that it leads to. */
+const TRANSITIONS = {
+  accept: { from: ['pending'], to: 'accepted' },
+  reject: { from: ['pending'], to: 'rejected' },
+  resend: { from: ['pending'], to: undefined },
+  cancel: { from: ['pending'], to: 'cancelled' },
+  end: { from: ['accepted'], to: 'ended' },
+} as const
+export type CollaborationTransition = keyof typeof TRANSITIONS
 
-/** The state that follows; undefined: the transition is not possible in this state. */
-export function collaborationAfter(
-  status: CollaborationStatus,
-  transition: CollaborationTransition,
-): CollaborationStatus | undefined {
-  return TRANSITIONS[status][transition]
-}
-
-export function collaborationCanBecome(from: CollaborationStatus, to: CollaborationStatus): boolean {
-  return isReachable(from, to, (state) => Object.values(TRANSITIONS[state]))
-}
+export const { after: collaborationAfter, canBecome: collaborationCanBecome } = transitions<
+  CollaborationStatus,
+  CollaborationTransition
+>(TRANSITIONS)
 
 /** The state that follows. Refuses a transition that is not possible. */
 export function nextStatus(
@@ -153,12 +144,13 @@ export async function rejectInvitation(tx: Tx, userId: string, id: string): Prom
 }
 
 export async function leaveAccount(tx: Tx, userId: string, id: string): Promise<void> {
-  await moveCollaboration(tx, await lockCollaboration(tx, isOfUser(userId), id), 'leave', finishedValues)
+  await moveCollaboration(tx, await lockCollaboration(tx, isOfUser(userId), id), 'end', finishedValues)
 }
 
 /** Cancels an invitation of the account, or ends an accepted collaboration. */
 export async function removeCollaboration(tx: Tx, accountId: string, id: string): Promise<void> {
-  await moveCollaboration(tx, await lockCollaboration(tx, isOfAccount(accountId), id), 'remove', finishedValues)
+  const current = await lockCollaboration(tx, isOfAccount(accountId), id)
+  await moveCollaboration(tx, current, current.status === 'accepted' ? 'end' : 'cancel', finishedValues)
 }
 
 /** Locks one of the collaborations that `isOwn` selects. */

@@ -1,6 +1,6 @@
 /**
  * The events of an account: one for each committed change of its resources (database/event-triggers.ts writes them).
- * They are kept for 7 days, and at most MAX_EVENTS of an account. Their numbers have no gaps, so a reader notices
+ * They are kept for 7 days, and at most MAX_KEPT_EVENTS of an account. Their numbers have no gaps, so a reader notices
  * deleted events.
  */
 import { sql, type RawBuilder, type Selectable } from 'kysely'

@@ -19,7 +19,7 @@ import type { Db } from './transaction.ts'
 /** PostgreSQL's channel of the notifications. */
 export const EVENTS_CHANNEL = 'imds_events'
 /** The most events of an account: older ones are deleted. */
-export const MAX_EVENTS = 100_000
+export const MAX_KEPT_EVENTS = 100_000
 
 const RECORD_EVENT = `
   -- \`imds.actor\` is set for the transaction by a request, and for the connection by a command of an operator; the other
@@ -59,7 +59,7 @@ const RECORD_EVENT = `
         case in_action when 'update' then in_fields else '{}' end,
         nullif(current_setting('imds.request_id', true), ''),
         nullif(current_setting('imds.idempotency_key', true), ''));
-      delete from events where account_id = in_account and id <= next - ${String(MAX_EVENTS)};
+      delete from events where account_id = in_account and id <= next - ${String(MAX_KEPT_EVENTS)};
       -- Readers must see no event that a crash could undo: another one would get its number.
       if current_setting('synchronous_commit') = 'off' then
         perform set_config('synchronous_commit', 'on', true);

@@ -245,7 +245,7 @@ function send(reply: FastifyReply, refusal: Refusal): FastifyReply {
   if (seconds !== undefined) void reply.header('Retry-After', String(seconds))
   if (options.quota !== undefined) void reply.headers(rateLimitHeaders(options.quota))
   if (options.tag !== undefined) void reply.header('ETag', options.tag)
-  if (options.challenge !== undefined) void reply.header('WWW-Authenticate', options.challenge.header)
+  if (options.challenge !== undefined) void reply.header('WWW-Authenticate', options.challenge)
   return reply.code(statusOf(name)).send(bodyOf(refusal, reply.request.id))
 }
 

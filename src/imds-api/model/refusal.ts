@@ -40,12 +40,6 @@ export type RefusalName = keyof typeof STATUS
 /** Every name. */
 export const REFUSAL_NAMES = Object.keys(STATUS) as readonly RefusalName[]
 
-/** What a refusal of an access token has besides: `WWW-Authenticate`, and `error` in the body. */
-export interface Challenge {
-  readonly header: string
-  readonly error: string | undefined
-}
-
 /** What can be wrong with a field, or with an id. docs/api.md#details-of-errors explains each. */
 export const FIELD_CODES = [
   'missing',
@@ -80,14 +74,16 @@ export type ShedQueue = (typeof SHED_QUEUES)[number]
 
 /**
  * What some refusals have besides. `retrySeconds`: when to try again. `quota`: the rate limit that was reached.
- * `tag`: the present entity tag of the resource. `shed`: the bound that was reached.
+ * `tag`: the present entity tag of the resource. `shed`: the bound that was reached. `challenge`: `WWW-Authenticate`.
+ * `oauthError`: `error` of OAuth in the body.
  */
 export interface RefusalOptions {
   readonly shed?: ShedQueue
   readonly retrySeconds?: number
   readonly quota?: Quota
   readonly tag?: string
-  readonly challenge?: Challenge
+  readonly challenge?: string
+  readonly oauthError?: string
 }
 
 /**
@@ -203,8 +199,8 @@ export interface RefusalBody {
   readonly request_id: string
 }
 
-/** The body of a refusal of a request. That of an access token has the fields of OAuth too. */
-export function bodyOf({ name, details, options: { challenge } }: Refusal, requestId: string): RefusalBody {
-  const oauth = challenge?.error !== undefined && { error: challenge.error, error_description: details[0].message }
+/** The body of a refusal of a request. That of a token, or of a request for one, has the fields of OAuth too. */
+export function bodyOf({ name, details, options: { oauthError } }: Refusal, requestId: string): RefusalBody {
+  const oauth = oauthError !== undefined && { error: oauthError, error_description: details[0].message }
   return { ...oauth, error_name: name, errors: details.map(({ message }) => message), details, request_id: requestId }
 }

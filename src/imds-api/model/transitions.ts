@@ -23,26 +23,18 @@ export function transitions<State extends string, Name extends string>(
     return from.includes(state) ? to : undefined
   }
   const names = Object.keys(table) as Name[]
-  return {
-    after,
-    canBecome: (from, to) => isReachable(from, to, (state) => names.map((name) => after(state, name))),
-  }
-}
-
-/** True if a state can follow another, in any number of steps. `next`: the states of one step. */
-export function isReachable<State>(
-  from: State,
-  to: State,
-  next: (state: State) => readonly (State | undefined)[],
-): boolean {
-  const reached = new Set<State>()
-  const add = (state: State) => {
-    for (const one of next(state)) {
-      if (one === undefined || reached.has(one)) continue
-      reached.add(one)
-      add(one)
+  const canBecome = (from: State, to: State) => {
+    const reached = new Set<State>()
+    const add = (state: State) => {
+      for (const name of names) {
+        const next = after(state, name)
+        if (next === undefined || reached.has(next)) continue
+        reached.add(next)
+        add(next)
+      }
     }
+    add(from)
+    return reached.has(to)
   }
-  add(from)
-  return reached.has(to)
+  return { after, canBecome }
 }

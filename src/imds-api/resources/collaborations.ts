@@ -125,7 +125,7 @@ export function addUserCollaborationRoutes(parts: ResourceParts): void {
     summary: 'Reject an invitation',
     description: 'The account sees that it is rejected.',
   })
-  addAnswer('DELETE', path, 'leave', leaveAccount, {
+  addAnswer('DELETE', path, 'end', leaveAccount, {
     operationId: 'endUserCollaboration',
     summary: 'End an accepted collaboration',
     description: 'Takes the access away at once.',

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { formatSearch, hrefOf, parseQuestion, partOf, ROWS } from '../../../src/pages/search.ts'
+import { formatSearch, hrefOf, parseQuestion, partOf, PAGE_ROWS } from '../../../src/pages/search.ts'
 
 test.each([
   [{}, '', 1],
@@ -12,7 +12,7 @@ test.each([
 })
 
 test('a page has 50 rows, and a page that is too late is the last one', () => {
-  const rows = Array.from({ length: ROWS * 2 + 1 }, (_, i) => i)
+  const rows = Array.from({ length: PAGE_ROWS * 2 + 1 }, (_, i) => i)
   expect(partOf(rows, { search: '', page: 2 })).toEqual({ rows: rows.slice(50, 100), page: 2, pages: 3, total: 101 })
   expect(partOf(rows, { search: '', page: 9 })).toEqual({ rows: [100], page: 3, pages: 3, total: 101 })
   expect(partOf([], { search: '', page: 1 })).toEqual({ rows: [], page: 1, pages: 1, total: 0 })
@@ -20,7 +20,7 @@ test('a page has 50 rows, and a page that is too late is the last one', () => {
 
 test('the form keeps its text, the links keep the search, and a search cannot leave either', () => {
   const search = `"><script>'&q=`
-  const part = partOf(Array.from({ length: ROWS * 3 }), { search, page: 2 })
+  const part = partOf(Array.from({ length: PAGE_ROWS * 3 }), { search, page: 2 })
   const text = formatSearch({ search, page: 2 }, part, 'an id').toString()
   expect(text).not.toContain('<script>')
   expect(text).toContain('value="&quot;&gt;&lt;script&gt;&#39;&amp;q="')

@@ -5,8 +5,8 @@ import { WRONG_SCOPE, type Grant, type GrantParts } from './grant.ts'
 export function buildClientCredentials({ db, tokens, seconds }: GrantParts): Grant {
   return async ({ id, accountId, scopes: allowed }, { body }) => {
     const scopes = grantScopes(body.scope, allowed)
-    if (scopes === undefined) return WRONG_SCOPE
+    if (scopes === undefined) throw WRONG_SCOPE
     const accessToken = await tokens.issue(db, { clientId: id, accountId }, scopes, seconds)
-    return { kind: 'granted', accessToken, refreshToken: undefined, scopes }
+    return { accessToken, refreshToken: undefined, scopes }
   }
 }

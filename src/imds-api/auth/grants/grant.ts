@@ -1,8 +1,10 @@
-/** The common part of the grants of OAuth 2.0 (RFC 6749): their parts, requests and outcomes. */
+/** The common part of the grants of OAuth 2.0 (RFC 6749): their parts, requests and refusals. */
+import type { FailureSubject } from '../../../limits/failure-limit.ts'
 import type { Quota } from '../../../limits/rate-limit-headers.ts'
 import type { Credentials } from '../../../runtime/basic-auth.ts'
 import type { Client } from '../../changes/sign-ins.ts'
 import type { Tx, Db } from '../../database/transaction.ts'
+import { Refusal, shed } from '../../model/refusal.ts'
 import type { KnownAddresses } from '../known-addresses.ts'
 import type { TokenFamilies } from '../token-families.ts'
 import type { AccessTokens } from '../tokens.ts'
@@ -25,50 +27,58 @@ export interface TokenRequest {
   readonly body: Readonly<Partial<Record<'grant_type' | 'scope' | 'username' | 'password' | 'refresh_token', string>>>
 }
 
-/** The client has sent the right secret. */
-export type Grant = (client: Client, request: TokenRequest) => Promise<TokenOutcome>
+/** `refreshToken`: undefined for an API client. */
+export interface GrantedTokens {
+  readonly accessToken: string
+  readonly refreshToken: string | undefined
+  readonly scopes: readonly string[]
+}
 
-export type TokenOutcome =
-  | {
-      readonly kind: 'granted'
-      readonly accessToken: string
-      readonly refreshToken: string | undefined
-      readonly scopes: readonly string[]
-    }
-  | {
-      readonly kind: 'invalid'
-      readonly error:
-        | 'invalid_request'
-        | 'invalid_grant'
-        | 'unsupported_grant_type'
-        | 'unauthorized_client'
-        | 'invalid_scope'
-      readonly description: string
-    }
-  /**
-   * Wrong credentials. `needsCode`: the password was right, and a one-time password is missing, wrong or used up.
-   * `quota`: set if it counts as a failure.
-   */
-  | { readonly kind: 'wrong'; readonly needsCode: boolean; readonly description: string; readonly quota?: Quota }
-  /** Too many failures before. */
-  | { readonly kind: 'limited'; readonly quota: Quota }
-  /** Too many requests wait, for a check of a password or for their turn. */
-  | { readonly kind: 'busy' }
-export type WrongCredentials = Extract<TokenOutcome, { kind: 'wrong' }>
+/** The client has sent the right secret. Rejects with a Refusal. */
+export type Grant = (client: Client, request: TokenRequest) => Promise<GrantedTokens>
 
-export const BUSY: TokenOutcome = { kind: 'busy' }
-export const WRONG_CLIENT = wrong("the client's id or secret is wrong")
+/** Seconds until a request may be repeated while too many wait. */
+const BUSY_SECONDS = 5
+/** Too many requests wait, for a check of a password or for their turn. */
+export const BUSY = shed('tokens', 'too many token requests wait: try again later', BUSY_SECONDS)
+export const WRONG_CLIENT = "the client's id or secret is wrong"
 export const WRONG_SCOPE = invalid(
   'invalid_scope',
   'scope must be infrastructure, orbit or both, and this client must be allowed it',
 )
 
-export function invalid(error: Extract<TokenOutcome, { kind: 'invalid' }>['error'], description: string): TokenOutcome {
-  return { kind: 'invalid', error, description }
+/** A mistake other than wrong credentials. `error`: as RFC 6749 (5.2) names it. */
+export function invalid(error: string, description: string): Refusal {
+  return new Refusal('bad_request', [description], { oauthError: error })
 }
 
-export function wrong(description: string, needsCode = false): WrongCredentials {
-  return { kind: 'wrong', needsCode, description }
+/** Wrong credentials. `quota`: set if it counts as a failure. */
+export class WrongCredentials extends Refusal {
+  constructor(description: string, quota?: Quota) {
+    super('unauthorized', [description], {
+      challenge: 'Basic realm="imds-api"',
+      oauthError: 'invalid_client',
+      ...(quota !== undefined && { quota }),
+    })
+  }
+}
+
+/** The password was right, and a one-time password is missing, wrong or used up. */
+export class WrongCode extends WrongCredentials {}
+
+/** Refuses a subject that has failed too often. */
+export async function refuseBeyondFailures(
+  known: KnownAddresses,
+  subject: FailureSubject,
+  address: string,
+): Promise<void> {
+  const quota = await known.exceededQuota(subject, address)
+  if (quota !== undefined)
+    throw new Refusal('too_many_requests', ['too many failed token requests: try again later'], {
+      retrySeconds: quota.retrySeconds,
+      quota,
+      oauthError: 'temporarily_unavailable',
+    })
 }
 
 /** Issues an access token for a family of refresh tokens. */
@@ -78,6 +88,6 @@ export async function issueForFamily(
   familyId: number,
   refreshToken: string,
   scopes: readonly string[],
-): Promise<TokenOutcome> {
-  return { kind: 'granted', accessToken: await tokens.issue(tx, { familyId }, scopes, seconds), refreshToken, scopes }
+): Promise<GrantedTokens> {
+  return { accessToken: await tokens.issue(tx, { familyId }, scopes, seconds), refreshToken, scopes }
 }

@@ -6,15 +6,24 @@ import { inTransaction } from '../../database/transaction.ts'
 import { grantScopes } from '../../model/scopes.ts'
 import { splitCode, stepOfCode } from '../one-time-password.ts'
 import { verifyPassword } from '../password.ts'
-import { BUSY, invalid, issueForFamily, wrong, WRONG_CLIENT, WRONG_SCOPE, type WrongCredentials } from './grant.ts'
-import type { Grant, GrantParts, TokenOutcome } from './grant.ts'
+import {
+  BUSY,
+  invalid,
+  issueForFamily,
+  refuseBeyondFailures,
+  WRONG_CLIENT,
+  WRONG_SCOPE,
+  WrongCode,
+  WrongCredentials,
+} from './grant.ts'
+import type { Grant, GrantedTokens, GrantParts } from './grant.ts'
 
 /** A password check takes 32 MiB and about 0.2 s of a core, so a full queue lasts some seconds. */
 const PASSWORD_CHECKS: FairQueueLimits = { all: { atOnce: 2, maxWaiting: 32 } }
 
-const WRONG_PASSWORD = wrong('the username or the password is wrong')
-const NO_CODE = wrong('a one-time password is required', true)
-const WRONG_CODE = wrong('the one-time password is wrong, was used before, or is older than one that was used', true)
+const WRONG_PASSWORD = 'the username or the password is wrong'
+const NO_CODE = 'a one-time password is required'
+const WRONG_CODE = 'the one-time password is wrong, was used before, or is older than one that was used'
 
 export function buildPassword(parts: GrantParts): Grant {
   const { db, families, known, now } = parts
@@ -22,46 +31,47 @@ export function buildPassword(parts: GrantParts): Grant {
   return async ({ id: applicationId, accountId, scopes: allowed }, { address, code: sentCode, body }) => {
     const { username, password: presented, scope } = body
     if (username === undefined || presented === undefined)
-      return invalid('invalid_request', 'username and password are required')
+      throw invalid('invalid_request', 'username and password are required')
     const scopes = grantScopes(scope, allowed)
-    if (scopes === undefined) return WRONG_SCOPE
+    if (scopes === undefined) throw WRONG_SCOPE
     const name = username.toLowerCase()
     const user = await findUser(db, name)
     // the id and the e-mail address of a user are one subject
     const subject: FailureSubject = { kind: 'user', name: user?.id ?? name }
-    const limited = await known.exceededQuota(subject, address)
-    if (limited !== undefined) return { kind: 'limited', quota: limited }
-    const failed = (outcome: WrongCredentials): WrongCredentials => ({
-      ...outcome,
-      quota: known.countFailure(subject, address, user !== undefined),
-    })
-    const check = async (): Promise<TokenOutcome> => {
+    await refuseBeyondFailures(known, subject, address)
+    const failure = () => known.countFailure(subject, address, user !== undefined)
+    const check = async (): Promise<GrantedTokens> => {
       // again, so guesses that were sent in parallel exceed the limit by one at most
-      const limitedNow = await known.exceededQuota(subject, address)
-      if (limitedNow !== undefined) return { kind: 'limited', quota: limitedNow }
+      await refuseBeyondFailures(known, subject, address)
       const secret = user?.totpSecret
       const split = splitCode(presented, sentCode)
       const { password, code } = secret === undefined ? { password: presented, code: undefined } : split
       const isRight = await verifyPassword(password, user?.passwordHash) // takes as long for an unknown user
       if (!isRight && sentCode === undefined && split.code !== undefined) {
         // the password may end like a code; takes as long for every user
-        if ((await verifyPassword(presented, user?.passwordHash)) && secret !== undefined) return NO_CODE
+        if ((await verifyPassword(presented, user?.passwordHash)) && secret !== undefined) throw new WrongCode(NO_CODE)
       }
-      if (user === undefined || !isRight) return failed(WRONG_PASSWORD)
+      if (user === undefined || !isRight) throw new WrongCredentials(WRONG_PASSWORD, failure())
       // not a failure: the client now asks the user for the code
-      if (secret !== undefined && code === undefined) return NO_CODE
+      if (secret !== undefined && code === undefined) throw new WrongCode(NO_CODE)
       const step = secret === undefined || code === undefined ? undefined : stepOfCode(secret, code, now())
-      if (secret !== undefined && step === undefined) return failed(WRONG_CODE)
+      if (secret !== undefined && step === undefined) throw new WrongCode(WRONG_CODE, failure())
       const granted = await inTransaction(db, async (tx) => {
         if (!(await confirmSignIn(tx, user, step))) return undefined
-        if (!(await lockApplication(tx, applicationId))) return WRONG_CLIENT // deleted while the password was checked
+        if (!(await lockApplication(tx, applicationId))) return 'no application' // deleted while the password was checked
         const { family, refreshToken } = await families.begin(tx, applicationId, user.id, scopes)
         return issueForFamily(tx, parts, family.id, refreshToken, scopes)
       })
-      if (granted === undefined) return failed(secret === undefined ? WRONG_PASSWORD : WRONG_CODE)
+      if (granted === undefined) {
+        if (secret === undefined) throw new WrongCredentials(WRONG_PASSWORD, failure())
+        throw new WrongCode(WRONG_CODE, failure())
+      }
       await known.recordSuccess(subject, address)
+      if (granted === 'no application') throw new WrongCredentials(WRONG_CLIENT)
       return granted
     }
-    return (await checks.run({ key: accountId, caller: subject.name }, check)) ?? BUSY
+    const granted = await checks.run({ key: accountId, caller: subject.name }, check)
+    if (granted === undefined) throw BUSY
+    return granted
   }
 }

@@ -11,17 +11,19 @@ const WRONG_REFRESH = invalid(
 export function buildRefreshToken(parts: GrantParts): Grant {
   const { db, families } = parts
   return async ({ id }, { body: { refresh_token: token, scope } }) => {
-    if (token === undefined) return invalid('invalid_request', 'refresh_token is required')
-    return inTransaction(db, async (tx) => {
+    if (token === undefined) throw invalid('invalid_request', 'refresh_token is required')
+    const granted = await inTransaction(db, async (tx) => {
       const used = await families.find(tx, id, token)
-      if (used === undefined) return WRONG_REFRESH
+      if (used === undefined) return undefined // committed, since a family may have been revoked
       const { family } = used
       const scopes = narrowScopes(scope, family.scopes)
       if (scopes !== undefined) return issueForFamily(tx, parts, family.id, await families.rotate(tx, used), scopes)
-      return invalid(
+      throw invalid(
         'invalid_scope',
         `scope must be within the scopes of the refresh token: ${family.scopes.join(', ')}`,
       )
     })
+    if (granted === undefined) throw WRONG_REFRESH
+    return granted
   }
 }

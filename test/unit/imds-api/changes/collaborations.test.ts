@@ -4,8 +4,8 @@ import { COLLABORATION_STATES, type CollaborationStatus } from '../../../../src/
 
 /** Each state: the transitions that are possible, and the state after each. */
 const TABLE: Record<CollaborationStatus, Partial<Record<CollaborationTransition, CollaborationStatus>>> = {
-  pending: { accept: 'accepted', reject: 'rejected', resend: 'pending', remove: 'cancelled' },
-  accepted: { remove: 'ended', leave: 'ended' },
+  pending: { accept: 'accepted', reject: 'rejected', resend: 'pending', cancel: 'cancelled' },
+  accepted: { end: 'ended' },
   rejected: {},
   cancelled: {},
   ended: {},
@@ -14,8 +14,8 @@ const TRANSITIONS = [
   'accept',
   'reject',
   'resend',
-  'remove',
-  'leave',
+  'cancel',
+  'end',
 ] as const satisfies readonly CollaborationTransition[]
 
 test('a collaboration has the five states of the interface', () => {

@@ -5,14 +5,17 @@ import { imageCanBecome } from '../../../../src/imds-api/changes/images.ts'
 import { serverCanBecome } from '../../../../src/imds-api/changes/servers.ts'
 import { ROWS } from '../../../../src/imds-api/model/resources.ts'
 import { COLLABORATION_STATES } from '../../../../src/imds-api/model/collaborations.ts'
-import { isReachable } from '../../../../src/imds-api/model/transitions.ts'
+import { transitions } from '../../../../src/imds-api/model/transitions.ts'
 import { SERVER_STATES } from '../../../../src/imds-api/model/server-actions.ts'
 
 const later = <State>(states: readonly State[], can: (to: State) => boolean) => states.filter(can).join(' ')
 
 test('a state follows in any number of steps, also itself if a way leads back', () => {
-  const next = { a: ['b'], b: ['c', undefined], c: ['b'], d: [] } as const
-  const can = (from: keyof typeof next, to: keyof typeof next) => isReachable(from, to, (state) => next[state])
+  const { canBecome: can } = transitions<'a' | 'b' | 'c' | 'd', 'begin' | 'there' | 'back'>({
+    begin: { from: ['a'], to: 'b' },
+    there: { from: ['b'], to: 'c' },
+    back: { from: ['c'], to: 'b' },
+  })
   expect([can('a', 'c'), can('b', 'b'), can('a', 'a'), can('c', 'a'), can('d', 'd')]).toEqual([
     true,
     true,

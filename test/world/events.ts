@@ -1,5 +1,10 @@
-/** What happens in the world: each event with how often it does. All choices of an event come from its own dice. */
-import type { Dice } from '../fuzz/dice.ts'
+/**
+ * What happens in the world: each event with how often it does. All choices of an event come from its own dice.
+ *
+ * Swarm testing: each seed has only some kinds of events. What one kind always interrupts or repairs is then tried
+ * without it.
+ */
+import { diceOf, type Dice } from '../fuzz/dice.ts'
 import { IDS } from './control-plane.ts'
 import type { Hypervisor } from './hypervisor.ts'
 import type { World } from './world.ts'
@@ -8,11 +13,16 @@ const HOUR_MS = 3_600_000
 
 /** What an event does. */
 type Run = (world: World, dice: Dice, hypervisor: Hypervisor, id: string) => unknown
-const ALL: { readonly words: string; readonly run: Run }[] = []
+interface Kind {
+  readonly weight: number
+  readonly words: string
+  readonly run: Run
+}
+const KINDS: Kind[] = []
 
 /** Adds an event: how often it happens, and its words, with the hypervisor (HV) and the instance (ID) that it concerns. */
 function on(weight: number, words: string, run: Run): void {
-  for (let n = 0; n < weight; n++) ALL.push({ words, run })
+  KINDS.push({ weight, words, run })
 }
 
 on(30, 'ID is changed', ({ control }, dice, _hypervisor, id) => control.put(id, dice))
@@ -114,11 +124,18 @@ on(
   (world, dice, hypervisor) => {
     const id = world.report(hypervisor, dice)
     if (id === undefined) return
-    world.store.refusesReportsOf = id
+    world.store.refused.remove.add(id)
+    world.time.later(HOUR_MS, () => world.store.refused.remove.delete(id)) // days of retries cost much
     world.time.later(3_000 + dice.below(3_000), () => void world.control.remove(id))
     world.time.later(20_000 + dice.below(20_000), () => void world.report(hypervisor, dice))
   },
 )
+on(3, 'a guest of HV reports something, but the store refuses the report for a while', (world, dice, hypervisor) => {
+  const id = world.report(hypervisor, dice)
+  if (id === undefined) return
+  world.store.refused.save.add(id)
+  world.time.later(60_000 + dice.below(300_000), () => world.store.refused.save.delete(id))
+})
 on(40, 'a guest of HV asks for something', (world, dice, hypervisor) => {
   world.request(hypervisor, dice)
 })
@@ -128,9 +145,17 @@ on(12, 'a guest of HV waits for a change, which may come soon', (world, dice, hy
 })
 on(12, 'a guest of HV reports something', (world, dice, hypervisor) => world.report(hypervisor, dice))
 
-/** Makes an event happen. Returns its words. */
-export function happen(world: World, dice: Dice): string {
-  const { words, run } = dice.pick(ALL)
+/** The events of a seed, each as often as it weighs. Changes of instances (the first) are always among them. */
+export function eventsOf(seed: number): readonly Kind[] {
+  const dice = diceOf(seed, -3)
+  const share = dice.pick([0.25, 0.5, 0.75, 1])
+  const kinds = KINDS.filter((_kind, index) => dice.chance(share) || index === 0)
+  return kinds.flatMap((kind) => Array.from({ length: kind.weight }, () => kind))
+}
+
+/** Makes one of some events happen. Returns its words. */
+export function happen(world: World, dice: Dice, kinds: readonly Kind[]): string {
+  const { words, run } = dice.pick(kinds)
   const hypervisor = dice.pick(world.hypervisors)
   const id = dice.pick(IDS)
   const text = words.replaceAll('HV', hypervisor.name).replaceAll('ID', id)

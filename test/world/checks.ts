@@ -345,8 +345,9 @@ export class Checks {
         this.break(`when all is quiet, every view is what the store has: not that of ${name}, with ${id}`)
     }
     this.#checkAge(name, life, this.#time.nowMs - storeSide.viewAgeSeconds() * 1_000)
+    const { remove } = this.#store.refused // what a removal that fails may hold back is the reports of its own instance
     for (const one of this.#accepted)
-      if (one.hypervisor === name && view.get(one.id)?.stay === one.stay && !this.#isStored(one))
+      if (one.hypervisor === name && view.get(one.id)?.stay === one.stay && !remove.has(one.id) && !this.#isStored(one))
         this.break(`a report that was accepted reaches the store: not that of ${one.id} on ${name}`)
     const { files, bytes } = disk.size
     if (files > MAX_FILES || bytes > MAX_FILE_BYTES)

@@ -27,7 +27,7 @@ const PACE_MS = 60_000
 /** A disk that failed has got over it after this time, and after another snapshot. */
 const RECOVERY_MS = 60_000
 /** What a report needs until the snapshot has it. */
-const REPORT_MS = 45_000
+export const REPORT_MS = 45_000
 const MAX_FILES = 40
 const MAX_FILE_BYTES = 12 * 1024 * 1024
 const MAX_TIMERS = 200

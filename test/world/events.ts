@@ -5,6 +5,7 @@
  * without it.
  */
 import { diceOf, type Dice } from '../fuzz/dice.ts'
+import { REPORT_MS } from './checks.ts'
 import { IDS } from './control-plane.ts'
 import type { Hypervisor } from './hypervisor.ts'
 import type { World } from './world.ts'
@@ -57,9 +58,17 @@ on(12, 'the replica is up to date', ({ store }) => store.replicate())
 on(3, 'the replica takes over; what it lacks is lost, and is published again later', (world) => {
   world.storeLost(world.store.failOver(), 'stop')
 })
-on(1, 'the store is emptied, and everything is published again later', (world) => {
-  world.storeLost(world.store.empty(), 'serve')
-})
+on(
+  2,
+  'the store is emptied; ID is changed, HV compares its view, and everything is published again later',
+  (world, dice, hypervisor, id) => {
+    world.storeLost(world.store.empty(), 'serve')
+    world.time.later(dice.below(20_000), () => void world.control.put(id, dice))
+    world.time.later(dice.below(60_000), () => {
+      world.resync(hypervisor)
+    })
+  },
+)
 on(4, 'the store goes down or comes back', ({ store, time }, dice) => {
   store.setUp(!store.isUp)
   if (!store.isUp) time.later(dice.below(120_000), () => store.setUp(true))
@@ -85,21 +94,17 @@ on(16, 'HV will crash in one of its next operations of the disk', (world, dice, 
 on(3, 'the daemon of HV stops in order, and starts again', (world, _dice, hypervisor) => {
   world.stop(hypervisor)
 })
-on(
-  8,
-  'HV compares its view with the store, and its link may break meanwhile',
-  ({ store, time }, dice, { name, life }) => {
-    if (dice.chance(0.7)) {
-      time.later(dice.below(dice.pick([5, 50, 500])), () => {
-        store.breakLink(name, 'loud')
-      })
-      time.later(dice.below(120_000), () => store.broken.delete(name))
-    }
-    if (life?.isReady !== true) return
-    time.current = life
-    life.storeSide.sync.resync()
-  },
-)
+on(8, 'HV compares its view with the store, and its link may break meanwhile', (world, dice, hypervisor) => {
+  const { store, time } = world
+  const { name } = hypervisor
+  if (dice.chance(0.7)) {
+    time.later(dice.below(dice.pick([5, 50, 500])), () => {
+      store.breakLink(name, 'loud')
+    })
+    time.later(dice.below(120_000), () => store.broken.delete(name))
+  }
+  world.resync(hypervisor)
+})
 on(9, 'the disk of HV is full, hangs or deletes nothing, or no longer', ({ checks, time }, dice, hypervisor) => {
   const { disk } = hypervisor
   const how = dice.pick(['isFull', 'isFull', 'isHanging', 'isProtected'] as const)
@@ -130,12 +135,23 @@ on(
     world.time.later(20_000 + dice.below(20_000), () => void world.report(hypervisor, dice))
   },
 )
-on(3, 'a guest of HV reports something, but the store refuses the report for a while', (world, dice, hypervisor) => {
-  const id = world.report(hypervisor, dice)
-  if (id === undefined) return
-  world.store.refused.save.add(id)
-  world.time.later(60_000 + dice.below(300_000), () => world.store.refused.save.delete(id))
-})
+on(
+  3,
+  'a guest of HV reports something, but the store refuses the report for a while; it is changed, and the daemon is killed',
+  (world, dice, hypervisor) => {
+    const id = world.report(hypervisor, dice)
+    if (id === undefined) return
+    world.store.refused.save.add(id)
+    world.time.later(120_000, () => world.store.refused.save.delete(id))
+    world.time.later(REPORT_MS + dice.below(20_000), () => {
+      void world.control.put(id, dice)
+      // when the change is in the journal, and before it is in the next snapshot
+      hypervisor.disk.arm(4 + dice.below(10), () => {
+        world.crash(hypervisor, 'kill')
+      })
+    })
+  },
+)
 on(40, 'a guest of HV asks for something', (world, dice, hypervisor) => {
   world.request(hypervisor, dice)
 })

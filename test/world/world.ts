@@ -84,6 +84,14 @@ export class World {
 
   // what happens to daemons
 
+  /** A daemon compares its view with the store. */
+  resync({ life }: Hypervisor): void {
+    if (life?.isReady !== true) return
+    this.time.as(life, () => {
+      life.storeSide.sync.resync()
+    })
+  }
+
   crash(hypervisor: Hypervisor, how: 'kill' | 'power cut'): void {
     const { dice } = this.time
     if (hypervisor.life === undefined) return

@@ -27,7 +27,7 @@ const PACE_MS = 60_000
 /** A disk that failed has got over it after this time, and after another snapshot. */
 const RECOVERY_MS = 60_000
 /** What a report needs until the snapshot has it. */
-const REPORT_MS = 45_000
+export const REPORT_MS = 45_000
 const MAX_FILES = 40
 const MAX_FILE_BYTES = 12 * 1024 * 1024
 const MAX_TIMERS = 200
@@ -345,8 +345,9 @@ export class Checks {
         this.break(`when all is quiet, every view is what the store has: not that of ${name}, with ${id}`)
     }
     this.#checkAge(name, life, this.#time.nowMs - storeSide.viewAgeSeconds() * 1_000)
+    const { remove } = this.#store.refused // what a removal that fails may hold back is the reports of its own instance
     for (const one of this.#accepted)
-      if (one.hypervisor === name && view.get(one.id)?.stay === one.stay && !this.#isStored(one))
+      if (one.hypervisor === name && view.get(one.id)?.stay === one.stay && !remove.has(one.id) && !this.#isStored(one))
         this.break(`a report that was accepted reaches the store: not that of ${one.id} on ${name}`)
     const { files, bytes } = disk.size
     if (files > MAX_FILES || bytes > MAX_FILE_BYTES)

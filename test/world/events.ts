@@ -1,5 +1,11 @@
-/** What happens in the world: each event with how often it does. All choices of an event come from its own dice. */
-import type { Dice } from '../fuzz/dice.ts'
+/**
+ * What happens in the world: each event with how often it does. All choices of an event come from its own dice.
+ *
+ * Swarm testing: each seed has only some kinds of events. What one kind always interrupts or repairs is then tried
+ * without it.
+ */
+import { diceOf, type Dice } from '../fuzz/dice.ts'
+import { REPORT_MS } from './checks.ts'
 import { IDS } from './control-plane.ts'
 import type { Hypervisor } from './hypervisor.ts'
 import type { World } from './world.ts'
@@ -8,11 +14,16 @@ const HOUR_MS = 3_600_000
 
 /** What an event does. */
 type Run = (world: World, dice: Dice, hypervisor: Hypervisor, id: string) => unknown
-const ALL: { readonly words: string; readonly run: Run }[] = []
+interface Kind {
+  readonly weight: number
+  readonly words: string
+  readonly run: Run
+}
+const KINDS: Kind[] = []
 
 /** Adds an event: how often it happens, and its words, with the hypervisor (HV) and the instance (ID) that it concerns. */
 function on(weight: number, words: string, run: Run): void {
-  for (let n = 0; n < weight; n++) ALL.push({ words, run })
+  KINDS.push({ weight, words, run })
 }
 
 on(30, 'ID is changed', ({ control }, dice, _hypervisor, id) => control.put(id, dice))
@@ -47,9 +58,17 @@ on(12, 'the replica is up to date', ({ store }) => store.replicate())
 on(3, 'the replica takes over; what it lacks is lost, and is published again later', (world) => {
   world.storeLost(world.store.failOver(), 'stop')
 })
-on(1, 'the store is emptied, and everything is published again later', (world) => {
-  world.storeLost(world.store.empty(), 'serve')
-})
+on(
+  2,
+  'the store is emptied; ID is changed, HV compares its view, and everything is published again later',
+  (world, dice, hypervisor, id) => {
+    world.storeLost(world.store.empty(), 'serve')
+    world.time.later(dice.below(20_000), () => void world.control.put(id, dice))
+    world.time.later(dice.below(60_000), () => {
+      world.resync(hypervisor)
+    })
+  },
+)
 on(4, 'the store goes down or comes back', ({ store, time }, dice) => {
   store.setUp(!store.isUp)
   if (!store.isUp) time.later(dice.below(120_000), () => store.setUp(true))
@@ -75,21 +94,17 @@ on(16, 'HV will crash in one of its next operations of the disk', (world, dice, 
 on(3, 'the daemon of HV stops in order, and starts again', (world, _dice, hypervisor) => {
   world.stop(hypervisor)
 })
-on(
-  8,
-  'HV compares its view with the store, and its link may break meanwhile',
-  ({ store, time }, dice, { name, life }) => {
-    if (dice.chance(0.7)) {
-      time.later(dice.below(dice.pick([5, 50, 500])), () => {
-        store.breakLink(name, 'loud')
-      })
-      time.later(dice.below(120_000), () => store.broken.delete(name))
-    }
-    if (life?.isReady !== true) return
-    time.current = life
-    life.storeSide.sync.resync()
-  },
-)
+on(8, 'HV compares its view with the store, and its link may break meanwhile', (world, dice, hypervisor) => {
+  const { store, time } = world
+  const { name } = hypervisor
+  if (dice.chance(0.7)) {
+    time.later(dice.below(dice.pick([5, 50, 500])), () => {
+      store.breakLink(name, 'loud')
+    })
+    time.later(dice.below(120_000), () => store.broken.delete(name))
+  }
+  world.resync(hypervisor)
+})
 on(9, 'the disk of HV is full, hangs or deletes nothing, or no longer', ({ checks, time }, dice, hypervisor) => {
   const { disk } = hypervisor
   const how = dice.pick(['isFull', 'isFull', 'isHanging', 'isProtected'] as const)
@@ -114,9 +129,27 @@ on(
   (world, dice, hypervisor) => {
     const id = world.report(hypervisor, dice)
     if (id === undefined) return
-    world.store.refusesReportsOf = id
+    world.store.refused.remove.add(id)
+    world.time.later(HOUR_MS, () => world.store.refused.remove.delete(id)) // days of retries cost much
     world.time.later(3_000 + dice.below(3_000), () => void world.control.remove(id))
     world.time.later(20_000 + dice.below(20_000), () => void world.report(hypervisor, dice))
+  },
+)
+on(
+  3,
+  'a guest of HV reports something, but the store refuses the report for a while; it is changed, and the daemon is killed',
+  (world, dice, hypervisor) => {
+    const id = world.report(hypervisor, dice)
+    if (id === undefined) return
+    world.store.refused.save.add(id)
+    world.time.later(120_000, () => world.store.refused.save.delete(id))
+    world.time.later(REPORT_MS + dice.below(20_000), () => {
+      void world.control.put(id, dice)
+      // when the change is in the journal, and before it is in the next snapshot
+      hypervisor.disk.arm(4 + dice.below(10), () => {
+        world.crash(hypervisor, 'kill')
+      })
+    })
   },
 )
 on(40, 'a guest of HV asks for something', (world, dice, hypervisor) => {
@@ -128,9 +161,17 @@ on(12, 'a guest of HV waits for a change, which may come soon', (world, dice, hy
 })
 on(12, 'a guest of HV reports something', (world, dice, hypervisor) => world.report(hypervisor, dice))
 
-/** Makes an event happen. Returns its words. */
-export function happen(world: World, dice: Dice): string {
-  const { words, run } = dice.pick(ALL)
+/** The events of a seed, each as often as it weighs. Changes of instances (the first) are always among them. */
+export function eventsOf(seed: number): readonly Kind[] {
+  const dice = diceOf(seed, -3)
+  const share = dice.pick([0.25, 0.5, 0.75, 1])
+  const kinds = KINDS.filter((_kind, index) => dice.chance(share) || index === 0)
+  return kinds.flatMap((kind) => Array.from({ length: kind.weight }, () => kind))
+}
+
+/** Makes one of some events happen. Returns its words. */
+export function happen(world: World, dice: Dice, kinds: readonly Kind[]): string {
+  const { words, run } = dice.pick(kinds)
   const hypervisor = dice.pick(world.hypervisors)
   const id = dice.pick(IDS)
   const text = words.replaceAll('HV', hypervisor.name).replaceAll('ID', id)

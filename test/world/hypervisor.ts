@@ -57,7 +57,8 @@ export class Life implements Process {
     this.held = parts.held
     this.reports = parts.reports
     const pipelineAt = (network: string, host: string) => {
-      const pipeline = new RequestPipeline({ ...parts, network, maxConnections: Infinity })
+      const rules = { ...parts.rules, limitHops: () => true } // of a socket
+      const pipeline = new RequestPipeline({ ...parts, rules, network, maxConnections: Infinity })
       pipeline.setAddress(host)
       return pipeline
     }

@@ -4,7 +4,7 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { diceOf } from '../fuzz/dice.ts'
-import { happen, pauseMs } from './events.ts'
+import { eventsOf, happen, pauseMs } from './events.ts'
 import { World } from './world.ts'
 
 /** For the files that a start of a daemon reads. The daemons get relative paths, so that each run logs the same. */
@@ -36,6 +36,7 @@ export async function run(seed: number, only?: ReadonlySet<number>): Promise<Ran
   const world = new World(seed)
   const { time, checks } = world
   const events = new Map<number, string>()
+  const kinds = eventsOf(seed)
   let atMs = 1_000
   for (let index = 0; index < EVENTS; index++) {
     const dice = diceOf(seed, index)
@@ -43,7 +44,7 @@ export async function run(seed: number, only?: ReadonlySet<number>): Promise<Ran
     if (only?.has(index) === false) continue
     time.later(atMs, () => {
       time.dice = dice
-      events.set(index, `${(time.nowMs / 1_000).toFixed(3)} s: ${happen(world, dice)}`)
+      events.set(index, `${(time.nowMs / 1_000).toFixed(3)} s: ${happen(world, dice, kinds)}`)
     })
   }
   try {

@@ -63,8 +63,8 @@ export class SimulatedStore {
   isUp = true
   /** Hypervisors whose link is broken. */
   readonly broken = new Map<string, 'loud' | 'silent'>()
-  /** An instance whose reports cannot be deleted: its key has another type. */
-  refusesReportsOf: string | undefined
+  /** Instances whose reports cannot be written, or deleted: for example, their keys have another type. */
+  readonly refused = { save: new Set<string>(), remove: new Set<string>() }
 
   constructor(time: Time, cipher: RecordCipher | undefined) {
     this.time = time
@@ -210,6 +210,11 @@ export class SimulatedSource implements Source {
     this.#hypervisor = hypervisor
     const { cipher } = store
     const keyOf = (name: string, id: string) => `${name} ${id}`
+    const change = (what: 'save' | 'remove', id: string, run: () => unknown) =>
+      this.#ask(() => {
+        if (store.refused[what].has(id)) throw new Error('WRONGTYPE the key has another type')
+        run()
+      })
     this.reports = {
       load: (id, hypervisors) =>
         this.#ask(() => {
@@ -217,15 +222,11 @@ export class SimulatedSource implements Source {
           return reportsOf(values, id, cipher, Date.now())
         }),
       save: (id, reports: Reports) =>
-        this.#ask(() => {
+        change('save', id, () => {
           const bytes = Buffer.from(JSON.stringify(storedForm(reports)))
           store.primary.reports.set(keyOf(hypervisor, id), cipher?.encrypt('reports', id, 0, bytes) ?? bytes)
         }),
-      remove: (id) =>
-        this.#ask(() => {
-          if (store.refusesReportsOf === id) throw new Error('NOPERM this user has no permissions')
-          store.primary.reports.delete(keyOf(hypervisor, id))
-        }),
+      remove: (id) => change('remove', id, () => store.primary.reports.delete(keyOf(hypervisor, id))),
     }
   }
 

@@ -165,6 +165,7 @@ export function replaceNode(): void {
   const sleep = (delayMs: number, value: unknown, { signal }: { signal?: AbortSignal } = {}) =>
     new Promise((resolve, reject) => {
       const cancel = active.after(delayMs, () => {
+        signal?.removeEventListener('abort', abort) // a signal looks through its listeners for each new one
         resolve(value)
       })
       const abort = () => {

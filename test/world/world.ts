@@ -28,6 +28,7 @@ export class World {
   readonly checks: Checks
   readonly control: ControlPlane
   readonly hypervisors: readonly Hypervisor[]
+  #isCalm = false
 
   /** Odd seeds have one hypervisor, so that what one disk does is tried more often; half of all have record keys. */
   constructor(seed: number) {
@@ -75,10 +76,21 @@ export class World {
     for (const id of ids) for (const name of NAMES) this.checks.launches.delete(`${name} ${id}`)
     this.checks.storeLost(guests === 'stop' ? ids : [])
     this.control.storeLost(ids)
-    this.time.later(this.time.dice.below(60_000), () => void this.control.rebuild())
+    const { dice } = this.time
+    this.time.later(dice.below(dice.pick([60_000, 900_000])), () => {
+      if (!this.#isCalm) void this.control.rebuild()
+    })
   }
 
   // what happens to daemons
+
+  /** A daemon compares its view with the store. */
+  resync({ life }: Hypervisor): void {
+    if (life?.isReady !== true) return
+    this.time.as(life, () => {
+      life.storeSide.sync.resync()
+    })
+  }
 
   crash(hypervisor: Hypervisor, how: 'kill' | 'power cut'): void {
     const { dice } = this.time
@@ -174,6 +186,7 @@ export class World {
 
   /** A guest reports something about itself. Returns its instance; undefined: there is no guest. */
   report(hypervisor: Hypervisor, dice: Dice): string | undefined {
+    const { checks } = this
     const { life, name } = hypervisor
     const machine = this.#machineOf(hypervisor, dice)
     if (life?.isAnswering !== true || machine === undefined) return undefined
@@ -183,11 +196,13 @@ export class World {
     ask(life, this.time, place, { url: '/latest/api/token', method: 'PUT', headers: TOKEN_TTL }, (token) => {
       const headers = { 'x-aws-ec2-metadata-token': token.body }
       const url = `/latest/reports/attributes/${attribute}`
-      if (token.status === 200)
+      if (token.status !== 200)
+        checks.break(`a known guest is answered: that of ${id} on ${name} gets ${String(token.status)} for a token`)
+      else
         ask(life, this.time, place, { url, method: 'PUT', headers, body }, ({ status }) => {
           // not if its removal began meanwhile, which deletes it
-          if (status === 200 && this.checks.machines.get(`${name} ${place}`) === machine)
-            this.checks.accepted(name, id, attribute, body, life)
+          if (status === 200 && checks.machines.get(`${name} ${place}`) === machine)
+            checks.accepted(name, id, attribute, body, life)
         })
     })
     return id
@@ -234,13 +249,18 @@ export class World {
       checks.break(`what is served is what the view has: ${name} answers ${path} of ${instance.id} otherwise`)
   }
 
-  /** Ends all faults, lets the control plane publish everything again, and waits for a resync or two. */
+  /**
+   * Ends all faults but refused removals of reports, lets the control plane publish everything again and guests report,
+   * and waits for a resync or two.
+   */
   async calm(): Promise<void> {
     const { time, store, checks } = this
     checks.note('all faults end')
+    this.#isCalm = true
     time.current = time.outside
     store.setUp(true)
     store.broken.clear()
+    store.refused.save.clear()
     for (const hypervisor of this.hypervisors) {
       hypervisor.disk.calm()
       if (hypervisor.life === undefined) this.#startAfter(hypervisor, 10)
@@ -252,7 +272,9 @@ export class World {
       store.run(['remove', id], id)
     }
     void this.control.rebuild()
-    await this.until(time.nowMs + 2.6 * RESYNC_MS + 60_000)
+    await this.until(time.nowMs + RESYNC_MS)
+    for (const hypervisor of this.hypervisors) this.report(hypervisor, time.dice)
+    await this.until(time.nowMs + 1.6 * RESYNC_MS + 60_000)
     if (checks.broken !== undefined) return
     if (this.control.isBusy) checks.break('a publish ends')
     for (const hypervisor of this.hypervisors) checks.checkQuiet(hypervisor)

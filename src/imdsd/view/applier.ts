@@ -9,11 +9,15 @@ import type { RecordHealth } from './record-health.ts'
 import type { ValidRecord } from './validate.ts'
 import type { View } from './view.ts'
 
-/** What applying needs. A change is in `changeLog` before it is applied; `changed` is called after it. */
+/**
+ * What applying needs. `isNamed`: whether the store's index has an id, as of the last resync. A change is in `changeLog`
+ * before it is applied; `onChange` is called after it.
+ */
 export interface ApplierParts extends PlanContext {
   readonly view: View
   readonly changeLog: ChangeLog
   readonly health: RecordHealth
+  readonly isNamed: (id: string) => boolean
   readonly onChange: () => void
   readonly revisionsBack: { inc(): void }
   readonly log: Log
@@ -86,7 +90,8 @@ export class Applier {
         health.reportUnconfirmed(id)
         return undefined
       case 'fault':
-        this.#present(id)
+        // one that is not named was lost, and may have moved: it must not contest the address of another one again
+        if (this.#parts.isNamed(id)) this.#present(id)
         health.noteFault(id, planned.digest, planned.fault)
         return undefined
       case 'keep':

@@ -98,7 +98,8 @@ export class Sync {
     this.#batchSize = Math.max(MIN_BATCH, Math.min(MAX_BATCH, Math.floor(MAX_BATCH_BYTES / parts.userDataMaxBytes)))
     this.#health = new RecordHealth(parts.view, parts.metrics.recordFaults, parts.log)
     this.#state = new SyncState(this.#health)
-    this.#applier = new Applier({ ...parts, health: this.#health, revisionsBack: parts.metrics.revisionsBack })
+    const isNamed = (id: string) => this.#named.has(id)
+    this.#applier = new Applier({ ...parts, health: this.#health, isNamed, revisionsBack: parts.metrics.revisionsBack })
   }
 
   start(): void {

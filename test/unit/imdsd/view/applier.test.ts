@@ -24,10 +24,13 @@ function applying(changeLog: ChangeLog = NO_CHANGE_LOG) {
   const view = new View({}, () => 0)
   const health = new RecordHealth(view, NONE, logger)
   const counts = { changed: 0, back: 0 }
+  /** What the index names. */
+  const named = new Set([ID])
   const applier = new Applier({
     view,
     changeLog,
     health,
+    isNamed: (id) => named.has(id),
     hypervisor: 'hv1',
     userDataMaxBytes: 16_384,
     onChange: () => {
@@ -63,6 +66,7 @@ function applying(changeLog: ChangeLog = NO_CHANGE_LOG) {
     view,
     health,
     counts,
+    named,
     put,
     log,
     messages: () => log.splice(0).map(({ level, msg }) => `${String(level)} ${msg}`),
@@ -131,6 +135,16 @@ test('a record that is there again and faulty reports that the store has the ins
   expect([view.isUnconfirmed(ID), counts.changed]).toEqual([true, 1])
   put({ revision: 2, fqdn: 'no name' })
   expect([view.isUnconfirmed(ID), counts.changed]).toEqual([false, 2])
+})
+
+test('invariant 7: a faulty record that the index does not name is no sign that a lost instance is back', () => {
+  const { view, health, named, put } = applying()
+  put()
+  named.clear()
+  health.reportUnconfirmed(ID)
+  health.completeResync([])
+  put({ revision: 2, fqdn: 'no name' })
+  expect([view.isUnconfirmed(ID), health.faultOf(ID)?.reason]).toEqual([true, 'record'])
 })
 
 test('an instance that moves to other hypervisors leaves the view, with a line that names them', () => {

@@ -60,7 +60,7 @@ export function statusOf(results: readonly Pick<Finding, 'state'>[]): 0 | 1 | 2 
 }
 
 /** How many results have each state, as `--json` prints it. */
-export function countsOf(results: readonly CheckResult[]) {
+export function countsOf(results: readonly CheckResult[]): Readonly<Record<'ok' | 'warnings' | 'failures', number>> {
   const { ok, warning: warnings, failure: failures } = countStates(results)
   return { ok, warnings, failures }
 }

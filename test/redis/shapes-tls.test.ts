@@ -1,7 +1,8 @@
 /**
  * Redis over TLS: a private authority, client certificates, and the errors about them.
  */
-import { copyFileSync, renameSync } from 'node:fs'
+import { X509Certificate } from 'node:crypto'
+import { copyFileSync, readFileSync, renameSync } from 'node:fs'
 import t, { type Test } from 'tap'
 import { must } from '../support/programs/processes.ts'
 import { IMDSCTL } from '../support/programs/imds.ts'
@@ -52,12 +53,14 @@ const useCertificate = (redis: TestRedis, { certFile, keyFile }: Certificate) =>
   redis.client.call('CONFIG', 'SET', 'tls-cert-file', certFile, 'tls-key-file', keyFile)
 
 t.test('with a private authority and a client certificate, daemon, library and imdsctl work as usual', async (t) => {
-  const { url, ours } = await aSecureRedis(t)
+  const { url, ours, server } = await aSecureRedis(t)
   const files = { caFile: ours.caFile, ...(await ours.issue('client')) }
   const daemon = await aDaemon(t, url, files)
   const store = await aStore(t, url, files)
   await store.put(record(1))
   await serves(daemon, 1)
+  const end = new X509Certificate(readFileSync(server.certFile)).validToDate
+  t.equal(await daemon.metric('imds_store_certificate_end_seconds'), end.getTime() / 1000)
   await store.put(record(2))
   await serves(daemon, 2)
   const printed = await must([

@@ -95,7 +95,7 @@ const PACKAGES = ['imds', 'imdsctl', 'imds-api', 'imds-node']
 /** States of packages that are as they should be, or not here (dpkg-query(1)). */
 const SETTLED = ['installed', 'config-files', 'not-installed']
 
-export const packages: Check = {
+export const packages: HostCheck = {
   name: 'packages',
   what: 'no installation or upgrade of a Debian package of imds has stopped halfway',
   find: async ({ run }) => {
@@ -154,7 +154,7 @@ export const addresses: DaemonCheck = {
   },
 }
 
-export const listeners: Check = {
+export const listeners: HostCheck = {
   name: 'listeners',
   what: 'imdsd listens where IMDS_LISTEN says, and nowhere else',
   find: async ({ listeners: ask, settings: { variables } }) => {

@@ -156,7 +156,9 @@ t.test('Ansible installs and upgrades two hypervisors', { skip }, async (t) => {
   })
 
   await t.test('when the host is repaired, the upgrade reaches all hosts', async (t) => {
-    await one.shell('rm /etc/systemd/system/imds.service.d/test.conf; systemctl daemon-reload; systemctl restart imds')
+    await one.shell(
+      'rm /etc/systemd/system/imds.service.d/test.conf; systemctl daemon-reload; systemctl reset-failed imds; systemctl restart imds',
+    )
     const { status, output } = await upgrade()
     t.equal(status, 0, output)
     t.same(await versions(), [VERSIONS[1], VERSIONS[1]])

@@ -88,8 +88,10 @@ t.test('Ansible installs and upgrades two hypervisors', { skip }, async (t) => {
   let url = ''
   for (const host of hosts) {
     url = await serveDirectory(t, host, served)
-    // Debian's repositories cannot be reached
-    await host.shell('rm -rf /etc/apt/sources.list /etc/apt/sources.list.d/* /var/lib/apt/lists/*; mkdir /srv/imds')
+    // Debian's repositories cannot be reached, and the index of man pages takes long
+    await host.shell(
+      'rm -rf /etc/apt/sources.list /etc/apt/sources.list.d/* /var/lib/apt/lists/* /var/lib/man-db/auto-update; mkdir /srv/imds',
+    )
   }
   const redis = await startRedis(t)
   writeFileSync(join(directory, 'ssh'), SSH, { mode: 0o755 })
@@ -154,7 +156,9 @@ t.test('Ansible installs and upgrades two hypervisors', { skip }, async (t) => {
   })
 
   await t.test('when the host is repaired, the upgrade reaches all hosts', async (t) => {
-    await one.shell('rm /etc/systemd/system/imds.service.d/test.conf; systemctl daemon-reload; systemctl restart imds')
+    await one.shell(
+      'rm /etc/systemd/system/imds.service.d/test.conf; systemctl daemon-reload; systemctl reset-failed imds; systemctl restart imds',
+    )
     const { status, output } = await upgrade()
     t.equal(status, 0, output)
     t.same(await versions(), [VERSIONS[1], VERSIONS[1]])

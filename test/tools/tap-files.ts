@@ -3,7 +3,7 @@
  *
  * A file is a program that prints TAP, so `node FILE` runs it alone. Here, files share processes (tap-worker.ts), because
  * Node, tap and the modules of a file take more CPU time to load than many tests. A file that ends its process, or leaves
- * something behind, fails, and the next one gets a new process.
+ * something behind, fails. After a file that fails, the next one gets a new process.
  *
  * The runner of tap is not installed: it starts a process with hooks for coverage and mocks for each file.
  */
@@ -44,8 +44,8 @@ export async function runTapFile(file: string, result: TapResult): Promise<numbe
   if (result.failed === failedBefore && left.length > 0) result.failed += 1
   const hasFailed = result.failed > failedBefore
   if (hasFailed) result.failures.push(file, ...failuresIn(lines), ...left, text)
-  if (left.length === 0) idle.push(worker)
-  else await endWorker(worker)
+  if (hasFailed) await endWorker(worker)
+  else idle.push(worker)
   const seconds = ((performance.now() - startedMs) / 1000).toFixed(1)
   console.log(`${hasFailed ? 'not ok' : 'ok'} ${file} ${seconds} s, CPU ${cpuSeconds.toFixed(1)} s`)
   return cpuSeconds
@@ -97,7 +97,8 @@ async function runIn(worker: Session, file: string): Promise<FileOutcome> {
     })
   }
   child.on('message', onMessage).on('disconnect', onDisconnect) // which is after its last message
-  child.send({ file, timeoutMs: TEST_MS } satisfies FileToRun)
+  if (child.connected) child.send({ file, timeoutMs: TEST_MS } satisfies FileToRun)
+  else onDisconnect()
   const ofNode = await promise
   const left = [...ofNode, ...(await leftBy(worker, child.pid))]
   child.off('message', onMessage).off('disconnect', onDisconnect)

@@ -156,11 +156,14 @@ export class Checks {
     if (isMoved) this.#accepted = this.#accepted.filter((one) => one.id !== id)
   }
 
+  /** A guest has replaced what it reported before. During a migration, the last report of either hypervisor counts. */
+  replaced(id: string, name: string): void {
+    this.#accepted = this.#accepted.filter((one) => one.id !== id || one.name !== name)
+  }
+
   accepted(hypervisor: string, id: string, name: string, value: string, life: Life): void {
     this.note(`${hypervisor} accepts a report of ${id}: ${name} is ${value}`)
     const { stay } = life.view.get(id)!
-    // during a migration, the last report of either hypervisor counts
-    this.#accepted = this.#accepted.filter((one) => one.id !== id || one.name !== name)
     this.#accepted.push({ hypervisor, id, name, value, atMs: this.#time.nowMs, stay })
   }
 

@@ -58,6 +58,7 @@ export class SimulatedDisk implements Disk {
   troubledAtMs = -Infinity
   /** Counts down to a crash in the middle of an operation. */
   #armed: { left: number; readonly crash: () => void } | undefined
+  #isCalm = false
 
   constructor(time: Time) {
     this.#time = time
@@ -82,11 +83,12 @@ export class SimulatedDisk implements Disk {
 
   /** Calls `crash` when the n-th operation from now is under way. */
   arm(n: number, crash: () => void): void {
-    this.#armed = { left: n, crash }
+    if (!this.#isCalm) this.#armed = { left: n, crash }
   }
 
   /** Nothing fails any more. */
   calm(): void {
+    this.#isCalm = true
     this.#armed = undefined
     this.isFull = this.isHanging = this.isProtected = false
   }

@@ -31,7 +31,6 @@ export interface Ran {
   readonly digest: string
 }
 
-/** Runs a seed. `only`: the numbers of the events that happen; undefined: all. */
 export async function run(seed: number, only?: ReadonlySet<number>): Promise<Ran> {
   const world = new World(seed)
   const { time, checks } = world

@@ -200,9 +200,10 @@ export class World {
         checks.break(`a known guest is answered: that of ${id} on ${name} gets ${String(token.status)} for a token`)
       else
         ask(life, this.time, place, { url, method: 'PUT', headers, body }, ({ status }) => {
+          if (status !== 200) return
+          checks.replaced(id, attribute)
           // not if its removal began meanwhile, which deletes it
-          if (status === 200 && checks.machines.get(`${name} ${place}`) === machine)
-            checks.accepted(name, id, attribute, body, life)
+          if (checks.machines.get(`${name} ${place}`) === machine) checks.accepted(name, id, attribute, body, life)
         })
     })
     return id

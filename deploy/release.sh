@@ -10,7 +10,6 @@
 #
 # Two releases of one commit have the same bytes, except for the signatures.
 set -euo pipefail
-shopt -s extglob
 umask 022
 export LC_ALL=C TZ=UTC
 usage() { sed -n '2s/^# //p' "$0" >&2; exit 64; }
@@ -49,7 +48,7 @@ esac
 echo 'The packages of RPM' >&2
 for architecture in amd64:x86_64 arm64:aarch64; do
   tree=$work/${architecture#*:}
-  for deb in "$out"/deb/imds?(ctl)_"$version"_all.deb "$out"/deb/imds-node_"${node_version}_${architecture%:*}".deb; do dpkg-deb --extract "$deb" "$tree"; done
+  for deb in "$out"/deb/imds{,ctl}_"$version"_all.deb "$out"/deb/imds-node_"${node_version}_${architecture%:*}".deb; do dpkg-deb --extract "$deb" "$tree"; done
   rpmbuild -bb --quiet --target "${architecture#*:}" --define "_topdir $work/rpmbuild" --define "_rpmdir $out/rpm" --define "_rpmfilename %%{NAME}-%%{VERSION}-%%{RELEASE}.%%{ARCH}.rpm" \
     --define "version $version" --define "tree $tree" deploy/rpm/imds.spec
 done

@@ -33,11 +33,7 @@ const REPLACED = 'the store was replaced, and this process is still connected to
  * Returns a function that opens the store. It rejects if the store has the region of another database, or was replaced.
  * The publisher calls it every second, since the store may lose changes at any time.
  */
-export function openOwnRegion(
-  db: Db,
-  open: () => Promise<Publisher>,
-  log: Pick<Log, 'warn'>,
-): () => Promise<OwnStore> {
+export function openOwnRegion(db: Db, open: () => Promise<Publisher>, log: Pick<Log, 'warn'>): () => Promise<OwnStore> {
   /** The history of the store when the database last had the same. */
   let agreed = { history: '', atMs: 0 }
   return async () => {
@@ -61,12 +57,7 @@ export function openOwnRegion(
 }
 
 /** Writes to the store first: otherwise a read-only store would enqueue all servers every second. */
-async function publishLost(
-  db: Db,
-  { store, history }: OwnStore,
-  ours: string,
-  log: Pick<Log, 'warn'>,
-): Promise<void> {
+async function publishLost(db: Db, { store, history }: OwnStore, ours: string, log: Pick<Log, 'warn'>): Promise<void> {
   await store.initialise() // an empty store becomes one that daemons accept
   const inStore = await store.fleet.setDatabase(ours, false)
   if (inStore !== ours) throw new Error(formatForeign(inStore, ours))

@@ -88,7 +88,10 @@ test('an address that is not allowed is reset; one line a minute says so, with t
   for (let i = 0; i < 400; i++) expect(connect('10.0.0.2').state).toBe('reset')
   expect(connect(undefined).state).toBe('reset') // its peer has reset it
   expect(connect('10.0.0.1').state).toBe('open')
-  expect([open(), lines]).toEqual([['10.0.0.1'], [{ code: 'operator-not-allowed', address: '10.0.0.2', connections: 1 }]])
+  expect([open(), lines]).toEqual([
+    ['10.0.0.1'],
+    [{ code: 'operator-not-allowed', address: '10.0.0.2', connections: 1 }],
+  ])
   advance(60_000)
   connect('10.0.0.3')
   expect(lines.at(-1)).toEqual({ code: 'operator-not-allowed', address: '10.0.0.3', connections: 400 })

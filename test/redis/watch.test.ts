@@ -68,6 +68,21 @@ t.test('invariant 4: the next resync finds a change whose notice was lost', asyn
   await serves(daemon, 2, 4)
 })
 
+t.test('an instance that is published again while it is read is not missed: its tombstone is read first', async (t) => {
+  const monitor = await redis.client.monitor()
+  t.teardown(() => {
+    monitor.disconnect()
+  })
+  const read: string[] = []
+  monitor.on('monitor', (_time: string, [command = '', key]: string[], source: string) => {
+    const isRead = key === KEYS.tombstone('srv-n11') || (key === KEYS.instance('srv-n11') && command === 'hmget')
+    if (isRead && source !== 'lua') read.push(command)
+  })
+  await store.put(aLocalInstance(11))
+  await serves(daemon, 1, 11)
+  t.strictSame(read.slice(-2), ['exists', 'hmget'])
+})
+
 t.test(
   'invariants 3 and 6: a faulty record leaves the last good state, is reported once, and harms no other',
   async (t) => {
@@ -211,6 +226,8 @@ t.test(
     const serving = await startDaemon(t, { ...environment(emptied.url), IMDS_RESYNC_SECONDS: '3600' })
     await own.put(aLocalInstance(1))
     await serves(serving, 1)
+    const initialisedAt = Number(await emptied.client.get(KEYS.region)) // in seconds
+    await until(async () => Number((await emptied.client.time())[0]) > initialisedAt, 'another second')
     await emptied.client.flushall()
     await own.initialise()
     const readiness = async () =>

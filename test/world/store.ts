@@ -248,8 +248,8 @@ export class SimulatedSource implements Source {
     const entries = new Map<string, Entry | undefined>()
     const removed = new Set<string>()
     const reads = ids.flatMap((id) => [
-      () => void entries.set(id, store.primary.entries.get(id)),
       () => void (store.primary.tombstones.has(id) && removed.add(id)),
+      () => void entries.set(id, store.primary.entries.get(id)),
     ])
     const first = this.#time.dice.below(reads.length + 1)
     for (const part of [reads.slice(0, first), reads.slice(first)])

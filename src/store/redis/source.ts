@@ -199,14 +199,15 @@ export class RedisSource implements Source {
         fields.length === 0
           ? []
           : [
-              ['hmgetBuffer', this.#keys.instance(id), ...fields],
+              // First: a put between the two deletes the tombstone, and its record is then read.
               ['exists', this.#keys.tombstone(id)],
+              ['hmgetBuffer', this.#keys.instance(id), ...fields],
             ],
       ),
     )
     for (const { id, fields, fault } of some) {
       // frees them while the others are processed
-      const [values = [], tombstone] = replies.splice(0, fields.length === 0 ? 0 : 2)
+      const [tombstone, values = []] = replies.splice(0, fields.length === 0 ? 0 : 2)
       if (isWrongType(values)) {
         yield { kind: 'unreadable', id, digest: undefined, reason: WRONG_TYPE }
         continue

@@ -344,6 +344,7 @@ t.test('F2: the daemon reads a limited amount from a connection after its last r
       }, 100)
       t.teardown(() => {
         clearInterval(sending)
+        socket.destroy()
       })
     }
     const stopped = daemon.stop()

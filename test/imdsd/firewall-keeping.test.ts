@@ -48,7 +48,7 @@ t.test('while an agent runs', { skip }, async (t) => {
         15_000,
       )
       t.equal(await curl(alpha), 200)
-      const output = `: 0 interfaces are admitted\n${'imdsctl: another program changed the rules; they are restored\n'.repeat(i + 1)}`
+      const output = `: 0 interfaces are admitted\n${'imdsctl: another program changed the rules; they are restored (firewall-restored)\n'.repeat(i + 1)}`
       await until(() => firewall.output().endsWith(output), `the message after "${change}"`)
     }
   })

@@ -172,7 +172,7 @@ t.test(
     t.equal(await curl(alpha), 200)
     await host.nft('flush ruleset')
     await until(
-      () => firewall.output().endsWith('another program changed the rules; they are restored\n'),
+      () => firewall.output().endsWith('another program changed the rules; they are restored (firewall-restored)\n'),
       'the rules to be restored',
     )
     t.equal(await curl(alpha), 200)

@@ -101,10 +101,12 @@ export const packages: HostCheck = {
   find: async ({ run }) => {
     // its status is 1 if one of them is not known
     const shown = await run(['dpkg-query', '--show', '--showformat=${Package} ${db:Status-Status}\n', ...PACKAGES])
-    const states = (shown?.stdout ?? '').split('\n').flatMap((line) => {
+    if (shown === undefined) return [ok('this system has no Debian packages')]
+    const states = shown.stdout.split('\n').flatMap((line) => {
       const [name = '', state] = line.split(' ')
       return state === undefined || SETTLED.includes(state) ? [] : [{ name, state }]
     })
+    if (states.length === 0) return [ok('no package is half installed')]
     return states.map(({ name, state }) =>
       warning(
         `the Debian package ${name} is ${state}: the version that runs may be the one before`,

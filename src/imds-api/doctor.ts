@@ -79,7 +79,7 @@ export async function status(parsed: Parsed, output: Output): Promise<number> {
 }
 
 /** What is found in the configuration and the store, and what the service itself has found. */
-async function findAll(parsed: Parsed): Promise<readonly CheckResult[]> {
+export async function findAll(parsed: Parsed): Promise<readonly CheckResult[]> {
   const results = runChecks(CHECKS, parsed)
   return parsed.ok ? [...(await findInService(parsed.value)), ...(await results)] : results
 }
@@ -99,7 +99,7 @@ async function findInService(config: ApiConfig): Promise<readonly CheckResult[]>
   }
 }
 
-async function stateRows(config: ApiConfig): Promise<readonly (readonly [name: string, text: string])[]> {
+export async function stateRows(config: ApiConfig): Promise<readonly (readonly [name: string, text: string])[]> {
   const before = await sample(config)
   await sleep(INTERVAL_MS)
   const [after, answer] = await Promise.all([sample(config), ask(config, '/readyz', [200, 503])])
@@ -131,7 +131,11 @@ async function sample(config: ApiConfig): Promise<Sample> {
 }
 
 /** Asks the listener for operators. Rejects if it does not answer, or with another status. */
-async function ask({ operator }: ApiConfig, path: string, statuses: readonly number[] = [200]): Promise<Response> {
+export async function ask(
+  { operator }: ApiConfig,
+  path: string,
+  statuses: readonly number[] = [200],
+): Promise<Response> {
   const { passwordFile } = operator
   const headers: Record<string, string> =
     passwordFile === undefined

@@ -1,19 +1,16 @@
 /** The commands of imdsctl that look at this hypervisor: doctor, status and bugreport. Each resolves with its exit status. */
-import { writeFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { buildBugreport } from './doctor/bugreport.ts'
+import { writeBugreport } from '../bugreport/bugreport.ts'
+import { bugreportOf } from './doctor/bugreport.ts'
 import { CHECKS } from '../imdsd/checks/checks.ts'
 import { lookAtHost, type DoctorSources } from './doctor/host.ts'
 import type { HostState } from '../imdsd/checks/host-state.ts'
-import { buildRedaction } from './doctor/redact.ts'
-import { findSecrets, formatVariables, isPublic, SERVICES, serviceVariables } from './doctor/secrets.ts'
 import { buildStatus, statusRows, type DaemonStatus } from './doctor/status.ts'
 import { getMetrics, getReadiness, valueOf } from '../imdsd/operator/client.ts'
 import { countsOf, printResults, runChecks, statusOf } from '../runtime/check.ts'
 import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import type { Sample } from '../runtime/metric-values.ts'
 import type { Output } from '../runtime/output.ts'
-import { readUnit } from '../runtime/unit-file.ts'
 
 /** What the commands need. */
 export interface HostContext extends DoctorSources {
@@ -50,30 +47,7 @@ export async function status(context: HostContext): Promise<number> {
 /** Writes a bug report to a file that does not exist yet, or to standard output (`-`). */
 export async function bugreport(context: HostContext, file: string | undefined): Promise<void> {
   const { output, environmentFile } = context
-  const look = lookFrom(context)
-  const units = SERVICES.map((name) => {
-    const unit = readUnit(name)
-    return [unit, serviceVariables(unit, environmentFile, look.settings.variables)] as const
-  })
-  const [[, variables] = [undefined, {}]] = units
-  const redact = buildRedaction(findSecrets(look.settings, units))
-  const now = new Date()
-  const results = await runChecks(CHECKS, look)
-  const text = await buildBugreport(
-    { look, results, variables: formatVariables(variables), isPublic, node: process.versions.node, now },
-    redact,
-  )
-  if (file === '-') {
-    output.print(text)
-    return
-  }
-  const path = file ?? `imds-bugreport-${now.toISOString().replaceAll(/[-:]|\.\d+/g, '')}.txt`
-  try {
-    writeFileSync(path, text, { flag: 'wx', mode: 0o600 })
-  } catch (error) {
-    throw new CommandFailure(EXIT.noInput, `${path} cannot be written: ${(error as Error).message}`)
-  }
-  output.result({ file: path }, `wrote ${path}: read it before you send it; it has no secrets that imds knows of`)
+  await writeBugreport(output, bugreportOf(lookFrom(context), environmentFile), file)
 }
 
 function lookFrom(sources: DoctorSources): HostState {

@@ -30,6 +30,7 @@ export function manualFiles(): Readonly<Record<string, string>> {
     advance: never,
     explain: never,
     doctor: never,
+    bugreport: never,
     hypervisors: never,
     drain: never,
     evacuate: never,

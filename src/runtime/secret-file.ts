@@ -3,6 +3,11 @@ import type { Parsed } from '../metadata/parsed.ts'
 import { readTextFile } from './text-file.ts'
 import { readSettingFile } from './regular-file.ts'
 
+/** True for a variable that names a file of a password or of keys. */
+export function namesSecrets(variable: string): boolean {
+  return /^IMDS_\w*(?:PASSWORD|KEYS?)_FILE$/.test(variable)
+}
+
 export function firstLine(text: string): string {
   return text.split(/\r?\n/, 1)[0] ?? ''
 }

@@ -1,5 +1,4 @@
 /** How checks look at this hypervisor: its commands, its files, its store, and the operators' API of its daemon. */
-import { execFile } from 'node:child_process'
 import { lstatSync, statfsSync, statSync, type Stats } from 'node:fs'
 import { join } from 'node:path'
 import { checkService, type CheckedService } from '../../imdsd/check.ts'
@@ -11,6 +10,7 @@ import { operatorSocketOf } from '../../imdsd/operator/paths.ts'
 import type { Parsed } from '../../metadata/parsed.ts'
 import { isOurs } from '../../runtime/addresses.ts'
 import { asUser } from '../../runtime/as-user.ts'
+import { runCommand } from '../../runtime/command.ts'
 import type { Environment } from '../../runtime/variables.ts'
 import { readSettingFile } from '../../runtime/regular-file.ts'
 import { VERSION } from '../../runtime/version.ts'
@@ -18,12 +18,8 @@ import { probeStore } from '../../store/probe.ts'
 import { readView } from '../../imdsd/journal/restore.ts'
 import { snapshotPath } from '../../imdsd/journal/state-files.ts'
 import { freeBytesIn, stateOf, unseen } from '../../imdsd/checks/host-state.ts'
-import type { FileState, HostState, CommandResult, SnapshotState } from '../../imdsd/checks/host-state.ts'
+import type { FileState, HostState, SnapshotState } from '../../imdsd/checks/host-state.ts'
 
-/** A command that takes longer has failed. */
-const COMMAND_TIMEOUT_MS = 10_000
-/** What a command may print. */
-const MAX_OUTPUT_BYTES = 16 * 1024 * 1024
 /** The daemon waits for its first document for 5 s. */
 const DAEMON_TIMEOUT_MS = 7_000
 
@@ -75,25 +71,6 @@ function lookWith(settings: CheckedService, operator: string): HostState {
       config === undefined ? { kind: 'unreadable', reason: 'the configuration is not valid' } : readState(config, user),
     ),
   }
-}
-
-/** Runs a command. Undefined: it cannot be started, or does not end in time. */
-export function runCommand([file = '', ...args]: readonly string[], input = ''): Promise<CommandResult | undefined> {
-  return new Promise((resolve) => {
-    const child = execFile(
-      file,
-      args,
-      { timeout: COMMAND_TIMEOUT_MS, killSignal: 'SIGKILL', maxBuffer: MAX_OUTPUT_BYTES },
-      (error, stdout) => {
-        const status = error ? error.code : 0
-        resolve(typeof status === 'number' ? { status, stdout } : undefined)
-      },
-    )
-    child.stdin?.on('error', () => {
-      /* it ended without reading its input */
-    })
-    child.stdin?.end(input)
-  })
 }
 
 function lookAtFile(path: string): FileState {

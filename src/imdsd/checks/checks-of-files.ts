@@ -4,24 +4,17 @@ import { formatDuration } from '../../runtime/ago.ts'
 import { formatBytes, formatCount, formatInstances } from './amounts.ts'
 import type { Finding } from '../../runtime/check.ts'
 import { failure, ok, warning } from '../../runtime/check.ts'
+import { namesSecrets } from '../../runtime/secret-file.ts'
 import { STATE_VARIABLE } from './checks-of-daemon.ts'
 import type { DaemonCheck, HostCheck, HostState } from './host-state.ts'
 import { snapshotPath } from '../journal/state-files.ts'
 
-export const SECRET_FILES = [
-  'IMDS_REDIS_PASSWORD_FILE',
-  'IMDS_REDIS_SENTINEL_PASSWORD_FILE',
-  'IMDS_REDIS_KEY_FILE',
-  'IMDS_RECORD_KEYS_FILE',
-  'IMDS_TOKEN_KEYS_FILE',
-  'IMDS_OPERATOR_PASSWORD_FILE',
-  'IMDS_IDENTITY_KEY_FILE',
-] as const
-
 /** Files of secrets: those that variables name, and the daemon's own key. */
 export function secretFiles({ variables, config }: HostState['settings']): string[] {
-  const named = SECRET_FILES.map((variable) => variables[variable]).filter((path) => path !== undefined && path !== '')
-  return [...(named as string[]), ...(config === undefined ? [] : [join(config.stateDirectory, 'token-key')])]
+  const named = Object.entries(variables).flatMap(([name, path = '']) =>
+    namesSecrets(name) && path !== '' ? [path] : [],
+  )
+  return [...named, ...(config === undefined ? [] : [join(config.stateDirectory, 'token-key')])]
 }
 
 const READABLE_BY_ALL = 0o004

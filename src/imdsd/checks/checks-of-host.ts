@@ -5,7 +5,8 @@ import { formatHostPort, parseUnixSocket } from '../../runtime/host-port.ts'
 import { isOneAddress } from '../../metadata/address.ts'
 import type { Finding } from '../../runtime/check.ts'
 import { failure, ok, warning } from '../../runtime/check.ts'
-import type { DaemonCheck, HostCheck, CommandResult, DaemonState, HostState } from './host-state.ts'
+import type { DaemonCheck, HostCheck, DaemonState, HostState } from './host-state.ts'
+import type { CommandResult } from '../../runtime/command.ts'
 
 /** A unit that should run, and be enabled if it `starts` at boot by itself. `severity`: what it means if it does not. */
 interface ExpectedUnit {

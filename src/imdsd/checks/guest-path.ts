@@ -9,7 +9,8 @@ import { isOneAddress, isUnusableAddress } from '../../metadata/address.ts'
 import { parseJson } from '../../runtime/json.ts'
 import type { Finding } from '../../runtime/check.ts'
 import { failure, ok, warning } from '../../runtime/check.ts'
-import type { HostState, CommandResult } from './host-state.ts'
+import type { HostState } from './host-state.ts'
+import type { CommandResult } from '../../runtime/command.ts'
 
 /** A step of a path. `address` undefined: the step is the same for every address of the interface. */
 export interface Step {

@@ -8,6 +8,7 @@ import type { Parsed } from '../../metadata/parsed.ts'
 import type { Readiness } from '../operator/documents.ts'
 import type { Probe } from '../../store/redis/probe.ts'
 import type { Check } from '../../runtime/check.ts'
+import type { CommandResult } from '../../runtime/command.ts'
 import type { HostPort } from '../../runtime/host-port.ts'
 import type { MetricValues } from '../../runtime/metric-values.ts'
 import type { Listener } from '../../runtime/listen.ts'
@@ -41,11 +42,6 @@ export interface Settings {
   readonly config: CheckedConfig | undefined
   readonly variables: Environment
   readonly replaced: readonly string[]
-}
-
-export interface CommandResult {
-  readonly status: number
-  readonly stdout: string
 }
 
 /** What is at a path. `code`: why it cannot be seen, such as ENOENT. */

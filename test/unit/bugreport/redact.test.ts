@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { buildRedaction, REMOVED } from '../../../../src/imdsctl/doctor/redact.ts'
+import { buildRedaction, REMOVED } from '../../../src/bugreport/redact.ts'
 
 const key = Buffer.alloc(32, 0xa5).toString('base64')
 const redact = buildRedaction(['hunter2!/x', key, '', 'abc'])
@@ -32,6 +32,9 @@ test.each([
   ['Cookie: a=b; c=d', `Cookie: ${REMOVED}`],
   ['-----BEGIN EC PRIVATE KEY-----\nMHc\n-----END EC PRIVATE KEY-----\nnext', `${REMOVED}\nnext`],
   ['-----BEGIN PRIVATE KEY-----\ncut off', REMOVED],
+  ['imds-api[7]: {"time":"2026-11-20T15:04:05Z","user":"Ada"}', `imds-api[7]: ${REMOVED}`],
+  ['{"code":"23505","detail":"Key (name)=(\\"Ada\\") exists."}', `{"code":"23505","detail":${REMOVED}}`],
+  ['no mailbox <ada.l+x@mail.example.com>', `no mailbox <${REMOVED}>`],
   ['id AQAEAE3xk2b9Zl7QwPlm0Tt5vUuRkA==', `id ${REMOVED}`],
 ])('what looks like a secret is removed: %s', (text, expected) => {
   expect(redact(text)).toBe(expected)
@@ -39,6 +42,8 @@ test.each([
 
 test.each([
   'redis://imds-hv1@10.77.0.2:6379',
+  'postgres://imds@db.example.com/imds',
+  'imds-api[7]: {"level":"info","time":"2026-11-20T15:04:05Z","msg":"listening"}',
   'IMDS_REDIS_PASSWORD_FILE=/etc/imds/password',
   'imds_session_requests_total{session="none"} 3',
   'sha256 e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855',

@@ -1,7 +1,7 @@
 /**
  * Removes secrets from the texts of a bug report.
  *
- * It removes each secret of this hypervisor that is known, in every encoding in which a program could print it, and then
+ * It removes each secret of this host that is known, in every encoding in which a program could print it, and then
  * whatever looks like a secret. It removes too much rather than too little.
  */
 
@@ -24,6 +24,11 @@ const PATTERNS: readonly (readonly [pattern: RegExp, keep: string])[] = [
     /([\w.-]*(?:password|passwd|passphrase|secret|token|credential|api[_-]?key)["']?\s*[=:]\s*)(?:"[^"\n]*"|'[^'\n]*'|[^\s"',;}]+)/gi,
     '$1',
   ],
+  // an audit line of imds-api, and the row that PostgreSQL adds to an error
+  [/(\]: )\{"time":.*/g, '$1'],
+  [/("detail":)"(?:\\.|[^"\\])*"/g, '$1'],
+  // an e-mail address: no name of a unit, and no user in a URL
+  [/(?<![/\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)*\.(?!(?:service|socket)\b)[a-z]{2,}\b/gi, ''],
 ]
 
 /** Returns a function that removes the known secrets, and what looks like one, from a text. */

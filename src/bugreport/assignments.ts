@@ -2,7 +2,7 @@
  * Removes the values of variables from what systemd prints, unless the variable is known to be public. A value ends where
  * systemd's quotes say, so everything to the end of the line is removed: too much rather than too little.
  */
-import { WORD } from '../../runtime/unit-file.ts'
+import { WORD } from '../runtime/unit-file.ts'
 import { REMOVED } from './redact.ts'
 
 /** Whether a bug report may have the value of a variable. */

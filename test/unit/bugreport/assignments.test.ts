@@ -1,7 +1,9 @@
 import { expect, test } from 'vitest'
-import { redactLines, redactUnits } from '../../../../src/imdsctl/doctor/assignments.ts'
-import { isPublic } from '../../../../src/imdsctl/doctor/secrets.ts'
+import { redactLines, redactUnits } from '../../../src/bugreport/assignments.ts'
+import { publicVariables } from '../../../src/bugreport/secrets.ts'
+import { VARIABLES } from '../../../src/imdsd/config.ts'
 
+const isPublic = publicVariables(VARIABLES)
 const REMOVED = '[removed]'
 const service = (...lines: string[]) => redactUnits(['[Service]', ...lines].join('\n'), isPublic)
 

@@ -111,6 +111,7 @@ t.test('every command of docs/publishing.md works, in their order', async (t) =>
     import: /^\d records: \d unchanged$/m,
     init: /./,
     hypervisors: /^hv1 {2,}/m,
+    acl: /^user imds-hv1 on >/,
     drain: /^hv1 is drained: /,
     undrain: /^hv1 is no longer drained$/m,
     evacuate: /^0 instances$/m,

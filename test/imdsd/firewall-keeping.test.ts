@@ -76,7 +76,7 @@ t.test('while an agent runs', { skip }, async (t) => {
     )
     t.match(
       firewall.output(),
-      /the daemon at unix:\S+\/operator.sock cannot be reached: .*: the rules stay as they are, trying again\n/,
+      /the daemon at unix:\S+\/operator.sock cannot be reached: .*: the rules stay as they are, trying again \(firewall-not-applied\)\n/,
     )
   })
 
@@ -105,7 +105,10 @@ t.test(
       status: 75,
       stderr: /the firewall has not admitted the guest yet/,
     })
-    t.match(firewall.output(), /imdsctl: nft: Error: no space left: the rules stay as they are, trying again\n$/)
+    t.match(
+      firewall.output(),
+      /imdsctl: nft: Error: no space left: the rules stay as they are, trying again \(firewall-not-applied\)\n$/,
+    )
     t.same([await curl(alpha), await curl(bravo)], [200, 'refused'])
     rmSync(join(directory, 'fail'))
     t.match(await host.imdsctl('wait', 'srv-bravo', '--revision', revision), { status: 0 })
@@ -142,7 +145,10 @@ if [ ! -e "$(dirname "$0")/repaired" ] && grep -q ${bad.macAddress} $text; then 
     const revision = String(await host.put(bad))
     await host.putAndWait(charlie)
     t.same([await curl(alpha), await curl(bad), await curl(charlie)], [200, 'refused', 200])
-    t.match(firewall.output(), /^imdsctl: left out: srv-bad: interface int-bad: nft: Error: no such thing$/m)
+    t.match(
+      firewall.output(),
+      /^imdsctl: left out: srv-bad: interface int-bad: nft: Error: no such thing \(interface-left-out\)$/m,
+    )
     const reason = 'the firewall keeps interface int-bad out: nft: Error: no such thing'
     t.match(await host.imdsctl('wait', 'srv-bad', '--revision', revision, '--timeout', '2'), {
       status: 75,
@@ -199,7 +205,9 @@ t.test('a daemon that cannot use any record offers no view, and the agent keeps 
     () =>
       firewall
         .output()
-        .endsWith('imdsctl: the daemon has no complete view yet: the rules stay as they are, trying again\n'),
+        .endsWith(
+          'imdsctl: the daemon has no complete view yet: the rules stay as they are, trying again (firewall-not-applied)\n',
+        ),
     'the agent to report that there is no view',
   )
   t.match(await ready(), { ready: false, problem: /^1 of 1 records/ })

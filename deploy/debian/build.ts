@@ -176,6 +176,7 @@ function unitsOf(passes: (name: string) => boolean): Files {
       read(`systemd/${name}`)
         .replaceAll('/opt/imds/bin/node', '/usr/lib/imds-node/node')
         .replaceAll('/opt/imds/lib/node_modules/imds/docs', '/usr/share/doc/imds/docs')
+        .replaceAll('/opt/imds/lib/node_modules/imds/dist/imdsctl.js', '/usr/lib/imdsctl/dist/imdsctl.js')
         .replaceAll(
           '/opt/imds/lib/node_modules/imds/',
           name === 'imds-api.service' ? '/usr/lib/imds-api/' : '/usr/lib/imds/',

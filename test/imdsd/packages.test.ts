@@ -136,7 +136,7 @@ t.test(
       t.match(await shell('imdsctl --version'), /^\d+\.\d+\.\d+\n$/)
       t.notMatch(await shell('dpkg-query --show'), /^imds\t/m)
       t.notMatch(await shell('ip address show'), SERVICE)
-      await checkDocumentation(t, host)
+      await checkFilesOfUnits(t, host)
       for (const example of ['alerts.yml', 'haproxy.cfg', 'api-database-password.conf'])
         await shell(`test -s /usr/share/doc/imds/examples/${example}`)
     })
@@ -146,7 +146,7 @@ t.test(
       t.match(output, /IMDS_STORE is not set[^]*imds is not \(re\)started/)
       t.equal(await shell('ss --no-header --listening --tcp --udp'), '')
       await shell('cmp /etc/imds/imds.env /usr/share/imds/imds.env')
-      await checkDocumentation(t, host)
+      await checkFilesOfUnits(t, host)
     })
 
     await t.test('each package has the man pages and the completion of its programs', async (t) => {
@@ -403,10 +403,10 @@ function checkLicenses(t: Test, directory: string, files: readonly string[]): vo
   }
 }
 
-/** Checks that the documents that the installed units name are there. */
-async function checkDocumentation(t: Test, { shell }: BootedHost): Promise<void> {
+/** Checks that the programs and documents that the installed units name are there. */
+async function checkFilesOfUnits(t: Test, { shell }: BootedHost): Promise<void> {
   const named = await shell(
-    "grep --no-filename --only-matching '/usr/share/doc/imds[^ ]*' /usr/lib/systemd/system/imds*",
+    "grep --no-filename --only-matching '/usr/\\(share/doc\\|lib\\)/imds[^ ]*' /usr/lib/systemd/system/imds*",
   )
   for (const file of new Set(named.trim().split('\n'))) await shell(`test -s ${file}`)
   t.match(named, '/usr/share/doc/imds/docs/install.md')

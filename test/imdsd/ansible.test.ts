@@ -1,6 +1,6 @@
 /**
  * deploy/ansible with two hosts that systemd boots: the role installs a hypervisor, and an upgrade ends at the first
- * unhealthy one. A script stands for ssh, and enters the namespaces of a host.
+ * unhealthy one. In place of ssh, Ansible runs a script that enters the namespaces of a host.
  */
 import { cpSync, mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'

@@ -5,7 +5,7 @@
  * answers guests from the snapshot. The second phase loads and starts everything else: the store, sync, the firewall,
  * metrics and the operator server.
  */
-import { setImmediate as turn } from 'node:timers/promises'
+import { setImmediate as turn, setTimeout as sleep } from 'node:timers/promises'
 import type { Log } from '../runtime/log-codes.ts'
 import { LIMITED_DSCP } from './guest/hop-limit.ts'
 import { formatHostPort, type HostPort } from '../runtime/host-port.ts'
@@ -17,6 +17,8 @@ import { startGuestSide, type GuestSide } from './guest-side.ts'
 import { buildOperatorSide } from './operator-side.ts'
 import { buildStoreSide, openSource } from './store-side.ts'
 
+/** How long the first guests are answered before the second phase begins to load its files, in ms. */
+const FIRST_GUESTS_MS = 20
 /** How long a start waits for a daemon with the same state directory to end: a stop takes 1.5 s, and a fold. */
 const LOCK_WAIT_MS = 5_000
 
@@ -42,7 +44,7 @@ export async function startDaemon(config: Config, log: Log, logLevel: Adjustable
   const lock = await lockState(config.stateDirectory, LOCK_WAIT_MS, await import('../runtime/kernel-lock.ts'), log)
   try {
     const guestSide = await startGuestSide(config, log, now)
-    await turn()
+    await sleep(FIRST_GUESTS_MS)
     const parts = { config, log, logLevel, now, guestSide, disk: lock.disk }
     const daemon = await startBackground(parts).catch(async (error: unknown) => {
       await guestSide.stop()

@@ -18,6 +18,7 @@ import { flood } from './flood.ts'
 import { lists } from './lists.ts'
 import { load } from './load.ts'
 import { page } from './page.ts'
+import { parts } from './parts.ts'
 import { importExport } from './import.ts'
 import { outbox } from './outbox.ts'
 import { publish } from './publish.ts'
@@ -42,6 +43,7 @@ export type Part = (bench: {
 
 const PARTS: Readonly<Record<string, Part>> = {
   rate,
+  parts,
   tokens,
   flood,
   dearest,
@@ -62,8 +64,8 @@ const PARTS: Readonly<Record<string, Part>> = {
   events,
   scale,
 }
-const FULL: Effort = { warmUpSeconds: 5, rounds: 3, seconds: 5 }
-const QUICK: Effort = { warmUpSeconds: 2, rounds: 3, seconds: 2 }
+const FULL: Effort = { warmUpSeconds: 5, rounds: 3, seconds: 5, processes: 10 }
+const QUICK: Effort = { warmUpSeconds: 2, rounds: 3, seconds: 2, processes: 3 }
 
 const { values: options, positionals } = parseArgs({
   allowPositionals: true,

@@ -13,6 +13,8 @@ export interface Effort {
   readonly warmUpSeconds: number
   readonly rounds: number
   readonly seconds: number
+  /** The number of processes of each program, where their differences matter. */
+  readonly processes: number
 }
 
 /** The figures of one server in one round. */
@@ -28,7 +30,7 @@ export async function takeTurns(
   servers: readonly Server[],
   path: string,
   connections: Connections,
-  { warmUpSeconds, rounds, seconds }: Effort,
+  { warmUpSeconds, rounds, seconds }: Omit<Effort, 'processes'>,
   wrkOptions: readonly string[] = [],
 ): Promise<readonly (readonly Round[])[]> {
   const results = servers.map((): Round[] => [])
@@ -39,6 +41,19 @@ export async function takeTurns(
       results[i]!.push(await round(servers[i]!, path, connections, seconds, wrkOptions))
   }
   return results
+}
+
+/** The rounds of one process as one: medians, and the CPU time of all requests. */
+export function inOne(rounds: readonly Round[]): Round {
+  const requests = rounds.reduce((sum, round) => sum + round.requests, 0)
+  const cpuMicros = rounds.reduce((sum, round) => sum + round.cpuMicrosPerRequest * round.requests, 0)
+  return {
+    requests,
+    cpuMicrosPerRequest: cpuMicros / requests,
+    requestsPerSecond: medianOf(rounds, 'requestsPerSecond'),
+    p50Ms: medianOf(rounds, 'p50Ms'),
+    p99Ms: medianOf(rounds, 'p99Ms'),
+  }
 }
 
 async function round(

@@ -13,12 +13,13 @@
  */
 import type { IncomingMessage, Server, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
+import { performance } from 'node:perf_hooks'
 import { isAcceptedVersion } from '../../runtime/http-version.ts'
 import type { BootTraces } from './boot-traces.ts'
 import { CHECK_INTERVAL_MS, GuestConnections } from './connections.ts'
 import type { Exchange } from './exchange.ts'
 import { guestOf, idOf, refusalOf, type FoundGuest, type Peers } from './identify.ts'
-import { closeSoon, closeUnread, LINGER_MS } from './linger.ts'
+import { closeFlushed, closeSoon, closeUnread, LINGER_MS } from './linger.ts'
 import type { RequestMeter } from './meter.ts'
 import type { RefusalLog } from './refusal-log.ts'
 import { refusalText, type RefusalReason } from './refusals.ts'
@@ -176,6 +177,7 @@ export class ConnectionGuard {
     peers.bind(socket, found)
     const share = this.#shareOf(found, address)
     const used = this.#connections.add(socket, share)
+    socket.destroySoon = closeFlushed
     if (used > RESET_ABOVE) {
       meter.countDrops('over-share', 1)
       socket.resetAndDestroy()

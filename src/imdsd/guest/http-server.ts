@@ -33,6 +33,7 @@ export function buildHttpServer(guard: ConnectionGuard): FastifyInstance {
       connectionsCheckingInterval: 1_000,
       requireHostHeader: false,
       optimizeEmptyRequests: true,
+      noDelay: false, // each connection has it from the listening socket, without a system call of its own
     },
     clientErrorHandler: (error, socket) => {
       guard.refuseUnreadable(error, socket)
@@ -43,6 +44,10 @@ export function buildHttpServer(guard: ConnectionGuard): FastifyInstance {
     done()
   })
   guard.start(server.server)
+  server.server.once('listening', () => {
+    const { _handle: listening } = server.server as { _handle?: { setNoDelay?: (on: boolean) => void } } // undocumented
+    listening?.setNoDelay?.(true)
+  })
   return server
 }
 

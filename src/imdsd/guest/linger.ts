@@ -5,7 +5,8 @@
  * daemon closes its own side first, then reads and discards what arrives, without parsing it, within bounds of time and
  * bytes. Meanwhile the socket counts as a connection of its peer.
  */
-import type { Socket } from 'node:net'
+import { Socket } from 'node:net'
+import { nextTick } from 'node:process'
 
 /** The longest time that a connection lingers, in ms: as long as a request may take to arrive. */
 export const LINGER_MS = 10_000
@@ -19,6 +20,20 @@ const FLUSH_MS = 1_000
 /** Replaces `destroySoon`, which Node calls after the last response, on a connection that lingers. */
 const lingering = () => {
   /* the bounds end the connection */
+}
+
+const destroy = (socket: Socket) => {
+  socket.destroy()
+}
+
+/**
+ * The `destroySoon` of a connection that does not linger. Closing it sends the FIN too, so this leaves out the shutdown of
+ * Node's own: a system call, and the end of a stream.
+ */
+export function closeFlushed(this: Socket): void {
+  // in the next tick: Node calls this before it empties its list of writes, and would make an error for each of them
+  if (this.writableLength === 0) nextTick(destroy, this)
+  else Socket.prototype.destroySoon.call(this)
 }
 
 /** Whether a connection lingers. */

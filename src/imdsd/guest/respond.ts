@@ -6,6 +6,7 @@
  * MAX_BATCH responses are sent together: that is faster than sending each one alone.
  */
 import type { IncomingHttpHeaders } from 'node:http'
+import { performance } from 'node:perf_hooks' // as a global it is an accessor, which costs more than the clock
 import type { Log } from '../../runtime/log-codes.ts'
 import { isBodyless } from '../../metadata/target.ts'
 import { namesWeakly } from '../../runtime/entity-tags.ts'

@@ -9,6 +9,7 @@
  * may also ask to be answered only when a value changes (query-responder.ts).
  */
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
+import { performance } from 'node:perf_hooks'
 import { TargetCache, type Target } from '../../metadata/target.ts'
 import { authorize, type Rules } from './authorize.ts'
 import { ConnectionGuard, type ConnectionGuardParts } from './connection-guard.ts'

@@ -35,7 +35,6 @@ const ELSEWHERE: Readonly<Record<string, readonly string[]>> = {
   'imds-api/program': [
     'imds-api/arguments',
     'imds-api/background',
-    'imds-api/failure',
     'imds-api/main',
     'imds-api/metrics',
     'imds-api/rest',

@@ -7,7 +7,7 @@ import { lookAtHost, type DoctorSources } from './doctor/host.ts'
 import type { HostState } from '../imdsd/checks/host-state.ts'
 import { buildStatus, statusRows, type DaemonStatus } from './doctor/status.ts'
 import { getMetrics, getReadiness, valueOf } from '../imdsd/operator/client.ts'
-import { countsOf, printResults, runChecks, statusOf } from '../runtime/check.ts'
+import { printChecks, runChecks } from '../runtime/check.ts'
 import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import type { Sample } from '../runtime/metric-values.ts'
 import type { Output } from '../runtime/output.ts'
@@ -23,25 +23,16 @@ const TIMEOUT_MS = 5_000
 
 /** Prints the result of each check, and how many there are. */
 export async function doctor(context: HostContext): Promise<number> {
-  const { output } = context
-  const results = await runChecks(CHECKS, lookFrom(context))
-  if (output.json) output.printJson({ ...countsOf(results), checks: results })
-  else printResults(output, results, results)
-  return statusOf(results)
+  return printChecks(context.output, await runChecks(CHECKS, lookFrom(context)))
 }
 
 /** Prints the state of the daemon with its rates, and the results of doctor that are not ok. */
 export async function status(context: HostContext): Promise<number> {
-  const { output } = context
   const look = lookFrom(context)
   const [results, daemon] = await Promise.all([runChecks(CHECKS, look), lookAtDaemon(look.operator)])
   const found = results.filter(({ state }) => state !== 'ok')
-  if (output.json) output.printJson({ ...countsOf(results), ...(daemon !== undefined && { daemon }), checks: found })
-  else {
-    if (daemon !== undefined) output.rows(statusRows(daemon, Date.now()))
-    printResults(output, found, results)
-  }
-  return statusOf(results)
+  const rows = daemon === undefined ? [] : statusRows(daemon, Date.now())
+  return printChecks(context.output, results, found, rows, { daemon })
 }
 
 /** Writes a bug report to a file that does not exist yet, or to standard output (`-`). */

@@ -3,13 +3,13 @@
  * store refuses, its pools, and mail that fails. It has no user-data, key, token or mail address, and of a server only
  * its id, its account and why the store refuses it.
  */
-import { formatDocument, worstOf } from '../../pages/document.ts'
+import { formatDocument } from '../../pages/document.ts'
 import { formatFindings } from '../../pages/findings.ts'
 import { markup, type Markup } from '../../pages/markup.ts'
 import { formatSearch, partOf, type Question } from '../../pages/search.ts'
 import { formatTable } from '../../pages/table.ts'
 import { formatAgo, formatDuration } from '../../runtime/ago.ts'
-import { failure, type CheckResult } from '../../runtime/check.ts'
+import { failure, worstOf, type CheckResult } from '../../runtime/check.ts'
 import { findingsOf, shareOf } from './findings.ts'
 import type { RegionState } from './region-state.ts'
 
@@ -42,7 +42,7 @@ export async function formatPage(parts: RegionPageParts, question: Question): Pr
   const { read, findings } = await readFindings(parts)
   return formatDocument({
     title: read === undefined ? 'imds-api' : `imds-api of ${read.region}`,
-    level: worstOf(findings.map((finding) => finding.state)),
+    state: worstOf(findings),
     about: `imds-api ${version}; ${new Date(nowMs()).toISOString()}`,
     sections: [
       ['Health', formatFindings(findings)],

@@ -6,7 +6,7 @@ import { CHECKS } from '../imdsd/checks/checks.ts'
 import { lookAtHost, type DoctorSources } from './doctor/host.ts'
 import type { HostState } from '../imdsd/checks/host-state.ts'
 import { buildStatus, statusRows, type DaemonStatus } from './doctor/status.ts'
-import { getMetrics, getReadiness, valueOf } from '../imdsd/operator/client.ts'
+import { ask, QUESTIONS, valueOf } from '../imdsd/operator/client.ts'
 import { printChecks, runChecks } from '../runtime/check.ts'
 import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import type { Sample } from '../runtime/metric-values.ts'
@@ -50,7 +50,7 @@ function lookFrom(sources: DoctorSources): HostState {
 /** Looks at a daemon twice. Undefined: it does not answer, and the results of doctor say why. */
 async function lookAtDaemon(operator: string): Promise<DaemonStatus | undefined> {
   const sample = async (): Promise<Sample | undefined> => {
-    const read = valueOf(await getMetrics(operator, AbortSignal.timeout(TIMEOUT_MS)), operator)
+    const read = valueOf(await ask(operator, QUESTIONS.metrics, AbortSignal.timeout(TIMEOUT_MS)), operator)
     return read.ok ? { metrics: read.value, atMs: performance.now() } : undefined
   }
   const before = await sample()
@@ -58,7 +58,7 @@ async function lookAtDaemon(operator: string): Promise<DaemonStatus | undefined>
   await sleep(INTERVAL_MS)
   const [after, readiness] = await Promise.all([
     sample(),
-    getReadiness(operator, AbortSignal.timeout(TIMEOUT_MS)).then((answer) => valueOf(answer, operator)),
+    ask(operator, QUESTIONS.readiness, AbortSignal.timeout(TIMEOUT_MS)).then((answer) => valueOf(answer, operator)),
   ])
   return after === undefined || !readiness.ok
     ? undefined

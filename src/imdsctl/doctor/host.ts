@@ -5,7 +5,7 @@ import { checkService, type CheckedService } from '../../imdsd/check.ts'
 import type { Config } from '../../imdsd/config.ts'
 import { stateKeys, stateOwner } from '../../imdsd/state-owner.ts'
 import { parseTokenKeys } from '../../imdsd/guest/token.ts'
-import { getFirewallDocument, getMetrics, getReadiness, valueOf, type Answer } from '../../imdsd/operator/client.ts'
+import { ask, QUESTIONS, valueOf, type DaemonQuestion } from '../../imdsd/operator/client.ts'
 import { operatorSocketOf } from '../../imdsd/operator/paths.ts'
 import type { Parsed } from '../../metadata/parsed.ts'
 import { isOurs } from '../../runtime/addresses.ts'
@@ -49,10 +49,10 @@ function withoutOurs(env: Environment): Environment {
 }
 
 function lookWith(settings: CheckedService, operator: string): HostState {
-  const ask = <T>(get: (operator: string, signal: AbortSignal) => Promise<Answer<T>>) =>
-    once(async () => valueOf(await get(operator, AbortSignal.timeout(DAEMON_TIMEOUT_MS)), operator))
+  const answerTo = <T>(question: DaemonQuestion<T>) =>
+    once(async () => valueOf(await ask(operator, question, AbortSignal.timeout(DAEMON_TIMEOUT_MS)), operator))
   const { config, user } = settings
-  const firewall = ask((address, signal) => getFirewallDocument(address, undefined, signal))
+  const firewall = answerTo(QUESTIONS.firewall(undefined))
   return {
     settings,
     version: VERSION,
@@ -62,8 +62,8 @@ function lookWith(settings: CheckedService, operator: string): HostState {
     file: lookAtFile,
     freeBytes,
     hasAddress: isOurs,
-    readiness: ask(getReadiness),
-    metrics: ask(getMetrics),
+    readiness: answerTo(QUESTIONS.readiness),
+    metrics: answerTo(QUESTIONS.metrics),
     listeners: firewall,
     firewall,
     store: once(async () => (config === undefined ? undefined : probeStore(config.store))),

@@ -7,7 +7,7 @@ import { formatTable } from './table.ts'
 /** Formats findings as a table. */
 export function formatFindings(findings: readonly CheckResult[]): Markup {
   return formatTable(
-    [{ name: 'check' }, { name: 'state' }, { name: 'finding' }],
+    ['check', 'state', 'finding'],
     findings.map(({ check, ...finding }) => [
       check,
       formatState(finding.state),

@@ -93,6 +93,9 @@ export async function withStore<T>(settings: StoreSettings, use: (publisher: Pub
 }
 
 /** An outcome as `--json` prints it. */
-export function jsonOf({ kind, ...rest }: { readonly kind: string }): Readonly<Record<string, unknown>> {
-  return { result: kind, ...rest }
+export function jsonOf(
+  { kind: result, ...rest }: { readonly kind: string },
+  dryRun = false,
+): { readonly result: string; readonly [field: string]: unknown } {
+  return { result, ...(dryRun && { dryRun }), ...rest }
 }

@@ -10,7 +10,7 @@ import { parseJson } from '../../runtime/json.ts'
 import type { LogLevel } from '../../runtime/log-level.ts'
 import { parseMetrics } from '../../runtime/metric-values.ts'
 import { formatReport, type AgentReport } from '../firewall/agent-report.ts'
-import { parseFirewallDocument } from '../firewall/document.ts'
+import { parseFirewallDocument, type FirewallDocument } from '../firewall/document.ts'
 import {
   ExplanationSchema,
   InstanceExplanationSchema,
@@ -66,23 +66,29 @@ export interface DaemonQuestion<T> {
   readonly statuses?: readonly number[]
 }
 
+/** A question whose answer has a schema. */
+type Asked<S extends TSchema> = DaemonQuestion<Static<S>>
+
 /** The questions that a daemon answers. */
 export const QUESTIONS = {
   /**
    * Asks the launch gate for an instance. `withReason`: also why the instance is not served as the store has it, which
    * may ask the store.
    */
-  instance: (id: string, withReason: boolean) => ({
+  instance: (id: string, withReason: boolean): Asked<typeof InstanceStateSchema> => ({
     path: pathOf(PATHS.instance, id) + (withReason ? '?reason=' : ''),
     parse: parserOf(InstanceStateSchema),
     statuses: [200, 404, 409],
   }),
   /** The boot trace of an instance. Status 404: the daemon does not serve it. */
-  trace: (id: string) => ({ path: pathOf(PATHS.trace, id), parse: parserOf(TraceSchema) }),
+  trace: (id: string): Asked<typeof TraceSchema> => ({ path: pathOf(PATHS.trace, id), parse: parserOf(TraceSchema) }),
   /** What the guest of an instance has reported. Only the unix socket answers. */
-  reports: (id: string) => ({ path: pathOf(PATHS.reports, id), parse: parserOf(ReportsSchema) }),
+  reports: (id: string): Asked<typeof ReportsSchema> => ({
+    path: pathOf(PATHS.reports, id),
+    parse: parserOf(ReportsSchema),
+  }),
   /** What a guest at an address would get. Status 400: it is not an address, or not the name of a network. */
-  address: (network: string, address: string) => ({
+  address: (network: string, address: string): Asked<typeof ExplanationSchema> => ({
     path: `${PATHS.explain}?${new URLSearchParams({ address, network }).toString()}`,
     parse: parserOf(ExplanationSchema),
   }),
@@ -90,7 +96,7 @@ export const QUESTIONS = {
    * What the guest of an instance would get at each of its addresses. Status 404: the daemon does not serve it; the
    * document says why.
    */
-  addresses: (id: string) => ({
+  addresses: (id: string): Asked<typeof InstanceExplanationSchema> => ({
     path: `${PATHS.explain}?${new URLSearchParams({ id }).toString()}`,
     parse: parserOf(InstanceExplanationSchema),
     statuses: [200, 404],
@@ -99,10 +105,10 @@ export const QUESTIONS = {
    * The firewall's document, over the unix socket. With a report of the firewall agent the daemon answers once the
    * document has another version than the applied one, or after 5 s. Status 503: the daemon has none yet.
    */
-  firewall: (report: AgentReport | undefined) => ({
+  firewall: (report: AgentReport | undefined): DaemonQuestion<FirewallDocument> => ({
     path: PATHS.firewall,
     ...(report !== undefined && { body: formatReport(report) }),
-    parse: (text: string) => parseFirewallDocument(parseJson(text)),
+    parse: (text) => parseFirewallDocument(parseJson(text)),
   }),
   /** Whether the daemon is ready, and what it serves. */
   readiness: { path: PATHS.ready, parse: parserOf(ReadinessSchema), statuses: [200, 503] },
@@ -110,7 +116,9 @@ export const QUESTIONS = {
    * The level of the log, over the unix socket, which is set before if `wanted` has one. Status 404: the listener has no
    * such path.
    */
-  logLevel: (wanted: { readonly level: LogLevel; readonly seconds: number } | undefined) => ({
+  logLevel: (
+    wanted: { readonly level: LogLevel; readonly seconds: number } | undefined,
+  ): Asked<typeof LogLevelSchema> => ({
     path: PATHS.logLevel,
     ...(wanted !== undefined && { body: JSON.stringify(wanted) }),
     parse: parserOf(LogLevelSchema),

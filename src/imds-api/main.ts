@@ -229,7 +229,6 @@ async function apply(path: string, isDryRun: boolean, prune: boolean): Promise<v
   }
 }
 
-/** A region file with its secrets. */
 async function readRegion(path: string): Promise<{ readonly file: RegionFile; readonly secrets: RegionSecrets }> {
   const file = await parseRegion(readFileSync(path))
   if (!file.ok) throw regionFailure(path, file.faults)

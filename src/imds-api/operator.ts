@@ -12,7 +12,6 @@ import type { Database } from './database/open.ts'
 import type { RegionHypervisor, RegionHypervisors } from './publish/hypervisors.ts'
 import type { OutboxPublisher } from './publish/outbox-publisher.ts'
 
-/** What the listener shows. */
 export interface ApiOperatorParts {
   readonly database: Pick<Database, 'pool'>
   readonly publisher: Pick<OutboxPublisher, 'problem'>
@@ -63,7 +62,6 @@ export function buildOperatorServer(parts: ApiOperatorParts): FastifyInstance {
   return server
 }
 
-/** What /findings has. */
 export interface ServiceFindings {
   readonly version: string
   readonly findings: readonly CheckResult[]

@@ -71,7 +71,6 @@ export async function seal(context: Context, named: readonly string[], options: 
   return changeSeals(context, named, options, (publisher, id, dryRun) => publisher.seal(id, { dryRun }))
 }
 
-/** Lifts the seals of user-data. */
 export async function unseal(context: Context, named: readonly string[], options: ChangeOptions): Promise<number> {
   return changeSeals(context, named, options, (publisher, id, dryRun) => publisher.unseal(id, { dryRun }))
 }

@@ -6,7 +6,6 @@ import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import { missingFile } from '../runtime/missing-file.ts'
 import type { Output } from '../runtime/output.ts'
 
-/** Throws a usage Failure if the text is not an id. */
 export function checkId(id: string): void {
   if (!isId(id)) throw new CommandFailure(EXIT.usage, `"${String(id)}" is not ${ID_RULE}`)
 }

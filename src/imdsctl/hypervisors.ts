@@ -140,7 +140,6 @@ export async function forget({ store, output }: Context, name: string): Promise<
   })
 }
 
-/** Throws a usage Failure if the text is not a name. */
 export function checkName(name: string): void {
   if (!isName(name)) throw new CommandFailure(EXIT.usage, `"${name}" is not the name of a hypervisor`)
 }

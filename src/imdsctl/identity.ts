@@ -9,16 +9,13 @@ import { algorithmOf } from '../identity/key.ts'
 import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import type { Output } from '../runtime/output.ts'
 
-/** What `identity` can do. */
 export const IDENTITY_ACTIONS = ['init', 'jwks'] as const
 
 export interface IdentityOptions {
-  /** Make an EC key. */
   readonly ec?: boolean
   readonly issuer?: string
 }
 
-/** Runs an action. */
 export async function identity(
   output: Output,
   action: (typeof IDENTITY_ACTIONS)[number],

@@ -25,12 +25,10 @@ export class ByOwner<T> {
     return [...(this.#owners.get(owner) ?? [])]
   }
 
-  /** All items at present. */
   all(): readonly T[] {
     return this.owners.flatMap((owner) => this.of(owner))
   }
 
-  /** Adds a new item. */
   add(owner: string, item: T): void {
     const items = this.#owners.get(owner) ?? new Set()
     this.#owners.set(owner, items.add(item))

@@ -4,7 +4,6 @@ import { formatState } from './document.ts'
 import { markup, type Markup } from './markup.ts'
 import { formatTable } from './table.ts'
 
-/** Formats findings as a table. */
 export function formatFindings(findings: readonly CheckResult[]): Markup {
   return formatTable(
     ['check', 'state', 'finding'],

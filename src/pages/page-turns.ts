@@ -17,7 +17,6 @@ export interface PageTurnsParts {
   readonly pause: (ms: number) => Promise<unknown>
 }
 
-/** The turns of all readers. */
 export class PageTurns {
   readonly #parts: PageTurnsParts
   readonly #queue = new FairQueue({ atOnce: 1, maxWaiting: MAX_WAITING })

@@ -2,7 +2,6 @@
 import { parseWhole } from '../runtime/whole-number.ts'
 import { markup, type Markup } from './markup.ts'
 
-/** The rows of one page. */
 export const PAGE_ROWS = 50
 /** A longer search finds nothing: no id and no address has so many characters. */
 const MAX_CHARACTERS = 100

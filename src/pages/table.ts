@@ -32,7 +32,6 @@ ${rows.map(
 </table>`
 }
 
-/** Formats names with their values. */
 export function formatFacts(facts: readonly (readonly [name: string, value: Value])[]): Markup {
   return markup`<dl>${facts.map(([name, value]) => markup`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`
 }

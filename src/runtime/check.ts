@@ -18,7 +18,6 @@ export interface Check<State> {
   readonly find: (look: State) => Promise<readonly Finding[]> | readonly Finding[]
 }
 
-/** A finding, with its check. */
 export type CheckResult = Finding & { readonly check: string }
 
 export const ok = (text: string): Finding => ({ state: 'ok', text })

@@ -27,7 +27,6 @@ export interface IssuerFields {
 
 const NO_ISSUER = refuse('resource_not_found', 'this account has no identity: make one by PUT /1.0/account/identity')
 
-/** The issuer of an account; undefined: it has none. */
 export async function findIssuer(db: Db, accountId: string): Promise<AccountIssuer | undefined> {
   const issuer = await db
     .selectFrom('account_identities')

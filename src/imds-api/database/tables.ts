@@ -188,7 +188,6 @@ interface Images {
   disk_size: number
   virtual_size: number
   licence_name: string | null
-  /** The server of a snapshot. */
   source_server_id: Nullable<string>
   created_at: Default<Date>
 }
@@ -297,7 +296,6 @@ interface Servers extends Owned {
   migrating_to: Nullable<string>
   /** Since when no guest gets its user-data. */
   sealed_at: Nullable<Date>
-  /** The maintenance events of its record. */
   events: ColumnType<readonly MaintenanceEvent[], string | undefined, string>
   /** What a new server waits for, and until when, once its record is in the store (changes/boots.ts). */
   wait_for: Nullable<'boot'>
@@ -478,7 +476,6 @@ export interface Tables {
   compute_actions: ComputeActions
   outbox: Outbox
   idempotency_keys: IdempotencyKeys
-  /** The accounts that have events. */
   event_feeds: { account_id: string }
   events: Events
   given_ids: { id: string }

@@ -209,7 +209,6 @@ export function addApplicationRoutes(parts: ResourceParts): void {
   )
 }
 
-/** What a request sets. */
 function valuesOf({ description, expires_at: time, ...values }: Static<typeof ClientBody>) {
   return {
     ...values,

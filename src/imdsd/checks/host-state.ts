@@ -70,7 +70,6 @@ export type SnapshotState =
   | { readonly kind: 'read'; readonly ageMs: number; readonly instances: number }
   | { readonly kind: 'unreadable'; readonly reason: string }
 
-/** A check of this hypervisor. */
 export type HostCheck = Check<HostState>
 /** A check that the daemon runs too, for its status page: it needs only what the daemon itself sees. */
 export type DaemonCheck = Check<DaemonState>

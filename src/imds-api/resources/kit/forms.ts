@@ -132,7 +132,6 @@ export class Form {
     return new Form(this.#name, Object.fromEntries(fields), { extra: Object.fromEntries(this.#expressions) })
   }
 
-  /** Represents a row. */
   show(site: Site, row: FormRow): Representation {
     const { type, path } = this.resource
     const shown: Record<string, unknown> & { id: string } = {

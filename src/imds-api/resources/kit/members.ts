@@ -52,7 +52,6 @@ export interface MemberRequest<Body extends TObject> {
   readonly body: Static<Body>
   readonly rule: StateRule
 }
-/** A request for a change in an account. */
 type MemberChange<Body extends TObject> = MemberRequest<Body> & { readonly accountId: string }
 type Work<Body extends TObject, Result> = (tx: Tx, change: MemberChange<Body>) => Promise<Result>
 

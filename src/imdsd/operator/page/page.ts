@@ -20,7 +20,6 @@ import type { History } from './history.ts'
 import { formatInstances } from './instances.ts'
 import { formatRefusals, formatTraffic } from './traffic.ts'
 
-/** What the page shows. */
 export interface PageParts extends TraceParts {
   readonly view: Pick<View, 'get' | 'instances'>
   readonly hypervisor: string | undefined
@@ -33,7 +32,6 @@ export interface PageParts extends TraceParts {
   readonly history: Pick<History, 'intervals' | 'refusals'>
 }
 
-/** Formats the page that a question wants. */
 export async function formatPage(parts: PageParts, question: Question): Promise<string> {
   const { hypervisor, version, startedMs, history, view, traces, now, wall } = parts
   const { results, unchecked } = await parts.health()

@@ -57,7 +57,7 @@ export async function publishRecords(parts: PublishRecordsParts): Promise<void> 
   const ended = await publishMany(publisher, items, maxInFlight, options, ({ input }, outcome) => {
     report.add(putOutcome(input, outcome, drained, options))
   })
-  if (ended.kind === 'unavailable') report.stopped()
+  if (ended === 'unavailable') report.stopped()
 }
 
 /**

@@ -19,7 +19,6 @@ export async function readInput<T>(path: string, parse: (bytes: Buffer) => T): P
   }
 }
 
-/** Formats the refusal of an address that another instance owns. */
 export function addressOwned({ address, network, owner }: { address: string; network: string; owner: string }): string {
   return `${address} on network ${network} belongs to ${owner}, all or in part: remove it from that instance first`
 }

@@ -60,7 +60,6 @@ async function readHypervisors(publisher: Publisher): Promise<readonly Hyperviso
   }))
 }
 
-/** How many records name each hypervisor. */
 async function countRecords(publisher: Publisher): Promise<ReadonlyMap<string, number>> {
   const counts = new Map<string, number>()
   for (const { hypervisors: names } of await publisher.list())

@@ -76,7 +76,6 @@ async function publishKeys(
   output.result({ issuer, keys: documents.keys.keys.map(({ kid }) => kid), files: paths }, paths.join('\n'))
 }
 
-/** The public key of a certificate or a key in PEM. */
 function publicKeyOf(path: string): KeyObject {
   let text: string
   try {

@@ -28,7 +28,6 @@ Variables that are not set are those of imds.service: of /etc/imds/imds.env, or 
 of the unit and its drop-ins with the files of their credentials, which root can read. With --store or IMDS_STORE, no
 file of secrets or certificates comes from there.`
 
-/** Builds the parser, which runs a command. */
 export function buildProgram(parts: Parts): Command {
   const program = new Command('imdsctl')
     .description('publishes, shows and removes the instances that imds serves')

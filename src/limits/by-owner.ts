@@ -6,12 +6,10 @@ export class ByOwner<T> {
   readonly #owners = new Map<string, Set<T>>()
   #size = 0
 
-  /** How many items all owners have. */
   get size(): number {
     return this.#size
   }
 
-  /** The owners that have items. */
   get owners(): readonly string[] {
     return [...this.#owners.keys()]
   }

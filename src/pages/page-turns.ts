@@ -19,7 +19,6 @@ interface PageTurnsParts {
 /** A pause does not keep a program from ending. */
 const REAL: PageTurnsParts = { now: () => performance.now(), pause: (ms) => sleep(ms, undefined, { ref: false }) }
 
-/** Builds the turns of all readers of a program. */
 export function buildPageTurns({ now, pause } = REAL): {
   /** Builds a page at its turn. Undefined: too many wait. Rejects if `build` does. */
   readonly take: <T>(build: () => Promise<T>) => Promise<T | undefined>

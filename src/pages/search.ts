@@ -30,7 +30,6 @@ export interface PageOfRows<T> {
   readonly total: number
 }
 
-/** Takes the part of the rows that a question wants. */
 export function partOf<T>(rows: readonly T[], question: Question): PageOfRows<T> {
   const pages = Math.max(1, Math.ceil(rows.length / PAGE_ROWS))
   const page = Math.min(question.page, pages)

@@ -16,7 +16,6 @@ export type TextParser<T> = (text: string) => Parsed<T, string>
 export interface Variable<T = unknown> {
   readonly default?: string
   readonly parse: TextParser<T>
-  /** One line for --help. */
   readonly help: string
 }
 type Rows = Readonly<Record<string, Variable>>

@@ -139,5 +139,4 @@ export const RegionSchema = closed({
   applications: Optional(closedList(Client('app'))),
 })
 
-/** A region file that was checked. */
 export type RegionFile = Static<typeof RegionSchema>

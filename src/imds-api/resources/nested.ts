@@ -133,7 +133,6 @@ export const NESTED = Object.fromEntries(
   }),
 ) as Readonly<Record<Name, Form>>
 
-/** The form of a resource that is not implemented. */
 export function unimplementedForm(name: 'FirewallPolicy' | 'LoadBalancer', type: string): TSchema {
   const title = `Nested${name}`
   return Type.Object({ id: Text, resource_type: Type.Literal(type), url: Type.String({ format: 'uri' }) }, { title })

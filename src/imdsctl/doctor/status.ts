@@ -59,7 +59,6 @@ export function buildStatus(readiness: Readiness, before: Sample, after: Sample,
   }
 }
 
-/** A status as rows of two columns. */
 export function statusRows(status: DaemonStatus, nowMs: number): (readonly Cell[])[] {
   const { readiness, refusals, meanMs } = status
   const { ready, instances, faulty, unconfirmed, contestedAddresses, viewAgeSeconds, connected, firewall, log } =

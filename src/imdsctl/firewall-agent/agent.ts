@@ -22,7 +22,6 @@ import { NftRefusal, removeTable, Table } from './nft.ts'
 import { findContradiction, type OwnSettings } from './own-settings.ts'
 import { findRefused } from './refused.ts'
 
-/** The options of `imdsctl firewall`. */
 export interface FirewallOptions {
   readonly apply?: boolean
   readonly watch?: boolean

@@ -93,7 +93,6 @@ export interface DaemonState {
 
 /** What imdsctl sees. The daemon, the store and the snapshot are looked at once: later calls have the same answer. */
 export interface HostState extends DaemonState {
-  /** The version of imdsctl. */
   readonly version: string
   readonly isRoot: boolean
   /** The operators' API of the daemon. */

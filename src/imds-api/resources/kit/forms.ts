@@ -198,7 +198,6 @@ export function formsOf(
   }
 }
 
-/** A field that always has the same value. */
 export function fixed(schema: TSchema, value: unknown): Field {
   return new Field(schema, 'id', () => value)
 }
@@ -213,7 +212,6 @@ export function linked(form: Form, where: RawBuilder<unknown>): Field {
   return new Field(form.schema, sql`(select to_json(one) from ${form.rows(sql`where ${where}`)} as one)`, showOf(form))
 }
 
-/** A linked resource, or null. */
 export function optionalLink(form: Form, where: RawBuilder<unknown>): Field {
   const { column } = linked(form, where)
   const show = showOf(form)

@@ -14,7 +14,6 @@ import { addList, fieldsParameter, namedBy, pick, type Collection } from './list
 import type { RouteParts } from './parts.ts'
 import type { Resource } from './table.ts'
 
-/** A member as responses show it. */
 export type Shown = Representation | JsonMember
 
 /**

@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { formatDuration } from '../runtime/ago.ts'
 import { failure, ok, printChecks, runChecks, warning, type Check, type CheckResult } from '../runtime/check.ts'
 import { formatHostPort } from '../runtime/host-port.ts'
-import { labelOf, parseMetrics, ratesBetween, type Sample } from '../runtime/metric-values.ts'
+import { parseMetrics, ratesBetween, runningVersion, type Sample } from '../runtime/metric-values.ts'
 import type { Output } from '../runtime/output.ts'
 import { readSecretFile } from '../runtime/secret-file.ts'
 import type { ParsedVariables } from '../runtime/variables.ts'
@@ -87,7 +87,7 @@ export async function stateRows(config: ApiConfig): Promise<readonly (readonly [
   return [
     [
       'imds-api',
-      `${labelOf(after.metrics, 'imds_build_info', 'version') ?? ''}, ${ready === true ? 'ready' : 'not ready'}, started ${uptime} ago`,
+      `${runningVersion(after.metrics) ?? ''}, ${ready === true ? 'ready' : 'not ready'}, started ${uptime} ago`,
     ],
     ['database', String(database)],
     ['publishing', String(publishing)],

@@ -2,7 +2,7 @@
 import { formatCount, formatInstances } from './amounts.ts'
 import type { Finding } from '../../runtime/check.ts'
 import { failure, ok, warning } from '../../runtime/check.ts'
-import { labelOf } from '../../runtime/metric-values.ts'
+import { runningVersion } from '../../runtime/metric-values.ts'
 import type { DaemonCheck, HostCheck } from './host-state.ts'
 
 /** The part of the configuration that `stateDirectory` checks (checks-of-files.ts). */
@@ -51,7 +51,7 @@ export const version: HostCheck = {
   find: async ({ metrics, version: own }) => {
     const read = await metrics()
     if (!read.ok) return []
-    const running = labelOf(read.value, 'imds_build_info', 'version')
+    const running = runningVersion(read.value)
     return [
       running === own
         ? ok(`imdsd and imdsctl are ${own}`)

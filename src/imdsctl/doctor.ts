@@ -3,8 +3,8 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { writeBugreport } from '../bugreport/bugreport.ts'
 import { bugreportOf } from './doctor/bugreport.ts'
 import { CHECKS } from '../imdsd/checks/checks.ts'
-import { lookAtHost, type DoctorSources } from './doctor/host.ts'
-import type { HostState } from '../imdsd/checks/host-state.ts'
+import { lookAtHypervisor, type DoctorSources } from './doctor/hypervisor.ts'
+import type { DoctorState } from '../imdsd/checks/host-state.ts'
 import { buildStatus, statusRows, type DaemonStatus } from './doctor/status.ts'
 import { ask, QUESTIONS, valueOf } from '../imdsd/operator/client.ts'
 import { printChecks, runChecks } from '../runtime/check.ts'
@@ -13,7 +13,7 @@ import type { Sample } from '../runtime/metric-values.ts'
 import type { Output } from '../runtime/output.ts'
 
 /** What the commands need. */
-export interface HostContext extends DoctorSources {
+export interface DoctorContext extends DoctorSources {
   readonly output: Output
 }
 
@@ -22,12 +22,12 @@ const INTERVAL_MS = 1_000
 const TIMEOUT_MS = 5_000
 
 /** Prints the result of each check, and how many there are. */
-export async function doctor(context: HostContext): Promise<number> {
+export async function doctor(context: DoctorContext): Promise<number> {
   return printChecks(context.output, await runChecks(CHECKS, lookFrom(context)))
 }
 
 /** Prints the state of the daemon with its rates, and the results of doctor that are not ok. */
-export async function status(context: HostContext): Promise<number> {
+export async function status(context: DoctorContext): Promise<number> {
   const look = lookFrom(context)
   const [results, daemon] = await Promise.all([runChecks(CHECKS, look), lookAtDaemon(look.operator)])
   const found = results.filter(({ state }) => state !== 'ok')
@@ -36,13 +36,13 @@ export async function status(context: HostContext): Promise<number> {
 }
 
 /** Writes a bug report to a file that does not exist yet, or to standard output (`-`). */
-export async function bugreport(context: HostContext, file: string | undefined): Promise<void> {
+export async function bugreport(context: DoctorContext, file: string | undefined): Promise<void> {
   const { output, environmentFile } = context
   await writeBugreport(output, bugreportOf(lookFrom(context), environmentFile), file)
 }
 
-function lookFrom(sources: DoctorSources): HostState {
-  const look = lookAtHost(sources)
+function lookFrom(sources: DoctorSources): DoctorState {
+  const look = lookAtHypervisor(sources)
   if (!look.ok) throw new CommandFailure(EXIT.noInput, look.faults.join())
   return look.value
 }

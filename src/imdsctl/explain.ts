@@ -10,7 +10,7 @@ import { QUESTIONS } from '../imdsd/operator/client.ts'
 import type { Explanation } from '../imdsd/operator/documents.ts'
 import { formatFinding, STYLES, warning } from '../runtime/check.ts'
 import { findPaths, NOT_LOOKED_AT, type Step } from '../imdsd/checks/guest-path.ts'
-import type { DoctorSources } from './doctor/host.ts'
+import type { DoctorSources } from './doctor/hypervisor.ts'
 import { formatAgo } from '../runtime/ago.ts'
 import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import { parseUnixSocket } from '../runtime/host-port.ts'
@@ -109,7 +109,7 @@ async function stepsTo(context: ExplainContext, id: string): Promise<readonly St
   const unknown = (reason: string): Step[] => [
     { name: 'link', address: undefined, finding: warning(`not checked: ${reason}`, 'imdsctl doctor says more') },
   ]
-  const look = (await import('./doctor/host.ts')).lookAtHost(context)
+  const look = (await import('./doctor/hypervisor.ts')).lookAtHypervisor(context)
   if (!look.ok) return unknown(look.faults.join())
   const document = await look.value.firewall()
   if (!document.ok) return unknown(document.faults.join())

@@ -5,7 +5,7 @@
 import { Command, Option } from 'commander'
 import { STORE_SETTINGS } from '../store/settings.ts'
 import { VERSION } from '../runtime/version.ts'
-import { addHostCommands } from './host-commands.ts'
+import { addDaemonCommands } from './daemon-commands.ts'
 import { buildRunner, wholeNumber, type Parts } from './runner.ts'
 import { addStoreCommands } from './store-commands.ts'
 
@@ -48,6 +48,6 @@ export function buildProgram(parts: Parts): Command {
 
   const runner = buildRunner(program, parts)
   addStoreCommands(program, runner)
-  addHostCommands(program, runner)
+  addDaemonCommands(program, runner)
   return program
 }

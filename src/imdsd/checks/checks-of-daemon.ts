@@ -3,12 +3,12 @@ import { formatCount, formatInstances } from './amounts.ts'
 import type { Finding } from '../../runtime/check.ts'
 import { failure, ok, warning } from '../../runtime/check.ts'
 import { runningVersion } from '../../runtime/metric-values.ts'
-import type { DaemonCheck, HostCheck } from './host-state.ts'
+import type { DaemonCheck, DoctorCheck } from './host-state.ts'
 
 /** The part of the configuration that `stateDirectory` checks (checks-of-files.ts). */
 export const STATE_VARIABLE = 'IMDS_STATE_DIR'
 
-export const configuration: HostCheck = {
+export const configuration: DoctorCheck = {
   name: 'configuration',
   what: 'the variables of imds.service, and the files that they name, are valid',
   find: ({ settings: { faults, unknown, replaced } }) => {
@@ -45,7 +45,7 @@ export const daemon: DaemonCheck = {
   },
 }
 
-export const version: HostCheck = {
+export const version: DoctorCheck = {
   name: 'version',
   what: 'imdsd and imdsctl have the same version',
   find: async ({ metrics, version: own }) => {

@@ -2,10 +2,10 @@ import { PassThrough } from 'node:stream'
 import { expect, test } from 'vitest'
 import { failure, ok, printChecks, runChecks, warning } from '../../../src/runtime/check.ts'
 import { Output } from '../../../src/runtime/output.ts'
-import type { HostCheck } from '../../../src/imdsd/checks/host-state.ts'
+import type { DoctorCheck } from '../../../src/imdsd/checks/host-state.ts'
 import { aLook } from '../../support/fixtures/look.ts'
 
-const aCheck = (name: string, find: HostCheck['find']): HostCheck => ({ name, what: 'it is well', find })
+const aCheck = (name: string, find: DoctorCheck['find']): DoctorCheck => ({ name, what: 'it is well', find })
 
 test('results have the order of the checks, and what is not ok has its remedy', async () => {
   const results = await runChecks(

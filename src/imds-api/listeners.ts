@@ -19,7 +19,7 @@ import type { ApiServerSettings } from './http/server.ts'
 import { addResponseCount } from './http/steps.ts'
 import type { InvitationSender } from './mail/sender.ts'
 import { buildOperatorServer } from './operator.ts'
-import { formatPage, readFindings } from './page/page.ts'
+import { formatRegionPage, readFindings } from './page/page.ts'
 import { readRegionState } from './page/region-state.ts'
 import { readHypervisors } from './publish/hypervisors.ts'
 import type { OutboxPublisher } from './publish/outbox-publisher.ts'
@@ -81,7 +81,7 @@ export function buildOperatorListener(
     publisher,
     isStopping: () => delay.hasBegun,
     hypervisors,
-    page: (question) => turns.take(() => formatPage(page, question)),
+    page: (question) => turns.take(() => formatRegionPage(page, question)),
     findings: async () => (await readFindings(page)).findings,
     registry: metrics.registry,
     password: readPassword(config.operator.passwordFile),

@@ -41,7 +41,7 @@ export type ActionTransition = keyof typeof TRANSITIONS
 
 export const { after: actionAfter } = transitions<ActionState, ActionTransition>(TRANSITIONS)
 
-export function stateOf({ outcome, given_out_at }: Pick<Action, 'outcome' | 'given_out_at'>): ActionState {
+export function actionState({ outcome, given_out_at }: Pick<Action, 'outcome' | 'given_out_at'>): ActionState {
   return outcome ?? (given_out_at === null ? 'waiting' : 'givenOut')
 }
 
@@ -194,7 +194,7 @@ export async function cancelActions(tx: Tx, serverId: string): Promise<boolean> 
     .where('finished_at', 'is', null)
     .forUpdate()
     .execute()
-  if (open.some((action) => stateOf(action) !== 'waiting')) return false
+  if (open.some((action) => actionState(action) !== 'waiting')) return false
   await move(tx, 'succeed', hasIdAmong(open.map(({ id }) => id)))
   return true
 }

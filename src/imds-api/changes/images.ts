@@ -48,14 +48,14 @@ const { after, canBecome } = transitions<ImageState, ImageTransition>(TRANSITION
 
 /** The state that follows; undefined: the transition is not possible in this state. */
 export function imageAfter(status: string, transition: ImageTransition): ImageState | undefined {
-  return after(stateOf(status), transition)
+  return after(imageState(status), transition)
 }
 
 export function imageCanBecome(from: string, to: ImageState): boolean {
-  return canBecome(stateOf(from), to)
+  return canBecome(imageState(from), to)
 }
 
-function stateOf(status: string): ImageState {
+function imageState(status: string): ImageState {
   return IMAGE_STATES.find((state) => state === status) ?? 'other'
 }
 

@@ -37,7 +37,7 @@ export async function readFindings({ state, publishing, nowMs }: Omit<RegionPage
 }
 
 /** Formats the page that a question wants. While the database does not answer, it says so. */
-export async function formatPage(parts: RegionPageParts, question: Question): Promise<string> {
+export async function formatRegionPage(parts: RegionPageParts, question: Question): Promise<string> {
   const { version, nowMs } = parts
   const { read, findings } = await readFindings(parts)
   return formatDocument({

@@ -15,10 +15,9 @@
  */
 import { sql } from 'kysely'
 import { formatId, PREFIXES } from '../model/ids.ts'
-import { numberIn, POOL_KINDS } from '../model/pools.ts'
+import { numberIn, POOL_KINDS, type PoolKind } from '../model/pools.ts'
 import { enqueue } from '../database/outbox.ts'
 import { lockPools } from './allocate.ts'
-import type { PoolKind } from '../model/pools.ts'
 import type { Tx } from '../database/transaction.ts'
 
 export interface StoredAddress {

@@ -2,8 +2,7 @@
 import { sql } from 'kysely'
 import { formatId } from '../model/ids.ts'
 import type { Prefix } from '../model/resources.ts'
-import { addressAt, numberIn, overlap, parseRange, type AddressRange } from '../model/pools.ts'
-import type { PoolKind } from '../model/pools.ts'
+import { addressAt, numberIn, overlap, parseRange, type AddressRange, type PoolKind } from '../model/pools.ts'
 import type { Tx, Db } from '../database/transaction.ts'
 
 /** How many numbers of a pool one query searches. */

@@ -1,7 +1,6 @@
 /** Checks of the daemon: its configuration, version and state. */
 import { formatCount, formatInstances } from './amounts.ts'
-import type { Finding } from '../../runtime/check.ts'
-import { failure, ok, warning } from '../../runtime/check.ts'
+import { failure, ok, warning, type Finding } from '../../runtime/check.ts'
 import { runningVersion } from '../../runtime/metric-values.ts'
 import type { DaemonCheck, DoctorCheck } from './host-state.ts'
 

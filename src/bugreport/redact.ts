@@ -1,7 +1,7 @@
 /**
  * Removes secrets from the texts of a bug report.
  *
- * It removes each secret of this host that is known, in every encoding in which a program could print it, and then
+ * It removes each secret of this machine that is known, in every encoding in which a program could print it, and then
  * whatever looks like a secret. It removes too much rather than too little.
  */
 

@@ -1,4 +1,4 @@
-/** The secrets that this host has, so that a bug report can be searched for them, and the variables that may be in it. */
+/** The secrets that this machine has, so that a bug report can be searched for them, and the variables that may be in it. */
 import { unescape } from 'node:querystring'
 import { readSettingFile } from '../runtime/regular-file.ts'
 import { namesSecrets } from '../runtime/secret-file.ts'

@@ -8,7 +8,6 @@ import type { Parsed } from '../metadata/parsed.ts'
 /** Sizes of RSA keys: with less a signature is weak, with more it takes too long. */
 const RSA_BITS = { least: 2048, most: 4096 }
 
-/** A key and its certificate. */
 export interface IdentityKey {
   readonly key: KeyObject
   readonly certificate: X509Certificate

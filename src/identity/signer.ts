@@ -18,13 +18,11 @@ export interface TokenTerms {
   readonly lifetimeSeconds: number
 }
 
-/** Mints tokens with one key. */
 export interface TokenSigner {
   /** Mints a token of an instance for an audience. `nowMs`: since 1970. */
   mintToken(terms: TokenTerms, subject: TokenSubject, audience: string, nowMs: number): Promise<string>
 }
 
-/** Signs documents too, with one key. */
 export interface KeySigner extends TokenSigner {
   /** The key must be of RSA. */
   signDocument(document: string): Promise<Signatures>
@@ -50,7 +48,6 @@ export async function buildTokenSigner(key: KeyObject): Promise<TokenSigner> {
   }
 }
 
-/** Builds a signer of documents and tokens. */
 export async function buildSigner({ key, certificate }: IdentityKey): Promise<KeySigner> {
   const name = signerNameOf(certificate)
   return {

@@ -34,7 +34,6 @@ export function buildPublisher({ config, database, storeOpener, metrics, log }: 
   })
 }
 
-/** Sends invitations by mail. */
 export function buildSender({ config: { mail }, database, metrics, log }: ServiceParts): InvitationSender {
   return new InvitationSender({
     db: database.background.db,

@@ -1,15 +1,14 @@
 /** What the commands of imds-api share. */
 import type { Selectable } from 'kysely'
-import { EXIT } from '../runtime/exit-status.ts'
+import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import type { Output } from '../runtime/output.ts'
 import { openStore } from '../store/open.ts'
 import { StoreUnavailable, type Publisher } from '../store/publisher.ts'
-import type { ApiConfig } from './config.ts'
+import { regionFault, type ApiConfig } from './config.ts'
 import { migrate } from './database/migrate.ts'
 import { databaseExists, type Database } from './database/open.ts'
 import type { DatabaseSettings } from './database/settings.ts'
 import type { Tables } from './database/tables.ts'
-import { ApiCommandFailure } from './failure.ts'
 
 /**
  * What a command needs. `open`: opens the database, and may give up the rights of root: read what needs them before,
@@ -36,10 +35,10 @@ export async function withDatabase<T>(
   }
 }
 
-/** Throws an ApiCommandFailure if there is no database yet: only `apply` makes one. */
+/** Throws a CommandFailure if there is no database yet: only `apply` makes one. */
 export function refuseMissingDatabase(settings: DatabaseSettings): void {
   if (!databaseExists(settings))
-    throw new ApiCommandFailure(
+    throw new CommandFailure(
       1,
       'there is no embedded database yet in IMDS_API_STATE_DIR: imds-api apply FILE creates it',
     )
@@ -47,7 +46,7 @@ export function refuseMissingDatabase(settings: DatabaseSettings): void {
 
 /**
  * Uses the store and the database, and the row of its region. Opens the store first: opening the database may give up
- * the rights of root. Rejects with an ApiCommandFailure if the store is unavailable, or is that of another region.
+ * the rights of root. Rejects with a CommandFailure if the store is unavailable, or is that of another region.
  */
 export async function withStoreAndDatabase<T>(
   parts: CommandParts<Pick<ApiConfig, 'store' | 'database'>>,
@@ -63,21 +62,17 @@ export async function withStoreAndDatabase<T>(
       await store.close()
     }
   } catch (error) {
-    throw error instanceof StoreUnavailable ? new ApiCommandFailure(EXIT.unavailable, error.message) : error
+    throw error instanceof StoreUnavailable ? new CommandFailure(EXIT.unavailable, error.message) : error
   }
 }
 
 async function readRegionRow(
   { db }: Database,
-  { store }: Pick<ApiConfig, 'store'>,
+  config: Pick<ApiConfig, 'store'>,
 ): Promise<Selectable<Tables['region']>> {
   const region = await db.selectFrom('region').selectAll().executeTakeFirst()
-  if (region === undefined)
-    throw new ApiCommandFailure(1, 'the database has no region yet: imds-api apply FILE makes it')
-  if (store.region !== undefined && store.region !== region.name)
-    throw new ApiCommandFailure(
-      EXIT.badConfig,
-      `IMDS_REGION is ${store.region}, and the database is of the region ${region.name}: correct one of them`,
-    )
+  if (region === undefined) throw new CommandFailure(1, 'the database has no region yet: imds-api apply FILE makes it')
+  const fault = regionFault(config, region.name, 'the database is of the region')
+  if (fault !== undefined) throw new CommandFailure(EXIT.badConfig, fault)
   return region
 }

@@ -115,6 +115,13 @@ export function parseApiConfig(env: Environment): ParsedVariables<ApiConfig> {
   })
 }
 
+/** Why IMDS_REGION does not fit to a region that `holder` names; undefined: it does, or is not set. */
+export function regionFault({ store }: Pick<ApiConfig, 'store'>, region: string, holder: string): string | undefined {
+  return store.region === undefined || store.region === region
+    ? undefined
+    : `IMDS_REGION is ${store.region}, and ${holder} ${region}: correct one of them`
+}
+
 function parseStore(values: ApiValues, fault: Fault): StoreSettings | undefined {
   const settings = storeSettingsOf(values)
   const parsed = parseStoreSettings(settings)

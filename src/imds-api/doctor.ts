@@ -1,24 +1,14 @@
 /** `imds-api doctor` and `imds-api status`: whether the control plane of this host is well. Each returns its exit status. */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { formatDuration } from '../runtime/ago.ts'
-import {
-  countsOf,
-  failure,
-  ok,
-  printResults,
-  runChecks,
-  statusOf,
-  warning,
-  type Check,
-  type CheckResult,
-} from '../runtime/check.ts'
+import { failure, ok, printChecks, runChecks, warning, type Check, type CheckResult } from '../runtime/check.ts'
 import { formatHostPort } from '../runtime/host-port.ts'
-import { labelOf, parseMetrics, ratesBetween, type Sample } from '../runtime/metric-values.ts'
+import { parseMetrics, ratesBetween, runningVersion, type Sample } from '../runtime/metric-values.ts'
 import type { Output } from '../runtime/output.ts'
 import { readSecretFile } from '../runtime/secret-file.ts'
 import type { ParsedVariables } from '../runtime/variables.ts'
 import { VERSION } from '../runtime/version.ts'
-import { probeStore, storeOfPublisher } from '../store/probe.ts'
+import { probeFindings, probeStore, storeOfPublisher } from '../store/probe.ts'
 import type { ApiConfig } from './config.ts'
 import type { ServiceFindings } from './operator.ts'
 
@@ -44,23 +34,14 @@ const CHECKS: readonly Check<Parsed>[] = [
     name: 'store',
     what: 'the store can be reached, has the region, and allows what imds-api does',
     find: async (parsed) => {
-      if (!parsed.ok) return []
-      const { findings, warnings, problems } = await probeStore(storeOfPublisher(parsed.value.store))
-      return [
-        ...problems.map(({ text, remedy }) => failure(text, remedy)),
-        ...warnings.map(({ text, remedy }) => warning(text, remedy)),
-        ...findings.map(ok),
-      ]
+      return parsed.ok ? probeFindings(await probeStore(storeOfPublisher(parsed.value.store))) : []
     },
   },
 ]
 
 /** Prints the result of each check, those of the service itself included. */
 export async function doctor(parsed: Parsed, output: Output): Promise<number> {
-  const results = await findAll(parsed)
-  if (output.json) output.printJson({ ...countsOf(results), checks: results })
-  else printResults(output, results, results)
-  return statusOf(results)
+  return printChecks(output, await findAll(parsed))
 }
 
 /** Prints the state of the service, its rates during a second, and the results of doctor that are not ok. */
@@ -70,12 +51,7 @@ export async function status(parsed: Parsed, output: Output): Promise<number> {
     parsed.ok ? stateRows(parsed.value).catch(() => []) : [], // the service does not answer: a result says so
   ])
   const found = results.filter(({ state }) => state !== 'ok')
-  if (output.json) output.printJson({ ...countsOf(results), service: Object.fromEntries(rows), checks: found })
-  else {
-    output.rows(rows)
-    printResults(output, found, results)
-  }
-  return statusOf(results)
+  return printChecks(output, results, found, rows, { service: Object.fromEntries(rows) })
 }
 
 /** What is found in the configuration and the store, and what the service itself has found. */
@@ -111,7 +87,7 @@ export async function stateRows(config: ApiConfig): Promise<readonly (readonly [
   return [
     [
       'imds-api',
-      `${labelOf(after.metrics, 'imds_build_info', 'version') ?? ''}, ${ready === true ? 'ready' : 'not ready'}, started ${uptime} ago`,
+      `${runningVersion(after.metrics) ?? ''}, ${ready === true ? 'ready' : 'not ready'}, started ${uptime} ago`,
     ],
     ['database', String(database)],
     ['publishing', String(publishing)],

@@ -4,7 +4,7 @@
  */
 import { parseEventOptions, type EventOptions } from '../metadata/event-options.ts'
 import { formatAgo, formatDuration } from '../runtime/ago.ts'
-import { EXIT } from '../runtime/exit-status.ts'
+import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import { ACCOUNT_QUEUE, AccountChanges } from './changes/account-changes.ts'
 import { evacuateServer, findServersOn, type Evacuated } from './changes/evacuation.ts'
 import { changeMaintenanceEvents, maintenanceEventsOf } from './changes/maintenance.ts'
@@ -12,7 +12,6 @@ import { setDrained, readHypervisorUsage } from './changes/hypervisors.ts'
 import type { ApiEvacuateOptions } from './arguments.ts'
 import { withDatabase, type CommandParts } from './commands.ts'
 import { inTransaction, type Db } from './database/transaction.ts'
-import { ApiCommandFailure } from './failure.ts'
 import { Refusal } from './model/refusal.ts'
 import { readHypervisors, type RegionHypervisor } from './publish/hypervisors.ts'
 import { StoreOpener } from './publish/store-opener.ts'
@@ -62,7 +61,7 @@ export async function drain(parts: CommandParts, name: string, isDrained: boolea
 /** Announces maintenance to the guest of a server, ends that, or prints its events. */
 export async function maintenance(parts: CommandParts, id: string, options: EventOptions): Promise<number> {
   const change = parseEventOptions(options)
-  if (!change.ok) throw new ApiCommandFailure(EXIT.usage, change.faults.join('; '))
+  if (!change.ok) throw new CommandFailure(EXIT.usage, change.faults.join('; '))
   return withDatabase(parts, async ({ db }) => {
     const { value } = change
     if (value !== undefined) await inTransaction(db, (tx) => changeMaintenanceEvents(tx, id, value)).catch(asFailure)
@@ -114,21 +113,21 @@ function formatEvacuated(id: string, { kind, from, to }: Evacuated, dryRun: bool
   return `${dryRun ? 'would be ' : ''}${kind} ${id} from ${from.join(' and ')} to ${to.join(' and ')}`
 }
 
-/** Throws an ApiCommandFailure for an unknown hypervisor or a drained target. Warns if `name` is not drained. */
+/** Throws a CommandFailure for an unknown hypervisor or a drained target. Warns if `name` is not drained. */
 async function checkNames({ output }: CommandParts, db: Db, name: string, to: readonly string[]): Promise<void> {
   const all = new Map((await readHypervisorUsage(db)).map((one) => [one.name, one]))
   for (const one of [name, ...to])
     if (!all.has(one))
-      throw new ApiCommandFailure(1, `the region has no hypervisor ${one}: it has ${[...all.keys()].join(', ')}`)
+      throw new CommandFailure(1, `the region has no hypervisor ${one}: it has ${[...all.keys()].join(', ')}`)
   for (const one of to) {
-    if (one === name) throw new ApiCommandFailure(EXIT.usage, `${name} cannot be evacuated to itself`)
+    if (one === name) throw new CommandFailure(EXIT.usage, `${name} cannot be evacuated to itself`)
     if (all.get(one)!.drained_at !== null)
-      throw new ApiCommandFailure(1, `${one} is drained: name another, or run imds-api undrain ${one}`)
+      throw new CommandFailure(1, `${one} is drained: name another, or run imds-api undrain ${one}`)
   }
   if (all.get(name)!.drained_at === null)
     output.warn(`${name} is not drained, so it may get new servers meanwhile: run imds-api drain ${name} first`)
 }
 
 function asFailure(error: unknown): never {
-  throw error instanceof Refusal ? new ApiCommandFailure(1, error.message) : error
+  throw error instanceof Refusal ? new CommandFailure(1, error.message) : error
 }

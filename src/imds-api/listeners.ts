@@ -19,7 +19,7 @@ import type { ApiServerSettings } from './http/server.ts'
 import { addResponseCount } from './http/steps.ts'
 import type { InvitationSender } from './mail/sender.ts'
 import { buildOperatorServer } from './operator.ts'
-import { formatPage, readFindings } from './page/page.ts'
+import { formatRegionPage, readFindings } from './page/page.ts'
 import { readRegionState } from './page/region-state.ts'
 import { readHypervisors } from './publish/hypervisors.ts'
 import type { OutboxPublisher } from './publish/outbox-publisher.ts'
@@ -38,7 +38,6 @@ const CLOSE_TIMEOUT_MS = 10_000
 /** How long the response to a client waits for the reports of a guest. */
 const REPORTS_TIMEOUT_MS = 500
 
-/** Builds the listeners for clients. */
 export async function buildClientListener(
   parts: ServiceParts,
   auth: Auth,
@@ -63,7 +62,6 @@ export async function buildClientListener(
   }
 }
 
-/** Builds the listener for operators. */
 export function buildOperatorListener(
   { config, database, storeOpener, metrics, delay, connections }: ServiceParts,
   publisher: OutboxPublisher,
@@ -83,7 +81,7 @@ export function buildOperatorListener(
     publisher,
     isStopping: () => delay.hasBegun,
     hypervisors,
-    page: (question) => turns.take(() => formatPage(page, question)),
+    page: (question) => turns.take(() => formatRegionPage(page, question)),
     findings: async () => (await readFindings(page)).findings,
     registry: metrics.registry,
     password: readPassword(config.operator.passwordFile),
@@ -133,7 +131,6 @@ function reportsInTime(storeOpener: StoreOpener, id: string): Promise<Reports | 
   return inTime(read(), REPORTS_TIMEOUT_MS).catch(() => undefined)
 }
 
-/** Reads the password of operators. */
 function readPassword(path: string | undefined): string | undefined {
   if (path === undefined) return undefined
   const startFailure = (message: string) => new StartFailure(`IMDS_API_OPERATOR_PASSWORD_FILE ${message}`)

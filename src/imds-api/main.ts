@@ -13,7 +13,6 @@ import { buildLog, standardOutput } from '../runtime/log.ts'
 import { becomeOwnerOf } from '../runtime/become-owner.ts'
 import { readTextFile } from '../runtime/text-file.ts'
 import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
-import { ApiCommandFailure } from './failure.ts'
 import { StartFailure } from '../runtime/listen.ts'
 import { isJournal } from '../runtime/log-output.ts'
 import { Output } from '../runtime/output.ts'
@@ -26,7 +25,7 @@ import type { StoreSettings } from '../store/settings.ts'
 import { buildProgram } from './arguments.ts'
 import { startApi, type Api } from './service.ts'
 import { refuseMissingDatabase, type CommandParts } from './commands.ts'
-import { parseApiConfig, type ApiConfig } from './config.ts'
+import { parseApiConfig, regionFault, type ApiConfig } from './config.ts'
 import { compareMigrations, migrate } from './database/migrate.ts'
 import { openDatabase, type Database } from './database/open.ts'
 import type { DatabaseSettings } from './database/settings.ts'
@@ -62,7 +61,7 @@ const program = buildProgram(output, {
   },
   explain: async (code) => {
     const { explainCode } = await import('../runtime/symptoms.ts')
-    if (!explainCode(output, code)) throw new ApiCommandFailure(EXIT.usage, `no line of the log has the code ${code}`)
+    if (!explainCode(output, code)) throw new CommandFailure(EXIT.usage, `no line of the log has the code ${code}`)
     status = EXIT.done
   },
   hypervisors: command(listHypervisors),
@@ -92,7 +91,7 @@ function report(error: unknown): number {
   const { message, code, exitCode } = error as Error & { code?: string; exitCode?: number }
   if (code?.startsWith('commander.') === true) return exitCode === 0 ? EXIT.done : EXIT.usage // commander has printed it
   for (const line of message.split('\n')) output.warn(line)
-  return error instanceof ApiCommandFailure || error instanceof CommandFailure ? error.status : 1
+  return error instanceof CommandFailure ? error.status : 1
 }
 
 /**
@@ -102,7 +101,7 @@ function report(error: unknown): number {
 function readConfig(isCommand = true): { readonly config: ApiConfig; readonly unknown: readonly string[] } {
   const parsed = parseVariables(isCommand)
   if (parsed.ok) return { config: parsed.value, unknown: parsed.unknown }
-  throw new ApiCommandFailure(
+  throw new CommandFailure(
     EXIT.badConfig,
     parsed.faults.map(({ variable, message }) => `${variable} ${message}`).join('\n'),
   )
@@ -121,7 +120,7 @@ function variablesOf(environmentFile: string | undefined): Readonly<Record<strin
     process.env,
     false,
   )
-  if (!read.ok) throw new ApiCommandFailure(EXIT.noInput, read.faults.join())
+  if (!read.ok) throw new CommandFailure(EXIT.noInput, read.faults.join())
   return read.value.variables
 }
 
@@ -216,11 +215,8 @@ async function checkTables(settings: DatabaseSettings): Promise<number> {
 async function apply(path: string, isDryRun: boolean, prune: boolean): Promise<void> {
   const { config } = readConfig()
   const { file, secrets } = await readRegion(path)
-  if (config.store.region !== undefined && config.store.region !== file.name)
-    throw new ApiCommandFailure(
-      EXIT.badConfig,
-      `IMDS_REGION is ${config.store.region}, and ${path} says ${file.name}: correct one of them`,
-    )
+  const fault = regionFault(config, file.name, `${path} says`)
+  if (fault !== undefined) throw new CommandFailure(EXIT.badConfig, fault)
   const database = await openForCommand(config.database)
   try {
     await migrate(database.db)
@@ -233,7 +229,6 @@ async function apply(path: string, isDryRun: boolean, prune: boolean): Promise<v
   }
 }
 
-/** A region file with its secrets. */
 async function readRegion(path: string): Promise<{ readonly file: RegionFile; readonly secrets: RegionSecrets }> {
   const file = await parseRegion(readFileSync(path))
   if (!file.ok) throw regionFailure(path, file.faults)
@@ -242,6 +237,6 @@ async function readRegion(path: string): Promise<{ readonly file: RegionFile; re
   return { file: file.value, secrets: secrets.value }
 }
 
-function regionFailure(path: string, faults: readonly string[]): ApiCommandFailure {
-  return new ApiCommandFailure(EXIT.badConfig, faults.map((fault) => `${path}: ${fault}`).join('\n'))
+function regionFailure(path: string, faults: readonly string[]): CommandFailure {
+  return new CommandFailure(EXIT.badConfig, faults.map((fault) => `${path}: ${fault}`).join('\n'))
 }

@@ -20,7 +20,8 @@ import type { Db } from './database/transaction.ts'
 export type ApiMetrics = ReturnType<typeof declareAll>
 
 /** What a scrape reads from the database; undefined: it is unreachable, and these metrics are missing. */
-type ReadAtScrape = () => Promise<Awaited<ReturnType<typeof readAll>> | undefined>
+type ReadAtScrape = () => Promise<Scraped | undefined>
+type Scraped = Awaited<ReturnType<typeof readAll>>
 
 /** Declares metrics in one registry. */
 class Declarations {
@@ -30,6 +31,15 @@ class Declarations {
   constructor(registry: Registry) {
     this.registers = [registry]
     this.gauge = gaugesOf(registry)
+  }
+
+  /** Gauges that have what a scrape reads. */
+  scraped(read: ReadAtScrape, gauges: Readonly<Record<string, readonly [help: string, of: (all: Scraped) => number]>>) {
+    for (const [name, [help, of]] of Object.entries(gauges))
+      this.gauge(name, help, async () => {
+        const all = await read()
+        return all && of(all)
+      })
   }
 
   /** A counter with one label, which has all of its values from the start. */
@@ -138,21 +148,17 @@ function declarePublishing(declare: Declarations, read: ReadAtScrape) {
     registers: declare.registers,
     help: 'Hypervisors of the region that no daemon has ever announced. 0 with a store of files.',
   })
-  declare.gauge(
-    'imds_api_outbox_servers',
-    'Servers that wait to be published.',
-    async () => (await read())?.outbox.length,
-  )
-  declare.gauge(
-    'imds_api_outbox_age_seconds',
-    'How long the oldest change has waited to be published; 0: none waits.',
-    async () => (await read())?.outbox.age,
-  )
-  declare.gauge(
-    'imds_api_refused_servers',
-    'Servers whose record the store refuses. Their guests see the last published state.',
-    async () => (await read())?.outbox.faulty,
-  )
+  declare.scraped(read, {
+    imds_api_outbox_servers: ['Servers that wait to be published.', ({ outbox }) => outbox.length],
+    imds_api_outbox_age_seconds: [
+      'How long the oldest change has waited to be published; 0: none waits.',
+      ({ outbox }) => outbox.age,
+    ],
+    imds_api_refused_servers: [
+      'Servers whose record the store refuses. Their guests see the last published state.',
+      ({ outbox }) => outbox.faulty,
+    ],
+  })
   return {
     countPublish: declare.counter(
       'imds_api_publishes_total',
@@ -171,21 +177,14 @@ function declarePublishing(declare: Declarations, read: ReadAtScrape) {
 }
 
 function declareCompute(declare: Declarations, read: ReadAtScrape) {
-  declare.gauge(
-    'imds_api_compute_actions',
-    'Actions on servers that wait for their outcome.',
-    async () => (await read())?.queue.waiting,
-  )
-  declare.gauge(
-    'imds_api_compute_age_seconds',
-    'How long the oldest of these has waited; 0: none waits.',
-    async () => (await read())?.queue.age,
-  )
-  declare.gauge(
-    'imds_api_compute_unfetched_seconds',
-    'How long an action has waited to be fetched by its hypervisor; 0: none waits.',
-    async () => (await read())?.queue.unfetched,
-  )
+  declare.scraped(read, {
+    imds_api_compute_actions: ['Actions on servers that wait for their outcome.', ({ queue }) => queue.waiting],
+    imds_api_compute_age_seconds: ['How long the oldest of these has waited; 0: none waits.', ({ queue }) => queue.age],
+    imds_api_compute_unfetched_seconds: [
+      'How long an action has waited to be fetched by its hypervisor; 0: none waits.',
+      ({ queue }) => queue.unfetched,
+    ],
+  })
   return {
     countOutcome: declare.counter(
       'imds_api_compute_outcomes_total',
@@ -258,16 +257,10 @@ function declareCapacity(declare: Declarations, read: ReadAtScrape): void {
     })
   poolGauge('imds_api_pool_addresses', 'Addresses of the pools', ({ size }) => size)
   poolGauge('imds_api_pool_free_addresses', 'Free addresses of the pools', ({ size, used }) => size - used)
-  declare.gauge(
-    'imds_api_ram_bytes',
-    'RAM of the hypervisors that get new servers.',
-    async () => (await read())?.ram.all,
-  )
-  declare.gauge(
-    'imds_api_ram_free_bytes',
-    'RAM of these hypervisors that no server uses.',
-    async () => (await read())?.ram.free,
-  )
+  declare.scraped(read, {
+    imds_api_ram_bytes: ['RAM of the hypervisors that get new servers.', ({ ram }) => ram.all],
+    imds_api_ram_free_bytes: ['RAM of these hypervisors that no server uses.', ({ ram }) => ram.free],
+  })
 }
 
 function declareCertificates(declare: Declarations) {

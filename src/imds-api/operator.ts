@@ -7,12 +7,11 @@ import type { Question } from '../pages/search.ts'
 import type { CheckResult } from '../runtime/check.ts'
 import { NO_SCHEMA_COMPILERS } from '../runtime/fastify-settings.ts'
 import { VERSION } from '../runtime/version.ts'
-import { refuseOtherVersions, TO_OPERATORS } from '../runtime/http-version.ts'
+import { refuseOtherVersionsOfOperators } from '../runtime/http-version.ts'
 import type { Database } from './database/open.ts'
 import type { RegionHypervisor, RegionHypervisors } from './publish/hypervisors.ts'
 import type { OutboxPublisher } from './publish/outbox-publisher.ts'
 
-/** What the listener shows. */
 export interface ApiOperatorParts {
   readonly database: Pick<Database, 'pool'>
   readonly publisher: Pick<OutboxPublisher, 'problem'>
@@ -37,13 +36,7 @@ export interface ApiOperatorParts {
 export function buildOperatorServer(parts: ApiOperatorParts): FastifyInstance {
   const { database, publisher, isStopping, hypervisors, page, findings, registry, password, now } = parts
   const server = fastify({ logger: false, schemaController: NO_SCHEMA_COMPILERS })
-  refuseOtherVersions(
-    server.server,
-    () => TO_OPERATORS,
-    () => {
-      /* not counted */
-    },
-  )
+  refuseOtherVersionsOfOperators(server.server)
   guardAccess(server, { password, probes: ['/livez', '/readyz'], counts: ['/metrics'], now })
   server.get('/', (request, reply) => sendPage(request, reply, page))
   server.get('/livez', () => ({ live: true }))
@@ -69,7 +62,6 @@ export function buildOperatorServer(parts: ApiOperatorParts): FastifyInstance {
   return server
 }
 
-/** What /findings has. */
 export interface ServiceFindings {
   readonly version: string
   readonly findings: readonly CheckResult[]

@@ -4,7 +4,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { pino } from 'pino'
-import { EXIT } from '../runtime/exit-status.ts'
+import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import type { Output } from '../runtime/output.ts'
 import type { Publisher } from '../store/publisher.ts'
 import type { ApiConfig } from './config.ts'
@@ -13,7 +13,6 @@ import { countRebuild, enqueueRebuild, findRefusedServers } from './changes/serv
 import { withStoreAndDatabase, type CommandParts } from './commands.ts'
 import type { Database } from './database/open.ts'
 import { inTransaction, rolledBack, type Db } from './database/transaction.ts'
-import { ApiCommandFailure } from './failure.ts'
 import { formatForeign, openOwnRegion } from './publish/region-database.ts'
 import { compareStore, findOnlyInStore, type StoreDifference } from './publish/compare.ts'
 import { MAX_BATCH_SERVERS, OutboxPublisher } from './publish/outbox-publisher.ts'
@@ -72,7 +71,7 @@ async function prune(output: Output, db: Db, store: Publisher, force: boolean): 
   const { unknown, records } = await findOnlyInStore(db, store)
   for (const id of unknown) output.print(`${id} is only in the store`)
   if (unknown.length > records * PRUNED_SHARE && !force)
-    throw new ApiCommandFailure(
+    throw new CommandFailure(
       1,
       `${String(unknown.length)} of ${String(records)} records would be removed, more than ` +
         `${String(PRUNED_SHARE * 100)} %: nothing was done. If that is right: imds-api rebuild --prune --force`,
@@ -121,7 +120,7 @@ async function publishAll(
   }
   if (left > 0) {
     const why = publisher.problem ?? 'stopped'
-    throw new ApiCommandFailure(
+    throw new CommandFailure(
       publisher.problem === undefined ? 1 : EXIT.unavailable,
       `${why}; ${String(left)} of ${String(total)} servers are left: imds-api rebuild continues`,
     )

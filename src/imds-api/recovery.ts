@@ -1,6 +1,5 @@
 /** `imds-api advance`, for a database that was restored. */
-import { EXIT } from '../runtime/exit-status.ts'
-import { ApiCommandFailure } from './failure.ts'
+import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import type { Output } from '../runtime/output.ts'
 import type { Publisher } from '../store/publisher.ts'
 import { advance, lastEventAt } from './changes/advance.ts'
@@ -39,7 +38,7 @@ export async function runAdvance(parts: CommandParts, { force = false }: TakeOve
 export async function refuseForeign(store: Publisher, ours: string, command: string | undefined): Promise<void> {
   const inStore = await store.fleet.database()
   if (inStore !== undefined && inStore !== ours && command !== undefined)
-    throw new ApiCommandFailure(1, formatForeign(inStore, ours, command))
+    throw new CommandFailure(1, formatForeign(inStore, ours, command))
 }
 
 /** Warns of records that could not be read, and returns the exit status. */

@@ -83,7 +83,6 @@ type ServerConfig = Pick<
   'baseUrl' | 'tls' | 'trustedProxies' | 'accessTokenSeconds' | 'otpHeaders' | 'compute' | 'store'
 >
 
-/** What the REST interface needs. */
 export interface RestParts extends Pick<ApiServerSettings, 'onUnreadable' | 'onShed' | 'log'> {
   readonly config: ServerConfig
   readonly database: Pick<Database, 'db' | 'pool'>
@@ -95,7 +94,6 @@ export interface RestParts extends Pick<ApiServerSettings, 'onUnreadable' | 'onS
   readonly audit: DestinationStream
 }
 
-/** Builds the API's HTTP server with all routes. */
 export async function buildApiServer(parts: RestParts): Promise<ApiServer> {
   const { config, database, auth, streams, waits, audit, onUnreadable, onShed, log } = parts
   const { baseUrl, tls, trustedProxies, accessTokenSeconds, otpHeaders } = config

@@ -32,7 +32,6 @@ export interface ServiceParts {
   readonly onShed: ApiServerSettings['onShed']
   readonly audit: AuditStream
   readonly delay: StopDelay
-  /** The bounds of the connections of each listener. */
   readonly connections: Readonly<Record<'clients' | 'hypervisors' | 'operators', ClientConnections>>
   readonly log: Log
 }
@@ -63,7 +62,6 @@ export function buildParts(config: ApiConfig, database: Database, storeOpener: S
   }
 }
 
-/** Builds the bounds of the connections of each listener. */
 function buildConnections(
   { connectionsPerAddress, trustedProxies }: ApiConfig,
   onClose: ApiMetrics['countClosed'],

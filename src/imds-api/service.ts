@@ -11,7 +11,7 @@ import { openStore } from '../store/open.ts'
 import { StoreUnavailable } from '../store/publisher.ts'
 import { buildHypervisorCheck, buildPublisher, buildPurge, buildSender, listenForEvents } from './background.ts'
 import { finishWaitingActions } from './changes/action-queue.ts'
-import type { ApiConfig } from './config.ts'
+import { regionFault, type ApiConfig } from './config.ts'
 import { migrate } from './database/migrate.ts'
 import { openDatabase } from './database/open.ts'
 import type { AuditStream } from './http/audit.ts'
@@ -109,16 +109,14 @@ async function waitAtMost(task: Promise<unknown>, timeoutMs: number): Promise<vo
 }
 
 /** The name of the region. Throws if there is none, or if IMDS_REGION names another: its records would go there. */
-async function regionOf(db: Db, { store }: ApiConfig): Promise<string> {
+async function regionOf(db: Db, config: ApiConfig): Promise<string> {
   const region = await db.selectFrom('region').select('name').executeTakeFirst()
   if (region === undefined)
     throw new StartFailure(
       'the database has no region yet: write a region file (deploy/region.example.yaml) and run imds-api apply FILE',
     )
-  if (store.region !== undefined && store.region !== region.name)
-    throw new StartFailure(
-      `IMDS_REGION is ${store.region}, and the region file says ${region.name}: correct one of them`,
-    )
+  const fault = regionFault(config, region.name, 'the region file says')
+  if (fault !== undefined) throw new StartFailure(fault)
   return region.name
 }
 

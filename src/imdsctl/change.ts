@@ -60,7 +60,7 @@ export async function remove(
       : `the store had no ${id}; its tombstone at revision ${at} makes hypervisors that still serve it stop`
     const change = `${dryRun ? 'would be ' : ''}removed ${id} at revision ${at}`
     return {
-      json: { id, ...resultOf(removed, dryRun) },
+      json: { id, ...jsonOf(removed, dryRun) },
       text: removed.kind === 'removed' ? change : tombstone,
     }
   })
@@ -71,7 +71,6 @@ export async function seal(context: Context, named: readonly string[], options: 
   return changeSeals(context, named, options, (publisher, id, dryRun) => publisher.seal(id, { dryRun }))
 }
 
-/** Lifts the seals of user-data. */
 export async function unseal(context: Context, named: readonly string[], options: ChangeOptions): Promise<number> {
   return changeSeals(context, named, options, (publisher, id, dryRun) => publisher.unseal(id, { dryRun }))
 }
@@ -91,7 +90,7 @@ async function changeSeals(
     const sealedAt = changed.kind === 'unsealed' ? undefined : changed.sealedAt
     const state = sealedAt === undefined ? 'is not sealed' : `has been sealed since ${sealedAt}`
     return {
-      json: { id, ...resultOf(changed, dryRun), sealedAt: sealedAt ?? null },
+      json: { id, ...jsonOf(changed, dryRun), sealedAt: sealedAt ?? null },
       text:
         changed.kind === 'unchanged'
           ? `the user-data of ${id} ${state}: nothing to do`
@@ -186,11 +185,6 @@ async function convertEach(
     return { json: { id, result: kind }, text: `${kind} ${id}` }
   }
   return changeEach(context, publisher, ids, change, [result, 'unchanged'])
-}
-
-function resultOf(changed: { readonly kind: string }, dryRun: boolean): { readonly result: string } {
-  const { kind: result, ...rest } = changed
-  return { result, ...(dryRun && { dryRun }), ...rest }
 }
 
 /** The ids that are named, and those of the file, each once. Throws a usage Failure if one is no id, or none is given. */

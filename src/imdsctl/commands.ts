@@ -38,7 +38,6 @@ export async function userData({ store, output }: Context, id: string): Promise<
   })
 }
 
-/** Returns the revision of an instance in the store. */
 export async function lastRevision({ store }: Context, id: string): Promise<number> {
   return withStore(store, async (publisher) => recordOf(id, await existing(publisher, id)).revision)
 }
@@ -82,7 +81,6 @@ export async function init({ store, output }: Context): Promise<void> {
   })
 }
 
-/** Opens a store, uses it and closes it. */
 export async function withStore<T>(settings: StoreSettings, use: (publisher: Publisher) => Promise<T>): Promise<T> {
   const publisher = await openStore(settings)
   try {
@@ -93,6 +91,9 @@ export async function withStore<T>(settings: StoreSettings, use: (publisher: Pub
 }
 
 /** An outcome as `--json` prints it. */
-export function jsonOf({ kind, ...rest }: { readonly kind: string }): Readonly<Record<string, unknown>> {
-  return { result: kind, ...rest }
+export function jsonOf(
+  { kind: result, ...rest }: { readonly kind: string },
+  dryRun = false,
+): { readonly result: string; readonly [field: string]: unknown } {
+  return { result, ...(dryRun && { dryRun }), ...rest }
 }

@@ -3,17 +3,17 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { writeBugreport } from '../bugreport/bugreport.ts'
 import { bugreportOf } from './doctor/bugreport.ts'
 import { CHECKS } from '../imdsd/checks/checks.ts'
-import { lookAtHost, type DoctorSources } from './doctor/host.ts'
-import type { HostState } from '../imdsd/checks/host-state.ts'
+import { lookAtHypervisor, type DoctorSources } from './doctor/hypervisor.ts'
+import type { DoctorState } from '../imdsd/checks/host-state.ts'
 import { buildStatus, statusRows, type DaemonStatus } from './doctor/status.ts'
-import { getMetrics, getReadiness, valueOf } from '../imdsd/operator/client.ts'
-import { countsOf, printResults, runChecks, statusOf } from '../runtime/check.ts'
+import { ask, QUESTIONS, valueOf } from '../imdsd/operator/client.ts'
+import { printChecks, runChecks } from '../runtime/check.ts'
 import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import type { Sample } from '../runtime/metric-values.ts'
 import type { Output } from '../runtime/output.ts'
 
 /** What the commands need. */
-export interface HostContext extends DoctorSources {
+export interface DoctorContext extends DoctorSources {
   readonly output: Output
 }
 
@@ -22,36 +22,27 @@ const INTERVAL_MS = 1_000
 const TIMEOUT_MS = 5_000
 
 /** Prints the result of each check, and how many there are. */
-export async function doctor(context: HostContext): Promise<number> {
-  const { output } = context
-  const results = await runChecks(CHECKS, lookFrom(context))
-  if (output.json) output.printJson({ ...countsOf(results), checks: results })
-  else printResults(output, results, results)
-  return statusOf(results)
+export async function doctor(context: DoctorContext): Promise<number> {
+  return printChecks(context.output, await runChecks(CHECKS, lookFrom(context)))
 }
 
 /** Prints the state of the daemon with its rates, and the results of doctor that are not ok. */
-export async function status(context: HostContext): Promise<number> {
-  const { output } = context
+export async function status(context: DoctorContext): Promise<number> {
   const look = lookFrom(context)
   const [results, daemon] = await Promise.all([runChecks(CHECKS, look), lookAtDaemon(look.operator)])
   const found = results.filter(({ state }) => state !== 'ok')
-  if (output.json) output.printJson({ ...countsOf(results), ...(daemon !== undefined && { daemon }), checks: found })
-  else {
-    if (daemon !== undefined) output.rows(statusRows(daemon, Date.now()))
-    printResults(output, found, results)
-  }
-  return statusOf(results)
+  const rows = daemon === undefined ? [] : statusRows(daemon, Date.now())
+  return printChecks(context.output, results, found, rows, { daemon })
 }
 
 /** Writes a bug report to a file that does not exist yet, or to standard output (`-`). */
-export async function bugreport(context: HostContext, file: string | undefined): Promise<void> {
+export async function bugreport(context: DoctorContext, file: string | undefined): Promise<void> {
   const { output, environmentFile } = context
   await writeBugreport(output, bugreportOf(lookFrom(context), environmentFile), file)
 }
 
-function lookFrom(sources: DoctorSources): HostState {
-  const look = lookAtHost(sources)
+function lookFrom(sources: DoctorSources): DoctorState {
+  const look = lookAtHypervisor(sources)
   if (!look.ok) throw new CommandFailure(EXIT.noInput, look.faults.join())
   return look.value
 }
@@ -59,7 +50,7 @@ function lookFrom(sources: DoctorSources): HostState {
 /** Looks at a daemon twice. Undefined: it does not answer, and the results of doctor say why. */
 async function lookAtDaemon(operator: string): Promise<DaemonStatus | undefined> {
   const sample = async (): Promise<Sample | undefined> => {
-    const read = valueOf(await getMetrics(operator, AbortSignal.timeout(TIMEOUT_MS)), operator)
+    const read = valueOf(await ask(operator, QUESTIONS.metrics, AbortSignal.timeout(TIMEOUT_MS)), operator)
     return read.ok ? { metrics: read.value, atMs: performance.now() } : undefined
   }
   const before = await sample()
@@ -67,7 +58,7 @@ async function lookAtDaemon(operator: string): Promise<DaemonStatus | undefined>
   await sleep(INTERVAL_MS)
   const [after, readiness] = await Promise.all([
     sample(),
-    getReadiness(operator, AbortSignal.timeout(TIMEOUT_MS)).then((answer) => valueOf(answer, operator)),
+    ask(operator, QUESTIONS.readiness, AbortSignal.timeout(TIMEOUT_MS)).then((answer) => valueOf(answer, operator)),
   ])
   return after === undefined || !readiness.ok
     ? undefined

@@ -6,11 +6,11 @@
  */
 import { ID_RULE, isId, isName } from '../metadata/identifiers.ts'
 import { canonicalAddress } from '../metadata/address.ts'
-import { getExplanation, getInstanceExplanation } from '../imdsd/operator/client.ts'
+import { QUESTIONS } from '../imdsd/operator/client.ts'
 import type { Explanation } from '../imdsd/operator/documents.ts'
 import { formatFinding, STYLES, warning } from '../runtime/check.ts'
 import { findPaths, NOT_LOOKED_AT, type Step } from '../imdsd/checks/guest-path.ts'
-import type { DoctorSources } from './doctor/host.ts'
+import type { DoctorSources } from './doctor/hypervisor.ts'
 import { formatAgo } from '../runtime/ago.ts'
 import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import { parseUnixSocket } from '../runtime/host-port.ts'
@@ -37,9 +37,8 @@ export async function explain(context: ExplainContext, target: string, network: 
     throw new CommandFailure(EXIT.usage, `"${String(target)}" is neither an address nor ${ID_RULE}`)
   if (!isName(network)) throw new CommandFailure(EXIT.usage, `"${network}" is not the name of a network`)
   const password = passwordFor(context)
-  const explainAddress = (signal: AbortSignal) => getExplanation(operator, password, network, target, signal)
   const { explanations, more } = isAddress
-    ? { explanations: [await askDaemon(operator, explainAddress)], more: 0 }
+    ? { explanations: [await askDaemon(operator, { ...QUESTIONS.address(network, target), password })], more: 0 }
     : await explainInstance(operator, password, target)
   const id = explanations.find(({ instance }) => instance !== undefined)?.instance?.id
   const steps = id === undefined ? [] : await stepsTo(context, id)
@@ -88,9 +87,7 @@ async function explainInstance(
   password: string | undefined,
   id: string,
 ): Promise<{ readonly explanations: readonly Explanation[]; readonly more: number }> {
-  const { revision, reason, addresses, more } = await askDaemon(operator, (signal) =>
-    getInstanceExplanation(operator, password, id, signal),
-  )
+  const { revision, reason, addresses, more } = await askDaemon(operator, { ...QUESTIONS.addresses(id), password })
   if (revision === undefined) {
     const why = reason === undefined ? '' : `: ${reason}`
     throw new CommandFailure(EXIT.notFound, `the daemon at ${operator} does not serve ${id}${why}`, { id })
@@ -112,7 +109,7 @@ async function stepsTo(context: ExplainContext, id: string): Promise<readonly St
   const unknown = (reason: string): Step[] => [
     { name: 'link', address: undefined, finding: warning(`not checked: ${reason}`, 'imdsctl doctor says more') },
   ]
-  const look = (await import('./doctor/host.ts')).lookAtHost(context)
+  const look = (await import('./doctor/hypervisor.ts')).lookAtHypervisor(context)
   if (!look.ok) return unknown(look.faults.join())
   const document = await look.value.firewall()
   if (!document.ok) return unknown(document.faults.join())

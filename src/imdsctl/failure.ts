@@ -6,7 +6,6 @@ import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import { missingFile } from '../runtime/missing-file.ts'
 import type { Output } from '../runtime/output.ts'
 
-/** Throws a usage Failure if the text is not an id. */
 export function checkId(id: string): void {
   if (!isId(id)) throw new CommandFailure(EXIT.usage, `"${String(id)}" is not ${ID_RULE}`)
 }
@@ -20,7 +19,6 @@ export async function readInput<T>(path: string, parse: (bytes: Buffer) => T): P
   }
 }
 
-/** Formats the refusal of an address that another instance owns. */
 export function addressOwned({ address, network, owner }: { address: string; network: string; owner: string }): string {
   return `${address} on network ${network} belongs to ${owner}, all or in part: remove it from that instance first`
 }

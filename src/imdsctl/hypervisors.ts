@@ -60,7 +60,6 @@ async function readHypervisors(publisher: Publisher): Promise<readonly Hyperviso
   }))
 }
 
-/** How many records name each hypervisor. */
 async function countRecords(publisher: Publisher): Promise<ReadonlyMap<string, number>> {
   const counts = new Map<string, number>()
   for (const { hypervisors: names } of await publisher.list())
@@ -140,7 +139,6 @@ export async function forget({ store, output }: Context, name: string): Promise<
   })
 }
 
-/** Throws a usage Failure if the text is not a name. */
 export function checkName(name: string): void {
   if (!isName(name)) throw new CommandFailure(EXIT.usage, `"${name}" is not the name of a hypervisor`)
 }

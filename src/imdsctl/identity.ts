@@ -9,16 +9,13 @@ import { algorithmOf } from '../identity/key.ts'
 import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import type { Output } from '../runtime/output.ts'
 
-/** What `identity` can do. */
 export const IDENTITY_ACTIONS = ['init', 'jwks'] as const
 
 export interface IdentityOptions {
-  /** Make an EC key. */
   readonly ec?: boolean
   readonly issuer?: string
 }
 
-/** Runs an action. */
 export async function identity(
   output: Output,
   action: (typeof IDENTITY_ACTIONS)[number],
@@ -79,7 +76,6 @@ async function publishKeys(
   output.result({ issuer, keys: documents.keys.keys.map(({ kid }) => kid), files: paths }, paths.join('\n'))
 }
 
-/** The public key of a certificate or a key in PEM. */
 function publicKeyOf(path: string): KeyObject {
   let text: string
   try {

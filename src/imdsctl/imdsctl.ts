@@ -5,7 +5,7 @@
 import { Command, Option } from 'commander'
 import { STORE_SETTINGS } from '../store/settings.ts'
 import { VERSION } from '../runtime/version.ts'
-import { addHostCommands } from './host-commands.ts'
+import { addDaemonCommands } from './daemon-commands.ts'
 import { buildRunner, wholeNumber, type Parts } from './runner.ts'
 import { addStoreCommands } from './store-commands.ts'
 
@@ -28,7 +28,6 @@ Variables that are not set are those of imds.service: of /etc/imds/imds.env, or 
 of the unit and its drop-ins with the files of their credentials, which root can read. With --store or IMDS_STORE, no
 file of secrets or certificates comes from there.`
 
-/** Builds the parser, which runs a command. */
 export function buildProgram(parts: Parts): Command {
   const program = new Command('imdsctl')
     .description('publishes, shows and removes the instances that imds serves')
@@ -49,6 +48,6 @@ export function buildProgram(parts: Parts): Command {
 
   const runner = buildRunner(program, parts)
   addStoreCommands(program, runner)
-  addHostCommands(program, runner)
+  addDaemonCommands(program, runner)
   return program
 }

@@ -1,5 +1,5 @@
 /** `imdsctl log-level`: prints the level of the daemon's log, or changes it for some time. */
-import { getLogLevel } from '../imdsd/operator/client.ts'
+import { QUESTIONS } from '../imdsd/operator/client.ts'
 import { parseDuration } from '../runtime/ago.ts'
 import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import { formatLevel, LEVEL_SECONDS, LOG_LEVELS } from '../runtime/log-level.ts'
@@ -22,7 +22,7 @@ export async function logLevel(
     throw new CommandFailure(EXIT.usage, '--for is for a level: imdsctl log-level debug --for 10m')
   const read = await askDaemon(
     operator,
-    (signal) => getLogLevel(operator, level && { level, seconds }, signal),
+    QUESTIONS.logLevel(level && { level, seconds }),
     new CommandFailure(EXIT.usage, `the level of the log is on the daemon's unix socket only, not at ${operator}`),
   )
   output.result(read, formatLevel(read, Date.now()))

@@ -33,7 +33,6 @@ export async function maintenance({ store, output }: Context, id: string, option
   })
 }
 
-/** Publishes the next revision with the change. */
 function put(
   publisher: Publisher,
   id: string,

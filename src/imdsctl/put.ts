@@ -50,7 +50,6 @@ interface PublishRecordsParts {
   readonly report: CommandReport
 }
 
-/** Publishes records, and reports each. */
 export async function publishRecords(parts: PublishRecordsParts): Promise<void> {
   const { publisher, records, otherwise, maxInFlight, options, report } = parts
   const drained = await publisher.fleet.drained().catch(() => new Map<string, string>()) // only for warnings
@@ -58,7 +57,7 @@ export async function publishRecords(parts: PublishRecordsParts): Promise<void> 
   const ended = await publishMany(publisher, items, maxInFlight, options, ({ input }, outcome) => {
     report.add(putOutcome(input, outcome, drained, options))
   })
-  if (ended.kind === 'unavailable') report.stopped()
+  if (ended === 'unavailable') report.stopped()
 }
 
 /**

@@ -36,7 +36,6 @@ export type ReadRecord =
   | { readonly ok: true; readonly value: RecordInput }
   | { readonly ok: false; readonly faults: readonly [RecordFault] }
 
-/** Reads every record of some paths, in order. */
 export async function* readRecords(paths: readonly string[]): AsyncGenerator<ReadRecord> {
   for (const path of paths) {
     try {

@@ -1,7 +1,7 @@
 /**
  * `imdsctl reports`: prints what the guest of an instance has reported, marked as its claim.
  */
-import { getReports } from '../imdsd/operator/client.ts'
+import { QUESTIONS } from '../imdsd/operator/client.ts'
 import type { ReportsDocument } from '../imdsd/operator/documents.ts'
 import { formatAgo } from '../runtime/ago.ts'
 import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
@@ -14,7 +14,7 @@ export async function reports(output: Output, id: string, operator: string): Pro
   checkId(id)
   const read = await askDaemon(
     operator,
-    (signal) => getReports(operator, id, signal),
+    QUESTIONS.reports(id),
     new CommandFailure(
       EXIT.notFound,
       `the daemon at ${operator} does not serve ${id}, or has no reports on this listener: ` +

@@ -56,13 +56,11 @@ export function buildRunner(program: Command, parts: Parts): Runner {
   return { ...parts, show: (command) => run(false, command), work: (command) => run(true, command) }
 }
 
-/** The store of the options. */
 export function contextOf({ output }: Runner, { store, recordKeys, ...settings }: Options): Context {
   if (store === undefined) throw new CommandFailure(EXIT.usage, 'no store: give --store or set IMDS_STORE')
   return { store: { url: store, recordKeysFile: recordKeys, ...settings }, output }
 }
 
-/** Parses the number of an option. */
 export function wholeNumber(text: string): number {
   const value = parseWhole(text.trim(), 1, Number.MAX_SAFE_INTEGER)
   if (value === undefined) throw new InvalidArgumentError('not a whole number of at least 1, in decimal digits')

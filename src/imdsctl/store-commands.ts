@@ -28,7 +28,6 @@ const IMPORT_HELP = `
 The store then holds what the records say: an instance that comes without user-data has none. Only refused records are printed, and the last
 line counts all. In a directory every ID.removed becomes a tombstone, unless the instance has a record.`
 
-/** Adds the commands, in the order of the help. */
 export function addStoreCommands(program: Command, runner: Runner): void {
   addPublishCommands(program, runner)
   addChangeCommands(program, runner)

@@ -1,7 +1,7 @@
 /**
  * `imdsctl trace`: prints what a guest asked for since it last booted, as a time line.
  */
-import { getTrace } from '../imdsd/operator/client.ts'
+import { QUESTIONS } from '../imdsd/operator/client.ts'
 import type { Trace } from '../imdsd/operator/documents.ts'
 import { formatAgo } from '../runtime/ago.ts'
 import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
@@ -15,7 +15,7 @@ export async function trace(output: Output, id: string, operator: string): Promi
   checkId(id)
   const read = await askDaemon(
     operator,
-    (signal) => getTrace(operator, id, signal),
+    QUESTIONS.trace(id),
     new CommandFailure(
       EXIT.notFound,
       `the daemon at ${operator} does not serve ${id}: ask on the hypervisor of its record`,

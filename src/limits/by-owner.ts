@@ -6,12 +6,10 @@ export class ByOwner<T> {
   readonly #owners = new Map<string, Set<T>>()
   #size = 0
 
-  /** How many items all owners have. */
   get size(): number {
     return this.#size
   }
 
-  /** The owners that have items. */
   get owners(): readonly string[] {
     return [...this.#owners.keys()]
   }
@@ -25,12 +23,10 @@ export class ByOwner<T> {
     return [...(this.#owners.get(owner) ?? [])]
   }
 
-  /** All items at present. */
   all(): readonly T[] {
     return this.owners.flatMap((owner) => this.of(owner))
   }
 
-  /** Adds a new item. */
   add(owner: string, item: T): void {
     const items = this.#owners.get(owner) ?? new Set()
     this.#owners.set(owner, items.add(item))

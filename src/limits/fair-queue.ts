@@ -218,7 +218,6 @@ function largest<T extends { readonly cost: number }>(all: Iterable<T>, own: T):
 /** What waits, by caller. The next turn is that of the first caller in the map. */
 class Lane {
   readonly #callers = new Map<string, { cost: number; readonly tasks: Waiting[] }>()
-  /** What all of it costs. */
   cost = 0
 
   get isEmpty(): boolean {

@@ -5,7 +5,6 @@
  * the last call.
  */
 
-/** A bucket of `burst` tokens that gains `perSecond` tokens a second. */
 export class TokenBucket {
   readonly #burst: number
   readonly #perSecond: number

@@ -13,7 +13,6 @@ export interface Page {
 
 /** A variable table, and the page that has it. */
 export interface VariablesElsewhere {
-  /** As --help prints it. */
   readonly text: string
   readonly page: string
 }

@@ -14,28 +14,14 @@ import { zshCompletion } from './zsh.ts'
 
 /** Nothing runs: these programs only describe themselves. */
 const ignore = () => undefined
-const never = () => Promise.resolve()
+const NO_ACTIONS = {} as Parameters<typeof buildApi>[1]
 
 /** The files by their paths: `man/NAME.SECTION` and `completions/SHELL/NAME`. */
 export function manualFiles(): Readonly<Record<string, string>> {
   const output = new Output('', process.stdout, process.stderr, ignore)
   const imdsctl = buildImdsctl({ output, env: {}, own: {}, onStatus: ignore })
   const imdsd = buildImdsd()
-  const api = buildApi(output, {
-    serve: never,
-    check: never,
-    apply: never,
-    rebuild: never,
-    verify: never,
-    advance: never,
-    explain: never,
-    doctor: never,
-    bugreport: never,
-    hypervisors: never,
-    drain: never,
-    evacuate: never,
-    maintenance: never,
-  })
+  const api = buildApi(output, NO_ACTIONS)
   const variables = { text: describeVariables(VARIABLES), page: 'imds.env(5)' }
   const apiVariables = { text: describeVariables(API_VARIABLES), page: 'imds-api.env(5)' }
   return {

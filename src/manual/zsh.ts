@@ -4,7 +4,6 @@ import { completableOf, optionsOf, valueNameOf, type Completable } from './descr
 
 const ACTIONS: Readonly<Record<Completable, string>> = { files: '_files', directories: '_files -/', nothing: ' ' }
 
-/** Builds the function that zsh loads. */
 export function zshCompletion(program: Command): string {
   const name = program.name()
   const common = optionsOf(program).flatMap(optionSpecs)
@@ -40,7 +39,6 @@ function argumentsOf(indent: number, specs: readonly string[]): string {
   return `${space}_arguments ${specs.map((spec) => `\\\n${space}  ${spec}`).join(' ')}\n`
 }
 
-/** A specification of _arguments for each form of an option. */
 function optionSpecs(option: Option): string[] {
   const { short, long, description } = option
   const forms = [short, long].filter((form) => form !== undefined)

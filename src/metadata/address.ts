@@ -27,7 +27,6 @@ export function canonicalAddress(address: string): string | undefined {
   }
 }
 
-/** True for a canonical IPv4 address. */
 export function isIpv4(address: string): boolean {
   return !address.includes(':') && canonicalAddress(address) === address
 }

@@ -15,12 +15,10 @@ export const NAME = '^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$'
 
 const nameForm = new RegExp(NAME)
 
-/** True if the text is a name. */
 export function isName(text: string): boolean {
   return nameForm.test(text)
 }
 
-/** True if the value is an id. */
 export function isId(value: unknown): value is string {
   return typeof value === 'string' && idForm.test(value)
 }
@@ -38,7 +36,6 @@ export const WELL_FORMED = '^[^\\ud800-\\udfff]*$'
 
 const lineForm = new RegExp(`^${LINE_CHARACTER}*$`, 'u')
 
-/** True if the text is on one line. */
 export function isLine(text: string): boolean {
   return lineForm.test(text)
 }

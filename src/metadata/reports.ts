@@ -141,7 +141,6 @@ function fitted(reports: Reports): Reports | undefined {
   return bytes > MAX_REPORTS_BYTES || attributes.size > MAX_ATTRIBUTES ? undefined : { ...reports, attributes }
 }
 
-/** Reports in the form that is stored as JSON. */
 export function storedForm({ attributes, ...others }: Reports): object {
   return { ...others, attributes: Object.fromEntries(attributes) }
 }

@@ -11,13 +11,10 @@ import { fqdn, id, oneOf, text, time } from './schema-texts.ts'
 
 /** The number of the schema that this version reads and writes. */
 export const SCHEMA = 1
-/** How many server groups a record may have. */
 export const MAX_SERVER_GROUPS = 256
 /** How many SSH keys a record may have, those of all users. */
 export const MAX_PUBLIC_KEYS = 256
-/** How many SSH keys a user may have in a record. */
 export const MAX_KEYS_OF_USER = 32
-/** How many maintenance events a record may have. */
 export const MAX_EVENTS = 32
 /** The longest vendor data in characters: as much as EC2 allows for user-data. */
 const MAX_VENDOR_DATA_CHARACTERS = 16384

@@ -47,7 +47,6 @@ export const TOPICS = [
   'reports',
   'other',
 ] as const
-/** One of TOPICS. */
 export type Topic = (typeof TOPICS)[number]
 
 /**

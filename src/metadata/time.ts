@@ -14,7 +14,6 @@ export const TIME_RULE = 'a time such as 2026-11-20T15:04:05Z (RFC 3339)'
 
 const FORM = new RegExp(TIME)
 
-/** Whether a text is a time. */
 export function isTime(text: string): boolean {
   return text.length <= MAX_TIME_CHARACTERS && FORM.test(text)
 }

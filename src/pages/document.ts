@@ -3,6 +3,7 @@
  * dark or light as its reader prefers, and fits a phone.
  */
 import { createHash } from 'node:crypto'
+import type { State } from '../runtime/check.ts'
 import { markup, type Markup } from './markup.ts'
 import { STYLE } from './style.ts'
 
@@ -19,40 +20,32 @@ export const PAGE_HEADERS: Readonly<Record<string, string>> = {
   'x-content-type-options': 'nosniff',
 }
 
-/** How serious the state of something is. */
-export type Level = 'ok' | 'warning' | 'failure'
-
-/** The most serious of some levels. */
-export function worstOf(levels: readonly Level[]): Level {
-  return levels.includes('failure') ? 'failure' : levels.includes('warning') ? 'warning' : 'ok'
-}
-
-/** A level as a word in its colour. */
-export function formatLevel(level: Level): Markup {
-  return markup`<b class="${level}">${level}</b>`
+/** A state as a word in its colour. */
+export function formatState(state: State): Markup {
+  return markup`<b class="${state}">${state}</b>`
 }
 
 /** A page. `about`: what is below its title, such as version and time. */
 export interface Document {
   readonly title: string
-  readonly level: Level
+  readonly state: State
   readonly about: string
   readonly sections: readonly (readonly [heading: string, content: Markup])[]
 }
 
-/** Formats a whole document. The level comes first, so that it can be seen among the tabs of a browser. */
-export function formatDocument({ title, level, about, sections }: Document): string {
+/** Formats a whole document. The state comes first, so that it can be seen among the tabs of a browser. */
+export function formatDocument({ title, state, about, sections }: Document): string {
   return markup`<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="refresh" content="${REFRESH_SECONDS}">
-<title>${level}: ${title}</title>
+<title>${state}: ${title}</title>
 <style>${STYLE}</style>
 </head>
 <body>
-<header><h1>${title} ${formatLevel(level)}</h1><p>${about}</p></header>
+<header><h1>${title} ${formatState(state)}</h1><p>${about}</p></header>
 <main>
 ${sections.map(
   ([heading, content]) => markup`<section><h2>${heading}</h2>

@@ -11,39 +11,29 @@ const MAX_PAUSE_MS = 1_000
 /** The most pages that wait for their turn. */
 const MAX_WAITING = 32
 
-/** What turns depend on. `now`: milliseconds of a monotonic clock. */
-export interface PageTurnsParts {
+/** `now`: milliseconds of a monotonic clock. */
+interface PageTurnsParts {
   readonly now: () => number
   readonly pause: (ms: number) => Promise<unknown>
 }
+/** A pause does not keep a program from ending. */
+const REAL: PageTurnsParts = { now: () => performance.now(), pause: (ms) => sleep(ms, undefined, { ref: false }) }
 
-/** The turns of all readers. */
-export class PageTurns {
-  readonly #parts: PageTurnsParts
-  readonly #queue = new FairQueue({ atOnce: 1, maxWaiting: MAX_WAITING })
-
-  constructor(parts: PageTurnsParts) {
-    this.#parts = parts
-  }
-
+export function buildPageTurns({ now, pause } = REAL): {
   /** Builds a page at its turn. Undefined: too many wait. Rejects if `build` does. */
-  async take<T>(build: () => Promise<T>): Promise<T | undefined> {
-    const { now, pause } = this.#parts
-    const leave = await this.#queue.enter({ key: '' })
-    if (typeof leave !== 'function') return undefined
-    const startedMs = now()
-    try {
-      return await build()
-    } finally {
-      void pause(Math.min((now() - startedMs) * PAUSE_RATIO, MAX_PAUSE_MS)).then(leave)
-    }
+  readonly take: <T>(build: () => Promise<T>) => Promise<T | undefined>
+} {
+  const queue = new FairQueue({ atOnce: 1, maxWaiting: MAX_WAITING })
+  return {
+    take: async (build) => {
+      const leave = await queue.enter({ key: '' })
+      if (typeof leave !== 'function') return undefined
+      const startedMs = now()
+      try {
+        return await build()
+      } finally {
+        void pause(Math.min((now() - startedMs) * PAUSE_RATIO, MAX_PAUSE_MS)).then(leave)
+      }
+    },
   }
-}
-
-/** The turns of a program. A pause does not keep it from ending. */
-export function buildPageTurns(): PageTurns {
-  return new PageTurns({
-    now: () => performance.now(),
-    pause: (ms) => sleep(ms, undefined, { ref: false }),
-  })
 }

@@ -2,7 +2,6 @@
 import { parseWhole } from '../runtime/whole-number.ts'
 import { markup, type Markup } from './markup.ts'
 
-/** The rows of one page. */
 export const PAGE_ROWS = 50
 /** A longer search finds nothing: no id and no address has so many characters. */
 const MAX_CHARACTERS = 100
@@ -31,7 +30,6 @@ export interface PageOfRows<T> {
   readonly total: number
 }
 
-/** Takes the part of the rows that a question wants. */
 export function partOf<T>(rows: readonly T[], question: Question): PageOfRows<T> {
   const pages = Math.max(1, Math.ceil(rows.length / PAGE_ROWS))
   const page = Math.min(question.page, pages)

@@ -1,15 +1,25 @@
 /** Tables and lists of values in a page. */
 import { markup, type Markup, type Value } from './markup.ts'
 
-/** A column. `isNumber`: its cells are aligned to the right. */
+/** A column: its name, and whether its cells are aligned to the right. */
 export interface Column {
   readonly name: string
-  readonly isNumber?: boolean
+  readonly isNumber: boolean
+}
+
+/** A column whose cells are aligned to the right. */
+export function number(name: string): Column {
+  return { name, isNumber: true }
 }
 
 /** Formats a table. `none`: what is shown if it has no rows. */
-export function formatTable(columns: readonly Column[], rows: readonly (readonly Value[])[], none: string): Markup {
+export function formatTable(
+  given: readonly (string | Column)[],
+  rows: readonly (readonly Value[])[],
+  none: string,
+): Markup {
   if (rows.length === 0) return markup`<p class="soft">${none}</p>`
+  const columns = given.map((one) => (typeof one === 'string' ? { name: one, isNumber: false } : one))
   const side = (column: Column | undefined) => column?.isNumber === true && markup` class="number"`
   return markup`<table>
 <thead><tr>${columns.map((column) => markup`<th${side(column)}>${column.name}</th>`)}</tr></thead>
@@ -22,7 +32,6 @@ ${rows.map(
 </table>`
 }
 
-/** Formats names with their values. */
 export function formatFacts(facts: readonly (readonly [name: string, value: Value])[]): Markup {
   return markup`<dl>${facts.map(([name, value]) => markup`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`
 }

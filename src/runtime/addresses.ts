@@ -15,7 +15,6 @@ import { isOneAddress } from '../metadata/address.ts'
 
 const CHECK_INTERVAL_MS = 2_000
 
-/** Checks the addresses of listeners. */
 export class AddressWatch {
   readonly #addresses: readonly string[]
   readonly #log: Log
@@ -41,7 +40,6 @@ export class AddressWatch {
     await this.#check()
   }
 
-  /** Stops the checks. */
   stop(): void {
     clearInterval(this.#timer)
   }

@@ -18,7 +18,6 @@ export interface Check<State> {
   readonly find: (look: State) => Promise<readonly Finding[]> | readonly Finding[]
 }
 
-/** A finding, with its check. */
 export type CheckResult = Finding & { readonly check: string }
 
 export const ok = (text: string): Finding => ({ state: 'ok', text })
@@ -46,29 +45,35 @@ export function formatFinding(finding: Finding): string {
   return finding.state === 'ok' ? finding.text : `${finding.text}. Remedy: ${finding.remedy}`
 }
 
+/** The most serious state of some findings. */
+export function worstOf(findings: readonly Pick<Finding, 'state'>[]): State {
+  const isThere = (state: State) => findings.some((one) => one.state === state)
+  return isThere('failure') ? 'failure' : isThere('warning') ? 'warning' : 'ok'
+}
+
+const EXIT_STATUS = { ok: 0, warning: 1, failure: 2 } as const
 export const STYLES: Readonly<Record<State, Style>> = { ok: 'green', warning: 'yellow', failure: 'red' }
 
-export function countStates(results: readonly Pick<Finding, 'state'>[]): Readonly<Record<State, number>> {
-  const count = (state: State) => results.filter((result) => result.state === state).length
-  return { ok: count('ok'), warning: count('warning'), failure: count('failure') }
-}
-
-/** The exit status: 0, 1 if there are warnings, 2 if there are failures. */
-export function statusOf(results: readonly Pick<Finding, 'state'>[]): 0 | 1 | 2 {
-  const { warning: warnings, failure: failures } = countStates(results)
-  return failures > 0 ? 2 : warnings > 0 ? 1 : 0
-}
-
-/** How many results have each state, as `--json` prints it. */
-export function countsOf(results: readonly CheckResult[]): Readonly<Record<'ok' | 'warnings' | 'failures', number>> {
-  const { ok, warning: warnings, failure: failures } = countStates(results)
-  return { ok, warnings, failures }
-}
-
-/** Prints some results, and how many of all have each state. */
-export function printResults(output: Output, printed: readonly CheckResult[], all: readonly CheckResult[]): void {
-  output.rows(printed.map(rowOf))
-  const { ok, warning, failure } = countStates(all)
-  const text = `${String(ok)} ok, ${String(warning)} ${warning === 1 ? 'warning' : 'warnings'}, ${String(failure)} ${failure === 1 ? 'failure' : 'failures'}`
-  output.rows([[{ text, style: failure > 0 ? STYLES.failure : warning > 0 ? STYLES.warning : STYLES.ok }]])
+/**
+ * Prints what a command has found: the rows of a state, some of the results, and how many of all have each state. Returns
+ * its exit status: 0, 1 if there are warnings, 2 if there are failures. `json`: the state, for `--json`.
+ */
+export function printChecks(
+  output: Output,
+  all: readonly CheckResult[],
+  checks = all,
+  rows: readonly (readonly Cell[])[] = [],
+  json: object = {},
+): number {
+  const count = (state: State) => all.filter((result) => result.state === state).length
+  const [ok, warnings, failures] = [count('ok'), count('warning'), count('failure')]
+  const state = worstOf(all)
+  if (output.json) output.printJson({ ok, warnings, failures, ...json, checks })
+  else {
+    const text = `${String(ok)} ok, ${String(warnings)} ${warnings === 1 ? 'warning' : 'warnings'}, ${String(failures)} ${failures === 1 ? 'failure' : 'failures'}`
+    output.rows(rows)
+    output.rows(checks.map(rowOf))
+    output.rows([[{ text, style: STYLES[state] }]])
+  }
+  return EXIT_STATUS[state]
 }

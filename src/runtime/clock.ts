@@ -36,7 +36,6 @@ export class ClockWatch {
     this.#offsetMs = offsetMs
   }
 
-  /** Reports that the clock went back by `byMs`. */
   reportSetBack(byMs: number): void {
     if (byMs <= MIN_REPORTED_MS) return
     this.#parts.setBacks.inc()

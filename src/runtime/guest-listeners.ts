@@ -10,7 +10,6 @@ import { list } from './variables.ts'
 /** The default of IMDS_LISTEN. */
 export const DEFAULT_LISTEN = '169.254.169.254:80'
 
-/** A listener for the guests of one network. */
 export type GuestListenAddress = HostPort & { readonly network: string }
 
 /** Parses a part, `ADDRESS:PORT` or `NETWORK=ADDRESS:PORT`. */

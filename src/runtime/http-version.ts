@@ -16,10 +16,15 @@ export interface VersionRefusal {
   readonly headers?: Readonly<Record<string, string>>
 }
 
-/** The response of the operators' listeners. */
-export const TO_OPERATORS: VersionRefusal = {
+const TO_OPERATORS: VersionRefusal = {
   contentType: 'application/json',
   body: '{"error":"the version of HTTP is not 1.0 or 1.1"}',
+}
+const notCounted = () => undefined
+
+/** `refuseOtherVersions` for a listener of operators. */
+export function refuseOtherVersionsOfOperators(server: Pick<Server, 'listeners' | 'removeAllListeners' | 'on'>): void {
+  refuseOtherVersions(server, () => TO_OPERATORS, notCounted)
 }
 
 /**

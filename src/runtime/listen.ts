@@ -142,7 +142,6 @@ function acceptorFor(server: FastifyInstance['server']): Server {
   }) // the options of http.Server
 }
 
-/** Opens the sockets of a place. */
 async function openAll(acceptors: readonly Server[], place: ListenAddress, variable: string): Promise<ListenAddress> {
   if (place.path !== undefined) return open(acceptors[0]!, place, variable)
   // sockets that share a port do not notice that another process of this user listens there

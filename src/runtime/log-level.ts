@@ -26,7 +26,6 @@ export function formatLevel({ level, configured, until }: LogLevelState<string>,
 /** How long a level lasts by default, and at most, in seconds. */
 export const LEVEL_SECONDS = { default: 600, max: 86_400 } as const
 
-/** Changes the level of a log. */
 export class AdjustableLevel {
   readonly #log: Pick<Log, 'level' | 'info'>
   readonly #configured: LogLevel

@@ -15,7 +15,6 @@ import { isJournal, LogOutput, neverBlock } from './log-output.ts'
 const STDOUT = 1
 const SECRETS = ['password', 'userData', 'publicKeys', 'token', 'headers', 'document', 'command']
 
-/** Builds the daemon's log. */
 export function buildLog(level: LogLevel, destination: DestinationStream): Log {
   return pino(
     {

@@ -20,10 +20,10 @@ export function parseMetrics(text: string): MetricValues {
   )
 }
 
-/** The value of a label of a metric that has one series. */
-export function labelOf(metrics: MetricValues, name: string, label: string): string | undefined {
-  const series = [...metrics.keys()].find((one) => one.startsWith(`${name}{`))
-  return series === undefined ? undefined : new RegExp(`[{,]${label}="([^"]*)"`).exec(series)?.[1]
+/** The version of the program that has these metrics. */
+export function runningVersion(metrics: MetricValues): string | undefined {
+  const build = [...metrics.keys()].find((name) => name.startsWith('imds_build_info{')) ?? ''
+  return /[{,]version="([^"]*)"/.exec(build)?.[1]
 }
 
 /** Returns the rate per second of the series that match. A program that was restarted between the samples has none. */

@@ -2,7 +2,6 @@
 import { collectDefaultMetrics, Counter, Gauge, Registry } from 'prom-client'
 import { VERSION } from './version.ts'
 
-/** A registry with the metrics of Node.js and of the version. */
 export function buildRegistry(): Registry {
   const registry = new Registry()
   collectDefaultMetrics({ register: registry })

@@ -13,7 +13,6 @@ import { EXIT } from './exit-status.ts'
 import { formatRows } from './table.ts'
 import { paintFor, widthOf, type Cell, type Screen } from './terminal.ts'
 
-/** A stream of the process. */
 type Stream = Writable & Screen
 
 /** The version of what `--json` prints (docs/json.md): it rises when a field changes its meaning or goes away. */
@@ -48,7 +47,6 @@ export class Output {
     this.#continues = continues
   }
 
-  /** True if results are JSON. */
   get json(): boolean {
     return this.#json
   }

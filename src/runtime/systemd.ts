@@ -27,7 +27,6 @@ export interface SystemdSockets {
   readonly faults?: readonly string[]
 }
 
-/** Without systemd. */
 export const NO_SOCKETS: SystemdSockets = { passed: [], enabled: [] }
 
 /**

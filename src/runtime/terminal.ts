@@ -14,7 +14,6 @@ export type Style = 'bold' | 'dim' | 'red' | 'yellow' | 'green'
 /** A text of a table, with a style or without. */
 export type Cell = string | { readonly text: string; readonly style: Style }
 
-/** Gives a text a style, or returns it as it is. */
 export type Paint = (style: Style, text: string) => string
 
 /** The width of a terminal in characters; undefined for any other stream, and if the terminal does not say. */
@@ -29,5 +28,4 @@ export function paintFor(screen: Screen): Paint {
     : plain
 }
 
-/** Leaves texts without a style. */
 export const plain: Paint = (_style, text) => text

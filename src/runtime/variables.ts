@@ -7,7 +7,6 @@ import { parseAddressPort, type HostPort } from './host-port.ts'
 import { describeUnknown } from './nearest.ts'
 import { parseWhole, wholeFault } from './whole-number.ts'
 
-/** The variables of a process. */
 export type Environment = Readonly<Record<string, string | undefined>>
 
 /** Parses the text of a variable. A fault continues the variable's name. */
@@ -17,7 +16,6 @@ export type TextParser<T> = (text: string) => Parsed<T, string>
 export interface Variable<T = unknown> {
   readonly default?: string
   readonly parse: TextParser<T>
-  /** One line for --help. */
   readonly help: string
 }
 type Rows = Readonly<Record<string, Variable>>
@@ -32,13 +30,11 @@ export type Values<T extends Rows> = {
     : never
 }
 
-/** Something wrong with one variable. */
 export interface VariableFault {
   readonly variable: string
   readonly message: string
 }
 
-/** Reports a fault. */
 export type AddFault<Name extends string> = (variable: Name, message: string) => void
 
 /** A configuration. `unknown`: variables of the program that do not exist, for a warning. */
@@ -46,7 +42,6 @@ export type ParsedVariables<Config> =
   | { readonly ok: true; readonly value: Config; readonly unknown: readonly string[] }
   | { readonly ok: false; readonly faults: readonly VariableFault[] }
 
-/** A part of a table. */
 export function section<T extends Rows>(
   name: string,
   rows: T,
@@ -133,7 +128,6 @@ export function matching(test: (value: string) => boolean, message: string): Tex
   return (value) => (test(value) ? { ok: true, value } : { ok: false, faults: [message] })
 }
 
-/** The parser of one of some words. */
 export function oneOf<T extends string>(words: readonly T[]): TextParser<T> {
   return (text) => {
     const value = words.find((word) => word === text)
@@ -141,7 +135,6 @@ export function oneOf<T extends string>(words: readonly T[]): TextParser<T> {
   }
 }
 
-/** The parser of a whole number. */
 export function whole(least: number, most: number): TextParser<number> {
   return (text) => {
     const value = parseWhole(text, least, most)
@@ -158,7 +151,6 @@ export function listOf(test: (part: string) => boolean, message: string): TextPa
   }
 }
 
-/** `ADDRESS:PORT`. */
 export function addressPort(example: string): TextParser<HostPort> {
   return (text) => {
     const value = parseAddressPort(text)

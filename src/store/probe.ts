@@ -1,5 +1,6 @@
 /** Tries a store for `--check --connect`, and writes nothing. */
 import { setTimeout as sleep } from 'node:timers/promises'
+import { failure, ok, warning, type Finding } from '../runtime/check.ts'
 import type { Probe } from './redis/probe.ts'
 import type { StoreSettings } from './settings.ts'
 import { parseStoreUrl, type FileStore, type RedisFiles } from './url.ts'
@@ -37,6 +38,15 @@ export async function probeStore(store: ProbedStore): Promise<Probe> {
     const { adviceOf } = await import('./redis/reasons.ts')
     return { findings: [], warnings: [], problems: [adviceOf(error)] }
   })
+}
+
+/** What a probe has found, as findings of a check: the worst first. */
+export function probeFindings({ findings, warnings, problems }: Probe): Finding[] {
+  return [
+    ...problems.map(({ text, remedy }) => failure(text, remedy)),
+    ...warnings.map(({ text, remedy }) => warning(text, remedy)),
+    ...findings.map(ok),
+  ]
 }
 
 /** The store of a publisher with valid settings. */

@@ -16,11 +16,6 @@ export interface ToPublish {
 /** The outcome of one record. `failed`: the publish was rejected. */
 export type SettledPut = PutResult | { readonly kind: 'failed'; readonly error: unknown }
 
-/** How publishing ended. `unavailable`: the store cannot be used. */
-export interface PublishedAll {
-  readonly kind: 'done' | 'unavailable'
-}
-
 /**
  * Publishes records with at most `atOnce` in flight, and calls `onSettled` for each. Resolves with `unavailable` as soon
  * as the store cannot be used and nothing is in flight, even while it waits for the next record. The remaining records
@@ -32,7 +27,7 @@ export async function publishMany<T extends ToPublish>(
   atOnce: number,
   options: PutOptions,
   onSettled: (record: T, outcome: SettledPut) => void,
-): Promise<PublishedAll> {
+): Promise<'done' | 'unavailable'> {
   const inFlight = new Set<Promise<void>>()
   const lastOf = new Map<string, Promise<void>>()
   const { promise: unavailable, resolve: stop } = Promise.withResolvers<undefined>()
@@ -60,7 +55,7 @@ export async function publishMany<T extends ToPublish>(
     const next = await Promise.race([unavailable, records.next()])
     if (next === undefined || next.done === true) {
       await Promise.all(inFlight)
-      return { kind: next === undefined ? 'unavailable' : 'done' }
+      return next === undefined ? 'unavailable' : 'done'
     }
     const { value: record } = next
     const work = publish(record, lastOf.get(record.id), [...inFlight]).then((outcome) => {

@@ -69,7 +69,6 @@ export interface ReportStore {
   remove(id: string): Promise<void>
 }
 
-/** A store as the daemon reads it. */
 export interface Source {
   /** The address of the store, for logs. Never contains a password. */
   readonly description: string

@@ -11,7 +11,6 @@
 import { fileURLToPath } from 'node:url'
 import { parseHostPort } from '../runtime/host-port.ts'
 
-/** The forms of a URL, for messages. */
 export const STORE_URL_FORMS =
   'redis://HOST[:PORT], redis-sentinel://HOST[:PORT],HOST[:PORT]/MASTER, redis-cluster://HOST[:PORT],HOST[:PORT] ' +
   '(each with USER@ before the hosts if there is a user; rediss instead of redis for TLS) or file:DIRECTORY'

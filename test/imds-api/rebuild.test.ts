@@ -6,7 +6,7 @@ import { pino } from 'pino'
 import t, { type Test } from 'tap'
 import { enqueueRebuild } from '../../src/imds-api/changes/servers.ts'
 import { inTransaction } from '../../src/imds-api/database/transaction.ts'
-import { ApiCommandFailure } from '../../src/imds-api/failure.ts'
+import { CommandFailure } from '../../src/runtime/exit-status.ts'
 import { publishBatch } from '../../src/imds-api/publish/batch.ts'
 import { openOwnRegion, type OwnStore } from '../../src/imds-api/publish/region-database.ts'
 import { rebuild, verify, type RebuildOptions } from '../../src/imds-api/rebuild.ts'
@@ -46,7 +46,7 @@ async function anUnpublished(t: Test, servers: number) {
       open,
     }
     const status = await command(parts).catch((error: unknown) => {
-      if (!(error instanceof ApiCommandFailure)) throw error
+      if (!(error instanceof CommandFailure)) throw error
       text.stderr += error.message
       return error.status
     })

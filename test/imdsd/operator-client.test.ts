@@ -9,13 +9,7 @@ import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
-import {
-  getExplanation,
-  getFirewallDocument,
-  getInstanceState,
-  valueOf,
-  type Answer,
-} from '../../src/imdsd/operator/client.ts'
+import { ask, QUESTIONS, valueOf, type Answer } from '../../src/imdsd/operator/client.ts'
 import { waitForInstance } from '../../src/imdsd/operator/wait.ts'
 import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
 import { run } from '../support/programs/processes.ts'
@@ -81,9 +75,13 @@ t.test('the unix socket, an address and a URL get the same answer, with ids and 
   ])
   for (const operator of [unix, tcp, `http://${tcp}`, `http://${tcp}/`]) {
     requests.length = 0
-    t.same(await getInstanceState(operator, 'a/../b?x', false, signal), { kind: 'answered', status: 200, value: STATE })
-    await getInstanceState(operator, 'srv-a', true, signal)
-    t.same(await getExplanation(operator, undefined, 'red', 'fd00::2&x=1', signal), {
+    t.same(await ask(operator, QUESTIONS.instance('a/../b?x', false), signal), {
+      kind: 'answered',
+      status: 200,
+      value: STATE,
+    })
+    await ask(operator, QUESTIONS.instance('srv-a', true), signal)
+    t.same(await ask(operator, QUESTIONS.address('red', 'fd00::2&x=1'), signal), {
       kind: 'answered',
       status: 200,
       value: EXPLANATION,
@@ -103,13 +101,17 @@ t.test(
   'the report of the firewall agent is the body of a POST; without a report the document is read by GET',
   async (t) => {
     const { requests, unix } = await listening(t, () => [200, DOCUMENT])
-    t.same(await getFirewallDocument(unix, undefined, signal), { kind: 'answered', status: 200, value: DOCUMENT })
-    await getFirewallDocument(
+    t.same(await ask(unix, QUESTIONS.firewall(undefined), signal), { kind: 'answered', status: 200, value: DOCUMENT })
+    await ask(
       unix,
-      { applied: 'a.1', refused: [{ instance: 'srv-a', interface: 'int-a', message: 'no' }], packets: PACKETS },
+      QUESTIONS.firewall({
+        applied: 'a.1',
+        refused: [{ instance: 'srv-a', interface: 'int-a', message: 'no' }],
+        packets: PACKETS,
+      }),
       signal,
     )
-    await getFirewallDocument(unix, { applied: undefined, refused: [], packets: undefined }, signal)
+    await ask(unix, QUESTIONS.firewall({ applied: undefined, refused: [], packets: undefined }), signal)
     t.same(requests, [
       { method: 'GET', url: '/firewall', body: '' },
       {
@@ -131,33 +133,37 @@ t.test('a document of another shape or with another status is refused', async (t
     [200, '<html>'],
     [200, ''],
   ] satisfies Reply[]) {
-    t.same(await getInstanceState(unix, 'srv-a', false, signal), { kind: 'refused', status: reply[0] })
+    t.same(await ask(unix, QUESTIONS.instance('srv-a', false), signal), { kind: 'refused', status: reply[0] })
   }
   for (reply of [
     [200, STATE],
     [404, STATE],
     [409, STATE],
   ] satisfies Reply[])
-    t.same(await getInstanceState(unix, 'srv-a', false, signal), { kind: 'answered', status: reply[0], value: STATE })
+    t.same(await ask(unix, QUESTIONS.instance('srv-a', false), signal), {
+      kind: 'answered',
+      status: reply[0],
+      value: STATE,
+    })
   reply = [200, { ...EXPLANATION, status: 'x' }]
-  t.same(await getExplanation(unix, undefined, 'red', 'fd00::2', signal), { kind: 'refused', status: 200 })
+  t.same(await ask(unix, QUESTIONS.address('red', 'fd00::2'), signal), { kind: 'refused', status: 200 })
 })
 
 t.test('a daemon that cannot be reached or is too slow is a value, with the remedy', async (t) => {
   const { unix, path } = await listening(t, () => 'silent')
-  const ask = (operator: string, timeoutMs = 10_000) =>
-    getInstanceState(operator, 'srv-a', false, AbortSignal.timeout(timeoutMs))
-  t.same(await ask(unix, 50), { kind: 'timeout' })
-  t.match(await ask('unix:/nowhere/operator.sock'), { kind: 'unreachable', reason: /^ENOENT: .* Start the daemon/ })
+  const stateAt = (operator: string, timeoutMs = 10_000) =>
+    ask(operator, QUESTIONS.instance('srv-a', false), AbortSignal.timeout(timeoutMs))
+  t.same(await stateAt(unix, 50), { kind: 'timeout' })
+  t.match(await stateAt('unix:/nowhere/operator.sock'), { kind: 'unreachable', reason: /^ENOENT: .* Start the daemon/ })
   const left = join(path, '../left.sock')
   const code = `require('node:net').createServer().listen(process.argv[1], () => process.kill(process.pid, 'SIGKILL'))`
   await run([process.execPath, '-e', code, left])
-  t.match(await ask(`unix:${left}`), { kind: 'unreachable', reason: /^ECONNREFUSED: .* Start it/ })
+  t.match(await stateAt(`unix:${left}`), { kind: 'unreachable', reason: /^ECONNREFUSED: .* Start it/ })
   const port = String(await freePort())
-  t.match(await ask(`127.0.0.1:${port}`), { kind: 'unreachable', reason: `connect ECONNREFUSED 127.0.0.1:${port}` })
+  t.match(await stateAt(`127.0.0.1:${port}`), { kind: 'unreachable', reason: `connect ECONNREFUSED 127.0.0.1:${port}` })
   for (const operator of ['unix:operator.sock', 'unix:', 'https://127.0.0.1', 'a b'])
     t.match(
-      await ask(operator),
+      await stateAt(operator),
       { kind: 'unreachable', reason: 'it is not unix:/ABSOLUTE/PATH or ADDRESS:PORT' },
       operator,
     )

@@ -307,7 +307,9 @@ test('what alerts and documents search for in the journal are codes or reasons o
 })
 
 /** The files that declare imdsctl's commands and options. */
-const IMDSCTL = ['imdsctl', 'store-commands', 'host-commands'].map((name) => read(`src/imdsctl/${name}.ts`)).join('\n')
+const IMDSCTL = ['imdsctl', 'store-commands', 'daemon-commands']
+  .map((name) => read(`src/imdsctl/${name}.ts`))
+  .join('\n')
 const ignore = () => undefined
 const IMDSCTL_COMMANDS = buildProgram({
   output: new Output('', process.stdout, process.stderr, ignore),

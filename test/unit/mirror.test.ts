@@ -35,7 +35,6 @@ const ELSEWHERE: Readonly<Record<string, readonly string[]>> = {
   'imds-api/program': [
     'imds-api/arguments',
     'imds-api/background',
-    'imds-api/failure',
     'imds-api/main',
     'imds-api/metrics',
     'imds-api/rest',
@@ -59,7 +58,7 @@ const ELSEWHERE: Readonly<Record<string, readonly string[]>> = {
   'contract/waiting': ['imdsd/guest/query-responder'],
   'imdsd/bodies': ['imdsd/guest/linger'],
   'imdsd/bugreport': ['bugreport/secrets'],
-  'imdsd/doctor': ['imdsctl/doctor/host', 'imdsd/checks/host-state', 'runtime/command'],
+  'imdsd/doctor': ['imdsctl/doctor/hypervisor', 'imdsd/checks/host-state', 'runtime/command'],
   'imdsd/environment': ['runtime/as-user'],
   'imdsd/firewall': ['imdsd/guest-finder', 'imdsd/guest-side'],
   'imdsd/firewall-keeping': ['imdsctl/firewall-agent/agent', 'imdsctl/firewall-agent/refused'],
@@ -70,7 +69,7 @@ const ELSEWHERE: Readonly<Record<string, readonly string[]>> = {
   'imdsd/operator': ['imdsd/operator/listener'],
   'imdsd/operator-client': ['imdsd/operator/client', 'imdsd/operator/wait'],
   'imdsd/programs': [
-    'imdsctl/host-commands',
+    'imdsctl/daemon-commands',
     'imdsctl/imdsctl',
     'imdsctl/main',
     'imdsctl/runner',

@@ -17,7 +17,6 @@ export interface Family {
   readonly id: number
   readonly scopes: readonly string[]
 }
-/** A new family, and its first refresh token. */
 export interface NewFamily {
   readonly family: Family
   readonly refreshToken: string

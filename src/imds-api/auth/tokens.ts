@@ -10,6 +10,7 @@ import { limitsOf, type ClientLimits } from '../model/client-limits.ts'
 import { SCOPES_OF_GROUP } from '../model/scopes.ts'
 import { digest, newToken } from './secrets.ts'
 import { deleteOldestTokens } from './token-families.ts'
+import { addRow } from '../changes/own-rows.ts'
 
 /**
  * Whom a token authenticates, and its scopes: an API client, which acts for its account, or a user, who has signed in
@@ -71,10 +72,7 @@ export class AccessTokens {
     const values = { sha256: digest(token), scopes: [...scopes], expires_at: new Date(this.#now() + seconds * 1000) }
     if ('familyId' in owner) {
       await deleteOldestTokens(db, 'access_tokens', owner.familyId, MAX_FAMILY_ACCESS_TOKENS)
-      await db
-        .insertInto('access_tokens')
-        .values({ ...values, client_id: null, account_id: null, family_id: owner.familyId })
-        .execute()
+      await addRow(db, 'access_tokens', { ...values, client_id: null, account_id: null, family_id: owner.familyId })
     } else await insertForClient(db, owner, values)
     return token
   }

@@ -10,7 +10,7 @@ import type { Tx, Db } from '../database/transaction.ts'
 import { notFound, refuse } from '../model/refusal.ts'
 import type { ActionKind, ActionOutcome } from '../model/server-actions.ts'
 import type { AccountChanges } from './account-changes.ts'
-import { actionAfter, COMPUTE_CHANNEL, finishAction, giveOut, stateOf } from './actions.ts'
+import { actionAfter, COMPUTE_CHANNEL, finishAction, giveOut, actionState } from './actions.ts'
 
 /**
  * An action as it is given out, with the server as a hypervisor needs it. `snapshot_id`: the snapshot that is made or
@@ -125,7 +125,7 @@ export async function reportOutcome(
     const action = await findAction(tx, hypervisor, id)
     if (action === undefined) throw notFound(`the action ${String(id)}`)
     const { kind, server_id: serverId } = action
-    if (actionAfter(stateOf(action), outcome === 'succeeded' ? 'succeed' : 'fail') === undefined) {
+    if (actionAfter(actionState(action), outcome === 'succeeded' ? 'succeed' : 'fail') === undefined) {
       if (action.outcome !== outcome)
         throw refuse('resource_conflict', `the action ${String(id)} has ${String(action.outcome)} already`)
       return { id, serverId, kind, outcome, fault: action.fault, isRepeated: true }

@@ -25,6 +25,7 @@ import { transitions } from '../model/transitions.ts'
 import { finishImage } from './images.ts'
 import { refuseBeyondLimit } from './limits.ts'
 import { failCreate, moveServer, serverAfterAll, setConsoleExpiry } from './servers.ts'
+import { addRow } from './own-rows.ts'
 
 type Action = Selectable<Tables['compute_actions']>
 type OpenState = 'waiting' | 'givenOut'
@@ -41,7 +42,7 @@ export type ActionTransition = keyof typeof TRANSITIONS
 
 export const { after: actionAfter } = transitions<ActionState, ActionTransition>(TRANSITIONS)
 
-export function stateOf({ outcome, given_out_at }: Pick<Action, 'outcome' | 'given_out_at'>): ActionState {
+export function actionState({ outcome, given_out_at }: Pick<Action, 'outcome' | 'given_out_at'>): ActionState {
   return outcome ?? (given_out_at === null ? 'waiting' : 'givenOut')
 }
 
@@ -100,17 +101,10 @@ export async function requestAction(
 ): Promise<void> {
   const row = { server_id: serverId, kind, image_id: imageId ?? null }
   if (compute === 'none') {
-    await tx
-      .insertInto('compute_actions')
-      .values({ ...row, outcome: 'succeeded', finished_at: new Date() })
-      .execute()
-    await applyOutcome(tx, row, 'succeeded')
-    return
+    await addRow(tx, 'compute_actions', { ...row, outcome: 'succeeded', finished_at: new Date() })
+    return applyOutcome(tx, row, 'succeeded')
   }
-  await tx
-    .insertInto('compute_actions')
-    .values({ ...row, console_token: consoleToken ?? null })
-    .execute()
+  await addRow(tx, 'compute_actions', { ...row, console_token: consoleToken ?? null })
   // Guests read the record while the compute system works: it is published now, and again afterwards.
   if (kind === 'create') await enqueue(tx, [serverId])
   if (kind === 'delete') await markChanged(tx, [serverId])
@@ -194,7 +188,7 @@ export async function cancelActions(tx: Tx, serverId: string): Promise<boolean> 
     .where('finished_at', 'is', null)
     .forUpdate()
     .execute()
-  if (open.some((action) => stateOf(action) !== 'waiting')) return false
+  if (open.some((action) => actionState(action) !== 'waiting')) return false
   await move(tx, 'succeed', hasIdAmong(open.map(({ id }) => id)))
   return true
 }

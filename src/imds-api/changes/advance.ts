@@ -15,10 +15,10 @@
  */
 import { sql } from 'kysely'
 import { formatId, PREFIXES } from '../model/ids.ts'
-import { numberIn, POOL_KINDS } from '../model/pools.ts'
+import { numberIn, POOL_KINDS, type PoolKind } from '../model/pools.ts'
 import { enqueue } from '../database/outbox.ts'
 import { lockPools } from './allocate.ts'
-import type { PoolKind } from '../model/pools.ts'
+import { setValues } from './own-rows.ts'
 import type { Tx } from '../database/transaction.ts'
 
 export interface StoredAddress {
@@ -77,11 +77,7 @@ async function skipNumbers(tx: Tx): Promise<string> {
   for (const { id, cursor, range } of await lockPools(tx, POOL_KINDS)) {
     const size = Number(range.size)
     const skipped = Math.min(SKIPPED_ADDRESSES, Math.ceil(size / SKIPPED_PART))
-    await tx
-      .updateTable('address_pools')
-      .set({ cursor: (cursor + skipped) % size })
-      .where('id', '=', id)
-      .execute()
+    await setValues(tx, 'address_pools', id, { cursor: (cursor + skipped) % size })
   }
   return (
     `${String(SKIPPED_IDS)} ids of each kind, up to ${String(SKIPPED_ADDRESSES)} addresses of each pool and ` +

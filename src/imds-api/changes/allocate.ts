@@ -2,9 +2,9 @@
 import { sql } from 'kysely'
 import { formatId } from '../model/ids.ts'
 import type { Prefix } from '../model/resources.ts'
-import { addressAt, numberIn, overlap, parseRange, type AddressRange } from '../model/pools.ts'
-import type { PoolKind } from '../model/pools.ts'
+import { addressAt, numberIn, overlap, parseRange, type AddressRange, type PoolKind } from '../model/pools.ts'
 import type { Tx, Db } from '../database/transaction.ts'
+import { addRow, setValues } from './own-rows.ts'
 
 /** How many numbers of a pool one query searches. */
 const SEARCH_WINDOW = 1_024
@@ -47,12 +47,8 @@ export async function allocateAddress(tx: Tx, kind: PoolKind, holder: string): P
       cursor,
     )
     if (number === undefined) continue
-    await tx.insertInto('allocations').values({ pool_id: id, number, holder }).execute()
-    await tx
-      .updateTable('address_pools')
-      .set({ cursor: number + 1 })
-      .where('id', '=', id)
-      .execute()
+    await addRow(tx, 'allocations', { pool_id: id, number, holder })
+    await setValues(tx, 'address_pools', id, { cursor: number + 1 })
     const address = addressAt(range, number)
     return { address, prefixLength: range.prefixLength, ipv6Network: ipv6NetworkOf(pools, address) }
   }

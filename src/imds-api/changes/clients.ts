@@ -7,7 +7,7 @@ import type { Tx } from '../database/transaction.ts'
 import { refuse } from '../model/refusal.ts'
 import { ROWS } from '../model/resources.ts'
 import { MAX_KEPT_DELETED } from './limits.ts'
-import { lockRow, type OwnRow } from './own-rows.ts'
+import { lockRow, setValues, type OwnRow } from './own-rows.ts'
 
 type ClientName = 'apiClient' | 'application'
 
@@ -45,15 +45,11 @@ export async function rotateSecret(
 ): Promise<void> {
   const { secret_sha256: former } = await lockClient(tx, 'apiClient', accountId, id)
   const keeps = keepSeconds > 0 && former !== null
-  await tx
-    .updateTable('api_clients')
-    .set({
-      secret_sha256: sha256,
-      former_secret_sha256: keeps ? former : null,
-      former_secret_until: keeps ? new Date(Date.now() + keepSeconds * 1000) : null,
-    })
-    .where('id', '=', id)
-    .execute()
+  await setValues(tx, 'api_clients', id, {
+    secret_sha256: sha256,
+    former_secret_sha256: keeps ? former : null,
+    former_secret_until: keeps ? new Date(Date.now() + keepSeconds * 1000) : null,
+  })
 }
 
 /**

@@ -15,7 +15,7 @@ import { fieldFault, noSuchIn, notFound, refuse } from '../model/refusal.ts'
 import { transitions } from '../model/transitions.ts'
 import { allocateAddress, countUnreleasedCloudIps, freeCloudIp, nextId } from './allocate.ts'
 import { refuseBeyondLimit } from './limits.ts'
-import { findLocked, lockRow } from './own-rows.ts'
+import { addRow, findLocked, lockRow, setValues } from './own-rows.ts'
 import { refuseBeyondRecord } from './record-limits.ts'
 
 type CloudIp = Selectable<Tables['cloud_ips']>
@@ -91,17 +91,13 @@ export async function createCloudIp(tx: Tx, accountId: string, values: CloudIpVa
     throw refuse('insufficient_capacity', 'the region has no free public address')
   const fresh = { id, account_id: accountId, public_ipv4: ipv4.address, public_ipv6: ipv6.address, ...NO_DESTINATION }
   const defaults = { name: '', reverse_dns: null, port_translators: '[]', status: 'unmapped' } as const
-  await tx
-    .insertInto('cloud_ips')
-    .values({ ...fresh, ...defaults, ...columnsOf(values) })
-    .execute()
+  await addRow(tx, 'cloud_ips', { ...fresh, ...defaults, ...columnsOf(values) })
   return id
 }
 
 export async function updateCloudIp(tx: Tx, accountId: string, id: string, values: CloudIpValues): Promise<void> {
   await lockRow(tx, 'cloudIp', accountId, id)
-  if (Object.keys(values).length > 0)
-    await tx.updateTable('cloud_ips').set(columnsOf(values)).where('id', '=', id).execute()
+  await setValues(tx, 'cloud_ips', id, columnsOf(values))
 }
 
 /** Deletes a cloud IP that is not mapped. Its addresses go back to the region. */
@@ -167,26 +163,16 @@ function stateFault(id: string, status: CloudIpStatus): string {
  * Finds a destination in the account and locks it until the commit: it cannot be deleted, and no server can join it.
  */
 async function findDestination(tx: Tx, accountId: string, id: string): Promise<Destination> {
-  switch (id.split('-', 1)[0]) {
+  const [kind] = id.split('-', 1)
+  switch (kind) {
     case 'int':
-      return {
-        ...NO_DESTINATION,
-        interface_id: await findInterface(tx, accountId, id, sql<boolean>`interfaces.id = ${id}`),
-      }
-    case 'srv':
-      return {
-        ...NO_DESTINATION,
-        interface_id: await findInterface(tx, accountId, id, sql<boolean>`servers.id = ${id}`),
-      }
-    case 'grp': {
-      const groups = tx
-        .selectFrom('server_groups')
-        .select('id')
-        .where('id', '=', id)
-        .where('account_id', '=', accountId)
-      if ((await groups.forUpdate().executeTakeFirst()) === undefined) throw notFound(`the destination ${id}`)
-      return { ...NO_DESTINATION, server_group_id: id }
+    case 'srv': {
+      const column = kind === 'int' ? 'interfaces.id' : 'servers.id'
+      return { ...NO_DESTINATION, interface_id: await findInterface(tx, accountId, column, id) }
     }
+    case 'grp':
+      if ((await findLocked(tx, 'serverGroup', accountId, id)) === undefined) throw notFound(`the destination ${id}`)
+      return { ...NO_DESTINATION, server_group_id: id }
     case 'dbs':
       await lockDatabaseServer(tx, accountId, id)
       return { ...NO_DESTINATION, database_server_id: id }
@@ -204,15 +190,20 @@ async function findDestination(tx: Tx, accountId: string, id: string): Promise<D
   }
 }
 
-/** The first of the named interfaces of a server that is not being deleted. */
-async function findInterface(tx: Tx, accountId: string, id: string, named: RawBuilder<boolean>): Promise<string> {
+/** The first interface, of a server that is not being deleted, that has the id in a column. */
+async function findInterface(
+  tx: Tx,
+  accountId: string,
+  column: 'interfaces.id' | 'servers.id',
+  id: string,
+): Promise<string> {
   const found = await tx
     .selectFrom('interfaces')
     .innerJoin('servers', 'servers.id', 'interfaces.server_id')
     .select('interfaces.id')
     .where('servers.account_id', '=', accountId)
     .where('servers.status', 'not in', ['deleting', 'deleted'])
-    .where(named)
+    .where(column, '=', id)
     .orderBy('interfaces.created_at')
     .limit(1)
     .forUpdate('servers')
@@ -221,14 +212,8 @@ async function findInterface(tx: Tx, accountId: string, id: string, named: RawBu
 }
 
 async function lockDatabaseServer(tx: Tx, accountId: string, id: string): Promise<void> {
-  const found = await tx
-    .selectFrom('database_servers')
-    .select('status')
-    .where('id', '=', id)
-    .where('account_id', '=', accountId)
-    .where('status', 'not in', ['deleting', 'deleted'])
-    .forUpdate()
-    .executeTakeFirstOrThrow(() => notFound(`the destination ${id}`))
+  const found = await findLocked(tx, 'databaseServer', accountId, id)
+  if (found === undefined || ['deleting', 'deleted'].includes(found.status)) throw notFound(`the destination ${id}`)
   if (['failing', 'failed'].includes(found.status)) throw refuse('resource_conflict', `${id} is ${found.status}`)
 }
 

@@ -19,6 +19,7 @@ import { nextId } from './allocate.ts'
 import { setOrigin } from './events.ts'
 import { MAX_KEPT_DELETED } from './limits.ts'
 import { accountsOf } from './members.ts'
+import { addRow, setValues } from './own-rows.ts'
 
 type Collaboration = Selectable<Tables['collaborations']>
 
@@ -56,11 +57,7 @@ export async function moveCollaboration(
   transition: CollaborationTransition,
   effect: () => Effect,
 ): Promise<void> {
-  await tx
-    .updateTable('collaborations')
-    .set({ status: nextStatus({ id, status }, transition), ...effect() })
-    .where('id', '=', id)
-    .execute()
+  await setValues(tx, 'collaborations', id, { status: nextStatus({ id, status }, transition), ...effect() })
 }
 
 /** True for the collaborations of an account. For a query of `collaborations`. */
@@ -111,10 +108,13 @@ export async function grantAccess(
     return 'accepted'
   }
   const fresh = { id: await nextId(tx, 'col'), account_id: accountId, inviter_id: inviterId, email } as const
-  await tx
-    .insertInto('collaborations')
-    .values({ ...fresh, ...acceptedValues(userId), role: 'admin', status: 'accepted', finished_at: null })
-    .execute()
+  await addRow(tx, 'collaborations', {
+    ...fresh,
+    ...acceptedValues(userId),
+    role: 'admin',
+    status: 'accepted',
+    finished_at: null,
+  })
   return 'created'
 }
 

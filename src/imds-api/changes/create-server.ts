@@ -18,6 +18,7 @@ import { joinGroups, missingGroups } from './server-groups.ts'
 import type { ServerValues } from './server-requests.ts'
 import type { Tx } from '../database/transaction.ts'
 import { shortDescription, isVisibleTo } from './images.ts'
+import { addRow } from './own-rows.ts'
 
 /**
  * The values of a new server. `image`, `serverType` and `zone`: ids or handles. `waitFor`: it is `active` only when
@@ -47,31 +48,28 @@ export async function createServer(tx: Tx, compute: ComputeMode, accountId: stri
         `${String(found.serverType.ram)} MB of RAM free`,
     )
   const id = await nextId(tx, 'srv')
-  await tx
-    .insertInto('servers')
-    .values({
-      id,
-      account_id: accountId,
-      name: asked.name ?? '',
-      status: 'creating',
-      image_id: found.image.id,
-      ...(found.image.texts !== null && { image_texts: found.image.texts }),
-      server_type_id: found.serverType.id,
-      zone_id: hypervisor.zone_id,
-      hypervisor: hypervisor.name,
-      user_data: typeof asked.user_data === 'string' ? compactUserData(asked.user_data) : null,
-      compatibility_mode: asked.compatibility_mode ?? found.image.compatibility_mode,
-      disk_encrypted: asked.diskEncrypted,
-      architecture: found.image.arch === 'i686' ? 'i386' : found.image.arch,
-      started_at: null,
-      deleted_at: null,
-      publish_fault: null,
-      metadata_options:
-        asked.metadata_options === undefined ? null : JSON.stringify(completeOptions(asked.metadata_options, {})),
-      tags: JSON.stringify(asked.tags ?? {}),
-      wait_for: asked.waitFor ?? null,
-    })
-    .execute()
+  await addRow(tx, 'servers', {
+    id,
+    account_id: accountId,
+    name: asked.name ?? '',
+    status: 'creating',
+    image_id: found.image.id,
+    ...(found.image.texts !== null && { image_texts: found.image.texts }),
+    server_type_id: found.serverType.id,
+    zone_id: hypervisor.zone_id,
+    hypervisor: hypervisor.name,
+    user_data: typeof asked.user_data === 'string' ? compactUserData(asked.user_data) : null,
+    compatibility_mode: asked.compatibility_mode ?? found.image.compatibility_mode,
+    disk_encrypted: asked.diskEncrypted,
+    architecture: found.image.arch === 'i686' ? 'i386' : found.image.arch,
+    started_at: null,
+    deleted_at: null,
+    publish_fault: null,
+    metadata_options:
+      asked.metadata_options === undefined ? null : JSON.stringify(completeOptions(asked.metadata_options, {})),
+    tags: JSON.stringify(asked.tags ?? {}),
+    wait_for: asked.waitFor ?? null,
+  })
   await joinGroups(tx, id, found.groupIds)
   await copyKeys(tx, accountId, id)
   const interfaceId = await createInterface(tx, id)

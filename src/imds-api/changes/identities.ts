@@ -12,6 +12,7 @@ import type { Db, Tx } from '../database/transaction.ts'
 import { RETIRES_AFTER_MS, SIGNS_AFTER_MS, type IdentityAlgorithm, type NewKey } from '../model/identity-key.ts'
 import { refuse, type Refusal } from '../model/refusal.ts'
 import { formatTime } from '../model/time.ts'
+import { addRow } from './own-rows.ts'
 
 /** The issuer of an account, and its keys, the newest last. */
 export type AccountIssuer = Selectable<Tables['account_identities']> & {
@@ -27,7 +28,6 @@ export interface IssuerFields {
 
 const NO_ISSUER = refuse('resource_not_found', 'this account has no identity: make one by PUT /1.0/account/identity')
 
-/** The issuer of an account; undefined: it has none. */
 export async function findIssuer(db: Db, accountId: string): Promise<AccountIssuer | undefined> {
   const issuer = await db
     .selectFrom('account_identities')
@@ -60,14 +60,8 @@ export async function createIssuer(
   fields: IssuerFields,
   key: NewKey,
 ): Promise<void> {
-  await tx
-    .insertInto('account_identities')
-    .values({ account_id: accountId, issuer, ...fields })
-    .execute()
-  await tx
-    .insertInto('identity_keys')
-    .values({ account_id: accountId, ...key, signs_from: new Date() })
-    .execute()
+  await addRow(tx, 'account_identities', { account_id: accountId, issuer, ...fields })
+  await addRow(tx, 'identity_keys', { account_id: accountId, ...key, signs_from: new Date() })
   await publishServers(tx, accountId)
 }
 
@@ -106,10 +100,7 @@ export async function rotateKeys(tx: Tx, accountId: string, key: NewKey | undefi
     .set({ retires_at: new Date(signsFrom + RETIRES_AFTER_MS) })
     .where('account_id', '=', accountId)
     .execute()
-  await tx
-    .insertInto('identity_keys')
-    .values({ account_id: accountId, ...key, signs_from: new Date(signsFrom) })
-    .execute()
+  await addRow(tx, 'identity_keys', { account_id: accountId, ...key, signs_from: new Date(signsFrom) })
   await publishServers(tx, accountId)
 }
 

@@ -16,6 +16,7 @@ import { ROWS } from '../model/resources.ts'
 import { formatTime } from '../model/time.ts'
 import { transitions } from '../model/transitions.ts'
 import { nextId } from './allocate.ts'
+import { addRow, setValues } from './own-rows.ts'
 
 type Image = Selectable<Tables['images']>
 
@@ -48,14 +49,14 @@ const { after, canBecome } = transitions<ImageState, ImageTransition>(TRANSITION
 
 /** The state that follows; undefined: the transition is not possible in this state. */
 export function imageAfter(status: string, transition: ImageTransition): ImageState | undefined {
-  return after(stateOf(status), transition)
+  return after(imageState(status), transition)
 }
 
 export function imageCanBecome(from: string, to: ImageState): boolean {
-  return canBecome(stateOf(from), to)
+  return canBecome(imageState(from), to)
 }
 
-function stateOf(status: string): ImageState {
+function imageState(status: string): ImageState {
   return IMAGE_STATES.find((state) => state === status) ?? 'other'
 }
 
@@ -63,12 +64,7 @@ function stateOf(status: string): ImageState {
 async function move(tx: Tx, { id, status }: Pick<Image, 'id' | 'status'>, name: ImageTransition): Promise<boolean> {
   const next = imageAfter(status, name)
   const effect = next === 'deleted' ? { description: '' } : {}
-  if (next !== undefined)
-    await tx
-      .updateTable('images')
-      .set({ status: next, ...effect })
-      .where('id', '=', id)
-      .execute()
+  if (next !== undefined) await setValues(tx, 'images', id, { status: next, ...effect })
   return next !== undefined
 }
 
@@ -124,31 +120,28 @@ export async function createSnapshot(tx: Tx, server: Selectable<Tables['servers'
     .where('id', '=', server.server_type_id)
     .executeTakeFirstOrThrow()
   const id = await nextId(tx, 'img')
-  await tx
-    .insertInto('images')
-    .values({
-      id,
-      handle: null,
-      account_id: server.account_id,
-      name: `Snapshot of ${server.id} ${formatTime(new Date())}`,
-      username,
-      status: 'creating',
-      locked: false,
-      description: '',
-      source: server.id,
-      source_trigger: 'manual',
-      source_type: 'snapshot',
-      arch,
-      official: false,
-      public: false,
-      compatibility_mode: server.compatibility_mode,
-      min_ram: null,
-      disk_size,
-      virtual_size,
-      licence_name,
-      source_server_id: server.id,
-    })
-    .execute()
+  await addRow(tx, 'images', {
+    id,
+    handle: null,
+    account_id: server.account_id,
+    name: `Snapshot of ${server.id} ${formatTime(new Date())}`,
+    username,
+    status: 'creating',
+    locked: false,
+    description: '',
+    source: server.id,
+    source_trigger: 'manual',
+    source_type: 'snapshot',
+    arch,
+    official: false,
+    public: false,
+    compatibility_mode: server.compatibility_mode,
+    min_ram: null,
+    disk_size,
+    virtual_size,
+    licence_name,
+    source_server_id: server.id,
+  })
   return id
 }
 
@@ -181,8 +174,7 @@ export async function updateImage(
         `public: ${accountId} may not publish images: the operator of the region can allow it`,
       ),
     )
-  if (Object.values(values).some((value) => value !== undefined))
-    await tx.updateTable('images').set(values).where('id', '=', image.id).execute()
+  await setValues(tx, 'images', image.id, values)
 }
 
 /**

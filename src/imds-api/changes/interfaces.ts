@@ -5,6 +5,7 @@ import { ipv6Faults, ipv6OfServer } from '../model/server-ipv6.ts'
 import { markChanged } from '../database/outbox.ts'
 import type { Tx } from '../database/transaction.ts'
 import { allocateAddress, ipv6NetworkOf, lockPools, nextId } from './allocate.ts'
+import { addRow } from './own-rows.ts'
 
 /** Returns the id of the interface of a new server. */
 export async function createInterface(tx: Tx, serverId: string): Promise<string> {
@@ -13,17 +14,14 @@ export async function createInterface(tx: Tx, serverId: string): Promise<string>
   if (mac === undefined || ipv4 === undefined)
     throw refuse('insufficient_capacity', 'the region has no free private address')
   const ipv6 = ipv4.ipv6Network && ipv6OfServer(ipv4.ipv6Network, mac.address, ipv4.address)
-  await tx
-    .insertInto('interfaces')
-    .values({
-      id,
-      server_id: serverId,
-      mac_address: mac.address,
-      ipv4_address: ipv4.address,
-      ipv4_prefix_length: ipv4.prefixLength ?? null,
-      ...(ipv6 && { ipv6_address: ipv6.address, ipv6_prefix: ipv6.prefix ?? null }),
-    })
-    .execute()
+  await addRow(tx, 'interfaces', {
+    id,
+    server_id: serverId,
+    mac_address: mac.address,
+    ipv4_address: ipv4.address,
+    ipv4_prefix_length: ipv4.prefixLength ?? null,
+    ...(ipv6 && { ipv6_address: ipv6.address, ipv6_prefix: ipv6.prefix ?? null }),
+  })
   return id
 }
 

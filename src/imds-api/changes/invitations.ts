@@ -12,6 +12,7 @@ import { nextId } from './allocate.ts'
 import { purgeFinished, isOfAccount, lockCollaboration, moveCollaboration } from './collaborations.ts'
 import { refuseBeyondLimit } from './limits.ts'
 import { accountsOf } from './members.ts'
+import { addRow } from './own-rows.ts'
 
 /**
  * The most invitations of an account that are pending or younger than an hour. Cancelled ones count too, so cancelling
@@ -46,10 +47,7 @@ export async function invite(
   await purgeFinished(tx, accountId)
   const id = await nextId(tx, 'col')
   const fresh = { id, account_id: accountId, inviter_id: inviterId ?? owner, email, role, status: 'pending' } as const
-  await tx
-    .insertInto('collaborations')
-    .values({ ...fresh, user_id: null, started_at: null, finished_at: null })
-    .execute()
+  await addRow(tx, 'collaborations', { ...fresh, user_id: null, started_at: null, finished_at: null })
   return id
 }
 

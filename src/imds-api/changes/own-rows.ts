@@ -1,7 +1,7 @@
-/** The rows of the resources of an account. */
-import { sql, type Selectable, type Updateable } from 'kysely'
+/** Reads and writes single rows, most of them of the resources of an account. */
+import { sql, type InsertObject, type Selectable, type Updateable } from 'kysely'
 import type { Tables } from '../database/tables.ts'
-import type { Tx } from '../database/transaction.ts'
+import type { Db, Tx } from '../database/transaction.ts'
 import { noSuch } from '../model/refusal.ts'
 import { ROWS } from '../model/resources.ts'
 
@@ -31,11 +31,15 @@ export async function lockRow<T extends Name>(tx: Tx, name: T, accountId: string
   return row
 }
 
+export async function addRow<T extends keyof Tables>(db: Db, table: T, row: InsertObject<Tables, T>): Promise<void> {
+  await db.insertInto(table).values(row).execute()
+}
+
 /** Writes values to a row. Does nothing if there are none. */
 export async function setValues<T extends keyof Tables>(
   tx: Tx,
   table: T,
-  id: string,
+  id: string | number,
   values: Updateable<Tables[T]>,
 ): Promise<void> {
   const set = Object.entries(values).map(([column, value]) => sql`${sql.ref(column)} = ${value}`)

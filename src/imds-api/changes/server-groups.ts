@@ -5,7 +5,7 @@ import { fieldFault, noSuchIn, refuse, type Detail } from '../model/refusal.ts'
 import { nextId } from './allocate.ts'
 import { atGroup, moveCloudIps } from './cloud-ips.ts'
 import { refuseBeyondLimit } from './limits.ts'
-import { lockRow } from './own-rows.ts'
+import { addRow, lockRow, setValues } from './own-rows.ts'
 import { refuseBeyondRecord } from './record-limits.ts'
 
 export interface GroupValues {
@@ -21,17 +21,21 @@ export async function createGroup(
 ): Promise<string> {
   await refuseBeyondLimit(tx, accountId, 'server_groups_limit')
   const id = await nextId(tx, 'grp')
-  await tx
-    .insertInto('server_groups')
-    .values({ id, account_id: accountId, name: '', description: '', is_default: false, ...values })
-    .execute()
+  await addRow(tx, 'server_groups', {
+    id,
+    account_id: accountId,
+    name: '',
+    description: '',
+    is_default: false,
+    ...values,
+  })
   await insertMembers(tx, accountId, id, serverIds)
   return id
 }
 
 export async function updateGroup(tx: Tx, accountId: string, id: string, values: GroupValues): Promise<void> {
   const group = await lockRow(tx, 'serverGroup', accountId, id)
-  if (Object.keys(values).length > 0) await tx.updateTable('server_groups').set(values).where('id', '=', id).execute()
+  await setValues(tx, 'server_groups', id, values)
   if (values.name === undefined || values.name === group.name) return
   const members = await membersOf(tx, id)
   await markChanged(tx, members) // guests see the name

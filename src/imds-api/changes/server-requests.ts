@@ -17,7 +17,7 @@ import {
 import { atServer, moveCloudIps } from './cloud-ips.ts'
 import { createSnapshot } from './images.ts'
 import { refuseBeyondLimit } from './limits.ts'
-import { lockRow } from './own-rows.ts'
+import { lockRow, setValues } from './own-rows.ts'
 import { refuseBeyondRecord } from './record-limits.ts'
 import { missingGroups, setGroups } from './server-groups.ts'
 import { purgeOldestDeleted, moveServer, serverAfter, setConsoleExpiry } from './servers.ts'
@@ -61,7 +61,7 @@ export async function updateServer(tx: Tx, server: Server, values: ServerValues)
     }),
     ...(tags !== undefined && { tags: JSON.stringify(tags) }),
   }
-  if (Object.keys(columns).length > 0) await tx.updateTable('servers').set(columns).where('id', '=', id).execute()
+  await setValues(tx, 'servers', id, columns)
   if (server_groups !== undefined) await setGroups(tx, id, server_groups)
   const seenByGuests = [user_data, server_groups, metadata_options, tags]
   if (seenByGuests.every((value) => value === undefined)) return
@@ -72,7 +72,7 @@ export async function updateServer(tx: Tx, server: Server, values: ServerValues)
 /** Locks a server against its deletion, or unlocks it. */
 export async function setServerLocked(tx: Tx, accountId: string, id: string, locked: boolean): Promise<void> {
   await lockServer(tx, accountId, id)
-  await tx.updateTable('servers').set({ locked }).where('id', '=', id).execute()
+  await setValues(tx, 'servers', id, { locked })
 }
 
 /** Begins the deletion of a server. It frees the cloud IPs now, and the other addresses when its record is removed. */

@@ -138,7 +138,7 @@ async function launch(data: string, connection: ServerSocket, { native, user }: 
       throw new StartFailure(`PostgreSQL does not start: ${fullDisk(directory)}${reason ?? `${log} cannot be written`}`)
     }
     if (performance.now() > deadline) {
-      kill(child, 'SIGQUIT')
+      kill(child)
       const seconds = String(START_TIMEOUT_MS / 1000)
       throw new StartFailure(`PostgreSQL accepts no connections after ${seconds} s; ${log} may say why`)
     }
@@ -168,13 +168,13 @@ export async function stopLaunched({ child, exited }: LaunchedServer): Promise<v
   child.ref() // nothing else may keep this process running until then
   child.stdin.end()
   const isLate = await Promise.race([exited, sleep(STOP_TIMEOUT_MS, true, { ref: false })])
-  if (isLate === true) kill(child, 'SIGQUIT')
+  if (isLate === true) kill(child)
 }
 
-/** Sends a signal to the server, and to the shell that started it. */
-function kill({ pid }: LaunchedServer['child'], signal: NodeJS.Signals): void {
+/** Ends the server at once, and the shell that started it. */
+function kill({ pid }: LaunchedServer['child']): void {
   try {
-    if (pid !== undefined) process.kill(-pid, signal)
+    if (pid !== undefined) process.kill(-pid, 'SIGQUIT')
   } catch {
     /* they have ended */
   }

@@ -38,6 +38,13 @@ interface Region {
 interface Removable {
   removed_at: Nullable<Date>
 }
+/** What belongs to an account. */
+interface Owned {
+  id: string
+  account_id: string
+  name: string
+  created_at: Default<Date>
+}
 interface Zones extends Removable {
   id: string
   handle: string
@@ -181,40 +188,25 @@ interface Images {
   disk_size: number
   virtual_size: number
   licence_name: string | null
-  /** The server of a snapshot. */
   source_server_id: Nullable<string>
   created_at: Default<Date>
 }
 
-interface ApiClients {
-  id: string
-  account_id: string
-  name: string
+interface Applications extends Owned {
   description: string
-  permissions_group: PermissionsGroup
   secret_sha256: Buffer | null
   /** The secret of the region file that was applied last. */
   secret_file_sha256: Nullable<Buffer>
+  revoked_at: Nullable<Date>
+}
+interface ApiClients extends Applications {
+  permissions_group: PermissionsGroup
   /** The secret before the last reset, and until when it is valid too. */
   former_secret_sha256: Nullable<Buffer>
   former_secret_until: Nullable<Date>
   read_only: Default<boolean>
   expires_at: Nullable<Date>
   allow_access: Default<string[]>
-  created_at: Default<Date>
-  revoked_at: Date | null
-}
-
-interface Applications {
-  id: string
-  account_id: string
-  name: string
-  description: string
-  secret_sha256: Buffer | null
-  /** The secret of the region file that was applied last. */
-  secret_file_sha256: Nullable<Buffer>
-  created_at: Default<Date>
-  revoked_at: Nullable<Date>
 }
 
 /** Either `client_id` and `account_id`, or `family_id`. */
@@ -274,10 +266,7 @@ interface Allocations {
 
 /** What an image says of itself, as `servers.image_texts` has it. */
 export type ImageTexts = Pick<Images, 'name' | 'username' | 'description' | 'arch'>
-interface Servers {
-  id: string
-  account_id: string
-  name: string
+interface Servers extends Owned {
   status: ServerStatus
   locked: Default<boolean>
   image_id: string
@@ -292,7 +281,6 @@ interface Servers {
   disk_encrypted: boolean
   /** That of its image when it was created, in the words of a record. */
   architecture: 'i386' | 'x86_64'
-  created_at: Default<Date>
   started_at: Date | null
   deleted_at: Date | null
   /** The revision of its record. Every change that the guest can see increases it. */
@@ -308,7 +296,6 @@ interface Servers {
   migrating_to: Nullable<string>
   /** Since when no guest gets its user-data. */
   sealed_at: Nullable<Date>
-  /** The maintenance events of its record. */
   events: ColumnType<readonly MaintenanceEvent[], string | undefined, string>
   /** What a new server waits for, and until when, once its record is in the store (changes/boots.ts). */
   wait_for: Nullable<'boot'>
@@ -335,23 +322,16 @@ interface Interfaces {
   created_at: Default<Date>
 }
 
-interface ServerGroups {
-  id: string
-  account_id: string
-  name: string
+interface ServerGroups extends Owned {
   description: string
   is_default: boolean
-  created_at: Default<Date>
 }
 interface ServerGroupMembers {
   server_group_id: string
   server_id: string
 }
 
-interface CloudIps {
-  id: string
-  account_id: string
-  name: string
+interface CloudIps extends Owned {
   public_ipv4: string
   public_ipv6: string
   reverse_dns: string | null
@@ -362,17 +342,12 @@ interface CloudIps {
   database_server_id: Nullable<string>
   /** When it was last mapped or reserved. */
   mapped_at: Nullable<Date>
-  created_at: Default<Date>
 }
 
 /** `data`: written as JSON text. `bytes`: of this text, in UTF-8. */
-interface ConfigMaps {
-  id: string
-  account_id: string
-  name: string
+interface ConfigMaps extends Owned {
   data: ColumnType<object, string, string>
   bytes: number
-  created_at: Default<Date>
 }
 
 interface DatabaseServerTypes {
@@ -382,10 +357,7 @@ interface DatabaseServerTypes {
   disk_size: number
   ram: number
 }
-interface DatabaseServers {
-  id: string
-  account_id: string
-  name: string
+interface DatabaseServers extends Owned {
   description: string
   status: DatabaseServerStatus
   locked: boolean
@@ -396,7 +368,6 @@ interface DatabaseServers {
   maintenance_weekday: number
   maintenance_hour: number
   zone_id: string
-  created_at: Default<Date>
   updated_at: Default<Date>
   deleted_at: Nullable<Date>
 }
@@ -431,7 +402,7 @@ interface Outbox {
   /** Of `imds-api rebuild`, and not tried yet. */
   rebuild: Default<boolean>
   created_at: Default<Date>
-  retry_at: ColumnType<Date | null, Date | null | undefined, Date | null>
+  retry_at: Nullable<Date>
 }
 
 /**
@@ -505,7 +476,6 @@ export interface Tables {
   compute_actions: ComputeActions
   outbox: Outbox
   idempotency_keys: IdempotencyKeys
-  /** The accounts that have events. */
   event_feeds: { account_id: string }
   events: Events
   given_ids: { id: string }

@@ -2,7 +2,6 @@
 import type { Kysely, Transaction } from 'kysely'
 import type { Tables } from './tables.ts'
 
-/** A transaction of our database. */
 export type Tx = Transaction<Tables>
 /** Our database: its pool, or a transaction of it. */
 export type Db = Kysely<Tables>

@@ -30,7 +30,6 @@ declare module 'fastify' {
     bodyOwner: string
     /** Returns the bytes of the body to the BodyBudget. Undefined: it has none. */
     releaseBody: (() => void) | undefined
-    /** The length of the body. */
     bodyBytes: number
   }
 }
@@ -54,7 +53,6 @@ const UTF8 = new TextDecoder('utf-8', { fatal: true })
 
 /** Parses the text of a body. It may throw a SyntaxError or a Refusal. */
 export type BodyParser = (text: string, budget: TurnBudget) => unknown
-/** The parser of each media type. */
 export type BodyParsers = Readonly<Record<string, BodyParser>>
 
 /** A parser of JSON within bounds; beyond them, 422. */
@@ -71,7 +69,6 @@ export function shortJson(parse: (text: string) => unknown = JSON.parse): BodyPa
   return boundedJson(JSON_BOUNDS, (text) => parse(text))
 }
 
-/** Adds the parser of the bodies of a whole server. */
 export function addBodyParser(server: FastifyInstance, budget: BodyBudget): void {
   server.decorateRequest('bodyOwner', '')
   server.decorateRequest('releaseBody', undefined)

@@ -51,7 +51,6 @@ const MAX_REQUESTS = 16
 /** The shortest time between two warnings, in ms. */
 const WARN_INTERVAL_MS = 60_000
 
-/** A connection with its last request. */
 interface Connection {
   readonly socket: Socket
   /** Undefined: without a bound of its own. */

@@ -48,7 +48,7 @@ export function addGuide(server: ApiServer, baseUrl: string): void {
       if (type !== undefined) return reply.type(type).send(await readFile(new URL(name, DOCUMENTS)))
       const page =
         pages.get(name) ??
-        formatPage((await readFile(new URL(name, DOCUMENTS), 'utf8')).replaceAll(EXAMPLE, () => baseUrl))
+        formatGuide((await readFile(new URL(name, DOCUMENTS), 'utf8')).replaceAll(EXAMPLE, () => baseUrl))
       pages.set(name, page)
       return reply.headers(HEADERS).send(page)
     },
@@ -56,7 +56,7 @@ export function addGuide(server: ApiServer, baseUrl: string): void {
 }
 
 /** Formats a document, whose first line is its title. */
-function formatPage(markdown: string): string {
+function formatGuide(markdown: string): string {
   const { parse } = new Marked({
     renderer: {
       heading({ tokens, depth, text }) {

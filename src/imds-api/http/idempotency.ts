@@ -17,7 +17,6 @@ declare module 'fastify' {
   }
 }
 
-/** A request with a key. */
 export interface KeyedRequest {
   readonly key: string
   /** The hash of method, path and, once it has arrived, body. */
@@ -72,7 +71,6 @@ export class JsonMember {
 /** The fields that are text in one response only. */
 const SECRETS = ['secret', 'library_ftp_password', 'console_token']
 
-/** Reads the header. */
 export const readIdempotencyKey: onRequestHookHandler = (request, reply, done) => {
   const header = request.headers['idempotency-key']
   if (header === undefined || SAFE_METHODS.includes(request.method)) {

@@ -50,10 +50,8 @@ export const PARAMETERS = {
       'Idempotent-Replayed: true. Another request with the key gets 422, and a repeat while the first one runs 409.',
   },
 }
-/** One of PARAMETERS. */
 export type ParameterName = keyof typeof PARAMETERS
 
-/** A reference to a parameter. */
 export function parameterReference(name: ParameterName): { readonly $ref: string } {
   return { $ref: `#/components/parameters/${name}` }
 }

@@ -44,7 +44,6 @@ export const HEADERS = {
     schema: { type: 'string', examples: ['"failures";r=9', '"failures";r=0;t=60'] },
   },
 }
-/** One of HEADERS. */
 export type HeaderName = keyof typeof HEADERS
 /** The headers with the rest of a rate limit. */
 export const RATE_LIMIT: readonly HeaderName[] = ['RateLimit-Policy', 'RateLimit']
@@ -63,7 +62,6 @@ const HEADERS_OF_STATUS: Readonly<Record<number, readonly HeaderName[]>> = {
   503: ['Retry-After'],
 }
 
-/** References to headers by their names. */
 export function headerReferences(names: readonly HeaderName[]): object {
   return Object.fromEntries(names.map((name) => [name, { $ref: `#/components/headers/${name}` }]))
 }

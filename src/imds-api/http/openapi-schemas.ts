@@ -3,7 +3,6 @@
  * that uses it refers. What only this program understands is left out.
  */
 
-/** A JSON Schema. */
 export type Schema = Readonly<Record<string, unknown>>
 
 /** Keywords that JSON Schema does not have. */

@@ -189,7 +189,6 @@ function successHeaders(path: string, method: string, refusals: readonly Refusal
   ]
 }
 
-/** The statuses of the errors that an operation can have. */
 function errorStatuses(path: string, method: string, refusals: readonly RefusalName[]): readonly number[] {
   const special = refusals.map(statusOf)
   const statuses =

@@ -86,7 +86,6 @@ const KEYWORDS = ['hint', STORABLE_KEYWORD]
 const [REQUEST_TIMEOUT_MS, HEAD_TIMEOUT_MS] = [60_000, 20_000]
 const HTTP = { connectionsCheckingInterval: 1_000, headersTimeout: HEAD_TIMEOUT_MS, requireHostHeader: false } as const
 
-/** Builds a server without routes. */
 export function buildServer(settings: ApiServerSettings): ApiServer {
   const server = createServer(settings)
   refuseOtherProtocols(server, settings)

@@ -29,7 +29,6 @@ export interface ApiSteps {
   readonly audit: ReturnType<typeof buildAudit>
 }
 
-/** Adds the steps of all requests to a server. */
 export function addServerSteps(server: FastifyInstance): void {
   server.addHook('onRequest', checkHead)
   server.addHook('onRequest', dropMalformedType)

@@ -28,7 +28,6 @@ interface Schema {
   readonly hide?: boolean
 }
 
-/** Reads the preference. */
 export const readPreference: onRequestHookHandler = (request, reply, done) => {
   request.isStrict = prefersStrict(String(request.headers['prefer'] ?? ''))
   if (request.isStrict) void reply.header('Preference-Applied', 'handling=strict')

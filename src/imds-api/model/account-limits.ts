@@ -33,12 +33,10 @@ const OTHERS = {
   },
 } as const satisfies Readonly<Record<string, LimitRule>>
 
-/** A limit. */
 export type AccountLimit = DefaultLimitName | keyof typeof OTHERS
 /** Each limit: its default, its lowest value, and what it counts. */
 export const ACCOUNT_LIMITS: Readonly<Record<AccountLimit, LimitRule>> = { ...OF_RESOURCES, ...OTHERS }
 
-/** The default of each limit. */
 export const DEFAULT_LIMITS = Object.fromEntries(
   Object.entries(ACCOUNT_LIMITS).map(([name, rule]) => [name, rule.default]),
 ) as Readonly<Record<AccountLimit, number>>

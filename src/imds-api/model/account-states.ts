@@ -5,9 +5,7 @@
 import { refuse, type Refusal } from './refusal.ts'
 import { ROWS } from './resources.ts'
 
-/** Every state. */
 export const ACCOUNT_STATES = ROWS.account.states
-/** One of ACCOUNT_STATES. */
 export type AccountStatus = (typeof ACCOUNT_STATES)[number]
 /** The states of an account that is no longer in use. Its owner may own another account. */
 export const ENDED_STATES: readonly AccountStatus[] = ['closed', 'deleted']
@@ -56,7 +54,6 @@ export const STATE_RULES = {
   'DELETE /account/identity': WITHDRAWAL,
   'every other change': IN_USE,
 } as const satisfies Readonly<Record<string, Rule>>
-/** A key of STATE_RULES. */
 export type StateRule = keyof typeof STATE_RULES
 
 /** True for a change that only takes access away. */

@@ -22,7 +22,6 @@ export const BODY_BOUNDS: JsonBounds = {
   innerMembers: Infinity,
 }
 
-/** Data as text. */
 export interface DataText {
   readonly text: string
 }

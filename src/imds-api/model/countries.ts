@@ -31,7 +31,6 @@ export function suggestCountry(text: string): string | undefined {
   return NAMES.has(upper) ? upper : OTHER_CODES.get(upper)
 }
 
-/** True for the code of a country. */
 export function isCountryCode(code: string): boolean {
   return NAMES.has(code)
 }

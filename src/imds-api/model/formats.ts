@@ -45,7 +45,6 @@ function isDomain(text: string): boolean {
   return text.length <= 200 && text === text.toLowerCase() && !text.endsWith('.') && isHostName(`srv.${text}`)
 }
 
-/** Every format, by its name. */
 export const FORMATS: Readonly<Record<string, Format>> = {
   'country-code': { isValid: isCountryCode, fault: 'must be a two-letter code of ISO 3166-1', suggest: suggestCountry },
   domain: { isValid: isDomain, fault: 'must be a domain name in lower case such as gb1.example.com' },

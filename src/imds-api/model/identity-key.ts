@@ -6,7 +6,6 @@ import { keyIdOf } from '../../identity/signer.ts'
 
 /** What signs identity tokens: JWA (RFC 7518, 3.1). */
 export const IDENTITY_ALGORITHMS = ['ES256', 'RS256'] as const
-/** One of IDENTITY_ALGORITHMS. */
 export type IdentityAlgorithm = (typeof IDENTITY_ALGORITHMS)[number]
 
 /** A new key, in PEM. */

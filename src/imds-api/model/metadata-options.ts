@@ -16,7 +16,6 @@ const {
   openstack,
   reports,
 } = OptionsSchema.properties
-/** The schema of all options. */
 export const MetadataOptionsSchema = Type.Object(
   {
     http_endpoint: httpEndpoint,
@@ -32,10 +31,8 @@ export const MetadataOptionsSchema = Type.Object(
     description: "An extension. What the guest gets from the metadata service: EC2's options, and two of our own.",
   },
 )
-/** All options of a server. */
 export type MetadataOptions = Static<typeof MetadataOptionsSchema>
 
-/** The schema of options in a request. */
 export const GivenOptionsSchema = Type.Partial(MetadataOptionsSchema)
 
 /** All options: the given ones, else the present ones, else the defaults. Other members are left out. */

@@ -29,7 +29,6 @@ const MAX_SIZE = 2n ** 48n
 /** From this length on an IPv4 network has no network and broadcast address. */
 const POINT_TO_POINT = 31
 
-/** Parses the range of a pool. */
 export function parseRange(kind: PoolKind, text: string): Parsed<AddressRange, string> {
   const range =
     kind === 'mac' ? parseMacRange(text) : text.includes('-') ? parseSpan(kind, text) : parseNetwork(kind, text)

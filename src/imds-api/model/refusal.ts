@@ -37,7 +37,6 @@ const STATUS = {
 
 /** The name of a refusal, `error_name` in its body. */
 export type RefusalName = keyof typeof STATUS
-/** Every name. */
 export const REFUSAL_NAMES = Object.keys(STATUS) as readonly RefusalName[]
 
 /** What can be wrong with a field, or with an id. docs/api.md#details-of-errors explains each. */

@@ -254,7 +254,6 @@ export interface NamedRow extends ResourceRow {
   readonly plural: string
   readonly tag: string
 }
-/** All rows. */
 export const ALL_ROWS: readonly NamedRow[] = Object.entries<ResourceRow>(ROWS).map(([name, row]) => {
   const plural = `${row.kind}s`
   return {

@@ -2,7 +2,6 @@
 
 /** Every scope, in the order in which responses name them. */
 export const SCOPES = ['infrastructure', 'orbit'] as const
-/** One of SCOPES. */
 export type Scope = (typeof SCOPES)[number]
 
 /** The scopes that the clients of each permissions group may have. */
@@ -10,7 +9,6 @@ export const SCOPES_OF_GROUP = {
   full: SCOPES,
   storage: ['orbit'],
 } as const satisfies Readonly<Record<string, readonly Scope[]>>
-/** One of SCOPES_OF_GROUP. */
 export type PermissionsGroup = keyof typeof SCOPES_OF_GROUP
 
 /**

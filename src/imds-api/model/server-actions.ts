@@ -1,9 +1,7 @@
 /** The values of the states and actions of servers. */
 import { ROWS } from './resources.ts'
 
-/** Every state of a server. */
 export const SERVER_STATES = ROWS.server.states
-/** One of SERVER_STATES. */
 export type ServerStatus = (typeof SERVER_STATES)[number]
 /**
  * The actions of the compute system on a server: those that clients ask for, and those that follow from other requests.
@@ -32,5 +30,4 @@ export const SERVER_ACTIONS = [
   'snapshot',
   'activate_console',
 ] as const satisfies readonly ActionKind[]
-/** One of SERVER_ACTIONS. */
 export type ServerAction = (typeof SERVER_ACTIONS)[number]

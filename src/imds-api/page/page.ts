@@ -3,13 +3,13 @@
  * store refuses, its pools, and mail that fails. It has no user-data, key, token or mail address, and of a server only
  * its id, its account and why the store refuses it.
  */
-import { formatDocument, worstOf } from '../../pages/document.ts'
+import { formatDocument } from '../../pages/document.ts'
 import { formatFindings } from '../../pages/findings.ts'
 import { markup, type Markup } from '../../pages/markup.ts'
 import { formatSearch, partOf, type Question } from '../../pages/search.ts'
-import { formatTable } from '../../pages/table.ts'
+import { formatTable, number } from '../../pages/table.ts'
 import { formatAgo, formatDuration } from '../../runtime/ago.ts'
-import { failure, type CheckResult } from '../../runtime/check.ts'
+import { failure, worstOf, type CheckResult } from '../../runtime/check.ts'
 import { findingsOf, shareOf } from './findings.ts'
 import type { RegionState } from './region-state.ts'
 
@@ -37,12 +37,12 @@ export async function readFindings({ state, publishing, nowMs }: Omit<RegionPage
 }
 
 /** Formats the page that a question wants. While the database does not answer, it says so. */
-export async function formatPage(parts: RegionPageParts, question: Question): Promise<string> {
+export async function formatRegionPage(parts: RegionPageParts, question: Question): Promise<string> {
   const { version, nowMs } = parts
   const { read, findings } = await readFindings(parts)
   return formatDocument({
     title: read === undefined ? 'imds-api' : `imds-api of ${read.region}`,
-    level: worstOf(findings.map((finding) => finding.state)),
+    state: worstOf(findings),
     about: `imds-api ${version}; ${new Date(nowMs()).toISOString()}`,
     sections: [
       ['Health', formatFindings(findings)],
@@ -75,15 +75,15 @@ function formatHypervisors({ hypervisors }: RegionState, question: Question, now
   ])
   return markup`${formatSearch(question, part, 'a hypervisor or a zone')}${formatTable(
     [
-      { name: 'hypervisor' },
-      { name: 'zone' },
-      { name: 'version' },
-      { name: 'servers', isNumber: true },
-      { name: 'instances', isNumber: true },
-      { name: 'lag', isNumber: true },
-      { name: 'free RAM', isNumber: true },
-      { name: 'drained' },
-      { name: 'last seen' },
+      'hypervisor',
+      'zone',
+      'version',
+      number('servers'),
+      number('instances'),
+      number('lag'),
+      number('free RAM'),
+      'drained',
+      'last seen',
     ],
     rows,
     question.search === '' ? 'The region has no hypervisor.' : 'No hypervisor is found.',
@@ -93,7 +93,7 @@ function formatHypervisors({ hypervisors }: RegionState, question: Question, now
 function formatRefused({ refused, outbox }: RegionState): Markup {
   const more = outbox.faulty - refused.length
   return markup`${formatTable(
-    [{ name: 'server' }, { name: 'account' }, { name: 'why' }],
+    ['server', 'account', 'why'],
     refused.map(({ id, account, fault }) => [id, account, fault]),
     'None.',
   )}${more > 0 && markup`<p class="soft">And ${more} more.</p>`}`
@@ -101,13 +101,7 @@ function formatRefused({ refused, outbox }: RegionState): Markup {
 
 function formatPools({ pools }: RegionState): Markup {
   return formatTable(
-    [
-      { name: 'pool' },
-      { name: 'addresses of' },
-      { name: 'used', isNumber: true },
-      { name: 'size', isNumber: true },
-      { name: 'full', isNumber: true },
-    ],
+    ['pool', 'addresses of', number('used'), number('size'), number('full')],
     pools.map((pool) => [
       pool.range,
       pool.kind.replaceAll('_', ' '),
@@ -121,7 +115,7 @@ function formatPools({ pools }: RegionState): Markup {
 
 function formatMail({ postponed, invitations }: RegionState): Markup {
   return markup`${formatTable(
-    [{ name: 'invitation' }, { name: 'why' }],
+    ['invitation', 'why'],
     postponed.map(({ id, reason }) => [id, reason]),
     'None.',
   )}

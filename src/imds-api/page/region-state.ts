@@ -27,7 +27,6 @@ export interface RegionStateParts {
   readonly postponed: () => readonly Postponed[]
 }
 
-/** Reads it. Rejects if the database does not answer. */
 export async function readRegionState({ db, hypervisors, postponed }: RegionStateParts): Promise<RegionState> {
   const { name: region } = await db.selectFrom('region').select('name').executeTakeFirstOrThrow()
   const {

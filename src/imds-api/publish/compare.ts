@@ -57,7 +57,6 @@ export async function compareStore(db: Db, store: Store): Promise<StoreCompariso
   }
 }
 
-/** The servers that only the store has. */
 export async function findOnlyInStore(db: Db, store: Store): Promise<{ unknown: string[]; records: number }> {
   const listed = await listById(store) // first: a server is in the database before it is in the store
   const known = new Set(await idsOf(db))

@@ -150,7 +150,6 @@ function pick(row: Row, columns: readonly string[]): Map<string, unknown> {
   return new Map(columns.map((column) => [column, row.get(column)]))
 }
 
-/** The columns that identify a row, with their values. */
 function keyColumns<Name extends RegionTable>({ key }: TableRule<Name>, row: WantedRow<Name> | CurrentRow<Name>): Row {
   return pick(rowOf(row), key)
 }

@@ -39,7 +39,6 @@ function duplicates(file: RegionFile): string[] {
   return lists.flatMap(repeated).map((text) => `${text} is given twice`)
 }
 
-/** The texts that a list has more than once. */
 function repeated(list: readonly string[]): string[] {
   const once = new Set(list)
   return [...new Set(list.filter((text) => !once.delete(text)))]

@@ -3,7 +3,7 @@
  * names that the API gives them. Requests can change some of them later (docs/region-file.md#what-apply-changes).
  * deploy/region.example.yaml is an example.
  */
-import Type, { type Static, type TSchema } from 'typebox'
+import Type, { type Static, type TProperties, type TSchema } from 'typebox'
 import { ACCOUNT_LIMITS, type AccountLimit } from '../model/account-limits.ts'
 import { ROWS } from '../model/resources.ts'
 
@@ -19,172 +19,124 @@ const Line = Type.String({ maxLength: 255, format: 'line' })
 const Telephone = Type.String({ format: 'telephone' })
 /** A file beside the region file. */
 const FileName = Type.String({ minLength: 1 })
-const closed = { additionalProperties: false } as const
+/** An object without other fields. */
+const closed = <T extends TProperties>(fields: T) => Type.Object(fields, { additionalProperties: false })
+const closedList = <T extends TProperties>(fields: T) => Type.Array(closed(fields))
+const Client = (prefix: string) => ({
+  id: Id(prefix),
+  account: Id('acc'),
+  name: Line,
+  description: Optional(Line),
+  secret_file: Optional(FileName),
+})
 
-export const RegionSchema = Type.Object(
-  {
-    name: Handle,
-    domain: Type.String({ format: 'domain' }),
-    library_ftp_host: Optional(Line),
-    zones: Type.Array(Type.Object({ id: Id('zon'), handle: Handle }, closed), { minItems: 1 }),
-    server_types: Type.Array(
-      Type.Object(
-        {
-          id: Id('typ'),
-          handle: Handle,
-          name: Line,
-          status: Optional(Type.Enum([...ROWS.serverType.states])),
-          cores: Positive,
-          ram: Positive,
-          disk_size: Positive,
-          storage_type: Optional(Line),
-        },
-        closed,
-      ),
-      { minItems: 1 },
-    ),
-    images: Type.Array(
-      Type.Object(
-        {
-          id: Id('img'),
-          handle: Optional(Handle),
-          account: Optional(Id('acc')),
-          name: Line,
-          username: Optional(Line),
-          status: Optional(Line),
-          description: Optional(Type.String()),
-          source: Optional(Line),
-          arch: Optional(Type.Union([Type.Literal('i686'), Type.Literal('x86_64')])),
-          official: Optional(Type.Boolean()),
-          public: Optional(Type.Boolean()),
-          compatibility_mode: Optional(Type.Boolean()),
-          min_ram: Optional(Positive),
-          disk_size: Positive,
-          virtual_size: Positive,
-          licence_name: Optional(Line),
-        },
-        closed,
-      ),
-    ),
-    hypervisors: Type.Array(Type.Object({ name: Handle, zone: Handle, ram: Positive }, closed)),
-    database_server_types: Optional(
-      Type.Array(
-        Type.Object(
-          { id: Id('dbt'), name: Line, description: Optional(Line), disk_size: Positive, ram: Positive },
-          closed,
-        ),
-      ),
-    ),
-    address_pools: Type.Object(
-      {
-        mac: Type.Array(Type.String()),
-        private_ipv4: Type.Array(Type.String()),
-        public_ipv4: Type.Array(Type.String()),
-        public_ipv6: Type.Array(Type.String()),
-        ipv6: Optional(Type.Record(Type.String(), Type.String())),
-      },
-      closed,
-    ),
-    users: Type.Array(
-      Type.Object(
-        {
-          id: Id('usr'),
-          name: Line,
-          email_address: Type.String(),
-          email_verified: Optional(Type.Boolean()),
-          ssh_key: Optional(Type.String()),
-          messaging_pref: Optional(Type.Boolean()),
-          password_file: Optional(FileName),
-          password_hash: Optional(Type.String()),
-          totp_secret_file: Optional(FileName),
-        },
-        closed,
-      ),
-    ),
-    accounts: Type.Array(
-      Type.Object(
-        {
-          id: Id('acc'),
-          name: Line,
-          owner: Id('usr'),
-          collaborators: Optional(Type.Array(Id('usr'))),
-          status: Optional(Type.Enum([...ROWS.account.states])),
-          address_1: Optional(Line),
-          address_2: Optional(Line),
-          city: Optional(Line),
-          county: Optional(Line),
-          postcode: Optional(Line),
-          country_code: Type.String({ format: 'country-code' }),
-          vat_registration_number: Optional(Type.String({ format: 'eu-vat-number' })),
-          telephone_number: Telephone,
-          telephone_verified: Optional(Type.Boolean()),
-          verified_telephone: Optional(Telephone),
-          verified_at: Optional(Type.String({ format: 'timestamp' })),
-          verified_ip: Optional(Line),
-          valid_credit_card: Optional(Type.Boolean()),
-          ram_limit: Count,
-          dbs_ram_limit: Optional(Count),
-          cloud_ips_limit: Count,
-          load_balancers_limit: Optional(Count),
-          block_storage_limit: Optional(Count),
-          ...Limits,
-          publish_images: Optional(Type.Boolean()),
-        },
-        closed,
-      ),
-    ),
-    api_clients: Type.Array(
-      Type.Object(
-        {
-          id: Id('cli'),
-          account: Id('acc'),
-          name: Line,
-          description: Optional(Line),
-          permissions_group: Optional(Type.Union([Type.Literal('full'), Type.Literal('storage')])),
-          secret_file: Optional(FileName),
-        },
-        closed,
-      ),
-    ),
-    database_servers: Optional(
-      Type.Array(
-        Type.Object(
-          {
-            id: Id('dbs'),
-            account: Id('acc'),
-            name: Optional(Line),
-            description: Optional(Type.String({ maxLength: 4096 })),
-            status: Optional(Type.Enum([...ROWS.databaseServer.states])),
-            locked: Optional(Type.Boolean()),
-            allow_access: Optional(Type.Array(Line)),
-            database_engine: Line,
-            database_version: Line,
-            database_server_type: Id('dbt'),
-            maintenance_weekday: Optional(Type.Integer({ minimum: 0, maximum: 6 })),
-            maintenance_hour: Optional(Type.Integer({ minimum: 0, maximum: 23 })),
-            zone: Handle,
-          },
-          closed,
-        ),
-      ),
-    ),
-    applications: Optional(
-      Type.Array(
-        Type.Object(
-          {
-            id: Id('app'),
-            account: Id('acc'),
-            name: Line,
-            description: Optional(Line),
-            secret_file: Optional(FileName),
-          },
-          closed,
-        ),
-      ),
-    ),
-  },
-  closed,
-)
+export const RegionSchema = closed({
+  name: Handle,
+  domain: Type.String({ format: 'domain' }),
+  library_ftp_host: Optional(Line),
+  zones: Type.Array(closed({ id: Id('zon'), handle: Handle }), { minItems: 1 }),
+  server_types: Type.Array(
+    closed({
+      id: Id('typ'),
+      handle: Handle,
+      name: Line,
+      status: Optional(Type.Enum([...ROWS.serverType.states])),
+      cores: Positive,
+      ram: Positive,
+      disk_size: Positive,
+      storage_type: Optional(Line),
+    }),
+    { minItems: 1 },
+  ),
+  images: closedList({
+    id: Id('img'),
+    handle: Optional(Handle),
+    account: Optional(Id('acc')),
+    name: Line,
+    username: Optional(Line),
+    status: Optional(Line),
+    description: Optional(Type.String()),
+    source: Optional(Line),
+    arch: Optional(Type.Union([Type.Literal('i686'), Type.Literal('x86_64')])),
+    official: Optional(Type.Boolean()),
+    public: Optional(Type.Boolean()),
+    compatibility_mode: Optional(Type.Boolean()),
+    min_ram: Optional(Positive),
+    disk_size: Positive,
+    virtual_size: Positive,
+    licence_name: Optional(Line),
+  }),
+  hypervisors: closedList({ name: Handle, zone: Handle, ram: Positive }),
+  database_server_types: Optional(
+    closedList({ id: Id('dbt'), name: Line, description: Optional(Line), disk_size: Positive, ram: Positive }),
+  ),
+  address_pools: closed({
+    mac: Type.Array(Type.String()),
+    private_ipv4: Type.Array(Type.String()),
+    public_ipv4: Type.Array(Type.String()),
+    public_ipv6: Type.Array(Type.String()),
+    ipv6: Optional(Type.Record(Type.String(), Type.String())),
+  }),
+  users: closedList({
+    id: Id('usr'),
+    name: Line,
+    email_address: Type.String(),
+    email_verified: Optional(Type.Boolean()),
+    ssh_key: Optional(Type.String()),
+    messaging_pref: Optional(Type.Boolean()),
+    password_file: Optional(FileName),
+    password_hash: Optional(Type.String()),
+    totp_secret_file: Optional(FileName),
+  }),
+  accounts: closedList({
+    id: Id('acc'),
+    name: Line,
+    owner: Id('usr'),
+    collaborators: Optional(Type.Array(Id('usr'))),
+    status: Optional(Type.Enum([...ROWS.account.states])),
+    address_1: Optional(Line),
+    address_2: Optional(Line),
+    city: Optional(Line),
+    county: Optional(Line),
+    postcode: Optional(Line),
+    country_code: Type.String({ format: 'country-code' }),
+    vat_registration_number: Optional(Type.String({ format: 'eu-vat-number' })),
+    telephone_number: Telephone,
+    telephone_verified: Optional(Type.Boolean()),
+    verified_telephone: Optional(Telephone),
+    verified_at: Optional(Type.String({ format: 'timestamp' })),
+    verified_ip: Optional(Line),
+    valid_credit_card: Optional(Type.Boolean()),
+    ram_limit: Count,
+    dbs_ram_limit: Optional(Count),
+    cloud_ips_limit: Count,
+    load_balancers_limit: Optional(Count),
+    block_storage_limit: Optional(Count),
+    ...Limits,
+    publish_images: Optional(Type.Boolean()),
+  }),
+  api_clients: closedList({
+    ...Client('cli'),
+    permissions_group: Optional(Type.Union([Type.Literal('full'), Type.Literal('storage')])),
+  }),
+  database_servers: Optional(
+    closedList({
+      id: Id('dbs'),
+      account: Id('acc'),
+      name: Optional(Line),
+      description: Optional(Type.String({ maxLength: 4096 })),
+      status: Optional(Type.Enum([...ROWS.databaseServer.states])),
+      locked: Optional(Type.Boolean()),
+      allow_access: Optional(Type.Array(Line)),
+      database_engine: Line,
+      database_version: Line,
+      database_server_type: Id('dbt'),
+      maintenance_weekday: Optional(Type.Integer({ minimum: 0, maximum: 6 })),
+      maintenance_hour: Optional(Type.Integer({ minimum: 0, maximum: 23 })),
+      zone: Handle,
+    }),
+  ),
+  applications: Optional(closedList(Client('app'))),
+})
 
-/** A region file that was checked. */
 export type RegionFile = Static<typeof RegionSchema>

@@ -35,7 +35,6 @@ export const SEEN_BY_GUESTS = {
 
 /** The rules by which `apply` changes the rows of a table. */
 export interface TableRule<Name extends RegionTable> {
-  /** The columns that identify a row. */
   readonly key: readonly RegionColumn<Name>[]
   /** The column that names a row in the difference, if that is not the key. */
   readonly name?: RegionColumn<Name>

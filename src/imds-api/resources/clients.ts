@@ -12,7 +12,7 @@ import { revokeFamilies } from '../auth/token-families.ts'
 import { nextId } from '../changes/allocate.ts'
 import { lockClient, revokeClient, rotateSecret, setSecret } from '../changes/clients.ts'
 import { refuseBeyondLimit } from '../changes/limits.ts'
-import { setValues } from '../changes/own-rows.ts'
+import { addRow, setValues } from '../changes/own-rows.ts'
 import { MAX_KEEP_OLD_SECONDS, MAX_NETWORKS } from '../model/client-limits.ts'
 import { formatTime } from '../model/time.ts'
 import { Field, fixed, formsOf } from './kit/forms.ts'
@@ -97,10 +97,7 @@ export function addApiClientRoutes(parts: ResourceParts): void {
         secret_sha256: null,
         revoked_at: null,
       } as const
-      await tx
-        .insertInto('api_clients')
-        .values({ id, account_id: accountId, ...empty, ...valuesOf(body) })
-        .execute()
+      await addRow(tx, 'api_clients', { id, account_id: accountId, ...empty, ...valuesOf(body) })
       return id
     },
   )
@@ -168,10 +165,8 @@ export function addApplicationRoutes(parts: ResourceParts): void {
     async (tx, { accountId, body: { name = '', description } }) => {
       await refuseBeyondLimit(tx, accountId, 'applications_limit')
       const id = await nextId(tx, 'app')
-      await tx
-        .insertInto('applications')
-        .values({ id, account_id: accountId, name, description: description ?? '', secret_sha256: null })
-        .execute()
+      const texts = { name, description: description ?? '' }
+      await addRow(tx, 'applications', { id, account_id: accountId, ...texts, secret_sha256: null })
       return id
     },
   )
@@ -209,7 +204,6 @@ export function addApplicationRoutes(parts: ResourceParts): void {
   )
 }
 
-/** What a request sets. */
 function valuesOf({ description, expires_at: time, ...values }: Static<typeof ClientBody>) {
   return {
     ...values,

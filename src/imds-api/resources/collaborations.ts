@@ -62,7 +62,6 @@ const Create = Type.Object(
   { title: 'NewCollaboration', examples: [{ email: 'grace@example.com', role: 'admin' }] },
 )
 
-/** Adds the account's side. */
 export function addCollaborationRoutes(parts: ResourceParts): void {
   const collaborations = new Members(parts, { form: ACCOUNT_SIDE })
 

@@ -5,7 +5,7 @@ import Type from 'typebox'
 import { callerOf } from '../auth/account-choice.ts'
 import { nextId } from '../changes/allocate.ts'
 import { refuseBeyondLimit, refuseBeyondLimits } from '../changes/limits.ts'
-import { setValues } from '../changes/own-rows.ts'
+import { addRow, setValues } from '../changes/own-rows.ts'
 import type { Tx } from '../database/transaction.ts'
 import { boundedJson, setBodyParsers } from '../http/body.ts'
 import { JsonMember } from '../http/idempotency.ts'
@@ -80,10 +80,7 @@ function addRoutes(parts: ResourceParts): void {
         ['config_maps_bytes_limit', bytes],
       ])
       const id = await nextId(tx, 'cfg')
-      await tx
-        .insertInto('config_maps')
-        .values({ id, account_id: accountId, name: body.name ?? '', data: text, bytes })
-        .execute()
+      await addRow(tx, 'config_maps', { id, account_id: accountId, name: body.name ?? '', data: text, bytes })
       return id
     },
   )

@@ -58,7 +58,6 @@ const TOO_MANY = refuse(
     `${String(STREAMS_OF_CLIENT)}: close one first`,
 )
 
-/** All streams of a process. */
 export class EventStreams {
   readonly #parts: EventStreamsParts
   readonly #places: Places<EventStream, StreamEnd>
@@ -76,7 +75,6 @@ export class EventStreams {
     }, HEARTBEAT_MS).unref()
   }
 
-  /** How many are open. */
   get count(): number {
     return this.#places.count
   }
@@ -99,7 +97,6 @@ export class EventStreams {
     for (const one of accountId === '' ? this.#places.accounts : [accountId]) void this.#sending.run(one)
   }
 
-  /** Ends all streams. */
   close(): void {
     this.#places.close()
     clearInterval(this.#heartbeats)

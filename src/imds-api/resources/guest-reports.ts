@@ -23,7 +23,6 @@ export const REPORTED_FIELDS = {
   attributes: Type.Optional(Type.Record(Type.String(), Type.String(), { description: CLAIM })),
 }
 
-/** The fields that a guest has reported. */
 export function reportedFields(reports: Reports | undefined): Readonly<Record<keyof typeof REPORTED_FIELDS, unknown>> {
   const { boot, sshHostKeys, attributes } = reports ?? NO_REPORTS
   const values = [...attributes].map(([name, { value }]) => [name, value] as const)

@@ -170,7 +170,6 @@ function newIssuerRefusal(encryptsRecords: boolean, issuer: string, { audiences 
     : undefined
 }
 
-/** The fields that a request sets. */
 function fieldsOf({ audiences, ...others }: Static<typeof Change>): Partial<IssuerFields> {
   return { ...others, ...(audiences !== undefined && { audiences: [...new Set(audiences)] }) }
 }

@@ -98,7 +98,6 @@ export function addImageRoutes(parts: ResourceParts): void {
   images.lock((tx, { accountId, id }, locked) => updateImage(tx, accountId, id, { locked }))
 }
 
-/** What a request sets. */
 function valuesOf({ name, username, description, ...others }: Static<typeof Update>): ImageValues {
   return { ...others, ...givenTexts({ name, username, description }) }
 }

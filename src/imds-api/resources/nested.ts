@@ -12,7 +12,6 @@ import { Field, fixed, Form, type Fields } from './kit/forms.ts'
 import { HostName, Ipv4, Ipv6, Megabytes, NullableTime, oneOf, Time } from './kit/schemas.ts'
 import { RESOURCES } from './kit/table.ts'
 
-/** The architectures of images. */
 export const ARCHITECTURES = ['i686', 'x86_64'] as const
 
 const Text = Type.String()
@@ -134,13 +133,11 @@ export const NESTED = Object.fromEntries(
   }),
 ) as Readonly<Record<Name, Form>>
 
-/** The form of a resource that is not implemented. */
 export function unimplementedForm(name: 'FirewallPolicy' | 'LoadBalancer', type: string): TSchema {
   const title = `Nested${name}`
   return Type.Object({ id: Text, resource_type: Type.Literal(type), url: Type.String({ format: 'uri' }) }, { title })
 }
 
-/** The account of a resource. */
 export const ACCOUNT = new Field(
   NESTED.account.schema,
   'account_id',

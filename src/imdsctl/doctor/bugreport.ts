@@ -2,14 +2,14 @@
 import type { BugreportParts } from '../../bugreport/bugreport.ts'
 import { CHECKS } from '../../imdsd/checks/checks.ts'
 import { secretFiles } from '../../imdsd/checks/checks-of-files.ts'
-import type { HostState } from '../../imdsd/checks/host-state.ts'
+import type { DoctorState } from '../../imdsd/checks/host-state.ts'
 import { VARIABLES } from '../../imdsd/config.ts'
 import { rowOf, runChecks } from '../../runtime/check.ts'
 import { IMDS_SERVICE } from '../../runtime/service-environment.ts'
 import { formatRows } from '../../runtime/table.ts'
 import { plain } from '../../runtime/terminal.ts'
 
-export function bugreportOf(look: HostState, environmentFile: string | undefined): BugreportParts {
+export function bugreportOf(look: DoctorState, environmentFile: string | undefined): BugreportParts {
   const { settings } = look
   const directory = settings.config?.stateDirectory
   return {

@@ -5,7 +5,7 @@ import { formatLevel } from '../../runtime/log-level.ts'
 import type { Cell } from '../../runtime/terminal.ts'
 import { formatFirewall } from '../../imdsd/operator/readiness.ts'
 import { STYLES } from '../../runtime/check.ts'
-import { labelOf, ratesBetween, type Sample } from '../../runtime/metric-values.ts'
+import { ratesBetween, runningVersion, type Sample } from '../../runtime/metric-values.ts'
 
 /** The state of a daemon. Rates are per second; `meanMs` undefined: no request came. */
 export interface DaemonStatus {
@@ -41,7 +41,7 @@ export function buildStatus(readiness: Readiness, before: Sample, after: Sample,
   ) as [number, number]
   const last = (name: string) => after.metrics.get(name) ?? 0
   return {
-    version: labelOf(after.metrics, 'imds_build_info', 'version'),
+    version: runningVersion(after.metrics),
     uptimeSeconds: Math.max(
       0,
       Math.round(nowSeconds - (after.metrics.get('process_start_time_seconds') ?? nowSeconds)),
@@ -59,7 +59,6 @@ export function buildStatus(readiness: Readiness, before: Sample, after: Sample,
   }
 }
 
-/** A status as rows of two columns. */
 export function statusRows(status: DaemonStatus, nowMs: number): (readonly Cell[])[] {
   const { readiness, refusals, meanMs } = status
   const { ready, instances, faulty, unconfirmed, contestedAddresses, viewAgeSeconds, connected, firewall, log } =

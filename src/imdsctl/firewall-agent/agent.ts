@@ -6,7 +6,7 @@
  * are: a guest that was admitted stays admitted, and others stay out. The rules also stay when the agent ends.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
-import { getFirewallDocument, valueOf } from '../../imdsd/operator/client.ts'
+import { ask, QUESTIONS, valueOf } from '../../imdsd/operator/client.ts'
 import { parseUnixSocket } from '../../runtime/host-port.ts'
 import { findDistrust } from '../../runtime/trusted-path.ts'
 import type { Packets } from '../../imdsd/firewall/counters.ts'
@@ -22,7 +22,6 @@ import { NftRefusal, removeTable, Table } from './nft.ts'
 import { findContradiction, type OwnSettings } from './own-settings.ts'
 import { findRefused } from './refused.ts'
 
-/** The options of `imdsctl firewall`. */
 export interface FirewallOptions {
   readonly apply?: boolean
   readonly watch?: boolean
@@ -62,7 +61,7 @@ export async function firewall(
     await keep(operator, own, isJournal(journalStream, process.stdout.fd) ? '<6>' : '')
     return
   }
-  const document = await ask(operator, apply ? own : undefined, undefined, AbortSignal.timeout(TIMEOUT_MS))
+  const document = await getDocument(operator, apply ? own : undefined, undefined, AbortSignal.timeout(TIMEOUT_MS))
   const rules = buildRules(document, apply ? await applyAccepted(new Table(), document, []).catch(failOfNft) : [])
   const { interfaces } = rules
   const faults = rules.faults.map(({ instance, message }) => ({ instance: instance ?? null, message })) // as JSON
@@ -112,7 +111,7 @@ async function keep(operator: string, own: OwnSettings, info: string): Promise<v
     const timeout = AbortSignal.any([signal, AbortSignal.timeout(TIMEOUT_MS)])
     let failure: string | undefined
     try {
-      document = await ask(operator, own, { applied, refused, packets }, timeout)
+      document = await getDocument(operator, own, { applied, refused, packets }, timeout)
     } catch (error) {
       failure = (error as Error).message
     }
@@ -188,7 +187,7 @@ function formatFault({ instance, message }: FirewallFault): string {
  * The daemon's document. Throws a Failure if the daemon has none yet, if another user than root and the daemon's could have made
  * the socket (an ordinary user could pretend to be the daemon), and if the document contradicts `own`.
  */
-async function ask(
+async function getDocument(
   operator: string,
   own: OwnSettings | undefined,
   report: AgentReport | undefined,
@@ -203,7 +202,7 @@ async function ask(
   const distrust = findDistrust(socket.path, process.getuid?.() ?? 0)
   if (distrust !== undefined)
     throw new CommandFailure(EXIT.unavailable, `the daemon at ${operator} is not trusted: ${distrust}`)
-  const answer = await getFirewallDocument(operator, report, signal)
+  const answer = await ask(operator, QUESTIONS.firewall(report), signal)
   if (answer.kind === 'refused' && answer.status === 503)
     throw new CommandFailure(EXIT.unavailable, 'the daemon has no complete view yet')
   const read = valueOf(answer, operator)

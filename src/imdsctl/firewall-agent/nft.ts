@@ -154,7 +154,6 @@ async function list(): Promise<string> {
   return status === 0 ? stdout.replace(DYNAMIC, '') : ''
 }
 
-/** The elements of the sets and maps in a listing, sorted. */
 function elementsOf(listing: string): string[] {
   return [...listing.matchAll(ELEMENTS)]
     .flatMap(([, inside = '']) => inside.split(',').map((element) => element.trim()))

@@ -1,14 +1,13 @@
 /** Checks of the daemon: its configuration, version and state. */
 import { formatCount, formatInstances } from './amounts.ts'
-import type { Finding } from '../../runtime/check.ts'
-import { failure, ok, warning } from '../../runtime/check.ts'
-import { labelOf } from '../../runtime/metric-values.ts'
-import type { DaemonCheck, HostCheck } from './host-state.ts'
+import { failure, ok, warning, type Finding } from '../../runtime/check.ts'
+import { runningVersion } from '../../runtime/metric-values.ts'
+import type { DaemonCheck, DoctorCheck } from './host-state.ts'
 
 /** The part of the configuration that `stateDirectory` checks (checks-of-files.ts). */
 export const STATE_VARIABLE = 'IMDS_STATE_DIR'
 
-export const configuration: HostCheck = {
+export const configuration: DoctorCheck = {
   name: 'configuration',
   what: 'the variables of imds.service, and the files that they name, are valid',
   find: ({ settings: { faults, unknown, replaced } }) => {
@@ -45,13 +44,13 @@ export const daemon: DaemonCheck = {
   },
 }
 
-export const version: HostCheck = {
+export const version: DoctorCheck = {
   name: 'version',
   what: 'imdsd and imdsctl have the same version',
   find: async ({ metrics, version: own }) => {
     const read = await metrics()
     if (!read.ok) return []
-    const running = labelOf(read.value, 'imds_build_info', 'version')
+    const running = runningVersion(read.value)
     return [
       running === own
         ? ok(`imdsd and imdsctl are ${own}`)

@@ -2,15 +2,14 @@
 import { join } from 'node:path'
 import { formatDuration } from '../../runtime/ago.ts'
 import { formatBytes, formatCount, formatInstances } from './amounts.ts'
-import type { Finding } from '../../runtime/check.ts'
-import { failure, ok, warning } from '../../runtime/check.ts'
+import { failure, ok, warning, type Finding } from '../../runtime/check.ts'
 import { namesSecrets } from '../../runtime/secret-file.ts'
 import { STATE_VARIABLE } from './checks-of-daemon.ts'
-import type { DaemonCheck, HostCheck, HostState } from './host-state.ts'
+import type { DaemonCheck, DoctorCheck, DoctorState } from './host-state.ts'
 import { snapshotPath } from '../journal/state-files.ts'
 
 /** Files of secrets: those that variables name, and the daemon's own key. */
-export function secretFiles({ variables, config }: HostState['settings']): string[] {
+export function secretFiles({ variables, config }: DoctorState['settings']): string[] {
   const named = Object.entries(variables).flatMap(([name, path = '']) =>
     namesSecrets(name) && path !== '' ? [path] : [],
   )
@@ -20,7 +19,7 @@ export function secretFiles({ variables, config }: HostState['settings']): strin
 const READABLE_BY_ALL = 0o004
 const WRITABLE_BY_OTHERS = 0o022
 
-export const keyFiles: HostCheck = {
+export const keyFiles: DoctorCheck = {
   name: 'key-files',
   what: 'no other user can read or replace the files of keys and passwords',
   find: (look) => {
@@ -113,7 +112,7 @@ export const stateDirectory: DaemonCheck = {
   },
 }
 
-export const snapshot: HostCheck = {
+export const snapshot: DoctorCheck = {
   name: 'snapshot',
   what: 'imdsd can serve its snapshot if it starts without the store',
   find: async (look) => {

@@ -1,7 +1,7 @@
 /** Checks of what is between the daemon and its guests: the firewall, and the path to each instance. */
 import { formatInstances } from './amounts.ts'
 import { failure, ok, warning } from '../../runtime/check.ts'
-import type { DaemonCheck, HostCheck } from './host-state.ts'
+import type { DaemonCheck, DoctorCheck } from './host-state.ts'
 import { findPaths, NOT_LOOKED_AT } from './guest-path.ts'
 
 export const firewall: DaemonCheck = {
@@ -30,7 +30,7 @@ export const firewall: DaemonCheck = {
   },
 }
 
-export const guests: HostCheck = {
+export const guests: DoctorCheck = {
   name: 'guests',
   what: 'the link of each interface is up, and packets to its addresses go there, to the MAC address of its record',
   find: async (look) => {

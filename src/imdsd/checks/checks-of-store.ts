@@ -1,19 +1,14 @@
 /** Checks of the store: that it can be used, that the daemon uses it, and that it keeps what is published. */
 import { failure, ok, warning } from '../../runtime/check.ts'
-import type { DaemonCheck, HostCheck } from './host-state.ts'
+import { probeFindings } from '../../store/probe.ts'
+import type { DaemonCheck, DoctorCheck } from './host-state.ts'
 
-export const store: HostCheck = {
+export const store: DoctorCheck = {
   name: 'store',
   what: 'the store can be reached, has the region and this hypervisor, and allows what imdsd does',
   find: async (look) => {
     const probe = await look.store()
-    if (probe === undefined) return []
-    const { findings, warnings, problems } = probe
-    return [
-      ...problems.map(({ text, remedy }) => failure(text, remedy)),
-      ...warnings.map(({ text, remedy }) => warning(text, remedy)),
-      ...findings.map(ok),
-    ]
+    return probe === undefined ? [] : probeFindings(probe)
   },
 }
 

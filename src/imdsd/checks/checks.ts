@@ -2,11 +2,11 @@
 import { configuration, daemon, descriptors, records, version } from './checks-of-daemon.ts'
 import { identity, keyFiles, snapshot, stateDirectory } from './checks-of-files.ts'
 import { firewall, guests } from './checks-of-guests.ts'
-import { addresses, clock, listeners, packages, ports, units } from './checks-of-host.ts'
+import { addresses, clock, listeners, packages, ports, units } from './checks-of-hypervisor.ts'
 import { store, storeInUse } from './checks-of-store.ts'
-import type { DaemonCheck, HostCheck } from './host-state.ts'
+import type { DaemonCheck, DoctorCheck } from './host-state.ts'
 
-export const CHECKS: readonly HostCheck[] = [
+export const CHECKS: readonly DoctorCheck[] = [
   configuration,
   packages,
   units,
@@ -43,6 +43,6 @@ export const OF_DAEMON: readonly DaemonCheck[] = [
 
 /** What it cannot check, for people. */
 export const NOT_OF_DAEMON: readonly string[] = [
-  ...CHECKS.filter((check) => !(OF_DAEMON as readonly HostCheck[]).includes(check)).map(({ name }) => name),
+  ...CHECKS.filter((check) => !(OF_DAEMON as readonly DoctorCheck[]).includes(check)).map(({ name }) => name),
   'whether the clock is synchronised',
 ]

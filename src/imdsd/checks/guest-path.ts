@@ -7,9 +7,8 @@ import { Links, type LinkName } from '../firewall/link.ts'
 import { LINK_LOCAL_ADDRESS } from '../firewall/link-local.ts'
 import { isOneAddress, isUnusableAddress } from '../../metadata/address.ts'
 import { parseJson } from '../../runtime/json.ts'
-import type { Finding } from '../../runtime/check.ts'
-import { failure, ok, warning } from '../../runtime/check.ts'
-import type { HostState } from './host-state.ts'
+import { failure, ok, warning, type Finding } from '../../runtime/check.ts'
+import type { DoctorState } from './host-state.ts'
 import type { CommandResult } from '../../runtime/command.ts'
 
 /** A step of a path. `address` undefined: the step is the same for every address of the interface. */
@@ -32,7 +31,7 @@ export const NOT_LOOKED_AT = warning('not checked: ip cannot be run', 'install t
  * IMDS_LINK nothing says what the links are called, and only routes and MAC addresses are looked at.
  */
 export async function findPaths(
-  look: Pick<HostState, 'run' | 'settings'>,
+  look: Pick<DoctorState, 'run' | 'settings'>,
   { guests: all, link: rule, listeners }: Pick<FirewallDocument, 'guests' | 'link' | 'listeners'>,
   guests: readonly FirewallGuest[],
 ): Promise<readonly Path[] | undefined> {
@@ -90,7 +89,7 @@ interface Kernel {
   readonly linkLocal: ReadonlySet<string>
 }
 
-async function readKernel(look: Pick<HostState, 'run'>, needsLinkLocal: boolean): Promise<Kernel | undefined> {
+async function readKernel(look: Pick<DoctorState, 'run'>, needsLinkLocal: boolean): Promise<Kernel | undefined> {
   const [links, neighbours, addresses] = await Promise.all([
     look.run(['ip', '-json', '-details', 'link', 'show']),
     look.run(['ip', '-json', 'neighbour', 'show']),
@@ -160,7 +159,7 @@ function mastersOf({ master }: KernelLink, links: KernelLinks, most = 4): string
 
 /** The routes to all addresses, by VRF and address, from one process. */
 async function readRoutes(
-  look: Pick<HostState, 'run'>,
+  look: Pick<DoctorState, 'run'>,
   placed: readonly InterfaceLink[],
 ): Promise<ReadonlyMap<string, Route>> {
   const routes = new Map<string, Route>()

@@ -1,6 +1,6 @@
 /**
- * The ways in which checks look at this hypervisor. host.ts has the real ones; a test gives its own, so that each check
- * can be tested without a host.
+ * The ways in which checks look at this hypervisor. imdsctl/doctor/hypervisor.ts has the real ones; a test gives its
+ * own, so that each check can be tested without one.
  */
 import type { Stats, StatsFs } from 'node:fs'
 import type { FirewallDocument } from '../firewall/document.ts'
@@ -70,8 +70,7 @@ export type SnapshotState =
   | { readonly kind: 'read'; readonly ageMs: number; readonly instances: number }
   | { readonly kind: 'unreadable'; readonly reason: string }
 
-/** A check of this hypervisor. */
-export type HostCheck = Check<HostState>
+export type DoctorCheck = Check<DoctorState>
 /** A check that the daemon runs too, for its status page: it needs only what the daemon itself sees. */
 export type DaemonCheck = Check<DaemonState>
 
@@ -93,8 +92,7 @@ export interface DaemonState {
 }
 
 /** What imdsctl sees. The daemon, the store and the snapshot are looked at once: later calls have the same answer. */
-export interface HostState extends DaemonState {
-  /** The version of imdsctl. */
+export interface DoctorState extends DaemonState {
   readonly version: string
   readonly isRoot: boolean
   /** The operators' API of the daemon. */

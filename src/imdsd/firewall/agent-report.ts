@@ -4,7 +4,6 @@
  */
 import { COUNTERS, parsePackets, type Packets } from './counters.ts'
 
-/** An interface of an instance, and nft's message. */
 export interface FirewallRefusal {
   readonly instance: string
   readonly interface: string

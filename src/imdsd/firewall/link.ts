@@ -71,7 +71,6 @@ export class Links {
     )
   }
 
-  /** The link of an interface. */
   of(one: LinkOf): LinkName {
     const name = linkOf(this.#rule, one)
     const ids = name.ok ? this.#shared.get(name.value) : undefined

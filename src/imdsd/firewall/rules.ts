@@ -39,7 +39,6 @@ export interface FirewallRules {
   readonly hops: ReadonlySet<number>
   readonly limitedDscp: number
   readonly sets: ReadonlyMap<string, Elements>
-  /** The number of interfaces that are admitted. */
   readonly interfaces: number
   readonly faults: readonly FirewallFault[]
 }

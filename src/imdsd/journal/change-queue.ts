@@ -46,7 +46,6 @@ export class ChangeQueue {
     while (this.#bytes > MAX_GROUP_BYTES) await this.#hasSpace.promise
   }
 
-  /** Resolves when all changes are applied. */
   async allApplied(): Promise<void> {
     await this.#running
   }

@@ -23,7 +23,6 @@ export function encodeChange(change: ViewChange): Uint8Array[] {
   return change.kind === 'remove' ? [lineOf({ removed: change.id })] : encodeInstance(change.record)
 }
 
-/** The bytes of an instance, in parts. */
 export function encodeInstance({ instance, userData, digest, reports }: SavedInstance): Uint8Array[] {
   return [
     lineOf({
@@ -62,7 +61,6 @@ export class EncodedReader {
     return this.#position === this.#bytes.length
   }
 
-  /** The object on the next line. */
   line(): Readonly<Record<string, unknown>> {
     const end = this.#bytes.indexOf(LF, this.#position)
     if (end === -1) throw torn()

@@ -26,7 +26,6 @@ export class FoldSchedule {
     this.#dueIn(DELAY_MS + this.#pauseMs)
   }
 
-  /** A fold is complete. */
   noteFold(tookMs: number): void {
     this.#pauseMs = Math.min(10 * tookMs, MAX_PAUSE_MS)
   }

@@ -26,7 +26,6 @@ export interface JournalFacts {
 /** An open journal. One append at a time, and none after one that has failed. */
 export class JournalWriter {
   readonly generation: number
-  /** The MAC of the header. */
   readonly start: JournalStart
   readonly #file: DiskFile
   readonly #keys: StateKeys
@@ -85,7 +84,6 @@ export class JournalWriter {
     return new JournalWriter(file, facts, mac, FRAME_BYTES + lengthOf(payload))
   }
 
-  /** The last MAC. */
   get end(): string {
     return this.#mac.toString('hex')
   }

@@ -52,7 +52,6 @@ export class Persistence implements ChangeLog {
   #generation: number
   #isComplete: boolean
   #asOfMs: number
-  /** The next resync folds. */
   #foldsAtResync: boolean
   #isFoldWanted = false
   readonly #schedule: FoldSchedule

@@ -8,7 +8,7 @@ import type { Parsed } from '../../metadata/parsed.ts'
 import { parseUnixSocket } from '../../runtime/host-port.ts'
 import { parseJson } from '../../runtime/json.ts'
 import type { LogLevel } from '../../runtime/log-level.ts'
-import { parseMetrics, type MetricValues } from '../../runtime/metric-values.ts'
+import { parseMetrics } from '../../runtime/metric-values.ts'
 import { formatReport, type AgentReport } from '../firewall/agent-report.ts'
 import { parseFirewallDocument, type FirewallDocument } from '../firewall/document.ts'
 import {
@@ -19,13 +19,6 @@ import {
   ReadinessSchema,
   ReportsSchema,
   TraceSchema,
-  type Explanation,
-  type InstanceExplanation,
-  type InstanceState,
-  type LogLevelDocument,
-  type Readiness,
-  type ReportsDocument,
-  type Trace,
 } from './documents.ts'
 import { PATHS } from './paths.ts'
 
@@ -62,100 +55,76 @@ function describe(answer: Exclude<Answer<unknown>, { kind: 'answered' }>): strin
 }
 
 /**
- * Asks the launch gate for an instance. `withReason`: also why the instance is not served as the store has it, which
- * may ask the store. `operator`, here and below: `unix:/run/imds/operator.sock`, `127.0.0.1:9169` or
- * `http://127.0.0.1:9169`.
+ * A question to a daemon: a GET, or a POST of a JSON body. `password`: that of the TCP listener. `statuses`: those of
+ * which the document is read, default 200.
  */
-export function getInstanceState(
-  operator: string,
-  id: string,
-  withReason: boolean,
-  signal: AbortSignal,
-): Promise<Answer<InstanceState>> {
-  const path = pathOf(PATHS.instance, id) + (withReason ? '?reason=' : '')
-  return ask(operator, { path }, parserOf(InstanceStateSchema), signal, [200, 404, 409])
-}
-
-/** Asks for the boot trace of an instance. Status 404: the daemon does not serve it. */
-export function getTrace(operator: string, id: string, signal: AbortSignal): Promise<Answer<Trace>> {
-  return ask(operator, { path: pathOf(PATHS.trace, id) }, parserOf(TraceSchema), signal)
-}
-
-/** Asks for what the guest of an instance has reported. Only the unix socket answers. */
-export function getReports(operator: string, id: string, signal: AbortSignal): Promise<Answer<ReportsDocument>> {
-  return ask(operator, { path: pathOf(PATHS.reports, id) }, parserOf(ReportsSchema), signal)
-}
-
-/**
- * Asks what a guest at an address would get. Status 400: it is not an address, or not the name of a network. `password`:
- * that of the TCP listener.
- */
-export function getExplanation(
-  operator: string,
-  password: string | undefined,
-  network: string,
-  address: string,
-  signal: AbortSignal,
-): Promise<Answer<Explanation>> {
-  const path = `${PATHS.explain}?${new URLSearchParams({ address, network }).toString()}`
-  return ask(operator, { path, password }, parserOf(ExplanationSchema), signal)
-}
-
-/**
- * Asks what the guest of an instance would get at each of its addresses. Status 404: the daemon does not serve it; the
- * document says why.
- */
-export function getInstanceExplanation(
-  operator: string,
-  password: string | undefined,
-  id: string,
-  signal: AbortSignal,
-): Promise<Answer<InstanceExplanation>> {
-  const path = `${PATHS.explain}?${new URLSearchParams({ id }).toString()}`
-  return ask(operator, { path, password }, parserOf(InstanceExplanationSchema), signal, [200, 404])
-}
-
-/**
- * Asks for the firewall's document, over the unix socket. With a report of the firewall agent the daemon answers once
- * the document has another version than the applied one, or after 5 s. Status 503: the daemon has none yet.
- */
-export function getFirewallDocument(
-  operator: string,
-  report: AgentReport | undefined,
-  signal: AbortSignal,
-): Promise<Answer<FirewallDocument>> {
-  const question = { path: PATHS.firewall, ...(report !== undefined && { body: formatReport(report) }) }
-  return ask(operator, question, (text) => parseFirewallDocument(parseJson(text)), signal)
-}
-
-/** Asks whether the daemon is ready, and what it serves. */
-export function getReadiness(operator: string, signal: AbortSignal): Promise<Answer<Readiness>> {
-  return ask(operator, { path: PATHS.ready }, parserOf(ReadinessSchema), signal, [200, 503])
-}
-
-/**
- * Asks for the level of the log, over the unix socket, and sets it before if `wanted` has one. Status 404: the listener
- * has no such path.
- */
-export function getLogLevel(
-  operator: string,
-  wanted: { readonly level: LogLevel; readonly seconds: number } | undefined,
-  signal: AbortSignal,
-): Promise<Answer<LogLevelDocument>> {
-  const question = { path: PATHS.logLevel, ...(wanted !== undefined && { body: JSON.stringify(wanted) }) }
-  return ask(operator, question, parserOf(LogLevelSchema), signal)
-}
-
-/** Asks for the metrics: the value of each by its name, with its labels as Prometheus prints them. */
-export function getMetrics(operator: string, signal: AbortSignal): Promise<Answer<MetricValues>> {
-  return ask(operator, { path: PATHS.metrics }, parseMetrics, signal)
-}
-
-/** A request: a GET, or a POST of a JSON body. `password`: for HTTP Basic. */
-interface Question {
+export interface DaemonQuestion<T> {
   readonly path: string
   readonly body?: string
   readonly password?: string | undefined
+  readonly parse: (text: string) => T | undefined
+  readonly statuses?: readonly number[]
+}
+
+/** A question whose answer has a schema. */
+type Asked<S extends TSchema> = DaemonQuestion<Static<S>>
+
+/** The questions that a daemon answers. */
+export const QUESTIONS = {
+  /**
+   * Asks the launch gate for an instance. `withReason`: also why the instance is not served as the store has it, which
+   * may ask the store.
+   */
+  instance: (id: string, withReason: boolean): Asked<typeof InstanceStateSchema> => ({
+    path: pathOf(PATHS.instance, id) + (withReason ? '?reason=' : ''),
+    parse: parserOf(InstanceStateSchema),
+    statuses: [200, 404, 409],
+  }),
+  /** The boot trace of an instance. Status 404: the daemon does not serve it. */
+  trace: (id: string): Asked<typeof TraceSchema> => ({ path: pathOf(PATHS.trace, id), parse: parserOf(TraceSchema) }),
+  /** What the guest of an instance has reported. Only the unix socket answers. */
+  reports: (id: string): Asked<typeof ReportsSchema> => ({
+    path: pathOf(PATHS.reports, id),
+    parse: parserOf(ReportsSchema),
+  }),
+  /** What a guest at an address would get. Status 400: it is not an address, or not the name of a network. */
+  address: (network: string, address: string): Asked<typeof ExplanationSchema> => ({
+    path: `${PATHS.explain}?${new URLSearchParams({ address, network }).toString()}`,
+    parse: parserOf(ExplanationSchema),
+  }),
+  /**
+   * What the guest of an instance would get at each of its addresses. Status 404: the daemon does not serve it; the
+   * document says why.
+   */
+  addresses: (id: string): Asked<typeof InstanceExplanationSchema> => ({
+    path: `${PATHS.explain}?${new URLSearchParams({ id }).toString()}`,
+    parse: parserOf(InstanceExplanationSchema),
+    statuses: [200, 404],
+  }),
+  /**
+   * The firewall's document, over the unix socket. With a report of the firewall agent the daemon answers once the
+   * document has another version than the applied one, or after 5 s. Status 503: the daemon has none yet.
+   */
+  firewall: (report: AgentReport | undefined): DaemonQuestion<FirewallDocument> => ({
+    path: PATHS.firewall,
+    ...(report !== undefined && { body: formatReport(report) }),
+    parse: (text) => parseFirewallDocument(parseJson(text)),
+  }),
+  /** Whether the daemon is ready, and what it serves. */
+  readiness: { path: PATHS.ready, parse: parserOf(ReadinessSchema), statuses: [200, 503] },
+  /**
+   * The level of the log, over the unix socket, which is set before if `wanted` has one. Status 404: the listener has no
+   * such path.
+   */
+  logLevel: (
+    wanted: { readonly level: LogLevel; readonly seconds: number } | undefined,
+  ): Asked<typeof LogLevelSchema> => ({
+    path: PATHS.logLevel,
+    ...(wanted !== undefined && { body: JSON.stringify(wanted) }),
+    parse: parserOf(LogLevelSchema),
+  }),
+  /** The metrics: the value of each by its name, with its labels as Prometheus prints them. */
+  metrics: { path: PATHS.metrics, parse: parseMetrics },
 }
 
 /** The most bytes of a response. The firewall's document of 2,000 guests has about 1 MB. */
@@ -166,14 +135,9 @@ function pathOf(path: string, id: string): string {
   return path.replace(':id', encodeURIComponent(id))
 }
 
-/** `statuses`: those of which the document is read. */
-async function ask<T>(
-  operator: string,
-  question: Question,
-  parse: (text: string) => T | undefined,
-  signal: AbortSignal,
-  statuses: readonly number[] = [200],
-): Promise<Answer<T>> {
+/** Asks a daemon. `operator`: `unix:/run/imds/operator.sock`, `127.0.0.1:9169` or `http://127.0.0.1:9169`. */
+export async function ask<T>(operator: string, question: DaemonQuestion<T>, signal: AbortSignal): Promise<Answer<T>> {
+  const { parse, statuses = [200] } = question
   try {
     const { status, text } = await send(operator, question, signal)
     const value = statuses.includes(status) ? parse(text) : undefined
@@ -187,7 +151,7 @@ async function ask<T>(
 /** Sends one request on a connection of its own. (fetch cannot use a unix socket.) */
 async function send(
   operator: string,
-  { path, body, password }: Question,
+  { path, body, password }: DaemonQuestion<unknown>,
   signal: AbortSignal,
 ): Promise<{ readonly status: number; readonly text: string }> {
   const { promise, resolve, reject } = Promise.withResolvers<IncomingMessage>()

@@ -12,7 +12,6 @@ export const LogLevelSchema = Type.Object({
     Type.String({ description: 'When it returns to the configured level (ISO 8601). Absent: it is that one.' }),
   ),
 })
-export type LogLevelDocument = Static<typeof LogLevelSchema>
 
 /** `ready` decides the status of /readyz; `problem` says why it is false. */
 export const ReadinessSchema = Type.Object({

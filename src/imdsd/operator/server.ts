@@ -5,7 +5,7 @@
 import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify'
 import type { Log } from '../../runtime/log-codes.ts'
 import { NO_SCHEMA_COMPILERS } from '../../runtime/fastify-settings.ts'
-import { refuseOtherVersions, TO_OPERATORS } from '../../runtime/http-version.ts'
+import { refuseOtherVersionsOfOperators } from '../../runtime/http-version.ts'
 import { buildNetworkTest } from '../../runtime/networks.ts'
 import { guardAccess } from '../../pages/access.ts'
 import { sendPage } from '../../pages/send.ts'
@@ -178,13 +178,7 @@ function buildServer({
     // a peer that pipelines requests and never reads would make the daemon hold all their responses
     maxRequestsPerSocket: 1,
   })
-  refuseOtherVersions(
-    server.server,
-    () => TO_OPERATORS,
-    () => {
-      /* not counted */
-    },
-  )
+  refuseOtherVersionsOfOperators(server.server)
   let collecting: Promise<string> | undefined
   server.get(PATHS.metrics, async (_request, reply) => {
     // Requests at the same time share one text: collecting it takes milliseconds, in which no guest is served.

@@ -3,7 +3,7 @@
  * instance and, if the firewall is required, until the firewall admits the guest.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
-import { getInstanceState } from './client.ts'
+import { ask, QUESTIONS } from './client.ts'
 
 /**
  * What to wait for. `operator`: the daemon's unix socket for operators, `unix:/run/imds/operator.sock`, or its TCP
@@ -59,7 +59,7 @@ interface Gate {
 
 /** Asks the gate once. Undefined if the time ran out first: the previous answer still applies then. */
 async function askGate(operator: string, id: string, timeoutMs: number): Promise<Gate | undefined> {
-  const answer = await getInstanceState(operator, id, false, AbortSignal.timeout(Math.ceil(timeoutMs)))
+  const answer = await ask(operator, QUESTIONS.instance(id, false), AbortSignal.timeout(Math.ceil(timeoutMs)))
   if (answer.kind === 'timeout') return undefined
   if (answer.kind === 'unreachable') return { served: undefined, reason: `it cannot be reached: ${answer.reason}` }
   if (answer.status === 404) return { served: undefined, reason: 'it does not know the instance' }
@@ -76,7 +76,7 @@ async function askGate(operator: string, id: string, timeoutMs: number): Promise
  * it.
  */
 async function askReason(operator: string, id: string): Promise<string | undefined> {
-  const answer = await getInstanceState(operator, id, true, AbortSignal.timeout(REASON_TIMEOUT_MS))
+  const answer = await ask(operator, QUESTIONS.instance(id, true), AbortSignal.timeout(REASON_TIMEOUT_MS))
   if (answer.kind !== 'answered' || answer.value.reason === undefined) return undefined
   const { reason, revision } = answer.value
   return typeof revision === 'number' ? `it has revision ${String(revision)}; ${reason}` : reason

@@ -148,7 +148,6 @@ export class RecordCipher {
     return Buffer.concat([head, update(bytes), end()])
   }
 
-  /** Begins to encrypt a value in parts. */
   encrypting(kind: ValueKind, id: string, revision: number): Encryption {
     const [key] = this.#keys
     const header = `imds1 ${key.name} ${String(revision)}`

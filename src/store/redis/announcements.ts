@@ -13,7 +13,6 @@ import { parseFields, type AnnouncedHypervisor } from '../fleet.ts'
 import { runPipeline } from './connection.ts'
 import type { Keys } from './keys.ts'
 
-/** How much of an announcement is read. */
 export const MAX_ANNOUNCEMENT_BYTES = 1024
 /** How many keys are looked at, or read, at a time. */
 const MAX_BATCH_KEYS = 1000

@@ -209,7 +209,6 @@ class RedisBackend implements Backend, RecordWriter, ValueStore {
     return this.#client.close()
   }
 
-  /** Reads the values of an instance, if they are not too long. */
   async #values(redis: Redis, key: string): Promise<StoredBytes | undefined> {
     const lengths = lengthsOf(await runPipeline(redis, lengthCommands(key)))
     const fault = formatTooLong(lengths, true) ?? formatUserDataTooLong(lengths.userData)

@@ -32,7 +32,6 @@ export function putEncryptedArguments(
   ]
 }
 
-/** The argument for a digest that the script compares. */
 export function formatDigest(digest: string | undefined): string {
   return digest ?? 'none'
 }

@@ -1,11 +1,11 @@
 import { createHash } from 'node:crypto'
 import { expect, test } from 'vitest'
-import { formatDocument, PAGE_HEADERS, worstOf } from '../../../src/pages/document.ts'
+import { formatDocument, PAGE_HEADERS } from '../../../src/pages/document.ts'
 import { markup } from '../../../src/pages/markup.ts'
 
 const page = formatDocument({
   title: 'imds on <hv1>',
-  level: 'warning',
+  state: 'warning',
   about: 'imdsd 1.0.0',
   sections: [['Health', markup`<p>well</p>`]],
 })
@@ -27,12 +27,4 @@ test('a page loads nothing, has no script and no style in an attribute, and refr
 test('the level comes first in the title, and the title is escaped', () => {
   expect(page).toContain('<title>warning: imds on &lt;hv1&gt;</title>')
   expect(page).toContain('<h2>Health</h2>\n<p>well</p>')
-})
-
-test('the worst level counts', () => {
-  expect([worstOf([]), worstOf(['ok', 'warning']), worstOf(['warning', 'failure', 'ok'])]).toEqual([
-    'ok',
-    'warning',
-    'failure',
-  ])
 })

@@ -1,11 +1,11 @@
 import { expect, test } from 'vitest'
-import { PageTurns } from '../../../src/pages/page-turns.ts'
+import { buildPageTurns } from '../../../src/pages/page-turns.ts'
 
 /** Turns with a clock and pauses that the test controls. */
 function someTurns() {
   const clock = { ms: 0 }
   const pauses: { readonly ms: number; readonly end: () => void }[] = []
-  const turns = new PageTurns({
+  const turns = buildPageTurns({
     now: () => clock.ms,
     pause: (ms) =>
       new Promise<void>((resolve) => {

@@ -1,14 +1,14 @@
 import { expect, test } from 'vitest'
-import { formatFacts, formatTable } from '../../../src/pages/table.ts'
+import { formatFacts, formatTable, number } from '../../../src/pages/table.ts'
 
 test('a cell has the name of its column, for a phone, and is escaped', () => {
-  const table = formatTable([{ name: 'id' }, { name: 'requests', isNumber: true }], [['<b>', 7]], 'none').toString()
+  const table = formatTable(['id', number('requests')], [['<b>', 7]], 'none').toString()
   expect(table).toContain('<tr><th>id</th><th class="number">requests</th></tr>')
   expect(table).toContain('<td data-of="id">&lt;b&gt;</td><td class="number" data-of="requests">7</td>')
 })
 
 test('a table without rows is a sentence', () => {
-  expect(formatTable([{ name: 'id' }], [], 'No instance.').toString()).toBe('<p class="soft">No instance.</p>')
+  expect(formatTable(['id'], [], 'No instance.').toString()).toBe('<p class="soft">No instance.</p>')
 })
 
 test('facts have their names', () => {

@@ -1,9 +1,11 @@
+import { PassThrough } from 'node:stream'
 import { expect, test } from 'vitest'
-import { countStates, failure, ok, runChecks, statusOf, warning } from '../../../src/runtime/check.ts'
-import type { HostCheck } from '../../../src/imdsd/checks/host-state.ts'
+import { failure, ok, printChecks, runChecks, warning } from '../../../src/runtime/check.ts'
+import { Output } from '../../../src/runtime/output.ts'
+import type { DoctorCheck } from '../../../src/imdsd/checks/host-state.ts'
 import { aLook } from '../../support/fixtures/look.ts'
 
-const aCheck = (name: string, find: HostCheck['find']): HostCheck => ({ name, what: 'it is well', find })
+const aCheck = (name: string, find: DoctorCheck['find']): DoctorCheck => ({ name, what: 'it is well', find })
 
 test('results have the order of the checks, and what is not ok has its remedy', async () => {
   const results = await runChecks(
@@ -22,7 +24,6 @@ test('results have the order of the checks, and what is not ok has its remedy', 
     { check: 'slow', state: 'warning', text: 'odd', remedy: 'wait' },
     { check: 'quick', state: 'failure', text: 'bad', remedy: 'repair it' },
   ])
-  expect(countStates(results)).toEqual({ ok: 1, warning: 1, failure: 1 })
 })
 
 test('a check that throws has failed, and the others are run', async () => {
@@ -36,10 +37,22 @@ test('a check that throws has failed, and the others are run', async () => {
   ])
 })
 
-test('the exit status is 0, 1 with warnings and 2 with failures', () => {
-  const result = (state: 'ok' | 'warning' | 'failure') => ({ state })
-  expect(statusOf([])).toBe(0)
-  expect(statusOf([result('ok')])).toBe(0)
-  expect(statusOf([result('ok'), result('warning')])).toBe(1)
-  expect(statusOf([result('failure'), result('warning')])).toBe(2)
+test('the exit status is 0, 1 with warnings and 2 with failures, also of results that are not printed', async () => {
+  const out = new PassThrough()
+  const output = new Output('imdsctl', out, new PassThrough(), () => undefined)
+  const [fine, odd, bad] = [ok('fine'), warning('odd', 'wait'), failure('bad', 'repair it')].map((finding) => ({
+    check: 'a',
+    ...finding,
+  }))
+  expect(printChecks(output, [])).toBe(0)
+  expect(printChecks(output, [fine!])).toBe(0)
+  expect(printChecks(output, [fine!, odd!])).toBe(1)
+  expect(printChecks(output, [bad!, odd!, fine!, fine!], [odd!], [['store', 'connected']])).toBe(2)
+  out.end()
+  expect((await out.toArray()).join('').split('\n').slice(-4)).toEqual([
+    'store  connected',
+    'warning  a  odd. Remedy: wait',
+    '2 ok, 1 warning, 1 failure',
+    '',
+  ])
 })

@@ -132,7 +132,6 @@ export class Form {
     return new Form(this.#name, Object.fromEntries(fields), { extra: Object.fromEntries(this.#expressions) })
   }
 
-  /** Represents a row. */
   show(site: Site, row: FormRow): Representation {
     const { type, path } = this.resource
     const shown: Record<string, unknown> & { id: string } = {
@@ -199,7 +198,6 @@ export function formsOf(
   }
 }
 
-/** A field that always has the same value. */
 export function fixed(schema: TSchema, value: unknown): Field {
   return new Field(schema, 'id', () => value)
 }
@@ -214,7 +212,6 @@ export function linked(form: Form, where: RawBuilder<unknown>): Field {
   return new Field(form.schema, sql`(select to_json(one) from ${form.rows(sql`where ${where}`)} as one)`, showOf(form))
 }
 
-/** A linked resource, or null. */
 export function optionalLink(form: Form, where: RawBuilder<unknown>): Field {
   const { column } = linked(form, where)
   const show = showOf(form)

@@ -21,7 +21,6 @@ interface OrderColumn {
 interface Filter extends FilterRule {
   readonly where: (value: string) => RawBuilder<boolean>
 }
-/** The key and the value of a tag. */
 export type Tag = readonly [key: string, value: string]
 
 /**
@@ -44,15 +43,12 @@ const ROWS_AT_ONCE = 100
 /** For forms with lists of other resources in them, which may be long. */
 export const FEW_ROWS_AT_ONCE = 10
 
-/** A column of an order. */
 export function byText(column: string): OrderColumn {
   return { column, type: 'text' }
 }
-/** A column of an order. */
 export function byInteger(column: string): OrderColumn {
   return { column, type: 'integer' }
 }
-/** A filter by the value of a column. */
 export function equals(column: string, rule: FilterRule = {}): Filter {
   return { ...rule, where: (value) => sql`${sql.ref(column)} = ${value}` }
 }
@@ -68,7 +64,6 @@ function filtersOf({ fields, resource: { table, states } }: Form): Readonly<Reco
   }
 }
 
-/** Adds the route of a collection. */
 export function addList({ server, db, site }: RouteParts, collection: Collection): void {
   const { form, description, tagged, rowsAtOnce = ROWS_AT_ONCE, rows: rowsOf } = collection
   const { resource } = form
@@ -135,7 +130,6 @@ export function addList({ server, db, site }: RouteParts, collection: Collection
   )
 }
 
-/** The parameter `fields`. */
 export function fieldsParameter(names: readonly string[]): TSchema {
   const description = `An extension. Only these fields, separated by commas; then the others are absent: ${names.join(', ')}.`
   return Type.Optional(Type.String({ maxLength: MAX_VALUE_LENGTH, description }))
@@ -194,7 +188,6 @@ export function namedBy(fields: ReadonlySet<string>, names: readonly string[]): 
   return names.filter((name) => fields.has(name) || fields.has(name.replace(/_url$/, '')))
 }
 
-/** The fields of an object among these names. */
 export function pick(from: object, names: readonly string[]): object {
   return Object.fromEntries(
     names.flatMap((name) => (Object.hasOwn(from, name) ? [[name, from[name as keyof typeof from]]] : [])),

@@ -41,7 +41,6 @@ interface PendingWait {
   readonly end: (reason: WaitEnd, result: unknown) => void
 }
 
-/** The requests of an account that wait for one resource. */
 type Group = Set<PendingWait>
 
 /** The most waits of an account, and of one of its clients, in a process. */
@@ -63,7 +62,6 @@ const TOO_MANY = new Refusal(
   { retrySeconds: 1 },
 )
 
-/** All waits of a process. */
 export class MemberWaits {
   readonly #db: Db
   readonly #places: Places<PendingWait, WaitEnd>

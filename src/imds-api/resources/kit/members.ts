@@ -14,7 +14,6 @@ import { addList, fieldsParameter, namedBy, pick, type Collection } from './list
 import type { RouteParts } from './parts.ts'
 import type { Resource } from './table.ts'
 
-/** A member as responses show it. */
 export type Shown = Representation | JsonMember
 
 /**
@@ -52,7 +51,6 @@ export interface MemberRequest<Body extends TObject> {
   readonly body: Static<Body>
   readonly rule: StateRule
 }
-/** A request for a change in an account. */
 type MemberChange<Body extends TObject> = MemberRequest<Body> & { readonly accountId: string }
 type Work<Body extends TObject, Result> = (tx: Tx, change: MemberChange<Body>) => Promise<Result>
 

@@ -1,7 +1,6 @@
 /** Schemas that several resources use. */
 import Type, { type TNull, type TSchema, type TSchemaOptions, type TUnion } from 'typebox'
 
-/** A value, or null. */
 export function nullable<T extends TSchema>(schema: T, options: TSchemaOptions = {}): TUnion<[T, TNull]> {
   return Type.Union([schema, Type.Null()], options)
 }
@@ -13,9 +12,7 @@ export function oneOf<const T extends readonly string[]>(values: T) {
 }
 
 export const NullableString = nullable(Type.String())
-/** A time. */
 export const Time = Type.String({ format: 'date-time', description: 'UTC, such as 2026-11-20T15:04:05Z.' })
-/** A time, or null. */
 export const NullableTime = nullable(Time)
 export const HostName = Type.String({ format: 'hostname' })
 export const Ipv4 = Type.String({ format: 'ipv4' })
@@ -28,7 +25,6 @@ export const Secret = nullable(Type.String(), { description: 'null, except in th
 export const GivenName = nullable(Type.String({ maxLength: 255 }), {
   description: 'Null is the same as an empty text.',
 })
-/** A description in a request. */
 export const GivenDescription = nullable(Type.String({ maxLength: 4096 }))
 /** An id in a body, or where the description says so a handle. */
 export const GivenId = Type.String({ minLength: 1 })

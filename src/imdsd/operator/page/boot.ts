@@ -1,6 +1,6 @@
 /** What one guest asked for since it last booted: the boot trace of `imdsctl trace`, as tables. */
 import { markup, type Markup } from '../../../pages/markup.ts'
-import { formatTable } from '../../../pages/table.ts'
+import { formatTable, number } from '../../../pages/table.ts'
 import { formatAgo } from '../../../runtime/ago.ts'
 import type { Trace } from '../documents.ts'
 
@@ -17,13 +17,7 @@ export function formatBoot({ revision, publishedAt, boot, recent }: Trace, nowMs
   return markup`<p>${about}${boot.recognised ? 'Booted' : 'No boot seen; first request'} at ${firstRequestAt} (${formatAgo(firstRequestAt, nowMs)}): ${boot.requests} requests, ${boot.withToken} with a session token.${crawl}</p>
 <p>${boot.userAgents.length > 0 && 'User agents: '}${boot.userAgents.map((agent, i) => markup`${i > 0 && ', '}<code>${agent}</code>`)}</p>
 ${formatTable(
-  [
-    { name: 'topic' },
-    { name: 'first' },
-    { name: 'last' },
-    { name: 'requests', isNumber: true },
-    { name: 'served', isNumber: true },
-  ],
+  ['topic', 'first', 'last', number('requests'), number('served')],
   boot.topics.map(({ topic, firstAt, lastAt, requests, served }) => [
     topic,
     offset(firstAt),
@@ -35,13 +29,13 @@ ${formatTable(
 )}
 <h2>Its refusals</h2>
 ${formatTable(
-  [{ name: 'reason' }, { name: 'status', isNumber: true }, { name: 'requests', isNumber: true }, { name: 'last' }],
+  ['reason', number('status'), number('requests'), 'last'],
   boot.refusals.map(({ reason, status, requests, lastAt }) => [reason, status, requests, offset(lastAt)]),
   'None since it booted.',
 )}
 <h2>Its last requests</h2>
 ${formatTable(
-  [{ name: 'when' }, { name: 'topic' }, { name: 'status', isNumber: true }, { name: 'result' }],
+  ['when', 'topic', number('status'), 'result'],
   recent.map(({ at, topic, status, reason }) => [formatAgo(at, nowMs), topic, status, reason]),
   'None.',
 )}`

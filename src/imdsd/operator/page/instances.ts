@@ -5,7 +5,7 @@ import { rangesOf, type NetworkRange } from '../../../metadata/instance.ts'
 import type { BootTraces } from '../../guest/boot-traces.ts'
 import { markup, type Markup } from '../../../pages/markup.ts'
 import { formatSearch, hrefOf, partOf, type Question } from '../../../pages/search.ts'
-import { formatTable } from '../../../pages/table.ts'
+import { formatTable, number } from '../../../pages/table.ts'
 import { formatDuration } from '../../../runtime/ago.ts'
 import { TurnBudget } from '../../../limits/turn-budget.ts'
 import type { ServedInstance } from '../../view/served-instance.ts'
@@ -45,15 +45,7 @@ export async function formatInstances(
     ]
   })
   return markup`${formatSearch(question, part, 'an id or an address')}${formatTable(
-    [
-      { name: 'instance' },
-      { name: 'addresses' },
-      { name: 'revision', isNumber: true },
-      { name: 'published' },
-      { name: 'requests', isNumber: true },
-      { name: 'refused', isNumber: true },
-      { name: 'last boot' },
-    ],
+    ['instance', 'addresses', number('revision'), 'published', number('requests'), number('refused'), 'last boot'],
     rows,
     question.search === '' ? 'This hypervisor serves no instance.' : 'No instance is found.',
   )}

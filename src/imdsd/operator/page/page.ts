@@ -4,9 +4,9 @@
  * It has ids, addresses, counts, times and user agents. It has no user-data, no key and no token, and of a record only
  * its id, revision and addresses.
  */
-import { formatDocument, worstOf } from '../../../pages/document.ts'
+import { formatDocument } from '../../../pages/document.ts'
 import { formatFindings } from '../../../pages/findings.ts'
-import type { CheckResult } from '../../../runtime/check.ts'
+import { worstOf, type CheckResult } from '../../../runtime/check.ts'
 import { markup, type Markup } from '../../../pages/markup.ts'
 import type { Question } from '../../../pages/search.ts'
 import { formatFacts } from '../../../pages/table.ts'
@@ -20,7 +20,6 @@ import type { History } from './history.ts'
 import { formatInstances } from './instances.ts'
 import { formatRefusals, formatTraffic } from './traffic.ts'
 
-/** What the page shows. */
 export interface PageParts extends TraceParts {
   readonly view: Pick<View, 'get' | 'instances'>
   readonly hypervisor: string | undefined
@@ -33,7 +32,6 @@ export interface PageParts extends TraceParts {
   readonly history: Pick<History, 'intervals' | 'refusals'>
 }
 
-/** Formats the page that a question wants. */
 export async function formatPage(parts: PageParts, question: Question): Promise<string> {
   const { hypervisor, version, startedMs, history, view, traces, now, wall } = parts
   const { results, unchecked } = await parts.health()
@@ -42,7 +40,7 @@ export async function formatPage(parts: PageParts, question: Question): Promise<
   const instances = await formatInstances({ instances: view.instances(), traces, nowMs }, question)
   return formatDocument({
     title: hypervisor === undefined ? 'imds' : `imds on ${hypervisor}`,
-    level: worstOf(results.map(({ state }) => state)),
+    state: worstOf(results),
     about: `imdsd ${version}, started ${formatDuration((nowMs - startedMs) / 1000)} ago; ${new Date(wall()).toISOString()}`,
     sections: [
       [

@@ -2,7 +2,7 @@
 import { statusOf } from '../../guest/refusals.ts'
 import { formatChart } from '../../../pages/chart.ts'
 import { markup, type Markup } from '../../../pages/markup.ts'
-import { formatTable } from '../../../pages/table.ts'
+import { formatTable, number } from '../../../pages/table.ts'
 import { HISTORY_MS, type History, type Interval } from './history.ts'
 
 /** Formats the charts of the last hour. `nowMs`: of the history's clock. */
@@ -36,12 +36,7 @@ export function formatTraffic(history: Pick<History, 'intervals'>, nowMs: number
 
 export function formatRefusals(history: Pick<History, 'refusals'>): Markup {
   return formatTable(
-    [
-      { name: 'reason' },
-      { name: 'status', isNumber: true },
-      { name: 'last hour', isNumber: true },
-      { name: 'since the start', isNumber: true },
-    ],
+    ['reason', number('status'), number('last hour'), number('since the start')],
     history
       .refusals()
       .flatMap(({ reason, lastHour, sinceStart }) =>

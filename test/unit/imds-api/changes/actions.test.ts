@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import {
   actionAfter,
-  stateOf,
+  actionState,
   type ActionTransition,
   type ActionState,
 } from '../../../../src/imds-api/changes/actions.ts'
@@ -21,8 +21,8 @@ test.each(Object.entries(TABLE))('an action that is %s moves by these transition
 })
 
 test('the state of an action is its outcome, or else whether a hypervisor has got it', () => {
-  expect(stateOf({ outcome: null, given_out_at: null })).toBe('waiting')
-  expect(stateOf({ outcome: null, given_out_at: new Date() })).toBe('givenOut')
-  expect(stateOf({ outcome: 'failed', given_out_at: null })).toBe('failed')
-  expect(stateOf({ outcome: 'succeeded', given_out_at: new Date() })).toBe('succeeded')
+  expect(actionState({ outcome: null, given_out_at: null })).toBe('waiting')
+  expect(actionState({ outcome: null, given_out_at: new Date() })).toBe('givenOut')
+  expect(actionState({ outcome: 'failed', given_out_at: null })).toBe('failed')
+  expect(actionState({ outcome: 'succeeded', given_out_at: new Date() })).toBe('succeeded')
 })

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { formatPage } from '../../../../src/imds-api/page/page.ts'
+import { formatRegionPage } from '../../../../src/imds-api/page/page.ts'
 import type { RegionState } from '../../../../src/imds-api/page/region-state.ts'
 
 const HOSTILE = '"><script>alert(1)</script>'
@@ -29,7 +29,7 @@ function aState(hypervisors: number): RegionState {
 }
 
 const show = (state: () => Promise<RegionState>, search = '', page = 1) =>
-  formatPage({ version: '1.0.0', state, publishing: () => HOSTILE, nowMs: () => NOW }, { search, page })
+  formatRegionPage({ version: '1.0.0', state, publishing: () => HOSTILE, nowMs: () => NOW }, { search, page })
 
 test('it has hypervisors, refused servers, pools and mail, and nothing that anybody wrote is HTML', async () => {
   const text = await show(() => Promise.resolve(aState(1)))

@@ -1,11 +1,11 @@
 import { expect, test } from 'vitest'
 import { identity, keyFiles, snapshot, stateDirectory } from '../../../../src/imdsd/checks/checks-of-files.ts'
-import type { HostState } from '../../../../src/imdsd/checks/host-state.ts'
+import type { DoctorState } from '../../../../src/imdsd/checks/host-state.ts'
 import { linesOf, metricsOf, readinessOf, settingsOf } from '../../../support/fixtures/look.ts'
 
 /** Files with a mode each; others are closed to other users. */
 const modes =
-  (changed: Readonly<Record<string, number>>): HostState['file'] =>
+  (changed: Readonly<Record<string, number>>): DoctorState['file'] =>
   (path) => ({ kind: 'file', mode: changed[path] ?? 0o600, size: 1024 })
 
 test('a file of secrets that others can read or write is a failure with its remedy', async () => {
@@ -71,7 +71,7 @@ test('writes that fail now are a warning, and those that failed before are a not
 })
 
 test('a snapshot that would not be served is a failure, and a missing one a warning', async () => {
-  const of = (state: Awaited<ReturnType<HostState['snapshot']>>) => ({ snapshot: () => Promise.resolve(state) })
+  const of = (state: Awaited<ReturnType<DoctorState['snapshot']>>) => ({ snapshot: () => Promise.resolve(state) })
   const DAY_MS = 86_400_000
   expect(await linesOf(snapshot, {})).toEqual(['ok 1 instance, compared with the store 1 s ago'])
   expect(await linesOf(snapshot, of({ kind: 'read', ageMs: 3 * DAY_MS, instances: 1 }))).toEqual([

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { firewall, guests } from '../../../../src/imdsd/checks/checks-of-guests.ts'
-import type { HostState } from '../../../../src/imdsd/checks/host-state.ts'
+import type { DoctorState } from '../../../../src/imdsd/checks/host-state.ts'
 import { documentOf, GUEST, linesOf, readinessOf, settingsOf } from '../../../support/fixtures/look.ts'
 
 test('a required firewall whose rules are not applied is a failure', async () => {
@@ -26,7 +26,7 @@ function kernel({
   routes = [{ dst: '10.0.0.2', dev: 'tap-int-a' }] as readonly object[],
   linkLocal = [] as readonly object[],
   asked = [] as string[],
-} = {}): Pick<HostState, 'run'> {
+} = {}): Pick<DoctorState, 'run'> {
   return {
     run: (command, input) => {
       const words = command.join(' ')

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import type { HostState } from '../../../../src/imdsd/checks/host-state.ts'
+import type { DoctorState } from '../../../../src/imdsd/checks/host-state.ts'
 import { adviceOf } from '../../../../src/store/redis/reasons.ts'
 import { CHECKS, NOT_OF_DAEMON, OF_DAEMON } from '../../../../src/imdsd/checks/checks.ts'
 import { runChecks } from '../../../../src/runtime/check.ts'
@@ -39,23 +39,23 @@ test('each check is run by the daemon for its status page, or named there as one
 
 const DAY_MS = 86_400_000
 /** A store that cannot be used, or one that can although this is wrong. */
-const problem = (error: string, code = ''): Partial<HostState> => ({
+const problem = (error: string, code = ''): Partial<DoctorState> => ({
   store: () =>
     Promise.resolve({ findings: [], warnings: [], problems: [adviceOf(Object.assign(new Error(error), { code }))] }),
 })
-const impaired = (error: string): Partial<HostState> => ({
+const impaired = (error: string): Partial<DoctorState> => ({
   store: () => Promise.resolve({ findings: [], warnings: [adviceOf(new Error(error))], problems: [] }),
 })
-const snapshotOf = (state: Awaited<ReturnType<HostState['snapshot']>>) => ({ snapshot: () => Promise.resolve(state) })
+const snapshotOf = (state: Awaited<ReturnType<DoctorState['snapshot']>>) => ({ snapshot: () => Promise.resolve(state) })
 const modes =
-  (path: string, mode: number): HostState['file'] =>
+  (path: string, mode: number): DoctorState['file'] =>
   (asked) => ({ kind: 'file', mode: asked === path ? mode : 0o600, size: 1024 })
 const MEMORY = 'until then guests are served from memory'
 
 const HALFWAY = 'imds-node installed\nimdsctl config-files\nimds half-configured\n'
 
 /** The faults of test/faults and test/imdsd/doctor.test.ts: what one sees, and what to do. */
-test.each<[fault: string, look: Partial<HostState>, finding: RegExp, remedy: RegExp]>([
+test.each<[fault: string, look: Partial<DoctorState>, finding: RegExp, remedy: RegExp]>([
   ['Redis stopped', problem('connect ECONNREFUSED 10.0.0.1:6379'), /^connect ECONN/, RegExp(`start Redis; ${MEMORY}`)],
   ['Redis paused or cut off', problem('connect ETIMEDOUT'), /TIMEDOUT/, RegExp(`network reaches it; ${MEMORY}`)],
   ['Redis lost', { readiness: readinessOf({ connected: false }) }, /^imdsd is not connected/, /^start Redis or repair/],

@@ -3,9 +3,8 @@ import { formatCount } from './amounts.ts'
 import { compareListeners, parseGuestListeners } from '../../runtime/guest-listeners.ts'
 import { formatHostPort, parseUnixSocket } from '../../runtime/host-port.ts'
 import { isOneAddress } from '../../metadata/address.ts'
-import type { Finding } from '../../runtime/check.ts'
-import { failure, ok, warning } from '../../runtime/check.ts'
-import type { DaemonCheck, HostCheck, DaemonState, HostState } from './host-state.ts'
+import { failure, ok, warning, type Finding } from '../../runtime/check.ts'
+import type { DaemonCheck, DoctorCheck, DaemonState, DoctorState } from './host-state.ts'
 import type { CommandResult } from '../../runtime/command.ts'
 
 /** A unit that should run, and be enabled if it `starts` at boot by itself. `severity`: what it means if it does not. */
@@ -19,7 +18,7 @@ interface ExpectedUnit {
 const ADDRESS_UNIT = 'imds-address.service'
 
 /** The units of a configuration. imds.service wants the unit of the address, which need not be enabled. */
-function expectedUnits({ settings: { config } }: HostState): ExpectedUnit[] {
+function expectedUnits({ settings: { config } }: DoctorState): ExpectedUnit[] {
   // imdsctl has no sockets from systemd, so no enabled network is served here
   const networks = (config?.unserved ?? []).map(({ network }) => `imds-network@${network}.socket`)
   return [
@@ -38,7 +37,7 @@ function expectedUnits({ settings: { config } }: HostState): ExpectedUnit[] {
 
 const UNIT_PROPERTIES = 'Id,LoadState,UnitFileState,ActiveState,NeedDaemonReload'
 
-export const units: HostCheck = {
+export const units: DoctorCheck = {
   name: 'units',
   what: 'the units of imds and of its networks are enabled and run',
   find: async (look) => {
@@ -96,7 +95,7 @@ const PACKAGES = ['imds', 'imdsctl', 'imds-api', 'imds-node']
 /** States of packages that are as they should be, or not here (dpkg-query(1)). */
 const SETTLED = ['installed', 'config-files', 'not-installed']
 
-export const packages: HostCheck = {
+export const packages: DoctorCheck = {
   name: 'packages',
   what: 'no installation or upgrade of a Debian package of imds has stopped halfway',
   find: async ({ run }) => {
@@ -157,7 +156,7 @@ export const addresses: DaemonCheck = {
   },
 }
 
-export const listeners: HostCheck = {
+export const listeners: DoctorCheck = {
   name: 'listeners',
   what: 'imdsd listens where IMDS_LISTEN says, and nowhere else',
   find: async ({ listeners: ask, settings: { variables } }) => {
@@ -189,7 +188,7 @@ interface Holder {
   readonly pid: number
 }
 
-export const ports: HostCheck = {
+export const ports: DoctorCheck = {
   name: 'ports',
   what: 'imdsd, and no other process, has the ports of the listeners',
   find: async (look) => {

@@ -11,8 +11,7 @@ const ID = 'such as srv-x1y2z'
 const DOCTOR_HELP = `
 Exit statuses: 0 if all is well, 1 if there are warnings, 2 if there are failures. Run it as root: other users see less.`
 
-/** Adds the commands, in the order of the help. */
-export function addHostCommands(program: Command, runner: Runner): void {
+export function addDaemonCommands(program: Command, runner: Runner): void {
   addGuestCommands(program, runner)
   addTraceCommands(program, runner)
   addDoctorCommands(program, runner)

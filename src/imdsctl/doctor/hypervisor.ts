@@ -5,7 +5,7 @@ import { checkService, type CheckedService } from '../../imdsd/check.ts'
 import type { Config } from '../../imdsd/config.ts'
 import { stateKeys, stateOwner } from '../../imdsd/state-owner.ts'
 import { parseTokenKeys } from '../../imdsd/guest/token.ts'
-import { getFirewallDocument, getMetrics, getReadiness, valueOf, type Answer } from '../../imdsd/operator/client.ts'
+import { ask, QUESTIONS, valueOf, type DaemonQuestion } from '../../imdsd/operator/client.ts'
 import { operatorSocketOf } from '../../imdsd/operator/paths.ts'
 import type { Parsed } from '../../metadata/parsed.ts'
 import { isOurs } from '../../runtime/addresses.ts'
@@ -18,7 +18,7 @@ import { probeStore } from '../../store/probe.ts'
 import { readView } from '../../imdsd/journal/restore.ts'
 import { snapshotPath } from '../../imdsd/journal/state-files.ts'
 import { freeBytesIn, stateOf, unseen } from '../../imdsd/checks/host-state.ts'
-import type { FileState, HostState, SnapshotState } from '../../imdsd/checks/host-state.ts'
+import type { FileState, DoctorState, SnapshotState } from '../../imdsd/checks/host-state.ts'
 
 /** The daemon waits for its first document for 5 s. */
 const DAEMON_TIMEOUT_MS = 7_000
@@ -34,8 +34,13 @@ export interface DoctorSources {
   readonly operator: string | undefined
 }
 
-/** Looks at this host. The only fault is that the environment file cannot be read. */
-export function lookAtHost({ env, environmentFile, service, operator }: DoctorSources): Parsed<HostState, string> {
+/** Looks at this hypervisor. The only fault is that the environment file cannot be read. */
+export function lookAtHypervisor({
+  env,
+  environmentFile,
+  service,
+  operator,
+}: DoctorSources): Parsed<DoctorState, string> {
   const all = checkService(env, environmentFile, Date.now())
   const isReplaced = all.ok && all.value.replaced.length > 0
   const checked = service === true && isReplaced ? checkService(withoutOurs(env), environmentFile, Date.now()) : all
@@ -48,11 +53,11 @@ function withoutOurs(env: Environment): Environment {
   return Object.fromEntries(Object.entries(env).filter(([name]) => !name.startsWith('IMDS_')))
 }
 
-function lookWith(settings: CheckedService, operator: string): HostState {
-  const ask = <T>(get: (operator: string, signal: AbortSignal) => Promise<Answer<T>>) =>
-    once(async () => valueOf(await get(operator, AbortSignal.timeout(DAEMON_TIMEOUT_MS)), operator))
+function lookWith(settings: CheckedService, operator: string): DoctorState {
+  const answerTo = <T>(question: DaemonQuestion<T>) =>
+    once(async () => valueOf(await ask(operator, question, AbortSignal.timeout(DAEMON_TIMEOUT_MS)), operator))
   const { config, user } = settings
-  const firewall = ask((address, signal) => getFirewallDocument(address, undefined, signal))
+  const firewall = answerTo(QUESTIONS.firewall(undefined))
   return {
     settings,
     version: VERSION,
@@ -62,8 +67,8 @@ function lookWith(settings: CheckedService, operator: string): HostState {
     file: lookAtFile,
     freeBytes,
     hasAddress: isOurs,
-    readiness: ask(getReadiness),
-    metrics: ask(getMetrics),
+    readiness: answerTo(QUESTIONS.readiness),
+    metrics: answerTo(QUESTIONS.metrics),
     listeners: firewall,
     firewall,
     store: once(async () => (config === undefined ? undefined : probeStore(config.store))),

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { parseConfig } from '../../../../src/imdsd/config.ts'
-import { addresses, clock, listeners, ports, units } from '../../../../src/imdsd/checks/checks-of-host.ts'
+import { addresses, clock, listeners, ports, units } from '../../../../src/imdsd/checks/checks-of-hypervisor.ts'
 import {
   commands,
   documentOf,

@@ -254,7 +254,7 @@ export class Checks {
     for (const id of IDS) {
       const history = this.#store.historyOf(id)
       const then = history.findLastIndex(
-        (version) => version.atMs <= atMs - DELAY_MS && (!isHeard || version.heard.includes(name)),
+        (version) => version.atMs <= atMs && (!isHeard || version.heard.includes(name)),
       )
       const served = view.get(id)?.digest
       const isIt = ({ digest, hypervisors, isRemoved, isFaulty }: Version) =>
@@ -272,7 +272,7 @@ export class Checks {
     const { connected, changedAtMs, isStoreUnusable } = life.storeSide.sync.status()
     const isSlow = disk.isFailing || nowMs - disk.troubledAtMs < RECOVERY_MS
     if (connected && !isStoreUnusable && !isSlow && nowMs - changedAtMs >= PACE_MS + DELAY_MS)
-      this.#checkAge(name, life, nowMs - PACE_MS, true)
+      this.#checkAge(name, life, nowMs - PACE_MS - DELAY_MS, true)
   }
 
   /** What the index of addresses says, computed again from the view. */

@@ -53,7 +53,7 @@ async function runSeed(seed: number, only?: ReadonlySet<number>): Promise<Ran> {
 
 /** Prints a broken promise. */
 async function report(seed: number, { broken = '', events: all }: Ran): Promise<void> {
-  console.log(`\nseed ${String(seed)}: ${broken}`)
+  console.log(`\nseed ${String(seed)}, after ${cpuSeconds().toFixed(0)} s of CPU time: ${broken}`)
   const end = cpuSeconds() + SHRINK_SECONDS
   const least = await shrink(runSeed, seed, broken, [...all.keys()], () => cpuSeconds() > end)
   const { events, lines } = least

@@ -77,23 +77,10 @@ export class Checks {
   #accepted: Accepted[] = []
   /** Id -> the position in the history of the store at which it last lost something. */
   readonly #lostAt = new Map<string, number>()
-  /** The log of the run. */
-  readonly lines: string[] = []
-  /** The first promise that was broken. */
-  broken: string | undefined
 
   constructor(time: Time, store: SimulatedStore) {
     this.#time = time
     this.#store = store
-  }
-
-  /** Notes that a promise was broken. */
-  break(sentence: string): void {
-    this.broken ??= sentence
-  }
-
-  note(text: string): void {
-    this.lines.push(`${(this.#time.nowMs / 1_000).toFixed(4)} s  ${text}`)
   }
 
   // what happens
@@ -112,10 +99,10 @@ export class Checks {
   }
 
   log({ name }: Hypervisor, level: 'warn' | 'error', message: string): void {
-    this.note(`${name} logs: ${message}`)
+    this.#time.note(`${name} logs: ${message}`)
     if (message.startsWith('the snapshot cannot be deleted')) this.#of(name).isStale = true
     if (level === 'error' && !message.includes('cannot be used'))
-      this.break(`no request and no record fails unexpectedly: ${name} logs ${message}`)
+      this.#time.break(`no request and no record fails unexpectedly: ${name} logs ${message}`)
   }
 
   /** The daemon of a hypervisor was killed, and perhaps its power was cut. */
@@ -162,7 +149,7 @@ export class Checks {
   }
 
   accepted(hypervisor: string, id: string, name: string, value: string, life: Life): void {
-    this.note(`${hypervisor} accepts a report of ${id}: ${name} is ${value}`)
+    this.#time.note(`${hypervisor} accepts a report of ${id}: ${name} is ${value}`)
     const { stay } = life.view.get(id)!
     this.#accepted.push({ hypervisor, id, name, value, atMs: this.#time.nowMs, stay })
   }
@@ -184,7 +171,7 @@ export class Checks {
     }
     if (life.changed.size > 0) {
       for (const id of life.changed) {
-        this.note(`${name} serves ${id}: revision ${String(life.view.get(id)?.instance.revision ?? 'none')}`)
+        this.#time.note(`${name} serves ${id}: revision ${String(life.view.get(id)?.instance.revision ?? 'none')}`)
         this.#checkState(name, life, id, known)
       }
       this.#checkAddresses(name, life)
@@ -211,11 +198,15 @@ export class Checks {
     const position = history.findIndex((version, at) => at >= from && isIt(version))
     if (position !== -1) known.reached.set(id, position)
     else if (served === undefined)
-      this.break(`absence is no removal: ${id} leaves the view of ${name}, and the store neither removed nor moved it`)
+      this.#time.break(
+        `absence is no removal: ${id} leaves the view of ${name}, and the store neither removed nor moved it`,
+      )
     else if (history.some(isIt))
-      this.break(`nothing older is served than before: ${name} serves a former state of ${id} again`)
+      this.#time.break(`nothing older is served than before: ${name} serves a former state of ${id} again`)
     else
-      this.break(`a view has only states that the store had: ${name} serves a state of ${id} that the store never had`)
+      this.#time.break(
+        `a view has only states that the store had: ${name} serves a state of ${id} that the store never had`,
+      )
   }
 
   #checkStart({ name, host }: Hypervisor, life: Life, known: Known): void {
@@ -229,7 +220,7 @@ export class Checks {
     }
     if (files !== 'served') {
       if (known.isSound && known.served.size > 0 && !isOfOtherTime)
-        this.break(`a daemon that starts again serves what the one before served: ${name} serves nothing`)
+        this.#time.break(`a daemon that starts again serves what the one before served: ${name} serves nothing`)
       known.served.clear()
       this.#accepted = this.#accepted.filter(({ hypervisor }) => hypervisor !== name)
       this.#stopMachines(({ hypervisor }) => hypervisor === name)
@@ -244,7 +235,7 @@ export class Checks {
       const served = one.hypervisor === name ? life.view.get(one.id) : undefined
       if (served === undefined) return one
       if (!this.#isStored(one) && life.reports.of(served)?.attributes.get(one.name)?.value !== one.value)
-        this.break(`a report that was accepted stays: ${name} has lost that of ${one.id} at a start`)
+        this.#time.break(`a report that was accepted stays: ${name} has lost that of ${one.id} at a start`)
       return { ...one, stay: served.stay }
     })
   }
@@ -261,7 +252,7 @@ export class Checks {
         isFaulty ||
         (served === undefined ? !hypervisors.includes(name) : digest === served || (digest === undefined && !isRemoved))
       if (then > 0 && !history.slice(then).some(isIt))
-        this.break(`a view is as new as it should be: that of ${name} lacks a change of ${id} that is older`)
+        this.#time.break(`a view is as new as it should be: that of ${name} lacks a change of ${id} that is older`)
     }
   }
 
@@ -289,7 +280,7 @@ export class Checks {
       const is = owners.length > 1 ? 'contested' : (owners[0] ?? 'unknown')
       const says = ownerOf(life, place)
       if (is !== says)
-        this.break(`an address has one owner: ${name} gives ${place} to ${says}, but by its records it is ${is}`)
+        this.#time.break(`an address has one owner: ${name} gives ${place} to ${says}, but by its records it is ${is}`)
     }
   }
 
@@ -297,7 +288,7 @@ export class Checks {
     for (const { id, hypervisor, place } of this.machines.values()) {
       const says = hypervisor === name ? ownerOf(life, place) : id
       if (says !== id)
-        this.break(`a guest that was launched is known: for ${name}, ${place} is ${says}, but the guest is ${id}`)
+        this.#time.break(`a guest that was launched is known: for ${name}, ${place} is ${says}, but the guest is ${id}`)
     }
   }
 
@@ -312,9 +303,9 @@ export class Checks {
     const isSinceLoss = (this.#of(name).reached.get(id) ?? 0) >= (this.#lostAt.get(id) ?? 0)
     if (gate.kind !== 'open' || gate.revision < revision || !isSinceLoss) return
     this.launches.delete(`${name} ${id}`)
-    this.note(`${name} lets the guest of ${id} start, revision ${String(gate.revision)}`)
+    this.#time.note(`${name} lets the guest of ${id} start, revision ${String(gate.revision)}`)
     if (!(rules?.guests.some((guest) => guest.id === id && guest.revision >= gate.revision) ?? false))
-      this.break(`the launch gate waits for the firewall: ${name} lets ${id} start before its rules`)
+      this.#time.break(`the launch gate waits for the firewall: ${name} lets ${id} start before its rules`)
     const { instance } = life.view.get(id)!
     for (const one of instance.interfaces) {
       const link = `${one.network} fe80::1%tap-${one.id}`
@@ -329,13 +320,13 @@ export class Checks {
   /** Everything is well, and was long enough. */
   checkQuiet({ name, disk, life, rules }: Hypervisor): void {
     if (life?.isReady !== true) {
-      this.break(`a daemon starts: that of ${name} does not`)
+      this.#time.break(`a daemon starts: that of ${name} does not`)
       return
     }
     const { view, storeSide } = life
     const status = storeSide.sync.status()
     if (!status.connected || !status.ready || status.lagMs > 0)
-      this.break(
+      this.#time.break(
         `when all is quiet, a daemon is ready: ${name} says ${status.problem ?? `lag ${String(status.lagMs)}`}`,
       )
     const { primary } = this.#store
@@ -345,21 +336,21 @@ export class Checks {
       const isKept = view.isUnconfirmed(id)
       const isGone = !primary.entries.has(id) && !primary.tombstones.has(id)
       if (digest === index.get(id) ? isKept : !(isKept && isGone))
-        this.break(`when all is quiet, every view is what the store has: not that of ${name}, with ${id}`)
+        this.#time.break(`when all is quiet, every view is what the store has: not that of ${name}, with ${id}`)
     }
     this.#checkAge(name, life, this.#time.nowMs - storeSide.viewAgeSeconds() * 1_000)
     const { remove } = this.#store.refused // what a removal that fails may hold back is the reports of its own instance
     for (const one of this.#accepted)
       if (one.hypervisor === name && view.get(one.id)?.stay === one.stay && !remove.has(one.id) && !this.#isStored(one))
-        this.break(`a report that was accepted reaches the store: not that of ${one.id} on ${name}`)
+        this.#time.break(`a report that was accepted reaches the store: not that of ${one.id} on ${name}`)
     const { files, bytes } = disk.size
     if (files > MAX_FILES || bytes > MAX_FILE_BYTES)
-      this.break(`files are bounded: ${name} has ${String(files)} with ${String(bytes)} bytes`)
+      this.#time.break(`files are bounded: ${name} has ${String(files)} with ${String(bytes)} bytes`)
     const timers = this.#time.pendingOf(life)
-    if (timers > MAX_TIMERS) this.break(`timers are bounded: ${name} has ${String(timers)}`)
+    if (timers > MAX_TIMERS) this.#time.break(`timers are bounded: ${name} has ${String(timers)}`)
     if (storeSide.firewall.status().applied)
       for (const { id } of rules?.guests ?? [])
-        if (view.get(id) === undefined) this.break(`the rules are those of the view: ${name} still admits ${id}`)
+        if (view.get(id) === undefined) this.#time.break(`the rules are those of the view: ${name} still admits ${id}`)
   }
 
   #isStored({ hypervisor, id, name, value }: Accepted): boolean {

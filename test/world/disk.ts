@@ -8,10 +8,18 @@
  *
  * A start reads by node:fs: it gets real files.
  */
-import { mkdirSync, readdirSync, rmSync, utimesSync, writeFileSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, readdirSync, rmSync, utimesSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
 import { basename, join } from 'node:path'
 import type { Disk, DiskFile } from '../../src/imdsd/journal/disk.ts'
 import type { Process, Time } from './time.ts'
+
+/** For the files that a start of a daemon reads. The daemons get relative paths, so that each run logs the same. */
+const directory = mkdtempSync(join(tmpdir(), 'imds-world-'))
+process.chdir(directory)
+process.on('exit', () => {
+  rmSync(directory, { recursive: true })
+})
 
 /** A file. Of `bytes`, the first `durable` are flushed. */
 class Inode {

@@ -11,8 +11,9 @@
  */
 import { readFileSync } from 'node:fs'
 import { parseArgs } from 'node:util'
-import { run, shrink, type Ran } from './run.ts'
+import { shrink, type Ran } from './run.ts'
 import { replaceNode } from './time.ts'
+import { run } from './world.ts'
 
 /** The longest time for which events are removed from a seed, in seconds. */
 const SHRINK_SECONDS = 60

@@ -11,7 +11,7 @@
 import { mkdirSync, mkdtempSync, readdirSync, rmSync, utimesSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { basename, join } from 'node:path'
-import type { Disk, DiskFile } from '../../src/imdsd/journal/disk.ts'
+import { DISK, type Disk, type DiskFile } from '../../src/imdsd/journal/disk.ts'
 import type { Process, Time } from './time.ts'
 
 /** For the files that a start of a daemon reads. The daemons get relative paths, so that each run logs the same. */
@@ -80,6 +80,11 @@ export class SimulatedDisk implements Disk {
       writeFileSync(join(directory, name), bytes)
       utimesSync(join(directory, name), mtimeMs / 1_000, mtimeMs / 1_000)
     }
+    const syncDirectory = async () => {
+      this.#syncNames()
+      await Promise.resolve()
+    }
+    Object.assign(DISK, { syncDirectory }) // of a start
     const result = await start()
     const left = readdirSync(directory)
     for (const [name, inode] of this.#names) {
@@ -214,8 +219,7 @@ export class SimulatedDisk implements Disk {
 
   readonly syncDirectory = (): Promise<void> =>
     this.#do(() => {
-      this.#renames = []
-      this.#durable = new Map(this.#names)
+      this.#syncNames()
     })
 
   #fileOf(inode: Inode): DiskFile {
@@ -259,6 +263,11 @@ export class SimulatedDisk implements Disk {
       }
     })
     return promise
+  }
+
+  #syncNames(): void {
+    this.#renames = []
+    this.#durable = new Map(this.#names)
   }
 
   #rename(change: (names: Names) => void): void {

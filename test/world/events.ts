@@ -66,8 +66,7 @@ on(
   },
 )
 on(4, 'the store goes down or comes back', ({ store, time }, dice) => {
-  store.setUp(!store.isUp)
-  if (!store.isUp) time.later(dice.below(120_000), () => store.setUp(true))
+  if (!store.setUp(!store.primary.isUp)) time.later(dice.below(120_000), () => store.setUp(true))
 })
 on(10, 'the link of HV to the store breaks or is repaired', ({ store, time }, dice, { name }) => {
   if (store.broken.delete(name)) return

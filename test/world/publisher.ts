@@ -27,7 +27,7 @@ import { startSharedPostgres } from '../support/programs/shared-postgres.ts'
 import type { Dice } from '../fuzz/dice.ts'
 import { choose, NEW_SERVER } from './publisher-events.ts'
 import { configOf, connectTo, Life, type Connection } from './publisher-process.ts'
-import { latencyOf, Store } from './publisher-store.ts'
+import { Store } from './publisher-store.ts'
 import { play, type Chosen, type Eventful, type Ran, type RunSeed } from './run.ts'
 import { Time, turn } from './time.ts'
 
@@ -136,7 +136,7 @@ export class PublisherWorld implements Eventful {
       const asked: Asked = { of, connection: on, ended, settle: undefined }
       this.#asked.add(asked)
     }
-    this.time.after(latencyOf(this.time, of), send, of)
+    this.time.after(this.store.latencyMs(of), send, of)
     return promise
   }
 
@@ -151,7 +151,7 @@ export class PublisherWorld implements Eventful {
     if (!notifies) return
     for (const life of this.lives.values()) {
       if (!life.isAlive || this.time.dice.chance(0.2)) continue // lost
-      this.time.after(latencyOf(this.time, life), () => life.listener?.emit('notification', { payload: '' }), life)
+      this.time.after(this.store.latencyMs(life), () => life.listener?.emit('notification', { payload: '' }), life)
     }
   }
 
@@ -199,7 +199,7 @@ export class PublisherWorld implements Eventful {
   async #check(): Promise<void> {
     const before = new Map(this.servers.map((server) => [server.id, server]))
     this.servers = (await this.#monitor.query<ServerRow>(SERVERS)).rows
-    const { region, history } = this.store.primary
+    const { entries, history } = this.store.primary
     for (const { id, revision, status, publish_fault: fault, waits, store_history: known } of this.servers) {
       const last = before.get(id)?.revision ?? 0
       if (revision < last)
@@ -208,7 +208,7 @@ export class PublisherWorld implements Eventful {
       if (waits) continue
       if (fault !== null) this.time.break(`a server that does not wait has no fault: ${id} has ${fault}`)
       if (known !== history) continue // every server is published again once a process finds the primary
-      const stored = region.entries.get(id)?.revision
+      const stored = entries.get(id)?.revision
       if (status === 'deleted' ? stored !== undefined : (stored ?? 0) < revision)
         this.time.break(`what does not wait is in the store: ${id}, ${status}, has ${String(stored)} there`)
     }
@@ -238,7 +238,7 @@ export class PublisherWorld implements Eventful {
     for (const asked of this.#asked)
       if (asked.settle !== undefined) {
         this.#asked.delete(asked)
-        this.time.after(latencyOf(this.time, asked.of), asked.settle, asked.of)
+        this.time.after(this.store.latencyMs(asked.of), asked.settle, asked.of)
       }
     if (!this.#hasCommitted) return
     this.#hasCommitted = false

@@ -9,7 +9,8 @@ import { choose, kindsOf, pauseMs, type Run } from './events.ts'
 import { ask, type Answer } from './guest.ts'
 import { Hypervisor, RESYNC_MS, type Life } from './hypervisor.ts'
 import { play, type Chosen, type Eventful, type Kind, type RunSeed } from './run.ts'
-import { buildPublisher, SimulatedStore } from './store.ts'
+import { buildPublisher } from './store-publisher.ts'
+import { SimulatedStore } from './store.ts'
 import { Time, turn } from './time.ts'
 
 /** Events of a seed, before everything becomes quiet. */
@@ -47,8 +48,10 @@ export class World implements Eventful {
     const store = (this.store = new SimulatedStore(time, keys && new RecordCipher(keys, 'gb1')))
     const checks = (this.checks = new Checks(time, store))
     this.hypervisors = NAMES.slice(0, isSingle ? 1 : 3).map((name) => new Hypervisor(name, store, checks, keys))
+    const client = { ...time.outside, resumesAtMs: 0 }
+    const publisher = buildPublisher(store, client, { note: () => undefined, puts: () => () => undefined })
     const names = isSingle ? [NAMES[0]!, NAMES[0]!, NAMES[1]!] : NAMES
-    this.control = new ControlPlane(buildPublisher(store), names, checks, time)
+    this.control = new ControlPlane(publisher, names, checks, time)
     for (const hypervisor of this.hypervisors) {
       hypervisor.start()
       this.#watch(hypervisor)

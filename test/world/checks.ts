@@ -10,13 +10,14 @@
  * - A daemon that says that its view is up to date has read everything that the store had then.
  * - A daemon that is connected has every change after a minute.
  * - A request that waits for a change is answered soon after the change.
- * - A report that was accepted stays.
+ * - A report that was accepted stays (report-checks.ts).
  * - Files, timers and held requests stay within their bounds.
  * - When everything is well and quiet, every view is what the store has.
  */
 import { rangesOf, type Interface, type NetworkRange } from '../../src/metadata/instance.ts'
 import { IDS, NAMES, PLACES, type Wanted } from './control-plane.ts'
 import { MAX_AGE_MS, type Hypervisor, type Life } from './hypervisor.ts'
+import { ReportChecks } from './report-checks.ts'
 import type { SimulatedStore, Version } from './store.ts'
 import type { Time } from './time.ts'
 
@@ -26,8 +27,6 @@ const DELAY_MS = 15_000
 const PACE_MS = 60_000
 /** A disk that failed has got over it after this time, and after another snapshot. */
 const RECOVERY_MS = 60_000
-/** What a report needs until the snapshot has it. */
-export const REPORT_MS = 45_000
 const MAX_FILES = 40
 const MAX_FILE_BYTES = 12 * 1024 * 1024
 const MAX_TIMERS = 200
@@ -39,15 +38,6 @@ export interface Machine {
   readonly place: string
   /** The place that identifies it at a link-local listener: `NETWORK ADDRESS%LINK`. */
   readonly link: string
-}
-
-interface Accepted {
-  readonly hypervisor: string
-  readonly id: string
-  readonly name: string
-  readonly value: string
-  readonly atMs: number
-  readonly stay: object
 }
 
 /** What the checks know of a hypervisor. */
@@ -74,13 +64,14 @@ export class Checks {
   readonly machines = new Map<string, Machine>()
   /** `HYPERVISOR ID` -> the revision from which the guest may start there. */
   readonly launches = new Map<string, number>()
-  #accepted: Accepted[] = []
+  readonly reports: ReportChecks
   /** Id -> the position in the history of the store at which it last lost something. */
   readonly #lostAt = new Map<string, number>()
 
   constructor(time: Time, store: SimulatedStore) {
     this.#time = time
     this.#store = store
+    this.reports = new ReportChecks(store)
   }
 
   // what happens
@@ -108,8 +99,7 @@ export class Checks {
   /** The daemon of a hypervisor was killed, and perhaps its power was cut. */
   ended({ name, disk }: Hypervisor): void {
     const known = this.#of(name)
-    const isKept = ({ atMs }: Accepted) => !known.isTroubled && this.#time.nowMs - atMs > REPORT_MS
-    this.#accepted = this.#accepted.filter((one) => one.hypervisor !== name || this.#isStored(one) || isKept(one))
+    this.reports.ended(name, known.isTroubled)
     known.isSound = !known.isTroubled && !disk.hasDamage
     known.writtenAtMs = disk.writtenAtMs('view.snapshot') ?? -Infinity
   }
@@ -124,7 +114,7 @@ export class Checks {
       const [network, address] = place.split(' ') as [string, string]
       if ((this.#store.primary.owner(network, address) ?? id) !== id) this.machines.delete(key)
     }
-    this.#accepted = []
+    this.reports.forget(() => true)
   }
 
   /** The guest of an instance is stopped; `of`: only on these hypervisors. */
@@ -136,22 +126,6 @@ export class Checks {
   /** The guest of an instance may start where the launch gate lets it. */
   launch(id: string, { hypervisors, revision }: Wanted, at = hypervisors): void {
     for (const name of at) if (hypervisors.includes(name)) this.launches.set(`${name} ${id}`, revision)
-  }
-
-  /** A change of an instance begins. `isMoved`: what its guest has reported may be moved or deleted. */
-  changes(id: string, isMoved: boolean): void {
-    if (isMoved) this.#accepted = this.#accepted.filter((one) => one.id !== id)
-  }
-
-  /** A guest has replaced what it reported before. During a migration, the last report of either hypervisor counts. */
-  replaced(id: string, name: string): void {
-    this.#accepted = this.#accepted.filter((one) => one.id !== id || one.name !== name)
-  }
-
-  accepted(hypervisor: string, id: string, name: string, value: string, life: Life): void {
-    this.#time.note(`${hypervisor} accepts a report of ${id}: ${name} is ${value}`)
-    const { stay } = life.view.get(id)!
-    this.#accepted.push({ hypervisor, id, name, value, atMs: this.#time.nowMs, stay })
   }
 
   // the checks
@@ -222,7 +196,7 @@ export class Checks {
       if (known.isSound && known.served.size > 0 && !isOfOtherTime)
         this.#time.break(`a daemon that starts again serves what the one before served: ${name} serves nothing`)
       known.served.clear()
-      this.#accepted = this.#accepted.filter(({ hypervisor }) => hypervisor !== name)
+      this.reports.forget(({ hypervisor }) => hypervisor === name)
       this.#stopMachines(({ hypervisor }) => hypervisor === name)
       return
     }
@@ -231,13 +205,7 @@ export class Checks {
     for (const id of IDS) this.#checkState(name, life, id, known)
     this.#checkMachines(name, life)
     if (!host.wasSet && isComplete) this.#checkAge(name, life, this.#time.nowMs - ageMs!)
-    this.#accepted = this.#accepted.map((one) => {
-      const served = one.hypervisor === name ? life.view.get(one.id) : undefined
-      if (served === undefined) return one
-      if (!this.#isStored(one) && life.reports.of(served)?.attributes.get(one.name)?.value !== one.value)
-        this.#time.break(`a report that was accepted stays: ${name} has lost that of ${one.id} at a start`)
-      return { ...one, stay: served.stay }
-    })
+    this.reports.checkStart(name, life)
   }
 
   /** The view has what the store had at a time, or what it has heard by then. */
@@ -339,10 +307,7 @@ export class Checks {
         this.#time.break(`when all is quiet, every view is what the store has: not that of ${name}, with ${id}`)
     }
     this.#checkAge(name, life, this.#time.nowMs - storeSide.viewAgeSeconds() * 1_000)
-    const { remove } = this.#store.refused // what a removal that fails may hold back is the reports of its own instance
-    for (const one of this.#accepted)
-      if (one.hypervisor === name && view.get(one.id)?.stay === one.stay && !remove.has(one.id) && !this.#isStored(one))
-        this.#time.break(`a report that was accepted reaches the store: not that of ${one.id} on ${name}`)
+    this.reports.checkQuiet(name, life)
     const { files, bytes } = disk.size
     if (files > MAX_FILES || bytes > MAX_FILE_BYTES)
       this.#time.break(`files are bounded: ${name} has ${String(files)} with ${String(bytes)} bytes`)
@@ -351,10 +316,6 @@ export class Checks {
     if (storeSide.firewall.status().applied)
       for (const { id } of rules?.guests ?? [])
         if (view.get(id) === undefined) this.#time.break(`the rules are those of the view: ${name} still admits ${id}`)
-  }
-
-  #isStored({ hypervisor, id, name, value }: Accepted): boolean {
-    return this.#store.reportsOf(hypervisor, id)?.attributes.get(name)?.value === value
   }
 
   #of(name: string): Known {

@@ -194,11 +194,14 @@ export class ControlPlane {
     if (isConfirmed) this.#checks.launch(id, before)
   }
 
-  /** Makes a change of an instance, unless one is under way. */
+  /**
+   * Makes a change of an instance, unless one is under way. `isMoved`: what its guest has reported may be moved or
+   * deleted.
+   */
   async #change(id: string, isMoved: boolean, change: () => Promise<void>): Promise<void> {
     if (this.#busy.has(id)) return
     this.#busy.add(id)
-    this.#checks.changes(id, isMoved)
+    if (isMoved) this.#checks.reports.forget((one) => one.id === id)
     try {
       await change()
     } catch (error) {

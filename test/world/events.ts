@@ -5,7 +5,7 @@
  * without it.
  */
 import { diceOf, type Dice } from '../fuzz/dice.ts'
-import { REPORT_MS } from './checks.ts'
+import { REPORT_MS } from './report-checks.ts'
 import { IDS } from './control-plane.ts'
 import type { Hypervisor } from './hypervisor.ts'
 import { pickKind, type Chosen, type Kind } from './run.ts'

@@ -13,7 +13,7 @@ import type { Db } from '../../src/imds-api/database/transaction.ts'
 import { OutboxPublisher } from '../../src/imds-api/publish/outbox-publisher.ts'
 import { openOwnRegion } from '../../src/imds-api/publish/region-database.ts'
 import type { StorePublisher } from '../../src/store/publish.ts'
-import { buildPublisher, type StoreClient } from './store-publisher.ts'
+import { buildPublisher, type StoreClient } from './real-publisher.ts'
 import type { PublisherWorld } from './publisher.ts'
 
 const types = new TypeOverrides()

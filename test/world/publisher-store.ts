@@ -4,7 +4,7 @@
  */
 import type { ScriptAnswer, ScriptArguments } from '../../src/store/redis/script.ts'
 import { Region } from './region.ts'
-import type { PublishedStore, StoreClient } from './store-publisher.ts'
+import type { PublishedStore, StoreClient } from './real-publisher.ts'
 import type { Time } from './time.ts'
 
 export class Store implements PublishedStore {

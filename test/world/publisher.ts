@@ -11,7 +11,7 @@ import { chmodSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as realTimeout } from 'node:timers' // time.ts does not replace this one
-import { Kysely, PostgresDialect } from 'kysely'
+import { Kysely, PostgresDialect, type Selectable } from 'kysely'
 import pg from 'pg'
 import type { ComputeMode } from '../../src/imds-api/changes/actions.ts'
 import { advanceDatabase } from '../../src/imds-api/changes/advance.ts'
@@ -28,7 +28,7 @@ import type { Dice } from '../fuzz/dice.ts'
 import { choose, NEW_SERVER } from './publisher-events.ts'
 import { configOf, connectTo, Life, type Connection } from './publisher-process.ts'
 import { Store } from './publisher-store.ts'
-import { play, type Chosen, type Eventful, type Ran, type RunSeed } from './run.ts'
+import { play, type Chosen, type Eventful, type RunSeed } from './run.ts'
 import { Time, turn } from './time.ts'
 
 /** How many things happen in a seed: few of them, in most seeds, because a quiet world is checked more. */
@@ -39,15 +39,9 @@ const LOCK_MS = 3
 /** By then everything is published, also what is tried again after a minute. */
 const CALM_MS = 180_000
 
-/** A server as the database has it, and the history of the store there. */
-export interface ServerRow {
-  readonly id: string
-  readonly account_id: string
-  readonly revision: number
-  readonly status: string
-  readonly hypervisor: string
-  readonly migrating_to: string | null
-  readonly publish_fault: string | null
+type ServerColumns = 'id' | 'account_id' | 'revision' | 'status' | 'hypervisor' | 'migrating_to' | 'publish_fault'
+/** A server as the database has it, and the history of the store there. `waits`: to be published. */
+export type ServerRow = Pick<Selectable<Tables['servers']>, ServerColumns> & {
   readonly is_claimed: boolean
   readonly waits: boolean
   readonly store_history: string | null
@@ -61,12 +55,13 @@ const SERVERS = `
 const TERMINATE = 'select pg_terminate_backend(pid, 5000) from unnest($1::int[]) as pid'
 const LOCKED = 'select pid from unnest($1::int[]) as pid where cardinality(pg_blocking_pids(pid)) > 0'
 
-/** A statement that was sent. `settle`: gives its outcome to its process; undefined: it has not ended. */
+/** A statement that was sent. `settle`: gives its outcome to its process. */
 interface Asked {
   readonly of: Life
   readonly connection: Connection | undefined
   readonly ended: Promise<void>
-  settle: (() => void) | undefined
+  isEnded: boolean
+  readonly settle: () => void
 }
 
 export class PublisherWorld implements Eventful {
@@ -115,25 +110,19 @@ export class PublisherWorld implements Eventful {
 
   /** Executes a statement later, and gives its result to the process later still. */
   ask<T>(of: Life, words: string, act: () => Promise<T>, on?: Connection): Promise<T> {
-    const { promise, resolve, reject } = Promise.withResolvers<T>()
+    const { promise, resolve } = Promise.withResolvers<T>()
     const send = () => {
       this.time.note(`${of.name}: ${words}`)
       this.#hasRun = true
-      const terminated = new Error('Connection terminated')
-      const ended = (on?.isCut === true ? Promise.reject(terminated) : act()).then(
-        (value) => {
-          asked.settle = () => {
-            if (on?.isCut === true) reject(terminated)
-            else resolve(value)
-          }
-        },
-        (error: unknown) => {
-          asked.settle = () => {
-            reject(error)
-          }
-        },
-      )
-      const asked: Asked = { of, connection: on, ended, settle: undefined }
+      const terminated = () => Promise.reject<T>(new Error('Connection terminated'))
+      const outcome = on?.isCut === true ? terminated() : act()
+      const settle = () => {
+        resolve(on?.isCut === true ? terminated() : outcome)
+      }
+      const end = () => {
+        asked.isEnded = true
+      }
+      const asked: Asked = { of, connection: on, ended: outcome.then(end, end), isEnded: false, settle }
       this.#asked.add(asked)
     }
     this.time.after(this.store.latencyMs(of), send, of)
@@ -225,7 +214,7 @@ export class PublisherWorld implements Eventful {
     this.#hasRun = false
     if (this.#terminated.length > 0) await this.#monitor.query(TERMINATE, [this.#terminated.splice(0)])
     for (;;) {
-      const open = [...this.#asked].filter(({ settle }) => settle === undefined)
+      const open = [...this.#asked].filter(({ isEnded }) => !isEnded)
       if (open.length === 0) break
       const one = Promise.race(open.map(({ ended }) => ended.then(() => true)))
       const pause = new Promise<boolean>((resolve) => {
@@ -235,11 +224,11 @@ export class PublisherWorld implements Eventful {
       const pids = open.flatMap(({ connection }) => connection?.pid ?? [])
       if (pids.length === open.length && (await this.#monitor.query(LOCKED, [pids])).rowCount === open.length) break
     }
-    for (const asked of this.#asked)
-      if (asked.settle !== undefined) {
-        this.#asked.delete(asked)
-        this.time.after(this.store.latencyMs(asked.of), asked.settle, asked.of)
-      }
+    for (const asked of this.#asked) {
+      if (!asked.isEnded) continue
+      this.#asked.delete(asked)
+      this.time.after(this.store.latencyMs(asked.of), asked.settle, asked.of)
+    }
     if (!this.#hasCommitted) return
     this.#hasCommitted = false
     await this.#check()
@@ -290,7 +279,7 @@ export class PublisherWorld implements Eventful {
   /** Ends all faults, and checks the promises of a quiet world. */
   async calm(): Promise<void> {
     const { time, store } = this
-    this.time.note('all faults end')
+    time.note('all faults end')
     time.current = time.outside
     Object.assign(store, { onRemoval: undefined, losesAnswers: false, refusals: 0 })
     store.primary.isUp = true
@@ -311,8 +300,6 @@ export class PublisherWorld implements Eventful {
       this.time.break(`a rebuilt store equals the database: ${behind.join('; ')}`)
   }
 }
-
-let databases = 0
 
 /** The world's schema in front of PostgreSQL's own: what the product calls now() is the simulated time. */
 const CLOCK = `
@@ -339,24 +326,22 @@ export async function startPublishers(): Promise<{ readonly run: RunSeed; readon
     await inTransaction(db, (tx) => createServer(tx, 'none', account, NEW_SERVER))
   await db.destroy()
   await region.end()
-  return {
-    run: (seed, only) => run(host, seed, only),
-    stop: async () => {
-      await server.stop()
-      rmSync(directory, { recursive: true })
-    },
+  const postgres = await connectTo(`${host} postgres`)
+  let runs = 0
+  const run: RunSeed = async (seed, only) => {
+    const name = `world_${String(runs++)}`
+    await postgres.query(`create database ${name} template region`)
+    const url = `${host} ${name}`
+    const monitor = await connectTo(url)
+    const ran = await play(new PublisherWorld(seed, url, monitor), seed, EVENTS[seed % 3]!, only)
+    await monitor.end()
+    await postgres.query(`drop database ${name} with (force)`)
+    return ran
   }
-}
-
-async function run(host: string, seed: number, only?: ReadonlySet<number>): Promise<Ran> {
-  const name = `world_${String(databases++)}`
-  const server = await connectTo(`${host} postgres`)
-  await server.query(`create database ${name} template region`)
-  const url = `${host} ${name}`
-  const monitor = await connectTo(url)
-  const ran = await play(new PublisherWorld(seed, url, monitor), seed, EVENTS[seed % 3]!, only)
-  await monitor.end()
-  await server.query(`drop database ${name} with (force)`)
-  await server.end()
-  return ran
+  const stop = async () => {
+    await postgres.end()
+    await server.stop()
+    rmSync(directory, { recursive: true })
+  }
+  return { run, stop }
 }

@@ -15,7 +15,7 @@ import { reportsOf } from '../../src/store/redis/reports.ts'
 import type { ScriptAnswer, ScriptArguments } from '../../src/store/redis/script.ts'
 import type { Index, Loaded, ReportStore, Source, SourceEvents } from '../../src/store/source.ts'
 import { Region, type Entry } from './region.ts'
-import type { PublishedStore } from './store-publisher.ts'
+import type { PublishedStore } from './real-publisher.ts'
 import type { Process, Time } from './time.ts'
 
 /** A state of an instance in the store, since a time. `digest` undefined: it had no record; `isRemoved`: a tombstone. */
@@ -59,7 +59,7 @@ export class SimulatedStore implements PublishedStore {
   readonly sessions = new Set<Session>()
   readonly losesAnswers = true
   /** Hypervisors whose link is broken. */
-  readonly broken = new Map<string, 'loud' | 'silent'>()
+  readonly broken = new Set<string>()
   /** Instances whose reports cannot be written, or deleted: for example, their keys have another type. */
   readonly refused = { save: new Set<string>(), remove: new Set<string>() }
 
@@ -136,7 +136,7 @@ export class SimulatedStore implements PublishedStore {
 
   /** Breaks the link of a hypervisor. */
   breakLink(hypervisor: string, how: 'loud' | 'silent'): void {
-    this.broken.set(hypervisor, how)
+    this.broken.add(hypervisor)
     for (const session of this.sessions) {
       const end = () => {
         session.end('the connection is lost')

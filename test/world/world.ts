@@ -9,7 +9,7 @@ import { choose, kindsOf, pauseMs, type Run } from './events.ts'
 import { ask, type Answer } from './guest.ts'
 import { Hypervisor, RESYNC_MS, type Life } from './hypervisor.ts'
 import { play, type Chosen, type Eventful, type Kind, type RunSeed } from './run.ts'
-import { buildPublisher } from './store-publisher.ts'
+import { buildPublisher } from './real-publisher.ts'
 import { SimulatedStore } from './store.ts'
 import { Time, turn } from './time.ts'
 
@@ -17,7 +17,7 @@ import { Time, turn } from './time.ts'
 const EVENTS = 250
 const TOKEN_TTL = { 'x-aws-ec2-metadata-token-ttl-seconds': '21600' }
 const WATCH_MS = 30_000
-/** How soon a request that waits is answered after a change: a signature takes up to 3 s. */
+/** How soon a request that waits is answered after a change, with all signatures that it needs. */
 const WAIT_MS = 7_000
 /** What guests read. */
 const HOSTNAME = '/latest/meta-data/local-hostname'
@@ -215,9 +215,11 @@ export class World implements Eventful {
       else
         ask(life, this.time, place, { url, method: 'PUT', headers, body }, ({ status }) => {
           if (status !== 200) return
-          checks.replaced(id, attribute)
+          // during a migration, the last report of either hypervisor counts
+          checks.reports.forget((one) => one.id === id && one.name === attribute)
           // not if its removal began meanwhile, which deletes it
-          if (checks.machines.get(`${name} ${place}`) === machine) checks.accepted(name, id, attribute, body, life)
+          if (checks.machines.get(`${name} ${place}`) === machine)
+            checks.reports.accepted(name, id, attribute, body, life)
         })
     })
     return id

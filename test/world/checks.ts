@@ -10,13 +10,14 @@
  * - A daemon that says that its view is up to date has read everything that the store had then.
  * - A daemon that is connected has every change after a minute.
  * - A request that waits for a change is answered soon after the change.
- * - A report that was accepted stays.
+ * - A report that was accepted stays (report-checks.ts).
  * - Files, timers and held requests stay within their bounds.
  * - When everything is well and quiet, every view is what the store has.
  */
 import { rangesOf, type Interface, type NetworkRange } from '../../src/metadata/instance.ts'
 import { IDS, NAMES, PLACES, type Wanted } from './control-plane.ts'
 import { MAX_AGE_MS, type Hypervisor, type Life } from './hypervisor.ts'
+import { ReportChecks } from './report-checks.ts'
 import type { SimulatedStore, Version } from './store.ts'
 import type { Time } from './time.ts'
 
@@ -26,8 +27,6 @@ const DELAY_MS = 15_000
 const PACE_MS = 60_000
 /** A disk that failed has got over it after this time, and after another snapshot. */
 const RECOVERY_MS = 60_000
-/** What a report needs until the snapshot has it. */
-export const REPORT_MS = 45_000
 const MAX_FILES = 40
 const MAX_FILE_BYTES = 12 * 1024 * 1024
 const MAX_TIMERS = 200
@@ -39,15 +38,6 @@ export interface Machine {
   readonly place: string
   /** The place that identifies it at a link-local listener: `NETWORK ADDRESS%LINK`. */
   readonly link: string
-}
-
-interface Accepted {
-  readonly hypervisor: string
-  readonly id: string
-  readonly name: string
-  readonly value: string
-  readonly atMs: number
-  readonly stay: object
 }
 
 /** What the checks know of a hypervisor. */
@@ -74,26 +64,14 @@ export class Checks {
   readonly machines = new Map<string, Machine>()
   /** `HYPERVISOR ID` -> the revision from which the guest may start there. */
   readonly launches = new Map<string, number>()
-  #accepted: Accepted[] = []
+  readonly reports: ReportChecks
   /** Id -> the position in the history of the store at which it last lost something. */
   readonly #lostAt = new Map<string, number>()
-  /** The log of the run. */
-  readonly lines: string[] = []
-  /** The first promise that was broken. */
-  broken: string | undefined
 
   constructor(time: Time, store: SimulatedStore) {
     this.#time = time
     this.#store = store
-  }
-
-  /** Notes that a promise was broken. */
-  break(sentence: string): void {
-    this.broken ??= sentence
-  }
-
-  note(text: string): void {
-    this.lines.push(`${(this.#time.nowMs / 1_000).toFixed(4)} s  ${text}`)
+    this.reports = new ReportChecks(store)
   }
 
   // what happens
@@ -112,17 +90,16 @@ export class Checks {
   }
 
   log({ name }: Hypervisor, level: 'warn' | 'error', message: string): void {
-    this.note(`${name} logs: ${message}`)
+    this.#time.note(`${name} logs: ${message}`)
     if (message.startsWith('the snapshot cannot be deleted')) this.#of(name).isStale = true
     if (level === 'error' && !message.includes('cannot be used'))
-      this.break(`no request and no record fails unexpectedly: ${name} logs ${message}`)
+      this.#time.break(`no request and no record fails unexpectedly: ${name} logs ${message}`)
   }
 
   /** The daemon of a hypervisor was killed, and perhaps its power was cut. */
   ended({ name, disk }: Hypervisor): void {
     const known = this.#of(name)
-    const isKept = ({ atMs }: Accepted) => !known.isTroubled && this.#time.nowMs - atMs > REPORT_MS
-    this.#accepted = this.#accepted.filter((one) => one.hypervisor !== name || this.#isStored(one) || isKept(one))
+    this.reports.ended(name, known.isTroubled)
     known.isSound = !known.isTroubled && !disk.hasDamage
     known.writtenAtMs = disk.writtenAtMs('view.snapshot') ?? -Infinity
   }
@@ -137,7 +114,7 @@ export class Checks {
       const [network, address] = place.split(' ') as [string, string]
       if ((this.#store.primary.owner(network, address) ?? id) !== id) this.machines.delete(key)
     }
-    this.#accepted = []
+    this.reports.forget(() => true)
   }
 
   /** The guest of an instance is stopped; `of`: only on these hypervisors. */
@@ -149,22 +126,6 @@ export class Checks {
   /** The guest of an instance may start where the launch gate lets it. */
   launch(id: string, { hypervisors, revision }: Wanted, at = hypervisors): void {
     for (const name of at) if (hypervisors.includes(name)) this.launches.set(`${name} ${id}`, revision)
-  }
-
-  /** A change of an instance begins. `isMoved`: what its guest has reported may be moved or deleted. */
-  changes(id: string, isMoved: boolean): void {
-    if (isMoved) this.#accepted = this.#accepted.filter((one) => one.id !== id)
-  }
-
-  /** A guest has replaced what it reported before. During a migration, the last report of either hypervisor counts. */
-  replaced(id: string, name: string): void {
-    this.#accepted = this.#accepted.filter((one) => one.id !== id || one.name !== name)
-  }
-
-  accepted(hypervisor: string, id: string, name: string, value: string, life: Life): void {
-    this.note(`${hypervisor} accepts a report of ${id}: ${name} is ${value}`)
-    const { stay } = life.view.get(id)!
-    this.#accepted.push({ hypervisor, id, name, value, atMs: this.#time.nowMs, stay })
   }
 
   // the checks
@@ -184,7 +145,7 @@ export class Checks {
     }
     if (life.changed.size > 0) {
       for (const id of life.changed) {
-        this.note(`${name} serves ${id}: revision ${String(life.view.get(id)?.instance.revision ?? 'none')}`)
+        this.#time.note(`${name} serves ${id}: revision ${String(life.view.get(id)?.instance.revision ?? 'none')}`)
         this.#checkState(name, life, id, known)
       }
       this.#checkAddresses(name, life)
@@ -211,11 +172,15 @@ export class Checks {
     const position = history.findIndex((version, at) => at >= from && isIt(version))
     if (position !== -1) known.reached.set(id, position)
     else if (served === undefined)
-      this.break(`absence is no removal: ${id} leaves the view of ${name}, and the store neither removed nor moved it`)
+      this.#time.break(
+        `absence is no removal: ${id} leaves the view of ${name}, and the store neither removed nor moved it`,
+      )
     else if (history.some(isIt))
-      this.break(`nothing older is served than before: ${name} serves a former state of ${id} again`)
+      this.#time.break(`nothing older is served than before: ${name} serves a former state of ${id} again`)
     else
-      this.break(`a view has only states that the store had: ${name} serves a state of ${id} that the store never had`)
+      this.#time.break(
+        `a view has only states that the store had: ${name} serves a state of ${id} that the store never had`,
+      )
   }
 
   #checkStart({ name, host }: Hypervisor, life: Life, known: Known): void {
@@ -229,9 +194,9 @@ export class Checks {
     }
     if (files !== 'served') {
       if (known.isSound && known.served.size > 0 && !isOfOtherTime)
-        this.break(`a daemon that starts again serves what the one before served: ${name} serves nothing`)
+        this.#time.break(`a daemon that starts again serves what the one before served: ${name} serves nothing`)
       known.served.clear()
-      this.#accepted = this.#accepted.filter(({ hypervisor }) => hypervisor !== name)
+      this.reports.forget(({ hypervisor }) => hypervisor === name)
       this.#stopMachines(({ hypervisor }) => hypervisor === name)
       return
     }
@@ -240,13 +205,7 @@ export class Checks {
     for (const id of IDS) this.#checkState(name, life, id, known)
     this.#checkMachines(name, life)
     if (!host.wasSet && isComplete) this.#checkAge(name, life, this.#time.nowMs - ageMs!)
-    this.#accepted = this.#accepted.map((one) => {
-      const served = one.hypervisor === name ? life.view.get(one.id) : undefined
-      if (served === undefined) return one
-      if (!this.#isStored(one) && life.reports.of(served)?.attributes.get(one.name)?.value !== one.value)
-        this.break(`a report that was accepted stays: ${name} has lost that of ${one.id} at a start`)
-      return { ...one, stay: served.stay }
-    })
+    this.reports.checkStart(name, life)
   }
 
   /** The view has what the store had at a time, or what it has heard by then. */
@@ -254,14 +213,14 @@ export class Checks {
     for (const id of IDS) {
       const history = this.#store.historyOf(id)
       const then = history.findLastIndex(
-        (version) => version.atMs <= atMs - DELAY_MS && (!isHeard || version.heard.includes(name)),
+        (version) => version.atMs <= atMs && (!isHeard || version.heard.includes(name)),
       )
       const served = view.get(id)?.digest
       const isIt = ({ digest, hypervisors, isRemoved, isFaulty }: Version) =>
         isFaulty ||
         (served === undefined ? !hypervisors.includes(name) : digest === served || (digest === undefined && !isRemoved))
       if (then > 0 && !history.slice(then).some(isIt))
-        this.break(`a view is as new as it should be: that of ${name} lacks a change of ${id} that is older`)
+        this.#time.break(`a view is as new as it should be: that of ${name} lacks a change of ${id} that is older`)
     }
   }
 
@@ -272,7 +231,7 @@ export class Checks {
     const { connected, changedAtMs, isStoreUnusable } = life.storeSide.sync.status()
     const isSlow = disk.isFailing || nowMs - disk.troubledAtMs < RECOVERY_MS
     if (connected && !isStoreUnusable && !isSlow && nowMs - changedAtMs >= PACE_MS + DELAY_MS)
-      this.#checkAge(name, life, nowMs - PACE_MS, true)
+      this.#checkAge(name, life, nowMs - PACE_MS - DELAY_MS, true)
   }
 
   /** What the index of addresses says, computed again from the view. */
@@ -289,7 +248,7 @@ export class Checks {
       const is = owners.length > 1 ? 'contested' : (owners[0] ?? 'unknown')
       const says = ownerOf(life, place)
       if (is !== says)
-        this.break(`an address has one owner: ${name} gives ${place} to ${says}, but by its records it is ${is}`)
+        this.#time.break(`an address has one owner: ${name} gives ${place} to ${says}, but by its records it is ${is}`)
     }
   }
 
@@ -297,7 +256,7 @@ export class Checks {
     for (const { id, hypervisor, place } of this.machines.values()) {
       const says = hypervisor === name ? ownerOf(life, place) : id
       if (says !== id)
-        this.break(`a guest that was launched is known: for ${name}, ${place} is ${says}, but the guest is ${id}`)
+        this.#time.break(`a guest that was launched is known: for ${name}, ${place} is ${says}, but the guest is ${id}`)
     }
   }
 
@@ -312,9 +271,9 @@ export class Checks {
     const isSinceLoss = (this.#of(name).reached.get(id) ?? 0) >= (this.#lostAt.get(id) ?? 0)
     if (gate.kind !== 'open' || gate.revision < revision || !isSinceLoss) return
     this.launches.delete(`${name} ${id}`)
-    this.note(`${name} lets the guest of ${id} start, revision ${String(gate.revision)}`)
+    this.#time.note(`${name} lets the guest of ${id} start, revision ${String(gate.revision)}`)
     if (!(rules?.guests.some((guest) => guest.id === id && guest.revision >= gate.revision) ?? false))
-      this.break(`the launch gate waits for the firewall: ${name} lets ${id} start before its rules`)
+      this.#time.break(`the launch gate waits for the firewall: ${name} lets ${id} start before its rules`)
     const { instance } = life.view.get(id)!
     for (const one of instance.interfaces) {
       const link = `${one.network} fe80::1%tap-${one.id}`
@@ -329,13 +288,13 @@ export class Checks {
   /** Everything is well, and was long enough. */
   checkQuiet({ name, disk, life, rules }: Hypervisor): void {
     if (life?.isReady !== true) {
-      this.break(`a daemon starts: that of ${name} does not`)
+      this.#time.break(`a daemon starts: that of ${name} does not`)
       return
     }
     const { view, storeSide } = life
     const status = storeSide.sync.status()
     if (!status.connected || !status.ready || status.lagMs > 0)
-      this.break(
+      this.#time.break(
         `when all is quiet, a daemon is ready: ${name} says ${status.problem ?? `lag ${String(status.lagMs)}`}`,
       )
     const { primary } = this.#store
@@ -345,25 +304,18 @@ export class Checks {
       const isKept = view.isUnconfirmed(id)
       const isGone = !primary.entries.has(id) && !primary.tombstones.has(id)
       if (digest === index.get(id) ? isKept : !(isKept && isGone))
-        this.break(`when all is quiet, every view is what the store has: not that of ${name}, with ${id}`)
+        this.#time.break(`when all is quiet, every view is what the store has: not that of ${name}, with ${id}`)
     }
     this.#checkAge(name, life, this.#time.nowMs - storeSide.viewAgeSeconds() * 1_000)
-    const { remove } = this.#store.refused // what a removal that fails may hold back is the reports of its own instance
-    for (const one of this.#accepted)
-      if (one.hypervisor === name && view.get(one.id)?.stay === one.stay && !remove.has(one.id) && !this.#isStored(one))
-        this.break(`a report that was accepted reaches the store: not that of ${one.id} on ${name}`)
+    this.reports.checkQuiet(name, life)
     const { files, bytes } = disk.size
     if (files > MAX_FILES || bytes > MAX_FILE_BYTES)
-      this.break(`files are bounded: ${name} has ${String(files)} with ${String(bytes)} bytes`)
+      this.#time.break(`files are bounded: ${name} has ${String(files)} with ${String(bytes)} bytes`)
     const timers = this.#time.pendingOf(life)
-    if (timers > MAX_TIMERS) this.break(`timers are bounded: ${name} has ${String(timers)}`)
+    if (timers > MAX_TIMERS) this.#time.break(`timers are bounded: ${name} has ${String(timers)}`)
     if (storeSide.firewall.status().applied)
       for (const { id } of rules?.guests ?? [])
-        if (view.get(id) === undefined) this.break(`the rules are those of the view: ${name} still admits ${id}`)
-  }
-
-  #isStored({ hypervisor, id, name, value }: Accepted): boolean {
-    return this.#store.reportsOf(hypervisor, id)?.attributes.get(name)?.value === value
+        if (view.get(id) === undefined) this.#time.break(`the rules are those of the view: ${name} still admits ${id}`)
   }
 
   #of(name: string): Known {

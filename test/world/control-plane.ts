@@ -8,6 +8,7 @@ import type { Publisher } from '../../src/store/publisher.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import type { Dice } from '../fuzz/dice.ts'
 import type { Checks } from './checks.ts'
+import type { Time } from './time.ts'
 
 export const IDS = Array.from({ length: 10 }, (_, n) => `srv-${String(n)}`)
 export const NAMES = ['hv1', 'hv2', 'hv3']
@@ -44,6 +45,7 @@ export class ControlPlane {
   readonly #publisher: Publisher
   readonly #names: readonly string[]
   readonly #checks: Checks
+  readonly #time: Time
   readonly #wanted = new Map<string, Wanted>()
   /** Instances that a publisher changes now. */
   readonly #busy = new Set<string>()
@@ -51,10 +53,11 @@ export class ControlPlane {
   #losses = 0
 
   /** `names`: the hypervisors that new instances get. */
-  constructor(publisher: Publisher, names: readonly string[], checks: Checks) {
+  constructor(publisher: Publisher, names: readonly string[], checks: Checks, time: Time) {
     this.#names = names
     this.#publisher = publisher
     this.#checks = checks
+    this.#time = time
   }
 
   wantedOf(id: string): Wanted {
@@ -120,7 +123,7 @@ export class ControlPlane {
     await this.#change(id, true, async () => {
       const revision = before.revision + 1
       const result = await this.#publisher.remove(id, revision)
-      this.#checks.note(`the removal of ${id} is ${result.kind}`)
+      this.#time.note(`the removal of ${id} is ${result.kind}`)
       this.#wanted.set(id, { ...NOTHING, revision: result.kind === 'stale' ? result.revision : revision })
     })
   }
@@ -132,7 +135,7 @@ export class ControlPlane {
     await this.#change(id, false, async () => {
       const losses = this.#losses
       const result = await (isSeal ? this.#publisher.seal(id) : this.#publisher.unseal(id))
-      this.#checks.note(`${isSeal ? 'the seal' : 'the unseal'} of ${id} is ${result.kind}`)
+      this.#time.note(`${isSeal ? 'the seal' : 'the unseal'} of ${id} is ${result.kind}`)
       if (result.kind === 'absent' || result.kind === 'address-owned') return
       const sealedAt = result.kind === 'unsealed' ? undefined : result.sealedAt
       this.#wanted.set(id, { ...before, revision: result.revision, sealedAt, isConfirmed: losses === this.#losses })
@@ -174,7 +177,7 @@ export class ControlPlane {
     const losses = this.#losses
     const result = await this.#publisher.put(documentOf(id, wanted), keeps ? 'keep' : (wanted.userData ?? 'none'))
     const { revision, hypervisors } = wanted
-    this.#checks.note(`revision ${String(revision)} of ${id} on ${hypervisors.join(' and ')} is ${result.kind}`)
+    this.#time.note(`revision ${String(revision)} of ${id} on ${hypervisors.join(' and ')} is ${result.kind}`)
     const isSure = losses === this.#losses
     if (result.kind === 'published' || result.kind === 'unchanged') {
       const confirmed = { ...wanted, sealedAt: result.instance.sealedAt, isConfirmed: isSure }
@@ -183,7 +186,7 @@ export class ControlPlane {
       return
     }
     if (result.kind === 'invalid' && !result.faults.every(({ path }) => path === '/userData'))
-      this.#checks.break(`a valid record is published: ${JSON.stringify(result.faults)}`)
+      this.#time.break(`a valid record is published: ${JSON.stringify(result.faults)}`)
     const isStale = result.kind === 'stale'
     const last = isStale ? Math.max(revision, result.revision) : revision
     const isConfirmed = before.isConfirmed && isSure && !isStale
@@ -191,15 +194,18 @@ export class ControlPlane {
     if (isConfirmed) this.#checks.launch(id, before)
   }
 
-  /** Makes a change of an instance, unless one is under way. */
+  /**
+   * Makes a change of an instance, unless one is under way. `isMoved`: what its guest has reported may be moved or
+   * deleted.
+   */
   async #change(id: string, isMoved: boolean, change: () => Promise<void>): Promise<void> {
     if (this.#busy.has(id)) return
     this.#busy.add(id)
-    this.#checks.changes(id, isMoved)
+    if (isMoved) this.#checks.reports.forget((one) => one.id === id)
     try {
       await change()
     } catch (error) {
-      this.#checks.note(`the change of ${id} failed: ${(error as Error).message}`)
+      this.#time.note(`the change of ${id} failed: ${(error as Error).message}`)
       const wanted = this.wantedOf(id)
       this.#checks.stop(id)
       this.#wanted.set(id, { ...wanted, revision: wanted.revision + 1, isConfirmed: false })

@@ -8,10 +8,18 @@
  *
  * A start reads by node:fs: it gets real files.
  */
-import { mkdirSync, readdirSync, rmSync, utimesSync, writeFileSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, readdirSync, rmSync, utimesSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
 import { basename, join } from 'node:path'
-import type { Disk, DiskFile } from '../../src/imdsd/journal/disk.ts'
+import { DISK, type Disk, type DiskFile } from '../../src/imdsd/journal/disk.ts'
 import type { Process, Time } from './time.ts'
+
+/** For the files that a start of a daemon reads. The daemons get relative paths, so that each run logs the same. */
+const root = mkdtempSync(join(tmpdir(), 'imds-world-'))
+process.chdir(root)
+process.on('exit', () => {
+  rmSync(root, { recursive: true })
+})
 
 /** A file. Of `bytes`, the first `durable` are flushed. */
 class Inode {
@@ -72,6 +80,11 @@ export class SimulatedDisk implements Disk {
       writeFileSync(join(directory, name), bytes)
       utimesSync(join(directory, name), mtimeMs / 1_000, mtimeMs / 1_000)
     }
+    const syncDirectory = async () => {
+      this.#syncNames()
+      await Promise.resolve()
+    }
+    Object.assign(DISK, { syncDirectory }) // which the start calls
     const result = await start()
     const left = readdirSync(directory)
     for (const [name, inode] of this.#names) {
@@ -171,8 +184,8 @@ export class SimulatedDisk implements Disk {
 
   readonly create = (path: string): Promise<DiskFile> =>
     this.#do(() => {
-      this.#failIfFull()
-      this.#failIfProtected()
+      this.#failIf(this.isFull, 'ENOSPC')
+      this.#failIf(this.isProtected, 'EPERM')
       const inode = new Inode(this.#time.wallMs())
       this.#rename((names) => void names.set(basename(path), inode))
       return this.#fileOf(inode)
@@ -181,7 +194,7 @@ export class SimulatedDisk implements Disk {
   readonly rename = (from: string, to: string): Promise<void> =>
     this.#do(() => {
       const inode = this.#inodeOf(from)
-      this.#failIfProtected()
+      this.#failIf(this.isProtected, 'EPERM')
       inode.ctimeMs = this.#time.wallMs()
       this.#rename((names) => {
         names.delete(basename(from))
@@ -191,7 +204,7 @@ export class SimulatedDisk implements Disk {
 
   readonly remove = (path: string): Promise<void> =>
     this.#do(() => {
-      this.#failIfProtected()
+      this.#failIf(this.isProtected, 'EPERM')
       if (this.#names.has(basename(path))) this.#rename((names) => void names.delete(basename(path)))
     })
 
@@ -206,8 +219,7 @@ export class SimulatedDisk implements Disk {
 
   readonly syncDirectory = (): Promise<void> =>
     this.#do(() => {
-      this.#renames = []
-      this.#durable = new Map(this.#names)
+      this.#syncNames()
     })
 
   #fileOf(inode: Inode): DiskFile {
@@ -221,7 +233,7 @@ export class SimulatedDisk implements Disk {
           const whole = this.isFull ? Math.min(share, this.#time.dice.below(100) / 100) : share
           inode.bytes = Buffer.concat([inode.bytes, data.subarray(0, Math.floor(data.length * whole))])
           inode.mtimeMs = inode.ctimeMs = this.#time.wallMs()
-          this.#failIfFull()
+          this.#failIf(this.isFull, 'ENOSPC')
         }, true),
       datasync: sync,
       sync,
@@ -253,6 +265,11 @@ export class SimulatedDisk implements Disk {
     return promise
   }
 
+  #syncNames(): void {
+    this.#renames = []
+    this.#durable = new Map(this.#names)
+  }
+
   #rename(change: (names: Names) => void): void {
     change(this.#names)
     this.#renames.push(change)
@@ -264,15 +281,8 @@ export class SimulatedDisk implements Disk {
     return inode
   }
 
-  #failIfFull(): void {
-    if (this.isFull) this.#fail('ENOSPC')
-  }
-
-  #failIfProtected(): void {
-    if (this.isProtected) this.#fail('EPERM')
-  }
-
-  #fail(code: string): never {
+  #failIf(isFailing: boolean, code: 'ENOSPC' | 'EPERM'): void {
+    if (!isFailing) return
     this.troubledAtMs = this.#time.nowMs
     throw errorOf(code)
   }

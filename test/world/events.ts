@@ -5,21 +5,17 @@
  * without it.
  */
 import { diceOf, type Dice } from '../fuzz/dice.ts'
-import { REPORT_MS } from './checks.ts'
+import { REPORT_MS } from './report-checks.ts'
 import { IDS } from './control-plane.ts'
 import type { Hypervisor } from './hypervisor.ts'
+import { pickKind, type Chosen, type Kind } from './run.ts'
 import type { World } from './world.ts'
 
 const HOUR_MS = 3_600_000
 
 /** What an event does. */
-type Run = (world: World, dice: Dice, hypervisor: Hypervisor, id: string) => unknown
-interface Kind {
-  readonly weight: number
-  readonly words: string
-  readonly run: Run
-}
-const KINDS: Kind[] = []
+export type Run = (world: World, dice: Dice, hypervisor: Hypervisor, id: string) => unknown
+const KINDS: Kind<Run>[] = []
 
 /** Adds an event: how often it happens, and its words, with the hypervisor (HV) and the instance (ID) that it concerns. */
 function on(weight: number, words: string, run: Run): void {
@@ -70,8 +66,7 @@ on(
   },
 )
 on(4, 'the store goes down or comes back', ({ store, time }, dice) => {
-  store.setUp(!store.isUp)
-  if (!store.isUp) time.later(dice.below(120_000), () => store.setUp(true))
+  if (!store.setUp(!store.primary.isUp)) time.later(dice.below(120_000), () => store.setUp(true))
 })
 on(10, 'the link of HV to the store breaks or is repaired', ({ store, time }, dice, { name }) => {
   if (store.broken.delete(name)) return
@@ -161,23 +156,22 @@ on(12, 'a guest of HV waits for a change, which may come soon', (world, dice, hy
 })
 on(12, 'a guest of HV reports something', (world, dice, hypervisor) => world.report(hypervisor, dice))
 
-/** The events of a seed, each as often as it weighs. Changes of instances (the first) are always among them. */
-export function eventsOf(seed: number): readonly Kind[] {
+/** The events of a seed. Changes of instances (the first) are always among them. */
+export function kindsOf(seed: number): readonly Kind<Run>[] {
   const dice = diceOf(seed, -3)
   const share = dice.pick([0.25, 0.5, 0.75, 1])
-  const kinds = KINDS.filter((_kind, index) => dice.chance(share) || index === 0)
-  return kinds.flatMap((kind) => Array.from({ length: kind.weight }, () => kind))
+  return KINDS.filter((_kind, index) => dice.chance(share) || index === 0)
 }
 
-/** Makes one of some events happen. Returns its words. */
-export function happen(world: World, dice: Dice, kinds: readonly Kind[]): string {
-  const { words, run } = dice.pick(kinds)
+/** Chooses one of some events. */
+export function choose(world: World, dice: Dice, kinds: readonly Kind<Run>[]): Chosen {
+  const { words, run } = pickKind(kinds, dice)
   const hypervisor = dice.pick(world.hypervisors)
   const id = dice.pick(IDS)
-  const text = words.replaceAll('HV', hypervisor.name).replaceAll('ID', id)
-  world.checks.note(text)
-  run(world, dice, hypervisor, id)
-  return text
+  return {
+    words: words.replaceAll('HV', hypervisor.name).replaceAll('ID', id),
+    run: () => run(world, dice, hypervisor, id),
+  }
 }
 
 /** How long it takes until the next event: mostly so short that events meet. */

@@ -11,8 +11,9 @@
  */
 import { readFileSync } from 'node:fs'
 import { parseArgs } from 'node:util'
-import { run, shrink, type Ran } from './run.ts'
+import { shrink, type Ran } from './run.ts'
 import { replaceNode } from './time.ts'
+import { run } from './world.ts'
 
 /** The longest time for which events are removed from a seed, in seconds. */
 const SHRINK_SECONDS = 60
@@ -53,7 +54,7 @@ async function runSeed(seed: number, only?: ReadonlySet<number>): Promise<Ran> {
 
 /** Prints a broken promise. */
 async function report(seed: number, { broken = '', events: all }: Ran): Promise<void> {
-  console.log(`\nseed ${String(seed)}: ${broken}`)
+  console.log(`\nseed ${String(seed)}, after ${cpuSeconds().toFixed(0)} s of CPU time: ${broken}`)
   const end = cpuSeconds() + SHRINK_SECONDS
   const least = await shrink(runSeed, seed, broken, [...all.keys()], () => cpuSeconds() > end)
   const { events, lines } = least

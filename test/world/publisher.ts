@@ -7,35 +7,28 @@
  * no statement runs: each has ended, or waits for a lock of a transaction that waits for its process. So the order of
  * all statements comes from the seed. PostgreSQL's now() is the simulated time (a function in front of pg_catalog).
  */
-import { createHash } from 'node:crypto'
-import { EventEmitter } from 'node:events'
 import { chmodSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as realTimeout } from 'node:timers' // time.ts does not replace this one
-import { Kysely, PostgresDialect, type PostgresPool } from 'kysely'
-import pg, { TypeOverrides } from 'pg'
-import type { Logger } from 'pino'
-import { ACCOUNT_QUEUE, AccountChanges } from '../../src/imds-api/changes/account-changes.ts'
+import { Kysely, PostgresDialect, type Selectable } from 'kysely'
+import pg from 'pg'
 import type { ComputeMode } from '../../src/imds-api/changes/actions.ts'
 import { advanceDatabase } from '../../src/imds-api/changes/advance.ts'
 import { createServer } from '../../src/imds-api/changes/create-server.ts'
 import { enqueueRebuild } from '../../src/imds-api/changes/servers.ts'
-import { OUTBOX_CHANNEL } from '../../src/imds-api/database/outbox.ts'
 import type { Tables } from '../../src/imds-api/database/tables.ts'
-import { inTransaction, rolledBack, type Db } from '../../src/imds-api/database/transaction.ts'
+import { inTransaction, rolledBack } from '../../src/imds-api/database/transaction.ts'
 import { Refusal } from '../../src/imds-api/model/refusal.ts'
 import { compareStore } from '../../src/imds-api/publish/compare.ts'
-import { OutboxPublisher } from '../../src/imds-api/publish/outbox-publisher.ts'
-import { openOwnRegion } from '../../src/imds-api/publish/region-database.ts'
 import { surveyStore } from '../../src/imds-api/publish/survey.ts'
-import type { StorePublisher } from '../../src/store/publish.ts'
-import { diceOf } from '../fuzz/dice.ts'
 import { ONE, TWO } from '../support/fixtures/region.ts'
 import { startSharedPostgres } from '../support/programs/shared-postgres.ts'
-import { happen, NEW_SERVER } from './publisher-events.ts'
-import { buildPublisher, latencyOf, Store, type StoreClient } from './publisher-store.ts'
-import type { Ran, RunSeed } from './run.ts'
+import type { Dice } from '../fuzz/dice.ts'
+import { choose, NEW_SERVER } from './publisher-events.ts'
+import { configOf, connectTo, Life, type Connection } from './publisher-process.ts'
+import { Store } from './publisher-store.ts'
+import { play, type Chosen, type Eventful, type RunSeed } from './run.ts'
 import { Time, turn } from './time.ts'
 
 /** How many things happen in a seed: few of them, in most seeds, because a quiet world is checked more. */
@@ -46,15 +39,9 @@ const LOCK_MS = 3
 /** By then everything is published, also what is tried again after a minute. */
 const CALM_MS = 180_000
 
-/** A server as the database has it, and the history of the store there. */
-export interface ServerRow {
-  readonly id: string
-  readonly account_id: string
-  readonly revision: number
-  readonly status: string
-  readonly hypervisor: string
-  readonly migrating_to: string | null
-  readonly publish_fault: string | null
+type ServerColumns = 'id' | 'account_id' | 'revision' | 'status' | 'hypervisor' | 'migrating_to' | 'publish_fault'
+/** A server as the database has it, and the history of the store there. `waits`: to be published. */
+export type ServerRow = Pick<Selectable<Tables['servers']>, ServerColumns> & {
   readonly is_claimed: boolean
   readonly waits: boolean
   readonly store_history: string | null
@@ -68,142 +55,21 @@ const SERVERS = `
 const TERMINATE = 'select pg_terminate_backend(pid, 5000) from unnest($1::int[]) as pid'
 const LOCKED = 'select pid from unnest($1::int[]) as pid where cardinality(pg_blocking_pids(pid)) > 0'
 
-const types = new TypeOverrides()
-types.setTypeParser(pg.types.builtins.INT8, Number)
-
-async function connectTo(url: string): Promise<pg.Client> {
-  const client = new pg.Client(configOf(url))
-  client.on('error', () => undefined) // its query rejects
-  await client.connect()
-  return client
-}
-
-/** `DIRECTORY DATABASE`. */
-function configOf(url: string): pg.ClientConfig {
-  const [host, database] = url.split(' ') as [string, string]
-  const options = '-c search_path=world,pg_catalog,public -c deadlock_timeout=1 -c jit=off'
-  return { host, database, user: 'imds', options, types }
-}
-
-/** A connection of a process, as Kysely uses one of node-postgres. `isCut`: it has ended without its process. */
-class Connection {
-  readonly #world: PublisherWorld
-  readonly #life: Life
-  readonly client: pg.Client
-  isCut = false
-  #notifies = false
-
-  constructor(world: PublisherWorld, life: Life, client: pg.Client) {
-    this.#world = world
-    this.#life = life
-    this.client = client
-  }
-
-  get pid(): number {
-    return (this.client as unknown as { readonly processID: number }).processID
-  }
-
-  query(query: string | { readonly text: string }, values: unknown[]): Promise<unknown> {
-    const text = typeof query === 'string' ? query : query.text
-    if (text === 'begin') this.#notifies = false
-    if (values.includes(OUTBOX_CHANNEL)) this.#notifies = true
-    const words = `${text.trim().replaceAll(/\s+/g, ' ').slice(0, 60)} ${JSON.stringify(values).slice(0, 60)}`
-    const send = async () => {
-      if (text.includes('now()')) await this.#world.setClock()
-      const result = await this.client.query(query as string, values)
-      if (text === 'commit') this.#world.committed(this.#notifies)
-      return result
-    }
-    return this.#world.ask(this.#life, words, send, this)
-  }
-
-  release(isBroken: unknown): void {
-    if (isBroken !== true && !this.isCut) this.#life.idle.push(this)
-  }
-}
-
-/** A process of imds-api from its start to its end. */
-export class Life implements StoreClient {
-  isAlive = true
-  resumesAtMs = 0
-  readonly host = { wallOffsetMs: 0 }
-  readonly name: string
-  readonly db: Db
-  readonly accounts: AccountChanges
-  readonly store: StorePublisher
-  readonly publisher: OutboxPublisher
-  readonly connections: Connection[] = []
-  readonly idle: Connection[] = []
-  /** Its connection for notifications, while it listens. */
-  listener: EventEmitter | undefined
-  /** How many changes have not ended. */
-  changes = 0
-
-  constructor(world: PublisherWorld, name: string, batchSize: number) {
-    this.name = name
-    const connect = async () => {
-      for (let idle = this.idle.pop(); idle !== undefined; idle = this.idle.pop()) if (!idle.isCut) return idle
-      return world.ask(this, 'connects', async () => {
-        const connection = new Connection(world, this, await connectTo(world.url))
-        this.connections.push(connection)
-        return connection
-      })
-    }
-    const pool = { connect, end: () => Promise.resolve() } as unknown as PostgresPool
-    this.db = new Kysely<Tables>({ dialect: new PostgresDialect({ pool }) })
-    this.accounts = new AccountChanges(this.db, ACCOUNT_QUEUE)
-    const note = (words: string) => {
-      world.note(`${name}: ${words}`)
-    }
-    this.store = buildPublisher(world.store, this, { note, puts: (id) => world.puts(id, this) })
-    const log = (fields: object, text: string) => {
-      note(`logs ${text} ${JSON.stringify(fields)}`)
-    }
-    const logger = { debug: log, info: log, warn: log, error: log } as unknown as Logger
-    this.publisher = new OutboxPublisher({
-      db: this.db,
-      connect: () => world.ask(this, 'connects to listen', () => Promise.resolve(this.#listen(world))),
-      openStore: openOwnRegion(this.db, () => Promise.resolve(this.store), logger),
-      batchSize,
-      count: (outcome) => {
-        note(`counts ${outcome}`)
-      },
-      countBatch: () => undefined,
-      bootSeconds: 600,
-      log: logger,
-    })
-  }
-
-  /** A connection that listens, as the publisher uses it. */
-  #listen(world: PublisherWorld): pg.Client {
-    const client = Object.assign(new EventEmitter(), {
-      query: () => world.ask(this, 'listens', () => Promise.resolve((this.listener = client)).then(() => undefined)),
-      end: () => {
-        this.listener = undefined
-        client.emit('end')
-        return Promise.resolve()
-      },
-    })
-    return client as unknown as pg.Client
-  }
-}
-
-/** A statement that was sent. `settle`: gives its outcome to its process; undefined: it has not ended. */
+/** A statement that was sent. `settle`: gives its outcome to its process. */
 interface Asked {
   readonly of: Life
   readonly connection: Connection | undefined
   readonly ended: Promise<void>
-  settle: (() => void) | undefined
+  isEnded: boolean
+  readonly settle: () => void
 }
 
-export class PublisherWorld {
+export class PublisherWorld implements Eventful {
   readonly time: Time
   readonly store: Store
   readonly url: string
   readonly compute: ComputeMode
   readonly lives = new Map<string, Life>()
-  readonly lines: string[] = []
-  broken: string | undefined
   servers: readonly ServerRow[] = []
   /** Servers whose records an operator has sealed. */
   readonly sealed = new Set<string>()
@@ -226,13 +92,12 @@ export class PublisherWorld {
     for (const name of NAMES) this.start(name)
   }
 
-  note(words: string): void {
-    this.lines.push(`${(this.time.nowMs / 1_000).toFixed(4)} s  ${words}`)
+  pauseMs(dice: Dice): number {
+    return dice.chance(0.6) ? dice.below(100) : dice.below(1_000)
   }
 
-  break(sentence: string): void {
-    this.broken ??= sentence
-    this.note(sentence)
+  choose(dice: Dice): Chosen {
+    return choose(this, dice)
   }
 
   start(name: string): void {
@@ -245,28 +110,22 @@ export class PublisherWorld {
 
   /** Executes a statement later, and gives its result to the process later still. */
   ask<T>(of: Life, words: string, act: () => Promise<T>, on?: Connection): Promise<T> {
-    const { promise, resolve, reject } = Promise.withResolvers<T>()
+    const { promise, resolve } = Promise.withResolvers<T>()
     const send = () => {
-      this.note(`${of.name}: ${words}`)
+      this.time.note(`${of.name}: ${words}`)
       this.#hasRun = true
-      const terminated = new Error('Connection terminated')
-      const ended = (on?.isCut === true ? Promise.reject(terminated) : act()).then(
-        (value) => {
-          asked.settle = () => {
-            if (on?.isCut === true) reject(terminated)
-            else resolve(value)
-          }
-        },
-        (error: unknown) => {
-          asked.settle = () => {
-            reject(error)
-          }
-        },
-      )
-      const asked: Asked = { of, connection: on, ended, settle: undefined }
+      const terminated = () => Promise.reject<T>(new Error('Connection terminated'))
+      const outcome = on?.isCut === true ? terminated() : act()
+      const settle = () => {
+        resolve(on?.isCut === true ? terminated() : outcome)
+      }
+      const end = () => {
+        asked.isEnded = true
+      }
+      const asked: Asked = { of, connection: on, ended: outcome.then(end, end), isEnded: false, settle }
       this.#asked.add(asked)
     }
-    this.time.after(latencyOf(this.time, of), send, of)
+    this.time.after(this.store.latencyMs(of), send, of)
     return promise
   }
 
@@ -281,7 +140,7 @@ export class PublisherWorld {
     if (!notifies) return
     for (const life of this.lives.values()) {
       if (!life.isAlive || this.time.dice.chance(0.2)) continue // lost
-      this.time.after(latencyOf(this.time, life), () => life.listener?.emit('notification', { payload: '' }), life)
+      this.time.after(this.store.latencyMs(life), () => life.listener?.emit('notification', { payload: '' }), life)
     }
   }
 
@@ -291,7 +150,7 @@ export class PublisherWorld {
     for (const asked of this.#asked) if (asked.of === life) this.#asked.delete(asked)
     this.#terminate(life.connections)
     this.time.later(this.time.dice.below(3_000), () => {
-      this.note(`${life.name} starts`)
+      this.time.note(`${life.name} starts`)
       this.start(life.name)
     })
   }
@@ -315,9 +174,10 @@ export class PublisherWorld {
   /** A process puts a server, until it calls the returned function. */
   puts(id: string, life: Life): () => void {
     const by = this.#putting.get(id)
-    if (by?.isAlive === true) this.break(`no server is written twice at once: ${id} by ${by.name} and ${life.name}`)
+    if (by?.isAlive === true)
+      this.time.break(`no server is written twice at once: ${id} by ${by.name} and ${life.name}`)
     if (this.servers.find((one) => one.id === id)?.is_claimed !== true)
-      this.break(`a server claims its id before it is written: ${id} has not`)
+      this.time.break(`a server claims its id before it is written: ${id} has not`)
     this.#putting.set(id, life)
     return () => {
       if (this.#putting.get(id) === life) this.#putting.delete(id)
@@ -328,29 +188,23 @@ export class PublisherWorld {
   async #check(): Promise<void> {
     const before = new Map(this.servers.map((server) => [server.id, server]))
     this.servers = (await this.#monitor.query<ServerRow>(SERVERS)).rows
-    const { region, history } = this.store.primary
+    const { entries, history } = this.store.primary
     for (const { id, revision, status, publish_fault: fault, waits, store_history: known } of this.servers) {
       const last = before.get(id)?.revision ?? 0
-      if (revision < last) this.break(`a revision never goes back: ${id} from ${String(last)} to ${String(revision)}`)
-      if (fault?.startsWith('taken: ') === true) this.break(`no server is taken for another: ${id} is ${fault}`)
+      if (revision < last)
+        this.time.break(`a revision never goes back: ${id} from ${String(last)} to ${String(revision)}`)
+      if (fault?.startsWith('taken: ') === true) this.time.break(`no server is taken for another: ${id} is ${fault}`)
       if (waits) continue
-      if (fault !== null) this.break(`a server that does not wait has no fault: ${id} has ${fault}`)
+      if (fault !== null) this.time.break(`a server that does not wait has no fault: ${id} has ${fault}`)
       if (known !== history) continue // every server is published again once a process finds the primary
-      const stored = region.entries.get(id)?.revision
+      const stored = entries.get(id)?.revision
       if (status === 'deleted' ? stored !== undefined : (stored ?? 0) < revision)
-        this.break(`what does not wait is in the store: ${id}, ${status}, has ${String(stored)} there`)
+        this.time.break(`what does not wait is in the store: ${id}, ${status}, has ${String(stored)} there`)
     }
   }
 
-  /** Lets time pass, step by step. */
-  async until(atMs: number, isDone = () => false): Promise<void> {
-    const { time } = this
-    await this.#settle()
-    while (time.nextMs <= atMs && this.broken === undefined && !isDone()) {
-      time.step()
-      await this.#settle()
-    }
-    if (!isDone()) time.nowMs = Math.max(time.nowMs, atMs)
+  until(atMs: number, isDone?: () => boolean): Promise<void> {
+    return this.time.until(atMs, () => this.#settle(), isDone)
   }
 
   /** Waits until each statement has ended, or waits for a lock. */
@@ -360,7 +214,7 @@ export class PublisherWorld {
     this.#hasRun = false
     if (this.#terminated.length > 0) await this.#monitor.query(TERMINATE, [this.#terminated.splice(0)])
     for (;;) {
-      const open = [...this.#asked].filter(({ settle }) => settle === undefined)
+      const open = [...this.#asked].filter(({ isEnded }) => !isEnded)
       if (open.length === 0) break
       const one = Promise.race(open.map(({ ended }) => ended.then(() => true)))
       const pause = new Promise<boolean>((resolve) => {
@@ -370,11 +224,11 @@ export class PublisherWorld {
       const pids = open.flatMap(({ connection }) => connection?.pid ?? [])
       if (pids.length === open.length && (await this.#monitor.query(LOCKED, [pids])).rowCount === open.length) break
     }
-    for (const asked of this.#asked)
-      if (asked.settle !== undefined) {
-        this.#asked.delete(asked)
-        this.time.after(latencyOf(this.time, asked.of), asked.settle, asked.of)
-      }
+    for (const asked of this.#asked) {
+      if (!asked.isEnded) continue
+      this.#asked.delete(asked)
+      this.time.after(this.store.latencyMs(asked.of), asked.settle, asked.of)
+    }
     if (!this.#hasCommitted) return
     this.#hasCommitted = false
     await this.#check()
@@ -385,17 +239,17 @@ export class PublisherWorld {
     life.changes += 1
     const end = (outcome: string) => {
       life.changes -= 1
-      this.note(`${life.name}: ${words} ${outcome}`)
+      this.time.note(`${words}: ${outcome}`)
     }
     this.time.as(life, act).then(
       () => {
-        end('is done')
+        end('done')
       },
       (error: unknown) => {
         const { message } = error as Error
-        end(`fails: ${message}`)
+        end(message)
         if (!(error instanceof Refusal || /terminat|connection|OOM/i.test(message)))
-          this.break(`a change is made or refused: ${words} fails: ${message}`)
+          this.time.break(`a change is made or refused: ${words} fails: ${message}`)
       },
     )
   }
@@ -408,7 +262,7 @@ export class PublisherWorld {
       ended.push(await act(life))
     })
     await this.until(this.time.nowMs + CALM_MS, () => ended.length > 0)
-    if (ended.length === 0) this.break(`a quiet world answers: ${words} does not end`)
+    if (ended.length === 0) this.time.break(`a quiet world answers: ${words} does not end`)
     return ended[0]
   }
 
@@ -419,13 +273,13 @@ export class PublisherWorld {
       lives.every(({ changes, publisher }) => changes === 0 && publisher.problem === undefined)
     await this.until(this.time.nowMs + CALM_MS, isPublished)
     for (const { id, publish_fault: fault } of this.servers.filter(({ waits }) => waits))
-      this.break(`every server is published: ${id} waits (${fault ?? 'no fault'})`)
+      this.time.break(`every server is published: ${id} waits (${fault ?? 'no fault'})`)
   }
 
   /** Ends all faults, and checks the promises of a quiet world. */
   async calm(): Promise<void> {
     const { time, store } = this
-    this.note('all faults end')
+    time.note('all faults end')
     time.current = time.outside
     Object.assign(store, { onRemoval: undefined, losesAnswers: false, refusals: 0 })
     store.primary.isUp = true
@@ -433,7 +287,7 @@ export class PublisherWorld {
     await this.#untilPublished()
     const found = await this.#operate('compare the store', ({ db, store }) => compareStore(db, store))
     const differences = found?.differences.filter(({ server }) => !this.sealed.has(server)) ?? []
-    if (differences.length > 0) this.break(`a quiet store equals the database: ${JSON.stringify(differences)}`)
+    if (differences.length > 0) this.time.break(`a quiet store equals the database: ${JSON.stringify(differences)}`)
     await this.#operate('rebuild', ({ db }) => inTransaction(db, enqueueRebuild)) // above the seals of operators
     await this.#untilPublished()
     const behind = await this.#operate('verify', async ({ db, store }) => {
@@ -443,11 +297,9 @@ export class PublisherWorld {
       return [...differences.map((one) => JSON.stringify(one)), ...moved, ...others]
     })
     if (behind !== undefined && behind.length > 0)
-      this.break(`a rebuilt store equals the database: ${behind.join('; ')}`)
+      this.time.break(`a rebuilt store equals the database: ${behind.join('; ')}`)
   }
 }
-
-let databases = 0
 
 /** The world's schema in front of PostgreSQL's own: what the product calls now() is the simulated time. */
 const CLOCK = `
@@ -474,43 +326,22 @@ export async function startPublishers(): Promise<{ readonly run: RunSeed; readon
     await inTransaction(db, (tx) => createServer(tx, 'none', account, NEW_SERVER))
   await db.destroy()
   await region.end()
-  return {
-    run: (seed, only) => run(host, seed, only),
-    stop: async () => {
-      await server.stop()
-      rmSync(directory, { recursive: true })
-    },
+  const postgres = await connectTo(`${host} postgres`)
+  let runs = 0
+  const run: RunSeed = async (seed, only) => {
+    const name = `world_${String(runs++)}`
+    await postgres.query(`create database ${name} template region`)
+    const url = `${host} ${name}`
+    const monitor = await connectTo(url)
+    const ran = await play(new PublisherWorld(seed, url, monitor), seed, EVENTS[seed % 3]!, only)
+    await monitor.end()
+    await postgres.query(`drop database ${name} with (force)`)
+    return ran
   }
-}
-
-/** `only`: the numbers of the events that happen; undefined: all. */
-async function run(host: string, seed: number, only?: ReadonlySet<number>): Promise<Ran> {
-  const name = `world_${String(databases++)}`
-  const server = await connectTo(`${host} postgres`)
-  await server.query(`create database ${name} template region`)
-  const url = `${host} ${name}`
-  const monitor = await connectTo(url)
-  const world = new PublisherWorld(seed, url, monitor)
-  const { time } = world
-  const events = new Map<number, string>()
-  let atMs = 1_000
-  for (let index = 0; index < EVENTS[seed % 3]!; index++) {
-    const dice = diceOf(seed, index)
-    atMs += dice.chance(0.6) ? dice.below(100) : dice.below(1_000)
-    if (only?.has(index) === false) continue
-    time.later(atMs, () => {
-      time.dice = dice
-      const words = happen(world, dice)
-      world.note(`# ${words}`)
-      events.set(index, `${(time.nowMs / 1_000).toFixed(3)} s: ${words}`)
-    })
+  const stop = async () => {
+    await postgres.end()
+    await server.stop()
+    rmSync(directory, { recursive: true })
   }
-  await world.until(atMs)
-  if (world.broken === undefined) await world.calm()
-  await monitor.end()
-  await server.query(`drop database ${name} with (force)`)
-  await server.end()
-  const { broken, lines } = world
-  const digest = createHash('sha256').update(lines.join('\n')).digest('hex')
-  return { broken, steps: time.steps, hours: time.nowMs / 3_600_000, lines, events, digest }
+  return { run, stop }
 }

@@ -45,18 +45,25 @@ interface Facts {
 /** Called for each notice that the script publishes. */
 export type Notify = (hypervisor: string, id: string) => void
 
-/** The contents of a region. `copy` is what a replica has. */
+/**
+ * A server of Redis with the contents of a region. `history`: its replication id; `database` and `complete`: as StoreState.
+ * `copy` is what a replica has.
+ */
 export class Region {
+  history = '1'
+  isUp = true
   isInitialised = false
+  database: string | undefined
+  complete: string | undefined
   entries = new Map<string, Entry>()
   tombstones = new Map<string, Tombstone>()
   /** `HYPERVISOR ID` -> what a guest has reported there. */
   reports = new Map<string, Buffer>()
 
   copy(): Region {
-    const { isInitialised, entries, tombstones, reports } = this
+    const { entries, tombstones, reports } = this
     const maps = { entries: new Map(entries), tombstones: new Map(tombstones), reports: new Map(reports) }
-    return Object.assign(new Region(), { isInitialised, ...maps })
+    return Object.assign(new Region(), this, maps)
   }
 
   /** Id -> digest of a hypervisor's instances. */

@@ -1,20 +1,39 @@
-/** Runs a seed, and finds the few events that a broken promise needs. */
+/** Runs the events of a seed in a world, and finds the few events that a broken promise needs. */
 import { createHash } from 'node:crypto'
-import { mkdtempSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
-import { diceOf } from '../fuzz/dice.ts'
-import { eventsOf, happen, pauseMs } from './events.ts'
-import { World } from './world.ts'
+import { diceOf, type Dice } from '../fuzz/dice.ts'
+import type { Time } from './time.ts'
 
-/** For the files that a start of a daemon reads. The daemons get relative paths, so that each run logs the same. */
-const directory = mkdtempSync(join(tmpdir(), 'imds-world-'))
-process.chdir(directory)
-process.on('exit', () => {
-  rmSync(directory, { recursive: true })
-})
-/** Events of a run, before everything becomes quiet. */
-const EVENTS = 250
+/** A kind of event: how often it happens, and its words. */
+export interface Kind<Run> {
+  readonly weight: number
+  readonly words: string
+  readonly run: Run
+}
+
+/** One of some kinds, each as often as it weighs. */
+export function pickKind<Run>(kinds: readonly Kind<Run>[], dice: Dice): Kind<Run> {
+  let at = dice.below(kinds.reduce((sum, { weight }) => sum + weight, 0))
+  return kinds.find(({ weight }) => (at -= weight) < 0)!
+}
+
+/** What happens next, in words with the names of all that it concerns. */
+export interface Chosen {
+  readonly words: string
+  readonly run: () => unknown
+}
+
+/** A world in which events happen. All choices of an event come from its own dice. */
+export interface Eventful {
+  readonly time: Time
+  /** How long it takes until the next event. */
+  pauseMs(dice: Dice): number
+  /** Chooses an event. */
+  choose(dice: Dice): Chosen
+  /** Lets time pass, step by step. */
+  until(atMs: number): Promise<void>
+  /** Ends all faults, and checks the promises of a quiet world. */
+  calm(): Promise<void>
+}
 
 /** Runs a seed. `only`: the numbers of the events that happen; undefined: all. */
 export type RunSeed = (seed: number, only?: ReadonlySet<number>) => Promise<Ran>
@@ -31,28 +50,30 @@ export interface Ran {
   readonly digest: string
 }
 
-export async function run(seed: number, only?: ReadonlySet<number>): Promise<Ran> {
-  const world = new World(seed)
-  const { time, checks } = world
+/** Lets events happen in a new world, and then everything become quiet. */
+export async function play(world: Eventful, seed: number, count: number, only?: ReadonlySet<number>): Promise<Ran> {
+  const { time } = world
   const events = new Map<number, string>()
-  const kinds = eventsOf(seed)
   let atMs = 1_000
-  for (let index = 0; index < EVENTS; index++) {
+  for (let index = 0; index < count; index++) {
     const dice = diceOf(seed, index)
-    atMs += pauseMs(dice)
+    atMs += world.pauseMs(dice)
     if (only?.has(index) === false) continue
     time.later(atMs, () => {
       time.dice = dice
-      events.set(index, `${(time.nowMs / 1_000).toFixed(3)} s: ${happen(world, dice, kinds)}`)
+      const { words, run } = world.choose(dice)
+      events.set(index, `${(time.nowMs / 1_000).toFixed(3)} s: ${words}`)
+      time.note(`# ${words}`)
+      run()
     })
   }
   try {
     await world.until(atMs)
-    if (checks.broken === undefined) await world.calm()
+    if (time.broken === undefined) await world.calm()
   } catch (error) {
-    checks.break((error as Error).message)
+    time.break((error as Error).message)
   }
-  const { broken, lines } = checks
+  const { broken, lines } = time
   const digest = createHash('sha256').update(lines.join('\n')).digest('hex')
   return { broken, steps: time.steps, hours: time.nowMs / 3_600_000, lines, events, digest }
 }

@@ -9,16 +9,13 @@ import type { Dice } from '../fuzz/dice.ts'
 import { TurnBudget } from '../../src/limits/turn-budget.ts'
 import { storedForm, type Reports } from '../../src/metadata/reports.ts'
 import { sha256 } from '../../src/metadata/user-data.ts'
-import type { Backend, RecordChange, Written } from '../../src/store/backend.ts'
-import { EncryptingWriter, type EncryptedValues, type WriteOptions } from '../../src/store/crypto/encrypting-writer.ts'
 import type { RecordCipher } from '../../src/store/crypto/record-cipher.ts'
-import { readPublished, readStored } from '../../src/store/crypto/stored.ts'
-import { StorePublisher } from '../../src/store/publish.ts'
-import type { Publisher, RemoveOptions } from '../../src/store/publisher.ts'
+import { readStored } from '../../src/store/crypto/stored.ts'
 import { reportsOf } from '../../src/store/redis/reports.ts'
-import * as script from '../../src/store/redis/script.ts'
+import type { ScriptAnswer, ScriptArguments } from '../../src/store/redis/script.ts'
 import type { Index, Loaded, ReportStore, Source, SourceEvents } from '../../src/store/source.ts'
 import { Region, type Entry } from './region.ts'
+import type { PublishedStore } from './real-publisher.ts'
 import type { Process, Time } from './time.ts'
 
 /** A state of an instance in the store, since a time. `digest` undefined: it had no record; `isRemoved`: a tombstone. */
@@ -51,7 +48,7 @@ interface Session {
   noticedAtMs: number
 }
 
-export class SimulatedStore {
+export class SimulatedStore implements PublishedStore {
   readonly time: Time
   /** Undefined: records are plain. */
   readonly cipher: RecordCipher | undefined
@@ -60,9 +57,9 @@ export class SimulatedStore {
   readonly #history = new Map<string, Version[]>()
   /** The connections that are open. */
   readonly sessions = new Set<Session>()
-  isUp = true
+  readonly losesAnswers = true
   /** Hypervisors whose link is broken. */
-  readonly broken = new Map<string, 'loud' | 'silent'>()
+  readonly broken = new Set<string>()
   /** Instances whose reports cannot be written, or deleted: for example, their keys have another type. */
   readonly refused = { save: new Set<string>(), remove: new Set<string>() }
 
@@ -75,8 +72,11 @@ export class SimulatedStore {
     return this.#history.get(id) ?? [FIRST]
   }
 
-  /** Runs the script on the primary. */
-  run(args: script.ScriptArguments, id: string): script.ScriptAnswer {
+  latencyMs(): number {
+    return this.time.latencyMs()
+  }
+
+  run(args: ScriptArguments, id: string): ScriptAnswer {
     this.expire()
     const heard: string[] = []
     const answer = this.primary.run(args, this.time.nowMs, (hypervisor, noticed) => {
@@ -131,12 +131,12 @@ export class SimulatedStore {
 
   setUp(isUp: boolean): boolean {
     if (!isUp) this.#endAll('the server is down')
-    return (this.isUp = isUp)
+    return (this.primary.isUp = isUp)
   }
 
   /** Breaks the link of a hypervisor. */
   breakLink(hypervisor: string, how: 'loud' | 'silent'): void {
-    this.broken.set(hypervisor, how)
+    this.broken.add(hypervisor)
     for (const session of this.sessions) {
       const end = () => {
         session.end('the connection is lost')
@@ -148,7 +148,11 @@ export class SimulatedStore {
   }
 
   isReachable(hypervisor: string): boolean {
-    return this.isUp && !this.broken.has(hypervisor)
+    return this.primary.isUp && !this.broken.has(hypervisor)
+  }
+
+  removed(): void {
+    // only the publishers' world watches removals
   }
 
   /** A process has ended. */
@@ -163,6 +167,7 @@ export class SimulatedStore {
   #replace(region: Region): string[] {
     const before = this.primary
     this.primary = region
+    before.isUp = false
     const all = [before, region].flatMap(({ entries, tombstones }) => [...entries.keys(), ...tombstones.keys()])
     return [...new Set(all)].filter((id) => this.#note(id))
   }
@@ -349,47 +354,4 @@ export class SimulatedSource implements Source {
     })
     return promise
   }
-}
-
-/** A publisher of the store. An answer may be lost after the change was made. */
-export function buildPublisher(store: SimulatedStore): Publisher {
-  const { time, cipher } = store
-  const ask = <T>(read: () => T) => {
-    const { promise, resolve, reject } = Promise.withResolvers<T>()
-    const isLost = time.dice.chance(0.02)
-    time.later(time.latencyMs(), () => {
-      if (!store.isUp) {
-        reject(new Error('the store is down'))
-        return
-      }
-      const answer = Promise.try(read)
-      answer.catch(() => undefined)
-      time.later(time.latencyMs(), () => {
-        if (isLost) reject(new Error('the answer was lost'))
-        else resolve(answer)
-      })
-    })
-    return promise
-  }
-  const run = (args: script.ScriptArguments, id: string) => ask(() => store.run(args, id))
-  const values = (id: string) => ask(() => store.primary.entries.get(id))
-  const verb = cipher === undefined ? 'remove' : 'remove-encrypted'
-  const plain = {
-    write: async (change: RecordChange): Promise<Written> =>
-      script.parsePut(await run(script.putArguments(change), change.instance.id)),
-    writeEncrypted: async (given: EncryptedValues, options: WriteOptions) =>
-      script.parsePutEncrypted(await run(script.putEncryptedArguments(given, options), given.instance.id)),
-    remove: async (id: string, revision: number | undefined, options: RemoveOptions) =>
-      script.parseRemoved(await run(script.removeArguments(verb, id, revision, options), id)),
-    values,
-  }
-  const conversion = cipher && new EncryptingWriter(cipher, plain as never)
-  const backend: Partial<Backend> = {
-    region: 'gb1',
-    conversion,
-    transaction: (task) => task(conversion ?? plain),
-    get: async (id) => readPublished(id, await values(id), cipher),
-    unannounced: async () => Promise.resolve([]),
-  }
-  return new StorePublisher(backend as Backend, 16_384)
 }

@@ -1,6 +1,7 @@
 /**
- * The time of the world: one queue of tasks, in the order of their simulated times. It replaces the timers and clocks of
- * Node, and everything random, so that the code under test runs on it unchanged and the same seed gives the same run.
+ * The time of a world: one queue of tasks, in the order of their simulated times, and the log of what happened. It
+ * replaces the timers and clocks of Node, and everything random, so that the code under test runs on it unchanged and the
+ * same seed gives the same run.
  *
  * A task belongs to a process. When a process is killed, its tasks never run: its promises stay pending for ever, as if
  * it had ended between two of its steps.
@@ -52,11 +53,25 @@ export class Time {
   #stepsBefore = 0
   /** The next one is the last; of several at one time, the one that was added first. */
   readonly #tasks: Task[] = []
+  /** What happened. */
+  readonly lines: string[] = []
+  /** The first promise that was broken. */
+  broken: string | undefined
 
   constructor(seed: number) {
     this.dice = diceOf(seed, -1)
     this.#secrets = diceOf(seed, -2)
     activate(this)
+  }
+
+  note(text: string): void {
+    this.lines.push(`${(this.nowMs / 1_000).toFixed(4)} s  ${text}`)
+  }
+
+  /** Notes that a promise is broken, and ends the run. */
+  break(sentence: string): void {
+    this.broken ??= sentence
+    this.note(sentence)
   }
 
   /** Schedules a task. The returned function cancels it. */
@@ -88,9 +103,18 @@ export class Time {
     return Infinity
   }
 
+  /** Lets time pass. Calls `settle` at first and after each step. Ends early when a promise is broken, or `isDone`. */
+  async until(atMs: number, settle: () => Promise<void>, isDone = () => false): Promise<void> {
+    await settle()
+    while (this.nextMs <= atMs && this.broken === undefined && !isDone()) {
+      this.#step()
+      await settle()
+    }
+    if (!isDone()) this.nowMs = Math.max(this.nowMs, atMs)
+  }
+
   /** Runs the next task of a process that lives. Throws if too many run without a pause. */
-  step(): void {
-    if (this.nextMs === Infinity) return
+  #step(): void {
     const { atMs, of, run } = this.#tasks.pop()!
     if (atMs > this.nowMs) this.#stepsBefore = this.steps
     this.nowMs = Math.max(this.nowMs, atMs)

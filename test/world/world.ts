@@ -5,14 +5,19 @@ import type { Dice } from '../fuzz/dice.ts'
 import { RecordCipher, type RecordKeys } from '../../src/store/crypto/record-cipher.ts'
 import { Checks, ownerOf, type Machine } from './checks.ts'
 import { ControlPlane, IDS, NAMES, PLACES } from './control-plane.ts'
+import { choose, kindsOf, pauseMs, type Run } from './events.ts'
 import { ask, type Answer } from './guest.ts'
 import { Hypervisor, RESYNC_MS, type Life } from './hypervisor.ts'
-import { buildPublisher, SimulatedStore } from './store.ts'
+import { play, type Chosen, type Eventful, type Kind, type RunSeed } from './run.ts'
+import { buildPublisher } from './real-publisher.ts'
+import { SimulatedStore } from './store.ts'
 import { Time, turn } from './time.ts'
 
+/** Events of a seed, before everything becomes quiet. */
+const EVENTS = 250
 const TOKEN_TTL = { 'x-aws-ec2-metadata-token-ttl-seconds': '21600' }
 const WATCH_MS = 30_000
-/** How soon a request that waits is answered after a change: a signature takes up to 3 s. */
+/** How soon a request that waits is answered after a change, with all signatures that it needs. */
 const WAIT_MS = 7_000
 /** What guests read. */
 const HOSTNAME = '/latest/meta-data/local-hostname'
@@ -22,24 +27,31 @@ const ID = '/latest/meta-data/instance-id'
 const PATHS = [ID, HOSTNAME, USER_DATA, '/latest/dynamic/instance-identity/document', SIGNATURE]
 const KEYS: RecordKeys = [{ name: 'k1', key: createSecretKey(Buffer.alloc(32, 1)) }]
 
-export class World {
+/** Runs a seed. */
+export const run: RunSeed = (seed, only) => play(new World(seed), seed, EVENTS, only)
+
+export class World implements Eventful {
   readonly time: Time
   readonly store: SimulatedStore
   readonly checks: Checks
   readonly control: ControlPlane
   readonly hypervisors: readonly Hypervisor[]
+  readonly #kinds: readonly Kind<Run>[]
   #isCalm = false
 
   /** Odd seeds have one hypervisor, so that what one disk does is tried more often; half of all have record keys. */
   constructor(seed: number) {
     const time = (this.time = new Time(seed))
+    this.#kinds = kindsOf(seed)
     const isSingle = seed % 2 === 1
     const keys = seed % 4 < 2 ? undefined : KEYS
     const store = (this.store = new SimulatedStore(time, keys && new RecordCipher(keys, 'gb1')))
     const checks = (this.checks = new Checks(time, store))
     this.hypervisors = NAMES.slice(0, isSingle ? 1 : 3).map((name) => new Hypervisor(name, store, checks, keys))
+    const client = { ...time.outside, resumesAtMs: 0 }
+    const publisher = buildPublisher(store, client, { note: () => undefined, puts: () => () => undefined })
     const names = isSingle ? [NAMES[0]!, NAMES[0]!, NAMES[1]!] : NAMES
-    this.control = new ControlPlane(buildPublisher(store), names, checks)
+    this.control = new ControlPlane(publisher, names, checks, time)
     for (const hypervisor of this.hypervisors) {
       hypervisor.start()
       this.#watch(hypervisor)
@@ -49,16 +61,18 @@ export class World {
 
   /** Lets time pass, step by step. */
   async until(atMs: number): Promise<void> {
-    const { time, checks } = this
-    await turn()
-    while (time.nextMs <= atMs && checks.broken === undefined) {
-      time.step()
-      const hypervisor = this.hypervisors.find(({ life }) => life === time.current)
+    await this.time.until(atMs, async () => {
+      const hypervisor = this.hypervisors.find(({ life }) => life === this.time.current)
       if (hypervisor?.life?.isReady === false) await hypervisor.life.restoring
       await turn()
-      if (hypervisor !== undefined) checks.afterStep(hypervisor)
-    }
-    time.nowMs = Math.max(time.nowMs, atMs)
+      if (hypervisor !== undefined) this.checks.afterStep(hypervisor)
+    })
+  }
+
+  readonly pauseMs = pauseMs
+
+  choose(dice: Dice): Chosen {
+    return choose(this, dice, this.#kinds)
   }
 
   #watch(hypervisor: Hypervisor): void {
@@ -109,13 +123,13 @@ export class World {
   #end(hypervisor: Hypervisor, how: 'kill' | 'power cut'): void {
     hypervisor.kill(how)
     this.checks.ended(hypervisor)
-    this.checks.note(`${hypervisor.name}: the daemon has ended: ${how}`)
+    this.time.note(`${hypervisor.name}: the daemon has ended: ${how}`)
   }
 
   #startAfter(hypervisor: Hypervisor, delayMs: number): void {
     this.time.later(delayMs, () => {
       if (hypervisor.life !== undefined) return
-      this.checks.note(`${hypervisor.name}: the daemon starts`)
+      this.time.note(`${hypervisor.name}: the daemon starts`)
       hypervisor.start()
       for (const id of IDS) {
         const wanted = this.control.settled(id)
@@ -151,7 +165,7 @@ export class World {
       this.#checkAnswer(life, name, place, machine, url, answer)
     })
     if (machine !== undefined && url !== SIGNATURE && answers.length === 0)
-      this.checks.break(`a known guest never waits: that of ${machine.id} on ${name} does`)
+      this.time.break(`a known guest never waits: that of ${machine.id} on ${name} does`)
   }
 
   /** A guest waits for a change. Returns its instance; undefined: there is no guest. */
@@ -172,7 +186,7 @@ export class World {
       if (isAnswered || changed !== id || value === first) return
       const check = () => {
         if (!isAnswered && now() === value)
-          this.checks.break(`a request that waits is answered after a change: one of ${id} still waits`)
+          this.time.break(`a request that waits is answered after a change: one of ${id} still waits`)
       }
       this.time.after(WAIT_MS, check, life)
     })
@@ -186,7 +200,7 @@ export class World {
 
   /** A guest reports something about itself. Returns its instance; undefined: there is no guest. */
   report(hypervisor: Hypervisor, dice: Dice): string | undefined {
-    const { checks } = this
+    const { checks, time } = this
     const { life, name } = hypervisor
     const machine = this.#machineOf(hypervisor, dice)
     if (life?.isAnswering !== true || machine === undefined) return undefined
@@ -197,13 +211,15 @@ export class World {
       const headers = { 'x-aws-ec2-metadata-token': token.body }
       const url = `/latest/reports/attributes/${attribute}`
       if (token.status !== 200)
-        checks.break(`a known guest is answered: that of ${id} on ${name} gets ${String(token.status)} for a token`)
+        time.break(`a known guest is answered: that of ${id} on ${name} gets ${String(token.status)} for a token`)
       else
         ask(life, this.time, place, { url, method: 'PUT', headers, body }, ({ status }) => {
           if (status !== 200) return
-          checks.replaced(id, attribute)
+          // during a migration, the last report of either hypervisor counts
+          checks.reports.forget((one) => one.id === id && one.name === attribute)
           // not if its removal began meanwhile, which deletes it
-          if (checks.machines.get(`${name} ${place}`) === machine) checks.accepted(name, id, attribute, body, life)
+          if (checks.machines.get(`${name} ${place}`) === machine)
+            checks.reports.accepted(name, id, attribute, body, life)
         })
     })
     return id
@@ -222,8 +238,8 @@ export class World {
     path: string,
     { status, body }: Answer,
   ): void {
-    const { checks } = this
-    checks.note(`${name} answers ${place} ${path}: ${String(status)}`)
+    const { checks, time } = this
+    time.note(`${name} answers ${place} ${path}: ${String(status)}`)
     const runs = asker && checks.machines.get(`${name} ${asker.place}`)
     const machine = runs?.id === asker?.id ? runs : undefined
     const owner = ownerOf(life, place)
@@ -232,13 +248,13 @@ export class World {
     if (status !== 200) {
       const hasNone = status === 404 && path === USER_DATA && bytes === undefined
       if (owner === machine?.id && !hasNone)
-        checks.break(`a known guest is answered: ${owner} on ${name} gets ${String(status)} for ${path}`)
+        time.break(`a known guest is answered: ${owner} on ${name} gets ${String(status)} for ${path}`)
       return
     }
     if (machine !== undefined && owner !== machine.id)
-      checks.break(`no guest gets the value of another: ${machine.id} on ${name} gets that of ${owner}`)
+      time.break(`no guest gets the value of another: ${machine.id} on ${name} gets that of ${owner}`)
     if (instance?.hypervisors.includes(name) !== true) {
-      checks.break(`only known guests of this hypervisor are answered: ${name} answers ${place}, which is ${owner}`)
+      time.break(`only known guests of this hypervisor are answered: ${name} answers ${place}, which is ${owner}`)
       return
     }
     const values = new Map([
@@ -247,7 +263,7 @@ export class World {
       [USER_DATA, bytes && Buffer.from(bytes).toString('latin1')],
     ])
     if (values.has(path) ? body !== values.get(path) : !body.includes(`"${instance.id}"`))
-      checks.break(`what is served is what the view has: ${name} answers ${path} of ${instance.id} otherwise`)
+      time.break(`what is served is what the view has: ${name} answers ${path} of ${instance.id} otherwise`)
   }
 
   /**
@@ -256,7 +272,7 @@ export class World {
    */
   async calm(): Promise<void> {
     const { time, store, checks } = this
-    checks.note('all faults end')
+    time.note('all faults end')
     this.#isCalm = true
     time.current = time.outside
     store.setUp(true)
@@ -276,8 +292,8 @@ export class World {
     await this.until(time.nowMs + RESYNC_MS)
     for (const hypervisor of this.hypervisors) this.report(hypervisor, time.dice)
     await this.until(time.nowMs + 1.6 * RESYNC_MS + 60_000)
-    if (checks.broken !== undefined) return
-    if (this.control.isBusy) checks.break('a publish ends')
+    if (time.broken !== undefined) return
+    if (this.control.isBusy) time.break('a publish ends')
     for (const hypervisor of this.hypervisors) checks.checkQuiet(hypervisor)
   }
 }

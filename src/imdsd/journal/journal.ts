@@ -34,7 +34,9 @@
  * ## Order
  *
  *     change:  journal (write, fdatasync) -> view -> guests, firewall, launch gate
- *     fold:    begin a new journal -> write the view as a snapshot that names it -> rename -> delete the older journals
+ *     fold:    begin a new journal -> write the view as a snapshot that names it -> rename -> flush the directory
+ *              -> delete the older journals
+ *     start:   read -> flush the directory -> delete the older journals, which a fold left
  *
  * A change reaches guests only after its frame was flushed. So a frame that anything follows must be authentic;
  * otherwise the file was damaged, and nothing is served. Only the last frame may be torn: it is shorter than its length,

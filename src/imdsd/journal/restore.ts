@@ -125,7 +125,10 @@ async function restoreFiles(
       'it is from the future by more than IMDS_SNAPSHOT_MAX_AGE_SECONDS: the clock of this hypervisor is behind',
     )
   const { torn, oldest, ...view } = await readView(path, owner, keys, (open) => open())
-  deleteJournals(path, oldest)
+  if (generationsBeside(path)[0]! < oldest) {
+    await DISK.syncDirectory(path) // else a power failure could take back the snapshot's name, but not the deletion
+    deleteJournals(path, oldest)
+  }
   for (const end of torn)
     log.warn(
       { code: 'journal-torn', ...end },

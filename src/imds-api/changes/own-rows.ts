@@ -35,13 +35,15 @@ export async function addRow<T extends keyof Tables>(db: Db, table: T, row: Inse
   await db.insertInto(table).values(row).execute()
 }
 
-/** Writes values to a row. Does nothing if there are none. */
+/** Writes the values that are not undefined to a row. */
 export async function setValues<T extends keyof Tables>(
   tx: Tx,
   table: T,
   id: string | number,
   values: Updateable<Tables[T]>,
 ): Promise<void> {
-  const set = Object.entries(values).map(([column, value]) => sql`${sql.ref(column)} = ${value}`)
+  const set = Object.entries(values)
+    .filter(([, value]) => value !== undefined)
+    .map(([column, value]) => sql`${sql.ref(column)} = ${value}`)
   if (set.length > 0) await sql`update ${sql.table(table)} set ${sql.join(set)} where id = ${id}`.execute(tx)
 }

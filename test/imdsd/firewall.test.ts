@@ -227,7 +227,7 @@ t.test(
     const asBlue = () => curl(alpha, [], `http://${blueAddress}/latest/meta-data/instance-id`)
     const ready = async () =>
       JSON.parse(await host.operator('/readyz')) as { ready: boolean; instances: number; problem?: string }
-    const explained = async () => (await host.imdsctl('explain', alpha.address, '--network', 'red')).stdout.toString()
+    const explained = async () => (await host.imdsctl('explain', alpha.address, '--network', 'red')).stdout
 
     await until(async () => (await ready()).instances === 2, 'both instances')
     t.same([await curl(alpha), await asBlue()], [503, 503])

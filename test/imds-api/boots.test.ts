@@ -6,7 +6,7 @@ import { pino } from 'pino'
 import t, { type Test } from 'tap'
 import { buildBootWatch } from '../../src/imds-api/publish/boot-watch.ts'
 import { keysOf } from '../../src/store/redis/keys.ts'
-import { anApi, openState, startImdsApi, startProcess, type TestImdsApi } from '../support/programs/api.ts'
+import { anApi, openDatabaseOf, startImdsApi, startProcess, type TestImdsApi } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { startPostgres } from '../support/programs/postgres.ts'
 import { startRedis, type TestRedis } from '../support/redis/redis.ts'
@@ -100,7 +100,7 @@ t.test('no server fails while its reports cannot be read, and all of many are re
   const { redis, first, send, show, create, becomes } = await aRegion(t)
   t.equal((await send('POST', 'servers', { ...BOOTING, metadata_options: {} })).status, 422, 'it may not report')
   const server = await create(BOOTING)
-  const { pool, close } = await openState(first.env['IMDS_API_STATE_DIR']!)
+  const { pool, close } = await openDatabaseOf(first.env)
   t.teardown(close)
   const waits = async () =>
     (await pool.query('select from servers where id = $1 and boot_deadline is not null', [server.id])).rowCount === 1

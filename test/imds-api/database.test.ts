@@ -40,7 +40,7 @@ const ROOT = new URL('../../', import.meta.url).pathname
 const isRoot = process.getuid?.() === 0
 
 t.test('the embedded server', async (t) => {
-  const first = await startImdsApi(t)
+  const first = await startImdsApi(t, { IMDS_API_DATABASE: 'embedded' })
   const { env } = first
   const data = join(env['IMDS_API_STATE_DIR']!, 'postgres/data')
   const command = (...args: string[]) => imdsApi(args, { ...env, IMDS_API_LISTEN: '127.0.0.1:0' })

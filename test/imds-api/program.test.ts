@@ -10,7 +10,13 @@ import { markChanged } from '../../src/imds-api/database/outbox.ts'
 import { openDatabase } from '../../src/imds-api/database/open.ts'
 import { inTransaction } from '../../src/imds-api/database/transaction.ts'
 import { aRegion, CLIENT_OF, ONE, TOTP_SECRET, TWO, withFiles } from '../support/fixtures/region.ts'
-import { besideEnvironment, countOfLockWaits, openState, serverOf, startImdsApi } from '../support/programs/api.ts'
+import {
+  besideEnvironment,
+  countOfLockWaits,
+  openDatabaseOf,
+  databaseOf,
+  startImdsApi,
+} from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { openEvents } from '../support/programs/event-reader.ts'
 import { testDirectory } from '../support/test-directory.ts'
@@ -39,7 +45,7 @@ t.test('it answers while its installation is replaced, and reads documents when 
   const dist = join(testDirectory(t, { dist: {}, 'package.json': '{"type": "module"}' }), 'dist')
   buildInto(dist)
   const wrapper = ['sh', '-c', `exec "$0" ${dist}/api.js`]
-  const replaced = await startImdsApi(t, {}, undefined, 'inherit', wrapper)
+  const replaced = await startImdsApi(t, { IMDS_API_DATABASE: 'embedded' }, undefined, 'inherit', wrapper)
   const headers = { authorization: `Bearer ${await replaced.token(CLIENT_OF[ONE])}` }
   const status = async (url: string, init = {}) => (await fetch(url, init)).status
   const guide = () => status(`${replaced.baseUrl}/docs/guide/api.md`)
@@ -120,7 +126,7 @@ t.test('it counts batches, requests with a key, and the waits and streams that a
 })
 
 t.test('while requests hold all their connections, servers are published, and readyz is answered', async (t) => {
-  const database = await openState(api.env['IMDS_API_STATE_DIR']!)
+  const database = await openDatabaseOf(api.env)
   const { db, pool } = database
   const holder = await pool.connect()
   await holder.query('begin')
@@ -232,7 +238,7 @@ t.test('a bad region file exits with 78 and names every fault; wrong arguments w
 })
 
 t.test('SIGTERM during the start ends it with 0', async (t) => {
-  const { pool, close } = await openState(api.env['IMDS_API_STATE_DIR']!)
+  const { pool, close } = await openDatabaseOf(api.env)
   t.teardown(close)
   const client = await pool.connect()
   await client.query('begin; lock table kysely_migration')
@@ -250,7 +256,7 @@ t.test('SIGTERM during the start ends it with 0', async (t) => {
 
 t.test('a stop publishes until the last request has ended', async (t) => {
   const stopped = await startImdsApi(t)
-  const server = serverOf(stopped.env['IMDS_API_STATE_DIR']!)
+  const server = databaseOf(stopped.env)
   const { db, pool, close } = await openDatabase(server, true, () => undefined) // which ends with imds-api
   t.teardown(close)
   const isPublished = async () => (await db.selectFrom('outbox').select('id').execute()).length === 0

@@ -44,7 +44,6 @@ t.test('the clock is wrong by a day', { skip }, async (t) => {
   const [postgres, redis] = [await startPostgres(t, undefined, faked), await startRedis(t)]
   const store = await openTestStore(t, { url: redis.url, region: 'gb1' })
   const api = await startImdsApi(t, {
-    IMDS_API_DATABASE: 'embedded',
     ...faked,
     IMDS_API_DATABASE: postgres.url,
     IMDS_STORE: redis.url,

@@ -1,7 +1,4 @@
-/**
- * Who may use the compute interface, with processes and real certificates; and what a process that is killed leaves
- * behind.
- */
+/** Who may use the compute interface, with processes and real certificates. */
 import { once } from 'node:events'
 import { X509Certificate } from 'node:crypto'
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
@@ -17,10 +14,8 @@ import { withoutDetails } from '../support/error-bodies.ts'
 import { aRegion } from '../support/fixtures/region.ts'
 import { anApi, serverOf, startImdsApi, startProcess, type TestImdsApi } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
-import { startPostgres } from '../support/programs/postgres.ts'
 import { freePort } from '../support/redis/redis.ts'
 import { anAuthority, type Certificate } from '../support/redis/tls.ts'
-import { without } from '../support/packages.ts'
 
 interface Action {
   readonly id: number
@@ -270,55 +265,3 @@ t.test('a start that fails, because a certificate cannot be read, leaves nothing
   await t.rejects(startApi(parsed.value, pino({ enabled: false })), { code: 'ENOENT' })
   await until(() => timers() <= before, 'all timers to end')
 })
-
-t.test(
-  'an action that a killed process gave out is given out again by another process, and done once',
-  { skip: without('postgres') },
-  async (t) => {
-    const postgres = await startPostgres(t)
-    const ports = [await freePort(), await freePort()]
-    const compute = (i: number) => ({
-      IMDS_API_COMPUTE: 'reported',
-      IMDS_API_COMPUTE_RETRY_SECONDS: '1',
-      IMDS_API_COMPUTE_LISTEN: `127.0.0.1:${String(ports[i])}`,
-    })
-    const first = await startImdsApi(t, { IMDS_API_DATABASE: postgres.url, ...compute(0) }, region)
-    const second = await startProcess(t, {
-      ...first.env,
-      ...compute(1),
-      IMDS_API_LISTEN: `127.0.0.1:${String(await freePort())}`,
-    })
-    const ids: number[] = []
-    for (let round = 0; round < 2; round++) {
-      const api = round === 0 ? first : second
-      const id = await createServer(api, 'gb1-a')
-      const { body } = await send({ port: ports[round === 0 ? 0 : 1]! }, 'GET', '/hypervisors/hv-1/actions?wait=60')
-      t.match(body, [{ action: 'create', server: { id } }])
-      const [given] = body as Action[]
-      ids.push(given!.id)
-      if (round === 0) {
-        first.process.kill('SIGKILL')
-        await once(first.process, 'exit')
-      }
-      const again = (await send({ port: ports[1]! }, 'GET', '/hypervisors/hv-1/actions?wait=60')).body as Action[]
-      t.strictSame(
-        again.map((action) => action.id),
-        [given!.id],
-        'given out again, after its time and not beside it',
-      )
-      for (const isNew of [true, false])
-        t.match(
-          await send({ port: ports[1]! }, 'POST', `/hypervisors/hv-1/actions/${String(given!.id)}/outcome`, {
-            outcome: 'succeeded',
-          }),
-          { status: 200 },
-          String(isNew),
-        )
-      await until(async () => (await statusOf(second, id)) === 'active', 'the server to be active')
-    }
-    t.equal(new Set(ids).size, 2)
-    const metrics = await second.metrics()
-    t.match(metrics, /^imds_api_compute_outcomes_total\{outcome="succeeded"\} 2$/m)
-    t.match(metrics, /^imds_api_compute_actions 0$/m)
-  },
-)

@@ -39,8 +39,8 @@ import { endTapWorkers, runTapFile, type TapResult } from './tap-files.ts'
 const LONG = [
   /^test\/faults\//,
   /^test\/clients\/(?!cloud-init\.)/,
-  /^test\/imdsd\/(ansible|compose|deploy|doctor|examples|firewall-keeping|firewall-traffic|fuzz|image|install|installation|networks|packages|release|status-page|systemd|systemd-kill)\./,
-  /^test\/imds-api\/(dashboards|demo|docs|docs-pages|embedded|fleet-commands|fuzz|load|openapi|plans|properties|publisher-world|restore|status-page|systemd)\./,
+  /^test\/imdsd\/(ansible|compose|deploy|doctor|examples|firewall-counters|firewall-keeping|firewall-traffic|fuzz|image|install|installation|networks|outputs|packages|release|status-page|systemd|systemd-kill)\./,
+  /^test\/imds-api\/(dashboards|demo|docs|docs-pages|embedded|fleet-commands|fuzz|idempotency-processes|load|openapi|plans|properties|publisher-world|restore|status-page|systemd)\./,
   /^test\/redis\/(fleet-changes|shapes-\w+)\./,
 ]
 /** The task that makes what the files of tap use. */

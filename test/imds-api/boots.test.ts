@@ -11,6 +11,7 @@ import { until } from '../support/programs/daemon.ts'
 import { startPostgres } from '../support/programs/postgres.ts'
 import { startRedis, type TestRedis } from '../support/redis/redis.ts'
 import { without } from '../support/packages.ts'
+import { makeDatabase } from '../support/programs/shared-postgres.ts'
 
 interface Server {
   readonly id: string
@@ -56,9 +57,8 @@ async function report(redis: TestRedis, { id }: Pick<Server, 'id'>, phase: strin
 }
 
 t.test('a server with wait_for is active once its guest has booted', { skip: without('postgres') }, async (t) => {
-  const postgres = await startPostgres(t)
-  const region = await aRegion(t, { IMDS_API_DATABASE: postgres.url })
-  const { redis, first, send, show, create, becomes, published, askNow } = region
+  const url = (await makeDatabase(t, 'tables')) ?? (await startPostgres(t)).url // for two processes
+  const { redis, first, send, show, create, becomes, published, askNow } = await aRegion(t, { IMDS_API_DATABASE: url })
   const booting = await create({ ...BOOTING, cloud_ip: true })
   t.match(booting, { status: 'creating', wait_for: 'boot' })
   const plain = await create(PLAIN)

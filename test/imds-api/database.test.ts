@@ -1,10 +1,9 @@
 /** The database of imds-api: migrations, and a server by URL. */
-import { chmodSync, existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { existsSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { sql } from 'kysely'
 import pg from 'pg'
-import t, { type Test } from 'tap'
+import t from 'tap'
 import { migrate, MIGRATIONS, type TableChange } from '../../src/imds-api/database/migrate.ts'
 import { openDatabase, type Database } from '../../src/imds-api/database/open.ts'
 import { CLIENT_OF, ONE } from '../support/fixtures/region.ts'
@@ -15,6 +14,7 @@ import { startPostgres } from '../support/programs/postgres.ts'
 import { run } from '../support/programs/processes.ts'
 import { anAuthority } from '../support/redis/tls.ts'
 import { without } from '../support/packages.ts'
+import { shortDirectory } from '../support/test-directory.ts'
 
 /** Examples of migrations of later versions: one that adds to a table, and one that takes away what 0001-first has. */
 const ADDED: TableChange = {
@@ -24,9 +24,9 @@ const ADDED: TableChange = {
 const nothing = () => Promise.resolve()
 const TAKEN: TableChange = { up: nothing, oldest: '9002-more' }
 
-t.test('migrations, on PostgreSQL 15 by its URL', { skip: without('postgres') }, async (t) => {
+t.test('PostgreSQL 15 by its URL', { skip: without('postgres') }, async (t) => {
   const { url } = await startPostgres(t)
-  const directory = temporary(t, 'imds-api-', 0o755)
+  const directory = shortDirectory(t, 0o755)
   const client = new pg.Client({ connectionString: url })
   await client.connect()
   t.teardown(() => client.end())
@@ -177,35 +177,34 @@ t.test('migrations, on PostgreSQL 15 by its URL', { skip: without('postgres') },
       'the database is of a later version of imds-api, with which this one does not work (it has 9002-more, 9003-less): upgrade imds-api',
     )
   })
-})
 
-t.test('PostgreSQL ends transactions whose process is stopped', { skip: without('postgres') }, async (t) => {
-  const { url } = await startPostgres(t)
-  const limits = async (shared: boolean) => {
-    const database = await openDatabase({ kind: 'server', url, passwordFile: undefined }, shared, (error) => {
-      t.comment(error.message)
-    })
-    const pools = [database.pool, database.background.pool]
-    const shown = await Promise.all(
-      pools.map((pool) =>
-        pool.query<{ limit: string }>("select current_setting('idle_in_transaction_session_timeout') as limit"),
-      ),
-    )
-    const { pool, close } = database
-    const role = () => pool.query("alter role imds set idle_in_transaction_session_timeout = '7s'")
-    return { limits: shown.map(({ rows }) => rows[0]!.limit), role, close }
-  }
-  const service = await limits(false)
-  t.strictSame(service.limits, ['1min', '1min'])
-  await service.role()
-  await service.close()
-  const again = await limits(false)
-  t.strictSame(again.limits, ['7s', '7s'], 'unless the administrator has another limit')
-  await again.close()
+  t.test('PostgreSQL ends transactions whose process is stopped', async (t) => {
+    const limits = async (shared: boolean) => {
+      const database = await openDatabase({ kind: 'server', url, passwordFile: undefined }, shared, (error) => {
+        t.comment(error.message)
+      })
+      const pools = [database.pool, database.background.pool]
+      const shown = await Promise.all(
+        pools.map((pool) =>
+          pool.query<{ limit: string }>("select current_setting('idle_in_transaction_session_timeout') as limit"),
+        ),
+      )
+      const { pool, close } = database
+      const role = () => pool.query("alter role imds set idle_in_transaction_session_timeout = '7s'")
+      return { limits: shown.map(({ rows }) => rows[0]!.limit), role, close }
+    }
+    const service = await limits(false)
+    t.strictSame(service.limits, ['1min', '1min'])
+    await service.role()
+    await service.close()
+    const again = await limits(false)
+    t.strictSame(again.limits, ['7s', '7s'], 'unless the administrator has another limit')
+    await again.close()
+  })
 })
 
 t.test('a password from a file, over TLS that verifies the server', { skip: without('postgres') }, async (t) => {
-  const directory = temporary(t, 'imds-api-', 0o755)
+  const directory = shortDirectory(t, 0o755)
   const [authority, stranger] = [await anAuthority(directory, 'db'), await anAuthority(directory, 'stranger')]
   const postgres = await startPostgres(t, { certificate: await authority.issue('postgres'), password: 'hunter2' })
   const passwordFile = join(directory, 'password')
@@ -274,7 +273,7 @@ t.test('a silent connection is closed while a query waits, and not while its tra
 })
 
 t.test('a database that cannot be reached is named', async (t) => {
-  const directory = temporary(t, 'imds-api-', 0o755)
+  const directory = shortDirectory(t, 0o755)
   const { status, stdout } = await imdsApi([], {
     IMDS_API_DATABASE: 'postgres://imds@127.0.0.1:1/imds',
     IMDS_STORE: `file:${directory}`,
@@ -297,15 +296,6 @@ async function createServer({ call }: TestImdsApi): Promise<{ readonly id: strin
 
 async function serverIds({ call }: TestImdsApi): Promise<string[]> {
   return ((await call('GET', 'servers')).body as { id: string }[]).map(({ id }) => id)
-}
-
-function temporary(t: Test, name: string, mode: number): string {
-  const directory = mkdtempSync(join(tmpdir(), name))
-  t.teardown(() => {
-    rmSync(directory, { recursive: true, force: true })
-  })
-  chmodSync(directory, mode)
-  return directory
 }
 
 function openServer(url: string): Promise<Database> {

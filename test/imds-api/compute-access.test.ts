@@ -1,13 +1,12 @@
 /** Who may use the compute interface, with processes and real certificates. */
 import { once } from 'node:events'
 import { X509Certificate } from 'node:crypto'
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { readFileSync } from 'node:fs'
 import { request as httpRequest } from 'node:http'
 import { request as httpsRequest, type RequestOptions } from 'node:https'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { pino } from 'pino'
-import t, { type Test } from 'tap'
+import t from 'tap'
 import { parseApiConfig } from '../../src/imds-api/config.ts'
 import { startApi } from '../../src/imds-api/service.ts'
 import { withoutDetails } from '../support/error-bodies.ts'
@@ -16,6 +15,7 @@ import { anApi, serverOf, startImdsApi, startProcess, type TestImdsApi } from '.
 import { until } from '../support/programs/daemon.ts'
 import { freePort } from '../support/redis/redis.ts'
 import { anAuthority, type Certificate } from '../support/redis/tls.ts'
+import { shortDirectory } from '../support/test-directory.ts'
 
 interface Action {
   readonly id: number
@@ -54,14 +54,6 @@ const createServer = async ({ call }: TestImdsApi, zone: string) =>
 const statusOf = async ({ call }: TestImdsApi, id: string) =>
   ((await call('GET', `servers/${id}`)).body as Server).status
 
-function temporaryDirectory(t: Test): string {
-  const directory = mkdtempSync(join(tmpdir(), 'imds-compute-'))
-  t.teardown(() => {
-    rmSync(directory, { recursive: true, force: true })
-  })
-  return directory
-}
-
 /** One hypervisor a zone, so that the zone of a server says which one gets it. */
 const region = aRegion({
   hypervisors: [
@@ -71,7 +63,7 @@ const region = aRegion({
 })
 
 t.test('a hypervisor with a certificate sees its own actions and servers only', async (t) => {
-  const directory = temporaryDirectory(t)
+  const directory = shortDirectory(t)
   const [authority, other] = [await anAuthority(directory, 'ours'), await anAuthority(directory, 'theirs')]
   const [own, one, three, expired, foreign] = [
     await authority.issue('api'),
@@ -176,7 +168,7 @@ t.test('a hypervisor with a certificate sees its own actions and servers only', 
 })
 
 t.test('on a unix socket the caller names its hypervisor', async (t) => {
-  const socketPath = join(temporaryDirectory(t), 'compute.sock')
+  const socketPath = join(shortDirectory(t), 'compute.sock')
   const api = await startImdsApi(
     t,
     { IMDS_API_COMPUTE: 'reported', IMDS_API_COMPUTE_LISTEN: `unix:${socketPath}` },
@@ -206,7 +198,7 @@ t.test('on a unix socket the caller names its hypervisor', async (t) => {
 })
 
 t.test('at a start with IMDS_API_COMPUTE=none the actions that wait have succeeded, in their order', async (t) => {
-  const socketPath = join(temporaryDirectory(t), 'compute.sock')
+  const socketPath = join(shortDirectory(t), 'compute.sock')
   const reported = await startImdsApi(
     t,
     { IMDS_API_COMPUTE: 'reported', IMDS_API_COMPUTE_LISTEN: `unix:${socketPath}` },

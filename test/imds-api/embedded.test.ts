@@ -1,11 +1,9 @@
 /** The embedded PostgreSQL over the life of imds-api: starts, ends, kills and locks. test/imds-api/root.test.ts has the rights of its files. */
 import {
-  chmodSync,
   cpSync,
   existsSync,
   lstatSync,
   mkdirSync,
-  mkdtempSync,
   readdirSync,
   readFileSync,
   rmSync,
@@ -13,15 +11,15 @@ import {
   symlinkSync,
   writeFileSync,
 } from 'node:fs'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import t, { type Test } from 'tap'
+import t from 'tap'
 import { openDatabase, type Database } from '../../src/imds-api/database/open.ts'
 import { startImdsApi, startProcess, writeRegion, type TestImdsApi } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { IMDS_API, programEnvironment } from '../support/programs/imds.ts'
 import { processesWith } from '../support/programs/postgres.ts'
 import { run } from '../support/programs/processes.ts'
+import { shortDirectory } from '../support/test-directory.ts'
 
 const ROOT = new URL('../../', import.meta.url).pathname
 const isRoot = process.getuid?.() === 0
@@ -77,7 +75,7 @@ t.test('the embedded server', async (t) => {
   })
 
   t.test('the log of PostgreSQL is a new file: a link in its place leads to no other file', async (t) => {
-    const [target, log] = [join(temporary(t, 'imds-target-', 0o711), 'private'), join(data, '../log')]
+    const [target, log] = [join(shortDirectory(t, 0o711), 'private'), join(data, '../log')]
     writeFileSync(target, 'private', { mode: 0o600 })
     const { uid } = statSync(target)
     rmSync(log)
@@ -119,7 +117,7 @@ t.test('the embedded server', async (t) => {
 })
 
 t.test('first starts on one state directory wait for each other, and make one database', async (t) => {
-  const directory = temporary(t, 'imds-api-', 0o755)
+  const directory = shortDirectory(t, 0o755)
   const state = join(directory, 'state')
   const env = {
     IMDS_STORE: `file:${directory}`,
@@ -186,7 +184,7 @@ t.test(
   'root can start PostgreSQL from a clone that other users cannot read',
   { skip: isRoot ? false : 'needs root' },
   async (t) => {
-    const [clone, state] = [temporary(t, 'imds-clone-', 0o700), temporary(t, 'imds-state-', 0o711)]
+    const [clone, state] = [shortDirectory(t, 0o700), shortDirectory(t, 0o711)]
     cpSync(join(ROOT, 'package.json'), join(clone, 'package.json'))
     cpSync(join(ROOT, 'src'), join(clone, 'src'), { recursive: true })
     mkdirSync(join(clone, 'node_modules'))
@@ -243,13 +241,4 @@ function postgresOf(data: string): number {
 
 function isAlive(pid: number): boolean {
   return existsSync(`/proc/${String(pid)}`)
-}
-
-function temporary(t: Test, name: string, mode: number): string {
-  const directory = mkdtempSync(join(tmpdir(), name))
-  t.teardown(() => {
-    rmSync(directory, { recursive: true, force: true })
-  })
-  chmodSync(directory, mode)
-  return directory
 }

@@ -1,8 +1,6 @@
 /** A change with an Idempotency-Key is made once, wherever the connection to the client or to PostgreSQL is cut. */
 import { once } from 'node:events'
-import { mkdtempSync, rmSync } from 'node:fs'
 import { connect, createServer, type AddressInfo, type Socket } from 'node:net'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { sql } from 'kysely'
 import t from 'tap'
@@ -10,6 +8,7 @@ import { openDatabase } from '../../src/imds-api/database/open.ts'
 import { CLIENT_OF, ONE } from '../support/fixtures/region.ts'
 import { anApi, countOfLockWaits, serveDatabase } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
+import { shortDirectory } from '../support/test-directory.ts'
 
 const api = await anApi(t)
 const { db } = api.database
@@ -24,7 +23,7 @@ const token = await api.token(CLIENT_OF[ONE])
  * (the access token, the domain of the region), and nothing is changed before it.
  */
 async function startProxy(): Promise<{ readonly directory: string; cutAt: (n: number) => void; count: () => number }> {
-  const directory = mkdtempSync(join(tmpdir(), 'imds-proxy-'))
+  const directory = shortDirectory(t)
   let answers = 0
   let cut = Infinity
   const open = new Set<Socket>()
@@ -55,7 +54,6 @@ async function startProxy(): Promise<{ readonly directory: string; cutAt: (n: nu
   t.teardown(() => {
     proxy.close()
     for (const socket of open) socket.destroy()
-    rmSync(directory, { recursive: true, force: true })
   })
   return {
     directory,

@@ -1,7 +1,7 @@
 /** imds-api as a program: the region file, its answers on a socket, its metrics, and its end. */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { renameSync, writeFileSync } from 'node:fs'
+import { writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { sql } from 'kysely'
 import t from 'tap'
@@ -19,8 +19,7 @@ import {
 } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { openEvents } from '../support/programs/event-reader.ts'
-import { testDirectory } from '../support/test-directory.ts'
-import { buildInto, IMDS_API, programEnvironment } from '../support/programs/imds.ts'
+import { IMDS_API, programEnvironment } from '../support/programs/imds.ts'
 import { run } from '../support/programs/processes.ts'
 
 t.setTimeout(300_000) // as under `npm test`
@@ -40,38 +39,6 @@ async function apply(region: object, ...args: string[]) {
   writeFileSync(file, JSON.stringify(region))
   return imdsApi('apply', file, ...args)
 }
-
-t.test('it answers while its installation is replaced, and reads documents when the files are back', async (t) => {
-  const dist = join(testDirectory(t, { dist: {}, 'package.json': '{"type": "module"}' }), 'dist')
-  buildInto(dist)
-  const wrapper = ['sh', '-c', `exec "$0" ${dist}/api.js`]
-  const replaced = await startImdsApi(t, { IMDS_API_DATABASE: 'embedded' }, undefined, 'inherit', wrapper)
-  const headers = { authorization: `Bearer ${await replaced.token(CLIENT_OF[ONE])}` }
-  const status = async (url: string, init = {}) => (await fetch(url, init)).status
-  const guide = () => status(`${replaced.baseUrl}/docs/guide/api.md`)
-  const vatNumber = () =>
-    status(`${replaced.baseUrl}/1.0/accounts/${ONE}`, {
-      method: 'PUT',
-      headers: { ...headers, 'content-type': 'application/json' },
-      body: JSON.stringify({ vat_registration_number: 'DE136695976' }),
-    })
-  renameSync(dist, `${dist}.old`)
-  for (const url of [
-    `${replaced.operatorUrl}/`,
-    `${replaced.operatorUrl}/metrics`,
-    `${replaced.operatorUrl}/readyz`,
-    `${replaced.baseUrl}/docs/`,
-    `${replaced.baseUrl}/docs/json`,
-    `${replaced.baseUrl}/1.0/openapi.json`,
-  ])
-    t.equal(await status(url), 200, url)
-  t.equal(await status(`${replaced.baseUrl}/1.0/servers`, { headers }), 200)
-  await Promise.all([guide(), vatNumber()])
-  renameSync(`${dist}.old`, dist)
-  t.equal(await guide(), 200)
-  t.equal(await vatNumber(), 200)
-  t.equal(await replaced.stop(), 0)
-})
 
 t.test('it serves a region on a socket, and counts requests by route, method and status', async (t) => {
   const { status, body } = await api.call('POST', 'servers', { image: 'img-deb12' })

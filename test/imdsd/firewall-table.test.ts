@@ -79,9 +79,9 @@ t.test(
     t.teardown(remove)
     const directory = testDirectory(t, {
       nft: `#!/bin/sh
-d=$(dirname "$0")
+d=\${0%/*}
 case "$*" in
-  *'list table'*) for next in $(ls "$d"/next.* 2>/dev/null | head -n 1); do ${within.join(' ')} /usr/sbin/nft -f "$next" 2>/dev/null; rm "$next"; done ;;
+  *'list table'*) for next in "$d"/next.*; do [ -e "$next" ] && ${within.join(' ')} /usr/sbin/nft -f "$next" 2>/dev/null; rm -f "$next"; break; done ;;
   *'list counters'*) ;;
   *) echo >> "$d/transactions" ;;
 esac

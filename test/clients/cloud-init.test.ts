@@ -109,7 +109,7 @@ t.test('cloud-init', { skip: withoutNamespaces() || without('cloud-init') }, asy
     t.strictSame(await host.refusals(), [], 'every request got a 200')
   })
 
-  t.test('C4: boots with its keys although its second interface has only IPv6', async (t) => {
+  t.test('C4, C7: boots with its keys and 16 KiB of bytes, although its second interface has only IPv6', async (t) => {
     const { guest, first } = await host.addGuest()
     const second = {
       id: 'int-bbbb9',
@@ -119,9 +119,10 @@ t.test('cloud-init', { skip: withoutNamespaces() || without('cloud-init') }, asy
     }
     await must([...guest.within, ...`ip link add eth1 address ${second.macAddress} type veth peer name x1`.split(' ')])
     const third = { id: 'int-cccc9', macAddress: '02:24:19:00:01:9a', ipv4Addresses: ['10.99.0.2'] }
-    await host.put(anInstance({ id: 'srv-ipv6a', interfaces: [first, second, third] }), Buffer.from(SCRIPT))
+    await host.put(anInstance({ id: 'srv-ipv6a', interfaces: [first, second, third] }), EVERY_BYTE)
     const { machine, log, metadata } = await boot(t, guest)
     t.equal(await text(machine, '/var/lib/cloud/data/instance-id'), 'srv-ipv6a\n')
+    t.strictSame(await machine.read('/var/lib/cloud/instance/user-data.txt'), EVERY_BYTE, 'binary, of the maximum size')
     t.strictSame(await authorizedKeys(machine), [ADA])
     const { macs } = (metadata['network'] as { interfaces: { macs: Record<string, object> } }).interfaces
     t.strictSame(Object.keys(macs).sort(), [first.macAddress, second.macAddress])
@@ -141,14 +142,6 @@ t.test('cloud-init', { skip: withoutNamespaces() || without('cloud-init') }, asy
     t.equal(await text(machine, '/var/lib/cloud/instance/scripts/part-001'), SCRIPT)
     t.strictSame(await authorizedKeys(machine), [BOB])
     t.strictSame(warnings(log), [])
-  })
-
-  t.test('C7: gets binary user-data of the maximum size byte for byte', async (t) => {
-    const { guest, first } = await host.addGuest()
-    await host.put(anInstance({ id: 'srv-bytes', interfaces: [first] }), EVERY_BYTE)
-    const { machine } = await boot(t, guest)
-    t.strictSame(await machine.read('/var/lib/cloud/instance/user-data.txt'), EVERY_BYTE)
-    t.equal(await text(machine, '/var/lib/cloud/data/instance-id'), 'srv-bytes\n')
   })
 
   t.test('boots without user-data and without keys', async (t) => {

@@ -1,6 +1,5 @@
 /** The clock of imds-api and of PostgreSQL is set back by a day, and ahead by a day, while clients use the API. */
-import { chmodSync, globSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { globSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t from 'tap'
 import { CLIENT_OF, ONE } from '../support/fixtures/region.ts'
@@ -11,6 +10,7 @@ import { startPostgres } from '../support/programs/postgres.ts'
 import { startRedis } from '../support/redis/redis.ts'
 import { openTestStore } from '../support/test-store.ts'
 import { without } from '../support/packages.ts'
+import { shortDirectory } from '../support/test-directory.ts'
 
 /** Debian's faketime moves the clock of the processes that load it. */
 const [FAKETIME] = globSync('/usr/lib/*/faketime/libfaketimeMT.so.1')
@@ -24,11 +24,7 @@ interface Event {
 }
 
 t.test('the clock is wrong by a day', { skip }, async (t) => {
-  const directory = mkdtempSync(join(tmpdir(), 'imds-clock-'))
-  t.teardown(() => {
-    rmSync(directory, { recursive: true })
-  })
-  chmodSync(directory, 0o711) // PostgreSQL runs as another user
+  const directory = shortDirectory(t, 0o711) // PostgreSQL runs as another user
   const clock = join(directory, 'clock')
   const setClock = (days: number) => {
     const seconds = days * DAY_SECONDS

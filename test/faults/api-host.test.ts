@@ -50,7 +50,7 @@ const MAIL_HOST = 'mail.imds.invalid'
 t.test('the host of imds-api', { skip: withoutNamespaces() }, async (t) => {
   const redis = await startRedis(t)
   const store = await openTestStore(t, { url: redis.url, region: 'gb1' })
-  const prepared = await startImdsApi(t, { IMDS_STORE: redis.url, IMDS_REGION: 'gb1' })
+  const prepared = await startImdsApi(t, { IMDS_API_DATABASE: 'embedded', IMDS_STORE: redis.url, IMDS_REGION: 'gb1' })
   const state = prepared.env['IMDS_API_STATE_DIR']!
   await prepared.stop()
   // a small disk for the state directory and the audit lines

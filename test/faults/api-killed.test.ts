@@ -4,7 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
 import { CLIENT_OF, ONE } from '../support/fixtures/region.ts'
 import { ask, startClients, storeEqualsDatabase, watchRevisions } from '../support/load/api-load.ts'
-import { serverOf, startImdsApi, startProcess } from '../support/programs/api.ts'
+import { databaseOf, startImdsApi, startProcess } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { startRedis } from '../support/redis/redis.ts'
 import { openTestStore } from '../support/test-store.ts'
@@ -18,7 +18,7 @@ t.setTimeout(900_000) // a busy machine needs some seconds for each start
 t.test('after many kills (-9) of imds-api no acknowledged change is missing in the store', async (t) => {
   const redis = await startRedis(t)
   const store = await openTestStore(t, { url: redis.url, region: 'gb1' })
-  let api = await startImdsApi(t, { IMDS_STORE: redis.url, IMDS_REGION: 'gb1' })
+  let api = await startImdsApi(t, { IMDS_API_DATABASE: 'embedded', IMDS_STORE: redis.url, IMDS_REGION: 'gb1' })
   const { env, baseUrl } = api
   const token = await api.token(CLIENT_OF[ONE])
   const servers = await Promise.all(
@@ -88,7 +88,7 @@ t.test('after many kills (-9) of imds-api no acknowledged change is missing in t
     [],
     'no other answers',
   )
-  await storeEqualsDatabase(t, serverOf(env['IMDS_API_STATE_DIR']!), store, acknowledged)
+  await storeEqualsDatabase(t, databaseOf(env), store, acknowledged)
   t.strictSame(
     (await store.list()).filter(({ id }) => deleted.has(id)),
     [],

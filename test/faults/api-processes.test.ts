@@ -4,8 +4,7 @@
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { setDefaultCACertificates } from 'node:tls'
@@ -25,6 +24,7 @@ import { anAuthority } from '../support/redis/tls.ts'
 import { executed } from '../tools/documents.ts'
 import { openTestStore } from '../support/test-store.ts'
 import { without } from '../support/packages.ts'
+import { shortDirectory } from '../support/test-directory.ts'
 
 const ROOT = new URL('../../', import.meta.url)
 const IMAGE = { image: 'img-deb12' }
@@ -38,10 +38,7 @@ t.test('behind HAProxy', { skip: without('postgres', 'haproxy') }, async (t) => 
   const [postgres, redis] = [await startPostgres(t), await startRedis(t)]
   const settings = { kind: 'server', url: postgres.url, passwordFile: undefined } as const
   const store = await openTestStore(t, { url: redis.url, region: 'gb1' })
-  const directory = mkdtempSync(join(tmpdir(), 'imds-proxy-'))
-  t.teardown(() => {
-    rmSync(directory, { recursive: true, force: true })
-  })
+  const directory = shortDirectory(t)
   const authority = await anAuthority(directory, 'authority')
   setDefaultCACertificates([readFileSync(authority.caFile, 'utf8')])
   const { certFile, keyFile } = await authority.issue('api')

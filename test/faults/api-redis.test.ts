@@ -13,7 +13,7 @@ import {
   verifyIsClean,
   watchRevisions,
 } from '../support/load/api-load.ts'
-import { serverOf, startImdsApi, type TestImdsApi } from '../support/programs/api.ts'
+import { databaseOf, startImdsApi, type TestImdsApi } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { startRedis } from '../support/redis/redis.ts'
 import { startWatched } from '../support/redis/sentinel.ts'
@@ -47,9 +47,9 @@ async function aClient(api: TestImdsApi) {
 t.test('one Redis', async (t) => {
   const redis = await startRedis(t)
   const store = await openTestStore(t, { url: redis.url, region: 'gb1' })
-  const api = await startImdsApi(t, { IMDS_STORE: redis.url, IMDS_REGION: 'gb1' })
+  const api = await startImdsApi(t, { IMDS_API_DATABASE: 'embedded', IMDS_STORE: redis.url, IMDS_REGION: 'gb1' })
   const { token, create, statusOf, becomes, remove } = await aClient(api)
-  const database = serverOf(api.env['IMDS_API_STATE_DIR']!)
+  const database = databaseOf(api.env)
   const servers = [await create(), await create()]
   for (const id of servers) await becomes(id, 'active')
   const start = (t: Test) => startClients(t, [api.baseUrl], token, servers, PAUSE_MS)
@@ -134,6 +134,7 @@ t.test('failed over by Sentinel to a replica that has not got the last changes: 
   const [first, second] = watched.servers
   const passwordFile = join(testDirectory(t, { password: 'sentinels\n' }), 'password')
   const api = await startImdsApi(t, {
+    IMDS_API_DATABASE: 'embedded',
     IMDS_STORE: watched.url,
     IMDS_REGION: 'gb1',
     IMDS_REDIS_SENTINEL_PASSWORD_FILE: passwordFile,

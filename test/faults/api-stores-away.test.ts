@@ -5,7 +5,7 @@ import t from 'tap'
 import { MAX_BACKOFF_MS } from '../../src/imds-api/publish/outbox-publisher.ts'
 import { CLIENT_OF, ONE } from '../support/fixtures/region.ts'
 import { ask, metric, operator, startClients, storeEqualsDatabase, watchRevisions } from '../support/load/api-load.ts'
-import { serverOf, startImdsApi, startProcess } from '../support/programs/api.ts'
+import { databaseOf, startImdsApi, startProcess } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { startPostgres } from '../support/programs/postgres.ts'
 import { startRedis } from '../support/redis/redis.ts'
@@ -23,13 +23,13 @@ t.test('Redis', async (t) => {
   const whole = t
   const redis = await startRedis(t)
   const store = await openTestStore(t, { url: redis.url, region: 'gb1' })
-  let api = await startImdsApi(t, { IMDS_STORE: redis.url, IMDS_REGION: 'gb1' })
+  let api = await startImdsApi(t, { IMDS_API_DATABASE: 'embedded', IMDS_STORE: redis.url, IMDS_REGION: 'gb1' })
   const { baseUrl, env } = api
   const token = await api.token(CLIENT_OF[ONE])
   const create = async () => (await ask(baseUrl, token, 'POST', 'servers', IMAGE)).body as Server
   const statusOf = async (id: string) => ((await ask(baseUrl, token, 'GET', `servers/${id}`)).body as Server).status
   const becomesActive = (id: string) => until(async () => (await statusOf(id)) === 'active', `${id} to be active`)
-  const database = serverOf(env['IMDS_API_STATE_DIR']!)
+  const database = databaseOf(env)
 
   t.test('away under load: every request is answered, and every change arrives afterwards', async (t) => {
     const servers = [await create(), await create()].map(({ id }) => id)

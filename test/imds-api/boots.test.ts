@@ -6,11 +6,12 @@ import { pino } from 'pino'
 import t, { type Test } from 'tap'
 import { buildBootWatch } from '../../src/imds-api/publish/boot-watch.ts'
 import { keysOf } from '../../src/store/redis/keys.ts'
-import { anApi, openState, startImdsApi, startProcess, type TestImdsApi } from '../support/programs/api.ts'
+import { anApi, openDatabaseOf, startImdsApi, startProcess, type TestImdsApi } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { startPostgres } from '../support/programs/postgres.ts'
 import { startRedis, type TestRedis } from '../support/redis/redis.ts'
 import { without } from '../support/packages.ts'
+import { makeDatabase } from '../support/programs/shared-postgres.ts'
 
 interface Server {
   readonly id: string
@@ -56,9 +57,8 @@ async function report(redis: TestRedis, { id }: Pick<Server, 'id'>, phase: strin
 }
 
 t.test('a server with wait_for is active once its guest has booted', { skip: without('postgres') }, async (t) => {
-  const postgres = await startPostgres(t)
-  const region = await aRegion(t, { IMDS_API_DATABASE: postgres.url })
-  const { redis, first, send, show, create, becomes, published, askNow } = region
+  const url = (await makeDatabase(t, 'tables')) ?? (await startPostgres(t)).url // for two processes
+  const { redis, first, send, show, create, becomes, published, askNow } = await aRegion(t, { IMDS_API_DATABASE: url })
   const booting = await create({ ...BOOTING, cloud_ip: true })
   t.match(booting, { status: 'creating', wait_for: 'boot' })
   const plain = await create(PLAIN)
@@ -100,7 +100,7 @@ t.test('no server fails while its reports cannot be read, and all of many are re
   const { redis, first, send, show, create, becomes } = await aRegion(t)
   t.equal((await send('POST', 'servers', { ...BOOTING, metadata_options: {} })).status, 422, 'it may not report')
   const server = await create(BOOTING)
-  const { pool, close } = await openState(first.env['IMDS_API_STATE_DIR']!)
+  const { pool, close } = await openDatabaseOf(first.env)
   t.teardown(close)
   const waits = async () =>
     (await pool.query('select from servers where id = $1 and boot_deadline is not null', [server.id])).rowCount === 1

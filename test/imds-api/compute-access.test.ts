@@ -1,26 +1,21 @@
-/**
- * Who may use the compute interface, with processes and real certificates; and what a process that is killed leaves
- * behind.
- */
+/** Who may use the compute interface, with processes and real certificates. */
 import { once } from 'node:events'
 import { X509Certificate } from 'node:crypto'
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { readFileSync } from 'node:fs'
 import { request as httpRequest } from 'node:http'
 import { request as httpsRequest, type RequestOptions } from 'node:https'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { pino } from 'pino'
-import t, { type Test } from 'tap'
+import t from 'tap'
 import { parseApiConfig } from '../../src/imds-api/config.ts'
 import { startApi } from '../../src/imds-api/service.ts'
 import { withoutDetails } from '../support/error-bodies.ts'
 import { aRegion } from '../support/fixtures/region.ts'
 import { anApi, serverOf, startImdsApi, startProcess, type TestImdsApi } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
-import { startPostgres } from '../support/programs/postgres.ts'
 import { freePort } from '../support/redis/redis.ts'
 import { anAuthority, type Certificate } from '../support/redis/tls.ts'
-import { without } from '../support/packages.ts'
+import { shortDirectory } from '../support/test-directory.ts'
 
 interface Action {
   readonly id: number
@@ -59,14 +54,6 @@ const createServer = async ({ call }: TestImdsApi, zone: string) =>
 const statusOf = async ({ call }: TestImdsApi, id: string) =>
   ((await call('GET', `servers/${id}`)).body as Server).status
 
-function temporaryDirectory(t: Test): string {
-  const directory = mkdtempSync(join(tmpdir(), 'imds-compute-'))
-  t.teardown(() => {
-    rmSync(directory, { recursive: true, force: true })
-  })
-  return directory
-}
-
 /** One hypervisor a zone, so that the zone of a server says which one gets it. */
 const region = aRegion({
   hypervisors: [
@@ -76,7 +63,7 @@ const region = aRegion({
 })
 
 t.test('a hypervisor with a certificate sees its own actions and servers only', async (t) => {
-  const directory = temporaryDirectory(t)
+  const directory = shortDirectory(t)
   const [authority, other] = [await anAuthority(directory, 'ours'), await anAuthority(directory, 'theirs')]
   const [own, one, three, expired, foreign] = [
     await authority.issue('api'),
@@ -181,7 +168,7 @@ t.test('a hypervisor with a certificate sees its own actions and servers only', 
 })
 
 t.test('on a unix socket the caller names its hypervisor', async (t) => {
-  const socketPath = join(temporaryDirectory(t), 'compute.sock')
+  const socketPath = join(shortDirectory(t), 'compute.sock')
   const api = await startImdsApi(
     t,
     { IMDS_API_COMPUTE: 'reported', IMDS_API_COMPUTE_LISTEN: `unix:${socketPath}` },
@@ -211,7 +198,7 @@ t.test('on a unix socket the caller names its hypervisor', async (t) => {
 })
 
 t.test('at a start with IMDS_API_COMPUTE=none the actions that wait have succeeded, in their order', async (t) => {
-  const socketPath = join(temporaryDirectory(t), 'compute.sock')
+  const socketPath = join(shortDirectory(t), 'compute.sock')
   const reported = await startImdsApi(
     t,
     { IMDS_API_COMPUTE: 'reported', IMDS_API_COMPUTE_LISTEN: `unix:${socketPath}` },
@@ -270,55 +257,3 @@ t.test('a start that fails, because a certificate cannot be read, leaves nothing
   await t.rejects(startApi(parsed.value, pino({ enabled: false })), { code: 'ENOENT' })
   await until(() => timers() <= before, 'all timers to end')
 })
-
-t.test(
-  'an action that a killed process gave out is given out again by another process, and done once',
-  { skip: without('postgres') },
-  async (t) => {
-    const postgres = await startPostgres(t)
-    const ports = [await freePort(), await freePort()]
-    const compute = (i: number) => ({
-      IMDS_API_COMPUTE: 'reported',
-      IMDS_API_COMPUTE_RETRY_SECONDS: '1',
-      IMDS_API_COMPUTE_LISTEN: `127.0.0.1:${String(ports[i])}`,
-    })
-    const first = await startImdsApi(t, { IMDS_API_DATABASE: postgres.url, ...compute(0) }, region)
-    const second = await startProcess(t, {
-      ...first.env,
-      ...compute(1),
-      IMDS_API_LISTEN: `127.0.0.1:${String(await freePort())}`,
-    })
-    const ids: number[] = []
-    for (let round = 0; round < 2; round++) {
-      const api = round === 0 ? first : second
-      const id = await createServer(api, 'gb1-a')
-      const { body } = await send({ port: ports[round === 0 ? 0 : 1]! }, 'GET', '/hypervisors/hv-1/actions?wait=60')
-      t.match(body, [{ action: 'create', server: { id } }])
-      const [given] = body as Action[]
-      ids.push(given!.id)
-      if (round === 0) {
-        first.process.kill('SIGKILL')
-        await once(first.process, 'exit')
-      }
-      const again = (await send({ port: ports[1]! }, 'GET', '/hypervisors/hv-1/actions?wait=60')).body as Action[]
-      t.strictSame(
-        again.map((action) => action.id),
-        [given!.id],
-        'given out again, after its time and not beside it',
-      )
-      for (const isNew of [true, false])
-        t.match(
-          await send({ port: ports[1]! }, 'POST', `/hypervisors/hv-1/actions/${String(given!.id)}/outcome`, {
-            outcome: 'succeeded',
-          }),
-          { status: 200 },
-          String(isNew),
-        )
-      await until(async () => (await statusOf(second, id)) === 'active', 'the server to be active')
-    }
-    t.equal(new Set(ids).size, 2)
-    const metrics = await second.metrics()
-    t.match(metrics, /^imds_api_compute_outcomes_total\{outcome="succeeded"\} 2$/m)
-    t.match(metrics, /^imds_api_compute_actions 0$/m)
-  },
-)

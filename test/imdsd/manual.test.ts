@@ -2,25 +2,22 @@
  * The man pages and the completion of the three programs, in groff and in real shells. A shell runs on a terminal, gets
  * keys, and prints the command line that the completion has made of them.
  */
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { mkdirSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import t from 'tap'
 import { manualFiles } from '../../src/manual/manual-files.ts'
 import { run } from '../support/programs/processes.ts'
 import { without } from '../support/packages.ts'
+import { shortDirectory } from '../support/test-directory.ts'
 
 const FILES = manualFiles()
-const directory = mkdtempSync(join(tmpdir(), 'imds-manual-'))
+const directory = shortDirectory(t)
 for (const [path, text] of Object.entries(FILES)) {
   mkdirSync(dirname(join(directory, path)), { recursive: true })
   writeFileSync(join(directory, path), text)
 }
 mkdirSync(join(directory, 'here'))
 writeFileSync(join(directory, 'here/records.json'), '')
-t.teardown(() => {
-  rmSync(directory, { recursive: true })
-})
 
 /** What is typed, and the command line that runs. */
 const KEYS: readonly (readonly [keys: string, line: string])[] = [

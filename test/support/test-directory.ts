@@ -3,7 +3,7 @@
  * what the test has registered by `t.teardown` after it. A program that is not stopped yet may still write a file there;
  * then the removal fails, tap stops nothing, and the test file waits for that program until its time is up.
  */
-import { mkdtempSync, rmSync } from 'node:fs'
+import { chmodSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Test } from 'tap'
@@ -20,9 +20,10 @@ export function testDirectory(t: Test, content?: Parameters<Test['testdir']>[0])
   return t.testdir(content)
 }
 
-/** Makes a new directory with a short path, as a unix socket needs. It is removed with the test. */
-export function shortDirectory(t: Pick<Test, 'teardown'>): string {
+/** Makes a new directory with a short path, as a unix socket needs. It is removed with the test. `mode`: of the directory. */
+export function shortDirectory(t: Pick<Test, 'teardown'>, mode = 0o700): string {
   const directory = mkdtempSync(join(tmpdir(), 'imds-'))
+  chmodSync(directory, mode)
   t.teardown(() => {
     rmSync(directory, { recursive: true, force: true })
   })

@@ -35,13 +35,16 @@ import { runTasks, type Task, type Weight } from './schedule.ts'
 import { newSeeds } from './new-seeds.ts'
 import { endTapWorkers, runTapFile, type TapResult } from './tap-files.ts'
 
-/** The files of tap that only `npm run test:all` runs: they take long, and need much of other programs. */
+/**
+ * The files of tap that only `npm run test:all` runs: they take long or need much of other programs, and what the contract
+ * and the API promise is in other files too.
+ */
 const LONG = [
   /^test\/faults\//,
   /^test\/clients\/(?!cloud-init\.)/,
-  /^test\/imdsd\/(ansible|compose|deploy|examples|firewall-keeping|fuzz|image|install|packages|release|systemd|systemd-kill)\./,
-  /^test\/imds-api\/(dashboards|demo|docs|docs-pages|fuzz|load|openapi|plans|properties|publisher-world|systemd)\./,
-  /^test\/redis\/shapes-/,
+  /^test\/imdsd\/(ansible|bugreport|compose|deploy|doctor|examples|firewall-counters|firewall-keeping|firewall-traffic|fuzz|image|install|installation|link-local|networks|outputs|packages|release|status-page|systemd|systemd-kill)\./,
+  /^test\/imds-api\/(bugreport|dashboards|demo|docs|docs-pages|embedded|fleet-commands|fuzz|idempotency-processes|installation|load|openapi|plans|properties|publisher-world|restore|status-page|systemd)\./,
+  /^test\/redis\/(fleet-changes|shapes-\w+)\./,
 ]
 /** The task that makes what the files of tap use. */
 const PREPARE = 'prepare'

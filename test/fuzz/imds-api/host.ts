@@ -12,7 +12,7 @@ import type { Publisher } from '../../../src/store/open.ts'
 import { keyLines } from '../../support/fixtures/record-keys.ts'
 import { secretOf } from '../../support/fixtures/region.ts'
 import { BASE_URL } from '../../support/fixtures/representations.ts'
-import { openState, startImdsApi, type TestImdsApi } from '../../support/programs/api.ts'
+import { openDatabaseOf, startImdsApi, type TestImdsApi } from '../../support/programs/api.ts'
 import { until } from '../../support/programs/daemon.ts'
 import { collectable } from '../../support/programs/garbage.ts'
 import { startRedis } from '../../support/redis/redis.ts'
@@ -48,7 +48,7 @@ export async function startApiHost(t: Pick<Test, 'teardown'>): Promise<ApiHost> 
   const { env, within, collect } = await collectable(errors)
   const settings = { ...store, IMDS_API_BASE_URL: BASE_URL, IMDS_API_TRUSTED_PROXIES: '127.0.0.1' }
   const api = await startImdsApi(t, { ...settings, ...env }, fuzzRegion(), 'inherit', within)
-  const database = await openState(api.env['IMDS_API_STATE_DIR']!)
+  const database = await openDatabaseOf(api.env)
   t.teardown(() => database.close())
 
   const publisher = await openTestStore(t, { url: redis.url, region: 'gb1', recordKeysFile: recordKeys })

@@ -8,7 +8,8 @@ import { join } from 'node:path'
 import type { Test } from 'tap'
 import { openStore, type Publisher } from '../../../src/store/open.ts'
 import { startDaemon, until, type LogLine } from '../programs/daemon.ts'
-import { must, run, type Ran } from '../programs/processes.ts'
+import { imdsctl as imdsctlOf } from '../programs/imdsctl.ts'
+import { must, run } from '../programs/processes.ts'
 import { anInstance } from '../fixtures/instance.ts'
 import { makeHypervisor, SERVICE, type Guest, type Hypervisor } from './namespaces.ts'
 import { IMDSCTL, programEnvironment } from '../programs/imds.ts'
@@ -53,8 +54,8 @@ export interface FirewallHost {
   /** The daemon's unix socket for operators, as `--operator` takes it; the same after a restart. */
   readonly operatorSocket: string
   /** The environment of imdsctl: the daemon's listeners and the rule for links. */
-  agentEnvironment(): NodeJS.ProcessEnv
-  imdsctl(...args: string[]): Promise<Ran>
+  agentEnvironment(): Readonly<Record<string, string>>
+  imdsctl(...args: string[]): ReturnType<typeof imdsctlOf>
   nft(...args: string[]): Promise<string>
   /** The number of packets that a counter of the table has counted. */
   counted(counter: string): Promise<number>
@@ -93,21 +94,15 @@ export async function startFirewallHost(
   const operatorSocket = `unix:${settings().IMDS_OPERATOR_SOCKET}`
   const agentEnvironment = () => {
     const { IMDS_LISTEN, IMDS_LINK_LOCAL, IMDS_OPERATOR_LISTEN, IMDS_OPERATOR_SOCKET, IMDS_LINK } = settings()
-    return {
-      ...programEnvironment(),
-      IMDS_LISTEN,
-      IMDS_LINK_LOCAL,
-      IMDS_OPERATOR_LISTEN,
-      IMDS_OPERATOR_SOCKET,
-      IMDS_LINK,
-    }
+    return { IMDS_LISTEN, IMDS_LINK_LOCAL, IMDS_OPERATOR_LISTEN, IMDS_OPERATOR_SOCKET, IMDS_LINK }
   }
   const start = async () => {
     return await startDaemon(t, settings(), hypervisor.within)
   }
   let daemon = await start()
   const imdsctl = (...args: string[]) =>
-    run([...hypervisor.within, process.execPath, IMDSCTL, ...args], { env: agentEnvironment() })
+    // a wait asks the daemon only, by its unix socket
+    imdsctlOf(args, { env: agentEnvironment(), within: args[0] === 'wait' ? [] : hypervisor.within })
   const operator = async (path: string) =>
     (await must([...hypervisor.within, 'curl', '--silent', `http://${OPERATOR}${path}`])).toString()
   const nft = async (...args: string[]) => (await must([...hypervisor.within, 'nft', ...args])).toString()
@@ -153,7 +148,7 @@ export async function startFirewallHost(
     startFirewall: async (env = {}, program = IMDSCTL) => {
       const args = [...hypervisor.within, process.execPath, program, 'firewall', '--apply', '--watch']
       const child = spawn(args[0]!, args.slice(1), {
-        env: { ...agentEnvironment(), ...env },
+        env: { ...programEnvironment(), ...agentEnvironment(), ...env },
         stdio: ['ignore', 'pipe', 'pipe'],
       })
       let output = ''

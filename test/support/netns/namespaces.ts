@@ -122,11 +122,12 @@ export async function makeHypervisor(): Promise<Hypervisor> {
         })
         return { within: container.within }
       }
-      return {
-        within: guest.within,
-        ask: askThrough(await start([...guest.within, process.execPath, AGENT, SERVICE])),
-        addContainer,
+      let agent: Promise<Guest['ask']> | undefined // most guests use curl
+      const ask: Guest['ask'] = async (request) => {
+        agent ??= start([...guest.within, process.execPath, AGENT, SERVICE]).then(askThrough)
+        return (await agent)(request)
       }
+      return { within: guest.within, ask, addContainer }
     },
     handOver: async ({ address, gateway, device }, to) => {
       await here.ip(`link set ${device} netns ${String(to.pid)}`)

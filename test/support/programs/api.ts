@@ -85,6 +85,20 @@ export function serverOf(stateDirectory: string): Extract<DatabaseSettings, { re
   return { kind: 'server', url: embeddedUrl(stateDirectory), passwordFile: undefined }
 }
 
+/** The database of an imds-api with this environment, for other processes. */
+export function databaseOf(
+  env: Readonly<Record<string, string>>,
+): Extract<DatabaseSettings, { readonly kind: 'server' }> {
+  return { kind: 'server', url: besideEnvironment(env)['IMDS_API_DATABASE']!, passwordFile: undefined }
+}
+
+/** Opens the database of an imds-api with this environment. */
+export function openDatabaseOf(env: Readonly<Record<string, string>>): Promise<Database> {
+  return openDatabase(databaseOf(env), true, (error) => {
+    throw error
+  })
+}
+
 /** The environment of a command beside an imds-api with this environment. */
 export function besideEnvironment(env: Readonly<Record<string, string>>): Readonly<Record<string, string>> {
   if (env['IMDS_API_DATABASE'] !== 'embedded') return env
@@ -378,8 +392,8 @@ export interface TestImdsApi {
 }
 
 /**
- * Applies a region and starts imds-api on free ports of 127.0.0.1 with an embedded PostgreSQL and a directory of files
- * as its store. `env` adds to its environment and overrides. `stderr`: a file descriptor. `wrapper`: a command that
+ * Applies a region and starts imds-api on free ports of 127.0.0.1 with a database of the shared PostgreSQL (without that,
+ * an embedded one) and a directory of files as its store. `env` adds to its environment and overrides. `stderr`: a file descriptor. `wrapper`: a command that
  * starts it, such as prlimit. Resolves when it listens; the test stops it.
  */
 export async function startImdsApi(
@@ -389,24 +403,27 @@ export async function startImdsApi(
   stderr: number | 'inherit' = 'inherit',
   wrapper: readonly string[] = [],
 ): Promise<TestImdsApi> {
-  const directory = await temporaryDirectory(t, region === undefined ? 'region' : 'tables')
+  const template = region === undefined ? 'region' : 'tables'
+  const database = env['IMDS_API_DATABASE'] ?? (await makeDatabase(t, template)) ?? 'embedded'
+  const isEmbedded = database === 'embedded'
+  const directory = await temporaryDirectory(t, isEmbedded ? template : 'none')
   mkdirSync(join(directory, 'store'))
   const listen = `127.0.0.1:${String(await freePort())}`
   const full = {
     IMDS_API_LISTEN: listen,
     IMDS_API_OPERATOR_LISTEN: '127.0.0.1:0',
-    IMDS_API_DATABASE: 'embedded',
+    IMDS_API_DATABASE: database,
     IMDS_API_STATE_DIR: join(directory, 'state'),
     IMDS_STORE: `file:${join(directory, 'store')}`,
     ...env,
   }
   writeRegion(directory, region)
-  const isEmbedded = full.IMDS_API_DATABASE === 'embedded'
-  if (STATES === undefined || region !== undefined || !isEmbedded) {
-    const database = await (isEmbedded ? startState(full.IMDS_API_STATE_DIR) : openUrl(full.IMDS_API_DATABASE))
-    await migrate(database.db)
-    await apply(database, region ?? aRegion())
-    await database.close()
+  const isReady = region === undefined && STATES !== undefined && (isEmbedded || env['IMDS_API_DATABASE'] === undefined)
+  if (!isReady) {
+    const opened = await (isEmbedded ? startState(full.IMDS_API_STATE_DIR) : openUrl(database))
+    await migrate(opened.db)
+    await apply(opened, region ?? aRegion())
+    await opened.close()
   }
   return startProcess(t, full, stderr, wrapper)
 }

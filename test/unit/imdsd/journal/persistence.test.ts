@@ -11,6 +11,7 @@ import { Persistence, type PersistenceParts } from '../../../../src/imdsd/journa
 import { restoreView, type Restored } from '../../../../src/imdsd/journal/restore.ts'
 import { snapshotPath, type StateKeys } from '../../../../src/imdsd/journal/state-files.ts'
 import type { ValidRecord } from '../../../../src/imdsd/view/validate.ts'
+import '../../../support/fixtures/equal-bytes.ts'
 import { generateRecord } from '../../../support/fixtures/generated-records.ts'
 import { aCipher } from '../../../support/fixtures/record-keys.ts'
 import { diskWith, type Around, type Operation } from '../../../support/fixtures/state-disk.ts'

@@ -24,6 +24,7 @@ import { journalPath, snapshotPath, type StateKeys } from '../../../../src/imdsd
 import type { ValidRecord } from '../../../../src/imdsd/view/validate.ts'
 import { RecordCipher } from '../../../../src/store/crypto/record-cipher.ts'
 import { SLICE_BYTES } from '../../../../src/limits/turn-budget.ts'
+import '../../../support/fixtures/equal-bytes.ts'
 import { mostBytesPerTurn } from '../../../support/fixtures/bytes-per-turn.ts'
 import { generateRecord } from '../../../support/fixtures/generated-records.ts'
 import { parsed } from '../../../support/fixtures/guest-server.ts'

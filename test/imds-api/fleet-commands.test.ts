@@ -1,0 +1,155 @@
+/** The commands of docs/operations/jobs.md that drain, evacuate and remove a hypervisor, with a running imds-api. */
+import { writeFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
+import t from 'tap'
+import { keysOf } from '../../src/store/redis/keys.ts'
+import { aRegion } from '../support/fixtures/region.ts'
+import { metric } from '../support/load/api-load.ts'
+import { besideEnvironment, startImdsApi } from '../support/programs/api.ts'
+import { until } from '../support/programs/daemon.ts'
+import { runExample } from '../support/programs/example.ts'
+import { IMDS_API, IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
+import { run } from '../support/programs/processes.ts'
+import { startRedis } from '../support/redis/redis.ts'
+import { executed } from '../tools/documents.ts'
+import { openTestStore } from '../support/test-store.ts'
+
+const NEW_SERVER = { image: 'img-deb12', zone: 'gb1-a' }
+const region = aRegion({
+  accounts: aRegion().accounts.map((account) => ({ ...account, ram_limit: 65_536 })),
+  hypervisors: [
+    { name: 'hv1', zone: 'gb1-a', ram: 16_384 },
+    { name: 'hv2', zone: 'gb1-a', ram: 4096 },
+    { name: 'hv3', zone: 'gb1-a', ram: 2048 },
+    { name: 'hv4', zone: 'gb1-b', ram: 65_536 },
+  ],
+})
+
+t.test('a hypervisor is replaced by the documented commands, and visible to operators all the time', async (t) => {
+  const redis = await startRedis(t)
+  for (const [name, lagSeconds] of [
+    ['hv1', 3],
+    ['hv2', 0],
+  ] as const)
+    await redis.client.set(
+      keysOf('gb1').announcement(name),
+      JSON.stringify({ version: '1.2.3', instances: 1, lagSeconds, seenAt: '2026-11-20T15:04:05Z' }),
+    )
+  const api = await startImdsApi(t, { IMDS_STORE: redis.url, IMDS_REGION: 'gb1' }, region)
+  const store = await openTestStore(t, { url: redis.url, region: 'gb1' })
+  const hypervisors = async () =>
+    (await (await fetch(`${api.operatorUrl}/hypervisors`)).json()) as { hypervisors: { name: string }[]; store: string }
+  t.match(await hypervisors(), {
+    hypervisors: [
+      {
+        name: 'hv1',
+        zone: 'gb1-a',
+        ram: 16_384,
+        free: 16_384,
+        servers: 0,
+        drained_at: null,
+        version: '1.2.3',
+        lag_seconds: 3,
+      },
+      { name: 'hv2', seen_at: '2026-11-20T15:04:05Z' },
+      { name: 'hv3', version: null, seen_at: null },
+      { name: 'hv4' },
+    ],
+    store: 'reachable',
+  })
+  await until(async () => (await metric(api, 'imds_api_unannounced_hypervisors')) === 2, 'hv3 and hv4 to be counted')
+  t.match(
+    api.log.filter(({ msg }) => msg.startsWith('no daemon has announced these hypervisors')),
+    [{ level: 'warn', hypervisors: ['hv3', 'hv4'].map((name) => ({ name, servers: 0 })), all: 2 }],
+  )
+  const { id } = (await api.call('POST', 'servers', NEW_SERVER)).body as { id: string }
+  const placeOf = async () =>
+    ((await store.get(id))?.document as { hypervisors?: string[] } | undefined)?.hypervisors?.join()
+  await until(async () => (await placeOf()) === 'hv1', 'the server to be published')
+
+  const imdsctl = [process.execPath, IMDSCTL, '--store', redis.url, '--region', 'gb1']
+  const refused = await run([...imdsctl, 'drain', 'hv1'], { env: programEnvironment() })
+  t.match(refused, { status: 2, stderr: /imds-api publishes this region .*run imds-api drain hv1 on its host/ })
+
+  const imdsApi = async (...args: string[]) => {
+    const ran = await run([process.execPath, IMDS_API, ...args], {
+      env: { ...programEnvironment(), ...besideEnvironment(api.env) },
+    })
+    return { status: ran.status, text: ran.stdout.toString() + ran.stderr }
+  }
+  t.match(await imdsApi('drain', 'hv9'), { status: 1, text: /has no hypervisor hv9: it has hv1, hv2, hv3, hv4/ })
+  t.match(await imdsApi('undrain', 'hv1'), { status: 0, text: /^hv1 is not drained: .* \(nothing had to be done\)/ })
+  t.match(await imdsApi('evacuate', 'hv1', '--to', 'hv9'), { status: 1, text: /has no hypervisor hv9/ })
+  t.match(await imdsApi('evacuate', 'hv1', '--dry-run'), {
+    status: 0,
+    text: /^would be moved .* to hv2\n[^]*hv1 is not drained, so it may get new servers/,
+  })
+
+  const announce = ['--code', 'system-reboot', '--not-before', '2026-11-20T15:04:05Z', '--event', 'evt-1']
+  t.match(await imdsApi('maintenance', id, ...announce), {
+    status: 0,
+    text: /^EVENT .*\nevt-1 +system-reboot +active /,
+  })
+  const maintenanceEventsOf = async () =>
+    ((await store.get(id))?.document as { events?: { state: string }[] } | undefined)?.events
+  await until(async () => (await maintenanceEventsOf())?.[0]?.state === 'active', 'H8: the event to be published')
+  t.match(await imdsApi('maintenance', id, '--cancel', 'evt-1'), {
+    status: 0,
+    text: /\nevt-1 +system-reboot +canceled /,
+  })
+  await until(async () => (await maintenanceEventsOf())?.[0]?.state === 'canceled', 'H8: its end to be published')
+  t.match(await imdsApi('maintenance', id, '--code', 'reboot'), { status: 1, text: /notBefore must be a time/ })
+  t.match(await imdsApi('maintenance', 'srv-none'), { status: 1, text: /srv-none/ })
+
+  const directory = dirname(api.env['IMDS_API_STATE_DIR']!)
+  const pruned = { ...region, hypervisors: region.hypervisors.filter(({ name }) => name !== 'hv1') }
+  writeFileSync(join(directory, 'region.yaml'), JSON.stringify(pruned))
+  const migrate = async ([server]: readonly string[]) => {
+    t.equal(server, id)
+    await until(async () => (await placeOf()) === 'hv1,hv2', 'the record to name both')
+    t.match(await hypervisors(), {
+      hypervisors: [
+        { name: 'hv1', drained_at: /Z$/, servers: 1 },
+        { name: 'hv2', servers: 1 },
+      ],
+    })
+  }
+  const ssh = (args: readonly string[]) => {
+    t.match(args.join(' '), /^hv1 systemctl disable --now /)
+    return until(async () => (await placeOf()) === 'hv2', 'the record to name the target')
+  }
+  const example = executed('docs/operations/jobs.md', 'replace with imds-api').replace(
+    'region.yaml',
+    join(directory, 'region.yaml'),
+  )
+  const { status, stdout, stderr } = await runExample(t, example, {
+    programs: { migrate, ssh },
+    commands: { 'imds-api': [process.execPath, IMDS_API], imdsctl },
+    env: besideEnvironment(api.env),
+  })
+  t.equal(status, 0, stderr)
+  t.match(
+    stdout.toString(),
+    /^hv1 is drained: it gets no new servers\nwould be begun srv-\w+ from hv1 to hv1 and hv2\n1 servers, 1 begun\nbegun /,
+  )
+  t.match(stdout.toString(), /\n- hypervisor hv1\nhv1 is forgotten\n$/)
+  t.match(
+    stdout.toString(),
+    /\nHYPERVISOR +ZONE +SERVERS +FREE MB .*\nhv1 +gb1-a +1 +15360 +16384 +\d+ s ago +1\.2\.3 +1 +- +\d+ d ago\n/,
+  )
+  t.match(
+    (await hypervisors()).hypervisors.map(({ name }) => name),
+    ['hv2', 'hv3', 'hv4'],
+  )
+  await redis.stop()
+  t.match(
+    await hypervisors(),
+    { hypervisors: [{ name: 'hv2', version: null }], store: /^(?!reachable)/ },
+    'without Redis',
+  )
+  t.match(
+    await imdsApi('hypervisors'),
+    { status: 69, text: /\nhv2 +gb1-a [^]*what daemons have announced is not known/ },
+    'the command says by its status that the table lacks a part',
+  )
+})

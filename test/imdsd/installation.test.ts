@@ -1,0 +1,267 @@
+/** Programs whose installation is deleted, incomplete or called through links, and an older Node.js. */
+import { spawnSync } from 'node:child_process'
+import { generateKeyPairSync } from 'node:crypto'
+import {
+  chmodSync,
+  existsSync,
+  globSync,
+  mkdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs'
+import { join } from 'node:path'
+import t, { type Test } from 'tap'
+import { stringify } from 'yaml'
+import { openStore } from '../../src/store/open.ts'
+import { startDaemon, until } from '../support/programs/daemon.ts'
+import { curl, startFirewallHost } from '../support/netns/firewall-host.ts'
+import { run } from '../support/programs/processes.ts'
+import { anInstance } from '../support/fixtures/instance.ts'
+import { keyLines } from '../support/fixtures/record-keys.ts'
+import { withoutNamespaces } from '../support/netns/namespaces.ts'
+import { buildInto, programEnvironment } from '../support/programs/imds.ts'
+import { startRedis } from '../support/redis/redis.ts'
+import { testDirectory } from '../support/test-directory.ts'
+import { openTestStore } from '../support/test-store.ts'
+
+const ROOT = new URL('../../', import.meta.url).pathname
+const { version } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as { version: string }
+const ran = async (program: string, args: readonly string[], env: Record<string, string> = {}) => {
+  const { status, stdout, stderr } = await run([process.execPath, program, ...args], {
+    env: { ...programEnvironment(), ...env },
+  })
+  return { status, stdout: stdout.toString(), stderr }
+}
+
+const aBuild = (t: Test) => {
+  const directory = testDirectory(t, { dist: {}, 'package.json': '{"type": "module"}' })
+  const dist = join(directory, 'dist')
+  buildInto(dist)
+  return { directory, dist }
+}
+
+t.test('a daemon whose installation is deleted answers all requests and stops cleanly', async (t) => {
+  const { directory, dist } = aBuild(t)
+  const store = await openStore({ url: `file:${directory}/store` })
+  const put = (revision: number) =>
+    store.put(
+      anInstance({
+        revision,
+        fqdn: `r${String(revision)}.example.com`,
+        interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }],
+      }),
+    )
+  await put(1)
+  const daemon = await startDaemon(t, { IMDS_STORE: `file:${directory}/store` }, [], { main: join(dist, 'main.js') })
+  rmSync(dist, { recursive: true })
+  await put(2)
+  // before that, a guest may get 503, which is logged
+  await until(async () => (await daemon.operator('/readyz')).status === 200, 'the daemon to be ready')
+  await until(
+    async () => (await daemon.get('/latest/meta-data/hostname')).body.toString() === 'r2.example.com',
+    'the change',
+  )
+  const leaves = [
+    '/latest/dynamic/instance-identity/document',
+    '/nocloud/meta-data',
+    '/openstack/latest/meta_data.json',
+    '/latest/user-data',
+  ]
+  for (const path of leaves) t.not((await daemon.get(path)).status, 503, path)
+  const interfaces = [{ id: 'int-y', macAddress: '02:24:19:00:00:ef', ipv4Addresses: ['127.0.0.9/8'] }]
+  writeFileSync(`${directory}/store/srv-yamla.yaml`, stringify(anInstance({ id: 'srv-yamla', interfaces })))
+  await until(async () => (await daemon.operator('/instances/srv-yamla')).status === 200, 'the first record in YAML')
+  for (const path of [
+    '/',
+    '/?instance=srv-abcde',
+    '/metrics',
+    '/livez',
+    '/readyz',
+    '/explain?address=127.0.0.1',
+    '/instances/srv-abcde',
+    '/instances/srv-abcde/trace',
+    '/instances/srv-abcde/reports',
+    '/firewall',
+    '/log-level',
+  ])
+    t.equal((await daemon.operator(path)).status, 200, path)
+  const metrics = (await daemon.operator('/metrics')).body.toString()
+  t.ok(metrics.includes(`\nimds_build_info{version="${version}",node="${process.versions.node}"} 1\n`))
+  t.equal(await daemon.stop(), 0)
+  t.same(
+    daemon.log.filter(({ level }) => level !== 'info'),
+    [],
+  )
+})
+
+t.test('H4: a daemon whose installation is deleted signs the first token of an issuer in a record', async (t) => {
+  const { directory, dist } = aBuild(t)
+  const redis = await startRedis(t)
+  const recordKeysFile = join(directory, 'record-keys')
+  writeFileSync(recordKeysFile, keyLines('k1'))
+  const store = await openTestStore(t, { url: redis.url, region: 'gb1', recordKeysFile })
+  const { privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' })
+  const key = { signsFrom: '2026-01-01T00:00:00Z', privateKey: privateKey.export({ type: 'pkcs8', format: 'pem' }) }
+  const put = await store.put(
+    anInstance({
+      interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }],
+      identity: { issuer: 'https://api.example.com', audiences: ['vault'], lifetimeSeconds: 90, keys: [key] },
+    }),
+  )
+  t.equal(put.kind, 'published')
+  const env = {
+    IMDS_STORE: redis.url,
+    IMDS_REGION: 'gb1',
+    IMDS_HYPERVISOR: 'hv1',
+    IMDS_RECORD_KEYS_FILE: recordKeysFile,
+  }
+  const daemon = await startDaemon(t, env, [], { main: join(dist, 'main.js') })
+  await until(async () => (await daemon.get('/latest/meta-data/')).status === 200, 'the record')
+  rmSync(dist, { recursive: true })
+  const latest = `http://127.0.0.1:${String(daemon.guestPort)}/latest`
+  const ttl = { 'X-aws-ec2-metadata-token-ttl-seconds': '60' }
+  const session = await fetch(`${latest}/api/token`, { method: 'PUT', headers: ttl })
+  const headers = { 'X-aws-ec2-metadata-token': await session.text() }
+  const token = await fetch(`${latest}/dynamic/instance-identity/token?audience=vault`, { headers })
+  t.equal(token.status, 200)
+})
+
+t.test(
+  'imdsctl firewall --watch keeps running when its installation is deleted',
+  { skip: withoutNamespaces() },
+  async (t) => {
+    const { dist } = aBuild(t)
+    const host = await startFirewallHost(t)
+    const alpha = await host.addGuest('alpha')
+    const firewall = await host.startFirewall({}, join(dist, 'imdsctl.js'))
+    rmSync(dist, { recursive: true })
+    await host.putAndWait(alpha)
+    t.equal(await curl(alpha), 200)
+    await host.nft('flush ruleset')
+    await until(
+      () => firewall.output().endsWith('another program changed the rules; they are restored (firewall-restored)\n'),
+      'the rules to be restored',
+    )
+    t.equal(await curl(alpha), 200)
+    await firewall.stop()
+    t.equal(firewall.process.exitCode, 0)
+  },
+)
+
+/** A Node.js of this machine that is too old, as Debian's is. */
+const OLD_NODE = ['/usr/bin/node', '/usr/local/bin/node'].find(
+  (path) =>
+    existsSync(path) && Number.parseInt(spawnSync(path, ['-p', 'process.versions.node']).stdout.toString(), 10) < 26,
+)
+
+t.test('an installed command uses the Node.js beside it, and a program says if Node.js is too old', async (t) => {
+  const { directory: prefix } = aBuild(t)
+  const others = join(prefix, 'others')
+  for (const folder of ['bin', 'others', 'lib/node_modules']) mkdirSync(join(prefix, folder), { recursive: true })
+  writeFileSync(join(others, 'node'), '#!/bin/sh\necho the wrong one; exit 9\n', { mode: 0o755 })
+  symlinkSync(process.execPath, join(prefix, 'bin/node'))
+  // As npm installs the package with --prefix: the package in lib/node_modules/imds, and a link in bin to each of its
+  // commands.
+  mkdirSync(join(prefix, 'lib/node_modules/imds'))
+  for (const name of ['dist', 'package.json'])
+    renameSync(join(prefix, name), join(prefix, 'lib/node_modules/imds', name))
+  const { bin } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as { bin: Record<string, string> }
+  for (const [command, file] of Object.entries(bin)) {
+    chmodSync(join(prefix, 'lib/node_modules/imds', file), 0o755)
+    symlinkSync(join('../lib/node_modules/imds', file), join(prefix, 'bin', command))
+    symlinkSync(join('../bin', command), join(others, command)) // an administrator's link to it
+    const started = async (path: string) => {
+      const { status, stdout } = await run([path, '--version'], { env: { PATH: `${others}:/usr/bin:/bin` } })
+      return [status, stdout.toString()]
+    }
+    t.same(await started(join(prefix, 'bin', command)), [0, `${version}\n`], command)
+    t.same(await started(join(others, command)), [0, `${version}\n`], `a link to ${command}`)
+    // as `npm install -g DIRECTORY` does, and `npm link`
+    renameSync(join(prefix, 'lib/node_modules/imds'), join(prefix, 'imds'))
+    symlinkSync('../../imds', join(prefix, 'lib/node_modules/imds'))
+    t.same(await started(join(prefix, 'bin', command)), [0, `${version}\n`], `${command} of a package behind a link`)
+    t.same(await started(join(others, command)), [0, `${version}\n`], `a link to ${command} of a package behind a link`)
+    renameSync(join(prefix, 'bin/node'), join(prefix, 'imds/node'))
+    mkdirSync(join(prefix, 'imds/node_modules/node/bin'), { recursive: true })
+    renameSync(join(prefix, 'imds/node'), join(prefix, 'imds/node_modules/node/bin/node'))
+    t.same(await started(join(others, command)), [0, `${version}\n`], `${command} with the Node.js of the package`)
+    renameSync(join(prefix, 'imds/node_modules/node/bin/node'), join(prefix, 'bin/node'))
+    rmSync(join(prefix, 'lib/node_modules/imds'))
+    renameSync(join(prefix, 'imds'), join(prefix, 'lib/node_modules/imds'))
+    if (OLD_NODE === undefined) continue
+    const program = join(
+      prefix,
+      'lib/node_modules/imds/dist',
+      { imdsd: 'main.js', imdsctl: 'imdsctl.js' }[command] ?? 'api.js',
+    )
+    t.match(
+      await run([OLD_NODE, program], {
+        env: { IMDS_STORE: `file:${prefix}`, IMDS_LISTEN: '127.0.0.1:0', IMDS_OPERATOR_LISTEN: '127.0.0.1:0' },
+      }),
+      {
+        status: 70,
+        stderr: new RegExp(
+          `^${command}: this is Node\\.js \\d+\\.\\d+\\.\\d+, and imds needs 26 or newer: run bin/${command} of the installation; if that says so, .*npm install -g --prefix PREFIX .*\\n$`,
+        ),
+      },
+    )
+  }
+})
+
+t.test('a program with a missing file names it in one line without a stack trace; imdsctl exits with 70', async (t) => {
+  const { directory, dist } = aBuild(t)
+  const list = () => ran(join(dist, 'imdsctl.js'), ['--store', 'redis://127.0.0.1:1', '--region', 'gb1', 'list'])
+  t.match(
+    await list(),
+    { status: 69, stderr: /^imdsctl: cannot use the store: .*ECONNREFUSED/ },
+    'with all files it tries to connect',
+  )
+  const chunks = globSync('imdsctl/*-*.js', { cwd: dist })
+  t.ok(chunks.length > 3)
+  const listWithout = async (name: string) => {
+    renameSync(join(dist, name), join(directory, 'moved'))
+    const { status, stderr } = await list()
+    renameSync(join(directory, 'moved'), join(dist, name))
+    return { status, stderr }
+  }
+  const commands = chunks.filter((chunk) => chunk.includes('commands'))
+  const publishers = chunks.filter((chunk) =>
+    readFileSync(join(dist, chunk), 'utf8').includes('async function openRedisPublisher('),
+  )
+  t.same([commands.length, publishers.length], [1, 1])
+  for (const name of [...commands, ...publishers]) {
+    const { status, stderr } = await listWithout(name)
+    t.equal(status, 70, name)
+    t.match(
+      stderr,
+      /^imdsctl: cannot load .*, a file of this installation: if imds was just upgraded, run the command again; .*\n$/,
+    )
+    t.ok(stderr.includes(join(dist, name)), name)
+  }
+  rmSync(
+    join(
+      dist,
+      chunks.find((chunk) => chunk.includes('agent'))!,
+    ),
+  )
+  t.match(await ran(join(dist, 'imdsctl.js'), ['firewall']), { status: 70, stderr: /^imdsctl: cannot load .*\n$/ })
+
+  rmSync(join(dist, globSync('main/metrics-*.js', { cwd: dist })[0]!))
+  const { status, stdout } = await ran(join(dist, 'main.js'), [], {
+    IMDS_STORE: `file:${directory}`,
+    IMDS_STATE_DIR: directory,
+    IMDS_LISTEN: '127.0.0.1:0',
+    IMDS_OPERATOR_LISTEN: '127.0.0.1:0',
+    IMDS_OPERATOR_SOCKET: `/tmp/imds-programs-${String(process.pid)}.sock`,
+  })
+  t.equal(status, 1)
+  t.match(JSON.parse(stdout.trim().split('\n').at(-1)!), {
+    level: 'fatal',
+    msg: 'could not start',
+    reason: /^cannot load .*metrics-.*: if imds was just upgraded, start it again; otherwise install it again$/,
+    err: undefined,
+  })
+})

@@ -18,6 +18,9 @@ const MODES: readonly (readonly [Connections, string, number])[] = [
   ['reconnect', 'a connection per request', 0.92],
 ]
 
+/** How the servers of a pair take turns. */
+const TURNS = { warmUpSeconds: 3, rounds: 4, seconds: 1 }
+
 /** The processes of one program: a round for each, and its resident memory. */
 interface Measured {
   readonly rounds: Round[]
@@ -32,7 +35,7 @@ export const rate: Part = async ({ built, redisUrl, effort }) => {
     const servers = [await startBare(built, idOf(0)), await startImds(built, env, INSTANCES)]
     try {
       for (const [i, [connections]] of MODES.entries()) {
-        const rounds = await takeTurns(servers, PATH, connections, { ...effort, rounds: effort.seconds, seconds: 1 })
+        const rounds = await takeTurns(servers, PATH, connections, TURNS)
         for (const [j, { pid }] of servers.entries()) {
           all[i]![j]!.rounds.push(inOne(rounds[j]!))
           all[i]![j]!.mib.push(residentMib(pid))
@@ -67,7 +70,7 @@ export const rate: Part = async ({ built, redisUrl, effort }) => {
         ['aim', `>= ${String(aim)}`, '', '<= 1.2', '<= 1.1', '<= 1.15'],
       ],
       notes: [
-        `GET ${PATH}, 32 connections of wrk on another core, ${String(INSTANCES)} instances in the view; medians of ${String(effort.processes)} pairs of processes, each warmed up for ${String(effort.warmUpSeconds)} s and measured for ${String(effort.seconds)} s.`,
+        `GET ${PATH}, 32 connections of wrk on another core, ${String(INSTANCES)} instances in the view; medians of ${String(effort.processes)} pairs of processes, each warmed up for ${String(TURNS.warmUpSeconds)} s and measured for ${String(TURNS.rounds)} s.`,
         `The pairs' ratios of the rates: ${spread('requestsPerSecond')}.`,
         `The pairs' ratios of the CPU times: ${spread('cpuMicrosPerRequest')}.`,
       ],

@@ -230,8 +230,8 @@ t.test('without a running agent', { skip }, async (t) => {
   await t.test('imdsctl firewall prints the rules, applies them once and removes them', async (t) => {
     const printed = await host.imdsctl('firewall')
     t.match(printed, { status: 0, stderr: '' })
-    t.match(printed.stdout.toString(), '"tap-int-alpha" . 02:24:19:00:01:01 . 10.88.1.2 . 169.254.169.254 . 80')
-    await must([...host.hypervisor.within, 'nft', '-c', '-f', '-'], { input: printed.stdout.toString() })
+    t.match(printed.stdout, '"tap-int-alpha" . 02:24:19:00:01:01 . 10.88.1.2 . 169.254.169.254 . 80')
+    await must([...host.hypervisor.within, 'nft', '-c', '-f', '-'], { input: printed.stdout })
     t.equal(
       (await run([...host.hypervisor.within, 'nft', 'list', 'table', 'inet', 'imds'])).status,
       1,

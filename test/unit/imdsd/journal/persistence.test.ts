@@ -7,6 +7,7 @@ import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { addReport, NO_REPORTS, type Reports } from '../../../../src/metadata/reports.ts'
 import type { ViewChange } from '../../../../src/imdsd/view/change.ts'
 import type { SavedInstance } from '../../../../src/imdsd/journal/encoding.ts'
+import { DISK } from '../../../../src/imdsd/journal/disk.ts'
 import { Persistence, type PersistenceParts } from '../../../../src/imdsd/journal/persistence.ts'
 import { restoreView, type Restored } from '../../../../src/imdsd/journal/restore.ts'
 import { snapshotPath, type StateKeys } from '../../../../src/imdsd/journal/state-files.ts'
@@ -301,6 +302,21 @@ describe.each([
     writeFileSync(journal, flipped)
     expect(await found(keys)).toEqual(new Map())
     expect(log.at(-1)).toMatchObject({ reason: expect.stringMatching(/^its journal is damaged at byte/) as string })
+  })
+
+  test('E3: a start flushes the directory before it deletes a journal that a killed fold left', async () => {
+    const daemon = await start({ keys })
+    await daemon.put(state(1, 1))
+    const left = join(directory, 'view.journal.0')
+    cpSync(join(directory, 'view.journal.1'), left)
+    const flush = vi.spyOn(DISK, 'syncDirectory').mockImplementation(() => {
+      expect(existsSync(left), 'at the flush').toBe(true)
+      return Promise.resolve()
+    })
+    expect(await found(keys)).toEqual(daemon.view)
+    expect(flush).toHaveBeenCalledOnce()
+    expect(existsSync(left)).toBe(false)
+    flush.mockRestore()
   })
 
   test('E3: after a kill, a damaged frame is not taken for a torn end: no former owner is served', async () => {

@@ -22,7 +22,7 @@ const ROUND_MS = 4_000
 export const page: Part = async ({ built, redisUrl }) => {
   const turnsFile = join(built.directory, 'page-turns')
   const env = { ...(await populate(redisUrl, 'page', INSTANCES)), TURNS_FILE: turnsFile }
-  const imds = await startImds(built, env, INSTANCES, TURNS)
+  const imds = await startImds(built, env, INSTANCES, { nodeArgs: TURNS })
   const guest = new WatchingGuest(imds.port)
   const load = async () => (await request(imds.operatorPort, '/')).body
   try {

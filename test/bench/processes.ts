@@ -86,29 +86,35 @@ export async function advanceDatabase(stateDirectory: string): Promise<void> {
   for (const child of children.trim().split(' ')) move(child)
 }
 
+/** How a server is started: more arguments for Node.js, and a program that runs it. */
+export interface Launch {
+  readonly nodeArgs?: readonly string[]
+  readonly within?: readonly string[]
+}
+
 /** Starts the bare server, which answers 200 with `body`. */
-export async function startBare({ bare }: Built, body: string): Promise<Server> {
+export async function startBare({ bare }: Built, body: string, launch: Launch = {}): Promise<Server> {
   const port = await freePort()
-  const server = startProcess([bare, String(port), body], {}, 'ignore')
+  const server = startProcess([bare, String(port), body], {}, 'ignore', FLAGS, launch)
   await untilAnswers(port, '/')
   return { ...server, port }
 }
 
 /**
- * Starts the daemon, with more arguments for Node, and waits until it serves all instances. Its state is new unless
- * `env` names another directory, and its log goes to a file in the build's folder.
+ * Starts the daemon, and waits until it serves all instances. Its state is new unless `env` names another directory, and
+ * its log goes to a file in the build's folder.
  */
 export async function startImds(
   { main, directory }: Built,
   env: Readonly<Record<string, string>>,
   instances: number,
-  nodeArgs: readonly string[] = [],
+  launch: Launch = {},
 ): Promise<Server & { readonly operatorPort: number }> {
   const [port, operatorPort] = [await freePort(), await freePort()]
   const state = mkdtempSync(join(directory, 'state-')) // two daemons cannot share one
   const log = openSync(join(directory, 'log'), 'a')
   const server = startProcess(
-    [...nodeArgs, main],
+    [main],
     {
       IMDS_LISTEN: `127.0.0.1:${String(port)}`,
       IMDS_OPERATOR_LISTEN: `127.0.0.1:${String(operatorPort)}`,
@@ -118,6 +124,8 @@ export async function startImds(
       ...env,
     },
     log,
+    FLAGS,
+    launch,
   )
   closeSync(log)
   await untilAnswers(operatorPort, '/livez')
@@ -140,8 +148,9 @@ export function startProcess(
   env: Readonly<Record<string, string>>,
   stdout: 'ignore' | number,
   flags: readonly string[] = FLAGS,
+  { within = [], nodeArgs = [] }: Launch = {},
 ): Omit<Server, 'port'> {
-  const child = spawn('taskset', ['-c', SERVER_CORE, process.execPath, ...flags, ...args], {
+  const child = spawn('taskset', ['-c', SERVER_CORE, ...within, process.execPath, ...flags, ...nodeArgs, ...args], {
     env: { PATH: process.env['PATH'], ...env },
     stdio: ['ignore', stdout, 'inherit'],
   })

@@ -5,6 +5,7 @@
  * in pairs that take turns every second, and a ratio is the median of the pairs' ratios.
  */
 import type { Part } from './bench.ts'
+import { countInstructions, PATH } from './instructions.ts'
 import { idOf, populate } from './population.ts'
 import { residentMib, startBare, startImds } from './processes.ts'
 import { median, type Table } from './report.ts'
@@ -12,7 +13,6 @@ import { inOne, medianOf, ratio, takeTurns, type Round } from './rounds.ts'
 import type { Connections } from './wrk.ts'
 
 const INSTANCES = 500
-const PATH = '/latest/meta-data/instance-id'
 const MODES: readonly (readonly [Connections, string, number])[] = [
   ['keep-alive', 'keep-alive', 0.95],
   ['reconnect', 'a connection per request', 0.92],
@@ -45,7 +45,11 @@ export const rate: Part = async ({ built, redisUrl, effort }) => {
       await Promise.all(servers.map((server) => server.stop()))
     }
   }
-  return MODES.map(([, title, aim], i): Table => {
+  const [bareCounted, imdsCounted] = [
+    await countInstructions(built, (launch) => startBare(built, idOf(0), launch)),
+    await countInstructions(built, (launch) => startImds(built, env, INSTANCES, launch)),
+  ]
+  return MODES.map(([connections, title, aim], i): Table => {
     const [bare, imds] = all[i] as [Measured, Measured]
     const spread = (figure: 'requestsPerSecond' | 'cpuMicrosPerRequest') =>
       imds.rounds
@@ -73,6 +77,11 @@ export const rate: Part = async ({ built, redisUrl, effort }) => {
         `GET ${PATH}, 32 connections of wrk on another core, ${String(INSTANCES)} instances in the view; medians of ${String(effort.processes)} pairs of processes, each warmed up for ${String(TURNS.warmUpSeconds)} s and measured for ${String(TURNS.rounds)} s.`,
         `The pairs' ratios of the rates: ${spread('requestsPerSecond')}.`,
         `The pairs' ratios of the CPU times: ${spread('cpuMicrosPerRequest')}.`,
+        ...(connections === 'reconnect' && bareCounted !== undefined && imdsCounted !== undefined
+          ? [
+              `Instructions of the process for each request (instructions.ts): bare ${bareCounted.toFixed(0)}, imds ${imdsCounted.toFixed(0)}, ratio ${(imdsCounted / bareCounted).toFixed(3)}.`,
+            ]
+          : []),
       ],
     }
   })

@@ -128,7 +128,7 @@ async function measure(
     await redis.flushall()
     await publish(redisUrl, 0, 1, 1)
     await publish(`${redisUrl}/1`, 0, count + 1, 1)
-    const imds = await startImds(built, env, 1, TURNS)
+    const imds = await startImds(built, env, 1, { nodeArgs: TURNS })
     const guest = new WatchingGuest(imds.port)
     try {
       await guest.during(() => sleep(WARM_UP_MS))

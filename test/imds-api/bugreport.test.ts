@@ -41,7 +41,7 @@ const settings = {
   IMDS_API_INVITATION_URL: 'https://cloud.example.com/invitations',
   IMDS_API_OPERATOR_PASSWORD_FILE: file('operator', `${passwords.operator}\n`),
 }
-const api = await startImdsApi(t, settings)
+const api = await startImdsApi(t, { ...settings, IMDS_API_DATABASE: 'embedded' })
 const user_data = Buffer.from(customer.userData).toString('base64')
 const created = await api.call('POST', 'servers', { image: 'img-deb12', name: customer.name, user_data })
 const token = await api.token(CLIENT_OF[ONE])

@@ -47,6 +47,8 @@ export class ControlPlane {
   readonly #checks: Checks
   readonly #time: Time
   readonly #wanted = new Map<string, Wanted>()
+  /** The places that an instance may have got: its last change has no answer. */
+  readonly #asked = new Map<string, readonly string[]>()
   /** Instances that a publisher changes now. */
   readonly #busy = new Set<string>()
   /** How often the store has lost something. */
@@ -174,8 +176,10 @@ export class ControlPlane {
 
   async #send(id: string, wanted: Wanted, before: Wanted, keeps = false): Promise<void> {
     this.#wanted.set(id, { ...before, revision: wanted.revision, isConfirmed: false })
+    this.#asked.set(id, wanted.places)
     const losses = this.#losses
     const result = await this.#publisher.put(documentOf(id, wanted), keeps ? 'keep' : (wanted.userData ?? 'none'))
+    this.#asked.delete(id)
     const { revision, hypervisors } = wanted
     this.#time.note(`revision ${String(revision)} of ${id} on ${hypervisors.join(' and ')} is ${result.kind}`)
     const isSure = losses === this.#losses
@@ -216,7 +220,10 @@ export class ControlPlane {
 
   /** One or two places that no other instance has, nor may still get from a change under way. */
   #freePlaces(id: string, dice: Dice): string[] {
-    const taken = new Set(IDS.flatMap((other) => (other === id ? [] : this.wantedOf(other).places)))
+    const others = IDS.filter((other) => other !== id)
+    const taken = new Set(
+      others.flatMap((other) => [...this.wantedOf(other).places, ...(this.#asked.get(other) ?? [])]),
+    )
     const free = PLACES.filter((place) => !taken.has(place))
     const first = free[dice.below(free.length)]
     if (first === undefined) return []

@@ -35,4 +35,4 @@ COPY --from=programs /imdsd dist
 VOLUME /var/lib/imds /run/imds
 USER node
 STOPSIGNAL SIGTERM
-ENTRYPOINT ["node", "--min-semi-space-size=2", "--max-semi-space-size=2", "--max-old-space-size=1024", "--no-parallel-scavenge", "--no-concurrent-recompilation", "dist/main.js"]
+ENTRYPOINT ["node", "--max-semi-space-size=2", "--max-old-space-size=1024", "--no-parallel-scavenge", "--no-concurrent-recompilation", "dist/main.js"]

@@ -18,7 +18,6 @@ import { StartFailure } from './runtime/listen.ts'
 
 /** V8's options for the daemon, as in systemd/imds.service. They would slow down the start of imds-api. */
 const DAEMON_OPTIONS = [
-  '--min-semi-space-size=2',
   '--max-semi-space-size=2',
   '--max-old-space-size=1024',
   '--no-parallel-scavenge',

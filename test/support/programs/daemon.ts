@@ -97,7 +97,6 @@ export async function startDaemon(
   const args = [
     ...within,
     process.execPath,
-    '--min-semi-space-size=2',
     '--max-semi-space-size=2',
     '--max-old-space-size=1024',
     '--no-parallel-scavenge',

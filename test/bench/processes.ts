@@ -6,7 +6,17 @@
  */
 import { execFileSync, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
-import { closeSync, existsSync, mkdtempSync, openSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import {
+  closeSync,
+  existsSync,
+  mkdtempSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs'
 import { stripTypeScriptTypes } from 'node:module'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -22,7 +32,7 @@ const LOAD_CORE = '1'
 /** V8's options in imds-api.service. */
 export const API_FLAGS: readonly string[] = ['--max-semi-space-size=2', '--no-concurrent-recompilation']
 /** Those in imds.service. */
-const FLAGS: readonly string[] = [
+export const FLAGS: readonly string[] = [
   '--max-semi-space-size=2',
   '--max-old-space-size=1024',
   '--no-parallel-scavenge',
@@ -179,17 +189,14 @@ export function resetPeak(pid: number): void {
   writeFileSync(`/proc/${String(pid)}/clear_refs`, '5')
 }
 
-/** User and system CPU time of a process, in seconds. */
+/** The CPU time of a process, in seconds: of all threads that have not ended, to the nanosecond. */
 export function cpuSeconds(pid: number): number {
-  const fields = readFileSync(`/proc/${String(pid)}/stat`, 'utf8')
-    .split(') ')[1]!
-    .split(' ')
-    .map(Number)
-  return fields.slice(11, 13).reduce((sum, ticks) => sum + ticks) / TICKS_PER_SECOND
+  const threads = readdirSync(`/proc/${String(pid)}/task`)
+  const nanoseconds = threads.map((thread) =>
+    Number(readFileSync(`/proc/${String(pid)}/task/${thread}/schedstat`, 'utf8').split(' ')[0]),
+  )
+  return nanoseconds.reduce((sum, each) => sum + each) / 1e9
 }
-
-/** USER_HZ, which is the same on every Linux architecture that Node supports. */
-const TICKS_PER_SECOND = 100
 
 /** Removes the folder that `build` made. */
 export function clean({ directory }: Built): void {

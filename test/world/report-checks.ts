@@ -15,6 +15,8 @@ interface Accepted {
   readonly value: string
   readonly atMs: number
   readonly stay: object
+  /** Another hypervisor has accepted one of this name, and neither had seen the other's: either may stay. */
+  readonly isEither: boolean
 }
 
 export class ReportChecks {
@@ -25,11 +27,18 @@ export class ReportChecks {
     this.#store = store
   }
 
+  /** A report was accepted. During a migration, the last one of either hypervisor counts. */
   accepted(hypervisor: string, id: string, name: string, value: string, life: Life): void {
     const { time } = this.#store
     time.note(`${hypervisor} accepts a report of ${id}: ${name} is ${value}`)
     const { stay } = life.view.get(id)!
-    this.#accepted.push({ hypervisor, id, name, value, atMs: time.nowMs, stay })
+    const isFormer = (one: Accepted) => one.id === id && one.name === name
+    const unseen = this.#accepted.filter(
+      (one) => isFormer(one) && one.hypervisor !== hypervisor && !this.#isStored(one),
+    )
+    this.forget(isFormer)
+    for (const one of unseen) this.#accepted.push({ ...one, isEither: true })
+    this.#accepted.push({ hypervisor, id, name, value, atMs: time.nowMs, stay, isEither: unseen.length > 0 })
   }
 
   /** Reports that nobody needs any more, or that may be lost. */
@@ -48,7 +57,7 @@ export class ReportChecks {
     this.#accepted = this.#accepted.map((one) => {
       const served = one.hypervisor === hypervisor ? view.get(one.id) : undefined
       if (served === undefined) return one
-      if (!this.#isStored(one) && reports.of(served)?.attributes.get(one.name)?.value !== one.value)
+      if (!one.isEither && !this.#isStored(one) && reports.of(served)?.attributes.get(one.name)?.value !== one.value)
         this.#store.time.break(`a report that was accepted stays: ${hypervisor} has lost that of ${one.id} at a start`)
       return { ...one, stay: served.stay }
     })
@@ -59,7 +68,7 @@ export class ReportChecks {
     const { remove } = this.#store.refused // what a removal that fails may hold back is the reports of its own instance
     for (const one of this.#accepted) {
       const isHere = one.hypervisor === hypervisor && view.get(one.id)?.stay === one.stay
-      if (isHere && !remove.has(one.id) && !this.#isStored(one))
+      if (isHere && !one.isEither && !remove.has(one.id) && !this.#isStored(one))
         this.#store.time.break(`a report that was accepted reaches the store: not that of ${one.id} on ${hypervisor}`)
     }
   }

@@ -252,10 +252,10 @@ export class SimulatedSource implements Source {
     const store = this.#store
     const entries = new Map<string, Entry | undefined>()
     const removed = new Set<string>()
-    const reads = ids.flatMap((id) => [
-      () => void (store.primary.tombstones.has(id) && removed.add(id)),
-      () => void entries.set(id, store.primary.entries.get(id)),
-    ])
+    const reads = ids.flatMap((id) => {
+      const readTombstone = () => void (store.primary.tombstones.has(id) && removed.add(id))
+      return [readTombstone, () => void entries.set(id, store.primary.entries.get(id)), readTombstone]
+    })
     const first = this.#time.dice.below(reads.length + 1)
     for (const part of [reads.slice(0, first), reads.slice(first)])
       if (part.length > 0)

@@ -215,8 +215,6 @@ export class World implements Eventful {
       else
         ask(life, this.time, place, { url, method: 'PUT', headers, body }, ({ status }) => {
           if (status !== 200) return
-          // during a migration, the last report of either hypervisor counts
-          checks.reports.forget((one) => one.id === id && one.name === attribute)
           // not if its removal began meanwhile, which deletes it
           if (checks.machines.get(`${name} ${place}`) === machine)
             checks.reports.accepted(name, id, attribute, body, life)

@@ -199,23 +199,24 @@ export class RedisSource implements Source {
         fields.length === 0
           ? []
           : [
-              // First: a put between the two deletes the tombstone, and its record is then read.
+              // Twice: a put or a removal between two of these commands would make an instance look lost.
               ['exists', this.#keys.tombstone(id)],
               ['hmgetBuffer', this.#keys.instance(id), ...fields],
+              ['exists', this.#keys.tombstone(id)],
             ],
       ),
     )
     for (const { id, fields, fault } of some) {
       // frees them while the others are processed
-      const [tombstone, values = []] = replies.splice(0, fields.length === 0 ? 0 : 2)
+      const [before, values = [], after] = replies.splice(0, fields.length === 0 ? 0 : 3)
       if (isWrongType(values)) {
         yield { kind: 'unreadable', id, digest: undefined, reason: WRONG_TYPE }
         continue
       }
       const [digest, record, userData] = valueOf(values) as (Buffer | undefined)[]
       if (fault !== undefined) yield { id, digest: digest?.toString(), ...fault }
-      else if (record === undefined) yield { kind: valueOf(tombstone) === 1 ? 'removed' : 'absent', id }
-      else yield await this.#loaded(id, digest?.toString(), record, userData)
+      else if (record !== undefined) yield await this.#loaded(id, digest?.toString(), record, userData)
+      else yield { kind: valueOf(before) === 1 || valueOf(after) === 1 ? 'removed' : 'absent', id }
     }
   }
 

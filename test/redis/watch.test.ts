@@ -68,20 +68,23 @@ t.test('invariant 4: the next resync finds a change whose notice was lost', asyn
   await serves(daemon, 2, 4)
 })
 
-t.test('an instance that is published or removed while it is read is not lost: its tombstone is read before and after', async (t) => {
-  const monitor = await redis.client.monitor()
-  t.teardown(() => {
-    monitor.disconnect()
-  })
-  const read: string[] = []
-  monitor.on('monitor', (_time: string, [command = '', key]: string[], source: string) => {
-    const isRead = key === KEYS.tombstone('srv-n11') || (key === KEYS.instance('srv-n11') && command === 'hmget')
-    if (isRead && source !== 'lua') read.push(command)
-  })
-  await store.put(aLocalInstance(11))
-  await serves(daemon, 1, 11)
-  t.strictSame(read.slice(-3), ['exists', 'hmget', 'exists'])
-})
+t.test(
+  'an instance that is published or removed while it is read is not lost: its tombstone is read before and after',
+  async (t) => {
+    const monitor = await redis.client.monitor()
+    t.teardown(() => {
+      monitor.disconnect()
+    })
+    const read: string[] = []
+    monitor.on('monitor', (_time: string, [command = '', key]: string[], source: string) => {
+      const isRead = key === KEYS.tombstone('srv-n11') || (key === KEYS.instance('srv-n11') && command === 'hmget')
+      if (isRead && source !== 'lua') read.push(command)
+    })
+    await store.put(aLocalInstance(11))
+    await serves(daemon, 1, 11)
+    t.strictSame(read.slice(-3), ['exists', 'hmget', 'exists'])
+  },
+)
 
 t.test(
   'invariants 3 and 6: a faulty record leaves the last good state, is reported once, and harms no other',

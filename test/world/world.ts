@@ -215,9 +215,9 @@ export class World implements Eventful {
       else
         ask(life, this.time, place, { url, method: 'PUT', headers, body }, ({ status }) => {
           if (status !== 200) return
-          // not if its removal began meanwhile, which deletes it
           if (checks.machines.get(`${name} ${place}`) === machine)
             checks.reports.accepted(name, id, attribute, body, life)
+          else checks.reports.forget((one) => one.id === id && one.name === attribute) // its removal may have begun
         })
     })
     return id

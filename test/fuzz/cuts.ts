@@ -26,6 +26,8 @@ export interface Cut {
 const AT_ONCE = 400
 /** The pause between two pieces of a connection. */
 const PAUSE_MS = 40
+/** Time for the daemon to get all requests: the first segment of a connection that was lost four times comes after 31 s. */
+const MINT_MS = 60_000
 /** Time for the responses to arrive, which take much less. */
 const ARRIVAL_MS = 300
 
@@ -173,7 +175,7 @@ async function sendCuts(
     const some = cuts.slice(from, from + AT_ONCE)
     expected += some.reduce((sum, { tokens }) => sum + tokens, 0)
     await command(JSON.stringify(some.map(({ pieces }) => pieces)))
-    await until(async () => (await minted(host)) >= expected, `${String(expected - first)} tokens`, 10_000).catch(
+    await until(async () => (await minted(host)) >= expected, `${String(expected - first)} tokens`, MINT_MS).catch(
       () => {
         /* the caller compares the counts */
       },

@@ -54,6 +54,8 @@ class Known {
   /** Its files are older than the view, and it has said that it cannot delete them. */
   isStale = false
   hasResynced = false
+  /** When its view was last compared with the store. */
+  comparedAtMs = 0
 }
 
 export class Checks {
@@ -65,8 +67,8 @@ export class Checks {
   /** `HYPERVISOR ID` -> the revision from which the guest may start there. */
   readonly launches = new Map<string, number>()
   readonly reports: ReportChecks
-  /** Id -> the position in the history of the store at which it last lost something. */
-  readonly #lostAt = new Map<string, number>()
+  /** When the store last lost something that views follow. */
+  #lostAtMs = -Infinity
 
   constructor(time: Time, store: SimulatedStore) {
     this.#time = time
@@ -106,10 +108,8 @@ export class Checks {
 
   /** The store has lost something: these instances are other than before, and reports may be gone. */
   storeLost(ids: readonly string[]): void {
-    for (const id of ids) {
-      this.stop(id)
-      this.#lostAt.set(id, this.#store.historyOf(id).length - 1)
-    }
+    for (const id of ids) this.stop(id)
+    if (ids.length > 0) this.#lostAtMs = this.#time.nowMs
     for (const [key, { id, place }] of this.machines) {
       const [network, address] = place.split(' ') as [string, string]
       if ((this.#store.primary.owner(network, address) ?? id) !== id) this.machines.delete(key)
@@ -141,7 +141,8 @@ export class Checks {
     }
     if (known.hasResynced) {
       known.hasResynced = false
-      this.#checkAge(name, life, this.#time.nowMs - life.storeSide.viewAgeSeconds() * 1_000)
+      known.comparedAtMs = this.#time.nowMs - life.storeSide.viewAgeSeconds() * 1_000
+      this.#checkAge(name, life, known.comparedAtMs)
     }
     if (life.changed.size > 0) {
       for (const id of life.changed) {
@@ -267,8 +268,8 @@ export class Checks {
   /** Starts the guest of an instance if the launch gate lets it. */
   #launchIfOpen({ name, rules }: Hypervisor, life: Life, id: string, revision: number): void {
     const gate = life.gateOf(id)
-    // the view may still go back to before the store last lost a state of it
-    const isSinceLoss = (this.#of(name).reached.get(id) ?? 0) >= (this.#lostAt.get(id) ?? 0)
+    // the view may still go back to before the store last lost something, also with another owner of an address
+    const isSinceLoss = this.#of(name).comparedAtMs >= this.#lostAtMs
     if (gate.kind !== 'open' || gate.revision < revision || !isSinceLoss) return
     this.launches.delete(`${name} ${id}`)
     this.#time.note(`${name} lets the guest of ${id} start, revision ${String(gate.revision)}`)

@@ -80,17 +80,20 @@ export class SimulatedDisk implements Disk {
       writeFileSync(join(directory, name), bytes)
       utimesSync(join(directory, name), mtimeMs / 1_000, mtimeMs / 1_000)
     }
+    const noteDeleted = () => {
+      const left = readdirSync(directory)
+      for (const name of this.#names.keys()) if (!left.includes(name)) this.#rename((names) => void names.delete(name))
+    }
     const syncDirectory = async () => {
+      noteDeleted()
       this.#syncNames()
       await Promise.resolve()
     }
     Object.assign(DISK, { syncDirectory }) // which the start calls
+    const journals = [...this.#names].filter(([name]) => name.startsWith('view.journal'))
     const result = await start()
-    const left = readdirSync(directory)
-    for (const [name, inode] of this.#names) {
-      if (name.startsWith('view.journal')) inode.sync() // also one that is deleted: a power cut may bring it back
-      if (!left.includes(name)) this.#rename((names) => void names.delete(name))
-    }
+    for (const [, inode] of journals) inode.sync() // also one that is deleted: a power cut may bring it back
+    noteDeleted()
     return result
   }
 

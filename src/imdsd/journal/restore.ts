@@ -13,6 +13,7 @@ import { DISK } from './disk.ts'
 import { readJournal, type Journal } from './journal.ts'
 import { checkOwner, readSnapshot } from './snapshot.ts'
 import {
+  deleteFiles,
   deleteOldPrevious,
   journalGenerations,
   journalPath,
@@ -64,7 +65,7 @@ export async function restoreView(parts: RestoreParts): Promise<Restored> {
   } catch (error) {
     const reason = (error as Error).message
     if (error instanceof RejectedFile)
-      return unserved(path, reject(path, { ...facts, reason }, log) ? 'none' : 'unserved')
+      return unserved(path, (await reject(path, { ...facts, reason }, log)) ? 'none' : 'unserved')
     const cause = error instanceof Mismatch ? { reason } : { err: error }
     log.warn({ code: 'snapshot-not-served', ...facts, ...cause }, consequenceOf(error))
     return unserved(path, error instanceof PlainSnapshot ? 'plain' : 'unserved')
@@ -110,7 +111,7 @@ async function restoreFiles(
   await deleteOldPrevious(DISK, path, maxAgeMs, nowMs)
   const found = statSync(path, { throwIfNoEntry: false })
   if (found === undefined) {
-    deleteJournals(path, Infinity)
+    await deleteFiles(DISK, path)
     return undefined
   }
   const { size, mtimeMs } = found
@@ -125,10 +126,10 @@ async function restoreFiles(
       'it is from the future by more than IMDS_SNAPSHOT_MAX_AGE_SECONDS: the clock of this hypervisor is behind',
     )
   const { torn, oldest, ...view } = await readView(path, owner, keys, (open) => open())
-  if (generationsBeside(path)[0]! < oldest) {
-    await DISK.syncDirectory(path) // else a power failure could take back the snapshot's name, but not the deletion
-    deleteJournals(path, oldest)
-  }
+  const obsolete = generationsBeside(path).filter((generation) => generation < oldest)
+  // else a power failure could take back the snapshot's name, but not the deletion
+  if (obsolete.length > 0) await DISK.syncDirectory(path)
+  for (const generation of obsolete) rmSync(journalPath(path, generation), { force: true })
   for (const end of torn)
     log.warn(
       { code: 'journal-torn', ...end },
@@ -203,10 +204,9 @@ function applyTo(instances: Map<string, SavedInstance>, groups: Iterable<Buffer>
 }
 
 /** Deletes files that can never be served. True if they are gone. */
-function reject(path: string, facts: object, log: Log): boolean {
+async function reject(path: string, facts: object, log: Log): Promise<boolean> {
   try {
-    rmSync(path)
-    deleteJournals(path, Infinity)
+    await deleteFiles(DISK, path)
     log.warn(
       { code: 'snapshot-rejected', ...facts },
       'the snapshot was rejected and deleted; guests get 503 until the store answers',
@@ -220,11 +220,6 @@ function reject(path: string, facts: object, log: Log): boolean {
     )
     return false
   }
-}
-
-function deleteJournals(path: string, before: number): void {
-  for (const generation of generationsBeside(path))
-    if (generation < before) rmSync(journalPath(path, generation), { force: true })
 }
 
 function generationsBeside(path: string): number[] {

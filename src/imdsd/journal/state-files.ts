@@ -53,9 +53,14 @@ function previousFiles(snapshot: string, names: readonly string[]): string[] {
   )
 }
 
+/**
+ * Deletes a snapshot and its journals. The snapshot is gone for good before a journal is: a power failure that kept only
+ * the deletion of a journal would leave an older state.
+ */
 export async function deleteFiles(disk: Disk, snapshot: string): Promise<void> {
   const names = await disk.namesBeside(snapshot)
   if (names.includes(basename(snapshot))) await disk.remove(snapshot)
+  await disk.syncDirectory(snapshot)
   for (const generation of journalGenerations(names)) await disk.remove(journalPath(snapshot, generation))
   await disk.syncDirectory(snapshot)
 }
@@ -70,15 +75,17 @@ export async function setAside(disk: Disk, snapshot: string): Promise<void> {
   const former = snapshot + PREVIOUS
   if (generations.length === 0 && !names.includes(basename(snapshot))) return
   // The snapshot is set aside last, and deleted last. So without it, the journals that were set aside belong to the one
-  // that is still in its place.
+  // that is still in its place, and is not served without its first journal. A power failure does not change the order.
   if (names.includes(basename(former))) {
     for (const name of previousFiles(snapshot, names))
       if (name !== basename(former)) await disk.remove(join(dirname(snapshot), name))
+    await disk.syncDirectory(snapshot)
     await disk.remove(former)
   }
-  for (const generation of generations) await renameIfThere(disk, journalPath(snapshot, generation))
-  await renameIfThere(disk, snapshot)
-  await disk.syncDirectory(snapshot)
+  for (const file of [...generations.map((generation) => journalPath(snapshot, generation)), snapshot]) {
+    await renameIfThere(disk, file)
+    await disk.syncDirectory(snapshot)
+  }
 }
 
 async function renameIfThere(disk: Disk, path: string): Promise<void> {

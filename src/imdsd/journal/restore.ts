@@ -126,10 +126,10 @@ async function restoreFiles(
       'it is from the future by more than IMDS_SNAPSHOT_MAX_AGE_SECONDS: the clock of this hypervisor is behind',
     )
   const { torn, oldest, ...view } = await readView(path, owner, keys, (open) => open())
-  const obsolete = generationsBeside(path).filter((generation) => generation < oldest)
-  // else a power failure could take back the snapshot's name, but not the deletion
-  if (obsolete.length > 0) await DISK.syncDirectory(path)
-  for (const generation of obsolete) rmSync(journalPath(path, generation), { force: true })
+  // else a power failure could take back a name that is served, but not what follows: a later journal, or a deletion
+  await DISK.syncDirectory(path)
+  for (const generation of generationsBeside(path))
+    if (generation < oldest) rmSync(journalPath(path, generation), { force: true })
   for (const end of torn)
     log.warn(
       { code: 'journal-torn', ...end },

@@ -4,7 +4,7 @@ import { writeBugreport } from '../bugreport/bugreport.ts'
 import { bugreportOf } from './doctor/bugreport.ts'
 import { CHECKS } from '../imdsd/checks/checks.ts'
 import { lookAtHypervisor, type DoctorSources } from './doctor/hypervisor.ts'
-import type { DoctorState } from '../imdsd/checks/host-state.ts'
+import type { DoctorState } from '../imdsd/checks/hypervisor-state.ts'
 import { buildStatus, statusRows, type DaemonStatus } from './doctor/status.ts'
 import { ask, QUESTIONS, valueOf } from '../imdsd/operator/client.ts'
 import { printChecks, runChecks } from '../runtime/check.ts'
@@ -12,7 +12,6 @@ import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import type { Sample } from '../runtime/metric-values.ts'
 import type { Output } from '../runtime/output.ts'
 
-/** What the commands need. */
 export interface DoctorContext extends DoctorSources {
   readonly output: Output
 }

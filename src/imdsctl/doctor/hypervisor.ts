@@ -17,8 +17,8 @@ import { VERSION } from '../../runtime/version.ts'
 import { probeStore } from '../../store/probe.ts'
 import { readView } from '../../imdsd/journal/restore.ts'
 import { snapshotPath } from '../../imdsd/journal/state-files.ts'
-import { freeBytesIn, stateOf, unseen } from '../../imdsd/checks/host-state.ts'
-import type { FileState, DoctorState, SnapshotState } from '../../imdsd/checks/host-state.ts'
+import { freeBytesIn, stateOf, unseen } from '../../imdsd/checks/hypervisor-state.ts'
+import type { FileState, DoctorState, SnapshotState } from '../../imdsd/checks/hypervisor-state.ts'
 
 /** The daemon waits for its first document for 5 s. */
 const DAEMON_TIMEOUT_MS = 7_000

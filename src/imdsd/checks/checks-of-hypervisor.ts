@@ -4,7 +4,7 @@ import { compareListeners, parseGuestListeners } from '../../runtime/guest-liste
 import { formatHostPort, parseUnixSocket } from '../../runtime/host-port.ts'
 import { isOneAddress } from '../../metadata/address.ts'
 import { failure, ok, warning, type Finding } from '../../runtime/check.ts'
-import type { DaemonCheck, DoctorCheck, DaemonState, DoctorState } from './host-state.ts'
+import type { DaemonCheck, DoctorCheck, DaemonState, DoctorState } from './hypervisor-state.ts'
 import type { CommandResult } from '../../runtime/command.ts'
 
 /** A unit that should run, and be enabled if it `starts` at boot by itself. `severity`: what it means if it does not. */

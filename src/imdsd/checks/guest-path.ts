@@ -8,7 +8,7 @@ import { LINK_LOCAL_ADDRESS } from '../firewall/link-local.ts'
 import { isOneAddress, isUnusableAddress } from '../../metadata/address.ts'
 import { parseJson } from '../../runtime/json.ts'
 import { failure, ok, warning, type Finding } from '../../runtime/check.ts'
-import type { DoctorState } from './host-state.ts'
+import type { DoctorState } from './hypervisor-state.ts'
 import type { CommandResult } from '../../runtime/command.ts'
 
 /** A step of a path. `address` undefined: the step is the same for every address of the interface. */

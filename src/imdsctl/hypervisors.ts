@@ -20,7 +20,7 @@ interface Hypervisor {
 export async function hypervisors({ store, output }: Context): Promise<void> {
   await withStore(store, async (publisher) => {
     const all = await readHypervisors(publisher)
-    if (output.json) for (const one of all) output.printJson(jsonOf(one))
+    if (output.json) for (const { announced, ...one } of all) output.printJson({ ...announced, ...one })
     else
       output.table(
         ['HYPERVISOR', 'VERSION', 'INSTANCES', 'RECORDS', 'LAG', 'LAST SEEN', 'DRAINED'],
@@ -67,10 +67,6 @@ async function countRecords(publisher: Publisher): Promise<ReadonlyMap<string, n
   return counts
 }
 
-function jsonOf({ name, records, announced, drainedAt }: Hypervisor): object {
-  return { name, ...announced, records, ...(drainedAt !== undefined && { drainedAt }) }
-}
-
 function cellsOf({ name, records, announced, drainedAt }: Hypervisor): readonly string[] {
   const drained = drainedAt === undefined ? '-' : formatAgo(drainedAt, Date.now())
   if (announced === undefined) return [name, '-', '-', String(records), '-', 'never', drained]
@@ -79,7 +75,6 @@ function cellsOf({ name, records, announced, drainedAt }: Hypervisor): readonly 
   return [name, version, String(instances), String(records), lag, formatAgo(seenAt, Date.now()), drained]
 }
 
-/** Marks a hypervisor as drained. */
 export async function drain({ store, output }: Context, name: string): Promise<void> {
   checkName(name)
   await withStore(store, async (publisher) => {
@@ -102,7 +97,6 @@ export async function drain({ store, output }: Context, name: string): Promise<v
   })
 }
 
-/** Ends that a hypervisor is drained. */
 export async function undrain({ store, output }: Context, name: string): Promise<void> {
   checkName(name)
   await withStore(store, async (publisher) => {

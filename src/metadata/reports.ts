@@ -131,7 +131,7 @@ function joined(
 /** Reports within their limits, if need be without the oldest removals; undefined: they are too many or too long. */
 function fitted(reports: Reports): Reports | undefined {
   const attributes = new Map(reports.attributes)
-  let bytes = sizeOf(reports)
+  let bytes = Buffer.byteLength(JSON.stringify(storedForm(reports)))
   for (const [name, report] of [...attributes].sort(([, a], [, b]) => a.revision - b.revision)) {
     if (bytes <= MAX_REPORTS_BYTES && attributes.size <= MAX_ATTRIBUTES) break
     if (report.value !== '') continue
@@ -200,11 +200,6 @@ function isReceived({ revision, receivedAt }: Received): boolean {
 
 function isRevision(value: unknown): boolean {
   return Number.isSafeInteger(value) && (value as number) >= 0
-}
-
-/** The bytes of the JSON of some reports. */
-function sizeOf(reports: Reports): number {
-  return Buffer.byteLength(JSON.stringify(storedForm(reports)))
 }
 
 type Fault = 'malformed' | 'too-large'

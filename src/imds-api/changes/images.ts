@@ -155,7 +155,6 @@ export type ImageValues = Pick<
   'name' | 'username' | 'description' | 'arch' | 'public' | 'compatibility_mode' | 'min_ram' | 'locked'
 > & { readonly status?: 'available' | 'deprecated' | undefined }
 
-/** Changes an image of the account. */
 export async function updateImage(
   tx: Tx,
   accountId: string,

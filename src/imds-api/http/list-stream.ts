@@ -52,7 +52,6 @@ export async function sendList(
   )
 }
 
-/** The pieces of a streamed list. */
 async function* pieces(
   request: FastifyRequest,
   begin: string,

@@ -17,10 +17,8 @@ export type ActionKind =
   | 'activate_console'
   | 'delete_image'
   | 'delete'
-/** How an action ended. */
 export type ActionOutcome = 'succeeded' | 'failed'
 
-/** The actions of the API on a server. */
 export const SERVER_ACTIONS = [
   'start',
   'stop',

@@ -35,7 +35,6 @@ export class HeldRequests {
     return this.#isStopping
   }
 
-  /** The number of held requests. */
   get size(): number {
     return this.#held.size
   }

@@ -3,18 +3,10 @@ import { isName } from '../metadata/identifiers.ts'
 import { formatAgo, formatDuration } from '../runtime/ago.ts'
 import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import { isRecent } from '../store/fleet.ts'
-import type { AnnouncedHypervisor, Publisher } from '../store/publisher.ts'
+import type { Publisher } from '../store/publisher.ts'
 import { formatDaemonUser } from '../store/redis/acl.ts'
 import { parseStoreUrl } from '../store/url.ts'
 import { withStore, type Context } from './commands.ts'
-
-/** A hypervisor. `records`: how many name it. `announced` undefined: no daemon has announced it. */
-interface Hypervisor {
-  readonly name: string
-  readonly records: number
-  readonly announced: AnnouncedHypervisor | undefined
-  readonly drainedAt: string | undefined
-}
 
 /** Prints a table of the hypervisors that are announced, drained, or named by a record. */
 export async function hypervisors({ store, output }: Context): Promise<void> {
@@ -47,7 +39,8 @@ export async function acl({ store, output }: Context, name: string | undefined, 
   }
 }
 
-async function readHypervisors(publisher: Publisher): Promise<readonly Hypervisor[]> {
+/** `records`: how many name the hypervisor. `announced` undefined: no daemon has announced it. */
+async function readHypervisors(publisher: Publisher) {
   const announced = new Map((await publisher.hypervisors()).map((one) => [one.name, one]))
   const drained = await publisher.fleet.drained()
   const records = await countRecords(publisher)
@@ -66,6 +59,8 @@ async function countRecords(publisher: Publisher): Promise<ReadonlyMap<string, n
     for (const name of names) counts.set(name, (counts.get(name) ?? 0) + 1)
   return counts
 }
+
+type Hypervisor = Awaited<ReturnType<typeof readHypervisors>>[number]
 
 function cellsOf({ name, records, announced, drainedAt }: Hypervisor): readonly string[] {
   const drained = drainedAt === undefined ? '-' : formatAgo(drainedAt, Date.now())

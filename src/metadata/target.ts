@@ -68,14 +68,8 @@ export interface Target {
 export interface Query {
   /** The whole subtree is asked for (H2). */
   readonly recursive: boolean
-  /** A change is waited for (H1). */
-  readonly wait: WaitForChange | undefined
-}
-
-/** `lastEtag`: without quotes; undefined: a change from now on. */
-export interface WaitForChange {
-  readonly lastEtag: string | undefined
-  readonly timeoutMs: number
+  /** A change is waited for (H1). `lastEtag`: without quotes; undefined: a change from now on. */
+  readonly wait: { readonly lastEtag: string | undefined; readonly timeoutMs: number } | undefined
 }
 
 /** The default and the limit of `timeout_sec`. */

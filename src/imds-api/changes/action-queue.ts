@@ -5,7 +5,8 @@
  * carried out in the order of the requests. While a server migrates, its actions wait. An action without an outcome is
  * given out again after a while, to the present hypervisor of the server.
  */
-import { sql, type RawBuilder } from 'kysely'
+import { sql, type RawBuilder, type Selectable } from 'kysely'
+import type { Tables } from '../database/tables.ts'
 import type { Tx, Db } from '../database/transaction.ts'
 import { notFound, refuse } from '../model/refusal.ts'
 import type { ActionKind, ActionOutcome } from '../model/server-actions.ts'
@@ -33,15 +34,7 @@ export interface GivenAction {
   readonly disk_size: number
   readonly disk_encrypted: boolean
   readonly compatibility_mode: boolean
-  readonly interfaces: readonly InterfaceRow[]
-}
-interface InterfaceRow {
-  readonly id: string
-  readonly mac_address: string
-  readonly ipv4_address: string
-  readonly ipv4_prefix_length: number | null
-  readonly ipv6_address: string | null
-  readonly ipv6_prefix: string | null
+  readonly interfaces: readonly Omit<Selectable<Tables['interfaces']>, 'server_id' | 'created_at'>[]
 }
 
 /** The most actions that are given out at once. */
@@ -100,17 +93,10 @@ export interface ActionReport {
   readonly outcome: ActionOutcome
   readonly fault: string | null
 }
-/** An action that is finished. `isRepeated`: an earlier report finished it. */
-export interface FinishedAction extends ActionReport {
-  readonly id: number
-  readonly serverId: string
-  readonly kind: ActionKind
-  readonly isRepeated: boolean
-}
 
 /**
  * Records the outcome of an action that this hypervisor got, and applies its effects. Repeating a report changes
- * nothing. An action of another hypervisor does not exist for this one.
+ * nothing (`isRepeated`). An action of another hypervisor does not exist for this one.
  */
 export async function reportOutcome(
   db: Db,
@@ -118,7 +104,7 @@ export async function reportOutcome(
   hypervisor: string,
   id: number,
   { outcome, fault }: ActionReport,
-): Promise<FinishedAction> {
+) {
   const found = await findAction(db, hypervisor, id)
   if (found === undefined) throw notFound(`the action ${String(id)}`)
   return accounts.commitInAnyState(found.account_id, async (tx) => {
@@ -229,14 +215,8 @@ export async function purgeActions(db: Db): Promise<void> {
  * For metrics. `age`: seconds that the oldest action has waited. `unfetched`: seconds for which an action could have
  * been fetched and was not.
  */
-export interface ActionQueueState {
-  readonly waiting: number
-  readonly age: number
-  readonly unfetched: number
-}
-
-export async function readActionQueue(db: Db): Promise<ActionQueueState> {
-  const { rows } = await sql<ActionQueueState>`
+export async function readActionQueue(db: Db) {
+  const { rows } = await sql<Readonly<Record<'waiting' | 'age' | 'unfetched', number>>>`
     select count(*) as waiting,
       coalesce(extract(epoch from now() - min(requested_at)), 0)::float as age,
       coalesce(extract(epoch from now() - min(coalesce(given_out_at, greatest(requested_at, previous)))

@@ -66,12 +66,6 @@ export async function updateServer(tx: Tx, server: Server, values: ServerValues)
   await refuseBeyondRecord(tx, [id])
 }
 
-/** Locks a server against its deletion, or unlocks it. */
-export async function setServerLocked(tx: Tx, accountId: string, id: string, locked: boolean): Promise<void> {
-  await lockServer(tx, accountId, id)
-  await setValues(tx, 'servers', id, { locked })
-}
-
 /** Begins the deletion of a server. It frees the cloud IPs now, and the other addresses when its record is removed. */
 export async function deleteServer(tx: Tx, compute: ComputeMode, accountId: string, id: string): Promise<void> {
   const { locked } = await lockServer(tx, accountId, id)

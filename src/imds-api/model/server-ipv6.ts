@@ -21,14 +21,11 @@ export interface RangeWithIpv6 {
   readonly network: string
 }
 
-/** The IPv6 address of a server, and the /64 that it owns (undefined: it shares one). */
-export interface ServerIpv6 {
-  readonly address: string
-  readonly prefix: string | undefined
-}
-
-/** The IPv6 address of a server whose private address is in a range with this network. */
-export function ipv6OfServer(network: string, macAddress: string, ipv4Address: string): ServerIpv6 {
+/**
+ * The IPv6 address of a server whose private address is in a range with this network. `prefix`: the /64 that it owns;
+ * undefined: it shares one.
+ */
+export function ipv6OfServer(network: string, macAddress: string, ipv4Address: string) {
   const { address: first, prefixLength: length = SUBNET } = splitPrefix(network)
   const number = new Address4(ipv4Address).bigInt() % subnetsOf(length)
   const subnet = BigInt(`0x${ipv6Digits(first)}`) + (number << BigInt(SUBNET))
@@ -92,13 +89,7 @@ function sizeFault(network: string, given: readonly RangeWithIpv6[]): string | u
   )
 }
 
-interface Network {
-  readonly first: bigint
-  readonly last: bigint
-  readonly length: number
-}
-
-function parseNetwork(text: string): Network | undefined {
+function parseNetwork(text: string) {
   const parsed = parseRange('public_ipv6', text)
   if (!parsed.ok || parsed.value.prefixLength === undefined) return undefined
   const { first, last, prefixLength: length } = parsed.value

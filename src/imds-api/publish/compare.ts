@@ -21,14 +21,6 @@ export interface StoreDifference {
   readonly fields?: readonly string[]
 }
 
-/** `servers`: those of the database. `waiting`: those among them that wait to be published. */
-export interface StoreComparison {
-  readonly servers: number
-  readonly waiting: number
-  readonly records: number
-  readonly differences: readonly StoreDifference[]
-}
-
 const BATCH = 50
 /** By then a change in flight has arrived, or waits in the outbox. */
 const RECHECK_AFTER_MS = 1_000
@@ -37,8 +29,11 @@ const STORE_FIELDS = ['userData', 'sealedAt']
 
 type Store = Pick<Publisher, 'list' | 'get'>
 
-/** Compares all servers. Rejects without the store. */
-export async function compareStore(db: Db, store: Store): Promise<StoreComparison> {
+/**
+ * Compares all servers. `servers`: how many the database has; `waiting`: how many of them wait to be published. Rejects
+ * without the store.
+ */
+export async function compareStore(db: Db, store: Store) {
   const listed = await listById(store)
   const ids = await idsOf(db)
   const known = new Set(ids)
@@ -52,7 +47,6 @@ export async function compareStore(db: Db, store: Store): Promise<StoreCompariso
   return {
     servers: ids.length,
     waiting: waiting.size,
-    records: listed.size,
     differences: differences.filter(({ server }) => !waiting.has(server)),
   }
 }

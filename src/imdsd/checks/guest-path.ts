@@ -82,14 +82,8 @@ interface Route {
 }
 type KernelLinks = ReadonlyMap<string, KernelLink>
 
-/** What the kernel says. `linkLocal`: the links that have OpenStack's link-local address, read only if they are needed. */
-interface Kernel {
-  readonly links: KernelLinks
-  readonly neighbours: readonly Neighbour[]
-  readonly linkLocal: ReadonlySet<string>
-}
-
-async function readKernel(look: Pick<DoctorState, 'run'>, needsLinkLocal: boolean): Promise<Kernel | undefined> {
+/** Asks the kernel. `linkLocal`: the links that have OpenStack's link-local address, read only if they are needed. */
+async function readKernel(look: Pick<DoctorState, 'run'>, needsLinkLocal: boolean) {
   const [links, neighbours, addresses] = await Promise.all([
     look.run(['ip', '-json', '-details', 'link', 'show']),
     look.run(['ip', '-json', 'neighbour', 'show']),

@@ -14,16 +14,11 @@ export const LINK_LOCAL_ADDRESS = 'fe80::a9fe:a9fe'
 /** The port of that address, and of the link-local listeners: the rules replace the address only. */
 export const LINK_LOCAL_PORT = 80
 
-/** The parts of the base rules: maps, rules of the two hooks, and chains. */
-export interface LinkLocalRules {
-  readonly maps: string
-  readonly prerouting: readonly string[]
-  readonly output: readonly string[]
-  readonly chains: string
-}
-
-/** Formats the rules. `listeners`: their addresses; `tooMany`: matches a new connection beyond the rate limit. */
-export function formatLinkLocalRules(listeners: readonly string[], tooMany: string): LinkLocalRules {
+/**
+ * Formats the parts of the base rules: maps, rules of the two hooks, and chains. `listeners`: their addresses;
+ * `tooMany`: matches a new connection beyond the rate limit.
+ */
+export function formatLinkLocalRules(listeners: readonly string[], tooMany: string) {
   const all = listeners.join(', ')
   const port = String(LINK_LOCAL_PORT)
   return {

@@ -25,7 +25,6 @@ export class HeldRequests {
   readonly #held = new ByOwner<Held>()
   #isStopping = false
 
-  /** Whether an instance may have another held request. */
   mayHold(id: string): boolean {
     return this.#held.countOf(id) < MAX_HELD
   }

@@ -33,7 +33,7 @@ export type Answer<T> =
   | { readonly kind: 'timeout' }
 
 /** The document of an answer; the fault says what the daemon at `operator` answered instead. */
-export function valueOf<T>(answer: Answer<T>, operator: string): Parsed<T, string> {
+export function parsedAnswer<T>(answer: Answer<T>, operator: string): Parsed<T, string> {
   if (answer.kind === 'answered') return { ok: true, value: answer.value }
   return { ok: false, faults: [`the daemon at ${operator} ${describe(answer)}`] }
 }

@@ -55,16 +55,6 @@ export interface Decrypted {
   readonly key: string
 }
 
-/**
- * The parts of a value in their order: `head`, the result of `update` for each part of the contents, the result of
- * `end`.
- */
-export interface Encryption {
-  readonly head: Buffer
-  readonly update: (part: Uint8Array) => Buffer
-  readonly end: () => Buffer
-}
-
 /** The ends of a value: its first HEAD_BYTES (or all of a shorter one), its last TAG_BYTES, and its length. */
 export interface Ends {
   readonly head: Buffer
@@ -148,14 +138,15 @@ export class RecordCipher {
     return Buffer.concat([head, update(bytes), end()])
   }
 
-  encrypting(kind: ValueKind, id: string, revision: number): Encryption {
+  /** The parts of a value in their order: `head`, the result of `update` for each part of the contents, that of `end`. */
+  encrypting(kind: ValueKind, id: string, revision: number) {
     const [key] = this.#keys
     const header = `imds1 ${key.name} ${String(revision)}`
     const nonce = randomBytes(NONCE_BYTES)
     const cipher = createCipheriv(ALGORITHM, this.#derive(key, kind, id), nonce).setAAD(this.#bound(header, kind, id))
     return {
       head: Buffer.concat([Buffer.from(`${header}\n`), nonce]),
-      update: (part) => cipher.update(part),
+      update: (part: Uint8Array) => cipher.update(part),
       end: () => Buffer.concat([cipher.final(), cipher.getAuthTag()]),
     }
   }

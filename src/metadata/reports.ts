@@ -18,15 +18,6 @@ interface Received {
   readonly revision: number
   readonly receivedAt: string
 }
-export interface BootReport extends Received {
-  readonly phase: string
-  /** As the guest says it, in RFC 3339. */
-  readonly time?: string
-}
-export interface HostKeysReport extends Received {
-  /** `TYPE BASE64`. */
-  readonly keys: readonly string[]
-}
 /** `value` empty: the guest has removed the attribute. That is kept, because the store may still have the former value. */
 export interface AttributeReport extends Received {
   readonly value: string
@@ -35,8 +26,10 @@ export interface AttributeReport extends Received {
 /** The last reports of a guest. `revision` grows with each report, and is at least the time in ms since 1970. */
 export interface Reports {
   readonly revision: number
-  readonly boot?: BootReport
-  readonly sshHostKeys?: HostKeysReport
+  /** `time`: as the guest says it, in RFC 3339. */
+  readonly boot?: Received & { readonly phase: string; readonly time?: string }
+  /** `keys`: as `TYPE BASE64`. */
+  readonly sshHostKeys?: Received & { readonly keys: readonly string[] }
   readonly attributes: ReadonlyMap<string, AttributeReport>
 }
 

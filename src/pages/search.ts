@@ -22,19 +22,22 @@ export function parseQuestion(query: unknown): Question {
   }
 }
 
-/** The part of all rows that a question wants. `page` is the last one if it wants a later one. */
-export function partOf<T>(rows: readonly T[], question: Question) {
+/** A part of all rows. `page` is the last one if the question wants a later one. */
+export interface PageOfRows<T> {
+  readonly rows: readonly T[]
+  readonly page: number
+  readonly pages: number
+  readonly total: number
+}
+
+export function partOf<T>(rows: readonly T[], question: Question): PageOfRows<T> {
   const pages = Math.max(1, Math.ceil(rows.length / PAGE_ROWS))
   const page = Math.min(question.page, pages)
   return { rows: rows.slice((page - 1) * PAGE_ROWS, page * PAGE_ROWS), page, pages, total: rows.length }
 }
 
 /** Formats the form of a search, and links to the parts before and after. `what` continues "search for". */
-export function formatSearch(
-  { search }: Question,
-  { page, pages, total }: Omit<ReturnType<typeof partOf>, 'rows'>,
-  what: string,
-): Markup {
+export function formatSearch({ search }: Question, { page, pages, total }: PageOfRows<unknown>, what: string): Markup {
   const link = (to: number, text: string) => markup`<a href="${hrefOf(search, to)}">${text}</a>`
   return markup`<form><input type="search" name="q" value="${search}" maxlength="${MAX_CHARACTERS}" aria-label="search for ${what}" placeholder="${what}"><button>Search</button></form>
 <nav><span class="soft">${total} found${pages > 1 && `, page ${String(page)} of ${String(pages)}`}</span>${search !== '' && markup`<a href="?">all</a>`}${page > 1 && link(page - 1, 'previous')}${page < pages && link(page + 1, 'next')}</nav>

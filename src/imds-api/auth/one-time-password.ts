@@ -11,7 +11,10 @@ const SECRET = /^[A-Z2-7]{16,128}$/
  * send it in both places (fog does). If the header has another code, what looks like a code behind the `+` is part of
  * the password. `code`: undefined if there is none.
  */
-export function splitCode(password: string, header: string | undefined) {
+export function splitCode(
+  password: string,
+  header: string | undefined,
+): { readonly password: string; readonly code: string | undefined } {
   const [, before, code] = /^(.*)\+(\d{6})$/s.exec(password) ?? []
   if (before === undefined || (header !== undefined && header !== code)) return { password, code: header }
   return { password: before, code }

@@ -93,10 +93,17 @@ export interface ActionReport {
   readonly outcome: ActionOutcome
   readonly fault: string | null
 }
+/** An action that is finished. `isRepeated`: an earlier report finished it. */
+export interface FinishedAction extends ActionReport {
+  readonly id: number
+  readonly serverId: string
+  readonly kind: ActionKind
+  readonly isRepeated: boolean
+}
 
 /**
  * Records the outcome of an action that this hypervisor got, and applies its effects. Repeating a report changes
- * nothing (`isRepeated`). An action of another hypervisor does not exist for this one.
+ * nothing. An action of another hypervisor does not exist for this one.
  */
 export async function reportOutcome(
   db: Db,
@@ -104,7 +111,7 @@ export async function reportOutcome(
   hypervisor: string,
   id: number,
   { outcome, fault }: ActionReport,
-) {
+): Promise<FinishedAction> {
   const found = await findAction(db, hypervisor, id)
   if (found === undefined) throw notFound(`the action ${String(id)}`)
   return accounts.commitInAnyState(found.account_id, async (tx) => {
@@ -215,8 +222,14 @@ export async function purgeActions(db: Db): Promise<void> {
  * For metrics. `age`: seconds that the oldest action has waited. `unfetched`: seconds for which an action could have
  * been fetched and was not.
  */
-export async function readActionQueue(db: Db) {
-  const { rows } = await sql<Readonly<Record<'waiting' | 'age' | 'unfetched', number>>>`
+export interface ActionQueueState {
+  readonly waiting: number
+  readonly age: number
+  readonly unfetched: number
+}
+
+export async function readActionQueue(db: Db): Promise<ActionQueueState> {
+  const { rows } = await sql<ActionQueueState>`
     select count(*) as waiting,
       coalesce(extract(epoch from now() - min(requested_at)), 0)::float as age,
       coalesce(extract(epoch from now() - min(coalesce(given_out_at, greatest(requested_at, previous)))

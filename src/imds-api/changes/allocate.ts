@@ -20,13 +20,19 @@ export async function nextId(db: Db, prefix: Prefix): Promise<string> {
   }
 }
 
+/** An address with the length of its network (undefined where its pool has none), and its IPv6 network. */
+export interface AllocatedAddress {
+  readonly address: string
+  readonly prefixLength: number | undefined
+  readonly ipv6Network: string | undefined
+}
+
 /**
  * Allocates a free address for a holder. It continues after the last allocation, so that freed addresses stay unused
  * for as long as possible. An address in two pools (one replaced the other) is given once. Locks the pools until the
- * end of the transaction. Undefined: all pools of this kind are full. `prefixLength`: of its network; undefined where its
- * pool has none.
+ * end of the transaction. Undefined: all pools of this kind are full.
  */
-export async function allocateAddress(tx: Tx, kind: PoolKind, holder: string) {
+export async function allocateAddress(tx: Tx, kind: PoolKind, holder: string): Promise<AllocatedAddress | undefined> {
   const pools = await lockPools(tx, [kind])
   await sql`
     delete from allocations where pool_id = any(${pools.map(({ id }) => id)}) and freed_account is not null

@@ -37,6 +37,16 @@ export const MIGRATIONS: TableChanges = {
 }
 
 /**
+ * How the database compares with this program. `unknown`: migrations of a later version. `unsupported`: those among
+ * them after which this program does not work.
+ */
+export interface MigrationComparison {
+  readonly missing: readonly string[]
+  readonly unknown: readonly string[]
+  readonly unsupported: readonly string[]
+}
+
+/**
  * How long a migration waits for a table, and then pauses: requests that need the table wait behind it. A request that
  * has this table, and waits for one that the migration has, is a deadlock. The migration has to give way: after
  * PostgreSQL's deadlock_timeout (1 s), the request would fail. A pg_dump uses all tables for as long as it takes.
@@ -44,11 +54,7 @@ export const MIGRATIONS: TableChanges = {
 const [LOCK_TIMEOUT_MS, LOCK_PAUSE_MS, LOCK_TRIES] = [200, 800, 300]
 const LOCK_NOT_AVAILABLE = '55P03'
 
-/**
- * Compares the database with this program. `unknown`: migrations of a later version. `unsupported`: those among them
- * after which this program does not work.
- */
-export async function compareMigrations(db: Db, changes = MIGRATIONS) {
+export async function compareMigrations(db: Db, changes = MIGRATIONS): Promise<MigrationComparison> {
   const applied = await appliedMigrations(db)
   const isKnown = (name: string) => Object.hasOwn(changes, name)
   const unknown = applied.filter((name) => !isKnown(name))

@@ -188,9 +188,16 @@ export function statusOf(name: RefusalName): number {
   return STATUS[name]
 }
 
+/** The body of a refusal, as JSON has it. */
+export interface RefusalBody {
+  readonly error_name: RefusalName
+  readonly errors: readonly string[]
+  readonly details: readonly Detail[]
+  readonly request_id: string
+}
+
 /** The body of a refusal of a request. That of a token, or of a request for one, has the fields of OAuth too. */
-export function bodyOf({ name, details, options: { oauthError } }: Refusal, requestId: string) {
+export function bodyOf({ name, details, options: { oauthError } }: Refusal, requestId: string): RefusalBody {
   const oauth = oauthError !== undefined && { error: oauthError, error_description: details[0].message }
   return { ...oauth, error_name: name, errors: details.map(({ message }) => message), details, request_id: requestId }
 }
-export type RefusalBody = ReturnType<typeof bodyOf>

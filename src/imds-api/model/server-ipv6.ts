@@ -21,11 +21,14 @@ export interface RangeWithIpv6 {
   readonly network: string
 }
 
-/**
- * The IPv6 address of a server whose private address is in a range with this network. `prefix`: the /64 that it owns;
- * undefined: it shares one.
- */
-export function ipv6OfServer(network: string, macAddress: string, ipv4Address: string) {
+/** The IPv6 address of a server, and the /64 that it owns (undefined: it shares one). */
+export interface ServerIpv6 {
+  readonly address: string
+  readonly prefix: string | undefined
+}
+
+/** The IPv6 address of a server whose private address is in a range with this network. */
+export function ipv6OfServer(network: string, macAddress: string, ipv4Address: string): ServerIpv6 {
   const { address: first, prefixLength: length = SUBNET } = splitPrefix(network)
   const number = new Address4(ipv4Address).bigInt() % subnetsOf(length)
   const subnet = BigInt(`0x${ipv6Digits(first)}`) + (number << BigInt(SUBNET))

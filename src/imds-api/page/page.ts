@@ -9,7 +9,7 @@ import { markup, type Markup } from '../../pages/markup.ts'
 import { formatSearch, partOf, type Question } from '../../pages/search.ts'
 import { formatTable, number } from '../../pages/table.ts'
 import { formatAgo, formatDuration } from '../../runtime/ago.ts'
-import { failure, worstOf } from '../../runtime/check.ts'
+import { failure, worstOf, type CheckResult } from '../../runtime/check.ts'
 import { findingsOf, shareOf } from './findings.ts'
 import type { RegionState } from './region-state.ts'
 
@@ -22,7 +22,10 @@ export interface RegionPageParts {
 }
 
 /** Reads the state, and what is found in it. `read` undefined: the database does not answer, which is the finding. */
-export async function readFindings({ state, publishing, nowMs }: Omit<RegionPageParts, 'version'>) {
+export async function readFindings({ state, publishing, nowMs }: Omit<RegionPageParts, 'version'>): Promise<{
+  readonly read: RegionState | undefined
+  readonly findings: readonly CheckResult[]
+}> {
   try {
     const read = await state()
     return { read, findings: findingsOf(read, publishing(), nowMs()) }

@@ -21,6 +21,13 @@ export interface StoreDifference {
   readonly fields?: readonly string[]
 }
 
+/** `servers`: those of the database. `waiting`: those among them that wait to be published. */
+export interface StoreComparison {
+  readonly servers: number
+  readonly waiting: number
+  readonly differences: readonly StoreDifference[]
+}
+
 const BATCH = 50
 /** By then a change in flight has arrived, or waits in the outbox. */
 const RECHECK_AFTER_MS = 1_000
@@ -29,11 +36,8 @@ const STORE_FIELDS = ['userData', 'sealedAt']
 
 type Store = Pick<Publisher, 'list' | 'get'>
 
-/**
- * Compares all servers. `servers`: how many the database has; `waiting`: how many of them wait to be published. Rejects
- * without the store.
- */
-export async function compareStore(db: Db, store: Store) {
+/** Compares all servers. Rejects without the store. */
+export async function compareStore(db: Db, store: Store): Promise<StoreComparison> {
   const listed = await listById(store)
   const ids = await idsOf(db)
   const known = new Set(ids)

@@ -14,11 +14,16 @@ export const LINK_LOCAL_ADDRESS = 'fe80::a9fe:a9fe'
 /** The port of that address, and of the link-local listeners: the rules replace the address only. */
 export const LINK_LOCAL_PORT = 80
 
-/**
- * Formats the parts of the base rules: maps, rules of the two hooks, and chains. `listeners`: their addresses;
- * `tooMany`: matches a new connection beyond the rate limit.
- */
-export function formatLinkLocalRules(listeners: readonly string[], tooMany: string) {
+/** The parts of the base rules: maps, rules of the two hooks, and chains. */
+export interface LinkLocalRules {
+  readonly maps: string
+  readonly prerouting: readonly string[]
+  readonly output: readonly string[]
+  readonly chains: string
+}
+
+/** Formats the rules. `listeners`: their addresses; `tooMany`: matches a new connection beyond the rate limit. */
+export function formatLinkLocalRules(listeners: readonly string[], tooMany: string): LinkLocalRules {
   const all = listeners.join(', ')
   const port = String(LINK_LOCAL_PORT)
   return {

@@ -56,6 +56,13 @@ export interface RequestCount {
   readonly reason: RequestOutcome
   readonly count: number
 }
+/** The durations of one route: cumulative counts per bound, the count of all, and their sum in seconds. */
+export interface RouteDurations {
+  readonly route: Route
+  readonly cumulative: readonly number[]
+  readonly count: number
+  readonly sumSeconds: number
+}
 
 /** The counts of all listeners. */
 export class RequestMeter {
@@ -120,8 +127,7 @@ export class RequestMeter {
     )
   }
 
-  /** Of each route: cumulative counts per bound, the count of all, and their sum in seconds. */
-  durations() {
+  durations(): RouteDurations[] {
     return ROUTES.map((route, r) => {
       let count = 0
       const cumulative = [

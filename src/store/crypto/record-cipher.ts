@@ -55,6 +55,16 @@ export interface Decrypted {
   readonly key: string
 }
 
+/**
+ * The parts of a value in their order: `head`, the result of `update` for each part of the contents, the result of
+ * `end`.
+ */
+export interface Encryption {
+  readonly head: Buffer
+  readonly update: (part: Uint8Array) => Buffer
+  readonly end: () => Buffer
+}
+
 /** The ends of a value: its first HEAD_BYTES (or all of a shorter one), its last TAG_BYTES, and its length. */
 export interface Ends {
   readonly head: Buffer
@@ -138,15 +148,14 @@ export class RecordCipher {
     return Buffer.concat([head, update(bytes), end()])
   }
 
-  /** The parts of a value in their order: `head`, the result of `update` for each part of the contents, that of `end`. */
-  encrypting(kind: ValueKind, id: string, revision: number) {
+  encrypting(kind: ValueKind, id: string, revision: number): Encryption {
     const [key] = this.#keys
     const header = `imds1 ${key.name} ${String(revision)}`
     const nonce = randomBytes(NONCE_BYTES)
     const cipher = createCipheriv(ALGORITHM, this.#derive(key, kind, id), nonce).setAAD(this.#bound(header, kind, id))
     return {
       head: Buffer.concat([Buffer.from(`${header}\n`), nonce]),
-      update: (part: Uint8Array) => cipher.update(part),
+      update: (part) => cipher.update(part),
       end: () => Buffer.concat([cipher.final(), cipher.getAuthTag()]),
     }
   }

@@ -16,6 +16,16 @@ export const MAX_CONCURRENT_LOOKUPS = 128
 const MAX_TICK_MS = 2_000
 
 /**
+ * The stamps of an instance's files. `isRecent`: one changed less than MAX_TICK_MS ago, so that a later change may not
+ * show. `changedAtMs`: when the content of one was changed last (Unix time), by the programs that wrote it.
+ */
+export interface Stamps {
+  readonly text: string
+  readonly isRecent: boolean
+  readonly changedAtMs: number
+}
+
+/**
  * Lists the instances of a directory: id -> the endings of its files, in their order. Calls `onMisnamed` for each file
  * that belongs to none and seems to be meant for one.
  */
@@ -37,12 +47,13 @@ export async function listFiles(
   return endings
 }
 
-/**
- * Looks up the stamps of the files of an instance with these endings. Leaves out those that do not exist. `isRecent`:
- * one changed less than MAX_TICK_MS ago, so that a later change may not show. `changedAtMs`: when the content of one was
- * changed last (Unix time), by the programs that wrote it.
- */
-export async function lookUpStamps(directory: string, id: string, endings: readonly string[], nowMs: number) {
+/** Looks up the stamps of the files of an instance with these endings. Leaves out those that do not exist. */
+export async function lookUpStamps(
+  directory: string,
+  id: string,
+  endings: readonly string[],
+  nowMs: number,
+): Promise<Stamps> {
   const found = await Promise.all(
     endings.map((ending) =>
       ifThere(stat(join(directory, id + ending), { bigint: true })).catch((error: unknown) => error as Error),

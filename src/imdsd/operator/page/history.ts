@@ -59,7 +59,7 @@ export class History {
   }
 
   /** The refusals by reason, the most frequent of the last hour first. */
-  refusals() {
+  refusals(): { readonly reason: RequestOutcome; readonly lastHour: number; readonly sinceStart: number }[] {
     const before = this.#samples[0]!.outcomes
     return [...this.#read().outcomes]
       .filter(([reason]) => reason !== 'served')

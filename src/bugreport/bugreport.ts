@@ -16,9 +16,8 @@ import type { Environment, VariableTable } from '../runtime/variables.ts'
 import { VERSION } from '../runtime/version.ts'
 import { redactLines, redactUnits, type IsPublic } from './assignments.ts'
 import { buildRedaction } from './redact.ts'
-import { findSecrets, formatVariables, publicVariables, textOf } from './secrets.ts'
+import { findSecrets, formatVariables, publicVariables, readIfPossible } from './secrets.ts'
 
-/** What a report is made of. */
 export interface BugreportParts {
   readonly program: string
   readonly service: Service
@@ -66,7 +65,7 @@ async function buildBugreport(parts: BugreportParts, now: string): Promise<strin
   const installed = units.map((name) => readUnit(name))
   const environments = installed.map((unit) => {
     const files = environmentFile === undefined ? (unit?.environmentFiles ?? [service.file]) : [environmentFile]
-    return [unit?.environment ?? {}, ...files.map((path) => parseEnvironmentFile(textOf(path) ?? '').variables)]
+    return [unit?.environment ?? {}, ...files.map((path) => parseEnvironmentFile(readIfPossible(path) ?? '').variables)]
   })
   const own = Object.fromEntries(Object.entries(parts.variables).filter(([name]) => name.startsWith('IMDS_')))
   const redact = buildRedaction(findSecrets(installed, [...environments.flat(), own], parts.secretFiles, isPublic))

@@ -5,7 +5,6 @@
  * whatever looks like a secret. It removes too much rather than too little.
  */
 
-/** The text that replaces a secret. */
 export const REMOVED = '[removed]'
 
 /** A shorter text would remove ordinary words. */

@@ -47,7 +47,7 @@ export function findSecrets(
     ...units.flatMap((unit) => [...(unit?.credentials.values() ?? [])]),
     ...all.flatMap(([name, path = '']) => (namesSecrets(name) ? [path] : [])),
   ])
-  const inFiles = [...paths].flatMap((path) => partsOf(textOf(path) ?? ''))
+  const inFiles = [...paths].flatMap((path) => partsOf(readIfPossible(path) ?? ''))
   const unknown = all.flatMap(([name, value = '']) =>
     !isPublic(name, value) && (value.length >= DISTINCTIVE || namesSecrets(name)) ? [value] : [],
   )
@@ -67,7 +67,7 @@ function partsOf(text: string): string[] {
 }
 
 /** The text of a file; undefined if it cannot be read. */
-export function textOf(path: string): string | undefined {
+export function readIfPossible(path: string): string | undefined {
   try {
     return readSettingFile(path).toString()
   } catch {

@@ -6,7 +6,6 @@ import { describeVariables } from '../runtime/variables.ts'
 import { VERSION } from '../runtime/version.ts'
 import { API_VARIABLES } from './config.ts'
 import type { RebuildOptions } from './rebuild.ts'
-import type { TakeOverOptions } from './recovery.ts'
 
 /** What imds-api does. */
 export interface Actions {
@@ -15,7 +14,7 @@ export interface Actions {
   readonly apply: (file: string, isDryRun: boolean, prune: boolean) => Promise<void>
   readonly rebuild: (options: RebuildOptions) => Promise<void>
   readonly verify: (options: { readonly json?: boolean }) => Promise<void>
-  readonly advance: (options: TakeOverOptions) => Promise<void>
+  readonly advance: (options: { readonly force?: boolean }) => Promise<void>
   readonly explain: (code: string) => Promise<void>
   readonly doctor: (command: 'doctor' | 'status') => Promise<void>
   readonly bugreport: (file: string | undefined) => Promise<void>

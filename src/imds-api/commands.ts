@@ -6,7 +6,8 @@ import { openStore } from '../store/open.ts'
 import { StoreUnavailable, type Publisher } from '../store/publisher.ts'
 import { regionFault, type ApiConfig } from './config.ts'
 import { migrate } from './database/migrate.ts'
-import { databaseExists, type Database } from './database/open.ts'
+import { embeddedExists } from './database/embedded.ts'
+import type { Database } from './database/open.ts'
 import type { DatabaseSettings } from './database/settings.ts'
 import type { Tables } from './database/tables.ts'
 
@@ -37,7 +38,7 @@ export async function withDatabase<T>(
 
 /** Throws a CommandFailure if there is no database yet: only `apply` makes one. */
 export function refuseMissingDatabase(settings: DatabaseSettings): void {
-  if (!databaseExists(settings))
+  if (settings.kind !== 'server' && !embeddedExists(settings.stateDirectory))
     throw new CommandFailure(
       1,
       'there is no embedded database yet in IMDS_API_STATE_DIR: imds-api apply FILE creates it',

@@ -33,7 +33,6 @@ import { DATABASE_VARIABLES, parseDatabaseSettings, type DatabaseSettings } from
 import { CLIENT_VARIABLES, parseClientSettings, type ClientSettings } from './http/settings.ts'
 import { MAIL_VARIABLES, parseMailSettings, type MailSettings } from './mail/settings.ts'
 
-/** The whole configuration of imds-api. */
 export interface ApiConfig extends ClientSettings, TokenSettings {
   /** `passwordFile` undefined: it needs no password. */
   readonly operator: HostPort & { readonly passwordFile: string | undefined }

@@ -33,9 +33,7 @@ const CHECKS: readonly Check<Parsed>[] = [
   {
     name: 'store',
     what: 'the store can be reached, has the region, and allows what imds-api does',
-    find: async (parsed) => {
-      return parsed.ok ? probeFindings(await probeStore(storeOfPublisher(parsed.value.store))) : []
-    },
+    find: async (parsed) => (parsed.ok ? probeFindings(await probeStore(storeOfPublisher(parsed.value.store))) : []),
   },
 ]
 

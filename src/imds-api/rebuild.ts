@@ -19,7 +19,6 @@ import { MAX_BATCH_SERVERS, OutboxPublisher } from './publish/outbox-publisher.t
 import { surveyStore } from './publish/survey.ts'
 import { refuseForeign } from './recovery.ts'
 
-type RecoveryParts = CommandParts<Pick<ApiConfig, 'store' | 'database'>>
 /** `bootSeconds`: for a server that waits for its guest. */
 type RebuildParts = CommandParts<Pick<ApiConfig, 'store' | 'database' | 'bootSeconds'>>
 
@@ -135,7 +134,7 @@ async function publishAll(
 }
 
 /** Compares the store with the database, and prints what differs: the exit status is 1 then. */
-export async function verify(parts: RecoveryParts): Promise<number> {
+export async function verify(parts: CommandParts<Pick<ApiConfig, 'store' | 'database'>>): Promise<number> {
   const { output } = parts
   return withStoreAndDatabase(parts, async ({ db }, store, { database_id: ours }) => {
     const inStore = await store.fleet.database()

@@ -8,13 +8,11 @@ import { inTransaction } from './database/transaction.ts'
 import { formatForeign, renewDatabaseId } from './publish/region-database.ts'
 import { surveyStore } from './publish/survey.ts'
 
-/** `force`: the store may have the region of another database. */
-export interface TakeOverOptions {
-  readonly force?: boolean
-}
-
-/** Moves the database past the store, makes the region in the store its own, and prints what it moved. */
-export async function runAdvance(parts: CommandParts, { force = false }: TakeOverOptions): Promise<number> {
+/**
+ * Moves the database past the store, makes the region in the store its own, and prints what it moved. `force`: the store
+ * may have the region of another database.
+ */
+export async function runAdvance(parts: CommandParts, { force = false }: { force?: boolean }): Promise<number> {
   const { output } = parts
   return withStoreAndDatabase(parts, async ({ db }, store, { database_id: ours }) => {
     const survey = await surveyStore(store)

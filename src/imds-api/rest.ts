@@ -123,7 +123,16 @@ export async function buildApiServer(parts: RestParts): Promise<ApiServer> {
     respectIfMatch,
     audit: buildAudit(audit, describeClient),
   }
-  const resources = resourceParts(parts, site)
+  const { compute, store } = parts.config
+  const resources: Omit<ResourceParts, 'server'> = {
+    ...parts,
+    ...parts.database,
+    tokens: parts.auth.tokens,
+    site,
+    compute,
+    keepsReports: parseStoreUrl(store.url)?.kind !== 'files',
+    encryptsRecords: store.recordKeysFile !== undefined,
+  }
   for (const { chooseAccount, routes } of routesByAccount(db))
     await server.register(
       (api: ApiServer, _options: object, done: () => void) => {
@@ -135,19 +144,6 @@ export async function buildApiServer(parts: RestParts): Promise<ApiServer> {
     )
   server.get('/1.0/openapi.json', { schema: { hide: true } }, () => server.swagger())
   return server
-}
-
-function resourceParts(parts: RestParts, site: CurrentSite): Omit<ResourceParts, 'server'> {
-  const { compute, store } = parts.config
-  return {
-    ...parts,
-    ...parts.database,
-    tokens: parts.auth.tokens,
-    site,
-    compute,
-    keepsReports: parseStoreUrl(store.url)?.kind !== 'files',
-    encryptsRecords: store.recordKeysFile !== undefined,
-  }
 }
 
 /** Adds the OpenAPI document, and its pages below /docs. */

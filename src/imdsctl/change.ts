@@ -5,7 +5,7 @@
 import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import { forEachOf } from '../limits/for-each-of.ts'
 import { isRecent } from '../store/fleet.ts'
-import { StoreUnavailable, type Publisher, type SealResult } from '../store/publisher.ts'
+import { StoreUnavailable, type Publisher } from '../store/publisher.ts'
 import { jsonOf, maxInFlight, withStore, type Context } from './commands.ts'
 import { addressOwned, checkId, failureOf, printFailure, readInput } from './failure.ts'
 import { decodeText } from '../runtime/text-file.ts'
@@ -66,24 +66,16 @@ export async function remove(
   })
 }
 
-/** Seals the user-data of instances: no guest gets it from then on. */
-export async function seal(context: Context, named: readonly string[], options: ChangeOptions): Promise<number> {
-  return changeSeals(context, named, options, (publisher, id, dryRun) => publisher.seal(id, { dryRun }))
-}
-
-export async function unseal(context: Context, named: readonly string[], options: ChangeOptions): Promise<number> {
-  return changeSeals(context, named, options, (publisher, id, dryRun) => publisher.unseal(id, { dryRun }))
-}
-
-async function changeSeals(
+/** Seals the user-data of instances: no guest gets it from then on. Or lifts the seals. */
+export async function changeSeals(
   context: Context,
+  change: 'seal' | 'unseal',
   named: readonly string[],
   options: ChangeOptions,
-  change: (publisher: Publisher, id: string, dryRun: boolean) => Promise<SealResult>,
 ): Promise<number> {
   const { dryRun = false } = options
   return changeAll(context, await idsOf(named, options), async (publisher, id) => {
-    const changed = await change(publisher, id, dryRun)
+    const changed = await publisher[change](id, { dryRun })
     if (changed.kind === 'absent') throw new CommandFailure(EXIT.notFound, `the store has no ${id}`, { id })
     if (changed.kind === 'address-owned')
       throw new CommandFailure(EXIT.refused, `${id}: ${addressOwned(changed)}`, { id, ...jsonOf(changed) })

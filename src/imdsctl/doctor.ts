@@ -4,15 +4,14 @@ import { writeBugreport } from '../bugreport/bugreport.ts'
 import { bugreportOf } from './doctor/bugreport.ts'
 import { CHECKS } from '../imdsd/checks/checks.ts'
 import { lookAtHypervisor, type DoctorSources } from './doctor/hypervisor.ts'
-import type { DoctorState } from '../imdsd/checks/host-state.ts'
+import type { DoctorState } from '../imdsd/checks/hypervisor-state.ts'
 import { buildStatus, statusRows, type DaemonStatus } from './doctor/status.ts'
-import { ask, QUESTIONS, valueOf } from '../imdsd/operator/client.ts'
+import { ask, QUESTIONS, parsedAnswer } from '../imdsd/operator/client.ts'
 import { printChecks, runChecks } from '../runtime/check.ts'
 import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import type { Sample } from '../runtime/metric-values.ts'
 import type { Output } from '../runtime/output.ts'
 
-/** What the commands need. */
 export interface DoctorContext extends DoctorSources {
   readonly output: Output
 }
@@ -50,7 +49,7 @@ function lookFrom(sources: DoctorSources): DoctorState {
 /** Looks at a daemon twice. Undefined: it does not answer, and the results of doctor say why. */
 async function lookAtDaemon(operator: string): Promise<DaemonStatus | undefined> {
   const sample = async (): Promise<Sample | undefined> => {
-    const read = valueOf(await ask(operator, QUESTIONS.metrics, AbortSignal.timeout(TIMEOUT_MS)), operator)
+    const read = parsedAnswer(await ask(operator, QUESTIONS.metrics, AbortSignal.timeout(TIMEOUT_MS)), operator)
     return read.ok ? { metrics: read.value, atMs: performance.now() } : undefined
   }
   const before = await sample()
@@ -58,7 +57,9 @@ async function lookAtDaemon(operator: string): Promise<DaemonStatus | undefined>
   await sleep(INTERVAL_MS)
   const [after, readiness] = await Promise.all([
     sample(),
-    ask(operator, QUESTIONS.readiness, AbortSignal.timeout(TIMEOUT_MS)).then((answer) => valueOf(answer, operator)),
+    ask(operator, QUESTIONS.readiness, AbortSignal.timeout(TIMEOUT_MS)).then((answer) =>
+      parsedAnswer(answer, operator),
+    ),
   ])
   return after === undefined || !readiness.ok
     ? undefined

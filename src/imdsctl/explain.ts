@@ -44,7 +44,11 @@ export async function explain(context: ExplainContext, target: string, network: 
   const steps = id === undefined ? [] : await stepsTo(context, id)
   for (const one of explanations) {
     const path = steps?.filter(({ address = one.address }) => address === one.address)
-    if (output.json) output.printJson({ ...one, ...(path !== undefined && { path: path.map(jsonOf) }) })
+    if (output.json)
+      output.printJson({
+        ...one,
+        ...(path !== undefined && { path: path.map(({ name, finding }) => ({ step: name, ...finding })) }),
+      })
     else {
       const { title, rows } = formatExplanation(one, path, Date.now())
       output.rows([[title]])
@@ -118,10 +122,6 @@ async function stepsTo(context: ExplainContext, id: string): Promise<readonly St
   return paths === undefined
     ? [{ name: 'link', address: undefined, finding: NOT_LOOKED_AT }]
     : paths.flatMap(({ steps }) => steps)
-}
-
-function jsonOf({ name, finding }: Step): object {
-  return { step: name, ...finding }
 }
 
 /** An explanation: its title, and what is known besides as rows. `path` undefined: it was not looked at. */

@@ -19,13 +19,6 @@ import { withStore, type Context } from './commands.ts'
 /** Instances that are read and written at the same time. */
 const AT_ONCE = 32
 
-/** How many instances and tombstones were exported; `unreadable` were not. */
-interface Exported {
-  readonly records: number
-  readonly tombstones: number
-  readonly unreadable: number
-}
-
 /** Exports a store. Resolves with the exit status: faulty data if a record could not be read. */
 export async function exportRecords({ store, output }: Context, path: string): Promise<number> {
   const directory = resolve(path)
@@ -55,7 +48,8 @@ export async function exportRecords({ store, output }: Context, path: string): P
   })
 }
 
-async function write(publisher: Publisher, directory: string, output: Context['output']): Promise<Exported> {
+/** Returns how many instances and tombstones were exported; `unreadable` were not. */
+async function write(publisher: Publisher, directory: string, output: Context['output']) {
   const listed = await publisher.list()
   const written = new Set<string>()
   let unreadable = 0

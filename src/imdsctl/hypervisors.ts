@@ -3,24 +3,16 @@ import { isName } from '../metadata/identifiers.ts'
 import { formatAgo, formatDuration } from '../runtime/ago.ts'
 import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import { isRecent } from '../store/fleet.ts'
-import type { AnnouncedHypervisor, Publisher } from '../store/publisher.ts'
+import type { Publisher } from '../store/publisher.ts'
 import { formatDaemonUser } from '../store/redis/acl.ts'
 import { parseStoreUrl } from '../store/url.ts'
 import { withStore, type Context } from './commands.ts'
-
-/** A hypervisor. `records`: how many name it. `announced` undefined: no daemon has announced it. */
-interface Hypervisor {
-  readonly name: string
-  readonly records: number
-  readonly announced: AnnouncedHypervisor | undefined
-  readonly drainedAt: string | undefined
-}
 
 /** Prints a table of the hypervisors that are announced, drained, or named by a record. */
 export async function hypervisors({ store, output }: Context): Promise<void> {
   await withStore(store, async (publisher) => {
     const all = await readHypervisors(publisher)
-    if (output.json) for (const one of all) output.printJson(jsonOf(one))
+    if (output.json) for (const { announced, ...one } of all) output.printJson({ ...announced, ...one })
     else
       output.table(
         ['HYPERVISOR', 'VERSION', 'INSTANCES', 'RECORDS', 'LAG', 'LAST SEEN', 'DRAINED'],
@@ -47,7 +39,8 @@ export async function acl({ store, output }: Context, name: string | undefined, 
   }
 }
 
-async function readHypervisors(publisher: Publisher): Promise<readonly Hypervisor[]> {
+/** `records`: how many name the hypervisor. `announced` undefined: no daemon has announced it. */
+async function readHypervisors(publisher: Publisher) {
   const announced = new Map((await publisher.hypervisors()).map((one) => [one.name, one]))
   const drained = await publisher.fleet.drained()
   const records = await countRecords(publisher)
@@ -67,9 +60,7 @@ async function countRecords(publisher: Publisher): Promise<ReadonlyMap<string, n
   return counts
 }
 
-function jsonOf({ name, records, announced, drainedAt }: Hypervisor): object {
-  return { name, ...announced, records, ...(drainedAt !== undefined && { drainedAt }) }
-}
+type Hypervisor = Awaited<ReturnType<typeof readHypervisors>>[number]
 
 function cellsOf({ name, records, announced, drainedAt }: Hypervisor): readonly string[] {
   const drained = drainedAt === undefined ? '-' : formatAgo(drainedAt, Date.now())
@@ -79,7 +70,6 @@ function cellsOf({ name, records, announced, drainedAt }: Hypervisor): readonly 
   return [name, version, String(instances), String(records), lag, formatAgo(seenAt, Date.now()), drained]
 }
 
-/** Marks a hypervisor as drained. */
 export async function drain({ store, output }: Context, name: string): Promise<void> {
   checkName(name)
   await withStore(store, async (publisher) => {
@@ -102,7 +92,6 @@ export async function drain({ store, output }: Context, name: string): Promise<v
   })
 }
 
-/** Ends that a hypervisor is drained. */
 export async function undrain({ store, output }: Context, name: string): Promise<void> {
   checkName(name)
   await withStore(store, async (publisher) => {

@@ -114,7 +114,7 @@ function addChangeCommands(program: Command, runner: Runner): void {
       .addOption(IDS_FILE)
       .addOption(DRY_RUN)
       .action((ids: string[], options: ChangeOptions) =>
-        work(async (all) => (await import('./change.ts'))[name](contextOf(runner, all), ids, options)),
+        work(async (all) => (await import('./change.ts')).changeSeals(contextOf(runner, all), name, ids, options)),
       )
   program
     .command('encrypt')

@@ -6,6 +6,7 @@
 import { createPrivateKey, X509Certificate, type KeyObject } from 'node:crypto'
 import { closeSync, constants, existsSync, openSync, readdirSync, statSync } from 'node:fs'
 import { dirname, join } from 'node:path'
+import type { Settings } from './checks/hypervisor-state.ts'
 import { parseConfig, VARIABLES, type Config, type VariableName } from './config.ts'
 import { describeExpiry } from '../identity/key.ts'
 import type { Parsed } from '../metadata/parsed.ts'
@@ -22,22 +23,13 @@ import { readTextFile } from '../runtime/text-file.ts'
 /** open(2): Linux's flag for an unnamed file in a directory, O_DIRECTORY included. */
 const O_TMPFILE = 0o20200000
 
-/**
- * The result of a check. `notes` are warnings. `unknown`: variables that are ignored. `config`: undefined if a variable
- * is not valid; it may be present although there are faults of files.
- */
-export interface Checked {
-  readonly faults: readonly VariableFault[]
-  readonly notes: readonly string[]
-  readonly unknown: readonly string[]
+/** The result of a check. `config` may be present although there are faults of files. */
+export interface Checked extends Pick<Settings, 'faults' | 'notes' | 'unknown'> {
   readonly config: Config | undefined
 }
 
 /** The result for a service. `user`: the one who runs it, if files were checked as that user. */
-export interface CheckedService extends Checked {
-  readonly variables: Environment
-  /** Those that `env` has in place of the service's. */
-  readonly replaced: readonly string[]
+export interface CheckedService extends Checked, Pick<Settings, 'variables' | 'replaced'> {
   readonly user: string | undefined
 }
 

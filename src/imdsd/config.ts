@@ -205,12 +205,7 @@ export const VARIABLES = {
 
 export type VariableName = keyof typeof VARIABLES
 type Fault = AddFault<VariableName>
-type SecretFile =
-  | 'IMDS_RECORD_KEYS_FILE'
-  | 'IMDS_TOKEN_KEYS_FILE'
-  | 'IMDS_OPERATOR_PASSWORD_FILE'
-  | 'IMDS_IDENTITY_KEY_FILE'
-  | 'IMDS_IDENTITY_CERT_FILE'
+type FileVariable = Extract<VariableName, `${string}_FILE`>
 
 /** Variables that begin with IMDS_API_ are those of imds-api: both programs may have the same environment. */
 const OWN = /^IMDS_(?!API_)/
@@ -222,7 +217,7 @@ export function parseConfig(
   readText: (path: string) => string = noFiles,
 ): ParsedVariables<Config> {
   const { values, fault, result } = readVariables(VARIABLES, env, OWN)
-  const secretOf = <T>(variable: SecretFile, parse: (text: string) => Parsed<T, string>): T | undefined => {
+  const secretOf = <T>(variable: FileVariable, parse: (text: string) => Parsed<T, string>): T | undefined => {
     const path = values[variable]
     if (path === undefined) return undefined
     try {

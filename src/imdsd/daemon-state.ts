@@ -3,7 +3,7 @@
  * store, since guests would wait.
  */
 import type { Registry } from 'prom-client'
-import type { CheckedConfig, DaemonState } from './checks/host-state.ts'
+import type { CheckedConfig, DaemonState } from './checks/hypervisor-state.ts'
 import type { MetricValues } from '../runtime/metric-values.ts'
 import type { Readiness } from './operator/documents.ts'
 import { isOurs } from '../runtime/addresses.ts'

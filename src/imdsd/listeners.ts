@@ -19,11 +19,6 @@ import type { Listener } from '../runtime/listen.ts'
 import type { SystemdSockets } from '../runtime/systemd.ts'
 
 export type GuestListener = Listener & { readonly network: string }
-/** A network that should be served and is not, and why, with the remedy. */
-export interface UnservedNetwork {
-  readonly network: string
-  readonly problem: string
-}
 
 /** A listener of guests, with its actual address and port. */
 export interface GuestAddress extends HostPort {
@@ -32,12 +27,13 @@ export interface GuestAddress extends HostPort {
 
 /**
  * `overruledListen`: IMDS_LISTEN, if it is set but systemd decides where to listen; else undefined. `needsFirewall`:
- * there are several networks, and only the firewall keeps the guests of one from the listener of another.
+ * there are several networks, and only the firewall keeps the guests of one from the listener of another. `unserved`:
+ * networks that should be served and are not, and why, with the remedy.
  */
 export interface GuestListeners {
   readonly listen: readonly GuestListener[]
   readonly overruledListen: readonly GuestAddress[] | undefined
-  readonly unserved: readonly UnservedNetwork[]
+  readonly unserved: readonly { readonly network: string; readonly problem: string }[]
   readonly needsFirewall: boolean
 }
 

@@ -3,7 +3,7 @@
  * flight at a time: a disk that hangs takes one thread of Node's pool, however often operators load the page.
  */
 import { stat, statfs } from 'node:fs/promises'
-import { freeBytesIn, stateOf, unseen, type FileState } from './checks/host-state.ts'
+import { freeBytesIn, stateOf, unseen, type FileState } from './checks/hypervisor-state.ts'
 import { snapshotPath } from './journal/state-files.ts'
 
 const INTERVAL_MS = 30_000

@@ -34,7 +34,6 @@ interface StatusPage {
   readonly stop: () => void
 }
 
-/** Builds the page. */
 export function buildStatusPage(parts: StatusPageParts): StatusPage {
   const { config, guestSide, registry, readiness, traceParts, networks, operator } = parts
   const { now } = traceParts

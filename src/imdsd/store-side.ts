@@ -116,7 +116,6 @@ export async function buildStoreSide(parts: StoreSideParts): Promise<StoreSide> 
   }
 }
 
-/** Opens the store of the configuration. */
 export async function openSource(
   { config, guestSide, log }: Pick<StoreSideParts, 'config' | 'guestSide' | 'log'>,
   announcement: Announcement,

@@ -97,7 +97,7 @@ export class FailureLimit {
    * whether the subject exists nor who else has failed. `waitSeconds`: as `waitSeconds` has returned it.
    */
   quotaOf(subject: FailureSubject, address: string, waitSeconds: number | undefined): Quota {
-    const keys = keysOf(subject, address)
+    const keys = failureKeys(subject, address)
     const buckets = [
       this.#known[subject.kind].get(keys.subject)?.get(keys.address)?.bucket,
       this.#real[subject.kind].pairs.get(keys.pair),
@@ -132,7 +132,7 @@ export class FailureLimit {
 
   /** Returns true if the database should have this success: the first at an address, or the first in a day. */
   recordSuccess(subject: FailureSubject, address: string): boolean {
-    const { subject: name, address: source } = keysOf(subject, address)
+    const { subject: name, address: source } = failureKeys(subject, address)
     const known = this.#known[subject.kind].get(name) ?? new Map<string, Known>()
     const { bucket, reportedMs } = known.get(source) ?? this.#learned(subject.kind, name, source)
     const isReportDue = reportedMs === undefined || this.#now() - reportedMs >= REPORT_INTERVAL_MS
@@ -149,7 +149,7 @@ export class FailureLimit {
    * address is not known.
    */
   isLockedOut(subject: FailureSubject, address: string): boolean {
-    const keys = keysOf(subject, address)
+    const keys = failureKeys(subject, address)
     if (this.#known[subject.kind].get(keys.subject)?.has(keys.address) === true) return false
     return [this.#real, this.#unknown].some(
       (counted) => counted[subject.kind].subjects.get(keys.subject)?.hasToken(this.#now()) === false,
@@ -157,12 +157,12 @@ export class FailureLimit {
   }
 
   /**
-   * Adds known addresses. `sources`: in the form of `keysOf`, the latest last. Those that this process has seen itself
+   * Adds known addresses. `sources`: in the form of `failureKeys`, the latest last. Those that this process has seen itself
    * count as later.
    */
   learn(subject: FailureSubject, sources: readonly string[]): void {
     if (sources.length === 0) return
-    const { subject: name } = keysOf(subject, '')
+    const { subject: name } = failureKeys(subject, '')
     const known = this.#known[subject.kind].get(name) ?? new Map<string, Known>()
     const learned = sources
       .filter((source) => !known.has(source))
@@ -179,7 +179,7 @@ export class FailureLimit {
   }
 
   #countersOf(subject: FailureSubject, address: string, counted: readonly Tables[]): readonly Counter[] {
-    const keys = keysOf(subject, address)
+    const keys = failureKeys(subject, address)
     const known = this.#known[subject.kind].get(keys.subject)?.get(keys.address)
     if (known !== undefined)
       return [{ buckets: new Map([[keys.address, known.bucket]]), key: keys.address, allowance: PAIR }]
@@ -205,7 +205,7 @@ function tables(): Tables {
  * The keys of the buckets. An IPv6 address counts as its /64, because one user often has a whole /64. A name may have
  * any length, so its hash is the key.
  */
-export function keysOf(
+export function failureKeys(
   { name }: FailureSubject,
   address: string,
 ): { readonly subject: string; readonly address: string; readonly pair: string } {

@@ -9,7 +9,6 @@ const BY_READLINE: Readonly<Record<Completable, string | undefined>> = {
   nothing: undefined,
 }
 
-/** Builds the script that bash loads. */
 export function bashCompletion(program: Command): string {
   const name = program.name()
   const { commands } = program

@@ -15,7 +15,6 @@ const ARGUMENTS: Readonly<Record<Completable, string>> = {
   nothing: '',
 }
 
-/** Builds the script that fish loads. */
 export function fishCompletion(program: Command): string {
   const complete = `complete -c ${program.name()}`
   const optionLine = (condition: string) => (option: Option) => {

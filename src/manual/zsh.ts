@@ -47,7 +47,7 @@ function optionSpecs(option: Option): string[] {
   const excludes = forms.length > 1 ? `(${forms.join(' ')})` : ''
   return forms.map((form) => {
     const separator = value === undefined ? '' : form.startsWith('--') ? '=' : '+'
-    return quote(`${excludes}${form}${separator}[${escapeBrackets(description)}]${rest}`)
+    return quote(`${excludes}${form}${separator}[${description.replace(/[\\[\]]/g, '\\$&')}]${rest}`)
   })
 }
 
@@ -55,10 +55,6 @@ function argumentSpec(argument: Argument): string {
   return quote(
     `${argument.variadic ? '*' : argument.required ? '' : ':'}:${argument.name()}:${ACTIONS[completableOf(argument)]}`,
   )
-}
-
-function escapeBrackets(text: string): string {
-  return text.replace(/[\\[\]]/g, '\\$&')
 }
 
 function quote(text: string): string {

@@ -34,7 +34,6 @@ export interface Entry {
   readonly earlier?: { readonly since: string; readonly value: string }
 }
 
-/** A row of the catalogue. */
 export interface Category {
   /** Path below a version, with parameters in braces: `meta-data/public-keys/{index}/openssh-key`. */
   readonly pattern: string
@@ -128,7 +127,7 @@ const tags = ({ tags, options }: Instance) =>
   options.instanceMetadataTags === 'enabled'
     ? Object.entries(tags)
         .filter(([key]) => isReadableTag(key))
-        .sort(byKey)
+        .sort(([a], [b]) => (a < b ? -1 : 1))
     : []
 
 const devices =
@@ -152,10 +151,6 @@ function formatEvents(events: Instance['events']): string {
     State: state,
   }))
   return JSON.stringify(documents)
-}
-
-function byKey([a]: readonly [string, string], [b]: readonly [string, string]): number {
-  return a < b ? -1 : 1
 }
 
 /** The catalogue: one row for each category, in the order of listings. */

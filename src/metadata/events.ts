@@ -7,7 +7,6 @@ import type { Instance } from './instance.ts'
 import type { Parsed } from './parsed.ts'
 import { MAX_EVENTS, InstanceSchema } from './schema.ts'
 
-/** A maintenance event of a record. */
 export type MaintenanceEvent = Instance['events'][number]
 
 const SCHEMA = InstanceSchema.properties.events.items

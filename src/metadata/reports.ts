@@ -18,15 +18,6 @@ interface Received {
   readonly revision: number
   readonly receivedAt: string
 }
-export interface BootReport extends Received {
-  readonly phase: string
-  /** As the guest says it, in RFC 3339. */
-  readonly time?: string
-}
-export interface HostKeysReport extends Received {
-  /** `TYPE BASE64`. */
-  readonly keys: readonly string[]
-}
 /** `value` empty: the guest has removed the attribute. That is kept, because the store may still have the former value. */
 export interface AttributeReport extends Received {
   readonly value: string
@@ -35,8 +26,10 @@ export interface AttributeReport extends Received {
 /** The last reports of a guest. `revision` grows with each report, and is at least the time in ms since 1970. */
 export interface Reports {
   readonly revision: number
-  readonly boot?: BootReport
-  readonly sshHostKeys?: HostKeysReport
+  /** `time`: as the guest says it, in RFC 3339. */
+  readonly boot?: Received & { readonly phase: string; readonly time?: string }
+  /** `keys`: as `TYPE BASE64`. */
+  readonly sshHostKeys?: Received & { readonly keys: readonly string[] }
   readonly attributes: ReadonlyMap<string, AttributeReport>
 }
 
@@ -131,7 +124,7 @@ function joined(
 /** Reports within their limits, if need be without the oldest removals; undefined: they are too many or too long. */
 function fitted(reports: Reports): Reports | undefined {
   const attributes = new Map(reports.attributes)
-  let bytes = sizeOf(reports)
+  let bytes = Buffer.byteLength(JSON.stringify(storedForm(reports)))
   for (const [name, report] of [...attributes].sort(([, a], [, b]) => a.revision - b.revision)) {
     if (bytes <= MAX_REPORTS_BYTES && attributes.size <= MAX_ATTRIBUTES) break
     if (report.value !== '') continue
@@ -200,11 +193,6 @@ function isReceived({ revision, receivedAt }: Received): boolean {
 
 function isRevision(value: unknown): boolean {
   return Number.isSafeInteger(value) && (value as number) >= 0
-}
-
-/** The bytes of the JSON of some reports. */
-function sizeOf(reports: Reports): number {
-  return Buffer.byteLength(JSON.stringify(storedForm(reports)))
 }
 
 type Fault = 'malformed' | 'too-large'

@@ -32,6 +32,10 @@ export function fqdn(description: string): TString {
   })
 }
 
-export function oneOf<T extends string[]>(values: readonly [...T], fallback: T[number], description: string): TEnum<T> {
+export function choice<T extends string[]>(
+  values: readonly [...T],
+  fallback: T[number],
+  description: string,
+): TEnum<T> {
   return Type.Enum<T>(values, { default: fallback, hint: `one of ${values.join(', ')}`, description })
 }

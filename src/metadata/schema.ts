@@ -7,7 +7,7 @@
 import Type from 'typebox'
 import { AUDIENCE, AUDIENCE_RULE, LINE_CHARACTER, LINE_RULE, NAME, WELL_FORMED } from './identifiers.ts'
 import { InterfaceSchema } from './schema-interface.ts'
-import { fqdn, id, oneOf, text, time } from './schema-texts.ts'
+import { fqdn, id, choice, text, time } from './schema-texts.ts'
 
 /** The number of the schema that this version reads and writes. */
 export const SCHEMA = 1
@@ -53,8 +53,8 @@ const PublicKey = Type.Object(
 
 export const OptionsSchema = Type.Object(
   {
-    httpEndpoint: oneOf(['enabled', 'disabled'], 'enabled', 'disabled: every request gets 403.'),
-    httpTokens: oneOf(
+    httpEndpoint: choice(['enabled', 'disabled'], 'enabled', 'disabled: every request gets 403.'),
+    httpTokens: choice(
       ['optional', 'required'],
       'optional',
       "Whether requests need a session token. cloud-init's `phone_home` sends none.",
@@ -65,10 +65,10 @@ export const OptionsSchema = Type.Object(
       default: 1,
       description: 'How many hops the response with a session token may travel.',
     }),
-    httpProtocolIpv6: oneOf(['enabled', 'disabled'], 'disabled', 'Whether requests over IPv6 are served.'),
-    instanceMetadataTags: oneOf(['enabled', 'disabled'], 'disabled', 'Whether the tree shows the tags.'),
-    openstack: oneOf(['enabled', 'disabled'], 'disabled', 'Whether `/openstack/` is served.'),
-    reports: oneOf(['enabled', 'disabled'], 'disabled', 'Whether the guest may report back.'),
+    httpProtocolIpv6: choice(['enabled', 'disabled'], 'disabled', 'Whether requests over IPv6 are served.'),
+    instanceMetadataTags: choice(['enabled', 'disabled'], 'disabled', 'Whether the tree shows the tags.'),
+    openstack: choice(['enabled', 'disabled'], 'disabled', 'Whether `/openstack/` is served.'),
+    reports: choice(['enabled', 'disabled'], 'disabled', 'Whether the guest may report back.'),
   },
   { default: {}, description: "The metadata options of the instance, with EC2's names and defaults." },
 )
@@ -110,7 +110,7 @@ const MaintenanceEvent = Type.Object(
         description: 'What happens.',
       },
     ),
-    state: oneOf(
+    state: choice(
       ['active', 'completed', 'canceled'],
       'active',
       'active: in `events/maintenance/scheduled`; otherwise in `events/maintenance/history`.',

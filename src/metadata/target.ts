@@ -68,14 +68,8 @@ export interface Target {
 export interface Query {
   /** The whole subtree is asked for (H2). */
   readonly recursive: boolean
-  /** A change is waited for (H1). */
-  readonly wait: WaitForChange | undefined
-}
-
-/** `lastEtag`: without quotes; undefined: a change from now on. */
-export interface WaitForChange {
-  readonly lastEtag: string | undefined
-  readonly timeoutMs: number
+  /** A change is waited for (H1). `lastEtag`: without quotes; undefined: a change from now on. */
+  readonly wait: { readonly lastEtag: string | undefined; readonly timeoutMs: number } | undefined
 }
 
 /** The default and the limit of `timeout_sec`. */
@@ -162,7 +156,10 @@ function parsePath(target: string): ParsedTarget {
   if (path === 'openstack/latest/user_data') return OPENSTACK_USER_DATA
   if (path === 'latest/api/token') return TOKEN
   if (path === 'latest/dynamic/instance-identity/token') return IDENTITY_TOKEN
-  if (path.startsWith('latest/reports/')) return reportTarget(path.slice('latest/'.length))
+  if (path.startsWith('latest/reports/')) {
+    const below = path.slice('latest/'.length)
+    return { ok: true, value: { route: '/latest/reports', topic: 'reports', version: LATEST, path: below } }
+  }
   const slash = path.indexOf('/')
   const first = slash === -1 ? path : path.slice(0, slash)
   const version = versionPosition(first)
@@ -188,11 +185,6 @@ const TOPIC_OF_FILE: ReadonlyMap<string, Topic> = new Map<string, Topic>([
 function seedTarget(tree: 'nocloud' | 'openstack', path: string): ParsedTarget {
   const topic = TOPIC_OF_FILE.get(path.slice(path.lastIndexOf('/') + 1)) ?? 'other'
   return { ok: true, value: { route: `/${tree}`, topic, version: NO_VERSION, path } }
-}
-
-/** `/latest/reports/...` takes what a guest reports (contract H9). */
-function reportTarget(path: string): ParsedTarget {
-  return { ok: true, value: { route: '/latest/reports', topic: 'reports', version: LATEST, path } }
 }
 
 /** The most targets in a cache, and the length of the longest. */

@@ -11,13 +11,11 @@ const MAX_PAUSE_MS = 1_000
 /** The most pages that wait for their turn. */
 const MAX_WAITING = 32
 
-/** `now`: milliseconds of a monotonic clock. */
-interface PageTurnsParts {
-  readonly now: () => number
-  readonly pause: (ms: number) => Promise<unknown>
+/** A monotonic clock in milliseconds, and a pause, which does not keep a program from ending. */
+const REAL = {
+  now: () => performance.now(),
+  pause: (ms: number): Promise<unknown> => sleep(ms, undefined, { ref: false }),
 }
-/** A pause does not keep a program from ending. */
-const REAL: PageTurnsParts = { now: () => performance.now(), pause: (ms) => sleep(ms, undefined, { ref: false }) }
 
 export function buildPageTurns({ now, pause } = REAL): {
   /** Builds a page at its turn. Undefined: too many wait. Rejects if `build` does. */

@@ -1,4 +1,3 @@
-/** Answers a request for a page. */
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import { PAGE_HEADERS } from './document.ts'
 import { parseQuestion, type Question } from './search.ts'

@@ -3,18 +3,12 @@ import { statSync, type Stats } from 'node:fs'
 import { dirname } from 'node:path'
 import { StartFailure } from './listen.ts'
 
-/** The user to whom a directory belongs. */
-export interface Owner {
-  readonly uid: number
-  readonly gid: number
-}
-
 /**
  * The owner of a directory (before it exists: of the nearest one above it) if this is a process of root and the
  * directory belongs to somebody else. Such an owner can put links into it that lead root to any file, and the id of any
  * process into a file that says which one to end.
  */
-export function otherOwnerOf(directory: string): Owner | undefined {
+export function otherOwnerOf(directory: string): Pick<Stats, 'uid' | 'gid'> | undefined {
   if (process.getuid?.() !== 0) return undefined
   let existing = directory
   let stats = statSync(existing, { throwIfNoEntry: false })
@@ -22,7 +16,7 @@ export function otherOwnerOf(directory: string): Owner | undefined {
     existing = dirname(existing)
     stats = statSync(existing, { throwIfNoEntry: false })
   }
-  return stats === undefined || stats.uid === 0 ? undefined : { uid: stats.uid, gid: stats.gid }
+  return stats === undefined || stats.uid === 0 ? undefined : stats
 }
 
 /**

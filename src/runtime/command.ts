@@ -1,4 +1,3 @@
-/** Runs commands of the system. */
 import { execFile } from 'node:child_process'
 
 export interface CommandResult {

@@ -63,7 +63,6 @@ export function parseUnixSocket(text: string): UnixSocket | undefined {
   return /^\/.*[^/]$/.test(path) && Buffer.byteLength(path) <= MAX_UNIX_SOCKET_PATH_BYTES ? { path } : undefined
 }
 
-/** Where a server listens. */
 export type ListenAddress = HostPort | UnixSocket
 
 /** The text that `parseAddressPort` or `parseUnixSocket` reads. */

@@ -75,14 +75,10 @@ export async function terminalOutput(): Promise<DestinationStream> {
   const output = standardOutput(undefined)
   return {
     write: (line) => {
-      output.write(format(mapTexts(line, escapeControls)))
+      // the formatter would write control characters of records to the terminal
+      const escape = (_name: string, value: unknown) =>
+        typeof value === 'string' ? escapeControls(value, true) : value
+      output.write(format(JSON.parse(line, escape) as object))
     },
   }
-}
-
-/** A line with its texts changed: the formatter would write control characters of records to the terminal. */
-function mapTexts(line: string, change: (text: string, keepsLines: boolean) => string): object {
-  return JSON.parse(line, (_name, value: unknown) =>
-    typeof value === 'string' ? change(value, true) : value,
-  ) as object
 }

@@ -3,7 +3,17 @@
  * opening a FIFO would hold up a thread for ever, opening a device can have effects, and a sparse file may be larger
  * than the memory.
  */
-import { closeSync, constants, fstatSync, lstatSync, openSync, readFileSync, statSync, type StatsBase } from 'node:fs'
+import {
+  closeSync,
+  constants,
+  fstatSync,
+  lstatSync,
+  openSync,
+  readFileSync,
+  statSync,
+  type BigIntStats,
+  type StatsBase,
+} from 'node:fs'
 import { lstat, open, stat, type FileHandle } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { isLinkOfOther } from './become-owner.ts'
@@ -102,15 +112,7 @@ async function readBytes(file: FileHandle, length: number): Promise<Buffer> {
  * A text that differs when the file does. It has the time of the last change of the inode, which the kernel sets:
  * programs that copy files set the time of the last modification to whatever it was elsewhere.
  */
-export function stampOf({
-  ino,
-  ctimeNs,
-  size,
-}: {
-  readonly ino: bigint
-  readonly ctimeNs: bigint
-  readonly size: bigint
-}): string {
+export function stampOf({ ino, ctimeNs, size }: Pick<BigIntStats, 'ino' | 'ctimeNs' | 'size'>): string {
   return `${String(ino)}:${String(ctimeNs)}:${String(size)}`
 }
 

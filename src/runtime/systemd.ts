@@ -10,19 +10,11 @@ import { join } from 'node:path'
 import type { Log } from './log-codes.ts'
 
 /**
- * A listening socket that systemd passed to the daemon: its file descriptor and the FileDescriptorName= of its unit.
- */
-export interface InheritedSocket {
-  readonly fd: number
-  readonly name: string
-}
-
-/**
- * What systemd says about sockets: those that it passed, and the networks whose imds-network@NETWORK.socket is enabled.
- * `faults`: why it is not known which networks these are.
+ * What systemd says about sockets: those that it passed to the daemon (`name`: FileDescriptorName= of its unit), and the
+ * networks whose imds-network@NETWORK.socket is enabled. `faults`: why it is not known which networks these are.
  */
 export interface SystemdSockets {
-  readonly passed: readonly InheritedSocket[]
+  readonly passed: readonly { readonly fd: number; readonly name: string }[]
   readonly enabled: readonly string[]
   readonly faults?: readonly string[]
 }
@@ -45,7 +37,10 @@ export const LINKS: readonly string[] = ['.wants', '.requires']
 const FIRST_FD = 3
 
 /** The sockets that systemd passed to the process `pid`: LISTEN_PID, LISTEN_FDS and LISTEN_FDNAMES. */
-export function inheritedSockets(env: Readonly<Record<string, string | undefined>>, pid: number): InheritedSocket[] {
+export function inheritedSockets(
+  env: Readonly<Record<string, string | undefined>>,
+  pid: number,
+): SystemdSockets['passed'] {
   if (env['LISTEN_PID'] !== String(pid)) return []
   const names = (env['LISTEN_FDNAMES'] ?? '').split(':')
   return Array.from({ length: Number(env['LISTEN_FDS'] ?? 0) }, (_, i) => ({ fd: FIRST_FD + i, name: names[i] ?? '' }))

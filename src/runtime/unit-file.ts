@@ -26,10 +26,10 @@ export const WORD = /(?:"(?:\\.|[^"\\])*"|'[^']*'|[^\s"'])+/g
 
 /** Reads a unit; undefined if it is not installed. */
 export function readUnit(name: string, directories: readonly string[] = UNIT_DIRECTORIES): Unit | undefined {
-  const unit = directories.map((directory) => join(directory, name)).find((path) => textOf(path) !== undefined)
+  const unit = directories.map((directory) => join(directory, name)).find((path) => unitText(path) !== undefined)
   if (unit === undefined) return undefined
   const files = [unit, ...dropInsOf(name, directories)]
-  const settings = files.flatMap((path) => parseSection('Service', textOf(path) ?? ''))
+  const settings = files.flatMap((path) => parseSection('Service', unitText(path) ?? ''))
   const listOf = (key: string) =>
     settings.reduce<string[]>((list, [one, value]) => (one !== key ? list : value === '' ? [] : [...list, value]), [])
   const specifiers: Readonly<Record<string, string>> = {
@@ -63,12 +63,12 @@ export function readUnit(name: string, directories: readonly string[] = UNIT_DIR
 /** Where a socket of the daemon listens, for which network; none if its unit is not installed. */
 export function readSocketUnit(name: string, directories: readonly string[] = UNIT_DIRECTORIES): GuestListenAddress[] {
   const template = name.replace(/@.*(?=\.)/, '@')
-  const unit = directories.map((directory) => join(directory, template)).find((path) => textOf(path) !== undefined)
+  const unit = directories.map((directory) => join(directory, template)).find((path) => unitText(path) !== undefined)
   if (unit === undefined) return []
   const files = [unit, ...new Set([template, name].flatMap((one) => dropInsOf(one, directories)))]
   const instance = /@(.*)\./.exec(name)?.[1] ?? ''
   const settings = files
-    .flatMap((path) => parseSection('Socket', textOf(path) ?? ''))
+    .flatMap((path) => parseSection('Socket', unitText(path) ?? ''))
     .map(([key, value]) => [key, value.replaceAll('%i', instance)] as const)
   const network = settings.findLast(([key]) => key === 'FileDescriptorName')?.[1] ?? DEFAULT_NETWORK
   const places = settings.reduce<string[]>(
@@ -111,7 +111,7 @@ function unquote(word: string): string {
   )
 }
 
-function textOf(path: string): string | undefined {
+function unitText(path: string): string | undefined {
   try {
     return readFileSync(path, 'utf8')
   } catch {

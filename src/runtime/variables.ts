@@ -5,7 +5,7 @@
 import type { Parsed } from '../metadata/parsed.ts'
 import { parseAddressPort, type HostPort } from './host-port.ts'
 import { describeUnknown } from './nearest.ts'
-import { parseWhole, wholeFault } from './whole-number.ts'
+import { parseWhole } from './whole-number.ts'
 
 export type Environment = Readonly<Record<string, string | undefined>>
 
@@ -136,9 +136,10 @@ export function oneOf<T extends string>(words: readonly T[]): TextParser<T> {
 }
 
 export function whole(least: number, most: number): TextParser<number> {
+  const fault = `must be a whole number from ${String(least)} to ${String(most)}, in decimal digits`
   return (text) => {
     const value = parseWhole(text, least, most)
-    return value === undefined ? { ok: false, faults: [wholeFault(least, most)] } : { ok: true, value }
+    return value === undefined ? { ok: false, faults: [fault] } : { ok: true, value }
   }
 }
 

@@ -6,8 +6,3 @@ export function parseWhole(text: string, least: number, most: number): number | 
   const value = /^(?:0|[1-9]\d*)$/.test(text) ? Number(text) : NaN
   return value >= least && value <= most ? value : undefined
 }
-
-/** The fault of a text that `parseWhole` does not take. It continues the name of the variable. */
-export function wholeFault(least: number, most: number): string {
-  return `must be a whole number from ${String(least)} to ${String(most)}, in decimal digits`
-}

@@ -35,7 +35,7 @@ export async function parseDocument(content: string | Uint8Array, format: Format
     const text = typeof content === 'string' ? content : decodeText(content)
     return { ok: true, value: parse(text, { logLevel: 'error' }) }
   } catch (error) {
-    const { message, code, linePos } = error as YamlError
+    const { message, code, linePos } = error as Error & { code?: string; linePos?: readonly { line: number }[] }
     const cause =
       error instanceof NotUtf8
         ? message
@@ -45,9 +45,4 @@ export async function parseDocument(content: string | Uint8Array, format: Format
     if (cause !== undefined) return { ok: false, faults: [{ message: cause, cause, line: undefined }] }
     return { ok: false, faults: [{ message: message.split('\n', 1)[0] ?? '', line: linePos?.[0]?.line }] }
   }
-}
-
-interface YamlError extends Error {
-  readonly code?: string
-  readonly linePos?: readonly { readonly line: number }[]
 }

@@ -167,19 +167,15 @@ t.test('changes of one account by two processes run one after another', async (t
   t.strictSame(order, ['first', 'second'])
 })
 
-t.test(
-  'after a change that was refused, and one that failed, the next one runs, and the queue is forgotten',
-  async (t) => {
-    const accounts = new AccountChanges(db, ACCOUNT_QUEUE)
-    const results = await Promise.allSettled([
-      accounts.commit(somebody, () => Promise.reject(refuse('resource_conflict', 'no'))),
-      accounts.commit(somebody, () => Promise.reject(new Error('failed'))),
-      accounts.commit(somebody, () => Promise.resolve('done')),
-    ])
-    t.match(results, [{ reason: { name: 'resource_conflict' } }, { reason: { message: 'failed' } }, { value: 'done' }])
-    t.notOk(accounts.isBusy)
-  },
-)
+t.test('after a change that was refused, and one that failed, the next one runs', async (t) => {
+  const accounts = new AccountChanges(db, ACCOUNT_QUEUE)
+  const results = await Promise.allSettled([
+    accounts.commit(somebody, () => Promise.reject(refuse('resource_conflict', 'no'))),
+    accounts.commit(somebody, () => Promise.reject(new Error('failed'))),
+    accounts.commit(somebody, () => Promise.resolve('done')),
+  ])
+  t.match(results, [{ reason: { name: 'resource_conflict' } }, { reason: { message: 'failed' } }, { value: 'done' }])
+})
 
 t.test('a change whose turn does not come in time is refused, changes nothing, and blocks no other', async (t) => {
   const accounts = new AccountChanges(db, { atOnce: 1, maxWaiting: CHANGE_BYTES, timeoutMs: 1 })
@@ -191,7 +187,6 @@ t.test('a change whose turn does not come in time is refused, changes nothing, a
   await unlock()
   t.equal(await first, 'first')
   t.equal(await accounts.commit(somebody, () => Promise.resolve('next')), 'next')
-  t.notOk(accounts.isBusy)
 })
 
 /** Sends requests, and waits until all of their changes are in the queue. */

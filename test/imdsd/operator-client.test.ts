@@ -9,7 +9,7 @@ import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
-import { ask, QUESTIONS, valueOf, type Answer } from '../../src/imdsd/operator/client.ts'
+import { ask, QUESTIONS, parsedAnswer, type Answer } from '../../src/imdsd/operator/client.ts'
 import { waitForInstance } from '../../src/imdsd/operator/wait.ts'
 import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
 import { run } from '../support/programs/processes.ts'
@@ -211,7 +211,7 @@ t.test('without a document, the fault names the daemon and its answer', (t) => {
     [{ kind: 'timeout' }, 'the daemon at hv1:9169 does not answer'],
     [{ kind: 'unreachable', reason: 'ECONNREFUSED' }, 'the daemon at hv1:9169 cannot be reached: ECONNREFUSED'],
   ]
-  for (const [answer, message] of cases) t.same(valueOf(answer, 'hv1:9169'), { ok: false, faults: [message] })
+  for (const [answer, message] of cases) t.same(parsedAnswer(answer, 'hv1:9169'), { ok: false, faults: [message] })
   t.end()
 })
 

@@ -5,7 +5,8 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
-import { remove, seal, unseal, type ChangeOptions } from '../../src/imdsctl/change.ts'
+import { changeSeals, remove, type ChangeOptions } from '../../src/imdsctl/change.ts'
+import type { Context } from '../../src/imdsctl/commands.ts'
 import type { Publisher } from '../../src/store/open.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
@@ -18,8 +19,13 @@ import { openTestStore } from '../support/test-store.ts'
 
 const { redis, kinds } = await startKinds(t)
 
-const COMMANDS = { remove, seal, unseal }
 type Options = ChangeOptions & { readonly revision?: number }
+type Command = (context: Context, ids: readonly string[], options: Options) => Promise<number>
+const COMMANDS = {
+  remove,
+  seal: ((context, ids, options) => changeSeals(context, 'seal', ids, options)) satisfies Command,
+  unseal: ((context, ids, options) => changeSeals(context, 'unseal', ids, options)) satisfies Command,
+}
 
 interface Region {
   readonly store: Publisher

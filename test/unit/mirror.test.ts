@@ -58,7 +58,7 @@ const ELSEWHERE: Readonly<Record<string, readonly string[]>> = {
   'contract/waiting': ['imdsd/guest/query-responder'],
   'imdsd/bodies': ['imdsd/guest/linger'],
   'imdsd/bugreport': ['bugreport/secrets'],
-  'imdsd/doctor': ['imdsctl/doctor/hypervisor', 'imdsd/checks/host-state', 'runtime/command'],
+  'imdsd/doctor': ['imdsctl/doctor/hypervisor', 'imdsd/checks/hypervisor-state', 'runtime/command'],
   'imdsd/environment': ['runtime/as-user'],
   'imdsd/firewall': ['imdsd/guest-finder', 'imdsd/guest-side'],
   'imdsd/firewall-keeping': ['imdsctl/firewall-agent/agent', 'imdsctl/firewall-agent/refused'],

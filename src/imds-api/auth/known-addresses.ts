@@ -8,7 +8,7 @@ import { sql } from 'kysely'
 import { LRUCache } from 'lru-cache'
 import type { Log } from '../../runtime/log-codes.ts'
 import type { Quota } from '../../limits/rate-limit-headers.ts'
-import { MAX_KNOWN_ADDRESSES, keysOf, type FailureLimit, type FailureSubject } from '../../limits/failure-limit.ts'
+import { MAX_KNOWN_ADDRESSES, failureKeys, type FailureLimit, type FailureSubject } from '../../limits/failure-limit.ts'
 import type { Db } from '../database/transaction.ts'
 
 /** How long an address stays known in the database after its last success, to a day. */
@@ -84,7 +84,7 @@ export class KnownAddresses {
   }
 
   async #readOnce(subject: FailureSubject): Promise<void> {
-    const key = `${subject.kind} ${keysOf(subject, '').subject}`
+    const key = `${subject.kind} ${failureKeys(subject, '').subject}`
     const earlier = this.#reads.get(key)
     if (earlier !== undefined) return earlier
     const read = this.#read(subject)
@@ -101,7 +101,7 @@ export class KnownAddresses {
       .selectFrom('known_addresses')
       .select('source')
       .where('kind', '=', subject.kind)
-      .where('subject', '=', keysOf(subject, '').subject)
+      .where('subject', '=', failureKeys(subject, '').subject)
       .orderBy('last_success', 'desc')
       .limit(MAX_KNOWN_ADDRESSES)
       .execute()
@@ -114,7 +114,7 @@ export class KnownAddresses {
    */
   async #write({ kind, name }: FailureSubject, address: string): Promise<void> {
     const { db, now } = this.#parts
-    const { subject, address: source } = keysOf({ kind, name }, address)
+    const { subject, address: source } = failureKeys({ kind, name }, address)
     if (source.length > MAX_SOURCE_LENGTH) return
     await sql`
       with forgotten as (

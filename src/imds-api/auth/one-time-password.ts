@@ -1,12 +1,6 @@
 /** One-time passwords of users with two-factor authentication: TOTP (RFC 6238), six digits that change every 30 s. */
 import { Secret, TOTP } from 'otpauth'
 
-/** The password and the one-time password that a user has sent. `code`: undefined if there is none. */
-export interface SplitPassword {
-  readonly password: string
-  readonly code: string | undefined
-}
-
 /** How many steps the clock of a user's device may be ahead or behind (RFC 6238, 5.2). */
 const MAX_SKEW = 1
 /** RFC 4226 recommends 160 bits; many services give out 80, which are 16 characters. */
@@ -15,9 +9,12 @@ const SECRET = /^[A-Z2-7]{16,128}$/
 /**
  * Finds the code of a user with two-factor authentication: in a header, or behind the password and a `+`. A client may
  * send it in both places (fog does). If the header has another code, what looks like a code behind the `+` is part of
- * the password.
+ * the password. `code`: undefined if there is none.
  */
-export function splitCode(password: string, header: string | undefined): SplitPassword {
+export function splitCode(
+  password: string,
+  header: string | undefined,
+): { readonly password: string; readonly code: string | undefined } {
   const [, before, code] = /^(.*)\+(\d{6})$/s.exec(password) ?? []
   if (before === undefined || (header !== undefined && header !== code)) return { password, code: header }
   return { password: before, code }

@@ -32,7 +32,6 @@ export interface TokenEndpointParts {
  * connections must leave room for others (body-budget.ts).
  */
 const MAX_BODY_BYTES = 16_384
-/** The most parameters of a form. */
 const MAX_FORM_PARAMETERS = 100
 
 const Text = Type.Optional(Type.String())

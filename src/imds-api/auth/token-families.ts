@@ -12,18 +12,10 @@ import { sql } from 'kysely'
 import type { Tx, Db } from '../database/transaction.ts'
 import { digest, newToken } from './secrets.ts'
 
-/** A family, for a new access token. */
-export interface Family {
-  readonly id: number
-  readonly scopes: readonly string[]
-}
-export interface NewFamily {
-  readonly family: Family
-  readonly refreshToken: string
-}
-/** A refresh token that may be used. */
+/** A refresh token that may be used. `scopes`: of its family. */
 export interface UsableToken {
-  readonly family: Family
+  readonly familyId: number
+  readonly scopes: readonly string[]
   readonly sha256: Buffer
   readonly isFirstUse: boolean
 }
@@ -53,7 +45,12 @@ export class TokenFamilies {
    * Begins a family with its first refresh token. Ends the oldest of this user and application beyond the limit. The
    * user must be locked.
    */
-  async begin(tx: Tx, applicationId: string, userId: string, scopes: readonly string[]): Promise<NewFamily> {
+  async begin(
+    tx: Tx,
+    applicationId: string,
+    userId: string,
+    scopes: readonly string[],
+  ): Promise<{ readonly familyId: number; readonly refreshToken: string }> {
     await sql`
       delete from token_families where id in (
         select id from token_families where application_id = ${applicationId} and user_id = ${userId}
@@ -64,7 +61,7 @@ export class TokenFamilies {
       .values({ application_id: applicationId, user_id: userId, scopes: [...scopes] })
       .returning('id')
       .executeTakeFirstOrThrow()
-    return { family: { id, scopes }, refreshToken: await this.#issue(tx, id) }
+    return { familyId: id, refreshToken: await this.#issue(tx, id) }
   }
 
   /**
@@ -89,18 +86,18 @@ export class TokenFamilies {
       await revokeFamilies(tx, 'id', [id])
       return undefined
     }
-    return { family: { id, scopes }, sha256, isFirstUse: used_at === null }
+    return { familyId: id, scopes, sha256, isFirstUse: used_at === null }
   }
 
   /** Uses a refresh token. Returns the next one. */
-  async rotate(tx: Tx, { family, sha256, isFirstUse }: UsableToken): Promise<string> {
+  async rotate(tx: Tx, { familyId, sha256, isFirstUse }: UsableToken): Promise<string> {
     if (isFirstUse)
       await tx
         .updateTable('refresh_tokens')
         .set({ used_at: new Date(this.#now()) })
         .where('sha256', '=', sha256)
         .execute()
-    return this.#issue(tx, family.id)
+    return this.#issue(tx, familyId)
   }
 
   /**

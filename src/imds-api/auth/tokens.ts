@@ -26,7 +26,6 @@ export type TokenHolder =
     }
   | { readonly kind: 'user'; readonly clientId: string; readonly userId: string; readonly scopes: readonly string[] }
 
-/** The outcome of a check. */
 export type TokenCheck =
   | { readonly kind: 'valid'; readonly tokenHolder: TokenHolder }
   | { readonly kind: 'expired' }

@@ -35,7 +35,6 @@ export interface Requester {
   readonly checkCondition: (tx: Tx) => Promise<void>
 }
 
-/** A requester and the account that the change is for. */
 export interface AccountRequester extends Requester {
   readonly accountId: string
 }
@@ -77,11 +76,6 @@ export class AccountChanges {
   constructor(db: Db, limits: FairQueueLimits) {
     this.#db = db
     this.#queue = new FairQueue(limits)
-  }
-
-  /** True while a change runs or waits. */
-  get isBusy(): boolean {
-    return this.#queue.isBusy
   }
 
   /**

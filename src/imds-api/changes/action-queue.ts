@@ -5,7 +5,8 @@
  * carried out in the order of the requests. While a server migrates, its actions wait. An action without an outcome is
  * given out again after a while, to the present hypervisor of the server.
  */
-import { sql, type RawBuilder } from 'kysely'
+import { sql, type RawBuilder, type Selectable } from 'kysely'
+import type { Tables } from '../database/tables.ts'
 import type { Tx, Db } from '../database/transaction.ts'
 import { notFound, refuse } from '../model/refusal.ts'
 import type { ActionKind, ActionOutcome } from '../model/server-actions.ts'
@@ -33,15 +34,7 @@ export interface GivenAction {
   readonly disk_size: number
   readonly disk_encrypted: boolean
   readonly compatibility_mode: boolean
-  readonly interfaces: readonly InterfaceRow[]
-}
-interface InterfaceRow {
-  readonly id: string
-  readonly mac_address: string
-  readonly ipv4_address: string
-  readonly ipv4_prefix_length: number | null
-  readonly ipv6_address: string | null
-  readonly ipv6_prefix: string | null
+  readonly interfaces: readonly Omit<Selectable<Tables['interfaces']>, 'server_id' | 'created_at'>[]
 }
 
 /** The most actions that are given out at once. */

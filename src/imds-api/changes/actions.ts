@@ -24,8 +24,8 @@ import {
 import { transitions } from '../model/transitions.ts'
 import { finishImage } from './images.ts'
 import { refuseBeyondLimit } from './limits.ts'
-import { failCreate, moveServer, serverAfterAll, setConsoleExpiry } from './servers.ts'
-import { addRow } from './own-rows.ts'
+import { failCreate, moveServer, serverAfterAll } from './servers.ts'
+import { addRow, setValues } from './own-rows.ts'
 
 type Action = Selectable<Tables['compute_actions']>
 type OpenState = 'waiting' | 'givenOut'
@@ -89,8 +89,8 @@ const SUPERSEDED_BY_DELETE = SERVER_ACTIONS.filter((action) => action !== 'snaps
 /** An action to ask for. `imageId`: the snapshot that is made or deleted. `consoleToken`: opens the console. */
 export interface NewAction {
   readonly kind: ActionKind
-  readonly imageId?: string
-  readonly consoleToken?: string
+  readonly imageId?: string | undefined
+  readonly consoleToken?: string | undefined
 }
 
 export async function requestAction(
@@ -214,7 +214,7 @@ async function applyOutcome(
       await finishImage(tx, imageId!, succeeded ? 'erase' : 'fail')
       break
     case 'activate_console':
-      if (!succeeded) await setConsoleExpiry(tx, id, null)
+      if (!succeeded) await setValues(tx, 'servers', id, { console_token_expires: null })
       break
     default:
       if (succeeded) await moveServer(tx, id, kind)

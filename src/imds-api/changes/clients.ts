@@ -24,17 +24,6 @@ export async function lockClient<T extends ClientName>(
   return row
 }
 
-export async function setSecret(
-  tx: Tx,
-  name: ClientName,
-  accountId: string,
-  id: string,
-  sha256: Buffer,
-): Promise<void> {
-  await lockClient(tx, name, accountId, id)
-  await sql`update ${sql.table(ROWS[name].table)} set secret_sha256 = ${sha256} where id = ${id}`.execute(tx)
-}
-
 /** Replaces the secret of an API client. The present one stays valid for `keepSeconds`; an older one ends. */
 export async function rotateSecret(
   tx: Tx,

@@ -108,7 +108,6 @@ export async function deleteCloudIp(tx: Tx, accountId: string, id: string): Prom
   await tx.deleteFrom('cloud_ips').where('id', '=', id).execute()
 }
 
-/** Maps a cloud IP to a destination that is named by its id. */
 export async function mapCloudIp(tx: Tx, accountId: string, id: string, destinationId: string): Promise<void> {
   const { status } = await lockRow(tx, 'cloudIp', accountId, id)
   if (cloudIpAfter(status, 'map') === undefined) throw refuse('resource_conflict', stateFault(id, status))

@@ -85,35 +85,22 @@ const CANNOT_REPORT = fieldFault(
   'wait_for: the guest may not report that it has booted: set metadata_options.reports to enabled too',
 )
 
-interface NamedResources {
-  readonly image: {
-    readonly id: string
-    readonly arch: 'i686' | 'x86_64'
-    /** JSON, of another account's image. */
-    readonly texts: string | null
-    readonly compatibility_mode: boolean
-  }
-  readonly serverType: { readonly id: string; readonly ram: number }
-  readonly zoneId: string | undefined
-  readonly groupIds: readonly string[]
-}
-
 /**
  * Finds the resources that the request names, or refuses with all faults at once. Locks the image, type, zone and
  * groups against deletion until the commit.
  */
-async function findNamedResources(tx: Tx, accountId: string, asked: NewServer): Promise<NamedResources> {
+async function findNamedResources(tx: Tx, accountId: string, asked: NewServer) {
   const faults = [
     typeof asked.user_data === 'string' ? userDataFault(asked.user_data) : undefined,
     tagsFault(asked.tags ?? {}),
     asked.waitFor === 'boot' && asked.metadata_options?.reports !== 'enabled' ? CANNOT_REPORT : undefined,
   ].filter((fault) => fault !== undefined)
-  const image = await findImage(tx, accountId, asked.image, faults)
-  const serverType = await findServerType(tx, asked.serverType, image, faults)
-  const zoneId = asked.zone === undefined ? undefined : await findZone(tx, asked.zone, faults)
+  const image = await checkImage(tx, accountId, asked.image, faults)
+  const serverType = await checkServerType(tx, asked.serverType, image, faults)
+  const zoneId = asked.zone === undefined ? undefined : await checkZone(tx, asked.zone, faults)
   const { server_groups: groupIds = [] } = asked
   faults.push(...(await missingGroups(tx, accountId, groupIds)))
-  if (typeof asked.cloudIp === 'string') await findCloudIp(tx, accountId, asked.cloudIp, faults)
+  if (typeof asked.cloudIp === 'string') await checkCloudIp(tx, accountId, asked.cloudIp, faults)
   if (faults.length > 0 || image === undefined || serverType === undefined)
     throw new Refusal('unprocessable_entity', faults)
   return {
@@ -124,7 +111,8 @@ async function findNamedResources(tx: Tx, accountId: string, asked: NewServer): 
   }
 }
 
-async function findImage(tx: Tx, accountId: string, name: string, faults: Detail[]) {
+/** `texts`: JSON, of another account's image. */
+async function checkImage(tx: Tx, accountId: string, name: string, faults: Detail[]) {
   const image = await tx
     .selectFrom('images')
     .select(['id', 'status', 'arch', 'compatibility_mode', 'min_ram'])
@@ -145,7 +133,7 @@ async function findImage(tx: Tx, accountId: string, name: string, faults: Detail
 }
 
 /** `name` undefined: the smallest available type that has enough RAM for the image. */
-async function findServerType(
+async function checkServerType(
   tx: Tx,
   name: string | undefined,
   image: { readonly id: string; readonly min_ram: number | null } | undefined,
@@ -179,7 +167,7 @@ async function findServerType(
   return serverType
 }
 
-async function findZone(tx: Tx, name: string, faults: Detail[]): Promise<string | undefined> {
+async function checkZone(tx: Tx, name: string, faults: Detail[]): Promise<string | undefined> {
   const zone = await tx
     .selectFrom('zones')
     .select('id')
@@ -191,7 +179,7 @@ async function findZone(tx: Tx, name: string, faults: Detail[]): Promise<string 
   return zone?.id
 }
 
-async function findCloudIp(tx: Tx, accountId: string, id: string, faults: Detail[]): Promise<void> {
+async function checkCloudIp(tx: Tx, accountId: string, id: string, faults: Detail[]): Promise<void> {
   const cloudIp = await tx
     .selectFrom('cloud_ips')
     .select('id')

@@ -60,7 +60,7 @@ export async function startAfter(
   if (after === NOW) return { epoch, number: last, last }
   const cursor = parseCursor(after)
   if (cursor === undefined) throw unknownCursor('must be the id of an event, or now')
-  if (cursor.epoch !== epoch || cursor.number < first - 1) throw goneRefusal()
+  if (cursor.epoch !== epoch || cursor.number < first - 1) throw GONE
   if (cursor.number > last) throw unknownCursor('is not the id of an event of this account')
   return { ...cursor, last }
 }
@@ -109,17 +109,15 @@ export function isContiguous({ epoch, number }: Cursor, [next]: readonly EventRo
   return next === undefined || (next.epoch === epoch && next.id === number + 1)
 }
 
-export function goneRefusal(): Refusal {
-  return refuse(
-    'gone',
-    fieldFault(
-      'after',
-      'not_available',
-      'after: events after this one are not kept any more: get a cursor by after=now, list the resources that you need, ' +
-        'and continue from that cursor',
-    ),
-  )
-}
+export const GONE = refuse(
+  'gone',
+  fieldFault(
+    'after',
+    'not_available',
+    'after: events after this one are not kept any more: get a cursor by after=now, list the resources that you need, ' +
+      'and continue from that cursor',
+  ),
+)
 
 function unknownCursor(text: string): Refusal {
   return refuse('bad_request', fieldFault('after', 'malformed', `after ${text}`))

@@ -85,7 +85,7 @@ export function isVisibleTo(accountId: string | RawBuilder<string>): RawBuilder<
 }
 
 /** Finds an image that an account may see by its id or handle. */
-export async function findImage(db: Db, accountId: string, id: string): Promise<Image> {
+async function findImage(db: Db, accountId: string, id: string): Promise<Image> {
   return db
     .selectFrom('images')
     .selectAll()
@@ -147,7 +147,7 @@ export async function createSnapshot(tx: Tx, server: Selectable<Tables['servers'
 
 /** Records the compute system's report on a snapshot. */
 export async function finishImage(tx: Tx, id: string, transition: 'complete' | 'erase' | 'fail'): Promise<void> {
-  await move(tx, await lockRow(tx, id), transition)
+  await move(tx, await lockById(tx, id), transition)
 }
 
 export type ImageValues = Pick<
@@ -155,7 +155,6 @@ export type ImageValues = Pick<
   'name' | 'username' | 'description' | 'arch' | 'public' | 'compatibility_mode' | 'min_ram' | 'locked'
 > & { readonly status?: 'available' | 'deprecated' | undefined }
 
-/** Changes an image of the account. */
 export async function updateImage(
   tx: Tx,
   accountId: string,
@@ -216,10 +215,10 @@ export async function purgeImages(db: Db, which: RawBuilder<unknown>): Promise<v
 async function lockImage(tx: Tx, accountId: string, name: string): Promise<Image> {
   const { id, account_id: owner } = await findImage(tx, accountId, name)
   if (owner !== accountId) throw refuse('forbidden', `${id} does not belong to this account`)
-  return lockRow(tx, id)
+  return lockById(tx, id)
 }
 
-function lockRow(tx: Tx, id: string): Promise<Image> {
+function lockById(tx: Tx, id: string): Promise<Image> {
   return tx.selectFrom('images').selectAll().where('id', '=', id).forUpdate().executeTakeFirstOrThrow()
 }
 

@@ -126,7 +126,3 @@ export function resendWaitSeconds(resends: readonly Date[], now: Date): number {
 /** True for an invitation that waits to be sent. */
 export const isUnsent: RawBuilder<boolean> = sql`
   collaborations.status = 'pending' and collaborations.invited_at is null`
-
-export async function recordSent(tx: Tx, id: string): Promise<void> {
-  await tx.updateTable('collaborations').set({ invited_at: new Date() }).where('id', '=', id).execute()
-}

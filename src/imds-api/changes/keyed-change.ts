@@ -68,7 +68,9 @@ export class KeyedChange {
     const [row] = rows
     if (row === undefined) return
     if (!row.is_same) throw OTHER_REQUEST
-    throw new Replay(row.refusal === null ? responseOf(row) : refusalOf(row.refusal, row.body))
+    throw new Replay(
+      row.refusal === null ? responseOf(row) : new Refusal(row.refusal, JSON.parse(row.body) as Detail[]),
+    )
   }
 
   /** Makes the change and records the response. The result is for after the commit: it returns or throws. */
@@ -141,10 +143,6 @@ function isFinal(error: unknown): error is Refusal {
   if (!(error instanceof Refusal)) return false
   const { name } = error as Refusal
   return statusOf(name) < 500 && name !== 'too_many_requests' && name !== 'forbidden'
-}
-
-function refusalOf(name: RefusalName, details: string): Refusal {
-  return new Refusal(name, JSON.parse(details) as Detail[])
 }
 
 /** `user_data` is not recorded: it is the present value of the server, and null once the server is deleted. */

@@ -82,7 +82,6 @@ interface Use {
   readonly most: number
 }
 
-/** The same as refuseBeyondLimits, for one limit. */
 export async function refuseBeyondLimit(tx: Tx, accountId: string, limit: CountedLimitName, more = 1): Promise<Use> {
   const [use] = await refuseBeyondLimits(tx, accountId, [[limit, more]])
   return use!

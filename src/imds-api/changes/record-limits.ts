@@ -21,14 +21,6 @@ export const MAX_MAINTENANCE_EVENTS_BYTES = 8 * 1024
 /** What a further key of a user takes besides its text: its quotes and comma, and a part of the name `moreKeys`. */
 const MORE_KEY_BYTES = 16
 
-interface RecordSizes {
-  readonly id: string
-  readonly groups: number
-  readonly keys: number
-  readonly cloud_ips: number
-  readonly bytes: number
-}
-
 /**
  * Refuses a change after which servers have more than their records can hold. Call it in the transaction of each change
  * that makes a record longer, after the change. The account must be locked, so that no other change adds to them.
@@ -38,7 +30,7 @@ export async function refuseBeyondRecord(tx: Tx, serverIds: readonly string[]): 
   const ids = [...serverIds]
   // The JSON of a server group is made once. A full join is never a nested loop, whatever PostgreSQL guesses of the
   // tables: 258 servers in 200 groups have 51,600 memberships.
-  const { rows } = await sql<RecordSizes>`
+  const { rows } = await sql<{ id: string; groups: number; keys: number; cloud_ips: number; bytes: number }>`
     with sizes as materialized (
       select id, octet_length(json_build_object('id', id, 'name', coalesce(nullif(name, ''), id))::text) as bytes
       from server_groups where account_id = (select account_id from servers where id = ${ids[0]})),

@@ -8,10 +8,7 @@ import { refuseBeyondLimit } from './limits.ts'
 import { addRow, lockRow, setValues } from './own-rows.ts'
 import { refuseBeyondRecord } from './record-limits.ts'
 
-export interface GroupValues {
-  readonly name?: string
-  readonly description?: string
-}
+type GroupValues = Partial<Readonly<Record<'name' | 'description', string>>>
 
 export async function createGroup(
   tx: Tx,

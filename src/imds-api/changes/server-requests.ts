@@ -20,7 +20,7 @@ import { refuseBeyondLimit } from './limits.ts'
 import { lockRow, setValues } from './own-rows.ts'
 import { refuseBeyondRecord } from './record-limits.ts'
 import { missingGroups, setGroups } from './server-groups.ts'
-import { purgeOldestDeleted, moveServer, serverAfter, setConsoleExpiry } from './servers.ts'
+import { purgeOldestDeleted, moveServer, serverAfter } from './servers.ts'
 
 type Server = Selectable<Tables['servers']>
 const CONSOLE_SECONDS = 900
@@ -52,27 +52,18 @@ export async function updateServer(tx: Tx, server: Server, values: ServerValues)
     ...(await missingGroups(tx, account_id, server_groups ?? [])),
   ].filter((fault) => fault !== undefined)
   if (faults.length > 0) throw new Refusal('unprocessable_entity', faults)
-  const columns = {
-    ...(name !== undefined && { name }),
-    ...(user_data !== undefined && { user_data: user_data === null ? null : compactUserData(user_data) }),
-    ...(compatibility_mode !== undefined && { compatibility_mode }),
-    ...(metadata_options !== undefined && {
-      metadata_options: JSON.stringify(completeOptions(metadata_options, present ?? {})),
-    }),
-    ...(tags !== undefined && { tags: JSON.stringify(tags) }),
-  }
-  await setValues(tx, 'servers', id, columns)
+  await setValues(tx, 'servers', id, {
+    name,
+    user_data: typeof user_data === 'string' ? compactUserData(user_data) : user_data,
+    compatibility_mode,
+    metadata_options: metadata_options && JSON.stringify(completeOptions(metadata_options, present ?? {})),
+    tags: tags && JSON.stringify(tags),
+  })
   if (server_groups !== undefined) await setGroups(tx, id, server_groups)
   const seenByGuests = [user_data, server_groups, metadata_options, tags]
   if (seenByGuests.every((value) => value === undefined)) return
   await markChanged(tx, [id])
   await refuseBeyondRecord(tx, [id])
-}
-
-/** Locks a server against its deletion, or unlocks it. */
-export async function setServerLocked(tx: Tx, accountId: string, id: string, locked: boolean): Promise<void> {
-  await lockServer(tx, accountId, id)
-  await setValues(tx, 'servers', id, { locked })
 }
 
 /** Begins the deletion of a server. It frees the cloud IPs now, and the other addresses when its record is removed. */
@@ -116,11 +107,8 @@ export async function requestServerAction(
   await refuseBeyondOpenActions(tx, accountId, id)
   if (action === 'snapshot') await refuseBeyondLimit(tx, accountId, 'images_limit')
   const imageId = action === 'snapshot' ? await createSnapshot(tx, server) : undefined
-  if (consoleToken !== undefined) await setConsoleExpiry(tx, id, new Date(Date.now() + CONSOLE_SECONDS * 1000))
-  await requestAction(tx, compute, id, {
-    kind: action,
-    ...(imageId !== undefined && { imageId }),
-    ...(consoleToken !== undefined && { consoleToken }),
-  })
+  if (consoleToken !== undefined)
+    await setValues(tx, 'servers', id, { console_token_expires: new Date(Date.now() + CONSOLE_SECONDS * 1000) })
+  await requestAction(tx, compute, id, { kind: action, imageId, consoleToken })
   return imageId
 }

@@ -20,6 +20,7 @@ import { freeAddresses } from './allocate.ts'
 import { atServer, moveCloudIps } from './cloud-ips.ts'
 import { purgeImages } from './images.ts'
 import { MAX_KEPT_DELETED } from './limits.ts'
+import { setValues } from './own-rows.ts'
 
 export type ServerTransition = ServerAction | 'publish' | 'failCreate' | 'delete' | 'failDelete' | 'remove'
 
@@ -106,7 +107,7 @@ export async function finishPublish(
   { status, awaitsCompute, waitsForGuest, fault }: Published,
   bootSeconds: number,
 ): Promise<void> {
-  if (fault !== null) await setPublishFault(tx, id, null)
+  if (fault !== null) await setValues(tx, 'servers', id, { publish_fault: null })
   if (awaitsCompute) return
   if (status === 'creating') {
     await (waitsForGuest ? beginBoot(tx, id, bootSeconds) : moveServer(tx, id, 'publish'))
@@ -159,20 +160,10 @@ async function beginBoot(tx: Tx, id: string, seconds: number): Promise<void> {
     .execute()
 }
 
-/** Records why the store refuses the record of a server; null: it accepts it. */
-export async function setPublishFault(tx: Tx, id: string, fault: string | null): Promise<void> {
-  await tx.updateTable('servers').set({ publish_fault: fault }).where('id', '=', id).execute()
-}
-
 /** The compute system could not create a server, or its guest has not booted. Its cloud IPs are free again. */
 export async function failCreate(tx: Tx, id: string): Promise<void> {
   if (await moveServer(tx, id, 'failCreate')) await moveCloudIps(tx, 'release', atServer(id))
   await markChanged(tx, [id])
-}
-
-/** Sets when the console of a server closes; null: it is closed. */
-export async function setConsoleExpiry(tx: Tx, id: string, expires: Date | null): Promise<void> {
-  await tx.updateTable('servers').set({ console_token_expires: expires }).where('id', '=', id).execute()
 }
 
 /**

@@ -7,7 +7,7 @@ import pg, { TypeOverrides } from 'pg'
 import { parseIntoClientConfig } from 'pg-connection-string'
 import { StartFailure } from '../../runtime/listen.ts'
 import { readSecretFile } from '../../runtime/secret-file.ts'
-import { embeddedExists, startEmbedded } from './embedded.ts'
+import { startEmbedded } from './embedded.ts'
 import { DEFAULT_CONNECTIONS, type DatabaseSettings } from './settings.ts'
 import type { Tables } from './tables.ts'
 import type { Db } from './transaction.ts'
@@ -180,11 +180,6 @@ function endWhenSilent(client: Connected): void {
     // the query gets "Connection terminated"; a transaction that waits for a mail server keeps its locks
     if (!client.readyForQuery) stream.destroy()
   })
-}
-
-/** False if the embedded database does not exist yet. A server by URL always counts as existing. */
-export function databaseExists(settings: DatabaseSettings): boolean {
-  return settings.kind === 'server' || embeddedExists(settings.stateDirectory)
 }
 
 /** Parses the URL. Throws if it cannot be used, for example because it names a file that cannot be read. */

@@ -142,16 +142,13 @@ function chooseParser(request: FastifyRequest, parsers: BodyParsers): BodyParser
   const type = typeOf(request)
   const charset = type?.params.get('charset') ?? 'utf-8'
   const parse = Object.entries(parsers).find(([essence]) => essence === type?.essence)?.[1]
+  const refuseType = (fault: string) => refuse('unsupported_media_type', fault)
   if (parse === undefined) throw refuseType(`the Content-Type of the body must be ${Object.keys(parsers).join(' or ')}`)
   if (!/^identity$/i.test(encoding))
     throw refuseType(`the body must not be compressed; its Content-Encoding is ${encoding}`)
   if (!/^utf-?8$/i.test(charset))
     throw refuseType(`the body must be UTF-8; the charset of its Content-Type is ${charset}`)
   return parse
-}
-
-function refuseType(fault: string): Refusal {
-  return refuse('unsupported_media_type', fault)
 }
 
 /** Reads a body, and counts its bytes in the budget until the response is sent. */

@@ -81,9 +81,6 @@ interface Section {
   get(name: 'operations'): List<Operation>
   set(name: 'operations', value: List<Operation>): Section
 }
-interface Layout {
-  get(name: 'filter'): string | boolean
-}
 type IsShown = (part: readonly string[], byDefault: boolean) => boolean
 
 /**
@@ -106,7 +103,7 @@ function searchOperations() {
   }
   const isShown =
     (original: IsShown) =>
-    (layout: Layout, ...part: Parameters<IsShown>): boolean => {
+    (layout: { get(name: 'filter'): string | boolean }, ...part: Parameters<IsShown>): boolean => {
       const search = layout.get('filter')
       const isSearch = typeof search === 'string' && search !== ''
       return (isSearch && part[0][0] === 'operations-tag') || original(...part)

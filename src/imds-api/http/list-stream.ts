@@ -38,7 +38,8 @@ export async function sendList(
     bytes += Buffer.byteLength(part.json)
   } while (next !== undefined && left > 0 && bytes < MAX_UNSTREAMED_BYTES)
   void reply.type('application/json; charset=utf-8')
-  const json = joined(parts.map((part) => part.json))
+  const filled = parts.filter((part) => part.json !== '') // a part may have no rows
+  const json = filled.map((part) => part.json).join(',')
   if (next === undefined) return reply.send(`[${json}]`)
   if (limit !== undefined) return reply.header('Link', linkTo(next)).send(`[${json}]`)
   const isHead = reply.request.method === 'HEAD'
@@ -52,7 +53,6 @@ export async function sendList(
   )
 }
 
-/** The pieces of a streamed list. */
 async function* pieces(
   request: FastifyRequest,
   begin: string,
@@ -88,9 +88,4 @@ function streamOf(made: AsyncGenerator<string>, onError: (error: unknown) => voi
       )
     },
   })
-}
-
-/** Joins the JSON of parts; a part without rows is empty. */
-function joined(parts: readonly string[]): string {
-  return parts.filter((json) => json !== '').join(',')
 }

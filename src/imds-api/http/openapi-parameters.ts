@@ -51,7 +51,3 @@ export const PARAMETERS = {
   },
 }
 export type ParameterName = keyof typeof PARAMETERS
-
-export function parameterReference(name: ParameterName): { readonly $ref: string } {
-  return { $ref: `#/components/parameters/${name}` }
-}

@@ -5,7 +5,7 @@
 import { STATUS_CODES } from 'node:http'
 import { statusOf, type RefusalName } from '../model/refusal.ts'
 import { memberPathOf, showsMember } from './entity-tags.ts'
-import { PARAMETERS, parameterReference, type ParameterName } from './openapi-parameters.ts'
+import { PARAMETERS, type ParameterName } from './openapi-parameters.ts'
 import { ANY_ERROR, COMMON, errorResponse, HEADERS, headerReferences, RATE_LIMIT } from './openapi-responses.ts'
 import type { HeaderName } from './openapi-responses.ts'
 import { Components, type Schema } from './openapi-schemas.ts'
@@ -118,7 +118,10 @@ function completeOperation(
   return {
     ...operation,
     ...(path.startsWith('/1.0/') && {
-      parameters: [...parameters, ...parametersOf(path, method).map((name) => parameterReference(name))],
+      parameters: [
+        ...parameters,
+        ...parametersOf(path, method).map((name) => ({ $ref: `#/components/parameters/${name}` })),
+      ],
     }),
     ...(isOfToken && { parameters: [...parameters, ...otpHeaders.map(otpParameter)] }),
     ...(requestBody !== undefined && { requestBody: completeBody(requestBody, body, schemas) }),

@@ -40,9 +40,7 @@ export interface ListQuery {
   linkTo(place: ListPosition): string
 }
 
-/** The most rows of a page. */
 export const MAX_PAGE_SIZE = 1_000
-/** The most filters of a request. */
 export const MAX_FILTERS = 10
 /** The longest cursor. One has at most a name of 255 characters and an id. */
 export const MAX_CURSOR_LENGTH = 4_096
@@ -87,14 +85,14 @@ export function parseListQuery(query: Query, rules: ListRules): ListQuery {
   const linkTo = (place: ListPosition) => {
     const kept = ['account_id', 'limit', 'fields', ...names].filter((name) => query[name] !== undefined)
     const parameters = new URLSearchParams(kept.map((name) => [name, String(query[name])]))
-    parameters.set('after', formatCursor(place, digest))
+    parameters.set('after', Buffer.from(JSON.stringify([digest, ...place])).toString('base64url'))
     return `<?${parameters.toString()}>; rel="next"` // without a host: a client can send any Host
   }
   return { limit, after, filters, fields, linkTo }
 }
 
 /** Reads `fields`, for the GET of a member; undefined: all. Refuses other names than these (400). */
-export function parseFields(query: unknown, names: readonly string[]): ReadonlySet<string> | undefined {
+export function parseFieldNames(query: unknown, names: readonly string[]): ReadonlySet<string> | undefined {
   const reader = new QueryReader(query)
   const fields = readFields(reader, names)
   reader.end()
@@ -126,10 +124,6 @@ function tagOf(name: string): string | undefined {
 function digestOf(path: string, filters: ListQuery['filters']): string {
   const sorted = [...filters].sort(([a], [b]) => (a < b ? -1 : 1))
   return hash('sha256', JSON.stringify([path, sorted]), 'base64url').slice(0, DIGEST_LENGTH)
-}
-
-function formatCursor(place: ListPosition, digest: string): string {
-  return Buffer.from(JSON.stringify([digest, ...place])).toString('base64url')
 }
 
 /** Undefined: it is no cursor of this list with these filters. */

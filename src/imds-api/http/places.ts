@@ -38,7 +38,6 @@ export class Places<Item, Reason> {
     return this.#ofAccount.size
   }
 
-  /** The accounts that have places. */
   get accounts(): readonly string[] {
     return this.#ofAccount.owners
   }

@@ -14,7 +14,8 @@
 import { sql } from 'kysely'
 import type { Log } from '../../runtime/log-codes.ts'
 import { PeriodicTask } from '../../runtime/periodic-task.ts'
-import { isUnsent, recordSent } from '../changes/invitations.ts'
+import { isUnsent } from '../changes/invitations.ts'
+import { setValues } from '../changes/own-rows.ts'
 import { tryLock } from '../database/advisory-locks.ts'
 import type { Tx, Db } from '../database/transaction.ts'
 import { composeInvitation, type Invitation } from './invitation.ts'
@@ -171,7 +172,7 @@ export class InvitationSender {
           count('sent')
           log.info({ collaboration: id }, 'the invitation was sent')
         }
-        await recordSent(tx, id)
+        await setValues(tx, 'collaborations', id, { invited_at: new Date() })
         return true
       })
       if (isRecorded) this.#postponed.delete(id)

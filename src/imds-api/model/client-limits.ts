@@ -4,7 +4,6 @@
  */
 import { buildNetworkTest } from '../../runtime/networks.ts'
 
-/** The most networks of a client. */
 export const MAX_NETWORKS = 32
 /** The longest time that the former secret stays valid beside a new one, in seconds: a week. */
 export const MAX_KEEP_OLD_SECONDS = 604_800

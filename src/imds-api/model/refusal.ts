@@ -90,7 +90,6 @@ export interface RefusalOptions {
  * parts of the request, which may be long.
  */
 const [MAX_TEXT, TEXT_END] = [300, 97]
-/** The most texts of a refusal. */
 const MAX_TEXTS = 100
 
 /**
@@ -185,7 +184,6 @@ function otherKind(kind: Kind, id: string): string | undefined {
     : `: ${id} is the id of ${/^[aeiou]/i.test(other) ? 'an' : 'a'} ${other}`
 }
 
-/** The HTTP status of a refusal. */
 export function statusOf(name: RefusalName): number {
   return STATUS[name]
 }

@@ -3,31 +3,11 @@ import { ROWS } from './resources.ts'
 
 export const SERVER_STATES = ROWS.server.states
 export type ServerStatus = (typeof SERVER_STATES)[number]
+
+export const SERVER_ACTIONS = ['start', 'stop', 'shutdown', 'reboot', 'reset', 'snapshot', 'activate_console'] as const
+export type ServerAction = (typeof SERVER_ACTIONS)[number]
 /**
  * The actions of the compute system on a server: those that clients ask for, and those that follow from other requests.
  */
-export type ActionKind =
-  | 'create'
-  | 'start'
-  | 'stop'
-  | 'shutdown'
-  | 'reboot'
-  | 'reset'
-  | 'snapshot'
-  | 'activate_console'
-  | 'delete_image'
-  | 'delete'
-/** How an action ended. */
+export type ActionKind = ServerAction | 'create' | 'delete_image' | 'delete'
 export type ActionOutcome = 'succeeded' | 'failed'
-
-/** The actions of the API on a server. */
-export const SERVER_ACTIONS = [
-  'start',
-  'stop',
-  'shutdown',
-  'reboot',
-  'reset',
-  'snapshot',
-  'activate_console',
-] as const satisfies readonly ActionKind[]
-export type ServerAction = (typeof SERVER_ACTIONS)[number]

@@ -92,13 +92,7 @@ function sizeFault(network: string, given: readonly RangeWithIpv6[]): string | u
   )
 }
 
-interface Network {
-  readonly first: bigint
-  readonly last: bigint
-  readonly length: number
-}
-
-function parseNetwork(text: string): Network | undefined {
+function parseNetwork(text: string) {
   const parsed = parseRange('public_ipv6', text)
   if (!parsed.ok || parsed.value.prefixLength === undefined) return undefined
   const { first, last, prefixLength: length } = parsed.value

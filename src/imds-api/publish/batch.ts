@@ -27,7 +27,8 @@ import {
 } from '../../store/publisher.ts'
 import { cancelActions } from '../changes/actions.ts'
 import { lockFeeds } from '../changes/events.ts'
-import { finishPublish, setPublishFault } from '../changes/servers.ts'
+import { setValues } from '../changes/own-rows.ts'
+import { finishPublish } from '../changes/servers.ts'
 import { tryLock } from '../database/advisory-locks.ts'
 import { PLAN_BY_INDEX, prepareList } from '../database/prepared.ts'
 import { inTransaction, type Tx, type Db } from '../database/transaction.ts'
@@ -128,7 +129,7 @@ export async function publishBatch(parts: BatchParts, ids: readonly string[]): P
     await inTransaction(db, async (tx) => {
       const isFree = (await lock(tx, [id])).length > 0
       if (isFree && (await postpone(tx, [...rows.values()].flat())))
-        await setPublishFault(tx, id, (error as Error).message)
+        await setValues(tx, 'servers', id, { publish_fault: (error as Error).message })
     })
     return skipped
   }
@@ -313,7 +314,7 @@ async function recordRefusal(
       { code: 'server-refused', server: id, fault },
       'the store refuses the record of this server; its guest sees the last published state. Retrying every minute',
     )
-  await setPublishFault(tx, id, fault)
+  await setValues(tx, 'servers', id, { publish_fault: fault })
   return 'refused'
 }
 

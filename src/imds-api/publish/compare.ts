@@ -25,7 +25,6 @@ export interface StoreDifference {
 export interface StoreComparison {
   readonly servers: number
   readonly waiting: number
-  readonly records: number
   readonly differences: readonly StoreDifference[]
 }
 
@@ -52,7 +51,6 @@ export async function compareStore(db: Db, store: Store): Promise<StoreCompariso
   return {
     servers: ids.length,
     waiting: waiting.size,
-    records: listed.size,
     differences: differences.filter(({ server }) => !waiting.has(server)),
   }
 }

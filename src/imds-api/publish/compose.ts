@@ -20,7 +20,6 @@ export interface Composed {
   /** True if the server is active only when its guest has booted. */
   readonly waitsForGuest: boolean
   readonly revision: number
-  readonly accountId: string
   /** False: it has not claimed its id in the store, so no record there is of this server (taken-ids.ts). */
   readonly isClaimed: boolean
   readonly record: ReturnType<typeof composeRecord>
@@ -221,7 +220,6 @@ function composeRow(row: Row): Composed {
     waitsForGuest: row.wait_for !== null,
     isClaimed: row.is_claimed,
     revision: row.revision,
-    accountId: row.account_id,
     fault: row.publish_fault,
     record: composeRecord(row),
     userData: row.user_data === null ? undefined : decodeUserData(row.user_data),

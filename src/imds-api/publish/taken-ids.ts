@@ -28,11 +28,11 @@ export async function findTakenId(
 /** Returns the account of the record in the store if it is not that of the server. */
 export async function findOtherAccount(
   store: Pick<Publisher, 'get'>,
-  { id, accountId }: Composed,
+  { id, record }: Composed,
 ): Promise<TakenId | undefined> {
   const found = await store.get(id)
   const account = found && accountOf(found.document)
-  return account === undefined || account === accountId ? undefined : { kind: 'taken', account }
+  return account === undefined || account === record.account ? undefined : { kind: 'taken', account }
 }
 
 /** The beginning of each fault of this kind. */

@@ -42,17 +42,15 @@ export interface TableRule<Name extends RegionTable> {
   readonly keptColumns?: (wanted: WantedRow<Name>, current: CurrentRow<Name>) => readonly RegionColumn<Name>[]
   /** Whether `prune` deletes a row that the file does not have. `given`: the ids that region files have had. */
   readonly isPruned?: (row: CurrentRow<Name>, given: ReadonlySet<string>) => boolean
-  readonly hiding?: Hiding<Name>
+  /** How `prune` hides a row instead of deleting it, because deleted servers are shown with it. */
+  readonly hiding?: {
+    /** The rows that refer to it. `is_alive`: false for a deleted server and for a hidden hypervisor. */
+    readonly references: (key: string) => RawBuilder<{ readonly is_alive: boolean }>
+    readonly isHidden: (row: CurrentRow<Name>) => boolean
+    readonly values: () => Updateable<Tables[Name]>
+  }
   /** Deletes the rows that belong to a row. Returns the lines of the difference. */
   readonly deleteParts?: (tx: Tx, row: CurrentRow<Name>) => Promise<readonly string[]>
-}
-
-/** How `prune` hides a row instead of deleting it, because deleted servers are shown with it. */
-interface Hiding<Name extends RegionTable> {
-  /** The rows that refer to it. `is_alive`: false for a deleted server and for a hidden hypervisor. */
-  readonly references: (key: string) => RawBuilder<{ readonly is_alive: boolean }>
-  readonly isHidden: (row: CurrentRow<Name>) => boolean
-  readonly values: () => Updateable<Tables[Name]>
 }
 
 /** The fields of the region file that are initial values, because requests can change them. */

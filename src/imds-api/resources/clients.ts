@@ -10,7 +10,7 @@ import Type, { type Static } from 'typebox'
 import { digest, newSecret } from '../auth/secrets.ts'
 import { revokeFamilies } from '../auth/token-families.ts'
 import { nextId } from '../changes/allocate.ts'
-import { lockClient, revokeClient, rotateSecret, setSecret } from '../changes/clients.ts'
+import { lockClient, revokeClient, rotateSecret } from '../changes/clients.ts'
 import { refuseBeyondLimit } from '../changes/limits.ts'
 import { addRow, setValues } from '../changes/own-rows.ts'
 import { MAX_KEEP_OLD_SECONDS, MAX_NETWORKS } from '../model/client-limits.ts'
@@ -198,7 +198,8 @@ export function addApplicationRoutes(parts: ResourceParts): void {
     },
     async (tx, { accountId, id }) => {
       const secret = newSecret()
-      await setSecret(tx, 'application', accountId, id, digest(secret))
+      await lockClient(tx, 'application', accountId, id)
+      await setValues(tx, 'applications', id, { secret_sha256: digest(secret) })
       return { secret }
     },
   )

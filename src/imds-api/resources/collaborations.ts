@@ -30,14 +30,14 @@ import { Members, type MemberRoute, type Shown } from './kit/members.ts'
 import { addWait } from './kit/waiting.ts'
 import { NESTED } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
-import { nullable, NullableTime, oneOf, Time } from './kit/schemas.ts'
+import { nullable, NullableTime, enumOf, Time } from './kit/schemas.ts'
 import type { Site } from './kit/site.ts'
 
 const FIELDS = {
   email: Type.String({ format: 'email' }),
-  role: oneOf(Object.keys(ROLES)),
+  role: enumOf(Object.keys(ROLES)),
   role_label: new Field(Type.String(), 'role', (role: Role) => ROLES[role]),
-  status: oneOf(COLLABORATION_STATES),
+  status: enumOf(COLLABORATION_STATES),
   created_at: Time,
   started_at: NullableTime,
   finished_at: NullableTime,

@@ -3,7 +3,7 @@ import type { Readable } from 'node:stream'
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import Type from 'typebox'
 import { callerOf } from '../auth/account-choice.ts'
-import { findEvents, isContiguous, goneRefusal, readEvents, startAfter, type EventRow } from '../changes/events.ts'
+import { findEvents, GONE, isContiguous, readEvents, startAfter, type EventRow } from '../changes/events.ts'
 import type { Db } from '../database/transaction.ts'
 import { QueryReader } from '../http/query.ts'
 import { isId } from '../../metadata/identifiers.ts'
@@ -102,7 +102,7 @@ async function readPage(
 ): Promise<readonly EventRow[]> {
   if (type === undefined && resource === undefined) {
     const events = await readEvents(db, accountId, start.number, limit)
-    if (!isContiguous(start, events)) throw goneRefusal()
+    if (!isContiguous(start, events)) throw GONE
     return events
   }
   const types = type === undefined ? EVENT_TYPES : [type]

@@ -26,9 +26,9 @@ import type { Representation } from './kit/forms.ts'
 import { Members } from './kit/members.ts'
 import { NESTED } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
-import { nullable, oneOf, Time } from './kit/schemas.ts'
+import { nullable, enumOf, Time } from './kit/schemas.ts'
 
-export const Algorithm = oneOf(IDENTITY_ALGORITHMS)
+export const Algorithm = enumOf(IDENTITY_ALGORITHMS)
 const STATUSES = ['active', 'paused'] as const
 const Key = Type.Object({
   kid: Type.String(),
@@ -39,7 +39,7 @@ const Key = Type.Object({
 const Identity = Type.Object(
   {
     issuer: Type.String({ format: 'uri' }),
-    status: oneOf(STATUSES),
+    status: enumOf(STATUSES),
     algorithm: Algorithm,
     audiences: Type.Array(Type.String()),
     lifetime_seconds: Type.Integer(),

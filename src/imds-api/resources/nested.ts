@@ -9,7 +9,7 @@ import { cloudIpFqdn } from '../model/names.ts'
 import { ROWS } from '../model/resources.ts'
 import { SCOPES_OF_GROUP } from '../model/scopes.ts'
 import { Field, fixed, Form, type Fields } from './kit/forms.ts'
-import { HostName, Ipv4, Ipv6, Megabytes, NullableTime, oneOf, Time } from './kit/schemas.ts'
+import { HostName, Ipv4, Ipv6, Megabytes, NullableTime, enumOf, Time } from './kit/schemas.ts'
 import { RESOURCES } from './kit/table.ts'
 
 export const ARCHITECTURES = ['i686', 'x86_64'] as const
@@ -18,7 +18,7 @@ const Text = Type.String()
 const fqdn = new Field(HostName, 'id', (id: string, { domain }) => `${id}.${domain}`)
 
 const FIELDS = {
-  account: { name: Text, status: oneOf(ROWS.account.states) },
+  account: { name: Text, status: enumOf(ROWS.account.states) },
   user: {
     name: Text,
     email_address: Type.String({ format: 'email' }),
@@ -31,13 +31,13 @@ const FIELDS = {
   apiClient: {
     name: Text,
     description: Text,
-    permissions_group: oneOf(Object.keys(SCOPES_OF_GROUP)),
+    permissions_group: enumOf(Object.keys(SCOPES_OF_GROUP)),
     revoked_at: NullableTime,
   },
   zone: { handle: Text },
   serverType: {
     name: Text,
-    status: oneOf(ROWS.serverType.states),
+    status: enumOf(ROWS.serverType.states),
     cores: Type.Integer(),
     ram: Megabytes,
     disk_size: Megabytes,
@@ -60,7 +60,7 @@ const FIELDS = {
     ),
     source: Text,
     source_trigger: Text,
-    arch: oneOf(ARCHITECTURES),
+    arch: enumOf(ARCHITECTURES),
     created_at: Time,
     official: Type.Boolean(),
     public: Type.Boolean(),
@@ -78,7 +78,7 @@ const FIELDS = {
   },
   server: {
     name: Text,
-    status: oneOf(ROWS.server.states),
+    status: enumOf(ROWS.server.states),
     locked: Type.Boolean(),
     hostname: new Field(HostName, 'id'),
     fqdn,
@@ -99,7 +99,7 @@ const FIELDS = {
     public_ipv4: Ipv4,
     public_ipv6: Ipv6,
     fqdn: new Field(HostName, 'public_ipv4', (address: string, { domain }) => cloudIpFqdn(domain, address)),
-    status: oneOf(ROWS.cloudIp.states),
+    status: enumOf(ROWS.cloudIp.states),
     reverse_dns: new Field(
       Type.String({ description: 'Empty: none.' }),
       'reverse_dns',
@@ -111,7 +111,7 @@ const FIELDS = {
   databaseServer: {
     name: Text,
     description: Text,
-    status: oneOf(ROWS.databaseServer.states),
+    status: enumOf(ROWS.databaseServer.states),
     locked: Type.Boolean(),
     allow_access: Type.Array(Text),
     database_engine: Text,

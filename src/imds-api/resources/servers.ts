@@ -8,13 +8,8 @@ import Type, { type Static } from 'typebox'
 import { MAX_SERVER_GROUPS } from '../../metadata/schema.ts'
 import { MAX_LONG_BODY_BYTES } from '../http/body.ts'
 import { createServer } from '../changes/create-server.ts'
-import {
-  deleteServer,
-  lockServer,
-  setServerLocked,
-  updateServer,
-  type ServerValues,
-} from '../changes/server-requests.ts'
+import { setValues } from '../changes/own-rows.ts'
+import { deleteServer, lockServer, updateServer, type ServerValues } from '../changes/server-requests.ts'
 import { serverCanBecome } from '../changes/servers.ts'
 import { GivenOptionsSchema, type MetadataOptions } from '../model/metadata-options.ts'
 import { fieldFault, refuse } from '../model/refusal.ts'
@@ -149,7 +144,10 @@ export function addServerRoutes(parts: ResourceParts): void {
     { description: 'Unmaps its cloud IPs. Refused (409) while it is locked.', status: 202 },
     (tx, { accountId, id }) => deleteServer(tx, compute, accountId, id),
   )
-  servers.lock((tx, { accountId, id }, locked) => setServerLocked(tx, accountId, id, locked))
+  servers.lock(async (tx, { accountId, id }, locked) => {
+    await lockServer(tx, accountId, id)
+    await setValues(tx, 'servers', id, { locked })
+  })
   addServerActions(servers, parts)
 }
 

@@ -1,5 +1,4 @@
 /** Users of the accounts of the caller. An API client acts for its account, so its `/user` is the account's owner. */
-import type { FastifyRequest } from 'fastify'
 import { sql, type Insertable } from 'kysely'
 import Type, { type Static } from 'typebox'
 import { tokenRequester } from '../auth/requester.ts'
@@ -12,7 +11,7 @@ import { fieldFault, refuse, Refusal } from '../model/refusal.ts'
 import { parseSshKeys } from '../model/ssh-key.ts'
 import { alwaysNull, Field, formsOf, linkedAll, type FormRow, type Representation, type RowsOf } from './kit/forms.ts'
 import { byText } from './kit/lists.ts'
-import { Members, type MemberRequest } from './kit/members.ts'
+import { Members, type MemberRequest, type Shown } from './kit/members.ts'
 import { NESTED } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 import { nullable, Time } from './kit/schemas.ts'
@@ -77,12 +76,7 @@ const Update = Type.Partial(
 
 export function addUserRoutes(parts: ResourceParts): void {
   const { site } = parts
-  const load = async (
-    db: Db,
-    request: FastifyRequest,
-    id: string,
-    fields?: ReadonlySet<string>,
-  ): Promise<Representation> => {
+  const load: Members['load'] = async (db, request, id, fields) => {
     const self = await selfOf(db, request.tokenHolder)
     return FORMS.form.narrowed(fields).load(db, site, id || self, usersSeenBy(request.accountIds, self))
   }
@@ -115,7 +109,7 @@ export function addUserRoutes(parts: ResourceParts): void {
     )
 
   /** Changes the profile that the path names; else that of the token. */
-  async function change({ request, reply, id: named, body }: MemberRequest<typeof Update>): Promise<Representation> {
+  async function change({ request, reply, id: named, body }: MemberRequest<typeof Update>): Promise<Shown> {
     const { tokenHolder } = request
     return parts.accounts.commitProfile(tokenRequester(request), async (tx) => {
       const profile = (await load(tx, request, named)) as Profile

@@ -2,7 +2,7 @@
 import type { BugreportParts } from '../../bugreport/bugreport.ts'
 import { CHECKS } from '../../imdsd/checks/checks.ts'
 import { secretFiles } from '../../imdsd/checks/checks-of-files.ts'
-import type { DoctorState } from '../../imdsd/checks/host-state.ts'
+import type { DoctorState } from '../../imdsd/checks/hypervisor-state.ts'
 import { VARIABLES } from '../../imdsd/config.ts'
 import { rowOf, runChecks } from '../../runtime/check.ts'
 import { IMDS_SERVICE } from '../../runtime/service-environment.ts'

@@ -5,7 +5,7 @@ import { checkService, type CheckedService } from '../../imdsd/check.ts'
 import type { Config } from '../../imdsd/config.ts'
 import { stateKeys, stateOwner } from '../../imdsd/state-owner.ts'
 import { parseTokenKeys } from '../../imdsd/guest/token.ts'
-import { ask, QUESTIONS, valueOf, type DaemonQuestion } from '../../imdsd/operator/client.ts'
+import { ask, QUESTIONS, parsedAnswer, type DaemonQuestion } from '../../imdsd/operator/client.ts'
 import { operatorSocketOf } from '../../imdsd/operator/paths.ts'
 import type { Parsed } from '../../metadata/parsed.ts'
 import { isOurs } from '../../runtime/addresses.ts'
@@ -17,8 +17,8 @@ import { VERSION } from '../../runtime/version.ts'
 import { probeStore } from '../../store/probe.ts'
 import { readView } from '../../imdsd/journal/restore.ts'
 import { snapshotPath } from '../../imdsd/journal/state-files.ts'
-import { freeBytesIn, stateOf, unseen } from '../../imdsd/checks/host-state.ts'
-import type { FileState, DoctorState, SnapshotState } from '../../imdsd/checks/host-state.ts'
+import { freeBytesIn, stateOf, unseen } from '../../imdsd/checks/hypervisor-state.ts'
+import type { FileState, DoctorState, SnapshotState } from '../../imdsd/checks/hypervisor-state.ts'
 
 /** The daemon waits for its first document for 5 s. */
 const DAEMON_TIMEOUT_MS = 7_000
@@ -55,7 +55,7 @@ function withoutOurs(env: Environment): Environment {
 
 function lookWith(settings: CheckedService, operator: string): DoctorState {
   const answerTo = <T>(question: DaemonQuestion<T>) =>
-    once(async () => valueOf(await ask(operator, question, AbortSignal.timeout(DAEMON_TIMEOUT_MS)), operator))
+    once(async () => parsedAnswer(await ask(operator, question, AbortSignal.timeout(DAEMON_TIMEOUT_MS)), operator))
   const { config, user } = settings
   const firewall = answerTo(QUESTIONS.firewall(undefined))
   return {

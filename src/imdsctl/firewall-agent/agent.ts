@@ -6,7 +6,7 @@
  * are: a guest that was admitted stays admitted, and others stay out. The rules also stay when the agent ends.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
-import { ask, QUESTIONS, valueOf } from '../../imdsd/operator/client.ts'
+import { ask, QUESTIONS, parsedAnswer } from '../../imdsd/operator/client.ts'
 import { parseUnixSocket } from '../../runtime/host-port.ts'
 import { findDistrust } from '../../runtime/trusted-path.ts'
 import type { Packets } from '../../imdsd/firewall/counters.ts'
@@ -205,7 +205,7 @@ async function getDocument(
   const answer = await ask(operator, QUESTIONS.firewall(report), signal)
   if (answer.kind === 'refused' && answer.status === 503)
     throw new CommandFailure(EXIT.unavailable, 'the daemon has no complete view yet')
-  const read = valueOf(answer, operator)
+  const read = parsedAnswer(answer, operator)
   if (!read.ok) throw new CommandFailure(EXIT.unavailable, read.faults.join())
   const contradiction = own && findContradiction(read.value, own)
   if (contradiction !== undefined) throw new CommandFailure(EXIT.badData, contradiction)

@@ -5,10 +5,6 @@ export function formatBytes(bytes: number): string {
 }
 
 /** `1 instance`, `2 instances`. */
-export function formatInstances(count: number): string {
-  return formatCount(count, 'instance')
-}
-
 export function formatCount(count: number, one: string, several = `${one}s`): string {
   return `${String(count)} ${count === 1 ? one : several}`
 }

@@ -1,8 +1,8 @@
 /** Checks of the daemon: its configuration, version and state. */
-import { formatCount, formatInstances } from './amounts.ts'
+import { formatCount } from './amounts.ts'
 import { failure, ok, warning, type Finding } from '../../runtime/check.ts'
 import { runningVersion } from '../../runtime/metric-values.ts'
-import type { DaemonCheck, DoctorCheck } from './host-state.ts'
+import type { DaemonCheck, DoctorCheck } from './hypervisor-state.ts'
 
 /** The part of the configuration that `stateDirectory` checks (checks-of-files.ts). */
 export const STATE_VARIABLE = 'IMDS_STATE_DIR'
@@ -101,7 +101,7 @@ export const records: DaemonCheck = {
         ? [
             warning(
               listed(
-                `${formatInstances(unconfirmed)} that the store no longer has: served nevertheless`,
+                `${formatCount(unconfirmed, 'instance')} that the store no longer has: served nevertheless`,
                 unconfirmedInstances,
               ),
               isEmptied
@@ -125,7 +125,7 @@ export const records: DaemonCheck = {
         ? []
         : [warning(hint, 'correct IMDS_HYPERVISOR, unless this hypervisor is new')]),
     ]
-    return found.length > 0 ? found : [ok(`it serves ${formatInstances(instances)}`)]
+    return found.length > 0 ? found : [ok(`it serves ${formatCount(instances, 'instance')}`)]
   },
 }
 

@@ -1,11 +1,11 @@
 /** Checks of files: keys, a certificate, the state directory and the snapshot. */
 import { join } from 'node:path'
 import { formatDuration } from '../../runtime/ago.ts'
-import { formatBytes, formatCount, formatInstances } from './amounts.ts'
+import { formatBytes, formatCount } from './amounts.ts'
 import { failure, ok, warning, type Finding } from '../../runtime/check.ts'
 import { namesSecrets } from '../../runtime/secret-file.ts'
 import { STATE_VARIABLE } from './checks-of-daemon.ts'
-import type { DaemonCheck, DoctorCheck, DoctorState } from './host-state.ts'
+import type { DaemonCheck, DoctorCheck, DoctorState } from './hypervisor-state.ts'
 import { snapshotPath } from '../journal/state-files.ts'
 
 /** Files of secrets: those that variables name, and the daemon's own key. */
@@ -128,7 +128,7 @@ export const snapshot: DoctorCheck = {
       case 'unreadable':
         return [failure(`it is not served if imdsd starts without the store: ${found.reason}`, NEXT_SNAPSHOT)]
       case 'read': {
-        const text = `${formatInstances(found.instances)}, compared with the store ${formatDuration(found.ageMs / 1000)} ago`
+        const text = `${formatCount(found.instances, 'instance')}, compared with the store ${formatDuration(found.ageMs / 1000)} ago`
         if (found.ageMs < 0) {
           const isServed = -found.ageMs <= config.snapshotMaxAgeMs
           const served = isServed ? '' : ', and it is not served if imdsd starts without the store'

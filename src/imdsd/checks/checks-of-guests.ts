@@ -1,7 +1,7 @@
 /** Checks of what is between the daemon and its guests: the firewall, and the path to each instance. */
-import { formatInstances } from './amounts.ts'
+import { formatCount } from './amounts.ts'
 import { failure, ok, warning } from '../../runtime/check.ts'
-import type { DaemonCheck, DoctorCheck } from './host-state.ts'
+import type { DaemonCheck, DoctorCheck } from './hypervisor-state.ts'
 import { findPaths, NOT_LOOKED_AT } from './guest-path.ts'
 
 export const firewall: DaemonCheck = {
@@ -46,7 +46,7 @@ export const guests: DoctorCheck = {
         .map((finding) => ({ id, finding: { ...finding, text: `${id}: ${finding.text}` } })),
     )
     const wrong = new Set(found.map(({ id }) => id)).size
-    const fine = `${String(all.length - wrong)} of ${formatInstances(all.length)}: link, route and MAC address are right`
+    const fine = `${String(all.length - wrong)} of ${formatCount(all.length, 'instance')}: link, route and MAC address are right`
     return [...found.map(({ finding }) => finding), ...(wrong < all.length ? [ok(fine)] : [])]
   },
 }

@@ -4,7 +4,7 @@ import { compareListeners, parseGuestListeners } from '../../runtime/guest-liste
 import { formatHostPort, parseUnixSocket } from '../../runtime/host-port.ts'
 import { isOneAddress } from '../../metadata/address.ts'
 import { failure, ok, warning, type Finding } from '../../runtime/check.ts'
-import type { DaemonCheck, DoctorCheck, DaemonState, DoctorState } from './host-state.ts'
+import type { DaemonCheck, DoctorCheck, DaemonState, DoctorState } from './hypervisor-state.ts'
 import type { CommandResult } from '../../runtime/command.ts'
 
 /** A unit that should run, and be enabled if it `starts` at boot by itself. `severity`: what it means if it does not. */
@@ -116,15 +116,11 @@ export const packages: DoctorCheck = {
   },
 }
 
-/** An address where the daemon should listen, and the variable that says so. */
-interface ExpectedAddress {
-  readonly variable: string
-  readonly host: string
-  readonly port: number
-}
-
-/** Where the daemon listens, or would listen if it ran. With sockets of systemd only a running daemon knows. */
-async function expectedAddresses({ listeners, settings: { config } }: DaemonState): Promise<ExpectedAddress[]> {
+/**
+ * Where the daemon listens, or would listen if it ran, and the variables that say so. With sockets of systemd only a
+ * running daemon knows.
+ */
+async function expectedAddresses({ listeners, settings: { config } }: DaemonState) {
   const answer = await listeners()
   const guests = answer.ok
     ? answer.value.listeners.map(({ address: host, port }) => ({ host, port }))
@@ -183,11 +179,6 @@ export const listeners: DoctorCheck = {
 const CHANGE_LISTENERS =
   'correct IMDS_LISTEN or the sockets of systemd that replace it, then systemctl restart imds: docs/install.md#change-where-imdsd-listens'
 
-interface Holder {
-  readonly name: string
-  readonly pid: number
-}
-
 export const ports: DoctorCheck = {
   name: 'ports',
   what: 'imdsd, and no other process, has the ports of the listeners',
@@ -228,10 +219,7 @@ export const ports: DoctorCheck = {
 const SYSTEMD = 1
 
 /** The sockets that ss lists and that match, with their processes. */
-function socketsOf(
-  ran: CommandResult | undefined,
-  matches: (words: readonly string[]) => boolean,
-): { readonly holders: readonly Holder[] }[] {
+function socketsOf(ran: CommandResult | undefined, matches: (words: readonly string[]) => boolean) {
   return (ran?.stdout ?? '')
     .split('\n')
     .filter((line) => matches(line.split(/\s+/)))

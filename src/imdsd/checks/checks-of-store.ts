@@ -1,7 +1,7 @@
 /** Checks of the store: that it can be used, that the daemon uses it, and that it keeps what is published. */
 import { failure, ok, warning } from '../../runtime/check.ts'
 import { probeFindings } from '../../store/probe.ts'
-import type { DaemonCheck, DoctorCheck } from './host-state.ts'
+import type { DaemonCheck, DoctorCheck } from './hypervisor-state.ts'
 
 export const store: DoctorCheck = {
   name: 'store',

@@ -4,7 +4,7 @@ import { identity, keyFiles, snapshot, stateDirectory } from './checks-of-files.
 import { firewall, guests } from './checks-of-guests.ts'
 import { addresses, clock, listeners, packages, ports, units } from './checks-of-hypervisor.ts'
 import { store, storeInUse } from './checks-of-store.ts'
-import type { DaemonCheck, DoctorCheck } from './host-state.ts'
+import type { DaemonCheck, DoctorCheck } from './hypervisor-state.ts'
 
 export const CHECKS: readonly DoctorCheck[] = [
   configuration,

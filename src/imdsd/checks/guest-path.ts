@@ -8,7 +8,7 @@ import { LINK_LOCAL_ADDRESS } from '../firewall/link-local.ts'
 import { isOneAddress, isUnusableAddress } from '../../metadata/address.ts'
 import { parseJson } from '../../runtime/json.ts'
 import { failure, ok, warning, type Finding } from '../../runtime/check.ts'
-import type { DoctorState } from './host-state.ts'
+import type { DoctorState } from './hypervisor-state.ts'
 import type { CommandResult } from '../../runtime/command.ts'
 
 /** A step of a path. `address` undefined: the step is the same for every address of the interface. */
@@ -82,14 +82,8 @@ interface Route {
 }
 type KernelLinks = ReadonlyMap<string, KernelLink>
 
-/** What the kernel says. `linkLocal`: the links that have OpenStack's link-local address, read only if they are needed. */
-interface Kernel {
-  readonly links: KernelLinks
-  readonly neighbours: readonly Neighbour[]
-  readonly linkLocal: ReadonlySet<string>
-}
-
-async function readKernel(look: Pick<DoctorState, 'run'>, needsLinkLocal: boolean): Promise<Kernel | undefined> {
+/** Asks the kernel. `linkLocal`: the links that have OpenStack's link-local address, read only if they are needed. */
+async function readKernel(look: Pick<DoctorState, 'run'>, needsLinkLocal: boolean) {
   const [links, neighbours, addresses] = await Promise.all([
     look.run(['ip', '-json', '-details', 'link', 'show']),
     look.run(['ip', '-json', 'neighbour', 'show']),

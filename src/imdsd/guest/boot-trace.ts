@@ -80,7 +80,6 @@ export class BootTrace {
     this.#report = report
   }
 
-  /** Notes a request. */
   note(request: Noted): void {
     const { topic, outcome, atMs } = request
     if (this.#isSilent(atMs)) {

@@ -121,7 +121,6 @@ export class GuestConnections {
     }
   }
 
-  /** Ends every connection. */
   destroyAll(): void {
     for (const { socket } of this.#open) socket.destroy()
   }

@@ -45,7 +45,6 @@ export interface ServedRequest {
   readonly ttlSeconds: number | undefined
 }
 
-/** How a request ends. */
 export type RequestResult = ServedRequest | RefusedRequest
 
 /**
@@ -61,7 +60,6 @@ export interface PendingRequest {
   readonly giveUp?: () => void
 }
 
-/** A refusal as a result. */
 export function refused(refusal: RefusalReason, route: Route, ttlSeconds?: number): RefusedRequest {
   return { kind: 'refused', route, refusal, ttlSeconds }
 }

@@ -25,7 +25,6 @@ export class HeldRequests {
   readonly #held = new ByOwner<Held>()
   #isStopping = false
 
-  /** Whether an instance may have another held request. */
   mayHold(id: string): boolean {
     return this.#held.countOf(id) < MAX_HELD
   }
@@ -35,7 +34,6 @@ export class HeldRequests {
     return this.#isStopping
   }
 
-  /** The number of held requests. */
   get size(): number {
     return this.#held.size
   }

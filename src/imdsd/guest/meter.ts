@@ -98,7 +98,6 @@ export class RequestMeter {
     return this.#drops
   }
 
-  /** Counts the session of a request for metadata. */
   countSession(session: (typeof SESSIONS)[number]): void {
     this.#sessions[session] += 1
   }

@@ -20,7 +20,6 @@ import { awaitAndRecheck } from './pending.ts'
 /** How many paths of a subtree cost as much as a request. */
 const PATHS_PER_REQUEST = 16
 
-/** The target of a request with a query. */
 type QueryTarget = Target & { readonly query: NonNullable<Target['query']> }
 
 interface QueryResponderParts {

@@ -54,7 +54,6 @@ export class Responder {
     else if (this.#batch.length === MAX_BATCH) this.#sendBatch()
   }
 
-  /** Responds at once. */
   sendNow(exchange: Exchange, result: RequestResult): void {
     try {
       this.#send(exchange, result)

@@ -128,7 +128,6 @@ export class RequestPipeline implements Steps {
     } else this.#respond(exchange, target, result)
   }
 
-  /** Authorizes and resolves a request. */
   #authorizeAndResolve(exchange: Exchange, counts: Pick<RequestMeter, 'countSession' | 'countForwarded'>): Resolution {
     const { rules, log } = this.#parts
     let target: Target | undefined

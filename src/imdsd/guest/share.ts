@@ -156,7 +156,6 @@ export class Shares {
     this.#total = new Share(unknown.total)
   }
 
-  /** The share of an instance. */
   of(id: string): Share {
     let share = this.#guests.get(id)
     if (share === undefined) this.#guests.set(id, (share = new Share(this.#perGuest)))
@@ -184,7 +183,6 @@ export class Shares {
     }
   }
 
-  /** The number of shares in memory. */
   get size(): number {
     return this.#guests.size + this.#unknown.size
   }

@@ -12,9 +12,7 @@ import { LRUCache } from 'lru-cache'
 import { createHash, createHmac, timingSafeEqual } from 'node:crypto'
 import type { Parsed } from '../../metadata/parsed.ts'
 
-/** The longest lifetime of a token. */
 export const MAX_TTL_SECONDS = 21_600
-/** The size of a key's secret. */
 export const KEY_BYTES = 32
 
 const FORM = /^[A-Za-z0-9_-]{54}==$/

@@ -1,10 +1,6 @@
 /** Work on files that runs beside a loop, which is woken to handle the end of each. */
 import { inTime } from '../../limits/in-time.ts'
 
-export interface WorkFailure {
-  readonly error: unknown
-}
-
 /** Starts work, and keeps what is to be done at its end until the loop does it. */
 export class BackgroundWork {
   readonly #wake: () => void
@@ -20,7 +16,7 @@ export class BackgroundWork {
   }
 
   /** Runs work. The loop calls `onEnd` later, with its failure if there was one. */
-  start(work: Promise<void>, onEnd: (failure: WorkFailure | undefined) => void | Promise<void>): void {
+  start(work: Promise<void>, onEnd: (failure: { readonly error: unknown } | undefined) => void | Promise<void>): void {
     const running = work
       .then(
         () => undefined,

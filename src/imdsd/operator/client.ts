@@ -33,7 +33,7 @@ export type Answer<T> =
   | { readonly kind: 'timeout' }
 
 /** The document of an answer; the fault says what the daemon at `operator` answered instead. */
-export function valueOf<T>(answer: Answer<T>, operator: string): Parsed<T, string> {
+export function parsedAnswer<T>(answer: Answer<T>, operator: string): Parsed<T, string> {
   if (answer.kind === 'answered') return { ok: true, value: answer.value }
   return { ok: false, faults: [`the daemon at ${operator} ${describe(answer)}`] }
 }
@@ -69,7 +69,6 @@ export interface DaemonQuestion<T> {
 /** A question whose answer has a schema. */
 type Asked<S extends TSchema> = DaemonQuestion<Static<S>>
 
-/** The questions that a daemon answers. */
 export const QUESTIONS = {
   /**
    * Asks the launch gate for an instance. `withReason`: also why the instance is not served as the store has it, which
@@ -130,7 +129,6 @@ export const QUESTIONS = {
 /** The most bytes of a response. The firewall's document of 2,000 guests has about 1 MB. */
 const MAX_RESPONSE_BYTES = 64 * 1024 * 1024
 
-/** The path of an instance. */
 function pathOf(path: string, id: string): string {
   return path.replace(':id', encodeURIComponent(id))
 }

@@ -138,7 +138,6 @@ interface OfInstance {
   readonly Params: { readonly id: string }
 }
 
-/** Sends what `read` finds of an instance. */
 function sendOfInstance(
   { params: { id } }: FastifyRequest<OfInstance>,
   reply: FastifyReply,

@@ -13,16 +13,12 @@ import type { View } from './view.ts'
 /** The most records that are logged per reason between two resyncs. The others are counted. */
 const MAX_LOGGED = 5
 
-/** A faulty record. `state` identifies what is wrong with it. */
-interface KnownFault extends InvalidRecord {
-  readonly state: string
-}
-
 export class RecordHealth {
   readonly #view: View
   readonly #log: Log
   readonly #faultCounter: { inc(labels: { reason: InvalidRecord['reason'] }): void }
-  readonly #faults = new Map<string, KnownFault>()
+  /** By id. `state` identifies what is wrong with the record. */
+  readonly #faults = new Map<string, InvalidRecord & { readonly state: string }>()
   /** Reason -> ids whose faults were logged since the last resync, and how many others were not. */
   readonly #logged = new Map<InvalidRecord['reason'], Set<string>>()
   #notLogged = 0

@@ -51,7 +51,6 @@ export class ReportWriter {
     }
   }
 
-  /** A guest has reported. */
   noteReport(id: string): void {
     this.#waiting.add(id)
     this.wake()

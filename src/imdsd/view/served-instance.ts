@@ -27,15 +27,6 @@ const GRACE_MS = 60_000
 /** The largest number of former states of an instance that are kept, however often it changes. */
 const MAX_FORMER_STATES = 64
 
-/** Identifies one uninterrupted period of an instance in the view; replaced records keep it. */
-export interface Stay {
-  /**
-   * When it came into the view, in ms of the view's clock. Undefined: by a live migration, since its record named
-   * several hypervisors.
-   */
-  readonly sinceMs: number | undefined
-}
-
 /**
  * What is the same for all instances. `now`: monotonic, in ms. `randomKey`: the secret of this daemon's life for
  * `random_seed` (contract H6), which is never written down.
@@ -50,7 +41,11 @@ export class ServedInstance {
   readonly instance: Instance
   readonly userData: Uint8Array | undefined
   readonly digest: string | undefined
-  readonly stay: Stay
+  /**
+   * Identifies one uninterrupted period in the view; replaced records keep it. `sinceMs`: when it came into the view, in
+   * ms of the view's clock. Undefined: by a live migration, since its record named several hypervisors.
+   */
+  readonly stay: { readonly sinceMs: number | undefined }
   readonly #context: ViewContext
   #former: readonly FormerState[]
   /** Whether the guest has asked for something since the last call of `forgetIdle`. */

@@ -65,7 +65,6 @@ export interface SyncParts {
   readonly hypervisor: string | undefined
   readonly userDataMaxBytes: number
   readonly resyncMs: number
-  /** Called after the view changed. */
   readonly onChange: () => void
   /**
    * Called after each completed resync, but not for a store whose records cannot be used. `beganAtMs`: of

@@ -23,7 +23,7 @@ import { ifThere } from '../../runtime/regular-file.ts'
 import { FileFleet } from './fleet.ts'
 import type { FileOperations } from './operations.ts'
 import { idOfFile, loadFiles } from './load.ts'
-import { readStored, RecordIndex } from './record-index.ts'
+import { loadStored, RecordIndex } from './record-index.ts'
 import { listFiles } from './stamps.ts'
 import { FileWriter } from './writer.ts'
 
@@ -141,7 +141,7 @@ class FileBackend implements Backend {
     const removed: Removed[] = []
     for (const [id, endings] of await listFiles(this.#directory)) {
       if (!endings.includes('.removed') && !endings.includes('.pending')) continue
-      const { isRemoved, revision = 0, sealedAt } = (await readStored(this.#directory, id)) ?? {}
+      const { isRemoved, revision = 0, sealedAt } = (await loadStored(this.#directory, id)) ?? {}
       if (isRemoved === true) removed.push({ id, revision, ...(sealedAt !== undefined && { sealedAt }) })
     }
     return removed

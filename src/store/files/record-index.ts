@@ -64,7 +64,7 @@ export class RecordIndex {
       changed,
       async ([id, stamp]) => {
         this.#entries.delete(id) // if it cannot be read
-        const stored = await readStored(this.#directory, id)
+        const stored = await loadStored(this.#directory, id)
         this.#entries.set(id, { stored, stamp }) // the stamp is older than what is read
       },
       MAX_CONCURRENT_READS,
@@ -98,7 +98,7 @@ function owns(stored: Stored | undefined, { network, range }: NetworkRange): boo
 }
 
 /** Computes what protects an instance from its files; undefined: nothing does. Rejects when a file cannot be read. */
-export async function readStored(directory: string, id: string): Promise<Stored | undefined> {
+export async function loadStored(directory: string, id: string): Promise<Stored | undefined> {
   const loaded = await loadFiles(directory, id)
   if (loaded.kind === 'absent') return undefined
   const tombstone = await tombstoneOf(directory, id)

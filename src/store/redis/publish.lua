@@ -432,15 +432,6 @@ local function decrypt(text, bytes, digest)
   return write(record, claims, before, text, bytes, record.sealedAt, true)
 end
 
-local function mark_plain()
-  return { 'plain', whole(redis.call('DEL', base .. ':encrypted')) }
-end
-
-local function mark_encrypted()
-  redis.call('SET', base .. ':encrypted', redis.call('TIME')[1], 'NX')
-  return { 'encrypted', redis.call('GET', base .. ':encrypted') }
-end
-
 -- While a Cluster moves the region's slot, each of its keys is on one of two nodes. On either node, this command for two keys that do not exist fails then,
 -- and ends the script before it has written anything. So a change is complete, or has no effect and must be repeated.
 redis.call('EXISTS', base .. ':nowhere', base .. ':nowhere-else')
@@ -457,8 +448,11 @@ if verb == 'put' or verb == 'unseal' then return put(arguments[2], arguments[3],
 if verb == 'remove' and needs_keys(arguments[2] or '') then return refused('encrypted') end
 if (verb == 'remove' or verb == 'remove-encrypted') and not is_id(arguments[2]) then return refused('invalid', ID_RULE) end
 if verb == 'remove' or verb == 'remove-encrypted' then return remove(arguments[2] or '', arguments[3], arguments[4]) end
-if verb == 'mark-encrypted' then return mark_encrypted() end
-if verb == 'mark-plain' then return mark_plain() end
+if verb == 'mark-encrypted' then
+  redis.call('SET', base .. ':encrypted', redis.call('TIME')[1], 'NX')
+  return { 'encrypted', redis.call('GET', base .. ':encrypted') }
+end
+if verb == 'mark-plain' then return { 'plain', whole(redis.call('DEL', base .. ':encrypted')) } end
 if verb == 'decrypt' then return decrypt(arguments[2], arguments[3], arguments[4]) end
 if verb == 'put-encrypted' or verb == 'unseal-encrypted' or verb == 'encrypt' then return put_encrypted(verb, arguments[2], arguments[3], arguments[4], arguments[5]) end
 return refused('invalid', 'the first argument must be init, put, unseal, remove, put-encrypted, unseal-encrypted, encrypt, decrypt, remove-encrypted, mark-encrypted or mark-plain')

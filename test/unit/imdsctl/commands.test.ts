@@ -5,7 +5,7 @@
 import { PassThrough } from 'node:stream'
 import { describe, expect, test } from 'vitest'
 import { get, jsonOf, type Context } from '../../../src/imdsctl/commands.ts'
-import { encrypt, remove, seal, unseal } from '../../../src/imdsctl/change.ts'
+import { changeSeals, encrypt, remove } from '../../../src/imdsctl/change.ts'
 import { type CommandFailure, EXIT } from '../../../src/runtime/exit-status.ts'
 import { addressOwned, checkId } from '../../../src/imdsctl/failure.ts'
 import { Output } from '../../../src/runtime/output.ts'
@@ -36,8 +36,8 @@ test('text that is not an id is wrong usage, and the message has the rule', () =
 describe('a command rejects text that is not an id before it opens the store', () => {
   test.each<[string, () => Promise<unknown>]>([
     ['remove', () => remove(CONTEXT, ['../srv-a'], { revision: 7 })],
-    ['seal', () => seal(CONTEXT, ['srv-a', ''], {})],
-    ['unseal', () => unseal(CONTEXT, ['srv a'], {})],
+    ['seal', () => changeSeals(CONTEXT, 'seal', ['srv-a', ''], {})],
+    ['unseal', () => changeSeals(CONTEXT, 'unseal', ['srv a'], {})],
     ['encrypt', () => encrypt(CONTEXT, ['srv-a', 'srv/b'], {})],
   ])('%s', async (_name, command) => {
     expect((await failureOf(command()))?.status).toBe(EXIT.usage)

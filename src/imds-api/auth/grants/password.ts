@@ -59,8 +59,8 @@ export function buildPassword(parts: GrantParts): Grant {
       const granted = await inTransaction(db, async (tx) => {
         if (!(await confirmSignIn(tx, user, step))) return undefined
         if (!(await lockApplication(tx, applicationId))) return 'no application' // deleted while the password was checked
-        const { family, refreshToken } = await families.begin(tx, applicationId, user.id, scopes)
-        return issueForFamily(tx, parts, family.id, refreshToken, scopes)
+        const { familyId, refreshToken } = await families.begin(tx, applicationId, user.id, scopes)
+        return issueForFamily(tx, parts, familyId, refreshToken, scopes)
       })
       if (granted === undefined) {
         if (secret === undefined) throw new WrongCredentials(WRONG_PASSWORD, failure())

@@ -15,13 +15,9 @@ export function buildRefreshToken(parts: GrantParts): Grant {
     const granted = await inTransaction(db, async (tx) => {
       const used = await families.find(tx, id, token)
       if (used === undefined) return undefined // committed, since a family may have been revoked
-      const { family } = used
-      const scopes = narrowScopes(scope, family.scopes)
-      if (scopes !== undefined) return issueForFamily(tx, parts, family.id, await families.rotate(tx, used), scopes)
-      throw invalid(
-        'invalid_scope',
-        `scope must be within the scopes of the refresh token: ${family.scopes.join(', ')}`,
-      )
+      const scopes = narrowScopes(scope, used.scopes)
+      if (scopes !== undefined) return issueForFamily(tx, parts, used.familyId, await families.rotate(tx, used), scopes)
+      throw invalid('invalid_scope', `scope must be within the scopes of the refresh token: ${used.scopes.join(', ')}`)
     })
     if (granted === undefined) throw WRONG_REFRESH
     return granted

@@ -78,7 +78,7 @@ export function addList({ server, db, site }: RouteParts, collection: Collection
     hasTags: tagged !== undefined,
     fields: names,
   }
-  const more = sql`, json_build_array(${sql.join(order.map(valueOf))}) as position`
+  const more = sql`, json_build_array(${sql.join(order.map(inPosition))}) as position`
   const orderBy = sql`order by ${sql.join(order.map(({ column }) => sql.ref(column)))}`
   server.get(
     path,
@@ -168,7 +168,7 @@ function parametersOf({ filters, hasTags, fields }: ListRules): TObject {
 }
 
 /** The value of a column in a position. A time is in microseconds since 1970, which JSON keeps exactly. */
-function valueOf({ column, type }: OrderColumn): RawBuilder<unknown> {
+function inPosition({ column, type }: OrderColumn): RawBuilder<unknown> {
   return type === 'time' ? sql`(extract(epoch from ${sql.ref(column)}) * 1000000)::bigint` : sql.ref(column)
 }
 

@@ -29,7 +29,6 @@ export interface MemberWait<Form> extends Holder {
 export const WAIT_ENDS = ['reached', 'impossible', 'timeout', 'right', 'client', 'stop'] as const
 export type WaitEnd = (typeof WAIT_ENDS)[number]
 
-/** `onEnd` counts. */
 export interface MemberWaitsParts {
   readonly db: Db
   readonly onEnd: (reason: WaitEnd) => void
@@ -80,7 +79,6 @@ export class MemberWaits {
     }, CHECK_INTERVAL_MS).unref()
   }
 
-  /** How many requests wait. */
   get count(): number {
     return this.#places.count
   }

@@ -7,7 +7,7 @@ import type { AccountRequester } from '../../changes/account-changes.ts'
 import { prepareOne } from '../../database/prepared.ts'
 import type { Db, Tx } from '../../database/transaction.ts'
 import { JsonMember } from '../../http/idempotency.ts'
-import { parseFields } from '../../http/paging.ts'
+import { parseFieldNames } from '../../http/paging.ts'
 import { STATE_RULES, type StateRule } from '../../model/account-states.ts'
 import type { Form, Representation, RowsOf } from './forms.ts'
 import { addList, fieldsParameter, namedBy, pick, type Collection } from './lists.ts'
@@ -120,10 +120,10 @@ export class Members {
     const read = this.#prepare() ?? ((request, id) => this.load(this.#parts.db, request, id))
     const names = Object.keys(this.schema.properties)
     const querystring = Type.Object({ fields: fieldsParameter(names) })
-    const options = { validatorCompiler: () => () => true } // parseFields checks them
+    const options = { validatorCompiler: () => () => true } // parseFieldNames checks them
     const route = { ...this.named('Get'), ...about, description, querystring, options }
     this.route('GET', this.path, route, async ({ request, reply, id }) => {
-      const fields = parseFields(request.query, names)
+      const fields = parseFieldNames(request.query, names)
       const isLess = fields !== undefined && this.more?.names.some((name) => fields.has(name)) !== true
       let shown = isLess ? await this.load(this.#parts.db, request, id, fields) : await read(request, id)
       if (this.more !== undefined && !isLess) {

@@ -7,7 +7,7 @@ export function nullable<T extends TSchema>(schema: T, options: TSchemaOptions =
 
 /** One of some texts. With its type, unlike Type.Enum, since the serializer of such a text is faster. */
 // eslint-disable-next-line @typescript-eslint/explicit-module-boundary-types -- the type is the schema
-export function oneOf<const T extends readonly string[]>(values: T) {
+export function enumOf<const T extends readonly string[]>(values: T) {
   return Type.Unsafe<T[number]>({ type: 'string', enum: [...values] })
 }
 

@@ -25,13 +25,6 @@ export interface Interval {
   readonly p99Ms: number | undefined
 }
 
-/** A reason of refusals, with how many there were in the last hour and since the start. */
-export interface RefusalCount {
-  readonly reason: RequestOutcome
-  readonly lastHour: number
-  readonly sinceStart: number
-}
-
 /** The history of one meter. `now`: milliseconds of a monotonic clock. */
 export class History {
   readonly #meter: Pick<RequestMeter, 'counts' | 'durations'>
@@ -66,7 +59,7 @@ export class History {
   }
 
   /** The refusals by reason, the most frequent of the last hour first. */
-  refusals(): RefusalCount[] {
+  refusals(): { readonly reason: RequestOutcome; readonly lastHour: number; readonly sinceStart: number }[] {
     const before = this.#samples[0]!.outcomes
     return [...this.#read().outcomes]
       .filter(([reason]) => reason !== 'served')

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { formatBytes, formatInstances } from '../../../../src/imdsd/checks/amounts.ts'
+import { formatBytes, formatCount } from '../../../../src/imdsd/checks/amounts.ts'
 
 test.each([
   [0, '0.0 KiB'],
@@ -10,5 +10,5 @@ test.each([
 })
 
 test('one instance is no plural', () => {
-  expect([0, 1, 2].map(formatInstances)).toEqual(['0 instances', '1 instance', '2 instances'])
+  expect([0, 1, 2].map((count) => formatCount(count, 'instance'))).toEqual(['0 instances', '1 instance', '2 instances'])
 })

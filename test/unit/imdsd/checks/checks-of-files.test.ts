@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { identity, keyFiles, snapshot, stateDirectory } from '../../../../src/imdsd/checks/checks-of-files.ts'
-import type { DoctorState } from '../../../../src/imdsd/checks/host-state.ts'
+import type { DoctorState } from '../../../../src/imdsd/checks/hypervisor-state.ts'
 import { linesOf, metricsOf, readinessOf, settingsOf } from '../../../support/fixtures/look.ts'
 
 /** Files with a mode each; others are closed to other users. */

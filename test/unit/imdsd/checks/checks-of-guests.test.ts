@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { firewall, guests } from '../../../../src/imdsd/checks/checks-of-guests.ts'
-import type { DoctorState } from '../../../../src/imdsd/checks/host-state.ts'
+import type { DoctorState } from '../../../../src/imdsd/checks/hypervisor-state.ts'
 import { documentOf, GUEST, linesOf, readinessOf, settingsOf } from '../../../support/fixtures/look.ts'
 
 test('a required firewall whose rules are not applied is a failure', async () => {

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import type { DoctorState } from '../../../../src/imdsd/checks/host-state.ts'
+import type { DoctorState } from '../../../../src/imdsd/checks/hypervisor-state.ts'
 import { adviceOf } from '../../../../src/store/redis/reasons.ts'
 import { CHECKS, NOT_OF_DAEMON, OF_DAEMON } from '../../../../src/imdsd/checks/checks.ts'
 import { runChecks } from '../../../../src/runtime/check.ts'

@@ -138,11 +138,8 @@ for (const [number, what, bytes, reason, status, method] of REFUSED) {
 }
 
 t.test("A4: methods but GET and HEAD get 405 with Allow, those that Node's parser does not know 400", async (t) => {
-  const ask = (method: string) =>
-    exchange(
-      daemon.guestPort,
-      `${method} ${method === 'CONNECT' ? 'x:1' : ID} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n`,
-    )
+  const ask = (method: string, target = method === 'CONNECT' ? 'x:1' : ID) =>
+    exchange(daemon.guestPort, `${method} ${target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n`)
   for (const method of METHODS.filter((name) => name !== 'GET' && name !== 'HEAD')) {
     t.match(
       await ask(method),
@@ -150,6 +147,7 @@ t.test("A4: methods but GET and HEAD get 405 with Allow, those that Node's parse
       method,
     )
   }
+  t.match([await ask('OPTIONS', '*'), await ask('GET', '*')], [{ status: 405 }, { status: 404 }], 'the whole server')
   for (const method of ['FOO', 'get', 'GETS', 'G', 'DESCRIBE', 'PRI']) {
     t.match(
       await ask(method),

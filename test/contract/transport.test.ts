@@ -95,6 +95,8 @@ const ROWS: [string, string, string | Injection, number, string][] = [
   ['A7', 'the same for an unknown address', { url: `${ID}?error_body=false`, from: '10.0.0.9' }, 503, ''],
   ['A7', 'a value is the same', `${ID}?error_body=false`, 200, 'srv-abcde'],
   ['A7', 'no other value of error_body', '/latest/nothing?error_body=falsely', 404, PAGE[404]],
+  ['A7', 'the same before a fragment', '/latest/nothing?error_body=false#x', 404, ''],
+  ['A7', 'no such text in a path', '/latest/error_body=false', 404, PAGE[404]],
   ['A7', 'no other parameter', '/latest/nothing?xerror_body=false', 404, PAGE[404]],
   ['A8', 'no other tree', '/openstack/latest/meta_data.json', 404, PAGE[404]],
   ['A8', 'no listing of the other tree', '/openstack/latest/', 404, PAGE[404]],

@@ -167,19 +167,16 @@ t.test('changes of one account by two processes run one after another', async (t
   t.strictSame(order, ['first', 'second'])
 })
 
-t.test(
-  'after a change that was refused, and one that failed, the next one runs, and the queue is forgotten',
-  async (t) => {
-    const accounts = new AccountChanges(db, ACCOUNT_QUEUE)
-    const results = await Promise.allSettled([
-      accounts.commit(somebody, () => Promise.reject(refuse('resource_conflict', 'no'))),
-      accounts.commit(somebody, () => Promise.reject(new Error('failed'))),
-      accounts.commit(somebody, () => Promise.resolve('done')),
-    ])
-    t.match(results, [{ reason: { name: 'resource_conflict' } }, { reason: { message: 'failed' } }, { value: 'done' }])
-    t.notOk(accounts.isBusy)
-  },
-)
+t.test('after a change that was refused, and one that failed, the next runs, and the queue is forgotten', async (t) => {
+  const accounts = new AccountChanges(db, ACCOUNT_QUEUE)
+  const results = await Promise.allSettled([
+    accounts.commit(somebody, () => Promise.reject(refuse('resource_conflict', 'no'))),
+    accounts.commit(somebody, () => Promise.reject(new Error('failed'))),
+    accounts.commit(somebody, () => Promise.resolve('done')),
+  ])
+  t.match(results, [{ reason: { name: 'resource_conflict' } }, { reason: { message: 'failed' } }, { value: 'done' }])
+  t.notOk(accounts.isBusy)
+})
 
 t.test('a change whose turn does not come in time is refused, changes nothing, and blocks no other', async (t) => {
   const accounts = new AccountChanges(db, { atOnce: 1, maxWaiting: CHANGE_BYTES, timeoutMs: 1 })
@@ -394,36 +391,30 @@ t.test('a change whose right ends while it waits is refused, and changes nothing
   await collaborate('accepted')
 })
 
-t.test(
-  'a change of an account that is deleted while it waits is 404, and one of a profile needs its sign-in',
-  async (t) => {
-    const ada = await api.userToken(ADA)
-    await observer.query(`
+t.test('a change of an account deleted while it waits is 404, one of a profile needs its sign-in', async (t) => {
+  const ada = await api.userToken(ADA)
+  await observer.query(`
     create temporary table copied as select * from accounts where id = '${ONE}';
     update copied set id = 'acc-new03';
     insert into accounts select * from copied`)
-    t.match(
-      await api.during(
-        (by) => by.deleteFrom('accounts').where('id', '=', 'acc-new03').execute(),
-        post(ada, 'acc-new03'),
-      ),
-      {
-        status: 404,
-        body: { errors: ['this account does not exist'] },
-      },
-    )
-    const answer = await api.during(
-      async (by) => {
-        await by.updateTable('token_families').set({ revoked_at: new Date() }).where('user_id', '=', ADA).execute()
-      },
-      () => api.callWith(ada, 'PUT', '/1.0/user', { name: 'Another' }),
-    )
-    t.match(answer, { status: 401 })
-    t.match(await db.selectFrom('users').select('name').where('id', '=', ADA).executeTakeFirst(), {
-      name: 'Ada Lovelace',
-    })
-  },
-)
+  t.match(
+    await api.during((by) => by.deleteFrom('accounts').where('id', '=', 'acc-new03').execute(), post(ada, 'acc-new03')),
+    {
+      status: 404,
+      body: { errors: ['this account does not exist'] },
+    },
+  )
+  const answer = await api.during(
+    async (by) => {
+      await by.updateTable('token_families').set({ revoked_at: new Date() }).where('user_id', '=', ADA).execute()
+    },
+    () => api.callWith(ada, 'PUT', '/1.0/user', { name: 'Another' }),
+  )
+  t.match(answer, { status: 401 })
+  t.match(await db.selectFrom('users').select('name').where('id', '=', ADA).executeTakeFirst(), {
+    name: 'Ada Lovelace',
+  })
+})
 
 t.test('80 reads of an account by two callers hold four connections, and other accounts are answered', async (t) => {
   const [ada, grace] = [await api.userToken(ADA), await api.userToken(GRACE)]

@@ -1,28 +1,7 @@
-/**
- * What API clients send and demand, from their own code: fog-brightbox (Ruby), brightbox-cli (Ruby, on fog) and
- * gobrightbox (Go). Each row is one request as the client sends it, and what it demands of the answer: the status, the
- * format of its test suite, or a value that it waits for. Each answer has to be one that gobrightbox decodes. The rows
- * are in the order in which the client's own tests or commands send them.
- *
- * Creates of database servers, load balancers, firewall policies and volumes are not here: imds-api does not
- * implement them.
- */
-import { Secret, TOTP } from 'otpauth'
 import t, { type Test } from 'tap'
-import {
-  ADA,
-  APPLICATION,
-  aRegion,
-  CLIENT_OF,
-  MARY,
-  ONE,
-  secretOf,
-  TOTP_SECRET,
-  TWO,
-  withMary,
-} from '../support/fixtures/region.ts'
+import { ADA, aRegion, CLIENT_OF, ONE, TWO } from '../support/fixtures/region.ts'
 import { FOG, faultsOfFormat, faultsOfGo, type Format } from '../support/fixtures/client-formats.ts'
-import { anApi, basic, type TestApi } from '../support/programs/api.ts'
+import { anApi, type TestApi } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 
 /** A request of a client. `{name}` in its path or body is the id that an earlier row has kept as this name. */
@@ -408,14 +387,7 @@ const OWN: readonly Row[] = [
   fog('GET /1.0/user/collaborations/col-abcde', 404),
 ]
 
-let nowMs = Date.now()
-const [mary] = withMary().users.filter(({ id }) => id === MARY)
-const region = withMary({
-  users: [
-    ...aRegion().users.map((user) => (user.id === ADA ? { ...user, totp_secret_file: 'ada.totp' } : user)),
-    mary!,
-  ],
-  applications: [{ id: APPLICATION, account: ONE, name: 'CLI', secret_file: `${APPLICATION}.secret` }],
+const region = aRegion({
   database_server_types: [{ id: 'dbt-small', name: 'Small', ram: 2048, disk_size: 81_920 }],
   database_servers: [
     {
@@ -519,7 +491,7 @@ const SUITES: Readonly<Record<string, readonly Row[]>> = {
 }
 
 t.test('the requests of the clients', async (t) => {
-  const api = await anApi(t, { region, now: () => nowMs })
+  const api = await anApi(t, { region })
   await api.startPublisher()
   const callers = [
     ['an API client without account_id', await api.token(CLIENT_OF[ONE]), ''],
@@ -552,119 +524,5 @@ t.test('the requests of the clients', async (t) => {
       cli('GET /1.0/accounts', 200, { format: [FOG.account.collected], match: [{ id: ONE }, { id: TWO }] }),
       cli('GET /1.0/user/collaborations', 200, { format: [FOG.collaboration] }),
     ]),
-  )
-
-  t.test('an invited user accepts', async (t) => {
-    const kept = new Map<string, string>()
-    await play(t, { api, token: callers[0][1], query: '', kept }, [
-      fog('POST /1.0/collaborations', 201, {
-        body: { email: 'mary@example.com', role: 'admin' },
-        format: FOG.collaboration,
-        keep: { collaboration: 'id' },
-      }),
-    ])
-    await play(t, { api, token: await api.userToken(MARY), query: '', kept }, [
-      cli('GET /1.0/user/collaborations', 200, {
-        format: [FOG.collaboration],
-        match: [{ status: 'pending', account: { id: ONE } }],
-      }),
-      fog('POST /1.0/user/collaborations/{collaboration}/accept', 200, {
-        format: FOG.collaboration,
-        match: { status: 'accepted', user: { id: MARY } },
-      }),
-      cli('GET /1.0/accounts', 200, { format: [FOG.account.collected], match: [{ id: ONE }] }),
-      fog('DELETE /1.0/user/collaborations/{collaboration}', 200, {
-        format: FOG.collaboration,
-        match: { status: 'ended' },
-      }),
-    ])
-  })
-
-  t.test('a bad access token is 401, and fog gets a new one by JSON, gobrightbox by a form', async (t) => {
-    const get = (token: string) =>
-      api.server.inject({
-        url: '/1.0/user',
-        headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' },
-      })
-    t.match(await get('bad-token'), { statusCode: 401 })
-    t.match((await get('')).statusCode, 401)
-    const headers = { authorization: basic(CLIENT_OF[ONE]) }
-    const fog = await api.server.inject({
-      method: 'POST',
-      url: '/token',
-      headers: { ...headers, 'content-type': 'application/json' },
-      payload: JSON.stringify({ grant_type: 'client_credentials', client_id: CLIENT_OF[ONE] }),
-    })
-    const go = await api.server.inject({
-      method: 'POST',
-      url: '/token/',
-      headers: { ...headers, 'content-type': 'application/x-www-form-urlencoded' },
-      payload: 'grant_type=client_credentials&scope=infrastructure+orbit',
-    })
-    for (const { statusCode, body } of [fog, go]) {
-      t.equal(statusCode, 200)
-      const answer = JSON.parse(body) as { access_token: string }
-      t.match(answer, { token_type: 'Bearer', scope: 'infrastructure, orbit', expires_in: 7200 })
-      t.match(await get(answer.access_token), { statusCode: 200 })
-    }
-  })
-
-  t.test(
-    'the CLI asks for a one-time password only after a right password, and then needs none to refresh',
-    async (t) => {
-      const signIn = async (body: object, headers: Readonly<Record<string, string>> = {}) => {
-        const answer = await api.server.inject({
-          method: 'POST',
-          url: '/token',
-          headers: { authorization: basic(APPLICATION), 'content-type': 'application/json', ...headers },
-          payload: JSON.stringify(body),
-        })
-        return {
-          status: answer.statusCode,
-          headers: answer.headers,
-          body: JSON.parse(answer.body) as Record<string, unknown>,
-        }
-      }
-      const password = { grant_type: 'password', username: 'ada@example.com', password: secretOf(ADA) }
-      const freshCode = () => {
-        nowMs += 120_000
-        return new TOTP({ secret: Secret.fromBase32(TOTP_SECRET) }).generate({ timestamp: nowMs })
-      }
-      const wrong = await signIn({ ...password, password: 'wrong' })
-      t.match(wrong, {
-        status: 401,
-        headers: { 'www-authenticate': /^Basic realm="/ },
-        body: { error: 'invalid_client' },
-      })
-      t.equal(wrong.headers['x-brightbox-otp'], undefined, 'the CLI says that the password is wrong')
-      t.match(await signIn(password), { status: 401, headers: { 'x-brightbox-otp': 'required' } }, 'the CLI prompts')
-      t.match(await signIn(password, { 'X-Brightbox-OTP': '000000' }), { status: 401 })
-      const { status, body } = await signIn(password, { 'X-Brightbox-OTP': freshCode() })
-      t.match(
-        { status, body },
-        { status: 200, body: { access_token: /./, refresh_token: /./, token_type: 'Bearer', expires_in: 7200 } },
-      )
-      const refreshed = await signIn({ grant_type: 'refresh_token', refresh_token: body['refresh_token'] })
-      t.match(refreshed, { status: 200, body: { access_token: /./, refresh_token: /./ } })
-      t.match(await api.callWith(String(refreshed.body['access_token']), 'GET', '/1.0/user'), {
-        status: 200,
-        body: { id: ADA, '2fa': { enabled: true } },
-      })
-      t.match(
-        await signIn({ grant_type: 'refresh_token', refresh_token: 'stale' }),
-        { status: 400, body: { error: 'invalid_grant' } },
-        'the CLI asks for the password',
-      )
-      t.match(
-        await signIn({ ...password, password: `${secretOf(ADA)}+${freshCode()}` }),
-        { status: 200 },
-        'old versions append the code to the password',
-      )
-      t.match(await signIn({ grant_type: 'client_credentials' }), {
-        status: 400,
-        body: { error: 'unauthorized_client' },
-      })
-      t.match(await signIn({ grant_type: 'none' }), { status: 400, body: { error: 'unsupported_grant_type' } })
-    },
   )
 })

@@ -195,8 +195,9 @@ describe('H3: a signature', () => {
   test('delays no other guest, and no other request of this guest', async () => {
     const nic = { id: 'int-b', macAddress: '02:24:19:00:00:0b', ipv4Addresses: ['10.0.0.6/30'] }
     guest.put(anInstance({ id: 'srv-other', interfaces: [nic] }))
-    const answer = await asked(guest, `${BASE}/signature`)
-    for (const path of ['/latest/meta-data/instance-id', `${BASE}/document`, BASE, '/latest/dynamic'])
+    const answer = await asked(guest, '/2021-01-03/dynamic/?recursive=true')
+    const others = ['/', '/latest/', '/latest/meta-data/?recursive=true', '/latest/meta-data/instance-id']
+    for (const path of [...others, `${BASE}/document`, BASE, '/latest/dynamic'])
       expect([path, (await guest.ask(path)).status]).toEqual([path, 200])
     expect((await guest.ask({ url: '/latest/meta-data/instance-id', from: '10.0.0.6' })).text).toBe('srv-other')
     expect(answer()).toBe(undefined)

@@ -152,6 +152,14 @@ describe('D3: a session token', () => {
   })
 })
 
+test('D3: a session token is valid on the network of its listener', async () => {
+  const guest = aGuestServer({ network: 'red' })
+  const [nic] = OTHER.interfaces
+  guest.put(anInstance({ interfaces: [{ ...nic!, network: 'red' }] }))
+  const token = await mint(guest, '60', '10.0.0.3')
+  expect((await guest.ask({ url: ID, headers: { [HEADER]: token }, from: '10.0.0.3' })).status).toBe(200)
+})
+
 describe('D4: a request for metadata', () => {
   test('returns the remaining lifetime of its token with 200, 404 and 405', async () => {
     const guest = server()
@@ -279,6 +287,9 @@ describe('D5: a forwarded request', () => {
       'a GET with a token': 403,
       'a PUT': 403,
     })
+    const statusOf = async (headers: Record<string, string>) =>
+      (await server('optional', 'refuse-tokens').ask({ url: '/%zz', headers: { forwarded: 'x', ...headers } })).status
+    expect([await statusOf({}), await statusOf({ [HEADER]: 'x' })]).toEqual([400, 403])
   })
 
   test('is only counted if it is allowed, and the socket still identifies the guest', async () => {
@@ -298,6 +309,15 @@ describe('D5: a forwarded request', () => {
   test('from an unknown peer gets the same response as any other of an unknown peer', async () => {
     expect((await server().ask({ url: ID, headers: { forwarded: 'x' }, from: '10.0.0.9' })).status).toBe(503)
   })
+})
+
+test('D6: on a connection whose hops cannot be limited, all requests but for a token are served', async () => {
+  const guest = aGuestServer({ limitsHops: false })
+  guest.put(anInstance())
+  const statuses = ['GET', 'HEAD', 'OPTIONS', 'PUT'].map(
+    async (method) => (await guest.ask({ method, url: method === 'GET' || method === 'HEAD' ? ID : TOKEN })).status,
+  )
+  expect(await Promise.all(statuses)).toEqual([200, 200, 200, 503])
 })
 
 test('invariant 9: no log line at any level contains a token, a key or user-data', async () => {

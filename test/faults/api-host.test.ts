@@ -79,9 +79,7 @@ t.test('the host of imds-api', { skip: withoutNamespaces() }, async (t) => {
   const postgres = { host: join(state, 'postgres'), user: 'imds', database: 'postgres' }
   const connect = async () => {
     const client = new pg.Client(postgres)
-    client.on('error', () => {
-      /* it ends with the server */
-    })
+    client.on('error', () => undefined)
     await client.connect()
     return client
   }
@@ -95,23 +93,20 @@ t.test('the host of imds-api', { skip: withoutNamespaces() }, async (t) => {
     return status
   }
 
-  t.test(
-    'the disk of the audit lines is full: changes are made, and their lines are written once it has room',
-    async (t) => {
-      const lines = () => readFileSync(auditFile, 'utf8').split('\n').slice(0, -1)
-      const before = lines().length
-      await fill(audit)
-      for (let n = 1; n <= 30; n++) t.equal(await put(n, 1), 200)
-      t.ok(api.log.some(({ level, msg }) => level === 'error' && msg.startsWith('an audit line cannot be written')))
-      rmSync(join(audit, BALLAST))
-      t.equal(await put(31, 1), 200)
-      const times = lines()
-        .slice(before)
-        .map((line) => (JSON.parse(line) as { time: string }).time)
-      t.equal(times.length, 31)
-      t.strictSame(times, times.toSorted())
-    },
-  )
+  t.test('the disk of the audit lines is full: changes are made, their lines written once it has room', async (t) => {
+    const lines = () => readFileSync(auditFile, 'utf8').split('\n').slice(0, -1)
+    const before = lines().length
+    await fill(audit)
+    for (let n = 1; n <= 30; n++) t.equal(await put(n, 1), 200)
+    t.ok(api.log.some(({ level, msg }) => level === 'error' && msg.startsWith('an audit line cannot be written')))
+    rmSync(join(audit, BALLAST))
+    t.equal(await put(31, 1), 200)
+    const times = lines()
+      .slice(before)
+      .map((line) => (JSON.parse(line) as { time: string }).time)
+    t.equal(times.length, 31)
+    t.strictSame(times, times.toSorted())
+  })
 
   t.test('its disk is full: changes get 503, reads are answered, and after it no change is missing', async (t) => {
     const client = await connect()
@@ -163,35 +158,32 @@ t.test('the host of imds-api', { skip: withoutNamespaces() }, async (t) => {
     t.equal(await put(acknowledged + 1, 1), 200)
   })
 
-  t.test(
-    'PostgreSQL killed (-9) under load: imds-api ends, and after the next start no change is missing',
-    async (t) => {
-      const clients = startClients(t, [api.baseUrl], token, ids, 20)
-      await until(() => (clients.statuses.get(200) ?? 0) > 20, 'changes to be acknowledged')
-      const exited = once(api.process, 'exit')
-      const [postmaster] = readFileSync(join(state, 'postgres/data/postmaster.pid'), 'utf8').split('\n')
-      process.kill(Number(postmaster), 'SIGKILL')
-      t.strictSame(await exited, [1, null])
-      t.match(api.log.at(-1), { level: 'fatal', msg: 'imds-api cannot continue', reason: /PostgreSQL has ended/ })
-      // as systemd does: it ends what is left of a service before it starts the service again
-      const data = join(state, 'postgres/data')
-      await until(() => !existsSync(`/proc/${postmaster!}`) && processesWith(data).length === 0, 'PostgreSQL to end')
-      // and the next one knows no names
-      const [hosts, resolver] = [join(state, 'hosts'), join(state, 'resolv.conf')]
-      writeFileSync(hosts, '127.0.0.1 localhost\n')
-      writeFileSync(resolver, 'nameserver 127.0.0.1\noptions timeout:1 attempts:1\n') // where none listens
-      const mounts = `mount --bind ${hosts} /etc/hosts && mount --bind ${resolver} /etc/resolv.conf && exec "$@"`
-      api = await startProcess(t.parent as typeof t, env, 'inherit', ['unshare', '--mount', 'sh', '-c', mounts, 'sh'])
-      const before = clients.statuses.get(200)!
-      await until(() => clients.statuses.get(200)! > before, 'changes to be acknowledged again')
-      const acknowledged = await clients.stop()
-      t.strictSame(
-        [...clients.statuses.keys()].filter((status) => ![0, 200, 503].includes(status)),
-        [],
-      )
-      await storeEqualsDatabase(t, database, store, acknowledged)
-    },
-  )
+  t.test('PostgreSQL killed (-9) under load: imds-api ends, and its next start misses no change', async (t) => {
+    const clients = startClients(t, [api.baseUrl], token, ids, 20)
+    await until(() => (clients.statuses.get(200) ?? 0) > 20, 'changes to be acknowledged')
+    const exited = once(api.process, 'exit')
+    const [postmaster] = readFileSync(join(state, 'postgres/data/postmaster.pid'), 'utf8').split('\n')
+    process.kill(Number(postmaster), 'SIGKILL')
+    t.strictSame(await exited, [1, null])
+    t.match(api.log.at(-1), { level: 'fatal', msg: 'imds-api cannot continue', reason: /PostgreSQL has ended/ })
+    // as systemd does: it ends what is left of a service before it starts the service again
+    const data = join(state, 'postgres/data')
+    await until(() => !existsSync(`/proc/${postmaster!}`) && processesWith(data).length === 0, 'PostgreSQL to end')
+    // and the next one knows no names
+    const [hosts, resolver] = [join(state, 'hosts'), join(state, 'resolv.conf')]
+    writeFileSync(hosts, '127.0.0.1 localhost\n')
+    writeFileSync(resolver, 'nameserver 127.0.0.1\noptions timeout:1 attempts:1\n') // where none listens
+    const mounts = `mount --bind ${hosts} /etc/hosts && mount --bind ${resolver} /etc/resolv.conf && exec "$@"`
+    api = await startProcess(t.parent as typeof t, env, 'inherit', ['unshare', '--mount', 'sh', '-c', mounts, 'sh'])
+    const before = clients.statuses.get(200)!
+    await until(() => clients.statuses.get(200)! > before, 'changes to be acknowledged again')
+    const acknowledged = await clients.stop()
+    t.strictSame(
+      [...clients.statuses.keys()].filter((status) => ![0, 200, 503].includes(status)),
+      [],
+    )
+    await storeEqualsDatabase(t, database, store, acknowledged)
+  })
 
   t.test('the name of the mail server cannot be resolved: requests are answered, and mail is sent later', async (t) => {
     t.match(await call('POST', 'collaborations', { email: 'mary@example.com', role: 'admin' }), { status: 201 })

@@ -91,9 +91,7 @@ t.test('Redis', async (t) => {
       const socket = connect(Number(port), '127.0.0.1', () => {
         socket.write('POST /token HTTP/1.1\r\nContent-Length: 100\r\n')
       })
-      socket.on('error', () => {
-        /* it is cut off */
-      })
+      socket.on('error', () => undefined)
       t.teardown(() => socket.destroy())
       await breakIt()
       const { id } = await create()

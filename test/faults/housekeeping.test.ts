@@ -145,9 +145,7 @@ t.test(
  * Opens a connection of another guest: without a request, or with one that has been answered. The daemon may drop it.
  */
 async function openIdle({ guestPort }: TestDaemon, event: 'connect' | 'data', from = '127.0.0.2'): Promise<Socket> {
-  const socket = connect({ port: guestPort, host: '127.0.0.1', localAddress: from }).on('error', () => {
-    /* dropped */
-  })
+  const socket = connect({ port: guestPort, host: '127.0.0.1', localAddress: from }).on('error', () => undefined)
   if (event === 'data') socket.write('GET / HTTP/1.1\r\nHost: x\r\n\r\n')
   await new Promise((resolve) => {
     socket.once(event, resolve).once('close', resolve)
@@ -155,35 +153,32 @@ async function openIdle({ guestPort }: TestDaemon, event: 'connect' | 'data', fr
   return socket
 }
 
-t.test(
-  'without free file descriptors operators are answered, and guests are served again when some are free',
-  async (t) => {
-    const host = await aHost(t, () => ['prlimit', '--nofile=128'])
-    const { daemon, change } = host
-    const idle: Socket[] = []
-    for (let i = 0; i < 200; i++) idle.push(await openIdle(daemon, 'connect'))
-    await until(async () => (await daemon.metric(DROPPED)) > 0, 'dropped connections')
-    await until(
-      async () => (await daemon.metric('imds_snapshot_writes_total{result="written"}')) > 0,
-      'the first snapshot',
-    )
-    const before = await daemon.metric('imds_journal_writes_total{result="written"}')
-    for (const socket of idle.splice(0, 100)) socket.destroy()
-    await until(
-      () =>
-        daemon.get('/latest/meta-data/').then(
-          ({ status }) => status === 200,
-          () => false,
-        ),
-      'free file descriptors',
-    )
-    await change()
-    t.ok((await daemon.metric('imds_journal_writes_total{result="written"}')) > before, 'the change is on disk')
-    t.equal(await daemon.metric('imds_journal_writes_total{result="failed"}'), 0)
-    matchAll(t, warnings(daemon, 'connections dropped'), [{ network: 'default' }])
-    for (const socket of idle) socket.destroy()
-  },
-)
+t.test('without free file descriptors operators are answered, and guests again when some are free', async (t) => {
+  const host = await aHost(t, () => ['prlimit', '--nofile=128'])
+  const { daemon, change } = host
+  const idle: Socket[] = []
+  for (let i = 0; i < 200; i++) idle.push(await openIdle(daemon, 'connect'))
+  await until(async () => (await daemon.metric(DROPPED)) > 0, 'dropped connections')
+  await until(
+    async () => (await daemon.metric('imds_snapshot_writes_total{result="written"}')) > 0,
+    'the first snapshot',
+  )
+  const before = await daemon.metric('imds_journal_writes_total{result="written"}')
+  for (const socket of idle.splice(0, 100)) socket.destroy()
+  await until(
+    () =>
+      daemon.get('/latest/meta-data/').then(
+        ({ status }) => status === 200,
+        () => false,
+      ),
+    'free file descriptors',
+  )
+  await change()
+  t.ok((await daemon.metric('imds_journal_writes_total{result="written"}')) > before, 'the change is on disk')
+  t.equal(await daemon.metric('imds_journal_writes_total{result="failed"}'), 0)
+  matchAll(t, warnings(daemon, 'connections dropped'), [{ network: 'default' }])
+  for (const socket of idle) socket.destroy()
+})
 
 t.test('F2: idle connections are closed in favour of connections that send requests', async (t) => {
   const { daemon } = await aHost(t, () => ['prlimit', '--nofile=128'])
@@ -212,9 +207,7 @@ t.test('F2: connections that still send after their response are closed in favou
       localAddress: `127.0.0.${String(2 + (sending.length % 50))}`,
       allowHalfOpen: true,
     })
-      .on('error', () => {
-        /* dropped */
-      })
+      .on('error', () => undefined)
       .resume()
     socket.write('POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n')
     await new Promise((resolve) => {

@@ -275,33 +275,30 @@ t.test('a sign-in has at most 100 access tokens and 400 refresh tokens: the olde
   }
 })
 
-t.test(
-  'of deleted API clients and applications the newest 1,000 can be read, and those of the region file',
-  async (t) => {
-    for (const [path, prefix] of [
-      ['api_clients', 'cli'],
-      ['applications', 'app'],
-    ] as const) {
-      await pool.query(
-        `insert into ${path} (id, account_id, name, description, revoked_at${path === 'api_clients' ? ', permissions_group' : ''})
+t.test('of deleted API clients and applications the newest 1,000 can be read, and those of the file', async (t) => {
+  for (const [path, prefix] of [
+    ['api_clients', 'cli'],
+    ['applications', 'app'],
+  ] as const) {
+    await pool.query(
+      `insert into ${path} (id, account_id, name, description, revoked_at${path === 'api_clients' ? ', permissions_group' : ''})
       select '${prefix}-z' || n, $1, '', '', now() - n * interval '1 s'${path === 'api_clients' ? ", 'full'" : ''}
       from generate_series(1, 1001) as n`,
-        [TWO],
-      )
-      await pool.query('insert into given_ids values ($1)', [`${prefix}-z1001`])
-      const { id } = (await call('POST', path, {}, TWO)).body
-      await call('DELETE', `${path}/${id}`, undefined, TWO)
-      for (const [old, status] of [
-        [id, 200],
-        [`${prefix}-z998`, 200],
-        [`${prefix}-z1000`, 404],
-        [`${prefix}-z1001`, 200],
-      ] as const) {
-        t.equal((await call('GET', `${path}/${old}`, undefined, TWO)).status, status, old)
-      }
+      [TWO],
+    )
+    await pool.query('insert into given_ids values ($1)', [`${prefix}-z1001`])
+    const { id } = (await call('POST', path, {}, TWO)).body
+    await call('DELETE', `${path}/${id}`, undefined, TWO)
+    for (const [old, status] of [
+      [id, 200],
+      [`${prefix}-z998`, 200],
+      [`${prefix}-z1000`, 404],
+      [`${prefix}-z1001`, 200],
+    ] as const) {
+      t.equal((await call('GET', `${path}/${old}`, undefined, TWO)).status, status, old)
     }
-  },
-)
+  }
+})
 
 t.test('of finished collaborations the newest 1,000 are kept, and each that apply must not make again', async (t) => {
   await pool.query(

@@ -6,7 +6,7 @@ import t from 'tap'
 import { ACCOUNT_STATES, STATE_RULES, changeRefusal, type StateRule } from '../../src/imds-api/model/account-states.ts'
 import { ADA, CLIENT_OF, ONE } from '../support/fixtures/region.ts'
 import { routesOf } from '../support/fixtures/routes.ts'
-import { anApi, countOfLockWaits, type Method } from '../support/programs/api.ts'
+import { anApi, countOfLockWaits, type Method, setRow } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 
 const api = await anApi(t, { store: { url: 'redis:', recordKeysFile: '/keys' } }) // else there is no identity
@@ -85,11 +85,7 @@ for (const [name, account] of ACCOUNTS) {
 }
 
 t.test('a suspended account can lower the permissions of an API client, and change nothing else of it', async (t) => {
-  await db
-    .updateTable('accounts')
-    .set({ status: 'suspended', ...VERIFIED })
-    .where('id', '=', ONE)
-    .execute()
+  await setRow(db, 'accounts', ONE, { status: 'suspended', ...VERIFIED })
   const client = `/1.0/api_clients/${CLIENT_OF[ONE]}`
   for (const body of [
     {},
@@ -113,11 +109,7 @@ t.test('a suspended account can lower the permissions of an API client, and chan
 
 t.test('every state allows reading', async (t) => {
   for (const status of ACCOUNT_STATES) {
-    await db
-      .updateTable('accounts')
-      .set({ status, telephone_verified: false, valid_credit_card: false })
-      .where('id', '=', ONE)
-      .execute()
+    await setRow(db, 'accounts', ONE, { status, telephone_verified: false, valid_credit_card: false })
     for (const path of [
       'account',
       `accounts/${ONE}`,
@@ -136,11 +128,7 @@ t.test('every state allows reading', async (t) => {
 })
 
 t.test('a change that waits while the account is suspended is refused', async (t) => {
-  await db
-    .updateTable('accounts')
-    .set({ status: 'active', ...VERIFIED })
-    .where('id', '=', ONE)
-    .execute()
+  await setRow(db, 'accounts', ONE, { status: 'active', ...VERIFIED })
   const suspension = await db.startTransaction().execute()
   await suspension.updateTable('accounts').set({ status: 'suspended' }).where('id', '=', ONE).execute()
   const answer = api.call('POST', '/1.0/server_groups', {})

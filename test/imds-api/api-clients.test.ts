@@ -209,21 +209,6 @@ t.test('DELETE answers the member with revoked_at, and ends the tokens of the cl
   }
 })
 
-t.test('another process sees a DELETE when its cache of one second ends', async (t) => {
-  const { id, secret } = await withSecret()
-  const { access_token } = await tokenFor(id, secret)
-  let steadyMs = 5_000
-  const another = new AccessTokens(
-    db,
-    () => Date.now(),
-    () => steadyMs,
-  )
-  t.match(await another.check(access_token), { kind: 'valid' })
-  await call('DELETE', `api_clients/${id}`)
-  steadyMs += 1_001
-  t.strictSame(await another.check(access_token), { kind: 'unknown' })
-})
-
 t.test('a check that began before a change is not remembered after it', async (t) => {
   const { id, secret } = await withSecret()
   const { access_token } = await tokenFor(id, secret)

@@ -3,7 +3,7 @@ import t from 'tap'
 import { COLLABORATION_STATES, type CollaborationStatus } from '../../src/imds-api/model/collaborations.ts'
 import { ADA, ADAS_KEY, aRegion, GRACE, MARY, MARYS_KEY, ONE, TWO, withMary } from '../support/fixtures/region.ts'
 import { collaboration, TIME } from '../support/fixtures/representations.ts'
-import { anApi, apply, type ApiAnswer } from '../support/programs/api.ts'
+import { anApi, apply, type ApiAnswer, setRow } from '../support/programs/api.ts'
 
 const region = withMary()
 const api = await anApi(t, { region })
@@ -280,11 +280,7 @@ t.test('an invitation is sent again at most 5 times in an hour', async (t) => {
     .select('resends')
     .where('id', '=', id)
     .executeTakeFirstOrThrow()
-  await db
-    .updateTable('collaborations')
-    .set({ resends: [new Date(Date.now() - 3_601_000), ...resends.slice(1)] })
-    .where('id', '=', id)
-    .execute()
+  await setRow(db, 'collaborations', id, { resends: [new Date(Date.now() - 3_601_000), ...resends.slice(1)] })
   t.strictSame([(await REQUESTS.resend(id)).status, (await REQUESTS.resend(id)).status], [200, 429])
   await REQUESTS.remove(id)
   t.equal((await REQUESTS.resend(id)).status, 409)
@@ -315,40 +311,37 @@ t.test('an address that is not verified has no invitations', async (t) => {
   t.equal((await REQUESTS.accept(id)).status, 200)
 })
 
-t.test(
-  'an accepted collaboration gives access, and the key to new servers; its end takes both away at once',
-  async (t) => {
-    const access = async () => [
-      (await api.callWith(mary, 'GET', `/1.0/servers?account_id=${ONE}`)).status,
-      (await api.callWith(mary, 'POST', `/1.0/server_groups?account_id=${ONE}`, {})).status,
-      ((await api.callWith(mary, 'GET', '/1.0/user')).body as { accounts: { id: string }[] }).accounts.map(
-        ({ id }) => id,
-      ),
-      ((await api.call('GET', '/1.0/account')).body as { users: { id: string }[] }).users.some(({ id }) => id === MARY),
-    ]
-    const keysOfNewServer = async () => {
-      const { id } = (await api.call('POST', '/1.0/servers', { image: 'img-deb12' })).body as { id: string }
-      return (
-        await db.selectFrom('server_keys').select('key').where('server_id', '=', id).orderBy('user_id').execute()
-      ).map(({ key }) => key)
-    }
-    for (const end of ['remove', 'leave'] as const) {
-      const { id } = member(await invite())
-      t.strictSame([await access(), await keysOfNewServer()], [[404, 404, [], false], [ADAS_KEY]], 'invited')
-      await REQUESTS.accept(id)
-      t.strictSame(
-        [await access(), await keysOfNewServer()],
-        [
-          [200, 202, [ONE], true],
-          [ADAS_KEY, MARYS_KEY],
-        ],
-        'accepted',
-      )
-      await REQUESTS[end](id)
-      t.strictSame([await access(), await keysOfNewServer()], [[404, 404, [], false], [ADAS_KEY]], end)
-    }
-  },
-)
+t.test('an accepted collaboration gives access, and the key to new servers; its end takes both at once', async (t) => {
+  const access = async () => [
+    (await api.callWith(mary, 'GET', `/1.0/servers?account_id=${ONE}`)).status,
+    (await api.callWith(mary, 'POST', `/1.0/server_groups?account_id=${ONE}`, {})).status,
+    ((await api.callWith(mary, 'GET', '/1.0/user')).body as { accounts: { id: string }[] }).accounts.map(
+      ({ id }) => id,
+    ),
+    ((await api.call('GET', '/1.0/account')).body as { users: { id: string }[] }).users.some(({ id }) => id === MARY),
+  ]
+  const keysOfNewServer = async () => {
+    const { id } = (await api.call('POST', '/1.0/servers', { image: 'img-deb12' })).body as { id: string }
+    return (
+      await db.selectFrom('server_keys').select('key').where('server_id', '=', id).orderBy('user_id').execute()
+    ).map(({ key }) => key)
+  }
+  for (const end of ['remove', 'leave'] as const) {
+    const { id } = member(await invite())
+    t.strictSame([await access(), await keysOfNewServer()], [[404, 404, [], false], [ADAS_KEY]], 'invited')
+    await REQUESTS.accept(id)
+    t.strictSame(
+      [await access(), await keysOfNewServer()],
+      [
+        [200, 202, [ONE], true],
+        [ADAS_KEY, MARYS_KEY],
+      ],
+      'accepted',
+    )
+    await REQUESTS[end](id)
+    t.strictSame([await access(), await keysOfNewServer()], [[404, 404, [], false], [ADAS_KEY]], end)
+  }
+})
 
 t.test('a user who has access by another way cannot accept', async (t) => {
   const { id } = member(await invite())

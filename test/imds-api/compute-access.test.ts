@@ -177,9 +177,7 @@ t.test('on a unix socket the caller names its hypervisor', async (t) => {
   const id = await createServer(api, 'gb1-b')
   t.match(await send({ socketPath }, 'GET', '/hypervisors/hv-3/actions'), { status: 200, body: [{ server: { id } }] })
   t.match(await send({ socketPath }, 'GET', '/hypervisors/hv-1/actions'), { status: 200, body: [] })
-  const aborted = httpRequest({ socketPath, path: '/hypervisors/hv-1/actions?wait=60' }).on('error', () => {
-    /* the test ends it */
-  })
+  const aborted = httpRequest({ socketPath, path: '/hypervisors/hv-1/actions?wait=60' }).on('error', () => undefined)
   aborted.end()
   await once(aborted, 'finish')
   t.match(await send({ socketPath }, 'GET', '/hypervisors/hv-1/actions'), { status: 200, body: [] })

@@ -180,31 +180,28 @@ t.test('a hypervisor gets what it needs to create a server, and the other hyperv
   await report(action!.id, 'succeeded')
 })
 
-t.test(
-  'a server is active when it is reported as created and its record is in the store, in either order',
-  async (t) => {
-    const first = await create({ cloud_ip: true })
-    await api.drained()
-    t.ok(await recordOf(first.id), 'its guest can read metadata before it is reported')
-    t.match((await call('GET', `servers/${first.id}`)).body, {
-      status: 'creating',
-      cloud_ips: [{ status: 'reserved' }],
-      started_at: null,
-    })
-    await carryOut()
-    await becomes(first.id, 'active')
-    t.match((await call('GET', `servers/${first.id}`)).body, { cloud_ips: [{ status: 'mapped' }] })
+t.test('a server is active when it is reported as created and its record is stored, in either order', async (t) => {
+  const first = await create({ cloud_ip: true })
+  await api.drained()
+  t.ok(await recordOf(first.id), 'its guest can read metadata before it is reported')
+  t.match((await call('GET', `servers/${first.id}`)).body, {
+    status: 'creating',
+    cloud_ips: [{ status: 'reserved' }],
+    started_at: null,
+  })
+  await carryOut()
+  await becomes(first.id, 'active')
+  t.match((await call('GET', `servers/${first.id}`)).body, { cloud_ips: [{ status: 'mapped' }] })
 
-    const second = await create()
-    await api.drained()
-    await db.updateTable('servers').set({ publish_fault: 'x' }).where('id', '=', second.id).execute()
-    await pool.query("insert into outbox (server_id, account_id, retry_at) values ($1, '', now() + interval '50 s')", [
-      second.id,
-    ])
-    await carryOut()
-    await becomes(second.id, 'active') // the outcome has it published again
-  },
-)
+  const second = await create()
+  await api.drained()
+  await db.updateTable('servers').set({ publish_fault: 'x' }).where('id', '=', second.id).execute()
+  await pool.query("insert into outbox (server_id, account_id, retry_at) values ($1, '', now() + interval '50 s')", [
+    second.id,
+  ])
+  await carryOut()
+  await becomes(second.id, 'active') // the outcome has it published again
+})
 
 t.test('a failed create makes the server failed, and gives its cloud IP back', async (t) => {
   const {
@@ -243,35 +240,32 @@ t.test('a server keeps its record and its addresses until it is reported as dele
   t.strictSame((await call('GET', `servers/${id}`)).body.interfaces, [])
 })
 
-t.test(
-  'the actions of one server are given out one after the other, and those of others are not held up',
-  async (t) => {
-    const [id, other] = [await activeServer(), await activeServer()]
-    for (const action of ['stop', 'start', 'reboot']) t.equal((await act(id, action)).status, 202, action)
-    t.equal((await act(other, 'reset')).status, 202)
-    t.equal(await statusOf(id), 'active', 'nothing is reported yet')
-    const first = await fetchActions()
-    t.strictSame(
-      first.map(({ action, server }) => [server.id, action]),
-      [
-        [id, 'stop'],
-        [other, 'reset'],
-      ],
-    )
-    t.strictSame(await fetchActions('hv-1', 1), [], 'the other process gives out nothing twice')
-    await report(first[0]!.id, 'succeeded')
-    t.equal(await statusOf(id), 'inactive')
-    const second = await fetchActions('hv-1', 1)
-    t.strictSame(
-      second.map(({ action, server }) => [server.id, action]),
-      [[id, 'start']],
-    )
-    await report(second[0]!.id, 'succeeded')
-    t.equal(await statusOf(id), 'active')
-    await report(first[1]!.id, 'succeeded')
-    t.strictSame(await carryOut(), ['reboot'])
-  },
-)
+t.test('the actions of one server are given out one after the other, without holding up those of others', async (t) => {
+  const [id, other] = [await activeServer(), await activeServer()]
+  for (const action of ['stop', 'start', 'reboot']) t.equal((await act(id, action)).status, 202, action)
+  t.equal((await act(other, 'reset')).status, 202)
+  t.equal(await statusOf(id), 'active', 'nothing is reported yet')
+  const first = await fetchActions()
+  t.strictSame(
+    first.map(({ action, server }) => [server.id, action]),
+    [
+      [id, 'stop'],
+      [other, 'reset'],
+    ],
+  )
+  t.strictSame(await fetchActions('hv-1', 1), [], 'the other process gives out nothing twice')
+  await report(first[0]!.id, 'succeeded')
+  t.equal(await statusOf(id), 'inactive')
+  const second = await fetchActions('hv-1', 1)
+  t.strictSame(
+    second.map(({ action, server }) => [server.id, action]),
+    [[id, 'start']],
+  )
+  await report(second[0]!.id, 'succeeded')
+  t.equal(await statusOf(id), 'active')
+  await report(first[1]!.id, 'succeeded')
+  t.strictSame(await carryOut(), ['reboot'])
+})
 
 t.test('what is possible depends on the state after the actions that wait', async (t) => {
   const id = await activeServer()
@@ -376,32 +370,29 @@ t.test('the outcomes of actions do not bring back a server that is being deleted
   await becomes(id, 'deleted')
 })
 
-t.test(
-  'a delete supersedes the power actions that wait: it is the next action, whatever waited before it',
-  async (t) => {
-    const id = await activeServer()
-    await act(id, 'activate_console')
-    await pool.query("insert into compute_actions (server_id, kind) select $1, 'reboot' from generate_series(1, 300)", [
-      id,
-    ])
-    await call('DELETE', `servers/${id}`)
-    t.strictSame(
-      (await fetchActions()).map(({ action }) => action),
-      ['delete'],
-    )
-    const { rows } = await pool.query(
-      `
+t.test('a delete supersedes the power actions that wait: it is next, whatever waited before it', async (t) => {
+  const id = await activeServer()
+  await act(id, 'activate_console')
+  await pool.query("insert into compute_actions (server_id, kind) select $1, 'reboot' from generate_series(1, 300)", [
+    id,
+  ])
+  await call('DELETE', `servers/${id}`)
+  t.strictSame(
+    (await fetchActions()).map(({ action }) => action),
+    ['delete'],
+  )
+  const { rows } = await pool.query(
+    `
         select distinct outcome, fault, console_token
         from compute_actions
         where server_id = $1 and kind in ('reboot', 'activate_console')`,
-      [id],
-    )
-    t.strictSame(rows, [{ outcome: 'failed', fault: 'superseded by the deletion of the server', console_token: null }])
-    await expireGiven()
-    t.strictSame(await carryOut(), ['delete'])
-    await becomes(id, 'deleted')
-  },
-)
+    [id],
+  )
+  t.strictSame(rows, [{ outcome: 'failed', fault: 'superseded by the deletion of the server', console_token: null }])
+  await expireGiven()
+  t.strictSame(await carryOut(), ['delete'])
+  await becomes(id, 'deleted')
+})
 
 t.test('a delete waits for a snapshot, and for the actions before the snapshot', async (t) => {
   const id = await activeServer()

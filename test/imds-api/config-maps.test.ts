@@ -106,47 +106,43 @@ t.test('data comes back as it was sent: keys in their order, exact numbers, any 
   }
 })
 
-t.test(
-  'data of 1,048,576 bytes is stored, also as escapes; one byte more is 422, a body above 7 MiB 413',
-  async (t) => {
-    const bodyOf = (bytes: number, character: string) =>
-      `{"data":{"a":"${character.repeat(bytes - '{"a":""}'.length)}"}}`
-    const stored = await send('POST', 'config_maps', bodyOf(1_048_576, '\\u0061'))
-    t.equal(stored.status, 200)
-    const { id, data } = JSON.parse(stored.text) as { id: string; data: object }
-    t.equal(Buffer.byteLength(JSON.stringify(data)), 1_048_576)
-    t.equal((await send('PUT', `config_maps/${id}`, bodyOf(1_048_576, 'b'))).status, 200)
-    const { text: last } = await send('GET', `config_maps/${id}`)
-    t.equal((JSON.parse(last) as { data: { a: string } }).data.a[0], 'b')
-    const tooLong = {
-      status: 422,
-      text: '{"error_name":"unprocessable_entity","errors":["data must be at most 1048576 bytes; it is 1048577"]',
-    }
-    for (const [method, path] of [
-      ['POST', 'config_maps'],
-      ['PUT', `config_maps/${id}`],
-    ] as const) {
-      t.match(await send(method, path, bodyOf(1_048_577, 'a')), tooLong)
-      t.match(await send(method, path, bodyOf(1_048_577, '\\u0061')), tooLong)
-      t.match(
-        await send(method, path, `{"data":{${'"a":1,'.repeat(1_000_000)}"a":1}}`),
-        { status: 422 },
-        'repeated keys count',
-      )
-      t.match(await send(method, path, `{"data":{}}${' '.repeat(7 * 1_048_576)}`), {
-        status: 413,
-        text: '{"error_name":"payload_too_large","errors":["the body must be at most 7340032 bytes"]',
-      })
-    }
-    t.equal((await send('GET', `config_maps/${id}`)).text, last, 'a refusal changes nothing')
+t.test('data of 1,048,576 bytes is stored, also as escapes; a byte more is 422, a body above 7 MiB 413', async (t) => {
+  const bodyOf = (bytes: number, character: string) => `{"data":{"a":"${character.repeat(bytes - '{"a":""}'.length)}"}}`
+  const stored = await send('POST', 'config_maps', bodyOf(1_048_576, '\\u0061'))
+  t.equal(stored.status, 200)
+  const { id, data } = JSON.parse(stored.text) as { id: string; data: object }
+  t.equal(Buffer.byteLength(JSON.stringify(data)), 1_048_576)
+  t.equal((await send('PUT', `config_maps/${id}`, bodyOf(1_048_576, 'b'))).status, 200)
+  const { text: last } = await send('GET', `config_maps/${id}`)
+  t.equal((JSON.parse(last) as { data: { a: string } }).data.a[0], 'b')
+  const tooLong = {
+    status: 422,
+    text: '{"error_name":"unprocessable_entity","errors":["data must be at most 1048576 bytes; it is 1048577"]',
+  }
+  for (const [method, path] of [
+    ['POST', 'config_maps'],
+    ['PUT', `config_maps/${id}`],
+  ] as const) {
+    t.match(await send(method, path, bodyOf(1_048_577, 'a')), tooLong)
+    t.match(await send(method, path, bodyOf(1_048_577, '\\u0061')), tooLong)
     t.match(
-      await send('POST', 'cloud_ips', JSON.stringify({ name: 'x'.repeat(300_000) })),
-      { status: 413 },
-      'other routes keep their limit',
+      await send(method, path, `{"data":{${'"a":1,'.repeat(1_000_000)}"a":1}}`),
+      { status: 422 },
+      'repeated keys count',
     )
-    await send('DELETE', `config_maps/${id}`)
-  },
-)
+    t.match(await send(method, path, `{"data":{}}${' '.repeat(7 * 1_048_576)}`), {
+      status: 413,
+      text: '{"error_name":"payload_too_large","errors":["the body must be at most 7340032 bytes"]',
+    })
+  }
+  t.equal((await send('GET', `config_maps/${id}`)).text, last, 'a refusal changes nothing')
+  t.match(
+    await send('POST', 'cloud_ips', JSON.stringify({ name: 'x'.repeat(300_000) })),
+    { status: 413 },
+    'other routes keep their limit',
+  )
+  await send('DELETE', `config_maps/${id}`)
+})
 
 t.test('more than 16 MiB of bodies of an account are 503, others are served; an end releases them', async (t) => {
   await api.server.listen({ host: '127.0.0.1', port: 0 })
@@ -158,9 +154,7 @@ t.test('more than 16 MiB of bodies of an account are 503, others are served; an 
   const open = (bearer: string, length: number) => {
     const socket = connect(port, '127.0.0.1')
       .setEncoding('utf8')
-      .on('error', () => {
-        /* closed by this test */
-      })
+      .on('error', () => undefined)
     socket.write(
       `POST /1.0/config_maps HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Type: application/json\r\nAuthorization: Bearer ${bearer}\r\nContent-Length: ${String(length)}\r\n\r\n`,
     )

@@ -86,20 +86,17 @@ t.test('/docs in a browser', { skip: without('chromium') }, async (t) => {
     })
   }
 
-  await t.test(
-    'a link to /docs with a query shows the operations, and cannot make it load another document',
-    async (t) => {
-      const { page, watched } = await openPage(browser)
-      const origin = `http://localhost:${String(port)}`
-      await page.goto(`${origin}/docs?url=${ELSEWHERE}&configUrl=${ELSEWHERE}`, { waitUntil: 'networkidle' })
-      await page.getByRole('link', { name: 'Servers', exact: true }).waitFor()
-      t.same(
-        watched.requests.filter((url) => !url.startsWith(`${origin}/`)),
-        [],
-      )
-      await page.close()
-    },
-  )
+  await t.test('a link to /docs with a query shows the operations, and cannot load another document', async (t) => {
+    const { page, watched } = await openPage(browser)
+    const origin = `http://localhost:${String(port)}`
+    await page.goto(`${origin}/docs?url=${ELSEWHERE}&configUrl=${ELSEWHERE}`, { waitUntil: 'networkidle' })
+    await page.getByRole('link', { name: 'Servers', exact: true }).waitFor()
+    t.same(
+      watched.requests.filter((url) => !url.startsWith(`${origin}/`)),
+      [],
+    )
+    await page.close()
+  })
 
   await t.test('the search shows the operations whose path, name or summary has its words', async (t) => {
     const { page, watched } = await openPage(browser)

@@ -17,7 +17,7 @@ import {
   type Subscriber,
 } from '../../src/imds-api/resources/event-streams.ts'
 import { CLIENT_OF, ONE, secretOf, TWO } from '../support/fixtures/region.ts'
-import { anApi, countOfLockWaits, openState } from '../support/programs/api.ts'
+import { anApi, countOfLockWaits, openState, setRow } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { openEvents, type ReadEvent } from '../support/programs/event-reader.ts'
 
@@ -290,11 +290,7 @@ t.test('numbers follow the order of the commits, whichever transaction began fir
 /** A new API client, and a token of it. */
 async function aClient(values: object): Promise<{ readonly id: string; readonly bearer: string }> {
   const id = await idOf(api.call('POST', '/1.0/api_clients', { name: 'other', ...values }))
-  await db
-    .updateTable('api_clients')
-    .set({ secret_sha256: digest(secretOf(id)) })
-    .where('id', '=', id)
-    .execute()
+  await setRow(db, 'api_clients', id, { secret_sha256: digest(secretOf(id)) })
   return { id, bearer: await api.token(id) }
 }
 

@@ -13,7 +13,7 @@ import {
   WITH_DATABASE_SERVER,
 } from '../support/fixtures/region.ts'
 import { routesOf } from '../support/fixtures/routes.ts'
-import { anApi, countOfLockWaits, type Method } from '../support/programs/api.ts'
+import { anApi, countOfLockWaits, type Method, serveDatabase } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 
 const api = await anApi(t, {
@@ -43,12 +43,13 @@ async function send(
   path: string,
   body?: object,
   token: string = one,
+  server = api.server,
 ): Promise<Sent> {
   const {
     statusCode,
     headers,
     body: text,
-  } = await api.server.inject({
+  } = await server.inject({
     method,
     url: `/1.0/${path}`,
     headers: { authorization: `Bearer ${token}`, ...(key !== undefined && { 'idempotency-key': key }) },
@@ -424,15 +425,20 @@ t.test('a refusal for want of a right is not recorded, and a deleted API client 
   t.equal(await keysOfClient(), 0)
 })
 
-t.test('while a request is in flight, its repeat gets 409 with Retry-After', async (t) => {
+t.test('while a request is in flight, its repeat to any process gets 409 with Retry-After', async (t) => {
   const key = newKey()
+  const { server: other } = await serveDatabase(t, api.database)
   const client = await db.startTransaction().execute()
   await sql`select from accounts where id = ${ONE} for update`.execute(client)
   const first = send(key, 'POST', 'cloud_ips', { name: 'slow' })
   await until(async () => (await countOfLockWaits(api.database.pool)) > 0, 'the change to wait')
   const conflict = { status: 409, headers: { 'retry-after': '1' }, text: /has not ended yet/ }
-  t.match(await send(key, 'POST', 'cloud_ips', { name: 'slow' }), conflict)
+  for (const server of [api.server, other])
+    t.match(await send(key, 'POST', 'cloud_ips', { name: 'slow' }, one, server), conflict)
   await client.commit().execute()
   const { id } = await first
-  t.equal((await send(key, 'POST', 'cloud_ips', { name: 'slow' })).id, id)
+  t.match(await send(key, 'POST', 'cloud_ips', { name: 'slow' }, one, other), {
+    id,
+    headers: { 'idempotent-replayed': 'true' },
+  })
 })

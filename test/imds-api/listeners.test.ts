@@ -31,9 +31,7 @@ const LONG_BYTES = 8_000_000
 /** Connections that wait to be accepted at the same time. */
 const TOGETHER = 100
 
-const nothing = () => {
-  /* not counted */
-}
+const nothing = () => undefined
 const SETTINGS: ApiServerSettings = {
   tls: undefined,
   trustedProxies: [],
@@ -91,6 +89,9 @@ async function start(
     ...bounds,
   })
   connections.start(server)
+  const listening = await listenAt(server, places, 'IMDS_API_LISTEN', () => {
+    connections.endWaiting()
+  })
   return {
     server,
     connections,
@@ -100,9 +101,9 @@ async function start(
     release: () => {
       released.resolve(true)
     },
-    places: await listenAt(server, places, 'IMDS_API_LISTEN', () => {
-      connections.endWaiting()
-    }),
+    places: listening,
+    /** The first of them. */
+    place: listening[0]!,
   }
 }
 
@@ -122,9 +123,7 @@ function connectTo(place: ListenAddress, localAddress?: string): Socket {
     place.path === undefined
       ? connect({ host: place.host, port: place.port, ...(localAddress !== undefined && { localAddress }) })
       : connect(place.path)
-  return socket.on('error', () => {
-    /* it may be reset */
-  })
+  return socket.on('error', () => undefined)
 }
 
 /** A new TLS session at a place. */
@@ -184,11 +183,7 @@ t.test('a place that cannot be used is named with the remedy, and nothing keeps 
   const directory = shortDirectory(t)
   const [live, file, free] = [join(directory, 'live'), join(directory, 'file'), join(directory, 'free')]
   const other = createServer((socket) => {
-    socket
-      .on('error', () => {
-        /* it has only looked who listens */
-      })
-      .end('mine')
+    socket.on('error', () => undefined).end('mine')
   }).listen(live)
   await once(other, 'listening')
   t.teardown(() => {
@@ -216,16 +211,14 @@ t.test('a place that cannot be used is named with the remedy, and nothing keeps 
 })
 
 t.test('an address on which a process of the same user listens is refused', async (t) => {
-  const {
-    places: [place],
-  } = await start(t, [LOOPBACK])
-  await t.rejects(start(t, [place!]), { message: /another program listens there already/ })
+  const { place } = await start(t, [LOOPBACK])
+  await t.rejects(start(t, [place]), { message: /another program listens there already/ })
 })
 
 t.test('many connections that arrive at once are accepted in few turns of the event loop', async (t) => {
   const {
     server: { server },
-    places: [place],
+    place,
   } = await start(t, [LOOPBACK], {}, { maxConnections: 300, maxPerAddress: 150 })
   const { port } = place as HostPort
   let [accepted, turns] = [0, 0]
@@ -302,9 +295,7 @@ const UNFINISHED = `${POST}Content-Length: 9\r\n\r\n{`
 const TWO_LENGTHS = 'the request has the headers Content-Length and Transfer-Encoding: send one of them'
 
 t.test('a request that Node cannot read is refused as JSON, at every place and over TLS', async (t) => {
-  const {
-    places: [tcp, unix],
-  } = await start(t, [LOOPBACK, { path: join(shortDirectory(t), 's') }])
+  const [tcp, unix] = (await start(t, [LOOPBACK, { path: join(shortDirectory(t), 's') }])).places
   const refusals: readonly (readonly [bytes: string, text: string, status?: number, name?: string])[] = [
     ['nonsense\r\n\r\n', 'the request is not HTTP/1.1'],
     ['GET /ip HTTP/1.2\r\nHost: a\r\n\r\n', 'the request is not HTTP/1.1'],
@@ -356,10 +347,8 @@ t.test('a request that Node cannot read is refused as JSON, at every place and o
     t.equal(answers.length, 1)
   }
   const { tls, ca } = await aCertificate(t)
-  const {
-    places: [secure],
-  } = await start(t, [LOOPBACK], { tls })
-  t.match(await ask(secure!, '/ip', { ca, headers: { x: 'x'.repeat(20_000) } }), {
+  const { place: secure } = await start(t, [LOOPBACK], { tls })
+  t.match(await ask(secure, '/ip', { ca, headers: { x: 'x'.repeat(20_000) } }), {
     error_name: 'header_fields_too_large',
   })
 })
@@ -367,11 +356,9 @@ t.test('a request that Node cannot read is refused as JSON, at every place and o
 t.test('a client that sends all of a body above the limit before it reads gets its answer', async (t) => {
   const { places } = await start(t, [LOOPBACK, { path: join(shortDirectory(t), 's') }])
   const { tls, ca } = await aCertificate(t)
-  const {
-    places: [secure],
-  } = await start(t, [LOOPBACK], { tls })
+  const { place: secure } = await start(t, [LOOPBACK], { tls })
   const [head, body] = [POST, Buffer.alloc(4 << 20, 'x')]
-  for (const open of [...places.map((place) => () => connectTo(place)), () => connectSecurely(secure!, ca)]) {
+  for (const open of [...places.map((place) => () => connectTo(place)), () => connectSecurely(secure, ca)]) {
     for (const framed of [
       [`${head}Content-Length: ${String(body.length)}\r\n\r\n`, body],
       [`${head}Transfer-Encoding: chunked\r\n\r\n${body.length.toString(16)}\r\n`, body, '\r\n0\r\n\r\n'],
@@ -398,16 +385,13 @@ t.test('a client that sends all of a body above the limit before it reads gets i
 
 t.test('a client that ends before its body does is not logged as a fault of the database', async (t) => {
   const { lines, log } = aLog()
-  const {
-    server,
-    places: [place],
-  } = await start(t, [LOOPBACK], { log })
-  const socket = connectTo(place!)
+  const { server, place } = await start(t, [LOOPBACK], { log })
+  const socket = connectTo(place)
   socket.write(UNFINISHED)
   const [, response] = (await once(server.server, 'request')) as [unknown, ServerResponse]
   socket.destroy()
   await once(response, 'close')
-  t.match(await ask(place!, '/ip'), { ip: '127.0.0.1' }, 'a later request is answered')
+  t.match(await ask(place, '/ip'), { ip: '127.0.0.1' }, 'a later request is answered')
   t.strictSame(lines, [])
 })
 
@@ -477,36 +461,30 @@ t.test('a request that Node cannot read is counted, and logged at the level debu
   )
 })
 
-t.test(
-  'a request that does not arrive in time is refused as JSON, and a response that has begun stays whole',
-  async (t) => {
-    const {
-      server,
-      places: [place],
-    } = await start(t, [LOOPBACK])
-    t.equal(server.server.requestTimeout, 60_000)
-    server.server.headersTimeout = 100
-    server.server.requestTimeout = 200
-    const late = {
-      status: 408,
-      headers: /content-type: application\/json/i,
-      body: { error_name: 'request_timeout', errors: ['the request did not arrive in time'] },
-    }
-    for (const bytes of ['GET /ip HTTP/1.1\r\nHost: a\r\n', UNFINISHED])
-      t.match(await exchange(place!, bytes), [late], bytes)
-    const socket = connectTo(place!)
-    socket.write(
-      'POST /begun HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n',
-    )
-    let text = ''
-    socket.setEncoding('utf8').on('data', (part: string) => {
-      if (text === '') socket.write('nonsense\r\n')
-      text += part
-    })
-    await once(socket, 'close')
-    t.match(text, /^HTTP\/1\.1 200 OK\r\n[^]*\r\n\r\nhalf$/, 'and nothing follows')
-  },
-)
+t.test('a request that arrives too late is refused as JSON; a response that has begun stays whole', async (t) => {
+  const { server, place } = await start(t, [LOOPBACK])
+  t.equal(server.server.requestTimeout, 60_000)
+  server.server.headersTimeout = 100
+  server.server.requestTimeout = 200
+  const late = {
+    status: 408,
+    headers: /content-type: application\/json/i,
+    body: { error_name: 'request_timeout', errors: ['the request did not arrive in time'] },
+  }
+  for (const bytes of ['GET /ip HTTP/1.1\r\nHost: a\r\n', UNFINISHED])
+    t.match(await exchange(place, bytes), [late], bytes)
+  const socket = connectTo(place)
+  socket.write(
+    'POST /begun HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n',
+  )
+  let text = ''
+  socket.setEncoding('utf8').on('data', (part: string) => {
+    if (text === '') socket.write('nonsense\r\n')
+    text += part
+  })
+  await once(socket, 'close')
+  t.match(text, /^HTTP\/1\.1 200 OK\r\n[^]*\r\n\r\nhalf$/, 'and nothing follows')
+})
 
 /** An open connection that has sent some bytes. */
 async function held(t: Test, place: ListenAddress, localAddress: string, bytes: string): Promise<Socket> {
@@ -526,21 +504,18 @@ async function askOn(socket: Socket, path: string): Promise<string> {
 }
 
 t.test('beyond its share, an address loses what has waited longest for it, and others lose nothing', async (t) => {
-  const {
-    places: [place],
-    closed,
-  } = await start(t, [LOOPBACK], {}, { maxPerAddress: 4 })
-  const other = await held(t, place!, '127.0.0.2', '')
+  const { place, closed } = await start(t, [LOOPBACK], {}, { maxPerAddress: 4 })
+  const other = await held(t, place, '127.0.0.2', '')
   const waiting = [
-    await held(t, place!, '127.0.0.1', ''),
-    await held(t, place!, '127.0.0.1', 'GET /ip HTTP/1.1\r\nHost:'),
-    await held(t, place!, '127.0.0.1', UNFINISHED),
+    await held(t, place, '127.0.0.1', ''),
+    await held(t, place, '127.0.0.1', 'GET /ip HTTP/1.1\r\nHost:'),
+    await held(t, place, '127.0.0.1', UNFINISHED),
   ]
-  const served = await held(t, place!, '127.0.0.1', '')
+  const served = await held(t, place, '127.0.0.1', '')
   t.match(await askOn(served, '/ip'), /^HTTP\/1\.1 200/)
   for (const [i, socket] of waiting.entries()) {
     const ended = once(socket, 'close')
-    t.match(await askOn(await held(t, place!, '127.0.0.1', ''), '/ip'), /^HTTP\/1\.1 200/)
+    t.match(await askOn(await held(t, place, '127.0.0.1', ''), '/ip'), /^HTTP\/1\.1 200/)
     await ended
     t.strictSame(closed, Array(i + 1).fill('address'))
   }
@@ -549,57 +524,44 @@ t.test('beyond its share, an address loses what has waited longest for it, and o
 })
 
 t.test('a connection on whose request imds-api works is not closed for another, which is closed itself', async (t) => {
-  const {
-    places: [place],
-    release,
-    closed,
-    responses,
-  } = await start(t, [LOOPBACK], {}, { maxConnections: 3, maxPerAddress: 2 })
+  const { place, release, closed, responses } = await start(t, [LOOPBACK], {}, { maxConnections: 3, maxPerAddress: 2 })
   const working = [
-    await held(t, place!, '127.0.0.1', ''),
-    await held(t, place!, '127.0.0.1', ''),
-    await held(t, place!, '127.0.0.2', ''),
+    await held(t, place, '127.0.0.1', ''),
+    await held(t, place, '127.0.0.1', ''),
+    await held(t, place, '127.0.0.2', ''),
   ]
   const answers = Promise.all(working.map((socket) => askOn(socket, '/wait')))
   await until(() => responses.length === 3, 'the requests to arrive')
-  for (const address of ['127.0.0.1', '127.0.0.3']) await once(await held(t, place!, address, ''), 'close')
+  for (const address of ['127.0.0.1', '127.0.0.3']) await once(await held(t, place, address, ''), 'close')
   t.strictSame(closed, ['address', 'all'])
   release()
   for (const answer of await answers) t.match(answer, /^HTTP\/1\.1 200/)
 })
 
 t.test('a connection whose request waits for a change is closed for another, but for no bytes unread', async (t) => {
-  const {
-    places: [place],
-    closed,
-    connections,
-    server,
-  } = await start(t, [LOOPBACK], {}, { maxPerAddress: 1 })
-  const socket = await held(t, place!, '127.0.0.1', '')
+  const { place, closed, connections, server } = await start(t, [LOOPBACK], {}, { maxPerAddress: 1 })
+  const socket = await held(t, place, '127.0.0.1', '')
   const begun = once(server.server, 'request')
   socket.write('GET /idle HTTP/1.1\r\nHost: x\r\n\r\n')
   await begun
   for (let i = 0; i < 2; i++) connections.endUnread()
   t.strictSame(closed, [])
   const ended = once(socket, 'close')
-  t.match(await askOn(await held(t, place!, '127.0.0.1', ''), '/ip'), /^HTTP\/1\.1 200/)
+  t.match(await askOn(await held(t, place, '127.0.0.1', ''), '/ip'), /^HTTP\/1\.1 200/)
   await ended
   t.strictSame(closed, ['address'])
 })
 
 t.test('beyond all, the connection of any address that has waited longest is closed, with a warning', async (t) => {
   const { lines, log } = aLog()
-  const {
-    places: [place],
-    closed,
-  } = await start(t, [LOOPBACK], {}, { maxConnections: 3, maxPerAddress: 2, log })
+  const { place, closed } = await start(t, [LOOPBACK], {}, { maxConnections: 3, maxPerAddress: 2, log })
   const [first] = [
-    await held(t, place!, '127.0.0.1', ''),
-    await held(t, place!, '127.0.0.1', ''),
-    await held(t, place!, '127.0.0.2', ''),
+    await held(t, place, '127.0.0.1', ''),
+    await held(t, place, '127.0.0.1', ''),
+    await held(t, place, '127.0.0.2', ''),
   ]
   const ended = once(first, 'close')
-  t.match(await askOn(await held(t, place!, '127.0.0.3', ''), '/ip'), /^HTTP\/1\.1 200/)
+  t.match(await askOn(await held(t, place, '127.0.0.3', ''), '/ip'), /^HTTP\/1\.1 200/)
   await ended
   t.strictSame(closed, ['all'])
   t.match(lines, [{ level: 40, connections: 3, msg: /^all connections are in use/ }])
@@ -625,23 +587,18 @@ t.test('trusted proxies and unix sockets have the connections of all addresses',
 
 t.test('a TLS connection without a handshake, or with an idle session, is closed for another', async (t) => {
   const { tls, ca } = await aCertificate(t)
-  const {
-    places: [place],
-    closed,
-    release,
-    server,
-  } = await start(t, [LOOPBACK], { tls }, { maxPerAddress: 1 })
-  const silent = await held(t, place!, '127.0.0.1', '')
+  const { place, closed, release, server } = await start(t, [LOOPBACK], { tls }, { maxPerAddress: 1 })
+  const silent = await held(t, place, '127.0.0.1', '')
   const silentEnd = once(silent, 'close')
-  const session = connectSecurely(place!, ca)
+  const session = connectSecurely(place, ca)
   await once(session, 'secureConnect')
   await silentEnd
   t.match(await askOn(session, '/ip'), /^HTTP\/1\.1 200/)
   const sessionEnd = once(session, 'close')
   const arrived = once(server.server, 'request')
-  const waits = ask(place!, '/wait', { ca })
+  const waits = ask(place, '/wait', { ca })
   await Promise.all([sessionEnd, arrived])
-  await t.rejects(ask(place!, '/ip', { ca }), { code: 'ECONNRESET' })
+  await t.rejects(ask(place, '/ip', { ca }), { code: 'ECONNRESET' })
   release()
   t.strictSame(await waits, { released: true })
   t.match(closed, ['address', 'address', 'address'])
@@ -649,14 +606,9 @@ t.test('a TLS connection without a handshake, or with an idle session, is closed
 
 t.test('a peer that does not read a response loses its connection; one that reads keeps it', async (t) => {
   let now = 0
-  const {
-    places: [place],
-    connections,
-    closed,
-    responses,
-  } = await start(t, [LOOPBACK], {}, { now: () => now })
-  const reads = await held(t, place!, '127.0.0.1', 'GET /ip HTTP/1.1\r\nHost: a\r\n\r\n')
-  const stalls = await held(t, place!, '127.0.0.1', '')
+  const { place, connections, closed, responses } = await start(t, [LOOPBACK], {}, { now: () => now })
+  const reads = await held(t, place, '127.0.0.1', 'GET /ip HTTP/1.1\r\nHost: a\r\n\r\n')
+  const stalls = await held(t, place, '127.0.0.1', '')
   stalls.pause()
   stalls.write('GET /long HTTP/1.1\r\nHost: a\r\n\r\n')
   await until(
@@ -677,14 +629,9 @@ t.test('a peer that does not read a response loses its connection; one that read
 
 t.test('unread responses above 64 MiB end, the oldest of the address with the most first', async (t) => {
   let now = 0
-  const {
-    places: [place],
-    connections,
-    closed,
-    responses,
-  } = await start(t, [LOOPBACK], {}, { now: () => now })
+  const { place, connections, closed, responses } = await start(t, [LOOPBACK], {}, { now: () => now })
   for (const [i, address] of ['127.0.0.2', ...Array.from({ length: 8 }, () => '127.0.0.1')].entries()) {
-    const socket = await held(t, place!, address, '')
+    const socket = await held(t, place, address, '')
     socket.pause()
     socket.write('GET /long HTTP/1.1\r\nHost: a\r\n\r\n')
     await until(() => responses[i]?.headersSent === true, 'the response to begin')
@@ -699,16 +646,11 @@ t.test('unread responses above 64 MiB end, the oldest of the address with the mo
 })
 
 t.test('of more than 16 pipelined requests, 16 are answered, no other is begun, and the connection ends', async (t) => {
-  const {
-    places: [place],
-    waits,
-    closed,
-    release,
-  } = await start(t, [LOOPBACK])
+  const { place, waits, closed, release } = await start(t, [LOOPBACK])
   const bytes = 'GET /wait HTTP/1.1\r\nHost: a\r\n\r\n'
-  const polite = await held(t, place!, '127.0.0.1', bytes.repeat(16))
+  const polite = await held(t, place, '127.0.0.1', bytes.repeat(16))
   await until(() => waits.begun === 16, 'the requests to arrive')
-  const greedy = await held(t, place!, '127.0.0.1', '')
+  const greedy = await held(t, place, '127.0.0.1', '')
   const ended = once(greedy, 'close')
   greedy.write(bytes.repeat(500))
   await until(() => closed.length > 0, 'the 17th request to arrive')
@@ -728,10 +670,8 @@ t.test('of more than 16 pipelined requests, 16 are answered, no other is begun, 
 })
 
 t.test('an expectation that the server does not know is ignored', async (t) => {
-  const {
-    places: [place],
-  } = await start(t, [LOOPBACK])
-  t.match(await exchange(place!, 'GET /ip HTTP/1.1\r\nHost: a\r\nExpect: x\r\nConnection: close\r\n\r\n'), [
+  const { place } = await start(t, [LOOPBACK])
+  t.match(await exchange(place, 'GET /ip HTTP/1.1\r\nHost: a\r\nExpect: x\r\nConnection: close\r\n\r\n'), [
     { status: 200, body: { ip: '127.0.0.1' } },
   ])
 })
@@ -769,14 +709,9 @@ t.test('a stop answers the requests in flight at every place, and closes idle co
 })
 
 t.test('a stop waits for requests on which imds-api works, but not for clients that send nothing', async (t) => {
-  const {
-    server,
-    waits,
-    release,
-    places: [place],
-  } = await start(t, [LOOPBACK])
-  const answer = ask(place!, '/wait')
-  const half = await held(t, place!, '127.0.0.1', 'POST /body HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{')
+  const { server, waits, release, place } = await start(t, [LOOPBACK])
+  const answer = ask(place, '/wait')
+  const half = await held(t, place, '127.0.0.1', 'POST /body HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{')
   await until(() => waits.begun === 1, 'the request to arrive')
   const ended = once(half, 'close')
   const closed = server.close()

@@ -40,11 +40,7 @@ async function hold(t: Test, localAddress: string, bytes: string): Promise<Socke
   t.teardown(() => {
     socket.destroy()
   })
-  socket
-    .on('error', () => {
-      /* reset by the server */
-    })
-    .resume()
+  socket.on('error', () => undefined).resume()
   await once(socket, 'connect')
   socket.write(bytes)
   return socket
@@ -75,28 +71,25 @@ t.test('many clients that read, create, map and delete get no error, and none wa
   t.strictSame(lockWaits(api.env['IMDS_API_STATE_DIR']!), [])
 })
 
-t.test(
-  'with one connection to the database, no request needs two: some reads are shed, nothing else fails',
-  async (t) => {
-    const single = await startImdsApi(t, { IMDS_API_DATABASE: 'embedded', IMDS_API_DATABASE_CONNECTIONS: '1' })
-    const state = await openDatabaseOf(single.env)
-    t.teardown(() => state.close())
-    await makeRoom(state)
-    const both = [await single.token(CLIENT_OF[ONE]), await single.token(CLIENT_OF[TWO])]
-    const { answers } = await runMixed(Number(new URL(single.baseUrl).port), both, 8, 1, () => false)
-    t.strictSame(
-      Object.keys(failed(answers)).filter((name) => !/^GET \w+ 503$/.test(name)),
-      [],
-    )
-    t.strictSame(
-      single.log.filter(({ msg }) => msg.startsWith('the database is unreachable')),
-      [],
-      'none has waited for a connection in vain',
-    )
-    t.equal((await fetch(`${single.operatorUrl}/readyz`)).status, 200)
-    t.strictSame(lockWaits(single.env['IMDS_API_STATE_DIR']!), [])
-  },
-)
+t.test('with one database connection, no request needs two: some reads are shed, nothing else fails', async (t) => {
+  const single = await startImdsApi(t, { IMDS_API_DATABASE: 'embedded', IMDS_API_DATABASE_CONNECTIONS: '1' })
+  const state = await openDatabaseOf(single.env)
+  t.teardown(() => state.close())
+  await makeRoom(state)
+  const both = [await single.token(CLIENT_OF[ONE]), await single.token(CLIENT_OF[TWO])]
+  const { answers } = await runMixed(Number(new URL(single.baseUrl).port), both, 8, 1, () => false)
+  t.strictSame(
+    Object.keys(failed(answers)).filter((name) => !/^GET \w+ 503$/.test(name)),
+    [],
+  )
+  t.strictSame(
+    single.log.filter(({ msg }) => msg.startsWith('the database is unreachable')),
+    [],
+    'none has waited for a connection in vain',
+  )
+  t.equal((await fetch(`${single.operatorUrl}/readyz`)).status, 200)
+  t.strictSame(lockWaits(single.env['IMDS_API_STATE_DIR']!), [])
+})
 
 t.test('idle connections of one address and of many take no room of clients that send requests', async (t) => {
   const closedBefore = await metric(api, 'imds_api_closed_connections_total{reason="all"}')
@@ -126,41 +119,38 @@ t.test('bodies that arrive slowly, and huge ones, which are 413, keep no other c
   t.strictSame(await served(t), ALL_SERVED)
 })
 
-t.test(
-  'of an account that sends endless reads the excess gets 503; it is counted, and others are served',
-  async (t) => {
-    const holder = await database.pool.connect()
-    await holder.query('begin')
-    await holder.query('lock table database_servers')
-    const read = formatRequest(tokens[0], 'GET', '/1.0/database_servers')
-    const [most, each] = [READS.atOnce + READS.maxWaiting, 16]
-    let text = ''
-    const wires = await Promise.all(
-      Array.from({ length: 1.5 * OF_ADDRESS }, (_, i) => hold(t, `127.0.2.${String(1 + (i % 2))}`, '')),
-    )
-    for (const wire of wires) {
-      wire.setEncoding('utf8').on('data', (part: string) => {
-        text += part
-      })
-      wire.write(read.repeat(each))
-    }
-    const shed = () => metric(api, 'imds_api_shed_requests_total{queue="reads"}')
-    await until(async () => (await shed()) > 0, 'the excess to be refused')
-    t.strictSame(await served(t), ALL_SERVED)
-    t.equal((await fetch(`${api.operatorUrl}/readyz`)).status, 200)
-    await holder.query('commit')
-    holder.release()
-    const count = (pattern: RegExp) => text.match(pattern)?.length ?? 0
-    const statuses = () => [count(/HTTP\/1\.1 200/g), count(/HTTP\/1\.1 503/g)] as const
-    await until(() => statuses()[0] + statuses()[1] === wires.length * each, 'every request to be answered')
-    const [answered, refused] = statuses()
-    t.ok(answered >= most)
-    t.equal(refused, await shed())
-    t.equal(count(/^retry-after: 1\r/gm), refused)
-    t.match(
-      api.log.filter(({ msg }) => msg.startsWith('too many requests wait')),
-      [{ level: 'warn', queue: 'reads', owner: ONE, requests: 1 }],
-      'one warning for all of them',
-    )
-  },
-)
+t.test('of an account that sends endless reads the excess gets 503; it is counted, others are served', async (t) => {
+  const holder = await database.pool.connect()
+  await holder.query('begin')
+  await holder.query('lock table database_servers')
+  const read = formatRequest(tokens[0], 'GET', '/1.0/database_servers')
+  const [most, each] = [READS.atOnce + READS.maxWaiting, 16]
+  let text = ''
+  const wires = await Promise.all(
+    Array.from({ length: 1.5 * OF_ADDRESS }, (_, i) => hold(t, `127.0.2.${String(1 + (i % 2))}`, '')),
+  )
+  for (const wire of wires) {
+    wire.setEncoding('utf8').on('data', (part: string) => {
+      text += part
+    })
+    wire.write(read.repeat(each))
+  }
+  const shed = () => metric(api, 'imds_api_shed_requests_total{queue="reads"}')
+  await until(async () => (await shed()) > 0, 'the excess to be refused')
+  t.strictSame(await served(t), ALL_SERVED)
+  t.equal((await fetch(`${api.operatorUrl}/readyz`)).status, 200)
+  await holder.query('commit')
+  holder.release()
+  const count = (pattern: RegExp) => text.match(pattern)?.length ?? 0
+  const statuses = () => [count(/HTTP\/1\.1 200/g), count(/HTTP\/1\.1 503/g)] as const
+  await until(() => statuses()[0] + statuses()[1] === wires.length * each, 'every request to be answered')
+  const [answered, refused] = statuses()
+  t.ok(answered >= most)
+  t.equal(refused, await shed())
+  t.equal(count(/^retry-after: 1\r/gm), refused)
+  t.match(
+    api.log.filter(({ msg }) => msg.startsWith('too many requests wait')),
+    [{ level: 'warn', queue: 'reads', owner: ONE, requests: 1 }],
+    'one warning for all of them',
+  )
+})

@@ -9,7 +9,7 @@ import { InvitationSender, type InvitationOutcome } from '../../src/imds-api/mai
 import { buildSmtp } from '../../src/imds-api/mail/smtp.ts'
 import { setClockAhead } from '../support/clock.ts'
 import { ADA, MARY, ONE, TWO, withMary } from '../support/fixtures/region.ts'
-import { anApi, startImdsApi, startProcess } from '../support/programs/api.ts'
+import { anApi, startImdsApi, startProcess, setRow } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { startSmtp, type TestSmtp } from '../support/programs/smtp.ts'
 import { anAuthority } from '../support/redis/tls.ts'
@@ -175,7 +175,7 @@ t.test('no request waits while the mail server is slow, not even one that cancel
 })
 
 t.test(
-  'an invitation that the mail server refuses is tried again; others do not wait; no log has an address',
+  'an invitation the mail server refuses is tried again, others do not wait, no log has the address',
   async (t) => {
     const smtp = await startSmtp(t)
     smtp.refused.add('eve@example.com')
@@ -242,26 +242,23 @@ t.test('two processes send each invitation once', async (t) => {
   t.strictSame(smtp.delivered.map(({ to }) => to[0]).sort(), ids.map((_, i) => `user-${String(i)}@example.com`).sort())
 })
 
-t.test(
-  'an invitation that is cancelled, or sent by another process, while it waits for its turn is not sent',
-  async (t) => {
-    const smtp = await startSmtp(t)
-    const ids = []
-    for (const name of ['first', 'cancelled', 'sent']) ids.push((await invite(`${name}@example.com`)).id)
-    const release = hold(smtp)
-    startSender(t, smtp.port)
-    await until(() => smtp.held === 1, 'the first mail to be on its way')
-    t.match(await api.call('DELETE', `/1.0/collaborations/${ids[1]!}`), { status: 200 })
-    await db.updateTable('collaborations').set({ invited_at: new Date() }).where('id', '=', ids[2]!).execute()
-    await invite('last@example.com')
-    release()
-    await until(() => smtp.delivered.some(({ to: [to] }) => to === 'last@example.com'), 'the last mail')
-    t.strictSame(
-      smtp.delivered.map(({ to: [to] }) => to),
-      ['first@example.com', 'last@example.com'],
-    )
-  },
-)
+t.test('an invitation cancelled, or sent by another process, while it waits for its turn is not sent', async (t) => {
+  const smtp = await startSmtp(t)
+  const ids = []
+  for (const name of ['first', 'cancelled', 'sent']) ids.push((await invite(`${name}@example.com`)).id)
+  const release = hold(smtp)
+  startSender(t, smtp.port)
+  await until(() => smtp.held === 1, 'the first mail to be on its way')
+  t.match(await api.call('DELETE', `/1.0/collaborations/${ids[1]!}`), { status: 200 })
+  await db.updateTable('collaborations').set({ invited_at: new Date() }).where('id', '=', ids[2]!).execute()
+  await invite('last@example.com')
+  release()
+  await until(() => smtp.delivered.some(({ to: [to] }) => to === 'last@example.com'), 'the last mail')
+  t.strictSame(
+    smtp.delivered.map(({ to: [to] }) => to),
+    ['first@example.com', 'last@example.com'],
+  )
+})
 
 t.test('a mail that needs STARTTLS is not sent to a server without it', async (t) => {
   const smtp = await startSmtp(t)
@@ -275,9 +272,7 @@ t.test('a mail that needs STARTTLS is not sent to a server without it', async (t
 
 t.test('an invitation that was on its way when the sender stopped is sent after the next start', async (t) => {
   const smtp = await startSmtp(t)
-  smtp.hold = new Promise(() => {
-    /* for ever */
-  })
+  smtp.hold = new Promise(() => undefined)
   const { sender, outcomes } = startSender(t, smtp.port)
   const { id } = await invite()
   await until(() => smtp.held === 1, 'the mail to be on its way')
@@ -336,11 +331,7 @@ t.test('names and addresses cannot add headers or recipients to a mail', async (
   startSender(t, smtp.port)
   const evil = 'X\r\nBcc: eve@example.com\r\n\r\nhello'
   await db.updateTable('accounts').set({ name: evil }).where('id', '=', ONE).execute()
-  await db
-    .updateTable('users')
-    .set({ name: `Åda ${evil}` })
-    .where('id', '=', ADA)
-    .execute()
+  await setRow(db, 'users', ADA, { name: `Åda ${evil}` })
   const address = '"mary\\""@example.com'
   await invite(address)
   await until(() => smtp.delivered.length === 1, 'the mail')

@@ -313,9 +313,11 @@ t.test('no statement reads a table that grows from end to end', { skip: without(
       applications: [{ id: APPLICATION, account: ONE, name: 'Dashboard', secret_file: `${APPLICATION}.secret` }],
     },
   )
-  const database = await openDatabase({ kind: 'server', url: postgres.url, passwordFile: undefined }, true, () => {
-    /* the test fails by the query */
-  })
+  const database = await openDatabase(
+    { kind: 'server', url: postgres.url, passwordFile: undefined },
+    true,
+    () => undefined,
+  )
   t.teardown(() => database.close())
   await fillRegion(database.pool, ONE, SIZE)
   const filled = statSync(log).size

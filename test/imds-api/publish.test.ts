@@ -14,7 +14,7 @@ import { MAX_BATCH_SERVERS, OutboxPublisher } from '../../src/imds-api/publish/o
 import type { Publisher } from '../../src/store/open.ts'
 import { StoreUnavailable } from '../../src/store/publisher.ts'
 import { aRegion, CLIENT_OF, ONE, TWO } from '../support/fixtures/region.ts'
-import { anApi, apply, countOfLockWaits, type TestApi } from '../support/programs/api.ts'
+import { anApi, apply, countOfLockWaits, type TestApi, setRow } from '../support/programs/api.ts'
 import { until, type LogLine } from '../support/programs/daemon.ts'
 import { openTestStore } from '../support/test-store.ts'
 
@@ -76,34 +76,31 @@ t.test('the address of a deleted cloud IP is free once no record in the store na
   t.match(await call('GET', `/1.0/servers/${id}`), { status: 200 })
 })
 
-t.test(
-  'while nothing is published, an account keeps at most twice its limit of public addresses from others',
-  async (t) => {
-    const region = aRegion()
-    const { call } = await anApi(t, {
-      region: {
-        ...region,
-        accounts: region.accounts.map((account) => ({ ...account, cloud_ips_limit: 2 })),
-        address_pools: { ...region.address_pools, public_ipv4: ['203.0.113.8-203.0.113.15'] },
-      },
-    })
-    await call('POST', '/1.0/servers', { image: 'img-deb12' })
-    const statuses: number[] = []
-    for (let i = 0; i < 8; i++) {
-      const { status, body } = await call('POST', '/1.0/cloud_ips')
-      statuses.push(status)
-      if (status === 201) await call('DELETE', `/1.0/cloud_ips/${(body as CloudIp).id}`)
-    }
-    t.strictSame(statuses, [201, 201, 201, 201, 503, 503, 503, 503])
-    t.match(await call('POST', '/1.0/cloud_ips'), {
-      headers: { 'retry-after': '1' },
-      body: {
-        errors: ['4 deleted cloud IPs are not released yet: try again in a few seconds'],
-      },
-    })
-    t.match(await call('POST', '/1.0/cloud_ips', undefined, TWO), { status: 201 })
-  },
-)
+t.test('while nothing is published, an account keeps at most twice its limit of addresses from others', async (t) => {
+  const region = aRegion()
+  const { call } = await anApi(t, {
+    region: {
+      ...region,
+      accounts: region.accounts.map((account) => ({ ...account, cloud_ips_limit: 2 })),
+      address_pools: { ...region.address_pools, public_ipv4: ['203.0.113.8-203.0.113.15'] },
+    },
+  })
+  await call('POST', '/1.0/servers', { image: 'img-deb12' })
+  const statuses: number[] = []
+  for (let i = 0; i < 8; i++) {
+    const { status, body } = await call('POST', '/1.0/cloud_ips')
+    statuses.push(status)
+    if (status === 201) await call('DELETE', `/1.0/cloud_ips/${(body as CloudIp).id}`)
+  }
+  t.strictSame(statuses, [201, 201, 201, 201, 503, 503, 503, 503])
+  t.match(await call('POST', '/1.0/cloud_ips'), {
+    headers: { 'retry-after': '1' },
+    body: {
+      errors: ['4 deleted cloud IPs are not released yet: try again in a few seconds'],
+    },
+  })
+  t.match(await call('POST', '/1.0/cloud_ips', undefined, TWO), { status: 201 })
+})
 
 t.test('a statement that is prepared while the tables are empty reads them by their indexes', async (t) => {
   const api = await anApi(t)
@@ -425,11 +422,7 @@ t.test('publishing', async (t) => {
     const { id: cloudIp } = await aCloudIp()
     await inTransaction(db, async (tx) => {
       await tx.updateTable('servers').set({ status: 'deleting' }).where('id', '=', stuck.id).execute()
-      await tx
-        .updateTable('cloud_ips')
-        .set({ status: 'mapped', interface_id: first!.id })
-        .where('id', '=', cloudIp)
-        .execute() // only a bug could do this
+      await setRow(tx, 'cloud_ips', cloudIp, { status: 'mapped', interface_id: first!.id }) // only a bug could do this
       await markChanged(tx, [stuck.id])
     })
     await until(
@@ -439,11 +432,7 @@ t.test('publishing', async (t) => {
     const other = await create()
     await until(() => isPublished(other.id), 'another server to be published')
     t.notOk(log.some(({ msg }) => msg.startsWith('servers cannot be published')))
-    await db
-      .updateTable('cloud_ips')
-      .set({ status: 'unmapped', interface_id: null })
-      .where('id', '=', cloudIp)
-      .execute()
+    await setRow(db, 'cloud_ips', cloudIp, { status: 'unmapped', interface_id: null })
     await db
       .updateTable('outbox')
       .set({ retry_at: new Date(0) })
@@ -621,18 +610,15 @@ t.test('the order of publishing', async (t) => {
   const [one, two] = [await makeGroup(ONE), await makeGroup(TWO)]
   await publishAll()
 
-  t.test(
-    'a change of many servers delays neither a server of another account nor a change of one server',
-    async (t) => {
-      await one.rename()
-      const [foreign, own, last] = [await create(TWO), await create(ONE), one.ids.toSorted().at(-1)!]
-      t.equal((await api.call('PUT', `/1.0/servers/${last}`, { tags: { Name: 'x' } })).status, 200)
-      const order = await publishAll()
-      for (const id of [foreign, own, last])
-        t.ok(order.indexOf(id) < FIRST, `${id} is number ${String(order.indexOf(id))}`)
-      t.strictSame(order.toSorted(), [...one.ids, foreign, own].sort(), 'each server is published once')
-    },
-  )
+  t.test('a change of many servers delays neither servers of another account nor a change of one server', async (t) => {
+    await one.rename()
+    const [foreign, own, last] = [await create(TWO), await create(ONE), one.ids.toSorted().at(-1)!]
+    t.equal((await api.call('PUT', `/1.0/servers/${last}`, { tags: { Name: 'x' } })).status, 200)
+    const order = await publishAll()
+    for (const id of [foreign, own, last])
+      t.ok(order.indexOf(id) < FIRST, `${id} is number ${String(order.indexOf(id))}`)
+    t.strictSame(order.toSorted(), [...one.ids, foreign, own].sort(), 'each server is published once')
+  })
 
   t.test('accounts with changes of many servers take turns', async (t) => {
     await one.rename()
@@ -870,9 +856,7 @@ function aPublisher(t: Test, api: TestApi, store: Store, batchSize = MAX_BATCH_S
     count: (outcome) => {
       counted.push(outcome)
     },
-    countBatch: () => {
-      /* not counted */
-    },
+    countBatch: () => undefined,
     bootSeconds: 600,
     log: pino(
       { base: {}, formatters: { level: (level) => ({ level }) } },

@@ -8,7 +8,7 @@ import { MAX_RECORD_BYTES } from '../../src/metadata/instance.ts'
 import { ADA, aRegion, DATABASE_SERVER, MARY, ONE, WITH_DATABASE_SERVER, withMary } from '../support/fixtures/region.ts'
 import { routesOf } from '../support/fixtures/routes.ts'
 import { aClient } from '../support/programs/api-client.ts'
-import { anApi, type Method } from '../support/programs/api.ts'
+import { anApi, type Method, setRow } from '../support/programs/api.ts'
 
 interface Body extends Record<string, unknown> {
   id: string
@@ -232,36 +232,24 @@ t.test('a record with all that clients can add and everything else at its longes
   const domain = `${'d'.repeat(63)}.${'d'.repeat(63)}.${'d'.repeat(63)}.${'d'.repeat(10)}`
   const name = (first: string) => first.padEnd(63, 'x')
   await db.updateTable('region').set({ domain }).execute()
-  await db
-    .updateTable('zones')
-    .set({ handle: name('z') })
-    .where('id', '=', 'zon-aaaa1')
-    .execute()
-  await db
-    .updateTable('server_types')
-    .set({ handle: name('t') })
-    .where('id', '=', 'typ-small')
-    .execute()
+  await setRow(db, 'zones', 'zon-aaaa1', { handle: name('z') })
+  await setRow(db, 'server_types', 'typ-small', { handle: name('t') })
   for (const hypervisor of [name('h1'), name('h2')])
     await db.insertInto('hypervisors').values({ name: hypervisor, zone_id: 'zon-aaaa1', ram: 1024 }).execute()
-  await db
-    .updateTable('servers')
-    .set({
-      hypervisor: name('h1'),
-      migrating_to: name('h2'),
-      sealed_at: new Date(),
-      revision: 2 ** 52,
-      user_data: Buffer.alloc(16_384).toString('base64'),
-      metadata_options: JSON.stringify({
-        http_endpoint: 'disabled',
-        http_tokens: 'required',
-        http_put_response_hop_limit: 64,
-        http_protocol_ipv6: 'disabled',
-        instance_metadata_tags: 'disabled',
-      }),
-    })
-    .where('id', '=', server.id)
-    .execute()
+  await setRow(db, 'servers', server.id, {
+    hypervisor: name('h1'),
+    migrating_to: name('h2'),
+    sealed_at: new Date(),
+    revision: 2 ** 52,
+    user_data: Buffer.alloc(16_384).toString('base64'),
+    metadata_options: JSON.stringify({
+      http_endpoint: 'disabled',
+      http_tokens: 'required',
+      http_put_response_hop_limit: 64,
+      http_protocol_ipv6: 'disabled',
+      instance_metadata_tags: 'disabled',
+    }),
+  })
   const { record, userData } = (await composeMany(db, [server.id]))[0]!
   const bytes = Buffer.byteLength(JSON.stringify(record))
   t.ok(bytes > MAX_RECORD_BYTES - 48 * 1024 && bytes <= MAX_RECORD_BYTES, String(bytes))

@@ -21,7 +21,7 @@ import {
   withMary,
 } from '../support/fixtures/region.ts'
 import { readDocument } from '../support/openapi-document.ts'
-import { anApi, apply } from '../support/programs/api.ts'
+import { anApi, apply, setRow } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { executed } from '../tools/documents.ts'
 
@@ -196,71 +196,65 @@ t.test('what only deleted servers have used is pruned; they still show it', asyn
   )
 })
 
-t.test(
-  'what a server that is being created uses is not pruned, though only a deleted server has used it',
-  async (t) => {
-    const { database, call, during, startPublisher, drained } = await anApi(t)
-    await startPublisher()
-    const {
-      body: { id },
-    } = (await call('POST', '/1.0/servers', { image: 'img-deb12', server_type: 'typ-large' })) as {
-      readonly body: { readonly id: string }
-    }
-    await drained()
-    await call('DELETE', `/1.0/servers/${id}`)
-    await drained()
-    const { server_types } = aRegion()
-    const asked = {
-      image: 'img-deb12',
-      name: '',
-      serverType: 'typ-large',
-      zone: undefined,
-      userData: null,
-      serverGroups: undefined,
-      cloudIp: false,
-      diskEncrypted: false,
-      compatibilityMode: undefined,
-      metadataOptions: undefined,
-      tags: {},
-      waitFor: undefined,
-    }
-    const prune = () => apply(database, aRegion({ server_types: server_types.slice(0, 1) }), true)
-    await t.rejects(
-      during((tx) => createServer(tx, 'none', ONE, asked), prune),
-      new RowInUse('server type typ-large is in use and cannot be deleted: nothing was changed'),
-    )
-    t.match(await call('GET', '/1.0/server_types/typ-large'), { status: 200 })
-  },
-)
+t.test('what a server in creation uses is not pruned, though only a deleted server has used it', async (t) => {
+  const { database, call, during, startPublisher, drained } = await anApi(t)
+  await startPublisher()
+  const {
+    body: { id },
+  } = (await call('POST', '/1.0/servers', { image: 'img-deb12', server_type: 'typ-large' })) as {
+    readonly body: { readonly id: string }
+  }
+  await drained()
+  await call('DELETE', `/1.0/servers/${id}`)
+  await drained()
+  const { server_types } = aRegion()
+  const asked = {
+    image: 'img-deb12',
+    name: '',
+    serverType: 'typ-large',
+    zone: undefined,
+    userData: null,
+    serverGroups: undefined,
+    cloudIp: false,
+    diskEncrypted: false,
+    compatibilityMode: undefined,
+    metadataOptions: undefined,
+    tags: {},
+    waitFor: undefined,
+  }
+  const prune = () => apply(database, aRegion({ server_types: server_types.slice(0, 1) }), true)
+  await t.rejects(
+    during((tx) => createServer(tx, 'none', ONE, asked), prune),
+    new RowInUse('server type typ-large is in use and cannot be deleted: nothing was changed'),
+  )
+  t.match(await call('GET', '/1.0/server_types/typ-large'), { status: 200 })
+})
 
-t.test(
-  'a user whom the account invites while a file makes the user a collaborator has one collaboration',
-  async (t) => {
-    const { database, during } = await anApi(t, { region: withMary() })
-    const {
-      accounts: [one, two],
-    } = withMary()
-    const invitation = {
-      id: 'col-inv01',
-      account_id: ONE,
-      user_id: null,
-      inviter_id: ADA,
-      email: 'mary@example.com',
-      role: 'admin',
-      status: 'pending',
-      started_at: null,
-      finished_at: null,
-    } as const
-    const difference = await during(
-      async (tx) => {
-        await lockAccount(tx, ONE)
-        await tx.insertInto('collaborations').values(invitation).execute()
-      },
-      () => apply(database, withMary({ accounts: [{ ...one!, collaborators: [MARY] }, two!] })),
-    )
-    t.strictSame(difference, [`~ collaboration of ${MARY} in ${ONE}: pending -> accepted`])
-  },
-)
+t.test('a user whom the account invites while a file makes it a collaborator has one collaboration', async (t) => {
+  const { database, during } = await anApi(t, { region: withMary() })
+  const {
+    accounts: [one, two],
+  } = withMary()
+  const invitation = {
+    id: 'col-inv01',
+    account_id: ONE,
+    user_id: null,
+    inviter_id: ADA,
+    email: 'mary@example.com',
+    role: 'admin',
+    status: 'pending',
+    started_at: null,
+    finished_at: null,
+  } as const
+  const difference = await during(
+    async (tx) => {
+      await lockAccount(tx, ONE)
+      await tx.insertInto('collaborations').values(invitation).execute()
+    },
+    () => apply(database, withMary({ accounts: [{ ...one!, collaborators: [MARY] }, two!] })),
+  )
+  t.strictSame(difference, [`~ collaboration of ${MARY} in ${ONE}: pending -> accepted`])
+})
 
 t.test('a server is published again when its record changes with the file, and only then', async (t) => {
   const {
@@ -795,26 +789,17 @@ t.test('a row keeps every field that a request can change, whatever the file say
 t.test('what no request can change comes back to the value of the file', async (t) => {
   const full = aRegion({ ...types, database_servers: [databaseServer] })
   await apply(api.database, full)
-  await db
-    .updateTable('users')
-    .set({ email_address: 'augusta@example.com', email_verified: false })
-    .where('id', '=', ADA)
-    .execute()
-  await db
-    .updateTable('accounts')
-    .set({ status: 'suspended', ram_limit: 1, telephone_verified: false })
-    .where('id', '=', ONE)
-    .execute()
-  await db
-    .updateTable('images')
-    .set({ name: 'x', username: 'x', status: 'deleted', locked: true, public: false, description: 'x' })
-    .where('id', '=', 'img-deb12')
-    .execute()
-  await db
-    .updateTable('database_servers')
-    .set({ locked: true, status: 'failed', maintenance_hour: 1 })
-    .where('id', '=', databaseServer.id)
-    .execute()
+  await setRow(db, 'users', ADA, { email_address: 'augusta@example.com', email_verified: false })
+  await setRow(db, 'accounts', ONE, { status: 'suspended', ram_limit: 1, telephone_verified: false })
+  await setRow(db, 'images', 'img-deb12', {
+    name: 'x',
+    username: 'x',
+    status: 'deleted',
+    locked: true,
+    public: false,
+    description: 'x',
+  })
+  await setRow(db, 'database_servers', databaseServer.id, { locked: true, status: 'failed', maintenance_hour: 1 })
   t.strictSame(await apply(api.database, full), [
     `~ user ${ADA}: email_verified false -> true, email_address augusta@example.com -> ada@example.com`,
     `~ account ${ONE}: status suspended -> active, telephone_verified false -> true, ram_limit 1 -> 16384`,

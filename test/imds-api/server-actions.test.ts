@@ -9,7 +9,7 @@ import { SERVER_ACTIONS } from '../../src/imds-api/model/server-actions.ts'
 import { aRegion, ONE, TWO } from '../support/fixtures/region.ts'
 import { BASE_URL, nestedImage, TIME } from '../support/fixtures/representations.ts'
 import { conflict } from '../support/programs/api-client.ts'
-import { anApi, apply, type Method } from '../support/programs/api.ts'
+import { anApi, apply, type Method, setRow } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 
 interface Member extends Record<string, unknown> {
@@ -81,11 +81,7 @@ t.test('a server that is being created or deleted takes no action', async (t) =>
 
 t.test('a start sets started_at', async (t) => {
   const id = await activeServer()
-  await db
-    .updateTable('servers')
-    .set({ started_at: new Date(0) })
-    .where('id', '=', id)
-    .execute()
+  await setRow(db, 'servers', id, { started_at: new Date(0) })
   await act(id, 'stop')
   t.match((await call('GET', `servers/${id}`)).body, { started_at: '1970-01-01T00:00:00Z' })
   t.ok(Date.parse(String((await act(id, 'start')).body['started_at'])) > 0)
@@ -121,11 +117,7 @@ t.test('the console: its URL, a token in this response only, and its end after 1
     rows.some(({ text }) => text.includes(String(body['console_token']))),
     'the database does not have the token',
   )
-  await db
-    .updateTable('servers')
-    .set({ console_token_expires: new Date(Date.now() - 1) })
-    .where('id', '=', id)
-    .execute()
+  await setRow(db, 'servers', id, { console_token_expires: new Date(Date.now() - 1) })
   t.match((await call('GET', `servers/${id}`)).body, {
     console_url: null,
     console_token: null,
@@ -262,11 +254,7 @@ t.test('a deleted server and its image lose what is large at once, and are purge
   t.strictSame(await db.selectFrom('server_keys').select('key').where('server_id', 'in', [id, user]).execute(), [])
   const images = () => db.selectFrom('images').select('description').where('id', '=', image).execute()
 
-  await db
-    .updateTable('servers')
-    .set({ deleted_at: sql<Date>`now() - interval '31 days'` })
-    .where('id', '=', id)
-    .execute()
+  await setRow(db, 'servers', id, { deleted_at: sql<Date>`now() - interval '31 days'` })
   await purgeServers(db)
   t.equal((await rows()).length, 2, 'a hypervisor may have to delete its snapshot')
   t.match(await call('DELETE', `images/${image}`), { status: 202 })
@@ -277,11 +265,7 @@ t.test('a deleted server and its image lose what is large at once, and are purge
     [user],
   )
   t.equal((await images()).length, 1, 'a deleted server still names it')
-  await db
-    .updateTable('servers')
-    .set({ deleted_at: sql<Date>`now() - interval '31 days'` })
-    .where('id', '=', user)
-    .execute()
+  await setRow(db, 'servers', user, { deleted_at: sql<Date>`now() - interval '31 days'` })
   await purgeServers(db)
   t.strictSame(await rows(), [])
   t.strictSame(await images(), [])
@@ -348,59 +332,54 @@ t.test('every action is recorded, and none waits', async (t) => {
   )
 })
 
-t.test(
-  'only an account with publish_images publishes an image; without it, its images are its own again',
-  async (t) => {
-    const id = await activeServer()
-    const image = (await act(id, 'snapshot')).body.snapshots[0]!.id
-    const allow = (publish_images: boolean) =>
-      apply(
-        api.database,
-        aRegion({
-          accounts: aRegion().accounts.map((account) =>
-            account.id === ONE ? { ...account, publish_images } : account,
-          ),
-        }),
-      )
-    const isSeen = async () => {
-      const list = (await call('GET', 'images', undefined, TWO)).body as unknown as Member[]
-      const [{ status: got }, { status: created, body: server }] = [
-        await call('GET', `images/${image}`, undefined, TWO),
-        await call('POST', 'servers', { image }, TWO),
-      ]
-      if (created === 202) await call('DELETE', `servers/${server.id}`, undefined, TWO)
-      return [list.some((one) => one.id === image), got, created]
-    }
-    const refused = {
-      status: 403,
-      body: {
-        error_name: 'forbidden',
-        errors: [`public: ${ONE} may not publish images: the operator of the region can allow it`],
-      },
-    }
-    t.match(await call('PUT', `images/${image}`, { name: 'Debian 12', public: true }), refused)
-    t.match(
-      await call('GET', `images/${image}`),
-      { body: { name: /^Snapshot/, public: false } },
-      'nothing of a refused change',
+t.test('only an account with publish_images publishes an image; without it, its images are its own', async (t) => {
+  const id = await activeServer()
+  const image = (await act(id, 'snapshot')).body.snapshots[0]!.id
+  const allow = (publish_images: boolean) =>
+    apply(
+      api.database,
+      aRegion({
+        accounts: aRegion().accounts.map((account) => (account.id === ONE ? { ...account, publish_images } : account)),
+      }),
     )
-    t.match(await call('PUT', `images/${image}`, { public: false }), { status: 200 })
-    t.strictSame(await isSeen(), [false, 404, 422])
-    t.strictSame(await allow(true), [`~ account ${ONE}: publish_images false -> true`])
-    t.match(await call('PUT', `images/${image}`, { public: true }), { status: 200, body: { public: true } })
-    t.strictSame(await isSeen(), [true, 200, 202])
-    await allow(false)
-    t.strictSame(await isSeen(), [false, 404, 422], 'withdrawn')
-    t.match(
-      await call('PUT', `images/${image}`, { name: 'golden', public: true }),
-      { status: 200, body: { public: true } },
-      'a client sends the present value',
-    )
-    await allow(true)
-    t.strictSame(await isSeen(), [true, 200, 202], 'and allowed again')
-    await allow(false)
-  },
-)
+  const isSeen = async () => {
+    const list = (await call('GET', 'images', undefined, TWO)).body as unknown as Member[]
+    const [{ status: got }, { status: created, body: server }] = [
+      await call('GET', `images/${image}`, undefined, TWO),
+      await call('POST', 'servers', { image }, TWO),
+    ]
+    if (created === 202) await call('DELETE', `servers/${server.id}`, undefined, TWO)
+    return [list.some((one) => one.id === image), got, created]
+  }
+  const refused = {
+    status: 403,
+    body: {
+      error_name: 'forbidden',
+      errors: [`public: ${ONE} may not publish images: the operator of the region can allow it`],
+    },
+  }
+  t.match(await call('PUT', `images/${image}`, { name: 'Debian 12', public: true }), refused)
+  t.match(
+    await call('GET', `images/${image}`),
+    { body: { name: /^Snapshot/, public: false } },
+    'nothing of a refused change',
+  )
+  t.match(await call('PUT', `images/${image}`, { public: false }), { status: 200 })
+  t.strictSame(await isSeen(), [false, 404, 422])
+  t.strictSame(await allow(true), [`~ account ${ONE}: publish_images false -> true`])
+  t.match(await call('PUT', `images/${image}`, { public: true }), { status: 200, body: { public: true } })
+  t.strictSame(await isSeen(), [true, 200, 202])
+  await allow(false)
+  t.strictSame(await isSeen(), [false, 404, 422], 'withdrawn')
+  t.match(
+    await call('PUT', `images/${image}`, { name: 'golden', public: true }),
+    { status: 200, body: { public: true } },
+    'a client sends the present value',
+  )
+  await allow(true)
+  t.strictSame(await isSeen(), [true, 200, 202], 'and allowed again')
+  await allow(false)
+})
 
 t.test('a server of an image that is private again shows its former texts, and no owner', async (t) => {
   const id = await activeServer()

@@ -157,33 +157,30 @@ t.test('a create needs only an image: smallest type, freest zone, default group,
   await remove(server.id)
 })
 
-t.test(
-  'placement takes the hypervisor of the zone with the most free RAM, and refuses when none has room',
-  async (t) => {
-    const placed = async (zoneName: string) => {
-      const { id } = await create({ zone: zoneName })
-      const { hypervisor } = await db
-        .selectFrom('servers')
-        .select('hypervisor')
-        .where('id', '=', id)
-        .executeTakeFirstOrThrow()
-      return [id, hypervisor] as const
-    }
-    await db.updateTable('hypervisors').set({ ram: 2048 }).where('zone_id', '=', 'zon-aaaa1').execute()
-    const places = [await placed('gb1-a'), await placed('gb1-a'), await placed('gb1-a'), await placed('zon-aaaa1')]
-    t.strictSame(
-      places.map(([, hypervisor]) => hypervisor),
-      ['hv-1', 'hv-2', 'hv-1', 'hv-2'],
-    )
-    t.strictSame(
-      await call('POST', 'servers', { image: 'img-deb12', zone: 'gb1-a' }),
-      refused(503, 'insufficient_capacity', 'no hypervisor of the zone has 1024 MB of RAM free'),
-    )
-    t.equal((await placed('gb1-b'))[1], 'hv-3')
-    for (const { id } of await list('servers')) await remove(id)
-    await db.updateTable('hypervisors').set({ ram: 65_536 }).where('name', '=', 'hv-1').execute()
-  },
-)
+t.test('placement takes the hypervisor of the zone with the most free RAM, and refuses if none has room', async (t) => {
+  const placed = async (zoneName: string) => {
+    const { id } = await create({ zone: zoneName })
+    const { hypervisor } = await db
+      .selectFrom('servers')
+      .select('hypervisor')
+      .where('id', '=', id)
+      .executeTakeFirstOrThrow()
+    return [id, hypervisor] as const
+  }
+  await db.updateTable('hypervisors').set({ ram: 2048 }).where('zone_id', '=', 'zon-aaaa1').execute()
+  const places = [await placed('gb1-a'), await placed('gb1-a'), await placed('gb1-a'), await placed('zon-aaaa1')]
+  t.strictSame(
+    places.map(([, hypervisor]) => hypervisor),
+    ['hv-1', 'hv-2', 'hv-1', 'hv-2'],
+  )
+  t.strictSame(
+    await call('POST', 'servers', { image: 'img-deb12', zone: 'gb1-a' }),
+    refused(503, 'insufficient_capacity', 'no hypervisor of the zone has 1024 MB of RAM free'),
+  )
+  t.equal((await placed('gb1-b'))[1], 'hv-3')
+  for (const { id } of await list('servers')) await remove(id)
+  await db.updateTable('hypervisors').set({ ram: 65_536 }).where('name', '=', 'hv-1').execute()
+})
 
 t.test('a change that places a server on a hypervisor has its RAM, and others go elsewhere meanwhile', async (t) => {
   const { id: other } = await create({ zone: 'gb1-b' })
@@ -399,55 +396,51 @@ t.test('metadata options and tags: given at the creation, changed one by one, an
   await remove(id)
 })
 
-t.test(
-  'metadata options and tags that a record cannot have are refused: at the creation and as a change',
-  async (t) => {
-    const { id } = await create()
-    const many = (count: number) =>
-      Object.fromEntries(Array.from({ length: count }, (_, i) => [`key-${String(i)}`, '']))
-    for (const [body, ...errors] of [
-      [
-        {
-          metadata_options: {
-            http_endpoint: 'on',
-            http_tokens: 1,
-            http_put_response_hop_limit: 65,
-            http_protocol_ipv6: null,
-            instance_metadata_tags: '',
-          },
+t.test('metadata options and tags that a record cannot have are refused, in a creation and a change', async (t) => {
+  const { id } = await create()
+  const many = (count: number) => Object.fromEntries(Array.from({ length: count }, (_, i) => [`key-${String(i)}`, '']))
+  for (const [body, ...errors] of [
+    [
+      {
+        metadata_options: {
+          http_endpoint: 'on',
+          http_tokens: 1,
+          http_put_response_hop_limit: 65,
+          http_protocol_ipv6: null,
+          instance_metadata_tags: '',
         },
-        'metadata_options.http_endpoint must be "enabled" or "disabled"',
-        'metadata_options.http_tokens must be "optional" or "required"',
-        'metadata_options.http_put_response_hop_limit must be from 1 to 64',
-        'metadata_options.http_protocol_ipv6 must be "enabled" or "disabled"',
-        'metadata_options.instance_metadata_tags must be "enabled" or "disabled"',
-      ],
-      [{ metadata_options: null, tags: [] }, 'metadata_options must be an object', 'tags must be an object'],
-      [
-        { tags: { a: 1, b: 'x'.repeat(257), ['k'.repeat(129)]: '' } },
-        'tags has a key that must have at most 128 characters',
-        'tags.a must be a string',
-        'tags.b must have at most 256 characters',
-      ],
-      [{ tags: many(51) }, 'tags must have at most 50 keys'],
-      [
-        { tags: { 'a\nb': 'x' }, user_data: '?' },
-        'user_data must be base64',
-        'tags must have keys of at least one character, without line breaks',
-      ],
-    ] as const) {
-      t.strictSame(await call('POST', 'servers', { image: 'img-deb12', ...body }), invalid(...errors))
-      t.strictSame(await call('PUT', `servers/${id}`, body), invalid(...errors))
-    }
-    const largest = { ...many(48), ['😀'.repeat(128)]: '😀'.repeat(256), n: '\n' }
-    const inherited = Object.fromEntries(Object.getOwnPropertyNames(Object.prototype).map((name) => [name, name]))
-    for (const tags of [largest, inherited]) {
-      t.strictSame((await call('PUT', `servers/${id}`, { tags })).body['tags'], tags)
-      t.strictSame((await call('GET', `servers/${id}`)).body['tags'], tags)
-    }
-    await remove(id)
-  },
-)
+      },
+      'metadata_options.http_endpoint must be "enabled" or "disabled"',
+      'metadata_options.http_tokens must be "optional" or "required"',
+      'metadata_options.http_put_response_hop_limit must be from 1 to 64',
+      'metadata_options.http_protocol_ipv6 must be "enabled" or "disabled"',
+      'metadata_options.instance_metadata_tags must be "enabled" or "disabled"',
+    ],
+    [{ metadata_options: null, tags: [] }, 'metadata_options must be an object', 'tags must be an object'],
+    [
+      { tags: { a: 1, b: 'x'.repeat(257), ['k'.repeat(129)]: '' } },
+      'tags has a key that must have at most 128 characters',
+      'tags.a must be a string',
+      'tags.b must have at most 256 characters',
+    ],
+    [{ tags: many(51) }, 'tags must have at most 50 keys'],
+    [
+      { tags: { 'a\nb': 'x' }, user_data: '?' },
+      'user_data must be base64',
+      'tags must have keys of at least one character, without line breaks',
+    ],
+  ] as const) {
+    t.strictSame(await call('POST', 'servers', { image: 'img-deb12', ...body }), invalid(...errors))
+    t.strictSame(await call('PUT', `servers/${id}`, body), invalid(...errors))
+  }
+  const largest = { ...many(48), ['😀'.repeat(128)]: '😀'.repeat(256), n: '\n' }
+  const inherited = Object.fromEntries(Object.getOwnPropertyNames(Object.prototype).map((name) => [name, name]))
+  for (const tags of [largest, inherited]) {
+    t.strictSame((await call('PUT', `servers/${id}`, { tags })).body['tags'], tags)
+    t.strictSame((await call('GET', `servers/${id}`)).body['tags'], tags)
+  }
+  await remove(id)
+})
 
 t.test('a server takes back its own representation, and is as before', async (t) => {
   for (const body of [

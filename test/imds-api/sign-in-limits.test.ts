@@ -186,33 +186,30 @@ function signInAll(users: readonly string[], from?: From) {
 
 const numberOf = (statuses: readonly number[]) => (status: number) => statuses.filter((one) => one === status).length
 
-t.test(
-  'at most two passwords are checked at once, 32 requests wait, and others get 503 with Retry-After',
-  async (t) => {
-    const active = new Set<number>()
-    let most = 0
-    const hook = createHook({
-      init: (id, type) => {
-        if (type === 'SCRYPTREQUEST') most = Math.max(most, active.add(id).size)
-      },
-      after: (id) => {
-        active.delete(id)
-      },
-    }).enable()
-    const places = await takeBothPlaces()
-    const { statuses, refusedAre } = signInAll(OTHERS.slice(0, 35))
-    await refusedAre(3)
-    t.match(await signIn(OTHERS[35]!, secretOf(GRACE)), {
-      status: 503,
-      headers: { 'retry-after': '5', 'cache-control': 'no-store' },
-      body: { error: 'temporarily_unavailable', error_name: 'service_unavailable' },
-    })
-    await places.end()
-    t.strictSame([200, 503].map(numberOf(await statuses)), [32, 3])
-    hook.disable()
-    t.equal(most, 2)
-  },
-)
+t.test('two passwords at most are checked at once, 32 requests wait, others get 503 with Retry-After', async (t) => {
+  const active = new Set<number>()
+  let most = 0
+  const hook = createHook({
+    init: (id, type) => {
+      if (type === 'SCRYPTREQUEST') most = Math.max(most, active.add(id).size)
+    },
+    after: (id) => {
+      active.delete(id)
+    },
+  }).enable()
+  const places = await takeBothPlaces()
+  const { statuses, refusedAre } = signInAll(OTHERS.slice(0, 35))
+  await refusedAre(3)
+  t.match(await signIn(OTHERS[35]!, secretOf(GRACE)), {
+    status: 503,
+    headers: { 'retry-after': '5', 'cache-control': 'no-store' },
+    body: { error: 'temporarily_unavailable', error_name: 'service_unavailable' },
+  })
+  await places.end()
+  t.strictSame([200, 503].map(numberOf(await statuses)), [32, 3])
+  hook.disable()
+  t.equal(most, 2)
+})
 
 t.test('sign-ins of one user beyond the queue make no other user get 503, or wait for all of them', async (t) => {
   const places = await takeBothPlaces()

@@ -102,23 +102,20 @@ t.test(
     t.equal(await shell('ps -o pid= -C postgres || true'), '')
     t.equal(await shell('ls /var/lib/imds-api/postgres/data/postmaster.pid 2> /dev/null || true'), '')
 
-    await t.test(
-      'the passwords for PostgreSQL, mail and operators reach the user of imds-api as credentials',
-      async (t) => {
-        for (const name of ['database-password', 'smtp-password', 'operator-password']) {
-          const file = name === 'operator-password' ? `api-${name}` : name // the daemon has one too
-          await shell(`umask 077; echo "the ${name}" > /etc/imds/${file}`)
-          await shell(`cat > /etc/systemd/system/imds-api.service.d/${name}.conf`, read(`deploy/api-${name}.conf`))
-        }
-        const files =
-          '${IMDS_API_DATABASE_PASSWORD_FILE} ${IMDS_API_SMTP_PASSWORD_FILE} ${IMDS_API_OPERATOR_PASSWORD_FILE}'
-        await host.dropIn(
-          'imds-api.service',
-          `[Service]\nType=oneshot\nRestart=no\nWatchdogSec=0\nStandardOutput=append:/credentials\nExecStart=\nExecStart=/bin/cat ${files}`,
-        )
-        await systemctl('start', 'imds-api')
-        t.equal(await shell('cat /credentials'), 'the database-password\nthe smtp-password\nthe operator-password\n')
-      },
-    )
+    await t.test('passwords of PostgreSQL, mail and operators reach the imds-api user as credentials', async (t) => {
+      for (const name of ['database-password', 'smtp-password', 'operator-password']) {
+        const file = name === 'operator-password' ? `api-${name}` : name // the daemon has one too
+        await shell(`umask 077; echo "the ${name}" > /etc/imds/${file}`)
+        await shell(`cat > /etc/systemd/system/imds-api.service.d/${name}.conf`, read(`deploy/api-${name}.conf`))
+      }
+      const files =
+        '${IMDS_API_DATABASE_PASSWORD_FILE} ${IMDS_API_SMTP_PASSWORD_FILE} ${IMDS_API_OPERATOR_PASSWORD_FILE}'
+      await host.dropIn(
+        'imds-api.service',
+        `[Service]\nType=oneshot\nRestart=no\nWatchdogSec=0\nStandardOutput=append:/credentials\nExecStart=\nExecStart=/bin/cat ${files}`,
+      )
+      await systemctl('start', 'imds-api')
+      t.equal(await shell('cat /credentials'), 'the database-password\nthe smtp-password\nthe operator-password\n')
+    })
   },
 )

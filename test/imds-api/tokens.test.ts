@@ -18,7 +18,7 @@ import {
   STORAGE_CLIENT,
   TWO,
 } from '../support/fixtures/region.ts'
-import { anApi, basic, serveDatabase, type TestApi } from '../support/programs/api.ts'
+import { anApi, basic, serveDatabase, type TestApi, setRow } from '../support/programs/api.ts'
 
 const api = await anApi(t, {
   accessTokenSeconds: 3600,
@@ -167,11 +167,7 @@ t.test('a token request without the id and secret of a client gets 401 that says
 
 t.test('a secret is accepted as it is and form-encoded, and a wrong one counts as one failure', async (t) => {
   const [id, secret, address] = [CLIENT_OF[TWO], 'a/b+c=d%41&e', '10.8.0.1']
-  await db
-    .updateTable('api_clients')
-    .set({ secret_sha256: digest(secret) })
-    .where('id', '=', id)
-    .execute()
+  await setRow(db, 'api_clients', id, { secret_sha256: digest(secret) })
   const statusOf = async (sent: string) =>
     (
       await api.server.inject({
@@ -186,17 +182,9 @@ t.test('a secret is accepted as it is and form-encoded, and a wrong one counts a
   for (const sent of [secret, 'a%2Fb%2Bc%3Dd%2541%26e', ...Array.from({ length: 10 }, () => 'a%2Fb'), secret])
     statuses.push(await statusOf(sent))
   t.strictSame(statuses, [200, 200, ...Array.from({ length: 10 }, () => 401), 429])
-  await db
-    .updateTable('api_clients')
-    .set({ secret_sha256: digest('a b') })
-    .where('id', '=', id)
-    .execute()
+  await setRow(db, 'api_clients', id, { secret_sha256: digest('a b') })
   t.match(await post(GRANT, { authorization: basic(id, 'a+b') }), { status: 200 })
-  await db
-    .updateTable('api_clients')
-    .set({ secret_sha256: digest(secretOf(id)) })
-    .where('id', '=', id)
-    .execute()
+  await setRow(db, 'api_clients', id, { secret_sha256: digest(secretOf(id)) })
 })
 
 t.test('while the database is unreachable a token request gets 503 with the error of OAuth', async (t) => {
@@ -304,34 +292,30 @@ function aProcess(Limit = FailureLimit) {
   return { seen, limit, known, asked, lockOut }
 }
 
-t.test(
-  'failures of clients and users that exist are counted as real, and those of made-up names are not',
-  async (t) => {
-    const counted: string[] = []
-    class Counted extends FailureLimit {
-      override countFailure(subject: FailureSubject, address: string, isReal: boolean): void {
-        counted.push(`${subject.kind} ${subject.name} ${isReal ? 'real' : 'made-up'}`)
-        super.countFailure(subject, address, isReal)
-      }
+t.test('failures of clients and users that exist are counted as real, those of made-up names are not', async (t) => {
+  const counted: string[] = []
+  class Counted extends FailureLimit {
+    override countFailure(subject: FailureSubject, address: string, isReal: boolean): void {
+      counted.push(`${subject.kind} ${subject.name} ${isReal ? 'real' : 'made-up'}`)
+      super.countFailure(subject, address, isReal)
     }
-    const { asked } = aProcess(Counted)
-    const application = { id: APPLICATION, secret: secretOf(APPLICATION) }
-    for (const id of [CLIENT_OF[ONE], APPLICATION, 'cli-zzzzz', 'app-zzzzz', ''])
-      await asked({ id, secret: 'wrong' }, {})
-    for (const username of [GRACE, 'Grace@Example.com', 'nobody@example.com'])
-      await asked(application, { grant_type: 'password', username, password: 'wrong' })
-    t.strictSame(counted, [
-      `client ${CLIENT_OF[ONE]} real`,
-      `client ${APPLICATION} real`,
-      'client cli-zzzzz made-up',
-      'client app-zzzzz made-up',
-      'client  made-up',
-      `user ${GRACE} real`,
-      `user ${GRACE} real`,
-      'user nobody@example.com made-up',
-    ])
-  },
-)
+  }
+  const { asked } = aProcess(Counted)
+  const application = { id: APPLICATION, secret: secretOf(APPLICATION) }
+  for (const id of [CLIENT_OF[ONE], APPLICATION, 'cli-zzzzz', 'app-zzzzz', '']) await asked({ id, secret: 'wrong' }, {})
+  for (const username of [GRACE, 'Grace@Example.com', 'nobody@example.com'])
+    await asked(application, { grant_type: 'password', username, password: 'wrong' })
+  t.strictSame(counted, [
+    `client ${CLIENT_OF[ONE]} real`,
+    `client ${APPLICATION} real`,
+    'client cli-zzzzz made-up',
+    'client app-zzzzz made-up',
+    'client  made-up',
+    `user ${GRACE} real`,
+    `user ${GRACE} real`,
+    'user nobody@example.com made-up',
+  ])
+})
 
 t.test('a token works with the schemes Bearer and OAuth in any case, and its scopes are on every answer', async (t) => {
   const token = await api.token(CLIENT_OF[ONE])

@@ -171,22 +171,19 @@ t.test('a change after the first read of a request, and before it waits, is not 
   waits.close()
 })
 
-t.test(
-  'one query serves all requests of an account that wait for a resource, also after a lost connection',
-  async (t) => {
-    const { waits } = someWaits()
-    let [reads, status] = [0, 'creating']
-    const read = () => Promise.resolve({ read: ++reads, status })
-    const all = Array.from({ length: WAITS_OF_CLIENT }, () => waits.until(aWait('srv-many1', read)))
-    await until(() => reads === 2, 'a read for the first one, and one for all that came meanwhile')
-    waits.wake('srv-other')
-    status = 'active'
-    waits.wake() // some notifications may have been lost
-    t.strictSame(new Set((await Promise.all(all)).map((row) => row.read)), new Set([3]))
-    t.equal(waits.count, 0)
-    waits.close()
-  },
-)
+t.test('one query serves requests of an account that wait for a resource, even after a lost connection', async (t) => {
+  const { waits } = someWaits()
+  let [reads, status] = [0, 'creating']
+  const read = () => Promise.resolve({ read: ++reads, status })
+  const all = Array.from({ length: WAITS_OF_CLIENT }, () => waits.until(aWait('srv-many1', read)))
+  await until(() => reads === 2, 'a read for the first one, and one for all that came meanwhile')
+  waits.wake('srv-other')
+  status = 'active'
+  waits.wake() // some notifications may have been lost
+  t.strictSame(new Set((await Promise.all(all)).map((row) => row.read)), new Set([3]))
+  t.equal(waits.count, 0)
+  waits.close()
+})
 
 t.test('a state that cannot follow is refused (409) with the present one, before and during the wait', async (t) => {
   const id = await aServer()

@@ -95,12 +95,7 @@ async function sendOnce(
   socket.on('error', (problem: NodeJS.ErrnoException) => {
     error = problem.code
   })
-  await Promise.race([
-    once(socket, 'connect').catch(() => {
-      /* reset: `error` has the code */
-    }),
-    closed,
-  ])
+  await Promise.race([once(socket, 'connect').catch(() => undefined), closed])
   socket.pause()
   const data = Buffer.from(bytes, 'latin1')
   let longestPauseMs = 0
@@ -373,15 +368,8 @@ async function sendEndlessly(socket: Socket): Promise<void> {
 /** Opens a connection and sends bytes on it. */
 async function openConnection({ guestPort }: Pick<TestDaemon, 'guestPort'>, from: string, bytes = ''): Promise<Socket> {
   const socket = connect({ port: guestPort, host: '127.0.0.1', localAddress: from, allowHalfOpen: true })
-  socket.resume().on('error', () => {
-    /* the daemon may reset it */
-  })
-  await Promise.race([
-    once(socket, 'connect').catch(() => {
-      /* reset */
-    }),
-    closed(socket),
-  ])
+  socket.resume().on('error', () => undefined)
+  await Promise.race([once(socket, 'connect').catch(() => undefined), closed(socket)])
   if (bytes !== '') socket.write(bytes, 'latin1')
   return socket
 }

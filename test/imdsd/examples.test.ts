@@ -83,19 +83,16 @@ const commandsOf = (example: string) =>
     .split('\n')
     .map((line) => line.split(/ {2,}#/)[0]!.trim())
 
-t.test(
-  'the commands of the README publish the record of docs/record.md, and explain what its guest gets',
-  async (t) => {
-    const { run, daemon, within } = await aRegion(t)
-    writeFileSync(
-      join(within.cwd, 'srv-x1y2z.yaml'),
-      executed('docs/record.md', 'example').replace('10.0.0.2/30', '10.0.0.2/30, 127.0.0.1/8'),
-    )
-    await run('imdsctl validate srv-x1y2z.yaml')
-    t.match(await run(executed('README.md', 'publish')), /10\.0\.0\.2.*200[^]*srv-x1y2z/)
-    t.equal((await daemon.get('/latest/user-data')).body.toString(), USER_DATA)
-  },
-)
+t.test('the commands of the README publish the record of docs/record.md and explain what its guest gets', async (t) => {
+  const { run, daemon, within } = await aRegion(t)
+  writeFileSync(
+    join(within.cwd, 'srv-x1y2z.yaml'),
+    executed('docs/record.md', 'example').replace('10.0.0.2/30', '10.0.0.2/30, 127.0.0.1/8'),
+  )
+  await run('imdsctl validate srv-x1y2z.yaml')
+  t.match(await run(executed('README.md', 'publish')), /10\.0\.0\.2.*200[^]*srv-x1y2z/)
+  t.equal((await daemon.get('/latest/user-data')).body.toString(), USER_DATA)
+})
 
 t.test('every command of docs/publishing.md works, in their order', async (t) => {
   const { run, daemon } = await aRegion(t)

@@ -16,59 +16,53 @@ import { testDirectory } from '../support/test-directory.ts'
 
 const local = (change: Record<string, unknown> = {}) => anInstance({ interfaces: loopback(), ...change })
 
-t.test(
-  'a directory is followed: records by hand, faults, missing records and directories, and tombstones',
-  async (t) => {
-    const directory = join(testDirectory(t), 'later')
-    const daemon = await startDaemon(t, { IMDS_STORE: `file:${directory}`, IMDS_RESYNC_SECONDS: '1' })
-    const hostname = async () => (await daemon.get('/latest/meta-data/hostname')).body.toString()
-    const serves = (fqdn: string) => until(async () => (await hostname()) === fqdn, fqdn)
-    const isConnected = (value: boolean) =>
-      until(async () => (await daemon.metric('imds_store_connected')) === Number(value), `connected: ${String(value)}`)
-    /** Atomically: the daemon never reads half a file. */
-    const write = (name: string, text: string) => {
-      writeFileSync(join(directory, 'next'), text)
-      renameSync(join(directory, 'next'), join(directory, name))
-    }
-    t.equal((await daemon.operator('/readyz')).status, 503, 'there is no directory yet')
+t.test('a directory is followed: records by hand, faults, missing records and directories, tombstones', async (t) => {
+  const directory = join(testDirectory(t), 'later')
+  const daemon = await startDaemon(t, { IMDS_STORE: `file:${directory}`, IMDS_RESYNC_SECONDS: '1' })
+  const hostname = async () => (await daemon.get('/latest/meta-data/hostname')).body.toString()
+  const serves = (fqdn: string) => until(async () => (await hostname()) === fqdn, fqdn)
+  const isConnected = (value: boolean) =>
+    until(async () => (await daemon.metric('imds_store_connected')) === Number(value), `connected: ${String(value)}`)
+  /** Atomically: the daemon never reads half a file. */
+  const write = (name: string, text: string) => {
+    writeFileSync(join(directory, 'next'), text)
+    renameSync(join(directory, 'next'), join(directory, name))
+  }
+  t.equal((await daemon.operator('/readyz')).status, 503, 'there is no directory yet')
 
-    mkdirSync(directory)
-    writeFileSync(join(directory, 'srv-abcde.user-data'), Buffer.from([0, 255]))
-    write('srv-abcde.yaml', stringify(local({ fqdn: 'one' })))
-    await serves('one')
-    t.ok((await daemon.get('/latest/user-data')).body.equals(Buffer.from([0, 255])))
-    write('srv-abcde.yaml', stringify(local({ fqdn: 'two', revision: 2 })))
-    await serves('two')
+  mkdirSync(directory)
+  writeFileSync(join(directory, 'srv-abcde.user-data'), Buffer.from([0, 255]))
+  write('srv-abcde.yaml', stringify(local({ fqdn: 'one' })))
+  await serves('one')
+  t.ok((await daemon.get('/latest/user-data')).body.equals(Buffer.from([0, 255])))
+  write('srv-abcde.yaml', stringify(local({ fqdn: 'two', revision: 2 })))
+  await serves('two')
 
-    write('srv-abcde.yaml', '{ "S3CRET')
-    await until(async () => (await daemon.metric('imds_record_faults_total{reason="unreadable"}')) === 1, 'the fault')
-    const resyncs = await daemon.metric('imds_resyncs_total{result="completed"}')
-    await until(
-      async () => (await daemon.metric('imds_resyncs_total{result="completed"}')) > resyncs + 1,
-      'two resyncs',
-    )
-    t.equal(daemon.log.filter(({ msg }) => msg.startsWith('faulty record')).length, 1, 'a fault is reported once')
-    t.notMatch(JSON.stringify(daemon.log), /S3CRET/)
-    t.equal(await hostname(), 'two', 'invariant 3: the last good state stays')
+  write('srv-abcde.yaml', '{ "S3CRET')
+  await until(async () => (await daemon.metric('imds_record_faults_total{reason="unreadable"}')) === 1, 'the fault')
+  const resyncs = await daemon.metric('imds_resyncs_total{result="completed"}')
+  await until(async () => (await daemon.metric('imds_resyncs_total{result="completed"}')) > resyncs + 1, 'two resyncs')
+  t.equal(daemon.log.filter(({ msg }) => msg.startsWith('faulty record')).length, 1, 'a fault is reported once')
+  t.notMatch(JSON.stringify(daemon.log), /S3CRET/)
+  t.equal(await hostname(), 'two', 'invariant 3: the last good state stays')
 
-    rmSync(join(directory, 'srv-abcde.yaml'))
-    rmSync(join(directory, 'srv-abcde.user-data'))
-    await until(async () => (await daemon.metric('imds_view_unconfirmed_instances')) === 1, 'the absence')
-    rmSync(directory, { recursive: true })
-    await isConnected(false)
-    t.equal(await hostname(), 'two', 'invariant 8: absence is not removal')
-    mkdirSync(directory)
-    await isConnected(true)
-    const notices = await daemon.metric('imds_notices_total')
-    write('srv-abcde.json', JSON.stringify(local({ fqdn: 'back' })))
-    await serves('back')
-    await until(async () => (await daemon.metric('imds_notices_total')) > notices, 'the notice, which may come later')
+  rmSync(join(directory, 'srv-abcde.yaml'))
+  rmSync(join(directory, 'srv-abcde.user-data'))
+  await until(async () => (await daemon.metric('imds_view_unconfirmed_instances')) === 1, 'the absence')
+  rmSync(directory, { recursive: true })
+  await isConnected(false)
+  t.equal(await hostname(), 'two', 'invariant 8: absence is not removal')
+  mkdirSync(directory)
+  await isConnected(true)
+  const notices = await daemon.metric('imds_notices_total')
+  write('srv-abcde.json', JSON.stringify(local({ fqdn: 'back' })))
+  await serves('back')
+  await until(async () => (await daemon.metric('imds_notices_total')) > notices, 'the notice, which may come later')
 
-    const store = await openStore({ url: `file:${directory}` })
-    t.same(await store.remove('srv-abcde'), { kind: 'removed', revision: 2 })
-    await until(async () => (await daemon.get('/')).status === 503, 'the removal')
-  },
-)
+  const store = await openStore({ url: `file:${directory}` })
+  t.same(await store.remove('srv-abcde'), { kind: 'removed', revision: 2 })
+  await until(async () => (await daemon.get('/')).status === 503, 'the removal')
+})
 
 t.test('a directory that is deleted and recreated, or replaced, without a pause is followed', async (t) => {
   const parent = join(testDirectory(t, { parent: { store: {}, next: {} } }), 'parent')

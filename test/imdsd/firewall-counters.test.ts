@@ -1,6 +1,4 @@
-/**
- * The firewall's counters as metrics of the daemon, and in explanations.
- */
+/** The firewall's counters as metrics of the daemon. */
 import t from 'tap'
 import { until } from '../support/programs/daemon.ts'
 import { curl, startFirewallHost } from '../support/netns/firewall-host.ts'
@@ -59,39 +57,3 @@ t.test('packets are counted by result, and no count goes back when the rules are
       `${result} never goes back`,
     )
 })
-
-t.test(
-  'on the hypervisor explain shows the path to an instance, and what the firewall has counted',
-  { skip },
-  async (t) => {
-    const host = await startFirewallHost(t)
-    const alpha = await host.addGuest('alpha')
-    await host.startFirewall()
-    await host.putAndWait(alpha)
-    t.equal(await curl(alpha), 200)
-    const explain = async (...args: string[]) => (await host.imdsctl('explain', ...args)).stdout
-    const ip = (words: string) => must([...host.hypervisor.within, 'ip', ...words.split(' ')])
-    await until(async () => /^packets +admitted \d+; dropped none/m.test(await explain('srv-alpha')), 'the counters')
-    t.match(
-      await explain('srv-alpha'),
-      new RegExp(
-        `^${alpha.address} on network default: metadata \\(200\\)[^]*` +
-          '\nlink +tap-int-alpha is up' +
-          `\nroute +packets to ${alpha.address} leave by tap-int-alpha` +
-          `\nMAC address +${alpha.address} has ${alpha.macAddress}, as in its record` +
-          '\npackets +admitted [^]*\nrequest +\\d+ s ago: 200, served \\(instance-id\\)\n$',
-      ),
-    )
-    await ip(`neighbour replace ${alpha.address} lladdr 02:00:00:00:00:99 dev tap-int-alpha`)
-    t.match(await explain(alpha.address), /^MAC address +10\S+ has the MAC address 02:00:00:00:00:99, and its record/m)
-    t.match(JSON.parse(await explain('srv-alpha', '--json')), {
-      path: [
-        { step: 'link', state: 'ok' },
-        { step: 'route', state: 'ok' },
-        { step: 'MAC address', state: 'failure' },
-      ],
-    })
-    await ip('link set tap-int-alpha down')
-    t.match(await explain('srv-alpha'), /^link +link tap-int-alpha is down\. Remedy: ip link set tap-int-alpha up$/m)
-  },
-)

@@ -257,21 +257,18 @@ t.test('without a running agent', { skip }, async (t) => {
     })
   })
 
-  await t.test(
-    'D6: imdsctl firewall changes no rules if the document of the daemon has not the right shape',
-    async (t) => {
-      t.match(await host.imdsctl('firewall', '--apply'), { status: 0 })
-      const rules = await host.nft('--stateless', 'list table inet imds')
-      const wrong = { ...(await documentOf(host)), limitedDscp: undefined, guests: [] }
-      const operator = await startOtherDaemon(t, host, join(mkdtempIn(t), 'operator.sock'), wrong)
-      t.match(await host.imdsctl('firewall', '--apply', '--operator', operator), {
-        status: 69,
-        stderr: /a document that this version cannot read/,
-      })
-      t.equal(await host.nft('--stateless', 'list table inet imds'), rules)
-      t.equal(await curl(alpha), 200)
-    },
-  )
+  await t.test('D6: imdsctl firewall changes no rules if the document of the daemon has a wrong shape', async (t) => {
+    t.match(await host.imdsctl('firewall', '--apply'), { status: 0 })
+    const rules = await host.nft('--stateless', 'list table inet imds')
+    const wrong = { ...(await documentOf(host)), limitedDscp: undefined, guests: [] }
+    const operator = await startOtherDaemon(t, host, join(mkdtempIn(t), 'operator.sock'), wrong)
+    t.match(await host.imdsctl('firewall', '--apply', '--operator', operator), {
+      status: 69,
+      stderr: /a document that this version cannot read/,
+    })
+    t.equal(await host.nft('--stateless', 'list table inet imds'), rules)
+    t.equal(await curl(alpha), 200)
+  })
 
   await t.test('the agent admits no listener and no link rule that its own configuration does not have', async (t) => {
     t.match(await host.imdsctl('firewall', '--apply'), { status: 0 })

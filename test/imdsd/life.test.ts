@@ -20,22 +20,19 @@ import { executed } from '../tools/documents.ts'
 
 const LOCAL = anInstance({ interfaces: loopback() })
 
-t.test(
-  'with a bad configuration the daemon names every bad variable and exits with 78 before it listens',
-  async (t) => {
-    const port = await freePort()
-    const { status, stdout, stderr } = await runDaemon({
-      IMDS_LISTEN: `127.0.0.1:${String(port)}`,
-      IMDS_STORE: 'redis://x',
-      IMDS_LOG_LEVEL: 'loud',
-      IMDS_RESYNC_SECONDS: 'soon',
-    })
-    t.equal(status, 78)
-    t.equal(stdout, '')
-    for (const variable of ['IMDS_REGION', 'IMDS_HYPERVISOR', 'IMDS_LOG_LEVEL', 'IMDS_RESYNC_SECONDS'])
-      t.match(stderr, new RegExp(`^  ${variable} .+`, 'm'))
-  },
-)
+t.test('with a bad configuration the daemon names each bad variable and exits with 78 before it listens', async (t) => {
+  const port = await freePort()
+  const { status, stdout, stderr } = await runDaemon({
+    IMDS_LISTEN: `127.0.0.1:${String(port)}`,
+    IMDS_STORE: 'redis://x',
+    IMDS_LOG_LEVEL: 'loud',
+    IMDS_RESYNC_SECONDS: 'soon',
+  })
+  t.equal(status, 78)
+  t.equal(stdout, '')
+  for (const variable of ['IMDS_REGION', 'IMDS_HYPERVISOR', 'IMDS_LOG_LEVEL', 'IMDS_RESYNC_SECONDS'])
+    t.match(stderr, new RegExp(`^  ${variable} .+`, 'm'))
+})
 
 t.test('a daemon that cannot open a listener names it with a remedy and exits with 1', async (t) => {
   const blocker = createServer().listen(0, '127.0.0.1')

@@ -97,32 +97,29 @@ t.test('the unix socket, an address and a URL get the same answer, with ids and 
   }
 })
 
-t.test(
-  'the report of the firewall agent is the body of a POST; without a report the document is read by GET',
-  async (t) => {
-    const { requests, unix } = await listening(t, () => [200, DOCUMENT])
-    t.same(await ask(unix, QUESTIONS.firewall(undefined), signal), { kind: 'answered', status: 200, value: DOCUMENT })
-    await ask(
-      unix,
-      QUESTIONS.firewall({
-        applied: 'a.1',
-        refused: [{ instance: 'srv-a', interface: 'int-a', message: 'no' }],
-        packets: PACKETS,
-      }),
-      signal,
-    )
-    await ask(unix, QUESTIONS.firewall({ applied: undefined, refused: [], packets: undefined }), signal)
-    t.same(requests, [
-      { method: 'GET', url: '/firewall', body: '' },
-      {
-        method: 'POST',
-        url: '/firewall',
-        body: `{"applied":"a.1","refused":[{"instance":"srv-a","interface":"int-a","message":"no"}],"packets":${JSON.stringify(PACKETS)}}`,
-      },
-      { method: 'POST', url: '/firewall', body: '{"applied":null,"refused":[]}' },
-    ])
-  },
-)
+t.test('the report of the firewall agent is the body of a POST; without one the document is read by GET', async (t) => {
+  const { requests, unix } = await listening(t, () => [200, DOCUMENT])
+  t.same(await ask(unix, QUESTIONS.firewall(undefined), signal), { kind: 'answered', status: 200, value: DOCUMENT })
+  await ask(
+    unix,
+    QUESTIONS.firewall({
+      applied: 'a.1',
+      refused: [{ instance: 'srv-a', interface: 'int-a', message: 'no' }],
+      packets: PACKETS,
+    }),
+    signal,
+  )
+  await ask(unix, QUESTIONS.firewall({ applied: undefined, refused: [], packets: undefined }), signal)
+  t.same(requests, [
+    { method: 'GET', url: '/firewall', body: '' },
+    {
+      method: 'POST',
+      url: '/firewall',
+      body: `{"applied":"a.1","refused":[{"instance":"srv-a","interface":"int-a","message":"no"}],"packets":${JSON.stringify(PACKETS)}}`,
+    },
+    { method: 'POST', url: '/firewall', body: '{"applied":null,"refused":[]}' },
+  ])
+})
 
 t.test('a document of another shape or with another status is refused', async (t) => {
   let reply: Reply = 'reset'

@@ -38,11 +38,7 @@ t.test('idle connections of operators leave guests and Prometheus served, with f
   })
   const hold = async (localAddress: string, text = '') => {
     const socket = connect({ port: daemon.operatorPort, host: '127.0.0.1', localAddress })
-    held.push(
-      socket.on('error', () => {
-        /* closed by the daemon */
-      }),
-    )
+    held.push(socket.on('error', () => undefined))
     await once(socket.resume(), 'connect')
     socket.write(text)
   }

@@ -119,17 +119,14 @@ t.test(
       t.end()
     })
 
-    await t.test(
-      'imds.env of a package that had it as a conffile: an upgrade asks nothing, and keeps it',
-      async (t) => {
-        await run('dpkg --install /tmp/former.deb ./imds-node_*.deb; echo "# mine" >> /etc/imds/imds.env')
-        const before = await shell('cat /etc/imds/imds.env')
-        await run(apt)
-        t.equal(await shell('cat /etc/imds/imds.env'), before)
-        await run('dpkg --purge imds imdsctl')
-        await shell('test ! -e /etc/imds')
-      },
-    )
+    await t.test('imds.env of a package that had it as a conffile: an upgrade asks nothing and keeps it', async (t) => {
+      await run('dpkg --install /tmp/former.deb ./imds-node_*.deb; echo "# mine" >> /etc/imds/imds.env')
+      const before = await shell('cat /etc/imds/imds.env')
+      await run(apt)
+      t.equal(await shell('cat /etc/imds/imds.env'), before)
+      await run('dpkg --purge imds imdsctl')
+      await shell('test ! -e /etc/imds')
+    })
 
     await t.test('imds-api brings imdsctl and the documents of its unit, and no daemon and no address', async (t) => {
       await run(executed('docs/install.md', 'deb-api').split('\n')[0]!)
@@ -360,26 +357,23 @@ t.test(
       },
     )
 
-    await t.test(
-      'purged while a process of the user runs: what the packages made goes, the rest is named',
-      async (t) => {
-        const left = ['/etc/imds/record-keys', '/etc/systemd/system/imds.service.d/record-keys.conf']
-        for (const file of left) await shell(`install -D /dev/null ${file}`)
-        await shell('setpriv --reuid imds --clear-groups sleep infinity > /dev/null 2>&1 & echo $! > /tmp/sleep')
-        const output = await run(executed('docs/install.md', 'deb-purge'))
-        for (const file of left) {
-          t.match(output, new RegExp(`left: ${file}\r?\n`))
-          await shell(`rm ${file} && rmdir --ignore-fail-on-non-empty $(dirname ${file})`)
-        }
-        await shell('kill $(cat /tmp/sleep); getent passwd imds')
-        t.same(
-          (await changedFiles(host)).filter((path) => !filesBefore.includes(path)),
-          [],
-        )
-        t.equal(await shell('ss --no-header --listening --tcp --udp'), '')
-        t.notMatch(await shell('ip address show'), SERVICE)
-      },
-    )
+    await t.test('purged while a process of the user runs: what packages made goes, the rest is named', async (t) => {
+      const left = ['/etc/imds/record-keys', '/etc/systemd/system/imds.service.d/record-keys.conf']
+      for (const file of left) await shell(`install -D /dev/null ${file}`)
+      await shell('setpriv --reuid imds --clear-groups sleep infinity > /dev/null 2>&1 & echo $! > /tmp/sleep')
+      const output = await run(executed('docs/install.md', 'deb-purge'))
+      for (const file of left) {
+        t.match(output, new RegExp(`left: ${file}\r?\n`))
+        await shell(`rm ${file} && rmdir --ignore-fail-on-non-empty $(dirname ${file})`)
+      }
+      await shell('kill $(cat /tmp/sleep); getent passwd imds')
+      t.same(
+        (await changedFiles(host)).filter((path) => !filesBefore.includes(path)),
+        [],
+      )
+      t.equal(await shell('ss --no-header --listening --tcp --udp'), '')
+      t.notMatch(await shell('ip address show'), SERVICE)
+    })
   },
 )
 

@@ -43,19 +43,11 @@ const metric = async (name: string) => (await daemon.metric(name)) || 0
 async function aConnection(bytes = ''): Promise<{ socket: Socket; text: () => string; closed: Promise<unknown> }> {
   let text = ''
   const socket = connect({ port: daemon.guestPort, host: '127.0.0.1', localAddress: FLOODER })
-  const closed = new Promise((resolve) =>
-    socket
-      .on('error', () => {
-        /* the daemon may reset it */
-      })
-      .on('close', resolve),
-  )
+  const closed = new Promise((resolve) => socket.on('error', () => undefined).on('close', resolve))
   socket.setEncoding('latin1').on('data', (chunk: string) => {
     text += chunk
   })
-  await once(socket, 'connect').catch(() => {
-    /* reset at once */
-  })
+  await once(socket, 'connect').catch(() => undefined)
   if (bytes !== '') socket.write(bytes)
   return { socket, text: () => text, closed }
 }
@@ -81,33 +73,30 @@ t.test('F2: a guest that never reads its responses is disconnected and counted a
   await othersAreServed(t)
 })
 
-t.test(
-  'F1: a guest gets 503 beyond 16 connections and a reset beyond four times that; others are served',
-  async (t) => {
-    const open = []
-    for (let i = 0; i < 16; i++) open.push(await aConnection())
-    const refused = await aConnection()
-    await until(() => refused.text() !== '', 'a response')
-    t.match(parseAnswer(refused.text()), { status: 503, headers: { 'retry-after': '1', connection: 'close' } })
-    await othersAreServed(t)
-    const more = await Promise.all(Array.from({ length: 600 }, () => aConnection()))
-    await until(
-      async () => (await metric('imds_connections_dropped_total{reason="over-share"}')) > 0,
-      'connections that are reset',
-    )
-    await othersAreServed(t)
-    for (const { socket } of [...open, refused, ...more]) socket.destroy()
-    await until(
-      async () => (await daemon.get(ID, FLOODER).catch(() => null))?.status === 200,
-      'a response after the guest has closed its connections',
-    )
-    matchAll(
-      t,
-      daemon.log.filter(({ msg, reason }) => msg === 'request refused' && reason === 'too-many-connections'),
-      [{ level: 'warn', instance: 'srv-0', address: FLOODER }],
-    )
-  },
-)
+t.test('F1: a guest gets 503 beyond 16 connections and a reset beyond four times it; others are served', async (t) => {
+  const open = []
+  for (let i = 0; i < 16; i++) open.push(await aConnection())
+  const refused = await aConnection()
+  await until(() => refused.text() !== '', 'a response')
+  t.match(parseAnswer(refused.text()), { status: 503, headers: { 'retry-after': '1', connection: 'close' } })
+  await othersAreServed(t)
+  const more = await Promise.all(Array.from({ length: 600 }, () => aConnection()))
+  await until(
+    async () => (await metric('imds_connections_dropped_total{reason="over-share"}')) > 0,
+    'connections that are reset',
+  )
+  await othersAreServed(t)
+  for (const { socket } of [...open, refused, ...more]) socket.destroy()
+  await until(
+    async () => (await daemon.get(ID, FLOODER).catch(() => null))?.status === 200,
+    'a response after the guest has closed its connections',
+  )
+  matchAll(
+    t,
+    daemon.log.filter(({ msg, reason }) => msg === 'request refused' && reason === 'too-many-connections'),
+    [{ level: 'warn', instance: 'srv-0', address: FLOODER }],
+  )
+})
 
 t.test('F1: guests are served while many unknown peers have connections open', async (t) => {
   const open: Socket[] = []
@@ -116,9 +105,7 @@ t.test('F1: guests are served while many unknown peers have connections open', a
       port: daemon.guestPort,
       host: '127.0.0.1',
       localAddress: `127.1.${String(i >> 8)}.${String(i & 255)}`,
-    }).on('error', () => {
-      /* reset */
-    })
+    }).on('error', () => undefined)
     open.push(socket)
   }
   await until(
@@ -243,9 +230,7 @@ t.test("F1: pipelining beyond an unknown peer's share creates almost no request 
   diagnostics.subscribe('http.server.request.start', count)
   t.teardown(() => diagnostics.unsubscribe('http.server.request.start', count))
   const socket = connect((server.server.address() as AddressInfo).port, '127.0.0.1')
-    .on('error', () => {
-      /* the daemon resets it */
-    })
+    .on('error', () => undefined)
     .resume()
   const closed = new Promise((resolve) => socket.on('close', resolve))
   socket.write('GET / HTTP/1.1\r\n\r\n'.repeat(3_600))

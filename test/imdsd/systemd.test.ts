@@ -126,28 +126,25 @@ t.test('under systemd, in the sandbox of the units', { skip: withoutSystemd() },
     t.ok(await answered())
   })
 
-  await t.test(
-    'the daemon has its own user and one capability, and may write only to its state and its cache',
-    async (t) => {
-      const { MainPID: pid } = await show('MainPID')
-      const status = await shell(`cat /proc/${pid!}/status`)
-      const uid = (await shell('id -u imds')).trim()
-      t.match(status, new RegExp(`^Uid:(\\t${uid}){4}$`, 'm'))
-      // bit 10: CAP_NET_BIND_SERVICE
-      for (const set of ['CapInh', 'CapPrm', 'CapEff', 'CapBnd', 'CapAmb']) t.match(status, `${set}:\t0000000000000400`)
-      t.match(status, 'NoNewPrivs:\t1')
-      t.match(status, 'Seccomp:\t2')
-      const mounts = (await shell(`cat /proc/${pid!}/mountinfo`)).split('\n').map((line) => line.split(' '))
-      const optionsOf = (path: string) => mounts.findLast(([, , , , at]) => at === path)?.[5] ?? ''
-      t.match(optionsOf('/'), /^ro,nosuid/)
-      for (const path of ['/var/lib/imds', '/var/cache/imds']) {
-        t.match(optionsOf(path), /^rw,nosuid,noexec/)
-        t.match(await shell(`stat -c "%U %a" ${path}`), 'imds 700')
-      }
-      t.match(optionsOf('/run/imds'), /^rw,nosuid,(nodev,)?noexec/)
-      t.match(await shell('stat -c "%U %G %a" /run/imds /run/imds/operator.sock'), 'imds imds 750\nimds imds 660')
-    },
-  )
+  await t.test('the daemon has its own user and one capability, and writes only to its state and cache', async (t) => {
+    const { MainPID: pid } = await show('MainPID')
+    const status = await shell(`cat /proc/${pid!}/status`)
+    const uid = (await shell('id -u imds')).trim()
+    t.match(status, new RegExp(`^Uid:(\\t${uid}){4}$`, 'm'))
+    // bit 10: CAP_NET_BIND_SERVICE
+    for (const set of ['CapInh', 'CapPrm', 'CapEff', 'CapBnd', 'CapAmb']) t.match(status, `${set}:\t0000000000000400`)
+    t.match(status, 'NoNewPrivs:\t1')
+    t.match(status, 'Seccomp:\t2')
+    const mounts = (await shell(`cat /proc/${pid!}/mountinfo`)).split('\n').map((line) => line.split(' '))
+    const optionsOf = (path: string) => mounts.findLast(([, , , , at]) => at === path)?.[5] ?? ''
+    t.match(optionsOf('/'), /^ro,nosuid/)
+    for (const path of ['/var/lib/imds', '/var/cache/imds']) {
+      t.match(optionsOf(path), /^rw,nosuid,noexec/)
+      t.match(await shell(`stat -c "%U %a" ${path}`), 'imds 700')
+    }
+    t.match(optionsOf('/run/imds'), /^rw,nosuid,(nodev,)?noexec/)
+    t.match(await shell('stat -c "%U %G %a" /run/imds /run/imds/operator.sock'), 'imds imds 750\nimds imds 660')
+  })
 
   await t.test('the firewall agent has one capability and maintains its rules', async (t) => {
     await setEnv('IMDS_STORE=file:/store\nIMDS_FIREWALL=required')
@@ -289,57 +286,47 @@ t.test('under systemd, in the sandbox of the units', { skip: withoutSystemd() },
     t.same([await status(''), await status('-u operator:sesame')], ['401', '200'])
   })
 
-  await t.test(
-    'the shipped defaults of units, imds.env, operator API, firewall and imdsctl fit together',
-    async (t) => {
-      const shipped = readFileSync(`${ROOT}deploy/imds.env`, 'utf8').replace(
-        /^IMDS_STORE=.*$/m,
-        'IMDS_STORE=file:/store',
-      )
-      const forPrometheus = shipped.replace(/^#(IMDS_OPERATOR_\w+=)/gm, '$1').replace(/^#(IMDS_FIREWALL=)/m, '$1')
-      await shell(
-        'ip address add 10.1.0.11/32 dev lo; cd /units/imds.service.d; rm record-keys.conf redis-password.conf identity.conf token-keys.conf operator-password.conf; systemctl daemon-reload',
-      )
-      await shell('rm -f /store/*; cat > /store/srv-abcde.json', JSON.stringify(anInstance()))
-      for (const [what, env] of [
-        ['as shipped', shipped],
-        ['with the lines for Prometheus and the firewall', forPrometheus],
-      ] as const) {
-        await shell('cat > /etc/imds/imds.env', env)
-        await systemctl('restart', 'imds.service')
-        if (env === forPrometheus) await systemctl('start', 'imds-firewall.service')
-        await until(
-          async () =>
-            (await shell('curl -s --unix-socket /run/imds/operator.sock http://localhost/readyz || true')).includes(
-              '"ready":true',
-            ),
-          `readiness ${what}`,
-        )
-        t.match(await shell(`${IMDSCTL} wait srv-abcde`), 'is served at revision', what)
-        t.match(await shell(`${IMDSCTL} explain 10.0.0.2`), 'metadata (200)', what)
-        const asUser = (groups: string) =>
-          shell(`setpriv --reuid=65534 --regid=65534 ${groups} ${IMDSCTL} explain 10.0.0.2 2>&1 || true`)
-        t.match(
-          await asUser('--groups=imds'),
-          'metadata (200)',
-          `${what}: a member of the group imds may use the socket`,
-        )
-        t.match(await asUser('--clear-groups'), 'EACCES: this user may not connect', `${what}: others may not`)
-        t.match(await shell(`${IMDSCTL} list`), 'srv-abcde', `${what}: imdsctl uses the store of the daemon`)
-      }
-      t.equal(await shell('curl -s 10.1.0.11:9169/readyz || true'), '', 'the access list applies to the address')
-      t.notMatch(await shell('cat /log'), 'IMDS_LISTEN is ignored')
-      await systemctl('stop', 'imds-firewall.service')
-      await shell(`${IMDSCTL} firewall --remove`)
-      await setEnv('IMDS_STORE=file:/store\nIMDS_LISTEN=169.254.169.254:8080')
-      await systemctl('stop', 'imds.service')
-      await systemctl('start', 'imds.socket', 'imds.service')
+  await t.test('the shipped defaults of units, imds.env, operator API, firewall, imdsctl fit together', async (t) => {
+    const shipped = readFileSync(`${ROOT}deploy/imds.env`, 'utf8').replace(/^IMDS_STORE=.*$/m, 'IMDS_STORE=file:/store')
+    const forPrometheus = shipped.replace(/^#(IMDS_OPERATOR_\w+=)/gm, '$1').replace(/^#(IMDS_FIREWALL=)/m, '$1')
+    await shell(
+      'ip address add 10.1.0.11/32 dev lo; cd /units/imds.service.d; rm record-keys.conf redis-password.conf identity.conf token-keys.conf operator-password.conf; systemctl daemon-reload',
+    )
+    await shell('rm -f /store/*; cat > /store/srv-abcde.json', JSON.stringify(anInstance()))
+    for (const [what, env] of [
+      ['as shipped', shipped],
+      ['with the lines for Prometheus and the firewall', forPrometheus],
+    ] as const) {
+      await shell('cat > /etc/imds/imds.env', env)
+      await systemctl('restart', 'imds.service')
+      if (env === forPrometheus) await systemctl('start', 'imds-firewall.service')
       await until(
-        async () => (await shell('cat /log')).includes('IMDS_LISTEN is ignored: an enabled systemd socket unit'),
-        'the warning',
+        async () =>
+          (await shell('curl -s --unix-socket /run/imds/operator.sock http://localhost/readyz || true')).includes(
+            '"ready":true',
+          ),
+        `readiness ${what}`,
       )
-    },
-  )
+      t.match(await shell(`${IMDSCTL} wait srv-abcde`), 'is served at revision', what)
+      t.match(await shell(`${IMDSCTL} explain 10.0.0.2`), 'metadata (200)', what)
+      const asUser = (groups: string) =>
+        shell(`setpriv --reuid=65534 --regid=65534 ${groups} ${IMDSCTL} explain 10.0.0.2 2>&1 || true`)
+      t.match(await asUser('--groups=imds'), 'metadata (200)', `${what}: a member of the group imds may use the socket`)
+      t.match(await asUser('--clear-groups'), 'EACCES: this user may not connect', `${what}: others may not`)
+      t.match(await shell(`${IMDSCTL} list`), 'srv-abcde', `${what}: imdsctl uses the store of the daemon`)
+    }
+    t.equal(await shell('curl -s 10.1.0.11:9169/readyz || true'), '', 'the access list applies to the address')
+    t.notMatch(await shell('cat /log'), 'IMDS_LISTEN is ignored')
+    await systemctl('stop', 'imds-firewall.service')
+    await shell(`${IMDSCTL} firewall --remove`)
+    await setEnv('IMDS_STORE=file:/store\nIMDS_LISTEN=169.254.169.254:8080')
+    await systemctl('stop', 'imds.service')
+    await systemctl('start', 'imds.socket', 'imds.service')
+    await until(
+      async () => (await shell('cat /log')).includes('IMDS_LISTEN is ignored: an enabled systemd socket unit'),
+      'the warning',
+    )
+  })
 
   await t.test('in the journal each line has its priority, and stays JSON', async (t) => {
     await shell(

@@ -58,74 +58,29 @@ async function writeUnchecked(
 t.test('the library, the script and the daemon have the same limits', async (t) => {
   const store = await aStore(t)
   const files = testDirectory(t)
-  const bounds: readonly (readonly [string, (over: 0 | 1) => Record<string, unknown>])[] = [
-    ['tags', (over) => record(1, 1, { tags: tags(50 + over) })],
-    ["the characters of a tag's key", (over) => record(1, 1, { tags: { ['é'.repeat(128 + over)]: '' } })],
-    ["the characters of a tag's value", (over) => record(1, 1, { tags: { a: '😀'.repeat(256 + over) } })],
-    [
-      'block devices',
-      (over) => record(1, 1, { blockDevices: Object.fromEntries(many(256 + over, (i) => [`ebs${String(i)}`, 'sda'])) }),
-    ],
-    [
-      'interfaces',
-      (over) =>
-        record(1, 1, {
-          interfaces: many(32 + over, (i) => ({
-            id: `int-${String(i)}`,
-            macAddress: `02:24:19:00:00:${(16 + i).toString(16)}`,
-          })),
-        }),
-    ],
-    [
-      'addresses',
-      (over) =>
-        record(1, 1, { interfaces: interfaces(1, { ipv4Addresses: many(64 + over, (i) => `127.0.1.${String(i)}`) }) }),
-    ],
-    [
-      'IPv6 addresses',
-      (over) =>
-        record(1, 1, {
-          interfaces: interfaces(1, { ipv6Addresses: many(64 + over, (i) => `fd00::${(i + 1).toString(16)}`) }),
-        }),
-    ],
-    [
-      'IPv6 prefixes',
-      (over) =>
-        record(1, 1, {
-          interfaces: interfaces(1, { ipv6Prefixes: many(64 + over, (i) => `fd00:${(i + 1).toString(16)}::/64`) }),
-        }),
-    ],
-    [
-      'cloud IPs',
-      (over) =>
-        record(1, 1, {
-          interfaces: interfaces(1, {
-            cloudIps: many(64 + over, (i) => ({
-              id: 'cip-a',
-              publicIpv4: `198.51.100.${String(i)}`,
-              fqdn: 'a.example.com',
-            })),
-          }),
-        }),
-    ],
-    [
-      'server groups',
-      (over) => record(1, 1, { serverGroups: many(256 + over, (i) => ({ id: `grp-${String(i)}`, name: 'x' })) }),
-    ],
-    [
-      'public keys',
-      (over) =>
-        record(1, 1, { publicKeys: many(256 + over, (i) => ({ user: `usr-${String(i)}`, key: 'ssh-rsa AAAA' })) }),
-    ],
-    [
-      'public keys of all users',
-      (over) => record(1, 1, { publicKeys: many(8 + over, (i) => ({ user: `usr-${String(i)}`, ...keysOfUser(32) })) }),
-    ],
-    ['public keys of a user', (over) => record(1, 1, { publicKeys: [{ user: 'usr-a', ...keysOfUser(32 + over) }] })],
-    ['hypervisors', (over) => record(1, 1, { hypervisors: ['hv1', 'hv2', 'hv3'].slice(0, 2 + over) })],
-    ['bytes', (over) => sized({}, MAX_RECORD_BYTES + over)],
+  const on = (change: Record<string, unknown>) => ({ interfaces: interfaces(1, change) })
+  const key = (i: number) => ({ user: `usr-${String(i)}`, key: 'ssh-rsa AAAA' })
+  const cloudIp = (i: number) => ({ id: 'cip-a', publicIpv4: `198.51.100.${String(i)}`, fqdn: 'a.example.com' })
+  const port = (i: number) => ({ id: `int-${String(i)}`, macAddress: `02:24:19:00:00:${(16 + i).toString(16)}` })
+  const bounds: readonly (readonly [string, number, (count: number) => Record<string, unknown>])[] = [
+    ['tags', 50, (n) => ({ tags: tags(n) })],
+    ["the characters of a tag's key", 128, (n) => ({ tags: { ['é'.repeat(n)]: '' } })],
+    ["the characters of a tag's value", 256, (n) => ({ tags: { a: '😀'.repeat(n) } })],
+    ['block devices', 256, (n) => ({ blockDevices: Object.fromEntries(many(n, (i) => [`ebs${String(i)}`, 'sda'])) })],
+    ['interfaces', 32, (n) => ({ interfaces: many(n, port) })],
+    ['addresses', 64, (n) => on({ ipv4Addresses: many(n, (i) => `127.0.1.${String(i)}`) })],
+    ['IPv6 addresses', 64, (n) => on({ ipv6Addresses: many(n, (i) => `fd00::${(i + 1).toString(16)}`) })],
+    ['IPv6 prefixes', 64, (n) => on({ ipv6Prefixes: many(n, (i) => `fd00:${(i + 1).toString(16)}::/64`) })],
+    ['cloud IPs', 64, (n) => on({ cloudIps: many(n, cloudIp) })],
+    ['server groups', 256, (n) => ({ serverGroups: many(n, (i) => ({ id: `grp-${String(i)}`, name: 'x' })) })],
+    ['public keys', 256, (n) => ({ publicKeys: many(n, key) })],
+    ['public keys of all users', 8, (n) => ({ publicKeys: many(n, (i) => ({ ...key(i), ...keysOfUser(32) })) })],
+    ['public keys of a user', 32, (n) => ({ publicKeys: [{ user: 'usr-a', ...keysOfUser(n) }] })],
+    ['hypervisors', 2, (n) => ({ hypervisors: ['hv1', 'hv2', 'hv3'].slice(0, n) })],
+    ['bytes', MAX_RECORD_BYTES, (n) => sized({}, n)],
   ]
-  for (const [what, at] of bounds) {
+  for (const [what, most, change] of bounds) {
+    const at = (over: 0 | 1) => record(1, 1, change(most + over))
     await redis.client.flushall()
     t.match(
       await script('put', JSON.stringify(at(1)), 'none'),

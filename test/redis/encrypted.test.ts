@@ -393,68 +393,65 @@ t.test('imdsctl encrypt marks an empty region as encrypted, but not a region wit
   await t.rejects(plain.markEncrypted(), /no record keys/)
 })
 
-t.test(
-  'the script publishes values encrypted by any program, and refuses those that do not fit the facts',
-  async (t) => {
-    const keys = await someKeys(t, 'k1')
-    const store = await aStore(t, keys)
-    const cipher = aCipher('gb1', 'k1')
-    const script = (...args: (string | Buffer)[]) =>
-      redis.client.eval(SCRIPT, 1, KEYS.region, ...args) as Promise<string[]>
-    const facts = (revision: number, change: object = {}) =>
-      JSON.stringify({
-        schema: 1,
-        id: 'srv-n1',
-        region: 'gb1',
-        revision,
-        interfaces: [{ ipv4Addresses: ['127.0.0.1/8'] }],
-        hypervisors: ['hv1'],
-        ...change,
-      })
-    const value = (revision: number, change: Record<string, unknown> = {}) =>
-      cipher.encrypt('record', 'srv-n1', revision, Buffer.from(JSON.stringify(record(1, revision, change))))
-    t.same(await script('put-encrypted', facts(1), value(1), ''), ['published', '1'])
-    t.same(await store.get('srv-n1').then((one) => [(one!.document as { revision: number }).revision, one!.userData]), [
-      1,
-      undefined,
-    ])
-    for (const [args, why] of [
-      [['put-encrypted', facts(2), value(3), ''], /invalid .*not for the revision/],
-      [['put-encrypted', facts(2), JSON.stringify(record(1, 2)), ''], /invalid .*not encrypted/],
-      [['put-encrypted', facts(2), value(2), 'plain'], /invalid .*not encrypted/],
-      [
-        ['put-encrypted', facts(2), value(2), cipher.encrypt('user-data', 'srv-n1', 1, Buffer.from('x'))],
-        /invalid .*revision/,
-      ],
-      [['put-encrypted', '{', value(2), ''], /invalid/],
-      [['put-encrypted', facts(1), value(1), ''], /stale 1/],
-      [['put-encrypted', facts(2), value(2), '', 'x'], /changed [0-9a-f]{40}/],
-      [['encrypt', facts(1), value(1), ''], /changed/],
-      [['unseal-encrypted', facts(2, { sealedAt: '2026-11-20T15:04:05Z' }), value(2), ''], /invalid/],
-      [['put', JSON.stringify(record(1, 2)), 'keep'], /^refused encrypted$/],
-    ] as [(string | Buffer)[], RegExp][])
-      t.match((await script(...args)).join(' '), why)
-    const digest = (await valuesOf('srv-n1')).digest
-    t.match(
-      await script('encrypt', facts(2), value(2), '', digest),
-      ['refused', 'stale', '1'],
-      'an encryption with another key must keep the revision',
-    )
-    t.same(await script('encrypt', facts(1), value(1), '', digest), ['published', '1'])
-    const sealedAt = '2026-11-20T15:04:05Z'
-    t.same(await script('put-encrypted', facts(2, { sealedAt }), value(2, { sealedAt }), ''), [
-      'published',
-      '2',
-      sealedAt,
-    ])
-    t.same(
-      await script('put-encrypted', facts(3), value(3), ''),
-      ['refused', 'sealed', sealedAt],
-      'the script cannot add a seal to an encrypted record: the publisher must',
-    )
-    t.same(await script('unseal-encrypted', facts(3), value(3), ''), ['published', '3'])
-  },
-)
+t.test('the script publishes values encrypted by any program, and refuses what does not fit the facts', async (t) => {
+  const keys = await someKeys(t, 'k1')
+  const store = await aStore(t, keys)
+  const cipher = aCipher('gb1', 'k1')
+  const script = (...args: (string | Buffer)[]) =>
+    redis.client.eval(SCRIPT, 1, KEYS.region, ...args) as Promise<string[]>
+  const facts = (revision: number, change: object = {}) =>
+    JSON.stringify({
+      schema: 1,
+      id: 'srv-n1',
+      region: 'gb1',
+      revision,
+      interfaces: [{ ipv4Addresses: ['127.0.0.1/8'] }],
+      hypervisors: ['hv1'],
+      ...change,
+    })
+  const value = (revision: number, change: Record<string, unknown> = {}) =>
+    cipher.encrypt('record', 'srv-n1', revision, Buffer.from(JSON.stringify(record(1, revision, change))))
+  t.same(await script('put-encrypted', facts(1), value(1), ''), ['published', '1'])
+  t.same(await store.get('srv-n1').then((one) => [(one!.document as { revision: number }).revision, one!.userData]), [
+    1,
+    undefined,
+  ])
+  for (const [args, why] of [
+    [['put-encrypted', facts(2), value(3), ''], /invalid .*not for the revision/],
+    [['put-encrypted', facts(2), JSON.stringify(record(1, 2)), ''], /invalid .*not encrypted/],
+    [['put-encrypted', facts(2), value(2), 'plain'], /invalid .*not encrypted/],
+    [
+      ['put-encrypted', facts(2), value(2), cipher.encrypt('user-data', 'srv-n1', 1, Buffer.from('x'))],
+      /invalid .*revision/,
+    ],
+    [['put-encrypted', '{', value(2), ''], /invalid/],
+    [['put-encrypted', facts(1), value(1), ''], /stale 1/],
+    [['put-encrypted', facts(2), value(2), '', 'x'], /changed [0-9a-f]{40}/],
+    [['encrypt', facts(1), value(1), ''], /changed/],
+    [['unseal-encrypted', facts(2, { sealedAt: '2026-11-20T15:04:05Z' }), value(2), ''], /invalid/],
+    [['put', JSON.stringify(record(1, 2)), 'keep'], /^refused encrypted$/],
+  ] as [(string | Buffer)[], RegExp][])
+    t.match((await script(...args)).join(' '), why)
+  const digest = (await valuesOf('srv-n1')).digest
+  t.match(
+    await script('encrypt', facts(2), value(2), '', digest),
+    ['refused', 'stale', '1'],
+    'an encryption with another key must keep the revision',
+  )
+  t.same(await script('encrypt', facts(1), value(1), '', digest), ['published', '1'])
+  const sealedAt = '2026-11-20T15:04:05Z'
+  t.same(await script('put-encrypted', facts(2, { sealedAt }), value(2, { sealedAt }), ''), [
+    'published',
+    '2',
+    sealedAt,
+  ])
+  t.same(
+    await script('put-encrypted', facts(3), value(3), ''),
+    ['refused', 'sealed', sealedAt],
+    'the script cannot add a seal to an encrypted record: the publisher must',
+  )
+  t.same(await script('unseal-encrypted', facts(3), value(3), ''), ['published', '3'])
+})
 
 t.test('a private key of an identity enters no store of plain records, and no guest or log shows it', async (t) => {
   const keys = await someKeys(t, 'k1')

@@ -163,31 +163,28 @@ t.test(
   },
 )
 
-t.test(
-  'an export that was killed is DIR.partial, the next one names it, and after it is deleted is whole',
-  async (t) => {
-    const directory = testDirectory(t)
-    const source = KINDS['Redis']!(directory, 'gb1')
-    const store = await openTestStore(t, source)
-    for (let n = 0; n < 200; n++) await store.put(record(n), Buffer.from(String(n)))
-    const link = await startSlowLink(redis.port, 20)
-    t.teardown(() => link.stop())
-    const [backup, partial] = [join(directory, 'backup'), join(directory, 'backup.partial')]
-    const child = start(['export', backup], link.port)
-    await until(() => existsSync(partial) && readdirSync(partial).length > 0, 'the first files')
-    link.freeze()
-    child.kill('SIGKILL')
-    await once(child, 'close')
-    t.same([existsSync(backup), readdirSync(partial).length < 400], [false, true])
-    t.match(await imdsctl(['export', backup], { env: ENV }), {
-      status: 66,
-      stderr: /backup.partial exists: another export runs or was interrupted; delete it/,
-    })
-    rmSync(partial, { recursive: true })
-    t.match(await exporting(source, backup), { status: 0, stdout: /^200 records, 0 tombstones: / })
-    t.same(await contents(await openTestStore(t, { url: `file:${backup}`, region: 'gb1' })), await contents(store))
-  },
-)
+t.test('an export that was killed is DIR.partial, the next names it, and after it is deleted is whole', async (t) => {
+  const directory = testDirectory(t)
+  const source = KINDS['Redis']!(directory, 'gb1')
+  const store = await openTestStore(t, source)
+  for (let n = 0; n < 200; n++) await store.put(record(n), Buffer.from(String(n)))
+  const link = await startSlowLink(redis.port, 20)
+  t.teardown(() => link.stop())
+  const [backup, partial] = [join(directory, 'backup'), join(directory, 'backup.partial')]
+  const child = start(['export', backup], link.port)
+  await until(() => existsSync(partial) && readdirSync(partial).length > 0, 'the first files')
+  link.freeze()
+  child.kill('SIGKILL')
+  await once(child, 'close')
+  t.same([existsSync(backup), readdirSync(partial).length < 400], [false, true])
+  t.match(await imdsctl(['export', backup], { env: ENV }), {
+    status: 66,
+    stderr: /backup.partial exists: another export runs or was interrupted; delete it/,
+  })
+  rmSync(partial, { recursive: true })
+  t.match(await exporting(source, backup), { status: 0, stdout: /^200 records, 0 tombstones: / })
+  t.same(await contents(await openTestStore(t, { url: `file:${backup}`, region: 'gb1' })), await contents(store))
+})
 
 t.test('a record that cannot be read is named, the others are exported, and the exit status is 65', async (t) => {
   const directory = testDirectory(t)

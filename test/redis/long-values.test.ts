@@ -198,28 +198,25 @@ async function calls(command: string): Promise<number> {
 
 for (const isEncrypted of [false, true]) {
   const what = isEncrypted ? 'encrypted' : 'plain'
-  t.test(
-    `${what} user-data of any length is read completely, and one turn handles only a small part of it`,
-    async (t) => {
-      const sizes = [LIMIT, 16_384, 0, 3 * A_MEBIBYTE, ...Array.from({ length: 60 }, () => 65_536)]
-      await publish(t, sizes, isEncrypted)
-      const source = await aSource(t, redis.url, LIMIT, isEncrypted ? aCipher('gb1', 'k1') : undefined)
-      const found: Loaded[] = []
-      const { hashed, ciphered } = await mostBytesPerTurn(async () => {
-        for await (const loaded of source.load(sizes.map((_size, i) => id(i + 1)))) {
-          if (loaded.kind === 'record') t.match(validate(loaded, LIMIT), { ok: true })
-          found.push(loaded)
-        }
-      })
-      t.same(
-        found.map((loaded) => [loaded.kind, loaded.id, 'userData' in loaded && loaded.userData?.length]),
-        sizes.map((size, i) => ['record', id(i + 1), size]),
-      )
-      t.ok(hashed > 0 && hashed <= A_MEBIBYTE + SLICE_BYTES, `${String(hashed)} bytes hashed`)
-      t.equal(ciphered > 0, isEncrypted)
-      t.ok(ciphered <= A_MEBIBYTE + SLICE_BYTES, `${String(ciphered)} bytes decrypted`)
-    },
-  )
+  t.test(`${what} user-data of any length is read completely, and one turn handles a small part of it`, async (t) => {
+    const sizes = [LIMIT, 16_384, 0, 3 * A_MEBIBYTE, ...Array.from({ length: 60 }, () => 65_536)]
+    await publish(t, sizes, isEncrypted)
+    const source = await aSource(t, redis.url, LIMIT, isEncrypted ? aCipher('gb1', 'k1') : undefined)
+    const found: Loaded[] = []
+    const { hashed, ciphered } = await mostBytesPerTurn(async () => {
+      for await (const loaded of source.load(sizes.map((_size, i) => id(i + 1)))) {
+        if (loaded.kind === 'record') t.match(validate(loaded, LIMIT), { ok: true })
+        found.push(loaded)
+      }
+    })
+    t.same(
+      found.map((loaded) => [loaded.kind, loaded.id, 'userData' in loaded && loaded.userData?.length]),
+      sizes.map((size, i) => ['record', id(i + 1), size]),
+    )
+    t.ok(hashed > 0 && hashed <= A_MEBIBYTE + SLICE_BYTES, `${String(hashed)} bytes hashed`)
+    t.equal(ciphered > 0, isEncrypted)
+    t.ok(ciphered <= A_MEBIBYTE + SLICE_BYTES, `${String(ciphered)} bytes decrypted`)
+  })
 }
 
 t.test('one read has at most 4 MiB or one instance, and the next one waits until it is consumed', async (t) => {

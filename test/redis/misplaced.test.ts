@@ -13,7 +13,6 @@ import { imdsctl } from '../support/programs/imdsctl.ts'
 
 const SCRIPT = readFileSync(new URL('../../src/store/redis/publish.lua', import.meta.url), 'utf8')
 const KEYS = keysOf('gb1')
-const ID = '/latest/meta-data/instance-id'
 const redis = await startRedis(t)
 t.beforeEach(async () => {
   await redis.client.flushall()
@@ -163,27 +162,4 @@ t.test('a new region without instances is ready once it is initialised', async (
   await until(async () => (await daemon.operator('/readyz')).status === 200, 'readiness')
   t.match(JSON.parse((await daemon.operator('/readyz')).body.toString()), { ready: true, instances: 0 })
   t.match(await inRegion('gb1', null, 'init'), { status: 0, stdout: 'nothing to do: the store is ready for use\n' })
-})
-
-t.test('invariant 7: a removed instance whose tombstone was missed does not stop the new owner', async (t) => {
-  await redis.client.call('ACL', 'SETUSER', 'reader', 'on', '>secret', '~*', '&*', '+@all')
-  const daemon = await aDaemon(t, urlAs('reader', redis), SECRET)
-  const store = await aStore(t, redis.url)
-  await store.put(record(1))
-  await serves(daemon, 1)
-  await redis.client.call('ACL', 'SETUSER', 'reader', 'off')
-  await redis.client.call('CLIENT', 'KILL', 'USER', 'reader')
-  await until(() => daemon.log.some(({ msg }) => msg.startsWith('the store is lost')), 'Redis to be away')
-  await store.remove('srv-n1')
-  await redis.client.del(KEYS.tombstone('srv-n1')) // as after seven days
-  t.match(await store.put(record(1, { id: 'srv-n2' })), { kind: 'published' })
-  t.equal((await daemon.get(ID)).body.toString(), 'srv-n1')
-  await redis.client.call('ACL', 'SETUSER', 'reader', 'on')
-  await until(async () => (await daemon.get(ID)).body.toString() === 'srv-n2', 'the new owner to be served')
-  const ready = JSON.parse((await daemon.operator('/readyz')).body.toString()) as object
-  t.match(ready, { ready: true, contestedAddresses: 0, unconfirmed: 1, instances: 2 })
-  t.match(
-    daemon.log.find(({ msg }) => msg.startsWith('an address is served to the instance that the store has')),
-    { level: 'warn', address: 'default 127.0.0.1', instances: ['srv-n2'], lost: ['srv-n1'] },
-  )
 })

@@ -12,61 +12,58 @@ const ID = '/latest/meta-data/instance-id'
 /** One caller's loops at the same time: as many as it may have connections. */
 const LOOPS = 16
 
-t.test(
-  'an operator that asks in a loop takes no response from guests or others, and little of the store',
-  async (t) => {
-    const redis = await startRedis(t)
-    const store = await openTestStore(t, { url: redis.url, region: 'gb1' })
-    await store.put(aLocalInstance(1, 1, { id: 'srv-a' }))
-    const settings = { IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1' }
-    const daemon = await startDaemon(t, settings)
-    await until(async () => (await daemon.get(ID)).status === 200, 'the instance')
+t.test('an operator that asks in a loop takes no response from guests or others, little of the store', async (t) => {
+  const redis = await startRedis(t)
+  const store = await openTestStore(t, { url: redis.url, region: 'gb1' })
+  await store.put(aLocalInstance(1, 1, { id: 'srv-a' }))
+  const settings = { IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1' }
+  const daemon = await startDaemon(t, settings)
+  await until(async () => (await daemon.get(ID)).status === 200, 'the instance')
 
-    let isOver = false as boolean // TypeScript does not see that the end of the test sets it
-    const statuses: Record<string, Set<unknown>> = {}
-    /** Asks until the test is over. Statuses are counted by `who`. Returns the number of answers. */
-    const loop = async (who: string, ask: (i: number) => Promise<Answer>) => {
-      const seen = (statuses[who] ??= new Set())
-      let answers = 0
-      for (; !isOver; answers++)
-        seen.add((await ask(answers).catch((error: unknown) => ({ status: String(error) }))).status)
-      return answers
-    }
-    const operator = (from: string, path: string) => request(daemon.operatorPort, path, from)
-    const asked = [
-      () => '/instances/srv-a/trace',
-      (n: number) => `/explain?address=10.${String(n >> 8)}.${String(n & 255)}.9`,
-      (n: number) => `/instances/srv-${String(n)}?reason=`,
-      () => '/explain?id=srv-a',
-    ]
-    const commands = async () => Number(/total_commands_processed:(\d+)/.exec(await redis.client.info('stats'))?.[1])
-    const before = await commands()
-    const startedMs = performance.now()
-    const looping = Array.from({ length: LOOPS }, (_, i) =>
-      loop('the one', (n) => operator('127.0.0.2', asked[i % asked.length]!(n * LOOPS + i))),
-    )
-    const guests = [1, 2].map(() => loop('guests', () => daemon.get(ID)))
-    const others = [
-      loop('Prometheus', () => operator('127.0.0.9', '/metrics')),
-      loop('the unix socket', () => daemon.operator('/readyz')),
-    ]
-    const doctor = (async () => {
-      for (let i = 0; i < 2; i++)
-        await imdsctl(['--json', 'doctor', '--operator', daemon.operatorSocket], { env: settings })
-    })()
-    await doctor
-    const explained = await imdsctl(['explain', '10.200.0.1', '--operator', daemon.operatorSocket])
-    isOver = true
-    const [theirs, served, other] = await Promise.all([looping, guests, others].map((all) => Promise.all(all)))
-    const seconds = (performance.now() - startedMs) / 1000
-    t.comment(`${seconds.toFixed(1)} s:`, { theirs, served, other }, `${String((await commands()) - before)} commands`)
+  let isOver = false as boolean // TypeScript does not see that the end of the test sets it
+  const statuses: Record<string, Set<unknown>> = {}
+  /** Asks until the test is over. Statuses are counted by `who`. Returns the number of answers. */
+  const loop = async (who: string, ask: (i: number) => Promise<Answer>) => {
+    const seen = (statuses[who] ??= new Set())
+    let answers = 0
+    for (; !isOver; answers++)
+      seen.add((await ask(answers).catch((error: unknown) => ({ status: String(error) }))).status)
+    return answers
+  }
+  const operator = (from: string, path: string) => request(daemon.operatorPort, path, from)
+  const asked = [
+    () => '/instances/srv-a/trace',
+    (n: number) => `/explain?address=10.${String(n >> 8)}.${String(n & 255)}.9`,
+    (n: number) => `/instances/srv-${String(n)}?reason=`,
+    () => '/explain?id=srv-a',
+  ]
+  const commands = async () => Number(/total_commands_processed:(\d+)/.exec(await redis.client.info('stats'))?.[1])
+  const before = await commands()
+  const startedMs = performance.now()
+  const looping = Array.from({ length: LOOPS }, (_, i) =>
+    loop('the one', (n) => operator('127.0.0.2', asked[i % asked.length]!(n * LOOPS + i))),
+  )
+  const guests = [1, 2].map(() => loop('guests', () => daemon.get(ID)))
+  const others = [
+    loop('Prometheus', () => operator('127.0.0.9', '/metrics')),
+    loop('the unix socket', () => daemon.operator('/readyz')),
+  ]
+  const doctor = (async () => {
+    for (let i = 0; i < 2; i++)
+      await imdsctl(['--json', 'doctor', '--operator', daemon.operatorSocket], { env: settings })
+  })()
+  await doctor
+  const explained = await imdsctl(['explain', '10.200.0.1', '--operator', daemon.operatorSocket])
+  isOver = true
+  const [theirs, served, other] = await Promise.all([looping, guests, others].map((all) => Promise.all(all)))
+  const seconds = (performance.now() - startedMs) / 1000
+  t.comment(`${seconds.toFixed(1)} s:`, { theirs, served, other }, `${String((await commands()) - before)} commands`)
 
-    t.same([...statuses['guests']!], [200])
-    t.same([...statuses['Prometheus']!], [200])
-    t.same([...statuses['the unix socket']!], [200])
-    t.same([...statuses['the one']!].sort(), [200, 404], 'it is answered too')
-    t.match(explained.stdout, /the store has no instance with this address/, 'the unix socket has its own rate')
-    const ofStore = (await commands()) - before
-    t.ok(ofStore < 300 + 60 * seconds, `the store was asked at a bounded rate: ${String(ofStore)} times`)
-  },
-)
+  t.same([...statuses['guests']!], [200])
+  t.same([...statuses['Prometheus']!], [200])
+  t.same([...statuses['the unix socket']!], [200])
+  t.same([...statuses['the one']!].sort(), [200, 404], 'it is answered too')
+  t.match(explained.stdout, /the store has no instance with this address/, 'the unix socket has its own rate')
+  const ofStore = (await commands()) - before
+  t.ok(ofStore < 300 + 60 * seconds, `the store was asked at a bounded rate: ${String(ofStore)} times`)
+})

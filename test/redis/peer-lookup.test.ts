@@ -101,9 +101,7 @@ function open(bytes = ''): Socket {
   const socket = connect({ port: daemon.guestPort, host: '127.0.0.1', localAddress: ATTACKER })
   return socket
     .resume()
-    .on('error', () => {
-      /* reset by the daemon */
-    })
+    .on('error', () => undefined)
     .on('connect', () => {
       socket.write(bytes)
     })

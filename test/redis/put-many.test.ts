@@ -132,9 +132,7 @@ t.test('imdsctl put stops reading its input while the store is busy', async (t) 
 t.test('imdsctl put publishes each line as it arrives, and exits with 69 if the store is lost', async (t) => {
   await aStore(t)
   const { child, seen } = startPut(t)
-  child.stdin.on('error', () => {
-    /* it no longer reads */
-  })
+  child.stdin.on('error', () => undefined)
   for (const n of [1, 2]) {
     child.stdin.write(lines(record(n)))
     await until(() => seen.output.includes(`published srv-a${String(n)}`), `record ${String(n)}`)

@@ -94,28 +94,6 @@ t.test('H9: a store that is away gets the last report later', async (t) => {
   t.equal(daemon.log.filter(({ msg }) => msg.startsWith('reports of guests cannot')).length, 1, 'one warning')
 })
 
-t.test('H9: a daemon that is killed while Redis is away writes the reports later', async (t) => {
-  const { redis, store } = await aRegion(t)
-  await store.put(record(1, OPTIONS))
-  const env = { IMDS_STATE_DIR: `${t.testdirName}/state` }
-  const [first, snapshot] = [await aHypervisor(t, redis, 'hv1', env), `${env.IMDS_STATE_DIR}/view.snapshot`]
-  await serves(first, 1)
-  await redis.kill()
-  await report(first, 'boot', 'done')
-  await until(() => readFileSync(snapshot, 'latin1').includes('"phase":"done"'), 'the report in the snapshot')
-  await kill(first)
-  const second = await aHypervisor(t, redis, 'hv1', env)
-  await serves(second, 1)
-  t.match(await shown(second), { boot: { phase: 'done' } })
-  await redis.restart()
-  await store.put(record(1, OPTIONS))
-  await until(async () => (await store.reports('srv-n1'))?.boot?.phase === 'done', 'the report in the store')
-  t.same(
-    second.log.filter(({ msg }) => msg.startsWith('reports of guests')),
-    [],
-  )
-})
-
 t.test('H9: after a kill the store says what is newer than the snapshot', async (t) => {
   const { redis, store } = await aRegion(t)
   await store.put(record(1, OPTIONS))

@@ -4,12 +4,10 @@
  */
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { setImmediate as turn } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { keysOf } from '../../src/store/redis/keys.ts'
 import type { Publisher } from '../../src/store/open.ts'
 import { startDaemon, until } from '../support/programs/daemon.ts'
-import { random } from '../support/fixtures/generated-records.ts'
 import { anInstance, loopback } from '../support/fixtures/instance.ts'
 import { imdsctl } from '../support/programs/imdsctl.ts'
 import { startKinds, type KindSettings } from '../support/redis/kinds.ts'
@@ -79,65 +77,6 @@ for (const kind of Object.keys(kinds)) {
       { kind: 'published', instance: { sealedAt: LATER } },
       'the next seal has its own time',
     )
-  })
-
-  t.test(`${kind}: a seal that is set during other publishes stays and loses none of their changes`, async (t) => {
-    const { store, settings } = await aStore(t, kind)
-    await store.put(record(1), Buffer.from('one'))
-    const other = await openTestStore(t, settings)
-    const write = async () => {
-      for (let i = 2; i < 40; i++) {
-        const revision = ((await documentOf(other))!['revision'] as number) + 1
-        await other.put(record(revision, { tags: { n: String(i) } }), Buffer.from(String(i)))
-        await turn() // without a pause the seal, which gives up after ten attempts, would never succeed
-      }
-    }
-    const [, sealed] = await Promise.all([write(), store.seal('srv-abcde')])
-    t.equal(sealed.kind, 'sealed')
-    t.ok((await documentOf(store))!['sealedAt'])
-    const { revision } = (await documentOf(store)) as { revision: number }
-    await other.put(record(revision + 1, { tags: { n: 'last' } }), Buffer.from('last'))
-    t.match(await documentOf(store), { tags: { n: 'last' }, sealedAt: /^2/ })
-  })
-
-  t.test(`${kind}: after random operations an instance is sealed if and only if it was sealed last`, async (t) => {
-    const { store } = await aStore(t, kind)
-    const next = random(20261120)
-    const pick = <T>(list: readonly T[]): T => list[Math.floor(next() * list.length)]!
-    let [revision, isThere, isSealed, unsealed] = [0, false, false, 0]
-    for (let step = 0; step < 250; step++) {
-      const operation = pick(['put', 'put', 'put', 'put-sealed', 'late put', 'remove', 'seal', 'unseal'])
-      const userData = pick(['keep', 'none', Buffer.from(String(step))] as const)
-      if (operation.startsWith('put')) {
-        const put = await store.put(record(++revision, operation === 'put' ? {} : { sealedAt: TIME }), userData)
-        isSealed ||= operation !== 'put'
-        isThere = true
-        if (put.kind !== 'published' || 'sealedAt' in put.instance !== isSealed)
-          t.fail(`${String(step)} ${operation}: ${JSON.stringify(put)}`)
-      } else if (operation === 'late put') {
-        if (revision > 1) t.equal((await store.put(record(revision - 1), userData)).kind, 'stale')
-      } else if (operation === 'remove') {
-        if (isThere) revision += 1
-        t.match(
-          await store.remove('srv-abcde'),
-          revision === 0 ? { kind: 'absent' } : { kind: isThere ? 'removed' : 'unchanged', revision },
-        )
-        isThere = false
-      } else {
-        const isChange = isThere && isSealed !== (operation === 'seal')
-        if (isChange) revision += 1
-        if (isChange && operation === 'unseal') unsealed += 1
-        t.match(
-          await (operation === 'seal' ? store.seal('srv-abcde') : store.unseal('srv-abcde')),
-          isThere ? { kind: isChange ? `${operation}ed` : 'unchanged', revision } : { kind: 'absent' },
-        )
-        if (isThere) isSealed = operation === 'seal'
-      }
-      const document = await documentOf(store)
-      if ((document !== undefined) !== isThere || (isThere && (document!['sealedAt'] !== undefined) !== isSealed))
-        t.fail(`after ${String(step)} ${operation}: ${JSON.stringify(document)}`)
-    }
-    t.ok(unsealed > 10, `${String(unsealed)} unseals`)
   })
 }
 

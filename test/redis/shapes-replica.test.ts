@@ -7,26 +7,23 @@ import { until } from '../support/programs/daemon.ts'
 import { startRedis } from '../support/redis/redis.ts'
 import { aDaemon, aStore, connected, guestsWithoutPause, logsReason, record, serves } from '../support/redis/shapes.ts'
 
-t.test(
-  'a daemon uses a replica while it follows its primary, else logs that, and uses it again as primary',
-  async (t) => {
-    const primary = await startRedis(t, ['--repl-diskless-sync-delay', '0'])
-    const replica = await startRedis(t, ['--replicaof', `127.0.0.1 ${String(primary.port)}`])
-    const store = await aStore(t, primary.url)
-    const daemon = await aDaemon(t, replica.url)
-    await connected(daemon)
-    await store.put(record(1))
-    await serves(daemon, 1)
-    const guests = guestsWithoutPause(t, daemon)
-    await primary.kill()
-    await logsReason(daemon, /^this is a replica that lost its primary$/)
-    await connected(daemon, false)
-    await replica.client.call('REPLICAOF', 'NO', 'ONE')
-    await (await aStore(t, replica.url)).put(record(2))
-    await serves(daemon, 2)
-    t.same(await guests.stop(), [])
-  },
-)
+t.test('a daemon uses a replica that follows its primary, else logs it, and uses it as primary again', async (t) => {
+  const primary = await startRedis(t, ['--repl-diskless-sync-delay', '0'])
+  const replica = await startRedis(t, ['--replicaof', `127.0.0.1 ${String(primary.port)}`])
+  const store = await aStore(t, primary.url)
+  const daemon = await aDaemon(t, replica.url)
+  await connected(daemon)
+  await store.put(record(1))
+  await serves(daemon, 1)
+  const guests = guestsWithoutPause(t, daemon)
+  await primary.kill()
+  await logsReason(daemon, /^this is a replica that lost its primary$/)
+  await connected(daemon, false)
+  await replica.client.call('REPLICAOF', 'NO', 'ONE')
+  await (await aStore(t, replica.url)).put(record(2))
+  await serves(daemon, 2)
+  t.same(await guests.stop(), [])
+})
 
 t.test('a daemon reconnects to a primary that becomes a replica, and so sees its new content', async (t) => {
   const [first, second] = [await startRedis(t), await startRedis(t, ['--repl-diskless-sync-delay', '0'])]

@@ -105,31 +105,28 @@ t.test('a daemon leaves a primary that becomes a replica by a failover, and conn
   t.same(await guests.stop(), [])
 })
 
-t.test(
-  'a daemon leaves a frozen primary for the new one, and the old one changes nothing when it resumes',
-  async (t) => {
-    const { watched, url, servers, files } = await startSetup(t)
-    const store = await aStore(t, url, files)
-    await store.put(record(1))
-    const daemon = await aDaemon(t, url, files)
-    await serves(daemon, 1)
-    const guests = guestsWithoutPause(t, daemon)
-    await until(async () => (await servers[1].client.exists('imds:{gb1}')) === 1, 'the record in the replica')
-    servers[0].process().kill('SIGSTOP')
-    await until(async () => (await watched.primary()) === servers[1], 'the other to be primary', 30_000)
-    await publish(await aStore(t, url, files), 2)
-    await serves(daemon, 2)
-    servers[0].process().kill('SIGCONT')
-    await until(
-      async () => (await servers[0].client.info('replication')).includes('role:slave'),
-      'the old primary to be a replica',
-      30_000,
-    )
-    await publish(store, 3)
-    await serves(daemon, 3)
-    t.same(await guests.stop(), [])
-  },
-)
+t.test('a daemon leaves a frozen primary for the new one; the old one changes nothing when it resumes', async (t) => {
+  const { watched, url, servers, files } = await startSetup(t)
+  const store = await aStore(t, url, files)
+  await store.put(record(1))
+  const daemon = await aDaemon(t, url, files)
+  await serves(daemon, 1)
+  const guests = guestsWithoutPause(t, daemon)
+  await until(async () => (await servers[1].client.exists('imds:{gb1}')) === 1, 'the record in the replica')
+  servers[0].process().kill('SIGSTOP')
+  await until(async () => (await watched.primary()) === servers[1], 'the other to be primary', 30_000)
+  await publish(await aStore(t, url, files), 2)
+  await serves(daemon, 2)
+  servers[0].process().kill('SIGCONT')
+  await until(
+    async () => (await servers[0].client.info('replication')).includes('role:slave'),
+    'the old primary to be a replica',
+    30_000,
+  )
+  await publish(store, 3)
+  await serves(daemon, 3)
+  t.same(await guests.stop(), [])
+})
 
 t.test('a former primary that only the Sentinels cannot reach is left by daemons and publishers', async (t) => {
   const {

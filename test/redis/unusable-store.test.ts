@@ -82,56 +82,53 @@ const guests = async (daemon: TestDaemon) => {
 const problemsLogged = (daemon: TestDaemon) =>
   daemon.log.filter(({ level, msg }) => level === 'error' || /faulty|snapshot/.test(msg))
 
-t.test(
-  'a start with a wrong key is not ready, offers no view and logs one cause; the right key fixes it',
-  async (t) => {
-    const { start } = await aHost(t)
-    const first = await start(['k1'])
-    await isReady(first)
-    t.equal((await first.operator('/firewall')).status, 200)
-    await first.stop()
+t.test('a start with a wrong key is not ready, has no view and logs one cause; the right key fixes it', async (t) => {
+  const { start } = await aHost(t)
+  const first = await start(['k1'])
+  await isReady(first)
+  t.equal((await first.operator('/firewall')).status, 200)
+  await first.stop()
 
-    const wrong = await start(['k2'])
-    await resynced(wrong)
-    t.match(await readiness(wrong), {
-      status: 503,
-      ready: false,
-      connected: true,
-      instances: 0,
-      faulty: COUNT,
-      problem:
-        /^20 of 20 records that the store has for this hypervisor cannot be used\. Likely cause: the record keys are not those of the publishers: .*IMDS_RECORD_KEYS_FILE and restart/,
-    })
-    t.same(await guests(wrong), { 503: COUNT })
-    t.equal((await wrong.operator('/instances/srv-n1')).status, 404, 'the launch gate is closed')
-    t.equal((await wrong.operator('/firewall')).status, 503)
-    t.same([await wrong.metric('imds_ready'), await wrong.metric('imds_store_unusable')], [0, 1])
-    matchAll(t, problemsLogged(wrong), [
-      { msg: /^the snapshot cannot be decrypted; it stays/ },
-      ...Array.from({ length: 5 }, () => ({
-        level: 'warn',
-        msg: 'faulty record: this instance is not served',
-        reason: 'rejected',
-      })),
-      {
-        level: 'error',
-        msg: /^20 of 20 records .* Not ready; the last good state is served$/,
-        reasons: { rejected: COUNT },
-        example: { instance: /^srv-n/, faults: [{ message: /not configured here: k1/ }] },
-      },
-    ])
-    await wrong.stop()
+  const wrong = await start(['k2'])
+  await resynced(wrong)
+  t.match(await readiness(wrong), {
+    status: 503,
+    ready: false,
+    connected: true,
+    instances: 0,
+    faulty: COUNT,
+    problem:
+      /^20 of 20 records that the store has for this hypervisor cannot be used\. Likely cause: the record keys are not those of the publishers: .*IMDS_RECORD_KEYS_FILE and restart/,
+  })
+  t.same(await guests(wrong), { 503: COUNT })
+  t.equal((await wrong.operator('/instances/srv-n1')).status, 404, 'the launch gate is closed')
+  t.equal((await wrong.operator('/firewall')).status, 503)
+  t.same([await wrong.metric('imds_ready'), await wrong.metric('imds_store_unusable')], [0, 1])
+  matchAll(t, problemsLogged(wrong), [
+    { msg: /^the snapshot cannot be decrypted; it stays/ },
+    ...Array.from({ length: 5 }, () => ({
+      level: 'warn',
+      msg: 'faulty record: this instance is not served',
+      reason: 'rejected',
+    })),
+    {
+      level: 'error',
+      msg: /^20 of 20 records .* Not ready; the last good state is served$/,
+      reasons: { rejected: COUNT },
+      example: { instance: /^srv-n/, faults: [{ message: /not configured here: k1/ }] },
+    },
+  ])
+  await wrong.stop()
 
-    const right = await start(['k1'], { IMDS_STORE: 'redis://127.0.0.1:1' })
-    t.same(await guests(right), { 200: COUNT }, 'the snapshot was not replaced')
-    await right.stop()
-    const again = await start(['k1'])
-    await isReady(again)
-    t.same(await guests(again), { 200: COUNT })
-    t.equal((await again.operator('/firewall')).status, 200)
-    t.equal(await again.metric('imds_store_unusable'), 0)
-  },
-)
+  const right = await start(['k1'], { IMDS_STORE: 'redis://127.0.0.1:1' })
+  t.same(await guests(right), { 200: COUNT }, 'the snapshot was not replaced')
+  await right.stop()
+  const again = await start(['k1'])
+  await isReady(again)
+  t.same(await guests(again), { 200: COUNT })
+  t.equal((await again.operator('/firewall')).status, 200)
+  t.equal(await again.metric('imds_store_unusable'), 0)
+})
 
 t.test('E3: a few valid records among faulty ones leave the firewall rules, but not the older snapshot', async (t) => {
   const { store, start } = await aHost(t)
@@ -162,42 +159,39 @@ t.test('E3: a few valid records among faulty ones leave the firewall rules, but 
   t.equal((await again.operator('/firewall')).status, 503, 'a view that no resync has confirmed replaces no rules')
 })
 
-t.test(
-  'a daemon whose keys come before the encryption does not serve the plain snapshot, and deletes it',
-  async (t) => {
-    const { start } = await aHost(t, true)
-    const before = await start([])
-    await isReady(before)
-    await before.stop()
-    const snapshot = () => readFileSync(join(t.testdirName, 'state', 'view.snapshot'), 'latin1')
-    t.match(snapshot(), /srv-n1/)
+t.test('a daemon whose keys come before the encryption does not serve the plain snapshot and deletes it', async (t) => {
+  const { start } = await aHost(t, true)
+  const before = await start([])
+  await isReady(before)
+  await before.stop()
+  const snapshot = () => readFileSync(join(t.testdirName, 'state', 'view.snapshot'), 'latin1')
+  t.match(snapshot(), /srv-n1/)
 
-    const daemon = await start(['k1'])
-    await resynced(daemon)
-    t.match(await readiness(daemon), {
-      status: 503,
-      problem: /imdsctl encrypt --from-plain/,
-      instances: 0,
-      faulty: COUNT,
-    })
-    t.same(await guests(daemon), { 503: COUNT })
-    t.equal((await daemon.operator('/firewall')).status, 503, 'the firewall keeps its rules')
-    t.match(snapshot(), /srv-n1/, 'the file stays for a start without the keys')
+  const daemon = await start(['k1'])
+  await resynced(daemon)
+  t.match(await readiness(daemon), {
+    status: 503,
+    problem: /imdsctl encrypt --from-plain/,
+    instances: 0,
+    faulty: COUNT,
+  })
+  t.same(await guests(daemon), { 503: COUNT })
+  t.equal((await daemon.operator('/firewall')).status, 503, 'the firewall keeps its rules')
+  t.match(snapshot(), /srv-n1/, 'the file stays for a start without the keys')
 
-    const publisher = await openTestStore(t, {
-      url: redis.url,
-      region: 'gb1',
-      recordKeysFile: join(t.testdirName, 'keys-k1'),
-    })
-    for (let n = 1; n <= COUNT; n++) t.same(await publisher.encrypt(`srv-n${String(n)}`, true), { kind: 'encrypted' })
-    await isReady(daemon)
-    await until(async () => (await readiness(daemon)).instances === COUNT, 'all instances')
-    const directory = join(t.testdirName, 'state')
-    await daemon.stop() // so that no temporary file disappears while it is read
-    t.ok(snapshot().startsWith('imds1 k1 0\n'), 'the encrypted snapshot')
-    for (const name of readdirSync(directory)) t.notMatch(readFileSync(join(directory, name), 'latin1'), /srv-n/)
-  },
-)
+  const publisher = await openTestStore(t, {
+    url: redis.url,
+    region: 'gb1',
+    recordKeysFile: join(t.testdirName, 'keys-k1'),
+  })
+  for (let n = 1; n <= COUNT; n++) t.same(await publisher.encrypt(`srv-n${String(n)}`, true), { kind: 'encrypted' })
+  await isReady(daemon)
+  await until(async () => (await readiness(daemon)).instances === COUNT, 'all instances')
+  const directory = join(t.testdirName, 'state')
+  await daemon.stop() // so that no temporary file disappears while it is read
+  t.ok(snapshot().startsWith('imds1 k1 0\n'), 'the encrypted snapshot')
+  for (const name of readdirSync(directory)) t.notMatch(readFileSync(join(directory, name), 'latin1'), /srv-n/)
+})
 
 t.test('the rolling restart of docs/operations/jobs.md waits for instances and fails with the reason', async (t) => {
   const example = executed('docs/operations/jobs.md', 'rolling restart')

@@ -41,108 +41,56 @@ t.test("a publish and its changes reach the guest's next GET; a removal makes it
   await until(async () => (await daemon.get(ID)).status === 503, 'the removal')
 })
 
-t.test("E2: a daemon serves only its hypervisor's instances; during a migration both daemons serve one", async (t) => {
-  const second = await startDaemon(t, environment(redis.url, 'hv2'))
-  await store.put(aLocalInstance(2))
-  await store.put(aLocalInstance(3, 1, { hypervisors: ['hv2'] }))
-  await serves(daemon, 1, 2)
-  await serves(second, 1, 3)
-  t.equal(await daemon.metric('imds_view_instances'), 1)
-  await store.put(aLocalInstance(2, 2, { hypervisors: ['hv1', 'hv2'] }))
-  await serves(daemon, 2, 2)
-  await serves(second, 2, 2)
-  await store.put(aLocalInstance(2, 3, { hypervisors: ['hv2'] }))
-  await serves(second, 3, 2)
-  await until(async () => (await daemon.metric('imds_view_instances')) === 0, 'the old host to drop the instance')
-})
-
-t.test('invariant 4: the next resync finds a change whose notice was lost', async () => {
-  await store.put(aLocalInstance(4))
-  await serves(daemon, 1, 4)
-  const changed = JSON.stringify(aLocalInstance(4, 2))
-  await redis.client
-    .multi()
-    .hset(KEYS.instance('srv-n4'), 'record', changed, 'digest', 'quiet')
-    .hset(KEYS.hypervisor('hv1'), 'srv-n4', 'quiet')
-    .exec()
-  await serves(daemon, 2, 4)
-})
-
-t.test(
-  'an instance that is published or removed while it is read is not lost: its tombstone is read before and after',
-  async (t) => {
-    const monitor = await redis.client.monitor()
-    t.teardown(() => {
-      monitor.disconnect()
-    })
-    const read: string[] = []
-    monitor.on('monitor', (_time: string, [command = '', key]: string[], source: string) => {
-      const isRead = key === KEYS.tombstone('srv-n11') || (key === KEYS.instance('srv-n11') && command === 'hmget')
-      if (isRead && source !== 'lua') read.push(command)
-    })
-    await store.put(aLocalInstance(11))
-    await serves(daemon, 1, 11)
-    t.strictSame(read.slice(-3), ['exists', 'hmget', 'exists'])
-  },
-)
-
-t.test(
-  'invariants 3 and 6: a faulty record leaves the last good state, is reported once, and harms no other',
-  async (t) => {
-    await store.put(aLocalInstance(5), Buffer.from('good'))
-    await store.put(aLocalInstance(6))
-    await serves(daemon, 1, 5)
-    await serves(daemon, 1, 6)
-    const key = KEYS.instance('srv-n5')
-    const good = await redis.client.hget(key, 'record')
-    const linesBefore = daemon.log.length
-    const writeFault = async (...fields: string[]) => {
-      const digest = `broken ${fields.join()}`
-      await redis.client.hset(key, ...fields, 'digest', digest)
-      await redis.client.hset(KEYS.hypervisor('hv1'), 'srv-n5', digest)
-      await redis.client.publish(KEYS.notices('hv1'), 'srv-n5')
-    }
-    // test/unit/imdsd/view/validate.test.ts and test/unit/store/redis/ have every kind of fault
-    for (const [what, reason, fields] of [
-      ['a record that is not JSON', 'unreadable', ['record', '{']],
-      ["another instance's record", 'id', ['record', JSON.stringify(aLocalInstance(6, 2))]],
-      ['user-data that the record does not describe', 'user-data', ['record', good!, 'user-data', 'evil']],
-    ] as [string, string, string[]][]) {
-      await writeFault(...fields)
-      await until(async () => (await daemon.metric(`imds_record_faults_total{reason="${reason}"}`)) === 1, what)
-      await resynced(daemon)
-      t.equal(await daemon.metric(`imds_record_faults_total{reason="${reason}"}`), 1, `${what} is counted once`)
-      t.equal(await daemon.metric('imds_view_faulty_records'), 1)
-      t.equal(await hostnameOf(daemon, 5), 'r1.n5.example.com')
-      t.equal((await daemon.get('/latest/user-data', '127.0.0.5')).body.toString(), 'good')
-    }
-    await store.put(aLocalInstance(6, 2))
-    await serves(daemon, 2, 6)
-    await writeFault('user-data', 'good')
-    await until(async () => (await daemon.metric('imds_view_faulty_records')) === 0, 'the repair')
-    const lines = daemon.log.slice(linesBefore)
-    t.equal(lines.filter(({ msg }) => msg.startsWith('faulty record')).length, 3)
-    t.notMatch(JSON.stringify(lines), /evil|goo"/, 'invariant 9: no user-data in the log')
-  },
-)
-
-t.test('invariant 7: an address that two records claim is not served, and that is reported', async (t) => {
-  await store.put(aLocalInstance(7))
-  await serves(daemon, 1, 7)
-  await redis.client.hdel(KEYS.addresses('default'), '127.0.0.7')
-  await store.put(aLocalInstance(7, 1, { id: 'srv-thief' }))
-  await until(async () => (await daemon.get(ID, '127.0.0.7')).status === 503, 'the contested address to be refused')
-  t.match(JSON.parse((await daemon.operator('/readyz')).body.toString()), {
-    ready: true,
-    contestedAddresses: 1,
-    contested: ['default 127.0.0.7: srv-n7, srv-thief'],
+t.test('an instance that is put or removed while it is read is not lost: its tombstone is read twice', async (t) => {
+  const monitor = await redis.client.monitor()
+  t.teardown(() => {
+    monitor.disconnect()
   })
-  t.match(
-    daemon.log.find(({ msg }) => msg.includes('more than one instance claims')),
-    { level: 'warn', address: 'default 127.0.0.7', instances: ['srv-n7', 'srv-thief'] },
-  )
-  await store.remove('srv-thief')
-  await serves(daemon, 1, 7)
+  const read: string[] = []
+  monitor.on('monitor', (_time: string, [command = '', key]: string[], source: string) => {
+    const isRead = key === KEYS.tombstone('srv-n11') || (key === KEYS.instance('srv-n11') && command === 'hmget')
+    if (isRead && source !== 'lua') read.push(command)
+  })
+  await store.put(aLocalInstance(11))
+  await serves(daemon, 1, 11)
+  t.strictSame(read.slice(-3), ['exists', 'hmget', 'exists'])
+})
+
+t.test('invariants 3, 6: a faulty record leaves the last good state, is reported once, harms no other', async (t) => {
+  await store.put(aLocalInstance(5), Buffer.from('good'))
+  await store.put(aLocalInstance(6))
+  await serves(daemon, 1, 5)
+  await serves(daemon, 1, 6)
+  const key = KEYS.instance('srv-n5')
+  const good = await redis.client.hget(key, 'record')
+  const linesBefore = daemon.log.length
+  const writeFault = async (...fields: string[]) => {
+    const digest = `broken ${fields.join()}`
+    await redis.client.hset(key, ...fields, 'digest', digest)
+    await redis.client.hset(KEYS.hypervisor('hv1'), 'srv-n5', digest)
+    await redis.client.publish(KEYS.notices('hv1'), 'srv-n5')
+  }
+  // test/unit/imdsd/view/validate.test.ts and test/unit/store/redis/ have every kind of fault
+  for (const [what, reason, fields] of [
+    ['a record that is not JSON', 'unreadable', ['record', '{']],
+    ["another instance's record", 'id', ['record', JSON.stringify(aLocalInstance(6, 2))]],
+    ['user-data that the record does not describe', 'user-data', ['record', good!, 'user-data', 'evil']],
+  ] as [string, string, string[]][]) {
+    await writeFault(...fields)
+    await until(async () => (await daemon.metric(`imds_record_faults_total{reason="${reason}"}`)) === 1, what)
+    await resynced(daemon)
+    t.equal(await daemon.metric(`imds_record_faults_total{reason="${reason}"}`), 1, `${what} is counted once`)
+    t.equal(await daemon.metric('imds_view_faulty_records'), 1)
+    t.equal(await hostnameOf(daemon, 5), 'r1.n5.example.com')
+    t.equal((await daemon.get('/latest/user-data', '127.0.0.5')).body.toString(), 'good')
+  }
+  await store.put(aLocalInstance(6, 2))
+  await serves(daemon, 2, 6)
+  await writeFault('user-data', 'good')
+  await until(async () => (await daemon.metric('imds_view_faulty_records')) === 0, 'the repair')
+  const lines = daemon.log.slice(linesBefore)
+  t.equal(lines.filter(({ msg }) => msg.startsWith('faulty record')).length, 3)
+  t.notMatch(JSON.stringify(lines), /evil|goo"/, 'invariant 9: no user-data in the log')
 })
 
 t.test('invariant 6: a key of the wrong type is a fault of its instance only, and resyncs complete', async (t) => {
@@ -158,92 +106,47 @@ t.test('invariant 6: a key of the wrong type is a fault of its instance only, an
   await serves(daemon, 1, 8)
 })
 
-t.test('invariant 8: absence is not removal', async (t) => {
-  const all = await store.list()
-  for (const { id } of all) await store.remove(id)
+t.test('invariant 8: absence is not removal; a tombstone is, even in a store without other traces', async (t) => {
+  for (const { id } of await store.list()) await store.remove(id)
   await until(async () => (await daemon.metric('imds_view_instances')) === 0, 'an empty view')
   await store.put(aLocalInstance(1, 9), Buffer.from('mine'))
   await store.put(aLocalInstance(2, 9))
   await serves(daemon, 9)
   await serves(daemon, 9, 2)
-  const stillServed = async () => {
-    await resynced(daemon)
-    t.equal(await hostnameOf(daemon), 'r9.n1.example.com')
-    t.equal((await daemon.get('/latest/user-data')).body.toString(), 'mine')
-  }
   const emptyResyncs = async () => await daemon.metric('imds_resyncs_total{result="uninitialised"}')
-  await t.test('if a key is evicted', async () => {
-    await redis.client.del(KEYS.instance('srv-n1'))
-    await stillServed()
-  })
-  await t.test('if it is evicted and its index names a newer digest, which is reported once', async () => {
-    const linesBefore = daemon.log.length
-    await redis.client.hset(KEYS.hypervisor('hv1'), 'srv-n1', 'newer')
-    await stillServed()
-    await resynced(daemon)
-    t.equal(
-      daemon.log.slice(linesBefore).filter(({ msg }) => msg.startsWith('the store no longer has this instance')).length,
-      1,
-    )
-  })
-  await t.test('if its indexes are lost', async () => {
-    await redis.client.del(KEYS.hypervisor('hv1'), KEYS.instances)
-    await stillServed()
-    t.equal(
-      await daemon.metric('imds_view_unconfirmed_instances'),
-      1,
-      'srv-n2 still has its record, which the resync reads',
-    )
-  })
-  await t.test('if the store is flushed, which is reported once', async () => {
-    const [linesBefore, resyncs] = [daemon.log.length, await emptyResyncs()]
-    await redis.client.flushall()
-    await until(async () => (await emptyResyncs()) > resyncs + 1, 'two resyncs of an empty store')
-    t.equal(await hostnameOf(daemon), 'r9.n1.example.com')
-    t.equal(daemon.log.slice(linesBefore).filter(({ msg }) => msg.includes('has nothing of this region')).length, 1)
-    t.equal(await daemon.metric('imds_view_unconfirmed_instances'), 2)
-  })
-  await t.test('if the store is half restored', async () => {
-    await store.put(aLocalInstance(2, 9))
-    await stillServed()
-    t.equal(await daemon.metric('imds_view_unconfirmed_instances'), 1)
-  })
-  await t.test('a tombstone is a removal, even in a store without other traces of the instance', async () => {
-    t.match(
-      daemon.log.findLast(
-        ({ msg, instance }) => msg.startsWith('the store no longer has this instance') && instance === 'srv-n1',
-      )?.msg,
-      /run imdsctl remove srv-n1 --revision 9$/,
-    )
-    await store.remove('srv-n1', 9)
-    await until(async () => (await daemon.get(ID)).status === 503, 'the removal')
-    t.equal(await hostnameOf(daemon, 2), 'r9.n2.example.com')
-  })
+  const [linesBefore, resyncs] = [daemon.log.length, await emptyResyncs()]
+  await redis.client.flushall()
+  await until(async () => (await emptyResyncs()) > resyncs + 1, 'two resyncs of an empty store')
+  t.equal(daemon.log.slice(linesBefore).filter(({ msg }) => msg.includes('has nothing of this region')).length, 1)
+  await store.put(aLocalInstance(2, 9))
+  await resynced(daemon)
+  t.equal((await daemon.get('/latest/user-data')).body.toString(), 'mine')
+  t.equal(await daemon.metric('imds_view_unconfirmed_instances'), 1)
+  await store.remove('srv-n1', 9)
+  await until(async () => (await daemon.get(ID)).status === 503, 'the removal')
+  t.equal(await hostnameOf(daemon, 2), 'r9.n2.example.com')
 })
 
-t.test(
-  'a region that was emptied and initialised again is noticed without a resync, and readiness says so',
-  async (t) => {
-    const emptied = await startRedis(t)
-    const own = await aStore(t, emptied.url)
-    const serving = await startDaemon(t, { ...environment(emptied.url), IMDS_RESYNC_SECONDS: '3600' })
-    await own.put(aLocalInstance(1))
-    await serves(serving, 1)
-    const initialisedAt = Number(await emptied.client.get(KEYS.region)) // in seconds
-    await until(async () => Number((await emptied.client.time())[0]) > initialisedAt, 'another second')
-    await emptied.client.flushall()
-    await own.initialise()
-    const readiness = async () =>
-      JSON.parse((await serving.operator('/readyz')).body.toString()) as { readonly hint?: string }
-    await until(async () => (await readiness()).hint !== undefined, 'the daemon to notice it')
-    t.match(await readiness(), {
-      ready: true,
-      hint: /^no record names hv1, so none of the served instances \(1\) is confirmed/,
-      instances: 1,
-      unconfirmed: 1,
-    })
-  },
-)
+t.test('a region emptied and initialised again is noticed without resync, and readiness says so', async (t) => {
+  const emptied = await startRedis(t)
+  const own = await aStore(t, emptied.url)
+  const serving = await startDaemon(t, { ...environment(emptied.url), IMDS_RESYNC_SECONDS: '3600' })
+  await own.put(aLocalInstance(1))
+  await serves(serving, 1)
+  const initialisedAt = Number(await emptied.client.get(KEYS.region)) // in seconds
+  await until(async () => Number((await emptied.client.time())[0]) > initialisedAt, 'another second')
+  await emptied.client.flushall()
+  await own.initialise()
+  const readiness = async () =>
+    JSON.parse((await serving.operator('/readyz')).body.toString()) as { readonly hint?: string }
+  await until(async () => (await readiness()).hint !== undefined, 'the daemon to notice it')
+  t.match(await readiness(), {
+    ready: true,
+    hint: /^no record names hv1, so none of the served instances \(1\) is confirmed/,
+    instances: 1,
+    unconfirmed: 1,
+  })
+})
 
 t.test('G2: while Redis is down from the start, guests get 503 with Retry-After and never 404', async (t) => {
   const without = await startDaemon(t, environment('redis://127.0.0.1:1'))

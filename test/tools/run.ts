@@ -43,7 +43,7 @@ const LONG = [
   /^test\/faults\//,
   /^test\/clients\/(?!cloud-init\.)/,
   /^test\/imdsd\/(ansible|bugreport|compose|deploy|doctor|examples|firewall-counters|firewall-keeping|firewall-traffic|fuzz|image|install|installation|link-local|networks|outputs|packages|release|status-page|systemd|systemd-kill)\./,
-  /^test\/imds-api\/(bugreport|dashboards|demo|docs|docs-pages|embedded|fleet-commands|fuzz|idempotency-processes|installation|load|openapi|plans|properties|publisher-world|restore|status-page|systemd)\./,
+  /^test\/imds-api\/(bugreport|dashboards|demo|docs|docs-pages|embedded|fleet-commands|fuzz|installation|load|openapi|plans|properties|publisher-world|restore|status-page|systemd)\./,
   /^test\/redis\/(fleet-changes|shapes-\w+)\./,
 ]
 /** The task that makes what the files of tap use. */

@@ -53,6 +53,7 @@ const ELSEWHERE: Readonly<Record<string, readonly string[]>> = {
   'imds-api/root': ['runtime/become-owner'],
   'imds-api/tokens': ['imds-api/auth/bearer', 'imds-api/auth/known-addresses', 'imds-api/auth/token-endpoint'],
   'contract/seeds': ['metadata/seeds'],
+  'contract/session': ['imdsd/guest/authorize', 'imdsd/guest/resolve'],
   'contract/transport': ['imdsd/guest/exchange', 'imdsd/guest/http-server', 'imdsd/guest/server'],
   'contract/reports': ['imdsd/guest/receive-report'],
   'contract/waiting': ['imdsd/guest/query-responder'],

@@ -168,9 +168,7 @@ export async function storeEqualsDatabase(
   store: Publisher,
   acknowledged: ReadonlyMap<string, number>,
 ): Promise<void> {
-  const { db, close } = await openDatabase(settings, true, () => {
-    /* the next query reports it */
-  })
+  const { db, close } = await openDatabase(settings, true, () => undefined)
   try {
     await until(
       async () => (await db.selectFrom('outbox').select('id').limit(1).execute()).length === 0,

@@ -50,18 +50,14 @@ export interface RunningLoad {
 /** Starts a load. */
 export async function startLoad({ within }: Guest, load: Load): Promise<RunningLoad> {
   const child = await startChild([...within, process.execPath, AGENT, SERVICE, JSON.stringify(load)])
-  let onReply: (line: string) => void = () => {
-    /* it prints only replies */
-  }
+  let onReply: (line: string) => void = () => undefined
   child.onLine((line) => {
     onReply(line)
   })
   const ended = child.ended.then(() => {
     throw new Error('the load agent has ended')
   })
-  ended.catch(() => {
-    /* `command` rejects with it */
-  })
+  ended.catch(() => undefined)
   const command = (text: string) =>
     Promise.race([
       ended,

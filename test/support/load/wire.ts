@@ -24,9 +24,7 @@ export class Wire {
       this.#received += text
       this.#done?.()
     })
-    socket.on('error', () => {
-      /* 'close' follows */
-    })
+    socket.on('error', () => undefined)
     socket.on('close', () => {
       this.#done?.()
     })

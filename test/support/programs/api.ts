@@ -8,6 +8,7 @@ import { chmodSync, mkdirSync, mkdtempSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
+import type { UpdateObject } from 'kysely'
 import type pg from 'pg'
 import { pino } from 'pino'
 import type { Test } from 'tap'
@@ -20,7 +21,8 @@ import { embeddedUrl } from '../../../src/imds-api/database/embedded.ts'
 import { migrate } from '../../../src/imds-api/database/migrate.ts'
 import { openDatabase, type Database } from '../../../src/imds-api/database/open.ts'
 import type { DatabaseSettings } from '../../../src/imds-api/database/settings.ts'
-import { inTransaction, type Tx } from '../../../src/imds-api/database/transaction.ts'
+import { type Db, inTransaction, type Tx } from '../../../src/imds-api/database/transaction.ts'
+import type { Tables } from '../../../src/imds-api/database/tables.ts'
 import { MAX_BATCH_SERVERS, OutboxPublisher } from '../../../src/imds-api/publish/outbox-publisher.ts'
 import { EventStreams } from '../../../src/imds-api/resources/event-streams.ts'
 import type { ReadReports } from '../../../src/imds-api/resources/guest-reports.ts'
@@ -71,6 +73,20 @@ export function startState(stateDirectory: string): Promise<Database> {
   return openDatabase({ kind: 'embedded', stateDirectory }, false, (error) => {
     throw error
   })
+}
+
+/** Sets columns of the row with this id. */
+export async function setRow<Table extends keyof Tables>(
+  db: Db,
+  table: Table,
+  id: string,
+  values: UpdateObject<Tables, Table>,
+): Promise<void> {
+  await db
+    .updateTable(table as 'servers')
+    .set(values as object)
+    .where('id', '=', id)
+    .execute()
 }
 
 /** Opens the database of a state directory in which an imds-api runs. */
@@ -178,9 +194,7 @@ export interface ApiOptions {
   readonly ownServer?: boolean
 }
 
-const nothing = () => {
-  /* not counted */
-}
+const nothing = () => undefined
 
 /** The trusted proxy of `anApi`. */
 export const PROXY = '192.0.2.250'

@@ -7,9 +7,7 @@ import type { TestApi } from './api.ts'
 
 type Parts = Parameters<typeof buildComputeServer>[0]
 
-const nothing = () => {
-  /* neither counted nor kept */
-}
+const nothing = () => undefined
 
 /** Builds the compute interface of an API, which hypervisors use without certificates. It stops with the test. */
 export function aComputeServer(

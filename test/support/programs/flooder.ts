@@ -22,9 +22,7 @@ function keepOpen(opened: (socket: Socket) => void): void {
     opened(socket)
   })
   socket
-    .on('error', () => {
-      /* the daemon reset it */
-    })
+    .on('error', () => undefined)
     .on('close', () => {
       setTimeout(keepOpen, RECONNECT_MS, opened)
     })
@@ -136,12 +134,7 @@ function refused(bytes: string): [number, (socket: Socket) => void] {
   ]
 }
 
-const [connections, act] = KINDS[kind ?? ''] ?? [
-  0,
-  () => {
-    /* nothing */
-  },
-]
+const [connections, act] = KINDS[kind ?? ''] ?? [0, () => undefined]
 for (let i = 0; i < connections; i++) keepOpen(act)
 process.stdin.resume().on('end', () => {
   isOver = true

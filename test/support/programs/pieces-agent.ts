@@ -20,9 +20,7 @@ async function sendPieces(pieces: readonly string[]): Promise<void> {
     .on('data', (text: string) => {
       connection.text += text
     })
-    .on('error', () => {
-      /* the connection was reset */
-    })
+    .on('error', () => undefined)
   await new Promise((resolve) => socket.once('connect', resolve).once('close', resolve))
   for (const piece of pieces) {
     socket.write(piece, 'latin1')

@@ -33,9 +33,7 @@ export interface Ran {
 /** Starts a child process and waits until it prints its first line, `up` or `up VALUE`. */
 export async function startChild(command: readonly string[]): Promise<Child> {
   const child = spawn(command[0]!, command.slice(1), { stdio: ['pipe', 'pipe', 'inherit'] })
-  child.stdin.on('error', () => {
-    /* it ended first, which `ended` reports */
-  })
+  child.stdin.on('error', () => undefined)
   const ended = once(child, 'close')
   const lines = createInterface({ input: child.stdout })
   const [first] = (await Promise.race([once(lines, 'line'), ended])) as unknown[]
@@ -64,11 +62,7 @@ export async function run(
   { input = '', env = process.env }: { input?: string | Uint8Array; env?: NodeJS.ProcessEnv } = {},
 ): Promise<Ran> {
   const child = spawn(command[0]!, command.slice(1), { stdio: 'pipe', env })
-  child.stdin
-    .on('error', () => {
-      /* it ended without reading its input */
-    })
-    .end(input)
+  child.stdin.on('error', () => undefined).end(input)
   const ended = once(child, 'close')
   const [stdout, stderr] = await Promise.all(
     [child.stdout, child.stderr].map(async (stream) => Buffer.concat((await stream.toArray()) as Buffer[])),

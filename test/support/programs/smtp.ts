@@ -93,9 +93,7 @@ export async function startSmtp(t: Test, { certificate, credentials, port = 0 }:
       })()
     },
   })
-  server.on('error', () => {
-    /* a client that went away */
-  })
+  server.on('error', () => undefined)
   await new Promise<void>((resolve) => {
     server.listen(port, '127.0.0.1', resolve)
   })

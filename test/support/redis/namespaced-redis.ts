@@ -57,9 +57,7 @@ export async function startFaultyRedis(hypervisor: Hypervisor): Promise<FaultyRe
     'no',
   ]
   const client = new Redis({ path: socketPath, lazyConnect: true, retryStrategy: () => 20, maxRetriesPerRequest: null })
-  client.on('error', () => {
-    /* expected when the test stops the server */
-  })
+  client.on('error', () => undefined)
   let child: ChildProcess
   const kill = async () => {
     if (child.exitCode !== null || child.signalCode !== null) return

@@ -52,9 +52,7 @@ export async function startRedis(
   }
   await start()
   const client = new Redis(port, '127.0.0.1', { retryStrategy: () => 50, maxRetriesPerRequest: null })
-  client.on('error', () => {
-    /* expected when the test stops the server */
-  })
+  client.on('error', () => undefined)
   const stop = async () => {
     client.disconnect()
     await kill()

@@ -67,10 +67,7 @@ export async function startWatched(t: Test, password: string): Promise<Watched> 
         enableReadyCheck: false,
       }),
   )
-  for (const client of clients)
-    client.on('error', () => {
-      /* expected when the test kills the Sentinel */
-    })
+  for (const client of clients) client.on('error', () => undefined)
   let processes: ChildProcess[] = []
   const killSentinels = async () => {
     await Promise.all(

@@ -78,9 +78,7 @@ export async function aSource(
       id: '0',
       foundOther: () => undefined,
       state: () => ({ version: '0', instances: 0, lagSeconds: 0 }),
-      failed: () => {
-        /* not tested */
-      },
+      failed: () => undefined,
     },
   })
   await new Promise<void>((connected) => {

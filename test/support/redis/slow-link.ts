@@ -43,9 +43,7 @@ export async function startSlowLink(target: number, delayMs: number): Promise<Sl
     ] as const) {
       sockets.add(socket)
       socket
-        .on('error', () => {
-          /* 'close' follows */
-        })
+        .on('error', () => undefined)
         .on('close', () => {
           sockets.delete(socket)
           other.destroy()

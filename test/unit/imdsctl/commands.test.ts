@@ -13,9 +13,7 @@ import { Output } from '../../../src/runtime/output.ts'
 /** A store that cannot be opened: its URL is of no kind. */
 const CONTEXT: Context = {
   store: { url: 'mysql://r' },
-  output: new Output('imdsctl', new PassThrough(), new PassThrough(), () => {
-    /* never */
-  }),
+  output: new Output('imdsctl', new PassThrough(), new PassThrough(), () => undefined),
 }
 
 const failureOf = (work: Promise<unknown>) =>

@@ -4,9 +4,7 @@ import { logLevel } from '../../../src/imdsctl/log-level.ts'
 import { EXIT } from '../../../src/runtime/exit-status.ts'
 import { Output } from '../../../src/runtime/output.ts'
 
-const output = new Output('imdsctl', new PassThrough(), new PassThrough(), () => {
-  /* never */
-})
+const output = new Output('imdsctl', new PassThrough(), new PassThrough(), () => undefined)
 
 test.each<[string | undefined, string | undefined, RegExp]>([
   ['verbose', undefined, /^"verbose" is not a level: fatal, error, warn, info, debug$/],

@@ -135,12 +135,7 @@ describe('wrong usage publishes nothing', () => {
       /has its own user-data: omit --user-data$/,
     ],
     ['with both from standard input', () => putting(['-'], '-'), EXIT.usage, /cannot both come from standard input$/],
-    [
-      'with user-data that cannot be read',
-      (a) => putting([a], join(directory, 'none')),
-      EXIT.noInput,
-      /none cannot be read: ENOENT/,
-    ],
+    ['with no user-data', (a) => putting([a], join(directory, 'none')), EXIT.noInput, /none cannot be read: ENOENT/],
     [
       'with a directory that holds no record',
       () => putting([join(directory, 'store')]),

@@ -7,9 +7,7 @@ import type { Variable } from '../../../src/runtime/variables.ts'
 import { VERSION } from '../../../src/runtime/version.ts'
 
 /** The output of these tests; commander prints without it. */
-const OUTPUT = new Output('imdsd', new PassThrough(), new PassThrough(), () => {
-  /* never */
-})
+const OUTPUT = new Output('imdsd', new PassThrough(), new PassThrough(), () => undefined)
 
 afterEach(() => {
   vi.restoreAllMocks()

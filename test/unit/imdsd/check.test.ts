@@ -6,7 +6,7 @@ import { execFileSync } from 'node:child_process'
 import { createPrivateKey } from 'node:crypto'
 import { mkdirSync, readdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { beforeEach, describe, expect, test } from 'vitest'
+import { beforeEach, expect, test } from 'vitest'
 import { checkConfiguration } from '../../../src/imdsd/check.ts'
 import { keyLines } from '../../support/fixtures/record-keys.ts'
 import { temporaryDirectory } from '../../support/fixtures/temporary-directory.ts'
@@ -91,49 +91,21 @@ test('every fault of variables and files is reported at once', () => {
   ])
 })
 
-describe('a file is a fault', () => {
-  test.each<[string, string, () => string, RegExp]>([
-    [
-      'that is missing',
-      'IMDS_REDIS_CA_FILE',
-      () => join(directory, 'none'),
-      /^IMDS_REDIS_CA_FILE \/.*\/none cannot be read: ENOENT$/,
-    ],
-    [
-      'that is a directory',
-      'IMDS_REDIS_PASSWORD_FILE',
-      () => directory,
-      /^IMDS_REDIS_PASSWORD_FILE \/.* cannot be read: it is a directory, not a regular file$/,
-    ],
-    [
-      'that is a FIFO',
-      'IMDS_TOKEN_KEYS_FILE',
-      () => fifo('keys'),
-      /keys cannot be read: it is a FIFO, not a regular file$/,
-    ],
-    [
-      'with no password in its first line',
-      'IMDS_REDIS_PASSWORD_FILE',
-      () => file('x', '\r\nsecret\n'),
-      /x has no password in its first line$/,
-    ],
-    ['without a certificate', 'IMDS_REDIS_CA_FILE', () => file('x', keyOf(1)), /x has no PEM certificate$/],
-    [
-      'with a torn certificate after a good one',
-      'IMDS_REDIS_CA_FILE',
-      () => file('x', CERTIFICATE + CERTIFICATE.replace('MIHY', 'AAAA')),
-      /x has a certificate that cannot be parsed, number 2$/,
-    ],
-    [
-      'without a private key',
-      'IMDS_REDIS_KEY_FILE',
-      () => file('x', CERTIFICATE),
-      /x has no PEM private key, or one that needs a passphrase$/,
-    ],
-  ])('%s', (_what, variable, path, fault) => {
-    const cert = variable === 'IMDS_REDIS_KEY_FILE' ? { IMDS_REDIS_CERT_FILE: file('cert', CERTIFICATE) } : {}
-    expect(faultsOf({ ...cert, [variable]: path() })).toEqual([expect.stringMatching(fault)])
-  })
+test.each<[string, () => string, RegExp]>([
+  ['IMDS_REDIS_CA_FILE', () => join(directory, 'none'), /^IMDS_REDIS_CA_FILE \/.*\/none cannot be read: ENOENT$/],
+  ['IMDS_REDIS_PASSWORD_FILE', () => directory, / \/.* cannot be read: it is a directory, not a regular file$/],
+  ['IMDS_TOKEN_KEYS_FILE', () => fifo('keys'), /keys cannot be read: it is a FIFO, not a regular file$/],
+  ['IMDS_REDIS_PASSWORD_FILE', () => file('x', '\r\nsecret\n'), /x has no password in its first line$/],
+  ['IMDS_REDIS_CA_FILE', () => file('x', keyOf(1)), /x has no PEM certificate$/],
+  [
+    'IMDS_REDIS_CA_FILE',
+    () => file('x', CERTIFICATE + CERTIFICATE.replace('MIHY', 'AAAA')),
+    /x has a certificate that cannot be parsed, number 2$/,
+  ],
+  ['IMDS_REDIS_KEY_FILE', () => file('x', CERTIFICATE), /x has no PEM private key, or one that needs a passphrase$/],
+])('a file of %s is a fault: %s, %s', (variable, path, fault) => {
+  const cert = variable === 'IMDS_REDIS_KEY_FILE' ? { IMDS_REDIS_CERT_FILE: file('cert', CERTIFICATE) } : {}
+  expect(faultsOf({ ...cert, [variable]: path() })).toEqual([expect.stringMatching(fault)])
 })
 
 test('a certificate that has expired, or is not valid yet, is a fault', () => {

@@ -58,9 +58,7 @@ test('each demo has its own files, and cleaning deletes all of them', async () =
 })
 
 test('it announces commands for the addresses on which the daemon listens', async () => {
-  const print = vi.spyOn(console, 'log').mockImplementation(() => {
-    /* kept */
-  })
+  const print = vi.spyOn(console, 'log').mockImplementation(() => undefined)
   try {
     ;(await aDemo()).announce('127.0.0.1:4711', '127.0.0.1:4712')
     ;(await aDemo({ IMDS_STORE: 'redis://r' })).announce('127.0.0.1:4711', '127.0.0.1:4712')

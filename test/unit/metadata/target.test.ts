@@ -1,5 +1,5 @@
 import { describe, expect, onTestFinished, test, vi } from 'vitest'
-import { isBodyless, parseTarget, TargetCache, type Route } from '../../../src/metadata/target.ts'
+import { parseTarget, TargetCache, type Route } from '../../../src/metadata/target.ts'
 import { NO_VERSION, LATEST, VERSIONS } from '../../../src/metadata/versions.ts'
 
 const IDENTITY_TOKEN = '/latest/dynamic/instance-identity/token'
@@ -223,16 +223,4 @@ test('a target is parsed once, and again after the cache was cleared', () => {
   expect(targets.parse('/latest/meta-data/')).toBe(first)
   for (let i = 0; i < 1_024; i++) targets.parse(`/latest/${String(i)}`)
   expect(targets.parse('/latest/meta-data/')).not.toBe(first)
-})
-
-test.each([
-  ['/latest/user-data?error_body=false', true],
-  ['/latest/user-data?a=b&error_body=false&recursive=true', true],
-  ['/latest/user-data?error_body=false#fragment', true],
-  ['/latest/user-data?error_body=true', false],
-  ['/latest/user-data?error_body=falsely', false],
-  ['/latest/user-data?no_error_body=false', false],
-  ['/latest/error_body=false', false],
-])('A7: whether %s asks for errors without a body: %o', (target, bodyless) => {
-  expect(isBodyless(target)).toBe(bodyless)
 })

@@ -31,6 +31,8 @@ test('unknown user-data is not checked against its description', () => {
 })
 
 describe('a record is refused', () => {
+  const tooLong = '/userData is 11 bytes, more than the limit of 10 (IMDS_USER_DATA_MAX_BYTES)'
+  const ofRegion = '/region must be gb1, the region of this store'
   test.each<[string, unknown, Uint8Array | 'none', string[]]>([
     [
       'with another description than its user-data has',
@@ -44,22 +46,9 @@ describe('a record is refused', () => {
       'none',
       ['/userData describes user-data that is missing'],
     ],
-    [
-      'with user-data beyond the limit',
-      anInstance(),
-      Buffer.alloc(11),
-      ['/userData is 11 bytes, more than the limit of 10 (IMDS_USER_DATA_MAX_BYTES)'],
-    ],
-    ['of another region', anInstance({ region: 'gb2' }), 'none', ['/region must be gb1, the region of this store']],
-    [
-      'of another region, with another fault of its user-data',
-      anInstance({ region: 'gb2' }),
-      Buffer.alloc(11),
-      [
-        '/region must be gb1, the region of this store',
-        '/userData is 11 bytes, more than the limit of 10 (IMDS_USER_DATA_MAX_BYTES)',
-      ],
-    ],
+    ['with user-data beyond the limit', anInstance(), Buffer.alloc(11), [tooLong]],
+    ['of another region', anInstance({ region: 'gb2' }), 'none', [ofRegion]],
+    ['of another region, with other user-data', anInstance({ region: 'gb2' }), Buffer.alloc(11), [ofRegion, tooLong]],
     [
       'that is too long as JSON, whatever makes it long',
       anInstance({ later: 'x'.repeat(300_000) }),

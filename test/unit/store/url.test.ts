@@ -2,6 +2,7 @@ import { describe, expect, test } from 'vitest'
 import { fileFaults, hasPassword, parseStoreUrl, type RedisFiles, type RedisStore } from '../../../src/store/url.ts'
 
 describe('a Redis URL names its deployment shape', () => {
+  const at = (host: string, port: number) => ({ host, port })
   test.each<[string, object]>([
     [
       'redis://r',
@@ -14,28 +15,12 @@ describe('a Redis URL names its deployment shape', () => {
     ],
     [
       'redis-sentinel://s1,s2:1,[fd00::1]/main',
-      {
-        shape: 'sentinel',
-        nodes: [
-          { host: 's1', port: 26379 },
-          { host: 's2', port: 1 },
-          { host: 'fd00::1', port: 26379 },
-        ],
-        master: 'main',
-        database: 0,
-      },
+      { shape: 'sentinel', nodes: [at('s1', 26379), at('s2', 1), at('fd00::1', 26379)], master: 'main', database: 0 },
     ],
     ['rediss-sentinel://imds@s1/a%20b', { shape: 'sentinel', tls: true, username: 'imds', master: 'a b' }],
     [
       'redis-cluster://imds@n1,n2:7000',
-      {
-        shape: 'cluster',
-        username: 'imds',
-        nodes: [
-          { host: 'n1', port: 6379 },
-          { host: 'n2', port: 7000 },
-        ],
-      },
+      { shape: 'cluster', username: 'imds', nodes: [at('n1', 6379), at('n2', 7000)] },
     ],
     ['rediss-cluster://n1', { shape: 'cluster', tls: true, database: 0, master: undefined }],
     ['redis://:@r', { username: undefined }],

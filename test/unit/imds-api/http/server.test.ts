@@ -17,12 +17,8 @@ function aServer(thrown?: unknown) {
   const server = buildServer({
     tls: undefined,
     trustedProxies: ['127.0.0.1'],
-    onUnreadable: () => {
-      /* not counted */
-    },
-    onShed: () => {
-      /* not counted */
-    },
+    onUnreadable: () => undefined,
+    onShed: () => undefined,
     log: pino(
       {},
       {

@@ -63,36 +63,18 @@ test.each([
   expect(load({ secret })).toEqual({ ok: false, faults: [`${CLIENT_OF[ONE]}: secret ${SECRET_FORM}`] })
 })
 
+const PASSWORD_FAULT = `${ADA}: password must have a password of 8 to 72 characters in its only line`
+const TOTP_FAULT = `${ADA}: totp must have a secret in base32 with 16 to 128 characters`
+
 test.each<[string, Readonly<Record<string, string | undefined>>, readonly string[]]>([
-  [
-    'a short password',
-    { password: '1234567\n' },
-    [`${ADA}: password must have a password of 8 to 72 characters in its only line`],
-  ],
-  [
-    'a long password',
-    { password: 'a'.repeat(73) },
-    [`${ADA}: password must have a password of 8 to 72 characters in its only line`],
-  ],
-  [
-    'a password on two lines',
-    { password: 'correct\nhorse\n' },
-    [`${ADA}: password must have a password of 8 to 72 characters in its only line`],
-  ],
-  [
-    'a TOTP secret that is not base32',
-    { totp: 'GEZDGNBVGY3TQOJ0' },
-    [`${ADA}: totp must have a secret in base32 with 16 to 128 characters`],
-  ],
+  ['a short password', { password: '1234567\n' }, [PASSWORD_FAULT]],
+  ['a long password', { password: 'a'.repeat(73) }, [PASSWORD_FAULT]],
+  ['a password on two lines', { password: 'correct\nhorse\n' }, [PASSWORD_FAULT]],
+  ['a TOTP secret that is not base32', { totp: 'GEZDGNBVGY3TQOJ0' }, [TOTP_FAULT]],
   [
     'everything, all at once',
     { password: '', totp: '', secret: ' \n', app: undefined },
-    [
-      `${CLIENT_OF[ONE]}: secret ${SECRET_FORM}`,
-      `${APPLICATION}: app cannot be read`,
-      `${ADA}: password must have a password of 8 to 72 characters in its only line`,
-      `${ADA}: totp must have a secret in base32 with 16 to 128 characters`,
-    ],
+    [`${CLIENT_OF[ONE]}: secret ${SECRET_FORM}`, `${APPLICATION}: app cannot be read`, PASSWORD_FAULT, TOTP_FAULT],
   ],
 ])('%s is a fault', (_what, change, faults) => {
   expect(load(change)).toEqual({ ok: false, faults })

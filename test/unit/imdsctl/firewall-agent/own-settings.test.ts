@@ -29,58 +29,27 @@ test('link-local listeners are compared, whatever their order and notation', () 
   expect(findContradiction({ ...DOCUMENT, listeners: byLink }, env)).toBeUndefined()
 })
 
-test.each<[string, object, object, string]>([
+const listening = (change: object) => ({ listeners: [{ ...LISTENER, ...change }] })
+test.each<[object, object, string]>([
+  [listening({ linkLocal: true }), {}, 'link-local listeners 169.254.169.254, and IMDS_LINK_LOCAL of # is not set'],
+  [{}, { IMDS_LINK_LOCAL: 'fd00:ec2::1' }, 'link-local listeners (none), and IMDS_LINK_LOCAL of # is fd00:ec2::1'],
   [
-    'a link-local listener',
-    { listeners: [{ ...LISTENER, linkLocal: true }] },
-    {},
-    'the link-local listeners 169.254.169.254, and IMDS_LINK_LOCAL of the firewall agent is not set',
-  ],
-  [
-    'no link-local listener',
-    {},
-    { IMDS_LINK_LOCAL: 'fd00:ec2::1' },
-    'the link-local listeners (none), and IMDS_LINK_LOCAL of the firewall agent is fd00:ec2::1',
-  ],
-  [
-    'another address',
     { listeners: [LISTENER, { ...LISTENER, address: '10.77.0.1' }] },
     {},
-    'the listener 10.77.0.1:80, and IMDS_LISTEN of the firewall agent is 169.254.169.254:80',
+    'the listener 10.77.0.1:80, and IMDS_LISTEN of # is 169.254.169.254:80',
   ],
-  ['another port', { listeners: [{ ...LISTENER, port: 22 }] }, {}, 'the listener 169.254.169.254:22, and'],
+  [listening({ port: 22 }), {}, 'the listener 169.254.169.254:22, and'],
+  [listening({ address: '169.254.169.254 ' }), {}, 'and IMDS_LISTEN'],
+  [listening({ port: 22 }), { IMDS_LISTEN: '169.254.169.254:0' }, 'the listener 169.254.169.254:22'],
   [
-    'an address that is not an address',
-    { listeners: [{ ...LISTENER, address: '169.254.169.254 ' }] },
-    {},
-    'and IMDS_LISTEN',
-  ],
-  [
-    'any port, with port 0 in the configuration',
-    { listeners: [{ ...LISTENER, port: 22 }] },
-    { IMDS_LISTEN: '169.254.169.254:0' },
-    'the listener 169.254.169.254:22',
-  ],
-  [
-    'another port of operators',
     { operator: { address: '127.0.0.1', port: 22 } },
     {},
-    "the operators' listener 127.0.0.1:22, and IMDS_OPERATOR_LISTEN of the firewall agent is 127.0.0.1:9169",
+    "the operators' listener 127.0.0.1:22, and IMDS_OPERATOR_LISTEN of # is 127.0.0.1:9169",
   ],
-  [
-    "an operators' listener that the agent cannot read",
-    {},
-    { IMDS_OPERATOR_LISTEN: 'x' },
-    'and IMDS_OPERATOR_LISTEN of the firewall agent is x',
-  ],
-  [
-    'another rule for links',
-    { link: 'eth0' },
-    {},
-    'the link rule eth0, and IMDS_LINK of the firewall agent is tap-{interfaceId}',
-  ],
-])('a document with %s contradicts, and the message names the remedy', (_what, change, own, message) => {
+  [{}, { IMDS_OPERATOR_LISTEN: 'x' }, 'and IMDS_OPERATOR_LISTEN of # is x'],
+  [{ link: 'eth0' }, {}, 'the link rule eth0, and IMDS_LINK of # is tap-{interfaceId}'],
+])('a document with %j contradicts %j, and the message names the remedy', (change, own, message) => {
   const contradiction = findContradiction({ ...DOCUMENT, ...change }, own)
-  expect(contradiction).toContain(message)
+  expect(contradiction).toContain(message.replace('#', 'the firewall agent'))
   expect(contradiction).toContain('/etc/imds/imds.env')
 })

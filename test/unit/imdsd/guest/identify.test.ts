@@ -22,31 +22,6 @@ test.each([
   expect(peerAddress({ remoteAddress })).toBe(address)
 })
 
-test.each([
-  ['enabled', 'disabled', '10.0.0.2', undefined],
-  ['enabled', 'disabled', 'fd00::2', 'ipv6-disabled'],
-  ['enabled', 'enabled', 'fd00::2', undefined],
-  ['disabled', 'enabled', '10.0.0.2', 'endpoint-disabled'],
-  ['disabled', 'disabled', 'fd00::2', 'endpoint-disabled'],
-] as const)('with the endpoint %s and IPv6 %s, at %s: %s', (httpEndpoint, httpProtocolIpv6, address, refusal) => {
-  const guest: Guest = {
-    instance: {
-      id: 'srv-a',
-      account: 'acc-a',
-      image: 'img-a',
-      zone: { id: 'zon-a', handle: 'gb1-a' },
-      options: { httpEndpoint, httpProtocolIpv6, httpTokens: 'optional', openstack: 'disabled', reports: 'disabled' },
-    },
-    stay: { sinceMs: 0 },
-    paths: 1,
-    resolveSubtree: () => undefined,
-    prepareIdentity: () => undefined,
-    has: () => true,
-    resolve: () => undefined,
-  }
-  expect(refusalOf({ kind: 'owned', owner: guest }, address)).toBe(refusal)
-})
-
 test('E1: a loopback address identifies no guest, unless the listener is on one; nothing is asked about it', async () => {
   const asked: string[] = []
   const contested: FoundGuest = { kind: 'contested' }
@@ -110,11 +85,4 @@ test('E3: a connection by link keeps its first owner: when the link has another 
   expect(peers.bind(connection, former)).toBe(true)
   const byAddress = peersByAddress('10.0.0.1', { find: () => former, lookUp: () => undefined })
   expect([byAddress.bind(connection, former), byAddress.bind(connection, later)]).toEqual([true, true])
-})
-
-test('E2: a peer that no instance, or more than one, claims gets nothing', () => {
-  expect([refusalOf({ kind: 'unknown' }, '10.0.0.2'), refusalOf({ kind: 'contested' }, '10.0.0.2')]).toEqual([
-    'unknown-peer',
-    'contested-address',
-  ])
 })

@@ -71,13 +71,8 @@ test('whoever adds more than a group waits until there is room; a long change is
   const { queue, writes } = aQueue()
   let added = 0
   const adding = (async () => {
-    for (; added < 6; added++)
-      await queue.add(change(400_000), () => {
-        /* nothing to see */
-      })
-    await queue.add(change(3_000_000), () => {
-      /* nothing to see */
-    })
+    for (; added < 6; added++) await queue.add(change(400_000), () => undefined)
+    await queue.add(change(3_000_000), () => undefined)
   })()
   await turns(5)
   expect([added, writes.map(({ changes }) => changes)]).toEqual([4, [2]])
@@ -112,13 +107,7 @@ test('a group is bounded by its encoded bytes, JSON included', async () => {
   const { queue, writes } = aQueue()
   const instance = { ...parsed(generateRecord(1)), tags: { note: 'x'.repeat(250_000) } }
   const large: ViewChange = { kind: 'replace', record: { instance, digest: '', userData: undefined } }
-  const adding = Promise.all(
-    Array.from({ length: 20 }, () =>
-      queue.add(large, () => {
-        /* nothing to see */
-      }),
-    ),
-  )
+  const adding = Promise.all(Array.from({ length: 20 }, () => queue.add(large, () => undefined)))
   for (let n = 0; n < 20; n++) {
     await turns(5)
     writes[n]?.end()

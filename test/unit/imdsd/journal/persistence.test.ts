@@ -144,94 +144,10 @@ const byId = (instances: Iterable<SavedInstance>) => new Map([...instances].map(
 /** What a start finds now. */
 const found = async (keys = PLAIN) => byId((await read(keys)).instances)
 
-/** Calls `step` before and after each operation on files, one at a time. Returns a function that ends this. */
-function atEachStep(step: () => void): () => void {
-  let last: Promise<unknown> = Promise.resolve()
-  around = (_operation, _path, run) => {
-    const result = last.then(async () => {
-      step()
-      return run().finally(step)
-    })
-    last = result.catch(() => {
-      /* the caller has it */
-    })
-    return result
-  }
-  return () => {
-    around = asItIs
-  }
-}
-
 describe.each([
   ['plain', PLAIN],
   ['encrypted', ENCRYPTED],
 ])('%s', (_how, keys) => {
-  test('E3: a kill at any step of moves, seals, removals and folds loses nothing that was seen', async () => {
-    const first = await start({ keys })
-    for (let seed = 1; seed <= 4; seed++) await first.put(state(seed, 1, Buffer.from(`secret of ${String(seed)}`)))
-    first.persistence.noteResync(Date.now())
-    await first.persistence.stop()
-
-    const daemon = await start({ keys })
-    /** What guests have seen at each step, and a copy of the files then. */
-    const images: { seen: Map<string, ValidRecord>; at: string }[] = []
-    const copies = temporaryDirectory()
-    const end = atEachStep(() => {
-      const at = join(copies, String(images.length))
-      images.push({ seen: new Map(daemon.view), at })
-      cpSync(directory, at, { recursive: true })
-    })
-    const [one, two, three] = [1, 2, 3].map((seed) => state(seed, 1).instance.id) as [string, string, string]
-    const moved: ValidRecord = {
-      ...state(4, 2),
-      instance: { ...state(4, 2).instance, interfaces: state(1, 1).instance.interfaces },
-    }
-    const required = state(3, 2, Buffer.from('secret of 3'))
-    try {
-      const changes = [
-        daemon.remove(one),
-        daemon.put(moved, true),
-        daemon.put(state(2, 2), true),
-        daemon.put({
-          ...required,
-          instance: { ...required.instance, options: { ...required.instance.options, httpTokens: 'required' } },
-        }),
-      ]
-      await Promise.all(changes) // these wait together
-      for (let revision = 3; revision <= 6; revision++) {
-        await daemon.put(state(3, revision, Buffer.from(`new ${String(revision)}`)), true)
-        daemon.persistence.noteResync(Date.now())
-      }
-      await eventually(() => {
-        expect(counts.snapshot.written).toBeGreaterThan(2)
-      }) // the folds that take old user-data out of the files
-      await daemon.remove(two)
-      await daemon.put(state(2, 7))
-      await daemon.put(state(3, 7))
-      await daemon.persistence.stop()
-    } finally {
-      end()
-    }
-    expect(images.length).toBeGreaterThan(60)
-    const last = images.at(-1)!.seen
-    expect([last.has(one), last.get(two)?.instance.revision, last.get(three)?.instance.revision]).toEqual([false, 7, 7])
-    log = []
-    const labelOf = (view: ReadonlyMap<string, ValidRecord>, id: string) => view.get(id)?.instance.revision ?? 'absent'
-    for (const [step, { at }] of images.entries()) {
-      const restored = byId((await read(keys, OWNER, snapshotPath(at))).instances)
-      for (const id of [one, two, three, moved.instance.id]) {
-        const allowed = new Set(images.slice(step).map(({ seen }) => labelOf(seen, id)))
-        expect({ step, id, allowed: [...allowed], restored: labelOf(restored, id) }).toEqual({
-          step,
-          id,
-          allowed: [...allowed],
-          restored: expect.toBeOneOf([...allowed]) as unknown,
-        })
-      }
-    }
-    expect(log).toEqual([])
-  })
-
   test('a start finds every change, and a clean stop folds them into the snapshot', async () => {
     const daemon = await start({ keys })
     await daemon.put(state(1, 1, Buffer.from([0, 255, 10])))

@@ -86,9 +86,7 @@ const aServer = (ready = true) =>
     maxConnections: 64,
     now: () => 0,
     log: {
-      warn: () => {
-        /* no refusals */
-      },
+      warn: () => undefined,
     },
   })
 
@@ -164,9 +162,7 @@ test('TCP has no path of the firewall or of the level of the log, with any metho
     maxConnections: 64,
     now: () => 0,
     log: {
-      warn: () => {
-        /* no refusals */
-      },
+      warn: () => undefined,
     },
   })
   for (const method of ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'] as const)

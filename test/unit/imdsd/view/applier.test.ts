@@ -13,9 +13,7 @@ import { collectLog } from '../../../support/fixtures/collected-log.ts'
 
 const ID = 'srv-abcde'
 const NONE = {
-  inc: () => {
-    /* not counted */
-  },
+  inc: () => undefined,
 }
 
 function applying(changeLog: ChangeLog = NO_CHANGE_LOG) {
@@ -57,9 +55,7 @@ function applying(changeLog: ChangeLog = NO_CHANGE_LOG) {
       userData,
       userDataSha256: userData && sha256(userData),
     }
-    void applier.apply(loaded, origin, () => {
-      /* not awaited */
-    })
+    void applier.apply(loaded, origin, () => undefined)
   }
   return {
     applier,
@@ -117,13 +113,9 @@ test('invariant 3: a faulty record leaves the last good one in place, until a go
 test('invariant 8: absence is not removal; a tombstone is', () => {
   const { applier, view, health, counts, put } = applying()
   put()
-  void applier.apply({ kind: 'absent', id: ID }, 'index', () => {
-    /* not awaited */
-  })
+  void applier.apply({ kind: 'absent', id: ID }, 'index', () => undefined)
   expect([view.size, health.unconfirmed]).toEqual([1, 1])
-  void applier.apply({ kind: 'removed', id: ID }, 'notice', () => {
-    /* not awaited */
-  })
+  void applier.apply({ kind: 'removed', id: ID }, 'notice', () => undefined)
   expect([view.size, health.unconfirmed, counts.changed]).toEqual([0, 0, 2])
 })
 
@@ -209,9 +201,7 @@ test('E3: a change is recorded before the view changes, with what takes user-dat
       makes.push(make)
       await Promise.resolve()
     },
-    allApplied: async () => {
-      /* nothing waits */
-    },
+    allApplied: () => Promise.resolve(),
   })
   const withUserData = (text: string, revision: number) => {
     const userData = Buffer.from(text)
@@ -276,9 +266,7 @@ test('invariant 7: an instance that is back takes its address from the other onl
       applies.push(apply)
       await Promise.resolve()
     },
-    allApplied: async () => {
-      /* nothing waits */
-    },
+    allApplied: () => Promise.resolve(),
   })
   const owner = () => {
     const found = view.find('default', '10.0.0.2')
@@ -298,9 +286,7 @@ test('invariant 7: an instance that is back takes its address from the other onl
   applies.shift()!()
   expect([owner(), health.unconfirmed]).toEqual(['contested', 0])
   lose()
-  void applier.apply({ kind: 'removed', id: ID }, 'notice', () => {
-    /* not awaited */
-  })
+  void applier.apply({ kind: 'removed', id: ID }, 'notice', () => undefined)
   expect(owner()).toBe('srv-other')
   applies.shift()!()
   expect([owner(), health.unconfirmed, view.size]).toEqual(['srv-other', 0, 1])

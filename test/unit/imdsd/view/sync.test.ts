@@ -50,9 +50,7 @@ function aSync(count: number, userDataMaxBytes = 16_384): TestSync {
   const confirmed: ((beganAtMs: number) => void)[] = []
   let failed = 0
   const none = {
-    inc: () => {
-      /* not counted */
-    },
+    inc: () => undefined,
   }
   const metrics = {
     notices: none,
@@ -72,9 +70,7 @@ function aSync(count: number, userDataMaxBytes = 16_384): TestSync {
     userDataMaxBytes,
     resyncMs: 3_600_000,
     metrics,
-    onChange: () => {
-      /* nothing depends on it */
-    },
+    onChange: () => undefined,
     onResync: (beganAtMs) => {
       for (const call of confirmed) call(beganAtMs)
     },
@@ -91,9 +87,7 @@ async function roundTripsUntil(
   source: SteppedSource,
   condition: () => boolean,
   most: number,
-  before: () => void = () => {
-    /* nothing */
-  },
+  before: () => void = () => undefined,
 ): Promise<number> {
   for (let n = 0; n <= most; n++) {
     if (condition()) return n
@@ -395,9 +389,7 @@ test('lookups of too many peers do not delay a notice', async () => {
   await source.drain()
   for (let n = 1; n <= 300; n++) {
     source.owners.set(`default 10.2.${String(n >> 8)}.${String(n & 255)}`, id(n))
-    void sync.lookUp('default', `10.2.${String(n >> 8)}.${String(n & 255)}`).catch(() => {
-      /* stopped */
-    })
+    void sync.lookUp('default', `10.2.${String(n >> 8)}.${String(n & 255)}`).catch(() => undefined)
   }
   source.put(record(300, 2))
   while (source.requests.some(({ ids }) => ids === 'owner')) {
@@ -428,9 +420,7 @@ test.each([
   for (let n = 301; n <= 400; n++) source.events.notice(id(n))
   for (let n = 401; n <= 500; n++) {
     source.owners.set(`default 10.2.0.${String(n - 400)}`, id(n))
-    void sync.lookUp('default', `10.2.0.${String(n - 400)}`).catch(() => {
-      /* stopped */
-    })
+    void sync.lookUp('default', `10.2.0.${String(n - 400)}`).catch(() => undefined)
   }
   for (const request of source.requests.filter(({ ids }) => ids === 'owner')) {
     request.execute()

@@ -35,17 +35,11 @@ test('sealed user-data is checked but not kept: no guest gets it', () => {
 })
 
 describe('invariant 3: no instance is built from', () => {
+  const named = { id: 'srv-abcde', digest: '', reason: 'why' }
+  const described = (change: object) => loaded(anInstance({ userData: { ...DESCRIBED, ...change } }), BYTES)
   const ROWS: [string, Exclude<Loaded, { kind: 'removed' | 'absent' }>, object][] = [
-    [
-      'what cannot be read',
-      { kind: 'unreadable', id: 'srv-abcde', digest: '', reason: 'why' },
-      { reason: 'unreadable', faults: [{ path: '', message: 'why' }] },
-    ],
-    [
-      'what is not authentic',
-      { kind: 'rejected', id: 'srv-abcde', digest: '', reason: 'why' },
-      { reason: 'rejected', faults: [{ path: '', message: 'why' }] },
-    ],
+    ['what cannot be read', { kind: 'unreadable', ...named }, { reason: 'unreadable', faults: [{ message: 'why' }] }],
+    ['what is not authentic', { kind: 'rejected', ...named }, { reason: 'rejected', faults: [{ message: 'why' }] }],
     ['a faulty record', loaded(anInstance({ revision: 0 })), { reason: 'record', faults: [{ path: '/revision' }] }],
     [
       'a record under another id',
@@ -55,26 +49,15 @@ describe('invariant 3: no instance is built from', () => {
     [
       'user-data that the record does not describe',
       loaded(anInstance(), BYTES),
-      {
-        reason: 'user-data',
-        faults: [{ path: '/userData', message: 'is missing, although the instance has user-data' }],
-      },
+      { reason: 'user-data', faults: [{ message: 'is missing, although the instance has user-data' }] },
     ],
     [
       'a record whose user-data is not there',
       loaded(anInstance({ userData: DESCRIBED })),
       { reason: 'user-data', faults: [{ path: '/userData', message: 'describes user-data that is missing' }] },
     ],
-    [
-      'user-data of another size',
-      loaded(anInstance({ userData: { ...DESCRIBED, size: 9 } }), BYTES),
-      { reason: 'user-data', faults: [{ path: '/userData/size' }] },
-    ],
-    [
-      'user-data with another digest',
-      loaded(anInstance({ userData: { ...DESCRIBED, sha256: '0'.repeat(64) } }), BYTES),
-      { reason: 'user-data', faults: [{ path: '/userData/sha256' }] },
-    ],
+    ['user-data of another size', described({ size: 9 }), { faults: [{ path: '/userData/size' }] }],
+    ['other user-data', described({ sha256: '0'.repeat(64) }), { faults: [{ path: '/userData/sha256' }] }],
   ]
   test.each(ROWS)('%s', (_what, one, fault) => {
     expect(validate(one, 16_384)).toMatchObject({ ok: false, ...fault })

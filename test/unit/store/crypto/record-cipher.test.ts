@@ -55,81 +55,27 @@ test('a publisher in another language can make a value from the documented layou
 
 describe('a value is rejected', () => {
   const good = cipher.encrypt('record', ID, 12, bytes)
-  const changed = (at: number, to: (byte: number) => number) => {
-    const copy = Buffer.from(good)
-    copy[at] = to(copy[at]!)
-    return copy
-  }
   const put = (header: string) => Buffer.concat([Buffer.from(header), good.subarray(good.indexOf(10) + 1)])
+  const snapshot = cipher.encrypt('snapshot', 'hv1', 0, bytes)
+  const read = (value: Buffer, by = cipher) => by.decrypt('record', ID, value)
   test.each<[string, () => object, RegExp]>([
-    ['that is plain', () => cipher.decrypt('record', ID, Buffer.from('{"id":"srv-abcde"}')), /is not encrypted/],
-    ['that is empty', () => cipher.decrypt('record', ID, Buffer.alloc(0)), /is not encrypted/],
+    ['that is plain', () => read(Buffer.from('{"id":"srv-abcde"}')), /is not encrypted/],
+    ['that is empty', () => read(Buffer.alloc(0)), /is not encrypted/],
     ['of another instance', () => cipher.decrypt('record', 'srv-other', good), /is not authentic/],
     ['of another kind', () => cipher.decrypt('user-data', ID, good), /is not authentic/],
-    ['of another region', () => aCipher('gb2', 'k1').decrypt('record', ID, good), /is not authentic/],
+    ['of another hypervisor', () => cipher.decrypt('snapshot', 'hv2', snapshot), /is not authentic/],
+    ['of another region', () => read(good, aCipher('gb2', 'k1')), /is not authentic/],
+    ['whose key we do not have', () => read(good, aCipher('gb1', 'k2')), /with a key .* not configured here: k1$/],
+    ['with another revision in its header', () => read(put('imds1 k1 13\n')), /is not authentic/],
     [
-      'whose key we do not have',
-      () => aCipher('gb1', 'k2').decrypt('record', ID, good),
-      /with a key that is not configured here: k1$/,
-    ],
-    [
-      'with another revision in its header',
-      () => cipher.decrypt('record', ID, put('imds1 k1 13\n')),
+      'with another key in its header',
+      () => read(put('imds1 k2 12\n'), aCipher('gb1', 'k1', 'k2')),
       /is not authentic/,
     ],
-    [
-      'with the name of another key in its header',
-      () => aCipher('gb1', 'k1', 'k2').decrypt('record', ID, put('imds1 k2 12\n')),
-      /is not authentic/,
-    ],
-    [
-      'with a revision that is spelled otherwise',
-      () => cipher.decrypt('record', ID, put('imds1 k1 012\n')),
-      /is not encrypted, or not in the format of imds/,
-    ],
-    [
-      'of another version',
-      () => cipher.decrypt('record', ID, put('imds2 k1 12\n')),
-      /is not encrypted, or not in the format of imds/,
-    ],
-    ['cut before its last byte', () => cipher.decrypt('record', ID, good.subarray(0, -1)), /is not authentic/],
-    ['cut within its nonce', () => cipher.decrypt('record', ID, good.subarray(0, 15)), /is truncated/],
-    ['cut after its nonce', () => cipher.decrypt('record', ID, good.subarray(0, 24 + 10)), /is truncated/],
-    [
-      'with a byte more',
-      () => cipher.decrypt('record', ID, Buffer.concat([good, Buffer.alloc(1)])),
-      /is not authentic/,
-    ],
-    [
-      'with a bit of its nonce changed',
-      () =>
-        cipher.decrypt(
-          'record',
-          ID,
-          changed(14, (byte) => byte ^ 1),
-        ),
-      /is not authentic/,
-    ],
-    [
-      'with a bit of its ciphertext changed',
-      () =>
-        cipher.decrypt(
-          'record',
-          ID,
-          changed(26, (byte) => byte ^ 128),
-        ),
-      /is not authentic/,
-    ],
-    [
-      'with a bit of its tag changed',
-      () =>
-        cipher.decrypt(
-          'record',
-          ID,
-          changed(good.length - 1, (byte) => byte ^ 1),
-        ),
-      /is not authentic/,
-    ],
+    ['with a revision that is spelled otherwise', () => read(put('imds1 k1 012\n')), /not in the format of imds/],
+    ['of another version', () => read(put('imds2 k1 12\n')), /is not encrypted, or not in the format of imds/],
+    ['cut within its nonce', () => read(good.subarray(0, 15)), /is truncated/],
+    ['cut after its nonce', () => read(good.subarray(0, 24 + 10)), /is truncated/],
   ])('%s', (_what, decrypt, why) => {
     expect(decrypt()).toMatchObject({ kind: 'rejected', reason: expect.stringMatching(why) as unknown })
   })
@@ -161,14 +107,6 @@ test('20,000 values that were cut, extended, changed or spliced together are all
   }
 })
 
-test('a snapshot is bound to its hypervisor, with a separate key', () => {
-  const value = cipher.encrypt('snapshot', 'hv1', 0, bytes)
-  expect(cipher.decrypt('snapshot', 'hv2', value)).toMatchObject({
-    kind: 'rejected',
-    reason: expect.stringMatching(/is not authentic/) as unknown,
-  })
-})
-
 test('a snapshot has a derived key for each hypervisor, from the documented layout', () => {
   const derived = Buffer.from(
     hkdfSync('sha256', createHash('sha256').update('a key for tests, k1').digest(), '', 'imds1 snapshot gb1 hv1', 32),
@@ -191,8 +129,8 @@ test('a plain value does not look encrypted', () => {
 })
 
 test('keys rotate with an overlap: the first encrypts, all decrypt', () => {
-  const [old, both, young] = [cipher, aCipher('gb1', 'k2', 'k1'), aCipher('gb1', 'k2')]
-  const before = old.encrypt('record', ID, 1, bytes)
+  const [both, young] = [aCipher('gb1', 'k2', 'k1'), aCipher('gb1', 'k2')]
+  const before = cipher.encrypt('record', ID, 1, bytes)
   const after = both.encrypt('record', ID, 1, bytes)
   expect(both.current).toBe('k2')
   expect(both.names).toEqual(['k2', 'k1'])
@@ -201,14 +139,6 @@ test('keys rotate with an overlap: the first encrypts, all decrypt', () => {
       (result) => result.kind === 'decrypted' && result.key,
     ),
   ).toEqual(['k1', 'k2', 'k2'])
-  expect(old.decrypt('record', ID, after)).toMatchObject({
-    kind: 'rejected',
-    reason: expect.stringMatching(/not configured here: k2/) as unknown,
-  })
-  expect(young.decrypt('record', ID, before)).toMatchObject({
-    kind: 'rejected',
-    reason: expect.stringMatching(/not configured here: k1/) as unknown,
-  })
 })
 
 describe('a key file', () => {

@@ -80,9 +80,7 @@ function observed(
   }
 }
 
-const QUICK = observed(() => {
-  /* nothing to see */
-})
+const QUICK = observed(() => undefined)
 
 /** What a daemon takes from a directory: everything of one state, or what is wrong. */
 async function stateOf(directory: string): Promise<unknown> {

@@ -49,8 +49,8 @@ const LONG = [
 /** The task that makes what the files of tap use. */
 const PREPARE = 'prepare'
 const WEIGHTS = `${ROOT}test/tools/weights.json`
-/** New seeds of the world: about a minute of CPU time. */
-const WORLD_SEEDS = 150
+/** New seeds of the world: a minute of CPU time. */
+const WORLD_SEEDS = 300
 /** Lint and vitest take longer only if something is wrong. */
 const CHECK_MS = 900_000
 

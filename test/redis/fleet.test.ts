@@ -50,16 +50,16 @@ const marks = async () => Object.keys(await redis.client.hgetall(KEYS.drained)).
 
 t.test('hypervisors lists those that are announced, drained or named by a record', async (t) => {
   const store = await aStore(t, redis.url)
-  await announce('hv1', 5_000, { lagSeconds: 75 })
+  await announce('hv1', 15_000, { lagSeconds: 75 })
   await announce('hv2', 10 * MINUTE_MS, { lagSeconds: 75 })
   await redis.client.set(KEYS.announcement('hv3'), '{}')
   await store.put(record(1, { hypervisors: ['hv1', 'hv-typo'] }))
   await store.fleet.drain('hv4', new Date(Date.now() - 2 * MINUTE_MS).toISOString())
   t.equal(
-    (await imdsctl(hypervisors)).stdout,
+    (await imdsctl(hypervisors)).stdout.replace(/\d\d s ago/, '15 s ago'), // a slow machine takes seconds until here
     `HYPERVISOR  VERSION  INSTANCES  RECORDS  LAG    LAST SEEN           DRAINED
 hv-typo     -        -          1        -      never               -
-hv1         1.2.3    2          1        1 min  5 s ago             -
+hv1         1.2.3    2          1        1 min  15 s ago            -
 hv2         1.2.3    2          0        -      10 min ago          -
 hv3                  0          0        -      at an unknown time  -
 hv4         -        -          0        -      never               2 min ago
@@ -172,7 +172,7 @@ t.test('forget deletes the announcement and the mark, but not while a record nam
   await store.remove('srv-n1')
   t.match(await imdsctl((context) => forget(context, 'hv2')), {
     stdout: 'hv2 is forgotten\n',
-    stderr: /hv2 was seen 0 s ago: if its daemon runs, it announces it again/,
+    stderr: /hv2 was seen \d s ago: if its daemon runs, it announces it again/,
   })
 })
 

@@ -44,6 +44,18 @@ const builtins = {
   },
 }
 
+/** Lets Fastify load what it needs for TLS and HTTP/2 when it is used: the daemon has neither. */
+const protocols = {
+  name: 'protocols',
+  transform: {
+    filter: { id: /\/fastify\/lib\/server\.js$/ },
+    handler: (code) =>
+      code
+        .replace(/^const (https|http2) = require\('node:\1'\)$/gm, '')
+        .replace(/\b(https|http2)\.create/g, "require('node:$1').create"),
+  },
+}
+
 /** Replaces a text of a module of ours, which must be there. */
 const replaced = (file, text, replacement) => ({
   name: `replaced in ${file}`,
@@ -202,7 +214,7 @@ const build = (name, input, { external = UNUSED, plugins = [], ...output }) => (
   platform: 'node',
   external,
   transform: { define: { __dirname: 'import.meta.dirname' } }, // packages that are CommonJS have it
-  plugins: [ascii, builtins, script, symptoms, licenses(name), ...plugins],
+  plugins: [ascii, builtins, protocols, script, symptoms, licenses(name), ...plugins],
   output: {
     dir: 'dist',
     format: 'esm',

@@ -19,6 +19,7 @@ import {
   mkdtempSync,
   readFileSync,
   rmSync,
+  statfsSync,
   symlinkSync,
   writeFileSync,
 } from 'node:fs'
@@ -51,6 +52,8 @@ const PREPARE = 'prepare'
 const WEIGHTS = `${ROOT}test/tools/weights.json`
 /** New seeds of the world: a minute of CPU time. */
 const WORLD_SEEDS = 300
+/** A file system in memory, and the room that a run needs there. */
+const [MEMORY, MEMORY_BYTES] = ['/dev/shm', 4 * 1024 ** 3]
 /** Lint and vitest take longer only if something is wrong. */
 const CHECK_MS = 900_000
 
@@ -69,6 +72,7 @@ if (vitestFiles.length + tapFiles.length === 0) {
   )
   process.exit(1)
 }
+if (hasMemory()) process.env['TMPDIR'] ??= MEMORY
 const directory = mkdtempSync(join(tmpdir(), 'imds-test-'))
 chmodSync(directory, 0o755) // some tests run the programs as another user
 
@@ -107,6 +111,17 @@ function matchingFiles(...folders: string[]): string[] {
     .flatMap((folder) => globSync(`test/${folder}/**/*.test.ts`).toSorted())
     .filter((file) => patterns.length === 0 || patterns.some((pattern) => file.includes(pattern)))
   return options.includes('--changed') ? reachedTests(files, changedFiles()) : files
+}
+
+/**
+ * Whether temporary files can be in memory. On ext4 it takes longer to make a file the more were deleted shortly before,
+ * and each database of a test has 300.
+ */
+function hasMemory(): boolean {
+  const [, options] = / \/dev\/shm tmpfs (\S+)/.exec(readFileSync('/proc/mounts', 'utf8')) ?? []
+  if (options === undefined || options.includes('noexec')) return false
+  const { bavail, bsize } = statfsSync(MEMORY)
+  return bavail * bsize >= MEMORY_BYTES
 }
 
 function run(command: string, args: readonly string[]): boolean {

@@ -7,7 +7,7 @@ import { mkdtempSync, readFileSync, readdirSync } from 'node:fs'
 import { connect } from 'node:net'
 import { join } from 'node:path'
 import { until } from '../support/programs/daemon.ts'
-import type { Built, Launch, Server } from './processes.ts'
+import { LOAD_CORE, SERVER_CORE, type Built, type Launch, type Server } from './processes.ts'
 
 export const PATH = '/latest/meta-data/instance-id'
 const WARM_UP_REQUESTS = 30_000
@@ -18,8 +18,8 @@ const COUNTED_REQUESTS = 16_000
 const CONNECTIONS = 8
 
 /**
- * Starts a server by `start`, and counts the instructions of a request with its own connection. Undefined: Valgrind is not
- * installed.
+ * Starts a server by `start`, on any core, and counts the instructions of a request with its own connection. Undefined:
+ * Valgrind is not installed.
  */
 export async function countInstructions(
   { directory }: Built,
@@ -29,6 +29,7 @@ export async function countInstructions(
   const out = mkdtempSync(join(directory, 'callgrind-'))
   const server = await start({
     within: [
+      ...['taskset', '-c', `${SERVER_CORE},${LOAD_CORE}`],
       ...['valgrind', '--quiet', '--tool=callgrind', `--callgrind-out-file=${join(out, 'out')}`],
       ...['--smc-check=all-non-file', '--instr-atstart=no'],
     ],

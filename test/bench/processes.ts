@@ -28,7 +28,7 @@ const ROOT = new URL('../../', import.meta.url).pathname
 /** The core that only the measured server uses. */
 export const SERVER_CORE = '0'
 /** The core of all other processes of a measurement. */
-const LOAD_CORE = '1'
+export const LOAD_CORE = '1'
 /** V8's options in imds-api.service. */
 export const API_FLAGS: readonly string[] = ['--max-semi-space-size=2', '--no-concurrent-recompilation']
 /** Those in imds.service. */

@@ -45,10 +45,10 @@ export const rate: Part = async ({ built, redisUrl, effort }) => {
       await Promise.all(servers.map((server) => server.stop()))
     }
   }
-  const [bareCounted, imdsCounted] = [
-    await countInstructions(built, (launch) => startBare(built, idOf(0), launch)),
-    await countInstructions(built, (launch) => startImds(built, env, INSTANCES, launch)),
-  ]
+  const [bareCounted, imdsCounted] = await Promise.all([
+    countInstructions(built, (launch) => startBare(built, idOf(0), launch)),
+    countInstructions(built, (launch) => startImds(built, env, INSTANCES, launch)),
+  ])
   return MODES.map(([connections, title, aim], i): Table => {
     const [bare, imds] = all[i] as [Measured, Measured]
     const spread = (figure: 'requestsPerSecond' | 'cpuMicrosPerRequest') =>

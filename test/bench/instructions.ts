@@ -54,7 +54,7 @@ export async function countInstructions(
 
 /** Waits until a server answers. */
 export async function untilAnswers(port: number): Promise<void> {
-  await until(() => isAnswered(port), `an answer on port ${String(port)}`, 60_000)
+  await until(() => isAnswered(port), `an answer on port ${String(port)}`, 300_000)
 }
 
 async function send(port: number, requests: number): Promise<void> {

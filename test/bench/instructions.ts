@@ -1,6 +1,6 @@
 /**
  * The instructions that a server executes for each request, without those of the kernel: counted by Valgrind's
- * callgrind. Unlike CPU time they do not depend on other load, on the caches, or on the process.
+ * callgrind. Unlike CPU time they do not depend on the caches, on the core, or on the process.
  */
 import { execFileSync, spawnSync } from 'node:child_process'
 import { mkdtempSync, readFileSync, readdirSync } from 'node:fs'

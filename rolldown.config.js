@@ -49,10 +49,13 @@ const protocols = {
   name: 'protocols',
   transform: {
     filter: { id: /\/fastify\/lib\/server\.js$/ },
-    handler: (code) =>
-      code
+    handler(code) {
+      const lazy = code
         .replace(/^const (https|http2) = require\('node:\1'\)$/gm, '')
-        .replace(/\b(https|http2)\.create/g, "require('node:$1').create"),
+        .replace(/\b(https|http2)\.create/g, "require('node:$1').create")
+      if (lazy === code) this.error('Fastify takes node:https in a form that the plugin does not know')
+      return lazy
+    },
   },
 }
 

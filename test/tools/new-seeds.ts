@@ -2,9 +2,9 @@
 import { spawnSync } from 'node:child_process'
 import { hash } from 'node:crypto'
 
-/** The arguments of `npm run world` for so many. Outside of a Git repository they are other ones at each run. */
-export function newSeeds(count: number): string[] {
+/** The arguments of `npm run world` for so many, after others. Outside of a Git repository they are different at each run. */
+export function newSeeds(count: number, after = 0): string[] {
   const { stdout } = spawnSync('git', ['rev-parse', 'HEAD:src', 'HEAD:test/world'], { encoding: 'utf8' })
-  const from = stdout === '' ? [] : ['--from', String(Number.parseInt(hash('sha256', stdout).slice(0, 8), 16))]
+  const from = stdout === '' ? [] : ['--from', String(Number.parseInt(hash('sha256', stdout).slice(0, 8), 16) + after)]
   return ['--seeds', String(count), ...from]
 }

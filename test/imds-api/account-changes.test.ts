@@ -452,9 +452,12 @@ t.test('a statement of a request that takes 10 s is ended, and the request gets 
 
 t.test('a read of an account for which too many reads wait gets 503 with Retry-After', async (t) => {
   const unlock = await lockTable(t, 'config_maps')
-  const reads = Array.from({ length: READ_SHARE.atOnce + READ_SHARE.maxWaiting + 1 }, () =>
-    api.call('GET', '/1.0/config_maps'),
-  )
+  let ended = 0
+  const reads = Array.from({ length: READ_SHARE.atOnce + READ_SHARE.maxWaiting + 1 }, async () => {
+    const answer = await api.call('GET', '/1.0/config_maps')
+    ended += 1
+    return answer
+  })
   t.match(await Promise.race(reads), {
     status: 503,
     headers: { 'retry-after': '1' },
@@ -463,8 +466,9 @@ t.test('a read of an account for which too many reads wait gets 503 with Retry-A
       errors: ['other requests of this account or user take too long: try again'],
     },
   })
+  t.equal(ended, 1, 'all others wait')
   await unlock()
-  t.equal((await Promise.all(reads)).filter(({ status }) => status === 200).length, reads.length - 1)
+  await Promise.all(reads) // a slow machine refuses those that have waited for 10 s
 })
 
 t.test('under overload, reads that have waited long get 503, and all others and changes are answered', async (t) => {

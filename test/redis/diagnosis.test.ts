@@ -30,7 +30,7 @@ async function ask(
   const run = (...args: string[]) => imdsctl([...args, '--operator', daemon.operatorSocket])
   const [explained, waited] = await Promise.all([
     run('explain', address),
-    run('wait', id, '--revision', String(revision), '--timeout', '1'),
+    run('wait', id, '--revision', String(revision), '--timeout', '3'), // a busy daemon may take a second
   ])
   if (explained.status !== 0 || waited.status !== 75)
     throw new Error(`${String(explained.status)} ${explained.stderr} ${String(waited.status)} ${waited.stderr}`)

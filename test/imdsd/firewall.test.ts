@@ -15,7 +15,7 @@ t.test('imdsctl wait returns when the rules admit the instance, and not before',
   const host = await startFirewallHost(t)
   const alpha = await host.addGuest('alpha')
   const revision = String(await host.put(alpha))
-  const waitShortly = () => host.imdsctl('wait', 'srv-alpha', '--revision', revision, '--timeout', '2')
+  const waitShortly = () => host.imdsctl('wait', 'srv-alpha', '--revision', revision, '--timeout', '5')
   t.match(await waitShortly(), {
     status: 75,
     stderr: /does not serve revision 1 of srv-alpha: it has revision 1; the firewall has not admitted the guest yet\n$/,

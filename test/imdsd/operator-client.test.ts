@@ -274,12 +274,12 @@ t.test('when the time of a wait is over, the result says what the daemon answere
     ['silent', { revision: undefined, reason: 'it does not answer' }],
   ]
   for (const [reply, result] of cases)
-    t.same((await waited(t, [reply], { timeoutMs: 200, reason: [500, {}] })).result, { kind: 'timeout', ...result })
+    t.same((await waited(t, [reply], { timeoutMs: 1_000, reason: [500, {}] })).result, { kind: 'timeout', ...result })
 })
 
 t.test('when the time of a wait is over, the daemon is asked for its reason, once', async (t) => {
   const { result, askedReason } = await waited(t, [[404, { revision: null }]], {
-    timeoutMs: 200,
+    timeoutMs: 1_000,
     reason: [404, { revision: null, reason: 'the store has no record of srv-a' }],
   })
   t.same(
@@ -287,7 +287,7 @@ t.test('when the time of a wait is over, the daemon is asked for its reason, onc
     [{ kind: 'timeout', revision: undefined, reason: 'the store has no record of srv-a' }, 1],
   )
   const held = await waited(t, [[200, { revision: 6 }]], {
-    timeoutMs: 200,
+    timeoutMs: 1_000,
     reason: [200, { revision: 6, reason: 'its record is faulty' }],
   })
   t.same(held.result, { kind: 'timeout', revision: 6, reason: 'it has revision 6; its record is faulty' })

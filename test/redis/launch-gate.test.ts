@@ -30,17 +30,17 @@ t.test("a wait that begins before the publish ends when the guest's next GET ret
     t.same(await waits[1], { status: 0, stdout: `srv-n1 is served at revision ${String(revision)}\n`, stderr: '' })
   }
   t.match(await wait(...settings), { status: 0, stdout: 'srv-n1 is served at revision 2\n' }, 'that of the store')
-  t.match(await wait('--revision', '3', '--timeout', '1'), {
+  t.match(await wait('--revision', '3', '--timeout', '3'), {
     status: 75,
     stdout: '',
     stderr: 'imdsctl: the daemon does not serve revision 3 of srv-n1: it serves revision 2\n',
   })
-  const { status, stdout } = await wait('--json', '--revision', '3', '--timeout', '1')
+  const { status, stdout } = await wait('--json', '--revision', '3', '--timeout', '3')
   t.equal(status, 75)
   t.match(JSON.parse(stdout), { id: 'srv-n1', result: 'timeout', revision: 2, error: /does not serve revision 3/ })
   await store.put(aLocalInstance(1, 3, { hypervisors: ['hv2'] }))
   await until(async () => (await daemon.get('/')).status === 503, 'the move')
-  t.match(await wait('--revision', '3', '--timeout', '1'), {
+  t.match(await wait('--revision', '3', '--timeout', '3'), {
     status: 75,
     stderr: /: the record of srv-n1 names hv2, not this hypervisor \(hv1\)\n$/,
   })

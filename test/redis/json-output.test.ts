@@ -5,6 +5,7 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t from 'tap'
+import { until } from '../support/programs/daemon.ts'
 import { keyLines } from '../support/fixtures/record-keys.ts'
 import { startRedis } from '../support/redis/redis.ts'
 import { aDaemon, record } from '../support/redis/shapes.ts'
@@ -42,6 +43,8 @@ t.test('each command prints JSON in the shape of its example in docs/json.md', a
   const directory = shortDirectory(t)
   const place = (name: string) => join(directory, name)
   const daemon = await aDaemon(t, redis.url)
+  // so that a resync finds the first record: an instance that a notice brings has `publishedAt`
+  await until(async () => (await daemon.metric('imds_resyncs_total{result="uninitialised"}')) > 0, 'the first resync')
   const store = await openTestStore(t, { url: redis.url, region: 'gb1' })
   const other = (change: object = {}) =>
     record(1, {

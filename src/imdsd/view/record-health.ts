@@ -69,7 +69,9 @@ export class RecordHealth {
 
   /** What an operator should check although the store can be used; undefined: nothing. */
   get hint(): string | undefined {
-    return this.#isStoreEmpty ? this.#unconfirmedHint('the store has nothing of this region') : this.#hint
+    if (this.#isStoreEmpty) return this.#unconfirmedHint('the store has nothing of this region')
+    // since the last resync, a record may have come that names this hypervisor
+    return this.#view.size > this.#unconfirmed.size ? undefined : this.#hint
   }
 
   #unconfirmedHint(why: string): string | undefined {

@@ -139,14 +139,25 @@ test('an empty store is reported once until it has something; all that is served
   ])
   health.noteInitialised()
   expect(health.hint).toBeUndefined()
-  health.reportUnnamed('hv1')
-  expect(health.hint).toMatch(/^no record names hv1, so none of the served instances \(2\) is confirmed/)
-  health.clearHint()
   lines.splice(1)
   health.reportUnconfirmed('srv-a')
   expect([health.unconfirmed, lines[1]]).toMatchObject([1, { level: 40, instance: 'srv-a' }])
   health.reportAllUnconfirmed('redis://x')
   expect(lines).toHaveLength(3)
+})
+
+test('a hypervisor that no record names has a hint until a record names it, not only until the next resync', () => {
+  const { health, serve } = aRecordHealth()
+  health.reportUnnamed('hv1')
+  expect(health.hint).toMatch(/^no record names hv1: compare IMDS_HYPERVISOR with/)
+  serve('srv-a', '10.0.0.2')
+  expect(health.hint).toBeUndefined()
+  health.clearHint()
+  health.reportUnconfirmed('srv-a')
+  health.reportUnnamed('hv1')
+  expect(health.hint).toMatch(/^no record names hv1, so none of the served instances \(1\) is confirmed/)
+  health.notePresent('srv-a')
+  expect(health.hint).toBeUndefined()
 })
 
 test('a record that was faulty, and that the store no longer has, is not faulty', () => {

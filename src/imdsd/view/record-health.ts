@@ -70,8 +70,7 @@ export class RecordHealth {
   /** What an operator should check although the store can be used; undefined: nothing. */
   get hint(): string | undefined {
     if (this.#isStoreEmpty) return this.#unconfirmedHint('the store has nothing of this region')
-    // since the last resync, a record may have come that names this hypervisor
-    return this.#view.size > this.#unconfirmed.size ? undefined : this.#hint
+    return this.#isNamed ? undefined : this.#hint
   }
 
   #unconfirmedHint(why: string): string | undefined {
@@ -81,27 +80,25 @@ export class RecordHealth {
       : `${why}, so none of the served instances (${String(size)}) is confirmed: publish them again, or remove them`
   }
 
-  /** Whether a record of the store's index is in the view, or is faulty. */
-  isServedOrFaulty(ids: Iterable<string>): boolean {
-    for (const id of ids) if (this.#view.get(id) !== undefined || this.#faults.has(id)) return true
-    return false
+  /** Whether a record names this hypervisor: it is in the view, or is faulty. */
+  get #isNamed(): boolean {
+    return this.#view.size > this.#unconfirmed.size || this.#faults.size > 0
   }
 
   /**
-   * Reports a hypervisor that no record names, once until one does: it may be new, its name wrong, or the store was
-   * emptied.
+   * After a resync, reports a hypervisor that no record names, once until one does: it may be new, its name wrong, or
+   * the store was emptied. Undefined: it serves every instance.
    */
-  reportUnnamed(hypervisor: string): void {
+  reportUnnamed(hypervisor: string | undefined): void {
+    if (hypervisor === undefined || this.#isNamed) {
+      this.#hint = undefined
+      return
+    }
     if (this.#hint !== undefined) return
     this.#hint =
       this.#unconfirmedHint(`no record names ${hypervisor}`) ??
       `no record names ${hypervisor}: compare IMDS_HYPERVISOR with \`imdsctl list\`, unless this hypervisor is new`
     this.#log.warn({ code: 'hypervisor-unnamed', instances: this.#view.size }, this.#hint)
-  }
-
-  /** A record names this hypervisor, or it serves every instance. */
-  clearHint(): void {
-    this.#hint = undefined
   }
 
   /** Reports a faulty record; a new `digest` is a new state. */

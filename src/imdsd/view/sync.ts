@@ -228,8 +228,7 @@ export class Sync {
 
   #completeResync(): void {
     const { view, hypervisor, metrics, log, onResync } = this.#parts
-    if (hypervisor === undefined || this.#health.isServedOrFaulty(this.#named.keys())) this.#health.clearHint()
-    else this.#health.reportUnnamed(hypervisor)
+    this.#health.reportUnnamed(hypervisor)
     this.#queue.endResync()
     if (this.#health.completeResync(this.#named.keys())) this.#parts.onChange()
     this.#health.reportAddresses()

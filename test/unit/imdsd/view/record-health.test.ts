@@ -152,7 +152,7 @@ test('a hypervisor that no record names has a hint until a record names it, not 
   expect(health.hint).toMatch(/^no record names hv1: compare IMDS_HYPERVISOR with/)
   serve('srv-a', '10.0.0.2')
   expect(health.hint).toBeUndefined()
-  health.clearHint()
+  health.reportUnnamed('hv1')
   health.reportUnconfirmed('srv-a')
   health.reportUnnamed('hv1')
   expect(health.hint).toMatch(/^no record names hv1, so none of the served instances \(1\) is confirmed/)

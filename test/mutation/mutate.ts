@@ -39,7 +39,7 @@ const LIMITS = ['token-bucket', 'turn-budget']
 const ROOMS: Readonly<Record<string, Room>> = {
   metadata: {
     files: 'src/metadata/*.ts',
-    tests: ['unit/metadata/*', 'contract/tree', 'contract/transport', 'contract/session', 'unit/imdsd/view/view'],
+    tests: ['unit/metadata/*', 'contract/*', 'unit/imdsd/view/view'],
     floor: 90,
   },
   limits: { files: files('limits', LIMITS), tests: LIMITS.map((name) => `unit/limits/${name}`), floor: 90 },

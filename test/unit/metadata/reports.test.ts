@@ -80,6 +80,7 @@ describe('H9: merging stored reports', () => {
     const [one, other] = [reported(common, 'a=2'), reported(common, 'c=1')]
     expect(values(joinReports(one, other))).toEqual({ a: '2', b: '1', c: '1' })
     expect(values(joinReports(other, one))).toEqual({ a: '2', b: '1', c: '1' })
+    expect(joinReports(common, one).revision).toBe(one.revision)
   })
 
   test('removals use no room that reports need', () => {
@@ -142,9 +143,13 @@ describe('H9: reading stored reports, which a hypervisor may have forged', () =>
     JSON.stringify({ ...good, revision: -1 }),
     JSON.stringify({ ...good, boot: { phase: 'Not one', revision: 1, receivedAt: AT } }),
     JSON.stringify({ ...good, boot: { phase: 'done', revision: 1, receivedAt: 'now' } }),
+    JSON.stringify({ ...good, boot: { phase: 'done', time: 'now', revision: 1, receivedAt: AT } }),
     JSON.stringify({ ...good, sshHostKeys: { keys: ['x'], revision: 1, receivedAt: AT } }),
+    JSON.stringify({ ...good, sshHostKeys: { keys: ['ssh-rsa AAAAB3NzaC1kc3MAAAA='], revision: 1, receivedAt: AT } }),
     JSON.stringify({ ...good, attributes: { '../a': good.attributes.a } }),
     JSON.stringify({ ...good, attributes: { a: { ...good.attributes.a, value: '\u001b' } } }),
+    JSON.stringify({ ...good, attributes: { a: { ...good.attributes.a, value: 'x'.repeat(1025) } } }),
+    JSON.stringify({ ...good, attributes: Array(65).fill(good.attributes.a) }),
     `${JSON.stringify(good)}${' '.repeat(16_384)}`,
   ])('other text is not read: %.60s', (text) => {
     expect(parseReports(text)).toBeUndefined()

@@ -42,7 +42,7 @@ t.test('each command prints JSON in the shape of its example in docs/json.md', a
   const redis = await startRedis(t)
   const directory = shortDirectory(t)
   const place = (name: string) => join(directory, name)
-  let socket: string | undefined
+  const env: Record<string, string> = {}
   const store = await openTestStore(t, { url: redis.url, region: 'gb1' })
   const other = (change: object = {}) =>
     record(1, {
@@ -56,8 +56,7 @@ t.test('each command prints JSON in the shape of its example in docs/json.md', a
   )
   writeFileSync(place('keys'), keyLines('k1'))
   const options = ['--json', '--store', redis.url, '--region', 'gb1']
-  const run = (...args: string[]) =>
-    imdsctl([...options, ...args], socket === undefined ? {} : { env: { IMDS_OPERATOR_SOCKET: socket } })
+  const run = (...args: string[]) => imdsctl([...options, ...args], { env })
   /** Runs a command and compares its lines with those of the example: each with the most similar one, since records are worked on at the same time. */
   const check = async (example: string, ...args: string[]) => {
     const { stdout, stderr } = await run(...args)
@@ -77,7 +76,7 @@ t.test('each command prints JSON in the shape of its example in docs/json.md', a
 
   await check(executed('docs/json.md', 'json init'), 'init')
   const daemon = await aDaemon(t, redis.url)
-  socket = daemon.operatorSocket.replace('unix:', '')
+  env['IMDS_OPERATOR_SOCKET'] = daemon.operatorSocket.replace('unix:', '')
   // a record that comes after the first resync has the time when it was published
   await until(async () => (await daemon.metric('imds_resyncs_total{result="completed"}')) > 0, 'the first resync')
   await check(executed('docs/json.md', 'json put'), 'put', place('records'))

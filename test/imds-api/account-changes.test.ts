@@ -452,6 +452,7 @@ t.test('a statement of a request that takes 10 s is ended, and the request gets 
 
 t.test('a read of an account for which too many reads wait gets 503 with Retry-After', async (t) => {
   const unlock = await lockTable(t, 'config_maps')
+  const startedMs = performance.now()
   let ended = 0
   const reads = Array.from({ length: READ_SHARE.atOnce + READ_SHARE.maxWaiting + 1 }, async () => {
     const answer = await api.call('GET', '/1.0/config_maps')
@@ -468,7 +469,9 @@ t.test('a read of an account for which too many reads wait gets 503 with Retry-A
   })
   t.equal(ended, 1, 'all others wait')
   await unlock()
-  await Promise.all(reads) // a slow machine refuses those that have waited for 10 s
+  const served = (await Promise.all(reads)).filter(({ status }) => status === 200).length
+  // on a slow machine some have waited too long, and get 503 too
+  if (performance.now() - startedMs < READ_SHARE.timeoutMs) t.equal(served, reads.length - 1)
 })
 
 t.test('under overload, reads that have waited long get 503, and all others and changes are answered', async (t) => {

@@ -80,7 +80,7 @@ export class RecordHealth {
       : `${why}, so none of the served instances (${String(size)}) is confirmed: publish them again, or remove them`
   }
 
-  /** Whether a record names this hypervisor: it is in the view, or is faulty. */
+  /** Whether a record names this hypervisor: that of a confirmed instance, or a faulty one. */
   get #isNamed(): boolean {
     return this.#view.size > this.#unconfirmed.size || this.#faults.size > 0
   }

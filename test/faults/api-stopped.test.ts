@@ -80,14 +80,18 @@ t.test('one of two imds-api is stopped', { skip: without('postgres') }, async (t
     const waiting = put(stopped, first, 'from the stopped one')
     // not what else needs the account, such as the event of a publish
     const waits =
-      "select from pg_stat_activity where wait_event_type = 'Lock' and query like '%accounts%for no key update'"
-    const isWaiting = async () => {
+      "select pid from pg_stat_activity where wait_event_type = 'Lock' and query like '%accounts%for no key update'"
+    const waiter = async () => {
       await client.query('select pg_stat_clear_snapshot()') // which a transaction keeps
-      return (await client.query(waits)).rowCount === 1
+      return (await client.query<{ pid: number }>(waits)).rows[0]?.pid
     }
-    await until(isWaiting, 'the change to wait')
+    await until(async () => (await waiter()) !== undefined, 'the change to wait')
+    const pid = await waiter()
     stopped.process.kill('SIGSTOP')
-    await client.query('rollback') // so PostgreSQL gives the lock to the stopped one
+    await client.query('rollback')
+    // PostgreSQL gives a free row to the session that asks first, not to the one that waits longest
+    const holds = "select from pg_stat_activity where pid = $1 and state = 'idle in transaction'"
+    await until(async () => (await client.query(holds, [pid])).rowCount === 1, 'the stopped one to have the lock')
     t.match(await put(other, first, 'from the other'), { status: 200 })
     stopped.process.kill('SIGCONT')
     t.match(await waiting, { status: 503, retryAfter: '1', body: { error_name: 'service_unavailable' } })

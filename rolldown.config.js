@@ -23,7 +23,7 @@ const ascii = {
 
 /**
  * Takes the modules of Node.js by `process.getBuiltinModule`. An `import` of node:fs or node:crypto reads each export of the module, and so loads what
- * those need that nobody uses, such as Web Crypto.
+ * those need that nobody uses, such as Web Crypto. The clock is a global too, without the rest of node:perf_hooks.
  */
 const builtins = {
   name: 'builtins',
@@ -40,24 +40,32 @@ const builtins = {
     )
     const left = /^import.*"node:.*/m.exec(taken)
     if (left !== null) this.error(`the plugin does not know this form of import: ${left[0]}`)
-    return taken
+    return taken.replace(/(const \{ performance(?:: [\w$]+)? \} = )[\w$.]+\("node:perf_hooks"\);/g, '$1globalThis;')
   },
 }
 
-/** Lets Fastify load what it needs for TLS and HTTP/2 when it is used: the daemon has neither. */
-const protocols = {
-  name: 'protocols',
+/**
+ * Modules that a library takes when it is loaded, and uses only for what the daemon does not do: HTTPS, HTTP/2, plugins that name a version, transports of
+ * the log. It loads them with their first use.
+ */
+const DEFERRED = {
+  'fastify/lib/server.js': ['node:https', 'node:http2'],
+  'fastify/lib/plugin-utils.js': ['semver'],
+}
+
+const deferred = Object.entries(DEFERRED).map(([file, modules]) => ({
+  name: `deferred in ${file}`,
   transform: {
-    filter: { id: /\/fastify\/lib\/server\.js$/ },
+    filter: { id: new RegExp(`/node_modules/${file}$`) },
     handler(code) {
-      const lazy = code
-        .replace(/^const (https|http2) = require\('node:\1'\)$/gm, '')
-        .replace(/\b(https|http2)\.create/g, "require('node:$1').create")
-      if (lazy === code) this.error('Fastify takes node:https in a form that the plugin does not know')
-      return lazy
+      return modules.reduce((left, module) => {
+        const [taken, name] = new RegExp(`^const (\\w+) = require\\('${module}'\\)$`, 'm').exec(left) ?? []
+        if (taken === undefined) this.error(`it takes ${module} in a form that the plugin does not know`)
+        return left.replace(taken, '').replace(new RegExp(`(?<![.\\w])${name}(?=[.(])`, 'g'), `(require('${module}'))`)
+      }, code)
     },
   },
-}
+}))
 
 /** Replaces a text of a module of ours, which must be there. */
 const replaced = (file, text, replacement) => ({
@@ -217,7 +225,7 @@ const build = (name, input, { external = UNUSED, plugins = [], ...output }) => (
   platform: 'node',
   external,
   transform: { define: { __dirname: 'import.meta.dirname' } }, // packages that are CommonJS have it
-  plugins: [ascii, builtins, protocols, script, symptoms, licenses(name), ...plugins],
+  plugins: [ascii, builtins, deferred, script, symptoms, licenses(name), ...plugins],
   output: {
     dir: 'dist',
     format: 'esm',

@@ -41,7 +41,7 @@ export interface Daemon {
  */
 export async function startDaemon(config: Config, log: Log, logLevel: AdjustableLevel): Promise<Daemon> {
   const now = () => performance.now()
-  const lock = await lockState(config.stateDirectory, LOCK_WAIT_MS, await import('../runtime/kernel-lock.ts'), log)
+  const lock = await lockState(config.stateDirectory, LOCK_WAIT_MS, log)
   try {
     const guestSide = await startGuestSide(config, log, now)
     await sleep(FIRST_GUESTS_MS)

@@ -21,7 +21,7 @@ type Deep<T> = T extends (infer U)[]
     ? { readonly [K in keyof T]: Deep<T[K]> }
     : T
 
-/** A valid record, deeply frozen. */
+/** A valid record. Nothing changes it: a change of the record is a new Instance. */
 export type Instance = Deep<Static<typeof InstanceSchema>>
 export type Interface = Instance['interfaces'][number]
 
@@ -58,13 +58,4 @@ export function namedKeys({
   return publicKeys.flatMap(({ user, key, moreKeys }) =>
     [key, ...moreKeys].map((one, i) => ({ name: i === 0 ? user : `${user}:${String(i + 1)}`, key: one })),
   )
-}
-
-export function frozen<T>(value: T): Deep<T> {
-  if (!Object.isFrozen(value)) {
-    // primitive values count as frozen
-    Object.freeze(value)
-    for (const part of Object.values(value as object)) frozen(part)
-  }
-  return value as Deep<T>
 }

@@ -1,6 +1,6 @@
 /**
  * Checks the record of an instance, which the control plane publishes as a JSON document. `parse` turns an untrusted
- * document into a frozen Instance, or lists all of its faults. No later step checks a record again.
+ * document into an Instance, or lists all of its faults. No later step checks a record again.
  *
  * A record must use canonical forms; `parse` does not normalise. publish.lua compares addresses as text, so another
  * form of an address would bypass its check of the owner. Unknown fields are ignored, so that a publisher may be newer
@@ -15,7 +15,7 @@ import Format from 'typebox/format'
 import { Settings } from 'typebox/system'
 import Value from 'typebox/value'
 import { isIpv4, isIpv6, isIpv6Prefix, UNUSABLE_ADDRESS, isUnusableAddress, splitPrefix } from './address.ts'
-import { frozen, MAX_RECORD_BYTES, namedKeys, type Instance } from './instance.ts'
+import { MAX_RECORD_BYTES, namedKeys, type Instance } from './instance.ts'
 import type { Parsed } from './parsed.ts'
 import { InstanceSchema, MAX_PUBLIC_KEYS } from './schema.ts'
 import { isTime } from './time.ts'
@@ -58,7 +58,7 @@ Settings.Set({ maxErrors: 1000 })
 const check = Compile(InstanceSchema)
 
 /**
- * Parses an untrusted document (from a JSON or YAML parser) into a frozen Instance with all defaults, or lists all of
+ * Parses an untrusted document (from a JSON or YAML parser) into an Instance with all defaults, or lists all of
  * its faults. Does not change or keep its argument.
  */
 export function parse(untrusted: unknown): Parsed<Instance, Fault> {
@@ -82,7 +82,7 @@ export function parseStored(untrusted: unknown): Parsed<Instance, Fault> {
     return { ok: false, faults: [...each.values()] }
   }
   const faults = contradictions(value)
-  return faults.length > 0 ? { ok: false, faults } : { ok: true, value: frozen(value) }
+  return faults.length > 0 ? { ok: false, faults } : { ok: true, value }
 }
 
 /** The unusable addresses (contract E1). */

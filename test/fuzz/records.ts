@@ -170,13 +170,10 @@ function wrongOf(wrong: string | undefined): { wrong?: string } {
 }
 
 /**
- * Checks a valid instance: it is frozen, parsing or restoring it again gives an equal one, and its tree answers every
- * listed path.
+ * Checks a valid instance: parsing or restoring it again gives an equal one, and its tree answers every listed path.
  */
 function wrongInstance(instance: Instance): string | undefined {
   const copy = JSON.parse(JSON.stringify(instance)) as unknown
-  if (!Object.isFrozen(instance) || !instance.interfaces.every((nic) => Object.isFrozen(nic.ipv4Addresses)))
-    return 'an instance that is not frozen'
   const again = parse(copy)
   if (!again.ok || !isDeepStrictEqual(again.value, instance)) return 'an instance that parses to another one'
   const stored = parseStored(copy)

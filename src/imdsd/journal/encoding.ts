@@ -1,6 +1,6 @@
 /** How instances and changes are encoded in snapshots and journals. */
 import { parseJson } from '../../runtime/json.ts'
-import { frozen, RECORD_FORM, type Instance } from '../../metadata/instance.ts'
+import { RECORD_FORM, type Instance } from '../../metadata/instance.ts'
 import { storedForm, type Reports } from '../../metadata/reports.ts'
 import type { ViewChange } from '../view/change.ts'
 import type { ValidRecord } from '../view/validate.ts'
@@ -118,7 +118,7 @@ export type Restore = (document: unknown, digest: unknown, userData: Uint8Array 
 export async function restoreOf(schema: unknown): Promise<Restore> {
   const parse = schema === RECORD_FORM ? undefined : (await import('../../metadata/record.ts')).parseStored
   return (document, digest, userData) => {
-    const parsed = parse === undefined ? ({ ok: true, value: frozen(document as Instance) } as const) : parse(document)
+    const parsed = parse === undefined ? ({ ok: true, value: document as Instance } as const) : parse(document)
     if (!parsed.ok || typeof digest !== 'string') throw new RejectedFile('it has an invalid record')
     return { instance: parsed.value, userData, digest: parse === undefined ? digest : undefined }
   }

@@ -9,13 +9,11 @@ import { join } from 'node:path'
 import type { Log } from '../../runtime/log-codes.ts'
 import { otherOwnerOf } from '../../runtime/become-owner.ts'
 import { StartFailure } from '../../runtime/listen.ts'
-import type * as locks from '../../runtime/kernel-lock.ts'
+import { LockHeld, takeLock, type Lock } from '../../runtime/kernel-lock.ts'
 import { DISK, type Disk } from './disk.ts'
 
-/** The locks of files. They are loaded late, since they need SQLite. */
-export type Locks = Pick<typeof locks, 'takeLock' | 'LockHeld'>
 /** The lock, and the operations on the files that it allows. */
-export interface StateLock extends locks.Lock {
+export interface StateLock extends Lock {
   readonly disk: Disk
 }
 
@@ -24,12 +22,7 @@ export interface StateLock extends locks.Lock {
  * then rejects with a StartFailure. Without a lock, it says so: on a file system that has none, and if the file of the
  * lock cannot be used. Root gets no directory of another user, who could put links there that lead root to any file.
  */
-export async function lockState(
-  stateDirectory: string,
-  waitMs: number,
-  { takeLock, LockHeld }: Locks,
-  log: Log,
-): Promise<StateLock> {
+export async function lockState(stateDirectory: string, waitMs: number, log: Log, take = takeLock): Promise<StateLock> {
   const owner = otherOwnerOf(stateDirectory)
   if (owner !== undefined)
     throw new StartFailure(
@@ -45,7 +38,7 @@ export async function lockState(
   })
   try {
     mkdirSync(stateDirectory, { recursive: true, mode: 0o700 })
-    const lock = await takeLock(path, waitMs)
+    const lock = await take(path, waitMs)
     return {
       close: () => {
         lock.close()
@@ -87,7 +80,7 @@ export async function lockState(
   async function hasLocks(directory: string): Promise<boolean> {
     const fresh = join(directory, `view.${randomBytes(16).toString('hex')}.tmp`)
     try {
-      ;(await takeLock(fresh, 0)).close()
+      ;(await take(fresh, 0)).close()
       return true
     } catch (error) {
       return !(error instanceof LockHeld)

@@ -1,5 +1,5 @@
 /**
- * One instance in the view, as a frozen object that a change replaces as a whole (invariants 3 and 5).
+ * One instance in the view, as an immutable object that a change replaces as a whole (invariants 3 and 5).
  *
  * A path that a change removed still answers for a grace period, so that a crawl that began before the change finds
  * everything that it listed (contract B5). What an option takes away ends at once (E3).

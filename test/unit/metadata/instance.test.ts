@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto'
 import { expect, test } from 'vitest'
-import { unusableAddresses, frozen, RECORD_FORM, rangesOf } from '../../../src/metadata/instance.ts'
+import { unusableAddresses, RECORD_FORM, rangesOf } from '../../../src/metadata/instance.ts'
 import { InstanceSchema } from '../../../src/metadata/schema.ts'
 import { parsed } from '../../support/fixtures/guest-server.ts'
 import { aFullInstance } from '../../support/fixtures/instance.ts'
@@ -48,18 +48,4 @@ test('the addresses of an interface belong to its network', () => {
     { network: 'default', range: '10.0.0.2' },
     { network: 'red', range: '10.0.0.2' },
   ])
-})
-
-test('a frozen value cannot be changed at any depth, and is the same object', () => {
-  const value = { list: [{ a: 1 }], text: 'x', none: undefined }
-  expect(frozen(value)).toBe(value)
-  expect(() => {
-    value.list[0]!.a = 2
-  }).toThrow(TypeError)
-  expect(() => {
-    value.list.push({ a: 2 })
-  }).toThrow(TypeError)
-  expect(() => {
-    value.text = 'y'
-  }).toThrow(TypeError)
 })

@@ -25,7 +25,7 @@ function faultsOf(record: unknown): string[] {
   return result.ok ? [] : result.faults.map(({ path, message }) => `${path} ${message}`)
 }
 
-test('a good record gets its defaults and is deeply frozen', () => {
+test('a good record gets its defaults', () => {
   const instance = parsed(anInstance())
   expect(instance.options).toEqual({
     httpEndpoint: 'enabled',
@@ -42,7 +42,6 @@ test('a good record gets its defaults and is deeply frozen', () => {
     ipv6Prefixes: [],
     dhcpv6: false,
   })
-  expect(Object.isFrozen(instance.interfaces[0]!.cloudIps)).toBe(true)
   expect(parse(aFullInstance()).ok).toBe(true)
 })
 

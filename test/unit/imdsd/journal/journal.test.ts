@@ -2,12 +2,13 @@
 import { execFileSync } from 'node:child_process'
 import { readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { crc32 } from 'node:zlib'
 import { beforeEach, describe, expect, test } from 'vitest'
 import { SLICE_BYTES } from '../../../../src/limits/turn-budget.ts'
 import type { ViewChange } from '../../../../src/imdsd/view/change.ts'
 import { changesOf, encodeChange } from '../../../../src/imdsd/journal/encoding.ts'
 import { DISK } from '../../../../src/imdsd/journal/disk.ts'
-import { readJournal } from '../../../../src/imdsd/journal/journal.ts'
+import { lengthBytes, readJournal } from '../../../../src/imdsd/journal/journal.ts'
 import { JournalWriter } from '../../../../src/imdsd/journal/journal-writer.ts'
 import type { StateKeys } from '../../../../src/imdsd/journal/state-files.ts'
 import '../../../support/fixtures/equal-bytes.ts'
@@ -167,6 +168,15 @@ describe.each(KEYS)('%s', (_how, keys) => {
     await journal.close()
     expect(Math.max(hashed, ciphered)).toBeLessThanOrEqual(5 * SLICE_BYTES)
   })
+})
+
+test('a frame begins with its length and the CRC-32 of that, as the journals of earlier versions do', () => {
+  for (const length of [0, 1, 255, 65_536, 2 ** 31, 2 ** 32 - 1]) {
+    const expected = Buffer.alloc(8)
+    expected.writeUInt32BE(length)
+    expected.writeUInt32BE(crc32(expected.subarray(0, 4)), 4)
+    expect(lengthBytes(length)).toEqual(expected)
+  }
 })
 
 test('a journal under another key, of another hypervisor or encrypted with another key is not read', async () => {

@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { pino } from 'pino'
 import { expect, test } from 'vitest'
 import { StartFailure } from '../../../../src/runtime/listen.ts'
-import * as locks from '../../../../src/runtime/kernel-lock.ts'
+import { LockHeld } from '../../../../src/runtime/kernel-lock.ts'
 import { lockState } from '../../../../src/imdsd/journal/state-lock.ts'
 import { temporaryDirectory } from '../../../support/fixtures/temporary-directory.ts'
 
@@ -23,14 +23,12 @@ function aDirectory() {
 
 test('a second daemon is refused, and nothing but the lock is left in the directory', async () => {
   const { directory, log, warnings } = aDirectory()
-  const first = await lockState(directory, 0, locks, log)
-  await expect(lockState(directory, 0, locks, log)).rejects.toThrow(StartFailure)
-  await expect(lockState(directory, 0, locks, log)).rejects.toThrow(
-    `another imdsd uses ${directory}: stop the other one`,
-  )
+  const first = await lockState(directory, 0, log)
+  await expect(lockState(directory, 0, log)).rejects.toThrow(StartFailure)
+  await expect(lockState(directory, 0, log)).rejects.toThrow(`another imdsd uses ${directory}: stop the other one`)
   expect([readdirSync(directory), warnings]).toEqual([['view.lock'], []])
   first.close()
-  const second = await lockState(directory, 0, locks, log)
+  const second = await lockState(directory, 0, log)
   second.close()
 })
 
@@ -38,7 +36,7 @@ test('a directory that cannot be written at the start is not written later eithe
   const { directory, log, warnings } = aDirectory()
   const state = join(directory, 'state')
   writeFileSync(state, 'in the place of the directory')
-  const lock = await lockState(join(state, 'imds'), 0, locks, log)
+  const lock = await lockState(join(state, 'imds'), 0, log)
   expect(warnings).toEqual([
     'the state directory cannot be written: nothing is kept on disk. Correct that, and restart imds',
   ])
@@ -54,7 +52,7 @@ test('a directory that cannot be written at the start is not written later eithe
 test('a file in the place of the lock costs the lock, not the directory', async () => {
   const { directory, log, warnings } = aDirectory()
   mkdirSync(join(directory, 'view.lock'))
-  const lock = await lockState(directory, 0, locks, log)
+  const lock = await lockState(directory, 0, log)
   expect(warnings).toEqual([
     'the state directory cannot be locked: correct the file, and start no second daemon with this directory',
   ])
@@ -68,9 +66,9 @@ test('on a file system without locks, where even a fresh file is held, the daemo
   const takeLock = (path: string) => {
     tried.push(path)
     writeFileSync(path, '')
-    return Promise.reject(new locks.LockHeld('busy')) // what SQLite reports of NFS without lockd
+    return Promise.reject(new LockHeld('busy')) // what SQLite reports of NFS without lockd
   }
-  const lock = await lockState(directory, 0, { ...locks, takeLock }, log)
+  const lock = await lockState(directory, 0, log, takeLock)
   expect([warnings, readdirSync(directory)]).toEqual([
     ['the file system of the state directory has no locks: start no second daemon with this directory'],
     ['view.lock'],

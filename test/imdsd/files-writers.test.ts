@@ -6,7 +6,7 @@ import { chmodSync, chownSync, lstatSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { openStore } from '../../src/store/open.ts'
-import { must, run, startChild } from '../support/programs/processes.ts'
+import { run, startChild } from '../support/programs/processes.ts'
 import { anInstance, anotherInstance, loopback } from '../support/fixtures/instance.ts'
 import { withoutNamespaces } from '../support/netns/namespaces.ts'
 import { imdsctl } from '../support/programs/imdsctl.ts'
@@ -93,16 +93,6 @@ t.test('the lock of a stopped writer excludes others, and is free once the write
   process.kill(child.pid, 'SIGKILL')
   t.match(await put, { kind: 'published' })
   t.equal(await stateOf(), '3 two', 'the change that the killed writer had committed is finished first')
-})
-
-t.test('the daemon does not load SQLite, which publishers use for their lock', async (t) => {
-  const loads = async (module: string) => {
-    const path = JSON.stringify(new URL(module, import.meta.url).pathname)
-    const code = `await import(${path}); console.log(process.moduleLoadList.includes('NativeModule sqlite'))`
-    return (await must([process.execPath, '--input-type=module', '--eval', code])).toString().trim()
-  }
-  t.equal(await loads('../../src/imdsd/daemon.ts'), 'false')
-  t.equal(await loads('../../src/store/files/publisher.ts'), 'true')
 })
 
 t.test(

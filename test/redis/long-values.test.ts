@@ -47,7 +47,13 @@ const notify = () => redis.client.publish(KEYS.notices('hv1'), 'srv-n1')
 
 /** Makes a field of a hash longer than any publisher may read. */
 const setLong = (key: string, field: string, mebibytes = 17) =>
-  redis.client.hset(key, field, Buffer.alloc(mebibytes * A_MEBIBYTE, 'x'))
+  redis.client.eval(
+    "return redis.call('hset', KEYS[1], ARGV[1], string.rep('x', ARGV[2]))",
+    1,
+    key,
+    field,
+    mebibytes * A_MEBIBYTE,
+  )
 
 /** How many connections Redis has accepted. */
 const connects = async () => Number(/total_connections_received:(\d+)/.exec(await redis.client.info('stats'))?.[1])

@@ -1,5 +1,5 @@
 /**
- * Runs lint (which checks the types), vitest and tap, and prints a summary.
+ * Runs the seeded world, vitest and tap, and prints a summary.
  *
  *   npm test                  all but the long files: every guarantee of the contract and of the API
  *   npm run test:all          the long files, which `npm test` leaves out
@@ -54,7 +54,7 @@ const WEIGHTS = `${ROOT}test/tools/weights.json`
 const WORLD_SEEDS = 150
 /** A file system in memory, and the room that a run needs there. */
 const [MEMORY, MEMORY_BYTES] = ['/dev/shm', 4 * 1024 ** 3]
-/** Lint and vitest take longer only if something is wrong. */
+/** The world and vitest take longer only if something is wrong. */
 const CHECK_MS = 900_000
 
 const result: TapResult = { passed: 0, failed: 0, skipped: [], failures: [] }
@@ -82,7 +82,6 @@ const servers: { stop(): Promise<void> }[] = []
 const weights = new Map(Object.entries(JSON.parse(readFileSync(WEIGHTS, 'utf8')) as Record<string, Weight>))
 const taken = await runTasks(
   [
-    ...(!runsLong && patterns.length === 0 ? [check('lint', ['npm', 'run', '-s', 'lint'])] : []),
     ...(patterns.length === 0 || patterns.includes('world')
       ? [check('world', ['npm', 'run', '-s', 'world', '--', ...newSeeds(WORLD_SEEDS, runsLong ? WORLD_SEEDS : 0)])]
       : []),

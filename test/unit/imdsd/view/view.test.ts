@@ -190,6 +190,32 @@ test('invariant 7: a contested address is served to neither instance, their othe
   expect(guest.view.contested().size).toBe(0)
 })
 
+test('a change is reported for its instance, and for those whose addresses it claims or frees', () => {
+  const guest = aGuestServer()
+  const { view } = guest
+  let changed: string[] = []
+  view.onChange((id) => changed.push(id))
+  const reported = (change: () => unknown) => {
+    changed = []
+    change()
+    return changed.sort()
+  }
+  const put = (id: string, address: string) => () => guest.put(at(address, { id }))
+  expect(reported(put('srv-a', '10.0.0.2/30'))).toEqual(['srv-a'])
+  expect(reported(put('srv-b', '10.0.0.2/30'))).toEqual(['srv-a', 'srv-b'])
+  expect(reported(put('srv-c', '10.0.0.3/30'))).toEqual(['srv-c'])
+  expect(reported(() => view.setUnconfirmed(['srv-a']))).toEqual(['srv-a', 'srv-b'])
+  expect(reported(() => view.setUnconfirmed(['srv-a']))).toEqual([])
+  expect(reported(() => view.setConfirmed('srv-a'))).toEqual(['srv-a', 'srv-b'])
+  expect(reported(() => view.setConfirmed('srv-a'))).toEqual([])
+  view.setUnconfirmed(['srv-a'])
+  expect(reported(put('srv-a', '10.0.0.2/30'))).toEqual(['srv-a', 'srv-b'])
+  expect(view.isUnconfirmed('srv-a')).toBe(false)
+  view.setUnconfirmed(['srv-b'])
+  expect(reported(() => view.remove('srv-b'))).toEqual(['srv-a', 'srv-b'])
+  expect(view.isUnconfirmed('srv-b')).toBe(false)
+})
+
 const owning = (id: string, ranges: Record<string, string[]>, change: Record<string, unknown> = {}) =>
   anInstance({
     id,

@@ -23,7 +23,7 @@ const ascii = {
 
 /**
  * Takes the modules of Node.js by `process.getBuiltinModule`. An `import` of node:fs or node:crypto reads each export of the module, and so loads what
- * those need that nobody uses, such as Web Crypto. The clock is a global too, without the rest of node:perf_hooks.
+ * those need that nobody uses, such as Web Crypto.
  */
 const builtins = {
   name: 'builtins',
@@ -40,13 +40,13 @@ const builtins = {
     )
     const left = /^import.*"node:.*/m.exec(taken)
     if (left !== null) this.error(`the plugin does not know this form of import: ${left[0]}`)
-    return taken.replace(/(const \{ performance(?:: [\w$]+)? \} = )[\w$.]+\("node:perf_hooks"\);/g, '$1globalThis;')
+    return taken
   },
 }
 
 /**
- * Modules that a library takes when it is loaded, and uses only for what the daemon does not do: HTTPS, HTTP/2, plugins that name a version, transports of
- * the log. It loads them with their first use.
+ * Modules that a library takes when it is loaded, and uses only for what the daemon does not do: HTTPS, HTTP/2, and plugins that name a version. It loads
+ * them with their first use.
  */
 const DEFERRED = {
   'fastify/lib/server.js': ['node:https', 'node:http2'],

@@ -139,8 +139,7 @@ export class StorePublisher implements Publisher {
       const written = await this.#write(writer, { ...checked.value, userData, liftsSeal: false, dryRun })
       if (written.kind === 'published' || written.kind === 'unchanged') {
         const { instance: given } = checked.value
-        const instance =
-          written.sealedAt === undefined ? given : Object.freeze({ ...given, sealedAt: written.sealedAt })
+        const instance = written.sealedAt === undefined ? given : { ...given, sealedAt: written.sealedAt }
         return { kind: written.kind, instance, unannounced: await this.#backend.unannounced(instance.hypervisors) }
       }
       if (written.kind !== 'user-data-changed') return written

@@ -85,8 +85,8 @@ t.test('one of two imds-api is stopped', { skip: without('postgres') }, async (t
       await client.query('select pg_stat_clear_snapshot()') // which a transaction keeps
       return (await client.query<{ pid: number }>(waits)).rows[0]?.pid
     }
-    await until(async () => (await waiter()) !== undefined, 'the change to wait')
-    const pid = await waiter()
+    let pid: number | undefined
+    await until(async () => (pid = await waiter()) !== undefined, 'the change to wait')
     stopped.process.kill('SIGSTOP')
     await client.query('rollback')
     // PostgreSQL gives a free row to the session that asks first, not to the one that waits longest

@@ -49,7 +49,7 @@ export class View {
 
   /**
    * Adds a function that is called after each change, for the instance that changed and for those whose addresses it
-   * claims.
+   * claims or frees.
    */
   onChange(changed: (id: string) => void): void {
     this.#onChange.push(changed)

@@ -84,7 +84,7 @@ export const NO_MAC = Buffer.alloc(MAC_BYTES)
 
 export type MacKey = StateKeys['macKeys'][number]
 
-/** CRC-32, as in Ethernet and gzip. That of node:zlib would make each start 5 ms longer, which the module takes to load. */
+/** CRC-32, as in Ethernet and gzip. node:zlib has one too, but to load it takes 5 ms of each start. */
 function crc32(bytes: Uint8Array): number {
   let crc = -1
   for (const byte of bytes) {

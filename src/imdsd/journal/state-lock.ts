@@ -21,6 +21,7 @@ export interface StateLock extends Lock {
  * Takes the lock, and creates the directory if it is missing. Waits for up to `waitMs` for a daemon that is stopping,
  * then rejects with a StartFailure. Without a lock, it says so: on a file system that has none, and if the file of the
  * lock cannot be used. Root gets no directory of another user, who could put links there that lead root to any file.
+ * `take`: takes the lock of a file; a test replaces it.
  */
 export async function lockState(stateDirectory: string, waitMs: number, log: Log, take = takeLock): Promise<StateLock> {
   const owner = otherOwnerOf(stateDirectory)

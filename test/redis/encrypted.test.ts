@@ -310,16 +310,17 @@ t.test('encryption is removed without a new publish, and guests are served all t
   await store.put(record(1, 3), Buffer.from('mine'))
   await store.put(record(2, 1))
   await store.seal('srv-n2')
+  await store.put(record(3, 1), Buffer.alloc(0))
   const daemon = await aDaemon(t, keys)
   await serves(daemon, 3)
   t.match(await run(null, 'decrypt'), { status: 65, text: /srv-n1: no record keys are configured/ })
   t.same(await run(keys, 'decrypt'), {
     status: 0,
-    text: '2 instances, 2 decrypted, 0 unchanged\n',
+    text: '3 instances, 3 decrypted, 0 unchanged\n',
   })
   t.same(await run(keys, 'decrypt'), {
     status: 0,
-    text: '2 instances, 0 decrypted, 2 unchanged\n',
+    text: '3 instances, 0 decrypted, 3 unchanged\n',
   })
   await until(async () => (await rejectedRecords(daemon)) >= 2, 'a daemon with keys to reject the plain records')
   t.equal(await hostnameOf(daemon), 'r3.n1.example.com', 'it keeps the last good state')
@@ -328,6 +329,7 @@ t.test('encryption is removed without a new publish, and guests are served all t
   t.equal((await after.get('/latest/user-data')).body.toString(), 'mine')
   const plain = await aStore(t, null)
   t.match((await plain.get('srv-n2'))!.document, { revision: 2, sealedAt: /^2/ })
+  t.equal((await plain.get('srv-n3'))!.userData?.length, 0, 'user-data that is set but empty')
   t.match(await plain.put(record(1, 4)), { kind: 'published' })
   await serves(after, 4)
   t.match(await redis.client.eval(SCRIPT, 1, KEYS.region, 'decrypt', JSON.stringify(record(1, 4)), '', 'other'), [

@@ -423,7 +423,7 @@ end
 local function decrypt(text, bytes, digest)
   local record, claims = facts_of(text, false, true)
   if not record then return refused('invalid', claims) end
-  if bytes == '' then bytes = nil end
+  if bytes == '' and not is_table(record.userData) then bytes = nil end -- user-data may be empty
   local before = known(record.id)
   local held = seal_of(record.id, before)
   if held and record.sealedAt ~= held then return refused('sealed', held) end

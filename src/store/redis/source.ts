@@ -243,6 +243,7 @@ export class RedisSource implements Source {
     const commands = await connectToRegion(this.#parts.settings, this.#keys.instances, 'imds')
     const open: RedisConnection[] = [commands]
     this.#certificateEndSeconds = commands.certificateEndSeconds
+    this.#wasAnnounced = false // a restored Redis may have the announcement of an earlier process of this daemon
     let heartbeat: NodeJS.Timeout | undefined
     try {
       const notices = await connectTo(this.#parts.settings, commands.node, 'imds-notices')

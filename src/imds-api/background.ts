@@ -13,7 +13,7 @@ import { InvitationSender } from './mail/sender.ts'
 import { buildSmtp } from './mail/smtp.ts'
 import { HypervisorCheck } from './publish/hypervisor-check.ts'
 import { MAX_BATCH_SERVERS, OutboxPublisher } from './publish/outbox-publisher.ts'
-import { openOwnRegion } from './publish/region-database.ts'
+import { checkRegion, openOwnRegion } from './publish/region-database.ts'
 import type { Auth } from './rest.ts'
 import type { ServiceParts } from './service-parts.ts'
 
@@ -49,6 +49,7 @@ export function buildHypervisorCheck({ database, storeOpener, metrics, log }: Se
     hypervisors: () => readHypervisorUsage(database.background.db),
     announce: async (drained) => {
       const { fleet } = await storeOpener.open()
+      await checkRegion(database.background.db, fleet)
       await fleet.announceControlPlane({ version: VERSION, seenAt: new Date().toISOString() }, drained)
     },
     unannounced: async (names) => (await storeOpener.open()).unannounced(names),

@@ -397,6 +397,13 @@ t.test('publishing', async (t) => {
     t.match(metrics, /^imds_api_refused_servers 2$/m)
     t.match(metrics, /^imds_api_outbox_servers 2$/m)
 
+    const changesOf = async (id: string) =>
+      (await db.selectFrom('outbox').select('id').where('server_id', '=', id).execute()).map((row) => row.id)
+    const oldest = await changesOf(invalid.id)
+    await inTransaction(db, (tx) => markChanged(tx, [invalid.id]))
+    await until(async () => (await changesOf(invalid.id)).length === 1, 'the change to be refused too')
+    t.strictSame(await changesOf(invalid.id), oldest, 'the oldest waits: the record still has the addresses of then')
+
     await store.remove('srv-other')
     await update(owned.id, { user_data: base64('a change') })
     await until(() => isPublished(owned.id), 'the change to be published at once')

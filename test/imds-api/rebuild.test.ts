@@ -4,12 +4,14 @@
  */
 import { pino } from 'pino'
 import t, { type Test } from 'tap'
+import { buildHypervisorCheck } from '../../src/imds-api/background.ts'
 import { enqueueRebuild } from '../../src/imds-api/changes/servers.ts'
 import { inTransaction } from '../../src/imds-api/database/transaction.ts'
 import { CommandFailure } from '../../src/runtime/exit-status.ts'
 import { publishBatch } from '../../src/imds-api/publish/batch.ts'
 import { openOwnRegion, type OwnStore } from '../../src/imds-api/publish/region-database.ts'
 import { rebuild, verify, type RebuildOptions } from '../../src/imds-api/rebuild.ts'
+import type { ServiceParts } from '../../src/imds-api/service-parts.ts'
 import type { Publisher } from '../../src/store/open.ts'
 import { aRegion } from '../support/fixtures/region.ts'
 import { anApi } from '../support/programs/api.ts'
@@ -199,14 +201,28 @@ t.test('a server that the store refuses is named, and the rebuild ends without i
 })
 
 t.test('a store that has the region of another database is left alone until --force', async (t) => {
-  const { db, store, ids, rebuild, verify } = await anUnpublished(t, 1)
+  const { api, db, store, ids, rebuild, verify } = await anUnpublished(t, 1)
   await rebuild()
   await store.fleet.setDatabase('another-database', true)
   const refused = /^the store has the region of another database \(another-database, and this is [0-9a-f-]{36}\)/
   t.match(await verify(), { status: 1, stdout: refused })
   t.match(await rebuild({ prune: true }), { status: 1, stdout: '', stderr: refused })
-  const open = openOwnRegion(db, () => Promise.resolve(store), pino({ enabled: false }))
+  const log = pino({ enabled: false })
+  const open = openOwnRegion(db, () => Promise.resolve(store), log)
   await t.rejects(open(), refused, 'imds-api publishes nothing there')
+  await store.fleet.drain('hv-of-another', '2026-11-20T15:04:05Z')
+  const check = buildHypervisorCheck({
+    database: api.database,
+    storeOpener: { open: () => Promise.resolve(store) },
+    metrics: { setUnannounced: () => undefined },
+    log,
+  } as unknown as ServiceParts)
+  await t.rejects(check.check(), refused)
+  t.strictSame(
+    [...(await store.fleet.drained()).keys()],
+    ['hv-of-another'],
+    'the other one has its drained hypervisors',
+  )
   t.match(await rebuild({ force: true }), { status: 0 })
   const { database_id: own } = await db.selectFrom('region').select('database_id').executeTakeFirstOrThrow()
   t.equal(await store.fleet.database(), own)

@@ -12,6 +12,7 @@ import { giveOutActions, reportOutcome } from '../../src/imds-api/changes/action
 import { inTransaction, type Db } from '../../src/imds-api/database/transaction.ts'
 import { PREFIXES } from '../../src/imds-api/model/ids.ts'
 import { surveyStore } from '../../src/imds-api/publish/survey.ts'
+import { NO_REPORTS } from '../../src/metadata/reports.ts'
 import type { Publisher } from '../../src/store/open.ts'
 import { ONE, TWO } from '../support/fixtures/region.ts'
 import { anApi, serverOf, type ApiOptions } from '../support/programs/api.ts'
@@ -105,6 +106,11 @@ t.test('after a restore no id or address of a running server is given again', as
   const { api, db, store, create, faultOf, actionsOf, has, forget, advance } = await aRestored(t, {
     compute: 'reported',
     url: (await startRedis(t)).url,
+    reports: () =>
+      Promise.resolve({
+        ...NO_REPORTS,
+        sshHostKeys: { revision: 1, keys: ['ssh-ed25519 AAAA'], receivedAt: '2026-11-20T15:04:05Z' },
+      }),
   })
   await api.startPublisher(store)
   const running = [await create(ONE, { cloud_ip: true, user_data: 'b25l' }), await create(ONE)]
@@ -116,7 +122,11 @@ t.test('after a restore no id or address of a running server is given again', as
   const records = await recordsNow()
   await forget()
 
-  const fresh = [await create(TWO, { user_data: 'dHdv' }), await create(ONE), await create(TWO)]
+  const fresh = [
+    await create(TWO, { user_data: 'dHdv', metadata_options: { reports: 'enabled' } }),
+    await create(ONE),
+    await create(TWO),
+  ]
   await t.test('advance moves the database past the store, and names the servers that share an id', async (t) => {
     t.match(await advance(), [
       'the store has grp- ids up to number 2, the database up to 0',
@@ -163,6 +173,9 @@ t.test('after a restore no id or address of a running server is given again', as
     t.strictSame(await recordsNow(), records, 'the records of the running servers are untouched')
     t.strictSame(await db.selectFrom('servers').select('status').distinct().execute(), [{ status: 'creating' }])
     t.strictSame(await actionsOf(), [], 'no hypervisor creates a machine with such an id')
+    const { body } = await api.call('GET', `/1.0/servers/${fresh[0]!.id}`, undefined, TWO)
+    t.match(body, { metadata_options: { reports: 'enabled' } })
+    t.notOk('ssh_host_keys' in (body as object), 'nobody reads what the guest of the other server has reported')
   })
 
   await t.test('deleting it leaves the record of the other server as it is', async (t) => {

@@ -150,6 +150,15 @@ async function deleteRows(db: Db, ids: RawBuilder<unknown>): Promise<number> {
   return rows[0]!.deleted
 }
 
+/**
+ * Whether a server has claimed its id, so that what the store has of this id is its own: after a restore of an older
+ * database, the store may have another server with the id of one that was not published yet (publish/taken-ids.ts).
+ */
+export async function hasClaimed(db: Db, id: string): Promise<boolean> {
+  const claimed = await db.selectFrom('claimed_ids').select('id').where('id', '=', id).executeTakeFirst()
+  return claimed !== undefined
+}
+
 /** Begins the wait for the guest (boots.ts). The time limit is set once. */
 async function beginBoot(tx: Tx, id: string, seconds: number): Promise<void> {
   await tx

@@ -1,8 +1,9 @@
 /** Keys of the issuer of an account: how they are made, and when they sign and retire. */
 import { createPublicKey, generateKeyPair, type KeyObject } from 'node:crypto'
 import { promisify } from 'node:util'
-import pLimit from 'p-limit'
 import { keyIdOf } from '../../identity/signer.ts'
+import { FairQueue, type FairQueueLimits } from '../../limits/fair-queue.ts'
+import { shed } from './refusal.ts'
 
 /** What signs identity tokens: JWA (RFC 7518, 3.1). */
 export const IDENTITY_ALGORITHMS = ['ES256', 'RS256'] as const
@@ -25,20 +26,26 @@ export const RETIRES_AFTER_MS = 24 * 3_600_000
 
 const generate = promisify(generateKeyPair)
 
-/** Makes keys, one at a time: one of RSA takes long. */
-export class KeyMaker {
-  readonly #limit = pLimit(1)
+/** Keys are made one at a time, since one of RSA takes tenths of a second. Accounts take turns. */
+const KEY_QUEUE: FairQueueLimits = { atOnce: 1, maxWaiting: 2, all: { atOnce: 1 } }
 
-  /** Makes a key in Node's pool of threads. */
-  make(algorithm: IdentityAlgorithm): Promise<NewKey> {
-    return this.#limit(async () => {
-      const { privateKey } =
-        algorithm === 'ES256'
-          ? await generate('ec', { namedCurve: 'P-256' })
-          : await generate('rsa', { modulusLength: 2048 })
-      return describeKey(privateKey, algorithm)
-    })
+export class KeyMaker {
+  readonly #queue = new FairQueue(KEY_QUEUE)
+
+  /** Makes a key of an account in Node's pool of threads. Rejects with a Refusal if too many of it wait. */
+  async make(accountId: string, algorithm: IdentityAlgorithm): Promise<NewKey> {
+    const key = await this.#queue.run({ key: accountId }, () => generateKey(algorithm))
+    if (key === undefined) throw shed('changes', 'other keys of this account are being made: try again')
+    return key
   }
+}
+
+async function generateKey(algorithm: IdentityAlgorithm): Promise<NewKey> {
+  const { privateKey } =
+    algorithm === 'ES256'
+      ? await generate('ec', { namedCurve: 'P-256' })
+      : await generate('rsa', { modulusLength: 2048 })
+  return describeKey(privateKey, algorithm)
 }
 
 async function describeKey(key: KeyObject, algorithm: IdentityAlgorithm): Promise<NewKey> {

@@ -156,9 +156,9 @@ async function publishRows(
   const ends = await publishServers(parts, tx, [...rows.keys()])
   const idsWith = (end: ServerEnd) => [...ends].filter(([, one]) => one === end).map(([id]) => id)
   const refused = idsWith('refused').map((id) => rows.get(id)!)
-  const done = [...idsWith('done').map((id) => rows.get(id)!), ...refused.map((of) => of.slice(0, -1))].flat()
+  const done = [...idsWith('done').map((id) => rows.get(id)!), ...refused.map((of) => of.slice(1))].flat()
   if (done.length > 0) await deleteRows(tx, done)
-  const retried = refused.map((of) => of.at(-1)!)
+  const retried = refused.map((of) => of[0]!) // the oldest: the addresses that it freed are still in the record
   if (retried.length > 0) await postpone(tx, retried)
   if (rows.size > 1) await lockFeeds(tx, [...rows.keys()])
   await checkHistory(tx, parts.history)

@@ -12,6 +12,7 @@
  */
 import { sql } from 'kysely'
 import type { Log } from '../../runtime/log-codes.ts'
+import type { Fleet } from '../../store/fleet.ts'
 import type { Publisher } from '../../store/publisher.ts'
 import { enqueueAllServers } from '../changes/servers.ts'
 import { inTransaction, type Tx, type Db } from '../database/transaction.ts'
@@ -54,6 +55,13 @@ export function openOwnRegion(db: Db, open: () => Promise<Publisher>, log: Pick<
     agreed = { history, atMs: performance.now() }
     return { store, history }
   }
+}
+
+/** Rejects if the store has the region of another database. */
+export async function checkRegion(db: Db, fleet: Pick<Fleet, 'database'>): Promise<void> {
+  const { database_id: ours } = await db.selectFrom('region').select('database_id').executeTakeFirstOrThrow()
+  const inStore = await fleet.database()
+  if (inStore !== undefined && inStore !== ours) throw new Error(formatForeign(inStore, ours))
 }
 
 /** Writes to the store first: otherwise a read-only store would enqueue all servers every second. */

@@ -124,7 +124,7 @@ async function put(
   const issuer = `${site.baseUrl}/oidc/${accountId}`
   const refusal = newIssuerRefusal(encryptsRecords, issuer, body)
   const isNew = refusal === undefined && (await findIssuer(db, accountId)) === undefined
-  const key = isNew ? await maker.make(body.algorithm ?? DEFAULTS.algorithm) : undefined
+  const key = isNew ? await maker.make(accountId, body.algorithm ?? DEFAULTS.algorithm) : undefined
   return accounts.commit(caller, async (tx) => {
     const current = await findIssuer(tx, accountId)
     if (current !== undefined) await updateIssuer(tx, accountId, changed(current, body))
@@ -145,7 +145,7 @@ async function rotate(
   const before = await findIssuer(db, accountId)
   // checked again in its turn, with the state of the account
   const refused = before === undefined || rotationRefusal(before, Date.now()) !== undefined
-  const key = refused ? undefined : await maker.make(before.algorithm)
+  const key = refused ? undefined : await maker.make(accountId, before.algorithm)
   return accounts.commit(caller, async (tx) => {
     await rotateKeys(tx, accountId, key)
     return formatIssuer(await requireIssuer(tx, accountId))

@@ -10,7 +10,7 @@ import { MAX_LONG_BODY_BYTES } from '../http/body.ts'
 import { createServer } from '../changes/create-server.ts'
 import { setValues } from '../changes/own-rows.ts'
 import { deleteServer, lockServer, updateServer, type ServerValues } from '../changes/server-requests.ts'
-import { serverCanBecome } from '../changes/servers.ts'
+import { hasClaimed, serverCanBecome } from '../changes/servers.ts'
 import { GivenOptionsSchema, type MetadataOptions } from '../model/metadata-options.ts'
 import { fieldFault, refuse } from '../model/refusal.ts'
 import { REPORTED_FIELDS, reportedFields } from './guest-reports.ts'
@@ -83,14 +83,14 @@ const dropEmpty: preValidationHookHandler = ({ body }, _reply, done) => {
 const LONG_BODY = { bodyLimit: MAX_LONG_BODY_BYTES, preValidation: dropEmpty }
 
 export function addServerRoutes(parts: ResourceParts): void {
-  const { compute, reports, keepsReports } = parts
+  const { compute, db, reports, keepsReports } = parts
   const servers = new Members(parts, {
     ...SERVER_FORMS,
     /** The reports of its guest, if it may report. */
     more: {
       names: Object.keys(REPORTED_FIELDS),
       isShown: (shown) => (shown['metadata_options'] as MetadataOptions | undefined)?.reports === 'enabled',
-      read: async (id) => reportedFields(await reports(id)),
+      read: async (id) => reportedFields((await hasClaimed(db, id)) ? await reports(id) : undefined),
     },
   })
 

@@ -8,7 +8,7 @@ import { chmodSync, mkdirSync, mkdtempSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
-import type { UpdateObject } from 'kysely'
+import { sql, type UpdateObject } from 'kysely'
 import type pg from 'pg'
 import { pino } from 'pino'
 import type { Test } from 'tap'
@@ -379,7 +379,10 @@ export async function apply(
   if (!parsed.ok) throw new Error(parsed.faults.join('; '))
   const secrets = loadSecrets(parsed.value, secretTextOf)
   if (!secrets.ok) throw new Error(secrets.faults.join('; '))
-  return inTransaction(db, (tx) => applyRegion(tx, parsed.value, prune, secrets.value))
+  return inTransaction(db, async (tx) => {
+    await sql`set local statement_timeout to 0`.execute(tx) // the command has no limit
+    return applyRegion(tx, parsed.value, prune, secrets.value)
+  })
 }
 
 /** The Authorization header of a client. */

@@ -12,7 +12,7 @@ import { RECENT_MS } from '../store/fleet.ts'
 import type { Announcement } from '../store/redis/source.ts'
 import type { Source } from '../store/source.ts'
 import type { Firewall } from './firewall/firewall.ts'
-import { withoutOutrankedLinks } from './firewall/link.ts'
+import { withoutOutranked } from './firewall/outranked.ts'
 import type { Disk } from './journal/disk.ts'
 import type { Persistence } from './journal/persistence.ts'
 import { snapshotPath } from './journal/state-files.ts'
@@ -228,15 +228,10 @@ async function buildFirewall({ config, guestSide, now, log }: StoreSideParts): P
   const { view } = guestSide
   return new Firewall({
     ...config.firewall,
-    instances: () =>
-      withoutOutrankedLinks(
-        config.firewall.link,
-        view
-          .instances()
-          .map(({ instance }) => instance)
-          .toArray(),
-        (id) => view.rankOf(id),
-      ),
+    instances: () => {
+      const instances = view.instances().map(({ instance }) => instance)
+      return withoutOutranked(config.firewall.link, instances.toArray(), view)
+    },
     now,
     startId: randomBytes(4).toString('hex'),
     onFirstApplied: () => {

@@ -4,7 +4,7 @@
  * - A view shows of each instance only states that the store had, and never an earlier one than before, in any life of
  *   the daemon. Absence is no removal.
  * - A guest that was launched is answered at once, and with its own values, until the control plane stops it.
- * - An address has one owner.
+ * - An address has one owner, and the rules admit no other instance there.
  * - A sealed value is not served.
  * - A daemon that starts again serves what the one before served, unless its disk failed or its clock is wrong.
  * - A daemon that says that its view is up to date has read everything that the store had then.
@@ -225,9 +225,12 @@ export class Checks {
     }
   }
 
-  /** Looks from time to time whether a daemon that is well has fallen behind. */
-  checkPace({ name, life, disk }: Hypervisor): void {
-    if (life?.isAnswering !== true || !this.#store.isReachable(name)) return
+  /** Looks from time to time whether a daemon that is well, or the rules, have fallen behind. */
+  checkPace(hypervisor: Hypervisor): void {
+    const { name, life, disk } = hypervisor
+    if (life?.isAnswering !== true) return
+    this.#checkRules(hypervisor, life)
+    if (!this.#store.isReachable(name)) return
     const { nowMs } = this.#time
     const { connected, changedAtMs, isStoreUnusable } = life.storeSide.sync.status()
     const isSlow = disk.isFailing || nowMs - disk.troubledAtMs < RECOVERY_MS
@@ -287,7 +290,8 @@ export class Checks {
   }
 
   /** Everything is well, and was long enough. */
-  checkQuiet({ name, disk, life, rules }: Hypervisor): void {
+  checkQuiet(hypervisor: Hypervisor): void {
+    const { name, disk, life } = hypervisor
     if (life?.isReady !== true) {
       this.#time.break(`a daemon starts: that of ${name} does not`)
       return
@@ -314,9 +318,18 @@ export class Checks {
       this.#time.break(`files are bounded: ${name} has ${String(files)} with ${String(bytes)} bytes`)
     const timers = this.#time.pendingOf(life)
     if (timers > MAX_TIMERS) this.#time.break(`timers are bounded: ${name} has ${String(timers)}`)
-    if (storeSide.firewall.status().applied)
-      for (const { id } of rules?.guests ?? [])
-        if (view.get(id) === undefined) this.#time.break(`the rules are those of the view: ${name} still admits ${id}`)
+    this.#checkRules(hypervisor, life)
+  }
+
+  /** Once the rules are made from the view, they admit an instance only at addresses that it has. */
+  #checkRules({ name, rules }: Hypervisor, life: Life): void {
+    for (const { id, interfaces } of life.storeSide.firewall.status().applied ? rules!.guests : []) {
+      const places = interfaces.flatMap(({ network, ipv4Addresses, ipv6Addresses }) =>
+        [...ipv4Addresses, ...ipv6Addresses].map((address) => `${network} ${address}`),
+      )
+      if (life.view.get(id) === undefined || !places.every((place) => [id, 'contested'].includes(ownerOf(life, place))))
+        this.#time.break(`the rules are those of the view: ${name} still admits ${id}`)
+    }
   }
 
   #of(name: string): Known {

@@ -4,7 +4,6 @@
  * Each cloud names its taps by a rule, which IMDS_LINK gives as a text with placeholders. Linux allows 15 characters in
  * a name. A longer name is not shortened: the firewall keeps the interface out until the rule gives a name that fits.
  */
-import type { Instance } from '../../metadata/instance.ts'
 import type { Parsed } from '../../metadata/parsed.ts'
 
 /** What the placeholders of a rule stand for. */
@@ -85,32 +84,6 @@ export class Links {
       faults: [`the rule ${this.#rule} gives it the link name ${name.value}, which ${whose} would share`],
     }
   }
-}
-
-/**
- * The instances, without the interfaces whose link an instance of a higher rank needs: one that the store no longer has
- * must not keep another from the link.
- */
-export function withoutOutrankedLinks(
-  rule: string,
-  instances: readonly Instance[],
-  rankOf: (id: string) => number,
-): readonly Instance[] {
-  if (!isLinkOfInterface(rule) || instances.every(({ id }) => rankOf(id) === Infinity)) return instances
-  const nameOf = (one: LinkOf) => {
-    const name = linkOf(rule, one)
-    return name.ok ? name.value : undefined
-  }
-  const highest = new Map<string | undefined, number>()
-  for (const { id, interfaces } of instances)
-    for (const one of interfaces) highest.set(nameOf(one), Math.max(rankOf(id), highest.get(nameOf(one)) ?? 0))
-  return instances.map((instance) => {
-    const interfaces = instance.interfaces.filter((one) => {
-      const name = nameOf(one)
-      return name === undefined || rankOf(instance.id) === highest.get(name)
-    })
-    return interfaces.length === instance.interfaces.length ? instance : { ...instance, interfaces }
-  })
 }
 
 /**

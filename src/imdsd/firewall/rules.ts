@@ -2,8 +2,9 @@
  * Builds the nftables rules of this hypervisor from the firewall document. Pure: the result is text for `nft -f -`.
  *
  * The daemon identifies a guest by the source address. These rules make that safe: a packet reaches a listener only if
- * its link, MAC, source address and destination are those of one interface in the listener's network. A response leaves
- * by the same link or is dropped, so a response that is in flight when a guest goes away reaches no other guest.
+ * its link, MAC, source address and destination are those of one interface in the listener's network. The document has
+ * no address that the instance of the interface has lost to another one (outranked.ts). A response leaves by the same
+ * link or is dropped, so a response that is in flight when a guest goes away reaches no other guest.
  *
  * The response to a token PUT travels no further than the instance's hop limit (contract D6): the daemon marks its
  * packets by their DSCP (imdsd/guest/hop-limit.ts), and the rules set the limit on packets with the mark. The rules do not

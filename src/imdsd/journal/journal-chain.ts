@@ -109,8 +109,12 @@ export class JournalChain {
     return inTime(this.#track(this.#append(changes)), this.#parts.timeoutMs)
   }
 
-  /** Begins the next journal. If that fails, the last one stays in use. Not during a fold. */
+  /**
+   * Begins the next journal, unless the last one has no changes: else each retry of a fold would leave another file. If
+   * that fails, the last one stays in use. Not during a fold.
+   */
   async rotate(): Promise<void> {
+    if (this.isOnDisk && this.#journal?.hasChanges === false) return // without a snapshot, the journal may be missing too
     const { timeoutMs } = this.#parts
     await inTime(this.#isClean, timeoutMs)
     const generation = this.#parts.nextGeneration()

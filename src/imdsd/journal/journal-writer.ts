@@ -92,6 +92,10 @@ export class JournalWriter {
     return this.#bytes
   }
 
+  get hasChanges(): boolean {
+    return this.end !== this.start.mac
+  }
+
   /** Appends encoded changes as one group. When it resolves they are on the disk. */
   append(changes: readonly Uint8Array[]): Promise<void> {
     this.#appending = this.#append(changes)

@@ -34,8 +34,8 @@
  * ## Order
  *
  *     change:  journal (write, fdatasync) -> view -> guests, firewall, launch gate
- *     fold:    begin a new journal -> write the view as a snapshot that names it -> rename -> flush the directory
- *              -> delete the older journals
+ *     fold:    begin a new journal, unless the last one has no changes -> write the view as a snapshot that names it
+ *              -> rename -> flush the directory -> delete the older journals
  *     start:   read -> flush the directory -> delete the older journals, which a fold left
  *     give up: delete the snapshot -> flush the directory -> delete the journals; so does a start that rejects the files
  *

@@ -393,6 +393,31 @@ describe('a disk that does not work', () => {
     expect(readdirSync(directory)).toHaveLength(2)
   })
 
+  test('retries of a snapshot that cannot be written leave no further journals', async () => {
+    const daemon = await start({ retryMs: 5 })
+    await daemon.put(state(1, 1, Buffer.from('old')))
+    const works = whileDisk('utimes', full)
+    const journalsAfterRetries = async () => {
+      const { failed } = counts.snapshot
+      await eventually(() => {
+        expect(counts.snapshot.failed).toBeGreaterThan(failed + 5)
+      })
+      return readdirSync(directory).filter((name) => /^view\.journal\.\d+$/.test(name)).length
+    }
+    await daemon.put(state(1, 2), true)
+    expect(await journalsAfterRetries()).toBe(2)
+    await daemon.put(state(2, 1))
+    expect(await journalsAfterRetries()).toBe(3)
+    expect(await found()).toEqual(daemon.view)
+    works()
+    await eventually(() => {
+      expect(counts.snapshot.written).toBe(2)
+    })
+    await daemon.put(state(2, 2))
+    expect(readdirSync(directory).toSorted()).toEqual([expect.stringMatching(/^view\.journal\.\d+$/), 'view.snapshot'])
+    expect(await found()).toEqual(daemon.view)
+  })
+
   test('the files stay small while one instance changes again and again, also without a new snapshot', async () => {
     const daemon = await start()
     // a temporary file may be gone before its size is read
@@ -830,7 +855,7 @@ test('files under a former key of the hypervisor are read, and written with the 
   expect(await found()).toEqual(new Map())
 })
 
-test('a confirmation renews the time of the snapshot; a deleted snapshot is written again', async () => {
+test('a confirmation renews the time of the snapshot; deleted files are written again', async () => {
   const daemon = await start()
   await daemon.put(state(1, 1))
   daemon.persistence.noteResync(Date.now())
@@ -845,7 +870,7 @@ test('a confirmation renews the time of the snapshot; a deleted snapshot is writ
   })
   expect(statSync(path).ino).toBe(ino)
   expect((await read()).isComplete).toBe(true)
-  rmSync(path)
+  for (const name of readdirSync(directory)) rmSync(join(directory, name))
   daemon.persistence.noteResync(Date.now())
   await eventually(() => {
     expect(existsSync(path)).toBe(true)

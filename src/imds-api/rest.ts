@@ -37,7 +37,6 @@ import { addInterfaceRoutes } from './resources/interfaces.ts'
 import { addIssuerDocuments } from './resources/issuer-documents.ts'
 import { addServerGroupRoutes } from './resources/server-groups.ts'
 import { addServerRoutes } from './resources/servers.ts'
-import { CurrentSite } from './resources/kit/site.ts'
 import { addUserRoutes } from './resources/users.ts'
 import { buildServer, type ApiServer, type ApiServerSettings } from './http/server.ts'
 import { addApiSteps } from './http/steps.ts'
@@ -113,13 +112,11 @@ export async function buildApiServer(parts: RestParts): Promise<ApiServer> {
   })
   await addOpenApi(server, otpHeaders)
   await addDocsPages(server, baseUrl)
-  const site = new CurrentSite(baseUrl, db, () => performance.now())
   addIssuerDocuments(server, db)
   addTokenEndpoint(server, { grants: auth.grants, seconds: accessTokenSeconds, otpHeaders, baseUrl })
   const steps = {
     authenticate: buildAuthentication(auth.tokens),
     enterShare: buildEnterShare(database.pool.options.max),
-    refreshSite: () => site.refresh(),
     respectIfMatch,
     audit: buildAudit(audit, describeClient),
   }
@@ -128,7 +125,7 @@ export async function buildApiServer(parts: RestParts): Promise<ApiServer> {
     ...parts,
     ...parts.database,
     tokens: parts.auth.tokens,
-    site,
+    site: { baseUrl },
     compute,
     keepsReports: parseStoreUrl(store.url)?.kind !== 'files',
     encryptsRecords: store.recordKeysFile !== undefined,

@@ -1,5 +1,5 @@
 /**
- * What a StorePublisher (publish.ts) needs of a store: Redis, or a directory of files.
+ * What a publisher (publish.ts) needs of a store: Redis, or a directory of files.
  *
  * If records are plain, the store reads them, and applies the rules of seals and user-data itself, atomically. It
  * cannot read encrypted records, so crypto/encrypting-writer.ts applies these rules, and the store compares the facts
@@ -44,7 +44,7 @@ export interface Conversion {
   mark(as: 'plain' | 'encrypted'): Promise<void>
 }
 
-/** A store behind a StorePublisher: it gets valid ids only, and hands out the writer. */
+/** A store behind a publisher: it gets valid ids only, and hands out the writer. */
 export interface Backend extends Pick<
   Publisher,
   'fleet' | 'get' | 'reportsOf' | 'initialise' | 'unannounced' | 'hypervisors' | 'list' | 'tombstones' | 'close'

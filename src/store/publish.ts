@@ -7,24 +7,9 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { ID_RULE, isId } from '../metadata/identifiers.ts'
 import type { Parsed } from '../metadata/parsed.ts'
 import { parse, parseStored, type Fault } from '../metadata/record.ts'
-import type { Reports } from '../metadata/reports.ts'
 import type { Backend, Conversion, RecordChange, RecordWriter, Written } from './backend.ts'
-import type { Fleet } from './fleet.ts'
 import { checkRecord, type CheckedRecord } from './check-record.ts'
-import type {
-  AnnouncedHypervisor,
-  DecryptResult,
-  EncryptResult,
-  Listed,
-  Published,
-  Publisher,
-  PutOptions,
-  PutResult,
-  RemoveOptions,
-  Removed,
-  RemoveResult,
-  SealResult,
-} from './publisher.ts'
+import type { Publisher, PutOptions, PutResult, SealResult } from './publisher.ts'
 import { changeSealOf, type Seal } from './seal.ts'
 import type { UserDataChange } from './user-data.ts'
 
@@ -38,109 +23,37 @@ const KEYS_IN_PLAIN: Fault = {
 }
 
 /** A publisher on any backend. `userDataMaxBytes` bounds the user-data. */
-export class StorePublisher implements Publisher {
-  readonly #backend: Backend
-  readonly #userDataMaxBytes: number
+export function publisherOn(backend: Backend, userDataMaxBytes: number): Publisher {
+  const { conversion, fleet } = backend
 
-  constructor(backend: Backend, userDataMaxBytes: number) {
-    this.#backend = backend
-    this.#userDataMaxBytes = userDataMaxBytes
+  const check = async (document: unknown, userData: UserDataChange): Promise<Parsed<CheckedRecord, Fault>> => {
+    const bytes = userData === 'keep' ? ((await userDataOf(document)) ?? 'none') : userData
+    return checkRecord(document, bytes, { region: backend.region, userDataMaxBytes })
   }
-
-  get fleet(): Fleet {
-    return this.#backend.fleet
+  const userDataOf = async (document: unknown) => {
+    const id = (document as { id?: unknown } | undefined)?.id
+    return isId(id) ? (await backend.get(id))?.userData : undefined
   }
+  /** Writes a record, unless others could read the private keys in it. */
+  const write = async (writer: RecordWriter, change: RecordChange): Promise<Written> =>
+    conversion === undefined && (change.instance.identity?.keys.length ?? 0) > 0
+      ? { kind: 'invalid', faults: [KEYS_IN_PLAIN] }
+      : writer.write(change)
 
-  get recordKey(): string | undefined {
-    return this.#backend.conversion?.key
-  }
-
-  put(document: unknown, userData: UserDataChange = 'keep', { dryRun = false }: PutOptions = {}): Promise<PutResult> {
-    return this.#backend.transaction((writer) => this.#put(writer, document, userData, dryRun), dryRun)
-  }
-
-  async reports(id: string): Promise<Reports | undefined> {
-    return (await this.reportsOf([id])).get(id)
-  }
-
-  async reportsOf(ids: readonly string[]): Promise<ReadonlyMap<string, Reports>> {
-    for (const id of ids) checkId(id)
-    return this.#backend.reportsOf(ids)
-  }
-
-  async get(id: string): Promise<Published | undefined> {
-    checkId(id)
-    return this.#backend.get(id)
-  }
-
-  async remove(id: string, revision?: number, options: RemoveOptions = {}): Promise<RemoveResult> {
-    checkId(id)
-    return this.#backend.transaction((writer) => writer.remove(id, revision, options), options.dryRun ?? false)
-  }
-
-  async seal(id: string, { dryRun = false }: PutOptions = {}): Promise<SealResult> {
-    checkId(id)
-    const now = new Date().toISOString()
-    return this.#backend.transaction((writer) => this.#changeSeal(writer, id, now, dryRun), dryRun)
-  }
-
-  async unseal(id: string, { dryRun = false }: PutOptions = {}): Promise<SealResult> {
-    checkId(id)
-    return this.#backend.transaction((writer) => this.#changeSeal(writer, id, undefined, dryRun), dryRun)
-  }
-
-  async encrypt(id: string, fromPlain: boolean): Promise<EncryptResult> {
-    checkId(id)
-    return this.#converted((conversion) => conversion.encrypt(id, fromPlain))
-  }
-
-  async decrypt(id: string): Promise<DecryptResult> {
-    checkId(id)
-    return this.#converted((conversion) => conversion.decrypt(id))
-  }
-
-  markPlain(): Promise<void> {
-    return this.#converted((conversion) => conversion.mark('plain'))
-  }
-
-  markEncrypted(): Promise<void> {
-    return this.#converted((conversion) => conversion.mark('encrypted'))
-  }
-
-  initialise(): Promise<boolean> {
-    return this.#backend.initialise()
-  }
-
-  unannounced(names: readonly string[]): Promise<readonly string[]> {
-    return this.#backend.unannounced(names)
-  }
-
-  hypervisors(names?: readonly string[]): Promise<readonly AnnouncedHypervisor[]> {
-    return this.#backend.hypervisors(names)
-  }
-
-  /** Leaves out what is no id: other programs can write the index of a store. */
-  async list(): Promise<readonly Listed[]> {
-    return (await this.#backend.list()).filter(({ id }) => isId(id))
-  }
-
-  async tombstones(): Promise<readonly Removed[]> {
-    return (await this.#backend.tombstones()).filter(({ id }) => isId(id)).sort((a, b) => (a.id < b.id ? -1 : 1))
-  }
-
-  close(): Promise<void> {
-    return this.#backend.close()
-  }
-
-  async #put(writer: RecordWriter, document: unknown, userData: UserDataChange, dryRun: boolean): Promise<PutResult> {
+  const put = async (
+    writer: RecordWriter,
+    document: unknown,
+    userData: UserDataChange,
+    dryRun: boolean,
+  ): Promise<PutResult> => {
     for (let attempt = 1; ; attempt++) {
-      const checked = await this.#check(document, userData)
+      const checked = await check(document, userData)
       if (!checked.ok) return { kind: 'invalid', faults: checked.faults }
-      const written = await this.#write(writer, { ...checked.value, userData, liftsSeal: false, dryRun })
+      const written = await write(writer, { ...checked.value, userData, liftsSeal: false, dryRun })
       if (written.kind === 'published' || written.kind === 'unchanged') {
         const { instance: given } = checked.value
         const instance = written.sealedAt === undefined ? given : { ...given, sealedAt: written.sealedAt }
-        return { kind: written.kind, instance, unannounced: await this.#backend.unannounced(instance.hypervisors) }
+        return { kind: written.kind, instance, unannounced: await backend.unannounced(instance.hypervisors) }
       }
       if (written.kind !== 'user-data-changed') return written
       if (attempt === MAX_ATTEMPTS)
@@ -148,26 +61,13 @@ export class StorePublisher implements Publisher {
     }
   }
 
-  async #check(document: unknown, userData: UserDataChange): Promise<Parsed<CheckedRecord, Fault>> {
-    const bytes = userData === 'keep' ? ((await this.#userDataOf(document)) ?? 'none') : userData
-    return checkRecord(document, bytes, { region: this.#backend.region, userDataMaxBytes: this.#userDataMaxBytes })
+  const changeSeal = async (id: string, sealedAt: Seal, { dryRun = false }: PutOptions = {}): Promise<SealResult> => {
+    checkId(id)
+    return backend.transaction((writer) => writeSeal(writer, id, sealedAt, dryRun), dryRun)
   }
-
-  async #userDataOf(document: unknown): Promise<Uint8Array | undefined> {
-    const id = (document as { id?: unknown } | undefined)?.id
-    return isId(id) ? (await this.#backend.get(id))?.userData : undefined
-  }
-
-  /** Writes a record, unless others could read the private keys in it. */
-  async #write(writer: RecordWriter, change: RecordChange): Promise<Written> {
-    return this.#backend.conversion === undefined && (change.instance.identity?.keys.length ?? 0) > 0
-      ? { kind: 'invalid', faults: [KEYS_IN_PLAIN] }
-      : writer.write(change)
-  }
-
-  async #changeSeal(writer: RecordWriter, id: string, sealedAt: Seal, dryRun: boolean): Promise<SealResult> {
+  const writeSeal = async (writer: RecordWriter, id: string, sealedAt: Seal, dryRun: boolean): Promise<SealResult> => {
     for (let attempt = 1; attempt <= MAX_ATTEMPTS; attempt++) {
-      const published = await this.#backend.get(id)
+      const published = await backend.get(id)
       if (published === undefined) return { kind: 'absent' }
       const current = parseStored(published.document)
       if (!current.ok) throw new Error(`the store's record of ${id} is faulty: publish a valid one first`)
@@ -182,13 +82,7 @@ export class StorePublisher implements Publisher {
             next.faults.map(({ path, message }) => `${path} ${message}`).join('; '),
         )
       const liftsSeal = sealedAt === undefined
-      const written = await this.#write(writer, {
-        instance: next.value,
-        document,
-        userData: 'keep',
-        liftsSeal,
-        dryRun,
-      })
+      const written = await write(writer, { instance: next.value, document, userData: 'keep', liftsSeal, dryRun })
       if (written.kind === 'published') {
         return sealedAt === undefined
           ? { kind: 'unsealed', revision: revision + 1 }
@@ -202,10 +96,50 @@ export class StorePublisher implements Publisher {
     throw new Error('another writer keeps changing this instance: try again')
   }
 
-  async #converted<T>(task: (conversion: Conversion) => Promise<T>): Promise<T> {
-    const { conversion, noKeysReason } = this.#backend
-    if (conversion === undefined) throw new Error(noKeysReason)
-    return this.#backend.transaction(() => task(conversion), false)
+  const converted = async <T>(task: (conversion: Conversion) => Promise<T>): Promise<T> => {
+    if (conversion === undefined) throw new Error(backend.noKeysReason)
+    return backend.transaction(() => task(conversion), false)
+  }
+  const reportsOf: Publisher['reportsOf'] = async (ids) => {
+    for (const id of ids) checkId(id)
+    return backend.reportsOf(ids)
+  }
+
+  return {
+    fleet,
+    recordKey: conversion?.key,
+    put: (document, userData = 'keep', { dryRun = false } = {}) =>
+      backend.transaction((writer) => put(writer, document, userData, dryRun), dryRun),
+    reports: async (id) => (await reportsOf([id])).get(id),
+    reportsOf,
+    get: async (id) => {
+      checkId(id)
+      return backend.get(id)
+    },
+    remove: async (id, revision, options = {}) => {
+      checkId(id)
+      return backend.transaction((writer) => writer.remove(id, revision, options), options.dryRun ?? false)
+    },
+    seal: (id, options) => changeSeal(id, new Date().toISOString(), options),
+    unseal: (id, options) => changeSeal(id, undefined, options),
+    encrypt: async (id, fromPlain) => {
+      checkId(id)
+      return converted((conversion) => conversion.encrypt(id, fromPlain))
+    },
+    decrypt: async (id) => {
+      checkId(id)
+      return converted((conversion) => conversion.decrypt(id))
+    },
+    markPlain: () => converted((conversion) => conversion.mark('plain')),
+    markEncrypted: () => converted((conversion) => conversion.mark('encrypted')),
+    initialise: () => backend.initialise(),
+    unannounced: (names) => backend.unannounced(names),
+    hypervisors: (names) => backend.hypervisors(names),
+    // without what is no id: other programs can write the index of a store
+    list: async () => (await backend.list()).filter(({ id }) => isId(id)),
+    tombstones: async () =>
+      (await backend.tombstones()).filter(({ id }) => isId(id)).sort((a, b) => (a.id < b.id ? -1 : 1)),
+    close: () => backend.close(),
   }
 }
 

@@ -12,7 +12,7 @@ import type { Tables } from '../../src/imds-api/database/tables.ts'
 import type { Db } from '../../src/imds-api/database/transaction.ts'
 import { OutboxPublisher } from '../../src/imds-api/publish/outbox-publisher.ts'
 import { openOwnRegion } from '../../src/imds-api/publish/region-database.ts'
-import type { StorePublisher } from '../../src/store/publish.ts'
+import type { Publisher } from '../../src/store/publisher.ts'
 import { buildPublisher, type StoreClient } from './real-publisher.ts'
 import type { PublisherWorld } from './publisher.ts'
 
@@ -78,7 +78,7 @@ export class Life implements StoreClient {
   readonly name: string
   readonly db: Db
   readonly accounts: AccountChanges
-  readonly store: StorePublisher
+  readonly store: Publisher
   readonly publisher: OutboxPublisher
   readonly connections: Connection[] = []
   readonly idle: Connection[] = []

@@ -7,8 +7,8 @@ import { EncryptingWriter, type EncryptedValues, type WriteOptions } from '../..
 import type { RecordCipher } from '../../src/store/crypto/record-cipher.ts'
 import { readPublished } from '../../src/store/crypto/stored.ts'
 import type { Fleet } from '../../src/store/fleet.ts'
-import { StorePublisher } from '../../src/store/publish.ts'
-import { StoreUnavailable, type RemoveOptions } from '../../src/store/publisher.ts'
+import { publisherOn } from '../../src/store/publish.ts'
+import { StoreUnavailable, type Publisher, type RemoveOptions } from '../../src/store/publisher.ts'
 import * as script from '../../src/store/redis/script.ts'
 import type { Region } from './region.ts'
 import type { Process, Time } from './time.ts'
@@ -42,7 +42,7 @@ export interface StoreWatch {
 }
 
 /** Builds the publisher of a process. */
-export function buildPublisher(store: PublishedStore, of: StoreClient, watch: StoreWatch): StorePublisher {
+export function buildPublisher(store: PublishedStore, of: StoreClient, watch: StoreWatch): Publisher {
   const { time, cipher } = store
   let connected = store.primary
 
@@ -127,5 +127,5 @@ export function buildPublisher(store: PublishedStore, of: StoreClient, watch: St
       ask('tombstones', (server) => [...server.tombstones].map(([id, { revision }]) => ({ id, revision }))),
     unannounced: () => Promise.resolve([]),
   }
-  return new StorePublisher(backend as Backend, 16_384)
+  return publisherOn(backend as Backend, 16_384)
 }

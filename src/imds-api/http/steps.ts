@@ -24,7 +24,6 @@ export interface ApiSteps {
   readonly authenticate: Step
   readonly enterShare: FastifyRequest['enterShare']
   readonly chooseAccount: Step
-  readonly refreshSite: Step
   readonly respectIfMatch: onRouteHookHandler
   readonly audit: ReturnType<typeof buildAudit>
 }
@@ -54,7 +53,6 @@ export function addApiSteps(api: FastifyInstance, steps: ApiSteps): void {
   api.addHook('preParsing', leaveShareOfChange)
   // body.ts parses the body, and Fastify validates it
   api.addHook('preHandler', refuseUnknownParameters)
-  api.addHook('preHandler', steps.refreshSite)
   api.addHook('onRoute', steps.respectIfMatch) // the next preHandler, of the changes of a member
   // the handler: a change waits for its turn, and its token, access and condition are checked in its transaction
   api.addHook('onSend', leaveShare)

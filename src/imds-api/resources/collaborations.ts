@@ -25,13 +25,12 @@ import type { Tx } from '../database/transaction.ts'
 import { COLLABORATION_STATES, ROLES, type CollaborationStatus, type Role } from '../model/collaborations.ts'
 import { refuse } from '../model/refusal.ts'
 import { rateLimitHeaders } from '../../limits/rate-limit-headers.ts'
-import { Field, Form, type Representation } from './kit/forms.ts'
+import { Field, Form, type Representation, type Site } from './kit/forms.ts'
 import { Members, type MemberRoute, type Shown } from './kit/members.ts'
 import { addWait } from './kit/waiting.ts'
 import { NESTED } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 import { nullable, NullableTime, enumOf, Time } from './kit/schemas.ts'
-import type { Site } from './kit/site.ts'
 
 const FIELDS = {
   email: Type.String({ format: 'email' }),

@@ -15,7 +15,8 @@ import { RESOURCES } from './kit/table.ts'
 export const ARCHITECTURES = ['i686', 'x86_64'] as const
 
 const Text = Type.String()
-const fqdn = new Field(HostName, 'id', (id: string, { domain }) => `${id}.${domain}`)
+const fqdnOf = (table: string) =>
+  new Field(HostName, sql`(select ${sql.ref(`${table}.id`)} || '.' || domain from region)`)
 
 const FIELDS = {
   account: { name: Text, status: enumOf(ROWS.account.states) },
@@ -81,7 +82,7 @@ const FIELDS = {
     status: enumOf(ROWS.server.states),
     locked: Type.Boolean(),
     hostname: new Field(HostName, 'id'),
-    fqdn,
+    fqdn: fqdnOf('servers'),
     created_at: Time,
     started_at: NullableTime,
     deleted_at: NullableTime,
@@ -91,14 +92,18 @@ const FIELDS = {
     description: Text,
     created_at: Time,
     default: new Field(Type.Boolean(), 'is_default'),
-    fqdn,
+    fqdn: fqdnOf('server_groups'),
   },
   cloudIp: {
     name: Text,
     public_ip: new Field(Ipv4, 'public_ipv4'),
     public_ipv4: Ipv4,
     public_ipv6: Ipv6,
-    fqdn: new Field(HostName, 'public_ipv4', (address: string, { domain }) => cloudIpFqdn(domain, address)),
+    fqdn: new Field(
+      HostName,
+      sql`(select array[domain, cloud_ips.public_ipv4] from region)`,
+      ([domain, address]: readonly [string, string]) => cloudIpFqdn(domain, address),
+    ),
     status: enumOf(ROWS.cloudIp.states),
     reverse_dns: new Field(
       Type.String({ description: 'Empty: none.' }),

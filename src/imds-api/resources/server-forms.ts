@@ -53,9 +53,9 @@ const COLLECTED = {
   ipv6_address: new Field(Type.Optional(Ipv6), 'interfaces', ipv6Of),
   ipv6_hostname: new Field(
     Type.Optional(HostName),
-    'interfaces',
-    (interfaces: readonly FormRow[], { domain }, { id }) =>
-      ipv6Of(interfaces) === undefined ? undefined : ipv6Fqdn(domain, id),
+    sql`(select domain from region where exists (
+      select from interfaces where interfaces.server_id = servers.id and interfaces.ipv6_address is not null))`,
+    (domain: string | null, _site, { id }) => (domain === null ? undefined : ipv6Fqdn(domain, id)),
   ),
   server_groups: linkedAll(
     NESTED.serverGroup,
@@ -97,8 +97,7 @@ export const SERVER_FORMS = formsOf(
     disk_encrypted: Type.Boolean(),
     console_url: new Field(
       nullable(Type.String({ format: 'uri' })),
-      'console_open_until',
-      (until: Date | null, { domain }, { id }) => (until === null ? null : `https://console.${domain}/${id}`),
+      sql`(select 'https://console.' || domain || '/' || servers.id from region where ${console_open_until} is not null)`,
     ),
     console_token: fixed(
       nullable(Type.String(), { description: 'Null but in the response of activate_console.' }),

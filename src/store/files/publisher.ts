@@ -15,9 +15,8 @@ import { join } from 'node:path'
 import { rangesOf } from '../../metadata/instance.ts'
 import { parseStored } from '../../metadata/record.ts'
 import type { Backend, RecordWriter } from '../backend.ts'
-import { StorePublisher } from '../publish.ts'
-import type { Fleet } from '../fleet.ts'
-import type { Listed, Published, Publisher, Removed } from '../publisher.ts'
+import { publisherOn } from '../publish.ts'
+import type { Listed, Publisher, Removed } from '../publisher.ts'
 import { takeLock } from '../../runtime/kernel-lock.ts'
 import { ifThere } from '../../runtime/regular-file.ts'
 import { FileFleet } from './fleet.ts'
@@ -40,114 +39,88 @@ export function openFilePublisher(
   operations: FileOperations,
   now: () => number,
 ): Publisher {
-  return new StorePublisher(new FileBackend(directory, operations, now), userDataMaxBytes)
+  return publisherOn(buildBackend(directory, operations, now), userDataMaxBytes)
 }
 
-class FileBackend implements Backend {
-  readonly region = undefined
-  readonly conversion = undefined
-  readonly noKeysReason = 'records in files are not encrypted'
-  readonly fleet: Fleet
-  readonly #directory: string
-  readonly #operations: FileOperations
-  readonly #index: RecordIndex
+function buildBackend(directory: string, operations: FileOperations, now: () => number): Backend {
+  const index = new RecordIndex(directory, now)
+  const newWriter = () => new FileWriter(directory, operations, index)
   /**
    * The last write of this publisher. Its writes wait for each other here, so that only other publishers compete for
    * the lock.
    */
-  #last: Promise<unknown> = Promise.resolve()
+  let last: Promise<unknown> = Promise.resolve()
 
-  constructor(directory: string, operations: FileOperations, now: () => number) {
-    this.#directory = directory
-    this.#operations = operations
-    this.fleet = new FileFleet(directory, operations, now)
-    this.#index = new RecordIndex(directory, now)
-  }
-
-  transaction<T>(task: (writer: RecordWriter) => Promise<T>, dryRun: boolean): Promise<T> {
-    const result = this.#last.then(() => (dryRun ? this.#read(task) : this.#write(task)))
-    this.#last = result.catch(() => undefined) // the caller has it
-    return result
-  }
-
-  async #write<T>(task: (writer: RecordWriter) => Promise<T>): Promise<T> {
-    await mkdir(this.#directory, { recursive: true, mode: 0o700 })
-    const next = await takeLock(join(this.#directory, QUEUE))
-    const lock = await takeLock(join(this.#directory, LOCK)).finally(() => {
+  const write = async <T>(task: (writer: RecordWriter) => Promise<T>): Promise<T> => {
+    await mkdir(directory, { recursive: true, mode: 0o700 })
+    const next = await takeLock(join(directory, QUEUE))
+    const lock = await takeLock(join(directory, LOCK)).finally(() => {
       next.close()
     })
     try {
-      const writer = new FileWriter(this.#directory, this.#operations, this.#index)
+      const writer = newWriter()
       await writer.recover()
       return await task(writer)
     } finally {
       lock.close()
     }
   }
-
   /**
    * Runs a task that writes nothing. It needs no lock, since what it finds may be outdated by the time the caller has
    * it anyway.
    */
-  async #read<T>(task: (writer: RecordWriter) => Promise<T>): Promise<T> {
-    await this.#index.refresh((await ifThere(listFiles(this.#directory))) ?? new Map<string, string[]>())
-    return task(new FileWriter(this.#directory, this.#operations, this.#index))
+  const read = async <T>(task: (writer: RecordWriter) => Promise<T>): Promise<T> => {
+    await index.refresh((await ifThere(listFiles(directory))) ?? new Map<string, string[]>())
+    return task(newWriter())
+  }
+  const transaction: Backend['transaction'] = (task, dryRun) => {
+    const result = last.then(() => (dryRun ? read(task) : write(task)))
+    last = result.catch(() => undefined) // the caller has it
+    return result
   }
 
-  /** Rejects when the instance cannot be read. */
-  async get(id: string): Promise<Published | undefined> {
-    const loaded = await loadFiles(this.#directory, id)
-    if (loaded.kind === 'unreadable' || loaded.kind === 'user-data') throw new Error(loaded.reason)
-    return loaded.kind === 'record' ? { document: loaded.document, userData: loaded.userData } : undefined
-  }
-
-  unannounced(): Promise<readonly string[]> {
-    return Promise.resolve([])
-  }
-
-  /** Daemons only read the directory. */
-  reportsOf(): Promise<ReadonlyMap<string, never>> {
-    return Promise.resolve(new Map<string, never>())
-  }
-
-  initialise(): Promise<boolean> {
-    return this.transaction(() => Promise.resolve(false), false)
-  }
-
-  hypervisors(): Promise<never> {
-    return Promise.reject(new Error('daemons announce themselves only in Redis, not in a directory of files'))
-  }
-
-  async list(): Promise<readonly Listed[]> {
-    const ids = new Set((await readdir(this.#directory)).map(idOfFile).filter((id) => id !== undefined))
-    const all: Listed[] = []
-    for (const id of [...ids].sort()) {
-      const loaded = await loadFiles(this.#directory, id)
-      const parsed = loaded.kind === 'record' ? parseStored(loaded.document) : undefined
-      if (parsed?.ok !== true) continue
-      const { revision, hypervisors, sealedAt } = parsed.value
-      all.push({
-        id,
-        revision,
-        hypervisors,
-        addresses: rangesOf(parsed.value).map(({ network, range }) => `${network} ${range}`),
-        ...(sealedAt !== undefined && { sealedAt }),
-      })
-    }
-    return all
-  }
-
-  async tombstones(): Promise<readonly Removed[]> {
-    const removed: Removed[] = []
-    for (const [id, endings] of await listFiles(this.#directory)) {
-      if (!endings.includes('.removed') && !endings.includes('.pending')) continue
-      const { isRemoved, revision = 0, sealedAt } = (await loadStored(this.#directory, id)) ?? {}
-      if (isRemoved === true) removed.push({ id, revision, ...(sealedAt !== undefined && { sealedAt }) })
-    }
-    return removed
-  }
-
-  async close(): Promise<void> {
-    await this.#last
+  return {
+    region: undefined,
+    conversion: undefined,
+    noKeysReason: 'records in files are not encrypted',
+    fleet: new FileFleet(directory, operations, now),
+    transaction,
+    /** Rejects when the instance cannot be read. */
+    get: async (id) => {
+      const loaded = await loadFiles(directory, id)
+      if (loaded.kind === 'unreadable' || loaded.kind === 'user-data') throw new Error(loaded.reason)
+      return loaded.kind === 'record' ? { document: loaded.document, userData: loaded.userData } : undefined
+    },
+    unannounced: () => Promise.resolve([]),
+    /** Daemons only read the directory. */
+    reportsOf: () => Promise.resolve(new Map<string, never>()),
+    initialise: () => transaction(() => Promise.resolve(false), false),
+    hypervisors: () =>
+      Promise.reject(new Error('daemons announce themselves only in Redis, not in a directory of files')),
+    list: async () => {
+      const ids = new Set((await readdir(directory)).map(idOfFile).filter((id) => id !== undefined))
+      const all: Listed[] = []
+      for (const id of [...ids].sort()) {
+        const loaded = await loadFiles(directory, id)
+        const parsed = loaded.kind === 'record' ? parseStored(loaded.document) : undefined
+        if (parsed?.ok !== true) continue
+        const { revision, hypervisors, sealedAt } = parsed.value
+        const addresses = rangesOf(parsed.value).map(({ network, range }) => `${network} ${range}`)
+        all.push({ id, revision, hypervisors, addresses, ...(sealedAt !== undefined && { sealedAt }) })
+      }
+      return all
+    },
+    tombstones: async () => {
+      const removed: Removed[] = []
+      for (const [id, endings] of await listFiles(directory)) {
+        if (!endings.includes('.removed') && !endings.includes('.pending')) continue
+        const { isRemoved, revision = 0, sealedAt } = (await loadStored(directory, id)) ?? {}
+        if (isRemoved === true) removed.push({ id, revision, ...(sealedAt !== undefined && { sealedAt }) })
+      }
+      return removed
+    },
+    close: async () => {
+      await last
+    },
   }
 }

@@ -3,36 +3,19 @@
  */
 import { readFileSync } from 'node:fs'
 import type { Redis } from 'ioredis'
-import type { Backend, RecordChange, RecordWriter, Written } from '../backend.ts'
-import {
-  EncryptingWriter,
-  type Converted,
-  type EncryptedValues,
-  type EncryptedWritten,
-  type StoredBytes,
-  type ValueStore,
-  type WriteOptions,
-} from '../crypto/encrypting-writer.ts'
+import type { Backend, RecordWriter } from '../backend.ts'
+import { EncryptingWriter, type StoredBytes, type ValueStore } from '../crypto/encrypting-writer.ts'
 import { MAX_ENCRYPTION_OVERHEAD_BYTES, type RecordCipher } from '../crypto/record-cipher.ts'
 import { readPublished } from '../crypto/stored.ts'
-import { StorePublisher } from '../publish.ts'
+import { publisherOn } from '../publish.ts'
 import { parseTombstone } from '../seal.ts'
 import { MAX_USER_DATA_BYTES } from '../settings.ts'
-import type {
-  AnnouncedHypervisor,
-  Listed,
-  Published,
-  Publisher,
-  Removed,
-  RemoveOptions,
-  RemoveResult,
-} from '../publisher.ts'
-import type { Fleet } from '../fleet.ts'
+import type { Listed, Publisher, Removed } from '../publisher.ts'
 import { announcedHypervisors, announcementsOf, unannouncedOf } from './announcements.ts'
 import { runPipeline, type RedisSettings } from './connection.ts'
 import { RegionClient } from './region-client.ts'
 import { RedisFleet } from './fleet.ts'
-import { keysOf, type Keys } from './keys.ts'
+import { keysOf } from './keys.ts'
 import { checkIndex, formatTooLong, lengthCommands, lengthsOf } from './lengths.ts'
 import {
   formatDigest,
@@ -66,166 +49,118 @@ export async function openRedisPublisher(
 ): Promise<Publisher> {
   const client = new RegionClient(settings, keysOf(region).instances, SCRIPT)
   await client.open()
-  const backend = new RedisBackend(client, region, cipher)
-  return new StorePublisher(backend, userDataMaxBytes)
+  return publisherOn(buildBackend(client, region, cipher), userDataMaxBytes)
 }
 
-class RedisBackend implements Backend, RecordWriter, ValueStore {
-  readonly region: string
-  readonly noKeysReason = 'no record keys are configured'
-  readonly fleet: Fleet
-  readonly conversion: EncryptingWriter | undefined
-  readonly #client: RegionClient
-  readonly #keys: Keys
-  readonly #cipher: RecordCipher | undefined
+function buildBackend(client: RegionClient, region: string, cipher: RecordCipher | undefined): Backend {
+  const keys = keysOf(region)
   /** The hypervisors of which an announcement was seen: it is not asked for again. */
-  readonly #announced = new Set<string>()
-
-  constructor(client: RegionClient, region: string, cipher: RecordCipher | undefined) {
-    this.#cipher = cipher
-    this.conversion = cipher && new EncryptingWriter(cipher, this)
-    this.#client = client
-    this.region = region
-    this.#keys = keysOf(region)
-    this.fleet = new RedisFleet(client, this.#keys)
+  const announced = new Set<string>()
+  const script = (args: ScriptArguments): Promise<ScriptAnswer> =>
+    client.run((redis) => redis.imdsPublish(keys.region, ...args))
+  const values = (id: string) => client.run((redis) => readValues(redis, keys.instance(id)))
+  const store: RecordWriter & ValueStore = {
+    values,
+    write: async (change) => parsePut(await script(putArguments(change))),
+    writeEncrypted: async (encrypted, options) =>
+      parsePutEncrypted(await script(putEncryptedArguments(encrypted, options))),
+    remove: async (id, revision, options) => {
+      const verb = cipher === undefined ? 'remove' : 'remove-encrypted'
+      return parseRemoved(await script(removeArguments(verb, id, revision, options)))
+    },
+    convertToEncrypted: async (encrypted, digest) =>
+      parseConverted(await script(['encrypt', ...valueArguments(encrypted), formatDigest(digest)])),
+    convertToPlain: async (document, userData = NONE, digest) =>
+      parseConverted(await script(['decrypt', JSON.stringify(document), userData, formatDigest(digest)])),
+    mark: async (as) => {
+      await script([`mark-${as}`])
+    },
   }
-
-  /** Needs no lock: each run of the script is atomic, and refuses a write if the instance has changed since. */
-  transaction<T>(task: (writer: RecordWriter) => Promise<T>): Promise<T> {
-    return task(this.conversion ?? this)
-  }
-
-  async get(id: string): Promise<Published | undefined> {
-    return readPublished(id, await this.values(id), this.#cipher)
-  }
-
-  /** Only reports by hypervisors that the record names are read. */
-  async reportsOf(ids: readonly string[]): Promise<ReadonlyMap<string, Reports>> {
-    if (ids.length === 0) return new Map()
-    return this.#client.run(async (redis) => {
-      const entries = await redis.hmget(this.#keys.instances, ...ids)
-      const commands = ids.map((id, i) => {
-        const entry = entries[i] ?? undefined
-        return entry === undefined ? [] : reportCommands(this.#keys, id, listed(id, entry).hypervisors)
+  const conversion = cipher && new EncryptingWriter(cipher, store)
+  return {
+    region,
+    noKeysReason: 'no record keys are configured',
+    fleet: new RedisFleet(client, keys),
+    conversion,
+    // Needs no lock: each run of the script is atomic, and refuses a write if the instance has changed since.
+    transaction: (task) => task(conversion ?? store),
+    get: async (id) => readPublished(id, await values(id), cipher),
+    /** Only reports by hypervisors that the record names are read. */
+    reportsOf: async (ids) => {
+      if (ids.length === 0) return new Map<string, Reports>()
+      return client.run(async (redis) => {
+        const entries = await redis.hmget(keys.instances, ...ids)
+        const commands = ids.map((id, i) => {
+          const entry = entries[i] ?? undefined
+          return entry === undefined ? [] : reportCommands(keys, id, listed(id, entry).hypervisors)
+        })
+        const replies = await runPipeline(redis, commands.flat())
+        return new Map(
+          ids.flatMap((id, i) => {
+            const [first, ...others] = reportsOf(replies.splice(0, commands[i]!.length), id, cipher, Date.now())
+            return first === undefined ? [] : [[id, withoutRemoved(others.reduce(joinReports, first))]]
+          }),
+        )
       })
-      const replies = await runPipeline(redis, commands.flat())
-      return new Map(
-        ids.flatMap((id, i) => {
-          const values = replies.splice(0, commands[i]!.length)
-          const [first, ...others] = reportsOf(values, id, this.#cipher, Date.now())
-          return first === undefined ? [] : [[id, withoutRemoved(others.reduce(joinReports, first))]]
-        }),
-      )
-    })
+    },
+    initialise: async () => (await script(['init']))[0] === 'initialised',
+    unannounced: async (names) => {
+      const unknown = names.filter((name) => !announced.has(name))
+      if (unknown.length === 0) return []
+      try {
+        const missing = await client.run((redis) => unannouncedOf(redis, keys, unknown))
+        for (const name of unknown) if (!missing.includes(name)) announced.add(name)
+        return missing
+      } catch {
+        // the record is published: that the warning could not be determined is no failure
+        return []
+      }
+    },
+    hypervisors: (names) =>
+      client.run((redis) =>
+        names === undefined ? announcedHypervisors(redis, keys) : announcementsOf(redis, keys, names),
+      ),
+    list: async () => {
+      const entries = await client.run(async (redis) => {
+        await checkIndex((commands) => runPipeline(redis, commands), keys.instances)
+        return redis.hgetall(keys.instances)
+      })
+      return Object.entries(entries)
+        .map(([id, text]) => listed(id, text))
+        .sort((a, b) => (a.id < b.id ? -1 : 1))
+    },
+    tombstones: () => client.run((redis) => readTombstones(redis, keys.tombstone(''))),
+    close: () => client.close(),
   }
+}
 
-  async values(id: string): Promise<StoredBytes | undefined> {
-    return this.#client.run((redis) => this.#values(redis, this.#keys.instance(id)))
-  }
-
-  async write(change: RecordChange): Promise<Written> {
-    return parsePut(await this.#script(putArguments(change)))
-  }
-
-  async writeEncrypted(values: EncryptedValues, options: WriteOptions): Promise<EncryptedWritten> {
-    return parsePutEncrypted(await this.#script(putEncryptedArguments(values, options)))
-  }
-
-  async remove(id: string, revision: number | undefined, options: RemoveOptions): Promise<RemoveResult> {
-    const verb = this.#cipher === undefined ? 'remove' : 'remove-encrypted'
-    return parseRemoved(await this.#script(removeArguments(verb, id, revision, options)))
-  }
-
-  async convertToEncrypted(values: EncryptedValues, digest: string | undefined): Promise<Converted> {
-    return parseConverted(await this.#script(['encrypt', ...valueArguments(values), formatDigest(digest)]))
-  }
-
-  async convertToPlain(
-    document: unknown,
-    userData: Buffer | undefined,
-    digest: string | undefined,
-  ): Promise<Converted> {
-    return parseConverted(
-      await this.#script(['decrypt', JSON.stringify(document), userData ?? Buffer.alloc(0), formatDigest(digest)]),
+/** `prefix`: of the keys of tombstones. */
+async function readTombstones(redis: Redis, prefix: string): Promise<readonly Removed[]> {
+  const removed = new Map<string, Removed>() // a scan may return a key twice
+  for await (const page of redis.scanStream({ match: `${prefix}*`, count: SCAN_BATCH })) {
+    const keys = page as string[]
+    const texts = await runPipeline(
+      redis,
+      keys.map((key) => ['get', key]),
     )
-  }
-
-  async mark(as: 'plain' | 'encrypted'): Promise<void> {
-    await this.#script([`mark-${as}`])
-  }
-
-  async initialise(): Promise<boolean> {
-    const [verdict] = await this.#script(['init'])
-    return verdict === 'initialised'
-  }
-
-  async unannounced(names: readonly string[]): Promise<readonly string[]> {
-    const unknown = names.filter((name) => !this.#announced.has(name))
-    if (unknown.length === 0) return []
-    try {
-      const missing = await this.#client.run((redis) => unannouncedOf(redis, this.#keys, unknown))
-      for (const name of unknown) if (!missing.includes(name)) this.#announced.add(name)
-      return missing
-    } catch {
-      // the record is published: that the warning could not be determined is no failure
-      return []
+    for (const [i, key] of keys.entries()) {
+      const id = key.slice(prefix.length)
+      const text = texts[i]
+      if (text instanceof Error) throw text
+      const tombstone = parseTombstone(String(text)) // it may have expired meanwhile
+      if (tombstone !== undefined) removed.set(id, { id, ...tombstone })
     }
   }
+  return [...removed.values()]
+}
 
-  async hypervisors(names?: readonly string[]): Promise<readonly AnnouncedHypervisor[]> {
-    return this.#client.run((redis) =>
-      names === undefined ? announcedHypervisors(redis, this.#keys) : announcementsOf(redis, this.#keys, names),
-    )
-  }
-
-  async list(): Promise<readonly Listed[]> {
-    const entries = await this.#client.run((redis) => this.#index(redis))
-    return [...entries].map(([id, text]) => listed(id, text)).sort((a, b) => (a.id < b.id ? -1 : 1))
-  }
-
-  async tombstones(): Promise<readonly Removed[]> {
-    return this.#client.run(async (redis) => {
-      const prefix = this.#keys.tombstone('')
-      const removed = new Map<string, Removed>() // a scan may return a key twice
-      for await (const page of redis.scanStream({ match: `${prefix}*`, count: SCAN_BATCH })) {
-        const keys = page as string[]
-        const texts = await runPipeline(
-          redis,
-          keys.map((key) => ['get', key]),
-        )
-        for (const [i, key] of keys.entries()) {
-          const id = key.slice(prefix.length)
-          const text = texts[i]
-          if (text instanceof Error) throw text
-          const tombstone = parseTombstone(String(text)) // it may have expired meanwhile
-          if (tombstone !== undefined) removed.set(id, { id, ...tombstone })
-        }
-      }
-      return [...removed.values()]
-    })
-  }
-
-  close(): Promise<void> {
-    return this.#client.close()
-  }
-
-  async #values(redis: Redis, key: string): Promise<StoredBytes | undefined> {
-    const lengths = lengthsOf(await runPipeline(redis, lengthCommands(key)))
-    const fault = formatTooLong(lengths, true) ?? formatUserDataTooLong(lengths.userData)
-    if (fault !== undefined) return { record: NONE, userData: undefined, digest: undefined, fault }
-    const [record, userData, digest] = await redis.hmgetBuffer(key, 'record', 'user-data', 'digest')
-    // ioredis has null for nil
-    return record ? { record, userData: userData ?? undefined, digest: digest?.toString() } : undefined
-  }
-
-  async #index(redis: Redis): Promise<ReadonlyMap<string, string>> {
-    await checkIndex((commands) => runPipeline(redis, commands), this.#keys.instances)
-    return new Map(Object.entries(await redis.hgetall(this.#keys.instances)))
-  }
-
-  #script(args: ScriptArguments): Promise<ScriptAnswer> {
-    return this.#client.run((redis) => redis.imdsPublish(this.#keys.region, ...args))
-  }
+async function readValues(redis: Redis, key: string): Promise<StoredBytes | undefined> {
+  const lengths = lengthsOf(await runPipeline(redis, lengthCommands(key)))
+  const fault = formatTooLong(lengths, true) ?? formatUserDataTooLong(lengths.userData)
+  if (fault !== undefined) return { record: NONE, userData: undefined, digest: undefined, fault }
+  const [record, userData, digest] = await redis.hmgetBuffer(key, 'record', 'user-data', 'digest')
+  // ioredis has null for nil
+  return record ? { record, userData: userData ?? undefined, digest: digest?.toString() } : undefined
 }
 
 /** Why user-data is not read, or undefined. Every daemon rejects it, whatever limit it has. */

@@ -4,7 +4,7 @@
  */
 import { describe, expect, test } from 'vitest'
 import type { Backend, RecordChange, RecordWriter, Written } from '../../../src/store/backend.ts'
-import { StorePublisher } from '../../../src/store/publish.ts'
+import { publisherOn } from '../../../src/store/publish.ts'
 import type { Published } from '../../../src/store/publisher.ts'
 import { anInstance } from '../../support/fixtures/instance.ts'
 import type { Fleet } from '../../../src/store/fleet.ts'
@@ -70,7 +70,7 @@ function aPublisher({
     tombstones: () => Promise.resolve([]),
     close: () => Promise.resolve(),
   }
-  return { store: new StorePublisher(backend, 16_384), writes, writesOutside: () => writesOutside }
+  return { store: publisherOn(backend, 16_384), writes, writesOutside: () => writesOutside }
 }
 
 const stored = (change: Record<string, unknown> = {}, userData?: Uint8Array): Published => ({
@@ -225,7 +225,7 @@ describe('an id', () => {
     close: asked,
     list: () => Promise.resolve([...NO_IDS, ID].map((id) => ({ id, revision: 1, hypervisors: [], addresses: [] }))),
   }
-  const store = new StorePublisher(backend, 16_384)
+  const store = publisherOn(backend, 16_384)
 
   test.each(['get', 'remove', 'seal', 'unseal', 'encrypt', 'decrypt'] as const)(
     'that is none is refused with the rule by %s, before the store is asked',

@@ -9,7 +9,6 @@ import { MAX_PAGE_SIZE } from '../../http/paging.ts'
 import { noSuch } from '../../model/refusal.ts'
 import { formatOptionalTime, formatTime } from '../../model/time.ts'
 import { nullable, NullableTime, Time } from './schemas.ts'
-import type { Site } from './site.ts'
 import { RESOURCES, type Resource, type ResourceName } from './table.ts'
 
 /** What a query selects for a form, or its JSON, in which a time is text. */
@@ -17,6 +16,10 @@ export type FormRow = Readonly<Record<string, unknown>> & { readonly id: string 
 /** A resource as responses show it. */
 export type Representation = Readonly<Record<string, unknown>> & { readonly id: string }
 
+/** The site of the API. `baseUrl`: without a final slash. */
+export interface Site {
+  readonly baseUrl: string
+}
 type Show = (value: never, site: Site, row: FormRow) => unknown
 
 /**

@@ -4,7 +4,7 @@ import type { AccountChanges } from '../../changes/account-changes.ts'
 import type { Db } from '../../database/transaction.ts'
 import type { ApiServer } from '../../http/server.ts'
 import type { MemberWaits } from './member-waits.ts'
-import type { Site } from './site.ts'
+import type { Site } from './forms.ts'
 
 /** `server`: to which they are added. `pool`: for prepared queries. `accounts`: the changes of accounts' resources. */
 export interface RouteParts {

@@ -74,10 +74,7 @@ async function startBoth(): Promise<void> {
     demo.clean()
     process.exit(status)
   }
-  for (const signal of STOP_SIGNALS)
-    process.on(signal, () => {
-      void end(0)
-    })
+  for (const signal of STOP_SIGNALS) process.on(signal, () => void end(0))
   void daemonEnded.then(() => end(daemon.exitCode ?? 1))
   try {
     const [

@@ -109,9 +109,7 @@ export async function prepareDatabase(
 ): Promise<readonly VariableFault[]> {
   const parsed = parseApiConfig(env)
   if (!parsed.ok) return parsed.faults
-  const database = await openDatabase(parsed.value.database, true, (error) => {
-    console.error(error.message)
-  })
+  const database = await openDatabase(parsed.value.database, true, (error) => console.error(error.message))
   await database.pool.query('alter system set fsync = off') // the demo deletes the database at its end
   await database.pool.query('select pg_reload_conf()')
   await migrate(database.db)

@@ -54,10 +54,7 @@ export async function buildClientListener(
   delay.watch(server)
   connections.clients.start(server)
   return {
-    start: () =>
-      listenAt(server, config.listen, 'IMDS_API_LISTEN', () => {
-        connections.clients.endWaiting()
-      }),
+    start: () => listenAt(server, config.listen, 'IMDS_API_LISTEN', () => connections.clients.endWaiting()),
     stop: () => closeServer(server),
   }
 }
@@ -103,9 +100,7 @@ export function buildComputeListener(parts: ServiceParts): ApiService {
   const notifications = new NotificationListener(
     () => database.connect(),
     COMPUTE_CHANNEL,
-    (hypervisor) => {
-      waiters.wake(hypervisor)
-    },
+    (hypervisor) => waiters.wake(hypervisor),
   )
   const pems = readComputeTls(tls)
   const settings = { waiters, retrySeconds, pollMs: COMPUTE_POLL_MS, count: metrics.countOutcome }
@@ -161,9 +156,7 @@ function readComputeTls(files: ComputeListener['tls']): ApiServerSettings['tls']
  * requests have not ended.
  */
 async function closeServer(server: Pick<FastifyInstance, 'close' | 'server'>): Promise<void> {
-  const timer = setTimeout(() => {
-    server.server.closeAllConnections()
-  }, CLOSE_TIMEOUT_MS)
+  const timer = setTimeout(() => server.server.closeAllConnections(), CLOSE_TIMEOUT_MS)
   await server.close()
   clearTimeout(timer)
 }

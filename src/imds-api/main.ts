@@ -135,9 +135,7 @@ async function serve(): Promise<void> {
   const starting = startApi(config, log)
   // Registered during the start: a log rotation must not end the process. A start that fails is handled below.
   process.on('SIGHUP', () => {
-    void starting.then((api) => {
-      api.reopenAudit()
-    })
+    void starting.then((api) => api.reopenAudit())
   })
   let running: Api | undefined = undefined
   let stopping = false
@@ -148,10 +146,7 @@ async function serve(): Promise<void> {
     log.info('stopped')
     process.exit(0)
   }
-  for (const signal of ['SIGTERM', 'SIGINT'] as const)
-    process.on(signal, () => {
-      void stop()
-    })
+  for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, () => void stop())
   running = await starting.catch((error: unknown) => {
     const cause = error instanceof StartFailure ? { reason: error.message } : { err: error }
     log.fatal({ code: 'start-failed', ...cause }, 'imds-api cannot start')
@@ -170,9 +165,7 @@ async function serve(): Promise<void> {
  */
 async function openForCommand(settings: DatabaseSettings): Promise<Database> {
   if (settings.kind === 'embedded') becomeOwnerOf(settings.stateDirectory)
-  return openDatabase(settings, true, (error) => {
-    output.warn(error.message)
-  })
+  return openDatabase(settings, true, (error) => output.warn(error.message))
 }
 
 async function check(connects: boolean): Promise<void> {

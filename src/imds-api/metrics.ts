@@ -45,9 +45,7 @@ class Declarations {
   /** A counter with one label, which has all of its values from the start. */
   counter<Value extends string>(name: string, label: string, values: readonly Value[], help: string) {
     const counted = labelled(this.registers[0], label, values, { name, help })
-    return (value: Value) => {
-      counted.inc({ [label]: value })
-    }
+    return (value: Value) => counted.inc({ [label]: value })
   }
 }
 
@@ -104,9 +102,7 @@ function declareRequests(declare: Declarations) {
     registers: declare.registers,
   })
   return {
-    countResponse: (route: string, method: string, status: number) => {
-      requests.inc({ route, method, status })
-    },
+    countResponse: (route: string, method: string, status: number) => requests.inc({ route, method, status }),
     countUnreadable: declare.counter(
       'imds_api_unreadable_requests_total',
       'reason',
@@ -167,12 +163,8 @@ function declarePublishing(declare: Declarations, read: ReadAtScrape) {
       'Publishes of servers: published, unchanged, removed, stale (the store had a higher revision), taken ' +
         '(it has another server with this id), invalid or address-owned (it refused the record), failed.',
     ),
-    countBatch: () => {
-      batches.inc()
-    },
-    setUnannounced: (hypervisors: number) => {
-      unannounced.set(hypervisors)
-    },
+    countBatch: () => batches.inc(),
+    setUnannounced: (hypervisors: number) => unannounced.set(hypervisors),
   }
 }
 

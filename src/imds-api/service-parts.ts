@@ -90,9 +90,7 @@ function openAuditOrFail(file: string | undefined, log: Log): AuditStream {
       file === undefined
         ? 'an audit line cannot be written to standard error: it is lost'
         : 'an audit line cannot be written: it is written with a later one, unless 1 MiB of lines wait'
-    return openAudit(file, (error) => {
-      log.error({ code: 'audit-line-not-written', reason: error.message }, problem)
-    })
+    return openAudit(file, (error) => log.error({ code: 'audit-line-not-written', reason: error.message }, problem))
   } catch (error) {
     throw new StartFailure(`IMDS_API_AUDIT_FILE cannot be opened: ${(error as Error).message}`, { cause: error })
   }

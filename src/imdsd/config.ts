@@ -235,9 +235,7 @@ export function parseConfig(
     (env['IMDS_LISTEN'] ?? '') !== '',
     systemd,
     isFirewallRequired,
-    (message) => {
-      fault('IMDS_LISTEN', message)
-    },
+    (message) => fault('IMDS_LISTEN', message),
   )
   const linkLocal = parseLinkLocal(values.IMDS_LINK_LOCAL)
   if (linkLocal.length > 0) {

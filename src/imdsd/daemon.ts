@@ -52,10 +52,7 @@ export async function startDaemon(config: Config, log: Log, logLevel: Adjustable
     })
     return {
       ...daemon,
-      stop: () =>
-        daemon.stop().finally(() => {
-          lock.close()
-        }),
+      stop: () => daemon.stop().finally(() => lock.close()),
     }
   } catch (error) {
     lock.close()
@@ -137,9 +134,7 @@ async function buildBackground(parts: BackgroundParts) {
   metrics.setSources({
     meter,
     boots: {
-      onDuration: (observe) => {
-        traces.onDuration(observe)
-      },
+      onDuration: (observe) => traces.onDuration(observe),
       endSilentCrawls: () => {
         for (const served of view.instances()) traces.of(served)?.endCrawlIfSilent(now())
       },
@@ -158,12 +153,8 @@ async function buildBackground(parts: BackgroundParts) {
     listenerProblems: () => operatorSide.listenerProblems().length,
   })
 
-  const clockChecks = setInterval(() => {
-    clock.check()
-  }, CHECK_INTERVAL_MS)
-  const forgetting = setInterval(() => {
-    view.forgetIdle()
-  }, IDLE_MS)
+  const clockChecks = setInterval(() => clock.check(), CHECK_INTERVAL_MS)
+  const forgetting = setInterval(() => view.forgetIdle(), IDLE_MS)
   const stop = async () => {
     clearInterval(clockChecks)
     clearInterval(forgetting)

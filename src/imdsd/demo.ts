@@ -70,9 +70,7 @@ export async function prepareDemo(env: Readonly<Record<string, string | undefine
       ...set,
     },
     directory,
-    clean: () => {
-      rmSync(directory, { recursive: true, force: true })
-    },
+    clean: () => rmSync(directory, { recursive: true, force: true }),
     announce: (guest, operator) => {
       const base = `http://${guest}`
       const lines = [

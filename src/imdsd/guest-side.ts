@@ -110,9 +110,7 @@ export async function startGuestSide(config: Config, log: Log, now: () => number
   const servers = config.listen.map(({ network }) =>
     buildGuestServer({ ...parts, network, maxConnections: connections }),
   )
-  const sweeps = setInterval(() => {
-    shares.sweep(now())
-  }, CHECK_INTERVAL_MS)
+  const sweeps = setInterval(() => shares.sweep(now()), CHECK_INTERVAL_MS)
   const stop = async () => {
     clearInterval(sweeps)
     held.stop()
@@ -135,9 +133,7 @@ export async function startGuestSide(config: Config, log: Log, now: () => number
     preloadIdentity: async () => {
       await identity.preload()
     },
-    setLookUp: (lookUp) => {
-      finder.setLookUp(lookUp)
-    },
+    setLookUp: (lookUp) => finder.setLookUp(lookUp),
     firewallWait: () => finder.firewallWait,
     endFirewallWait: () => {
       if (finder.firewallWait === undefined) return

@@ -47,9 +47,7 @@ const log = buildLog(
   demo !== undefined && process.stdout.isTTY ? await terminalOutput() : standardOutput(process.env['JOURNAL_STREAM']),
 )
 const logLevel = new AdjustableLevel(log, parsed.value.logLevel)
-process.on('SIGUSR1', () => {
-  logLevel.set('debug', LEVEL_SECONDS.default)
-})
+process.on('SIGUSR1', () => logLevel.set('debug', LEVEL_SECONDS.default))
 if (parsed.unknown.length > 0)
   log.warn({ code: 'variables-unknown', variables: parsed.unknown }, 'unknown variables are ignored')
 
@@ -70,9 +68,7 @@ const stop = (signal: string) => {
   starting
     .then((daemon) => daemon.stop())
     .then(
-      () => {
-        end(0)
-      },
+      () => end(0),
       (error: unknown) => {
         log.fatal({ code: 'stop-failed', err: error }, 'could not stop cleanly')
         end(1)

@@ -292,9 +292,7 @@ function declareBootDurations(registry: Registry, boots: MetricsSources['boots']
     },
   })
   for (const phase of BOOT_PHASES) durations.zero({ phase })
-  boots.onDuration((phase, seconds) => {
-    durations.observe({ phase }, seconds)
-  })
+  boots.onDuration((phase, seconds) => durations.observe({ phase }, seconds))
 }
 
 /**

@@ -82,9 +82,7 @@ export async function buildStoreSide(parts: StoreSideParts): Promise<StoreSide> 
     resyncMs: config.resyncMs,
     metrics: metrics.sync,
     log,
-    onChange: () => {
-      firewall.noteChange()
-    },
+    onChange: () => firewall.noteChange(),
     onResync: (beganAtMs) => {
       void turn().then(() => source.announce?.()) // sync then knows that it has caught up
       traces.complete(now())
@@ -193,9 +191,7 @@ async function buildReportWriter(
     retryMs: REPORT_RETRY_MS,
     log,
   })
-  view.onChange((id) => {
-    writer.noteChange(id)
-  })
+  view.onChange((id) => writer.noteChange(id))
   return writer
 }
 
@@ -234,9 +230,7 @@ async function buildFirewall({ config, guestSide, now, log }: StoreSideParts): P
     },
     now,
     startId: randomBytes(4).toString('hex'),
-    onFirstApplied: () => {
-      guestSide.endFirewallWait()
-    },
+    onFirstApplied: () => guestSide.endFirewallWait(),
     log,
   })
 }

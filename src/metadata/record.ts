@@ -198,20 +198,14 @@ function contradictions(record: Static<typeof InstanceSchema>): Fault[] {
       distinct('cloud IP', publicIpv4, `/interfaces/${String(i)}/cloudIps/${String(n)}/publicIpv4`)
     })
   })
-  record.events.forEach(({ id }, i) => {
-    distinct('event', id, `/events/${String(i)}/id`)
-  })
-  record.publicKeys.forEach(({ user }, i) => {
-    distinct('user', user, `/publicKeys/${String(i)}/user`)
-  })
+  record.events.forEach(({ id }, i) => distinct('event', id, `/events/${String(i)}/id`))
+  record.publicKeys.forEach(({ user }, i) => distinct('user', user, `/publicKeys/${String(i)}/user`))
   const keys = namedKeys(record).length
   if (keys > MAX_PUBLIC_KEYS)
     faults.push({
       path: '/publicKeys',
       message: `has ${String(keys)} keys, more than the limit of ${String(MAX_PUBLIC_KEYS)}`,
     })
-  record.hypervisors.forEach((name, i) => {
-    distinct('hypervisor', name, `/hypervisors/${String(i)}`)
-  })
+  record.hypervisors.forEach((name, i) => distinct('hypervisor', name, `/hypervisors/${String(i)}`))
   return faults
 }

@@ -34,9 +34,7 @@ export class AddressWatch {
 
   /** Checks now and every 2 s. Resolves after the first check. */
   async start(): Promise<void> {
-    this.#timer = setInterval(() => {
-      void this.#check()
-    }, CHECK_INTERVAL_MS)
+    this.#timer = setInterval(() => void this.#check(), CHECK_INTERVAL_MS)
     await this.#check()
   }
 

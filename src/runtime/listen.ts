@@ -110,9 +110,7 @@ export async function opener(
   listener: Listener,
   variable: string,
 ): Promise<() => Promise<ListenAddress>> {
-  await prepare(server, [server.server], () => {
-    server.server.closeAllConnections()
-  })
+  await prepare(server, [server.server], () => server.server.closeAllConnections())
   return () => open(server.server, listener, variable)
 }
 
@@ -184,12 +182,8 @@ async function removeLeftSocket(path: string): Promise<void> {
   if (!file.isSocket()) throw new Error('a file that is no socket has this name: remove it, or choose another name')
   const client = connect(path)
   const code = await new Promise<string | undefined>((resolve) => {
-    client.once('connect', () => {
-      resolve(undefined)
-    })
-    client.once('error', (error: NodeJS.ErrnoException) => {
-      resolve(error.code)
-    })
+    client.once('connect', () => resolve(undefined))
+    client.once('error', (error: NodeJS.ErrnoException) => resolve(error.code))
   })
   client.destroy()
   if (code === 'ECONNREFUSED' || (code === 'EACCES' && statSync(dirname(path)).uid === process.geteuid?.()))
@@ -210,9 +204,7 @@ async function drain(
   if (open.length === 0) return
   const drained = Promise.all(open.map((acceptor) => once(acceptor, 'close')))
   for (const acceptor of open) Server.prototype.close.call(acceptor)
-  const idle = setInterval(() => {
-    server.closeIdleConnections()
-  }, IDLE_GRACE_MS)
+  const idle = setInterval(() => server.closeIdleConnections(), IDLE_GRACE_MS)
   const end = setTimeout(endLate, STOP_TIMEOUT_MS)
   await drained
   clearInterval(idle)

@@ -53,18 +53,14 @@ export function standardOutput(journalStream: string | undefined): DestinationSt
     }
     return `${prefix(40)}${JSON.stringify(line)}\n`
   })
-  process.on('exit', () => {
-    output.flushSync()
-  })
+  process.on('exit', () => output.flushSync())
   return {
     [Symbol.for('pino.metadata')]: true, // so that pino sets lastLevel
     lastLevel: 0,
     write(line: string) {
       output.write(`${prefix(this.lastLevel)}${line}`)
     },
-    flushSync: () => {
-      output.flushSync()
-    },
+    flushSync: () => output.flushSync(),
   } as DestinationStream & { lastLevel: number }
 }
 

@@ -115,9 +115,7 @@ export class Output {
 async function written(stream: Stream): Promise<void> {
   if (stream.writableLength > 0) {
     await new Promise<void>((resolve) => {
-      stream.write('', () => {
-        resolve()
-      })
+      stream.write('', () => resolve())
     })
   }
   await setImmediate()

@@ -12,9 +12,6 @@ export const STOP_SIGNALS = ['SIGTERM', 'SIGINT', 'SIGHUP'] as const
 /** Aborted at the first of them. */
 export function stopSignal(): AbortSignal {
   const stopping = new AbortController()
-  for (const signal of STOP_SIGNALS)
-    process.once(signal, () => {
-      stopping.abort()
-    })
+  for (const signal of STOP_SIGNALS) process.once(signal, () => stopping.abort())
   return stopping.signal
 }

@@ -63,10 +63,7 @@ export function enabledSockets(directories: readonly string[] = UNIT_DIRECTORIES
   readonly faults: readonly string[]
 } {
   const faults: string[] = []
-  const list = (directory: string) =>
-    namesIn(directory, (message) => {
-      faults.push(message)
-    })
+  const list = (directory: string) => namesIn(directory, (message) => faults.push(message))
   const isOfLinks = (name: string) => LINKS.some((end) => name.endsWith(end))
   const names = directories.flatMap((directory) =>
     list(directory)
@@ -106,9 +103,7 @@ export function superviseBy(env: Readonly<Record<string, string | undefined>>, l
       stdio: 'ignore',
       env: { PATH: env['PATH'], NOTIFY_SOCKET: env['NOTIFY_SOCKET'] },
     })
-      .on('error', (error) => {
-        warn({ err: error })
-      })
+      .on('error', (error) => warn({ err: error }))
       .on('exit', (status) => {
         if (typeof status === 'number' && status !== 0) warn({ status })
       }) // no status: ended by a stop of the unit

@@ -47,9 +47,7 @@ async function measure(size: number): Promise<string[]> {
       writeFileSync(join(directory, `${String(record['id'])}.json`), JSON.stringify(record))
       writeFileSync(join(directory, `${String(record['id'])}.user-data`), userDataOf(position))
     }
-    await new Promise((resolve) => {
-      setTimeout(resolve, 2_500)
-    }) // files that changed just now are read again
+    await new Promise((resolve) => setTimeout(resolve, 2_500)) // files that changed just now are read again
     await put(directory, 2)
     const firstMs = await put(directory, 3)
     const store = await openStore({ url: `file:${directory}` })

@@ -77,11 +77,7 @@ function isAnswered(port: number): Promise<boolean> {
     socket.on('data', (part: string) => {
       text += part
     })
-    socket.on('error', () => {
-      resolve(false)
-    })
-    socket.on('close', () => {
-      resolve(text.startsWith('HTTP/1.1 200 '))
-    })
+    socket.on('error', () => resolve(false))
+    socket.on('close', () => resolve(text.startsWith('HTTP/1.1 200 ')))
   })
 }

@@ -116,9 +116,7 @@ function buildAll(): FastifyInstance {
 
 /** Serves by node:http alone. */
 function buildPlain(): ReturnType<typeof createServer> {
-  const listener: RequestListener = (_request, response) => {
-    answer(response)
-  }
+  const listener: RequestListener = (_request, response) => answer(response)
   const server = level === 0 ? createServer(listener) : createServer(OPTIONS, listener)
   if (level === 2) server.on('connection', (socket) => peerAddress(socket))
   if (level === 3) guard.start(server)

@@ -50,9 +50,7 @@ export const stalls: Part = async ({ built, redisUrl }) => {
   for (const isEncrypted of [false, true]) {
     for (const [count, bytes] of SIZES) {
       const name = `${String(count)} x ${bytes >= MIB ? `${String(bytes / MIB)} MiB` : `${String(bytes / KIB)} KiB`}${isEncrypted ? ', encrypted' : ''}`
-      const report = (phase: string, figures: readonly string[]) => {
-        rows.push([`${name}: ${phase}`, ...figures])
-      }
+      const report = (phase: string, figures: readonly string[]) => rows.push([`${name}: ${phase}`, ...figures])
       await measure(built, redisUrl, count, bytes, isEncrypted, report).catch((error: unknown) => {
         // the build to compare may never complete a resync
         report('failed', [(error as Error).message])

@@ -89,19 +89,13 @@ async function firstAnswer(
 
 async function answers200(port: number): Promise<boolean> {
   return new Promise((resolve) => {
-    const socket = connect(port, '127.0.0.1', () => {
-      socket.write('GET /latest/meta-data/instance-id HTTP/1.0\r\n\r\n')
-    })
+    const socket = connect(port, '127.0.0.1', () => socket.write('GET /latest/meta-data/instance-id HTTP/1.0\r\n\r\n'))
     socket.setEncoding('latin1')
     socket.on('data', (text: string) => {
       resolve(text.startsWith('HTTP/1.1 200 '))
       socket.destroy()
     })
-    socket.on('close', () => {
-      resolve(false)
-    })
-    socket.on('error', () => {
-      resolve(false)
-    })
+    socket.on('close', () => resolve(false))
+    socket.on('error', () => resolve(false))
   })
 }

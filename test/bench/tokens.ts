@@ -58,9 +58,7 @@ function tokenOf(port: number): Promise<string> {
         response
           .setEncoding('latin1')
           .toArray()
-          .then((chunks) => {
-            resolve(chunks.join(''))
-          }, reject)
+          .then((chunks) => resolve(chunks.join('')), reject)
       },
     )
       .on('error', reject)

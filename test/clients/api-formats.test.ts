@@ -448,9 +448,7 @@ async function play(t: Test, session: Session, rows: readonly Row[]): Promise<vo
         },
         `${name} to be ${JSON.stringify(wanted)}`,
         3000,
-      ).catch((error: unknown) => {
-        t.fail((error as Error).message, { found: answer.body })
-      })
+      ).catch((error: unknown) => t.fail((error as Error).message, { found: answer.body }))
     }
     t.equal(answer.status, row.status, `${name}: the status`)
     t.match(answer.contentType, /^application\/json\b/, `${name}: the content type`)

@@ -73,9 +73,7 @@ t.test(
   async (t) => {
     const web = join(directory, 'web')
     execFileSync(process.execPath, [IMDSCTL, 'identity', 'jwks', web, certificateFile(), '--issuer', ISSUER])
-    const server = createServer((_request, response) => {
-      response.end(readFileSync(join(web, 'jwks.json')))
-    })
+    const server = createServer((_request, response) => response.end(readFileSync(join(web, 'jwks.json'))))
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
     t.teardown(() => server.close())
     const keys = `http://127.0.0.1:${String((server.address() as AddressInfo).port)}/jwks.json`

@@ -29,9 +29,7 @@ const OPENSTACK: Dmi = { product_name: 'OpenStack Nova' }
 t.test('cloud-init', { skip: withoutNamespaces() || without('cloud-init') }, async (t) => {
   const host = await startHost(t)
   const directory = mkdtempSync('/var/tmp/imds-cloud-init-') // the guest has a /tmp of its own
-  t.teardown(() => {
-    rmSync(directory, { recursive: true })
-  })
+  t.teardown(() => rmSync(directory, { recursive: true }))
   const newer = newerCloudInit(directory)
 
   t.test('H5, H7: boots by NoCloud', async (t) => {

@@ -102,9 +102,7 @@ if (isLong) t.setTimeout(300_000)
 
 t.test("the client of Debian's sid", { skip: withoutNamespaces() || notLong }, async (t) => {
   const directory = mkdtempSync('/var/tmp/imds-systemd-') // the guest has a /tmp of its own
-  t.teardown(() => {
-    rmSync(directory, { recursive: true })
-  })
+  t.teardown(() => rmSync(directory, { recursive: true }))
   const unpacked = unpackRelease(directory, 'sid', ['systemd-imds', 'udev'], { dependencies: true })
   if ('missing' in unpacked) {
     t.pass('skipped', { skip: unpacked.missing })

@@ -24,9 +24,7 @@ const LEAVES = ['document', ...SIGNATURES]
 const TOKEN = `${BASE}/token?audience=vault`
 
 const files = makeIdentity()
-afterAll(() => {
-  rmSync(files.directory, { recursive: true })
-})
+afterAll(() => rmSync(files.directory, { recursive: true }))
 const identity = buildIdentity(
   { key: createPrivateKey(files.key), certificate: new X509Certificate(files.certificate), issuer: ISSUER },
   () => Date.now(),

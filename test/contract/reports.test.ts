@@ -228,9 +228,7 @@ describe('H9: who may report', () => {
     `/latest/reports/attributes/${'a'.repeat(65)}`,
     '/latest/reports/other',
     '/2009-04-04/reports/boot',
-  ])('%s is 404', async (url) => {
-    expect((await report(url, 'done')).status).toBe(404)
-  })
+  ])('%s is 404', async (url) => expect((await report(url, 'done')).status).toBe(404))
 
   test.each([BOOT, KEYS, '/latest/reports/attributes/a'])('PUT %s without a session token is 401', async (url) => {
     expect((await report(url, 'done', { headers: {} as never })).status).toBe(401)

@@ -338,9 +338,7 @@ describe("C2: a key also answers under its user's id, unlisted", () => {
   })
   test.each(['2/openssh-key', 'usr-other/openssh-key', '00/openssh-key', '0=usr-xl7gd'])(
     'but not public-keys/%s',
-    async (path) => {
-      expect((await guest.ask(`/latest/meta-data/public-keys/${path}`)).status).toBe(404)
-    },
+    async (path) => expect((await guest.ask(`/latest/meta-data/public-keys/${path}`)).status).toBe(404),
   )
 })
 

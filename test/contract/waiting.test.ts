@@ -116,9 +116,7 @@ describe('H1: wait_for_change', () => {
 
   test.each(['wait_for_change=false', 'wait_for_change=', 'timeout_sec=0', 'alt=json', 'wait=true', 'recursive=1'])(
     'ignores %s',
-    async (query) => {
-      expect(await guest.ask(`${TAG}?${query}`)).toMatchObject({ status: 200, text: 'old' })
-    },
+    async (query) => expect(await guest.ask(`${TAG}?${query}`)).toMatchObject({ status: 200, text: 'old' }),
   )
 
   test('a listing is a value too', async () => {

@@ -81,9 +81,7 @@ t.test('PostgreSQL with a standby', { skip: without('postgres') }, async (t) => 
     )
   })
 
-  t.test('imds-api stops', async (t) => {
-    t.equal(await api.stop(), 0)
-  })
+  t.test('imds-api stops', async (t) => t.equal(await api.stop(), 0))
 
   t.test('a connection to a server that has become read-only is not used again', async (t) => {
     // like a connection to a proxy whose server was demoted, it stays read-only

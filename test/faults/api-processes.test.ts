@@ -269,9 +269,7 @@ async function startOthers(t: Test, baseUrl: string, token: string) {
       if (isFollowing()) stream = await openStream(stream.last!)
     }
   }
-  const addFault = (error: unknown) => {
-    faults.push(String(error))
-  }
+  const addFault = (error: unknown) => faults.push(String(error))
   const start = (client: () => Promise<void>) => client().catch(addFault)
   const changing = Promise.all([reading, creating, waiting].map(start))
   const followed = start(following)

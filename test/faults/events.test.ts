@@ -145,8 +145,6 @@ function follow(anyUrl: () => string, token: string, from: string, isDone: () =>
   return {
     events,
     ended,
-    stop: () => {
-      close()
-    },
+    stop: () => close(),
   }
 }

@@ -147,9 +147,7 @@ t.test(
 async function openIdle({ guestPort }: TestDaemon, event: 'connect' | 'data', from = '127.0.0.2'): Promise<Socket> {
   const socket = connect({ port: guestPort, host: '127.0.0.1', localAddress: from }).on('error', () => undefined)
   if (event === 'data') socket.write('GET / HTTP/1.1\r\nHost: x\r\n\r\n')
-  await new Promise((resolve) => {
-    socket.once(event, resolve).once('close', resolve)
-  })
+  await new Promise((resolve) => socket.once(event, resolve).once('close', resolve))
   return socket
 }
 
@@ -210,9 +208,7 @@ t.test('F2: connections that still send after their response are closed in favou
       .on('error', () => undefined)
       .resume()
     socket.write('POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n')
-    await new Promise((resolve) => {
-      socket.once('end', resolve).once('close', resolve)
-    })
+    await new Promise((resolve) => socket.once('end', resolve).once('close', resolve))
     sending.push(socket)
   }
   t.equal((await daemon.get('/latest/meta-data/instance-id')).status, 200)

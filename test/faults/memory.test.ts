@@ -66,9 +66,7 @@ t.test('memory does not grow with requests and changes', { timeout: isLong ? 3_6
                 agent: i % 10 === 0 ? false : agent,
               },
               (response) => {
-                response.resume().on('end', () => {
-                  resolve(response.statusCode ?? 0)
-                })
+                response.resume().on('end', () => resolve(response.statusCode ?? 0))
               },
             ).on('error', reject)
           })

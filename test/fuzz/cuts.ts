@@ -160,9 +160,7 @@ async function sendCuts(
   let onReply: (line: string) => void = () => {
     /* it prints only replies */
   }
-  agent.onLine((line) => {
-    onReply(line)
-  })
+  agent.onLine((line) => onReply(line))
   const command = (line: string) =>
     new Promise<string>((resolve) => {
       onReply = resolve

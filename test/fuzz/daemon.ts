@@ -76,9 +76,7 @@ async function cutTokens(seed: number, requests: number): Promise<RunReport> {
   try {
     return await fuzzCuts(
       {
-        teardown: (end) => {
-          ends.unshift(end)
-        },
+        teardown: (end) => ends.unshift(end),
       },
       [...everyCut(true), ...randomCuts(seed, requests / 50)],
       Infinity,

@@ -57,9 +57,7 @@ export async function send(port: number, from: string, bytes: string, plan: Plan
     let [text, stuck] = ['', '']
     let [isOver, broken] = [false, plan.then === 'reset']
     const timers: NodeJS.Timeout[] = []
-    const later = (ms: number, task: () => void) => {
-      timers.push(setTimeout(task, ms))
-    }
+    const later = (ms: number, task: () => void) => timers.push(setTimeout(task, ms))
     const socket = connect({ port, host: '127.0.0.1', localAddress: from, allowHalfOpen: true, noDelay: true })
     const giveUp = (state: string) => {
       stuck = state
@@ -81,9 +79,7 @@ export async function send(port: number, from: string, bytes: string, plan: Plan
       if (plan.then === 'hold') keepWriting()
       else socket.end()
     })
-    later(plan.then === 'hold' ? HOLD_MS : END_MS, () => {
-      giveUp(isOver ? 'half-open' : 'open')
-    })
+    later(plan.then === 'hold' ? HOLD_MS : END_MS, () => giveUp(isOver ? 'half-open' : 'open'))
 
     /** After the server has closed its side, a write fails once it has closed the other side too, as it must. */
     const keepWriting = () => {
@@ -98,18 +94,10 @@ export async function send(port: number, from: string, bytes: string, plan: Plan
         socket.write(bytes.slice(at, end), 'latin1')
         if (n + 1 === ends.length) step(n + 1, end)
         else if (plan.pauseMs === 0) setImmediate(step, n + 1, end)
-        else
-          later(plan.pauseMs, () => {
-            step(n + 1, end)
-          })
+        else later(plan.pauseMs, () => step(n + 1, end))
       } else if (plan.then === 'end') socket.end()
-      else if (plan.then === 'reset')
-        setImmediate(() => {
-          socket.resetAndDestroy()
-        })
+      else if (plan.then === 'reset') setImmediate(() => socket.resetAndDestroy())
     }
-    socket.on('connect', () => {
-      step(0, 0)
-    })
+    socket.on('connect', () => step(0, 0))
   })
 }

@@ -170,9 +170,7 @@ t.test('while nobody reads standard error, changes are made, and their lines arr
   const fifo = join(testDirectory(t), 'stderr')
   execFileSync('mkfifo', [fifo])
   const fd = openSync(fifo, constants.O_RDWR | constants.O_NONBLOCK)
-  t.teardown(() => {
-    closeSync(fd)
-  })
+  t.teardown(() => closeSync(fd))
   const { api, create } = await startAudited(t, '', fd)
   const filler = Buffer.alloc(1 << 12, '\n')
   t.throws(

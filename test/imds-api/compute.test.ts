@@ -61,9 +61,7 @@ const computes = [0, 1].map(() => {
   const listener = new NotificationListener(
     () => api.database.connect(),
     COMPUTE_CHANNEL,
-    (hypervisor) => {
-      waiters.wake(hypervisor)
-    },
+    (hypervisor) => waiters.wake(hypervisor),
   )
   listener.start()
   t.teardown(() => listener.stop())

@@ -148,9 +148,7 @@ t.test('more than 16 MiB of bodies of an account are 503, others are served; an 
   await api.server.listen({ host: '127.0.0.1', port: 0 })
   const { port } = api.server.server.address() as AddressInfo
   const received: Socket[] = []
-  api.server.server.on('connection', (socket: Socket) => {
-    received.push(socket)
-  })
+  api.server.server.on('connection', (socket: Socket) => received.push(socket))
   const open = (bearer: string, length: number) => {
     const socket = connect(port, '127.0.0.1')
       .setEncoding('utf8')
@@ -168,9 +166,7 @@ t.test('more than 16 MiB of bodies of an account are 503, others are served; an 
   }
   const unfinished = [7 << 20, 7 << 20].map((length) => {
     const socket = open(token, length)
-    t.teardown(() => {
-      socket.destroy()
-    })
+    t.teardown(() => socket.destroy())
     socket.write(Buffer.alloc(length - 1, ' '))
     return socket
   })

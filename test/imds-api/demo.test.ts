@@ -46,9 +46,7 @@ async function aDemo(t: Test, command: readonly string[], more: Readonly<Record<
     rmSync(directory, { recursive: true, force: true })
   })
   const lines: string[] = []
-  createInterface({ input: child.stdout }).on('line', (line) => {
-    lines.push(stripVTControlCharacters(line))
-  })
+  createInterface({ input: child.stdout }).on('line', (line) => lines.push(stripVTControlCharacters(line)))
   return {
     child,
     lines,

@@ -138,10 +138,7 @@ t.test('first starts on one state directory wait for each other, and make one da
   })
 
   await t.test('commands that start together wait for each other', async (t) => {
-    const open = () =>
-      openDatabase({ kind: 'embedded', stateDirectory: state }, true, (error) => {
-        t.fail(error.message)
-      })
+    const open = () => openDatabase({ kind: 'embedded', stateDirectory: state }, true, (error) => t.fail(error.message))
     const idOf = async ({ pool }: Database) =>
       (await pool.query<{ system_identifier: string }>('select system_identifier from pg_control_system()')).rows[0]!
         .system_identifier

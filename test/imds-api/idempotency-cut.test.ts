@@ -40,9 +40,7 @@ async function startProxy(): Promise<{ readonly directory: string; cutAt: (n: nu
       [far, near],
     ] as const) {
       open.add(socket)
-      socket.on('error', () => {
-        other.destroy()
-      })
+      socket.on('error', () => other.destroy())
       socket.on('close', () => {
         open.delete(socket)
         other.destroy()
@@ -139,11 +137,7 @@ t.test('the connection of the client is cut after each step, and the repeat crea
   for (const sent of [20, length - payload.length, length - 1, length]) {
     const key = `x-${String(keys++)}`
     const socket = connect(port, '127.0.0.1')
-    await new Promise<void>((resolve) =>
-      socket.write(request(key).slice(0, sent), () => {
-        resolve()
-      }),
-    )
+    await new Promise<void>((resolve) => socket.write(request(key).slice(0, sent), () => resolve()))
     socket.destroy()
     t.match(await repeat(key), { statusCode: 201 })
   }

@@ -73,34 +73,26 @@ async function start(
     return { released: await released.promise }
   })
   const responses: ServerResponse[] = []
-  server.server.on('request', (_request, response: ServerResponse) => {
-    responses.push(response)
-  })
+  server.server.on('request', (_request, response: ServerResponse) => responses.push(response))
   const closed: ClosedReason[] = []
   const connections = new ClientConnections({
     maxConnections: 100,
     maxPerAddress: 100,
     trustedProxies: [],
-    onClose: (reason) => {
-      closed.push(reason)
-    },
+    onClose: (reason) => closed.push(reason),
     now: () => performance.now(),
     log: pino({ level: 'silent' }),
     ...bounds,
   })
   connections.start(server)
-  const listening = await listenAt(server, places, 'IMDS_API_LISTEN', () => {
-    connections.endWaiting()
-  })
+  const listening = await listenAt(server, places, 'IMDS_API_LISTEN', () => connections.endWaiting())
   return {
     server,
     connections,
     closed,
     responses,
     waits,
-    release: () => {
-      released.resolve(true)
-    },
+    release: () => released.resolve(true),
     places: listening,
     /** The first of them. */
     place: listening[0]!,
@@ -182,13 +174,9 @@ t.test('imds-api serves at every place; owner and group may use a unix socket; a
 t.test('a place that cannot be used is named with the remedy, and nothing keeps listening', async (t) => {
   const directory = shortDirectory(t)
   const [live, file, free] = [join(directory, 'live'), join(directory, 'file'), join(directory, 'free')]
-  const other = createServer((socket) => {
-    socket.on('error', () => undefined).end('mine')
-  }).listen(live)
+  const other = createServer((socket) => socket.on('error', () => undefined).end('mine')).listen(live)
   await once(other, 'listening')
-  t.teardown(() => {
-    other.close()
-  })
+  t.teardown(() => other.close())
   writeFileSync(file, 'text')
   for (const [path, reason] of [
     [live, `unix:${live}: another program listens there already: end it, or correct IMDS_API_LISTEN`],
@@ -489,9 +477,7 @@ t.test('a request that arrives too late is refused as JSON; a response that has 
 /** An open connection that has sent some bytes. */
 async function held(t: Test, place: ListenAddress, localAddress: string, bytes: string): Promise<Socket> {
   const socket = connectTo(place, localAddress).resume()
-  t.teardown(() => {
-    socket.destroy()
-  })
+  t.teardown(() => socket.destroy())
   await once(socket, 'connect')
   socket.write(bytes)
   return socket

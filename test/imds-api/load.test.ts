@@ -37,9 +37,7 @@ async function makeRoom({ pool }: Pick<typeof database, 'pool'>): Promise<void> 
 /** Holds a connection that has sent the beginning of a request, or nothing. */
 async function hold(t: Test, localAddress: string, bytes: string): Promise<Socket> {
   const socket = connect({ port, host: '127.0.0.1', localAddress })
-  t.teardown(() => {
-    socket.destroy()
-  })
+  t.teardown(() => socket.destroy())
   socket.on('error', () => undefined).resume()
   await once(socket, 'connect')
   socket.write(bytes)
@@ -49,9 +47,7 @@ async function hold(t: Test, localAddress: string, bytes: string): Promise<Socke
 /** Sends requests of TWO, one after another on one connection. Returns their statuses. */
 async function served(t: Test): Promise<readonly number[]> {
   const wire = await Wire.open(port, '127.0.0.9')
-  t.teardown(() => {
-    wire.end()
-  })
+  t.teardown(() => wire.end())
   const statuses: number[] = []
   for (const [method, path, body] of [
     ['GET', '/1.0/servers'],

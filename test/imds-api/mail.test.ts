@@ -56,9 +56,7 @@ function startSender(t: Test, port: number | undefined) {
   const sender = new InvitationSender({
     db,
     mail,
-    count: (outcome) => {
-      outcomes.push(outcome)
-    },
+    count: (outcome) => outcomes.push(outcome),
     log: pino({ level: 'debug' }, stream),
   })
   sender.start()

@@ -860,17 +860,13 @@ function aPublisher(t: Test, api: TestApi, store: Store, batchSize = MAX_BATCH_S
       return { store: { ...methodsOf(store), put }, history: 'files' }
     },
     batchSize,
-    count: (outcome) => {
-      counted.push(outcome)
-    },
+    count: (outcome) => counted.push(outcome),
     countBatch: () => undefined,
     bootSeconds: 600,
     log: pino(
       { base: {}, formatters: { level: (level) => ({ level }) } },
       {
-        write: (line: string) => {
-          log.push(JSON.parse(line) as LogLine)
-        },
+        write: (line: string) => log.push(JSON.parse(line) as LogLine),
       },
     ),
   })

@@ -193,9 +193,7 @@ t.test('two passwords at most are checked at once, 32 requests wait, others get 
     init: (id, type) => {
       if (type === 'SCRYPTREQUEST') most = Math.max(most, active.add(id).size)
     },
-    after: (id) => {
-      active.delete(id)
-    },
+    after: (id) => active.delete(id),
   }).enable()
   const places = await takeBothPlaces()
   const { statuses, refusedAre } = signInAll(OTHERS.slice(0, 35))

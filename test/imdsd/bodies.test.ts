@@ -275,9 +275,7 @@ t.test('F2: the daemon reads a limited amount from a connection after its last r
     const sending = setInterval(() => {
       for (const socket of [...slow, ...extra]) if (socket.writable) socket.write('x')
     }, 100)
-    t.teardown(() => {
-      clearInterval(sending)
-    })
+    t.teardown(() => clearInterval(sending))
     const [silent] = await openSome(1)
     const another = async () => statusesOf((await send(daemon, `GET ${ID} HTTP/1.0\r\n\r\n`, { from: OTHER })).text)
     t.equal(await another(), '503', 'the guest may not have another connection')
@@ -352,10 +350,7 @@ t.test('F2: the daemon reads a limited amount from a connection after its last r
 function closed(socket: Socket): Promise<void> {
   return new Promise((resolve) => {
     if (socket.closed) resolve()
-    else
-      socket.on('close', () => {
-        resolve()
-      })
+    else socket.on('close', () => resolve())
   })
 }
 

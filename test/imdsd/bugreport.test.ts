@@ -147,20 +147,8 @@ t.test('a file that another user has replaced does not hold up or blind the repo
   const pipe = () => must(['mkfifo', path('token-key')])
   for (const [what, replace, keys] of [
     ['a FIFO', pipe, undefined],
-    [
-      'a link to an endless file',
-      () => {
-        symlinkSync('/dev/zero', path('token-key'))
-      },
-      undefined,
-    ],
-    [
-      'a link to another file',
-      () => {
-        symlinkSync('elsewhere', path('token-key'))
-      },
-      undefined,
-    ],
+    ['a link to an endless file', () => symlinkSync('/dev/zero', path('token-key')), undefined],
+    ['a link to another file', () => symlinkSync('elsewhere', path('token-key')), undefined],
     ['a FIFO that a variable names', () => undefined, path('token-keys')],
   ] as const) {
     await replace()

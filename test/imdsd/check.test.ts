@@ -44,9 +44,7 @@ t.test('--check accepts a good configuration and does not connect, listen or wri
   const { certFile, keyFile } = await authority.issue('client')
   const redis = createServer().listen(0, '127.0.0.1')
   await once(redis, 'listening')
-  t.teardown(() => {
-    redis.close()
-  })
+  t.teardown(() => redis.close())
   let connections = 0
   redis.on('connection', (socket) => {
     connections += 1

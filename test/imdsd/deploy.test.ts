@@ -93,9 +93,7 @@ t.test('the command of ImdsConnectionsDropped counts the connections of each pee
   ] as const) {
     for (let i = 0; i < count; i++) {
       const socket = connect({ port: daemon.guestPort, host: '127.0.0.1', localAddress })
-      t.teardown(() => {
-        socket.destroy()
-      })
+      t.teardown(() => socket.destroy())
       await once(socket, 'connect')
     }
   }

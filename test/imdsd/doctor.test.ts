@@ -166,12 +166,8 @@ t.test(
       for (const { repair } of faults) await repair()
     }
     const mode = (path: string, wrong: number, right: number) => ({
-      breakIt: () => {
-        chmodSync(path, wrong)
-      },
-      repair: () => {
-        chmodSync(path, right)
-      },
+      breakIt: () => chmodSync(path, wrong),
+      repair: () => chmodSync(path, right),
     })
 
     await broken(2, [
@@ -197,9 +193,7 @@ t.test(
       },
     ])
     const [good, brief] = [join(directory, 'identity'), makeIdentity()] // which is valid for two days
-    t.teardown(() => {
-      rmSync(brief.directory, { recursive: true })
-    })
+    t.teardown(() => rmSync(brief.directory, { recursive: true }))
     await broken(1, [
       {
         found: /^warning identity: the certificate expires in 1 d\. Remedy: replace the key and its certificate/,
@@ -214,12 +208,8 @@ t.test(
     await broken(2, [
       {
         found: /^failure configuration: IMDS_IDENTITY_CERT_FILE names a file that does not begin with a certificate/,
-        breakIt: () => {
-          writeFileSync(join(good, 'identity-cert.pem'), 'x')
-        },
-        repair: () => {
-          cpSync(`${good}-good`, good, { recursive: true })
-        },
+        breakIt: () => writeFileSync(join(good, 'identity-cert.pem'), 'x'),
+        repair: () => cpSync(`${good}-good`, good, { recursive: true }),
       },
     ])
     await broken(2, [

@@ -54,9 +54,7 @@ t.test('of two writers exactly one publishes each revision', async (t) => {
   )
   const published = racers.map(async (racer) => {
     const line = await Promise.race([
-      new Promise<string>((resolve) => {
-        racer.onLine(resolve)
-      }),
+      new Promise<string>((resolve) => racer.onLine(resolve)),
       racer.ended.then(() => 'ended'),
     ])
     return line.split(' ').filter(Boolean).map(Number)

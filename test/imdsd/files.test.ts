@@ -122,9 +122,7 @@ t.test('imdsctl ignores SIGUSR1, at which Node.js would open its debugger', asyn
   const [node, ...args] = imdsctlCommand('validate', '-')
   const child = spawn(node!, args, { stdio: 'pipe' })
   const stderr = child.stderr.toArray()
-  t.teardown(() => {
-    child.kill()
-  })
+  t.teardown(() => child.kill())
   let printed = ''
   child.stdout.setEncoding('utf8').on('data', (chunk: string) => {
     printed += chunk

@@ -89,9 +89,7 @@ async function startBuildah(t: Test) {
     })
     const ended = once(child, 'exit')
     const log: LogLine[] = []
-    createInterface({ input: child.stdout }).on('line', (line) => {
-      log.push(JSON.parse(line) as LogLine)
-    })
+    createInterface({ input: child.stdout }).on('line', (line) => log.push(JSON.parse(line) as LogLine))
     t.teardown(async () => {
       child.kill('SIGKILL')
       await ended

@@ -37,9 +37,7 @@ t.test('with a bad configuration the daemon names each bad variable and exits wi
 t.test('a daemon that cannot open a listener names it with a remedy and exits with 1', async (t) => {
   const blocker = createServer().listen(0, '127.0.0.1')
   await once(blocker, 'listening')
-  t.teardown(() => {
-    blocker.close()
-  })
+  t.teardown(() => blocker.close())
   const { port } = blocker.address() as { port: number }
   for (const [listen, remedy] of [
     [`127.0.0.1:${String(port)}`, /another program listens there/],
@@ -100,9 +98,7 @@ t.test('npm start serves the demo instance, runs the documented examples and lea
     stdio: ['ignore', 'pipe', 'inherit'],
   })
   const lines: string[] = []
-  createInterface({ input: child.stdout }).on('line', (line) => {
-    lines.push(line)
-  })
+  createInterface({ input: child.stdout }).on('line', (line) => lines.push(line))
   await until(
     () => ['imdsctl', 'ready'].every((word) => lines.some((line) => line.includes(word))),
     'the example commands and the first resync',
@@ -200,9 +196,7 @@ async function startWithLog(t: Test, log: number | string) {
     },
     stdio: ['ignore', typeof log === 'string' ? 'ignore' : log, 'inherit'],
   })
-  t.teardown(() => {
-    child.kill('SIGKILL')
-  })
+  t.teardown(() => child.kill('SIGKILL'))
   const statusOf = async () =>
     request(port, '/').then(
       ({ status }) => status,
@@ -228,12 +222,8 @@ t.test('a daemon whose log nobody reads still serves guests, and writes the line
   t.same([...statuses], [200])
   const lines: string[] = []
   const reader = spawn('cat', [pipe], { stdio: ['ignore', 'pipe', 'inherit'] })
-  t.teardown(() => {
-    reader.kill('SIGKILL')
-  })
-  createInterface({ input: reader.stdout }).on('line', (line) => {
-    lines.push(line)
-  })
+  t.teardown(() => reader.kill('SIGKILL'))
+  createInterface({ input: reader.stdout }).on('line', (line) => lines.push(line))
   await until(() => lines.filter((line) => line.includes('"msg":"request"')).length > requests, 'the lines')
   child.kill('SIGTERM')
   t.same(await once(child, 'exit'), [0, null])
@@ -271,14 +261,10 @@ function onTerminal(env: Record<string, string | undefined>): {
     { env, stdio: ['pipe', 'pipe', 'inherit'] },
   )
   const lines: string[] = []
-  createInterface({ input: child.stdout }).on('line', (line) => {
-    lines.push(stripVTControlCharacters(line))
-  })
+  createInterface({ input: child.stdout }).on('line', (line) => lines.push(stripVTControlCharacters(line)))
   return {
     lines,
-    press: (keys) => {
-      child.stdin.write(keys)
-    },
+    press: (keys) => child.stdin.write(keys),
     status: once(child, 'close').then(() => child.exitCode),
   }
 }
@@ -290,7 +276,5 @@ async function isListening(port: number): Promise<boolean> {
       () => true,
       () => false,
     )
-    .finally(() => {
-      socket.destroy()
-    })
+    .finally(() => socket.destroy())
 }

@@ -26,9 +26,7 @@ async function open(daemon: TestDaemon, bytes: string): Promise<{ socket: Socket
     socket.setEncoding('latin1').on('data', (chunk: string) => {
       text += chunk
     })
-    socket.on('error', reject).on('close', () => {
-      resolve(text)
-    })
+    socket.on('error', reject).on('close', () => resolve(text))
   })
   socket.write(bytes)
   await daemon.get(ID)

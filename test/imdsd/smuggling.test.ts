@@ -119,9 +119,7 @@ t.test('A9: a request whose sender half-closes at once is answered, even for an 
 async function sendAndHalfClose(from: string, bytes: string, sent?: () => void): Promise<string> {
   const socket = connect({ port: daemon.guestPort, host: '127.0.0.1', localAddress: from, allowHalfOpen: true })
   const chunks: string[] = []
-  socket.setEncoding('latin1').on('data', (chunk: string) => {
-    chunks.push(chunk)
-  })
+  socket.setEncoding('latin1').on('data', (chunk: string) => chunks.push(chunk))
   socket.end(bytes, sent)
   await new Promise((resolve) => socket.on('close', resolve))
   return chunks.join('')
@@ -154,9 +152,7 @@ t.test('A9: a request that fills the read buffer is answered, though the half-cl
   t.equal(bytes.length, READ_BUFFER_BYTES)
   daemon.process.kill('SIGSTOP')
   const sent = Promise.withResolvers<undefined>()
-  const text = sendAndHalfClose(address(2), bytes, () => {
-    sent.resolve(undefined)
-  })
+  const text = sendAndHalfClose(address(2), bytes, () => sent.resolve(undefined))
   await sent.promise
   daemon.process.kill('SIGCONT')
   t.same(statusesOf(await text), [405])

@@ -89,9 +89,7 @@ t.test('A5: 30 pipelined requests on one connection are answered in order', asyn
 })
 
 t.test('A5: the server announces and closes an idle connection', async (t) => {
-  const socket = connect(daemon.guestPort, '127.0.0.1', () => {
-    socket.write(`GET ${ID} HTTP/1.1\r\nHost: x\r\n\r\n`)
-  })
+  const socket = connect(daemon.guestPort, '127.0.0.1', () => socket.write(`GET ${ID} HTTP/1.1\r\nHost: x\r\n\r\n`))
   let text = ''
   socket.setEncoding('latin1').on('data', (chunk: string) => {
     text += chunk
@@ -284,9 +282,7 @@ t.test('invariant 6: a connection that is reset at any moment affects no other',
 })
 
 t.test('F2: a connection that floods the daemon with line breaks after a response is reset and counted', async (t) => {
-  const socket = connect(daemon.guestPort, '127.0.0.1', () => {
-    socket.write(`GET ${ID} HTTP/1.1\r\nHost: x\r\n\r\n`)
-  })
+  const socket = connect(daemon.guestPort, '127.0.0.1', () => socket.write(`GET ${ID} HTTP/1.1\r\nHost: x\r\n\r\n`))
   socket.resume().on('error', () => undefined)
   const lines = '\r\n'.repeat(32_768)
   const flood = () => {
@@ -304,12 +300,8 @@ t.test('F2: the daemon closes a refused connection that the peer keeps open', as
     socket.write('CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n')
   })
   socket.resume().on('error', () => undefined)
-  const trickle = setInterval(() => {
-    socket.write('x')
-  }, 50)
-  t.teardown(() => {
-    clearInterval(trickle)
-  })
+  const trickle = setInterval(() => socket.write('x'), 50)
+  t.teardown(() => clearInterval(trickle))
   await new Promise((resolve) => socket.on('close', resolve))
   t.pass('closed by the daemon')
 })

@@ -17,9 +17,7 @@ async function ask(port: number, path: string, method = 'GET', headers: Record<s
   httpRequest(options, (response) => {
     let body = ''
     response.setEncoding('latin1').on('data', (text: string) => (body += text))
-    response.on('end', () => {
-      resolve(body)
-    })
+    response.on('end', () => resolve(body))
   })
     .on('error', reject)
     .end()

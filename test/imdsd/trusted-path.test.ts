@@ -48,51 +48,37 @@ t.test('a socket that another user can make or replace is not trusted', { skip }
   const cases: [string, (host: { root: string; run: string; socket: string }) => void, RegExp][] = [
     [
       'its directory is writable for all',
-      ({ run }) => {
-        chmodSync(run, 0o777)
-      },
+      ({ run }) => chmodSync(run, 0o777),
       /^other users than its owner can change the directory \S+\/run \(mode 777\)$/,
     ],
     [
       'its directory is writable for a group',
-      ({ run }) => {
-        chmodSync(run, 0o770)
-      },
+      ({ run }) => chmodSync(run, 0o770),
       /change the directory \S+\/run \(mode 770\)$/,
     ],
     [
       'its directory is sticky, so that anyone can make it',
-      ({ run }) => {
-        chmodSync(run, 0o1777)
-      },
+      ({ run }) => chmodSync(run, 0o1777),
       /operator.sock belongs to the user with the id 990/,
     ],
     [
       'a directory above is writable for all',
-      ({ root }) => {
-        chmodSync(root, 0o777)
-      },
+      ({ root }) => chmodSync(root, 0o777),
       /change the directory \S+ \(mode 777\)$/,
     ],
     [
       'a directory above is sticky, so that anyone can make its directory',
-      ({ root }) => {
-        chmodSync(root, 0o1777)
-      },
+      ({ root }) => chmodSync(root, 0o1777),
       /run belongs to the user with the id 990/,
     ],
     [
       'a directory above belongs to another user',
-      ({ root }) => {
-        chownSync(root, NOBODY, NOBODY)
-      },
+      ({ root }) => chownSync(root, NOBODY, NOBODY),
       /belongs to the user with the id 65534/,
     ],
     [
       'it belongs to another user than its directory',
-      ({ socket }) => {
-        chownSync(socket, NOBODY, NOBODY)
-      },
+      ({ socket }) => chownSync(socket, NOBODY, NOBODY),
       /operator.sock belongs to the user with the id 65534/,
     ],
     [

@@ -65,9 +65,7 @@ function ask(guest: number, path: string, headers: Record<string, string> = {}, 
       agent: agent ?? new Agent({ keepAlive: true }),
     }
     get(options, (response) => {
-      text(response).then((body) => {
-        resolve({ status: response.statusCode, headers: response.headers, body })
-      }, reject)
+      text(response).then((body) => resolve({ status: response.statusCode, headers: response.headers, body }), reject)
     }).on('error', reject)
   })
 }
@@ -78,9 +76,7 @@ const heldAre = (count: number) =>
 t.test('H1: each of 1,000 held requests is answered by a change of its own instance, and by no other', async (t) => {
   const answers: string[][] = Array.from({ length: GUESTS }, () => [])
   const all = answers.flatMap((got, guest) =>
-    Array.from({ length: HELD_EACH }, async () => {
-      got.push((await ask(guest, WAIT)).body)
-    }),
+    Array.from({ length: HELD_EACH }, async () => got.push((await ask(guest, WAIT)).body)),
   )
   await heldAre(GUESTS * HELD_EACH)
   const isOdd = (guest: number) => guest % 2 === 1

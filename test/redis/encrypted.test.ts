@@ -34,9 +34,7 @@ async function someKeys(t: Test, ...names: readonly string[]): Promise<Keys> {
   const path = join(testDirectory(t), 'keys')
   const keys = {
     path,
-    write: (...which: readonly string[]) => {
-      writeFileSync(path, keyLines(...which))
-    },
+    write: (...which: readonly string[]) => writeFileSync(path, keyLines(...which)),
   }
   keys.write(...names)
   return keys

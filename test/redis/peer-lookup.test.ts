@@ -102,21 +102,12 @@ function open(bytes = ''): Socket {
   return socket
     .resume()
     .on('error', () => undefined)
-    .on('connect', () => {
-      socket.write(bytes)
-    })
+    .on('connect', () => socket.write(bytes))
 }
 
 t.test('F1: an unknown peer that pipelines beyond its share does not block others', async (t) => {
   const sockets = Array.from({ length: 40 }, () => open(`GET ${ID} HTTP/1.1\r\nHost: x\r\n\r\n`.repeat(3_600)))
-  await Promise.all(
-    sockets.map(
-      (socket) =>
-        new Promise((resolve) => {
-          socket.on('close', resolve)
-        }),
-    ),
-  )
+  await Promise.all(sockets.map((socket) => new Promise((resolve) => socket.on('close', resolve))))
   t.ok((await resets()) > 0, 'the connections of the attacker are reset')
   await putWithoutNotice(6)
   t.match(

@@ -142,9 +142,7 @@ t.test('a server that does not answer, and a replica for a publisher, are proble
   const { redis, publisher } = await aRedis(t)
   const replica = await startRedis(t, ['--replicaof', '127.0.0.1', String(redis.port)])
   const client = new Redis(replica.port)
-  t.teardown(() => {
-    client.disconnect()
-  })
+  t.teardown(() => client.disconnect())
   await until(async () => (await client.info('replication')).includes('master_link_status:up'), 'the replica')
   matchAll(t, (await probeStore({ ...publisher, url: replica.url, passwordFile: undefined } as ProbedStore)).problems, [
     /READONLY/,

@@ -33,9 +33,7 @@ const environment = () => ({ IMDS_STORE: redis.url, IMDS_REGION: 'gb1' })
 t.test('a publish writes record, user-data, indexes and digest, and notifies the hypervisor', async (t) => {
   const store = await aStore(t)
   const notices = redis.client.duplicate()
-  t.teardown(() => {
-    notices.disconnect()
-  })
+  t.teardown(() => notices.disconnect())
   const noticed: string[] = []
   notices.on('message', (_channel, id) => noticed.push(id))
   await notices.subscribe(KEYS.notices('hv1'))

@@ -29,9 +29,7 @@ const ENV = { IMDS_STORE: redis.url, IMDS_REGION: 'gb1' }
 function startPut(t: Test) {
   const [program, ...args] = imdsctlCommand('put', '-')
   const child = spawn(program!, args, { env: { ...programEnvironment(), ...ENV } })
-  t.teardown(() => {
-    child.kill('SIGKILL')
-  })
+  t.teardown(() => child.kill('SIGKILL'))
   const seen = { output: '' }
   for (const stream of [child.stdout, child.stderr])
     stream.setEncoding('utf8').on('data', (text: string) => {

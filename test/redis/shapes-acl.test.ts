@@ -38,9 +38,7 @@ const IPV6 = { interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv6
 /** Runs commands, each with its arguments as one text, as a user. Returns those that Redis refuses. */
 async function refused(t: Test, redis: TestRedis, user: string, commands: readonly string[]): Promise<string[]> {
   const client = new Redis(redis.url, { username: user, password: 'secret', enableReadyCheck: false })
-  t.teardown(() => {
-    client.disconnect()
-  })
+  t.teardown(() => client.disconnect())
   const answers = await Promise.all(
     commands.map(async (command) => {
       const [name, ...args] = command.split(' ')

@@ -48,9 +48,7 @@ const connectionNames = async ({ client }: TestRedis) =>
 /** Counts the connections that a Sentinel (HOST:PORT) got: each question of ours is one. */
 function connectionsOf(t: Test, host: string): () => Promise<number> {
   const client = new Redis(`redis://:sentinels@${host}`)
-  t.teardown(() => {
-    client.disconnect()
-  })
+  t.teardown(() => client.disconnect())
   return async () => Number(/total_connections_received:(\d+)/.exec(await client.info('stats'))![1])
 }
 

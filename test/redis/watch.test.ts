@@ -43,9 +43,7 @@ t.test("a publish and its changes reach the guest's next GET; a removal makes it
 
 t.test('an instance that is put or removed while it is read is not lost: its tombstone is read twice', async (t) => {
   const monitor = await redis.client.monitor()
-  t.teardown(() => {
-    monitor.disconnect()
-  })
+  t.teardown(() => monitor.disconnect())
   const read: string[] = []
   monitor.on('monitor', (_time: string, [command = '', key]: string[], source: string) => {
     const isRead = key === KEYS.tombstone('srv-n11') || (key === KEYS.instance('srv-n11') && command === 'hmget')

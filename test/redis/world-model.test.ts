@@ -149,9 +149,7 @@ t.test(`the model of the store answers ${String(CALLS)} random calls as publish.
   const seed = Date.now() % 1_000_000
   t.comment(`seed ${String(seed)}`)
   const notices = client.duplicate()
-  t.teardown(() => {
-    notices.disconnect()
-  })
+  t.teardown(() => notices.disconnect())
   let heard: string[] = []
   notices.on('pmessage', (_pattern: string, channel: string, id: string) => {
     heard.push(`${channel.split(':notices:')[1]!} ${id}`)

@@ -25,12 +25,8 @@ export function watch(page: Page): Watched {
   page.on('console', (message) => {
     if (message.type() === 'error') watched.errors.push(message.text())
   })
-  page.on('pageerror', (error) => {
-    watched.errors.push(error.message)
-  })
-  page.on('request', (request) => {
-    watched.requests.push(request.url())
-  })
+  page.on('pageerror', (error) => watched.errors.push(error.message))
+  page.on('request', (request) => watched.requests.push(request.url()))
   return watched
 }
 

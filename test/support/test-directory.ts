@@ -24,8 +24,6 @@ export function testDirectory(t: Test, content?: Parameters<Test['testdir']>[0])
 export function shortDirectory(t: Pick<Test, 'teardown'>, mode = 0o700): string {
   const directory = mkdtempSync(join(tmpdir(), 'imds-'))
   chmodSync(directory, mode)
-  t.teardown(() => {
-    rmSync(directory, { recursive: true, force: true })
-  })
+  t.teardown(() => rmSync(directory, { recursive: true, force: true }))
   return directory
 }

@@ -96,9 +96,7 @@ async function runIn(worker: Session, file: string): Promise<FileOutcome> {
     else if (report.kind === 'end') resolve(report.left.map((name) => `left in Node: ${name}`))
   }
   const onDisconnect = () => {
-    void endOf(child).then((end) => {
-      resolve([`it ended its process: ${end}`])
-    })
+    void endOf(child).then((end) => resolve([`it ended its process: ${end}`]))
   }
   child.on('message', onMessage).on('disconnect', onDisconnect) // which is after its last message
   if (child.connected) child.send({ file, timeoutMs: TEST_MS } satisfies FileToRun)

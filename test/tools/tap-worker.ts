@@ -45,18 +45,14 @@ registerHooks({
       : next(url, context),
 })
 
-process.on('message', ({ file, timeoutMs }: FileToRun) => {
-  void runFile(file, timeoutMs)
-})
+process.on('message', ({ file, timeoutMs }: FileToRun) => void runFile(file, timeoutMs))
 
 async function runFile(file: string, timeoutMs: number): Promise<void> {
   const before = process.getActiveResourcesInfo()
   const { promise: ended, resolve: end } = Promise.withResolvers<unknown>()
   current = buildTest(file, timeoutMs)
   current.testdirName = resolve('.tap/fixtures', file.replaceAll('/', '-')) // as of a file that runs alone
-  current.on('data', (tap: string) => {
-    report({ kind: 'output', tap })
-  })
+  current.on('data', (tap: string) => report({ kind: 'output', tap }))
   current.once('end', end)
   current.runMain(() => {
     // `end` has the end

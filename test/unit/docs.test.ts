@@ -209,14 +209,10 @@ test('every rule of the contract and every invariant that is cited exists', () =
 
 test.each(DOCUMENTS.filter((path) => DOCS.get(path)!.includes('<!-- generated: ')))(
   '%s has the tables that `node test/tools/generate.ts` writes',
-  async (path) => {
-    expect(DOCS.get(path)).toBe(await generated(DOCS.get(path)!))
-  },
+  async (path) => expect(DOCS.get(path)).toBe(await generated(DOCS.get(path)!)),
 )
 
-test('deploy/redis.acl has the users that imdsctl acl prints', () => {
-  expect(read('deploy/redis.acl')).toBe(redisAcl())
-})
+test('deploy/redis.acl has the users that imdsctl acl prints', () => expect(read('deploy/redis.acl')).toBe(redisAcl()))
 
 const NO_DEFAULT = /^(none|required.*)$/
 test.each<[string, string, VariableTable]>([

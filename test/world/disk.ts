@@ -17,9 +17,7 @@ import type { Process, Time } from './time.ts'
 /** For the files that a start of a daemon reads. The daemons get relative paths, so that each run logs the same. */
 const root = mkdtempSync(join(tmpdir(), 'imds-world-'))
 process.chdir(root)
-process.on('exit', () => {
-  rmSync(root, { recursive: true })
-})
+process.on('exit', () => rmSync(root, { recursive: true }))
 
 /** A file. Of `bytes`, the first `durable` are flushed. */
 class Inode {
@@ -220,16 +218,10 @@ export class SimulatedDisk implements Disk {
 
   readonly changedAtMs = (path: string): Promise<number> => this.#do(() => this.#inodeOf(path).ctimeMs)
 
-  readonly syncDirectory = (): Promise<void> =>
-    this.#do(() => {
-      this.#syncNames()
-    })
+  readonly syncDirectory = (): Promise<void> => this.#do(() => this.#syncNames())
 
   #fileOf(inode: Inode): DiskFile {
-    const sync = () =>
-      this.#do(() => {
-        inode.sync()
-      }, true)
+    const sync = () => this.#do(() => inode.sync(), true)
     const file = {
       writeFile: (data: Uint8Array) =>
         this.#do((share) => {

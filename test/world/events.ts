@@ -60,9 +60,7 @@ on(
   (world, dice, hypervisor, id) => {
     world.storeLost(world.store.empty(), 'serve')
     world.time.later(dice.below(20_000), () => void world.control.put(id, dice))
-    world.time.later(dice.below(60_000), () => {
-      world.resync(hypervisor)
-    })
+    world.time.later(dice.below(60_000), () => world.resync(hypervisor))
   },
 )
 on(4, 'the store goes down or comes back', ({ store, time }, dice) => {
@@ -74,28 +72,18 @@ on(10, 'the link of HV to the store breaks or is repaired', ({ store, time }, di
   const longMs = dice.chance(0.05) ? 80 * HOUR_MS : dice.chance(0.7) ? 3_000 : 900_000
   time.later(dice.below(longMs), () => store.broken.delete(name))
 })
-on(5, 'the daemon of HV is killed', (world, _dice, hypervisor) => {
-  world.crash(hypervisor, 'kill')
-})
-on(4, 'the power of HV is cut', (world, _dice, hypervisor) => {
-  world.crash(hypervisor, 'power cut')
-})
+on(5, 'the daemon of HV is killed', (world, _dice, hypervisor) => world.crash(hypervisor, 'kill'))
+on(4, 'the power of HV is cut', (world, _dice, hypervisor) => world.crash(hypervisor, 'power cut'))
 on(16, 'HV will crash in one of its next operations of the disk', (world, dice, hypervisor) => {
   const how = dice.pick(['kill', 'power cut', 'power cut'] as const)
-  hypervisor.disk.arm(1 + dice.below(dice.chance(0.5) ? 6 : 30), () => {
-    world.crash(hypervisor, how)
-  })
+  hypervisor.disk.arm(1 + dice.below(dice.chance(0.5) ? 6 : 30), () => world.crash(hypervisor, how))
 })
-on(3, 'the daemon of HV stops in order, and starts again', (world, _dice, hypervisor) => {
-  world.stop(hypervisor)
-})
+on(3, 'the daemon of HV stops in order, and starts again', (world, _dice, hypervisor) => world.stop(hypervisor))
 on(8, 'HV compares its view with the store, and its link may break meanwhile', (world, dice, hypervisor) => {
   const { store, time } = world
   const { name } = hypervisor
   if (dice.chance(0.7)) {
-    time.later(dice.below(dice.pick([5, 50, 500])), () => {
-      store.breakLink(name, 'loud')
-    })
+    time.later(dice.below(dice.pick([5, 50, 500])), () => store.breakLink(name, 'loud'))
     time.later(dice.below(120_000), () => store.broken.delete(name))
   }
   world.resync(hypervisor)
@@ -141,15 +129,11 @@ on(
     world.time.later(REPORT_MS + dice.below(20_000), () => {
       void world.control.put(id, dice)
       // when the change is in the journal, and before it is in the next snapshot
-      hypervisor.disk.arm(4 + dice.below(10), () => {
-        world.crash(hypervisor, 'kill')
-      })
+      hypervisor.disk.arm(4 + dice.below(10), () => world.crash(hypervisor, 'kill'))
     })
   },
 )
-on(40, 'a guest of HV asks for something', (world, dice, hypervisor) => {
-  world.request(hypervisor, dice)
-})
+on(40, 'a guest of HV asks for something', (world, dice, hypervisor) => world.request(hypervisor, dice))
 on(12, 'a guest of HV waits for a change, which may come soon', (world, dice, hypervisor) => {
   const id = world.wait(hypervisor, dice)
   if (id !== undefined && !dice.chance(0.5)) world.time.later(dice.below(400), () => void world.control.put(id, dice))

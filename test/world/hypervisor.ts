@@ -105,9 +105,7 @@ export class Hypervisor {
     const { time } = this.#store
     const sign = async (document: string) => {
       const { promise, resolve } = Promise.withResolvers<undefined>()
-      time.after(time.dice.below(time.dice.pick(SIGN_MS)), () => {
-        resolve(undefined)
-      })
+      time.after(time.dice.below(time.dice.pick(SIGN_MS)), () => resolve(undefined))
       await promise
       return { signature: `signed ${document}`, pkcs7: `pkcs7 ${document}` }
     }
@@ -154,9 +152,7 @@ export class Hypervisor {
     const state = await restoring
     life.changed.clear()
     life.restored = state.restored
-    const setLookUp: GuestSide['setLookUp'] = (lookUp) => {
-      finder.setLookUp(lookUp)
-    }
+    const setLookUp: GuestSide['setLookUp'] = (lookUp) => finder.setLookUp(lookUp)
     const storeSide = await buildStoreSide({
       config,
       log,
@@ -218,9 +214,7 @@ export class Hypervisor {
   /** Counters of any name. */
   #metrics(): Metrics {
     const inc = (name: string | symbol) => ({
-      inc: ({ result = '' } = {}) => {
-        this.#checks.metric(this, name, result)
-      },
+      inc: ({ result = '' } = {}) => this.#checks.metric(this, name, result),
     })
     return new Proxy({} as Metrics, { get: (_metrics, name) => (name === 'sync' ? this.#metrics() : inc(name)) })
   }

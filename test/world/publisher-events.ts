@@ -92,18 +92,12 @@ on(4, 'an operator seals ID by API', (world, _dice, life, { id }, words) => {
   world.sealed.add(id)
   world.run(life, words, () => life.store.seal(id))
 })
-on(12, 'API is killed', (world, _dice, life) => {
-  world.kill(life)
-})
-on(6, 'PostgreSQL ends connections of API', (world, _dice, life) => {
-  world.cut(life)
-})
+on(12, 'API is killed', (world, _dice, life) => world.kill(life))
+on(6, 'PostgreSQL ends connections of API', (world, _dice, life) => world.cut(life))
 on(3, 'API is suspended for a while', ({ time }, dice, life) => {
   life.resumesAtMs = time.nowMs + dice.below(5_000)
 })
-on(10, 'the replica has everything', ({ store }) => {
-  store.replicate()
-})
+on(10, 'the replica has everything', ({ store }) => store.replicate())
 on(5, 'the replica becomes the primary of the store', ({ store }, dice) => {
   store.replacePrimary('the replica', dice.chance(0.5) ? 0 : dice.below(4_000))
 })
@@ -142,8 +136,6 @@ export function choose(world: PublisherWorld, dice: Dice): Chosen {
   const text = words.replace('API', life.name).replace('ID', server.id)
   return {
     words: text,
-    run: () => {
-      run(world, dice, life, server, text)
-    },
+    run: () => run(world, dice, life, server, text),
   }
 }

@@ -100,22 +100,16 @@ export class Life implements StoreClient {
     const pool = { connect, end: () => Promise.resolve() } as unknown as PostgresPool
     this.db = new Kysely<Tables>({ dialect: new PostgresDialect({ pool }) })
     this.accounts = new AccountChanges(this.db, ACCOUNT_QUEUE)
-    const note = (words: string) => {
-      world.time.note(`${name}: ${words}`)
-    }
+    const note = (words: string) => world.time.note(`${name}: ${words}`)
     this.store = buildPublisher(world.store, this, { note, puts: (id) => world.puts(id, this) })
-    const log = (fields: object, text: string) => {
-      note(`logs ${text} ${JSON.stringify(fields)}`)
-    }
+    const log = (fields: object, text: string) => note(`logs ${text} ${JSON.stringify(fields)}`)
     const logger = { debug: log, info: log, warn: log, error: log } as unknown as Logger
     this.publisher = new OutboxPublisher({
       db: this.db,
       connect: () => world.ask(this, 'connects to listen', () => Promise.resolve(this.#listen(world))),
       openStore: openOwnRegion(this.db, () => Promise.resolve(this.store), logger),
       batchSize,
-      count: (outcome) => {
-        note(`counts ${outcome}`)
-      },
+      count: (outcome) => note(`counts ${outcome}`),
       countBatch: () => undefined,
       bootSeconds: 600,
       log: logger,

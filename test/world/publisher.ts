@@ -103,9 +103,7 @@ export class PublisherWorld implements Eventful {
   start(name: string): void {
     const life = new Life(this, name, this.#batchSize)
     this.lives.set(name, life)
-    this.time.as(life, () => {
-      life.publisher.start()
-    })
+    this.time.as(life, () => life.publisher.start())
   }
 
   /** Executes a statement later, and gives its result to the process later still. */
@@ -116,9 +114,7 @@ export class PublisherWorld implements Eventful {
       this.#hasRun = true
       const terminated = () => Promise.reject<T>(new Error('Connection terminated'))
       const outcome = on?.isCut === true ? terminated() : act()
-      const settle = () => {
-        resolve(on?.isCut === true ? terminated() : outcome)
-      }
+      const settle = () => resolve(on?.isCut === true ? terminated() : outcome)
       const end = () => {
         asked.isEnded = true
       }
@@ -217,9 +213,7 @@ export class PublisherWorld implements Eventful {
       const open = [...this.#asked].filter(({ isEnded }) => !isEnded)
       if (open.length === 0) break
       const one = Promise.race(open.map(({ ended }) => ended.then(() => true)))
-      const pause = new Promise<boolean>((resolve) => {
-        realTimeout(resolve, LOCK_MS, false)
-      })
+      const pause = new Promise<boolean>((resolve) => realTimeout(resolve, LOCK_MS, false))
       if (await Promise.race([one, pause])) continue
       const pids = open.flatMap(({ connection }) => connection?.pid ?? [])
       if (pids.length === open.length && (await this.#monitor.query(LOCKED, [pids])).rowCount === open.length) break
@@ -242,9 +236,7 @@ export class PublisherWorld implements Eventful {
       this.time.note(`${words}: ${outcome}`)
     }
     this.time.as(life, act).then(
-      () => {
-        end('done')
-      },
+      () => end('done'),
       (error: unknown) => {
         const { message } = error as Error
         end(message)
@@ -258,9 +250,7 @@ export class PublisherWorld implements Eventful {
   async #operate<T>(words: string, act: (life: Life) => Promise<T>): Promise<T | undefined> {
     const life = this.lives.get(NAMES[0])!
     const ended: T[] = []
-    this.run(life, words, async () => {
-      ended.push(await act(life))
-    })
+    this.run(life, words, async () => ended.push(await act(life)))
     await this.until(this.time.nowMs + CALM_MS, () => ended.length > 0)
     if (ended.length === 0) this.time.break(`a quiet world answers: ${words} does not end`)
     return ended[0]

@@ -61,9 +61,7 @@ export function buildPublisher(store: PublishedStore, of: StoreClient, watch: St
         if (isLost) throw new StoreUnavailable('the connection is lost')
         return result
       })
-      answer.catch((error: unknown) => {
-        watch.note(`the store does not ${words}: ${(error as Error).message}`)
-      })
+      answer.catch((error: unknown) => watch.note(`the store does not ${words}: ${(error as Error).message}`))
       time.after(store.latencyMs(of), () => void answer.then(resolve, reject), of)
     })
     return promise

@@ -138,9 +138,7 @@ export class SimulatedStore implements PublishedStore {
   breakLink(hypervisor: string, how: 'loud' | 'silent'): void {
     this.broken.add(hypervisor)
     for (const session of this.sessions) {
-      const end = () => {
-        session.end('the connection is lost')
-      }
+      const end = () => session.end('the connection is lost')
       if (session.hypervisor !== hypervisor) continue
       if (how === 'loud') end()
       else this.time.after(this.time.dice.below(HEARTBEAT_MS), end, session.of)
@@ -301,9 +299,7 @@ export class SimulatedSource implements Source {
         of: time.current,
         hypervisor: this.#hypervisor,
         notice: events.notice,
-        end: (reason) => {
-          this.#end(session, reason)
-        },
+        end: (reason) => this.#end(session, reason),
         sentAtMs: 0,
         answeredAtMs: 0,
         noticedAtMs: 0,

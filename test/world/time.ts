@@ -35,10 +35,7 @@ const activate = (time: Time) => {
 }
 
 /** Lets all promises that can settle do so. */
-export const turn = (): Promise<void> =>
-  new Promise((resolve) => {
-    real.setImmediate(resolve)
-  })
+export const turn = (): Promise<void> => new Promise((resolve) => real.setImmediate(resolve))
 
 export class Time {
   nowMs = 0
@@ -172,9 +169,7 @@ export function replaceNode(): void {
     timer.cancel = active.after(delayMs, run)
     return timer
   }
-  const clear = (timer: Timer | undefined) => {
-    timer?.cancel()
-  }
+  const clear = (timer: Timer | undefined) => timer?.cancel()
   const setRepeated = (run: () => void, delayMs: number) => {
     const timer = new Timer()
     const repeat = () => {

@@ -101,9 +101,7 @@ export class World implements Eventful {
   /** A daemon compares its view with the store. */
   resync({ life }: Hypervisor): void {
     if (life?.isReady !== true) return
-    this.time.as(life, () => {
-      life.storeSide.sync.resync()
-    })
+    this.time.as(life, () => life.storeSide.sync.resync())
   }
 
   crash(hypervisor: Hypervisor, how: 'kill' | 'power cut'): void {

@@ -55,12 +55,8 @@ export function buildAuthentication(
       const { tokenHolder } = check
       request.tokenHolder = tokenHolder
       request.bodyOwner = tokenHolder.kind === 'client' ? tokenHolder.accountId : tokenHolder.userId
-      request.checkToken = async () => {
-        refuseToken(await tokens.check(token), request)
-      }
-      request.lockToken = async (tx) => {
-        refuseToken(await tokens.lock(tx, token, tokenHolder), request)
-      }
+      request.checkToken = async () => refuseToken(await tokens.check(token), request)
+      request.lockToken = async (tx) => refuseToken(await tokens.lock(tx, token, tokenHolder), request)
       void reply.header('X-Oauth-Scopes', formatScopes(tokenHolder.scopes))
     }
     refuseToken(check, request)

@@ -103,9 +103,7 @@ export function addTokenEndpoint(
       void reply.header('Cache-Control', 'no-store').header('Pragma', 'no-cache')
       next()
     })
-    scope.addHook('preSerialization', (_request, _reply, payload, next) => {
-      next(null, withOauthError(payload))
-    })
+    scope.addHook('preSerialization', (_request, _reply, payload, next) => next(null, withOauthError(payload)))
     scope.setErrorHandler((error: FastifyError | Refusal, _request, reply) => {
       if (error instanceof WrongCode) for (const name of otpHeaders) void reply.header(name, 'required')
       const isOauth = error instanceof Refusal && error.options.oauthError !== undefined

@@ -218,9 +218,7 @@ async function fetchActions(
   const until = performance.now() + waitMs
   const waiter = waiters.add(hypervisor)
   // An action that is sent on a closed connection would wait until it is given out again.
-  const wake = () => {
-    waiters.wake(hypervisor)
-  }
+  const wake = () => waiters.wake(hypervisor)
   socket.once('close', wake)
   try {
     while (!socket.destroyed) {

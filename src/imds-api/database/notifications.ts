@@ -31,16 +31,10 @@ async function listen(
 ): Promise<void> {
   const end = () => client.end().catch(() => undefined) // closed already
   const ended = new Promise<void>((resolve) => {
-    client.on('end', resolve).on('error', () => {
-      resolve()
-    })
+    client.on('end', resolve).on('error', () => resolve())
   })
-  client.on('notification', ({ payload = '' }) => {
-    onNotification(payload)
-  })
-  const abort = () => {
-    void end()
-  }
+  client.on('notification', ({ payload = '' }) => onNotification(payload))
+  const abort = () => void end()
   signal.addEventListener('abort', abort)
   try {
     await client.query(`listen ${channel}`)

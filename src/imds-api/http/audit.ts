@@ -35,13 +35,9 @@ export function openAudit(file: string | undefined, onError: (error: Error) => v
   if (file !== undefined) return auditToFile(file, onError)
   neverBlock(STANDARD_ERROR, () => process.stderr)
   const output = auditTo(STANDARD_ERROR, onError)
-  process.on('exit', () => {
-    output.flushSync()
-  })
+  process.on('exit', () => output.flushSync())
   return {
-    write: (line) => {
-      output.write(line)
-    },
+    write: (line) => output.write(line),
     reopen: () => undefined,
   }
 }
@@ -70,9 +66,7 @@ function auditToFile(file: string, onError: (error: Error) => void): AuditStream
   const stream = pino.destination({ dest: file, sync: true, maxLength: 1 << 20, mode: MODE })
   stream.on('error', onError)
   return {
-    write: (line) => {
-      stream.write(line)
-    },
+    write: (line) => stream.write(line),
     reopen: () => reopen(stream, file),
   }
 }

@@ -84,15 +84,11 @@ export class ClientConnections {
 
   /** Begins to bound the connections of a server, until it closes. */
   start(server: Pick<FastifyInstance, 'server' | 'addHook'>): void {
-    server.server.on('connection', (socket: Socket) => {
-      this.#admit(socket)
-    })
+    server.server.on('connection', (socket: Socket) => this.#admit(socket))
     server.server.prependListener('request', (request: IncomingMessage, response: ServerResponse) => {
       this.#begin(request, response)
     }) // before it is handled
-    const checks = setInterval(() => {
-      this.endUnread()
-    }, CHECK_INTERVAL_MS)
+    const checks = setInterval(() => this.endUnread(), CHECK_INTERVAL_MS)
     server.addHook('onClose', (_server, done) => {
       clearInterval(checks)
       done()
@@ -183,9 +179,7 @@ export class ClientConnections {
       if (connection.requests === Infinity) return
       connection.requests = Infinity
       this.#parts.onClose('pipelined')
-      connection.last!.response.once('close', () => {
-        socket.destroySoon()
-      })
+      connection.last!.response.once('close', () => socket.destroySoon())
       return
     }
     connection.sinceMs = this.#parts.now()
@@ -201,9 +195,7 @@ export class ClientConnections {
     const { address, socket } = connection
     ;(socket as Connected)[CONNECTION] = connection
     this.#open.add(address ?? '', connection)
-    socket.once('close', () => {
-      this.#remove(connection)
-    })
+    socket.once('close', () => this.#remove(connection))
   }
 
   #close(connection: Connection, reason: ClosedReason): void {

@@ -78,9 +78,7 @@ function streamOf(made: AsyncGenerator<string>, onError: (error: unknown) => voi
     highWaterMark: 0,
     read() {
       made.next().then(
-        ({ value, done }) => {
-          this.push(done === true ? null : value)
-        },
+        ({ value, done }) => this.push(done === true ? null : value),
         (error: unknown) => {
           if (!this.destroyed) onError(error)
           this.destroy(error as Error)

@@ -158,9 +158,7 @@ function refuseOtherProtocols(server: ApiServer, { onUnreadable }: ApiServerSett
         headers: { [REQUEST_ID]: requestId },
       }
     },
-    () => {
-      onUnreadable(NOT_HTTP.name)
-    },
+    () => onUnreadable(NOT_HTTP.name),
   )
   server.server.on('checkExpectation', (request: IncomingMessage, response: ServerResponse) => {
     server.server.emit('request', request, response)
@@ -188,9 +186,7 @@ function decorateReplies(server: ApiServer, { tls, log }: ApiServerSettings): vo
 /** Says which methods a path has, or which path was meant. */
 function handleUnknownRoutes(server: ApiServer): void {
   const routes = new RouteTable()
-  server.addHook('onRoute', ({ method, url }) => {
-    routes.add(url, Array.isArray(method) ? method : [method])
-  })
+  server.addHook('onRoute', ({ method, url }) => routes.add(url, Array.isArray(method) ? method : [method]))
   server.setNotFoundHandler((request, reply) => {
     const path = request.url.split('?', 1)[0]!
     const allowed = routes.methodsOf(path)

@@ -85,9 +85,7 @@ function sendAndClose(socket: Socket, refusal: Refusal, requestId: string, heade
       '',
       body,
     ].join('\r\n'),
-    () => {
-      socket.destroy()
-    },
+    () => socket.destroy(),
   )
   return true
 }

@@ -55,9 +55,7 @@ export class OutboxPublisher {
   constructor(parts: OutboxPublisherParts) {
     this.#parts = parts
     this.#turns = new PublishTurns(parts.db, parts.batchSize)
-    this.#listener = new NotificationListener(parts.connect, OUTBOX_CHANNEL, () => {
-      this.#waiter.wake()
-    })
+    this.#listener = new NotificationListener(parts.connect, OUTBOX_CHANNEL, () => this.#waiter.wake())
   }
 
   /** Why nothing can be published now; undefined: it can. */

@@ -79,9 +79,7 @@ const SecretBody = Type.Partial(
 
 export function addApiClientRoutes(parts: ResourceParts): void {
   const clients = new Members(parts, API_CLIENT)
-  const onCommit = () => {
-    parts.tokens.clearCache()
-  }
+  const onCommit = () => parts.tokens.clearCache()
 
   clients.list({ description: 'Those of the account that are not deleted.' })
   clients.get('A deleted one has revoked_at.')
@@ -180,9 +178,7 @@ export function addApplicationRoutes(parts: ResourceParts): void {
   applications.end(
     {
       description: 'The tokens of its users end at once. It stays readable, with revoked_at.',
-      onCommit: () => {
-        parts.tokens.clearCache()
-      },
+      onCommit: () => parts.tokens.clearCache(),
     },
     async (tx, { accountId, id }) => {
       await revokeClient(tx, 'application', accountId, id)

@@ -70,9 +70,7 @@ export class EventStreams {
     this.#parts = parts
     const { onEnd } = parts
     this.#places = new Places({ ofAccount: STREAMS_OF_ACCOUNT, ofClient: STREAMS_OF_CLIENT, beyond: TOO_MANY, onEnd })
-    this.#heartbeats = setInterval(() => {
-      void this.heartbeat()
-    }, HEARTBEAT_MS).unref()
+    this.#heartbeats = setInterval(() => void this.heartbeat(), HEARTBEAT_MS).unref()
   }
 
   get count(): number {
@@ -86,9 +84,7 @@ export class EventStreams {
       void this.#sending.run(accountId)
     })
     const leave = this.#places.take(subscriber, stream)
-    stream.once('close', () => {
-      leave(stream.reason ?? 'client')
-    })
+    stream.once('close', () => leave(stream.reason ?? 'client'))
     return stream
   }
 

@@ -33,15 +33,9 @@ export function readBody(source: BodySource, maxBytes: number, timeoutMs: number
     chunks.push(chunk)
     if (bytes > maxBytes) finish({ kind: 'too-large' })
   }
-  const end = () => {
-    finish({ kind: 'read', bytes: Buffer.concat(chunks) })
-  }
-  const close = () => {
-    finish({ kind: 'gone' })
-  }
-  const timer = setTimeout(() => {
-    finish({ kind: 'too-slow' })
-  }, timeoutMs)
+  const end = () => finish({ kind: 'read', bytes: Buffer.concat(chunks) })
+  const close = () => finish({ kind: 'gone' })
+  const timer = setTimeout(() => finish({ kind: 'too-slow' }), timeoutMs)
   source.on('data', add).on('end', end).on('close', close).on('error', ignore)
 }
 

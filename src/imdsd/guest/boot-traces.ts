@@ -58,9 +58,7 @@ export class BootTraces {
         if (publishedMs !== undefined) this.#observe('first-request', (firstMs - publishedMs) / 1000)
         publishedMs = undefined
       },
-      onCrawlEnd: (tookMs) => {
-        this.#observe('crawl', tookMs / 1000)
-      },
+      onCrawlEnd: (tookMs) => this.#observe('crawl', tookMs / 1000),
     }
   }
 }

@@ -79,15 +79,9 @@ export class ConnectionGuard {
     server.closeAllConnections = () => {
       this.#connections.destroyAll()
     } // Node's own method leaves out connections that sent CONNECT
-    server.on('connection', (socket: Socket) => {
-      this.#admit(socket)
-    })
-    server.on('drop', () => {
-      this.#closeIdle(server)
-    })
-    server.on('connect', (request: IncomingMessage) => {
-      this.#refuseConnect(request)
-    })
+    server.on('connection', (socket: Socket) => this.#admit(socket))
+    server.on('drop', () => this.#closeIdle(server))
+    server.on('connect', (request: IncomingMessage) => this.#refuseConnect(request))
     server.on('checkExpectation', (request: IncomingMessage, response: ServerResponse) =>
       server.emit('request', request, response),
     )
@@ -182,9 +176,7 @@ export class ConnectionGuard {
       meter.countDrops('over-share', 1)
       socket.resetAndDestroy()
     } else if (used > 1 || share.isPenalized(performance.now())) {
-      process.nextTick(() => {
-        socket.pause()
-      }) // after Node has started to read, and before it reads
+      process.nextTick(() => socket.pause()) // after Node has started to read, and before it reads
       this.refuseLater(socket, () => {
         this.#refuse(socket, found, used > 1 ? 'too-many-connections' : 'over-share', '', SHORT_LINGER_MS)
       })
@@ -237,9 +229,7 @@ export class ConnectionGuard {
       this.#refuse(socket, found, refusalOf(found, address) ?? refusal, method, lingerMs)
     else {
       socket.pause()
-      this.refuseLater(socket, () => {
-        this.#refuse(socket, found, 'over-share', method, SHORT_LINGER_MS)
-      })
+      this.refuseLater(socket, () => this.#refuse(socket, found, 'over-share', method, SHORT_LINGER_MS))
     }
   }
 
@@ -268,17 +258,13 @@ export class ConnectionGuard {
       atMs: performance.now(),
     })
     refusalLog.logRefusal(network, peers().addressOf(socket), idOf(found), refusal)
-    this.#afterResponses(socket, () => {
-      this.#close(socket, refusalText(refusal), lingerMs)
-    })
+    this.#afterResponses(socket, () => this.#close(socket, refusalText(refusal), lingerMs))
   }
 
   #endAfterResponses(socket: Socket): void {
     const last = this.#connections.currentResponse(socket)
     if (last?.writableEnded === false) last.shouldKeepAlive = false // not written yet: adds `Connection: close` to it
-    this.#afterResponses(socket, () => {
-      this.#close(socket)
-    })
+    this.#afterResponses(socket, () => this.#close(socket))
   }
 
   #afterResponses(socket: Socket, act: () => void): void {

@@ -35,9 +35,7 @@ export function buildHttpServer(guard: ConnectionGuard): FastifyInstance {
       optimizeEmptyRequests: true,
       noDelay: false, // each connection has it from the listening socket, without a system call of its own
     },
-    clientErrorHandler: (error, socket) => {
-      guard.refuseUnreadable(error, socket)
-    },
+    clientErrorHandler: (error, socket) => guard.refuseUnreadable(error, socket),
   })
   server.addHook('onClose', (_server, done) => {
     guard.stop()

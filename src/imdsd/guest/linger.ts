@@ -22,9 +22,7 @@ const lingering = () => {
   /* the bounds end the connection */
 }
 
-const destroy = (socket: Socket) => {
-  socket.destroy()
-}
+const destroy = (socket: Socket) => socket.destroy()
 
 /**
  * The `destroySoon` of a connection that does not linger. Closing it sends the FIN too, so this leaves out the shutdown of
@@ -50,9 +48,7 @@ export function closeSoon(socket: Socket, text: string, ms: number, discard: (by
   if (isLingering(socket)) return
   socket.destroySoon = lingering
   destroyAfter(socket, ms)
-  socket.setTimeout(LINGER_IDLE_MS, () => {
-    socket.destroy()
-  })
+  socket.setTimeout(LINGER_IDLE_MS, () => socket.destroy())
   let left = MAX_LINGER_BYTES
   const startDiscarding = () => {
     socket.removeAllListeners('data') // the listener of Node's HTTP parser
@@ -74,20 +70,13 @@ export function closeUnread(socket: Socket, text: string): void {
   destroyAfter(socket, FLUSH_MS)
   if (socket.writable) socket.end(text, 'latin1')
   if (socket.writableFinished) socket.destroy()
-  else
-    socket.once('finish', () => {
-      socket.destroy()
-    })
+  else socket.once('finish', () => socket.destroy())
 }
 
 function destroyAfter(socket: Socket, ms: number): void {
-  const timer = setTimeout(() => {
-    socket.destroy()
-  }, ms)
+  const timer = setTimeout(() => socket.destroy(), ms)
   socket.on('error', () => {
     /* reset by the peer */
   })
-  socket.on('close', () => {
-    clearTimeout(timer)
-  })
+  socket.on('close', () => clearTimeout(timer))
 }

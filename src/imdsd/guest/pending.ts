@@ -19,9 +19,7 @@ export async function awaitContent(
   log: Log,
 ): Promise<RequestResult> {
   const late = Promise.withResolvers<'late'>()
-  const timer = setTimeout(() => {
-    late.resolve('late')
-  }, WAIT_MS)
+  const timer = setTimeout(() => late.resolve('late'), WAIT_MS)
   try {
     const made = await Promise.race([content, late.promise])
     if (made === 'late') {

@@ -85,15 +85,11 @@ export class QueryResponder {
   #checkPending(exchange: Exchange, target: Target | undefined, pending: PendingRequest, wake: Wake): boolean {
     const { steps, held, log } = this.#parts
     if (wake === 'changed') {
-      const recheck = () => {
-        held.check(idOf(exchange.found) ?? '')
-      }
+      const recheck = () => held.check(idOf(exchange.found) ?? '')
       pending.content.then(recheck, () => undefined) // after a failure, the next change or the timeout checks again
       return false
     }
-    void awaitAndRecheck(exchange, pending, steps, log).then((result) => {
-      steps.send(exchange, target, result)
-    })
+    void awaitAndRecheck(exchange, pending, steps, log).then((result) => steps.send(exchange, target, result))
     return true
   }
 }

@@ -79,9 +79,7 @@ function resolveIdentityToken(
     body,
     headers: ['Content-Type', 'text/plain', 'Content-Length', String(body.length), 'Cache-Control', 'no-store'],
   }))
-  const giveUp = () => {
-    abort.abort()
-  }
+  const giveUp = () => abort.abort()
   return { kind: 'pending', route, content, ttlSeconds, cost: IDENTITY_TOKEN_COST, giveUp }
 }
 

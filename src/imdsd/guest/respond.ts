@@ -45,12 +45,7 @@ export class Responder {
     const { response } = exchange
     // Send now: batching is slower for connections that close, and Node must know which pipelined responses are ready.
     if (!response.shouldKeepAlive || !response.socket) this.sendNow(exchange, result)
-    else if (
-      this.#batch.push(() => {
-        this.sendNow(exchange, result)
-      }) === 1
-    )
-      setImmediate(this.#sendBatch)
+    else if (this.#batch.push(() => this.sendNow(exchange, result)) === 1) setImmediate(this.#sendBatch)
     else if (this.#batch.length === MAX_BATCH) this.#sendBatch()
   }
 

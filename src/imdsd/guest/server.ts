@@ -47,9 +47,7 @@ export function buildGuestServer(parts: GuestServerParts): FastifyInstance {
     const place = server.server.address()
     pipeline.setAddress(typeof place === 'string' ? undefined : place?.address)
   })
-  server.addHook('onRequest', (request, reply) => {
-    pipeline.serve(request, reply)
-  })
+  server.addHook('onRequest', (request, reply) => pipeline.serve(request, reply))
   server.all('/', () => undefined) // never reached: the hook responds
   return server
 }
@@ -93,10 +91,7 @@ export class RequestPipeline implements Steps {
     const lookup =
       exchange.found.kind === 'unknown' ? this.#peers.lookUp(exchange.network, exchange.address) : undefined
     if (lookup === undefined) this.#resolveAndRespond(exchange)
-    else
-      void lookup.then((found) => {
-        this.#resolveAndRespond({ ...exchange, found })
-      })
+    else void lookup.then((found) => this.#resolveAndRespond({ ...exchange, found }))
   }
 
   #identify({ raw: request, originalUrl: rawTarget }: FastifyRequest, { raw: response }: FastifyReply): Exchange {

@@ -259,9 +259,7 @@ export class JournalChain {
 
   #track<T>(work: Promise<T>): Promise<T> {
     this.#work.add(work)
-    const ended = () => {
-      this.#work.delete(work)
-    }
+    const ended = () => this.#work.delete(work)
     work.then(ended, ended)
     return work
   }

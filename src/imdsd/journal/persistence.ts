@@ -57,18 +57,14 @@ export class Persistence implements ChangeLog {
   readonly #schedule: FoldSchedule
   /** The warnings since the last snapshot was written. */
   readonly #problems = new Set<string>()
-  readonly #background = new BackgroundWork(() => {
-    this.#queue.wake()
-  })
+  readonly #background = new BackgroundWork(() => this.#queue.wake())
   #isTidyDue = false
   #isTidying = false
 
   constructor(parts: PersistenceParts) {
     const { files, isComplete, isCurrent, end, snapshotBytes, generation } = parts.restored
     this.#parts = parts
-    this.#schedule = new FoldSchedule(parts.retryMs, () => {
-      this.#wantFold()
-    })
+    this.#schedule = new FoldSchedule(parts.retryMs, () => this.#wantFold())
     this.#found = files
     this.#generation = generation
     this.#state =

@@ -41,9 +41,7 @@ export async function lockState(stateDirectory: string, waitMs: number, log: Log
     mkdirSync(stateDirectory, { recursive: true, mode: 0o700 })
     const lock = await take(path, waitMs)
     return {
-      close: () => {
-        lock.close()
-      },
+      close: () => lock.close(),
       disk: DISK,
     }
   } catch (error) {

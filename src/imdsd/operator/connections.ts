@@ -39,9 +39,7 @@ export class OperatorConnections {
 
   /** Begins to bound the connections of a server. */
   start(server: Server): void {
-    server.on('connection', (socket: Socket) => {
-      this.admit(socket)
-    })
+    server.on('connection', (socket: Socket) => this.admit(socket))
   }
 
   /** Counts a new connection, or resets it. */
@@ -65,9 +63,7 @@ export class OperatorConnections {
       socket.destroy()
     }
     this.#open.add(address, close)
-    socket.once('close', () => {
-      this.#open.remove(address, close)
-    })
+    socket.once('close', () => this.#open.remove(address, close))
   }
 
   #closeOldest(address: string): void {

@@ -117,13 +117,9 @@ export class Sync {
         this.#resyncWanted = false // one that was requested during the loss would not wait for the jitter
         void this.#work()
         const jitter = this.#state.wasResynced ? Math.random() * RESYNC_JITTER_MS : 0
-        this.#later(jitter, () => {
-          this.resync()
-        })
+        this.#later(jitter, () => this.resync())
       },
-      replaced: () => {
-        this.resync()
-      },
+      replaced: () => this.resync(),
       disconnected: (reason) => {
         this.#health.reportDisconnected(source.description, reason, this.#state.isConnected)
         this.#state.noteDisconnected(reason)
@@ -185,9 +181,7 @@ export class Sync {
         if (this.#resyncWanted || this.#queue.isResyncing) this.#parts.metrics.resyncs.inc({ result: 'failed' })
         if (!this.#state.isConnected) break // `disconnected` reports the loss; the queue waits for the store's return
         this.#parts.log.warn({ code: 'store-read-failed', err: error }, 'reading the store failed: trying again')
-        await new Promise<void>((resolve) => {
-          this.#later(RETRY_MS * (1 + Math.random()), resolve)
-        })
+        await new Promise<void>((resolve) => this.#later(RETRY_MS * (1 + Math.random()), resolve))
       }
     }
     this.#working = false // in the same turn as the last #hasWork(), so that later work starts the loop again
@@ -253,9 +247,7 @@ export class Sync {
         const { id } = loaded
         const origin = origins.get(id)!
         origins.delete(id)
-        await this.#applier.apply(loaded, origin, () => {
-          waiting.get(id)?.resolve()
-        })
+        await this.#applier.apply(loaded, origin, () => waiting.get(id)?.resolve())
         await this.#budget.spend(0)
       }
     } catch (error) {

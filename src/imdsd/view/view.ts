@@ -148,9 +148,7 @@ export class View {
       let index = this.#indexes.get(network)
       if (index === undefined) {
         index = new AddressIndex(
-          (of, owners, losers) => {
-            this.#ownersChanged(`${network} ${of}`, owners, losers)
-          },
+          (of, owners, losers) => this.#ownersChanged(`${network} ${of}`, owners, losers),
           ({ instance }) => this.rankOf(instance.id),
         )
         this.#indexes.set(network, index)

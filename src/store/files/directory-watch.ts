@@ -36,9 +36,7 @@ export class DirectoryWatch {
 
   /** Begins to watch, and tries again until `close`. */
   start(): void {
-    this.#timer = setInterval(() => {
-      void this.check()
-    }, CHECK_INTERVAL_MS)
+    this.#timer = setInterval(() => void this.check(), CHECK_INTERVAL_MS)
     this.#open()
   }
 
@@ -74,9 +72,7 @@ export class DirectoryWatch {
         const id = name ? idOfFile(name) : undefined
         if (id !== undefined) this.#events.onChange(id)
         else if (name === KUBERNETES_LINK) this.#events.onWatching()
-      }).on('error', (error) => {
-        this.#lose(String(error))
-      })
+      }).on('error', (error) => this.#lose(String(error)))
     } catch (error) {
       this.#lose(String(error))
       return

@@ -54,9 +54,7 @@ function buildBackend(directory: string, operations: FileOperations, now: () => 
   const write = async <T>(task: (writer: RecordWriter) => Promise<T>): Promise<T> => {
     await mkdir(directory, { recursive: true, mode: 0o700 })
     const next = await takeLock(join(directory, QUEUE))
-    const lock = await takeLock(join(directory, LOCK)).finally(() => {
-      next.close()
-    })
+    const lock = await takeLock(join(directory, LOCK)).finally(() => next.close())
     try {
       const writer = newWriter()
       await writer.recover()

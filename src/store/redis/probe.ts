@@ -93,9 +93,7 @@ async function probeDaemon(
   )
   const findings: string[] = []
   const warnings: Advice[] = []
-  const problem = (error: unknown) => {
-    problems.push(adviceOf(error))
-  }
+  const problem = (error: unknown) => problems.push(adviceOf(error))
   await countRecords(redis, keys, hypervisor).then(({ isNamed, text }) => {
     if (isNamed) findings.push(text)
     else if (isInitialised) warnings.push({ text, remedy: UNNAMED_REMEDY })

@@ -121,9 +121,7 @@ async function connectToPrimary(
   const timer = setInterval(() => {
     leaveFormerPrimary().catch(() => undefined) // the next one may answer
   }, SENTINEL_INTERVAL_MS)
-  void connection.closed.then(() => {
-    clearInterval(timer)
-  })
+  void connection.closed.then(() => clearInterval(timer))
   return { ...connection, closed: Promise.race([replaced, connection.closed]) }
 }
 

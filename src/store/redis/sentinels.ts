@@ -27,9 +27,7 @@ export async function askSentinels(settings: RedisSettings, sentinels: readonly 
         answers.push(answer)
         if (votes(answer) > sentinels.length / 2) resolve(undefined)
       },
-      (error: unknown) => {
-        failed.push([sentinel, error])
-      },
+      (error: unknown) => failed.push([sentinel, error]),
     ),
   )
   await Promise.race([enough, Promise.all(asked)])

@@ -119,9 +119,7 @@ export class RedisSource implements Source {
   start(events: SourceEvents): void {
     void repeatSessions(
       () => this.#live(events),
-      (reason) => {
-        events.disconnected(reason)
-      },
+      (reason) => events.disconnected(reason),
       this.#stopping.signal,
     )
   }
@@ -301,13 +299,9 @@ export class RedisSource implements Source {
       (now) => {
         if (now !== role) end?.(`the server's role changed from ${role} to ${now}`)
       },
-      (error: unknown) => {
-        end?.(reasonOf(error))
-      },
+      (error: unknown) => end?.(reasonOf(error)),
     )
-    notices.ping().catch((error: unknown) => {
-      end?.(reasonOf(error))
-    })
+    notices.ping().catch((error: unknown) => end?.(reasonOf(error)))
     this.#ask([this.#readMark]).then(
       ([mark]) => {
         if (this.#mark !== undefined && String(mark) !== this.#mark) replaced()

@@ -38,9 +38,7 @@ export interface ApiHost {
 /** Starts a host, which stops with the test. */
 export async function startApiHost(t: Pick<Test, 'teardown'>): Promise<ApiHost> {
   const directory = mkdtempSync(join(tmpdir(), 'imds-fuzz-'))
-  t.teardown(() => {
-    rmSync(directory, { recursive: true })
-  })
+  t.teardown(() => rmSync(directory, { recursive: true }))
   const [errors, recordKeys] = [join(directory, 'errors'), join(directory, 'record-keys')]
   writeFileSync(recordKeys, keyLines('k1'), { mode: 0o600 })
   const redis = await startRedis(t)

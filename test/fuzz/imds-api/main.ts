@@ -8,9 +8,7 @@ export async function fuzzApiAndReport(run: ApiRun): Promise<boolean> {
   const ends: (() => unknown)[] = []
   try {
     const host = await startApiHost({
-      teardown: (end) => {
-        ends.unshift(end)
-      },
+      teardown: (end) => ends.unshift(end),
     })
     const { tried, statuses, unsuccessful, heapGrew, failures } = await fuzzApi(host, run)
     for (const failure of failures) console.log(`\n${failure}`)

@@ -23,9 +23,7 @@ const MUTATIONS: readonly Mutation[] = [
     // eslint-disable-next-line @typescript-eslint/no-dynamic-delete
     delete parent[key]
   }),
-  inJson((parent, _key, dice) => {
-    add(parent, dice.pick(nonsense.NAMES), dice.pick(VALUES))
-  }),
+  inJson((parent, _key, dice) => add(parent, dice.pick(nonsense.NAMES), dice.pick(VALUES))),
   inBody((body, dice) => {
     const value = parsed(body) ?? {}
     add(value, dice.pick(nonsense.UNSETTABLE), nonsense.MARK)

@@ -73,12 +73,8 @@ export function sendRequest(baseUrl: string, one: ApiRequest, agent?: Agent): Pr
         .on('data', (part: string) => {
           text += part
         })
-        .on('end', () => {
-          end(true)
-        })
-        .on('close', () => {
-          end(response.complete)
-        })
+        .on('end', () => end(true))
+        .on('close', () => end(response.complete))
         .on('error', () => {
           /* `close` follows */
         })

@@ -95,9 +95,7 @@ async function observe(host: FaultHost, seen: string[]): Promise<Operator> {
       const { level, msg, reason } = line()!
       seen.push(`${level} "${msg}"${typeof reason === 'string' ? ` (${reason})` : ''}`)
     },
-    notes: (what) => {
-      seen.push(what)
-    },
+    notes: (what) => seen.push(what),
   }
 }
 

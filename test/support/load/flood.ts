@@ -47,9 +47,7 @@ export async function bootDuringFlood(
 
 /** Stops a child. Returns the line that it prints then. */
 async function stopAndReadLine(child: Child): Promise<string> {
-  const line = new Promise<string>((resolve) => {
-    child.onLine(resolve)
-  })
+  const line = new Promise<string>((resolve) => child.onLine(resolve))
   await child.stop()
   return line
 }

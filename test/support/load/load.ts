@@ -51,9 +51,7 @@ export interface RunningLoad {
 export async function startLoad({ within }: Guest, load: Load): Promise<RunningLoad> {
   const child = await startChild([...within, process.execPath, AGENT, SERVICE, JSON.stringify(load)])
   let onReply: (line: string) => void = () => undefined
-  child.onLine((line) => {
-    onReply(line)
-  })
+  child.onLine((line) => onReply(line))
   const ended = child.ended.then(() => {
     throw new Error('the load agent has ended')
   })

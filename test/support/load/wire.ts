@@ -25,9 +25,7 @@ export class Wire {
       this.#done?.()
     })
     socket.on('error', () => undefined)
-    socket.on('close', () => {
-      this.#done?.()
-    })
+    socket.on('close', () => this.#done?.())
   }
 
   /** Opens a connection to a port of 127.0.0.1. */

@@ -64,9 +64,7 @@ export async function startFaultHost(t: Test): Promise<FaultHost> {
   const store = await openTestStore(t, { url: redis.publisherUrl, region: REGION })
   const stateDirectory = shortDirectory(t)
   const socket = await openListeningSocket(hypervisor.within, SERVICE, 80)
-  t.teardown(() => {
-    socket.close()
-  })
+  t.teardown(() => socket.close())
 
   const guests = await Promise.all(
     Array.from({ length: GUESTS }, async (_, n) => {

@@ -35,8 +35,6 @@ export async function openListeningSocket(
   if (handle === undefined) throw new Error(`cannot open a socket on ${address}`)
   return {
     fd: handle.fd,
-    close: () => {
-      handle.close()
-    },
+    close: () => handle.close(),
   }
 }

@@ -483,9 +483,7 @@ export async function startProcess(
   }
   t.teardown(stop)
   const log: LogLine[] = []
-  createInterface({ input: child.stdout! }).on('line', (line) => {
-    log.push(JSON.parse(line) as LogLine)
-  })
+  createInterface({ input: child.stdout! }).on('line', (line) => log.push(JSON.parse(line) as LogLine))
   await until(() => log.some(({ msg }) => msg === 'listening') || child.exitCode !== null, 'imds-api to listen')
   const listening = log.find(({ msg }) => msg === 'listening')
   if (listening === undefined) throw new Error(`imds-api did not start: ${JSON.stringify(log)}`)

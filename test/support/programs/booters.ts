@@ -46,9 +46,7 @@ async function get(path: string, localAddress: string): Promise<Answer> {
     )
     asked
       .on('error', fail)
-      .on('timeout', () => {
-        asked.destroy(new Error('no answer'))
-      })
+      .on('timeout', () => asked.destroy(new Error('no answer')))
       .end()
   })
   latenciesMs.push(performance.now() - startedMs)

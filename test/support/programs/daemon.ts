@@ -116,9 +116,7 @@ export async function startDaemon(
     stdio: ['ignore', 'pipe', 'inherit', ...fds],
   })
   const log: LogLine[] = []
-  createInterface({ input: child.stdout! }).on('line', (line) => {
-    log.push(JSON.parse(line) as LogLine)
-  })
+  createInterface({ input: child.stdout! }).on('line', (line) => log.push(JSON.parse(line) as LogLine))
   await until(
     () => log.some(({ msg }) => msg === 'listening') || child.exitCode !== null,
     'the daemon to listen',

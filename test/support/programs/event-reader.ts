@@ -55,9 +55,7 @@ export async function openEvents(baseUrl: string, token: string, after?: string,
         if (data !== undefined) return JSON.parse(data) as ReadEvent
       }
     },
-    close: () => {
-      abort.abort()
-    },
+    close: () => abort.abort(),
   }
 }
 

@@ -38,9 +38,7 @@ export async function runExample(
   { programs = {}, commands = {}, env = {} }: ExampleOptions,
 ): Promise<Ran> {
   const directory = shortDirectory(t)
-  const add = (name: string, script: string) => {
-    writeFileSync(join(directory, name), script, { mode: 0o755 })
-  }
+  const add = (name: string, script: string) => writeFileSync(join(directory, name), script, { mode: 0o755 })
   for (const name of Object.keys(programs)) add(name, CALL)
   for (const [name, words] of Object.entries(commands))
     add(name, `#!/bin/sh\nexec ${words.map((word) => `'${word}'`).join(' ')} "$@"\n`)

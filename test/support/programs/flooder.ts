@@ -21,11 +21,7 @@ function keepOpen(opened: (socket: Socket) => void): void {
   const socket = connect({ port: Number(port), host: '127.0.0.1', localAddress: address, noDelay: true }, () => {
     opened(socket)
   })
-  socket
-    .on('error', () => undefined)
-    .on('close', () => {
-      setTimeout(keepOpen, RECONNECT_MS, opened)
-    })
+  socket.on('error', () => undefined).on('close', () => setTimeout(keepOpen, RECONNECT_MS, opened))
 }
 
 /** For each kind of flood: the number of connections, and what each does when it is open. */
@@ -70,12 +66,8 @@ const KINDS: Record<string, [number, (socket: Socket) => void]> = {
     500,
     (socket) => {
       socket.write('GET /latest/ HTTP/1.1\r\nX-Slow: ')
-      const drip = setInterval(() => {
-        socket.write('x')
-      }, 500)
-      socket.resume().on('close', () => {
-        clearInterval(drip)
-      })
+      const drip = setInterval(() => socket.write('x'), 500)
+      socket.resume().on('close', () => clearInterval(drip))
     },
   ],
   bodies: [
@@ -94,12 +86,7 @@ const KINDS: Record<string, [number, (socket: Socket) => void]> = {
       push()
     },
   ],
-  'never reading': [
-    64,
-    (socket) => {
-      socket.pause().write(USER_DATA.repeat(PIPELINED))
-    },
-  ],
+  'never reading': [64, (socket) => socket.pause().write(USER_DATA.repeat(PIPELINED))],
   'line breaks': [
     64,
     (socket) => {

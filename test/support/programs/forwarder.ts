@@ -11,12 +11,6 @@ createServer((socket) => {
     [socket, other],
     [other, socket],
   ] as const)
-    end.on('error', () => {
-      farEnd.destroy()
-    })
-}).listen(Number(port), '127.0.0.1', () => {
-  console.log('up')
-})
-process.stdin.resume().on('end', () => {
-  process.exit()
-})
+    end.on('error', () => farEnd.destroy())
+}).listen(Number(port), '127.0.0.1', () => console.log('up'))
+process.stdin.resume().on('end', () => process.exit())

@@ -24,9 +24,7 @@ export async function collectable(errors = '/dev/null'): Promise<Collectable> {
         { webSocketDebuggerUrl: string },
       ]
       const socket = new WebSocket(target.webSocketDebuggerUrl)
-      socket.onopen = () => {
-        socket.send('{"id":1,"method":"HeapProfiler.collectGarbage"}')
-      }
+      socket.onopen = () => socket.send('{"id":1,"method":"HeapProfiler.collectGarbage"}')
       await new Promise((resolve) => {
         socket.onmessage = resolve
       })

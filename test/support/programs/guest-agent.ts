@@ -11,12 +11,8 @@ const TIMEOUT_MS = 30_000
 
 createInterface({ input: process.stdin }).on('line', (line) => {
   const { id, ask } = JSON.parse(line) as { id: number; ask: Ask }
-  const print = (result: object) => {
-    console.log(JSON.stringify({ id, result }))
-  }
-  const fail = (error: unknown) => {
-    print({ error: String(error) })
-  }
+  const print = (result: object) => console.log(JSON.stringify({ id, result }))
+  const fail = (error: unknown) => print({ error: String(error) })
   const asked = request({ ...ask, host, agent: false, timeout: TIMEOUT_MS }, (response) => {
     response.toArray().then((chunks) => {
       print({
@@ -28,9 +24,7 @@ createInterface({ input: process.stdin }).on('line', (line) => {
   })
   asked
     .on('error', fail)
-    .on('timeout', () => {
-      asked.destroy(new Error('no answer'))
-    })
+    .on('timeout', () => asked.destroy(new Error('no answer')))
     .end()
 })
 console.log('up')

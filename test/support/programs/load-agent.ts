@@ -68,9 +68,7 @@ function answerOf(asked: ClientRequest): Promise<Answer> {
         })
       }, reject)
     })
-    asked.on('timeout', () => {
-      asked.destroy(Object.assign(new Error(), { code: 'no answer' }))
-    })
+    asked.on('timeout', () => asked.destroy(Object.assign(new Error(), { code: 'no answer' })))
     asked.on('error', reject).end()
   })
 }
@@ -98,7 +96,5 @@ createInterface({ input: process.stdin })
       console.log(JSON.stringify(figures))
     })
   })
-  .on('close', () => {
-    process.exit()
-  })
+  .on('close', () => process.exit())
 console.log('up')

@@ -34,9 +34,7 @@ createInterface({ input: process.stdin }).on('line', (line) => {
     console.log(JSON.stringify(open.map(({ text }) => text)))
     open = []
   } else {
-    void Promise.all((JSON.parse(line) as string[][]).map(sendPieces)).then(() => {
-      console.log('sent')
-    })
+    void Promise.all((JSON.parse(line) as string[][]).map(sendPieces)).then(() => console.log('sent'))
   }
 })
 console.log('up')

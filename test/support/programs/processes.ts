@@ -43,12 +43,8 @@ export async function startChild(command: readonly string[]): Promise<Child> {
     pid: child.pid!,
     readyValue,
     ended,
-    onLine: (listener) => {
-      lines.on('line', listener)
-    },
-    writeLine: (line) => {
-      child.stdin.write(`${line}\n`)
-    },
+    onLine: (listener) => lines.on('line', listener),
+    writeLine: (line) => child.stdin.write(`${line}\n`),
     stop: async () => {
       child.stdin.end()
       await ended

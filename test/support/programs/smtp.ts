@@ -55,9 +55,7 @@ export async function startSmtp(t: Test, { certificate, credentials, port = 0 }:
       new Promise<void>((resolve) => {
         for (const { _socket: socket } of server.connections as unknown as Set<{ _socket: { destroy(): void } }>)
           socket.destroy()
-        server.close(() => {
-          resolve()
-        })
+        server.close(() => resolve())
       }),
   }
   const server = new SMTPServer({
@@ -94,9 +92,7 @@ export async function startSmtp(t: Test, { certificate, credentials, port = 0 }:
     },
   })
   server.on('error', () => undefined)
-  await new Promise<void>((resolve) => {
-    server.listen(port, '127.0.0.1', resolve)
-  })
+  await new Promise<void>((resolve) => server.listen(port, '127.0.0.1', resolve))
   t.teardown(() => smtp.close())
   return smtp
 }

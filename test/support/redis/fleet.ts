@@ -56,9 +56,7 @@ export async function startFleet(
     const port = await freePort()
     ports.set(name, port)
     const socket = await openListeningSocket(['env'], '127.0.0.1', port)
-    t.teardown(() => {
-      socket.close()
-    })
+    t.teardown(() => socket.close())
     mkdirSync(join(directory, name))
     let main: string | undefined
     let env: Readonly<Record<string, string>> = {

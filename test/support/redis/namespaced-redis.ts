@@ -79,9 +79,7 @@ export async function startFaultyRedis(hypervisor: Hypervisor): Promise<FaultyRe
     directory,
     kill,
     start,
-    signal: (name) => {
-      child.kill(name)
-    },
+    signal: (name) => child.kill(name),
     stop: async () => {
       client.disconnect()
       await kill()

@@ -105,20 +105,13 @@ export async function freePort(): Promise<number> {
 export async function untilAnswers(port: number): Promise<void> {
   for (let i = 0; i < 1000; i++) {
     const answered = await new Promise<boolean>((resolve) => {
-      const socket = connect(port, '127.0.0.1', () => {
-        socket.write('PING\r\n')
-      })
+      const socket = connect(port, '127.0.0.1', () => socket.write('PING\r\n'))
       const end = (hasAnswered: boolean) => {
         socket.destroy()
         resolve(hasAnswered)
       }
-      socket.on('data', () => {
-        end(true)
-      })
-      for (const event of ['error', 'close'])
-        socket.on(event, () => {
-          end(false)
-        })
+      socket.on('data', () => end(true))
+      for (const event of ['error', 'close']) socket.on(event, () => end(false))
     })
     if (answered) return
     await sleep(10)

@@ -85,12 +85,8 @@ export async function aSource(
     source.start({
       notice,
       connected,
-      replaced: () => {
-        t.fail('the store was replaced')
-      },
-      disconnected: (reason) => {
-        t.fail(reason)
-      },
+      replaced: () => t.fail('the store was replaced'),
+      disconnected: (reason) => t.fail(reason),
     })
     t.teardown(() => source.stop())
   })

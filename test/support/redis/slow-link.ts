@@ -34,9 +34,7 @@ export async function startSlowLink(target: number, delayMs: number): Promise<Sl
         else held!.chunks.push(() => far.write(chunk))
         if (isHeld) held!.begun()
       })
-    far.on('data', (chunk) => {
-      setTimeout(() => near.write(chunk), delayMs)
-    }) // timers with the same delay fire in order
+    far.on('data', (chunk) => setTimeout(() => near.write(chunk), delayMs)) // timers with the same delay fire in order
     for (const [socket, other] of [
       [near, far],
       [far, near],

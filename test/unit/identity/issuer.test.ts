@@ -17,6 +17,4 @@ test.each([
   ['https://', false],
   ['id.example.com', false],
   ['', false],
-])('H4: "%s" is an issuer: %s', (text, expected) => {
-  expect(isIssuer(text)).toBe(expected)
-})
+])('H4: "%s" is an issuer: %s', (text, expected) => expect(isIssuer(text)).toBe(expected))

@@ -162,9 +162,7 @@ test.each<[Record<string, string>, string]>([
   [{ IMDS_API_TLS_KEY_FILE: '/k' }, 'IMDS_API_TLS_CERT_FILE is not set'],
   [{ IMDS_STORE: 'redis://r:6379', IMDS_API_DATABASE: 'embedded' }, 'IMDS_REGION '],
   [REDIS, 'IMDS_API_DATABASE is not set: with Redis it must be'],
-])('%j lacks another variable: %s', (env, fault) => {
-  expect(faultsOf(env)).toEqual([expect.stringContaining(fault)])
-})
+])('%j lacks another variable: %s', (env, fault) => expect(faultsOf(env)).toEqual([expect.stringContaining(fault)]))
 
 test('everything that is wrong is named at once', () => {
   const variables = ['LISTEN', 'OPERATOR_LISTEN', 'BASE_URL', 'DATABASE', 'STATE_DIR', 'LOG_LEVEL'].map(

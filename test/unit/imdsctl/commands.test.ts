@@ -26,9 +26,7 @@ test('text that is not an id is wrong usage, and the message has the rule', () =
   expect(() => {
     checkId('srv a')
   }).toThrow('"srv a" is not an id: 1 to 64 letters, digits, ".", "_" or "-", beginning with a letter or digit')
-  expect(() => {
-    checkId('srv-a')
-  }).not.toThrow()
+  expect(() => checkId('srv-a')).not.toThrow()
 })
 
 describe('a command rejects text that is not an id before it opens the store', () => {
@@ -37,9 +35,7 @@ describe('a command rejects text that is not an id before it opens the store', (
     ['seal', () => changeSeals(CONTEXT, 'seal', ['srv-a', ''], {})],
     ['unseal', () => changeSeals(CONTEXT, 'unseal', ['srv a'], {})],
     ['encrypt', () => encrypt(CONTEXT, ['srv-a', 'srv/b'], {})],
-  ])('%s', async (_name, command) => {
-    expect((await failureOf(command()))?.status).toBe(EXIT.usage)
-  })
+  ])('%s', async (_name, command) => expect((await failureOf(command()))?.status).toBe(EXIT.usage))
 })
 
 test('if the store cannot be opened, every command fails with the reason', async () => {

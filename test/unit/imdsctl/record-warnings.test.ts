@@ -39,7 +39,5 @@ test('ten warnings of a record are given, and the number of the others', () => {
 
 test.each([[undefined], [null], [[]], ['text'], [{ interfaces: 'none', tags: [], options: null }]])(
   'a document that is no record has no warnings: %j',
-  (document) => {
-    expect(warningsOf(document)).toEqual([])
-  },
+  (document) => expect(warningsOf(document)).toEqual([]),
 )

@@ -9,9 +9,7 @@ import { VERSION } from '../../../src/runtime/version.ts'
 /** The output of these tests; commander prints without it. */
 const OUTPUT = new Output('imdsd', new PassThrough(), new PassThrough(), () => undefined)
 
-afterEach(() => {
-  vi.restoreAllMocks()
-})
+afterEach(() => vi.restoreAllMocks())
 
 /** Parses arguments that end the process; gives the exit status and what was printed. */
 async function ended(...args: string[]): Promise<{ status: unknown; printed: string }> {

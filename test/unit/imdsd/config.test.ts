@@ -303,9 +303,7 @@ describe('a configuration is refused', () => {
       /^IMDS_STORE must not have a password in it, .*: name its file in IMDS_REDIS_PASSWORD_FILE \(--password-file\)$/,
     ],
     ['with an authority and no TLS', { ...REDIS, IMDS_REDIS_CA_FILE: '/ca.pem' }, /IMDS_REDIS_CA_FILE is for TLS/],
-  ])('%s', (_what, env, fault) => {
-    expect(faultsOf(env).join('\n')).toMatch(fault)
-  })
+  ])('%s', (_what, env, fault) => expect(faultsOf(env).join('\n')).toMatch(fault))
 })
 
 describe('record keys', () => {

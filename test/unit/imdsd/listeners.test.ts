@@ -10,9 +10,7 @@ function listeners(places: string, systemd: Partial<SystemdSockets> = {}, isFire
     true,
     { passed: [], enabled: [], ...systemd },
     isFirewallRequired,
-    (message) => {
-      faults.push(message)
-    },
+    (message) => faults.push(message),
   )
   return { networks: listen.map(({ network }) => network), unserved, faults, needsFirewall }
 }
@@ -110,9 +108,7 @@ test('IMDS_LISTEN that names other places than the sockets causes a warning', ()
   const warnings = (...overruledListen: typeof guests) => {
     const lines: unknown[] = []
     warnOfOverruled({ overruledListen }, guests, {
-      warn: (details: unknown) => {
-        lines.push(details)
-      },
+      warn: (details: unknown) => lines.push(details),
     })
     return lines
   }

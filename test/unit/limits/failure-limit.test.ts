@@ -9,9 +9,7 @@ function aLimit() {
   const clock = { nowMs: 1_000_000 }
   const limit = new FailureLimit(() => clock.nowMs)
   const waitSeconds = (name: string, address: string) => limit.waitSeconds({ kind: 'user', name }, address)
-  const succeeded = (name: string, address: string) => {
-    limit.recordSuccess({ kind: 'user', name }, address)
-  }
+  const succeeded = (name: string, address: string) => limit.recordSuccess({ kind: 'user', name }, address)
   const fails = (name: string, address: string, most = 1000, isReal = true) => {
     for (let count = 0; count < most; count++) {
       if (waitSeconds(name, address) !== undefined) return count

@@ -2,12 +2,8 @@ import { setImmediate as turn } from 'node:timers/promises'
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { FairQueue, type FairQueueLimits, type Leave } from '../../../src/limits/fair-queue.ts'
 
-beforeEach(() => {
-  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'performance'] })
-})
-afterEach(() => {
-  vi.useRealTimers()
-})
+beforeEach(() => vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'performance'] }))
+afterEach(() => vi.useRealTimers())
 
 /**
  * A queue whose tasks run until they are ended. `started` and `refused` name them in their order. A name that ends with
@@ -30,9 +26,7 @@ function aQueue(limits: Partial<FairQueueLimits> = {}) {
     queue,
     started,
     refused,
-    enter: (name: string, task?: { key?: string; cost?: number; isBegun?: boolean }) => {
-      void enter(name, task)
-    },
+    enter: (name: string, task?: { key?: string; cost?: number; isBegun?: boolean }) => void enter(name, task),
     end: async (name: string) => {
       await turn()
       leaves.get(name)!()

@@ -36,9 +36,7 @@ test('many small values share the bytes of a turn of the event loop', async () =
 
 test('the end of the time ends the turn, however few the bytes; until then it goes on', async () => {
   const clock = vi.spyOn(performance, 'now').mockReturnValue(1_000)
-  onTestFinished(() => {
-    clock.mockRestore()
-  })
+  onTestFinished(() => clock.mockRestore())
   const budget = new TurnBudget()
   let isNextTurn = false
   setImmediate(() => {

@@ -25,9 +25,7 @@ test.each([
   ['fd00::2/64', undefined],
   ['fd00::g', undefined],
   ['fd00:2', undefined],
-])('the canonical form of "%s" is %s', (address, canonical) => {
-  expect(canonicalAddress(address)).toBe(canonical)
-})
+])('the canonical form of "%s" is %s', (address, canonical) => expect(canonicalAddress(address)).toBe(canonical))
 
 test.each([
   ['169.254.169.254', true],
@@ -41,9 +39,7 @@ test.each([
   ['localhost', false],
   ['127.1', false],
   ['fd00::1/64', false],
-])('packets can be sent to a listener on %s: %s', (address, isOne) => {
-  expect(isOneAddress(address)).toBe(isOne)
-})
+])('packets can be sent to a listener on %s: %s', (address, isOne) => expect(isOneAddress(address)).toBe(isOne))
 
 test.each([
   ['0.0.0.0', true],
@@ -77,9 +73,7 @@ test.each([
   ['fd00::fe80:1', false],
   ['2a02:1348:178:1::fe80', false],
   ['fc00::1', false],
-])('E1: %s is unusable: %s', (address, unusable) => {
-  expect(isUnusableAddress(address)).toBe(unusable)
-})
+])('E1: %s is unusable: %s', (address, unusable) => expect(isUnusableAddress(address)).toBe(unusable))
 
 test('E1: the ip-address library finds the same addresses link-local or multicast', () => {
   const next = random(11)
@@ -117,9 +111,7 @@ test.each([
   ['::1', '00000000000000000000000000000001'],
   ['::', '00000000000000000000000000000000'],
   ['FD00:0::2', 'fd000000000000000000000000000002'],
-])('the digits of %s are %s', (range, digits) => {
-  expect(ipv6Digits(range)).toBe(digits)
-})
+])('the digits of %s are %s', (range, digits) => expect(ipv6Digits(range)).toBe(digits))
 
 test('the digits of an IPv6 address are those of its longest form', () => {
   const next = random(7)
@@ -144,9 +136,7 @@ describe('an interface may own', () => {
     'fc00::/60',
     '2a02::1:0:0:0/80',
     '2a02::10/124',
-  ])('%s', (prefix) => {
-    expect(isIpv6Prefix(prefix)).toBe(true)
-  })
+  ])('%s', (prefix) => expect(isIpv6Prefix(prefix)).toBe(true))
 })
 
 describe('an interface may not own', () => {
@@ -168,9 +158,7 @@ describe('an interface may not own', () => {
     ['loopback', '::/64'],
     ['IPv4-mapped addresses', '::ffff:0:0/96'],
     ['IPv4', '10.0.0.0/8'],
-  ])('%s: %s', (_what, prefix) => {
-    expect(isIpv6Prefix(prefix)).toBe(false)
-  })
+  ])('%s: %s', (_what, prefix) => expect(isIpv6Prefix(prefix)).toBe(false))
 })
 
 test.each([
@@ -194,6 +182,4 @@ test.each([
   ['2001:db8:0:1:ffff::', '20010db800000001'],
   ['fe80::1%tap-a', 'fe80000000000000%tap-a'],
   ['fe80::aaaa:bbbb:cccc:dddd%tap-a', 'fe80000000000000%tap-a'],
-])('the user of %s is %s', (address, source) => {
-  expect(sourceOf(address)).toBe(source)
-})
+])('the user of %s is %s', (address, source) => expect(sourceOf(address)).toBe(source))

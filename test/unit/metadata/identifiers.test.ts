@@ -42,9 +42,7 @@ test.each([
   '1f9a7c3e-52d4-4b8e-9c1a-0d6f2e8b7a90',
   'vm.example_1',
   'A-B_c.9',
-])('%s is an id and a name', (text) => {
-  expect([isId(text), isName(text)]).toEqual([true, true])
-})
+])('%s is an id and a name', (text) => expect([isId(text), isName(text)]).toEqual([true, true]))
 
 test('an id has at most 64 characters, and a name, which may be a DNS label, 63', () => {
   expect([63, 64, 65].map((length) => isId('x'.repeat(length)))).toEqual([true, true, false])

@@ -135,7 +135,5 @@ describe('H5: network-config is served only where DHCP alone would not do', () =
     ['IPv6 addresses of DHCPv6', { ipv6Addresses: ['fd00::2/64'], dhcpv6: true }, false],
     ['an MTU', { ipv4Addresses: ['10.0.0.2'], mtu: 1450 }, true],
     ['a prefix', { ipv6Prefixes: ['2a02:1348:178:1::/64'] }, false],
-  ])('one interface with %s: %s', (_, nic, isServed) => {
-    expect(formsOf(nic).isServedAlone).toBe(isServed)
-  })
+  ])('one interface with %s: %s', (_, nic, isServed) => expect(formsOf(nic).isServedAlone).toBe(isServed))
 })

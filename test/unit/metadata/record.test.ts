@@ -118,9 +118,7 @@ describe('a record is faulty', () => {
     ['that is nothing', null, /^ must be a JSON object$/],
     ['that is a text', 'srv-a', /^ must be a JSON object$/],
     ['that is not there', undefined, /^ must be a JSON object$/],
-  ])('%s', (_what, record, fault) => {
-    expect(faultsOf(record).join('\n')).toMatch(fault)
-  })
+  ])('%s', (_what, record, fault) => expect(faultsOf(record).join('\n')).toMatch(fault))
 
   test.each<[string, Record<string, unknown>, RegExp]>([
     ['without an id', { id: undefined }, /^\/id is missing: must be an id/],
@@ -277,9 +275,7 @@ describe('a record is faulty', () => {
       /^\/blockDevices must not have more than 256/,
     ],
     ['on one hypervisor twice', { hypervisors: ['a', 'a'] }, /hypervisors\/1 is the same hypervisor/],
-  ])('%s', (_what, change, fault) => {
-    expect(faultsOf(anInstance(change)).join('\n')).toMatch(fault)
-  })
+  ])('%s', (_what, change, fault) => expect(faultsOf(anInstance(change)).join('\n')).toMatch(fault))
 
   test.each<[string, Record<string, unknown>, RegExp]>([
     ['with a gateway that is no address', { ipv4Gateway: '10.0.0' }, /ipv4Gateway/],

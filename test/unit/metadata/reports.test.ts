@@ -151,7 +151,5 @@ describe('H9: reading stored reports, which a hypervisor may have forged', () =>
     JSON.stringify({ ...good, attributes: { a: { ...good.attributes.a, value: 'x'.repeat(1025) } } }),
     JSON.stringify({ ...good, attributes: Array(65).fill(good.attributes.a) }),
     `${JSON.stringify(good)}${' '.repeat(16_384)}`,
-  ])('other text is not read: %.60s', (text) => {
-    expect(parseReports(text)).toBeUndefined()
-  })
+  ])('other text is not read: %.60s', (text) => expect(parseReports(text)).toBeUndefined())
 })

@@ -107,9 +107,7 @@ describe('H1, H2: the query', () => {
     ['recursive=TRUE', undefined],
     ['timeout_sec=0', undefined],
     ['wait_for_change=true&timeout_sec=601', ['has a timeout_sec that is not a whole number from 1 to 600']],
-  ])('%s', (query, expected) => {
-    expect(queryOf(query)).toEqual(expected)
-  })
+  ])('%s', (query, expected) => expect(queryOf(query)).toEqual(expected))
 })
 
 describe('a target outside of our paths is unknown', () => {

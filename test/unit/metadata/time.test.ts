@@ -9,9 +9,7 @@ test.each([
   '2026-12-31T23:59:59-23:59',
   '1970-01-01T00:00:00Z',
   '9999-12-31T23:59:59.9999999Z',
-])('%s is a time', (text) => {
-  expect(isTime(text)).toBe(true)
-})
+])('%s is a time', (text) => expect(isTime(text)).toBe(true))
 
 test.each([
   '',
@@ -23,9 +21,7 @@ test.each([
   '2026-13-01T00:00:00Z',
   '2026-11-20T15:04:05Z ',
   `2026-11-20T15:04:05.${'0'.repeat(20)}Z`,
-])('%s is not a time of RFC 3339', (text) => {
-  expect(isTime(text)).toBe(false)
-})
+])('%s is not a time of RFC 3339', (text) => expect(isTime(text)).toBe(false))
 
 test('the days of each month are those of the calendar, also in leap years', () => {
   const wrong = []
@@ -41,7 +37,5 @@ test('the days of each month are those of the calendar, also in leap years', () 
 
 test.each(['1969-12-31T23:59:59Z', '0000-01-01T00:00:00Z', '9999-12-31T23:59:59-23:59'])(
   '%s is outside the years 1970 to 9999 of UTC',
-  (text) => {
-    expect(isTime(text)).toBe(false)
-  },
+  (text) => expect(isTime(text)).toBe(false),
 )

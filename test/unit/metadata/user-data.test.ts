@@ -45,9 +45,7 @@ describe('user-data is a fault', () => {
       '/userData/sha256',
       'is not the digest of the user-data',
     ],
-  ])('%s', (_what, faults, path, message) => {
-    expect(faults).toEqual([{ path, message }])
-  })
+  ])('%s', (_what, faults, path, message) => expect(faults).toEqual([{ path, message }]))
 })
 
 test('the text of a fault names the variable that sets the limit', () => {

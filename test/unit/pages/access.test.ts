@@ -30,9 +30,7 @@ test.each([
   ['127.0.0.1@evil.example', false],
   ['0x7f.1', false],
   ['', false],
-])('the Host header %j is of this listener: %s', (header, isOwn) => {
-  expect(isOwnHost(header)).toBe(isOwn)
-})
+])('the Host header %j is of this listener: %s', (header, isOwn) => expect(isOwnHost(header)).toBe(isOwn))
 
 test('without a password, a Host header of another site is refused, but for probes and counts', async () => {
   const get = aServer(undefined)

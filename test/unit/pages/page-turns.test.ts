@@ -7,10 +7,7 @@ function someTurns() {
   const pauses: { readonly ms: number; readonly end: () => void }[] = []
   const turns = buildPageTurns({
     now: () => clock.ms,
-    pause: (ms) =>
-      new Promise<void>((resolve) => {
-        pauses.push({ ms, end: resolve })
-      }),
+    pause: (ms) => new Promise<void>((resolve) => pauses.push({ ms, end: resolve })),
   })
   return { clock, pauses, turns }
 }

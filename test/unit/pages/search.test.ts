@@ -7,9 +7,7 @@ test.each([
   [{ q: ['a', 'b'], page: ['1'] }, '', 1],
   [{ q: 'x'.repeat(1000), page: '-1' }, 'x'.repeat(100), 1],
   [{ page: '1e9' }, '', 1],
-])('the query %j is a question', (query, search, page) => {
-  expect(parseQuestion(query)).toEqual({ search, page })
-})
+])('the query %j is a question', (query, search, page) => expect(parseQuestion(query)).toEqual({ search, page }))
 
 test('a page has 50 rows, and a page that is too late is the last one', () => {
   const rows = Array.from({ length: PAGE_ROWS * 2 + 1 }, (_, i) => i)

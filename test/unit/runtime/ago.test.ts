@@ -24,9 +24,7 @@ test.each([
   ['30s', 30],
   ['10m', 600],
   ['2h', 7_200],
-])('%s are %i s', (text, seconds) => {
-  expect(parseDuration(text)).toBe(seconds)
-})
+])('%s are %i s', (text, seconds) => expect(parseDuration(text)).toBe(seconds))
 
 test.each(['', '10', 'm', '0m', '-1m', '1.5h', '1d', '10 m', '10min', '9999999s'])('%j is no duration', (text) => {
   expect(parseDuration(text)).toBeUndefined()

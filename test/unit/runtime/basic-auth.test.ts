@@ -8,9 +8,7 @@ test.each([
   [`basic   ${encode('a:b:c')} `, 'a', 'b:c'],
   [`BASIC ${encode(':')}`, '', ''],
   [`Basic ${encode('ü:ß')}`, 'ü', 'ß'],
-])('%s has credentials', (header, id, secret) => {
-  expect(parseBasic(header)).toEqual({ id, secret })
-})
+])('%s has credentials', (header, id, secret) => expect(parseBasic(header)).toEqual({ id, secret }))
 
 test.each([
   undefined,
@@ -23,9 +21,7 @@ test.each([
   `Basic ${encode('a:b')} x`,
   `Basic ${encode('a\0:b')}`,
   `Basic ${encode('a:b\n')}`,
-])('%j has none', (header) => {
-  expect(parseBasic(header)).toBeUndefined()
-})
+])('%j has none', (header) => expect(parseBasic(header)).toBeUndefined())
 
 test.each([
   ['a%2Fb%2Bc%3Dd', 'a/b+c=d'],
@@ -34,6 +30,4 @@ test.each([
   ['plain', 'plain'],
   ['100%', '100%'],
   ['%ff', '%ff'],
-])('%s form-decoded', (text, decoded) => {
-  expect(formDecoded(text)).toBe(decoded)
-})
+])('%s form-decoded', (text, decoded) => expect(formDecoded(text)).toBe(decoded))

@@ -49,23 +49,17 @@ test.each([
   'r:80\n',
   ' r:80',
   'é:80',
-])('%j is no host with a port', (text) => {
-  expect(parseHostPort(text) === undefined).toBe(true)
-})
+])('%j is no host with a port', (text) => expect(parseHostPort(text) === undefined).toBe(true))
 
 test.each([
   ['127.0.0.1:80', '127.0.0.1', 80],
   ['[fd00:0::1]:0', 'fd00::1', 0],
   ['[::ffff:10.0.0.1]:1', '10.0.0.1', 1],
-])('%s is an address with a port', (text, host, port) => {
-  expect(parseAddressPort(text)).toEqual({ host, port })
-})
+])('%s is an address with a port', (text, host, port) => expect(parseAddressPort(text)).toEqual({ host, port }))
 
 test.each(['localhost:80', '127.0.0.1', '[::1]', '[127.0.0.1]:80', '::1:80', 'unix:/x'])(
   '%s is no address with a port',
-  (text) => {
-    expect(parseAddressPort(text) === undefined).toBe(true)
-  },
+  (text) => expect(parseAddressPort(text) === undefined).toBe(true),
 )
 
 test.each(['/run/x.sock', '/x', '/run/a:b, c', `/${'x'.repeat(106)}`])('unix:%s is a unix socket', (path) => {
@@ -82,9 +76,7 @@ test.each([
   '/run/x',
   `unix:/${'x'.repeat(107)}`,
   `unix:/${'é'.repeat(54)}`,
-])('%s is no unix socket', (text) => {
-  expect(parseUnixSocket(text) === undefined).toBe(true)
-})
+])('%s is no unix socket', (text) => expect(parseUnixSocket(text) === undefined).toBe(true))
 
 test('a place with an address is written as such', () => {
   expect(formatListenAddress({ host: '::1', port: 1 })).toBe('[::1]:1')
@@ -98,9 +90,7 @@ test.each([
   ['0.0.0.0', false],
   ['::', false],
   ['::2', false],
-])('%s is a loopback address: %s', (host, is) => {
-  expect(isLoopback(host)).toBe(is)
-})
+])('%s is a loopback address: %s', (host, is) => expect(isLoopback(host)).toBe(is))
 
 test.each([
   ['10.0.0.1', 9169, true],
@@ -110,6 +100,4 @@ test.each([
   ['0.0.0.0', 9169, false],
   ['::', 9169, false],
   ['10.0.0.1', 0, false],
-])('another machine may reach %s, port %i: %s', (host, port, is) => {
-  expect(isReachable({ host, port })).toBe(is)
-})
+])('another machine may reach %s, port %i: %s', (host, port, is) => expect(isReachable({ host, port })).toBe(is))

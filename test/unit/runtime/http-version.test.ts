@@ -17,19 +17,13 @@ test.each(VERSIONS)('HTTP/%s is accepted: %s', (version, isAccepted) => {
 test.each(VERSIONS)('HTTP/%s reaches the listeners of the server: %s', (httpVersion, isAccepted) => {
   const server = new EventEmitter()
   const [served, sent, counted]: [unknown[], unknown[], unknown[]] = [[], [], []]
-  server.on('request', (request: unknown) => {
-    served.push(request)
-  })
+  server.on('request', (request: unknown) => served.push(request))
   refuseOtherVersions(
     server as never,
     () => ({ contentType: 'text/plain', body: 'é' }),
-    () => {
-      counted.push(1)
-    },
+    () => counted.push(1),
   )
-  const end = (body: string) => {
-    sent.push(body)
-  }
+  const end = (body: string) => sent.push(body)
   const writeHead = (...head: unknown[]) => {
     sent.push(...head)
     return { end }

@@ -20,9 +20,7 @@ test('one writer at a time has the lock, and the next one gets it when it is clo
     order.push('second')
     return lock
   })
-  await new Promise((resolve) => {
-    setTimeout(resolve, 100)
-  }) // several attempts of the second
+  await new Promise((resolve) => setTimeout(resolve, 100)) // several attempts of the second
   order.push('first closes')
   first.close()
   ;(await second).close()

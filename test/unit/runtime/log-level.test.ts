@@ -3,20 +3,14 @@ import { buildLog } from '../../../src/runtime/log.ts'
 import { AdjustableLevel, formatLevel, type LogLevel } from '../../../src/runtime/log-level.ts'
 
 const NOW = Date.parse('2026-11-23T10:00:00Z')
-beforeEach(() => {
-  vi.useFakeTimers({ now: NOW })
-})
-afterEach(() => {
-  vi.useRealTimers()
-})
+beforeEach(() => vi.useFakeTimers({ now: NOW }))
+afterEach(() => vi.useRealTimers())
 
 /** A log with its lines, and what sets its level. */
 function aLog(configured: LogLevel) {
   const lines: { level: string; msg: string; logLevel?: string; until?: string }[] = []
   const log = buildLog(configured, {
-    write: (line: string) => {
-      lines.push(JSON.parse(line) as (typeof lines)[number])
-    },
+    write: (line: string) => lines.push(JSON.parse(line) as (typeof lines)[number]),
   })
   return { log, lines, level: new AdjustableLevel(log, configured) }
 }

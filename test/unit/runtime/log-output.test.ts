@@ -36,22 +36,16 @@ test('a flush ends although nobody reads', () => {
 
 test('a line that cannot be written is dropped', () => {
   const fd = openSync('/dev/full', 'w')
-  onTestFinished(() => {
-    closeSync(fd)
-  })
+  onTestFinished(() => closeSync(fd))
   const output = new LogOutput(fd, () => 'lost')
   for (let i = 0; i < 3_000; i++) output.write('x'.repeat(1_000))
-  expect(() => {
-    output.flushSync()
-  }).not.toThrow()
+  expect(() => output.flushSync()).not.toThrow()
 })
 
 test('the journal reads a file descriptor whose device and inode JOURNAL_STREAM names', () => {
   const directory = temporaryDirectory()
   const fd = openSync(join(directory, 'log'), 'w')
-  onTestFinished(() => {
-    closeSync(fd)
-  })
+  onTestFinished(() => closeSync(fd))
   const { dev, ino } = fstatSync(fd)
   expect(
     [`${String(dev)}:${String(ino)}`, `${String(dev)}:${String(ino + 1)}`, '', undefined].map((value) =>

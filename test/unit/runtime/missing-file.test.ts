@@ -42,6 +42,4 @@ test.each<[string, () => unknown]>([
   ],
   ['a module error without a name', () => Object.assign(new Error('not found'), { code: 'ERR_MODULE_NOT_FOUND' })],
   ['a bug', () => new TypeError(`${GONE} is not a function`)],
-])('%s is not missing from our installation', (_what, error) => {
-  expect(missingFile(error()) === undefined).toBe(true)
-})
+])('%s is not missing from our installation', (_what, error) => expect(missingFile(error()) === undefined).toBe(true))

@@ -10,9 +10,7 @@ test.each([
   ['IMDS_STATEDIR', 'IMDS_STATE_DIR'],
   ['IMDS_COLOUR', undefined],
   ['X', undefined],
-])('%s was meant to be %s', (name, meant) => {
-  expect(nearest(name, KNOWN)).toBe(meant)
-})
+])('%s was meant to be %s', (name, meant) => expect(nearest(name, KNOWN)).toBe(meant))
 
 test('a message names what was meant, if there is such a name', () => {
   expect([describeUnknown('IMDS_REGOIN', KNOWN), describeUnknown('IMDS_COLOUR', KNOWN)]).toEqual([

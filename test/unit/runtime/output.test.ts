@@ -25,9 +25,7 @@ function anOutput({ fault, isTTY = false }: { fault?: string; isTTY?: boolean } 
     'imdsctl',
     Object.assign(stream('out', fault), { isTTY }),
     Object.assign(stream('err'), { isTTY }),
-    (status) => {
-      printed.ended.push(status)
-    },
+    (status) => printed.ended.push(status),
   )
   return { output, printed }
 }

@@ -7,9 +7,7 @@ test('a run that fails is reported, and the next one follows', async () => {
   const task = new PeriodicTask(
     () => (++runs === 1 ? Promise.reject(new Error('refused')) : Promise.resolve()),
     0,
-    ({ message }) => {
-      errors.push(message)
-    },
+    ({ message }) => errors.push(message),
   )
   task.start()
   await vi.waitUntil(() => runs >= 3)
@@ -21,15 +19,11 @@ test('a stop aborts the present run and waits for it, and no other run follows',
   const ended: boolean[] = []
   const task = new PeriodicTask(
     async (signal) => {
-      await new Promise((resolve) => {
-        signal.addEventListener('abort', resolve)
-      })
+      await new Promise((resolve) => signal.addEventListener('abort', resolve))
       ended.push(signal.aborted)
     },
     0,
-    () => {
-      expect.unreachable()
-    },
+    () => expect.unreachable(),
   )
   task.start()
   await task.stop()
@@ -41,9 +35,7 @@ test('a stop ends the pause, and may come without a start', async () => {
     new PeriodicTask(
       () => Promise.resolve(),
       3_600_000,
-      () => {
-        expect.unreachable()
-      },
+      () => expect.unreachable(),
     )
   await build().stop()
   const started = build()

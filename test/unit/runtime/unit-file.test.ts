@@ -17,9 +17,7 @@ function file(path: string, text: string): string {
 }
 const read = () => readUnit('a.service', [join(directory, 'etc'), join(directory, 'usr')])
 
-test('a unit that is not installed is undefined', () => {
-  expect(read()).toBeUndefined()
-})
+test('a unit that is not installed is undefined', () => expect(read()).toBeUndefined())
 
 test('the unit of this repository and a drop-in for a password give the state directory and the credential', () => {
   const unit = file(

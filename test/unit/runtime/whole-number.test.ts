@@ -29,6 +29,4 @@ test.each([
   '８０',
   'Infinity',
   'NaN',
-])('%j is no whole number', (text) => {
-  expect(parseWhole(text, 0, 1000)).toBeUndefined()
-})
+])('%j is no whole number', (text) => expect(parseWhole(text, 0, 1000)).toBeUndefined())

@@ -55,9 +55,7 @@ describe('a record is refused', () => {
       'none',
       [expect.stringMatching(/^ is 30\d+ bytes as JSON/) as string],
     ],
-  ])('%s', (_what, document, bytes, faults) => {
-    expect(faultsOf(document, bytes)).toEqual(faults)
-  })
+  ])('%s', (_what, document, bytes, faults) => expect(faultsOf(document, bytes)).toEqual(faults))
 })
 
 test.each([null, undefined, 'x', 7, [], {}])(

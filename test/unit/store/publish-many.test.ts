@@ -5,10 +5,7 @@ import { StoreUnavailable, type Publisher, type PutResult } from '../../../src/s
 const record = (id: string, n = 1): ToPublish => ({ id, document: `${id} ${String(n)}`, userData: 'keep' })
 const OWNED: PutResult = { kind: 'address-owned', network: 'default', address: '10.0.0.2', owner: 'srv-z' }
 const STALE: PutResult = { kind: 'stale', revision: 1 }
-const turn = () =>
-  new Promise((resolve) => {
-    setImmediate(resolve)
-  })
+const turn = () => new Promise((resolve) => setImmediate(resolve))
 
 /** A publisher whose puts wait until the test answers them, by document. */
 function publishing(records: readonly ToPublish[], atOnce = 10) {

@@ -12,9 +12,7 @@ test.each([
   [STORE, RECORD, true, RECORD],
 ])(
   'with the seal %s in the store and %s in the record, lifted: %s, the record gets %s',
-  (inStore, ofRecord, lifts, seal) => {
-    expect(sealAfter(inStore, ofRecord, lifts)).toBe(seal)
-  },
+  (inStore, ofRecord, lifts, seal) => expect(sealAfter(inStore, ofRecord, lifts)).toBe(seal),
 )
 
 test('a document gets a seal, the next revision changes it, and the document given stays as it is', () => {
@@ -27,9 +25,7 @@ test('a document gets a seal, the next revision changes it, and the document giv
 
 test.each([{ revision: 7 }, { revision: 12 }, { revision: 7, sealedAt: STORE }])(
   'a tombstone is read back as it was written: %j',
-  (tombstone) => {
-    expect(parseTombstone(`${formatTombstone(tombstone)}\n`)).toStrictEqual(tombstone)
-  },
+  (tombstone) => expect(parseTombstone(`${formatTombstone(tombstone)}\n`)).toStrictEqual(tombstone),
 )
 
 test.each([
@@ -38,9 +34,7 @@ test.each([
   ['-7', undefined],
   ['7x', undefined],
   ['7 yesterday', { revision: 7 }],
-])('the text %j is the tombstone %j', (text, tombstone) => {
-  expect(parseTombstone(text)).toEqual(tombstone)
-})
+])('the text %j is the tombstone %j', (text, tombstone) => expect(parseTombstone(text)).toEqual(tombstone))
 
 test('a tombstone is the revision, and the time of the seal if there is one', () => {
   expect([formatTombstone({ revision: 7 }), formatTombstone({ revision: 7, sealedAt: STORE })]).toEqual([

@@ -25,9 +25,7 @@ describe('a Redis URL names its deployment shape', () => {
     ['rediss-cluster://n1', { shape: 'cluster', tls: true, database: 0, master: undefined }],
     ['redis://:@r', { username: undefined }],
     ['redis://imds:@r', { username: 'imds', nodes: [{ host: 'r', port: 6379 }] }],
-  ])('%s', (url, store) => {
-    expect(parseStoreUrl(url)).toMatchObject({ kind: 'redis', ...store })
-  })
+  ])('%s', (url, store) => expect(parseStoreUrl(url)).toMatchObject({ kind: 'redis', ...store }))
 })
 
 test.each([
@@ -52,9 +50,7 @@ test.each([
   'file://other-host/store',
   'file:///a%2Fb',
   '',
-])('%s is not a store', (url) => {
-  expect(parseStoreUrl(url)).toBeUndefined()
-})
+])('%s is not a store', (url) => expect(parseStoreUrl(url)).toBeUndefined())
 
 test.each([
   'redis://imds:secret@r',
@@ -68,18 +64,14 @@ test.each([
 
 test.each(['redis://imds@r', 'redis://:@r', 'redis-sentinel://s1:1,s2:2/main@1', 'file:a:b@c', ''])(
   '%s has no password',
-  (url) => {
-    expect(hasPassword(url)).toBe(false)
-  },
+  (url) => expect(hasPassword(url)).toBe(false),
 )
 
 test.each([
   ['file:/var/lib/imds/store', '/var/lib/imds/store'],
   ['file:store', 'store'],
   ['file:///var/lib/imds%20store', '/var/lib/imds store'],
-])('%s is the directory %s', (url, directory) => {
-  expect(parseStoreUrl(url)).toEqual({ kind: 'files', directory })
-})
+])('%s is the directory %s', (url, directory) => expect(parseStoreUrl(url)).toEqual({ kind: 'files', directory }))
 
 describe('files for Redis must fit its URL and each other', () => {
   const NONE: RedisFiles = {

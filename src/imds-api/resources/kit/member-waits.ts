@@ -74,9 +74,7 @@ export class MemberWaits {
   constructor({ db, onEnd }: MemberWaitsParts) {
     this.#db = db
     this.#places = new Places({ ofAccount: WAITS_OF_ACCOUNT, ofClient: WAITS_OF_CLIENT, beyond: TOO_MANY, onEnd })
-    this.#interval = setInterval(() => {
-      void this.checkRights()
-    }, CHECK_INTERVAL_MS).unref()
+    this.#interval = setInterval(() => void this.checkRights(), CHECK_INTERVAL_MS).unref()
   }
 
   get count(): number {
@@ -101,12 +99,8 @@ export class MemberWaits {
       }
       const waiter = { wait, end } as PendingWait
       const leavePlace = this.#places.take(wait, waiter)
-      const leave = () => {
-        end('client', refuse('request_timeout', 'the client has gone'))
-      }
-      const timer = setTimeout(() => {
-        end('timeout', wait.timeoutRefusal())
-      }, timeoutMs)
+      const leave = () => end('client', refuse('request_timeout', 'the client has gone'))
+      const timer = setTimeout(() => end('timeout', wait.timeoutRefusal()), timeoutMs)
       socket.setMaxListeners(MAX_LISTENERS)
       socket.once('close', leave)
       group.add(waiter)

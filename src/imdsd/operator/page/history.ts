@@ -40,9 +40,7 @@ export class History {
 
   /** Takes a sample at each interval. */
   start(): void {
-    this.#timer = setInterval(() => {
-      this.sample()
-    }, INTERVAL_MS)
+    this.#timer = setInterval(() => this.sample(), INTERVAL_MS)
   }
 
   stop(): void {

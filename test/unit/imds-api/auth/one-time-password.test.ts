@@ -64,9 +64,7 @@ describe('the step of a code', () => {
 
   test.each(['', '081805', '81804', '0081804', ' 081804', '081804 ', '081 804', '08180४', 'abcdef'])(
     '%j is wrong',
-    (code) => {
-      expect(stepOfCode(SECRET, code, 1_111_111_109_000)).toBeUndefined()
-    },
+    (code) => expect(stepOfCode(SECRET, code, 1_111_111_109_000)).toBeUndefined(),
   )
 })
 
@@ -79,6 +77,4 @@ test.each<[string, string | undefined]>([
   ['GEZDGNBVGY3TQOJ1', undefined],
   ['', undefined],
   ['A'.repeat(136), undefined],
-])('the secret %j', (text, secret) => {
-  expect(parseTotpSecret(text)).toBe(secret)
-})
+])('the secret %j', (text, secret) => expect(parseTotpSecret(text)).toBe(secret))

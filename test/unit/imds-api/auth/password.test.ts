@@ -50,9 +50,7 @@ test.each<[string, string, boolean]>([
   ['a short key', FOREIGN.slice(0, -1), false],
   ['more after it', `${FOREIGN}\n`, false],
   ['an empty text', '', false],
-])('a text with %s', (_what, text, isHash) => {
-  expect(isPasswordHash(text)).toBe(isHash)
-})
+])('a text with %s', (_what, text, isHash) => expect(isPasswordHash(text)).toBe(isHash))
 
 test('a password has 8 to 72 characters, whatever their bytes are', () => {
   expect([7, 8, 72, 73].map((length) => isPassword('a'.repeat(length)))).toEqual([false, true, true, false])

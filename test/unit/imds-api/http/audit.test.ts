@@ -29,12 +29,8 @@ test('while nobody reads standard error, 8 MiB of audit lines wait; further ones
 
 test('an audit line that standard error does not take is reported', () => {
   const fd = openSync('/dev/full', 'w')
-  onTestFinished(() => {
-    closeSync(fd)
-  })
+  onTestFinished(() => closeSync(fd))
   const reasons: string[] = []
-  auditTo(fd, ({ message }) => {
-    reasons.push(message)
-  }).write('{}\n')
+  auditTo(fd, ({ message }) => reasons.push(message)).write('{}\n')
   expect(reasons).toEqual([expect.stringContaining('ENOSPC')])
 })

@@ -39,9 +39,7 @@ test('tasks run one after another in turns of their own, also after one that fai
       steps.push(`${name} begins`)
       await Promise.resolve()
       steps.push(`${name} ends`)
-      setImmediate(() => {
-        steps.push('another request')
-      })
+      setImmediate(() => steps.push('another request'))
       if (fails) throw new Error(name)
       return name
     })

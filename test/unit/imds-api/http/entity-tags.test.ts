@@ -27,9 +27,7 @@ test.each([
   ['/1.0/accounts', undefined],
   ['/1.0/servers', undefined],
   ['/token', undefined],
-])('%s is about the member %s', (path, member) => {
-  expect(memberPathOf(path)).toBe(member)
-})
+])('%s is about the member %s', (path, member) => expect(memberPathOf(path)).toBe(member))
 
 test('the GET of a member and the wait for it show the member, and nothing else does', () => {
   const paths = ['/1.0/servers/:id', '/1.0/servers/{id}/wait', '/1.0/servers', '/1.0/servers/:id/lock_resource']

@@ -41,9 +41,7 @@ test.each([
   ['//', undefined],
   ['/1.0//servers', undefined],
   ['', undefined],
-])('by %s, %s was meant', (path, meant) => {
-  expect(aTable().nearestPath(path)).toBe(meant)
-})
+])('by %s, %s was meant', (path, meant) => expect(aTable().nearestPath(path)).toBe(meant))
 
 test('for a long path nothing is compared', () => {
   expect(aTable().nearestPath(`/1.0/server/${'x'.repeat(64)}`)).toBe(`/1.0/servers/${'x'.repeat(64)}`)

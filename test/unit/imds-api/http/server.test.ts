@@ -22,9 +22,7 @@ function aServer(thrown?: unknown) {
     log: pino(
       {},
       {
-        write: (line) => {
-          lines.push(JSON.parse(line) as Record<string, unknown>)
-        },
+        write: (line) => lines.push(JSON.parse(line) as Record<string, unknown>),
       },
     ),
   })

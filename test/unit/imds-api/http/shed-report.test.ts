@@ -8,9 +8,7 @@ test('every request is counted, and a warning a minute says how many there were'
     count: (queue) => counted.push(queue),
     now: () => now,
     log: {
-      warn: (fields: object) => {
-        warned.push(fields)
-      },
+      warn: (fields: object) => warned.push(fields),
     },
   })
   shed('reads', 'acc-one01')

@@ -14,9 +14,7 @@ test.each([
   ['handling=strictly', false],
   ['x-handling=strict', false],
   ['handling=', false],
-])('Prefer: %s: strict is %s', (header, isStrict) => {
-  expect(prefersStrict(header)).toBe(isStrict)
-})
+])('Prefer: %s: strict is %s', (header, isStrict) => expect(prefersStrict(header)).toBe(isStrict))
 
 const Schema = Type.Object({
   name: Type.Optional(Type.Union([Type.String(), Type.Null()])),

@@ -32,6 +32,4 @@ test.each([
   ['AC', false],
   ['SU', false],
   ['ZZ', false], // reserved, withdrawn, or for private use
-])('%j is a code: %j', (code, is) => {
-  expect(isCountryCode(code)).toBe(is)
-})
+])('%j is a code: %j', (code, is) => expect(isCountryCode(code)).toBe(is))

@@ -13,9 +13,7 @@ test.each([
   '""@example.com',
   `${'a'.repeat(64)}@example.com`,
   `a@${'b'.repeat(252)}`,
-])('%s is an address', (text) => {
-  expect(isEmailAddress(text)).toBe(true)
-})
+])('%s is an address', (text) => expect(isEmailAddress(text)).toBe(true))
 
 test.each([
   '',
@@ -53,6 +51,4 @@ test.each([
   'a\0@example.com',
   `${'a'.repeat(65)}@example.com`,
   `a@${'b'.repeat(253)}`,
-])('%j is not an address', (text) => {
-  expect(isEmailAddress(text)).toBe(false)
-})
+])('%j is not an address', (text) => expect(isEmailAddress(text)).toBe(false))

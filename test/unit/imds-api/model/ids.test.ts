@@ -41,6 +41,4 @@ test.each([
   ['srv', 'srv-ABC12', false],
   ['srv', 'srvabc12', false],
   ['srv', 'srv-abc12\n', false],
-])('isIdOf(%j, %j) is %j', (prefix, text, is) => {
-  expect(isIdOf(prefix, text)).toBe(is)
-})
+])('isIdOf(%j, %j) is %j', (prefix, text, is) => expect(isIdOf(prefix, text)).toBe(is))

@@ -17,9 +17,7 @@ test.each([
   ['{"data":1,"data":[ 1 , "]" ],"x":"\\"data\\":2"}', '[ 1 , "]" ]'],
   ['\n{"d\\u0061ta":"\\\\\\"}","b":null}\t', '"\\\\\\"}"'],
   ['{"data":[],"data":""}', '""'],
-])('the member data of %j is %j', async (json, expected) => {
-  expect(await memberText(json, 'data')).toBe(expected)
-})
+])('the member data of %j is %j', async (json, expected) => expect(await memberText(json, 'data')).toBe(expected))
 
 test.each([
   ['{ "b" : 1 ,\r\n"a":\t2.0 }', '{"b":1,"a":2.0}'],
@@ -27,9 +25,7 @@ test.each([
   ['{"\\u0061\\/":"a b\\u00e9\\n\\u0000\\ud800 \\\\"}', '{"a/":"a bé\\n\\u0000\\ud800 \\\\"}'],
   ['[[ ],{"__proto__":[true , false,null]},"[["]', '[[],{"__proto__":[true,false,null]},"[["]'],
   [' "x" ', '"x"'],
-])('%j is %j', async (json, text) => {
-  expect(await compact(json)).toBe(text)
-})
+])('%j is %j', async (json, text) => expect(await compact(json)).toBe(text))
 
 /** Values of every kind, nested in each other, with names and texts that look like punctuation. */
 function* values(levels: number): Generator {
@@ -68,9 +64,7 @@ test.each([
   ['{"a":1 "b":2}', 'it must have , or } at position 7'],
   [']', 'it must have a value at position 0'],
   ['{"a":{}', 'it ends too early: it must have , or }'],
-])('%s is no JSON: %s', async (text, expected) => {
-  expect(await fault(text)).toBe(expected)
-})
+])('%s is no JSON: %s', async (text, expected) => expect(await fault(text)).toBe(expected))
 
 test('a text has a fault exactly if JSON.parse does not accept it', async () => {
   const pieces = [

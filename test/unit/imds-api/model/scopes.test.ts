@@ -13,13 +13,9 @@ test.each<[string | undefined, readonly ('infrastructure' | 'orbit')[], readonly
   ['admin', SCOPES, undefined],
   ['orbit admin', SCOPES, undefined],
   ['Orbit', SCOPES, undefined],
-])('%j of %j gives %j', (requested, allowed, granted) => {
-  expect(grantScopes(requested, allowed)).toEqual(granted)
-})
+])('%j of %j gives %j', (requested, allowed, granted) => expect(grantScopes(requested, allowed)).toEqual(granted))
 
-test('scopes are separated by a comma and a space', () => {
-  expect(formatScopes(SCOPES)).toBe('infrastructure, orbit')
-})
+test('scopes are separated by a comma and a space', () => expect(formatScopes(SCOPES)).toBe('infrastructure, orbit'))
 
 test.each<[string | undefined, readonly string[], readonly string[] | undefined]>([
   [undefined, SCOPES, SCOPES],

@@ -45,9 +45,7 @@ test.each<[string, string]>([
     '2001:db8:100::/49',
     '2001:db8:100::/49 is too small: it has 32768 networks of /64, and 10.240.0.0/16 65534 addresses: give a /48, or a /64 that the servers share',
   ],
-])('%s: %s', (network, fault) => {
-  expect(ipv6Faults([{ range: RANGE, network }], [])).toEqual([fault])
-})
+])('%s: %s', (network, fault) => expect(ipv6Faults([{ range: RANGE, network }], [])).toEqual([fault]))
 
 test.each(['2001:db8:100::/48', '2001:db8:100::/64', 'fd00::/8', '2001::/16'])('%s is right', (network) => {
   expect(ipv6Faults([{ range: RANGE, network }], ['2a02::/64', '2a02:1::1-2a02:1::9'])).toEqual([])

@@ -5,9 +5,7 @@ const base64 = (bytes: number) => Buffer.alloc(bytes, 'x').toString('base64')
 
 test.each(['', 'YQ==', 'YQ', 'YWI=', 'YWI', 'YWJj', 'YW\r\nJj\n', ' YWJj ', '+/+/', base64(16_384)])(
   '%j is taken',
-  (text) => {
-    expect(userDataFault(text)).toBeUndefined()
-  },
+  (text) => expect(userDataFault(text)).toBeUndefined(),
 )
 
 test.each(['Y', 'YQ=', 'YWJjY', '=', 'YQ==YQ==', 'a-_-_', 'ü', 'YQ==\0'])('%j is not base64', (text) => {

@@ -33,9 +33,7 @@ const withHypervisor = (change: Partial<RegionHypervisor>) => ({
 })
 const poolOf = (used: number) => ({ pools: [{ ...STATE.pools[0]!, used }] })
 
-test('a region that is well has only findings that are ok', () => {
-  expect(found({})).toEqual([])
-})
+test('a region that is well has only findings that are ok', () => expect(found({})).toEqual([]))
 
 test('a hypervisor with servers whose daemon is silent or behind is found; one without servers is not', () => {
   const silent = { ...HYPERVISOR.announced!, seenAt: '2026-11-23T11:57:00Z' }

@@ -16,15 +16,11 @@ function aCheck(servers: Record<string, number>, announced: string[], drained: R
       return Promise.resolve()
     },
     unannounced: (names) => Promise.resolve(names.filter((name) => !announced.includes(name))),
-    count: (count) => {
-      counts.push(count)
-    },
+    count: (count) => counts.push(count),
     log: pino(
       { level: 'warn' },
       {
-        write: (line: string) => {
-          log.push(JSON.parse(line) as (typeof log)[0])
-        },
+        write: (line: string) => log.push(JSON.parse(line) as (typeof log)[0]),
       },
     ),
   })

@@ -195,9 +195,7 @@ test.each<[string, object]>([
       images: [{ ...image, handle: 'gb1-a' }],
     },
   ],
-])('a region may have %s', async (_what, change) => {
-  expect(await faultsOf(change)).toEqual([])
-})
+])('a region may have %s', async (_what, change) => expect(await faultsOf(change)).toEqual([]))
 
 test('a text that is no YAML is refused with its line', async () => {
   expect(await parseRegion('name: gb1\nzones: [')).toMatchObject({

@@ -76,9 +76,7 @@ test.each<[string, Readonly<Record<string, string | undefined>>, readonly string
     { password: '', totp: '', secret: ' \n', app: undefined },
     [`${CLIENT_OF[ONE]}: secret ${SECRET_FORM}`, `${APPLICATION}: app cannot be read`, PASSWORD_FAULT, TOTP_FAULT],
   ],
-])('%s is a fault', (_what, change, faults) => {
-  expect(load(change)).toEqual({ ok: false, faults })
-})
+])('%s is a fault', (_what, change, faults) => expect(load(change)).toEqual({ ok: false, faults }))
 
 test('no fault has a secret in it', () => {
   expect(JSON.stringify(load({ password: 'horse', totp: 'GEZDGNBV' }))).not.toMatch(/horse|GEZD/)

@@ -50,9 +50,7 @@ test.each<[unknown]>([
   [{ applied: null, refused: [{ instance: 'a', interface: 'b' }] }],
   [{ applied: null, refused: [{ ...REFUSAL, message: 'm'.repeat(161) }] }],
   [{ applied: null, refused: Array.from({ length: MAX_REFUSED + 1 }, () => REFUSAL) }],
-])('%j is not a report', (body) => {
-  expect(parseReport(body)).toBeUndefined()
-})
+])('%j is not a report', (body) => expect(parseReport(body)).toBeUndefined())
 
 test('a report of an older agent, without packets, is accepted', () => {
   expect(parseReport({ applied: 'a.1', refused: [] })).toEqual({ applied: 'a.1', refused: [] })

@@ -19,9 +19,7 @@ test.each<[unknown]>([
   [{ ...PACKETS, strays: 0.5 }],
   [{ ...PACKETS, strays: '1' }],
   [{ ...PACKETS, strays: 2 ** 60 }],
-])('%j is not what every counter has', (untrusted) => {
-  expect(parsePackets(untrusted)).toBeUndefined()
-})
+])('%j is not what every counter has', (untrusted) => expect(parsePackets(untrusted)).toBeUndefined())
 
 test('a counter has the name that other reasons have: with hyphens', () => {
   expect(COUNTERS.map(formatCounter)).toEqual([

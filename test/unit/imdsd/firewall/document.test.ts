@@ -60,7 +60,5 @@ describe('a document is refused before any of it is used', () => {
     ['of an older daemon, which does not mark packets', { ...GOOD, limitedDscp: undefined }],
     ['with a mark that every packet has', { ...GOOD, limitedDscp: 0 }],
     ['with a mark that is text', { ...GOOD, limitedDscp: '0x0b; flush ruleset' }],
-  ])('%s', (_what, document) => {
-    expect(parseFirewallDocument(document) === undefined).toBe(true)
-  })
+  ])('%s', (_what, document) => expect(parseFirewallDocument(document) === undefined).toBe(true))
 })

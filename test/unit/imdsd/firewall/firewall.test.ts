@@ -7,12 +7,8 @@ import { anInstance } from '../../../support/fixtures/instance.ts'
 import { parsed } from '../../../support/fixtures/guest-server.ts'
 import { collectLog } from '../../../support/fixtures/collected-log.ts'
 
-beforeEach(() => {
-  vi.useFakeTimers()
-})
-afterEach(() => {
-  vi.useRealTimers()
-})
+beforeEach(() => vi.useFakeTimers())
+afterEach(() => vi.useRealTimers())
 
 const PLACES = {
   listeners: [{ network: 'default', address: '169.254.169.254', port: 80 }],

@@ -94,9 +94,7 @@ test.each([
 test('F1: all connections of one share are reset, in any order of closing, and no others', () => {
   const [connections, mine, other] = [new GuestConnections(), new Share(GUEST), new Share(GUEST)]
   const sockets = Array.from({ length: 9 }, () => new FakeSocket())
-  sockets.forEach((socket, i) => {
-    connections.add(socket as unknown as Socket, i % 3 === 0 ? mine : other)
-  })
+  sockets.forEach((socket, i) => connections.add(socket as unknown as Socket, i % 3 === 0 ? mine : other))
   for (const i of [8, 0, 4]) sockets[i]!.emit('close')
   expect(connections.endAll(mine)).toBe(2)
   expect(sockets.map(({ wasReset }) => wasReset)).toEqual([false, false, false, true, false, false, true, false, false])

@@ -3,12 +3,8 @@ import { Socket } from 'node:net'
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { HeldRequests, type Wake } from '../../../../src/imdsd/guest/held-requests.ts'
 
-beforeEach(() => {
-  vi.useFakeTimers()
-})
-afterEach(() => {
-  vi.useRealTimers()
-})
+beforeEach(() => vi.useFakeTimers())
+afterEach(() => vi.useRealTimers())
 
 /** Holds a request, and collects why it was checked. `responds`: whether a change is an answer. */
 function hold(held: HeldRequests, id: string, responds = true) {

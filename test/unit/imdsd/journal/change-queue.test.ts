@@ -6,12 +6,8 @@ import { generateRecord } from '../../../support/fixtures/generated-records.ts'
 import { parsed } from '../../../support/fixtures/guest-server.ts'
 
 // a turn has a budget of time too, which a busy machine would use up
-beforeEach(() => {
-  vi.useFakeTimers({ toFake: ['performance'] })
-})
-afterEach(() => {
-  vi.useRealTimers()
-})
+beforeEach(() => vi.useFakeTimers({ toFake: ['performance'] }))
+afterEach(() => vi.useRealTimers())
 
 const change = (bytes = 0): ViewChange => ({
   kind: 'replace',
@@ -20,10 +16,7 @@ const change = (bytes = 0): ViewChange => ({
 /** What one change is encoded as. */
 const PARTS = encodeChange(change()).length
 const turns = async (count: number) => {
-  for (let n = 0; n < count; n++)
-    await new Promise((resolve) => {
-      setImmediate(resolve)
-    })
+  for (let n = 0; n < count; n++) await new Promise((resolve) => setImmediate(resolve))
 }
 
 /** A queue whose writes wait for the test. */
@@ -33,9 +26,7 @@ function aQueue() {
     const { promise, resolve } = Promise.withResolvers<undefined>()
     writes.push({
       changes: changes.length / PARTS,
-      end: () => {
-        resolve(undefined)
-      },
+      end: () => resolve(undefined),
     })
     return promise
   })
@@ -45,15 +36,9 @@ function aQueue() {
 test('a change is made after it was written, and those that came meanwhile are the next group, in order', async () => {
   const { queue, writes } = aQueue()
   const made: number[] = []
-  for (const n of [1, 2])
-    void queue.add(change(), () => {
-      made.push(n)
-    })
+  for (const n of [1, 2]) void queue.add(change(), () => made.push(n))
   await turns(3)
-  for (const n of [3, 4])
-    void queue.add(change(), () => {
-      made.push(n)
-    })
+  for (const n of [3, 4]) void queue.add(change(), () => made.push(n))
   await turns(3)
   expect([writes.map(({ changes }) => changes), made]).toEqual([[2], []])
   writes[0]!.end()

@@ -108,9 +108,7 @@ class Daemon {
   }
 
   put(record: ValidRecord, removesUserData = false): Promise<void> {
-    return this.#record({ kind: 'replace', record }, removesUserData, () => {
-      this.view.set(record.instance.id, record)
-    })
+    return this.#record({ kind: 'replace', record }, removesUserData, () => this.view.set(record.instance.id, record))
   }
 
   report(id: string, phase: string): void {
@@ -119,9 +117,7 @@ class Daemon {
   }
 
   remove(id: string): Promise<void> {
-    return this.#record({ kind: 'remove', id }, true, () => {
-      this.view.delete(id)
-    })
+    return this.#record({ kind: 'remove', id }, true, () => this.view.delete(id))
   }
 
   /** Resolves when the change is applied. */
@@ -175,9 +171,7 @@ describe.each([
     }
     for (const id of ids) daemon.report(id, 'running')
     // A start deletes temporary files, so nothing is read while the snapshot is written.
-    await vi.waitFor(() => {
-      expect(counts.snapshot).toEqual({ written: 2, failed: 0 })
-    }, PAUSE_MS)
+    await vi.waitFor(() => expect(counts.snapshot).toEqual({ written: 2, failed: 0 }), PAUSE_MS)
     expect(await phases()).toEqual(['running', 'running'])
     await daemon.put(state(1, 2))
     expect(await phases(), 'a change keeps them').toEqual(['running', 'running'])
@@ -245,12 +239,7 @@ describe.each([
         writeFileSync(journal, bytes)
       },
     ],
-    [
-      'deleted by the daemon before',
-      () => {
-        rmSync(join(directory, 'view.snapshot'))
-      },
-    ],
+    ['deleted by the daemon before', () => rmSync(join(directory, 'view.snapshot'))],
   ])('E3: a start flushes the deletion of a snapshot before it deletes a journal: %s', async (_how, lose) => {
     const daemon = await start({ keys })
     await daemon.put(state(1, 1))
@@ -295,9 +284,7 @@ describe.each([
 function stopTime(): void {
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
 }
-const tooLate = () => {
-  vi.advanceTimersByTime(TIMEOUT_MS)
-}
+const tooLate = () => vi.advanceTimersByTime(TIMEOUT_MS)
 
 /** Holds the operations that match. `begun` resolves when the first one is held, `release` lets them go on. */
 function hold(matches: (operation: Operation, file: string) => boolean) {
@@ -379,9 +366,7 @@ describe('a disk that does not work', () => {
     await daemon.put(state(1, 1, Buffer.from('old')))
     const works = whileDisk('utimes', full) // only the snapshot sets its time
     await daemon.put(state(1, 2), true)
-    await eventually(() => {
-      expect(counts.snapshot.failed).toBe(1)
-    })
+    await eventually(() => expect(counts.snapshot.failed).toBe(1))
     await daemon.put(state(2, 1))
     expect(await found()).toEqual(daemon.view)
     expect(log.map(({ msg }) => msg)).toEqual([
@@ -399,9 +384,7 @@ describe('a disk that does not work', () => {
     const works = whileDisk('utimes', full)
     const journalsAfterRetries = async () => {
       const { failed } = counts.snapshot
-      await eventually(() => {
-        expect(counts.snapshot.failed).toBeGreaterThan(failed + 5)
-      })
+      await eventually(() => expect(counts.snapshot.failed).toBeGreaterThan(failed + 5))
       return readdirSync(directory).filter((name) => /^view\.journal\.\d+$/.test(name)).length
     }
     await daemon.put(state(1, 2), true)
@@ -410,9 +393,7 @@ describe('a disk that does not work', () => {
     expect(await journalsAfterRetries()).toBe(3)
     expect(await found()).toEqual(daemon.view)
     works()
-    await eventually(() => {
-      expect(counts.snapshot.written).toBe(2)
-    })
+    await eventually(() => expect(counts.snapshot.written).toBe(2))
     await daemon.put(state(2, 2))
     expect(readdirSync(directory).toSorted()).toEqual([expect.stringMatching(/^view\.journal\.\d+$/), 'view.snapshot'])
     expect(await found()).toEqual(daemon.view)
@@ -454,9 +435,7 @@ describe('work on a disk that fails or hangs for a time', () => {
   const tooLateTwice = async (change: Promise<void>, begun: Promise<unknown>) => {
     await begun
     tooLate()
-    await eventually(() => {
-      expect(messages()).toContain(LOST)
-    })
+    await eventually(() => expect(messages()).toContain(LOST))
     tooLate()
     await change
   }
@@ -470,9 +449,7 @@ describe('work on a disk that fails or hangs for a time', () => {
     }
     const daemon = await start()
     await daemon.put(state(1, 1))
-    await eventually(() => {
-      expect([[...open], readdirSync(directory)]).toEqual([[], []])
-    })
+    await eventually(() => expect([[...open], readdirSync(directory)]).toEqual([[], []]))
     expect(messages()).toEqual([LOST])
   })
 
@@ -497,9 +474,7 @@ describe('work on a disk that fails or hangs for a time', () => {
       vi.advanceTimersByTime(1_000) // its fold begins a journal
       await begun
       tooLate()
-      await eventually(() => {
-        expect(counts.snapshot.failed).toBe(failed + 1)
-      })
+      await eventually(() => expect(counts.snapshot.failed).toBe(failed + 1))
       const change = daemon.put(state(1, 2))
       release()
       await change
@@ -523,9 +498,7 @@ describe('work on a disk that fails or hangs for a time', () => {
     await tooLateTwice(daemon.put(state(1, 2)), begun)
     release()
     for (let seed = 1; seed <= 40; seed++) await daemon.put(state(seed, 3))
-    await eventually(() => {
-      expect(existsSync(path)).toBe(true)
-    })
+    await eventually(() => expect(existsSync(path)).toBe(true))
     expect(await found()).toEqual(daemon.view)
     expect(messages().filter((message) => message === LOST)).toHaveLength(1)
   })
@@ -557,9 +530,7 @@ describe('work on a disk that fails or hangs for a time', () => {
     const { begun, release } = hold((operation, file) => operation === 'rename' && file === path)
     await tooLateTwice(daemon.put(state(2, 1)), begun)
     release()
-    await eventually(() => {
-      expect(log.at(-1)?.msg).toBe('the snapshot can be written again')
-    })
+    await eventually(() => expect(log.at(-1)?.msg).toBe('the snapshot can be written again'))
     expect(readFileSync(`${path}.previous`)).toEqual(before)
     expect(readdirSync(directory).filter((name) => /^view\.journal\.\d+\.previous$/.test(name))).toHaveLength(1)
     await daemon.put(state(2, 2))
@@ -579,13 +550,9 @@ describe('work on a disk that fails or hangs for a time', () => {
   ])('a flood of changes while %s is under way waits for a new snapshot', async (_what, matches, confirmations) => {
     const daemon = await start()
     await daemon.put(state(1, 1))
-    await eventually(() => {
-      expect(counts.snapshot.written).toBe(1)
-    })
+    await eventually(() => expect(counts.snapshot.written).toBe(1))
     for (let n = 1; n < confirmations; n++) daemon.persistence.noteResync(Date.now())
-    await eventually(() => {
-      expect(counts.snapshot.written).toBe(confirmations)
-    })
+    await eventually(() => expect(counts.snapshot.written).toBe(confirmations))
     const { begun, release } = hold(matches)
     daemon.persistence.noteResync(Date.now())
     await begun
@@ -601,14 +568,10 @@ describe('work on a disk that fails or hangs for a time', () => {
   test('journals that are too long are folded before they are given up, also soon after a fold that failed', async () => {
     const daemon = await start()
     await daemon.put(state(1, 1))
-    await eventually(() => {
-      expect(counts.snapshot.written).toBe(1)
-    })
+    await eventually(() => expect(counts.snapshot.written).toBe(1))
     around = (operation, file, run) => (operation === 'rename' && file === `${path}.tmp` ? gone('ENOSPC') : run())
     daemon.persistence.noteResync(Date.now())
-    await eventually(() => {
-      expect(counts.snapshot.failed).toBe(1)
-    })
+    await eventually(() => expect(counts.snapshot.failed).toBe(1))
     await daemon.put(flood())
     around = asItIs
     await daemon.put(state(2, 1))
@@ -621,16 +584,12 @@ describe('work on a disk that fails or hangs for a time', () => {
     await daemon.put(state(1, 1, Buffer.from('old')))
     around = (operation, _file, run) => (operation === 'create' ? gone('ENOSPC') : run())
     await daemon.put(state(1, 2), true)
-    await eventually(() => {
-      expect(counts.snapshot.failed).toBeGreaterThan(2)
-    })
+    await eventually(() => expect(counts.snapshot.failed).toBeGreaterThan(2))
     await daemon.put(state(2, 1))
     expect(await found()).toEqual(daemon.view)
     expect(messages()).toEqual(['the snapshot cannot be written'])
     around = asItIs
-    await eventually(() => {
-      expect(log.at(-1)?.msg).toBe('the snapshot can be written again')
-    })
+    await eventually(() => expect(log.at(-1)?.msg).toBe('the snapshot can be written again'))
     expect(await found()).toEqual(daemon.view)
   })
 
@@ -671,9 +630,7 @@ describe('work on a disk that fails or hangs for a time', () => {
       return gone('ENOSPC')
     }
     await daemon.put(state(1, 2))
-    await eventually(() => {
-      expect(writes).toBeGreaterThan(6)
-    })
+    await eventually(() => expect(writes).toBeGreaterThan(6))
     around = asItIs
     await daemon.persistence.stop()
     expect(readdirSync(directory).toSorted()).toEqual([expect.stringMatching(/^view\.journal\.\d+$/), 'view.snapshot'])
@@ -847,9 +804,7 @@ test('files under a former key of the hypervisor are read, and written with the 
   await next.put(state(1, 2))
   expect(await found(keys)).toEqual(next.view)
   next.persistence.noteResync(Date.now())
-  await eventually(() => {
-    expect(counts.snapshot.written).toBe(2)
-  })
+  await eventually(() => expect(counts.snapshot.written).toBe(2))
   const only: StateKeys = { cipher: undefined, macKeys: [Buffer.alloc(32, 2)] }
   expect(await found(only)).toEqual(next.view)
   expect(await found()).toEqual(new Map())
@@ -859,22 +814,16 @@ test('a confirmation renews the time of the snapshot; deleted files are written 
   const daemon = await start()
   await daemon.put(state(1, 1))
   daemon.persistence.noteResync(Date.now())
-  await eventually(() => {
-    expect(counts.snapshot.written).toBe(2)
-  }) // the first was written before the view was complete
+  await eventually(() => expect(counts.snapshot.written).toBe(2)) // the first was written before the view was complete
   const { ino } = statSync(path)
   const beganAtMs = Date.now() - 60_000
   daemon.persistence.noteResync(beganAtMs)
-  await eventually(() => {
-    expect(statSync(path).mtimeMs).toBeCloseTo(beganAtMs)
-  })
+  await eventually(() => expect(statSync(path).mtimeMs).toBeCloseTo(beganAtMs))
   expect(statSync(path).ino).toBe(ino)
   expect((await read()).isComplete).toBe(true)
   for (const name of readdirSync(directory)) rmSync(join(directory, name))
   daemon.persistence.noteResync(Date.now())
-  await eventually(() => {
-    expect(existsSync(path)).toBe(true)
-  })
+  await eventually(() => expect(existsSync(path)).toBe(true))
   await daemon.put(state(1, 2))
   expect(await found()).toEqual(daemon.view)
 })
@@ -899,18 +848,14 @@ test('E3: what is older than the view is deleted though its directory cannot be 
     operation === 'makeDirectory' || operation === 'writeFile' ? Promise.reject(new Error('no space')) : run()
   const next = await start()
   await next.put(state(1, 2))
-  await eventually(() => {
-    expect(readdirSync(directory)).toEqual([])
-  })
+  await eventually(() => expect(readdirSync(directory)).toEqual([]))
 })
 
 test('a file that was set aside and cannot be deleted disturbs neither a start nor a resync', async () => {
   mkdirSync(`${path}.previous`) // rm refuses a directory, as it refuses any file of a read-only disk
   const daemon = await start({ maxAgeMs: -1 })
   await daemon.put(state(1, 1))
-  expect(() => {
-    daemon.persistence.noteResync(Date.now())
-  }).not.toThrow()
+  expect(() => daemon.persistence.noteResync(Date.now())).not.toThrow()
   expect(
     byId(
       (await restoreView({ path, owner: OWNER, keys: PLAIN, maxAgeMs: DAY_MS, nowMs: Date.now(), log: logger }))

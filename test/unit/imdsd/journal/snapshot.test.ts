@@ -326,9 +326,7 @@ test('a write contains the view at that moment: no former state is kept in memor
   const view = new Map(INSTANCES.map((record) => [record.instance.id, record]))
   const last = INSTANCES.at(-1)!
   const instances = function* () {
-    setImmediate(() => {
-      view.set(last.instance.id, { ...last, digest: 'changed meanwhile' })
-    })
+    setImmediate(() => view.set(last.instance.id, { ...last, digest: 'changed meanwhile' }))
     yield { ...INSTANCES[0]!, userData: Buffer.alloc(4 * SLICE_BYTES) }
     yield* view.values()
   }
@@ -430,8 +428,6 @@ test.each([
     flushed.push({ bytes: size, mtimeMs })
   })
   const asOf = new Date(Date.now() - 7_200_000)
-  await written(cipher, { asOf }).finally(() => {
-    sync.mockRestore()
-  })
+  await written(cipher, { asOf }).finally(() => sync.mockRestore())
   expect(flushed.at(-1)).toEqual({ bytes: statSync(path).size, mtimeMs: asOf.getTime() })
 })

@@ -13,9 +13,7 @@ function aDirectory() {
   const log = pino(
     {},
     {
-      write: (line: string) => {
-        warnings.push((JSON.parse(line) as { msg: string }).msg)
-      },
+      write: (line: string) => warnings.push((JSON.parse(line) as { msg: string }).msg),
     },
   )
   return { directory, log, warnings }

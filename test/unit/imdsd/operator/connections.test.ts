@@ -15,9 +15,7 @@ function aListener(most = 64, isAllowed: (address: string) => boolean = () => tr
     maxConnections: most,
     now: () => nowMs,
     log: {
-      warn: (facts: unknown) => {
-        lines.push(facts)
-      },
+      warn: (facts: unknown) => lines.push(facts),
     },
   })
   const all: { address: string | undefined; end: () => void; state: 'open' | 'closed' | 'reset' }[] = []
@@ -26,9 +24,7 @@ function aListener(most = 64, isAllowed: (address: string) => boolean = () => tr
     const one: (typeof all)[number] = {
       address: remoteAddress,
       state: 'open',
-      end: () => {
-        events.emit('close')
-      },
+      end: () => events.emit('close'),
     }
     all.push(one)
     const socket = Object.assign(events, {

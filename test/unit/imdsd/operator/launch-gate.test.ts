@@ -13,9 +13,7 @@ function parsed(change: Record<string, unknown>): Instance {
 
 function aGate(change: Partial<LaunchGateParts> = {}) {
   const view = new View({}, () => 0)
-  const put = (instance: Instance) => {
-    view.replace({ instance, userData: undefined, digest: '' })
-  }
+  const put = (instance: Instance) => view.replace({ instance, userData: undefined, digest: '' })
   const firewall = { linkFault: () => undefined, problemOf: () => undefined }
   return {
     put,

@@ -217,36 +217,11 @@ test('E3: a change is recorded before the view changes, with what takes user-dat
   makes.splice(0)[0]!()
   expect(view.get(ID)?.instance.revision).toBe(1)
   for (const [change, expected] of [
-    [
-      () => {
-        withUserData('one', 2)
-      },
-      'replace',
-    ],
-    [
-      () => {
-        withUserData('two', 3)
-      },
-      'replace takes user-data',
-    ],
-    [
-      () => {
-        put({ revision: 4 })
-      },
-      'replace takes user-data',
-    ],
-    [
-      () => {
-        put({ revision: 5, options: { httpTokens: 'required' } })
-      },
-      'replace',
-    ],
-    [
-      () => {
-        put({ revision: 6, hypervisors: ['hv2'] })
-      },
-      'remove takes user-data',
-    ],
+    [() => withUserData('one', 2), 'replace'],
+    [() => withUserData('two', 3), 'replace takes user-data'],
+    [() => put({ revision: 4 }), 'replace takes user-data'],
+    [() => put({ revision: 5, options: { httpTokens: 'required' } }), 'replace'],
+    [() => put({ revision: 6, hypervisors: ['hv2'] }), 'remove takes user-data'],
   ] as const) {
     change()
     expect(recorded.splice(0)).toEqual([expected])

@@ -22,9 +22,7 @@ function aPeerLookup() {
     },
     canAsk: () => state.canAsk,
     lookups: {
-      inc: ({ result }) => {
-        state.results.push(result)
-      },
+      inc: ({ result }) => state.results.push(result),
     },
     now: () => state.nowMs,
   })

@@ -1,9 +1,7 @@
 import { expect, test } from 'vitest'
 import { ReadQueue } from '../../../../src/imdsd/view/read-queue.ts'
 
-const ignore = (promise: Promise<void>) => {
-  promise.catch(() => undefined)
-}
+const ignore = (promise: Promise<void>) => promise.catch(() => undefined)
 
 test('a batch takes ids of lookups, notices and the resync in turn, each id once with its strongest reason', () => {
   const queue = new ReadQueue()

@@ -18,9 +18,7 @@ function aRecordHealth() {
   const health = new RecordHealth(
     view,
     {
-      inc: ({ reason }) => {
-        counted.push(reason)
-      },
+      inc: ({ reason }) => counted.push(reason),
     },
     log,
   )

@@ -22,10 +22,7 @@ test.each(Array.from({ length: 12 }, (_, n) => n))(
         load: () => Promise.resolve([]),
         save: (id) => {
           saved.push(id)
-          if (id === 'srv-a')
-            void steps(later).then(() => {
-              writer.noteReport('srv-b')
-            })
+          if (id === 'srv-a') void steps(later).then(() => writer.noteReport('srv-b'))
           return Promise.resolve()
         },
         remove: () => Promise.resolve(),
@@ -39,9 +36,7 @@ test.each(Array.from({ length: 12 }, (_, n) => n))(
       log: { warn: () => undefined },
     })
     writer.noteReport('srv-a')
-    await vi.waitFor(() => {
-      expect(saved).toEqual(['srv-a', 'srv-b'])
-    })
+    await vi.waitFor(() => expect(saved).toEqual(['srv-a', 'srv-b']))
     await writer.stop()
   },
 )
@@ -71,9 +66,7 @@ test('H9: a removal that always fails does not keep other reports from being wri
   writer.noteChange('srv-a')
   for (let n = 1; n <= 2; n++) {
     writer.noteReport('srv-b')
-    await vi.waitFor(() => {
-      expect(saved).toHaveLength(n)
-    })
+    await vi.waitFor(() => expect(saved).toHaveLength(n))
   }
   expect(warn).toHaveBeenCalledOnce()
   await writer.stop()

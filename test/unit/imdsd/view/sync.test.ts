@@ -168,9 +168,7 @@ test('notices before the first resync is complete do not restart it', async () =
   const setup = aSync(250)
   const { source } = setup
   expect(
-    await roundTripsUntil(source, isReady(setup), bound(250), () => {
-      source.events.notice(id(3))
-    }),
+    await roundTripsUntil(source, isReady(setup), bound(250), () => source.events.notice(id(3))),
   ).toBeLessThanOrEqual(bound(250))
   expect(source.indexReads).toBe(1)
 })
@@ -183,19 +181,13 @@ test('after a loss that outlasts the interval of resyncs, a resync waits for its
   sync.resync() // as the timer does
   source.events.connected()
   expect(await source.next()).toBeUndefined()
-  await vi.waitFor(() => {
-    expect(source.requests.map(({ ids }) => ids)).toEqual(['index'])
-  })
+  await vi.waitFor(() => expect(source.requests.map(({ ids }) => ids)).toEqual(['index']))
 })
 
 test('a resync requested during another begins when that one is complete', async () => {
   const setup = aSync(250)
   const { source, sync } = setup
-  expect(
-    await roundTripsUntil(source, isReady(setup), bound(250), () => {
-      sync.resync()
-    }),
-  ).toBeLessThanOrEqual(bound(250))
+  expect(await roundTripsUntil(source, isReady(setup), bound(250), () => sync.resync())).toBeLessThanOrEqual(bound(250))
   await source.drain()
   expect(source.indexReads).toBe(2)
 })
@@ -222,9 +214,7 @@ test('a resync continues across connections that are lost again and again', asyn
 test('the time of a resync is when it began, also if it was completed after a loss of the store', async () => {
   const { source, sync, confirmed } = aSync(1)
   const resynced: number[] = []
-  confirmed.push((beganAtMs) => {
-    resynced.push(beganAtMs)
-  })
+  confirmed.push((beganAtMs) => resynced.push(beganAtMs))
   await source.next()
   const beganBeforeMs = performance.now()
   await source.roundTrip()
@@ -338,9 +328,7 @@ test('a notice that arrives while the loop ends is read at once', async () => {
     if (wasSent) return
     wasSent = true
     source.put(record(2))
-    queueMicrotask(() => {
-      source.events.notice(id(2))
-    })
+    queueMicrotask(() => source.events.notice(id(2)))
   })
   await source.drain()
   expect(view.get(id(2))).toBeDefined()
@@ -486,10 +474,7 @@ function work(): void {
 /** How many turns of the event loop pass until the condition holds. */
 async function turnsUntil(condition: () => boolean): Promise<number> {
   let turns = 0
-  for (; !condition(); turns++)
-    await new Promise((resolve) => {
-      setImmediate(resolve)
-    })
+  for (; !condition(); turns++) await new Promise((resolve) => setImmediate(resolve))
   return turns
 }
 

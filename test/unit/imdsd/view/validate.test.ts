@@ -59,9 +59,7 @@ describe('invariant 3: no instance is built from', () => {
     ['user-data of another size', described({ size: 9 }), { faults: [{ path: '/userData/size' }] }],
     ['other user-data', described({ sha256: '0'.repeat(64) }), { faults: [{ path: '/userData/sha256' }] }],
   ]
-  test.each(ROWS)('%s', (_what, one, fault) => {
-    expect(validate(one, 16_384)).toMatchObject({ ok: false, ...fault })
-  })
+  test.each(ROWS)('%s', (_what, one, fault) => expect(validate(one, 16_384)).toMatchObject({ ok: false, ...fault }))
   test('user-data that is too long', () => {
     expect(validate(loaded(anInstance({ userData: DESCRIBED }), BYTES), BYTES.length - 1)).toMatchObject({
       reason: 'user-data',

@@ -13,31 +13,18 @@ const ROOT = directoryOfFile()
 function watch(directory: string) {
   const seen: string[] = []
   const watching = new DirectoryWatch(directory, {
-    onChange: (id) => {
-      seen.push(id)
-    },
-    onWatching: () => {
-      seen.push('watching')
-    },
-    onLost: (reason) => {
-      seen.push(`lost: ${reason}`)
-    },
+    onChange: (id) => seen.push(id),
+    onWatching: () => seen.push('watching'),
+    onLost: (reason) => seen.push(`lost: ${reason}`),
   })
-  onTestFinished(() => {
-    watching.close()
-  })
+  onTestFinished(() => watching.close())
   watching.start()
   return { seen, watching }
 }
 const watched = (directory: string) => watch(directory).seen
 
 const reports = (seen: readonly string[], ...expected: string[]) =>
-  vi.waitFor(
-    () => {
-      expect(seen).toEqual(expected)
-    },
-    { timeout: 10_000 },
-  )
+  vi.waitFor(() => expect(seen).toEqual(expected), { timeout: 10_000 })
 
 /** Makes directories and links: a path -> the target of the link; undefined: a directory. */
 function make(files: Readonly<Record<string, string | undefined>>): void {
@@ -68,9 +55,7 @@ test('a link on the way to the directory that is replaced, as by git-sync, is fo
   swap('g/current', 'trees/2')
   await reports(seen, 'watching', `lost: ${directory} was replaced by another directory`, 'watching')
   writeFileSync(join(ROOT, 'g/trees/2/records/srv-abcde.json'), '{}')
-  await vi.waitFor(() => {
-    expect(seen.at(-1)).toBe('srv-abcde')
-  })
+  await vi.waitFor(() => expect(seen.at(-1)).toBe('srv-abcde'))
 })
 
 test("a change of the directory's times or permissions is no other directory", async () => {
@@ -81,12 +66,7 @@ test("a change of the directory's times or permissions is no other directory", a
   utimesSync(directory, 1, 1)
   chmodSync(directory, 0o711)
   writeFileSync(join(directory, 'srv-abcde.json'), '{}')
-  await vi.waitFor(
-    () => {
-      expect(seen).toContain('srv-abcde')
-    },
-    { timeout: 10_000 },
-  )
+  await vi.waitFor(() => expect(seen).toContain('srv-abcde'), { timeout: 10_000 })
   expect(seen.filter((report) => report !== 'srv-abcde')).toEqual(['watching'])
 })
 
@@ -95,33 +75,16 @@ test('a directory that appears and disappears is reported, and nothing after the
   const { seen, watching } = watch(directory)
   expect(seen[0]).toMatch(/^lost: .*ENOENT/)
   mkdirSync(directory)
-  await vi.waitFor(
-    () => {
-      expect(seen.at(-1)).toBe('watching')
-    },
-    { timeout: 10_000 },
-  )
+  await vi.waitFor(() => expect(seen.at(-1)).toBe('watching'), { timeout: 10_000 })
   writeFileSync(join(directory, 'srv-abcde.json'), '{}')
   writeFileSync(join(directory, 'notes.txt'), '')
-  await vi.waitFor(
-    () => {
-      expect(seen.at(-1)).toBe('srv-abcde')
-    },
-    { timeout: 10_000 },
-  )
+  await vi.waitFor(() => expect(seen.at(-1)).toBe('srv-abcde'), { timeout: 10_000 })
   rmSync(directory, { recursive: true })
-  await vi.waitFor(
-    () => {
-      expect(seen.at(-1)).toBe(`lost: ${directory} no longer exists`)
-    },
-    { timeout: 10_000 },
-  )
+  await vi.waitFor(() => expect(seen.at(-1)).toBe(`lost: ${directory} no longer exists`), { timeout: 10_000 })
   watching.close()
   const before = seen.length
   mkdirSync(directory)
   writeFileSync(join(directory, 'srv-abcde.json'), '{}')
-  await new Promise((resolve) => {
-    setTimeout(resolve, 1_200)
-  }) // a retry would have come
+  await new Promise((resolve) => setTimeout(resolve, 1_200)) // a retry would have come
   expect(seen.length).toBe(before)
 })

@@ -122,18 +122,12 @@ test.each(['.yaml', '.yml'])(
 const ENDINGS = ['.json', '.yaml', '.user-data', '.removed', '.pending'] as const
 const IRREGULAR: Readonly<Record<string, (path: string) => unknown>> = {
   'a FIFO': (path) => execFileSync('mkfifo', [path]),
-  'a directory': (path) => {
-    mkdirSync(path)
-  },
-  'a device': (path) => {
-    symlinkSync('/dev/zero', path)
-  },
+  'a directory': (path) => mkdirSync(path),
+  'a device': (path) => symlinkSync('/dev/zero', path),
   'a socket': (path) =>
     new Promise((resolve) => {
       createServer()
-        .listen(path, () => {
-          resolve(undefined)
-        })
+        .listen(path, () => resolve(undefined))
         .unref()
     }),
 }

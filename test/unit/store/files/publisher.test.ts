@@ -104,12 +104,7 @@ test('writers of two processes take turns: one that writes again and again does 
   const writing = (async () => {
     while (!stopping.signal.aborted) await busy.put(anInstance({ revision: ++puts }))
   })()
-  await vi.waitFor(
-    () => {
-      expect(puts).toBeGreaterThan(2)
-    },
-    { timeout: 10_000 },
-  )
+  await vi.waitFor(() => expect(puts).toBeGreaterThan(2), { timeout: 10_000 })
   const before = puts
   for (let revision = 1; revision <= 10; revision++) await store.put(anotherInstance(revision))
   const meanwhile = puts - before

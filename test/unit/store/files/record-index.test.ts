@@ -131,9 +131,7 @@ describe('a record that is edited by hand', () => {
     write('10.0.0.2/30')
     // for it, the record is not recent
     await openFilePublisher(directory, 16_384, FILE_SYSTEM, () => Date.now() + 10_000).put(anotherInstance(1))
-    await new Promise((resolve) => {
-      setTimeout(resolve, 20)
-    }) // another tick of the file system's clock
+    await new Promise((resolve) => setTimeout(resolve, 20)) // another tick of the file system's clock
     write('10.0.0.9/30')
     const another = await openStore({ url: `file:${directory}` })
     expect(await another.put(anotherInstance(2, '10.0.0.9/30'))).toMatchObject({ kind: 'address-owned', owner: ID })

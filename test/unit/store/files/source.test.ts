@@ -11,9 +11,7 @@ import { temporaryDirectory } from '../../../support/fixtures/temporary-director
 const MIB = 1024 * 1024
 const warned: object[] = []
 const log = {
-  warn: (details: object) => {
-    warned.push(details)
-  },
+  warn: (details: object) => warned.push(details),
 }
 const aDirectory = () => temporaryDirectory()
 
@@ -45,9 +43,7 @@ test('a file store hashes user-data in slices, for the index, the record and the
 test('an index reads only files that changed since the last one, or just before it', async () => {
   const directory = aDirectory()
   const path = join(directory, 'srv-abcde.json')
-  const write = (revision: number) => {
-    writeFileSync(path, JSON.stringify(anInstance({ revision })))
-  }
+  const write = (revision: number) => writeFileSync(path, JSON.stringify(anInstance({ revision })))
   const source = new FileSource(directory, 16_384, log)
   const digest = async () => (await source.index()).digests.get('srv-abcde')
   const isRead = async () => (await mostBytesPerTurn(digest)).hashed > 0

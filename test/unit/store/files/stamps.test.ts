@@ -23,22 +23,12 @@ describe('stamps', () => {
     expect(await stampsAt('srv-c', 1000)).toEqual({ text: '', isRecent: false, changedAtMs: 0 })
     const texts = new Set<string>()
     for (const change of [
-      () => {
-        writeFileSync(path, 'a')
-      },
-      () => {
-        writeFileSync(path, 'ab')
-      },
-      () => {
-        writeFileSync(join(directory, 'srv-c.removed'), '1')
-      },
-      () => {
-        writeFileSync(path, 'cd')
-      },
+      () => writeFileSync(path, 'a'),
+      () => writeFileSync(path, 'ab'),
+      () => writeFileSync(join(directory, 'srv-c.removed'), '1'),
+      () => writeFileSync(path, 'cd'),
     ]) {
-      await new Promise((resolve) => {
-        setTimeout(resolve, 20)
-      }) // another tick of the file system's clock
+      await new Promise((resolve) => setTimeout(resolve, 20)) // another tick of the file system's clock
       change()
       utimesSync(path, 1000, 1000)
       texts.add((await stampsAt('srv-c', 1000)).text)

@@ -112,9 +112,7 @@ test.each<[ScriptAnswer, object]>([
   [['unchanged', '8'], { kind: 'unchanged', revision: 8 }],
   [['absent'], { kind: 'absent' }],
   [['refused', 'stale', '9'], { kind: 'stale', revision: 9 }],
-])('the answer %j to a removal is %j', (answer, result) => {
-  expect(parseRemoved(answer)).toEqual(result)
-})
+])('the answer %j to a removal is %j', (answer, result) => expect(parseRemoved(answer)).toEqual(result))
 
 test('a conversion that the script calls invalid is final; after another refusal it may be tried again', () => {
   expect(parseConverted(['converted'])).toEqual({ kind: 'converted' })

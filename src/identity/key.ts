@@ -39,8 +39,8 @@ export function parseIdentityKey(text: string): Parsed<KeyObject, string> {
   return {
     ok: false,
     faults: [
-      `names a file that is not one private key in PEM without a passphrase: RSA of ${String(RSA_BITS.least)} to ` +
-        `${String(RSA_BITS.most)} bits, or EC of the curve P-256 (imdsctl identity init makes one)`,
+      `names a file that is not one private key in PEM without a passphrase: RSA of ${RSA_BITS.least} to ` +
+        `${RSA_BITS.most} bits, or EC of the curve P-256 (imdsctl identity init makes one)`,
     ],
   }
 }

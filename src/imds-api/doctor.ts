@@ -95,7 +95,7 @@ export async function stateRows(config: ApiConfig): Promise<readonly (readonly [
     ],
     [
       'process',
-      `${(last('process_resident_memory_bytes') / 2 ** 20).toFixed(0)} MiB, ${(rate((name) => name === 'process_cpu_seconds_total') * 100).toFixed(1)} % of a CPU, ${String(last('process_open_fds'))} of ${String(last('process_max_fds'))} descriptors`,
+      `${(last('process_resident_memory_bytes') / 2 ** 20).toFixed(0)} MiB, ${(rate((name) => name === 'process_cpu_seconds_total') * 100).toFixed(1)} % of a CPU, ${last('process_open_fds')} of ${last('process_max_fds')} descriptors`,
     ],
   ]
 }
@@ -119,6 +119,6 @@ export async function ask(
     headers,
     signal: AbortSignal.timeout(TIMEOUT_MS),
   })
-  if (!statuses.includes(response.status)) throw new Error(`${path} has status ${String(response.status)}`)
+  if (!statuses.includes(response.status)) throw new Error(`${path} has status ${response.status}`)
   return response
 }

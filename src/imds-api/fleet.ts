@@ -101,9 +101,7 @@ export async function evacuate(parts: CommandParts, name: string, options: ApiEv
         count('refused')
       }
     }
-    output.print(
-      [`${String(ids.length)} servers`, ...[...counts].map(([kind, n]) => `${String(n)} ${kind}`)].join(', '),
-    )
+    output.print([`${ids.length} servers`, ...[...counts].map(([kind, n]) => `${n} ${kind}`)].join(', '))
     return counts.has('refused') ? 1 : EXIT.done
   })
 }

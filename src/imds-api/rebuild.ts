@@ -51,13 +51,13 @@ export async function rebuild(parts: RebuildParts, options: RebuildOptions, stop
     if (options.prune === true) await prune(output, db, store, options.force === true)
     await store.fleet.setDatabase(ours, true)
     const { left, isContinued } = await inTransaction(db, enqueueRebuild)
-    if (isContinued) output.print(`an earlier rebuild is continued: ${String(left)} servers are left`)
+    if (isContinued) output.print(`an earlier rebuild is continued: ${left} servers are left`)
     const status = await publishAll(parts, database, store, left, stopping)
     if (options.prune !== true) {
       const { unknown } = await findOnlyInStore(db, store)
       if (unknown.length > 0)
         output.warn(
-          `${String(unknown.length)} servers are only in the store: imds-api verify lists them, and imds-api rebuild ` +
+          `${unknown.length} servers are only in the store: imds-api verify lists them, and imds-api rebuild ` +
             '--prune removes them',
         )
     }
@@ -72,12 +72,12 @@ async function prune(output: Output, db: Db, store: Publisher, force: boolean): 
   if (unknown.length > records * PRUNED_SHARE && !force)
     throw new CommandFailure(
       1,
-      `${String(unknown.length)} of ${String(records)} records would be removed, more than ` +
-        `${String(PRUNED_SHARE * 100)} %: nothing was done. If that is right: imds-api rebuild --prune --force`,
+      `${unknown.length} of ${records} records would be removed, more than ` +
+        `${PRUNED_SHARE * 100} %: nothing was done. If that is right: imds-api rebuild --prune --force`,
     )
   for (const id of unknown) await store.remove(id)
   if (unknown.length > 0)
-    output.print(`removed ${String(unknown.length)} servers; imds-api advance frees addresses that were kept for them`)
+    output.print(`removed ${unknown.length} servers; imds-api advance frees addresses that were kept for them`)
 }
 
 /**
@@ -121,14 +121,14 @@ async function publishAll(
     const why = publisher.problem ?? 'stopped'
     throw new CommandFailure(
       publisher.problem === undefined ? 1 : EXIT.unavailable,
-      `${why}; ${String(left)} of ${String(total)} servers are left: imds-api rebuild continues`,
+      `${why}; ${left} of ${total} servers are left: imds-api rebuild continues`,
     )
   }
   const refused = await findRefusedServers(db, undefined)
   for (const { id, fault } of refused.slice(0, MAX_NAMED)) output.warn(`${id}: ${fault}`)
   output.print(
-    `published ${String(total - refused.length)} servers` +
-      (refused.length === 0 ? '' : `; the store refuses ${String(refused.length)}: imds-api tries them every minute`),
+    `published ${total - refused.length} servers` +
+      (refused.length === 0 ? '' : `; the store refuses ${refused.length}: imds-api tries them every minute`),
   )
   return refused.length === 0 ? EXIT.done : 1
 }
@@ -147,7 +147,7 @@ export async function verify(parts: CommandParts<Pick<ApiConfig, 'store' | 'data
     for (const text of moved) output.result({ finding: 'behind', text }, `imds-api advance would say: ${text}`)
     output.result(
       { servers, different: differences.length, waiting, behind: moved.length },
-      `${String(servers)} servers: ${String(differences.length)} differ in the store, ${String(waiting)} wait to be published`,
+      `${servers} servers: ${differences.length} differ in the store, ${waiting} wait to be published`,
     )
     return isForeign || differences.length > 0 || moved.length > 0 ? 1 : EXIT.done
   })

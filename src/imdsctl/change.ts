@@ -43,7 +43,7 @@ export async function remove(
     if (removed.kind === 'stale') {
       throw new CommandFailure(
         EXIT.refused,
-        `the store holds revision ${String(removed.revision)} of ${id}: remove at that one or a higher one`,
+        `the store holds revision ${removed.revision} of ${id}: remove at that one or a higher one`,
         { id, ...jsonOf(removed) },
       )
     }
@@ -86,7 +86,7 @@ export async function changeSeals(
       text:
         changed.kind === 'unchanged'
           ? `the user-data of ${id} ${state}: nothing to do`
-          : `${dryRun ? 'would be ' : ''}${changed.kind} ${id} at revision ${String(changed.revision)}`,
+          : `${dryRun ? 'would be ' : ''}${changed.kind} ${id} at revision ${changed.revision}`,
     }
   })
 }
@@ -137,7 +137,7 @@ async function checkKeys(publisher: Publisher): Promise<void> {
     .map(({ name }) => name)
   if (lacking.length === 0) return
   const more = lacking.length - MAX_NAMED
-  const names = [...lacking.slice(0, MAX_NAMED), ...(more > 0 ? [`${String(more)} more`] : [])].join(', ')
+  const names = [...lacking.slice(0, MAX_NAMED), ...(more > 0 ? [`${more} more`] : [])].join(', ')
   throw new CommandFailure(
     EXIT.refused,
     `daemons have not announced the record key ${recordKey}, and could not read the records: ${names}. Give it to them ` +
@@ -229,7 +229,7 @@ export async function changeEach(
   const all = [...counts, ...(done < ids.length ? [['not tried', ids.length - done] as const] : [])]
   output.result(
     { instances: ids.length, ...Object.fromEntries(all) },
-    [`${String(ids.length)} instances`, ...all.map(([result, count]) => `${String(count)} ${result}`)].join(', '),
+    [`${ids.length} instances`, ...all.map(([result, count]) => `${count} ${result}`)].join(', '),
   )
   return status
 }

@@ -54,18 +54,18 @@ export async function wait(
   if (waited.kind === 'impossible') {
     throw new CommandFailure(
       EXIT.badData,
-      `the guest of ${id} can never start with revision ${String(waited.revision)}: ${waited.reason}`,
+      `the guest of ${id} can never start with revision ${waited.revision}: ${waited.reason}`,
       { id, result, ...details },
     )
   }
   if (waited.kind === 'timeout') {
     throw new CommandFailure(
       EXIT.timeout,
-      `the daemon does not serve revision ${String(revision)} of ${id}: ${waited.reason}`,
+      `the daemon does not serve revision ${revision} of ${id}: ${waited.reason}`,
       { id, result, ...details, revision: waited.revision ?? null },
     )
   }
-  output.result({ id, revision: waited.revision }, `${id} is served at revision ${String(waited.revision)}`)
+  output.result({ id, revision: waited.revision }, `${id} is served at revision ${waited.revision}`)
 }
 
 /** Initialises a new region. */

@@ -99,7 +99,7 @@ async function move(
       fields: { hypervisors: to },
       result: {
         json: { result, id, ...(dryRun && { dryRun }), revision: revision + 1, from, to },
-        text: `${dryRun ? 'would be ' : ''}${result} ${id} from ${from.join(' and ')} to ${to.join(' and ')} at revision ${String(revision + 1)}`,
+        text: `${dryRun ? 'would be ' : ''}${result} ${id} from ${from.join(' and ')} to ${to.join(' and ')} at revision ${revision + 1}`,
       },
     }
   }

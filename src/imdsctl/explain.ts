@@ -55,7 +55,7 @@ export async function explain(context: ExplainContext, target: string, network: 
       output.rows(rows)
     }
   }
-  if (more > 0) output.warn(`${target} has ${String(more)} more addresses: explain one of them by itself`)
+  if (more > 0) output.warn(`${target} has ${more} more addresses: explain one of them by itself`)
 }
 
 /** The place of the operators' listener that a hypervisor's daemon announces in the store. */
@@ -131,16 +131,13 @@ export function formatExplanation(
   nowMs: number,
 ): { readonly title: Cell; readonly rows: (readonly Cell[])[] } {
   const { instance, sessionTokens, userData, hopLimit, firewall, packets, listener, store, recent = [] } = explanation
-  const code = status === undefined ? '' : ` (${String(status)})`
+  const code = status === undefined ? '' : ` (${status})`
   const problem = (text: string | undefined) => text && { text, style: STYLES.failure }
   const facts: readonly (readonly [string, Cell | undefined])[] = [
-    [
-      'instance',
-      instance && `${instance.id}, revision ${String(instance.revision)}, on ${instance.hypervisors.join(', ')}`,
-    ],
+    ['instance', instance && `${instance.id}, revision ${instance.revision}, on ${instance.hypervisors.join(', ')}`],
     ['session tokens', sessionTokens],
     ['user-data', userData],
-    ['hop limit', hopLimit && `${String(hopLimit.limit)}, ${hopLimit.enforced ? '' : 'not '}enforced by the firewall`],
+    ['hop limit', hopLimit && `${hopLimit.limit}, ${hopLimit.enforced ? '' : 'not '}enforced by the firewall`],
     ...(path ?? []).map(stepRow),
     [
       'path',
@@ -152,7 +149,7 @@ export function formatExplanation(
     ['store', problem(store)],
     ...recent.map(
       ({ at, status: got, reason, topic }) =>
-        ['request', `${formatAgo(at, nowMs)}: ${String(got)}, ${reason} (${topic})`] as const,
+        ['request', `${formatAgo(at, nowMs)}: ${got}, ${reason} (${topic})`] as const,
     ),
   ]
   return {
@@ -172,6 +169,6 @@ function stepRow({ name, finding }: Step): readonly [string, Cell] {
 /** `admitted 120; dropped: unknown-peers 3, strays 1 (all guests of the hypervisor)`. */
 function formatPackets({ admitted = 0, ...dropped }: Readonly<Record<string, number>>): string {
   const drops = Object.entries(dropped).filter(([, count]) => count > 0)
-  const text = drops.length === 0 ? 'none' : drops.map(([reason, count]) => `${reason} ${String(count)}`).join(', ')
-  return `admitted ${String(admitted)}; dropped ${text} (all guests of the hypervisor)`
+  const text = drops.length === 0 ? 'none' : drops.map(([reason, count]) => `${reason} ${count}`).join(', ')
+  return `admitted ${admitted}; dropped ${text} (all guests of the hypervisor)`
 }

@@ -42,8 +42,8 @@ export async function exportRecords({ store, output }: Context, path: string): P
     })
     await rename(partial, directory)
     const { records, tombstones, unreadable } = exported
-    const missing = unreadable === 0 ? '' : `, ${String(unreadable)} unreadable`
-    output.result(exported, `${String(records)} records, ${String(tombstones)} tombstones${missing}: ${path}`)
+    const missing = unreadable === 0 ? '' : `, ${unreadable} unreadable`
+    output.result(exported, `${records} records, ${tombstones} tombstones${missing}: ${path}`)
     return unreadable === 0 ? EXIT.done : EXIT.badData
   })
 }

@@ -112,7 +112,7 @@ export async function forget({ store, output }: Context, name: string): Promise<
     if (records > 0)
       throw new CommandFailure(
         EXIT.refused,
-        `${String(records)} records name ${name}: move them first (imdsctl evacuate ${name} --to NAME)`,
+        `${records} records name ${name}: move them first (imdsctl evacuate ${name} --to NAME)`,
         { name, records },
       )
     const [announced] = await publisher.hypervisors([name])

@@ -97,7 +97,7 @@ function publicKeyOf(path: string): KeyObject {
 
 /** Everyone may read it: the keys are public. */
 function replace(path: string, text: string): void {
-  const draft = `${path}.${String(process.pid)}`
+  const draft = `${path}.${process.pid}`
   try {
     writeFileSync(draft, text, { flag: 'wx', mode: 0o644, flush: true })
     renameSync(draft, path)

@@ -88,13 +88,12 @@ async function restoreTombstone(
     }
     const { revision, sealedAt } = tombstone
     const { kind, ...rest } = await publisher.remove(id, revision, { sealedAt })
-    if (kind === 'stale')
-      failed(EXIT.refused, 'refused', `is of revision ${String(revision)}, and the store has a later one`)
+    if (kind === 'stale') failed(EXIT.refused, 'refused', `is of revision ${revision}, and the store has a later one`)
     else
       report.add({
         status: EXIT.done,
         kind: 'removed',
-        text: `removed ${id} at revision ${String(revision)}`,
+        text: `removed ${id} at revision ${revision}`,
         json: { id, result: kind, ...rest },
       })
   } catch (error) {

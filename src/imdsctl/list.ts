@@ -51,7 +51,7 @@ export async function list({ store, output }: Context, options: ListOptions): Pr
         entries,
         options,
         count,
-        `${String(count.removed)} removed in the last 7 days`,
+        `${count.removed} removed in the last 7 days`,
       )
       return EXIT.done
     }
@@ -63,7 +63,7 @@ export async function list({ store, output }: Context, options: ListOptions): Pr
     const entries = listed.map((instance) => ({ json: instance, cells: cellsOf(instance) }))
     const sealed = listed.filter(({ sealedAt }) => sealedAt !== undefined).length
     const [instances, of] = [listed.length, all.length]
-    const text = `${instances === of ? '' : `${String(instances)} of `}${String(of)} instances, ${String(sealed)} sealed`
+    const text = `${instances === of ? '' : `${instances} of `}${of} instances, ${sealed} sealed`
     const header = ['ID', 'REVISION', 'HYPERVISORS', 'SEALED', 'ADDRESSES']
     print(output, header, entries, options, { instances, of, sealed }, text)
     for (const id of unread) output.warn(`the record of ${id} cannot be read: its account is not known`)

@@ -28,7 +28,7 @@ export async function maintenance({ store, output }: Context, id: string, option
     const { revision, event } = await put(publisher, id, change.value)
     output.result(
       { id, result: 'published', revision, event },
-      `event ${event}: published ${id} at revision ${String(revision)}`,
+      `event ${event}: published ${id} at revision ${revision}`,
     )
   })
 }

@@ -89,7 +89,7 @@ function checked(input: RecordInput, userDataMaxBytes: number): CommandOutcome {
   return {
     status: EXIT.done,
     kind: 'valid',
-    text: `${input.place}: valid, ${id} revision ${String(revision)}`,
+    text: `${input.place}: valid, ${id} revision ${revision}`,
     warnings,
     json: { place: input.place, result: 'valid', id, revision, ...(warnings.length > 0 && { warnings }) },
   }
@@ -144,7 +144,7 @@ function putOutcome(
       return {
         kind: put.kind,
         status: EXIT.done,
-        text: `${dryRun ? 'would be ' : ''}${put.kind} ${id} revision ${String(revision)}${seal}`,
+        text: `${dryRun ? 'would be ' : ''}${put.kind} ${id} revision ${revision}${seal}`,
         warnings,
         json: {
           result: put.kind,
@@ -163,7 +163,7 @@ function putOutcome(
     case 'stale':
       return refused(
         input,
-        `the store holds revision ${String(put.revision)} or removed the instance at it: publish a higher one`,
+        `the store holds revision ${put.revision} or removed the instance at it: publish a higher one`,
         jsonOf(put),
       )
     case 'address-owned':

@@ -19,7 +19,7 @@ export function warningsOf(document: unknown): readonly string[] {
     if (found.length < MAX_WARNINGS) found.push(warning())
     else more += 1
   }
-  return more === 0 ? found : [...found, `${String(more)} more fields or tags are ignored`]
+  return more === 0 ? found : [...found, `${more} more fields or tags are ignored`]
 }
 
 function* allOf(document: unknown): Generator<() => string> {
@@ -36,8 +36,7 @@ function* ignoredIn(
   path: string,
 ): Generator<() => string> {
   if (Array.isArray(value)) {
-    if (items !== undefined)
-      for (const [i, one] of value.entries()) yield* ignoredIn(items, one, `${path}/${String(i)}`)
+    if (items !== undefined) for (const [i, one] of value.entries()) yield* ignoredIn(items, one, `${path}/${i}`)
     return
   }
   if (!isJsonObject(value)) return

@@ -106,7 +106,7 @@ async function* inputsOf(path: string, lines: Iterable<string> | AsyncIterable<s
     if (line.trim() === '') continue
     isJsonLines ??= isJsonObject(parseJson(line))
     if (!isJsonLines) continue
-    const place = `${path}:${String(number)}`
+    const place = `${path}:${number}`
     if (line.trim() !== '---') yield inputOf(place, parseJson(line))
     else yield faulty(place, EXIT.badData, 'begins another YAML document: each needs a file of its own')
   }

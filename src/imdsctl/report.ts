@@ -61,15 +61,15 @@ export class CommandReport {
   end(): number {
     const records = this.#done
     const more = this.#warned.size - MAX_WARNINGS
-    if (this.#prints === 'failures' && more > 0) this.#output.warn(`warning: ${String(more)} more of this kind`)
+    if (this.#prints === 'failures' && more > 0) this.#output.warn(`warning: ${more} more of this kind`)
     if (records === 0)
       throw new CommandFailure(
         EXIT.noInput,
         `no record found: in a directory, the files of records end in ${RECORD_ENDINGS.join(', ')}`,
       )
     if (records > 1 || this.#prints === 'failures') {
-      const summary = [...this.#counts].map(([kind, count]) => `${String(count)} ${kind}`).join(', ')
-      this.#output.result({ records, ...Object.fromEntries(this.#counts) }, `${String(records)} records: ${summary}`)
+      const summary = [...this.#counts].map(([kind, count]) => `${count} ${kind}`).join(', ')
+      this.#output.result({ records, ...Object.fromEntries(this.#counts) }, `${records} records: ${summary}`)
     }
     return this.#status
   }

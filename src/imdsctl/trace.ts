@@ -40,7 +40,7 @@ export function formatTrace(
     publishedAt === undefined
       ? 'published at an unknown time'
       : `published at ${publishedAt}, ${formatAgo(publishedAt, nowMs)}`
-  const instance = `${id}, revision ${String(revision)}, ${published}`
+  const instance = `${id}, revision ${revision}, ${published}`
   if (boot === undefined)
     return {
       title: [instance, 'its guest has sent no request since the daemon started, or since it came here'],
@@ -52,11 +52,11 @@ export function formatTrace(
     ...boot.topics.map(({ topic, requests: count, served, firstAt, lastAt }) => ({
       at: firstAt,
       what: topic,
-      text: `${plural(count)}, ${served === count ? 'served' : `${String(served)} served`}${until(firstAt, lastAt)}`,
+      text: `${plural(count)}, ${served === count ? 'served' : `${served} served`}${until(firstAt, lastAt)}`,
     })),
     ...boot.refusals.map(({ reason, status, requests: count, lastAt }) => ({
       at: lastAt,
-      what: { text: `${String(status)} ${reason}`, style: 'yellow' as const },
+      what: { text: `${status} ${reason}`, style: 'yellow' as const },
       text: `${plural(count)} refused, the last one now`,
     })),
     ...(boot.crawlEndedAt === undefined ? [] : [{ at: boot.crawlEndedAt, what: 'end of the crawl', text: '' }]),
@@ -66,7 +66,7 @@ export function formatTrace(
   return {
     title: [
       instance,
-      `${boot.recognised ? 'booted' : 'no boot seen, first request'} at ${firstRequestAt}, ${formatAgo(firstRequestAt, nowMs)}: ${plural(requests)}, ${String(withToken)} with a session token`,
+      `${boot.recognised ? 'booted' : 'no boot seen, first request'} at ${firstRequestAt}, ${formatAgo(firstRequestAt, nowMs)}: ${plural(requests)}, ${withToken} with a session token`,
       ...userAgents.map((agent) => `user agent ${JSON.stringify(agent)}`),
     ],
     events: events.map(({ at, what, text }) => [offset(at).padStart(offsets), what, text]),
@@ -78,5 +78,5 @@ export function formatTrace(
 }
 
 function plural(count: number): string {
-  return count === 1 ? '1 request' : `${String(count)} requests`
+  return count === 1 ? '1 request' : `${count} requests`
 }

@@ -157,7 +157,7 @@ function certificatesOf(text: string, nowMs: number): X509Certificate[] {
     try {
       return new X509Certificate(block)
     } catch {
-      throw new Unusable(`has a certificate that cannot be parsed, number ${String(i + 1)}`)
+      throw new Unusable(`has a certificate that cannot be parsed, number ${i + 1}`)
     }
   })
   const [first] = certificates as [X509Certificate]

@@ -129,7 +129,7 @@ export const VARIABLES = {
       default: DEFAULT_OPERATOR_SOCKET,
       parse: matching(
         (path) => parseUnixSocket(formatListenAddress({ path })) !== undefined,
-        `must be an absolute path of at most ${String(MAX_UNIX_SOCKET_PATH_BYTES)} bytes, ` +
+        `must be an absolute path of at most ${MAX_UNIX_SOCKET_PATH_BYTES} bytes, ` +
           `such as ${DEFAULT_OPERATOR_SOCKET}`,
       ),
       help: 'the unix socket for operators',

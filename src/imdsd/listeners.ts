@@ -69,7 +69,7 @@ export function parseListeners(
     network: UNNAMED.test(name) ? DEFAULT_NETWORK : name,
   }))
   if (sockets.length === 0 && enabled.length === 0) {
-    const fixed = listed.filter(({ port }) => port !== 0).map(({ host, port }) => `${host} ${String(port)}`)
+    const fixed = listed.filter(({ port }) => port !== 0).map(({ host, port }) => `${host} ${port}`)
     if (new Set(fixed).size < fixed.length) fault('names one address and port twice')
     // Who connects over loopback is a process of this machine, so networks there separate nobody.
     const isSeveral = networksOf(listed).length > 1 && !listed.every(({ host }) => isLoopback(host))
@@ -95,7 +95,7 @@ export function linkLocalFaults(addresses: readonly string[], listen: string): s
       return [`"${address}" is not an IPv6 address that only this hypervisor uses, such as fd00:ec2::a9fe:a9fe`]
     const [place, other] = listed.filter(({ host }) => host === address)
     if (place?.port !== LINK_LOCAL_PORT || other !== undefined)
-      return [`names ${address}, which must be in IMDS_LISTEN once: [${address}]:${String(LINK_LOCAL_PORT)}`]
+      return [`names ${address}, which must be in IMDS_LISTEN once: [${address}]:${LINK_LOCAL_PORT}`]
     if (networks.includes(place.network)) return [`names two addresses of network ${place.network}`]
     networks.push(place.network)
     return []

@@ -103,7 +103,7 @@ export async function buildOperatorSide(parts: OperatorSideParts): Promise<Opera
         view
           .instances()
           .filter(({ instance: { id } }) => view.isUnconfirmed(id))
-          .map(({ instance: { id, revision } }) => `${id}, revision ${String(revision)}`),
+          .map(({ instance: { id, revision } }) => `${id}, revision ${revision}`),
       faulty: () => sync.faults().map(([id, fault]) => formatFault(id, fault)),
       contested: view.contested(),
       viewAgeSeconds: viewAgeSeconds(),

@@ -11,7 +11,7 @@ export async function inTime<T>(work: Promise<T>, timeoutMs: number, steps: () =
       timer = setTimeout(() => {
         const now = steps()
         if (now > seen) wait(now)
-        else reject(new Error(`no answer within ${String(timeoutMs)} ms`))
+        else reject(new Error(`no answer within ${timeoutMs} ms`))
       }, timeoutMs)
     }
     wait(steps())

@@ -19,9 +19,9 @@ export function rateLimitHeaders({
   remaining,
   retrySeconds,
 }: Quota): Readonly<Record<'RateLimit-Policy' | 'RateLimit', string>> {
-  const until = remaining === 0 ? `;t=${String(retrySeconds)}` : ''
+  const until = remaining === 0 ? `;t=${retrySeconds}` : ''
   return {
-    'RateLimit-Policy': `"${name}";q=${String(quota)};w=${String(windowSeconds)}`,
-    RateLimit: `"${name}";r=${String(remaining)}${until}`,
+    'RateLimit-Policy': `"${name}";q=${quota};w=${windowSeconds}`,
+    RateLimit: `"${name}";r=${remaining}${until}`,
   }
 }

@@ -51,7 +51,7 @@ export function variablesPage(table: VariableTable, page: Page & { readonly prog
 
 function pageOf({ name, section, seeAlso }: Page, summary: string, parts: readonly string[]): string {
   return `${[
-    `.TH "${name.toUpperCase()}" "${String(section)}" "" "imds ${VERSION}" "imds"`,
+    `.TH "${name.toUpperCase()}" "${section}" "" "imds ${VERSION}" "imds"`,
     '.ad l',
     '.nh',
     heading('Name'),

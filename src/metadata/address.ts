@@ -68,7 +68,7 @@ export function splitPrefix(address: string): { address: string; prefixLength?: 
 /** The subnet of an address with a prefix length: that of `10.0.0.2/30` is `10.0.0.0/30`. */
 export function subnetOf(address: string): string {
   const parsed = address.includes(':') ? new Address6(address) : new Address4(address)
-  return `${parsed.startAddress().correctForm()}/${String(parsed.subnetMask)}`
+  return `${parsed.startAddress().correctForm()}/${parsed.subnetMask}`
 }
 
 /** The netmask of an address with a prefix length: that of `10.0.0.2/30` is `255.255.255.252`. */
@@ -92,7 +92,7 @@ export function isIpv6Prefix(range: string): boolean {
   const { address, prefixLength = 0 } = splitPrefix(range)
   const digits = ipv6Digits(address)
   return (
-    range === `${address}/${String(prefixLength)}` &&
+    range === `${address}/${prefixLength}` &&
     isIpv6(address) &&
     OWNABLE.test(digits) &&
     prefixLength % 4 === 0 &&

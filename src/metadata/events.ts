@@ -31,7 +31,7 @@ export function changeEvents(
   while (others.length >= MAX_EVENTS) {
     const ended = others.findIndex(({ state }) => state !== 'active')
     if (ended === -1)
-      return { ok: false, faults: [`there are ${String(MAX_EVENTS)} active events already: complete or cancel one`] }
+      return { ok: false, faults: [`there are ${MAX_EVENTS} active events already: complete or cancel one`] }
     others.splice(ended, 1)
   }
   return { ok: true, value: [...others, event] }

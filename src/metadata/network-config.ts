@@ -95,7 +95,7 @@ export function networkData({ interfaces }: Instance): object {
     })),
     networks: interfaces.flatMap((nic) =>
       [...networksOf(ipv4Of(nic), 'ipv4'), ...networksOf(ipv6Of(nic), 'ipv6')].map((network, i) => ({
-        id: `${nic.id}-${String(i)}`,
+        id: `${nic.id}-${i}`,
         network_id: nic.network,
         link: nic.id,
         ...network,

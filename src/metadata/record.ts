@@ -38,7 +38,7 @@ export function sealOf(document: unknown): string | undefined {
 function withPrefix(isAddress: (address: string) => boolean, bits: number) {
   return (value: string) => {
     const { address, prefixLength } = splitPrefix(value)
-    const canonical = prefixLength === undefined || value === `${address}/${String(prefixLength)}`
+    const canonical = prefixLength === undefined || value === `${address}/${prefixLength}`
     return (
       isAddress(address) &&
       canonical &&
@@ -91,7 +91,7 @@ function addressFaults({ interfaces }: Instance): Fault[] {
     (['ipv4Addresses', 'ipv6Addresses'] as const).flatMap((name) =>
       nic[name].flatMap((address, n) =>
         isUnusableAddress(splitPrefix(address).address)
-          ? [{ path: `/interfaces/${String(i)}/${name}/${String(n)}`, message: UNUSABLE_ADDRESS }]
+          ? [{ path: `/interfaces/${i}/${name}/${n}`, message: UNUSABLE_ADDRESS }]
           : [],
       ),
     ),
@@ -107,7 +107,7 @@ export function sizeFaults(document: unknown): Fault[] {
     return [{ path: '', message: 'cannot be written as JSON' }]
   }
   return bytes > MAX_RECORD_BYTES
-    ? [{ path: '', message: `is ${String(bytes)} bytes as JSON, more than the limit of ${String(MAX_RECORD_BYTES)}` }]
+    ? [{ path: '', message: `is ${bytes} bytes as JSON, more than the limit of ${MAX_RECORD_BYTES}` }]
     : []
 }
 
@@ -183,29 +183,29 @@ function contradictions(record: Static<typeof InstanceSchema>): Fault[] {
     else faults.push({ path, message: `is the same ${kind} as ${first}` })
   }
   record.interfaces.forEach(({ id, macAddress, network, ipv4Addresses, ipv6Addresses, ipv6Prefixes, cloudIps }, i) => {
-    distinct('interface', id, `/interfaces/${String(i)}/id`)
-    distinct('MAC address', macAddress, `/interfaces/${String(i)}/macAddress`)
+    distinct('interface', id, `/interfaces/${i}/id`)
+    distinct('MAC address', macAddress, `/interfaces/${i}/macAddress`)
     ipv4Addresses.forEach((a, n) => {
-      distinct('address', `${network} ${splitPrefix(a).address}`, `/interfaces/${String(i)}/ipv4Addresses/${String(n)}`)
+      distinct('address', `${network} ${splitPrefix(a).address}`, `/interfaces/${i}/ipv4Addresses/${n}`)
     })
     ipv6Addresses.forEach((a, n) => {
-      distinct('address', `${network} ${splitPrefix(a).address}`, `/interfaces/${String(i)}/ipv6Addresses/${String(n)}`)
+      distinct('address', `${network} ${splitPrefix(a).address}`, `/interfaces/${i}/ipv6Addresses/${n}`)
     })
     ipv6Prefixes.forEach((prefix, n) => {
-      distinct('prefix', `${network} ${prefix}`, `/interfaces/${String(i)}/ipv6Prefixes/${String(n)}`)
+      distinct('prefix', `${network} ${prefix}`, `/interfaces/${i}/ipv6Prefixes/${n}`)
     })
     cloudIps.forEach(({ publicIpv4 }, n) => {
-      distinct('cloud IP', publicIpv4, `/interfaces/${String(i)}/cloudIps/${String(n)}/publicIpv4`)
+      distinct('cloud IP', publicIpv4, `/interfaces/${i}/cloudIps/${n}/publicIpv4`)
     })
   })
-  record.events.forEach(({ id }, i) => distinct('event', id, `/events/${String(i)}/id`))
-  record.publicKeys.forEach(({ user }, i) => distinct('user', user, `/publicKeys/${String(i)}/user`))
+  record.events.forEach(({ id }, i) => distinct('event', id, `/events/${i}/id`))
+  record.publicKeys.forEach(({ user }, i) => distinct('user', user, `/publicKeys/${i}/user`))
   const keys = namedKeys(record).length
   if (keys > MAX_PUBLIC_KEYS)
     faults.push({
       path: '/publicKeys',
-      message: `has ${String(keys)} keys, more than the limit of ${String(MAX_PUBLIC_KEYS)}`,
+      message: `has ${keys} keys, more than the limit of ${MAX_PUBLIC_KEYS}`,
     })
-  record.hypervisors.forEach((name, i) => distinct('hypervisor', name, `/hypervisors/${String(i)}`))
+  record.hypervisors.forEach((name, i) => distinct('hypervisor', name, `/hypervisors/${i}`))
   return faults
 }

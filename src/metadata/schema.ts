@@ -48,7 +48,7 @@ const PublicKey = Type.Object(
     key: sshKey('The public key, or the first one.'),
     moreKeys: Type.Array(sshKey('Further public keys of the user.'), { default: [], maxItems: MAX_KEYS_OF_USER - 1 }),
   },
-  { description: `The SSH keys of one user. All users together have at most ${String(MAX_PUBLIC_KEYS)}.` },
+  { description: `The SSH keys of one user. All users together have at most ${MAX_PUBLIC_KEYS}.` },
 )
 
 export const OptionsSchema = Type.Object(
@@ -167,7 +167,7 @@ const Identity = Type.Object(
 /** The JSON Schema (draft 2020-12) of a record. `hint` is our own keyword: the rule in words, for messages. */
 export const InstanceSchema = Type.Object(
   {
-    schema: Type.Literal(SCHEMA, { hint: `the number ${String(SCHEMA)}`, description: 'The version of this schema.' }),
+    schema: Type.Literal(SCHEMA, { hint: `the number ${SCHEMA}`, description: 'The version of this schema.' }),
     revision: Type.Integer({
       minimum: 1,
       maximum: Number.MAX_SAFE_INTEGER,

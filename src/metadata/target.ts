@@ -81,7 +81,7 @@ type ParsedTarget = Parsed<Target, string>
 const MALFORMED: ParsedTarget = Object.freeze({ ok: false, faults: ['has an escape that does not decode to UTF-8'] })
 const BAD_TIMEOUT: ParsedTarget = Object.freeze({
   ok: false,
-  faults: [`has a timeout_sec that is not a whole number from 1 to ${String(MAX_TIMEOUT_SECONDS)}`],
+  faults: [`has a timeout_sec that is not a whole number from 1 to ${MAX_TIMEOUT_SECONDS}`],
 })
 const UNKNOWN = latest('unknown', 'other', '')
 const ROOT = latest('/', 'versions', '')

@@ -24,11 +24,11 @@ export function userDataFaults(
   if (bytes === undefined) return [{ path: '/userData', message: 'describes user-data that is missing' }]
   if (bytes.length > maxBytes) return [{ path: '/userData', message: `is ${formatTooLong(bytes.length, maxBytes)}` }]
   if (expected.size !== bytes.length)
-    return [{ path: '/userData/size', message: `does not match the ${String(bytes.length)} bytes of the user-data` }]
+    return [{ path: '/userData/size', message: `does not match the ${bytes.length} bytes of the user-data` }]
   return expected.sha256 === digest ? [] : [{ path: '/userData/sha256', message: 'is not the digest of the user-data' }]
 }
 
 /** The text of a fault: user-data is too long. */
 export function formatTooLong(bytes: number, maxBytes: number): string {
-  return `${String(bytes)} bytes, more than the limit of ${String(maxBytes)} (IMDS_USER_DATA_MAX_BYTES)`
+  return `${bytes} bytes, more than the limit of ${maxBytes} (IMDS_USER_DATA_MAX_BYTES)`
 }

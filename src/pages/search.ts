@@ -40,7 +40,7 @@ export function partOf<T>(rows: readonly T[], question: Question): PageOfRows<T>
 export function formatSearch({ search }: Question, { page, pages, total }: PageOfRows<unknown>, what: string): Markup {
   const link = (to: number, text: string) => markup`<a href="${hrefOf(search, to)}">${text}</a>`
   return markup`<form><input type="search" name="q" value="${search}" maxlength="${MAX_CHARACTERS}" aria-label="search for ${what}" placeholder="${what}"><button>Search</button></form>
-<nav><span class="soft">${total} found${pages > 1 && `, page ${String(page)} of ${String(pages)}`}</span>${search !== '' && markup`<a href="?">all</a>`}${page > 1 && link(page - 1, 'previous')}${page < pages && link(page + 1, 'next')}</nav>
+<nav><span class="soft">${total} found${pages > 1 && `, page ${page} of ${pages}`}</span>${search !== '' && markup`<a href="?">all</a>`}${page > 1 && link(page - 1, 'previous')}${page < pages && link(page + 1, 'next')}</nav>
 `
 }
 

@@ -12,7 +12,7 @@ const UNITS = [
 export function formatDuration(seconds: number): string {
   let amount = Math.max(0, seconds)
   for (const [unit, most] of UNITS) {
-    if (amount < most) return `${String(Math.floor(amount))} ${unit}`
+    if (amount < most) return `${Math.floor(amount)} ${unit}`
     amount /= most
   }
   return ''

@@ -37,7 +37,7 @@ export function becomeOwnerOf(directory: string): void {
     process.setuid!(owner.uid)
   } catch (error) {
     throw new StartFailure(
-      `${directory} belongs to the user with the id ${String(owner.uid)}, ` +
+      `${directory} belongs to the user with the id ${owner.uid}, ` +
         `and this process cannot become that user (${(error as Error).message}): run the command as that user`,
       { cause: error },
     )

@@ -70,7 +70,7 @@ export function printChecks(
   const state = worstOf(all)
   if (output.json) output.printJson({ ok, warnings, failures, ...json, checks })
   else {
-    const text = `${String(ok)} ok, ${String(warnings)} ${warnings === 1 ? 'warning' : 'warnings'}, ${String(failures)} ${failures === 1 ? 'failure' : 'failures'}`
+    const text = `${ok} ok, ${warnings} ${warnings === 1 ? 'warning' : 'warnings'}, ${failures} ${failures === 1 ? 'failure' : 'failures'}`
     output.rows(rows)
     output.rows(checks.map(rowOf))
     output.rows([[{ text, style: STYLES[state] }]])

@@ -10,7 +10,7 @@ export interface HostPort {
 
 /** `10.0.0.1:80` or `[fd00::1]:80`. */
 export function formatHostPort({ host, port }: HostPort): string {
-  return host.includes(':') ? `[${host}]:${String(port)}` : `${host}:${String(port)}`
+  return host.includes(':') ? `[${host}]:${port}` : `${host}:${port}`
 }
 
 /**

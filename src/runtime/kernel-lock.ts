@@ -36,9 +36,7 @@ export async function takeLock(path: string, waitMs = LOCK_TIMEOUT_MS): Promise<
     const lock = tryLock(path)
     if (lock !== undefined) return lock
     if (performance.now() > deadlineMs)
-      throw new LockHeld(
-        `another writer has held ${path} for ${String(waitMs / 1000)} s, or this file system has no locks`,
-      )
+      throw new LockHeld(`another writer has held ${path} for ${waitMs / 1000} s, or this file system has no locks`)
     await sleep(10 + Math.random() * 20)
   }
 }

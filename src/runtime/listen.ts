@@ -163,7 +163,7 @@ async function open(acceptor: Server, listener: Listener, variable: string, reus
     const where =
       listener.fd === undefined
         ? formatListenAddress(listener)
-        : `the socket from systemd (file descriptor ${String(listener.fd)})`
+        : `the socket from systemd (file descriptor ${listener.fd})`
     const reason = remedy(code, variable, listener.path !== undefined) ?? (error as Error).message
     throw new StartFailure(`${variable}: cannot listen on ${where}: ${reason}`, { cause: error })
   }

@@ -127,5 +127,5 @@ export function neverBlock(fd: number, stream: () => WriteStream): void {
 export function isJournal(journalStream: string | undefined, fd: number): boolean {
   if (journalStream === undefined) return false
   const { dev, ino } = fstatSync(fd)
-  return journalStream === `${String(dev)}:${String(ino)}`
+  return journalStream === `${dev}:${ino}`
 }

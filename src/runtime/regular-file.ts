@@ -70,7 +70,7 @@ export function readSettingFile(path: string, links: LinkRule = 'follow'): Buffe
   const fd = openRegularFileSync(path, links)
   try {
     const { size } = fstatSync(fd)
-    if (size > MAX_SETTING_BYTES) throw new Error(`it has more than ${String(MAX_SETTING_BYTES)} bytes`)
+    if (size > MAX_SETTING_BYTES) throw new Error(`it has more than ${MAX_SETTING_BYTES} bytes`)
     return readFileSync(fd)
   } finally {
     closeSync(fd)
@@ -113,7 +113,7 @@ async function readBytes(file: FileHandle, length: number): Promise<Buffer> {
  * programs that copy files set the time of the last modification to whatever it was elsewhere.
  */
 export function stampOf({ ino, ctimeNs, size }: Pick<BigIntStats, 'ino' | 'ctimeNs' | 'size'>): string {
-  return `${String(ino)}:${String(ctimeNs)}:${String(size)}`
+  return `${ino}:${ctimeNs}:${size}`
 }
 
 /** Resolves as the operation on a file does, or with undefined if there is no such file. */

@@ -17,7 +17,7 @@ export function decodeText(bytes: Uint8Array, start = 0): string {
   if (isUtf16) throw new NotUtf8('it is not UTF-8, but seems to be UTF-16: convert it to UTF-8')
   if (!isUtf8(bytes)) {
     const offset = start + wrongByte(Buffer.from(bytes))
-    throw new NotUtf8(`it is not UTF-8: the byte at offset ${String(offset)} is wrong`)
+    throw new NotUtf8(`it is not UTF-8: the byte at offset ${offset} is wrong`)
   }
   return new TextDecoder().decode(bytes)
 }

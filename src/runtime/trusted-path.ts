@@ -26,7 +26,7 @@ export function findDistrust(path: string, uid: number): string | undefined {
     const mayBeAnyones = above !== undefined && (above.mode & WRITABLE_BY_OTHERS) !== 0
     const mayHaveOtherOwner = name === dirname(socket) || (name === socket && above?.uid === file.uid)
     if (!isOwn(file.uid) && (mayBeAnyones || !mayHaveOtherOwner))
-      return `${name} belongs to the user with the id ${String(file.uid)}, who may have created it for this purpose`
+      return `${name} belongs to the user with the id ${file.uid}, who may have created it for this purpose`
     above = file
   }
   return undefined
@@ -42,8 +42,7 @@ export function findDistrustOfDirectory(path: string): string | undefined {
     if (file === undefined) return undefined
     const fault = faultOfDirectory(name, file)
     if (fault !== undefined) return fault
-    if (file.uid !== 0)
-      return `${name} belongs to the user with the id ${String(file.uid)}, who can replace what is there`
+    if (file.uid !== 0) return `${name} belongs to the user with the id ${file.uid}, who can replace what is there`
   }
   return undefined
 }

@@ -136,7 +136,7 @@ export function oneOf<T extends string>(words: readonly T[]): TextParser<T> {
 }
 
 export function whole(least: number, most: number): TextParser<number> {
-  const fault = `must be a whole number from ${String(least)} to ${String(most)}, in decimal digits`
+  const fault = `must be a whole number from ${least} to ${most}, in decimal digits`
   return (text) => {
     const value = parseWhole(text, least, most)
     return value === undefined ? { ok: false, faults: [fault] } : { ok: true, value }

@@ -27,7 +27,7 @@ export async function probeStore(store: ProbedStore): Promise<Probe> {
       warnings: [],
       problems: [
         {
-          text: `it has not answered within ${String(TIMEOUT_MS / 1000)} s`,
+          text: `it has not answered within ${TIMEOUT_MS / 1000} s`,
           remedy: 'see whether Redis runs and the network reaches it; until then guests are served from memory',
         },
       ],
@@ -62,5 +62,5 @@ async function probe(store: ProbedStore): Promise<Probe> {
     return (await import('./redis/probe.ts')).probeRedis(store, store.region, store.hypervisor)
   const { listFiles } = await import('./files/stamps.ts')
   const records = [...(await listFiles(store.directory)).values()].filter((endings) => endings.includes('.json')).length
-  return { findings: [`${store.directory} has ${String(records)} records`], warnings: [], problems: [] }
+  return { findings: [`${store.directory} has ${records} records`], warnings: [], problems: [] }
 }

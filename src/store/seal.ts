@@ -35,7 +35,7 @@ export interface Tombstone {
 
 /** Formats a tombstone: `REVISION` or `REVISION SEALED-AT`. */
 export function formatTombstone({ revision, sealedAt }: Tombstone): string {
-  return sealedAt === undefined ? String(revision) : `${String(revision)} ${sealedAt}`
+  return sealedAt === undefined ? String(revision) : `${revision} ${sealedAt}`
 }
 
 /** Parses a tombstone; undefined for any other text. An invalid time is ignored: the tombstone then has no seal. */

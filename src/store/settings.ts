@@ -80,7 +80,7 @@ export const STORE_SETTINGS = {
   userDataMaxBytes: {
     variable: 'IMDS_USER_DATA_MAX_BYTES',
     flags: '--user-data-max-bytes <n>',
-    help: `the limit of user-data in bytes (default: ${String(DEFAULT_USER_DATA_BYTES)})`,
+    help: `the limit of user-data in bytes (default: ${DEFAULT_USER_DATA_BYTES})`,
   },
 } as const satisfies Readonly<Record<keyof StoreSettings, Readonly<Record<'variable' | 'flags' | 'help', string>>>>
 

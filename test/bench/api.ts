@@ -19,7 +19,7 @@ const ROOT = new URL('../../', import.meta.url).pathname
 export const OTHER_HYPERVISORS = 100
 const [CLIENT, SECRET] = ['cli-bench', 'a-secret-for-the-benchmark']
 /** API clients of accounts of their own. */
-export const CALLERS: readonly string[] = Array.from({ length: 9 }, (_, i) => `cli-call${String(i)}`)
+export const CALLERS: readonly string[] = Array.from({ length: 9 }, (_, i) => `cli-call${i}`)
 
 /** A started imds-api with one account. `socket`: the directory of PostgreSQL's. */
 export interface BenchApi extends Server {
@@ -54,7 +54,7 @@ export async function startBenchApi(
   chmodSync(directory, 0o711)
   const port = await freePort()
   const env = {
-    IMDS_API_LISTEN: `127.0.0.1:${String(port)}`,
+    IMDS_API_LISTEN: `127.0.0.1:${port}`,
     IMDS_API_OPERATOR_LISTEN: '127.0.0.1:0',
     IMDS_API_DATABASE: 'embedded',
     IMDS_API_STATE_DIR: join(directory, 'state'),
@@ -69,7 +69,7 @@ export async function startBenchApi(
     stdio: ['ignore', 'ignore', 'inherit'],
   })
   const server = startProcess([main], env, 'ignore', API_FLAGS)
-  const base = `http://127.0.0.1:${String(port)}`
+  const base = `http://127.0.0.1:${port}`
   await until(
     () =>
       fetch(`${base}/1.0/openapi.json`).then(
@@ -102,7 +102,7 @@ export async function startBenchApi(
         ...(body && { body: JSON.stringify(body) }),
       })
       const answer = (await response.json()) as Record<string, unknown>
-      if (!response.ok) throw new Error(`${method} ${path}: ${String(response.status)} ${JSON.stringify(answer)}`)
+      if (!response.ok) throw new Error(`${method} ${path}: ${response.status} ${JSON.stringify(answer)}`)
       return answer
     },
   }
@@ -190,7 +190,7 @@ const REGION = {
   images: [{ id: 'img-bench', handle: 'debian-12', name: 'Debian 12', disk_size: 1024, virtual_size: 1024 }],
   hypervisors: [
     { name: 'hv1', zone: 'bench-a', ram: 1_000_000_000 },
-    ...Array.from({ length: OTHER_HYPERVISORS }, (_, i) => ({ name: `other${String(i)}`, zone: 'bench-a', ram: 1 })),
+    ...Array.from({ length: OTHER_HYPERVISORS }, (_, i) => ({ name: `other${i}`, zone: 'bench-a', ram: 1 })),
   ],
   address_pools: {
     mac: ['02:24:19:00:00:00/24'],

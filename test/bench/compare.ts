@@ -33,7 +33,7 @@ interface Side {
 
 const REQUESTS: Readonly<Record<string, (ask: Ask, side: Side) => Promise<unknown>>> = {
   'GET of a server': (ask, { serverId }) => ask('GET', `servers/${serverId}`),
-  [`list of ${String(SERVERS)} servers`]: (ask) => ask('GET', 'servers'),
+  [`list of ${SERVERS} servers`]: (ask) => ask('GET', 'servers'),
   'create and delete of a server': (ask) => createAndDelete(ask, 'servers', { image: 'img-bench' }),
   'create and delete of a config map': (ask) => createAndDelete(ask, 'config_maps', { name: 'a', data: { b: [1, 2] } }),
 }
@@ -62,7 +62,7 @@ export const compare: Part = async ({ built, redisUrl, effort, old = '.' }) => {
         title: 'imds-api: CPU time of a request, beside another tree',
         columns: ['', 'µs', 'µs of the other', 'ratio', 'middle half', 'aim'],
         rows,
-        notes: [`Medians of ${String(ROUNDS)} rounds, ${String(CLIENTS)} clients. The other tree: ${resolve(old)}.`],
+        notes: [`Medians of ${ROUNDS} rounds, ${CLIENTS} clients. The other tree: ${resolve(old)}.`],
       },
     ]
   } finally {
@@ -79,8 +79,7 @@ async function prepare(api: BenchApi): Promise<Side> {
     const wire = await Wire.open(api.port, '127.0.0.1')
     clients.push(async (method, path, body) => {
       const reply = await wire.ask(formatRequest(api.token, method, `/1.0/${path}`, body))
-      if (reply.status < 200 || reply.status > 299)
-        throw new Error(`${method} ${path}: ${String(reply.status)} ${reply.body}`)
+      if (reply.status < 200 || reply.status > 299) throw new Error(`${method} ${path}: ${reply.status} ${reply.body}`)
       return reply.body
     })
   }

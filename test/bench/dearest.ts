@@ -161,7 +161,7 @@ export const dearest: Part = async ({ built, redisUrl, effort }) => {
           (ratio / price).toFixed(2),
           '<= 3',
         ]),
-        notes: [`Searched among ${String(ROUTES.flatMap(([, candidates]) => candidates).length)} requests of 16 KiB.`],
+        notes: [`Searched among ${ROUTES.flatMap(([, candidates]) => candidates).length} requests of 16 KiB.`],
       },
     ]
   } finally {

@@ -76,10 +76,10 @@ async function waits(api: BenchApi, tokens: Tokens, load: string): Promise<Table
         ['memory of a wait beyond its idle connection, KiB', (((heldMib - idleMib) * 1024) / HELD).toFixed(1), '<= 2'],
         ['from the response of the change to that of one wait, median, ms', median(afterMs).toFixed(1), '<= 20'],
         ['the same, p99, ms', quantile(afterMs, 0.99).toFixed(1), ''],
-        [`the same for ${String(HELD)} waits that one change ends, median, ms`, median(allMs).toFixed(1), ''],
+        [`the same for ${HELD} waits that one change ends, median, ms`, median(allMs).toFixed(1), ''],
         ['the same, the last one, ms', quantile(allMs, 1).toFixed(1), ''],
       ],
-      notes: [`${String(HELD)} waits of two clients are held. The load average before the run: ${load}.`],
+      notes: [`${HELD} waits of two clients are held. The load average before the run: ${load}.`],
     }
   } finally {
     for (const connection of connections) connection.end()
@@ -106,7 +106,7 @@ async function streams(api: BenchApi, tokens: Tokens, seconds: number, load: str
     await Promise.all(
       ids.map(async (id) => {
         while (performance.now() - startedMs < seconds * 2_000) {
-          await api.call('PUT', `/1.0/cloud_ips/${id}`, { name: `name ${String(changes++)}` })
+          await api.call('PUT', `/1.0/cloud_ips/${id}`, { name: `name ${changes++}` })
         }
       }),
     )
@@ -119,12 +119,12 @@ async function streams(api: BenchApi, tokens: Tokens, seconds: number, load: str
       rows: [
         ['changes a second, each an event', ((changes / (changedMs - startedMs)) * 1_000).toFixed(0)],
         [
-          `events a second to ${String(STREAMS)} streams together`,
+          `events a second to ${STREAMS} streams together`,
           (((changes * STREAMS) / (lastMs - startedMs)) * 1_000).toFixed(0),
         ],
         ['from the last change to its event on the last stream, ms', (lastMs - changedMs).toFixed(0)],
       ],
-      notes: [`${String(CHANGERS)} clients make changes. The load average before the run: ${load}.`],
+      notes: [`${CHANGERS} clients make changes. The load average before the run: ${load}.`],
     }
   } finally {
     for (const connection of connections) connection.end()
@@ -134,7 +134,7 @@ async function streams(api: BenchApi, tokens: Tokens, seconds: number, load: str
 /** Connects from several addresses: each has a limit. */
 async function connect({ port }: BenchApi, count: number): Promise<Wire[]> {
   const connections: Wire[] = []
-  for (let n = 0; n < count; n++) connections.push(await Wire.open(port, `127.0.2.${String(1 + (n % 8))}`))
+  for (let n = 0; n < count; n++) connections.push(await Wire.open(port, `127.0.2.${1 + (n % 8)}`))
   return connections
 }
 
@@ -150,7 +150,7 @@ async function newCloudIp(api: BenchApi): Promise<string> {
 async function tokenOfAnother(api: BenchApi): Promise<string> {
   const { id } = (await api.call('POST', '/1.0/api_clients', { name: 'another' })) as { id: string }
   const { secret } = (await api.call('POST', `/1.0/api_clients/${id}/reset_secret`)) as { secret: string }
-  const response = await fetch(`http://127.0.0.1:${String(api.port)}/token`, {
+  const response = await fetch(`http://127.0.0.1:${api.port}/token`, {
     method: 'POST',
     headers: { Authorization: `Basic ${Buffer.from(`${id}:${secret}`).toString('base64')}` },
     body: new URLSearchParams({ grant_type: 'client_credentials' }),

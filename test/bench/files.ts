@@ -33,7 +33,7 @@ export const files: Part = async () => {
       ],
       rows,
       notes: [
-        `${String(PUTS)} puts of one instance without user-data, each followed by the floor. Each put compares the stamps of all files; the first one of a process reads all records.`,
+        `${PUTS} puts of one instance without user-data, each followed by the floor. Each put compares the stamps of all files; the first one of a process reads all records.`,
       ],
     },
   ]

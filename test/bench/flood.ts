@@ -60,7 +60,7 @@ export const flood: Part = async ({ built, redisUrl }) => {
         ],
         rows,
         notes: [
-          `${String(SECONDS)} s each. A boot reads the whole tree and user-data, with one connection per request. The flooder and the guests share a core; the flooder runs at nice 19. No firewall. The aim: no failed request, and a p99 of at most twice that without a flood.`,
+          `${SECONDS} s each. A boot reads the whole tree and user-data, with one connection per request. The flooder and the guests share a core; the flooder runs at nice 19. No firewall. The aim: no failed request, and a p99 of at most twice that without a flood.`,
         ],
       },
     ]

@@ -39,7 +39,7 @@ export const importExport: Part = async ({ built, redisUrl, effort }) => {
       times.first.push(imdsctl('import', records))
       times.again.push(imdsctl('import', records))
       // its files are deleted at the end: deleting them would slow down the next run
-      times.export.push(imdsctl('export', join(directory, `export-${String(round)}`)))
+      times.export.push(imdsctl('export', join(directory, `export-${round}`)))
     }
     const row = (what: string, ms: readonly number[]) => [
       what,
@@ -48,7 +48,7 @@ export const importExport: Part = async ({ built, redisUrl, effort }) => {
     ]
     return [
       {
-        title: `Import and export of ${String(count)} records with 1 KiB of user-data each`,
+        title: `Import and export of ${count} records with 1 KiB of user-data each`,
         columns: ['', 's', 'records/s'],
         rows: [
           row('import of a directory', times.first),

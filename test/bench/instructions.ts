@@ -54,7 +54,7 @@ export async function countInstructions(
 
 /** Waits until a server answers. */
 export async function untilAnswers(port: number): Promise<void> {
-  await until(() => isAnswered(port), `an answer on port ${String(port)}`, 300_000)
+  await until(() => isAnswered(port), `an answer on port ${port}`, 300_000)
 }
 
 async function send(port: number, requests: number): Promise<void> {
@@ -71,7 +71,7 @@ function isAnswered(port: number): Promise<boolean> {
   return new Promise((resolve) => {
     let text = ''
     const socket = connect(port, '127.0.0.1', () => {
-      socket.write(`GET ${PATH} HTTP/1.1\r\nHost: 127.0.0.1:${String(port)}\r\nConnection: close\r\n\r\n`)
+      socket.write(`GET ${PATH} HTTP/1.1\r\nHost: 127.0.0.1:${port}\r\nConnection: close\r\n\r\n`)
     })
     socket.setEncoding('latin1')
     socket.on('data', (part: string) => {

@@ -56,7 +56,7 @@ async function keyTable(api: BenchApi, note: string): Promise<Table> {
   let n = 0
   let id = ''
   const create = async (headers: Readonly<Record<string, string>>) => {
-    const response = await fetch(`http://127.0.0.1:${String(api.port)}/1.0/cloud_ips`, {
+    const response = await fetch(`http://127.0.0.1:${api.port}/1.0/cloud_ips`, {
       method: 'POST',
       headers: { Authorization: `Bearer ${api.token}`, 'Content-Type': 'application/json', ...headers },
       body: '{"name": "bench"}',
@@ -66,7 +66,7 @@ async function keyTable(api: BenchApi, note: string): Promise<Table> {
   }
   const measured = await interleaved(
     () => create({}),
-    () => create({ 'Idempotency-Key': `"bench-${String(n++)}"` }),
+    () => create({ 'Idempotency-Key': `"bench-${n++}"` }),
     () => api.call('DELETE', `/1.0/cloud_ips/${id}`),
   )
   return {
@@ -90,7 +90,7 @@ async function listTable(api: BenchApi, effort: Effort, note: string): Promise<T
   /** Reads a response as a client does that does not keep it. */
   const read = async (path: string) => {
     const startedMs = performance.now()
-    const response = await fetch(`http://127.0.0.1:${String(api.port)}/1.0/${path}`, {
+    const response = await fetch(`http://127.0.0.1:${api.port}/1.0/${path}`, {
       headers: { Authorization: `Bearer ${api.token}` },
     })
     let bytes = 0
@@ -107,7 +107,7 @@ async function listTable(api: BenchApi, effort: Effort, note: string): Promise<T
     ids.push((await read('servers?fields=id')).ms)
   }
   return {
-    title: `imds-api: lists of an account with ${String(SERVERS)} servers`,
+    title: `imds-api: lists of an account with ${SERVERS} servers`,
     columns: ['', 'figure', 'aim'],
     rows: [
       ['GET of one server, ms', page.ms[1].toFixed(2), ''],
@@ -120,7 +120,7 @@ async function listTable(api: BenchApi, effort: Effort, note: string): Promise<T
     ],
     notes: [
       note,
-      `GET /1.0/account has ${String((await read('account')).bytes)} bytes.`,
+      `GET /1.0/account has ${(await read('account')).bytes} bytes.`,
       'The first list is the first one of the process.',
     ],
   }

@@ -48,7 +48,7 @@ async function mix(imdsApi: BenchApi, tokens: readonly string[], seconds: number
   const { answers, ms } = await running
   const [before, after] = [resident.slice(3, 6), resident.slice(9)].map((part) => Math.max(...part))
   return {
-    title: `${String(CLIENTS)} clients read, create, map and delete for ${String(seconds)} s`,
+    title: `${CLIENTS} clients read, create, map and delete for ${seconds} s`,
     columns: ['', 'figure', 'aim'],
     rows: [
       ['requests', String(ms.length), ''],
@@ -61,7 +61,7 @@ async function mix(imdsApi: BenchApi, tokens: readonly string[], seconds: number
         'equal',
       ],
     ],
-    notes: Object.entries(failed(answers)).map(([name, count]) => `${name}: ${String(count)}`),
+    notes: Object.entries(failed(answers)).map(([name, count]) => `${name}: ${count}`),
   }
 }
 
@@ -74,7 +74,7 @@ async function overload(imdsApi: BenchApi, tokens: readonly string[], seconds: n
     const { body } = await wire.ask(formatRequest(token, 'POST', '/1.0/cloud_ips'))
     wire.end()
     const { id } = JSON.parse(body) as { readonly id: string }
-    callers.push({ address: `127.0.2.${String(1 + i)}`, request: formatRequest(token, 'GET', `/1.0/cloud_ips/${id}`) })
+    callers.push({ address: `127.0.2.${1 + i}`, request: formatRequest(token, 'GET', `/1.0/cloud_ips/${id}`) })
   }
   const polite = callers.pop()!
   const capacity = await answeredPerSecond(port, callers, seconds)
@@ -90,7 +90,7 @@ async function overload(imdsApi: BenchApi, tokens: readonly string[], seconds: n
     const politeOnes = await politeReads
     const other = [...statuses].filter(([status]) => status !== 200 && status !== 503)
     rows.push([
-      `${String(share)} of the capacity: ${String(perSecond)} a second`,
+      `${share} of the capacity: ${perSecond} a second`,
       (answered.length / tookSeconds).toFixed(0),
       String(statuses.get(503) ?? 0),
       String(other.reduce((sum, [, count]) => sum + count, 0)),
@@ -103,7 +103,7 @@ async function overload(imdsApi: BenchApi, tokens: readonly string[], seconds: n
     await sleep(1_000)
   }
   return {
-    title: `Reads of ${String(callers.length)} accounts, and of one that sends few`,
+    title: `Reads of ${callers.length} accounts, and of one that sends few`,
     columns: [
       'sent',
       '200 a second',
@@ -117,7 +117,7 @@ async function overload(imdsApi: BenchApi, tokens: readonly string[], seconds: n
     ],
     rows,
     notes: [
-      `The capacity is what is answered to ${String(AT_ONCE)} reads of each account at once: ${capacity.toFixed(0)} a second. Since due: with the wait for one of the 256 connections of its client.`,
+      `The capacity is what is answered to ${AT_ONCE} reads of each account at once: ${capacity.toFixed(0)} a second. Since due: with the wait for one of the 256 connections of its client.`,
       'The aim: a p99 of at most 500 ms at twice the capacity, and no refusal of the account with few. The clients share a core with PostgreSQL.',
     ],
   }
@@ -162,18 +162,18 @@ async function idleConnections({ port, pid }: BenchApi, token: string, seconds: 
   const caller = { address: '127.0.0.1', request: formatRequest(token, 'GET', '/1.0/zones') }
   const read = async () => {
     const { ms, refused } = await readNowAndThen(port, caller, AbortSignal.timeout(seconds * 1_000))
-    if (refused > 0) throw new Error(`${String(refused)} reads were refused`)
+    if (refused > 0) throw new Error(`${refused} reads were refused`)
     return quantile(ms, 0.99)
   }
   const [beforeMs, beforeMib] = [await read(), residentMib(pid)]
   const wires: Wire[] = []
-  for (let i = 0; i < IDLE; i++) wires.push(await Wire.open(port, `127.0.3.${String(1 + (i % IDLE_ADDRESSES))}`))
+  for (let i = 0; i < IDLE; i++) wires.push(await Wire.open(port, `127.0.3.${1 + (i % IDLE_ADDRESSES)}`))
   await sleep(1_000)
   const [duringMs, duringMib] = [await read(), residentMib(pid)]
   const open = wires.filter((wire) => wire.isOpen).length
   for (const wire of wires) wire.end()
   return {
-    title: `${String(IDLE)} idle connections of ${String(IDLE_ADDRESSES)} addresses`,
+    title: `${IDLE} idle connections of ${IDLE_ADDRESSES} addresses`,
     columns: ['', 'before', 'during', 'aim'],
     rows: [
       ['connections that imds-api keeps', '', String(open), '<= 4096'],

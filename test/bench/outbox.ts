@@ -107,9 +107,9 @@ async function measure(api: BenchApi, port: number, pool: pg.Pool, mappings: num
     title: "imds-api: from the answer of map to the guest's public-ipv4",
     columns: ['ms', 'median', 'p99', 'longest', 'aim'],
     rows: [
-      row(`one server, ${String(mappings)} mappings`, alone, 'median 8, p99 30'),
-      row(`a group of ${String(GROUP)} servers, until the last guest sees it`, groupMs, '1000'),
-      [`all ${String(SERVERS)} servers published again, unchanged`, regionMs.toFixed(0), '', '', '20000'],
+      row(`one server, ${mappings} mappings`, alone, 'median 8, p99 30'),
+      row(`a group of ${GROUP} servers, until the last guest sees it`, groupMs, '1000'),
+      [`all ${SERVERS} servers published again, unchanged`, regionMs.toFixed(0), '', '', '20000'],
     ],
     notes: [`The load average before the run was ${load}.`],
   }
@@ -132,7 +132,7 @@ async function copyServer(pool: pg.Pool, { id }: BenchServer, copies: number): P
     `insert into servers (id, account_id, name, status, image_id, server_type_id, zone_id, hypervisor, user_data,
        compatibility_mode, disk_encrypted, architecture)
      select 'srv-copy' || n, account_id, '', 'active', image_id, server_type_id, zone_id,
-       'other' || n % ${String(OTHER_HYPERVISORS)}, encode(convert_to(repeat('x', 1000), 'UTF8'), 'base64'),
+       'other' || n % ${OTHER_HYPERVISORS}, encode(convert_to(repeat('x', 1000), 'UTF8'), 'base64'),
        false, false, architecture
      from servers, generate_series(1, $2::integer) as n where id = $1`,
     [id, copies],

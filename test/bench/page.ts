@@ -41,7 +41,7 @@ export const page: Part = async ({ built, redisUrl }) => {
         rows: [
           ['KiB; compressed', `${kib(body)}; ${kib(gzipSync(body))}`],
           [
-            `CPU ms of a turn during ${String(LOADS)} loads: p99; longest`,
+            `CPU ms of a turn during ${LOADS} loads: p99; longest`,
             `${quantile(turns, 0.99).toFixed(1)}; ${Math.max(...turns).toFixed(1)}`,
           ],
           ['wait of a guest, ms, without readers: median; p99', waits.without],
@@ -50,7 +50,7 @@ export const page: Part = async ({ built, redisUrl }) => {
         ],
         notes: [
           'The aims: at most 60 KB compressed, and at most 50 ms of the event loop at a time.',
-          `${String(ROUNDS)} rounds of ${String(ROUND_MS / 1000)} s with and without readers in turn; ratios are medians of the rounds' ratios.`,
+          `${ROUNDS} rounds of ${ROUND_MS / 1000} s with and without readers in turn; ratios are medians of the rounds' ratios.`,
         ],
       },
     ]

@@ -61,7 +61,7 @@ export const parts: Part = async ({ built, redisUrl, effort }) => {
       Math.max(...ratios[i]!).toFixed(2),
       counted[i]?.toFixed(0) ?? '',
     ]),
-    notes: [`Medians of ${String(micros[0]!.length)} processes of each server, which take turns every second.`],
+    notes: [`Medians of ${micros[0]!.length} processes of each server, which take turns every second.`],
   }
   return [table]
 }

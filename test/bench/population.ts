@@ -19,7 +19,7 @@ export function idOf(position: number): string {
 
 /** The address of the instance at a position. */
 export function addressOf(position: number): string {
-  return `127.0.${String((position + 1) >> 8)}.${String((position + 1) & 255)}`
+  return `127.0.${(position + 1) >> 8}.${(position + 1) & 255}`
 }
 
 /** Differences from the default instance. */
@@ -38,7 +38,7 @@ export function recordOf(
 ): Record<string, unknown> {
   const suffix = idOf(position).slice('srv-'.length)
   const hex = position.toString(16).padStart(4, '0')
-  const cloudIp = `198.18.${String(position >> 8)}.${String(position & 255)}`
+  const cloudIp = `198.18.${position >> 8}.${position & 255}`
   return anInstance({
     id: idOf(position),
     region,
@@ -60,7 +60,7 @@ export function recordOf(
         ],
       },
     ],
-    tags: { Name: `guest-${String(position)}`, revision: String(revision) },
+    tags: { Name: `guest-${position}`, revision: String(revision) },
     options: { instanceMetadataTags: 'enabled', ...options },
   })
 }

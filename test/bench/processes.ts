@@ -115,8 +115,8 @@ export async function startImds(
   const server = startProcess(
     [main],
     {
-      IMDS_LISTEN: `127.0.0.1:${String(port)}`,
-      IMDS_OPERATOR_LISTEN: `127.0.0.1:${String(operatorPort)}`,
+      IMDS_LISTEN: `127.0.0.1:${port}`,
+      IMDS_OPERATOR_LISTEN: `127.0.0.1:${operatorPort}`,
       IMDS_OPERATOR_SOCKET: join(state, 'operator.sock'),
       IMDS_STATE_DIR: state,
       ...ENDLESS_SHARE,
@@ -135,7 +135,7 @@ export async function startImds(
       const { ready, instances: count } = await readiness()
       return ready && count === instances
     },
-    `the daemon to serve ${String(instances)} instances`,
+    `the daemon to serve ${instances} instances`,
     120_000,
   )
   return { ...server, port, operatorPort }
@@ -170,30 +170,30 @@ async function untilAnswers(port: number, path: string): Promise<void> {
         () => true,
         () => false,
       ),
-    `an answer on port ${String(port)}`,
+    `an answer on port ${port}`,
   )
 }
 
 /** Resident memory of a process, in MiB. */
 export function residentMib(pid: number): number {
-  return (Number(/VmRSS:\s+(\d+) kB/.exec(readFileSync(`/proc/${String(pid)}/status`, 'utf8'))?.[1]) * 1024) / MIB
+  return (Number(/VmRSS:\s+(\d+) kB/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]) * 1024) / MIB
 }
 
 /** The peak of a process's resident memory, in MiB, since its start or the last `resetPeak`. */
 export function peakMib(pid: number): number {
-  return (Number(/VmHWM:\s+(\d+) kB/.exec(readFileSync(`/proc/${String(pid)}/status`, 'utf8'))?.[1]) * 1024) / MIB
+  return (Number(/VmHWM:\s+(\d+) kB/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]) * 1024) / MIB
 }
 
 /** Makes the kernel measure the peak of resident memory from now on (proc(5), clear_refs). */
 export function resetPeak(pid: number): void {
-  writeFileSync(`/proc/${String(pid)}/clear_refs`, '5')
+  writeFileSync(`/proc/${pid}/clear_refs`, '5')
 }
 
 /** The CPU time of a process, in seconds: of all threads that have not ended, to the nanosecond. */
 export function cpuSeconds(pid: number): number {
-  const threads = readdirSync(`/proc/${String(pid)}/task`)
+  const threads = readdirSync(`/proc/${pid}/task`)
   const nanoseconds = threads.map((thread) =>
-    Number(readFileSync(`/proc/${String(pid)}/task/${thread}/schedstat`, 'utf8').split(' ')[0]),
+    Number(readFileSync(`/proc/${pid}/task/${thread}/schedstat`, 'utf8').split(' ')[0]),
   )
   return nanoseconds.reduce((sum, each) => sum + each) / 1e9
 }

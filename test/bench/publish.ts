@@ -35,7 +35,7 @@ async function measure(built: Built, redisUrl: string, region: string, isBusy: b
   const store = await openStore({ url: redisUrl, region })
   const changeOther = (position: number, revision: number) =>
     store.put(
-      recordOf(INSTANCES + position, region, revision, { hypervisor: `host${String(position % OTHER_HYPERVISORS)}` }),
+      recordOf(INSTANCES + position, region, revision, { hypervisor: `host${position % OTHER_HYPERVISORS}` }),
       userDataOf(position),
     )
   if (isBusy) for (let position = 0; position < OTHER_INSTANCES; position++) await changeOther(position, 1)
@@ -59,7 +59,7 @@ async function measure(built: Built, redisUrl: string, region: string, isBusy: b
       let acknowledgedMs = NaN
       const put = store.put(record, userDataOf(0)).then(({ kind }) => {
         acknowledgedMs = performance.now()
-        if (kind !== 'published') throw new Error(`revision ${String(revision)} was not published: ${kind}`)
+        if (kind !== 'published') throw new Error(`revision ${revision} was not published: ${kind}`)
       })
       const seen = untilSees(guest, String(revision))
       await put
@@ -87,7 +87,7 @@ async function measure(built: Built, redisUrl: string, region: string, isBusy: b
   ]
   return {
     title: isBusy
-      ? `From a publish to the guest, while ${String(OTHER_INSTANCES)} instances of ${String(OTHER_HYPERVISORS)} other hypervisors change`
+      ? `From a publish to the guest, while ${OTHER_INSTANCES} instances of ${OTHER_HYPERVISORS} other hypervisors change`
       : 'From a publish to the guest',
     columns: ['ms', 'median', 'p99', 'longest'],
     rows: [
@@ -97,9 +97,9 @@ async function measure(built: Built, redisUrl: string, region: string, isBusy: b
       row("a guest's GET", times.get),
     ],
     notes: [
-      `${String(CHANGES)} changes of one of ${String(INSTANCES)} instances, one at a time, with 1 KiB of user-data each. The publisher, the guest and Redis share a core; the daemon has the other.`,
+      `${CHANGES} changes of one of ${INSTANCES} instances, one at a time, with 1 KiB of user-data each. The publisher, the guest and Redis share a core; the daemon has the other.`,
       'After `put sent`: the library validates the record, Redis runs the script, the daemon gets the notice, loads the instance, validates it and replaces it, and the guest sends a GET and reads the response.',
-      `The daemon received ${String(notices)} notices for its ${String(WARM_UP + CHANGES)} changes. Other hypervisors had ${perSecond.toFixed(0)} changes a second.`,
+      `The daemon received ${notices} notices for its ${WARM_UP + CHANGES} changes. Other hypervisors had ${perSecond.toFixed(0)} changes a second.`,
     ],
   }
 }

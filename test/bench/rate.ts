@@ -71,10 +71,10 @@ export const rate: Part = async ({ built, redisUrl, effort }) => {
           ratio(imds.rounds, bare.rounds, 'cpuMicrosPerRequest').toFixed(3),
           (median(imds.mib) / median(bare.mib)).toFixed(2),
         ],
-        ['aim', `>= ${String(aim)}`, '', '<= 1.2', '<= 1.1', '<= 1.15'],
+        ['aim', `>= ${aim}`, '', '<= 1.2', '<= 1.1', '<= 1.15'],
       ],
       notes: [
-        `GET ${PATH}, 32 connections of wrk on another core, ${String(INSTANCES)} instances in the view; medians of ${String(effort.processes)} pairs of processes, each warmed up for ${String(TURNS.warmUpSeconds)} s and measured for ${String(TURNS.rounds)} s.`,
+        `GET ${PATH}, 32 connections of wrk on another core, ${INSTANCES} instances in the view; medians of ${effort.processes} pairs of processes, each warmed up for ${TURNS.warmUpSeconds} s and measured for ${TURNS.rounds} s.`,
         `The pairs' ratios of the rates: ${spread('requestsPerSecond')}.`,
         `The pairs' ratios of the CPU times: ${spread('cpuMicrosPerRequest')}.`,
         ...(connections === 'reconnect' && bareCounted !== undefined && imdsCounted !== undefined

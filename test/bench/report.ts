@@ -13,7 +13,7 @@ export interface Table {
 
 /** The machine that the figures were measured on. */
 export function machine(): string {
-  return `${cpus()[0]?.model ?? 'unknown CPU'}, ${String(cpus().length)} cores, ${process.platform} ${process.arch}, Node ${process.versions.node}`
+  return `${cpus()[0]?.model ?? 'unknown CPU'}, ${cpus().length} cores, ${process.platform} ${process.arch}, Node ${process.versions.node}`
 }
 
 /** A table as text: the first column is aligned left, figures right. */

@@ -27,7 +27,7 @@ export const resync: Part = async ({ built, redisUrl }) => {
   try {
     for (const [size, userDataBytes] of SIZES) {
       const env = {
-        ...(await populate(redisUrl, `resync${String(size)}-${String(userDataBytes)}`, size, { userDataBytes })),
+        ...(await populate(redisUrl, `resync${size}-${userDataBytes}`, size, { userDataBytes })),
         IMDS_RESYNC_SECONDS: String(RESYNC_SECONDS),
       }
       const sentBefore = await stat(redis, 'stats', 'total_net_output_bytes')
@@ -41,7 +41,7 @@ export const resync: Part = async ({ built, redisUrl }) => {
       const completed = 'imds_resyncs_total{result="completed"}'.replace(/[{}]/g, '\\$&')
       const already = await metric(completed)
       if (already !== 1)
-        throw new Error(`${String(already)} resyncs have completed, not one: the metric is not that of the first`)
+        throw new Error(`${already} resyncs have completed, not one: the metric is not that of the first`)
       const before = await stat(redis, 'stats', 'total_net_output_bytes')
       await until(async () => (await metric(completed)) >= already + 4, 'four resyncs', 60_000)
       const bytes = ((await stat(redis, 'stats', 'total_net_output_bytes')) - before) / 4

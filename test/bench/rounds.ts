@@ -82,5 +82,5 @@ export function ratio(rounds: readonly Round[], baseline: readonly Round[], figu
 }
 
 function urlOf(port: number, path: string): string {
-  return `http://127.0.0.1:${String(port)}${path}`
+  return `http://127.0.0.1:${port}${path}`
 }

@@ -25,14 +25,14 @@ export async function measureRequests(env: Readonly<Record<string, string>>, sta
     [join(ROOT, 'src/imds-api/main.ts')],
     {
       ...env,
-      IMDS_API_LISTEN: `127.0.0.1:${String(port)}`,
-      IMDS_API_OPERATOR_LISTEN: `127.0.0.1:${String(operatorPort)}`,
+      IMDS_API_LISTEN: `127.0.0.1:${port}`,
+      IMDS_API_OPERATOR_LISTEN: `127.0.0.1:${operatorPort}`,
     },
     'ignore',
     API_FLAGS,
   )
-  const base = `http://127.0.0.1:${String(port)}`
-  const operator = `http://127.0.0.1:${String(operatorPort)}`
+  const base = `http://127.0.0.1:${port}`
+  const operator = `http://127.0.0.1:${operatorPort}`
   try {
     await until(
       () =>
@@ -73,7 +73,7 @@ export async function measureRequests(env: Readonly<Record<string, string>>, sta
           body,
         )
         const text = await response.text()
-        if (!response.ok) throw new Error(`${method} ${path}: ${String(response.status)} ${text}`)
+        if (!response.ok) throw new Error(`${method} ${path}: ${response.status} ${text}`)
         return { json: JSON.parse(text) as { readonly id: string }, link: response.headers.get('link') }
       }
       const get = (path: string) => () => call('GET', path)
@@ -104,7 +104,7 @@ export async function measureRequests(env: Readonly<Record<string, string>>, sta
         made.push((await call('POST', 'servers', { image: 'debian-12' })).json.id)
       })
       await measure('from a change of a server until its outbox is empty', async (n) => {
-        await call('PUT', `servers/${server}`, { tags: { Role: `role ${String(n)}` } })
+        await call('PUT', `servers/${server}`, { tags: { Role: `role ${n}` } })
         await until(
           async () => (await pool.query('select from outbox where server_id = $1', [server])).rowCount === 0,
           'the outbox',
@@ -129,7 +129,7 @@ export async function measureRequests(env: Readonly<Record<string, string>>, sta
         title: 'imds-api in this region',
         columns: ['', 'median ms'],
         rows,
-        notes: [`Each ${String(TIMES)} times, by an account with a tenth of the servers.`],
+        notes: [`Each ${TIMES} times, by an account with a tenth of the servers.`],
       }
     } finally {
       await close()

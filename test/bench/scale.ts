@@ -61,7 +61,7 @@ export const scale: Part = async ({ built, effort }) => {
     const memory = await memoryOf(redis)
     const storms = await measureStorms(redis, size, () => rebuild(env, state))
     const requests = await measureRequests(env, state)
-    const title = `A region of ${String(size.servers)} servers, ${String(size.hypervisors)} hypervisors, ${String(size.accounts)} accounts`
+    const title = `A region of ${size.servers} servers, ${size.hypervisors} hypervisors, ${size.accounts} accounts`
     const perServer = (bytes: number) => (bytes / size.servers / 1024).toFixed(2)
     return [
       {
@@ -203,7 +203,7 @@ async function measureStorms(
     ]
     return [
       {
-        title: `${String(hypervisors)} simulated daemons, ${String(connections)} connections`,
+        title: `${hypervisors} simulated daemons, ${connections} connections`,
         columns: ['', 's', 'CPU of Redis, s', 'a put meanwhile: median, ms', 'p99', 'longest'],
         rows: [
           row('nothing (before)', before),
@@ -212,7 +212,7 @@ async function measureStorms(
         ],
         notes: [
           `After the kill, Redis needed ${(loadMs / 1_000).toFixed(1)} s to read its append-only files; the time of the resyncs begins after that.`,
-          `Redis was killed again and came back empty: imds-api rebuild took ${(refilled.ms / 1_000).toFixed(1)} s, and all daemons had resynced after ${(followedMs / 1_000).toFixed(1)} s. Their views had ${String(least)} instances at least meanwhile.`,
+          `Redis was killed again and came back empty: imds-api rebuild took ${(refilled.ms / 1_000).toFixed(1)} s, and all daemons had resynced after ${(followedMs / 1_000).toFixed(1)} s. Their views had ${least} instances at least meanwhile.`,
           `The daemons share one process with ${daemonsMib.toFixed(0)} MiB and one core, which bounds the times.`,
         ],
       },

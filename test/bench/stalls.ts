@@ -49,7 +49,7 @@ export const stalls: Part = async ({ built, redisUrl }) => {
   const rows: string[][] = []
   for (const isEncrypted of [false, true]) {
     for (const [count, bytes] of SIZES) {
-      const name = `${String(count)} x ${bytes >= MIB ? `${String(bytes / MIB)} MiB` : `${String(bytes / KIB)} KiB`}${isEncrypted ? ', encrypted' : ''}`
+      const name = `${count} x ${bytes >= MIB ? `${bytes / MIB} MiB` : `${bytes / KIB} KiB`}${isEncrypted ? ', encrypted' : ''}`
       const report = (phase: string, figures: readonly string[]) => rows.push([`${name}: ${phase}`, ...figures])
       await measure(built, redisUrl, count, bytes, isEncrypted, report).catch((error: unknown) => {
         // the build to compare may never complete a resync
@@ -117,7 +117,7 @@ async function measure(
         recordOf(position, REGION, revision),
         userDataOf(position, position === 0 ? revision : bytes),
       )
-      if (kind !== 'published') throw new Error(`${String(position)} could not be published: ${kind}`)
+      if (kind !== 'published') throw new Error(`${position} could not be published: ${kind}`)
     }
     await store.close()
   }
@@ -183,7 +183,7 @@ async function startFromSnapshot(
     {
       ...env,
       IMDS_STORE: 'redis://127.0.0.1:1',
-      IMDS_LISTEN: `127.0.0.1:${String(port)}`,
+      IMDS_LISTEN: `127.0.0.1:${port}`,
       IMDS_OPERATOR_LISTEN: '127.0.0.1:0',
       IMDS_OPERATOR_SOCKET: join(built.directory, 'operator.sock'),
       TURNS_FROM_START: '1',
@@ -221,8 +221,7 @@ function figures(turns: readonly number[]): string[] {
 /** Waits until a condition holds. It checks rarely, so that the checks are no load. */
 async function untilSlowly(condition: () => boolean | Promise<boolean>): Promise<void> {
   for (const deadline = performance.now() + PHASE_TIMEOUT_MS; !(await condition());) {
-    if (performance.now() > deadline)
-      throw new Error(`the phase did not end within ${String(PHASE_TIMEOUT_MS / 1000)} s`)
+    if (performance.now() > deadline) throw new Error(`the phase did not end within ${PHASE_TIMEOUT_MS / 1000} s`)
     await sleep(100)
   }
 }

@@ -37,7 +37,7 @@ export const start: Part = async ({ built, redisUrl }) => {
       ...environment,
       IMDS_OPERATOR_LISTEN: '127.0.0.1:0',
       IMDS_OPERATOR_SOCKET: join(built.directory, 'operator.sock'),
-      IMDS_LISTEN: `127.0.0.1:${String(port)}`,
+      IMDS_LISTEN: `127.0.0.1:${port}`,
     })
   }
   const cases: readonly [string, (port: number) => Promise<number>][] = [
@@ -61,7 +61,7 @@ export const start: Part = async ({ built, redisUrl }) => {
         (quantile(times[i]!, 0.5) / bare).toFixed(2),
       ]),
       notes: [
-        `${String(INSTANCES)} instances with 1 KiB of user-data; ${String(ROUNDS)} starts of each, taking turns. The aim: at most 1.6 times the bare server's start.`,
+        `${INSTANCES} instances with 1 KiB of user-data; ${ROUNDS} starts of each, taking turns. The aim: at most 1.6 times the bare server's start.`,
       ],
     },
   ]
@@ -77,8 +77,7 @@ async function firstAnswer(
   const server = startProcess(args, env, 'ignore')
   try {
     while (!(await answers200(port))) {
-      if (performance.now() > startedMs + TIMEOUT_MS)
-        throw new Error(`no 200 from ${args[0]!} in ${String(TIMEOUT_MS)} ms`)
+      if (performance.now() > startedMs + TIMEOUT_MS) throw new Error(`no 200 from ${args[0]!} in ${TIMEOUT_MS} ms`)
       await new Promise((resolve) => setTimeout(resolve, 1))
     }
     return performance.now() - startedMs

@@ -45,25 +45,19 @@ export const views: Part = async ({ built, redisUrl, effort }) => {
     return [
       {
         title: 'Rate by size of the view',
-        columns: [
-          '',
-          `${String(SMALL)} instances, requests/s`,
-          `${String(LARGE)} instances, requests/s`,
-          'ratio',
-          'ratio of p99',
-        ],
+        columns: ['', `${SMALL} instances, requests/s`, `${LARGE} instances, requests/s`, 'ratio', 'ratio of p99'],
         rows: rates,
         notes: ['The aim: a ratio of at least 0.9.'],
       },
       {
         title: 'Memory by size of the view',
-        columns: ['resident MiB', `${String(SMALL)} instances`, `${String(LARGE)} instances`, 'KiB per instance'],
+        columns: ['resident MiB', `${SMALL} instances`, `${LARGE} instances`, 'KiB per instance'],
         rows: [
           ['no guest has sent a request', ...withoutTrees.map((mib) => mib.toFixed(1)), perInstance(withoutTrees)],
           ['every guest has sent a request', ...withTrees.map((mib) => mib.toFixed(1)), perInstance(withTrees)],
         ],
         notes: [
-          `Each instance has ${String(USER_DATA_BYTES)} bytes of user-data, one interface and one key. Read from /proc after ${String(IDLE_SECONDS)} s without a request.`,
+          `Each instance has ${USER_DATA_BYTES} bytes of user-data, one interface and one key. Read from /proc after ${IDLE_SECONDS} s without a request.`,
         ],
       },
     ]

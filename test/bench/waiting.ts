@@ -57,7 +57,7 @@ export const waiting: Part = async ({ built, redisUrl }) => {
           ['the same, p99, ms', quantile(afterMs, 0.99).toFixed(1), ''],
         ],
         notes: [
-          `${String(HELD)} held requests of ${String(GUESTS)} guests, each on its own connection; ${String(INSTANCES)} instances. The publisher, the guests and Redis share a core.`,
+          `${HELD} held requests of ${GUESTS} guests, each on its own connection; ${INSTANCES} instances. The publisher, the guests and Redis share a core.`,
         ],
       },
     ]
@@ -74,11 +74,8 @@ function hold(guests: readonly Wire[]): Promise<number>[] {
 }
 
 async function untilHeld(operatorPort: number, count: number): Promise<void> {
-  await until(
-    async () => {
-      const metrics = (await request(operatorPort, '/metrics')).body.toString()
-      return new RegExp(`^imds_held_requests ${String(count)}$`, 'm').test(metrics)
-    },
-    `${String(count)} held requests`,
-  )
+  await until(async () => {
+    const metrics = (await request(operatorPort, '/metrics')).body.toString()
+    return new RegExp(`^imds_held_requests ${count}$`, 'm').test(metrics)
+  }, `${count} held requests`)
 }

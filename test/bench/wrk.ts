@@ -30,8 +30,8 @@ export async function runWrk(
 ): Promise<WrkRun> {
   const args = [
     '-t1',
-    `-c${String(CONNECTIONS)}`,
-    `-d${String(seconds)}s`,
+    `-c${CONNECTIONS}`,
+    `-d${seconds}s`,
     '--latency',
     ...(connections === 'reconnect' ? ['-H', 'Connection: close'] : []),
     ...options,

@@ -164,7 +164,7 @@ t.test('the examples of the guide get the same with the generated client', async
   }).listen(0, '127.0.0.1')
   t.teardown(() => between.close())
   await once(between, 'listening')
-  const address = `127.0.0.1:${String((between.address() as AddressInfo).port)}`
+  const address = `127.0.0.1:${(between.address() as AddressInfo).port}`
 
   const refused = executed('docs/api.md', 'errors')
   const examples = [
@@ -204,5 +204,5 @@ t.test('the examples of the guide get the same with the generated client', async
     answers!.filter(({ error_name }) => error_name !== undefined),
     [],
   )
-  t.ok(answers!.length > 35 && called.size > 30, `${String(answers!.length)} ${String(called.size)}`)
+  t.ok(answers!.length > 35 && called.size > 30, `${answers!.length} ${called.size}`)
 })

@@ -26,7 +26,7 @@ t.test('the AWS SDK', async (t) => {
   )
   const daemon = await startDaemon(t, { IMDS_STORE: url })
   await until(async () => (await daemon.operator('/readyz')).status === 200, 'the daemon to be ready')
-  const endpoint = `http://127.0.0.1:${String(daemon.guestPort)}`
+  const endpoint = `http://127.0.0.1:${daemon.guestPort}`
 
   t.test('reads the tree with a session token that it requests itself, and with double slashes', async (t) => {
     const service = new MetadataService({ endpoint, retries: 0, ec2MetadataV1Disabled: true })

@@ -50,7 +50,7 @@ t.before(async () => {
     IMDS_IDENTITY_CERT_FILE: certificateFile(),
     IMDS_IDENTITY_ISSUER: ISSUER,
   })
-  endpoint = `http://127.0.0.1:${String(daemon.guestPort)}`
+  endpoint = `http://127.0.0.1:${daemon.guestPort}`
   await until(async () => (await daemon.get('/latest/meta-data/instance-id')).status === 200, 'the instance')
 })
 
@@ -76,7 +76,7 @@ t.test(
     const server = createServer((_request, response) => response.end(readFileSync(join(web, 'jwks.json'))))
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
     t.teardown(() => server.close())
-    const keys = `http://127.0.0.1:${String((server.address() as AddressInfo).port)}/jwks.json`
+    const keys = `http://127.0.0.1:${(server.address() as AddressInfo).port}/jwks.json`
     const logIn = (asked: string, expected: string) =>
       run([PYTHON, join(directory, 'login.py'), endpoint, keys, asked, expected])
     const { status, stdout, stderr } = await logIn('vault', 'vault')

@@ -42,7 +42,7 @@ const MARKED_REQUEST = `
 import socket
 s = socket.socket()
 s.settimeout(5)
-s.setsockopt(socket.SOL_SOCKET, 36, ${String(MARK)})
+s.setsockopt(socket.SOL_SOCKET, 36, ${MARK})
 s.connect(('${SERVICE}', 80))
 s.sendall(b'GET /latest/meta-data/hostname HTTP/1.0\\r\\n\\r\\n')
 print(s.recv(99).decode().split('\\r\\n')[0])`

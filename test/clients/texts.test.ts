@@ -224,5 +224,5 @@ t.test('a text that a record may have arrives unchanged, in every form', { skip 
       })
       .map(([name, read]) => [name, expected[name], read])
   })
-  t.strictSame(wrong.slice(0, 10), [], `${String(instances.length)} records`)
+  t.strictSame(wrong.slice(0, 10), [], `${instances.length} records`)
 })

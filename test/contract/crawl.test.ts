@@ -87,7 +87,7 @@ function expectedLeaves(i: Instance, provider: { domain?: string; partition?: st
     ...(first?.ipv6Addresses.length ? ['ipv6'] : []),
     ...(clouds.length ? ['public-ipv4', 'public-hostname'] : []),
     ...(clouds[0]?.publicIpv6 === undefined ? [] : ['public-ipv6']),
-    ...namedKeys(i).map((_, n) => `public-keys/${String(n)}/openssh-key`),
+    ...namedKeys(i).map((_, n) => `public-keys/${n}/openssh-key`),
     ...(i.serverGroups.length ? ['security-groups'] : []),
     ...(provider.domain ? ['services/domain'] : []),
     ...(provider.partition ? ['services/partition'] : []),
@@ -125,7 +125,7 @@ function expectedLeaves(i: Instance, provider: { domain?: string; partition?: st
   ])
 }
 
-test(`B3: in ${String(RECORDS)} generated records, exactly what is listed answers, in every version`, () => {
+test(`B3: in ${RECORDS} generated records, exactly what is listed answers, in every version`, () => {
   let leaves = 0
   for (let seed = 1; seed <= RECORDS; seed++) {
     const isSealed = seed % 5 === 0

@@ -47,7 +47,7 @@ test.each<[service: string, headers: Record<string, string>]>([
   ['a method override', { 'x-http-method-override': 'PUT' }],
 ])('E1: a header that %s trusted changes no identity: %j', async (_service, headers) => {
   const answer = await server().ask({ url: PATH, headers })
-  expect([`200 own.example.com`, '403 ']).toContain(`${String(answer.status)} ${answer.text}`)
+  expect([`200 own.example.com`, '403 ']).toContain(`${answer.status} ${answer.text}`)
   expect((await server().ask({ url: PATH, headers, from: UNKNOWN_PEER })).status).toBe(503)
 })
 
@@ -77,7 +77,7 @@ test('no header or path of a guest makes a new series of a metric', async () => 
   const guest = server()
   for (let n = 0; n < 50; n++)
     await guest.ask({
-      url: n % 2 === 0 ? '/latest/user-data' : `/warm${String(n)}`,
+      url: n % 2 === 0 ? '/latest/user-data' : `/warm${n}`,
       headers: { 'user-agent': String(n), 'x-real-ip': String(n) },
     })
   expect(guest.meter.counts()).toHaveLength(2)

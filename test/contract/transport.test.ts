@@ -352,13 +352,12 @@ function errorPage(title: string, length: number): string {
     '<?xml version="1.0" encoding="iso-8859-1"?>\n<!DOCTYPE html PUBLIC "-//W3C//DTD XHTML 1.0 Transitional//EN"\n' +
     '\t\t "http://www.w3.org/TR/xhtml1/DTD/xhtml1-transitional.dtd">\n<html xmlns="http://www.w3.org/1999/xhtml" xml:lang="en" lang="en">\n' +
     ` <head>\n  <title>${title}</title>\n </head>\n <body>\n  <h1>${title}</h1>\n </body>\n</html>\n`
-  if (page.length !== length)
-    throw new Error(`the page of ${title} is ${String(page.length)} bytes, EC2's is ${String(length)}`)
+  if (page.length !== length) throw new Error(`the page of ${title} is ${page.length} bytes, EC2's is ${length}`)
   return page
 }
 
 test.each([
-  ['900 headers', { headers: Object.fromEntries(Array.from({ length: 900 }, (_, n) => [`x${String(n)}`, ''])) }],
+  ['900 headers', { headers: Object.fromEntries(Array.from({ length: 900 }, (_, n) => [`x${n}`, ''])) }],
   ['a header of 14,000 characters', { headers: { 'if-none-match': ','.repeat(14_000) } }],
   ['a query of 14,000 characters', { url: `${ID}?${'&a'.repeat(7_000)}` }],
 ])('A9, F1: %s takes at least six requests from the share', async (_what, injection) => {

@@ -176,7 +176,7 @@ test('C2: a path of digits is the position of a key, whatever the ids of users a
   const key = (name: string) => `ssh-ed25519 ${name}\n`
   other.put(
     aFullInstance({
-      publicKeys: ['1', '0', '7', 'usr-a'].map((user, i) => ({ user, key: `ssh-ed25519 AAA${String(i)}` })),
+      publicKeys: ['1', '0', '7', 'usr-a'].map((user, i) => ({ user, key: `ssh-ed25519 AAA${i}` })),
     }),
   )
   expect((await other.ask('/latest/meta-data/public-keys/')).text).toBe('0=1\n1=0\n2=7\n3=usr-a')
@@ -316,7 +316,7 @@ test('C2: each key of a user is listed with a name of its own, and the path of t
   const get = (path: string) => other.ask(`/latest/meta-data/public-keys/${path}`)
   expect((await get('')).text).toBe('0=usr-a\n1=usr-a:2\n2=usr-a:3\n3=usr-b\n4=9\n5=9:2')
   for (const [i, name] of ['AAA0', 'AAA1 a b', 'AAA2', 'AAA3', 'AAA4', 'AAA5'].entries())
-    expect((await get(`${String(i)}/openssh-key`)).text).toBe(`${key(name)}\n`)
+    expect((await get(`${i}/openssh-key`)).text).toBe(`${key(name)}\n`)
   const ofUser = [key('AAA0'), key('AAA1 a b'), key('AAA2')]
   expect((await get('usr-a/openssh-key')).text).toBe(ofUser.map((line) => `${line}\n`).join(''))
   for (const path of ['usr-a', 'usr-a/']) expect((await get(path)).text).toBe('openssh-key')

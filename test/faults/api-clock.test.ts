@@ -28,7 +28,7 @@ t.test('the clock is wrong by a day', { skip }, async (t) => {
   const clock = join(directory, 'clock')
   const setClock = (days: number) => {
     const seconds = days * DAY_SECONDS
-    writeFileSync(clock, `${seconds < 0 ? '-' : '+'}${String(Math.abs(seconds))}\n`)
+    writeFileSync(clock, `${seconds < 0 ? '-' : '+'}${Math.abs(seconds)}\n`)
   }
   setClock(0)
   const faked = {

@@ -26,7 +26,7 @@ t.test('PostgreSQL with a standby', { skip: without('postgres') }, async (t) => 
     await query(first, `alter system set ${setting}`)
   await query(first, 'select pg_reload_conf()')
   const proxy = await startProxy(t, first.port)
-  const url = `postgres://imds@127.0.0.1:${String(proxy.port)}/postgres`
+  const url = `postgres://imds@127.0.0.1:${proxy.port}/postgres`
 
   const api = await startImdsApi(t, { IMDS_API_DATABASE: url })
   const store = await openTestStore(t, { url: api.env['IMDS_STORE']! })

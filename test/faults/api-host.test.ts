@@ -64,7 +64,7 @@ t.test('the host of imds-api', { skip: withoutNamespaces() }, async (t) => {
   const env = {
     ...prepared.env,
     IMDS_API_AUDIT_FILE: auditFile,
-    IMDS_API_SMTP: `smtp://${MAIL_HOST}:${String(smtp.port)}`,
+    IMDS_API_SMTP: `smtp://${MAIL_HOST}:${smtp.port}`,
     IMDS_API_MAIL_FROM: 'noreply@example.com',
     IMDS_API_INVITATION_URL: 'https://cloud.example.com/invitations',
   }

@@ -77,7 +77,7 @@ t.test('after many kills (-9) of imds-api no acknowledged change is missing in t
     api = await startProcess(t, env)
   }
   t.comment(
-    `${JSON.stringify([...clients.statuses])} of the clients, ${String(made.size)} servers made and ${String(deleted.size)} deleted`,
+    `${JSON.stringify([...clients.statuses])} of the clients, ${made.size} servers made and ${deleted.size} deleted`,
   )
   isChanging = false
   await changing

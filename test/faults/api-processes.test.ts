@@ -43,7 +43,7 @@ t.test('behind HAProxy', { skip: without('postgres', 'haproxy') }, async (t) => 
   setDefaultCACertificates([readFileSync(authority.caFile, 'utf8')])
   const { certFile, keyFile } = await authority.issue('api')
   const [front, back, operators] = [await freePort(), await freePort(), await freePort()]
-  const baseUrl = `https://127.0.0.1:${String(front)}`
+  const baseUrl = `https://127.0.0.1:${front}`
   const environment = readFileSync(new URL('deploy/imds-api.env', ROOT), 'utf8')
   const [, delay] = /^#?IMDS_API_STOP_DELAY_SECONDS=(\d+)$/m.exec(environment)!
   const envOf = (host: Host) => ({
@@ -51,8 +51,8 @@ t.test('behind HAProxy', { skip: without('postgres', 'haproxy') }, async (t) => 
     IMDS_STORE: redis.url,
     IMDS_REGION: 'gb1',
     IMDS_API_BASE_URL: baseUrl,
-    IMDS_API_LISTEN: `${HOSTS[host][1]}:${String(back)}`,
-    IMDS_API_OPERATOR_LISTEN: `${HOSTS[host][1]}:${String(operators)}`,
+    IMDS_API_LISTEN: `${HOSTS[host][1]}:${back}`,
+    IMDS_API_OPERATOR_LISTEN: `${HOSTS[host][1]}:${operators}`,
     IMDS_API_TLS_CERT_FILE: certFile,
     IMDS_API_TLS_KEY_FILE: keyFile,
     IMDS_API_TRUSTED_PROXIES: '127.0.0.1',
@@ -62,7 +62,7 @@ t.test('behind HAProxy', { skip: without('postgres', 'haproxy') }, async (t) => 
   writeFileSync(join(directory, 'api.pem'), readFileSync(certFile, 'utf8') + readFileSync(keyFile, 'utf8'))
   let config = readFileSync(new URL('deploy/haproxy.cfg', ROOT), 'utf8')
   for (const [text, here] of [
-    [':443', `127.0.0.1:${String(front)}`],
+    [':443', `127.0.0.1:${front}`],
     ['/etc/haproxy/api.pem', join(directory, 'api.pem')],
     ['/etc/haproxy/imds-api-ca.pem', authority.caFile],
     ['9170', String(operators)],
@@ -105,7 +105,7 @@ t.test('behind HAProxy', { skip: without('postgres', 'haproxy') }, async (t) => 
       const host = name as Host
       if (command!.startsWith('curl ')) {
         t.match(command, `${HOSTS[host][0]}:9170/readyz`)
-        await until(() => isServed(`http://${HOSTS[host][1]}:${String(operators)}/readyz`), `${host} to be ready`)
+        await until(() => isServed(`http://${HOSTS[host][1]}:${operators}/readyz`), `${host} to be ready`)
         return
       }
       t.match(command, /^apt-get install /)
@@ -223,7 +223,7 @@ async function startOthers(t: Test, baseUrl: string, token: string) {
     close()
   })
   const expectStatus = (what: string, status: number, expected: number) => {
-    if (status !== expected) faults.push(`${what}: ${String(status)}`)
+    if (status !== expected) faults.push(`${what}: ${status}`)
   }
   const reading = async () => {
     for (; isRunning; counts.reads++) {

@@ -38,7 +38,7 @@ async function aClient(api: TestImdsApi) {
     untilAsked(async () => (await statusOf(id)) === status, `${id} to be ${status}`)
   const remove = async (id: string) => {
     const { status } = await ask(api.baseUrl, token, 'DELETE', `servers/${id}`)
-    if (status !== 202) throw new Error(`the deletion of ${id} was answered ${String(status)}`)
+    if (status !== 202) throw new Error(`the deletion of ${id} was answered ${status}`)
     await becomes(id, 'deleted')
   }
   return { token, create, statusOf, becomes, remove }

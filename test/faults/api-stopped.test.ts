@@ -21,11 +21,11 @@ t.test('one of two imds-api is stopped', { skip: without('postgres') }, async (t
   const client = new pg.Client(postgres.url)
   await client.connect()
   t.teardown(() => client.end())
-  await client.query(`alter role imds set idle_in_transaction_session_timeout = '${String(LIMIT_SECONDS)}s'`)
+  await client.query(`alter role imds set idle_in_transaction_session_timeout = '${LIMIT_SECONDS}s'`)
   const store = await openTestStore(t, { url: redis.url, region: 'gb1' })
   const stopped = await startImdsApi(t, {
     IMDS_API_DATABASE: postgres.url,
-    IMDS_STORE: `redis://127.0.0.1:${String(link.port)}`,
+    IMDS_STORE: `redis://127.0.0.1:${link.port}`,
     IMDS_REGION: 'gb1',
   })
   const token = await stopped.token(CLIENT_OF[ONE])

@@ -47,7 +47,7 @@ t.test('Redis', async (t) => {
     for (const endMs = performance.now() + AWAY_MS; performance.now() < endMs;) {
       await sleep(1_000)
       const [status, state] = [(await ask(baseUrl, token, 'GET', 'servers')).status, await operator(api, '/readyz')]
-      if (status !== 200 || !isAway(state)) throw new Error(`${String(status)}, ${JSON.stringify(state)}`)
+      if (status !== 200 || !isAway(state)) throw new Error(`${status}, ${JSON.stringify(state)}`)
     }
     t.equal(await statusOf(late.id), 'creating')
     t.ok(

@@ -41,7 +41,7 @@ t.test('no guest notices a fault of the daemon', { skip: withoutNamespaces() }, 
   }
 
   await t.test('stopped and restarted while a record changes', (t) =>
-    underFault(t, host, `daemon stopped (SIGTERM) and started, ${String(TIMES)} times`, async (operator) => {
+    underFault(t, host, `daemon stopped (SIGTERM) and started, ${TIMES} times`, async (operator) => {
       for (let i = 0; i < TIMES; i++) await replaceDaemon('SIGTERM')
       await operator.seesLogLine('first resync completed: ready')
     }),
@@ -51,7 +51,7 @@ t.test('no guest notices a fault of the daemon', { skip: withoutNamespaces() }, 
     underFault(
       t,
       host,
-      `daemon killed (SIGKILL) and started, ${String(TIMES)} times`,
+      `daemon killed (SIGKILL) and started, ${TIMES} times`,
       async (operator) => {
         for (let i = 0; i < TIMES; i++) await replaceDaemon('SIGKILL')
         await operator.seesLogLine('first resync completed: ready')

@@ -44,7 +44,7 @@ t.test('no guest notices a fault of the data in Redis', { skip: withoutNamespace
       const used = Number(/used_memory:(\d+)/.exec(await client.info('memory'))![1])
       await client.config('SET', 'maxmemory-policy', 'allkeys-lru', 'maxmemory', used + 500_000)
       for (let i = 0; (await client.exists(KEYS.region)) === 1; i++)
-        await client.set(`filler:${String(i)}`, Buffer.alloc(10_000))
+        await client.set(`filler:${i}`, Buffer.alloc(10_000))
       await operator.seesMetric('imds_view_unconfirmed_instances', guests.length)
       await operator.seesLogLine('the store has nothing of this region')
       await client.config('SET', 'maxmemory-policy', 'noeviction', 'maxmemory', 0)

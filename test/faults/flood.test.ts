@@ -9,18 +9,18 @@ import { anInstance } from '../support/fixtures/instance.ts'
 import { testDirectory } from '../support/test-directory.ts'
 
 const SECONDS = 3
-const addressOf = (i: number) => `127.0.0.${String(i + 2)}`
+const addressOf = (i: number) => `127.0.0.${i + 2}`
 
 t.test('invariant 6, F1, F2: while one guest floods, nine others boot and no request of theirs fails', async (t) => {
   const url = `file:${testDirectory(t)}`
   const store = await openStore({ url })
   for (let i = 0; i < 10; i++) {
     const nic = {
-      id: `int-${String(i)}`,
-      macAddress: `02:24:19:00:00:0${String(i)}`,
+      id: `int-${i}`,
+      macAddress: `02:24:19:00:00:0${i}`,
       ipv4Addresses: [`${addressOf(i)}/8`],
     }
-    await store.put(anInstance({ id: `srv-${String(i)}`, interfaces: [nic] }), Buffer.alloc(16_384, 'x'))
+    await store.put(anInstance({ id: `srv-${i}`, interfaces: [nic] }), Buffer.alloc(16_384, 'x'))
   }
   const daemon = await startDaemon(t, { IMDS_STORE: url, IMDS_GUEST_BURST: '600', IMDS_GUEST_CONNECTIONS: '64' })
   await until(async () => (await daemon.get('/latest/', addressOf(9))).status === 200, 'the instances')
@@ -34,7 +34,7 @@ t.test('invariant 6, F1, F2: while one guest floods, nine others boot and no req
       SECONDS,
     )
     t.comment(
-      `${flood ?? 'no flood'}: ${String(boots)} boots, ${String(requests)} requests, ${JSON.stringify(failed)}; ${String(flooded)} responses to the flood`,
+      `${flood ?? 'no flood'}: ${boots} boots, ${requests} requests, ${JSON.stringify(failed)}; ${flooded} responses to the flood`,
     )
     t.same(failed, {}, flood ?? 'no flood')
     t.ok(boots >= 9 && requests > 0, 'every guest booted')

@@ -38,7 +38,7 @@ async function aHost(t: Test, within: (state: string) => readonly string[]): Pro
   const daemon = await startDaemon(t, env, within(state))
   let revision = 0
   const change = async () => {
-    const fqdn = `r${String(++revision)}.example.com`
+    const fqdn = `r${++revision}.example.com`
     await store.put(
       anInstance({
         revision,
@@ -183,7 +183,7 @@ t.test('F2: idle connections are closed in favour of connections that send reque
   const idle: Socket[] = []
   while ((await daemon.metric(DROPPED)) === 0)
     // more than one peer may open
-    idle.push(await openIdle(daemon, 'data', `127.0.0.${String(2 + (idle.length % 50))}`))
+    idle.push(await openIdle(daemon, 'data', `127.0.0.${2 + (idle.length % 50)}`))
   t.equal((await daemon.get('/latest/meta-data/instance-id')).status, 200)
   for (const socket of idle) socket.destroy()
 })
@@ -202,7 +202,7 @@ t.test('F2: connections that still send after their response are closed in favou
     const socket = connect({
       port: daemon.guestPort,
       host: '127.0.0.1',
-      localAddress: `127.0.0.${String(2 + (sending.length % 50))}`,
+      localAddress: `127.0.0.${2 + (sending.length % 50)}`,
       allowHalfOpen: true,
     })
       .on('error', () => undefined)

@@ -31,7 +31,7 @@ const PATHS = [
 /** The record of 127.0.0.N. Each revision removes a tag, and the user-data changes its size. */
 function record(n: number, revision: number): Record<string, unknown> {
   return aLocalInstance(n, revision, {
-    tags: { [`t${String(revision)}`]: 'x'.repeat(revision % 200) },
+    tags: { [`t${revision}`]: 'x'.repeat(revision % 200) },
     options: { instanceMetadataTags: 'enabled' },
   })
 }
@@ -46,7 +46,7 @@ t.test('memory does not grow with requests and changes', { timeout: isLong ? 3_6
     within,
   )
 
-  const address = (i: number) => `127.0.0.${String(1 + (i % INSTANCES))}`
+  const address = (i: number) => `127.0.0.${1 + (i % INSTANCES)}`
   const statuses = new Map<number, number>()
   const sendRequests = async () => {
     const agents = Array.from({ length: CLIENTS }, () => new Agent({ keepAlive: true, maxSockets: 1 }))
@@ -89,9 +89,7 @@ t.test('memory does not grow with requests and changes', { timeout: isLong ? 3_6
     for (let i = 0; i < INSTANCES; i++) {
       await until(
         async () =>
-          (await daemon.operator(`/instances/srv-n${String(i + 1)}`)).body
-            .toString()
-            .includes(`"revision":${String(revision)}`),
+          (await daemon.operator(`/instances/srv-n${i + 1}`)).body.toString().includes(`"revision":${revision}`),
         'the last change',
       )
     }
@@ -114,13 +112,10 @@ t.test('memory does not grow with requests and changes', { timeout: isLong ? 3_6
   for (let round = 1; round <= ROUNDS; round++) {
     await Promise.all([sendRequests(), publishChanges()])
     if (!isLong || round === ROUNDS) await collect()
-    await measure(`after ${String(round * REQUESTS)} requests and ${String(round * CHANGES)} changes more`)
+    await measure(`after ${round * REQUESTS} requests and ${round * CHANGES} changes more`)
   }
   const last = await measure('at the end')
-  t.ok(last.heap - first.heap < MAX_GROWTH, `the heap in use grew by ${String(last.heap - first.heap)} bytes`)
-  t.ok(
-    last.resident - first.resident < MAX_GROWTH,
-    `resident memory grew by ${String(last.resident - first.resident)} bytes`,
-  )
+  t.ok(last.heap - first.heap < MAX_GROWTH, `the heap in use grew by ${last.heap - first.heap} bytes`)
+  t.ok(last.resident - first.resident < MAX_GROWTH, `resident memory grew by ${last.resident - first.resident} bytes`)
   t.same([...statuses.keys()].sort(), [200, 404])
 })

@@ -130,13 +130,13 @@ export async function fuzzCuts(t: Pick<Test, 'teardown'>, cuts: readonly Cut[], 
       await host.putAndWait(alpha, { interfaces, options: { httpPutResponseHopLimit, httpProtocolIpv6: 'enabled' } })
       const { minted, arrived } = await sendCuts(host, container, address, cuts)
       const fail = (what: string) =>
-        failures.push(`${address} ${JSON.stringify(path)}, hop limit ${String(httpPutResponseHopLimit)}: ${what}`)
-      if (minted !== requested) fail(`${String(minted)} of ${String(requested)} tokens were minted`)
+        failures.push(`${address} ${JSON.stringify(path)}, hop limit ${httpPutResponseHopLimit}: ${what}`)
+      if (minted !== requested) fail(`${minted} of ${requested} tokens were minted`)
       for (const [i, { pieces, tokens }] of cuts.entries()) {
         tried += 1
         const expected = httpPutResponseHopLimit === 1 ? 0 : tokens
         if (arrived[i] !== expected)
-          fail(`${String(arrived[i])} tokens arrived, not ${String(expected)}: ${JSON.stringify(pieces)}`)
+          fail(`${String(arrived[i])} tokens arrived, not ${expected}: ${JSON.stringify(pieces)}`)
       }
     }
   }
@@ -173,11 +173,9 @@ async function sendCuts(
     const some = cuts.slice(from, from + AT_ONCE)
     expected += some.reduce((sum, { tokens }) => sum + tokens, 0)
     await command(JSON.stringify(some.map(({ pieces }) => pieces)))
-    await until(async () => (await minted(host)) >= expected, `${String(expected - first)} tokens`, MINT_MS).catch(
-      () => {
-        /* the caller compares the counts */
-      },
-    )
+    await until(async () => (await minted(host)) >= expected, `${expected - first} tokens`, MINT_MS).catch(() => {
+      /* the caller compares the counts */
+    })
     await new Promise((resolve) => setTimeout(resolve, ARRIVAL_MS))
     arrived.push(
       ...(JSON.parse(await command('stop')) as string[]).map((text) => text.match(/[\w-]{54}==/g)?.length ?? 0),

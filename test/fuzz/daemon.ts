@@ -54,19 +54,19 @@ export async function fuzzDaemonAndReport({ seed, requests, index }: FuzzRun): P
   const list = (counts: ReadonlyMap<string | number, number>) =>
     [...counts]
       .sort(([a], [b]) => (a < b ? -1 : 1))
-      .map(([key, count]) => `${String(key)}: ${String(count)}`)
+      .map(([key, count]) => `${key}: ${count}`)
       .join(', ')
   const mib = (bytes: number) => `${(bytes / 2 ** 20).toFixed(1)} MiB`
-  console.log(`\nsockets: ${String(sockets.tried)} inputs of ${mib(sockets.bytes)} (${list(sockets.families)})`)
+  console.log(`\nsockets: ${sockets.tried} inputs of ${mib(sockets.bytes)} (${list(sockets.families)})`)
   console.log(
-    `responses: ${list(sockets.statuses)}; ${String(sockets.resets)} connections reset by the daemon; memory grew by ${mib(sockets.grew.heap)} of heap, ${mib(sockets.grew.resident)} resident`,
+    `responses: ${list(sockets.statuses)}; ${sockets.resets} connections reset by the daemon; memory grew by ${mib(sockets.grew.heap)} of heap, ${mib(sockets.grew.resident)} resident`,
   )
-  console.log(`meanwhile ${String(published.written)} mutated files were published`)
+  console.log(`meanwhile ${published.written} mutated files were published`)
   for (const [kind, { tried, good }] of Object.entries(pure))
-    console.log(`${kind}: ${String(tried)} tried, ${String(good)} of them valid`)
+    console.log(`${kind}: ${tried} tried, ${good} of them valid`)
   const all = sockets.tried + published.written + Object.values(pure).reduce((sum, { tried }) => sum + tried, 0)
   console.log(
-    `\n${String(all)} inputs tried with seed ${String(seed)} in ${String(Math.round((performance.now() - started) / 1000))} s; ${failures.length === 0 ? 'no failures' : `${String(new Set(failures).size)} failures`}`,
+    `\n${all} inputs tried with seed ${seed} in ${Math.round((performance.now() - started) / 1000)} s; ${failures.length === 0 ? 'no failures' : `${new Set(failures).size} failures`}`,
   )
   return failures.length === 0
 }

@@ -24,7 +24,7 @@ const index = values.index === undefined ? undefined : Number(values.index)
 if (![seed, requests, index ?? 0].every(Number.isSafeInteger))
   throw new Error('--seed, --requests and --index must be whole numbers')
 if (part !== undefined && part !== 'daemon' && part !== 'api') throw new Error('the part must be daemon or api')
-console.log(`seed ${String(seed)}`)
+console.log(`seed ${seed}`)
 
 const run = { seed, requests, ...(index !== undefined && { index }) }
 const isDaemonGood = part === 'api' || (await fuzzDaemonAndReport(run))

@@ -65,7 +65,7 @@ export async function startFuzzHost(directory: string): Promise<FuzzHost> {
     settle: async () => {
       await until(
         () => descriptors() <= idle + SPARE_DESCRIPTORS,
-        `${String(descriptors())} file descriptors to be ${String(idle)} again`,
+        `${descriptors()} file descriptors to be ${idle} again`,
         25_000,
       )
       await collect()

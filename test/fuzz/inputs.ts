@@ -209,7 +209,7 @@ const FAMILIES = {
         '',
         dice.bytes(dice.below(200)),
         AFTER,
-        `CONNECT x:${String(dice.below(70_000))} HTTP/1.1\r\n\r\n${SMUGGLED}`,
+        `CONNECT x:${dice.below(70_000)} HTTP/1.1\r\n\r\n${SMUGGLED}`,
       ]),
   }),
   /** Token requests with any lifetime, and requests with any token. */
@@ -293,7 +293,7 @@ function mutate(dice: Dice, bytes: string): string {
 function headersOf(dice: Dice): string[] {
   const value = () =>
     dice.pick([
-      `127.1.0.${String(dice.below(256))}`,
+      `127.1.0.${dice.below(256)}`,
       'for=127.1.0.1',
       '',
       MARK,
@@ -306,7 +306,7 @@ function headersOf(dice: Dice): string[] {
     case 0:
       return Array.from(
         { length: dice.pick([10, 100, 999, 1_000, 1_001, 2_000, 2_001, 6_000]) },
-        (_, i) => `${dice.chance(0.01) ? dice.pick(NAMES) : `h${String(i)}`}:`,
+        (_, i) => `${dice.chance(0.01) ? dice.pick(NAMES) : `h${i}`}:`,
       )
     case 1:
       return [
@@ -326,7 +326,7 @@ function body(dice: Dice): string {
   const line = `${dice.pick(['GET', 'POST', 'PUT', 'HEAD', 'DELETE', 'PATCH', 'OPTIONS', 'PROPFIND', 'TRACE'])} ${dice.pick([OPEN, '/latest/api/token', '/latest/user-data', '/nothing', '*'])} HTTP/1.1\r\nHost: x\r\n${dice.pick(['', 'Expect: 100-continue\r\n', `Content-Type: ${MARK}\r\n`])}`
   const bytes = dice.chance(0.5) ? MARK.repeat(dice.below(dice.pick([4, 300, 20_000]))) : dice.bytes(dice.below(300))
   const length = bytes.length + dice.pick([0, 0, 0, 1, 1_000_000, 4_000_000_000])
-  if (dice.chance(0.5)) return `${line}Content-Length: ${String(length)}\r\n\r\n${bytes}`
+  if (dice.chance(0.5)) return `${line}Content-Length: ${length}\r\n\r\n${bytes}`
   const size = () =>
     dice.pick([
       bytes.length.toString(16),

@@ -62,19 +62,19 @@ function foreignOf(text: string, { canary, role }: FuzzGuest): string | undefine
 
 function wrongAnswer({ status, headers, body }: WireAnswer, guest: FuzzGuest): string | undefined {
   const header = (name: string) => headers.get(name)
-  if (!STATUSES[guest.role].includes(status)) return `status ${String(status)} to a guest that is ${guest.role}`
+  if (!STATUSES[guest.role].includes(status)) return `status ${status} to a guest that is ${guest.role}`
   const unknown = [...headers.keys()].filter((name) => !HEADERS.has(name))
   if (unknown.length > 0) return `a header that is not in the contract: ${unknown.join(', ')}`
   if (!DATE.test(header('date') ?? '')) return 'no Date'
   if (header('retry-after') !== (status === 503 ? '1' : undefined))
-    return `Retry-After: ${String(header('retry-after'))} with ${String(status)}`
+    return `Retry-After: ${String(header('retry-after'))} with ${status}`
   if ((header('allow') !== undefined) !== (status === 405) && !(status === 200 && body === ''))
-    return `Allow: ${String(header('allow'))} with ${String(status)}`
+    return `Allow: ${String(header('allow'))} with ${status}`
   if (status === 403 || status === 405)
-    return body === '' && header('content-length') === '0' ? undefined : `a body with ${String(status)}`
+    return body === '' && header('content-length') === '0' ? undefined : `a body with ${status}`
   if (!PAGES.has(status)) return undefined
-  const isPage = header('content-type') === 'text/html' && (body === '' || body.includes(`<title>${String(status)} - `))
-  return isPage || header('content-length') === '0' ? undefined : `not the page of ${String(status)}`
+  const isPage = header('content-type') === 'text/html' && (body === '' || body.includes(`<title>${status} - `))
+  return isPage || header('content-length') === '0' ? undefined : `not the page of ${status}`
 }
 
 function wrongCount(
@@ -89,10 +89,9 @@ function wrongCount(
     if (statuses !== undefined && found.some((status) => status !== 503) && found.join() !== statuses.join())
       return `the statuses ${found.join()}, not ${statuses.join()}`
     if (!found.includes(503) && (found.length < leading || found.slice(0, leading).some((status) => status !== 200)))
-      return `the statuses ${found.join()} after ${String(leading)} valid requests`
+      return `the statuses ${found.join()} after ${leading} valid requests`
   }
-  if (found.length > mostAnswers)
-    return `${String(found.length)} responses to at most ${String(mostAnswers)} requests: ${found.join()}`
+  if (found.length > mostAnswers) return `${found.length} responses to at most ${mostAnswers} requests: ${found.join()}`
   if (found.length === 0 && plan.then === 'end' && /[^\r\n]/.test(bytes.slice(0, plan.cutAt))) return 'no response'
   return undefined
 }

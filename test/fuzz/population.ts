@@ -57,7 +57,7 @@ export function populate(directory: string, count: number): FuzzGuest[] {
   mkdirSync(directory, { recursive: true })
   return Array.from({ length: count }, (_, i) => {
     const role = ROLES[i % ROLES_PERIOD] ?? 'known'
-    const address = `127.1.${String(i >> 8)}.${String(i & 255)}`
+    const address = `127.1.${i >> 8}.${i & 255}`
     const canary = canaryOf(i)
     const { record, userData } = recordOf(i, canary, address, role)
     if (role !== 'unknown') write(directory, record, userData)
@@ -86,7 +86,7 @@ function recordOf(
   const [nic, second] = aFullInstance()['interfaces'] as [object, object]
   const userData = Buffer.from(`#!/bin/sh\n\0\xff\r\n\r\nHTTP/1.1 200 OK\r\n${canary} `.repeat(1 + (i % 50)), 'latin1')
   const record = aFullInstance({
-    id: `srv-f${String(i)}`,
+    id: `srv-f${i}`,
     fqdn: `${canary}.gb1.example.com`,
     account: `acc-${canary}`,
     serverType: { id: `typ-${canary}`, handle: canary },
@@ -100,7 +100,7 @@ function recordOf(
         ipv6Prefixes: [],
         cloudIps: [{ id: `cip-${canary}`, publicIpv4: '198.51.100.7', fqdn: `${canary}.example.com` }],
       },
-      { ...second, ipv4Addresses: [`10.1.${String(i >> 8)}.${String(i & 255)}/24`] },
+      { ...second, ipv4Addresses: [`10.1.${i >> 8}.${i & 255}/24`] },
     ],
     serverGroups: [{ id: `grp-${canary}`, name: `group ${canary}` }],
     publicKeys: [{ user: `usr-${canary}`, key: `ssh-ed25519 AAAA${canary} ${canary}` }],

@@ -16,7 +16,7 @@ export interface PublisherReport {
   readonly failures: readonly string[]
 }
 
-const IDS = Array.from({ length: 16 }, (_, i) => `srv-m${String(i)}`)
+const IDS = Array.from({ length: 16 }, (_, i) => `srv-m${i}`)
 const INTERVAL_MS = 10
 /** Added to the seed, so that this run has its own generators (see KINDS in pure.ts). */
 const PUBLISHER = 4
@@ -43,7 +43,7 @@ export function startPublisher({ daemon, store }: FuzzHost, seed: number): { sto
     stop: async () => {
       stopped = true
       await working
-      const address = (i: number) => `127.2.0.${String(i)}/8`
+      const address = (i: number) => `127.2.0.${i}/8`
       IDS.forEach((id, i) => {
         put(
           id,

@@ -92,7 +92,7 @@ function loop(count: number, kind: string, seed: number, resultOf: (n: number) =
     const found = resultOf(tried)
     good += Number(found.good)
     if (found.wrong !== undefined)
-      failures.push(`${kind} ${String(tried)} of seed ${String(seed)}: ${found.wrong}\n  ${found.what.slice(0, 6_000)}`)
+      failures.push(`${kind} ${tried} of seed ${seed}: ${found.wrong}\n  ${found.what.slice(0, 6_000)}`)
     tried += 1
   }
   return { tried, good, failures }

@@ -63,8 +63,8 @@ export async function fuzzSockets(host: FuzzHost, { seed, requests, holds, index
       if (verdict.wrong === undefined && index === undefined) return
       failures.push(
         [
-          `input ${String(n)} of seed ${String(seed)} (${input.family}, from ${guest.address}, ${guest.role}): ${verdict.wrong ?? 'correct'}`,
-          `  to repeat it: npm run fuzz -- --seed ${String(seed)} --index ${String(n)}`,
+          `input ${n} of seed ${seed} (${input.family}, from ${guest.address}, ${guest.role}): ${verdict.wrong ?? 'correct'}`,
+          `  to repeat it: npm run fuzz -- --seed ${seed} --index ${n}`,
           `  plan: ${JSON.stringify(plan)}`,
           `  sent: ${shortened(input.bytes, index)}`,
           `  got:  ${shortened(sent.text, index)}`,
@@ -104,7 +104,7 @@ export async function fuzzSockets(host: FuzzHost, { seed, requests, holds, index
     failures.push(String(error))
   }
   for (const [what, by] of Object.entries(grew))
-    if (by > MAX_GROWTH) failures.push(`memory (${what}) grew by ${String(by)} bytes`)
+    if (by > MAX_GROWTH) failures.push(`memory (${what}) grew by ${by} bytes`)
   return { tried, bytes, families, statuses, resets, grew, failures: [...failures, ...(await host.problems())] }
 }
 
@@ -116,5 +116,5 @@ function count<T>(counts: Map<T, number>, key: T): void {
 function shortened(bytes: string, index: number | undefined): string {
   return index !== undefined || bytes.length <= 3_000
     ? escaped(bytes)
-    : `${escaped(bytes.slice(0, 3_000))} and ${String(bytes.length - 3_000)} bytes more`
+    : `${escaped(bytes.slice(0, 3_000))} and ${bytes.length - 3_000} bytes more`
 }

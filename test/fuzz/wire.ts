@@ -66,7 +66,7 @@ export function readAnswers(text: string, mayLackBodies: boolean): WireAnswers {
         fail({
           answers,
           interim,
-          wrong: `a body of ${String(text.length - end)} bytes, not ${String(length)}`,
+          wrong: `a body of ${text.length - end} bytes, not ${length}`,
           cut: true,
         })
         return undefined

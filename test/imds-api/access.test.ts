@@ -30,7 +30,7 @@ const ROUTES = routesOf(api.server)
 
 async function create(path: string, body: object): Promise<string> {
   const { status, body: made } = await api.call('POST', `/1.0/${path}`, body)
-  if (status >= 300) throw new Error(`POST ${path}: ${String(status)} ${JSON.stringify(made)}`)
+  if (status >= 300) throw new Error(`POST ${path}: ${status} ${JSON.stringify(made)}`)
   return (made as { id: string }).id
 }
 

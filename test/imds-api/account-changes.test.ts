@@ -102,7 +102,7 @@ t.test('reports and placements of hypervisors wait in the same queue', async (t)
   const requests = Array.from({ length: 20 }, () => [
     compute.inject({
       method: 'POST',
-      url: `/hypervisors/hv-1/actions/${String(action!.id)}/outcome`,
+      url: `/hypervisors/hv-1/actions/${action!.id}/outcome`,
       payload: { outcome: 'succeeded' },
     }),
     compute.inject({ method: 'POST', url: `/servers/${id}/seal` }),
@@ -513,7 +513,7 @@ t.test('reads that are refused, or whose client goes away, give their turn back'
   const { port } = api.server.server.address() as AddressInfo
   const gone = Array.from({ length: READ_SHARE.atOnce }, (_, i) => {
     const socket = createConnection(port, '127.0.0.1')
-    socket.write(`GET /1.0/servers?name=${String(i)} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${token}\r\n\r\n`)
+    socket.write(`GET /1.0/servers?name=${i} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${token}\r\n\r\n`)
     return socket
   })
   t.equal(await waitingConnections(READ_SHARE.atOnce), READ_SHARE.atOnce)

@@ -77,7 +77,7 @@ const COUNTED = {
   },
   collaboration: {
     room: 3,
-    make: (n: number) => call('POST', 'collaborations', { email: `user-${String(n)}@example.com`, role: 'admin' }),
+    make: (n: number) => call('POST', 'collaborations', { email: `user-${n}@example.com`, role: 'admin' }),
     end: (id: string) => call('DELETE', `collaborations/${id}`),
     fault: '3 collaborations, and its limit is 3: end or cancel one first',
   },
@@ -125,7 +125,7 @@ t.test('the config maps of an account have a limit of bytes, for new data and lo
     status: 403,
     body: {
       errors: [
-        `the account has ${String(used)} bytes of config maps, and its limit is 100: ${String(more)} more are too much: delete or shorten one first`,
+        `the account has ${used} bytes of config maps, and its limit is 100: ${more} more are too much: delete or shorten one first`,
       ],
     },
   })

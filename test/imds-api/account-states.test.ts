@@ -38,7 +38,7 @@ async function send(token: string, route: string): Promise<string> {
   const [method, path = ''] = route.split(' ')
   const url = path.replace('/accounts/ID', `/accounts/${ONE}`).replace('ID', 'xxx-none1')
   const { status, body } = await api.callWith(token, method as Method, `/1.0${url}?account_id=${ONE}`, BODIES[route])
-  return `${String(status)} ${(body as { error_name?: string }).error_name ?? ''}`.trim()
+  return `${status} ${(body as { error_name?: string }).error_name ?? ''}`.trim()
 }
 
 t.test('the router lists every route that changes something', (t) => {

@@ -278,7 +278,7 @@ t.test('wrong limits are refused with the rule', async (t) => {
   t.match(refused.body.errors, [
     /^read_only must be a boolean/,
     /^expires_at must be a time such as/,
-    ...[0, 1, 2].map((i) => new RegExp(`^allow_access\\.${String(i)} must be an address or a network such as`)),
+    ...[0, 1, 2].map((i) => new RegExp(`^allow_access\\.${i} must be an address or a network such as`)),
   ])
   const many = { allow_access: Array.from({ length: 33 }, () => '192.0.2.1') }
   t.match(await call('POST', 'api_clients', many), { status: 422, body: { errors: [/^allow_access/] } })

@@ -436,7 +436,7 @@ t.test('a server is in at most 256 groups and has at most 64 cloud IPs, as its r
     .insertInto('server_groups')
     .values(
       Array.from({ length: 255 }, (_, i) => ({
-        id: `grp-many-${String(i)}`,
+        id: `grp-many-${i}`,
         account_id: ONE,
         name: '',
         description: '',
@@ -492,11 +492,11 @@ t.test('a server is in at most 256 groups and has at most 64 cloud IPs, as its r
     .insertInto('cloud_ips')
     .values(
       Array.from({ length: 63 }, (_, i) => ({
-        id: `cip-many-${String(i)}`,
+        id: `cip-many-${i}`,
         account_id: ONE,
         name: '',
-        public_ipv4: `m4-${String(i)}`,
-        public_ipv6: `m6-${String(i)}`,
+        public_ipv4: `m4-${i}`,
+        public_ipv6: `m6-${i}`,
         reverse_dns: null,
         port_translators: '[]',
         status: 'mapped' as const,

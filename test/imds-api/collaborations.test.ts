@@ -221,7 +221,7 @@ t.test('an account has at most 100 invitations that are pending or younger than 
     account_id: ONE,
     user_id: null,
     inviter_id: ADA,
-    email: `user-${String(i)}@example.com`,
+    email: `user-${i}@example.com`,
     role: 'admin' as const,
     status: 'pending' as const,
     created_at: new Date(Date.now() - 3_700_000),
@@ -229,7 +229,7 @@ t.test('an account has at most 100 invitations that are pending or younger than 
     finished_at: null,
   }))
   await db.insertInto('collaborations').values(old).execute()
-  const answers = await Promise.all(Array.from({ length: 4 }, (_, i) => invite(`new-${String(i)}@example.com`)))
+  const answers = await Promise.all(Array.from({ length: 4 }, (_, i) => invite(`new-${i}@example.com`)))
   t.strictSame(answers.map(({ status }) => status).sort(), [201, 201, 403, 403])
   const refused = {
     status: 403,

@@ -77,7 +77,7 @@ t.test('a hypervisor with a certificate sees its own actions and servers only', 
     t,
     {
       IMDS_API_COMPUTE: 'reported',
-      IMDS_API_COMPUTE_LISTEN: `127.0.0.1:${String(port)}`,
+      IMDS_API_COMPUTE_LISTEN: `127.0.0.1:${port}`,
       IMDS_API_COMPUTE_TLS_CERT_FILE: own.certFile,
       IMDS_API_COMPUTE_TLS_KEY_FILE: own.keyFile,
       IMDS_API_COMPUTE_TLS_CLIENT_CA_FILE: authority.caFile,
@@ -101,7 +101,7 @@ t.test('a hypervisor with a certificate sees its own actions and servers only', 
       body,
     )
   const end = new X509Certificate(readFileSync(own.certFile)).validToDate.getTime() / 1000
-  t.match(await api.metrics(), `\nimds_api_certificate_end_seconds{listener="hypervisors"} ${String(end)}\n`)
+  t.match(await api.metrics(), `\nimds_api_certificate_end_seconds{listener="hypervisors"} ${end}\n`)
   const [asOne, asThree] = [as(one), as(three)]
   const [onOne, onThree] = [await createServer(api, 'gb1-a'), await createServer(api, 'gb1-b')]
 
@@ -116,12 +116,12 @@ t.test('a hypervisor with a certificate sees its own actions and servers only', 
   t.strictSame(await asOne('GET', '/hypervisors/hv-3/actions'), missing('the hypervisor hv-3'))
   const outcome = { outcome: 'succeeded' }
   t.strictSame(
-    await asOne('POST', `/hypervisors/hv-3/actions/${String(action!.id)}/outcome`, outcome),
+    await asOne('POST', `/hypervisors/hv-3/actions/${action!.id}/outcome`, outcome),
     missing('the hypervisor hv-3'),
   )
   t.strictSame(
-    await asOne('POST', `/hypervisors/hv-1/actions/${String(action!.id)}/outcome`, outcome),
-    missing(`the action ${String(action!.id)}`),
+    await asOne('POST', `/hypervisors/hv-1/actions/${action!.id}/outcome`, outcome),
+    missing(`the action ${action!.id}`),
   )
   for (const [method, path] of [
     ['GET', ''],
@@ -138,7 +138,7 @@ t.test('a hypervisor with a certificate sees its own actions and servers only', 
   }
   t.match(await asOne('GET', `/servers/${onOne}`), { status: 200, body: { hypervisor: 'hv-1' } })
   t.match(await asOne('GET', '/hypervisors/hv-1/actions?wait=60'), { status: 200, body: [{ server: { id: onOne } }] })
-  t.match(await asThree('POST', `/hypervisors/hv-3/actions/${String(action!.id)}/outcome`, outcome), { status: 200 })
+  t.match(await asThree('POST', `/hypervisors/hv-3/actions/${action!.id}/outcome`, outcome), { status: 200 })
   t.match(await asOne('POST', `/servers/${onOne}/seal`), { status: 200 })
   t.match(
     readFileSync(join(directory, 'audit'), 'utf8')
@@ -204,7 +204,7 @@ t.test('at a start with IMDS_API_COMPUTE=none the actions that wait have succeed
   )
   const [stopped, restarted] = [await createServer(reported, 'gb1-a'), await createServer(reported, 'gb1-a')]
   for (const { id } of (await send({ socketPath }, 'GET', '/hypervisors/hv-1/actions')).body as Action[])
-    await send({ socketPath }, 'POST', `/hypervisors/hv-1/actions/${String(id)}/outcome`, { outcome: 'succeeded' })
+    await send({ socketPath }, 'POST', `/hypervisors/hv-1/actions/${id}/outcome`, { outcome: 'succeeded' })
   for (const id of [stopped, restarted])
     await until(async () => (await statusOf(reported, id)) === 'active', 'the server to be active')
   const [created, deleted] = [await createServer(reported, 'gb1-a'), await createServer(reported, 'gb1-a')]

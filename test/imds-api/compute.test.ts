@@ -83,7 +83,7 @@ const compute = async (method: Method, url: string, payload?: object, process = 
 const fetchActions = async (hypervisor = 'hv-1', process = 0) =>
   (await compute('GET', `/hypervisors/${hypervisor}/actions`, undefined, process)).body as unknown as Action[]
 const report = (id: number, outcome: 'succeeded' | 'failed', fault?: string, hypervisor = 'hv-1') =>
-  compute('POST', `/hypervisors/${hypervisor}/actions/${String(id)}/outcome`, {
+  compute('POST', `/hypervisors/${hypervisor}/actions/${id}/outcome`, {
     outcome,
     ...(fault !== undefined && { fault }),
   })
@@ -446,7 +446,7 @@ t.test('a report counts once: the same again changes nothing, another one is 409
   const waiting = await unfinished(id)
   t.match(
     await report(waiting.id, 'succeeded'),
-    { status: 404, body: { errors: [`the action ${String(waiting.id)} does not exist`] } },
+    { status: 404, body: { errors: [`the action ${waiting.id} does not exist`] } },
     'before it was given out',
   )
   const [given] = await fetchActions()
@@ -460,7 +460,7 @@ t.test('a report counts once: the same again changes nothing, another one is 409
   t.equal(await statusOf(id), 'active', 'the repeated stop does not stop it')
   t.match(await report(given!.id, 'failed'), {
     status: 409,
-    body: { errors: [`the action ${String(given!.id)} has succeeded already`] },
+    body: { errors: [`the action ${given!.id} has succeeded already`] },
   })
   t.equal(outcomes.length, before + 2)
   t.match(await report(999_999, 'succeeded'), { status: 404 })
@@ -468,7 +468,7 @@ t.test('a report counts once: the same again changes nothing, another one is 409
     status: 404,
     body: { errors: ['the hypervisor hv-9 does not exist'] },
   })
-  t.match(await compute('POST', `/hypervisors/hv-1/actions/${String(given!.id)}/outcome`, { outcome: 'done' }), {
+  t.match(await compute('POST', `/hypervisors/hv-1/actions/${given!.id}/outcome`, { outcome: 'done' }), {
     status: 422,
   })
   t.equal((await computes[0]!.inject({ method: 'HEAD', url: '/hypervisors/hv-1/actions' })).statusCode, 405)
@@ -725,7 +725,7 @@ t.test('actions are kept for 30 days after they were finished, and until they ar
         set requested_at = now() - $2::interval,
           finished_at = case when outcome is not null then now() - $2::interval end
         where server_id = $1`,
-      [id, `${String(days)} days`],
+      [id, `${days} days`],
     )
     await purgeActions(db)
     return (
@@ -765,7 +765,7 @@ t.test('of the finished actions of a server the newest 1,000 are kept', async (t
 const SEED = Number(process.env['IMDS_TEST_SEED'] ?? '7')
 
 t.test(
-  `whatever agents do, each server's actions are done once and in the order of the requests (seed ${String(SEED)})`,
+  `whatever agents do, each server's actions are done once and in the order of the requests (seed ${SEED})`,
   async (t) => {
     const servers = [await activeServer(), await activeServer(), await activeServer()]
     const next = random(SEED)

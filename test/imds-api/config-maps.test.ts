@@ -154,7 +154,7 @@ t.test('more than 16 MiB of bodies of an account are 503, others are served; an 
       .setEncoding('utf8')
       .on('error', () => undefined)
     socket.write(
-      `POST /1.0/config_maps HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Type: application/json\r\nAuthorization: Bearer ${bearer}\r\nContent-Length: ${String(length)}\r\n\r\n`,
+      `POST /1.0/config_maps HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Type: application/json\r\nAuthorization: Bearer ${bearer}\r\nContent-Length: ${length}\r\n\r\n`,
     )
     return socket
   }

@@ -36,7 +36,7 @@ t.test('the panels of the dashboards have ids of their own, and do not overlap',
     t.equal(new Set(panels.map(({ id }) => id)).size, panels.length, uid)
     const cells = panels.flatMap(({ title, gridPos: { x, y, w, h } }) => {
       t.ok(x + w <= 24, `${uid}: ${title} fits into the 24 columns`)
-      return Array.from({ length: w * h }, (_, i) => `${String(x + (i % w))},${String(y + Math.floor(i / w))}`)
+      return Array.from({ length: w * h }, (_, i) => `${x + (i % w)},${y + Math.floor(i / w)}`)
     })
     t.equal(new Set(cells).size, cells.length, uid)
   }
@@ -68,8 +68,8 @@ t.test(
       await api.call('GET', 'servers')
       await api.call('GET', 'servers/srv-nnnnn')
     })
-    const instances = { imds: `127.0.0.1:${String(daemon.operatorPort)}`, 'imds-api': new URL(api.operatorUrl).host }
-    const isDown = `127.0.0.1:${String(await freePort())}` // for the panels of alerts
+    const instances = { imds: `127.0.0.1:${daemon.operatorPort}`, 'imds-api': new URL(api.operatorUrl).host }
+    const isDown = `127.0.0.1:${await freePort()}` // for the panels of alerts
     const prometheus = await startPrometheus(t, {
       imds: [instances.imds, isDown],
       'imds-api': [instances['imds-api'], isDown],

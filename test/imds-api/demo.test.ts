@@ -32,7 +32,7 @@ async function aDemo(t: Test, command: readonly string[], more: Readonly<Record<
     Object.entries(PORTS).map(async ([variable, port]) => ({
       variable,
       port,
-      place: `127.0.0.1:${String(await freePort())}`,
+      place: `127.0.0.1:${await freePort()}`,
     })),
   )
   const places = Object.fromEntries(ports.map(({ variable, place }) => [variable, place]))
@@ -53,7 +53,7 @@ async function aDemo(t: Test, command: readonly string[], more: Readonly<Record<
     ended,
     directory,
     here: (example: string) =>
-      ports.reduce((text, { port, place }) => text.replaceAll(`127.0.0.1:${String(port)}`, place), example),
+      ports.reduce((text, { port, place }) => text.replaceAll(`127.0.0.1:${port}`, place), example),
     prints: (text: string) => until(() => lines.some((line) => line.includes(text)), text),
   }
 }
@@ -95,11 +95,11 @@ t.test('npm start: the printed lines create a server, and its guest reads user-d
   const postgres = Number(
     readFileSync(join(directory, demo, 'api/postgres/data/postmaster.pid'), 'utf8').split('\n', 1)[0],
   )
-  t.ok(existsSync(`/proc/${String(postgres)}`))
+  t.ok(existsSync(`/proc/${postgres}`))
   child.kill('SIGUSR1') // it would open the debugger of Node.js, which says so
   child.kill('SIGHUP')
   t.equal(await ended, 0)
-  t.notOk(existsSync(`/proc/${String(postgres)}`), 'PostgreSQL has ended')
+  t.notOk(existsSync(`/proc/${postgres}`), 'PostgreSQL has ended')
   t.equal(readFileSync(stderr, 'utf8'), '')
   t.same(readdirSync(directory), [])
 })

@@ -57,7 +57,7 @@ t.test('/docs in a browser', { skip: without('chromium') }, async (t) => {
   for (const host of ['localhost', '127.0.0.1']) {
     await t.test(`http://${host}/docs: a client signs in and creates a server from the example`, async (t) => {
       const { page, watched, asked } = await openPage(browser)
-      const origin = `http://${host}:${String(port)}`
+      const origin = `http://${host}:${port}`
       const shown = await page.goto(`${origin}/docs`)
       t.match(
         shown!.headers()['content-security-policy'],
@@ -88,7 +88,7 @@ t.test('/docs in a browser', { skip: without('chromium') }, async (t) => {
 
   await t.test('a link to /docs with a query shows the operations, and cannot load another document', async (t) => {
     const { page, watched } = await openPage(browser)
-    const origin = `http://localhost:${String(port)}`
+    const origin = `http://localhost:${port}`
     await page.goto(`${origin}/docs?url=${ELSEWHERE}&configUrl=${ELSEWHERE}`, { waitUntil: 'networkidle' })
     await page.getByRole('link', { name: 'Servers', exact: true }).waitFor()
     t.same(
@@ -100,7 +100,7 @@ t.test('/docs in a browser', { skip: without('chromium') }, async (t) => {
 
   await t.test('the search shows the operations whose path, name or summary has its words', async (t) => {
     const { page, watched } = await openPage(browser)
-    await page.goto(`http://localhost:${String(port)}/docs`)
+    await page.goto(`http://localhost:${port}/docs`)
     const search = page.getByPlaceholder('Filter by tag')
     const operations = page.locator('.opblock-summary-control')
     await search.fill('MAP cloud')
@@ -117,7 +117,7 @@ t.test('/docs in a browser', { skip: without('chromium') }, async (t) => {
 
   await t.test('the link to the guide opens it, and a link in the guide another document', async (t) => {
     const { page } = await openPage(browser)
-    await page.goto(`http://localhost:${String(port)}/docs/`)
+    await page.goto(`http://localhost:${port}/docs/`)
     const opened = page.context().waitForEvent('page')
     await page.getByRole('link', { name: 'The guide' }).click()
     const guide = await opened

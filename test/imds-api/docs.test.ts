@@ -125,7 +125,7 @@ const EXAMPLES = [
 /** What the table above says of a line of JSON. */
 function summaryOf(line: string): string {
   const value = JSON.parse(line) as Json | readonly Json[]
-  if (Array.isArray(value)) return `${String(value.length)} ${(value as Json[])[0]?.resource_type ?? ''}`
+  if (Array.isArray(value)) return `${value.length} ${(value as Json[])[0]?.resource_type ?? ''}`
   const { resource_type: type, name, status, error_name: error, errors, token_type: token } = value as Json
   if (error !== undefined) return `${error} ${String(errors?.length)}`
   return [type ?? token, type === 'cloud_ip' || type === 'collaboration' ? status : name]
@@ -145,17 +145,14 @@ t.test('every example of api.md, accounts.md and region-file.md works, in their 
     PATH: `${directory}:${environment['PATH']!}`,
     IMDS_STORE: `file:${directory}`,
     IMDS_API_STATE_DIR: join(directory, 'state'),
-    IMDS_API_LISTEN: `127.0.0.1:${String(port)}`,
-    IMDS_API_OPERATOR_LISTEN: `127.0.0.1:${String(operatorPort)}`,
+    IMDS_API_LISTEN: `127.0.0.1:${port}`,
+    IMDS_API_OPERATOR_LISTEN: `127.0.0.1:${operatorPort}`,
   }
   const script = [
     'set -eu',
     "trap 'kill %1; wait %1' EXIT", // also where an example fails
-    ...EXAMPLES.flatMap(([example]) => [
-      example.replaceAll('127.0.0.1:8170', `127.0.0.1:${String(port)}`),
-      'printf "\\f"',
-    ]),
-    `curl -s 127.0.0.1:${String(operatorPort)}/metrics`,
+    ...EXAMPLES.flatMap(([example]) => [example.replaceAll('127.0.0.1:8170', `127.0.0.1:${port}`), 'printf "\\f"']),
+    `curl -s 127.0.0.1:${operatorPort}/metrics`,
   ].join('\n')
   const shell = spawn('bash', ['-c', script], { cwd: directory, env, stdio: ['ignore', 'pipe', 'inherit'] })
   const [chunks] = await Promise.all([shell.stdout.toArray(), once(shell, 'close')])
@@ -295,14 +292,10 @@ t.test('the recipes work as written, while the first response to each change is 
 
   /** Runs the functions and a script in a shell; returns what it prints. */
   const run = async (...scripts: string[]) => {
-    const child = spawn(
-      'bash',
-      ['-euc', [RECIPES.change, `url=http://127.0.0.1:${String(port)}`, ...scripts].join('\n')],
-      {
-        cwd: directory,
-        stdio: ['ignore', 'pipe', 'pipe'],
-      },
-    )
+    const child = spawn('bash', ['-euc', [RECIPES.change, `url=http://127.0.0.1:${port}`, ...scripts].join('\n')], {
+      cwd: directory,
+      stdio: ['ignore', 'pipe', 'pipe'],
+    })
     const [output, errors] = await Promise.all([child.stdout.toArray(), child.stderr.toArray(), once(child, 'close')])
     const text = (chunks: unknown[]) => Buffer.concat(chunks as Buffer[]).toString()
     return { status: child.exitCode, output: text(output), errors: text(errors) }

@@ -234,5 +234,5 @@ function postgresOf(data: string): number {
 }
 
 function isAlive(pid: number): boolean {
-  return existsSync(`/proc/${String(pid)}`)
+  return existsSync(`/proc/${pid}`)
 }

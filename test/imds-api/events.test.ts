@@ -25,7 +25,7 @@ const api = await anApi(t, { ownServer: true })
 const { db } = api.database
 const token = await api.token(CLIENT_OF[ONE])
 await api.server.listen({ host: '127.0.0.1', port: 0 })
-const baseUrl = `http://127.0.0.1:${String((api.server.server.address() as AddressInfo).port)}`
+const baseUrl = `http://127.0.0.1:${(api.server.server.address() as AddressInfo).port}`
 
 async function read(query = '', account: typeof ONE | typeof TWO = ONE) {
   const { status, headers, body } = await api.call('GET', `/1.0/events${query}`, undefined, account)
@@ -253,7 +253,7 @@ t.test('numbers follow the order of the commits, whichever transaction began fir
   for (let i = 0; i < 8; i++) {
     const tx = await db.startTransaction().execute()
     await sql`insert into config_maps (id, account_id, name, data, bytes)
-      values (${`cfg-t000${String(i)}`}, ${ONE}, '', '{}', 2)`.execute(tx)
+      values (${`cfg-t000${i}`}, ${ONE}, '', '{}', 2)`.execute(tx)
     begun.push(tx)
   }
   const order = [5, 0, 7, 2, 1, 6, 4, 3]
@@ -269,7 +269,7 @@ t.test('numbers follow the order of the commits, whichever transaction began fir
   const committed = order.filter((i) => i !== 6)
   t.strictSame(
     seen,
-    committed.map((i) => `cfg-t000${String(i)}`),
+    committed.map((i) => `cfg-t000${i}`),
   )
   const numbers = (await read(`?after=${next}`)).events.map(({ id }) => Number(id.split('-')[1]))
   t.strictSame(
@@ -337,7 +337,7 @@ t.test('a list with type or resource has only their events, and its Link goes on
   await idOf(api.call('PUT', `/1.0/server_groups/${groups[0]!}`, { name: 'again' }))
   const all = (await read(`?after=${begin}`)).events
   const filtered = async (filter: string, limit = 100) =>
-    (await read(`?after=${begin}&limit=${String(limit)}&${filter}`)).events
+    (await read(`?after=${begin}&limit=${limit}&${filter}`)).events
   const ofType = all.filter(({ type }) => type === 'server_group')
   t.equal(ofType.length, 4)
   t.strictSame(await filtered('type=server_group'), ofType)
@@ -384,7 +384,7 @@ t.test('filters that nothing can pass are refused, and say what they must be', a
 t.test('a cursor that was not given is refused (400), and one after which events are gone (410)', async (t) => {
   const { next } = await read('?after=now')
   const [epoch, number] = next.split('-')
-  for (const bad of ['x', `${epoch!}-${String(Number(number) + 1)}`, `${epoch!}-01`, `${epoch!}--1`, ''])
+  for (const bad of ['x', `${epoch!}-${Number(number) + 1}`, `${epoch!}-01`, `${epoch!}--1`, ''])
     t.match(await api.call('GET', `/1.0/events?after=${bad}`), { status: 400, body: { errors: [/^after /] } }, bad)
   for (const bad of ['limit=0', 'limit=1001', 'limit=x', 'after=a&after=b', 'limit=1&limit=1'])
     t.match(await api.call('GET', `/1.0/events?${bad}`), { status: 400 }, bad)
@@ -591,7 +591,7 @@ t.test('what a client does not read takes no more memory than some events, and t
     select 'cfg-s' || number, ${ONE}, '', '{}', 2 from generate_series(1, 2000) as number`.execute(db)
   streams.wake(ONE)
   await until(() => got >= 2000, 'the other stream to have all')
-  t.ok(slow.readableLength < 256 * 450, `${String(slow.readableLength)} bytes wait`)
+  t.ok(slow.readableLength < 256 * 450, `${slow.readableLength} bytes wait`)
   nowMs = 20_001
   await streams.heartbeat()
   await until(() => ends.length > 0, 'the end')

@@ -93,11 +93,7 @@ t.test('with a compute system', async (t) => {
     for (const id of ids.slice(1, 6)) await move(id)
     await t.rejects(move(ids[6]!), { message: /no other hypervisor in the zone of .* has 1024 MB of RAM free/ })
     const counts = Map.groupBy(await Promise.all(ids.map(placeOf)), ([name]) => name)
-    t.same([...counts].map(([name, { length }]) => `${String(name)} ${String(length)}`).sort(), [
-      'hv1 2',
-      'hv2 4',
-      'hv3 2',
-    ])
+    t.same([...counts].map(([name, { length }]) => `${String(name)} ${length}`).sort(), ['hv1 2', 'hv2 4', 'hv3 2'])
     t.same(await move(ids[0]!), { kind: 'unchanged', from: ['hv3'], to: ['hv3'] }, 'again: nothing to do')
   })
 
@@ -146,7 +142,7 @@ t.test('with a compute system', async (t) => {
   await t.test('the events of a server take at most 8,192 bytes', async (t) => {
     const { id } = (await create()).body
     const announce = (n: number) => {
-      const event = { id: `evt-${String(n)}`, code: 'system-reboot', notBefore: '2026-11-20T15:04:05Z' }
+      const event = { id: `evt-${n}`, code: 'system-reboot', notBefore: '2026-11-20T15:04:05Z' }
       const change = { kind: 'schedule', event: { ...event, description: 'x'.repeat(1_024) } } as const
       return db.transaction().execute((tx) => changeMaintenanceEvents(tx, id, change))
     }

@@ -47,7 +47,7 @@ t.test('a guest reads with curl what its server was created with, and each chang
       ...options,
       '--interface',
       first.ipv4_address,
-      `http://127.0.0.1:${String(daemon.guestPort)}/latest/${path}`,
+      `http://127.0.0.1:${daemon.guestPort}/latest/${path}`,
     ])
     return status === 0 ? stdout.toString() : `curl ended with ${String(status)}`
   }
@@ -101,7 +101,7 @@ t.test('a guest reads with curl what its server was created with, and each chang
   const booting = await send<Server>('POST', 'servers', waiting)
   const statusOf = async () => (await send<{ status: string }>('GET', `servers/${booting.id}`)).status
   const home = ['-fs', '--interface', booting.interfaces[0].ipv4_address, '--data', 'pub_key_rsa=N/A']
-  const url = `http://127.0.0.1:${String(daemon.guestPort)}/latest/reports/phone-home`
+  const url = `http://127.0.0.1:${daemon.guestPort}/latest/reports/phone-home`
   await until(async () => (await run(['curl', ...home, url])).status === 0, 'the guest to report')
   await until(async () => (await statusOf()) === 'active', 'the server that has booted')
   await reads('meta-data/instance-id', 'curl ended with 22')

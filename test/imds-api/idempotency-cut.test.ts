@@ -28,7 +28,7 @@ async function startProxy(): Promise<{ readonly directory: string; cutAt: (n: nu
   let cut = Infinity
   const open = new Set<Socket>()
   const proxy = createServer((near) => {
-    const far = connect(join(connection.host!, `.s.PGSQL.${String(connection.port ?? 5432)}`))
+    const far = connect(join(connection.host!, `.s.PGSQL.${connection.port ?? 5432}`))
     far.on('data', (answer) => {
       if (answers > 0 || answer.includes('BEGIN')) answers++
       if (answers !== cut) near.write(answer)
@@ -47,7 +47,7 @@ async function startProxy(): Promise<{ readonly directory: string; cutAt: (n: nu
       })
     }
   })
-  proxy.listen(join(directory, `.s.PGSQL.${String(connection.port ?? 5432)}`))
+  proxy.listen(join(directory, `.s.PGSQL.${connection.port ?? 5432}`))
   await once(proxy, 'listening')
   t.teardown(() => {
     proxy.close()
@@ -64,7 +64,7 @@ async function startProxy(): Promise<{ readonly directory: string; cutAt: (n: nu
 
 t.test('the connection to PostgreSQL is cut after each step, and the repeat creates nothing twice', async (t) => {
   const proxy = await startProxy()
-  const url = `postgresql://${connection.user!}@/${connection.database!}?host=${proxy.directory}&port=${String(connection.port ?? 5432)}`
+  const url = `postgresql://${connection.user!}@/${connection.database!}?host=${proxy.directory}&port=${connection.port ?? 5432}`
   const database = await openDatabase({ kind: 'server', url, passwordFile: undefined }, false, () => undefined)
   t.teardown(() => database.close())
   const { server } = await serveDatabase(t, database)
@@ -81,18 +81,18 @@ t.test('the connection to PostgreSQL is cut after each step, and the repeat crea
   const outcomes: { readonly status: number; readonly replayed: boolean }[] = []
   let isCut = true
   for (let step = 1; isCut; step++) {
-    const key = `step-${String(step)}`
+    const key = `step-${step}`
     proxy.cutAt(step)
     const { status } = await send(key)
     isCut = proxy.count() >= step
-    t.equal(status, isCut ? 503 : 202, `step ${String(step)}`)
+    t.equal(status, isCut ? 503 : 202, `step ${step}`)
     proxy.cutAt(Infinity)
     let again = await send(key)
     while (again.status === 409) again = await send(key) // PostgreSQL has not noticed the loss yet
     t.equal(again.status, 202)
     if (isCut) outcomes.push({ status, replayed: again.replayed })
   }
-  t.ok(outcomes.length > 10, `${String(outcomes.length)} steps`)
+  t.ok(outcomes.length > 10, `${outcomes.length} steps`)
   t.strictSame(
     outcomes.map(({ replayed }, i) => replayed && i < outcomes.length - 1),
     outcomes.map(() => false),
@@ -116,7 +116,7 @@ t.test('the connection of the client is cut after each step, and the repeat crea
       `Authorization: Bearer ${token}`,
       'Content-Type: application/json',
       `Idempotency-Key: "${key}"`,
-      `Content-Length: ${String(payload.length)}`,
+      `Content-Length: ${payload.length}`,
       '',
       payload,
     ].join('\r\n')
@@ -135,14 +135,14 @@ t.test('the connection of the client is cut after each step, and the repeat crea
   const length = request('x-0').length
   let keys = 0
   for (const sent of [20, length - payload.length, length - 1, length]) {
-    const key = `x-${String(keys++)}`
+    const key = `x-${keys++}`
     const socket = connect(port, '127.0.0.1')
     await new Promise<void>((resolve) => socket.write(request(key).slice(0, sent), () => resolve()))
     socket.destroy()
     t.match(await repeat(key), { statusCode: 201 })
   }
   for (const when of ['while the change waits', 'after the first bytes of the response']) {
-    const key = `x-${String(keys++)}`
+    const key = `x-${keys++}`
     const blocker = await db.startTransaction().execute()
     await sql`select from accounts where id = ${ONE} for update`.execute(blocker)
     const socket = connect(port, '127.0.0.1')
@@ -156,6 +156,6 @@ t.test('the connection of the client is cut after each step, and the repeat crea
     }
     t.strictSame(await repeat(key), { statusCode: 201, replayed: true }, when)
   }
-  t.match(await repeat(`x-${String(keys++)}`), { statusCode: 201 }, 'after all changes before it')
+  t.match(await repeat(`x-${keys++}`), { statusCode: 201 }, 'after all changes before it')
   t.equal(await countOf(), keys)
 })

@@ -72,7 +72,7 @@ const countOf = async (table: 'cloud_ips' | 'servers' | 'idempotency_keys') =>
 const withoutId = (text: string) => text.replace(/,"request_id":"[^"]*"/, '')
 
 let keys = 0
-const newKey = () => `key-${String(keys++)}`
+const newKey = () => `key-${keys++}`
 
 /** The names of what a repeat does not get: secrets, and the user-data of a server that is deleted meanwhile. */
 const OMITTED: Readonly<Record<string, string>> = {

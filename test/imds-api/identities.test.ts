@@ -209,7 +209,7 @@ t.test("a guest's token is verified with what imds-api publishes, until the acco
   const server = body as { id: string; interfaces: readonly [{ ipv4_address: string }] }
   const curl = async (...args: string[]) => {
     const from = ['--interface', server.interfaces[0].ipv4_address, '-s', '-w', ' %{http_code}']
-    const path = `http://127.0.0.1:${String(daemon.guestPort)}/latest/${args.pop()!}`
+    const path = `http://127.0.0.1:${daemon.guestPort}/latest/${args.pop()!}`
     return (await run(['curl', ...from, ...args, path])).stdout.toString()
   }
   await until(async () => (await curl('meta-data/instance-id')) === `${server.id} 200`, 'the server')

@@ -214,12 +214,9 @@ t.test('many connections that arrive at once are accepted in few turns of the ev
     accepted++
     socket.destroy()
   })
-  execFileSync('bash', [
-    '-c',
-    `for i in {1..${String(TOGETHER)}}; do exec {fd}<>/dev/tcp/127.0.0.1/${String(port)}; done`,
-  ])
+  execFileSync('bash', ['-c', `for i in {1..${TOGETHER}}; do exec {fd}<>/dev/tcp/127.0.0.1/${port}; done`])
   for (; accepted < TOGETHER; turns++) await setImmediate()
-  t.ok(turns < TOGETHER / 2, `${String(TOGETHER)} connections took ${String(turns)} turns`)
+  t.ok(turns < TOGETHER / 2, `${TOGETHER} connections took ${turns} turns`)
 })
 
 t.test('the address of a client comes from a proxy that is trusted, also on a unix socket', async (t) => {
@@ -348,7 +345,7 @@ t.test('a client that sends all of a body above the limit before it reads gets i
   const [head, body] = [POST, Buffer.alloc(4 << 20, 'x')]
   for (const open of [...places.map((place) => () => connectTo(place)), () => connectSecurely(secure, ca)]) {
     for (const framed of [
-      [`${head}Content-Length: ${String(body.length)}\r\n\r\n`, body],
+      [`${head}Content-Length: ${body.length}\r\n\r\n`, body],
       [`${head}Transfer-Encoding: chunked\r\n\r\n${body.length.toString(16)}\r\n`, body, '\r\n0\r\n\r\n'],
     ]) {
       const socket = open()

@@ -21,7 +21,7 @@ const CLIENTS = 20
 
 const api = await startImdsApi(t, { IMDS_API_DATABASE: 'embedded' }, undefined, 'inherit', [
   'prlimit',
-  `--nofile=${String(DESCRIPTORS)}`,
+  `--nofile=${DESCRIPTORS}`,
 ])
 const database = await openDatabaseOf(api.env)
 t.teardown(() => database.close())
@@ -92,7 +92,7 @@ t.test('idle connections of one address and of many take no room of clients that
   for (let i = 0; i < 2 * OF_ADDRESS; i++) await hold(t, '127.0.2.1', '')
   t.strictSame(await served(t), ALL_SERVED)
   t.ok((await metric(api, 'imds_api_closed_connections_total{reason="address"}')) >= OF_ADDRESS)
-  for (let i = 0; i < 2 * IN_ALL; i++) await hold(t, `127.0.2.${String(2 + (i % 8))}`, '')
+  for (let i = 0; i < 2 * IN_ALL; i++) await hold(t, `127.0.2.${2 + (i % 8)}`, '')
   t.strictSame(await served(t), ALL_SERVED)
   t.ok((await metric(api, 'imds_api_closed_connections_total{reason="all"}')) - closedBefore >= IN_ALL)
   t.equal((await fetch(`${api.operatorUrl}/readyz`)).status, 200)
@@ -101,7 +101,7 @@ t.test('idle connections of one address and of many take no room of clients that
 t.test('bodies that arrive slowly, and huge ones, which are 413, keep no other client waiting', async (t) => {
   const head = (length: number) =>
     `PUT /1.0/config_maps/cfg-none1 HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${tokens[0]}\r\n` +
-    `Content-Type: application/json\r\nContent-Length: ${String(length)}\r\n\r\n`
+    `Content-Type: application/json\r\nContent-Length: ${length}\r\n\r\n`
   for (let i = 0; i < OF_ADDRESS; i++) await hold(t, '127.0.2.1', head(7 * MIB) + ' '.repeat(MIB / 16))
   t.strictSame(await served(t), ALL_SERVED)
   for (const [length, sent] of [
@@ -123,7 +123,7 @@ t.test('of an account that sends endless reads the excess gets 503; it is counte
   const [most, each] = [READS.atOnce + READS.maxWaiting, 16]
   let text = ''
   const wires = await Promise.all(
-    Array.from({ length: 1.5 * OF_ADDRESS }, (_, i) => hold(t, `127.0.2.${String(1 + (i % 2))}`, '')),
+    Array.from({ length: 1.5 * OF_ADDRESS }, (_, i) => hold(t, `127.0.2.${1 + (i % 2)}`, '')),
   )
   for (const wire of wires) {
     wire.setEncoding('utf8').on('data', (part: string) => {

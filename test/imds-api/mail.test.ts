@@ -81,7 +81,7 @@ const pendingOf = (account: string, count: number, ageSeconds: number) =>
     account_id: account,
     user_id: null,
     inviter_id: ADA,
-    email: `${account}-${String(i)}@example.com`,
+    email: `${account}-${i}@example.com`,
     role: 'admin' as const,
     status: 'pending' as const,
     created_at: new Date(Date.now() - 1000 * (ageSeconds - i)),
@@ -234,10 +234,10 @@ t.test('accounts take turns: an account with many invitations does not delay ano
 
 t.test('two processes send each invitation once', async (t) => {
   const smtp = await startSmtp(t)
-  const ids = await Promise.all(Array.from({ length: 12 }, (_, i) => invite(`user-${String(i)}@example.com`)))
+  const ids = await Promise.all(Array.from({ length: 12 }, (_, i) => invite(`user-${i}@example.com`)))
   const senders = [startSender(t, smtp.port), startSender(t, smtp.port), startSender(t, smtp.port)]
   await until(() => senders.flatMap(({ outcomes }) => outcomes).length >= ids.length, 'all mails')
-  t.strictSame(smtp.delivered.map(({ to }) => to[0]).sort(), ids.map((_, i) => `user-${String(i)}@example.com`).sort())
+  t.strictSame(smtp.delivered.map(({ to }) => to[0]).sort(), ids.map((_, i) => `user-${i}@example.com`).sort())
 })
 
 t.test('an invitation cancelled, or sent by another process, while it waits for its turn is not sent', async (t) => {
@@ -384,7 +384,7 @@ t.test('imds-api signs in at the mail server by STARTTLS, and after a kill sends
   writeFileSync(passwordFile, 'wrong\n')
   const release = hold(smtp)
   const first = await startImdsApi(t, {
-    IMDS_API_SMTP: `smtp://imds@127.0.0.1:${String(smtp.port)}`,
+    IMDS_API_SMTP: `smtp://imds@127.0.0.1:${smtp.port}`,
     IMDS_API_SMTP_PASSWORD_FILE: passwordFile,
     IMDS_API_MAIL_FROM: FROM,
     IMDS_API_INVITATION_URL: PAGE,

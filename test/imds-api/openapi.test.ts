@@ -228,7 +228,7 @@ t.test('each body and id has an example, which works as it is in the region of t
       headers: { authorization: path === '/token' ? basic(client!.id) : `Bearer ${bearer}`, prefer: 'handling=strict' },
       ...(example !== undefined && { payload: example }),
     })
-    t.ok(statusCode < 300, `${method} ${url}: ${String(statusCode)} ${body.slice(0, 300)}`)
+    t.ok(statusCode < 300, `${method} ${url}: ${statusCode} ${body.slice(0, 300)}`)
   }
   for (const operation of withBody.sort((a, b) => orderOf(a) - orderOf(b))) {
     const before = BEFORE[operation.operationId]

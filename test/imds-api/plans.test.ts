@@ -114,7 +114,7 @@ async function aCaller(t: Test, { baseUrl }: TestImdsApi, compute: string): Prom
     called.add(operation.split('?')[0]!)
     const headers = {
       authorization: `Bearer ${(isGrace === undefined ? client : grace).access_token}`,
-      'idempotency-key': `a-key-${String(calls++)}`,
+      'idempotency-key': `a-key-${calls++}`,
     }
     return send(t, method, baseUrl + path.replace(/\{\w+\}/, id), headers, body) as Promise<Member>
   }
@@ -128,7 +128,7 @@ async function aCaller(t: Test, { baseUrl }: TestImdsApi, compute: string): Prom
     carryOut: async (server) => {
       const { hypervisor: name } = (await hypervisor('GET', `/servers/${server}`)) as { hypervisor: string }
       for (const { id } of (await hypervisor('GET', `/hypervisors/${name}/actions`)) as readonly Action[])
-        await hypervisor('POST', `/hypervisors/${name}/actions/${String(id)}/outcome`, { outcome: 'succeeded' })
+        await hypervisor('POST', `/hypervisors/${name}/actions/${id}/outcome`, { outcome: 'succeeded' })
     },
     becomes: (path, id, state) => call(`GET /1.0/${path}/{id}/wait?status=${state}`, id),
   }
@@ -147,7 +147,7 @@ async function send(
     ...(body !== undefined && { body: JSON.stringify(body) }),
   })
   const text = await response.text()
-  t.ok(response.ok, `${method} ${url}: ${String(response.status)} ${response.ok ? '' : text}`)
+  t.ok(response.ok, `${method} ${url}: ${response.status} ${response.ok ? '' : text}`)
   return response.headers.get('content-type')?.includes('json') === true ? JSON.parse(text) : text
 }
 
@@ -296,7 +296,7 @@ t.test('no statement reads a table that grows from end to end', { skip: without(
   const redis = await startRedis(t)
   const recordKeys = join(testDirectory(t), 'keys')
   writeFileSync(recordKeys, keyLines('one'), { mode: 0o600 })
-  const compute = `127.0.0.1:${String(await freePort())}`
+  const compute = `127.0.0.1:${await freePort()}`
   const api = await startImdsApi(
     t,
     {

@@ -143,7 +143,7 @@ async function step(next: () => number): Promise<{ method: Method; path: string;
     const all = await list(type, account)
     return all.length === 0 ? 'none' : pick(all).id
   }
-  const name = () => `n-${String(Math.floor(next() * 1e6))}`
+  const name = () => `n-${Math.floor(next() * 1e6)}`
   const [method, path, body, by] = await pick(REQUESTS)({ pick, any, name })
   const answer =
     by === undefined
@@ -242,7 +242,7 @@ async function problems(): Promise<string[]> {
       cloud_ips_used: cloudIps.length,
     }
     for (const [name, value] of Object.entries(counted))
-      if (use[name] !== value) found.push(`${account}: ${name} is ${String(use[name])}, counted ${String(value)}`)
+      if (use[name] !== value) found.push(`${account}: ${name} is ${String(use[name])}, counted ${value}`)
     if (use['ram_used']! > use['ram_limit']! || use['cloud_ips_used']! > use['cloud_ips_limit']!)
       found.push(`${account} is beyond a limit`)
     for (const { id, status, server, interface: one, server_group, database_server } of cloudIps) {
@@ -264,9 +264,8 @@ async function problems(): Promise<string[]> {
       (select 2 * count(*) from interfaces)::int + (select 2 * count(*) from cloud_ips)::int as used,
       (select deadlocks from pg_stat_database where datname = current_database())::int as deadlocks`,
   )
-  if (row!.held !== row!.used)
-    found.push(`${String(row!.held)} addresses are allocated, and ${String(row!.used)} are used`)
-  if (row!.deadlocks > 0) found.push(`${String(row!.deadlocks)} deadlocks`)
+  if (row!.held !== row!.used) found.push(`${row!.held} addresses are allocated, and ${row!.used} are used`)
+  if (row!.deadlocks > 0) found.push(`${row!.deadlocks} deadlocks`)
   return [...found, ...(await problemsOfCollaborations())]
 }
 
@@ -330,14 +329,14 @@ const EXPECTED = [
 /** How many requests are sent for it after the rounds, at most. */
 const MAX_MORE = 2_000
 
-t.test(`after any requests, also at the same time, the properties hold (seed ${String(SEED)})`, async (t) => {
+t.test(`after any requests, also at the same time, the properties hold (seed ${SEED})`, async (t) => {
   const store = await api.startPublisher()
   const mirror = new Mirror()
   await mirror.start()
   const statuses = new Map<string, number>()
   const sendOne = async (next: () => number) => {
     const { method, path, answer } = await step(next)
-    const key = `${method} ${path.replaceAll(/\/...-[0-9a-z]+/g, '/ID')} ${String(answer.status)}`
+    const key = `${method} ${path.replaceAll(/\/...-[0-9a-z]+/g, '/ID')} ${answer.status}`
     statuses.set(key, (statuses.get(key) ?? 0) + 1)
     if (answer.status >= 500) t.fail(`${method} ${path}: ${JSON.stringify(answer.body)}`)
   }

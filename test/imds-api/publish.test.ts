@@ -151,7 +151,7 @@ t.test('publishing', async (t) => {
   const aCloudIp = async () => (await api.call('POST', '/1.0/cloud_ips')).body as CloudIp
   const update = async (id: string, body: object) => {
     const { status } = await api.call('PUT', `/1.0/servers/${id}`, body)
-    if (status !== 200) throw new Error(`the update of ${id} was answered ${String(status)}`)
+    if (status !== 200) throw new Error(`the update of ${id} was answered ${status}`)
   }
   const recordOf = async (id: string) => (await store.get(id))?.document as StoredRecord | undefined
   const isPublished = async (id: string) =>
@@ -162,7 +162,7 @@ t.test('publishing', async (t) => {
 
   t.test('several changes of one server are one publish, of its latest state', async (t) => {
     const { id } = await create({ user_data: base64('first') })
-    for (let i = 1; i <= 5; i++) await update(id, { user_data: base64(`change ${String(i)}`) })
+    for (let i = 1; i <= 5; i++) await update(id, { user_data: base64(`change ${i}`) })
     const { puts } = aPublisher(t, api, store)
     await until(() => isPublished(id), 'the server to be published')
     t.strictSame(
@@ -622,8 +622,7 @@ t.test('the order of publishing', async (t) => {
     const [foreign, own, last] = [await create(TWO), await create(ONE), one.ids.toSorted().at(-1)!]
     t.equal((await api.call('PUT', `/1.0/servers/${last}`, { tags: { Name: 'x' } })).status, 200)
     const order = await publishAll()
-    for (const id of [foreign, own, last])
-      t.ok(order.indexOf(id) < FIRST, `${id} is number ${String(order.indexOf(id))}`)
+    for (const id of [foreign, own, last]) t.ok(order.indexOf(id) < FIRST, `${id} is number ${order.indexOf(id)}`)
     t.strictSame(order.toSorted(), [...one.ids, foreign, own].sort(), 'each server is published once')
   })
 
@@ -634,7 +633,7 @@ t.test('the order of publishing', async (t) => {
     for (let i = 0; i < 40; i += 8)
       t.ok(
         Math.abs(order.slice(i, i + 8).filter((id) => one.ids.includes(id)).length - 4) <= 2,
-        `the publishes from ${String(i)} on`,
+        `the publishes from ${i} on`,
       )
   })
 
@@ -642,10 +641,7 @@ t.test('the order of publishing', async (t) => {
     for (const id of one.ids) await api.call('PUT', `/1.0/servers/${id}`, { tags: { Name: 'y' } })
     for (const id of two.ids.slice(0, 3)) await api.call('PUT', `/1.0/servers/${id}`, { tags: { Name: 'y' } }, TWO)
     const order = await publishAll()
-    t.ok(
-      order.indexOf(two.ids[2]!) < FIRST,
-      `the last of the other account is number ${String(order.indexOf(two.ids[2]!))}`,
-    )
+    t.ok(order.indexOf(two.ids[2]!) < FIRST, `the last of the other account is number ${order.indexOf(two.ids[2]!)}`)
   })
 
   t.test('while the store takes no change of many servers, an urgent change is published', async (t) => {
@@ -737,10 +733,7 @@ t.test('the order of publishing', async (t) => {
     await until(() => waiting.size === 0, 'all to be published', 30_000)
     await publisher.stop()
     const mass = order.filter((id) => one.ids.includes(id))
-    t.ok(
-      order.indexOf(mass[19]!) < 20 * 4 + FIRST,
-      `the last of the change is number ${String(order.indexOf(mass[19]!))}`,
-    )
+    t.ok(order.indexOf(mass[19]!) < 20 * 4 + FIRST, `the last of the change is number ${order.indexOf(mass[19]!)}`)
     await publishAll()
   })
 
@@ -781,7 +774,7 @@ t.test('a region of more servers than a statement has parameters is applied and 
       compatibility_mode, disk_encrypted, architecture)
     select 'srv-m' || number, account_id, '', 'active', image_id, server_type_id, zone_id, hypervisor, false, false,
       architecture
-      from servers, generate_series(2, ${String(MANY)}) as number;
+      from servers, generate_series(2, ${MANY}) as number;
     commit`)
   const enqueued = async () =>
     (await pool.query<{ count: number }>('select count(distinct server_id) from outbox')).rows[0]!.count

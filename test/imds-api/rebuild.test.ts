@@ -74,7 +74,7 @@ const foreign = (id: string, n: number) => ({
   serverType: { id: 'typ-1', handle: '1gb' },
   image: 'img-deb12',
   zone: { id: 'zon-1', handle: 'gb1-a' },
-  interfaces: [{ id: `int-f${String(n)}`, macAddress: '02:ff:19:00:00:99', ipv4Addresses: [`10.9.0.${String(n)}/16`] }],
+  interfaces: [{ id: `int-f${n}`, macAddress: '02:ff:19:00:00:99', ipv4Addresses: [`10.9.0.${n}/16`] }],
   hypervisors: ['hv1'],
 })
 

@@ -36,7 +36,7 @@ const jsonOf = async (id: string) => JSON.stringify({ ...(await composeMany(db, 
 /** The longest name of a group: 1,020 bytes. */
 const LONG = '😀'.repeat(255)
 const TAGS = Object.fromEntries(
-  Array.from({ length: 50 }, (_, i) => [`${String(i)}${'\u0001'.repeat(126)}`, '\u0001'.repeat(256)]),
+  Array.from({ length: 50 }, (_, i) => [`${i}${'\u0001'.repeat(126)}`, '\u0001'.repeat(256)]),
 )
 
 /** Makes groups with the longest names. */
@@ -220,9 +220,9 @@ t.test('no other request makes a record longer', async (t) => {
       bodies[`${method} ${path}`],
     )
     const isPossible = status < 300 || [409, 501].includes(status) || path.startsWith('/account/identity')
-    t.ok(isPossible, `${method} ${path} is possible: ${String(status)}`)
+    t.ok(isPossible, `${method} ${path} is possible: ${status}`)
     const now = (await composeMany(db, [id]))[0] === undefined ? 0 : (await jsonOf(id)).length
-    t.ok(now <= length, `${method} ${path} leaves ${String(length)} bytes: ${String(now)}`)
+    t.ok(now <= length, `${method} ${path} leaves ${length} bytes: ${now}`)
     length = now
     await api.drained()
   }

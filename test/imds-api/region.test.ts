@@ -562,7 +562,7 @@ t.test('a full pool that is widened gives the addresses that nobody has', async 
   const rows = await database.db.selectFrom('interfaces').select(['ipv4_address', 'ipv6_prefix']).execute()
   t.strictSame(
     new Map(rows.map((row) => [row.ipv4_address, row.ipv6_prefix])),
-    new Map([1, 2, 3, 4, 5, 6].map((n) => [`10.9.0.${String(n)}`, `fd00:0:0:${(8 + n).toString(16)}::/64`])),
+    new Map([1, 2, 3, 4, 5, 6].map((n) => [`10.9.0.${n}`, `fd00:0:0:${(8 + n).toString(16)}::/64`])),
   )
   await t.rejects(
     apply(

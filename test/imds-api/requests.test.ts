@@ -372,7 +372,7 @@ t.test('of changes with the same tag at the same time one is made', async (t) =>
   for (const path of [`config_maps/${configMap}`, `server_groups/${group}`]) {
     const headers = { 'if-match': await tagOf(path) }
     const answers = await Promise.all(
-      Array.from({ length: 10 }, (_, i) => sendIf('PUT', path, headers, { name: `front-${String(i)}` })),
+      Array.from({ length: 10 }, (_, i) => sendIf('PUT', path, headers, { name: `front-${i}` })),
     )
     t.strictSame(answers.map(({ status }) => status).filter((status) => status !== 412).length, 1, path)
   }

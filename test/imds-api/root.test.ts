@@ -42,7 +42,7 @@ function aState(t: Test) {
     /** Puts what the service's user has prepared into the state directory, all of it that user's. */
     prepare: (from: string | undefined) => {
       if (from !== undefined) execFileSync('cp', ['-a', `${from}/.`, state])
-      execFileSync('chown', ['-hR', `${String(NOBODY)}:${String(NOBODY)}`, state])
+      execFileSync('chown', ['-hR', `${NOBODY}:${NOBODY}`, state])
     },
     region: writeRegion(own),
     imdsApi: async (...args: string[]) => {

@@ -283,7 +283,7 @@ t.test('of the deleted servers of an account the newest 1,000 are kept', async (
   t.match(await call('DELETE', `servers/${id}`), { status: 202 })
   const { rows } = await sql<{ oldest: string; kept: number }>`
     select count(*) as kept, max(substr(id, 6)::integer) as oldest from servers where id like 'srv-o%'`.execute(db)
-  t.ok(rows[0]!.kept <= 1000 && rows[0]!.kept > 900, `${String(rows[0]!.kept)} are kept`)
+  t.ok(rows[0]!.kept <= 1000 && rows[0]!.kept > 900, `${rows[0]!.kept} are kept`)
   t.ok(Number(rows[0]!.oldest) <= 1000, 'the oldest are gone')
   await db.deleteFrom('servers').where('id', 'like', 'srv-o%').execute()
 })

@@ -398,7 +398,7 @@ t.test('metadata options and tags: given at the creation, changed one by one, an
 
 t.test('metadata options and tags that a record cannot have are refused, in a creation and a change', async (t) => {
   const { id } = await create()
-  const many = (count: number) => Object.fromEntries(Array.from({ length: count }, (_, i) => [`key-${String(i)}`, '']))
+  const many = (count: number) => Object.fromEntries(Array.from({ length: count }, (_, i) => [`key-${i}`, '']))
   for (const [body, ...errors] of [
     [
       {
@@ -515,9 +515,7 @@ t.test('wait_for is 501 with a store in files, which keeps no reports of guests'
 t.test('a server has at least the min_ram of its image: 422 with both numbers', async (t) => {
   await db.updateTable('images').set({ min_ram: 1025 }).where('id', '=', 'img-deb12').execute()
   const tooSmall = (type: string, ram: number, needed: number) =>
-    invalid(
-      `server_type: ${type} has ${String(ram)} MB of RAM, and the image img-deb12 needs at least ${String(needed)}`,
-    )
+    invalid(`server_type: ${type} has ${ram} MB of RAM, and the image img-deb12 needs at least ${needed}`)
   for (const server_type of ['1gb.ssd', 'typ-small'])
     t.strictSame(await call('POST', 'servers', { image: 'debian-12', server_type }), tooSmall('1gb.ssd', 1024, 1025))
   const { id } = await create()

@@ -11,7 +11,7 @@ import { newAddress, signInRequests, type From } from '../support/programs/token
 
 /** Ada has two-factor authentication, Grace and 45 others have not, and these have Grace's password. */
 const [ada, grace] = aRegion().users
-const OTHERS = Array.from({ length: 45 }, (_, i) => `usr-oth${String(i + 10)}`)
+const OTHERS = Array.from({ length: 45 }, (_, i) => `usr-oth${i + 10}`)
 const OTHER_APPLICATION = 'app-othr2'
 const DAY_MS = 86_400_000
 
@@ -40,7 +40,7 @@ t.test('after 10 failures of a user or a client from one address, it gets 429 th
     t.equal(status, 401)
     t.match(headers, {
       'ratelimit-policy': '"failures";q=10;w=600',
-      ratelimit: i < 9 ? `"failures";r=${String(9 - i)}` : '"failures";r=0;t=60',
+      ratelimit: i < 9 ? `"failures";r=${9 - i}` : '"failures";r=0;t=60',
     })
   }
   for (const password of ['wrong password', secretOf(GRACE)]) {
@@ -180,7 +180,7 @@ function signInAll(users: readonly string[], from?: From) {
   })
   return {
     statuses: Promise.all(answers),
-    refusedAre: (count: number) => until(() => sent.refused === count, `${String(count)} sign-ins to be refused`),
+    refusedAre: (count: number) => until(() => sent.refused === count, `${count} sign-ins to be refused`),
   }
 }
 

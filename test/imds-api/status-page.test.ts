@@ -44,7 +44,7 @@ t.test(
     const first = await create()
     const [, network, last] = /^(.*)\.(\d+)$/.exec(first.interfaces[0]!.ipv4_address)!
     const store = await openStore({ url: redis.url, region: 'gb1' })
-    const next = `${network!}.${String(Number(last) + 1)}/16`
+    const next = `${network!}.${Number(last) + 1}/16`
     await store.put(
       anInstance({ interfaces: [{ id: 'int-x', macAddress: '02:24:19:ff:00:ee', ipv4Addresses: [next] }] }),
     )
@@ -69,7 +69,7 @@ t.test(
     t.ok(await fits(page))
     for (const width of [720, 1280]) {
       await page.setViewportSize({ width, height: 700 })
-      t.same(await brokenWords(page), [], `no word is broken at a width of ${String(width)}`)
+      t.same(await brokenWords(page), [], `no word is broken at a width of ${width}`)
     }
     const rowOf = (text: string) => page.getByRole('row').filter({ hasText: text }).first()
     t.match(await rowOf('hv-1').textContent(), HOSTILE)

@@ -127,7 +127,7 @@ t.test('wrong credentials get 401 invalid_client with a challenge, and never a h
   ]
   const answers = await Promise.all(bad.map((authorization) => post(GRANT, { authorization })))
   for (const [i, { status, headers, body }] of answers.entries()) {
-    t.equal(status, 401, `${String(i)}: ${bad[i]!}`)
+    t.equal(status, 401, `${i}: ${bad[i]!}`)
     t.match(headers, { 'www-authenticate': 'Basic realm="imds-api"', 'cache-control': 'no-store' })
     t.strictSame(body, {
       error: 'invalid_client',
@@ -204,7 +204,7 @@ t.test('while the database is unreachable a token request gets 503 with the erro
 })
 
 t.test('every other mistake of a token request is 400 with the error of OAuth, and says what is wrong', async (t) => {
-  const manyParameters = Array.from({ length: 100 }, (_, i) => `&x${String(i)}=1`).join('')
+  const manyParameters = Array.from({ length: 100 }, (_, i) => `&x${i}=1`).join('')
   const types = 'the Content-Type of the body must be application/x-www-form-urlencoded or application/json'
   const rows: readonly (readonly [payload: string, type: string, error: string, description?: string])[] = [
     ['', FORM_TYPE, 'invalid_request'],
@@ -287,7 +287,7 @@ function aProcess(Limit = FailureLimit) {
       (error: unknown) => (error instanceof Error ? error.name : String(error)),
     )
   const lockOut = (subject: FailureSubject, isReal = true) => {
-    for (let i = 0; i < 100; i++) limit.countFailure(subject, `192.0.2.${String(i % 10)}`, isReal)
+    for (let i = 0; i < 100; i++) limit.countFailure(subject, `192.0.2.${i % 10}`, isReal)
   }
   return { seen, limit, known, asked, lockOut }
 }
@@ -416,7 +416,7 @@ t.test('after a restart, failures from many addresses lock a client out only whe
   }
   for (const address of ['198.51.100.1', '2001:db8::1']) t.equal(await statusFrom(address), 200)
   ;({ server } = await serveDatabase(t, api.database)) // it knows what is in the database
-  for (let i = 0; i < 100; i++) t.equal(await statusFrom(`192.0.2.${String(i % 10)}`, 'wrong'), 401)
+  for (let i = 0; i < 100; i++) t.equal(await statusFrom(`192.0.2.${i % 10}`, 'wrong'), 401)
   t.strictSame(
     await Promise.all(
       ['203.0.113.1', '198.51.100.1', '2001:db8::2', '2001:db8:0:1::1'].map((address) => statusFrom(address)),
@@ -466,13 +466,13 @@ t.test('the database has the last 64 addresses of a client or user, and each for
   const subject: FailureSubject = { kind: 'client', name: CLIENT_OF[ONE] }
   for (let i = 0; i < 70; i++) {
     seen.nowMs += 1000
-    await known.recordSuccess(subject, `198.51.100.${String(i)}`)
+    await known.recordSuccess(subject, `198.51.100.${i}`)
   }
   await known.recordSuccess(subject, 'x'.repeat(3000))
   const rows = await db.selectFrom('known_addresses').selectAll().orderBy('last_success').execute()
   t.strictSame(
     rows.map(({ source }) => source),
-    Array.from({ length: 64 }, (_, i) => `198.51.100.${String(i + 6)}`),
+    Array.from({ length: 64 }, (_, i) => `198.51.100.${i + 6}`),
   )
   t.equal(seen.warnings, 0)
   const after = aProcess()
@@ -482,7 +482,7 @@ t.test('the database has the last 64 addresses of a client or user, and each for
     [6, undefined],
     [69, undefined],
   ] as const)
-    t.equal((await after.known.exceededQuota(subject, `198.51.100.${String(i)}`))?.retrySeconds, seconds)
+    t.equal((await after.known.exceededQuota(subject, `198.51.100.${i}`))?.retrySeconds, seconds)
   t.equal(limit.waitSeconds(subject, '198.51.100.69'), undefined)
   seen.nowMs += 90 * 86_400_000 - 5000
   await known.purge()

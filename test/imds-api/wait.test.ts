@@ -30,7 +30,7 @@ const api = await anApi(t, {
 })
 const { db } = api.database
 await api.server.listen({ host: '127.0.0.1', port: 0 })
-const baseUrl = `http://127.0.0.1:${String((api.server.server.address() as AddressInfo).port)}`
+const baseUrl = `http://127.0.0.1:${(api.server.server.address() as AddressInfo).port}`
 const authorization = `Bearer ${await api.token(CLIENT_OF[ONE])}`
 
 const READS_OF_ACCOUNT = readShare(DEFAULT_CONNECTIONS).atOnce
@@ -43,7 +43,7 @@ async function idOf(answer: Promise<{ readonly body: unknown }>): Promise<string
 }
 const aServer = (account: Account = ONE) => idOf(api.call('POST', '/1.0/servers', { image: 'img-deb12' }, account))
 const move = (id: string, transition: ServerTransition) => inTransaction(db, (tx) => moveServer(tx, id, transition))
-const waiting = (count: number) => until(() => api.waits.count === count, `${String(count)} requests to wait`)
+const waiting = (count: number) => until(() => api.waits.count === count, `${count} requests to wait`)
 
 t.test('a state that a resource has is reached at once, with the ETag of its GET', async (t) => {
   const id = await aServer()

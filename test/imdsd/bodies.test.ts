@@ -26,7 +26,7 @@ const [GUEST, OTHER] = ['127.0.0.2', '127.0.0.3']
  * Addresses that two instances claim. Each has its own share, which is that of an unknown peer and smaller than a
  * guest's.
  */
-const CONTESTED = Array.from({ length: 17 }, (_, i) => `127.0.1.${String(i + 1)}`)
+const CONTESTED = Array.from({ length: 17 }, (_, i) => `127.0.1.${i + 1}`)
 
 /** A daemon whose guests have the default share, or an unlimited one. */
 async function aDaemon(t: Test, share: 'default' | 'unlimited'): Promise<TestDaemon> {
@@ -36,8 +36,8 @@ async function aDaemon(t: Test, share: 'default' | 'unlimited'): Promise<TestDae
       id,
       interfaces: [
         {
-          id: `int-${String(n)}`,
-          macAddress: `02:24:19:00:00:0${String(n)}`,
+          id: `int-${n}`,
+          macAddress: `02:24:19:00:00:0${n}`,
           ipv4Addresses: addresses.map((address) => `${address}/8`),
         },
       ],
@@ -46,7 +46,7 @@ async function aDaemon(t: Test, share: 'default' | 'unlimited'): Promise<TestDae
   await store.put(record('srv-guest', 1, GUEST))
   await store.put(record('srv-other', 2, OTHER))
   for (const n of [3, 4])
-    writeFileSync(join(directory, `srv-${String(n)}.json`), JSON.stringify(record(`srv-${String(n)}`, n, ...CONTESTED)))
+    writeFileSync(join(directory, `srv-${n}.json`), JSON.stringify(record(`srv-${n}`, n, ...CONTESTED)))
   const daemon = await startDaemon(t, {
     IMDS_STORE: `file:${directory}`,
     ...(share === 'default' && { IMDS_GUEST_BURST: '600', IMDS_GUEST_CONNECTIONS: '64' }),
@@ -124,13 +124,13 @@ const summary = ({ text, error, sentAll }: Sent) => `${statusesOf(text)} ${error
 const chunked = (size: number) =>
   `${(65_000).toString(16)}\r\n${'x'.repeat(65_000)}\r\n`.repeat(Math.ceil(size / 65_000)) + '0\r\n\r\n'
 const request = (line: string, size: number, ...headers: string[]) =>
-  `${[line, 'Host: x', `Content-Length: ${String(size)}`, ...headers].join('\r\n')}\r\n\r\n${'x'.repeat(size)}`
+  `${[line, 'Host: x', `Content-Length: ${size}`, ...headers].join('\r\n')}\r\n\r\n${'x'.repeat(size)}`
 const TTL = 'X-aws-ec2-metadata-token-ttl-seconds: 60'
 const POST = request(`POST ${ID} HTTP/1.1`, MIB)
 const ENDLESS = `POST ${ID} HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000000\r\n\r\n`
 
 let uses = 0
-const anUnknownPeer = () => `127.1.0.${String((uses++ % 250) + 1)}`
+const anUnknownPeer = () => `127.1.0.${(uses++ % 250) + 1}`
 const aContestedAddress = () => CONTESTED[uses++ % CONTESTED.length]!
 
 const CASES: readonly (readonly [
@@ -212,7 +212,7 @@ t.test('A9: the response arrives while the guest is still sending', async (t) =>
         t.same(
           sent.map(summary),
           sent.map(() => `${status} all sent`),
-          `${String(size / MIB)} MiB${pauseMs === 0 ? '' : ', slowly'}`,
+          `${size / MIB} MiB${pauseMs === 0 ? '' : ', slowly'}`,
         )
       }
     })
@@ -263,7 +263,7 @@ t.test('F2: the daemon reads a limited amount from a connection after its last r
     await sendEndlessly(socket)
     t.ok(
       bytesRead() - before >= MAX_LINGER_BYTES && bytesRead() - before < MAX_LINGER_BYTES + MIB,
-      `${String(bytesRead() - before)} bytes`,
+      `${bytesRead() - before} bytes`,
     )
   })
 
@@ -307,7 +307,7 @@ t.test('F2: the daemon reads a limited amount from a connection after its last r
       const withHeads = (connections * MIB) / 8 // Node reads 64 KiB at a time, twice before it stops
       t.ok(
         read < discarded + withHeads + MIB, // a MiB: what else the daemon reads
-        `${String(Math.round(read / MIB))} MiB; the limit is ${String(Math.round(discarded / MIB))}, and ${String(Math.round(withHeads / MIB))} with the heads of ${String(connections)} connections`,
+        `${Math.round(read / MIB)} MiB; the limit is ${Math.round(discarded / MIB)}, and ${Math.round(withHeads / MIB)} with the heads of ${connections} connections`,
       )
       await sendEndlessly(await openConnection(daemon, OTHER, `GET ${ID} HTTP/1.1\r\nHost: x\r\n\r\n`.repeat(3_000)))
       const penalizedMs = performance.now()
@@ -323,7 +323,7 @@ t.test('F2: the daemon reads a limited amount from a connection after its last r
         refused.map(({ text }) => statusesOf(text)),
         refused.map(() => '503'),
       )
-      t.ok(bytesRead() - beforeRefusals < MIB, `${String(bytesRead() - beforeRefusals)} bytes`)
+      t.ok(bytesRead() - beforeRefusals < MIB, `${bytesRead() - beforeRefusals} bytes`)
     },
   )
 

@@ -48,7 +48,7 @@ t.test('a bug report has what is known of the daemon, and no secret from any pla
   await store.close()
   const daemon = await startDaemon(t, settings)
   await until(async () => (await daemon.get('/latest/user-data')).body.toString() === userData, 'the user-data')
-  const token = await fetch(`http://127.0.0.1:${String(daemon.guestPort)}/latest/api/token`, {
+  const token = await fetch(`http://127.0.0.1:${daemon.guestPort}/latest/api/token`, {
     method: 'PUT',
     headers: { 'x-aws-ec2-metadata-token-ttl-seconds': '60' },
   }).then((response) => response.text())
@@ -108,7 +108,7 @@ t.test('a bug report has what is known of the daemon, and no secret from any pla
     ...recordKeys.split(/[\s:]+/).filter((text) => text.length > 20),
   ]
   const path = join(directory, 'report.txt')
-  for (const env of [{}, { IMDS_STORE: `redis://imds:${inUrl}@127.0.0.1:${String(redis.port)}` }]) {
+  for (const env of [{}, { IMDS_STORE: `redis://imds:${inUrl}@127.0.0.1:${redis.port}` }]) {
     const { status, stdout, stderr } = await bugreport([path], env)
     t.equal(status, 0, stderr)
     t.match(stdout.toString(), /^wrote .*report\.txt: read it before you send it/)

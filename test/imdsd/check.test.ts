@@ -52,12 +52,12 @@ t.test('--check accepts a good configuration and does not connect, listen or wri
   })
   const { port } = redis.address() as { port: number }
   const env = {
-    IMDS_STORE: `rediss-sentinel://imds-hv1@127.0.0.1:${String(port)}/main`,
+    IMDS_STORE: `rediss-sentinel://imds-hv1@127.0.0.1:${port}/main`,
     IMDS_REGION: 'gb1',
     IMDS_HYPERVISOR: 'hv1',
     IMDS_STATE_DIR: join(directory, 'state'),
-    IMDS_LISTEN: `127.0.0.1:${String(port)}`,
-    IMDS_OPERATOR_LISTEN: `127.0.0.1:${String(port)}`,
+    IMDS_LISTEN: `127.0.0.1:${port}`,
+    IMDS_OPERATOR_LISTEN: `127.0.0.1:${port}`,
     IMDS_REDIS_PASSWORD_FILE: join(directory, 'password'),
     IMDS_REDIS_SENTINEL_PASSWORD_FILE: join(directory, 'password'),
     IMDS_REDIS_CA_FILE: authority.caFile,

@@ -228,7 +228,7 @@ t.test(
     const daemon = start('imdsd', [process.execPath, programs.imdsd])
     start('prometheus', ['prometheus', '--log.level=error', ...wordsOf('prometheus')])
 
-    const isReady = async (port: number) => (await curl(`127.0.0.1:${String(port)}/readyz`)).includes('"ready":true')
+    const isReady = async (port: number) => (await curl(`127.0.0.1:${port}/readyz`)).includes('"ready":true')
     await until(() => isReady(9170), 'imds-api to be ready')
     const secret = readFileSync(join(directory, 'deploy/secrets/provisioning'), 'utf8').trim()
     const grant = await curl('-u', `cli-3d0kz:${secret}`, '-d', 'grant_type=client_credentials', '127.0.0.1:8170/token')

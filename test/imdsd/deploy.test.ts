@@ -97,7 +97,7 @@ t.test('the command of ImdsConnectionsDropped counts the connections of each pee
       await once(socket, 'connect')
     }
   }
-  const { status, stdout } = spawnSync('sh', ['-euc', command!.replace(':80', `:${String(daemon.guestPort)}`)], {
+  const { status, stdout } = spawnSync('sh', ['-euc', command!.replace(':80', `:${daemon.guestPort}`)], {
     encoding: 'utf8',
   })
   t.equal(status, 0)

@@ -33,11 +33,11 @@ t.test(
         '[Service]\nType=oneshot\nEnvironmentFile=/cases/%i\nExecStart=/usr/bin/env -0\nStandardOutput=truncate:/cases/%i.out\n',
       )
       await host.shell(
-        `mkdir /cases; cd /cases; ${files.map((text, i) => `echo ${Buffer.from(text).toString('base64')} | base64 -d > ${String(i)}`).join('; ')}; systemctl daemon-reload`,
+        `mkdir /cases; cd /cases; ${files.map((text, i) => `echo ${Buffer.from(text).toString('base64')} | base64 -d > ${i}`).join('; ')}; systemctl daemon-reload`,
       )
-      await host.systemctl('start', ...files.map((_text, i) => `read@${String(i)}`))
+      await host.systemctl('start', ...files.map((_text, i) => `read@${i}`))
       const outputs = (
-        await host.shell(`cd /cases; for i in $(seq 0 ${String(files.length - 1)}); do base64 -w 0 $i.out; echo; done`)
+        await host.shell(`cd /cases; for i in $(seq 0 ${files.length - 1}); do base64 -w 0 $i.out; echo; done`)
       )
         .trim()
         .split('\n')

@@ -29,10 +29,8 @@ const aRecord = (change: Record<string, unknown> = {}) =>
   })
 const another = (n: number) =>
   aRecord({
-    id: `srv-n${String(n)}`,
-    interfaces: [
-      { id: `int-${String(n)}`, macAddress: '02:24:19:00:00:02', ipv4Addresses: [`10.0.1.${String(n)}/24`] },
-    ],
+    id: `srv-n${n}`,
+    interfaces: [{ id: `int-${n}`, macAddress: '02:24:19:00:00:02', ipv4Addresses: [`10.0.1.${n}/24`] }],
   })
 
 interface Region {

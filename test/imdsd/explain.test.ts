@@ -17,8 +17,8 @@ t.test('imdsctl explain says what an address gets and why, without secrets', asy
   const url = `file:${testDirectory(t)}`
   const store = await openStore({ url })
   const nic = (n: number, address: string) => ({
-    id: `int-${String(n)}`,
-    macAddress: `02:24:19:00:00:0${String(n)}`,
+    id: `int-${n}`,
+    macAddress: `02:24:19:00:00:0${n}`,
     ipv4Addresses: [`${address}/8`],
   })
   await store.put(

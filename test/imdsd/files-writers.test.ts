@@ -26,7 +26,7 @@ async function aStore(t: Test) {
   /** The revision and the user-data in the files. */
   const stateOf = async () => {
     const { document, userData } = (await store.get(ID))!
-    return `${String((document as { revision: number }).revision)} ${Buffer.from(userData ?? '').toString()}`
+    return `${(document as { revision: number }).revision} ${Buffer.from(userData ?? '').toString()}`
   }
   return { directory, store, stateOf }
 }

@@ -71,7 +71,7 @@ t.test('a directory that is deleted and recreated, or replaced, without a pause 
   const isFollowed = async (fqdn: string, times: number) => {
     await until(
       () => daemon.log.filter(({ msg }) => msg === 'the store is connected').length === times,
-      `connection ${String(times)}`,
+      `connection ${times}`,
     )
     writeFileSync(join(directory, 'srv-abcde.json'), JSON.stringify(local({ fqdn })))
     await until(async () => (await daemon.get('/latest/meta-data/hostname')).body.toString() === fqdn, fqdn)
@@ -129,7 +129,7 @@ t.test('imdsctl ignores SIGUSR1, at which Node.js would open its debugger', asyn
   })
   const validate = async (revision: number) => {
     child.stdin.write(`${JSON.stringify(local({ revision }))}\n`)
-    await until(() => printed.includes(`revision ${String(revision)}\n`), 'a record to be validated')
+    await until(() => printed.includes(`revision ${revision}\n`), 'a record to be validated')
   }
   await validate(1)
   child.kill('SIGUSR1')

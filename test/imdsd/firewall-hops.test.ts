@@ -88,9 +88,7 @@ t.test('D6: the response to a token PUT travels no further than the hop limit', 
   })
 
   await t.test('a container with raw sockets gets no token by a PUT that overlaps the segments of a GET', async (t) => {
-    const overlapping = [`0:${get}`, `${String(get.length - 4)}:GET ${put}`].map((piece) =>
-      piece.replaceAll('\r\n', '\\r\\n'),
-    )
+    const overlapping = [`0:${get}`, `${get.length - 4}:GET ${put}`].map((piece) => piece.replaceAll('\r\n', '\\r\\n'))
     t.match(
       await sendRaw(alpha, 'talk', alpha.address, SERVICE, ...overlapping),
       /srv-alpha[\s\S]+[\w-]{54}==$/,

@@ -115,14 +115,14 @@ exec ${within.join(' ')} /usr/sbin/nft "$@"
           // an identical change made twice cannot be detected, unless it removes everything
           const table = new Table()
           await table.apply(from)
-          for (let i = 0; i < times; i++) writeFileSync(join(directory, `next.${String(i)}`), command)
+          for (let i = 0; i < times; i++) writeFileSync(join(directory, `next.${i}`), command)
           await table.apply(to)
           await table.restore()
           t.notOk(
             readdirSync(directory).some((name) => name.startsWith('next')),
             'the interference was executed',
           )
-          t.equal(await listing(), expected, `${what}, ${command}, ${String(times)} times`)
+          t.equal(await listing(), expected, `${what}, ${command}, ${times} times`)
         }
       }
     }
@@ -160,21 +160,21 @@ const viewOf = (guests: number): FirewallDocument => ({
   limitedDscp: 0x0b,
   guests: Array.from({ length: guests }, (_, n) => {
     const one = {
-      id: `int-${String(n)}`,
+      id: `int-${n}`,
       network: 'default',
       macAddress: macOf(n),
-      ipv4Addresses: [`10.0.0.${String(n)}`],
+      ipv4Addresses: [`10.0.0.${n}`],
       ipv6Addresses: [],
       ipv6Prefixes: [],
     }
-    return { id: `srv-${String(n)}`, revision: 1, httpPutResponseHopLimit: 1, interfaces: [one] }
+    return { id: `srv-${n}`, revision: 1, httpPutResponseHopLimit: 1, interfaces: [one] }
   }),
 })
 const macOf = (n: number) => `02:24:19:00:00:${n.toString(16).padStart(2, '0')}`
 const refusalsOf = (guests: readonly number[]) =>
   guests.map((n) => ({
-    instance: `srv-${String(n)}`,
-    interface: `int-${String(n)}`,
+    instance: `srv-${n}`,
+    interface: `int-${n}`,
     message: 'nft: Error: no such thing',
   }))
 

@@ -56,7 +56,7 @@ t.test('H3: openssl verifies, by the documented commands, what a key of imdsctl 
     t.equal(statSync(join(directory, file)).mode & 0o777, 0o600, file)
   const daemon = await aDaemon(t, keysIn(directory))
   const recipe = executed('docs/guests.md', 'identity document')
-    .replaceAll('169.254.169.254', `127.0.0.1:${String(daemon.guestPort)}`)
+    .replaceAll('169.254.169.254', `127.0.0.1:${daemon.guestPort}`)
     .replaceAll('identity-cert.pem', keysIn(directory).IMDS_IDENTITY_CERT_FILE)
   const { status, stdout } = spawnSync('sh', ['-euc', recipe], { encoding: 'utf8', cwd: directory })
   t.equal(status, 0)
@@ -123,7 +123,7 @@ t.test('H4: the documented commands make a key, publish an issuer, and fetch a t
   cpSync(join(directory, 'etc/imds/identity/identity-cert.pem'), join(directory, 'identity-cert.pem'))
   shell(jwks!)
   const daemon = await aDaemon(t, { ...keysIn(join(directory, 'etc/imds/identity')), IMDS_IDENTITY_ISSUER: ISSUER })
-  const place = `127.0.0.1:${String(daemon.guestPort)}`
+  const place = `127.0.0.1:${daemon.guestPort}`
   const token = shell(executed('docs/guests.md', 'identity token').replaceAll('169.254.169.254', place))
   const keys = JSON.parse(readFileSync(join(directory, 'srv/www/gb1/jwks.json'), 'utf8')) as JSONWebKeySet
   const expected = { issuer: ISSUER, audience: 'https://vault.example.com' }

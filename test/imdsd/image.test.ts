@@ -110,16 +110,16 @@ async function startBuildah(t: Test) {
 
 /** The process that listens on a TCP port. */
 async function pidOf(port: number, within: readonly string[]): Promise<number> {
-  const listening = (await must([...within, 'ss', '-Hltnp', `sport = :${String(port)}`])).toString()
+  const listening = (await must([...within, 'ss', '-Hltnp', `sport = :${port}`])).toString()
   return Number(/pid=(\d+)/.exec(listening)?.[1])
 }
 
 /** Checks who a process of an image runs as, and what it could use. */
 function checkProcess(t: Test, pid: number, files: readonly string[]): void {
-  const status = readFileSync(`/proc/${String(pid)}/status`, 'utf8')
+  const status = readFileSync(`/proc/${pid}/status`, 'utf8')
   t.match(status, /^Uid:(\t1000){4}$/m, 'the user is not root')
   for (const set of ['CapInh', 'CapPrm', 'CapEff', 'CapAmb']) t.match(status, `${set}:\t0000000000000000`)
-  const root = `/proc/${String(pid)}/root/`
+  const root = `/proc/${pid}/root/`
   const programs = ['usr/local/bin', 'usr/bin', 'opt/imds/dist/bin'].flatMap((path) => readdirSync(root + path))
   t.ok(programs.includes('node'))
   t.same(
@@ -155,7 +155,7 @@ t.test(
       const id = async () => (await guest.ask({ path: '/latest/meta-data/instance-id' })).body.toString()
       await until(async () => (await id()) === 'srv-abcde', 'the instance')
       checkProcess(t, await pidOf(80, hypervisor.within), ['imdsctl', 'imdsd'])
-      const root = `/proc/${String(await pidOf(80, hypervisor.within))}/root`
+      const root = `/proc/${await pidOf(80, hypervisor.within)}/root`
       t.match(readdirSync(`${root}/var/lib/imds`).join(), 'token', 'the directory of the state is its own')
       t.ok(existsSync(`${root}/run/imds/operator.sock`), 'and that of the socket for operators')
       t.equal(await container.stop(80), 0)

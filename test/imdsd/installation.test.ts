@@ -50,7 +50,7 @@ t.test('a daemon whose installation is deleted answers all requests and stops cl
     store.put(
       anInstance({
         revision,
-        fqdn: `r${String(revision)}.example.com`,
+        fqdn: `r${revision}.example.com`,
         interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }],
       }),
     )
@@ -121,7 +121,7 @@ t.test('H4: a daemon whose installation is deleted signs the first token of an i
   const daemon = await startDaemon(t, env, [], { main: join(dist, 'main.js') })
   await until(async () => (await daemon.get('/latest/meta-data/')).status === 200, 'the record')
   rmSync(dist, { recursive: true })
-  const latest = `http://127.0.0.1:${String(daemon.guestPort)}/latest`
+  const latest = `http://127.0.0.1:${daemon.guestPort}/latest`
   const ttl = { 'X-aws-ec2-metadata-token-ttl-seconds': '60' }
   const session = await fetch(`${latest}/api/token`, { method: 'PUT', headers: ttl })
   const headers = { 'X-aws-ec2-metadata-token': await session.text() }
@@ -255,7 +255,7 @@ t.test('a program with a missing file names it in one line without a stack trace
     IMDS_STATE_DIR: directory,
     IMDS_LISTEN: '127.0.0.1:0',
     IMDS_OPERATOR_LISTEN: '127.0.0.1:0',
-    IMDS_OPERATOR_SOCKET: `/tmp/imds-programs-${String(process.pid)}.sock`,
+    IMDS_OPERATOR_SOCKET: `/tmp/imds-programs-${process.pid}.sock`,
   })
   t.equal(status, 1)
   t.match(JSON.parse(stdout.trim().split('\n').at(-1)!), {

@@ -134,7 +134,7 @@ const slaac = (name: string, prefix: string, n: number, change: Record<string, u
     id: `srv-${name}`,
     options: { httpProtocolIpv6: 'enabled' },
     interfaces: [
-      { id: 'int-a', macAddress: MAC, ipv4Addresses: [`10.88.${String(n)}.2/30`], ipv6Prefixes: [`${prefix}::/64`] },
+      { id: 'int-a', macAddress: MAC, ipv4Addresses: [`10.88.${n}.2/30`], ipv6Prefixes: [`${prefix}::/64`] },
     ],
     ...change,
   })

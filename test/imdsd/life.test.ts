@@ -23,7 +23,7 @@ const LOCAL = anInstance({ interfaces: loopback() })
 t.test('with a bad configuration the daemon names each bad variable and exits with 78 before it listens', async (t) => {
   const port = await freePort()
   const { status, stdout, stderr } = await runDaemon({
-    IMDS_LISTEN: `127.0.0.1:${String(port)}`,
+    IMDS_LISTEN: `127.0.0.1:${port}`,
     IMDS_STORE: 'redis://x',
     IMDS_LOG_LEVEL: 'loud',
     IMDS_RESYNC_SECONDS: 'soon',
@@ -40,7 +40,7 @@ t.test('a daemon that cannot open a listener names it with a remedy and exits wi
   t.teardown(() => blocker.close())
   const { port } = blocker.address() as { port: number }
   for (const [listen, remedy] of [
-    [`127.0.0.1:${String(port)}`, /another program listens there/],
+    [`127.0.0.1:${port}`, /another program listens there/],
     ['192.0.2.1:8169', /does not have the address.*imds-address/],
   ] as const) {
     const { status, stdout } = await runDaemon({
@@ -59,7 +59,7 @@ t.test('SIGTERM during the start stops the daemon cleanly too', async (t) => {
   const port = await freePort()
   const { status, stdout } = await runDaemon(
     {
-      IMDS_LISTEN: `127.0.0.1:${String(port)}`,
+      IMDS_LISTEN: `127.0.0.1:${port}`,
       IMDS_OPERATOR_LISTEN: '127.0.0.1:0',
       IMDS_STORE: `file:${testDirectory(t)}`,
     },
@@ -85,7 +85,7 @@ t.test('each of several listeners serves the instances of its own network', asyn
   await store.put(on('srv-red', 'red'))
   await startDaemon(t, {
     IMDS_STORE: url,
-    IMDS_LISTEN: `127.0.0.1:${String(plain)},red=127.0.0.1:${String(red)}`,
+    IMDS_LISTEN: `127.0.0.1:${plain},red=127.0.0.1:${red}`,
   })
   const id = async (port: number) => (await request(port, '/latest/meta-data/instance-id')).body.toString()
   await until(async () => (await id(plain)) === 'srv-plain' && (await id(red)) === 'srv-red', "each network's instance")
@@ -103,13 +103,13 @@ t.test('npm start serves the demo instance, runs the documented examples and lea
     () => ['imdsctl', 'ready'].every((word) => lines.some((line) => line.includes(word))),
     'the example commands and the first resync',
   )
-  const base = `http://127.0.0.1:${String(guest)}`
+  const base = `http://127.0.0.1:${guest}`
   t.ok(lines.includes(`  curl ${base}/latest/meta-data/`))
   const here = (example: string) =>
     example
-      .replaceAll('127.0.0.1:8169', `127.0.0.1:${String(guest)}`)
-      .replaceAll('169.254.169.254', `127.0.0.1:${String(guest)}`)
-      .replaceAll('127.0.0.1:9169', `127.0.0.1:${String(operator)}`)
+      .replaceAll('127.0.0.1:8169', `127.0.0.1:${guest}`)
+      .replaceAll('169.254.169.254', `127.0.0.1:${guest}`)
+      .replaceAll('127.0.0.1:9169', `127.0.0.1:${operator}`)
   const { status, stdout } = spawnSync('sh', ['-euc', here(executed('README.md', 'demo'))], { encoding: 'utf8' })
   t.equal(status, 0)
   for (const part of [
@@ -187,7 +187,7 @@ async function startWithLog(t: Test, log: number | string) {
     env: {
       ...programEnvironment(),
       IMDS_STORE: url,
-      IMDS_LISTEN: `127.0.0.1:${String(port)}`,
+      IMDS_LISTEN: `127.0.0.1:${port}`,
       IMDS_OPERATOR_LISTEN: '127.0.0.1:0',
       IMDS_OPERATOR_SOCKET: join(shortDirectory(t), 'operator.sock'),
       IMDS_LOG_LEVEL: 'debug',
@@ -235,8 +235,8 @@ t.test('a daemon whose log nobody reads still serves guests, and writes the line
 function demoOn(guest: number, operator: number): Record<string, string | undefined> {
   return {
     ...programEnvironment(),
-    IMDS_LISTEN: `127.0.0.1:${String(guest)}`,
-    IMDS_OPERATOR_LISTEN: `127.0.0.1:${String(operator)}`,
+    IMDS_LISTEN: `127.0.0.1:${guest}`,
+    IMDS_OPERATOR_LISTEN: `127.0.0.1:${operator}`,
   }
 }
 

@@ -28,7 +28,7 @@ t.test('the commands of docs/operations/tools.md change the level of the log', a
   await until(() => levels().length === 3, 'the changes')
   t.same(levels(), ['debug', 'info', 'debug'])
   t.match(
-    await imdsctl(['log-level', 'debug', '--operator', `127.0.0.1:${String(daemon.operatorPort)}`]),
+    await imdsctl(['log-level', 'debug', '--operator', `127.0.0.1:${daemon.operatorPort}`]),
     { status: 64, stderr: /is on the daemon's unix socket only/ },
     'nobody changes it over TCP',
   )

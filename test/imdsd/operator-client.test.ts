@@ -65,7 +65,7 @@ async function listening(t: Test, reply: (request: Request) => Reply) {
     }
     rmSync(directory, { recursive: true, force: true })
   })
-  return { requests, path, unix: `unix:${path}`, tcp: `127.0.0.1:${String((tcp.address() as AddressInfo).port)}` }
+  return { requests, path, unix: `unix:${path}`, tcp: `127.0.0.1:${(tcp.address() as AddressInfo).port}` }
 }
 
 t.test('the unix socket, an address and a URL get the same answer, with ids and addresses escaped', async (t) => {

@@ -31,10 +31,10 @@ async function shell(command: string, env: Record<string, string> = {}) {
 function records(t: Test) {
   const directory = testDirectory(t, { records: {}, store: {} })
   for (let n = 0; n < RECORDS; n++) {
-    const interfaces = [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`10.0.0.${String(n + 1)}/24`] }]
+    const interfaces = [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`10.0.0.${n + 1}/24`] }]
     writeFileSync(
-      join(directory, 'records', `srv-n${String(n)}.json`),
-      JSON.stringify(anInstance({ id: `srv-n${String(n)}`, interfaces })),
+      join(directory, 'records', `srv-n${n}.json`),
+      JSON.stringify(anInstance({ id: `srv-n${n}`, interfaces })),
     )
   }
   const env = { IMDS_STORE: `file:${directory}/store`, IMDS_STATE_DIR: directory, RECORDS: join(directory, 'records') }

@@ -26,13 +26,13 @@ t.before(async () => {
 /** A guest that may report, with its token, and how it sends the head of a PUT. */
 async function aGuest() {
   const n = (guests += 1)
-  const [id, address] = [`srv-${String(n)}`, `127.0.3.${String(n)}`]
+  const [id, address] = [`srv-${n}`, `127.0.3.${n}`]
   await store.put(
     anInstance({
       id,
       interfaces: [
         {
-          id: `int-${String(n)}`,
+          id: `int-${n}`,
           macAddress: `02:24:19:00:03:${n.toString(16).padStart(2, '0')}`,
           ipv4Addresses: [`${address}/8`],
         },
@@ -46,7 +46,7 @@ async function aGuest() {
   const head = (path: string, headers: string) =>
     `PUT /latest/reports/${path} HTTP/1.1\r\nX-aws-ec2-metadata-token: ${token}\r\n${headers}\r\n\r\n`
   const report = (path: string, body: string) =>
-    send(address, `${head(path, `Content-Length: ${String(Buffer.byteLength(body))}`)}${body}`)
+    send(address, `${head(path, `Content-Length: ${Buffer.byteLength(body)}`)}${body}`)
   return { id, address, head, report }
 }
 

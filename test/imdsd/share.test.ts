@@ -24,8 +24,8 @@ t.before(async () => {
   const url = `file:${testDirectory(t)}`
   const store = await openStore({ url, userDataMaxBytes: 1_000_000 })
   for (const [i, address] of [FLOODER, OTHER].entries()) {
-    const nic = { id: `int-${String(i)}`, macAddress: `02:24:19:00:00:0${String(i)}`, ipv4Addresses: [`${address}/8`] }
-    await store.put(anInstance({ id: `srv-${String(i)}`, interfaces: [nic] }), Buffer.alloc(256 * 1024, 'x'))
+    const nic = { id: `int-${i}`, macAddress: `02:24:19:00:00:0${i}`, ipv4Addresses: [`${address}/8`] }
+    await store.put(anInstance({ id: `srv-${i}`, interfaces: [nic] }), Buffer.alloc(256 * 1024, 'x'))
   }
   daemon = await startDaemon(t, {
     IMDS_STORE: url,
@@ -104,7 +104,7 @@ t.test('F1: guests are served while many unknown peers have connections open', a
     const socket = connect({
       port: daemon.guestPort,
       host: '127.0.0.1',
-      localAddress: `127.1.${String(i >> 8)}.${String(i & 255)}`,
+      localAddress: `127.1.${i >> 8}.${i & 255}`,
     }).on('error', () => undefined)
     open.push(socket)
   }
@@ -150,13 +150,11 @@ const UNSERVABLE: readonly (readonly [what: string, bytes: string, status: numbe
 async function withSmallShares(t: Test): Promise<{ readonly port: number; readonly drops: () => number }> {
   const guest = aGuestServer({ share: { burst: 3, perSecond: 1e-9, connections: 16 } })
   for (const [i, address] of [FLOODER, OTHER].entries()) {
-    const id = `srv-${String(i)}`
+    const id = `srv-${i}`
     guest.put(
       anInstance({
         id,
-        interfaces: [
-          { id: `int-${String(i)}`, macAddress: `02:24:19:00:00:0${String(i)}`, ipv4Addresses: [`${address}/8`] },
-        ],
+        interfaces: [{ id: `int-${i}`, macAddress: `02:24:19:00:00:0${i}`, ipv4Addresses: [`${address}/8`] }],
       }),
     )
     Object.defineProperty(guest.view.get(id)!, 'paths', { value: 0 }) // a tree would make the burst larger
@@ -235,5 +233,5 @@ t.test("F1: pipelining beyond an unknown peer's share creates almost no request 
   const closed = new Promise((resolve) => socket.on('close', resolve))
   socket.write('GET / HTTP/1.1\r\n\r\n'.repeat(3_600))
   await closed
-  t.ok(created < 2 * UNKNOWN_PEERS.perPeer.burst, `${String(created)} of 3,600`)
+  t.ok(created < 2 * UNKNOWN_PEERS.perPeer.burst, `${created} of 3,600`)
 })

@@ -15,7 +15,7 @@ import { testDirectory } from '../support/test-directory.ts'
 const SECRET = 'what is smuggled'
 /** The number of guests over which the tests distribute their connections, so that none exceeds its share. */
 const GUESTS = 8
-const address = (n: number) => `127.0.0.${String(1 + (n % GUESTS))}`
+const address = (n: number) => `127.0.0.${1 + (n % GUESTS)}`
 
 /** A guest with more user-data than a socket buffers. */
 const LARGE = '127.0.0.50'
@@ -27,7 +27,7 @@ t.before(async () => {
   for (let n = 0; n < GUESTS; n++) {
     await store.put(
       anInstance({
-        id: `srv-n${String(n)}`,
+        id: `srv-n${n}`,
         interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`${address(n)}/8`] }],
       }),
       Buffer.from(SECRET),
@@ -96,8 +96,8 @@ t.test('F2: a request cut at any byte and never completed times out and closes i
     'none is stuck',
   )
   for (const [at, { text }] of sent.entries()) {
-    if (at < HEAD_ENDS) t.same(statusesOf(text), [400], `cut at ${String(at)}`)
-    else t.same(statusesOf(text), [200], `cut at ${String(at)}`)
+    if (at < HEAD_ENDS) t.same(statusesOf(text), [400], `cut at ${at}`)
+    else t.same(statusesOf(text), [200], `cut at ${at}`)
   }
 })
 
@@ -146,7 +146,7 @@ for (const [what, target, many] of [
 }
 
 t.test('A9: a request that fills the read buffer is answered, though the half-close arrives with it', async (t) => {
-  const head = (length: number) => `PUT ${OPEN} HTTP/1.1\r\nHost: x\r\nContent-Length: ${String(length)}\r\n\r\n`
+  const head = (length: number) => `PUT ${OPEN} HTTP/1.1\r\nHost: x\r\nContent-Length: ${length}\r\n\r\n`
   const length = READ_BUFFER_BYTES - head(READ_BUFFER_BYTES - 100).length
   const bytes = head(length) + 'x'.repeat(length)
   t.equal(bytes.length, READ_BUFFER_BYTES)
@@ -198,7 +198,7 @@ for (const [row, [what, bytes, statuses]] of TAILS.entries()) {
     ] as const) {
       for (const many of [1, 2, 7, 60]) {
         // each has its own share
-        const from = role === 'guest' ? address(2) : `127.0.${String(3 + row)}.${String(many)}`
+        const from = role === 'guest' ? address(2) : `127.0.${3 + row}.${many}`
         const { text } = await send(
           daemon.guestPort,
           from,
@@ -208,7 +208,7 @@ for (const [row, [what, bytes, statuses]] of TAILS.entries()) {
         t.same(
           statusesOf(text),
           [...Array.from({ length: many }, () => status), ...(role === 'guest' ? statuses : [503])],
-          `${String(many)} of one ${role}`,
+          `${many} of one ${role}`,
         )
       }
     }
@@ -219,7 +219,7 @@ t.test('A9: the last request of an unknown peer is answered, whatever follows it
   for (const [n, following] of ['GET /x', `GET ${OPEN} HTTP/1.1\r\nHost: x\r\n\r\n`, '\x01', '\r\n'].entries()) {
     const { text } = await send(
       daemon.guestPort,
-      `127.0.1.${String(n)}`,
+      `127.0.1.${n}`,
       `GET ${OPEN} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n${following}`,
       { splits: [], pauseMs: 0, then: 'end' },
     )

@@ -30,7 +30,7 @@ t.before(async () => {
 })
 
 const counted = (reason: string, method: string, status: number) =>
-  daemon.metric(`imds_requests_total{route="unknown",method="${method}",status="${String(status)}",reason="${reason}"}`)
+  daemon.metric(`imds_requests_total{route="unknown",method="${method}",status="${status}",reason="${reason}"}`)
 
 const SERVED: [string, string, string][] = [
   ['A5', 'Connection: close', `GET ${ID} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n`],

@@ -24,7 +24,7 @@ async function aDaemon(t: Test, password?: string): Promise<TestDaemon> {
     await store.put(
       anInstance({
         id: `srv-${String(i).padStart(5, '0')}`,
-        interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`10.0.0.${String(i)}/24`] }],
+        interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`10.0.0.${i}/24`] }],
       }),
     )
   await store.put(
@@ -61,7 +61,7 @@ t.test(
   'a browser shows the page, which loads and runs nothing, whatever records and guests say',
   { skip: without('chromium') },
   async (t) => {
-    const url = `http://127.0.0.1:${String(daemon.operatorPort)}/`
+    const url = `http://127.0.0.1:${daemon.operatorPort}/`
     const browser = await startBrowser()
     t.teardown(() => browser.close())
     const page = await browser.newPage({ colorScheme: 'light' })
@@ -108,7 +108,7 @@ t.test(
     t.teardown(() => browser.close())
     const page = await browser.newPage({ colorScheme: 'light', viewport: { width: 360, height: 700 } })
     const watched = watch(page)
-    await page.goto(`http://127.0.0.1:${String(daemon.operatorPort)}/?q=srv-hostile`)
+    await page.goto(`http://127.0.0.1:${daemon.operatorPort}/?q=srv-hostile`)
     t.ok(await fits(page))
     t.equal(await background(page), 'rgb(255, 255, 255)')
     await page.emulateMedia({ colorScheme: 'dark' })
@@ -148,7 +148,7 @@ t.test('while operators load the page in a loop, pages are bounded, and every gu
   const loaded = { pages: 0, refused: 0 }
   const readers = Array.from({ length: 40 }, async (_, i) => {
     while (!isOver) {
-      const status = await request(daemon.operatorPort, '/', `127.0.2.${String(i)}`).then(
+      const status = await request(daemon.operatorPort, '/', `127.0.2.${i}`).then(
         (answer) => answer.status,
         () => undefined, // a connection beyond the bounds is closed
       )

@@ -31,7 +31,7 @@ t.test('G3: with imds.socket', { skip: withoutSystemd() }, async (t) => {
   await systemctl('start', 'imds.service')
   await until(answered, 'the instance')
 
-  await t.test(`${String(KILLS)} kills refuse no connection and fail only requests in flight`, async (t) => {
+  await t.test(`${KILLS} kills refuse no connection and fail only requests in flight`, async (t) => {
     const loads = await Promise.all(LOADS.map(([, load]) => startLoad(guest!, load)))
     const kills: { from: number; to: number }[] = []
     for (let i = 1; i <= KILLS; i++) {
@@ -53,7 +53,7 @@ t.test('G3: with imds.socket', { skip: withoutSystemd() }, async (t) => {
     await Promise.all(loads.map((load) => load.more(REQUESTS_PER_STEP)))
     for (const [i, load] of loads.entries()) {
       const figures = await load.stop()
-      t.comment(`${String(KILLS)} kills, ${LOADS[i]![0]}: ${summary(figures)}`)
+      t.comment(`${KILLS} kills, ${LOADS[i]![0]}: ${summary(figures)}`)
       t.same(
         figures.failed.filter(({ what }) => what !== 'ECONNRESET'),
         [],
@@ -73,23 +73,20 @@ t.test('G3: with imds.socket', { skip: withoutSystemd() }, async (t) => {
   const WATCHDOG_SECONDS = 5
   const PERIODS = 3
 
-  await t.test(
-    `the watchdog does not restart a daemon with a running event loop for ${String(PERIODS)} periods`,
-    async (t) => {
-      await host.dropIn('imds.service', `[Service]\nWatchdogSec=${String(WATCHDOG_SECONDS)}`)
-      await systemctl('restart', 'imds.service')
-      const { MainPID: pid } = await show('MainPID')
-      const lastKeepAlive = async () =>
-        Number((await show('WatchdogTimestampMonotonic'))['WatchdogTimestampMonotonic']) / 1_000_000
-      const first = await lastKeepAlive()
-      await until(
-        async () => (await lastKeepAlive()) >= first + PERIODS * WATCHDOG_SECONDS,
-        'the keep-alive messages of the watchdog',
-        30_000,
-      )
-      t.match(await show('MainPID', 'NRestarts'), { MainPID: pid, NRestarts: '0' })
-    },
-  )
+  await t.test(`the watchdog does not restart a daemon with a running event loop for ${PERIODS} periods`, async (t) => {
+    await host.dropIn('imds.service', `[Service]\nWatchdogSec=${WATCHDOG_SECONDS}`)
+    await systemctl('restart', 'imds.service')
+    const { MainPID: pid } = await show('MainPID')
+    const lastKeepAlive = async () =>
+      Number((await show('WatchdogTimestampMonotonic'))['WatchdogTimestampMonotonic']) / 1_000_000
+    const first = await lastKeepAlive()
+    await until(
+      async () => (await lastKeepAlive()) >= first + PERIODS * WATCHDOG_SECONDS,
+      'the keep-alive messages of the watchdog',
+      30_000,
+    )
+    t.match(await show('MainPID', 'NRestarts'), { MainPID: pid, NRestarts: '0' })
+  })
 
   await t.test('the watchdog restarts a daemon with a blocked event loop, and guests are served', async (t) => {
     const { MainPID: pid } = await show('MainPID')

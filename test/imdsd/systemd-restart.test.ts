@@ -56,7 +56,7 @@ t.test('G3: with imds.socket', { skip: withoutSystemd() }, async (t) => {
     )
   })
 
-  await t.test(`${String(RESTARTS)} restarts fail no request`, async (t) => {
+  await t.test(`${RESTARTS} restarts fail no request`, async (t) => {
     const loads = await Promise.all(LOADS.map(([, load]) => startLoad(guest!, load)))
     for (let i = 0; i < RESTARTS; i++) {
       await Promise.all(loads.map((load) => load.more(REQUESTS_PER_STEP)))
@@ -64,7 +64,7 @@ t.test('G3: with imds.socket', { skip: withoutSystemd() }, async (t) => {
     }
     for (const [i, load] of loads.entries()) {
       const figures = await load.stop()
-      t.comment(`${String(RESTARTS)} restarts, ${LOADS[i]![0]}: ${summary(figures)}`)
+      t.comment(`${RESTARTS} restarts, ${LOADS[i]![0]}: ${summary(figures)}`)
       t.same(figures.failed, [])
       t.same(figures.answers[ID], ['srv-abcde'])
     }

@@ -32,8 +32,8 @@ t.test('exits', () => process.exit(3))
 /** One that finds how many files its process has run before. */
 const afterFiles = (count: number) => `
 import t from 'tap'
-t.equal(globalThis.filesRun ?? 0, ${String(count)})
-globalThis.filesRun = ${String(count)} + 1
+t.equal(globalThis.filesRun ?? 0, ${count})
+globalThis.filesRun = ${count} + 1
 `
 
 /** Runs files by the runner, as `npm test` does. */
@@ -62,7 +62,7 @@ const pidIn = (directory: string) => {
 /** Whether a process runs. One that nobody has waited for is still a process, but does not run. */
 function runs(pid: number): boolean {
   try {
-    return !readFileSync(`/proc/${String(pid)}/stat`, 'utf8').includes(') Z ')
+    return !readFileSync(`/proc/${pid}/stat`, 'utf8').includes(') Z ')
   } catch {
     return false
   }

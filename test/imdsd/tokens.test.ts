@@ -31,7 +31,7 @@ async function mint(daemon: TestDaemon, ttlSeconds = 600): Promise<string> {
   return (
     await exchange(
       daemon.guestPort,
-      `PUT /latest/api/token HTTP/1.0\r\nX-aws-ec2-metadata-token-ttl-seconds: ${String(ttlSeconds)}\r\n\r\n`,
+      `PUT /latest/api/token HTTP/1.0\r\nX-aws-ec2-metadata-token-ttl-seconds: ${ttlSeconds}\r\n\r\n`,
     )
   ).body
 }
@@ -62,7 +62,7 @@ t.test('D4: when the wall clock jumps, no token expires early and no expired one
     t.same(
       [await statusWith(daemon, short), await statusWith(daemon, long), await statusWith(daemon, await mint(daemon))],
       [401, 200, 200],
-      `${String(hours)} h`,
+      `${hours} h`,
     )
   }
   await daemon.stop()

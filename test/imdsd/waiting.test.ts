@@ -19,15 +19,15 @@ const HELD_EACH = 8
 const TAG = '/latest/meta-data/tags/instance/state'
 const WAIT = `${TAG}?wait_for_change=true`
 
-const addressOf = (guest: number) => `127.0.1.${String(guest + 1)}`
+const addressOf = (guest: number) => `127.0.1.${guest + 1}`
 
 function recordOf(guest: number, revision: number, state: string): object {
   return anInstance({
-    id: `srv-${String(guest)}`,
+    id: `srv-${guest}`,
     revision,
     interfaces: [
       {
-        id: `int-${String(guest)}`,
+        id: `int-${guest}`,
         macAddress: `02:24:19:00:00:${guest.toString(16).padStart(2, '0')}`,
         ipv4Addresses: [`${addressOf(guest)}/8`],
       },
@@ -71,7 +71,7 @@ function ask(guest: number, path: string, headers: Record<string, string> = {}, 
 }
 
 const heldAre = (count: number) =>
-  until(async () => (await daemon.metric('imds_held_requests')) === count, `${String(count)} held requests`)
+  until(async () => (await daemon.metric('imds_held_requests')) === count, `${count} held requests`)
 
 t.test('H1: each of 1,000 held requests is answered by a change of its own instance, and by no other', async (t) => {
   const answers: string[][] = Array.from({ length: GUESTS }, () => [])
@@ -80,20 +80,18 @@ t.test('H1: each of 1,000 held requests is answered by a change of its own insta
   )
   await heldAre(GUESTS * HELD_EACH)
   const isOdd = (guest: number) => guest % 2 === 1
-  for (let guest = 0; guest < GUESTS; guest++)
-    if (isOdd(guest)) await store.put(recordOf(guest, 2, `new ${String(guest)}`))
+  for (let guest = 0; guest < GUESTS; guest++) if (isOdd(guest)) await store.put(recordOf(guest, 2, `new ${guest}`))
   await until(() => answers.flat().length === Math.floor(GUESTS / 2) * HELD_EACH, 'the answers of the changed ones')
   await heldAre(Math.ceil(GUESTS / 2) * HELD_EACH)
   t.same(
     answers,
-    answers.map((_got, guest) => (isOdd(guest) ? Array.from({ length: HELD_EACH }, () => `new ${String(guest)}`) : [])),
+    answers.map((_got, guest) => (isOdd(guest) ? Array.from({ length: HELD_EACH }, () => `new ${guest}`) : [])),
   )
-  for (let guest = 0; guest < GUESTS; guest++)
-    if (!isOdd(guest)) await store.put(recordOf(guest, 2, `new ${String(guest)}`))
+  for (let guest = 0; guest < GUESTS; guest++) if (!isOdd(guest)) await store.put(recordOf(guest, 2, `new ${guest}`))
   await Promise.all(all)
   t.same(
     answers,
-    answers.map((_got, guest) => Array.from({ length: HELD_EACH }, () => `new ${String(guest)}`)),
+    answers.map((_got, guest) => Array.from({ length: HELD_EACH }, () => `new ${guest}`)),
   )
 })
 
@@ -110,7 +108,7 @@ t.test('H1: the loop in docs/guests.md prints the tags at once and after each ch
   const home = testDirectory(t, { '.curlrc': `interface = ${addressOf(5)}\n` })
   const loop = executed('docs/guests.md', 'follow').replace(
     'http://169.254.169.254',
-    `http://127.0.0.1:${String(daemon.guestPort)}`,
+    `http://127.0.0.1:${daemon.guestPort}`,
   )
   const shell = spawn('sh', ['-c', loop], { env: { ...process.env, CURL_HOME: home }, detached: true })
   const lines = createInterface(shell.stdout)[Symbol.asyncIterator]()
@@ -134,6 +132,6 @@ t.test('H1: a daemon that stops answers held requests with the present value and
   const answers = await held
   t.match(
     answers,
-    [2, 3, 4].map((guest) => ({ status: 200, body: `new ${String(guest)}`, headers: { connection: 'close' } })),
+    [2, 3, 4].map((guest) => ({ status: 200, body: `new ${guest}`, headers: { connection: 'close' } })),
   )
 })

@@ -112,7 +112,7 @@ console.table(
 )
 for (const { name, score, floor } of table) {
   if (score >= floor) continue
-  console.log(`${name} is below its floor of ${String(floor)} %`)
+  console.log(`${name} is below its floor of ${floor} %`)
   process.exitCode = 1
 }
 
@@ -128,7 +128,7 @@ function printSurvivors({ files }: Report): void {
       if (status !== 'Survived' && status !== 'NoCoverage') continue
       const became = replacement.replace(/\s+/g, ' ').slice(0, 100)
       console.log(
-        `${status === 'Survived' ? 'survived' : 'not covered'}: ${file}:${String(start.line)} ${mutatorName}: ${lines[start.line - 1]!.trim()}\n    -> ${became}`,
+        `${status === 'Survived' ? 'survived' : 'not covered'}: ${file}:${start.line} ${mutatorName}: ${lines[start.line - 1]!.trim()}\n    -> ${became}`,
       )
     }
   }

@@ -20,7 +20,7 @@ import { openTestStore } from '../support/test-store.ts'
 const KEYS = keysOf('gb1')
 const SCRIPT = readFileSync(new URL('../../src/store/redis/publish.lua', import.meta.url), 'utf8')
 const many = <T>(count: number, make: (i: number) => T): T[] => Array.from({ length: count }, (_, i) => make(i))
-const tags = (count: number) => Object.fromEntries(many(count, (i) => [`k${String(i)}`, 'x']))
+const tags = (count: number) => Object.fromEntries(many(count, (i) => [`k${i}`, 'x']))
 /** A record of exactly this size, because of an unknown field. */
 const sized = (change: Record<string, unknown>, bytes: number) =>
   record(1, 1, { ...change, later: 'x'.repeat(bytes - JSON.stringify(record(1, 1, { ...change, later: '' })).length) })
@@ -59,20 +59,20 @@ t.test('the library, the script and the daemon have the same limits', async (t) 
   const store = await aStore(t)
   const files = testDirectory(t)
   const on = (change: Record<string, unknown>) => ({ interfaces: interfaces(1, change) })
-  const key = (i: number) => ({ user: `usr-${String(i)}`, key: 'ssh-rsa AAAA' })
-  const cloudIp = (i: number) => ({ id: 'cip-a', publicIpv4: `198.51.100.${String(i)}`, fqdn: 'a.example.com' })
-  const port = (i: number) => ({ id: `int-${String(i)}`, macAddress: `02:24:19:00:00:${(16 + i).toString(16)}` })
+  const key = (i: number) => ({ user: `usr-${i}`, key: 'ssh-rsa AAAA' })
+  const cloudIp = (i: number) => ({ id: 'cip-a', publicIpv4: `198.51.100.${i}`, fqdn: 'a.example.com' })
+  const port = (i: number) => ({ id: `int-${i}`, macAddress: `02:24:19:00:00:${(16 + i).toString(16)}` })
   const bounds: readonly (readonly [string, number, (count: number) => Record<string, unknown>])[] = [
     ['tags', 50, (n) => ({ tags: tags(n) })],
     ["the characters of a tag's key", 128, (n) => ({ tags: { ['é'.repeat(n)]: '' } })],
     ["the characters of a tag's value", 256, (n) => ({ tags: { a: '😀'.repeat(n) } })],
-    ['block devices', 256, (n) => ({ blockDevices: Object.fromEntries(many(n, (i) => [`ebs${String(i)}`, 'sda'])) })],
+    ['block devices', 256, (n) => ({ blockDevices: Object.fromEntries(many(n, (i) => [`ebs${i}`, 'sda'])) })],
     ['interfaces', 32, (n) => ({ interfaces: many(n, port) })],
-    ['addresses', 64, (n) => on({ ipv4Addresses: many(n, (i) => `127.0.1.${String(i)}`) })],
+    ['addresses', 64, (n) => on({ ipv4Addresses: many(n, (i) => `127.0.1.${i}`) })],
     ['IPv6 addresses', 64, (n) => on({ ipv6Addresses: many(n, (i) => `fd00::${(i + 1).toString(16)}`) })],
     ['IPv6 prefixes', 64, (n) => on({ ipv6Prefixes: many(n, (i) => `fd00:${(i + 1).toString(16)}::/64`) })],
     ['cloud IPs', 64, (n) => on({ cloudIps: many(n, cloudIp) })],
-    ['server groups', 256, (n) => ({ serverGroups: many(n, (i) => ({ id: `grp-${String(i)}`, name: 'x' })) })],
+    ['server groups', 256, (n) => ({ serverGroups: many(n, (i) => ({ id: `grp-${i}`, name: 'x' })) })],
     ['public keys', 256, (n) => ({ publicKeys: many(n, key) })],
     ['public keys of all users', 8, (n) => ({ publicKeys: many(n, (i) => ({ ...key(i), ...keysOfUser(32) })) })],
     ['public keys of a user', 32, (n) => ({ publicKeys: [{ user: 'usr-a', ...keysOfUser(n) }] })],

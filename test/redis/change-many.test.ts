@@ -46,9 +46,9 @@ async function aRegion(t: Test, { url, recordKeysFile }: KindSettings): Promise<
   const settings = { url, region: 'gb1', recordKeysFile }
   const store = await openTestStore(t, settings)
   for (const n of [1, 2, 3, 4, 5]) {
-    const address = `10.0.0.${String(n * 4 + 2)}/30`
+    const address = `10.0.0.${n * 4 + 2}/30`
     const interfaces = [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [address] }]
-    await store.put(anInstance({ id: `srv-${String(n)}`, interfaces }))
+    await store.put(anInstance({ id: `srv-${n}`, interfaces }))
   }
   return {
     store,
@@ -60,7 +60,7 @@ async function aRegion(t: Test, { url, recordKeysFile }: KindSettings): Promise<
 }
 
 const state = async (store: Publisher) =>
-  (await store.list()).map(({ id, revision, sealedAt }) => `${id} ${String(revision)}${sealedAt ? ' sealed' : ''}`)
+  (await store.list()).map(({ id, revision, sealedAt }) => `${id} ${revision}${sealedAt ? ' sealed' : ''}`)
 
 for (const [name, settings] of Object.entries(kinds)) {
   t.test(`${name}: a dry run of remove, seal and unseal says what would be done, and writes nothing`, async (t) => {

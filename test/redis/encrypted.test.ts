@@ -75,7 +75,7 @@ async function intrude(
   fields: Readonly<Record<string, string | Buffer>>,
   hypervisor = 'hv1',
 ): Promise<void> {
-  const digest = `intrusion ${String(++intrusions)}`
+  const digest = `intrusion ${++intrusions}`
   await redis.client
     .multi()
     .hset(KEYS.instance(id), { ...fields, digest })

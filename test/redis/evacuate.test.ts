@@ -28,7 +28,7 @@ const interfaces = (n: number) => [
   {
     id: 'int-a',
     macAddress: '02:24:19:00:00:ee',
-    ipv4Addresses: [`10.0.${String(n >> 6)}.${String((n % 64) * 4 + 2)}/30`],
+    ipv4Addresses: [`10.0.${n >> 6}.${(n % 64) * 4 + 2}/30`],
   },
 ]
 
@@ -40,8 +40,8 @@ async function aRegion(t: Test, settings: KindSettings, hypervisors: readonly (r
   const store = await openTestStore(t, { ...settings, region: 'gb1' })
   for (const [i, names] of hypervisors.entries())
     await store.put(
-      anInstance({ id: `srv-${String(i + 1)}`, interfaces: interfaces(i), hypervisors: names }),
-      Buffer.from(`of ${String(i + 1)}`),
+      anInstance({ id: `srv-${i + 1}`, interfaces: interfaces(i), hypervisors: names }),
+      Buffer.from(`of ${i + 1}`),
     )
   return {
     store,
@@ -151,10 +151,10 @@ t.test('after a kill it continues where it was', async (t) => {
   child.kill('SIGKILL')
   await once(child, 'exit')
   const left = (await places()).filter((place) => place.endsWith('hv1')).length
-  t.ok(left > 0, `${String(left)} of 1500 are left`)
+  t.ok(left > 0, `${left} of 1500 are left`)
   t.match(await run('hv1', { to: 'hv2,hv3' }), {
     status: 0,
-    stdout: new RegExp(`^${String(left)} instances, ${String(left)} moved\n`),
+    stdout: new RegExp(`^${left} instances, ${left} moved\n`),
   })
   t.same(new Set((await store.list()).map(({ revision }) => revision)), new Set([2]), 'each was moved once')
 })

@@ -46,12 +46,12 @@ const KINDS: Readonly<Record<string, (directory: string, region: string) => Sett
 
 const record = (n: number, change: Record<string, unknown> = {}) =>
   anInstance({
-    id: `srv-${String(n)}`,
+    id: `srv-${n}`,
     interfaces: [
       {
         id: 'int-a',
         macAddress: '02:24:19:00:00:ee',
-        ipv4Addresses: [`10.0.${String(n >> 6)}.${String((n % 64) * 4 + 2)}/30`],
+        ipv4Addresses: [`10.0.${n >> 6}.${(n % 64) * 4 + 2}/30`],
       },
     ],
     ...change,
@@ -87,7 +87,7 @@ const importing = (store: Settings, path: string, changeRegion = false) =>
 const ENV = { IMDS_STORE: redis.url, IMDS_REGION: 'gb1' }
 /** Starts imdsctl on the Redis behind a port. */
 function start(args: readonly string[], port: number) {
-  const [program, ...words] = imdsctlCommand('--store', `redis://127.0.0.1:${String(port)}`, '--region', 'gb1', ...args)
+  const [program, ...words] = imdsctlCommand('--store', `redis://127.0.0.1:${port}`, '--region', 'gb1', ...args)
   return spawn(program!, words, { env: programEnvironment(), stdio: 'inherit' })
 }
 
@@ -221,7 +221,7 @@ t.test('an import prints only what is refused, and takes nothing back that the s
     ['a.json', 'b.json', 'srv-3.removed', 'srv-6.removed'],
   )
   t.same(
-    (await store.list()).map(({ id, revision }) => `${id} ${String(revision)}`),
+    (await store.list()).map(({ id, revision }) => `${id} ${revision}`),
     ['srv-1 8', 'srv-3 8', 'srv-5 1'],
   )
   writeFileSync(join(directory, 'srv-7.pending'), '')
@@ -230,7 +230,7 @@ t.test('an import prints only what is refused, and takes nothing back that the s
 })
 
 t.test('an import into a new region names only some of the hypervisors that no daemon has announced', async (t) => {
-  const lines = [1, 2, 3, 4, 5].map((n) => JSON.stringify(record(n, { hypervisors: [`hv${String(n + 10)}`] })))
+  const lines = [1, 2, 3, 4, 5].map((n) => JSON.stringify(record(n, { hypervisors: [`hv${n + 10}`] })))
   const directory = testDirectory(t, { records: lines.join('\n') })
   const { stdout, stderr } = await importing(KINDS['Redis']!(directory, 'gb1'), join(directory, 'records'))
   t.equal(stdout, '5 records: 5 published\n')
@@ -242,8 +242,8 @@ t.test('an import that was killed is completed by another one', async (t) => {
   const target = KINDS['Redis']!(directory, 'gb1')
   const backup = join(directory, 'backup')
   for (let n = 0; n < 200; n++) {
-    writeFileSync(join(backup, `srv-${String(n)}.json`), JSON.stringify(record(n)))
-    writeFileSync(join(backup, `srv-${String(n)}.user-data`), String(n))
+    writeFileSync(join(backup, `srv-${n}.json`), JSON.stringify(record(n)))
+    writeFileSync(join(backup, `srv-${n}.user-data`), String(n))
   }
   const store = await openTestStore(t, target)
   const link = await startSlowLink(redis.port, 20)

@@ -23,7 +23,7 @@ t.test('E3: a killed daemon takes back no move, seal, removal or narrower option
     anInstance({
       id,
       revision,
-      interfaces: loopback(1, { ipv4Addresses: [`127.0.${String(host >> 8)}.${String(host & 255)}/8`] }),
+      interfaces: loopback(1, { ipv4Addresses: [`127.0.${host >> 8}.${host & 255}/8`] }),
       ...change,
     })
   const start = (change: Record<string, string> = {}) => startDaemon(t, { ...env, ...change })
@@ -36,7 +36,7 @@ t.test('E3: a killed daemon takes back no move, seal, removal or narrower option
   let loadRevision = 0
   const base = 2 * 256
   const id = (what: string) => `srv-${what}`
-  const at = (n: number) => `127.0.2.${String(n)}`
+  const at = (n: number) => `127.0.2.${n}`
   /** What each guest may read before its change, the change, and how the guest sees that it was made. */
   const changes: {
     what: string

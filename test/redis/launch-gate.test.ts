@@ -14,7 +14,7 @@ t.test("a wait that begins before the publish ends when the guest's next GET ret
   const redis = await startRedis(t)
   const store = await openTestStore(t, { url: redis.url, region: 'gb1' })
   const daemon = await startDaemon(t, { IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1' })
-  const operator = `127.0.0.1:${String(daemon.operatorPort)}`
+  const operator = `127.0.0.1:${daemon.operatorPort}`
   /** Without a store, which `wait` with a revision does not need. */
   const wait = (...args: string[]) => imdsctl(['wait', 'srv-n1', ...args, '--operator', operator])
   const settings = ['--store', redis.url, '--region', 'gb1']
@@ -26,8 +26,8 @@ t.test("a wait that begins before the publish ends when the guest's next GET ret
     ] as const
     await store.put(aLocalInstance(1, revision))
     t.same(await waits[0], { kind: 'answers', revision })
-    t.equal((await daemon.get('/latest/meta-data/hostname')).body.toString(), `r${String(revision)}.n1.example.com`)
-    t.same(await waits[1], { status: 0, stdout: `srv-n1 is served at revision ${String(revision)}\n`, stderr: '' })
+    t.equal((await daemon.get('/latest/meta-data/hostname')).body.toString(), `r${revision}.n1.example.com`)
+    t.same(await waits[1], { status: 0, stdout: `srv-n1 is served at revision ${revision}\n`, stderr: '' })
   }
   t.match(await wait(...settings), { status: 0, stdout: 'srv-n1 is served at revision 2\n' }, 'that of the store')
   t.match(await wait('--revision', '3', '--timeout', '3'), {

@@ -23,7 +23,7 @@ const KEYS = keysOf('gb1')
 const LONG = Buffer.alloc(4 * 1024 * 1024, 'x')
 const A_MEBIBYTE = 1024 * 1024
 const LIMIT = 16 * A_MEBIBYTE
-const id = (n: number) => `srv-n${String(n)}`
+const id = (n: number) => `srv-n${n}`
 
 const redis = await startRedis(t)
 t.beforeEach(async () => {
@@ -219,9 +219,9 @@ for (const isEncrypted of [false, true]) {
       found.map((loaded) => [loaded.kind, loaded.id, 'userData' in loaded && loaded.userData?.length]),
       sizes.map((size, i) => ['record', id(i + 1), size]),
     )
-    t.ok(hashed > 0 && hashed <= A_MEBIBYTE + SLICE_BYTES, `${String(hashed)} bytes hashed`)
+    t.ok(hashed > 0 && hashed <= A_MEBIBYTE + SLICE_BYTES, `${hashed} bytes hashed`)
     t.equal(ciphered > 0, isEncrypted)
-    t.ok(ciphered <= A_MEBIBYTE + SLICE_BYTES, `${String(ciphered)} bytes decrypted`)
+    t.ok(ciphered <= A_MEBIBYTE + SLICE_BYTES, `${ciphered} bytes decrypted`)
   })
 }
 

@@ -33,8 +33,8 @@ t.test('an operator that asks in a loop takes no response from guests or others,
   const operator = (from: string, path: string) => request(daemon.operatorPort, path, from)
   const asked = [
     () => '/instances/srv-a/trace',
-    (n: number) => `/explain?address=10.${String(n >> 8)}.${String(n & 255)}.9`,
-    (n: number) => `/instances/srv-${String(n)}?reason=`,
+    (n: number) => `/explain?address=10.${n >> 8}.${n & 255}.9`,
+    (n: number) => `/instances/srv-${n}?reason=`,
     () => '/explain?id=srv-a',
   ]
   const commands = async () => Number(/total_commands_processed:(\d+)/.exec(await redis.client.info('stats'))?.[1])
@@ -57,7 +57,7 @@ t.test('an operator that asks in a loop takes no response from guests or others,
   isOver = true
   const [theirs, served, other] = await Promise.all([looping, guests, others].map((all) => Promise.all(all)))
   const seconds = (performance.now() - startedMs) / 1000
-  t.comment(`${seconds.toFixed(1)} s:`, { theirs, served, other }, `${String((await commands()) - before)} commands`)
+  t.comment(`${seconds.toFixed(1)} s:`, { theirs, served, other }, `${(await commands()) - before} commands`)
 
   t.same([...statuses['guests']!], [200])
   t.same([...statuses['Prometheus']!], [200])
@@ -65,5 +65,5 @@ t.test('an operator that asks in a loop takes no response from guests or others,
   t.same([...statuses['the one']!].sort(), [200, 404], 'it is answered too')
   t.match(explained.stdout, /the store has no instance with this address/, 'the unix socket has its own rate')
   const ofStore = (await commands()) - before
-  t.ok(ofStore < 300 + 60 * seconds, `the store was asked at a bounded rate: ${String(ofStore)} times`)
+  t.ok(ofStore < 300 + 60 * seconds, `the store was asked at a bounded rate: ${ofStore} times`)
 })

@@ -17,7 +17,7 @@ import { parseAnswer } from '../support/fixtures/socket.ts'
 const ID = '/latest/meta-data/instance-id'
 const KEYS = keysOf('gb1')
 const ATTACKER = '127.0.0.66'
-const address = (n: number) => `127.0.0.${String(n)}`
+const address = (n: number) => `127.0.0.${n}`
 
 const redis = await startRedis(t)
 let store: Publisher
@@ -31,7 +31,7 @@ t.before(async () => {
 
 /** Writes a record without the publisher, so that no notice is sent, as if the notice had been lost. */
 async function putWithoutNotice(n: number): Promise<void> {
-  const id = `srv-n${String(n)}`
+  const id = `srv-n${n}`
   await redis.client.hset(KEYS.instance(id), 'record', JSON.stringify(aLocalInstance(n)), 'digest', 'x')
   await redis.client.hset(KEYS.addresses('default'), address(n), id)
 }
@@ -164,7 +164,7 @@ t.test('invariant 6: a flood from unknown addresses causes a bounded rate of loo
   for (let i = 0; i < 2000; i += 20) {
     const some = await Promise.all(
       Array.from({ length: 20 }, (_, k) =>
-        request(daemon.guestPort, ID, `127.1.${String((i + k) >> 8)}.${String(1 + ((i + k) & 127))}`),
+        request(daemon.guestPort, ID, `127.1.${(i + k) >> 8}.${1 + ((i + k) & 127)}`),
       ),
     )
     for (const { status } of some) statuses.add(status)
@@ -173,7 +173,7 @@ t.test('invariant 6: a flood from unknown addresses causes a bounded rate of loo
   const seconds = (performance.now() - startedMs) / 1000
   t.same([...statuses], [503])
   const count = (await reads()) - before
-  t.ok(count <= 100 + 100 * seconds, `${String(count)} lookups in ${seconds.toFixed(1)} s`)
+  t.ok(count <= 100 + 100 * seconds, `${count} lookups in ${seconds.toFixed(1)} s`)
   t.ok((await lookups('skipped')) > 0)
   t.ok(daemon.log.slice(linesBefore).filter(({ msg }) => msg === 'request refused').length <= 257)
 })

@@ -54,9 +54,9 @@ t.test('--check --connect of both programs prints what it finds in the store, an
     IMDS_HYPERVISOR: 'hv1',
     IMDS_STATE_DIR: t.testdirName,
     IMDS_REDIS_PASSWORD_FILE: SECRET.passwordFile!,
-    IMDS_API_DATABASE: `postgres://imds@127.0.0.1:${String(await freePort())}/imds`,
+    IMDS_API_DATABASE: `postgres://imds@127.0.0.1:${await freePort()}/imds`,
   }
-  const place = `127.0.0.1:${String(redis.port)}`
+  const place = `127.0.0.1:${redis.port}`
   const daemon = await run([process.execPath, IMDSD, '--check', '--connect'], {
     env: { ...env, IMDS_STORE: urlAs('imds-hv1', redis) },
   })
@@ -157,7 +157,7 @@ t.test('a server that does not answer, and a replica for a publisher, are proble
   const { port } = silent.address() as { port: number }
   const blackHole = await probeStore({
     kind: 'redis',
-    url: `redis-sentinel://127.0.0.1:${String(port)},127.0.0.1:${String(port)}/main`,
+    url: `redis-sentinel://127.0.0.1:${port},127.0.0.1:${port}/main`,
     region: 'gb1',
     hypervisor: 'hv1',
   })

@@ -165,7 +165,7 @@ t.test('with two concurrent writers each publish is complete, and the highest re
   const puts = Array.from({ length: 100 }, (_, i) =>
     (i % 2 ? store : other).put(
       anInstance({ revision: i + 1, tags: { revision: String(i + 1) } }),
-      Buffer.from(`data ${String(i + 1)}`),
+      Buffer.from(`data ${i + 1}`),
     ),
   )
   const results = await Promise.all(puts)
@@ -249,7 +249,7 @@ t.test('a full Redis accepts removals, which free memory; a refused publish chan
   await store.put(anInstance({ id: 'srv-other', interfaces: nic('10.0.0.6/30') }))
   await until(async () => (await daemon.get('/latest/meta-data/')).status === 200, 'the instance to be served')
   const fill = async () => {
-    for (let n = 0; ; n++) await full.client.set(`junk ${String(n)}`, 'x'.repeat(1000))
+    for (let n = 0; ; n++) await full.client.set(`junk ${n}`, 'x'.repeat(1000))
   }
   await t.rejects(fill(), /^OOM/)
   const dump = async () =>
@@ -281,13 +281,13 @@ t.test('a full Redis accepts removals, which free memory; a refused publish chan
 /** The rules of revisions, seals and addresses are the same in Redis (publish.lua) and in a directory of files (rules.ts). */
 const SEED = 41
 const STEPS = 400
-t.test(`Redis and files give the same answers to ${String(STEPS)} random changes (seed ${String(SEED)})`, async (t) => {
+t.test(`Redis and files give the same answers to ${STEPS} random changes (seed ${SEED})`, async (t) => {
   const stores: readonly Publisher[] = [await aStore(t), await openTestStore(t, { url: `file:${testDirectory(t)}` })]
   const next = random(SEED)
   const below = (count: number) => Math.floor(next() * count)
   const kinds: Record<string, number> = {}
   for (let step = 0; step < STEPS; step++) {
-    const id = `srv-${String(below(4))}`
+    const id = `srv-${below(4)}`
     const revision = 1 + below(6) + Math.floor(step / 25)
     const address = ['10.0.0.1/24', '10.0.0.2/24', 'fd00::/64', 'fd00::5/128', 'fd00:1::1/128'][below(5)]!
     const addresses = address.includes(':') ? { ipv6Addresses: [address] } : { ipv4Addresses: [address] }
@@ -319,7 +319,7 @@ t.test(`Redis and files give the same answers to ${String(STEPS)} random changes
       [{ ...inFiles, unannounced: [] }, await stores[1]!.get(id)],
     ]
     if (JSON.stringify(before) === JSON.stringify(after)) continue
-    t.strictSame(after, before, `step ${String(step)}: ${id} at ${String(revision)}`)
+    t.strictSame(after, before, `step ${step}: ${id} at ${revision}`)
     break
   }
   for (const kind of ['published', 'unchanged', 'stale', 'address-owned', 'removed', 'absent'])

@@ -37,11 +37,11 @@ function startPut(t: Test) {
     })
   return { child, seen }
 }
-const nic = (n: number, address = `10.0.${String(n >> 6)}.${String((n & 63) * 4 + 2)}/30`) => [
-  { id: `int-a${String(n)}`, macAddress: '02:24:19:00:00:ee', ipv4Addresses: [address] },
+const nic = (n: number, address = `10.0.${n >> 6}.${(n & 63) * 4 + 2}/30`) => [
+  { id: `int-a${n}`, macAddress: '02:24:19:00:00:ee', ipv4Addresses: [address] },
 ]
 const record = (n: number, change: Record<string, unknown> = {}) =>
-  anInstance({ id: `srv-a${String(n)}`, interfaces: nic(n), ...change })
+  anInstance({ id: `srv-a${n}`, interfaces: nic(n), ...change })
 const lines = (...values: unknown[]) => values.map((value) => `${JSON.stringify(value)}\n`).join('')
 const userData = async (store: Publisher, id: string) => {
   const published = await store.get(id)
@@ -118,10 +118,7 @@ t.test('imdsctl put stops reading its input while the store is busy', async (t) 
     return child.stdin.writableLength === before
   }
   await until(isStill, 'the end of the reading')
-  t.ok(
-    child.stdin.writableLength > 30_000_000,
-    `${String(child.stdin.writableLength)} of ${String(count * 22_000)} bytes wait`,
-  )
+  t.ok(child.stdin.writableLength > 30_000_000, `${child.stdin.writableLength} of ${count * 22_000} bytes wait`)
   await redis.client.call('CLIENT', 'UNPAUSE')
   await once(child, 'close')
   t.match(seen.output, /^2001 records: 2001 published$/m)
@@ -133,7 +130,7 @@ t.test('imdsctl put publishes each line as it arrives, and exits with 69 if the 
   child.stdin.on('error', () => undefined)
   for (const n of [1, 2]) {
     child.stdin.write(lines(record(n)))
-    await until(() => seen.output.includes(`published srv-a${String(n)}`), `record ${String(n)}`)
+    await until(() => seen.output.includes(`published srv-a${n}`), `record ${n}`)
   }
   await redis.kill()
   t.teardown(() => redis.restart())

@@ -34,11 +34,11 @@ const aHypervisor = (t: Test, redis: TestRedis, name: string, env: Record<string
 
 async function report({ guestPort: port }: TestDaemon, name: string, body: string): Promise<void> {
   const send = (path: string, headers: Record<string, string>, text?: string) =>
-    fetch(`http://127.0.0.1:${String(port)}/latest/${path}`, { method: 'PUT', headers, ...(text && { body: text }) })
+    fetch(`http://127.0.0.1:${port}/latest/${path}`, { method: 'PUT', headers, ...(text && { body: text }) })
   const token = await send('api/token', { 'X-aws-ec2-metadata-token-ttl-seconds': '60' })
   const headers = { 'X-aws-ec2-metadata-token': await token.text() }
   const { status } = await send(`reports/${name}`, headers, body)
-  if (status !== 200) throw new Error(`the report of ${name} got ${String(status)}`)
+  if (status !== 200) throw new Error(`the report of ${name} got ${status}`)
 }
 
 async function kill(daemon: TestDaemon): Promise<void> {

@@ -21,7 +21,7 @@ const TIME = '2026-11-20T15:04:05Z'
 const LATER = '2026-12-24T00:00:00+01:00'
 
 const record = (revision: number, change: Record<string, unknown> = {}) =>
-  anInstance({ revision, fqdn: `r${String(revision)}.example.com`, interfaces: loopback(), ...change })
+  anInstance({ revision, fqdn: `r${revision}.example.com`, interfaces: loopback(), ...change })
 
 /** The variables of a daemon with this store. */
 const environmentOf = ({ url, recordKeysFile }: KindSettings): Record<string, string> => ({

@@ -13,8 +13,8 @@ import { aDaemon, aStore, guestsWithoutPause, publish, record, serves } from '..
 
 const otherRecord = (n: number, revision = 1) =>
   record(revision, {
-    id: `srv-x${String(n)}`,
-    interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`127.0.1.${String(n)}/8`] }],
+    id: `srv-x${n}`,
+    interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`127.0.1.${n}/8`] }],
   })
 /** The names of our connections to a node. */
 const connectionNames = async ({ client }: TestRedis) =>
@@ -30,7 +30,7 @@ t.test('daemon, library and imdsctl find the node of the region, and notices arr
   await serves(daemon, 2)
   matchAll(t, await connectionNames(owner), ['imds', 'imds-notices', 'imds-publisher'])
   await t.rejects(
-    aStore(t, `redis://127.0.0.1:${String(other.port)}`),
+    aStore(t, `redis://127.0.0.1:${other.port}`),
     /cannot use the store: this is a node of a Cluster: its URL must begin with redis-cluster/,
   )
   t.match(
@@ -44,7 +44,7 @@ t.test("while the region's slot moves, guests notice nothing, reads work, and a 
   const { url, owner, other } = cluster
   const store = await aStore(t, url)
   await store.put(record(1))
-  for (let n = 1; n <= 50; n++) await store.put(otherRecord(n), Buffer.from(`user-data ${String(n)}`))
+  for (let n = 1; n <= 50; n++) await store.put(otherRecord(n), Buffer.from(`user-data ${n}`))
   const daemon = await aDaemon(t, url, {}, { IMDS_RESYNC_SECONDS: '1' })
   await until(async () => (await daemon.metric('imds_view_instances')) === 51, 'all instances')
   const guests = guestsWithoutPause(t, daemon)

@@ -9,7 +9,7 @@ import { aDaemon, aStore, connected, guestsWithoutPause, logsReason, record, ser
 
 t.test('a daemon uses a replica that follows its primary, else logs it, and uses it as primary again', async (t) => {
   const primary = await startRedis(t, ['--repl-diskless-sync-delay', '0'])
-  const replica = await startRedis(t, ['--replicaof', `127.0.0.1 ${String(primary.port)}`])
+  const replica = await startRedis(t, ['--replicaof', `127.0.0.1 ${primary.port}`])
   const store = await aStore(t, primary.url)
   const daemon = await aDaemon(t, replica.url)
   await connected(daemon)

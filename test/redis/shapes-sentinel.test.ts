@@ -147,7 +147,7 @@ t.test('a former primary that only the Sentinels cannot reach is left by daemons
   await until(async () => (await watched.primary()) === primary, 'the other to be primary', 30_000)
   t.match(await former.client.info('replication'), 'role:master', 'the former primary does not know of the failover')
 
-  await logsReason(daemon, new RegExp(`^the Sentinels report a failover to 127\\.0\\.0\\.1:${String(primary.port)}$`))
+  await logsReason(daemon, new RegExp(`^the Sentinels report a failover to 127\\.0\\.0\\.1:${primary.port}$`))
   await until(async () => {
     const connections = await Promise.all([former, primary].map(connectionNames))
     return connections[0]!.length === 0 && connections[1]!.join() === 'imds,imds-notices'
@@ -221,7 +221,7 @@ t.test('an error names the cause if a Sentinel requires a password or does not k
 
 t.test('neither a daemon nor a publisher accepts a replica that a Sentinel calls the primary', async (t) => {
   const primary = await startRedis(t)
-  const replica = await startRedis(t, ['--replicaof', `127.0.0.1 ${String(primary.port)}`])
+  const replica = await startRedis(t, ['--replicaof', `127.0.0.1 ${primary.port}`])
   await until(
     async () => (await replica.client.info('replication')).includes('master_link_status:up'),
     'the replica to be synchronised',

@@ -29,7 +29,7 @@ t.test('resyncs complete with a delay of 400 ms while one instance changes witho
     changes.stopped = true
     await publishing
   })
-  const daemon = await aDaemon(t, `redis://127.0.0.1:${String(link.port)}`, {}, { IMDS_RESYNC_SECONDS: '1' })
+  const daemon = await aDaemon(t, `redis://127.0.0.1:${link.port}`, {}, { IMDS_RESYNC_SECONDS: '1' })
 
   await until(async () => (await daemon.operator('/readyz')).status === 200, 'readiness')
   t.equal(await daemon.metric('imds_view_instances'), INSTANCES)
@@ -57,7 +57,7 @@ t.test('invariant 4: a daemon leaves a server whose notices no longer arrive, an
   t.teardown(() => link.stop())
   const store = await aStore(t, redis.url)
   await store.put(aLocalInstance(1))
-  const daemon = await aDaemon(t, `redis://127.0.0.1:${String(link.port)}`)
+  const daemon = await aDaemon(t, `redis://127.0.0.1:${link.port}`)
   await serves(daemon, 1)
   link.freeze(1) // the connection of notices, which is the second one; commands still get their replies
   await store.put(aLocalInstance(1, 2))

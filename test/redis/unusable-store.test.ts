@@ -22,9 +22,9 @@ const COUNT = 20
 const redis = await startRedis(t)
 t.beforeEach(() => redis.client.flushall())
 
-const address = (n: number) => `127.0.1.${String(n)}`
+const address = (n: number) => `127.0.1.${n}`
 const record = (n: number) =>
-  anInstance({ id: `srv-n${String(n)}`, interfaces: loopback(1, { ipv4Addresses: [`${address(n)}/8`] }) })
+  anInstance({ id: `srv-n${n}`, interfaces: loopback(1, { ipv4Addresses: [`${address(n)}/8`] }) })
 
 interface Host {
   readonly store: Publisher
@@ -184,7 +184,7 @@ t.test('a daemon whose keys come before the encryption does not serve the plain 
     region: 'gb1',
     recordKeysFile: join(t.testdirName, 'keys-k1'),
   })
-  for (let n = 1; n <= COUNT; n++) t.same(await publisher.encrypt(`srv-n${String(n)}`, true), { kind: 'encrypted' })
+  for (let n = 1; n <= COUNT; n++) t.same(await publisher.encrypt(`srv-n${n}`, true), { kind: 'encrypted' })
   await isReady(daemon)
   await until(async () => (await readiness(daemon)).instances === COUNT, 'all instances')
   const directory = join(t.testdirName, 'state')
@@ -196,7 +196,7 @@ t.test('a daemon whose keys come before the encryption does not serve the plain 
 t.test('the rolling restart of docs/operations/jobs.md waits for instances and fails with the reason', async (t) => {
   const example = executed('docs/operations/jobs.md', 'rolling restart')
   const { start } = await aHost(t)
-  const socket = `/tmp/imds-rolling-${String(process.pid)}.sock`
+  const socket = `/tmp/imds-rolling-${process.pid}.sock`
   let daemon = await start(['k1'], { IMDS_OPERATOR_SOCKET: socket })
   await isReady(daemon)
   let count = 0
@@ -205,12 +205,12 @@ t.test('the rolling restart of docs/operations/jobs.md waits for instances and f
     [['k2'], 5, 1],
   ] as const) {
     const [requested, restarted] = [
-      join(t.testdirName, `requested-${String(++count)}`),
-      join(t.testdirName, `restarted-${String(count)}`),
+      join(t.testdirName, `requested-${++count}`),
+      join(t.testdirName, `restarted-${count}`),
     ]
     const code = example
       .replace('/run/imds/operator.sock', socket)
-      .replace('seq 60', `seq ${String(seconds)}`)
+      .replace('seq 60', `seq ${seconds}`)
       .replace('systemctl restart imds', `touch ${requested}; until [ -e ${restarted} ]; do sleep 0.1; done`)
     const rollout = run(['sh', '-euc', code])
     await until(() => existsSync(requested), 'the restart')

@@ -44,17 +44,17 @@ function call(dice: Dice, region: Region, isEncrypted: boolean): ScriptArguments
     return [`remove${suffix}`, id, ...revision, ...sealedAt]
   }
   const lifts = dice.chance(0.15)
-  const userData = dice.chance(0.5) ? Buffer.from(`data ${String(dice.below(3))}`) : undefined
+  const userData = dice.chance(0.5) ? Buffer.from(`data ${dice.below(3)}`) : undefined
   const record = anInstance({
     id,
     revision: Math.max(1, current - 1 + dice.below(4)),
-    fqdn: `n${String(dice.below(2))}.example.com`,
+    fqdn: `n${dice.below(2)}.example.com`,
     hypervisors: [dice.pick(HYPERVISORS), ...(dice.chance(0.3) ? [dice.pick(HYPERVISORS)] : [])],
     interfaces: ['int-a', 'int-b'].slice(0, 1 + dice.below(2)).map((one) => ({
       id: one,
       macAddress: '02:24:19:00:00:ee',
       network: dice.pick(['default', 'other']),
-      ipv4Addresses: [`10.0.0.${String(1 + dice.below(6))}${dice.chance(0.5) ? '/24' : ''}`],
+      ipv4Addresses: [`10.0.0.${1 + dice.below(6)}${dice.chance(0.5) ? '/24' : ''}`],
       ipv6Addresses: someOf(dice, IPV6, 2).map((address) => `${address}${dice.chance(0.5) ? '/64' : ''}`),
       ipv6Prefixes: someOf(dice, PREFIXES, 2),
     })),
@@ -145,9 +145,9 @@ async function contentsOfRedis(): Promise<unknown> {
 const sorted = (contents: unknown) =>
   Object.fromEntries(Object.entries(contents as Record<string, string[]>).map(([key, of]) => [key, of.toSorted()]))
 
-t.test(`the model of the store answers ${String(CALLS)} random calls as publish.lua does`, async (t) => {
+t.test(`the model of the store answers ${CALLS} random calls as publish.lua does`, async (t) => {
   const seed = Date.now() % 1_000_000
-  t.comment(`seed ${String(seed)}`)
+  t.comment(`seed ${seed}`)
   const notices = client.duplicate()
   t.teardown(() => notices.disconnect())
   let heard: string[] = []
@@ -173,7 +173,7 @@ t.test(`the model of the store answers ${String(CALLS)} random calls as publish.
     const modelled: unknown[] = []
     for (let n = 0; n < BATCH; n++) {
       if (dice.chance(0.2)) {
-        const [name, id, text] = [dice.pick(HYPERVISORS), dice.pick(IDS), `report ${String(n)}`]
+        const [name, id, text] = [dice.pick(HYPERVISORS), dice.pick(IDS), `report ${n}`]
         region.reports.set(`${name} ${id}`, Buffer.from(text))
         void client.set(KEYS.reports(name, id), text)
       }
@@ -195,12 +195,12 @@ t.test(`the model of the store answers ${String(CALLS)} random calls as publish.
     heard = []
     if (isSame && JSON.stringify(listened) === JSON.stringify(expectedNotices)) continue
     t.same(listened, expectedNotices, 'the notices')
-    t.same(real, modelled, `the answers, index ${String(index)}`)
+    t.same(real, modelled, `the answers, index ${index}`)
     t.same(sorted(await contentsOfRedis()), sorted(contentsOf(region)), 'the region')
-    t.fail(`the model differs: seed ${String(seed)}, index ${String(index)}`)
+    t.fail(`the model differs: seed ${seed}, index ${index}`)
     return
   }
-  t.comment([...verdicts].map(([verdict, count]) => `${verdict}: ${String(count)}`).join(', '))
+  t.comment([...verdicts].map(([verdict, count]) => `${verdict}: ${count}`).join(', '))
   for (const verdict of [
     'published',
     'unchanged',

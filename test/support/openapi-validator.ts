@@ -46,7 +46,7 @@ export function checkResponses(server: ApiServer): void {
     const faults = validator.faultsOf(method, url as string, { status, headers, text })
     if (faults.length === 0) return response
     throw new Error(
-      `the OpenAPI document of ${method} ${url as string} (${String(status)}) does not allow ${faults.join('; ')}`,
+      `the OpenAPI document of ${method} ${url as string} (${status}) does not allow ${faults.join('; ')}`,
     )
   }
   server.inject = checked as typeof server.inject
@@ -73,7 +73,7 @@ export class DocumentValidator {
     const operation = this.#operation(method, url)
     if (operation === undefined) return []
     const response = operation.responses[String(status)]
-    if (response === undefined) return [`the status ${String(status)}`]
+    if (response === undefined) return [`the status ${status}`]
     const { headers: named = {}, content } = this.#resolve(response) as Response
     return [
       ...this.#headerFaults(named, headers),

@@ -64,8 +64,8 @@ function form(schema: Schema): string {
     minimum === undefined
       ? ''
       : maximum === undefined || maximum >= Number.MAX_SAFE_INTEGER
-        ? `, at least ${String(minimum)}`
-        : `, ${String(minimum)} to ${String(maximum)}`
+        ? `, at least ${minimum}`
+        : `, ${minimum} to ${maximum}`
   return (
     hint ?? items?.hint ?? (type === 'integer' ? `a whole number${range}` : type === 'boolean' ? 'true or false' : '')
   )
@@ -77,6 +77,6 @@ function bounds({ maxItems, maxProperties, propertyNames, patternProperties }: S
   const texts =
     propertyNames === undefined || maxLength === undefined
       ? ''
-      : `, with keys of at most ${String(propertyNames.maxLength)} and values of at most ${String(maxLength)} characters`
-  return most === undefined ? '' : `at most ${String(most)}${texts}`
+      : `, with keys of at most ${propertyNames.maxLength} and values of at most ${maxLength} characters`
+  return most === undefined ? '' : `at most ${most}${texts}`
 }

@@ -99,9 +99,7 @@ if (options.includes('--learn')) writeWeights(new Map([...weights, ...taken]))
 const { passed, failed, skipped, failures } = result
 if (failures.length > 0) console.log(`\n${failures.join('\n')}`)
 if (skipped.length > 0) console.log(`\nSkipped:\n${skipped.map((line) => `  ${line}`).join('\n')}`)
-console.log(
-  `\n${String(passed)} passed, ${String(failed)} failed${skipped.length > 0 ? `, ${String(skipped.length)} skipped` : ''}`,
-)
+console.log(`\n${passed} passed, ${failed} failed${skipped.length > 0 ? `, ${skipped.length} skipped` : ''}`)
 process.exitCode = failed === 0 ? 0 : 1
 
 /** The test files in some folders that the arguments ask for. */

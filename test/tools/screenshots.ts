@@ -82,7 +82,7 @@ async function hypervisorPage(): Promise<string> {
   )
 
   async function boot(i: number): Promise<void> {
-    const address = `10.0.0.${String(i + 2)}`
+    const address = `10.0.0.${i + 2}`
     put(
       anInstance({
         id: `srv-${(i * 48_271 + 7_654_321).toString(36).padStart(5, '0').slice(-5)}`,
@@ -95,7 +95,7 @@ async function hypervisorPage(): Promise<string> {
                   id: 'int-b',
                   network: 'blue',
                   macAddress: '02:24:19:00:00:ef',
-                  ipv6Addresses: [`fd00::${String(i + 1)}/64`],
+                  ipv6Addresses: [`fd00::${i + 1}/64`],
                 },
               ]
             : []),
@@ -113,7 +113,7 @@ async function docsPage(page: Page): Promise<Page> {
   const stop: (() => unknown)[] = []
   const api = await anApi({ teardown: (stopped: () => unknown) => stop.unshift(stopped) } as unknown as Test)
   await api.server.listen({ host: '127.0.0.1', port: 8170 })
-  await page.goto(`http://localhost:${String((api.server.server.address() as AddressInfo).port)}/docs`)
+  await page.goto(`http://localhost:${(api.server.server.address() as AddressInfo).port}/docs`)
   const docs = new DocsPage(page)
   await docs.signIn(CLIENT_OF[ONE], secretOf(CLIENT_OF[ONE]))
   await docs.closeSignIn()

@@ -119,7 +119,7 @@ async function endOf(child: ChildProcess): Promise<string> {
 function cpuSecondsOf(pid: number): number {
   try {
     // proc(5): utime, stime, cutime and cstime; the name in brackets may have spaces
-    const fields = readFileSync(`/proc/${String(pid)}/stat`, 'utf8')
+    const fields = readFileSync(`/proc/${pid}/stat`, 'utf8')
       .replace(/^.*\) /s, '')
       .split(' ')
     return fields.slice(11, 15).reduce((sum, ticks) => sum + Number(ticks), 0) / TICKS_PER_SECOND

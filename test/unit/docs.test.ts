@@ -75,7 +75,7 @@ function rowsBelow(document: string, heading: string): string[][] {
   const from = text.indexOf(`\n${heading}\n`)
   expect(from).toBeGreaterThan(-1)
   const level = heading.split(' ')[0]!
-  const end = text.slice(from + 1).search(new RegExp(`\\n#{1,${String(level.length)}} `))
+  const end = text.slice(from + 1).search(new RegExp(`\\n#{1,${level.length}} `))
   return text
     .slice(from, end === -1 ? undefined : from + 1 + end)
     .split('\n')
@@ -93,7 +93,7 @@ function rowsBelow(document: string, heading: string): string[][] {
 /** The items of the lists below a heading that begin as `pattern` says: its groups. */
 function itemsBelow(document: string, heading: string, pattern: RegExp): string[][] {
   const [, below] = DOCS.get(document)!.split(`\n${heading}\n`)
-  const end = below!.search(new RegExp(`\\n#{1,${String(heading.split(' ')[0]!.length)}} `))
+  const end = below!.search(new RegExp(`\\n#{1,${heading.split(' ')[0]!.length}} `))
   const items = below!.slice(0, end === -1 ? undefined : end).matchAll(new RegExp(`^- ${pattern.source}`, 'gm'))
   return [...items].map((match) => match.slice(1))
 }
@@ -366,7 +366,7 @@ describe('tables that people write have every row of the code', () => {
   })
   test('the refusals, with their statuses', () => {
     const items = itemsBelow('docs/guests.md', '## Statuses', /`([\w-]+)` (\d{3}):/).map((item) => item.join(' '))
-    expect(items.sort()).toEqual(REFUSALS.map((refusal) => `${refusal} ${String(statusOf(refusal))}`).sort())
+    expect(items.sort()).toEqual(REFUSALS.map((refusal) => `${refusal} ${statusOf(refusal)}`).sort())
   })
   test('the exit statuses of imdsctl', () => {
     expect(itemsBelow('docs/publishing.md', '### Exit statuses', /(\d+):/).map(([status]) => Number(status))).toEqual(
@@ -434,9 +434,7 @@ test('docs/encryption.md gives the largest difference in length between a value 
     Number.MAX_SAFE_INTEGER,
     Buffer.alloc(0),
   ).length
-  expect(DOCS.get('docs/encryption.md')).toContain(
-    `\nA value is at most ${String(longest)} bytes longer than its content.`,
-  )
+  expect(DOCS.get('docs/encryption.md')).toContain(`\nA value is at most ${longest} bytes longer than its content.`)
 })
 
 test('every example that is marked as executed is run by a test', () => {

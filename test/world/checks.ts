@@ -146,7 +146,7 @@ export class Checks {
     }
     if (life.changed.size > 0) {
       for (const id of life.changed) {
-        this.#time.note(`${name} serves ${id}: revision ${String(life.view.get(id)?.instance.revision ?? 'none')}`)
+        this.#time.note(`${name} serves ${id}: revision ${life.view.get(id)?.instance.revision ?? 'none'}`)
         this.#checkState(name, life, id, known)
       }
       this.#checkAddresses(name, life)
@@ -275,7 +275,7 @@ export class Checks {
     const isSinceLoss = this.#of(name).comparedAtMs >= this.#lostAtMs
     if (gate.kind !== 'open' || gate.revision < revision || !isSinceLoss) return
     this.launches.delete(`${name} ${id}`)
-    this.#time.note(`${name} lets the guest of ${id} start, revision ${String(gate.revision)}`)
+    this.#time.note(`${name} lets the guest of ${id} start, revision ${gate.revision}`)
     if (!(rules?.guests.some((guest) => guest.id === id && guest.revision >= gate.revision) ?? false))
       this.#time.break(`the launch gate waits for the firewall: ${name} lets ${id} start before its rules`)
     const { instance } = life.view.get(id)!
@@ -299,9 +299,7 @@ export class Checks {
     const { view, storeSide } = life
     const status = storeSide.sync.status()
     if (!status.connected || !status.ready || status.lagMs > 0)
-      this.#time.break(
-        `when all is quiet, a daemon is ready: ${name} says ${status.problem ?? `lag ${String(status.lagMs)}`}`,
-      )
+      this.#time.break(`when all is quiet, a daemon is ready: ${name} says ${status.problem ?? `lag ${status.lagMs}`}`)
     const { primary } = this.#store
     const index = primary.index(name)
     for (const id of IDS) {
@@ -315,9 +313,9 @@ export class Checks {
     this.reports.checkQuiet(name, life)
     const { files, bytes } = disk.size
     if (files > MAX_FILES || bytes > MAX_FILE_BYTES)
-      this.#time.break(`files are bounded: ${name} has ${String(files)} with ${String(bytes)} bytes`)
+      this.#time.break(`files are bounded: ${name} has ${files} with ${bytes} bytes`)
     const timers = this.#time.pendingOf(life)
-    if (timers > MAX_TIMERS) this.#time.break(`timers are bounded: ${name} has ${String(timers)}`)
+    if (timers > MAX_TIMERS) this.#time.break(`timers are bounded: ${name} has ${timers}`)
     this.#checkRules(hypervisor, life)
   }
 

@@ -10,7 +10,7 @@ import type { Dice } from '../fuzz/dice.ts'
 import type { Checks } from './checks.ts'
 import type { Time } from './time.ts'
 
-export const IDS = Array.from({ length: 10 }, (_, n) => `srv-${String(n)}`)
+export const IDS = Array.from({ length: 10 }, (_, n) => `srv-${n}`)
 export const NAMES = ['hv1', 'hv2', 'hv3']
 const ADDRESSES = ['10.0.0.1', '10.0.0.2', '10.0.0.3', '10.0.0.4', '10.0.0.5', '10.0.0.6', 'fd00::1', 'fd00::2']
 /** Every address that a guest may have, as `NETWORK ADDRESS`. */
@@ -92,7 +92,7 @@ export class ControlPlane {
     const userData = dice.chance(0.2)
       ? before.userData
       : dice.chance(0.7)
-        ? Buffer.from(`#!/bin/sh\n# ${id} ${String(dice.below(1_000_000))}\n`)
+        ? Buffer.from(`#!/bin/sh\n# ${id} ${dice.below(1_000_000)}\n`)
         : undefined
     const hypervisors = isNew ? [dice.pick(this.#names)] : before.hypervisors
     await this.#publish(id, { ...before, hypervisors, places, userData, image: dice.below(4) }, dice)
@@ -181,7 +181,7 @@ export class ControlPlane {
     const result = await this.#publisher.put(documentOf(id, wanted), keeps ? 'keep' : (wanted.userData ?? 'none'))
     this.#asked.delete(id)
     const { revision, hypervisors } = wanted
-    this.#time.note(`revision ${String(revision)} of ${id} on ${hypervisors.join(' and ')} is ${result.kind}`)
+    this.#time.note(`revision ${revision} of ${id} on ${hypervisors.join(' and ')} is ${result.kind}`)
     const isSure = losses === this.#losses
     if (result.kind === 'published' || result.kind === 'unchanged') {
       const confirmed = { ...wanted, sealedAt: result.instance.sealedAt, isConfirmed: isSure }
@@ -237,14 +237,14 @@ function documentOf(id: string, { revision, hypervisors, places, image, sealedAt
   return anInstance({
     id,
     revision,
-    fqdn: `r${String(revision)}.${id}.example.com`,
-    image: `img-${String(image)}`,
+    fqdn: `r${revision}.${id}.example.com`,
+    image: `img-${image}`,
     hypervisors,
     interfaces: places.map((place, n) => {
       const [network, address] = place.split(' ') as [string, string]
       return {
         id: `int-${id.slice(4)}${'ab'[n]!}`,
-        macAddress: `02:00:00:00:0${String(n)}:0${id.slice(4)}`,
+        macAddress: `02:00:00:00:0${n}:0${id.slice(4)}`,
         network,
         [address.includes(':') ? 'ipv6Addresses' : 'ipv4Addresses']: [address],
       }

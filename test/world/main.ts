@@ -54,15 +54,15 @@ async function runSeed(seed: number, only?: ReadonlySet<number>): Promise<Ran> {
 
 /** Prints a broken promise. */
 async function report(seed: number, { broken = '', events: all }: Ran): Promise<void> {
-  console.log(`\nseed ${String(seed)}, after ${cpuSeconds().toFixed(0)} s of CPU time: ${broken}`)
+  console.log(`\nseed ${seed}, after ${cpuSeconds().toFixed(0)} s of CPU time: ${broken}`)
   const end = cpuSeconds() + SHRINK_SECONDS
   const least = await shrink(runSeed, seed, broken, [...all.keys()], () => cpuSeconds() > end)
   const { events, lines } = least
-  console.log(`With ${String(events.size)} of ${String(all.size)} events: ${least.broken ?? ''}`)
+  console.log(`With ${events.size} of ${all.size} events: ${least.broken ?? ''}`)
   for (const [index, words] of events) console.log(`  ${String(index).padStart(3)}  ${words}`)
   console.log('The last that happened:')
   for (const line of lines.slice(-LAST_LINES)) console.log(`  ${line}`)
-  console.log(`Repeat: npm run world -- ${kind}--seed ${String(seed)} --only ${[...events.keys()].join(',')} --log`)
+  console.log(`Repeat: npm run world -- ${kind}--seed ${seed} --only ${[...events.keys()].join(',')} --log`)
 }
 
 /** Runs the seeds that once failed, and new ones until one fails. True: every promise is kept. */
@@ -83,8 +83,8 @@ async function runSeeds(): Promise<boolean> {
     return false
   }
   console.log(
-    `${String(runs)} seeds, ${String(steps)} events, ${hours.toFixed(0)} simulated hours: ` +
-      `${(steps / cpuSeconds()).toFixed(0)} events a second of CPU time. The new seeds began with ${String(first)}`,
+    `${runs} seeds, ${steps} events, ${hours.toFixed(0)} simulated hours: ` +
+      `${(steps / cpuSeconds()).toFixed(0)} events a second of CPU time. The new seeds began with ${first}`,
   )
   return true
 }

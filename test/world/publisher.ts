@@ -187,8 +187,7 @@ export class PublisherWorld implements Eventful {
     const { entries, history } = this.store.primary
     for (const { id, revision, status, publish_fault: fault, waits, store_history: known } of this.servers) {
       const last = before.get(id)?.revision ?? 0
-      if (revision < last)
-        this.time.break(`a revision never goes back: ${id} from ${String(last)} to ${String(revision)}`)
+      if (revision < last) this.time.break(`a revision never goes back: ${id} from ${last} to ${revision}`)
       if (fault?.startsWith('taken: ') === true) this.time.break(`no server is taken for another: ${id} is ${fault}`)
       if (waits) continue
       if (fault !== null) this.time.break(`a server that does not wait has no fault: ${id} has ${fault}`)
@@ -319,7 +318,7 @@ export async function startPublishers(): Promise<{ readonly run: RunSeed; readon
   const postgres = await connectTo(`${host} postgres`)
   let runs = 0
   const run: RunSeed = async (seed, only) => {
-    const name = `world_${String(runs++)}`
+    const name = `world_${runs++}`
     await postgres.query(`create database ${name} template region`)
     const url = `${host} ${name}`
     const monitor = await connectTo(url)

@@ -80,7 +80,7 @@ export function buildPublisher(store: PublishedStore, of: StoreClient, watch: St
       const isByOperator = sealedAt !== undefined // who seals at any time
       const end = change.dryRun || isByOperator ? undefined : watch.puts(id)
       try {
-        const words = `${change.dryRun ? 'try to ' : ''}put ${id} revision ${String(revision)}`
+        const words = `${change.dryRun ? 'try to ' : ''}put ${id} revision ${revision}`
         return script.parsePut(await run(words, id, script.putArguments(change)))
       } finally {
         end?.()
@@ -89,7 +89,7 @@ export function buildPublisher(store: PublishedStore, of: StoreClient, watch: St
     writeEncrypted: async (given: EncryptedValues, options: WriteOptions) => {
       const { id, revision } = given.instance
       const args = script.putEncryptedArguments(given, options)
-      return script.parsePutEncrypted(await run(`put ${id} revision ${String(revision)}`, id, args))
+      return script.parsePutEncrypted(await run(`put ${id} revision ${revision}`, id, args))
     },
     remove: async (id: string, revision: number | undefined, options: RemoveOptions) => {
       const verb = cipher === undefined ? 'remove' : 'remove-encrypted'

@@ -117,9 +117,7 @@ export class Time {
     this.nowMs = Math.max(this.nowMs, atMs)
     this.as(of, run!)
     if (++this.steps - this.#stepsBefore > MAX_STEPS_AT_ONCE)
-      throw new Error(
-        `a run ends: more than ${String(MAX_STEPS_AT_ONCE)} steps ran at ${String(atMs)} ms, the last was ${String(run)}`,
-      )
+      throw new Error(`a run ends: more than ${MAX_STEPS_AT_ONCE} steps ran at ${atMs} ms, the last was ${String(run)}`)
   }
 
   /** Runs something as a process. What it schedules belongs to that process. */

@@ -188,7 +188,7 @@ export class World implements Eventful {
       }
       this.time.after(WAIT_MS, check, life)
     })
-    const url = `${path}?wait_for_change=true&timeout_sec=${String(30 + dice.below(500))}`
+    const url = `${path}?wait_for_change=true&timeout_sec=${30 + dice.below(500)}`
     ask(life, this.time, place, { url }, (answer) => {
       isAnswered = true
       if (answer.status === 200 || life.held.mayHold(id)) this.#checkAnswer(life, name, place, machine, path, answer)
@@ -204,12 +204,12 @@ export class World implements Eventful {
     if (life?.isAnswering !== true || machine === undefined) return undefined
     const { id, place } = machine
     const attribute = dice.pick(['a', 'b'])
-    const body = `v${String(dice.below(1_000_000))}`
+    const body = `v${dice.below(1_000_000)}`
     ask(life, this.time, place, { url: '/latest/api/token', method: 'PUT', headers: TOKEN_TTL }, (token) => {
       const headers = { 'x-aws-ec2-metadata-token': token.body }
       const url = `/latest/reports/attributes/${attribute}`
       if (token.status !== 200)
-        time.break(`a known guest is answered: that of ${id} on ${name} gets ${String(token.status)} for a token`)
+        time.break(`a known guest is answered: that of ${id} on ${name} gets ${token.status} for a token`)
       else
         ask(life, this.time, place, { url, method: 'PUT', headers, body }, ({ status }) => {
           if (status !== 200) return
@@ -235,7 +235,7 @@ export class World implements Eventful {
     { status, body }: Answer,
   ): void {
     const { checks, time } = this
-    time.note(`${name} answers ${place} ${path}: ${String(status)}`)
+    time.note(`${name} answers ${place} ${path}: ${status}`)
     const runs = asker && checks.machines.get(`${name} ${asker.place}`)
     const machine = runs?.id === asker?.id ? runs : undefined
     const owner = ownerOf(life, place)
@@ -244,7 +244,7 @@ export class World implements Eventful {
     if (status !== 200) {
       const hasNone = status === 404 && path === USER_DATA && bytes === undefined
       if (owner === machine?.id && !hasNone)
-        time.break(`a known guest is answered: ${owner} on ${name} gets ${String(status)} for ${path}`)
+        time.break(`a known guest is answered: ${owner} on ${name} gets ${status} for ${path}`)
       return
     }
     if (machine !== undefined && owner !== machine.id)

@@ -45,7 +45,7 @@ export function isPassword(text: string): boolean {
 export async function hashPassword(password: string): Promise<string> {
   const salt = randomBytes(SALT_BYTES)
   const key = await compute(password, { cost: COST, salt }, KEY_BYTES)
-  return `$scrypt$ln=${String(COST.ln)},r=${String(COST.r)},p=${String(COST.p)}$${encode(salt)}$${encode(key)}`
+  return `$scrypt$ln=${COST.ln},r=${COST.r},p=${COST.p}$${encode(salt)}$${encode(key)}`
 }
 
 /**

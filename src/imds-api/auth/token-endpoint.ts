@@ -156,7 +156,7 @@ function credentialsOf(header: string | undefined, { client_id: id, client_secre
 
 function parseForm(text: string): unknown {
   if (text.split('&', MAX_FORM_PARAMETERS + 1).length > MAX_FORM_PARAMETERS)
-    throw refuse('bad_request', `the form must have at most ${String(MAX_FORM_PARAMETERS)} parameters`)
+    throw refuse('bad_request', `the form must have at most ${MAX_FORM_PARAMETERS} parameters`)
   const parameters = new Map<string, string>()
   for (const [name, value] of new URLSearchParams(text)) {
     // RFC 6749, 3.2

@@ -146,7 +146,7 @@ export async function refuseBeyondOpenActions(tx: Tx, accountId: string, serverI
   if (count >= MAX_OPEN_ACTIONS)
     throw refuse(
       'account_limit_reached',
-      `${serverId} has ${String(count)} actions without an outcome, and the most are ${String(MAX_OPEN_ACTIONS)}: ` +
+      `${serverId} has ${count} actions without an outcome, and the most are ${MAX_OPEN_ACTIONS}: ` +
         'try again when some have ended',
     )
   await refuseBeyondLimit(tx, accountId, 'open_actions_limit')

@@ -80,8 +80,8 @@ async function skipNumbers(tx: Tx): Promise<string> {
     await setValues(tx, 'address_pools', id, { cursor: (cursor + skipped) % size })
   }
   return (
-    `${String(SKIPPED_IDS)} ids of each kind, up to ${String(SKIPPED_ADDRESSES)} addresses of each pool and ` +
-    `${String(SKIPPED_ACTIONS)} numbers of actions are skipped`
+    `${SKIPPED_IDS} ids of each kind, up to ${SKIPPED_ADDRESSES} addresses of each pool and ` +
+    `${SKIPPED_ACTIONS} numbers of actions are skipped`
   )
 }
 
@@ -139,9 +139,7 @@ async function advanceSequences(tx: Tx, ids: ReadonlySet<string>, moves: boolean
       await sql`
       select setval(${`ids_${prefix}`}::regclass, ${highest}) from ${sequence}
       where last_value <= ${highest}`.execute(tx)
-    lines.push(
-      `the store has ${prefix}- ids up to number ${String(highest)}, the database up to ${String(rows[0]!.last)}`,
-    )
+    lines.push(`the store has ${prefix}- ids up to number ${highest}, the database up to ${rows[0]!.last}`)
   }
   return lines
 }
@@ -155,7 +153,7 @@ async function advanceRevisions(tx: Tx, servers: readonly StoredServer[]): Promi
     where servers.id = stored.id and servers.revision < stored.revision returning servers.id`.execute(tx)
   if (rows.length === 0) return []
   await enqueue(tx, rows.map(({ id }) => id).sort())
-  return [`${String(rows.length)} servers have a higher revision in the store: they are published above it`]
+  return [`${rows.length} servers have a higher revision in the store: they are published above it`]
 }
 
 /**
@@ -200,7 +198,7 @@ async function keepAddresses(
   return [
     ...moved.rows.map(
       ({ id, to }) =>
-        `the store has addresses of the pool ${pools.find((pool) => pool.id === id)!.text} up to number ${String(to - 1)}`,
+        `the store has addresses of the pool ${pools.find((pool) => pool.id === id)!.text} up to number ${to - 1}`,
     ),
     ...(Number(kept.numAffectedRows) > 0
       ? [`${String(kept.numAffectedRows)} addresses are kept for servers that only the store has`]

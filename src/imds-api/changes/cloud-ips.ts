@@ -81,10 +81,7 @@ export async function createCloudIp(tx: Tx, accountId: string, values: CloudIpVa
   // Otherwise an account could use up the pool by creating and deleting cloud IPs while the store is unreachable.
   const kept = await countUnreleasedCloudIps(tx, accountId)
   if (used + kept >= 2 * most)
-    throw refuse(
-      'service_unavailable',
-      `${String(kept)} deleted cloud IPs are not released yet: try again in a few seconds`,
-    )
+    throw refuse('service_unavailable', `${kept} deleted cloud IPs are not released yet: try again in a few seconds`)
   const id = await nextId(tx, 'cip')
   const [ipv4, ipv6] = [await allocateAddress(tx, 'public_ipv4', id), await allocateAddress(tx, 'public_ipv6', id)]
   if (ipv4 === undefined || ipv6 === undefined)

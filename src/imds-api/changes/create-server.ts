@@ -45,7 +45,7 @@ export async function createServer(tx: Tx, compute: ComputeMode, accountId: stri
     throw refuse(
       'insufficient_capacity',
       `no hypervisor of the ${found.zoneId === undefined ? 'region' : 'zone'} has ` +
-        `${String(found.serverType.ram)} MB of RAM free`,
+        `${found.serverType.ram} MB of RAM free`,
     )
   const id = await nextId(tx, 'srv')
   await addRow(tx, 'servers', {
@@ -160,8 +160,8 @@ async function checkServerType(
     )
   } else if (serverType.ram < minRam) {
     const message =
-      `server_type: ${serverType.handle} has ${String(serverType.ram)} MB of RAM, ` +
-      `and the image ${image!.id} needs at least ${String(minRam)}`
+      `server_type: ${serverType.handle} has ${serverType.ram} MB of RAM, ` +
+      `and the image ${image!.id} needs at least ${minRam}`
     faults.push(fieldFault('server_type', 'out_of_range', message))
   }
   return serverType

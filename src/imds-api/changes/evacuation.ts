@@ -78,7 +78,7 @@ async function nextLocation(tx: Tx, server: Placement, evacuation: Evacuation): 
     throw refuse(
       'resource_conflict',
       `${name} carries out an action of ${server.id}: try again when it has reported the outcome, ` +
-        `or when it has not fetched its actions for ${String(evacuation.retrySeconds)} s`,
+        `or when it has not fetched its actions for ${evacuation.retrySeconds} s`,
     )
   const target = await findTarget(tx, server.id, evacuation)
   return begin ? { hypervisor: name, migrating_to: target } : { hypervisor: target, migrating_to: null }
@@ -104,7 +104,7 @@ async function findTarget(tx: Tx, id: string, { name, to, dryRun, planned }: Eva
     throw refuse(
       'insufficient_capacity',
       `no ${to.length === 0 ? 'other hypervisor' : `hypervisor of ${to.join(', ')}`} in the zone of ${id} that is not ` +
-        `drained has ${String(ram)} MB of RAM free`,
+        `drained has ${ram} MB of RAM free`,
     )
   if (dryRun) planned.set(target.name, (planned.get(target.name) ?? 0) + ram)
   return target.name

@@ -57,7 +57,7 @@ export async function giveIpv6Addresses(tx: Tx, hasOthers: boolean): Promise<rea
   )
   if (kept !== undefined)
     throw new Error(
-      `${kept.server_id} (${kept.ipv4_address}${more.length > 0 ? `, and ${String(more.length)} more` : ''}) has ` +
+      `${kept.server_id} (${kept.ipv4_address}${more.length > 0 ? `, and ${more.length} more` : ''}) has ` +
         `the IPv6 address ${kept.ipv6_address!} of the network before: give its range the same network again ` +
         '(address_pools.ipv6), or delete the server first. Nothing was changed',
     )
@@ -75,5 +75,5 @@ export async function giveIpv6Addresses(tx: Tx, hasOthers: boolean): Promise<rea
       ${added.map((row) => row.prefix)}::text[]
     ) as added(id, address, prefix)
     where interfaces.id = added.id`.execute(tx)
-  return [`+ IPv6 addresses of ${String(added.length)} servers`]
+  return [`+ IPv6 addresses of ${added.length} servers`]
 }

@@ -38,7 +38,7 @@ export async function invite(
   if ((await countInvitations(tx, accountId)) >= MAX_INVITATIONS)
     throw refuse(
       'account_limit_reached',
-      `the account has ${String(MAX_INVITATIONS)} invitations that are pending or younger than an hour: ` +
+      `the account has ${MAX_INVITATIONS} invitations that are pending or younger than an hour: ` +
         'cancel old ones, or wait',
     )
   await refuseBeyondLimit(tx, accountId, 'collaborations_limit')
@@ -93,7 +93,7 @@ export async function resendInvitation(tx: Tx, accountId: string, id: string): P
   const resends = addResend(current.resends, now)
   await moveCollaboration(tx, current, 'resend', () => {
     if (resends !== undefined) return { invited_at: null, resends }
-    const text = `${id} can be sent again ${String(MAX_RESENDS)} times in an hour: try again later`
+    const text = `${id} can be sent again ${MAX_RESENDS} times in an hour: try again later`
     const quota = quotaOf(current.resends, 0, now)
     throw new Refusal('too_many_requests', [text], { retrySeconds: quota.retrySeconds, quota })
   })

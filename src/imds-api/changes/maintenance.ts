@@ -23,7 +23,7 @@ export async function changeMaintenanceEvents(tx: Tx, id: string, change: EventC
   if (Buffer.byteLength(events) > MAX_MAINTENANCE_EVENTS_BYTES)
     throw refuse(
       'unprocessable_entity',
-      `the events of ${id} would take more than ${String(MAX_MAINTENANCE_EVENTS_BYTES)} bytes: give shorter descriptions`,
+      `the events of ${id} would take more than ${MAX_MAINTENANCE_EVENTS_BYTES} bytes: give shorter descriptions`,
     )
   await tx.updateTable('servers').set({ events }).where('id', '=', id).execute()
   await markChanged(tx, [id])

@@ -77,7 +77,7 @@ export async function refuseBeyondRecord(tx: Tx, serverIds: readonly string[]): 
       ] as const
     )
       .filter(([, count, , most]) => count > most)
-      .map(([verb, count, what, most]) => `${id} would ${verb} ${String(count)} ${what}: the most are ${String(most)}`),
+      .map(([verb, count, what, most]) => `${id} would ${verb} ${count} ${what}: the most are ${most}`),
   )
   if (first !== undefined) throw refuse('unprocessable_entity', first, ...others)
 }

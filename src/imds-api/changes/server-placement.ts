@@ -74,10 +74,7 @@ async function lockTarget(tx: Tx, id: string, from: string, to: string): Promise
       fieldFault('to', 'not_allowed', `to: ${to} is not another hypervisor of the zone of ${id}`),
     )
   if (target.free < ram)
-    throw refuse(
-      'insufficient_capacity',
-      `${to} has ${String(target.free)} MB of RAM free, and ${id} needs ${String(ram)}`,
-    )
+    throw refuse('insufficient_capacity', `${to} has ${target.free} MB of RAM free, and ${id} needs ${ram}`)
 }
 
 /** Ends a live migration: the server is on the other hypervisor. */

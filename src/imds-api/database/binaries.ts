@@ -76,7 +76,7 @@ function directoriesIn(directory: string): string[] {
 
 function cannotRun(uid: number, directory: string): StartFailure {
   return new StartFailure(
-    `the user with uid ${String(uid)} cannot run PostgreSQL in ${directory}: ` +
+    `the user with uid ${uid} cannot run PostgreSQL in ${directory}: ` +
       'every directory above it must allow others to pass (chmod o+x)',
   )
 }

@@ -59,7 +59,7 @@ const RECORD_EVENT = `
         case in_action when 'update' then in_fields else '{}' end,
         nullif(current_setting('imds.request_id', true), ''),
         nullif(current_setting('imds.idempotency_key', true), ''));
-      delete from events where account_id = in_account and id <= next - ${String(MAX_KEPT_EVENTS)};
+      delete from events where account_id = in_account and id <= next - ${MAX_KEPT_EVENTS};
       -- Readers must see no event that a crash could undo: another one would get its number.
       if current_setting('synchronous_commit') = 'off' then
         perform set_config('synchronous_commit', 'on', true);

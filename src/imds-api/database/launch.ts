@@ -88,7 +88,7 @@ function giveTo(directory: string, { uid, gid }: NonNullable<Binaries['user']>):
     const owner = fstatSync(fd).uid
     if (owner !== 0 && owner !== uid)
       throw new StartFailure(
-        `${directory} belongs to the user with the id ${String(owner)}: ` +
+        `${directory} belongs to the user with the id ${owner}: ` +
           'choose an IMDS_API_STATE_DIR in which only root can create files',
       )
     fchownSync(fd, uid, gid)

@@ -40,7 +40,7 @@ export class BodyBudget {
     if (used > this.#limits.owner) {
       return shed(
         'bodies',
-        `the bodies of your other requests are too long: together they may have ${String(this.#limits.owner)} bytes; ` +
+        `the bodies of your other requests are too long: together they may have ${this.#limits.owner} bytes; ` +
           'try again',
       )
     }

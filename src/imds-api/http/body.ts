@@ -182,7 +182,7 @@ async function read(request: FastifyRequest, payload: Readable, limit: number): 
 }
 
 function tooLong(limit: number): Refusal {
-  return refuse('payload_too_large', `the body must be at most ${String(limit)} bytes`)
+  return refuse('payload_too_large', `the body must be at most ${limit} bytes`)
 }
 
 /**

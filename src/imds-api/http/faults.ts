@@ -149,9 +149,9 @@ function formatRule({ keyword, message = '', params, parentSchema = {}, data }: 
     case 'maxProperties':
       return `must have at most ${limit} keys`
     case 'minimum':
-      return maximum === undefined ? `must be at least ${limit}` : `must be from ${limit} to ${String(maximum)}`
+      return maximum === undefined ? `must be at least ${limit}` : `must be from ${limit} to ${maximum}`
     case 'maximum':
-      return minimum === undefined ? `must be at most ${limit}` : `must be from ${String(minimum)} to ${limit}`
+      return minimum === undefined ? `must be at most ${limit}` : `must be from ${minimum} to ${limit}`
     default:
       return message
   }

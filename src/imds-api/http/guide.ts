@@ -60,7 +60,7 @@ function formatGuide(markdown: string): string {
   const { parse } = new Marked({
     renderer: {
       heading({ tokens, depth, text }) {
-        const level = `h${String(depth)}`
+        const level = `h${depth}`
         return `<${level} id="${anchorOf(text)}">${this.parser.parseInline(tokens)}</${level}>\n`
       },
     },

@@ -26,9 +26,9 @@ function refusalOf({ rawHeaders, httpVersion, url = '' }: IncomingMessage): Refu
   if (hosts > 1) return refuse('bad_request', 'the header Host is given more than once')
   if (hosts === 0 && httpVersion === '1.1') return refuse('bad_request', 'the header Host is missing') // RFC 9112, 3.2
   if (url.split('&', MAX_PARAMETERS + 1).length > MAX_PARAMETERS)
-    return refuse('bad_request', `the query must have at most ${String(MAX_PARAMETERS)} parameters`)
+    return refuse('bad_request', `the query must have at most ${MAX_PARAMETERS} parameters`)
   return rawHeaders.length > 2 * MAX_HEADERS
-    ? refuse('header_fields_too_large', `a request must have at most ${String(MAX_HEADERS)} headers`)
+    ? refuse('header_fields_too_large', `a request must have at most ${MAX_HEADERS} headers`)
     : undefined
 }
 

@@ -68,7 +68,7 @@ export function parseListQuery(query: Query, rules: ListRules): ListQuery {
   const names = filterNames(query, rules)
   const tooMany = names[MAX_FILTERS]
   if (tooMany !== undefined)
-    reader.fault(tooMany, 'too_long', `is one filter too many: at most ${String(MAX_FILTERS)} are allowed`)
+    reader.fault(tooMany, 'too_long', `is one filter too many: at most ${MAX_FILTERS} are allowed`)
   const filters = names.slice(0, MAX_FILTERS).map((name) => [tagOf(name) ?? name, filterOf(name)] as const)
   for (const [i, [name]] of filters.entries()) {
     if (name === TAG) reader.fault(names[i]!, 'malformed', 'must have the key of a tag, such as tag.Role')

@@ -18,7 +18,7 @@ export class QueryReader {
     const value = this.#query[name]
     if (value === undefined) return undefined
     if (typeof value !== 'string') this.fault(name, 'malformed', 'must be given once')
-    else if (value.length > most) this.fault(name, 'too_long', `must not have more than ${String(most)} characters`)
+    else if (value.length > most) this.fault(name, 'too_long', `must not have more than ${most} characters`)
     else if (!STORABLE_KEYWORD.validate(true, value)) this.fault(name, 'malformed', STORABLE_FAULT)
     else return value
     return undefined
@@ -30,7 +30,7 @@ export class QueryReader {
     if (text === undefined) return undefined
     const number = /^[0-9]{1,4}$/.test(text) ? Number(text) : 0
     if (number >= 1 && number <= most) return number
-    this.fault(name, 'out_of_range', `must be an integer from 1 to ${String(most)}`)
+    this.fault(name, 'out_of_range', `must be an integer from 1 to ${most}`)
     return undefined
   }
 

@@ -76,9 +76,9 @@ function sendAndClose(socket: Socket, refusal: Refusal, requestId: string, heade
   const [status, body] = [statusOf(refusal.name), JSON.stringify(bodyOf(refusal, requestId))]
   socket.end(
     [
-      `HTTP/1.1 ${String(status)} ${STATUS_CODES[status]!}`,
+      `HTTP/1.1 ${status} ${STATUS_CODES[status]!}`,
       'Content-Type: application/json; charset=utf-8',
-      `Content-Length: ${String(Buffer.byteLength(body))}`,
+      `Content-Length: ${Buffer.byteLength(body)}`,
       `${REQUEST_ID}: ${requestId}`,
       ...headers,
       'Connection: close',

@@ -59,8 +59,7 @@ interface Failure {
 }
 
 function reasonOf({ code, command, responseCode, message }: Failure): string {
-  if (responseCode !== undefined)
-    return `the mail server answers ${String(responseCode)} to ${command ?? 'the connection'}`
+  if (responseCode !== undefined) return `the mail server answers ${responseCode} to ${command ?? 'the connection'}`
   return code === undefined || FAULTS_OF_CONNECTION.includes(code) || code === 'ENOENT' || code === 'EACCES'
     ? message
     : code

@@ -52,7 +52,5 @@ function parseShallow(text: string): unknown {
 /** What is wrong with data; undefined: nothing. */
 export function dataFault({ text }: DataText): string | undefined {
   const bytes = Buffer.byteLength(text)
-  return bytes > MAX_DATA_BYTES
-    ? `data must be at most ${String(MAX_DATA_BYTES)} bytes; it is ${String(bytes)}`
-    : undefined
+  return bytes > MAX_DATA_BYTES ? `data must be at most ${MAX_DATA_BYTES} bytes; it is ${bytes}` : undefined
 }

@@ -12,7 +12,7 @@ export interface Cursor {
 const FORM = /^[0-9a-f]{8}-(?:0|[1-9][0-9]{0,14})$/
 
 export function formatCursor({ epoch, number }: Cursor): string {
-  return `${epoch}-${String(number)}`
+  return `${epoch}-${number}`
 }
 
 /** Undefined: the text is no cursor. */

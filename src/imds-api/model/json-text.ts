@@ -90,16 +90,15 @@ export async function boundsFault(
   let depth = 0
   while (token.next()) {
     if (token.endsSlice) await budget.spend(0)
-    if (token.count > tokens) return `must have at most ${String(tokens)} names, values and punctuation marks`
+    if (token.count > tokens) return `must have at most ${tokens} names, values and punctuation marks`
     if (token.isOpening) {
-      if (++depth > levels) return `must have at most ${String(levels)} levels of objects and arrays`
+      if (++depth > levels) return `must have at most ${levels} levels of objects and arrays`
       commas[depth] = 0
     } else if (token.isClosing) {
       depth = Math.max(0, depth - 1)
     } else if (token.code === COMMA) {
       const most = depth > 1 ? innerMembers : members
-      if (++commas[depth]! >= most)
-        return `must have at most ${String(most)} elements in an array, or names in an object`
+      if (++commas[depth]! >= most) return `must have at most ${most} elements in an array, or names in an object`
     }
   }
   return undefined
@@ -118,7 +117,7 @@ export async function jsonFault(json: string, levels: number, budget: TurnBudget
     if (token.endsSlice) await budget.spend(0)
     const kind = kindOf(token, expected)
     if (kind === undefined || (kind === 'open' && depth === levels))
-      return `it must have ${expected} at position ${String(token.from)}`
+      return `it must have ${expected} at position ${token.from}`
     if (kind === 'open') isObject[++depth] = token.code === OPEN_OBJECT ? 1 : 0
     if (kind === 'close') depth--
     const inObject = isObject[depth] === 1

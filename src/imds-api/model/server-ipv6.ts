@@ -34,7 +34,7 @@ export function ipv6OfServer(network: string, macAddress: string, ipv4Address: s
   const subnet = BigInt(`0x${ipv6Digits(first)}`) + (number << BigInt(SUBNET))
   return {
     address: format(subnet + interfaceIdOf(macAddress)),
-    prefix: length < SUBNET ? `${format(subnet)}/${String(SUBNET)}` : undefined,
+    prefix: length < SUBNET ? `${format(subnet)}/${SUBNET}` : undefined,
   }
 }
 
@@ -65,10 +65,10 @@ function formFault(text: string): string | undefined {
   const network = parseNetwork(text)
   if (network === undefined) return `"${text}" is not an IPv6 network such as 2001:db8:100::/48`
   const { first, length } = network
-  const canonical = `${format(first)}/${String(length)}`
+  const canonical = `${format(first)}/${length}`
   if (canonical !== text) return `${text} is not in its shortest form: write ${canonical}`
-  if (length > SUBNET) return `${text} is too small: give a /${String(SUBNET)} or a larger network`
-  return isIpv6Prefix(`${format(first)}/${String(SUBNET)}`)
+  if (length > SUBNET) return `${text} is too small: give a /${SUBNET} or a larger network`
+  return isIpv6Prefix(`${format(first)}/${SUBNET}`)
     ? undefined
     : `${text} is no network of global or unique local addresses: give one of 2000::/3 or fc00::/7`
 }
@@ -87,8 +87,8 @@ function sizeFault(network: string, given: readonly RangeWithIpv6[]): string | u
   if (count <= subnetsOf(length)) return undefined
   const needed = SUBNET - (count - 1n).toString(2).length
   return (
-    `${network} is too small: it has ${String(subnetsOf(length))} networks of /${String(SUBNET)}, and ` +
-    `${texts.join(' with ')} ${String(count)} addresses: give a /${String(needed)}, or a /${String(SUBNET)} that the servers share`
+    `${network} is too small: it has ${subnetsOf(length)} networks of /${SUBNET}, and ` +
+    `${texts.join(' with ')} ${count} addresses: give a /${needed}, or a /${SUBNET} that the servers share`
   )
 }
 

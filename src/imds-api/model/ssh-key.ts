@@ -22,16 +22,14 @@ const LINE = new RegExp(`^(\\S+) ([A-Za-z0-9+/]+={0,2})(?: ${LINE_CHARACTER}*)?$
  * send whole files. Empty: no key. A fault continues the name of the field, and names the line if there are several.
  */
 export function parseSshKeys(text: string): Parsed<string, string> {
-  if (text.trim().length > MAX_LENGTH) return faulty(`must have at most ${String(MAX_LENGTH)} characters`)
+  if (text.trim().length > MAX_LENGTH) return faulty(`must have at most ${MAX_LENGTH} characters`)
   const all = text.split('\n').map((line, i) => ({ line: line.trim(), number: i + 1 }))
   const keys = all.filter(({ line }) => line !== '')
   if (keys.length > MAX_KEYS_OF_USER)
-    return faulty(
-      `must have at most ${String(MAX_KEYS_OF_USER)} keys, one per line, and has ${String(keys.length)} lines`,
-    )
+    return faulty(`must have at most ${MAX_KEYS_OF_USER} keys, one per line, and has ${keys.length} lines`)
   const faults = keys.flatMap(({ line, number }) => {
     const fault = faultOf(line)
-    return fault === undefined ? [] : [keys.length === 1 ? fault : `(line ${String(number)}) ${fault}`]
+    return fault === undefined ? [] : [keys.length === 1 ? fault : `(line ${number}) ${fault}`]
   })
   return faults.length > 0 ? { ok: false, faults } : { ok: true, value: keys.map(({ line }) => line).join('\n') }
 }

@@ -17,11 +17,7 @@ export function userDataFault(text: string): Detail | undefined {
     return fieldFault('user_data', 'malformed', 'user_data must be base64')
   const { length } = decodeUserData(text)
   return length > DEFAULT_USER_DATA_BYTES
-    ? fieldFault(
-        'user_data',
-        'too_long',
-        `user_data must be at most ${String(DEFAULT_USER_DATA_BYTES)} bytes; it is ${String(length)}`,
-      )
+    ? fieldFault('user_data', 'too_long', `user_data must be at most ${DEFAULT_USER_DATA_BYTES} bytes; it is ${length}`)
     : undefined
 }
 

@@ -37,7 +37,7 @@ export function findingsOf(state: RegionState, publishing: string | undefined, n
     hypervisors:
       hypervisors.storeProblem === undefined
         ? silent.length === 0
-          ? ok(`${String(all.length)} of the region; those with servers have daemons that report`)
+          ? ok(`${all.length} of the region; those with servers have daemons that report`)
           : warning(`no daemon reports from ${named(silent)}`, 'run imdsctl doctor there')
         : warning(
             `what daemons announce cannot be read: ${hypervisors.storeProblem}`,
@@ -57,17 +57,17 @@ export function findingsOf(state: RegionState, publishing: string | undefined, n
     outbox:
       outbox.age > LATE_SECONDS
         ? warning(
-            `${String(outbox.length)} servers wait, the oldest for ${formatDuration(outbox.age)}`,
+            `${outbox.length} servers wait, the oldest for ${formatDuration(outbox.age)}`,
             publishing === undefined
               ? 'end another imds-api of this database that hangs: journalctl -u imds-api -n 50 there'
               : 'repair the store',
           )
-        : ok(`${String(outbox.length)} servers wait to be published`),
+        : ok(`${outbox.length} servers wait to be published`),
     'refused servers':
       outbox.faulty > 0
         ? warning(
             [
-              `the store refuses the records of ${String(outbox.faulty)} servers`,
+              `the store refuses the records of ${outbox.faulty} servers`,
               ...state.refused.slice(0, 3).map(({ id, fault }) => `${id}: ${fault}`),
             ].join('; '),
             'imds-api explain server-refused has that of each fault; the status page names all',
@@ -82,10 +82,10 @@ export function findingsOf(state: RegionState, publishing: string | undefined, n
     mail:
       postponed.length > 0
         ? warning(
-            `${String(postponed.length)} invitations could not be sent: ${postponed[0]!.reason}`,
+            `${postponed.length} invitations could not be sent: ${postponed[0]!.reason}`,
             'imds-api explain invitation-not-sent; each is tried again at least every 15 minutes',
           )
-        : ok(`no invitation has failed; ${String(state.invitations)} wait`),
+        : ok(`no invitation has failed; ${state.invitations} wait`),
   }
   return Object.entries(found).map(([check, finding]) => ({ check, ...finding }))
 }
@@ -103,7 +103,7 @@ function isSilent({ announced }: RegionHypervisor, nowMs: number): boolean {
 function named(hypervisors: readonly RegionHypervisor[]): string {
   const names = hypervisors.slice(0, MAX_NAMED).map(({ name }) => name)
   const more = hypervisors.length - names.length
-  return [...names, ...(more > 0 ? [`${String(more)} more`] : [])].join(', ')
+  return [...names, ...(more > 0 ? [`${more} more`] : [])].join(', ')
 }
 
 function rangesOf(pools: readonly AddressPool[]): string {

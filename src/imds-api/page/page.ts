@@ -69,7 +69,7 @@ function formatHypervisors({ hypervisors }: RegionState, question: Question, now
     servers,
     announced?.instances ?? '–',
     announced?.lagSeconds === undefined ? '–' : formatDuration(announced.lagSeconds),
-    `${String(free)} of ${String(ram)} MB`,
+    `${free} of ${ram} MB`,
     drained_at === null ? 'no' : formatAgo(drained_at.toISOString(), nowMs),
     announced === undefined ? 'never' : formatAgo(announced.seenAt, nowMs),
   ])

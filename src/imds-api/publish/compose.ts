@@ -183,7 +183,7 @@ function composeRecord(row: Row) {
       id: one.id,
       macAddress: one.mac_address,
       ipv4Addresses: [
-        one.ipv4_prefix_length === null ? one.ipv4_address : `${one.ipv4_address}/${String(one.ipv4_prefix_length)}`,
+        one.ipv4_prefix_length === null ? one.ipv4_address : `${one.ipv4_address}/${one.ipv4_prefix_length}`,
       ],
       // Without a prefix length: router advertisements configure it (metadata/network-config.ts).
       ...(one.ipv6_address !== null && { ipv6Addresses: [one.ipv6_address] }),

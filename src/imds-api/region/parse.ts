@@ -21,9 +21,7 @@ export async function parseRegion(content: string | Uint8Array): Promise<Parsed<
   if (!document.ok)
     return {
       ok: false,
-      faults: document.faults.map(({ message, line }) =>
-        line === undefined ? message : `line ${String(line)}: ${message}`,
-      ),
+      faults: document.faults.map(({ message, line }) => (line === undefined ? message : `line ${line}: ${message}`)),
     }
   const { value } = document
   if (!CHECK.Check(value)) return { ok: false, faults: formFaults(value) }

@@ -117,7 +117,7 @@ function valuesOf({ name, reverse_dns, port_translators }: Static<typeof Update>
 function translatorFaults(translators: readonly PortTranslator[]): readonly Detail[] {
   const isPort = (port: number) => port >= 1 && port <= 65_535
   return translators.flatMap(({ protocol, incoming, outgoing }, i) => {
-    const field = `port_translators.${String(i)}`
+    const field = `port_translators.${i}`
     const first = translators.findIndex((other) => other.protocol === protocol && other.incoming === incoming)
     return [
       ...(isPort(incoming) && isPort(outgoing)

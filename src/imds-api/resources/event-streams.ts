@@ -54,8 +54,8 @@ const QUERIES_AT_ONCE = 2
 const HEARTBEAT = ': \n\n'
 const TOO_MANY = refuse(
   'too_many_requests',
-  `the account may have ${String(STREAMS_OF_ACCOUNT)} streams of events, and each of its clients ` +
-    `${String(STREAMS_OF_CLIENT)}: close one first`,
+  `the account may have ${STREAMS_OF_ACCOUNT} streams of events, and each of its clients ` +
+    `${STREAMS_OF_CLIENT}: close one first`,
 )
 
 export class EventStreams {

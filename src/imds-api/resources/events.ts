@@ -26,7 +26,7 @@ const Query = Type.Object(
     type: Type.Optional(Type.Enum(EVENT_TYPES, { description: 'Only events of resources of this type.' })),
     resource: Type.Optional(Type.String({ description: 'Only events of the resource with this id.' })),
     limit: Type.Optional(
-      Type.Integer({ minimum: 1, maximum: MAX_LIMIT, description: `Of a list. Default: ${String(LIMIT)}.` }),
+      Type.Integer({ minimum: 1, maximum: MAX_LIMIT, description: `Of a list. Default: ${LIMIT}.` }),
     ),
   },
   { additionalProperties: false },

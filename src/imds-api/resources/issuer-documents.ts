@@ -52,7 +52,7 @@ export function addIssuerDocuments(server: ApiServer, db: Db): void {
       present.map(({ public_key }) => createPublicKey(public_key)),
     )
     return reply
-      .header('Cache-Control', `public, max-age=${String(JWKS_MAX_AGE_SECONDS)}`)
+      .header('Cache-Control', `public, max-age=${JWKS_MAX_AGE_SECONDS}`)
       .type('application/json; charset=utf-8')
       .send(JSON.stringify(documents[document])) // as text: a serializer would drop members of keys
   }

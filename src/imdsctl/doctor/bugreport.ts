@@ -42,7 +42,7 @@ export function bugreportOf(look: DoctorState, environmentFile: string | undefin
       metrics: async () => {
         const metrics = await look.metrics()
         return metrics.ok
-          ? [...metrics.value].map(([name, value]) => `${name} ${String(value)}`).join('\n')
+          ? [...metrics.value].map(([name, value]) => `${name} ${value}`).join('\n')
           : metrics.faults.join()
       },
     },

@@ -79,7 +79,7 @@ export function statusRows(status: DaemonStatus, nowMs: number): (readonly Cell[
     ],
     [
       'instances',
-      `${String(instances)}; faulty ${String(faulty)}, unconfirmed ${String(unconfirmed)}, contested addresses ${String(contestedAddresses)}`,
+      `${instances}; faulty ${faulty}, unconfirmed ${unconfirmed}, contested addresses ${contestedAddresses}`,
     ],
     [
       'requests',
@@ -89,7 +89,7 @@ export function statusRows(status: DaemonStatus, nowMs: number): (readonly Cell[
     ['firewall', formatFirewall(firewall)],
     [
       'process',
-      `${(status.residentBytes / 2 ** 20).toFixed(0)} MiB, ${status.cpuPercent.toFixed(1)} % of a CPU, ${String(status.openDescriptors)} of ${String(status.mostDescriptors)} descriptors`,
+      `${(status.residentBytes / 2 ** 20).toFixed(0)} MiB, ${status.cpuPercent.toFixed(1)} % of a CPU, ${status.openDescriptors} of ${status.mostDescriptors} descriptors`,
     ],
     ...(log === undefined
       ? []

@@ -68,7 +68,7 @@ export async function firewall(
   const text = replacement(rules)
   output.result(
     { version: document.version, interfaces, faults, ...(!apply && { rules: text }) },
-    apply ? `applied: ${String(interfaces)} interfaces are admitted` : text,
+    apply ? `applied: ${interfaces} interfaces are admitted` : text,
   )
   if (faults.length > 0) throw new CommandFailure(EXIT.badData, rules.faults.map(formatFault).join('\n'), { faults })
 }
@@ -126,8 +126,7 @@ async function keep(operator: string, own: OwnSettings, info: string): Promise<v
         applied = document.version
         const rules = buildRules(document, refused)
         reporter.faults(rules.faults)
-        if (!isReady)
-          console.log(`${info}imdsctl: the rules are applied: ${String(rules.interfaces)} interfaces are admitted`)
+        if (!isReady) console.log(`${info}imdsctl: the rules are applied: ${rules.interfaces} interfaces are admitted`)
         isReady = true
       } else if (performance.now() - checkedAtMs >= CHECK_MS) {
         checkedAtMs = performance.now()

@@ -6,5 +6,5 @@ export function formatBytes(bytes: number): string {
 
 /** `1 instance`, `2 instances`. */
 export function formatCount(count: number, one: string, several = `${one}s`): string {
-  return `${String(count)} ${count === 1 ? one : several}`
+  return `${count} ${count === 1 ? one : several}`
 }

@@ -68,12 +68,12 @@ export const descriptors: DaemonCheck = {
     const [open, most] = [read.value.get('process_open_fds'), read.value.get('process_max_fds')]
     if (open === undefined || most === undefined) return []
     const dropped = read.value.get('imds_connections_dropped_total{reason="descriptors"}') ?? 0
-    const text = `${String(open)} of ${String(most)} are open`
+    const text = `${open} of ${most} are open`
     if (open > most * NEARLY_ALL)
       return [
         failure(text, 'find out with ss who has the connections, and raise LimitNOFILE= in a drop-in of imds.service'),
       ]
-    const history = `; ${String(dropped)} connections of guests were dropped since the start to free some`
+    const history = `; ${dropped} connections of guests were dropped since the start to free some`
     return [ok(dropped > 0 ? text + history : text)]
   },
 }

@@ -36,7 +36,7 @@ export const keyFiles: DoctorCheck = {
       return []
     })
     if (found.length > 0) return found
-    return seen.length === 0 ? [] : [ok(`${String(seen.length)} files of secrets are closed to other users`)]
+    return seen.length === 0 ? [] : [ok(`${seen.length} files of secrets are closed to other users`)]
   },
 }
 

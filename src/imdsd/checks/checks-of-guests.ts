@@ -22,10 +22,10 @@ export const firewall: DaemonCheck = {
     return [
       refused > 0
         ? warning(
-            `nft refuses ${String(refused)} interfaces: their guests are kept out`,
+            `nft refuses ${refused} interfaces: their guests are kept out`,
             'journalctl -u imds-firewall -n 50 names them: publish each with another interface, or upgrade nftables',
           )
-        : ok(`its rules were confirmed ${String(Math.round(ageSeconds))} s ago`),
+        : ok(`its rules were confirmed ${Math.round(ageSeconds)} s ago`),
     ]
   },
 }
@@ -46,7 +46,7 @@ export const guests: DoctorCheck = {
         .map((finding) => ({ id, finding: { ...finding, text: `${id}: ${finding.text}` } })),
     )
     const wrong = new Set(found.map(({ id }) => id)).size
-    const fine = `${String(all.length - wrong)} of ${formatCount(all.length, 'instance')}: link, route and MAC address are right`
+    const fine = `${all.length - wrong} of ${formatCount(all.length, 'instance')}: link, route and MAC address are right`
     return [...found.map(({ finding }) => finding), ...(wrong < all.length ? [ok(fine)] : [])]
   },
 }

@@ -209,7 +209,7 @@ export const ports: DoctorCheck = {
       return others.length === 0
         ? ok(`imdsd has ${address}`)
         : failure(
-            `${others.map(({ name, pid }) => `${name} (process ${String(pid)})`).join(' and ')} has ${address} (${variable})`,
+            `${others.map(({ name, pid }) => `${name} (process ${pid})`).join(' and ')} has ${address} (${variable})`,
             'end the other program, or correct the variable',
           )
     })

@@ -23,7 +23,7 @@ export const storeInUse: DaemonCheck = {
       config === undefined ? used : config.store.kind === 'files' ? `file:${config.store.directory}` : config.store.url
     if (used !== configured)
       return [failure(`imdsd uses ${used}, and the configuration has ${configured}`, 'systemctl restart imds')]
-    const age = `the last full comparison was ${String(Math.round(viewAgeSeconds))} s ago`
+    const age = `the last full comparison was ${Math.round(viewAgeSeconds)} s ago`
     if (!connected)
       return [failure(`imdsd is not connected to ${used}: guests are served from memory; ${age}`, LOST_REMEDY)]
     if (duplicate === true)

@@ -40,9 +40,7 @@ export function formatBaseRules({ listeners, linkLocal = [], operatorPort, linkH
   const operators =
     operatorPort === undefined
       ? []
-      : links.map(
-          (link) => `iifname ${link} tcp dport ${String(operatorPort)} counter name operators reject with tcp reset`,
-        )
+      : links.map((link) => `iifname ${link} tcp dport ${operatorPort} counter name operators reject with tcp reset`)
   return `table ${TABLE} {
   # Guests: link, MAC and source address of an interface; address and port of a listener of its network.
   set guests4 { type ifname . ether_addr . ipv4_addr . ipv4_addr . inet_service; }
@@ -111,7 +109,7 @@ ${byLink?.chains ?? ''}}
  * others pass unchanged.
  */
 export function hopChain(limit: number, limitedDscp: number): string[] {
-  const name = `${TABLE} hop_${String(limit)}`
+  const name = `${TABLE} hop_${limit}`
   return [
     `add chain ${name}`,
     `flush chain ${name}`,
@@ -122,14 +120,14 @@ export function hopChain(limit: number, limitedDscp: number): string[] {
 /** The same chain as nft lists it. */
 export function hopListing(limit: number, limitedDscp: number): string {
   const rules = hopRules(limit, limitedDscp).map((rule) => `\t\t${rule}\n`)
-  return `\tchain hop_${String(limit)} {\n${rules.join('')}\t}\n`
+  return `\tchain hop_${limit} {\n${rules.join('')}\t}\n`
 }
 
 function hopRules(limit: number, limitedDscp: number): string[] {
   const dscp = `0x${limitedDscp.toString(16).padStart(2, '0')}`
   return [
-    `ip dscp ${dscp} ip ttl set ${String(limit)} ip dscp set cs0`,
-    `ip6 dscp ${dscp} ip6 hoplimit set ${String(limit)} ip6 dscp set cs0`,
+    `ip dscp ${dscp} ip ttl set ${limit} ip dscp set cs0`,
+    `ip6 dscp ${dscp} ip6 hoplimit set ${limit} ip6 dscp set cs0`,
   ]
 }
 
@@ -139,7 +137,7 @@ function matchAddresses(listeners: BaseRulesParts['listeners'], key: string, wha
 }
 
 function matchListeners(listeners: BaseRulesParts['listeners'], key: string, what: string): string[] {
-  const places = [...new Set(listeners.map(({ address, port }) => `${address} . ${String(port)}`))]
+  const places = [...new Set(listeners.map(({ address, port }) => `${address} . ${port}`))]
   return places.length === 0 ? [] : [`${key} { ${places.join(', ')} } ${what}`]
 }
 

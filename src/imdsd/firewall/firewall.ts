@@ -234,7 +234,7 @@ export class Firewall {
       const instances = new Map([...this.#parts.instances()].map((instance) => [instance.id, instance]))
       const { link, startId } = this.#parts
       const document = {
-        version: `${startId}.${String(++this.#count)}`,
+        version: `${startId}.${++this.#count}`,
         link,
         ...this.#listeners,
         guests: [...instances.values()].map(firewallGuest),

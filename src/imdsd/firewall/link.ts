@@ -77,7 +77,7 @@ export class Links {
     const [first = '', ...others] = new Set(ids)
     const whose =
       others.length === 0
-        ? `${String(ids.length)} interfaces with the id ${first}`
+        ? `${ids.length} interfaces with the id ${first}`
         : `interfaces ${[first, ...others].join(' and ')}`
     return {
       ok: false,
@@ -104,7 +104,7 @@ export function linkOf(rule: string, { id, network }: LinkOf): LinkName {
   if (isLinkName(link)) return { ok: true, value: link }
   const length =
     link.length > MAX_LENGTH
-      ? ` has ${String(link.length)} characters, and Linux allows ${String(MAX_LENGTH)}; ` +
+      ? ` has ${link.length} characters, and Linux allows ${MAX_LENGTH}; ` +
         '{interfaceId:11} takes the first 11 of an id'
       : ' is not a valid link name'
   return { ok: false, faults: [`its link name by the rule ${rule}${length}`] }

@@ -107,7 +107,7 @@ export function replacement(
   const elements = [...sets].map(([set, some]) => statement('add', set, some))
   const base = baseRules.replace(/^ {2}counter (\w+) \{ \}$/gm, (line, name: string) => {
     const { packets, bytes } = counted.get(name) ?? {}
-    return packets === undefined ? line : `  counter ${name} { packets ${String(packets)} bytes ${String(bytes)} }`
+    return packets === undefined ? line : `  counter ${name} { packets ${packets} bytes ${String(bytes)} }`
   })
   return `table ${TABLE}\ndelete table ${TABLE}\n${base}${chains(hops, limitedDscp)}${elements.join('')}`
 }
@@ -179,7 +179,7 @@ function addInterface(
   if (!name.ok) return
   const { value: link } = name
   sets.add('links', `"${link}"`)
-  const verdict = `goto hop_${String(limit)}`
+  const verdict = `goto hop_${limit}`
   const linkLocal = listeners.byLink.find(({ network }) => network === one.network)
   if (linkLocal !== undefined) {
     sets.add('listeners_link', `"${link}" . ${one.macAddress}`, linkLocal.address)
@@ -187,7 +187,7 @@ function addInterface(
   }
   for (const { network, address, port } of listeners.byAddress) {
     if (network !== one.network) continue
-    const ask = (source: string) => `"${link}" . ${one.macAddress} . ${source} . ${address} . ${String(port)}`
+    const ask = (source: string) => `"${link}" . ${one.macAddress} . ${source} . ${address} . ${port}`
     const answer = (to: string) => `"${link}" . ${to}`
     if (!address.includes(':')) {
       for (const source of one.ipv4Addresses) {

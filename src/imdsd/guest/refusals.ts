@@ -98,7 +98,7 @@ export function responseOf(refusal: RefusalReason): RefusalResponse {
  */
 export function refusalText(refusal: RefusalReason): string {
   const { status, headers, body } = RESPONSES[refusal]
-  const lines = [`HTTP/1.1 ${String(status)} ${REASONS[status] ?? ''}`]
+  const lines = [`HTTP/1.1 ${status} ${REASONS[status] ?? ''}`]
   for (let i = 0; i < headers.length; i += 2) lines.push(`${headers[i] ?? ''}: ${headers[i + 1] ?? ''}`)
   lines.push(`Date: ${new Date().toUTCString()}`, 'Connection: close')
   return `${lines.join('\r\n')}\r\n\r\n${body}`
@@ -116,7 +116,7 @@ function prepare({ status, page, headers }: RefusalRow): RefusalResponse {
 }
 
 function errorPage(status: number): string {
-  const title = `${String(status)} - ${REASONS[status] ?? ''}`
+  const title = `${status} - ${REASONS[status] ?? ''}`
   return `<?xml version="1.0" encoding="iso-8859-1"?>
 <!DOCTYPE html PUBLIC "-//W3C//DTD XHTML 1.0 Transitional//EN"
 \t\t "http://www.w3.org/TR/xhtml1/DTD/xhtml1-transitional.dtd">

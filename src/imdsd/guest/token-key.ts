@@ -19,7 +19,7 @@ export function ownTokenKey(stateDirectory: string, log: Log): Uint8Array {
     mkdirSync(stateDirectory, { recursive: true, mode: 0o700 })
     const kept = readKey(path, log)
     if (kept !== undefined) return kept
-    const draft = `${path}.${String(process.pid)}`
+    const draft = `${path}.${process.pid}`
     try {
       writeFileSync(draft, `${key.toString('base64')}\n`, { mode: 0o600, flush: true })
       linkSync(draft, path) // atomic, and never replaces the key of another daemon

@@ -180,7 +180,7 @@ class Frames {
   /** The payload of the next frame; undefined at the end. Throws a RejectedFile if the file is damaged. */
   next(): Buffer | undefined {
     const frame = this.#frame()
-    if (frame.kind === 'damaged') throw new RejectedFile(`its journal is damaged at byte ${String(this.position)}`)
+    if (frame.kind === 'damaged') throw new RejectedFile(`its journal is damaged at byte ${this.position}`)
     return frame.kind === 'authentic' ? frame.payload : undefined
   }
 

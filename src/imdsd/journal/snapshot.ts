@@ -135,9 +135,7 @@ function sha256Of(bytes: Buffer): string {
 }
 
 function macOf(sha256: string, key: StateKeys['macKeys'][number]): string {
-  return createHmac('sha256', key)
-    .update(`imds snapshot ${String(FORMAT)} ${sha256}`)
-    .digest('hex')
+  return createHmac('sha256', key).update(`imds snapshot ${FORMAT} ${sha256}`).digest('hex')
 }
 
 /** What a snapshot is made of. `asOf`: when the view was last compared with the store. */

@@ -31,7 +31,7 @@ export function snapshotPath(stateDirectory: string): string {
 
 /** Where a journal is, beside its snapshot. */
 export function journalPath(snapshot: string, generation: number): string {
-  return join(dirname(snapshot), `${JOURNAL}${String(generation)}`)
+  return join(dirname(snapshot), `${JOURNAL}${generation}`)
 }
 
 /** The generations of the journals among names, in ascending order. */

@@ -27,7 +27,7 @@ export async function lockState(stateDirectory: string, waitMs: number, log: Log
   const owner = otherOwnerOf(stateDirectory)
   if (owner !== undefined)
     throw new StartFailure(
-      `IMDS_STATE_DIR: ${stateDirectory} belongs to the user with the id ${String(owner.uid)}: ` +
+      `IMDS_STATE_DIR: ${stateDirectory} belongs to the user with the id ${owner.uid}: ` +
         'run imdsd as that user, not as root',
     )
   const path = join(stateDirectory, 'view.lock')

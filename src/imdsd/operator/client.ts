@@ -44,7 +44,7 @@ function describe(answer: Exclude<Answer<unknown>, { kind: 'answered' }>): strin
       if (answer.status === 401)
         return 'wants a password over TCP: use its unix socket, or set IMDS_OPERATOR_PASSWORD_FILE for imdsctl explain'
       return (
-        `answered with status ${String(answer.status)}` +
+        `answered with status ${answer.status}` +
         (answer.status === 200 ? ' and a document that this version cannot read' : '')
       )
     case 'timeout':
@@ -169,7 +169,7 @@ async function send(
   let bytes = 0
   for await (const chunk of response as AsyncIterable<Buffer>) {
     bytes += chunk.length
-    if (bytes > MAX_RESPONSE_BYTES) throw new Error(`its response has more than ${String(MAX_RESPONSE_BYTES)} bytes`)
+    if (bytes > MAX_RESPONSE_BYTES) throw new Error(`its response has more than ${MAX_RESPONSE_BYTES} bytes`)
     chunks.push(chunk)
   }
   return { status: response.statusCode ?? 0, text: Buffer.concat(chunks).toString() }

@@ -34,7 +34,7 @@ const TIMEOUT_MS = 1000
 /** How often the store is asked in a second, and in the first one: a person asks now and then. */
 const RATE = 10
 const BURST = 20
-const NOT_ASKED = `the store was not asked, since operators have asked more than ${String(RATE)} times a second: try again`
+const NOT_ASKED = `the store was not asked, since operators have asked more than ${RATE} times a second: try again`
 
 /**
  * Builds a Diagnosis, whose methods never reject. It has a rate limit of its own for questions to the store, so that a
@@ -67,7 +67,7 @@ export function buildDiagnosis(parts: DiagnosisParts): Diagnosis {
     const lost = ranges
       .map(({ network, range }) => ({ range, loss: view.lost().get(`${network} ${range}`) }))
       .filter(({ loss }) => loss?.losers.includes(id) === true)
-    const served = instance === undefined ? '' : `; revision ${String(instance.revision)} is served`
+    const served = instance === undefined ? '' : `; revision ${instance.revision} is served`
     return [
       ...(fault === undefined ? [] : [`${formatFault(id, fault)}${served}`]),
       ...contested.map(({ range, ids }) => `${range} is contested: ${ids.join(' and ')} claim it`),
@@ -122,7 +122,7 @@ export function formatStoreState(
   { connected, wasConnected, changedAtMs, disconnectReason, problem }: SyncStatus,
   nowMs: number,
 ): string | undefined {
-  const seconds = `${String(Math.round((nowMs - changedAtMs) / 1000))} s`
+  const seconds = `${Math.round((nowMs - changedAtMs) / 1000)} s`
   const reason = disconnectReason === undefined ? '' : `: ${disconnectReason}`
   const connection = connected
     ? undefined

@@ -143,7 +143,7 @@ const OPTIONS: Partial<Record<RefusalReason, string>> = {
 
 function describeUserData(sealedAt: string | undefined, userData: Uint8Array | undefined): string {
   if (sealedAt !== undefined) return `sealed since ${sealedAt}`
-  return userData === undefined ? 'none' : `${String(userData.length)} bytes`
+  return userData === undefined ? 'none' : `${userData.length} bytes`
 }
 
 function claimants(view: View, network: string, address: string): string {

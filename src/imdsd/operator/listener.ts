@@ -70,7 +70,7 @@ export class OperatorListener<Where extends HostPort | UnixSocket> {
         log.error(
           { code: 'operators-cut-off', reason },
           'operators cannot connect, guests are served; correct the reason, ' +
-            `this is tried again every ${String(RETRY_MS / 1000)} s`,
+            `this is tried again every ${RETRY_MS / 1000} s`,
         )
       this.#problem = reason
       if (!this.#isStopped)

@@ -63,8 +63,7 @@ async function askGate(operator: string, id: string, timeoutMs: number): Promise
   if (answer.kind === 'timeout') return undefined
   if (answer.kind === 'unreachable') return { served: undefined, reason: `it cannot be reached: ${answer.reason}` }
   if (answer.status === 404) return { served: undefined, reason: 'it does not know the instance' }
-  if (answer.kind === 'refused')
-    return { served: undefined, reason: `it answered with status ${String(answer.status)}` }
+  if (answer.kind === 'refused') return { served: undefined, reason: `it answered with status ${answer.status}` }
   const { reason = '', final } = answer.value
   const revision = answer.value.revision ?? undefined
   if (answer.status === 200) return { served: revision, reason: `it serves revision ${String(revision)}` }
@@ -79,5 +78,5 @@ async function askReason(operator: string, id: string): Promise<string | undefin
   const answer = await ask(operator, QUESTIONS.instance(id, true), AbortSignal.timeout(REASON_TIMEOUT_MS))
   if (answer.kind !== 'answered' || answer.value.reason === undefined) return undefined
   const { reason, revision } = answer.value
-  return typeof revision === 'number' ? `it has revision ${String(revision)}; ${reason}` : reason
+  return typeof revision === 'number' ? `it has revision ${revision}; ${reason}` : reason
 }

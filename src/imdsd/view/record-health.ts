@@ -77,7 +77,7 @@ export class RecordHealth {
     const { size } = this.#view
     return size === 0
       ? undefined
-      : `${why}, so none of the served instances (${String(size)}) is confirmed: publish them again, or remove them`
+      : `${why}, so none of the served instances (${size}) is confirmed: publish them again, or remove them`
   }
 
   /** Whether a record names this hypervisor: that of a confirmed instance, or a faulty one. */
@@ -190,7 +190,7 @@ export class RecordHealth {
     if (this.#unconfirmed.has(id)) return
     this.#unconfirmed.add(id)
     const revision = this.#view.get(id)?.instance.revision ?? 1
-    const command = `imdsctl remove ${id} --revision ${String(revision)}`
+    const command = `imdsctl remove ${id} --revision ${revision}`
     this.#log.warn(
       { code: 'instance-unconfirmed', instance: id },
       `the store no longer has this instance; it is still served. To remove it, run ${command}`,

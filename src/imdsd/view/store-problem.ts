@@ -54,7 +54,6 @@ export function storeProblem(named: number, faults: readonly InvalidRecord['reas
 
 export function formatStoreProblem({ named, faulty, cause }: StoreProblem): string {
   return (
-    `${String(faulty)} of ${String(named)} records that the store has for this hypervisor cannot be used. ` +
-    `Likely cause: ${cause}`
+    `${faulty} of ${named} records that the store has for this hypervisor cannot be used. ` + `Likely cause: ${cause}`
   )
 }

@@ -95,9 +95,9 @@ export function parseRecordKeys(text: string): Parsed<RecordKeys, string> {
     if (line === '') continue
     const [, name, base64] = new RegExp(`^(${NAME}):([A-Za-z0-9+/]{43}=)$`).exec(line) ?? []
     if (name === undefined || base64 === undefined)
-      return { ok: false, faults: [`has no NAME:BASE64-OF-32-BYTES in line ${String(i + 1)}`] }
+      return { ok: false, faults: [`has no NAME:BASE64-OF-32-BYTES in line ${i + 1}`] }
     if (keys.some((other) => other.name === name))
-      return { ok: false, faults: [`has the name of an earlier key in line ${String(i + 1)}`] }
+      return { ok: false, faults: [`has the name of an earlier key in line ${i + 1}`] }
     keys.push({ name, key: createSecretKey(base64, 'base64') })
   }
   const [first, ...others] = keys
@@ -150,7 +150,7 @@ export class RecordCipher {
 
   encrypting(kind: ValueKind, id: string, revision: number): Encryption {
     const [key] = this.#keys
-    const header = `imds1 ${key.name} ${String(revision)}`
+    const header = `imds1 ${key.name} ${revision}`
     const nonce = randomBytes(NONCE_BYTES)
     const cipher = createCipheriv(ALGORITHM, this.#derive(key, kind, id), nonce).setAAD(this.#bound(header, kind, id))
     return {

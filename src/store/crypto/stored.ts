@@ -38,7 +38,7 @@ export async function readStored(
   if (bytes !== undefined && bytes.revision !== revision)
     return {
       kind: 'rejected',
-      reason: `the user-data is of revision ${String(bytes.revision)}, the record of ${String(revision)}`,
+      reason: `the user-data is of revision ${bytes.revision}, the record of ${revision}`,
     }
   const values: Decrypted[] = bytes === undefined ? [decrypted] : [decrypted, bytes]
   const stored = readDocument(

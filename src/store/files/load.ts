@@ -102,10 +102,7 @@ async function read(directory: string, name: string, maxBytes: number, instead =
   const file = await readRegularFile(join(directory, name), maxBytes, name.endsWith('.pending') ? 'refuse' : 'follow')
   if (file.kind === 'not-regular') throw notRegular(name, file.what)
   if (file.kind === 'too-long')
-    throw new FileFault(
-      `${name} is ${String(file.length)} bytes, more than the limit of ${String(maxBytes)}${instead}`,
-      file.stamp,
-    )
+    throw new FileFault(`${name} is ${file.length} bytes, more than the limit of ${maxBytes}${instead}`, file.stamp)
   return file.kind === 'absent' ? undefined : file.bytes
 }
 
@@ -152,7 +149,7 @@ async function loadOne(
     const parsed = await parseDocument(record, format)
     if (parsed.ok) return { ok: true, document: parsed.value }
     const [{ cause, line }] = parsed.faults // not its message, which would quote the record
-    const place = line === undefined ? '' : ` from line ${String(line)} on`
+    const place = line === undefined ? '' : ` from line ${line} on`
     const fault = cause === undefined ? `is not ${format}${place}` : `cannot be read: ${cause}`
     return { ok: false, reason: `${id}${ending} ${fault}` }
   })

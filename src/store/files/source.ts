@@ -101,7 +101,7 @@ export class FileSource implements Source {
   /** Names files that are not read, and again only when others are there. */
   #report(misnamed: readonly string[]): void {
     const names = misnamed.slice(0, MAX_NAMED_FILES)
-    const text = `${String(misnamed.length)} ${names.join('/')}`
+    const text = `${misnamed.length} ${names.join('/')}`
     if (misnamed.length > 0 && text !== this.#misnamed)
       this.#log.warn(
         { code: 'files-misnamed', files: names, count: misnamed.length },

@@ -37,9 +37,9 @@ export function formatTooLong(
   isEncrypted: boolean,
 ): string | undefined {
   const most = MAX_RECORD_BYTES + (isEncrypted ? MAX_ENCRYPTION_OVERHEAD_BYTES : 0)
-  if (record > most) return `the record is ${String(record)} bytes, more than the limit of ${String(most)}`
+  if (record > most) return `the record is ${record} bytes, more than the limit of ${most}`
   return digest > MAX_DIGEST_BYTES
-    ? `the digest is ${String(digest)} bytes, more than the limit of ${String(MAX_DIGEST_BYTES)}`
+    ? `the digest is ${digest} bytes, more than the limit of ${MAX_DIGEST_BYTES}`
     : undefined
 }
 
@@ -55,8 +55,8 @@ export async function checkIndex(
   if (bytes instanceof Error) throw bytes
   if (typeof bytes === 'number' && bytes > MAX_INDEX_BYTES) {
     throw new IndexTooLarge(
-      `the index ${key} takes ${String(bytes)} bytes in Redis, ` +
-        `more than the limit of ${String(MAX_INDEX_BYTES)}: delete what does not belong there`,
+      `the index ${key} takes ${bytes} bytes in Redis, ` +
+        `more than the limit of ${MAX_INDEX_BYTES}: delete what does not belong there`,
     )
   }
 }

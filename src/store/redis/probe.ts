@@ -152,7 +152,7 @@ async function countRecords(
   await checkIndex((commands) => runPipeline(redis, commands), keys.hypervisor(hypervisor))
   const count = Object.keys(await redis.hgetall(keys.hypervisor(hypervisor))).length
   if (count > 0)
-    return { isNamed: true, text: `${String(count)} ${count === 1 ? 'record names' : 'records name'} ${hypervisor}` }
+    return { isNamed: true, text: `${count} ${count === 1 ? 'record names' : 'records name'} ${hypervisor}` }
   return { isNamed: false, text: `no record names ${hypervisor}` }
 }
 

@@ -166,7 +166,7 @@ async function readValues(redis: Redis, key: string): Promise<StoredBytes | unde
 /** Why user-data is not read, or undefined. Every daemon rejects it, whatever limit it has. */
 function formatUserDataTooLong(bytes: number): string | undefined {
   return bytes > MAX_USER_DATA_BYTES + MAX_ENCRYPTION_OVERHEAD_BYTES
-    ? `the user-data is ${String(bytes)} bytes, more than the limit of ${String(MAX_USER_DATA_BYTES)}`
+    ? `the user-data is ${bytes} bytes, more than the limit of ${MAX_USER_DATA_BYTES}`
     : undefined
 }
 

@@ -174,7 +174,7 @@ function hungUp(error: NodeJS.ErrnoException, { isTls, hasCertificate }: Attempt
 function otherProtocol(error: NodeJS.ErrnoException, { isTls, timeoutMs }: Attempt): Error | undefined {
   if (isTls && error.code === 'ETIMEDOUT')
     return new Error(
-      `no TLS handshake within ${String(timeoutMs / 1000)} s: ` +
+      `no TLS handshake within ${timeoutMs / 1000} s: ` +
         'the server does not answer, or does not speak TLS on this port (then its URL must begin with redis, ' +
         'not with rediss)',
       { cause: error },

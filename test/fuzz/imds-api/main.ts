@@ -12,14 +12,12 @@ export async function fuzzApiAndReport(run: ApiRun): Promise<boolean> {
     })
     const { tried, statuses, unsuccessful, heapGrew, failures } = await fuzzApi(host, run)
     for (const failure of failures) console.log(`\n${failure}`)
-    const counts = [...statuses]
-      .sort(([a], [b]) => a - b)
-      .map(([status, count]) => `${String(status)}: ${String(count)}`)
+    const counts = [...statuses].sort(([a], [b]) => a - b).map(([status, count]) => `${status}: ${count}`)
     console.log(`\nresponses of imds-api: ${counts.join(', ')}; heap grew by ${(heapGrew / 2 ** 20).toFixed(1)} MiB`)
     if (unsuccessful.length > 0) console.log(`operations without a success: ${unsuccessful.join(', ')}`)
     const seconds = Math.round((performance.now() - started) / 1000)
     console.log(
-      `\n${String(tried)} requests tried with seed ${String(run.seed)} in ${String(seconds)} s; ${failures.length === 0 ? 'no failures' : `${String(failures.length)} failures`}`,
+      `\n${tried} requests tried with seed ${run.seed} in ${seconds} s; ${failures.length === 0 ? 'no failures' : `${failures.length} failures`}`,
     )
     return failures.length === 0
   } finally {

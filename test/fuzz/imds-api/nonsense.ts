@@ -55,7 +55,7 @@ export const QUERIES = [
   ...words('account_id= account_id=acc-tris0 account_id=acc-once0&account_id=acc-twin0 account_id[]=acc-tris0'),
   ...words('__proto__=x constructor=x timeout=0 timeout=1e9 = &&&'),
   ...[`fields=${'id,'.repeat(300)}`, `name=${'x'.repeat(1_100)}`, 'a'.repeat(2_000)],
-  Array.from({ length: 12 }, (_, n) => `tag.k${String(n)}=v`).join('&'),
+  Array.from({ length: 12 }, (_, n) => `tag.k${n}=v`).join('&'),
 ]
 export const METHODS = words('GET HEAD POST PUT DELETE PATCH OPTIONS TRACE PROPFIND LOCK QUERY M-SEARCH')
 export const HEADERS: readonly (readonly [name: string, ...values: string[]])[] = [

@@ -44,7 +44,7 @@ export function buildOracle({ document, lanes }: Pick<ApiHost, 'document' | 'lan
       [...tokens, secretOf('')].some((secret) => text.includes(secret)) ? 'a secret' : undefined,
       isListed && target.startsWith('/1.0/') && hasOwnToken ? wrongRight(method, isMutated, sender, status) : undefined,
     ].filter((fault) => fault !== undefined && fault !== '')
-    return faults.length === 0 ? undefined : `status ${String(status)}: ${faults.join('; ')}`
+    return faults.length === 0 ? undefined : `status ${status}: ${faults.join('; ')}`
   }
 }
 
@@ -59,5 +59,5 @@ function wrongRight(method: string, isMutated: boolean, { may, name }: Identity,
   // a request that cannot be decoded is refused before anything else
   return expected === undefined || status === expected || (isMutated && [400, ...UNREACHED].includes(status))
     ? undefined
-    : `a request of the ${name} needs ${String(expected)}`
+    : `a request of the ${name} needs ${expected}`
 }

@@ -94,7 +94,7 @@ function kindsOf(collection: string): readonly string[] {
 /** Headers that most requests leave out. */
 function headersOf({ method, path, parameters }: Operation, { dice, lane }: Source): Record<string, string> {
   const values: Readonly<Record<string, readonly string[]>> = {
-    'Idempotency-Key': [`"${method} ${path}"`, `"${String(dice.below(1_000))}"`],
+    'Idempotency-Key': [`"${method} ${path}"`, `"${dice.below(1_000)}"`],
     'If-Match': ['*', '"Kk3UVqg5rhd6I1w0UEzXnA"', ...lane.tags],
     'If-None-Match': ['*', '"Kk3UVqg5rhd6I1w0UEzXnA"', ...lane.tags],
     Prefer: ['handling=strict', 'return=minimal'],
@@ -113,6 +113,6 @@ function tokenHeaders({ dice }: Source): Record<string, string> {
   const id = dice.pick([TOKEN_CLIENT, TOKEN_APPLICATION, 'cli-zzzz9'])
   return {
     Authorization: dice.chance(0.9) ? basic(id) : basic(id, 'wrong'),
-    'X-Forwarded-For': `192.0.2.${String(dice.below(256))}`,
+    'X-Forwarded-For': `192.0.2.${dice.below(256)}`,
   }
 }

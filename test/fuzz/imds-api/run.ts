@@ -79,8 +79,8 @@ export async function fuzzApi(host: ApiHost, { seed, requests, index }: ApiRun):
     const shown = index === undefined ? SHOWN : Infinity
     failures.push(
       [
-        `request ${String(n)} of seed ${String(seed)}, of the ${sent.sender.name}: ${outcome.wrong ?? 'correct'}`,
-        `  to repeat it: npm run fuzz -- api --seed ${String(seed)} --index ${String(n)}`,
+        `request ${n} of seed ${seed}, of the ${sent.sender.name}: ${outcome.wrong ?? 'correct'}`,
+        `  to repeat it: npm run fuzz -- api --seed ${seed} --index ${n}`,
         `  shortest: ${curlOf(host.api.baseUrl, request).slice(0, shown)}`,
         `  got: ${outcome.response?.text.slice(0, shown) ?? 'no response'}`,
       ].join('\n'),
@@ -101,7 +101,7 @@ export async function fuzzApi(host: ApiHost, { seed, requests, index }: ApiRun):
   const before = await host.heap()
   await run(warm, index === undefined ? requests : index + 1)
   const heapGrew = (await host.heap()) - before
-  if (heapGrew > MAX_GROWTH) failures.push(`memory grew by ${String(heapGrew)} bytes`)
+  if (heapGrew > MAX_GROWTH) failures.push(`memory grew by ${heapGrew} bytes`)
   return {
     ...{ tried, statuses, heapGrew },
     unsuccessful: [...unsuccessful].map(({ method, path }) => `${method} ${path}`),

@@ -52,7 +52,7 @@ export function sendRequest(baseUrl: string, one: ApiRequest, agent?: Agent): Pr
     })
     const timer = setTimeout(
       () => {
-        if (isPatient) reject(new Error(`no response within ${String(PATIENCE_MS)} ms`))
+        if (isPatient) reject(new Error(`no response within ${PATIENCE_MS} ms`))
         else resolve(undefined)
         outgoing.destroy()
       },

@@ -145,7 +145,7 @@ export function watchRevisions(t: Test, store: Publisher): { stop(): Promise<rea
       await sleep(50)
       for (const { id, revision } of await store.list().catch(() => [])) {
         if (revision < (highest.get(id) ?? 0))
-          faults.push(`${id} went back from ${String(highest.get(id))} to ${String(revision)}`)
+          faults.push(`${id} went back from ${String(highest.get(id))} to ${revision}`)
         highest.set(id, revision)
       }
     }
@@ -200,7 +200,7 @@ export async function storeEqualsDatabase(
       const n = Number(Buffer.from(user_data ?? '', 'base64').toString())
       if (n < (acknowledged.get(id) ?? 0))
         differences.push(
-          `${id}: the change ${String(acknowledged.get(id))} was acknowledged, and the database has ${String(n)}`,
+          `${id}: the change ${String(acknowledged.get(id))} was acknowledged, and the database has ${n}`,
         )
     }
     t.strictSame(

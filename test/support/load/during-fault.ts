@@ -51,7 +51,7 @@ export async function underFault(
 
   const failed = figures.flatMap((of) => of.failed)
   if (mostFailed === 0) t.same(failed, [], 'no request failed')
-  else t.ok(failed.length <= mostFailed, `at most ${String(mostFailed)} requests failed: ${JSON.stringify(failed)}`)
+  else t.ok(failed.length <= mostFailed, `at most ${mostFailed} requests failed: ${JSON.stringify(failed)}`)
   for (const [n, { id }] of host.guests.entries()) {
     const foreign = ['instance-id', 'hostname']
       .flatMap((name) => figures[n]!.answers[`/latest/meta-data/${name}`]!)
@@ -74,8 +74,8 @@ async function observe(host: FaultHost, seen: string[]): Promise<Operator> {
   const isRestarted = () => host.daemon() !== former
   return {
     seesMetric: async (metric, value) => {
-      await until(async () => (await metricsOf(host)).get(metric) === value, `${metric} ${String(value)}`, 20_000)
-      seen.push(`\`${metric} ${String(value)}\``)
+      await until(async () => (await metricsOf(host)).get(metric) === value, `${metric} ${value}`, 20_000)
+      seen.push(`\`${metric} ${value}\``)
     },
     seesIncrease: async (metric) => {
       await until(
@@ -130,6 +130,6 @@ function report(t: Test, fault: string, figures: readonly Figures[], failed: num
   const requests = figures.reduce((sum, of) => sum + of.requests, 0).toLocaleString('en-US')
   const slowestMs = Math.max(...figures.map((of) => of.slowestMs))
   t.comment(
-    `${fault}: ${String(failed)} of ${requests} requests failed, the slowest took ${String(slowestMs)} ms; the operator sees ${seen.join('; ')}`,
+    `${fault}: ${failed} of ${requests} requests failed, the slowest took ${slowestMs} ms; the operator sees ${seen.join('; ')}`,
   )
 }

@@ -67,11 +67,7 @@ export async function startLoad({ within }: Guest, load: Load): Promise<RunningL
   return {
     more: async (requests) => {
       const before = Number(await command('count'))
-      await until(
-        async () => Number(await command('count')) >= before + requests,
-        `${String(requests)} more requests`,
-        30_000,
-      )
+      await until(async () => Number(await command('count')) >= before + requests, `${requests} more requests`, 30_000)
     },
     stop: async () => {
       const figures = JSON.parse(await command('stop')) as Figures
@@ -83,9 +79,7 @@ export async function startLoad({ within }: Guest, load: Load): Promise<RunningL
 
 /** The figures as one line of text. */
 export function summary({ requests, retried, slowestMs, failed }: Figures): string {
-  const kinds = [...Map.groupBy(failed, ({ what }) => what)]
-    .map(([what, { length }]) => `${String(length)} ${what}`)
-    .join(', ')
-  const retries = retried > 0 ? `, ${String(retried)} retried because their connection had been closed` : ''
-  return `${String(requests)} requests, ${String(failed.length)} failed${kinds && ` (${kinds})`}${retries}; the slowest took ${String(slowestMs)} ms`
+  const kinds = [...Map.groupBy(failed, ({ what }) => what)].map(([what, { length }]) => `${length} ${what}`).join(', ')
+  const retries = retried > 0 ? `, ${retried} retried because their connection had been closed` : ''
+  return `${requests} requests, ${failed.length} failed${kinds && ` (${kinds})`}${retries}; the slowest took ${slowestMs} ms`
 }

@@ -24,10 +24,10 @@ export async function runMixed(
   const ms: number[] = []
   await Promise.all(
     Array.from({ length: clients }, async (_, client) => {
-      const wire = await Wire.open(port, `127.0.2.${String(1 + (client % 8))}`)
+      const wire = await Wire.open(port, `127.0.2.${1 + (client % 8)}`)
       const ask = async (method: string, path: string, body?: object) => {
         const reply = await wire.ask(formatRequest(tokens[client % tokens.length]!, method, `/1.0/${path}`, body))
-        const name = `${method} ${path.split(/[/?]/, 1)[0]!} ${String(reply.status)}`
+        const name = `${method} ${path.split(/[/?]/, 1)[0]!} ${reply.status}`
         answers.set(name, (answers.get(name) ?? 0) + 1)
         ms.push(reply.ms)
         return (reply.body === '' ? {} : JSON.parse(reply.body)) as {
@@ -37,14 +37,14 @@ export async function runMixed(
       }
       for (let round = 0; round < rounds && !isOver(); round++) {
         const { id: server, interfaces } = await ask('POST', 'servers', { image: 'debian-12' })
-        const { id: cloudIp } = await ask('POST', 'cloud_ips', { name: `mixed ${String(client)}` })
+        const { id: cloudIp } = await ask('POST', 'cloud_ips', { name: `mixed ${client}` })
         if (server === undefined || cloudIp === undefined) continue // it is in the answers
         await ask('POST', `cloud_ips/${cloudIp}/map`, { destination: interfaces![0]!.id })
         await ask('GET', `servers/${server}`)
         await ask('GET', 'servers?limit=20')
         await ask('GET', `cloud_ips/${cloudIp}`)
         await ask('GET', 'cloud_ips?limit=20')
-        await ask('PUT', `servers/${server}`, { name: `renamed ${String(round)}` })
+        await ask('PUT', `servers/${server}`, { name: `renamed ${round}` })
         await ask('GET', 'account')
         await ask('POST', `cloud_ips/${cloudIp}/unmap`)
         await ask('DELETE', `cloud_ips/${cloudIp}`)

@@ -76,7 +76,7 @@ export function formatRequest(token: string, method: string, path: string, body?
     `${method} ${path} HTTP/1.1`,
     'Host: 127.0.0.1',
     `Authorization: Bearer ${token}`,
-    ...(json === '' ? [] : ['Content-Type: application/json', `Content-Length: ${String(Buffer.byteLength(json))}`]),
+    ...(json === '' ? [] : ['Content-Type: application/json', `Content-Length: ${Buffer.byteLength(json)}`]),
     '',
     json,
   ].join('\r\n')

@@ -69,21 +69,21 @@ export async function startFaultHost(t: Test): Promise<FaultHost> {
   const guests = await Promise.all(
     Array.from({ length: GUESTS }, async (_, n) => {
       const link: Link = {
-        address: `10.88.${String(n)}.2/29`,
-        gateway: `10.88.${String(n)}.1`,
-        macAddress: `02:24:19:00:01:0${String(n)}`,
+        address: `10.88.${n}.2/29`,
+        gateway: `10.88.${n}.1`,
+        macAddress: `02:24:19:00:01:0${n}`,
       }
-      return { id: `srv-g${String(n)}`, guest: await hypervisor.addGuest(link), link, revision: 0 }
+      return { id: `srv-g${n}`, guest: await hypervisor.addGuest(link), link, revision: 0 }
     }),
   )
   const stateOf = (n: number): State => {
     const { id, link, revision } = guests[n]!
-    const userData = Buffer.from(`#cloud-config\n# ${id} r${String(revision)}\n`.padEnd(4096, '#'))
+    const userData = Buffer.from(`#cloud-config\n# ${id} r${revision}\n`.padEnd(4096, '#'))
     const record = anInstance({
       id,
       revision,
-      fqdn: `r${String(revision)}.${id}.example.com`,
-      interfaces: [{ id: `int-g${String(n)}`, macAddress: link.macAddress, ipv4Addresses: [link.address] }],
+      fqdn: `r${revision}.${id}.example.com`,
+      interfaces: [{ id: `int-g${n}`, macAddress: link.macAddress, ipv4Addresses: [link.address] }],
       userData: { size: userData.length, sha256: sha256(userData) },
     })
     return { id, revision, text: JSON.stringify(record), userData }
@@ -120,9 +120,7 @@ export async function startFaultHost(t: Test): Promise<FaultHost> {
     next,
     daemon: () => daemon,
     metrics: async () =>
-      (
-        await must([...hypervisor.within, 'curl', '-s', `http://127.0.0.1:${String(daemon.operatorPort)}/metrics`])
-      ).toString(),
+      (await must([...hypervisor.within, 'curl', '-s', `http://127.0.0.1:${daemon.operatorPort}/metrics`])).toString(),
     publish: async () => {
       await Promise.all(all(next).map(put))
     },

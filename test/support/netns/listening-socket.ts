@@ -25,7 +25,7 @@ export async function openListeningSocket(
   address: string,
   port: number,
 ): Promise<ListeningSocket> {
-  const script = `process.send('socket', require('node:net')._createServerHandle('${address}', ${String(port)}, 4))`
+  const script = `process.send('socket', require('node:net')._createServerHandle('${address}', ${port}, 4))`
   const child = spawn(within[0]!, [...within.slice(1), process.execPath, '-e', script], {
     stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
   })

@@ -86,7 +86,7 @@ export async function makeHypervisor(): Promise<Hypervisor> {
   }
   const makeNamespace = async () => {
     const { pid } = await start(['unshare', '--net', 'sh', '-c', 'ip link set lo up && echo up && exec cat'])
-    const within = ['nsenter', `--net=/proc/${String(pid)}/ns/net`, 'setpriv', '--pdeathsig', 'KILL']
+    const within = ['nsenter', `--net=/proc/${pid}/ns/net`, 'setpriv', '--pdeathsig', 'KILL']
     const ip = (words: string) => must([...within, 'ip', ...words.split(' ')])
     return { pid, within, ip }
   }
@@ -97,11 +97,9 @@ export async function makeHypervisor(): Promise<Hypervisor> {
   return {
     within: here.within,
     pid: here.pid,
-    addGuest: async ({ address, gateway, macAddress, device = `guest${String(++links)}`, guestDevice = 'eth0' }) => {
+    addGuest: async ({ address, gateway, macAddress, device = `guest${++links}`, guestDevice = 'eth0' }) => {
       const guest = await makeNamespace()
-      await here.ip(
-        `link add ${device} type veth peer name ${guestDevice} address ${macAddress} netns ${String(guest.pid)}`,
-      )
+      await here.ip(`link add ${device} type veth peer name ${guestDevice} address ${macAddress} netns ${guest.pid}`)
       await here.ip(`address add ${gateway}/${address.replace(/^.*\//, '')} dev ${device}`)
       await here.ip(`link set ${device} up`)
       await guest.ip(`address add ${address} dev ${guestDevice}`)
@@ -109,7 +107,7 @@ export async function makeHypervisor(): Promise<Hypervisor> {
       await guest.ip(`route add ${SERVICE} via ${gateway}`)
       const addContainer = async () => {
         const container = await makeNamespace()
-        await guest.ip(`link add ctr0 type veth peer name eth0 netns ${String(container.pid)}`)
+        await guest.ip(`link add ctr0 type veth peer name eth0 netns ${container.pid}`)
         await guest.ip('address add 172.17.0.1/30 dev ctr0')
         await guest.ip('link set ctr0 up')
         await container.ip('address add 172.17.0.2/30 dev eth0')
@@ -130,7 +128,7 @@ export async function makeHypervisor(): Promise<Hypervisor> {
       return { within: guest.within, ask, addContainer }
     },
     handOver: async ({ address, gateway, device }, to) => {
-      await here.ip(`link set ${device} netns ${String(to.pid)}`)
+      await here.ip(`link set ${device} netns ${to.pid}`)
       await must([...to.within, 'ip', 'address', 'add', `${gateway}/${address.replace(/^.*\//, '')}`, 'dev', device])
       await must([...to.within, 'ip', 'link', 'set', device, 'up'])
     },

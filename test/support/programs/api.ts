@@ -425,7 +425,7 @@ export async function startImdsApi(
   const isEmbedded = database === 'embedded'
   const directory = await temporaryDirectory(t, isEmbedded ? template : 'none')
   mkdirSync(join(directory, 'store'))
-  const listen = `127.0.0.1:${String(await freePort())}`
+  const listen = `127.0.0.1:${await freePort()}`
   const full = {
     IMDS_API_LISTEN: listen,
     IMDS_API_OPERATOR_LISTEN: '127.0.0.1:0',

@@ -189,7 +189,7 @@ export async function until(
   for (const startedMs = performance.now(); ;) {
     if (await condition()) return
     const waitedMs = performance.now() - startedMs
-    if (waitedMs > timeoutMs) throw new Error(`waited ${String(timeoutMs)} ms in vain for ${what}`)
+    if (waitedMs > timeoutMs) throw new Error(`waited ${timeoutMs} ms in vain for ${what}`)
     // a condition that starts a process would use a whole core without a pause
     await sleep(Math.min(5 + waitedMs / 10, 100))
   }

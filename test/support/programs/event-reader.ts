@@ -33,7 +33,7 @@ export async function openEvents(baseUrl: string, token: string, after?: string,
       ...(after !== undefined && { 'last-event-id': after }),
     },
   })
-  if (response.status !== 200) throw new Error(`${String(response.status)} ${await response.text()}`)
+  if (response.status !== 200) throw new Error(`${response.status} ${await response.text()}`)
   let last: string | undefined
   const frames = readFrames(response)
   return {

@@ -13,8 +13,7 @@ import type { Publisher } from '../../../src/store/publisher.ts'
 import { anInstance, loopback } from '../fixtures/instance.ts'
 
 const [directory = '', mode, text = '', last] = process.argv.slice(2)
-const record = (revision: number) =>
-  anInstance({ revision, interfaces: loopback(), fqdn: `r${String(revision)}.example.com` })
+const record = (revision: number) => anInstance({ revision, interfaces: loopback(), fqdn: `r${revision}.example.com` })
 
 /** The operations on files, which wait before a pending change is removed: it is committed then. */
 const WAITING: FileOperations = {

@@ -73,7 +73,7 @@ const KINDS: Record<string, [number, (socket: Socket) => void]> = {
   bodies: [
     64,
     (socket) => {
-      socket.write(`POST /latest/meta-data/ HTTP/1.1\r\nHost: x\r\nContent-Length: ${String(2 ** 40)}\r\n\r\n`)
+      socket.write(`POST /latest/meta-data/ HTTP/1.1\r\nHost: x\r\nContent-Length: ${2 ** 40}\r\n\r\n`)
       const body = Buffer.alloc(65_536)
       const push = () => {
         if (socket.writable && socket.write(body)) setImmediate(push)

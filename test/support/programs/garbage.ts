@@ -17,10 +17,10 @@ export interface Collectable {
 export async function collectable(errors = '/dev/null'): Promise<Collectable> {
   const port = await freePort()
   return {
-    env: { NODE_OPTIONS: `--inspect=127.0.0.1:${String(port)} --inspect-publish-uid=http` },
+    env: { NODE_OPTIONS: `--inspect=127.0.0.1:${port} --inspect-publish-uid=http` },
     within: ['sh', '-c', `exec "$@" 2> '${errors}'`, 'sh'],
     collect: async () => {
-      const [target] = (await (await fetch(`http://127.0.0.1:${String(port)}/json`)).json()) as [
+      const [target] = (await (await fetch(`http://127.0.0.1:${port}/json`)).json()) as [
         { webSocketDebuggerUrl: string },
       ]
       const socket = new WebSocket(target.webSocketDebuggerUrl)

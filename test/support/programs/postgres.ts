@@ -117,7 +117,7 @@ async function startIn(
   t.teardown(shutDown)
   await restart()
   return {
-    url: `postgres://imds@127.0.0.1:${String(port)}/postgres`,
+    url: `postgres://imds@127.0.0.1:${port}/postgres`,
     port,
     directory,
     shutDown,
@@ -144,7 +144,7 @@ export function processesWith(data: string): number[] {
     .map(Number)
     .filter((pid) => {
       try {
-        return pid > 0 && readlinkSync(`/proc/${String(pid)}/cwd`) === data
+        return pid > 0 && readlinkSync(`/proc/${pid}/cwd`) === data
       } catch {
         return false
       }

@@ -33,7 +33,7 @@ export async function startPrometheus(
   for (const job of configuration.scrape_configs) job.static_configs = [{ targets: targets[job.job_name]! }]
   const directory = testDirectory(t)
   writeFileSync(join(directory, 'prometheus.yml'), stringify(configuration))
-  const address = `127.0.0.1:${String(await freePort())}`
+  const address = `127.0.0.1:${await freePort()}`
   const child = spawn(
     'setpriv',
     [

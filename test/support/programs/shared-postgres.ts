@@ -19,7 +19,7 @@ const CONNECTIONS = 600
 /** Starts the server in a state directory with empty tables. Sets the variable by which the test files find it. */
 export async function startSharedPostgres(stateDirectory: string): Promise<EmbeddedServer> {
   const settings = await startState(stateDirectory)
-  await settings.pool.query(`alter system set max_connections = ${String(CONNECTIONS)}`)
+  await settings.pool.query(`alter system set max_connections = ${CONNECTIONS}`)
   await settings.close() // it needs a restart
   const server = await startEmbedded(stateDirectory)
   const directory = server.connection.host
@@ -35,7 +35,7 @@ export async function startSharedPostgres(stateDirectory: string): Promise<Embed
 export async function makeDatabase(t: Pick<Test, 'teardown'>, template: TemplateName): Promise<string | undefined> {
   const directory = process.env['IMDS_TEST_POSTGRES']
   if (directory === undefined) return undefined
-  const name = `test_${String(process.pid)}_${String(count++)}`
+  const name = `test_${process.pid}_${count++}`
   const pool = (administration ??= openAdministration(directory))
   await pool.query(copyOf(template, name))
   t.teardown(() => pool.query(`drop database ${name} with (force)`))

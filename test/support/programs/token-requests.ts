@@ -21,7 +21,7 @@ let addresses = 0
 /** An address that no other request comes from, so that no limit is reached by accident. */
 export function newAddress(): string {
   addresses++
-  return `10.9.${String(addresses >> 8)}.${String(addresses & 255)}`
+  return `10.9.${addresses >> 8}.${addresses & 255}`
 }
 
 /** Sends requests to the token endpoint of a server. */

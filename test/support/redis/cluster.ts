@@ -85,7 +85,7 @@ export async function startCluster(t: Test): Promise<TestCluster> {
   return {
     url: `redis-cluster://${nodes
       .filter((node) => node !== owner)
-      .map(({ port }) => `127.0.0.1:${String(port)}`)
+      .map(({ port }) => `127.0.0.1:${port}`)
       .join()}`,
     owner,
     replica,

@@ -48,8 +48,8 @@ export async function startFleet(
   const directory = shortDirectory(t)
   let revision = 0
   const ports = new Map<string, number>()
-  const addressOf = (name: string) => `127.0.9.${String(names.indexOf(name) + 2)}`
-  const hostname = (name: string) => `r${String(revision)}.${name}.example.com`
+  const addressOf = (name: string) => `127.0.9.${names.indexOf(name) + 2}`
+  const hostname = (name: string) => `r${revision}.${name}.example.com`
   const get = (name: string, path: string) => request(ports.get(name)!, `/latest/meta-data/${path}`, addressOf(name))
 
   const start = async (name: string): Promise<Member> => {
@@ -95,7 +95,7 @@ export async function startFleet(
     for (const name of names)
       await until(
         async () => (await get(name, 'hostname')).body.toString() === hostname(name),
-        `revision ${String(revision)} on ${name}`,
+        `revision ${revision} on ${name}`,
       )
   }
   await publish(store)

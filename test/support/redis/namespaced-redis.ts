@@ -74,7 +74,7 @@ export async function startFaultyRedis(hypervisor: Hypervisor): Promise<FaultyRe
   return {
     url: `redis://${ADDRESS}`,
     address: ADDRESS,
-    publisherUrl: `redis://127.0.0.1:${String(port)}`,
+    publisherUrl: `redis://127.0.0.1:${port}`,
     client,
     directory,
     kill,

@@ -61,7 +61,7 @@ export async function startRedis(
   t?.teardown(stop)
   return {
     port,
-    url: `redis://127.0.0.1:${String(port)}`,
+    url: `redis://127.0.0.1:${port}`,
     client,
     process: () => child,
     kill,
@@ -116,7 +116,7 @@ export async function untilAnswers(port: number): Promise<void> {
     if (answered) return
     await sleep(10)
   }
-  throw new Error(`nothing answers on port ${String(port)}`)
+  throw new Error(`nothing answers on port ${port}`)
 }
 
 /** How many bytes a server has sent since its start. */

@@ -47,7 +47,7 @@ const INTERVALS = [
 export async function startWatched(t: Test, password: string): Promise<Watched> {
   const withoutDelay = ['--repl-diskless-sync-delay', '0']
   const first = await startRedis(t, withoutDelay)
-  const second = await startRedis(t, [...withoutDelay, '--replicaof', `127.0.0.1 ${String(first.port)}`])
+  const second = await startRedis(t, [...withoutDelay, '--replicaof', `127.0.0.1 ${first.port}`])
   await until(
     async () => (await second.client.info('replication')).includes('master_link_status:up'),
     'the replica to be synchronised',
@@ -57,7 +57,7 @@ export async function startWatched(t: Test, password: string): Promise<Watched> 
   const directory = shortDirectory(t)
   const ports = [await freePort(), await freePort(), await freePort()]
   for (const port of ports)
-    writeFileSync(join(directory, `${String(port)}.conf`), configuration(port, first.port, directory, password))
+    writeFileSync(join(directory, `${port}.conf`), configuration(port, first.port, directory, password))
   const clients = ports.map(
     (port) =>
       new Redis(port, '127.0.0.1', {
@@ -79,7 +79,7 @@ export async function startWatched(t: Test, password: string): Promise<Watched> 
   }
   const restartSentinels = async () => {
     processes = ports.map((port) =>
-      spawn('redis-server', [join(directory, `${String(port)}.conf`), '--sentinel'], { stdio: 'ignore' }),
+      spawn('redis-server', [join(directory, `${port}.conf`), '--sentinel'], { stdio: 'ignore' }),
     )
     await Promise.all(ports.map(untilAnswers))
     for (const client of clients) await client.call('SENTINEL', 'DEBUG', ...INTERVALS)
@@ -105,7 +105,7 @@ export async function startWatched(t: Test, password: string): Promise<Watched> 
     20_000,
   )
   return {
-    url: `redis-sentinel://${ports.map((port) => `127.0.0.1:${String(port)}`).join()}/main`,
+    url: `redis-sentinel://${ports.map((port) => `127.0.0.1:${port}`).join()}/main`,
     servers,
     killSentinels,
     restartSentinels,
@@ -131,24 +131,21 @@ export async function startMistakenSentinel(t: Test, port: number, epoch = 0): P
   const directory = shortDirectory(t)
   const own = await freePort()
   const file = join(directory, 'sentinel.conf')
-  writeFileSync(
-    file,
-    `${configuration(own, port, directory, 'sentinels')}sentinel config-epoch main ${String(epoch)}\n`,
-  )
+  writeFileSync(file, `${configuration(own, port, directory, 'sentinels')}sentinel config-epoch main ${epoch}\n`)
   const child = spawn('redis-server', [file, '--sentinel'], { stdio: 'ignore' })
   t.teardown(async () => {
     if (child.exitCode === null && child.kill('SIGKILL')) await once(child, 'exit')
   })
   await untilAnswers(own)
-  return `redis-sentinel://127.0.0.1:${String(own)}/main`
+  return `redis-sentinel://127.0.0.1:${own}/main`
 }
 
 function configuration(port: number, primaryPort: number, directory: string, password: string): string {
-  return `port ${String(port)}
+  return `port ${port}
 bind 127.0.0.1
 dir ${directory}
 requirepass ${password}
-sentinel monitor main 127.0.0.1 ${String(primaryPort)} 2
+sentinel monitor main 127.0.0.1 ${primaryPort} 2
 sentinel down-after-milliseconds main 500
 sentinel failover-timeout main 3000
 `

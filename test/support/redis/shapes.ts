@@ -106,20 +106,20 @@ export async function publish(store: Publisher, revision: number): Promise<void>
         () => true,
         () => false,
       ),
-    `revision ${String(revision)} to be published`,
+    `revision ${revision} to be published`,
     60_000,
   )
 }
 
 /** Waits until the guest at 127.0.0.N gets a revision of `aLocalInstance`. */
 export async function serves(daemon: TestDaemon, revision: number, n = 1, timeoutMs = 30_000): Promise<void> {
-  const hostname = `r${String(revision)}.n${String(n)}.example.com`
+  const hostname = `r${revision}.n${n}.example.com`
   await until(async () => (await hostnameOf(daemon, n)) === hostname, hostname, timeoutMs)
 }
 
 /** The host name that the guest at 127.0.0.N gets. */
 export async function hostnameOf(daemon: TestDaemon, n = 1): Promise<string> {
-  return (await daemon.get('/latest/meta-data/hostname', `127.0.0.${String(n)}`)).body.toString()
+  return (await daemon.get('/latest/meta-data/hostname', `127.0.0.${n}`)).body.toString()
 }
 
 /** Waits until a daemon has completed two more resyncs: the first may have begun before. */

@@ -32,7 +32,7 @@ test.each<[string, Record<string, unknown>, readonly string[]]>([
 })
 
 test('ten warnings of a record are given, and the number of the others', () => {
-  const many = Object.fromEntries(Array.from({ length: 30 }, (_, i) => [`later${String(i)}`, i]))
+  const many = Object.fromEntries(Array.from({ length: 30 }, (_, i) => [`later${i}`, i]))
   const warnings = warningsOf(anInstance(many))
   expect([warnings.length, warnings.at(-1)]).toEqual([11, '20 more fields or tags are ignored'])
 })

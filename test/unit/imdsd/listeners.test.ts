@@ -118,7 +118,7 @@ test('IMDS_LISTEN that names other places than the sockets causes a warning', ()
     expect(warnings(guests[0]!, other)).toEqual([
       {
         code: 'listen-ignored',
-        ignored: ['red=169.254.169.254:80', `${other.network}=${other.host}:${String(other.port)}`],
+        ignored: ['red=169.254.169.254:80', `${other.network}=${other.host}:${other.port}`],
         sockets: ['red=169.254.169.254:80'],
       },
     ])

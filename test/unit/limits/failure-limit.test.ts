@@ -47,19 +47,19 @@ test('a pair that is refused locks out neither the subject elsewhere nor others 
 test('an address has 100 failures of many subjects at once, and one a second after that', () => {
   const { clock, fails, waitSeconds } = aLimit()
   let count = 0
-  for (let i = 0; i < 50; i++) count += fails(`user ${String(i)}`, '192.0.2.1')
+  for (let i = 0; i < 50; i++) count += fails(`user ${i}`, '192.0.2.1')
   expect(count).toBe(100)
   expect(waitSeconds('new', '192.0.2.1')).toBe(1)
   expect(waitSeconds('new', '192.0.2.2')).toBeUndefined()
   clock.nowMs += 3000
-  expect([1, 2, 3, 4].map((i) => fails(`later ${String(i)}`, '192.0.2.1', 1))).toEqual([1, 1, 1, 0])
+  expect([1, 2, 3, 4].map((i) => fails(`later ${i}`, '192.0.2.1', 1))).toEqual([1, 1, 1, 0])
 })
 
 test('a subject has 100 failures from many addresses, except where it has succeeded', () => {
   const { fails, waitSeconds, succeeded } = aLimit()
   succeeded('ada', '198.51.100.1')
   let count = 0
-  for (let i = 0; i < 50; i++) count += fails('ada', `192.0.2.${String(i)}`)
+  for (let i = 0; i < 50; i++) count += fails('ada', `192.0.2.${i}`)
   expect(count).toBe(100)
   expect(waitSeconds('ada', '203.0.113.1')).toBe(60)
   expect(waitSeconds('ada', '198.51.100.1')).toBeUndefined()
@@ -69,7 +69,7 @@ test('a subject has 100 failures from many addresses, except where it has succee
 test('an address where a subject has succeeded has no limit for it but that of the pair', () => {
   const { fails, waitSeconds, succeeded } = aLimit()
   succeeded('ada', '192.0.2.1')
-  for (let i = 0; i < 50; i++) fails(`user ${String(i)}`, '192.0.2.1')
+  for (let i = 0; i < 50; i++) fails(`user ${i}`, '192.0.2.1')
   expect(waitSeconds('grace', '192.0.2.1')).toBe(1)
   expect(waitSeconds('ada', '192.0.2.1')).toBeUndefined()
 })
@@ -77,7 +77,7 @@ test('an address where a subject has succeeded has no limit for it but that of t
 test('names that an address sends beyond its limit push out no counted failure', () => {
   const { fails, waitSeconds } = aLimit()
   fails('ada', '192.0.2.1')
-  for (let i = 0; i < 10_001; i++) fails(`name ${String(i)}`, '192.0.2.2', 1)
+  for (let i = 0; i < 10_001; i++) fails(`name ${i}`, '192.0.2.2', 1)
   expect(waitSeconds('name', '192.0.2.2')).toBe(1)
   expect(waitSeconds('ada', '192.0.2.1')).toBe(60)
 })
@@ -85,13 +85,13 @@ test('names that an address sends beyond its limit push out no counted failure',
 test('failures of requests that an address sent in parallel push out no counted failure', () => {
   const { limit, fails, waitSeconds } = aLimit()
   fails('ada', '192.0.2.1')
-  for (let i = 0; i < 10_001; i++) limit.countFailure({ kind: 'user', name: `name ${String(i)}` }, '192.0.2.2', true)
+  for (let i = 0; i < 10_001; i++) limit.countFailure({ kind: 'user', name: `name ${i}` }, '192.0.2.2', true)
   expect(waitSeconds('ada', '192.0.2.1')).toBe(60)
 })
 
 test('the addresses of an IPv6 /64 are one, and IPv4 addresses are apart in IPv6 form too', () => {
   const { fails, waitSeconds } = aLimit()
-  expect([1, 2, 3].map((n) => fails('ada', `2001:db8::${String(n)}`, 4))).toEqual([4, 4, 2])
+  expect([1, 2, 3].map((n) => fails('ada', `2001:db8::${n}`, 4))).toEqual([4, 4, 2])
   expect(waitSeconds('ada', '2001:db8:0:1::1')).toBeUndefined()
   fails('grace', '::ffff:192.0.2.1')
   expect(waitSeconds('grace', '192.0.2.1')).toBe(60)
@@ -106,7 +106,7 @@ test('made-up names from a /48 push out neither the failures of a user nor its k
   succeeded('ada', '198.51.100.1')
   expect([...Array(10).keys(), 10].map((i) => fails('ada', ofA48(i)))).toEqual([...Array<number>(10).fill(10), 0])
   expect(fails('ada', '198.51.100.1')).toBe(10)
-  for (let i = 0; i < 10_001; i++) floods(`name ${String(i)}`, ofA48(i))
+  for (let i = 0; i < 10_001; i++) floods(`name ${i}`, ofA48(i))
   expect(['192.0.2.9', '198.51.100.1'].map((address) => waitSeconds('ada', address))).toEqual([60, 60])
   expect(fails('ada', '192.0.2.9')).toBe(0)
 })
@@ -114,7 +114,7 @@ test('made-up names from a /48 push out neither the failures of a user nor its k
 test('failures of any number of real clients push out no failure of a user', () => {
   const { limit, fails, waitSeconds } = aLimit()
   fails('ada', '192.0.2.1')
-  for (let i = 0; i < 10_001; i++) limit.countFailure({ kind: 'client', name: `cli-${String(i)}` }, ofA48(i), true)
+  for (let i = 0; i < 10_001; i++) limit.countFailure({ kind: 'client', name: `cli-${i}` }, ofA48(i), true)
   expect(waitSeconds('ada', '192.0.2.1')).toBe(60)
 })
 
@@ -122,8 +122,8 @@ test('successes from thousands of addresses push out no known address of another
   const { limit, fails, waitSeconds, succeeded } = aLimit()
   succeeded('ada', '198.51.100.1')
   for (let i = 0; i < 10_001; i++) succeeded('mallory', ofA48(i))
-  for (let i = 0; i < 10_001; i++) limit.recordSuccess({ kind: 'client', name: `cli-${String(i)}` }, ofA48(i))
-  for (let i = 0; i < 20; i++) for (const name of ['ada', 'mallory']) fails(name, `192.0.2.${String(i)}`)
+  for (let i = 0; i < 10_001; i++) limit.recordSuccess({ kind: 'client', name: `cli-${i}` }, ofA48(i))
+  for (let i = 0; i < 20; i++) for (const name of ['ada', 'mallory']) fails(name, `192.0.2.${i}`)
   expect(waitSeconds('ada', '198.51.100.1')).toBeUndefined()
   expect([63, 64].map((before) => waitSeconds('mallory', ofA48(10_001 - 1 - before)))).toEqual([undefined, 60])
 })
@@ -173,9 +173,9 @@ test('a subject is locked out except at known addresses, and learning one takes 
   succeeded('ada', '198.51.100.1')
   fails('ada', '192.0.2.9')
   expect(isLockedOut('192.0.2.9')).toBe(false)
-  for (let i = 0; i < 9; i++) fails('ada', `192.0.2.${String(i)}`)
+  for (let i = 0; i < 9; i++) fails('ada', `192.0.2.${i}`)
   expect(['192.0.2.9', '203.0.113.1', '198.51.100.1'].map(isLockedOut)).toEqual([true, true, false])
-  limit.learn(ada, [...Array.from({ length: 62 }, (_, i) => `10.0.0.${String(i)}`), '203.0.113.1', '192.0.2.9'])
+  limit.learn(ada, [...Array.from({ length: 62 }, (_, i) => `10.0.0.${i}`), '203.0.113.1', '192.0.2.9'])
   expect(['10.0.0.0', '10.0.0.1', '203.0.113.1', '198.51.100.1'].map((address) => waitSeconds('ada', address))).toEqual(
     [60, undefined, undefined, undefined],
   )
@@ -203,7 +203,7 @@ test('what is left of a pair is the same for a real name, an invented one and a 
 
 test('beyond the limit of an address or a subject nothing is left, for as long as Retry-After says', () => {
   const { limit, fails, waitSeconds } = aLimit()
-  for (let i = 0; i < 10; i++) fails(`user${String(i)}`, '192.0.2.1')
+  for (let i = 0; i < 10; i++) fails(`user${i}`, '192.0.2.1')
   const seconds = waitSeconds('ada', '192.0.2.1')
   expect(limit.quotaOf({ kind: 'user', name: 'ada' }, '192.0.2.1', seconds)).toEqual({
     name: 'failures',

@@ -56,7 +56,7 @@ test('callers take turns, and urgent tasks go first, but leave every second turn
 test('beyond the limit the newest task of the caller whose tasks cost the most is refused', async () => {
   const { enter, refused, settle } = aQueue({ maxWaiting: 10 })
   enter('a0')
-  for (let n = 1; n <= 11; n++) enter(`a${String(n)}`)
+  for (let n = 1; n <= 11; n++) enter(`a${n}`)
   await settle()
   expect(refused).toEqual(['a11'])
   for (const name of ['b1', 'b2']) enter(name)

@@ -29,7 +29,7 @@ test('an event with a known id replaces it', () => {
 test('beyond the limit the oldest event that has ended is dropped; active ones are not', () => {
   const all = Array.from({ length: MAX_EVENTS }, (_, i) => ({
     ...REBOOT,
-    id: `evt-${String(i)}`,
+    id: `evt-${i}`,
     state: 'active' as const,
   }))
   const full = all.map((event) => ({ ...event, code: 'system-reboot' as const }))

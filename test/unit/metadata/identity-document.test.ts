@@ -34,7 +34,7 @@ test('H3: a document is signed once, however many ask for it, and again after a 
     sign: (text) =>
       ++calls === 1
         ? Promise.reject(new Error('no thread'))
-        : Promise.resolve({ signature: 's', pkcs7: `p ${String(text.length)}` }),
+        : Promise.resolve({ signature: 's', pkcs7: `p ${text.length}` }),
   })
   expect(calls).toBe(0)
   expect(document.content('document').body).toBe(formatIdentityDocument(INSTANCE))

@@ -39,8 +39,8 @@ test('E1: unusable addresses do not identify an instance', () => {
 
 test('the addresses of an interface belong to its network', () => {
   const nic = (n: number, network?: string) => ({
-    id: `int-${String(n)}`,
-    macAddress: `02:24:19:00:00:0${String(n)}`,
+    id: `int-${n}`,
+    macAddress: `02:24:19:00:00:0${n}`,
     ipv4Addresses: ['10.0.0.2/30'],
     ...(network !== undefined && { network }),
   })

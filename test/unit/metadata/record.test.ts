@@ -18,7 +18,7 @@ const event = (change: Record<string, unknown> = {}) => ({
 })
 
 const many = <T>(count: number, make: (i: number) => T): T[] => Array.from({ length: count }, (_, i) => make(i))
-const tags = (count: number) => Object.fromEntries(many(count, (i) => [`k${String(i)}`, 'x']))
+const tags = (count: number) => Object.fromEntries(many(count, (i) => [`k${i}`, 'x']))
 
 function faultsOf(record: unknown): string[] {
   const result = parse(record)
@@ -137,7 +137,7 @@ describe('a record is faulty', () => {
     ['launched on no day', { launchTime: '2026-02-30T00:00:00Z' }, /^\/launchTime must be a time such as/],
     ['with empty vendor data', { vendorData: '' }, /^\/vendorData/],
     ['with too much vendor data', { vendorData: 'x'.repeat(16_385) }, /^\/vendorData/],
-    ['with 33 events', { events: many(33, (i) => event({ id: `evt-${String(i)}` })) }, /^\/events/],
+    ['with 33 events', { events: many(33, (i) => event({ id: `evt-${i}` })) }, /^\/events/],
     ['with an event of an unknown code', { events: [event({ code: 'x' })] }, /^\/events\/0\/code must be one of/],
     ['with an event of no time', { events: [event({ notBefore: '21 Jan 2019' })] }, /notBefore must be a time/],
     ['with an event on two lines', { events: [event({ description: 'a\nb' })] }, /^\/events\/0\/description/],
@@ -225,22 +225,22 @@ describe('a record is faulty', () => {
     ['with an object where a list belongs', { interfaces: { 0: nic({})[0] } }, /^\/interfaces must be array/],
     [
       'with 33 interfaces',
-      { interfaces: many(33, (i) => ({ ...nic({})[0], id: `int-${String(i)}` })) },
+      { interfaces: many(33, (i) => ({ ...nic({})[0], id: `int-${i}` })) },
       /^\/interfaces must not have more than 32 items/,
     ],
     [
       'with 257 server groups',
-      { serverGroups: many(257, (i) => ({ id: `grp-${String(i)}`, name: 'x' })) },
+      { serverGroups: many(257, (i) => ({ id: `grp-${i}`, name: 'x' })) },
       /^\/serverGroups must not have more than 256/,
     ],
     [
       'with 257 keys',
-      { publicKeys: many(257, (i) => ({ user: `usr-${String(i)}`, key: 'ssh-rsa AAAA' })) },
+      { publicKeys: many(257, (i) => ({ user: `usr-${i}`, key: 'ssh-rsa AAAA' })) },
       /^\/publicKeys must not have more than 256/,
     ],
     [
       'with 257 keys of 9 users',
-      { publicKeys: many(9, (i) => ({ user: `usr-${String(i)}`, ...keysOfUser(i < 8 ? 32 : 1) })) },
+      { publicKeys: many(9, (i) => ({ user: `usr-${i}`, ...keysOfUser(i < 8 ? 32 : 1) })) },
       /^\/publicKeys has 257 keys, more than the limit of 256$/,
     ],
     [
@@ -266,12 +266,12 @@ describe('a record is faulty', () => {
     ],
     [
       'with 257 block devices',
-      { blockDevices: Object.fromEntries(many(257, (i) => [`ebs${String(i)}`, 'sda'])) },
+      { blockDevices: Object.fromEntries(many(257, (i) => [`ebs${i}`, 'sda'])) },
       /^\/blockDevices must not have more than 256/,
     ],
     [
       'with 257 block devices, some of them unknown',
-      { blockDevices: Object.fromEntries(many(257, (i) => [i < 9 ? `nvme${String(i)}` : `ebs${String(i)}`, 'sda'])) },
+      { blockDevices: Object.fromEntries(many(257, (i) => [i < 9 ? `nvme${i}` : `ebs${i}`, 'sda'])) },
       /^\/blockDevices must not have more than 256/,
     ],
     ['on one hypervisor twice', { hypervisors: ['a', 'a'] }, /hypervisors\/1 is the same hypervisor/],
@@ -320,7 +320,7 @@ describe('a record is faulty', () => {
     ['with the unspecified address', { ipv6Addresses: ['::'] }, /ipv6Addresses\/0 is unspecified/],
     [
       'with one cloud IP twice',
-      { cloudIps: many(2, (i) => ({ id: `cip-${String(i)}`, publicIpv4: '10.0.0.1', fqdn: 'a.b' })) },
+      { cloudIps: many(2, (i) => ({ id: `cip-${i}`, publicIpv4: '10.0.0.1', fqdn: 'a.b' })) },
       /cloudIps\/1\/publicIpv4 is the same cloud IP/,
     ],
     ['with a prefix length that is too long', { ipv4Addresses: ['10.0.0.2/33'] }, /ipv4Addresses\/0/],
@@ -346,7 +346,7 @@ describe('a record is faulty', () => {
     ['with an MTU above 65535', { mtu: 65_536 }, /interfaces\/0\/mtu /],
     [
       'with 65 addresses',
-      { ipv4Addresses: many(65, (i) => `10.0.0.${String(i)}`) },
+      { ipv4Addresses: many(65, (i) => `10.0.0.${i}`) },
       /ipv4Addresses must not have more than 64 items/,
     ],
     [
@@ -361,7 +361,7 @@ describe('a record is faulty', () => {
     ],
     [
       'with 65 cloud IPs',
-      { cloudIps: many(65, (i) => ({ id: 'cip-a', publicIpv4: `10.0.0.${String(i)}`, fqdn: 'a.b' })) },
+      { cloudIps: many(65, (i) => ({ id: 'cip-a', publicIpv4: `10.0.0.${i}`, fqdn: 'a.b' })) },
       /cloudIps must not have more than 64/,
     ],
   ])('%s', (_what, change, fault) => {
@@ -384,7 +384,7 @@ test('a field that the record lacks, and that has no default, is absent', () => 
 
 test('an unknown block device counts, and is left out', () => {
   const { blockDevices } = parsed(
-    anInstance({ blockDevices: { nvme0: 'x', ...Object.fromEntries(many(255, (i) => [`ebs${String(i)}`, 'sda'])) } }),
+    anInstance({ blockDevices: { nvme0: 'x', ...Object.fromEntries(many(255, (i) => [`ebs${i}`, 'sda'])) } }),
   )
   expect([Object.keys(blockDevices).length, 'nvme0' in blockDevices]).toEqual([255, false])
 })
@@ -472,8 +472,8 @@ describe('a record is bounded', () => {
 
   test('and may be as large as each bound says', () => {
     const largest = {
-      tags: Object.fromEntries(many(50, (i) => [`${String(i)}${'😀'.repeat(126)}`, 'é'.repeat(256)])),
-      blockDevices: Object.fromEntries(many(256, (i) => [`ebs${String(i)}`, 'sda'])),
+      tags: Object.fromEntries(many(50, (i) => [`${i}${'😀'.repeat(126)}`, 'é'.repeat(256)])),
+      blockDevices: Object.fromEntries(many(256, (i) => [`ebs${i}`, 'sda'])),
     }
     expect(parsed(anInstance(largest))).toMatchObject(largest)
   })
@@ -486,7 +486,7 @@ describe('a record is bounded', () => {
     const even = Buffer.byteLength(JSON.stringify(anInstance({ later: '' }))) % 2
     expect(sizeFaults(sized(MAX_RECORD_BYTES - even))).toEqual([])
     expect(sizeFaults(sized(MAX_RECORD_BYTES - even + 2))).toEqual([
-      { path: '', message: `is ${String(MAX_RECORD_BYTES - even + 2)} bytes as JSON, more than the limit of 262144` },
+      { path: '', message: `is ${MAX_RECORD_BYTES - even + 2} bytes as JSON, more than the limit of 262144` },
     ])
     const loop: Record<string, unknown> = anInstance()
     loop['later'] = loop

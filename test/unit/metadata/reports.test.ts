@@ -84,11 +84,11 @@ describe('H9: merging stored reports', () => {
   })
 
   test('removals use no room that reports need', () => {
-    const names = Array.from({ length: 64 }, (_, i) => `${'n'.repeat(60)}${String(i)}`)
+    const names = Array.from({ length: 64 }, (_, i) => `${'n'.repeat(60)}${i}`)
     const removed = reported(NO_REPORTS, ...names.map((name) => `${name}=`))
-    const full = Array.from({ length: 14 }, (_, i) => `a${String(i)}=${'x'.repeat(1000)}`)
+    const full = Array.from({ length: 14 }, (_, i) => `a${i}=${'x'.repeat(1000)}`)
     expect(values(reported(removed, ...full))).toEqual(values(reported(NO_REPORTS, ...full)))
-    expect(values(reported(removed, ...Array.from({ length: 64 }, (_, i) => `b${String(i)}=1`)))).toHaveProperty('b63')
+    expect(values(reported(removed, ...Array.from({ length: 64 }, (_, i) => `b${i}=1`)))).toHaveProperty('b63')
     const merged = mergeReports(removed, removed.revision, reported(NO_REPORTS, ...full))
     expect(values(merged)).toEqual(values(reported(NO_REPORTS, ...full)))
     expect(Buffer.byteLength(JSON.stringify(storedForm(merged)))).toBeLessThanOrEqual(16_384)
@@ -96,7 +96,7 @@ describe('H9: merging stored reports', () => {
 
   test('stored reports for which there is no room are left out', () => {
     const full = (prefix: string) =>
-      reported(NO_REPORTS, ...Array.from({ length: 14 }, (_, i) => `${prefix}${String(i)}=${'x'.repeat(1000)}`))
+      reported(NO_REPORTS, ...Array.from({ length: 14 }, (_, i) => `${prefix}${i}=${'x'.repeat(1000)}`))
     expect(values(mergeReports(full('a'), 0, full('b')))).toEqual(values(full('a')))
   })
 })

@@ -219,6 +219,6 @@ test('a target is parsed once, and again after the cache was cleared', () => {
   const targets = new TargetCache()
   const first = targets.parse('/latest/meta-data/')
   expect(targets.parse('/latest/meta-data/')).toBe(first)
-  for (let i = 0; i < 1_024; i++) targets.parse(`/latest/${String(i)}`)
+  for (let i = 0; i < 1_024; i++) targets.parse(`/latest/${i}`)
   expect(targets.parse('/latest/meta-data/')).not.toBe(first)
 })

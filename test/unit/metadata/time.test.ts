@@ -28,7 +28,7 @@ test('the days of each month are those of the calendar, also in leap years', () 
   for (let year = 1970; year < 2410; year++)
     for (let month = 1; month <= 12; month++)
       for (let day = 28; day <= 32; day++) {
-        const text = `${String(year)}-${String(month).padStart(2, '0')}-${String(day)}T00:00:00Z`
+        const text = `${year}-${String(month).padStart(2, '0')}-${day}T00:00:00Z`
         if (isTime(text) !== new Date(Date.UTC(year, month - 1, day)).toISOString().startsWith(text.slice(0, 10)))
           wrong.push(text)
       }

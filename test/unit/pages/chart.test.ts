@@ -6,7 +6,7 @@ const chart = (values: readonly (number | undefined)[]) =>
     title: 'Requests per second',
     times: values.map((_value, i) => i / 4),
     lines: [{ name: 'all', values }],
-    format: (value) => `${String(value)}/s`,
+    format: (value) => `${value}/s`,
     from: 'an hour ago',
     to: 'now',
   }).toString()

@@ -9,7 +9,7 @@ import { temporaryDirectory } from '../../support/fixtures/temporary-directory.t
 /** An output into a pipe that nobody reads, and a function that reads what is in the pipe. */
 function anUnreadOutput() {
   const { fd, read } = aPipe()
-  return { output: new LogOutput(fd, (count) => `lost ${String(count)}\n`), read }
+  return { output: new LogOutput(fd, (count) => `lost ${count}\n`), read }
 }
 
 test('while nobody reads, 1 MiB of lines waits; further lines are dropped and counted', async () => {
@@ -47,10 +47,11 @@ test('the journal reads a file descriptor whose device and inode JOURNAL_STREAM 
   const fd = openSync(join(directory, 'log'), 'w')
   onTestFinished(() => closeSync(fd))
   const { dev, ino } = fstatSync(fd)
-  expect(
-    [`${String(dev)}:${String(ino)}`, `${String(dev)}:${String(ino + 1)}`, '', undefined].map((value) =>
-      isJournal(value, fd),
-    ),
-  ).toEqual([true, false, false, false])
+  expect([`${dev}:${ino}`, `${dev}:${ino + 1}`, '', undefined].map((value) => isJournal(value, fd))).toEqual([
+    true,
+    false,
+    false,
+    false,
+  ])
   expect(readFileSync(join(directory, 'log'), 'utf8')).toBe('')
 })

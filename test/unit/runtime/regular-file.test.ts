@@ -29,7 +29,7 @@ test('a link is followed only if the caller wants it, and never to anything but 
 })
 
 test('more FIFOs than the process has threads for files hold up no other file', async () => {
-  const names = Array.from({ length: 16 }, (_, i) => path(`fifo${String(i)}`))
+  const names = Array.from({ length: 16 }, (_, i) => path(`fifo${i}`))
   execFileSync('mkfifo', names)
   writeFileSync(path('other'), 'other')
   expect(await Promise.all(names.map((name) => readRegularFile(name, 9, 'follow')))).toEqual(

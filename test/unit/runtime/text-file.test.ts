@@ -17,8 +17,8 @@ test.each([
   ['half of a surrogate pair', Buffer.from([0x61, 0xed, 0xa0, 0x80]), 1],
   ['a character that is cut off', Buffer.from([0x61, 0xf0, 0x9f, 0x98]), 1],
 ])('other bytes are refused with the offset of the first wrong one: %s', (_what, bytes, offset) => {
-  expect(() => decodeText(bytes)).toThrow(`it is not UTF-8: the byte at offset ${String(offset)} is wrong`)
-  expect(() => decodeText(bytes, 100)).toThrow(`offset ${String(offset + 100)} `)
+  expect(() => decodeText(bytes)).toThrow(`it is not UTF-8: the byte at offset ${offset} is wrong`)
+  expect(() => decodeText(bytes, 100)).toThrow(`offset ${offset + 100} `)
 })
 
 test.each(['\ufeff{"a": 1}', '{"a": 1}'])('UTF-16 is named: %j', (text) => {

@@ -2,7 +2,7 @@ import { expect, test } from 'vitest'
 import { publishMany, type SettledPut, type ToPublish } from '../../../src/store/publish-many.ts'
 import { StoreUnavailable, type Publisher, type PutResult } from '../../../src/store/publisher.ts'
 
-const record = (id: string, n = 1): ToPublish => ({ id, document: `${id} ${String(n)}`, userData: 'keep' })
+const record = (id: string, n = 1): ToPublish => ({ id, document: `${id} ${n}`, userData: 'keep' })
 const OWNED: PutResult = { kind: 'address-owned', network: 'default', address: '10.0.0.2', owner: 'srv-z' }
 const STALE: PutResult = { kind: 'stale', revision: 1 }
 const turn = () => new Promise((resolve) => setImmediate(resolve))

@@ -54,7 +54,7 @@ class LinkedList extends Field {
   }
 
   urlField(name: string): Field {
-    const description = `An extension, if ${name} is cut after ${String(MAX_NESTED)}: a list with all of them.`
+    const description = `An extension, if ${name} is cut after ${MAX_NESTED}: a list with all of them.`
     return new Field(Type.Optional(Type.String({ format: 'uri', description })), name, this.#url)
   }
 }

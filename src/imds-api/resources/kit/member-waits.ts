@@ -55,7 +55,7 @@ const MAX_LISTENERS = 32
 const TOO_MANY = new Refusal(
   'too_many_requests',
   [
-    `${String(WAITS_OF_ACCOUNT)} requests of an account may wait, and ${String(WAITS_OF_CLIENT)} of each of ` +
+    `${WAITS_OF_ACCOUNT} requests of an account may wait, and ${WAITS_OF_CLIENT} of each of ` +
       'its clients: try again when one has ended',
   ],
   { retrySeconds: 1 },

@@ -33,7 +33,7 @@ export function addWait<State extends string>(
           Type.Integer({
             minimum: 1,
             maximum: MAX_TIMEOUT,
-            description: `Seconds. Default: ${String(TIMEOUT_SECONDS)}.`,
+            description: `Seconds. Default: ${TIMEOUT_SECONDS}.`,
           }),
         ),
       }),

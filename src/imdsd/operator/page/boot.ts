@@ -8,7 +8,7 @@ import type { Trace } from '../documents.ts'
 export function formatBoot({ revision, publishedAt, boot, recent }: Trace, nowMs: number): Markup {
   const published =
     publishedAt === undefined ? 'published at an unknown time' : `published ${formatAgo(publishedAt, nowMs)}`
-  const about = `Revision ${String(revision)}, ${published}. `
+  const about = `Revision ${revision}, ${published}. `
   if (boot === undefined)
     return markup`<p>${about}Its guest has sent no request since the daemon started, or since it came here.</p>`
   const { firstRequestAt } = boot

@@ -73,5 +73,5 @@ function formatAddresses(ranges: readonly NetworkRange[]): string {
     .slice(0, MAX_ADDRESSES)
     .map(({ network, range }) => (network === DEFAULT_NETWORK ? range : `${range} on ${network}`))
   const more = ranges.length - shown.length
-  return [...shown, ...(more > 0 ? [`${String(more)} more`] : [])].join(', ')
+  return [...shown, ...(more > 0 ? [`${more} more`] : [])].join(', ')
 }

@@ -61,7 +61,7 @@ test.each([
   ['repeated keys', `{"data":{${'"a":1,'.repeat(MAX_DATA_BYTES / 6)}"b":1}}`, 1_048_579],
   ['a long number', `{"data":{"a":1${'0'.repeat(MAX_DATA_BYTES)}}}`, 1_048_583],
 ])('the limit counts what is stored: %s', async (_, body, bytes) => {
-  expect(await faultOf(body)).toBe(`data must be at most 1048576 bytes; it is ${String(bytes)}`)
+  expect(await faultOf(body)).toBe(`data must be at most 1048576 bytes; it is ${bytes}`)
 })
 
 test('data within the limit fits into a body, also as escapes, and as one token for each byte', async () => {

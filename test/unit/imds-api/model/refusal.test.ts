@@ -44,7 +44,7 @@ test('a long text is cut in its middle, so that an answer is not as long as the 
 })
 
 test('of many faults the first 100 are named', () => {
-  const faults = (count: number) => Array.from({ length: count }, (_, i) => `fault ${String(i)}`)
+  const faults = (count: number) => Array.from({ length: count }, (_, i) => `fault ${i}`)
   expect(errorsOf(new Refusal('unprocessable_entity', faults(101)))).toEqual(faults(101))
   expect(errorsOf(new Refusal('unprocessable_entity', faults(300_000)))).toEqual([...faults(100), 'and more'])
 })

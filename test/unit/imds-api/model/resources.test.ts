@@ -25,7 +25,7 @@ function missingOf({ name, prefix, table, path = table, givesIds, present, limit
       `the column ${table!}_limit, with its default, in a migration`,
       limit === undefined ||
         new RegExp(
-          `\\b${table!}_limit integer not null${limit.default === undefined ? '' : ` default ${String(limit.default)}`}[,;]`,
+          `\\b${table!}_limit integer not null${limit.default === undefined ? '' : ` default ${limit.default}`}[,;]`,
         ).test(migrations),
     ],
     ['its table in `present`', present?.startsWith(`${table!}.`) !== false],

@@ -52,8 +52,7 @@ test.each(['2001:db8:100::/48', '2001:db8:100::/64', 'fd00::/8', '2001::/16'])('
 })
 
 test('networks that overlap each other, or the addresses of cloud IPs, are faults', () => {
-  const given = (...networks: readonly string[]) =>
-    networks.map((network, i) => ({ range: `10.${String(i)}.0.0/24`, network }))
+  const given = (...networks: readonly string[]) => networks.map((network, i) => ({ range: `10.${i}.0.0/24`, network }))
   expect(ipv6Faults(given('2001:db8::/48', '2001:db8:0:ff::/64'), [])).toEqual([
     '2001:db8::/48 and 2001:db8:0:ff::/64 overlap',
   ])
@@ -75,7 +74,7 @@ test('ranges share a /64, and a larger network if it has a /64 for each of their
 
 test('no two servers of a network have one address or prefix, up to its last /64', () => {
   const all = Array.from({ length: 256 }, (_, i) =>
-    ipv6OfServer('2001:db8:0:ff00::/56', '02:24:19:00:00:01', `10.0.${String(i < 100 ? 1 : 0)}.${String(i)}`),
+    ipv6OfServer('2001:db8:0:ff00::/56', '02:24:19:00:00:01', `10.0.${i < 100 ? 1 : 0}.${i}`),
   )
   expect(new Set(all.map((one) => one.prefix)).size).toBe(256)
   expect(new Set(all.map((one) => one.address)).size).toBe(256)

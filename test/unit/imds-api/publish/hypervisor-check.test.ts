@@ -43,7 +43,7 @@ test('a hypervisor that no daemon announced is logged once, and again with its f
 })
 
 test('one line names at most 20 of many hypervisors', async () => {
-  const { check, log } = aCheck(Object.fromEntries(Array.from({ length: 1_000 }, (_, i) => [`hv${String(i)}`, 1])), [])
+  const { check, log } = aCheck(Object.fromEntries(Array.from({ length: 1_000 }, (_, i) => [`hv${i}`, 1])), [])
   for (let i = 0; i < 2; i++) await check.check()
   expect(log).toHaveLength(1)
   expect(log[0]!.hypervisors).toHaveLength(20)

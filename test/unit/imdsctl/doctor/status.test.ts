@@ -19,7 +19,7 @@ const sample = (atMs: number, change: Readonly<Record<string, number>>) => ({
   ),
 })
 const requests = (reason: string, status: number) =>
-  `imds_requests_total{route="meta-data",method="GET",status="${String(status)}",reason="${reason}"}`
+  `imds_requests_total{route="meta-data",method="GET",status="${status}",reason="${reason}"}`
 const before = sample(0, {
   [requests('served', 200)]: 100,
   [requests('over-share', 503)]: 10,

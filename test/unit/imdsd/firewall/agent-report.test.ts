@@ -13,7 +13,7 @@ const read = (text: string) => parseReport(JSON.parse(text))
 
 test('a report is read back as it was written, with as many refusals as the agent may leave out', () => {
   for (const count of [0, 1, MAX_REFUSED]) {
-    const refused = Array.from({ length: count }, (_, i) => ({ ...REFUSAL, interface: `int-${String(i)}` }))
+    const refused = Array.from({ length: count }, (_, i) => ({ ...REFUSAL, interface: `int-${i}` }))
     for (const applied of ['a.1', undefined])
       for (const packets of [PACKETS, undefined])
         expect(read(formatReport({ applied, refused, packets }))).toEqual({ applied, refused, packets })

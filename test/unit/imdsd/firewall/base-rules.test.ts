@@ -96,7 +96,7 @@ test('a chain is listed with the rules that it was made from', () => {
   ] as const) {
     const added = hopChain(limit, dscp)
       .filter((line) => line.startsWith('add rule'))
-      .map((line) => `\t\t${line.replace(`add rule ${TABLE} hop_${String(limit)} `, '')}\n`)
-    expect(hopListing(limit, dscp)).toBe(`\tchain hop_${String(limit)} {\n${added.join('')}\t}\n`)
+      .map((line) => `\t\t${line.replace(`add rule ${TABLE} hop_${limit} `, '')}\n`)
+    expect(hopListing(limit, dscp)).toBe(`\tchain hop_${limit} {\n${added.join('')}\t}\n`)
   }
 })

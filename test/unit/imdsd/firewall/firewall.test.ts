@@ -123,9 +123,9 @@ test('guests whose interfaces would share a link are held, and their hop limits 
   const nic = (n: number) => ({
     interfaces: [
       {
-        id: `port-tenant-${String(n)}`,
-        macAddress: `02:24:19:00:00:0${String(n)}`,
-        ipv4Addresses: [`10.0.0.${String(n * 4 + 2)}/30`],
+        id: `port-tenant-${n}`,
+        macAddress: `02:24:19:00:00:0${n}`,
+        ipv4Addresses: [`10.0.0.${n * 4 + 2}/30`],
       },
     ],
   })

@@ -26,12 +26,7 @@ test('repeated refusals of one address are logged once a minute, with the number
 test('a flood of addresses causes a bounded number of log lines', () => {
   const { log, clock, refusalLog } = aRefusalLog()
   for (let i = 0; i < 100_000; i++)
-    refusalLog.logRefusal(
-      'default',
-      `10.${String(i >> 16)}.${String((i >> 8) & 255)}.${String(i & 255)}`,
-      undefined,
-      'unknown-peer',
-    )
+    refusalLog.logRefusal('default', `10.${i >> 16}.${(i >> 8) & 255}.${i & 255}`, undefined, 'unknown-peer')
   expect(log.length).toBeLessThanOrEqual(257)
   clock.ms = 60_000
   refusalLog.logRefusal('default', '192.0.2.1', undefined, 'unknown-peer')
@@ -41,7 +36,7 @@ test('a flood of addresses causes a bounded number of log lines', () => {
 test('what a forgotten peer left out is in the next line of another', () => {
   const { log, clock, refusalLog } = aRefusalLog()
   const refuse = (n: number) => {
-    refusalLog.logRefusal('default', `10.0.${String(n >> 8)}.${String(n & 255)}`, undefined, 'unknown-peer')
+    refusalLog.logRefusal('default', `10.0.${n >> 8}.${n & 255}`, undefined, 'unknown-peer')
   }
   for (let i = 0; i < 5; i++) refuse(0)
   for (let n = 1; n < 256; n++) refuse(n)

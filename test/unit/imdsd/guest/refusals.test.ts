@@ -11,7 +11,7 @@ describe.each(REFUSALS)('%s', (refusal) => {
   test('A7: has the XHTML page if its status is 400, 401, 404 or 503, and else no body', () => {
     const hasPage = [400, 401, 404, 503].includes(status)
     expect(body === '').toBe(!hasPage)
-    if (hasPage) expect(body).toContain(`<h1>${String(status)} - `)
+    if (hasPage) expect(body).toContain(`<h1>${status} - `)
     expect(headersOf(headers)).toMatchObject({
       'content-type': hasPage ? 'text/html' : 'text/plain',
       'content-length': String(Buffer.byteLength(body)),

@@ -79,8 +79,8 @@ test('F2: one unknown peer may discard only a fraction of the common share, and 
   }
   const peers = Math.floor(UNKNOWN_PEERS.total.burst / UNKNOWN_PEERS.perPeer.burst)
   for (let i = 0; i < peers; i++) {
-    expect(discards(`10.0.0.${String(i)}`)).toBe(UNKNOWN_PEERS.perPeer.burst)
-    for (let again = 0; again < 100; again++) expect(discards(`10.0.0.${String(i)}`)).toBe(0)
+    expect(discards(`10.0.0.${i}`)).toBe(UNKNOWN_PEERS.perPeer.burst)
+    for (let again = 0; again < 100; again++) expect(discards(`10.0.0.${i}`)).toBe(0)
   }
   expect(discards('10.0.1.1')).toBe(UNKNOWN_PEERS.total.burst - peers * UNKNOWN_PEERS.perPeer.burst)
 })
@@ -106,7 +106,7 @@ test('F1: an unknown peer gets only a fraction of the share of all unknown peers
   expect(atOnce(shares.ofUnknown('default', '10.0.0.2'), 0, 0)).toBe(perPeer.burst)
   expect(atOnce(shares.ofUnknown('other', '10.0.0.1'), 0, 0)).toBe(perPeer.burst)
   let through = 3 * perPeer.burst
-  for (let i = 0; i < 200; i++) through += atOnce(shares.ofUnknown('default', `10.0.1.${String(i)}`), 0, 0)
+  for (let i = 0; i < 200; i++) through += atOnce(shares.ofUnknown('default', `10.0.1.${i}`), 0, 0)
   expect(through).toBe(total.burst)
   expect(atOnce(shares.of('srv-a'), 0, 50)).toBe(600)
 })
@@ -124,7 +124,7 @@ test('F1: discarded bytes have their own bucket: 128 KiB for each request of the
   expect([share.isFull(6_999), share.isFull(7_000)]).toEqual([false, true])
   const shares = new Shares(GUEST, UNKNOWN_PEERS)
   let bytes = 0
-  for (let i = 0; i < 100; i++) bytes += atOnceBytes(shares.ofUnknown('default', `10.0.1.${String(i)}`), 0)
+  for (let i = 0; i < 100; i++) bytes += atOnceBytes(shares.ofUnknown('default', `10.0.1.${i}`), 0)
   expect(bytes).toBe(UNKNOWN_PEERS.total.burst * 131_072 - 65_536)
 })
 
@@ -150,9 +150,7 @@ test('F1: connections of an unknown peer beyond its share take nothing from the 
   for (let i = 0; i < 10 * total.connections; i++) attacker.addConnection()
   const left = total.connections - perPeer.connections
   for (let i = 0; i < left; i++)
-    expect(
-      shares.ofUnknown('default', `10.1.${String(i >> 8)}.${String(i & 255)}`).addConnection(),
-    ).toBeLessThanOrEqual(1)
+    expect(shares.ofUnknown('default', `10.1.${i >> 8}.${i & 255}`).addConnection()).toBeLessThanOrEqual(1)
   const late = shares.ofUnknown('default', '10.0.0.2')
   const finds = () => {
     const used = late.addConnection()
@@ -184,7 +182,7 @@ test('F1: the number of shares of unknown peers is bounded, and the least recent
 
 test('a share is kept while it is used, and dropped once it is full again', () => {
   const shares = new Shares(GUEST, UNKNOWN_PEERS)
-  for (let i = 0; i < 1_000; i++) shares.of(`srv-${String(i)}`).spend(0)
+  for (let i = 0; i < 1_000; i++) shares.of(`srv-${i}`).spend(0)
   const busy = shares.of('srv-7')
   busy.addConnection()
   shares.sweep(0)

@@ -26,7 +26,7 @@ const KEYS: [string, StateKeys][] = [
 ]
 const put = (seed: number, userData?: Uint8Array): ViewChange => ({
   kind: 'replace',
-  record: { instance: parsed(generateRecord(seed)), digest: `d${String(seed)}`, userData },
+  record: { instance: parsed(generateRecord(seed)), digest: `d${seed}`, userData },
 })
 
 const isWanted = () => true

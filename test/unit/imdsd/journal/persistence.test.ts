@@ -62,7 +62,7 @@ const read = (keys = PLAIN, owner = OWNER, at = path, nowMs = Date.now()) =>
 function state(seed: number, revision: number, userData?: Uint8Array): ValidRecord {
   return {
     instance: { ...parsed(generateRecord(seed)), revision },
-    digest: `digest ${String(seed)} ${String(revision)}`,
+    digest: `digest ${seed} ${revision}`,
     userData,
   }
 }
@@ -273,7 +273,7 @@ describe.each([
     writeFileSync(join(killed, 'view.journal.1'), flipped)
     expect(await read(keys, OWNER, snapshotPath(killed))).toMatchObject({ instances: [], files: 'none' })
     expect(readdirSync(killed)).toEqual([])
-    expect(log).toMatchObject([{ reason: `its journal is damaged at byte ${String(size)}` }])
+    expect(log).toMatchObject([{ reason: `its journal is damaged at byte ${size}` }])
   })
 })
 

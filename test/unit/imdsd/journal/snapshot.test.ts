@@ -42,7 +42,7 @@ const read = async (owner = OWNER, nowMs = Date.now(), cipher?: RecordCipher, ke
 }
 const INSTANCES: ValidRecord[] = Array.from({ length: 200 }, (_, i) => ({
   instance: parsed(generateRecord(i + 1)),
-  digest: `digest ${String(i)}`,
+  digest: `digest ${i}`,
   userData: [undefined, Buffer.alloc(0), Buffer.from([0, 10, 255, 10])][i % 3],
 }))
 
@@ -293,15 +293,15 @@ function largeAndSmall(): ValidRecord[] {
   const sizes = [SLICE_BYTES - 3_000, SLICE_BYTES, 0, 3 * SLICE_BYTES + 17]
   const large = sizes.map((size, i): ValidRecord => ({
     instance: INSTANCES[i]!.instance,
-    digest: `large ${String(i)}`,
-    userData: Buffer.alloc(size, `x${String(i)}\n{}\n`),
+    digest: `large ${i}`,
+    userData: Buffer.alloc(size, `x${i}\n{}\n`),
   }))
   return distinct([...INSTANCES, ...large, ...INSTANCES, ...INSTANCES, ...INSTANCES])
 }
 
 /** The same with an id for each, except for the first. */
 function distinct(all: readonly ValidRecord[]): ValidRecord[] {
-  return all.map((one, i) => (i === 0 ? one : { ...one, instance: { ...one.instance, id: `srv-${String(i)}` } }))
+  return all.map((one, i) => (i === 0 ? one : { ...one, instance: { ...one.instance, id: `srv-${i}` } }))
 }
 
 describe.each([
@@ -389,7 +389,7 @@ test.each([
     for (const bytes of [flipped, good.subarray(0, at)]) {
       writeFileSync(path, bytes)
       writeFileSync(journalPath(path, 1), journal)
-      expect(await read(OWNER, Date.now(), cipher), `byte ${String(at)}`).toBeUndefined()
+      expect(await read(OWNER, Date.now(), cipher), `byte ${at}`).toBeUndefined()
     }
   }
 })

@@ -67,7 +67,7 @@ test('beyond the bound of the listener the address with the most connections los
   const many = Array.from({ length: 9 }, () => connect('10.0.0.2'))
   connect('10.0.0.3')
   expect([prometheus.state, many[0]!.state, many[1]!.state]).toEqual(['open', 'closed', 'open'])
-  for (let i = 0; i < 1_000; i++) connect(`10.0.1.${String(i)}`)
+  for (let i = 0; i < 1_000; i++) connect(`10.0.1.${i}`)
   expect(open()).toHaveLength(10)
 })
 

@@ -157,7 +157,7 @@ test('an instance is explained by its addresses; one that is not served by the r
 })
 
 test('of an instance with many addresses the first 16 are explained, since guests wait meanwhile', async () => {
-  const many = Array.from({ length: 20 }, (_, i) => `10.0.0.${String(i + 2)}/8`)
+  const many = Array.from({ length: 20 }, (_, i) => `10.0.0.${i + 2}/8`)
   const { addresses, more } = await explainInstance(explaining(many), 'srv-a')
   expect([addresses.length, more]).toEqual([16, 4])
 })

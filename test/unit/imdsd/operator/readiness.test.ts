@@ -53,7 +53,7 @@ test('a hint is shown, and the daemon is ready all the same', () => {
 })
 
 test('the first ten contested addresses are named, and the daemon is ready all the same', () => {
-  const contested = new Map(Array.from({ length: 12 }, (_, n) => [`default 10.0.0.${String(n)}`, ['srv-a', 'srv-b']]))
+  const contested = new Map(Array.from({ length: 12 }, (_, n) => [`default 10.0.0.${n}`, ['srv-a', 'srv-b']]))
   const { ready, contestedAddresses, contested: named = [] } = buildReadiness({ ...PARTS, contested })
   expect([ready, contestedAddresses, named.length, named[0]]).toEqual([true, 12, 10, 'default 10.0.0.0: srv-a, srv-b'])
 })

@@ -59,7 +59,7 @@ function parts({
     logLevel: {
       state: { level: 'info', configured: 'info' },
       set: (level, seconds) => {
-        levels.push(`${level} ${String(seconds)}`)
+        levels.push(`${level} ${seconds}`)
         return { level, configured: 'info', until: '2026-11-23T10:00:00Z' }
       },
     },

@@ -42,7 +42,7 @@ test('invariant 7: the owner of an address is what a check of every claim finds'
     const aRange = () => {
       if (next() < 0.4) return anAddress()
       const length = pick([48, 52, 56, 60, 64, 64, 80, 112, 124])
-      return `${new Address6(`${anAddress()}/${String(length)}`).startAddress().correctForm()}/${String(length)}`
+      return `${new Address6(`${anAddress()}/${length}`).startAddress().correctForm()}/${length}`
     }
     const settled = new Map<string, readonly string[]>()
     const ranks = new Map<string, number>()

@@ -43,7 +43,7 @@ function applying(changeLog: ChangeLog = NO_CHANGE_LOG) {
   })
   const put = (
     change: { revision?: number } & Record<string, unknown> = {},
-    digest = `d${String(change.revision ?? 1)}`,
+    digest = `d${change.revision ?? 1}`,
     origin: Origin = 'index',
     userData?: Buffer,
   ) => {
@@ -65,7 +65,7 @@ function applying(changeLog: ChangeLog = NO_CHANGE_LOG) {
     named,
     put,
     log,
-    messages: () => log.splice(0).map(({ level, msg }) => `${String(level)} ${msg}`),
+    messages: () => log.splice(0).map(({ level, msg }) => `${level} ${msg}`),
   }
 }
 

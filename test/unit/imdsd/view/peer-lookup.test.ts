@@ -59,7 +59,7 @@ test('E2: the store gets at most 100 lookups at once, and 100 a second from then
   let n = 0
   const asked = () => {
     const before = state.lookUps.length
-    for (let i = 0; i < 300; i++) peerLookup.lookUp('default', `10.0.${String(n >> 8)}.${String(n++ & 255)}`)
+    for (let i = 0; i < 300; i++) peerLookup.lookUp('default', `10.0.${n >> 8}.${n++ & 255}`)
     return state.lookUps.length - before
   }
   expect(asked()).toBe(100)

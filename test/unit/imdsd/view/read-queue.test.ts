@@ -7,9 +7,9 @@ test('a batch takes ids of lookups, notices and the resync in turn, each id once
   const queue = new ReadQueue()
   queue.beginResync()
   for (const n of [1, 2, 3]) {
-    ignore(queue.addLookUp(`peer-${String(n)}`))
-    queue.addNoticed(`notice-${String(n)}`)
-    queue.addIndexed(`index-${String(n)}`)
+    ignore(queue.addLookUp(`peer-${n}`))
+    queue.addNoticed(`notice-${n}`)
+    queue.addIndexed(`index-${n}`)
   }
   queue.addNoticed('index-1')
   expect([...queue.take(6).origins]).toEqual([

@@ -32,7 +32,7 @@ function aRecordHealth() {
         }),
       ),
       userData: undefined,
-      digest: `d${String(revision)}`,
+      digest: `d${revision}`,
     })
   }
   /** What was logged since the last time: level and message. */
@@ -82,12 +82,12 @@ test('all faulty records are named, also those of instances that are not served'
 
 test('of many faulty records five per reason are logged between two resyncs, one line counts the rest', () => {
   const { health, lines, logged } = aRecordHealth()
-  for (let i = 0; i < 8; i++) health.noteFault(`srv-${String(i)}`, 'd1', FAULT)
+  for (let i = 0; i < 8; i++) health.noteFault(`srv-${i}`, 'd1', FAULT)
   health.noteFault('srv-x', 'd1', REJECTED)
   health.noteFault('srv-4', 'd2', FAULT) // one of those that were logged may be logged again
   expect(lines.map(({ level }) => level)).toEqual([40, 40, 40, 40, 40, 20, 20, 20, 40, 40])
   logged()
-  health.completeResync([...Array(100).keys()].map((i) => `srv-${String(i)}`))
+  health.completeResync([...Array(100).keys()].map((i) => `srv-${i}`))
   expect(lines).toMatchObject([{ level: 40, notLogged: 3, faulty: 9 }])
   health.completeResync([])
   expect(lines).toHaveLength(1)
@@ -268,7 +268,7 @@ test('E1: unusable addresses are reported once for each record, the first five i
   expect(lines).toMatchObject([
     { level: 40, instance: 'srv-a', addresses: [{ network: 'default', range: 'fe80::a' }], instances: 1 },
   ])
-  for (let i = 0; i < 9; i++) serve(`srv-n${String(i)}`, `fe80::${String(i + 1)}`)
+  for (let i = 0; i < 9; i++) serve(`srv-n${i}`, `fe80::${i + 1}`)
   health.reportUnusableAddresses()
   expect(lines.splice(1).map(({ instances }) => instances)).toEqual([9, 9, 9, 9, 9])
   serve('srv-a', 'fd00::a')

@@ -14,14 +14,12 @@ const SHARE = 33
 /** The number of round trips of a resync, given how many instances it has to read. */
 const bound = (instances: number) => 1 + Math.ceil(instances / SHARE)
 
-const id = (n: number) => `srv-n${String(n)}`
+const id = (n: number) => `srv-n${n}`
 const record = (n: number, revision = 1, change: Record<string, unknown> = {}) =>
   anInstance({
     id: id(n),
     revision,
-    interfaces: [
-      { id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`10.1.${String(n >> 8)}.${String(n & 255)}/8`] },
-    ],
+    interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`10.1.${n >> 8}.${n & 255}/8`] }],
     ...change,
   })
 const isLoad = ({ ids }: Request) => typeof ids !== 'string'
@@ -376,8 +374,8 @@ test('lookups of too many peers do not delay a notice', async () => {
   const { source, view, sync } = setup
   await source.drain()
   for (let n = 1; n <= 300; n++) {
-    source.owners.set(`default 10.2.${String(n >> 8)}.${String(n & 255)}`, id(n))
-    void sync.lookUp('default', `10.2.${String(n >> 8)}.${String(n & 255)}`).catch(() => undefined)
+    source.owners.set(`default 10.2.${n >> 8}.${n & 255}`, id(n))
+    void sync.lookUp('default', `10.2.${n >> 8}.${n & 255}`).catch(() => undefined)
   }
   source.put(record(300, 2))
   while (source.requests.some(({ ids }) => ids === 'owner')) {
@@ -407,8 +405,8 @@ test.each([
   const first = await source.next(isLoad)
   for (let n = 301; n <= 400; n++) source.events.notice(id(n))
   for (let n = 401; n <= 500; n++) {
-    source.owners.set(`default 10.2.0.${String(n - 400)}`, id(n))
-    void sync.lookUp('default', `10.2.0.${String(n - 400)}`).catch(() => undefined)
+    source.owners.set(`default 10.2.0.${n - 400}`, id(n))
+    void sync.lookUp('default', `10.2.0.${n - 400}`).catch(() => undefined)
   }
   for (const request of source.requests.filter(({ ids }) => ids === 'owner')) {
     request.execute()

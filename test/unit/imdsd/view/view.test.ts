@@ -309,8 +309,8 @@ test('E1: IPv6 peers are identified in canonical form', async () => {
 test('B5: of an instance that keeps changing, only the last 64 former states still answer', async () => {
   const guest = aGuestServer()
   const tagged = (n: number) =>
-    anInstance({ revision: n + 1, tags: { [`t${String(n)}`]: 'x' }, options: { instanceMetadataTags: 'enabled' } })
-  const status = async (n: number) => (await guest.ask(`/latest/meta-data/tags/instance/t${String(n)}`)).status
+    anInstance({ revision: n + 1, tags: { [`t${n}`]: 'x' }, options: { instanceMetadataTags: 'enabled' } })
+  const status = async (n: number) => (await guest.ask(`/latest/meta-data/tags/instance/t${n}`)).status
   for (let n = 0; n <= 100; n++) {
     guest.put(tagged(n))
     expect(await status(n)).toBe(200)

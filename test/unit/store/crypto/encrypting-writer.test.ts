@@ -38,7 +38,7 @@ function values(revision: number, userData?: Buffer, change: Record<string, unkn
   return {
     record: by.encrypt('record', ID, revision, document),
     userData: userData && by.encrypt('user-data', ID, revision, userData),
-    digest: `d${String(revision)}`,
+    digest: `d${revision}`,
   }
 }
 

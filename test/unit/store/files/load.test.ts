@@ -90,7 +90,7 @@ test('user-data beyond the limit is a fault, is not read, and changes the digest
     const loaded = await loadFiles(directory, ID, 16_384)
     expect(loaded).toMatchObject({
       kind: 'user-data',
-      reason: `the user-data is ${String(bytes)} bytes, more than the limit of 16384 (IMDS_USER_DATA_MAX_BYTES)`,
+      reason: `the user-data is ${bytes} bytes, more than the limit of 16384 (IMDS_USER_DATA_MAX_BYTES)`,
     })
     if ('digest' in loaded) digests.add(loaded.digest!)
   }
@@ -189,7 +189,7 @@ test.each([
     expect(JSON.stringify(await loadFiles(directory, ID, 16_384))).not.toContain('more than the limit')
     for (const bytes of [limit + 1, 2 ** 42]) {
       truncateSync(path, bytes)
-      const text = `${reason} ${String(bytes)} bytes, more than the limit of ${String(limit)}`
+      const text = `${reason} ${bytes} bytes, more than the limit of ${limit}`
       expect(await loadFiles(directory, ID, 16_384)).toMatchObject({
         kind: ending === '.user-data' ? 'user-data' : 'unreadable',
         reason: expect.stringContaining(text) as string,

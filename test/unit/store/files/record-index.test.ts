@@ -193,7 +193,7 @@ describe('a tombstone', () => {
 
   test('of many instances ends for all of them in one write', async () => {
     const { directory, store } = await aStore(
-      Object.fromEntries(Array.from({ length: 500 }, (_, i) => [`srv-${String(i)}.removed`, '3\n'])),
+      Object.fromEntries(Array.from({ length: 500 }, (_, i) => [`srv-${i}.removed`, '3\n'])),
     )
     await store.put(anotherInstance(1))
     await at(directory, 8).put(anotherInstance(2))

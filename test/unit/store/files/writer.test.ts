@@ -29,7 +29,7 @@ interface Scenario {
 }
 
 const put = (revision: number, userData: UserDataChange) => (store: Publisher) =>
-  store.put(anInstance({ revision, fqdn: `r${String(revision)}.example.com` }), userData)
+  store.put(anInstance({ revision, fqdn: `r${revision}.example.com` }), userData)
 const one = Buffer.from('one\nsecret')
 const byHand = (ending: string) => (_store: Publisher, directory: string) => {
   writeFileSync(join(directory, ID + ending), JSON.stringify(anInstance({ revision: 1 })))

@@ -18,7 +18,7 @@ function aTable() {
     guest.put(
       anInstance({
         id: `srv-${String(i).padStart(3, '0')}`,
-        interfaces: [interfaceOf({ ipv4Addresses: [`10.0.1.${String(i)}/16`] })],
+        interfaces: [interfaceOf({ ipv4Addresses: [`10.0.1.${i}/16`] })],
       }),
     )
   const { view, traces, clock } = guest
@@ -59,7 +59,7 @@ test('an instance has its addresses, of which only a few are shown, and what its
   const { put, ask, clock, text, traces } = aTable()
   traces.complete(0)
   clock.ms = 1_000
-  const ipv4Addresses = ['10.0.0.2', ...Array.from({ length: 9 }, (_, i) => `10.9.0.${String(i)}`)]
+  const ipv4Addresses = ['10.0.0.2', ...Array.from({ length: 9 }, (_, i) => `10.9.0.${i}`)]
   put(
     anInstance({ id: 'srv-x', interfaces: [interfaceOf({ ipv4Addresses: ipv4Addresses.map((one) => `${one}/16`) })] }),
   )

@@ -81,11 +81,10 @@ test('with 50 instances that booted, a page has at most 60 KB', async () => {
     put(
       anInstance({
         id: `srv-${String(i).padStart(5, 'a')}`,
-        interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`10.0.1.${String(i)}/16`] }],
+        interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`10.0.1.${i}/16`] }],
       }),
     )
-    for (const url of ['/latest/meta-data/instance-id', '/latest/user-data'])
-      await ask({ url, from: `10.0.1.${String(i)}` })
+    for (const url of ['/latest/meta-data/instance-id', '/latest/user-data']) await ask({ url, from: `10.0.1.${i}` })
   }
   const text = await show()
   expect(text.match(/data-of="instance"/g)).toHaveLength(50)

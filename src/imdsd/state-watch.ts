@@ -6,7 +6,6 @@ import { stat, statfs } from 'node:fs/promises'
 import { freeBytesIn, stateOf, unseen, type FileState } from './checks/hypervisor-state.ts'
 import { snapshotPath } from './journal/state-files.ts'
 
-const INTERVAL_MS = 30_000
 /** A check that takes longer finds a disk that hangs. */
 const SLOW_MS = 5_000
 
@@ -20,21 +19,10 @@ export class StateWatch {
   #files: ReadonlyMap<string, FileState> = new Map()
   #freeBytes: number | undefined
   #checkingSinceMs: number | undefined
-  #timer: NodeJS.Timeout | undefined
 
   constructor(directory: string, now: () => number) {
     this.#directory = directory
     this.#now = now
-  }
-
-  /** Checks now and at each interval. Waits for nothing. */
-  start(): void {
-    void this.check()
-    this.#timer = setInterval(() => void this.check(), INTERVAL_MS)
-  }
-
-  stop(): void {
-    clearInterval(this.#timer)
   }
 
   /** What was at a path: the directory or its snapshot. */

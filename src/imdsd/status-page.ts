@@ -3,7 +3,7 @@ import type { Registry } from 'prom-client'
 import { runChecks } from '../runtime/check.ts'
 import { NOT_OF_DAEMON, OF_DAEMON } from './checks/checks.ts'
 import type { Readiness } from './operator/documents.ts'
-import { History } from './operator/page/history.ts'
+import { History, INTERVAL_MS } from './operator/page/history.ts'
 import { formatPage } from './operator/page/page.ts'
 import type { TraceParts } from './operator/trace.ts'
 import type { OperatorParts } from './operator/server.ts'
@@ -40,6 +40,7 @@ export function buildStatusPage(parts: StatusPageParts): StatusPage {
   const history = new History(guestSide.meter, now)
   const state = new StateWatch(config.stateDirectory, now)
   const turns = buildPageTurns()
+  let timer: NodeJS.Timeout | undefined
   const daemonState = buildDaemonState({ config, guests: guestSide.guests, operator, readiness, registry, state })
   const pageParts = {
     ...traceParts,
@@ -55,12 +56,12 @@ export function buildStatusPage(parts: StatusPageParts): StatusPage {
   return {
     page: (question) => turns.take(() => formatPage(pageParts, question)),
     start: () => {
-      history.start()
-      state.start()
+      void state.check()
+      timer = setInterval(() => {
+        history.sample()
+        void state.check()
+      }, INTERVAL_MS)
     },
-    stop: () => {
-      history.stop()
-      state.stop()
-    },
+    stop: () => clearInterval(timer),
   }
 }

@@ -30,22 +30,6 @@ export interface Noted {
   readonly atMs: number
 }
 
-/** What happened in one boot. Times are of the same clock as those of the requests. */
-export interface Boot {
-  /** Whether it began with a crawl. If not, the guest booted before its first request that this daemon saw. */
-  readonly isCrawl: boolean
-  readonly firstMs: number
-  readonly lastMs: number
-  /** The last request before the first pause; undefined before that pause. */
-  readonly crawledMs: number | undefined
-  readonly requests: number
-  readonly withToken: number
-  readonly agents: readonly string[]
-  /** In the order of their first requests, as are the refusals. */
-  readonly topics: readonly Readonly<TopicCount>[]
-  readonly refusals: readonly Readonly<ReasonCount>[]
-}
-
 interface TopicCount {
   readonly topic: Topic
   readonly firstMs: number
@@ -72,9 +56,9 @@ export class BootTrace {
   readonly #report: BootTraceReport
   /** The oldest first. */
   readonly #recent: Recent[] = []
-  #boot = new Recording()
+  #boot = new Boot()
   /** The requests since the last pause, until they are a crawl. */
-  #next: Recording | undefined
+  #next: Boot | undefined
 
   constructor(report: BootTraceReport) {
     this.#report = report
@@ -84,7 +68,7 @@ export class BootTrace {
     const { topic, outcome, atMs } = request
     if (this.#isSilent(atMs)) {
       this.#endCrawl()
-      this.#next = new Recording()
+      this.#next = new Boot()
     }
     this.#recent.push({ topic, outcome, atMs })
     if (this.#recent.length > MAX_RECENT) this.#recent.shift()
@@ -106,7 +90,7 @@ export class BootTrace {
   /** The last boot. */
   boot(nowMs: number): Boot {
     this.endCrawlIfSilent(nowMs)
-    return this.#boot.read()
+    return this.#boot
   }
 
   /** The last requests, the latest first. */
@@ -127,58 +111,46 @@ export class BootTrace {
   }
 }
 
-class Recording {
-  readonly #topics = new Map<Topic, TopicCount>()
-  readonly #refusals = new Map<RefusalReason, ReasonCount>()
-  readonly #agents: string[] = []
-  #requests = 0
-  #withToken = 0
-  #crawlTopics = 0
+/** What happened in one boot. Times are of the same clock as those of the requests. */
+export class Boot {
+  /** Whether it began with a crawl. If not, the guest booted before its first request that this daemon saw. */
+  isCrawl = false
   firstMs = 0
   lastMs = 0
+  /** The last request before the first pause; undefined before that pause. */
   crawledMs: number | undefined
-
-  get isCrawl(): boolean {
-    return this.#crawlTopics >= 2
-  }
+  requests = 0
+  withToken = 0
+  readonly agents: string[] = []
+  /** In the order of their first requests, as are the refusals. */
+  readonly topics: TopicCount[] = []
+  readonly refusals: ReasonCount[] = []
+  #crawlTopics = 0
 
   /** Notes a request. True if it makes this a crawl. */
   note({ topic, outcome, hasToken, agent, atMs }: Noted): boolean {
     const wasCrawl = this.isCrawl
-    if (this.#requests === 0) this.firstMs = atMs
+    if (this.requests === 0) this.firstMs = atMs
     this.lastMs = atMs
-    this.#requests += 1
-    if (hasToken) this.#withToken += 1
-    let count = this.#topics.get(topic)
+    this.requests += 1
+    if (hasToken) this.withToken += 1
+    let count = this.topics.find((one) => one.topic === topic)
     if (count === undefined) {
-      this.#topics.set(topic, (count = { topic, firstMs: atMs, lastMs: atMs, requests: 0, served: 0 }))
+      this.topics.push((count = { topic, firstMs: atMs, lastMs: atMs, requests: 0, served: 0 }))
       if (CRAWL_TOPICS.has(topic) && atMs - this.firstMs <= CRAWL_MS) this.#crawlTopics += 1
+      this.isCrawl = this.#crawlTopics >= 2
     }
     count.lastMs = atMs
     count.requests += 1
     if (outcome === 'served') count.served += 1
     else this.#noteRefusal(outcome, atMs)
-    if (agent !== undefined && this.#agents.length < MAX_AGENTS) this.#noteAgent(agent)
+    if (agent !== undefined && this.agents.length < MAX_AGENTS) this.#noteAgent(agent)
     return !wasCrawl && this.isCrawl
   }
 
-  read(): Boot {
-    return {
-      isCrawl: this.isCrawl,
-      firstMs: this.firstMs,
-      lastMs: this.lastMs,
-      crawledMs: this.crawledMs,
-      requests: this.#requests,
-      withToken: this.#withToken,
-      agents: [...this.#agents],
-      topics: [...this.#topics.values()].map((count) => ({ ...count })),
-      refusals: [...this.#refusals.values()].map((count) => ({ ...count })),
-    }
-  }
-
   #noteRefusal(reason: RefusalReason, atMs: number): void {
-    const count = this.#refusals.get(reason)
-    if (count === undefined) this.#refusals.set(reason, { reason, lastMs: atMs, requests: 1 })
+    const count = this.refusals.find((one) => one.reason === reason)
+    if (count === undefined) this.refusals.push({ reason, lastMs: atMs, requests: 1 })
     else {
       count.lastMs = atMs
       count.requests += 1
@@ -187,11 +159,11 @@ class Recording {
 
   #noteAgent(agent: string): void {
     if (agent.length <= MAX_AGENT_LENGTH) {
-      if (!this.#agents.includes(agent)) this.#agents.push(agent)
+      if (!this.agents.includes(agent)) this.agents.push(agent)
       return
     }
     const start = agent.slice(0, MAX_AGENT_LENGTH)
     // a copy, since a slice would keep all of the header in memory
-    if (!this.#agents.includes(start)) this.#agents.push(Buffer.from(start, 'latin1').toString('latin1'))
+    if (!this.agents.includes(start)) this.agents.push(Buffer.from(start, 'latin1').toString('latin1'))
   }
 }

@@ -30,7 +30,6 @@ export class History {
   readonly #meter: Pick<RequestMeter, 'counts' | 'durations'>
   readonly #now: () => number
   #samples: readonly Sample[]
-  #timer: NodeJS.Timeout | undefined
 
   constructor(meter: Pick<RequestMeter, 'counts' | 'durations'>, now: () => number) {
     this.#meter = meter
@@ -38,15 +37,7 @@ export class History {
     this.#samples = [this.#read()]
   }
 
-  /** Takes a sample at each interval. */
-  start(): void {
-    this.#timer = setInterval(() => this.sample(), INTERVAL_MS)
-  }
-
-  stop(): void {
-    clearInterval(this.#timer)
-  }
-
+  /** Takes a sample. Call it every INTERVAL_MS. */
   sample(): void {
     this.#samples = [...this.#samples, this.#read()].slice(-MAX_SAMPLES)
   }

@@ -65,9 +65,7 @@ async function startBoth(): Promise<void> {
     ending = true
     await starting.then(
       (api) => api.stop(),
-      () => {
-        /* it has cleaned up */
-      },
+      () => undefined, // it has cleaned up
     )
     daemon.kill('SIGTERM')
     await daemonEnded

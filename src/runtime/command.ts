@@ -22,9 +22,7 @@ export function runCommand([file = '', ...args]: readonly string[], input = ''):
         resolve(typeof status === 'number' ? { status, stdout } : undefined)
       },
     )
-    child.stdin?.on('error', () => {
-      /* it ended without reading its input */
-    })
+    child.stdin?.on('error', () => undefined) // it ended without reading its input
     child.stdin?.end(input)
   })
 }

@@ -41,9 +41,7 @@ export class LogOutput {
     formatLost: (count: number) => string,
     {
       maxWaitingBytes = MAX_WAITING_BYTES,
-      failed = () => {
-        /* there is nowhere to report it */
-      },
+      failed = () => undefined, // there is nowhere to report it
     }: LogOutputOptions = {},
   ) {
     this.#fd = fd

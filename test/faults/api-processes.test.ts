@@ -96,9 +96,7 @@ t.test('behind HAProxy', { skip: without('postgres', 'haproxy') }, async (t) => 
     const revisions = watchRevisions(t, store)
     const clients = startClients(t, [baseUrl], token, ids)
     const others = await startOthers(t, baseUrl, token)
-    const database = await openDatabase(settings, true, () => {
-      /* the next query reports it */
-    })
+    const database = await openDatabase(settings, true, () => undefined) // the next query reports it
     t.teardown(() => database.close())
     const served: Host[] = []
     const ssh = async ([name, command]: readonly string[]) => {
@@ -214,9 +212,7 @@ async function startOthers(t: Test, baseUrl: string, token: string) {
   let isRunning = true as boolean // TypeScript does not see that it changes
   let isStopped = false
   const isFollowing = () => !isStopped
-  let close = () => {
-    /* not connected */
-  }
+  let close = (): void => undefined // not connected
   t.teardown(() => {
     isRunning = false
     isStopped = true

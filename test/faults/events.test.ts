@@ -115,9 +115,7 @@ async function eventsOf(baseUrl: string, token: string, after: string) {
 /** Follows events from a cursor, and continues on any process whenever its connection is lost. It cuts some itself. */
 function follow(anyUrl: () => string, token: string, from: string, isDone: () => boolean, counts: { cuts: number }) {
   const events: ReadEvent[] = []
-  let close = () => {
-    /* not connected */
-  }
+  let close = (): void => undefined // not connected
   const run = async () => {
     for (let cursor = from; !isDone();) {
       const stream = await openEvents(anyUrl(), token, cursor).catch(() => undefined)

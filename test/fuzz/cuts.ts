@@ -157,9 +157,7 @@ async function sendCuts(
   cuts: readonly Cut[],
 ): Promise<{ readonly minted: number; readonly arrived: readonly number[] }> {
   const agent = await startChild([...within, process.execPath, AGENT, address, String(PAUSE_MS)])
-  let onReply: (line: string) => void = () => {
-    /* it prints only replies */
-  }
+  let onReply: (line: string) => void = () => undefined // it prints only replies
   agent.onLine((line) => onReply(line))
   const command = (line: string) =>
     new Promise<string>((resolve) => {

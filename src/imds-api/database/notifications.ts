@@ -15,9 +15,7 @@ export class NotificationListener extends PeriodicTask {
         await listen(await connect(), channel, onNotification, signal)
       },
       RETRY_MS,
-      () => {
-        /* the database is unreachable: the parts that query it report that */
-      },
+      () => undefined, // the database is unreachable: the parts that query it report that
     )
   }
 }

@@ -61,9 +61,7 @@ export function refuseUnreadable(
 /** Refuses CONNECT, for which Node has no parser on the connection any more. */
 export function refuseConnect(request: IncomingMessage): void {
   const { socket } = request
-  socket.on('error', () => {
-    /* reset by the peer; Node has removed its own listener */
-  })
+  socket.on('error', () => undefined) // reset by the peer; Node has removed its own listener
   const refusal = refuse('method_not_allowed', 'CONNECT is not a method of this API')
   if (!sendAndClose(socket, refusal, requestIdOf(request), ['Allow:'])) socket.destroy()
 }

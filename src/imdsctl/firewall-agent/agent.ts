@@ -142,10 +142,7 @@ async function keep(operator: string, own: OwnSettings, info: string): Promise<v
     }
     if (isStopped()) return
     reporter.failure(failure)
-    if (failure !== undefined)
-      await sleep(RETRY_MS, undefined, { signal }).catch(() => {
-        /* stopped */
-      })
+    if (failure !== undefined) await sleep(RETRY_MS, undefined, { signal }).catch(() => undefined) // stopped
   }
 }
 

@@ -182,9 +182,7 @@ async function nft(
 ): Promise<{ status: number | undefined; stdout: string; stderr: string }> {
   const child = spawn('nft', args, { stdio: 'pipe' })
   child.stdin
-    .on('error', () => {
-      /* nft stopped reading: its exit status says why */
-    })
+    .on('error', () => undefined) // nft stopped reading: its exit status says why
     .end(input)
   const text = async (stream: typeof child.stdout) =>
     Buffer.concat(await (stream.toArray() as Promise<Buffer[]>).catch(() => [])).toString()

@@ -198,9 +198,7 @@ export class ConnectionGuard {
   }
 
   #refuseConnect({ socket, httpVersion }: IncomingMessage): void {
-    socket.on('error', () => {
-      /* reset by the peer; Node has removed its own listener */
-    })
+    socket.on('error', () => undefined) // reset by the peer; Node has removed its own listener
     this.#refuseInShare(
       socket,
       isAcceptedVersion(httpVersion) ? 'method-not-allowed' : 'malformed-request',

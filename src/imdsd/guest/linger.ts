@@ -18,9 +18,7 @@ export const MAX_LINGER_BYTES = 8 * 2 ** 20
 const FLUSH_MS = 1_000
 
 /** Replaces `destroySoon`, which Node calls after the last response, on a connection that lingers. */
-const lingering = () => {
-  /* the bounds end the connection */
-}
+const lingering = () => undefined // the bounds end the connection
 
 const destroy = (socket: Socket) => socket.destroy()
 
@@ -75,8 +73,6 @@ export function closeUnread(socket: Socket, text: string): void {
 
 function destroyAfter(socket: Socket, ms: number): void {
   const timer = setTimeout(() => socket.destroy(), ms)
-  socket.on('error', () => {
-    /* reset by the peer */
-  })
+  socket.on('error', () => undefined) // reset by the peer
   socket.on('close', () => clearTimeout(timer))
 }

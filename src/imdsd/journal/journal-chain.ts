@@ -126,15 +126,11 @@ export class JournalChain {
       this.#journal = journal
       if (last === undefined) return
       this.#closedBytes += last.bytes
-      void this.#track(last.close()).catch(() => {
-        /* everything in it was flushed */
-      })
+      void this.#track(last.close()).catch(() => undefined) // everything in it was flushed
     } catch (error) {
       attempt.isWanted = false
       this.#isClean = this.#track(this.#remove(creating, generation))
-      this.#isClean.catch(() => {
-        /* the next append has it */
-      })
+      this.#isClean.catch(() => undefined) // the next append has it
       throw error
     }
   }
@@ -160,9 +156,7 @@ export class JournalChain {
   async drop(): Promise<void> {
     this.isDropped = true
     while (this.#work.size > 0) await Promise.allSettled(this.#work)
-    await this.#journal?.close().catch(() => {
-      /* nothing is lost that was flushed */
-    })
+    await this.#journal?.close().catch(() => undefined) // nothing is lost that was flushed
   }
 
   get #bytes(): number {
@@ -233,18 +227,14 @@ export class JournalChain {
       await disk.syncDirectory(path)
       this.#snapshotBytes = bytes
     } catch (error) {
-      await disk.remove(temporary).catch(() => {
-        /* the first error says more */
-      })
+      await disk.remove(temporary).catch(() => undefined) // the first error says more
       throw error
     }
     this.#check()
     this.isOnDisk = true
     this.#closedBytes -= olderBytes
     this.#folded = appended
-    await this.#removeBefore(journal.generation).catch(() => {
-      /* the next fold tries again */
-    })
+    await this.#removeBefore(journal.generation).catch(() => undefined) // the next fold tries again
   }
 
   async #removeBefore(generation: number): Promise<void> {

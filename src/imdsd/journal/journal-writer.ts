@@ -73,12 +73,8 @@ export class JournalWriter {
       await disk.rename(temporary, path) // so a journal always has a header
       await disk.syncDirectory(path)
     } catch (error) {
-      await file.close().catch(() => {
-        /* the first error says more */
-      })
-      await disk.remove(temporary).catch(() => {
-        /* the same */
-      })
+      await file.close().catch(() => undefined) // the first error says more
+      await disk.remove(temporary).catch(() => undefined) // the same
       throw error
     }
     return new JournalWriter(file, facts, mac, FRAME_BYTES + lengthOf(payload))
@@ -114,9 +110,7 @@ export class JournalWriter {
 
   /** Closes the file when the last append has ended. */
   async close(): Promise<void> {
-    await this.#appending.catch(() => {
-      /* the caller of append has it */
-    })
+    await this.#appending.catch(() => undefined) // the caller of append has it
     await this.#file.close()
   }
 }

@@ -114,9 +114,7 @@ export class Persistence implements ChangeLog {
       /* the disk hangs, and that is reported */
     }
     if (this.#state.kind === 'kept')
-      await inTime(this.#state.chain.drop(), this.#parts.timeoutMs).catch(() => {
-        /* the same */
-      })
+      await inTime(this.#state.chain.drop(), this.#parts.timeoutMs).catch(() => undefined) // the same
   }
 
   /** The loop: brings a group of changes to the disk. Called while no other change waits to be applied. */
@@ -238,9 +236,7 @@ export class Persistence implements ChangeLog {
     const ended = chain.drop()
     const cleared = this.#clear(chain, ended)
     const again = cleared
-      .catch(() => {
-        /* reported below */
-      })
+      .catch(() => undefined) // reported below
       .then(() => ended)
       .then(() => this.#setFilesAside())
     this.#background.start(again, (failure) => {
@@ -262,9 +258,7 @@ export class Persistence implements ChangeLog {
     if (this.#found === 'unserved') await ended // another hypervisor may need them: only one at a time moves them
     await this.#setFilesAside()
     if (chain.renaming === undefined) return
-    await chain.renaming.catch(() => {
-      /* then there is no file */
-    })
+    await chain.renaming.catch(() => undefined) // then there is no file
     await this.#setFilesAside()
   }
 

@@ -32,9 +32,7 @@ export async function lockState(stateDirectory: string, waitMs: number, log: Log
     )
   const path = join(stateDirectory, 'view.lock')
   const unlocked = (disk: Disk): StateLock => ({
-    close: () => {
-      /* there is none */
-    },
+    close: () => undefined, // there is none
     disk,
   })
   try {

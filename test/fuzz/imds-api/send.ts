@@ -75,9 +75,7 @@ export function sendRequest(baseUrl: string, one: ApiRequest, agent?: Agent): Pr
         })
         .on('end', () => end(true))
         .on('close', () => end(response.complete))
-        .on('error', () => {
-          /* `close` follows */
-        })
+        .on('error', () => undefined) // `close` follows
     })
     outgoing.end(body === undefined ? undefined : Buffer.from(body, 'latin1'))
   })

@@ -44,11 +44,11 @@ export async function awaitContent(
 export async function awaitAndRecheck(
   exchange: Exchange,
   pending: PendingRequest,
-  { findAgain }: Pick<Steps, 'findAgain'>,
+  steps: Pick<Steps, 'findAgain'>,
   log: Log,
 ): Promise<RequestResult> {
   const result = await awaitContent(pending, log)
-  const found = findAgain(exchange)
+  const found = steps.findAgain(exchange)
   if (idOf(found) !== idOf(exchange.found)) return ADDRESS_LOST
   return guestOf(found) === guestOf(exchange.found) ? result : refused('not-signed', pending.route, pending.ttlSeconds)
 }

@@ -9,6 +9,7 @@ import { purgeServers } from './changes/servers.ts'
 import { EVENTS_CHANNEL } from './database/event-triggers.ts'
 import { NotificationListener } from './database/notifications.ts'
 import type { Database } from './database/open.ts'
+import { purgeEach } from './database/purge.ts'
 import { InvitationSender } from './mail/sender.ts'
 import { buildSmtp } from './mail/smtp.ts'
 import { HypervisorCheck } from './publish/hypervisor-check.ts'
@@ -78,7 +79,7 @@ export function listenForEvents({
 /** Deletes expired rows: at the start, and each hour. */
 export function buildPurge({ database: { db }, log }: ServiceParts, auth: Auth): PeriodicTask {
   const purge = async () => {
-    await Promise.all([auth.purge(), purgeActions(db), purgeKeys(db), purgeEvents(db), purgeServers(db)])
+    await purgeEach([auth.purge, ...[purgeActions, purgeKeys, purgeEvents, purgeServers].map((one) => () => one(db))])
   }
   return new PeriodicTask(purge, PURGE_INTERVAL_MS, ({ message }) => {
     log.warn(

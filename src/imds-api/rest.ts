@@ -15,6 +15,7 @@ import { AccessTokens, EXPIRED_RETENTION_MS } from './auth/tokens.ts'
 import type { ApiConfig } from './config.ts'
 import { AccountChanges } from './changes/account-changes.ts'
 import type { Database } from './database/open.ts'
+import { purgeEach } from './database/purge.ts'
 import { addDocsPages } from './http/docs-pages.ts'
 import { completeOpenApi } from './http/openapi.ts'
 import { ABOUT } from './http/openapi-about.ts'
@@ -49,7 +50,7 @@ import type { Db } from './database/transaction.ts'
 export interface Auth {
   readonly tokens: AccessTokens
   readonly grants: Grants
-  purge(): Promise<void>
+  readonly purge: () => Promise<void>
 }
 
 /** Builds the parts that issue and check tokens. `now`: milliseconds since 1970. */
@@ -70,9 +71,11 @@ export function buildAuth(
     purge: async () => {
       const at = now()
       const keptSince = at - EXPIRED_RETENTION_MS
-      await families.purge(at, keptSince)
-      await tokens.purge(keptSince)
-      await known.purge()
+      const purgeExpired = async () => {
+        await families.purgeExpired(at, keptSince)
+        await tokens.purge(keptSince)
+      }
+      await purgeEach([() => families.purgeRevoked(), purgeExpired, () => known.purge()])
     },
   }
 }

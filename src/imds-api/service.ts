@@ -57,7 +57,7 @@ export async function startApi(config: ApiConfig, log: Log): Promise<Api> {
     await database.close()
   }
   try {
-    await migrate(database.db)
+    await migrate(database.migrations.db)
     const region = await regionOf(database.db, config)
     await openOrRetry(storeOpener, log)
     const parts = buildParts(config, database, storeOpener, log)

@@ -10,6 +10,7 @@ import {
   CHANGE_BYTES,
   type AccountRequester,
 } from '../../src/imds-api/changes/account-changes.ts'
+import { MAX_UNPUBLISHED } from '../../src/imds-api/changes/limits.ts'
 import { DEFAULT_CONNECTIONS } from '../../src/imds-api/database/settings.ts'
 import type { Tx } from '../../src/imds-api/database/transaction.ts'
 import { readShare } from '../../src/imds-api/http/read-share.ts'
@@ -535,4 +536,44 @@ t.test('a revocation that comes while a change runs waits for its commit', async
   t.match(await changed, { status: 200 })
   t.match(await deleted, { status: 200 })
   t.match(await post(ada, TWO)(), { status: 401 })
+})
+
+t.test('an account with more than 10,000 changes that wait to be published makes no more', async (t) => {
+  const change = (account?: typeof TWO) => api.call('POST', '/1.0/cloud_ips', {}, account)
+  const keyed = () =>
+    api.server.inject({
+      method: 'POST',
+      url: '/1.0/server_groups',
+      headers: { authorization: `Bearer ${token}`, 'idempotency-key': 'a-key-of-a-backlog' },
+      payload: { name: 'keyed' },
+    })
+  const { id: client } = (await api.call('POST', '/1.0/api_clients', { name: 'withdrawn' })).body as { id: string }
+  const { id: server } = (await api.call('POST', '/1.0/servers', { image: 'img-deb12' })).body as { id: string }
+  const { body: recorded } = await keyed()
+  await db.deleteFrom('outbox').execute()
+  const enqueue = (rows: number, rebuild = false) =>
+    observer.query(
+      `insert into outbox (server_id, account_id, urgent, rebuild)
+      select $1, $2, n % 2 = 0, $4 from generate_series(1, $3) n`,
+      [server, ONE, rows, rebuild],
+    )
+
+  await enqueue(MAX_UNPUBLISHED)
+  await enqueue(1, true)
+  t.match(await change(), { status: 201 }, 'a rebuild does not count')
+  await enqueue(1)
+  t.match(await change(), {
+    status: 503,
+    headers: { 'retry-after': /^\d+$/ },
+    body: { errors: ['too many changes of this account wait to be published: try again later'] },
+  })
+  t.match(await change(TWO), { status: 201 })
+  t.match(await keyed(), { statusCode: 202, body: recorded }, 'a change that was made before')
+  t.match(await api.call('DELETE', `/1.0/api_clients/${client}`), { status: 200 }, 'a withdrawal')
+  await t.resolves(
+    api.accounts.commitInAnyState(ONE, () => Promise.resolve()),
+    'a report of a hypervisor',
+  )
+  await db.deleteFrom('outbox').execute()
+  t.match(await change(), { status: 201 })
 })

@@ -87,6 +87,18 @@ t.test('PostgreSQL 15 by its URL', { skip: without('postgres') }, async (t) => {
     t.notOk(existsSync(env.IMDS_API_STATE_DIR + '/postgres'), 'no server of its own')
   })
 
+  t.test('a start applies migrations without the time limit of requests', async (t) => {
+    await forget('0004-store-history')
+    await client.query(`
+      alter table region drop column store_history;
+      alter table compatibility add column time_limit text default current_setting('statement_timeout')`)
+    const api = await startProcess(t, env)
+    t.equal(await api.stop(), 0)
+    const { rows } = await client.query("select time_limit from compatibility where migration = '0004-store-history'")
+    t.strictSame(rows, [{ time_limit: '0' }])
+    await client.query('alter table compatibility drop column time_limit')
+  })
+
   t.test('a migration waits for a long transaction, and other queries do not wait behind it', async (t) => {
     const database = await openServer(url)
     await client.query('begin')
@@ -183,7 +195,7 @@ t.test('PostgreSQL 15 by its URL', { skip: without('postgres') }, async (t) => {
       const database = await openDatabase({ kind: 'server', url, passwordFile: undefined }, shared, (error) => {
         t.comment(error.message)
       })
-      const pools = [database.pool, database.background.pool]
+      const pools = [database.pool, database.background.pool, database.migrations.pool]
       const shown = await Promise.all(
         pools.map((pool) =>
           pool.query<{ limit: string }>("select current_setting('idle_in_transaction_session_timeout') as limit"),
@@ -194,11 +206,11 @@ t.test('PostgreSQL 15 by its URL', { skip: without('postgres') }, async (t) => {
       return { limits: shown.map(({ rows }) => rows[0]!.limit), role, close }
     }
     const service = await limits(false)
-    t.strictSame(service.limits, ['1min', '1min'])
+    t.strictSame(service.limits, ['1min', '1min', '1min'])
     await service.role()
     await service.close()
     const again = await limits(false)
-    t.strictSame(again.limits, ['7s', '7s'], 'unless the administrator has another limit')
+    t.strictSame(again.limits, ['7s', '7s', '7s'], 'unless the administrator has another limit')
     await again.close()
   })
 })
@@ -261,16 +273,29 @@ t.test('a password from a file, over TLS that verifies the server', { skip: with
 
 t.test('a silent connection is closed while a query waits, and not while its transaction sends a mail', async (t) => {
   const { database } = await anApi(t)
-  const client = (await database.pool.connect()) as pg.PoolClient & pg.Client
-  const fallSilent = () => client.connection.stream.emit('timeout') // as Node does after the 30 s of SILENCE_TIMEOUT_MS
+  const client = await database.pool.connect()
   await client.query('begin')
-  fallSilent()
+  fallSilent(client)
   t.match(await client.query('select 1 as one'), { rows: [{ one: 1 }] }, 'a mail server or the store may take longer')
   const waiting = client.query('select pg_sleep(600)').catch((error: unknown) => (error as Error).message)
-  fallSilent()
+  fallSilent(client)
   t.match(await waiting, /^Connection terminated/)
   client.release(true)
 })
+
+t.test('a silent connection of a migration is kept', async (t) => {
+  const { database } = await anApi(t)
+  const client = await database.migrations.pool.connect()
+  const waiting = client.query('select pg_sleep(0.1)')
+  fallSilent(client)
+  await t.resolves(waiting)
+  client.release()
+})
+
+/** As Node does after the 30 s of SILENCE_TIMEOUT_MS. */
+function fallSilent(client: pg.PoolClient): void {
+  ;(client as pg.PoolClient & pg.Client).connection.stream.emit('timeout')
+}
 
 t.test('a database that cannot be reached is named', async (t) => {
   const directory = shortDirectory(t, 0o755)

@@ -9,6 +9,7 @@ import { LRUCache } from 'lru-cache'
 import type { Log } from '../../runtime/log-codes.ts'
 import type { Quota } from '../../limits/rate-limit-headers.ts'
 import { MAX_KNOWN_ADDRESSES, failureKeys, type FailureLimit, type FailureSubject } from '../../limits/failure-limit.ts'
+import { deleteInBatches } from '../database/purge.ts'
 import type { Db } from '../database/transaction.ts'
 
 /** How long an address stays known in the database after its last success, to a day. */
@@ -77,10 +78,7 @@ export class KnownAddresses {
   /** Deletes the addresses without a success for 90 days. */
   async purge(): Promise<void> {
     const { db, now } = this.#parts
-    await db
-      .deleteFrom('known_addresses')
-      .where('last_success', '<', new Date(now() - RETENTION_MS))
-      .execute()
+    await deleteInBatches(db, 'known_addresses', sql`last_success < ${new Date(now() - RETENTION_MS)}`)
   }
 
   async #readOnce(subject: FailureSubject): Promise<void> {

@@ -9,6 +9,7 @@
  * 9700, 4.14.2).
  */
 import { sql } from 'kysely'
+import { deleteInBatches } from '../database/purge.ts'
 import type { Tx, Db } from '../database/transaction.ts'
 import { digest, newToken } from './secrets.ts'
 
@@ -28,6 +29,8 @@ const MAX_FAMILIES = 100
  * one is refused, and ends nothing.
  */
 const MAX_REFRESH_TOKENS = 400
+/** How many families one statement deletes, with all of their tokens. */
+const FAMILY_BATCH = 100
 
 /** Issues and uses refresh tokens. `now`: milliseconds since 1970. `seconds`: the lifetime of one. */
 export class TokenFamilies {
@@ -100,21 +103,25 @@ export class TokenFamilies {
     return this.#issue(tx, familyId)
   }
 
+  /** Deletes revoked families with their tokens. */
+  async purgeRevoked(): Promise<void> {
+    await deleteInBatches(this.#db, 'token_families', sql`revoked_at is not null`, FAMILY_BATCH)
+  }
+
   /**
-   * Deletes expired refresh tokens, revoked families with their tokens, and families without a token that is kept. Run
-   * it before AccessTokens.purge with the same `keptSinceMs`: it finds families by their expired tokens.
+   * Deletes expired refresh tokens, and families without a token that is kept. Run it before AccessTokens.purge with
+   * the same `keptSinceMs`: it finds families by their expired tokens.
    */
-  async purge(atMs: number, keptSinceMs: number): Promise<void> {
+  async purgeExpired(atMs: number, keptSinceMs: number): Promise<void> {
     const [at, keptSince] = [new Date(atMs), new Date(keptSinceMs)]
-    await this.#db.deleteFrom('token_families').where('revoked_at', 'is not', null).execute()
-    await sql`
-      delete from token_families where id in (
-          select family_id from refresh_tokens where expires_at <= ${at}
-          union select family_id from access_tokens where expires_at < ${keptSince})
-        and not exists (select from refresh_tokens where family_id = token_families.id and expires_at > ${at})
-        and not exists (select from access_tokens where family_id = token_families.id and expires_at >= ${keptSince})
-      `.execute(this.#db)
-    await this.#db.deleteFrom('refresh_tokens').where('expires_at', '<=', at).execute()
+    const isEnded = sql`
+      id in (
+        select family_id from refresh_tokens where expires_at <= ${at}
+        union select family_id from access_tokens where expires_at < ${keptSince})
+      and not exists (select from refresh_tokens where family_id = token_families.id and expires_at > ${at})
+      and not exists (select from access_tokens where family_id = token_families.id and expires_at >= ${keptSince})`
+    await deleteInBatches(this.#db, 'token_families', isEnded, FAMILY_BATCH)
+    await deleteInBatches(this.#db, 'refresh_tokens', sql`expires_at <= ${at}`)
   }
 
   async #issue(tx: Tx, familyId: number): Promise<string> {

@@ -4,6 +4,7 @@
  */
 import { sql, type Insertable } from 'kysely'
 import { LRUCache } from 'lru-cache'
+import { deleteInBatches } from '../database/purge.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Tx, Db } from '../database/transaction.ts'
 import { limitsOf, type ClientLimits } from '../model/client-limits.ts'
@@ -170,7 +171,7 @@ export class AccessTokens {
 
   /** Deletes tokens that expired before a time. */
   async purge(keptSinceMs: number): Promise<void> {
-    await this.#db.deleteFrom('access_tokens').where('expires_at', '<', new Date(keptSinceMs)).execute()
+    await deleteInBatches(this.#db, 'access_tokens', sql`expires_at < ${new Date(keptSinceMs)}`)
   }
 }
 

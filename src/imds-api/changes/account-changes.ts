@@ -5,7 +5,7 @@ import { isWithdrawal, changeRefusal, type StateRule } from '../model/account-st
 import { notFound, shed, type Refusal } from '../model/refusal.ts'
 import { setOrigin, type ChangeOrigin } from './events.ts'
 import { inFlightRefusal, KeyedChange, type KeyOfClient } from './keyed-change.ts'
-import { lockAccount } from './limits.ts'
+import { lockAccount, type LockedAccount } from './limits.ts'
 import type { Tables } from '../database/tables.ts'
 import { inTransaction, type Tx, type Db } from '../database/transaction.ts'
 
@@ -54,6 +54,12 @@ const COMPUTE: Requester = {
   checkCondition: () => Promise.resolve(),
 }
 
+/** The refusal of an account that makes changes faster than they are published. */
+function backlogRefusal({ has_too_many_unpublished: isBehind }: LockedAccount): Refusal | undefined {
+  if (isBehind !== true) return undefined
+  return shed('changes', 'too many changes of this account wait to be published: try again later')
+}
+
 function originOf({ requesterId, requestId, keyed }: Requester): ChangeOrigin {
   return { actor: requesterId, requestId, key: keyed()?.key ?? '' }
 }
@@ -79,8 +85,8 @@ export class AccountChanges {
   }
 
   /**
-   * Commits a change if the requester has the right and the state of the account allows it. `rule`: the entry of
-   * model/account-states.ts for the request.
+   * Commits a change if the requester has the right, the state of the account allows it, and the publisher keeps up with
+   * the account. `rule`: the entry of model/account-states.ts for the request.
    */
   async commit<T>(
     requester: AccountRequester,
@@ -92,7 +98,7 @@ export class AccountChanges {
       const account = await lockAccount(tx, accountId, originOf(requester))
       if (account === undefined) throw notFound('this account')
       await requester.recheckRight(tx, account)
-      return changeRefusal(rule, account)
+      return changeRefusal(rule, account) ?? (isWithdrawal(rule) ? undefined : backlogRefusal(account))
     }
     return this.#inTurn(accountId, requester, isWithdrawal(rule), check, change)
   }

@@ -6,6 +6,7 @@
  * given out again after a while, to the present hypervisor of the server.
  */
 import { sql, type RawBuilder, type Selectable } from 'kysely'
+import { deleteInBatches, PURGE_BATCH } from '../database/purge.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Tx, Db } from '../database/transaction.ts'
 import { notFound, refuse } from '../model/refusal.ts'
@@ -204,18 +205,23 @@ function isRecent(time: RawBuilder<unknown>, seconds: number): RawBuilder<unknow
 export async function purgeActions(db: Db): Promise<void> {
   const finishedAt = sql`finished_at at time zone 'UTC'` // as in the index compute_actions_age
   const before = (age: string) => sql`(now() at time zone 'UTC') - ${age}::interval`
-  await sql`delete from compute_actions where ${finishedAt} < ${before(RETENTION)}`.execute(db)
-  await sql`
-    delete from compute_actions where id in (
+  await deleteInBatches(db, 'compute_actions', sql`${finishedAt} < ${before(RETENTION)}`)
+  const isBeyondMost = sql`
+    id = any(array(
+      -- materialized: with the limit, PostgreSQL may read all of compute_actions in the order of the servers
+      with recent as materialized (
+        select distinct server_id from compute_actions where ${finishedAt} > ${before(PURGE_WINDOW)})
       select old.id
-      from (select distinct server_id from compute_actions where ${finishedAt} > ${before(PURGE_WINDOW)}) as recent
+      from recent
         cross join lateral (
           select id from compute_actions
           where server_id = recent.server_id and finished_at is not null
           order by finished_at desc, id desc
           offset (
             select case when deleted_at is null then ${MAX_FINISHED}::bigint else ${MAX_FINISHED_OF_DELETED}::bigint end
-            from servers where id = recent.server_id)) as old)`.execute(db)
+            from servers where id = recent.server_id)) as old
+      limit ${PURGE_BATCH}))`
+  await deleteInBatches(db, 'compute_actions', isBeyondMost)
 }
 
 /**

@@ -4,6 +4,7 @@
  * deleted events.
  */
 import { sql, type RawBuilder, type Selectable } from 'kysely'
+import { PURGE_BATCH } from '../database/purge.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Db, Tx } from '../database/transaction.ts'
 import { parseCursor, type Cursor } from '../model/events.ts'
@@ -13,7 +14,6 @@ import { fieldFault, refuse, type Refusal } from '../model/refusal.ts'
 export type EventRow = Selectable<Omit<Tables['events'], 'account_id'>> & { readonly epoch: string }
 
 const RETENTION = '7 days'
-const PURGE_BATCH = 1_000
 /** The value of `after` for future events only. */
 const NOW = 'now'
 

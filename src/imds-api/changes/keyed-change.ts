@@ -10,6 +10,7 @@
 import { sql } from 'kysely'
 import { Replay, type KeyedRequest } from '../http/idempotency.ts'
 import { tryLock } from '../database/advisory-locks.ts'
+import { deleteInBatches } from '../database/purge.ts'
 import type { Db, Tx } from '../database/transaction.ts'
 import { fieldFault, Refusal, refuse, statusOf, type Detail, type RefusalName } from '../model/refusal.ts'
 
@@ -25,7 +26,6 @@ export const MAX_IDEMPOTENCY_KEYS = 10_000
 /** The bytes that a key costs its sender at least. A longer response costs its length. */
 export const KEY_BYTES = 8_192
 const ROOM_BYTES = MAX_IDEMPOTENCY_KEYS * KEY_BYTES
-const PURGE_BATCH = 1_000
 const RETRY_SECONDS = 1
 
 interface Row {
@@ -153,18 +153,12 @@ function responseOf({ status, body, link, omitted, user_data: userData }: Row): 
 }
 
 /**
- * Deletes expired keys in batches. It runs once an hour and moves its limit by at most two hours, so a clock that is
- * set a day ahead by mistake does not end all keys.
+ * Deletes expired keys. It runs once an hour and moves its limit by at most two hours, so a clock that is set a day
+ * ahead by mistake does not end all keys.
  */
 export async function purgeKeys(db: Db): Promise<void> {
   const { rows } = await sql<{ until: string }>`
     update region set keys_deleted_until = least(now() - ${RETENTION}::interval, keys_deleted_until + interval '2 hours')
     returning keys_deleted_until::text as until`.execute(db)
-  for (let deleted = PURGE_BATCH; deleted === PURGE_BATCH;) {
-    const { numAffectedRows = 0n } = await sql`
-      delete from idempotency_keys where (owner, client, key) in (
-        select owner, client, key from idempotency_keys
-        where created_at < ${rows[0]!.until}::timestamptz limit ${PURGE_BATCH})`.execute(db)
-    deleted = Number(numAffectedRows)
-  }
+  await deleteInBatches(db, 'idempotency_keys', sql`created_at < ${rows[0]!.until}::timestamptz`)
 }

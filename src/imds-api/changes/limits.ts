@@ -15,6 +15,20 @@ import type { Tx } from '../database/transaction.ts'
 export const MAX_KEPT_DELETED = 1000
 
 /**
+ * How many changes of servers of an account can wait to be published. One request may change all of its servers, so it
+ * could otherwise fill the database while the store is unreachable.
+ */
+export const MAX_UNPUBLISHED = 10_000
+/** Without those of a rebuild, which an operator has asked for. The index outbox_turns begins with `urgent`. */
+const hasTooManyUnpublished = (accountId: string) => sql<boolean>`exists (
+  select from outbox
+  where account_id = ${accountId} and urgent in (true, false) and retry_at is null and not rebuild
+  offset ${sql.lit(MAX_UNPUBLISHED)})`
+
+/** `has_too_many_unpublished`: more than MAX_UNPUBLISHED. Absent without an origin. */
+export type LockedAccount = Selectable<Tables['accounts']> & { readonly has_too_many_unpublished?: boolean }
+
+/**
  * Locks an account until the end of the transaction. Other transactions can still insert rows that refer to it, such as
  * access tokens. Undefined: it was deleted. `origin`: what the events of the transaction name.
  */
@@ -22,11 +36,13 @@ export async function lockAccount(
   tx: Tx,
   accountId: string,
   origin?: ChangeOrigin,
-): Promise<Selectable<Tables['accounts']> | undefined> {
+): Promise<LockedAccount | undefined> {
   return tx
     .selectFrom('accounts')
     .selectAll()
-    .$if(origin !== undefined, (query) => query.select(setOrigin(origin!).as('origin')))
+    .$if(origin !== undefined, (query) =>
+      query.select([setOrigin(origin!).as('origin'), hasTooManyUnpublished(accountId).as('has_too_many_unpublished')]),
+    )
     .where('id', '=', accountId)
     .forNoKeyUpdate()
     .executeTakeFirst()

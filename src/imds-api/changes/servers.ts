@@ -13,6 +13,7 @@
 import { sql, type RawBuilder } from 'kysely'
 import { lockRebuild } from '../database/advisory-locks.ts'
 import { markChanged, OUTBOX_CHANNEL } from '../database/outbox.ts'
+import { PURGE_BATCH } from '../database/purge.ts'
 import type { Db, Tx } from '../database/transaction.ts'
 import type { ServerAction, ServerStatus } from '../model/server-actions.ts'
 import { transitions, type Transition } from '../model/transitions.ts'
@@ -83,7 +84,6 @@ function effectOf(status: ServerStatus) {
 
 /** How long a deleted server can be read. */
 const RETENTION = '30 days'
-const PURGE_BATCH = 1_000
 /** True for a deleted server that needs no publish, and no hypervisor for the deletion of a snapshot. */
 const IS_UNREFERENCED = sql`(
   not exists (select from outbox where outbox.server_id = servers.id)

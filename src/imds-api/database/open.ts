@@ -20,10 +20,11 @@ export interface DatabasePool {
 
 /**
  * An open database: the connections for requests, and in `background` those for everything else, such as publishing and
- * readiness, so that these do not wait for requests.
+ * readiness, so that these do not wait for requests. A statement of `migrations` may take any time.
  */
 export interface Database extends DatabasePool {
   readonly background: DatabasePool
+  readonly migrations: DatabasePool
   /** Opens a connection outside of the pools. */
   connect(): Promise<pg.Client>
   /** Resolves when an embedded server has ended without our doing. */
@@ -94,7 +95,11 @@ export async function openDatabase(
   types.setTypeParser(pg.types.builtins.INT8, Number)
   let closing = false
   const readOnly = new WeakSet<pg.PoolClient>()
-  const openPool = (max: number, ...limits: readonly (readonly [name: string, value: string])[]): DatabasePool => {
+  const openPool = (
+    max: number,
+    mayBeSilent: boolean,
+    ...limits: readonly (readonly [name: string, value: string])[]
+  ): DatabasePool => {
     const options = { ...connection, max, types, application_name: 'imds-api' }
     // the pool waits for the promise, which its types leave out
     const values = [limits.map(([name]) => name), limits.map(([, value]) => value)]
@@ -105,7 +110,7 @@ export async function openDatabase(
     })
     pool.on('connect', (client) => {
       client.on('error', reportedByQuery)
-      if (!isCommand) endWhenSilent(client as Connected)
+      if (!mayBeSilent) endWhenSilent(client as Connected)
       ;(client as Connected).connection.on('errorMessage', ({ code }: { readonly code?: string }) => {
         if (code === READ_ONLY) readOnly.add(client)
       })
@@ -116,12 +121,14 @@ export async function openDatabase(
     })
     return { pool, db: new Kysely<Tables>({ dialect: new PostgresDialect({ pool }) }) }
   }
-  const { db, pool } = openPool(settings.connections ?? DEFAULT_CONNECTIONS, IDLE_TRANSACTION, REQUEST_STATEMENT)
-  const background = openPool(MAX_BACKGROUND_CONNECTIONS, IDLE_TRANSACTION)
+  const connections = settings.connections ?? DEFAULT_CONNECTIONS
+  const { db, pool } = openPool(connections, isCommand, IDLE_TRANSACTION, REQUEST_STATEMENT)
+  const background = openPool(MAX_BACKGROUND_CONNECTIONS, isCommand, IDLE_TRANSACTION)
+  const migrations = openPool(1, true, IDLE_TRANSACTION)
   const close = async () => {
     closing = true
     await Promise.race([
-      Promise.all([pool.end(), background.pool.end()]),
+      Promise.all([pool, background.pool, migrations.pool].map((one) => one.end())),
       sleep(CLOSE_TIMEOUT_MS, undefined, { ref: false }),
     ])
     await server?.stop()
@@ -139,7 +146,7 @@ export async function openDatabase(
     await client.connect()
     return client
   }
-  return { db, pool, background, connect, close, ended }
+  return { db, pool, background, migrations, connect, close, ended }
 }
 
 /** An error without a listener ends the process. The query of the connection, or its `end` event, tells of it. */
@@ -170,8 +177,8 @@ async function checkServer(pool: pg.Pool): Promise<void> {
 }
 
 /**
- * Ends a lost connection: the operating system notices the loss only after 15 minutes. Not for commands, because one of
- * their queries may take long.
+ * Ends a lost connection: the operating system notices the loss only after 15 minutes. Not for commands and
+ * migrations, because one of their statements may take long.
  */
 function endWhenSilent(client: Connected): void {
   const { stream } = client.connection

@@ -92,9 +92,7 @@ export async function startApi(config: ApiConfig, log: Log): Promise<Api> {
         await parts.delay.run(config.stopDelaySeconds)
         await stop()
       },
-      reopenAudit: () => {
-        reopenAudit(parts.audit, log)
-      },
+      reopenAudit: () => reopenAudit(parts.audit, log),
       failed: database.ended.then(() => 'PostgreSQL has ended: its log is in IMDS_API_STATE_DIR/postgres/log'),
     }
   } catch (error) {

@@ -223,9 +223,7 @@ t.test('a password from a file, over TLS that verifies the server', { skip: with
   writeFileSync(passwordFile, 'hunter2\n')
   const verified = `${postgres.url}?sslmode=verify-full&sslrootcert=${authority.caFile}`
   const open = (url: string, file: string | undefined) =>
-    openDatabase({ kind: 'server', url, passwordFile: file }, false, (error) => {
-      t.comment(error.message)
-    })
+    openDatabase({ kind: 'server', url, passwordFile: file }, false, (error) => t.comment(error.message))
   for (const [what, url, file, reason] of [
     ['a wrong password', verified, authority.caFile, 'password authentication failed for user "imds"'],
     ['a file that is missing', verified, `${directory}/x`, `${directory}/x cannot be read: ENOENT`],

@@ -114,14 +114,14 @@ export async function reportOutcome(
   { outcome, fault }: ActionReport,
 ): Promise<FinishedAction> {
   const found = await findAction(db, hypervisor, id)
-  if (found === undefined) throw notFound(`the action ${String(id)}`)
+  if (found === undefined) throw notFound(`the action ${id}`)
   return accounts.commitInAnyState(found.account_id, async (tx) => {
     const action = await findAction(tx, hypervisor, id)
-    if (action === undefined) throw notFound(`the action ${String(id)}`)
+    if (action === undefined) throw notFound(`the action ${id}`)
     const { kind, server_id: serverId } = action
     if (actionAfter(actionState(action), outcome === 'succeeded' ? 'succeed' : 'fail') === undefined) {
       if (action.outcome !== outcome)
-        throw refuse('resource_conflict', `the action ${String(id)} has ${String(action.outcome)} already`)
+        throw refuse('resource_conflict', `the action ${id} has ${String(action.outcome)} already`)
       return { id, serverId, kind, outcome, fault: action.fault, isRepeated: true }
     }
     await finishAction(tx, action, outcome, fault)

@@ -124,8 +124,8 @@ export async function refuseBeyondLimits(
     if (used + more > most)
       throw refuse(
         'account_limit_reached',
-        `the account has ${String(used)} ${of}, and its limit is ${String(most)}` +
-          `${more === 1 ? '' : `: ${String(more)} more are too much`}: ${remedy}`,
+        `the account has ${used} ${of}, and its limit is ${most}` +
+          `${more === 1 ? '' : `: ${more} more are too much`}: ${remedy}`,
       )
   }
   return uses

@@ -171,9 +171,7 @@ async function checkServer(pool: pg.Pool): Promise<void> {
   })
   const { version } = rows[0]!
   if (version < OLDEST_POSTGRESQL)
-    throw new StartFailure(
-      `the database is PostgreSQL ${String(version)}: imds-api needs ${String(OLDEST_POSTGRESQL)} or newer`,
-    )
+    throw new StartFailure(`the database is PostgreSQL ${version}: imds-api needs ${OLDEST_POSTGRESQL} or newer`)
 }
 
 /**

@@ -85,6 +85,8 @@ export interface Resolution {
 export interface Steps {
   /** Finds the instance of the peer. */
   readonly findAgain: (exchange: Exchange) => FoundGuest
+  /** Authorizes only. Undefined: not refused. */
+  readonly authorizeAgain: (exchange: Exchange) => RefusedRequest | undefined
   /** Authorizes and resolves. */
   readonly resolveAgain: (exchange: Exchange) => Resolution
   /** Responds, and notes the request in the boot trace of its guest. `target`: undefined if it could not be parsed. */

@@ -8,7 +8,7 @@ import {
   type RequestResult,
   type Steps,
 } from './exchange.ts'
-import { guestOf, idOf } from './identify.ts'
+import { idOf } from './identify.ts'
 
 /** The longest wait, in ms. Only a flood of signatures, or a disk that blocks the threads, takes so long. */
 const WAIT_MS = 1_000
@@ -37,18 +37,15 @@ export async function awaitContent(
   }
 }
 
-/**
- * Waits for the content. If the record of the guest has changed meanwhile, the content is that of the record before:
- * the guest gets 503, and repeats its request.
- */
+/** Waits for the content, and then checks again whether the guest may have the content. */
 export async function awaitAndRecheck(
   exchange: Exchange,
   pending: PendingRequest,
-  steps: Pick<Steps, 'findAgain'>,
+  steps: Pick<Steps, 'findAgain' | 'authorizeAgain'>,
   log: Log,
 ): Promise<RequestResult> {
   const result = await awaitContent(pending, log)
   const found = steps.findAgain(exchange)
   if (idOf(found) !== idOf(exchange.found)) return ADDRESS_LOST
-  return guestOf(found) === guestOf(exchange.found) ? result : refused('not-signed', pending.route, pending.ttlSeconds)
+  return steps.authorizeAgain({ ...exchange, found }) ?? result
 }

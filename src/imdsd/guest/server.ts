@@ -13,7 +13,15 @@ import { performance } from 'node:perf_hooks'
 import { TargetCache, type Target } from '../../metadata/target.ts'
 import { authorize, type Rules } from './authorize.ts'
 import { ConnectionGuard, type ConnectionGuardParts } from './connection-guard.ts'
-import { outcomeOf, refused, type Resolution, type Exchange, type RequestResult, type Steps } from './exchange.ts'
+import {
+  outcomeOf,
+  refused,
+  type Resolution,
+  type Exchange,
+  type RefusedRequest,
+  type RequestResult,
+  type Steps,
+} from './exchange.ts'
 import type { HeldRequests } from './held-requests.ts'
 import { buildHttpServer } from './http-server.ts'
 import { peersOf, type GuestFinder, type FoundGuest, type Peers } from './identify.ts'
@@ -157,5 +165,10 @@ export class RequestPipeline implements Steps {
 
   resolveAgain(exchange: Exchange): Resolution {
     return this.#authorizeAndResolve(exchange, UNCOUNTED)
+  }
+
+  authorizeAgain(exchange: Exchange): RefusedRequest | undefined {
+    const authorization = authorize(exchange, this.#targets.parse(exchange.rawTarget), this.#parts.rules, UNCOUNTED)
+    return authorization.kind === 'refused' ? authorization : undefined
   }
 }

@@ -1,8 +1,6 @@
 import { pino } from 'pino'
 import { expect, test, vi } from 'vitest'
-import type { Exchange } from '../../../../src/imdsd/guest/exchange.ts'
-import type { Guest } from '../../../../src/imdsd/guest/identify.ts'
-import { awaitAndRecheck, awaitContent } from '../../../../src/imdsd/guest/pending.ts'
+import { awaitContent } from '../../../../src/imdsd/guest/pending.ts'
 
 const CONTENT = { body: 'x', headers: [] }
 
@@ -42,27 +40,3 @@ test('a guest waits a second at most for a signature, and then gets 503 and give
   expect(await waiting).toMatchObject({ result: { refusal: 'not-signed' }, log: [] })
   expect(giveUp).toHaveBeenCalledOnce()
 })
-
-test.each([
-  ['the guest', (before: Guest) => before, { kind: 'served', content: CONTENT }],
-  ['the guest with a changed record', (before: Guest) => ({ ...before }), { refusal: 'not-signed', ttlSeconds: 7 }],
-  [
-    'another guest',
-    (before: Guest) => ({ ...before, instance: { ...before.instance, id: 'srv-other' } }),
-    { refusal: 'unknown-peer' },
-  ],
-])(
-  'content that was made for a guest reaches only that guest, and not after a change: %s',
-  async (_of, after, result) => {
-    const guest = { instance: { id: 'srv-abcde' } } as Guest
-    const found = { kind: 'owned', owner: guest } as const
-    expect(
-      await awaitAndRecheck(
-        { found } as Exchange,
-        { kind: 'pending', route: '/{version}', content: Promise.resolve(CONTENT), ttlSeconds: 7, cost: 0 },
-        { findAgain: () => ({ kind: 'owned', owner: after(guest) }) },
-        pino({ enabled: false }),
-      ),
-    ).toMatchObject(result)
-  },
-)

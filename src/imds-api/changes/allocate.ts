@@ -155,7 +155,7 @@ async function findFree(
   const isFree = (start: number, end: number) =>
     sql.join(
       pools.map(({ id, range }) => {
-        const offset = sql`${first - range.first}::bigint`
+        const offset = sql`${String(first - range.first)}::bigint`
         return sql`
           not exists (
             select from allocations

@@ -1,6 +1,4 @@
-/**
- * The public library, for control planes: `import { openStore, waitForInstance } from 'imds'`.
- */
+/** The public library, for control planes: `import { openStore, waitForInstance } from 'imds'`. */
 // load both now: when `openStore` imports them, an upgrade may have replaced the files
 import './store/files/publisher.ts'
 import './store/redis/publisher.ts'

@@ -160,9 +160,7 @@ async function serve(): Promise<void> {
   })
 }
 
-/**
- * Opens the database for a command. Root becomes the owner of its directory: read what only root may read before.
- */
+/** Opens the database for a command. Root becomes the owner of its directory: read what only root may read before. */
 async function openForCommand(settings: DatabaseSettings): Promise<Database> {
   if (settings.kind === 'embedded') becomeOwnerOf(settings.stateDirectory)
   return openDatabase(settings, true, (error) => output.warn(error.message))

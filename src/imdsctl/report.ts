@@ -17,9 +17,7 @@ export interface CommandOutcome {
 /** How many different warnings a report of failures prints: in a new region, no hypervisor has announced itself. */
 const MAX_WARNINGS = 3
 
-/**
- * Prints outcomes, and a summary of more than one. `each`: every outcome. `failures`: only those that failed.
- */
+/** Prints outcomes, and a summary of more than one. `each`: every outcome. `failures`: only those that failed. */
 export class CommandReport {
   readonly #output: Output
   readonly #prints: 'each' | 'failures'

@@ -1,6 +1,4 @@
-/**
- * `imdsctl reports`: prints what the guest of an instance has reported, marked as its claim.
- */
+/** `imdsctl reports`: prints what the guest of an instance has reported, marked as its claim. */
 import { QUESTIONS } from '../imdsd/operator/client.ts'
 import type { ReportsDocument } from '../imdsd/operator/documents.ts'
 import { formatAgo } from '../runtime/ago.ts'

@@ -1,6 +1,4 @@
-/**
- * `imdsctl trace`: prints what a guest asked for since it last booted, as a time line.
- */
+/** `imdsctl trace`: prints what a guest asked for since it last booted, as a time line. */
 import { QUESTIONS } from '../imdsd/operator/client.ts'
 import type { Trace } from '../imdsd/operator/documents.ts'
 import { formatAgo } from '../runtime/ago.ts'

@@ -128,9 +128,7 @@ export function describeFirewallWait(listeners: readonly GuestListener[]): strin
   )
 }
 
-/**
- * Warns if IMDS_LISTEN names other addresses or networks than the sockets that systemd passed.
- */
+/** Warns if IMDS_LISTEN names other addresses or networks than the sockets that systemd passed. */
 export function warnOfOverruled(
   { overruledListen = [] }: Pick<GuestListeners, 'overruledListen'>,
   guests: readonly GuestAddress[],

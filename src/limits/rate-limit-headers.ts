@@ -1,8 +1,6 @@
 /** The headers of a rate limit (draft-ietf-httpapi-ratelimit-headers-10). */
 
-/**
- * What a caller has left of a rate limit. `retrySeconds`: how long nothing is left, if `remaining` is 0.
- */
+/** What a caller has left of a rate limit. `retrySeconds`: how long nothing is left, if `remaining` is 0. */
 export interface Quota {
   readonly name: string
   readonly quota: number

@@ -82,9 +82,7 @@ const IS_POSITION = /^\d+$/
 /** The content of `/`: the versions, one per line (contract A1). */
 export const VERSION_LIST: Content = textContent(VERSIONS.join('\n'))
 
-/**
- * Builds the tree of an instance. `userData` is undefined if the instance has none. Sealed user-data is left out.
- */
+/** Builds the tree of an instance. `userData` is undefined if the instance has none. Sealed user-data is left out. */
 export function buildTree(instance: Instance, userData: Uint8Array | undefined, provider: Provider): Tree {
   const root = new Directory(noSuffix)
   addIdentity(root, instance, provider.signer)

@@ -1,6 +1,4 @@
-/**
- * Checks user-data against the size and digest in its record.
- */
+/** Checks user-data against the size and digest in its record. */
 import { createHash } from 'node:crypto'
 import type { Instance } from './instance.ts'
 import type { Fault } from './record.ts'

@@ -6,9 +6,7 @@ export const RECORD_ENDINGS = ['.json', '.yaml', '.yml'] as const
 
 export type Format = 'JSON' | 'YAML'
 
-/**
- * `message` may quote the text, unless it is the `cause` that we know; `line` is where the fault is, if known.
- */
+/** `message` may quote the text, unless it is the `cause` that we know; `line` is where the fault is, if known. */
 export interface DocumentFault {
   readonly message: string
   readonly cause?: string

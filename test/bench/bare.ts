@@ -1,6 +1,4 @@
-/**
- * The baseline: a bare `node:http` server that always returns the same response.
- */
+/** The baseline: a bare `node:http` server that always returns the same response. */
 import { createServer } from 'node:http'
 
 const [port, body = ''] = process.argv.slice(2)

@@ -1,6 +1,4 @@
-/**
- * The latencies of nine guests that boot while a tenth guest floods the daemon.
- */
+/** The latencies of nine guests that boot while a tenth guest floods the daemon. */
 import { bootDuringFlood, FLOODS } from '../support/load/flood.ts'
 import type { Part } from './bench.ts'
 import { addressOf, populate } from './population.ts'

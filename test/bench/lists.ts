@@ -1,6 +1,4 @@
-/**
- * Lists of an account with 10,000 servers, and what an idempotency key costs.
- */
+/** Lists of an account with 10,000 servers, and what an idempotency key costs. */
 import { loadavg } from 'node:os'
 import pg from 'pg'
 import { fillAccount } from '../support/fixtures/many-rows.ts'

@@ -1,6 +1,4 @@
-/**
- * imds-api under load: a mix of requests by 50 clients, more reads than it can answer, and 10,000 idle connections.
- */
+/** imds-api under load: a mix of requests by 50 clients, more reads than it can answer, and 10,000 idle connections. */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { failed, runMixed } from '../support/load/mixed.ts'
 import { offer, type Caller } from '../support/load/open-loop.ts'

@@ -1,6 +1,4 @@
-/**
- * The tables of the benchmarks.
- */
+/** The tables of the benchmarks. */
 import { cpus } from 'node:os'
 
 /** Figures with a title and column names. `notes` explain how they were measured. */

@@ -1,6 +1,4 @@
-/**
- * The cost of session tokens.
- */
+/** The cost of session tokens. */
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { request } from 'node:http'

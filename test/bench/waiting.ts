@@ -1,6 +1,4 @@
-/**
- * Requests that wait for a change: their memory, and how soon they are answered.
- */
+/** Requests that wait for a change: their memory, and how soon they are answered. */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { openStore } from '../../src/store/open.ts'
 import { Wire } from '../support/load/wire.ts'

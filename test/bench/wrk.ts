@@ -1,6 +1,4 @@
-/**
- * Runs wrk and parses its output.
- */
+/** Runs wrk and parses its output. */
 import { execFile } from 'node:child_process'
 import { promisify } from 'node:util'
 

@@ -1,6 +1,4 @@
-/**
- * The AWS SDK for JavaScript reads the tree (docs/clients.md#aws-sdks).
- */
+/** The AWS SDK for JavaScript reads the tree (docs/clients.md#aws-sdks). */
 import { MetadataService } from '@aws-sdk/ec2-metadata-service'
 import t from 'tap'
 import { openStore } from '../../src/store/open.ts'

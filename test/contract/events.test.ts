@@ -1,6 +1,4 @@
-/**
- * H8 of the contract: maintenance events in EC2's JSON.
- */
+/** H8 of the contract: maintenance events in EC2's JSON. */
 import { expect, test } from 'vitest'
 import { aGuestServer } from '../support/fixtures/guest-server.ts'
 import { anInstance } from '../support/fixtures/instance.ts'

@@ -1,6 +1,4 @@
-/**
- * Each rule of the contract is held by a test that names its number.
- */
+/** Each rule of the contract is held by a test that names its number. */
 import { readdirSync, readFileSync } from 'node:fs'
 import { expect, test } from 'vitest'
 

@@ -1,6 +1,4 @@
-/**
- * H5, H6 and H7 of the contract: the trees of NoCloud and OpenStack, with vendor data.
- */
+/** H5, H6 and H7 of the contract: the trees of NoCloud and OpenStack, with vendor data. */
 import { beforeEach, describe, expect, test } from 'vitest'
 import { aGuestServer, type TestGuest } from '../support/fixtures/guest-server.ts'
 import { aFullInstance, anInstance } from '../support/fixtures/instance.ts'

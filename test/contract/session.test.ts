@@ -1,6 +1,4 @@
-/**
- * Section D of the contract as tables: session tokens, the requests that need them, and forwarded requests.
- */
+/** Section D of the contract as tables: session tokens, the requests that need them, and forwarded requests. */
 import { describe, expect, test } from 'vitest'
 import { aGuestServer, type Injection, type TestGuest } from '../support/fixtures/guest-server.ts'
 import { anInstance } from '../support/fixtures/instance.ts'

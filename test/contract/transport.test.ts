@@ -1,6 +1,4 @@
-/**
- * A3 to A8, E1 and E2 of the contract as a table: a request, and the status, headers and bytes of its response.
- */
+/** A3 to A8, E1 and E2 of the contract as a table: a request, and the status, headers and bytes of its response. */
 import { describe, expect, test, vi } from 'vitest'
 import { REFUSALS, statusOf, type RefusalReason } from '../../src/imdsd/guest/refusals.ts'
 import { aGuestServer, type Injected, type Injection } from '../support/fixtures/guest-server.ts'

@@ -1,6 +1,4 @@
-/**
- * A1, A2, B and C of the contract as a table: for each category, the exact bytes for one full record.
- */
+/** A1, A2, B and C of the contract as a table: for each category, the exact bytes for one full record. */
 import { readFileSync } from 'node:fs'
 import { describe, expect, test } from 'vitest'
 import { CATEGORIES } from '../../src/metadata/categories.ts'

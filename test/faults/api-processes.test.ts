@@ -203,9 +203,7 @@ function isServed(url: string): Promise<boolean> {
   )
 }
 
-/**
- * Starts clients that read, create, wait and follow events. `stop` returns what failed.
- */
+/** Starts clients that read, create, wait and follow events. `stop` returns what failed. */
 async function startOthers(t: Test, baseUrl: string, token: string) {
   const faults: string[] = []
   const counts = { reads: 0, groups: 0, events: 0, streams: 0, waits: 0 }

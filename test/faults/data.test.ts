@@ -1,6 +1,4 @@
-/**
- * The data in Redis is lost, old or incomplete (invariants 3, 4 and 8) while guests read their trees.
- */
+/** The data in Redis is lost, old or incomplete (invariants 3, 4 and 8) while guests read their trees. */
 import t from 'tap'
 import { keysOf } from '../../src/store/redis/keys.ts'
 import { startFaultHost } from '../support/netns/fault-host.ts'

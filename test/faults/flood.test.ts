@@ -1,6 +1,4 @@
-/**
- * Invariant 6 and part F of the contract: nine guests boot without a failure while a tenth floods.
- */
+/** Invariant 6 and part F of the contract: nine guests boot without a failure while a tenth floods. */
 import t from 'tap'
 import { openStore } from '../../src/store/open.ts'
 import { startDaemon, until } from '../support/programs/daemon.ts'

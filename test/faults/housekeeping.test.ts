@@ -1,6 +1,4 @@
-/**
- * A host runs out of a resource: guests are still served, and the operator sees one log line and a metric.
- */
+/** A host runs out of a resource: guests are still served, and the operator sees one log line and a metric. */
 import { mkdtempSync, rmSync } from 'node:fs'
 import { rename, utimes } from 'node:fs/promises'
 import { connect, type Socket } from 'node:net'

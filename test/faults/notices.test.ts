@@ -1,6 +1,4 @@
-/**
- * Invariant 4: lost, repeated or reordered notices change nothing, while guests read their trees.
- */
+/** Invariant 4: lost, repeated or reordered notices change nothing, while guests read their trees. */
 import { readFileSync } from 'node:fs'
 import t from 'tap'
 import { keysOf } from '../../src/store/redis/keys.ts'

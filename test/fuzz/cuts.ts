@@ -98,9 +98,7 @@ const PATHS = [
   { address: SERVICE6, mss: 100 },
 ] as const
 
-/**
- * Sends cuts from a container with hop limits 1 and 2, over the first `paths` of PATHS. The host stops with `t`.
- */
+/** Sends cuts from a container with hop limits 1 and 2, over the first `paths` of PATHS. The host stops with `t`. */
 export async function fuzzCuts(t: Pick<Test, 'teardown'>, cuts: readonly Cut[], paths: number): Promise<RunReport> {
   const host = await startFirewallHost(t, { IMDS_LISTEN: `${SERVICE}:80,[${SERVICE6}]:80` })
   const alpha = await host.addGuest('alpha')

@@ -1,6 +1,4 @@
-/**
- * The daemon that is fuzzed: a child process on a file store, with checks of its process, log, metrics and memory.
- */
+/** The daemon that is fuzzed: a child process on a file store, with checks of its process, log, metrics and memory. */
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'

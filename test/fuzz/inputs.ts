@@ -1,6 +1,4 @@
-/**
- * Generates the inputs for sockets. Each belongs to a family, and depends only on its dice.
- */
+/** Generates the inputs for sockets. Each belongs to a family, and depends only on its dice. */
 import type { Dice } from './dice.ts'
 import { REAL, SERVED, targetOf } from './real.ts'
 import { AFTER, OPEN, SHAPES, SMUGGLED } from './smuggling.ts'

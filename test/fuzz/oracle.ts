@@ -1,6 +1,4 @@
-/**
- * Decides whether the responses on a connection follow the contract, whatever was sent on it.
- */
+/** Decides whether the responses on a connection follow the contract, whatever was sent on it. */
 import { MARK, type Input } from './inputs.ts'
 import { foreignCanaries, type FuzzGuest, type Role } from './population.ts'
 import type { Sent } from './send.ts'

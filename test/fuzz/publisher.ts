@@ -1,6 +1,4 @@
-/**
- * Publishes mutated files to the file store while guests send requests.
- */
+/** Publishes mutated files to the file store while guests send requests. */
 import { renameSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'

@@ -1,6 +1,4 @@
-/**
- * Fuzzes the parsers of records and files in this process, without a daemon.
- */
+/** Fuzzes the parsers of records and files in this process, without a daemon. */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'

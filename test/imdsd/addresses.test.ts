@@ -1,6 +1,4 @@
-/**
- * A host that loses its service address: readiness, metrics, log and launch gate.
- */
+/** A host that loses its service address: readiness, metrics, log and launch gate. */
 import t from 'tap'
 import { openStore } from '../../src/store/open.ts'
 import { startDaemon, until } from '../support/programs/daemon.ts'

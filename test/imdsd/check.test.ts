@@ -1,6 +1,4 @@
-/**
- * `imdsd --check` finds the faults of a configuration and of the files that it names, and has no other effect.
- */
+/** `imdsd --check` finds the faults of a configuration and of the files that it names, and has no other effect. */
 import { once } from 'node:events'
 import { chmodSync, mkdirSync, readdirSync } from 'node:fs'
 import { createServer } from 'node:net'

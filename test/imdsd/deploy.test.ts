@@ -1,6 +1,4 @@
-/**
- * The files in deploy/ (Prometheus configuration, alerts, example environment, Redis users) and of the images.
- */
+/** The files in deploy/ (Prometheus configuration, alerts, example environment, Redis users) and of the images. */
 import { spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { readFileSync } from 'node:fs'

@@ -1,6 +1,4 @@
-/**
- * `imdsctl explain`: which response an address gets, and why.
- */
+/** `imdsctl explain`: which response an address gets, and why. */
 import { join } from 'node:path'
 import t from 'tap'
 import { openStore } from '../../src/store/open.ts'

@@ -1,6 +1,4 @@
-/**
- * The firewall limits how many hops the response to a token PUT travels (contract D6), over IPv4 and IPv6.
- */
+/** The firewall limits how many hops the response to a token PUT travels (contract D6), over IPv4 and IPv6. */
 import t from 'tap'
 import { curl, giveIpv6, sendPieces, sendRaw, SERVICE6, startFirewallHost } from '../support/netns/firewall-host.ts'
 import { must } from '../support/programs/processes.ts'

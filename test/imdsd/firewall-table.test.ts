@@ -1,6 +1,4 @@
-/**
- * The firewall's table in the kernel while others change it too, with a real nft in a namespace.
- */
+/** The firewall's table in the kernel while others change it too, with a real nft in a namespace. */
 import { chmodSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'

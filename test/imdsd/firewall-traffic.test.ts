@@ -1,6 +1,4 @@
-/**
- * The firewall under traffic: other guests see no failure while instances are added and removed, or a guest floods.
- */
+/** The firewall under traffic: other guests see no failure while instances are added and removed, or a guest floods. */
 import t from 'tap'
 import { without } from '../support/packages.ts'
 import { until } from '../support/programs/daemon.ts'

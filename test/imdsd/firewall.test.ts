@@ -1,6 +1,4 @@
-/**
- * The firewall: its rules follow the view and allow a guest only its own link, MAC and addresses.
- */
+/** The firewall: its rules follow the view and allow a guest only its own link, MAC and addresses. */
 import t from 'tap'
 import { until } from '../support/programs/daemon.ts'
 import { curl, OPERATOR, sendRaw, startFirewallHost, type FirewallHost } from '../support/netns/firewall-host.ts'

@@ -1,6 +1,4 @@
-/**
- * IPv6: its own listener, guests that choose their addresses, and the option that enables it.
- */
+/** IPv6: its own listener, guests that choose their addresses, and the option that enables it. */
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'

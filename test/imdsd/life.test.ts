@@ -1,6 +1,4 @@
-/**
- * The daemon as a process: its start, failing starts, its stop, and the demo of README.md.
- */
+/** The daemon as a process: its start, failing starts, its stop, and the demo of README.md. */
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync, openSync } from 'node:fs'

@@ -1,6 +1,4 @@
-/**
- * The level of the daemon's log, changed while it runs.
- */
+/** The level of the daemon's log, changed while it runs. */
 import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'

@@ -1,6 +1,4 @@
-/**
- * V8's pretenuring, which the daemon turns off at its start (src/runtime/pretenuring.ts).
- */
+/** V8's pretenuring, which the daemon turns off at its start (src/runtime/pretenuring.ts). */
 import t from 'tap'
 import { run } from '../support/programs/processes.ts'
 

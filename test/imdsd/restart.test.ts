@@ -1,6 +1,4 @@
-/**
- * Open connections when the daemon stops. systemd-restart.test.ts tests that a restart refuses no new connection.
- */
+/** Open connections when the daemon stops. systemd-restart.test.ts tests that a restart refuses no new connection. */
 import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'
 import t, { type Test } from 'tap'

@@ -1,6 +1,4 @@
-/**
- * Request smuggling and requests in pieces: the daemon never mistakes where a request begins and ends.
- */
+/** Request smuggling and requests in pieces: the daemon never mistakes where a request begins and ends. */
 import { once } from 'node:events'
 import { connect } from 'node:net'
 import t from 'tap'

@@ -1,6 +1,4 @@
-/**
- * A daemon that is killed or stops responding while systemd keeps its socket open (contract G3).
- */
+/** A daemon that is killed or stops responding while systemd keeps its socket open (contract G3). */
 import t from 'tap'
 import { bootHost, withoutSystemd } from '../support/netns/booted-host.ts'
 import { until } from '../support/programs/daemon.ts'

@@ -1,6 +1,4 @@
-/**
- * Restarts while systemd keeps the socket open (contract G3), and a guest that reads its tree without a pause.
- */
+/** Restarts while systemd keeps the socket open (contract G3), and a guest that reads its tree without a pause. */
 import t from 'tap'
 import { bootHost, withoutSystemd } from '../support/netns/booted-host.ts'
 import { until } from '../support/programs/daemon.ts'

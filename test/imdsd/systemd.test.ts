@@ -1,6 +1,4 @@
-/**
- * The systemd units: checked by systemd's tools, and run by a booted systemd (support/netns/booted-host.ts).
- */
+/** The systemd units: checked by systemd's tools, and run by a booted systemd (support/netns/booted-host.ts). */
 import { spawnSync } from 'node:child_process'
 import { chmodSync, copyFileSync, cpSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'

@@ -1,6 +1,4 @@
-/**
- * The runner of the test files (test/tools/tap-files.ts).
- */
+/** The runner of the test files (test/tools/tap-files.ts). */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { join } from 'node:path'

@@ -1,6 +1,4 @@
-/**
- * The directory of a test (test/support/test-directory.ts).
- */
+/** The directory of a test (test/support/test-directory.ts). */
 import { existsSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'

@@ -1,6 +1,4 @@
-/**
- * The keys of session tokens: where they come from, and what tokens survive (contract D3, D4).
- */
+/** The keys of session tokens: where they come from, and what tokens survive (contract D3, D4). */
 import { randomBytes } from 'node:crypto'
 import { statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'

@@ -1,6 +1,4 @@
-/**
- * `imdsctl trace`, and the durations of boots: what a guest asked for when it booted.
- */
+/** `imdsctl trace`, and the durations of boots: what a guest asked for when it booted. */
 import t from 'tap'
 import { once } from 'node:events'
 import { request as httpRequest } from 'node:http'

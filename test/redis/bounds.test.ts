@@ -1,6 +1,4 @@
-/**
- * The limits of a record, with a real Redis: the library, the script and the daemon reject the same records.
- */
+/** The limits of a record, with a real Redis: the library, the script and the daemon reject the same records. */
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'

@@ -1,6 +1,4 @@
-/**
- * Encrypted records: with access to Redis alone, an intruder cannot read user-data or impersonate another instance.
- */
+/** Encrypted records: with access to Redis alone, an intruder cannot read user-data or impersonate another instance. */
 import { generateKeyPairSync } from 'node:crypto'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'

@@ -1,6 +1,4 @@
-/**
- * Executes the examples of docs/redis-layout.md for publishers in other languages.
- */
+/** Executes the examples of docs/redis-layout.md for publishers in other languages. */
 import { spawnSync } from 'node:child_process'
 import t from 'tap'
 import { startDaemon, until } from '../support/programs/daemon.ts'

@@ -1,6 +1,4 @@
-/**
- * What guests and other operators see while one operator asks in a loop, and what the store does.
- */
+/** What guests and other operators see while one operator asks in a loop, and what the store does. */
 import t from 'tap'
 import { request, startDaemon, until, type Answer } from '../support/programs/daemon.ts'
 import { aLocalInstance } from '../support/fixtures/instance.ts'

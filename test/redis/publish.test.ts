@@ -1,6 +1,4 @@
-/**
- * Publishing to a real Redis: what a publish checks, writes and refuses.
- */
+/** Publishing to a real Redis: what a publish checks, writes and refuses. */
 import { readFileSync } from 'node:fs'
 import t, { type Test } from 'tap'
 import { sha256 } from '../../src/metadata/user-data.ts'

@@ -1,6 +1,4 @@
-/**
- * Redis with Sentinel: the primary is killed, replaced or frozen, and Sentinels are killed and restarted.
- */
+/** Redis with Sentinel: the primary is killed, replaced or frozen, and Sentinels are killed and restarted. */
 import { setTimeout } from 'node:timers/promises'
 import { Redis } from 'ioredis'
 import t, { type Test } from 'tap'

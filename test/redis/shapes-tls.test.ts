@@ -1,6 +1,4 @@
-/**
- * Redis over TLS: a private authority, client certificates, and the errors about them.
- */
+/** Redis over TLS: a private authority, client certificates, and the errors about them. */
 import { X509Certificate } from 'node:crypto'
 import { copyFileSync, readFileSync, renameSync } from 'node:fs'
 import t, { type Test } from 'tap'

@@ -1,6 +1,4 @@
-/**
- * A distant Redis, and an instance that changes faster than responses arrive: the daemon still follows the store.
- */
+/** A distant Redis, and an instance that changes faster than responses arrive: the daemon still follows the store. */
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
 import { keysOf } from '../../src/store/redis/keys.ts'

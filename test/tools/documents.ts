@@ -1,6 +1,4 @@
-/**
- * Reads the documents of the repository for tests and for the generator of tables.
- */
+/** Reads the documents of the repository for tests and for the generator of tables. */
 import { readdirSync, readFileSync } from 'node:fs'
 
 /** The top of the repository, with a slash at its end. */

@@ -1,6 +1,4 @@
-/**
- * Generates the list of a record's fields in docs/record.md from the schema.
- */
+/** Generates the list of a record's fields in docs/record.md from the schema. */
 import { InstanceSchema } from '../../src/metadata/schema.ts'
 
 interface Schema {

@@ -45,9 +45,7 @@ const [RETENTION, MAX_FINISHED, MAX_FINISHED_OF_DELETED] = ['30 days', 1000, 16]
 /** Longer than the interval between two purges, even if a process was down in between. */
 const PURGE_WINDOW = '6 hours'
 
-/**
- * Takes the actions that a hypervisor has to carry out now, except those that it got less than `retrySeconds` ago.
- */
+/** Takes the actions that a hypervisor has to carry out now, except those that it got less than `retrySeconds` ago. */
 export async function giveOutActions(
   db: Db,
   hypervisor: string,
@@ -160,9 +158,7 @@ export async function finishWaitingActions(db: Db, accounts: AccountChanges): Pr
   return finished
 }
 
-/**
- * Finds an action that was given to a hypervisor. Once the server has migrated, only finished actions are found.
- */
+/** Finds an action that was given to a hypervisor. Once the server has migrated, only finished actions are found. */
 async function findAction(db: Db, hypervisor: string, id: number) {
   return db
     .selectFrom('compute_actions')

@@ -213,9 +213,7 @@ async function lockDatabaseServer(tx: Tx, accountId: string, id: string): Promis
   if (['failing', 'failed'].includes(found.status)) throw refuse('resource_conflict', `${id} is ${found.status}`)
 }
 
-/**
- * The servers whose records have the cloud IPs of a destination. Locks a group, so that no server joins it.
- */
+/** The servers whose records have the cloud IPs of a destination. Locks a group, so that no server joins it. */
 async function serversAt(tx: Tx, { interface_id, server_group_id }: Destination): Promise<string[]> {
   if (server_group_id !== null) {
     await tx.selectFrom('server_groups').select('id').where('id', '=', server_group_id).forUpdate().execute()

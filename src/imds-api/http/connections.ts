@@ -252,9 +252,7 @@ function isWaiting({ last }: Connection): boolean {
 const IDLE = Symbol('idle')
 type Waiting = ServerResponse & { [IDLE]?: boolean }
 
-/**
- * Marks a request that waits for a change: its connection may be closed to make room for a new one.
- */
+/** Marks a request that waits for a change: its connection may be closed to make room for a new one. */
 export function markIdle(response: ServerResponse): void {
   ;(response as Waiting)[IDLE] = true
 }

@@ -23,9 +23,7 @@ const OTHER_CODES: ReadonlyMap<string, string> = new Map([
   ['EL', 'GR'],
 ])
 
-/**
- * The code of a country for a text with its code in lower case, another code of it, or its official name.
- */
+/** The code of a country for a text with its code in lower case, another code of it, or its official name. */
 export function suggestCountry(text: string): string | undefined {
   const upper = text.trim().toUpperCase()
   return NAMES.has(upper) ? upper : OTHER_CODES.get(upper)

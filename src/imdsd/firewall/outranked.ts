@@ -27,6 +27,7 @@ export function withoutOutranked(rule: string, instances: readonly Instance[], r
   const highest = new Map<string | undefined, number>()
   for (const { id, interfaces } of instances)
     for (const one of interfaces) highest.set(nameOf(one), Math.max(ranks.rankOf(id), highest.get(nameOf(one)) ?? 0))
+  const allLost = [...ranks.lost()]
   return instances.map((instance) => {
     if (!isUnconfirmed(instance)) return instance
     const { id } = instance
@@ -34,7 +35,7 @@ export function withoutOutranked(rule: string, instances: readonly Instance[], r
       const name = nameOf(one)
       return name === undefined || ranks.rankOf(id) === highest.get(name)
     })
-    const lost = [...ranks.lost()].filter(([, { losers }]) => losers.includes(id)).map(([range]) => range.split(' '))
+    const lost = allLost.filter(([, { losers }]) => losers.includes(id)).map(([range]) => range.split(' '))
     if (lost.length === 0 && interfaces.length === instance.interfaces.length) return instance
     return { ...instance, interfaces: interfaces.map((one) => withoutRanges(one, lost)) }
   })

@@ -183,9 +183,7 @@ export class ConnectionGuard {
     }
   }
 
-  /**
-   * Closes idle connections when the listener is full: a new request is more urgent than an idle connection.
-   */
+  /** Closes idle connections when the listener is full: a new request is more urgent than an idle connection. */
   #closeIdle(server: Server): void {
     const { network, maxConnections, meter, refusalLog } = this.#parts
     meter.countDrops('descriptors', 1)

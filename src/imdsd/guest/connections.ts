@@ -64,9 +64,7 @@ type Connected = Socket & { [CONNECTION]?: Connection }
 export class GuestConnections {
   readonly #open: Connection[] = []
 
-  /**
-   * Counts a new connection in its share until it closes. Returns the used part of the limit: 1 = the limit.
-   */
+  /** Counts a new connection in its share until it closes. Returns the used part of the limit: 1 = the limit. */
   add(socket: Connected, share: Share): number {
     const connection = new Connection(socket, share, this.#open)
     socket[CONNECTION] = connection

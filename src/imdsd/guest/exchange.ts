@@ -1,6 +1,4 @@
-/**
- * One request and its response, which each step of a request passes to the next.
- */
+/** One request and its response, which each step of a request passes to the next. */
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Route, Target } from '../../metadata/target.ts'
 import type { Content } from '../../metadata/content.ts'

@@ -1,6 +1,4 @@
-/**
- * Receives a report of a guest (contract H9): reads its body, and keeps it if the guest may still report then.
- */
+/** Receives a report of a guest (contract H9): reads its body, and keeps it if the guest may still report then. */
 import { MAX_REPORTS_BYTES } from '../../metadata/reports.ts'
 import type { Target } from '../../metadata/target.ts'
 import { readBody, type Body } from './body.ts'

@@ -33,9 +33,7 @@ export class ChangeQueue {
     this.#write = write
   }
 
-  /**
-   * Calls `apply` when the change is on the disk. Resolves when the queue has room, which may be earlier.
-   */
+  /** Calls `apply` when the change is on the disk. Resolves when the queue has room, which may be earlier. */
   async add(change: ViewChange, apply: () => void): Promise<void> {
     const parts = encodeChange(change)
     const bytes = parts.reduce((sum, part) => sum + part.length, 0)

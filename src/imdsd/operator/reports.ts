@@ -1,6 +1,4 @@
-/**
- * Shows what a guest has reported (contract H9), marked as its claim.
- */
+/** Shows what a guest has reported (contract H9), marked as its claim. */
 import type { GuestReports } from '../guest/reports.ts'
 import { rangesOf } from '../../metadata/instance.ts'
 import { NO_REPORTS, withoutRemoved } from '../../metadata/reports.ts'

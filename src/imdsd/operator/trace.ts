@@ -1,6 +1,4 @@
-/**
- * Shows the boot trace of an instance, and its guest's last requests, as documents with wall times.
- */
+/** Shows the boot trace of an instance, and its guest's last requests, as documents with wall times. */
 import type { Boot } from '../guest/boot-trace.ts'
 import type { BootTraces } from '../guest/boot-traces.ts'
 import { statusOf } from '../guest/refusals.ts'

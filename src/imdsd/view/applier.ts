@@ -1,6 +1,4 @@
-/**
- * Carries out the plan (plan.ts) for each loaded record: changes the view and reports to RecordHealth.
- */
+/** Carries out the plan (plan.ts) for each loaded record: changes the view and reports to RecordHealth. */
 import type { Log } from '../../runtime/log-codes.ts'
 import type { Loaded } from '../../store/source.ts'
 import type { ViewChange, ChangeLog } from './change.ts'

@@ -1,6 +1,4 @@
-/**
- * Validates a loaded record together with its user-data. Only what passes here enters the view (invariant 3).
- */
+/** Validates a loaded record together with its user-data. Only what passes here enters the view (invariant 3). */
 import type { Instance } from '../../metadata/instance.ts'
 import { parseStored, type Fault } from '../../metadata/record.ts'
 import { userDataFaults } from '../../metadata/user-data.ts'

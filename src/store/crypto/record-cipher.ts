@@ -2,18 +2,9 @@
  * Authenticated encryption of records, user-data and snapshots.
  *
  * With keys, the values in Redis and the snapshot on disk are encrypted. An attacker who can read them learns nothing,
- * and an attacker who can write them can neither forge a value nor exchange one for another. Publishers in any language
- * can make a value:
- *
- *   imds1 NAME REVISION LF  nonce (12 bytes)  ciphertext  tag (16 bytes)
- *
- * The cipher is AES-256-GCM. The key is derived from the record key NAME by HKDF-SHA256 without salt, with the info
- * `imds1 KIND REGION`. The additional data are `imds1 NAME REVISION KIND REGION ID`. KIND is `record`, `user-data`
- * or `reports`, and REVISION is that of the record for the first two, and 0 for reports. A snapshot and each entry of a journal have revision 0 and their
- * hypervisor's name as ID, also at the end of the info, so that each hypervisor has its own key.
- *
- * Nonces are random, so a derived key is good for 2^32 values (NIST SP 800-38D, 8.3), which is 100 publishes a second
- * for 16 months. The first key encrypts and every key decrypts, so that keys can be replaced one after the other.
+ * and an attacker who can write them can neither forge a value nor exchange one for another. docs/encryption.md has the
+ * format of a value, so that publishers in any language can make one. The first key encrypts and every key decrypts, so
+ * that keys can be replaced one after the other.
  *
  * It does not protect against replay: an older value of the same instance, with its older revision, is authentic too.
  */

@@ -1,6 +1,4 @@
-/**
- * The write side in Redis. It changes the region only through publish.lua.
- */
+/** The write side in Redis. It changes the region only through publish.lua. */
 import { readFileSync } from 'node:fs'
 import type { Redis } from 'ioredis'
 import type { Backend, RecordWriter } from '../backend.ts'

@@ -38,9 +38,7 @@ export function plain(target: string): string {
   })
 }
 
-/**
- * Sends a request. Undefined: a request that waits got no response within WAIT_MS. Rejects if any other gets none.
- */
+/** Sends a request. Undefined: a request that waits got no response within WAIT_MS. Rejects if any other gets none. */
 export function sendRequest(baseUrl: string, one: ApiRequest, agent?: Agent): Promise<ApiResponse | undefined> {
   const { hostname, port } = new URL(baseUrl)
   const { method, target, headers, body } = one

@@ -1,6 +1,4 @@
-/**
- * Runs a test during a fault: what guests see (their requests), and what the operator sees (metrics and the log).
- */
+/** Runs a test during a fault: what guests see (their requests), and what the operator sees (metrics and the log). */
 import type { Test } from 'tap'
 import { until } from '../programs/daemon.ts'
 import type { FaultHost } from '../netns/fault-host.ts'

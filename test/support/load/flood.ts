@@ -1,6 +1,4 @@
-/**
- * Nine guests boot while a tenth floods.
- */
+/** Nine guests boot while a tenth floods. */
 import { execFileSync } from 'node:child_process'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { BootFigures } from '../programs/booters.ts'

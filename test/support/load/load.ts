@@ -1,6 +1,4 @@
-/**
- * Requests from a guest without a pause, while a test does something else.
- */
+/** Requests from a guest without a pause, while a test does something else. */
 import { until } from '../programs/daemon.ts'
 import { startChild } from '../programs/processes.ts'
 import { SERVICE, type Guest } from '../netns/namespaces.ts'

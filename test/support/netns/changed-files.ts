@@ -1,6 +1,4 @@
-/**
- * What a test has left on a bare host (booted-host.ts).
- */
+/** What a test has left on a bare host (booted-host.ts). */
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 import type { BootedHost } from './booted-host.ts'

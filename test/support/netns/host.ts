@@ -1,6 +1,4 @@
-/**
- * A hypervisor's namespace with a daemon on a file store, and guests that a test adds and publishes.
- */
+/** A hypervisor's namespace with a daemon on a file store, and guests that a test adds and publishes. */
 import type { Test } from 'tap'
 import { openStore, type UserDataChange } from '../../../src/store/open.ts'
 import { startDaemon, until } from '../programs/daemon.ts'

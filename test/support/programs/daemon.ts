@@ -1,6 +1,4 @@
-/**
- * Starts the daemon as a child process, as an operator runs it, and sends requests to it.
- */
+/** Starts the daemon as a child process, as an operator runs it, and sends requests to it. */
 import { spawn, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtempSync, rmSync } from 'node:fs'

@@ -1,6 +1,4 @@
-/**
- * Packages of another release of Debian, unpacked beside the system.
- */
+/** Packages of another release of Debian, unpacked beside the system. */
 import { execFileSync } from 'node:child_process'
 import { globSync, mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'

@@ -1,6 +1,4 @@
-/**
- * Forwards a port of 127.0.0.1 to a unix socket until its input ends.
- */
+/** Forwards a port of 127.0.0.1 to a unix socket until its input ends. */
 import { connect, createServer } from 'node:net'
 
 const [, , port, socketPath] = process.argv

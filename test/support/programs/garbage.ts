@@ -1,6 +1,4 @@
-/**
- * Forces a garbage collection in a daemon, for tests that measure memory in use.
- */
+/** Forces a garbage collection in a daemon, for tests that measure memory in use. */
 import { freePort } from '../redis/redis.ts'
 
 /**

@@ -1,6 +1,4 @@
-/**
- * A web server for the files of a directory, in the network namespace of a host.
- */
+/** A web server for the files of a directory, in the network namespace of a host. */
 import type { Test } from 'tap'
 import { startChild } from './processes.ts'
 

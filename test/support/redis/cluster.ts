@@ -1,6 +1,4 @@
-/**
- * A real Redis Cluster of three primaries, and a replica of the one that has the region gb1.
- */
+/** A real Redis Cluster of three primaries, and a replica of the one that has the region gb1. */
 import type { Test } from 'tap'
 import { until } from '../programs/daemon.ts'
 import { freePort, startRedis, type TestRedis } from './redis.ts'

@@ -1,6 +1,4 @@
-/**
- * A real redis-server for one test, with its own process, port and temporary directory.
- */
+/** A real redis-server for one test, with its own process, port and temporary directory. */
 import { spawn, type ChildProcess } from 'node:child_process'
 import { randomInt } from 'node:crypto'
 import { once } from 'node:events'

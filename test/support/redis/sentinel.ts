@@ -1,6 +1,4 @@
-/**
- * A real primary, its replica and three Sentinels.
- */
+/** A real primary, its replica and three Sentinels. */
 import { spawn, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
 import { writeFileSync } from 'node:fs'

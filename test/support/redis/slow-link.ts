@@ -1,6 +1,4 @@
-/**
- * A TCP forwarder that delays responses, as a distant store does.
- */
+/** A TCP forwarder that delays responses, as a distant store does. */
 import { once } from 'node:events'
 import { connect, createServer, type AddressInfo, type Socket } from 'node:net'
 

@@ -1,6 +1,4 @@
-/**
- * Certificates for tests of Redis over TLS, made by openssl.
- */
+/** Certificates for tests of Redis over TLS, made by openssl. */
 import { must } from '../programs/processes.ts'
 
 /** The paths of a certificate and its private key. */

@@ -1,6 +1,4 @@
-/**
- * Invariant 3 with generated records: a short run of the records and files of `npm run fuzz`.
- */
+/** Invariant 3 with generated records: a short run of the records and files of `npm run fuzz`. */
 import { expect, test } from 'vitest'
 import { fuzzFiles, fuzzRecords } from '../../fuzz/pure.ts'
 

@@ -1,6 +1,4 @@
-/**
- * The lock within one process. test/imdsd/files-writers.test.ts has writers in several processes, which are killed.
- */
+/** The lock within one process. test/imdsd/files-writers.test.ts has writers in several processes, which are killed. */
 import { chownSync, linkSync, mkdirSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
 import { basename, join } from 'node:path'
 import { beforeEach, expect, test } from 'vitest'

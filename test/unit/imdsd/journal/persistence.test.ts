@@ -1,6 +1,4 @@
-/**
- * The view on disk: what a start finds after a kill at any moment, and what happens when the disk does not work.
- */
+/** The view on disk: what a start finds after a kill at any moment, and what happens when the disk does not work. */
 import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'

@@ -1,6 +1,4 @@
-/**
- * The loop that follows the store, one round trip at a time.
- */
+/** The loop that follows the store, one round trip at a time. */
 import { afterEach, expect, test, vi } from 'vitest'
 import { View } from '../../../../src/imdsd/view/view.ts'
 import { Sync } from '../../../../src/imdsd/view/sync.ts'

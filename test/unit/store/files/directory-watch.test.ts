@@ -1,6 +1,4 @@
-/**
- * A watch on its own. publisher.test.ts and test/imdsd/files.test.ts have directories that take each other's place.
- */
+/** A watch on its own. publisher.test.ts and test/imdsd/files.test.ts have directories that take each other's place. */
 import { chmodSync, mkdirSync, renameSync, rmSync, symlinkSync, utimesSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, onTestFinished, test, vi } from 'vitest'

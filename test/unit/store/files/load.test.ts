@@ -1,6 +1,4 @@
-/**
- * How one instance is read from its files. test/imdsd/files.test.ts has what a daemon makes of it.
- */
+/** How one instance is read from its files. test/imdsd/files.test.ts has what a daemon makes of it. */
 import { execFileSync } from 'node:child_process'
 import {
   appendFileSync,

@@ -1,6 +1,4 @@
-/**
- * What an interrupted write leaves, in one process. test/imdsd/files-writers.test.ts kills real writers.
- */
+/** What an interrupted write leaves, in one process. test/imdsd/files-writers.test.ts kills real writers. */
 import { readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { rename, rm, writeFile } from 'node:fs/promises'
 import { basename, join } from 'node:path'

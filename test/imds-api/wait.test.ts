@@ -43,6 +43,12 @@ async function idOf(answer: Promise<{ readonly body: unknown }>): Promise<string
 }
 const aServer = (account: Account = ONE) => idOf(api.call('POST', '/1.0/servers', { image: 'img-deb12' }, account))
 const move = (id: string, transition: ServerTransition) => inTransaction(db, (tx) => moveServer(tx, id, transition))
+/** As the publisher does before a server is active. */
+const claim = (ids: readonly string[]) =>
+  db
+    .insertInto('claimed_ids')
+    .values(ids.map((id) => ({ id })))
+    .execute()
 const waiting = (count: number) => until(() => api.waits.count === count, `${count} requests to wait`)
 
 t.test('a state that a resource has is reached at once, with the ETag of its GET', async (t) => {
@@ -87,6 +93,7 @@ t.test('a change that leads to the state ends the waits for it, and no others', 
 
 t.test('reports are read once the state is reached, and while the store hangs no other wait is delayed', async (t) => {
   const ids = [await aServer(), await aServer(), await aServer()]
+  await claim(ids)
   await sql`update servers set metadata_options = '{"reports": "enabled"}' where id = any(${ids})`.execute(db)
   const other = await aServer(TWO)
   const answer = Promise.withResolvers<undefined>()

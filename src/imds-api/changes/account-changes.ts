@@ -98,7 +98,7 @@ export class AccountChanges {
       const account = await lockAccount(tx, accountId, originOf(requester))
       if (account === undefined) throw notFound('this account')
       await requester.recheckRight(tx, account)
-      return changeRefusal(rule, account) ?? (isWithdrawal(rule) ? undefined : backlogRefusal(account))
+      return changeRefusal(rule, account) ?? (rule === 'every other change' ? backlogRefusal(account) : undefined)
     }
     return this.#inTurn(accountId, requester, isWithdrawal(rule), check, change)
   }

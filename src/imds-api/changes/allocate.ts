@@ -155,6 +155,7 @@ async function findFree(
   const isFree = (start: number, end: number) =>
     sql.join(
       pools.map(({ id, range }) => {
+        // a text: pg takes no BigInt
         const offset = sql`${String(first - range.first)}::bigint`
         return sql`
           not exists (

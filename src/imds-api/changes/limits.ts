@@ -15,11 +15,11 @@ import type { Tx } from '../database/transaction.ts'
 export const MAX_KEPT_DELETED = 1000
 
 /**
- * How many changes of servers of an account can wait to be published. One request may change all of its servers, so it
- * could otherwise fill the database while the store is unreachable.
+ * How many changes of servers of an account can wait to be published. One request may change all of its servers, so
+ * an account could otherwise fill the database while the store is unreachable.
  */
 export const MAX_UNPUBLISHED = 10_000
-/** Without those of a rebuild, which an operator has asked for. The index outbox_turns begins with `urgent`. */
+/** Without those of a rebuild, which the account has not caused. The index outbox_turns begins with `urgent`. */
 const hasTooManyUnpublished = (accountId: string) => sql<boolean>`exists (
   select from outbox
   where account_id = ${accountId} and urgent in (true, false) and retry_at is null and not rebuild

@@ -150,13 +150,15 @@ async function deleteRows(db: Db, ids: RawBuilder<unknown>): Promise<number> {
   return rows[0]!.deleted
 }
 
-/**
- * Whether a server has claimed its id, so that what the store has of this id is its own: after a restore of an older
- * database, the store may have another server with the id of one that was not published yet (publish/taken-ids.ts).
- */
-export async function hasClaimed(db: Db, id: string): Promise<boolean> {
-  const claimed = await db.selectFrom('claimed_ids').select('id').where('id', '=', id).executeTakeFirst()
-  return claimed !== undefined
+/** The beginning of the fault of a server whose id the store has given to another (publish/taken-ids.ts). */
+export const TAKEN_PREFIX = 'taken: '
+
+/** Whether what the store has of the id of a server is its own. */
+export async function ownsId(db: Db, id: string): Promise<boolean> {
+  const { rows } = await sql`
+    select from claimed_ids join servers using (id)
+    where id = ${id} and coalesce(not starts_with(publish_fault, ${TAKEN_PREFIX}), true)`.execute(db)
+  return rows.length > 0
 }
 
 /** Begins the wait for the guest (boots.ts). The time limit is set once. */

@@ -66,6 +66,8 @@ const CLOSE_TIMEOUT_MS = 1_000
 const IDLE_TRANSACTION = ['idle_in_transaction_session_timeout', '60s'] as const
 /** PostgreSQL ends a statement of a request that takes longer: the request is refused. */
 const REQUEST_STATEMENT = ['statement_timeout', '10s'] as const
+/** PostgreSQL ends the wait of a migration for a lock, also if its process has gone meanwhile. */
+const LOCK_WAIT = ['lock_timeout', '10s'] as const
 /**
  * Sets limits. A limit of the administrator is left as it is. A statement, because pgBouncer refuses such settings as
  * startup parameters.
@@ -124,7 +126,7 @@ export async function openDatabase(
   const connections = settings.connections ?? DEFAULT_CONNECTIONS
   const { db, pool } = openPool(connections, isCommand, IDLE_TRANSACTION, REQUEST_STATEMENT)
   const background = openPool(MAX_BACKGROUND_CONNECTIONS, isCommand, IDLE_TRANSACTION)
-  const migrations = openPool(1, true, IDLE_TRANSACTION)
+  const migrations = openPool(1, true, IDLE_TRANSACTION, LOCK_WAIT)
   const close = async () => {
     closing = true
     await Promise.race([

@@ -16,7 +16,7 @@ export async function deleteInBatches(
   condition: RawBuilder<unknown>,
   batch = PURGE_BATCH,
 ): Promise<void> {
-  for (let deleted = batch; deleted === batch;) {
+  for (let deleted = batch; deleted > 0;) {
     // the lock: a row does not change between the two reads
     const { numAffectedRows = 0n } = await sql`
       delete from ${sql.table(table)} where ctid = any(array(

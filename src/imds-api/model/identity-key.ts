@@ -27,7 +27,7 @@ export const RETIRES_AFTER_MS = 24 * 3_600_000
 const generate = promisify(generateKeyPair)
 
 /** Keys are made one at a time, since one of RSA takes tenths of a second. Accounts take turns. */
-const KEY_QUEUE: FairQueueLimits = { atOnce: 1, maxWaiting: 2, all: { atOnce: 1 } }
+const KEY_QUEUE: FairQueueLimits = { atOnce: 1, maxWaiting: 2, timeoutMs: 10_000, all: { atOnce: 1 } }
 
 export class KeyMaker {
   readonly #queue = new FairQueue(KEY_QUEUE)

@@ -6,6 +6,7 @@
  * that of another server.
  */
 import type { Publisher } from '../../store/publisher.ts'
+import { TAKEN_PREFIX } from '../changes/servers.ts'
 import type { Composed } from './compose.ts'
 
 /** Another server in the store that has the id. `account`: undefined if only its tombstone is left. */
@@ -34,9 +35,6 @@ export async function findOtherAccount(
   const account = found && accountOf(found.document)
   return account === undefined || account === record.account ? undefined : { kind: 'taken', account }
 }
-
-/** The beginning of each fault of this kind. */
-export const TAKEN_PREFIX = 'taken: '
 
 /** Formats the fault, with its remedy. */
 export function formatTakenId({ account }: TakenId): string {

@@ -51,6 +51,7 @@ const COLLECTED = {
     order: sql.ref('interfaces.created_at'),
   }),
   ipv6_address: new Field(Type.Optional(Ipv6), 'interfaces', ipv6Of),
+  // a server has one interface
   ipv6_hostname: new Field(
     Type.Optional(HostName),
     sql`(select domain from region where exists (
@@ -82,7 +83,7 @@ export const WaitFor = Type.Literal('boot', {
 })
 /** Until when the console is open; null: it is not. */
 const console_open_until = sql`case
-  when servers.console_token_expires > clock_timestamp() and servers.status not in ('deleting', 'deleted', 'failed')
+  when servers.console_token_expires > statement_timestamp() and servers.status not in ('deleting', 'deleted', 'failed')
   then servers.console_token_expires end`
 
 /**

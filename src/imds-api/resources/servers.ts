@@ -10,7 +10,7 @@ import { MAX_LONG_BODY_BYTES } from '../http/body.ts'
 import { createServer } from '../changes/create-server.ts'
 import { setValues } from '../changes/own-rows.ts'
 import { deleteServer, lockServer, updateServer, type ServerValues } from '../changes/server-requests.ts'
-import { hasClaimed, serverCanBecome } from '../changes/servers.ts'
+import { ownsId, serverCanBecome } from '../changes/servers.ts'
 import { GivenOptionsSchema, type MetadataOptions } from '../model/metadata-options.ts'
 import { fieldFault, refuse } from '../model/refusal.ts'
 import { REPORTED_FIELDS, reportedFields } from './guest-reports.ts'
@@ -90,7 +90,7 @@ export function addServerRoutes(parts: ResourceParts): void {
     more: {
       names: Object.keys(REPORTED_FIELDS),
       isShown: (shown) => (shown['metadata_options'] as MetadataOptions | undefined)?.reports === 'enabled',
-      read: async (id) => reportedFields((await hasClaimed(db, id)) ? await reports(id) : undefined),
+      read: async (id) => reportedFields((await ownsId(db, id)) ? await reports(id) : undefined),
     },
   })
 

@@ -91,7 +91,7 @@ export class RedisSource implements Source {
   readonly #stopping = new AbortController()
   #session: Session | undefined
   #certificateEndSeconds = 0
-  /** An announcement of this daemon was in the store. */
+  /** An announcement of this daemon was written in this session. */
   #wasAnnounced = false
   /** Reads when the region was initialised. */
   readonly #readMark: (string | number)[]

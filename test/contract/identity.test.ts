@@ -227,16 +227,6 @@ describe('H3: a signature', () => {
     expect(answer()?.[0]).toBe(status)
   })
 
-  test('E3: of a record that is replaced while it is made is not given', async () => {
-    const answer = await asked(guest, '/latest/?recursive=true')
-    guest.put(anInstance({ revision: 2, image: 'img-other' }))
-    await signer.made('first')
-    expect(answer()?.[0]).toBe(503)
-    const next = await asked(guest, `${BASE}/signature`)
-    await signer.made('second')
-    expect(next()).toEqual([200, 'second'])
-  })
-
   test('H1: a change of the document is waited for until it is signed', async () => {
     const first = await asked(guest, `${BASE}/signature`)
     await signer.made('first')

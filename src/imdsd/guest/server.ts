@@ -24,7 +24,7 @@ import {
 } from './exchange.ts'
 import type { HeldRequests } from './held-requests.ts'
 import { buildHttpServer } from './http-server.ts'
-import { guestOf, peersOf, type GuestFinder, type FoundGuest, type Peers } from './identify.ts'
+import { peersOf, type GuestFinder, type FoundGuest, type Peers } from './identify.ts'
 import type { RequestMeter } from './meter.ts'
 import { awaitAndRecheck } from './pending.ts'
 import { QueryResponder } from './query-responder.ts'
@@ -115,12 +115,7 @@ export class RequestPipeline implements Steps {
     if (result.kind === 'pending') {
       this.guard.charge(exchange, result.cost)
       void awaitAndRecheck(exchange, result, this, this.#parts.log).then((made) => {
-        // one that waits for a change compares it with the value after the change
-        const isOutdated =
-          made.kind === 'served' &&
-          target?.query?.wait === undefined &&
-          guestOf(this.findAgain(exchange)) !== guestOf(exchange.found)
-        this.#respond(exchange, target, isOutdated ? refused('not-signed', made.route, made.ttlSeconds) : made)
+        this.#respond(exchange, target, made)
       })
     } else if (result.kind === 'served' && result.route === '/latest/reports') {
       const { reports, refusalLog } = this.#parts

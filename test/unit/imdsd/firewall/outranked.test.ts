@@ -45,7 +45,7 @@ test('invariant 7: the rules admit no guest at an address that its instance has 
   const view = taken({ ipv4Addresses: ['10.0.0.2/30', '10.0.0.5/30'] }, { ipv4Addresses: ['10.0.0.2/30'] })
   const both = ['i-srv-a 10.0.0.5', 'i-srv-b 10.0.0.2']
   expect(rulesOf(view)).toEqual({ admitted: both, answered: both })
-  view.setConfirmed('srv-a') // the address is contested, and the guests are told so
+  view.setConfirmed('srv-a') // both claim the address at one rank: its guests get 503
   expect(rulesOf(view).admitted).toEqual(['i-srv-a 10.0.0.2', ...both])
 })
 

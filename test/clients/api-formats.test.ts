@@ -1,6 +1,18 @@
+/**
+ * The requests of fog, its command line and gobrightbox get what these clients need, and gobrightbox decodes each answer.
+ * The forms of the resources are compared whole in test/imds-api.
+ */
 import t, { type Test } from 'tap'
-import { ADA, aRegion, CLIENT_OF, ONE, TWO } from '../support/fixtures/region.ts'
-import { FOG, faultsOfFormat, faultsOfGo, type Format } from '../support/fixtures/client-formats.ts'
+import { faultsOfGo } from '../support/fixtures/go-structs.ts'
+import {
+  ADA,
+  ADAS_KEY,
+  aRegion,
+  CLIENT_OF,
+  DATABASE_SERVER,
+  ONE,
+  WITH_DATABASE_SERVER,
+} from '../support/fixtures/region.ts'
 import { anApi, type TestApi } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 
@@ -10,7 +22,6 @@ interface Row {
   readonly send: string
   readonly body?: object
   readonly status: number
-  readonly format?: Format
   /** What the answer has to contain. */
   readonly match?: object
   /** The values that the client polls for. */
@@ -35,24 +46,17 @@ const [fog, cli, go] = [rowOf('fog'), rowOf('cli'), rowOf('go')]
 const LONG_TEXT = 'fog at 2026-11-22T15:04:05+00:00'
 
 const ACCOUNTS: readonly Row[] = [
-  fog('GET /1.0/accounts?nested=true', 200, { format: [FOG.account.collected] }),
-  fog('GET /1.0/account', 200, {
-    format: FOG.account.full,
-    match: { library_ftp_password: null },
-    keep: { account: 'id' },
-  }),
-  fog('GET /1.0/accounts/{account}', 200, { format: FOG.account.full, match: { library_ftp_password: null } }),
-  fog('PUT /1.0/account', 200, { body: { name: 'Analytical Engines' }, format: FOG.account.full }),
-  fog('PUT /1.0/accounts/{account}', 200, { body: { name: 'Analytical Engines' }, format: FOG.account.full }),
+  fog('GET /1.0/accounts?nested=true', 200),
+  fog('GET /1.0/account', 200, { match: { library_ftp_password: null }, keep: { account: 'id' } }),
+  fog('GET /1.0/accounts/{account}', 200, { match: { library_ftp_password: null } }),
+  fog('PUT /1.0/account', 200, { body: { name: 'Analytical Engines' } }),
+  fog('PUT /1.0/accounts/{account}', 200, { body: { name: 'Analytical Engines' } }),
   // get_account without an id
-  fog('GET /1.0/accounts/', 200, { format: [FOG.account.collected] }),
-  cli('GET /1.0/accounts?nested=false', 200, { format: [FOG.account.collected] }),
-  cli('GET /1.0/account?nested=false', 200, { format: FOG.account.full }),
-  cli('POST /1.0/accounts/{account}/reset_ftp_password', 200, {
-    format: FOG.account.full,
-    match: { library_ftp_password: /./ },
-  }),
-  fog('POST /1.0/account/reset_ftp_password', 200, { format: FOG.account.full, match: { library_ftp_password: /./ } }),
+  fog('GET /1.0/accounts/', 200),
+  cli('GET /1.0/accounts?nested=false', 200),
+  cli('GET /1.0/account?nested=false', 200),
+  cli('POST /1.0/accounts/{account}/reset_ftp_password', 200, { match: { library_ftp_password: /./ } }),
+  fog('POST /1.0/account/reset_ftp_password', 200, { match: { library_ftp_password: /./ } }),
   go('PUT /1.0/accounts/{account}', 200, {
     body: {
       name: 'Analytical Engines',
@@ -69,33 +73,25 @@ const ACCOUNTS: readonly Row[] = [
 ]
 
 const CATALOG: readonly Row[] = [
-  fog('GET /1.0/images', 200, { format: [FOG.image], keep: { image: '0.id' } }),
-  fog('GET /1.0/images/{image}', 200, { format: FOG.image }),
-  fog('GET /1.0/images/img-00000', 404),
-  fog('GET /1.0/server_types', 200, { format: [FOG.serverType], keep: { type: '0.id' } }),
-  fog('GET /1.0/server_types/{type}', 200, { format: FOG.serverType }),
-  fog('GET /1.0/server_types/typ-00000', 404),
-  fog('GET /1.0/zones', 200, { format: [FOG.zone], keep: { zone: '0.id' } }),
-  fog('GET /1.0/zones/{zone}', 200, { format: FOG.zone }),
-  fog('GET /1.0/database_types', 200, { format: [FOG.databaseType], keep: { database_type: '0.id' } }),
-  fog('GET /1.0/database_types/{database_type}', 200, { format: FOG.databaseType }),
-  fog('GET /1.0/database_servers', 200, { format: [FOG.databaseServer.collected], keep: { database_server: '0.id' } }),
-  fog('GET /1.0/database_servers/{database_server}', 200, { format: FOG.databaseServer.full }),
-  fog('PUT /1.0/database_servers/{database_server}', 200, {
-    body: { name: 'New name' },
-    format: FOG.databaseServer.full,
-    match: { name: 'New name' },
-  }),
-  fog('GET /1.0/database_servers/dbs-00000', 404),
+  fog('GET /1.0/images', 200, { keep: { image: '0.id' } }),
+  fog('GET /1.0/images/{image}', 200),
+  fog('GET /1.0/server_types', 200, { keep: { type: '0.id' } }),
+  fog('GET /1.0/server_types/{type}', 200),
+  fog('GET /1.0/zones', 200, { keep: { zone: '0.id' } }),
+  fog('GET /1.0/zones/{zone}', 200),
+  fog('GET /1.0/database_types', 200, { keep: { database_type: '0.id' } }),
+  fog('GET /1.0/database_types/{database_type}', 200),
+  fog('GET /1.0/database_servers', 200),
+  fog('GET /1.0/database_servers/{database_server}', 200),
+  fog('PUT /1.0/database_servers/{database_server}', 200, { body: { name: 'New name' } }),
   ...['firewall_policies', 'load_balancers', 'database_snapshots', 'volumes'].map((path): Row =>
-    fog(`GET /1.0/${path}`, 200, { format: ['object or null'] }),
+    fog(`GET /1.0/${path}`, 200),
   ),
 ]
 
 const A_SERVER: readonly Row[] = [
   fog('POST /1.0/servers', 202, {
     body: { image: 'img-deb12' },
-    format: FOG.server.full,
     match: { name: '' },
     keep: { server: 'id', interface: 'interfaces.0.id' },
   }),
@@ -104,71 +100,57 @@ const A_SERVER: readonly Row[] = [
 
 const SERVERS: readonly Row[] = [
   ...A_SERVER,
-  fog('GET /1.0/servers', 200, { format: [FOG.server.collected] }),
-  fog('GET /1.0/servers/{server}', 200, { format: FOG.server.full }),
-  fog('GET /1.0/interfaces/{interface}', 200, { format: FOG.interface }),
-  fog('PUT /1.0/servers/{server}', 200, {
-    body: { name: LONG_TEXT },
-    format: FOG.server.full,
-    match: { name: LONG_TEXT },
-  }),
-  fog('PUT /1.0/servers/{server}/lock_resource', 200, { format: FOG.server.full, match: { locked: true } }),
-  fog('PUT /1.0/servers/{server}/unlock_resource', 200, { format: FOG.server.full, match: { locked: false } }),
+  fog('GET /1.0/servers', 200),
+  fog('GET /1.0/interfaces/{interface}', 200),
+  fog('PUT /1.0/servers/{server}', 200, { body: { name: LONG_TEXT } }),
+  fog('PUT /1.0/servers/{server}/lock_resource', 200),
+  fog('PUT /1.0/servers/{server}/unlock_resource', 200),
   fog('POST /1.0/servers/{server}/activate_console', 202, {
-    format: FOG.server.full,
     match: { console_url: /./, console_token: /./, console_token_expires: /./ },
   }),
-  fog('POST /1.0/servers/{server}/stop', 202, { format: FOG.server.full }),
+  fog('POST /1.0/servers/{server}/stop', 202),
   fog('GET /1.0/servers/{server}', 200, { until: { status: 'inactive' } }),
-  fog('POST /1.0/servers/{server}/start', 202, { format: FOG.server.full }),
+  fog('POST /1.0/servers/{server}/start', 202),
   fog('GET /1.0/servers/{server}', 200, { until: { status: 'active' } }),
-  cli('POST /1.0/servers/{server}/reboot', 202, { format: FOG.server.full }),
-  cli('POST /1.0/servers/{server}/reset', 202, { format: FOG.server.full }),
-  fog('POST /1.0/servers/{server}/shutdown', 202, { format: FOG.server.full }),
-  fog('POST /1.0/servers/{server}/snapshot', 202, { format: FOG.server.full, keep: { snapshot: 'snapshots.0.id' } }),
-  fog('GET /1.0/images/{snapshot}', 200, { format: FOG.image, until: { status: 'available' } }),
+  cli('POST /1.0/servers/{server}/reboot', 202),
+  cli('POST /1.0/servers/{server}/reset', 202),
+  fog('POST /1.0/servers/{server}/shutdown', 202),
+  fog('POST /1.0/servers/{server}/snapshot', 202, { keep: { snapshot: 'snapshots.0.id' } }),
+  fog('GET /1.0/images/{snapshot}', 200, { until: { status: 'available' } }),
   cli('PUT /1.0/images/{snapshot}', 200, {
     body: { name: 'golden', min_ram: 512, public: false, compatibility_mode: false, status: 'deprecated' },
-    format: FOG.image,
   }),
   cli('PUT /1.0/images/{snapshot}', 200, {
     body: { name: null, username: null, description: null },
-    format: FOG.image,
     match: { name: '', username: '', description: '' },
   }),
-  fog('PUT /1.0/images/{snapshot}/lock_resource', 200, { format: FOG.image }),
-  fog('PUT /1.0/images/{snapshot}/unlock_resource', 200, { format: FOG.image }),
-  fog('DELETE /1.0/images/{snapshot}', 202, { format: FOG.image }),
-  fog('DELETE /1.0/servers/{server}', 202, { format: FOG.server.full }),
+  fog('PUT /1.0/images/{snapshot}/lock_resource', 200),
+  fog('PUT /1.0/images/{snapshot}/unlock_resource', 200),
+  fog('DELETE /1.0/images/{snapshot}', 202),
+  fog('DELETE /1.0/servers/{server}', 202),
   fog('GET /1.0/servers/{server}', 200, { until: { status: 'deleted', deleted_at: /Z$/ } }),
   fog('GET /1.0/servers/srv-00000', 404),
-  fog('GET /1.0/interfaces/int-00000', 404),
-  {
-    client: 'cli',
-    send: 'POST /1.0/servers',
-    status: 202,
-    format: FOG.server.full,
+  cli('POST /1.0/servers', 202, {
     keep: { server: 'id' },
     body: {
       name: 'web',
       server_type: 'typ-small',
       zone: 'zon-aaaa1',
-      user_data: 'IyEvYmluL3No\nCg==\n',
       image: 'img-deb12',
-      cloud_ip: 'true',
       disk_encrypted: true,
+      user_data: 'IyEvYmluL3No\nCg==\n',
+      cloud_ip: 'true',
     },
-    match: { user_data: 'IyEvYmluL3NoCg==', disk_encrypted: true, cloud_ips: [{ status: 'reserved' }] },
+    match: { user_data: 'IyEvYmluL3NoCg==', cloud_ips: [{ status: 'reserved' }] },
     // until the server is active (docs/api-conformance.md#extensions-and-what-we-chose)
     undecoded: ['the answer.cloud_ips.0.status is "reserved", not mapped,unmapped'],
-  },
+  }),
   fog('GET /1.0/servers/{server}', 200, {
     until: { status: 'active', cloud_ips: [{ status: 'mapped' }] },
     keep: { cloud_ip: 'cloud_ips.0.id' },
   }),
   cli('PUT /1.0/servers/{server}', 200, {
     body: { name: null, user_data: null, compatibility_mode: true },
-    format: FOG.server.full,
     match: { name: '', user_data: null },
   }),
   go('DELETE /1.0/servers/{server}', 202),
@@ -187,50 +169,32 @@ const SERVERS: readonly Row[] = [
       disk_encrypted: true,
       cloud_ip: false,
     },
-    match: {
-      id: /^srv-.{5}$/,
-      zone: { handle: 'gb1-b' },
-      user_data: 'YQ==',
-      server_groups: [{ name: 'front' }],
-      compatibility_mode: true,
-      disk_encrypted: true,
-    },
+    match: { id: /^srv-.{5}$/, compatibility_mode: true, disk_encrypted: true, cloud_ips: { length: 0 } },
   }),
   go('GET /1.0/servers/{server}', 200, { until: { status: 'active' } }),
   go('PUT /1.0/servers/{server}', 200, { body: { name: '', user_data: '' }, match: { name: '' } }),
-  go('POST /1.0/server_groups/{group}/remove_servers', 202, {
-    body: { servers: [{ server: '{server}' }] },
-    match: { servers: { length: 0 } },
-  }),
+  go('POST /1.0/server_groups/{group}/remove_servers', 202, { body: { servers: [{ server: '{server}' }] } }),
   go('DELETE /1.0/server_groups/{group}', 202),
   go('DELETE /1.0/servers/{server}', 202),
 ]
 
 const CLOUD_IPS: readonly Row[] = [
   ...A_SERVER,
-  fog('POST /1.0/cloud_ips', 201, { format: FOG.cloudIp, keep: { ip: 'id' } }),
-  fog('GET /1.0/cloud_ips', 200, { format: [FOG.cloudIp] }),
-  fog('GET /1.0/cloud_ips/{ip}', 200, { format: FOG.cloudIp }),
-  fog('POST /1.0/cloud_ips/{ip}/map', 202, { body: { destination: '{interface}' }, format: FOG.cloudIp }),
+  fog('POST /1.0/cloud_ips', 201, { keep: { ip: 'id' } }),
+  fog('GET /1.0/cloud_ips', 200),
+  fog('POST /1.0/cloud_ips/{ip}/map', 202, { body: { destination: '{interface}' } }),
   fog('GET /1.0/cloud_ips/{ip}', 200, {
     until: { status: 'mapped', interface: { id: /^int-/ }, server: { id: /^srv-/ } },
   }),
-  fog('GET /1.0/accounts?nested=true', 200, { format: [FOG.account.collected] }),
-  fog('GET /1.0/servers', 200, { format: [FOG.server.collected] }),
-  fog('POST /1.0/cloud_ips/{ip}/unmap', 202, { format: FOG.cloudIp }),
-  fog('PUT /1.0/cloud_ips/{ip}', 200, {
-    body: { reverse_dns: 'public.{server}.gb1.example.com' },
-    format: FOG.cloudIp,
-    match: { reverse_dns: /^public\.srv-/ },
-  }),
-  fog('PUT /1.0/cloud_ips/{ip}', 200, { body: { reverse_dns: '' }, format: FOG.cloudIp }),
-  fog('DELETE /1.0/cloud_ips/{ip}', 200, { format: FOG.cloudIp }),
-  fog('GET /1.0/cloud_ips/cip-00000', 404),
+  fog('GET /1.0/accounts?nested=true', 200),
+  fog('GET /1.0/servers', 200),
+  fog('POST /1.0/cloud_ips/{ip}/unmap', 202),
+  fog('PUT /1.0/cloud_ips/{ip}', 200, { body: { reverse_dns: 'public.{server}.gb1.example.com' } }),
+  fog('PUT /1.0/cloud_ips/{ip}', 200, { body: { reverse_dns: '' } }),
+  fog('DELETE /1.0/cloud_ips/{ip}', 200),
   cli('POST /1.0/cloud_ips', 201, {
     body: { name: 'www', port_translators: [{ incoming: '443', outgoing: '8443', protocol: 'tcp' }] },
-    format: FOG.cloudIp,
     keep: { ip: 'id' },
-    match: { port_translators: [{ incoming: 443, outgoing: 8443, protocol: 'tcp' }] },
   }),
   go('PUT /1.0/cloud_ips/{ip}', 200, {
     body: {
@@ -247,36 +211,21 @@ const CLOUD_IPS: readonly Row[] = [
   go('DELETE /1.0/servers/{server}', 202),
 ]
 
-const MEMBERS = [{ server: '{server}' }]
+const MEMBERS = { servers: [{ server: '{server}' }] }
 const SERVER_GROUPS: readonly Row[] = [
   ...A_SERVER,
-  fog('POST /1.0/server_groups', 202, {
-    body: { name: LONG_TEXT, servers: MEMBERS },
-    format: FOG.serverGroup,
-    keep: { group: 'id' },
-    match: { servers: [{ id: /^srv-/ }] },
-  }),
-  fog('GET /1.0/server_groups', 200, {
-    format: [FOG.serverGroup],
-    match: [{ default: true }],
-    keep: { default_group: '0.id' },
-  }),
-  fog('GET /1.0/server_groups/{group}', 200, { format: FOG.serverGroup }),
-  fog('PUT /1.0/server_groups/{group}', 202, { body: { name: `${LONG_TEXT}!` }, format: FOG.serverGroup }),
-  fog('POST /1.0/server_groups/{group}/remove_servers', 202, { body: { servers: MEMBERS }, format: FOG.serverGroup }),
-  fog('POST /1.0/server_groups/{group}/add_servers', 202, { body: { servers: MEMBERS }, format: FOG.serverGroup }),
-  fog('POST /1.0/server_groups/{group}/move_servers', 202, {
-    body: { destination: '{default_group}', servers: MEMBERS },
-    format: FOG.serverGroup,
-    match: { servers: { length: 0 } },
-  }),
+  fog('POST /1.0/server_groups', 202, { body: { name: LONG_TEXT, ...MEMBERS }, keep: { group: 'id' } }),
+  fog('GET /1.0/server_groups', 200, { match: [{ default: true }], keep: { default_group: '0.id' } }),
+  fog('GET /1.0/server_groups/{group}', 200),
+  fog('PUT /1.0/server_groups/{group}', 202, { body: { name: `${LONG_TEXT}!` } }),
+  fog('POST /1.0/server_groups/{group}/remove_servers', 202, { body: MEMBERS }),
+  fog('POST /1.0/server_groups/{group}/add_servers', 202, { body: MEMBERS }),
+  fog('POST /1.0/server_groups/{group}/move_servers', 202, { body: { destination: '{default_group}', ...MEMBERS } }),
   cli('PUT /1.0/server_groups/{group}', 202, {
     body: { name: null, description: null },
-    format: FOG.serverGroup,
     match: { name: '', description: '' },
   }),
-  fog('DELETE /1.0/server_groups/{group}', 202, { format: FOG.serverGroup }),
-  fog('GET /1.0/server_groups/grp-00000', 404),
+  fog('DELETE /1.0/server_groups/{group}', 202),
   go('DELETE /1.0/servers/{server}', 202),
 ]
 
@@ -286,29 +235,22 @@ const SECRET = /^[\w-]{22,35}$/
 const API_CLIENTS: readonly Row[] = [
   fog('POST /1.0/api_clients', 201, {
     body: { name: LONG_TEXT, description: 'Description from fog' },
-    format: FOG.apiClient.full,
     match: { id: /^cli-.{5}$/ },
     keep: { client: 'id' },
   }),
-  fog('GET /1.0/api_clients', 200, { format: [FOG.apiClient.collected] }),
-  fog('GET /1.0/api_clients/{client}', 200, { format: FOG.apiClient.full, match: { secret: null } }),
-  fog('PUT /1.0/api_clients/{client}', 200, {
-    body: { name: `${LONG_TEXT}!` },
-    format: FOG.apiClient.full,
-    match: { name: `${LONG_TEXT}!` },
-  }),
-  fog('POST /1.0/api_clients/{client}/reset_secret', 200, { format: FOG.apiClient.full, match: { secret: SECRET } }),
-  fog('GET /1.0/accounts?nested=true', 200, { format: [FOG.account.collected] }),
-  fog('DELETE /1.0/api_clients/{client}', 200, { format: FOG.apiClient.full }),
-  fog('GET /1.0/api_clients/cli-00000', 404),
+  fog('GET /1.0/api_clients', 200),
+  fog('GET /1.0/api_clients/{client}', 200, { match: { secret: null } }),
+  fog('PUT /1.0/api_clients/{client}', 200, { body: { name: `${LONG_TEXT}!` } }),
+  fog('POST /1.0/api_clients/{client}/reset_secret', 200, { match: { secret: SECRET } }),
+  fog('GET /1.0/accounts?nested=true', 200),
+  fog('DELETE /1.0/api_clients/{client}', 200),
   go('POST /1.0/api_clients', 201, {
     body: { name: 'dev client', permissions_group: 'full' },
-    match: { permissions_group: 'full', description: '' },
+    match: { description: '' },
     keep: { client: 'id' },
   }),
   go('PUT /1.0/api_clients/{client}', 200, {
     body: { name: 'dev client', description: '', permissions_group: 'storage' },
-    match: { permissions_group: 'storage' },
   }),
   go('DELETE /1.0/api_clients/{client}', 200),
 ]
@@ -316,90 +258,52 @@ const API_CLIENTS: readonly Row[] = [
 const APPLICATIONS: readonly Row[] = [
   fog('POST /1.0/applications', 201, {
     body: { name: LONG_TEXT },
-    format: FOG.application.full,
     match: { id: /^app-.{5}$/ },
     keep: { application: 'id' },
   }),
-  fog('GET /1.0/applications', 200, { format: [FOG.application.collected] }),
-  fog('GET /1.0/applications/{application}', 200, { format: FOG.application.full }),
-  fog('PUT /1.0/applications/{application}', 200, {
-    body: { name: `${LONG_TEXT}!` },
-    format: FOG.application.full,
-    match: { name: `${LONG_TEXT}!` },
-  }),
-  fog('POST /1.0/applications/{application}/reset_secret', 200, {
-    format: FOG.application.full,
-    match: { secret: SECRET },
-  }),
-  fog('DELETE /1.0/applications/{application}', 200, { format: FOG.application.full }),
-  fog('GET /1.0/applications/app-00000', 404),
+  fog('GET /1.0/applications', 200),
+  fog('GET /1.0/applications/{application}', 200),
+  fog('PUT /1.0/applications/{application}', 200, { body: { name: `${LONG_TEXT}!` } }),
+  fog('POST /1.0/applications/{application}/reset_secret', 200, { match: { secret: SECRET } }),
+  fog('DELETE /1.0/applications/{application}', 200),
 ]
 
 const CONFIG_MAPS: readonly Row[] = [
-  fog('POST /1.0/config_maps', 200, {
-    body: { name: 'front', data: { a: 1 } },
-    match: { data: { a: 1 } },
-    keep: { map: 'id' },
-  }),
+  fog('POST /1.0/config_maps', 200, { body: { name: 'front', data: { a: 1 } }, keep: { map: 'id' } }),
   go('GET /1.0/config_maps', 200),
-  go('GET /1.0/config_maps/{map}', 200, { match: { resource_type: 'config_map', name: 'front', data: { a: 1 } } }),
-  go('PUT /1.0/config_maps/{map}', 200, {
-    body: { name: 'back', data: { b: [true] } },
-    match: { name: 'back', data: { b: [true] } },
-  }),
+  go('GET /1.0/config_maps/{map}', 200, { match: { resource_type: 'config_map' } }),
+  go('PUT /1.0/config_maps/{map}', 200, { body: { name: 'back', data: { b: [true] } } }),
   fog('DELETE /1.0/config_maps/{map}', 200, { match: { id: /^cfg-/ } }),
 ]
 
 const COLLABORATIONS: readonly Row[] = [
   fog('POST /1.0/collaborations', 201, {
     body: { email: 'paul@example.com', role: 'admin' },
-    format: FOG.collaboration,
     keep: { collaboration: 'id' },
   }),
-  fog('GET /1.0/collaborations', 200, { format: [FOG.collaboration] }),
-  fog('GET /1.0/collaborations/{collaboration}', 200, { format: FOG.collaboration }),
-  fog('POST /1.0/collaborations/{collaboration}/resend', 200, { format: FOG.collaboration }),
-  fog('DELETE /1.0/collaborations/{collaboration}', 200, { format: FOG.collaboration, match: { status: 'cancelled' } }),
-  fog('GET /1.0/collaborations/col-abcde', 404),
+  fog('GET /1.0/collaborations', 200),
+  fog('GET /1.0/collaborations/{collaboration}', 200),
+  fog('POST /1.0/collaborations/{collaboration}/resend', 200),
+  fog('DELETE /1.0/collaborations/{collaboration}', 200, { match: { status: 'cancelled' } }),
 ]
 
 const USERS: readonly Row[] = [
-  fog('GET /1.0/users', 200, {
-    format: [FOG.user.collected],
-    keep: { user: '0.id', name: '0.name', email: '0.email_address' },
-  }),
-  fog('GET /1.0/users/{user}', 200, { format: FOG.user.full }),
-  fog('PUT /1.0/users/{user}', 200, { body: { name: '{name}' }, format: FOG.user.full }),
-  fog('GET /1.0/user', 200, { format: FOG.user.full, match: { default_account: { id: ONE } } }),
+  fog('GET /1.0/users', 200, { keep: { user: '0.id', name: '0.name', email: '0.email_address' } }),
+  fog('GET /1.0/users/{user}', 200),
+  fog('PUT /1.0/users/{user}', 200, { body: { name: '{name}' } }),
+  fog('GET /1.0/user', 200, { match: { default_account: { id: ONE } } }),
 ]
 
 /** Rows that only a user may send. */
 const OWN: readonly Row[] = [
   cli('PUT /1.0/users/{user}', 200, {
-    body: {
-      email_address: '{email}',
-      ssh_key: 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIJ9kBsoVT7mSAkVSPe8FDJhBVmJsYKJBSdLmYh3oVdD me\n',
-      name: '{name}',
-    },
-    format: FOG.user.full,
+    body: { email_address: '{email}', ssh_key: `${ADAS_KEY}\n`, name: '{name}' },
   }),
-  fog('GET /1.0/user/collaborations', 200, { format: [FOG.collaboration] }),
+  fog('GET /1.0/user/collaborations', 200),
   fog('GET /1.0/user/collaborations/col-abcde', 404),
 ]
 
-const region = aRegion({
-  database_server_types: [{ id: 'dbt-small', name: 'Small', ram: 2048, disk_size: 81_920 }],
-  database_servers: [
-    {
-      id: 'dbs-one01',
-      account: ONE,
-      database_engine: 'mysql',
-      database_version: '8.0',
-      database_server_type: 'dbt-small',
-      zone: 'gb1-a',
-    },
-  ],
-})
+const region = aRegion(WITH_DATABASE_SERVER)
 
 interface Session {
   readonly api: TestApi
@@ -458,7 +362,6 @@ async function play(t: Test, session: Session, rows: readonly Row[]): Promise<vo
       continue
     }
     t.strictSame(faultsOfGo(answer.body), row.undecoded ?? [], `${name}: gobrightbox decodes the answer`)
-    if (row.format !== undefined) t.strictSame(faultsOfFormat(answer.body, row.format), [], `${name}: fog's format`)
     if (row.match !== undefined) t.match(answer.body, row.match, `${name}: the values`)
     for (const [as, path] of Object.entries(row.keep ?? {})) session.kept.set(as, valueAt(answer.body, path))
   }
@@ -499,28 +402,12 @@ t.test('the requests of the clients', async (t) => {
   for (const [caller, token, query] of callers) {
     for (const [suite, rows] of Object.entries(SUITES)) {
       t.test(`${suite}: ${caller} gets what the clients demand`, (t) =>
-        play(t, { api, token, query, kept: new Map([['database_server', 'dbs-one01']]) }, rows),
+        play(t, { api, token, query, kept: new Map([['database_server', DATABASE_SERVER]]) }, rows),
       )
     }
   }
 
   t.test('users change their own profile and list their own collaborations', (t) =>
     play(t, { api, token: callers[2][1], query: callers[2][2], kept: new Map() }, [...USERS, ...OWN]),
-  )
-
-  t.test('an API client has no collaborations of its own: 403, also for ids that do not exist', (t) =>
-    play(t, { api, token: callers[0][1], query: '', kept: new Map() }, [
-      fog('GET /1.0/user/collaborations', 403),
-      fog('GET /1.0/user/collaborations/col-abcde', 403),
-    ]),
-  )
-
-  t.test('users need no account_id for their own user, users, accounts and collaborations', (t) =>
-    play(t, { api, token: callers[2][1], query: '', kept: new Map() }, [
-      cli('GET /1.0/user', 200, { format: FOG.user.full }),
-      cli('GET /1.0/users', 200, { format: [FOG.user.collected] }),
-      cli('GET /1.0/accounts', 200, { format: [FOG.account.collected], match: [{ id: ONE }, { id: TWO }] }),
-      cli('GET /1.0/user/collaborations', 200, { format: [FOG.collaboration] }),
-    ]),
   )
 })

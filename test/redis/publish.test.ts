@@ -1,4 +1,7 @@
-/** Publishing to a real Redis: what a publish checks, writes and refuses. */
+/**
+ * Publishing to a real Redis: what a publish checks, writes and refuses. world-model.test.ts compares random calls of the
+ * script with the model of test/world: stale revisions, owned addresses, seals, user-data, indexes and notices.
+ */
 import { readFileSync } from 'node:fs'
 import t, { type Test } from 'tap'
 import { sha256 } from '../../src/metadata/user-data.ts'
@@ -13,9 +16,7 @@ import { random } from '../support/fixtures/generated-records.ts'
 import { testDirectory } from '../support/test-directory.ts'
 
 const KEYS = keysOf('gb1')
-const nic = (address: string, network = 'default') => [
-  { id: 'int-a', macAddress: '02:24:19:00:00:ee', network, ipv4Addresses: [address] },
-]
+const nic = (address: string) => [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [address] }]
 
 const SCRIPT = readFileSync(new URL('../../src/store/redis/publish.lua', import.meta.url), 'utf8')
 
@@ -49,65 +50,12 @@ t.test('a publish writes record, user-data, indexes and digest, and notifies the
   await until(() => noticed.includes('srv-abcde'), 'the notice')
 })
 
-t.test('a publish of an older revision is refused', async (t) => {
-  const store = await aStore(t)
-  await store.put(anInstance({ revision: 5 }), Buffer.from('five'))
-  t.same(await store.put(anInstance({ revision: 4 }), Buffer.from('four')), { kind: 'stale', revision: 5 })
-  t.same(await store.put(anInstance({ revision: 5, fqdn: 'other.example.com' }), Buffer.from('five')), {
-    kind: 'stale',
-    revision: 5,
-  })
-  t.match(
-    await store.put(anInstance({ revision: 5 }), Buffer.from('five')),
-    { kind: 'unchanged' },
-    'a repeated publish changes nothing',
-  )
-  t.equal(Buffer.from((await store.get('srv-abcde'))!.userData!).toString(), 'five')
-})
-
 t.test('revisions up to the largest safe integer are compared exactly', async (t) => {
   const store = await aStore(t)
   const revision = Number.MAX_SAFE_INTEGER - 1
   t.match(await store.put(anInstance({ revision })), { kind: 'published' })
   t.same(await store.put(anInstance({ revision: revision - 1 })), { kind: 'stale', revision })
   t.match(await store.put(anInstance({ revision: revision + 1 })), { kind: 'published' })
-})
-
-t.test(
-  "invariant 7: a publish with another instance's address is refused with the owner and writes nothing",
-  async (t) => {
-    const store = await aStore(t)
-    await store.put(anInstance())
-    t.same(await store.put(anInstance({ id: 'srv-other' })), {
-      kind: 'address-owned',
-      network: 'default',
-      address: '10.0.0.2',
-      owner: 'srv-abcde',
-    })
-    t.equal(await redis.client.exists(KEYS.instance('srv-other')), 0)
-    t.equal(await redis.client.hexists(KEYS.hypervisor('hv1'), 'srv-other'), 0)
-    t.match(
-      await store.put(anInstance({ id: 'srv-other', interfaces: nic('10.0.0.2/30', 'red') })),
-      { kind: 'published' },
-      'the same address on another network is free',
-    )
-  },
-)
-
-t.test('an instance that moves, or changes or gives up its address, leaves no stale index entry', async (t) => {
-  const store = await aStore(t)
-  await store.put(anInstance({ hypervisors: ['hv1', 'hv2'] }))
-  await store.put(anInstance({ revision: 2, hypervisors: ['hv2'], interfaces: nic('10.0.0.6/30') }))
-  t.equal(await redis.client.exists(KEYS.hypervisor('hv1')), 0)
-  t.same(await redis.client.hgetall(KEYS.addresses('default')), { '10.0.0.6': 'srv-abcde' })
-  t.match(
-    await store.put(anInstance({ id: 'srv-other' })),
-    { kind: 'published' },
-    'the address that was given up is free',
-  )
-  await store.put(anInstance({ revision: 3, hypervisors: ['hv2'], interfaces: nic('10.0.0.6/30', 'red') }))
-  t.same(await redis.client.hgetall(KEYS.addresses('default')), { '10.0.0.2': 'srv-other' })
-  t.same(await redis.client.hgetall(KEYS.addresses('red')), { '10.0.0.6': 'srv-abcde' })
 })
 
 t.test('invariant 8: a removal leaves a tombstone for 7 days and nothing else', async (t) => {

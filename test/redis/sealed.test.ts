@@ -1,6 +1,6 @@
 /**
- * Sealed user-data: no guest gets it, and only an unseal removes the seal. For Redis, Redis with record keys, and
- * files.
+ * Sealed user-data: no guest gets it, and only an unseal removes the seal. That no put removes one is in
+ * world-model.test.ts, in publish.test.ts (files), and in test/unit/store/crypto/encrypting-writer.test.ts.
  */
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -38,47 +38,8 @@ async function aStore(t: Test, kind: string) {
   return { store: await openTestStore(t, settings), settings, env: environmentOf(kindSettings) }
 }
 
-const userDataOf = async (store: Publisher) => Buffer.from((await store.get('srv-abcde'))?.userData ?? '').toString()
 const documentOf = async (store: Publisher) =>
   (await store.get('srv-abcde'))?.document as Record<string, unknown> | undefined
-
-for (const kind of Object.keys(kinds)) {
-  t.test(`${kind}: no put removes a seal or changes its time, whatever user-data it has`, async (t) => {
-    const { store } = await aStore(t, kind)
-    t.match(
-      await store.put(record(1, { sealedAt: TIME }), Buffer.from('one')),
-      { kind: 'published', instance: { sealedAt: TIME } },
-      'a record with sealedAt is sealed',
-    )
-    for (const [revision, change, userData, bytes] of [
-      [2, {}, 'keep', 'one'],
-      [3, {}, Buffer.from('two'), 'two'],
-      [4, { sealedAt: LATER }, 'keep', 'two'],
-      [5, {}, 'none', ''],
-      [6, {}, Buffer.from('three'), 'three'],
-    ] as const) {
-      t.match(await store.put(record(revision, change), userData), {
-        kind: 'published',
-        instance: { revision, sealedAt: TIME },
-      })
-      t.match(await documentOf(store), { revision, sealedAt: TIME })
-      t.equal(await userDataOf(store), bytes)
-    }
-    t.match(
-      await store.put(record(6), Buffer.from('three')),
-      { kind: 'unchanged', instance: { sealedAt: TIME } },
-      'a repeated publish changes nothing',
-    )
-    t.same(await store.put(record(1)), { kind: 'stale', revision: 6 }, 'an older revision is stale')
-    t.match(await store.unseal('srv-abcde'), { kind: 'unsealed', revision: 7 })
-    t.same(await store.put(record(6), Buffer.from('three')), { kind: 'stale', revision: 7 })
-    t.match(
-      await store.put(record(8, { sealedAt: LATER })),
-      { kind: 'published', instance: { sealedAt: LATER } },
-      'the next seal has its own time',
-    )
-  })
-}
 
 t.test('imdsctl seals and unseals, and a put reports since when the user-data is sealed', async (t) => {
   const { store, env } = await aStore(t, 'Redis with keys')

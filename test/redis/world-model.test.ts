@@ -23,7 +23,11 @@ const KEYS = keysOf('gb1')
 const IDS = ['srv-a', 'srv-b', 'srv-c', 'srv-d', 'srv-e']
 const HYPERVISORS = ['hv1', 'hv2', 'hv3']
 const TIMES = ['2026-11-20T15:04:05Z', '2026-11-21T00:00:00Z']
-const IPV6 = ['2a02:1348:178::2', '2a02:1348:178::3', '2a02:1348:179:1::5', 'fd00::1']
+const IPV6 = [
+  ...['2a02:1348:178::2', '2a02:1348:178::3', '2a02:1348:179:1::5', 'fd00::1'],
+  // the first and the last address of a prefix
+  ...['2a02:1348:179:1::', '2a02:1348:179:1:ffff:ffff:ffff:ffff'],
+]
 const PREFIXES = ['2a02:1348:178::/48', '2a02:1348:179:1::/64', '2a02:1348:179::/48', 'fd00::/60']
 
 function someOf<T>(dice: Dice, all: readonly T[], most: number): T[] {

@@ -4,7 +4,7 @@ import { Firewall } from '../../../../src/imdsd/firewall/firewall.ts'
 import { explain, explainInstance } from '../../../../src/imdsd/operator/explain.ts'
 import { View } from '../../../../src/imdsd/view/view.ts'
 import { aGuestServer, parsed } from '../../../support/fixtures/guest-server.ts'
-import { anInstance } from '../../../support/fixtures/instance.ts'
+import { anInstance, loopback } from '../../../support/fixtures/instance.ts'
 
 /** A listener for IPv4 and IPv6. */
 const listenersOf = (view: View) => [
@@ -26,97 +26,6 @@ const aFirewall = (required: boolean) =>
     log: pino({ level: 'silent' }),
   })
 
-test('for a contested address it names the claimants and no other conflict', async () => {
-  const view = new View({}, () => 0)
-  const firewall = aFirewall(false)
-  for (const [id, address] of [
-    ['srv-a', '10.0.0.2'],
-    ['srv-b', '10.0.0.2'],
-    ['srv-c', '10.0.0.3'],
-    ['srv-d', '10.0.0.3'],
-  ] as const) {
-    const interfaces = [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`${address}/8`] }]
-    view.replace({ instance: parsed(anInstance({ id, interfaces })), userData: undefined, digest: id })
-  }
-  const diagnosis = { instance: () => Promise.resolve(undefined), address: () => Promise.resolve('') }
-  expect(
-    await explain(
-      {
-        view,
-        firewall,
-        listeners: listenersOf(view),
-        unserved: [],
-        firewallWait: () => undefined,
-        diagnosis,
-        unreachable: () => undefined,
-        recent: () => [],
-      },
-      'default',
-      '10.0.0.2',
-    ),
-  ).toMatchObject({
-    answer: 'contested-address',
-    status: 503,
-    because: 'more than one instance claims it: 10.0.0.2 by srv-a and srv-b',
-  })
-})
-
-test('on a network that is not served a guest gets no response, whatever the view has', async () => {
-  const view = new View({}, () => 0)
-  const firewall = aFirewall(false)
-  view.replace({
-    instance: parsed(
-      anInstance({
-        interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', network: 'red', ipv4Addresses: ['10.0.0.2/8'] }],
-      }),
-    ),
-    userData: undefined,
-    digest: 'a',
-  })
-  const diagnosis = { instance: () => Promise.resolve(undefined), address: () => Promise.resolve('') }
-  const parts = {
-    view,
-    firewall,
-    firewallWait: () => undefined,
-    diagnosis,
-    unreachable: () => undefined,
-    recent: () => [],
-    unserved: [{ network: 'red', problem: 'its socket has no link' }],
-  }
-  expect(await explain({ ...parts, listeners: [] }, 'red', '10.0.0.2')).toEqual({
-    network: 'red',
-    address: '10.0.0.2',
-    answer: 'no-listener',
-    because: 'its socket has no link',
-  })
-  expect(await explain({ ...parts, listeners: [] }, 'blue', '10.0.0.2')).toMatchObject({
-    because: 'this daemon does not serve network blue; it serves none',
-  })
-})
-
-test('while no guest is answered, it says why, and names no instance', async () => {
-  const view = new View({}, () => 0)
-  const firewall = aFirewall(true)
-  view.replace({ instance: parsed(anInstance({})), userData: undefined, digest: 'a' })
-  const diagnosis = { instance: () => Promise.resolve(undefined), address: () => Promise.resolve('') }
-  expect(
-    await explain(
-      {
-        view,
-        firewall,
-        listeners: listenersOf(view),
-        unserved: [],
-        firewallWait: () => 'no rules yet',
-        diagnosis,
-        unreachable: () => undefined,
-        recent: () => [],
-      },
-      'default',
-      '10.0.0.2',
-    ),
-  ).toEqual({ network: 'default', address: '10.0.0.2', answer: 'unknown-peer', status: 503, because: 'no rules yet' })
-})
-
 /** What explains an instance with some addresses, on a firewall with or without packets. */
 function explaining(ipv4Addresses: readonly string[], firewall = aFirewall(false)) {
   const view = new View({}, () => 0)
@@ -136,6 +45,49 @@ function explaining(ipv4Addresses: readonly string[], firewall = aFirewall(false
     recent: () => [],
   }
 }
+
+test('for a contested address it names the claimants and no other conflict', async () => {
+  const parts = explaining(['10.0.0.2/8', '10.0.0.3/8'])
+  for (const [id, address] of [
+    ['srv-b', '10.0.0.2'],
+    ['srv-c', '10.0.0.3'],
+  ] as const) {
+    const interfaces = loopback(1, { ipv4Addresses: [`${address}/8`] })
+    parts.view.replace({ instance: parsed(anInstance({ id, interfaces })), userData: undefined, digest: id })
+  }
+  expect(await explain(parts, 'default', '10.0.0.2')).toMatchObject({
+    answer: 'contested-address',
+    status: 503,
+    because: 'more than one instance claims it: 10.0.0.2 by srv-a and srv-b',
+  })
+})
+
+test('on a network that is not served a guest gets no response, whatever the view has', async () => {
+  const parts = { ...explaining([]), listeners: [] }
+  const interfaces = loopback(1, { network: 'red', ipv4Addresses: ['10.0.0.2/8'] })
+  parts.view.replace({ instance: parsed(anInstance({ interfaces })), userData: undefined, digest: 'a' })
+  const unserved = [{ network: 'red', problem: 'its socket has no link' }]
+  expect(await explain({ ...parts, unserved }, 'red', '10.0.0.2')).toEqual({
+    network: 'red',
+    address: '10.0.0.2',
+    answer: 'no-listener',
+    because: 'its socket has no link',
+  })
+  expect(await explain({ ...parts, unserved }, 'blue', '10.0.0.2')).toMatchObject({
+    because: 'this daemon does not serve network blue; it serves none',
+  })
+})
+
+test('while no guest is answered, it says why, and names no instance', async () => {
+  const parts = { ...explaining(['10.0.0.2/8'], aFirewall(true)), firewallWait: () => 'no rules yet' }
+  expect(await explain(parts, 'default', '10.0.0.2')).toEqual({
+    network: 'default',
+    address: '10.0.0.2',
+    answer: 'unknown-peer',
+    status: 503,
+    because: 'no rules yet',
+  })
+})
 
 test('an instance is explained by its addresses; one that is not served by the reason', async () => {
   const parts = explaining(['10.0.0.2/8', '10.0.0.3/8'])
@@ -213,7 +165,7 @@ test.each<[string, { host: string; isLinkLocal?: boolean }, string, string, numb
   'explain gives the status that the guest server responds with: %s',
   async (_state, listener, from, address, status, options = {}) => {
     const guest = aGuestServer(listener)
-    guest.put(anInstance({ interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ...ADDRESSES }], options }))
+    guest.put(anInstance({ interfaces: loopback(1, ADDRESSES), options }))
     const response = await guest.ask({ url: '/latest/meta-data/instance-id', from })
     const parts = {
       ...explaining([]),
@@ -241,11 +193,7 @@ test('explain names what a response depends on besides the address: session toke
   const guest = aGuestServer({ host: '0.0.0.0' })
   const options = { httpTokens: 'required' }
   guest.put(
-    anInstance({
-      interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ...ADDRESSES }],
-      options,
-      sealedAt: '2026-11-20T00:00:00Z',
-    }),
+    anInstance({ interfaces: loopback(1, ADDRESSES), options, sealedAt: '2026-11-20T00:00:00Z' }),
     Buffer.from('x'),
   )
   const token = await guest.ask({

@@ -17,7 +17,6 @@ import { files } from './files.ts'
 import { flood } from './flood.ts'
 import { lists } from './lists.ts'
 import { load } from './load.ts'
-import { page } from './page.ts'
 import { parts } from './parts.ts'
 import { importExport } from './import.ts'
 import { outbox } from './outbox.ts'
@@ -55,7 +54,6 @@ const PARTS: Readonly<Record<string, Part>> = {
   resync,
   files,
   stalls,
-  page,
   api,
   compare,
   lists,

@@ -19,7 +19,7 @@ import {
   WITH_DATABASE_SERVER,
 } from '../support/fixtures/region.ts'
 import { routesOf, type Route } from '../support/fixtures/routes.ts'
-import { anApi, basic, type ApiAnswer } from '../support/programs/api.ts'
+import { anApi, type ApiAnswer } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 
 const api = await anApi(t, {
@@ -165,13 +165,7 @@ t.test('an API client acts for its own account, named once or not', async (t) =>
 })
 
 t.test('a storage-only client and a token for orbit get 403 insufficient_scope from every route', async (t) => {
-  const { body } = await api.server.inject({
-    method: 'POST',
-    url: '/token',
-    headers: { authorization: basic(CLIENT_OF[ONE]) },
-    payload: { grant_type: 'client_credentials', scope: 'orbit' },
-  })
-  const orbit = (JSON.parse(body) as { access_token: string }).access_token
+  const orbit = await api.token(CLIENT_OF[ONE], { scope: 'orbit' })
   for (const token of [await api.token(STORAGE_CLIENT), orbit, await api.userToken(ADA, ['orbit'])]) {
     await eachRoute(t, ROUTES, token, '', {
       status: 403,
@@ -245,13 +239,7 @@ t.test('a request whose body arrives after its access has ended changes nothing'
   await setStatus('accepted')
   const id = await create('api_clients', {})
   const { secret } = (await api.call('POST', `/1.0/api_clients/${id}/reset_secret`)).body as { secret: string }
-  const { body } = await api.server.inject({
-    method: 'POST',
-    url: '/token',
-    headers: { authorization: basic(id, secret) },
-    payload: { grant_type: 'client_credentials' },
-  })
-  const ofClient = await postWithoutBody((JSON.parse(body) as { access_token: string }).access_token, '/1.0/cloud_ips')
+  const ofClient = await postWithoutBody(await api.token(id, { secret }), '/1.0/cloud_ips')
   t.equal((await api.call('DELETE', `/1.0/api_clients/${id}`)).status, 200)
   t.equal(await ofClient(), 401)
   t.equal(await count(), before)

@@ -17,9 +17,10 @@ import { readShare } from '../../src/imds-api/http/read-share.ts'
 import type { OverallLimits } from '../../src/limits/fair-queue.ts'
 import { refuse } from '../../src/imds-api/model/refusal.ts'
 import { ADA, APPLICATION, CLIENT_OF, GRACE, ONE, TWO } from '../support/fixtures/region.ts'
-import { anApi, basic, countOfLockWaits, type ApiAnswer } from '../support/programs/api.ts'
+import { anApi, countOfLockWaits, type ApiAnswer } from '../support/programs/api.ts'
 import { aComputeServer } from '../support/programs/compute.ts'
 import { until } from '../support/programs/daemon.ts'
+import { tokenRequests } from '../support/programs/token-requests.ts'
 
 const api = await anApi(t, { compute: 'reported' })
 const { db } = api.database
@@ -128,18 +129,13 @@ t.test('refreshes of one sign-in that wait for a change of its user leave connec
   // as the check of a token does in the transaction of a change
   await client.query('select from token_families for share')
   const refreshes = Array.from({ length: 20 }, () =>
-    api.server.inject({
-      method: 'POST',
-      url: '/token',
-      headers: { authorization: basic(APPLICATION) },
-      payload: { grant_type: 'refresh_token', refresh_token: refreshToken },
-    }),
+    tokenRequests(api)({ grant_type: 'refresh_token', refresh_token: refreshToken }),
   )
   await waitingConnections()
   t.match(await change(TWO), { status: 200 })
   await client.query('commit')
   t.strictSame(
-    (await Promise.all(refreshes)).map(({ statusCode }) => statusCode),
+    (await Promise.all(refreshes)).map(({ status }) => status),
     Array.from({ length: 20 }, () => 200),
   )
 })
@@ -214,6 +210,11 @@ const collaborate = (status: 'accepted' | 'ended') =>
     .where('account_id', '=', TWO)
     .where('user_id', '=', ADA)
     .execute()
+/** The id of her collaboration there. */
+const idOfAda = async () => {
+  const rows = db.selectFrom('collaborations').select('id').where('account_id', '=', TWO).where('user_id', '=', ADA)
+  return (await rows.executeTakeFirstOrThrow()).id
+}
 const mapsOf = async (account: string) =>
   (await db.selectFrom('config_maps').select('id').where('account_id', '=', account).execute()).length
 const post = (bearer: string, account: string) => () =>
@@ -221,12 +222,7 @@ const post = (bearer: string, account: string) => () =>
 
 t.test('a withdrawal goes before all changes that wait, and those of whose access it takes are refused', async (t) => {
   const [ada, grace] = [await api.userToken(ADA), await api.userToken(GRACE)]
-  const { id } = await db
-    .selectFrom('collaborations')
-    .select('id')
-    .where('account_id', '=', TWO)
-    .where('user_id', '=', ADA)
-    .executeTakeFirstOrThrow()
+  const id = await idOfAda()
   const before = await mapsOf(TWO)
   const unlock = await lockAccount(t, TWO)
   const changes = await enqueue(Array.from({ length: 40 }, () => post(ada, TWO)))
@@ -261,12 +257,7 @@ t.test('the callers of an account take turns, and none uses the room of another'
 t.test('a user who was once invited is refused without a turn among the changes of the account', async (t) => {
   const ada = await api.userToken(ADA)
   await collaborate('ended')
-  const { id } = await db
-    .selectFrom('collaborations')
-    .select('id')
-    .where('account_id', '=', TWO)
-    .where('user_id', '=', ADA)
-    .executeTakeFirstOrThrow()
+  const id = await idOfAda()
   const unlock = await lockAccount(t, TWO)
   const changed = change(TWO)
   await waitingConnections()

@@ -20,7 +20,7 @@ import {
   zone,
 } from '../support/fixtures/representations.ts'
 import { missing } from '../support/programs/api-client.ts'
-import { anApi } from '../support/programs/api.ts'
+import { anApi, rowOf, setRow } from '../support/programs/api.ts'
 
 type Body = Record<string, unknown>
 
@@ -146,7 +146,7 @@ t.test('users: those of the account, and the owner as the user of the token', as
 
 t.test('an ssh_key that is not set is empty text, and 2fa shows that a TOTP secret is set', async (t) => {
   const setGrace = (set: { readonly ssh_key: string | null; readonly totp_secret: string | null }) =>
-    db.updateTable('users').set(set).where('id', '=', GRACE).execute()
+    setRow(db, 'users', GRACE, set)
   await setGrace({ ssh_key: null, totp_secret: 'JBSWY3DPEHPK3PXP' })
   t.teardown(() => setGrace({ ssh_key: GRACES_KEY, totp_secret: null }))
   const { body } = await get('/1.0/user', TWO)
@@ -177,14 +177,12 @@ t.test('resources of other documents: an empty list, no member, and no changes',
 })
 
 t.test('an account that is deleted while it is read is not shown, and not a 500', async (t) => {
-  await api.database.pool.query(
-    `
-      insert into accounts
-      select (jsonb_populate_record(accounts, '{"id": "acc-new03"}')).*
-      from accounts
-      where id = $1`,
-    [ONE],
-  )
+  const add = () =>
+    api.database.pool.query(
+      `insert into accounts select (jsonb_populate_record(accounts, '{"id": "acc-new03"}')).* from accounts where id = $1`,
+      [ONE],
+    )
+  await add()
   const remove = async (tx: Tx) => {
     await sql`lock table server_types`.execute(tx) // the second query of the request waits for it
     await tx.deleteFrom('accounts').where('id', '=', 'acc-new03').execute()
@@ -195,14 +193,7 @@ t.test('an account that is deleted while it is read is not shown, and not a 500'
     (list.body as { id: string }[]).map(({ id }) => id),
     [ONE, TWO],
   )
-  await api.database.pool.query(
-    `
-      insert into accounts
-      select (jsonb_populate_record(accounts, '{"id": "acc-new03"}')).*
-      from accounts
-      where id = $1`,
-    [ONE],
-  )
+  await add()
   t.match(await api.during(remove, () => api.callWith(ada, 'GET', '/1.0/accounts/acc-new03')), { status: 404 })
 })
 
@@ -324,14 +315,7 @@ t.test('the owner, a collaborator and an API client may change the account that 
 })
 
 t.test('reset_ftp_password shows the new password once; the database has its digest', async (t) => {
-  const hashOf = async () =>
-    (
-      await db
-        .selectFrom('accounts')
-        .select('library_ftp_password_hash')
-        .where('id', '=', ONE)
-        .executeTakeFirstOrThrow()
-    ).library_ftp_password_hash
+  const hashOf = async () => (await rowOf(db, 'accounts', ONE)).library_ftp_password_hash
   t.equal(await hashOf(), null)
   const before = await read()
   const passwords = new Set<string>()
@@ -353,7 +337,7 @@ const NEW_KEY = 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIM5WgrQ5SynmwXKzx1G+R0wr5Bn
 const unchanged = { name: 'Ada Lovelace', email_address: 'ada@example.com', ssh_key: ADAS_KEY, messaging_pref: true }
 
 t.beforeEach(async () => {
-  await db.updateTable('users').set(unchanged).where('id', '=', ADA).execute()
+  await setRow(db, 'users', ADA, unchanged)
 })
 
 t.test('a user changes name, key and messaging_pref, by id and as /user, and clears the key', async (t) => {

@@ -5,7 +5,7 @@ import { digest } from '../../src/imds-api/auth/secrets.ts'
 import { APPLICATION, aRegion, CLIENT_OF, GRACE, ONE, secretOf, STORAGE_CLIENT } from '../support/fixtures/region.ts'
 import { BASE_URL, nestedAccount, nestedApiClient, TIME } from '../support/fixtures/representations.ts'
 import { aClient } from '../support/programs/api-client.ts'
-import { anApi, basic, countOfLockWaits } from '../support/programs/api.ts'
+import { anApi, basic, countOfLockWaits, rowOf, setRow } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 
 interface Body {
@@ -153,11 +153,7 @@ t.test('a new client has no secret: reset_secret gives it one, in that response 
   t.ok(`${id}:${body.secret!}`.length <= 45, 'fog sends it in one line of base64')
   t.strictSame((await call('GET', `api_clients/${id}`)).body, { ...body, secret: null })
   t.notMatch(JSON.stringify(await list()), new RegExp(body.secret!))
-  t.strictSame(
-    (await db.selectFrom('api_clients').select('secret_sha256').where('id', '=', id).executeTakeFirstOrThrow())
-      .secret_sha256,
-    digest(body.secret!),
-  )
+  t.strictSame((await rowOf(db, 'api_clients', id)).secret_sha256, digest(body.secret!))
   const token = await tokenFor(id, body.secret!)
   t.match(token, { status: 200, scope: 'infrastructure, orbit' })
   t.equal(await statusWith(token.access_token), 200)
@@ -220,7 +216,7 @@ t.test('a check that began before a change is not remembered after it', async (t
   const check = tokens.check(access_token)
   tokens.clearCache()
   t.match(await check, { kind: 'valid' })
-  await db.updateTable('api_clients').set({ revoked_at: new Date() }).where('id', '=', id).execute()
+  await setRow(db, 'api_clients', id, { revoked_at: new Date() })
   t.strictSame(await tokens.check(access_token), { kind: 'unknown' })
 })
 
@@ -334,7 +330,7 @@ t.test('reset_secret with keep_old_seconds keeps the former secret for that time
   const third = await reset({ keep_old_seconds: 3600 })
   const statuses = async () => Promise.all([first, second, third].map(async (one) => (await tokenFor(id, one)).status))
   t.same(await statuses(), [401, 200, 200])
-  await db.updateTable('api_clients').set({ former_secret_until: new Date() }).where('id', '=', id).execute()
+  await setRow(db, 'api_clients', id, { former_secret_until: new Date() })
   t.same(await statuses(), [401, 401, 200])
   await reset({ keep_old_seconds: 3600 })
   const last = await reset()

@@ -3,7 +3,7 @@ import t from 'tap'
 import { COLLABORATION_STATES, type CollaborationStatus } from '../../src/imds-api/model/collaborations.ts'
 import { ADA, ADAS_KEY, aRegion, GRACE, MARY, MARYS_KEY, ONE, TWO, withMary } from '../support/fixtures/region.ts'
 import { collaboration, TIME } from '../support/fixtures/representations.ts'
-import { anApi, apply, type ApiAnswer, setRow } from '../support/programs/api.ts'
+import { anApi, type ApiAnswer, apply, rowOf, setRow } from '../support/programs/api.ts'
 
 const region = withMary()
 const api = await anApi(t, { region })
@@ -191,7 +191,7 @@ t.test('an address that is invited or has access cannot be invited again, in any
     })
   await REQUESTS.accept(id)
   t.match(await invite(), { status: 409, body: { errors: [`${email} has the accepted collaboration ${id} already`] } })
-  await db.updateTable('collaborations').set({ email: 'other@example.com' }).where('id', '=', id).execute()
+  await setRow(db, 'collaborations', id, { email: 'other@example.com' })
   t.match(
     await invite(),
     { status: 409, body: { errors: [`${email} has access to the account already`] } },
@@ -275,11 +275,7 @@ t.test('an invitation is sent again at most 5 times in an hour', async (t) => {
     ratelimit: `"resends";r=0;t=${String(headers['retry-after'])}`,
   })
   t.match(await REQUESTS.resend(other.id), { status: 200, headers: { ratelimit: '"resends";r=4' } })
-  const { resends } = await db
-    .selectFrom('collaborations')
-    .select('resends')
-    .where('id', '=', id)
-    .executeTakeFirstOrThrow()
+  const { resends } = await rowOf(db, 'collaborations', id)
   await setRow(db, 'collaborations', id, { resends: [new Date(Date.now() - 3_601_000), ...resends.slice(1)] })
   t.strictSame([(await REQUESTS.resend(id)).status, (await REQUESTS.resend(id)).status], [200, 429])
   await REQUESTS.remove(id)
@@ -304,10 +300,10 @@ t.test('a user sees only their own invitations, and needs no account', async (t)
 
 t.test('an address that is not verified has no invitations', async (t) => {
   const { id } = member(await invite())
-  await db.updateTable('users').set({ email_verified: false }).where('id', '=', MARY).execute()
+  await setRow(db, 'users', MARY, { email_verified: false })
   t.strictSame(idsOf(await api.callWith(mary, 'GET', '/1.0/user/collaborations')), [])
   t.equal((await REQUESTS.accept(id)).status, 404)
-  await db.updateTable('users').set({ email_verified: true }).where('id', '=', MARY).execute()
+  await setRow(db, 'users', MARY, { email_verified: true })
   t.equal((await REQUESTS.accept(id)).status, 200)
 })
 
@@ -345,9 +341,9 @@ t.test('an accepted collaboration gives access, and the key to new servers; its 
 
 t.test('a user who has access by another way cannot accept', async (t) => {
   const { id } = member(await invite())
-  await db.updateTable('accounts').set({ owner_id: MARY }).where('id', '=', ONE).execute()
+  await setRow(db, 'accounts', ONE, { owner_id: MARY })
   t.match(await REQUESTS.accept(id), { status: 409, body: { errors: [`you have access to ${ONE} already`] } })
-  await db.updateTable('accounts').set({ owner_id: ADA }).where('id', '=', ONE).execute()
+  await setRow(db, 'accounts', ONE, { owner_id: ADA })
   t.equal((await REQUESTS.reject(id)).status, 200)
 })
 

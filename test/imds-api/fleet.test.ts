@@ -6,7 +6,7 @@ import { beginLiveMigration } from '../../src/imds-api/changes/server-placement.
 import { setDrained, readHypervisorUsage, placeServer } from '../../src/imds-api/changes/hypervisors.ts'
 import { buildApiMetrics } from '../../src/imds-api/metrics.ts'
 import { aRegion } from '../support/fixtures/region.ts'
-import { anApi } from '../support/programs/api.ts'
+import { anApi, rowOf } from '../support/programs/api.ts'
 
 const NEW_SERVER = { image: 'img-deb12', zone: 'gb1-a' }
 const RAM = 1024
@@ -28,11 +28,7 @@ t.test('with a compute system', async (t) => {
     (await api.call('POST', '/1.0/servers', NEW_SERVER)) as { status: number; body: { id: string } }
   const drained = (name: string, isDrained = true) => db.transaction().execute((tx) => setDrained(tx, name, isDrained))
   const placeOf = async (id: string) => {
-    const { hypervisor, migrating_to } = await db
-      .selectFrom('servers')
-      .select(['hypervisor', 'migrating_to'])
-      .where('id', '=', id)
-      .executeTakeFirstOrThrow()
+    const { hypervisor, migrating_to } = await rowOf(db, 'servers', id)
     return [hypervisor, migrating_to]
   }
   const activate = () => db.updateTable('servers').set({ status: 'active' }).execute()

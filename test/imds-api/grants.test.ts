@@ -17,7 +17,7 @@ import {
   TOTP_SECRET,
   TWO,
 } from '../support/fixtures/region.ts'
-import { anApi, basic, setRow } from '../support/programs/api.ts'
+import { anApi, basic, rowOf, setRow } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { signInRequests, type From } from '../support/programs/token-requests.ts'
 
@@ -157,11 +157,7 @@ t.test('a code is taken from either header, behind the password, or from both pl
 })
 
 t.test('a password that ends like a code is right without a code, and then a code is required', async (t) => {
-  const { password_hash } = await db
-    .selectFrom('users')
-    .select('password_hash')
-    .where('id', '=', ADA)
-    .executeTakeFirstOrThrow()
+  const { password_hash } = await rowOf(db, 'users', ADA)
   const password = 'correct horse+123456'
   await setRow(db, 'users', ADA, { password_hash: await hashPassword(password) })
   t.match(await signIn(ADA, password), {
@@ -171,7 +167,7 @@ t.test('a password that ends like a code is right without a code, and then a cod
   })
   t.equal((await signIn(ADA, `${password}+${freshCode()}`)).status, 200)
   t.notOk('x-service-otp' in (await signIn(ADA, 'correct horse+654321')).headers)
-  await db.updateTable('users').set({ password_hash }).where('id', '=', ADA).execute()
+  await setRow(db, 'users', ADA, { password_hash })
 })
 
 t.test('the number of scrypt hashes of a wrong password is the same for every user, known or not', async (t) => {
@@ -229,11 +225,7 @@ t.test('of requests in parallel with one code, exactly one succeeds', async (t) 
 })
 
 t.test('a sign-in fails if the password or the second factor changes while it is checked', async (t) => {
-  const { password_hash: passwordHash } = await db
-    .selectFrom('users')
-    .select('password_hash')
-    .where('id', '=', GRACE)
-    .executeTakeFirstOrThrow()
+  const { password_hash: passwordHash } = await rowOf(db, 'users', GRACE)
   const confirm = (user: object, step?: number) =>
     inTransaction(db, (tx) =>
       confirmSignIn(tx, { id: GRACE, passwordHash: passwordHash!, totpSecret: undefined, ...user }, step),
@@ -241,12 +233,12 @@ t.test('a sign-in fails if the password or the second factor changes while it is
   t.equal(await confirm({}), true)
   t.equal(await confirm({ passwordHash: 'other' }), false)
   t.equal(await confirm({ totpSecret: TOTP_SECRET }, 1), false)
-  await db.updateTable('users').set({ totp_secret: TOTP_SECRET }).where('id', '=', GRACE).execute()
+  await setRow(db, 'users', GRACE, { totp_secret: TOTP_SECRET })
   t.strictSame(
     [await confirm({}), await confirm({ totpSecret: TOTP_SECRET }, 1), await confirm({ totpSecret: TOTP_SECRET }, 1)],
     [false, true, false],
   )
-  await db.updateTable('users').set({ totp_secret: null, totp_last_step: null }).where('id', '=', GRACE).execute()
+  await setRow(db, 'users', GRACE, { totp_secret: null, totp_last_step: null })
 })
 
 t.test('a refresh gives an access token and a new refresh token, without a code', async (t) => {

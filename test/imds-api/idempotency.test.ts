@@ -298,13 +298,7 @@ t.test('a repeat needs the right that the change needed', async (t) => {
   const { secret } = JSON.parse((await send(undefined, 'POST', `api_clients/${id}/reset_secret`)).text) as {
     secret: string
   }
-  const { body } = await api.server.inject({
-    method: 'POST',
-    url: '/token',
-    headers: { authorization: `Basic ${Buffer.from(`${id}:${secret}`).toString('base64')}` },
-    payload: { grant_type: 'client_credentials' },
-  })
-  const { access_token: token } = JSON.parse(body) as { access_token: string }
+  const token = await api.token(id, { secret })
   const key = newKey()
   t.match(await send(key, 'POST', 'cloud_ips', {}, token), { status: 201 })
   await send(undefined, 'DELETE', `api_clients/${id}`)

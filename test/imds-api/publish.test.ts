@@ -14,7 +14,7 @@ import { MAX_BATCH_SERVERS, OutboxPublisher } from '../../src/imds-api/publish/o
 import type { Publisher } from '../../src/store/open.ts'
 import { StoreUnavailable } from '../../src/store/publisher.ts'
 import { aRegion, CLIENT_OF, ONE, TWO } from '../support/fixtures/region.ts'
-import { anApi, apply, countOfLockWaits, type TestApi, setRow } from '../support/programs/api.ts'
+import { anApi, apply, countOfLockWaits, rowOf, setRow, type TestApi } from '../support/programs/api.ts'
 import { until, type LogLine } from '../support/programs/daemon.ts'
 import { openTestStore } from '../support/test-store.ts'
 
@@ -157,8 +157,14 @@ t.test('publishing', async (t) => {
   const isPublished = async (id: string) =>
     (await db.selectFrom('outbox').select('id').where('server_id', '=', id).executeTakeFirst()) === undefined
   const cloudIpsOf = async (id: string) => (await recordOf(id))!.interfaces[0]!.cloudIps.map((one) => one.id)
-  const revisionOf = async (id: string) =>
-    (await db.selectFrom('servers').select('revision').where('id', '=', id).executeTakeFirstOrThrow()).revision
+  /** As if the minute had passed after which a server is tried again. */
+  const letTimePass = (id: string) =>
+    db
+      .updateTable('outbox')
+      .set({ retry_at: new Date(0) })
+      .where('server_id', '=', id)
+      .execute()
+  const revisionOf = async (id: string) => (await rowOf(db, 'servers', id)).revision
 
   t.test('several changes of one server are one publish, of its latest state', async (t) => {
     const { id } = await create({ user_data: base64('first') })
@@ -220,8 +226,7 @@ t.test('publishing', async (t) => {
   })
 
   t.test('a record has the architecture of the image when its server was created, and that time', async (t) => {
-    const setImage = (arch: 'i686' | 'x86_64') =>
-      db.updateTable('images').set({ arch }).where('id', '=', 'img-deb12').execute()
+    const setImage = (arch: 'i686' | 'x86_64') => setRow(db, 'images', 'img-deb12', { arch })
     const first = await create()
     await setImage('i686')
     const second = await create()
@@ -233,8 +238,7 @@ t.test('publishing', async (t) => {
       const { architecture, launchTime } = (await recordOf(id))!
       return [architecture, Date.parse(launchTime)]
     }
-    const createdAt = async ({ id }: Server) =>
-      (await db.selectFrom('servers').select('created_at').where('id', '=', id).executeTakeFirstOrThrow()).created_at
+    const createdAt = async ({ id }: Server) => (await rowOf(db, 'servers', id)).created_at
     t.strictSame(await factsOf(first), ['x86_64', (await createdAt(first)).getTime()])
     t.strictSame(await factsOf(second), ['i386', (await createdAt(second)).getTime()])
   })
@@ -311,7 +315,7 @@ t.test('publishing', async (t) => {
     const after = async (_document: StoredDocument, { kind }: PutResult) => {
       if (kind !== 'stale' || isRaised) return
       isRaised = true
-      await db.updateTable('servers').set({ revision: 50 }).where('id', '=', id).execute()
+      await setRow(db, 'servers', id, { revision: 50 })
     }
     aPublisher(t, api, around(store, { after }))
     await update(id, { user_data: base64('of revision 50') })
@@ -353,7 +357,7 @@ t.test('publishing', async (t) => {
     await inTransaction(db, (tx) => enqueue(tx, [kept, deleted]))
     await until(() => isPublished(kept), 'the server to be published')
     t.match(await store.get(kept), { document: { revision: 7 }, userData: Buffer.from('of the backup') })
-    await db.updateTable('servers').set({ revision: 1 }).where('id', '=', deleted).execute()
+    await setRow(db, 'servers', deleted, { revision: 1 })
     await api.call('DELETE', `/1.0/servers/${deleted}`)
     await until(async () => (await serverOf(deleted)).status === 'deleted', 'the server to be deleted')
     t.equal(await recordOf(deleted), undefined)
@@ -368,19 +372,11 @@ t.test('publishing', async (t) => {
       interfaces: [{ id: 'int-other', macAddress: '02:24:19:00:00:99', ipv4Addresses: [`${address}/16`] }],
     }
     t.match(await store.put(foreign), { kind: 'published' })
-    const mac = (
-      await db
-        .selectFrom('interfaces')
-        .select('mac_address')
-        .where('server_id', '=', invalid.id)
-        .executeTakeFirstOrThrow()
-    ).mac_address
+    const { mac_address: mac } = await rowOf(db, 'interfaces', invalid.interfaces[0]!.id)
     await db.updateTable('interfaces').set({ mac_address: 'nonsense' }).where('server_id', '=', invalid.id).execute()
 
     const { log, counted } = aPublisher(t, api, store)
-    const faultOf = async (id: string) =>
-      (await db.selectFrom('servers').select('publish_fault').where('id', '=', id).executeTakeFirstOrThrow())
-        .publish_fault
+    const faultOf = async (id: string) => (await rowOf(db, 'servers', id)).publish_fault
     await until(
       async () =>
         (await isPublished(good.id)) && (await faultOf(owned.id)) !== null && (await faultOf(invalid.id)) !== null,
@@ -409,11 +405,7 @@ t.test('publishing', async (t) => {
     await until(() => isPublished(owned.id), 'the change to be published at once')
     t.equal(await faultOf(owned.id), null)
     await db.updateTable('interfaces').set({ mac_address: mac }).where('server_id', '=', invalid.id).execute()
-    await db
-      .updateTable('outbox')
-      .set({ retry_at: new Date(0) })
-      .where('server_id', '=', invalid.id)
-      .execute() // a minute has passed
+    await letTimePass(invalid.id)
     await until(() => isPublished(invalid.id), 'the other to be tried again')
     t.equal((await serverOf(invalid.id)).status, 'active')
     t.match(await buildApiMetrics(api.database).registry.metrics(), /^imds_api_refused_servers 0$/m)
@@ -428,7 +420,7 @@ t.test('publishing', async (t) => {
     await until(() => isPublished(stuck.id), 'the server to be published')
     const { id: cloudIp } = await aCloudIp()
     await inTransaction(db, async (tx) => {
-      await tx.updateTable('servers').set({ status: 'deleting' }).where('id', '=', stuck.id).execute()
+      await setRow(tx, 'servers', stuck.id, { status: 'deleting' })
       await setRow(tx, 'cloud_ips', cloudIp, { status: 'mapped', interface_id: first!.id }) // only a bug could do this
       await markChanged(tx, [stuck.id])
     })
@@ -440,11 +432,7 @@ t.test('publishing', async (t) => {
     await until(() => isPublished(other.id), 'another server to be published')
     t.notOk(log.some(({ msg }) => msg.startsWith('servers cannot be published')))
     await setRow(db, 'cloud_ips', cloudIp, { status: 'unmapped', interface_id: null })
-    await db
-      .updateTable('outbox')
-      .set({ retry_at: new Date(0) })
-      .where('server_id', '=', stuck.id)
-      .execute()
+    await letTimePass(stuck.id)
     await until(async () => (await serverOf(stuck.id)).status === 'deleted', 'the server to be deleted')
     await api.call('DELETE', `/1.0/cloud_ips/${cloudIp}`)
   })

@@ -21,7 +21,7 @@ import {
   withMary,
 } from '../support/fixtures/region.ts'
 import { readDocument } from '../support/openapi-document.ts'
-import { anApi, apply, setRow } from '../support/programs/api.ts'
+import { anApi, apply, rowOf, setRow } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { executed } from '../tools/documents.ts'
 
@@ -356,11 +356,7 @@ t.test('a password and a TOTP secret come from files; applied again, the same on
   const other = withFiles(ada, 'other.password', 'ada.totp')
   t.strictSame(await apply(api.database, aRegion({ users: [other, grace] })), [`~ user ${ADA}: password_hash`])
   t.strictSame(await apply(api.database, aRegion({ users: [other, grace] })), [])
-  const { password_hash: hash } = await db
-    .selectFrom('users')
-    .select('password_hash')
-    .where('id', '=', ADA)
-    .executeTakeFirstOrThrow()
+  const { password_hash: hash } = await rowOf(db, 'users', ADA)
   t.match(hash, /^\$scrypt\$ln=15,r=8,p=3\$/)
   const { id, name, email_address, ssh_key } = ada
   const withoutAny = { id, name, email_address, ssh_key: ssh_key! }
@@ -386,7 +382,7 @@ t.test('another password or TOTP secret ends sign-ins; only another secret forge
     [{ password_hash: grace.password_hash! }, 7],
   ] as const) {
     const token = await api.userToken(ADA)
-    await db.updateTable('users').set({ totp_last_step: 7 }).where('id', '=', ADA).execute()
+    await setRow(db, 'users', ADA, { totp_last_step: 7 })
     await apply(api.database, aRegion({ users: [{ ...ada, ...change }, grace] }))
     await until(async () => !(await isValid(token)), 'the token to end', 5000)
     t.ok(await isValid(tokens.grace))
@@ -429,16 +425,8 @@ t.test('a secret that was reset stays, until the file has another one or another
     ['api_clients', client!.id, 'api client'],
     ['applications', application.id, 'application'],
   ] as const) {
-    const secret = async () =>
-      (
-        await db.selectFrom(table).select('secret_sha256').where('id', '=', id).executeTakeFirstOrThrow()
-      ).secret_sha256!.toString()
-    const reset = () =>
-      db
-        .updateTable(table)
-        .set({ secret_sha256: Buffer.from('reset') })
-        .where('id', '=', id)
-        .execute()
+    const secret = async () => (await rowOf(db, table, id)).secret_sha256!.toString()
+    const reset = () => setRow(db, table, id, { secret_sha256: Buffer.from('reset') })
     await reset()
     t.strictSame(await apply(api.database, regionWith(table, {})), [], noun)
     t.equal(await secret(), 'reset', noun)
@@ -451,23 +439,16 @@ t.test('a secret that was reset stays, until the file has another one or another
       await apply(api.database, regionWith(table, {}))
       await reset()
     }
-    await db.updateTable(table).set({ secret_file_sha256: null }).where('id', '=', id).execute()
+    await setRow(db, table, id, { secret_file_sha256: null })
     t.strictSame(
       await apply(api.database, regionWith(table, {})),
       [`~ ${noun} ${id}: secret`],
       'a file with the present secret again is named as a change',
     )
   }
-  const former = async () =>
-    (
-      await db
-        .selectFrom('api_clients')
-        .select('former_secret_sha256')
-        .where('id', '=', client!.id)
-        .executeTakeFirstOrThrow()
-    ).former_secret_sha256?.toString()
+  const former = async () => (await rowOf(db, 'api_clients', client!.id)).former_secret_sha256?.toString()
   const kept = { former_secret_sha256: Buffer.from('former'), former_secret_until: new Date(Date.now() + 3_600_000) }
-  await db.updateTable('api_clients').set(kept).where('id', '=', client!.id).execute()
+  await setRow(db, 'api_clients', client!.id, kept)
   t.strictSame(await apply(api.database, regionWith('api_clients', {})), [])
   t.equal(await former(), 'former', 'so does the one that a reset has kept')
   await apply(api.database, regionWith('api_clients', { secret_file: 'another.secret' }))

@@ -15,7 +15,7 @@ import { surveyStore } from '../../src/imds-api/publish/survey.ts'
 import { NO_REPORTS } from '../../src/metadata/reports.ts'
 import type { Publisher } from '../../src/store/open.ts'
 import { ONE, TWO } from '../support/fixtures/region.ts'
-import { anApi, serverOf, type ApiOptions } from '../support/programs/api.ts'
+import { anApi, type ApiOptions, rowOf, serverOf, setRow } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { IMDS_API, programEnvironment } from '../support/programs/imds.ts'
 import { run } from '../support/programs/processes.ts'
@@ -45,9 +45,7 @@ async function aRestored(t: Test, { url, ...options }: ApiOptions & { readonly u
   const store = await openTestStore(t, { url: storeUrl, ...(url !== undefined && { region: 'gb1' }) })
   const create = async (account: typeof ONE | typeof TWO, body: object = {}) =>
     (await api.call('POST', '/1.0/servers', { image: 'img-deb12', ...body }, account)).body as Server
-  const faultOf = async (id: string) =>
-    (await db.selectFrom('servers').select('publish_fault').where('id', '=', id).executeTakeFirstOrThrow())
-      .publish_fault
+  const faultOf = async (id: string) => (await rowOf(db, 'servers', id)).publish_fault
   const actionsOf = async () => giveOutActions(db, 'hv-1', 60)
   return {
     api,
@@ -62,10 +60,7 @@ async function aRestored(t: Test, { url, ...options }: ApiOptions & { readonly u
       until(async () => {
         for (const action of await actionsOf())
           await reportOutcome(db, api.accounts, 'hv-1', action.id, { outcome: 'succeeded', fault: null })
-        return (
-          (await db.selectFrom('servers').select('status').where('id', '=', id).executeTakeFirstOrThrow()).status ===
-          status
-        )
+        return (await rowOf(db, 'servers', id)).status === status
       }, `${id} to be ${status}`),
     forget: async () => {
       const { rows } = await pool.query<{ name: string }>(
@@ -225,7 +220,7 @@ t.test('after a restore no id or address of a running server is given again', as
     const { id } = await create(ONE)
     await has(id, 'active')
     await api.drained()
-    await db.updateTable('servers').set({ revision: 0 }).where('id', '=', id).execute()
+    await setRow(db, 'servers', id, { revision: 0 })
     t.match(await advance(), [
       '1 servers have a higher revision in the store: they are published above it',
       SKIPPED,

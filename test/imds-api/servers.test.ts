@@ -16,7 +16,7 @@ import {
   zone,
 } from '../support/fixtures/representations.ts'
 import { aClient, conflict, invalid, refused } from '../support/programs/api-client.ts'
-import { anApi } from '../support/programs/api.ts'
+import { anApi, rowOf, setRow } from '../support/programs/api.ts'
 
 interface Server extends Record<string, unknown> {
   id: string
@@ -32,8 +32,7 @@ const api = await anApi(t)
 const { db } = api.database
 const { call, list, create: make } = aClient<Server>(api)
 const create = (body: object = {}) => make('servers', { image: 'img-deb12', ...body })
-const revisionOf = async (id: string) =>
-  (await db.selectFrom('servers').select('revision').where('id', '=', id).executeTakeFirstOrThrow()).revision
+const revisionOf = async (id: string) => (await rowOf(db, 'servers', id)).revision
 
 /** The metadata options of a server that names none. */
 const OPTIONS = {
@@ -148,11 +147,7 @@ t.test('a create needs only an image: smallest type, freest zone, default group,
     server_groups: [{ default: true }],
   })
   t.equal(server.cloud_ips.length, 0)
-  const { hypervisor } = await db
-    .selectFrom('servers')
-    .select('hypervisor')
-    .where('id', '=', server.id)
-    .executeTakeFirstOrThrow()
+  const { hypervisor } = await rowOf(db, 'servers', server.id)
   t.equal(hypervisor, 'hv-1', 'the one with the most free RAM')
   await remove(server.id)
 })
@@ -160,11 +155,7 @@ t.test('a create needs only an image: smallest type, freest zone, default group,
 t.test('placement takes the hypervisor of the zone with the most free RAM, and refuses if none has room', async (t) => {
   const placed = async (zoneName: string) => {
     const { id } = await create({ zone: zoneName })
-    const { hypervisor } = await db
-      .selectFrom('servers')
-      .select('hypervisor')
-      .where('id', '=', id)
-      .executeTakeFirstOrThrow()
+    const { hypervisor } = await rowOf(db, 'servers', id)
     return [id, hypervisor] as const
   }
   await db.updateTable('hypervisors').set({ ram: 2048 }).where('zone_id', '=', 'zon-aaaa1').execute()
@@ -184,8 +175,7 @@ t.test('placement takes the hypervisor of the zone with the most free RAM, and r
 
 t.test('a change that places a server on a hypervisor has its RAM, and others go elsewhere meanwhile', async (t) => {
   const { id: other } = await create({ zone: 'gb1-b' })
-  const placeOf = async (id: string) =>
-    (await db.selectFrom('servers').select('hypervisor').where('id', '=', id).executeTakeFirstOrThrow()).hypervisor
+  const placeOf = async (id: string) => (await rowOf(db, 'servers', id)).hypervisor
   const elsewhere = await db.transaction().execute(async (tx) => {
     const taken = (await placeServer(tx, { zoneId: 'zon-aaaa1', ram: 1024 }))!.name
     const { id } = await create({ zone: 'gb1-a' })
@@ -193,10 +183,10 @@ t.test('a change that places a server on a hypervisor has its RAM, and others go
     return id
   })
   await db.updateTable('hypervisors').set({ ram: 1024 }).where('name', '=', 'hv-3').execute()
-  await db.updateTable('servers').set({ hypervisor: 'hv-1' }).where('id', '=', other).execute()
+  await setRow(db, 'servers', other, { hypervisor: 'hv-1' })
   const take = async (tx: Tx) => {
     const { name } = (await placeServer(tx, { zoneId: 'zon-bbbb2', ram: 1024 }))!
-    await tx.updateTable('servers').set({ hypervisor: name }).where('id', '=', other).execute()
+    await setRow(tx, 'servers', other, { hypervisor: name })
   }
   t.strictSame(
     await api.during(take, () => call('POST', 'servers', { image: 'img-deb12', zone: 'gb1-b' })),
@@ -265,7 +255,7 @@ t.test('a refused create names all of its faults at once', async (t) => {
     ['failed', 'is failed: name one that is available'],
     ['deleted', 'does not exist'],
   ] as const) {
-    await db.updateTable('images').set({ status }).where('id', '=', 'img-two02').execute()
+    await setRow(db, 'images', 'img-two02', { status })
     t.match(
       await call('POST', 'servers', { image: 'img-two02' }, TWO),
       { status: 422, body: { errors: [`image: img-two02 ${fault}`] } },
@@ -277,7 +267,7 @@ t.test('a refused create names all of its faults at once', async (t) => {
       'the image of another account',
     )
   }
-  await db.updateTable('images').set({ status: 'available' }).where('id', '=', 'img-two02').execute()
+  await setRow(db, 'images', 'img-two02', { status: 'available' })
   t.strictSame((await call('GET', 'servers')).body, [], 'nothing was created')
   t.strictSame(
     await db
@@ -513,7 +503,7 @@ t.test('wait_for is 501 with a store in files, which keeps no reports of guests'
 })
 
 t.test('a server has at least the min_ram of its image: 422 with both numbers', async (t) => {
-  await db.updateTable('images').set({ min_ram: 1025 }).where('id', '=', 'img-deb12').execute()
+  await setRow(db, 'images', 'img-deb12', { min_ram: 1025 })
   const tooSmall = (type: string, ram: number, needed: number) =>
     invalid(`server_type: ${type} has ${ram} MB of RAM, and the image img-deb12 needs at least ${needed}`)
   for (const server_type of ['1gb.ssd', 'typ-small'])
@@ -524,14 +514,14 @@ t.test('a server has at least the min_ram of its image: 422 with both numbers', 
     { body: { server_type: { id: 'typ-large' } } },
     'the default is the smallest type that has it',
   )
-  await db.updateTable('images').set({ min_ram: 4097 }).where('id', '=', 'img-deb12').execute()
+  await setRow(db, 'images', 'img-deb12', { min_ram: 4097 })
   t.match(await call('POST', 'servers', { image: 'debian-12' }), {
     status: 422,
     body: { errors: [/RAM, and the image img-deb12 needs at least 4097$/] },
   })
-  await db.updateTable('images').set({ min_ram: 1024 }).where('id', '=', 'img-deb12').execute()
+  await setRow(db, 'images', 'img-deb12', { min_ram: 1024 })
   const exact = await create({ server_type: '1gb.ssd' })
-  await db.updateTable('images').set({ min_ram: null }).where('id', '=', 'img-deb12').execute()
+  await setRow(db, 'images', 'img-deb12', { min_ram: null })
   for (const server of [id, exact.id]) await remove(server)
 })
 
@@ -605,8 +595,8 @@ t.test('a cloud IP that a create names is reserved for it; one that is not free 
   ] as const) {
     t.strictSame(await call(method, `cloud_ips/${ip}${path}`, { destination: id }), conflict(reserved), path)
   }
-  await db.updateTable('servers').set({ status: 'active' }).where('id', '=', id).execute()
-  await db.updateTable('cloud_ips').set({ status: 'mapped' }).where('id', '=', ip).execute()
+  await setRow(db, 'servers', id, { status: 'active' })
+  await setRow(db, 'cloud_ips', ip, { status: 'mapped' })
   t.strictSame(
     await call('POST', 'servers', { image: 'img-deb12', cloud_ip: ip }),
     conflict(`cloud_ip: ${ip} is mapped: unmap it first`),

@@ -8,7 +8,7 @@ import { chmodSync, mkdirSync, mkdtempSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
-import { sql, type UpdateObject } from 'kysely'
+import { type Selectable, sql, type UpdateObject } from 'kysely'
 import type pg from 'pg'
 import { pino } from 'pino'
 import type { Test } from 'tap'
@@ -89,6 +89,19 @@ export async function setRow<Table extends keyof Tables>(
     .execute()
 }
 
+/** The row with this id. */
+export async function rowOf<Table extends keyof Tables>(
+  db: Db,
+  table: Table,
+  id: string,
+): Promise<Selectable<Tables[Table]>> {
+  const rows = db
+    .selectFrom(table as 'servers')
+    .selectAll()
+    .where('id', '=', id)
+  return (await rows.executeTakeFirstOrThrow()) as unknown as Selectable<Tables[Table]>
+}
+
 /** Opens the database of a state directory in which an imds-api runs. */
 export function openState(stateDirectory: string): Promise<Database> {
   return openDatabase(serverOf(stateDirectory), true, (error) => {
@@ -157,8 +170,8 @@ export interface TestApi {
   readonly directory: string
   /** The audit lines until now. */
   readonly audit: readonly AuditLine[]
-  /** Gets an access token for a client, whose secret is that of `secretOf`. */
-  token(client: string): Promise<string>
+  /** Gets an access token for a client. Default: with the secret of `secretOf`, and all scopes. */
+  token(client: string, options?: { readonly secret?: string; readonly scope?: string }): Promise<string>
   /** Gets an access token for a user, as if the user had signed in with the application APPLICATION. */
   userToken(user: string, scopes?: readonly string[]): Promise<string>
   /** Sends a request with JSON and an access token. `body` undefined: the request has no body. */
@@ -261,12 +274,12 @@ export async function anApi(
   notifications.start()
   t.teardown(() => notifications.stop())
   checkResponses(server)
-  const token = async (client: string) => {
+  const token: TestApi['token'] = async (client, { secret, scope } = {}) => {
     const { statusCode, body } = await server.inject({
       method: 'POST',
       url: '/token',
-      headers: { authorization: basic(client) },
-      payload: { grant_type: 'client_credentials' },
+      headers: { authorization: basic(client, secret) },
+      payload: { grant_type: 'client_credentials', ...(scope !== undefined && { scope }) },
     })
     if (statusCode !== 200) throw new Error(`${client} gets no token: ${body}`)
     return (JSON.parse(body) as { access_token: string }).access_token

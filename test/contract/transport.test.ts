@@ -329,14 +329,6 @@ describe('D6: an instance option that disables the service', () => {
     }
     expect((await guest.ask({ url: ID, from: '10.0.0.2' })).status).toBe(200)
   })
-
-  test('E2: does not distinguish an unknown peer or a contested address from others', async () => {
-    const guest = aGuestServer()
-    guest.put(anInstance({ interfaces: DUAL_STACK }))
-    expect((await guest.ask({ url: ID, from: 'fd00::3' })).status).toBe(503)
-    guest.put(anInstance({ id: 'srv-other', interfaces: DUAL_STACK }))
-    expect((await guest.ask({ url: ID, from: 'fd00::2' })).status).toBe(503)
-  })
 })
 
 test('A1: the versions are listed to a known guest', async () => {

@@ -31,22 +31,13 @@ const CONTESTED = Array.from({ length: 17 }, (_, i) => `127.0.1.${i + 1}`)
 /** A daemon whose guests have the default share, or an unlimited one. */
 async function aDaemon(t: Test, share: 'default' | 'unlimited'): Promise<TestDaemon> {
   const directory = testDirectory(t)
-  const record = (id: string, n: number, ...addresses: string[]) =>
-    anInstance({
-      id,
-      interfaces: [
-        {
-          id: `int-${n}`,
-          macAddress: `02:24:19:00:00:0${n}`,
-          ipv4Addresses: addresses.map((address) => `${address}/8`),
-        },
-      ],
-    })
+  const record = (id: string, ...addresses: string[]) =>
+    anInstance({ id, interfaces: loopback(1, { ipv4Addresses: addresses.map((address) => `${address}/8`) }) })
   const store = await openStore({ url: `file:${directory}` })
-  await store.put(record('srv-guest', 1, GUEST))
-  await store.put(record('srv-other', 2, OTHER))
+  await store.put(record('srv-guest', GUEST))
+  await store.put(record('srv-other', OTHER))
   for (const n of [3, 4])
-    writeFileSync(join(directory, `srv-${n}.json`), JSON.stringify(record(`srv-${n}`, n, ...CONTESTED)))
+    writeFileSync(join(directory, `srv-${n}.json`), JSON.stringify(record(`srv-${n}`, ...CONTESTED)))
   const daemon = await startDaemon(t, {
     IMDS_STORE: `file:${directory}`,
     ...(share === 'default' && { IMDS_GUEST_BURST: '600', IMDS_GUEST_CONNECTIONS: '64' }),

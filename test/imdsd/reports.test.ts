@@ -7,7 +7,7 @@ import { connect, type Socket } from 'node:net'
 import { text } from 'node:stream/consumers'
 import t from 'tap'
 import type { Publisher } from '../../src/store/open.ts'
-import { anInstance } from '../support/fixtures/instance.ts'
+import { anInstance, loopback } from '../support/fixtures/instance.ts'
 import { startDaemon, until, type TestDaemon } from '../support/programs/daemon.ts'
 import { testDirectory } from '../support/test-directory.ts'
 import { openTestStore } from '../support/test-store.ts'
@@ -30,13 +30,7 @@ async function aGuest() {
   await store.put(
     anInstance({
       id,
-      interfaces: [
-        {
-          id: `int-${n}`,
-          macAddress: `02:24:19:00:03:${n.toString(16).padStart(2, '0')}`,
-          ipv4Addresses: [`${address}/8`],
-        },
-      ],
+      interfaces: loopback(1, { ipv4Addresses: [`${address}/8`] }),
       options: { reports: 'enabled' },
     }),
   )

@@ -10,7 +10,7 @@ import { UNKNOWN_PEERS } from '../../src/imdsd/guest/share.ts'
 import { openStore } from '../../src/store/open.ts'
 import { startDaemon, until, type TestDaemon } from '../support/programs/daemon.ts'
 import { aGuestServer } from '../support/fixtures/guest-server.ts'
-import { anInstance } from '../support/fixtures/instance.ts'
+import { anInstance, loopback } from '../support/fixtures/instance.ts'
 import { matchAll } from '../support/fixtures/match.ts'
 import { exchange, parseAnswer } from '../support/fixtures/socket.ts'
 import { testDirectory } from '../support/test-directory.ts'
@@ -23,10 +23,8 @@ let daemon: TestDaemon
 t.before(async () => {
   const url = `file:${testDirectory(t)}`
   const store = await openStore({ url, userDataMaxBytes: 1_000_000 })
-  for (const [i, address] of [FLOODER, OTHER].entries()) {
-    const nic = { id: `int-${i}`, macAddress: `02:24:19:00:00:0${i}`, ipv4Addresses: [`${address}/8`] }
-    await store.put(anInstance({ id: `srv-${i}`, interfaces: [nic] }), Buffer.alloc(256 * 1024, 'x'))
-  }
+  for (const i of [0, 1])
+    await store.put(anInstance({ id: `srv-${i}`, interfaces: loopback(i + 2) }), Buffer.alloc(256 * 1024, 'x'))
   daemon = await startDaemon(t, {
     IMDS_STORE: url,
     IMDS_GUEST_BURST: '600',
@@ -149,14 +147,8 @@ const UNSERVABLE: readonly (readonly [what: string, bytes: string, status: numbe
 /** A server in this process for the guests FLOODER and OTHER, whose share has three requests and is not refilled. */
 async function withSmallShares(t: Test): Promise<{ readonly port: number; readonly drops: () => number }> {
   const guest = aGuestServer({ share: { burst: 3, perSecond: 1e-9, connections: 16 } })
-  for (const [i, address] of [FLOODER, OTHER].entries()) {
-    const id = `srv-${i}`
-    guest.put(
-      anInstance({
-        id,
-        interfaces: [{ id: `int-${i}`, macAddress: `02:24:19:00:00:0${i}`, ipv4Addresses: [`${address}/8`] }],
-      }),
-    )
+  for (const i of [0, 1]) {
+    const { id } = guest.put(anInstance({ id: `srv-${i}`, interfaces: loopback(i + 2) }))
     Object.defineProperty(guest.view.get(id)!, 'paths', { value: 0 }) // a tree would make the burst larger
   }
   await guest.server.listen({ port: 0, host: '127.0.0.1' })

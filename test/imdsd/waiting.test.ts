@@ -9,7 +9,7 @@ import { text } from 'node:stream/consumers'
 import t from 'tap'
 import type { Publisher } from '../../src/store/open.ts'
 import { startDaemon, until, type TestDaemon } from '../support/programs/daemon.ts'
-import { anInstance } from '../support/fixtures/instance.ts'
+import { anInstance, loopback } from '../support/fixtures/instance.ts'
 import { testDirectory } from '../support/test-directory.ts'
 import { openTestStore } from '../support/test-store.ts'
 import { executed } from '../tools/documents.ts'
@@ -25,13 +25,7 @@ function recordOf(guest: number, revision: number, state: string): object {
   return anInstance({
     id: `srv-${guest}`,
     revision,
-    interfaces: [
-      {
-        id: `int-${guest}`,
-        macAddress: `02:24:19:00:00:${guest.toString(16).padStart(2, '0')}`,
-        ipv4Addresses: [`${addressOf(guest)}/8`],
-      },
-    ],
+    interfaces: loopback(1, { ipv4Addresses: [`${addressOf(guest)}/8`] }),
     tags: { state },
     options: { instanceMetadataTags: 'enabled' },
   })

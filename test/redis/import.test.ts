@@ -10,7 +10,7 @@ import t from 'tap'
 import { exportRecords } from '../../src/imdsctl/export.ts'
 import { importRecords } from '../../src/imdsctl/import.ts'
 import type { Publisher } from '../../src/store/open.ts'
-import { anInstance } from '../support/fixtures/instance.ts'
+import { anInstance, loopback } from '../support/fixtures/instance.ts'
 import { keyLines } from '../support/fixtures/record-keys.ts'
 import { runCommand } from '../support/programs/collected-output.ts'
 import { until } from '../support/programs/daemon.ts'
@@ -47,13 +47,7 @@ const KINDS: Readonly<Record<string, (directory: string, region: string) => Sett
 const record = (n: number, change: Record<string, unknown> = {}) =>
   anInstance({
     id: `srv-${n}`,
-    interfaces: [
-      {
-        id: 'int-a',
-        macAddress: '02:24:19:00:00:ee',
-        ipv4Addresses: [`10.0.${n >> 6}.${(n % 64) * 4 + 2}/30`],
-      },
-    ],
+    interfaces: loopback(1, { ipv4Addresses: [`10.0.${n >> 6}.${(n % 64) * 4 + 2}/30`] }),
     ...change,
   })
 

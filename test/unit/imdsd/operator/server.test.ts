@@ -9,23 +9,12 @@ import {
   ReadinessSchema,
   ReportsSchema,
   TraceSchema,
-  type Readiness,
 } from '../../../../src/imdsd/operator/documents.ts'
 import type { GateState } from '../../../../src/imdsd/operator/launch-gate.ts'
 import { PAGE_HEADERS } from '../../../../src/pages/document.ts'
 import { buildSocketServer, buildTcpServer, type OperatorParts } from '../../../../src/imdsd/operator/server.ts'
+import { READINESS } from '../../../support/fixtures/ready.ts'
 
-const READINESS: Readiness = {
-  ready: true,
-  store: 'file:/x',
-  connected: true,
-  instances: 3,
-  viewAgeSeconds: 0.5,
-  unconfirmed: 0,
-  faulty: 0,
-  contestedAddresses: 0,
-  firewall: { required: false, applied: false, ageSeconds: 0, refused: 0 },
-}
 const DOCUMENT: FirewallDocument = {
   version: 'a.1',
   link: 'tap',

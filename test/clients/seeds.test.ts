@@ -22,6 +22,17 @@ const SCRIPT = '#!/bin/sh\necho "grüß dich"\n'
 const VENDOR = '#!/bin/sh\necho vendor\n'
 /** The data source that older versions call NoCloudNet. */
 const NOCLOUD: Dmi = { product_serial: 'ds=nocloud-net;s=http://169.254.169.254/nocloud/' }
+/** A record with all that a guest reads, and one interface. */
+const aSeed = (id: string, first: object, change: Record<string, unknown> = {}) =>
+  aFullInstance({
+    id,
+    fqdn: `${id}.gb1.example.com`,
+    interfaces: [first],
+    vendorData: VENDOR,
+    publicKeys: KEYS,
+    ...change,
+  })
+
 /** Where cloud-init writes early entropy, instead of /dev/urandom. */
 const RANDOM_SEED = '/run/random-seed'
 const OPENSTACK: Dmi = { product_name: 'OpenStack Nova' }
@@ -34,16 +45,7 @@ t.test('cloud-init', { skip: withoutNamespaces() || without('cloud-init') }, asy
 
   t.test('H5, H7: boots by NoCloud', async (t) => {
     const { guest, first } = await host.addGuest()
-    await host.put(
-      aFullInstance({
-        id: 'srv-seed0',
-        fqdn: 'srv-seed0.gb1.example.com',
-        interfaces: [first],
-        vendorData: VENDOR,
-        publicKeys: KEYS,
-      }),
-      Buffer.from(SCRIPT),
-    )
+    await host.put(aSeed('srv-seed0', first), Buffer.from(SCRIPT))
     const machine = await boot(t, guest, 'NoCloud', NOCLOUD)
     await hasAll(t, machine, 'srv-seed0')
     t.strictSame(await host.refusals(), [])
@@ -60,17 +62,7 @@ t.test('cloud-init', { skip: withoutNamespaces() || without('cloud-init') }, asy
 
   t.test('H6, H7: boots by OpenStack', async (t) => {
     const { guest, first } = await host.addGuest()
-    await host.put(
-      aFullInstance({
-        id: 'srv-seed2',
-        fqdn: 'srv-seed2.gb1.example.com',
-        interfaces: [first],
-        options: { openstack: 'enabled' },
-        vendorData: VENDOR,
-        publicKeys: KEYS,
-      }),
-      Buffer.from(SCRIPT),
-    )
+    await host.put(aSeed('srv-seed2', first, { options: { openstack: 'enabled' } }), Buffer.from(SCRIPT))
     const machine = await boot(t, guest, 'OpenStack', OPENSTACK)
     await hasAll(t, machine, 'srv-seed2')
     const { body } = await guest.ask({ path: '/openstack/latest/meta_data.json' })
@@ -122,16 +114,7 @@ t.test('cloud-init', { skip: withoutNamespaces() || without('cloud-init') }, asy
     }
     const { guest, first } = await host.addGuest('ens3')
     const nic = { ...first, nameservers: ['10.0.0.53'] }
-    await host.put(
-      aFullInstance({
-        id: 'srv-seed4',
-        fqdn: 'srv-seed4.gb1.example.com',
-        interfaces: [nic],
-        vendorData: VENDOR,
-        publicKeys: KEYS,
-      }),
-      Buffer.from(SCRIPT),
-    )
+    await host.put(aSeed('srv-seed4', nic), Buffer.from(SCRIPT))
     const machine = await boot(
       t,
       guest,
@@ -154,16 +137,7 @@ t.test('cloud-init', { skip: withoutNamespaces() || without('cloud-init') }, asy
     }
     const before = await host.refusals()
     const { guest, first } = await host.addGuest('ens3')
-    await host.put(
-      aFullInstance({
-        id: 'srv-seed6',
-        fqdn: 'srv-seed6.gb1.example.com',
-        interfaces: [first],
-        vendorData: VENDOR,
-        publicKeys: KEYS,
-      }),
-      Buffer.from(SCRIPT),
-    )
+    await host.put(aSeed('srv-seed6', first), Buffer.from(SCRIPT))
     const machine = await boot(t, guest, 'NoCloud', NOCLOUD, newer.command)
     await hasAll(t, machine, 'srv-seed6')
     t.match(await renderedNetwork(machine), /dhcp/i)
@@ -181,14 +155,11 @@ t.test('cloud-init', { skip: withoutNamespaces() || without('cloud-init') }, asy
     await giveLinkLocal(host, guest, executed('docs/install.md', 'link-local'))
     await host.startFirewall()
     await host.store.put(
-      aFullInstance({
-        id: 'srv-seed5',
-        fqdn: 'srv-seed5.gb1.example.com',
-        interfaces: [{ id: 'int-seed5', macAddress: guest.macAddress }],
-        options: { openstack: 'enabled', httpProtocolIpv6: 'enabled' },
-        vendorData: VENDOR,
-        publicKeys: KEYS,
-      }),
+      aSeed(
+        'srv-seed5',
+        { id: 'int-seed5', macAddress: guest.macAddress },
+        { options: { openstack: 'enabled', httpProtocolIpv6: 'enabled' } },
+      ),
       Buffer.from(SCRIPT),
     )
     t.match(await host.imdsctl('wait', 'srv-seed5', '--revision', '1'), { status: 0 })

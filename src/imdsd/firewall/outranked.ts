@@ -15,7 +15,7 @@ export interface Ranks {
 /**
  * The instances, without interfaces whose link an instance of a higher rank needs, and without addresses and prefixes
  * that they have lost, also in part. One that has lost nothing is the same object as before. What is contested stays:
- * its guests are told so.
+ * its guests get 503.
  */
 export function withoutOutranked(rule: string, instances: readonly Instance[], ranks: Ranks): readonly Instance[] {
   const isUnconfirmed = ({ id }: Instance) => ranks.rankOf(id) < Infinity

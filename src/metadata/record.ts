@@ -185,12 +185,10 @@ function contradictions(record: Static<typeof InstanceSchema>): Fault[] {
   record.interfaces.forEach(({ id, macAddress, network, ipv4Addresses, ipv6Addresses, ipv6Prefixes, cloudIps }, i) => {
     distinct('interface', id, `/interfaces/${i}/id`)
     distinct('MAC address', macAddress, `/interfaces/${i}/macAddress`)
-    ipv4Addresses.forEach((a, n) => {
-      distinct('address', `${network} ${splitPrefix(a).address}`, `/interfaces/${i}/ipv4Addresses/${n}`)
-    })
-    ipv6Addresses.forEach((a, n) => {
-      distinct('address', `${network} ${splitPrefix(a).address}`, `/interfaces/${i}/ipv6Addresses/${n}`)
-    })
+    for (const [name, addresses] of Object.entries({ ipv4Addresses, ipv6Addresses }))
+      addresses.forEach((address, n) => {
+        distinct('address', `${network} ${splitPrefix(address).address}`, `/interfaces/${i}/${name}/${n}`)
+      })
     ipv6Prefixes.forEach((prefix, n) => {
       distinct('prefix', `${network} ${prefix}`, `/interfaces/${i}/ipv6Prefixes/${n}`)
     })

@@ -27,9 +27,9 @@ export interface AttributeReport extends Received {
 export interface Reports {
   readonly revision: number
   /** `time`: as the guest says it, in RFC 3339. */
-  readonly boot?: Received & { readonly phase: string; readonly time?: string }
+  readonly boot?: (Received & { readonly phase: string; readonly time?: string | undefined }) | undefined
   /** `keys`: as `TYPE BASE64`. */
-  readonly sshHostKeys?: Received & { readonly keys: readonly string[] }
+  readonly sshHostKeys?: (Received & { readonly keys: readonly string[] }) | undefined
   readonly attributes: ReadonlyMap<string, AttributeReport>
 }
 
@@ -105,8 +105,6 @@ function joined(
 ): Reports {
   const pick = <T extends Received>(mine: T | undefined, other: T | undefined) =>
     mine === undefined ? other : choose(mine, other)
-  const boot = pick(ours.boot, theirs.boot)
-  const sshHostKeys = pick(ours.sshHostKeys, theirs.sshHostKeys)
   const names = new Set([...ours.attributes.keys(), ...theirs.attributes.keys()])
   const attributes = [...names].flatMap((name) => {
     const attribute = pick(ours.attributes.get(name), theirs.attributes.get(name))
@@ -114,8 +112,8 @@ function joined(
   })
   const all = {
     revision,
-    ...(boot !== undefined && { boot }),
-    ...(sshHostKeys !== undefined && { sshHostKeys }),
+    boot: pick(ours.boot, theirs.boot),
+    sshHostKeys: pick(ours.sshHostKeys, theirs.sshHostKeys),
     attributes: new Map(attributes),
   }
   return fitted(all) ?? { ...ours, revision }
@@ -161,9 +159,7 @@ export function parseReports(text: string): Reports | undefined {
           Buffer.byteLength(one.value) <= MAX_ATTRIBUTE_BYTES,
       ) &&
       attributes.size <= MAX_ATTRIBUTES
-    return isValid
-      ? { revision, ...(boot !== undefined && { boot }), ...(sshHostKeys !== undefined && { sshHostKeys }), attributes }
-      : undefined
+    return isValid ? { revision, boot, sshHostKeys, attributes } : undefined
   } catch {
     return undefined
   }
@@ -181,8 +177,8 @@ export function boundRevisions(reports: Reports, nowMs: number): Reports {
   const { boot, sshHostKeys, attributes } = reports
   return {
     ...bound(reports),
-    ...(boot !== undefined && { boot: bound(boot) }),
-    ...(sshHostKeys !== undefined && { sshHostKeys: bound(sshHostKeys) }),
+    boot: boot && bound(boot),
+    sshHostKeys: sshHostKeys && bound(sshHostKeys),
     attributes: new Map([...attributes].map(([name, one]) => [name, bound(one)])),
   }
 }
@@ -233,10 +229,10 @@ function parseBody(
 const BOOT = /^([a-z][a-z0-9-]{0,31})(?: (\S+))?$/
 
 /** A phase, such as `done`, and the guest's time, in RFC 3339. */
-function parseBoot(text: string): { phase: string; time?: string } | undefined {
+function parseBoot(text: string): { phase: string; time: string | undefined } | undefined {
   const [, phase, time] = BOOT.exec(text.trim()) ?? []
   if (phase === undefined || (time !== undefined && !isTime(time))) return undefined
-  return { phase, ...(time !== undefined && { time }) }
+  return { phase, time }
 }
 
 /** The values for keys of cloud-init's phone_home, which sends `N/A` for one that the guest does not have. */

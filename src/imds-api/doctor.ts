@@ -8,7 +8,7 @@ import type { Output } from '../runtime/output.ts'
 import { readSecretFile } from '../runtime/secret-file.ts'
 import type { ParsedVariables } from '../runtime/variables.ts'
 import { VERSION } from '../runtime/version.ts'
-import { probeFindings, probeStore, storeOfPublisher } from '../store/probe.ts'
+import { probeStore, storeOfPublisher } from '../store/probe.ts'
 import type { ApiConfig } from './config.ts'
 import type { ServiceFindings } from './operator.ts'
 
@@ -33,7 +33,7 @@ const CHECKS: readonly Check<Parsed>[] = [
   {
     name: 'store',
     what: 'the store can be reached, has the region, and allows what imds-api does',
-    find: async (parsed) => (parsed.ok ? probeFindings(await probeStore(storeOfPublisher(parsed.value.store))) : []),
+    find: (parsed) => (parsed.ok ? probeStore(storeOfPublisher(parsed.value.store)) : []),
   },
 ]
 

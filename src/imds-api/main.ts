@@ -19,9 +19,7 @@ import { Output } from '../runtime/output.ts'
 import { IMDS_API_SERVICE, readServiceEnvironment } from '../runtime/service-environment.ts'
 import { superviseBy } from '../runtime/systemd.ts'
 import { readUnit } from '../runtime/unit-file.ts'
-import { probeStore, storeOfPublisher } from '../store/probe.ts'
-import { formatAdvice } from '../store/redis/reasons.ts'
-import type { StoreSettings } from '../store/settings.ts'
+import { printProbe, probeStore, storeOfPublisher } from '../store/probe.ts'
 import { buildProgram } from './arguments.ts'
 import { startApi, type Api } from './service.ts'
 import { refuseMissingDatabase, type CommandParts } from './commands.ts'
@@ -168,20 +166,12 @@ async function openForCommand(settings: DatabaseSettings): Promise<Database> {
 
 async function check(connects: boolean): Promise<void> {
   const { config } = readConfig()
-  const ofStore = connects ? await checkStore(config.store) : EXIT.done
+  const ofStore = connects ? printProbe(output, await probeStore(storeOfPublisher(config.store)), '') : EXIT.done
   const ofTables = await checkTables(config.database).catch((error: unknown) => {
     const found = report(error)
     return connects && error instanceof StartFailure ? EXIT.unavailable : found
   })
   status = Math.max(ofStore, ofTables)
-}
-
-/** Prints what it finds in the store, and returns the exit status. */
-async function checkStore(settings: StoreSettings): Promise<number> {
-  const { findings, warnings, problems } = await probeStore(storeOfPublisher(settings))
-  for (const finding of [...findings, ...warnings.map(formatAdvice)]) output.print(`the store: ${finding}`)
-  for (const problem of problems) output.warn(`the store cannot be used: ${formatAdvice(problem)}`)
-  return problems.length > 0 ? EXIT.unavailable : EXIT.done
 }
 
 /** Prints how the tables differ from those of this version, and returns the exit status. */

@@ -54,8 +54,8 @@ export async function publishRecords(parts: PublishRecordsParts): Promise<void> 
   const { publisher, records, otherwise, maxInFlight, options, report } = parts
   const drained = await publisher.fleet.drained().catch(() => new Map<string, string>()) // only for warnings
   const items = itemsOf(records, otherwise, report)
-  const ended = await publishMany(publisher, items, maxInFlight, options, ({ input }, outcome) => {
-    report.add(putOutcome(input, outcome, drained, options))
+  const ended = await publishMany(publisher, items, maxInFlight, options, (item, outcome) => {
+    report.add(putOutcome(item, outcome, drained, options))
   })
   if (ended === 'unavailable') report.stopped()
 }
@@ -95,11 +95,6 @@ function checked(input: RecordInput, userDataMaxBytes: number): CommandOutcome {
   }
 }
 
-/** A record to publish, with its input for messages. */
-interface Item extends ToPublish {
-  readonly input: RecordInput
-}
-
 /**
  * Yields the records that can be read, and reports the others. `otherwise`: what happens to the user-data of a record
  * that comes without any.
@@ -108,16 +103,10 @@ async function* itemsOf(
   records: AsyncIterable<ReadRecord>,
   otherwise: UserDataChange,
   report: CommandReport,
-): AsyncGenerator<Item> {
+): AsyncGenerator<RecordInput & ToPublish> {
   for await (const read of records) {
     if (!read.ok) report.add(faultOutcome(read.faults[0]))
-    else
-      yield {
-        id: idOf(read.value),
-        document: read.value.document,
-        userData: read.value.userData ?? otherwise,
-        input: read.value,
-      }
+    else yield { ...read.value, id: idOf(read.value), userData: read.value.userData ?? otherwise }
   }
 }
 

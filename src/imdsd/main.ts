@@ -127,10 +127,6 @@ async function check(output: Output, { environmentFile, connect }: Arguments): P
   }
   output.print('imds: the configuration is valid')
   if (connect !== true) return EXIT.done
-  const { probeStore } = await import('../store/probe.ts')
-  const { formatAdvice } = await import('../store/redis/reasons.ts')
-  const { findings, warnings, problems } = await probeStore(config.store)
-  for (const finding of [...findings, ...warnings.map(formatAdvice)]) output.print(`imds: the store: ${finding}`)
-  for (const problem of problems) output.warn(`the store cannot be used: ${formatAdvice(problem)}`)
-  return problems.length > 0 ? EXIT.unavailable : EXIT.done
+  const { printProbe, probeStore } = await import('../store/probe.ts')
+  return printProbe(output, await probeStore(config.store), 'imds: ')
 }

@@ -120,14 +120,14 @@ export async function openSource(
 ): Promise<Source> {
   const { store, userDataMaxBytes } = config
   if (store.kind === 'files') {
-    const { FileSource } = await import('../store/files/source.ts')
+    const { buildFileSource } = await import('../store/files/source.ts')
     await loadYaml()
-    return new FileSource(store.directory, userDataMaxBytes, log)
+    return buildFileSource(store.directory, userDataMaxBytes, log)
   }
-  const { RedisSource } = await import('../store/redis/source.ts')
+  const { buildRedisSource } = await import('../store/redis/source.ts')
   const { region, hypervisor } = store
   const { cipher } = guestSide.keys
-  return new RedisSource({ settings: store, region, hypervisor, cipher, userDataMaxBytes, announcement })
+  return buildRedisSource({ settings: store, region, hypervisor, cipher, userDataMaxBytes, announcement })
 }
 
 /** How this daemon announces itself in the store. Each reason for a failure is logged once. */

@@ -1,7 +1,8 @@
 /** Tries a store for `--check --connect`, and writes nothing. */
 import { setTimeout as sleep } from 'node:timers/promises'
-import { failure, ok, warning, type Finding } from '../runtime/check.ts'
-import type { Probe } from './redis/probe.ts'
+import { failure, ok, type Finding } from '../runtime/check.ts'
+import { EXIT } from '../runtime/exit-status.ts'
+import type { Output } from '../runtime/output.ts'
 import type { StoreSettings } from './settings.ts'
 import { parseStoreUrl, type FileStore, type RedisFiles } from './url.ts'
 
@@ -18,35 +19,29 @@ export type ProbedStore =
 /** Longer than the timeout of one connection, whose error says more. */
 const TIMEOUT_MS = 6_000
 
-/** Tries a store, for a few seconds at most. Afterwards a connection may be open: end the process. */
-export async function probeStore(store: ProbedStore): Promise<Probe> {
-  const timeout = sleep(
-    TIMEOUT_MS,
-    {
-      findings: [],
-      warnings: [],
-      problems: [
-        {
-          text: `it has not answered within ${TIMEOUT_MS / 1000} s`,
-          remedy: 'see whether Redis runs and the network reaches it; until then guests are served from memory',
-        },
-      ],
-    },
-    { ref: false },
+/**
+ * Tries a store, for a few seconds at most, and returns what it finds, the worst first. A failure: the store cannot be
+ * used. Afterwards a connection may be open: end the process.
+ */
+export async function probeStore(store: ProbedStore): Promise<readonly Finding[]> {
+  const late = failure(
+    `it has not answered within ${TIMEOUT_MS / 1000} s`,
+    'see whether Redis runs and the network reaches it; until then guests are served from memory',
   )
-  return Promise.race([timeout, probe(store)]).catch(async (error: unknown) => {
+  return Promise.race([sleep(TIMEOUT_MS, [late], { ref: false }), probe(store)]).catch(async (error: unknown) => {
     const { adviceOf } = await import('./redis/reasons.ts')
-    return { findings: [], warnings: [], problems: [adviceOf(error)] }
+    return [{ state: 'failure', ...adviceOf(error) }]
   })
 }
 
-/** What a probe has found, as findings of a check: the worst first. */
-export function probeFindings({ findings, warnings, problems }: Probe): Finding[] {
-  return [
-    ...problems.map(({ text, remedy }) => failure(text, remedy)),
-    ...warnings.map(({ text, remedy }) => warning(text, remedy)),
-    ...findings.map(ok),
-  ]
+/** Prints what a probe has found, and returns the exit status. `lead`: what each line on standard output begins with. */
+export function printProbe(output: Output, findings: readonly Finding[], lead: string): number {
+  const texts = (state: Finding['state']) =>
+    findings.flatMap((one) => (one.state !== state ? [] : one.state === 'ok' ? one.text : `${one.text}: ${one.remedy}`))
+  for (const text of [...texts('ok'), ...texts('warning')]) output.print(`${lead}the store: ${text}`)
+  const failures = texts('failure')
+  for (const text of failures) output.warn(`the store cannot be used: ${text}`)
+  return failures.length > 0 ? EXIT.unavailable : EXIT.done
 }
 
 /** The store of a publisher with valid settings. */
@@ -57,10 +52,10 @@ export function storeOfPublisher(settings: StoreSettings): ProbedStore {
     : { ...settings, kind: 'redis', region: settings.region ?? '', hypervisor: undefined }
 }
 
-async function probe(store: ProbedStore): Promise<Probe> {
+async function probe(store: ProbedStore): Promise<readonly Finding[]> {
   if (store.kind === 'redis')
     return (await import('./redis/probe.ts')).probeRedis(store, store.region, store.hypervisor)
   const { listFiles } = await import('./files/stamps.ts')
   const records = [...(await listFiles(store.directory)).values()].filter((endings) => endings.includes('.json')).length
-  return { findings: [`${store.directory} has ${records} records`], warnings: [], problems: [] }
+  return [ok(`${store.directory} has ${records} records`)]
 }

@@ -9,7 +9,7 @@ import type { Parsed } from '../metadata/parsed.ts'
 import { parse, parseStored, type Fault } from '../metadata/record.ts'
 import type { Backend, Conversion, RecordChange, RecordWriter, Written } from './backend.ts'
 import { checkRecord, type CheckedRecord } from './check-record.ts'
-import type { Publisher, PutOptions, PutResult, SealResult } from './publisher.ts'
+import type { Publisher, PutOptions, PutResult, RemoveOptions, SealResult } from './publisher.ts'
 import { changeSealOf, type Seal } from './seal.ts'
 import type { UserDataChange } from './user-data.ts'
 
@@ -61,10 +61,6 @@ export function publisherOn(backend: Backend, userDataMaxBytes: number): Publish
     }
   }
 
-  const changeSeal = async (id: string, sealedAt: Seal, { dryRun = false }: PutOptions = {}): Promise<SealResult> => {
-    checkId(id)
-    return backend.transaction((writer) => writeSeal(writer, id, sealedAt, dryRun), dryRun)
-  }
   const writeSeal = async (writer: RecordWriter, id: string, sealedAt: Seal, dryRun: boolean): Promise<SealResult> => {
     for (let attempt = 1; attempt <= MAX_ATTEMPTS; attempt++) {
       const published = await backend.get(id)
@@ -100,6 +96,10 @@ export function publisherOn(backend: Backend, userDataMaxBytes: number): Publish
     if (conversion === undefined) throw new Error(backend.noKeysReason)
     return backend.transaction(() => task(conversion), false)
   }
+  const changeSeal = (at: () => Seal) =>
+    withId((id, { dryRun = false }: PutOptions = {}) =>
+      backend.transaction((writer) => writeSeal(writer, id, at(), dryRun), dryRun),
+    )
   const reportsOf: Publisher['reportsOf'] = async (ids) => {
     for (const id of ids) checkId(id)
     return backend.reportsOf(ids)
@@ -112,24 +112,14 @@ export function publisherOn(backend: Backend, userDataMaxBytes: number): Publish
       backend.transaction((writer) => put(writer, document, userData, dryRun), dryRun),
     reports: async (id) => (await reportsOf([id])).get(id),
     reportsOf,
-    get: async (id) => {
-      checkId(id)
-      return backend.get(id)
-    },
-    remove: async (id, revision, options = {}) => {
-      checkId(id)
-      return backend.transaction((writer) => writer.remove(id, revision, options), options.dryRun ?? false)
-    },
-    seal: (id, options) => changeSeal(id, new Date().toISOString(), options),
-    unseal: (id, options) => changeSeal(id, undefined, options),
-    encrypt: async (id, fromPlain) => {
-      checkId(id)
-      return converted((conversion) => conversion.encrypt(id, fromPlain))
-    },
-    decrypt: async (id) => {
-      checkId(id)
-      return converted((conversion) => conversion.decrypt(id))
-    },
+    get: withId((id) => backend.get(id)),
+    remove: withId((id, revision?: number, options: RemoveOptions = {}) =>
+      backend.transaction((writer) => writer.remove(id, revision, options), options.dryRun ?? false),
+    ),
+    seal: changeSeal(() => new Date().toISOString()),
+    unseal: changeSeal(() => undefined),
+    encrypt: withId((id, fromPlain: boolean) => converted((conversion) => conversion.encrypt(id, fromPlain))),
+    decrypt: withId((id) => converted((conversion) => conversion.decrypt(id))),
     markPlain: () => converted((conversion) => conversion.mark('plain')),
     markEncrypted: () => converted((conversion) => conversion.mark('encrypted')),
     initialise: () => backend.initialise(),
@@ -140,6 +130,14 @@ export function publisherOn(backend: Backend, userDataMaxBytes: number): Publish
     tombstones: async () =>
       (await backend.tombstones()).filter(({ id }) => isId(id)).sort((a, b) => (a.id < b.id ? -1 : 1)),
     close: () => backend.close(),
+  }
+}
+
+/** A method for an instance. It rejects for what is no id. */
+function withId<Rest extends unknown[], T>(method: (id: string, ...rest: Rest) => Promise<T>) {
+  return async (id: string, ...rest: Rest): Promise<T> => {
+    checkId(id)
+    return method(id, ...rest)
   }
 }
 

@@ -8,7 +8,7 @@ import type { PutRefusal } from './publisher.ts'
 /** What a store has of an instance: the revision of its record or tombstone, and the seal. A removed one owns no address. */
 export interface Stored {
   readonly revision: number
-  readonly sealedAt?: string
+  readonly sealedAt: string | undefined
   readonly ranges: readonly NetworkRange[]
   readonly isRemoved: boolean
 }

@@ -109,39 +109,27 @@ export type ParsedStore =
 
 /** Parses the URL and checks the settings that belong to it. */
 export function parseStoreSettings({ url, region, recordKeysFile, ...files }: Partial<StoreSettings>): ParsedStore {
+  const refused = (kind: 'files' | 'redis' | undefined, ...faults: SettingFault[]) =>
+    ({ ok: false, faults, kind }) as const
+  const regionRule = region === undefined || region === '' ? 'is not set' : `must be ${NAME_RULE}`
   const regionFaults: SettingFault[] =
     region !== undefined && isName(region)
       ? []
-      : [
-          {
-            setting: 'region',
-            message:
-              `${region === undefined || region === '' ? 'is not set' : `must be ${NAME_RULE}`}: ` +
-              'Redis needs the name of the region',
-          },
-        ]
+      : [{ setting: 'region', message: `${regionRule}: Redis needs the name of the region` }]
   if (url !== undefined && hasPassword(url))
-    return { ok: false, faults: [{ setting: 'url', message: PASSWORD_IN_URL }, ...regionFaults], kind: 'redis' }
+    return refused('redis', { setting: 'url', message: PASSWORD_IN_URL }, ...regionFaults)
   const store = url === undefined ? undefined : parseStoreUrl(url)
   if (store === undefined) {
-    return {
-      ok: false,
-      faults: [{ setting: 'url', message: `${url === undefined ? 'is not set:' : 'must be'} ${STORE_URL_FORMS}` }],
-      kind: undefined,
-    }
+    const message = `${url === undefined ? 'is not set:' : 'must be'} ${STORE_URL_FORMS}`
+    return refused(undefined, { setting: 'url', message })
   }
   if (store.kind === 'files') {
     if (recordKeysFile === undefined) return { ok: true, value: store }
-    return {
-      ok: false,
-      faults: [{ setting: 'recordKeysFile', message: 'is for Redis: records in files are not encrypted' }],
-      kind: 'files',
-    }
+    const message = 'is for Redis: records in files are not encrypted'
+    return refused('files', { setting: 'recordKeysFile', message })
   }
   const faults = [...regionFaults, ...fileFaults(store, files).map(({ file, message }) => ({ setting: file, message }))]
-  return faults.length > 0
-    ? { ok: false, faults, kind: 'redis' }
-    : { ok: true, value: { ...store, region: region ?? '' } }
+  return faults.length > 0 ? refused('redis', ...faults) : { ok: true, value: { ...store, region: region ?? '' } }
 }
 
 /** The faults as one message for the users of imdsctl and the library. */

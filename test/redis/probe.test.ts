@@ -8,7 +8,7 @@ import { createServer, type Socket } from 'node:net'
 import { Redis } from 'ioredis'
 import t, { type Test } from 'tap'
 import { probeStore as probe, type ProbedStore } from '../../src/store/probe.ts'
-import { formatAdvice } from '../../src/store/redis/reasons.ts'
+import type { Finding } from '../../src/runtime/check.ts'
 import { keysOf } from '../../src/store/redis/keys.ts'
 import { matchAll } from '../support/fixtures/match.ts'
 import { until } from '../support/programs/daemon.ts'
@@ -23,8 +23,10 @@ const ACL = readFileSync(new URL('../../deploy/redis.acl', import.meta.url), 'ut
 
 /** What is found in a store, each in one text. */
 async function probeStore(store: ProbedStore) {
-  const { findings, warnings, problems } = await probe(store)
-  return { findings, warnings: warnings.map(formatAdvice), problems: problems.map(formatAdvice) }
+  const found = await probe(store)
+  const texts = (state: Finding['state']) =>
+    found.flatMap((one) => (one.state !== state ? [] : one.state === 'ok' ? one.text : `${one.text}: ${one.remedy}`))
+  return { findings: texts('ok'), warnings: texts('warning'), problems: texts('failure') }
 }
 
 /** A Redis with the users of deploy/redis.acl, all of its keys with their values, and its stores. */

@@ -3,7 +3,11 @@
  * process has been killed meanwhile, but never at another server than the one to which it was sent.
  */
 import type { Backend, RecordChange } from '../../src/store/backend.ts'
-import { EncryptingWriter, type EncryptedValues, type WriteOptions } from '../../src/store/crypto/encrypting-writer.ts'
+import {
+  buildEncryptingWriter,
+  type EncryptedValues,
+  type WriteOptions,
+} from '../../src/store/crypto/encrypting-writer.ts'
 import type { RecordCipher } from '../../src/store/crypto/record-cipher.ts'
 import { readPublished } from '../../src/store/crypto/stored.ts'
 import type { Fleet } from '../../src/store/fleet.ts'
@@ -100,7 +104,7 @@ export function buildPublisher(store: PublishedStore, of: StoreClient, watch: St
     },
     values,
   }
-  const conversion = cipher && new EncryptingWriter(cipher, plain as never)
+  const conversion = cipher && buildEncryptingWriter(cipher, plain as never)
   const fleet: Partial<Fleet> = {
     state: () => ask('state', ({ database, complete, history }) => ({ database, complete, history })),
     setDatabase: (database, replaces) =>

@@ -71,7 +71,7 @@ function lookWith(settings: CheckedService, operator: string): DoctorState {
     metrics: answerTo(QUESTIONS.metrics),
     listeners: firewall,
     firewall,
-    store: once(async () => (config === undefined ? undefined : probeStore(config.store))),
+    store: once(async () => (config === undefined ? [] : probeStore(config.store))),
     snapshot: once(async () =>
       config === undefined ? { kind: 'unreadable', reason: 'the configuration is not valid' } : readState(config, user),
     ),

@@ -1,15 +1,11 @@
 /** Checks of the store: that it can be used, that the daemon uses it, and that it keeps what is published. */
 import { failure, ok, warning } from '../../runtime/check.ts'
-import { probeFindings } from '../../store/probe.ts'
 import type { DaemonCheck, DoctorCheck } from './hypervisor-state.ts'
 
 export const store: DoctorCheck = {
   name: 'store',
   what: 'the store can be reached, has the region and this hypervisor, and allows what imdsd does',
-  find: async (look) => {
-    const probe = await look.store()
-    return probe === undefined ? [] : probeFindings(probe)
-  },
+  find: ({ store: probe }) => probe(),
 }
 
 export const storeInUse: DaemonCheck = {

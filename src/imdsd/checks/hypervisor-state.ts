@@ -6,8 +6,7 @@ import type { Stats, StatsFs } from 'node:fs'
 import type { FirewallDocument } from '../firewall/document.ts'
 import type { Parsed } from '../../metadata/parsed.ts'
 import type { Readiness } from '../operator/documents.ts'
-import type { Probe } from '../../store/redis/probe.ts'
-import type { Check } from '../../runtime/check.ts'
+import type { Check, Finding } from '../../runtime/check.ts'
 import type { CommandResult } from '../../runtime/command.ts'
 import type { HostPort } from '../../runtime/host-port.ts'
 import type { MetricValues } from '../../runtime/metric-values.ts'
@@ -99,7 +98,7 @@ export interface DoctorState extends DaemonState {
   readonly operator: string
   /** What the firewall needs of the daemon: its listeners and guests. */
   readonly firewall: () => Promise<Parsed<FirewallDocument, string>>
-  /** Tries the store as the daemon uses it; undefined: its configuration is not valid. */
-  readonly store: () => Promise<Probe | undefined>
+  /** Tries the store as the daemon uses it; finds nothing if its configuration is not valid. */
+  readonly store: () => Promise<readonly Finding[]>
   readonly snapshot: () => Promise<SnapshotState>
 }

@@ -9,8 +9,8 @@
 import type { Instance } from '../../metadata/instance.ts'
 import { parseStored, sealOf } from '../../metadata/record.ts'
 import { sha256, userDataFaults } from '../../metadata/user-data.ts'
-import type { Conversion, RecordChange, RecordWriter, Written } from '../backend.ts'
-import type { DecryptResult, EncryptResult, RemoveOptions, RemoveResult } from '../publisher.ts'
+import type { Conversion, RecordWriter, Written } from '../backend.ts'
+import type { RemoveOptions, RemoveResult } from '../publisher.ts'
 import { sealAfter, withSeal, type Seal } from '../seal.ts'
 import { isEncrypted, type RecordCipher } from './record-cipher.ts'
 import { readStored, type StoredContents } from './stored.ts'
@@ -72,115 +72,103 @@ export interface ValueStore {
 
 const MAX_ATTEMPTS = 5
 
-/** Reads only values that the cipher accepts. */
-export class EncryptingWriter implements RecordWriter, Conversion {
-  readonly #cipher: RecordCipher
-  readonly #store: ValueStore
+type StoredRecord = Extract<StoredContents, { kind: 'record' }>
 
-  constructor(cipher: RecordCipher, store: ValueStore) {
-    this.#cipher = cipher
-    this.#store = store
-  }
-
-  get key(): string {
-    return this.#cipher.current
-  }
-
-  async write({ instance, document, userData, liftsSeal, dryRun }: RecordChange): Promise<Written> {
-    const { id, revision } = instance
-    const before = await this.#store.values(id)
-    const stored = before && (await this.#read(id, before, this.#cipher))
-    const current = stored?.kind === 'record' ? stored : undefined
-    const bytes = userData === 'keep' ? current?.userData : userData === 'none' ? undefined : userData
-    if (userData === 'keep' && (bytes && sha256(bytes)) !== instance.userData?.sha256)
-      return { kind: 'user-data-changed' }
-    const onlyIf = userData === 'keep' ? { digest: before?.digest } : undefined
-    let sealedAt = sealAfter(sealOf(current?.document), instance.sealedAt, liftsSeal)
-    for (let attempt = 1; ; attempt++) {
-      const sealed = withSeal(document, sealedAt)
-      const values = this.#encrypt(instance, sealed, bytes)
-      const written = await this.#store.writeEncrypted(values, { liftsSeal, onlyIf, dryRun })
-      if (written.kind === 'changed') return { kind: 'user-data-changed' }
-      if (written.kind === 'stale' && written.revision === revision && (await this.#holds(id, sealed, bytes)))
-        return { kind: 'unchanged', sealedAt }
-      if (written.kind !== 'sealed') return written
-      if (attempt === MAX_ATTEMPTS)
-        throw new Error('another writer keeps changing the seal of this instance: try again')
-      sealedAt = written.sealedAt // from a tombstone, or from another writer
-    }
-  }
-
-  remove(id: string, revision: number | undefined, options: RemoveOptions): Promise<RemoveResult> {
-    return this.#store.remove(id, revision, options)
-  }
-
-  async encrypt(id: string, fromPlain: boolean): Promise<EncryptResult> {
-    for (let attempt = 1; ; attempt++) {
-      const before = await this.#store.values(id)
-      if (before === undefined) return { kind: 'absent' }
-      const isPlain = before.fault === undefined && !isEncrypted(before.record)
-      if (isPlain && !fromPlain) return { kind: 'plain' }
-      const stored = await this.#read(id, before, isPlain ? undefined : this.#cipher)
-      if (stored.kind !== 'record') throw new Error(`${id}: ${stored.reason}`)
-      if (!isPlain && stored.keys.every((name) => name === this.#cipher.current)) return { kind: 'unchanged' }
-      const values = this.#encrypt(validInstance(id, stored), stored.document, stored.userData)
-      const converted = await this.#store.convertToEncrypted(values, before.digest)
-      if (converted.kind === 'converted') return { kind: 'encrypted' }
-      if (attempt === MAX_ATTEMPTS || converted.kind === 'invalid')
-        throw new Error(`the store refused to have ${id} encrypted: ${converted.reason}`)
-    }
-  }
-
-  async decrypt(id: string): Promise<DecryptResult> {
-    for (let attempt = 1; ; attempt++) {
-      const before = await this.#store.values(id)
-      if (before === undefined) return { kind: 'absent' }
-      if (before.fault === undefined && !isEncrypted(before.record)) return { kind: 'unchanged' }
-      const stored = await this.#read(id, before, this.#cipher)
-      if (stored.kind !== 'record') throw new Error(`${id}: ${stored.reason}`)
-      const converted = await this.#store.convertToPlain(stored.document, stored.userData, before.digest)
-      if (converted.kind === 'converted') return { kind: 'decrypted' }
-      if (attempt === MAX_ATTEMPTS || converted.kind === 'invalid')
-        throw new Error(`the store refused to have ${id} decrypted: ${converted.reason}`)
-    }
-  }
-
-  mark(as: 'plain' | 'encrypted'): Promise<void> {
-    return this.#store.mark(as)
-  }
-
-  async #read(
-    id: string,
-    { record, userData, fault }: StoredBytes,
-    cipher: RecordCipher | undefined,
-  ): Promise<StoredContents> {
-    return fault !== undefined
-      ? { kind: 'unreadable', reason: fault }
-      : readStored(id, record, userData, cipher, new TurnBudget())
-  }
-
-  #encrypt(instance: Instance, document: unknown, userData: Uint8Array | undefined): EncryptedValues {
+/** Builds the writer, which reads only values that the cipher accepts. */
+export function buildEncryptingWriter(cipher: RecordCipher, store: ValueStore): RecordWriter & Conversion {
+  const encrypted = (instance: Instance, document: unknown, userData: Uint8Array | undefined): EncryptedValues => {
     const { id, revision } = instance
     return {
       instance,
       sealedAt: (document as { sealedAt?: string }).sealedAt,
-      record: this.#cipher.encrypt('record', id, revision, Buffer.from(JSON.stringify(document))),
-      userData: userData && this.#cipher.encrypt('user-data', id, revision, userData),
+      record: cipher.encrypt('record', id, revision, Buffer.from(JSON.stringify(document))),
+      userData: userData && cipher.encrypt('user-data', id, revision, userData),
     }
   }
-
   /** Whether the store has exactly these contents. Their ciphertext differs each time. */
-  async #holds(id: string, document: unknown, userData: Uint8Array | undefined): Promise<boolean> {
-    const values = await this.#store.values(id)
-    const stored = values && (await this.#read(id, values, this.#cipher))
+  const holds = async (id: string, document: unknown, userData: Uint8Array | undefined): Promise<boolean> => {
+    const values = await store.values(id)
+    const stored = values && (await read(id, values, cipher))
     if (stored?.kind !== 'record' || JSON.stringify(stored.document) !== JSON.stringify(document)) return false
     return userData === undefined || stored.userData === undefined
       ? userData === stored.userData
       : stored.userData.equals(userData)
   }
+  /**
+   * Converts an instance; again if it changes meanwhile. `ifPlain`: the result for plain values, which are then not
+   * read. `write` returns undefined if there is nothing to do.
+   */
+  const convert = async <Kind extends string>(
+    id: string,
+    done: Kind,
+    ifPlain: Kind | undefined,
+    write: (stored: StoredRecord, digest: string | undefined) => Promise<Converted> | undefined,
+  ): Promise<{ readonly kind: Kind | 'absent' | 'unchanged' }> => {
+    for (let attempt = 1; ; attempt++) {
+      const before = await store.values(id)
+      if (before === undefined) return { kind: 'absent' }
+      const isPlain = before.fault === undefined && !isEncrypted(before.record)
+      if (isPlain && ifPlain !== undefined) return { kind: ifPlain }
+      const stored = await read(id, before, isPlain ? undefined : cipher)
+      if (stored.kind !== 'record') throw new Error(`${id}: ${stored.reason}`)
+      const converted = await write(stored, before.digest)
+      if (converted === undefined) return { kind: 'unchanged' }
+      if (converted.kind === 'converted') return { kind: done }
+      if (attempt === MAX_ATTEMPTS || converted.kind === 'invalid')
+        throw new Error(`the store refused to have ${id} ${done}: ${converted.reason}`)
+    }
+  }
+
+  return {
+    key: cipher.current,
+    write: async ({ instance, document, userData, liftsSeal, dryRun }) => {
+      const { id, revision } = instance
+      const before = await store.values(id)
+      const stored = before && (await read(id, before, cipher))
+      const current = stored?.kind === 'record' ? stored : undefined
+      const bytes = userData === 'keep' ? current?.userData : userData === 'none' ? undefined : userData
+      if (userData === 'keep' && (bytes && sha256(bytes)) !== instance.userData?.sha256)
+        return { kind: 'user-data-changed' }
+      const onlyIf = userData === 'keep' ? { digest: before?.digest } : undefined
+      let sealedAt = sealAfter(sealOf(current?.document), instance.sealedAt, liftsSeal)
+      for (let attempt = 1; ; attempt++) {
+        const sealed = withSeal(document, sealedAt)
+        const written = await store.writeEncrypted(encrypted(instance, sealed, bytes), { liftsSeal, onlyIf, dryRun })
+        if (written.kind === 'changed') return { kind: 'user-data-changed' }
+        if (written.kind === 'stale' && written.revision === revision && (await holds(id, sealed, bytes)))
+          return { kind: 'unchanged', sealedAt }
+        if (written.kind !== 'sealed') return written
+        if (attempt === MAX_ATTEMPTS)
+          throw new Error('another writer keeps changing the seal of this instance: try again')
+        sealedAt = written.sealedAt // from a tombstone, or from another writer
+      }
+    },
+    remove: (id, revision, options) => store.remove(id, revision, options),
+    encrypt: (id, fromPlain) =>
+      convert<'encrypted' | 'plain'>(id, 'encrypted', fromPlain ? undefined : 'plain', (stored, digest) =>
+        stored.keys.length > 0 && stored.keys.every((name) => name === cipher.current)
+          ? undefined
+          : store.convertToEncrypted(encrypted(validInstance(id, stored), stored.document, stored.userData), digest),
+      ),
+    decrypt: (id) =>
+      convert<'decrypted' | 'unchanged'>(id, 'decrypted', 'unchanged', ({ document, userData }, digest) =>
+        store.convertToPlain(document, userData, digest),
+      ),
+    mark: (as) => store.mark(as),
+  }
 }
 
-function validInstance(id: string, { document, userData }: Extract<StoredContents, { kind: 'record' }>): Instance {
+async function read(
+  id: string,
+  { record, userData, fault }: StoredBytes,
+  cipher: RecordCipher | undefined,
+): Promise<StoredContents> {
+  return fault !== undefined
+    ? { kind: 'unreadable', reason: fault }
+    : readStored(id, record, userData, cipher, new TurnBudget())
+}
+
+function validInstance(id: string, { document, userData }: StoredRecord): Instance {
   const parsed = parseStored(document)
   if (
     !parsed.ok ||

@@ -21,69 +21,65 @@ export interface WatchEvents {
   readonly onLost: (reason: string) => void
 }
 
-export class DirectoryWatch {
-  readonly #directory: string
-  readonly #events: WatchEvents
-  #watcher: FSWatcher | undefined
-  #watched: string | undefined
-  #timer: NodeJS.Timeout | undefined
-  #isClosed = false
-
-  constructor(directory: string, events: WatchEvents) {
-    this.#directory = directory
-    this.#events = events
-  }
-
+export interface DirectoryWatch {
   /** Begins to watch, and tries again until `close`. */
-  start(): void {
-    this.#timer = setInterval(() => void this.check(), CHECK_INTERVAL_MS)
-    this.#open()
-  }
-
+  start(): void
   /** Watches the path again if it leads to another directory now. */
-  async check(): Promise<void> {
-    if (this.#isClosed) return
-    const watcher = this.#watcher
-    if (watcher === undefined) {
-      this.#open()
-      return
-    }
-    const now = await stat(this.#directory, { bigint: true }).then(identityOf, () => undefined)
-    if (watcher !== this.#watcher || now === this.#watched) return
-    this.#lose(
-      now === undefined
-        ? `${this.#directory} no longer exists`
-        : `${this.#directory} was replaced by another directory`,
-    )
-    if (now !== undefined) this.#open()
-  }
+  check(): Promise<void>
+  close(): void
+}
 
-  close(): void {
-    this.#isClosed = true
-    clearInterval(this.#timer)
-    this.#watcher?.close()
-    this.#watcher = undefined
-  }
+export function buildDirectoryWatch(directory: string, { onChange, onWatching, onLost }: WatchEvents): DirectoryWatch {
+  let watcher: FSWatcher | undefined
+  let watched: string | undefined
+  let timer: NodeJS.Timeout | undefined
+  let isClosed = false
 
-  #open(): void {
+  const stop = () => {
+    watcher?.close()
+    watcher = undefined
+  }
+  const lose = (reason: string) => {
+    stop()
+    onLost(reason)
+  }
+  const open = () => {
     try {
-      this.#watched = identityOf(statSync(this.#directory, { bigint: true }))
-      this.#watcher = watch(this.#directory, (_event, name) => {
+      watched = identityOf(statSync(directory, { bigint: true }))
+      watcher = watch(directory, (_event, name) => {
         const id = name ? idOfFile(name) : undefined
-        if (id !== undefined) this.#events.onChange(id)
-        else if (name === KUBERNETES_LINK) this.#events.onWatching()
-      }).on('error', (error) => this.#lose(String(error)))
+        if (id !== undefined) onChange(id)
+        else if (name === KUBERNETES_LINK) onWatching()
+      }).on('error', (error) => lose(String(error)))
     } catch (error) {
-      this.#lose(String(error))
+      lose(String(error))
       return
     }
-    this.#events.onWatching()
+    onWatching()
   }
-
-  #lose(reason: string): void {
-    this.#watcher?.close()
-    this.#watcher = undefined
-    this.#events.onLost(reason)
+  const check = async () => {
+    if (isClosed) return
+    const before = watcher
+    if (before === undefined) {
+      open()
+      return
+    }
+    const now = await stat(directory, { bigint: true }).then(identityOf, () => undefined)
+    if (before !== watcher || now === watched) return
+    lose(now === undefined ? `${directory} no longer exists` : `${directory} was replaced by another directory`)
+    if (now !== undefined) open()
+  }
+  return {
+    start: () => {
+      timer = setInterval(() => void check(), CHECK_INTERVAL_MS)
+      open()
+    },
+    check,
+    close: () => {
+      isClosed = true
+      clearInterval(timer)
+      stop()
+    },
   }
 }
 

@@ -19,12 +19,12 @@ import { publisherOn } from '../publish.ts'
 import type { Listed, Publisher, Removed } from '../publisher.ts'
 import { takeLock } from '../../runtime/kernel-lock.ts'
 import { ifThere } from '../../runtime/regular-file.ts'
-import { FileFleet } from './fleet.ts'
+import { buildFileFleet } from './fleet.ts'
 import type { FileOperations } from './operations.ts'
 import { idOfFile, loadFiles } from './load.ts'
-import { loadStored, RecordIndex } from './record-index.ts'
+import { buildRecordIndex, loadStored } from './record-index.ts'
 import { listFiles } from './stamps.ts'
-import { FileWriter } from './writer.ts'
+import { buildFileWriter } from './writer.ts'
 
 const LOCK = '.publisher.lock'
 const QUEUE = '.publisher.queue'
@@ -43,8 +43,8 @@ export function openFilePublisher(
 }
 
 function buildBackend(directory: string, operations: FileOperations, now: () => number): Backend {
-  const index = new RecordIndex(directory, now)
-  const newWriter = () => new FileWriter(directory, operations, index)
+  const index = buildRecordIndex(directory, now)
+  const newWriter = () => buildFileWriter(directory, operations, index)
   /**
    * The last write of this publisher. Its writes wait for each other here, so that only other publishers compete for
    * the lock.
@@ -81,7 +81,7 @@ function buildBackend(directory: string, operations: FileOperations, now: () => 
     region: undefined,
     conversion: undefined,
     noKeysReason: 'records in files are not encrypted',
-    fleet: new FileFleet(directory, operations, now),
+    fleet: buildFileFleet(directory, operations, now),
     transaction,
     /** Rejects when the instance cannot be read. */
     get: async (id) => {

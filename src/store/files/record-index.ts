@@ -28,68 +28,61 @@ interface Entry {
   readonly stamp: string | undefined
 }
 
-export class RecordIndex {
-  readonly #directory: string
-  readonly #now: () => number
-  readonly #entries = new Map<string, Entry>()
-
-  /** `now`: Unix time in milliseconds, for the age of tombstones. */
-  constructor(directory: string, now: () => number) {
-    this.#directory = directory
-    this.#now = now
-  }
-
+export interface RecordIndex {
   /**
    * Reads the instances whose files changed. `files`: id -> the endings of its files. `onExpired`: called for each
    * instance of which nothing is left but a tombstone that is older than 7 days. Rejects if a file cannot be read.
    */
-  async refresh(
-    files: ReadonlyMap<string, readonly string[]>,
-    onExpired: (id: string) => Promise<void> = () => Promise.resolve(),
-  ): Promise<void> {
-    const changed = new Map<string, string | undefined>()
-    await forEachOf(
-      files,
-      async ([id, endings]) => {
-        const { text, isRecent, changedAtMs } = await lookUpStamps(this.#directory, id, endings, this.#now())
-        const hasExpired = /^\.removed:\S+$/.test(text) && changedAtMs < this.#now() - TOMBSTONE_RETENTION_MS
-        if (hasExpired) await onExpired(id)
-        if (hasExpired) this.#entries.set(id, { stored: undefined, stamp: text })
-        else if (text !== this.#entries.get(id)?.stamp) changed.set(id, isRecent ? undefined : text)
-      },
-      MAX_CONCURRENT_LOOKUPS,
-    )
-    for (const id of this.#entries.keys()) if (!files.has(id)) this.#entries.delete(id)
-    await forEachOf(
-      changed,
-      async ([id, stamp]) => {
-        this.#entries.delete(id) // if it cannot be read
-        const stored = await loadStored(this.#directory, id)
-        this.#entries.set(id, { stored, stamp }) // the stamp is older than what is read
-      },
-      MAX_CONCURRENT_READS,
-    )
-  }
-
+  refresh(files: ReadonlyMap<string, readonly string[]>, onExpired?: (id: string) => Promise<void>): Promise<void>
   /** What the store has of an instance; undefined: nothing that protects it. */
-  get(id: string): Stored | undefined {
-    return this.#entries.get(id)?.stored
-  }
-
+  get(id: string): Stored | undefined
   /** Updates the entry of an instance after a write. `endings`: of the files that the instance has now. */
-  async set(id: string, stored: Stored, endings: readonly string[]): Promise<void> {
-    const { text } = await lookUpStamps(this.#directory, id, endings, 0)
-    this.#entries.set(id, { stored, stamp: text })
-  }
-
+  set(id: string, stored: Stored, endings: readonly string[]): Promise<void>
   /** The first range of an instance that another one owns, all or in part: of several, the first by id. */
-  findConflict(instance: Instance): (NetworkRange & { readonly owner: string }) | undefined {
-    for (const range of rangesOf(instance)) {
-      const owners = [...this.#entries].filter(([id, { stored }]) => id !== instance.id && owns(stored, range))
-      const [owner] = owners.map(([id]) => id).sort()
-      if (owner !== undefined) return { ...range, owner }
-    }
-    return undefined
+  findConflict(instance: Instance): (NetworkRange & { readonly owner: string }) | undefined
+}
+
+/** `now`: Unix time in milliseconds, for the age of tombstones. */
+export function buildRecordIndex(directory: string, now: () => number): RecordIndex {
+  const entries = new Map<string, Entry>()
+  return {
+    refresh: async (files, onExpired = () => Promise.resolve()) => {
+      const changed = new Map<string, string | undefined>()
+      await forEachOf(
+        files,
+        async ([id, endings]) => {
+          const { text, isRecent, changedAtMs } = await lookUpStamps(directory, id, endings, now())
+          const hasExpired = /^\.removed:\S+$/.test(text) && changedAtMs < now() - TOMBSTONE_RETENTION_MS
+          if (hasExpired) await onExpired(id)
+          if (hasExpired) entries.set(id, { stored: undefined, stamp: text })
+          else if (text !== entries.get(id)?.stamp) changed.set(id, isRecent ? undefined : text)
+        },
+        MAX_CONCURRENT_LOOKUPS,
+      )
+      for (const id of entries.keys()) if (!files.has(id)) entries.delete(id)
+      await forEachOf(
+        changed,
+        async ([id, stamp]) => {
+          entries.delete(id) // if it cannot be read
+          const stored = await loadStored(directory, id)
+          entries.set(id, { stored, stamp }) // the stamp is older than what is read
+        },
+        MAX_CONCURRENT_READS,
+      )
+    },
+    get: (id) => entries.get(id)?.stored,
+    set: async (id, stored, endings) => {
+      const { text } = await lookUpStamps(directory, id, endings, 0)
+      entries.set(id, { stored, stamp: text })
+    },
+    findConflict: (instance) => {
+      for (const range of rangesOf(instance)) {
+        const owners = [...entries].filter(([id, { stored }]) => id !== instance.id && owns(stored, range))
+        const [owner] = owners.map(([id]) => id).sort()
+        if (owner !== undefined) return { ...range, owner }
+      }
+      return undefined
+    },
   }
 }
 
@@ -108,21 +101,15 @@ export async function loadStored(directory: string, id: string): Promise<Stored 
   if (parsed.ok && parsed.value.id === id)
     return publishedAs(parsed.value, parsed.value.sealedAt ?? tombstone?.sealedAt)
   const sealedAt = sealOf(document) ?? tombstone?.sealedAt
-  return {
-    revision: tombstone?.revision ?? 0,
-    ...(sealedAt !== undefined && { sealedAt }),
-    ranges: [],
-    isRemoved: false,
-  }
+  return { revision: tombstone?.revision ?? 0, sealedAt, ranges: [], isRemoved: false }
 }
 
 export function publishedAs(instance: Instance, sealedAt: Seal): Stored {
-  const { revision } = instance
-  return { revision, ...(sealedAt !== undefined && { sealedAt }), ranges: rangesOf(instance), isRemoved: false }
+  return { revision: instance.revision, sealedAt, ranges: rangesOf(instance), isRemoved: false }
 }
 
 export function removedAt({ revision, sealedAt }: Tombstone): Stored {
-  return { revision, ...(sealedAt !== undefined && { sealedAt }), ranges: [], isRemoved: true }
+  return { revision, sealedAt, ranges: [], isRemoved: true }
 }
 
 /** The tombstone of an instance, or of its pending removal. */

@@ -12,8 +12,8 @@
  */
 import type { Log } from '../../runtime/log-codes.ts'
 import { sizeFaults } from '../../metadata/record.ts'
-import type { Index, Loaded, Source, SourceEvents } from '../source.ts'
-import { DirectoryWatch } from './directory-watch.ts'
+import type { Loaded, Source } from '../source.ts'
+import { buildDirectoryWatch, type DirectoryWatch } from './directory-watch.ts'
 import { loadFiles } from './load.ts'
 import { forEachOf } from '../../limits/for-each-of.ts'
 import { listFiles, lookUpStamps, MAX_CONCURRENT_LOOKUPS } from './stamps.ts'
@@ -29,106 +29,90 @@ interface Known {
   readonly digest: string | undefined
 }
 
-/** Nothing is opened before `start`. User-data longer than `userDataMaxBytes` is not read. */
-export class FileSource implements Source {
-  readonly description: string
-  readonly #directory: string
-  readonly #userDataMaxBytes: number
-  readonly #log: Pick<Log, 'warn'>
-  #watch: DirectoryWatch | undefined
-  readonly #timers = new Map<string, NodeJS.Timeout>()
+/** Builds the source. Nothing is opened before `start`. User-data longer than `userDataMaxBytes` is not read. */
+export function buildFileSource(directory: string, userDataMaxBytes: number, log: Pick<Log, 'warn'>): Source {
+  let watch: DirectoryWatch | undefined
+  const timers = new Map<string, NodeJS.Timeout>()
   /** The result of the last index. The next index reads only files that have changed since. */
-  #known: ReadonlyMap<string, Known> = new Map()
+  let indexed: ReadonlyMap<string, Known> = new Map()
   /** The files that the log has named as not read. */
-  #misnamed = ''
-
-  constructor(directory: string, userDataMaxBytes: number, log: Pick<Log, 'warn'>) {
-    this.#directory = directory
-    this.#log = log
-    this.#userDataMaxBytes = userDataMaxBytes
-    this.description = `file:${directory}`
-  }
-
-  start(events: SourceEvents): void {
-    this.#watch = new DirectoryWatch(this.#directory, {
-      onChange: (id) => {
-        clearTimeout(this.#timers.get(id))
-        this.#timers.set(
-          id,
-          setTimeout(() => {
-            this.#timers.delete(id)
-            events.notice(id)
-          }, SETTLE_MS),
-        )
-      },
-      onWatching: events.connected,
-      onLost: events.disconnected,
-    })
-    this.#watch.start()
-  }
-
-  async index(): Promise<Index> {
-    await this.#watch?.check()
-    const known = new Map<string, Known>()
-    const changed: [id: string, stamp: string | undefined][] = []
-    const misnamed: string[] = []
-    const files = await listFiles(this.#directory, (name) => misnamed.push(name))
-    this.#report(misnamed)
-    await forEachOf(
-      files,
-      async ([id, endings]) => {
-        if (endings.every((ending) => ending === '.user-data')) return
-        const { text, isRecent } = await lookUpStamps(this.#directory, id, endings, Date.now())
-        const before = this.#known.get(id)
-        if (before?.stamp === text) known.set(id, before)
-        else changed.push([id, isRecent ? undefined : text])
-      },
-      MAX_CONCURRENT_LOOKUPS,
-    )
-    const digests = new Map<string, string>()
-    const stamps = new Map(changed)
-    for await (const loaded of this.load([...stamps.keys()])) {
-      const digest = loaded.kind === 'absent' || loaded.kind === 'removed' ? undefined : loaded.digest
-      const stamp = stamps.get(loaded.id)
-      if (stamp !== undefined) known.set(loaded.id, { stamp, digest })
-      if (digest !== undefined) digests.set(loaded.id, digest)
-    }
-    this.#known = known
-    for (const [id, { digest }] of known) if (digest !== undefined) digests.set(id, digest)
-    return { initialised: true, digests }
-  }
+  let reported = ''
 
   /** Names files that are not read, and again only when others are there. */
-  #report(misnamed: readonly string[]): void {
+  const report = (misnamed: readonly string[]) => {
     const names = misnamed.slice(0, MAX_NAMED_FILES)
     const text = `${misnamed.length} ${names.join('/')}`
-    if (misnamed.length > 0 && text !== this.#misnamed)
-      this.#log.warn(
+    if (misnamed.length > 0 && text !== reported)
+      log.warn(
         { code: 'files-misnamed', files: names, count: misnamed.length },
         'files in the directory of the store are not read: name them by the id of the instance, such as srv-x1y2z.json',
       )
-    this.#misnamed = text
+    reported = text
   }
-
-  async *load(ids: readonly string[]): AsyncIterable<Loaded> {
+  const load = async function* (ids: readonly string[]): AsyncGenerator<Loaded> {
     for (const id of ids)
-      yield await loadFiles(this.#directory, id, this.#userDataMaxBytes).then(bounded, (error: unknown) =>
-        unreadable(id, error),
+      yield await loadFiles(directory, id, userDataMaxBytes).then(bounded, (error: unknown) => unreadable(id, error))
+  }
+
+  return {
+    description: `file:${directory}`,
+    start: (events) => {
+      watch = buildDirectoryWatch(directory, {
+        onChange: (id) => {
+          clearTimeout(timers.get(id))
+          timers.set(
+            id,
+            setTimeout(() => {
+              timers.delete(id)
+              events.notice(id)
+            }, SETTLE_MS),
+          )
+        },
+        onWatching: events.connected,
+        onLost: events.disconnected,
+      })
+      watch.start()
+    },
+    index: async () => {
+      await watch?.check()
+      const known = new Map<string, Known>()
+      const changed: [id: string, stamp: string | undefined][] = []
+      const misnamed: string[] = []
+      const files = await listFiles(directory, (name) => misnamed.push(name))
+      report(misnamed)
+      await forEachOf(
+        files,
+        async ([id, endings]) => {
+          if (endings.every((ending) => ending === '.user-data')) return
+          const { text, isRecent } = await lookUpStamps(directory, id, endings, Date.now())
+          const before = indexed.get(id)
+          if (before?.stamp === text) known.set(id, before)
+          else changed.push([id, isRecent ? undefined : text])
+        },
+        MAX_CONCURRENT_LOOKUPS,
       )
-  }
-
-  /** Always finds no owner: a resync reads every file, so the view has all owners. */
-  owner(): Promise<undefined> {
-    return Promise.resolve(undefined)
-  }
-
-  /** The daemon may only read the directory. */
-  readonly reports = undefined
-
-  stop(): Promise<void> {
-    for (const timer of this.#timers.values()) clearTimeout(timer)
-    this.#watch?.close()
-    return Promise.resolve()
+      const digests = new Map<string, string>()
+      const stamps = new Map(changed)
+      for await (const loaded of load([...stamps.keys()])) {
+        const digest = loaded.kind === 'absent' || loaded.kind === 'removed' ? undefined : loaded.digest
+        const stamp = stamps.get(loaded.id)
+        if (stamp !== undefined) known.set(loaded.id, { stamp, digest })
+        if (digest !== undefined) digests.set(loaded.id, digest)
+      }
+      indexed = known
+      for (const [id, { digest }] of known) if (digest !== undefined) digests.set(id, digest)
+      return { initialised: true, digests }
+    },
+    load,
+    /** Always finds no owner: a resync reads every file, so the view has all owners. */
+    owner: () => Promise.resolve(undefined),
+    /** The daemon may only read the directory. */
+    reports: undefined,
+    stop: () => {
+      for (const timer of timers.values()) clearTimeout(timer)
+      watch?.close()
+      return Promise.resolve()
+    },
   }
 }
 

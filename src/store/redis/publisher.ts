@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs'
 import type { Redis } from 'ioredis'
 import type { Backend, RecordWriter } from '../backend.ts'
-import { EncryptingWriter, type StoredBytes, type ValueStore } from '../crypto/encrypting-writer.ts'
+import { buildEncryptingWriter, type StoredBytes, type ValueStore } from '../crypto/encrypting-writer.ts'
 import { MAX_ENCRYPTION_OVERHEAD_BYTES, type RecordCipher } from '../crypto/record-cipher.ts'
 import { readPublished } from '../crypto/stored.ts'
 import { publisherOn } from '../publish.ts'
@@ -11,8 +11,8 @@ import { MAX_USER_DATA_BYTES } from '../settings.ts'
 import type { Listed, Publisher, Removed } from '../publisher.ts'
 import { announcedHypervisors, announcementsOf, unannouncedOf } from './announcements.ts'
 import { runPipeline, type RedisSettings } from './connection.ts'
-import { RegionClient } from './region-client.ts'
-import { RedisFleet } from './fleet.ts'
+import { buildRegionClient, type RegionClient } from './region-client.ts'
+import { buildRedisFleet } from './fleet.ts'
 import { keysOf } from './keys.ts'
 import { checkIndex, formatTooLong, lengthCommands, lengthsOf } from './lengths.ts'
 import {
@@ -45,7 +45,7 @@ export async function openRedisPublisher(
   userDataMaxBytes: number,
   cipher: RecordCipher | undefined,
 ): Promise<Publisher> {
-  const client = new RegionClient(settings, keysOf(region).instances, SCRIPT)
+  const client = buildRegionClient(settings, keysOf(region).instances, SCRIPT)
   await client.open()
   return publisherOn(buildBackend(client, region, cipher), userDataMaxBytes)
 }
@@ -74,11 +74,11 @@ function buildBackend(client: RegionClient, region: string, cipher: RecordCipher
       await script([`mark-${as}`])
     },
   }
-  const conversion = cipher && new EncryptingWriter(cipher, store)
+  const conversion = cipher && buildEncryptingWriter(cipher, store)
   return {
     region,
     noKeysReason: 'no record keys are configured',
-    fleet: new RedisFleet(client, keys),
+    fleet: buildRedisFleet(client, keys),
     conversion,
     // Needs no lock: each run of the script is atomic, and refuses a write if the instance has changed since.
     transaction: (task) => task(conversion ?? store),

@@ -8,10 +8,6 @@ export interface Advice {
   readonly remedy: string
 }
 
-export function formatAdvice({ text, remedy }: Advice): string {
-  return `${text}: ${remedy}`
-}
-
 /** An error that is explained already, such as the errors of several servers in one. */
 export class ExplainedError extends Error {
   readonly advice: Advice

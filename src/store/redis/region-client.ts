@@ -24,68 +24,62 @@ export type PublishingRedis = Redis & {
   imdsPublish(key: string, ...args: (string | Buffer)[]): Promise<ScriptAnswer>
 }
 
-export class RegionClient {
-  readonly #settings: RedisSettings
-  readonly #key: string
-  readonly #script: string
-  #connection: Promise<RedisConnection> | undefined
-  #isClosed = false
-
-  /** `key`: the key by which the server of the region is found. `script`: the text of publish.lua. */
-  constructor(settings: RedisSettings, key: string, script: string) {
-    this.#settings = settings
-    this.#key = key
-    this.#script = script
-  }
-
+export interface RegionClient {
   /** Rejects when the store cannot be reached. */
-  async open(): Promise<void> {
-    try {
-      await this.#connected()
-    } catch (error) {
-      throw unusable(error)
-    }
-  }
-
+  open(): Promise<void>
   /** Runs a task that may run twice. */
-  async run<T>(task: (redis: PublishingRedis) => Promise<T>): Promise<T> {
-    for (const deadlineMs = performance.now() + FAILOVER_TIMEOUT_MS; ;) {
-      const connecting = this.#connected()
-      try {
-        return await task((await connecting).redis as PublishingRedis)
-      } catch (error) {
-        const { name, message } = error as Error
-        if (
-          error instanceof IndexTooLarge ||
-          (name === 'ReplyError' && (isDenied(error as Error) || NO_SPACE.test(message)))
-        )
-          throw unusable(error)
-        if (this.#isClosed || (name === 'ReplyError' && !TRANSIENT.test(message))) throw error
-        connecting.then(close, () => undefined) // there is none
-        if (this.#connection === connecting) this.#connection = undefined
-        if (performance.now() > deadlineMs) throw unusable(error)
-        await sleep(RETRY_MS * (0.5 + Math.random()))
-      }
-    }
-  }
+  run<T>(task: (redis: PublishingRedis) => Promise<T>): Promise<T>
+  close(): Promise<void>
+}
 
-  async close(): Promise<void> {
-    this.#isClosed = true
-    const connection = await this.#connection?.catch(() => undefined)
-    if (connection !== undefined) close(connection)
-  }
+/** `key`: the key by which the server of the region is found. `script`: the text of publish.lua. */
+export function buildRegionClient(settings: RedisSettings, key: string, script: string): RegionClient {
+  let connection: Promise<RedisConnection> | undefined
+  let isClosed = false
 
+  const connect = async () => {
+    const opened = await connectToRegion(settings, key, 'imds-publisher')
+    opened.redis.defineCommand('imdsPublish', { lua: script, numberOfKeys: 1 })
+    return opened
+  }
   /** Returns the connection, and opens one if there is none. Rejects with the reason. */
-  #connected(): Promise<RedisConnection> {
-    if (this.#isClosed) return Promise.reject(new Error('the publisher is closed'))
-    this.#connection ??= this.#connect()
-    return this.#connection
+  const connected = () => {
+    if (isClosed) return Promise.reject(new Error('the publisher is closed'))
+    return (connection ??= connect())
   }
-
-  async #connect(): Promise<RedisConnection> {
-    const connection = await connectToRegion(this.#settings, this.#key, 'imds-publisher')
-    connection.redis.defineCommand('imdsPublish', { lua: this.#script, numberOfKeys: 1 })
-    return connection
+  return {
+    open: async () => {
+      try {
+        await connected()
+      } catch (error) {
+        throw unusable(error)
+      }
+    },
+    run: async (task) => {
+      for (const deadlineMs = performance.now() + FAILOVER_TIMEOUT_MS; ;) {
+        const connecting = connected()
+        try {
+          return await task((await connecting).redis as PublishingRedis)
+        } catch (error) {
+          const { name, message } = error as Error
+          if (
+            error instanceof IndexTooLarge ||
+            (name === 'ReplyError' && (isDenied(error as Error) || NO_SPACE.test(message)))
+          )
+            throw unusable(error)
+          if (isClosed || (name === 'ReplyError' && !TRANSIENT.test(message))) throw error
+          connecting.then(close, () => undefined) // there is none
+          if (connection === connecting) connection = undefined
+          if (performance.now() > deadlineMs) throw unusable(error)
+          await sleep(RETRY_MS * (0.5 + Math.random()))
+        }
+      }
+    },
+    close: async () => {
+      isClosed = true
+      const last = await connection?.catch(() => undefined)
+      if (last !== undefined) close(last)
+    },
   }
 }
 

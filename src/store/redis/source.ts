@@ -18,7 +18,7 @@ import { checkRegion, connectToRegion, redirection } from './region-server.ts'
 import { repeatSessions } from './sessions.ts'
 import { parseFields, type AnnouncedHypervisor } from '../fleet.ts'
 import { MAX_ANNOUNCEMENT_BYTES } from './announcements.ts'
-import { ANNOUNCEMENT_SECONDS, keysOf, type Keys } from './keys.ts'
+import { ANNOUNCEMENT_SECONDS, keysOf } from './keys.ts'
 import {
   checkIndex,
   MAX_DIGEST_BYTES,
@@ -29,7 +29,7 @@ import {
   type Lengths,
 } from './lengths.ts'
 import { reportCommands, reportsOf, saveReports } from './reports.ts'
-import type { Index, Loaded, ReportStore, Source, SourceEvents } from '../source.ts'
+import type { Loaded, Source, SourceEvents } from '../source.ts'
 import { readStored } from '../crypto/stored.ts'
 import { MAX_ENCRYPTION_OVERHEAD_BYTES, type RecordCipher } from '../crypto/record-cipher.ts'
 import { sha256InSlices, TurnBudget } from '../../limits/turn-budget.ts'
@@ -82,83 +82,47 @@ interface ToRead {
   readonly fault: { readonly kind: 'unreadable' | 'user-data'; readonly reason: string } | undefined
 }
 
-/** Nothing connects before `start`. With a `cipher` plain values are rejected; without one records are plain. */
-export class RedisSource implements Source {
-  readonly description: string
-  readonly #parts: RedisSourceParts
-  readonly #keys: Keys
-  readonly #budget = new TurnBudget()
-  readonly #stopping = new AbortController()
-  #session: Session | undefined
-  #certificateEndSeconds = 0
-  /** An announcement of this daemon was written in this session. */
-  #wasAnnounced = false
+/** Builds the source. Nothing connects before `start`. With a `cipher` plain values are rejected; without one records are plain. */
+export function buildRedisSource(parts: RedisSourceParts): Source {
+  const { settings, region, hypervisor, cipher, userDataMaxBytes, announcement } = parts
+  const keys = keysOf(region)
   /** Reads when the region was initialised. */
-  readonly #readMark: (string | number)[]
-  /** Its reply at the last look at the index. */
-  #mark: string | undefined
-  readonly reports: ReportStore = {
-    load: async (id, hypervisors) => {
-      const replies = (await this.#ask(reportCommands(this.#keys, id, hypervisors))).map(valueOf)
-      return reportsOf(replies, id, this.#parts.cipher, Date.now())
-    },
-    save: (id, reports) =>
-      saveReports(this.#redis(), this.#keys.reports(this.#parts.hypervisor, id), id, reports, this.#parts.cipher),
-    remove: async (id) => {
-      await this.#redis().del(this.#keys.reports(this.#parts.hypervisor, id))
-    },
-  }
+  const readMark = ['getrange', keys.region, 0, MAX_MARK_BYTES - 1]
+  const budget = new TurnBudget()
+  const stopping = new AbortController()
+  let session: Session | undefined
+  let certificateEndSeconds = 0
+  /** An announcement of this daemon was written in this session. */
+  let wasAnnounced = false
+  /** The reply to `readMark` at the last look at the index. */
+  let lastMark: string | undefined
 
-  constructor(parts: RedisSourceParts) {
-    this.description = parts.settings.url
-    this.#parts = parts
-    this.#keys = keysOf(parts.region)
-    this.#readMark = ['getrange', this.#keys.region, 0, MAX_MARK_BYTES - 1]
+  const connected = (): RedisConnection => {
+    if (session === undefined) throw new Error('there is no connection')
+    return session.commands
   }
-
-  start(events: SourceEvents): void {
-    void repeatSessions(
-      () => this.#live(events),
-      (reason) => events.disconnected(reason),
-      this.#stopping.signal,
-    )
-  }
-
-  async index(): Promise<Index> {
-    const own = this.#keys.hypervisor(this.#parts.hypervisor)
-    await checkIndex((commands) => this.#ask(commands), own)
-    const [mark, region, digests] = await this.#ask([this.#readMark, ['exists', this.#keys.region], ['hgetall', own]])
-    this.#mark = String(mark)
-    return {
-      initialised: valueOf(region) === 1,
-      digests: new Map(Object.entries(valueOf(digests) as Record<string, string>).filter(([id]) => isId(id))),
+  /** Runs commands; a reply may be an Error. Asks another node for keys that a Cluster is moving there now. */
+  const ask = async (commands: (string | number)[][]): Promise<unknown[]> => {
+    const { redis, node } = connected()
+    const replies = await runPipeline(redis, commands)
+    const moving = replies.flatMap((reply, i) => (redirection('ASK', reply, node) === undefined ? [] : [i]))
+    if (moving.length === 0) return replies
+    const there = await connectTo(settings, redirection('ASK', replies[moving[0]!], node)!, 'imds-moving')
+    try {
+      const answers = await runPipeline(
+        there.redis,
+        moving.flatMap((i) => [['asking'], commands[i]!]),
+      )
+      for (const [k, i] of moving.entries()) replies[i] = answers[2 * k + 1]
+      return replies
+    } finally {
+      close(there)
     }
   }
+  /** Runs one command. Rejects if its reply is an Error. */
+  const askOne = async (command: (string | number)[]) => valueOf((await ask([command]))[0])
 
-  /**
-   * Asks for the lengths of all values first, so that each read is bounded in bytes, and nothing is read that is too
-   * long.
-   */
-  async *load(ids: readonly string[]): AsyncIterable<Loaded> {
-    const replies = await this.#ask(ids.flatMap((id) => lengthCommands(this.#keys.instance(id))))
-    let some: ToRead[] = []
-    let bytes = 0
-    for (const id of ids) {
-      const lengths = replies.splice(0, 3)
-      const toRead = this.#toRead(id, lengths.some(isWrongType) ? undefined : lengthsOf(lengths))
-      if (some.length > 0 && bytes + toRead.bytes > MAX_READ_BYTES) {
-        yield* this.#read(some)
-        some = []
-        bytes = 0
-      }
-      some.push(toRead)
-      bytes += toRead.bytes
-    }
-    yield* this.#read(some)
-  }
-
-  #toRead(id: string, lengths: Lengths | undefined): ToRead {
-    const { cipher, userDataMaxBytes } = this.#parts
+  const toRead = (id: string, lengths: Lengths | undefined): ToRead => {
     const unread = (kind: 'unreadable' | 'user-data', reason: string, fields = ['digest']): ToRead => ({
       id,
       fields,
@@ -174,33 +138,28 @@ export class RedisSource implements Source {
       return unread('user-data', `the user-data is ${formatUserDataTooLong(userData, userDataMaxBytes)}`)
     return { id, fields: ['digest', 'record', 'user-data'], bytes: record + userData, fault: undefined }
   }
-
-  async owner(network: string, address: string): Promise<string | undefined> {
-    if (!address.includes(':')) {
-      const owners = this.#keys.addresses(network)
-      const [bytes] = (await this.#ask([['hstrlen', owners, address]])).map(valueOf)
-      if (bytes === 0 || (bytes as number) > MAX_ID_BYTES) return undefined
-      const [id] = (await this.#ask([['hget', owners, address]])).map(valueOf)
-      return isId(id) ? id : undefined
-    }
-    const digits = ipv6Digits(address)
-    const [before] = (
-      await this.#ask([['zrevrangebylex', this.#keys.ranges(network), `(${digits}g`, '-', 'LIMIT', 0, 1]])
-    ).map(valueOf)
-    const [range, id] = (before as string[])[0]?.split(' ') ?? []
-    return range !== undefined && digits.startsWith(range) && isId(id) ? id : undefined
+  /** Interprets the values of an instance. */
+  const interpreted = async (
+    id: string,
+    digest: string | undefined,
+    record: Buffer,
+    userData: Buffer | undefined,
+  ): Promise<Loaded> => {
+    const stored = await readStored(id, record, userData, cipher, budget)
+    if (stored.kind !== 'record') return { id, digest, ...stored }
+    const userDataSha256 = stored.userData && (await sha256InSlices(stored.userData, budget))
+    return { id, digest, ...stored, userDataSha256 }
   }
-
-  async *#read(some: readonly ToRead[]): AsyncIterable<Loaded> {
-    const replies = await this.#ask(
+  const read = async function* (some: readonly ToRead[]): AsyncGenerator<Loaded> {
+    const replies = await ask(
       some.flatMap(({ id, fields }) =>
         fields.length === 0
           ? []
           : [
               // Twice: a put or a removal between two of these commands would make an instance look lost.
-              ['exists', this.#keys.tombstone(id)],
-              ['hmgetBuffer', this.#keys.instance(id), ...fields],
-              ['exists', this.#keys.tombstone(id)],
+              ['exists', keys.tombstone(id)],
+              ['hmgetBuffer', keys.instance(id), ...fields],
+              ['exists', keys.tombstone(id)],
             ],
       ),
     )
@@ -213,127 +172,143 @@ export class RedisSource implements Source {
       }
       const [digest, record, userData] = valueOf(values) as (Buffer | undefined)[]
       if (fault !== undefined) yield { id, digest: digest?.toString(), ...fault }
-      else if (record !== undefined) yield await this.#loaded(id, digest?.toString(), record, userData)
+      else if (record !== undefined) yield await interpreted(id, digest?.toString(), record, userData)
       else yield { kind: valueOf(before) === 1 || valueOf(after) === 1 ? 'removed' : 'absent', id }
     }
   }
 
-  /** Interprets the values of an instance. */
-  async #loaded(id: string, digest: string | undefined, record: Buffer, userData: Buffer | undefined): Promise<Loaded> {
-    const stored = await readStored(id, record, userData, this.#parts.cipher, this.#budget)
-    if (stored.kind !== 'record') return { id, digest, ...stored }
-    return {
-      id,
-      digest,
-      ...stored,
-      userDataSha256: stored.userData && (await sha256InSlices(stored.userData, this.#budget)),
-    }
-  }
-
-  async stop(): Promise<void> {
-    this.#stopping.abort()
-    this.#session?.end('stopping')
-    await Promise.resolve()
-  }
-
-  /** Runs one session, from finding the server to its loss. Resolves with the reason. */
-  async #live(events: SourceEvents): Promise<string> {
-    const commands = await connectToRegion(this.#parts.settings, this.#keys.instances, 'imds')
-    const open: RedisConnection[] = [commands]
-    this.#certificateEndSeconds = commands.certificateEndSeconds
-    this.#wasAnnounced = false // a restored Redis may have the announcement of an earlier process of this daemon
-    let heartbeat: NodeJS.Timeout | undefined
-    try {
-      const notices = await connectTo(this.#parts.settings, commands.node, 'imds-notices')
-      open.push(notices)
-      notices.redis.on('message', (_channel: string, id: string) => {
-        if (isId(id)) events.notice(id)
-      })
-      await notices.redis.subscribe(this.#keys.notices(this.#parts.hypervisor))
-      const ended = new Promise<string>((resolve) => {
-        this.#session = { commands, end: resolve }
-      })
-      let beats = 0
-      heartbeat = setInterval(() => {
-        this.#beat(commands, notices.redis, events)
-        if (++beats % HEARTBEATS_PER_ANNOUNCEMENT === 0) this.announce()
-      }, HEARTBEAT_MS)
-      if (this.#stopping.signal.aborted) return 'stopping'
-      events.connected()
-      this.announce()
-      return await Promise.race([ended, commands.closed, notices.closed])
-    } finally {
-      this.#session = undefined
-      clearInterval(heartbeat)
-      open.forEach(close)
-    }
-  }
-
-  certificateEndSeconds(): number {
-    return this.#certificateEndSeconds
-  }
-
-  announce(): void {
-    if (this.#session === undefined) return
-    const { id, state, failed, foundOther } = this.#parts.announcement
-    const key = this.#keys.announcement(this.#parts.hypervisor)
+  const announce = () => {
+    if (session === undefined) return
+    const { id, state, failed, foundOther } = announcement
+    const key = keys.announcement(hypervisor)
     const text = JSON.stringify({ id, ...state(), seenAt: new Date().toISOString() })
-    runPipeline(this.#redis(), [
+    runPipeline(session.commands.redis, [
       ['getrange', key, 0, MAX_ANNOUNCEMENT_BYTES - 1],
       ['set', key, text, 'EX', ANNOUNCEMENT_SECONDS],
     ]).then(
       ([before, written]) => {
         const other = typeof before === 'string' ? parseFields(before)['id'] : undefined
-        if (this.#wasAnnounced && typeof other === 'string' && other !== id) foundOther()
+        if (wasAnnounced && typeof other === 'string' && other !== id) foundOther()
         const reason = written instanceof Error ? reasonOf(written) : undefined
-        this.#wasAnnounced ||= reason === undefined
+        wasAnnounced ||= reason === undefined
         if (reason !== undefined && MAY_NOT_WRITE.test(reason)) failed(reason)
       },
       () => undefined, // the connection is lost, and `disconnected` says so
     )
   }
-
-  #beat({ redis, role }: { redis: Redis; role: string }, notices: Redis, { replaced }: SourceEvents): void {
-    const end = this.#session?.end
-    checkRegion(redis, this.#parts.settings, this.#keys.instances).then(
+  const beat = ({ redis, role }: { redis: Redis; role: string }, notices: Redis, { replaced }: SourceEvents) => {
+    const end = session?.end
+    checkRegion(redis, settings, keys.instances).then(
       (now) => {
         if (now !== role) end?.(`the server's role changed from ${role} to ${now}`)
       },
       (error: unknown) => end?.(reasonOf(error)),
     )
     notices.ping().catch((error: unknown) => end?.(reasonOf(error)))
-    this.#ask([this.#readMark]).then(
+    ask([readMark]).then(
       ([mark]) => {
-        if (this.#mark !== undefined && String(mark) !== this.#mark) replaced()
+        if (lastMark !== undefined && String(mark) !== lastMark) replaced()
       },
       () => undefined, // the connection is lost, as the others say
     )
   }
-
-  #redis(): Redis {
-    if (this.#session === undefined) throw new Error('there is no connection')
-    return this.#session.commands.redis
+  /** Runs one session, from finding the server to its loss. Resolves with the reason. */
+  const live = async (events: SourceEvents): Promise<string> => {
+    const commands = await connectToRegion(settings, keys.instances, 'imds')
+    const open: RedisConnection[] = [commands]
+    certificateEndSeconds = commands.certificateEndSeconds
+    wasAnnounced = false // a restored Redis may have the announcement of an earlier process of this daemon
+    let heartbeat: NodeJS.Timeout | undefined
+    try {
+      const notices = await connectTo(settings, commands.node, 'imds-notices')
+      open.push(notices)
+      notices.redis.on('message', (_channel: string, id: string) => {
+        if (isId(id)) events.notice(id)
+      })
+      await notices.redis.subscribe(keys.notices(hypervisor))
+      const ended = new Promise<string>((resolve) => {
+        session = { commands, end: resolve }
+      })
+      let beats = 0
+      heartbeat = setInterval(() => {
+        beat(commands, notices.redis, events)
+        if (++beats % HEARTBEATS_PER_ANNOUNCEMENT === 0) announce()
+      }, HEARTBEAT_MS)
+      if (stopping.signal.aborted) return 'stopping'
+      events.connected()
+      announce()
+      return await Promise.race([ended, commands.closed, notices.closed])
+    } finally {
+      session = undefined
+      clearInterval(heartbeat)
+      open.forEach(close)
+    }
   }
 
-  /** Runs commands; a reply may be an Error. Asks another node for keys that a Cluster is moving there now. */
-  async #ask(commands: (string | number)[][]): Promise<unknown[]> {
-    const session = this.#session
-    if (session === undefined) throw new Error('there is no connection')
-    const { redis, node } = session.commands
-    const replies = await runPipeline(redis, commands)
-    const moving = replies.flatMap((reply, i) => (redirection('ASK', reply, node) === undefined ? [] : [i]))
-    if (moving.length === 0) return replies
-    const there = await connectTo(this.#parts.settings, redirection('ASK', replies[moving[0]!], node)!, 'imds-moving')
-    try {
-      const answers = await runPipeline(
-        there.redis,
-        moving.flatMap((i) => [['asking'], commands[i]!]),
-      )
-      for (const [k, i] of moving.entries()) replies[i] = answers[2 * k + 1]
-      return replies
-    } finally {
-      close(there)
-    }
+  return {
+    description: settings.url,
+    start: (events) => void repeatSessions(() => live(events), events.disconnected, stopping.signal),
+    index: async () => {
+      const own = keys.hypervisor(hypervisor)
+      await checkIndex(ask, own)
+      const [mark, isThere, digests] = await ask([readMark, ['exists', keys.region], ['hgetall', own]])
+      lastMark = String(mark)
+      return {
+        initialised: valueOf(isThere) === 1,
+        digests: new Map(Object.entries(valueOf(digests) as Record<string, string>).filter(([id]) => isId(id))),
+      }
+    },
+    /**
+     * Asks for the lengths of all values first, so that each read is bounded in bytes, and nothing is read that is too
+     * long.
+     */
+    load: async function* (ids) {
+      const replies = await ask(ids.flatMap((id) => lengthCommands(keys.instance(id))))
+      let some: ToRead[] = []
+      let bytes = 0
+      for (const id of ids) {
+        const lengths = replies.splice(0, 3)
+        const next = toRead(id, lengths.some(isWrongType) ? undefined : lengthsOf(lengths))
+        if (some.length > 0 && bytes + next.bytes > MAX_READ_BYTES) {
+          yield* read(some)
+          some = []
+          bytes = 0
+        }
+        some.push(next)
+        bytes += next.bytes
+      }
+      yield* read(some)
+    },
+    owner: async (network, address) => {
+      if (!address.includes(':')) {
+        const owners = keys.addresses(network)
+        const bytes = (await askOne(['hstrlen', owners, address])) as number
+        if (bytes === 0 || bytes > MAX_ID_BYTES) return undefined
+        const id = await askOne(['hget', owners, address])
+        return isId(id) ? id : undefined
+      }
+      const digits = ipv6Digits(address)
+      const before = await askOne(['zrevrangebylex', keys.ranges(network), `(${digits}g`, '-', 'LIMIT', 0, 1])
+      const [range, id] = (before as string[])[0]?.split(' ') ?? []
+      return range !== undefined && digits.startsWith(range) && isId(id) ? id : undefined
+    },
+    announce,
+    certificateEndSeconds: () => certificateEndSeconds,
+    reports: {
+      load: async (id, hypervisors) => {
+        const replies = (await ask(reportCommands(keys, id, hypervisors))).map(valueOf)
+        return reportsOf(replies, id, cipher, Date.now())
+      },
+      save: async (id, reports) => saveReports(connected().redis, keys.reports(hypervisor, id), id, reports, cipher),
+      remove: async (id) => {
+        await connected().redis.del(keys.reports(hypervisor, id))
+      },
+    },
+    stop: async () => {
+      stopping.abort()
+      session?.end('stopping')
+      await Promise.resolve()
+    },
   }
 }
 

@@ -1,19 +1,11 @@
 import { expect, test } from 'vitest'
 import { store, storeInUse } from '../../../../src/imdsd/checks/checks-of-store.ts'
+import { failure, ok } from '../../../../src/runtime/check.ts'
 import { linesOf, readinessOf, settingsOf } from '../../../support/fixtures/look.ts'
 
-test('problems of the store are failures, and its warnings are warnings', async () => {
-  const probe = {
-    findings: ['connected'],
-    warnings: [{ text: 'the region is not initialised', remedy: 'publish' }],
-    problems: [{ text: 'denied', remedy: 'allow it' }],
-  }
-  expect(await linesOf(store, { store: () => Promise.resolve(probe) })).toEqual([
-    'failure denied',
-    'warning the region is not initialised',
-    'ok connected',
-  ])
-  expect(await linesOf(store, { store: () => Promise.resolve(undefined) })).toEqual([])
+test('the check of the store finds what its probe finds', async () => {
+  const found = [failure('denied', 'allow it'), ok('connected')]
+  expect(await linesOf(store, { store: () => Promise.resolve(found) })).toEqual(['failure denied', 'ok connected'])
 })
 
 test('a daemon without its store, or with another one than the configuration has, is a failure', async () => {

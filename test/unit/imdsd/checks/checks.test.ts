@@ -21,7 +21,7 @@ test('no check throws where nothing can be seen', async () => {
       readiness: SILENT,
       metrics: SILENT,
       firewall: SILENT,
-      store: () => Promise.resolve(undefined),
+      store: () => Promise.resolve([]),
       snapshot: () => Promise.resolve({ kind: 'unreadable', reason: 'EACCES' }),
     }),
   )
@@ -40,11 +40,10 @@ test('each check is run by the daemon for its status page, or named there as one
 const DAY_MS = 86_400_000
 /** A store that cannot be used, or one that can although this is wrong. */
 const problem = (error: string, code = ''): Partial<DoctorState> => ({
-  store: () =>
-    Promise.resolve({ findings: [], warnings: [], problems: [adviceOf(Object.assign(new Error(error), { code }))] }),
+  store: () => Promise.resolve([{ state: 'failure', ...adviceOf(Object.assign(new Error(error), { code })) }]),
 })
 const impaired = (error: string): Partial<DoctorState> => ({
-  store: () => Promise.resolve({ findings: [], warnings: [adviceOf(new Error(error))], problems: [] }),
+  store: () => Promise.resolve([{ state: 'warning', ...adviceOf(new Error(error)) }]),
 })
 const snapshotOf = (state: Awaited<ReturnType<DoctorState['snapshot']>>) => ({ snapshot: () => Promise.resolve(state) })
 const modes =

@@ -4,7 +4,7 @@
 import { expect, test } from 'vitest'
 import type { RecordChange } from '../../../../src/store/backend.ts'
 import {
-  EncryptingWriter,
+  buildEncryptingWriter,
   type Converted,
   type EncryptedValues,
   type EncryptedWritten,
@@ -74,7 +74,7 @@ function aStore(has: StoredBytes | undefined, answers: readonly (EncryptedWritte
     },
     mark: () => Promise.resolve(),
   }
-  return { writer: new EncryptingWriter(by, store), writes, plain }
+  return { writer: buildEncryptingWriter(by, store), writes, plain }
 }
 
 /** The contents of encrypted values, as a daemon reads them. */

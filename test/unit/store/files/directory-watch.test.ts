@@ -2,7 +2,7 @@
 import { chmodSync, mkdirSync, renameSync, rmSync, symlinkSync, utimesSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, onTestFinished, test, vi } from 'vitest'
-import { DirectoryWatch } from '../../../../src/store/files/directory-watch.ts'
+import { buildDirectoryWatch } from '../../../../src/store/files/directory-watch.ts'
 import { directoryOfFile } from '../../../support/fixtures/temporary-directory.ts'
 
 const ROOT = directoryOfFile()
@@ -10,7 +10,7 @@ const ROOT = directoryOfFile()
 /** Watches a directory until the end of the test. `seen` is what the watch reports. */
 function watch(directory: string) {
   const seen: string[] = []
-  const watching = new DirectoryWatch(directory, {
+  const watching = buildDirectoryWatch(directory, {
     onChange: (id) => seen.push(id),
     onWatching: () => seen.push('watching'),
     onLost: (reason) => seen.push(`lost: ${reason}`),

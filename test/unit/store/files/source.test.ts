@@ -1,7 +1,7 @@
 import { rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, test, vi } from 'vitest'
-import { FileSource } from '../../../../src/store/files/source.ts'
+import { buildFileSource } from '../../../../src/store/files/source.ts'
 import { validate } from '../../../../src/imdsd/view/validate.ts'
 import { SLICE_BYTES } from '../../../../src/limits/turn-budget.ts'
 import { mostBytesPerTurn } from '../../../support/fixtures/bytes-per-turn.ts'
@@ -24,7 +24,7 @@ test('a file store hashes user-data in slices, for the index, the record and the
     writeFileSync(join(directory, `${id}.json`), JSON.stringify(anInstance({ id })))
     writeFileSync(join(directory, `${id}.user-data`), Buffer.alloc(size, id))
   }
-  const source = new FileSource(directory, 16 * MIB, log)
+  const source = buildFileSource(directory, 16 * MIB, log)
   const found: string[] = []
   const { hashed } = await mostBytesPerTurn(async () => {
     const { digests } = await source.index()
@@ -44,7 +44,7 @@ test('an index reads only files that changed since the last one, or just before 
   const directory = aDirectory()
   const path = join(directory, 'srv-abcde.json')
   const write = (revision: number) => writeFileSync(path, JSON.stringify(anInstance({ revision })))
-  const source = new FileSource(directory, 16_384, log)
+  const source = buildFileSource(directory, 16_384, log)
   const digest = async () => (await source.index()).digests.get('srv-abcde')
   const isRead = async () => (await mostBytesPerTurn(digest)).hashed > 0
   write(1)
@@ -65,7 +65,7 @@ test('an index reads only files that changed since the last one, or just before 
 
 test('files that are not read, though their names end like those of the store, are named once', async () => {
   const directory = aDirectory()
-  const source = new FileSource(directory, MIB, log)
+  const source = buildFileSource(directory, MIB, log)
   for (const name of ['srv-a.json', 'srv c.json', 'srv-x.JSON', '.srv-y.json', 'notes.txt', 'srv-a.user-data'])
     writeFileSync(join(directory, name), JSON.stringify(anInstance({ id: 'srv-a' })))
   await source.index()

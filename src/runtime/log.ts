@@ -10,9 +10,11 @@ import { pino, type DestinationStream } from 'pino'
 import { escapeControls, escapeJsonLine } from './escape.ts'
 import type { Log, LogCode } from './log-codes.ts'
 import type { LogLevel } from './log-level.ts'
-import { isJournal, LogOutput, neverBlock } from './log-output.ts'
+import { buildLogOutput, isJournal, neverBlock } from './log-output.ts'
 
 const STDOUT = 1
+/** The most bytes of lines that wait for the reader. */
+const MAX_WAITING_BYTES = 1 << 20
 const SECRETS = ['password', 'userData', 'publicKeys', 'token', 'headers', 'document', 'command']
 
 export function buildLog(level: LogLevel, destination: DestinationStream): Log {
@@ -43,7 +45,7 @@ export function standardOutput(journalStream: string | undefined): DestinationSt
   const hasPriorities = isJournal(journalStream, STDOUT)
   const prefix = (level: number) => (hasPriorities ? (PRIORITIES[level] ?? '') : '')
   neverBlock(STDOUT, () => process.stdout)
-  const output = new LogOutput(STDOUT, (lines) => {
+  const formatLost = (lines: number) => {
     const line = {
       level: 'warn',
       code: 'log-lines-lost' satisfies LogCode,
@@ -52,7 +54,8 @@ export function standardOutput(journalStream: string | undefined): DestinationSt
       msg: 'log lines were lost, because the reader of standard output did not keep up',
     }
     return `${prefix(40)}${JSON.stringify(line)}\n`
-  })
+  }
+  const output = buildLogOutput(STDOUT, formatLost, MAX_WAITING_BYTES, () => undefined) // nowhere to report a failure
   process.on('exit', () => output.flushSync())
   return {
     [Symbol.for('pino.metadata')]: true, // so that pino sets lastLevel

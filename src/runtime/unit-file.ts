@@ -30,8 +30,7 @@ export function readUnit(name: string, directories: readonly string[] = UNIT_DIR
   if (unit === undefined) return undefined
   const files = [unit, ...dropInsOf(name, directories)]
   const settings = files.flatMap((path) => parseSection('Service', unitText(path) ?? ''))
-  const listOf = (key: string) =>
-    settings.reduce<string[]>((list, [one, value]) => (one !== key ? list : value === '' ? [] : [...list, value]), [])
+  const listOf = (key: string) => valuesOf(settings, key)
   const specifiers: Readonly<Record<string, string>> = {
     '%%': '%',
     '%C': '/var/cache',
@@ -71,11 +70,9 @@ export function readSocketUnit(name: string, directories: readonly string[] = UN
     .flatMap((path) => parseSection('Socket', unitText(path) ?? ''))
     .map(([key, value]) => [key, value.replaceAll('%i', instance)] as const)
   const network = settings.findLast(([key]) => key === 'FileDescriptorName')?.[1] ?? DEFAULT_NETWORK
-  const places = settings.reduce<string[]>(
-    (list, [key, value]) => (key !== 'ListenStream' ? list : value === '' ? [] : [...list, `${network}=${value}`]),
-    [],
-  )
-  return places.map(parseGuestListener).filter((place) => place !== undefined)
+  return valuesOf(settings, 'ListenStream')
+    .map((value) => parseGuestListener(`${network}=${value}`))
+    .filter((place) => place !== undefined)
 }
 
 /** The drop-ins of a unit, in the order in which systemd applies them. */
@@ -102,6 +99,14 @@ function parseSection(name: string, text: string): (readonly [key: string, value
     const [, key, value] = /^([A-Za-z]+)\s*=\s*(.*)$/.exec(line) ?? []
     return section === `[${name}]` && key !== undefined && value !== undefined ? [[key, value] as const] : []
   })
+}
+
+/** The values of a setting that may be repeated. An empty value discards those before it. */
+function valuesOf(settings: readonly (readonly [key: string, value: string])[], key: string): string[] {
+  return settings.reduce<string[]>(
+    (list, [one, value]) => (one !== key ? list : value === '' ? [] : [...list, value]),
+    [],
+  )
 }
 
 function unquote(word: string): string {

@@ -8,7 +8,7 @@
 import { closeSync, openSync } from 'node:fs'
 import type { FastifyReply, FastifyRequest, onSendHookHandler, preSerializationHookHandler } from 'fastify'
 import { pino, type DestinationStream } from 'pino'
-import { LogOutput, neverBlock } from '../../runtime/log-output.ts'
+import { buildLogOutput, neverBlock, type LogOutput } from '../../runtime/log-output.ts'
 
 /**
  * Where the lines go. `reopen` opens the file again by its name after a log rotation. If it fails, it returns the error,
@@ -47,7 +47,7 @@ export function openAudit(file: string | undefined, onError: (error: Error) => v
  * counted.
  */
 export function auditTo(fd: number, onError: (error: Error) => void): LogOutput {
-  return new LogOutput(
+  return buildLogOutput(
     fd,
     (lines) => {
       const line = {
@@ -58,7 +58,8 @@ export function auditTo(fd: number, onError: (error: Error) => void): LogOutput 
       }
       return `${JSON.stringify(line)}\n`
     },
-    { maxWaitingBytes: MAX_WAITING_BYTES, failed: onError },
+    MAX_WAITING_BYTES,
+    onError,
   )
 }
 

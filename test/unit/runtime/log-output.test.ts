@@ -2,14 +2,16 @@ import { closeSync, fstatSync, openSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { setImmediate as turn } from 'node:timers/promises'
 import { expect, onTestFinished, test } from 'vitest'
-import { isJournal, LogOutput } from '../../../src/runtime/log-output.ts'
+import { buildLogOutput, isJournal } from '../../../src/runtime/log-output.ts'
 import { aPipe } from '../../support/programs/pipe.ts'
 import { temporaryDirectory } from '../../support/fixtures/temporary-directory.ts'
+
+const ignore = () => undefined
 
 /** An output into a pipe that nobody reads, and a function that reads what is in the pipe. */
 function anUnreadOutput() {
   const { fd, read } = aPipe()
-  return { output: new LogOutput(fd, (count) => `lost ${count}\n`), read }
+  return { output: buildLogOutput(fd, (count) => `lost ${count}\n`, 1 << 20, ignore), read }
 }
 
 test('while nobody reads, 1 MiB of lines waits; further lines are dropped and counted', async () => {
@@ -37,7 +39,7 @@ test('a flush ends although nobody reads', () => {
 test('a line that cannot be written is dropped', () => {
   const fd = openSync('/dev/full', 'w')
   onTestFinished(() => closeSync(fd))
-  const output = new LogOutput(fd, () => 'lost')
+  const output = buildLogOutput(fd, () => 'lost', 1 << 20, ignore)
   for (let i = 0; i < 3_000; i++) output.write('x'.repeat(1_000))
   expect(() => output.flushSync()).not.toThrow()
 })

@@ -96,14 +96,10 @@ async function explainInstance(
     const why = reason === undefined ? '' : `: ${reason}`
     throw new CommandFailure(EXIT.notFound, `the daemon at ${operator} does not serve ${id}${why}`, { id })
   }
-  if (addresses.length === 0)
-    throw new CommandFailure(
-      EXIT.notFound,
-      `the record of ${id} has no address: explain one of its prefixes, if it has any`,
-      {
-        id,
-      },
-    )
+  if (addresses.length === 0) {
+    const message = `the record of ${id} has no address: explain one of its prefixes, if it has any`
+    throw new CommandFailure(EXIT.notFound, message, { id })
+  }
   return { explanations: addresses, more }
 }
 

@@ -44,15 +44,8 @@ export async function list({ store, output }: Context, options: ListOptions): Pr
         json: removed,
         cells: [removed.id, String(removed.revision), formatSeal(removed.sealedAt)],
       }))
-      const count = { removed: entries.length }
-      print(
-        output,
-        ['ID', 'REMOVED AT', 'SEALED'],
-        entries,
-        options,
-        count,
-        `${count.removed} removed in the last 7 days`,
-      )
+      const text = `${entries.length} removed in the last 7 days`
+      print(output, ['ID', 'REMOVED AT', 'SEALED'], entries, options, { removed: entries.length }, text)
       return EXIT.done
     }
     const all = await publisher.list()

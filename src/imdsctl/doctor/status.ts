@@ -64,35 +64,26 @@ export function statusRows(status: DaemonStatus, nowMs: number): (readonly Cell[
   const { ready, instances, faulty, unconfirmed, contestedAddresses, viewAgeSeconds, connected, firewall, log } =
     readiness
   const perSecond = (rate: number) => `${rate.toFixed(1)}/s`
+  const started = `${ready ? 'ready' : 'not ready'}, started ${formatDuration(status.uptimeSeconds)} ago`
+  const compared = `compared ${formatDuration(viewAgeSeconds)} ago`
   const why = Object.entries(refusals).map(([reason, rate]) => `${reason} ${perSecond(rate)}`)
-  return [
+  const refused = `refused ${perSecond(status.refusalsPerSecond)}${why.length > 0 ? ` (${why.join(', ')})` : ''}`
+  const mean = meanMs === undefined ? '' : `, ${meanMs.toFixed(2)} ms each`
+  const dropped = `dropped connections ${perSecond(status.droppedConnectionsPerSecond)}`
+  const used = `${(status.residentBytes / 2 ** 20).toFixed(0)} MiB, ${status.cpuPercent.toFixed(1)} % of a CPU`
+  const attention = `faulty ${faulty}, unconfirmed ${unconfirmed}, contested addresses ${contestedAddresses}`
+  const rows: (readonly Cell[])[] = [
     [
       'imdsd',
-      {
-        text: `${status.version ?? '(unknown version)'}, ${ready ? 'ready' : 'not ready'}, started ${formatDuration(status.uptimeSeconds)} ago`,
-        style: ready ? STYLES.ok : STYLES.failure,
-      },
+      { text: `${status.version ?? '(unknown version)'}, ${started}`, style: ready ? STYLES.ok : STYLES.failure },
     ],
-    [
-      'store',
-      `${readiness.store}, ${connected ? 'connected' : 'not connected'}, compared ${formatDuration(viewAgeSeconds)} ago`,
-    ],
-    [
-      'instances',
-      `${instances}; faulty ${faulty}, unconfirmed ${unconfirmed}, contested addresses ${contestedAddresses}`,
-    ],
-    [
-      'requests',
-      `${perSecond(status.requestsPerSecond)}, refused ${perSecond(status.refusalsPerSecond)}${why.length > 0 ? ` (${why.join(', ')})` : ''}` +
-        `${meanMs === undefined ? '' : `, ${meanMs.toFixed(2)} ms each`}; dropped connections ${perSecond(status.droppedConnectionsPerSecond)}`,
-    ],
+    ['store', `${readiness.store}, ${connected ? 'connected' : 'not connected'}, ${compared}`],
+    ['instances', `${instances}; ${attention}`],
+    ['requests', `${perSecond(status.requestsPerSecond)}, ${refused}${mean}; ${dropped}`],
     ['firewall', formatFirewall(firewall)],
-    [
-      'process',
-      `${(status.residentBytes / 2 ** 20).toFixed(0)} MiB, ${status.cpuPercent.toFixed(1)} % of a CPU, ${status.openDescriptors} of ${status.mostDescriptors} descriptors`,
-    ],
-    ...(log === undefined
-      ? []
-      : [['log', { text: formatLevel(log, nowMs), style: log.until === undefined ? STYLES.ok : STYLES.warning }]]),
+    ['process', `${used}, ${status.openDescriptors} of ${status.mostDescriptors} descriptors`],
   ]
+  if (log !== undefined)
+    rows.push(['log', { text: formatLevel(log, nowMs), style: log.until === undefined ? STYLES.ok : STYLES.warning }])
+  return rows
 }

@@ -98,7 +98,7 @@ async function keep(operator: string, own: OwnSettings, info: string): Promise<v
   const signal = stopSignal()
   const isStopped = () => signal.aborted
   const table = new Table()
-  const reporter = new Reporter(info)
+  const reporter = buildReporter(info)
   let document: FirewallDocument | undefined
   let applied: string | undefined
   let checkedAtMs = 0
@@ -150,28 +150,23 @@ function warn(code: LogCode, message: string): void {
   console.error(`imdsctl: ${message} (${code})`)
 }
 
-/** Prints each failure and fault once, when it begins. */
-class Reporter {
-  readonly #info: string
-  #failure: string | undefined
-  #faults: ReadonlySet<string> = new Set()
-
-  constructor(info: string) {
-    this.#info = info
-  }
-
-  failure(failure: string | undefined): void {
-    if (failure !== undefined && failure !== this.#failure)
-      warn('firewall-not-applied', `${failure}: the rules stay as they are, trying again`)
-    if (failure === undefined && this.#failure !== undefined)
-      console.log(`${this.#info}imdsctl: the rules follow the daemon again`)
-    this.#failure = failure
-  }
-
-  faults(faults: readonly FirewallFault[]): void {
-    const now = new Set(faults.map(formatFault))
-    for (const fault of now) if (!this.#faults.has(fault)) warn('interface-left-out', `left out: ${fault}`)
-    this.#faults = now
+/** Prints each failure and fault once, when it begins. `info`: as in `keep`. */
+function buildReporter(info: string) {
+  let lastFailure: string | undefined
+  let lastFaults: ReadonlySet<string> = new Set()
+  return {
+    failure: (failure: string | undefined) => {
+      if (failure !== undefined && failure !== lastFailure)
+        warn('firewall-not-applied', `${failure}: the rules stay as they are, trying again`)
+      if (failure === undefined && lastFailure !== undefined)
+        console.log(`${info}imdsctl: the rules follow the daemon again`)
+      lastFailure = failure
+    },
+    faults: (faults: readonly FirewallFault[]) => {
+      const now = new Set(faults.map(formatFault))
+      for (const fault of now.difference(lastFaults)) warn('interface-left-out', `left out: ${fault}`)
+      lastFaults = now
+    },
   }
 }
 

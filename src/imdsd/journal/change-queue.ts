@@ -18,68 +18,64 @@ interface Waiting {
   readonly apply: () => void
 }
 
-/** Passes groups of encoded changes to `write`, which never rejects. */
-export class ChangeQueue {
-  readonly #write: (changes: readonly Uint8Array[]) => Promise<void>
-  readonly #adding = new TurnBudget()
-  readonly #applying = new TurnBudget()
-  readonly #waiting: Waiting[] = []
-  #bytes = 0
-  #running: Promise<void> | undefined
-  #isWoken = false
-  #hasSpace = Promise.withResolvers<undefined>()
-
-  constructor(write: (changes: readonly Uint8Array[]) => Promise<void>) {
-    this.#write = write
-  }
-
+export interface ChangeQueue {
   /** Calls `apply` when the change is on the disk. Resolves when the queue has room, which may be earlier. */
-  async add(change: ViewChange, apply: () => void): Promise<void> {
-    const parts = encodeChange(change)
-    const bytes = parts.reduce((sum, part) => sum + part.length, 0)
-    this.#waiting.push({ parts, bytes, apply })
-    this.#bytes += bytes
-    this.#running ??= this.#run()
-    await this.#adding.spend(bytes)
-    while (this.#bytes > MAX_GROUP_BYTES) await this.#hasSpace.promise
-  }
-
-  async allApplied(): Promise<void> {
-    await this.#running
-  }
-
+  add(change: ViewChange, apply: () => void): Promise<void>
+  allApplied(): Promise<void>
   /** Calls `write` once all earlier changes are applied, even if the queue is empty. */
-  wake(): void {
-    this.#isWoken = true
-    this.#running ??= this.#run()
-  }
+  wake(): void
+}
 
-  async #run(): Promise<void> {
-    await nextTurn() // gathers the changes of this turn
-    while (this.#isWoken || this.#waiting.length > 0) {
-      this.#isWoken = false
-      const group = this.#take()
-      await this.#write(group.flatMap(({ parts }) => parts))
-      for (const { apply } of group) {
-        apply()
-        await this.#applying.spend(0)
-      }
-    }
-    this.#running = undefined
-  }
+/** Passes groups of encoded changes to `write`, which never rejects. */
+export function buildChangeQueue(write: (changes: readonly Uint8Array[]) => Promise<void>): ChangeQueue {
+  const adding = new TurnBudget()
+  const applying = new TurnBudget()
+  const waiting: Waiting[] = []
+  let waitingBytes = 0
+  let running: Promise<void> | undefined
+  let isWoken = false
+  let hasSpace = Promise.withResolvers<undefined>()
 
-  #take(): Waiting[] {
+  const takeGroup = () => {
     let bytes = 0
     let count = 0
-    for (const { bytes: more } of this.#waiting) {
+    for (const { bytes: more } of waiting) {
       if (count > 0 && bytes + more > MAX_GROUP_BYTES) break
       bytes += more
       count += 1
     }
-    const group = this.#waiting.splice(0, count)
-    this.#bytes -= bytes
-    this.#hasSpace.resolve(undefined)
-    this.#hasSpace = Promise.withResolvers()
-    return group
+    waitingBytes -= bytes
+    hasSpace.resolve(undefined)
+    hasSpace = Promise.withResolvers()
+    return waiting.splice(0, count)
+  }
+  const run = async () => {
+    await nextTurn() // gathers the changes of this turn
+    while (isWoken || waiting.length > 0) {
+      isWoken = false
+      const group = takeGroup()
+      await write(group.flatMap(({ parts }) => parts))
+      for (const { apply } of group) {
+        apply()
+        await applying.spend(0)
+      }
+    }
+    running = undefined
+  }
+  return {
+    add: async (change, apply) => {
+      const parts = encodeChange(change)
+      const bytes = parts.reduce((sum, part) => sum + part.length, 0)
+      waiting.push({ parts, bytes, apply })
+      waitingBytes += bytes
+      running ??= run()
+      await adding.spend(bytes)
+      while (waitingBytes > MAX_GROUP_BYTES) await hasSpace.promise
+    },
+    allApplied: () => running ?? Promise.resolve(),
+    wake: () => {
+      isWoken = true
+      running ??= run()
+    },
   }
 }

@@ -9,45 +9,41 @@ const DELAY_MS = 200
 /** The longest pause after a fold, in ms. */
 const MAX_PAUSE_MS = 30_000
 
-export class FoldSchedule {
-  readonly #retryMs: number
-  readonly #onDue: () => void
-  #timer: NodeJS.Timeout | undefined
-  #pauseMs = 0
-  #isStopped = false
-
-  /** `retryMs`: the pause after a failure. */
-  constructor(retryMs: number, onDue: () => void) {
-    this.#retryMs = retryMs
-    this.#onDue = onDue
-  }
-
-  request(): void {
-    this.#dueIn(DELAY_MS + this.#pauseMs)
-  }
-
-  noteFold(tookMs: number): void {
-    this.#pauseMs = Math.min(10 * tookMs, MAX_PAUSE_MS)
-  }
-
+export interface FoldSchedule {
+  request(): void
+  noteFold(tookMs: number): void
   /** The disk has failed. */
-  noteFailure(): void {
-    this.#pauseMs = this.#retryMs
-    this.#dueIn(this.#retryMs)
-  }
-
+  noteFailure(): void
   /** Ends. True if a fold was scheduled. */
-  stop(): boolean {
-    this.#isStopped = true
-    clearTimeout(this.#timer)
-    return this.#timer !== undefined
-  }
+  stop(): boolean
+}
 
-  #dueIn(delayMs: number): void {
-    if (this.#timer !== undefined || this.#isStopped) return
-    this.#timer = setTimeout(() => {
-      this.#timer = undefined
-      this.#onDue()
+/** `retryMs`: the pause after a failure. */
+export function buildFoldSchedule(retryMs: number, onDue: () => void): FoldSchedule {
+  let timer: NodeJS.Timeout | undefined
+  let pauseMs = 0
+  let isStopped = false
+
+  const dueIn = (delayMs: number) => {
+    if (timer !== undefined || isStopped) return
+    timer = setTimeout(() => {
+      timer = undefined
+      onDue()
     }, delayMs)
+  }
+  return {
+    request: () => dueIn(DELAY_MS + pauseMs),
+    noteFold: (tookMs) => {
+      pauseMs = Math.min(10 * tookMs, MAX_PAUSE_MS)
+    },
+    noteFailure: () => {
+      pauseMs = retryMs
+      dueIn(retryMs)
+    },
+    stop: () => {
+      isStopped = true
+      clearTimeout(timer)
+      return timer !== undefined
+    },
   }
 }

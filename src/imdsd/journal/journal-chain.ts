@@ -11,7 +11,7 @@
 import type { SavedInstance } from './encoding.ts'
 import type { Disk } from './disk.ts'
 import { inTime } from '../../limits/in-time.ts'
-import { JournalWriter } from './journal-writer.ts'
+import { createJournal, type JournalWriter } from './journal-writer.ts'
 import type { Restored } from './restore.ts'
 import { writeSnapshot, type SnapshotContent } from './snapshot.ts'
 import { journalGenerations, journalPath, TEMPORARY, type StateKeys, type StateOwner } from './state-files.ts'
@@ -186,7 +186,7 @@ export class JournalChain {
   #create(generation: number, isWanted: () => boolean): Promise<JournalWriter> {
     const { disk, path, owner, keys } = this.#parts
     const after = this.#journal?.end ?? this.#end
-    return JournalWriter.create(disk, journalPath(path, generation), {
+    return createJournal(disk, journalPath(path, generation), {
       owner,
       keys,
       generation,

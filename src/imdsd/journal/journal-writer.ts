@@ -24,94 +24,78 @@ export interface JournalFacts {
 }
 
 /** An open journal. One append at a time, and none after one that has failed. */
-export class JournalWriter {
+export interface JournalWriter {
   readonly generation: number
   readonly start: JournalStart
-  readonly #file: DiskFile
-  readonly #keys: StateKeys
-  readonly #hypervisor: string
-  readonly #budget = new TurnBudget()
-  #mac: Buffer
-  #bytes: number
-  #appending: Promise<void> = Promise.resolve()
-
-  private constructor(file: DiskFile, { owner, keys, generation }: JournalFacts, mac: Buffer, bytes: number) {
-    this.#file = file
-    this.#keys = keys
-    this.#hypervisor = owner.hypervisor ?? ''
-    this.generation = generation
-    this.start = { generation, mac: mac.toString('hex') }
-    this.#mac = mac
-    this.#bytes = bytes
-  }
-
-  /**
-   * Creates a journal on the disk: after a power failure it is there. If that fails, it may be there too: then the
-   * caller removes it.
-   */
-  static async create(disk: Disk, path: string, facts: JournalFacts): Promise<JournalWriter> {
-    const { owner, keys, generation, after, isWanted } = facts
-    const header = {
-      imds: 'journal',
-      format: FORMAT,
-      ...headerOf(owner),
-      schema: RECORD_FORM,
-      generation,
-      after,
-      salt: randomBytes(16).toString('hex'),
-    }
-    const budget = new TurnBudget()
-    const payload = await encrypted(keys, owner.hypervisor ?? '', [lineOf(header)], budget)
-    const mac = await macOf(keys.macKeys[0]!, NO_MAC, payload, budget)
-    const temporary = path + TEMPORARY
-    const file = await disk.create(temporary)
-    try {
-      await writeFrame(file, mac, payload)
-      await file.sync()
-      await file.writeFile(FLUSHED)
-      if (!isWanted()) throw new Error('the journal was given up')
-      await disk.rename(temporary, path) // so a journal always has a header
-      await disk.syncDirectory(path)
-    } catch (error) {
-      await file.close().catch(() => undefined) // the first error says more
-      await disk.remove(temporary).catch(() => undefined) // the same
-      throw error
-    }
-    return new JournalWriter(file, facts, mac, FRAME_BYTES + lengthOf(payload))
-  }
-
-  get end(): string {
-    return this.#mac.toString('hex')
-  }
-
-  get bytes(): number {
-    return this.#bytes
-  }
-
-  get hasChanges(): boolean {
-    return this.end !== this.start.mac
-  }
-
+  /** The last MAC. */
+  readonly end: string
+  readonly bytes: number
+  readonly hasChanges: boolean
   /** Appends encoded changes as one group. When it resolves they are on the disk. */
-  append(changes: readonly Uint8Array[]): Promise<void> {
-    this.#appending = this.#append(changes)
-    return this.#appending
-  }
-
-  async #append(changes: readonly Uint8Array[]): Promise<void> {
-    const payload = await encrypted(this.#keys, this.#hypervisor, changes, this.#budget)
-    const mac = await macOf(this.#keys.macKeys[0]!, this.#mac, payload, this.#budget)
-    await writeFrame(this.#file, mac, payload)
-    await this.#file.datasync()
-    await this.#file.writeFile(FLUSHED) // the next flush includes it
-    this.#mac = mac
-    this.#bytes += FRAME_BYTES + lengthOf(payload)
-  }
-
+  append(changes: readonly Uint8Array[]): Promise<void>
   /** Closes the file when the last append has ended. */
-  async close(): Promise<void> {
-    await this.#appending.catch(() => undefined) // the caller of append has it
-    await this.#file.close()
+  close(): Promise<void>
+}
+
+/**
+ * Creates a journal on the disk: after a power failure it is there. If that fails, it may be there too: then the caller
+ * removes it.
+ */
+export async function createJournal(disk: Disk, path: string, facts: JournalFacts): Promise<JournalWriter> {
+  const { owner, keys, generation, after, isWanted } = facts
+  const header = {
+    imds: 'journal',
+    format: FORMAT,
+    ...headerOf(owner),
+    schema: RECORD_FORM,
+    generation,
+    after,
+    salt: randomBytes(16).toString('hex'),
+  }
+  const budget = new TurnBudget()
+  const temporary = path + TEMPORARY
+  const file = await disk.create(temporary)
+  let mac = NO_MAC
+  let bytes = 0
+  /** Writes a frame. When it resolves the frame is on the disk. */
+  const write = async (parts: readonly Uint8Array[], flush: () => Promise<void>) => {
+    const payload = await encrypted(keys, owner.hypervisor ?? '', parts, budget)
+    const next = await macOf(keys.macKeys[0]!, mac, payload, budget)
+    await writeFrame(file, next, payload)
+    await flush()
+    await file.writeFile(FLUSHED) // the next flush includes it
+    mac = next
+    bytes += FRAME_BYTES + lengthOf(payload)
+  }
+  try {
+    await write([lineOf(header)], () => file.sync())
+    if (!isWanted()) throw new Error('the journal was given up')
+    await disk.rename(temporary, path) // so a journal always has a header
+    await disk.syncDirectory(path)
+  } catch (error) {
+    await file.close().catch(() => undefined) // the first error says more
+    await disk.remove(temporary).catch(() => undefined) // the same
+    throw error
+  }
+  const start: JournalStart = { generation, mac: mac.toString('hex') }
+  let appending = Promise.resolve()
+  return {
+    generation,
+    start,
+    get end() {
+      return mac.toString('hex')
+    },
+    get bytes() {
+      return bytes
+    },
+    get hasChanges() {
+      return mac.toString('hex') !== start.mac
+    },
+    append: (changes) => (appending = write(changes, () => file.datasync())),
+    close: async () => {
+      await appending.catch(() => undefined) // the caller of append has it
+      await file.close()
+    },
   }
 }
 

@@ -80,7 +80,7 @@ export const FLUSHED = Buffer.from('\n')
 /** What a frame has besides its payload. */
 export const FRAME_BYTES = HEAD_BYTES + FLUSHED.length
 /** What the MAC of the first frame covers in place of one before it. */
-export const NO_MAC = Buffer.alloc(MAC_BYTES)
+export const NO_MAC: Buffer = Buffer.alloc(MAC_BYTES)
 
 export type MacKey = StateKeys['macKeys'][number]
 
@@ -128,94 +128,82 @@ export async function readJournal<T>(
     // a killed daemon may have written more than it has flushed: what is served now must be there after a power failure
     // too
     fdatasyncSync(fd)
-    const frames = new Frames(fd, keys)
-    const first = frames.first()
-    if (first === undefined)
+    const frames = framesOf(fd, keys)
+    const decrypt = (payload: Buffer) => decrypted(keys, hypervisor, payload)
+    const first = frames.next() // never torn by a kill: a journal appears with it
+    if (!(first instanceof Buffer))
       throw new Mismatch(
         'its journal is torn, or was written with another key of this hypervisor (IMDS_TOKEN_KEYS_FILE or token-key)',
       )
-    const start = frames.mac.toString('hex')
-    const header = objectOf(decrypted(keys, hypervisor, first))
+    const { mac } = frames.end()
+    const header = objectOf(decrypt(first))
     const { imds, format, generation } = header
     if (imds !== 'journal' || format !== FORMAT || typeof generation !== 'number')
       throw new RejectedFile('its journal has another format')
-    const end = () => ({ mac: frames.mac.toString('hex'), bytes: frames.position, lostBytes: frames.left })
-    return await use({ header, start: { generation, mac: start }, groups: groupsOf(frames, hypervisor, keys), end })
+    return await use({ header, start: { generation, mac }, groups: groupsOf(frames, decrypt), end: frames.end })
   } finally {
     closeSync(fd)
   }
 }
 
-function* groupsOf(frames: Frames, hypervisor: string, keys: StateKeys): Generator<Buffer> {
-  for (let payload = frames.next(); payload !== undefined; payload = frames.next())
-    yield decrypted(keys, hypervisor, payload)
-}
+/** Why there is no further authentic frame. */
+type NoFrame = 'torn' | 'damaged'
 
 /** The authentic frames of a file, one after the other. */
-class Frames {
-  readonly #fd: number
-  readonly #size: number
-  readonly #keys: StateKeys
+function framesOf(fd: number, keys: StateKeys) {
+  const { size } = fstatSync(fd)
   /** The key of the first frame. */
-  #key: MacKey | undefined
-  mac: Buffer = NO_MAC
-  position = 0
+  let key: MacKey | undefined
+  let mac = NO_MAC
+  let position = 0
 
-  constructor(fd: number, keys: StateKeys) {
-    this.#fd = fd
-    this.#size = fstatSync(fd).size
-    this.#keys = keys
-  }
-
-  get left(): number {
-    return this.#size - this.position
-  }
-
-  /** The payload of the first frame; undefined if no key fits. It is never torn: a journal appears with it. */
-  first(): Buffer | undefined {
-    const frame = this.#frame()
-    return frame.kind === 'authentic' ? frame.payload : undefined
-  }
-
-  /** The payload of the next frame; undefined at the end. Throws a RejectedFile if the file is damaged. */
-  next(): Buffer | undefined {
-    const frame = this.#frame()
-    if (frame.kind === 'damaged') throw new RejectedFile(`its journal is damaged at byte ${this.position}`)
-    return frame.kind === 'authentic' ? frame.payload : undefined
-  }
-
-  #frame(): { readonly kind: 'authentic'; readonly payload: Buffer } | { readonly kind: 'torn' | 'damaged' } {
-    if (this.left < HEAD_BYTES) return { kind: 'torn' }
-    const head = this.#read(this.position, HEAD_BYTES)
-    const length = head.readUInt32BE()
-    const bytes = lengthBytes(length)
-    if (!head.subarray(0, LENGTH_BYTES).equals(bytes)) return { kind: this.#endsInZeros() ? 'torn' : 'damaged' }
-    const leftAfter = this.left - HEAD_BYTES - length
-    if (leftAfter < 0) return { kind: 'torn' }
-    const payload = this.#read(this.position + HEAD_BYTES, length)
-    const mac = head.subarray(LENGTH_BYTES)
-    const key = (this.#key === undefined ? this.#keys.macKeys : [this.#key]).find((one) =>
-      timingSafeEqual(mac, createHmac('sha256', one).update(this.mac).update(bytes).update(payload).digest()),
-    )
-    if (key === undefined) return { kind: leftAfter === 0 ? 'torn' : 'damaged' }
-    this.#key = key
-    this.mac = mac
-    this.position += HEAD_BYTES + length + Math.min(FLUSHED.length, leftAfter)
-    return { kind: 'authentic', payload }
-  }
-
-  /** Whether only zeros follow the length, which no MAC is. */
-  #endsInZeros(): boolean {
-    for (let at = this.position + LENGTH_BYTES; at < this.#size; at += SLICE_BYTES)
-      if (this.#read(at, Math.min(SLICE_BYTES, this.#size - at)).some((byte) => byte !== 0)) return false
-    return true
-  }
-
-  #read(position: number, length: number): Buffer {
+  const read = (at: number, length: number): Buffer => {
     const buffer = Buffer.allocUnsafeSlow(length)
     // A file that is shorter than it was: what is missing has zeros.
-    if (length > 0) buffer.fill(0, readSync(this.#fd, buffer, 0, length, position))
+    if (length > 0) buffer.fill(0, readSync(fd, buffer, 0, length, at))
     return buffer
+  }
+  /** Whether only zeros follow the length, which no MAC is. */
+  const endsInZeros = () => {
+    for (let at = position + LENGTH_BYTES; at < size; at += SLICE_BYTES)
+      if (read(at, Math.min(SLICE_BYTES, size - at)).some((byte) => byte !== 0)) return false
+    return true
+  }
+  return {
+    /** The last MAC, the bytes of all frames, and how many bytes follow them. */
+    end: () => ({ mac: mac.toString('hex'), bytes: position, lostBytes: size - position }),
+    /** The payload of the next frame. */
+    next: (): Buffer | NoFrame => {
+      const left = size - position
+      if (left < HEAD_BYTES) return 'torn'
+      const head = read(position, HEAD_BYTES)
+      const length = head.readUInt32BE()
+      const bytes = lengthBytes(length)
+      if (!head.subarray(0, LENGTH_BYTES).equals(bytes)) return endsInZeros() ? 'torn' : 'damaged'
+      const leftAfter = left - HEAD_BYTES - length
+      if (leftAfter < 0) return 'torn'
+      const payload = read(position + HEAD_BYTES, length)
+      const found = head.subarray(LENGTH_BYTES)
+      const fits = (key === undefined ? keys.macKeys : [key]).find((one) =>
+        timingSafeEqual(found, createHmac('sha256', one).update(mac).update(bytes).update(payload).digest()),
+      )
+      if (fits === undefined) return leftAfter === 0 ? 'torn' : 'damaged'
+      key = fits
+      mac = found
+      position += HEAD_BYTES + length + Math.min(FLUSHED.length, leftAfter)
+      return payload
+    },
+  }
+}
+
+/** The decrypted payloads of the frames that follow. Throws a RejectedFile if the file is damaged. */
+function* groupsOf(
+  { next, end }: ReturnType<typeof framesOf>,
+  decrypt: (payload: Buffer) => Buffer,
+): Generator<Buffer> {
+  for (let payload = next(); payload !== 'torn'; payload = next()) {
+    if (payload === 'damaged') throw new RejectedFile(`its journal is damaged at byte ${end().bytes}`)
+    yield decrypt(payload)
   }
 }
 

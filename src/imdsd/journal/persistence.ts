@@ -4,8 +4,8 @@
  */
 import type { Log, LogCode } from '../../runtime/log-codes.ts'
 import { BackgroundWork } from './background-work.ts'
-import { ChangeQueue } from './change-queue.ts'
-import { FoldSchedule } from './fold-schedule.ts'
+import { buildChangeQueue } from './change-queue.ts'
+import { buildFoldSchedule, type FoldSchedule } from './fold-schedule.ts'
 import type { ViewChange, ChangeLog } from '../view/change.ts'
 import { JournalChain, type JournalChainParts } from './journal-chain.ts'
 import { inTime } from '../../limits/in-time.ts'
@@ -45,7 +45,7 @@ type State =
 
 export class Persistence implements ChangeLog {
   readonly #parts: PersistenceParts
-  readonly #queue = new ChangeQueue((changes) => this.#write(changes))
+  readonly #queue = buildChangeQueue((changes) => this.#write(changes))
   #state: State
   /** The files that are removed before the first journal of a chain. */
   #found: FilesFound
@@ -64,7 +64,7 @@ export class Persistence implements ChangeLog {
   constructor(parts: PersistenceParts) {
     const { files, isComplete, isCurrent, end, snapshotBytes, generation } = parts.restored
     this.#parts = parts
-    this.#schedule = new FoldSchedule(parts.retryMs, () => this.#wantFold())
+    this.#schedule = buildFoldSchedule(parts.retryMs, () => this.#wantFold())
     this.#found = files
     this.#generation = generation
     this.#state =

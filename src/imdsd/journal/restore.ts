@@ -5,9 +5,10 @@
  * Files that can never be served are deleted, since they may have user-data. Files of another owner or key, or of
  * another time, stay until the first change of the view; then persistence.ts sets them aside.
  */
-import { accessSync, constants, readdirSync, rmSync, statSync } from 'node:fs'
+import { accessSync, constants, rmSync, statSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import type { Log } from '../../runtime/log-codes.ts'
+import { namesIn } from '../../runtime/systemd.ts'
 import { changesOf, restoreOf, type Restore, type SavedInstance } from './encoding.ts'
 import { DISK } from './disk.ts'
 import { readJournal, type Journal } from './journal.ts'
@@ -107,7 +108,8 @@ async function restoreFiles(
   facts: Record<string, unknown>,
 ): Promise<Restored | undefined> {
   // also a directory
-  for (const name of leftFiles(namesBeside(path))) rmSync(join(dirname(path), name), { force: true, recursive: true })
+  for (const name of leftFiles(namesIn(dirname(path))))
+    rmSync(join(dirname(path), name), { force: true, recursive: true })
   await deleteOldPrevious(DISK, path, maxAgeMs, nowMs)
   const found = statSync(path, { throwIfNoEntry: false })
   if (found === undefined) {
@@ -223,13 +225,5 @@ async function reject(path: string, facts: object, log: Log): Promise<boolean> {
 }
 
 function generationsBeside(path: string): number[] {
-  return journalGenerations(namesBeside(path))
-}
-
-function namesBeside(path: string): string[] {
-  try {
-    return readdirSync(dirname(path))
-  } catch {
-    return []
-  }
+  return journalGenerations(namesIn(dirname(path)))
 }

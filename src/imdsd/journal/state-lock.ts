@@ -31,17 +31,11 @@ export async function lockState(stateDirectory: string, waitMs: number, log: Log
         'run imdsd as that user, not as root',
     )
   const path = join(stateDirectory, 'view.lock')
-  const unlocked = (disk: Disk): StateLock => ({
-    close: () => undefined, // there is none
-    disk,
-  })
+  const unlocked = (disk: Disk): StateLock => ({ close: () => undefined, disk })
   try {
     mkdirSync(stateDirectory, { recursive: true, mode: 0o700 })
     const lock = await take(path, waitMs)
-    return {
-      close: () => lock.close(),
-      disk: DISK,
-    }
+    return { close: () => lock.close(), disk: DISK }
   } catch (error) {
     if (error instanceof LockHeld) {
       if (await hasLocks(stateDirectory)) {

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
-import { ChangeQueue } from '../../../../src/imdsd/journal/change-queue.ts'
+import { buildChangeQueue } from '../../../../src/imdsd/journal/change-queue.ts'
 import type { ViewChange } from '../../../../src/imdsd/view/change.ts'
 import { encodeChange } from '../../../../src/imdsd/journal/encoding.ts'
 import { generateRecord } from '../../../support/fixtures/generated-records.ts'
@@ -22,7 +22,7 @@ const turns = async (count: number) => {
 /** A queue whose writes wait for the test. */
 function aQueue() {
   const writes: { changes: number; end: () => void }[] = []
-  const queue = new ChangeQueue((changes) => {
+  const queue = buildChangeQueue((changes) => {
     const { promise, resolve } = Promise.withResolvers<undefined>()
     writes.push({
       changes: changes.length / PARTS,

@@ -9,7 +9,7 @@ import type { ViewChange } from '../../../../src/imdsd/view/change.ts'
 import { changesOf, encodeChange } from '../../../../src/imdsd/journal/encoding.ts'
 import { DISK } from '../../../../src/imdsd/journal/disk.ts'
 import { lengthBytes, readJournal } from '../../../../src/imdsd/journal/journal.ts'
-import { JournalWriter } from '../../../../src/imdsd/journal/journal-writer.ts'
+import { createJournal } from '../../../../src/imdsd/journal/journal-writer.ts'
 import type { StateKeys } from '../../../../src/imdsd/journal/state-files.ts'
 import '../../../support/fixtures/equal-bytes.ts'
 import { mostBytesPerTurn } from '../../../support/fixtures/bytes-per-turn.ts'
@@ -45,7 +45,7 @@ beforeEach(() => {
 
 describe.each(KEYS)('%s', (_how, keys) => {
   const write = async (groups: readonly (readonly ViewChange[])[], after?: string) => {
-    const journal = await JournalWriter.create(DISK, path, { owner: OWNER, keys, generation: 1, after, isWanted })
+    const journal = await createJournal(DISK, path, { owner: OWNER, keys, generation: 1, after, isWanted })
     const ends = [statSync(path).size]
     for (const group of groups) {
       await journal.append(group.flatMap(encodeChange))
@@ -155,7 +155,7 @@ describe.each(KEYS)('%s', (_how, keys) => {
   })
 
   test('long user-data is authenticated and encrypted in slices: no turn handles more than a few', async () => {
-    const journal = await JournalWriter.create(DISK, path, {
+    const journal = await createJournal(DISK, path, {
       owner: OWNER,
       keys,
       generation: 1,
@@ -182,14 +182,14 @@ test('a frame begins with its length and the CRC-32 of that, as the journals of 
 test('a journal under another key, of another hypervisor or encrypted with another key is not read', async () => {
   const [[, plain], [, encrypted]] = KEYS as [(typeof KEYS)[number], (typeof KEYS)[number]]
   await (
-    await JournalWriter.create(DISK, path, { owner: OWNER, keys: plain, generation: 1, after: undefined, isWanted })
+    await createJournal(DISK, path, { owner: OWNER, keys: plain, generation: 1, after: undefined, isWanted })
   ).close()
   await expect(read(path, 'hv1', { cipher: undefined, macKeys: [Buffer.alloc(32, 2)] })).rejects.toThrow(
     /another key of this hypervisor/,
   )
   await expect(read(path, 'hv1', encrypted)).rejects.toThrow(/another key of this hypervisor/)
   await (
-    await JournalWriter.create(DISK, path, { owner: OWNER, keys: encrypted, generation: 1, after: undefined, isWanted })
+    await createJournal(DISK, path, { owner: OWNER, keys: encrypted, generation: 1, after: undefined, isWanted })
   ).close()
   await expect(read(path, 'hv2', encrypted)).rejects.toThrow(/is not authentic/)
   await expect(read(path, 'hv1', { cipher: aCipher('gb1', 'k2'), macKeys: encrypted.macKeys })).rejects.toThrow(

@@ -7,7 +7,7 @@ import { isDeepStrictEqual } from 'node:util'
 import { beforeEach, describe, expect, test, vi } from 'vitest'
 import { sha256 } from '../../../../src/metadata/user-data.ts'
 import { DISK } from '../../../../src/imdsd/journal/disk.ts'
-import { JournalWriter } from '../../../../src/imdsd/journal/journal-writer.ts'
+import { createJournal } from '../../../../src/imdsd/journal/journal-writer.ts'
 import { restoreView } from '../../../../src/imdsd/journal/restore.ts'
 import { writeSnapshot, type SnapshotContent } from '../../../../src/imdsd/journal/snapshot.ts'
 import { journalPath, snapshotPath, type StateKeys } from '../../../../src/imdsd/journal/state-files.ts'
@@ -49,7 +49,7 @@ const INSTANCES: ValidRecord[] = Array.from({ length: 200 }, (_, i) => ({
 /** Writes a snapshot, and its journal without changes. */
 async function written(cipher?: RecordCipher, content: Partial<SnapshotContent> = {}): Promise<void> {
   const keys = keysOf(cipher)
-  const journal = await JournalWriter.create(DISK, journalPath(path, 1), {
+  const journal = await createJournal(DISK, journalPath(path, 1), {
     owner: OWNER,
     keys,
     generation: 1,

@@ -3,7 +3,7 @@
  * which is read when Prometheus scrapes.
  */
 import { Counter, Histogram, type Metric, type Registry } from 'prom-client'
-import { formatCounter, type Packets } from './firewall/counters.ts'
+import { packetsByName, type Packets } from './firewall/counters.ts'
 import { BOOT_PHASES, type ObserveBoot } from './guest/boot-traces.ts'
 import { DURATION_BOUNDS, type RequestMeter } from './guest/meter.ts'
 import { FAULT_REASONS } from './view/validate.ts'
@@ -302,7 +302,7 @@ function declareBootDurations(registry: Registry, boots: MetricsSources['boots']
 function declarePackets(registry: Registry, packets: MetricsSources['packets']): void {
   const read = () => {
     const counted = packets()
-    return counted && Object.fromEntries(Object.entries(counted).map(([name, count]) => [formatCounter(name), count]))
+    return counted && packetsByName(counted)
   }
   readLabelled(registry, 'result', read, {
     name: 'imds_firewall_packets_total',

@@ -3,7 +3,7 @@
  * kernel knows for it, compared with its record.
  */
 import type { FirewallDocument, FirewallGuest, FirewallInterface } from '../firewall/document.ts'
-import { Links, type LinkName } from '../firewall/link.ts'
+import { linksOf, type LinkName } from '../firewall/link.ts'
 import { LINK_LOCAL_ADDRESS } from '../firewall/link-local.ts'
 import { isOneAddress, isUnusableAddress } from '../../metadata/address.ts'
 import { parseJson } from '../../runtime/json.ts'
@@ -40,12 +40,12 @@ export async function findPaths(
   if (kernel === undefined) return undefined
   const { config, variables } = look.settings
   const hasRule = config?.firewall.required === true || (variables['IMDS_LINK'] ?? '') !== ''
-  const links = new Links(
+  const links = linksOf(
     rule,
     all.flatMap(({ interfaces }) => interfaces),
   )
   const placed = guests.flatMap(({ id, interfaces }) =>
-    interfaces.map((one) => ({ id, ...linkOf(one, hasRule ? links.of(one) : undefined, kernel.links) })),
+    interfaces.map((one) => ({ id, ...linkOf(one, hasRule ? links(one) : undefined, kernel.links) })),
   )
   const routes = await readRoutes(look, placed)
   return placed.map(({ id, of, link, addresses, devices, vrf }) => {

@@ -18,7 +18,7 @@ export function parsePackets(untrusted: unknown): Packets | undefined {
     : undefined
 }
 
-/** The name of a counter as metrics and explanations have it: `unknown-peers`. */
-export function formatCounter(name: string): string {
-  return name.replaceAll('_', '-')
+/** The packets by the names that counters have in metrics and explanations, such as `unknown-peers`. */
+export function packetsByName(packets: Packets): Record<string, number> {
+  return Object.fromEntries(Object.entries(packets).map(([name, count]) => [name.replaceAll('_', '-'), count]))
 }

@@ -12,7 +12,7 @@
 import type { Log } from '../../runtime/log-codes.ts'
 import { isOneAddress, splitPrefix } from '../../metadata/address.ts'
 import type { Instance } from '../../metadata/instance.ts'
-import { Links } from './link.ts'
+import { linksOf, type Links } from './link.ts'
 import type { Packets } from './counters.ts'
 import type { AgentReport, FirewallRefusal } from './agent-report.ts'
 import type { FirewallGuest, FirewallListener, FirewallDocument } from './document.ts'
@@ -140,7 +140,7 @@ export class Firewall {
     const { instances, links } = this.#applied ?? {}
     return (
       instances?.get(instance.id) === instance &&
-      instance.interfaces.every((one) => links?.of(one).ok === true) &&
+      instance.interfaces.every((one) => links?.(one).ok === true) &&
       this.#refusalOf(instance) === undefined
     )
   }
@@ -170,19 +170,17 @@ export class Firewall {
    */
   linkFault(instance: Instance): string | undefined {
     if (!this.#parts.required) return undefined
-    const links = this.#versions.at(-1)?.links ?? new Links(this.#parts.link, instance.interfaces)
+    const links = this.#versions.at(-1)?.links ?? linksOf(this.#parts.link, instance.interfaces)
     for (const one of instance.interfaces) {
-      const link = links.of(one)
+      const link = links(one)
       if (!link.ok) return `the firewall keeps interface ${one.id} out: ${link.faults.join('; ')}`
     }
     return undefined
   }
 
   status(): FirewallStatus {
-    const staleSinceMs =
-      this.#applied === undefined
-        ? (this.#versions[0]?.sinceMs ?? this.#changedAtMs)
-        : (this.#versions[1]?.sinceMs ?? this.#changedAtMs)
+    const next = this.#versions[this.#applied === undefined ? 0 : 1]
+    const staleSinceMs = next?.sinceMs ?? this.#changedAtMs
     const ageMs = this.#parts.now() - Math.min(this.#heardAtMs, staleSinceMs ?? Infinity)
     const isApplied = this.#applied !== undefined && staleSinceMs === undefined
     return {
@@ -239,7 +237,7 @@ export class Firewall {
         ...this.#listeners,
         guests: [...instances.values()].map(firewallGuest),
       }
-      const links = new Links(
+      const links = linksOf(
         link,
         [...instances.values()].flatMap(({ interfaces }) => interfaces),
       )

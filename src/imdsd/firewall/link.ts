@@ -41,6 +41,9 @@ function isLinkName(name: string): boolean {
   return NAME.test(name) && name.length <= MAX_LENGTH && name !== '.' && name !== '..'
 }
 
+/** The link of an interface among others. */
+export type Links = (one: LinkOf) => LinkName
+
 /**
  * The links of all interfaces by a rule.
  *
@@ -48,41 +51,26 @@ function isLinkName(name: string): boolean {
  * shortens ids, or if two interfaces have the same id. Then each of the two guests could impersonate the other, so
  * neither gets a link.
  */
-export class Links {
-  readonly #rule: string
-  /** Link -> ids of the interfaces that would share it. */
-  readonly #shared: ReadonlyMap<string, readonly string[]>
-
-  constructor(rule: string, interfaces: Iterable<LinkOf>) {
-    this.#rule = rule
-    // Without the id the rule names a bridge, which all guests of a network share.
-    const named = isLinkOfInterface(rule)
-      ? [...interfaces].flatMap((one) => {
-          const name = linkOf(rule, one)
-          return name.ok ? [{ link: name.value, id: one.id }] : []
-        })
-      : []
-    const byLink = Map.groupBy(named, ({ link }) => link)
-    this.#shared = new Map(
-      [...byLink]
-        .filter(([, sharing]) => sharing.length > 1)
-        .map(([link, sharing]) => [link, sharing.map(({ id }) => id)]),
-    )
-  }
-
-  of(one: LinkOf): LinkName {
-    const name = linkOf(this.#rule, one)
-    const ids = name.ok ? this.#shared.get(name.value) : undefined
-    if (!name.ok || ids === undefined) return name
-    const [first = '', ...others] = new Set(ids)
+export function linksOf(rule: string, interfaces: Iterable<LinkOf>): Links {
+  // Without the id the rule names a bridge, which all guests of a network share.
+  const named = isLinkOfInterface(rule)
+    ? [...interfaces].flatMap((one) => {
+        const name = linkOf(rule, one)
+        return name.ok ? [{ link: name.value, id: one.id }] : []
+      })
+    : []
+  const byLink = Map.groupBy(named, ({ link }) => link)
+  const shared = new Map([...byLink].filter(([, sharing]) => sharing.length > 1))
+  return (one) => {
+    const name = linkOf(rule, one)
+    const sharing = name.ok ? shared.get(name.value) : undefined
+    if (!name.ok || sharing === undefined) return name
+    const [first = '', ...others] = new Set(sharing.map(({ id }) => id))
     const whose =
       others.length === 0
-        ? `${ids.length} interfaces with the id ${first}`
+        ? `${sharing.length} interfaces with the id ${first}`
         : `interfaces ${[first, ...others].join(' and ')}`
-    return {
-      ok: false,
-      faults: [`the rule ${this.#rule} gives it the link name ${name.value}, which ${whose} would share`],
-    }
+    return { ok: false, faults: [`the rule ${rule} gives it the link name ${name.value}, which ${whose} would share`] }
   }
 }
 

@@ -16,7 +16,7 @@
  * and begin a rule. An interface with an invalid value is left out and reported.
  */
 import { ipv6Digits, isIpv4, isIpv6, isIpv6Prefix, isOneAddress } from '../../metadata/address.ts'
-import { isLinkOfInterface, linkHead, Links } from './link.ts'
+import { isLinkOfInterface, linkHead, linksOf, type Links } from './link.ts'
 import { LINK_LOCAL_PORT } from './link-local.ts'
 import type { FirewallRefusal } from './agent-report.ts'
 import { hopChain, formatBaseRules, TABLE } from './base-rules.ts'
@@ -69,7 +69,7 @@ export function buildRules(document: FirewallDocument, refused: readonly Firewal
   const sets = new Sets()
   let interfaces = 0
   const hops = new Set<number>()
-  const links = new Links(
+  const links = linksOf(
     document.link,
     document.guests.flatMap(({ interfaces }) => interfaces),
   )
@@ -154,7 +154,7 @@ function faultOf(
   guest: FirewallGuest,
   { id, network, macAddress, ipv4Addresses, ipv6Addresses, ipv6Prefixes }: FirewallInterface,
 ): string | undefined {
-  const link = links.of({ id, network })
+  const link = links({ id, network })
   if (!link.ok) return `interface ${id}: ${link.faults.join('; ')}`
   const { httpPutResponseHopLimit: limit } = guest
   const isGood =
@@ -175,7 +175,7 @@ function addInterface(
   limit: number,
   one: FirewallInterface,
 ): void {
-  const name = links.of(one)
+  const name = links(one)
   if (!name.ok) return
   const { value: link } = name
   sets.add('links', `"${link}"`)
@@ -213,42 +213,28 @@ function addInterface(
  * neither is served: the first verdict stays.
  */
 class Sets {
-  readonly #exact = new Map<string, Map<string, string>>(
-    ['links', 'guests4', 'guests6', 'answers4', 'answers6', 'listeners_link', 'answers_link'].map((name) => [
-      name,
-      new Map<string, string>(),
-    ]),
-  )
-  /** Set -> key with PREFIX in the place of the range -> range -> its verdict. */
-  readonly #ranges = new Map<string, Map<string, Map<string, string>>>(
-    ['prefixes6', 'ranges6'].map((name) => [name, new Map<string, Map<string, string>>()]),
-  )
+  /** Set -> key -> what a map has for it. */
+  readonly #elements = new Map<string, Map<string, string>>()
+  /** By set and key, which has PREFIX in the place of the range: the verdict of each range. */
+  readonly #ranges = new Map<string, { set: string; key: string; verdicts: Map<string, string> }>()
 
   add(set: string, key: string, verdict = ''): void {
-    const keys = this.#exact.get(set)!
+    const keys = this.#elements.get(set) ?? new Map<string, string>()
+    this.#elements.set(set, keys)
     if (!keys.has(key)) keys.set(key, verdict)
   }
 
   addRange(set: string, key: string, range: string, verdict = ''): void {
-    const keys = this.#ranges.get(set)!
-    const ranges = keys.get(key) ?? new Map<string, string>()
-    keys.set(key, ranges)
-    if (!ranges.has(range)) ranges.set(range, verdict)
+    const { verdicts } = this.#ranges.get(`${set} ${key}`) ?? { verdicts: new Map<string, string>() }
+    this.#ranges.set(`${set} ${key}`, { set, key, verdicts })
+    if (!verdicts.has(range)) verdicts.set(range, verdict)
   }
 
-  all(): Map<string, Elements> {
-    const all = new Map<string, Elements>(this.#exact)
-    for (const [set, keys] of this.#ranges) {
-      all.set(
-        set,
-        new Map(
-          [...keys].flatMap(([key, ranges]) =>
-            outermost([...ranges.keys()]).map((range) => [key.replace('PREFIX', range), ranges.get(range)!]),
-          ),
-        ),
-      )
-    }
-    return all
+  all(): ReadonlyMap<string, Elements> {
+    for (const { set, key, verdicts } of this.#ranges.values())
+      for (const range of outermost([...verdicts.keys()]))
+        this.add(set, key.replace('PREFIX', range), verdicts.get(range))
+    return this.#elements
   }
 }
 

@@ -2,7 +2,7 @@
  * Explains which response a guest at an address would get, and why, for an operator whose guest gets no metadata. It
  * reads the same state as the guest server, changes nothing, and shows no secret of a guest.
  */
-import { formatCounter } from '../firewall/counters.ts'
+import { packetsByName } from '../firewall/counters.ts'
 import type { Firewall } from '../firewall/firewall.ts'
 import { statusOf, type RefusalReason } from '../guest/refusals.ts'
 import { refusalOf, type Peers } from '../guest/identify.ts'
@@ -124,9 +124,7 @@ export async function explain(
     ...(heldBy !== undefined && { firewall: heldBy }),
     ...(listener !== undefined && { listener }),
     ...(store !== undefined && { store }),
-    ...(packets !== undefined && {
-      packets: Object.fromEntries(Object.entries(packets).map(([name, count]) => [formatCounter(name), count])),
-    }),
+    ...(packets !== undefined && { packets: packetsByName(packets) }),
     recent: recent(found.owner),
   }
 }

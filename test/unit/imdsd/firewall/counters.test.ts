@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
-import { COUNTERS, formatCounter, parsePackets } from '../../../../src/imdsd/firewall/counters.ts'
+import { COUNTERS, packetsByName, parsePackets, type Packets } from '../../../../src/imdsd/firewall/counters.ts'
 
-const PACKETS = Object.fromEntries(COUNTERS.map((name, i) => [name, i]))
+const PACKETS = Object.fromEntries(COUNTERS.map((name, i) => [name, i])) as Packets
 
 test('packets are read if every counter is a count; counters that are not known are ignored', () => {
   expect(parsePackets(PACKETS)).toEqual(PACKETS)
@@ -22,12 +22,12 @@ test.each<[unknown]>([
 ])('%j is not what every counter has', (untrusted) => expect(parsePackets(untrusted)).toBeUndefined())
 
 test('a counter has the name that other reasons have: with hyphens', () => {
-  expect(COUNTERS.map(formatCounter)).toEqual([
-    'admitted',
-    'unknown-peers',
-    'too-many',
-    'fragments',
-    'strays',
-    'operators',
-  ])
+  expect(packetsByName(PACKETS)).toEqual({
+    admitted: 0,
+    'unknown-peers': 1,
+    'too-many': 2,
+    fragments: 3,
+    strays: 4,
+    operators: 5,
+  })
 })

@@ -1,8 +1,8 @@
 import { expect, test } from 'vitest'
-import { isLinkRule, linkHead, Links } from '../../../../src/imdsd/firewall/link.ts'
+import { isLinkRule, linkHead, linksOf } from '../../../../src/imdsd/firewall/link.ts'
 
 const one = { id: 'int-ds42k', network: 'red' }
-const linkOf = (rule: string, of = one) => new Links(rule, [of]).of(of)
+const linkOf = (rule: string, of = one) => linksOf(rule, [of])(of)
 
 test("a link rule names a guest's link", () => {
   expect(linkOf('tap-{interfaceId}')).toEqual({ ok: true, value: 'tap-int-ds42k' })
@@ -30,25 +30,25 @@ test('a name that is too long for Linux is a fault and is never cut', () => {
 
 test('interfaces that would share a link get none, and the others keep theirs', () => {
   const [a, b, c] = ['port-tenant-1', 'port-tenant-2', 'port-other'].map((id) => ({ id, network: 'red' }))
-  const links = new Links('tap{interfaceId:11}', [a!, b!, c!])
+  const links = linksOf('tap{interfaceId:11}', [a!, b!, c!])
   const message =
     'the rule tap{interfaceId:11} gives it the link name tapport-tenant, which interfaces port-tenant-1 and port-tenant-2 would share'
-  expect([links.of(a!), links.of(b!), links.of(c!)]).toEqual([
+  expect([links(a!), links(b!), links(c!)]).toEqual([
     { ok: false, faults: [message] },
     { ok: false, faults: [message] },
     { ok: true, value: 'tapport-other' },
   ])
-  expect(new Links('{interfaceId}', [a!, { ...a!, network: 'blue' }]).of(a!)).toEqual({
+  expect(linksOf('{interfaceId}', [a!, { ...a!, network: 'blue' }])(a!)).toEqual({
     ok: false,
     faults: [
       'the rule {interfaceId} gives it the link name port-tenant-1, which 2 interfaces with the id port-tenant-1 would share',
     ],
   })
-  expect(new Links('{network}-{interfaceId:4}', [a!, { ...a!, network: 'blue' }]).of(a!)).toEqual({
+  expect(linksOf('{network}-{interfaceId:4}', [a!, { ...a!, network: 'blue' }])(a!)).toEqual({
     ok: true,
     value: 'red-port',
   })
-  for (const bridge of ['br0', 'br-{network}']) expect(new Links(bridge, [a!, b!]).of(a!)).toMatchObject({ ok: true })
+  for (const bridge of ['br0', 'br-{network}']) expect(linksOf(bridge, [a!, b!])(a!)).toMatchObject({ ok: true })
 })
 
 test('an invalid link rule is reported', () => {

@@ -31,7 +31,7 @@ function rulesOf(view: View, link = '{interfaceId}') {
   const guests = [...withoutOutranked(link, instances.toArray(), view)].map(firewallGuest)
   const operator = { address: '127.0.0.1', port: 9169 }
   const { sets } = buildRules({ version: 'a.1', link, listeners: LISTENERS, operator, limitedDscp: 0x0b, guests }, [])
-  const keys = (...names: string[]) => names.flatMap((name) => [...sets.get(name)!.keys()])
+  const keys = (...names: string[]) => names.flatMap((name) => [...(sets.get(name)?.keys() ?? [])])
   return {
     admitted: keys('guests4', 'guests6', 'prefixes6').map((key) => {
       const [name, , source] = key.split(' . ')

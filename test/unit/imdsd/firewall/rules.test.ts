@@ -24,7 +24,9 @@ function aView(change: Partial<FirewallDocument> = {}): FirewallDocument {
 }
 /** The elements of a set or map. */
 function elements(view: FirewallDocument, set: string): string[] {
-  return [...rulesOf(view).sets.get(set)!].map(([key, verdict]) => (verdict === '' ? key : `${key} : ${verdict}`))
+  return [...(rulesOf(view).sets.get(set) ?? [])].map(([key, verdict]) =>
+    verdict === '' ? key : `${key} : ${verdict}`,
+  )
 }
 const guest = (change: Partial<FirewallGuest['interfaces'][number]>, limit = 1): FirewallGuest => {
   const base = firewallGuest(parsed(anInstance()))

@@ -13,21 +13,15 @@ export const configuration: DoctorCheck = {
   find: ({ settings: { faults, unknown, replaced } }) => {
     const where = (variable: string) =>
       replaced.includes(variable) ? 'in this shell' : 'in /etc/imds/imds.env, then systemctl restart imds'
-    const others = faults.filter(({ variable }) => variable !== STATE_VARIABLE)
-    const found: readonly Finding[] = [
-      ...(replaced.length === 0
-        ? []
-        : [
-            warning(
-              `variables of this shell replace those of imds.service: ${replaced.join(', ')}`,
-              'unset them, or add --service',
-            ),
-          ]),
-      ...others.map(({ variable, message }) => failure(`${variable} ${message}`, `correct it ${where(variable)}`)),
-      ...unknown.map((name) =>
-        warning(`${name} is no variable of imdsd, and is ignored`, `correct or delete it ${where(name)}`),
-      ),
-    ]
+    const found: Finding[] = faults
+      .filter(({ variable }) => variable !== STATE_VARIABLE)
+      .map(({ variable, message }) => failure(`${variable} ${message}`, `correct it ${where(variable)}`))
+    if (replaced.length > 0) {
+      const text = `variables of this shell replace those of imds.service: ${replaced.join(', ')}`
+      found.unshift(warning(text, 'unset them, or add --service'))
+    }
+    for (const name of unknown)
+      found.push(warning(`${name} is no variable of imdsd, and is ignored`, `correct or delete it ${where(name)}`))
     return found.length > 0 ? found : [ok('it is valid')]
   },
 }
@@ -86,45 +80,38 @@ export const records: DaemonCheck = {
     const read = await readiness()
     if (!read.ok) return []
     const { instances, faulty, unconfirmed, contestedAddresses, hint } = read.value
-    const isEmptied = unconfirmed > 0 && unconfirmed === instances
     const { faultyRecords = [], unconfirmedInstances = [], contested = [] } = read.value
-    const found: readonly Finding[] = [
-      ...(faulty > 0
-        ? [
-            warning(
-              listed(`${formatCount(faulty, 'record')} cannot be used`, faultyRecords),
-              'publish them again, corrected; journalctl -u imds | grep record-faulty names all',
-            ),
-          ]
-        : []),
-      ...(unconfirmed > 0
-        ? [
-            warning(
-              listed(
-                `${formatCount(unconfirmed, 'instance')} that the store no longer has: served nevertheless`,
-                unconfirmedInstances,
-              ),
-              isEmptied
-                ? 'Redis was probably emptied: publish again (imdsctl import; imds-api does it by itself)'
-                : 'publish those that still run again; for each other run imdsctl remove ID --revision N',
-            ),
-          ]
-        : []),
-      ...(contestedAddresses > 0
-        ? [
-            warning(
-              listed(
-                `${formatCount(contestedAddresses, 'address', 'addresses')} claimed by several instances`,
-                contested,
-              ),
-              'publish the wrong instance without the address, or imdsctl remove it if it is gone',
-            ),
-          ]
-        : []),
-      ...(hint === undefined || isEmptied
-        ? []
-        : [warning(hint, 'correct IMDS_HYPERVISOR, unless this hypervisor is new')]),
-    ]
+    const isEmptied = unconfirmed > 0 && unconfirmed === instances
+    const found: Finding[] = []
+    if (faulty > 0)
+      found.push(
+        warning(
+          listed(`${formatCount(faulty, 'record')} cannot be used`, faultyRecords),
+          'publish them again, corrected; journalctl -u imds | grep record-faulty names all',
+        ),
+      )
+    if (unconfirmed > 0) {
+      const text = `${formatCount(unconfirmed, 'instance')} that the store no longer has: served nevertheless`
+      found.push(
+        warning(
+          listed(text, unconfirmedInstances),
+          isEmptied
+            ? 'Redis was probably emptied: publish again (imdsctl import; imds-api does it by itself)'
+            : 'publish those that still run again; for each other run imdsctl remove ID --revision N',
+        ),
+      )
+    }
+    if (contestedAddresses > 0) {
+      const text = `${formatCount(contestedAddresses, 'address', 'addresses')} claimed by several instances`
+      found.push(
+        warning(
+          listed(text, contested),
+          'publish the wrong instance without the address, or imdsctl remove it if it is gone',
+        ),
+      )
+    }
+    if (hint !== undefined && !isEmptied)
+      found.push(warning(hint, 'correct IMDS_HYPERVISOR, unless this hypervisor is new'))
     return found.length > 0 ? found : [ok(`it serves ${formatCount(instances, 'instance')}`)]
   },
 }

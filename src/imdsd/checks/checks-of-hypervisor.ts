@@ -244,23 +244,17 @@ export const clock: DaemonCheck = {
       look.metrics(),
     ])
     const setBacks = metrics.ok ? metrics.value.get('imds_clock_set_back_total') : undefined
+    const found: Finding[] = []
     const isSynchronised = shown?.stdout.trim()
-    const history =
-      setBacks === undefined
-        ? []
-        : [
-            ok(
-              `it was ${setBacks === 0 ? 'not set back' : `set back ${formatCount(setBacks, 'time')}`} since the start of imdsd`,
-            ),
-          ]
-    if (isSynchronised === 'no')
-      return [
-        warning(
-          'it is not synchronised',
-          'set the clock, and start a time service such as systemd-timesyncd or chrony',
-        ),
-        ...history,
-      ]
-    return [...(isSynchronised === 'yes' ? [ok('it is synchronised')] : []), ...history]
+    if (isSynchronised === 'yes') found.push(ok('it is synchronised'))
+    if (isSynchronised === 'no') {
+      const remedy = 'set the clock, and start a time service such as systemd-timesyncd or chrony'
+      found.push(warning('it is not synchronised', remedy))
+    }
+    if (setBacks !== undefined) {
+      const times = setBacks === 0 ? 'not set back' : `set back ${formatCount(setBacks, 'time')}`
+      found.push(ok(`it was ${times} since the start of imdsd`))
+    }
+    return found
   },
 }

@@ -10,10 +10,9 @@ import type { Log } from '../runtime/log-codes.ts'
 import { LIMITED_DSCP } from './guest/hop-limit.ts'
 import { formatHostPort, type HostPort } from '../runtime/host-port.ts'
 import type { AdjustableLevel } from '../runtime/log-level.ts'
-import type { Disk } from './journal/disk.ts'
 import { lockState } from './journal/state-lock.ts'
 import type { Config } from './config.ts'
-import { startGuestSide, type GuestSide } from './guest-side.ts'
+import { startGuestSide, type BackgroundParts } from './guest-side.ts'
 import { buildOperatorSide } from './operator-side.ts'
 import { buildStoreSide, openSource } from './store-side.ts'
 
@@ -60,15 +59,6 @@ export async function startDaemon(config: Config, log: Log, logLevel: Adjustable
   }
 }
 
-interface BackgroundParts {
-  readonly config: Config
-  readonly log: Log
-  readonly logLevel: AdjustableLevel
-  readonly now: () => number
-  readonly guestSide: GuestSide
-  readonly disk: Disk
-}
-
 /** Loads and starts everything else, in steps. Guests are answered between two steps. */
 async function startBackground(parts: BackgroundParts): Promise<Daemon> {
   const { config, log, guestSide } = parts
@@ -112,45 +102,31 @@ async function startBackground(parts: BackgroundParts): Promise<Daemon> {
 /** Builds the parts of the second phase. Only timers run already, which `stop` ends. */
 async function buildBackground(parts: BackgroundParts) {
   const { config, log, now, guestSide } = parts
-  const { view, guests, held, meter, restored, traces } = guestSide
+  const { view, guests, restored } = guestSide
   const { buildMetrics } = await import('./metrics.ts')
   await turn()
   const { ClockWatch, CHECK_INTERVAL_MS } = await import('../runtime/clock.ts')
-  const { AddressWatch } = await import('../runtime/addresses.ts')
+  const { buildAddressWatch } = await import('../runtime/addresses.ts')
   const metrics = buildMetrics()
   // No daemon announces itself before sync starts, which is after these are built.
   const operatorAddress = () => operatorSide.address()
   const storeSide = await buildStoreSide({ ...parts, openSource, metrics, operatorAddress })
-  const { sync, firewall, viewAgeSeconds, isDuplicate } = storeSide
   await turn()
 
   const clock = new ClockWatch({ wall: () => Date.now(), steady: now, setBacks: metrics.clockSetBacks, log })
   clock.reportSetBack(-(restored.ageMs ?? 0))
-  const addresses = new AddressWatch(
+  const addresses = buildAddressWatch(
     guests.map(({ host }) => host),
     log,
   )
   const operatorSide = await buildOperatorSide({ ...parts, storeSide, metrics, addresses })
   metrics.setSources({
-    meter,
-    boots: {
-      onDuration: (observe) => traces.onDuration(observe),
-      endSilentCrawls: () => {
-        for (const served of view.instances()) traces.of(served)?.endCrawlIfSilent(now())
-      },
-    },
-    instances: () => view.size,
-    heldRequests: () => held.size,
-    contested: () => view.contested().size,
-    sync: () => sync.status(),
-    viewAgeSeconds,
-    isDuplicate,
-    certificateEndSeconds: () => storeSide.source.certificateEndSeconds?.() ?? 0,
-    firewall: () => firewall.status(),
-    packets: () => firewall.packets(),
-    missingAddresses: () => addresses.missing().length,
-    unservedNetworks: () => config.unserved.length,
-    listenerProblems: () => operatorSide.listenerProblems().length,
+    ...guestSide,
+    ...storeSide,
+    addresses,
+    unserved: config.unserved,
+    listenerProblems: operatorSide.listenerProblems,
+    now,
   })
 
   const clockChecks = setInterval(() => clock.check(), CHECK_INTERVAL_MS)
@@ -159,7 +135,7 @@ async function buildBackground(parts: BackgroundParts) {
     clearInterval(clockChecks)
     clearInterval(forgetting)
     addresses.stop()
-    firewall.stop()
+    storeSide.firewall.stop()
     const listeners = [guestSide.stop(), operatorSide.stop()]
     await Promise.allSettled(listeners)
     await storeSide.stop()

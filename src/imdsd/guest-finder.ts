@@ -15,6 +15,7 @@ export class ViewGuestFinder implements GuestFinder {
   /** Undefined: there are no link-local listeners. */
   readonly #links: LinkIndex | undefined
   #lookUp: GuestFinder['lookUp'] = () => undefined
+  /** Why no guest is answered now, or undefined. */
   firewallWait: string | undefined
 
   constructor(config: Config, view: View) {
@@ -27,6 +28,7 @@ export class ViewGuestFinder implements GuestFinder {
     this.firewallWait = config.needsFirewall ? describeFirewallWait(config.listen) : undefined
   }
 
+  /** Sets the function that looks up unknown peers. */
   setLookUp(lookUp: GuestFinder['lookUp']): void {
     this.#lookUp = lookUp
   }

@@ -12,7 +12,7 @@ import { CHECK_INTERVAL_MS } from './guest/connections.ts'
 import { HeldRequests } from './guest/held-requests.ts'
 import { GuestReports } from './guest/reports.ts'
 import { limitHops } from './guest/hop-limit.ts'
-import { peersOf, type GuestFinder, type Peers } from './guest/identify.ts'
+import { peersOf, type Peers } from './guest/identify.ts'
 import { RequestMeter } from './guest/meter.ts'
 import { RefusalLog } from './guest/refusal-log.ts'
 import { buildGuestServer, type GuestServerParts } from './guest/server.ts'
@@ -26,6 +26,8 @@ import { buildIdentity, type Identity } from '../identity/identity.ts'
 import { describeExpiry } from '../identity/key.ts'
 import { isOneAddress } from '../metadata/address.ts'
 import { listen, maxConnections, readLimits, StartFailure } from '../runtime/listen.ts'
+import type { AdjustableLevel } from '../runtime/log-level.ts'
+import type { Disk } from './journal/disk.ts'
 import { restoreView, type Restored } from './journal/restore.ts'
 import { snapshotPath, type StateKeys, type StateOwner } from './journal/state-files.ts'
 import { View } from './view/view.ts'
@@ -34,12 +36,7 @@ const ALL_ADDRESSES =
   'IMDS_LISTEN: with IMDS_FIREWALL=required each listener needs a specific address, not 0.0.0.0 or ::, ' +
   'since the firewall rules name addresses'
 
-export interface GuestSide {
-  readonly view: View
-  readonly meter: RequestMeter
-  readonly traces: BootTraces
-  readonly held: HeldRequests
-  readonly reports: GuestReports
+export interface GuestSide extends Pick<GuestParts, 'view' | 'meter' | 'traces' | 'held' | 'reports' | 'finder'> {
   readonly owner: StateOwner
   readonly keys: StateKeys
   readonly restored: Omit<Restored, 'instances'>
@@ -47,14 +44,20 @@ export interface GuestSide {
   /** How the listener at an address identifies its guests. */
   readonly peersAt: (host: string) => Peers
   /** Loads what signs for guests, so that the first signature does not wait for it. */
-  preloadIdentity(): Promise<void>
-  /** Sets the function that looks up unknown peers. */
-  setLookUp(lookUp: GuestFinder['lookUp']): void
-  /** Why no guest is answered now, or undefined. */
-  readonly firewallWait: () => string | undefined
+  preloadIdentity(): Promise<unknown>
   /** The firewall has applied its rules: guests are answered from now on. */
   endFirewallWait(): void
   stop(): Promise<void>
+}
+
+/** What the rest of the daemon is built of. `now`: monotonic, in ms. */
+export interface BackgroundParts {
+  readonly config: Config
+  readonly log: Log
+  readonly logLevel: AdjustableLevel
+  readonly now: () => number
+  readonly guestSide: GuestSide
+  readonly disk: Disk
 }
 
 /** What all servers of guests have in common. `onChange` of the view updates the rest. */
@@ -104,7 +107,7 @@ export async function startGuestSide(config: Config, log: Log, now: () => number
   const identity = buildIdentity(config.identity, () => Date.now())
   warnOfExpiry(config, log)
   const parts = buildGuestParts(config, secrets, identity, log, now)
-  const { view, finder, held, reports, meter, traces, shares, isLinkLocal } = parts
+  const { view, finder, held, reports, shares, isLinkLocal } = parts
   const state = await restoreState(config, secrets, view, reports, log)
   const connections = maxConnections(readLimits(), config.listen.length)
   const servers = config.listen.map(({ network }) =>
@@ -123,18 +126,10 @@ export async function startGuestSide(config: Config, log: Log, now: () => number
   if (finder.firewallWait !== undefined) log.warn({ code: 'firewall-awaited' }, finder.firewallWait)
   return {
     ...state,
-    view,
-    meter,
-    traces,
-    held,
-    reports,
+    ...parts,
     guests,
     peersAt: (host) => peersOf(host, isLinkLocal, finder),
-    preloadIdentity: async () => {
-      await identity.preload()
-    },
-    setLookUp: (lookUp) => finder.setLookUp(lookUp),
-    firewallWait: () => finder.firewallWait,
+    preloadIdentity: () => identity.preload(),
     endFirewallWait: () => {
       if (finder.firewallWait === undefined) return
       finder.firewallWait = undefined

@@ -3,38 +3,37 @@
  * which is read when Prometheus scrapes.
  */
 import { Counter, Histogram, type Metric, type Registry } from 'prom-client'
-import { packetsByName, type Packets } from './firewall/counters.ts'
-import { BOOT_PHASES, type ObserveBoot } from './guest/boot-traces.ts'
+import type { Config } from './config.ts'
+import { packetsByName } from './firewall/counters.ts'
+import type { Firewall } from './firewall/firewall.ts'
+import { BOOT_PHASES, type BootTraces } from './guest/boot-traces.ts'
+import type { HeldRequests } from './guest/held-requests.ts'
 import { DURATION_BOUNDS, type RequestMeter } from './guest/meter.ts'
 import { FAULT_REASONS } from './view/validate.ts'
-import type { SyncMetrics } from './view/sync.ts'
-import type { SyncStatus } from './view/sync-state.ts'
+import type { Sync, SyncMetrics } from './view/sync.ts'
+import type { View } from './view/view.ts'
+import type { AddressWatch } from '../runtime/addresses.ts'
+import type { Source } from '../store/source.ts'
 import { buildRegistry, gaugesOf, labelled } from '../runtime/metrics.ts'
 
+/** What the metrics are read from. `now`: the clock of the traces. */
 export interface MetricsSources {
+  readonly view: Pick<View, 'size' | 'instances' | 'contested'>
   readonly meter: RequestMeter
-  /** `onDuration` sets what takes the durations of boots, `endSilentCrawls` reports the crawls that are over. */
-  readonly boots: { onDuration(observe: ObserveBoot): void; endSilentCrawls(): void }
-  readonly instances: () => number
+  readonly traces: Pick<BootTraces, 'onDuration' | 'of'>
   /** Requests that wait for a change. */
-  readonly heldRequests: () => number
-  readonly contested: () => number
-  readonly sync: () => SyncStatus
+  readonly held: Pick<HeldRequests, 'size'>
+  readonly source: Pick<Source, 'certificateEndSeconds'>
+  readonly sync: Pick<Sync, 'status'>
+  readonly firewall: Pick<Firewall, 'status' | 'packets'>
+  readonly addresses: Pick<AddressWatch, 'missing'>
+  readonly unserved: Config['unserved']
   readonly viewAgeSeconds: () => number
-  /** When the certificate of the store ends, in seconds since 1970; 0: there is none. */
-  readonly certificateEndSeconds: () => number
   /** Another daemon announces itself with the name of this hypervisor. */
   readonly isDuplicate: () => boolean
-  readonly firewall: () => { readonly required: boolean; readonly ageSeconds: number; readonly refused: number }
-  /** What the firewall has counted; undefined: its agent has not reported it. */
-  readonly packets: () => Packets | undefined
-  readonly missingAddresses: () => number
-  readonly unservedNetworks: () => number
-  /**
-   * Listeners of guests or operators that nobody can reach, or that answer nobody, with unserved networks and missing
-   * addresses.
-   */
-  readonly listenerProblems: () => number
+  /** Why listeners of guests or operators do not answer, with unserved networks and missing addresses. */
+  readonly listenerProblems: () => readonly string[]
+  readonly now: () => number
 }
 
 /**
@@ -78,8 +77,8 @@ export function buildMetrics(): Metrics {
     }),
     setSources: (sources) => {
       declareRequests(registry, sources)
-      declareBootDurations(registry, sources.boots)
-      declarePackets(registry, sources.packets)
+      declareBootDurations(registry, sources)
+      declarePackets(registry, sources)
       declareConnections(registry, sources)
       declareView(registry, sources)
       declareHealth(registry, sources)
@@ -174,13 +173,10 @@ function declareConnections(registry: Registry, { meter }: MetricsSources): void
   })
 }
 
-function declareView(
-  registry: Registry,
-  { instances, heldRequests, viewAgeSeconds, sync, contested }: MetricsSources,
-): void {
+function declareView(registry: Registry, { view, held, viewAgeSeconds, sync }: MetricsSources): void {
   const gauge = gaugesOf(registry)
-  gauge('imds_view_instances', 'Instances that this hypervisor serves.', instances)
-  gauge('imds_held_requests', 'Requests that wait for a change (contract H1).', heldRequests)
+  gauge('imds_view_instances', 'Instances that this hypervisor serves.', () => view.size)
+  gauge('imds_held_requests', 'Requests that wait for a change (contract H1).', () => held.size)
   gauge(
     'imds_view_age_seconds',
     'Time since the last full comparison with the store, even before a restart; without any, since the start.',
@@ -189,41 +185,33 @@ function declareView(
   gauge(
     'imds_resync_duration_seconds',
     'Duration of the last completed full comparison with the store.',
-    () => sync().resyncTookMs / 1000,
+    () => sync.status().resyncTookMs / 1000,
   )
   gauge(
     'imds_view_unconfirmed_instances',
     'Instances that are served although the store no longer has them.',
-    () => sync().unconfirmed,
+    () => sync.status().unconfirmed,
   )
-  gauge('imds_view_faulty_records', 'Records for this hypervisor that are faulty now.', () => sync().faulty)
+  gauge('imds_view_faulty_records', 'Records for this hypervisor that are faulty now.', () => sync.status().faulty)
   gauge(
     'imds_view_contested_addresses',
     'Addresses and IPv6 prefixes that more than one instance claims. None of them is served there.',
-    contested,
+    () => view.contested().size,
   )
 }
 
 function declareHealth(
   registry: Registry,
-  {
-    sync,
-    certificateEndSeconds,
-    isDuplicate,
-    firewall,
-    missingAddresses,
-    unservedNetworks,
-    listenerProblems,
-  }: MetricsSources,
+  { sync, source, isDuplicate, firewall, addresses, unserved, listenerProblems }: MetricsSources,
 ): void {
   const gauge = gaugesOf(registry)
   gauge('imds_store_connected', '1 while the store is connected and the daemon receives its notices.', () =>
-    Number(sync().connected),
+    Number(sync.status().connected),
   )
   gauge(
     'imds_store_unusable',
     '1 while more than 90 % of the records of this hypervisor are faulty (a wrong record key or version).',
-    () => Number(sync().isStoreUnusable),
+    () => Number(sync.status().isStoreUnusable),
   )
   gauge(
     'imds_duplicate_hypervisor',
@@ -233,30 +221,30 @@ function declareHealth(
   gauge(
     'imds_firewall_age_seconds',
     'Time since the firewall last confirmed that its rules match the view; 0 if IMDS_FIREWALL is off.',
-    () => (firewall().required ? firewall().ageSeconds : 0),
+    () => (firewall.status().required ? firewall.status().ageSeconds : 0),
   )
   gauge(
     'imds_firewall_refused_interfaces',
     'Interfaces that nft refuses, whose guests are kept out.',
-    () => firewall().refused,
+    () => firewall.status().refused,
   )
   gauge(
     'imds_store_certificate_end_seconds',
     'When the certificate of Redis ends, in seconds since 1970; 0 without TLS, and before the first connection.',
-    certificateEndSeconds,
+    () => source.certificateEndSeconds?.() ?? 0,
   )
   gauge(
     'imds_missing_addresses',
     'Addresses of guest listeners that no interface of this hypervisor has.',
-    missingAddresses,
+    () => addresses.missing().length,
   )
   gauge(
     'imds_unserved_networks',
     'Networks with an enabled systemd socket that this daemon does not serve.',
-    unservedNetworks,
+    () => unserved.length,
   )
   gauge('imds_ready', '1 if /readyz is 200; its field problem says why it is not.', () =>
-    Number(sync().ready && listenerProblems() === 0),
+    Number(sync.status().ready && listenerProblems().length === 0),
   )
 }
 
@@ -278,7 +266,7 @@ function readLabelled(
   })
 }
 
-function declareBootDurations(registry: Registry, boots: MetricsSources['boots']): void {
+function declareBootDurations(registry: Registry, { traces, view, now }: MetricsSources): void {
   const durations = new Histogram({
     name: 'imds_boot_duration_seconds',
     help:
@@ -288,21 +276,21 @@ function declareBootDurations(registry: Registry, boots: MetricsSources['boots']
     labelNames: ['phase'] as const,
     buckets: [0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800],
     collect() {
-      boots.endSilentCrawls()
+      for (const served of view.instances()) traces.of(served)?.endCrawlIfSilent(now())
     },
   })
   for (const phase of BOOT_PHASES) durations.zero({ phase })
-  boots.onDuration((phase, seconds) => durations.observe({ phase }, seconds))
+  traces.onDuration((phase, seconds) => durations.observe({ phase }, seconds))
 }
 
 /**
  * The counters of the firewall. They have no series before the agent has reported them: the kernel counts on while the
  * daemon restarts, and a series that begins with 0 would then show all of that as one increase.
  */
-function declarePackets(registry: Registry, packets: MetricsSources['packets']): void {
+function declarePackets(registry: Registry, { firewall }: MetricsSources): void {
   const read = () => {
-    const counted = packets()
-    return counted && packetsByName(counted)
+    const packets = firewall.packets()
+    return packets && packetsByName(packets)
   }
   readLabelled(registry, 'result', read, {
     name: 'imds_firewall_packets_total',

@@ -1,22 +1,14 @@
 /** The operators' side of imdsd: its listeners, and what they show. */
-import type { Log } from '../runtime/log-codes.ts'
 import type { OperatorParts } from './operator/server.ts'
 import type { AddressWatch } from '../runtime/addresses.ts'
 import type { HostPort } from '../runtime/host-port.ts'
 import { maxOperatorConnections, readLimits } from '../runtime/listen.ts'
-import type { AdjustableLevel } from '../runtime/log-level.ts'
 import type { ServedInstance } from './view/served-instance.ts'
-import type { Config } from './config.ts'
-import type { GuestSide } from './guest-side.ts'
+import type { BackgroundParts } from './guest-side.ts'
 import type { Metrics } from './metrics.ts'
 import type { StoreSide } from './store-side.ts'
 
-interface OperatorSideParts {
-  readonly config: Config
-  readonly log: Log
-  readonly logLevel: AdjustableLevel
-  readonly now: () => number
-  readonly guestSide: GuestSide
+interface OperatorSideParts extends Omit<BackgroundParts, 'disk'> {
   readonly storeSide: StoreSide
   readonly metrics: Metrics
   readonly addresses: AddressWatch
@@ -37,14 +29,14 @@ interface OperatorSide {
 
 export async function buildOperatorSide(parts: OperatorSideParts): Promise<OperatorSide> {
   const { config, log, logLevel, now, guestSide, storeSide, metrics, addresses } = parts
-  const { view, traces, guests, firewallWait } = guestSide
-  const { source, sync, firewall, viewAgeSeconds, isDuplicate } = storeSide
+  const { view, traces, guests, finder } = guestSide
+  const { source, sync, firewall } = storeSide
   const [
     { buildSocketServer, buildTcpServer },
     { explain, explainInstance },
     { recentRequests, traceOf },
     { reportsOf },
-    { buildDiagnosis, formatFault },
+    { buildDiagnosis },
     { buildLaunchGate, unreachableBy },
     { buildReadiness },
     { formatMissing },
@@ -81,7 +73,7 @@ export async function buildOperatorSide(parts: OperatorSideParts): Promise<Opera
       firewall,
       listeners: guests.map(({ network, host }) => ({ network, host, peers: guestSide.peersAt(host) })),
       unserved: config.unserved,
-      firewallWait,
+      firewallWait: () => finder.firewallWait,
       diagnosis,
       unreachable,
       recent: (served: ServedInstance) => recentRequests(traceParts, served),
@@ -93,24 +85,7 @@ export async function buildOperatorSide(parts: OperatorSideParts): Promise<Opera
       diagnose: (id) => diagnosis.instance(id),
     }
   }
-  const readiness = () =>
-    buildReadiness({
-      sync: sync.status(),
-      store: source.description,
-      isDuplicate: isDuplicate(),
-      instances: view.size,
-      unconfirmed: () =>
-        view
-          .instances()
-          .filter(({ instance: { id } }) => view.isUnconfirmed(id))
-          .map(({ instance: { id, revision } }) => `${id}, revision ${revision}`),
-      faulty: () => sync.faults().map(([id, fault]) => formatFault(id, fault)),
-      contested: view.contested(),
-      viewAgeSeconds: viewAgeSeconds(),
-      firewall: firewall.status(),
-      listenerProblems: listenerProblems(),
-      log: logLevel.state,
-    })
+  const readiness = () => buildReadiness({ ...storeSide, view, logLevel, listenerProblems })
   const statusPage = buildStatusPage({
     config,
     guestSide,
@@ -147,7 +122,7 @@ export async function buildOperatorSide(parts: OperatorSideParts): Promise<Opera
   const listenerProblems = () => [
     ...config.unserved.map(({ problem }) => problem),
     ...addresses.missing().map(formatMissing),
-    ...[firewallWait(), tcp.problem, socket.problem].filter((problem) => problem !== undefined),
+    ...[finder.firewallWait, tcp.problem, socket.problem].filter((problem) => problem !== undefined),
   ]
   return {
     start: async () => {

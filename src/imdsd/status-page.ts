@@ -3,7 +3,7 @@ import type { Registry } from 'prom-client'
 import { runChecks } from '../runtime/check.ts'
 import { NOT_OF_DAEMON, OF_DAEMON } from './checks/checks.ts'
 import type { Readiness } from './operator/documents.ts'
-import { History, INTERVAL_MS } from './operator/page/history.ts'
+import { buildHistory, INTERVAL_MS } from './operator/page/history.ts'
 import { formatPage } from './operator/page/page.ts'
 import type { TraceParts } from './operator/trace.ts'
 import type { OperatorParts } from './operator/server.ts'
@@ -37,7 +37,7 @@ interface StatusPage {
 export function buildStatusPage(parts: StatusPageParts): StatusPage {
   const { config, guestSide, registry, readiness, traceParts, networks, operator } = parts
   const { now } = traceParts
-  const history = new History(guestSide.meter, now)
+  const history = buildHistory(guestSide.meter, now)
   const state = new StateWatch(config.stateDirectory, now)
   const turns = buildPageTurns()
   let timer: NodeJS.Timeout | undefined

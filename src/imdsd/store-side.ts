@@ -4,7 +4,6 @@
  */
 import { randomBytes } from 'node:crypto'
 import { setImmediate as turn } from 'node:timers/promises'
-import type { Log } from '../runtime/log-codes.ts'
 import { formatHostPort, isReachable, type HostPort } from '../runtime/host-port.ts'
 import { VERSION } from '../runtime/version.ts'
 import { loadYaml } from '../store/document.ts'
@@ -13,13 +12,11 @@ import type { Announcement } from '../store/redis/source.ts'
 import type { Source } from '../store/source.ts'
 import type { Firewall } from './firewall/firewall.ts'
 import { withoutOutranked } from './firewall/outranked.ts'
-import type { Disk } from './journal/disk.ts'
 import type { Persistence } from './journal/persistence.ts'
 import { snapshotPath } from './journal/state-files.ts'
 import type { ReportWriter } from './view/report-writer.ts'
 import type { Sync } from './view/sync.ts'
-import type { Config } from './config.ts'
-import type { GuestSide } from './guest-side.ts'
+import type { BackgroundParts } from './guest-side.ts'
 import type { Metrics } from './metrics.ts'
 
 /** How long a change waits for the disk. A busy disk needs a second. */
@@ -35,12 +32,7 @@ const REPORT_RETRY_MS = 2_000
  * What the store's side is built of. `openSource`: opens the store. `operatorAddress`: the operators' listener on TCP, if
  * it is open.
  */
-export interface StoreSideParts {
-  readonly config: Config
-  readonly log: Log
-  readonly now: () => number
-  readonly guestSide: GuestSide
-  readonly disk: Disk
+export interface StoreSideParts extends Omit<BackgroundParts, 'logLevel'> {
   readonly openSource: typeof openSource
   readonly metrics: Metrics
   readonly operatorAddress: () => HostPort | undefined
@@ -66,7 +58,7 @@ export async function buildStoreSide(parts: StoreSideParts): Promise<StoreSide> 
   const source = await parts.openSource(parts, announcement)
   await turn()
   const reportWriter = await buildReportWriter(parts, source)
-  const [{ Sync }, { PeerLookup }] = await Promise.all([import('./view/sync.ts'), import('./view/peer-lookup.ts')])
+  const [{ Sync }, { buildPeerLookup }] = await Promise.all([import('./view/sync.ts'), import('./view/peer-lookup.ts')])
   const persistence = await buildPersistence(parts)
   const firewall = await buildFirewall(parts)
   reports.onReport((id) => {
@@ -91,14 +83,14 @@ export async function buildStoreSide(parts: StoreSideParts): Promise<StoreSide> 
       reportWriter?.wake()
     },
   })
-  const peerLookup = new PeerLookup({
+  const lookUp = buildPeerLookup({
     find: (network, address) => view.find(network, address),
     lookUp: (network, address) => sync.lookUp(network, address),
     canAsk: () => sync.status().connected,
     lookups: metrics.lookups,
     now,
   })
-  guestSide.setLookUp((network, address) => peerLookup.lookUp(network, address))
+  guestSide.finder.setLookUp(lookUp)
   const startedAtMs = now() - Math.max(0, restored.ageMs ?? now())
   return {
     source,

@@ -15,41 +15,36 @@ import { isOneAddress } from '../metadata/address.ts'
 
 const CHECK_INTERVAL_MS = 2_000
 
-export class AddressWatch {
-  readonly #addresses: readonly string[]
-  readonly #log: Log
-  #missing: readonly string[] = []
-  #timer: NodeJS.Timeout | undefined
-
-  /** `hosts`: what the listeners are bound to. Wildcards (0.0.0.0, ::) are not checked. */
-  constructor(hosts: readonly string[], log: Log) {
-    this.#addresses = [...new Set(hosts.filter(isOneAddress))]
-    this.#log = log
-  }
-
+export interface AddressWatch {
   /** The addresses that no interface had at the last check. */
-  missing(): readonly string[] {
-    return this.#missing
-  }
-
+  missing(): readonly string[]
   /** Checks now and every 2 s. Resolves after the first check. */
-  async start(): Promise<void> {
-    this.#timer = setInterval(() => void this.#check(), CHECK_INTERVAL_MS)
-    await this.#check()
-  }
+  start(): Promise<void>
+  stop(): void
+}
 
-  stop(): void {
-    clearInterval(this.#timer)
-  }
+/** `hosts`: what the listeners are bound to. Wildcards (0.0.0.0, ::) are not checked. */
+export function buildAddressWatch(hosts: readonly string[], log: Log): AddressWatch {
+  const addresses = [...new Set(hosts.filter(isOneAddress))]
+  let missing: readonly string[] = []
+  let timer: NodeJS.Timeout | undefined
 
-  async #check(): Promise<void> {
-    const before = this.#missing
-    const missing: string[] = []
-    for (const address of this.#addresses) if (!(await isOurs(address))) missing.push(address)
-    this.#missing = missing
-    for (const address of missing)
-      if (!before.includes(address)) this.#log.error({ code: 'address-missing', address }, formatMissing(address))
-    for (const address of before) if (!missing.includes(address)) this.#log.info({ address }, 'the address is back')
+  const check = async () => {
+    const before = missing
+    const now: string[] = []
+    for (const address of addresses) if (!(await isOurs(address))) now.push(address)
+    missing = now
+    for (const address of now)
+      if (!before.includes(address)) log.error({ code: 'address-missing', address }, formatMissing(address))
+    for (const address of before) if (!now.includes(address)) log.info({ address }, 'the address is back')
+  }
+  return {
+    missing: () => missing,
+    start: async () => {
+      timer = setInterval(() => void check(), CHECK_INTERVAL_MS)
+      await check()
+    },
+    stop: () => clearInterval(timer),
   }
 }
 

@@ -5,7 +5,7 @@
 import type { AddressInfo } from 'node:net'
 import type { Browser, Page } from 'playwright-core'
 import type { Test } from 'tap'
-import { History, INTERVAL_MS } from '../../src/imdsd/operator/page/history.ts'
+import { buildHistory, INTERVAL_MS } from '../../src/imdsd/operator/page/history.ts'
 import { formatPage } from '../../src/imdsd/operator/page/page.ts'
 import { startBrowser } from '../support/browser.ts'
 import { DocsPage } from '../support/docs-page.ts'
@@ -33,7 +33,7 @@ async function hypervisorPage(): Promise<string> {
   const { view, traces, meter, clock, put, ask } = guest
   const now = () => clock.ms
   traces.complete(-1)
-  const history = new History(meter, now)
+  const history = buildHistory(meter, now)
   for (let sample = 0; sample < 120; sample++) {
     for (let i = 0; i < 600 + 500 * Math.sin(sample / 9) + 130 * (sample % 5); i++)
       meter.countResponse(

@@ -144,7 +144,7 @@ export class Hypervisor {
   }
 
   async #live(life: Life, guests: GuestParts): Promise<void> {
-    const { view, reports, finder } = guests
+    const { view, reports } = guests
     const config = this.#config
     const log = this.#log()
     const restoring = this.disk.lend(this.name, () => restoreState(config, this.#secrets, view, reports, log))
@@ -152,12 +152,11 @@ export class Hypervisor {
     const state = await restoring
     life.changed.clear()
     life.restored = state.restored
-    const setLookUp: GuestSide['setLookUp'] = (lookUp) => finder.setLookUp(lookUp)
     const storeSide = await buildStoreSide({
       config,
       log,
       now: () => this.#store.time.nowMs,
-      guestSide: { ...state, ...guests, setLookUp, endFirewallWait: () => undefined } as unknown as GuestSide,
+      guestSide: { ...state, ...guests, endFirewallWait: () => undefined } as unknown as GuestSide,
       disk: this.disk,
       openSource: async () => Promise.resolve(new SimulatedSource(this.#store, this.name)),
       metrics: this.#metrics(),

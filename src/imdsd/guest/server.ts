@@ -27,7 +27,7 @@ import { buildHttpServer } from './http-server.ts'
 import { peersOf, type GuestFinder, type FoundGuest, type Peers } from './identify.ts'
 import type { RequestMeter } from './meter.ts'
 import { awaitAndRecheck } from './pending.ts'
-import { QueryResponder } from './query-responder.ts'
+import { buildQueryResponder, type RespondToQuery } from './query-responder.ts'
 import { receiveReport } from './receive-report.ts'
 import type { GuestReports } from './reports.ts'
 import { resolve } from './resolve.ts'
@@ -65,7 +65,7 @@ export class RequestPipeline implements Steps {
   readonly guard: ConnectionGuard
   readonly #parts: GuestServerParts
   readonly #responder: Responder
-  readonly #queries: QueryResponder
+  readonly #respondToQuery: RespondToQuery
   readonly #targets = new TargetCache()
   #peers: Peers
 
@@ -75,7 +75,7 @@ export class RequestPipeline implements Steps {
     this.#peers = peersOf(undefined, isLinkLocal, finder)
     this.guard = new ConnectionGuard({ ...parts, peers: () => this.#peers })
     this.#responder = new Responder({ guard: this.guard, meter, refusalLog, log })
-    this.#queries = new QueryResponder({ steps: this, guard: this.guard, held, log })
+    this.#respondToQuery = buildQueryResponder({ steps: this, guard: this.guard, held, log })
   }
 
   /** Sets the address of the listener, which decides how peers are identified. */
@@ -140,7 +140,7 @@ export class RequestPipeline implements Steps {
 
   #respond(exchange: Exchange, target: Target | undefined, result: RequestResult): void {
     if (target?.query === undefined || result.kind === 'refused') this.send(exchange, target, result)
-    else this.#queries.respond(exchange, { ...target, query: target.query }, result)
+    else this.#respondToQuery(exchange, { ...target, query: target.query }, result)
   }
 
   send(exchange: Exchange, target: Target | undefined, result: RequestResult): void {

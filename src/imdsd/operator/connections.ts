@@ -6,12 +6,12 @@
  * beyond a bound is accepted, and the oldest one is closed in its place: of its address, or of the address that has the
  * most. So Prometheus is served while others hold connections.
  */
-import type { Server, Socket } from 'node:net'
+import type { Socket } from 'node:net'
 import type { Log } from '../../runtime/log-codes.ts'
 import { ByOwner } from '../../limits/by-owner.ts'
 
 /** What the bounds depend on. `now`: milliseconds of a monotonic clock. */
-export interface OperatorConnectionsParts {
+export interface AdmissionParts {
   readonly isAllowed: (address: string) => boolean
   /** Of all addresses together. */
   readonly maxConnections: number
@@ -26,60 +26,47 @@ const QUIET_MS = 60_000
 /** A connection; tests pass other objects. */
 export type OperatorConnection = Pick<Socket, 'remoteAddress' | 'destroy' | 'resetAndDestroy' | 'once'>
 
-export class OperatorConnections {
-  readonly #parts: OperatorConnectionsParts
+/** Builds what counts a new connection, or resets it. */
+export function buildAdmission({
+  isAllowed,
+  maxConnections,
+  now,
+  log,
+}: AdmissionParts): (socket: OperatorConnection) => void {
   /** By address: what closes each. */
-  readonly #open = new ByOwner<() => void>()
-  #refused = 0
-  #loggedAtMs = -Infinity
+  const open = new ByOwner<() => void>()
+  let refused = 0
+  let loggedAtMs = -Infinity
 
-  constructor(parts: OperatorConnectionsParts) {
-    this.#parts = parts
-  }
-
-  /** Begins to bound the connections of a server. */
-  start(server: Server): void {
-    server.on('connection', (socket: Socket) => this.admit(socket))
-  }
-
-  /** Counts a new connection, or resets it. */
-  admit(socket: OperatorConnection): void {
-    const { isAllowed, maxConnections } = this.#parts
-    const address = socket.remoteAddress
-    if (address === undefined || !isAllowed(address)) {
-      // undefined: already reset by the peer
-      if (address !== undefined) this.#logRefused(address)
-      socket.resetAndDestroy()
-      return
-    }
-    const count = (one: string) => this.#open.countOf(one)
-    if (count(address) >= MAX_PER_ADDRESS) this.#closeOldest(address)
-    else if (this.#open.size >= maxConnections)
-      this.#closeOldest(
-        this.#open.owners.reduce((largest, one) => (count(one) > count(largest) ? one : largest), address),
-      )
-    const close = () => {
-      this.#open.remove(address, close) // before its event, since more connections may arrive in this turn
-      socket.destroy()
-    }
-    this.#open.add(address, close)
-    socket.once('close', () => this.#open.remove(address, close))
-  }
-
-  #closeOldest(address: string): void {
-    this.#open.of(address)[0]?.()
-  }
-
-  #logRefused(address: string): void {
-    const { now, log } = this.#parts
-    this.#refused += 1
-    if (now() - this.#loggedAtMs < QUIET_MS) return
-    this.#loggedAtMs = now()
+  const closeOldest = (address: string) => open.of(address)[0]?.()
+  const logRefused = (address: string) => {
+    refused += 1
+    if (now() - loggedAtMs < QUIET_MS) return
+    loggedAtMs = now()
     log.warn(
-      { code: 'operator-not-allowed', address, connections: this.#refused },
+      { code: 'operator-not-allowed', address, connections: refused },
       "the operators' listener closes connections from addresses outside of IMDS_OPERATOR_ALLOW: " +
         'add the network if it should read metrics',
     )
-    this.#refused = 0
+    refused = 0
+  }
+  return (socket) => {
+    const address = socket.remoteAddress
+    if (address === undefined || !isAllowed(address)) {
+      // undefined: already reset by the peer
+      if (address !== undefined) logRefused(address)
+      socket.resetAndDestroy()
+      return
+    }
+    const count = (one: string) => open.countOf(one)
+    if (count(address) >= MAX_PER_ADDRESS) closeOldest(address)
+    else if (open.size >= maxConnections)
+      closeOldest(open.owners.reduce((largest, one) => (count(one) > count(largest) ? one : largest), address))
+    const close = () => {
+      open.remove(address, close) // before its event, since more connections may arrive in this turn
+      socket.destroy()
+    }
+    open.add(address, close)
+    socket.once('close', () => open.remove(address, close))
   }
 }

@@ -61,19 +61,20 @@ export function buildDiagnosis(parts: DiagnosisParts): Diagnosis {
     const instance = view.get(id)?.instance
     const isAnswered = instance?.interfaces.some(({ network }) => networks.includes(network)) !== false
     const ranges = instance === undefined ? [] : rangesOf(instance)
-    const contested = ranges
-      .map(({ network, range }) => ({ range, ids: view.contested().get(`${network} ${range}`) ?? [] }))
-      .filter(({ ids }) => ids.length > 0)
-    const lost = ranges
-      .map(({ network, range }) => ({ range, loss: view.lost().get(`${network} ${range}`) }))
-      .filter(({ loss }) => loss?.losers.includes(id) === true)
+    const contested = ranges.flatMap(({ network, range }) => {
+      const ids = view.contested().get(`${network} ${range}`)
+      return ids === undefined ? [] : [`${range} is contested: ${ids.join(' and ')} claim it`]
+    })
+    const lost = ranges.flatMap(({ network, range }) => {
+      const { owners = [], losers = [] } = view.lost().get(`${network} ${range}`) ?? {}
+      const now = `${range} is that of ${owners.join(' and ')}, and the store no longer has ${id}`
+      return losers.includes(id) ? [now] : []
+    })
     const served = instance === undefined ? '' : `; revision ${instance.revision} is served`
     return [
       ...(fault === undefined ? [] : [`${formatFault(id, fault)}${served}`]),
-      ...contested.map(({ range, ids }) => `${range} is contested: ${ids.join(' and ')} claim it`),
-      ...lost.map(
-        ({ range, loss }) => `${range} is that of ${loss!.owners.join(' and ')}, and the store no longer has ${id}`,
-      ),
+      ...contested,
+      ...lost,
       ...(isAnswered
         ? []
         : [

@@ -2,32 +2,27 @@
  * The document of /readyz: ready once the first resync is complete, its records can be used, and every listener is open
  * and can be reached.
  */
-import type { FirewallStatus } from '../firewall/firewall.ts'
+import type { Firewall, FirewallStatus } from '../firewall/firewall.ts'
 import { formatDuration } from '../../runtime/ago.ts'
-import type { LogLevelState } from '../../runtime/log-level.ts'
-import type { SyncStatus } from '../view/sync-state.ts'
+import type { AdjustableLevel } from '../../runtime/log-level.ts'
+import type { Source } from '../../store/source.ts'
+import type { Sync } from '../view/sync.ts'
+import type { View } from '../view/view.ts'
+import { formatFault } from './diagnosis.ts'
 import type { Readiness } from './documents.ts'
 
-/**
- * What readiness depends on. `listenerProblems`: a sentence for each listener that nobody can reach, of guests or of
- * operators.
- */
+/** What readiness depends on. */
 export interface ReadinessParts {
-  readonly sync: SyncStatus
-  readonly store: string
+  readonly sync: Pick<Sync, 'status' | 'faults'>
+  readonly source: Pick<Source, 'description'>
+  readonly view: Pick<View, 'size' | 'instances' | 'isUnconfirmed' | 'contested'>
+  readonly firewall: Pick<Firewall, 'status'>
+  readonly logLevel: Pick<AdjustableLevel, 'state'>
+  readonly viewAgeSeconds: () => number
   /** Another daemon announces itself with the name of this hypervisor. */
-  readonly isDuplicate: boolean
-  readonly instances: number
-  /** The instances that the store no longer has, with the revision that is served. */
-  readonly unconfirmed: () => Iterable<string>
-  /** The faulty records, with what is wrong. */
-  readonly faulty: () => Iterable<string>
-  /** As View has them. */
-  readonly contested: ReadonlyMap<string, readonly string[]>
-  readonly viewAgeSeconds: number
-  readonly listenerProblems: readonly string[]
-  readonly firewall: FirewallStatus
-  readonly log: LogLevelState
+  readonly isDuplicate: () => boolean
+  /** A sentence for each listener that nobody can reach, of guests or of operators. */
+  readonly listenerProblems: () => readonly string[]
 }
 
 /** The most instances, records or addresses that are named. */
@@ -37,43 +32,31 @@ function firstOf<T>(all: Iterable<T>): T[] {
   return Iterator.from(all).take(MAX_NAMED).toArray()
 }
 
-export function buildReadiness({
-  sync,
-  store,
-  isDuplicate,
-  instances,
-  contested,
-  viewAgeSeconds,
-  listenerProblems,
-  firewall,
-  log,
-  ...named
-}: ReadinessParts): Readiness {
-  const { ready, problem, hint, connected, unconfirmed, faulty } = sync
-  const [unconfirmedInstances, faultyRecords] = [
-    unconfirmed > 0 ? firstOf(named.unconfirmed()) : [],
-    faulty > 0 ? firstOf(named.faulty()) : [],
-  ]
+export function buildReadiness({ sync, source, view, firewall, logLevel, ...parts }: ReadinessParts): Readiness {
+  const { ready, problem, hint, connected, unconfirmed, faulty } = sync.status()
+  const listenerProblems = parts.listenerProblems()
   const problems = [...(problem === undefined ? [] : [problem]), ...listenerProblems]
+  const lost = unconfirmed === 0 ? [] : view.instances().filter(({ instance: { id } }) => view.isUnconfirmed(id))
+  const unconfirmedInstances = firstOf(lost).map(({ instance: { id, revision } }) => `${id}, revision ${revision}`)
+  const faultyRecords = firstOf(sync.faults()).map(([id, fault]) => formatFault(id, fault))
+  const contested = firstOf(view.contested()).map(([range, ids]) => `${range}: ${ids.join(', ')}`)
   return {
     ready: ready && listenerProblems.length === 0,
     ...(problems.length > 0 && { problem: problems.join('; ') }),
     ...(hint !== undefined && { hint }),
-    store,
+    store: source.description,
     connected,
-    ...(isDuplicate && { duplicate: true as const }),
-    instances,
-    viewAgeSeconds: Math.round(viewAgeSeconds * 1000) / 1000,
+    ...(parts.isDuplicate() && { duplicate: true as const }),
+    instances: view.size,
+    viewAgeSeconds: Math.round(parts.viewAgeSeconds() * 1000) / 1000,
     unconfirmed,
     ...(unconfirmedInstances.length > 0 && { unconfirmedInstances }),
     faulty,
     ...(faultyRecords.length > 0 && { faultyRecords }),
-    contestedAddresses: contested.size,
-    ...(contested.size > 0 && {
-      contested: firstOf(contested).map(([range, ids]) => `${range}: ${ids.join(', ')}`),
-    }),
-    firewall,
-    log,
+    contestedAddresses: view.contested().size,
+    ...(contested.length > 0 && { contested }),
+    firewall: firewall.status(),
+    log: logLevel.state,
   }
 }
 

@@ -15,7 +15,7 @@ import { parseReport, MAX_REPORT_BYTES, type AgentReport } from '../firewall/age
 import type { Firewall } from '../firewall/firewall.ts'
 import { LEVEL_SECONDS, LOG_LEVELS, type AdjustableLevel, type LogLevel } from '../../runtime/log-level.ts'
 import type { Explanation, InstanceExplanation, InstanceState, Readiness, ReportsDocument, Trace } from './documents.ts'
-import { OperatorConnections } from './connections.ts'
+import { buildAdmission } from './connections.ts'
 import type { GateState } from './launch-gate.ts'
 import { PATHS } from './paths.ts'
 
@@ -85,12 +85,8 @@ export function buildTcpServer(
   const server = buildServer(parts)
   guardAccess(server, { password, probes: [PATHS.live, PATHS.ready], counts: [PATHS.metrics], now })
   const isListed = buildNetworkTest([...allow, ...THIS_HOST])
-  new OperatorConnections({
-    isAllowed: (address) => allow.length === 0 || isListed(address),
-    maxConnections,
-    now,
-    log,
-  }).start(server.server)
+  const isAllowed = (address: string) => allow.length === 0 || isListed(address)
+  server.server.on('connection', buildAdmission({ isAllowed, maxConnections, now, log }))
   return server
 }
 
@@ -130,24 +126,25 @@ export function buildSocketServer(parts: OperatorParts, maxConnections: number):
       ? reply.code(400).send({ error: `that is not a level (${LOG_LEVELS.join(', ')}) with seconds` })
       : reply.send(parts.logLevel.set(wanted.level, wanted.seconds))
   })
-  server.get<OfInstance>(PATHS.reports, (request, reply) => sendOfInstance(request, reply, parts.reports))
+  server.get<Asked>(PATHS.reports, sendOfInstance(parts.reports))
   return server
 }
 
-interface OfInstance {
+/** What requests have: the id of an instance in the path, and a query. */
+interface Asked {
   readonly Params: { readonly id: string }
-}
-
-function sendOfInstance(
-  { params: { id } }: FastifyRequest<OfInstance>,
-  reply: FastifyReply,
-  read: (id: string) => object | undefined,
-): FastifyReply {
-  if (!isId(id)) return reply.code(400).send(NO_ID)
-  const found = read(id)
-  return found === undefined ? reply.code(404).send({ error: `${id} is not served here` }) : reply.send(found)
+  readonly Querystring: Readonly<Partial<Record<'id' | 'reason' | 'address' | 'network', string>>>
 }
 const NO_ID = { error: `that is not ${ID_RULE}` }
+
+/** Sends what `read` returns for an instance. */
+function sendOfInstance(read: (id: string) => object | undefined) {
+  return ({ params: { id } }: FastifyRequest<Asked>, reply: FastifyReply) => {
+    if (!isId(id)) return reply.code(400).send(NO_ID)
+    const found = read(id)
+    return found === undefined ? reply.code(404).send({ error: `${id} is not served here` }) : reply.send(found)
+  }
+}
 
 function parseLevel(body: unknown): { readonly level: LogLevel; readonly seconds: number } | undefined {
   const { level: name, seconds } = (body ?? {}) as Readonly<Record<string, unknown>>
@@ -158,16 +155,8 @@ function parseLevel(body: unknown): { readonly level: LogLevel; readonly seconds
 }
 
 /** Builds a server with the routes that only read. */
-function buildServer({
-  metrics,
-  readiness,
-  launchGate,
-  trace,
-  explain,
-  explainInstance,
-  diagnose,
-  page,
-}: OperatorParts): FastifyInstance {
+function buildServer(parts: OperatorParts): FastifyInstance {
+  const { metrics } = parts
   const server = Fastify({
     logger: false,
     schemaController: NO_SCHEMA_COMPILERS,
@@ -186,34 +175,30 @@ function buildServer({
     })
     return reply.type(metrics.contentType).send(await collecting)
   })
-  server.get(PATHS.page, (request, reply) => sendPage(request, reply, page))
+  server.get(PATHS.page, (request, reply) => sendPage(request, reply, parts.page))
   server.get(PATHS.live, (_request, reply) => reply.type('text/plain').send('ok\n'))
   server.get(PATHS.ready, (_request, reply) => {
-    const state = readiness()
+    const state = parts.readiness()
     return reply.code(state.ready ? 200 : 503).send(state)
   })
-  server.get<{ Params: { id: string }; Querystring: { reason?: string } }>(PATHS.instance, async (request, reply) => {
-    const { id } = request.params
+  server.get<Asked>(PATHS.instance, async ({ params: { id }, query }, reply) => {
     if (!isId(id)) return reply.code(400).send(NO_ID)
-    const why = request.query.reason === undefined ? undefined : await diagnose(id)
-    const { status, ...state } = formatGateState(id, launchGate(id), why)
+    const why = query.reason === undefined ? undefined : await parts.diagnose(id)
+    const { status, ...state } = formatGateState(id, parts.launchGate(id), why)
     return reply.code(status).send(state)
   })
-  server.get<OfInstance>(PATHS.trace, (request, reply) => sendOfInstance(request, reply, trace))
-  server.get<{ Querystring: { address?: string; network?: string; id?: string } }>(
-    PATHS.explain,
-    async ({ query: { address = '', network = 'default', id } }, reply) => {
-      if (id !== undefined) {
-        if (!isId(id)) return reply.code(400).send(NO_ID)
-        const explained = await explainInstance(id)
-        return reply.code(explained.revision === undefined ? 404 : 200).send(explained)
-      }
-      const explanation = isName(network) ? await explain(network, address) : undefined
-      return explanation === undefined
-        ? reply.code(400).send({ error: 'that is not an address on a network' })
-        : reply.send(explanation)
-    },
-  )
+  server.get<Asked>(PATHS.trace, sendOfInstance(parts.trace))
+  server.get<Asked>(PATHS.explain, async ({ query: { address = '', network = 'default', id } }, reply) => {
+    if (id !== undefined) {
+      if (!isId(id)) return reply.code(400).send(NO_ID)
+      const explained = await parts.explainInstance(id)
+      return reply.code(explained.revision === undefined ? 404 : 200).send(explained)
+    }
+    const explanation = isName(network) ? await parts.explain(network, address) : undefined
+    return explanation === undefined
+      ? reply.code(400).send({ error: 'that is not an address on a network' })
+      : reply.send(explanation)
+  })
   return server
 }
 

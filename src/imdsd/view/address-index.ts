@@ -11,6 +11,9 @@
  */
 import { CONTESTED, ipv6Digits, UNKNOWN, type Ownership } from '../../metadata/address.ts'
 
+/** The digits of an IPv6 address. */
+const MAX_DIGITS = 32
+
 /** A claimed range. `ownership` considers all claims of this range and of the ranges that contain it. */
 interface Claim<T> {
   readonly range: string
@@ -35,9 +38,7 @@ export class AddressIndex<T> {
   /** The keys of #ipv6 in order: the ranges inside a range follow it. */
   readonly #order: string[] = []
   /** How many ranges have each number of digits. */
-  readonly #counts = new Map<number, number>()
-  /** The numbers of digits that occur, longest first. */
-  #lengths: readonly number[] = []
+  readonly #counts = new Uint32Array(MAX_DIGITS + 1)
 
   constructor(changed: OwnersChanged<T>, rankOf: (claimant: T) => number) {
     this.#changed = changed
@@ -87,14 +88,14 @@ export class AddressIndex<T> {
   }
 
   #longestAround(address: string): Claim<T> | undefined {
-    if (this.#lengths.length === 0 || !address.includes(':')) return undefined
+    if (this.#ipv6.size === 0 || !address.includes(':')) return undefined
     return this.#around(ipv6Digits(address)).next().value
   }
 
   /** The ranges that contain the range with these digits, longest first. */
   *#around(digits: string): Generator<Claim<T>, undefined> {
-    for (const length of this.#lengths) {
-      const claim = length <= digits.length ? this.#ipv6.get(digits.slice(0, length)) : undefined
+    for (let length = digits.length; length > 0; length--) {
+      const claim = this.#counts[length] === 0 ? undefined : this.#ipv6.get(digits.slice(0, length))
       if (claim !== undefined) yield claim
     }
     return undefined
@@ -113,7 +114,7 @@ export class AddressIndex<T> {
     if (digits !== undefined) {
       this.#ipv6.set(digits, claim)
       this.#order.splice(this.#indexOf(digits), 0, digits)
-      this.#count(digits.length, 1)
+      this.#counts[digits.length]!++
     }
     return claim
   }
@@ -123,14 +124,7 @@ export class AddressIndex<T> {
     if (digits === undefined) return
     this.#ipv6.delete(digits)
     this.#order.splice(this.#indexOf(digits), 1)
-    this.#count(digits.length, -1)
-  }
-
-  #count(length: number, change: 1 | -1): void {
-    const count = (this.#counts.get(length) ?? 0) + change
-    if (count > 0) this.#counts.set(length, count)
-    else this.#counts.delete(length)
-    if (count === 0 || count === change) this.#lengths = [...this.#counts.keys()].sort((a, b) => b - a)
+    this.#counts[digits.length]!--
   }
 
   /** The index in #order of the first digits that do not sort before these. */

@@ -34,39 +34,21 @@ export interface PeerLookupParts {
   readonly now: () => number
 }
 
-export class PeerLookup {
-  readonly #parts: PeerLookupParts
-  readonly #pending = new Map<string, Promise<FoundInstance>>()
+/**
+ * The instance of this hypervisor that owns an address according to the store, within a second; undefined when the store
+ * may not be asked now.
+ */
+export type PeerLookup = (network: string, address: string) => Promise<FoundInstance> | undefined
+
+export function buildPeerLookup({ find, lookUp, canAsk, lookups, now }: PeerLookupParts): PeerLookup {
+  const pending = new Map<string, Promise<FoundInstance>>()
   /** Until when each answer is remembered. */
-  readonly #answered = new LRUCache<string, number>({ max: MAX_REMEMBERED })
-  readonly #rate = new TokenBucket(RATE, RATE)
+  const answered = new LRUCache<string, number>({ max: MAX_REMEMBERED })
+  const rate = new TokenBucket(RATE, RATE)
 
-  constructor(parts: PeerLookupParts) {
-    this.#parts = parts
-  }
-
-  /**
-   * The instance of this hypervisor that owns the address according to the store, within a second; undefined when the
-   * store may not be asked now.
-   */
-  lookUp(network: string, address: string): Promise<FoundInstance> | undefined {
-    const key = `${network} ${address}`
-    const pending = this.#pending.get(key)
-    if (pending !== undefined) return pending
-    if (!this.#takeLookup(key)) {
-      this.#parts.lookups.inc({ result: 'skipped' })
-      return undefined
-    }
-    const lookup = this.#lookUp(network, address).finally(() => {
-      this.#pending.delete(key)
-      this.#answered.set(key, this.#parts.now() + MEMORY_MS)
-    })
-    this.#pending.set(key, lookup)
-    return lookup
-  }
-
-  async #lookUp(network: string, address: string): Promise<FoundInstance> {
-    const { lookUp, find, lookups } = this.#parts
+  /** Takes a lookup from the rate. False: the store may not be asked now. */
+  const takeLookup = (key: string) => canAsk() && now() >= (answered.get(key) ?? 0) && rate.tryTake(now())
+  const ask = async (network: string, address: string): Promise<FoundInstance> => {
     try {
       await inTime(lookUp(network, address), TIMEOUT_MS)
       const found = find(network, address)
@@ -77,10 +59,19 @@ export class PeerLookup {
       return find(network, address)
     }
   }
-
-  /** Takes a lookup from the rate. False: the store may not be asked now. */
-  #takeLookup(key: string): boolean {
-    const now = this.#parts.now()
-    return this.#parts.canAsk() && now >= (this.#answered.get(key) ?? 0) && this.#rate.tryTake(now)
+  return (network, address) => {
+    const key = `${network} ${address}`
+    const running = pending.get(key)
+    if (running !== undefined) return running
+    if (!takeLookup(key)) {
+      lookups.inc({ result: 'skipped' })
+      return undefined
+    }
+    const lookup = ask(network, address).finally(() => {
+      pending.delete(key)
+      answered.set(key, now() + MEMORY_MS)
+    })
+    pending.set(key, lookup)
+    return lookup
   }
 }

@@ -25,21 +25,20 @@ export type Validated = { readonly ok: true; readonly value: ValidRecord } | ({ 
 
 /** Validates one loaded instance. `userDataMaxBytes` bounds the user-data. */
 export function validate(loaded: Exclude<Loaded, { kind: 'removed' | 'absent' }>, userDataMaxBytes: number): Validated {
-  if (loaded.kind !== 'record')
-    return { ok: false, reason: loaded.kind, faults: [{ path: '', message: loaded.reason }] }
+  if (loaded.kind !== 'record') return invalid(loaded.kind, [{ path: '', message: loaded.reason }])
   const parsed = parseStored(loaded.document)
-  if (!parsed.ok) return { ok: false, reason: 'record', faults: parsed.faults }
+  if (!parsed.ok) return invalid('record', parsed.faults)
   const instance = parsed.value
   if (instance.id !== loaded.id)
-    return {
-      ok: false,
-      reason: 'id',
-      faults: [{ path: '/id', message: `is not the id that it is stored under, ${loaded.id}` }],
-    }
+    return invalid('id', [{ path: '/id', message: `is not the id that it is stored under, ${loaded.id}` }])
   const faults = userDataFaults(instance, loaded.userData, loaded.userDataSha256, userDataMaxBytes)
-  if (faults.length > 0) return { ok: false, reason: 'user-data', faults }
+  if (faults.length > 0) return invalid('user-data', faults)
   return {
     ok: true,
     value: { instance, userData: instance.sealedAt === undefined ? loaded.userData : undefined, digest: loaded.digest },
   }
+}
+
+function invalid(reason: InvalidRecord['reason'], faults: readonly Fault[]): Validated {
+  return { ok: false, reason, faults }
 }

@@ -15,7 +15,7 @@ async function linesOf(change: Partial<DaemonStateParts> = {}) {
   const meter = new RequestMeter()
   metrics.setSources({
     meter,
-    boots: { onDuration: () => undefined, endSilentCrawls: () => undefined },
+    traces: { onDuration: () => undefined },
   } as unknown as MetricsSources)
   const look = buildDaemonState({
     config: parsed.value,

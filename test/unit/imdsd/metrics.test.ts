@@ -5,27 +5,30 @@ import { VERSION } from '../../../src/runtime/version.ts'
 import { READY } from '../../support/fixtures/ready.ts'
 
 const STATUS = { ...READY, resyncTookMs: 1_500, unconfirmed: 2, faulty: 3 }
-const FIREWALL = { required: true, ageSeconds: 7, refused: 1 }
+const FIREWALL = { required: true, applied: true, ageSeconds: 7, refused: 1 }
 
 /** The metrics of a daemon, and a scrape of them: series -> value. */
 function aDaemon(change: Partial<MetricsSources> = {}) {
   const meter = new RequestMeter()
   const metrics = buildMetrics()
   metrics.setSources({
+    view: {
+      size: 4,
+      contested: () => new Map(['a', 'b', 'c', 'd', 'e'].map((range) => [range, []])),
+      instances: () => [].values(),
+    },
     meter,
-    boots: { onDuration: () => undefined, endSilentCrawls: () => undefined },
-    instances: () => 4,
-    heldRequests: () => 3,
-    contested: () => 5,
-    sync: () => STATUS,
+    traces: { onDuration: () => undefined, of: () => undefined },
+    held: { size: 3 },
+    source: {},
+    sync: { status: () => STATUS },
+    firewall: { status: () => FIREWALL, packets: () => undefined },
+    addresses: { missing: () => [] },
+    unserved: [],
     viewAgeSeconds: () => 6,
-    certificateEndSeconds: () => 0,
     isDuplicate: () => false,
-    firewall: () => FIREWALL,
-    packets: () => undefined,
-    missingAddresses: () => 0,
-    unservedNetworks: () => 0,
-    listenerProblems: () => 0,
+    listenerProblems: () => [],
+    now: () => 0,
     ...change,
   })
   const scrape = async () =>
@@ -75,10 +78,11 @@ test('every series of a counter is there at 0 from the start, so that its first 
 })
 
 test('gauges are read when they are scraped', async () => {
-  let instances = 4
-  const { scrape } = aDaemon({ instances: () => instances })
+  const held = { size: 3 }
+  const { scrape } = aDaemon({ held })
   expect(Object.fromEntries(await scrape())).toMatchObject({
     imds_view_instances: 4,
+    imds_held_requests: 3,
     imds_view_contested_addresses: 5,
     imds_view_age_seconds: 6,
     imds_resync_duration_seconds: 1.5,
@@ -92,23 +96,22 @@ test('gauges are read when they are scraped', async () => {
     imds_unserved_networks: 0,
     imds_ready: 1,
   })
-  instances = 9
-  expect((await scrape()).get('imds_view_instances')).toBe(9)
+  held.size = 9
+  expect((await scrape()).get('imds_held_requests')).toBe(9)
 })
 
 test('the daemon is not ready if sync is not, or a listener has a problem', async () => {
   const readiness = async (change: Partial<MetricsSources>) => (await aDaemon(change).scrape()).get('imds_ready')
   expect([
-    await readiness({ sync: () => ({ ...STATUS, ready: false }) }),
-    await readiness({ listenerProblems: () => 1 }),
+    await readiness({ sync: { status: () => ({ ...STATUS, ready: false }) } }),
+    await readiness({ listenerProblems: () => ['no 10.0.0.1'] }),
     await readiness({}),
   ]).toEqual([0, 0, 1])
 })
 
 test('the age of the firewall is 0 if no firewall is required', async () => {
-  expect(
-    (await aDaemon({ firewall: () => ({ ...FIREWALL, required: false }) }).scrape()).get('imds_firewall_age_seconds'),
-  ).toBe(0)
+  const firewall = { status: () => ({ ...FIREWALL, required: false }), packets: () => undefined }
+  expect((await aDaemon({ firewall }).scrape()).get('imds_firewall_age_seconds')).toBe(0)
 })
 
 test('each scrape returns the counts of the meter, without adding them twice', async () => {
@@ -147,7 +150,7 @@ test('durations are a histogram: cumulative buckets, of which the last has every
 test('the counters of the firewall have a closed set of series once its agent has reported them', async () => {
   expect([...(await aDaemon().scrape()).keys()].filter((name) => name.startsWith('imds_firewall_packets'))).toEqual([])
   const packets = { admitted: 9, unknown_peers: 1, too_many: 2, fragments: 3, strays: 4, operators: 5 }
-  const series = await aDaemon({ packets: () => packets }).scrape()
+  const series = await aDaemon({ firewall: { status: () => FIREWALL, packets: () => packets } }).scrape()
   expect([...series].filter(([name]) => name.startsWith('imds_firewall_packets'))).toEqual([
     ['imds_firewall_packets_total{result="admitted"}', 9],
     ['imds_firewall_packets_total{result="unknown-peers"}', 1],

@@ -25,49 +25,43 @@ export interface Interval {
   readonly p99Ms: number | undefined
 }
 
-/** The history of one meter. `now`: milliseconds of a monotonic clock. */
-export class History {
-  readonly #meter: Pick<RequestMeter, 'counts' | 'durations'>
-  readonly #now: () => number
-  #samples: readonly Sample[]
-
-  constructor(meter: Pick<RequestMeter, 'counts' | 'durations'>, now: () => number) {
-    this.#meter = meter
-    this.#now = now
-    this.#samples = [this.#read()]
-  }
-
+export interface History {
   /** Takes a sample. Call it every INTERVAL_MS. */
-  sample(): void {
-    this.#samples = [...this.#samples, this.#read()].slice(-MAX_SAMPLES)
-  }
-
+  sample(): void
   /** The intervals of the last hour, the oldest first. */
-  intervals(): Interval[] {
-    return this.#samples.slice(1).map((sample, i) => intervalOf(this.#samples[i]!, sample))
-  }
-
+  intervals(): Interval[]
   /** The refusals by reason, the most frequent of the last hour first. */
-  refusals(): { readonly reason: RequestOutcome; readonly lastHour: number; readonly sinceStart: number }[] {
-    const before = this.#samples[0]!.outcomes
-    return [...this.#read().outcomes]
-      .filter(([reason]) => reason !== 'served')
-      .map(([reason, sinceStart]) => ({ reason, lastHour: sinceStart - (before.get(reason) ?? 0), sinceStart }))
-      .sort((a, b) => b.lastHour - a.lastHour || b.sinceStart - a.sinceStart)
-  }
+  refusals(): { readonly reason: RequestOutcome; readonly lastHour: number; readonly sinceStart: number }[]
+}
 
-  #read(): Sample {
+/** The history of one meter. `now`: milliseconds of a monotonic clock. */
+export function buildHistory(meter: Pick<RequestMeter, 'counts' | 'durations'>, now: () => number): History {
+  const read = (): Sample => {
     const outcomes = new Map<RequestOutcome, number>()
-    for (const { reason, count } of this.#meter.counts()) outcomes.set(reason, (outcomes.get(reason) ?? 0) + count)
-    const routes = this.#meter.durations()
+    for (const { reason, count } of meter.counts()) outcomes.set(reason, (outcomes.get(reason) ?? 0) + count)
+    const routes = meter.durations()
     const cumulative = DURATION_BOUNDS.map((_bound, i) => sumOf(routes.map((route) => route.cumulative[i] ?? 0)))
     const counts = [...cumulative, sumOf(routes.map(({ count }) => count))]
     return {
-      atMs: this.#now(),
+      atMs: now(),
       outcomes,
       buckets: counts.map((count, i) => count - (counts[i - 1] ?? 0)),
       sumSeconds: sumOf(routes.map(({ sumSeconds }) => sumSeconds)),
     }
+  }
+  let samples: readonly Sample[] = [read()]
+  return {
+    sample: () => {
+      samples = [...samples, read()].slice(-MAX_SAMPLES)
+    },
+    intervals: () => samples.slice(1).map((sample, i) => intervalOf(samples[i]!, sample)),
+    refusals: () => {
+      const before = samples[0]!.outcomes
+      return [...read().outcomes]
+        .filter(([reason]) => reason !== 'served')
+        .map(([reason, sinceStart]) => ({ reason, lastHour: sinceStart - (before.get(reason) ?? 0), sinceStart }))
+        .sort((a, b) => b.lastHour - a.lastHour || b.sinceStart - a.sinceStart)
+    },
   }
 }
 

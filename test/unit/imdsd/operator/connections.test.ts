@@ -1,16 +1,12 @@
 import { EventEmitter } from 'node:events'
 import { expect, test } from 'vitest'
-import {
-  MAX_PER_ADDRESS,
-  OperatorConnections,
-  type OperatorConnection,
-} from '../../../../src/imdsd/operator/connections.ts'
+import { MAX_PER_ADDRESS, buildAdmission, type OperatorConnection } from '../../../../src/imdsd/operator/connections.ts'
 
 /** Connections that a test opens; `open()` are the addresses of those that were not closed, the oldest first. */
 function aListener(most = 64, isAllowed: (address: string) => boolean = () => true) {
   const lines: unknown[] = []
   let nowMs = 0
-  const connections = new OperatorConnections({
+  const admit = buildAdmission({
     isAllowed,
     maxConnections: most,
     now: () => nowMs,
@@ -36,7 +32,7 @@ function aListener(most = 64, isAllowed: (address: string) => boolean = () => tr
         one.state = 'closed'
       },
     })
-    connections.admit(socket as unknown as OperatorConnection)
+    admit(socket as unknown as OperatorConnection)
     return one
   }
   return {

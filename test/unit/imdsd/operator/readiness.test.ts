@@ -1,19 +1,29 @@
 import { expect, test } from 'vitest'
 import { buildReadiness, type ReadinessParts } from '../../../../src/imdsd/operator/readiness.ts'
+import type { ServedInstance } from '../../../../src/imdsd/view/served-instance.ts'
+import type { SyncStatus } from '../../../../src/imdsd/view/sync-state.ts'
 import { READY } from '../../../support/fixtures/ready.ts'
 
+const syncWith = (change: Partial<SyncStatus>): ReadinessParts['sync'] => ({
+  status: () => ({ ...READY, unconfirmed: 1, faulty: 1, ...change }),
+  faults: () => [['srv-b', { reason: 'record', faults: [{ path: '/id', message: 'is missing' }] }] as const].values(),
+})
+const instances = ['srv-a', 'srv-b', 'srv-c'].map((id) => ({ instance: { id, revision: 5 } }) as ServedInstance)
+const view: ReadinessParts['view'] = {
+  size: 3,
+  instances: () => instances.values(),
+  isUnconfirmed: (id) => id === 'srv-a',
+  contested: () => new Map(),
+}
 const PARTS: ReadinessParts = {
-  sync: { ...READY, unconfirmed: 1, faulty: 2 },
-  store: 'redis://x',
-  isDuplicate: false,
-  instances: 3,
-  unconfirmed: () => ['srv-a, revision 5'],
-  faulty: () => [],
-  contested: new Map(),
-  viewAgeSeconds: 1.23456,
-  listenerProblems: [],
-  firewall: { required: true, applied: true, ageSeconds: 0, refused: 0 },
-  log: { level: 'info', configured: 'info' },
+  sync: syncWith({}),
+  source: { description: 'redis://x' },
+  view,
+  firewall: { status: () => ({ required: true, applied: true, ageSeconds: 0, refused: 0 }) },
+  logLevel: { state: { level: 'info', configured: 'info' } },
+  viewAgeSeconds: () => 1.23456,
+  isDuplicate: () => false,
+  listenerProblems: () => [],
 }
 
 test('readiness shows the state of sync, the view and the firewall', () => {
@@ -25,7 +35,8 @@ test('readiness shows the state of sync, the view and the firewall', () => {
     viewAgeSeconds: 1.235,
     unconfirmed: 1,
     unconfirmedInstances: ['srv-a, revision 5'],
-    faulty: 2,
+    faulty: 1,
+    faultyRecords: ['the record of srv-b in the store is faulty: /id is missing'],
     contestedAddresses: 0,
     firewall: { required: true, applied: true, ageSeconds: 0, refused: 0 },
     log: { level: 'info', configured: 'info' },
@@ -33,7 +44,7 @@ test('readiness shows the state of sync, the view and the firewall', () => {
 })
 
 test('a hint is shown, and the daemon is ready all the same', () => {
-  expect(buildReadiness({ ...PARTS, sync: { ...PARTS.sync, hint: 'no record names hv01' } })).toMatchObject({
+  expect(buildReadiness({ ...PARTS, sync: syncWith({ hint: 'no record names hv01' }) })).toMatchObject({
     ready: true,
     hint: 'no record names hv01',
   })
@@ -41,21 +52,25 @@ test('a hint is shown, and the daemon is ready all the same', () => {
 
 test('the first ten contested addresses are named, and the daemon is ready all the same', () => {
   const contested = new Map(Array.from({ length: 12 }, (_, n) => [`default 10.0.0.${n}`, ['srv-a', 'srv-b']]))
-  const { ready, contestedAddresses, contested: named = [] } = buildReadiness({ ...PARTS, contested })
+  const {
+    ready,
+    contestedAddresses,
+    contested: named = [],
+  } = buildReadiness({ ...PARTS, view: { ...view, contested: () => contested } })
   expect([ready, contestedAddresses, named.length, named[0]]).toEqual([true, 12, 10, 'default 10.0.0.0: srv-a, srv-b'])
 })
 
 test('a problem of sync and each problem of a listener make the daemon not ready', () => {
-  const sync = { ...PARTS.sync, ready: false, problem: 'the first resync is not complete' }
+  const sync = syncWith({ ready: false, problem: 'the first resync is not complete' })
   expect(buildReadiness({ ...PARTS, sync })).toMatchObject({
     ready: false,
     problem: 'the first resync is not complete',
   })
-  expect(buildReadiness({ ...PARTS, listenerProblems: ['no 10.0.0.1'] })).toMatchObject({
+  expect(buildReadiness({ ...PARTS, listenerProblems: () => ['no 10.0.0.1'] })).toMatchObject({
     ready: false,
     problem: 'no 10.0.0.1',
   })
-  expect(buildReadiness({ ...PARTS, sync, listenerProblems: ['no 10.0.0.1'] }).problem).toBe(
+  expect(buildReadiness({ ...PARTS, sync, listenerProblems: () => ['no 10.0.0.1'] }).problem).toBe(
     'the first resync is not complete; no 10.0.0.1',
   )
 })

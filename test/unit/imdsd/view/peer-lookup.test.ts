@@ -1,8 +1,8 @@
 import { expect, test } from 'vitest'
-import { PeerLookup } from '../../../../src/imdsd/view/peer-lookup.ts'
+import { buildPeerLookup } from '../../../../src/imdsd/view/peer-lookup.ts'
 import type { FoundInstance } from '../../../../src/imdsd/view/view.ts'
 
-/** A PeerLookup whose lookups the test answers. */
+/** A lookup whose answers of the store the test gives. */
 function aPeerLookup() {
   const state = {
     nowMs: 0,
@@ -12,7 +12,7 @@ function aPeerLookup() {
     results: [] as string[],
   }
   const pending: PromiseWithResolvers<undefined>[] = []
-  const peerLookup = new PeerLookup({
+  const peerLookup = buildPeerLookup({
     find: () => state.found,
     lookUp: async (network, address) => {
       state.lookUps.push(`${network} ${address}`)
@@ -37,8 +37,8 @@ function aPeerLookup() {
 
 test('E2: many requests for one address cause one lookup, and another a second after its answer', async () => {
   const { state, peerLookup, settle } = aPeerLookup()
-  const lookups = [peerLookup.lookUp('default', '10.0.0.2'), peerLookup.lookUp('default', '10.0.0.2')]
-  const onOtherNetwork = peerLookup.lookUp('other', '10.0.0.2')
+  const lookups = [peerLookup('default', '10.0.0.2'), peerLookup('default', '10.0.0.2')]
+  const onOtherNetwork = peerLookup('other', '10.0.0.2')
   expect(state.lookUps).toEqual(['default 10.0.0.2', 'other 10.0.0.2'])
   state.found = { kind: 'contested' }
   settle()
@@ -48,9 +48,9 @@ test('E2: many requests for one address cause one lookup, and another a second a
     { kind: 'contested' },
   ])
   state.nowMs = 999
-  expect(peerLookup.lookUp('default', '10.0.0.2')).toBeUndefined()
+  expect(peerLookup('default', '10.0.0.2')).toBeUndefined()
   state.nowMs = 1_000
-  expect(peerLookup.lookUp('default', '10.0.0.2')).toBeDefined()
+  expect(peerLookup('default', '10.0.0.2')).toBeDefined()
   expect([state.lookUps.length, state.results]).toEqual([3, ['found', 'found', 'skipped']])
 })
 
@@ -59,7 +59,7 @@ test('E2: the store gets at most 100 lookups at once, and 100 a second from then
   let n = 0
   const asked = () => {
     const before = state.lookUps.length
-    for (let i = 0; i < 300; i++) peerLookup.lookUp('default', `10.0.${n >> 8}.${n++ & 255}`)
+    for (let i = 0; i < 300; i++) peerLookup('default', `10.0.${n >> 8}.${n++ & 255}`)
     return state.lookUps.length - before
   }
   expect(asked()).toBe(100)
@@ -72,10 +72,10 @@ test('E2: the store gets at most 100 lookups at once, and 100 a second from then
 test('E2: without the store nothing is looked up; a failed lookup is answered from the view', async () => {
   const { state, peerLookup, settle } = aPeerLookup()
   state.canAsk = false
-  expect(peerLookup.lookUp('default', '10.0.0.2')).toBeUndefined()
+  expect(peerLookup('default', '10.0.0.2')).toBeUndefined()
   state.canAsk = true
-  const lookup = peerLookup.lookUp('default', '10.0.0.2')
+  const lookup = peerLookup('default', '10.0.0.2')
   settle(new Error('away'))
   expect([await lookup, state.results]).toEqual([{ kind: 'unknown' }, ['skipped', 'failed']])
-  expect(peerLookup.lookUp('default', '10.0.0.2')).toBeUndefined()
+  expect(peerLookup('default', '10.0.0.2')).toBeUndefined()
 })

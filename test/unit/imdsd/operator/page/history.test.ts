@@ -1,11 +1,11 @@
 import { expect, test } from 'vitest'
 import { RequestMeter } from '../../../../../src/imdsd/guest/meter.ts'
-import { History, INTERVAL_MS } from '../../../../../src/imdsd/operator/page/history.ts'
+import { buildHistory, INTERVAL_MS } from '../../../../../src/imdsd/operator/page/history.ts'
 
 function aHistory() {
   const clock = { ms: 1_000 }
   const meter = new RequestMeter()
-  const history = new History(meter, () => clock.ms)
+  const history = buildHistory(meter, () => clock.ms)
   const pass = () => {
     clock.ms += INTERVAL_MS
     history.sample()

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { History } from '../../../../../src/imdsd/operator/page/history.ts'
+import { buildHistory } from '../../../../../src/imdsd/operator/page/history.ts'
 import { formatPage } from '../../../../../src/imdsd/operator/page/page.ts'
 import { aGuestServer } from '../../../../support/fixtures/guest-server.ts'
 import { anInstance } from '../../../../support/fixtures/instance.ts'
@@ -26,7 +26,7 @@ function aPage() {
             results: [{ check: 'daemon', state: 'failure', text: HOSTILE, remedy: HOSTILE }],
             unchecked: ['ports', 'guests'],
           }),
-        history: new History(meter, now),
+        history: buildHistory(meter, now),
         view,
         traces,
         now,

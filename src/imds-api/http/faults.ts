@@ -1,21 +1,13 @@
 /** The faults of a request that does not have the form of its schema: sentences, with their places and codes. */
 import type { FastifyError } from 'fastify'
 import { FORMATS } from '../model/formats.ts'
+import type { JsonSchema } from '../model/json-schema.ts'
 import { fieldFault, type Detail, type DetailCode } from '../model/refusal.ts'
 import { STORABLE, STORABLE_FAULT } from '../model/storable-text.ts'
 
-interface Schema {
-  readonly hint?: string
-  readonly minimum?: number
-  readonly maximum?: number
-  readonly examples?: readonly unknown[]
-  readonly required?: readonly string[]
-  readonly properties?: Readonly<Record<string, Schema>>
-  readonly items?: Schema
-}
 /** A fault as Ajv reports it with its option `verbose`. `propertyName`: it is a fault of this key. */
-type Fault = NonNullable<FastifyError['validation']>[number] & {
-  readonly parentSchema?: Schema
+export type FormFault = NonNullable<FastifyError['validation']>[number] & {
+  readonly parentSchema?: JsonSchema
   readonly propertyName?: string
   readonly data?: unknown
 }
@@ -36,10 +28,11 @@ const MAX_GUESSED_LENGTH = 64
 /**
  * The first faults, one for each place: `port_translators.0.incoming must be an integer or a string`. For a union, the
  * fault names the alternatives; if the value has the type of one of them, it says what is wrong with the value.
+ * `formatWhole`: for a fault of the whole value, by default of a body.
  */
-export function formatFaults(all: readonly Fault[]): Detail[] {
+export function formatFaults(all: readonly FormFault[], formatWhole = formatBody): Detail[] {
   const validation = all.slice(0, MAX_FAULTS)
-  const places = new Map<string, Fault[]>()
+  const places = new Map<string, FormFault[]>()
   // places with a fault inside: their values have the right type
   const parents = new Set(validation.map((fault) => namesOf(fault).slice(0, -1).join('/')))
   for (const fault of validation) {
@@ -53,13 +46,14 @@ export function formatFaults(all: readonly Fault[]): Detail[] {
   }
   return [...places].map(([place, faults]) => {
     const text = formatPlace(faults)
-    const isBody = place === ''
-    return fieldFault(
-      isBody ? undefined : place,
-      codeOf(faults),
-      isBody ? `the body ${text.replace('an object', 'a JSON object')}` : `${place} ${text}`,
-    )
+    return place === ''
+      ? fieldFault(undefined, codeOf(faults), formatWhole(text))
+      : fieldFault(place, codeOf(faults), `${place} ${text}`)
   })
+}
+
+function formatBody(text: string): string {
+  return `the body ${text.replace('an object', 'a JSON object')}`
 }
 
 /** The code of a fault by its keyword. Any other keyword is about the form of a text. */
@@ -68,6 +62,7 @@ const CODES: Readonly<Record<string, DetailCode>> = {
   const: 'not_allowed',
   enum: 'not_allowed',
   required: 'missing',
+  additionalProperties: 'unknown_parameter',
   minLength: 'too_short',
   minItems: 'too_short',
   maxLength: 'too_long',
@@ -81,7 +76,7 @@ const CODES: Readonly<Record<string, DetailCode>> = {
 }
 
 /** The code of the faults of one place: of a limit, of the allowed values, or of the type. */
-function codeOf(faults: readonly Fault[]): DetailCode {
+function codeOf(faults: readonly FormFault[]): DetailCode {
   const { keyword } =
     faults.find((fault) => !VALUE_KEYWORDS.includes(fault.keyword)) ??
     faults.find((fault) => fault.keyword !== 'type') ??
@@ -90,11 +85,12 @@ function codeOf(faults: readonly Fault[]): DetailCode {
 }
 
 /** The keys on the way to a place, as JSON Pointer has them. */
-function namesOf({ instancePath, params: { missingProperty } }: Fault): string[] {
-  return [...instancePath.split('/').slice(1), ...(typeof missingProperty === 'string' ? [missingProperty] : [])]
+function namesOf({ instancePath, params }: FormFault): string[] {
+  const field = params['missingProperty'] ?? params['additionalProperty']
+  return [...instancePath.split('/').slice(1), ...(typeof field === 'string' ? [field] : [])]
 }
 
-function formatPlace(faults: readonly Fault[]): string {
+function formatPlace(faults: readonly FormFault[]): string {
   const limits = faults.filter(({ keyword }) => !VALUE_KEYWORDS.includes(keyword))
   if (limits.length > 0) return [...new Set(limits.map(formatFault))].join(' and ')
   // their values make the type clear
@@ -113,12 +109,12 @@ const TYPES: Readonly<Record<string, string>> = {
   null: 'null',
 }
 
-function formatFault(fault: Fault): string {
+function formatFault(fault: FormFault): string {
   const text = formatRule(fault)
   return fault.propertyName === undefined ? text : `has a key that ${text}`
 }
 
-function formatRule({ keyword, message = '', params, parentSchema = {}, data }: Fault): string {
+function formatRule({ keyword, message = '', params, parentSchema = {}, data }: FormFault): string {
   const { hint, minimum, maximum } = parentSchema
   const limit = String(params['limit'])
   switch (keyword) {
@@ -132,6 +128,8 @@ function formatRule({ keyword, message = '', params, parentSchema = {}, data }: 
     }
     case 'required':
       return 'is missing'
+    case 'additionalProperties':
+      return 'is not a known field'
     case STORABLE:
       return STORABLE_FAULT
     case 'format':
@@ -167,12 +165,12 @@ function formatOf(name: string, data: unknown): string | undefined {
 /**
  * ` such as {"server":"srv-6ilgo"}`, for an object, or an array of objects, whose required fields all have examples.
  */
-function exampleFor(schema: Schema): string {
+function exampleFor(schema: JsonSchema): string {
   const element = exampleOf(schema.items ?? schema)
   return element === undefined ? '' : ` such as ${JSON.stringify(schema.items === undefined ? element : [element])}`
 }
 
-function exampleOf({ required = [], properties = {} }: Schema): Readonly<Record<string, unknown>> | undefined {
+function exampleOf({ required = [], properties = {} }: JsonSchema): Readonly<Record<string, unknown>> | undefined {
   const examples = required.map((name) => [name, properties[name]?.examples?.[0]] as const)
   return examples.length > 0 && examples.every(([, value]) => value !== undefined)
     ? Object.fromEntries(examples)

@@ -6,7 +6,9 @@
 import ajvCompiler from '@fastify/ajv-compiler'
 import serializerCompiler from '@fastify/fast-json-stringify-compiler'
 import type { FastifyServerOptions } from 'fastify'
-import { withStorableText } from '../model/storable-text.ts'
+import { FORMATS } from '../model/formats.ts'
+import { STORABLE_KEYWORD, withStorableText } from '../model/storable-text.ts'
+import type { FormFault } from './faults.ts'
 
 type Compilers = Required<NonNullable<NonNullable<FastifyServerOptions['schemaController']>['compilersFactory']>>
 /** What both kinds of compilers make. Fastify reads `errors` after a validation. */
@@ -14,11 +16,36 @@ type Compiled = ((data: never) => unknown) & { errors?: unknown }
 type Compile = (route: never) => Compiled
 type Factory = (...settings: never[]) => Compile
 
-/** For `schemaController.compilersFactory` of one server, whose Ajv has STORABLE_KEYWORD. */
+/**
+ * Options of Ajv. Of the keywords that JSON Schema does not have, `hint` is of the record's schema (metadata/schema.ts),
+ * parts of which the schemas of requests use.
+ */
+export const AJV_OPTIONS = {
+  allErrors: true,
+  verbose: true,
+  coerceTypes: false,
+  removeAdditional: false,
+  useDefaults: false,
+  keywords: ['hint', STORABLE_KEYWORD],
+  formats: Object.fromEntries(Object.entries(FORMATS).map(([name, { isValid }]) => [name, isValid])),
+}
+
+/** Strings must be such that PostgreSQL can store. */
+function buildValidator(): Factory {
+  return changing(lazily(ajvCompiler() as Factory), withStorableText)
+}
+
+/** Builds the check of a value that is not of a request: it returns the faults. */
+export function buildCheck(schema: object): (value: unknown) => readonly FormFault[] {
+  const build = buildValidator() as (...settings: unknown[]) => (route: object) => Compiled
+  const validate = build({}, { customOptions: AJV_OPTIONS })({ schema })
+  return (value) => (validate(value as never) === true ? [] : (validate.errors as readonly FormFault[]))
+}
+
+/** For `schemaController.compilersFactory` of one server, whose Ajv has AJV_OPTIONS. */
 export function buildLazyCompilers(): Compilers {
   return {
-    // strings that PostgreSQL can store
-    buildValidator: changing(lazily(ajvCompiler() as Factory), withStorableText) as Compilers['buildValidator'],
+    buildValidator: buildValidator() as Compilers['buildValidator'],
     buildSerializer: lazily(changing(serializerCompiler() as Factory, withNullable)) as Compilers['buildSerializer'],
   }
 }

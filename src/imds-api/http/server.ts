@@ -25,15 +25,13 @@ import { findDatabaseTrouble } from './database-errors.ts'
 import { formatFaults } from './faults.ts'
 import { MAX_PARAMETERS } from './head.ts'
 import { Replay, sendReplay } from './idempotency.ts'
-import { buildLazyCompilers } from './lazy-compilers.ts'
-import { FORMATS } from '../model/formats.ts'
+import { AJV_OPTIONS, buildLazyCompilers } from './lazy-compilers.ts'
 import { bodyOf, notFound, refuse, statusOf, Refusal, type ShedQueue } from '../model/refusal.ts'
 import { rateLimitHeaders } from '../../limits/rate-limit-headers.ts'
 import { REQUEST_ID, requestIdOf } from './request-id.ts'
 import { RouteTable } from './route-table.ts'
 import { UNIX_PROXIES } from './settings.ts'
 import { addServerSteps } from './steps.ts'
-import { STORABLE_KEYWORD } from '../model/storable-text.ts'
 import { NOT_HTTP, refuseConnect, refuseUnreadable, type UnreadableReason } from './unreadable.ts'
 
 /** A Fastify server whose handlers get the types of their route's schemas. */
@@ -74,11 +72,6 @@ export interface ApiServerSettings {
 /** When to repeat a request that was refused with service_unavailable. */
 const RETRY_SECONDS = 1
 
-/**
- * Our keywords that JSON Schema does not have. `hint` is of the record's schema (metadata/schema.ts), parts of which
- * the schemas of requests use.
- */
-const KEYWORDS = ['hint', STORABLE_KEYWORD]
 /**
  * How long a client may take to send a request, and its head. Node checks for late ones every
  * `connectionsCheckingInterval`.
@@ -126,17 +119,7 @@ function createServer({ tls, trustedProxies, onUnreadable, log }: ApiServerSetti
       void send(reply.header(REQUEST_ID, request.id), refusal)
     },
     schemaController: { compilersFactory: buildLazyCompilers() },
-    ajv: {
-      customOptions: {
-        allErrors: true,
-        verbose: true,
-        coerceTypes: false,
-        removeAdditional: false,
-        useDefaults: false,
-        keywords: KEYWORDS,
-        formats: Object.fromEntries(Object.entries(FORMATS).map(([name, { isValid }]) => [name, isValid])),
-      },
-    },
+    ajv: { customOptions: AJV_OPTIONS },
   } as const
   return tls === undefined
     ? fastify({ ...options, http: HTTP })

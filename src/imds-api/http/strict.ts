@@ -3,6 +3,7 @@
  * API demands, except in the query of a list: there, a misspelled filter would return all rows.
  */
 import type { FastifyRequest, onRequestHookHandler, preHandlerHookHandler } from 'fastify'
+import type { JsonSchema } from '../model/json-schema.ts'
 import { fieldFault, type Detail, Refusal } from '../model/refusal.ts'
 import { takesAccount } from './openapi.ts'
 
@@ -14,18 +15,6 @@ declare module 'fastify' {
     /** True if the request has the preference, and its route respects it. */
     isStrict: boolean
   }
-}
-
-/** The part of a JSON schema that is read here. */
-interface Schema {
-  readonly type?: string
-  readonly properties?: Readonly<Record<string, Schema>>
-  readonly patternProperties?: Readonly<Record<string, unknown>>
-  /** False: unknown parameters of this query are always refused. */
-  readonly additionalProperties?: unknown
-  readonly items?: Schema
-  readonly anyOf?: readonly Schema[]
-  readonly hide?: boolean
 }
 
 export const readPreference: onRequestHookHandler = (request, reply, done) => {
@@ -51,7 +40,8 @@ export function prefersStrict(header: string): boolean {
 function unknownParameters({ isStrict, query, body, routeOptions: { schema, url = '' } }: FastifyRequest): Detail[] {
   const unknown = (where: string) => (name: string) =>
     fieldFault(name, 'unknown_parameter', `${name} is not a parameter of the ${where}`)
-  const { properties = {}, patternProperties = {}, additionalProperties } = (schema?.querystring ?? {}) as Schema
+  const { properties = {}, patternProperties = {}, additionalProperties } = (schema?.querystring ?? {}) as JsonSchema
+  // the query of a list has no additional properties
   if (!(isStrict || additionalProperties === false) || schema?.hide === true) return []
   // an object has a parameter for each of its fields, which a pattern names
   const names = Object.keys(properties).filter((name) => properties[name]!.type !== 'object')
@@ -64,7 +54,7 @@ function unknownParameters({ isStrict, query, body, routeOptions: { schema, url 
   if (!isStrict) return inQuery
   return [
     ...inQuery,
-    ...(schema?.body === undefined ? Object.keys(body as object) : unknownNames(schema.body as Schema, body)).map(
+    ...(schema?.body === undefined ? Object.keys(body as object) : unknownNames(schema.body as JsonSchema, body)).map(
       unknown('body'),
     ),
   ]
@@ -74,7 +64,7 @@ function unknownParameters({ isStrict, query, body, routeOptions: { schema, url 
  * The places of names in a value that its schema does not have, such as `servers.0.colour`. An object whose schema has
  * no properties may have any.
  */
-export function unknownNames({ properties = {}, items, anyOf }: Schema, value: unknown): string[] {
+export function unknownNames({ properties = {}, items, anyOf }: JsonSchema, value: unknown): string[] {
   if (typeof value !== 'object' || value === null) return []
   if (anyOf !== undefined) {
     const ofType = anyOf.filter(
@@ -82,7 +72,7 @@ export function unknownNames({ properties = {}, items, anyOf }: Schema, value: u
     )
     return ofType.map((one) => unknownNames(one, value)).sort((a, b) => a.length - b.length)[0] ?? []
   }
-  const below = (name: string, schema: Schema, member: unknown) =>
+  const below = (name: string, schema: JsonSchema, member: unknown) =>
     unknownNames(schema, member).map((inner) => `${name}.${inner}`)
   if (Array.isArray(value))
     return items === undefined ? [] : value.flatMap((element, i) => below(String(i), items, element))

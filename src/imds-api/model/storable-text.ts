@@ -3,13 +3,7 @@
  * The check is a keyword for Ajv, which is added to each string of a schema before the schema is compiled. Tags and
  * data of config maps do not have it, because PostgreSQL's JSON can store both.
  */
-
-interface Schema {
-  readonly type?: string
-  readonly properties?: Readonly<Record<string, Schema>>
-  readonly items?: Schema
-  readonly anyOf?: readonly Schema[]
-}
+import type { JsonSchema } from './json-schema.ts'
 
 /** The keyword, and the text of its fault. */
 export const STORABLE = 'storable'
@@ -22,7 +16,7 @@ export const STORABLE_KEYWORD = {
 } as const
 
 /** A copy of a schema in which each string that the schema describes has the keyword. */
-export function withStorableText(schema: Schema): Schema {
+export function withStorableText(schema: JsonSchema): JsonSchema {
   return {
     ...schema,
     ...(schema.type === 'string' && { [STORABLE]: true }),

@@ -7,8 +7,12 @@ import Type, { type Static, type TProperties, type TSchema } from 'typebox'
 import { ACCOUNT_LIMITS, type AccountLimit } from '../model/account-limits.ts'
 import { ROWS } from '../model/resources.ts'
 
-const Id = (prefix: string) => Type.String({ pattern: `^${prefix}-[0-9a-z]{5,6}$` })
-const Handle = Type.String({ pattern: '^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$' })
+const Id = (prefix: string) =>
+  Type.String({ pattern: `^${prefix}-[0-9a-z]{5,6}$`, hint: `an id such as ${prefix}-demo1` })
+const Handle = Type.String({
+  pattern: '^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$',
+  hint: 'a name of at most 63 letters, digits, dots, dashes and underscores',
+})
 const Optional = <T extends TSchema>(schema: T) => Type.Optional(schema)
 const Positive = Type.Integer({ minimum: 1, maximum: 2_147_483_647 })
 const Count = Type.Integer({ minimum: 0, maximum: 2_147_483_647 })

@@ -49,12 +49,12 @@ test.each<[object, string]>([
     (domain): [object, string] => [{ domain }, 'domain must be a domain name in lower case such as gb1.example.com'],
   ),
   [{ zones: [{ id: 'zon-aaaa1', handle: 'a', x: 1 }] }, 'zones.0.x is not a known field'],
-  [aUser({ id: 'acc-aaaaa' }), 'users.0.id must match pattern'],
+  [aUser({ id: 'acc-aaaaa' }), 'users.0.id must be an id such as usr-demo1'],
   [{ zones: undefined }, 'zones is missing'],
-  [{ zones: [] }, 'zones must not have fewer than 1 items'],
-  [{ hypervisors: [{ name: 'a', zone: 'gb1-a', ram: 0 }] }, 'hypervisors.0.ram must be >= 1'],
-  [anAccount({ access_tokens_limit: 0 }), 'accounts.0.access_tokens_limit must be >= 1'],
-  [anAccount({ config_maps_limit: -1 }), 'accounts.0.config_maps_limit must be >= 0'],
+  [{ zones: [] }, 'zones must not be empty'],
+  [{ hypervisors: [{ name: 'a', zone: 'gb1-a', ram: 0 }] }, 'hypervisors.0.ram must be from 1 to 2147483647'],
+  [anAccount({ access_tokens_limit: 0 }), 'accounts.0.access_tokens_limit must be from 1 to 2147483647'],
+  [anAccount({ config_maps_limit: -1 }), 'accounts.0.config_maps_limit must be from 0 to 2147483647'],
   [
     { images: [image, { ...image, id: 'img-two02', handle: 'own', account: ONE, public: true }] },
     `images: img-two02 is public, and its account ${ONE} has no publish_images: true`,
@@ -121,10 +121,10 @@ test.each<[object, string]>([
   [{ database_servers: [databaseServer, databaseServer] }, 'dbs-aaaaa is given twice'],
   [aDatabaseServer({ status: 'idle' }), 'database_servers.0.status must be "creating" or "active" or '],
   [{ server_types: [{ ...aRegion().server_types[0], status: 'idle' }] }, 'server_types.0.status must be "'],
-  [aDatabaseServer({ maintenance_weekday: 7 }), 'database_servers.0.maintenance_weekday must be <= 6'],
+  [aDatabaseServer({ maintenance_weekday: 7 }), 'database_servers.0.maintenance_weekday must be from 0 to 6'],
   [
     { database_server_types: [{ id: 'typ-aaaaa', name: 'x', disk_size: 1, ram: 1 }] },
-    'database_server_types.0.id must match pattern',
+    'database_server_types.0.id must be an id such as dbt-demo1',
   ],
   [
     { applications: [{ id: 'app-aaaaa', account: 'acc-zzzzz', name: 'x' }] },
@@ -143,7 +143,7 @@ test.each<[object, string]>([
     'address_pools.ipv6: 2001:db8:1::/48 and 2001:db8:1::/64 overlap',
   ],
   [somePools({ ipv6: { '10.0.0.0/16': '2001:db8:100::/48' } }), 'address_pools.ipv6: private_ipv4 has no 10.0.0.0/16'],
-  [somePools({ ipv6: { '10.240.0.0/16': 1 } }), 'address_pools.ipv6.10.240.0.0/16 must be string'],
+  [somePools({ ipv6: { '10.240.0.0/16': 1 } }), 'address_pools.ipv6.10.240.0.0/16 must be a string'],
 ])('%j is refused: %s', async (change, fault) => {
   const faults = await faultsOf(change)
   expect(faults.join('\n')).toContain(fault)
@@ -203,6 +203,7 @@ test('a text that is no YAML is refused with its line', async () => {
     faults: [expect.stringMatching(/^line \d: /)],
   })
   expect(await parseRegion(`name: ${ADA}`)).toMatchObject({ ok: false })
+  expect(await parseRegion('gb1')).toEqual({ ok: false, faults: ['the file must be an object'] })
 })
 
 test('a region file that is not UTF-8 is refused with the byte', async () => {

@@ -3,51 +3,31 @@
  * building a query with its joins takes longer than running it. Their columns are listed one by
  * one, because a prepared `select *` fails once a later version adds a column.
  */
-import { CompiledQuery, sql, type Compilable } from 'kysely'
-import type pg from 'pg'
+import { CompiledQuery, sql } from 'kysely'
 import type { Db } from './transaction.ts'
 
-/** A prepared query: takes its values in the order in which the query was built with them. */
-export type Prepared<Values extends readonly string[], Row> = (...values: Values) => Promise<Row | undefined>
+/** A prepared query, which can run in a transaction. It takes its values in the order of the placeholders. */
+export type Prepared<Values extends readonly unknown[], Row> = (db: Db, ...values: Values) => Promise<readonly Row[]>
 
 /**
- * Prepares a query for at most one row. `build` gets a placeholder for each value, and must use each once, in their
- * order.
- */
-export function prepareOne<Values extends readonly string[], Row>(
-  pool: pg.Pool,
-  name: string,
-  placeholders: Values,
-  build: (...values: Values) => Compilable<Row>,
-): Prepared<Values, Row> {
-  const { sql, parameters } = build(...placeholders).compile()
-  if (parameters.length !== placeholders.length || parameters.some((parameter, i) => parameter !== placeholders[i])) {
-    throw new Error(`the prepared query ${name} must use its values, each once and in order`)
-  }
-  return async (...values) => (await pool.query<Row & object>({ name, text: sql, values: [...values] })).rows[0]
-}
-
-/** A prepared query whose only value is an array of texts or numbers. */
-export type PreparedList<Row> = (db: Db, values: readonly (string | number)[]) => Promise<readonly Row[]>
-
-/**
- * Prepares a query with one array for Kysely, so that it can run in a transaction. `build` gets a placeholder for the
- * array.
+ * Prepares a query. `build` gets the placeholders of its values, which are different from all other values of the query.
  *
  * PostgreSQL makes one plan for all arrays, from the sizes that the tables have then. So a query of a table that may
  * grow fast belongs in transactions that set PLAN_BY_INDEX first.
  */
-export function prepareList<Row>(
+export function prepare<Values extends readonly unknown[], Row>(
   name: string,
-  build: (values: readonly string[], db: Db) => { compile(by: Db): CompiledQuery<Row> },
-): PreparedList<Row> {
-  const array: readonly string[] = []
+  placeholders: readonly [...Values],
+  build: (...parameters: [...Values, db: Db]) => { compile(by: Db): CompiledQuery<Row> },
+): Prepared<Values, Row> {
   let built: CompiledQuery<Row> | undefined
-  return async (db, values) => {
-    built ??= build(array, db).compile(db)
+  return async (db, ...values) => {
+    built ??= build(...placeholders, db).compile(db)
     // Kysely does not know names, but gives its `sql` to node-postgres as it is, which takes an object with a name.
     const named = { name, text: built.sql } as unknown as string
-    const parameters = built.parameters.map((one) => (one === array ? values : one))
+    const parameters = built.parameters.map((one) =>
+      placeholders.includes(one) ? values[placeholders.indexOf(one)] : one,
+    )
     return (await db.executeQuery<Row>(CompiledQuery.raw(named, parameters))).rows
   }
 }

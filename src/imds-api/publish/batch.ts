@@ -30,7 +30,7 @@ import { lockFeeds } from '../changes/events.ts'
 import { setValues } from '../changes/own-rows.ts'
 import { finishPublish, TAKEN_PREFIX } from '../changes/servers.ts'
 import { tryLock } from '../database/advisory-locks.ts'
-import { PLAN_BY_INDEX, prepareList } from '../database/prepared.ts'
+import { PLAN_BY_INDEX, prepare } from '../database/prepared.ts'
 import { inTransaction, type Tx, type Db } from '../database/transaction.ts'
 import { findOtherAccount, findTakenId, formatTakenId, type TakenId } from './taken-ids.ts'
 import { composeMany, type Composed } from './compose.ts'
@@ -75,14 +75,16 @@ type Refused = Exclude<PutRefusal, { kind: 'stale' }> | Failed | TakenId
 
 /** PostgreSQL's codes for an error of the rows themselves: data exceptions and violated constraints. */
 const FAULT_OF_ROWS = /^2[23]/
+const IDS: readonly string[] = []
 
 /**
  * Locks the ids that no other process is publishing, and returns them. Advisory locks, since row locks would make
  * changes of these servers wait for the store. The commit is not flushed: if it is lost, the servers are published
  * again.
  */
-const lock = prepareList(
+const lock = prepare(
   'outbox-lock',
+  [IDS],
   (ids) => sql<{ id: string }>`
     select id from (
       select id, ${tryLock('publish', sql<string>`id`)} as locked,
@@ -90,13 +92,18 @@ const lock = prepareList(
       from unnest(${ids}::text[]) as id offset 0) as locks
     where locked`,
 )
-const selectRows = prepareList(
+const selectRows = prepare(
   'outbox-rows',
+  [IDS],
   (ids) => sql<{ server_id: string; rows: readonly number[] }>`
     select server_id, array_agg(id order by id) as rows from outbox
     where server_id = any(${ids}) group by server_id`,
 )
-const deleteRows = prepareList('outbox-delete', (rows) => sql`delete from outbox where id = any(${rows})`)
+const deleteRows = prepare(
+  'outbox-delete',
+  [[] as readonly number[]],
+  (rows) => sql`delete from outbox where id = any(${rows})`,
+)
 
 /**
  * Publishes servers, and returns those that another process is publishing. Rejects if the store or the database cannot

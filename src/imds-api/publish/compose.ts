@@ -1,11 +1,11 @@
 /**
  * The record of a server, from its rows as they are now (docs/record.md). Pure, but for the query that loads the rows.
  */
-import { sql, type InferResult } from 'kysely'
-import { jsonArrayFrom, jsonObjectFrom } from 'kysely/helpers/postgres'
+import { sql, type InferResult, type RawBuilder, type Selectable } from 'kysely'
 import { SCHEMA } from '../../metadata/schema.ts'
 import type { ServerStatus } from '../model/server-actions.ts'
-import { prepareList } from '../database/prepared.ts'
+import { prepare } from '../database/prepared.ts'
+import type { Tables } from '../database/tables.ts'
 import type { Db } from '../database/transaction.ts'
 import { completeOptions, recordOptions } from '../model/metadata-options.ts'
 import { cloudIpFqdn } from '../model/names.ts'
@@ -36,7 +36,8 @@ export async function composeMany(db: Db, ids: readonly string[]): Promise<reado
   return (await loadRows(db, ids)).map(composeRow)
 }
 
-const loadRows = prepareList('servers-to-compose', selectServers)
+const OF_CLOUD_IP = sql.raw('cloud_ips.id, interface_id, public_ipv4, public_ipv6, mapped_at')
+const loadRows = prepare('servers-to-compose', [[] as readonly string[]], selectServers)
 
 function selectServers(ids: readonly string[], db: Db) {
   return db
@@ -64,102 +65,57 @@ function selectServers(ids: readonly string[], db: Db) {
       'servers.sealed_at',
       'servers.publish_fault',
     ])
-    .select((eb) => [
+    .select([
       'server_types.handle as type_handle',
       'zones.handle as zone_handle',
       'region.name as region_name',
       'region.domain',
-      jsonArrayFrom(
-        eb
-          .selectFrom('interfaces')
-          .select([
-            'interfaces.id',
-            'interfaces.mac_address',
-            'interfaces.ipv4_address',
-            'interfaces.ipv4_prefix_length',
-            'interfaces.ipv6_address',
-            'interfaces.ipv6_prefix',
-          ])
-          .whereRef('interfaces.server_id', '=', 'servers.id')
-          .orderBy('interfaces.created_at')
-          .orderBy('interfaces.id'),
+      jsonRows<
+        'interfaces',
+        'id' | 'mac_address' | 'ipv4_address' | 'ipv4_prefix_length' | 'ipv6_address' | 'ipv6_prefix'
+      >(
+        sql`select id, mac_address, ipv4_address, ipv4_prefix_length, ipv6_address, ipv6_prefix from interfaces
+          where server_id = servers.id order by created_at, id`,
       ).as('interfaces'),
-      jsonArrayFrom(
-        eb
-          .selectFrom('server_groups')
-          .innerJoin('server_group_members', 'server_group_members.server_group_id', 'server_groups.id')
-          .select(['server_groups.id', 'server_groups.name'])
-          .whereRef('server_group_members.server_id', '=', 'servers.id')
-          .orderBy('server_groups.id'),
+      jsonRows<'server_groups', 'id' | 'name'>(
+        sql`select id, name from server_groups
+          join server_group_members on server_group_members.server_group_id = server_groups.id
+          where server_group_members.server_id = servers.id order by id`,
       ).as('groups'),
-      jsonArrayFrom(
-        eb
-          .selectFrom('server_keys')
-          .select(['server_keys.user_id', 'server_keys.key'])
-          .whereRef('server_keys.server_id', '=', 'servers.id')
-          .orderBy('server_keys.user_id'),
+      jsonRows<'server_keys', 'user_id' | 'key'>(
+        sql`select user_id, key from server_keys where server_id = servers.id order by user_id`,
       ).as('keys'),
-      jsonArrayFrom(
-        eb
-          .selectFrom((from) => {
-            const columns = [
-              'cloud_ips.id',
-              'cloud_ips.interface_id',
-              'cloud_ips.public_ipv4',
-              'cloud_ips.public_ipv6',
-              'cloud_ips.mapped_at',
-            ] as const
-            return from
-              .selectFrom('cloud_ips')
-              .innerJoin('interfaces', 'interfaces.id', 'cloud_ips.interface_id')
-              .select(columns)
-              .whereRef('interfaces.server_id', '=', 'servers.id')
-              .unionAll(
-                from
-                  .selectFrom('cloud_ips')
-                  .innerJoin(
-                    'server_group_members',
-                    'server_group_members.server_group_id',
-                    'cloud_ips.server_group_id',
-                  )
-                  .select(columns)
-                  .whereRef('server_group_members.server_id', '=', 'servers.id'),
-              )
-              .as('mapped')
-          })
-          .select(['id', 'interface_id', 'public_ipv4', 'public_ipv6'])
-          .orderBy('mapped_at')
-          .orderBy('id'),
+      jsonRows<'cloud_ips', 'id' | 'interface_id' | 'public_ipv4' | 'public_ipv6'>(
+        sql`select id, interface_id, public_ipv4, public_ipv6 from (
+          select ${OF_CLOUD_IP} from cloud_ips join interfaces on interfaces.id = cloud_ips.interface_id
+          where interfaces.server_id = servers.id
+          union all select ${OF_CLOUD_IP} from cloud_ips
+            join server_group_members on server_group_members.server_group_id = cloud_ips.server_group_id
+          where server_group_members.server_id = servers.id) as mapped order by mapped_at, id`,
       ).as('cloud_ips'),
-      jsonObjectFrom(
-        eb
-          .selectFrom('account_identities')
-          .select(['issuer', 'audiences', 'lifetime_seconds', 'status'])
-          .whereRef('account_identities.account_id', '=', 'servers.account_id'),
-      ).as('issuer'),
-      jsonArrayFrom(
-        eb
-          .selectFrom('identity_keys')
-          .select(['private_key', 'signs_from'])
-          .whereRef('identity_keys.account_id', '=', 'servers.account_id')
-          .orderBy('signs_from')
-          .orderBy('kid'),
+      jsonRows<'account_identities', 'issuer' | 'audiences' | 'lifetime_seconds' | 'status'>(
+        sql`select issuer, audiences, lifetime_seconds, status from account_identities
+          where account_id = servers.account_id`,
+      ).as('issuers'),
+      jsonRows<'identity_keys', 'private_key' | 'signs_from'>(
+        sql`select private_key, signs_from from identity_keys where account_id = servers.account_id
+          order by signs_from, kid`,
       ).as('identity_keys'),
-      eb
-        .exists(
-          eb
-            .selectFrom('compute_actions')
-            .select('compute_actions.id')
-            .whereRef('compute_actions.server_id', '=', 'servers.id')
-            .where('compute_actions.finished_at', 'is', null)
-            .where('compute_actions.kind', 'in', ['create', 'delete']),
-        )
-        .as('awaits_compute'),
+      sql<boolean>`exists (
+        select from compute_actions
+        where server_id = servers.id and finished_at is null and kind in ('create', 'delete'))`.as('awaits_compute'),
       // not `exists`: with it a plan may read all ids
       sql<boolean>`(select true from claimed_ids where claimed_ids.id = servers.id) is true`.as('is_claimed'),
     ])
     .where(sql<boolean>`servers.id = any(${ids})`)
     .orderBy('servers.id')
+}
+
+/** Rows as JSON, in which a time is text. */
+function jsonRows<Table extends keyof Tables, Column extends keyof Selectable<Tables[Table]>>(
+  rows: RawBuilder<unknown>,
+) {
+  return sql<Pick<Selectable<Tables[Table]>, Column>[]>`(select coalesce(json_agg(one), '[]') from (${rows}) as one)`
 }
 
 type Row = InferResult<ReturnType<typeof selectServers>>[number]
@@ -206,7 +162,7 @@ function composeRecord(row: Row) {
     ...(row.metadata_options !== null && { options: recordOptions(completeOptions({}, row.metadata_options)) }),
     ...(Object.keys(row.tags).length > 0 && { tags: row.tags }),
     ...(row.events.length > 0 && { events: row.events }),
-    ...(row.issuer !== null && { identity: composeIssuer(row.issuer, row.identity_keys) }),
+    ...(row.issuers[0] !== undefined && { identity: composeIssuer(row.issuers[0], row.identity_keys) }),
     ...(row.sealed_at !== null && { sealedAt: row.sealed_at.toISOString() }),
     hypervisors: [row.hypervisor, ...(row.migrating_to === null ? [] : [row.migrating_to])],
   }
@@ -216,7 +172,7 @@ function composeRow(row: Row): Composed {
   return {
     id: row.id,
     status: row.status,
-    awaitsCompute: Boolean(row.awaits_compute),
+    awaitsCompute: row.awaits_compute,
     waitsForGuest: row.wait_for !== null,
     isClaimed: row.is_claimed,
     revision: row.revision,
@@ -227,7 +183,7 @@ function composeRow(row: Row): Composed {
 }
 
 function composeIssuer(
-  { issuer, audiences, lifetime_seconds, status }: NonNullable<Row['issuer']>,
+  { issuer, audiences, lifetime_seconds, status }: Row['issuers'][number],
   keys: Row['identity_keys'],
 ) {
   return {

@@ -4,7 +4,7 @@ import { sql } from 'kysely'
 import Type, { type Static, type TObject } from 'typebox'
 import { callerOf } from '../../auth/account-choice.ts'
 import type { AccountRequester } from '../../changes/account-changes.ts'
-import { prepareOne } from '../../database/prepared.ts'
+import { prepare } from '../../database/prepared.ts'
 import type { Db, Tx } from '../../database/transaction.ts'
 import { JsonMember } from '../../http/idempotency.ts'
 import { parseFieldNames } from '../../http/paging.ts'
@@ -248,15 +248,12 @@ export class Members {
   /** The default `load` as a prepared query: building a query takes longer than running it. */
   #prepare(): ((request: FastifyRequest, id: string) => Promise<Shown>) | undefined {
     const { form, load, rows } = this.#of
-    const { path, hasHandle } = form.resource
-    // a handle uses its value more than once
-    if (load !== undefined || rows !== undefined || hasHandle) return undefined
-    const { db, pool, site } = this.#parts
-    const find = prepareOne(pool, path, ['account', 'id'], (accountId, id) => ({
-      compile: () =>
-        form.query(db, { where: sql`${this.#isOfAccount(accountId)} and ${form.isNamed(id)}` }).compile(db),
-    }))
-    return async (request, id) => form.represent(site, id, await find(callerOf(request).accountId, id))
+    if (load !== undefined || rows !== undefined) return undefined
+    const { db, site } = this.#parts
+    const find = prepare(form.resource.path, ['$account', '$id'], (accountId, id) =>
+      form.query(db, { where: sql`${this.#isOfAccount(accountId)} and ${form.isNamed(id)}` }),
+    )
+    return async (request, id) => form.represent(site, id, (await find(db, callerOf(request).accountId, id))[0])
   }
 
   #andLoad<Body extends TObject>(work: Work<Body, void>): Work<Body, Shown> {

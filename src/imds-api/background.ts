@@ -7,7 +7,7 @@ import { purgeKeys } from './changes/keyed-change.ts'
 import { readHypervisorUsage } from './changes/hypervisors.ts'
 import { purgeServers } from './changes/servers.ts'
 import { EVENTS_CHANNEL } from './database/event-triggers.ts'
-import { NotificationListener } from './database/notifications.ts'
+import { buildListener } from './database/notifications.ts'
 import type { Database } from './database/open.ts'
 import { purgeEach } from './database/purge.ts'
 import { InvitationSender } from './mail/sender.ts'
@@ -64,8 +64,8 @@ export function listenForEvents({
   database,
   streams,
   waits,
-}: Pick<ServiceParts, 'streams' | 'waits'> & { readonly database: Pick<Database, 'connect'> }): NotificationListener {
-  return new NotificationListener(
+}: Pick<ServiceParts, 'streams' | 'waits'> & { readonly database: Pick<Database, 'connect'> }): PeriodicTask {
+  return buildListener(
     () => database.connect(),
     EVENTS_CHANNEL,
     (payload) => {

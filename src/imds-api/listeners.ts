@@ -6,14 +6,13 @@ import type { Reports } from '../metadata/reports.ts'
 import { inTime } from '../limits/in-time.ts'
 import { formatListenAddress, type HostPort, type ListenAddress } from '../runtime/host-port.ts'
 import { listen, listenAt, StartFailure } from '../runtime/listen.ts'
-import { parsePassword, formatUnreadable } from '../runtime/secret-file.ts'
-import { readTextFile } from '../runtime/text-file.ts'
+import { parsePassword, readSecretFile } from '../runtime/secret-file.ts'
 import { VERSION } from '../runtime/version.ts'
 import { COMPUTE_CHANNEL } from './changes/actions.ts'
 import { buildComputeServer } from './compute/server.ts'
 import { Waiters } from './compute/waiters.ts'
 import type { ComputeListener } from './compute/settings.ts'
-import { NotificationListener } from './database/notifications.ts'
+import { buildListener } from './database/notifications.ts'
 import { keyedResultOf } from './http/idempotency.ts'
 import type { ApiServerSettings } from './http/server.ts'
 import { addResponseCount } from './http/steps.ts'
@@ -97,7 +96,7 @@ export function buildComputeListener(parts: ServiceParts): ApiService {
   if (config.compute === 'none') return { start: () => undefined, stop: () => Promise.resolve() }
   const { listen: place, tls, retrySeconds } = config.computeListener
   const waiters = new Waiters()
-  const notifications = new NotificationListener(
+  const notifications = buildListener(
     () => database.connect(),
     COMPUTE_CHANNEL,
     (hypervisor) => waiters.wake(hypervisor),
@@ -128,16 +127,13 @@ function reportsInTime(storeOpener: StoreOpener, id: string): Promise<Reports | 
 
 function readPassword(path: string | undefined): string | undefined {
   if (path === undefined) return undefined
-  const startFailure = (message: string) => new StartFailure(`IMDS_API_OPERATOR_PASSWORD_FILE ${message}`)
-  let text
   try {
-    text = readTextFile(path)
+    const password = parsePassword(readSecretFile(path))
+    if (password.ok) return password.value
+    throw new Error(password.faults.join())
   } catch (error) {
-    throw startFailure(formatUnreadable(path, error))
+    throw new StartFailure(`IMDS_API_OPERATOR_PASSWORD_FILE ${(error as Error).message}`, { cause: error })
   }
-  const password = parsePassword(text)
-  if (!password.ok) throw startFailure(password.faults.join())
-  return password.value
 }
 
 /** Reads the files. Throws an error that names a file that cannot be read. */

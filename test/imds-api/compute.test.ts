@@ -9,7 +9,7 @@ import { COMPUTE_CHANNEL } from '../../src/imds-api/changes/actions.ts'
 import { purgeActions, readActionQueue } from '../../src/imds-api/changes/action-queue.ts'
 import { readHypervisorUsage } from '../../src/imds-api/changes/hypervisors.ts'
 import type { Waiter } from '../../src/limits/waiter.ts'
-import { NotificationListener } from '../../src/imds-api/database/notifications.ts'
+import { buildListener } from '../../src/imds-api/database/notifications.ts'
 import { setClockAhead } from '../support/clock.ts'
 import { withoutDetails } from '../support/error-bodies.ts'
 import { aRegion, ONE } from '../support/fixtures/region.ts'
@@ -51,14 +51,14 @@ const audit: AuditLine[] = []
 /** How many requests have waited for an action. */
 let waited = 0
 class CountedWaiters extends Waiters {
-  override add(hypervisor: string): Waiter {
+  override add(hypervisor: string, waiter: Waiter): void {
     waited++
-    return super.add(hypervisor)
+    super.add(hypervisor, waiter)
   }
 }
 const computes = [0, 1].map(() => {
   const waiters = new CountedWaiters()
-  const listener = new NotificationListener(
+  const listener = buildListener(
     () => api.database.connect(),
     COMPUTE_CHANNEL,
     (hypervisor) => waiters.wake(hypervisor),

@@ -46,7 +46,7 @@ async function aRestored(t: Test, { url, ...options }: ApiOptions & { readonly u
   const create = async (account: typeof ONE | typeof TWO, body: object = {}) =>
     (await api.call('POST', '/1.0/servers', { image: 'img-deb12', ...body }, account)).body as Server
   const faultOf = async (id: string) => (await rowOf(db, 'servers', id)).publish_fault
-  const actionsOf = async () => giveOutActions(db, 'hv-1', 60)
+  const actionsOf = async () => giveOutActions(db, 'hv-1', 60, sql<{ id: number; kind: string }>`to_json(action)`)
   return {
     api,
     db,

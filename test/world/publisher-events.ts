@@ -1,4 +1,5 @@
 /** What happens in the publishers' world: each event with how often it does. All choices come from its own dice. */
+import { sql } from 'kysely'
 import { giveOutActions, reportOutcome } from '../../src/imds-api/changes/action-queue.ts'
 import { createCloudIp, mapCloudIp, unmapCloudIp } from '../../src/imds-api/changes/cloud-ips.ts'
 import { createServer } from '../../src/imds-api/changes/create-server.ts'
@@ -79,7 +80,7 @@ on(10, 'API serves the agents of all hypervisors', (world, dice, life, _server, 
   if (world.compute === 'none') return
   for (const hypervisor of ['hv-1', 'hv-2', 'hv-3'])
     world.run(life, words, async () => {
-      for (const { id } of await giveOutActions(life.db, hypervisor, 30)) {
+      for (const { id } of await giveOutActions(life.db, hypervisor, 30, sql<{ id: number }>`to_json(action)`)) {
         const outcome = dice.chance(0.9) ? 'succeeded' : 'failed'
         await reportOutcome(life.db, life.accounts, hypervisor, id, { outcome, fault: null })
       }

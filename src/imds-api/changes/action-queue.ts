@@ -5,38 +5,13 @@
  * carried out in the order of the requests. While a server migrates, its actions wait. An action without an outcome is
  * given out again after a while, to the present hypervisor of the server.
  */
-import { sql, type RawBuilder, type Selectable } from 'kysely'
+import { sql, type RawBuilder } from 'kysely'
 import { deleteInBatches, PURGE_BATCH } from '../database/purge.ts'
-import type { Tables } from '../database/tables.ts'
 import type { Tx, Db } from '../database/transaction.ts'
 import { notFound, refuse } from '../model/refusal.ts'
 import type { ActionKind, ActionOutcome } from '../model/server-actions.ts'
 import type { AccountChanges } from './account-changes.ts'
 import { actionAfter, COMPUTE_CHANNEL, finishAction, giveOut, actionState } from './actions.ts'
-
-/**
- * An action as it is given out, with the server as a hypervisor needs it. `snapshot_id`: the snapshot that is made or
- * deleted. `console_token`: opens the console. `ram` and `disk_size`: MB.
- */
-export interface GivenAction {
-  readonly id: number
-  readonly kind: ActionKind
-  readonly requested_at: Date
-  readonly snapshot_id: string | null
-  readonly console_token: string | null
-  readonly console_token_expires: Date | null
-  readonly server_id: string
-  readonly revision: number
-  readonly image_id: string
-  readonly type_id: string
-  readonly type_handle: string
-  readonly cores: number
-  readonly ram: number
-  readonly disk_size: number
-  readonly disk_encrypted: boolean
-  readonly compatibility_mode: boolean
-  readonly interfaces: readonly Omit<Selectable<Tables['interfaces']>, 'server_id' | 'created_at'>[]
-}
 
 /** The most actions that are given out at once. */
 const MAX_GIVEN_OUT = 64
@@ -45,12 +20,16 @@ const [RETENTION, MAX_FINISHED, MAX_FINISHED_OF_DELETED] = ['30 days', 1000, 16]
 /** Longer than the interval between two purges, even if a process was down in between. */
 const PURGE_WINDOW = '6 hours'
 
-/** Takes the actions that a hypervisor has to carry out now, except those that it got less than `retrySeconds` ago. */
-export async function giveOutActions(
+/**
+ * Takes the actions that a hypervisor has to carry out now, except those that it got less than `retrySeconds` ago.
+ * `shown`: what is returned of each, an expression of the rows `action`, `servers` and `server_types`.
+ */
+export async function giveOutActions<Shown>(
   db: Db,
   hypervisor: string,
   retrySeconds: number,
-): Promise<readonly GivenAction[]> {
+  shown: RawBuilder<Shown>,
+): Promise<readonly Shown[]> {
   return db.transaction().execute(async (tx) => {
     // Locked rows are being changed, so they are given out at the next poll. A server whose first record the store
     // refuses may have the id of another one.
@@ -67,24 +46,12 @@ export async function giveOutActions(
     if (rows.length === 0) return []
     const ids = rows.map(({ id }) => id)
     await giveOut(tx, ids, hypervisor)
-    return loadActions(tx, ids)
+    const given = await sql<{ shown: Shown }>`
+      select ${shown} as shown from compute_actions action join servers on servers.id = action.server_id
+        join server_types on server_types.id = servers.server_type_id
+      where action.id = any(${ids}) order by action.id`.execute(tx)
+    return given.rows.map((row) => row.shown)
   })
-}
-
-async function loadActions(tx: Tx, ids: readonly number[]): Promise<readonly GivenAction[]> {
-  const { rows } = await sql<GivenAction>`
-    select action.id, action.kind, action.requested_at, action.image_id as snapshot_id,
-      action.console_token, servers.console_token_expires, servers.id as server_id, servers.revision, servers.image_id,
-      server_types.id as type_id, server_types.handle as type_handle, cores, ram, disk_size,
-      disk_encrypted, compatibility_mode,
-      coalesce((
-        select json_agg(json_build_object('id', id, 'mac_address', mac_address, 'ipv4_address', ipv4_address,
-          'ipv4_prefix_length', ipv4_prefix_length, 'ipv6_address', ipv6_address, 'ipv6_prefix', ipv6_prefix) order by created_at, id)
-        from interfaces where interfaces.server_id = servers.id), '[]') as interfaces
-    from compute_actions action join servers on servers.id = action.server_id
-      join server_types on server_types.id = servers.server_type_id
-    where action.id = any(${[...ids]}) order by action.id`.execute(tx)
-  return rows
 }
 
 /** A report of a hypervisor. `fault`: why the action failed; null: the report has none. */

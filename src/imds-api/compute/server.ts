@@ -3,13 +3,14 @@
  * and end live migrations, and seal user-data.
  */
 import type { FastifyRequest } from 'fastify'
+import { sql } from 'kysely'
 import Type, { type Static, type TSchema } from 'typebox'
 import type { Socket } from 'node:net'
 import type { DestinationStream } from 'pino'
 import type { Log } from '../../runtime/log-codes.ts'
 import { buildAudit } from '../http/audit.ts'
 import type { AccountChanges } from '../changes/account-changes.ts'
-import { giveOutActions, reportOutcome, type GivenAction } from '../changes/action-queue.ts'
+import { giveOutActions, reportOutcome } from '../changes/action-queue.ts'
 import {
   beginLiveMigration,
   cancelLiveMigration,
@@ -19,11 +20,12 @@ import {
   type Placement,
 } from '../changes/server-placement.ts'
 import type { ActionOutcome } from '../model/server-actions.ts'
-import { formatOptionalTime, formatTime } from '../model/time.ts'
+import { formatOptionalTime } from '../model/time.ts'
 import { notFound } from '../model/refusal.ts'
 import { buildServer, type ApiServer, type ApiServerSettings } from '../http/server.ts'
 import { mayActFor, namesOfCaller } from './caller.ts'
 import type { Waiters } from './waiters.ts'
+import { Waiter } from '../../limits/waiter.ts'
 import type { Db } from '../database/transaction.ts'
 
 declare module 'fastify' {
@@ -87,6 +89,23 @@ const Action = Type.Object({
     ),
   }),
 })
+/** As formatTime. */
+const formatted = (time: string) => sql`to_char(${sql.ref(time)} at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')`
+/** An action, with its server as a hypervisor needs it. `image`: the snapshot that is made or deleted. */
+const SHOWN_ACTION = sql<Static<typeof Action>>`json_build_object(
+  'id', action.id, 'action', action.kind, 'requested_at', ${formatted('action.requested_at')}, 'image', action.image_id,
+  'console', case when action.console_token is not null and servers.console_token_expires is not null then
+    json_build_object('token', action.console_token, 'expires', ${formatted('servers.console_token_expires')}) end,
+  'server', json_build_object(
+    'id', servers.id, 'revision', servers.revision, 'image', servers.image_id,
+    'server_type', json_build_object('id', server_types.id, 'handle', handle, 'cores', cores, 'ram', ram,
+      'disk_size', disk_size),
+    'disk_encrypted', disk_encrypted, 'compatibility_mode', compatibility_mode,
+    'interfaces', coalesce((
+      select json_agg(json_build_object('id', id, 'mac_address', mac_address, 'ipv4_address', ipv4_address,
+        'prefix_length', ipv4_prefix_length, 'ipv6_address', ipv6_address, 'ipv6_prefix', ipv6_prefix)
+        order by created_at, id)
+      from interfaces where interfaces.server_id = servers.id), '[]')))`
 const Server = Type.Object({
   id: Type.String(),
   status: Type.String(),
@@ -162,7 +181,7 @@ function addActionRoutes(server: ApiServer, parts: ComputeParts): void {
     },
     async ({ params, query, raw: { socket } }) => {
       const waitMs = Math.min(Number(query.wait ?? 0), MAX_WAIT_SECONDS) * 1000
-      return (await fetchActions(parts, params.hypervisor, waitMs, socket)).map(represent)
+      return fetchActions(parts, params.hypervisor, waitMs, socket)
     },
   )
 
@@ -214,17 +233,18 @@ async function fetchActions(
   hypervisor: string,
   waitMs: number,
   socket: Socket,
-): Promise<readonly GivenAction[]> {
+): Promise<Static<typeof Action>[]> {
   const until = performance.now() + waitMs
-  const waiter = waiters.add(hypervisor)
+  const waiter = new Waiter()
+  waiters.add(hypervisor, waiter)
   // An action that is sent on a closed connection would wait until it is given out again.
   const wake = () => waiters.wake(hypervisor)
   socket.once('close', wake)
   try {
     while (!socket.destroyed) {
-      const actions = await giveOutActions(db, hypervisor, retrySeconds)
+      const actions = await giveOutActions(db, hypervisor, retrySeconds, SHOWN_ACTION)
       const left = until - performance.now()
-      if (actions.length > 0 || left <= 0 || waiters.isClosed) return actions
+      if (actions.length > 0 || left <= 0 || waiters.isClosed) return [...actions]
       await waiter.wait(Math.min(left, pollMs))
     }
     return []
@@ -264,25 +284,4 @@ function addPlacementRoutes(server: ApiServer, parts: ComputeParts): void {
 
 function formatPlacement(placement: Placement) {
   return { ...placement, sealed_at: formatOptionalTime(placement.sealed_at) }
-}
-
-function represent(action: GivenAction): Static<typeof Action> {
-  const { console_token: token, console_token_expires: expires } = action
-  const { type_id, type_handle, cores, ram, disk_size, disk_encrypted, compatibility_mode } = action
-  return {
-    id: action.id,
-    action: action.kind,
-    requested_at: formatTime(action.requested_at),
-    image: action.snapshot_id,
-    console: token === null || expires === null ? null : { token, expires: formatTime(expires) },
-    server: {
-      id: action.server_id,
-      revision: action.revision,
-      image: action.image_id,
-      server_type: { id: type_id, handle: type_handle, cores, ram, disk_size },
-      disk_encrypted,
-      compatibility_mode,
-      interfaces: action.interfaces.map(({ ipv4_prefix_length: prefix_length, ...one }) => ({ ...one, prefix_length })),
-    },
-  }
 }

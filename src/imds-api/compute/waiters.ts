@@ -1,33 +1,18 @@
-/** Requests that wait for a new action of a hypervisor. */
+/** Requests that wait for a new action of a hypervisor, by its name. */
 import { ByOwner } from '../../limits/by-owner.ts'
-import { Waiter } from '../../limits/waiter.ts'
+import type { Waiter } from '../../limits/waiter.ts'
 
-export class Waiters {
-  readonly #waiters = new ByOwner<Waiter>()
-  #isClosed = false
-
+export class Waiters extends ByOwner<Waiter> {
   /** True after `close`: no request may wait any more. */
-  get isClosed(): boolean {
-    return this.#isClosed
-  }
-
-  add(hypervisor: string): Waiter {
-    const waiter = new Waiter()
-    this.#waiters.add(hypervisor, waiter)
-    return waiter
-  }
-
-  remove(hypervisor: string, waiter: Waiter): void {
-    this.#waiters.remove(hypervisor, waiter)
-  }
+  isClosed = false
 
   /** Wakes the requests of a hypervisor. An empty name wakes those of all hypervisors. */
   wake(hypervisor: string): void {
-    for (const waiter of hypervisor === '' ? this.#waiters.all() : this.#waiters.of(hypervisor)) waiter.wake()
+    for (const waiter of hypervisor === '' ? this.all() : this.of(hypervisor)) waiter.wake()
   }
 
   close(): void {
-    this.#isClosed = true
+    this.isClosed = true
     this.wake('')
   }
 }

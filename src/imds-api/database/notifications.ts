@@ -1,45 +1,30 @@
 /** Listens on a channel of PostgreSQL, on a connection of its own, and listens again when that breaks. */
+import { once } from 'node:events'
 import type pg from 'pg'
 import { PeriodicTask } from '../../runtime/periodic-task.ts'
 
 const RETRY_MS = 1_000
 
 /**
- * One listener. `onNotification` is called for each notification, and with an empty payload after each connect, because
- * some may have been lost before.
+ * Builds a listener. `onNotification` is called for each notification, and with an empty payload after each connect,
+ * because some may have been lost before.
  */
-export class NotificationListener extends PeriodicTask {
-  constructor(connect: () => Promise<pg.Client>, channel: string, onNotification: (payload: string) => void) {
-    super(
-      async (signal) => {
-        await listen(await connect(), channel, onNotification, signal)
-      },
-      RETRY_MS,
-      () => undefined, // the database is unreachable: the parts that query it report that
-    )
-  }
-}
-
-/** Ends with the connection, which the signal ends. */
-async function listen(
-  client: pg.Client,
+export function buildListener(
+  connect: () => Promise<pg.Client>,
   channel: string,
   onNotification: (payload: string) => void,
-  signal: AbortSignal,
-): Promise<void> {
-  const end = () => client.end().catch(() => undefined) // closed already
-  const ended = new Promise<void>((resolve) => {
-    client.on('end', resolve).on('error', () => resolve())
-  })
-  client.on('notification', ({ payload = '' }) => onNotification(payload))
-  const abort = () => void end()
-  signal.addEventListener('abort', abort)
-  try {
-    await client.query(`listen ${channel}`)
-    onNotification('')
-    if (!signal.aborted) await ended // aborted before the listener was added: nothing ends the connection
-  } finally {
-    signal.removeEventListener('abort', abort)
-    await end()
+): PeriodicTask {
+  const listen = async (signal: AbortSignal) => {
+    const client = await connect()
+    try {
+      client.on('notification', ({ payload = '' }) => onNotification(payload))
+      const ended = once(client, 'end', { signal }) // rejects at an error, and at a stop
+      await Promise.race([client.query(`listen ${channel}`), ended])
+      onNotification('')
+      await ended
+    } finally {
+      await client.end().catch(() => undefined) // closed already
+    }
   }
+  return new PeriodicTask(listen, RETRY_MS, () => undefined) // unreachable: the parts that query the database report that
 }

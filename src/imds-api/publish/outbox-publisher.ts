@@ -6,7 +6,8 @@
 import type pg from 'pg'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Waiter } from '../../limits/waiter.ts'
-import { NotificationListener } from '../database/notifications.ts'
+import type { PeriodicTask } from '../../runtime/periodic-task.ts'
+import { buildListener } from '../database/notifications.ts'
 import { OUTBOX_CHANNEL } from '../database/outbox.ts'
 import { publishBatch, type BatchParts } from './batch.ts'
 import type { OwnStore } from './region-database.ts'
@@ -42,7 +43,7 @@ export class OutboxPublisher {
   readonly #turns: PublishTurns
   readonly #stopping = new AbortController()
   /** Wakes the publisher. While it has no connection, the poll finds the changes. */
-  readonly #listener: NotificationListener
+  readonly #listener: PeriodicTask
   readonly #waiter = new Waiter()
   #store: OwnStore<BatchParts['store']> | undefined
   #running: Promise<void> = Promise.resolve()
@@ -55,7 +56,7 @@ export class OutboxPublisher {
   constructor(parts: OutboxPublisherParts) {
     this.#parts = parts
     this.#turns = new PublishTurns(parts.db, parts.batchSize)
-    this.#listener = new NotificationListener(parts.connect, OUTBOX_CHANNEL, () => this.#waiter.wake())
+    this.#listener = buildListener(parts.connect, OUTBOX_CHANNEL, () => this.#waiter.wake())
   }
 
   /** Why nothing can be published now; undefined: it can. */

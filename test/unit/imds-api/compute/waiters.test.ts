@@ -1,11 +1,14 @@
 import { expect, test } from 'vitest'
+import { Waiter } from '../../../../src/limits/waiter.ts'
 import { Waiters } from '../../../../src/imds-api/compute/waiters.ts'
 
 const NEVER = 2 ** 31 - 1
 
 test('a wake is for one hypervisor, or for all, as at the close', async () => {
   const waiters = new Waiters()
-  const [one, two] = [waiters.add('hv-1'), waiters.add('hv-2')]
+  const [one, two] = [new Waiter(), new Waiter()]
+  waiters.add('hv-1', one)
+  waiters.add('hv-2', two)
   const order: string[] = []
   const waits = [one.wait(NEVER).then(() => order.push('one')), two.wait(NEVER).then(() => order.push('two'))]
   waiters.wake('hv-2')
@@ -18,7 +21,8 @@ test('a wake is for one hypervisor, or for all, as at the close', async () => {
 
 test('a request that has ended is not woken', async () => {
   const waiters = new Waiters()
-  const waiter = waiters.add('hv-1')
+  const waiter = new Waiter()
+  waiters.add('hv-1', waiter)
   waiters.remove('hv-1', waiter)
   waiters.wake('hv-1')
   const end = waiter.wait(1).then(() => 'timeout')

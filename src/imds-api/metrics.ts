@@ -1,12 +1,12 @@
 /** The metrics of imds-api. Labels are from closed sets: routes as declared, methods, statuses. */
 import { Counter, Gauge, type Registry } from 'prom-client'
 import { X509Certificate } from 'node:crypto'
-import { buildRegistry, gaugesOf, labelled, type DeclareGauge } from '../runtime/metrics.ts'
+import { buildRegistry, gaugesOf, labelled } from '../runtime/metrics.ts'
 import { CLOSED_REASONS } from './http/connections.ts'
 import { KEYED_RESULTS } from './http/idempotency.ts'
 import { readActionQueue } from './changes/action-queue.ts'
 import { readPools, type AddressPool } from './changes/allocate.ts'
-import { readHypervisorUsage, ramForServers } from './changes/hypervisors.ts'
+import { readOpenHypervisors } from './changes/hypervisors.ts'
 import type { Database } from './database/open.ts'
 import { readOutbox } from './database/outbox.ts'
 import { SHED_QUEUES } from './model/refusal.ts'
@@ -16,254 +16,202 @@ import { WAIT_ENDS } from './resources/kit/member-waits.ts'
 import { UNREADABLE_REASONS } from './http/unreadable.ts'
 import type { Db } from './database/transaction.ts'
 
-/** The registry, and the functions that count. */
-export type ApiMetrics = ReturnType<typeof declareAll>
+/** The counters with one label, which has all of its values from the start, by the functions that count. */
+const COUNTERS = {
+  countUnreadable: [
+    'imds_api_unreadable_requests_total',
+    'reason',
+    UNREADABLE_REASONS,
+    'Requests that could not be read: bad_request (malformed, or not HTTP/1.0 or 1.1), request_timeout, ' +
+      'header_fields_too_large, payload_too_large (of a chunk extension).',
+  ],
+  countClosed: [
+    'imds_api_closed_connections_total',
+    'reason',
+    CLOSED_REASONS,
+    'Connections that were closed: address (one address had too many), all (the listener had too many), ' +
+      'unread (responses were not read), pipelined (more than 16 requests without responses).',
+  ],
+  countKeyed: [
+    'imds_api_keyed_requests_total',
+    'result',
+    KEYED_RESULTS,
+    'Requests with an Idempotency-Key: replayed (with the response of an earlier request), new.',
+  ],
+  countShed: [
+    'imds_api_shed_requests_total',
+    'queue',
+    SHED_QUEUES,
+    'Requests that got 503 because too many waited: reads, changes, tokens (requests to /token), bodies (bytes).',
+  ],
+  countPublish: [
+    'imds_api_publishes_total',
+    'result',
+    PUBLISH_OUTCOMES,
+    'Publishes of servers: published, unchanged, removed, stale (the store had a higher revision), taken ' +
+      '(it has another server with this id), invalid or address-owned (it refused the record), failed.',
+  ],
+  countOutcome: [
+    'imds_api_compute_outcomes_total',
+    'outcome',
+    ['succeeded', 'failed'],
+    'Actions on servers whose outcome a hypervisor has reported: succeeded, failed.',
+  ],
+  countStreamEnd: [
+    'imds_api_event_streams_ended_total',
+    'reason',
+    STREAM_ENDS,
+    'Streams of events that have ended: client (it closed the connection), unread, right (the token or the ' +
+      'access ended), gone (its next events were deleted), stop.',
+  ],
+  countWaitEnd: [
+    'imds_api_waits_ended_total',
+    'reason',
+    WAIT_ENDS,
+    'Requests that have waited for a state of a resource: reached, impossible, timeout, right (the token or ' +
+      'the access ended), client (it closed the connection), stop.',
+  ],
+  countInvitation: [
+    'imds_api_invitations_total',
+    'result',
+    ['sent', 'failed'],
+    'Attempts to send an invitation by mail: sent, failed (retried).',
+  ],
+} as const satisfies Readonly<
+  Record<string, readonly [name: string, label: string, values: readonly string[], help: string]>
+>
+type Counts = { readonly [Name in keyof typeof COUNTERS]: (value: (typeof COUNTERS)[Name][2][number]) => void }
 
-/** What a scrape reads from the database; undefined: it is unreachable, and these metrics are missing. */
-type ReadAtScrape = () => Promise<Scraped | undefined>
-type Scraped = Awaited<ReturnType<typeof readAll>>
-
-/** Declares metrics in one registry. */
-class Declarations {
-  readonly registers: [Registry]
-  readonly gauge: DeclareGauge
-
-  constructor(registry: Registry) {
-    this.registers = [registry]
-    this.gauge = gaugesOf(registry)
-  }
-
-  /** Gauges that have what a scrape reads. */
-  scraped(read: ReadAtScrape, gauges: Readonly<Record<string, readonly [help: string, of: (all: Scraped) => number]>>) {
-    for (const [name, [help, of]] of Object.entries(gauges))
-      this.gauge(name, help, async () => {
-        const all = await read()
-        return all && of(all)
-      })
-  }
-
-  /** A counter with one label, which has all of its values from the start. */
-  counter<Value extends string>(name: string, label: string, values: readonly Value[], help: string) {
-    const counted = labelled(this.registers[0], label, values, { name, help })
-    return (value: Value) => counted.inc({ [label]: value })
+/** What a scrape reads from the database. While that is unreachable, the gauges that have it are missing. */
+async function readAll(db: Db) {
+  return {
+    outbox: await readOutbox(db),
+    queue: await readActionQueue(db),
+    pools: await readPools(db),
+    open: await readOpenHypervisors(db),
   }
 }
+type Scraped = Awaited<ReturnType<typeof readAll>>
+
+function bytesOf(hypervisors: Scraped['open'], name: 'ram' | 'free'): number {
+  return hypervisors.reduce((sum, one) => sum + one[name], 0) * 2 ** 20
+}
+
+const SCRAPED: Readonly<Record<string, readonly [help: string, of: (all: Scraped) => number]>> = {
+  imds_api_ram_bytes: ['RAM of the hypervisors that get new servers.', ({ open }) => bytesOf(open, 'ram')],
+  imds_api_ram_free_bytes: ['RAM of these hypervisors that no server uses.', ({ open }) => bytesOf(open, 'free')],
+  imds_api_outbox_servers: ['Servers that wait to be published.', ({ outbox }) => outbox.length],
+  imds_api_outbox_age_seconds: [
+    'How long the oldest change has waited to be published; 0: none waits.',
+    ({ outbox }) => outbox.age,
+  ],
+  imds_api_refused_servers: [
+    'Servers whose record the store refuses. Their guests see the last published state.',
+    ({ outbox }) => outbox.faulty,
+  ],
+  imds_api_compute_actions: ['Actions on servers that wait for their outcome.', ({ queue }) => queue.waiting],
+  imds_api_compute_age_seconds: ['How long the oldest of these has waited; 0: none waits.', ({ queue }) => queue.age],
+  imds_api_compute_unfetched_seconds: [
+    'How long an action has waited to be fetched by its hypervisor; 0: none waits.',
+    ({ queue }) => queue.unfetched,
+  ],
+}
+const POOLS: Readonly<Record<string, readonly [help: string, of: (pool: AddressPool) => number]>> = {
+  imds_api_pool_addresses: ['Addresses of the pools', ({ size }) => size],
+  imds_api_pool_free_addresses: ['Free addresses of the pools', ({ size, used }) => size - used],
+}
+
+/** The registry, and the functions that count. */
+export type ApiMetrics = ReturnType<typeof declareAll>
 
 export function buildApiMetrics(database: Pick<Database, 'pool' | 'background'>): ApiMetrics {
   return declareAll(buildRegistry(), database)
 }
 
 function declareAll(registry: Registry, database: Pick<Database, 'pool' | 'background'>) {
-  const declare = new Declarations(registry)
-  const read = buildReadAtScrape(database)
-  declareCapacity(declare, read)
-  declareDatabase(declare, database, read)
-  return {
-    registry,
-    ...declareRequests(declare),
-    ...declarePublishing(declare, read),
-    ...declareCompute(declare, read),
-    ...declareOpenRequests(declare),
-    countInvitation: declare.counter(
-      'imds_api_invitations_total',
-      'result',
-      ['sent', 'failed'],
-      'Attempts to send an invitation by mail: sent, failed (retried).',
-    ),
-    setCertificate: declareCertificates(declare),
-  }
-}
-
-async function readAll(db: Db) {
-  return {
-    outbox: await readOutbox(db),
-    queue: await readActionQueue(db),
-    pools: await readPools(db),
-    ram: ramForServers(await readHypervisorUsage(db)),
-  }
-}
-
-/** All metrics of a scrape share the queries. */
-function buildReadAtScrape(database: Pick<Database, 'background'>): ReadAtScrape {
-  let reading: ReturnType<ReadAtScrape> | undefined
-  return () =>
-    (reading ??= readAll(database.background.db)
-      .catch(() => undefined)
-      .finally(() => {
-        reading = undefined
-      }))
-}
-
-function declareRequests(declare: Declarations) {
+  const registers = [registry]
+  let open = { streams: () => 0, waits: () => 0 }
+  const gauge = gaugesOf(registry)
+  gauge('imds_api_event_streams', 'Open streams of events.', () => open.streams())
+  gauge('imds_api_waits', 'Requests that wait for a state of a resource.', () => open.waits())
+  declareDatabase(registry, database)
+  const counts = Object.entries(COUNTERS).map(([count, [name, label, values, help]]) => {
+    const counted = labelled(registry, label, values, { name, help })
+    return [count, (value: string) => counted.inc({ [label]: value } as Record<typeof label, string>)]
+  })
   const requests = new Counter({
     name: 'imds_api_requests_total',
     help: 'Requests to the API, by route, method and status.',
     labelNames: ['route', 'method', 'status'] as const,
-    registers: declare.registers,
+    registers,
   })
-  return {
-    countResponse: (route: string, method: string, status: number) => requests.inc({ route, method, status }),
-    countUnreadable: declare.counter(
-      'imds_api_unreadable_requests_total',
-      'reason',
-      UNREADABLE_REASONS,
-      'Requests that could not be read: bad_request (malformed, or not HTTP/1.0 or 1.1), request_timeout, ' +
-        'header_fields_too_large, payload_too_large (of a chunk extension).',
-    ),
-    countClosed: declare.counter(
-      'imds_api_closed_connections_total',
-      'reason',
-      CLOSED_REASONS,
-      'Connections that were closed: address (one address had too many), all (the listener had too many), ' +
-        'unread (responses were not read), pipelined (more than 16 requests without responses).',
-    ),
-    countKeyed: declare.counter(
-      'imds_api_keyed_requests_total',
-      'result',
-      KEYED_RESULTS,
-      'Requests with an Idempotency-Key: replayed (with the response of an earlier request), new.',
-    ),
-    countShed: declare.counter(
-      'imds_api_shed_requests_total',
-      'queue',
-      SHED_QUEUES,
-      'Requests that got 503 because too many waited: reads, changes, tokens (requests to /token), bodies ' +
-        '(bytes).',
-    ),
-  }
-}
-
-function declarePublishing(declare: Declarations, read: ReadAtScrape) {
   const batches = new Counter({
     name: 'imds_api_publish_batches_total',
     help: 'Batches of servers that were published together.',
-    registers: declare.registers,
+    registers,
   })
   const unannounced = new Gauge({
     name: 'imds_api_unannounced_hypervisors',
-    registers: declare.registers,
     help: 'Hypervisors of the region that no daemon has ever announced. 0 with a store of files.',
+    registers,
   })
-  declare.scraped(read, {
-    imds_api_outbox_servers: ['Servers that wait to be published.', ({ outbox }) => outbox.length],
-    imds_api_outbox_age_seconds: [
-      'How long the oldest change has waited to be published; 0: none waits.',
-      ({ outbox }) => outbox.age,
-    ],
-    imds_api_refused_servers: [
-      'Servers whose record the store refuses. Their guests see the last published state.',
-      ({ outbox }) => outbox.faulty,
-    ],
+  const certificates = new Gauge({
+    name: 'imds_api_certificate_end_seconds',
+    help: 'When the certificate of a listener ends, in seconds since 1970: clients, hypervisors.',
+    labelNames: ['listener'] as const,
+    registers,
   })
   return {
-    countPublish: declare.counter(
-      'imds_api_publishes_total',
-      'result',
-      PUBLISH_OUTCOMES,
-      'Publishes of servers: published, unchanged, removed, stale (the store had a higher revision), taken ' +
-        '(it has another server with this id), invalid or address-owned (it refused the record), failed.',
-    ),
+    registry,
+    ...(Object.fromEntries(counts) as Counts),
+    countResponse: (route: string, method: string, status: number) => requests.inc({ route, method, status }),
     countBatch: () => batches.inc(),
     setUnannounced: (hypervisors: number) => unannounced.set(hypervisors),
-  }
-}
-
-function declareCompute(declare: Declarations, read: ReadAtScrape) {
-  declare.scraped(read, {
-    imds_api_compute_actions: ['Actions on servers that wait for their outcome.', ({ queue }) => queue.waiting],
-    imds_api_compute_age_seconds: ['How long the oldest of these has waited; 0: none waits.', ({ queue }) => queue.age],
-    imds_api_compute_unfetched_seconds: [
-      'How long an action has waited to be fetched by its hypervisor; 0: none waits.',
-      ({ queue }) => queue.unfetched,
-    ],
-  })
-  return {
-    countOutcome: declare.counter(
-      'imds_api_compute_outcomes_total',
-      'outcome',
-      ['succeeded', 'failed'],
-      'Actions on servers whose outcome a hypervisor has reported: succeeded, failed.',
-    ),
-  }
-}
-
-/** The streams of events and the requests that wait for a state. */
-function declareOpenRequests(declare: Declarations) {
-  let open = { streams: () => 0, waits: () => 0 }
-  declare.gauge('imds_api_event_streams', 'Open streams of events.', () => open.streams())
-  declare.gauge('imds_api_waits', 'Requests that wait for a state of a resource.', () => open.waits())
-  return {
-    countStreamEnd: declare.counter(
-      'imds_api_event_streams_ended_total',
-      'reason',
-      STREAM_ENDS,
-      'Streams of events that have ended: client (it closed the connection), unread, right (the token or the ' +
-        'access ended), gone (its next events were deleted), stop.',
-    ),
-    countWaitEnd: declare.counter(
-      'imds_api_waits_ended_total',
-      'reason',
-      WAIT_ENDS,
-      'Requests that have waited for a state of a resource: reached, impossible, timeout, right (the token or ' +
-        'the access ended), client (it closed the connection), stop.',
-    ),
     /** Who counts, at a scrape, the open streams of events and the requests that wait for a state. */
-    showOpen: (counts: typeof open) => {
-      open = counts
+    showOpen: (given: typeof open) => {
+      open = given
+    },
+    /** `pem`: the certificate of a listener, with its chain or without it. */
+    setCertificate: (listener: 'clients' | 'hypervisors', pem: string) => {
+      certificates.set({ listener }, new X509Certificate(pem).validToDate.getTime() / 1000)
     },
   }
 }
 
-function declareDatabase(
-  declare: Declarations,
-  { pool, background }: Pick<Database, 'pool' | 'background'>,
-  read: ReadAtScrape,
-): void {
-  declare.gauge('imds_api_ready', '1: the database answers, so requests are served.', async () =>
+/** The gauges of the database, and of what a scrape reads from it. */
+function declareDatabase(registry: Registry, { pool, background }: Pick<Database, 'pool' | 'background'>): void {
+  let reading: Promise<Scraped | undefined> | undefined
+  /** All gauges of a scrape share the queries. Undefined: the database is unreachable. */
+  const read = () =>
+    (reading ??= readAll(background.db)
+      .catch(() => undefined)
+      .finally(() => {
+        reading = undefined
+      }))
+  const gauge = gaugesOf(registry)
+  for (const [name, [help, of]] of Object.entries(SCRAPED))
+    gauge(name, help, async () => {
+      const all = await read()
+      return all && of(all)
+    })
+  for (const [name, [help, of]] of Object.entries(POOLS))
+    new Gauge({
+      name,
+      help: `${help}, by kind: mac, private_ipv4, public_ipv4, public_ipv6.`,
+      registers: [registry],
+      labelNames: ['kind'] as const,
+      async collect() {
+        this.reset()
+        for (const pool of (await read())?.pools ?? []) this.inc({ kind: pool.kind }, of(pool))
+      },
+    })
+  gauge('imds_api_ready', '1: the database answers, so requests are served.', async () =>
     (await read()) === undefined ? 0 : 1,
   )
-  declare.gauge(
+  gauge(
     'imds_api_database_connections',
     'Open connections to the database: for requests, and for everything else.',
     () => pool.totalCount + background.pool.totalCount,
   )
-  declare.gauge(
-    'imds_api_database_waiting',
-    'Requests that wait for a connection to the database.',
-    () => pool.waitingCount,
-  )
-}
-
-/** The addresses of the pools and the RAM of the hypervisors. */
-function declareCapacity(declare: Declarations, read: ReadAtScrape): void {
-  const poolGauge = (name: string, help: string, value: (pool: AddressPool) => number) =>
-    new Gauge({
-      name,
-      help: `${help}, by kind: mac, private_ipv4, public_ipv4, public_ipv6.`,
-      registers: declare.registers,
-      labelNames: ['kind'] as const,
-      async collect() {
-        this.reset()
-        for (const pool of (await read())?.pools ?? []) this.inc({ kind: pool.kind }, value(pool))
-      },
-    })
-  poolGauge('imds_api_pool_addresses', 'Addresses of the pools', ({ size }) => size)
-  poolGauge('imds_api_pool_free_addresses', 'Free addresses of the pools', ({ size, used }) => size - used)
-  declare.scraped(read, {
-    imds_api_ram_bytes: ['RAM of the hypervisors that get new servers.', ({ ram }) => ram.all],
-    imds_api_ram_free_bytes: ['RAM of these hypervisors that no server uses.', ({ ram }) => ram.free],
-  })
-}
-
-function declareCertificates(declare: Declarations) {
-  const certificates = new Gauge({
-    name: 'imds_api_certificate_end_seconds',
-    registers: declare.registers,
-    labelNames: ['listener'] as const,
-    help: 'When the certificate of a listener ends, in seconds since 1970: clients, hypervisors.',
-  })
-  /** `pem`: the certificate of a listener, with its chain or without it. */
-  return (listener: 'clients' | 'hypervisors', pem: string) => {
-    certificates.set({ listener }, new X509Certificate(pem).validToDate.getTime() / 1000)
-  }
+  gauge('imds_api_database_waiting', 'Requests that wait for a connection to the database.', () => pool.waitingCount)
 }

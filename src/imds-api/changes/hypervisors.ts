@@ -2,15 +2,16 @@
  * The hypervisors, and the placement of new servers. A drained hypervisor gets none. A server that migrates uses RAM on
  * both of its hypervisors.
  */
-import { sql } from 'kysely'
+import { sql, type RawBuilder } from 'kysely'
 import { refuse } from '../model/refusal.ts'
 import type { Tx, Db } from '../database/transaction.ts'
 
-/** A hypervisor that gets new servers. `free`: MB of RAM. */
-export interface FreeHypervisor {
+/** A hypervisor whose row is locked. `free`: MB of RAM. */
+export interface LockedHypervisor {
   readonly name: string
   readonly zone_id: string
   readonly free: number
+  readonly drained_at: Date | null
 }
 
 /**
@@ -41,14 +42,9 @@ export async function readHypervisorUsage(db: Db): Promise<readonly HypervisorUs
   return rows
 }
 
-/** The RAM of the hypervisors that are not drained, in bytes. */
-export function ramForServers(hypervisors: readonly HypervisorUsage[]): {
-  readonly all: number
-  readonly free: number
-} {
-  const open = hypervisors.filter((one) => one.drained_at === null)
-  const bytes = (name: 'ram' | 'free') => open.reduce((sum, one) => sum + one[name], 0) * 2 ** 20
-  return { all: bytes('ram'), free: bytes('free') }
+/** Those that are not drained. */
+export async function readOpenHypervisors(db: Db): Promise<readonly HypervisorUsage[]> {
+  return (await readHypervisorUsage(db)).filter((one) => one.drained_at === null)
 }
 
 /** How many random hypervisors are compared for a new server. */
@@ -73,39 +69,46 @@ export interface WantedPlacement {
 export async function placeServer(
   tx: Tx,
   { zoneId, ram, only = [], except = '' }: WantedPlacement,
-): Promise<FreeHypervisor | undefined> {
+): Promise<LockedHypervisor | undefined> {
+  const isWanted = sql`removed_at is null and drained_at is null and name <> ${except}
+    ${zoneId === undefined ? sql`` : sql`and zone_id = ${zoneId}`}
+    ${only.length === 0 ? sql`` : sql`and name = any(${[...only]})`}`
   const { rows } = await sql<{ name: string; free: number }>`
     select name, ${freeRam} as free from (
-      select name, ram from hypervisors
-      where removed_at is null and drained_at is null and name <> ${except}
-        ${zoneId === undefined ? sql`` : sql`and zone_id = ${zoneId}`}
-        ${only.length === 0 ? sql`` : sql`and name = any(${[...only]})`}
-      order by random() limit ${SAMPLE_SIZE}) as hypervisors
+      select name, ram from hypervisors where ${isWanted} order by random() limit ${SAMPLE_SIZE}) as hypervisors
     order by free desc, name`.execute(tx)
   for (const { name } of rows.filter(({ free }) => free >= ram)) {
     const hypervisor = await lockHypervisor(tx, name, 'skip locked')
-    if (hypervisor !== undefined && hypervisor.free >= ram) return hypervisor
+    if (hypervisor?.drained_at === null && hypervisor.free >= ram) return hypervisor
   }
-  const isWanted = (name: string) => name !== except && (only.length === 0 || only.includes(name))
-  return (await freeHypervisors(tx, zoneId)).find(({ name, free }) => free >= ram && isWanted(name))
+  const [most] = await lockHypervisors(tx, isWanted, 'wait')
+  return most !== undefined && most.free >= ram ? most : undefined
 }
 
-/**
- * Locks a hypervisor that is not drained, and counts its free RAM. Undefined: there is none, or, with `skip locked`,
- * another change has locked it.
- */
+/** Locks a hypervisor. Undefined: there is none, or, with `skip locked`, another change has locked it. */
 export async function lockHypervisor(
   tx: Tx,
   name: string,
   locked: 'wait' | 'skip locked',
-): Promise<FreeHypervisor | undefined> {
-  const open = sql`from hypervisors where name = ${name} and removed_at is null and drained_at is null`
-  const { rows } = await sql`select ${open} for no key update ${locked === 'wait' ? sql`` : sql`skip locked`}`.execute(
-    tx,
-  )
-  if (rows.length === 0) return undefined
-  // in a second statement, which sees what was committed before the lock was taken
-  return (await sql<FreeHypervisor>`select name, zone_id, ${freeRam} as free ${open}`.execute(tx)).rows[0]
+): Promise<LockedHypervisor | undefined> {
+  return (await lockHypervisors(tx, sql`name = ${name} and removed_at is null`, locked))[0]
+}
+
+/** Locks hypervisors, and counts their free RAM. The one with the most is the first. */
+async function lockHypervisors(
+  tx: Tx,
+  which: RawBuilder<unknown>,
+  locked: 'wait' | 'skip locked',
+): Promise<readonly LockedHypervisor[]> {
+  const { rows: found } = await sql<{ name: string }>`
+    select name from hypervisors where ${which} order by name
+    for no key update ${locked === 'wait' ? sql`` : sql`skip locked`}`.execute(tx)
+  if (found.length === 0) return []
+  // in a second statement, which sees what was committed before the locks were taken
+  const { rows } = await sql<LockedHypervisor>`
+    select name, zone_id, drained_at, ${freeRam} as free from hypervisors
+    where name = any(${found.map(({ name }) => name)}) order by free desc, name`.execute(tx)
+  return rows
 }
 
 const freeRam = sql<number>`(ram - (
@@ -115,23 +118,6 @@ const freeRam = sql<number>`(ram - (
     union all
     select server_type_id from servers where migrating_to = hypervisors.name and deleted_at is null) as placed
     join server_types on server_types.id = server_type_id))::int`
-
-/**
- * The hypervisors of a zone (default: of the region) that are not drained, those with the most free RAM first. Locks
- * them, so that two changes cannot use the same free RAM.
- */
-async function freeHypervisors(tx: Tx, zoneId: string | undefined): Promise<readonly FreeHypervisor[]> {
-  const all = tx
-    .selectFrom('hypervisors')
-    .select(['name', 'zone_id'])
-    .where('removed_at', 'is', null)
-    .where('drained_at', 'is', null)
-    .orderBy('name')
-    .forUpdate()
-  const hypervisors = await (zoneId === undefined ? all : all.where('zone_id', '=', zoneId)).execute()
-  const free = new Map((await readHypervisorUsage(tx)).map((one) => [one.name, one.free]))
-  return hypervisors.map((one) => ({ ...one, free: free.get(one.name)! })).sort((a, b) => b.free - a.free)
-}
 
 /**
  * Drains a hypervisor, or ends its drain. It waits for changes that are placing servers there. False: it was in that
@@ -156,14 +142,4 @@ export async function setDrained(tx: Tx, name: string, isDrained: boolean): Prom
     .where('name', '=', name)
     .execute()
   return true
-}
-
-export async function isDrained(db: Db, name: string): Promise<boolean> {
-  const row = await db
-    .selectFrom('hypervisors')
-    .select('name')
-    .where('name', '=', name)
-    .where('drained_at', 'is not', null)
-    .executeTakeFirst()
-  return row !== undefined
 }

@@ -1,26 +1,20 @@
 /** Changes of a server by the compute system: its hypervisor, live migrations, and the seal of its user-data. */
+import type { Selectable } from 'kysely'
 import { fieldFault, noSuch, refuse } from '../model/refusal.ts'
 import type { AccountChanges } from './account-changes.ts'
 import { hasActionInProgress, wakeHypervisor } from './action-queue.ts'
 import { markChanged } from '../database/outbox.ts'
-import { isDrained, lockHypervisor } from './hypervisors.ts'
-import type { ServerStatus } from '../model/server-actions.ts'
+import { lockHypervisor } from './hypervisors.ts'
+import type { Tables } from '../database/tables.ts'
 import type { Tx, Db } from '../database/transaction.ts'
 
 export interface PlacementParts {
   readonly db: Db
   readonly accounts: AccountChanges
 }
-/** Where a server runs. `revision`: that of its record, for imdsctl wait. */
-export interface Placement {
-  readonly id: string
-  readonly status: ServerStatus
-  readonly hypervisor: string
-  readonly migrating_to: string | null
-  readonly sealed_at: Date | null
-  readonly revision: number
-}
 const COLUMNS = ['id', 'status', 'hypervisor', 'migrating_to', 'sealed_at', 'revision'] as const
+/** Where a server runs. `revision`: that of its record, for imdsctl wait. */
+export type Placement = Readonly<Pick<Selectable<Tables['servers']>, (typeof COLUMNS)[number]>>
 /** True for a hypervisor that the caller may act for. */
 export type MayActFor = (hypervisor: string) => boolean
 
@@ -67,7 +61,8 @@ async function lockTarget(tx: Tx, id: string, from: string, to: string): Promise
     .where('servers.id', '=', id)
     .executeTakeFirstOrThrow()
   const target = await lockHypervisor(tx, to, 'wait')
-  if (await isDrained(tx, to)) throw refuse('resource_conflict', `${to} is drained: name another hypervisor`)
+  if (target !== undefined && target.drained_at !== null)
+    throw refuse('resource_conflict', `${to} is drained: name another hypervisor`)
   if (target?.zone_id !== zone_id || to === from)
     throw refuse(
       'unprocessable_entity',

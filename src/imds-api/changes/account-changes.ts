@@ -1,6 +1,6 @@
 /** Runs the changes of accounts' resources. The changes of one account run one after another. */
 import { sql, type Selectable } from 'kysely'
-import { FairQueue, type FairQueueLimits, type Leave } from '../../limits/fair-queue.ts'
+import { FairQueue, type FairQueueLimits } from '../../limits/fair-queue.ts'
 import { isWithdrawal, changeRefusal, type StateRule } from '../model/account-states.ts'
 import { notFound, shed, type Refusal } from '../model/refusal.ts'
 import { setOrigin, type ChangeOrigin } from './events.ts'
@@ -44,15 +44,8 @@ export interface TokenRequester extends Requester {
   readonly recheckRight: (tx: Tx) => Promise<void>
 }
 
-/** Reports of hypervisors need no right: they are facts. */
-const COMPUTE: Requester = {
-  requesterId: 'compute',
-  requestId: '',
-  bodyBytes: () => 0,
-  keyed: () => undefined,
-  recheckRight: () => Promise.resolve(),
-  checkCondition: () => Promise.resolve(),
-}
+/** The requester of what hypervisors report. */
+const COMPUTE = { requesterId: 'compute', bodyBytes: () => 0 }
 
 /** The refusal of an account that makes changes faster than they are published. */
 function backlogRefusal({ has_too_many_unpublished: isBehind }: LockedAccount): Refusal | undefined {
@@ -100,14 +93,16 @@ export class AccountChanges {
       await requester.recheckRight(tx, account)
       return changeRefusal(rule, account) ?? (rule === 'every other change' ? backlogRefusal(account) : undefined)
     }
-    return this.#inTurn(accountId, requester, isWithdrawal(rule), check, change)
+    return this.#commit(accountId, requester, isWithdrawal(rule), check, change)
   }
 
-  /** Commits a change in any state of the account: for the compute system. */
+  /** Commits a change in any state of the account: for the compute system, whose reports are facts. */
   async commitInAnyState<T>(accountId: string, change: (tx: Tx) => Promise<T>): Promise<T> {
-    const check = async (tx: Tx) =>
-      (await lockAccount(tx, accountId)) === undefined ? notFound('this account') : undefined
-    return this.#inTurn(accountId, COMPUTE, false, check, change)
+    const work = async (tx: Tx) => {
+      if ((await lockAccount(tx, accountId)) === undefined) throw notFound('this account')
+      return change(tx)
+    }
+    return this.#inTurn(accountId, COMPUTE, false, () => inTransaction(this.#db, work))
   }
 
   /**
@@ -120,8 +115,7 @@ export class AccountChanges {
     change: (tx: Tx) => Promise<T>,
     rule: StateRule,
   ): Promise<T> {
-    const leave = await this.#enter(requester.requesterId, requester, false)
-    try {
+    return this.#inTurn(requester.requesterId, requester, false, async () => {
       const accountId = await inTransaction(this.#db, async (tx) => {
         await requester.recheckRight(tx)
         const key = requester.keyed()
@@ -129,10 +123,8 @@ export class AccountChanges {
         await requester.checkCondition(tx)
         return find(tx)
       })
-      return await this.commit({ ...requester, accountId }, change, rule)
-    } finally {
-      leave()
-    }
+      return this.commit({ ...requester, accountId }, change, rule)
+    })
   }
 
   /** Commits a change of a user's profile. The changes of a user's profile have a queue too. */
@@ -143,14 +135,14 @@ export class AccountChanges {
       await requester.recheckRight(tx)
       return undefined
     }
-    return this.#inTurn(requesterId, requester, false, check, change)
+    return this.#commit(requesterId, requester, false, check, change)
   }
 
   /**
    * `check`: throws if the requester has lost the right. It returns the refusal of a new change: an earlier request
    * with the same Idempotency-Key is replayed all the same.
    */
-  async #inTurn<T>(
+  async #commit<T>(
     queue: string,
     requester: Omit<Requester, 'recheckRight'>,
     isUrgent: boolean,
@@ -169,37 +161,25 @@ export class AccountChanges {
       const result = await change(tx)
       return () => result
     }
-    if (keyed === undefined) return (await this.#run(queue, requester, isUrgent, work))()
-    if (this.#inFlight.has(keyed.name)) throw inFlightRefusal()
-    this.#inFlight.add(keyed.name)
+    if (keyed !== undefined && this.#inFlight.has(keyed.name)) throw inFlightRefusal()
+    if (keyed !== undefined) this.#inFlight.add(keyed.name)
     try {
-      return (await this.#run(queue, requester, isUrgent, work))()
+      return (await this.#inTurn(queue, requester, isUrgent, () => inTransaction(this.#db, work)))()
     } finally {
-      this.#inFlight.delete(keyed.name)
+      if (keyed !== undefined) this.#inFlight.delete(keyed.name)
     }
   }
 
-  async #enter(
+  /** Runs work at the turn of a requester in a queue. */
+  async #inTurn<T>(
     key: string,
     { requesterId, bodyBytes }: Pick<Requester, 'requesterId' | 'bodyBytes'>,
     isUrgent: boolean,
-  ): Promise<Leave> {
-    const leave = await this.#queue.enter({ key, caller: requesterId, cost: CHANGE_BYTES + bodyBytes(), isUrgent })
-    if (typeof leave === 'function') return leave
-    throw shed('changes', 'other changes of this account take too long: try again')
-  }
-
-  async #run<T>(
-    key: string,
-    requester: Pick<Requester, 'requesterId' | 'bodyBytes'>,
-    isUrgent: boolean,
-    change: (tx: Tx) => Promise<T>,
+    work: () => Promise<T>,
   ): Promise<T> {
-    const leave = await this.#enter(key, requester, isUrgent)
-    try {
-      return await inTransaction(this.#db, change)
-    } finally {
-      leave()
-    }
+    const task = { key, caller: requesterId, cost: CHANGE_BYTES + bodyBytes(), isUrgent }
+    const done = await this.#queue.run(task, async () => ({ result: await work() }))
+    if (done === undefined) throw shed('changes', 'other changes of this account take too long: try again')
+    return done.result
   }
 }

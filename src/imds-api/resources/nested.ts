@@ -8,7 +8,7 @@ import { MAX_IMAGE_DESCRIPTION, shortDescription } from '../changes/images.ts'
 import { cloudIpFqdn } from '../model/names.ts'
 import { ROWS } from '../model/resources.ts'
 import { SCOPES_OF_GROUP } from '../model/scopes.ts'
-import { Field, fixed, Form, type Fields } from './kit/forms.ts'
+import { Field, fixed, Form, linked, type Fields } from './kit/forms.ts'
 import { HostName, Ipv4, Ipv6, Megabytes, NullableTime, enumOf, Time } from './kit/schemas.ts'
 import { RESOURCES } from './kit/table.ts'
 
@@ -143,9 +143,5 @@ export function unimplementedForm(name: 'FirewallPolicy' | 'LoadBalancer', type:
   return Type.Object({ id: Text, resource_type: Type.Literal(type), url: Type.String({ format: 'uri' }) }, { title })
 }
 
-export const ACCOUNT = new Field(
-  NESTED.account.schema,
-  'account_id',
-  (id: string, site, { account_name: name, account_status: status }) => NESTED.account.show(site, { id, name, status }),
-  true,
-)
+/** The account that a resource belongs to. */
+export const ACCOUNT = linked(NESTED.account, sql`accounts.id = account_id`)

@@ -24,20 +24,17 @@ type Show = (value: never, site: Site, row: FormRow) => unknown
 
 /**
  * A field whose value is not just the column of its name. `column`: a column of the table, one of the extra columns of
- * the form, or an expression. `show`: makes the value; undefined: the field is left out. `joinsAccount`: it needs
- * `account_name` and `account_status`.
+ * the form, or an expression. `show`: makes the value; undefined: the field is left out.
  */
 export class Field {
   readonly schema: TSchema
   readonly column: string | RawBuilder<unknown>
   readonly show: Show | undefined
-  readonly joinsAccount: boolean
 
-  constructor(schema: TSchema, column: string | RawBuilder<unknown>, show?: Show, joinsAccount = false) {
+  constructor(schema: TSchema, column: string | RawBuilder<unknown>, show?: Show) {
     this.schema = schema
     this.column = column
     this.show = show
-    this.joinsAccount = joinsAccount
   }
 }
 /** The most resources of a list inside of a form. */
@@ -84,7 +81,6 @@ export class Form {
   readonly #name: ResourceName
   readonly #expressions: ReadonlyMap<string, RawBuilder<unknown>>
   readonly #columns: RawBuilder<unknown>
-  readonly #from: RawBuilder<unknown>
   readonly #shown: readonly (readonly [name: string, column: string, show: Show | undefined])[]
   #compiled: RawBuilder<unknown> | undefined
 
@@ -96,27 +92,18 @@ export class Form {
       const isList = field instanceof LinkedList
       return [[name, field] as const, ...(isList ? [[`${name}_url`, field.urlField(name)] as const] : [])]
     })
-    const joinsAccount = entries.some(([, field]) => field.joinsAccount)
     const expressions = new Map(Object.entries(extra))
-    if (joinsAccount)
-      for (const name of ['name', 'status']) expressions.set(`account_${name}`, sql.ref(`accounts.${name}`))
     for (const [name, { column }] of entries) if (typeof column !== 'string') expressions.set(name, column)
     this.#name = resourceName
     this.#expressions = expressions
     this.resource = resource
     this.fields = fields
     this.#shown = entries.map(([name, { column, show }]) => [name, typeof column === 'string' ? column : name, show])
-    const used = new Set([
-      ...['id', ...this.#shown.map(([, column]) => column)],
-      ...(joinsAccount ? ['account_name', 'account_status'] : []),
-    ])
+    const used = new Set(['id', ...this.#shown.map(([, column]) => column)])
     this.#columns = sql.join([
       ...[...used].filter((column) => !expressions.has(column)).map((column) => sql.ref(`${table}.${column}`)),
       ...[...expressions].filter(([name]) => used.has(name)).map(([name, one]) => sql`${one} as ${sql.ref(name)}`),
     ])
-    this.#from = joinsAccount
-      ? sql`${sql.table(table)} join accounts on accounts.id = ${sql.ref(`${table}.account_id`)}`
-      : sql.table(table)
     this.schema = Type.Object(
       {
         id: Type.String(),
@@ -153,7 +140,7 @@ export class Form {
   ): RawBuilder<Row> {
     // the columns are compiled once, because there are many
     this.#compiled ??= sql.raw(this.#columns.compile(db).sql)
-    return sql`select ${this.#compiled}${more} from ${this.#from} ${join} where ${where} ${rest}`
+    return sql`select ${this.#compiled}${more} from ${sql.table(this.resource.table)} ${join} where ${where} ${rest}`
   }
 
   /** Loads a member by its id or handle. Refuses if it is not among the rows. */
@@ -180,7 +167,7 @@ export class Form {
 
   /** The JSON of rows, each with these columns, for a field. `rest`: of the query, after its table. */
   rows(rest: RawBuilder<unknown>, more: RawBuilder<unknown> = sql``): RawBuilder<unknown> {
-    return sql`(select ${this.#columns}${more} from ${this.#from} ${rest})`
+    return sql`(select ${this.#columns}${more} from ${sql.table(this.resource.table)} ${rest})`
   }
 }
 

@@ -1,5 +1,7 @@
 /** Brings one table to the rows of the region file: inserts, updates, and with `prune` deletes. */
-import { sql, type RawBuilder } from 'kysely'
+import { sql, type InsertObject, type RawBuilder } from 'kysely'
+import { addRow } from '../changes/own-rows.ts'
+import type { Tables } from '../database/tables.ts'
 import type { Tx } from '../database/transaction.ts'
 import { changedColumns, describeChanges, type Row } from './difference.ts'
 import type { RegionRows } from './rows.ts'
@@ -30,19 +32,19 @@ export async function applyTable<Name extends RegionTable>(
   const changes: RowChange[] = []
   for (const wanted of rows) {
     const key = keyOf(rule, wanted)
-    const name = `${label(table)} ${rule.name === undefined ? key : String(rowOf(wanted).get(rule.name))}`
+    const name = `${label(table)} ${rule.name === undefined ? key : String(wanted[rule.name])}`
     const current = present.get(key)
     if (current === undefined) {
-      await runWrite(insertRow(table, rowOf(wanted)), tx, name)
+      await namingConflict(addRow(tx, table, wanted as InsertObject<Tables, Name>), name)
       changes.push({ table, key, columns: [], line: `+ ${name}` })
       continue
     }
-    const columns = changedColumns(rowOf(wanted), rowOf(current), rule.keptColumns?.(wanted, current) ?? [])
+    const columns = changedColumns(wanted, current, rule.keptColumns?.(wanted, current) ?? [])
     if (columns.length === 0) continue
-    const values = pick(rowOf(wanted), columns)
-    if (rowOf(current).has('updated_at')) values.set('updated_at', new Date())
-    await runWrite(updateRow(table, keyColumns(rule, current), values), tx, name)
-    changes.push({ table, key, columns, line: `~ ${name}: ${describeChanges(columns, rowOf(current), rowOf(wanted))}` })
+    const values = pick(wanted, columns)
+    if (Object.hasOwn(current, 'updated_at')) values['updated_at'] = new Date()
+    await namingConflict(updateRow(tx, table, rule, current, values), name)
+    changes.push({ table, key, columns, line: `~ ${name}: ${describeChanges(columns, current, wanted)}` })
   }
   return changes
 }
@@ -62,7 +64,7 @@ export async function pruneTable<Name extends RegionTable>(
     if (kept.has(key) || rule.isPruned?.(row, given) === false) continue
     if (rule.hiding !== undefined && (await isShownWithDeleted(tx, table, rule, row))) {
       if (rule.hiding.isHidden(row)) continue
-      await updateRow(table, keyColumns(rule, row), rowOf(rule.hiding.values())).execute(tx)
+      await updateRow(tx, table, rule, row, rule.hiding.values())
     } else lines.push(...(await deleteRow(tx, table, rule, row)))
     lines.push(`- ${label(table)} ${key}`)
   }
@@ -79,7 +81,7 @@ async function isShownWithDeleted<Name extends RegionTable>(
   rule: TableRule<Name>,
   row: CurrentRow<Name>,
 ): Promise<boolean> {
-  await sql`select from ${sql.table(table)} where ${matches(keyColumns(rule, row))} for update`.execute(tx)
+  await sql`select from ${sql.table(table)} where ${hasKeyOf(rule, row)} for update`.execute(tx)
   const { rows } = await rule.hiding!.references(keyOf(rule, row)).execute(tx)
   return rows.length > 0 && !rows.some(({ is_alive }) => is_alive)
 }
@@ -93,7 +95,7 @@ async function deleteRow<Name extends RegionTable>(
 ): Promise<readonly string[]> {
   try {
     const lines = (await rule.deleteParts?.(tx, row)) ?? []
-    await sql`delete from ${sql.table(table)} where ${matches(keyColumns(rule, row))}`.execute(tx)
+    await sql`delete from ${sql.table(table)} where ${hasKeyOf(rule, row)}`.execute(tx)
     return lines
   } catch (error) {
     if ((error as { code?: string }).code !== FOREIGN_KEY_VIOLATION) throw error
@@ -104,13 +106,11 @@ async function deleteRow<Name extends RegionTable>(
 }
 
 /**
- * Runs an insert or update of the row `name`. Rejects with the remedy where another row has a value that only one may
- * have, such as a handle.
+ * Waits for an insert or update of the row `name`. Rejects with the remedy where another row has a value that only one
+ * may have, such as a handle.
  */
-async function runWrite(query: RawBuilder<unknown>, tx: Tx, name: string): Promise<void> {
-  try {
-    await query.execute(tx)
-  } catch (error) {
+async function namingConflict(write: Promise<void>, name: string): Promise<void> {
+  await write.catch((error: unknown) => {
     const { code, detail = '' } = error as { readonly code?: string; readonly detail?: string }
     if (code !== UNIQUE_VIOLATION) throw error
     throw new Error(
@@ -118,44 +118,38 @@ async function runWrite(query: RawBuilder<unknown>, tx: Tx, name: string): Promi
         'first apply a file in which that row has another value, or --prune it. Nothing was changed',
       { cause: error },
     )
-  }
+  })
 }
 
 async function currentRows<Name extends RegionTable>(tx: Tx, table: Name): Promise<readonly CurrentRow<Name>[]> {
   return (await sql<CurrentRow<Name>>`select * from ${sql.table(table)}`.execute(tx)).rows
 }
 
-function insertRow(table: RegionTable, row: Row): RawBuilder<unknown> {
-  const columns = sql.join([...row.keys()].map((column) => sql.ref(column)))
-  return sql`insert into ${sql.table(table)} (${columns}) values (${sql.join([...row.values()])})`
+async function updateRow<Name extends RegionTable>(
+  tx: Tx,
+  table: Name,
+  rule: TableRule<Name>,
+  row: CurrentRow<Name>,
+  values: object,
+): Promise<void> {
+  await sql`update ${sql.table(table)} set ${sql.join(equations(values))} where ${hasKeyOf(rule, row)}`.execute(tx)
 }
 
-function updateRow(table: RegionTable, key: Row, values: Row): RawBuilder<unknown> {
-  return sql`update ${sql.table(table)} set ${sql.join(equations(values))} where ${matches(key)}`
+/** True for the row with the key of this one. */
+function hasKeyOf<Name extends RegionTable>({ key }: TableRule<Name>, row: CurrentRow<Name>): RawBuilder<unknown> {
+  return sql.join(equations(pick(row, key)), sql` and `)
 }
 
-function matches(key: Row): RawBuilder<unknown> {
-  return sql.join(equations(key), sql` and `)
+function equations(row: object): readonly RawBuilder<unknown>[] {
+  return Object.entries(row).map(([column, value]) => sql`${sql.ref(column)} = ${value}`)
 }
 
-function equations(row: Row): readonly RawBuilder<unknown>[] {
-  return [...row].map(([column, value]) => sql`${sql.ref(column)} = ${value}`)
+function pick(row: Row, columns: readonly string[]): Record<string, unknown> {
+  return Object.fromEntries(columns.map((column) => [column, row[column]]))
 }
 
-function rowOf(row: object): Row {
-  return new Map<string, unknown>(Object.entries(row))
-}
-
-function pick(row: Row, columns: readonly string[]): Map<string, unknown> {
-  return new Map(columns.map((column) => [column, row.get(column)]))
-}
-
-function keyColumns<Name extends RegionTable>({ key }: TableRule<Name>, row: WantedRow<Name> | CurrentRow<Name>): Row {
-  return pick(rowOf(row), key)
-}
-
-function keyOf<Name extends RegionTable>(rule: TableRule<Name>, row: WantedRow<Name> | CurrentRow<Name>): string {
-  return [...keyColumns(rule, row).values()].map(String).join(' ')
+function keyOf<Name extends RegionTable>({ key }: TableRule<Name>, row: WantedRow<Name> | CurrentRow<Name>): string {
+  return Object.values(pick(row, key)).map(String).join(' ')
 }
 
 function label(table: RegionTable): string {

@@ -14,24 +14,11 @@ export function findContradictions(file: RegionFile): readonly string[] {
 
 /** Values that must be unique in the database. */
 function duplicates(file: RegionFile): string[] {
-  const {
-    zones,
-    server_types,
-    images,
-    hypervisors,
-    address_pools,
-    users,
-    accounts,
-    api_clients,
-    applications = [],
-    database_server_types = [],
-    database_servers = [],
-  } = file
+  const { zones, server_types, images, users, address_pools } = file
+  const optional = [file.applications, file.database_server_types, file.database_servers].map((list) => list ?? [])
   const lists = [
-    [zones, server_types, images, users, accounts, api_clients, applications, database_server_types, database_servers]
-      .flat()
-      .map(({ id }) => id),
-    hypervisors.map(({ name }) => name),
+    [zones, server_types, images, users, file.accounts, file.api_clients, ...optional].flat().map(({ id }) => id),
+    file.hypervisors.map(({ name }) => name),
     ...[zones, server_types, images].map((list) => list.flatMap(({ handle }) => handle ?? [])),
     users.map(({ email_address }) => email_address.toLowerCase()),
     ...POOL_KINDS.map((kind) => address_pools[kind]),
@@ -46,17 +33,8 @@ function repeated(list: readonly string[]): string[] {
 
 /** Entries with a reference that is missing in the file, or not allowed. */
 function references(file: RegionFile): string[] {
-  const {
-    zones,
-    hypervisors,
-    accounts,
-    users,
-    api_clients,
-    applications = [],
-    images,
-    database_server_types = [],
-    database_servers = [],
-  } = file
+  const { zones, hypervisors, accounts, users, api_clients, images } = file
+  const { applications = [], database_server_types = [], database_servers = [] } = file
   const idsOf = (entries: readonly { readonly id: string }[]) => new Set(entries.map(({ id }) => id))
   const names = {
     zones: new Set(zones.map(({ handle }) => handle)),

@@ -55,12 +55,7 @@ export async function computeCredentials(
  * forgotten too.
  */
 export async function endSignIns(tx: Tx, credentials: readonly RegionCredentials[]): Promise<void> {
-  const idsOf = (some: readonly RegionCredentials[]) => some.map(({ id }) => id)
-  const [changed, withNewTotp] = [
-    idsOf(credentials.filter(({ isChanged }) => isChanged)),
-    idsOf(credentials.filter(({ isTotpChanged }) => isTotpChanged)),
-  ]
-  if (changed.length > 0) await revokeFamilies(tx, 'user_id', changed)
-  if (withNewTotp.length > 0)
-    await sql`update users set totp_last_step = null where id = any(${withNewTotp})`.execute(tx)
+  const idsOf = (change: 'isChanged' | 'isTotpChanged') => credentials.filter((one) => one[change]).map(({ id }) => id)
+  await revokeFamilies(tx, 'user_id', idsOf('isChanged'))
+  await sql`update users set totp_last_step = null where id = any(${idsOf('isTotpChanged')})`.execute(tx)
 }

@@ -1,12 +1,12 @@
 /** The difference between a row of the region file and that of the database. Pure. */
 
 /** A row of any table, by its columns. */
-export type Row = ReadonlyMap<string, unknown>
+export type Row = Readonly<Record<string, unknown>>
 
 /** The columns of `wanted` that have another value in `current`. `kept`: columns that do not count. */
 export function changedColumns(wanted: Row, current: Row, kept: readonly string[]): readonly string[] {
-  return [...wanted.keys()].filter(
-    (column) => !kept.includes(column) && text(wanted.get(column)) !== text(current.get(column)),
+  return Object.keys(wanted).filter(
+    (column) => !kept.includes(column) && text(wanted[column]) !== text(current[column]),
   )
 }
 
@@ -15,7 +15,7 @@ export function describeChanges(columns: readonly string[], current: Row, wanted
   const changes = columns.map((column) => {
     if (/^(former_)?secret/.test(column)) return 'secret'
     if (/^(password|totp)/.test(column)) return column
-    return `${column} ${text(current.get(column))} -> ${text(wanted.get(column))}`
+    return `${column} ${text(current[column])} -> ${text(wanted[column])}`
   })
   return [...new Set(changes)].join(', ')
 }

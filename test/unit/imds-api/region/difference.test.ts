@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { changedColumns, describeChanges } from '../../../../src/imds-api/region/difference.ts'
 
-const row = (columns: object) => new Map<string, unknown>(Object.entries(columns))
+const row = (columns: object) => columns as Record<string, unknown>
 
 test.each<[string, unknown, unknown, boolean]>([
   ['a text', 'a', 'b', true],

@@ -1,6 +1,5 @@
 /** `imds-api advance`, for a database that was restored. */
 import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
-import type { Output } from '../runtime/output.ts'
 import type { Publisher } from '../store/publisher.ts'
 import { advance, lastEventAt } from './changes/advance.ts'
 import { withStoreAndDatabase, type CommandParts } from './commands.ts'
@@ -28,7 +27,12 @@ export async function runAdvance(parts: CommandParts, { force = false }: { force
         `${at === undefined ? 'the backup' : `its last event (${at.toISOString()})`} are valid again, and so are tokens ` +
         'and sign-ins that were ended: replace or revoke them again before you start imds-api',
     )
-    return reportUnreadable(output, survey.unreadable)
+    for (const id of survey.unreadable)
+      output.warn(
+        `the record of ${id} cannot be read: its MAC address and its cloud IPs may be given to others. Publish or ` +
+          'remove it, and run imds-api advance',
+      )
+    return survey.unreadable.length === 0 ? EXIT.done : 1
   })
 }
 
@@ -37,14 +41,4 @@ export async function refuseForeign(store: Publisher, ours: string, command: str
   const inStore = await store.fleet.database()
   if (inStore !== undefined && inStore !== ours && command !== undefined)
     throw new CommandFailure(1, formatForeign(inStore, ours, command))
-}
-
-/** Warns of records that could not be read, and returns the exit status. */
-function reportUnreadable(output: Output, ids: readonly string[]): number {
-  for (const id of ids)
-    output.warn(
-      `the record of ${id} cannot be read: its MAC address and its cloud IPs may be given to others. Publish or ` +
-        'remove it, and run imds-api advance',
-    )
-  return ids.length === 0 ? EXIT.done : 1
 }

@@ -14,7 +14,6 @@ import { finishWaitingActions } from './changes/action-queue.ts'
 import { regionFault, type ApiConfig } from './config.ts'
 import { migrate } from './database/migrate.ts'
 import { openDatabase } from './database/open.ts'
-import type { AuditStream } from './http/audit.ts'
 import { buildClientListener, buildComputeListener, buildOperatorListener } from './listeners.ts'
 import { buildBootWatch } from './publish/boot-watch.ts'
 import { StoreOpener } from './publish/store-opener.ts'
@@ -92,7 +91,14 @@ export async function startApi(config: ApiConfig, log: Log): Promise<Api> {
         await parts.delay.run(config.stopDelaySeconds)
         await stop()
       },
-      reopenAudit: () => reopenAudit(parts.audit, log),
+      reopenAudit: () => {
+        const fault = parts.audit.reopen()
+        if (fault !== undefined)
+          log.error(
+            { code: 'audit-file-not-reopened', reason: fault.message },
+            'the audit file cannot be opened again: lines are still written to the old one',
+          )
+      },
       failed: database.ended.then(() => 'PostgreSQL has ended: its log is in IMDS_API_STATE_DIR/postgres/log'),
     }
   } catch (error) {
@@ -139,14 +145,5 @@ async function finishActions({ database, accounts, log }: ServiceParts): Promise
     log.warn(
       { code: 'actions-not-awaited', actions },
       'actions that waited for the compute system have succeeded, since IMDS_API_COMPUTE is none',
-    )
-}
-
-function reopenAudit(audit: AuditStream, log: Log): void {
-  const fault = audit.reopen()
-  if (fault !== undefined)
-    log.error(
-      { code: 'audit-file-not-reopened', reason: fault.message },
-      'the audit file cannot be opened again: lines are still written to the old one',
     )
 }

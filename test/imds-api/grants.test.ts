@@ -225,17 +225,15 @@ t.test('of requests in parallel with one code, exactly one succeeds', async (t) 
 })
 
 t.test('a sign-in fails if the password or the second factor changes while it is checked', async (t) => {
-  const { password_hash: passwordHash } = await rowOf(db, 'users', GRACE)
+  const { password_hash } = await rowOf(db, 'users', GRACE)
   const confirm = (user: object, step?: number) =>
-    inTransaction(db, (tx) =>
-      confirmSignIn(tx, { id: GRACE, passwordHash: passwordHash!, totpSecret: undefined, ...user }, step),
-    )
+    inTransaction(db, (tx) => confirmSignIn(tx, { id: GRACE, password_hash, totp_secret: null, ...user }, step))
   t.equal(await confirm({}), true)
-  t.equal(await confirm({ passwordHash: 'other' }), false)
-  t.equal(await confirm({ totpSecret: TOTP_SECRET }, 1), false)
+  t.equal(await confirm({ password_hash: 'other' }), false)
+  t.equal(await confirm({ totp_secret: TOTP_SECRET }, 1), false)
   await setRow(db, 'users', GRACE, { totp_secret: TOTP_SECRET })
   t.strictSame(
-    [await confirm({}), await confirm({ totpSecret: TOTP_SECRET }, 1), await confirm({ totpSecret: TOTP_SECRET }, 1)],
+    [await confirm({}), await confirm({ totp_secret: TOTP_SECRET }, 1), await confirm({ totp_secret: TOTP_SECRET }, 1)],
     [false, true, false],
   )
   await setRow(db, 'users', GRACE, { totp_secret: null, totp_last_step: null })

@@ -36,7 +36,7 @@ export class KnownAddresses {
    * By subject, the reads that run or were made in the last minute. Invented names too, so that response times do not
    * show which names exist.
    */
-  readonly #reads: LRUCache<string, Promise<void>>
+  readonly #reads: LRUCache<string, true, FailureSubject>
 
   constructor(parts: KnownAddressesParts) {
     this.#parts = parts
@@ -45,13 +45,19 @@ export class KnownAddresses {
       ttl: REREAD_INTERVAL_MS,
       ttlResolution: 0,
       perf: { now: parts.steady },
+      ignoreFetchAbort: true,
+      fetchMethod: async (_key, _stale, { context }): Promise<true> => {
+        await this.#read(context)
+        return true
+      },
     })
   }
 
   /** The quota of a subject that may not try now. Rejects if the database has to be read and does not answer. */
   async exceededQuota(subject: FailureSubject, address: string): Promise<Quota | undefined> {
     const { limit } = this.#parts
-    if (limit.isLockedOut(subject, address)) await this.#readOnce(subject)
+    if (limit.isLockedOut(subject, address))
+      await this.#reads.fetch(`${subject.kind} ${failureKeys(subject, '').subject}`, { context: subject })
     const seconds = limit.waitSeconds(subject, address)
     return seconds === undefined ? undefined : limit.quotaOf(subject, address, seconds)
   }
@@ -79,18 +85,6 @@ export class KnownAddresses {
   async purge(): Promise<void> {
     const { db, now } = this.#parts
     await deleteInBatches(db, 'known_addresses', sql`last_success < ${new Date(now() - RETENTION_MS)}`)
-  }
-
-  async #readOnce(subject: FailureSubject): Promise<void> {
-    const key = `${subject.kind} ${failureKeys(subject, '').subject}`
-    const earlier = this.#reads.get(key)
-    if (earlier !== undefined) return earlier
-    const read = this.#read(subject)
-    this.#reads.set(key, read)
-    await read.catch((error: unknown) => {
-      this.#reads.delete(key)
-      throw error
-    })
   }
 
   async #read(subject: FailureSubject): Promise<void> {

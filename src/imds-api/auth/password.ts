@@ -5,20 +5,18 @@
 import { randomBytes, scrypt, timingSafeEqual } from 'node:crypto'
 import { promisify } from 'node:util'
 
-/** The cost of a hash: 2^ln * r * 128 bytes of memory, and p times the time. */
-interface Cost {
-  readonly ln: number
-  readonly r: number
-  readonly p: number
-}
+/**
+ * The cost of a hash: 2^ln * r * 128 bytes of memory, and p times the time. 32 MiB: one of the costs that OWASP's
+ * Password Storage Cheat Sheet recommends.
+ */
+const COST = { ln: 15, r: 8, p: 3 }
+type Cost = Readonly<typeof COST>
 interface Hash {
   readonly cost: Cost
   readonly salt: Buffer
   readonly key: Buffer
 }
 
-/** 32 MiB: one of the costs that OWASP's Password Storage Cheat Sheet recommends. */
-const COST: Cost = { ln: 15, r: 8, p: 3 }
 const SALT_BYTES = 16
 const KEY_BYTES = 32
 /**

@@ -25,7 +25,7 @@ export function digest(secret: string): Buffer {
   return createHash('sha256').update(secret).digest()
 }
 
-/** Compares a secret with a digest, in constant time. A client without a digest has no secret yet. */
-export function hasDigest(secret: string, sha256: Buffer | null): boolean {
-  return timingSafeEqual(digest(secret), sha256 ?? Buffer.alloc(32)) && sha256 !== null
+/** Compares a secret with a digest, in constant time. */
+export function hasDigest(secret: string, sha256: Buffer): boolean {
+  return timingSafeEqual(digest(secret), sha256)
 }

@@ -72,7 +72,7 @@ export class AccessTokens {
     const values = { sha256: digest(token), scopes: [...scopes], expires_at: new Date(this.#now() + seconds * 1000) }
     if ('familyId' in owner) {
       await deleteOldestTokens(db, 'access_tokens', owner.familyId, MAX_FAMILY_ACCESS_TOKENS)
-      await addRow(db, 'access_tokens', { ...values, client_id: null, account_id: null, family_id: owner.familyId })
+      await addRow(db, 'access_tokens', { ...values, family_id: owner.familyId })
     } else await insertForClient(db, owner, values)
     return token
   }

@@ -56,8 +56,10 @@ export async function allocateAddress(tx: Tx, kind: PoolKind, holder: string): P
 }
 
 /** A pool whose row is locked. `text`: its range as the region file has it. */
-interface LockedPool extends Pool {
+interface LockedPool {
+  readonly id: number
   readonly kind: PoolKind
+  readonly range: AddressRange
   readonly text: string
   readonly cursor: number
   readonly ipv6Network: string | null
@@ -116,11 +118,6 @@ export async function countUnreleasedCloudIps(db: Db, accountId: string): Promis
   return rows[0]!.kept
 }
 
-interface Pool {
-  readonly id: number
-  readonly range: AddressRange
-}
-
 export interface AddressPool {
   readonly kind: PoolKind
   readonly range: string
@@ -146,7 +143,7 @@ export async function readPools(db: Db): Promise<readonly AddressPool[]> {
  */
 async function findFree(
   tx: Tx,
-  pools: readonly Pool[],
+  pools: readonly LockedPool[],
   { first, size: count }: AddressRange,
   cursor: number,
 ): Promise<number | undefined> {

@@ -11,7 +11,7 @@ import type { Tables } from '../database/tables.ts'
 import type { Tx } from '../database/transaction.ts'
 import type { CloudIpStatus } from '../model/resources.ts'
 import type { PortTranslator } from '../model/port-translator.ts'
-import { fieldFault, noSuchIn, notFound, refuse } from '../model/refusal.ts'
+import { fieldFault, notFound, refuse } from '../model/refusal.ts'
 import { transitions } from '../model/transitions.ts'
 import { allocateAddress, countUnreleasedCloudIps, freeCloudIp, nextId } from './allocate.ts'
 import { refuseBeyondLimit } from './limits.ts'
@@ -86,8 +86,8 @@ export async function createCloudIp(tx: Tx, accountId: string, values: CloudIpVa
   const [ipv4, ipv6] = [await allocateAddress(tx, 'public_ipv4', id), await allocateAddress(tx, 'public_ipv6', id)]
   if (ipv4 === undefined || ipv6 === undefined)
     throw refuse('insufficient_capacity', 'the region has no free public address')
-  const fresh = { id, account_id: accountId, public_ipv4: ipv4.address, public_ipv6: ipv6.address, ...NO_DESTINATION }
-  const defaults = { name: '', reverse_dns: null, port_translators: '[]', status: 'unmapped' } as const
+  const fresh = { id, account_id: accountId, public_ipv4: ipv4.address, public_ipv6: ipv6.address }
+  const defaults = { name: '', port_translators: '[]', status: 'unmapped' } as const
   await addRow(tx, 'cloud_ips', { ...fresh, ...defaults, ...columnsOf(values) })
   return id
 }
@@ -106,8 +106,7 @@ export async function deleteCloudIp(tx: Tx, accountId: string, id: string): Prom
 }
 
 export async function mapCloudIp(tx: Tx, accountId: string, id: string, destinationId: string): Promise<void> {
-  const { status } = await lockRow(tx, 'cloudIp', accountId, id)
-  if (cloudIpAfter(status, 'map') === undefined) throw refuse('resource_conflict', stateFault(id, status))
+  await lockFor('map', tx, accountId, id)
   const destination = await findDestination(tx, accountId, destinationId)
   await moveCloudIps(tx, 'map', withId(id), destination)
   const servers = await serversAt(tx, destination)
@@ -116,15 +115,13 @@ export async function mapCloudIp(tx: Tx, accountId: string, id: string, destinat
 }
 
 export async function unmapCloudIp(tx: Tx, accountId: string, id: string): Promise<void> {
-  const current = await lockRow(tx, 'cloudIp', accountId, id)
-  if (cloudIpAfter(current.status, 'unmap') === undefined)
-    throw refuse('resource_conflict', stateFault(id, current.status))
+  const current = await lockFor('unmap', tx, accountId, id)
   const servers = await serversAt(tx, current)
   await moveCloudIps(tx, 'unmap', withId(id))
   await markChanged(tx, servers)
 }
 
-/** Reserves a cloud IP for the interface of a new server. `asked`: its id; true: a new cloud IP. */
+/** Reserves a cloud IP of the account for the interface of a new server. `asked`: its id; true: a new cloud IP. */
 export async function reserveCloudIp(
   tx: Tx,
   accountId: string,
@@ -132,15 +129,17 @@ export async function reserveCloudIp(
   asked: true | string,
 ): Promise<void> {
   const id = asked === true ? await createCloudIp(tx, accountId) : asked
-  const current = await findLocked(tx, 'cloudIp', accountId, id)
-  if (current === undefined)
-    throw refuse('unprocessable_entity', noSuchIn('cloud_ip', 'cloud IP', id, '/1.0/cloud_ips'))
-  if (cloudIpAfter(current.status, 'reserve') === undefined)
-    throw refuse(
-      'resource_conflict',
-      fieldFault('cloud_ip', 'not_available', `cloud_ip: ${stateFault(id, current.status)}`),
-    )
+  const { status } = await lockRow(tx, 'cloudIp', accountId, id)
+  if (cloudIpAfter(status, 'reserve') === undefined)
+    throw refuse('resource_conflict', fieldFault('cloud_ip', 'not_available', `cloud_ip: ${stateFault(id, status)}`))
   await moveCloudIps(tx, 'reserve', withId(id), { ...NO_DESTINATION, interface_id: interfaceId })
+}
+
+/** Locks a cloud IP. Refuses if its state does not allow a transition. */
+async function lockFor(transition: CloudIpTransition, tx: Tx, accountId: string, id: string): Promise<CloudIp> {
+  const row = await lockRow(tx, 'cloudIp', accountId, id)
+  if (cloudIpAfter(row.status, transition) === undefined) throw refuse('resource_conflict', stateFault(id, row.status))
+  return row
 }
 
 /** Says why the state does not allow a transition, and the remedy. */

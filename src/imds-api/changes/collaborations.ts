@@ -55,9 +55,9 @@ export async function moveCollaboration(
   tx: Tx,
   { id, status }: Pick<Collaboration, 'id' | 'status'>,
   transition: CollaborationTransition,
-  effect: () => Effect,
+  effect: Effect,
 ): Promise<void> {
-  await setValues(tx, 'collaborations', id, { status: nextStatus({ id, status }, transition), ...effect() })
+  await setValues(tx, 'collaborations', id, { status: nextStatus({ id, status }, transition), ...effect })
 }
 
 /** True for the collaborations of an account. For a query of `collaborations`. */
@@ -82,7 +82,7 @@ export async function acceptInvitation(tx: Tx, userId: string, id: string): Prom
   const current = await lockCollaboration(tx, isOfUser(userId), id)
   if ((await accountsOf(tx, userId)).includes(current.account_id))
     throw refuse('resource_conflict', `you have access to ${current.account_id} already`)
-  await moveCollaboration(tx, current, 'accept', () => acceptedValues(userId))
+  await moveCollaboration(tx, current, 'accept', acceptedValues(userId))
 }
 
 /**
@@ -104,7 +104,7 @@ export async function grantAccess(
   if (rows.some(({ status }) => ['accepted', 'rejected', 'ended'].includes(status))) return undefined
   const pending = rows.find(({ status }) => status === 'pending')
   if (pending !== undefined) {
-    await moveCollaboration(tx, pending, 'accept', () => acceptedValues(userId))
+    await moveCollaboration(tx, pending, 'accept', acceptedValues(userId))
     return 'accepted'
   }
   const fresh = { id: await nextId(tx, 'col'), account_id: accountId, inviter_id: inviterId, email } as const
@@ -113,7 +113,6 @@ export async function grantAccess(
     ...acceptedValues(userId),
     role: 'admin',
     status: 'accepted',
-    finished_at: null,
   })
   return 'created'
 }
@@ -140,17 +139,17 @@ const finishedValues = (): Effect => ({ finished_at: new Date(), parties: PARTIE
 /** Rejects an invitation to the user. The event has nothing of the user: the account must not learn who it is. */
 export async function rejectInvitation(tx: Tx, userId: string, id: string): Promise<void> {
   await sql`select ${setOrigin({ actor: 'invitee', requestId: '', key: '' })}`.execute(tx)
-  await moveCollaboration(tx, await lockCollaboration(tx, isOfUser(userId), id), 'reject', finishedValues)
+  await moveCollaboration(tx, await lockCollaboration(tx, isOfUser(userId), id), 'reject', finishedValues())
 }
 
 export async function leaveAccount(tx: Tx, userId: string, id: string): Promise<void> {
-  await moveCollaboration(tx, await lockCollaboration(tx, isOfUser(userId), id), 'end', finishedValues)
+  await moveCollaboration(tx, await lockCollaboration(tx, isOfUser(userId), id), 'end', finishedValues())
 }
 
 /** Cancels an invitation of the account, or ends an accepted collaboration. */
 export async function removeCollaboration(tx: Tx, accountId: string, id: string): Promise<void> {
   const current = await lockCollaboration(tx, isOfAccount(accountId), id)
-  await moveCollaboration(tx, current, current.status === 'accepted' ? 'end' : 'cancel', finishedValues)
+  await moveCollaboration(tx, current, current.status === 'accepted' ? 'end' : 'cancel', finishedValues())
 }
 
 /** Locks one of the collaborations that `isOwn` selects. */

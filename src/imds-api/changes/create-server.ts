@@ -18,7 +18,7 @@ import { joinGroups, missingGroups } from './server-groups.ts'
 import type { ServerValues } from './server-requests.ts'
 import type { Tx } from '../database/transaction.ts'
 import { shortDescription, isVisibleTo } from './images.ts'
-import { addRow } from './own-rows.ts'
+import { addRow, findLocked } from './own-rows.ts'
 
 /**
  * The values of a new server. `image`, `serverType` and `zone`: ids or handles. `waitFor`: it is `active` only when
@@ -62,9 +62,6 @@ export async function createServer(tx: Tx, compute: ComputeMode, accountId: stri
     compatibility_mode: asked.compatibility_mode ?? found.image.compatibility_mode,
     disk_encrypted: asked.diskEncrypted,
     architecture: found.image.arch === 'i686' ? 'i386' : found.image.arch,
-    started_at: null,
-    deleted_at: null,
-    publish_fault: null,
     metadata_options:
       asked.metadata_options === undefined ? null : JSON.stringify(completeOptions(asked.metadata_options, {})),
     tags: JSON.stringify(asked.tags ?? {}),
@@ -86,8 +83,8 @@ const CANNOT_REPORT = fieldFault(
 )
 
 /**
- * Finds the resources that the request names, or refuses with all faults at once. Locks the image, type, zone and
- * groups against deletion until the commit.
+ * Finds the resources that the request names, or refuses with all faults at once. Locks the image, type, zone, groups
+ * and cloud IP against deletion until the commit.
  */
 async function findNamedResources(tx: Tx, accountId: string, asked: NewServer) {
   const faults = [
@@ -100,7 +97,9 @@ async function findNamedResources(tx: Tx, accountId: string, asked: NewServer) {
   const zoneId = asked.zone === undefined ? undefined : await checkZone(tx, asked.zone, faults)
   const { server_groups: groupIds = [] } = asked
   faults.push(...(await missingGroups(tx, accountId, groupIds)))
-  if (typeof asked.cloudIp === 'string') await checkCloudIp(tx, accountId, asked.cloudIp, faults)
+  const { cloudIp } = asked
+  if (typeof cloudIp === 'string' && (await findLocked(tx, 'cloudIp', accountId, cloudIp)) === undefined)
+    faults.push(noSuchIn('cloud_ip', 'cloud IP', cloudIp, '/1.0/cloud_ips'))
   if (faults.length > 0 || image === undefined || serverType === undefined)
     throw new Refusal('unprocessable_entity', faults)
   return {
@@ -177,16 +176,6 @@ async function checkZone(tx: Tx, name: string, faults: Detail[]): Promise<string
     .executeTakeFirst()
   if (zone === undefined) faults.push(noSuchIn('zone', 'zone', name, '/1.0/zones'))
   return zone?.id
-}
-
-async function checkCloudIp(tx: Tx, accountId: string, id: string, faults: Detail[]): Promise<void> {
-  const cloudIp = await tx
-    .selectFrom('cloud_ips')
-    .select('id')
-    .where('id', '=', id)
-    .where('account_id', '=', accountId)
-    .executeTakeFirst()
-  if (cloudIp === undefined) faults.push(noSuchIn('cloud_ip', 'cloud IP', id, '/1.0/cloud_ips'))
 }
 
 async function lockDefaultGroup(tx: Tx, accountId: string): Promise<string[]> {

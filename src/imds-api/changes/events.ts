@@ -69,38 +69,28 @@ const COLUMNS = sql`
   id, type, resource, action, actor, fields, request_id, idempotency_key, created_at,
   (select event_epoch from region) as epoch`
 
-/** The events after a number, in the order of their commits. */
+/**
+ * The events after a number, in the order of their commits. `wanted`: only those of one of some types, and of one
+ * resource if that is given. An index has each combination (migrations/0003-events.ts), so they cost no more than a page
+ * of all events.
+ */
 export async function readEvents(
   db: Db,
   accountId: string,
   after: number,
   limit: number,
-): Promise<readonly EventRow[]> {
-  const { rows } = await sql<EventRow>`
-    select ${COLUMNS} from events
-    where account_id = ${accountId} and id > ${after} order by id limit ${limit}`.execute(db)
-  return rows
-}
-
-/**
- * The same, for events of one of some types, and of one resource if that is given. An index has each combination
- * (migrations/0003-events.ts), so it costs no more than a page of all events.
- */
-export async function findEvents(
-  db: Db,
-  accountId: string,
-  { types, resource }: { readonly types: readonly string[]; readonly resource: string | undefined },
-  after: number,
-  limit: number,
+  wanted?: { readonly types: readonly string[]; readonly resource: string | undefined },
 ): Promise<readonly EventRow[]> {
   const isKey =
-    resource === undefined
+    wanted?.resource === undefined
       ? sql`account_id || ' ' || type = ${accountId} || ' ' || wanted`
-      : sql`account_id || ' ' || type || ' ' || resource = ${accountId} || ' ' || wanted || ' ' || ${resource}`
-  const { rows } = await sql<EventRow>`
-    select ${COLUMNS} from unnest(${[...types]}::text[]) as wanted cross join lateral (
-      select * from events where ${isKey} and id > ${after} order by id limit ${limit}) as found
-    order by id limit ${limit}`.execute(db)
+      : sql`account_id || ' ' || type || ' ' || resource = ${accountId} || ' ' || wanted || ' ' || ${wanted.resource}`
+  const found =
+    wanted === undefined
+      ? sql`events where account_id = ${accountId} and id > ${after}`
+      : sql`unnest(${[...wanted.types]}::text[]) as wanted cross join lateral (
+          select * from events where ${isKey} and id > ${after} order by id limit ${limit}) as found`
+  const { rows } = await sql<EventRow>`select ${COLUMNS} from ${found} order by id limit ${limit}`.execute(db)
   return rows
 }
 

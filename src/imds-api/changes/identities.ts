@@ -5,11 +5,11 @@
  * deletes the retired key and makes a new one, so there are at most two. The record of a server has both keys and the
  * times from which they sign, so nothing is published between two changes.
  */
-import { sql, type Selectable } from 'kysely'
+import { sql, type Insertable, type Selectable } from 'kysely'
 import { markChanged } from '../database/outbox.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Db, Tx } from '../database/transaction.ts'
-import { RETIRES_AFTER_MS, SIGNS_AFTER_MS, type IdentityAlgorithm, type NewKey } from '../model/identity-key.ts'
+import { RETIRES_AFTER_MS, SIGNS_AFTER_MS, type NewKey } from '../model/identity-key.ts'
 import { refuse, type Refusal } from '../model/refusal.ts'
 import { formatTime } from '../model/time.ts'
 import { addRow } from './own-rows.ts'
@@ -19,12 +19,7 @@ export type AccountIssuer = Selectable<Tables['account_identities']> & {
   readonly keys: readonly Selectable<Tables['identity_keys']>[]
 }
 
-export interface IssuerFields {
-  readonly algorithm: IdentityAlgorithm
-  readonly audiences: string[]
-  readonly lifetime_seconds: number
-  readonly status: 'active' | 'paused'
-}
+export type IssuerFields = Omit<Insertable<Tables['account_identities']>, 'account_id' | 'issuer' | 'created_at'>
 
 const NO_ISSUER = refuse('resource_not_found', 'this account has no identity: make one by PUT /1.0/account/identity')
 

@@ -4,9 +4,11 @@
  *
  *   creating --complete--> available <--deprecate, restore--> deprecated
  *   creating --fail--> failed
- *   available, deprecated, failed, other --delete, a snapshot--> deleting --erase--> deleted
+ *   available, deprecated, failed --delete, a snapshot--> deleting --erase--> deleted
  *   deleting --fail--> failed
- *   available, deprecated, failed, other --forget, an image of the region file--> deleted
+ *   available, deprecated, failed --forget, an image of the region file--> deleted
+ *
+ * The region file can give an image any status: one that is none of these counts as `failed`.
  */
 import { sql, type RawBuilder, type Selectable, type Updateable } from 'kysely'
 import type { ImageTexts, Tables } from '../database/tables.ts'
@@ -20,8 +22,7 @@ import { addRow, setValues } from './own-rows.ts'
 
 type Image = Selectable<Tables['images']>
 
-/** Every state. The region file can give an image any status: one that is not in this list counts as `other`. */
-export const IMAGE_STATES = [...ROWS.image.states, 'deleted', 'other'] as const
+export const IMAGE_STATES = [...ROWS.image.states, 'deleted'] as const
 export type ImageState = (typeof IMAGE_STATES)[number]
 
 /**
@@ -40,29 +41,24 @@ const TRANSITIONS = {
   fail: { from: ['creating', 'deleting'], to: 'failed' },
   deprecate: { from: ['available', 'deprecated'], to: 'deprecated' },
   restore: { from: ['available', 'deprecated'], to: 'available' },
-  delete: { from: ['available', 'deprecated', 'failed', 'other'], to: 'deleting' },
+  delete: { from: ['available', 'deprecated', 'failed'], to: 'deleting' },
   erase: { from: ['deleting'], to: 'deleted' },
-  forget: { from: ['available', 'deprecated', 'failed', 'other'], to: 'deleted' },
+  forget: { from: ['available', 'deprecated', 'failed'], to: 'deleted' },
 } as const
 export type ImageTransition = keyof typeof TRANSITIONS
-const { after, canBecome } = transitions<ImageState, ImageTransition>(TRANSITIONS)
-
-/** The state that follows; undefined: the transition is not possible in this state. */
-export function imageAfter(status: string, transition: ImageTransition): ImageState | undefined {
-  return after(imageState(status), transition)
-}
+export const { after: imageAfter, canBecome: stateCanBecome } = transitions<ImageState, ImageTransition>(TRANSITIONS)
 
 export function imageCanBecome(from: string, to: ImageState): boolean {
-  return canBecome(imageState(from), to)
+  return stateCanBecome(imageState(from), to)
 }
 
-function imageState(status: string): ImageState {
-  return IMAGE_STATES.find((state) => state === status) ?? 'other'
+export function imageState(status: string): ImageState {
+  return IMAGE_STATES.find((state) => state === status) ?? 'failed'
 }
 
 /** The only SQL that writes a status. False: the transition is not possible. The row must be locked. */
 async function move(tx: Tx, { id, status }: Pick<Image, 'id' | 'status'>, name: ImageTransition): Promise<boolean> {
-  const next = imageAfter(status, name)
+  const next = imageAfter(imageState(status), name)
   const effect = next === 'deleted' ? { description: '' } : {}
   if (next !== undefined) await setValues(tx, 'images', id, { status: next, ...effect })
   return next !== undefined
@@ -122,7 +118,6 @@ export async function createSnapshot(tx: Tx, server: Selectable<Tables['servers'
   const id = await nextId(tx, 'img')
   await addRow(tx, 'images', {
     id,
-    handle: null,
     account_id: server.account_id,
     name: `Snapshot of ${server.id} ${formatTime(new Date())}`,
     username,
@@ -136,7 +131,6 @@ export async function createSnapshot(tx: Tx, server: Selectable<Tables['servers'
     official: false,
     public: false,
     compatibility_mode: server.compatibility_mode,
-    min_ram: null,
     disk_size,
     virtual_size,
     licence_name,

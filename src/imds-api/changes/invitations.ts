@@ -9,7 +9,7 @@ import { isEmailAddress } from '../model/email-address.ts'
 import { fieldFault, Refusal, refuse } from '../model/refusal.ts'
 import type { Quota } from '../../limits/rate-limit-headers.ts'
 import { nextId } from './allocate.ts'
-import { purgeFinished, isOfAccount, lockCollaboration, moveCollaboration } from './collaborations.ts'
+import { purgeFinished, isOfAccount, lockCollaboration, moveCollaboration, nextStatus } from './collaborations.ts'
 import { refuseBeyondLimit } from './limits.ts'
 import { accountsOf } from './members.ts'
 import { addRow } from './own-rows.ts'
@@ -47,7 +47,7 @@ export async function invite(
   await purgeFinished(tx, accountId)
   const id = await nextId(tx, 'col')
   const fresh = { id, account_id: accountId, inviter_id: inviterId ?? owner, email, role, status: 'pending' } as const
-  await addRow(tx, 'collaborations', { ...fresh, user_id: null, started_at: null, finished_at: null })
+  await addRow(tx, 'collaborations', fresh)
   return id
 }
 
@@ -90,15 +90,15 @@ const HOUR_MS = 3_600_000
 export async function resendInvitation(tx: Tx, accountId: string, id: string): Promise<Quota> {
   const current = await lockCollaboration(tx, isOfAccount(accountId), id)
   const now = new Date()
+  nextStatus(current, 'resend')
   const resends = addResend(current.resends, now)
-  await moveCollaboration(tx, current, 'resend', () => {
-    if (resends !== undefined) return { invited_at: null, resends }
+  if (resends === undefined) {
     const text = `${id} can be sent again ${MAX_RESENDS} times in an hour: try again later`
     const quota = quotaOf(current.resends, 0, now)
     throw new Refusal('too_many_requests', [text], { retrySeconds: quota.retrySeconds, quota })
-  })
-  const sent = resends ?? current.resends
-  return quotaOf(sent, MAX_RESENDS - sent.length, now)
+  }
+  await moveCollaboration(tx, current, 'resend', { invited_at: null, resends })
+  return quotaOf(resends, MAX_RESENDS - resends.length, now)
 }
 
 function quotaOf(resends: readonly Date[], remaining: number, now: Date): Quota {

@@ -8,7 +8,7 @@
  * (draft-ietf-httpapi-idempotency-key-header, 2.6), except 429, which asks the client to repeat, and 403.
  */
 import { sql } from 'kysely'
-import { Replay, type KeyedRequest } from '../http/idempotency.ts'
+import { Replay, type KeyedRequest, type RecordedResponse } from '../http/idempotency.ts'
 import { tryLock } from '../database/advisory-locks.ts'
 import { deleteInBatches } from '../database/purge.ts'
 import type { Db, Tx } from '../database/transaction.ts'
@@ -28,13 +28,9 @@ export const KEY_BYTES = 8_192
 const ROOM_BYTES = MAX_IDEMPOTENCY_KEYS * KEY_BYTES
 const RETRY_SECONDS = 1
 
-interface Row {
+interface Row extends Omit<RecordedResponse, 'serverId'> {
   readonly is_same: boolean
   readonly refusal: RefusalName | null
-  readonly status: number
-  readonly body: string
-  readonly link: string | null
-  readonly omitted: readonly string[]
   readonly user_data: string | null
 }
 

@@ -98,35 +98,20 @@ interface Use {
   readonly most: number
 }
 
-export async function refuseBeyondLimit(tx: Tx, accountId: string, limit: CountedLimitName, more = 1): Promise<Use> {
-  const [use] = await refuseBeyondLimits(tx, accountId, [[limit, more]])
-  return use!
-}
-
 /**
- * Refuses a change that would exceed one of some limits by adding so many to each, a positive number. Returns what the
- * account has before of each. The account must be locked.
+ * Refuses a change that would exceed a limit by adding `more`, a positive number. Returns what the account has before.
+ * The account must be locked.
  */
-export async function refuseBeyondLimits(
-  tx: Tx,
-  accountId: string,
-  limits: readonly (readonly [limit: CountedLimitName, more: number])[],
-): Promise<readonly Use[]> {
-  const columns = limits.map(
-    ([limit]) => sql`json_build_object('used', (${COUNTED_LIMITS[limit].used(accountId)}), 'most', ${sql.ref(limit)})`,
-  )
-  const { rows } = await sql<{ uses: Use[] }>`
-    select json_build_array(${sql.join(columns)}) as uses from accounts where id = ${accountId}`.execute(tx)
-  const { uses } = rows[0]!
-  for (const [i, [limit, more]] of limits.entries()) {
-    const { used, most } = uses[i]!
-    const { of, remedy } = COUNTED_LIMITS[limit]
-    if (used + more > most)
-      throw refuse(
-        'account_limit_reached',
-        `the account has ${used} ${of}, and its limit is ${most}` +
-          `${more === 1 ? '' : `: ${more} more are too much`}: ${remedy}`,
-      )
-  }
-  return uses
+export async function refuseBeyondLimit(tx: Tx, accountId: string, limit: CountedLimitName, more = 1): Promise<Use> {
+  const { used: countOf, of, remedy } = COUNTED_LIMITS[limit]
+  const { rows } = await sql<Use>`
+    select (${countOf(accountId)}) as used, ${sql.ref(limit)} as most from accounts where id = ${accountId}`.execute(tx)
+  const { used, most } = rows[0]!
+  if (used + more > most)
+    throw refuse(
+      'account_limit_reached',
+      `the account has ${used} ${of}, and its limit is ${most}` +
+        `${more === 1 ? '' : `: ${more} more are too much`}: ${remedy}`,
+    )
+  return { used, most }
 }

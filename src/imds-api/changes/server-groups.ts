@@ -1,4 +1,5 @@
 /** Changes of server groups and their members. Guests see the groups of their server as security groups. */
+import { sql } from 'kysely'
 import { markChanged } from '../database/outbox.ts'
 import type { Tx } from '../database/transaction.ts'
 import { fieldFault, noSuchIn, refuse, type Detail } from '../model/refusal.ts'
@@ -94,11 +95,15 @@ export async function setGroups(tx: Tx, serverId: string, ids: readonly string[]
 
 /** Adds a server to groups. They must be locked (missingGroups). */
 export async function joinGroups(tx: Tx, serverId: string, ids: readonly string[]): Promise<void> {
-  if (ids.length > 0)
-    await tx
-      .insertInto('server_group_members')
-      .values(ids.map((server_group_id) => ({ server_group_id, server_id: serverId })))
-      .execute()
+  await insertMemberships(tx, ids, [serverId])
+}
+
+/** Adds each of these servers to each of these groups, unless it is a member already. */
+async function insertMemberships(tx: Tx, groupIds: readonly string[], serverIds: readonly string[]): Promise<void> {
+  await sql`
+    insert into server_group_members (server_group_id, server_id)
+    select * from unnest(${[...groupIds]}::text[]) as groups cross join unnest(${[...serverIds]}::text[]) as members
+    on conflict do nothing`.execute(tx)
 }
 
 /** The length of a group's name in a record. A shorter one needs no check of the record's limits. */
@@ -121,11 +126,7 @@ async function insertMembers(tx: Tx, accountId: string, groupId: string, ids: re
     .filter((id) => !found.some((server) => server.id === id))
     .map((id) => noSuchIn('servers', 'server', id, '/1.0/servers'))
   if (missing !== undefined) throw refuse('unprocessable_entity', missing, ...others)
-  await tx
-    .insertInto('server_group_members')
-    .values(ids.map((server_id) => ({ server_group_id: groupId, server_id })))
-    .onConflict((conflict) => conflict.doNothing())
-    .execute()
+  await insertMemberships(tx, [groupId], ids)
   await markChanged(tx, ids)
   await refuseBeyondRecord(tx, ids)
 }

@@ -1,4 +1,6 @@
 /** The clients and users that may get a token, with their secrets and passwords. */
+import type { Selectable } from 'kysely'
+import type { Tables } from '../database/tables.ts'
 import { limitsOf, type ClientLimits } from '../model/client-limits.ts'
 import { SCOPES, SCOPES_OF_GROUP, type Scope } from '../model/scopes.ts'
 import { isIdOf } from '../model/ids.ts'
@@ -16,14 +18,10 @@ export type Client =
   | { readonly kind: 'application'; readonly id: string; readonly accountId: string; readonly scopes: readonly Scope[] }
 
 /**
- * A user as the password grant needs it. `passwordHash`: undefined without a password. `totpSecret`: undefined without
+ * A user as the password grant needs it. `password_hash`: null without a password. `totp_secret`: null without
  * two-factor authentication.
  */
-export interface UserCredentials {
-  readonly id: string
-  readonly passwordHash: string | undefined
-  readonly totpSecret: string | undefined
-}
+export type UserCredentials = Readonly<Pick<Selectable<Tables['users']>, 'id' | 'password_hash' | 'totp_secret'>>
 
 /**
  * Finds a client by its id, and the digests of its secrets: none yet, one, or also the former one while it is valid. A
@@ -84,14 +82,13 @@ export async function lockApplication(tx: Tx, id: string): Promise<boolean> {
 
 /** Finds a user by id or e-mail address. `name`: in lower case. */
 export async function findUser(db: Db, name: string): Promise<UserCredentials | undefined> {
-  const row = await db
+  return db
     .selectFrom('users')
     .select(['id', 'password_hash', 'totp_secret'])
     .where((where) =>
       where.or([where('id', '=', name), where(where.fn<string>('lower', ['email_address']), '=', name)]),
     )
     .executeTakeFirst()
-  return row && { id: row.id, passwordHash: row.password_hash ?? undefined, totpSecret: row.totp_secret ?? undefined }
 }
 
 /**
@@ -99,13 +96,13 @@ export async function findUser(db: Db, name: string): Promise<UserCredentials | 
  * False: this step or a later one was used before, or the credentials have changed since they were read.
  */
 export async function confirmSignIn(tx: Tx, user: UserCredentials, step: number | undefined): Promise<boolean> {
-  const { id, passwordHash = null, totpSecret = null } = user
+  const { id, password_hash, totp_secret } = user
   if (step === undefined) {
     const locked = await tx
       .selectFrom('users')
       .select('id')
       .where('id', '=', id)
-      .where('password_hash', '=', passwordHash)
+      .where('password_hash', '=', password_hash)
       .where('totp_secret', 'is', null)
       .forNoKeyUpdate()
       .executeTakeFirst()
@@ -115,8 +112,8 @@ export async function confirmSignIn(tx: Tx, user: UserCredentials, step: number 
     .updateTable('users')
     .set({ totp_last_step: step })
     .where('id', '=', id)
-    .where('password_hash', '=', passwordHash)
-    .where('totp_secret', '=', totpSecret)
+    .where('password_hash', '=', password_hash)
+    .where('totp_secret', '=', totp_secret)
     .where((where) => where.or([where('totp_last_step', 'is', null), where('totp_last_step', '<', step)]))
     .returning('id')
     .executeTakeFirst()

@@ -223,11 +223,3 @@ export async function replaceEventTriggers(tx: Db): Promise<void> {
       .execute(tx)
   }
 }
-
-/** The tables that have triggers of their own rows. */
-export const TABLES_WITH_EVENTS: readonly string[] = [
-  ...Object.keys(RESOURCE_TABLES),
-  'server_group_members',
-  'identity_keys',
-  'users',
-]

@@ -152,9 +152,7 @@ export async function openDatabase(
 }
 
 /** An error without a listener ends the process. The query of the connection, or its `end` event, tells of it. */
-function reportedByQuery(): void {
-  /* nothing more to do */
-}
+const reportedByQuery = () => undefined
 
 /** Names the operator in the events of a command (event-triggers.ts). */
 function actingAsOperator({ options }: pg.ClientConfig): pg.ClientConfig {

@@ -152,14 +152,14 @@ interface Collaborations {
   id: string
   account_id: string
   /** The user who has accepted. */
-  user_id: string | null
+  user_id: Nullable<string>
   inviter_id: string | null
   email: string
   role: Role
   status: CollaborationStatus
   created_at: Default<Date>
-  started_at: Date | null
-  finished_at: Date | null
+  started_at: Nullable<Date>
+  finished_at: Nullable<Date>
   /** Of a finished one: its account, user and inviter as they were then (changes/collaborations.ts). */
   parties: ColumnType<Parties | null, never, RawBuilder<object>>
   /** When the invitation was last sent; null: it is waiting to be sent. */
@@ -170,7 +170,7 @@ interface Collaborations {
 
 interface Images {
   id: string
-  handle: string | null
+  handle: Nullable<string>
   account_id: string | null
   name: string
   username: string
@@ -184,7 +184,7 @@ interface Images {
   official: boolean
   public: boolean
   compatibility_mode: boolean
-  min_ram: number | null
+  min_ram: Nullable<number>
   disk_size: number
   virtual_size: number
   licence_name: string | null
@@ -194,7 +194,7 @@ interface Images {
 
 interface Applications extends Owned {
   description: string
-  secret_sha256: Buffer | null
+  secret_sha256: Nullable<Buffer>
   /** The secret of the region file that was applied last. */
   secret_file_sha256: Nullable<Buffer>
   revoked_at: Nullable<Date>
@@ -212,8 +212,8 @@ interface ApiClients extends Applications {
 /** Either `client_id` and `account_id`, or `family_id`. */
 interface AccessTokens {
   sha256: Buffer
-  client_id: string | null
-  account_id: string | null
+  client_id: Nullable<string>
+  account_id: Nullable<string>
   family_id: Nullable<number>
   scopes: string[]
   expires_at: Date
@@ -276,17 +276,17 @@ interface Servers extends Owned {
   zone_id: string
   hypervisor: string
   /** Base64, as it was sent. */
-  user_data: string | null
+  user_data: Nullable<string>
   compatibility_mode: boolean
   disk_encrypted: boolean
   /** That of its image when it was created, in the words of a record. */
   architecture: 'i386' | 'x86_64'
-  started_at: Date | null
-  deleted_at: Date | null
+  started_at: Nullable<Date>
+  deleted_at: Nullable<Date>
   /** The revision of its record. Every change that the guest can see increases it. */
   revision: Default<number>
   /** Why the last publish failed; null: it did not. */
-  publish_fault: string | null
+  publish_fault: Nullable<string>
   metadata_options: ColumnType<object | null, string | null | undefined, string | null>
   tags: ColumnType<Readonly<Record<string, string>>, string | undefined, string>
   /** Of the tags and the account, for filters (migrations/0001-first.ts). PostgreSQL makes it. */
@@ -334,11 +334,11 @@ interface ServerGroupMembers {
 interface CloudIps extends Owned {
   public_ipv4: string
   public_ipv6: string
-  reverse_dns: string | null
+  reverse_dns: Nullable<string>
   port_translators: JSONColumnType<PortTranslator[]>
   status: CloudIpStatus
-  interface_id: string | null
-  server_group_id: string | null
+  interface_id: Nullable<string>
+  server_group_id: Nullable<string>
   database_server_id: Nullable<string>
   /** When it was last mapped or reserved. */
   mapped_at: Nullable<Date>

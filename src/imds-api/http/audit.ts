@@ -68,21 +68,15 @@ function auditToFile(file: string, onError: (error: Error) => void): AuditStream
   stream.on('error', onError)
   return {
     write: (line) => stream.write(line),
-    reopen: () => reopen(stream, file),
-  }
-}
-
-/**
- * Tries to open the file first, because after a failed `stream.reopen` the next one would close the old file twice.
- * Reopens the stream instead of building a new one, because it has the lines that wait.
- */
-function reopen(stream: ReturnType<typeof pino.destination>, file: string): Error | undefined {
-  try {
-    closeSync(openSync(file, 'a', MODE))
-    stream.reopen()
-    return undefined
-  } catch (error) {
-    return error as Error
+    reopen: () => {
+      try {
+        closeSync(openSync(file, 'a', MODE)) // first: after a failed `reopen` the next one would close the old file twice
+        stream.reopen() // not a new stream: this one has the lines that wait
+        return undefined
+      } catch (error) {
+        return error as Error
+      }
+    },
   }
 }
 

@@ -165,7 +165,9 @@ export class ClientConnections {
       reason === undefined
         ? undefined
         : (longestWaiting(reason === 'address' ? this.#open.of(address!) : this.#open.all()) ?? connection)
-    this.#add(connection)
+    socket[CONNECTION] = connection
+    this.#open.add(address ?? '', connection)
+    socket.once('close', () => this.#remove(connection))
     if (closed !== undefined) this.#close(closed, reason!)
   }
 
@@ -189,13 +191,6 @@ export class ClientConnections {
     response.once('close', () => {
       connection.requests--
     })
-  }
-
-  #add(connection: Connection): void {
-    const { address, socket } = connection
-    ;(socket as Connected)[CONNECTION] = connection
-    this.#open.add(address ?? '', connection)
-    socket.once('close', () => this.#remove(connection))
   }
 
   #close(connection: Connection, reason: ClosedReason): void {

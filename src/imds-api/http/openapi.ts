@@ -5,7 +5,7 @@
 import { STATUS_CODES } from 'node:http'
 import { statusOf, type RefusalName } from '../model/refusal.ts'
 import { memberPathOf, showsMember } from './entity-tags.ts'
-import { PARAMETERS, type ParameterName } from './openapi-parameters.ts'
+import { header, PARAMETERS, type ParameterName } from './openapi-parameters.ts'
 import { ANY_ERROR, COMMON, errorResponse, HEADERS, headerReferences, RATE_LIMIT } from './openapi-responses.ts'
 import type { HeaderName } from './openapi-responses.ts'
 import { Components, type Schema } from './openapi-schemas.ts'
@@ -99,7 +99,7 @@ function completeOperation(
   const parameters = given.map(asDeepObject)
   const isOfToken = path === '/token'
   const refer = ([status, response]: readonly [string, object]) => {
-    errors.set(status, withComponents(response as Response, schemas))
+    errors.set(status, withComponents(response, schemas))
     return { $ref: `#/components/responses/${status}` }
   }
   const hasFields = given.some(({ name }) => name === 'fields')
@@ -123,7 +123,7 @@ function completeOperation(
         ...parametersOf(path, method).map((name) => ({ $ref: `#/components/parameters/${name}` })),
       ],
     }),
-    ...(isOfToken && { parameters: [...parameters, ...otpHeaders.map(otpParameter)] }),
+    ...(isOfToken && { parameters: [...parameters, ...otpHeaders.map((name) => header(name, OF_OTP_HEADER))] }),
     ...(requestBody !== undefined && { requestBody: completeBody(requestBody, body, schemas) }),
     responses: Object.fromEntries([
       ...success,
@@ -146,11 +146,10 @@ function withFields(response: Response): Response {
     const { required: _, title, ...some } = whole
     return { anyOf: [whole, { ...some, title: `Some${String(title)}` }] }
   }
-  const content = Object.entries(response.content ?? {}).map(([type, { schema }]) => {
+  return mapSchemas(response, (schema) => {
     const { items } = schema as { readonly items?: Schema }
-    return [type, { schema: items === undefined ? withSome(schema) : { ...schema, items: withSome(items) } }]
+    return items === undefined ? withSome(schema) : { ...schema, items: withSome(items) }
   })
-  return { ...response, content: Object.fromEntries(content) as NonNullable<Response['content']> }
 }
 
 const NOT_MODIFIED = {
@@ -158,10 +157,7 @@ const NOT_MODIFIED = {
   headers: headerReferences([REQUEST_ID, ...COMMON, 'ETag']),
 }
 
-function otpParameter(name: string): object {
-  const description = 'A one-time password, for the grant password of a user with two-factor authentication.'
-  return { name, in: 'header', required: false, schema: { type: 'string' }, description }
-}
+const OF_OTP_HEADER = 'A one-time password, for the grant password of a user with two-factor authentication.'
 
 /** True for the GET of a member, which has an entity tag. */
 function isRead(path: string, method: string): boolean {
@@ -209,19 +205,21 @@ function errorStatuses(path: string, method: string, refusals: readonly RefusalN
 }
 
 /** A body whose fields are all optional may be empty. */
-function completeBody({ content }: RequestBody, documented: Schema | undefined, schemas: Components): object {
-  const given = Object.entries(content).map(
-    ([type, { schema, ...media }]) => [type, { schema: documented ?? schema, ...media }] as const,
-  )
-  const isRequired = given.some(([, { schema }]) => documented !== undefined || schema['required'] !== undefined)
-  return { required: isRequired, ...withComponents({ content: Object.fromEntries(given) }, schemas) }
+function completeBody(body: RequestBody, documented: Schema | undefined, schemas: Components): object {
+  const isRequired =
+    documented !== undefined || Object.values(body.content).some(({ schema }) => schema['required'] !== undefined)
+  return { required: isRequired, content: mapSchemas(body, (schema) => schemas.refer(documented ?? schema)).content }
 }
 
-function withComponents<T extends Response>(response: T, schemas: Components): T {
+function withComponents(response: Response, schemas: Components): Response {
+  return mapSchemas(response, (schema) => schemas.refer(schema))
+}
+
+function mapSchemas<T extends Response>(response: T, change: (schema: Schema) => Schema): T {
   if (response.content === undefined) return response
   const content = Object.entries(response.content).map(([type, { schema, ...media }]) => [
     type,
-    { schema: schemas.refer(schema), ...media },
+    { schema: change(schema), ...media },
   ])
   return { ...response, content: Object.fromEntries(content) as Content }
 }

@@ -25,7 +25,8 @@ const STOPS = refuse('service_unavailable', 'this process stops: try again')
 /** The open requests. `Item`: one of them. */
 export class Places<Item, Reason> {
   readonly #limits: PlaceLimits<Reason>
-  readonly #ofAccount = new ByOwner<Item>()
+  /** Those of each account. */
+  readonly ofAccount = new ByOwner<Item>()
   readonly #ofClient = new ByOwner<Item>()
   #isClosed = false
 
@@ -33,33 +34,16 @@ export class Places<Item, Reason> {
     this.#limits = limits
   }
 
-  /** How many places are taken. */
-  get count(): number {
-    return this.#ofAccount.size
-  }
-
-  get accounts(): readonly string[] {
-    return this.#ofAccount.owners
-  }
-
-  of(accountId: string): readonly Item[] {
-    return this.#ofAccount.of(accountId)
-  }
-
-  all(): readonly Item[] {
-    return this.#ofAccount.all()
-  }
-
   /** Takes a place for an item, or throws a refusal. Call the returned function once, to free the place. */
   take({ accountId, requesterId }: Holder, item: Item): (reason: Reason) => void {
     const { ofAccount, ofClient, beyond, onEnd } = this.#limits
     const client = `${accountId} ${requesterId}`
     if (this.#isClosed) throw STOPS
-    if (this.#ofAccount.countOf(accountId) >= ofAccount || this.#ofClient.countOf(client) >= ofClient) throw beyond
-    this.#ofAccount.add(accountId, item)
+    if (this.ofAccount.countOf(accountId) >= ofAccount || this.#ofClient.countOf(client) >= ofClient) throw beyond
+    this.ofAccount.add(accountId, item)
     this.#ofClient.add(client, item)
     return (reason) => {
-      this.#ofAccount.remove(accountId, item)
+      this.ofAccount.remove(accountId, item)
       this.#ofClient.remove(client, item)
       onEnd(reason)
     }

@@ -72,21 +72,20 @@ const ROW_VERSION = sql<string>`collaborations.xmin::text`.as('version')
 const HAS_USER =
   sql<boolean>`exists (select from users where lower(users.email_address) = lower(collaborations.email))`.as('has_user')
 
-export class InvitationSender {
+/** A stop ends the connection to the mail server. An invitation that is being sent is sent again after the next start. */
+export class InvitationSender extends PeriodicTask {
   readonly #parts: InvitationSenderParts
-  readonly #sending: PeriodicTask
   #postponed = new Map<string, Attempt>()
   /** Without a mail server: the waiting invitations that were reported, with the versions of their rows. */
   #reported = new Map<string, string>()
   #isDatabaseAway = false
 
   constructor(parts: InvitationSenderParts) {
-    this.#parts = parts
     const sendOrReport = async (signal: AbortSignal) => {
       await (parts.mail === undefined ? this.#report() : this.#sendBatch(signal))
       this.#isDatabaseAway = false
     }
-    this.#sending = new PeriodicTask(sendOrReport, POLL_MS, ({ message }) => {
+    super(sendOrReport, POLL_MS, ({ message }) => {
       if (!this.#isDatabaseAway)
         parts.log.warn(
           { code: 'invitations-not-read', reason: message },
@@ -94,15 +93,7 @@ export class InvitationSender {
         )
       this.#isDatabaseAway = true
     })
-  }
-
-  start(): void {
-    this.#sending.start()
-  }
-
-  /** Ends the connection to the mail server. An invitation that is being sent is sent again after the next start. */
-  stop(): Promise<void> {
-    return this.#sending.stop()
+    this.#parts = parts
   }
 
   /** The first of the invitations whose next attempt is planned. */

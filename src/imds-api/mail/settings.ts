@@ -29,13 +29,6 @@ export const MAIL_VARIABLES = {
 
 const SUBMISSION_PORTS = { 'smtp:': 587, 'smtps:': 465 } as const
 type Scheme = keyof typeof SUBMISSION_PORTS
-interface Server {
-  readonly scheme: Scheme
-  readonly host: string
-  readonly port: number
-  readonly user: string
-  readonly hasPassword: boolean
-}
 
 /** Parses the variables. Undefined: invitations are not sent, or there was a fault. */
 export function parseMailSettings(
@@ -87,11 +80,12 @@ function tlsOf(scheme: Scheme, host: string, hasCredentials: boolean): MailSetti
   return host === 'localhost' || isLoopback(host) ? 'none' : 'optional'
 }
 
-function parseServer(text: string): Server | undefined {
+function parseServer(text: string) {
   if (!URL.canParse(text)) return undefined
   const { protocol, hostname, port, username, password, pathname, search, hash } = new URL(text)
   const user = decoded(username)
   if (protocol !== 'smtp:' && protocol !== 'smtps:') return undefined
+  const scheme: Scheme = protocol
   if (
     hostname === '' ||
     user === undefined ||
@@ -102,7 +96,7 @@ function parseServer(text: string): Server | undefined {
   )
     return undefined
   return {
-    scheme: protocol,
+    scheme,
     host: hostname.replace(/^\[|\]$/g, ''),
     port: port === '' ? SUBMISSION_PORTS[protocol] : Number(port),
     user,

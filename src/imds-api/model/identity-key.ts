@@ -1,5 +1,5 @@
 /** Keys of the issuer of an account: how they are made, and when they sign and retire. */
-import { createPublicKey, generateKeyPair, type KeyObject } from 'node:crypto'
+import { createPublicKey, generateKeyPair } from 'node:crypto'
 import { promisify } from 'node:util'
 import { keyIdOf } from '../../identity/signer.ts'
 import { FairQueue, type FairQueueLimits } from '../../limits/fair-queue.ts'
@@ -45,14 +45,10 @@ async function generateKey(algorithm: IdentityAlgorithm): Promise<NewKey> {
     algorithm === 'ES256'
       ? await generate('ec', { namedCurve: 'P-256' })
       : await generate('rsa', { modulusLength: 2048 })
-  return describeKey(privateKey, algorithm)
-}
-
-async function describeKey(key: KeyObject, algorithm: IdentityAlgorithm): Promise<NewKey> {
   return {
-    kid: await keyIdOf(key),
+    kid: await keyIdOf(privateKey),
     algorithm,
-    private_key: key.export({ type: 'pkcs8', format: 'pem' }),
-    public_key: createPublicKey(key).export({ type: 'spki', format: 'pem' }),
+    private_key: privateKey.export({ type: 'pkcs8', format: 'pem' }),
+    public_key: createPublicKey(privateKey).export({ type: 'spki', format: 'pem' }),
   }
 }

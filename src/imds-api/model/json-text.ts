@@ -62,6 +62,10 @@ class Tokens {
     return true
   }
 
+  get isMark(): boolean {
+    return isPunctuation(this.code)
+  }
+
   get isOpening(): boolean {
     return this.code === OPEN_OBJECT || this.code === OPEN_ARRAY
   }
@@ -104,8 +108,18 @@ export async function boundsFault(
   return undefined
 }
 
-/** What may come next in JSON. */
-type Expected = 'a value' | 'a value or ]' | 'a name' | 'a name or }' | ':' | ', or ]' | ', or }' | 'the end'
+/** What may come next in JSON, with its punctuation marks. */
+const MARKS = {
+  'a value': '{[',
+  'a value or ]': '{[]',
+  'a name': '',
+  'a name or }': '}',
+  ':': ':',
+  ', or ]': ',]',
+  ', or }': ',}',
+  'the end': '',
+} as const satisfies Readonly<Record<string, string>>
+type Expected = keyof typeof MARKS
 
 /** Says where a text is no JSON (RFC 8259) of at most `levels` levels. Undefined: it is. */
 export async function jsonFault(json: string, levels: number, budget: TurnBudget): Promise<string | undefined> {
@@ -115,57 +129,26 @@ export async function jsonFault(json: string, levels: number, budget: TurnBudget
   let expected: Expected = 'a value'
   while (token.next()) {
     if (token.endsSlice) await budget.spend(0)
-    const kind = kindOf(token, expected)
-    if (kind === undefined || (kind === 'open' && depth === levels))
+    if (!isExpected(token, expected) || (token.isOpening && depth === levels))
       return `it must have ${expected} at position ${token.from}`
-    if (kind === 'open') isObject[++depth] = token.code === OPEN_OBJECT ? 1 : 0
-    if (kind === 'close') depth--
+    const isName = !token.isMark && (expected === 'a name' || expected === 'a name or }')
+    if (token.isOpening) isObject[++depth] = token.code === OPEN_OBJECT ? 1 : 0
+    if (token.isClosing) depth--
     const inObject = isObject[depth] === 1
-    switch (kind) {
-      case 'open':
-        expected = inObject ? 'a name or }' : 'a value or ]'
-        break
-      case 'name':
-        expected = ':'
-        break
-      case 'colon':
-        expected = 'a value'
-        break
-      case 'comma':
-        expected = inObject ? 'a name' : 'a value'
-        break
-      default:
-        expected = depth === 0 ? 'the end' : inObject ? ', or }' : ', or ]'
-    }
+    if (token.isOpening) expected = inObject ? 'a name or }' : 'a value or ]'
+    else if (isName) expected = ':'
+    else if (token.code === COLON) expected = 'a value'
+    else if (token.code === COMMA) expected = inObject ? 'a name' : 'a value'
+    else expected = depth === 0 ? 'the end' : inObject ? ', or }' : ', or ]'
   }
   return expected === 'the end' ? undefined : `it ends too early: it must have ${expected}`
 }
 
-/** What a token is, given what is expected; undefined: something else. */
-function kindOf(
-  token: Tokens,
-  expected: Expected,
-): 'open' | 'close' | 'comma' | 'colon' | 'name' | 'value' | undefined {
+function isExpected(token: Tokens, expected: Expected): boolean {
+  if (token.isMark) return (MARKS[expected] as string).includes(token.text.charAt(token.from))
   const isValue = expected === 'a value' || expected === 'a value or ]'
-  switch (token.code) {
-    case OPEN_OBJECT:
-    case OPEN_ARRAY:
-      return isValue ? 'open' : undefined
-    case CLOSE_OBJECT:
-      return expected === 'a name or }' || expected === ', or }' ? 'close' : undefined
-    case CLOSE_ARRAY:
-      return expected === 'a value or ]' || expected === ', or ]' ? 'close' : undefined
-    case COMMA:
-      return expected === ', or }' || expected === ', or ]' ? 'comma' : undefined
-    case COLON:
-      return expected === ':' ? 'colon' : undefined
-    case QUOTE: {
-      if (!isValue && expected !== 'a name' && expected !== 'a name or }') return undefined
-      return isString(token) ? (isValue ? 'value' : 'name') : undefined
-    }
-    default:
-      return isValue && isAll(NUMBER_OR_LITERAL, token) ? 'value' : undefined
-  }
+  if (token.code !== QUOTE) return isValue && isAll(NUMBER_OR_LITERAL, token)
+  return (isValue || expected === 'a name' || expected === 'a name or }') && isString(token)
 }
 
 /**

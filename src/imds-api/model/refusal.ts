@@ -6,7 +6,7 @@
  */
 import { escapeControls } from '../../runtime/escape.ts'
 import { kindOf } from './ids.ts'
-import type { Kind } from './resources.ts'
+import { withArticle, type Kind } from './resources.ts'
 import type { Quota } from '../../limits/rate-limit-headers.ts'
 
 const STATUS = {
@@ -179,9 +179,7 @@ export function noSuchIn(field: string, kind: Kind, id: string, list: string, mo
 /** For an id that has the prefix of another kind. It says nothing about whether that exists. */
 function otherKind(kind: Kind, id: string): string | undefined {
   const other = kindOf(id)
-  return other === undefined || other === kind
-    ? undefined
-    : `: ${id} is the id of ${/^[aeiou]/i.test(other) ? 'an' : 'a'} ${other}`
+  return other === undefined || other === kind ? undefined : `: ${id} is the id of ${withArticle(other)}`
 }
 
 export function statusOf(name: RefusalName): number {

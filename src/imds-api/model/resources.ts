@@ -266,6 +266,11 @@ export const ALL_ROWS: readonly NamedRow[] = Object.entries<ResourceRow>(ROWS).m
   }
 })
 
+/** `a server`, `an image`. */
+export function withArticle(kind: string): string {
+  return `${/^[aeio]/i.test(kind) ? 'an' : 'a'} ${kind}`
+}
+
 function same(...names: readonly string[]): Readonly<Record<string, string>> {
   return Object.fromEntries(names.map((name) => [name, name]))
 }

@@ -88,13 +88,7 @@ export function addApiClientRoutes(parts: ResourceParts): void {
     async (tx, { accountId, body }) => {
       await refuseBeyondLimit(tx, accountId, 'api_clients_limit')
       const id = await nextId(tx, 'cli')
-      const empty = {
-        name: '',
-        description: '',
-        permissions_group: 'full',
-        secret_sha256: null,
-        revoked_at: null,
-      } as const
+      const empty = { name: '', description: '', permissions_group: 'full' } as const
       await addRow(tx, 'api_clients', { id, account_id: accountId, ...empty, ...valuesOf(body) })
       return id
     },
@@ -164,7 +158,7 @@ export function addApplicationRoutes(parts: ResourceParts): void {
       await refuseBeyondLimit(tx, accountId, 'applications_limit')
       const id = await nextId(tx, 'app')
       const texts = { name, description: description ?? '' }
-      await addRow(tx, 'applications', { id, account_id: accountId, ...texts, secret_sha256: null })
+      await addRow(tx, 'applications', { id, account_id: accountId, ...texts })
       return id
     },
   )

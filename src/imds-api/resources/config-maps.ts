@@ -4,7 +4,7 @@ import { sql } from 'kysely'
 import Type from 'typebox'
 import { callerOf } from '../auth/account-choice.ts'
 import { nextId } from '../changes/allocate.ts'
-import { refuseBeyondLimit, refuseBeyondLimits } from '../changes/limits.ts'
+import { refuseBeyondLimit } from '../changes/limits.ts'
 import { addRow, setValues } from '../changes/own-rows.ts'
 import type { Tx } from '../database/transaction.ts'
 import { boundedJson, setBodyParsers } from '../http/body.ts'
@@ -75,10 +75,8 @@ function addRoutes(parts: ResourceParts): void {
     async (tx, { accountId, body }) => {
       const { text } = body.data
       const bytes = Buffer.byteLength(text)
-      await refuseBeyondLimits(tx, accountId, [
-        ['config_maps_limit', 1],
-        ['config_maps_bytes_limit', bytes],
-      ])
+      await refuseBeyondLimit(tx, accountId, 'config_maps_limit')
+      await refuseBeyondLimit(tx, accountId, 'config_maps_bytes_limit', bytes)
       const id = await nextId(tx, 'cfg')
       await addRow(tx, 'config_maps', { id, account_id: accountId, name: body.name ?? '', data: text, bytes })
       return id

@@ -40,16 +40,6 @@ export function isWanted({ type, resource }: EventFilter, event: Pick<EventRow, 
 }
 
 export function representEvent(row: EventRow): Static<typeof Event> {
-  const { epoch, id, type, resource, action, actor, created_at, fields, request_id, idempotency_key } = row
-  return {
-    id: formatCursor({ epoch, number: id }),
-    type,
-    resource,
-    action,
-    actor,
-    time: formatTime(created_at),
-    fields,
-    request_id,
-    idempotency_key,
-  }
+  const { epoch, id: number, created_at, ...shown } = row
+  return { id: formatCursor({ epoch, number }), ...shown, time: formatTime(created_at) }
 }

@@ -74,7 +74,7 @@ export class EventStreams {
   }
 
   get count(): number {
-    return this.#places.count
+    return this.#places.ofAccount.size
   }
 
   /** Opens a stream of the events after a cursor. Refused (429) if the account or the client has too many. */
@@ -90,18 +90,18 @@ export class EventStreams {
 
   /** There may be new events of an account; an empty name: of any. */
   wake(accountId: string): void {
-    for (const one of accountId === '' ? this.#places.accounts : [accountId]) void this.#sending.run(one)
+    for (const one of accountId === '' ? this.#places.ofAccount.owners : [accountId]) void this.#sending.run(one)
   }
 
   close(): void {
     this.#places.close()
     clearInterval(this.#heartbeats)
-    for (const stream of this.#places.all()) stream.finish('stop')
+    for (const stream of this.#places.ofAccount.all()) stream.finish('stop')
   }
 
   /** Sends heartbeats, and ends the streams that have to end. */
   async heartbeat(): Promise<void> {
-    for (const stream of this.#places.all()) {
+    for (const stream of this.#places.ofAccount.all()) {
       await stream.check(0).catch(() => undefined)
       stream.heartbeat()
     }
@@ -116,7 +116,7 @@ export class EventStreams {
   }
 
   #readyOf(accountId: string): readonly EventStream[] {
-    return this.#places.of(accountId).filter((stream) => stream.isReady)
+    return this.#places.ofAccount.of(accountId).filter((stream) => stream.isReady)
   }
 
   async #sendInTurn(accountId: string): Promise<boolean> {

@@ -3,7 +3,7 @@ import type { Readable } from 'node:stream'
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import Type from 'typebox'
 import { callerOf } from '../auth/account-choice.ts'
-import { findEvents, GONE, isContiguous, readEvents, startAfter, type EventRow } from '../changes/events.ts'
+import { GONE, isContiguous, readEvents, startAfter, type EventRow } from '../changes/events.ts'
 import type { Db } from '../database/transaction.ts'
 import { QueryReader } from '../http/query.ts'
 import { isId } from '../../metadata/identifiers.ts'
@@ -100,14 +100,11 @@ async function readPage(
   { type, resource }: EventFilter,
   limit: number,
 ): Promise<readonly EventRow[]> {
-  if (type === undefined && resource === undefined) {
-    const events = await readEvents(db, accountId, start.number, limit)
-    if (!isContiguous(start, events)) throw GONE
-    return events
-  }
-  const types = type === undefined ? EVENT_TYPES : [type]
-  const events = await findEvents(db, accountId, { types, resource }, start.number, limit)
-  await startAfter(db, accountId, formatCursor(start))
+  const isAll = type === undefined && resource === undefined
+  const wanted = isAll ? undefined : { types: type === undefined ? EVENT_TYPES : [type], resource }
+  const events = await readEvents(db, accountId, start.number, limit, wanted)
+  if (!isAll) await startAfter(db, accountId, formatCursor(start))
+  else if (!isContiguous(start, events)) throw GONE
   return events
 }
 

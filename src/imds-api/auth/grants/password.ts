@@ -43,13 +43,14 @@ export function buildPassword(parts: GrantParts): Grant {
     const check = async (): Promise<GrantedTokens> => {
       // again, so guesses that were sent in parallel exceed the limit by one at most
       await refuseBeyondFailures(known, subject, address)
-      const secret = user?.totpSecret
+      const secret = user?.totp_secret ?? undefined
+      const hash = user?.password_hash ?? undefined
       const split = splitCode(presented, sentCode)
       const { password, code } = secret === undefined ? { password: presented, code: undefined } : split
-      const isRight = await verifyPassword(password, user?.passwordHash) // takes as long for an unknown user
+      const isRight = await verifyPassword(password, hash) // takes as long for an unknown user
       if (!isRight && sentCode === undefined && split.code !== undefined) {
         // the password may end like a code; takes as long for every user
-        if ((await verifyPassword(presented, user?.passwordHash)) && secret !== undefined) throw new WrongCode(NO_CODE)
+        if ((await verifyPassword(presented, hash)) && secret !== undefined) throw new WrongCode(NO_CODE)
       }
       if (user === undefined || !isRight) throw new WrongCredentials(WRONG_PASSWORD, failure())
       // not a failure: the client now asks the user for the code

@@ -78,7 +78,7 @@ export class MemberWaits {
   }
 
   get count(): number {
-    return this.#places.count
+    return this.#places.ofAccount.size
   }
 
   /** Waits until the state is reached, and returns the resource as it is then. Rejects with a refusal otherwise. */
@@ -118,14 +118,14 @@ export class MemberWaits {
 
   /** Ends the waits whose right has ended. */
   async checkRights(): Promise<void> {
-    await Promise.all(this.#places.all().map((waiter) => this.#checkRight(waiter).catch(() => undefined)))
+    await Promise.all(this.#places.ofAccount.all().map((waiter) => this.#checkRight(waiter).catch(() => undefined)))
   }
 
   /** Ends all waits as at their timeout: their clients ask again, and another process responds. */
   close(): void {
     this.#places.close()
     clearInterval(this.#interval)
-    for (const { wait, end } of this.#places.all()) end('stop', wait.timeoutRefusal())
+    for (const { wait, end } of this.#places.ofAccount.all()) end('stop', wait.timeoutRefusal())
   }
 
   /** Reads it once for all present waits. Waits that begin later are served by the next read. */

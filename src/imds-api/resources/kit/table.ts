@@ -3,7 +3,7 @@ import { sql } from 'kysely'
 import Type from 'typebox'
 import type { Tables } from '../../database/tables.ts'
 import { formatId } from '../../model/ids.ts'
-import { ALL_ROWS, ROWS, type NamedRow } from '../../model/resources.ts'
+import { ALL_ROWS, ROWS, withArticle, type NamedRow } from '../../model/resources.ts'
 
 /**
  * `type`: the `resource_type`. `tags`: its section of the document. `noun`: its kind with an article. `plural`: its kind in
@@ -35,7 +35,7 @@ function resourceOf({ prefix, kind, type, plural, tag, table, path = table, ...r
     ...{ kind, type, plural, path: path!, hasHandle, states },
     table: table as keyof Tables,
     tags: [tag],
-    noun: `${/^[aeio]/i.test(kind) ? 'an' : 'a'} ${kind}`,
+    noun: withArticle(kind),
     name: path!.replaceAll(/(?:^|[/_])(.)/g, (_, first: string) => first.toUpperCase()).slice(0, -1),
     params: Type.Object({ id: Type.String({ description, examples: [example] }) }),
     isPresent: sql.raw<boolean>(present),

@@ -15,13 +15,11 @@ test('a token has 256 bits, in the characters of RFC 6750', () => {
   expect(newToken()).not.toBe(newToken())
 })
 
-test('a secret is compared with its digest; without a digest none is right', () => {
+test('a secret is compared with its digest', () => {
   expect(digest('a').toString('hex')).toBe('ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb')
-  expect([
-    hasDigest('a', digest('a')),
-    hasDigest('b', digest('a')),
-    hasDigest('', digest('a')),
-    hasDigest('a', null),
-    hasDigest('', null),
-  ]).toEqual([true, false, false, false, false])
+  expect([hasDigest('a', digest('a')), hasDigest('b', digest('a')), hasDigest('', digest('a'))]).toEqual([
+    true,
+    false,
+    false,
+  ])
 })

@@ -2,6 +2,7 @@ import { expect, test } from 'vitest'
 import {
   IMAGE_STATES,
   imageAfter,
+  imageState,
   type ImageTransition,
   type ImageState,
 } from '../../../../src/imds-api/changes/images.ts'
@@ -14,7 +15,6 @@ const TABLE: Record<ImageState, Partial<Record<ImageTransition, ImageState>>> = 
   failed: { delete: 'deleting', forget: 'deleted' },
   deleting: { erase: 'deleted', fail: 'failed' },
   deleted: {},
-  other: { delete: 'deleting', forget: 'deleted' },
 }
 const TRANSITIONS = [
   'complete',
@@ -31,6 +31,8 @@ test.each(IMAGE_STATES)('an image that is %s moves by these transitions only', (
   expect(after).toEqual(TRANSITIONS.map((name) => [name, TABLE[state][name]]))
 })
 
-test('a status that only the region file knows counts as other', () => {
-  expect(TRANSITIONS.map((name) => imageAfter('beta', name))).toEqual(TRANSITIONS.map((name) => TABLE.other[name]))
+test('a status that only the region file knows counts as failed', () => {
+  expect(TRANSITIONS.map((name) => imageAfter(imageState('beta'), name))).toEqual(
+    TRANSITIONS.map((name) => TABLE.failed[name]),
+  )
 })

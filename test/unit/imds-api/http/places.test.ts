@@ -24,7 +24,11 @@ test('an account and each of its clients have a number of places; other accounts
   take('one', 'b')
   expect(() => take('one', 'b')).toThrow(BEYOND)
   take('two', 'a')
-  expect([places.count, places.accounts, places.of('one').length]).toEqual([4, ['one', 'two'], 3])
+  expect([places.ofAccount.size, places.ofAccount.owners, places.ofAccount.countOf('one')]).toEqual([
+    4,
+    ['one', 'two'],
+    3,
+  ])
 })
 
 test('a place that is left is free again, and counted with its reason', () => {
@@ -32,7 +36,7 @@ test('a place that is left is free again, and counted with its reason', () => {
   const leave = [take('one', 'a'), take('one', 'a'), take('one', 'b')]
   leave[1]!('client')
   take('one', 'c')
-  expect([ends, places.count]).toEqual([['client'], 3])
+  expect([ends, places.ofAccount.size]).toEqual([['client'], 3])
 })
 
 test('once the process stops, there are no places', () => {

@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { expect, test } from 'vitest'
-import { TABLES_WITH_EVENTS } from '../../../../src/imds-api/database/event-triggers.ts'
+import { EVENT_FUNCTIONS } from '../../../../src/imds-api/database/event-triggers.ts'
 import { ABOUT } from '../../../../src/imds-api/http/openapi-about.ts'
 import { ACCOUNT_LIMITS } from '../../../../src/imds-api/model/account-limits.ts'
 import { ALL_ROWS, type NamedRow } from '../../../../src/imds-api/model/resources.ts'
@@ -58,9 +58,10 @@ test('no two resources have one prefix, type or path', () => {
 })
 
 test('each table with triggers is that of a resource, of an issuer, or of parts of resources', () => {
-  const parts = ['account_identities', 'identity_keys', 'server_group_members']
+  const parts = ['account_identities', 'identity_keys', 'members']
   const tables = ALL_ROWS.filter(({ events }) => events).map(({ table }) => table!)
-  expect([...TABLES_WITH_EVENTS].sort()).toEqual([...tables, ...parts].sort())
+  const functions = Object.keys(EVENT_FUNCTIONS).filter((name) => name.startsWith('event_of_'))
+  expect(functions.sort()).toEqual([...tables, ...parts].map((name) => `event_of_${name}`).sort())
   expect(EVENT_TYPES).toEqual([...EVENT_TYPES].sort())
 })
 

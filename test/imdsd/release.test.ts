@@ -35,8 +35,15 @@ async function makeReleases(t: Test) {
   const { directory, env } = await prepareBuildah(t)
   const keyring = join(directory, 'keyring')
   mkdirSync(keyring, { mode: 0o700 })
-  const HOME = process.env['HOME'] // npm's configuration
-  const withKey = { ...env, HOME, GNUPGHOME: keyring, NODE_IMAGE: 'localhost/base', DPKG_DEB_COMPRESSOR_LEVEL: '0' }
+  const { HOME, NODE_EXTRA_CA_CERTS } = process.env // npm's configuration
+  const withKey = {
+    ...env,
+    HOME,
+    NODE_EXTRA_CA_CERTS,
+    GNUPGHOME: keyring,
+    NODE_IMAGE: 'localhost/base',
+    DPKG_DEB_COMPRESSOR_LEVEL: '0',
+  }
   t.teardown(() => must(['gpgconf', '--kill', 'all'], { env: withKey }))
   const makeKey = ['gpg', '--batch', '--quiet', '--passphrase', '', '--quick-generate-key']
   for (const name of [KEY, 'an intruder']) await must([...makeKey, name, 'ed25519', 'sign', 'never'], { env: withKey })

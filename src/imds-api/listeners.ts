@@ -8,7 +8,7 @@ import { formatListenAddress, type HostPort, type ListenAddress } from '../runti
 import { listen, listenAt, StartFailure } from '../runtime/listen.ts'
 import { parsePassword, readSecretFile } from '../runtime/secret-file.ts'
 import { VERSION } from '../runtime/version.ts'
-import { COMPUTE_CHANNEL } from './changes/actions.ts'
+import { COMPUTE_CHANNEL } from './changes/servers.ts'
 import { buildComputeServer } from './compute/server.ts'
 import { Waiters } from './compute/waiters.ts'
 import type { ComputeListener } from './compute/settings.ts'

@@ -9,7 +9,7 @@ import type { Output } from '../runtime/output.ts'
 import type { Publisher } from '../store/publisher.ts'
 import type { ApiConfig } from './config.ts'
 import { advanceDatabase } from './changes/advance.ts'
-import { countRebuild, enqueueRebuild, findRefusedServers } from './changes/servers.ts'
+import { countRebuild, enqueueRebuild, findRefusedServers, type RebuildCount } from './changes/servers.ts'
 import { withStoreAndDatabase, type CommandParts } from './commands.ts'
 import type { Database } from './database/open.ts'
 import { inTransaction, rolledBack, type Db } from './database/transaction.ts'
@@ -50,9 +50,9 @@ export async function rebuild(parts: RebuildParts, options: RebuildOptions, stop
     await refuseForeign(store, ours, options.force === true ? undefined : 'rebuild --force')
     if (options.prune === true) await prune(output, db, store, options.force === true)
     await store.fleet.setDatabase(ours, true)
-    const { left, isContinued } = await inTransaction(db, enqueueRebuild)
-    if (isContinued) output.print(`an earlier rebuild is continued: ${left} servers are left`)
-    const status = await publishAll(parts, database, store, left, stopping)
+    const enqueued = await inTransaction(db, enqueueRebuild)
+    if (enqueued.isContinued) output.print(`an earlier rebuild is continued: ${enqueued.left} servers are left`)
+    const status = await publishAll(parts, database, store, enqueued, stopping)
     if (options.prune !== true) {
       const { unknown } = await findOnlyInStore(db, store)
       if (unknown.length > 0)
@@ -88,13 +88,15 @@ async function publishAll(
   { output, config: { bootSeconds } }: RebuildParts,
   database: Database,
   store: Publisher,
-  enqueued: number,
+  enqueued: RebuildCount,
   stopping: AbortSignal,
 ): Promise<number> {
   const { db, background } = database
   const openStore = openOwnRegion(background.db, () => Promise.resolve(store), SILENT)
   await openStore() // this may enqueue more
-  const total = Math.max(enqueued, await countRebuild(db))
+  const present = await countRebuild(db)
+  const total = Math.max(enqueued.left, present.left)
+  const records = Math.max(enqueued.records, present.records)
   const publisher = new OutboxPublisher({
     db: background.db,
     connect: () => database.connect(),
@@ -111,7 +113,7 @@ async function publishAll(
     for (let tookMs = 0; left > 0 && publisher.problem === undefined && !stopping.aborted;) {
       await sleep(Math.max(CHECK_INTERVAL_MS, PAUSE_FACTOR * tookMs))
       const startedMs = performance.now()
-      left = await countRebuild(db)
+      left = (await countRebuild(db)).left
       tookMs = performance.now() - startedMs
     }
   } finally {
@@ -127,7 +129,7 @@ async function publishAll(
   const refused = await findRefusedServers(db, undefined)
   for (const { id, fault } of refused.slice(0, MAX_NAMED)) output.warn(`${id}: ${fault}`)
   output.print(
-    `published ${total - refused.length} servers` +
+    `published ${records - refused.length} servers` +
       (refused.length === 0 ? '' : `; the store refuses ${refused.length}: imds-api tries them every minute`),
   )
   return refused.length === 0 ? EXIT.done : 1

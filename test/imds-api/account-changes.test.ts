@@ -99,6 +99,8 @@ t.test('a request of an account for which too many changes wait gets 503 with Re
 t.test('reports and placements of hypervisors wait in the same queue', async (t) => {
   const compute = aComputeServer(t, api)
   const { id } = (await api.call('POST', '/1.0/servers', { image: 'img-deb12' })).body as { id: string }
+  await db.insertInto('claimed_ids').values({ id }).execute()
+  await db.deleteFrom('outbox').execute() // as if the server was published
   const [action] = (await compute.inject('/hypervisors/hv-1/actions')).json<{ id: number }[]>()
   const unlock = await lockAccount(t, ONE)
   const requests = Array.from({ length: 20 }, () => [
@@ -406,13 +408,14 @@ t.test('a change of an account deleted while it waits is 404, one of a profile n
   })
 })
 
-t.test('80 reads of an account by two callers hold four connections, and other accounts are answered', async (t) => {
+t.test('reads of an account by two callers hold four connections, and other accounts are answered', async (t) => {
   const [ada, grace] = [await api.userToken(ADA), await api.userToken(GRACE)]
   await Promise.all([api.call('GET', '/1.0/zones', undefined, ONE), api.call('GET', '/1.0/zones', undefined, TWO)])
   const unlock = await lockTable(t, 'interfaces')
-  const reads = Array.from({ length: 40 }, () => [
+  // Not more reads of the user than run at once. Others would wait in the user's share, and be refused if that is long.
+  const reads = Array.from({ length: 40 }, (_, i) => [
     api.call('GET', '/1.0/servers', undefined, ONE),
-    api.callWith(ada, 'GET', `/1.0/servers?account_id=${ONE}`),
+    ...(i < READ_SHARE.atOnce ? [api.callWith(ada, 'GET', `/1.0/servers?account_id=${ONE}`)] : []),
   ]).flat()
   t.equal(await waitingConnections(READ_SHARE.atOnce), READ_SHARE.atOnce)
   t.match(await api.call('GET', '/1.0/zones', undefined, TWO), { status: 200 })
@@ -421,7 +424,7 @@ t.test('80 reads of an account by two callers hold four connections, and other a
   await unlock()
   t.strictSame(
     (await Promise.all(reads)).map(({ status }) => status),
-    Array.from({ length: 80 }, () => 200),
+    reads.map(() => 200),
   )
 })
 

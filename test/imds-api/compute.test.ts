@@ -5,10 +5,11 @@
 import { pino } from 'pino'
 import t from 'tap'
 import { Waiters } from '../../src/imds-api/compute/waiters.ts'
-import { COMPUTE_CHANNEL } from '../../src/imds-api/changes/actions.ts'
+import { COMPUTE_CHANNEL } from '../../src/imds-api/changes/servers.ts'
 import { purgeActions, readActionQueue } from '../../src/imds-api/changes/action-queue.ts'
 import { readHypervisorUsage } from '../../src/imds-api/changes/hypervisors.ts'
 import type { Waiter } from '../../src/limits/waiter.ts'
+import { OUTBOX_CHANNEL } from '../../src/imds-api/database/outbox.ts'
 import { buildListener } from '../../src/imds-api/database/notifications.ts'
 import { setClockAhead } from '../support/clock.ts'
 import { withoutDetails } from '../support/error-bodies.ts'
@@ -122,6 +123,7 @@ async function woken(waiting: Promise<{ body: unknown }>): Promise<Action[]> {
 
 /** Carries out all that waits for a hypervisor, as an agent does. */
 async function carryOut(hypervisor = 'hv-1'): Promise<string[]> {
+  await api.drained() // an action is given out once its server is published
   const done: string[] = []
   for (let actions = await fetchActions(hypervisor); actions.length > 0; actions = await fetchActions(hypervisor)) {
     for (const { id, action } of actions) {
@@ -131,11 +133,12 @@ async function carryOut(hypervisor = 'hv-1'): Promise<string[]> {
   }
   return done
 }
-/** Creates a server on hv-1. */
+/** Creates a server on hv-1, and waits until its record is published. */
 async function create(body: object = {}): Promise<Member> {
   await db.updateTable('hypervisors').set({ ram: 1 }).where('name', '!=', 'hv-1').execute()
   const server = await make('servers', { image: 'img-deb12', zone: 'gb1-a', ...body })
   await db.updateTable('hypervisors').set({ ram: 65_536 }).execute()
+  await api.drained()
   return server
 }
 async function activeServer(body: object = {}): Promise<string> {
@@ -192,13 +195,28 @@ t.test('a server is active when it is reported as created and its record is stor
   t.match((await call('GET', `servers/${first.id}`)).body, { cloud_ips: [{ status: 'mapped' }] })
 
   const second = await create()
-  await api.drained()
+  const [action] = await fetchActions()
   await db.updateTable('servers').set({ publish_fault: 'x' }).where('id', '=', second.id).execute()
   await pool.query("insert into outbox (server_id, account_id, retry_at) values ($1, '', now() + interval '50 s')", [
     second.id,
   ])
-  await carryOut()
+  await report(action!.id, 'succeeded')
   await becomes(second.id, 'active') // the outcome has it published again
+})
+
+t.test('a hypervisor gets the action create once the store has accepted the record', async (t) => {
+  const { id } = await create()
+  await pool.query("insert into outbox (server_id, account_id, retry_at) values ($1, '', now() + interval '1 hour')", [
+    id,
+  ]) // as for a record that the store refuses
+  t.strictSame(await fetchActions(), [])
+  t.match(await readActionQueue(db), { waiting: 1, unfetched: 0 })
+  const waiting = compute('GET', '/hypervisors/hv-1/actions?wait=60')
+  await pool.query('update outbox set retry_at = null')
+  await pool.query(`notify ${OUTBOX_CHANNEL}`)
+  const [action] = await woken(waiting)
+  t.match(action, { action: 'create', server: { id } })
+  await report(action!.id, 'succeeded')
 })
 
 t.test('a failed create makes the server failed, and gives its cloud IP back', async (t) => {
@@ -301,6 +319,23 @@ t.test('a failed action leaves the state as it was; a failed snapshot is a faile
   t.match((await call('GET', `servers/${id}`)).body, { console_url: null, console_token_expires: null })
 })
 
+t.test('a hypervisor deletes a snapshot of a deleted server whose hypervisor is gone from the region', async (t) => {
+  const id = await activeServer()
+  const { snapshots } = (await act(id, 'snapshot')).body
+  await call('DELETE', `servers/${id}`)
+  await carryOut()
+  await becomes(id, 'deleted')
+  const image = snapshots[0]!.id
+  t.equal((await call('DELETE', `images/${image}`)).status, 202)
+  t.strictSame(await fetchActions('hv-2'), [])
+  await db.updateTable('hypervisors').set({ removed_at: new Date() }).where('name', '=', 'hv-1').execute()
+  t.teardown(() => db.updateTable('hypervisors').set({ removed_at: null }).where('name', '=', 'hv-1').execute())
+  const [action] = await fetchActions('hv-2')
+  t.match(action, { action: 'delete_image', image })
+  t.match(await report(action!.id, 'succeeded', undefined, 'hv-2'), { status: 200 })
+  t.equal((await call('GET', `images/${image}`)).status, 404)
+})
+
 t.test('a snapshot is available, and an image deleted, when that is reported; the token is gone then', async (t) => {
   const id = await activeServer()
   const {
@@ -355,6 +390,18 @@ t.test('a stop closes the console that was open, and not one that was asked for 
     console_url: /^https:/,
     console_token_expires: body['console_token_expires'],
   })
+})
+
+t.test('a console that failed leaves the token of the one that waits', async (t) => {
+  const id = await activeServer()
+  await act(id, 'activate_console')
+  const [first] = await fetchActions()
+  const { body } = await act(id, 'activate_console')
+  await report(first!.id, 'failed')
+  const [second] = await fetchActions()
+  t.match(second, { console: { token: body['console_token'], expires: body['console_token_expires'] } })
+  await report(second!.id, 'failed')
+  t.match((await call('GET', `servers/${id}`)).body, { console_url: null, console_token_expires: null })
 })
 
 t.test('the outcomes of actions do not bring back a server that is being deleted', async (t) => {

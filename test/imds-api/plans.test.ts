@@ -127,7 +127,7 @@ async function aCaller(t: Test, { baseUrl }: TestImdsApi, compute: string): Prom
     hypervisor,
     carryOut: async (server) => {
       const { hypervisor: name } = (await hypervisor('GET', `/servers/${server}`)) as { hypervisor: string }
-      for (const { id } of (await hypervisor('GET', `/hypervisors/${name}/actions`)) as readonly Action[])
+      for (const { id } of (await hypervisor('GET', `/hypervisors/${name}/actions?wait=60`)) as readonly Action[])
         await hypervisor('POST', `/hypervisors/${name}/actions/${id}/outcome`, { outcome: 'succeeded' })
     },
     becomes: (path, id, state) => call(`GET /1.0/${path}/{id}/wait?status=${state}`, id),

@@ -94,6 +94,22 @@ t.test('rebuild publishes every server into an empty store, and verify finds no 
   })
 })
 
+t.test('rebuild writes the tombstone of a server that was deleted lately', async (t) => {
+  const { api, store, ids, rebuild } = await anUnpublished(t, 2)
+  await rebuild()
+  await api.call('DELETE', `/1.0/servers/${ids[0]!}`)
+  t.match(await rebuild(), { status: 0 })
+  t.strictSame(await listed(store), ids.slice(1))
+  await redis.client.flushall()
+  t.match(await rebuild(), { status: 0 })
+  t.strictSame(await listed(store), ids.slice(1))
+  t.match(
+    await store.put(foreign(ids[0]!, 9), 'none'),
+    { kind: 'stale' },
+    'a hypervisor that still serves it sees the removal',
+  )
+})
+
 t.test('verify says what differs, rebuild repairs it, and only --prune removes a record', async (t) => {
   const { db, pool, store, ids, rebuild, verify } = await anUnpublished(t, 4)
   const [missing, changed, sealed, same] = ids as [string, string, string, string]
@@ -170,7 +186,7 @@ t.test('a rebuild that was stopped is continued, and does not begin again', asyn
   await rebuild()
   await redis.client.del(`imds:{gb1}:instance:${ids[2]!}`)
   await redis.client.hdel('imds:{gb1}:instances', ids[2]!)
-  t.strictSame(await inTransaction(db, enqueueRebuild), { left: 3, isContinued: false })
+  t.strictSame(await inTransaction(db, enqueueRebuild), { left: 3, records: 3, isContinued: false })
   await db.deleteFrom('outbox').where('server_id', '!=', ids[1]!).execute() // those that were published
   t.match(await rebuild({}, AbortSignal.abort()), {
     status: 1,

@@ -11,7 +11,8 @@ import type { Tx, Db } from '../database/transaction.ts'
 import { notFound, refuse } from '../model/refusal.ts'
 import type { ActionKind, ActionOutcome } from '../model/server-actions.ts'
 import type { AccountChanges } from './account-changes.ts'
-import { actionAfter, COMPUTE_CHANNEL, finishAction, giveOut, actionState } from './actions.ts'
+import { actionAfter, finishAction, giveOut, actionState } from './actions.ts'
+import { COMPUTE_CHANNEL } from './servers.ts'
 
 /** The most actions that are given out at once. */
 const MAX_GIVEN_OUT = 64
@@ -19,6 +20,24 @@ const MAX_GIVEN_OUT = 64
 const [RETENTION, MAX_FINISHED, MAX_FINISHED_OF_DELETED] = ['30 days', 1000, 16]
 /** Longer than the interval between two purges, even if a process was down in between. */
 const PURGE_WINDOW = '6 hours'
+
+/**
+ * True for the actions of a server that was never published, and for its creation until the present record is. The store
+ * may refuse a record, because another server has its id or its address (after a restore of the database). Subqueries
+ * that PostgreSQL does not hash: it would read whole tables.
+ */
+const AWAITS_PUBLISH = sql<boolean>`(
+  (select true from claimed_ids where claimed_ids.id = servers.id limit 1) is null
+  or action.kind = 'create'
+    and (select true from outbox where outbox.server_id = servers.id limit 1) is not null)`
+
+/**
+ * True for the servers of a hypervisor, and for the deleted ones of hypervisors that the region no longer has: others
+ * delete their snapshots.
+ */
+const isServerOf = (hypervisor: string) => sql<boolean>`(
+  servers.hypervisor = ${hypervisor} or servers.deleted_at is not null
+    and servers.hypervisor = any(array(select name from hypervisors where removed_at is not null)))`
 
 /**
  * Takes the actions that a hypervisor has to carry out now, except those that it got less than `retrySeconds` ago.
@@ -31,12 +50,11 @@ export async function giveOutActions<Shown>(
   shown: RawBuilder<Shown>,
 ): Promise<readonly Shown[]> {
   return db.transaction().execute(async (tx) => {
-    // Locked rows are being changed, so they are given out at the next poll. A server whose first record the store
-    // refuses may have the id of another one.
+    // Locked rows are being changed, so they are given out at the next poll.
     const { rows } = await sql<{ id: number }>`
       select action.id from compute_actions action join servers on servers.id = action.server_id
-      where action.finished_at is null and servers.hypervisor = ${hypervisor} and servers.migrating_to is null
-        and (servers.publish_fault is null or exists (select from claimed_ids where claimed_ids.id = servers.id))
+      where action.finished_at is null and ${isServerOf(hypervisor)} and servers.migrating_to is null
+        and not ${AWAITS_PUBLISH}
         and (action.given_out_at is null or not ${isRecent(sql`action.given_out_at`, retrySeconds)})
         and not exists (
           select from compute_actions earlier
@@ -134,7 +152,7 @@ async function findAction(db: Db, hypervisor: string, id: number) {
     .select('servers.account_id')
     .where('compute_actions.id', '=', id)
     .where('given_to', '=', hypervisor)
-    .where((where) => where.or([where('servers.hypervisor', '=', hypervisor), where('finished_at', 'is not', null)]))
+    .where((where) => where.or([isServerOf(hypervisor), where('finished_at', 'is not', null)]))
     .executeTakeFirst()
 }
 
@@ -202,9 +220,9 @@ export async function readActionQueue(db: Db): Promise<ActionQueueState> {
     select count(*) as waiting,
       coalesce(extract(epoch from now() - min(requested_at)), 0)::float as age,
       coalesce(extract(epoch from now() - min(coalesce(given_out_at, greatest(requested_at, previous)))
-        filter (where is_first and migrating_to is null)), 0)::float as unfetched
+        filter (where is_first and not awaits_publish and migrating_to is null)), 0)::float as unfetched
     from (
-      select requested_at, given_out_at, migrating_to,
+      select requested_at, given_out_at, migrating_to, ${AWAITS_PUBLISH} as awaits_publish,
         row_number() over (partition by server_id order by action.id) = 1 as is_first,
         (select max(finished_at) from compute_actions finished where finished.server_id = action.server_id) as previous
       from compute_actions action join servers on servers.id = action.server_id

@@ -24,8 +24,8 @@ import {
 import { transitions } from '../model/transitions.ts'
 import { finishImage } from './images.ts'
 import { refuseBeyondLimit } from './limits.ts'
-import { failCreate, moveServer, serverAfterAll } from './servers.ts'
-import { addRow, setValues } from './own-rows.ts'
+import { failCreate, moveServer, serverAfterAll, wakeHypervisorOf, WITHOUT_CONSOLE } from './servers.ts'
+import { addRow } from './own-rows.ts'
 
 type Action = Selectable<Tables['compute_actions']>
 type OpenState = 'waiting' | 'givenOut'
@@ -76,11 +76,6 @@ const hasIdAmong = (ids: readonly number[]) => sql<boolean>`id = any(${[...ids]}
 
 /** How actions are carried out (IMDS_API_COMPUTE). */
 export type ComputeMode = 'none' | 'reported'
-/**
- * PostgreSQL's channel that wakes the waiting requests of a hypervisor in all processes. The payload is the name of the
- * hypervisor.
- */
-export const COMPUTE_CHANNEL = 'imds_compute'
 /** The most actions of one server without an outcome. */
 const MAX_OPEN_ACTIONS = 16
 /** The actions that a deletion of the server makes pointless. A snapshot outlives its server. */
@@ -108,7 +103,7 @@ export async function requestAction(
   // Guests read the record while the compute system works: it is published now, and again afterwards.
   if (kind === 'create') await enqueue(tx, [serverId])
   if (kind === 'delete') await markChanged(tx, [serverId])
-  await sql`select pg_notify(${COMPUTE_CHANNEL}, hypervisor) from servers where id = ${serverId}`.execute(tx)
+  await wakeHypervisorOf(tx, serverId)
 }
 
 /** The state of a server once its waiting actions have succeeded. It decides whether the next action is possible. */
@@ -214,7 +209,8 @@ async function applyOutcome(
       await finishImage(tx, imageId!, succeeded ? 'erase' : 'fail')
       break
     case 'activate_console':
-      if (!succeeded) await setValues(tx, 'servers', id, { console_token_expires: null })
+      if (!succeeded)
+        await tx.updateTable('servers').set({ console_token_expires: WITHOUT_CONSOLE }).where('id', '=', id).execute()
       break
     default:
       if (succeeded) await moveServer(tx, id, kind)

@@ -61,18 +61,19 @@ export async function moveServer(tx: Tx, id: string, transition: ServerTransitio
   return numUpdatedRows > 0n
 }
 
+/** The console is closed, unless a waiting action opens it again. */
+export const WITHOUT_CONSOLE = sql<Date | null>`
+  case when exists (
+    select from compute_actions
+    where server_id = servers.id and kind = 'activate_console' and finished_at is null
+  ) then console_token_expires end`
+
 function effectOf(status: ServerStatus) {
   switch (status) {
     case 'active':
       return { started_at: new Date() }
-    case 'inactive': // the console is closed, unless a waiting action opens it again
-      return {
-        console_token_expires: sql<Date | null>`
-          case when exists (
-            select from compute_actions
-            where server_id = servers.id and kind = 'activate_console' and finished_at is null
-          ) then console_token_expires end`,
-      }
+    case 'inactive':
+      return { console_token_expires: WITHOUT_CONSOLE }
     case 'deleting':
       return { console_token_expires: null }
     case 'deleted':
@@ -88,6 +89,17 @@ const RETENTION = '30 days'
 const IS_UNREFERENCED = sql`(
   not exists (select from outbox where outbox.server_id = servers.id)
   and not exists (select from images where images.source_server_id = servers.id and images.status <> 'deleted'))`
+
+/**
+ * PostgreSQL's channel that wakes the waiting requests of a hypervisor in all processes. The payload is the name of the
+ * hypervisor.
+ */
+export const COMPUTE_CHANNEL = 'imds_compute'
+
+/** Wakes the requests of the hypervisor of a server when the transaction commits. */
+export async function wakeHypervisorOf(tx: Tx, id: string): Promise<void> {
+  await sql`select pg_notify(${COMPUTE_CHANNEL}, hypervisor) from servers where id = ${id}`.execute(tx)
+}
 
 interface Published {
   readonly status: ServerStatus
@@ -108,7 +120,7 @@ export async function finishPublish(
   bootSeconds: number,
 ): Promise<void> {
   if (fault !== null) await setValues(tx, 'servers', id, { publish_fault: null })
-  if (awaitsCompute) return
+  if (awaitsCompute) return wakeHypervisorOf(tx, id)
   if (status === 'creating') {
     await (waitsForGuest ? beginBoot(tx, id, bootSeconds) : moveServer(tx, id, 'publish'))
     await moveCloudIps(tx, 'confirm', atServer(id))
@@ -178,15 +190,15 @@ export async function failCreate(tx: Tx, id: string): Promise<void> {
 }
 
 /**
- * Enqueues every server that the store should have, for `imds-api rebuild`. If an earlier rebuild has not ended, it is
+ * Enqueues every server of which the store should have a record or a tombstone, for `imds-api rebuild`. If an earlier rebuild has not ended, it is
  * continued instead. `left`: the servers that have not been tried.
  */
-export async function enqueueRebuild(tx: Tx): Promise<{ readonly left: number; readonly isContinued: boolean }> {
+export async function enqueueRebuild(tx: Tx): Promise<RebuildCount & { readonly isContinued: boolean }> {
   await lockRebuild(tx) // two rebuilds at once are one
   const before = await countRebuild(tx)
-  if (before > 0) return { left: before, isContinued: true }
+  if (before.left > 0) return { ...before, isContinued: true }
   await insertAll(tx, [])
-  return { left: await countRebuild(tx), isContinued: false }
+  return { ...(await countRebuild(tx)), isContinued: false }
 }
 
 /**
@@ -199,22 +211,38 @@ export async function enqueueAllServers(tx: Tx, stored: readonly string[]): Prom
   await sql`
     delete from outbox where id in (select id from outbox where rebuild for update skip locked)`.execute(tx)
   await insertAll(tx, stored)
+  // The addresses that wait for the deleted rows wait for the new ones.
+  await sql`
+    update allocations set freed_after = coalesce((select max(id) from outbox), 0)
+    where freed_account is not null`.execute(tx)
   const { rows } = await sql<{ published: number }>`
     select count(*) as published from servers join claimed_ids using (id) where deleted_at is null`.execute(tx)
   return rows[0]!.published
 }
 
+/** How long the store keeps tombstones (docs/record.md). Without one, a hypervisor may still serve a deleted server. */
+const TOMBSTONES = '7 days'
+
+/** Removals are urgent: the addresses of the removed servers may be those of others now. */
 async function insertAll(tx: Tx, stored: readonly string[]): Promise<void> {
   await sql`
-    insert into outbox (server_id, account_id, rebuild)
-    select id, account_id, true from servers where deleted_at is null or id = any(${[...stored]}::text[])
+    insert into outbox (server_id, account_id, rebuild, urgent)
+    select id, account_id, true, deleted_at is not null from servers
+    where deleted_at is null or deleted_at > now() - ${TOMBSTONES}::interval or id = any(${[...stored]}::text[])
     order by id`.execute(tx)
   await sql`select pg_notify(${OUTBOX_CHANNEL}, '')`.execute(tx)
 }
 
-export async function countRebuild(db: Db): Promise<number> {
-  const { rows } = await sql<{ left: number }>`select count(*) as left from outbox where rebuild`.execute(db)
-  return rows[0]!.left
+/** The servers that a rebuild has not tried. `records`: without removals. */
+export interface RebuildCount {
+  readonly left: number
+  readonly records: number
+}
+
+export async function countRebuild(db: Db): Promise<RebuildCount> {
+  const { rows } = await sql<RebuildCount>`
+    select count(*) as left, count(*) filter (where not urgent) as records from outbox where rebuild`.execute(db)
+  return rows[0]!
 }
 
 export interface RefusedServer {

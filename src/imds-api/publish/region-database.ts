@@ -5,8 +5,8 @@
  * The store may lose confirmed changes when Redis is emptied, restarted, or replaced by a replica that lacked them. The
  * database has the history (store/fleet.ts) of the store to which everything is published that is not in the outbox:
  *
- *   a process finds another history   it enqueues all servers, and also deleted ones whose records came back, and sets
- *                                     the history of the database in the same transaction
+ *   a process finds another history   it enqueues all servers, also those that were deleted lately or whose records
+ *                                     came back, and sets the history of the database in the same transaction
  *   a batch ends                      it is rolled back if the store that it wrote to has another history: another
  *                                     process has found a newer one, and all servers wait to be published there
  */

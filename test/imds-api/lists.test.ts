@@ -384,3 +384,11 @@ t.test('a list that cannot be completed ends its connection with a reset, in HTT
     }
   }
 })
+
+t.test('a list that is being read ends with a reset once its access token is revoked', async (t) => {
+  const socket = ask('servers', '1.1')
+  await once(socket, 'readable')
+  await pool.query('delete from access_tokens')
+  await until(async () => (await list('servers/srv-00001')).status === 401, 'the token to be refused')
+  await t.rejects(socket.toArray(), { code: 'ECONNRESET' })
+})

@@ -42,7 +42,8 @@ export function buildAccountChoice(db: Db, isRequired: boolean): (request: Fasti
     if (read !== undefined && SAFE_METHODS.includes(request.method)) await enterShareOf(request, read)
     request.checkAccess = async () => {
       await request.checkToken()
-      await chooseAccounts(db, tokenHolder, named, isRequired)
+      const present = await chooseAccounts(db, tokenHolder, named, isRequired)
+      if (!chosen.every((one) => present.includes(one))) throw notFound('an account of this response')
     }
     if (isRequired) request.caller = memberRequester(request, chosen[0]!)
   }

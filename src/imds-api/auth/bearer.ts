@@ -56,6 +56,7 @@ export function buildAuthentication(
       request.tokenHolder = tokenHolder
       request.bodyOwner = tokenHolder.kind === 'client' ? tokenHolder.accountId : tokenHolder.userId
       request.checkToken = async () => refuseToken(await tokens.check(token), request)
+      request.checkAccess = request.checkToken
       request.lockToken = async (tx) => refuseToken(await tokens.lock(tx, token, tokenHolder), request)
       void reply.header('X-Oauth-Scopes', formatScopes(tokenHolder.scopes))
     }

@@ -63,7 +63,10 @@ export async function lastEventAt(tx: Tx): Promise<Date | undefined> {
 /** Moves everything, and returns a line for each thing that it moved, and for each server that only the store has. */
 export async function advance(tx: Tx, survey: StoreSurvey): Promise<readonly string[]> {
   const { moved, others } = await advanceDatabase(tx, survey, true)
-  return [...moved, await skipNumbers(tx), ...others]
+  const skipped = await skipNumbers(tx)
+  // Last, since it stops all publishers until the end of the transaction.
+  await sql`update region set event_epoch = default`.execute(tx)
+  return [...moved, skipped, ...others]
 }
 
 /** Skips numbers of all sequences that others see, and addresses of all pools. Returns a line for people. */
@@ -99,7 +102,6 @@ export async function advanceDatabase(
     .leftJoin('claimed_ids', 'claimed_ids.id', 'servers.id')
     .select(['servers.id', 'servers.account_id', 'claimed_ids.id as claimed_id', 'servers.deleted_at'])
     .execute()
-  await sql`update region set event_epoch = default`.execute(tx)
   const known = new Map(rows.map((row) => [row.id, row]))
   const isOurs = ({ id, account }: StoredServer) => {
     const row = known.get(id)
@@ -146,10 +148,12 @@ async function advanceSequences(tx: Tx, ids: ReadonlySet<string>, moves: boolean
 
 async function advanceRevisions(tx: Tx, servers: readonly StoredServer[]): Promise<string[]> {
   const [ids, revisions] = [servers.map(({ id }) => id), servers.map(({ revision }) => revision)]
-  await sql`select from servers where id = any(${ids}) order by id for update`.execute(tx)
+  const stored = sql`unnest(${ids}::text[], ${revisions}::bigint[]) as stored(id, revision)`
+  await sql`
+    select from servers join ${stored} using (id) where servers.revision < stored.revision
+    order by id for no key update of servers`.execute(tx)
   const { rows } = await sql<{ id: string }>`
-    update servers set revision = stored.revision + 1
-    from unnest(${ids}::text[], ${revisions}::bigint[]) as stored(id, revision)
+    update servers set revision = stored.revision + 1 from ${stored}
     where servers.id = stored.id and servers.revision < stored.revision returning servers.id`.execute(tx)
   if (rows.length === 0) return []
   await enqueue(tx, rows.map(({ id }) => id).sort())

@@ -201,7 +201,7 @@ async function findInterface(
     .where(column, '=', id)
     .orderBy('interfaces.created_at')
     .limit(1)
-    .forUpdate('servers')
+    .forNoKeyUpdate('servers')
     .executeTakeFirstOrThrow(() => notFound(`the destination ${id}`))
   return found.id
 }

@@ -15,7 +15,7 @@ export async function maintenanceEventsOf(db: Db, id: string): Promise<readonly 
 /** Changes the maintenance events of a server, and publishes its record. Refuses an invalid change. */
 export async function changeMaintenanceEvents(tx: Tx, id: string, change: EventChange): Promise<void> {
   const server = await selectEvents(tx, id)
-    .forUpdate()
+    .forNoKeyUpdate()
     .executeTakeFirstOrThrow(() => noSuch('server', id))
   const changed = changeEvents(server.events, change)
   if (!changed.ok) throw refuse('unprocessable_entity', changed.faults.join('; '))

@@ -20,7 +20,9 @@ export async function findLocked<T extends Name>(
   id: string,
 ): Promise<OwnRow<T> | undefined> {
   const { rows } = await sql<OwnRow<T>>`
-    select * from ${sql.table(ROWS[name].table)} where id = ${id} and account_id = ${accountId} for update`.execute(tx)
+    select * from ${sql.table(ROWS[name].table)} where id = ${id} and account_id = ${accountId} for no key update`.execute(
+    tx,
+  )
   return rows[0]
 }
 

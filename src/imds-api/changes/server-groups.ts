@@ -120,7 +120,7 @@ async function insertMembers(tx: Tx, accountId: string, groupId: string, ids: re
     .where('id', 'in', ids)
     .where('status', 'not in', ['deleting', 'deleted'])
     .orderBy('id')
-    .forUpdate()
+    .forNoKeyUpdate()
     .execute()
   const [missing, ...others] = ids
     .filter((id) => !found.some((server) => server.id === id))

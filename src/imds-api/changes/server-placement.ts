@@ -118,7 +118,7 @@ export async function changePlacement(
     .where('id', '=', id)
     .executeTakeFirstOrThrow(() => noSuch('server', id))
   return accounts.commitInAnyState(found.account_id, async (tx) => {
-    await tx.selectFrom('servers').select('id').where('id', '=', id).forUpdate().execute()
+    await tx.selectFrom('servers').select('id').where('id', '=', id).forNoKeyUpdate().execute()
     const server = await findPlacement(tx, id, mayActFor)
     const values = await columnsFor(tx, server)
     if (Object.keys(values).length > 0) {

@@ -64,6 +64,8 @@ const CLOSE_TIMEOUT_MS = 1_000
  * machine is lost, does not keep its locks.
  */
 const IDLE_TRANSACTION = ['idle_in_transaction_session_timeout', '60s'] as const
+/** The same for a command, which may hash passwords or read the store meanwhile. */
+const IDLE_COMMAND = ['idle_in_transaction_session_timeout', '1h'] as const
 /** PostgreSQL ends a statement of a request that takes longer: the request is refused. */
 const REQUEST_STATEMENT = ['statement_timeout', '10s'] as const
 /** PostgreSQL ends the wait of a migration for a lock, also if its process has gone meanwhile. */
@@ -100,12 +102,13 @@ export async function openDatabase(
   const openPool = (
     max: number,
     mayBeSilent: boolean,
-    ...limits: readonly (readonly [name: string, value: string])[]
+    ...limitsOfService: readonly (readonly [name: string, value: string])[]
   ): DatabasePool => {
     const options = { ...connection, max, types, application_name: 'imds-api' }
-    // the pool waits for the promise, which its types leave out
+    const limits = isCommand ? [IDLE_COMMAND] : limitsOfService
     const values = [limits.map(([name]) => name), limits.map(([, value]) => value)]
-    const onConnect = (client: pg.ClientBase): unknown => (isCommand ? undefined : client.query(SET_LIMITS, values))
+    // the pool waits for the promise, which its types leave out
+    const onConnect = (client: pg.ClientBase): unknown => client.query(SET_LIMITS, values)
     const pool = new pg.Pool({ ...options, onConnect })
     pool.on('error', (error) => {
       if (!closing) onBroken(error)

@@ -19,7 +19,7 @@ export async function markChanged(tx: Tx, serverIds: readonly string[]): Promise
   const ids = [...new Set(serverIds)].sort()
   if (ids.length === 0) return
   // One parameter, not one for each id: a statement takes 65,535 at most.
-  await sql`select from servers where id = any(${ids}) order by id for update`.execute(tx)
+  await sql`select from servers where id = any(${ids}) order by id for no key update`.execute(tx)
   await sql`update servers set revision = revision + 1 where id = any(${ids})`.execute(tx)
   await enqueue(tx, ids)
 }

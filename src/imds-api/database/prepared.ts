@@ -4,6 +4,7 @@
  * one, because a prepared `select *` fails once a later version adds a column.
  */
 import { CompiledQuery, sql } from 'kysely'
+import type pg from 'pg'
 import type { Db } from './transaction.ts'
 
 /** A prepared query, which can run in a transaction. It takes its values in the order of the placeholders. */
@@ -25,11 +26,25 @@ export function prepare<Values extends readonly unknown[], Row>(
     built ??= build(...placeholders, db).compile(db)
     // Kysely does not know names, but gives its `sql` to node-postgres as it is, which takes an object with a name.
     const named = { name, text: built.sql } as unknown as string
-    const parameters = built.parameters.map((one) =>
-      placeholders.includes(one) ? values[placeholders.indexOf(one)] : one,
-    )
-    return (await db.executeQuery<Row>(CompiledQuery.raw(named, parameters))).rows
+    return (await db.executeQuery<Row>(CompiledQuery.raw(named, bind(built, placeholders, values)))).rows
   }
+}
+
+/** The same outside of transactions, for reads of one row, of which Kysely would take a tenth of the time. */
+export function prepareForPool<Values extends readonly unknown[], Row>(
+  pool: pg.Pool,
+  name: string,
+  placeholders: readonly [...Values],
+  built: CompiledQuery<Row>,
+): (...values: Values) => Promise<Row | undefined> {
+  return async (...values) => {
+    const query = { name, text: built.sql, values: bind(built, placeholders, values) }
+    return (await pool.query<Row & object>(query)).rows[0]
+  }
+}
+
+function bind({ parameters }: CompiledQuery, placeholders: readonly unknown[], values: readonly unknown[]): unknown[] {
+  return parameters.map((one) => (placeholders.includes(one) ? values[placeholders.indexOf(one)] : one))
 }
 
 /**

@@ -62,6 +62,7 @@ async function* pieces(
   yield `[${begin}`
   let isEmpty = begin === ''
   for (let next: ListPosition | undefined = first; next !== undefined;) {
+    await request.checkAccess()
     const leave = await request.enterShare(true)
     const part: ListPart = await load(next).finally(leave)
     if (part.json !== '') yield isEmpty ? part.json : `,${part.json}`

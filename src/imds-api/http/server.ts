@@ -155,10 +155,12 @@ function decorateReplies(server: ApiServer, { tls, log }: ApiServerSettings): vo
   server.decorateReply('isPart', false)
   server.decorateReply('cutOff', function (this: FastifyReply, cause: unknown) {
     const { id, method, routeOptions } = this.request
-    log.error(
-      { code: 'response-failed', err: cause, request_id: id, method, route: routeOptions.url },
-      'failed in the middle of a response: its connection was closed',
-    )
+    // no failure, unless requests were shed: the access of the client has ended
+    if (!(cause instanceof Refusal) || cause.options.shed !== undefined)
+      log.error(
+        { code: 'response-failed', err: cause, request_id: id, method, route: routeOptions.url },
+        'failed in the middle of a response: its connection was closed',
+      )
     const { socket } = this.raw
     // without chunks, as in HTTP/1.0, the end of a connection is the end of the body; TLS and unix sockets have no reset
     if (tls === undefined && socket?.remoteAddress !== undefined) socket.resetAndDestroy()

@@ -167,8 +167,8 @@ async function publishRows(
   if (done.length > 0) await deleteRows(tx, done)
   const retried = refused.map((of) => of[0]!) // the oldest: the addresses that it freed are still in the record
   if (retried.length > 0) await postpone(tx, retried)
-  if (rows.size > 1) await lockFeeds(tx, [...rows.keys()])
   await checkHistory(tx, parts.history)
+  if (rows.size > 1) await lockFeeds(tx, [...rows.keys()]) // last: creates of these accounts wait for them
   return {
     claimed: idsWith('claimed'),
     others: ids.filter((id) => !rows.has(id)),

@@ -40,6 +40,11 @@ export function isWanted({ type, resource }: EventFilter, event: Pick<EventRow, 
 }
 
 export function representEvent(row: EventRow): Static<typeof Event> {
-  const { epoch, id: number, created_at, ...shown } = row
-  return { id: formatCursor({ epoch, number }), ...shown, time: formatTime(created_at) }
+  const { epoch, id: number, type, resource, action, actor, created_at, ...others } = row
+  return {
+    id: formatCursor({ epoch, number }),
+    ...{ type, resource, action, actor },
+    time: formatTime(created_at),
+    ...others,
+  }
 }

@@ -50,7 +50,7 @@ async function check(
 ): Promise<void> {
   const named = idOf(request)
   const { id } = await load(tx, request, named)
-  await sql`select 1 from ${sql.table(table)} where id = ${id} for update`.execute(tx)
+  await sql`select 1 from ${sql.table(table)} where id = ${id} for no key update`.execute(tx)
   const shown = await load(tx, request, named)
   const text =
     shown instanceof JsonMember

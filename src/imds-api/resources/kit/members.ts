@@ -4,7 +4,7 @@ import { sql } from 'kysely'
 import Type, { type Static, type TObject } from 'typebox'
 import { callerOf } from '../../auth/account-choice.ts'
 import type { AccountRequester } from '../../changes/account-changes.ts'
-import { prepare } from '../../database/prepared.ts'
+import { prepareForPool } from '../../database/prepared.ts'
 import type { Db, Tx } from '../../database/transaction.ts'
 import { JsonMember } from '../../http/idempotency.ts'
 import { parseFieldNames } from '../../http/paging.ts'
@@ -249,11 +249,12 @@ export class Members {
   #prepare(): ((request: FastifyRequest, id: string) => Promise<Shown>) | undefined {
     const { form, load, rows } = this.#of
     if (load !== undefined || rows !== undefined) return undefined
-    const { db, site } = this.#parts
-    const find = prepare(form.resource.path, ['$account', '$id'], (accountId, id) =>
-      form.query(db, { where: sql`${this.#isOfAccount(accountId)} and ${form.isNamed(id)}` }),
-    )
-    return async (request, id) => form.represent(site, id, (await find(db, callerOf(request).accountId, id))[0])
+    const { db, pool, site } = this.#parts
+    const placeholders: [account: string, id: string] = ['$account', '$id']
+    const where = sql`${this.#isOfAccount(placeholders[0])} and ${form.isNamed(placeholders[1])}`
+    const query = form.query(db, { where }).compile(db)
+    const find = prepareForPool(pool, form.resource.path, placeholders, query)
+    return async (request, id) => form.represent(site, id, await find(callerOf(request).accountId, id))
   }
 
   #andLoad<Body extends TObject>(work: Work<Body, void>): Work<Body, Shown> {

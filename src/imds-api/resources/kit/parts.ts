@@ -1,14 +1,16 @@
 /** What the routes of every resource need. */
+import type pg from 'pg'
 import type { AccountChanges } from '../../changes/account-changes.ts'
 import type { Db } from '../../database/transaction.ts'
 import type { ApiServer } from '../../http/server.ts'
 import type { MemberWaits } from './member-waits.ts'
 import type { Site } from './forms.ts'
 
-/** `server`: to which they are added. `accounts`: the changes of accounts' resources. */
+/** `server`: to which they are added. `pool`: for prepared queries. `accounts`: the changes of accounts' resources. */
 export interface RouteParts {
   readonly server: ApiServer
   readonly db: Db
+  readonly pool: pg.Pool
   readonly accounts: AccountChanges
   readonly site: Site
   readonly waits: MemberWaits

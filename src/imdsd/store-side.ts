@@ -61,10 +61,11 @@ export async function buildStoreSide(parts: StoreSideParts): Promise<StoreSide> 
   const [{ Sync }, { buildPeerLookup }] = await Promise.all([import('./view/sync.ts'), import('./view/peer-lookup.ts')])
   const persistence = await buildPersistence(parts)
   const firewall = await buildFirewall(parts)
-  reports.onReport((id) => {
+  const hasEarly = reports.onReport((id) => {
     persistence.noteReport()
     reportWriter?.noteReport(id)
   })
+  if (hasEarly) persistence.noteReport() // the first resync writes them to the store
   const sync = new Sync({
     source,
     view,
@@ -75,11 +76,12 @@ export async function buildStoreSide(parts: StoreSideParts): Promise<StoreSide> 
     metrics: metrics.sync,
     log,
     onChange: () => firewall.noteChange(),
-    onResync: (beganAtMs) => {
+    onResync: (beganAtMs, isFirst) => {
       void turn().then(() => source.announce?.()) // sync then knows that it has caught up
       traces.complete(now())
       firewall.noteComplete()
       persistence.noteResync(Date.now() - (now() - beganAtMs))
+      if (isFirst) reportWriter?.writeAll()
       reportWriter?.wake()
     },
   })
@@ -178,7 +180,7 @@ async function buildReportWriter(
     hypervisor,
     find: (id) => view.get(id),
     reports,
-    restored: view.instances(),
+    instances: () => view.instances(),
     writes: metrics.reportWrites,
     retryMs: REPORT_RETRY_MS,
     log,

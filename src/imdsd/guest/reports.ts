@@ -53,16 +53,20 @@ export class GuestReports {
   readonly #kept = new WeakMap<Guest['stay'], Kept>()
   readonly #now: () => number
   readonly #wall: () => number
-  #changed: (id: string) => void = () => undefined
+  #hasEarly = false
+  #changed: (id: string) => void = () => {
+    this.#hasEarly = true
+  }
 
   constructor(now: () => number, wall: () => number) {
     this.#now = now
     this.#wall = wall
   }
 
-  /** Sets the function that is called after each accepted report. */
-  onReport(changed: (id: string) => void): void {
+  /** Sets the function that is called after each accepted report. True: some were accepted before. */
+  onReport(changed: (id: string) => void): boolean {
     this.#changed = changed
+    return this.#hasEarly
   }
 
   /** Counts a report against the rate limit of its guest, also if it is refused later. False: the limit is reached. */

@@ -2,7 +2,8 @@
  * The hypervisor's own key for session tokens, used if the operator configures none.
  *
  * It is created at the first start and saved in the state directory, so that tokens survive a restart. If it cannot be
- * saved, the daemon runs nevertheless, and guests must fetch new tokens after a restart.
+ * saved, the daemon runs nevertheless, and guests must fetch new tokens after a restart. Without record keys the
+ * snapshot's MAC is made with this key as well, so the snapshot is not served then.
  */
 import { randomBytes } from 'node:crypto'
 import { linkSync, mkdirSync, rmSync, writeFileSync } from 'node:fs'
@@ -29,7 +30,8 @@ export function ownTokenKey(stateDirectory: string, log: Log): Uint8Array {
   } catch (error) {
     log.warn(
       { code: 'token-key-not-kept', path, reason: (error as Error).message },
-      'the session token key cannot be read or saved; after a restart guests must fetch new tokens',
+      'the session token key cannot be read or saved; after a restart guests must fetch new tokens, ' +
+        'and without record keys or IMDS_TOKEN_KEYS_FILE the snapshot is not served',
     )
   }
   return key

@@ -4,7 +4,7 @@ import { RECORD_FORM, type Instance } from '../../metadata/instance.ts'
 import { storedForm, type Reports } from '../../metadata/reports.ts'
 import type { ViewChange } from '../view/change.ts'
 import type { ValidRecord } from '../view/validate.ts'
-import { RejectedFile, torn } from './unserved-file.ts'
+import { Mismatch, torn } from './unserved-file.ts'
 
 const LF = Buffer.from('\n')
 const NONE = Buffer.alloc(0)
@@ -107,7 +107,7 @@ export function* changesOf(group: Buffer): Generator<EncodedChange> {
   }
 }
 
-/** Builds an instance from its parts in a file. Throws a RejectedFile if its document is not valid. */
+/** Builds an instance from its parts in a file. Throws a Mismatch if its document is not valid in this version. */
 export type Restore = (document: unknown, digest: unknown, userData: Uint8Array | undefined) => ValidRecord
 
 /**
@@ -119,7 +119,8 @@ export async function restoreOf(schema: unknown): Promise<Restore> {
   const parse = schema === RECORD_FORM ? undefined : (await import('../../metadata/record.ts')).parseStored
   return (document, digest, userData) => {
     const parsed = parse === undefined ? ({ ok: true, value: document as Instance } as const) : parse(document)
-    if (!parsed.ok || typeof digest !== 'string') throw new RejectedFile('it has an invalid record')
+    if (typeof digest !== 'string') throw torn()
+    if (!parsed.ok) throw new Mismatch('it has a record that is not valid in this version')
     return { instance: parsed.value, userData, digest: parse === undefined ? digest : undefined }
   }
 }

@@ -8,6 +8,7 @@ import { NO_SCHEMA_COMPILERS } from '../../runtime/fastify-settings.ts'
 import { refuseOtherVersionsOfOperators } from '../../runtime/http-version.ts'
 import { buildNetworkTest } from '../../runtime/networks.ts'
 import { guardAccess } from '../../pages/access.ts'
+import { buildPageTurns } from '../../pages/page-turns.ts'
 import { sendPage } from '../../pages/send.ts'
 import type { Question } from '../../pages/search.ts'
 import { ID_RULE, isId, isName } from '../../metadata/identifiers.ts'
@@ -167,10 +168,11 @@ function buildServer(parts: OperatorParts): FastifyInstance {
     maxRequestsPerSocket: 1,
   })
   refuseOtherVersionsOfOperators(server.server)
-  let collecting: Promise<string> | undefined
+  let collecting: Promise<string | undefined> | undefined
+  const { take } = buildPageTurns()
   server.get(PATHS.metrics, async (_request, reply) => {
-    // Requests at the same time share one text: collecting it takes milliseconds, in which no guest is served.
-    collecting ??= metrics.metrics().finally(() => {
+    // Collecting a text takes milliseconds, in which no guest is served. Requests at the same time share one.
+    collecting ??= take(() => metrics.metrics()).finally(() => {
       collecting = undefined
     })
     return reply.type(metrics.contentType).send(await collecting)

@@ -1,6 +1,7 @@
 /**
  * Writes what guests report to the store (contract H9), one instance at a time. While the store is unavailable, reports
- * wait in memory; all waiting reports of an instance are one write.
+ * wait in memory; all waiting reports of an instance are one write. After each loss of the store all reports are written
+ * again: the store may have lost some.
  *
  * Before the first write of an instance, its reports in the store are merged: the snapshot may be older or lost, or the
  * instance was migrated from another hypervisor.
@@ -11,7 +12,7 @@ import { joinReports, type Reports } from '../../metadata/reports.ts'
 import type { ReportStore } from '../../store/source.ts'
 import type { ServedInstance } from './served-instance.ts'
 
-/** What a writer needs. `restored`: the instances of the snapshot. `retryMs`: the pause after a failure. */
+/** What a writer needs. `instances`: those of the view. `retryMs`: the pause after a failure. */
 export interface ReportWriterParts {
   readonly store: ReportStore
   readonly hypervisor: string
@@ -21,11 +22,14 @@ export interface ReportWriterParts {
     of(served: ServedInstance): Reports | undefined
     merge(served: ServedInstance, stored: Reports): Reports
   }
-  readonly restored: Iterable<ServedInstance>
+  readonly instances: () => Iterable<ServedInstance>
   readonly writes: { inc(labels: { result: 'written' | 'failed' }): void }
   readonly retryMs: number
   readonly log: Pick<Log, 'warn'>
 }
+
+/** The pause between two writes, so that the hypervisors of a fleet do not overload a store that has come back. */
+const PAUSE_MS = 20
 
 export class ReportWriter {
   readonly #parts: ReportWriterParts
@@ -43,12 +47,16 @@ export class ReportWriter {
 
   constructor(parts: ReportWriterParts) {
     this.#parts = parts
-    for (const served of parts.restored) {
+    for (const served of parts.instances()) {
       const { id, options } = served.instance
-      const hasReports = parts.reports.of(served) !== undefined
-      if (hasReports) this.#waiting.add(id)
-      if (hasReports || options.reports === 'enabled') this.#written.add(id)
+      if (parts.reports.of(served) !== undefined || options.reports === 'enabled') this.#written.add(id)
     }
+  }
+
+  /** Has the next `wake` write the reports of all instances. */
+  writeAll(): void {
+    const { instances, reports } = this.#parts
+    for (const served of instances()) if (reports.of(served) !== undefined) this.#waiting.add(served.instance.id)
   }
 
   noteReport(id: string): void {
@@ -87,6 +95,7 @@ export class ReportWriter {
         await this.#write(id)
         this.#parts.writes.inc({ result: 'written' })
         if (this.#waiting.size === 0) this.#logged.clear()
+        else await sleep(PAUSE_MS, undefined, { signal }).catch(() => undefined)
       } catch (error) {
         this.#waiting.add(id) // behind the others, so that they do not wait for it
         this.#parts.writes.inc({ result: 'failed' })

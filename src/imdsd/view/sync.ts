@@ -68,9 +68,10 @@ export interface SyncParts {
   readonly onChange: () => void
   /**
    * Called after each completed resync, but not for a store whose records cannot be used. `beganAtMs`: of
-   * `performance.now()`; since then the view has what the store had.
+   * `performance.now()`; since then the view has what the store had. `isFirst`: the first since the store was connected
+   * or replaced.
    */
-  readonly onResync: (beganAtMs: number) => void
+  readonly onResync: (beganAtMs: number, isFirst: boolean) => void
   readonly metrics: SyncMetrics
   readonly log: Log
 }
@@ -87,6 +88,9 @@ export class Sync {
   /** Limits what the loop does in one turn of the event loop. */
   readonly #budget = new TurnBudget()
   #resyncWanted = false
+  #isFirstResync = true
+  /** Why the store could not be read. It is logged once, until all is read. */
+  #failure: string | undefined
   #resyncBeganAtMs = 0
   #working = false
   #stopped = false
@@ -114,12 +118,16 @@ export class Sync {
       connected: () => {
         this.#health.reportConnected(source.description)
         this.#state.noteConnected()
+        this.#isFirstResync = true
         this.#resyncWanted = false // one that was requested during the loss would not wait for the jitter
         void this.#work()
         const jitter = this.#state.wasResynced ? Math.random() * RESYNC_JITTER_MS : 0
         this.#later(jitter, () => this.resync())
       },
-      replaced: () => this.resync(),
+      replaced: () => {
+        this.#isFirstResync = true
+        this.resync()
+      },
       disconnected: (reason) => {
         this.#health.reportDisconnected(source.description, reason, this.#state.isConnected)
         this.#state.noteDisconnected(reason)
@@ -180,12 +188,16 @@ export class Sync {
         if (this.#stopped) break
         if (this.#resyncWanted || this.#queue.isResyncing) this.#parts.metrics.resyncs.inc({ result: 'failed' })
         if (!this.#state.isConnected) break // `disconnected` reports the loss; the queue waits for the store's return
-        this.#parts.log.warn({ code: 'store-read-failed', err: error }, 'reading the store failed: trying again')
+        const { message } = error as Error
+        if (message !== this.#failure)
+          this.#parts.log.warn({ code: 'store-read-failed', err: error }, 'reading the store failed: trying again')
+        this.#failure = message
         await new Promise<void>((resolve) => this.#later(RETRY_MS * (1 + Math.random()), resolve))
       }
     }
     this.#working = false // in the same turn as the last #hasWork(), so that later work starts the loop again
     if (this.#queue.isEmpty) this.#state.noteRead(undefined)
+    if (this.#queue.isEmpty && this.#state.isConnected) this.#failure = undefined
   }
 
   #hasWork(): boolean {
@@ -232,7 +244,10 @@ export class Sync {
     if (isUsable && !this.#state.wasResynced)
       log.info({ instances: view.size, faulty: this.#health.faulty }, 'first resync completed: ready')
     this.#state.noteResync(this.#resyncBeganAtMs, isUsable)
-    if (isUsable) onResync(this.#resyncBeganAtMs)
+    if (!isUsable) return
+    const isFirst = this.#isFirstResync
+    this.#isFirstResync = false
+    onResync(this.#resyncBeganAtMs, isFirst)
   }
 
   async #readBatch(): Promise<void> {

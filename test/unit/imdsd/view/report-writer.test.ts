@@ -30,7 +30,7 @@ test.each(Array.from({ length: 12 }, (_, n) => n))(
       hypervisor: 'hv1',
       find: (id) => instances.get(id),
       reports: { of: () => NO_REPORTS, merge: () => NO_REPORTS },
-      restored: [],
+      instances: () => [],
       writes: { inc: () => undefined },
       retryMs: 1,
       log: { warn: () => undefined },
@@ -57,7 +57,7 @@ test('H9: a removal that always fails does not keep other reports from being wri
     hypervisor: 'hv1',
     find: (id) => instances.get(id),
     reports: { of: () => NO_REPORTS, merge: () => NO_REPORTS },
-    restored: [instances.get('srv-a')!],
+    instances: () => instances.values(),
     writes: { inc: () => undefined },
     retryMs: 1,
     log: { warn },
@@ -70,4 +70,32 @@ test('H9: a removal that always fails does not keep other reports from being wri
   }
   expect(warn).toHaveBeenCalledOnce()
   await writer.stop()
+})
+
+test('H9: after a loss of the store all reports are written again', async () => {
+  const instances = new Map(['srv-a', 'srv-b', 'srv-c'].map((id) => [id, served(id)]))
+  const saved: string[] = []
+  const writer = new ReportWriter({
+    store: {
+      load: () => Promise.resolve([]),
+      save: (id) => Promise.resolve(void saved.push(id)),
+      remove: () => Promise.resolve(),
+    },
+    hypervisor: 'hv1',
+    find: (id) => instances.get(id),
+    reports: {
+      of: ({ instance }) => (instance.id === 'srv-c' ? undefined : NO_REPORTS),
+      merge: () => NO_REPORTS,
+    },
+    instances: () => instances.values(),
+    writes: { inc: () => undefined },
+    retryMs: 1,
+    log: { warn: () => undefined },
+  })
+  writer.writeAll()
+  writer.wake()
+  await vi.waitFor(() => expect(saved).toEqual(['srv-a', 'srv-b']))
+  writer.wake()
+  await writer.stop()
+  expect(saved).toEqual(['srv-a', 'srv-b'])
 })

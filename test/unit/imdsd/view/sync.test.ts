@@ -33,7 +33,7 @@ interface TestSync {
   view: View
   sync: Sync
   log: Record<string, unknown>[]
-  confirmed: ((beganAtMs: number) => void)[]
+  confirmed: ((beganAtMs: number, isFirst: boolean) => void)[]
   failed: () => number
 }
 
@@ -43,7 +43,7 @@ function aSync(count: number, userDataMaxBytes = 16_384): TestSync {
   for (let n = 1; n <= count; n++) source.put(record(n))
   const view = new View({}, () => 0)
   const log: Record<string, unknown>[] = []
-  const confirmed: ((beganAtMs: number) => void)[] = []
+  const confirmed: ((beganAtMs: number, isFirst: boolean) => void)[] = []
   let failed = 0
   const none = {
     inc: () => undefined,
@@ -67,8 +67,8 @@ function aSync(count: number, userDataMaxBytes = 16_384): TestSync {
     resyncMs: 3_600_000,
     metrics,
     onChange: () => undefined,
-    onResync: (beganAtMs) => {
-      for (const call of confirmed) call(beganAtMs)
+    onResync: (beganAtMs, isFirst) => {
+      for (const call of confirmed) call(beganAtMs, isFirst)
     },
     log: collectLog(() => log),
   })
@@ -249,7 +249,7 @@ test('the first publish into a store without the region is followed by a resync 
   expect(setup.sync.status().ready).toBe(true)
 })
 
-test('a failed read of index, notices or resync is repeated, and waiting lookups end at once', async () => {
+test('a failed read of index, notices or resync is repeated and logged once; waiting lookups end at once', async () => {
   const setup = aSync(50)
   const { source, view, sync } = setup
   const failedAgain = async (times: number) => {
@@ -277,6 +277,7 @@ test('a failed read of index, notices or resync is repeated, and waiting lookups
   expect(view.size).toBe(51)
   expect(sync.status().ready).toBe(true)
   expect(source.indexReads).toBe(2)
+  expect(setup.log.filter(({ code }) => code === 'store-read-failed')).toHaveLength(1)
 })
 
 test('a notice is read even if the index cannot be read', async () => {
@@ -523,12 +524,17 @@ test('a hypervisor that no record names is ready and says so, once until a recor
 })
 
 test('a store that was replaced is compared at once', async () => {
-  const { source, sync, view } = aSync(1)
+  const { source, sync, view, confirmed } = aSync(1)
+  const firsts: boolean[] = []
+  confirmed.push((_beganAtMs, isFirst) => firsts.push(isFirst))
+  await source.drain()
+  sync.resync()
   await source.drain()
   source.put(record(2)) // without a notice
   source.events.replaced()
   await source.drain()
   expect([view.size, sync.status().ready]).toEqual([2, true])
+  expect(firsts, 'the store may have lost what this hypervisor wrote').toEqual([true, false, true])
 })
 
 test('the lag is the time since the oldest change that is not read, or since the store was lost', async () => {

@@ -190,8 +190,8 @@ export async function failCreate(tx: Tx, id: string): Promise<void> {
 }
 
 /**
- * Enqueues every server of which the store should have a record or a tombstone, for `imds-api rebuild`. If an earlier rebuild has not ended, it is
- * continued instead. `left`: the servers that have not been tried.
+ * Enqueues every server of which the store should have a record or a tombstone, for `imds-api rebuild`. If an earlier
+ * rebuild has not ended, it is continued instead. `left`: the servers that have not been tried.
  */
 export async function enqueueRebuild(tx: Tx): Promise<RebuildCount & { readonly isContinued: boolean }> {
   await lockRebuild(tx) // two rebuilds at once are one
@@ -220,7 +220,7 @@ export async function enqueueAllServers(tx: Tx, stored: readonly string[]): Prom
   return rows[0]!.published
 }
 
-/** How long the store keeps tombstones (docs/record.md). Without one, a hypervisor may still serve a deleted server. */
+/** How long the store keeps tombstones (docs/publishing.md). Without one, a hypervisor may serve a deleted server. */
 const TOMBSTONES = '7 days'
 
 /** Removals are urgent: the addresses of the removed servers may be those of others now. */

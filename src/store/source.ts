@@ -17,7 +17,7 @@ export type Loaded =
       readonly digest: string | undefined
       readonly reason: string
     }
-  | { readonly kind: 'removed'; readonly id: string }
+  | { readonly kind: 'removed'; readonly id: string; readonly order?: number | undefined }
   | { readonly kind: 'absent'; readonly id: string }
 
 /**
@@ -28,6 +28,8 @@ export interface LoadedRecord {
   readonly kind: 'record'
   readonly id: string
   readonly digest: string | undefined
+  /** The place of its publish in the order of the region; undefined: it has none. */
+  readonly order?: number | undefined
   readonly document: unknown
   readonly userData: Uint8Array | undefined
   readonly userDataSha256: string | undefined
@@ -40,8 +42,18 @@ export interface Index {
    * then.
    */
   readonly initialised: boolean
-  /** Id -> a text that differs whenever the record or its user-data does. */
+  /** Id -> a text that differs whenever the record, its user-data, or its place in the order does. */
   readonly digests: ReadonlyMap<string, string>
+  /**
+   * The last place in the order of the region that was given, no later than the digests were read; undefined: nothing
+   * has a place yet.
+   */
+  readonly last?: number | undefined
+  /**
+   * Whether the region has the mark "behind": somebody saw that the store has lost changes, and the region was not
+   * published again since.
+   */
+  readonly isBehind?: boolean | undefined
 }
 
 /** The callbacks of a source. None may throw. */
@@ -86,6 +98,18 @@ export interface Source {
    * does not answer.
    */
   owner(network: string, address: string): Promise<string | undefined>
+  /**
+   * Tells the store the highest place in the order that this hypervisor knows, of anything that it has served or
+   * removed. The script gives later places only. Call it before `start` (what the disk had) and as often as it rises; it
+   * is sent at each connection, with each announcement, and before each index is read. Undefined: the store has no order.
+   */
+  readonly noteOrder?: (order: number) => void
+  /**
+   * Sets the mark "behind" of the region: this hypervisor knows a later state than the store has. Until the region is
+   * published again, whatever reads the store and then writes is refused. Call it whenever a resync or a notice shows
+   * it: it asks the store at most once a resync. Never rejects: what cannot be sent now is sent at the next call.
+   */
+  readonly reportBehind?: () => Promise<void>
   /** Announces the daemon now, and not only from time to time. Undefined: this store has no announcements. */
   readonly announce?: () => void
   /** When the certificate of the store ends, in seconds since 1970; 0: not known, or there is none. */

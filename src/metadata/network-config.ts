@@ -36,13 +36,13 @@ function staticOr(other: 'dhcp' | 'router-advertisements', addresses: readonly s
 }
 
 /**
- * NoCloud's network-config, version 2. Undefined where DHCP and router advertisements suffice for cloud-init's own
- * configuration, which has one interface.
+ * NoCloud's network-config, version 2. The only interface of an instance uses DHCP for an IPv4 address whose gateway is
+ * not in the record: as a static address it would have no default route.
  */
-export function networkConfig({ interfaces }: Instance): object | undefined {
-  if (interfaces.length === 1 && isAutomatic(interfaces[0]!)) return undefined
+export function networkConfig({ interfaces }: Instance): object {
   const ethernets = interfaces.map((nic) => {
-    const [ipv4, ipv6] = [ipv4Of(nic), ipv6Of(nic)]
+    const ipv4 = interfaces.length === 1 && isAutomatic(nic) ? { ...NONE, method: 'dhcp' as const } : ipv4Of(nic)
+    const ipv6 = ipv6Of(nic)
     const addresses = [...ipv4.addresses, ...ipv6.addresses]
     const routes = [routeTo('0.0.0.0/0', ipv4), routeTo('::/0', ipv6)].filter((route) => route !== undefined)
     const config = {

@@ -40,7 +40,10 @@ export function buildSeeds(instance: Instance, userData: Uint8Array | undefined,
   return new Map([...noCloud(instance, userData), ...openStack(instance, userData, randomKey)])
 }
 
-/** A 404 for user-data or vendor data would make cloud-init give up on the whole seed: they are empty instead. */
+/**
+ * A 404 for user-data or vendor data would make cloud-init give up on the whole seed: they are empty instead. cloud-init
+ * and Talos repeat a 404 for network-config at each boot (docs/clients.md#nocloud).
+ */
 function noCloud(instance: Instance, userData: Uint8Array | undefined): [string, Content][] {
   const { id, fqdn, serverType, zone, region, vendorData = '' } = instance
   const metadata = {
@@ -49,13 +52,13 @@ function noCloud(instance: Instance, userData: Uint8Array | undefined): [string,
     hostname: fqdn,
     'instance-type': serverType.handle,
     'availability-zone': zone.handle,
+    zone: zone.handle, // Talos
     region,
     'public-keys': namedKeys(instance).map(({ key }) => key),
   }
-  const network = networkConfig(instance)
   const files: [string, Content][] = [
     ['meta-data', json(metadata)],
-    ...(network === undefined ? [] : [['network-config', json(network)] as [string, Content]]),
+    ['network-config', json(networkConfig(instance))],
     ['user-data', bytes(userData ?? Buffer.alloc(0), instance)],
     ['vendor-data', textContent(vendorData)],
   ]

@@ -35,6 +35,7 @@ describe('H5: NoCloud', () => {
       hostname: 'srv-abcde.gb1.example.com',
       'instance-type': '2gb.ssd',
       'availability-zone': 'gb1-a',
+      zone: 'gb1-a',
       region: 'gb1',
       'public-keys': [
         'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIJ9kBsoVT7mSAkVSPe8FDJhBVmJsYKJBSdLmYh3oVdD ada@example',
@@ -72,18 +73,23 @@ describe('H5: NoCloud', () => {
     expect(await get('/nocloud/vendor-data')).toMatchObject({ status: 200, text: VENDOR })
   })
 
-  test('has a network-config only where DHCP alone would not do, and 404 otherwise', async () => {
-    guest.put(aFullInstance())
-    expect(await json('/nocloud/network-config')).toMatchObject({ version: 2 })
-    expect((await get('/nocloud/')).text).toBe('meta-data\nnetwork-config\nuser-data\nvendor-data')
-    guest.put(anInstance({ revision: 2 }))
-    expect((await get('/nocloud/network-config')).status).toBe(404)
+  test.each([
+    ['with addresses', aFullInstance()],
+    ['where DHCP is enough', anInstance()],
+  ])('has a network-config %s, by MAC address and without names', async (_, instance) => {
+    guest.put(instance)
+    const config = await json('/nocloud/network-config')
+    expect(config).toMatchObject({ version: 2 })
+    for (const ethernet of Object.values(config['ethernets'] as Record<string, object>)) {
+      expect(ethernet).toMatchObject({ match: { macaddress: expect.any(String) as string } })
+      expect(ethernet).not.toHaveProperty('set-name')
+    }
   })
 
   test('lists its files, also without the last slash, and has no other', async () => {
     guest.put(anInstance())
     for (const url of ['/nocloud/', '/nocloud', '//nocloud//'])
-      expect((await get(url)).text).toBe('meta-data\nuser-data\nvendor-data')
+      expect((await get(url)).text).toBe('meta-data\nnetwork-config\nuser-data\nvendor-data')
     for (const url of ['/nocloud/other', '/nocloud/meta-data/x', '/latest/nocloud/meta-data', '/nocloudx/meta-data'])
       expect((await get(url)).status).toBe(404)
   })

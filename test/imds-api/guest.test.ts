@@ -171,6 +171,9 @@ t.test(
     const mac = `latest/meta-data/network/interfaces/macs/${first.mac_address}`
     t.equal(await read(`${mac}/ipv6-prefix`), `${prefix}::/64200`)
     t.match(await read('openstack/latest/network_data.json'), /"type": "ipv6_slaac"/)
-    t.equal((await read('nocloud/network-config')).slice(-3), '404', 'DHCP and router advertisements suffice')
+    const { ethernets } = JSON.parse((await read('nocloud/network-config')).slice(0, -3)) as {
+      ethernets: Record<string, object>
+    }
+    t.match(Object.values(ethernets), [{ dhcp4: true, 'accept-ra': true }])
   },
 )

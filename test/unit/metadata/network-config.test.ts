@@ -14,7 +14,7 @@ function formsOf(nic: Record<string, unknown>) {
   return {
     config: ethernets['int-a'],
     data: networkData(alone!) as { links: object[]; networks: object[]; services: object[] },
-    isServedAlone: networkConfig(alone!) !== undefined,
+    alone: (networkConfig(alone!) as { ethernets: Record<string, object> }).ethernets['int-a'],
   }
 }
 
@@ -122,18 +122,32 @@ test('interfaces have no names, only their MAC addresses', () => {
   expect(links[0]).toEqual({ id: 'int-a', vif_id: 'int-a', type: 'phy', ethernet_mac_address: MAC })
 })
 
-describe('H5: network-config is served only where DHCP alone would not do', () => {
+describe('H5: the only interface of an instance', () => {
+  const dhcp4 = { dhcp4: true }
   test.each([
-    ['no address', {}, false],
-    ['one IPv4 address', { ipv4Addresses: ['10.0.0.2/30'] }, false],
-    ['two IPv4 addresses', { ipv4Addresses: ['10.0.0.2/30', '10.0.0.3/30'] }, true],
-    ['an address and a gateway', { ipv4Addresses: ['10.0.0.2/30'], ipv4Gateway: '10.0.0.1' }, true],
-    ['a gateway, but no prefix length', { ipv4Addresses: ['10.0.0.2'], ipv4Gateway: '10.0.0.1' }, false],
-    ['a resolver', { ipv4Addresses: ['10.0.0.2/30'], nameservers: ['10.0.0.53'] }, true],
-    ['an IPv6 address with a prefix length', { ipv6Addresses: ['fd00::2/64'] }, true],
-    ['an IPv6 address without one', { ipv6Addresses: ['fd00::2'] }, false],
-    ['IPv6 addresses of DHCPv6', { ipv6Addresses: ['fd00::2/64'], dhcpv6: true }, false],
-    ['an MTU', { ipv4Addresses: ['10.0.0.2'], mtu: 1450 }, true],
-    ['a prefix', { ipv6Prefixes: ['2a02:1348:178:1::/64'] }, false],
-  ])('one interface with %s: %s', (_, nic, isServed) => expect(formsOf(nic).isServedAlone).toBe(isServed))
+    ['no address uses DHCP', {}, dhcp4],
+    ['one IPv4 address uses DHCP, which has the gateway', { ipv4Addresses: ['10.0.0.2/30'] }, dhcp4],
+    [
+      'two IPv4 addresses has both',
+      { ipv4Addresses: ['10.0.0.2/30', '10.0.0.3/30'] },
+      { addresses: ['10.0.0.2/30', '10.0.0.3/30'] },
+    ],
+    [
+      'an address and a gateway has both',
+      { ipv4Addresses: ['10.0.0.2/30'], ipv4Gateway: '10.0.0.1' },
+      { addresses: ['10.0.0.2/30'], routes: [{ to: '0.0.0.0/0', via: '10.0.0.1' }] },
+    ],
+    ['no prefix length uses DHCP', { ipv4Addresses: ['10.0.0.2'], ipv4Gateway: '10.0.0.1' }, dhcp4],
+    [
+      'IPv6 addresses of DHCPv6 uses DHCP for both',
+      { ipv6Addresses: ['fd00::2/64'], dhcpv6: true },
+      { dhcp4: true, dhcp6: true },
+    ],
+    [
+      'an IPv6 address without a prefix length uses router advertisements',
+      { ipv6Addresses: ['fd00::2'] },
+      { dhcp4: true, 'accept-ra': true },
+    ],
+    ['an MTU has that', { ipv4Addresses: ['10.0.0.2'], mtu: 1450 }, { dhcp4: true, mtu: 1450 }],
+  ])('with %s', (_, nic, expected) => expect(formsOf(nic).alone).toEqual({ match: { macaddress: MAC }, ...expected }))
 })

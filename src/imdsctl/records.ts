@@ -139,9 +139,10 @@ async function* linesOf(stream: NodeJS.ReadableStream): AsyncGenerator<string> {
 /** JSON or YAML. Every JSON document is YAML too, but the messages of the JSON parser are better. */
 async function parseOne(place: string, text: string): Promise<ReadRecord> {
   const parsed = await parseDocument(text, text.startsWith('{') ? 'JSON' : 'YAML')
-  return parsed.ok
-    ? inputOf(place, parsed.value)
-    : faulty(place, EXIT.badData, `is neither JSON nor YAML: ${parsed.faults[0].message}`)
+  if (parsed.ok) return inputOf(place, parsed.value)
+  const [{ cause, message, line }] = parsed.faults
+  const what = cause === undefined ? 'is neither JSON nor YAML' : 'cannot be read'
+  return faulty(place, EXIT.badData, `${what}: ${line === undefined ? '' : `line ${line}: `}${message}`)
 }
 
 /** Reads a record, or `{"record": RECORD, "userDataBase64": BASE64}` (null: the instance has no user-data). */

@@ -6,7 +6,10 @@ export const RECORD_ENDINGS = ['.json', '.yaml', '.yml'] as const
 
 export type Format = 'JSON' | 'YAML'
 
-/** `message` may quote the text, unless it is the `cause` that we know; `line` is where the fault is, if known. */
+/**
+ * `message` is one line, and may quote the text, of which `cause` has nothing; `cause` is there for the faults that we
+ * know. `line` is where the fault is, if known.
+ */
 export interface DocumentFault {
   readonly message: string
   readonly cause?: string
@@ -26,21 +29,41 @@ export function loadYaml(): Promise<typeof import('yaml')> {
   return import('yaml')
 }
 
+/** Faults that are not of YAML itself, by the code of the YAML reader. */
+const YAML_CAUSES: ReadonlyMap<string | undefined, string> = new Map([
+  ['MULTIPLE_DOCS', 'it has several YAML documents: each needs a file of its own'],
+  ['TAG_RESOLVE_FAILED', 'it has a YAML tag that nothing resolves'],
+])
+
 /** Parses a text, or its bytes. Loads the YAML reader only when a text needs it. */
 export async function parseDocument(content: string | Uint8Array, format: Format): Promise<ParsedDocument> {
-  const parse = format === 'JSON' ? (json: string) => JSON.parse(json) as unknown : (await loadYaml()).parse
+  const parse = format === 'JSON' ? (json: string) => JSON.parse(json) as unknown : await yamlParser()
   try {
-    const text = typeof content === 'string' ? content : decodeText(content)
-    return { ok: true, value: parse(text, { logLevel: 'error' }) }
+    return { ok: true, value: parse(typeof content === 'string' ? content : decodeText(content)) }
   } catch (error) {
     const { message, code, linePos } = error as Error & { code?: string; linePos?: readonly { line: number }[] }
-    const cause =
-      error instanceof NotUtf8
-        ? message
-        : code === 'MULTIPLE_DOCS'
-          ? 'it has several YAML documents: each needs a file of its own'
-          : undefined
-    if (cause !== undefined) return { ok: false, faults: [{ message: cause, cause, line: undefined }] }
-    return { ok: false, faults: [{ message: message.split('\n', 1)[0] ?? '', line: linePos?.[0]?.line }] }
+    const line = linePos?.[0]?.line
+    const cause = error instanceof NotUtf8 ? message : YAML_CAUSES.get(code)
+    const first = (code === 'MULTIPLE_DOCS' ? cause! : message).split('\n', 1)[0]!.replace(/ at line .*/, '')
+    return { ok: false, faults: [{ message: first, ...(cause !== undefined && { cause }), line }] }
+  }
+}
+
+/**
+ * YAML 1.2 with merge keys (`<<`). A warning is a fault, since the text does not say what its writer meant: so are all
+ * tags but those of JSON's types.
+ */
+async function yamlParser(): Promise<(text: string) => unknown> {
+  const yaml = await loadYaml()
+  return (text) => {
+    const document = yaml.parseDocument(text, {
+      schema: 'core',
+      merge: true,
+      resolveKnownTags: false,
+      logLevel: 'error',
+    })
+    const [fault] = [...document.errors, ...document.warnings]
+    if (fault !== undefined) throw fault
+    return document.toJS() as unknown
   }
 }

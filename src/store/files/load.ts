@@ -150,7 +150,7 @@ async function loadOne(
     if (parsed.ok) return { ok: true, document: parsed.value }
     const [{ cause, line }] = parsed.faults // not its message, which would quote the record
     const place = line === undefined ? '' : ` from line ${line} on`
-    const fault = cause === undefined ? `is not ${format}${place}` : `cannot be read: ${cause}`
+    const fault = cause === undefined ? `is not ${format}${place}` : `cannot be read${place}: ${cause}`
     return { ok: false, reason: `${id}${ending} ${fault}` }
   })
 }

@@ -157,7 +157,10 @@ test('a file that is not UTF-8 is a fault that names the byte, and one of severa
     ['b.yaml', EXIT.badData, 'cannot be read: it is not UTF-8, but seems to be UTF-16: convert it to UTF-8'],
   ])
   expect(await read(file('c.yaml', 'id: srv-a\n---\nid: srv-b\n'))).toEqual([
-    ['c.yaml', EXIT.badData, 'is neither JSON nor YAML: it has several YAML documents: each needs a file of its own'],
+    ['c.yaml', EXIT.badData, 'cannot be read: line 2: it has several YAML documents: each needs a file of its own'],
+  ])
+  expect(await read(file('d.yaml', 'id: srv-a\nvendorData: !include vendor.yaml\n'))).toEqual([
+    ['d.yaml', EXIT.badData, 'cannot be read: line 2: Unresolved tag: !include'],
   ])
 })
 

@@ -35,12 +35,15 @@ test('a fault of YAML says its line', async () => {
   })
 })
 
-test('a document of YAML cannot grow without bound by references to itself', async () => {
+test.each([
+  ['references', (of: string) => of],
+  ['merge keys', (of: string) => `{<<: ${of}}`],
+])('a document of YAML cannot grow without bound by %s', async (_, list) => {
   const bomb = [
-    'a: &a [x,x,x,x,x,x,x,x,x,x]',
+    'a: &a {x: 1}',
     ...'bcdefghi'
       .split('')
-      .map((name, i) => `${name}: &${name} [${Array.from({ length: 10 }, () => `*${'abcdefgh'[i]!}`).join()}]`),
+      .map((name, i) => `${name}: &${name} ${list(`[${Array(10).fill(`*${'abcdefgh'[i]!}`).join()}]`)}`),
   ].join('\n')
   expect(await parseDocument(bomb, 'YAML')).toMatchObject({
     ok: false,
@@ -48,11 +51,34 @@ test('a document of YAML cannot grow without bound by references to itself', asy
   })
 })
 
-test('a tag of YAML makes no object of a JavaScript class, and no key changes a prototype', async () => {
-  expect(await parseDocument('a: !!js/function "x"\n', 'YAML')).toEqual({ ok: true, value: { a: 'x' } })
+test.each([
+  ['!vault', 'Unresolved tag: !vault'],
+  ['!include', 'Unresolved tag: !include'],
+  ['!!js/function', 'Unresolved tag: tag:yaml.org,2002:js/function'],
+  ['!!binary', 'Unresolved tag: tag:yaml.org,2002:binary'],
+])('the tag %s is a fault that names it and its line, and a cause that quotes nothing', async (tag, message) => {
+  expect(await parseDocument(`id: srv-a\na: ${tag} x\n`, 'YAML')).toEqual({
+    ok: false,
+    faults: [{ message, cause: 'it has a YAML tag that nothing resolves', line: 2 }],
+  })
+})
+
+test('a text for another version of YAML is read as 1.2, and an unknown directive is a fault', async () => {
+  expect(await parseDocument('%YAML 1.1\n---\na: yes\n', 'YAML')).toEqual({ ok: true, value: { a: 'yes' } })
+  expect(await parseDocument('%OTHER x\n---\na: yes\n', 'YAML')).toMatchObject({ ok: false, faults: [{ line: 1 }] })
+})
+
+test('merge keys are merged, one or several, and the keys of a map itself win', async () => {
+  const text = 'one: &one {a: 1, b: 1}\ntwo: &two {b: 2, c: 2}\nboth: {<<: [*one, *two], a: 3}\n'
+  expect(await parseDocument(text, 'YAML')).toMatchObject({ value: { both: { a: 3, b: 1, c: 2 } } })
+  expect(await parseDocument('a: {<<: text}\n', 'YAML')).toMatchObject({ ok: false })
+})
+
+test('no key changes a prototype', async () => {
   for (const [text, format] of [
     ['{"__proto__": {"x": 1}}', 'JSON'],
     ['__proto__: {x: 1}\n', 'YAML'],
+    ['a: &a {__proto__: {x: 1}}\nb: {<<: *a}\n', 'YAML'],
   ] as const) {
     await parseDocument(text, format)
     expect(({} as Record<string, unknown>)['x'] === undefined).toBe(true)

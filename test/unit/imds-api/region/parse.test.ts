@@ -202,6 +202,10 @@ test('a text that is no YAML is refused with its line', async () => {
     ok: false,
     faults: [expect.stringMatching(/^line \d: /)],
   })
+  expect(await parseRegion('name: gb1\ndomain: !vault x\n')).toEqual({
+    ok: false,
+    faults: ['line 2: Unresolved tag: !vault'],
+  })
   expect(await parseRegion(`name: ${ADA}`)).toMatchObject({ ok: false })
   expect(await parseRegion('gb1')).toEqual({ ok: false, faults: ['the file must be an object'] })
 })

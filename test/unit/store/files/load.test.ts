@@ -234,7 +234,7 @@ test('the id of a file is what stands before the ending, if that is an id', () =
   ).toEqual(['srv-a', 'srv-a.b', 'srv-a', undefined, undefined, undefined, undefined])
 })
 
-test('a record that is not UTF-8, or has several documents, is a fault that names the cause', async () => {
+test('a record that is not UTF-8, or has several documents or a tag, is a fault that names the cause', async () => {
   const directory = aDirectory()
   writeFileSync(join(directory, `${ID}.yaml`), Buffer.from('id: gr\xfc\n', 'latin1'))
   expect(await loadFiles(directory, ID)).toMatchObject({
@@ -244,6 +244,11 @@ test('a record that is not UTF-8, or has several documents, is a fault that name
   writeFileSync(join(directory, `${ID}.yaml`), 'id: a\n---\nid: b\n')
   expect(await loadFiles(directory, ID)).toMatchObject({
     kind: 'unreadable',
-    reason: `${ID}.yaml cannot be read: it has several YAML documents: each needs a file of its own`,
+    reason: `${ID}.yaml cannot be read from line 2 on: it has several YAML documents: each needs a file of its own`,
+  })
+  writeFileSync(join(directory, `${ID}.yaml`), 'id: a\nvendorData: !S3CRET\n')
+  expect(await loadFiles(directory, ID)).toMatchObject({
+    kind: 'unreadable',
+    reason: `${ID}.yaml cannot be read from line 2 on: it has a YAML tag that nothing resolves`,
   })
 })

@@ -174,11 +174,11 @@ function addFirewall(program: Command, runner: Runner): void {
     .addOption(operatorOption(runner))
     .action((options: Omit<FirewallOptions, 'own' | 'journalStream'>) =>
       work(async () => {
-        const { IMDS_LISTEN, IMDS_LINK_LOCAL, IMDS_OPERATOR_LISTEN, IMDS_LINK, JOURNAL_STREAM } = env
+        const { IMDS_LISTEN, IMDS_OPERATOR_LISTEN, IMDS_LINK, JOURNAL_STREAM } = env
         const { firewall } = await import('./firewall-agent/agent.ts')
         await firewall(output, {
           ...options,
-          own: { IMDS_LISTEN, IMDS_LINK_LOCAL, IMDS_OPERATOR_LISTEN, IMDS_LINK },
+          own: { IMDS_LISTEN, IMDS_OPERATOR_LISTEN, IMDS_LINK },
           journalStream: JOURNAL_STREAM,
         })
       }),

@@ -3,8 +3,7 @@
  * everything that is wrong with it. Pure: it opens nothing; files of keys are read through `readText`. check.ts checks
  * what needs the file system.
  */
-import { DEFAULT_LINK, isLinkOfInterface, isLinkRule } from './firewall/link.ts'
-import { LINK_LOCAL_ADDRESS } from './firewall/link-local.ts'
+import { DEFAULT_LINK, isLinkRule } from './firewall/link.ts'
 import { FORWARDED_RULES } from './guest/authorize.ts'
 import type { Allowance } from './guest/share.ts'
 import { parseTokenKeys } from './guest/token.ts'
@@ -13,7 +12,7 @@ import { isIssuer, ISSUER_RULE } from '../identity/issuer.ts'
 import { parseIdentityCertificate, parseIdentityKey } from '../identity/key.ts'
 import { isName } from '../metadata/identifiers.ts'
 import type { Parsed } from '../metadata/parsed.ts'
-import { linkLocalFaults, parseListeners, type GuestListeners } from './listeners.ts'
+import { parseListeners, type GuestListeners } from './listeners.ts'
 import { LOG_LEVELS, type LogLevel } from '../runtime/log-level.ts'
 import { parseRecordKeys, type RecordKeys } from '../store/crypto/record-cipher.ts'
 import {
@@ -27,7 +26,7 @@ import {
 } from '../store/settings.ts'
 import type { RedisFiles } from '../store/url.ts'
 import { DEFAULT_OPERATOR_LISTEN, DEFAULT_OPERATOR_SOCKET } from './operator/paths.ts'
-import { DEFAULT_LISTEN, parseLinkLocal } from '../runtime/guest-listeners.ts'
+import { DEFAULT_LISTEN } from '../runtime/guest-listeners.ts'
 import {
   formatListenAddress,
   type HostPort,
@@ -70,8 +69,6 @@ export type StoreConfig =
   | { readonly kind: 'files'; readonly directory: string; readonly hypervisor: string | undefined }
 
 export interface Config extends GuestListeners {
-  /** The addresses of the link-local listeners, which are among those of guests. */
-  readonly linkLocal: readonly string[]
   /** The operators' listener on TCP. `password` undefined: it needs none. */
   readonly operator: HostPort & { readonly allow: readonly string[]; readonly password: string | undefined }
   /** The path of the operators' unix socket. */
@@ -119,11 +116,6 @@ export const VARIABLES = {
       default: DEFAULT_LISTEN,
       parse: anyText,
       help: 'for guests: ADDRESS:PORT or NETWORK=ADDRESS:PORT, ...',
-    },
-    IMDS_LINK_LOCAL: {
-      default: '',
-      parse: anyText,
-      help: `the addresses of IMDS_LISTEN that serve ${LINK_LOCAL_ADDRESS}; unset: it is not served`,
     },
     IMDS_OPERATOR_SOCKET: {
       default: DEFAULT_OPERATOR_SOCKET,
@@ -237,14 +229,6 @@ export function parseConfig(
     isFirewallRequired,
     (message) => fault('IMDS_LISTEN', message),
   )
-  const linkLocal = parseLinkLocal(values.IMDS_LINK_LOCAL)
-  if (linkLocal.length > 0) {
-    for (const message of linkLocalFaults(linkLocal, values.IMDS_LISTEN)) fault('IMDS_LINK_LOCAL', message)
-    if (!isFirewallRequired)
-      fault('IMDS_FIREWALL', `must be required with IMDS_LINK_LOCAL: its rules serve ${LINK_LOCAL_ADDRESS}`)
-    if (!isLinkOfInterface(values.IMDS_LINK))
-      fault('IMDS_LINK', 'must have {interfaceId} with IMDS_LINK_LOCAL: the link identifies the guest')
-  }
   const [operator, allow] = [values.IMDS_OPERATOR_LISTEN, values.IMDS_OPERATOR_ALLOW]
   if (!isLoopback(operator.host) && allow.length === 0)
     fault(
@@ -263,7 +247,6 @@ export function parseConfig(
   return result<Config>(
     store && {
       ...listeners,
-      linkLocal,
       operator: { ...operator, allow, password },
       operatorSocket: values.IMDS_OPERATOR_SOCKET,
       store,

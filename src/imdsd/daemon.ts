@@ -69,12 +69,7 @@ async function startBackground(parts: BackgroundParts): Promise<Daemon> {
   try {
     const operator = await operatorSide.start()
     const { host: address, port } = operator ?? config.operator
-    const listeners = guests.map(({ network, host, port }) => ({
-      network,
-      address: host,
-      port,
-      ...(config.linkLocal.includes(host) && { linkLocal: true }),
-    }))
+    const listeners = guests.map(({ network, host, port }) => ({ network, address: host, port }))
     firewall.setListeners({ listeners, operator: { address, port }, limitedDscp: LIMITED_DSCP })
     if (fromSnapshot > 0 && restored.isComplete) firewall.noteComplete()
     await addresses.start()

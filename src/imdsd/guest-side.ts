@@ -12,7 +12,6 @@ import { CHECK_INTERVAL_MS } from './guest/connections.ts'
 import { HeldRequests } from './guest/held-requests.ts'
 import { GuestReports } from './guest/reports.ts'
 import { limitHops } from './guest/hop-limit.ts'
-import { peersOf, type Peers } from './guest/identify.ts'
 import { RequestMeter } from './guest/meter.ts'
 import { RefusalLog } from './guest/refusal-log.ts'
 import { buildGuestServer, type GuestServerParts } from './guest/server.ts'
@@ -21,7 +20,7 @@ import { ownTokenKey } from './guest/token-key.ts'
 import { Tokens, tokenTime } from './guest/token.ts'
 import { ViewGuestFinder } from './guest-finder.ts'
 import { stateKeys, stateOwner } from './state-owner.ts'
-import { describeUnopened, warnOfOverruled, type GuestAddress } from './listeners.ts'
+import { warnOfOverruled, type GuestAddress } from './listeners.ts'
 import { buildIdentity, type Identity } from '../identity/identity.ts'
 import { describeExpiry } from '../identity/key.ts'
 import { isOneAddress } from '../metadata/address.ts'
@@ -41,8 +40,6 @@ export interface GuestSide extends Pick<GuestParts, 'view' | 'meter' | 'traces' 
   readonly keys: StateKeys
   readonly restored: Omit<Restored, 'instances'>
   readonly guests: readonly GuestAddress[]
-  /** How the listener at an address identifies its guests. */
-  readonly peersAt: (host: string) => Peers
   /** Loads what signs for guests, so that the first signature does not wait for it. */
   preloadIdentity(): Promise<unknown>
   /** The firewall has applied its rules: guests are answered from now on. */
@@ -78,17 +75,13 @@ export function buildGuestParts(
   const view = new View({ ...config.provider, ...(signer && { signer }) }, now)
   const held = new HeldRequests()
   const finder = new ViewGuestFinder(config, view)
-  view.onChange((id) => {
-    finder.updateLinks(id) // before held requests are checked
-    held.check(id)
-  })
+  view.onChange((id) => held.check(id))
   const tokens = new Tokens(secrets, tokenTime(wall, now))
   return {
     view,
     finder,
     held,
     reports: new GuestReports(now, wall),
-    isLinkLocal: (host) => config.linkLocal.includes(host),
     shares: new Shares(config.share, UNKNOWN_PEERS),
     rules: { tokens, forwarded: config.forwarded, limitHops, issuerOf },
     meter: new RequestMeter(),
@@ -107,7 +100,7 @@ export async function startGuestSide(config: Config, log: Log, now: () => number
   const identity = buildIdentity(config.identity, () => Date.now())
   warnOfExpiry(config, log)
   const parts = buildGuestParts(config, secrets, identity, log, now)
-  const { view, finder, held, reports, shares, isLinkLocal } = parts
+  const { view, finder, held, reports, shares } = parts
   const state = await restoreState(config, secrets, view, reports, log)
   const connections = maxConnections(readLimits(), config.listen.length)
   const servers = config.listen.map(({ network }) =>
@@ -128,7 +121,6 @@ export async function startGuestSide(config: Config, log: Log, now: () => number
     ...state,
     ...parts,
     guests,
-    peersAt: (host) => peersOf(host, isLinkLocal, finder),
     preloadIdentity: () => identity.preload(),
     endFirewallWait: () => {
       if (finder.firewallWait === undefined) return
@@ -179,8 +171,6 @@ async function openListeners(
     guests.push({ network: listener.network, ...(await listen(server, listener, 'IMDS_LISTEN')) })
   }
   if (config.firewall.required && !guests.every(({ host }) => isOneAddress(host))) throw new StartFailure(ALL_ADDRESSES)
-  const unopened = describeUnopened(config, guests)
-  if (unopened !== undefined) throw new StartFailure(unopened)
   warnOfOverruled(config, guests, log)
   for (const { network, problem } of config.unserved) log.warn({ code: 'network-not-served', network }, problem)
   return guests

@@ -5,16 +5,9 @@
  * rules are applied.
  */
 import type { Log } from '../runtime/log-codes.ts'
-import { LINK_LOCAL_PORT } from './firewall/link-local.ts'
-import { isIpv6, isUnusableAddress } from '../metadata/address.ts'
 import { DEFAULT_NETWORK } from '../metadata/identifiers.ts'
-import {
-  compareListeners,
-  formatListener,
-  parseGuestListener,
-  parseGuestListeners,
-} from '../runtime/guest-listeners.ts'
-import { formatHostPort, isLoopback, type HostPort } from '../runtime/host-port.ts'
+import { compareListeners, formatListener, parseGuestListener } from '../runtime/guest-listeners.ts'
+import { isLoopback, type HostPort } from '../runtime/host-port.ts'
 import type { Listener } from '../runtime/listen.ts'
 import type { SystemdSockets } from '../runtime/systemd.ts'
 
@@ -81,42 +74,6 @@ export function parseListeners(
   const isSeveral = networksOf(sockets).length > 1
   if (isSeveral && !isFirewallRequired) rejectNetworks(sockets, 'is replaced by sockets of systemd, which have', fault)
   return { listen: sockets, overruledListen, unserved: [], needsFirewall: isSeveral }
-}
-
-/**
- * What is wrong with the addresses of link-local listeners, given the text of IMDS_LISTEN, which names them also if
- * systemd passes their sockets.
- */
-export function linkLocalFaults(addresses: readonly string[], listen: string): string[] {
-  const listed = parseGuestListeners(listen)
-  const networks: string[] = []
-  return addresses.flatMap((address) => {
-    if (!isIpv6(address) || isUnusableAddress(address) || isLoopback(address))
-      return [`"${address}" is not an IPv6 address that only this hypervisor uses, such as fd00:ec2::a9fe:a9fe`]
-    const [place, other] = listed.filter(({ host }) => host === address)
-    if (place?.port !== LINK_LOCAL_PORT || other !== undefined)
-      return [`names ${address}, which must be in IMDS_LISTEN once: [${address}]:${LINK_LOCAL_PORT}`]
-    if (networks.includes(place.network)) return [`names two addresses of network ${place.network}`]
-    networks.push(place.network)
-    return []
-  })
-}
-
-/**
- * The link-local listeners that no socket of systemd has, and the remedy; undefined: there is none. If networks are
- * not served for lack of their sockets, that is reported instead, and the others are served.
- */
-export function describeUnopened(
-  { linkLocal, unserved }: Pick<GuestListeners, 'unserved'> & { readonly linkLocal: readonly string[] },
-  guests: readonly GuestAddress[],
-): string | undefined {
-  if (unserved.length > 0) return undefined
-  const missing = linkLocal
-    .map((host) => formatHostPort({ host, port: LINK_LOCAL_PORT }))
-    .filter((place) => !guests.some((guest) => formatHostPort(guest) === place))
-  if (missing.length === 0) return undefined
-  const lines = missing.map((place) => `ListenStream=${place}`).join(' and ')
-  return `IMDS_LINK_LOCAL: no socket of systemd listens at ${missing.join(' and ')}: add ${lines} to it`
 }
 
 /** Why no guest is answered before the firewall has applied its rules, if it `needsFirewall`. */

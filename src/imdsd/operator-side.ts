@@ -71,7 +71,7 @@ export async function buildOperatorSide(parts: OperatorSideParts): Promise<Opera
     const explainParts = {
       view,
       firewall,
-      listeners: guests.map(({ network, host }) => ({ network, host, peers: guestSide.peersAt(host) })),
+      listeners: guests.map(({ network, host }) => ({ network, host })),
       unserved: config.unserved,
       firewallWait: () => finder.firewallWait,
       diagnosis,

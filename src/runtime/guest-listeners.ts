@@ -1,9 +1,8 @@
 /**
- * The texts of IMDS_LISTEN and IMDS_LINK_LOCAL: where guests reach the daemon. The daemon listens there, and the
- * firewall agent admits rules for these addresses only.
+ * The text of IMDS_LISTEN: where guests reach the daemon. The daemon listens there, and the firewall agent admits rules
+ * for these addresses only.
  */
 import { DEFAULT_NETWORK, isName } from '../metadata/identifiers.ts'
-import { canonicalAddress } from '../metadata/address.ts'
 import { formatHostPort, parseAddressPort, type HostPort } from './host-port.ts'
 import { list } from './variables.ts'
 
@@ -29,11 +28,6 @@ export function parseGuestListeners(text: string): GuestListenAddress[] {
   return list(text)
     .map(parseGuestListener)
     .filter((address) => address !== undefined)
-}
-
-/** Parses IMDS_LINK_LOCAL, addresses with commas between them, into their canonical form. Invalid ones stay as they are. */
-export function parseLinkLocal(text: string): string[] {
-  return list(text).map((part) => canonicalAddress(part) ?? part)
 }
 
 /**

@@ -13,7 +13,7 @@ import { ConnectionGuard } from '../../src/imdsd/guest/connection-guard.ts'
 import { buildHttpServer } from '../../src/imdsd/guest/http-server.ts'
 import { HeldRequests } from '../../src/imdsd/guest/held-requests.ts'
 import { limitHops } from '../../src/imdsd/guest/hop-limit.ts'
-import { peerAddress, peersOf } from '../../src/imdsd/guest/identify.ts'
+import { finderAt, peerAddress } from '../../src/imdsd/guest/identify.ts'
 import { RequestMeter } from '../../src/imdsd/guest/meter.ts'
 import { RefusalLog } from '../../src/imdsd/guest/refusal-log.ts'
 import { GuestReports } from '../../src/imdsd/guest/reports.ts'
@@ -41,9 +41,7 @@ for (let i = 0; i < 500; i++) {
   if (!parsed.ok) throw new Error(JSON.stringify(parsed.faults))
   view.replace({ instance: parsed.value, userData: Buffer.from(userData), digest: sha256(Buffer.from(String(i))) })
 }
-const finder = { find: view.find.bind(view), findByLink: () => ({ kind: 'unknown' as const }), lookUp: () => undefined }
-const isLinkLocal = () => false
-const peers = peersOf('127.0.0.1', isLinkLocal, finder)
+const finder = finderAt('127.0.0.1', { find: view.find.bind(view), lookUp: () => undefined })
 const shares = new Shares({ burst: 1e9, perSecond: 1e9, connections: 1e9 }, UNKNOWN_PEERS)
 const meter = new RequestMeter()
 const traces = new BootTraces()
@@ -55,8 +53,8 @@ const rules: Rules = {
   issuerOf: () => undefined,
 }
 const network = 'default'
-const parts = { network, maxConnections: 10_000, peers: () => peers, shares, meter, traces, refusalLog }
-const guard = new ConnectionGuard(parts)
+const parts = { network, maxConnections: 10_000, shares, meter, traces, refusalLog }
+const guard = new ConnectionGuard({ ...parts, finder: () => finder })
 const targets = new TargetCache()
 
 /** Those of imdsd/guest/http-server.ts. */
@@ -86,8 +84,8 @@ function buildSteps(upTo: number): FastifyInstance {
       return
     }
     const startedMs = performance.now()
-    const address = peers.addressOf(request.socket)
-    const found = peers.find(network, address)
+    const address = peerAddress(request.socket)
+    const found = finder.find(network, address)
     const exchange = { network, address, found, request, body: request, rawTarget, response, startedMs }
     if (!guard.keepOrReset(exchange)) return
     if (upTo >= 6 && !guard.takeFromShare(exchange)) return
@@ -111,7 +109,7 @@ function buildSteps(upTo: number): FastifyInstance {
 
 function buildAll(): FastifyInstance {
   const [held, reports] = [new HeldRequests(), new GuestReports(now, () => Date.now())]
-  return buildGuestServer({ ...parts, finder, isLinkLocal, rules, held, reports, log })
+  return buildGuestServer({ ...parts, finder, rules, held, reports, log })
 }
 
 /** Serves by node:http alone. */

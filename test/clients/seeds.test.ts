@@ -7,10 +7,8 @@ import t, { type Test } from 'tap'
 import { aFullInstance, anInstance } from '../support/fixtures/instance.ts'
 import type { Machine } from '../support/netns/guest-machine.ts'
 import { startVm, type Dmi } from '../support/netns/guest-vm.ts'
-import { giveLinkLocal, startFirewallHost, WITH_LINK_LOCAL } from '../support/netns/firewall-host.ts'
 import { startHost } from '../support/netns/host.ts'
 import { withoutNamespaces, type Guest } from '../support/netns/namespaces.ts'
-import { must } from '../support/programs/processes.ts'
 import { newerCloudInit } from '../support/programs/newer-cloud-init.ts'
 import { executed } from '../tools/documents.ts'
 import { without } from '../support/packages.ts'
@@ -158,31 +156,6 @@ t.test('cloud-init', { skip: withoutNamespaces() || without('cloud-init') }, asy
     t.match(rendered, /dhcp/i)
     t.ok(rendered.includes(first.macAddress) && !rendered.includes('eth0'))
     t.strictSame(await host.refusals(before), []) // it asks ten times, a second apart, for a file that is missing
-  })
-
-  t.test('E1, H6: a guest with nothing but a link-local address boots by OpenStack', async (t) => {
-    if ('missing' in newer) {
-      t.pass('skipped', { skip: newer.missing })
-      return
-    }
-    const host = await startFirewallHost(t, WITH_LINK_LOCAL)
-    const guest = await host.addGuest('seed5')
-    await must([...guest.within, 'ip', '-4', 'address', 'flush', 'dev', 'eth0'])
-    await giveLinkLocal(host, guest, executed('docs/install.md', 'link-local'))
-    await host.startFirewall()
-    await host.store.put(
-      aSeed(
-        'srv-seed5',
-        { id: 'int-seed5', macAddress: guest.macAddress },
-        { options: { openstack: 'enabled', httpProtocolIpv6: 'enabled' } },
-      ),
-      Buffer.from(SCRIPT),
-    )
-    t.match(await host.imdsctl('wait', 'srv-seed5', '--revision', '1'), { status: 0 })
-    // it asks for EC2's tree too, over IPv4 only
-    const refused = /Failed fetching meta-data\/ from url http:\/\/169\.254\.169\.254|Traceback/
-    const machine = await boot(t, guest, 'OpenStack', OPENSTACK, newer.command, refused)
-    await hasAll(t, machine, 'srv-seed5')
   })
 })
 

@@ -170,14 +170,13 @@ t.test('under systemd, in the sandbox of the units', { skip: withoutSystemd() },
     await systemctl('restart', 'imds.service')
   })
 
-  await t.test("E1: the documented commands add OpenStack's link-local address; no guest is refused", async (t) => {
-    const listener = 'fd00:ec2::a9fe:a9fe'
-    const record = anInstance({ revision: 2, options: { httpProtocolIpv6: 'enabled' } })
+  await t.test('the documented commands add the IPv6 address of the service; no guest is refused', async (t) => {
+    const listener = 'fd00:ec2::254'
+    const address = 'fd00:24:19::2'
+    const interfaces = [{ ...LINK, id: 'int-ds42k', ipv4Addresses: ['10.0.0.2/30'], ipv6Addresses: [`${address}/64`] }]
+    const record = anInstance({ revision: 2, interfaces, options: { httpProtocolIpv6: 'enabled' } })
     await shell('cat > /store/srv-abcde.json', JSON.stringify(record))
-    await setEnv(
-      `IMDS_STORE=file:/store\nIMDS_FIREWALL=required\nIMDS_LISTEN=${SERVICE}:80\nIMDS_LINK_LOCAL=${listener}`,
-    )
-    await shell('sed -i /LINK_LOCAL/d /etc/imds/imds.env')
+    await setEnv(`IMDS_STORE=file:/store\nIMDS_FIREWALL=required\nIMDS_LISTEN=${SERVICE}:80`)
     await systemctl('enable', 'imds.socket')
     await systemctl('restart', 'imds.service')
     await systemctl('start', 'imds-firewall.service')
@@ -189,12 +188,12 @@ t.test('under systemd, in the sandbox of the units', { skip: withoutSystemd() },
       shell(`export PATH=/opt/imds/bin:$PATH; address=${listener}; ${block.replace(/^address=.*\n/, '')}`)
     const load = await startLoad(guest!, { clients: 4, keepAlive: false })
     await load.more(50)
-    await shell(`echo IMDS_LINK_LOCAL=${listener} >> /etc/imds/imds.env`)
     await runBlock(executed('docs/install.md', 'listen'))
     t.same(await addresses(), [...before, `inet6 ${listener}/128`].sort())
-    await shell(executed('docs/install.md', 'link-local').replace('LINK', 'tap-int-ds42k'))
-    await must([...guest!.within, 'ip', 'address', 'add', 'fe80::1/64', 'dev', 'eth0', 'nodad'])
-    const url = 'http://[fe80::a9fe:a9fe%25eth0]/latest/meta-data/instance-id'
+    await shell('ip address add fd00:24:19::1/64 dev tap-int-ds42k nodad')
+    await must([...guest!.within, 'ip', 'address', 'add', `${address}/64`, 'dev', 'eth0', 'nodad'])
+    await must([...guest!.within, 'ip', 'route', 'add', listener, 'via', 'fd00:24:19::1'])
+    const url = `http://[${listener}]/latest/meta-data/instance-id`
     const get = () => run([...guest!.within, 'curl', '-sSf', '--globoff', '--max-time', '5', url])
     await until(async () => (await get()).status === 0, 'the rules')
     await systemctl('restart', 'imds.service')
@@ -211,7 +210,7 @@ t.test('under systemd, in the sandbox of the units', { skip: withoutSystemd() },
       await shell('/opt/imds/bin/imdsd --check 2>&1'),
       'IMDS_LISTEN names default=169.254.169.254:8080, and no socket of systemd that is enabled',
     )
-    await shell('rm /usr/lib/systemd/system/imds.socket; sed -i "s/:8080,/:80,/; /LINK_LOCAL/d" /etc/imds/imds.env')
+    await shell('rm /usr/lib/systemd/system/imds.socket; sed -i "s/:8080,/:80,/" /etc/imds/imds.env')
     await runBlock(executed('docs/install.md', 'listen no longer'))
     t.same(await addresses(), before)
     t.notMatch(await shell('ss -Hltn'), listener)

@@ -14,7 +14,7 @@
  * - Files, timers and held requests stay within their bounds.
  * - When everything is well and quiet, every view is what the store has.
  */
-import { rangesOf, type Interface, type NetworkRange } from '../../src/metadata/instance.ts'
+import { rangesOf, type NetworkRange } from '../../src/metadata/instance.ts'
 import { IDS, NAMES, PLACES, type Wanted } from './control-plane.ts'
 import { MAX_AGE_MS, type Hypervisor, type Life } from './hypervisor.ts'
 import { ReportChecks } from './report-checks.ts'
@@ -36,8 +36,6 @@ export interface Machine {
   readonly id: string
   readonly hypervisor: string
   readonly place: string
-  /** The place that identifies it at a link-local listener: `NETWORK ADDRESS%LINK`. */
-  readonly link: string
 }
 
 /** What the checks know of a hypervisor. */
@@ -280,10 +278,9 @@ export class Checks {
       this.#time.break(`the launch gate waits for the firewall: ${name} lets ${id} start before its rules`)
     const { instance } = life.view.get(id)!
     for (const one of instance.interfaces) {
-      const link = `${one.network} fe80::1%tap-${one.id}`
       for (const { network, range } of rangesOf({ ...instance, interfaces: [one] })) {
         const place = `${network} ${range}`
-        this.machines.set(`${name} ${place}`, { id, hypervisor: name, place, link })
+        this.machines.set(`${name} ${place}`, { id, hypervisor: name, place })
       }
     }
     this.#checkMachines(name, life)
@@ -337,13 +334,9 @@ export class Checks {
   }
 }
 
-/** The id of the instance that the view gives a place to, `unknown`, or `contested`. No two instances share a link. */
+/** The id of the instance that the view gives a place to, `unknown`, or `contested`. */
 export function ownerOf({ view }: Life, place: string): string {
   const [network, address] = place.split(' ') as [string, string]
-  const link = address.split('%tap-')[1]
-  const hasLink = (one: Interface) => one.network === network && one.id === link
-  if (link !== undefined)
-    return view.instances().find(({ instance }) => instance.interfaces.some(hasLink))?.instance.id ?? 'unknown'
   const found = view.find(network, address)
   return found.kind === 'owned' ? found.owner.instance.id : found.kind
 }

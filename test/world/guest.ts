@@ -20,8 +20,7 @@ export interface Answer {
 export function ask(life: Life, time: Time, place: string, asked: Asked, answered: (answer: Answer) => void): void {
   const { url, method = 'GET', headers = {}, body } = asked
   const [network, remoteAddress] = place.split(' ') as [string, string]
-  const { link, address } = life.pipelines.get(network)!
-  const pipeline = remoteAddress.includes('%') ? link : address
+  const pipeline = life.pipelines.get(network)!
   const emitter = <T extends object>(fields: T) => Object.assign(new EventEmitter(), fields)
   const socket = emitter({ remoteAddress, readableEnded: false, destroyed: false, destroy: () => undefined })
   const request = emitter({

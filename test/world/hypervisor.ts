@@ -22,7 +22,6 @@ import type { Process } from './time.ts'
 
 const NETWORKS = ['default', 'blue']
 const ADDRESS = '169.254.169.254'
-const LINK_LOCAL = 'fe80::a9fe:a9fe'
 export const RESYNC_MS = 300_000
 export const MAX_AGE_MS = 3 * 24 * 3_600_000
 /** Within how long a signature is made, each for half of all. A request waits for up to a second. */
@@ -41,8 +40,8 @@ export class Life implements Process {
   readonly view: GuestParts['view']
   readonly held: GuestParts['held']
   readonly reports: GuestParts['reports']
-  /** Of each network, one for addresses and one for links. */
-  readonly pipelines: ReadonlyMap<string, Readonly<Record<'address' | 'link', RequestPipeline>>>
+  /** By network. */
+  readonly pipelines: ReadonlyMap<string, RequestPipeline>
   /** The instances that the view has changed since the last check. */
   readonly changed = new Set<string>()
   /** Takes real time, for the files are real. */
@@ -56,15 +55,13 @@ export class Life implements Process {
     this.view = parts.view
     this.held = parts.held
     this.reports = parts.reports
-    const pipelineAt = (network: string, host: string) => {
+    const pipelineOf = (network: string) => {
       const rules = { ...parts.rules, limitHops: () => true } // of a socket
       const pipeline = new RequestPipeline({ ...parts, rules, network, maxConnections: Infinity })
-      pipeline.setAddress(host)
+      pipeline.setAddress(ADDRESS)
       return pipeline
     }
-    this.pipelines = new Map(
-      NETWORKS.map((name) => [name, { address: pipelineAt(name, ADDRESS), link: pipelineAt(name, LINK_LOCAL) }]),
-    )
+    this.pipelines = new Map(NETWORKS.map((name) => [name, pipelineOf(name)]))
     this.view.onChange((id) => this.changed.add(id))
   }
 }
@@ -93,7 +90,6 @@ export class Hypervisor {
       snapshotMaxAgeMs: MAX_AGE_MS,
       userDataMaxBytes: 16_384,
       resyncMs: RESYNC_MS,
-      linkLocal: [LINK_LOCAL],
       needsFirewall: false,
       firewall: { required: true, link: 'tap-{interfaceId}' },
       share: { burst: 1_000, perSecond: 1_000, connections: 100 },

@@ -142,8 +142,7 @@ export class World implements Eventful {
   request(hypervisor: Hypervisor, dice: Dice): void {
     const url = dice.pick(PATHS)
     const machine = dice.chance(0.7) ? this.#machineOf(hypervisor, dice) : undefined
-    const place = dice.chance(0.2) ? machine?.link : machine?.place
-    this.#get(hypervisor, machine, place ?? dice.pick(PLACES), url)
+    this.#get(hypervisor, machine, machine?.place ?? dice.pick(PLACES), url)
   }
 
   /** The guest of an instance asks for its signed document, wherever it runs. */

@@ -4,14 +4,14 @@
  * service of the hypervisor.
  */
 import { DEFAULT_OPERATOR_LISTEN } from '../../imdsd/operator/paths.ts'
-import { DEFAULT_LISTEN, parseGuestListeners, parseLinkLocal } from '../../runtime/guest-listeners.ts'
+import { DEFAULT_LISTEN, parseGuestListeners } from '../../runtime/guest-listeners.ts'
 import { formatHostPort, parseAddressPort } from '../../runtime/host-port.ts'
 import { DEFAULT_LINK } from '../../imdsd/firewall/link.ts'
 import type { FirewallDocument } from '../../imdsd/firewall/document.ts'
 
 /** The variables of the daemon that the agent compares. Those that are not set have the daemon's defaults. */
 export type OwnSettings = Readonly<
-  Partial<Record<'IMDS_LISTEN' | 'IMDS_LINK_LOCAL' | 'IMDS_OPERATOR_LISTEN' | 'IMDS_LINK', string | undefined>>
+  Partial<Record<'IMDS_LISTEN' | 'IMDS_OPERATOR_LISTEN' | 'IMDS_LINK', string | undefined>>
 >
 
 const REMEDY = 'correct it in /etc/imds/imds.env if the daemon is right, and restart imds and imds-firewall'
@@ -37,14 +37,6 @@ export function findContradiction(
   )
   if (unknown.size > 0)
     return `${differs(`the listener ${[...unknown].join(' and ')}`, 'IMDS_LISTEN', listen)}. IMDS_LISTEN must name the addresses and ports of systemd's sockets too`
-  const linkLocal = new Set(listeners.filter((listener) => listener.linkLocal === true).map(({ address }) => address))
-  const ownLinkLocal = setting('IMDS_LINK_LOCAL', '')
-  if (linkLocal.symmetricDifference(new Set(parseLinkLocal(ownLinkLocal))).size > 0)
-    return differs(
-      `the link-local listeners ${[...linkLocal].join(' and ') || '(none)'}`,
-      'IMDS_LINK_LOCAL',
-      ownLinkLocal || 'not set',
-    )
   const operatorListen = setting('IMDS_OPERATOR_LISTEN', DEFAULT_OPERATOR_LISTEN)
   const ownOperator = parseAddressPort(operatorListen)
   const theirs = formatHostPort({ host: operator.address, port: operator.port })

@@ -4,7 +4,6 @@
  */
 import type { FirewallDocument, FirewallGuest, FirewallInterface } from '../firewall/document.ts'
 import { linksOf, type LinkName } from '../firewall/link.ts'
-import { LINK_LOCAL_ADDRESS } from '../firewall/link-local.ts'
 import { isOneAddress, isUnusableAddress } from '../../metadata/address.ts'
 import { parseJson } from '../../runtime/json.ts'
 import { failure, ok, warning, type Finding } from '../../runtime/check.ts'
@@ -32,11 +31,10 @@ export const NOT_LOOKED_AT = warning('not checked: ip cannot be run', 'install t
  */
 export async function findPaths(
   look: Pick<DoctorState, 'run' | 'settings'>,
-  { guests: all, link: rule, listeners }: Pick<FirewallDocument, 'guests' | 'link' | 'listeners'>,
+  { guests: all, link: rule }: Pick<FirewallDocument, 'guests' | 'link'>,
   guests: readonly FirewallGuest[],
 ): Promise<readonly Path[] | undefined> {
-  const byLink = new Set(listeners.filter(({ linkLocal }) => linkLocal === true).map(({ network }) => network))
-  const kernel = await readKernel(look, byLink.size > 0)
+  const kernel = await readKernel(look)
   if (kernel === undefined) return undefined
   const { config, variables } = look.settings
   const hasRule = config?.firewall.required === true || (variables['IMDS_LINK'] ?? '') !== ''
@@ -50,9 +48,6 @@ export async function findPaths(
   const routes = await readRoutes(look, placed)
   return placed.map(({ id, of, link, addresses, devices, vrf }) => {
     const first: Step[] = link === undefined ? [] : [{ name: 'link', address: undefined, finding: link }]
-    const [device] = devices ?? []
-    if (device !== undefined && byLink.has(of.network) && !kernel.linkLocal.has(device))
-      first.push({ name: 'link', address: undefined, finding: lacksLinkLocal(device) })
     const others = addresses.flatMap((address) =>
       addressSteps(of, address, routes.get(`${vrf ?? ''} ${address}`), devices, kernel.neighbours),
     )
@@ -82,30 +77,17 @@ interface Route {
 }
 type KernelLinks = ReadonlyMap<string, KernelLink>
 
-/** Asks the kernel. `linkLocal`: the links that have OpenStack's link-local address, read only if they are needed. */
-async function readKernel(look: Pick<DoctorState, 'run'>, needsLinkLocal: boolean) {
-  const [links, neighbours, addresses] = await Promise.all([
+/** Asks the kernel. Undefined: ip cannot be run. */
+async function readKernel(look: Pick<DoctorState, 'run'>) {
+  const [links, neighbours] = await Promise.all([
     look.run(['ip', '-json', '-details', 'link', 'show']),
     look.run(['ip', '-json', 'neighbour', 'show']),
-    needsLinkLocal ? look.run(['ip', '-json', 'address', 'show', 'to', LINK_LOCAL_ADDRESS]) : undefined,
   ])
   if (links?.status !== 0) return undefined
   return {
     links: new Map((parseList(links.stdout) as KernelLink[]).map((link) => [link.ifname, link])),
     neighbours: parseList(neighbours?.stdout ?? '') as Neighbour[],
-    linkLocal: new Set(
-      (parseList(addresses?.stdout ?? '') as { ifname?: string; addr_info?: readonly object[] }[]).flatMap(
-        ({ ifname, addr_info: found = [] }) => (ifname === undefined || found.length === 0 ? [] : [ifname]),
-      ),
-    ),
   }
-}
-
-function lacksLinkLocal(device: string): Finding {
-  return warning(
-    `link ${device} lacks ${LINK_LOCAL_ADDRESS}, at which its guest may ask`,
-    `ip address add ${LINK_LOCAL_ADDRESS}/64 dev ${device} nodad, and let what creates the links do that`,
-  )
 }
 
 /**

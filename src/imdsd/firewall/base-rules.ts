@@ -1,14 +1,12 @@
 /** The base rules: sets, chains and counters, which do not depend on instances. rules.ts describes their purpose. */
 import { COUNTERS } from './counters.ts'
-import { formatLinkLocalRules } from './link-local.ts'
 
 /**
- * What the base rules depend on. `linkLocal`: the addresses of the link-local listeners. `listeners`: all others.
- * `operatorPort` undefined: none. `linkHead`: the common beginning of guests' link names, if there is one.
+ * What the base rules depend on. `operatorPort` undefined: none. `linkHead`: the common beginning of guests' link
+ * names, if there is one.
  */
 export interface BaseRulesParts {
   readonly listeners: readonly { readonly address: string; readonly port: number }[]
-  readonly linkLocal?: readonly string[]
   readonly operatorPort: number | undefined
   readonly linkHead: string | undefined
 }
@@ -21,7 +19,7 @@ const OPENED = 'limit rate over 1000/second burst 6000 packets'
 const REFUSED = 'limit rate 1000/second burst 1000 packets'
 
 /** Formats the table without the elements of its sets. */
-export function formatBaseRules({ listeners, linkLocal = [], operatorPort, linkHead }: BaseRulesParts): string {
+export function formatBaseRules({ listeners, operatorPort, linkHead }: BaseRulesParts): string {
   const four = listeners.filter(({ address }) => !address.includes(':'))
   const six = listeners.filter(({ address }) => address.includes(':'))
   const asked = [
@@ -31,7 +29,6 @@ export function formatBaseRules({ listeners, linkLocal = [], operatorPort, linkH
     ...matchListeners(six, 'ip6 daddr . tcp dport', 'goto asked6'),
   ]
   const tooMany = `update @opened { iifname . ether saddr ${OPENED} }`
-  const byLink = linkLocal.length === 0 ? undefined : formatLinkLocalRules(linkLocal, tooMany)
   const answered = [
     ...matchListeners(four, 'ip saddr . tcp sport', 'goto answer4'),
     ...matchListeners(six, 'ip6 saddr . tcp sport', 'goto answer6'),
@@ -53,10 +50,10 @@ export function formatBaseRules({ listeners, linkLocal = [], operatorPort, linkH
   set links { type ifname; }
   # State that the kernel keeps: new connections of each interface.
   set opened { type ifname . ether_addr; size 65535; flags dynamic,timeout; timeout 1m; }
-${byLink?.maps ?? ''}${COUNTERS.map((name) => `  counter ${name} { }\n`).join('')}
+${COUNTERS.map((name) => `  counter ${name} { }\n`).join('')}
   chain prerouting {
     type filter hook prerouting priority raw; policy accept;
-${formatRules([...asked, ...(byLink?.prerouting ?? [])])}  }
+${formatRules(asked)}  }
   chain asked4 {
     iifname . ether saddr . ip saddr . ip daddr . tcp dport @guests4 goto opening
     goto unknown_peer
@@ -81,7 +78,7 @@ ${formatRules([...asked, ...(byLink?.prerouting ?? [])])}  }
   # Priority raw: before the host's own rules can change a DSCP, which marks the packets with a hop limit.
   chain output {
     type filter hook output priority raw; policy accept;
-${formatRules([...answered, ...(byLink?.output ?? [])])}  }
+${formatRules(answered)}  }
   chain answer4 {
     oifname . ip daddr vmap @answers4
     goto stray
@@ -100,7 +97,7 @@ ${formatRules([...answered, ...(byLink?.output ?? [])])}  }
   chain input {
     type filter hook input priority filter; policy accept;
 ${formatRules(operators)}  }
-${byLink?.chains ?? ''}}
+}
 `
 }
 

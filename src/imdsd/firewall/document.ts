@@ -26,7 +26,7 @@ const GuestSchema = Type.Object({
   httpPutResponseHopLimit: Type.Integer(),
   interfaces: Type.Array(InterfaceSchema),
 })
-const ListenerSchema = Type.Object({ network: Name, ...Place, linkLocal: Type.Optional(Type.Boolean()) })
+const ListenerSchema = Type.Object({ network: Name, ...Place })
 const DocumentSchema = Type.Object({
   version: Type.String({ pattern: '^[0-9a-z]{1,32}\\.[0-9]{1,16}$' }),
   link: Type.String({ maxLength: 64 }),
@@ -39,10 +39,7 @@ const DocumentSchema = Type.Object({
 /** An interface as the firewall needs it. Addresses are canonical, without a prefix length. */
 export type FirewallInterface = Static<typeof InterfaceSchema>
 export type FirewallGuest = Static<typeof GuestSchema>
-/**
- * A listener of guests: a canonical address and a port. `linkLocal`: the rules pass to it what guests send to OpenStack's
- * link-local address, and nothing else.
- */
+/** A listener of guests: a canonical address and a port. */
 export type FirewallListener = Static<typeof ListenerSchema>
 /**
  * `link` is the rule for the names of links; `operator` is the operator listener; `limitedDscp` marks the packets that

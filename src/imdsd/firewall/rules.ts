@@ -16,8 +16,7 @@
  * and begin a rule. An interface with an invalid value is left out and reported.
  */
 import { ipv6Digits, isIpv4, isIpv6, isIpv6Prefix, isOneAddress } from '../../metadata/address.ts'
-import { isLinkOfInterface, linkHead, linksOf, type Links } from './link.ts'
-import { LINK_LOCAL_PORT } from './link-local.ts'
+import { linkHead, linksOf, type Links } from './link.ts'
 import type { FirewallRefusal } from './agent-report.ts'
 import { hopChain, formatBaseRules, TABLE } from './base-rules.ts'
 import type { FirewallGuest, FirewallInterface, FirewallListener, FirewallDocument } from './document.ts'
@@ -62,10 +61,6 @@ export function buildRules(document: FirewallDocument, refused: readonly Firewal
         'it needs one IPv4 or IPv6 address of its own',
     })
   }
-  const isByLink = ({ linkLocal = false, address, port }: FirewallListener) =>
-    linkLocal && isIpv6(address) && port === LINK_LOCAL_PORT && isLinkOfInterface(document.link)
-  const byLink = listeners.filter(isByLink)
-  const byAddress = listeners.filter((listener) => !isByLink(listener))
   const sets = new Sets()
   let interfaces = 0
   const hops = new Set<number>()
@@ -82,12 +77,11 @@ export function buildRules(document: FirewallDocument, refused: readonly Firewal
       }
       interfaces += 1
       hops.add(guest.httpPutResponseHopLimit)
-      addInterface(sets, links, { byAddress, byLink }, guest.httpPutResponseHopLimit, one)
+      addInterface(sets, links, listeners, guest.httpPutResponseHopLimit, one)
     }
   }
   const baseRules = formatBaseRules({
-    listeners: byAddress,
-    linkLocal: [...new Set(byLink.map(({ address }) => address))],
+    listeners,
     operatorPort: isPort(document.operator.port) ? document.operator.port : undefined,
     linkHead: linkHead(document.link),
   })
@@ -171,7 +165,7 @@ function faultOf(
 function addInterface(
   sets: Sets,
   links: Links,
-  listeners: { readonly byAddress: readonly FirewallListener[]; readonly byLink: readonly FirewallListener[] },
+  listeners: readonly FirewallListener[],
   limit: number,
   one: FirewallInterface,
 ): void {
@@ -180,12 +174,7 @@ function addInterface(
   const { value: link } = name
   sets.add('links', `"${link}"`)
   const verdict = `goto hop_${limit}`
-  const linkLocal = listeners.byLink.find(({ network }) => network === one.network)
-  if (linkLocal !== undefined) {
-    sets.add('listeners_link', `"${link}" . ${one.macAddress}`, linkLocal.address)
-    sets.add('answers_link', `"${link}"`, verdict)
-  }
-  for (const { network, address, port } of listeners.byAddress) {
+  for (const { network, address, port } of listeners) {
     if (network !== one.network) continue
     const ask = (source: string) => `"${link}" . ${one.macAddress} . ${source} . ${address} . ${port}`
     const answer = (to: string) => `"${link}" . ${to}`

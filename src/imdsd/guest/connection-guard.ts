@@ -18,7 +18,7 @@ import { isAcceptedVersion } from '../../runtime/http-version.ts'
 import type { BootTraces } from './boot-traces.ts'
 import { CHECK_INTERVAL_MS, GuestConnections } from './connections.ts'
 import type { Exchange } from './exchange.ts'
-import { guestOf, idOf, refusalOf, type FoundGuest, type Peers } from './identify.ts'
+import { guestOf, idOf, peerAddress, refusalOf, type FoundGuest, type GuestFinder } from './identify.ts'
 import { closeFlushed, closeSoon, closeUnread, LINGER_MS } from './linger.ts'
 import type { RequestMeter } from './meter.ts'
 import type { RefusalLog } from './refusal-log.ts'
@@ -30,8 +30,8 @@ export interface ConnectionGuardParts {
   readonly network: string
   /** The most connections that may be open at a time; Node drops further ones. */
   readonly maxConnections: number
-  /** How the listener identifies its peers: known once it listens. */
-  readonly peers: () => Pick<Peers, 'addressOf' | 'find' | 'bind'>
+  /** What the listener finds: known once it listens. */
+  readonly finder: () => Pick<GuestFinder, 'find'>
   readonly shares: Shares
   readonly meter: RequestMeter
   readonly traces: BootTraces
@@ -103,9 +103,8 @@ export class ConnectionGuard {
    * Resets the connection of a request if its peer is gone, or pipelines during a delayed refusal. False: it was reset.
    */
   keepOrReset({ address, found, request: { socket }, response }: Exchange): boolean {
-    if (address === '' || !this.#parts.peers().bind(socket, found)) {
-      // reset by the peer, or its link has another owner
-      socket.destroy()
+    if (address === '') {
+      socket.destroy() // reset by the peer
       return false
     }
     this.#connections.setCurrentResponse(socket, response)
@@ -146,7 +145,7 @@ export class ConnectionGuard {
 
   /** Refuses bytes that are not a request: Node's parser rejected them, or the rest did not arrive in time. */
   refuseUnreadable(error: NodeJS.ErrnoException, socket: Socket): void {
-    const address = this.#parts.peers().addressOf(socket)
+    const address = peerAddress(socket)
     if (error.code === 'ECONNRESET' || address === '') {
       socket.destroy()
       return
@@ -165,10 +164,8 @@ export class ConnectionGuard {
    */
   #admit(socket: Socket): void {
     const { network, meter } = this.#parts
-    const peers = this.#parts.peers()
-    const address = peers.addressOf(socket)
-    const found = peers.find(network, address)
-    peers.bind(socket, found)
+    const address = peerAddress(socket)
+    const found = this.#parts.finder().find(network, address)
     const share = this.#shareOf(found, address)
     const used = this.#connections.add(socket, share)
     socket.destroySoon = closeFlushed
@@ -216,9 +213,8 @@ export class ConnectionGuard {
       this.#endAfterResponses(socket)
       return
     }
-    const peers = this.#parts.peers()
-    const address = peers.addressOf(socket)
-    const found = peers.find(this.#parts.network, address)
+    const address = peerAddress(socket)
+    const found = this.#parts.finder().find(this.#parts.network, address)
     const share = this.#shareOf(found, address)
     if (this.#delayed.has(socket)) this.#resetPipelining(socket, share)
     else if (share.spend(performance.now(), guestOf(found)))
@@ -244,7 +240,7 @@ export class ConnectionGuard {
   /** Writes a refusal to the socket, after the responses to earlier requests. */
   #refuse(socket: Socket, found: FoundGuest, refusal: RefusalReason, method: string, lingerMs: number): void {
     if (this.#connections.isEnding(socket)) return
-    const { network, peers, meter, traces, refusalLog } = this.#parts
+    const { network, meter, traces, refusalLog } = this.#parts
     meter.countResponse('unknown', method, refusal, undefined)
     traces.note(found, {
       topic: 'other',
@@ -253,7 +249,7 @@ export class ConnectionGuard {
       agent: undefined,
       atMs: performance.now(),
     })
-    refusalLog.logRefusal(network, peers().addressOf(socket), idOf(found), refusal)
+    refusalLog.logRefusal(network, peerAddress(socket), idOf(found), refusal)
     this.#afterResponses(socket, () => this.#close(socket, refusalText(refusal), lingerMs))
   }
 

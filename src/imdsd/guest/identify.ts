@@ -1,10 +1,10 @@
 /**
  * Identifies the guest of a connection, by the socket and never by a header (invariant 1): the network of the listener
- * that accepted the connection, and the address of the peer. At a link-local listener it is the peer's link instead of
- * its address. GuestFinder maps that pair to a guest; the interfaces here are all that the guest side needs of it.
+ * that accepted the connection, and the address of the peer. GuestFinder maps that pair to a guest; the interfaces here
+ * are all that the guest side needs of it.
  */
 import type { Socket } from 'node:net'
-import type { Ownership } from '../../metadata/address.ts'
+import { UNKNOWN, type Ownership } from '../../metadata/address.ts'
 import type { Content } from '../../metadata/content.ts'
 import type { Instance } from '../../metadata/instance.ts'
 import { isLoopback } from '../../runtime/host-port.ts'
@@ -34,70 +34,30 @@ export interface Guest {
 
 export type FoundGuest = Ownership<Guest>
 
-/** Maps addresses and links to guests. */
+/** Maps addresses to guests. */
 export interface GuestFinder {
   /** Reads memory only. */
   find(network: string, address: string): FoundGuest
-  /** The owner of a link of this hypervisor. Reads memory only. */
-  findByLink(network: string, link: string): FoundGuest
   /**
    * Looks an unknown peer up in the store, within a second; undefined if the store may not be asked now. Never rejects.
    */
   lookUp(network: string, address: string): Promise<FoundGuest> | undefined
 }
 
-/** How one listener identifies its peers. */
-export interface Peers extends Omit<GuestFinder, 'findByLink'> {
-  /** The address of a connection's peer, for `find` and `lookUp`. Empty if the connection is gone. */
-  addressOf(socket: Pick<Socket, 'remoteAddress'>): string
-  /** Binds a connection to the first instance that its peer is found to be. False: it is bound to another one. */
-  bind(socket: Pick<Socket, 'remoteAddress'>, found: FoundGuest): boolean
-}
-
-/** The peers of a listener at an address; undefined: it does not listen. */
-export function peersOf(host: string | undefined, isLinkLocal: (host: string) => boolean, finder: GuestFinder): Peers {
-  return host !== undefined && isLinkLocal(host) ? peersByLink(finder) : peersByAddress(host, finder)
-}
-
 /**
- * The peers of an ordinary listener: loopback addresses identify no guest (contract E1), unless the listener itself is on
- * one, as in a demo. Otherwise any program on the hypervisor could choose the address of an instance. `host`: the
- * listener's address; undefined if it does not listen.
+ * Whether a listener at `host` identifies a peer by its address: loopback addresses identify no guest (contract E1),
+ * unless the listener itself is on one, as in a demo. Otherwise any program on the hypervisor could choose the address of
+ * an instance. `host` undefined: it does not listen.
  */
-export function peersByAddress(host: string | undefined, finder: Omit<GuestFinder, 'findByLink'>): Peers {
-  const isUnusable = (address: string) => isLoopback(address) && !isLoopback(host ?? '')
-  return {
-    addressOf: peerAddress,
-    bind: () => true,
-    find: (network, address) => (isUnusable(address) ? { kind: 'unknown' } : finder.find(network, address)),
-    lookUp: (network, address) => (isUnusable(address) ? undefined : finder.lookUp(network, address)),
-  }
+export function identifies(host: string | undefined, address: string): boolean {
+  return !isLoopback(address) || isLoopback(host ?? '')
 }
 
-/**
- * The peers of a link-local listener (contract E1). Their addresses have a zone, which is the name of the link by which
- * their packets arrive, and any guest may have any of these addresses on its own link. So the link alone identifies the
- * guest. An address without a zone is not link-local, and identifies no guest. The store has no links to ask for.
- *
- * A connection stays bound to its first instance until it ends: a new link may have got the same name meanwhile, or the
- * link another guest.
- */
-export function peersByLink(finder: Pick<GuestFinder, 'findByLink'>): Peers {
-  const bound = new WeakMap<object, Guest['stay']>()
+/** What a listener at `host` finds: no guest of an address that it does not identify. */
+export function finderAt(host: string | undefined, finder: GuestFinder): GuestFinder {
   return {
-    addressOf: ({ remoteAddress = '' }) => remoteAddress,
-    bind: (socket, found) => {
-      if (found.kind !== 'owned') return true
-      const { stay } = found.owner
-      const owner = bound.get(socket)
-      if (owner === undefined) bound.set(socket, stay)
-      return owner === undefined || owner === stay
-    },
-    find: (network, address) => {
-      const zone = address.indexOf('%')
-      return zone === -1 ? { kind: 'unknown' } : finder.findByLink(network, address.slice(zone + 1))
-    },
-    lookUp: () => undefined,
+    find: (network, address) => (identifies(host, address) ? finder.find(network, address) : UNKNOWN),
+    lookUp: (network, address) => (identifies(host, address) ? finder.lookUp(network, address) : undefined),
   }
 }
 

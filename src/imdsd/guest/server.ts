@@ -24,7 +24,7 @@ import {
 } from './exchange.ts'
 import type { HeldRequests } from './held-requests.ts'
 import { buildHttpServer } from './http-server.ts'
-import { peersOf, type GuestFinder, type FoundGuest, type Peers } from './identify.ts'
+import { finderAt, peerAddress, type GuestFinder, type FoundGuest } from './identify.ts'
 import type { RequestMeter } from './meter.ts'
 import { awaitAndRecheck } from './pending.ts'
 import { buildQueryResponder, type RespondToQuery } from './query-responder.ts'
@@ -34,10 +34,8 @@ import { resolve } from './resolve.ts'
 import { Responder, type ResponderParts } from './respond.ts'
 
 /** The parts of a guest server. The network of the listener is one half of a guest's identity. */
-export interface GuestServerParts extends Omit<ConnectionGuardParts, 'peers'>, Omit<ResponderParts, 'guard'> {
+export interface GuestServerParts extends Omit<ConnectionGuardParts, 'finder'>, Omit<ResponderParts, 'guard'> {
   readonly finder: GuestFinder
-  /** Whether a listener at this address is a link-local one. */
-  readonly isLinkLocal: (host: string) => boolean
   readonly rules: Rules
   readonly held: HeldRequests
   readonly reports: GuestReports
@@ -67,21 +65,20 @@ export class RequestPipeline implements Steps {
   readonly #responder: Responder
   readonly #respondToQuery: RespondToQuery
   readonly #targets = new TargetCache()
-  #peers: Peers
+  #finder: GuestFinder
 
   constructor(parts: GuestServerParts) {
-    const { isLinkLocal, finder, meter, refusalLog, held, log } = parts
+    const { meter, refusalLog, held, log } = parts
     this.#parts = parts
-    this.#peers = peersOf(undefined, isLinkLocal, finder)
-    this.guard = new ConnectionGuard({ ...parts, peers: () => this.#peers })
+    this.#finder = finderAt(undefined, parts.finder)
+    this.guard = new ConnectionGuard({ ...parts, finder: () => this.#finder })
     this.#responder = new Responder({ guard: this.guard, meter, refusalLog, log })
     this.#respondToQuery = buildQueryResponder({ steps: this, guard: this.guard, held, log })
   }
 
-  /** Sets the address of the listener, which decides how peers are identified. */
+  /** Sets the address of the listener, which decides whether loopback addresses identify guests. */
   setAddress(host: string | undefined): void {
-    const { isLinkLocal, finder } = this.#parts
-    this.#peers = peersOf(host, isLinkLocal, finder)
+    this.#finder = finderAt(host, this.#parts.finder)
   }
 
   serve(request: FastifyRequest, reply: FastifyReply): void {
@@ -97,7 +94,7 @@ export class RequestPipeline implements Steps {
       return
     }
     const lookup =
-      exchange.found.kind === 'unknown' ? this.#peers.lookUp(exchange.network, exchange.address) : undefined
+      exchange.found.kind === 'unknown' ? this.#finder.lookUp(exchange.network, exchange.address) : undefined
     if (lookup === undefined) this.#resolveAndRespond(exchange)
     else void lookup.then((found) => this.#resolveAndRespond({ ...exchange, found }))
   }
@@ -105,8 +102,8 @@ export class RequestPipeline implements Steps {
   #identify({ raw: request, originalUrl: rawTarget }: FastifyRequest, { raw: response }: FastifyReply): Exchange {
     const startedMs = performance.now()
     const { network } = this.#parts
-    const address = this.#peers.addressOf(request.socket)
-    const found = this.#peers.find(network, address)
+    const address = peerAddress(request.socket)
+    const found = this.#finder.find(network, address)
     return { network, address, found, request, body: request, rawTarget, response, startedMs }
   }
 
@@ -160,7 +157,7 @@ export class RequestPipeline implements Steps {
   }
 
   findAgain({ network, address }: Exchange): FoundGuest {
-    return this.#peers.find(network, address)
+    return this.#finder.find(network, address)
   }
 
   resolveAgain(exchange: Exchange): Resolution {

@@ -5,9 +5,8 @@
 import { packetsByName } from '../firewall/counters.ts'
 import type { Firewall } from '../firewall/firewall.ts'
 import { statusOf, type RefusalReason } from '../guest/refusals.ts'
-import { refusalOf, type Peers } from '../guest/identify.ts'
+import { identifies, refusalOf } from '../guest/identify.ts'
 import { canonicalAddress, overlap, UNKNOWN } from '../../metadata/address.ts'
-import { isLoopback } from '../../runtime/host-port.ts'
 import { rangesOf, type Instance } from '../../metadata/instance.ts'
 import type { ServedInstance } from '../view/served-instance.ts'
 import type { View } from '../view/view.ts'
@@ -22,11 +21,7 @@ import type { Diagnosis } from './diagnosis.ts'
 export interface ExplainParts {
   readonly view: View
   readonly firewall: Firewall
-  readonly listeners: readonly {
-    readonly network: string
-    readonly host: string
-    readonly peers: Pick<Peers, 'find'>
-  }[]
+  readonly listeners: readonly { readonly network: string; readonly host: string }[]
   readonly unserved: readonly { readonly network: string; readonly problem: string }[]
   readonly firewallWait: () => string | undefined
   readonly diagnosis: Diagnosis
@@ -81,8 +76,7 @@ export async function explain(
   if (held !== undefined)
     return { network, address, answer: 'unknown-peer', status: statusOf('unknown-peer'), because: held }
   const known = view.find(network, address)
-  const isIdentified = reached.some(({ peers }) => peers.find(network, address).kind !== 'unknown')
-  const found = isIdentified ? known : UNKNOWN
+  const found = reached.some(({ host }) => identifies(host, address)) ? known : UNKNOWN
   const refusal = refusalOf(found, address)
   const answer = {
     network,
@@ -91,12 +85,7 @@ export async function explain(
     status: refusal === undefined ? 200 : statusOf(refusal),
   } as const
   if (found.kind === 'unknown' && known.kind !== 'unknown')
-    return {
-      ...answer,
-      because: isLoopback(address)
-        ? 'a loopback address is no guest, except at a listener that has one itself'
-        : `${reached.map(({ host }) => host).join(', ')} identifies guests by their links, not by this address`,
-    }
+    return { ...answer, because: 'a loopback address is no guest, except at a listener that has one itself' }
   if (found.kind === 'unknown') {
     const elsewhere = networks.filter((other) => view.find(other, address).kind !== 'unknown')
     const hint =

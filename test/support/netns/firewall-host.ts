@@ -17,12 +17,6 @@ import { shortDirectory } from '../test-directory.ts'
 
 /** EC2's IPv6 address of the service. */
 export const SERVICE6 = 'fd00:ec2::254'
-/** The address of the link-local listener, and the settings of a daemon that has one. */
-export const LINK_LOCAL_LISTENER = 'fd00:ec2::a9fe:a9fe'
-export const WITH_LINK_LOCAL = {
-  IMDS_LISTEN: `${SERVICE}:80,[${LINK_LOCAL_LISTENER}]:80`,
-  IMDS_LINK_LOCAL: LINK_LOCAL_LISTENER,
-}
 /** The address of the operator API. Guests have a route to it. */
 export const OPERATOR = '10.99.0.1:9169'
 
@@ -74,7 +68,7 @@ export async function startFirewallHost(
   const hypervisor = await makeHypervisor()
   t.teardown(() => hypervisor.remove())
   const [operatorAddress] = OPERATOR.split(':') as [string]
-  for (const address of [`${operatorAddress}/32`, `${SERVICE6}/128`, `${LINK_LOCAL_LISTENER}/128`])
+  for (const address of [`${operatorAddress}/32`, `${SERVICE6}/128`])
     await must([...hypervisor.within, 'ip', 'address', 'add', address, 'dev', 'lo'])
   const directory = shortDirectory(t)
   const url = `file:${directory}`
@@ -88,13 +82,12 @@ export async function startFirewallHost(
     IMDS_OPERATOR_SOCKET: join(runDirectory, 'operator.sock'),
     IMDS_FIREWALL: 'required',
     IMDS_LINK: 'tap-{interfaceId}',
-    IMDS_LINK_LOCAL: '',
     ...env,
   })
   const operatorSocket = `unix:${settings().IMDS_OPERATOR_SOCKET}`
   const agentEnvironment = () => {
-    const { IMDS_LISTEN, IMDS_LINK_LOCAL, IMDS_OPERATOR_LISTEN, IMDS_OPERATOR_SOCKET, IMDS_LINK } = settings()
-    return { IMDS_LISTEN, IMDS_LINK_LOCAL, IMDS_OPERATOR_LISTEN, IMDS_OPERATOR_SOCKET, IMDS_LINK }
+    const { IMDS_LISTEN, IMDS_OPERATOR_LISTEN, IMDS_OPERATOR_SOCKET, IMDS_LINK } = settings()
+    return { IMDS_LISTEN, IMDS_OPERATOR_LISTEN, IMDS_OPERATOR_SOCKET, IMDS_LINK }
   }
   const start = async () => {
     return await startDaemon(t, settings(), hypervisor.within)
@@ -193,16 +186,6 @@ export async function giveIpv6(
   await must([...guest.within, 'sh', '-c', 'echo 1 > /proc/sys/net/ipv6/conf/all/forwarding'])
   await ip(container, `address add ${prefix}:c::2/80 dev eth0 nodad`)
   await ip(container, `route add default via ${prefix}:c::1`)
-}
-
-/** Gives a guest the address fe80::1, and its LINK that of the service, by a command of the documents. */
-export async function giveLinkLocal(
-  { hypervisor }: Pick<FirewallHost, 'hypervisor'>,
-  guest: FirewallGuest,
-  command: string,
-): Promise<void> {
-  await must([...hypervisor.within, 'sh', '-c', command.replace('LINK', `tap-int-${guest.name}`)])
-  await must([...guest.within, 'ip', 'address', 'add', 'fe80::1/64', 'dev', 'eth0', 'nodad'])
 }
 
 /** The outcome of a request: its status, `refused` if the connection was reset, or `no response`. */

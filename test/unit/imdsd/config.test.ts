@@ -18,7 +18,6 @@ test('every default of the configuration is the documented one, and nothing else
     overruledListen: undefined,
     unserved: [],
     needsFirewall: false,
-    linkLocal: [],
     operator: { host: '127.0.0.1', port: 9169, allow: [], password: undefined },
     operatorSocket: '/run/imds/operator.sock',
     store: {
@@ -46,37 +45,6 @@ test('every default of the configuration is the documented one, and nothing else
     provider: {},
     identity: undefined,
   })
-})
-
-test('E1: a link-local listener is one of IMDS_LISTEN, and all that it needs and lacks is reported at once', () => {
-  const LISTENER = 'fd00:ec2::a9fe:a9fe'
-  const env = {
-    ...REDIS,
-    IMDS_LISTEN: `169.254.169.254:80,[${LISTENER}]:80,red=[fd00::2]:80,[fd00::3]:80,[fd00::4]:80,[fd00::4]:81`,
-    IMDS_FIREWALL: 'required',
-    IMDS_LINK: 'tap{interfaceId:11}',
-  }
-  for (const text of [LISTENER, ' FD00:ec2:0::a9fe:a9fe , fd00::2'])
-    expect(parseConfig({ ...env, IMDS_LINK_LOCAL: text })).toMatchObject({
-      ok: true,
-      value: { linkLocal: text === LISTENER ? [LISTENER] : [LISTENER, 'fd00::2'] },
-    })
-  const address = 'is not an IPv6 address that only this hypervisor uses, such as fd00:ec2::a9fe:a9fe'
-  for (const [text, fault] of [
-    ['fe80::a9fe:a9fe', `"fe80::a9fe:a9fe" ${address}`],
-    ['169.254.169.254', `"169.254.169.254" ${address}`],
-    ['::1', `"::1" ${address}`],
-    ['[fd00::2]:80', `"[fd00::2]:80" ${address}`],
-    ['fd00::4', 'names fd00::4, which must be in IMDS_LISTEN once: [fd00::4]:80'],
-    ['fd00::5', 'names fd00::5, which must be in IMDS_LISTEN once: [fd00::5]:80'],
-    [`${LISTENER},fd00::3`, 'names two addresses of network default'],
-  ] as const)
-    expect(faultsOf({ ...env, IMDS_LINK_LOCAL: text })).toEqual([`IMDS_LINK_LOCAL ${fault}`])
-  expect(faultsOf({ ...REDIS, IMDS_LINK: 'br0', IMDS_LINK_LOCAL: LISTENER })).toEqual([
-    `IMDS_LINK_LOCAL names ${LISTENER}, which must be in IMDS_LISTEN once: [${LISTENER}]:80`,
-    'IMDS_FIREWALL must be required with IMDS_LINK_LOCAL: its rules serve fe80::a9fe:a9fe',
-    'IMDS_LINK must have {interfaceId} with IMDS_LINK_LOCAL: the link identifies the guest',
-  ])
 })
 
 test('each variable sets its part of the configuration', () => {

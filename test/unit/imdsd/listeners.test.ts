@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { describeUnopened, parseListeners, warnOfOverruled } from '../../../src/imdsd/listeners.ts'
+import { parseListeners, warnOfOverruled } from '../../../src/imdsd/listeners.ts'
 import type { SystemdSockets } from '../../../src/runtime/systemd.ts'
 
 /** The listeners, as networks, and the faults. */
@@ -128,17 +128,4 @@ test('IMDS_LISTEN that names other places than the sockets causes a warning', ()
       throw new Error('no warning is due')
     },
   })
-})
-
-test('E1: a link-local listener that no socket has is named with the line that its unit lacks', () => {
-  const linkLocal = ['fd00:ec2::a9fe:a9fe']
-  const at = (host: string, port = 80) => ({ network: 'default', host, port })
-  expect(
-    describeUnopened({ linkLocal, unserved: [] }, [at('169.254.169.254'), at('fd00:ec2::a9fe:a9fe')]),
-  ).toBeUndefined()
-  expect(describeUnopened({ linkLocal: [], unserved: [] }, [at('169.254.169.254')])).toBeUndefined()
-  expect(describeUnopened({ linkLocal, unserved: [] }, [at('169.254.169.254'), at('fd00:ec2::a9fe:a9fe', 81)])).toBe(
-    'IMDS_LINK_LOCAL: no socket of systemd listens at [fd00:ec2::a9fe:a9fe]:80: add ListenStream=[fd00:ec2::a9fe:a9fe]:80 to it',
-  )
-  expect(describeUnopened({ linkLocal, unserved: [{ network: 'red', problem: '' }] }, [])).toBeUndefined()
 })

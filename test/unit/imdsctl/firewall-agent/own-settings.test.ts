@@ -23,16 +23,8 @@ test('addresses are compared, whatever their notation and their network', () => 
   ).toBeUndefined()
 })
 
-test('link-local listeners are compared, whatever their order and notation', () => {
-  const byLink = ['fd00:ec2::1', 'fd00:ec2::2'].map((address) => ({ ...LISTENER, address, linkLocal: true }))
-  const env = { IMDS_LISTEN: '[fd00:ec2::1]:80,[fd00:ec2::2]:80', IMDS_LINK_LOCAL: 'FD00:ec2::2, fd00:ec2:0::1' }
-  expect(findContradiction({ ...DOCUMENT, listeners: byLink }, env)).toBeUndefined()
-})
-
 const listening = (change: object) => ({ listeners: [{ ...LISTENER, ...change }] })
 test.each<[object, object, string]>([
-  [listening({ linkLocal: true }), {}, 'link-local listeners 169.254.169.254, and IMDS_LINK_LOCAL of # is not set'],
-  [{}, { IMDS_LINK_LOCAL: 'fd00:ec2::1' }, 'link-local listeners (none), and IMDS_LINK_LOCAL of # is fd00:ec2::1'],
   [
     { listeners: [LISTENER, { ...LISTENER, address: '10.77.0.1' }] },
     {},

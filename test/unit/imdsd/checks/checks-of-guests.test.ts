@@ -24,7 +24,6 @@ function kernel({
   links = [LINK] as readonly object[],
   neighbours = [] as readonly object[],
   routes = [{ dst: '10.0.0.2', dev: 'tap-int-a' }] as readonly object[],
-  linkLocal = [] as readonly object[],
   asked = [] as string[],
 } = {}): Pick<DoctorState, 'run'> {
   return {
@@ -33,7 +32,7 @@ function kernel({
       if (input !== undefined) asked.push(input)
       const stdout = words.includes('-batch')
         ? routes.map((route) => `${JSON.stringify([route])}\n`).join('')
-        : JSON.stringify(words.includes('neighbour') ? neighbours : words.includes('fe80::') ? linkLocal : links)
+        : JSON.stringify(words.includes('neighbour') ? neighbours : links)
       return Promise.resolve({ status: words.includes('-batch') && routes.length === 0 ? 1 : 0, stdout })
     },
   }
@@ -53,24 +52,6 @@ test('the link of a guest must be there and up', async () => {
   expect(await linesOf(guests, { run: () => Promise.resolve(undefined) })).toEqual([
     'warning not checked: ip cannot be run',
   ])
-})
-
-test('with a link-local listener, the link of a guest must have the address at which it asks', async () => {
-  const of = (network: string, linkLocal: readonly object[]) =>
-    linesOf(guests, {
-      ...kernel({ linkLocal }),
-      firewall: documentOf({ listeners: [{ network, address: 'fd00:ec2::1', port: 80, linkLocal: true }] }),
-    })
-  const has = { ifname: 'tap-int-a', addr_info: [{ local: 'fe80::a9fe:a9fe' }] }
-  const warning = 'warning srv-a: link tap-int-a lacks fe80::a9fe:a9fe, at which its guest may ask'
-  expect(await of('default', [{}, has])).toEqual([FINE])
-  expect(
-    await of('default', [
-      { ifname: 'tap-int-a', addr_info: [] },
-      { ...has, ifname: 'tap-b' },
-    ]),
-  ).toEqual([warning])
-  expect(await of('red', [])).toEqual([FINE])
 })
 
 test('packets to an address must leave by the link, or by the bridge that it belongs to', async () => {

@@ -66,31 +66,6 @@ test('IPv6 addresses are admitted one by one, and owned prefixes as a whole', ()
   expect(elements(view, 'ranges6')).toEqual(['"tap-int-ds42k" . 2a02:1348:178:1::/64 : goto hop_1'])
 })
 
-test('E1: an interface is admitted by link and MAC at the link-local listener of its network', () => {
-  const byLink = (network: string, address: string) => ({ network, address, port: 80, linkLocal: true })
-  const listeners = [V4, byLink('default', 'fd00:ec2::1'), byLink('red', 'fd00:ec2::2')]
-  const two = aView({
-    listeners,
-    guests: [guest({ ipv6Addresses: ['fd00::5'] }), { ...guest({ id: 'int-red', network: 'red' }, 3), id: 'srv-red' }],
-  })
-  expect(elements(two, 'listeners_link')).toEqual([
-    '"tap-int-ds42k" . 02:24:19:00:00:ee : fd00:ec2::1',
-    '"tap-int-red" . 02:24:19:00:00:ee : fd00:ec2::2',
-  ])
-  expect(elements(two, 'answers_link')).toEqual(['"tap-int-ds42k" : goto hop_1', '"tap-int-red" : goto hop_3'])
-  expect([elements(two, 'guests6'), elements(two, 'guests4').length]).toEqual([[], 1])
-  expect(rulesOf(two).baseRules).toContain('ip6 daddr { fe80::a9fe:a9fe, fd00:ec2::1, fd00:ec2::2 } exthdr')
-  // a document that the daemon never sends
-  for (const change of [
-    { link: 'br0' },
-    { listeners: [{ ...V4, linkLocal: true }] },
-    { listeners: [{ ...byLink('default', 'fd00:ec2::1'), port: 81 }] },
-  ]) {
-    expect(rulesOf(aView({ listeners, ...change })).baseRules).not.toContain('fe80')
-    expect(elements(aView({ listeners, ...change }), 'listeners_link')).toEqual([])
-  }
-})
-
 test('nested prefixes and duplicate keys do not break the transaction', () => {
   const inside = aView({
     guests: [guest({ ipv6Prefixes: ['fd00:1:2:3::/64', 'fd00:1:2::/48', 'fd00:1:2:4::/64', 'fd00:1:3::/64'] })],

@@ -195,15 +195,6 @@ const swaggerUi = {
   },
 }
 
-/** Adds the documents that src/imds-api/http/guide.ts serves, and lets it find them in the directory of the program. */
-const guide = {
-  ...replaced('imds-api/http/guide.ts', "'../../../docs/'", "'./guide/'"),
-  generateBundle() {
-    for (const name of readdirSync('docs', { recursive: true }).filter((name) => /\.\w+$/.test(name)))
-      this.emitFile({ type: 'asset', fileName: `api/guide/${name}`, source: readFileSync(`docs/${name}`) })
-  },
-}
-
 /** src/imds-api/model/vat-number.ts loads stdnum with the first VAT number: here from a bundle of its own, dist/api/vat.js. */
 const vatNumbers = replaced('imds-api/model/vat-number.ts', "('stdnum')", "('./vat.js')")
 
@@ -250,7 +241,7 @@ const config = defineConfig([
   build(
     'api',
     { program: 'src/imds-api/main.ts', vat: 'node_modules/stdnum/lib/esm/index.js' },
-    { external: OUTSIDE_OF_API, plugins: [swaggerUi, guide, vatNumbers] },
+    { external: OUTSIDE_OF_API, plugins: [swaggerUi, vatNumbers] },
   ),
 ])
 

@@ -156,7 +156,7 @@ async function addOpenApi(server: ApiServer, otpHeaders: readonly string[]): Pro
         version: '1.0.0beta',
         license: { name: 'Apache-2.0', identifier: 'Apache-2.0' },
         contact: { name: 'The operator of the region' },
-        description: 'The API of a region. [The guide](/docs/guide/api.md) has its conventions, limits and examples.',
+        description: 'The API of a region.',
       },
       ...ABOUT,
     },

@@ -96,13 +96,12 @@ async function listTable(api: BenchApi, effort: Effort, note: string): Promise<T
     return { ms: performance.now() - startedMs, bytes }
   }
   const growths: number[] = []
-  const [runs, ids] = [[] as { ms: number; bytes: number }[], [] as number[]]
+  const runs: { ms: number; bytes: number }[] = []
   for (let n = 0; n < effort.rounds; n++) {
     resetPeak(api.pid)
     const residentBefore = residentMib(api.pid)
     runs.push(await read('servers'))
     growths.push(peakMib(api.pid) - residentBefore)
-    ids.push((await read('servers?fields=id')).ms)
   }
   return {
     title: `imds-api: lists of an account with ${SERVERS} servers`,
@@ -112,7 +111,6 @@ async function listTable(api: BenchApi, effort: Effort, note: string): Promise<T
       ['the first page of 100, ms', page.ms[0].toFixed(2), ''],
       ['the page as a multiple of one server', page.ratio.toFixed(1), '<= 5'],
       ['the whole list, s', (median(runs.map(({ ms }) => ms)) / 1000).toFixed(2), ''],
-      ['the ids of all, as a share of its time', (median(ids) / median(runs.map(({ ms }) => ms))).toFixed(2), ''],
       ['its size, MiB', (runs[0]!.bytes / 2 ** 20).toFixed(1), ''],
       ['by how much the resident memory grows, the most, MiB', Math.max(...growths).toFixed(1), '<= 30'],
     ],

@@ -48,34 +48,6 @@ t.test('unknown parameters of changes are ignored, in the body and in the query'
   t.notOk('description' in {})
 })
 
-t.test('with Prefer: handling=strict, unknown parameters of query and body are refused and named', async (t) => {
-  const { id } = await create('server_groups', {})
-  const group = `server_groups/${id}`
-  const notOf = (part: string, ...names: string[]) => names.map((name) => `${name} is not a parameter of the ${part}`)
-  for (const [method, path, payload, status, errors] of [
-    [
-      'POST',
-      `${group}/add_servers?nested=all&account_id=${ONE}`,
-      { servers: [{ server: 'srv-zzzzz', colour: 'red' }], unread: 1 },
-      422,
-      [...notOf('query', 'nested'), ...notOf('body', 'servers.0.colour', 'unread')],
-    ],
-    ['GET', 'user/collaborations?account_id=x', undefined, 422, notOf('query', 'account_id')],
-    ['POST', 'config_maps', { data: { any: { thing: [{}] } }, tags: {} }, 422, notOf('body', 'tags')],
-    ['POST', 'config_maps', { data: { any: { thing: [{}] } } }, 200, undefined],
-    ['GET', `servers?account_id=${ONE}`, undefined, 200, undefined],
-    ['PUT', group, { name: 'x' }, 202, undefined],
-    ['POST', 'load_balancers', { name: 'x' }, 501, undefined], // another document has its parameters
-  ] as const) {
-    const answer = await api.server.inject({
-      ...{ method, url: `/1.0/${path}`, headers: { authorization, prefer: 'handling=strict' } },
-      ...(payload !== undefined && { payload }),
-    })
-    t.match(answer, { statusCode: status, headers: { 'preference-applied': 'handling=strict' } }, path)
-    if (errors !== undefined) t.strictSame(answer.json<{ errors: unknown }>().errors, errors, path)
-  }
-})
-
 t.test('a slash that is repeated or at the end does not matter', async (t) => {
   for (const path of ['//1.0/servers', '/1.0//servers', '//1.0//servers//', '/1.0/servers/'])
     t.match(await api.call('GET', path), { status: 200 }, path)

@@ -204,8 +204,7 @@ t.test(
         t.equal(created.status, 202)
         const { id } = (await created.json()) as { id: string }
         await until(async () => (await redis.client.exists(keysOf('gb1').instance(id))) === 1, 'the record in Redis')
-        for (const path of ['/docs/static/swagger-ui.css', '/docs/guide/api.md'])
-          t.equal((await fetch(`http://${place}${path}`)).status, 200, path)
+        t.equal((await fetch(`http://${place}/docs/static/swagger-ui.css`)).status, 200)
         const port = Number(place.split(':')[1])
         checkProcess(t, await pidOf(port, []), ['imds-api'])
         t.equal(await container.stop(port), 0)

@@ -3,7 +3,6 @@
  * load nothing from other origins, and run no script but the files of Swagger UI. `/` and `/1.0` say where they are.
  */
 import swaggerUi, { type FastifySwaggerUiOptions } from '@fastify/swagger-ui'
-import { addGuide } from './guide.ts'
 import type { ApiServer } from './server.ts'
 
 /** Without a query: Swagger UI takes the whole URL of the page as the directory of its document. */
@@ -23,8 +22,6 @@ const SWAGGER_UI: FastifySwaggerUiOptions = {
     layout: 'BaseLayout', // without a field for the URL of another document
     docExpansion: 'none',
     defaultModelsExpandDepth: 0,
-    filter: true, // a field for searchOperations
-    plugins: [searchOperations],
     // Runs in the browser. Without it, the browser asks for a user and a password itself when a secret is wrong (401).
     requestInterceptor: (request) => ({ ...request, credentials: 'omit' }),
   },
@@ -47,7 +44,6 @@ export async function addDocsPages(server: ApiServer, baseUrl: string): Promise<
       if (request.routeOptions.url === PATH && request.url.includes('?')) void reply.redirect(`${PATH}/`)
       else done()
     })
-    addGuide(pages, baseUrl)
     await pages.register(swaggerUi, SWAGGER_UI)
   })
 }
@@ -66,47 +62,4 @@ function documentOfPage({ servers: _only, ...document }: Readonly<Record<string,
     ...document,
     components: { ...components, securitySchemes: { oauth2: { ...oauth2, flows: { clientCredentials } } } },
   }
-}
-
-/** What the plugin below uses of Swagger UI's state. */
-interface List<T> {
-  readonly size: number
-  map(change: (one: T) => T): List<T>
-  filter(keep: (one: T) => boolean): List<T>
-}
-interface Operation {
-  getIn(path: readonly string[]): string | undefined
-}
-interface Section {
-  get(name: 'operations'): List<Operation>
-  set(name: 'operations', value: List<Operation>): Section
-}
-type IsShown = (part: readonly string[], byDefault: boolean) => boolean
-
-/**
- * A plugin of Swagger UI, which runs in the browser: the search finds the operations whose path, name or summary has all
- * its words, and opens their sections. Without the plugin it finds names of sections only, in their exact case.
- */
-function searchOperations() {
-  const opsFilter = (sections: List<Section>, search: string) => {
-    const words = search.toLowerCase().split(' ')
-    const matches = (operation: Operation) => {
-      const text = [['path'], ['operation', 'operationId'], ['operation', 'summary']]
-        .map((path) => operation.getIn(path))
-        .join(' ')
-        .toLowerCase()
-      return words.every((word) => text.includes(word))
-    }
-    return sections
-      .map((section) => section.set('operations', section.get('operations').filter(matches)))
-      .filter((section) => section.get('operations').size > 0)
-  }
-  const isShown =
-    (original: IsShown) =>
-    (layout: { get(name: 'filter'): string | boolean }, ...part: Parameters<IsShown>): boolean => {
-      const search = layout.get('filter')
-      const isSearch = typeof search === 'string' && search !== ''
-      return (isSearch && part[0][0] === 'operations-tag') || original(...part)
-    }
-  return { fn: { opsFilter }, statePlugins: { layout: { wrapSelectors: { isShown } } } }
 }

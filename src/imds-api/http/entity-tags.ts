@@ -28,7 +28,7 @@ export function addEntityTag(route: RouteOptions): void {
 }
 
 const sendTag: onSendHookHandler = (request, reply, payload, done) => {
-  if (reply.statusCode !== 200 || reply.isPart || typeof payload !== 'string') {
+  if (reply.statusCode !== 200 || typeof payload !== 'string') {
     done(null, payload)
     return
   }

@@ -62,7 +62,6 @@ const CODES: Readonly<Record<string, DetailCode>> = {
   const: 'not_allowed',
   enum: 'not_allowed',
   required: 'missing',
-  additionalProperties: 'unknown_parameter',
   minLength: 'too_short',
   minItems: 'too_short',
   maxLength: 'too_long',

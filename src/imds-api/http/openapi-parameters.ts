@@ -9,12 +9,6 @@ export const PARAMETERS = {
     schema: { type: 'string' },
     description: "The account of a user's request. An API client may leave it out.",
   },
-  Prefer: header(
-    'Prefer',
-    'With handling=strict, unknown parameters are refused (422) and named, ' +
-      'and the response has Preference-Applied: handling=strict. Otherwise they are ignored, except in the query of a list (400).',
-    { examples: ['handling=strict'] },
-  ),
   RequestId: header(
     REQUEST_ID,
     'An id for the request, which the response and the log have too. Any other text is replaced.',

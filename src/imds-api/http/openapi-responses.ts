@@ -16,10 +16,6 @@ export const HEADERS = {
   'Cache-Control': { description: 'Whether caches may store the response.', schema: TEXT },
   Pragma: { description: 'The same as Cache-Control, for caches of HTTP/1.0.', schema: TEXT },
   'X-Oauth-Scopes': { description: 'The scopes of the access token.', schema: TEXT },
-  'Preference-Applied': {
-    description: 'The preference of the request that was respected.',
-    schema: { type: 'string', const: 'handling=strict' },
-  },
   ETag: {
     description: 'The entity tag of the resource: a digest of its full form.',
     schema: { type: 'string', examples: ['"Kk3UVqg5rhd6I1w0UEzXnA"'] },
@@ -48,7 +44,7 @@ export type HeaderName = keyof typeof HEADERS
 /** The headers with the rest of a rate limit. */
 export const RATE_LIMIT: readonly HeaderName[] = ['RateLimit-Policy', 'RateLimit']
 /** The headers that any response below /1.0 may have. */
-export const COMMON: readonly HeaderName[] = ['Cache-Control', 'X-Oauth-Scopes', 'Preference-Applied']
+export const COMMON: readonly HeaderName[] = ['Cache-Control', 'X-Oauth-Scopes']
 
 /** The additional headers of refusals, by status. */
 const HEADERS_OF_STATUS: Readonly<Record<number, readonly HeaderName[]>> = {

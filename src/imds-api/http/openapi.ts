@@ -102,11 +102,10 @@ function completeOperation(
     errors.set(status, withComponents(response, schemas))
     return { $ref: `#/components/responses/${status}` }
   }
-  const hasFields = given.some(({ name }) => name === 'fields')
   const success = Object.entries(responses ?? {}).map(([status, response]) => [
     status,
     {
-      ...withComponents(hasFields ? withFields(response) : response, schemas),
+      ...withComponents(response, schemas),
       description: STATUS_CODES[status],
       headers: headerReferences([...successHeaders(path, method, refusals), ...headers]),
     },
@@ -140,18 +139,6 @@ function asDeepObject(parameter: Parameter): object {
   return isObject ? { ...parameter, style: 'deepObject', explode: true } : parameter
 }
 
-/** A resource, or a list of them, with all fields or with those that the parameter `fields` names. */
-function withFields(response: Response): Response {
-  const withSome = (whole: Schema): Schema => {
-    const { required: _, title, ...some } = whole
-    return { anyOf: [whole, { ...some, title: `Some${String(title)}` }] }
-  }
-  return mapSchemas(response, (schema) => {
-    const { items } = schema as { readonly items?: Schema }
-    return items === undefined ? withSome(schema) : { ...schema, items: withSome(items) }
-  })
-}
-
 const NOT_MODIFIED = {
   description: 'The client has the present form.',
   headers: headerReferences([REQUEST_ID, ...COMMON, 'ETag']),
@@ -168,7 +155,6 @@ function parametersOf(path: string, method: string): readonly ParameterName[] {
   const isChange = method !== 'get'
   return [
     ...(takesAccount(path) ? (['Account'] as const) : []),
-    'Prefer',
     'RequestId',
     ...(isRead(path, method) ? (['IfNoneMatch'] as const) : []),
     ...(isChange && memberPathOf(path) !== undefined ? (['IfMatch'] as const) : []),

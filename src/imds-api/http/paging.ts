@@ -1,5 +1,5 @@
 /**
- * The query parameters of lists: pages (`limit`, `after`), filters, and `fields`, which members have too.
+ * The query parameters of lists: pages (`limit`, `after`) and filters.
  *
  * A cursor, the value of `after`, is the place of a row in the order of its list. The next page has the rows behind
  * this place, so rows that are created or deleted between two pages move no other row to another page. A cursor is no
@@ -27,7 +27,6 @@ export interface ListRules {
   readonly order: readonly ('string' | 'number')[]
   readonly filters: Readonly<Record<string, FilterRule>>
   readonly hasTags: boolean
-  readonly fields: readonly string[]
 }
 
 /** The parameters of a list. `filters`: names, with `tag.` before the key of a tag, and values. */
@@ -35,7 +34,6 @@ export interface ListQuery {
   readonly limit: number | undefined
   readonly after: ListPosition | undefined
   readonly filters: readonly (readonly [name: string, value: string])[]
-  readonly fields: ReadonlySet<string> | undefined
   /** The header `Link` of a page: a reference to the page after a place, with the same parameters. */
   linkTo(place: ListPosition): string
 }
@@ -47,13 +45,13 @@ export const MAX_CURSOR_LENGTH = 4_096
 /** Before the key of a tag. */
 export const TAG = 'tag.'
 /** The names of filters by tags: generators of clients make `tags[KEY]` of an object (deepObject of OpenAPI). */
-export const TAG_PATTERN = '^(?:tag\\.(?<dotted>.*)|tags\\[(?<bracketed>.*)\\])$'
+const TAG_PATTERN = '^(?:tag\\.(?<dotted>.*)|tags\\[(?<bracketed>.*)\\])$'
 /** The characters of the digest in a cursor. They find mistakes: a cursor gives no access. */
 const DIGEST_LENGTH = 8
 
 type Query = Readonly<Record<string, unknown>>
 
-/** Reads the parameters of a list. Refuses with all faults at once (400). strict.ts has refused unknown parameters. */
+/** Reads the parameters of a list. Refuses with all faults at once (400). Unknown ones are ignored. */
 export function parseListQuery(query: Query, rules: ListRules): ListQuery {
   const reader = new QueryReader(query)
   const filterOf = (name: string) => {
@@ -75,7 +73,6 @@ export function parseListQuery(query: Query, rules: ListRules): ListQuery {
     if (filters.findIndex(([other]) => other === name) < i)
       reader.fault(names[i]!, 'malformed', `is ${name}, given twice`)
   }
-  const fields = readFields(reader, rules.fields)
   const digest = digestOf(rules.path, filters)
   const cursor = reader.text('after', MAX_CURSOR_LENGTH)
   const after = cursor === undefined ? undefined : parseCursor(cursor, digest, rules.order)
@@ -83,28 +80,12 @@ export function parseListQuery(query: Query, rules: ListRules): ListQuery {
     reader.fault('after', 'malformed', 'must be the cursor of a Link of this list, with the same filters')
   reader.end()
   const linkTo = (place: ListPosition) => {
-    const kept = ['account_id', 'limit', 'fields', ...names].filter((name) => query[name] !== undefined)
+    const kept = ['account_id', 'limit', ...names].filter((name) => query[name] !== undefined)
     const parameters = new URLSearchParams(kept.map((name) => [name, String(query[name])]))
     parameters.set('after', Buffer.from(JSON.stringify([digest, ...place])).toString('base64url'))
     return `<?${parameters.toString()}>; rel="next"` // without a host: a client can send any Host
   }
-  return { limit, after, filters, fields, linkTo }
-}
-
-/** Reads `fields`, for the GET of a member; undefined: all. Refuses other names than these (400). */
-export function parseFieldNames(query: unknown, names: readonly string[]): ReadonlySet<string> | undefined {
-  const reader = new QueryReader(query)
-  const fields = readFields(reader, names)
-  reader.end()
-  return fields
-}
-
-function readFields(reader: QueryReader, names: readonly string[]): ReadonlySet<string> | undefined {
-  const fields = reader.text('fields')?.split(',')
-  const unknown = fields?.find((field) => !names.includes(field))
-  if (unknown !== undefined)
-    reader.fault('fields', 'not_allowed', `must be names with commas: ${unknown} is not one of ${names.join(', ')}`)
-  return fields && new Set(fields)
+  return { limit, after, filters, linkTo }
 }
 
 /** The names of the filters in a query, as they are given. */

@@ -49,8 +49,6 @@ declare module 'fastify' {
     respondedId: string | undefined
     /** True for a request that succeeded without a change, such as a repeat: its audit line says so. */
     changedNothing: boolean
-    /** True for a response with some fields of a member: it has no entity tag. */
-    isPart: boolean
     /** Ends the connection of a response that cannot be completed, so that the client sees that it is not whole. */
     cutOff: (cause: unknown) => void
   }
@@ -84,8 +82,7 @@ export function buildServer(settings: ApiServerSettings): ApiServer {
   refuseOtherProtocols(server, settings)
   decorateReplies(server, settings)
   addServerSteps(server)
-  handleUnknownRoutes(server)
-  handleErrors(server, settings)
+  handleErrors(server, settings, handleUnknownRoutes(server))
   return server
 }
 
@@ -152,7 +149,6 @@ function refuseOtherProtocols(server: ApiServer, { onUnreadable }: ApiServerSett
 function decorateReplies(server: ApiServer, { tls, log }: ApiServerSettings): void {
   server.decorateReply('respondedId', undefined)
   server.decorateReply('changedNothing', false)
-  server.decorateReply('isPart', false)
   server.decorateReply('cutOff', function (this: FastifyReply, cause: unknown) {
     const { id, method, routeOptions } = this.request
     // no failure, unless requests were shed: the access of the client has ended
@@ -168,32 +164,31 @@ function decorateReplies(server: ApiServer, { tls, log }: ApiServerSettings): vo
   })
 }
 
-/** Says which methods a path has, or which path was meant. */
-function handleUnknownRoutes(server: ApiServer): void {
+type Handler = (request: FastifyRequest, reply: FastifyReply) => FastifyReply
+
+/** Says which methods a path has. Returns the handler. */
+function handleUnknownRoutes(server: ApiServer): Handler {
   const routes = new RouteTable()
   server.addHook('onRoute', ({ method, url }) => routes.add(url, Array.isArray(method) ? method : [method]))
-  server.setNotFoundHandler((request, reply) => {
+  const refuseRoute: Handler = (request, reply) => {
     const path = request.url.split('?', 1)[0]!
     const allowed = routes.methodsOf(path)
-    if (allowed.length === 0) {
-      const meant = routes.nearestPath(path)
-      return send(
-        reply,
-        refuse('resource_not_found', `there is no ${path}${meant === undefined ? '' : ` (did you mean ${meant}?)`}`),
-      )
-    }
+    if (allowed.length === 0) return send(reply, refuse('resource_not_found', `there is no ${path}`))
     void reply.header('Allow', allowed.join(', '))
     return send(reply, refuse('method_not_allowed', `${request.method} is not one of ${allowed.join(', ')}`))
-  })
+  }
+  server.setNotFoundHandler(refuseRoute)
+  return refuseRoute
 }
 
-function handleErrors(server: ApiServer, { onShed, log }: ApiServerSettings): void {
+function handleErrors(server: ApiServer, { onShed, log }: ApiServerSettings, refuseRoute: Handler): void {
   server.setErrorHandler((error: FastifyError | Refusal | Replay, request, reply) => {
     if (error instanceof Refusal) {
       if (error.options.shed !== undefined) onShed(error.options.shed, bodyOwnerOf(request))
       return send(reply, error)
     }
     if (error instanceof Replay) return sendReplay(reply, error, send)
+    if (request.is404) return refuseRoute(request, reply) // before it, Fastify wants a Content-Type of QUERY
     const isNoPath = error.validationContext === 'params' || error.code === 'FST_STATIC_FORBIDDEN_PATH'
     const refusal = isNoPath
       ? refuse('resource_not_found', `there is no ${request.url.split('?', 1)[0]!}`)

@@ -16,7 +16,6 @@ import { addEntityTag } from './entity-tags.ts'
 import { checkHead, forbidCaching } from './head.ts'
 import { readIdempotencyKey } from './idempotency.ts'
 import { enterShareOfCaller, leaveShare, leaveShareOfChange } from './read-share.ts'
-import { readPreference, refuseUnknownParameters } from './strict.ts'
 
 type Step = (request: FastifyRequest, reply: FastifyReply) => Promise<void>
 /** The steps of the API that need more than the request. */
@@ -45,14 +44,12 @@ export function addApiSteps(api: FastifyInstance, steps: ApiSteps): void {
   api.decorateRequest('enterShare', steps.enterShare)
   api.decorateRequest('checkCondition', undefined)
   api.addHook('onRequest', forbidCaching)
-  api.addHook('onRequest', readPreference)
   api.addHook('onRequest', steps.authenticate)
   api.addHook('onRequest', readIdempotencyKey)
   api.addHook('onRequest', enterShareOfCaller)
   api.addHook('onRequest', steps.chooseAccount)
   api.addHook('preParsing', leaveShareOfChange)
   // body.ts parses the body, and Fastify validates it
-  api.addHook('preHandler', refuseUnknownParameters)
   api.addHook('onRoute', steps.respectIfMatch) // the next preHandler, of the changes of a member
   // the handler: a change waits for its turn, and its token, access and condition are checked in its transaction
   api.addHook('onSend', leaveShare)

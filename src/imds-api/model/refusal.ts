@@ -52,7 +52,6 @@ export const FIELD_CODES = [
   'wrong_kind',
   'not_available',
   'unchangeable',
-  'unknown_parameter',
 ] as const
 /** The code of a detail: one of FIELD_CODES, or the name of the refusal if no field is wrong. */
 export type DetailCode = (typeof FIELD_CODES)[number] | RefusalName

@@ -156,8 +156,8 @@ function membersOf(
   parts: ResourceParts,
   { requesterOf = callerOf, ...options }: Pick<MembersOf, 'as' | 'requesterOf'>,
 ): Members {
-  const load: MembersOf['load'] = (db, request, _id, fields) =>
-    FORMS.form.narrowed(fields).load(db, parts.site, requesterOf(request).accountId, { where: sql`true` })
+  const load: MembersOf['load'] = (db, request) =>
+    FORMS.form.load(db, parts.site, requesterOf(request).accountId, { where: sql`true` })
   return new Members(parts, { ...FORMS, load, requesterOf, ...options })
 }
 

@@ -51,12 +51,12 @@ function addRoutes(parts: ResourceParts): void {
   const configMaps = new Members(parts, {
     ...FORMS,
     /** Puts the stored text of `data` into the response as it is: parsing would change it. */
-    load: async (db, request, id, fields) => {
+    load: async (db, request, id) => {
       const where = sql`config_maps.account_id = ${callerOf(request).accountId}`
-      const map = await FORMS.form.narrowed(fields).load(db, parts.site, id, { where })
-      const members = Object.entries(map)
-        .filter(([name]) => fields?.has(name) !== false)
-        .map(([name, value]) => `"${name}":${name === 'data' ? String(value) : JSON.stringify(value)}`)
+      const map = await FORMS.form.load(db, parts.site, id, { where })
+      const members = Object.entries(map).map(
+        ([name, value]) => `"${name}":${name === 'data' ? String(value) : JSON.stringify(value)}`,
+      )
       return new JsonMember(map.id, `{${members.join(',')}}`)
     },
   })

@@ -16,21 +16,16 @@ const [LIMIT, MAX_LIMIT] = [100, 1_000]
 const STREAM = 'text/event-stream'
 
 const Stream = Type.String({ title: 'EventStream', description: 'Server-sent events. The data of each is an Event.' })
-const Query = Type.Object(
-  {
-    after: Type.Optional(
-      Type.String({
-        description: 'The id of the last event that the client has, or now. Default: all events that are kept.',
-      }),
-    ),
-    type: Type.Optional(Type.Enum(EVENT_TYPES, { description: 'Only events of resources of this type.' })),
-    resource: Type.Optional(Type.String({ description: 'Only events of the resource with this id.' })),
-    limit: Type.Optional(
-      Type.Integer({ minimum: 1, maximum: MAX_LIMIT, description: `Of a list. Default: ${LIMIT}.` }),
-    ),
-  },
-  { additionalProperties: false },
-)
+const Query = Type.Object({
+  after: Type.Optional(
+    Type.String({
+      description: 'The id of the last event that the client has, or now. Default: all events that are kept.',
+    }),
+  ),
+  type: Type.Optional(Type.Enum(EVENT_TYPES, { description: 'Only events of resources of this type.' })),
+  resource: Type.Optional(Type.String({ description: 'Only events of the resource with this id.' })),
+  limit: Type.Optional(Type.Integer({ minimum: 1, maximum: MAX_LIMIT, description: `Of a list. Default: ${LIMIT}.` })),
+})
 
 export function addEventRoutes({ server, db, streams }: ResourceParts): void {
   server.get(

@@ -13,7 +13,7 @@ import { deleteServer, lockServer, updateServer, type ServerValues } from '../ch
 import { ownsId, serverCanBecome } from '../changes/servers.ts'
 import { GivenOptionsSchema, type MetadataOptions } from '../model/metadata-options.ts'
 import { fieldFault, refuse } from '../model/refusal.ts'
-import { REPORTED_FIELDS, reportedFields } from './guest-reports.ts'
+import { reportedFields } from './guest-reports.ts'
 import type { Tag } from './kit/lists.ts'
 import { Members } from './kit/members.ts'
 import { addWait } from './kit/waiting.ts'
@@ -88,7 +88,6 @@ export function addServerRoutes(parts: ResourceParts): void {
     ...SERVER_FORMS,
     /** The reports of its guest, if it may report. */
     more: {
-      names: Object.keys(REPORTED_FIELDS),
       isShown: (shown) => (shown['metadata_options'] as MetadataOptions | undefined)?.reports === 'enabled',
       read: async (id) => reportedFields((await ownsId(db, id)) ? await reports(id) : undefined),
     },

@@ -76,9 +76,9 @@ const Update = Type.Partial(
 
 export function addUserRoutes(parts: ResourceParts): void {
   const { site } = parts
-  const load: Members['load'] = async (db, request, id, fields) => {
+  const load: Members['load'] = async (db, request, id) => {
     const self = await selfOf(db, request.tokenHolder)
-    return FORMS.form.narrowed(fields).load(db, site, id || self, usersSeenBy(request.accountIds, self))
+    return FORMS.form.load(db, site, id || self, usersSeenBy(request.accountIds, self))
   }
   const users = new Members(parts, { ...FORMS, load })
   const user = new Members(parts, {

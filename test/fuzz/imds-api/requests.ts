@@ -97,7 +97,6 @@ function headersOf({ method, path, parameters }: Operation, { dice, lane }: Sour
     'Idempotency-Key': [`"${method} ${path}"`, `"${dice.below(1_000)}"`],
     'If-Match': ['*', '"Kk3UVqg5rhd6I1w0UEzXnA"', ...lane.tags],
     'If-None-Match': ['*', '"Kk3UVqg5rhd6I1w0UEzXnA"', ...lane.tags],
-    Prefer: ['handling=strict', 'return=minimal'],
     'X-Request-Id': ['job-42'],
   }
   const given = parameters.filter((parameter) => parameter.in === 'header' && dice.chance(0.1))

@@ -78,8 +78,6 @@ export class Form {
   readonly resource: Resource
   readonly fields: Fields
   readonly schema: TObject
-  readonly #name: ResourceName
-  readonly #expressions: ReadonlyMap<string, RawBuilder<unknown>>
   readonly #columns: RawBuilder<unknown>
   readonly #shown: readonly (readonly [name: string, column: string, show: Show | undefined])[]
   #compiled: RawBuilder<unknown> | undefined
@@ -94,8 +92,6 @@ export class Form {
     })
     const expressions = new Map(Object.entries(extra))
     for (const [name, { column }] of entries) if (typeof column !== 'string') expressions.set(name, column)
-    this.#name = resourceName
-    this.#expressions = expressions
     this.resource = resource
     this.fields = fields
     this.#shown = entries.map(([name, { column, show }]) => [name, typeof column === 'string' ? column : name, show])
@@ -113,13 +109,6 @@ export class Form {
       },
       { title: title ?? name },
     )
-  }
-
-  /** The form with only these fields, and `id`, `resource_type` and `url`, which cost nothing; undefined: with all. */
-  narrowed(names: ReadonlySet<string> | undefined): Form {
-    if (names === undefined) return this
-    const fields = Object.entries(this.fields).filter(([name]) => names.has(name) || names.has(`${name}_url`))
-    return new Form(this.#name, Object.fromEntries(fields), { extra: Object.fromEntries(this.#expressions) })
   }
 
   show(site: Site, row: FormRow): Representation {

@@ -1,13 +1,13 @@
 /**
  * The GET of a collection. A collection declares its form, its order, its filters and which rows it has; pages, filters,
- * `fields` and streaming are the same for all (http/paging.ts, http/list-stream.ts).
+ * and streaming are the same for all (http/paging.ts, http/list-stream.ts).
  */
 import type { FastifyRequest } from 'fastify'
 import { sql, type RawBuilder } from 'kysely'
 import Type, { type TObject, type TSchema } from 'typebox'
 import { callerOf } from '../../auth/account-choice.ts'
 import { sendList } from '../../http/list-stream.ts'
-import { MAX_CURSOR_LENGTH, MAX_PAGE_SIZE, parseListQuery, TAG, TAG_PATTERN } from '../../http/paging.ts'
+import { MAX_CURSOR_LENGTH, MAX_PAGE_SIZE, parseListQuery, TAG } from '../../http/paging.ts'
 import type { FilterRule, ListRules, ListPosition } from '../../http/paging.ts'
 import { MAX_VALUE_LENGTH } from '../../http/query.ts'
 import type { Form, FormRow, RowsOf } from './forms.ts'
@@ -70,13 +70,11 @@ export function addList({ server, db, site }: RouteParts, collection: Collection
   const { summary = `List ${resource.plural}`, order = byCreation(resource.table) } = collection
   const path = `/${resource.path}`
   const filters: Readonly<Record<string, Filter>> = { ...filtersOf(form), ...collection.filters }
-  const names = Object.keys(form.schema.properties)
   const rules: ListRules = {
     path,
     order: order.map(({ type }) => (type === 'text' ? 'string' : 'number')),
     filters,
     hasTags: tagged !== undefined,
-    fields: names,
   }
   const more = sql`, json_build_array(${sql.join(order.map(inPosition))}) as position`
   const orderBy = sql`order by ${sql.join(order.map(({ column }) => sql.ref(column)))}`
@@ -96,8 +94,6 @@ export function addList({ server, db, site }: RouteParts, collection: Collection
     },
     async (request, reply) => {
       const query = parseListQuery(request.query, rules)
-      const shown = query.fields && namedBy(query.fields, names)
-      const narrowed = form.narrowed(query.fields)
       const { where, ...others } = rowsOf(request)
       const isTag = ([name]: Tag) => name.startsWith(TAG)
       const conditions = [
@@ -109,19 +105,16 @@ export function addList({ server, db, site }: RouteParts, collection: Collection
       return sendList(reply, query, rowsAtOnce, async (after, most) => {
         const all = after === undefined ? conditions : [...conditions, isAfter(order, after)]
         const which = { ...others, where: sql.join(all, sql` and `) }
-        const { rows } = await narrowed
+        const { rows } = await form
           .query<FormRow & { readonly position: ListPosition }>(db, which, {
             more,
             rest: sql`${orderBy} limit ${most + 1}`,
           })
           .execute(db)
         const page = rows.slice(0, most)
-        const forms = page.map((row) => narrowed.show(site, row))
+        const forms = page.map((row) => form.show(site, row))
         return {
-          json:
-            shown === undefined
-              ? (reply.serializeInput(forms as never, '200') as string).slice(1, -1)
-              : forms.map((one) => JSON.stringify(pick(one, shown))).join(','),
+          json: (reply.serializeInput(forms as never, '200') as string).slice(1, -1),
           rows: page.length,
           next: rows.length > most ? page.at(-1)!.position : undefined,
         }
@@ -130,13 +123,8 @@ export function addList({ server, db, site }: RouteParts, collection: Collection
   )
 }
 
-export function fieldsParameter(names: readonly string[]): TSchema {
-  const description = `An extension. Only these fields, separated by commas; then the others are absent: ${names.join(', ')}.`
-  return Type.Optional(Type.String({ maxLength: MAX_VALUE_LENGTH, description }))
-}
-
-/** The parameters of a list, for its document and for strict.ts. */
-function parametersOf({ filters, hasTags, fields }: ListRules): TObject {
+/** The parameters of a list, for its document. */
+function parametersOf({ filters, hasTags }: ListRules): TObject {
   const text = (description: string, maxLength = MAX_VALUE_LENGTH) =>
     Type.Optional(Type.String({ maxLength, description }))
   const parameters: Record<string, TSchema> = {
@@ -148,7 +136,6 @@ function parametersOf({ filters, hasTags, fields }: ListRules): TObject {
       }),
     ),
     after: text('An extension. The page after this cursor, which comes from a Link.', MAX_CURSOR_LENGTH),
-    fields: fieldsParameter(fields),
   }
   for (const [name, { values }] of Object.entries(filters)) {
     const description = `An extension. Only those with this ${name.replace('_', ' ')}.`
@@ -161,10 +148,7 @@ function parametersOf({ filters, hasTags, fields }: ListRules): TObject {
         examples: [{ Role: 'front' }],
       }),
     )
-  return Type.Object(parameters, {
-    additionalProperties: false,
-    ...(hasTags && { patternProperties: { [TAG_PATTERN]: {} } }),
-  })
+  return Type.Object(parameters)
 }
 
 /** The value of a column in a position. A time is in microseconds since 1970, which JSON keeps exactly. */
@@ -181,11 +165,6 @@ function isAfter(order: readonly OrderColumn[], position: ListPosition): RawBuil
       : sql`${position[i]}::${sql.raw(type === 'text' ? 'text' : 'bigint')}`,
   )
   return sql`(${sql.join(columns)}) > (${sql.join(values)})`
-}
-
-/** The names that `fields` has. A list brings the field that has its URL if it is cut. */
-export function namedBy(fields: ReadonlySet<string>, names: readonly string[]): readonly string[] {
-  return names.filter((name) => fields.has(name) || fields.has(name.replace(/_url$/, '')))
 }
 
 export function pick(from: object, names: readonly string[]): object {

@@ -1,27 +1,25 @@
 /** The routes of members: their GET, which conditions.ts repeats before a change, and their changes. */
 import type { FastifyReply, FastifyRequest, FastifySchema, RouteShorthandOptions } from 'fastify'
 import { sql } from 'kysely'
-import Type, { type Static, type TObject } from 'typebox'
+import type { Static, TObject } from 'typebox'
 import { callerOf } from '../../auth/account-choice.ts'
 import type { AccountRequester } from '../../changes/account-changes.ts'
 import { prepareForPool } from '../../database/prepared.ts'
 import type { Db, Tx } from '../../database/transaction.ts'
 import { JsonMember } from '../../http/idempotency.ts'
-import { parseFieldNames } from '../../http/paging.ts'
 import { STATE_RULES, type StateRule } from '../../model/account-states.ts'
 import type { Form, Representation, RowsOf } from './forms.ts'
-import { addList, fieldsParameter, namedBy, pick, type Collection } from './lists.ts'
+import { addList, pick, type Collection } from './lists.ts'
 import type { RouteParts } from './parts.ts'
 import type { Resource } from './table.ts'
 
 export type Shown = Representation | JsonMember
 
 /**
- * What the GET of a member shows besides: fields that are not in the database, with these names. `isShown`: the member
+ * What the GET of a member shows besides: fields that are not in the database. `isShown`: the member
  * has them. `read`: may take long.
  */
 export interface MoreFields {
-  readonly names: readonly string[]
   readonly isShown: (shown: Representation) => boolean
   readonly read: (id: string) => Promise<object>
 }
@@ -66,7 +64,7 @@ export interface MembersOf {
   readonly collected?: Form
   readonly as?: Pick<Resource, 'path' | 'name' | 'noun'> & { readonly schema?: TObject }
   readonly rows?: (request: FastifyRequest) => RowsOf
-  readonly load?: (db: Db, request: FastifyRequest, id: string, fields?: ReadonlySet<string>) => Promise<Shown>
+  readonly load?: (db: Db, request: FastifyRequest, id: string) => Promise<Shown>
   readonly more?: MoreFields
   readonly requesterOf?: (request: FastifyRequest) => AccountRequester
 }
@@ -91,11 +89,11 @@ export class Members {
     this.path = as === undefined ? `/${form.resource.path}/:id` : `/${as.path}`
   }
 
-  /** Loads a member with at least these fields, or with all; without `more`. Refuses if it does not exist. */
-  readonly load = (db: Db, request: FastifyRequest, id: string, fields?: ReadonlySet<string>): Promise<Shown> => {
+  /** Loads a member, without `more`. Refuses if it does not exist. */
+  readonly load = (db: Db, request: FastifyRequest, id: string): Promise<Shown> => {
     const { form, load, rows = (one) => ({ where: this.#isOfAccount(callerOf(one).accountId) }) } = this.#of
-    if (load !== undefined) return load(db, request, id, fields)
-    return form.narrowed(fields).load(db, this.#parts.site, id, rows(request))
+    if (load !== undefined) return load(db, request, id)
+    return form.load(db, this.#parts.site, id, rows(request))
   }
 
   /** A member with what its GET shows besides. */
@@ -118,22 +116,12 @@ export class Members {
   /** GET of a member. */
   get(description: string, about: Pick<FastifySchema, 'summary'> = {}): void {
     const read = this.#prepare() ?? ((request, id) => this.load(this.#parts.db, request, id))
-    const names = Object.keys(this.schema.properties)
-    const querystring = Type.Object({ fields: fieldsParameter(names) })
-    const options = { validatorCompiler: () => () => true } // parseFieldNames checks them
-    const route = { ...this.named('Get'), ...about, description, querystring, options }
-    this.route('GET', this.path, route, async ({ request, reply, id }) => {
-      const fields = parseFieldNames(request.query, names)
-      const isLess = fields !== undefined && this.more?.names.some((name) => fields.has(name)) !== true
-      let shown = isLess ? await this.load(this.#parts.db, request, id, fields) : await read(request, id)
-      if (this.more !== undefined && !isLess) {
-        request.leaveShare?.() // the store may hang
-        shown = await this.complete(shown)
-      }
-      if (fields === undefined) return shown
-      reply.isPart = true
-      if (shown instanceof JsonMember) return shown
-      return new JsonMember(shown.id, JSON.stringify(pick(shown, namedBy(fields, names))))
+    const route = { ...this.named('Get'), ...about, description }
+    this.route('GET', this.path, route, async ({ request, id }) => {
+      const shown = await read(request, id)
+      if (this.more === undefined) return shown
+      request.leaveShare?.() // the store may hang
+      return this.complete(shown)
     })
   }
 

@@ -36,15 +36,15 @@ test('a document keeps what it has, and each operation gets the parameters of it
     '/1.0/things': {
       post: {
         summary: 'Make',
-        parameters: ['Account', 'Prefer', 'RequestId', 'IdempotencyKey'].map(parameter),
+        parameters: ['Account', 'RequestId', 'IdempotencyKey'].map(parameter),
         requestBody: { required: true },
       },
     },
-    '/1.0/things/{id}': { get: { parameters: ['Account', 'Prefer', 'RequestId', 'IfNoneMatch'].map(parameter) } },
+    '/1.0/things/{id}': { get: { parameters: ['Account', 'RequestId', 'IfNoneMatch'].map(parameter) } },
     '/1.0/things/{id}/send': {
-      post: { parameters: ['Account', 'Prefer', 'RequestId', 'IfMatch', 'IdempotencyKey'].map(parameter) },
+      post: { parameters: ['Account', 'RequestId', 'IfMatch', 'IdempotencyKey'].map(parameter) },
     },
-    '/1.0/user/collaborations': { get: { parameters: [{ name: 'x' }, ...['Prefer', 'RequestId'].map(parameter)] } },
+    '/1.0/user/collaborations': { get: { parameters: [{ name: 'x' }, ...['RequestId'].map(parameter)] } },
   })
   expect(paths['/token'].post).toMatchObject({ parameters: [{ name: 'x-otp', in: 'header' }] })
 })

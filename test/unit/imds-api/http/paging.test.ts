@@ -8,7 +8,6 @@ const RULES: ListRules = {
   order: ['number', 'string'],
   filters: { name: {}, status: { values: ['active', 'inactive'] }, server_group: { idOf: 'grp' } },
   hasTags: true,
-  fields: ['id', 'name'],
 }
 const PLACE = [1_767_225_600_123_456, 'srv-6ilgo'] as const
 const parse = (query: Readonly<Record<string, unknown>>, rules = RULES) => parseListQuery(query, rules)
@@ -32,11 +31,11 @@ function faultsOf(query: Readonly<Record<string, unknown>>): string[] {
 }
 
 test('a Link has the parameters of its page, and a cursor that means the same place', () => {
-  const query = { account_id: 'acc-1', limit: '2', name: 'a&b="<>\r\n', 'tag.Role': 'front', fields: 'id', other: 'x' }
+  const query = { account_id: 'acc-1', limit: '2', name: 'a&b="<>\r\n', 'tag.Role': 'front', other: 'x' }
   const next = linked(query)
   const { other: _other, ...known } = query
   expect(next).toEqual({ ...known, after: next['after'] })
-  expect(parse(next)).toMatchObject({ limit: 2, after: PLACE, fields: new Set(['id']) })
+  expect(parse(next)).toMatchObject({ limit: 2, after: PLACE })
   expect(parse(next).filters).toEqual([
     ['name', query.name],
     ['tag.Role', 'front'],
@@ -44,9 +43,9 @@ test('a Link has the parameters of its page, and a cursor that means the same pl
   expect(parse(query).linkTo(PLACE)).toMatch(/^<\?[\w.%&=+*-]+>; rel="next"$/)
 })
 
-test('a cursor of another list, or of other filters, is refused; limit and fields may change', () => {
+test('a cursor of another list, or of other filters, is refused; limit may change', () => {
   const { after = '' } = linked({ limit: '2', name: 'web' })
-  expect(faultsOf({ after, name: 'web', limit: '5', fields: 'id' })).toEqual([])
+  expect(faultsOf({ after, name: 'web', limit: '5' })).toEqual([])
   expect(faultsOf({ after, name: 'db' })).toEqual(['after: malformed'])
   expect(faultsOf({ after })).toEqual(['after: malformed'])
   expect(faultsOf({ after: linked({ name: 'web' }, { ...RULES, path: '/images' })['after'], name: 'web' })).toEqual([
@@ -81,13 +80,11 @@ test('a cursor that no Link has had is refused', () => {
 test('all wrong parameters are named at once', () => {
   for (const limit of ['0', '1001', '-1', '1e2', '', 'ten', '00001'])
     expect(faultsOf({ limit }), limit).toEqual(['limit: out_of_range'])
-  expect(faultsOf({ limit: ['1', '2'], name: ['a', 'b'], fields: 'id,colour', after: 'x' })).toEqual([
+  expect(faultsOf({ limit: ['1', '2'], name: ['a', 'b'], after: 'x' })).toEqual([
     'limit: malformed',
     'name: malformed',
-    'fields: not_allowed',
     'after: malformed',
   ])
-  expect(faultsOf({ fields: '' })).toEqual(['fields: not_allowed'])
   expect(faultsOf({ name: 'a\0' })).toEqual(['name: malformed'])
   expect(faultsOf({ 'tag.': 'a' })).toEqual(['tag.: malformed'])
   for (const status of ['nonsense', 'active,inactive', ''])
@@ -100,7 +97,7 @@ test('the number of filters, and the length of each value, are bounded', () => {
   const tags = Object.fromEntries(Array.from({ length: MAX_FILTERS }, (_, i) => [`tag.${i}`, 'x']))
   expect(parse(tags).filters.length).toBe(MAX_FILTERS)
   expect(faultsOf({ ...tags, 'tag.more': 'x' })).toEqual(['tag.more: too_long'])
-  for (const field of ['limit', 'name', 'fields', 'tag.Role'])
+  for (const field of ['limit', 'name', 'tag.Role'])
     expect(faultsOf({ [field]: 'x'.repeat(MAX_VALUE_LENGTH + 1) })[0], field).toBe(`${field}: too_long`)
   expect(faultsOf({ after: 'x'.repeat(MAX_CURSOR_LENGTH + 1) })[0]).toBe('after: too_long')
 })

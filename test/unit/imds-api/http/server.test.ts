@@ -109,17 +109,6 @@ test('each fault of a body has its place and its code, for programs', async () =
   ).toEqual(['name too_long', 'kind not_allowed', 'list.0.port wrong_type', 'list.1 wrong_type', 'list.2.port missing'])
 })
 
-test('a path that is nearly one of a route gets the path that was meant', async () => {
-  const { statusCode, body } = await aServer().server.inject('/thing/%3Cscript%3E%07')
-  expect([statusCode, withoutDetails(JSON.parse(body))]).toEqual([
-    404,
-    {
-      error_name: 'resource_not_found',
-      errors: ['there is no /thing/%3Cscript%3E%07 (did you mean /things/%3Cscript%3E%07?)'],
-    },
-  ])
-})
-
 test('values are not converted, unknown parameters stay out of the way, and an empty body is an object', async () => {
   expect(await post('{"name":1}')).toMatchObject({ status: 422, body: { errors: ['name must be a string'] } })
   expect(await post('{"name":"a","more":1}')).toEqual({ status: 201, body: { name: 'a', more: 1 } })
@@ -132,6 +121,18 @@ test('a refusal that a handler answers has its status', async () => {
     409,
     { error_name: 'resource_conflict', errors: ['busy'] },
   ])
+})
+
+test('QUERY is 405 with Allow, or 404, with and without a Content-Type', async () => {
+  const { server } = aServer()
+  const send = async (url: string, headers: Readonly<Record<string, string>>) => {
+    const { statusCode, headers: sent } = await server.inject({ method: 'QUERY' as 'GET', url, headers, payload: '{}' })
+    return [statusCode, sent.allow]
+  }
+  for (const headers of [{}, { 'content-type': 'application/json' }] as const) {
+    expect(await send('/things/a', headers)).toEqual([405, 'GET, HEAD'])
+    expect(await send('/other', headers)).toEqual([404, undefined])
+  }
 })
 
 test('a method that a path lacks is 405, a path that does not exist 404', async () => {

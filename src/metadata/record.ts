@@ -35,6 +35,16 @@ export function sealOf(document: unknown): string | undefined {
   return typeof sealedAt === 'string' && isTime(sealedAt) ? sealedAt : undefined
 }
 
+/** The revision of a document; undefined if it has no valid one. The rest of the document may be faulty. */
+export function revisionOf(document: unknown): number | undefined {
+  const revision = (document as { revision?: unknown } | null | undefined)?.revision
+  return isRevision(revision) ? revision : undefined
+}
+
+export function isRevision(value: unknown): value is number {
+  return Number.isSafeInteger(value) && (value as number) >= 1
+}
+
 function withPrefix(isAddress: (address: string) => boolean, bits: number) {
   return (value: string) => {
     const { address, prefixLength } = splitPrefix(value)

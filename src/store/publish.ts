@@ -6,7 +6,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ID_RULE, isId } from '../metadata/identifiers.ts'
 import type { Parsed } from '../metadata/parsed.ts'
-import { parse, parseStored, type Fault } from '../metadata/record.ts'
+import { isRevision, parse, parseStored, type Fault } from '../metadata/record.ts'
 import type { Backend, Conversion, RecordChange, RecordWriter, Written } from './backend.ts'
 import { checkRecord, type CheckedRecord } from './check-record.ts'
 import type { Publisher, PutOptions, PutResult, RemoveOptions, SealResult } from './publisher.ts'
@@ -108,14 +108,18 @@ export function publisherOn(backend: Backend, userDataMaxBytes: number): Publish
   return {
     fleet,
     recordKey: conversion?.key,
-    put: (document, userData = 'keep', { dryRun = false } = {}) =>
-      backend.transaction((writer) => put(writer, document, userData, dryRun), dryRun),
+    put: async (document, userData = 'keep', { dryRun = false } = {}) => {
+      checkUserData(userData)
+      return backend.transaction((writer) => put(writer, document, userData, dryRun), dryRun)
+    },
     reports: async (id) => (await reportsOf([id])).get(id),
     reportsOf,
     get: withId((id) => backend.get(id)),
-    remove: withId((id, revision?: number, options: RemoveOptions = {}) =>
-      backend.transaction((writer) => writer.remove(id, revision, options), options.dryRun ?? false),
-    ),
+    remove: withId(async (id, revision?: number, options: RemoveOptions = {}) => {
+      if (revision !== undefined && !isRevision(revision))
+        throw new TypeError(`a revision must be a whole number from 1 to ${Number.MAX_SAFE_INTEGER}`)
+      return backend.transaction((writer) => writer.remove(id, revision, options), options.dryRun ?? false)
+    }),
     seal: changeSeal(() => new Date().toISOString()),
     unseal: changeSeal(() => undefined),
     encrypt: withId((id, fromPlain: boolean) => converted((conversion) => conversion.encrypt(id, fromPlain))),
@@ -144,4 +148,10 @@ function withId<Rest extends unknown[], T>(method: (id: string, ...rest: Rest) =
 /** Throws unless this is an id. Does not repeat it: it may be of any length, with any characters. */
 function checkId(id: unknown): void {
   if (!isId(id)) throw new TypeError(`the id of an instance must be ${ID_RULE}`)
+}
+
+/** Throws unless this is user-data. A text is refused, and so are other arrays: a store would keep half of each number. */
+function checkUserData(userData: unknown): void {
+  if (userData !== 'keep' && userData !== 'none' && !(userData instanceof Uint8Array))
+    throw new TypeError('user-data must be a Uint8Array (such as a Buffer), "none" or "keep"')
 }

@@ -100,7 +100,7 @@ export class StoreUnavailable extends Error {}
 
 /**
  * A store open for writing. Every method rejects with an Error when the store cannot be reached or used, and with a
- * TypeError for an invalid id.
+ * TypeError for an invalid id, revision or user-data.
  */
 export interface Publisher {
   /** The marks of the region's hypervisors. */

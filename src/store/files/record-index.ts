@@ -3,13 +3,13 @@
  * memory only. Before each write it compares the stamps of all files, and reads those that changed, since other writers
  * and people change them too: some milliseconds for 1,000 instances.
  *
- * A record that cannot be parsed protects only the seal that can be read of it, and a record that was deleted by hand
+ * A record that cannot be parsed protects only the seal and the revision that can be read of it, and a record that was deleted by hand
  * nothing. Daemons go on to serve their last good state.
  */
 import { join } from 'node:path'
 import { overlap } from '../../metadata/address.ts'
 import { rangesOf, type Instance, type NetworkRange } from '../../metadata/instance.ts'
-import { parseStored, sealOf } from '../../metadata/record.ts'
+import { parseStored, revisionOf, sealOf } from '../../metadata/record.ts'
 import { forEachOf } from '../../limits/for-each-of.ts'
 import { readRegularFile } from '../../runtime/regular-file.ts'
 import type { Stored } from '../rules.ts'
@@ -101,7 +101,8 @@ export async function loadStored(directory: string, id: string): Promise<Stored 
   if (parsed.ok && parsed.value.id === id)
     return publishedAs(parsed.value, parsed.value.sealedAt ?? tombstone?.sealedAt)
   const sealedAt = sealOf(document) ?? tombstone?.sealedAt
-  return { revision: tombstone?.revision ?? 0, sealedAt, ranges: [], isRemoved: false }
+  const revision = Math.max(revisionOf(document) ?? 0, tombstone?.revision ?? 0)
+  return { revision, sealedAt, ranges: [], isRemoved: false }
 }
 
 export function publishedAs(instance: Instance, sealedAt: Seal): Stored {

@@ -205,7 +205,7 @@ test('a store without keys encrypts and decrypts nothing, and says why', async (
     await expect(convert()).rejects.toThrow('no keys here')
 })
 
-describe('an id', () => {
+describe('an argument', () => {
   /** A store that rejects everything: the id has to be refused before. */
   const asked = () => Promise.reject(new Error('the store was asked'))
   const backend: Backend & RecordWriter = {
@@ -228,7 +228,7 @@ describe('an id', () => {
   const store = publisherOn(backend, 16_384)
 
   test.each(['get', 'remove', 'seal', 'unseal', 'encrypt', 'decrypt'] as const)(
-    'that is none is refused with the rule by %s, before the store is asked',
+    'that is no id is refused with the rule by %s, before the store is asked',
     async (method) => {
       for (const id of NO_IDS) {
         await expect(store[method](id, true as never)).rejects.toThrow(
@@ -237,17 +237,37 @@ describe('an id', () => {
           ),
         )
       }
-      await expect(store[method](ID, true as never)).rejects.toThrow('the store was asked')
+      await expect(store[method](ID, undefined as never)).rejects.toThrow('the store was asked')
     },
   )
 
-  test('that is none makes a record invalid, before the store is asked for its user-data', async () => {
+  test.each([Number.NaN, -1, 0, 1.5, 2 ** 60, '7', null] as number[])(
+    'that is no revision is refused: %j',
+    async (no) => {
+      await expect(store.remove(ID, no)).rejects.toThrow(TypeError)
+      await expect(store.remove(ID, no, { dryRun: true })).rejects.toThrow(TypeError)
+      await expect(store.remove(ID, 2 ** 53 - 1)).rejects.toThrow('the store was asked')
+    },
+  )
+
+  test.each([
+    ['a text', 'text'],
+    ['an array of larger numbers', new Uint16Array([500])],
+    ['a view of bytes', new DataView(new ArrayBuffer(1))],
+    ['null', null],
+  ])('that is no user-data is refused: %s', async (_what, userData) => {
+    await expect(store.put(anInstance(), userData as never)).rejects.toThrow(TypeError)
+    await expect(store.put(anInstance(), userData as never, { dryRun: true })).rejects.toThrow(TypeError)
+    await expect(store.put(anInstance(), Buffer.from('text'))).rejects.toThrow('the store was asked')
+  })
+
+  test('that is no id makes a record invalid, before the store is asked for its user-data', async () => {
     for (const id of NO_IDS)
       expect(await store.put(anInstance({ id }))).toMatchObject({ kind: 'invalid', faults: [{ path: '/id' }] })
     await expect(store.put(anInstance())).rejects.toThrow('the store was asked')
   })
 
-  test('that is none is not listed, though another program may have written it', async () => {
+  test('that is no id is not listed, though another program may have written it', async () => {
     expect((await store.list()).map(({ id }) => id)).toEqual([ID])
   })
 })

@@ -87,6 +87,10 @@ test.each([
     'a valid record without its user-data',
     { [`${ID}.json`]: JSON.stringify(anInstance({ revision: 5, userData: { size: 1, sha256: '0'.repeat(64) } })) },
   ],
+  [
+    'a record with a faulty option',
+    { [`${ID}.json`]: JSON.stringify(anInstance({ revision: 5, options: { httpTokens: 'maybe' } })) },
+  ],
 ])('%s keeps its revision', async (_what, files) => {
   const { store } = await aStore(files)
   expect(await store.put(anInstance({ revision: 4 }), 'none')).toEqual({ kind: 'stale', revision: 5 })

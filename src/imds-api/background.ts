@@ -59,19 +59,16 @@ export function buildHypervisorCheck({ database, storeOpener, metrics, log }: Se
   })
 }
 
-/** Wakes the streams and waits of clients at each event. */
+/** Wakes the requests that wait, at each event. */
 export function listenForEvents({
   database,
-  streams,
   waits,
-}: Pick<ServiceParts, 'streams' | 'waits'> & { readonly database: Pick<Database, 'connect'> }): PeriodicTask {
+}: Pick<ServiceParts, 'waits'> & { readonly database: Pick<Database, 'connect'> }): PeriodicTask {
   return buildListener(
     () => database.connect(),
     EVENTS_CHANNEL,
     (payload) => {
-      const [accountId, resourceId] = payload.split(' ')
-      streams.wake(accountId!)
-      waits.wake(resourceId)
+      for (const name of payload.trim().split(' ')) waits.wake(name)
     },
   )
 }

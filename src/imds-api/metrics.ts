@@ -11,8 +11,6 @@ import type { Database } from './database/open.ts'
 import { readOutbox } from './database/outbox.ts'
 import { SHED_QUEUES } from './model/refusal.ts'
 import { PUBLISH_OUTCOMES } from './publish/batch.ts'
-import { STREAM_ENDS } from './resources/event-streams.ts'
-import { WAIT_ENDS } from './resources/kit/member-waits.ts'
 import { UNREADABLE_REASONS } from './http/unreadable.ts'
 import type { Db } from './database/transaction.ts'
 
@@ -56,20 +54,6 @@ const COUNTERS = {
     'outcome',
     ['succeeded', 'failed'],
     'Actions on servers whose outcome a hypervisor has reported: succeeded, failed.',
-  ],
-  countStreamEnd: [
-    'imds_api_event_streams_ended_total',
-    'reason',
-    STREAM_ENDS,
-    'Streams of events that have ended: client (it closed the connection), unread, right (the token or the ' +
-      'access ended), gone (its next events were deleted), stop.',
-  ],
-  countWaitEnd: [
-    'imds_api_waits_ended_total',
-    'reason',
-    WAIT_ENDS,
-    'Requests that have waited for a state of a resource: reached, impossible, timeout, right (the token or ' +
-      'the access ended), client (it closed the connection), stop.',
   ],
   countInvitation: [
     'imds_api_invitations_total',
@@ -124,16 +108,14 @@ const POOLS: Readonly<Record<string, readonly [help: string, of: (pool: AddressP
 /** The registry, and the functions that count. */
 export type ApiMetrics = ReturnType<typeof declareAll>
 
-export function buildApiMetrics(database: Pick<Database, 'pool' | 'background'>): ApiMetrics {
-  return declareAll(buildRegistry(), database)
+/** `waits`: how many requests wait. */
+export function buildApiMetrics(database: Pick<Database, 'pool' | 'background'>, waits: () => number): ApiMetrics {
+  return declareAll(buildRegistry(), database, waits)
 }
 
-function declareAll(registry: Registry, database: Pick<Database, 'pool' | 'background'>) {
+function declareAll(registry: Registry, database: Pick<Database, 'pool' | 'background'>, waits: () => number) {
   const registers = [registry]
-  let open = { streams: () => 0, waits: () => 0 }
-  const gauge = gaugesOf(registry)
-  gauge('imds_api_event_streams', 'Open streams of events.', () => open.streams())
-  gauge('imds_api_waits', 'Requests that wait for a state of a resource.', () => open.waits())
+  gaugesOf(registry)('imds_api_waits', 'Requests that wait for an event, or for a state of a resource.', waits)
   declareDatabase(registry, database)
   const counts = Object.entries(COUNTERS).map(([count, [name, label, values, help]]) => {
     const counted = labelled(registry, label, values, { name, help })
@@ -167,10 +149,6 @@ function declareAll(registry: Registry, database: Pick<Database, 'pool' | 'backg
     countResponse: (route: string, method: string, status: number) => requests.inc({ route, method, status }),
     countBatch: () => batches.inc(),
     setUnannounced: (hypervisors: number) => unannounced.set(hypervisors),
-    /** Who counts, at a scrape, the open streams of events and the requests that wait for a state. */
-    showOpen: (given: typeof open) => {
-      open = given
-    },
     /** `pem`: the certificate of a listener, with its chain or without it. */
     setCertificate: (listener: 'clients' | 'hypervisors', pem: string) => {
       certificates.set({ listener }, new X509Certificate(pem).validToDate.getTime() / 1000)

@@ -28,8 +28,7 @@ import { addCollaborationRoutes, addUserCollaborationRoutes } from './resources/
 import { respectIfMatch } from './resources/kit/conditions.ts'
 import { addConfigMapRoutes } from './resources/config-maps.ts'
 import { addEventRoutes } from './resources/events.ts'
-import type { EventStreams } from './resources/event-streams.ts'
-import type { MemberWaits } from './resources/kit/member-waits.ts'
+import type { Waits } from './resources/kit/waits.ts'
 import { addDatabaseServerRoutes } from './resources/database-servers.ts'
 import { addUnimplementedRoutes } from './resources/unimplemented.ts'
 import { addIdentityRoutes } from './resources/identities.ts'
@@ -91,13 +90,12 @@ export interface RestParts extends Pick<ApiServerSettings, 'onUnreadable' | 'onS
   readonly accounts: AccountChanges
   readonly auth: Pick<Auth, 'tokens' | 'grants'>
   readonly reports: ReadReports
-  readonly streams: EventStreams
-  readonly waits: MemberWaits
+  readonly waits: Waits
   readonly audit: DestinationStream
 }
 
 export async function buildApiServer(parts: RestParts): Promise<ApiServer> {
-  const { config, database, auth, streams, waits, audit, onUnreadable, onShed, log } = parts
+  const { config, database, auth, waits, audit, onUnreadable, onShed, log } = parts
   const { baseUrl, tls, trustedProxies, accessTokenSeconds, otpHeaders } = config
   const { db } = database
   const server = buildServer({
@@ -109,7 +107,6 @@ export async function buildApiServer(parts: RestParts): Promise<ApiServer> {
   })
   // of the server itself: hooks of its plugins run only once all connections are closed
   server.addHook('preClose', (done) => {
-    streams.close()
     waits.close()
     done()
   })

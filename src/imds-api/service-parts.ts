@@ -10,8 +10,7 @@ import type { ApiServerSettings } from './http/server.ts'
 import { buildShedReport } from './http/shed-report.ts'
 import { buildApiMetrics, type ApiMetrics } from './metrics.ts'
 import type { StoreOpener } from './publish/store-opener.ts'
-import { EventStreams } from './resources/event-streams.ts'
-import { MemberWaits } from './resources/kit/member-waits.ts'
+import { CHECK_INTERVAL_MS, Waits } from './resources/kit/waits.ts'
 import { StopDelay } from './stop-delay.ts'
 
 /** A part of imds-api that works until imds-api stops. `stop` may be called without `start`. */
@@ -26,8 +25,7 @@ export interface ServiceParts {
   readonly storeOpener: StoreOpener
   readonly metrics: ApiMetrics
   readonly accounts: AccountChanges
-  readonly streams: EventStreams
-  readonly waits: MemberWaits
+  readonly waits: Waits
   readonly onUnreadable: ApiServerSettings['onUnreadable']
   readonly onShed: ApiServerSettings['onShed']
   readonly audit: AuditStream
@@ -40,18 +38,14 @@ export interface ServiceParts {
 const OPERATORS_OF_ADDRESS = 16
 
 export function buildParts(config: ApiConfig, database: Database, storeOpener: StoreOpener, log: Log): ServiceParts {
-  const { db } = database.background
-  const metrics = buildApiMetrics(database)
-  const streams = new EventStreams({ db, now: () => performance.now(), onEnd: metrics.countStreamEnd })
-  const waits = new MemberWaits({ db, onEnd: metrics.countWaitEnd })
-  metrics.showOpen({ streams: () => streams.count, waits: () => waits.count })
+  const waits = new Waits(CHECK_INTERVAL_MS)
+  const metrics = buildApiMetrics(database, () => waits.count)
   return {
     config,
     database,
     storeOpener,
     metrics,
     accounts: new AccountChanges(database.db, ACCOUNT_QUEUE),
-    streams,
     waits,
     onUnreadable: metrics.countUnreadable,
     onShed: buildShedReport({ count: metrics.countShed, now: () => performance.now(), log }),

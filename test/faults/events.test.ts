@@ -10,7 +10,7 @@ import { CLIENT_OF, ONE } from '../support/fixtures/region.ts'
 import { ask } from '../support/load/api-load.ts'
 import { startImdsApi, startProcess } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
-import { openEvents, type ReadEvent } from '../support/programs/event-reader.ts'
+import { readEvents, type ReadEvent } from '../support/programs/event-reader.ts'
 import { startPostgres } from '../support/programs/postgres.ts'
 import { without } from '../support/packages.ts'
 
@@ -40,7 +40,7 @@ t.test(
     await database.query('update accounts set server_groups_limit = 1000000')
     await database.end()
     const token = await first.token(CLIENT_OF[ONE])
-    const begin = await eventsOf(first.baseUrl, token, 'now')
+    const begin = await readEvents(first.baseUrl, token, 'now')
 
     const [acknowledged, unknown] = [new Set<string>(), { count: 0 }]
     let isDone = false as boolean // TypeScript does not see that it changes
@@ -73,9 +73,9 @@ t.test(
     })()
     await Promise.all([...clients, faults])
     const all: ReadEvent[] = []
-    for (let page = await eventsOf(first.baseUrl, token, begin.next); page.events.length > 0;) {
+    for (let page = await readEvents(first.baseUrl, token, begin.next); page.events.length > 0;) {
       all.push(...page.events)
-      page = await eventsOf(first.baseUrl, token, page.next)
+      page = await readEvents(first.baseUrl, token, page.next)
     }
     await until(() => readers.every(({ events }) => events.length >= all.length), 'the readers to have all events')
     isDone = true
@@ -105,44 +105,27 @@ t.test(
   },
 )
 
-async function eventsOf(baseUrl: string, token: string, after: string) {
-  const url = `${baseUrl}/1.0/events?limit=1000&after=${after}`
-  const response = await fetch(url, { headers: { authorization: `Bearer ${token}` } })
-  const next = /after=([^&>]+)/.exec(response.headers.get('link') ?? '')?.[1]
-  return { events: (await response.json()) as ReadEvent[], next: next! }
-}
-
 /** Follows events from a cursor, and continues on any process whenever its connection is lost. It cuts some itself. */
 function follow(anyUrl: () => string, token: string, from: string, isDone: () => boolean, counts: { cuts: number }) {
   const events: ReadEvent[] = []
-  let close = (): void => undefined // not connected
+  let abort = new AbortController()
   const run = async () => {
     for (let cursor = from; !isDone();) {
-      const stream = await openEvents(anyUrl(), token, cursor).catch(() => undefined)
-      if (stream === undefined) {
-        await sleep(50)
-        continue
-      }
-      close = stream.close
+      abort = new AbortController()
       const cut = setTimeout(() => {
         counts.cuts++
-        stream.close()
+        abort.abort()
       }, Math.random() * 1_000)
       try {
-        for (let event = await stream.next(); event !== undefined; event = await stream.next()) {
-          events.push(event)
-          cursor = event.id
-        }
+        const page = await readEvents(anyUrl(), token, cursor, '&wait=60', abort.signal)
+        events.push(...page.events)
+        cursor = page.next
       } catch {
-        /* the connection is lost */
+        await sleep(50) // the connection is lost
       }
       clearTimeout(cut)
     }
   }
   const ended = run()
-  return {
-    events,
-    ended,
-    stop: () => close(),
-  }
+  return { events, ended, stop: () => abort.abort() }
 }

@@ -4,7 +4,7 @@
  */
 import { pino } from 'pino'
 import t from 'tap'
-import { Waiters } from '../../src/imds-api/compute/waiters.ts'
+import { Waiters } from '../../src/limits/waiters.ts'
 import { COMPUTE_CHANNEL } from '../../src/imds-api/changes/servers.ts'
 import { purgeActions, readActionQueue } from '../../src/imds-api/changes/action-queue.ts'
 import { readHypervisorUsage } from '../../src/imds-api/changes/hypervisors.ts'

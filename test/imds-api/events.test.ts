@@ -1,31 +1,19 @@
-/** Events: what is one, who reads them, the order of concurrent changes, what is kept, and their streams. */
-import type { AddressInfo } from 'node:net'
-import { setImmediate as nextTurn } from 'node:timers/promises'
+/** Events: what is one, who reads them, the order of concurrent changes, what is kept, and who waits for them. */
 import { sql } from 'kysely'
 import t from 'tap'
 import { digest } from '../../src/imds-api/auth/secrets.ts'
 import { advance } from '../../src/imds-api/changes/advance.ts'
-import { purgeEvents, startAfter } from '../../src/imds-api/changes/events.ts'
+import { purgeEvents } from '../../src/imds-api/changes/events.ts'
 import { EVENT_FUNCTIONS, MAX_KEPT_EVENTS } from '../../src/imds-api/database/event-triggers.ts'
 import { inTransaction } from '../../src/imds-api/database/transaction.ts'
-import { FairQueue, type Leave } from '../../src/limits/fair-queue.ts'
-import {
-  EventStreams,
-  STREAMS_OF_ACCOUNT,
-  STREAMS_OF_CLIENT,
-  type StreamEnd,
-  type Subscriber,
-} from '../../src/imds-api/resources/event-streams.ts'
 import { CLIENT_OF, ONE, secretOf, TWO } from '../support/fixtures/region.ts'
 import { anApi, countOfLockWaits, openState, setRow } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
-import { openEvents, type ReadEvent } from '../support/programs/event-reader.ts'
+import type { ReadEvent } from '../support/programs/event-reader.ts'
 
 const api = await anApi(t, { ownServer: true })
 const { db } = api.database
 const token = await api.token(CLIENT_OF[ONE])
-await api.server.listen({ host: '127.0.0.1', port: 0 })
-const baseUrl = `http://127.0.0.1:${(api.server.server.address() as AddressInfo).port}`
 
 async function read(query = '', account: typeof ONE | typeof TWO = ONE) {
   const { status, headers, body } = await api.call('GET', `/1.0/events${query}`, undefined, account)
@@ -427,187 +415,66 @@ t.test('an account keeps at most the newest events, and old ones are deleted, so
   t.match(await read(`?after=${(await read('?after=now', TWO)).next}`, TWO), { status: 200 })
 })
 
-t.test('a stream has the events after Last-Event-ID, or `after`, and then each new one', async (t) => {
-  const { events, next } = await read('?limit=3')
-  const stream = await openEvents(baseUrl, token, events[0]!.id, '?after=now')
-  t.match(stream.response.headers.get('content-type'), /^text\/event-stream/)
-  t.strictSame([await stream.next(), await stream.next()], events.slice(1))
-  t.equal(stream.last, next)
-  stream.close()
-  const fresh = await openEvents(baseUrl, token, undefined, '?after=now')
-  const id = idOf(api.call('POST', '/1.0/server_groups', { name: 'streamed' }))
-  t.match(await fresh.next(), { resource: await id })
-  fresh.close()
-  const { next: now } = await read('?after=now')
-  const empty = await openEvents(baseUrl, token, now)
-  void empty.next().catch(() => undefined)
-  await until(() => empty.last === now, 'the first id, with which a client can continue before any event')
-  empty.close()
-  t.match(
-    await fetch(`${baseUrl}/1.0/events`, {
-      headers: { authorization: `Bearer ${token}`, accept: 'text/event-stream', 'last-event-id': 'x' },
-    }),
-    { status: 400 },
-  )
-})
-
-t.test('a stream with a filter has only its events, and its id goes on with all', async (t) => {
+/** What a request that waits gets. `change`: made once it waits. */
+async function waited(bearer: string, query: string, change: () => Promise<unknown>) {
   const { next } = await read('?after=now')
-  const [ofType, ofNone] = [
-    await openEvents(baseUrl, token, next, '?type=config_map'),
-    await openEvents(baseUrl, token, next, '?resource=grp-none1'),
-  ]
-  const nothing = ofNone.next().catch(() => undefined)
-  await idOf(api.call('POST', '/1.0/server_groups', { name: 'not wanted' }))
-  const wanted = await idOf(api.call('POST', '/1.0/config_maps', { name: 'wanted', data: {} }))
-  t.match(await ofType.next(), { type: 'config_map', resource: wanted })
-  await idOf(api.call('POST', '/1.0/server_groups', { name: 'not wanted' }))
-  const { next: last } = await read('?after=now')
-  void ofType.next().catch(() => undefined)
-  for (const stream of [ofType, ofNone]) await until(() => stream.last === last, 'the id of the last event')
-  for (const stream of [ofType, ofNone]) stream.close()
-  t.equal(await nothing, undefined)
-  const again = await openEvents(baseUrl, token, next, '?type=config_map')
-  t.match(await again.next(), { resource: wanted }, 'a replay has it too')
-  again.close()
-})
+  const response = api.callWith(bearer, 'GET', `/1.0/events?after=${next}&${query}`)
+  await until(() => api.waits.count === 1, 'the request to wait')
+  await change()
+  return { ...(await response), next }
+}
 
-t.test('a client and an account have limited numbers of streams, and a closed one gives its place back', async (t) => {
-  const open = (bearer: string) => openEvents(baseUrl, bearer, undefined, '?after=now')
-  const many = (bearer: string, count: number) => Promise.all(Array.from({ length: count }, () => open(bearer)))
-  const opensAgain = async (bearer: string) => {
-    let stream = undefined as Awaited<ReturnType<typeof open>> | undefined
-    await until(async () => (stream = await open(bearer).catch(() => undefined)) !== undefined, 'a free place')
-    return stream!
-  }
-  const [second, third] = [(await aClient({})).bearer, (await aClient({})).bearer]
-  const all = await many(token, STREAMS_OF_CLIENT)
-  await t.rejects(open(token), { message: /^429 / })
-  t.match(await read('?after=now'), { status: 200 }, 'other requests do not wait for streams')
-  all.pop()!.close()
-  all.push(await opensAgain(token))
-  all.push(...(await many(second, STREAMS_OF_ACCOUNT - STREAMS_OF_CLIENT)))
-  await t.rejects(open(third), { message: /^429 .*the account may have 128 streams of events/ })
-  const ofOther = await open(await api.token(CLIENT_OF[TWO]))
-  ofOther.close()
-  all.pop()!.close()
-  all.push(await opensAgain(third))
-  for (const one of all) one.close()
-})
-
-t.test('a stream ends once its token is revoked, or its user has left the account', async (t) => {
-  const { id, bearer } = await aClient({})
-  const collaboration = await idOf(
-    api.call('POST', '/1.0/collaborations', { email: 'grace@example.com', role: 'admin' }),
+t.test('a request with wait gets the next event as soon as it is committed', async (t) => {
+  const { next } = await read('?after=now')
+  const at = performance.now()
+  const late = await api.call('GET', `/1.0/events?after=${next}&wait=1`)
+  t.ok(performance.now() - at >= 1_000)
+  t.match(late, { status: 200, body: [] })
+  t.match(String(late.headers['link']), `after=${next}`, 'the next request goes on from the same place')
+  const before = await api.call('GET', '/1.0/events?limit=1&wait=60')
+  t.match(before, { status: 200, body: { length: 1 } }, 'a request for which there are events does not wait')
+  t.match(
+    await waited(token, 'wait=60', async () => {
+      await api.call('POST', '/1.0/server_groups', { name: 'of another account' }, TWO)
+      await idOf(api.call('POST', '/1.0/server_groups', { name: 'awaited' }))
+    }),
+    { status: 200, body: [{ type: 'server_group', action: 'create' }] },
   )
-  const rights = { status: 'accepted', user_id: 'usr-grc02', started_at: new Date() } as const
-  await db.updateTable('collaborations').set(rights).where('id', '=', collaboration).execute()
-  const user = await api.userToken('usr-grc02')
-  const ofClient = await openEvents(baseUrl, bearer, undefined, '?after=now')
-  const ofUser = await openEvents(baseUrl, user, undefined, `?after=now&account_id=${ONE}`)
-  const ofOther = await openEvents(baseUrl, token, undefined, '?after=now')
-  await idOf(api.call('DELETE', `/1.0/api_clients/${id}`))
-  await idOf(api.call('DELETE', `/1.0/collaborations/${collaboration}`))
-  const resources = [await ofOther.next(), await ofOther.next(), await ofOther.next()].map((event) => event?.resource)
-  t.strictSame(resources, [id, ONE, collaboration])
-  const changes = setInterval(() => void api.call('POST', '/1.0/server_groups', { name: 'more' }), 200)
-  for (const stream of [ofClient, ofUser]) while ((await stream.next()) !== undefined);
-  clearInterval(changes)
-  t.pass('both have ended')
-  ofOther.close()
-})
-
-/** Who opens a stream without HTTP. */
-const aSubscriber = (accountId: string): Subscriber => ({
-  accountId,
-  requesterId: 'cli-slow1',
-  filter: { type: undefined, resource: undefined },
-  mayRead: () => Promise.resolve(true),
-  enterShare: () => Promise.resolve(() => undefined),
-})
-
-t.test('the replays of an account wait for its reads, and others get their events meanwhile', async (t) => {
-  const share = new FairQueue({ atOnce: 1, maxWaiting: 10, timeoutMs: 60_000 })
-  const enterShare = (key: string) => async () => (await share.enter({ key })) as Leave
-  const streams = new EventStreams({ db, now: () => performance.now(), onEnd: () => undefined })
-  const leave = await enterShare(ONE)()
-  const got = { [ONE]: 0, [TWO]: 0 }
-  for (const account of [ONE, TWO] as const) {
-    await api.call('POST', '/1.0/server_groups', { name: 'replayed' }, account)
-    streams
-      .open({ ...aSubscriber(account), enterShare: enterShare(account) }, await startAfter(db, account, undefined))
-      .on('data', (chunk: Buffer) => {
-        if (chunk.includes('data: ')) got[account]++
-      })
-  }
-  await until(() => got[TWO] > 0, 'the events of the other account')
-  t.equal(got[ONE], 0)
-  leave()
-  await until(() => got[ONE] > 0, 'the events')
-  await until(() => !share.isBusy, 'the end of the turns')
-  streams.close()
-})
-
-t.test('replays from different places are sent in as many turns of the event loop', async (t) => {
-  for (let i = 0; i < 8; i++) await api.call('POST', '/1.0/server_groups', { name: 'replayed' })
-  const { events } = await read('?limit=8')
-  const streams = new EventStreams({ db, now: () => performance.now(), onEnd: () => undefined })
-  let [turn, isDone] = [0, false as boolean]
-  const count = () => {
-    turn++
-    if (!isDone) setImmediate(count)
-  }
-  const turns: number[] = []
-  const opened = Promise.withResolvers<Leave>()
-  for (const { id } of events) {
-    const subscriber = { ...aSubscriber(ONE), enterShare: () => opened.promise }
-    streams.open(subscriber, await startAfter(db, ONE, id)).on('data', (chunk: Buffer) => {
-      if (chunk.includes('data: ')) turns.push(turn)
-    })
-  }
-  setImmediate(count)
-  await nextTurn() // all are ready then, so one query serves them
-  opened.resolve(() => undefined)
-  await until(() => turns.length >= events.length, 'all to have events')
-  isDone = true
-  streams.close()
-  t.equal(new Set(turns.slice(0, events.length)).size, events.length)
-})
-
-t.test('what a client does not read takes no more memory than some events, and the client is cut off', async (t) => {
-  let nowMs = 0
-  const ends: StreamEnd[] = []
-  const streams = new EventStreams({ db, now: () => nowMs, onEnd: (reason) => ends.push(reason) })
-  const start = await startAfter(db, ONE, 'now')
-  const subscriber = aSubscriber(ONE)
-  const [slow, fast] = [
-    streams.open(subscriber, start),
-    streams.open({ ...subscriber, requesterId: 'cli-fast1' }, start),
-  ]
-  slow.read(0)
-  let got = 0
-  fast.on('data', (chunk: Buffer) => {
-    got += chunk.toString().split('\n\n').length - 1
+  const group = await idOf(api.call('POST', '/1.0/server_groups', { name: 'filtered' }))
+  const { body } = await waited(token, `wait=60&resource=${group}`, async () => {
+    await idOf(api.call('POST', '/1.0/server_groups', { name: 'not wanted' }))
+    await idOf(api.call('DELETE', `/1.0/server_groups/${group}`))
   })
-  await sql`
-    insert into config_maps (id, account_id, name, data, bytes)
-    select 'cfg-s' || number, ${ONE}, '', '{}', 2 from generate_series(1, 2000) as number`.execute(db)
-  streams.wake(ONE)
-  await until(() => got >= 2000, 'the other stream to have all')
-  t.ok(slow.readableLength < 256 * 450, `${slow.readableLength} bytes wait`)
-  nowMs = 20_001
-  await streams.heartbeat()
-  await until(() => ends.length > 0, 'the end')
-  t.strictSame(ends, ['unread'])
-  t.equal(streams.count, 1)
-  streams.close()
-  await until(() => ends.length === 2, 'the end of the other')
-  t.strictSame(ends, ['unread', 'stop'])
-  t.throws(() => streams.open(subscriber, start), { name: 'service_unavailable' })
+  t.match(body, [{ resource: group, action: 'delete' }])
+  for (const bad of ['wait=0', 'wait=61', 'wait=x', 'wait=1&wait=1'])
+    t.match(await api.call('GET', `/1.0/events?${bad}`), { status: 400, body: { errors: [/^wait must be /] } }, bad)
+  t.equal(api.waits.count, 0)
 })
 
-t.test('a stream ends when the process stops', async (t) => {
-  const stream = await openEvents(baseUrl, token, undefined, '?after=now')
-  await api.server.close()
-  t.equal(await stream.next(), undefined)
+t.test(
+  'a request that waits for events ends once its token is revoked, or its user has left the account',
+  async (t) => {
+    const { id, bearer } = await aClient({})
+    const collaboration = await idOf(
+      api.call('POST', '/1.0/collaborations', { email: 'grace@example.com', role: 'admin' }),
+    )
+    const rights = { status: 'accepted', user_id: 'usr-grc02', started_at: new Date() } as const
+    await db.updateTable('collaborations').set(rights).where('id', '=', collaboration).execute()
+    const user = await api.userToken('usr-grc02')
+    const ofClient = await waited(bearer, 'wait=60', async () => {
+      api.auth.tokens.clearCache()
+      await idOf(api.call('DELETE', `/1.0/api_clients/${id}`))
+    })
+    t.match(ofClient, { status: 401 })
+    const ofUser = await waited(user, `wait=60&account_id=${ONE}`, () =>
+      idOf(api.call('DELETE', `/1.0/collaborations/${collaboration}`)),
+    )
+    t.match(ofUser, { status: 404 })
+  },
+)
+
+t.test('a request that waits ends when the process stops, and its client goes on from the same place', async (t) => {
+  const { status, body, headers, next } = await waited(token, 'wait=60', () => api.server.close())
+  t.strictSame([status, body], [200, []])
+  t.match(String(headers['link']), `after=${next}`)
 })

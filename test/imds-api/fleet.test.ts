@@ -149,7 +149,7 @@ t.test('with a compute system', async (t) => {
 
 t.test('metrics have the addresses and the RAM of the region, and how much of each is free', async (t) => {
   const api = await anApi(t)
-  const { registry } = buildApiMetrics(api.database)
+  const { registry } = buildApiMetrics(api.database, () => 0)
   const read = async () => {
     const text = await registry.metrics()
     const value = (name: string) =>

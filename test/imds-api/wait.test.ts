@@ -1,20 +1,14 @@
 /** Waiting for states: what ends a wait, who may wait, and how many. */
 import { once } from 'node:events'
 import { Socket, type AddressInfo } from 'node:net'
+import type { FastifyReply, FastifyRequest } from 'fastify'
 import { sql } from 'kysely'
 import t from 'tap'
 import { moveServer, type ServerTransition } from '../../src/imds-api/changes/servers.ts'
 import { DEFAULT_CONNECTIONS } from '../../src/imds-api/database/settings.ts'
 import { inTransaction } from '../../src/imds-api/database/transaction.ts'
 import { readShare } from '../../src/imds-api/http/read-share.ts'
-import { refuse } from '../../src/imds-api/model/refusal.ts'
-import {
-  MemberWaits,
-  type MemberWait,
-  type WaitEnd,
-  WAITS_OF_ACCOUNT,
-  WAITS_OF_CLIENT,
-} from '../../src/imds-api/resources/kit/member-waits.ts'
+import { Waits, WAITS_OF_ACCOUNT, WAITS_OF_CLIENT } from '../../src/imds-api/resources/kit/waits.ts'
 import { CLIENT_OF, ONE, TWO } from '../support/fixtures/region.ts'
 import { anApi } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
@@ -114,82 +108,26 @@ t.test('reports are read once the state is reached, and while the store hangs no
   for (const one of waits) t.match(await one, { status: 200, body: { status: 'active' } })
 })
 
-/** A request to `waits` for `active`, without HTTP. */
-function aWait<Row extends { readonly status: string }>(id: string, read: () => Promise<Row>): MemberWait<Row> {
-  return {
-    accountId: ONE,
-    requesterId: CLIENT_OF[ONE],
-    resourceId: id,
-    socket: new Socket(),
-    timeoutMs: 60_000,
-    read,
-    isReached: ({ status }) => status === 'active',
-    checkRight: () => Promise.resolve(),
-    timeoutRefusal: () => refuse('request_timeout', 'late'),
-  }
-}
-
-/** Waits without HTTP, and how they have ended until now. */
-function someWaits() {
-  const ends: WaitEnd[] = []
-  return { ends, waits: new MemberWaits({ db, onEnd: (reason) => ends.push(reason) }) }
-}
-
-t.test('each wait is counted once, by how it has ended', async (t) => {
-  const { ends, waits } = someWaits()
-  const creating = () => Promise.resolve({ status: 'creating' })
-  const socket = new Socket()
-  const failed = () => Promise.reject(refuse('resource_conflict', 'it is failed'))
-  const all = [
-    waits.until(aWait('srv-a', () => Promise.resolve({ status: 'active' }))),
-    waits.until(aWait('srv-b', failed)),
-    waits.until({ ...aWait('srv-c', creating), timeoutMs: 1 }),
-    waits.until({ ...aWait('srv-d', creating), socket }),
-    waits.until({ ...aWait('srv-e', creating), checkRight: () => Promise.reject(refuse('forbidden', 'no')) }),
-    waits.until(aWait('srv-f', creating)),
-  ]
-  const settled = Promise.allSettled(all)
-  await until(() => ends.length === 3, 'the ends by themselves')
-  socket.destroy()
-  await until(() => ends.length === 4, 'the end by the client')
-  await waits.checkRights()
-  waits.close()
-  await settled
-  t.strictSame(ends.toSorted(), ['client', 'impossible', 'reached', 'right', 'stop', 'timeout'])
-  await t.rejects(waits.until(aWait('srv-f', creating)), { name: 'service_unavailable' })
-})
-
-t.test('a client that has gone before its wait begins takes no place', async (t) => {
-  const { ends, waits } = someWaits()
-  const socket = new Socket().destroy()
-  await once(socket, 'close')
-  const creating = () => Promise.resolve({ status: 'creating' })
-  await t.rejects(waits.until({ ...aWait('srv-a', creating), socket }), { name: 'request_timeout' })
-  t.strictSame([waits.count, ends], [0, ['client']])
-  waits.close()
-})
-
 t.test('a change after the first read of a request, and before it waits, is not missed', async (t) => {
-  const id = await aServer()
-  const { waits } = someWaits()
-  await move(id, 'publish') // the request has read `creating`, and the notification came before it waits
-  const read = () => db.selectFrom('servers').select('status').where('id', '=', id).executeTakeFirstOrThrow()
-  t.match(await waits.until(aWait(id, read)), { status: 'active' })
-  waits.close()
-})
-
-t.test('one query serves requests of an account that wait for a resource, even after a lost connection', async (t) => {
-  const { waits } = someWaits()
-  let [reads, status] = [0, 'creating']
-  const read = () => Promise.resolve({ read: ++reads, status })
-  const all = Array.from({ length: WAITS_OF_CLIENT }, () => waits.until(aWait('srv-many1', read)))
-  await until(() => reads === 2, 'a read for the first one, and one for all that came meanwhile')
-  waits.wake('srv-other')
-  status = 'active'
-  waits.wake() // some notifications may have been lost
-  t.strictSame(new Set((await Promise.all(all)).map((row) => row.read)), new Set([3]))
-  t.equal(waits.count, 0)
-  waits.close()
+  const socket = new Socket()
+  const caller = { accountId: ONE, requesterId: 'cli-any01' }
+  const enterShare = () => Promise.resolve(() => undefined)
+  const request = { caller, raw: { socket }, enterShare, checkAccess: () => Promise.resolve() }
+  const reply = { raw: {} } as unknown as FastifyReply
+  const results = ['the change', undefined, 'the change, of which a notification came while it was read']
+  const waits = new Waits(60_000)
+  const read = () => {
+    waits.wake('srv-any01')
+    return Promise.resolve(results.shift())
+  }
+  const wait = () => waits.until(request as unknown as FastifyRequest, reply, { name: 'srv-any01', seconds: 60 }, read)
+  t.match(await wait(), 'the change')
+  t.match(await wait(), 'the change, of which')
+  socket.destroy()
+  await once(socket, 'close')
+  results.push('nobody reads it')
+  t.equal(await wait(), undefined, 'a client that has gone before')
+  t.strictSame([waits.count, results.length], [0, 1])
 })
 
 t.test('a state that cannot follow is refused (409) with the present one, before and during the wait', async (t) => {
@@ -271,10 +209,8 @@ t.test('a wait ends with 401 once its token is revoked', async (t) => {
   await revoke('now()')
   api.auth.tokens.clearCache()
   await move(server, 'publish')
-  t.match(await changed, { status: 401 }, 'its right is checked when the state is reached')
-  t.equal(api.waits.count, 2)
-  await api.waits.checkRights()
-  t.match(await quiet, { status: 401 }, 'and every 15 s')
+  t.match(await changed, { status: 401 }, 'its right is checked before the state is read')
+  t.match(await quiet, { status: 401 }, 'and regularly')
   t.equal(api.waits.count, 1, 'that of another client goes on')
   await revoke('null')
   api.auth.tokens.clearCache()

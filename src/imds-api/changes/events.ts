@@ -94,12 +94,7 @@ export async function readEvents(
   return rows
 }
 
-/** True if no event is missing between the cursor of a reader and these events. */
-export function isContiguous({ epoch, number }: Cursor, [next]: readonly EventRow[]): boolean {
-  return next === undefined || (next.epoch === epoch && next.id === number + 1)
-}
-
-export const GONE = refuse(
+const GONE = refuse(
   'gone',
   fieldFault(
     'after',

@@ -24,7 +24,7 @@ import { formatOptionalTime } from '../model/time.ts'
 import { notFound } from '../model/refusal.ts'
 import { buildServer, type ApiServer, type ApiServerSettings } from '../http/server.ts'
 import { mayActFor, namesOfCaller } from './caller.ts'
-import type { Waiters } from './waiters.ts'
+import type { Waiters } from '../../limits/waiters.ts'
 import { Waiter } from '../../limits/waiter.ts'
 import type { Db } from '../database/transaction.ts'
 

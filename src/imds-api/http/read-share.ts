@@ -23,7 +23,7 @@ declare module 'fastify' {
   }
 }
 
-/** The waiting reads of an account: as many as it may have waits (member-waits.ts), since each wait begins with one. */
+/** The waiting reads of an account: as many as it may have waits (resources/kit/waits.ts), since each wait begins with one. */
 const MAX_WAITING = 1_024
 const TIMEOUT_MS = 10_000
 /** A read waits for the sum of both at most while there are more than can be answered. */

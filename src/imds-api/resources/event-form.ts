@@ -13,7 +13,7 @@ export const EVENT_TYPES = [
 ].sort()
 export const Event = Type.Object(
   {
-    id: Type.String({ description: 'The cursor of the event, for after and Last-Event-ID.' }),
+    id: Type.String({ description: 'The cursor of the event, for after.' }),
     type: Type.Enum(EVENT_TYPES, { description: 'The resource_type of the resource.' }),
     resource: Type.String({ description: 'The id of the resource; of an account_identity, that of its account.' }),
     action: Type.Enum(['create', 'update', 'delete']),
@@ -33,10 +33,6 @@ export const Event = Type.Object(
 export interface EventFilter {
   readonly type: string | undefined
   readonly resource: string | undefined
-}
-
-export function isWanted({ type, resource }: EventFilter, event: Pick<EventRow, 'type' | 'resource'>): boolean {
-  return (type ?? event.type) === event.type && (resource ?? event.resource) === event.resource
 }
 
 export function representEvent(row: EventRow): Static<typeof Event> {

@@ -1,21 +1,18 @@
-/** The events of an account (changes/events.ts): as a list, and as a stream for clients that accept it. */
-import type { Readable } from 'node:stream'
-import type { FastifyReply, FastifyRequest } from 'fastify'
+/** The events of an account (changes/events.ts), for which a request can wait. */
+import type { FastifyRequest } from 'fastify'
 import Type from 'typebox'
 import { callerOf } from '../auth/account-choice.ts'
-import { GONE, isContiguous, readEvents, startAfter, type EventRow } from '../changes/events.ts'
+import { readEvents, startAfter, type EventRow } from '../changes/events.ts'
 import type { Db } from '../database/transaction.ts'
 import { QueryReader } from '../http/query.ts'
 import { isId } from '../../metadata/identifiers.ts'
 import { formatCursor, type Cursor } from '../model/events.ts'
-import { Refusal } from '../model/refusal.ts'
 import { Event, EVENT_TYPES, representEvent, type EventFilter } from './event-form.ts'
 import type { ResourceParts } from './parts.ts'
 
 const [LIMIT, MAX_LIMIT] = [100, 1_000]
-const STREAM = 'text/event-stream'
+const MAX_WAIT_SECONDS = 60
 
-const Stream = Type.String({ title: 'EventStream', description: 'Server-sent events. The data of each is an Event.' })
 const Query = Type.Object({
   after: Type.Optional(
     Type.String({
@@ -24,10 +21,17 @@ const Query = Type.Object({
   ),
   type: Type.Optional(Type.Enum(EVENT_TYPES, { description: 'Only events of resources of this type.' })),
   resource: Type.Optional(Type.String({ description: 'Only events of the resource with this id.' })),
-  limit: Type.Optional(Type.Integer({ minimum: 1, maximum: MAX_LIMIT, description: `Of a list. Default: ${LIMIT}.` })),
+  limit: Type.Optional(Type.Integer({ minimum: 1, maximum: MAX_LIMIT, description: `Default: ${LIMIT}.` })),
+  wait: Type.Optional(
+    Type.Integer({
+      minimum: 1,
+      maximum: MAX_WAIT_SECONDS,
+      description: 'Seconds to wait for an event if there is none. Default: not at all.',
+    }),
+  ),
 })
 
-export function addEventRoutes({ server, db, streams }: ResourceParts): void {
+export function addEventRoutes({ server, db, waits }: ResourceParts): void {
   server.get(
     '/events',
     {
@@ -35,47 +39,35 @@ export function addEventRoutes({ server, db, streams }: ResourceParts): void {
         operationId: 'listEvents',
         'x-refusals': ['gone', 'too_many_requests'],
         'x-headers': ['Link'],
-        summary: 'List events, or follow them',
+        summary: 'List events, or wait for them',
         description:
           'One event for each change of a resource of the account, in the order of the commits; kept for 7 days. ' +
-          'With Accept: text/event-stream: server-sent events without an end, and Last-Event-ID is used like after.',
+          'With wait: responds as soon as there is one, or with none after that time.',
         tags: ['Events'],
         querystring: Query,
         response: {
-          200: {
-            description: 'Events',
-            content: { 'application/json': { schema: Type.Array(Event) }, [STREAM]: { schema: Stream } },
-          },
+          200: Type.Array(Event),
         },
       },
       validatorCompiler: () => () => true, // QueryReader checks them: in a query, numbers are text
     },
     async (request, reply) => {
-      const { headers, method } = request
-      const caller = callerOf(request)
+      const { accountId } = callerOf(request)
       const query = new QueryReader(request.query)
       const [after, limit = LIMIT] = [query.text('after'), query.integer('limit', MAX_LIMIT)]
+      const seconds = query.integer('wait', MAX_WAIT_SECONDS)
       const filter = readFilter(query)
       query.end()
-      const last = headers['last-event-id']
-      const isStream = method === 'GET' && accepts(headers.accept)
-      const start = await startAfter(db, caller.accountId, isStream && typeof last === 'string' ? last : after)
-      if (isStream) {
-        const { accountId, requesterId } = caller
-        const subscriber = {
-          accountId,
-          requesterId,
-          filter,
-          mayRead: () => mayRead(request),
-          enterShare: () => request.enterShare(true),
-        }
-        return sendStream(reply, streams.open(subscriber, start))
-      }
-      const events = await readPage(db, caller.accountId, start, filter, limit)
-      const final = events.at(-1)?.id ?? start.number
-      // with a filter too, the cursor of a client that has all gets no older than the newest event
-      const next = { epoch: start.epoch, number: events.length < limit ? Math.max(final, start.last) : final }
-      return reply.header('Link', linkTo(request, next)).send(events.map(representEvent))
+      const start = await startAfter(db, accountId, after)
+      const cursor = formatCursor(start)
+      const read = () => readPage(db, accountId, cursor, filter, limit)
+      let page = await read()
+      if (page.events.length === 0 && seconds !== undefined)
+        await waits.until(request, reply, { name: accountId, seconds }, async () => {
+          page = await read()
+          return page.events.length > 0 || undefined
+        })
+      return reply.header('Link', linkTo(request, page.next)).send(page.events.map(representEvent))
     },
   )
 }
@@ -87,29 +79,24 @@ function readFilter(query: QueryReader): EventFilter {
   return { type, resource }
 }
 
-/** The events after a cursor that pass a filter. Refuses (410) if events after the cursor have just been deleted. */
+/**
+ * The events after a cursor that pass a filter. Refuses (410) if events after the cursor have been deleted. `next`: the
+ * cursor of the last one; if there are no more, of the newest event, so that with a filter too it gets no older.
+ */
 async function readPage(
   db: Db,
   accountId: string,
-  start: Cursor,
+  cursor: string,
   { type, resource }: EventFilter,
   limit: number,
-): Promise<readonly EventRow[]> {
+): Promise<{ readonly events: readonly EventRow[]; readonly next: Cursor }> {
   const isAll = type === undefined && resource === undefined
   const wanted = isAll ? undefined : { types: type === undefined ? EVENT_TYPES : [type], resource }
-  const events = await readEvents(db, accountId, start.number, limit, wanted)
-  if (!isAll) await startAfter(db, accountId, formatCursor(start))
-  else if (!isContiguous(start, events)) throw GONE
-  return events
-}
-
-function sendStream(reply: FastifyReply, stream: Readable): FastifyReply {
-  return reply.type(STREAM).header('X-Accel-Buffering', 'no').send(stream) // nginx would wait for more of it
-}
-
-/** True if the client prefers a stream to a list: it names that type. */
-function accepts(header = ''): boolean {
-  return /(?:^|,)[ \t]*text\/event-stream[ \t]*(?:[;,]|$)/i.test(header)
+  const { epoch, number, last } = await startAfter(db, accountId, cursor)
+  const events = await readEvents(db, accountId, number, limit, wanted)
+  await startAfter(db, accountId, cursor) // none of these may have been deleted meanwhile
+  const final = events.at(-1)?.id ?? number
+  return { events, next: { epoch, number: events.length < limit ? Math.max(final, last) : final } }
 }
 
 /** The events after these, now or later. Without a host: a client can send any Host. */
@@ -117,15 +104,4 @@ function linkTo({ query }: FastifyRequest, next: Cursor): string {
   const parameters = new URLSearchParams(query as Record<string, string>)
   parameters.set('after', formatCursor(next))
   return `<?${parameters.toString()}>; rel="next"`
-}
-
-/** False once the token, or the access of its user to the account, has ended. */
-async function mayRead(request: FastifyRequest): Promise<boolean> {
-  try {
-    await request.checkAccess()
-    return true
-  } catch (error) {
-    if (error instanceof Refusal) return false
-    throw error
-  }
 }

@@ -1,7 +1,6 @@
 /** What the routes of some resources need besides. */
 import type { AccessTokens } from '../auth/tokens.ts'
 import type { ComputeMode } from '../changes/actions.ts'
-import type { EventStreams } from './event-streams.ts'
 import type { ReadReports } from './guest-reports.ts'
 import type { RouteParts } from './kit/parts.ts'
 
@@ -13,7 +12,6 @@ export interface ResourceParts extends RouteParts {
   readonly tokens: AccessTokens
   readonly compute: ComputeMode
   readonly reports: ReadReports
-  readonly streams: EventStreams
   readonly keepsReports: boolean
   readonly encryptsRecords: boolean
 }

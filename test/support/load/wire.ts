@@ -58,12 +58,6 @@ export class Wire {
     })
   }
 
-  /** Sends a request, and passes on what is received from now on. */
-  read(text: string, received: (text: string) => void): void {
-    this.#socket.on('data', received)
-    this.#socket.write(text)
-  }
-
   end(): void {
     this.#socket.destroy()
   }

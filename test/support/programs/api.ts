@@ -24,9 +24,8 @@ import type { DatabaseSettings } from '../../../src/imds-api/database/settings.t
 import { type Db, inTransaction, type Tx } from '../../../src/imds-api/database/transaction.ts'
 import type { Tables } from '../../../src/imds-api/database/tables.ts'
 import { MAX_BATCH_SERVERS, OutboxPublisher } from '../../../src/imds-api/publish/outbox-publisher.ts'
-import { EventStreams } from '../../../src/imds-api/resources/event-streams.ts'
 import type { ReadReports } from '../../../src/imds-api/resources/guest-reports.ts'
-import { MemberWaits } from '../../../src/imds-api/resources/kit/member-waits.ts'
+import { Waits } from '../../../src/imds-api/resources/kit/waits.ts'
 import { applyRegion } from '../../../src/imds-api/region/apply.ts'
 import { parseRegion } from '../../../src/imds-api/region/parse.ts'
 import type { RegionFile } from '../../../src/imds-api/region/schema.ts'
@@ -165,7 +164,7 @@ export interface TestApi {
   readonly database: Database
   readonly accounts: AccountChanges
   readonly auth: Auth
-  readonly waits: MemberWaits
+  readonly waits: Waits
   /** A temporary directory, with the state directory of PostgreSQL and the store in it. */
   readonly directory: string
   /** The audit lines until now. */
@@ -214,7 +213,7 @@ export const PROXY = '192.0.2.250'
 
 const LOG = pino({ level: 'fatal' })
 
-/** Builds the API on a database that has a region. No change wakes its waits and streams of events. */
+/** Builds the API on a database that has a region. No change wakes its waits. */
 export async function serveDatabase(
   t: Test,
   database: Database,
@@ -225,13 +224,12 @@ export async function serveDatabase(
     store = { url: 'file:/store' },
     reports = () => Promise.resolve(undefined),
   }: Omit<ApiOptions, 'region' | 'ownServer'> = {},
-): Promise<Pick<TestApi, 'server' | 'accounts' | 'auth' | 'waits' | 'audit'> & { readonly streams: EventStreams }> {
+): Promise<Pick<TestApi, 'server' | 'accounts' | 'auth' | 'waits' | 'audit'>> {
   const auth = buildAuth(database.db, { accessTokenSeconds, refreshTokenSeconds: 2_592_000 }, now, LOG)
   const audit: AuditLine[] = []
   const audited = { write: (line: string) => audit.push(JSON.parse(line) as AuditLine) }
   const accounts = new AccountChanges(database.db, ACCOUNT_QUEUE)
-  const streams = new EventStreams({ db: database.background.db, now: () => performance.now(), onEnd: nothing })
-  const waits = new MemberWaits({ db: database.background.db, onEnd: nothing })
+  const waits = new Waits(1_000)
   const config = {
     baseUrl: BASE_URL,
     tls: undefined,
@@ -242,11 +240,11 @@ export async function serveDatabase(
     store,
   }
   const server = await buildApiServer({
-    ...{ config, database, accounts, auth, reports, streams, waits, audit: audited, log: LOG },
+    ...{ config, database, accounts, auth, reports, waits, audit: audited, log: LOG },
     ...{ onUnreadable: nothing, onShed: nothing },
   })
   t.teardown(() => server.close())
-  return { server, accounts, auth, streams, waits, audit }
+  return { server, accounts, auth, waits, audit }
 }
 
 /** Builds the API on a new database with a region. */
@@ -266,11 +264,11 @@ export async function anApi(
     await migrate(database.db)
     await apply(database, region ?? aRegion())
   }
-  const { server, accounts, auth, streams, waits, audit } = await serveDatabase(t, database, {
+  const { server, accounts, auth, waits, audit } = await serveDatabase(t, database, {
     accessTokenSeconds,
     ...options,
   })
-  const notifications = listenForEvents({ database, streams, waits })
+  const notifications = listenForEvents({ database, waits })
   notifications.start()
   t.teardown(() => notifications.stop())
   checkResponses(server)

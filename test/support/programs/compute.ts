@@ -2,7 +2,7 @@
 import { pino } from 'pino'
 import type { Test } from 'tap'
 import { buildComputeServer } from '../../../src/imds-api/compute/server.ts'
-import { Waiters } from '../../../src/imds-api/compute/waiters.ts'
+import { Waiters } from '../../../src/limits/waiters.ts'
 import type { TestApi } from './api.ts'
 
 type Parts = Parameters<typeof buildComputeServer>[0]

@@ -3,8 +3,8 @@ import type pg from 'pg'
 import type { AccountChanges } from '../../changes/account-changes.ts'
 import type { Db } from '../../database/transaction.ts'
 import type { ApiServer } from '../../http/server.ts'
-import type { MemberWaits } from './member-waits.ts'
 import type { Site } from './forms.ts'
+import type { Waits } from './waits.ts'
 
 /** `server`: to which they are added. `pool`: for prepared queries. `accounts`: the changes of accounts' resources. */
 export interface RouteParts {
@@ -13,5 +13,5 @@ export interface RouteParts {
   readonly pool: pg.Pool
   readonly accounts: AccountChanges
   readonly site: Site
-  readonly waits: MemberWaits
+  readonly waits: Waits
 }

@@ -1,7 +1,5 @@
-/** `GET .../ID/wait`: responds when a resource has a state. member-waits.ts has the requests that wait. */
+/** `GET .../ID/wait`: responds when a resource has a state. waits.ts has the requests that wait. */
 import Type from 'typebox'
-import { callerOf } from '../../auth/account-choice.ts'
-import { markIdle } from '../../http/connections.ts'
 import { QueryReader } from '../../http/query.ts'
 import { refuse } from '../../model/refusal.ts'
 import type { Members, Shown } from './members.ts'
@@ -40,40 +38,29 @@ export function addWait<State extends string>(
       options: { validatorCompiler: () => () => true }, // QueryReader checks them: in a query, numbers are text
     },
     async ({ request, reply, id }) => {
-      const { accountId, requesterId } = callerOf(request)
       const query = new QueryReader(request.query)
       const wanted = query.oneOf('status', states)
       const seconds = query.integer('timeout', MAX_TIMEOUT) ?? TIMEOUT_SECONDS
       query.end()
-      let seen = ''
-      const isReached = (shown: Shown) => {
-        const { id, status } = shown as Shown & { readonly status: State }
-        seen = status
-        if (status === wanted) return true
-        if (canBecome(status, wanted)) return false
-        throw refuse('resource_conflict', `${id} is ${status}: it cannot become ${wanted}`)
+      let last = await members.load(db, request, id)
+      const { id: name } = last // the path may have a handle
+      const isReached = () => {
+        const { status } = last as Shown & { readonly status: State }
+        if (status === wanted || canBecome(status, wanted)) return status === wanted
+        throw refuse('resource_conflict', `${name} is ${status}: it cannot become ${wanted}`)
       }
-      const first = await members.load(db, request, id)
-      request.leaveShare?.()
-      if (isReached(first)) return members.complete(first)
-      const sinceMs = performance.now()
-      markIdle(reply.raw)
-      const reached = await waits.until({
-        accountId,
-        requesterId,
-        resourceId: first.id, // the path may have a handle
-        socket: request.raw.socket,
-        timeoutMs: seconds * 1_000,
-        read: (db) => members.load(db, request, first.id),
-        isReached,
-        checkRight: () => request.checkAccess(),
-        timeoutRefusal: () =>
-          refuse(
-            'request_timeout',
-            `${first.id} is still ${seen} after ${((performance.now() - sinceMs) / 1_000).toFixed()} s: ask again to wait longer`,
-          ),
-      })
-      return members.complete(reached)
+      if (!isReached()) {
+        const sinceMs = performance.now()
+        const reached = await waits.until(request, reply, { name, seconds }, async () => {
+          last = await members.load(db, request, name)
+          return isReached() || undefined
+        })
+        const { status } = last as Shown & { readonly status: State }
+        const after = `after ${((performance.now() - sinceMs) / 1_000).toFixed()} s: ask again to wait longer`
+        if (reached === undefined) throw refuse('request_timeout', `${name} is still ${status} ${after}`)
+      }
+      request.leaveShare?.() // the store may hang
+      return members.complete(last)
     },
   )
 }

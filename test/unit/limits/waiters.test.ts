@@ -1,10 +1,10 @@
 import { expect, test } from 'vitest'
-import { Waiter } from '../../../../src/limits/waiter.ts'
-import { Waiters } from '../../../../src/imds-api/compute/waiters.ts'
+import { Waiter } from '../../../src/limits/waiter.ts'
+import { Waiters } from '../../../src/limits/waiters.ts'
 
 const NEVER = 2 ** 31 - 1
 
-test('a wake is for one hypervisor, or for all, as at the close', async () => {
+test('a wake is for one name, or for all, as at the close', async () => {
   const waiters = new Waiters()
   const [one, two] = [new Waiter(), new Waiter()]
   waiters.add('hv-1', one)

@@ -117,7 +117,6 @@ const { data: image } = await client.GET('/1.0/images/{id}', { params: { path: {
 export const ancestor: string | undefined = image?.ancestor?.name
 // @ts-expect-error -- there is no such field
 export const colour: unknown = image?.colour
-// @ts-expect-error -- with the parameter fields, a resource may have no name
 export const all: string[] | undefined = servers?.map(({ name }) => name)
 export const orvals = await listServers({ tags: { Role: 'front' } })
 `,

@@ -49,7 +49,7 @@ async function start(
 ) {
   const server = buildServer({ ...SETTINGS, ...settings })
   t.teardown(() => server.close())
-  server.get('/ip', (request) => ({ ip: (request.ip as string | undefined) ?? 'none' }))
+  server.get('/ip', ({ address }) => ({ ip: address === '' ? 'none' : address }))
   server.post(
     '/begun',
     {

@@ -17,8 +17,6 @@ const RETENTION_MS = 90 * 86_400_000
 /** How long the rows of a subject are cached. */
 const REREAD_INTERVAL_MS = 60_000
 const MAX_READS = 10_000
-/** The longest address: behind a trusted proxy it may be any text. */
-const MAX_SOURCE_LENGTH = 64
 
 /** Dependencies. `now`: milliseconds since 1970. `steady`: milliseconds of a monotonic clock. */
 export interface KnownAddressesParts {
@@ -107,7 +105,6 @@ export class KnownAddresses {
   async #write({ kind, name }: FailureSubject, address: string): Promise<void> {
     const { db, now } = this.#parts
     const { subject, address: source } = failureKeys({ kind, name }, address)
-    if (source.length > MAX_SOURCE_LENGTH) return
     await sql`
       with forgotten as (
         delete from known_addresses where (kind, subject, source) in (

@@ -129,11 +129,10 @@ export function addTokenEndpoint(
           response: { 200: TokenResponse },
         },
       },
-      async ({ headers, ip, body }, reply) => {
+      async ({ headers, address, body }, reply) => {
         const code = otpHeaders
           .map((name) => headers[name])
           .find((value) => typeof value === 'string' && value !== '') as string | undefined
-        const address = (ip as string | undefined) ?? '' // a client of a unix socket has none
         const credentials = credentialsOf(headers.authorization, body)
         const { accessToken, refreshToken, scopes } = await grants.grant({ credentials, address, code, body })
         return reply.header('X-Oauth-Scopes', formatScopes(scopes)).send({

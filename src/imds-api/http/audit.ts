@@ -103,7 +103,7 @@ export const noteRespondedId: preSerializationHookHandler = (_request, reply, pa
 }
 
 function describeChange(
-  { ip, method, routeOptions, params, body, id }: FastifyRequest,
+  { address, method, routeOptions, params, body, id }: FastifyRequest,
   { respondedId, changedNothing }: FastifyReply,
 ) {
   const known = Object.keys(
@@ -111,7 +111,7 @@ function describeChange(
   )
   const set = known.filter((name) => Object.hasOwn(body as object, name))
   return {
-    address: ip,
+    address: address === '' ? undefined : address,
     method,
     route: routeOptions.url,
     id: (params as { readonly id?: string }).id ?? respondedId,

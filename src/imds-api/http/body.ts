@@ -12,7 +12,7 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest, HookHandlerDoneFunction } from 'fastify'
 import { MIMEType } from 'node:util'
 import type { Readable } from 'node:stream'
-import { canonicalAddress, sourceOf } from '../../metadata/address.ts'
+import { sourceOf } from '../../metadata/address.ts'
 import { TurnBudget } from '../../limits/turn-budget.ts'
 import type { BodyBudget } from './body-budget.ts'
 import { boundsFault, type JsonBounds } from '../model/json-text.ts'
@@ -189,10 +189,8 @@ function tooLong(limit: number): Refusal {
  * The account or the user of a request. Before its token is checked: the address of the client; for IPv6 its /64. Empty
  * for a client of a unix socket.
  */
-export function bodyOwnerOf({ bodyOwner, ip }: FastifyRequest): string {
-  if (bodyOwner !== '') return bodyOwner
-  const address = (ip as string | undefined) ?? ''
-  return sourceOf(canonicalAddress(address) ?? address)
+export function bodyOwnerOf({ bodyOwner, address }: FastifyRequest): string {
+  return bodyOwner === '' ? sourceOf(address) : bodyOwner
 }
 
 /** Bytes in one buffer that grows: a body may arrive in chunks of one byte, and an object for each takes a hundred. */

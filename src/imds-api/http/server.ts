@@ -19,8 +19,8 @@ import type { Socket } from 'node:net'
 import { parse } from 'node:querystring'
 import type { Log } from '../../runtime/log-codes.ts'
 import { refuseOtherVersions } from '../../runtime/http-version.ts'
-import { buildNetworkTest } from '../../runtime/networks.ts'
 import { MAX_BODY_BYTES, bodyOwnerOf } from './body.ts'
+import { buildClientAddress } from './client-address.ts'
 import { findDatabaseTrouble } from './database-errors.ts'
 import { formatFaults } from './faults.ts'
 import { MAX_PARAMETERS } from './head.ts'
@@ -30,7 +30,6 @@ import { bodyOf, notFound, refuse, statusOf, Refusal, type ShedQueue } from '../
 import { rateLimitHeaders } from '../../limits/rate-limit-headers.ts'
 import { REQUEST_ID, requestIdOf } from './request-id.ts'
 import { RouteTable } from './route-table.ts'
-import { UNIX_PROXIES } from './settings.ts'
 import { addServerSteps } from './steps.ts'
 import { NOT_HTTP, refuseConnect, refuseUnreadable, type UnreadableReason } from './unreadable.ts'
 
@@ -81,12 +80,12 @@ export function buildServer(settings: ApiServerSettings): ApiServer {
   const server = createServer(settings)
   refuseOtherProtocols(server, settings)
   decorateReplies(server, settings)
-  addServerSteps(server)
+  addServerSteps(server, buildClientAddress(settings.trustedProxies))
   handleErrors(server, settings, handleUnknownRoutes(server))
   return server
 }
 
-function createServer({ tls, trustedProxies, onUnreadable, log }: ApiServerSettings): ApiServer {
+function createServer({ tls, onUnreadable, log }: ApiServerSettings): ApiServer {
   const options = {
     logger: false,
     genReqId: requestIdOf,
@@ -103,7 +102,6 @@ function createServer({ tls, trustedProxies, onUnreadable, log }: ApiServerSetti
         'a request cannot be read: it was refused',
       )
     },
-    trustProxy: trustedProxies.length === 0 ? false : buildProxyTest(trustedProxies),
     routerOptions: {
       ignoreTrailingSlash: true,
       ignoreDuplicateSlashes: true, // of a base URL that ends with one
@@ -222,16 +220,6 @@ function send(reply: FastifyReply, refusal: Refusal): FastifyReply {
   if (options.tag !== undefined) void reply.header('ETag', options.tag)
   if (options.challenge !== undefined) void reply.header('WWW-Authenticate', options.challenge)
   return reply.code(statusOf(name)).send(bodyOf(refusal, reply.request.id))
-}
-
-/**
- * Builds the test whether `X-Forwarded-For` of a peer is trusted. `hop` 0 is the peer of the connection, which has no
- * address on a unix socket.
- */
-function buildProxyTest(trustedProxies: readonly string[]): (address: string | undefined, hop: number) => boolean {
-  const isTrusted = buildNetworkTest(trustedProxies.filter((proxy) => proxy !== UNIX_PROXIES))
-  return (address, hop) =>
-    address === undefined ? hop === 0 && trustedProxies.includes(UNIX_PROXIES) : isTrusted(address)
 }
 
 /** What Fastify, the database or a bug has thrown, as a refusal. */

@@ -27,7 +27,15 @@ export interface ApiSteps {
   readonly audit: ReturnType<typeof buildAudit>
 }
 
-export function addServerSteps(server: FastifyInstance): void {
+export function addServerSteps(
+  server: FastifyInstance,
+  addressOf: (request: Pick<FastifyRequest['raw'], 'socket' | 'headers'>) => string,
+): void {
+  server.decorateRequest('address', '')
+  server.addHook('onRequest', (request, _reply, done) => {
+    request.address = addressOf(request.raw)
+    done()
+  })
   server.addHook('onRequest', checkHead)
   server.addHook('onRequest', dropMalformedType)
   addBodyParser(server, new BodyBudget(BODY_BUDGET_LIMITS))

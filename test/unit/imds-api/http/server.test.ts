@@ -33,7 +33,7 @@ function aServer(thrown?: unknown) {
   server.get('/throws', () => {
     throw thrown
   })
-  server.get('/ip', (request) => ({ ip: request.ip }))
+  server.get('/ip', ({ address }) => ({ ip: address }))
   return { server, lines }
 }
 

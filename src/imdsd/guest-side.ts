@@ -27,7 +27,7 @@ import { isOneAddress } from '../metadata/address.ts'
 import { listen, maxConnections, readLimits, StartFailure } from '../runtime/listen.ts'
 import type { AdjustableLevel } from '../runtime/log-level.ts'
 import type { Disk } from './journal/disk.ts'
-import { restoreView, type Restored } from './journal/restore.ts'
+import { fillView, restoreView, type Restored } from './journal/restore.ts'
 import { snapshotPath, type StateKeys, type StateOwner } from './journal/state-files.ts'
 import { View } from './view/view.ts'
 
@@ -38,7 +38,7 @@ const ALL_ADDRESSES =
 export interface GuestSide extends Pick<GuestParts, 'view' | 'meter' | 'traces' | 'held' | 'reports' | 'finder'> {
   readonly owner: StateOwner
   readonly keys: StateKeys
-  readonly restored: Omit<Restored, 'instances'>
+  readonly restored: Omit<Restored, 'instances' | 'removals'>
   readonly guests: readonly GuestAddress[]
   /** Loads what signs for guests, so that the first signature does not wait for it. */
   preloadIdentity(): Promise<unknown>
@@ -143,7 +143,7 @@ export async function restoreState(
 ): Promise<Pick<GuestSide, 'owner' | 'keys' | 'restored'>> {
   const owner = stateOwner(store)
   const keys = stateKeys(store, secrets)
-  const { instances, ...restored } = await restoreView({
+  const { instances, removals, ...restored } = await restoreView({
     path: snapshotPath(stateDirectory),
     owner,
     keys,
@@ -151,8 +151,8 @@ export async function restoreState(
     nowMs: Date.now(),
     log,
   })
+  fillView(view, { instances, removals })
   for (const saved of instances) {
-    view.replace(saved)
     const served = view.get(saved.instance.id)
     if (served !== undefined && saved.reports !== undefined) reports.restore(served, saved.reports)
   }

@@ -132,7 +132,6 @@ function declareSync(registry: Registry, counter: DeclareCounter): SyncMetrics {
       name: 'imds_record_faults_total',
       help: 'Faulty records that were loaded, by reason. Each faulty state of a record counts once.',
     }),
-    revisionsBack: counter('imds_revisions_back_total', 'Records that went back to an older revision in the store.'),
   }
 }
 
@@ -207,6 +206,11 @@ function declareHealth(
   const gauge = gaugesOf(registry)
   gauge('imds_store_connected', '1 while the store is connected and the daemon receives its notices.', () =>
     Number(sync.status().connected),
+  )
+  gauge(
+    'imds_store_behind',
+    '1 while the store has an earlier state than this hypervisor, or another one, has served: it has lost changes.',
+    () => Number(sync.status().isStoreBehind),
   )
   gauge(
     'imds_store_unusable',

@@ -66,6 +66,7 @@ export async function buildOperatorSide(parts: OperatorSideParts): Promise<Opera
       networks,
       hypervisor: config.store.hypervisor,
       userDataMaxBytes: config.userDataMaxBytes,
+      wall: () => Date.now(),
       now,
     })
     const explainParts = {

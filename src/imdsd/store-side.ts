@@ -11,7 +11,6 @@ import { RECENT_MS } from '../store/fleet.ts'
 import type { Announcement } from '../store/redis/source.ts'
 import type { Source } from '../store/source.ts'
 import type { Firewall } from './firewall/firewall.ts'
-import { withoutOutranked } from './firewall/outranked.ts'
 import type { Persistence } from './journal/persistence.ts'
 import { snapshotPath } from './journal/state-files.ts'
 import type { ReportWriter } from './view/report-writer.ts'
@@ -202,11 +201,8 @@ async function buildPersistence({ config, guestSide, disk, metrics, log }: Store
     timeoutMs: DISK_TIMEOUT_MS,
     retryMs: DISK_RETRY_MS,
     asOfMs: Date.now() - (restored.ageMs ?? 0),
-    instances: () =>
-      view.instances().map((served) => {
-        const { instance, userData, digest } = served
-        return { instance, userData, digest, reports: reports.of(served) }
-      }),
+    instances: () => view.instances().map((served) => ({ ...served.record, reports: reports.of(served) })),
+    removals: () => view.removals,
     snapshotWrites: metrics.snapshotWrites,
     journalWrites: metrics.journalWrites,
     log,
@@ -218,10 +214,11 @@ async function buildFirewall({ config, guestSide, now, log }: StoreSideParts): P
   const { view } = guestSide
   return new Firewall({
     ...config.firewall,
-    instances: () => {
-      const instances = view.instances().map(({ instance }) => instance)
-      return withoutOutranked(config.firewall.link, instances.toArray(), view)
-    },
+    instances: () =>
+      view
+        .instances()
+        .map(({ instance }) => instance)
+        .toArray(),
     now,
     startId: randomBytes(4).toString('hex'),
     onFirstApplied: () => guestSide.endFirewallWait(),

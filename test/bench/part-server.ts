@@ -39,7 +39,13 @@ for (let i = 0; i < 500; i++) {
     userData: { size: userData.length, sha256: sha256(userData) },
   })
   if (!parsed.ok) throw new Error(JSON.stringify(parsed.faults))
-  view.replace({ instance: parsed.value, userData: Buffer.from(userData), digest: sha256(Buffer.from(String(i))) })
+  view.replace({
+    instance: parsed.value,
+    userData: Buffer.from(userData),
+    digest: sha256(Buffer.from(String(i))),
+    order: 1,
+    lost: [],
+  })
 }
 const finder = finderAt('127.0.0.1', { find: view.find.bind(view), lookUp: () => undefined })
 const shares = new Shares({ burst: 1e9, perSecond: 1e9, connections: 1e9 }, UNKNOWN_PEERS)

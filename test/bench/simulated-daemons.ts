@@ -52,7 +52,7 @@ const daemons = Array.from({ length: Number(count) }, (_, n) => {
     resyncMs: 3_600_000,
     onChange: nothing,
     onResync: () => resynced.add(sync),
-    metrics: { notices: notCounted, resyncs: notCounted, recordFaults: notCounted, revisionsBack: notCounted },
+    metrics: { notices: notCounted, resyncs: notCounted, recordFaults: notCounted },
     log: pino({ enabled: false }),
   })
   return { sync, view }

@@ -221,7 +221,7 @@ test('B6: once a guest gets its instance id, it gets its tree and its user-data;
       new Set([200]),
       16_384,
     ])
-    guest.view.remove(instance.id)
+    guest.view.remove(instance.id, 1)
     expect([seed, await statuses()]).toEqual([seed, new Set([503])])
   }
 })

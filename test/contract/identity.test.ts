@@ -214,10 +214,13 @@ describe('H3: a signature', () => {
   test.each<[string, (guest: TestGuest) => void, number]>([
     [
       'E3: when the address changes its owner',
-      (of) => of.view.remove('srv-abcde') && of.put(anInstance({ id: 'b' })),
+      (of) => {
+        of.view.remove('srv-abcde', 1)
+        of.put(anInstance({ id: 'b' }))
+      },
       503,
     ],
-    ['E3: when the instance leaves the view', (of) => of.view.remove('srv-abcde'), 503],
+    ['E3: when the instance leaves the view', (of) => of.view.remove('srv-abcde', 1), 503],
     ['D6: when the endpoint is disabled', (of) => of.put(anInstance({ options: { httpEndpoint: 'disabled' } })), 403],
     ['D4: when tokens are required', (of) => of.put(anInstance({ options: { httpTokens: 'required' } })), 401],
   ])('is not given to a guest that loses its right meanwhile, %s', async (_when, change, status) => {

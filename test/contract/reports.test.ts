@@ -260,7 +260,7 @@ describe('H9: who may report', () => {
 
   test('a report ends with the stay of its instance: a later one with its address or its id has none', async () => {
     await report(BOOT, 'done')
-    guest.view.remove('srv-abcde')
+    guest.view.remove('srv-abcde', 1)
     expect((await report(BOOT, 'done')).status).toBe(503)
     guest.put(anInstance({ revision: 2, options: { reports: 'enabled' } }))
     expect(kept()).toBeUndefined()
@@ -312,7 +312,7 @@ test('E3: a report whose address changes its owner while the body arrives is giv
   const { body, response } = slowReport()
   body.write('a=')
   for (let i = 0; i < 10; i++) await turn()
-  guest.view.remove('srv-abcde')
+  guest.view.remove('srv-abcde', 1)
   guest.put({ ...OTHER, revision: 2, interfaces: anInstance()['interfaces'] })
   body.end('b\n')
   expect(await response).toBe(503)

@@ -131,7 +131,7 @@ describe('D3: a session token', () => {
   test('E3: of the previous owner of an address is rejected', async () => {
     const guest = server()
     const token = await mint(guest)
-    guest.view.remove('srv-abcde')
+    guest.view.remove('srv-abcde', 1)
     guest.put(anInstance({ id: 'srv-newer' }))
     expect((await guest.ask({ url: ID, headers: { [HEADER]: token } })).status).toBe(401)
     expect(await guest.ask(ID)).toMatchObject({ status: 200, text: 'srv-newer' })

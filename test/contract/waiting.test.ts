@@ -136,7 +136,7 @@ describe('H1: wait_for_change', () => {
 
   test('the instance leaves the view: 503', async () => {
     const settled = await waiting(`${TAG}?wait_for_change=true`)
-    guest.view.remove('srv-abcde')
+    guest.view.remove('srv-abcde', 1)
     expect(await settled()).toMatchObject({ status: 503, headers: { 'retry-after': '1' } })
   })
 
@@ -161,7 +161,7 @@ describe('H1: wait_for_change', () => {
   test('the owner of the address is looked up again, also at the end of a wait', async () => {
     const settled = await waiting(`${TAG}?wait_for_change=true`)
     guest.held.check = () => undefined
-    guest.view.remove('srv-abcde')
+    guest.view.remove('srv-abcde', 1)
     guest.put(tagged('secret of the other', OTHER))
     guest.held.stop()
     expect(await settled()).toMatchObject({ status: 503 })

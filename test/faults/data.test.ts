@@ -31,8 +31,8 @@ t.test('no guest notices a fault of the data in Redis', { skip: withoutNamespace
       await host.arrived()
       await kill()
       await start()
-      await operator.seesIncrease('imds_revisions_back_total')
-      await operator.seesLogLine('the store went back to an older revision')
+      await operator.seesMetric('imds_store_behind', 1)
+      await operator.seesLogLine('Redis has lost changes')
       await host.publish()
     }),
   )

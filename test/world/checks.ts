@@ -42,6 +42,10 @@ export interface Machine {
 class Known {
   /** Id -> the position in the history of the store that the view has reached. */
   readonly reached = new Map<string, number>()
+  /** Id -> the last publish or removal of it that the view has followed. */
+  readonly acts = new Map<string, number>()
+  /** Place -> the last owner that was served there, with the publish that it had then. */
+  readonly owners = new Map<string, { readonly id: string; readonly act: number }>()
   readonly served = new Set<string>()
   checked: Life | undefined
   /** The next life must serve the same. */
@@ -54,6 +58,12 @@ class Known {
   hasResynced = false
   /** When its view was last compared with the store. */
   comparedAtMs = 0
+
+  /** Its files are lost: it knows nothing of before. */
+  forget(): void {
+    this.acts.clear()
+    this.owners.clear()
+  }
 }
 
 export class Checks {
@@ -65,8 +75,6 @@ export class Checks {
   /** `HYPERVISOR ID` -> the revision from which the guest may start there. */
   readonly launches = new Map<string, number>()
   readonly reports: ReportChecks
-  /** When the store last lost something that views follow. */
-  #lostAtMs = -Infinity
 
   constructor(time: Time, store: SimulatedStore) {
     this.#time = time
@@ -92,7 +100,7 @@ export class Checks {
   log({ name }: Hypervisor, level: 'warn' | 'error', message: string): void {
     this.#time.note(`${name} logs: ${message}`)
     if (message.startsWith('the snapshot cannot be deleted')) this.#of(name).isStale = true
-    if (level === 'error' && !message.includes('cannot be used'))
+    if (level === 'error' && !/cannot be used|has lost changes/.test(message))
       this.#time.break(`no request and no record fails unexpectedly: ${name} logs ${message}`)
   }
 
@@ -104,14 +112,8 @@ export class Checks {
     known.writtenAtMs = disk.writtenAtMs('view.snapshot') ?? -Infinity
   }
 
-  /** The store has lost something: these instances are other than before, and reports may be gone. */
-  storeLost(ids: readonly string[]): void {
-    for (const id of ids) this.stop(id)
-    if (ids.length > 0) this.#lostAtMs = this.#time.nowMs
-    for (const [key, { id, place }] of this.machines) {
-      const [network, address] = place.split(' ') as [string, string]
-      if ((this.#store.primary.owner(network, address) ?? id) !== id) this.machines.delete(key)
-    }
+  /** The store has lost something: reports may be gone. */
+  storeLost(): void {
     this.reports.forget(() => true)
   }
 
@@ -148,6 +150,7 @@ export class Checks {
         this.#checkState(name, life, id, known)
       }
       this.#checkAddresses(name, life)
+      this.#checkOwners(name, life, known)
       this.#checkMachines(name, life)
       life.changed.clear()
     }
@@ -168,9 +171,12 @@ export class Checks {
         : isRemoved || (digest !== undefined && !hypervisors.includes(name))
     const history = this.#store.historyOf(id)
     const from = known.reached.get(id) ?? 0
-    const position = history.findIndex((version, at) => at >= from && isIt(version))
-    if (position !== -1) known.reached.set(id, position)
-    else if (served === undefined)
+    const act = known.acts.get(id) ?? 0
+    const position = history.findIndex((version, at) => at >= from && version.act >= act && isIt(version))
+    if (position !== -1) {
+      known.reached.set(id, position)
+      known.acts.set(id, history[position]!.act)
+    } else if (served === undefined)
       this.#time.break(
         `absence is no removal: ${id} leaves the view of ${name}, and the store neither removed nor moved it`,
       )
@@ -187,6 +193,7 @@ export class Checks {
     const isOfOtherTime = Math.abs(this.#time.wallMs() - known.writtenAtMs) > MAX_AGE_MS
     if (known.isStale) {
       known.reached.clear()
+      known.forget()
       known.served.clear()
       known.isStale = false
       this.#stopMachines(({ hypervisor }) => hypervisor === name)
@@ -195,6 +202,7 @@ export class Checks {
       if (known.isSound && known.served.size > 0 && !isOfOtherTime)
         this.#time.break(`a daemon that starts again serves what the one before served: ${name} serves nothing`)
       known.served.clear()
+      known.forget() // nothing is left that knows
       this.reports.forget(({ hypervisor }) => hypervisor === name)
       this.#stopMachines(({ hypervisor }) => hypervisor === name)
       return
@@ -202,6 +210,7 @@ export class Checks {
     // no file says which instances the store no longer has (journal.ts): until a resync, addresses they lost are contested
     this.#stopMachines(({ hypervisor, place }) => hypervisor === name && ownerOf(life, place) === 'contested')
     for (const id of IDS) this.#checkState(name, life, id, known)
+    this.#checkOwners(name, life, known)
     this.#checkMachines(name, life)
     if (!host.wasSet && isComplete) this.#checkAge(name, life, this.#time.nowMs - ageMs!)
     this.reports.checkStart(name, life)
@@ -215,8 +224,12 @@ export class Checks {
         (version) => version.atMs <= atMs && (!isHeard || version.heard.includes(name)),
       )
       const served = view.get(id)?.digest
-      const isIt = ({ digest, hypervisors, isRemoved, isFaulty }: Version) =>
+      const seen = this.#of(name).acts.get(id) ?? 0
+      const isIt = ({ act, digest, hypervisors, isRemoved, isFaulty }: Version) =>
         isFaulty ||
+        act < seen || // the store went back
+        // the daemon may have read the removal of one that it never served
+        (served === undefined && Number(digest?.split(' ')[1]) <= view.seen(id)) ||
         (served === undefined ? !hypervisors.includes(name) : digest === served || (digest === undefined && !isRemoved))
       if (then > 0 && !history.slice(then).some(isIt))
         this.#time.break(`a view is as new as it should be: that of ${name} lacks a change of ${id} that is older`)
@@ -246,11 +259,31 @@ export class Checks {
     for (const place of PLACES) {
       const has = ({ network, range }: NetworkRange) => `${network} ${range}` === place
       const all = claims.flatMap(([id, ranges]) => (ranges.some(has) ? [id] : []))
-      const owners = all.filter((id) => all.every((other) => view.rankOf(id) >= view.rankOf(other)))
-      const is = owners.length > 1 ? 'contested' : (owners[0] ?? 'unknown')
+      const is = all.length > 1 ? 'contested' : (all[0] ?? 'unknown')
       const says = ownerOf(life, place)
       if (is !== says)
         this.#time.break(`an address has one owner: ${name} gives ${place} to ${says}, but by its records it is ${is}`)
+    }
+  }
+
+  /** No address goes back to an earlier owner. */
+  #checkOwners(name: string, life: Life, { acts, owners }: Known): void {
+    const { primary } = this.#store
+    const index = primary.index(name)
+    for (const place of PLACES) {
+      const id = ownerOf(life, place)
+      const [network, address] = place.split(' ') as [string, string]
+      const owner = primary.owner(network, address) ?? ''
+      const hasIt = index.has(owner) && life.view.get(owner)?.digest === index.get(owner)
+      if (hasIt && id !== owner && (acts.get(owner) ?? 0) >= (owners.get(place)?.act ?? 0))
+        this.#time.break(`the present owner has its address: ${name} gives ${place} to ${id}, not ${owner}`)
+      if (!IDS.includes(id)) continue
+      const [act, last] = [acts.get(id) ?? 0, owners.get(place)]
+      if (last !== undefined && last.id !== id && act < last.act)
+        this.#time.break(
+          `no address is served with data of an earlier owner: ${name} gives ${place} to ${id} (act ${act}) after ${last.id} (act ${last.act})`,
+        )
+      owners.set(place, { id, act: Math.max(act, last?.id === id ? last.act : 0) })
     }
   }
 
@@ -269,9 +302,7 @@ export class Checks {
   /** Starts the guest of an instance if the launch gate lets it. */
   #launchIfOpen({ name, rules }: Hypervisor, life: Life, id: string, revision: number): void {
     const gate = life.gateOf(id)
-    // the view may still go back to before the store last lost something, also with another owner of an address
-    const isSinceLoss = this.#of(name).comparedAtMs >= this.#lostAtMs
-    if (gate.kind !== 'open' || gate.revision < revision || !isSinceLoss) return
+    if (gate.kind !== 'open' || gate.revision < revision) return
     this.launches.delete(`${name} ${id}`)
     this.#time.note(`${name} lets the guest of ${id} start, revision ${gate.revision}`)
     if (!(rules?.guests.some((guest) => guest.id === id && guest.revision >= gate.revision) ?? false))
@@ -301,10 +332,19 @@ export class Checks {
     const index = primary.index(name)
     for (const id of IDS) {
       const digest = view.get(id)?.digest
-      const isKept = view.isUnconfirmed(id)
+      const isKept = storeSide.sync.isUnconfirmed(id)
       const isGone = !primary.entries.has(id) && !primary.tombstones.has(id)
       if (digest === index.get(id) ? isKept : !(isKept && isGone))
         this.#time.break(`when all is quiet, every view is what the store has: not that of ${name}, with ${id}`)
+    }
+    for (const place of PLACES) {
+      const [network, address] = place.split(' ') as [string, string]
+      const owner = primary.owner(network, address) ?? ''
+      const says = ownerOf(life, place)
+      if (index.has(owner) && says !== owner)
+        this.#time.break(
+          `when all is quiet, an address is that of its owner in the store: ${name} gives ${place} to ${says}, not ${owner}`,
+        )
     }
     this.#checkAge(name, life, this.#time.nowMs - storeSide.viewAgeSeconds() * 1_000)
     this.reports.checkQuiet(name, life)

@@ -52,13 +52,19 @@ on(4, 'another program writes something in place of the record of ID', ({ store 
 on(2, 'the control plane publishes everything again', ({ control }) => control.rebuild())
 on(12, 'the replica is up to date', ({ store }) => store.replicate())
 on(3, 'the replica takes over; what it lacks is lost, and is published again later', (world) => {
-  world.storeLost(world.store.failOver(), 'stop')
+  world.storeLost(world.store.failOver())
+})
+on(4, 'a dump of the store is made', ({ store }) => {
+  store.dump()
+})
+on(3, 'an old dump of the store is loaded; what it lacks is lost, and is published again later', (world, dice) => {
+  world.storeLost(world.store.restore(dice.chance(0.5)))
 })
 on(
   2,
   'the store is emptied; ID is changed, HV compares its view, and everything is published again later',
   (world, dice, hypervisor, id) => {
-    world.storeLost(world.store.empty(), 'serve')
+    world.storeLost(world.store.empty())
     world.time.later(dice.below(20_000), () => void world.control.put(id, dice))
     world.time.later(dice.below(60_000), () => world.resync(hypervisor))
   },

@@ -70,8 +70,16 @@ export function buildPublisher(store: PublishedStore, of: StoreClient, watch: St
     })
     return promise
   }
-  const run = (words: string, id: string, args: script.ScriptArguments) =>
-    ask(words, (server) => store.run(args, id, server))
+  /** The last order that this process was told: the script gives later ones. */
+  let floor = 0
+  const run = async (words: string, id: string, args: script.ScriptArguments) => {
+    const [answer, last] = await ask(words, (server) => {
+      server.last = Math.max(server.last, floor)
+      return [store.run(args, id, server), server.last] as const
+    })
+    floor = Math.max(floor, last)
+    return answer
+  }
   const values = (id: string) =>
     ask(`get ${id}`, ({ entries }) => {
       const { record, userData, digest } = entries.get(id) ?? {}

@@ -14,6 +14,8 @@ const TOMBSTONE_MS = 7 * 24 * 3_600_000
 
 /** An instance of the region. A claim is `NETWORK RANGE`. */
 export interface Entry {
+  /** Of its publish, in the order of the region. */
+  readonly order: number
   readonly revision: number
   readonly digest: string
   readonly record: Buffer
@@ -26,6 +28,7 @@ export interface Entry {
 }
 
 interface Tombstone {
+  readonly order: number
   readonly revision: number
   readonly sealedAt: string | undefined
   readonly expiresAtMs: number
@@ -51,7 +54,12 @@ export type Notify = (hypervisor: string, id: string) => void
  */
 export class Region {
   history = '1'
+  /** The last order that was given. */
+  last = 0
+  /** How far the clock of the server is off. */
+  clockMs = 0
   isUp = true
+  #nowMs = 0
   isInitialised = false
   database: string | undefined
   complete: string | undefined
@@ -69,7 +77,7 @@ export class Region {
   /** Id -> digest of a hypervisor's instances. */
   index(hypervisor: string): Map<string, string> {
     const own = [...this.entries].filter(([, { hypervisors }]) => hypervisors.includes(hypervisor))
-    return new Map(own.map(([id, { digest }]) => [id, digest]))
+    return new Map(own.map(([id, entry]) => [id, digestOf(entry)]))
   }
 
   /** The instance, other than `id`, that owns a range or a part of it: of several, the one with the first range. */
@@ -93,6 +101,7 @@ export class Region {
 
   /** Runs the script. */
   run([verb, ...args]: ScriptArguments, nowMs: number, notify: Notify): ScriptAnswer {
+    this.#nowMs = nowMs
     switch (verb) {
       case 'put':
       case 'unseal':
@@ -153,7 +162,17 @@ export class Region {
     }
     this.isInitialised = true
     this.tombstones.delete(id)
-    this.entries.set(id, { revision, digest, record, userData, claims, hypervisors, sealedAt, isFaulty: false })
+    this.entries.set(id, {
+      order: this.#next(),
+      revision,
+      digest,
+      record,
+      userData,
+      claims,
+      hypervisors,
+      sealedAt,
+      isFaulty: false,
+    })
     this.#handOverReports(id, before?.hypervisors ?? [], hypervisors)
     for (const name of new Set([...hypervisors, ...(before?.hypervisors ?? [])])) notify(name, id)
     const verdict = before?.digest === digest ? 'unchanged' : 'published'
@@ -167,11 +186,20 @@ export class Region {
     const current = last?.revision ?? 0
     const revision = given === undefined ? (before === undefined ? current : current + 1) : Number(given)
     if (revision < current) return ['refused', 'stale', String(current)]
-    this.tombstones.set(id, { revision, sealedAt: last?.sealedAt ?? sealed, expiresAtMs: nowMs + TOMBSTONE_MS })
+    this.tombstones.set(id, {
+      order: this.#next(),
+      revision,
+      sealedAt: last?.sealedAt ?? sealed,
+      expiresAtMs: nowMs + TOMBSTONE_MS,
+    })
     this.entries.delete(id)
     this.#handOverReports(id, before?.hypervisors ?? [], [])
     for (const name of new Set(before?.hypervisors)) notify(name, id)
     return [before === undefined ? 'unchanged' : 'removed', String(revision)]
+  }
+
+  #next(): number {
+    return (this.last = Math.max(this.last + 1, Math.floor((this.#nowMs + this.clockMs) * 1_000)))
   }
 
   #last(id: string): Entry | Tombstone | undefined {
@@ -187,6 +215,11 @@ export class Region {
       for (const heir of to) if (!this.reports.has(`${heir} ${id}`)) this.reports.set(`${heir} ${id}`, reports)
     }
   }
+}
+
+/** A text that differs whenever the record, its user-data, or its place in the order does. */
+export function digestOf({ digest, order }: Entry): string {
+  return `${digest} ${order}`
 }
 
 function claimsOf({ interfaces }: Facts): string[] {

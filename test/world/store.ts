@@ -14,13 +14,15 @@ import { readStored } from '../../src/store/crypto/stored.ts'
 import { reportsOf } from '../../src/store/redis/reports.ts'
 import type { ScriptAnswer, ScriptArguments } from '../../src/store/redis/script.ts'
 import type { Index, Loaded, ReportStore, Source, SourceEvents } from '../../src/store/source.ts'
-import { Region, type Entry } from './region.ts'
+import { digestOf, Region, type Entry } from './region.ts'
 import type { PublishedStore } from './real-publisher.ts'
 import type { Process, Time } from './time.ts'
 
 /** A state of an instance in the store, since a time. `digest` undefined: it had no record; `isRemoved`: a tombstone. */
 export interface Version {
   readonly atMs: number
+  /** The publish or removal that made it, counted over all; a store that goes back has that of before. 0: none. */
+  readonly act: number
   readonly digest: string | undefined
   readonly hypervisors: readonly string[]
   readonly isRemoved: boolean
@@ -29,8 +31,10 @@ export interface Version {
   readonly heard: readonly string[]
 }
 const ABSENT = { digest: undefined, hypervisors: [], isFaulty: false }
-const FIRST: Version = { ...ABSENT, atMs: -Infinity, isRemoved: false, heard: [] }
+const FIRST: Version = { ...ABSENT, atMs: -Infinity, act: 0, isRemoved: false, heard: [] }
 
+/** How far the clock of a new primary is off. */
+const SKEWS_MS = [0, 0, -3_600_000, 3_600_000, 30_000]
 /** How long a silent loss is not noticed: the heartbeat of the source. */
 const HEARTBEAT_MS = 10_000
 /** What another program may write in place of a record. */
@@ -54,10 +58,16 @@ export class SimulatedStore implements PublishedStore {
   readonly cipher: RecordCipher | undefined
   primary = new Region()
   #replica = new Region()
+  /** An old dump of the region. */
+  #dump = new Region()
+  readonly #acts = new WeakMap<object, number>()
+  #lastAct = 0
   readonly #history = new Map<string, Version[]>()
   /** The connections that are open. */
   readonly sessions = new Set<Session>()
   readonly losesAnswers = true
+  /** Hypervisor -> the latest order that it knows. */
+  readonly #seen = new Map<string, number>()
   /** Hypervisors whose link is broken. */
   readonly broken = new Set<string>()
   /** Instances whose reports cannot be written, or deleted: for example, their keys have another type. */
@@ -87,6 +97,16 @@ export class SimulatedStore implements PublishedStore {
     return answer
   }
 
+  /** A daemon knows this order. */
+  noteSeen(hypervisor: string, order = 0): void {
+    this.#seen.set(hypervisor, Math.max(order, this.#seen.get(hypervisor) ?? 0))
+  }
+
+  /** A daemon announces what it knows. The script gives later orders only. */
+  announce(hypervisor: string): void {
+    this.primary.last = Math.max(this.primary.last, this.#seen.get(hypervisor) ?? 0)
+  }
+
   /** Another program writes something in place of a record. */
   spoil(id: string, dice: Dice): boolean {
     const entry = this.primary.entries.get(id)
@@ -111,6 +131,16 @@ export class SimulatedStore implements PublishedStore {
   failOver(): string[] {
     this.#endAll('the role of the server changed')
     return this.#replace(this.#replica.copy())
+  }
+
+  dump(): void {
+    this.#dump = this.primary.copy()
+  }
+
+  /** An old dump is loaded. Returns the instances that are other than before. */
+  restore(isRestart: boolean): string[] {
+    if (isRestart) this.#endAll('the server was restarted')
+    return this.#replace(this.#dump.copy())
   }
 
   /** Everything is lost. Returns the instances that it had. */
@@ -165,6 +195,7 @@ export class SimulatedStore implements PublishedStore {
   #replace(region: Region): string[] {
     const before = this.primary
     this.primary = region
+    region.clockMs = this.time.dice.pick(SKEWS_MS)
     before.isUp = false
     const all = [before, region].flatMap(({ entries, tombstones }) => [...entries.keys(), ...tombstones.keys()])
     return [...new Set(all)].filter((id) => this.#note(id))
@@ -186,12 +217,18 @@ export class SimulatedStore implements PublishedStore {
   #note(id: string, heard: readonly string[] = []): boolean {
     const history = this.#history.get(id) ?? [FIRST]
     this.#history.set(id, history)
-    const { digest, hypervisors, isFaulty } = this.primary.entries.get(id) ?? ABSENT
+    const entry = this.primary.entries.get(id)
+    const { hypervisors, isFaulty } = entry ?? ABSENT
+    const digest = entry && digestOf(entry)
     const isRemoved = this.primary.tombstones.has(id)
     const last = history.at(-1)!
-    if (last.digest === digest && last.isRemoved === isRemoved) return false
-    history.push({ atMs: this.time.nowMs, digest, hypervisors, isRemoved, isFaulty, heard })
-    return true
+    const state = this.primary.entries.get(id) ?? this.primary.tombstones.get(id)
+    if (state !== undefined && !this.#acts.has(state)) this.#acts.set(state, (this.#lastAct += 1))
+    const act = (state && this.#acts.get(state)) ?? 0
+    const isSame = last.digest === digest && last.isRemoved === isRemoved
+    if (isSame && last.act === act) return false
+    history.push({ atMs: this.time.nowMs, act, digest, hypervisors, isRemoved, isFaulty, heard })
+    return !isSame
   }
 }
 
@@ -241,7 +278,8 @@ export class SimulatedSource implements Source {
   index(): Promise<Index> {
     return this.#ask(() => {
       const { primary } = this.#store
-      return { initialised: primary.isInitialised, digests: primary.index(this.#hypervisor) }
+      this.#store.announce(this.#hypervisor)
+      return { initialised: primary.isInitialised, digests: primary.index(this.#hypervisor), last: primary.last }
     })
   }
 
@@ -249,9 +287,12 @@ export class SimulatedSource implements Source {
   async *load(ids: readonly string[]): AsyncIterable<Loaded> {
     const store = this.#store
     const entries = new Map<string, Entry | undefined>()
-    const removed = new Set<string>()
+    const removed = new Map<string, number>()
     const reads = ids.flatMap((id) => {
-      const readTombstone = () => void (store.primary.tombstones.has(id) && removed.add(id))
+      const readTombstone = () => {
+        const tombstone = store.primary.tombstones.get(id)
+        if (tombstone !== undefined) removed.set(id, tombstone.order)
+      }
       return [readTombstone, () => void entries.set(id, store.primary.entries.get(id)), readTombstone]
     })
     const first = this.#time.dice.below(reads.length + 1)
@@ -263,14 +304,19 @@ export class SimulatedSource implements Source {
     for (const id of ids) {
       const entry = entries.get(id)
       if (entry === undefined) {
-        yield { kind: removed.has(id) ? 'removed' : 'absent', id }
+        yield { kind: removed.has(id) ? 'removed' : 'absent', id, order: removed.get(id) }
         continue
       }
-      const { digest, record, userData } = entry
+      const { record, userData, order } = entry
+      const digest = digestOf(entry)
       const stored = await readStored(id, record, userData, store.cipher, new TurnBudget())
       if (stored.kind !== 'record') yield { id, digest, ...stored }
-      else yield { id, digest, ...stored, userDataSha256: stored.userData && sha256(stored.userData) }
+      else yield { id, digest, order, ...stored, userDataSha256: stored.userData && sha256(stored.userData) }
     }
+  }
+
+  noteOrder(order: number): void {
+    this.#store.noteSeen(this.#hypervisor, order)
   }
 
   owner(network: string, address: string): Promise<string | undefined> {
@@ -307,6 +353,7 @@ export class SimulatedSource implements Source {
       this.#retryMs = 500
       this.#session = session
       this.#store.sessions.add(session)
+      void this.#ask(() => this.#store.announce(this.#hypervisor)).catch(() => undefined)
       events.connected()
     })
   }

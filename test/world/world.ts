@@ -83,12 +83,11 @@ export class World implements Eventful {
   }
 
   /**
-   * The store has lost something: these instances are other than before. It is published again later. `guests`: whether
-   * views may go back too, or serve what they have.
+   * The store has lost something: these instances are other than before. It is published again later.
    */
-  storeLost(ids: readonly string[], guests: 'stop' | 'serve'): void {
+  storeLost(ids: readonly string[]): void {
     for (const id of ids) for (const name of NAMES) this.checks.launches.delete(`${name} ${id}`)
-    this.checks.storeLost(guests === 'stop' ? ids : [])
+    this.checks.storeLost()
     this.control.storeLost(ids)
     const { dice } = this.time
     this.time.later(dice.below(dice.pick([60_000, 900_000])), () => {

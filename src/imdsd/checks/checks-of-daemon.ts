@@ -79,10 +79,17 @@ export const records: DaemonCheck = {
   find: async ({ readiness }) => {
     const read = await readiness()
     if (!read.ok) return []
-    const { instances, faulty, unconfirmed, contestedAddresses, hint } = read.value
+    const { instances, storeBehind, faulty, unconfirmed, contestedAddresses, hint } = read.value
     const { faultyRecords = [], unconfirmedInstances = [], contested = [] } = read.value
     const isEmptied = unconfirmed > 0 && unconfirmed === instances
     const found: Finding[] = []
+    if (storeBehind === true)
+      found.push(
+        failure(
+          'Redis has lost changes: guests are served from memory',
+          'publish the region again: imdsctl republish (imds-api does it by itself)',
+        ),
+      )
     if (faulty > 0)
       found.push(
         warning(

@@ -20,14 +20,17 @@ export interface SavedInstance extends ValidRecord {
 
 /** The bytes of a change, in parts. */
 export function encodeChange(change: ViewChange): Uint8Array[] {
-  return change.kind === 'remove' ? [lineOf({ removed: change.id })] : encodeInstance(change.record)
+  if (change.kind === 'replace') return encodeInstance(change.record)
+  return [lineOf({ removed: change.id, order: change.order })]
 }
 
-export function encodeInstance({ instance, userData, digest, reports }: SavedInstance): Uint8Array[] {
+export function encodeInstance({ instance, userData, digest, order, lost, reports }: SavedInstance): Uint8Array[] {
   return [
     lineOf({
       instance,
       digest: digest ?? '',
+      order,
+      ...(lost.length > 0 && { lost }),
       userDataBytes: userData?.length ?? null,
       reports: reports && storedForm(reports),
     }),
@@ -36,8 +39,8 @@ export function encodeInstance({ instance, userData, digest, reports }: SavedIns
   ]
 }
 
-/** An instance as a file has it. Only the form of the file is checked. */
-export interface EncodedInstance {
+/** An instance as a file has it. Only the form of the file is checked: its MAC says that a daemon wrote it. */
+export interface EncodedInstance extends Pick<ValidRecord, 'order' | 'lost'> {
   readonly document: unknown
   readonly digest: unknown
   readonly userData: Buffer | undefined
@@ -70,7 +73,7 @@ export class EncodedReader {
   }
 
   /** The instance on a line, with its user-data, which follows the line. */
-  instance({ instance, digest, userDataBytes, reports }: Readonly<Record<string, unknown>>): EncodedInstance {
+  instance({ instance, userDataBytes, ...rest }: Readonly<Record<string, unknown>>): EncodedInstance {
     const length = userDataBytes === null ? 0 : userDataBytes
     if (typeof length !== 'number' || !Number.isInteger(length) || length < 0) throw torn()
     const [start, end] = [this.#position, this.#position + length]
@@ -78,7 +81,9 @@ export class EncodedReader {
     this.#position = end + 1
     // A copy, because a part would keep all bytes in memory.
     const userData = userDataBytes === null ? undefined : Buffer.from(this.#bytes.subarray(start, end))
-    return { document: instance, digest, userData, reports }
+    // files of before there was an order have none
+    const { digest, order = 0, lost = [], reports } = rest as Partial<EncodedInstance>
+    return { document: instance, digest, order, lost, userData, reports }
   }
 }
 
@@ -89,26 +94,20 @@ export function objectOf(text: Buffer): Readonly<Record<string, unknown>> {
   return value as Record<string, unknown>
 }
 
-export type EncodedChange =
-  | { readonly kind: 'remove'; readonly id: string }
-  | ({ readonly kind: 'replace' } & Pick<EncodedInstance, 'document' | 'digest' | 'userData'>)
+export type EncodedChange = Extract<ViewChange, { kind: 'remove' }> | ({ readonly kind: 'replace' } & EncodedInstance)
 
 /** The changes of a group, as they were written. Throws a RejectedFile if it has another form. */
 export function* changesOf(group: Buffer): Generator<EncodedChange> {
   const reader = new EncodedReader(group)
   while (!reader.isAtEnd) {
     const line = reader.line()
-    const { removed } = line
-    if (typeof removed === 'string') yield { kind: 'remove', id: removed }
-    else {
-      const { document, digest, userData } = reader.instance(line)
-      yield { kind: 'replace', document, digest, userData }
-    }
+    const { removed, order = 0 } = line as { readonly removed?: string; readonly order?: number }
+    yield removed === undefined ? { kind: 'replace', ...reader.instance(line) } : { kind: 'remove', id: removed, order }
   }
 }
 
 /** Builds an instance from its parts in a file. Throws a Mismatch if its document is not valid in this version. */
-export type Restore = (document: unknown, digest: unknown, userData: Uint8Array | undefined) => ValidRecord
+export type Restore = (encoded: EncodedInstance) => ValidRecord
 
 /**
  * How the documents of a file are read. Documents of this version's schema are not validated again, so that a start need
@@ -117,10 +116,10 @@ export type Restore = (document: unknown, digest: unknown, userData: Uint8Array 
  */
 export async function restoreOf(schema: unknown): Promise<Restore> {
   const parse = schema === RECORD_FORM ? undefined : (await import('../../metadata/record.ts')).parseStored
-  return (document, digest, userData) => {
+  return ({ document, digest, order, lost, userData }) => {
     const parsed = parse === undefined ? ({ ok: true, value: document as Instance } as const) : parse(document)
     if (typeof digest !== 'string') throw torn()
     if (!parsed.ok) throw new Mismatch('it has a record that is not valid in this version')
-    return { instance: parsed.value, userData, digest: parse === undefined ? digest : undefined }
+    return { instance: parsed.value, userData, digest: parse === undefined ? digest : undefined, order, lost }
   }
 }

@@ -9,6 +9,7 @@
  * of this one has ended.
  */
 import type { SavedInstance } from './encoding.ts'
+import type { Removals } from '../view/view.ts'
 import type { Disk } from './disk.ts'
 import { inTime } from '../../limits/in-time.ts'
 import { createJournal, type JournalWriter } from './journal-writer.ts'
@@ -22,7 +23,7 @@ const SHORT_BYTES = 1024 * 1024
 const MAX_JOURNAL_RATIO = 4
 
 /**
- * What a chain needs. `instances` returns what to write. `nextGeneration` returns each number once. `timeoutMs`: how
+ * What a chain needs. `instances` and `removals` return what to write. `nextGeneration` returns each number once. `timeoutMs`: how
  * long a change waits for the disk.
  */
 export interface JournalChainParts {
@@ -31,6 +32,7 @@ export interface JournalChainParts {
   readonly owner: StateOwner
   readonly keys: StateKeys
   readonly instances: () => Iterable<SavedInstance>
+  readonly removals: () => Removals
   readonly nextGeneration: () => number
   readonly timeoutMs: number
 }
@@ -110,8 +112,8 @@ export class JournalChain {
   }
 
   /**
-   * Begins the next journal, unless the last one has no changes: else each retry of a fold would leave another file. If
-   * that fails, the last one stays in use. Not during a fold.
+   * Begins the next journal. A last one without changes is used again, so that retries of a fold leave no files. If that
+   * fails, the last one stays in use. Not during a fold.
    */
   async rotate(): Promise<void> {
     if (this.isOnDisk && this.#journal?.hasChanges === false) return // without a snapshot, the journal may be missing too
@@ -205,7 +207,7 @@ export class JournalChain {
   }
 
   async #fold(journal: JournalWriter, facts: FoldFacts): Promise<void> {
-    const { disk, path, owner, keys, instances } = this.#parts
+    const { disk, path, owner, keys, instances, removals } = this.#parts
     const [olderBytes, appended] = [this.#closedBytes, this.#appended]
     const temporary = path + TEMPORARY
     const progress = () => {
@@ -216,7 +218,7 @@ export class JournalChain {
       const bytes = await writeSnapshot(
         disk,
         temporary,
-        { owner, keys, instances: instances(), ...facts, journal: journal.start },
+        { owner, keys, instances: instances(), removals: removals(), ...facts, journal: journal.start },
         progress,
       )
       progress()

@@ -12,24 +12,25 @@
  *     view.snapshot.previous    a snapshot with its journals that was set aside: of another owner or key, or too old
  *     view.journal.N.previous
  *
- * A snapshot is a header line; for each instance a line of JSON (its record, and what its guest has reported), the bytes
- * of its user-data and a line feed; and a trailer line with the number of instances, the SHA-256 of everything before
- * and a MAC of that. Its header names the journal that continues it: without that journal it is not served. Its
- * modification time is when the view was last compared with the store; if it never was, when the daemon started.
+ * A snapshot is a header line; for each instance a line of JSON (its record, the order of its publish, the ranges that it
+ * has lost, and what its guest has reported), the bytes of its user-data and a line feed; and a trailer line with the
+ * number of instances, the SHA-256 of everything before and a MAC of that. Its header has what was removed (view.ts), and
+ * names the journal that continues it: without that journal it is not served. Its modification time is when the view was last compared with the store; if it never was, when the daemon started.
  *
  * A journal is a sequence of frames:
  *
  *     length of the payload (4 bytes, big-endian)  CRC-32 of the length (4 bytes)  MAC (32 bytes)  payload  one byte
  *
  * The last byte is written after everything before it was flushed, and is flushed with the next frame. The first payload
- * is a header, each other one a group of changes: lines as in a snapshot, or `{"removed": id}`. The MAC of a frame covers
+ * is a header, each other one a group of changes: lines as in a snapshot, or `{"removed": id, "order": number}`. The MAC
+ * of a frame covers
  * the MAC of the frame before it, and the header of a journal names the last MAC of the journal before it. So frames can
  * be cut off at the end, but not changed, exchanged or left out.
  *
  * With record keys, a snapshot and each payload is one encrypted value (record-cipher.ts).
  *
- * No file says which instances the store no longer has (view.ts). So after a start, an address that such an instance had
- * lost is contested, and is served to neither, until the first resync.
+ * A start applies the changes as the daemon did: an instance that another one takes a range from is not written again. The
+ * files of before there was an order have none: 0.
  *
  * ## Order
  *

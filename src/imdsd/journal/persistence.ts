@@ -24,7 +24,7 @@ interface Counter {
 }
 
 export interface PersistenceParts extends Omit<JournalChainParts, 'nextGeneration'> {
-  readonly restored: Omit<Restored, 'instances' | 'ageMs'>
+  readonly restored: Omit<Restored, 'instances' | 'removals' | 'ageMs'>
   readonly maxAgeMs: number
   /**
    * When the view was last compared with the store, in milliseconds since 1970: the snapshot's time, until the first
@@ -38,7 +38,7 @@ export interface PersistenceParts extends Omit<JournalChainParts, 'nextGeneratio
   readonly log: Log
 }
 
-/** `isFirst`: changes wait for the first snapshot, so that no older one is on the disk. */
+/** `isFirst`: no snapshot of this view is on the disk yet: a change waits for it. */
 type State =
   | { readonly kind: 'idle' | 'clearing' | 'resting' | 'opening' }
   | { readonly kind: 'kept'; readonly chain: JournalChain; readonly isFirst: boolean }

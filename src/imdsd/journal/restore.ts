@@ -8,9 +8,11 @@
 import { accessSync, constants, rmSync, statSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import type { Log } from '../../runtime/log-codes.ts'
+import type { Reports } from '../../metadata/reports.ts'
 import { namesIn } from '../../runtime/systemd.ts'
 import { changesOf, restoreOf, type Restore, type SavedInstance } from './encoding.ts'
 import { DISK } from './disk.ts'
+import { View, type Removals } from '../view/view.ts'
 import { readJournal, type Journal } from './journal.ts'
 import { checkOwner, readSnapshot } from './snapshot.ts'
 import {
@@ -30,20 +32,21 @@ import { Mismatch, PlainSnapshot, RejectedFile, Undecryptable } from './unserved
  */
 export type FilesFound = 'served' | 'unserved' | 'plain' | 'none'
 
-/**
- * The view as the last daemon left it. `ageMs`: time since it was compared with the store; negative if the clock was
- * set back since; undefined: nothing is served. `isComplete`: a resync had completed. `isCurrent`: this daemon would write
- * the snapshot with the same keys and schema. `end`: the last MAC of the journals, and their size; undefined if
- * nothing is served. `generation`: no journal on the disk has a higher one.
- */
+/** The view as the last daemon left it. */
 export interface Restored {
   readonly instances: readonly SavedInstance[]
+  readonly removals: Removals
+  /** Time since it was compared with the store; negative if the clock was set back since; undefined: nothing is served. */
   readonly ageMs: number | undefined
+  /** A resync had completed for this view, so it lacks no instance. */
   readonly isComplete: boolean
+  /** This daemon would write the snapshot with the same keys and schema. */
   readonly isCurrent: boolean
   readonly files: FilesFound
+  /** The last MAC of the journals, and their size; undefined: nothing is served. */
   readonly end: { readonly mac: string; readonly bytes: number; readonly hasChanges: boolean } | undefined
   readonly snapshotBytes: number
+  /** No journal on the disk has a higher one. */
   readonly generation: number
 }
 
@@ -76,6 +79,7 @@ export async function restoreView(parts: RestoreParts): Promise<Restored> {
 function unserved(path: string, files: FilesFound): Restored {
   return {
     instances: [],
+    removals: { floor: 0, removed: new Map() },
     ageMs: undefined,
     isComplete: false,
     isCurrent: false,
@@ -145,7 +149,7 @@ async function restoreFiles(
  * What files on the disk have. `torn`: the journals whose end is torn. `oldest`: the first generation that is not
  * obsolete.
  */
-export interface ReadView extends Pick<Restored, 'instances' | 'isComplete' | 'isCurrent' | 'end'> {
+export interface ReadView extends Pick<Restored, 'instances' | 'removals' | 'isComplete' | 'isCurrent' | 'end'> {
   readonly torn: readonly { readonly path: string; readonly lostBytes: number }[]
   readonly oldest: number
 }
@@ -162,7 +166,9 @@ export async function readView(
 ): Promise<ReadView> {
   const snapshot = await as(() => readSnapshot(path, owner, keys))
   const { isComplete, isCurrent, journal: first } = snapshot
-  const instances = new Map(snapshot.instances.map((record) => [record.instance.id, record]))
+  const view = new View({}, () => 0)
+  fillView(view, snapshot)
+  const reports = new Map(snapshot.instances.map((one) => [one.instance.id, one.reports]))
   const generations = as(() => generationsBeside(path)).filter((generation) => generation >= first.generation)
   if (generations[0] !== first.generation)
     throw new Mismatch(`its journal ${journalPath(path, first.generation)} is missing`)
@@ -176,33 +182,47 @@ export async function readView(
       const follows = end === undefined ? start.mac === first.mac : header['after'] === end.mac
       if (!follows || start.generation !== generation)
         throw new RejectedFile('its journals do not belong together: one is damaged, missing, or of another time')
-      const hasGroups = applyTo(instances, journal.groups, await restoreOf(header['schema']))
+      const hasGroups = applyTo(view, reports, journal.groups, await restoreOf(header['schema']))
       const { mac, bytes, lostBytes } = journal.end()
       if (lostBytes > 0) torn.push({ path: file, lostBytes })
       return { mac, bytes: (end?.bytes ?? 0) + bytes, hasChanges: end?.hasChanges === true || hasGroups }
     }
     end = await as(() => readJournal(file, owner.hypervisor ?? '', keys, use))
   }
-  return { instances: [...instances.values()], isComplete, isCurrent, end, torn, oldest: first.generation }
+  const instances = view.instances().map(({ record }) => {
+    const reported = reports.get(record.instance.id)
+    return reported === undefined ? record : { ...record, reports: reported }
+  })
+  const { removals } = view
+  return { instances: [...instances], removals, isComplete, isCurrent, end, torn, oldest: first.generation }
 }
 
 /** Applies groups of changes. True if there was one. An instance keeps its reports as long as it is not removed. */
-function applyTo(instances: Map<string, SavedInstance>, groups: Iterable<Buffer>, restore: Restore): boolean {
+function applyTo(
+  view: View,
+  reports: Map<string, Reports | undefined>,
+  groups: Iterable<Buffer>,
+  restore: Restore,
+): boolean {
   let hasGroups = false
   for (const group of groups) {
     hasGroups = true
     for (const change of changesOf(group)) {
-      if (change.kind === 'remove') {
-        instances.delete(change.id)
-        continue
+      if (change.kind === 'replace') view.replace(restore(change))
+      else {
+        view.remove(change.id, change.order)
+        reports.delete(change.id)
       }
-      const record = restore(change.document, change.digest, change.userData)
-      const { id } = record.instance
-      const reports = instances.get(id)?.reports
-      instances.set(id, reports === undefined ? record : { ...record, reports })
     }
   }
   return hasGroups
+}
+
+/** Fills a view with what was saved. */
+export function fillView(view: View, { instances, removals }: Pick<Restored, 'instances' | 'removals'>): void {
+  view.advance(removals.floor)
+  for (const [id, order] of removals.removed) view.remove(id, order)
+  for (const one of instances) view.replace(one)
 }
 
 /** Deletes files that can never be served. True if they are gone. */

@@ -14,6 +14,7 @@ import {
   type EncodedInstance,
   type SavedInstance,
 } from './encoding.ts'
+import type { Removals } from '../view/view.ts'
 import type { Disk } from './disk.ts'
 import { headerOf, type StateKeys, type StateOwner } from './state-files.ts'
 import { Mismatch, PlainSnapshot, RejectedFile, torn, Undecryptable } from './unserved-file.ts'
@@ -35,6 +36,7 @@ export interface JournalStart {
  */
 export interface Snapshot {
   readonly instances: readonly SavedInstance[]
+  readonly removals: Removals
   readonly isComplete: boolean
   readonly isCurrent: boolean
   readonly journal: JournalStart
@@ -64,12 +66,20 @@ export async function readSnapshot(path: string, owner: StateOwner, keys: StateK
   if (key === -1)
     throw new Mismatch('it was written with another key of this hypervisor (IMDS_TOKEN_KEYS_FILE or token-key)')
   const restore = await restoreOf(schema)
-  const instances = encoded.map(({ document, digest, userData, reports }) => ({
-    ...restore(document, digest, userData),
-    ...(reports !== undefined && { reports: parseReports(JSON.stringify(reports)) }),
+  const instances = encoded.map((one) => ({
+    ...restore(one),
+    ...(one.reports !== undefined && { reports: parseReports(JSON.stringify(one.reports)) }),
   }))
   const isCurrent = key === 0 && schema === RECORD_FORM && keys.cipher?.current === keyName
-  return { instances, isComplete: header['complete'] === true, isCurrent, journal: journalOf(header['journal']) }
+  // files of before there was an order have none
+  const { floor = 0, removed = [] } = header as { floor?: number; removed?: [string, number][] }
+  return {
+    instances,
+    removals: { floor, removed: new Map(removed) },
+    isComplete: header['complete'] === true,
+    isCurrent,
+    journal: journalOf(header['journal']),
+  }
 }
 
 function readWhole(path: string): Buffer {
@@ -139,7 +149,7 @@ function macOf(sha256: string, key: StateKeys['macKeys'][number]): string {
 }
 
 /** What a snapshot is made of. `asOf`: when the view was last compared with the store. */
-export interface SnapshotContent extends Pick<Snapshot, 'isComplete' | 'journal'> {
+export interface SnapshotContent extends Pick<Snapshot, 'isComplete' | 'journal' | 'removals'> {
   readonly owner: StateOwner
   readonly keys: StateKeys
   readonly instances: Iterable<SavedInstance>
@@ -166,6 +176,7 @@ export async function writeSnapshot(
     asOf,
     isComplete,
     journal,
+    removals: { floor, removed },
   } = content
   const file = await disk.create(path)
   try {
@@ -202,6 +213,8 @@ export async function writeSnapshot(
         ...headerOf(owner),
         schema: RECORD_FORM,
         complete: isComplete,
+        floor,
+        removed: [...removed],
         journal,
       }),
     )

@@ -9,6 +9,7 @@ import { inTime } from '../../limits/in-time.ts'
 import { TokenBucket } from '../../limits/token-bucket.ts'
 import type { InvalidRecord } from '../view/validate.ts'
 import { plan, type PlanContext } from '../view/plan.ts'
+import { STORE_BEHIND } from '../view/record-health.ts'
 import type { Source } from '../../store/source.ts'
 import type { View } from '../view/view.ts'
 import type { SyncStatus } from '../view/sync-state.ts'
@@ -47,8 +48,9 @@ export function buildDiagnosis(parts: DiagnosisParts): Diagnosis {
   const lookedUp = async (id: string): Promise<string> => {
     const loaded = await inTime(first(source.load([id])), TIMEOUT_MS)
     if (loaded === undefined || loaded.kind === 'absent') return `the store has no record of ${id}`
-    const planned = plan(loaded, undefined, 'index', parts)
+    const planned = plan(loaded, undefined, view.seen(id), 'index', parts)
     if (planned.kind === 'fault') return formatFault(id, planned.fault)
+    if (planned.kind === 'behind') return `the store has an earlier state of ${id} than was seen here. ${STORE_BEHIND}`
     if (planned.kind !== 'remove') return `the record of ${id} names this hypervisor and was not read yet`
     return planned.movedTo === undefined
       ? `${id} was removed from the store`
@@ -65,11 +67,7 @@ export function buildDiagnosis(parts: DiagnosisParts): Diagnosis {
       const ids = view.contested().get(`${network} ${range}`)
       return ids === undefined ? [] : [`${range} is contested: ${ids.join(' and ')} claim it`]
     })
-    const lost = ranges.flatMap(({ network, range }) => {
-      const { owners = [], losers = [] } = view.lost().get(`${network} ${range}`) ?? {}
-      const now = `${range} is that of ${owners.join(' and ')}, and the store no longer has ${id}`
-      return losers.includes(id) ? [now] : []
-    })
+    const lost = (view.get(id)?.lost ?? []).map(({ range }) => `${range} was claimed by an instance published later`)
     const served = instance === undefined ? '' : `; revision ${instance.revision} is served`
     return [
       ...(fault === undefined ? [] : [`${formatFault(id, fault)}${served}`]),

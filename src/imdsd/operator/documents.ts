@@ -13,10 +13,12 @@ export const LogLevelSchema = Type.Object({
   ),
 })
 
-/** `ready` decides the status of /readyz; `problem` says why it is false. */
+/** `ready` decides the status of /readyz; `problem` says why it is false, or what is wrong although guests are served. */
 export const ReadinessSchema = Type.Object({
   ready: Type.Boolean({ description: 'True with status 200, false with 503.' }),
-  problem: Type.Optional(Type.String({ description: 'Why it is not ready.' })),
+  problem: Type.Optional(
+    Type.String({ description: 'Why it is not ready; while it is, that the store has lost changes.' }),
+  ),
   hint: Type.Optional(
     Type.String({
       description:
@@ -33,6 +35,9 @@ export const ReadinessSchema = Type.Object({
   unconfirmed: Type.Integer({ description: 'Instances that are served although the store no longer has them.' }),
   unconfirmedInstances: Type.Optional(
     Type.Array(Type.String(), { description: 'The first ten of them, with the revision that is served.' }),
+  ),
+  storeBehind: Type.Optional(
+    Type.Literal(true, { description: 'The store has lost changes: it has earlier states than were served.' }),
   ),
   faulty: Type.Integer({ description: 'Faulty records of this hypervisor.' }),
   faultyRecords: Type.Optional(

@@ -28,11 +28,10 @@ export type GateState =
 /** Builds the gate: the state of an instance by its id. */
 export function buildLaunchGate({ view, firewall, networks, unreachable }: LaunchGateParts): (id: string) => GateState {
   return (id) => {
-    const instance = view.get(id)?.instance
+    const { instance, lost = [] } = view.get(id) ?? {}
     const isServed = instance?.interfaces.some(({ network }) => networks.includes(network)) === true
     const isContested = [...view.contested().values()].some((ids) => ids.includes(id))
-    const hasLost = [...view.lost().values()].some(({ losers }) => losers.includes(id))
-    if (instance === undefined || !isServed || isContested || hasLost) return { kind: 'not-served' }
+    if (instance === undefined || !isServed || isContested || lost.length > 0) return { kind: 'not-served' }
     const { revision } = instance
     const fault = firewall.linkFault(instance)
     if (fault !== undefined) return { kind: 'held', revision, reason: fault, isFinal: true }

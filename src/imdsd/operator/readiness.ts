@@ -1,6 +1,6 @@
 /**
  * The document of /readyz: ready once the first resync is complete, its records can be used, and every listener is open
- * and can be reached.
+ * and can be reached. A store that has lost changes is a problem, but guests are served: it stays ready.
  */
 import type { Firewall, FirewallStatus } from '../firewall/firewall.ts'
 import { formatDuration } from '../../runtime/ago.ts'
@@ -8,14 +8,15 @@ import type { AdjustableLevel } from '../../runtime/log-level.ts'
 import type { Source } from '../../store/source.ts'
 import type { Sync } from '../view/sync.ts'
 import type { View } from '../view/view.ts'
+import { STORE_BEHIND } from '../view/record-health.ts'
 import { formatFault } from './diagnosis.ts'
 import type { Readiness } from './documents.ts'
 
 /** What readiness depends on. */
 export interface ReadinessParts {
-  readonly sync: Pick<Sync, 'status' | 'faults'>
+  readonly sync: Pick<Sync, 'status' | 'faults' | 'isUnconfirmed'>
   readonly source: Pick<Source, 'description'>
-  readonly view: Pick<View, 'size' | 'instances' | 'isUnconfirmed' | 'contested'>
+  readonly view: Pick<View, 'size' | 'instances' | 'contested'>
   readonly firewall: Pick<Firewall, 'status'>
   readonly logLevel: Pick<AdjustableLevel, 'state'>
   readonly viewAgeSeconds: () => number
@@ -33,10 +34,12 @@ function firstOf<T>(all: Iterable<T>): T[] {
 }
 
 export function buildReadiness({ sync, source, view, firewall, logLevel, ...parts }: ReadinessParts): Readiness {
-  const { ready, problem, hint, connected, unconfirmed, faulty } = sync.status()
+  const { ready, problem, hint, connected, unconfirmed, faulty, isStoreBehind } = sync.status()
   const listenerProblems = parts.listenerProblems()
-  const problems = [...(problem === undefined ? [] : [problem]), ...listenerProblems]
-  const lost = unconfirmed === 0 ? [] : view.instances().filter(({ instance: { id } }) => view.isUnconfirmed(id))
+  const problems = [problem, isStoreBehind ? STORE_BEHIND : undefined, ...listenerProblems].filter(
+    (one) => one !== undefined,
+  )
+  const lost = unconfirmed === 0 ? [] : view.instances().filter(({ instance: { id } }) => sync.isUnconfirmed(id))
   const unconfirmedInstances = firstOf(lost).map(({ instance: { id, revision } }) => `${id}, revision ${revision}`)
   const faultyRecords = firstOf(sync.faults()).map(([id, fault]) => formatFault(id, fault))
   const contested = firstOf(view.contested()).map(([range, ids]) => `${range}: ${ids.join(', ')}`)
@@ -51,6 +54,7 @@ export function buildReadiness({ sync, source, view, firewall, logLevel, ...part
     viewAgeSeconds: Math.round(parts.viewAgeSeconds() * 1000) / 1000,
     unconfirmed,
     ...(unconfirmedInstances.length > 0 && { unconfirmedInstances }),
+    ...(isStoreBehind && { storeBehind: true as const }),
     faulty,
     ...(faultyRecords.length > 0 && { faultyRecords }),
     contestedAddresses: view.contested().size,

@@ -2,8 +2,8 @@
  * Which instance owns an address.
  *
  * Instances claim ranges of a network (see metadata/address.ts): addresses and IPv6 prefixes. An address belongs to the
- * instance whose range contains it. If ranges of two instances contain it, it is contested (invariant 7), unless all but
- * one of them rank lower. Ranges of one instance may contain each other.
+ * instance whose range contains it. If ranges of two instances contain it, it is contested (invariant 7). Ranges of one
+ * instance may contain each other.
  *
  * Owners are computed when a claim is added or removed. For an IPv4 address, and for an IPv6 address that is claimed
  * itself, `find` takes one lookup by text. For any other IPv6 address it takes one more lookup for each prefix length
@@ -15,62 +15,62 @@ import { CONTESTED, ipv6Digits, UNKNOWN, type Ownership } from '../../metadata/a
 const MAX_DIGITS = 32
 
 /** A claimed range. `ownership` considers all claims of this range and of the ranges that contain it. */
-interface Claim<T> {
+interface Claim {
   readonly range: string
   readonly digits: string | undefined
-  claimants: readonly T[]
-  ownership: Ownership<T>
+  /** The ids of instances. */
+  claimants: readonly string[]
+  ownership: Ownership<string>
 }
 
 /**
  * Called when the owners of a range may have changed: none if no instance claims it any more, several if it is
- * contested. `losers`: other claimants, which rank lower.
+ * contested.
  */
-export type OwnersChanged<T> = (range: string, owners: readonly T[], losers: readonly T[]) => void
+export type OwnersChanged = (range: string, owners: readonly string[]) => void
 
-/** The claims of one network. `rankOf`: claimants lose their ranges to those of a higher rank. */
-export class AddressIndex<T> {
-  readonly #changed: OwnersChanged<T>
-  readonly #rankOf: (claimant: T) => number
-  readonly #claims = new Map<string, Claim<T>>()
+/** The claims of one network. An instance claims a range once. */
+export class AddressIndex {
+  readonly #changed: OwnersChanged
+  readonly #claims = new Map<string, Claim>()
   /** The claims of IPv6 ranges, by their digits. */
-  readonly #ipv6 = new Map<string, Claim<T>>()
+  readonly #ipv6 = new Map<string, Claim>()
   /** The keys of #ipv6 in order: the ranges inside a range follow it. */
   readonly #order: string[] = []
   /** How many ranges have each number of digits. */
   readonly #counts = new Uint32Array(MAX_DIGITS + 1)
 
-  constructor(changed: OwnersChanged<T>, rankOf: (claimant: T) => number) {
+  constructor(changed: OwnersChanged) {
     this.#changed = changed
-    this.#rankOf = rankOf
   }
 
   /** Who owns a canonical address. */
-  find(address: string): Ownership<T> {
+  find(address: string): Ownership<string> {
     return (this.#claims.get(address) ?? this.#longestAround(address))?.ownership ?? UNKNOWN
   }
 
-  claim(range: string, claimant: T): void {
+  claim(range: string, id: string): void {
     const claim = this.#claims.get(range) ?? this.#add(range)
-    claim.claimants = [...claim.claimants, claimant]
+    claim.claimants = [...claim.claimants, id]
     this.#updateOwners(claim)
   }
 
-  unclaim(range: string, claimant: T): void {
+  unclaim(range: string, id: string): void {
     const claim = this.#claims.get(range)
     if (claim === undefined) return
-    claim.claimants = claim.claimants.filter((other) => other !== claimant)
+    claim.claimants = claim.claimants.filter((other) => other !== id)
     if (claim.claimants.length === 0) this.#drop(claim)
     this.#updateOwners(claim)
   }
 
-  /** A claimant of this range has another rank. */
-  rankChanged(range: string): void {
-    const claim = this.#claims.get(range)
-    if (claim !== undefined) this.#updateOwners(claim)
+  /** Who claims a range, a part of it, or a range around it. */
+  claimants(range: string): ReadonlySet<string> {
+    if (!range.includes(':')) return new Set(this.#claims.get(range)?.claimants)
+    const digits = ipv6Digits(range)
+    return new Set([...this.#around(digits), ...this.#within(digits)].flatMap((claim) => claim.claimants))
   }
 
-  #updateOwners(claim: Claim<T>): void {
+  #updateOwners(claim: Claim): void {
     const { digits, claimants } = claim
     if (digits === undefined || claimants.length === 0) this.#setOwners(claim, claimants)
     if (digits === undefined) return
@@ -79,21 +79,18 @@ export class AddressIndex<T> {
     }
   }
 
-  #setOwners(claim: Claim<T>, claimants: readonly T[]): void {
-    const highest = Math.max(...claimants.map(this.#rankOf))
-    const owners = claimants.filter((one) => this.#rankOf(one) === highest)
-    const losers = claimants.filter((one) => !owners.includes(one))
+  #setOwners(claim: Claim, owners: readonly string[]): void {
     claim.ownership = owners.length === 1 ? { kind: 'owned', owner: owners[0]! } : CONTESTED
-    this.#changed(claim.range, owners, losers)
+    this.#changed(claim.range, owners)
   }
 
-  #longestAround(address: string): Claim<T> | undefined {
+  #longestAround(address: string): Claim | undefined {
     if (this.#ipv6.size === 0 || !address.includes(':')) return undefined
     return this.#around(ipv6Digits(address)).next().value
   }
 
   /** The ranges that contain the range with these digits, longest first. */
-  *#around(digits: string): Generator<Claim<T>, undefined> {
+  *#around(digits: string): Generator<Claim, undefined> {
     for (let length = digits.length; length > 0; length--) {
       const claim = this.#counts[length] === 0 ? undefined : this.#ipv6.get(digits.slice(0, length))
       if (claim !== undefined) yield claim
@@ -102,14 +99,14 @@ export class AddressIndex<T> {
   }
 
   /** The ranges inside the range with these digits, including itself. */
-  *#within(digits: string): Generator<Claim<T>> {
+  *#within(digits: string): Generator<Claim> {
     for (let at = this.#indexOf(digits); this.#order[at]?.startsWith(digits) === true; at++)
       yield this.#ipv6.get(this.#order[at]!)!
   }
 
-  #add(range: string): Claim<T> {
+  #add(range: string): Claim {
     const digits = range.includes(':') ? ipv6Digits(range) : undefined
-    const claim: Claim<T> = { range, digits, claimants: [], ownership: UNKNOWN }
+    const claim: Claim = { range, digits, claimants: [], ownership: UNKNOWN }
     this.#claims.set(range, claim)
     if (digits !== undefined) {
       this.#ipv6.set(digits, claim)
@@ -119,7 +116,7 @@ export class AddressIndex<T> {
     return claim
   }
 
-  #drop({ range, digits }: Claim<T>): void {
+  #drop({ range, digits }: Claim): void {
     this.#claims.delete(range)
     if (digits === undefined) return
     this.#ipv6.delete(digits)

@@ -8,16 +8,13 @@ import type { ValidRecord } from './validate.ts'
 import type { View } from './view.ts'
 
 /**
- * What applying needs. `isNamed`: whether the store's index has an id, as of the last resync. A change is in `changeLog`
- * before it is applied; `onChange` is called after it.
+ * What applying needs. A change is in `changeLog` before it is applied; `onChange` is called after it.
  */
 export interface ApplierParts extends PlanContext {
   readonly view: View
   readonly changeLog: ChangeLog
   readonly health: RecordHealth
-  readonly isNamed: (id: string) => boolean
   readonly onChange: () => void
-  readonly revisionsBack: { inc(): void }
   readonly log: Log
 }
 
@@ -25,7 +22,7 @@ export interface ApplierParts extends PlanContext {
 export class Applier {
   readonly #parts: ApplierParts
   /**
-   * Id -> digest of the last record read, for ids in this hypervisor's index whose record names others. A resync does
+   * Records that were read and name other hypervisors, although this one's index has them: id -> digest. A resync does
    * not read them again unchanged.
    */
   readonly #elsewhere = new Map<string, string | undefined>()
@@ -80,16 +77,18 @@ export class Applier {
   #planChange(loaded: Loaded, origin: Origin): PlannedChange | undefined {
     const { id } = loaded
     const { view, health } = this.#parts
-    const planned = plan(loaded, view.get(id), origin, this.#parts)
+    const planned = plan(loaded, view.get(id), view.seen(id), origin, this.#parts)
     switch (planned.kind) {
       case 'ignore':
         return undefined
       case 'keep-unconfirmed':
         health.reportUnconfirmed(id)
         return undefined
+      case 'behind':
+        health.reportBehind(id)
+        return undefined
       case 'fault':
-        // one that is not named was lost, and may have moved: it must not contest the address of another one again
-        if (this.#parts.isNamed(id)) this.#present(id)
+        health.notePresent(id)
         health.noteFault(id, planned.digest, planned.fault)
         return undefined
       case 'keep':
@@ -98,25 +97,20 @@ export class Applier {
       case 'replace':
         return this.#replacement(planned.record)
       case 'remove':
-        return this.#removal(id, planned.movedTo, origin)
+        return this.#removal(id, planned.order, planned.movedTo, origin)
     }
   }
 
   /** The store has a valid record of this id, or its removal. */
   #found(id: string): void {
-    this.#present(id)
-    this.#parts.health.noteGood(id)
+    const { health } = this.#parts
+    health.notePresent(id)
+    health.noteGood(id)
     this.#elsewhere.delete(id)
   }
 
-  /** The store has this id. */
-  #present(id: string): void {
-    const { health, onChange } = this.#parts
-    if (health.notePresent(id)) onChange()
-  }
-
   #replacement(record: ValidRecord): PlannedChange {
-    const { view, revisionsBack, log, onChange } = this.#parts
+    const { view, log, onChange } = this.#parts
     const {
       instance: { id, revision },
       userData,
@@ -128,14 +122,11 @@ export class Applier {
       change: { kind: 'replace', record },
       removesUserData,
       apply: () => {
-        if (before !== undefined && revision < before.instance.revision) {
-          revisionsBack.inc()
+        for (const loser of view.replace(record))
           log.warn(
-            { code: 'revision-back', instance: id, revision, heldRevision: before.instance.revision },
-            'the store went back to an older revision, which is served now',
+            { code: 'address-lost', instance: loser, lost: view.get(loser)!.lost, to: id },
+            'an instance has lost addresses to one that was published later, and is not served on them',
           )
-        }
-        view.replace(record)
         this.#found(id)
         onChange()
         log.debug({ instance: id, revision }, 'instance added to the view, or replaced')
@@ -143,21 +134,22 @@ export class Applier {
     }
   }
 
-  #removal(id: string, movedTo: ValidRecord | undefined, origin: Origin): PlannedChange | undefined {
+  #removal(id: string, order: number, movedTo: ValidRecord | undefined, origin: Origin): PlannedChange | undefined {
     const { view, log, onChange } = this.#parts
     const noteRemoved = () => {
       this.#found(id)
       if (movedTo !== undefined && origin === 'index') this.#elsewhere.set(id, movedTo.digest)
     }
     if (view.get(id) === undefined) {
+      if (origin !== 'peer') view.remove(id, order) // guests choose what is looked up: that would be without bound
       noteRemoved()
       return undefined
     }
     return {
-      change: { kind: 'remove', id },
+      change: { kind: 'remove', id, order },
       removesUserData: true,
       apply: () => {
-        view.remove(id)
+        view.remove(id, order)
         noteRemoved()
         onChange()
         if (movedTo === undefined) log.debug({ instance: id }, 'instance left the view: it was removed')
@@ -171,7 +163,7 @@ export class Applier {
   }
 }
 
-/** A change, and what makes it once it is on disk. */
+/** A change, and how to apply it once it is on disk. */
 interface PlannedChange {
   readonly change: ViewChange
   readonly removesUserData: boolean

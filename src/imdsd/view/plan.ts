@@ -16,23 +16,26 @@ export type Origin = 'index' | 'notice' | 'peer'
 
 export type Plan =
   | { readonly kind: 'replace'; readonly record: ValidRecord }
-  /** Gone from this hypervisor: removed, or `movedTo` others. It may not have been in the view. */
-  | { readonly kind: 'remove'; readonly movedTo: ValidRecord | undefined }
+  /** Gone from this hypervisor: removed, or `movedTo` others. It may not have been in the view. `order`: of that. */
+  | { readonly kind: 'remove'; readonly movedTo: ValidRecord | undefined; readonly order: number }
   /** The view already has this record. */
   | { readonly kind: 'keep' }
   /** The store no longer has this instance of the view, which is kept (invariant 8). */
   | { readonly kind: 'keep-unconfirmed' }
+  /** The view has seen a later state of this instance, or its removal: the store has lost changes. */
+  | { readonly kind: 'behind' }
   | { readonly kind: 'fault'; readonly digest: string | undefined; readonly fault: InvalidRecord }
   /** The instance is not in the view, and is not one of this hypervisor. */
   | { readonly kind: 'ignore' }
 
 /**
  * What a plan depends on besides the record. `hypervisor`: the name of this hypervisor; undefined to serve every
- * instance of the store.
+ * instance of the store. `wall`: the time in milliseconds since 1970.
  */
 export interface PlanContext {
   readonly hypervisor: string | undefined
   readonly userDataMaxBytes: number
+  readonly wall: () => number
 }
 
 const MISSING: InvalidRecord = {
@@ -40,29 +43,56 @@ const MISSING: InvalidRecord = {
   faults: [{ path: '', message: 'is missing although the index names it' }],
 }
 
-/** Plans what to do with a loaded record. `current` is what the view has under its id. */
+/** The order of a publish is its time in microseconds, or higher. A wrong clock further ahead must not lock a region. */
+const MAX_AHEAD_MS = 24 * 3_600_000
+
+/** Whether an order is so far in the future that a clock is wrong. `nowMs`: since 1970. */
+export function isAhead(order: number, nowMs: number): boolean {
+  return order > (nowMs + MAX_AHEAD_MS) * 1000
+}
+
+const AHEAD: InvalidRecord = {
+  reason: 'order',
+  faults: [
+    {
+      path: '',
+      message:
+        'was published more than a day in the future by the clock of this hypervisor: correct the clock that is wrong ' +
+        '(of the publisher, of Redis, or of this hypervisor), and publish it again',
+    },
+  ],
+}
+
+/**
+ * Plans what to do with a loaded record. `current` is what the view has under its id; `seen` is the latest order that the
+ * view has seen of it, of its record or its removal (view.ts).
+ */
 export function plan(
   loaded: Loaded,
   current: ValidRecord | undefined,
+  seen: number,
   origin: Origin,
-  { hypervisor, userDataMaxBytes }: PlanContext,
+  { hypervisor, userDataMaxBytes, wall }: PlanContext,
 ): Plan {
   if (loaded.kind === 'absent') {
     if (current !== undefined) return { kind: 'keep-unconfirmed' }
     return origin === 'index' ? { kind: 'fault', digest: undefined, fault: MISSING } : { kind: 'ignore' }
   }
-  if (loaded.kind === 'removed') return { kind: 'remove', movedTo: undefined }
-  const { digest } = loaded
+  const digest = loaded.kind === 'removed' ? undefined : loaded.digest
+  const fault = (of: InvalidRecord): Plan =>
+    origin === 'peer' && current === undefined ? { kind: 'ignore' } : { kind: 'fault', digest, fault: of }
+  const { order = 0 } = loaded.kind === 'record' || loaded.kind === 'removed' ? loaded : {}
+  if (isAhead(order, wall())) return fault(AHEAD)
+  if (loaded.kind === 'removed')
+    return current !== undefined && order < seen ? { kind: 'behind' } : { kind: 'remove', movedTo: undefined, order }
   const validated = validate(loaded, userDataMaxBytes)
-  if (!validated.ok) {
-    const { reason, faults } = validated
-    return origin === 'peer' && current === undefined
-      ? { kind: 'ignore' }
-      : { kind: 'fault', digest, fault: { reason, faults } }
-  }
+  if (!validated.ok) return fault({ reason: validated.reason, faults: validated.faults })
   const { value: record } = validated
-  if (hypervisor !== undefined && !record.instance.hypervisors.includes(hypervisor))
-    return { kind: 'remove', movedTo: record }
+  const isElsewhere = hypervisor !== undefined && !record.instance.hypervisors.includes(hypervisor)
+  if (isElsewhere && current === undefined) return { kind: 'remove', movedTo: record, order }
+  // what was removed at this order, or later, does not come back without a later publish
+  if (current === undefined ? seen > 0 && order <= seen : order < seen) return { kind: 'behind' }
+  if (isElsewhere) return { kind: 'remove', movedTo: record, order }
   const isSame = digest !== undefined && current?.digest === digest
   return isSame ? { kind: 'keep' } : { kind: 'replace', record }
 }

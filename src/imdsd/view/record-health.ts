@@ -13,6 +13,11 @@ import type { View } from './view.ts'
 /** The most records that are logged per reason between two resyncs. The others are counted. */
 const MAX_LOGGED = 5
 
+/** What is wrong, and what to do: for the log, and for /readyz. */
+export const STORE_BEHIND =
+  'Redis has lost changes: it has an earlier state than was served, which is not applied. Guests are served from ' +
+  'memory. Publish the region again (imdsctl republish; imds-api does it by itself)'
+
 export class RecordHealth {
   readonly #view: View
   readonly #log: Log
@@ -24,14 +29,17 @@ export class RecordHealth {
   #notLogged = 0
   #problem: StoreProblem | undefined
   readonly #unconfirmed = new Set<string>()
+  /** Ids of which the view has seen a later state than the store has. */
+  readonly #behind = new Set<string>()
   #contested: ReadonlySet<string> = new Set()
-  #lost: ReadonlySet<string> = new Set()
   /** Ids of instances that have unusable addresses, as of the last resync. */
   #unusable: ReadonlySet<string> = new Set()
   /** The reasons that were logged since the store was lost. */
   readonly #disconnectReasons = new Set<string>()
   /** The store had nothing of this region at the last resync. */
   #isStoreEmpty = false
+  /** The region had the mark "behind" at the last resync. */
+  #isMarkedBehind = false
   #hint: string | undefined
 
   constructor(view: View, faultCounter: { inc(labels: { reason: InvalidRecord['reason'] }): void }, log: Log) {
@@ -50,6 +58,21 @@ export class RecordHealth {
 
   get unconfirmed(): number {
     return this.#isStoreEmpty ? this.#view.size : this.#unconfirmed.size
+  }
+
+  /** Whether the store no longer has an instance of the view. */
+  isUnconfirmed(id: string): boolean {
+    return this.#isStoreEmpty || this.#unconfirmed.has(id)
+  }
+
+  /** The store has lost changes: this hypervisor or another one has seen later states than it has. */
+  get isStoreBehind(): boolean {
+    return this.#isMarkedBehind || this.#behind.size > 0
+  }
+
+  /** Whether this hypervisor has seen that. */
+  get hasLaterStates(): boolean {
+    return this.#behind.size > 0
   }
 
   /** What is wrong with the record of an id, or undefined. */
@@ -127,10 +150,9 @@ export class RecordHealth {
 
   /**
    * Reports on a complete resync, whose index has `named` for this hypervisor: a problem of many records is logged
-   * once, with its cause. Without one, the view learns which of its instances the store no longer has: true if that
-   * is new.
+   * once, with its cause.
    */
-  completeResync(named: Iterable<string>): boolean {
+  completeResync(named: Iterable<string>): void {
     const ids = [...named]
     const faulty = ids.filter((id) => this.#faults.has(id))
     const before = this.#problem
@@ -158,7 +180,6 @@ export class RecordHealth {
         { instances: this.#view.size, faulty: this.#faults.size },
         'the records of the store can be used again',
       )
-    return now === undefined && this.#view.setUnconfirmed(this.#unconfirmed)
   }
 
   /**
@@ -182,11 +203,12 @@ export class RecordHealth {
   /** The record of this instance is good, or was removed. */
   noteGood(id: string): void {
     this.#faults.delete(id)
+    this.#behind.delete(id)
   }
 
   /** The store no longer has an instance of the view. */
   reportUnconfirmed(id: string): void {
-    this.#faults.delete(id)
+    this.noteGood(id)
     if (this.#unconfirmed.has(id)) return
     this.#unconfirmed.add(id)
     const revision = this.#view.get(id)?.instance.revision ?? 1
@@ -195,6 +217,21 @@ export class RecordHealth {
       { code: 'instance-unconfirmed', instance: id },
       `the store no longer has this instance; it is still served. To remove it, run ${command}`,
     )
+  }
+
+  /** The store has an earlier state of an instance than the view has seen, which is not applied. */
+  reportBehind(id: string): void {
+    const isFirst = !this.isStoreBehind
+    this.#faults.delete(id)
+    this.notePresent(id)
+    this.#behind.add(id)
+    if (isFirst) this.#log.error({ code: 'store-behind', instance: id }, STORE_BEHIND)
+  }
+
+  /** `isMarked`: by the index of the store, somebody has seen that it has lost changes. */
+  noteMark(isMarked: boolean): void {
+    if (isMarked && !this.isStoreBehind) this.#log.error({ code: 'store-behind' }, STORE_BEHIND)
+    this.#isMarkedBehind = isMarked
   }
 
   /** The store has nothing of this region. */
@@ -230,29 +267,20 @@ export class RecordHealth {
     this.#disconnectReasons.clear()
   }
 
-  /** The store has this instance. True if the view had learned that it has not. */
-  notePresent(id: string): boolean {
+  /** The store has this instance. */
+  notePresent(id: string): void {
     this.#unconfirmed.delete(id)
-    return this.#view.setConfirmed(id)
   }
 
-  /** Forgets faults of ids that the store's index no longer has. */
-  keepFaultsOf(known: { has(id: string): boolean }): void {
-    for (const id of this.#faults.keys()) {
-      if (!known.has(id) && this.#view.get(id) === undefined) this.#faults.delete(id)
-    }
+  /** Forgets faults of ids that are neither in the store's index nor in the view. */
+  keepFaultsOf(named: { has(id: string): boolean }): void {
+    for (const id of [...this.#faults.keys(), ...this.#behind])
+      if (!named.has(id) && this.#view.get(id) === undefined) this.noteGood(id)
   }
 
-  /** Reports addresses that are newly contested, or lost to another instance. */
-  reportAddresses(): void {
-    const [lost, contested] = [this.#view.lost(), this.#view.contested()]
-    for (const [address, { owners, losers }] of lost) {
-      if (!this.#lost.has(address))
-        this.#log.warn(
-          { code: 'address-lost', address, instances: owners, lost: losers },
-          'an address is served to the instance that the store has, and no longer to the one that it lost',
-        )
-    }
+  /** Reports addresses that are newly contested. */
+  reportContested(): void {
+    const contested = this.#view.contested()
     for (const [address, ids] of contested) {
       if (!this.#contested.has(address))
         this.#log.warn(
@@ -260,7 +288,6 @@ export class RecordHealth {
           'more than one instance claims an address; none of them is served on it',
         )
     }
-    this.#lost = new Set(lost.keys())
     this.#contested = new Set(contested.keys())
   }
 }

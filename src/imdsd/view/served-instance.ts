@@ -4,6 +4,7 @@
  * A path that a change removed still answers for a grace period, so that a crawl that began before the change finds
  * everything that it listed (contract B5). What an option takes away ends at once (E3).
  */
+import type { Ownership } from '../../metadata/address.ts'
 import type { Provider } from '../../metadata/categories.ts'
 import type { Instance } from '../../metadata/instance.ts'
 import type { Content } from '../../metadata/content.ts'
@@ -41,6 +42,10 @@ export class ServedInstance {
   readonly instance: Instance
   readonly userData: Uint8Array | undefined
   readonly digest: string | undefined
+  readonly order: number
+  readonly lost: ValidRecord['lost']
+  /** What the view answers for its addresses: made once, since every request needs it. */
+  readonly found: Ownership<ServedInstance> = { kind: 'owned', owner: this }
   /**
    * Identifies one uninterrupted period in the view; replaced records keep it. `sinceMs`: when it came into the view, in
    * ms of the view's clock. Undefined: by a live migration, since its record named several hypervisors.
@@ -55,14 +60,26 @@ export class ServedInstance {
   /** The last subtree that was asked for: making it costs as much as many requests. */
   #subtree: { readonly version: number; readonly path: string; readonly content: Content | undefined } | undefined
 
-  constructor({ instance, userData, digest }: ValidRecord, context: ViewContext, before: ServedInstance | undefined) {
+  constructor(
+    { instance, userData, digest, order, lost }: ValidRecord,
+    context: ViewContext,
+    before: ServedInstance | undefined,
+  ) {
     this.instance = instance
     this.userData = userData
     this.digest = digest
+    this.order = order
+    this.lost = lost
     this.stay = before?.stay ?? { sinceMs: instance.hypervisors.length > 1 ? undefined : context.now() }
     this.#context = context
     this.#hasRequests = before !== undefined && before.#hasRequests // a change is no request
     this.#former = before === undefined ? [] : this.#formerStates(before)
+  }
+
+  /** What it was made of. */
+  get record(): ValidRecord {
+    const { instance, userData, digest, order, lost } = this
+    return { instance, userData, digest, order, lost }
   }
 
   /** The content of a path at a version's position, or undefined if there is none. */

@@ -36,6 +36,9 @@ const CAUSES: Readonly<Record<InvalidRecord['reason'], string>> = {
   'user-data':
     'the user-data does not belong to its records, or is larger than IMDS_USER_DATA_MAX_BYTES: ' +
     'set it to the limit of the publishers, or publish again',
+  order:
+    'the records were published more than a day in the future by the clock of this hypervisor: ' +
+    'correct its clock, or that of Redis and of the publishers, and publish them again',
 }
 
 /**

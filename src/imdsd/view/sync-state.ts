@@ -37,6 +37,8 @@ export interface SyncStatus {
   readonly unconfirmed: number
   /** Ids whose record in the store is faulty now. */
   readonly faulty: number
+  /** The store has lost changes: this hypervisor or another one has seen later states than it has. */
+  readonly isStoreBehind: boolean
 }
 
 /** Keeps the state. Times are milliseconds of `performance.now()`. */
@@ -51,7 +53,7 @@ export class SyncState {
   #resyncTookMs = 0
   /** No resync has completed since the last connect. */
   #owesResync = true
-  #behindSinceMs: number | undefined = performance.now()
+  #lagSinceMs: number | undefined = performance.now()
 
   constructor(health: RecordHealth) {
     this.#health = health
@@ -77,17 +79,17 @@ export class SyncState {
     this.#connected = false
     this.#owesResync = true
     this.#disconnectReason = reason
-    this.noteBehind()
+    this.noteLag()
   }
 
   /** The store may have changes that are not read. */
-  noteBehind(): void {
-    this.#behindSinceMs ??= performance.now()
+  noteLag(): void {
+    this.#lagSinceMs ??= performance.now()
   }
 
   /** Everything that the store had at a time is read, as far as is known; undefined: nothing is left to read. */
   noteRead(atMs: number | undefined): void {
-    if (!this.#owesResync) this.#behindSinceMs = atMs
+    if (!this.#owesResync) this.#lagSinceMs = atMs
   }
 
   /** A resync that began at a time is complete. `isUsable`: the records of the store can be used. */
@@ -111,9 +113,10 @@ export class SyncState {
       hint: this.#health.hint,
       resyncedAtMs: this.#resyncedAtMs,
       resyncTookMs: this.#resyncTookMs,
-      lagMs: this.#behindSinceMs === undefined ? 0 : performance.now() - this.#behindSinceMs,
+      lagMs: this.#lagSinceMs === undefined ? 0 : performance.now() - this.#lagSinceMs,
       unconfirmed: this.#health.unconfirmed,
       faulty: this.#health.faulty,
+      isStoreBehind: this.#health.isStoreBehind,
     }
   }
 

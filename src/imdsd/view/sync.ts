@@ -1,14 +1,14 @@
 /**
  * Keeps the view in step with the store.
  *
- * A notice is a hint; the key is the truth (invariant 4): a notice only queues an id, and the record that is then read
- * decides. Every (re)connect and a slow timer start a resync, which compares digests and reads the records that differ.
+ * A notice is a hint; the key is the truth, unless the view has seen a later one (invariant 4): a notice only queues an
+ * id, and the record that is then read decides. Every (re)connect and a slow timer start a resync, which compares digests and reads the records that differ.
  * The instance of an unknown peer, whose notice may have been missed, is looked up by the peer's address.
  *
  *     notice ------\                                                            replace -> ChangeLog (on disk) -> view
  *     lookup -------> ReadQueue -> batch -> Source.load -> validate -> plan ->  remove  -> ChangeLog (on disk) -> view
  *     resync ------/      ^                     |                               keep
- *     (index, digests)    +--- not read --------+                               fault   -> RecordHealth
+ *     (index, digests)    +--- not read --------+                               fault, behind -> RecordHealth
  *
  *     store:   connecting -> connected -> lost -> connected ...
  *     resync:  wanted -> index read -> queued ids read -> complete: ready
@@ -30,6 +30,7 @@ import { TurnBudget } from '../../limits/turn-budget.ts'
 import type { Source } from '../../store/source.ts'
 import { Applier } from './applier.ts'
 import type { ChangeLog } from './change.ts'
+import { isAhead } from './plan.ts'
 import { ReadQueue } from './read-queue.ts'
 import { RecordHealth } from './record-health.ts'
 import { SyncState, type SyncStatus } from './sync-state.ts'
@@ -54,7 +55,6 @@ export interface SyncMetrics {
   readonly notices: { inc(): void }
   readonly resyncs: { inc(labels: { result: 'completed' | 'failed' | 'uninitialised' }): void }
   readonly recordFaults: { inc(labels: { reason: InvalidRecord['reason'] }): void }
-  readonly revisionsBack: { inc(): void }
 }
 
 export interface SyncParts {
@@ -82,6 +82,8 @@ export class Sync {
   readonly #queue = new ReadQueue()
   /** What the index names, as the last resync read it. */
   #named: ReadonlyMap<string, string> = new Map()
+  /** The last order of the region when that index was read. */
+  #last = 0
   readonly #health: RecordHealth
   readonly #state: SyncState
   readonly #applier: Applier
@@ -101,17 +103,17 @@ export class Sync {
     this.#batchSize = Math.max(MIN_BATCH, Math.min(MAX_BATCH, Math.floor(MAX_BATCH_BYTES / parts.userDataMaxBytes)))
     this.#health = new RecordHealth(parts.view, parts.metrics.recordFaults, parts.log)
     this.#state = new SyncState(this.#health)
-    const isNamed = (id: string) => this.#named.has(id)
-    this.#applier = new Applier({ ...parts, health: this.#health, isNamed, revisionsBack: parts.metrics.revisionsBack })
+    this.#applier = new Applier({ ...parts, health: this.#health, wall: () => this.#wall() })
   }
 
   start(): void {
-    const { source, metrics } = this.#parts
+    const { source, view, metrics } = this.#parts
+    source.noteOrder?.(view.latest)
     source.start({
       notice: (id) => {
         metrics.notices.inc()
         this.#queue.addNoticed(id)
-        this.#state.noteBehind()
+        this.#state.noteLag()
         this.#resyncWanted ||= this.#health.isStoreEmpty
         void this.#work()
       },
@@ -158,6 +160,11 @@ export class Sync {
     const read = this.#queue.addLookUp(id)
     void this.#work()
     await read
+  }
+
+  /** Whether the store no longer has an instance of the view. */
+  isUnconfirmed(id: string): boolean {
+    return this.#health.isUnconfirmed(id)
   }
 
   /** What is wrong with the record of an id, as it was last read. */
@@ -208,7 +215,12 @@ export class Sync {
     const { source, view, metrics } = this.#parts
     const beganAtMs = performance.now()
     this.#resyncWanted = false
-    const { initialised, digests } = await source.index().catch((error: unknown) => {
+    const {
+      initialised,
+      digests,
+      last = 0,
+      isBehind = false,
+    } = await source.index().catch((error: unknown) => {
       this.#resyncWanted = true
       throw error
     })
@@ -218,13 +230,15 @@ export class Sync {
       return
     }
     this.#health.noteInitialised()
+    this.#health.noteMark(isBehind)
     this.#resyncBeganAtMs = beganAtMs
     this.#queue.beginResync()
     this.#named = digests
+    this.#last = last
     for (const [id, digest] of digests) {
       await this.#budget.spend(0)
       const isCurrent = this.#applier.isCurrent(id, digest)
-      if (isCurrent && this.#health.notePresent(id)) this.#parts.onChange()
+      if (isCurrent) this.#health.notePresent(id)
       if (!isCurrent || this.#health.faultOf(id) !== undefined) this.#queue.addIndexed(id)
     }
     for (const id of view.ids()) if (!digests.has(id)) this.#queue.addIndexed(id)
@@ -233,17 +247,21 @@ export class Sync {
   }
 
   #completeResync(): void {
-    const { view, hypervisor, metrics, log, onResync } = this.#parts
+    const { source, view, hypervisor, metrics, log, onResync } = this.#parts
     this.#health.reportUnnamed(hypervisor)
     this.#queue.endResync()
-    if (this.#health.completeResync(this.#named.keys())) this.#parts.onChange()
-    this.#health.reportAddresses()
+    this.#health.completeResync(this.#named.keys())
+    this.#health.reportContested()
     this.#health.reportUnusableAddresses()
     metrics.resyncs.inc({ result: 'completed' })
     const isUsable = this.#health.problem === undefined
     if (isUsable && !this.#state.wasResynced)
       log.info({ instances: view.size, faulty: this.#health.faulty }, 'first resync completed: ready')
     this.#state.noteResync(this.#resyncBeganAtMs, isUsable)
+    // not with faulty records: they may be repaired without a publish, for example by a key
+    if (this.#health.faulty === 0 && !isAhead(this.#last, this.#wall())) view.advance(this.#last)
+    // if that fails, the next resync tells the store again
+    if (this.#health.hasLaterStates) source.reportBehind?.().catch(() => undefined)
     if (!isUsable) return
     const isFirst = this.#isFirstResync
     this.#isFirstResync = false
@@ -271,8 +289,14 @@ export class Sync {
       throw error
     }
     await this.#parts.changeLog.allApplied() // the next batch may have newer states of the same ids
-    this.#health.reportAddresses()
+    this.#health.reportContested()
+    this.#parts.source.noteOrder?.(this.#parts.view.latest)
     if (isAll) this.#state.noteRead(takenAtMs)
+  }
+
+  /** The time of day; not before what was published, if the clock of this hypervisor is behind. */
+  #wall(): number {
+    return Math.max(Date.now(), this.#parts.view.removals.floor / 1000)
   }
 
   #scheduleResync(): void {

@@ -1,5 +1,5 @@
 /** Validates a loaded record together with its user-data. Only what passes here enters the view (invariant 3). */
-import type { Instance } from '../../metadata/instance.ts'
+import type { Instance, NetworkRange } from '../../metadata/instance.ts'
 import { parseStored, type Fault } from '../../metadata/record.ts'
 import { userDataFaults } from '../../metadata/user-data.ts'
 import type { Loaded } from '../../store/source.ts'
@@ -11,10 +11,14 @@ export interface ValidRecord {
   readonly instance: Instance
   readonly userData: Uint8Array | undefined
   readonly digest: string | undefined
+  /** Of its publish, in the one order of the region; 0: published before there was an order. */
+  readonly order: number
+  /** The ranges that later instances have claimed, which `instance` is without (later-claims.ts). */
+  readonly lost: readonly NetworkRange[]
 }
 
 /** Reasons for a fault, as the metric names them. */
-export const FAULT_REASONS = ['unreadable', 'rejected', 'record', 'id', 'user-data'] as const
+export const FAULT_REASONS = ['unreadable', 'rejected', 'record', 'id', 'user-data', 'order'] as const
 /** Why a record is not valid; `faults` never contain values of the record. */
 export interface InvalidRecord {
   readonly reason: (typeof FAULT_REASONS)[number]
@@ -35,7 +39,13 @@ export function validate(loaded: Exclude<Loaded, { kind: 'removed' | 'absent' }>
   if (faults.length > 0) return invalid('user-data', faults)
   return {
     ok: true,
-    value: { instance, userData: instance.sealedAt === undefined ? loaded.userData : undefined, digest: loaded.digest },
+    value: {
+      instance,
+      userData: instance.sealedAt === undefined ? loaded.userData : undefined,
+      digest: loaded.digest,
+      order: loaded.order ?? 0,
+      lost: [],
+    },
   }
 }
 

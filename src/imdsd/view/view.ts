@@ -1,19 +1,20 @@
 /**
  * The instances that this hypervisor serves, found by (network, address).
  *
- * Sync fills the view; the guest server reads it without waiting. It evicts nothing and does no I/O. An address that two
- * instances claim is served to neither (invariant 7).
+ * Sync fills the view; the guest server reads it without waiting. It evicts nothing and does no I/O.
  *
- * An instance that the store no longer has stays (invariant 8), but loses each address that another one claims: most
- * likely it was removed, and its tombstone expired while this hypervisor had no store. Of several such instances, the
- * one that the store lost last has the address: it had it when the store was emptied.
+ * All that is published has one order in time, and the view never goes back in it: what removed an instance is
+ * remembered like the instance itself (`seen`). An instance that the store no longer has stays (invariant 8). An address
+ * belongs to the instance that claimed it last (later-claims.ts). If two of the same order claim it, it is served to
+ * neither (invariant 7): both are of before there was an order, or another program wrote them.
  */
 import { randomBytes } from 'node:crypto'
 import { UNKNOWN, type Ownership } from '../../metadata/address.ts'
 import type { Provider } from '../../metadata/categories.ts'
-import { rangesOf } from '../../metadata/instance.ts'
+import { rangesOf, type Instance, type NetworkRange } from '../../metadata/instance.ts'
 import type { ValidRecord } from './validate.ts'
 import { AddressIndex } from './address-index.ts'
+import { settle, without } from './later-claims.ts'
 import { ServedInstance, type ViewContext } from './served-instance.ts'
 
 /**
@@ -22,23 +23,25 @@ import { ServedInstance, type ViewContext } from './served-instance.ts'
  */
 export type FoundInstance = Ownership<ServedInstance>
 
-/** A range of which the owners outrank other instances that claim it: the store no longer has those, or lost them before. */
-export interface Loss {
-  readonly owners: readonly string[]
-  readonly losers: readonly string[]
+/**
+ * What the view has seen removed. `floor`: whatever is not in the view and was published up to this order is gone.
+ * `removed`: id -> the order of the removal, for later ones.
+ */
+export interface Removals {
+  readonly floor: number
+  readonly removed: ReadonlyMap<string, number>
 }
 
 /** All instances that a hypervisor serves. `now` is monotonic, in milliseconds. */
 export class View {
   readonly #context: ViewContext
   readonly #instances = new Map<string, ServedInstance>()
-  /** By network. */
-  readonly #indexes = new Map<string, AddressIndex<ServedInstance>>()
+  /** By network: which ids own an address. */
+  readonly #indexes = new Map<string, AddressIndex>()
   readonly #contested = new Map<string, readonly string[]>()
-  readonly #lost = new Map<string, Loss>()
-  /** The instances that the store no longer has, each with the number of the loss that it was part of. */
-  readonly #unconfirmed = new Map<string, number>()
-  #losses = 0
+  #floor = 0
+  #latest = 0
+  readonly #removed = new Map<string, number>()
   /** The instances that the change under way concerns. */
   readonly #concerned = new Set<string>()
   readonly #onChange: ((id: string) => void)[] = []
@@ -57,7 +60,8 @@ export class View {
 
   /** The instance that has this address on this network. */
   find(network: string, address: string): FoundInstance {
-    return this.#indexes.get(network)?.find(address) ?? UNKNOWN
+    const found = this.#indexes.get(network)?.find(address) ?? UNKNOWN
+    return found.kind === 'owned' ? this.#instances.get(found.owner)!.found : found
   }
 
   get(id: string): ServedInstance | undefined {
@@ -76,16 +80,20 @@ export class View {
     return this.#instances.size
   }
 
-  /** Adds an instance, or replaces its former state. The store has it, as far as is known. */
-  replace(record: ValidRecord): void {
-    const { id } = record.instance
+  /**
+   * Adds an instance, or replaces its former state. It loses the ranges that later instances claim, and earlier ones
+   * lose those that it claims: returns their ids.
+   */
+  replace(added: ValidRecord): readonly string[] {
+    const { id } = added.instance
     const before = this.#instances.get(id)
-    const served = new ServedInstance(record, this.#context, before)
-    if (before !== undefined) this.#unclaim(before)
-    this.#unconfirmed.delete(id)
-    this.#instances.set(id, served)
-    this.#claim(served)
-    this.#notify(id)
+    const isSamePublish = before !== undefined && before.order === added.order
+    const { record, losers } = settle(isSamePublish ? without(added, before.lost) : added, this.#rivals(added.instance))
+    for (const loser of losers) this.#put(loser)
+    this.#put(record)
+    this.#removed.delete(id)
+    this.#notify()
+    return losers.map(({ instance }) => instance.id)
   }
 
   /**
@@ -96,41 +104,36 @@ export class View {
     for (const served of this.#instances.values()) served.forgetIdle()
   }
 
-  /** Removes an instance. False when the view does not have it. */
-  remove(id: string): boolean {
+  /** Removes an instance, if the view has it. `order`: of the removal, or of the record that names other hypervisors. */
+  remove(id: string, order: number): void {
+    this.#latest = Math.max(this.#latest, order)
+    if (order > this.#seenRemoved(id)) this.#removed.set(id, order)
     const served = this.#instances.get(id)
-    if (served === undefined) return false
-    this.#unclaim(served)
+    if (served === undefined) return
     this.#instances.delete(id)
-    this.#unconfirmed.delete(id)
-    this.#notify(id)
-    return true
+    this.#claim(id, served.instance, undefined)
+    this.#notify()
   }
 
-  /** The store no longer has these instances. True if that is new of one. */
-  setUnconfirmed(ids: Iterable<string>): boolean {
-    const lost = [...ids].filter((id) => this.#instances.has(id) && !this.#unconfirmed.has(id))
-    this.#losses += 1
-    for (const id of lost) this.#unconfirmed.set(id, this.#losses)
-    for (const id of lost) this.#rankChanged(id)
-    return lost.length > 0
+  /** The latest order that the view has seen of an id, of its record or of its removal; 0: none. */
+  seen(id: string): number {
+    return this.#instances.get(id)?.order ?? this.#seenRemoved(id)
   }
 
-  /** The store has an instance. True if it was unconfirmed. */
-  setConfirmed(id: string): boolean {
-    const wasUnconfirmed = this.#unconfirmed.delete(id)
-    if (wasUnconfirmed) this.#rankChanged(id)
-    return wasUnconfirmed
+  /** The latest order that the view has seen at all. */
+  get latest(): number {
+    return this.#latest
   }
 
-  /** Whether the store no longer has an instance. */
-  isUnconfirmed(id: string): boolean {
-    return this.#unconfirmed.has(id)
+  /** The view has all that was published up to this order. */
+  advance(floor: number): void {
+    this.#latest = Math.max(this.#latest, floor)
+    this.#floor = Math.max(this.#floor, floor)
+    for (const [id, order] of this.#removed) if (order <= this.#floor) this.#removed.delete(id)
   }
 
-  /** Of several instances that claim an address or a link, the one of the highest rank has it. */
-  rankOf(id: string): number {
-    return this.#unconfirmed.get(id) ?? Infinity
+  get removals(): Removals {
+    return { floor: this.#floor, removed: this.#removed }
   }
 
   /** Addresses and prefixes that more than one instance claims, as `network range`, with the claimants' ids. */
@@ -138,48 +141,58 @@ export class View {
     return this.#contested
   }
 
-  /** Ranges that instances have lost to others, as `network range`. */
-  lost(): ReadonlyMap<string, Loss> {
-    return this.#lost
+  #seenRemoved(id: string): number {
+    return Math.max(this.#removed.get(id) ?? 0, this.#floor)
   }
 
-  #claim(served: ServedInstance): void {
-    for (const { network, range } of rangesOf(served.instance)) {
-      let index = this.#indexes.get(network)
-      if (index === undefined) {
-        index = new AddressIndex(
-          (of, owners, losers) => this.#ownersChanged(`${network} ${of}`, owners, losers),
-          ({ instance }) => this.rankOf(instance.id),
-        )
-        this.#indexes.set(network, index)
-      }
-      index.claim(range, served)
-    }
+  /** The other instances that claim a range of an instance, or a part of one. */
+  #rivals(instance: Instance): ValidRecord[] {
+    const ids = rangesOf(instance).flatMap(({ network, range }) => [
+      ...(this.#indexes.get(network)?.claimants(range) ?? []),
+    ])
+    return [...new Set(ids)].filter((id) => id !== instance.id).map((id) => this.#instances.get(id)!.record)
   }
 
-  #unclaim(served: ServedInstance): void {
-    for (const { network, range } of rangesOf(served.instance)) this.#indexes.get(network)?.unclaim(range, served)
+  #put(record: ValidRecord): void {
+    this.#latest = Math.max(this.#latest, record.order)
+    const { id } = record.instance
+    const before = this.#instances.get(id)
+    this.#instances.set(id, new ServedInstance(record, this.#context, before))
+    this.#claim(id, before?.instance, record.instance)
   }
 
-  #rankChanged(id: string): void {
-    for (const { network, range } of rangesOf(this.#instances.get(id)!.instance))
-      this.#indexes.get(network)?.rankChanged(range)
-    this.#notify(id)
-  }
-
-  #notify(id: string): void {
+  /** Claims the ranges that an instance has gained, and frees those that it has lost. */
+  #claim(id: string, before: Instance | undefined, after: Instance | undefined): void {
     this.#concerned.add(id)
+    const [freed, claimed] = [before, after].map(
+      (one) => new Map(one && rangesOf(one).map((range) => [keyOf(range), range])),
+    )
+    for (const [key, { network, range }] of freed!)
+      if (!claimed!.has(key)) this.#indexes.get(network)!.unclaim(range, id)
+    for (const [key, { network, range }] of claimed!) if (!freed!.has(key)) this.#indexOf(network).claim(range, id)
+  }
+
+  #indexOf(network: string): AddressIndex {
+    const found = this.#indexes.get(network)
+    if (found !== undefined) return found
+    const index = new AddressIndex((range, owners) => this.#ownersChanged(keyOf({ network, range }), owners))
+    this.#indexes.set(network, index)
+    return index
+  }
+
+  #notify(): void {
     const concerned = [...this.#concerned]
     this.#concerned.clear()
     for (const one of concerned) for (const changed of this.#onChange) changed(one)
   }
 
-  #ownersChanged(key: string, owners: readonly ServedInstance[], losers: readonly ServedInstance[]): void {
-    const [owning, losing] = [owners, losers].map((of) => of.map(({ instance }) => instance.id)) as [string[], string[]]
-    for (const id of [...owning, ...losing]) this.#concerned.add(id)
-    if (owning.length > 1) this.#contested.set(key, owning)
+  #ownersChanged(key: string, owners: readonly string[]): void {
+    for (const id of owners) this.#concerned.add(id)
+    if (owners.length > 1) this.#contested.set(key, owners)
     else this.#contested.delete(key)
-    if (losing.length > 0) this.#lost.set(key, { owners: owning, losers: losing })
-    else this.#lost.delete(key)
   }
+}
+
+function keyOf({ network, range }: NetworkRange): string {
+  return `${network} ${range}`
 }

@@ -65,12 +65,11 @@ test('every series of a counter is there at 0 from the start, so that its first 
   const text = await buildMetrics().registry.metrics()
   for (const series of [
     'imds_notices_total',
-    'imds_revisions_back_total',
     'imds_clock_set_back_total',
     ...['completed', 'failed', 'uninitialised'].map((result) => `imds_resyncs_total{result="${result}"}`),
     ...['found', 'unknown', 'failed', 'skipped'].map((result) => `imds_peer_lookups_total{result="${result}"}`),
     ...['written', 'failed'].map((result) => `imds_snapshot_writes_total{result="${result}"}`),
-    ...['unreadable', 'rejected', 'record', 'id', 'user-data'].map(
+    ...['unreadable', 'rejected', 'record', 'id', 'user-data', 'order'].map(
       (reason) => `imds_record_faults_total{reason="${reason}"}`,
     ),
   ])
@@ -89,6 +88,7 @@ test('gauges are read when they are scraped', async () => {
     imds_view_unconfirmed_instances: 2,
     imds_view_faulty_records: 3,
     imds_store_connected: 1,
+    imds_store_behind: 0,
     imds_store_unusable: 0,
     imds_firewall_age_seconds: 7,
     imds_firewall_refused_interfaces: 1,

@@ -68,7 +68,7 @@ test('H10: a trace lasts over changes of its instance, and ends when the view re
     { topic: 'user-data', outcome: 'forwarded' },
     { topic: 'meta-data/', outcome: 'served' },
   ])
-  view.remove(id)
+  view.remove(id, 1)
   put(anInstance({ revision: 3, hypervisors: ['hv1', 'hv2'] }))
   expect(traces.of(view.get(id)!)).toBeUndefined()
   expect(view.get(id)!.stay.sinceMs).toBeUndefined()

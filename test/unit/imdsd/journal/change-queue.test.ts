@@ -11,7 +11,7 @@ afterEach(() => vi.useRealTimers())
 
 const change = (bytes = 0): ViewChange => ({
   kind: 'replace',
-  record: { instance: parsed(generateRecord(1)), digest: '', userData: Buffer.alloc(bytes) },
+  record: { instance: parsed(generateRecord(1)), digest: '', order: 1, lost: [], userData: Buffer.alloc(bytes) },
 })
 /** What one change is encoded as. */
 const PARTS = encodeChange(change()).length
@@ -91,7 +91,10 @@ test('a wake without changes is a write of none, when all changes before it are 
 test('a group is bounded by its encoded bytes, JSON included', async () => {
   const { queue, writes } = aQueue()
   const instance = { ...parsed(generateRecord(1)), tags: { note: 'x'.repeat(250_000) } }
-  const large: ViewChange = { kind: 'replace', record: { instance, digest: '', userData: undefined } }
+  const large: ViewChange = {
+    kind: 'replace',
+    record: { instance, digest: '', order: 1, lost: [], userData: undefined },
+  }
   const adding = Promise.all(Array.from({ length: 20 }, () => queue.add(large, () => undefined)))
   for (let n = 0; n < 20; n++) {
     await turns(5)

@@ -26,7 +26,13 @@ const KEYS: [string, StateKeys][] = [
 ]
 const put = (seed: number, userData?: Uint8Array): ViewChange => ({
   kind: 'replace',
-  record: { instance: parsed(generateRecord(seed)), digest: `d${seed}`, userData },
+  record: {
+    instance: parsed(generateRecord(seed)),
+    digest: `d${seed}`,
+    order: 5,
+    lost: [{ network: 'default', range: '10.0.0.2' }],
+    userData,
+  },
 })
 
 const isWanted = () => true
@@ -62,14 +68,20 @@ describe.each(KEYS)('%s', (_how, keys) => {
           ? change
           : {
               kind: 'replace',
-              record: { instance: change.document, digest: change.digest, userData: change.userData },
+              record: {
+                instance: change.document,
+                digest: change.digest,
+                order: change.order,
+                lost: change.lost,
+                userData: change.userData,
+              },
             },
       ),
     )
 
   test('groups of changes are read back complete, with their links and mode 0600', async () => {
     const groups = [
-      [put(1), put(2, Buffer.alloc(0)), { kind: 'remove', id: 'srv-x' } as const],
+      [put(1), put(2, Buffer.alloc(0)), { kind: 'remove', id: 'srv-x', order: 7 } as const],
       [put(3, Buffer.from([0, 10, 255, 10, 123]))],
       [put(4, Buffer.alloc(3 * SLICE_BYTES, 10))],
     ]
@@ -84,7 +96,7 @@ describe.each(KEYS)('%s', (_how, keys) => {
     expect(statSync(path).mode & 0o777).toBe(0o600)
   })
 
-  const removals = (...ids: string[]) => ids.map((id): ViewChange[] => [{ kind: 'remove', id }])
+  const removals = (...ids: string[]) => ids.map((id): ViewChange[] => [{ kind: 'remove', id, order: 1 }])
   const readBytes = async (bytes: Uint8Array) => {
     writeFileSync(path, bytes)
     return read(path, 'hv1', keys)

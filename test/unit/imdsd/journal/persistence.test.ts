@@ -10,8 +10,10 @@ import { Persistence, type PersistenceParts } from '../../../../src/imdsd/journa
 import { restoreView, type Restored } from '../../../../src/imdsd/journal/restore.ts'
 import { snapshotPath, type StateKeys } from '../../../../src/imdsd/journal/state-files.ts'
 import type { ValidRecord } from '../../../../src/imdsd/view/validate.ts'
+import { View } from '../../../../src/imdsd/view/view.ts'
 import '../../../support/fixtures/equal-bytes.ts'
 import { generateRecord } from '../../../support/fixtures/generated-records.ts'
+import { anInstance } from '../../../support/fixtures/instance.ts'
 import { aCipher } from '../../../support/fixtures/record-keys.ts'
 import { diskWith, type Around, type Operation } from '../../../support/fixtures/state-disk.ts'
 import { collectLog } from '../../../support/fixtures/collected-log.ts'
@@ -61,6 +63,8 @@ function state(seed: number, revision: number, userData?: Uint8Array): ValidReco
   return {
     instance: { ...parsed(generateRecord(seed)), revision },
     digest: `digest ${seed} ${revision}`,
+    order: 1,
+    lost: [],
     userData,
   }
 }
@@ -90,6 +94,7 @@ class Daemon {
       timeoutMs: TIMEOUT_MS,
       asOfMs: Date.now() - (restored.ageMs ?? 0),
       instances: () => this.view.values(),
+      removals: () => ({ floor: 0, removed: new Map() }),
       snapshotWrites: {
         inc: ({ result }) => {
           counts.snapshot[result] += 1
@@ -115,7 +120,7 @@ class Daemon {
   }
 
   remove(id: string): Promise<void> {
-    return this.#record({ kind: 'remove', id }, true, () => this.view.delete(id))
+    return this.#record({ kind: 'remove', id, order: 9 }, true, () => this.view.delete(id))
   }
 
   /** Resolves when the change is applied. */
@@ -157,6 +162,45 @@ describe.each([
       for (const name of readdirSync(directory))
         expect(readFileSync(join(directory, name), 'latin1')).not.toMatch(/srv-|snapshot|removed|journal"/)
     expect(log).toEqual([])
+  })
+
+  test('E3: a start knows what was removed, and which addresses later instances have taken', async () => {
+    const at = (id: string, order: number): ValidRecord => ({
+      ...state(1, order),
+      instance: parsed(anInstance({ id, revision: order })),
+      order,
+    })
+    const view = new View({}, () => 0)
+    const instances = () => view.instances().map(({ record }) => record)
+    const daemon = await start({ keys, instances, removals: () => view.removals })
+    const put = async (record: ValidRecord) => {
+      await daemon.put(record)
+      view.replace(record)
+    }
+    const remove = async (id: string) => {
+      await daemon.remove(id)
+      view.remove(id, 9)
+    }
+    const check = async () => {
+      const restored = await read(keys)
+      expect([restored.instances, restored.removals]).toEqual([[...instances()], view.removals])
+      return restored.instances.map(({ instance, lost }) => [instance.id, lost.map(({ range }) => range)])
+    }
+    await put(at('srv-a', 1))
+    await put(at('srv-b', 2))
+    await put({ ...state(2, 3), order: 3 })
+    await remove(state(2, 3).instance.id)
+    const taken = [
+      ['srv-a', ['10.0.0.2']],
+      ['srv-b', []],
+    ]
+    expect(await check()).toEqual(taken)
+    await remove('srv-b') // the former owner does not get it back
+    expect(await check()).toEqual(taken.slice(0, 1))
+    view.advance(9)
+    await daemon.persistence.stop()
+    expect(await check()).toEqual(taken.slice(0, 1))
+    expect((await read(keys)).removals).toEqual({ floor: 9, removed: new Map() })
   })
 
   test('H9: what a guest reports is soon in the snapshot, and goes with its instance', async () => {

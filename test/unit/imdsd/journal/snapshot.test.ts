@@ -12,6 +12,7 @@ import { restoreView } from '../../../../src/imdsd/journal/restore.ts'
 import { writeSnapshot, type SnapshotContent } from '../../../../src/imdsd/journal/snapshot.ts'
 import { journalPath, snapshotPath, type StateKeys } from '../../../../src/imdsd/journal/state-files.ts'
 import type { ValidRecord } from '../../../../src/imdsd/view/validate.ts'
+import type { Removals } from '../../../../src/imdsd/view/view.ts'
 import { RecordCipher } from '../../../../src/store/crypto/record-cipher.ts'
 import { SLICE_BYTES } from '../../../../src/limits/turn-budget.ts'
 import '../../../support/fixtures/equal-bytes.ts'
@@ -43,6 +44,8 @@ const read = async (owner = OWNER, nowMs = Date.now(), cipher?: RecordCipher, ke
 const INSTANCES: ValidRecord[] = Array.from({ length: 200 }, (_, i) => ({
   instance: parsed(generateRecord(i + 1)),
   digest: `digest ${i}`,
+  order: 1,
+  lost: [],
   userData: [undefined, Buffer.alloc(0), Buffer.from([0, 10, 255, 10])][i % 3],
 }))
 
@@ -64,6 +67,7 @@ async function written(cipher?: RecordCipher, content: Partial<SnapshotContent> 
       owner: OWNER,
       keys,
       instances: INSTANCES,
+      removals: { floor: 0, removed: new Map() },
       asOf: new Date(),
       isComplete: true,
       journal: journal.start,
@@ -83,6 +87,15 @@ test('H9: reports of another form are left out, and the instance is served', asy
   const reports = { revision: 1, boot: { phase: 'Not one', revision: 1, receivedAt: 'now' }, attributes: new Map() }
   await written(undefined, { instances: INSTANCES.map((one) => ({ ...one, reports })) })
   expect((await read())?.instances).toEqual(INSTANCES)
+})
+
+test('a snapshot of before there was an order is served: all of it has the order 0', async () => {
+  const before = INSTANCES.map(({ order: _order, ...one }) => one) as unknown as ValidRecord[]
+  await written(undefined, { instances: before, removals: { removed: new Map() } as unknown as Removals })
+  expect(await read()).toMatchObject({
+    instances: INSTANCES.map((one) => ({ ...one, order: 0 })),
+    removals: { floor: 0, removed: new Map() },
+  })
 })
 
 /** Everything that is left of a rejected snapshot is its line in the log. */
@@ -281,6 +294,8 @@ function largeAndSmall(): ValidRecord[] {
   const large = sizes.map((size, i): ValidRecord => ({
     instance: INSTANCES[i]!.instance,
     digest: `large ${i}`,
+    order: 1,
+    lost: [],
     userData: Buffer.alloc(size, `x${i}\n{}\n`),
   }))
   return distinct([...INSTANCES, ...large, ...INSTANCES, ...INSTANCES, ...INSTANCES])

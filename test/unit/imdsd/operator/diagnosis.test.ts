@@ -31,7 +31,8 @@ function diagnosing({
   owner?: string
 } & Partial<DiagnosisParts> = {}) {
   const view = new View({}, () => 0)
-  if (served !== undefined) view.replace({ instance: parsed(anInstance(served)), userData: undefined, digest: 'd' })
+  if (served !== undefined)
+    view.replace({ instance: parsed(anInstance(served)), userData: undefined, digest: 'd', order: 1, lost: [] })
   let reads = 0
   const source: DiagnosisParts['source'] = {
     load: async function* (): AsyncIterable<Loaded> {
@@ -50,6 +51,7 @@ function diagnosing({
     networks: ['default'],
     hypervisor: 'hv1',
     userDataMaxBytes: 16_384,
+    wall: () => 0,
     now: () => 5_000,
     ...change,
   })
@@ -97,14 +99,25 @@ describe('an instance that is served has what is wrong with it', () => {
   })
   test('an address that others claim too', async () => {
     const { diagnosis, view } = diagnosing({ served: {} })
-    view.replace({ instance: parsed(anInstance({ id: 'srv-other' })), userData: undefined, digest: 'd' })
+    view.replace({
+      instance: parsed(anInstance({ id: 'srv-other' })),
+      userData: undefined,
+      digest: 'd',
+      order: 1,
+      lost: [],
+    })
     expect(await diagnosis.instance(ID)).toBe('10.0.0.2 is contested: srv-abcde and srv-other claim it')
   })
-  test('an address that it lost to another, since the store no longer has it', async () => {
+  test('an address that it lost to another, which was published later', async () => {
     const { diagnosis, view } = diagnosing({ served: {} })
-    view.replace({ instance: parsed(anInstance({ id: 'srv-other' })), userData: undefined, digest: 'd' })
-    view.setUnconfirmed([ID])
-    expect(await diagnosis.instance(ID)).toBe('10.0.0.2 is that of srv-other, and the store no longer has srv-abcde')
+    view.replace({
+      instance: parsed(anInstance({ id: 'srv-other' })),
+      userData: undefined,
+      digest: 'd',
+      order: 2,
+      lost: [],
+    })
+    expect(await diagnosis.instance(ID)).toBe('10.0.0.2 was claimed by an instance published later')
     expect(await diagnosis.instance('srv-other')).toBeUndefined()
   })
   test('networks that this daemon does not serve', async () => {

@@ -24,7 +24,13 @@ const aFirewall = (required: boolean) =>
 function explaining(ipv4Addresses: readonly string[], firewall = aFirewall(false)) {
   const view = new View({}, () => 0)
   const interfaces = [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses, ipv6Prefixes: ['fd00::/64'] }]
-  view.replace({ instance: parsed(anInstance({ id: 'srv-a', interfaces })), userData: undefined, digest: 'a' })
+  view.replace({
+    instance: parsed(anInstance({ id: 'srv-a', interfaces })),
+    userData: undefined,
+    digest: 'a',
+    order: 1,
+    lost: [],
+  })
   return {
     view,
     firewall,
@@ -47,7 +53,13 @@ test('for a contested address it names the claimants and no other conflict', asy
     ['srv-c', '10.0.0.3'],
   ] as const) {
     const interfaces = loopback(1, { ipv4Addresses: [`${address}/8`] })
-    parts.view.replace({ instance: parsed(anInstance({ id, interfaces })), userData: undefined, digest: id })
+    parts.view.replace({
+      instance: parsed(anInstance({ id, interfaces })),
+      userData: undefined,
+      digest: id,
+      order: 1,
+      lost: [],
+    })
   }
   expect(await explain(parts, 'default', '10.0.0.2')).toMatchObject({
     answer: 'contested-address',
@@ -59,7 +71,13 @@ test('for a contested address it names the claimants and no other conflict', asy
 test('on a network that is not served a guest gets no response, whatever the view has', async () => {
   const parts = { ...explaining([]), listeners: [] }
   const interfaces = loopback(1, { network: 'red', ipv4Addresses: ['10.0.0.2/8'] })
-  parts.view.replace({ instance: parsed(anInstance({ interfaces })), userData: undefined, digest: 'a' })
+  parts.view.replace({
+    instance: parsed(anInstance({ interfaces })),
+    userData: undefined,
+    digest: 'a',
+    order: 1,
+    lost: [],
+  })
   const unserved = [{ network: 'red', problem: 'its socket has no link' }]
   expect(await explain({ ...parts, unserved }, 'red', '10.0.0.2')).toEqual({
     network: 'red',

@@ -13,7 +13,8 @@ function parsed(change: Record<string, unknown>): Instance {
 
 function aGate(change: Partial<LaunchGateParts> = {}) {
   const view = new View({}, () => 0)
-  const put = (instance: Instance) => view.replace({ instance, userData: undefined, digest: '' })
+  const put = (instance: Instance, order = 1) =>
+    view.replace({ instance, userData: undefined, digest: '', order, lost: [] })
   const firewall = { linkFault: () => undefined, problemOf: () => undefined }
   return {
     put,
@@ -30,15 +31,15 @@ test('the gate is open for a served instance, with its revision', () => {
   expect(gate('srv-abcde')).toEqual({ kind: 'open', revision: 4 })
 })
 
-test('an instance is not served if it is unknown, on other networks only, or contested', () => {
-  const { put, gate, view } = aGate()
+test('an instance is not served if unknown, on other networks, contested, or without a lost address', () => {
+  const { put, gate } = aGate()
   expect(gate('srv-abcde')).toEqual({ kind: 'not-served' })
   put(parsed({ id: 'srv-blue1', interfaces: ON_BLUE }))
   expect(gate('srv-blue1')).toEqual({ kind: 'not-served' })
   put(parsed({}))
   put(parsed({ id: 'srv-other' }))
   expect([gate('srv-abcde'), gate('srv-other')]).toEqual([{ kind: 'not-served' }, { kind: 'not-served' }])
-  view.setUnconfirmed(['srv-abcde'])
+  put(parsed({ id: 'srv-other' }), 2)
   expect([gate('srv-abcde').kind, gate('srv-other').kind]).toEqual(['not-served', 'open'])
 })
 

@@ -7,12 +7,12 @@ import { READY } from '../../../support/fixtures/ready.ts'
 const syncWith = (change: Partial<SyncStatus>): ReadinessParts['sync'] => ({
   status: () => ({ ...READY, unconfirmed: 1, faulty: 1, ...change }),
   faults: () => [['srv-b', { reason: 'record', faults: [{ path: '/id', message: 'is missing' }] }] as const].values(),
+  isUnconfirmed: (id) => id === 'srv-a',
 })
 const instances = ['srv-a', 'srv-b', 'srv-c'].map((id) => ({ instance: { id, revision: 5 } }) as ServedInstance)
 const view: ReadinessParts['view'] = {
   size: 3,
   instances: () => instances.values(),
-  isUnconfirmed: (id) => id === 'srv-a',
   contested: () => new Map(),
 }
 const PARTS: ReadinessParts = {
@@ -47,6 +47,14 @@ test('a hint is shown, and the daemon is ready all the same', () => {
   expect(buildReadiness({ ...PARTS, sync: syncWith({ hint: 'no record names hv01' }) })).toMatchObject({
     ready: true,
     hint: 'no record names hv01',
+  })
+})
+
+test('a store that has lost changes is a problem, and the daemon is ready all the same', () => {
+  expect(buildReadiness({ ...PARTS, sync: syncWith({ isStoreBehind: true }) })).toMatchObject({
+    ready: true,
+    problem: expect.stringMatching(/^Redis has lost changes.*Publish the region again/) as string,
+    storeBehind: true,
   })
 })
 

@@ -15,19 +15,14 @@ function boundsOf(range: string): readonly [bigint, bigint] {
   return parsed
 }
 
-/** Who owns an address or a whole range, found by looking at every claim. Those of the highest rank. */
-function ownersOf(
-  range: string,
-  claims: readonly (readonly [string, string])[],
-  ranks: ReadonlyMap<string, number>,
-): string[] {
+/** Who owns an address or a whole range, found by looking at every claim. */
+function ownersOf(range: string, claims: readonly (readonly [string, string])[]): string[] {
   const [first, last] = boundsOf(range)
   const around = claims.filter(([claimed]) => {
     const [from, to] = boundsOf(claimed)
     return from <= first && last <= to
   })
-  const all = [...new Set(around.map(([, claimant]) => claimant))].sort()
-  return all.filter((one) => all.every((other) => (ranks.get(one) ?? 9) >= (ranks.get(other) ?? 9)))
+  return [...new Set(around.map(([, claimant]) => claimant))].sort()
 }
 
 test('invariant 7: the owner of an address is what a check of every claim finds', () => {
@@ -45,21 +40,13 @@ test('invariant 7: the owner of an address is what a check of every claim finds'
       return `${new Address6(`${anAddress()}/${length}`).startAddress().correctForm()}/${length}`
     }
     const settled = new Map<string, readonly string[]>()
-    const ranks = new Map<string, number>()
-    const index = new AddressIndex<string>(
-      (range, owners) => {
-        if (owners.length === 0) settled.delete(range)
-        else settled.set(range, owners)
-      },
-      (claimant) => ranks.get(claimant) ?? 9,
-    )
+    const index = new AddressIndex((range, owners) => {
+      if (owners.length === 0) settled.delete(range)
+      else settled.set(range, owners)
+    })
     let claims: (readonly [string, string])[] = []
     for (let step = 0; step < 60; step++) {
-      if (next() < 0.1) {
-        const changed = pick(['a', 'b', 'c'])
-        ranks.set(changed, pick([1, 2, 9]))
-        for (const [range, claimant] of claims) if (claimant === changed) index.rankChanged(range)
-      } else if (claims.length > 0 && next() < 0.4) {
+      if (claims.length > 0 && next() < 0.4) {
         const gone = pick(claims)
         claims = claims.filter((claim) => claim !== gone)
         index.unclaim(...gone)
@@ -71,7 +58,7 @@ test('invariant 7: the owner of an address is what a check of every claim finds'
       }
       for (let i = 0; i < 5; i++) {
         const address = anAddress()
-        const owners = ownersOf(address, claims, ranks)
+        const owners = ownersOf(address, claims)
         expect([address, index.find(address)]).toEqual([
           address,
           owners.length > 1
@@ -83,7 +70,7 @@ test('invariant 7: the owner of an address is what a check of every claim finds'
       }
     }
     expect(Object.fromEntries([...settled].map(([range, owners]) => [range, [...owners].sort()]))).toEqual(
-      Object.fromEntries(claims.map(([range]) => [range, ownersOf(range, claims, ranks)])),
+      Object.fromEntries(claims.map(([range]) => [range, ownersOf(range, claims)])),
     )
     for (const claim of claims) index.unclaim(...claim)
     expect(settled.size).toBe(0)
@@ -92,10 +79,7 @@ test('invariant 7: the owner of an address is what a check of every claim finds'
 })
 
 test('an IPv4 address never matches an IPv6 address or prefix', () => {
-  const index = new AddressIndex<string>(
-    () => undefined,
-    () => 0,
-  )
+  const index = new AddressIndex(() => undefined)
   index.claim('fd00::/64', 'a')
   expect(index.find('10.0.0.2')).toEqual({ kind: 'unknown' })
   index.claim('10.0.0.2', 'b')

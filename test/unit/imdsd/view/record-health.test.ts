@@ -33,6 +33,8 @@ function aRecordHealth() {
       ),
       userData: undefined,
       digest: `d${revision}`,
+      order: 1,
+      lost: [],
     })
   }
   /** What was logged since the last time: level and message. */
@@ -201,56 +203,35 @@ test('a fault is dropped when neither the index nor the view has its id', () => 
 test('invariant 7: a contested address is reported once, and again when it is contested anew', () => {
   const { health, view, serve, lines } = aRecordHealth()
   serve('srv-a', '10.0.0.2')
-  health.reportAddresses()
+  health.reportContested()
   expect(lines).toEqual([])
   for (let i = 0; i < 2; i++) {
     serve('srv-b', '10.0.0.2')
-    health.reportAddresses()
-    health.reportAddresses()
-    view.remove('srv-b')
-    health.reportAddresses()
+    health.reportContested()
+    health.reportContested()
+    view.remove('srv-b', 1)
+    health.reportContested()
   }
   expect(lines).toMatchObject(
     [1, 2].map(() => ({ level: 40, address: 'default 10.0.0.2', instances: ['srv-a', 'srv-b'] })),
   )
 })
 
-test('invariant 7: an instance that the store no longer has loses an address to another, until it is back', () => {
-  const { health, view, serve, logged } = aRecordHealth()
-  const owner = () => {
-    const found = view.find('default', '10.0.0.2')
-    return found.kind === 'owned' ? found.owner.instance.id : found.kind
-  }
+test('E3: a store that has lost changes is reported once, until it has none that are earlier', () => {
+  const { health, lines, serve } = aRecordHealth()
+  const states = () => [health.isStoreBehind, health.hasLaterStates]
   serve('srv-a', '10.0.0.2')
-  health.reportUnconfirmed('srv-a')
-  expect([health.completeResync([]), owner()]).toEqual([true, 'srv-a'])
-  serve('srv-b', '10.0.0.2')
-  health.reportAddresses()
-  expect([owner(), view.contested().size, health.completeResync(['srv-b'])]).toEqual(['srv-b', 0, false])
-  expect([...view.lost()]).toEqual([['default 10.0.0.2', { owners: ['srv-b'], losers: ['srv-a'] }]])
-  health.reportAddresses()
-  expect(logged()).toEqual([
-    expect.stringMatching(/^40 the store no longer has this instance; it is still served/),
-    expect.stringMatching(/^40 an address is served to the instance that the store has/),
-  ])
-  health.reportUnconfirmed('srv-b')
-  expect([health.completeResync([]), owner()]).toEqual([true, 'srv-b']) // the one that the store lost last keeps it
-  expect([health.notePresent('srv-b'), owner()]).toEqual([true, 'srv-b'])
-  logged()
-  expect([health.notePresent('srv-a'), owner()]).toEqual([true, 'contested'])
-  health.reportAddresses()
-  expect([view.lost().size, logged()]).toEqual([0, [expect.stringMatching(/^40 more than one instance claims/)]])
-})
-
-test('invariant 7: what one read does not find loses nothing before the resync is complete', () => {
-  const { health, view, serve } = aRecordHealth()
-  serve('srv-a', '10.0.0.2')
-  serve('srv-b', '10.0.0.2')
-  health.reportUnconfirmed('srv-a')
-  expect(view.find('default', '10.0.0.2')).toEqual({ kind: 'contested' })
-  health.reportUnconfirmed('srv-b')
-  health.completeResync([])
-  expect(view.find('default', '10.0.0.2')).toEqual({ kind: 'contested' })
+  for (const id of ['srv-a', 'srv-a', 'srv-gone']) health.reportBehind(id)
+  expect(states()).toEqual([true, true])
+  health.noteMark(true) // set by this daemon, or another one
+  expect(lines).toMatchObject([{ level: 50, code: 'store-behind', instance: 'srv-a' }])
+  health.noteGood('srv-a')
+  health.keepFaultsOf(new Set())
+  expect(states()).toEqual([true, false])
+  health.noteMark(false)
+  expect(states()).toEqual([false, false])
+  health.noteMark(true)
+  expect(lines).toMatchObject([{ instance: 'srv-a' }, { level: 50, code: 'store-behind' }])
 })
 
 test('E1: unusable addresses are reported once for each record, the first five in full', () => {
@@ -260,7 +241,7 @@ test('E1: unusable addresses are reported once for each record, the first five i
       id,
       interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv6Addresses: [address] }],
     })
-    view.replace({ instance: parsed(record), userData: undefined, digest: 'd1' })
+    view.replace({ instance: parsed(record), userData: undefined, digest: 'd1', order: 1, lost: [] })
   }
   serve('srv-a', 'fe80::a')
   serve('srv-b', 'fd00::b')

@@ -56,7 +56,6 @@ function aSync(count: number, userDataMaxBytes = 16_384): TestSync {
       },
     },
     recordFaults: none,
-    revisionsBack: none,
   }
   const sync = new Sync({
     source,

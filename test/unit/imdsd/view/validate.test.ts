@@ -11,6 +11,7 @@ const loaded = (document: unknown, userData?: Buffer): LoadedRecord => ({
   kind: 'record',
   id: 'srv-abcde',
   digest: 'd1',
+  order: 5,
   document,
   userData,
   userDataSha256: userData && sha256(userData),
@@ -19,12 +20,12 @@ const loaded = (document: unknown, userData?: Buffer): LoadedRecord => ({
 test('invariant 3: a valid record and its user-data become one instance', () => {
   expect(validate(loaded(anInstance()), 16_384)).toEqual({
     ok: true,
-    value: { instance: parsed(anInstance()), userData: undefined, digest: 'd1' },
+    value: { instance: parsed(anInstance()), userData: undefined, digest: 'd1', order: 5, lost: [] },
   })
   const document = anInstance({ userData: DESCRIBED })
   expect(validate(loaded(document, BYTES), BYTES.length)).toEqual({
     ok: true,
-    value: { instance: parsed(document), userData: BYTES, digest: 'd1' },
+    value: { instance: parsed(document), userData: BYTES, digest: 'd1', order: 5, lost: [] },
   })
 })
 

@@ -185,7 +185,7 @@ test('invariant 7: a contested address is served to neither instance, their othe
   expect((await guest.ask('/latest/meta-data/instance-id')).status).toBe(503)
   expect((await guest.ask({ url: '/latest/meta-data/instance-id', from: '10.9.0.2' })).text).toBe('srv-first')
   expect([...guest.view.contested()]).toEqual([['default 10.0.0.2', ['srv-first', 'srv-second']]])
-  guest.view.remove('srv-first')
+  guest.view.remove('srv-first', 1)
   expect((await guest.ask('/latest/meta-data/instance-id')).text).toBe('srv-second')
   expect(guest.view.contested().size).toBe(0)
 })
@@ -204,16 +204,9 @@ test('a change is reported for its instance, and for those whose addresses it cl
   expect(reported(put('srv-a', '10.0.0.2/30'))).toEqual(['srv-a'])
   expect(reported(put('srv-b', '10.0.0.2/30'))).toEqual(['srv-a', 'srv-b'])
   expect(reported(put('srv-c', '10.0.0.3/30'))).toEqual(['srv-c'])
-  expect(reported(() => view.setUnconfirmed(['srv-a']))).toEqual(['srv-a', 'srv-b'])
-  expect(reported(() => view.setUnconfirmed(['srv-a']))).toEqual([])
-  expect(reported(() => view.setConfirmed('srv-a'))).toEqual(['srv-a', 'srv-b'])
-  expect(reported(() => view.setConfirmed('srv-a'))).toEqual([])
-  view.setUnconfirmed(['srv-a'])
+  expect(reported(put('srv-a', '10.0.0.4/30'))).toEqual(['srv-a', 'srv-b'])
   expect(reported(put('srv-a', '10.0.0.2/30'))).toEqual(['srv-a', 'srv-b'])
-  expect(view.isUnconfirmed('srv-a')).toBe(false)
-  view.setUnconfirmed(['srv-b'])
-  expect(reported(() => view.remove('srv-b'))).toEqual(['srv-a', 'srv-b'])
-  expect(view.isUnconfirmed('srv-b')).toBe(false)
+  expect(reported(() => view.remove('srv-b', 1))).toEqual(['srv-a', 'srv-b'])
 })
 
 const owning = (id: string, ranges: Record<string, string[]>, change: Record<string, unknown> = {}) =>
@@ -275,7 +268,7 @@ test('E1, invariant 7: where prefixes of two records overlap neither is served; 
     'default 2a02:1348:178:1::/64': ['srv-second', 'srv-first'],
     'default 2a02:1348:178:2::7': ['srv-third', 'srv-first'],
   })
-  guest.view.remove('srv-first')
+  guest.view.remove('srv-first', 1)
   expect(
     await Promise.all(
       ['2a02:1348:178:1::1', '2a02:1348:178:1::7', '2a02:1348:178:2::7', '2a02:1348:178:2::8'].map(ownerAt),
@@ -287,8 +280,8 @@ test('E1, invariant 7: where prefixes of two records overlap neither is served; 
 test('a removed instance is unknown at all of its addresses', async () => {
   const guest = aGuestServer()
   guest.put(anInstance())
-  expect(guest.view.remove('srv-abcde')).toBe(true)
-  expect(guest.view.remove('srv-abcde')).toBe(false)
+  guest.view.remove('srv-abcde', 1)
+  guest.view.remove('srv-abcde', 1)
   expect((await guest.ask('/latest/meta-data/instance-id')).status).toBe(503)
   expect(guest.view.size).toBe(0)
 })

@@ -79,14 +79,14 @@ export async function evacuate(parts: CommandParts, name: string, options: ApiEv
   const { config, output } = parts
   const { begin = false, dryRun = false } = options
   const to = options.to === undefined ? [] : options.to.split(',')
-  return withDatabase(parts, async ({ db }) => {
+  return withDatabase(parts, async ({ db, pool }) => {
     await checkNames(parts, db, name, to)
     const evacuation = {
       ...{ name, to, begin, dryRun },
       retrySeconds: config.computeListener.retrySeconds,
       planned: new Map<string, number>(),
     }
-    const accounts = new AccountChanges(db, ACCOUNT_QUEUE)
+    const accounts = new AccountChanges(db, ACCOUNT_QUEUE, pool.options.max)
     const counts = new Map<string, number>()
     const count = (kind: string) => counts.set(kind, (counts.get(kind) ?? 0) + 1)
     const ids = await findServersOn(db, name)

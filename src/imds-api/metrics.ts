@@ -5,7 +5,7 @@ import { buildRegistry, gaugesOf, labelled } from '../runtime/metrics.ts'
 import { CLOSED_REASONS } from './http/connections.ts'
 import { KEYED_RESULTS } from './http/idempotency.ts'
 import { readActionQueue } from './changes/action-queue.ts'
-import { readPools, type AddressPool } from './changes/allocate.ts'
+import { readPoolUsage, type PoolUsage } from './changes/allocate.ts'
 import { readOpenHypervisors } from './changes/hypervisors.ts'
 import type { Database } from './database/open.ts'
 import { readOutbox } from './database/outbox.ts'
@@ -71,7 +71,7 @@ async function readAll(db: Db) {
   return {
     outbox: await readOutbox(db),
     queue: await readActionQueue(db),
-    pools: await readPools(db),
+    pools: await readPoolUsage(db),
     open: await readOpenHypervisors(db),
   }
 }
@@ -100,7 +100,7 @@ const SCRAPED: Readonly<Record<string, readonly [help: string, of: (all: Scraped
     ({ queue }) => queue.unfetched,
   ],
 }
-const POOLS: Readonly<Record<string, readonly [help: string, of: (pool: AddressPool) => number]>> = {
+const POOLS: Readonly<Record<string, readonly [help: string, of: (pool: PoolUsage) => number]>> = {
   imds_api_pool_addresses: ['Addresses of the pools', ({ size }) => size],
   imds_api_pool_free_addresses: ['Free addresses of the pools', ({ size, used }) => size - used],
 }

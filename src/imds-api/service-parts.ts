@@ -45,7 +45,7 @@ export function buildParts(config: ApiConfig, database: Database, storeOpener: S
     database,
     storeOpener,
     metrics,
-    accounts: new AccountChanges(database.db, ACCOUNT_QUEUE),
+    accounts: new AccountChanges(database.db, ACCOUNT_QUEUE, database.pool.options.max),
     waits,
     onUnreadable: metrics.countUnreadable,
     onShed: buildShedReport({ count: metrics.countShed, now: () => performance.now(), log }),

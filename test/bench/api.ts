@@ -19,7 +19,7 @@ const ROOT = new URL('../../', import.meta.url).pathname
 export const OTHER_HYPERVISORS = 100
 const [CLIENT, SECRET] = ['cli-bench', 'a-secret-for-the-benchmark']
 /** API clients of accounts of their own. */
-export const CALLERS: readonly string[] = Array.from({ length: 9 }, (_, i) => `cli-call${i}`)
+export const CALLERS: readonly string[] = Array.from({ length: 101 }, (_, i) => `cli-c${String(i).padStart(4, '0')}`)
 
 /** A started imds-api with one account. `socket`: the directory of PostgreSQL's. */
 export interface BenchApi extends Server {
@@ -194,7 +194,7 @@ const REGION = {
   ],
   address_pools: {
     mac: ['02:24:19:00:00:00/24'],
-    private_ipv4: ['127.0.1.1-127.0.9.254'],
+    private_ipv4: ['127.0.1.1-127.0.250.254'],
     public_ipv4: ['203.0.113.0/24'],
     public_ipv6: ['2001:db8::/64'],
   },

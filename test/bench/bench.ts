@@ -11,6 +11,7 @@ import { startRedis } from '../support/redis/redis.ts'
 import { build, clean, moveToLoadCore, type Built } from './processes.ts'
 import { api } from './api.ts'
 import { compare } from './compare.ts'
+import { creators } from './creators.ts'
 import { dearest } from './dearest.ts'
 import { events } from './events.ts'
 import { files } from './files.ts'
@@ -58,6 +59,7 @@ const PARTS: Readonly<Record<string, Part>> = {
   compare,
   lists,
   load,
+  creators,
   outbox,
   events,
   scale,

@@ -20,7 +20,7 @@ export const load: Part = async ({ built, redisUrl, effort }) => {
   const imdsApi = await startBenchApi(built, 'bench-load', redisUrl)
   try {
     const tokens: string[] = []
-    for (const caller of CALLERS) tokens.push(await imdsApi.tokenOf(caller))
+    for (const caller of CALLERS.slice(0, 9)) tokens.push(await imdsApi.tokenOf(caller))
     const seconds = effort.seconds
     return [
       await mix(imdsApi, tokens, 12 * seconds),

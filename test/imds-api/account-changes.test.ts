@@ -154,7 +154,10 @@ const somebody: AccountRequester = {
 }
 
 t.test('changes of one account by two processes run one after another', async (t) => {
-  const [one, other] = [new AccountChanges(db, ACCOUNT_QUEUE), new AccountChanges(db, ACCOUNT_QUEUE)]
+  const [one, other] = [
+    new AccountChanges(db, ACCOUNT_QUEUE, DEFAULT_CONNECTIONS),
+    new AccountChanges(db, ACCOUNT_QUEUE, DEFAULT_CONNECTIONS),
+  ]
   const order: string[] = []
   const first = one.commit(somebody, async () => {
     const second = other.commit(somebody, () => Promise.resolve(order.push('second')))
@@ -167,7 +170,7 @@ t.test('changes of one account by two processes run one after another', async (t
 })
 
 t.test('after a change that was refused, and one that failed, the next one runs', async (t) => {
-  const accounts = new AccountChanges(db, ACCOUNT_QUEUE)
+  const accounts = new AccountChanges(db, ACCOUNT_QUEUE, DEFAULT_CONNECTIONS)
   const results = await Promise.allSettled([
     accounts.commit(somebody, () => Promise.reject(refuse('resource_conflict', 'no'))),
     accounts.commit(somebody, () => Promise.reject(new Error('failed'))),
@@ -176,8 +179,54 @@ t.test('after a change that was refused, and one that failed, the next one runs'
   t.match(results, [{ reason: { name: 'resource_conflict' } }, { reason: { message: 'failed' } }, { value: 'done' }])
 })
 
+/** Makes accounts like ONE. Returns their ids. */
+async function someAccounts(count: number): Promise<readonly string[]> {
+  const ids = Array.from({ length: count }, (_, i) => `acc-more${i}`)
+  await api.database.pool.query(
+    `insert into accounts select (jsonb_populate_record(accounts, jsonb_build_object('id', more))).*
+     from accounts, unnest($1::text[]) as more where id = $2 on conflict do nothing`,
+    [ids, ONE],
+  )
+  return ids
+}
+
+t.test('changes of many accounts use a quarter of the connections, so reads have theirs', async (t) => {
+  const accounts = new AccountChanges(db, ACCOUNT_QUEUE, DEFAULT_CONNECTIONS)
+  const { promise, resolve: end } = Promise.withResolvers<unknown>()
+  let running = 0
+  const changes = (await someAccounts(3 * DEFAULT_CONNECTIONS)).map((accountId) =>
+    accounts.commit({ ...somebody, accountId }, () => {
+      running++
+      return promise
+    }),
+  )
+  await until(() => Promise.resolve(running > 0), 'the first changes to begin')
+  await Promise.all(Array.from({ length: 50 }, () => readOfTwo()))
+  t.equal(running, DEFAULT_CONNECTIONS / 4)
+  end(undefined)
+  await Promise.all(changes)
+  t.equal(running, 3 * DEFAULT_CONNECTIONS)
+})
+
+t.test('changes that wait for locks of another process leave their connections to other accounts', async (t) => {
+  const ids = await someAccounts(DEFAULT_CONNECTIONS)
+  const accounts = new AccountChanges(db, ACCOUNT_QUEUE, DEFAULT_CONNECTIONS)
+  const client = await connect(t)
+  await client.query('begin')
+  await client.query('select from accounts where id = any($1) for update', [ids])
+  const done: string[] = []
+  const commit = (accountId: string) =>
+    accounts.commit({ ...somebody, accountId }, () => Promise.resolve(done.push(accountId)))
+  const waiting = ids.map(commit)
+  await commit(TWO)
+  t.strictSame(done, [TWO])
+  await client.query('commit')
+  await Promise.all(waiting)
+  t.strictSame(done.toSorted(), [TWO, ...ids].toSorted())
+})
+
 t.test('a change whose turn does not come in time is refused, changes nothing, and blocks no other', async (t) => {
-  const accounts = new AccountChanges(db, { atOnce: 1, maxWaiting: CHANGE_BYTES, timeoutMs: 1 })
+  const accounts = new AccountChanges(db, { atOnce: 1, maxWaiting: CHANGE_BYTES, timeoutMs: 1 }, DEFAULT_CONNECTIONS)
   const unlock = await lockAccount(t, ONE)
   const first = accounts.commit(somebody, () => Promise.resolve('first'))
   const refused = { name: 'service_unavailable', message: 'other changes of this account take too long: try again' }
@@ -428,8 +477,8 @@ t.test('reads of an account by two callers hold four connections, and other acco
   )
 })
 
-t.test('a statement of a request that takes 10 s is ended, and the request gets 503', async (t) => {
-  t.match((await api.database.pool.query('show statement_timeout')).rows, [{ statement_timeout: '10s' }])
+t.test('a statement of a request that takes 8 s is ended, and the request gets 503', async (t) => {
+  t.match((await api.database.pool.query('show statement_timeout')).rows, [{ statement_timeout: '8s' }])
   t.match((await api.database.background.pool.query('show statement_timeout')).rows, [{ statement_timeout: '0' }])
   const unlock = await lockTable(t, 'config_maps')
   const read = api.call('GET', '/1.0/config_maps')

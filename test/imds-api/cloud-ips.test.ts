@@ -267,7 +267,7 @@ t.test('a destination of another account is 404, and one that cannot have a clou
 t.test('a pool without a free address is 503, and nothing is created', async (t) => {
   await db
     .updateTable('address_pools')
-    .set({ range: '2001:db8:1::1-2001:db8:1::1', cursor: 0 })
+    .set({ range: '2001:db8:1::1-2001:db8:1::1' })
     .where('kind', '=', 'public_ipv6')
     .execute()
   const before = (await call('GET', 'account')).body['cloud_ips_used']

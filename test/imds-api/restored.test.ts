@@ -7,10 +7,11 @@ import { join } from 'node:path'
 import { sql } from 'kysely'
 import t, { type Test } from 'tap'
 import { advance } from '../../src/imds-api/changes/advance.ts'
-import { nextId } from '../../src/imds-api/changes/allocate.ts'
+import { nextId, placeOf } from '../../src/imds-api/changes/allocate.ts'
 import { giveOutActions, reportOutcome } from '../../src/imds-api/changes/action-queue.ts'
 import { inTransaction, type Db } from '../../src/imds-api/database/transaction.ts'
 import { PREFIXES } from '../../src/imds-api/model/ids.ts'
+import { POOL_KINDS } from '../../src/imds-api/model/pools.ts'
 import { surveyStore } from '../../src/imds-api/publish/survey.ts'
 import { NO_REPORTS } from '../../src/metadata/reports.ts'
 import type { Publisher } from '../../src/store/open.ts'
@@ -25,7 +26,7 @@ import { openTestStore } from '../support/test-store.ts'
 
 t.setTimeout(300_000) // as under `npm test`
 
-const SKIPPED = '10000 ids of each kind, up to 10000 addresses of each pool and 1000000 numbers of actions are skipped'
+const SKIPPED = '10000 ids of each kind, up to 10000 addresses of each kind and 1000000 numbers of actions are skipped'
 const FORMER = '00000000-0000-4000-8000-000000000000'
 
 interface Server {
@@ -64,7 +65,7 @@ async function aRestored(t: Test, { url, ...options }: ApiOptions & { readonly u
       }, `${id} to be ${status}`),
     forget: async () => {
       const { rows } = await pool.query<{ name: string }>(
-        "select sequencename as name from pg_sequences where sequencename ~ '^(ids|compute_actions_id)_'",
+        "select sequencename as name from pg_sequences where sequencename ~ '^(ids|place|compute_actions_id)_'",
       )
       for (const { name } of rows) await pool.query(`alter sequence ${name} restart`)
       for (const table of [
@@ -79,7 +80,6 @@ async function aRestored(t: Test, { url, ...options }: ApiOptions & { readonly u
         'allocations',
       ])
         await pool.query(`delete from ${table}`)
-      await pool.query('update address_pools set cursor = 0')
     },
     advance: async () => {
       const survey = await surveyStore(store)
@@ -208,7 +208,7 @@ t.test('after a restore no id or address of a running server is given again', as
       [],
     )
     t.strictSame(await recordsNow(), records)
-    await db.updateTable('address_pools').set({ cursor: 0 }).execute() // a pool that is full begins again
+    for (const kind of POOL_KINDS) await sql`alter sequence ${sql.table(placeOf(kind))} restart`.execute(db) // a pool that is full begins again
     const again = await create(TWO)
     t.notOk(
       addressesOf(again).some((address) => taken.includes(address)),

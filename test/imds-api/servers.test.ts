@@ -1,8 +1,13 @@
 /** Servers: their forms, what creates and changes them, and what is refused. */
+import { sql } from 'kysely'
 import t from 'tap'
+import { placeOf } from '../../src/imds-api/changes/allocate.ts'
+import { createServer } from '../../src/imds-api/changes/create-server.ts'
 import { placeServer } from '../../src/imds-api/changes/hypervisors.ts'
+import { deleteImage } from '../../src/imds-api/changes/images.ts'
 import { finishPublish } from '../../src/imds-api/changes/servers.ts'
 import type { Tx } from '../../src/imds-api/database/transaction.ts'
+import { POOL_KINDS, type PoolKind } from '../../src/imds-api/model/pools.ts'
 import { ONE, TWO } from '../support/fixtures/region.ts'
 import {
   nestedAccount,
@@ -625,16 +630,10 @@ t.test('a create waits for a change that takes away what it names, and is refuse
   await db.updateTable('images').set({ status: 'available', public: true }).execute()
   await db.updateTable('accounts').set({ publish_images: true }).execute()
   const named = { image: 'img-deb12', server_type: 'typ-small', zone: 'gb1-a' }
-  const images = (tx: Tx, id: string) => tx.updateTable('images').where('id', '=', id)
   for (const [body, take, ...errors] of [
     [
-      { image: 'img-old03' },
-      (tx) => images(tx, 'img-old03').set({ status: 'deleted' }).execute(),
-      'image: img-old03 does not exist: GET /1.0/images lists them',
-    ],
-    [
       { image: 'img-two02' },
-      (tx) => images(tx, 'img-two02').set({ public: false }).execute(),
+      (tx) => deleteImage(tx, TWO, 'img-two02'),
       'image: img-two02 does not exist: GET /1.0/images lists them',
     ],
     [
@@ -683,3 +682,38 @@ async function finishDeletes(): Promise<void> {
       await finishPublish(tx, id, { status: 'deleting', awaitsCompute: false, waitsForGuest: false, fault: null }, 600)
   })
 }
+
+t.test('a create in progress holds nothing that a create of another account waits for', async (t) => {
+  for (const account of [ONE, TWO]) await setRow(db, 'accounts', account, { ram_limit: 65_536, cloud_ips_limit: 9 })
+  const placeOfNext = async (kind: PoolKind) =>
+    (
+      await sql<{ next: number }>`select last_value + is_called::int as next from ${sql.table(placeOf(kind))}`.execute(
+        db,
+      )
+    ).rows[0]!.next
+  const places = await Promise.all(POOL_KINDS.map(placeOfNext))
+  const transaction = await db.startTransaction().execute()
+  const id = await createServer(transaction, 'none', ONE, {
+    ...{ image: 'img-deb12', serverType: undefined, zone: undefined, cloudIp: true, diskEncrypted: false },
+    waitFor: undefined,
+  })
+  // as in pools that are almost full: both find the same addresses
+  for (const [i, kind] of POOL_KINDS.entries())
+    await sql`select setval(${placeOf(kind)}::regclass, ${places[i]!}, false)`.execute(db)
+  const other = await call('POST', 'servers', { image: 'img-deb12', cloud_ip: true }, TWO)
+  t.match(other, { status: 202 })
+  await transaction.commit().execute()
+  const addressesOf = ({ interfaces, cloud_ips }: Server) => [
+    ...interfaces.flatMap(({ ipv4_address, mac_address }) => [ipv4_address, mac_address]),
+    ...cloud_ips.map(({ public_ipv4 }) => public_ipv4),
+  ]
+  const [ofOne, ofTwo] = [(await call('GET', `servers/${id}`)).body, other.body].map(addressesOf)
+  t.equal(new Set([...ofOne!, ...ofTwo!]).size, 6)
+})
+
+t.test('a create that fits nowhere locks no hypervisor', async (t) => {
+  await db.transaction().execute(async (tx) => {
+    t.equal(await placeServer(tx, { zoneId: undefined, ram: 1_000_000 }), undefined)
+    t.equal((await sql`select from hypervisors for update skip locked`.execute(db)).rows.length, 3)
+  })
+})

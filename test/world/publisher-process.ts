@@ -99,7 +99,7 @@ export class Life implements StoreClient {
     }
     const pool = { connect, end: () => Promise.resolve() } as unknown as PostgresPool
     this.db = new Kysely<Tables>({ dialect: new PostgresDialect({ pool }) })
-    this.accounts = new AccountChanges(this.db, ACCOUNT_QUEUE)
+    this.accounts = new AccountChanges(this.db, ACCOUNT_QUEUE, 16)
     const note = (words: string) => world.time.note(`${name}: ${words}`)
     this.store = buildPublisher(world.store, this, { note, puts: (id) => world.puts(id, this) })
     const log = (fields: object, text: string) => note(`logs ${text} ${JSON.stringify(fields)}`)

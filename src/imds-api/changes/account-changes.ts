@@ -1,4 +1,5 @@
 /** Runs the changes of accounts' resources. The changes of one account run one after another. */
+import { setTimeout as sleep } from 'node:timers/promises'
 import { sql, type Selectable } from 'kysely'
 import { FairQueue, type FairQueueLimits } from '../../limits/fair-queue.ts'
 import { isWithdrawal, changeRefusal, type StateRule } from '../model/account-states.ts'
@@ -14,6 +15,14 @@ import { inTransaction, type Tx, type Db } from '../database/transaction.ts'
  * have (body-budget.ts), so that new requests can still arrive.
  */
 export const ACCOUNT_QUEUE = { atOnce: 1, maxWaiting: 8 * 2 ** 20, timeoutMs: 10_000 } satisfies FairQueueLimits
+/** The share of all changes in the connections for requests. Reads have three quarters (http/read-share.ts). */
+const SHARE = 1 / 4
+/**
+ * A change waits this long for a lock, then leaves its connection to the changes of other accounts, and is tried again.
+ * The locks may be those of a process that was stopped: PostgreSQL ends its transaction (database/open.ts).
+ */
+const [LOCK_WAIT_MS, LOCK_PAUSE_MS, LOCK_TRIES] = [250, 50, 30]
+const LOCK_NOT_AVAILABLE = '55P03'
 /** The bytes that a waiting change costs beside its body. So 1,024 changes can wait. */
 export const CHANGE_BYTES = 8_192
 
@@ -59,7 +68,7 @@ function originOf({ requesterId, requestId, keyed }: Requester): ChangeOrigin {
 
 /**
  * The changes of all accounts. A change takes a connection to the database only at its turn, so each process uses at
- * most one connection per account for changes. It then locks the account's row, which excludes other processes. So the
+ * most one connection per account for changes, and for all of them a share of its connections. It then locks the account's row, which excludes other processes. So the
  * changes of an account cannot deadlock, and what a change has checked (the right of the requester, the state of the
  * account, a destination, a limit) stays true until the commit.
  *
@@ -69,12 +78,17 @@ function originOf({ requesterId, requestId, keyed }: Requester): ChangeOrigin {
 export class AccountChanges {
   readonly #db: Db
   readonly #queue: FairQueue
+  /** For those that have the turn of their account. */
+  readonly #connections: FairQueue
   /** The Idempotency-Keys whose changes run or wait in this process. */
   readonly #inFlight = new Set<string>()
 
-  constructor(db: Db, limits: FairQueueLimits) {
+  /** `connections`: those for requests. */
+  constructor(db: Db, limits: FairQueueLimits, connections: number) {
     this.#db = db
     this.#queue = new FairQueue(limits)
+    const atOnce = Math.max(1, Math.floor(connections * SHARE))
+    this.#connections = new FairQueue({ timeoutMs: ACCOUNT_QUEUE.timeoutMs, all: { atOnce } })
   }
 
   /**
@@ -102,7 +116,7 @@ export class AccountChanges {
       if ((await lockAccount(tx, accountId)) === undefined) throw notFound('this account')
       return change(tx)
     }
-    return this.#inTurn(accountId, COMPUTE, false, () => inTransaction(this.#db, work))
+    return this.#inTurn(accountId, COMPUTE, false, () => this.#transact(accountId, work))
   }
 
   /**
@@ -116,7 +130,7 @@ export class AccountChanges {
     rule: StateRule,
   ): Promise<T> {
     return this.#inTurn(requester.requesterId, requester, false, async () => {
-      const accountId = await inTransaction(this.#db, async (tx) => {
+      const accountId = await this.#transact(requester.requesterId, async (tx) => {
         await requester.recheckRight(tx)
         const key = requester.keyed()
         if (key !== undefined) await new KeyedChange(key).replay(tx)
@@ -164,7 +178,7 @@ export class AccountChanges {
     if (keyed !== undefined && this.#inFlight.has(keyed.name)) throw inFlightRefusal()
     if (keyed !== undefined) this.#inFlight.add(keyed.name)
     try {
-      return (await this.#inTurn(queue, requester, isUrgent, () => inTransaction(this.#db, work)))()
+      return (await this.#inTurn(queue, requester, isUrgent, () => this.#transact(queue, work)))()
     } finally {
       if (keyed !== undefined) this.#inFlight.delete(keyed.name)
     }
@@ -181,5 +195,23 @@ export class AccountChanges {
     const done = await this.#queue.run(task, async () => ({ result: await work() }))
     if (done === undefined) throw shed('changes', 'other changes of this account take too long: try again')
     return done.result
+  }
+  /** Runs the transaction of a change that has its turn. `key`: its queue. */
+  async #transact<T>(key: string, work: (tx: Tx) => Promise<T>): Promise<T> {
+    const attempt = () =>
+      inTransaction(this.#db, async (tx) => {
+        await sql`select set_config('lock_timeout', ${String(LOCK_WAIT_MS)}, true)`.execute(tx)
+        return { result: await work(tx) }
+      })
+    for (let tries = 1; ; tries++) {
+      try {
+        const done = await this.#connections.run({ key }, attempt)
+        if (done === undefined) throw shed('changes', 'imds-api has too many changes at present: try again')
+        return done.result
+      } catch (error) {
+        if (tries === LOCK_TRIES || (error as { code?: string }).code !== LOCK_NOT_AVAILABLE) throw error
+        await sleep(LOCK_PAUSE_MS)
+      }
+    }
   }
 }

@@ -6,19 +6,18 @@
  *   revisions       above those in the store; the servers are published again
  *   addresses       those of servers that only the store has stay reserved (a row of `allocations`) while the store
  *                   has the server
- *   cursors         past every address of a record
+ *   places          of allocations: past every address of a record
  *   epoch           a new one, which invalidates cursors of lost events (changes/events.ts)
  *   id              a new one (by the caller), so that a copy of the database is refused (publish/region-database.ts)
  *
  * The store has no ids of API clients and no addresses of unmapped cloud IPs. So it also skips some ids and addresses,
  * which may have been given after the backup. Each run does so again. It may run beside imds-api.
  */
-import { sql } from 'kysely'
+import { sql, type RawBuilder } from 'kysely'
 import { formatId, PREFIXES } from '../model/ids.ts'
 import { numberIn, POOL_KINDS, type PoolKind } from '../model/pools.ts'
 import { enqueue } from '../database/outbox.ts'
-import { lockPools } from './allocate.ts'
-import { setValues } from './own-rows.ts'
+import { lockPools, placeOf, readPools, sizeOf, type Pool } from './allocate.ts'
 import type { Tx } from '../database/transaction.ts'
 
 export interface StoredAddress {
@@ -44,7 +43,7 @@ export interface StoreSurvey {
  */
 const SEARCHED_IDS = 100_000
 /**
- * The numbers to skip: ids of each kind, addresses of each pool (at most a quarter), and numbers of actions. An agent
+ * The numbers to skip: ids of each kind, addresses of each kind (at most a quarter), and numbers of actions. An agent
  * would ignore a new action with the number of a finished one.
  */
 const [SKIPPED_IDS, SKIPPED_ADDRESSES, SKIPPED_PART, SKIPPED_ACTIONS] = [10_000, 10_000, 4, 1_000_000]
@@ -71,19 +70,19 @@ export async function advance(tx: Tx, survey: StoreSurvey): Promise<readonly str
 
 /** Skips numbers of all sequences that others see, and addresses of all pools. Returns a line for people. */
 async function skipNumbers(tx: Tx): Promise<string> {
-  const sequences = [
+  const sequences: (readonly [name: string, skipped: number])[] = [
     ...PREFIXES.map((prefix) => [`ids_${prefix}`, SKIPPED_IDS] as const),
-    ['compute_actions_id_seq', SKIPPED_ACTIONS] as const,
+    ['compute_actions_id_seq', SKIPPED_ACTIONS],
   ]
+  const pools = await readPools(tx, POOL_KINDS)
+  for (const kind of POOL_KINDS) {
+    const size = sizeOf(pools.filter((pool) => pool.kind === kind))
+    sequences.push([placeOf(kind), Math.min(SKIPPED_ADDRESSES, Math.ceil(size / SKIPPED_PART))])
+  }
   for (const [name, skipped] of sequences)
     await sql`select setval(${name}::regclass, last_value + ${skipped}) from ${sql.table(name)}`.execute(tx)
-  for (const { id, cursor, range } of await lockPools(tx, POOL_KINDS)) {
-    const size = Number(range.size)
-    const skipped = Math.min(SKIPPED_ADDRESSES, Math.ceil(size / SKIPPED_PART))
-    await setValues(tx, 'address_pools', id, { cursor: (cursor + skipped) % size })
-  }
   return (
-    `${SKIPPED_IDS} ids of each kind, up to ${SKIPPED_ADDRESSES} addresses of each pool and ` +
+    `${SKIPPED_IDS} ids of each kind, up to ${SKIPPED_ADDRESSES} addresses of each kind and ` +
     `${SKIPPED_ACTIONS} numbers of actions are skipped`
   )
 }
@@ -111,7 +110,7 @@ export async function advanceDatabase(
   const moved = [
     ...(await advanceSequences(tx, ids, sequences)),
     ...(await advanceRevisions(tx, servers.filter(isOurs))),
-    ...(await keepAddresses(tx, servers, others)),
+    ...(await keepAddresses(tx, servers, others, sequences)),
   ]
   return {
     moved,
@@ -161,13 +160,14 @@ async function advanceRevisions(tx: Tx, servers: readonly StoredServer[]): Promi
 }
 
 /**
- * Keeps the addresses of `others` from new servers, frees those of servers that are gone, and moves the cursors of the
- * pools.
+ * Keeps the addresses of `others` from new servers, frees those of servers that are gone, and moves the places of
+ * allocations.
  */
 async function keepAddresses(
   tx: Tx,
   servers: readonly StoredServer[],
   others: readonly StoredServer[],
+  moves: boolean,
 ): Promise<string[]> {
   const pools = await lockPools(tx, POOL_KINDS)
   const positionsOf = (server: StoredServer) =>
@@ -186,24 +186,12 @@ async function keepAddresses(
   const freed = await sql`
     delete from allocations
     where starts_with(holder, ${HOLDER}) and not holder = any(${others.map(({ id }) => HOLDER + id)})`.execute(tx)
-  const moved = await sql<{ id: number; to: number }>`
-    update address_pools set cursor = highest + 1 from (
-      select stored.pool_id, max(stored.number) as highest from ${positionTable(servers.flatMap(positionsOf))}
-      where not exists (
-        select from allocations
-        where allocations.pool_id = stored.pool_id and allocations.number = stored.number)
-      group by stored.pool_id
-    ) as given
-    where given.pool_id = address_pools.id and cursor <= highest
-    returning address_pools.id, cursor as to`.execute(tx)
+  const moved = await advancePlaces(tx, pools, positionTable(servers.flatMap(positionsOf)), moves)
   const kept = await sql`
     insert into allocations (pool_id, number, holder)
     select * from ${positionTable(others.flatMap(positionsOf))} on conflict do nothing`.execute(tx)
   return [
-    ...moved.rows.map(
-      ({ id, to }) =>
-        `the store has addresses of the pool ${pools.find((pool) => pool.id === id)!.text} up to number ${to - 1}`,
-    ),
+    ...moved,
     ...(Number(kept.numAffectedRows) > 0
       ? [`${String(kept.numAffectedRows)} addresses are kept for servers that only the store has`]
       : []),
@@ -211,4 +199,35 @@ async function keepAddresses(
       ? [`${String(freed.numAffectedRows)} addresses are free again, since the store no longer has their servers`]
       : []),
   ]
+}
+
+/** Moves the places of allocations past the addresses of the store that nothing has here. */
+async function advancePlaces(
+  tx: Tx,
+  pools: readonly Pool[],
+  stored: RawBuilder<unknown>,
+  moves: boolean,
+): Promise<string[]> {
+  const { rows } = await sql<{ pool_id: number; highest: number }>`
+    select pool_id, max(number) as highest from ${stored}
+    where not exists (
+      select from allocations
+      where allocations.pool_id = stored.pool_id and allocations.number = stored.number)
+    group by pool_id`.execute(tx)
+  const lines: string[] = []
+  for (const kind of POOL_KINDS) {
+    const ofKind = pools.filter((pool) => pool.kind === kind)
+    const [last] = ofKind
+      .flatMap((pool) => rows.filter(({ pool_id }) => pool_id === pool.id).map(({ highest }) => ({ pool, highest })))
+      .slice(-1)
+    if (last === undefined) continue
+    const place = last.pool.offset + last.highest
+    const sequence = sql.table(placeOf(kind))
+    const { rows: present } = await sql<{ next: number }>`
+      select (last_value + is_called::int) % ${sizeOf(ofKind)} as next from ${sequence}`.execute(tx)
+    if (present[0]!.next > place) continue
+    if (moves) await sql`select setval(${placeOf(kind)}::regclass, ${place})`.execute(tx)
+    lines.push(`the store has addresses of the pool ${last.pool.text} up to number ${last.highest}`)
+  }
+  return lines
 }

@@ -1,13 +1,17 @@
 /** Gives out ids and addresses inside of a transaction, and takes addresses back. */
-import { sql } from 'kysely'
+import { sql, type Selectable } from 'kysely'
+import { tryLock } from '../database/advisory-locks.ts'
+import { deleteInBatches } from '../database/purge.ts'
+import type { Tables } from '../database/tables.ts'
 import { formatId } from '../model/ids.ts'
 import type { Prefix } from '../model/resources.ts'
 import { addressAt, numberIn, overlap, parseRange, type AddressRange, type PoolKind } from '../model/pools.ts'
 import type { Tx, Db } from '../database/transaction.ts'
-import { addRow, setValues } from './own-rows.ts'
 
-/** How many numbers of a pool one query searches. */
+/** How many numbers of a pool the first query of a search reads; each further one reads four times as many. */
 const SEARCH_WINDOW = 1_024
+/** How many free numbers of a window are tried. More changes do not allocate at the same time. */
+const CANDIDATES = 64
 
 /** A new id, which nothing has or had. */
 export async function nextId(db: Db, prefix: Prefix): Promise<string> {
@@ -20,72 +24,90 @@ export async function nextId(db: Db, prefix: Prefix): Promise<string> {
   }
 }
 
-/** An address with the length of its network (undefined where its pool has none), and its IPv6 network. */
+/** An address, and the length of its network (undefined where its pool has none). */
 export interface AllocatedAddress {
   readonly address: string
   readonly prefixLength: number | undefined
-  readonly ipv6Network: string | undefined
 }
 
 /**
  * Allocates a free address for a holder. It continues after the last allocation, so that freed addresses stay unused
- * for as long as possible. An address in two pools (one replaced the other) is given once. Locks the pools until the
- * end of the transaction. Undefined: all pools of this kind are full.
+ * for as long as possible: a sequence has that place, counted over all pools of the kind, so a pool that was added is
+ * used next. An address in two pools (one replaced the other) is given once. Undefined: all pools of this kind are full.
+ *
+ * It never waits for other transactions: the sequence gives each another place, and who finds the same free address has
+ * to get its advisory lock first.
  */
 export async function allocateAddress(tx: Tx, kind: PoolKind, holder: string): Promise<AllocatedAddress | undefined> {
-  const pools = await lockPools(tx, [kind])
-  await sql`
-    delete from allocations where pool_id = any(${pools.map(({ id }) => id)}) and freed_account is not null
-      and not exists (select from outbox where outbox.account_id = freed_account and outbox.id <= freed_after)`.execute(
-    tx,
-  )
-  for (const { id, range, cursor } of pools) {
-    const number = await findFree(
-      tx,
-      pools.filter((other) => overlap(range, other.range)),
-      range,
-      cursor,
-    )
+  const pools = await readPools(tx, [kind])
+  const size = sizeOf(pools)
+  if (size === 0) return undefined
+  const { rows } = await sql<{ place: number }>`select nextval(${placeOf(kind)}::regclass) as place`.execute(tx)
+  const start = rows[0]!.place % size
+  for (const { pool, from, to } of windows(pools, start)) {
+    const number = await takeFree(tx, pools, pool, from, to, holder)
     if (number === undefined) continue
-    await addRow(tx, 'allocations', { pool_id: id, number, holder })
-    await setValues(tx, 'address_pools', id, { cursor: number + 1 })
-    const address = addressAt(range, number)
-    return { address, prefixLength: range.prefixLength, ipv6Network: ipv6NetworkOf(pools, address) }
+    if (pool.offset + number !== start)
+      await sql`select setval(${placeOf(kind)}::regclass, ${pool.offset + number})`.execute(tx)
+    return { address: addressAt(pool.range, number), prefixLength: pool.range.prefixLength }
   }
   return undefined
 }
 
-/** A pool whose row is locked. `text`: its range as the region file has it. */
-interface LockedPool {
+/** The sequence of the places of a kind of pools. */
+export function placeOf(kind: PoolKind): string {
+  return `place_${kind}`
+}
+
+/** Frees the addresses of deleted cloud IPs (freeCloudIp) whose changes are published. */
+export async function freeReleased(tx: Tx): Promise<void> {
+  const isReleased = sql`freed_account is not null
+    and not exists (select from outbox where outbox.account_id = freed_account and outbox.id <= freed_after)`
+  await deleteInBatches(tx, 'allocations', isReleased)
+}
+
+/** A pool. `text`: its range as the region file has it. `offset`: the place of its first number in all of its kind. */
+export interface Pool {
   readonly id: number
   readonly kind: PoolKind
   readonly range: AddressRange
   readonly text: string
-  readonly cursor: number
+  readonly offset: number
   readonly ipv6Network: string | null
 }
 
+/** How many addresses pools have. */
+export function sizeOf(pools: readonly Pool[]): number {
+  return pools.reduce((sum, { range }) => sum + Number(range.size), 0)
+}
+
 /** The IPv6 network of a private address: of any pool that has it, since one may have replaced another. */
-export function ipv6NetworkOf(pools: readonly LockedPool[], address: string): string | undefined {
+export function ipv6NetworkOf(pools: readonly Pool[], address: string): string | undefined {
   return (
     pools.find(({ range, ipv6Network }) => ipv6Network !== null && numberIn(range, address) !== undefined)
       ?.ipv6Network ?? undefined
   )
 }
 
-/** Locks the pools of some kinds until the end of the transaction. */
-export async function lockPools(tx: Tx, kinds: readonly PoolKind[]): Promise<readonly LockedPool[]> {
-  const rows = await tx
-    .selectFrom('address_pools')
-    .selectAll()
-    .where('kind', 'in', kinds)
-    .orderBy('id')
-    .forUpdate()
-    .execute()
-  return rows.map(({ id, kind, range: text, cursor, ipv6_network: ipv6Network }) => {
+/** The pools of some kinds, in the order of their places. */
+export async function readPools(db: Db, kinds: readonly PoolKind[]): Promise<readonly Pool[]> {
+  return toPools(await db.selectFrom('address_pools').selectAll().where('kind', 'in', kinds).orderBy('id').execute())
+}
+
+/** The same. Locks them until the end of the transaction: no other one can allocate from them before it. */
+export async function lockPools(tx: Tx, kinds: readonly PoolKind[]): Promise<readonly Pool[]> {
+  const pools = tx.selectFrom('address_pools').selectAll().where('kind', 'in', kinds).orderBy('id')
+  return toPools(await pools.forUpdate().execute())
+}
+
+function toPools(rows: readonly Selectable<Tables['address_pools']>[]): readonly Pool[] {
+  const offsets = new Map<PoolKind, number>()
+  return rows.map(({ id, kind, range: text, ipv6_network: ipv6Network }) => {
     const range = parseRange(kind, text)
     if (!range.ok) throw new Error(`the database has a faulty address pool: ${range.faults.join('; ')}`)
-    return { id, kind, text, range: range.value, cursor, ipv6Network }
+    const offset = offsets.get(kind) ?? 0
+    offsets.set(kind, offset + Number(range.value.size))
+    return { id, kind, text, range: range.value, offset, ipv6Network }
   })
 }
 
@@ -94,7 +116,7 @@ export async function freeAddresses(tx: Tx, holders: readonly string[]): Promise
 }
 
 /**
- * Frees the addresses of an unmapped cloud IP, once the waiting changes of its account are published: until then a
+ * Frees the addresses of a cloud IP that is deleted, once the waiting changes of its account are published: until then a
  * record may still name them.
  */
 export async function freeCloudIp(tx: Tx, accountId: string, id: string): Promise<void> {
@@ -118,7 +140,7 @@ export async function countUnreleasedCloudIps(db: Db, accountId: string): Promis
   return rows[0]!.kept
 }
 
-export interface AddressPool {
+export interface PoolUsage {
   readonly kind: PoolKind
   readonly range: string
   readonly size: number
@@ -126,8 +148,8 @@ export interface AddressPool {
 }
 
 /** How full the pools are. An address that is in two pools counts twice. */
-export async function readPools(db: Db): Promise<readonly AddressPool[]> {
-  const { rows } = await sql<Omit<AddressPool, 'size'>>`
+export async function readPoolUsage(db: Db): Promise<readonly PoolUsage[]> {
+  const { rows } = await sql<Omit<PoolUsage, 'size'>>`
     select kind, range, coalesce(used, 0)::int as used from address_pools
       left join (select pool_id, count(*) as used from allocations group by pool_id) as given on pool_id = id
     order by kind, id`.execute(db)
@@ -137,42 +159,73 @@ export async function readPools(db: Db): Promise<readonly AddressPool[]> {
   })
 }
 
-/**
- * The first number of a range, from `cursor` on, then from 0 on, whose address no holder has. `pools`: the range's own
- * pool and those that overlap it.
- */
-async function findFree(
+/** A part of a pool: the numbers from `from` to `to`. */
+interface Window {
+  readonly pool: Pool
+  readonly from: number
+  readonly to: number
+}
+
+/** All numbers of pools in windows, in the order of their places, from a place on and then from the first one on. */
+function* windows(pools: readonly Pool[], start: number): Generator<Window> {
+  const parts = pools.flatMap((pool) => {
+    const [size, first] = [Number(pool.range.size), start - pool.offset]
+    return first <= 0 || first >= size
+      ? [{ pool, from: 0, to: size - 1 }]
+      : [
+          { pool, from: 0, to: first - 1 },
+          { pool, from: first, to: size - 1 },
+        ]
+  })
+  const isBefore = ({ pool, from }: Window) => pool.offset + from < start
+  let length = SEARCH_WINDOW
+  for (const { pool, from, to } of [...parts.filter((part) => !isBefore(part)), ...parts.filter(isBefore)])
+    for (let first = from; first <= to; length *= 4) {
+      const last = Math.min(first + length - 1, to)
+      yield { pool, from: first, to: last }
+      first = last + 1
+    }
+}
+
+/** Gives a holder the first number of a window whose address nothing has. Undefined: there is none. */
+async function takeFree(
   tx: Tx,
-  pools: readonly LockedPool[],
-  { first, size: count }: AddressRange,
-  cursor: number,
+  pools: readonly Pool[],
+  { id, kind, range }: Pool,
+  from: number,
+  to: number,
+  holder: string,
 ): Promise<number | undefined> {
-  const size = Number(count)
   /** With its own bounds: PostgreSQL may read all numbers of the pool between them. */
-  const isFree = (start: number, end: number) =>
-    sql.join(
-      pools.map(({ id, range }) => {
+  const isFree = sql.join(
+    pools
+      .filter((other) => overlap(range, other.range))
+      .map((other) => {
         // a text: pg takes no BigInt
-        const offset = sql`${String(first - range.first)}::bigint`
+        const offset = sql`${String(range.first - other.range.first)}::bigint`
         return sql`
           not exists (
             select from allocations
-            where pool_id = ${id} and allocations.number = number.number + ${offset}
-              and allocations.number between ${start}::bigint + ${offset} and ${end}::bigint + ${offset})`
+            where pool_id = ${other.id} and allocations.number = wanted.number + ${offset}
+              and allocations.number between ${from}::bigint + ${offset} and ${to}::bigint + ${offset})`
       }),
-      sql` and `,
-    )
-  for (const [from, to] of [
-    [cursor, size],
-    [0, Math.min(cursor, size)],
-  ] as const) {
-    for (let start = from; start < to; start += SEARCH_WINDOW) {
-      const end = Math.min(start + SEARCH_WINDOW, to) - 1
-      const { rows } = await sql<{ number: number }>`
-        select number from generate_series(${start}::bigint, ${end}::bigint) as number
-        where ${isFree(start, end)} order by number limit 1`.execute(tx)
-      if (rows.length > 0) return rows[0]!.number
-    }
+    sql` and `,
+  )
+  const address = sql<string>`${`${kind} `} || (${String(range.first)}::numeric + number)`
+  for (;;) {
+    // the limit inside: else PostgreSQL may lock all that are free
+    const { rows } = await sql<{ number: number }>`
+      select number from (
+        select number from generate_series(${from}::bigint, ${to}::bigint) as wanted (number)
+        where ${isFree} order by number limit ${CANDIDATES}) as free
+      where ${tryLock('address', address)} limit 1`.execute(tx)
+    const [found] = rows
+    if (found === undefined) return undefined
+    // looks again, in a statement that sees what was committed before the lock
+    const { numAffectedRows } = await sql`
+      insert into allocations (pool_id, number, holder)
+      select ${id}::integer, number, ${holder} from (values (${found.number}::bigint)) as wanted (number)
+      where ${isFree} on conflict do nothing`.execute(tx)
+    if (numAffectedRows === 1n) return found.number
   }
-  return undefined
 }

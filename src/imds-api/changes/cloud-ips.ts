@@ -13,7 +13,7 @@ import type { CloudIpStatus } from '../model/resources.ts'
 import type { PortTranslator } from '../model/port-translator.ts'
 import { fieldFault, notFound, refuse } from '../model/refusal.ts'
 import { transitions } from '../model/transitions.ts'
-import { allocateAddress, countUnreleasedCloudIps, freeCloudIp, nextId } from './allocate.ts'
+import { allocateAddress, countUnreleasedCloudIps, freeCloudIp, freeReleased, nextId } from './allocate.ts'
 import { refuseBeyondLimit } from './limits.ts'
 import { addRow, findLocked, lockRow, setValues } from './own-rows.ts'
 import { refuseBeyondRecord } from './record-limits.ts'
@@ -82,6 +82,7 @@ export async function createCloudIp(tx: Tx, accountId: string, values: CloudIpVa
   const kept = await countUnreleasedCloudIps(tx, accountId)
   if (used + kept >= 2 * most)
     throw refuse('service_unavailable', `${kept} deleted cloud IPs are not released yet: try again in a few seconds`)
+  await freeReleased(tx)
   const id = await nextId(tx, 'cip')
   const [ipv4, ipv6] = [await allocateAddress(tx, 'public_ipv4', id), await allocateAddress(tx, 'public_ipv6', id)]
   if (ipv4 === undefined || ipv6 === undefined)

@@ -34,7 +34,7 @@ export interface NewServer extends ServerValues {
 }
 
 /**
- * Returns the id of the new server. Locks its hypervisor (all of the zone or region if few have room). The account must be
+ * Returns the id of the new server. Locks its hypervisor. The account must be
  * locked.
  */
 export async function createServer(tx: Tx, compute: ComputeMode, accountId: string, asked: NewServer): Promise<string> {
@@ -123,7 +123,7 @@ async function checkImage(tx: Tx, accountId: string, name: string, faults: Detai
     )
     .where((where) => where.or([where('id', '=', name), where('handle', '=', name)]))
     .where(isVisibleTo(accountId))
-    .forShare()
+    .forKeyShare()
     .executeTakeFirst()
   if (image === undefined) faults.push(noSuchIn('image', 'image', name, '/1.0/images'))
   else if (image.status !== 'available')
@@ -150,7 +150,7 @@ async function checkServerType(
       : types
           .where('status', '!=', 'deprecated')
           .where((where) => where.or([where('id', '=', name), where('handle', '=', name)]))
-  const serverType = await matching.forShare().executeTakeFirst()
+  const serverType = await matching.forKeyShare().executeTakeFirst()
   if (serverType === undefined) {
     faults.push(
       name === undefined
@@ -172,7 +172,7 @@ async function checkZone(tx: Tx, name: string, faults: Detail[]): Promise<string
     .select('id')
     .where('removed_at', 'is', null)
     .where((where) => where.or([where('id', '=', name), where('handle', '=', name)]))
-    .forShare()
+    .forKeyShare()
     .executeTakeFirst()
   if (zone === undefined) faults.push(noSuchIn('zone', 'zone', name, '/1.0/zones'))
   return zone?.id
@@ -180,7 +180,7 @@ async function checkZone(tx: Tx, name: string, faults: Detail[]): Promise<string
 
 async function lockDefaultGroup(tx: Tx, accountId: string): Promise<string[]> {
   const groups = tx.selectFrom('server_groups').select('id').where('account_id', '=', accountId)
-  return (await groups.where('is_default', '=', true).forShare().execute()).map(({ id }) => id)
+  return (await groups.where('is_default', '=', true).forKeyShare().execute()).map(({ id }) => id)
 }
 
 /**

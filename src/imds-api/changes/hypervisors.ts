@@ -2,7 +2,7 @@
  * The hypervisors, and the placement of new servers. A drained hypervisor gets none. A server that migrates uses RAM on
  * both of its hypervisors.
  */
-import { sql, type RawBuilder } from 'kysely'
+import { sql } from 'kysely'
 import { refuse } from '../model/refusal.ts'
 import type { Tx, Db } from '../database/transaction.ts'
 
@@ -64,7 +64,8 @@ export interface WantedPlacement {
 /**
  * Places a server on the hypervisor with the most free RAM among SAMPLE_SIZE random ones. If none of these has enough,
  * or other changes have locked them, it compares all, which takes long in a large region (docs/scale.md). Locks the
- * hypervisor, so that two changes cannot use the same RAM. Undefined: none has enough.
+ * hypervisor, so that two changes cannot use the same RAM. It waits for another change only if others have locked all
+ * that have enough, and then for one. Undefined: none has enough.
  */
 export async function placeServer(
   tx: Tx,
@@ -73,16 +74,30 @@ export async function placeServer(
   const isWanted = sql`removed_at is null and drained_at is null and name <> ${except}
     ${zoneId === undefined ? sql`` : sql`and zone_id = ${zoneId}`}
     ${only.length === 0 ? sql`` : sql`and name = any(${[...only]})`}`
-  const { rows } = await sql<{ name: string; free: number }>`
-    select name, ${freeRam} as free from (
-      select name, ram from hypervisors where ${isWanted} order by random() limit ${SAMPLE_SIZE}) as hypervisors
-    order by free desc, name`.execute(tx)
-  for (const { name } of rows.filter(({ free }) => free >= ram)) {
-    const hypervisor = await lockHypervisor(tx, name, 'skip locked')
-    if (hypervisor?.drained_at === null && hypervisor.free >= ram) return hypervisor
+  const fitting = async (limit: number | null) => {
+    const { rows } = await sql<{ name: string; free: number }>`
+      select name, ${freeRam} as free from (
+        select name, ram from hypervisors where ${isWanted} order by random() limit ${limit}) as hypervisors
+      order by free desc, name`.execute(tx)
+    return rows.filter(({ free }) => free >= ram).map(({ name }) => name)
   }
-  const [most] = await lockHypervisors(tx, isWanted, 'wait')
-  return most !== undefined && most.free >= ram ? most : undefined
+  const take = async (name: string, locked: 'wait' | 'skip locked') => {
+    const hypervisor = await lockHypervisor(tx, name, locked)
+    return hypervisor?.drained_at === null && hypervisor.free >= ram ? hypervisor : undefined
+  }
+  for (const name of await fitting(SAMPLE_SIZE)) {
+    const taken = await take(name, 'skip locked')
+    if (taken !== undefined) return taken
+  }
+  for (let names = await fitting(null); names.length > 0; names = await fitting(null)) {
+    for (const name of names) {
+      const taken = await take(name, 'skip locked')
+      if (taken !== undefined) return taken
+    }
+    const taken = await take(names[0]!, 'wait')
+    if (taken !== undefined) return taken
+  }
+  return undefined
 }
 
 /** Locks a hypervisor. Undefined: there is none, or, with `skip locked`, another change has locked it. */
@@ -91,24 +106,14 @@ export async function lockHypervisor(
   name: string,
   locked: 'wait' | 'skip locked',
 ): Promise<LockedHypervisor | undefined> {
-  return (await lockHypervisors(tx, sql`name = ${name} and removed_at is null`, locked))[0]
-}
-
-/** Locks hypervisors, and counts their free RAM. The one with the most is the first. */
-async function lockHypervisors(
-  tx: Tx,
-  which: RawBuilder<unknown>,
-  locked: 'wait' | 'skip locked',
-): Promise<readonly LockedHypervisor[]> {
-  const { rows: found } = await sql<{ name: string }>`
-    select name from hypervisors where ${which} order by name
+  const { rows: found } = await sql`
+    select from hypervisors where name = ${name} and removed_at is null
     for no key update ${locked === 'wait' ? sql`` : sql`skip locked`}`.execute(tx)
-  if (found.length === 0) return []
-  // in a second statement, which sees what was committed before the locks were taken
+  if (found.length === 0) return undefined
+  // in a second statement, which sees what was committed before the lock was taken
   const { rows } = await sql<LockedHypervisor>`
-    select name, zone_id, drained_at, ${freeRam} as free from hypervisors
-    where name = any(${found.map(({ name }) => name)}) order by free desc, name`.execute(tx)
-  return rows
+    select name, zone_id, drained_at, ${freeRam} as free from hypervisors where name = ${name}`.execute(tx)
+  return rows[0]
 }
 
 const freeRam = sql<number>`(ram - (

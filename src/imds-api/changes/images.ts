@@ -141,7 +141,7 @@ export async function createSnapshot(tx: Tx, server: Selectable<Tables['servers'
 
 /** Records the compute system's report on a snapshot. */
 export async function finishImage(tx: Tx, id: string, transition: 'complete' | 'erase' | 'fail'): Promise<void> {
-  await move(tx, await lockById(tx, id), transition)
+  await move(tx, await lockById(tx, id, 'change'), transition)
 }
 
 export type ImageValues = Pick<
@@ -155,7 +155,7 @@ export async function updateImage(
   name: string,
   { status, ...values }: ImageValues,
 ): Promise<void> {
-  const image = await lockImage(tx, accountId, name)
+  const image = await lockImage(tx, accountId, name, 'change')
   if (status !== undefined && !(await move(tx, image, status === 'available' ? 'restore' : 'deprecate')))
     throw refuse('resource_conflict', `${image.id} is ${image.status}: its status cannot be changed`)
   if (values.public === true && !image.public && !(await mayPublish(tx, accountId)))
@@ -175,7 +175,7 @@ export async function updateImage(
  * refer to it, deleted ones too. A snapshot is `deleting` until the compute system has deleted it: ask for that.
  */
 export async function deleteImage(tx: Tx, accountId: string, name: string): Promise<Image> {
-  const image = await lockImage(tx, accountId, name)
+  const image = await lockImage(tx, accountId, name, 'delete')
   const { id, status, locked, source_server_id: serverId } = image
   if (locked) throw refuse('resource_conflict', `${id} is locked: unlock it first`)
   if (!(await move(tx, image, serverId === null ? 'forget' : 'delete')))
@@ -206,14 +206,18 @@ export async function purgeImages(db: Db, which: RawBuilder<unknown>): Promise<v
       and not exists (select from given_ids where given_ids.id = images.id)`.execute(db)
 }
 
-async function lockImage(tx: Tx, accountId: string, name: string): Promise<Image> {
+/** `delete`: waits for creates of servers, of all accounts, that name the image; a change of it does not. */
+type ImageLock = 'change' | 'delete'
+
+async function lockImage(tx: Tx, accountId: string, name: string, lock: ImageLock): Promise<Image> {
   const { id, account_id: owner } = await findImage(tx, accountId, name)
   if (owner !== accountId) throw refuse('forbidden', `${id} does not belong to this account`)
-  return lockById(tx, id)
+  return lockById(tx, id, lock)
 }
 
-function lockById(tx: Tx, id: string): Promise<Image> {
-  return tx.selectFrom('images').selectAll().where('id', '=', id).forUpdate().executeTakeFirstOrThrow()
+function lockById(tx: Tx, id: string, lock: ImageLock): Promise<Image> {
+  const image = tx.selectFrom('images').selectAll().where('id', '=', id)
+  return (lock === 'delete' ? image.forUpdate() : image.forNoKeyUpdate()).executeTakeFirstOrThrow()
 }
 
 async function mayPublish(tx: Tx, accountId: string): Promise<boolean> {

@@ -4,7 +4,7 @@ import { refuse } from '../model/refusal.ts'
 import { ipv6Faults, ipv6OfServer } from '../model/server-ipv6.ts'
 import { markChanged } from '../database/outbox.ts'
 import type { Tx } from '../database/transaction.ts'
-import { allocateAddress, ipv6NetworkOf, lockPools, nextId } from './allocate.ts'
+import { allocateAddress, ipv6NetworkOf, lockPools, nextId, readPools } from './allocate.ts'
 import { addRow } from './own-rows.ts'
 
 /** Returns the id of the interface of a new server. */
@@ -13,7 +13,9 @@ export async function createInterface(tx: Tx, serverId: string): Promise<string>
   const [mac, ipv4] = [await allocateAddress(tx, 'mac', id), await allocateAddress(tx, 'private_ipv4', id)]
   if (mac === undefined || ipv4 === undefined)
     throw refuse('insufficient_capacity', 'the region has no free private address')
-  const ipv6 = ipv4.ipv6Network && ipv6OfServer(ipv4.ipv6Network, mac.address, ipv4.address)
+  // after the allocation, whose foreign key makes giveIpv6Addresses wait for this transaction, or this one for it
+  const network = ipv6NetworkOf(await readPools(tx, ['private_ipv4']), ipv4.address)
+  const ipv6 = network === undefined ? undefined : ipv6OfServer(network, mac.address, ipv4.address)
   await addRow(tx, 'interfaces', {
     id,
     server_id: serverId,

@@ -75,6 +75,7 @@ export class KeyedChange {
     try {
       const result = await change(tx)
       await this.#insert(tx, { ...this.#request.respond(result), refusal: null })
+      await sql`release savepoint change`.execute(tx) // so that the events find each other by the transaction
       return () => result
     } catch (error) {
       if (!isFinal(error)) throw error

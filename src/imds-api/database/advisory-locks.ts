@@ -6,7 +6,7 @@ import { sql, type RawBuilder } from 'kysely'
 import type { Tx } from './transaction.ts'
 
 const [APPLY_REGION, REBUILD] = [8_171, 8_174]
-const BY_ID = { publish: 8_170, invitation: 8_172, idempotencyKey: 8_173 }
+const BY_ID = { publish: 8_170, invitation: 8_172, idempotencyKey: 8_173, address: 8_175 }
 
 /** Waits until no other transaction applies a region file. */
 export async function lockRegion(tx: Tx): Promise<void> {

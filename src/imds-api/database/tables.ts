@@ -248,7 +248,6 @@ interface AddressPools {
   readonly id: Generated<number>
   kind: PoolKind
   range: string
-  cursor: Default<number>
   /** Of a private range: where its servers have their IPv6 addresses. */
   ipv6_network: Nullable<string>
 }

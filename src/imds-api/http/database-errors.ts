@@ -23,6 +23,15 @@ const AWAY_MESSAGE =
 const TROUBLES: readonly DatabaseTrouble[] = [
   AWAY,
   {
+    ...AWAY,
+    codes: /^COMMIT_LOST$/,
+    refusal: refuse(
+      'service_unavailable',
+      'the database became unreachable during the commit, so the change may have been made: ' +
+        'look before you try again, or repeat the request with its Idempotency-Key',
+    ),
+  },
+  {
     codes: /^22021$/, // text that it cannot store: in text from JSON or a path, only U+0000 causes it
     refusal: refuse('unprocessable_entity', 'text must not contain the character U+0000'),
   },
@@ -43,7 +52,7 @@ const TROUBLES: readonly DatabaseTrouble[] = [
     },
   },
   {
-    codes: /^40(001|P01)$/, // a serialization failure or a deadlock: it has rolled everything back
+    codes: /^(40(001|P01)|55P03)$/, // a serialization failure, a deadlock or a lock: it has rolled everything back
     refusal: refuse(
       'service_unavailable',
       'the database has refused this because of other requests at the same time: try again',
@@ -60,5 +69,5 @@ export function findDatabaseTrouble({
   code = '',
   message,
 }: Error & { readonly code?: string }): DatabaseTrouble | undefined {
-  return AWAY_MESSAGE.test(message) ? AWAY : TROUBLES.find(({ codes }) => codes.test(code))
+  return TROUBLES.find(({ codes }) => codes.test(code)) ?? (AWAY_MESSAGE.test(message) ? AWAY : undefined)
 }

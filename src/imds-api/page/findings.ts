@@ -2,7 +2,7 @@
 import { formatDuration } from '../../runtime/ago.ts'
 import { failure, ok, warning, type CheckResult, type Finding } from '../../runtime/check.ts'
 import type { RegionHypervisor } from '../publish/hypervisors.ts'
-import type { AddressPool } from '../changes/allocate.ts'
+import type { PoolUsage } from '../changes/allocate.ts'
 import type { RegionState } from './region-state.ts'
 
 /** A change that waits longer is late: it is usually published in milliseconds. */
@@ -91,7 +91,7 @@ export function findingsOf(state: RegionState, publishing: string | undefined, n
 }
 
 /** How full a pool is, from 0 to 1. */
-export function shareOf({ used, size }: AddressPool): number {
+export function shareOf({ used, size }: PoolUsage): number {
   return size === 0 ? 1 : used / size
 }
 
@@ -106,6 +106,6 @@ function named(hypervisors: readonly RegionHypervisor[]): string {
   return [...names, ...(more > 0 ? [`${more} more`] : [])].join(', ')
 }
 
-function rangesOf(pools: readonly AddressPool[]): string {
+function rangesOf(pools: readonly PoolUsage[]): string {
   return pools.map(({ range }) => range).join(', ')
 }

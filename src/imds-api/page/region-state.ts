@@ -1,6 +1,6 @@
 /** Reads what the status page of a region shows: hypervisors, outbox, refused servers, pools and mail. */
 import { sql } from 'kysely'
-import { readPools, type AddressPool } from '../changes/allocate.ts'
+import { readPoolUsage, type PoolUsage } from '../changes/allocate.ts'
 import { isUnsent } from '../changes/invitations.ts'
 import { findRefusedServers, type RefusedServer } from '../changes/servers.ts'
 import type { Postponed } from '../mail/sender.ts'
@@ -16,7 +16,7 @@ export interface RegionState {
   readonly hypervisors: RegionHypervisors
   readonly outbox: OutboxState
   readonly refused: readonly RefusedServer[]
-  readonly pools: readonly AddressPool[]
+  readonly pools: readonly PoolUsage[]
   readonly invitations: number
   readonly postponed: readonly Postponed[]
 }
@@ -37,7 +37,7 @@ export async function readRegionState({ db, hypervisors, postponed }: RegionStat
     hypervisors: await hypervisors(),
     outbox: await readOutbox(db),
     refused: await findRefusedServers(db, MAX_REFUSED),
-    pools: await readPools(db),
+    pools: await readPoolUsage(db),
     invitations: waiting!.count,
     postponed: postponed(),
   }

@@ -228,7 +228,7 @@ export async function serveDatabase(
   const auth = buildAuth(database.db, { accessTokenSeconds, refreshTokenSeconds: 2_592_000 }, now, LOG)
   const audit: AuditLine[] = []
   const audited = { write: (line: string) => audit.push(JSON.parse(line) as AuditLine) }
-  const accounts = new AccountChanges(database.db, ACCOUNT_QUEUE)
+  const accounts = new AccountChanges(database.db, ACCOUNT_QUEUE, database.pool.options.max)
   const waits = new Waits(1_000)
   const config = {
     baseUrl: BASE_URL,

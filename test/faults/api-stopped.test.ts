@@ -1,7 +1,7 @@
 /** One of two imds-api on one PostgreSQL is stopped (SIGSTOP) in the middle of its work, and goes on later. */
 import pg from 'pg'
 import t from 'tap'
-import { CLIENT_OF, ONE } from '../support/fixtures/region.ts'
+import { CLIENT_OF, ONE, TWO } from '../support/fixtures/region.ts'
 import { ask, metric, operator, verifyIsClean, watchRevisions } from '../support/load/api-load.ts'
 import { startImdsApi, startProcess, type TestImdsApi } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
@@ -11,8 +11,20 @@ import { startSlowLink } from '../support/redis/slow-link.ts'
 import { openTestStore } from '../support/test-store.ts'
 import { without } from '../support/packages.ts'
 
-/** imds-api has 60 s, unless the administrator of PostgreSQL has another limit. */
-const LIMIT_SECONDS = 8
+/**
+ * A statement of a server with this name sleeps: if its process is stopped meanwhile, PostgreSQL then has a transaction
+ * with all its locks, which waits for the process.
+ */
+const SLOW = 'slow'
+const SLEEP = `
+  create function sleep() returns trigger language plpgsql as $$
+    begin
+      if exists (select from servers where id = coalesce(to_jsonb(new) ->> 'server_id', new.id::text) and name = '${SLOW}')
+      then perform pg_sleep(1); end if;
+      return null;
+    end $$;
+  create trigger sleep after update on servers for each row execute function sleep();
+  create trigger sleep after insert on compute_actions for each row execute function sleep();`
 
 t.test('one of two imds-api is stopped', { skip: without('postgres') }, async (t) => {
   const [postgres, redis] = [await startPostgres(t), await startRedis(t)]
@@ -21,7 +33,6 @@ t.test('one of two imds-api is stopped', { skip: without('postgres') }, async (t
   const client = new pg.Client(postgres.url)
   await client.connect()
   t.teardown(() => client.end())
-  await client.query(`alter role imds set idle_in_transaction_session_timeout = '${LIMIT_SECONDS}s'`)
   const store = await openTestStore(t, { url: redis.url, region: 'gb1' })
   const stopped = await startImdsApi(t, {
     IMDS_API_DATABASE: postgres.url,
@@ -74,27 +85,49 @@ t.test('one of two imds-api is stopped', { skip: without('postgres') }, async (t
     await until(async () => (await userDataOf(first)) === 'newest contents', 'it to work again')
   })
 
-  t.test('in the middle of a change: others of the account wait until then, and it gets 503', async (t) => {
-    await client.query('begin')
-    await client.query('select from accounts where id = $1 for update', [ONE])
-    const waiting = put(stopped, first, 'from the stopped one')
-    // not what else needs the account, such as the event of a publish
-    const waits =
-      "select pid from pg_stat_activity where wait_event_type = 'Lock' and query like '%accounts%for no key update'"
-    const waiter = async () => {
-      await client.query('select pg_stat_clear_snapshot()') // which a transaction keeps
-      return (await client.query<{ pid: number }>(waits)).rows[0]?.pid
-    }
+  /** Stops it in the middle of a change. `hasLocks`: whether PostgreSQL still has the locks of the change. */
+  const stopDuring = async (change: Promise<unknown>) => {
+    const sessionIn = async (condition: string) =>
+      (await client.query<{ pid: number }>(`select pid from pg_stat_activity where ${condition}`)).rows[0]?.pid
     let pid: number | undefined
-    await until(async () => (pid = await waiter()) !== undefined, 'the change to wait')
+    await until(async () => (pid = await sessionIn("wait_event = 'PgSleep'")) !== undefined, 'the change to sleep')
     stopped.process.kill('SIGSTOP')
-    await client.query('rollback')
-    // PostgreSQL gives a free row to the session that asks first, not to the one that waits longest
-    const holds = "select from pg_stat_activity where pid = $1 and state = 'idle in transaction'"
-    await until(async () => (await client.query(holds, [pid])).rowCount === 1, 'the stopped one to have the lock')
-    t.match(await put(other, first, 'from the other'), { status: 200 })
+    const hasLocks = async () => (await sessionIn(`pid = ${pid!} and state = 'idle in transaction'`)) !== undefined
+    await until(hasLocks, 'PostgreSQL to wait for the stopped one')
+    return { change, hasLocks }
+  }
+
+  t.test('in the middle of a create: creates and reads of other accounts go on', async (t) => {
+    await client.query(SLEEP)
+    const ofTwo = await other.token(CLIENT_OF[TWO])
+    const { change, hasLocks } = await stopDuring(
+      ask(stopped.baseUrl, token, 'POST', 'servers', { image: 'img-deb12', name: SLOW, cloud_ip: true }),
+    )
+    const request = async () => [
+      (await ask(other.baseUrl, ofTwo, 'POST', 'servers', { image: 'img-deb12', cloud_ip: true })).status,
+      (await ask(other.baseUrl, ofTwo, 'GET', 'servers')).status,
+    ]
+    t.strictSame(
+      [await request(), await request()],
+      [
+        [202, 200],
+        [202, 200],
+      ],
+    )
+    t.ok(await hasLocks(), 'while PostgreSQL waits for the stopped one')
+    await until(async () => !(await hasLocks()), 'PostgreSQL to end its session')
     stopped.process.kill('SIGCONT')
-    t.match(await waiting, { status: 503, retryAfter: '1', body: { error_name: 'service_unavailable' } })
+    t.match(await change, { status: 503 })
+  })
+
+  t.test('in the middle of a change: others of the account wait until then, and it gets 503', async (t) => {
+    t.match(await ask(other.baseUrl, token, 'PUT', `servers/${first}`, { name: SLOW }), { status: 200 })
+    const { change, hasLocks } = await stopDuring(put(stopped, first, 'from the stopped one'))
+    t.match(await ask(other.baseUrl, token, 'PUT', `servers/${second}`, { name: 'other' }), { status: 200 })
+    t.notOk(await hasLocks())
+    stopped.process.kill('SIGCONT')
+    t.match(await change, { status: 503, retryAfter: '1', body: { error_name: 'service_unavailable' } })
+    t.match(await put(other, first, 'from the other'), { status: 200 })
     await until(async () => (await userDataOf(first)) === 'from the other', 'the change of the other')
   })
 

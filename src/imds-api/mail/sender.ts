@@ -148,6 +148,8 @@ export class InvitationSender extends PeriodicTask {
     let acceptedVersion = this.#postponed.get(id)?.acceptedVersion
     try {
       const isRecorded = await db.transaction().execute(async (tx) => {
+        // the mail server may take longer than a publish; the lock is only that of the invitation
+        await sql`set local idle_in_transaction_session_timeout = '60s'`.execute(tx)
         const invitation = await lockInvitation(tx, id)
         if (invitation === undefined) return false
         if (acceptedVersion !== invitation.version) {

@@ -228,11 +228,6 @@ function declareHealth(
     () => (firewall.status().required ? firewall.status().ageSeconds : 0),
   )
   gauge(
-    'imds_firewall_refused_interfaces',
-    'Interfaces that nft refuses, whose guests are kept out.',
-    () => firewall.status().refused,
-  )
-  gauge(
     'imds_store_certificate_end_seconds',
     'When the certificate of Redis ends, in seconds since 1970; 0 without TLS, and before the first connection.',
     () => source.certificateEndSeconds?.() ?? 0,

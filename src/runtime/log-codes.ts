@@ -32,7 +32,6 @@ export const LOG_CODES = [
   'identity-certificate',
   'instance-unconfirmed',
   'interface-left-out',
-  'interface-refused',
   'invitation-not-recorded',
   'invitation-not-sent',
   'invitations-not-read',

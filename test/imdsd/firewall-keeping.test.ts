@@ -11,7 +11,6 @@ import { until } from '../support/programs/daemon.ts'
 import { curl, startFirewallHost, type FirewallHost, type Outcome } from '../support/netns/firewall-host.ts'
 import { must, run, startChild } from '../support/programs/processes.ts'
 import { withoutNamespaces } from '../support/netns/namespaces.ts'
-import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
 import { shortDirectory, testDirectory } from '../support/test-directory.ts'
 
 const skip = withoutNamespaces()
@@ -23,34 +22,34 @@ t.test('while an agent runs', { skip }, async (t) => {
   await host.putAndWait(alpha)
 
   await t.test('the agent restores rules that another program changed', async (t) => {
-    const whole = (await host.nft('--stateless', 'list table inet imds'))
-      .split(/[\s,]+/)
-      .sort()
-      .join(' ')
+    /** The table without the version of the document, which may change. */
+    const table = async () =>
+      (await run([...host.hypervisor.within, 'nft', '--stateless', 'list', 'table', 'inet', 'imds'])).stdout
+        .toString()
+        .replace(/comment ".*"/, '')
+        .split(/[\s,]+/)
+        .sort()
+        .join(' ')
+    const whole = await table()
     const changes = [
       'flush ruleset',
       'delete table inet imds',
       'flush set inet imds guests4',
       'flush chain inet imds unknown_peer',
+      'flush chain inet imds output',
       'add element inet imds guests4 { "evil" . 02:00:00:00:00:01 . 10.9.9.9 . 169.254.169.254 . 80 }',
       'insert rule inet imds prerouting accept',
     ]
-    for (const [i, change] of changes.entries()) {
+    for (const change of changes) {
       await host.nft(change)
-      await until(
-        async () =>
-          (await run([...host.hypervisor.within, 'nft', '--stateless', 'list', 'table', 'inet', 'imds'])).stdout
-            .toString()
-            .split(/[\s,]+/)
-            .sort()
-            .join(' ') === whole,
-        change,
-        15_000,
-      )
+      await until(async () => (await table()) === whole, change, 15_000)
       t.equal(await curl(alpha), 200)
-      const output = `: 0 interfaces are admitted\n${'imdsctl: another program changed the rules; they are restored (firewall-restored)\n'.repeat(i + 1)}`
-      await until(() => firewall.output().endsWith(output), `the message after "${change}"`)
     }
+    // a change that new rules have replaced at the same time is not printed
+    t.match(
+      firewall.output(),
+      /^.*: 0 interfaces are admitted\n(imdsctl: another program changed the rules; they are restored \(firewall-restored\)\n)+$/,
+    )
   })
 
   await t.test('a restarted daemon with an empty view does not make the agent remove any rules', async (t) => {
@@ -94,7 +93,7 @@ t.test(
     const host = await startFirewallHost(t)
     const [alpha, bravo] = [await host.addGuest('alpha'), await host.addGuest('bravo')]
     const directory = testDirectory(t, {
-      nft: '#!/bin/sh\nif [ -e "$(dirname "$0")/fail" ]; then echo "Error: no space left" >&2; exit 1; fi\nexec /usr/sbin/nft "$@"\n',
+      nft: '#!/bin/sh\nif [ "$1" = -f ] && [ -e "$(dirname "$0")/fail" ]; then echo "Error: no space left" >&2; exit 1; fi\nexec /usr/sbin/nft "$@"\n',
     })
     chmodSync(join(directory, 'nft'), 0o755)
     const firewall = await host.startFirewall({ PATH: `${directory}:${process.env['PATH']!}` })
@@ -103,7 +102,10 @@ t.test(
     const revision = String(await host.put(bravo))
     t.match(await host.imdsctl('wait', 'srv-bravo', '--revision', revision, '--timeout', '3'), {
       status: 75,
-      stderr: /the firewall has not admitted the guest yet/,
+      stderr: /the firewall has not admitted the guest yet: nft: Error: no space left/,
+    })
+    t.match(JSON.parse(await host.operator('/readyz')), {
+      firewall: { applied: false, failed: 'nft: Error: no space left' },
     })
     t.match(
       firewall.output(),
@@ -117,68 +119,6 @@ t.test(
       () => firewall.output().endsWith('imdsctl: the rules follow the daemon again\n'),
       'the message about the recovery',
     )
-  },
-)
-
-t.test(
-  'the agent leaves out an interface that nft rejects and applies the rules of the others',
-  { skip },
-  async (t) => {
-    const host = await startFirewallHost(t)
-    const [alpha, bad, charlie] = [
-      await host.addGuest('alpha'),
-      await host.addGuest('bad'),
-      await host.addGuest('charlie'),
-    ]
-    const directory = testDirectory(t, {
-      nft: `#!/bin/sh
-case "$*" in *list*) exec /usr/sbin/nft "$@" ;; esac
-text=$(mktemp) && cat > $text
-if [ ! -e "$(dirname "$0")/repaired" ] && grep -q ${bad.macAddress} $text; then echo "/dev/stdin:1:2-3: Error: no such thing" >&2; rm $text; exit 1; fi
-/usr/sbin/nft "$@" < $text; status=$?; rm $text; exit $status
-`,
-    })
-    chmodSync(join(directory, 'nft'), 0o755)
-    const env = { PATH: `${directory}:${process.env['PATH']!}` }
-    const firewall = await host.startFirewall(env)
-    await host.putAndWait(alpha)
-    const revision = String(await host.put(bad))
-    await host.putAndWait(charlie)
-    t.same([await curl(alpha), await curl(bad), await curl(charlie)], [200, 'refused', 200])
-    t.match(
-      firewall.output(),
-      /^imdsctl: left out: srv-bad: interface int-bad: nft: Error: no such thing \(interface-left-out\)$/m,
-    )
-    const reason = 'the firewall keeps interface int-bad out: nft: Error: no such thing'
-    t.match(await host.imdsctl('wait', 'srv-bad', '--revision', revision, '--timeout', '2'), {
-      status: 75,
-      stderr: reason,
-    })
-    t.match(JSON.parse(await host.operator('/readyz')), { firewall: { applied: true, refused: 1 } })
-    t.match(await host.operator('/metrics'), /^imds_firewall_refused_interfaces 1$/m)
-    t.match(JSON.parse((await host.imdsctl('explain', bad.address, '--json')).stdout), { firewall: reason })
-
-    await t.test('imdsctl firewall --apply without --watch leaves out the interface too', async (t) => {
-      await firewall.stop()
-      await host.imdsctl('firewall', '--remove')
-      const { status, stderr } = await run(
-        [...host.hypervisor.within, process.execPath, IMDSCTL, 'firewall', '--apply'],
-        { env: { ...programEnvironment(), ...host.agentEnvironment(), ...env } },
-      )
-      t.equal(status, 65)
-      t.match(stderr, /srv-bad: interface int-bad: nft: Error: no such thing/)
-      t.same([await curl(alpha), await curl(bad), await curl(charlie)], [200, 'refused', 200])
-    })
-
-    await t.test('the interface is admitted soon after nft accepts it', async (t) => {
-      await host.startFirewall(env)
-      t.match(await host.imdsctl('wait', 'srv-charlie', '--revision', '1'), { status: 0 })
-      t.equal(await curl(bad), 'refused')
-      writeFileSync(join(directory, 'repaired'), '')
-      t.match(await host.imdsctl('wait', 'srv-bad', '--revision', revision, '--timeout', '30'), { status: 0 })
-      t.equal(await curl(bad), 200)
-      t.match(await host.operator('/metrics'), /^imds_firewall_refused_interfaces 0$/m)
-    })
   },
 )
 

@@ -100,24 +100,16 @@ t.test('the unix socket, an address and a URL get the same answer, with ids and 
 t.test('the report of the firewall agent is the body of a POST; without one the document is read by GET', async (t) => {
   const { requests, unix } = await listening(t, () => [200, DOCUMENT])
   t.same(await ask(unix, QUESTIONS.firewall(undefined), signal), { kind: 'answered', status: 200, value: DOCUMENT })
-  await ask(
-    unix,
-    QUESTIONS.firewall({
-      applied: 'a.1',
-      refused: [{ instance: 'srv-a', interface: 'int-a', message: 'no' }],
-      packets: PACKETS,
-    }),
-    signal,
-  )
-  await ask(unix, QUESTIONS.firewall({ applied: undefined, refused: [], packets: undefined }), signal)
+  await ask(unix, QUESTIONS.firewall({ applied: 'a.1', failed: 'no', packets: PACKETS }), signal)
+  await ask(unix, QUESTIONS.firewall({ applied: undefined, failed: undefined, packets: undefined }), signal)
   t.same(requests, [
     { method: 'GET', url: '/firewall', body: '' },
     {
       method: 'POST',
       url: '/firewall',
-      body: `{"applied":"a.1","refused":[{"instance":"srv-a","interface":"int-a","message":"no"}],"packets":${JSON.stringify(PACKETS)}}`,
+      body: `{"applied":"a.1","failed":"no","packets":${JSON.stringify(PACKETS)}}`,
     },
-    { method: 'POST', url: '/firewall', body: '{"applied":null,"refused":[]}' },
+    { method: 'POST', url: '/firewall', body: '{"applied":null}' },
   ])
 })
 

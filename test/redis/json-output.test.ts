@@ -98,7 +98,7 @@ t.test('each command prints JSON in the shape of its example in docs/json.md', a
   await check(executed('docs/json.md', 'json forget'), 'forget', 'hv9')
   for (const path of ['/latest/meta-data/instance-id', '/latest/meta-data/nothing']) await daemon.get(path)
   await check(executed('docs/json.md', 'json explain'), 'explain', '127.0.0.1')
-  await check(executed('docs/json.md', 'json explain code'), 'explain', 'interface-refused')
+  await check(executed('docs/json.md', 'json explain code'), 'explain', 'firewall-restored')
   await check(executed('docs/json.md', 'json acl'), 'acl', 'hv1')
   await check(executed('docs/json.md', 'json trace'), 'trace', 'srv-n1')
   await check(executed('docs/json.md', 'json doctor'), 'doctor')

@@ -62,7 +62,7 @@ const ELSEWHERE: Readonly<Record<string, readonly string[]>> = {
   'imdsd/doctor': ['imdsctl/doctor/hypervisor', 'imdsd/checks/hypervisor-state', 'runtime/command'],
   'imdsd/environment': ['runtime/as-user'],
   'imdsd/firewall': ['imdsd/guest-finder', 'imdsd/guest-side'],
-  'imdsd/firewall-keeping': ['imdsctl/firewall-agent/agent', 'imdsctl/firewall-agent/refused'],
+  'imdsd/firewall-keeping': ['imdsctl/firewall-agent/agent', 'imdsctl/firewall-agent/accepted-mark'],
   'imdsd/firewall-table': ['imdsctl/firewall-agent/nft'],
   'imdsd/life': ['imdsd/main', 'imdsd/operator-side', 'imdsd/store-side', 'library'],
   'imdsd/log-level': ['imdsctl/ask-daemon', 'runtime/signals'],

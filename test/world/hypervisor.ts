@@ -182,7 +182,7 @@ export class Hypervisor {
         later(100, ask)
         return
       }
-      const report = { applied: this.rules?.version, refused: [], packets: undefined }
+      const report = { applied: this.rules?.version, failed: undefined, packets: undefined }
       const answered = time.as(life, () => life.storeSide.firewall.next(report))
       void answered.then((document) => {
         idle = document?.version === report.applied ? idle + 1 : 0

@@ -1,26 +1,25 @@
 /**
  * The firewall agent (imdsctl firewall): keeps the rules of this hypervisor in step with the daemon's view.
  *
- * It runs a loop: ask the daemon for the firewall document, apply it, and report with the next request which version is
- * applied. It leaves out an interface that nft refuses, and reports it. If anything else fails, the rules stay as they
- * are: a guest that was admitted stays admitted, and others stay out. The rules also stay when the agent ends.
+ * It runs a loop: ask the daemon for the firewall document, apply it as a whole, look whether the kernel has it, and
+ * report with the next request which version that is. If nft refuses the rules, the old ones stay, and the report says
+ * why: a guest that was admitted stays admitted, and others stay out. The rules also stay when the agent ends.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ask, QUESTIONS, parsedAnswer } from '../../imdsd/operator/client.ts'
 import { parseUnixSocket } from '../../runtime/host-port.ts'
 import { findDistrust } from '../../runtime/trusted-path.ts'
-import type { Packets } from '../../imdsd/firewall/counters.ts'
-import type { AgentReport, FirewallRefusal } from '../../imdsd/firewall/agent-report.ts'
-import { buildRules, replacement, type FirewallFault } from '../../imdsd/firewall/rules.ts'
+import type { AgentReport } from '../../imdsd/firewall/agent-report.ts'
+import { buildRules, replacement, type FirewallFault, type FirewallRules } from '../../imdsd/firewall/rules.ts'
 import type { FirewallDocument } from '../../imdsd/firewall/document.ts'
 import { CommandFailure, EXIT } from '../../runtime/exit-status.ts'
 import type { LogCode } from '../../runtime/log-codes.ts'
 import { isJournal } from '../../runtime/log-output.ts'
 import { stopSignal } from '../../runtime/signals.ts'
 import type { Output } from '../../runtime/output.ts'
-import { NftRefusal, removeTable, Table } from './nft.ts'
+import { acceptMarks } from './accepted-mark.ts'
+import { removeTable, Table } from './nft.ts'
 import { findContradiction, type OwnSettings } from './own-settings.ts'
-import { findRefused } from './refused.ts'
 
 export interface FirewallOptions {
   readonly apply?: boolean
@@ -37,12 +36,10 @@ export interface FirewallOptions {
   readonly journalStream: string | undefined
 }
 
-/** The daemon answers a request within 5 s. */
+/** The daemon answers a request within 3 s. */
 const TIMEOUT_MS = 15_000
 const RETRY_MS = 1_000
-/** After this time, an interface that nft refused is tried again. */
-const RETRY_REFUSED_MS = 10_000
-/** The least time between two checks of the table in the kernel, and between two looks at its counters. */
+/** The table in the kernel is checked at this interval while the daemon does not answer. */
 const CHECK_MS = 4_000
 
 /** Prints the rules, applies them once, keeps them applied, or removes them. */
@@ -62,8 +59,9 @@ export async function firewall(
     return
   }
   const document = await getDocument(operator, apply ? own : undefined, undefined, AbortSignal.timeout(TIMEOUT_MS))
-  const rules = buildRules(document, apply ? await applyAccepted(new Table(), document, []).catch(failOfNft) : [])
+  const rules = buildRules(document)
   const { interfaces } = rules
+  if (apply) await applyOnce(rules).catch(failOfNft)
   const faults = rules.faults.map(({ instance, message }) => ({ instance: instance ?? null, message })) // as JSON
   const text = replacement(rules)
   output.result(
@@ -73,24 +71,9 @@ export async function firewall(
   if (faults.length > 0) throw new CommandFailure(EXIT.badData, rules.faults.map(formatFault).join('\n'), { faults })
 }
 
-/**
- * Applies the rules of a view without the interfaces that nft refuses, and returns these. `before`: the interfaces that
- * nft refused the last time.
- */
-async function applyAccepted(
-  table: Table,
-  document: FirewallDocument,
-  before: readonly FirewallRefusal[],
-): Promise<readonly FirewallRefusal[]> {
-  try {
-    await table.apply(buildRules(document, []))
-    return []
-  } catch (error) {
-    const refused = error instanceof NftRefusal ? await findRefused(document, before) : undefined
-    if (refused === undefined) throw error
-    await table.apply(buildRules(document, refused))
-    return refused
-  }
+async function applyOnce(rules: FirewallRules): Promise<void> {
+  acceptMarks()
+  await new Table().apply(rules)
 }
 
 /** `info`: the prefix of a line that is no warning. */
@@ -99,50 +82,56 @@ async function keep(operator: string, own: OwnSettings, info: string): Promise<v
   const isStopped = () => signal.aborted
   const table = new Table()
   const reporter = buildReporter(info)
-  let document: FirewallDocument | undefined
-  let applied: string | undefined
-  let checkedAtMs = 0
-  let refused: readonly FirewallRefusal[] = []
-  let retryAtMs = 0
+  let report: AgentReport = { applied: undefined, failed: undefined, packets: undefined }
   let isReady = false
-  let packets: Packets | undefined
-  let countedAtMs = -Infinity
+  /** Applies the rules of another document. False if there are none to apply. */
+  const follow = async (document: FirewallDocument | undefined) => {
+    if (document === undefined || document.version === table.version) return false
+    acceptMarks()
+    const rules = buildRules(document)
+    await table.apply(rules)
+    reporter.faults(rules.faults)
+    if (!isReady) console.log(`${info}imdsctl: the rules are applied: ${rules.interfaces} interfaces are admitted`)
+    isReady = true
+    return true
+  }
+  /** True if the kernel has the last rules. If another program has changed them, restores them and returns false. */
+  const check = async () => {
+    if (table.version === undefined) return false
+    const wasOff = acceptMarks()
+    if (!wasOff && (await table.isWhole())) return true
+    await table.restore()
+    warn('firewall-restored', 'another program changed the rules; they are restored')
+    return false
+  }
   while (!isStopped()) {
     const timeout = AbortSignal.any([signal, AbortSignal.timeout(TIMEOUT_MS)])
-    let failure: string | undefined
-    try {
-      document = await getDocument(operator, own, { applied, refused, packets }, timeout)
-    } catch (error) {
-      failure = (error as Error).message
-    }
-    try {
-      if (
-        document !== undefined &&
-        (document.version !== applied || (refused.length > 0 && performance.now() >= retryAtMs))
-      ) {
-        applied = undefined
-        refused = await applyAccepted(table, document, refused)
-        retryAtMs = performance.now() + RETRY_REFUSED_MS
-        applied = document.version
-        const rules = buildRules(document, refused)
-        reporter.faults(rules.faults)
-        if (!isReady) console.log(`${info}imdsctl: the rules are applied: ${rules.interfaces} interfaces are admitted`)
-        isReady = true
-      } else if (performance.now() - checkedAtMs >= CHECK_MS) {
-        checkedAtMs = performance.now()
-        if (await table.restore()) warn('firewall-restored', 'another program changed the rules; they are restored')
-      }
-      if (applied !== undefined && performance.now() - countedAtMs >= CHECK_MS) {
-        countedAtMs = performance.now()
-        packets = await table.packets()
-      }
-    } catch (error) {
-      applied = undefined
-      failure = (error as Error).message
-    }
+    const answer = resultOf(getDocument(operator, own, report, timeout))
+    while ((await Promise.race([answer, sleep(CHECK_MS, undefined, { ref: false })])) === undefined)
+      await resultOf(check())
+    const { value: document, failure } = await answer
+    const followed = await resultOf(follow(document))
+    const checked = followed.value === true ? followed : await resultOf(check())
+    const packets = await resultOf(table.packets())
+    const failed = followed.failure ?? checked.failure ?? packets.failure
+    report = { applied: checked.value === true ? table.version : undefined, failed, packets: packets.value }
     if (isStopped()) return
-    reporter.failure(failure)
-    if (failure !== undefined) await sleep(RETRY_MS, undefined, { signal }).catch(() => undefined) // stopped
+    reporter.failure(failure ?? failed)
+    if ((failure ?? failed) !== undefined) await sleep(RETRY_MS, undefined, { signal }).catch(() => undefined) // stopped
+  }
+}
+
+interface Result<T> {
+  readonly value: T | undefined
+  readonly failure: string | undefined
+}
+
+/** What a promise is resolved with, or the message that it is rejected with. */
+async function resultOf<T>(promise: Promise<T>): Promise<Result<T>> {
+  try {
+    return { value: await promise, failure: undefined }
+  } catch (error) {
+    return { value: undefined, failure: (error as Error).message }
   }
 }
 

@@ -1,14 +1,15 @@
-/** The base rules: sets, chains and counters, which do not depend on instances. rules.ts describes their purpose. */
-import { COUNTERS } from './counters.ts'
+/** The base rules: sets and chains, which depend on instances by their hop limits only. rules.ts says what for. */
 
 /**
  * What the base rules depend on. `operatorPort` undefined: none. `linkHead`: the common beginning of guests' link
- * names, if there is one.
+ * names, if there is one. `hops`: the hop limits in use; `limitedDscp`: the DSCP of the packets that get them.
  */
 export interface BaseRulesParts {
   readonly listeners: readonly { readonly address: string; readonly port: number }[]
   readonly operatorPort: number | undefined
   readonly linkHead: string | undefined
+  readonly hops: ReadonlySet<number>
+  readonly limitedDscp: number
 }
 
 export const TABLE = 'inet imds'
@@ -18,8 +19,8 @@ const OPENED = 'limit rate over 1000/second burst 6000 packets'
 /** The rate limit of resets to unknown peers together. Beyond it packets are dropped. */
 const REFUSED = 'limit rate 1000/second burst 1000 packets'
 
-/** Formats the table without the elements of its sets. */
-export function formatBaseRules({ listeners, operatorPort, linkHead }: BaseRulesParts): string {
+/** Formats the content of the table without its comment, counters and elements. */
+export function formatBaseRules({ listeners, operatorPort, linkHead, hops, limitedDscp }: BaseRulesParts): string {
   const four = listeners.filter(({ address }) => !address.includes(':'))
   const six = listeners.filter(({ address }) => address.includes(':'))
   const asked = [
@@ -33,24 +34,29 @@ export function formatBaseRules({ listeners, operatorPort, linkHead }: BaseRules
     ...matchListeners(four, 'ip saddr . tcp sport', 'goto answer4'),
     ...matchListeners(six, 'ip6 saddr . tcp sport', 'goto answer6'),
   ]
+  const accepted = [
+    ...matchListeners(four, 'ip daddr . tcp dport', 'meta mark set iifname map @marks'),
+    ...matchListeners(six, 'ip6 daddr . tcp dport', 'meta mark set iifname map @marks'),
+  ]
   const links = [...(linkHead === undefined ? [] : [`"${linkHead}*"`]), '@links']
   const operators =
     operatorPort === undefined
       ? []
       : links.map((link) => `iifname ${link} tcp dport ${operatorPort} counter name operators reject with tcp reset`)
-  return `table ${TABLE} {
-  # Guests: link, MAC and source address of an interface; address and port of a listener of its network.
+  return `  # Guests: link, MAC and source address of an interface; address and port of a listener of its network.
   set guests4 { type ifname . ether_addr . ipv4_addr . ipv4_addr . inet_service; }
   set guests6 { type ifname . ether_addr . ipv6_addr . ipv6_addr . inet_service; }
   set prefixes6 { type ifname . ether_addr . ipv6_addr . ipv6_addr . inet_service; flags interval; }
-  # The link by which an answer leaves, and its hop limit.
-  map answers4 { type ifname . ipv4_addr : verdict; }
-  map answers6 { type ifname . ipv6_addr : verdict; }
-  map ranges6 { type ifname . ipv6_addr : verdict; flags interval; }
+  # Answers: the link by which one leaves, the mark of the link by which its connection came, the listener's address and
+  # the destination; the chain has its hop limit.
+  map answers4 { type ifname . mark . ipv4_addr . ipv4_addr : verdict; }
+  map answers6 { type ifname . mark . ipv6_addr . ipv6_addr : verdict; }
+  map ranges6 { type ifname . mark . ipv6_addr . ipv6_addr : verdict; flags interval; }
   set links { type ifname; }
+  map marks { type ifname : mark; }
   # State that the kernel keeps: new connections of each interface.
   set opened { type ifname . ether_addr; size 65535; flags dynamic,timeout; timeout 1m; }
-${COUNTERS.map((name) => `  counter ${name} { }\n`).join('')}
+
   chain prerouting {
     type filter hook prerouting priority raw; policy accept;
 ${formatRules(asked)}  }
@@ -80,12 +86,12 @@ ${formatRules(asked)}  }
     type filter hook output priority raw; policy accept;
 ${formatRules(answered)}  }
   chain answer4 {
-    oifname . ip daddr vmap @answers4
+    oifname . meta mark . ip saddr . ip daddr vmap @answers4
     goto stray
   }
   chain answer6 {
-    oifname . ip6 daddr vmap @answers6
-    oifname . ip6 daddr vmap @ranges6
+    oifname . meta mark . ip6 saddr . ip6 daddr vmap @answers6
+    oifname . meta mark . ip6 saddr . ip6 daddr vmap @ranges6
     goto stray
   }
   # A reset contains nothing of an instance, and unknown peers get resets.
@@ -94,38 +100,32 @@ ${formatRules(answered)}  }
     counter name strays drop
   }
 
+${[...hops]
+  .sort((a, b) => a - b)
+  .map((limit) => formatHopChain(limit, limitedDscp))
+  .join('')}
   chain input {
     type filter hook input priority filter; policy accept;
 ${formatRules(operators)}  }
-}
+  # After the host's own rules, which may use marks in their own way: the socket takes over the mark that it finds here.
+  chain accepted {
+    type filter hook input priority 1000; policy accept;
+${formatRules(accepted)}  }
 `
 }
 
 /**
- * Statements that create or replace the chain of a hop limit: packets with the mark get the limit and lose the mark,
- * others pass unchanged.
+ * The chain of answers with a hop limit: packets with the DSCP get the limit and lose the DSCP, others pass unchanged.
+ * The mark ends here, before the host's own rules can see it.
  */
-export function hopChain(limit: number, limitedDscp: number): string[] {
-  const name = `${TABLE} hop_${limit}`
-  return [
-    `add chain ${name}`,
-    `flush chain ${name}`,
-    ...hopRules(limit, limitedDscp).map((rule) => `add rule ${name} ${rule}`),
-  ]
-}
-
-/** The same chain as nft lists it. */
-export function hopListing(limit: number, limitedDscp: number): string {
-  const rules = hopRules(limit, limitedDscp).map((rule) => `\t\t${rule}\n`)
-  return `\tchain hop_${limit} {\n${rules.join('')}\t}\n`
-}
-
-function hopRules(limit: number, limitedDscp: number): string[] {
+function formatHopChain(limit: number, limitedDscp: number): string {
   const dscp = `0x${limitedDscp.toString(16).padStart(2, '0')}`
-  return [
-    `ip dscp ${dscp} ip ttl set ${limit} ip dscp set cs0`,
-    `ip6 dscp ${dscp} ip6 hoplimit set ${limit} ip6 dscp set cs0`,
-  ]
+  return `  chain hop_${limit} {
+    meta mark set 0
+    ip dscp ${dscp} ip ttl set ${limit} ip dscp set cs0
+    ip6 dscp ${dscp} ip6 hoplimit set ${limit} ip6 dscp set cs0
+  }
+`
 }
 
 function matchAddresses(listeners: BaseRulesParts['listeners'], key: string, what: string): string[] {

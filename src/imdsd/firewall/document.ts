@@ -2,10 +2,12 @@
  * The firewall document: the daemon sends it to the firewall agent, which builds the rules from it.
  *
  * The agent validates it. Guests connect to the daemon, so an attacker may take it over; such an attacker must not be
- * able to change rules other than those for the daemon's listeners. The daemon imports only types from here.
+ * able to change rules other than those for the daemon's listeners. And nft must accept the rules of each document that
+ * is valid here, since they are applied as a whole or not at all. The daemon imports only types from here.
  */
 import Type, { type Static } from 'typebox'
 import { Compile } from 'typebox/compile'
+import { isIpv4, isIpv6, isIpv6Prefix } from '../../metadata/address.ts'
 import { ID, NAME } from '../../metadata/identifiers.ts'
 
 const Place = { address: Type.String({ maxLength: 64 }), port: Type.Integer({ minimum: 0, maximum: 65_535 }) }
@@ -15,7 +17,7 @@ const Addresses = Type.Array(Type.String({ maxLength: 64 }))
 const InterfaceSchema = Type.Object({
   id: Type.String({ pattern: ID }),
   network: Name,
-  macAddress: Type.String({ maxLength: 17 }),
+  macAddress: Type.String({ pattern: '^[0-9a-f]{2}(:[0-9a-f]{2}){5}$' }),
   ipv4Addresses: Addresses,
   ipv6Addresses: Addresses,
   ipv6Prefixes: Addresses,
@@ -23,7 +25,7 @@ const InterfaceSchema = Type.Object({
 const GuestSchema = Type.Object({
   id: Type.String({ pattern: ID }),
   revision: Type.Integer({ minimum: 1 }),
-  httpPutResponseHopLimit: Type.Integer(),
+  httpPutResponseHopLimit: Type.Integer({ minimum: 1, maximum: 64 }),
   interfaces: Type.Array(InterfaceSchema),
 })
 const ListenerSchema = Type.Object({ network: Name, ...Place })
@@ -49,7 +51,14 @@ export type FirewallDocument = Static<typeof DocumentSchema>
 
 const check = Compile(DocumentSchema)
 
-/** The document, or undefined if it does not have the right shape. rules.ts checks the values. */
+/** The document, or undefined if it is not valid. */
 export function parseFirewallDocument(untrusted: unknown): FirewallDocument | undefined {
-  return check.Check(untrusted) ? untrusted : undefined
+  return check.Check(untrusted) && untrusted.guests.every(hasCanonicalAddresses) ? untrusted : undefined
+}
+
+function hasCanonicalAddresses({ interfaces }: FirewallGuest): boolean {
+  return interfaces.every(
+    ({ ipv4Addresses, ipv6Addresses, ipv6Prefixes }) =>
+      ipv4Addresses.every(isIpv4) && ipv6Addresses.every(isIpv6) && ipv6Prefixes.every(isIpv6Prefix),
+  )
 }

@@ -14,7 +14,7 @@ import { isOneAddress, splitPrefix } from '../../metadata/address.ts'
 import type { Instance } from '../../metadata/instance.ts'
 import { linksOf, type Links } from './link.ts'
 import type { Packets } from './counters.ts'
-import type { AgentReport, FirewallRefusal } from './agent-report.ts'
+import type { AgentReport } from './agent-report.ts'
 import type { FirewallGuest, FirewallListener, FirewallDocument } from './document.ts'
 
 export interface FirewallParts {
@@ -41,20 +41,20 @@ export interface FirewallListeners {
 
 /**
  * The state of the rules. `applied`: they are made from the current view. `ageSeconds`: time since the agent last
- * reported that. `refused`: the number of interfaces that the agent left out, since nft refuses them.
+ * reported that. `failed`: why the agent cannot apply newer rules.
  */
 export interface FirewallStatus {
   readonly required: boolean
   readonly applied: boolean
   readonly ageSeconds: number
-  readonly refused: number
+  readonly failed?: string
 }
 
 /**
  * If the view does not change, a request of the agent is answered after this time, in ms. So the agent checks its rules
  * at this interval.
  */
-const LONG_POLL_MS = 5_000
+const LONG_POLL_MS = 3_000
 /** After this time without a request, the agent is considered dead. */
 const STALE_SECONDS = 30
 /** The most versions that are kept, for an agent that is behind. */
@@ -79,7 +79,7 @@ export class Firewall {
   #versions: Version[] = []
   #applied: Version | undefined
   #wasApplied = false
-  #refused: readonly FirewallRefusal[] = []
+  #failed: string | undefined
   #packets: Packets | undefined
   #heardAtMs: number
   readonly #waiting = new Set<() => void>()
@@ -138,11 +138,7 @@ export class Firewall {
   /** True if the applied rules were made from this record and include all of its interfaces. */
   isApplied(instance: Instance): boolean {
     const { instances, links } = this.#applied ?? {}
-    return (
-      instances?.get(instance.id) === instance &&
-      instance.interfaces.every((one) => links?.(one).ok === true) &&
-      this.#refusalOf(instance) === undefined
-    )
+    return instances?.get(instance.id) === instance && instance.interfaces.every((one) => links?.(one).ok === true)
   }
 
   /** True if the rules enforce the hop limit of this record's session tokens (contract D6). */
@@ -159,9 +155,8 @@ export class Firewall {
     if (!this.#parts.required) return undefined
     const fault = this.linkFault(instance)
     if (fault !== undefined) return fault
-    const refusal = this.#refusalOf(instance)
-    if (refusal !== undefined) return `the firewall keeps interface ${refusal.interface} out: ${refusal.message}`
-    return this.isApplied(instance) ? undefined : 'the firewall has not admitted the guest yet'
+    if (this.isApplied(instance)) return undefined
+    return `the firewall has not admitted the guest yet${this.#failed === undefined ? '' : `: ${this.#failed}`}`
   }
 
   /**
@@ -187,7 +182,7 @@ export class Firewall {
       required: this.#parts.required,
       applied: isApplied,
       ageSeconds: Math.round(ageMs) / 1000,
-      refused: this.#refused.length,
+      ...(this.#failed !== undefined && { failed: this.#failed }),
     }
   }
 
@@ -196,22 +191,13 @@ export class Firewall {
     return this.#packets
   }
 
-  #refusalOf({ id }: Instance): FirewallRefusal | undefined {
-    return this.#refused.find(({ instance }) => instance === id)
-  }
-
-  #hear({ applied, refused, packets }: AgentReport): void {
-    for (const refusal of refused) {
-      const isNew = !this.#refused.some(
-        (other) => other.instance === refusal.instance && other.interface === refusal.interface,
+  #hear({ applied, failed, packets }: AgentReport): void {
+    if (failed !== undefined && failed !== this.#failed)
+      this.#parts.log.warn(
+        { code: 'firewall-not-applied', failed },
+        'the firewall cannot apply the rules; guests of new instances are kept out',
       )
-      if (isNew)
-        this.#parts.log.warn(
-          { code: 'interface-refused', ...refusal },
-          'the firewall leaves out an interface that nft refuses; its guest is not served on it',
-        )
-    }
-    this.#refused = refused
+    this.#failed = failed
     this.#packets = packets ?? this.#packets
     this.#heardAtMs = this.#parts.now()
     const at = this.#versions.findIndex(({ document }) => document.version === applied)

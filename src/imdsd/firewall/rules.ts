@@ -2,24 +2,27 @@
  * Builds the nftables rules of this hypervisor from the firewall document. Pure: the result is text for `nft -f -`.
  *
  * The daemon identifies a guest by the source address. These rules make that safe: a packet reaches a listener only if
- * its link, MAC, source address and destination are those of one interface in the listener's network. The document has
- * no address that the instance of the interface has lost to another one (outranked.ts). A response leaves by the same
- * link or is dropped, so a response that is in flight when a guest goes away reaches no other guest.
+ * its link, MAC, source address and destination are those of one interface in the listener's network.
+ *
+ * A response leaves by the link by which its request came, or is dropped (contract E6). The kernel remembers the link:
+ * the first packet of a connection gets the mark of its link, the accepted socket takes the mark over
+ * (net.ipv4.tcp_fwmark_accept, which holds for IPv6 too), and each packet of the socket has it, also those that the
+ * kernel sends again after the daemon has closed the socket. The rules do not use conntrack: one guest could fill its
+ * table.
  *
  * The response to a token PUT travels no further than the instance's hop limit (contract D6): the daemon marks its
- * packets by their DSCP (imdsd/guest/hop-limit.ts), and the rules set the limit on packets with the mark. The rules do not
- * use conntrack: one guest could fill its table.
+ * packets by their DSCP (imdsd/guest/hop-limit.ts), and the rules set the limit on packets with that DSCP.
  *
  * New connections of an interface have a rate limit; the excess is reset.
  *
- * Each value of the document is checked, because guests connect to the process that sends it: no value can end a set
- * and begin a rule. An interface with an invalid value is left out and reported.
+ * No value of a document can end a set and begin a rule: document.ts checks each, and link.ts the names of links.
  */
-import { ipv6Digits, isIpv4, isIpv6, isIpv6Prefix, isOneAddress } from '../../metadata/address.ts'
-import { linkHead, linksOf, type Links } from './link.ts'
-import type { FirewallRefusal } from './agent-report.ts'
-import { hopChain, formatBaseRules, TABLE } from './base-rules.ts'
-import type { FirewallGuest, FirewallInterface, FirewallListener, FirewallDocument } from './document.ts'
+import { crc32 } from 'node:zlib'
+import { canonicalAddress, ipv6Digits, isOneAddress } from '../../metadata/address.ts'
+import { linkHead, linksOf } from './link.ts'
+import { COUNTERS } from './counters.ts'
+import { formatBaseRules, TABLE } from './base-rules.ts'
+import type { FirewallInterface, FirewallListener, FirewallDocument } from './document.ts'
 
 /** A part of the document that is left out of the rules. `instance` undefined: a part of the daemon's configuration. */
 export interface FirewallFault {
@@ -31,28 +34,20 @@ export interface FirewallFault {
 type Elements = ReadonlyMap<string, string>
 
 /**
- * The rules for a document: the base rules as text for `nft -f`, the hop limits in use and the DSCP of the packets that
- * get them, and the elements of each set and map.
+ * The rules for a document. `version`: that of the document, which the comment of the table has. `baseRules`: the table
+ * without counters and elements. `sets`: the elements of each set and map.
  */
 export interface FirewallRules {
+  readonly version: string
   readonly baseRules: string
-  readonly hops: ReadonlySet<number>
-  readonly limitedDscp: number
   readonly sets: ReadonlyMap<string, Elements>
   readonly interfaces: number
   readonly faults: readonly FirewallFault[]
 }
 
-const MAC = /^[0-9a-f]{2}(:[0-9a-f]{2}){5}$/
-const HOPS = { least: 1, most: 64 }
-
-/** Builds the rules, without the interfaces that nft has refused. */
-export function buildRules(document: FirewallDocument, refused: readonly FirewallRefusal[]): FirewallRules {
+export function buildRules(document: FirewallDocument): FirewallRules {
   const faults: FirewallFault[] = []
-  const refusals = new Map(
-    refused.map(({ instance, interface: id, message }) => [`${instance} ${id}`, `interface ${id}: ${message}`]),
-  )
-  const listeners = document.listeners.filter(({ address, port }) => isOneAddress(address) && isPort(port))
+  const listeners = document.listeners.filter(({ address }) => isOneAddress(address))
   for (const { address } of document.listeners.filter((listener) => !listeners.includes(listener))) {
     faults.push({
       instance: undefined,
@@ -70,22 +65,24 @@ export function buildRules(document: FirewallDocument, refused: readonly Firewal
   )
   for (const guest of document.guests) {
     for (const one of guest.interfaces) {
-      const message = faultOf(links, guest, one) ?? refusals.get(`${guest.id} ${one.id}`)
-      if (message !== undefined) {
-        faults.push({ instance: guest.id, message })
+      const link = links(one)
+      if (!link.ok) {
+        faults.push({ instance: guest.id, message: `interface ${one.id}: ${link.faults.join('; ')}` })
         continue
       }
       interfaces += 1
       hops.add(guest.httpPutResponseHopLimit)
-      addInterface(sets, links, listeners, guest.httpPutResponseHopLimit, one)
+      addInterface(sets, link.value, listeners, guest.httpPutResponseHopLimit, one)
     }
   }
   const baseRules = formatBaseRules({
     listeners,
-    operatorPort: isPort(document.operator.port) ? document.operator.port : undefined,
+    operatorPort: document.operator.port === 0 ? undefined : document.operator.port,
     linkHead: linkHead(document.link),
+    hops,
+    limitedDscp: document.limitedDscp,
   })
-  return { baseRules, hops, limitedDscp: document.limitedDscp, sets: sets.all(), interfaces, faults }
+  return { version: document.version, baseRules, sets: sets.all(), interfaces, faults }
 }
 
 export interface Counted {
@@ -95,89 +92,65 @@ export interface Counted {
 
 /** A transaction that replaces the whole table. `counted`: what its counters begin with, by name; others begin with 0. */
 export function replacement(
-  { baseRules, hops, limitedDscp, sets }: FirewallRules,
+  { version, baseRules, sets }: FirewallRules,
   counted: ReadonlyMap<string, Counted> = new Map(),
 ): string {
-  const elements = [...sets].map(([set, some]) => statement('add', set, some))
-  const base = baseRules.replace(/^ {2}counter (\w+) \{ \}$/gm, (line, name: string) => {
-    const { packets, bytes } = counted.get(name) ?? {}
-    return packets === undefined ? line : `  counter ${name} { packets ${packets} bytes ${String(bytes)} }`
+  const counters = COUNTERS.map((name) => {
+    const { packets = 0, bytes = 0 } = counted.get(name) ?? {}
+    return `  counter ${name} { packets ${packets} bytes ${bytes}; }\n`
   })
-  return `table ${TABLE}\ndelete table ${TABLE}\n${base}${chains(hops, limitedDscp)}${elements.join('')}`
-}
-
-/**
- * A transaction that tests whether nft accepts the table, and changes nothing: it creates the table under another name,
- * dormant, and deletes it. No value of a document contains a space, so replacing the name affects nothing else.
- */
-export function trial(rules: FirewallRules): string {
-  const name = `${TABLE}_trial`
-  const table = replacement(rules).replaceAll(TABLE, name)
-  return `${table.replace(`table ${name} {`, `table ${name} {\n  flags dormant`)}delete table ${name}\n`
-}
-
-/**
- * The statements that change one document's rules into another's; empty if they are equal. Counters and dynamic sets
- * keep their content. Both must have the same base rules and DSCP. Only the differences are written: `flush` and adding
- * all elements takes half a second for 500 guests.
- */
-export function change(before: FirewallRules, after: FirewallRules): string {
-  const differences = (of: FirewallRules, from: FirewallRules) =>
-    [...of.sets].map(
-      ([set, elements]) =>
-        [set, new Map([...elements].filter(([key, verdict]) => from.sets.get(set)?.get(key) !== verdict))] as const,
-    )
-  const gone = differences(before, after).map(([set, elements]) =>
-    statement('delete', set, new Map([...elements.keys()].map((key) => [key, '']))),
+  const elements = [...sets].map(
+    ([set, some]) => `add element ${TABLE} ${set} {\n${[...some].map(formatElement).join(',\n')}\n}\n`,
   )
-  const added = differences(after, before).map(([set, elements]) => statement('add', set, elements))
-  return [chains(after.hops.difference(before.hops), after.limitedDscp), ...gone, ...added].join('')
-}
-
-/** Every element as nft lists it, sorted. */
-export function listed({ sets }: FirewallRules): string[] {
-  return [...sets].flatMap(([, elements]) => [...elements].map(formatElement)).sort()
+  return `${REMOVAL}table ${TABLE} {\n  comment "${version}"\n${counters.join('')}${baseRules}}\n${elements.join('')}`
 }
 
 /** A transaction that deletes the table, whether it exists or not. */
 export const REMOVAL = `table ${TABLE}\ndelete table ${TABLE}\n`
 
-/** Why an interface cannot be admitted, or undefined. */
-function faultOf(
-  links: Links,
-  guest: FirewallGuest,
-  { id, network, macAddress, ipv4Addresses, ipv6Addresses, ipv6Prefixes }: FirewallInterface,
-): string | undefined {
-  const link = links({ id, network })
-  if (!link.ok) return `interface ${id}: ${link.faults.join('; ')}`
-  const { httpPutResponseHopLimit: limit } = guest
-  const isGood =
-    MAC.test(macAddress) &&
-    ipv4Addresses.every(isIpv4) &&
-    ipv6Addresses.every(isIpv6) &&
-    ipv6Prefixes.every(isIpv6Prefix) &&
-    Number.isInteger(limit) &&
-    limit >= HOPS.least &&
-    limit <= HOPS.most
-  return isGood ? undefined : `interface ${JSON.stringify(id)} has an invalid address, prefix, MAC address or hop limit`
+/** The set that packets of guests change. */
+const DYNAMIC = /^\tset opened \{\n.*?^\t\}\n/gms
+/** The elements of a set or a map. */
+const ELEMENTS = /elements = \{([^}]*)\}/g
+/** An address as nft lists `::102:304`. */
+const DOTTED = /::\d+(?:\.\d+){3}/g
+
+/**
+ * Compares a listing of the table (`nft --stateless list table`) with rules. `hasElements`: it has their version, and
+ * exactly their elements. `frame`: all else, in a form in which two listings of the same base rules are equal.
+ */
+export function compareListing(
+  listing: string,
+  { version, sets }: FirewallRules,
+): { readonly hasElements: boolean; readonly frame: string } {
+  const comment = `comment "${version}"`
+  const rest = listing.replace(DYNAMIC, '')
+  const listed = [...rest.matchAll(ELEMENTS)].flatMap(([, inside = '']) =>
+    inside.split(',').map((element) => element.trim().replace(DOTTED, (address) => canonicalAddress(address) ?? '')),
+  )
+  const wanted = [...sets.values()].flatMap((elements) => [...elements].map(formatElement))
+  return {
+    hasElements: rest.includes(comment) && listed.sort().join() === wanted.sort().join(),
+    // sorted, since the kernel lists in no fixed order
+    frame: rest.replace(ELEMENTS, '').replace(comment, '').split(/\s+/).sort().join(' '),
+  }
 }
 
 function addInterface(
   sets: Sets,
-  links: Links,
+  link: string,
   listeners: readonly FirewallListener[],
   limit: number,
   one: FirewallInterface,
 ): void {
-  const name = links(one)
-  if (!name.ok) return
-  const { value: link } = name
+  const mark = markOf(link)
   sets.add('links', `"${link}"`)
+  sets.add('marks', `"${link}"`, mark)
   const verdict = `goto hop_${limit}`
   for (const { network, address, port } of listeners) {
     if (network !== one.network) continue
     const ask = (source: string) => `"${link}" . ${one.macAddress} . ${source} . ${address} . ${port}`
-    const answer = (to: string) => `"${link}" . ${to}`
+    const answer = (to: string) => `"${link}" . ${mark} . ${address} . ${to}`
     if (!address.includes(':')) {
       for (const source of one.ipv4Addresses) {
         sets.add('guests4', ask(source))
@@ -194,6 +167,11 @@ function addInterface(
       sets.addRange('ranges6', answer('PREFIX'), prefix, verdict)
     }
   }
+}
+
+/** The mark of a link: the same in each version of the rules, and for each agent. Not 0, which is no mark. */
+function markOf(link: string): string {
+  return `0x${(crc32(link) || 1).toString(16).padStart(8, '0')}`
 }
 
 /**
@@ -227,22 +205,8 @@ class Sets {
   }
 }
 
-function chains(hops: ReadonlySet<number>, limitedDscp: number): string {
-  return [...hops]
-    .sort((a, b) => a - b)
-    .flatMap((limit) => hopChain(limit, limitedDscp))
-    .map((line) => `${line}\n`)
-    .join('')
-}
-
-function statement(verb: 'add' | 'delete', set: string, elements: Elements): string {
-  if (elements.size === 0) return ''
-  const lines = [...elements].map((element) => `  ${formatElement(element)}`)
-  return `${verb} element ${TABLE} ${set} {\n${lines.join(',\n')}\n}\n`
-}
-
-function formatElement([key, verdict]: readonly [string, string]): string {
-  return verdict === '' ? key : `${key} : ${verdict}`
+function formatElement([key, value]: readonly [string, string]): string {
+  return value === '' ? key : `${key} : ${value}`
 }
 
 /** The prefixes that no other one contains. */
@@ -256,8 +220,4 @@ function outermost(ranges: readonly string[]): string[] {
     last = digits
   }
   return kept
-}
-
-function isPort(port: number): boolean {
-  return Number.isInteger(port) && port >= 1 && port <= 65_535
 }

@@ -53,7 +53,7 @@ export const ReadinessSchema = Type.Object({
     required: Type.Boolean({ description: 'Whether IMDS_FIREWALL is "required".' }),
     applied: Type.Boolean({ description: 'Whether the rules in the kernel match the view.' }),
     ageSeconds: Type.Number({ description: 'Seconds since the agent last confirmed its rules.' }),
-    refused: Type.Integer({ description: 'Interfaces that nft refuses.' }),
+    failed: Type.Optional(Type.String({ description: 'Why the agent cannot apply newer rules.' })),
   }),
   log: Type.Optional(LogLevelSchema),
 })

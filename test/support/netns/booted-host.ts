@@ -98,6 +98,8 @@ done
 mount -t devpts -o newinstance,ptmxmode=666 devpts dev/pts
 ln -s pts/ptmx dev/ptmx
 mount --bind -o ro proc/sys proc/sys
+mount --bind proc/sys/net proc/sys/net
+mount -o remount,bind,rw proc/sys/net # those of its own namespace
 
 rm -f usr/sbin/policy-rc.d # in a container it says that packages start no unit
 

@@ -5,7 +5,7 @@ import { VERSION } from '../../../src/runtime/version.ts'
 import { READY } from '../../support/fixtures/ready.ts'
 
 const STATUS = { ...READY, resyncTookMs: 1_500, unconfirmed: 2, faulty: 3 }
-const FIREWALL = { required: true, applied: true, ageSeconds: 7, refused: 1 }
+const FIREWALL = { required: true, applied: true, ageSeconds: 7 }
 
 /** The metrics of a daemon, and a scrape of them: series -> value. */
 function aDaemon(change: Partial<MetricsSources> = {}) {
@@ -91,7 +91,6 @@ test('gauges are read when they are scraped', async () => {
     imds_store_behind: 0,
     imds_store_unusable: 0,
     imds_firewall_age_seconds: 7,
-    imds_firewall_refused_interfaces: 1,
     imds_missing_addresses: 0,
     imds_unserved_networks: 0,
     imds_ready: 1,

@@ -5,15 +5,15 @@ import { documentOf, GUEST, linesOf, readinessOf, settingsOf } from '../../../su
 
 test('a required firewall whose rules are not applied is a failure', async () => {
   const of = (change: object) => ({
-    readiness: readinessOf({ firewall: { required: true, applied: true, ageSeconds: 2, refused: 0, ...change } }),
+    readiness: readinessOf({ firewall: { required: true, applied: true, ageSeconds: 2, ...change } }),
   })
   expect(await linesOf(firewall, {})).toEqual(['ok IMDS_FIREWALL is off'])
   expect(await linesOf(firewall, of({}))).toEqual(['ok its rules were confirmed 2 s ago'])
-  expect(await linesOf(firewall, of({ refused: 2 }))).toEqual([
-    'warning nft refuses 2 interfaces: their guests are kept out',
-  ])
   expect(await linesOf(firewall, of({ applied: false }))).toEqual([
     'failure its rules are not applied: no guest of a new instance can be started',
+  ])
+  expect(await linesOf(firewall, of({ applied: false, failed: 'nft: no' }))).toEqual([
+    'failure its rules are not applied (nft: no): no guest of a new instance can be started',
   ])
 })
 

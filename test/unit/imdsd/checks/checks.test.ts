@@ -142,7 +142,7 @@ test.each<[fault: string, look: Partial<DoctorState>, finding: RegExp, remedy: R
   ['a damaged snapshot', snapshotOf({ kind: 'unreadable', reason: 'it is torn' }), /it is torn$/, /writes another/],
   [
     'the firewall stopped',
-    { readiness: readinessOf({ firewall: { required: true, applied: false, ageSeconds: 0, refused: 0 } }) },
+    { readiness: readinessOf({ firewall: { required: true, applied: false, ageSeconds: 0 } }) },
     /^its rules are not applied/,
     /^systemctl restart imds-firewall/,
   ],

@@ -1,18 +1,20 @@
 import { describe, expect, test } from 'vitest'
-import {
-  formatBaseRules,
-  hopChain,
-  hopListing,
-  TABLE,
-  type BaseRulesParts,
-} from '../../../../src/imdsd/firewall/base-rules.ts'
+import { formatBaseRules, type BaseRulesParts } from '../../../../src/imdsd/firewall/base-rules.ts'
 
 const V4 = { address: '169.254.169.254', port: 80 }
 const V6 = { address: 'fd00:ec2::254', port: 80 }
 
+const PARTS: BaseRulesParts = {
+  listeners: [V4, V6],
+  operatorPort: 9169,
+  linkHead: 'tap-',
+  hops: new Set(),
+  limitedDscp: 0x0b,
+}
+
 /** The rules of one chain, without comments. */
 function chain(name: string, change: Partial<BaseRulesParts> = {}): string[] {
-  const text = formatBaseRules({ listeners: [V4, V6], operatorPort: 9169, linkHead: 'tap-', ...change })
+  const text = formatBaseRules({ ...PARTS, ...change })
   const [, body = ''] = new RegExp(`\\n  chain ${name} \\{\\n([^]*?)\\n  \\}`).exec(text) ?? []
   return body
     .split('\n')
@@ -70,7 +72,7 @@ describe('the operator listener', () => {
     expect(chain('input')).toEqual([`iifname "tap-*" ${reset}`, `iifname @links ${reset}`])
   })
   test('is closed only to known links if link names have no common beginning', () => {
-    const text = formatBaseRules({ listeners: [V4], operatorPort: 9169, linkHead: undefined })
+    const text = formatBaseRules({ ...PARTS, linkHead: undefined })
     expect(text).toContain(`iifname @links ${reset}`)
     expect(text).not.toContain('iifname "')
   })
@@ -79,24 +81,18 @@ describe('the operator listener', () => {
   })
 })
 
-test('D6: a chain of a hop limit sets it on marked packets only, for both families, and removes the mark', () => {
-  expect(hopChain(3, 0x0b)).toEqual([
-    'add chain inet imds hop_3',
-    'flush chain inet imds hop_3',
-    'add rule inet imds hop_3 ip dscp 0x0b ip ttl set 3 ip dscp set cs0',
-    'add rule inet imds hop_3 ip6 dscp 0x0b ip6 hoplimit set 3 ip6 dscp set cs0',
+test('E6: an accepted connection takes over the mark of its link, and its answers must have it', () => {
+  expect(chain('accepted')).toEqual([
+    'ip daddr . tcp dport { 169.254.169.254 . 80 } meta mark set iifname map @marks',
+    'ip6 daddr . tcp dport { fd00:ec2::254 . 80 } meta mark set iifname map @marks',
   ])
+  expect(chain('answer4')[0]).toBe('oifname . meta mark . ip saddr . ip daddr vmap @answers4')
 })
 
-test('a chain is listed with the rules that it was made from', () => {
-  for (const [limit, dscp] of [
-    [1, 1],
-    [64, 0x0b],
-    [255, 63],
-  ] as const) {
-    const added = hopChain(limit, dscp)
-      .filter((line) => line.startsWith('add rule'))
-      .map((line) => `\t\t${line.replace(`add rule ${TABLE} hop_${limit} `, '')}\n`)
-    expect(hopListing(limit, dscp)).toBe(`\tchain hop_${limit} {\n${added.join('')}\t}\n`)
-  }
+test('D6: a chain of a hop limit sets it on packets with the DSCP only, for both families, and removes it', () => {
+  expect(chain('hop_3', { hops: new Set([3]) })).toEqual([
+    'meta mark set 0',
+    'ip dscp 0x0b ip ttl set 3 ip dscp set cs0',
+    'ip6 dscp 0x0b ip6 hoplimit set 3 ip6 dscp set cs0',
+  ])
 })

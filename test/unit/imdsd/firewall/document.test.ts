@@ -54,6 +54,23 @@ describe('a document is refused before any of it is used', () => {
       'with an address that is too long',
       { ...GOOD, guests: [{ ...GUEST, interfaces: [{ ...NIC, ipv4Addresses: ['1'.repeat(65)] }] }] },
     ],
+    ['with a hop limit of 0', { ...GOOD, guests: [{ ...GUEST, httpPutResponseHopLimit: 0 }] }],
+    ['with a hop limit of 65', { ...GOOD, guests: [{ ...GUEST, httpPutResponseHopLimit: 65 }] }],
+    ...(
+      [
+        { macAddress: '02:24:19:00:00:EE' },
+        { ipv4Addresses: ['10.0.0.2', '10.0.0.2 }'] },
+        { ipv4Addresses: ['fd00::2'] },
+        { ipv6Addresses: ['fd00::2', 'nothing'] },
+        { ipv6Addresses: ['fd00:0::2'] },
+        { ipv6Addresses: ['::ffff:10.0.0.2'] },
+        { ipv6Prefixes: ['fd00:1::/64', 'fd00:1::/65'] },
+        { ipv6Prefixes: ['fd00:1::1/64'] },
+      ] as const
+    ).map((change): [string, unknown] => [
+      `with ${JSON.stringify(change)}`,
+      { ...GOOD, guests: [{ ...GUEST, interfaces: [{ ...NIC, ...change }] }] },
+    ]),
     ['with a port that is text', { ...GOOD, listeners: [{ ...LISTENER, port: '80' }] }],
     ['with a port out of range', { ...GOOD, listeners: [{ ...LISTENER, port: 65_536 }] }],
     ['without the operator listener', { ...GOOD, operator: {} }],

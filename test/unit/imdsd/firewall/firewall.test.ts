@@ -1,7 +1,6 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { parsePackets, type Packets } from '../../../../src/imdsd/firewall/counters.ts'
 import { Firewall } from '../../../../src/imdsd/firewall/firewall.ts'
-import type { FirewallRefusal } from '../../../../src/imdsd/firewall/agent-report.ts'
 import type { Instance } from '../../../../src/metadata/instance.ts'
 import { anInstance } from '../../../support/fixtures/instance.ts'
 import { parsed } from '../../../support/fixtures/guest-server.ts'
@@ -17,8 +16,8 @@ const PLACES = {
 }
 
 /** What the agent reports: the version that is applied, or none. */
-function report(applied?: string, refused: readonly FirewallRefusal[] = [], packets?: Packets) {
-  return { applied, refused, packets }
+function report(applied?: string, failed?: string, packets?: Packets) {
+  return { applied, failed, packets }
 }
 
 function aFirewall(required = true, link = 'tap-{interfaceId}') {
@@ -52,7 +51,7 @@ test('no document is sent before the daemon listens and its view is complete', a
   put()
   const early = firewall.next(report())
   firewall.setListeners(PLACES)
-  await vi.advanceTimersByTimeAsync(4_999)
+  await vi.advanceTimersByTimeAsync(2_999)
   firewall.noteComplete()
   expect(await early).toMatchObject({
     version: 'e.1',
@@ -60,7 +59,7 @@ test('no document is sent before the daemon listens and its view is complete', a
     guests: [{ id: 'srv-abcde', interfaces: [{ ipv4Addresses: ['10.0.0.2'] }] }],
   })
   const never = aFirewall().firewall.next(report())
-  await vi.advanceTimersByTimeAsync(5_000)
+  await vi.advanceTimersByTimeAsync(3_000)
   expect(await never).toBeUndefined()
 })
 
@@ -178,58 +177,43 @@ test('an agent that has rules of an unknown version gets a new version of the sa
   expect(firewall.isApplied(instance)).toBe(true)
 })
 
-test('an interface that nft rejects holds the gate of its instance and is logged once', async () => {
+test('rules that nft rejects hold the gate with the reason, which is logged once', async () => {
   const { firewall, put, ready, log } = aFirewall()
   ready()
-  const [refused, other] = [
-    put(),
-    put({
-      id: 'srv-other',
-      interfaces: [{ id: 'int-other', macAddress: '02:24:19:00:00:ef', ipv4Addresses: ['10.0.0.6/30'], cloudIps: [] }],
-    }),
-  ]
+  const instance = put()
   await firewall.next(report())
-  const words = [{ instance: 'srv-abcde', interface: 'int-ds42k', message: 'nft: no such thing' }]
-  for (let i = 0; i < 3; i++) void firewall.next(report('e.1', words))
+  for (let i = 0; i < 3; i++) void firewall.next(report(undefined, 'nft: no such thing'))
   void firewall.next(undefined)
-  expect(firewall.problemOf(refused)).toBe('the firewall keeps interface int-ds42k out: nft: no such thing')
-  expect([
-    firewall.isApplied(refused),
-    firewall.problemOf(other),
-    firewall.isApplied(other),
-    firewall.status(),
-  ]).toEqual([false, undefined, true, { required: true, applied: true, ageSeconds: 0, refused: 1 }])
-  expect(log).toMatchObject([
-    { level: 40, instance: 'srv-abcde', interface: 'int-ds42k', message: 'nft: no such thing' },
-  ])
-  void firewall.next(report('e.1', []))
-  expect([firewall.problemOf(refused), firewall.status().refused]).toEqual([undefined, 0])
+  expect(firewall.problemOf(instance)).toBe('the firewall has not admitted the guest yet: nft: no such thing')
+  expect(firewall.status()).toMatchObject({ applied: false, failed: 'nft: no such thing' })
+  expect(log).toMatchObject([{ level: 40, code: 'firewall-not-applied', failed: 'nft: no such thing' }])
+  void firewall.next(report('e.1'))
+  expect([firewall.problemOf(instance), firewall.status().failed]).toEqual([undefined, undefined])
 })
 
 test('the age grows while rules are missing, outdated or unmaintained', async () => {
   const { firewall, put, ready } = aFirewall()
   await vi.advanceTimersByTimeAsync(3_000)
-  expect(firewall.status()).toEqual({ required: true, applied: false, ageSeconds: 3, refused: 0 })
+  expect(firewall.status()).toEqual({ required: true, applied: false, ageSeconds: 3 })
   ready()
   put()
   await firewall.next(report())
   const poll = firewall.next(report('e.1'))
-  expect(firewall.status()).toEqual({ required: true, applied: true, ageSeconds: 0, refused: 0 })
-  await vi.advanceTimersByTimeAsync(5_000)
+  expect(firewall.status()).toEqual({ required: true, applied: true, ageSeconds: 0 })
+  await vi.advanceTimersByTimeAsync(3_000)
   expect(await poll).toMatchObject({ version: 'e.1' })
-  expect(firewall.status()).toEqual({ required: true, applied: true, ageSeconds: 0, refused: 0 })
+  expect(firewall.status()).toEqual({ required: true, applied: true, ageSeconds: 0 })
   await vi.advanceTimersByTimeAsync(20_000)
   expect(firewall.status(), 'the agent has stopped asking').toEqual({
     required: true,
     applied: true,
     ageSeconds: 20,
-    refused: 0,
   })
   put({ revision: 2 })
   await vi.advanceTimersByTimeAsync(1_000)
   await firewall.next(report('e.1'))
   await vi.advanceTimersByTimeAsync(2_000)
-  expect(firewall.status(), 'sent, not applied').toEqual({ required: true, applied: false, ageSeconds: 3, refused: 0 })
+  expect(firewall.status(), 'sent, not applied').toEqual({ required: true, applied: false, ageSeconds: 3 })
 })
 
 test('D6: the hop limit counts as enforced while the rules of that record are applied and current', async () => {
@@ -279,7 +263,7 @@ test('the packets are those of the last report that has any', async () => {
   ready()
   expect(firewall.packets()).toBeUndefined()
   const packets = parsePackets({ admitted: 7, unknown_peers: 2, too_many: 0, fragments: 0, strays: 0, operators: 1 })
-  await firewall.next(report(undefined, [], packets))
+  await firewall.next(report(undefined, undefined, packets))
   expect(firewall.packets()).toEqual(packets)
   await firewall.next(report())
   expect(firewall.packets()).toEqual(packets)

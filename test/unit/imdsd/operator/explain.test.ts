@@ -132,7 +132,7 @@ test('an explanation has what the firewall has counted, once its agent has repor
   expect(await explain(parts, 'default', '10.0.0.2')).not.toHaveProperty('packets')
   const packets = { admitted: 7, unknown_peers: 2, too_many: 0, fragments: 0, strays: 0, operators: 0 }
   firewall.stop() // so that the report is not answered later
-  await firewall.next({ applied: undefined, refused: [], packets })
+  await firewall.next({ applied: undefined, failed: undefined, packets })
   expect(await explain(parts, 'default', '10.0.0.2')).toMatchObject({ packets: { admitted: 7, 'unknown-peers': 2 } })
 })
 
@@ -144,7 +144,7 @@ test('an unknown address gets 503, or no response where the rules of the firewal
   firewall.noteComplete()
   const document = await firewall.next(undefined)
   firewall.stop()
-  await firewall.next({ applied: document!.version, refused: [], packets: undefined })
+  await firewall.next({ applied: document!.version, failed: undefined, packets: undefined })
   const explained = await explain(parts, 'default', '10.0.0.9')
   expect(explained).toMatchObject({ answer: 'unknown-peer' })
   expect(explained).not.toHaveProperty('status')

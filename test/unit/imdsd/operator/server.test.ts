@@ -129,16 +129,16 @@ test('on the unix socket the firewall agent gets the document, and reports what 
   const server = buildSocketServer(parts({ reports }), 64)
   const post = (payload: object) => server.inject({ method: 'POST', url: '/firewall', payload })
   expect((await server.inject('/firewall?applied=a.1')).json()).toEqual(DOCUMENT)
-  expect((await post({ applied: 'a.1', refused: [] })).json()).toEqual(DOCUMENT)
-  expect((await post({ applied: null, refused: [] })).json()).toEqual(DOCUMENT)
-  expect((await post({ applied: 'none', refused: [] })).statusCode).toBe(503)
-  expect((await post({ applied: 'a.1' })).statusCode).toBe(400)
-  expect((await post({ applied: 'x'.repeat(100_000), refused: [] })).statusCode).toBe(413)
+  expect((await post({ applied: 'a.1', failed: 'no' })).json()).toEqual(DOCUMENT)
+  expect((await post({ applied: null })).json()).toEqual(DOCUMENT)
+  expect((await post({ applied: 'none' })).statusCode).toBe(503)
+  expect((await post({ failed: 'no' })).statusCode).toBe(400)
+  expect((await post({ applied: 'x'.repeat(100_000) })).statusCode).toBe(413)
   expect(reports).toEqual([
     undefined,
-    { applied: 'a.1', refused: [], packets: undefined },
-    { applied: undefined, refused: [], packets: undefined },
-    { applied: 'none', refused: [], packets: undefined },
+    { applied: 'a.1', failed: 'no', packets: undefined },
+    { applied: undefined, failed: undefined, packets: undefined },
+    { applied: 'none', failed: undefined, packets: undefined },
   ])
   expect((await server.inject('/livez')).statusCode).toBe(200)
 })

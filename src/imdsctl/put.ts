@@ -140,6 +140,7 @@ function putOutcome(
           ...(dryRun && { dryRun }),
           id,
           revision,
+          order: put.order,
           ...(sealedAt !== undefined && { sealedAt }),
           ...(warnings.length > 0 && { warnings }),
         },

@@ -20,12 +20,12 @@ export interface RecordChange {
 }
 
 /**
- * The outcome of a write, with the seal that the record has now. `user-data-changed`: the user-data in the store, which
- * the write was to keep, has changed.
+ * The outcome of a write, with its place in the order, and the seal that the record has now. `user-data-changed`: the
+ * user-data in the store, which the write was to keep, has changed.
  */
 export type Written =
-  | { readonly kind: 'published'; readonly sealedAt: Seal }
-  | { readonly kind: 'unchanged'; readonly sealedAt: Seal }
+  | { readonly kind: 'published'; readonly order: number; readonly sealedAt: Seal }
+  | { readonly kind: 'unchanged'; readonly order: number; readonly sealedAt: Seal }
   | { readonly kind: 'user-data-changed' }
   | PutRefusal
 

@@ -1,5 +1,6 @@
 /** The marks of a region in its store: drained hypervisors, its imds-api, and the database of that. */
 import { parseJson } from '../runtime/json.ts'
+import type { BehindMark } from './order.ts'
 
 /** A daemon announces itself every 30 s. After this time its last figures say nothing about now. */
 export const RECENT_MS = 90_000
@@ -35,9 +36,12 @@ export interface ControlPlane {
 /**
  * Whether a store still has everything that imds-api published. `database`: as Fleet.database. `history`: another text
  * when the store may have lost changes, because its server was restarted or replaced. `complete`: the history in which
- * everything was published; undefined: never, or the store was emptied.
+ * everything was published; undefined: never, or the store was emptied. `last`: the last place in the order of the
+ * region (order.ts); 0: none. `behind`: the mark that the region has lost changes; undefined: it has none.
  */
 export interface StoreState {
+  readonly last: number
+  readonly behind: BehindMark | undefined
   readonly database: string | undefined
   readonly history: string
   readonly complete: string | undefined
@@ -64,6 +68,13 @@ export interface Fleet {
   state(): Promise<StoreState>
   /** Notes that everything is published, or waits to be, in this history. */
   markComplete(history: string): Promise<void>
+  /**
+   * Marks the region: it has lost changes, since it had this place in the order before. A mark of a later place stays.
+   * Until it is cleared, whatever reads the store before it writes is refused (StoreBehind).
+   */
+  markBehind(order: number): Promise<void>
+  /** Clears a mark once the region is published again. Another mark stays. */
+  clearBehind(mark: BehindMark): Promise<void>
 }
 
 /** Reads an announcement of an imds-api. */

@@ -53,7 +53,8 @@ export function publisherOn(backend: Backend, userDataMaxBytes: number): Publish
       if (written.kind === 'published' || written.kind === 'unchanged') {
         const { instance: given } = checked.value
         const instance = written.sealedAt === undefined ? given : { ...given, sealedAt: written.sealedAt }
-        return { kind: written.kind, instance, unannounced: await backend.unannounced(instance.hypervisors) }
+        const unannounced = await backend.unannounced(instance.hypervisors)
+        return { kind: written.kind, instance, order: written.order, unannounced }
       }
       if (written.kind !== 'user-data-changed') return written
       if (attempt === MAX_ATTEMPTS)
@@ -81,8 +82,8 @@ export function publisherOn(backend: Backend, userDataMaxBytes: number): Publish
       const written = await write(writer, { instance: next.value, document, userData: 'keep', liftsSeal, dryRun })
       if (written.kind === 'published') {
         return sealedAt === undefined
-          ? { kind: 'unsealed', revision: revision + 1 }
-          : { kind: 'sealed', revision: revision + 1, sealedAt }
+          ? { kind: 'unsealed', revision: revision + 1, order: written.order }
+          : { kind: 'sealed', revision: revision + 1, order: written.order, sealedAt }
       }
       if (written.kind === 'address-owned') return written
       if (written.kind === 'invalid')

@@ -13,13 +13,20 @@ export type { AnnouncedHypervisor } from './fleet.ts'
 import type { UserDataChange } from './user-data.ts'
 
 /**
- * The outcome of a put. `instance.sealedAt` is the seal in the store, even if the document has none. `unannounced`: the
- * hypervisors of the record that no daemon has announced, which may be misspelled; always empty for files.
+ * The outcome of a put. `unchanged`: the store had these contents, which have a new place now. `instance.sealedAt` is the
+ * seal in the store, even if the document has none. `order`: the place in the order of the region (order.ts), which the
+ * launch gate is asked for; 0 for a dry run. `unannounced`: the hypervisors of the record that no daemon has announced,
+ * which may be misspelled; always empty for files.
  */
 export type PutResult =
-  | { readonly kind: 'published'; readonly instance: Instance; readonly unannounced: readonly string[] }
-  | { readonly kind: 'unchanged'; readonly instance: Instance; readonly unannounced: readonly string[] }
+  | ({ readonly kind: 'published' } & PutDone)
+  | ({ readonly kind: 'unchanged' } & PutDone)
   | PutRefusal
+interface PutDone {
+  readonly instance: Instance
+  readonly order: number
+  readonly unannounced: readonly string[]
+}
 
 /**
  * Why nothing was written. `stale`: the revision in the store. `address-owned`: the conflict; `address` may be an IPv6
@@ -35,8 +42,8 @@ export type PutRefusal =
  * has neither an instance nor a tombstone with this id, no revision was given, and nothing was written.
  */
 export type RemoveResult =
-  | { readonly kind: 'removed'; readonly revision: number }
-  | { readonly kind: 'unchanged'; readonly revision: number }
+  | { readonly kind: 'removed'; readonly revision: number; readonly order: number }
+  | { readonly kind: 'unchanged'; readonly revision: number; readonly order: number }
   | { readonly kind: 'absent' }
   | { readonly kind: 'stale'; readonly revision: number }
 
@@ -45,8 +52,8 @@ export type RemoveResult =
  * `unchanged`: nothing had to be done. `absent`: there is no such instance.
  */
 export type SealResult =
-  | { readonly kind: 'sealed'; readonly revision: number; readonly sealedAt: string }
-  | { readonly kind: 'unsealed'; readonly revision: number }
+  | { readonly kind: 'sealed'; readonly revision: number; readonly order: number; readonly sealedAt: string }
+  | { readonly kind: 'unsealed'; readonly revision: number; readonly order: number }
   | { readonly kind: 'unchanged'; readonly revision: number; readonly sealedAt: string | undefined }
   | { readonly kind: 'absent' }
   | Extract<PutRefusal, { kind: 'address-owned' }>
@@ -93,6 +100,18 @@ export interface RemoveOptions extends PutOptions {
 export interface Published {
   readonly document: unknown
   readonly userData: Uint8Array | undefined
+}
+
+/** The error of a change that reads the store first, while the region has the mark that it has lost changes. */
+export class StoreBehind extends Error {
+  /** `by`: who has seen later ones; empty: not known. */
+  constructor(by: string) {
+    super(
+      `the store has lost changes${by === '' ? '' : ` (${by} has seen later ones)`}, and this would ` +
+        'publish what it has now, which may be out of date: publish the whole region again first (imdsctl republish; ' +
+        'imds-api does it by itself)',
+    )
+  }
 }
 
 /** The error of a Publisher when the store as a whole cannot be reached or used, not just one instance in it. */

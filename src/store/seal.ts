@@ -33,15 +33,18 @@ export interface Tombstone {
   readonly sealedAt?: string
 }
 
-/** Formats a tombstone: `REVISION` or `REVISION SEALED-AT`. */
+/** Formats a tombstone: `REVISION [SEALED-AT]`. */
 export function formatTombstone({ revision, sealedAt }: Tombstone): string {
   return sealedAt === undefined ? String(revision) : `${revision} ${sealedAt}`
 }
 
-/** Parses a tombstone; undefined for any other text. An invalid time is ignored: the tombstone then has no seal. */
+/**
+ * Parses a tombstone, `REVISION [ORDER] [SEALED-AT]` (those in Redis have an order); undefined for any other text. An
+ * invalid time is ignored: the tombstone then has no seal.
+ */
 export function parseTombstone(text: string): Tombstone | undefined {
-  const [revision = '', time] = text.trim().split(' ')
+  const [revision = '', ...rest] = text.trim().split(' ')
   if (!/^\d+$/.test(revision)) return undefined
-  const sealedAt = sealOf({ sealedAt: time })
+  const sealedAt = sealOf({ sealedAt: rest.at(-1) })
   return { revision: Number(revision), ...(sealedAt !== undefined && { sealedAt }) }
 }

@@ -45,8 +45,8 @@ export interface Index {
   /** Id -> a text that differs whenever the record, its user-data, or its place in the order does. */
   readonly digests: ReadonlyMap<string, string>
   /**
-   * The last place in the order of the region that was given, no later than the digests were read; undefined: nothing
-   * has a place yet.
+   * The last place in the order of the region that was given, no later than the digests were read; 0: nothing has a
+   * place yet. Undefined: the store does not know, since people may write its files.
    */
   readonly last?: number | undefined
   /**
@@ -99,15 +99,15 @@ export interface Source {
    */
   owner(network: string, address: string): Promise<string | undefined>
   /**
-   * Tells the store the highest place in the order that this hypervisor knows, of anything that it has served or
-   * removed. The script gives later places only. Call it before `start` (what the disk had) and as often as it rises; it
-   * is sent at each connection, with each announcement, and before each index is read. Undefined: the store has no order.
+   * Notes the highest place in the order that this hypervisor knows: of anything that it has served, or that was removed
+   * from it. Announcements have it, and publishers give it later places only. Call it before `start` with what the disk
+   * had, and whenever it rises. Undefined: the store has no announcements.
    */
   readonly noteOrder?: (order: number) => void
   /**
-   * Sets the mark "behind" of the region: this hypervisor knows a later state than the store has. Until the region is
-   * published again, whatever reads the store and then writes is refused. Call it whenever a resync or a notice shows
-   * it: it asks the store at most once a resync. Never rejects: what cannot be sent now is sent at the next call.
+   * Sets the mark "behind" of the region: this hypervisor has seen a later state (`noteOrder`) than the store has. Until
+   * the region is published again, whatever reads the store before it writes is refused. Call it once in each resync
+   * that finds an earlier state. Rejects if the store does not answer or refuses. Undefined: the store has no marks.
    */
   readonly reportBehind?: () => Promise<void>
   /** Announces the daemon now, and not only from time to time. Undefined: this store has no announcements. */

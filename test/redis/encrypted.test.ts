@@ -9,6 +9,7 @@ import { startDaemon, type TestDaemon, until } from '../support/programs/daemon.
 import { aLocalInstance as record } from '../support/fixtures/instance.ts'
 import { imdsctl } from '../support/programs/imdsctl.ts'
 import { aCipher, keyLines } from '../support/fixtures/record-keys.ts'
+import { withoutPlace } from '../support/redis/without-place.ts'
 import { startRedis } from '../support/redis/redis.ts'
 import { hostnameOf, resynced, serves } from '../support/redis/shapes.ts'
 import { testDirectory } from '../support/test-directory.ts'
@@ -213,13 +214,9 @@ t.test('keys are rotated with an overlap, without a new publish and without a fa
   )
   await serves(daemon, 1)
   store = await aStore(t, keys)
-  t.match(
-    await store.put(record(2, 1)),
-    { kind: 'unchanged' },
-    'a repeated publish changes nothing, also after a rotation',
-  )
+  t.match(await store.put(record(2, 1)), { kind: 'unchanged' }, 'a repeated publish encrypts the same contents again')
   t.match(await store.put(record(2, 2)), { kind: 'published' })
-  await until(async () => (await rejectedRecords(before)) === 1, 'the fault of a daemon without the new key')
+  await until(async () => (await rejectedRecords(before)) >= 1, 'the fault of a daemon without the new key')
   t.match(before.log.find(({ msg }) => msg.startsWith('faulty record'))!['faults'], [
     { message: /with a key that is not configured here: k2/ },
   ])
@@ -395,14 +392,15 @@ t.test('the script publishes values encrypted by any program, and refuses what d
   const keys = await someKeys(t, 'k1')
   const store = await aStore(t, keys)
   const cipher = aCipher('gb1', 'k1')
-  const script = (...args: (string | Buffer)[]) =>
-    redis.client.eval(SCRIPT, 1, KEYS.region, ...args) as Promise<string[]>
+  const script = async (...args: (string | Buffer)[]) =>
+    withoutPlace((await redis.client.eval(SCRIPT, 1, KEYS.region, ...args)) as string[])
   const facts = (revision: number, change: object = {}) =>
     JSON.stringify({
       schema: 1,
       id: 'srv-n1',
       region: 'gb1',
       revision,
+      order: Date.now() * 1_000 + revision,
       interfaces: [{ ipv4Addresses: ['127.0.0.1/8'] }],
       hypervisors: ['hv1'],
       ...change,
@@ -424,7 +422,10 @@ t.test('the script publishes values encrypted by any program, and refuses what d
     ],
     [['put-encrypted', '{', value(2), ''], /invalid/],
     [['put-encrypted', facts(1), value(1), ''], /stale 1/],
-    [['put-encrypted', facts(2), value(2), '', 'x'], /changed [0-9a-f]{40}/],
+    [['put-encrypted', facts(2), value(2), '', 'x'], /changed [0-9a-f]{40} \d{16}/],
+    [['put-encrypted', facts(2, { order: undefined }), value(2), ''], /^refused order \d{16}$/],
+    [['put-encrypted', facts(2, { order: 1 }), value(2), ''], /^refused order \d{16}$/],
+    [['put-encrypted', facts(2, { order: (Date.now() + 86_400_000) * 1_000 }), value(2), ''], /^refused order /],
     [['encrypt', facts(1), value(1), ''], /changed/],
     [['unseal-encrypted', facts(2, { sealedAt: '2026-11-20T15:04:05Z' }), value(2), ''], /invalid/],
     [['put', JSON.stringify(record(1, 2)), 'keep'], /^refused encrypted$/],

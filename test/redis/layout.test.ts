@@ -25,7 +25,7 @@ t.test(
       })
 
     const published = run(executed('docs/redis-layout.md', 'redis-cli publish').replace('10.0.0.2/30', '127.0.0.1/8'))
-    t.match(published, { status: 0, stdout: /^published\n1\n$/ }, published.stderr)
+    t.match(published, { status: 0, stdout: /^published\n1\n\d{16}\n$/ }, published.stderr)
     await until(async () => (await daemon.get('/latest/user-data')).status === 200, 'the published instance')
     t.equal((await daemon.get('/latest/user-data')).body.toString(), '#cloud-config\nruncmd: [echo hello]\n')
     t.equal((await daemon.get('/latest/meta-data/instance-id')).body.toString(), 'srv-x1y2z')
@@ -33,7 +33,7 @@ t.test(
     matchAll(t, await store.list(), [{ id: 'srv-x1y2z', revision: 1, hypervisors: ['hv1'] }])
 
     const removed = run(executed('docs/redis-layout.md', 'redis-cli remove'))
-    t.match(removed, { status: 0, stdout: /^removed\n2\n$/ }, removed.stderr)
+    t.match(removed, { status: 0, stdout: /^removed\n2\n\d{16}\n$/ }, removed.stderr)
     await until(async () => (await daemon.get('/latest/user-data')).status === 503, 'the removal')
   },
 )

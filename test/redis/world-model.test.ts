@@ -11,13 +11,15 @@ import type { ScriptArguments } from '../../src/store/redis/script.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { startRedis } from '../support/redis/redis.ts'
 import { diceOf, type Dice } from '../fuzz/dice.ts'
-import { Region } from '../world/region.ts'
+import { digestOf, Region } from '../world/region.ts'
 
 const CALLS = process.env['IMDS_TEST_LONG'] === '1' ? 100_000 : 4_000
 /** How many calls are sent before the regions are compared. */
 const BATCH = 50
 /** After so many calls the region is emptied. Every other time its records are encrypted, which has other refusals. */
 const PHASE = 400
+/** The places of a phase begin in the future, so that they do not depend on the clock. */
+const FIRST_PLACE_AHEAD_MS = 3_600_000
 const SCRIPT = readFileSync(new URL('../../src/store/redis/publish.lua', import.meta.url), 'utf8')
 const KEYS = keysOf('gb1')
 const IDS = ['srv-a', 'srv-b', 'srv-c', 'srv-d', 'srv-e']
@@ -64,15 +66,17 @@ function call(dice: Dice, region: Region, isEncrypted: boolean): ScriptArguments
     })),
     ...(userData !== undefined && { userData: { size: userData.length, sha256: sha256(userData) } }),
     ...(!lifts && dice.chance(0.1) && { sealedAt: dice.pick(TIMES) }),
+    ...(isEncrypted && { order: region.last + dice.below(8), fromStore: dice.chance(0.3) }),
   })
   const mode = dice.chance(0.4) ? ['keep'] : userData === undefined ? ['none'] : ['set', userData]
   const verb = `${lifts ? 'unseal' : 'put'}${suffix}`
   const text = JSON.stringify(record)
   if (!isEncrypted) return [verb, text, ...mode]
   const head = `imds1 k1 ${String(record['revision'])}\n`
-  const digest = dice.pick(['', region.entries.get(id)?.digest ?? 'none', 'another'])
+  const entry = region.entries.get(id)
+  const digest = dice.pick(['', entry === undefined ? 'none' : digestOf(entry), 'another'])
   return [
-    verb,
+    dice.chance(0.1) ? 'encrypt' : verb,
     text,
     Buffer.from(head + text),
     Buffer.from(userData === undefined ? '' : head + String(userData)),
@@ -90,11 +94,16 @@ function contentsOf(region: Region): unknown {
       .map((one) => `${one} ${id}`)
   })
   return {
-    instances: [...region.entries].map(([id, { revision, digest, record, userData, hypervisors, sealedAt }]) => {
+    order: [String(region.last)],
+    behind: region.behind === undefined ? [] : [String(region.behind)],
+    instances: [...region.entries].map(([id, entry]) => {
+      const { revision, record, userData, hypervisors, sealedAt } = entry
       const values = [String(record), userData?.toString() ?? null]
-      return JSON.stringify([id, String(revision), digest, ...values, hypervisors, sealedAt ?? null])
+      return JSON.stringify([id, String(revision), digestOf(entry), ...values, hypervisors, sealedAt ?? null])
     }),
-    tombstones: [...region.tombstones].map(([id, { revision, sealedAt }]) => [id, revision, sealedAt].join(' ').trim()),
+    tombstones: [...region.tombstones].map(([id, { revision, order, sealedAt }]) =>
+      [id, revision, order, sealedAt].join(' ').trim(),
+    ),
     indexes: HYPERVISORS.flatMap((name) => [...region.index(name)].map((entry) => [name, ...entry].join(' '))),
     addresses: [...region.entries].flatMap(([id, { claims }]) =>
       [...new Set(claims)].filter((claim) => !claim.includes(':')).map((claim) => `${claim} ${id}`),
@@ -114,8 +123,8 @@ async function contentsOfRedis(): Promise<unknown> {
     entries.map(async ([id, text]) => {
       const { revision, digest, hypervisors, sealedAt } = JSON.parse(text) as Record<string, unknown>
       const [record, userData, own] = await client.hmget(KEYS.instance(id), 'record', 'user-data', 'digest')
-      if (own !== digest) throw new Error(`the digest of ${id} is not the one of the index`)
-      return JSON.stringify([id, revision, digest, record, userData, Object.values(hypervisors!), sealedAt ?? null])
+      if (own?.split(' ')[0] !== digest) throw new Error(`the digest of ${id} is not the one of the index`)
+      return JSON.stringify([id, revision, own, record, userData, Object.values(hypervisors!), sealedAt ?? null])
     }),
   )
   const hashes = async (names: string[], keyOf: (name: string) => string) =>
@@ -131,6 +140,8 @@ async function contentsOfRedis(): Promise<unknown> {
       (await client.keys(pattern)).map(async (key) => `${suffixOf(key)} ${(await client.get(key)) ?? ''}`.trim()),
     )
   return {
+    order: [(await client.get(KEYS.order)) ?? ''],
+    behind: [await client.get(KEYS.behind)].filter((mark) => mark !== null),
     instances,
     tombstones: await strings(KEYS.tombstone('*').replace('{', '\\{'), (key) => key.slice(KEYS.tombstone('').length)),
     indexes: await hashes(HYPERVISORS, KEYS.hypervisor),
@@ -170,7 +181,11 @@ t.test(`the model of the store answers ${CALLS} random calls as publish.lua does
       region.entries.clear()
       region.tombstones.clear()
       region.reports.clear()
+      region.announced.clear()
+      region.behind = undefined
+      region.last = (Date.now() + FIRST_PLACE_AHEAD_MS) * 1_000
       await client.flushall()
+      await client.set(KEYS.order, region.last)
     }
     const expected: string[] = []
     const answers: Promise<unknown>[] = []
@@ -181,15 +196,25 @@ t.test(`the model of the store answers ${CALLS} random calls as publish.lua does
         region.reports.set(`${name} ${id}`, Buffer.from(text))
         void client.set(KEYS.reports(name, id), text)
       }
+      if (dice.chance(0.05)) {
+        const name = dice.pick(HYPERVISORS)
+        const order = region.last + (dice.chance(0.2) ? 48 * 3_600_000_000 : dice.below(10) - 5)
+        region.announced.set(name, order)
+        void client.set(KEYS.announcement(name), JSON.stringify({ order }))
+      }
+      if (dice.chance(0.05)) {
+        region.behind = undefined
+        void client.del(KEYS.behind)
+      }
       const args = call(dice, region, isEncrypted)
       answers.push(client.evalsha(sha, 1, KEYS.region, ...args))
-      const answer = region.run(args, 0, (name, id) => expected.push(`${name} ${id}`))
+      const answer = region.run(args, Date.now(), (name, id) => expected.push(`${name} ${id}`))
       modelled.push(answer)
       const verdict = answer[0] === 'refused' ? answer.slice(0, 2).join(' ') : answer[0]
       verdicts.set(verdict, (verdicts.get(verdict) ?? 0) + 1)
     }
     const real = ((await Promise.all(answers)) as string[][]).map((answer) =>
-      answer[1] === 'user-data' ? answer.slice(0, 2) : answer,
+      ['user-data', 'behind'].includes(answer[1]!) ? answer.slice(0, 2) : answer,
     )
     const isSame =
       JSON.stringify(real) === JSON.stringify(modelled) &&
@@ -214,6 +239,8 @@ t.test(`the model of the store answers ${CALLS} random calls as publish.lua does
     'refused address-owned',
     'refused sealed',
     'refused changed',
+    'refused order',
+    'refused behind',
   ])
     t.ok(verdicts.get(verdict), `${verdict} occurs`)
 })

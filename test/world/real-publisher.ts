@@ -14,7 +14,8 @@ import type { Fleet } from '../../src/store/fleet.ts'
 import { publisherOn } from '../../src/store/publish.ts'
 import { StoreUnavailable, type Publisher, type RemoveOptions } from '../../src/store/publisher.ts'
 import * as script from '../../src/store/redis/script.ts'
-import type { Region } from './region.ts'
+import { parseBehind } from '../../src/store/order.ts'
+import { digestOf, type Region } from './region.ts'
 import type { Process, Time } from './time.ts'
 
 /** A process that uses the store. Until `resumesAtMs` it is suspended: it sends nothing, and sees no answer. */
@@ -82,8 +83,8 @@ export function buildPublisher(store: PublishedStore, of: StoreClient, watch: St
   }
   const values = (id: string) =>
     ask(`get ${id}`, ({ entries }) => {
-      const { record, userData, digest } = entries.get(id) ?? {}
-      return record && { record, userData, digest }
+      const entry = entries.get(id)
+      return entry && { record: entry.record, userData: entry.userData, digest: digestOf(entry) }
     })
 
   const plain = {
@@ -110,11 +111,23 @@ export function buildPublisher(store: PublishedStore, of: StoreClient, watch: St
       store.removed(of)
       return script.parseRemoved(answer)
     },
+    convertToEncrypted: async (given: EncryptedValues, digest: string | undefined) => {
+      const { id } = given.instance
+      const args = ['encrypt', ...script.valueArguments(given), script.formatDigest(digest)]
+      return script.parseEncrypted(await run(`encrypt ${id}`, id, args))
+    },
     values,
   }
-  const conversion = cipher && buildEncryptingWriter(cipher, plain as never)
+  const conversion = cipher && buildEncryptingWriter(cipher, plain as never, () => time.nowMs)
   const fleet: Partial<Fleet> = {
-    state: () => ask('state', ({ database, complete, history }) => ({ database, complete, history })),
+    state: () =>
+      ask('state', ({ database, complete, history, last, behind }) => ({
+        ...{ database, complete, history, last },
+        behind: behind === undefined ? undefined : parseBehind(String(behind)),
+      })),
+    markBehind: (order) => ask('behind', (server) => void (server.behind = Math.max(order, server.behind ?? 0))),
+    clearBehind: ({ order }) =>
+      ask('not behind', (server) => void (server.behind = server.behind === order ? undefined : server.behind)),
     setDatabase: (database, replaces) =>
       ask('set the database', (server) => (server.database = replaces ? database : (server.database ?? database))),
     database: () => ask('database', (server) => server.database),

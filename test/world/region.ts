@@ -8,13 +8,14 @@ import { createHash } from 'node:crypto'
 import { ipv6Digits, overlap } from '../../src/metadata/address.ts'
 import { parseJson } from '../../src/runtime/json.ts'
 import type { ScriptAnswer, ScriptArguments } from '../../src/store/redis/script.ts'
+import { MAX_PLACE_AHEAD_MS } from '../../src/store/order.ts'
 import { sealAfter } from '../../src/store/seal.ts'
 
 const TOMBSTONE_MS = 7 * 24 * 3_600_000
 
 /** An instance of the region. A claim is `NETWORK RANGE`. */
 export interface Entry {
-  /** Of its publish, in the order of the region. */
+  /** The place of the publish in the order of the region. */
   readonly order: number
   readonly revision: number
   readonly digest: string
@@ -36,6 +37,8 @@ interface Tombstone {
 
 interface Facts {
   readonly id: string
+  readonly order?: number
+  readonly fromStore?: boolean
   readonly revision: number
   readonly hypervisors: readonly string[]
   readonly sealedAt?: string | undefined
@@ -54,8 +57,12 @@ export type Notify = (hypervisor: string, id: string) => void
  */
 export class Region {
   history = '1'
-  /** The last order that was given. */
+  /** The last place in the order. */
   last = 0
+  /** The place of the mark "behind"; undefined: there is none. */
+  behind: number | undefined
+  /** Hypervisor -> the highest place that it has announced. */
+  announced = new Map<string, number>()
   /** How far the clock of the server is off. */
   clockMs = 0
   isUp = true
@@ -69,9 +76,9 @@ export class Region {
   reports = new Map<string, Buffer>()
 
   copy(): Region {
-    const { entries, tombstones, reports } = this
+    const { entries, tombstones, reports, announced } = this
     const maps = { entries: new Map(entries), tombstones: new Map(tombstones), reports: new Map(reports) }
-    return Object.assign(new Region(), this, maps)
+    return Object.assign(new Region(), this, maps, { announced: new Map(announced) })
   }
 
   /** Id -> digest of a hypervisor's instances. */
@@ -108,7 +115,8 @@ export class Region {
         return this.#put(args as [string, string, Buffer?], verb === 'unseal', notify)
       case 'put-encrypted':
       case 'unseal-encrypted':
-        return this.#putEncrypted(args as [string, Buffer, Buffer, string], verb === 'unseal-encrypted', notify)
+      case 'encrypt':
+        return this.#putEncrypted(args as [string, Buffer, Buffer, string], verb, notify)
       case 'remove':
       case 'remove-encrypted':
         return this.#remove(args as [string, string?, string?], nowMs, notify)
@@ -124,6 +132,7 @@ export class Region {
 
   #put([text, mode, set]: [string, string, Buffer?], lifts: boolean, notify: Notify): ScriptAnswer {
     const facts = JSON.parse(text) as Facts
+    if (this.behind !== undefined && (mode === 'keep' || lifts)) return ['refused', 'behind']
     const before = this.entries.get(facts.id)
     const held = before && (parseJson(before.record.toString()) as Partial<Facts> | undefined)?.userData
     const bytes = mode === 'keep' ? before?.userData : mode === 'set' ? set : undefined
@@ -131,52 +140,65 @@ export class Region {
     if (isOther || bytes?.length !== facts.userData?.size) return ['refused', 'user-data']
     const sealedAt = sealAfter(this.#last(facts.id)?.sealedAt, facts.sealedAt, lifts)
     const sealed = sealedAt === facts.sealedAt ? text : text.replace(/\}\s*$/, `,"sealedAt":"${String(sealedAt)}"}`)
-    return this.#write({ ...facts, sealedAt }, Buffer.from(sealed), bytes, notify)
+    return this.#write({ ...facts, sealedAt }, Buffer.from(sealed), bytes, 'plain', notify)
   }
 
-  #putEncrypted(args: [string, Buffer, Buffer, string], lifts: boolean, notify: Notify): ScriptAnswer {
+  #putEncrypted(
+    args: [string, Buffer, Buffer, string],
+    verb: 'put-encrypted' | 'unseal-encrypted' | 'encrypt',
+    notify: Notify,
+  ): ScriptAnswer {
     const [text, record, userData, digest] = args
     const facts = JSON.parse(text) as Facts
+    if (this.behind !== undefined && facts.fromStore === true) return ['refused', 'behind']
     const last = this.#last(facts.id)
     if (last !== undefined && facts.revision < last.revision) return ['refused', 'stale', String(last.revision)]
-    const held = lifts ? undefined : last?.sealedAt
+    const held = verb === 'unseal-encrypted' ? undefined : last?.sealedAt
     if (held !== undefined && held !== facts.sealedAt) return ['refused', 'sealed', held]
-    const is = this.entries.get(facts.id)?.digest ?? 'none'
-    if (digest !== '' && digest !== is) return ['refused', 'changed', is]
-    return this.#write(facts, record, userData.length > 0 ? userData : undefined, notify)
+    const entry = this.entries.get(facts.id)
+    const is = entry === undefined ? 'none' : digestOf(entry)
+    if ((verb === 'encrypt' || digest !== '') && digest !== is) return ['refused', 'changed', is]
+    return this.#write(
+      facts,
+      record,
+      userData.length > 0 ? userData : undefined,
+      verb === 'encrypt' ? 'again' : 'encrypted',
+      notify,
+    )
   }
 
-  #write(facts: Facts, record: Buffer, userData: Buffer | undefined, notify: Notify): ScriptAnswer {
+  #write(
+    facts: Facts,
+    text: Buffer,
+    userData: Buffer | undefined,
+    as: 'plain' | 'encrypted' | 'again',
+    notify: Notify,
+  ): ScriptAnswer {
     const { id, revision, hypervisors, sealedAt } = facts
-    const hash = createHash('sha1').update(record).update('\n')
+    const hash = createHash('sha1').update(text).update('\n')
     const digest = hash.update(userData ?? '').digest('hex')
     const before = this.entries.get(id)
     const last = this.#last(id)?.revision
-    if (last !== undefined && (revision < last || (revision === last && before?.digest !== digest)))
-      return ['refused', 'stale', String(last)]
+    const isTaken = as === 'again' ? revision > (last ?? revision) : revision === last && before?.digest !== digest
+    if (last !== undefined && (revision < last || isTaken)) return ['refused', 'stale', String(last)]
     const claims = claimsOf(facts)
     for (const claim of claims) {
       const [network, range] = claim.split(' ') as [string, string]
       const owner = this.owner(network, range, id)
       if (owner !== undefined) return ['refused', 'address-owned', network, range, owner]
     }
+    const highest = this.#highest([...hypervisors, ...(before?.hypervisors ?? [])])
+    const order = as === 'plain' ? this.#next(highest) : this.#sane(facts.order)
+    if (order <= highest) return ['refused', 'order', String(highest)]
+    const record = as === 'plain' ? Buffer.from(text.toString().replace(/\}\s*$/, `,"order":${order}}`)) : text
+    this.#give(order, highest)
     this.isInitialised = true
     this.tombstones.delete(id)
-    this.entries.set(id, {
-      order: this.#next(),
-      revision,
-      digest,
-      record,
-      userData,
-      claims,
-      hypervisors,
-      sealedAt,
-      isFaulty: false,
-    })
+    this.entries.set(id, { order, revision, digest, record, userData, claims, hypervisors, sealedAt, isFaulty: false })
     this.#handOverReports(id, before?.hypervisors ?? [], hypervisors)
     for (const name of new Set([...hypervisors, ...(before?.hypervisors ?? [])])) notify(name, id)
     const verdict = before?.digest === digest ? 'unchanged' : 'published'
-    return [verdict, String(revision), ...(sealedAt === undefined ? [] : [sealedAt])]
+    return [verdict, String(revision), String(order), ...(sealedAt === undefined ? [] : [sealedAt])]
   }
 
   #remove([id, given, sealed]: [string, string?, string?], nowMs: number, notify: Notify): ScriptAnswer {
@@ -186,20 +208,39 @@ export class Region {
     const current = last?.revision ?? 0
     const revision = given === undefined ? (before === undefined ? current : current + 1) : Number(given)
     if (revision < current) return ['refused', 'stale', String(current)]
-    this.tombstones.set(id, {
-      order: this.#next(),
-      revision,
-      sealedAt: last?.sealedAt ?? sealed,
-      expiresAtMs: nowMs + TOMBSTONE_MS,
-    })
+    const highest = this.#highest(before?.hypervisors ?? [])
+    const order = this.#next(highest)
+    this.#give(order, highest)
+    const sealedAt = last?.sealedAt ?? sealed
+    this.tombstones.set(id, { order, revision, sealedAt, expiresAtMs: nowMs + TOMBSTONE_MS })
     this.entries.delete(id)
     this.#handOverReports(id, before?.hypervisors ?? [], [])
     for (const name of new Set(before?.hypervisors)) notify(name, id)
-    return [before === undefined ? 'unchanged' : 'removed', String(revision)]
+    return [before === undefined ? 'unchanged' : 'removed', String(revision), String(order)]
   }
 
-  #next(): number {
-    return (this.last = Math.max(this.last + 1, Math.floor((this.#nowMs + this.clockMs) * 1_000)))
+  get #now(): number {
+    return Math.floor((this.#nowMs + this.clockMs) * 1_000)
+  }
+
+  /** The highest place that is known: the last one, that of the mark, and those that these hypervisors have announced. */
+  #highest(hypervisors: readonly string[]): number {
+    const announced = hypervisors.map((name) => this.announced.get(name))
+    return Math.max(...[this.last, this.behind, ...announced].map((place) => this.#sane(place)))
+  }
+
+  #next(highest: number): number {
+    return Math.max(highest + 1, this.#now)
+  }
+
+  #give(order: number, highest: number): void {
+    if (this.#sane(this.last) < highest) this.behind ??= highest
+    this.last = order
+  }
+
+  /** A place; 0 if there is none, or if it is too far in the future. */
+  #sane(place = 0): number {
+    return place > this.#now + MAX_PLACE_AHEAD_MS * 1_000 ? 0 : place
   }
 
   #last(id: string): Entry | Tombstone | undefined {

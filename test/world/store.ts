@@ -307,11 +307,11 @@ export class SimulatedSource implements Source {
         yield { kind: removed.has(id) ? 'removed' : 'absent', id, order: removed.get(id) }
         continue
       }
-      const { record, userData, order } = entry
+      const { record, userData } = entry
       const digest = digestOf(entry)
       const stored = await readStored(id, record, userData, store.cipher, new TurnBudget())
       if (stored.kind !== 'record') yield { id, digest, ...stored }
-      else yield { id, digest, order, ...stored, userDataSha256: stored.userData && sha256(stored.userData) }
+      else yield { id, digest, ...stored, userDataSha256: stored.userData && sha256(stored.userData) }
     }
   }
 

@@ -5,6 +5,7 @@
  * record leaves the last good one in place (invariant 3).
  */
 import { validate, type ValidRecord, type InvalidRecord } from './validate.ts'
+import { isAhead } from '../../store/order.ts'
 import type { Loaded } from '../../store/source.ts'
 
 /**
@@ -41,14 +42,6 @@ export interface PlanContext {
 const MISSING: InvalidRecord = {
   reason: 'unreadable',
   faults: [{ path: '', message: 'is missing although the index names it' }],
-}
-
-/** The order of a publish is its time in microseconds, or higher. A wrong clock further ahead must not lock a region. */
-const MAX_AHEAD_MS = 24 * 3_600_000
-
-/** Whether an order is so far in the future that a clock is wrong. `nowMs`: since 1970. */
-export function isAhead(order: number, nowMs: number): boolean {
-  return order > (nowMs + MAX_AHEAD_MS) * 1000
 }
 
 const AHEAD: InvalidRecord = {

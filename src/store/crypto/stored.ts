@@ -6,12 +6,17 @@
 import { isEncrypted, type Decrypted, type RecordCipher } from './record-cipher.ts'
 import { TurnBudget } from '../../limits/turn-budget.ts'
 import { parseJson } from '../../runtime/json.ts'
+import { withoutOrder } from '../order.ts'
 
-/** The contents of the values. `keys`: the names of the keys of both; empty if they are plain. */
+/**
+ * The contents of the values. `order`: the place of the record in the order of the region; 0: it has none. `keys`: the
+ * names of the keys of both; empty if they are plain.
+ */
 export type StoredContents =
   | {
       readonly kind: 'record'
       readonly document: unknown
+      readonly order: number
       readonly userData: Buffer | undefined
       readonly keys: readonly string[]
     }
@@ -68,5 +73,5 @@ function readDocument(record: Buffer, userData: Buffer | undefined, keys: readon
   const document = parseJson(record.toString())
   return document === undefined
     ? { kind: 'unreadable', reason: 'the record is not JSON' }
-    : { kind: 'record', document, userData, keys }
+    : { kind: 'record', ...withoutOrder(document), userData, keys }
 }

@@ -53,9 +53,12 @@ export function buildFileFleet(directory: string, operations: FileOperations, no
     /** A directory loses nothing unless it is emptied, with the id of the database in it. */
     state: async () => {
       const id = await database()
-      return { database: id, history: HISTORY, complete: id === undefined ? undefined : HISTORY }
+      const complete = id === undefined ? undefined : HISTORY
+      return { database: id, history: HISTORY, complete, last: 0, behind: undefined }
     },
     markComplete: () => Promise.resolve(),
+    markBehind: () => Promise.resolve(),
+    clearBehind: () => Promise.resolve(),
   }
 }
 

@@ -105,11 +105,11 @@ export function buildFileWriter(
       if (faults.length > 0) return { kind: 'invalid', faults }
       const isUnchanged = revision === stored?.revision && (await isSame(id, document, userData))
       const verdict = judgePut(revision, stored, isUnchanged, index.findConflict(instance))
-      if (verdict.kind === 'unchanged') return { kind: 'unchanged', sealedAt }
+      if (verdict.kind === 'unchanged') return { kind: 'unchanged', order: 0, sealedAt }
       if (verdict.kind !== 'write') return verdict
       await checkFiles(id)
       if (!dryRun) await commit(id, { kind: 'put', document, userData }, publishedAs(instance, sealedAt))
-      return { kind: 'published', sealedAt }
+      return { kind: 'published', order: 0, sealedAt }
     },
     remove: async (id, given, { dryRun = false, sealedAt }) => {
       const { kind } = await loadFiles(directory, id)
@@ -122,7 +122,7 @@ export function buildFileWriter(
       const tombstone = { revision, ...(seal !== undefined && { sealedAt: seal }) }
       await checkFiles(id)
       if (!dryRun) await commit(id, { kind: 'remove', tombstone: formatTombstone(tombstone) }, removedAt(tombstone))
-      return { kind: hasRecord ? 'removed' : 'unchanged', revision }
+      return { kind: hasRecord ? 'removed' : 'unchanged', revision, order: 0 }
     },
   }
 }

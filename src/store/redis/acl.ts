@@ -12,7 +12,8 @@ const PUBLISHER_COMMANDS =
 export function formatDaemonUser(region: string, hypervisor: string): string {
   const keys = keysOf(region)
   const writes = [keys.announcement(hypervisor), keys.reports(hypervisor, '*')].map((key) => `%W~${key}`)
-  return formatUser(hypervisor, [`%R~${keys.region}*`, ...writes], keys.notices(hypervisor), DAEMON_COMMANDS)
+  const user = formatUser(hypervisor, [`%R~${keys.region}*`, ...writes], keys.notices(hypervisor), DAEMON_COMMANDS)
+  return `${user} (%W~${keys.behind} +setnx)` // it may set the mark, and neither change nor delete it
 }
 
 /** The user of publishers: imdsctl, imds-api or your control plane. */

@@ -1,6 +1,7 @@
 /** The marks of hypervisors in Redis, and the announcement of imds-api. */
 import { isName } from '../../metadata/identifiers.ts'
 import { parseControlPlane, type Fleet } from '../fleet.ts'
+import { formatBehind, parseBehind, placeOf } from '../order.ts'
 import { MAX_ANNOUNCEMENT_BYTES } from './announcements.ts'
 import { runPipeline } from './connection.ts'
 import { ANNOUNCEMENT_SECONDS, type Keys } from './keys.ts'
@@ -58,19 +59,30 @@ export function buildRedisFleet(client: RegionClient, keys: Keys): Fleet {
           ['getrange', keys.database, 0, MAX_ANNOUNCEMENT_BYTES - 1],
           ['getrange', keys.complete, 0, MAX_ANNOUNCEMENT_BYTES - 1],
           ['info', 'replication'],
+          ['getrange', keys.order, 0, MAX_ANNOUNCEMENT_BYTES - 1],
+          ['getrange', keys.behind, 0, MAX_ANNOUNCEMENT_BYTES - 1],
         ])
         for (const reply of found) if (reply instanceof Error) throw reply
         return found.map(String)
       })
-      const [database, complete, info] = replies as [string, string, string]
+      const [database, complete, info, last, behind] = replies as [string, string, string, string, string]
       return {
         database: present(database),
         history: /^master_replid:(\w+)/m.exec(info)?.[1] ?? '',
         complete: present(complete),
+        last: placeOf(last),
+        behind: parseBehind(behind),
       }
     },
     markComplete: async (history) => {
       await client.run((redis) => redis.set(keys.complete, history))
+    },
+    markBehind: async (order) => {
+      if (order > (parseBehind((await read(keys.behind)) ?? '')?.order ?? 0))
+        await client.run((redis) => redis.set(keys.behind, formatBehind(order)))
+    },
+    clearBehind: async ({ text }) => {
+      if ((await read(keys.behind)) === text) await client.run((redis) => redis.del(keys.behind))
     },
   }
 }

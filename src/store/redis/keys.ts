@@ -10,6 +10,10 @@ export const ANNOUNCEMENT_SECONDS = 30 * 24 * 3600
 const namesBelow = (base: string) =>
   Object.freeze({
     region: base,
+    /** The last place in the order of the region. */
+    order: `${base}:order`,
+    /** The mark that the region has lost changes (../order.ts). */
+    behind: `${base}:behind`,
     encrypted: `${base}:encrypted`,
     instances: `${base}:instances`,
     instance: (id: string) => `${base}:instance:${id}`,

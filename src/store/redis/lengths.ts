@@ -4,6 +4,7 @@
  */
 import { MAX_RECORD_BYTES } from '../../metadata/instance.ts'
 import { MAX_ENCRYPTION_OVERHEAD_BYTES } from '../crypto/record-cipher.ts'
+import { MAX_ORDER_BYTES } from '../order.ts'
 
 /** The lengths of an instance's values in bytes; 0: there is no such value. */
 export interface Lengths {
@@ -36,7 +37,7 @@ export function formatTooLong(
   { record, digest }: Pick<Lengths, 'record' | 'digest'>,
   isEncrypted: boolean,
 ): string | undefined {
-  const most = MAX_RECORD_BYTES + (isEncrypted ? MAX_ENCRYPTION_OVERHEAD_BYTES : 0)
+  const most = MAX_RECORD_BYTES + MAX_ORDER_BYTES + (isEncrypted ? MAX_ENCRYPTION_OVERHEAD_BYTES : 0)
   if (record > most) return `the record is ${record} bytes, more than the limit of ${most}`
   return digest > MAX_DIGEST_BYTES
     ? `the digest is ${digest} bytes, more than the limit of ${MAX_DIGEST_BYTES}`

@@ -11,15 +11,21 @@
 --   EVAL <this file> 1 imds:{REGION} remove ID REVISION SEALED-AT   the same; the tombstone has this seal if the instance has none: to restore a tombstone
 --
 -- RECORD is the JSON document that docs/record.md describes. A record with `sealedAt` seals its user-data. A put keeps the seal in the store,
--- whatever sealedAt its record has. Each answer is a list of strings:
+-- whatever sealedAt its record has.
 --
---   published REVISION [SEALED-AT] | unchanged REVISION [SEALED-AT] | removed REVISION
+-- All that is published or removed gets a place in one order of the region: ORDER, max(the last one + 1, the time in microseconds). It is in the
+-- record as `order`, in the tombstone, and in the digest that the index has; imds:{REGION}:order has the last one. docs/redis-layout.md#order
+-- has the rules for clocks, and of the mark imds:{REGION}:behind. Each answer is a list of strings:
+--
+--   published REVISION ORDER [SEALED-AT] | unchanged REVISION ORDER [SEALED-AT] | removed REVISION ORDER     ORDER is 0 for a dry-run
 --   initialised TIME | unchanged TIME       init: the time of the initialisation (Unix seconds)
 --   absent                                  remove without REVISION: there is no such instance and no tombstone; nothing was written
 --   refused stale REVISION                  the instance was published or removed at this revision: publish a higher one
 --   refused address-owned NETWORK RANGE OWNER   another instance owns the address or prefix, or a part of it
 --   refused user-data WHY                   the bytes do not fit the record's userData
 --   refused encrypted                       the region is encrypted: publish and remove with the keys, by the verbs below
+--   refused behind ORDER [BY]               the region has the mark "behind", and this reads the store before it writes (keep, unseal, encrypt,
+--                                           decrypt): it would publish contents that may be out of date. Publish the whole region again
 --   refused invalid WHY                     this is not a record (the library checks every field, this script only what it reads)
 --
 -- The script cannot read encrypted records (src/store/crypto/record-cipher.ts has their layout), so FACTS tell it what to compare:
@@ -35,9 +41,12 @@
 -- The first encrypted value marks the region as encrypted; put, unseal and remove are refused from then on. The script cannot check that callers
 -- of the other verbs have the keys: the mark protects against a publisher that lacks its keys by mistake, not against an attacker.
 --
--- FACTS is JSON with these fields of the record: schema, id, revision, region, hypervisors, sealedAt, and of each interface the network and
--- the addresses. With DIGEST the script writes only if the instance has this digest now (`none`: there is no instance). Two more answers:
+-- FACTS is JSON with these fields of the record: schema, id, revision, order, region, hypervisors, sealedAt, and of each interface the network
+-- and the addresses; `fromStore` is true if the contents were read from the store. Since Redis is not trusted, the publisher chooses the order,
+-- and encrypts it in the record. With DIGEST the script writes only if the instance has this digest now (`none`: there is no instance). More
+-- answers:
 --
+--   refused order LAST                      the order must be above LAST: encrypt the record again with a higher one
 --   refused sealed SEALED-AT                the user-data is sealed: the record must have this sealedAt
 --   refused changed DIGEST                  the instance has this digest, which is not the given one
 --
@@ -48,6 +57,10 @@ local is_dry = ARGV[1] == 'dry-run'
 local arguments = is_dry and { unpack(ARGV, 2) } or ARGV
 local REGION = string.match(base or '', '^imds:{([A-Za-z0-9][A-Za-z0-9._-]*)}$')
 local TOMBSTONE_SECONDS = 7 * 24 * 3600
+-- A place further ahead of this server's clock is ignored. Daemons accept an hour more, so that one whose clock is slow accepts this one's places.
+local MAX_AHEAD_MICROSECONDS = 23 * 3600 * 1000000
+-- The limit of MAX_ANNOUNCEMENT_BYTES in src/store/redis/announcements.ts.
+local MAX_ANNOUNCEMENT_BYTES = 1024
 local ID_RULE = 'an id must be 1 to 64 letters, digits, ".", "_" or "-", beginning with a letter or digit'
 -- The bounds of daemons: src/metadata/record.ts, and for encrypted values src/store/crypto/record-cipher.ts.
 local MAX_RECORD_BYTES = 262144
@@ -59,6 +72,7 @@ local BOUNDS = { interfaces = 32, serverGroups = 256, publicKeys = 256, tags = 5
 local MAX_KEYS, KEY_BOUNDS = 256, { moreKeys = 31 }
 local INTERFACE_BOUNDS = { ipv4Addresses = 64, ipv6Addresses = 64, ipv6Prefixes = 64, nameservers = 8, cloudIps = 64 }
 local MAX_TAG_KEY_CHARACTERS, MAX_TAG_VALUE_CHARACTERS = 128, 256
+local MAX_ORDER_BYTES = 32 -- as in src/store/order.ts
 local TOO_LONG = 'RECORD is longer than ' .. MAX_RECORD_BYTES .. ' bytes'
 
 local function refused(...) return { 'refused', ... } end
@@ -85,10 +99,44 @@ local function known(id)
   return entry and cjson.decode(entry)
 end
 
--- Returns the revision and the seal of a tombstone. Its form: `REVISION` or `REVISION SEALED-AT`.
+-- Returns the revision and the seal of a tombstone. Its form: `REVISION [ORDER] [SEALED-AT]`.
 local function tombstone_of(id)
-  local revision, sealed_at = string.match(redis.call('GET', base .. ':tombstone:' .. id) or '', '^(%d+) ?(%S*)$')
-  return tonumber(revision), sealed_at ~= '' and sealed_at or nil
+  local revision, rest = string.match(redis.call('GET', base .. ':tombstone:' .. id) or '', '^(%d+)(.*)$')
+  return tonumber(revision), string.match(rest or '', ' (%d+%-%S+)$')
+end
+
+-- Returns the place of a text or number; 0 if it is none, or too far ahead of this server's clock.
+local function place_of(value, now)
+  local place = tonumber(value)
+  return place and place >= 1 and place % 1 == 0 and place <= now + MAX_AHEAD_MICROSECONDS and place or 0
+end
+
+-- Returns the last place of the region, the highest that is known, and the time. Known are the last one, that of the mark "behind", and what the
+-- hypervisors in some lists of names have announced: they would refuse an earlier one.
+local function places(...)
+  local time = redis.call('TIME')
+  local now = time[1] * 1000000 + time[2]
+  local last = place_of(redis.call('GET', base .. ':order'), now)
+  local highest = math.max(last, place_of(string.match(redis.call('GET', base .. ':behind') or '', '^%d+'), now))
+  for _, names in ipairs({ ... }) do
+    for _, name in ipairs(names) do
+      local announced = decoded(redis.pcall('GETRANGE', base .. ':announcement:' .. name, 0, MAX_ANNOUNCEMENT_BYTES - 1))
+      highest = math.max(highest, place_of(announced and announced.order, now))
+    end
+  end
+  return last, highest, now
+end
+
+-- Gives a place. A region that had a later one before has lost changes: it is marked.
+local function give(place, last, highest)
+  redis.call('SET', base .. ':order', whole(place))
+  if last < highest then redis.call('SET', base .. ':behind', whole(highest), 'NX') end
+end
+
+-- Returns the refusal of what reads the store before it writes while the region is marked, or nil. The mark: `ORDER [BY]`.
+local function behind()
+  local place, by = string.match(redis.call('GET', base .. ':behind') or '', '^(%d+) ?(%S*)')
+  return place and refused('behind', place, by)
 end
 
 -- Returns the last revision of an instance, also of one removed in the last 7 days; nil: none.
@@ -310,15 +358,18 @@ local function needs_keys(id)
   return redis.call('EXISTS', base .. ':encrypted') == 1 or encrypted_for(redis.call('HGET', base .. ':instance:' .. id, 'record')) ~= nil
 end
 
+-- Adds a field to a JSON object. Of two fields with the same name the last one counts, for every JSON parser that reads this store.
+local function with_field(text, name, value) return (string.gsub(text, '}%s*$', ',"' .. name .. '":' .. value .. '}')) end
+
 -- Writes an instance, unless it is stale or claims addresses of another. `before`: its index entry. `again`: converts the values at the same revision.
 local function write(record, claims, before, text, bytes, sealed_at, again)
   local id, instance = record.id, base .. ':instance:' .. record.id
-  local digest = redis.sha1hex(text .. '\n' .. (bytes or ''))
+  local contents = redis.sha1hex(text .. '\n' .. (bytes or ''))
   local revision = whole(record.revision)
   local current = revision_of(id, before)
   if current and (record.revision < current or again and record.revision > current) then return refused('stale', whole(current)) end
   if current and record.revision == current and not again then
-    if not before or before.digest ~= digest then return refused('stale', whole(current)) end
+    if not before or before.digest ~= contents then return refused('stale', whole(current)) end
   end
   for _, claim in ipairs(claims) do
     local network, range = split_claim(claim)
@@ -326,11 +377,20 @@ local function write(record, claims, before, text, bytes, sealed_at, again)
     if owner then return refused('address-owned', network, range, owner) end
   end
 
-  local verdict = { before and before.digest == digest and 'unchanged' or 'published', revision, sealed_at }
-  if is_dry then return verdict end
-  local now = redis.call('TIME')[1]
-  redis.call('SET', base, now, 'NX') -- first, so that a full Redis refuses the whole publish
-  if encrypted_for(text) then redis.call('SET', base .. ':encrypted', now, 'NX') end
+  local verdict = before and before.digest == contents and 'unchanged' or 'published'
+  if is_dry then return { verdict, revision, '0', sealed_at } end
+  local last, highest, now = places(record.hypervisors, before and before.hypervisors or {})
+  local place = math.max(highest + 1, now)
+  if encrypted_for(text) then
+    place = place_of(record.order, now)
+    if place <= highest then return refused('order', whole(highest)) end
+  else
+    text = with_field(text, 'order', whole(place))
+  end
+  local seconds, digest = whole(math.floor(now / 1000000)), contents .. ' ' .. whole(place)
+  redis.call('SET', base, seconds, 'NX') -- first, so that a full Redis refuses the whole publish
+  give(place, last, highest)
+  if encrypted_for(text) then redis.call('SET', base .. ':encrypted', seconds, 'NX') end
   if before then forget(id, before) end
   redis.call('DEL', base .. ':tombstone:' .. id, instance)
   redis.call('HSET', instance, 'record', text, 'digest', digest)
@@ -338,11 +398,11 @@ local function write(record, claims, before, text, bytes, sealed_at, again)
   index(id, claims)
   for _, name in ipairs(record.hypervisors) do redis.call('HSET', base .. ':hypervisor:' .. name, id, digest) end
   redis.call('HSET', base .. ':instances', id, cjson.encode({
-    revision = revision, digest = digest, addresses = claims, hypervisors = record.hypervisors, sealedAt = sealed_at,
+    revision = revision, digest = contents, addresses = claims, hypervisors = record.hypervisors, sealedAt = sealed_at,
   }))
   if before then hand_over_reports(id, before.hypervisors, record.hypervisors) end
   notify(id, record.hypervisors, before and before.hypervisors or {})
-  return verdict
+  return { verdict, revision, whole(place), sealed_at }
 end
 
 local function put(text, mode, bytes, lifts)
@@ -351,6 +411,10 @@ local function put(text, mode, bytes, lifts)
   local id, instance = record.id, base .. ':instance:' .. record.id
   if needs_keys(id) then return refused('encrypted') end
   local expected = is_table(record.userData) and record.userData or nil
+  if mode == 'keep' or lifts then
+    local refusal = behind()
+    if refusal then return refusal end
+  end
   if mode == 'keep' then
     bytes = redis.call('HGET', instance, 'user-data') or nil
     local held = decoded(redis.call('HGET', instance, 'record'))
@@ -365,8 +429,7 @@ local function put(text, mode, bytes, lifts)
 
   local before = known(id)
   local sealed_at = not lifts and seal_of(id, before) or record.sealedAt
-  -- Of two fields with the same name the last one counts, for every JSON parser that reads this store.
-  if sealed_at ~= record.sealedAt then text = string.gsub(text, '}%s*$', ',"sealedAt":"' .. sealed_at .. '"}') end
+  if sealed_at ~= record.sealedAt then text = with_field(text, 'sealedAt', '"' .. sealed_at .. '"') end
   if #text > MAX_RECORD_BYTES then return refused('invalid', TOO_LONG .. ' with its seal') end
   return write(record, claims, before, text, bytes, sealed_at)
 end
@@ -376,12 +439,14 @@ local function put_encrypted(verb, facts, text, bytes, digest)
   local lifts, again = verb == 'unseal-encrypted', verb == 'encrypt'
   local record, claims = facts_of(facts, lifts, again)
   if not record then return refused('invalid', claims) end
-  if #(text or '') > MAX_RECORD_BYTES + MAX_ENCRYPTION_OVERHEAD_BYTES then return refused('invalid', TOO_LONG) end
+  if #(text or '') > MAX_RECORD_BYTES + MAX_ORDER_BYTES + MAX_ENCRYPTION_OVERHEAD_BYTES then return refused('invalid', TOO_LONG) end
   if bytes == '' then bytes = nil end
   local revision = whole(record.revision)
   if encrypted_for(text) ~= revision or bytes and encrypted_for(bytes) ~= revision then
     return refused('invalid', 'a value is not encrypted, or not for the revision of its FACTS')
   end
+  local refusal = record.fromStore and behind()
+  if refusal then return refusal end
   local before = known(record.id)
   local current = revision_of(record.id, before)
   if current and record.revision < current then return refused('stale', whole(current)) end
@@ -404,19 +469,22 @@ local function remove(id, given, sealed)
   if revision < current then return refused('stale', whole(current)) end
   local sealed_at = seal_of(id, before) or sealed
   if sealed and not is_time(sealed) then return refused('invalid', 'SEALED-AT is not a time such as 2026-11-20T15:04:05Z') end
-  local verdict = { before and 'removed' or 'unchanged', whole(revision) }
-  if is_dry then return verdict end
+  local verdict = before and 'removed' or 'unchanged'
+  if is_dry then return { verdict, whole(revision), '0' } end
+  local last, highest, now = places(before and before.hypervisors or {})
+  local place = math.max(highest + 1, now)
   -- Above its maxmemory, Redis refuses commands of a script that may need memory until the script has written something. So the first write
   -- frees memory, and the tombstone is written in any case.
   redis.call('DEL', base .. ':instance:' .. id)
-  redis.call('SET', base .. ':tombstone:' .. id, whole(revision) .. (sealed_at and ' ' .. sealed_at or ''), 'EX', TOMBSTONE_SECONDS)
+  redis.call('SET', base .. ':tombstone:' .. id, whole(revision) .. ' ' .. whole(place) .. (sealed_at and ' ' .. sealed_at or ''), 'EX', TOMBSTONE_SECONDS)
+  give(place, last, highest)
   redis.call('HDEL', base .. ':instances', id)
   if before then
     forget(id, before)
     hand_over_reports(id, before.hypervisors, {})
     notify(id, before.hypervisors)
   end
-  return verdict
+  return { verdict, whole(revision), whole(place) }
 end
 
 -- Stores the same contents and revision as plain values.
@@ -424,6 +492,8 @@ local function decrypt(text, bytes, digest)
   local record, claims = facts_of(text, false, true)
   if not record then return refused('invalid', claims) end
   if bytes == '' and not is_table(record.userData) then bytes = nil end -- user-data may be empty
+  local refusal = behind()
+  if refusal then return refusal end
   local before = known(record.id)
   local held = seal_of(record.id, before)
   if held and record.sealedAt ~= held then return refused('sealed', held) end

@@ -18,6 +18,7 @@ import { checkIndex, formatTooLong, lengthCommands, lengthsOf } from './lengths.
 import {
   formatDigest,
   parseConverted,
+  parseEncrypted,
   parsePut,
   parsePutEncrypted,
   parseRemoved,
@@ -67,14 +68,14 @@ function buildBackend(client: RegionClient, region: string, cipher: RecordCipher
       return parseRemoved(await script(removeArguments(verb, id, revision, options)))
     },
     convertToEncrypted: async (encrypted, digest) =>
-      parseConverted(await script(['encrypt', ...valueArguments(encrypted), formatDigest(digest)])),
+      parseEncrypted(await script(['encrypt', ...valueArguments(encrypted), formatDigest(digest)])),
     convertToPlain: async (document, userData = NONE, digest) =>
       parseConverted(await script(['decrypt', JSON.stringify(document), userData, formatDigest(digest)])),
     mark: async (as) => {
       await script([`mark-${as}`])
     },
   }
-  const conversion = cipher && buildEncryptingWriter(cipher, store)
+  const conversion = cipher && buildEncryptingWriter(cipher, store, Date.now)
   return {
     region,
     noKeysReason: 'no record keys are configured',

@@ -2,9 +2,15 @@
  * The commands of publish.lua as typed functions: formats their arguments and parses their answers. The header of the
  * script is their reference.
  */
-import type { Converted, EncryptedValues, EncryptedWritten, WriteOptions } from '../crypto/encrypting-writer.ts'
+import type {
+  Converted,
+  EncryptedValues,
+  EncryptedWritten,
+  NotAbove,
+  WriteOptions,
+} from '../crypto/encrypting-writer.ts'
 import type { RecordChange, Written } from '../backend.ts'
-import type { RemoveOptions, RemoveResult } from '../publisher.ts'
+import { StoreBehind, type RemoveOptions, type RemoveResult } from '../publisher.ts'
 
 /** A run of the script: its arguments after the key. */
 export type ScriptArguments = readonly (string | Buffer)[]
@@ -40,16 +46,20 @@ export function parsePutEncrypted(answer: ScriptAnswer): EncryptedWritten {
   const [verdict, reason, detail = ''] = answer
   if (verdict === 'refused' && reason === 'changed') return { kind: 'changed' }
   if (verdict === 'refused' && reason === 'sealed') return { kind: 'sealed', sealedAt: detail }
+  if (verdict === 'refused' && reason === 'order') return { kind: 'order', last: Number(detail) }
   return parseWritten(answer)
 }
 
 /** The facts that the script compares, the record, and the user-data (empty if there is none). */
-export function valueArguments({ instance, sealedAt, record, userData }: EncryptedValues): ScriptArguments {
+export function valueArguments(values: EncryptedValues): ScriptArguments {
+  const { instance, order, isFromStore, sealedAt, record, userData } = values
   const { id, revision, region, interfaces, hypervisors } = instance
   const facts = {
     schema: 1,
     id,
     revision,
+    order,
+    ...(isFromStore && { fromStore: true }),
     region,
     hypervisors,
     sealedAt,
@@ -63,9 +73,16 @@ export function valueArguments({ instance, sealedAt, record, userData }: Encrypt
   return [JSON.stringify(facts), record, userData ?? Buffer.alloc(0)]
 }
 
-/** The outcome of `encrypt` and `decrypt`. */
+/** The outcome of `encrypt`. */
+export function parseEncrypted(answer: ScriptAnswer): Converted | NotAbove {
+  const [verdict, reason, last] = answer
+  return verdict === 'refused' && reason === 'order' ? { kind: 'order', last: Number(last) } : parseConverted(answer)
+}
+
+/** The outcome of `decrypt`, and of `encrypt` except for its place. */
 export function parseConverted([verdict, ...details]: ScriptAnswer): Converted {
-  if (verdict !== 'refused') return { kind: 'converted' }
+  if (verdict !== 'refused') return { kind: 'converted', order: Number(details[1]) }
+  if (details[0] === 'behind') throw misuse(details)
   return { kind: details[0] === 'invalid' ? 'invalid' : 'refused', reason: details.join(' ') }
 }
 
@@ -81,14 +98,16 @@ export function removeArguments(
 
 /** The outcome of a removal. Throws if the script refused for another reason than `stale`. */
 export function parseRemoved([verdict, ...details]: ScriptAnswer): RemoveResult {
-  if (verdict === 'removed' || verdict === 'unchanged') return { kind: verdict, revision: Number(details[0]) }
+  if (verdict === 'removed' || verdict === 'unchanged')
+    return { kind: verdict, revision: Number(details[0]), order: Number(details[1]) }
   if (verdict === 'absent') return { kind: 'absent' }
   if (details[0] === 'stale') return { kind: 'stale', revision: Number(details[1]) }
   throw misuse(details)
 }
 
 function parseWritten([verdict, ...details]: ScriptAnswer): Exclude<Written, { kind: 'user-data-changed' }> {
-  if (verdict === 'published' || verdict === 'unchanged') return { kind: verdict, sealedAt: details[1] }
+  if (verdict === 'published' || verdict === 'unchanged')
+    return { kind: verdict, order: Number(details[1]), sealedAt: details[2] }
   const [reason, a = '', b = '', c = ''] = details
   if (reason === 'stale') return { kind: 'stale', revision: Number(a) }
   if (reason === 'address-owned') return { kind: 'address-owned', network: a, address: b, owner: c }
@@ -99,7 +118,9 @@ function parseWritten([verdict, ...details]: ScriptAnswer): Exclude<Written, { k
 
 /** The error for a refusal that the publisher caused by wrong use, such as missing keys. */
 function misuse(details: readonly string[]): Error {
-  const isEncrypted = details[0] === 'encrypted'
+  const [reason, , by = ''] = details
+  if (reason === 'behind') return new StoreBehind(by)
+  const isEncrypted = reason === 'encrypted'
   return new Error(
     isEncrypted
       ? 'the region is encrypted: give its record keys (--record-keys, IMDS_RECORD_KEYS_FILE)'

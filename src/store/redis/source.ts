@@ -31,6 +31,7 @@ import {
 import { reportCommands, reportsOf, saveReports } from './reports.ts'
 import type { Loaded, Source, SourceEvents } from '../source.ts'
 import { readStored } from '../crypto/stored.ts'
+import { formatBehind, placeOf, placeOfTombstone } from '../order.ts'
 import { MAX_ENCRYPTION_OVERHEAD_BYTES, type RecordCipher } from '../crypto/record-cipher.ts'
 import { sha256InSlices, TurnBudget } from '../../limits/turn-budget.ts'
 
@@ -41,6 +42,7 @@ const MAX_READ_BYTES = 4 * 1024 * 1024
 const MAY_NOT_WRITE = /NOPERM|READONLY/
 const HEARTBEATS_PER_ANNOUNCEMENT = 6
 const MAX_MARK_BYTES = 32
+const MAX_TOMBSTONE_BYTES = 128
 
 /**
  * How a daemon announces itself in the store. `id`: random, so that no other daemon has it. `state`: what it reports,
@@ -88,6 +90,7 @@ export function buildRedisSource(parts: RedisSourceParts): Source {
   const keys = keysOf(region)
   /** Reads when the region was initialised. */
   const readMark = ['getrange', keys.region, 0, MAX_MARK_BYTES - 1]
+  const readOrder = ['getrange', keys.order, 0, MAX_MARK_BYTES - 1]
   const budget = new TurnBudget()
   const stopping = new AbortController()
   let session: Session | undefined
@@ -96,6 +99,10 @@ export function buildRedisSource(parts: RedisSourceParts): Source {
   let wasAnnounced = false
   /** The reply to `readMark` at the last look at the index. */
   let lastMark: string | undefined
+  /** The last place of the region, as this session has read it. */
+  let lastOrder = 0
+  /** The highest place that this hypervisor knows. */
+  let knownOrder = 0
 
   const connected = (): RedisConnection => {
     if (session === undefined) throw new Error('there is no connection')
@@ -157,23 +164,27 @@ export function buildRedisSource(parts: RedisSourceParts): Source {
           ? []
           : [
               // Twice: a put or a removal between two of these commands would make an instance look lost.
-              ['exists', keys.tombstone(id)],
+              ['getrange', keys.tombstone(id), 0, MAX_TOMBSTONE_BYTES - 1],
               ['hmgetBuffer', keys.instance(id), ...fields],
-              ['exists', keys.tombstone(id)],
+              ['getrange', keys.tombstone(id), 0, MAX_TOMBSTONE_BYTES - 1],
             ],
       ),
     )
     for (const { id, fields, fault } of some) {
       // frees them while the others are processed
       const [before, values = [], after] = replies.splice(0, fields.length === 0 ? 0 : 3)
-      if (isWrongType(values)) {
+      if ([before, values, after].some(isWrongType)) {
         yield { kind: 'unreadable', id, digest: undefined, reason: WRONG_TYPE }
         continue
       }
       const [digest, record, userData] = valueOf(values) as (Buffer | undefined)[]
       if (fault !== undefined) yield { id, digest: digest?.toString(), ...fault }
       else if (record !== undefined) yield await interpreted(id, digest?.toString(), record, userData)
-      else yield { kind: valueOf(before) === 1 || valueOf(after) === 1 ? 'removed' : 'absent', id }
+      else {
+        const tombstone = [after, before].map((reply) => String(valueOf(reply))).find((text) => text !== '')
+        if (tombstone === undefined) yield { kind: 'absent', id }
+        else yield { kind: 'removed', id, order: placeOfTombstone(tombstone) }
+      }
     }
   }
 
@@ -181,7 +192,8 @@ export function buildRedisSource(parts: RedisSourceParts): Source {
     if (session === undefined) return
     const { id, state, failed, foundOther } = announcement
     const key = keys.announcement(hypervisor)
-    const text = JSON.stringify({ id, ...state(), seenAt: new Date().toISOString() })
+    const order = knownOrder === 0 ? undefined : knownOrder
+    const text = JSON.stringify({ id, ...state(), order, seenAt: new Date().toISOString() })
     runPipeline(session.commands.redis, [
       ['getrange', key, 0, MAX_ANNOUNCEMENT_BYTES - 1],
       ['set', key, text, 'EX', ANNOUNCEMENT_SECONDS],
@@ -205,9 +217,11 @@ export function buildRedisSource(parts: RedisSourceParts): Source {
       (error: unknown) => end?.(reasonOf(error)),
     )
     notices.ping().catch((error: unknown) => end?.(reasonOf(error)))
-    ask([readMark]).then(
-      ([mark]) => {
-        if (lastMark !== undefined && String(mark) !== lastMark) replaced()
+    ask([readMark, readOrder]).then(
+      ([mark, last]) => {
+        const order = placeOf(last)
+        if ((lastMark !== undefined && String(mark) !== lastMark) || order < lastOrder) replaced()
+        lastOrder = order
       },
       () => undefined, // the connection is lost, as the others say
     )
@@ -235,8 +249,8 @@ export function buildRedisSource(parts: RedisSourceParts): Source {
         if (++beats % HEARTBEATS_PER_ANNOUNCEMENT === 0) announce()
       }, HEARTBEAT_MS)
       if (stopping.signal.aborted) return 'stopping'
+      announce() // first, so that publishers give later places than this hypervisor knows
       events.connected()
-      announce()
       return await Promise.race([ended, commands.closed, notices.closed])
     } finally {
       session = undefined
@@ -251,10 +265,19 @@ export function buildRedisSource(parts: RedisSourceParts): Source {
     index: async () => {
       const own = keys.hypervisor(hypervisor)
       await checkIndex(ask, own)
-      const [mark, isThere, digests] = await ask([readMark, ['exists', keys.region], ['hgetall', own]])
+      const [mark, isThere, behind, last, digests] = await ask([
+        readMark,
+        ['exists', keys.region],
+        ['exists', keys.behind],
+        readOrder, // before the digests, which may be later
+        ['hgetall', own],
+      ])
       lastMark = String(mark)
+      lastOrder = placeOf(valueOf(last))
       return {
         initialised: valueOf(isThere) === 1,
+        last: lastOrder,
+        isBehind: valueOf(behind) === 1,
         digests: new Map(Object.entries(valueOf(digests) as Record<string, string>).filter(([id]) => isId(id))),
       }
     },
@@ -293,6 +316,13 @@ export function buildRedisSource(parts: RedisSourceParts): Source {
       return range !== undefined && digits.startsWith(range) && isId(id) ? id : undefined
     },
     announce,
+    noteOrder: (order) => {
+      knownOrder = Math.max(knownOrder, order)
+    },
+    reportBehind: async () => {
+      announce()
+      await connected().redis.setnx(keys.behind, formatBehind(knownOrder, hypervisor))
+    },
     certificateEndSeconds: () => certificateEndSeconds,
     reports: {
       load: async (id, hypervisors) => {

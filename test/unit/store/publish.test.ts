@@ -59,9 +59,9 @@ function aPublisher({
     write: (tx) => {
       if (open === 0) writesOutside += 1
       writes.push(tx)
-      return Promise.resolve(answers[writes.length - 1] ?? { kind: 'published', sealedAt: undefined })
+      return Promise.resolve(answers[writes.length - 1] ?? { kind: 'published', order: 5, sealedAt: undefined })
     },
-    remove: (_id, revision = 8) => Promise.resolve({ kind: 'removed', revision }),
+    remove: (_id, revision = 8) => Promise.resolve({ kind: 'removed', revision, order: 5 }),
     unannounced: (names) => Promise.resolve(names.filter((name) => name !== 'hv1')),
     reportsOf: () => Promise.resolve(new Map()),
     initialise: () => Promise.resolve(true),
@@ -111,7 +111,7 @@ describe('a put', () => {
   })
 
   test('returns the seal of the store even if the document has none', async () => {
-    const { store } = aPublisher({ answers: [{ kind: 'published', sealedAt: TIME }] })
+    const { store } = aPublisher({ answers: [{ kind: 'published', order: 5, sealedAt: TIME }] })
     expect(await store.put(anInstance())).toMatchObject({ kind: 'published', instance: { sealedAt: TIME } })
   })
 
@@ -161,7 +161,7 @@ describe('a seal', () => {
       },
     ])
     const unsealing = aPublisher({ has: stored({ sealedAt: TIME }) })
-    expect(await unsealing.store.unseal(ID)).toEqual({ kind: 'unsealed', revision: 8 })
+    expect(await unsealing.store.unseal(ID)).toEqual({ kind: 'unsealed', revision: 8, order: 5 })
     expect(unsealing.writes).toMatchObject([{ liftsSeal: true, userData: 'keep' }])
     expect(unsealing.writes[0]!.document).not.toHaveProperty('sealedAt')
   })

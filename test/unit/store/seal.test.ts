@@ -34,6 +34,8 @@ test.each([
   ['-7', undefined],
   ['7x', undefined],
   ['7 yesterday', { revision: 7 }],
+  ['7 99', { revision: 7 }],
+  [`7 99 ${STORE}`, { revision: 7, sealedAt: STORE }],
 ])('the text %j is the tombstone %j', (text, tombstone) => expect(parseTombstone(text)).toEqual(tombstone))
 
 test('a tombstone is the revision, and the time of the seal if there is one', () => {

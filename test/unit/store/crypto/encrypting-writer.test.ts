@@ -22,6 +22,7 @@ import { aCipher } from '../../../support/fixtures/record-keys.ts'
 const ID = 'srv-abcde'
 const TIME = '2026-11-20T15:04:05Z'
 const BYTES = Buffer.from('secret')
+const NOW_MS = 1_790_000_000_000
 const cipher = aCipher('gb1', 'k1')
 
 /** A record with its description of user-data. */
@@ -40,6 +41,12 @@ function values(revision: number, userData?: Buffer, change: Record<string, unkn
     userData: userData && by.encrypt('user-data', ID, revision, userData),
     digest: `d${revision}`,
   }
+}
+
+const plainValues: StoredBytes = {
+  record: Buffer.from(JSON.stringify(record(7, BYTES))),
+  userData: BYTES,
+  digest: 'd7',
 }
 
 function change(
@@ -61,33 +68,36 @@ function aStore(has: StoredBytes | undefined, answers: readonly (EncryptedWritte
     values: (id) => Promise.resolve(id === ID ? has : undefined),
     writeEncrypted: (encrypted, options) => {
       writes.push({ values: encrypted, options })
-      return answer<EncryptedWritten>({ kind: 'published', sealedAt: encrypted.sealedAt })
+      return answer<EncryptedWritten>({ kind: 'published', order: encrypted.order, sealedAt: encrypted.sealedAt })
     },
-    remove: (_id, revision = 1) => Promise.resolve({ kind: 'removed', revision }),
+    remove: (_id, revision = 1) => Promise.resolve({ kind: 'removed', revision, order: 1 }),
     convertToEncrypted: (encrypted) => {
       writes.push({ values: encrypted })
-      return answer<Converted>({ kind: 'converted' })
+      return answer<Converted>({ kind: 'converted', order: encrypted.order })
     },
     convertToPlain: (...contents) => {
       plain.push(contents)
-      return answer<Converted>({ kind: 'converted' })
+      return answer<Converted>({ kind: 'converted', order: 1 })
     },
     mark: () => Promise.resolve(),
   }
-  return { writer: buildEncryptingWriter(by, store), writes, plain }
+  return { writer: buildEncryptingWriter(by, store, () => NOW_MS), writes, plain }
 }
 
-/** The contents of encrypted values, as a daemon reads them. */
+/** The contents of encrypted values, as a daemon reads them, without their place, which is that of the facts. */
 function contents({
   record: encrypted,
   userData,
-}: Pick<EncryptedValues, 'record' | 'userData'>): [unknown, string | undefined] {
+  order,
+}: Pick<EncryptedValues, 'record' | 'userData' | 'order'>): [unknown, string | undefined] {
   const [document, bytes] = [
     cipher.decrypt('record', ID, encrypted),
     userData && cipher.decrypt('user-data', ID, userData),
   ]
   if (document.kind === 'rejected' || bytes?.kind === 'rejected') throw new Error('rejected')
-  return [JSON.parse(document.bytes.toString()), bytes?.bytes.toString()]
+  const { order: place, ...rest } = JSON.parse(document.bytes.toString()) as { order: number }
+  if (place !== order) throw new Error('the place of the record is not that of its facts')
+  return [rest, bytes?.bytes.toString()]
 }
 
 test('invariant 9: what is written is readable with the keys only', async () => {
@@ -138,7 +148,7 @@ test('the seal in the store stays in the record, and only an unseal lifts it', a
 
 test('a seal that only the store knows is put into the record, and the write is repeated', async () => {
   const { writer, writes } = aStore(undefined, [{ kind: 'sealed', sealedAt: TIME }])
-  expect(await writer.write(change(8))).toEqual({ kind: 'published', sealedAt: TIME })
+  expect(await writer.write(change(8))).toMatchObject({ kind: 'published', sealedAt: TIME })
   expect(writes.map(({ values: written }) => written.sealedAt)).toEqual([undefined, TIME])
   const racing = aStore(
     undefined,
@@ -162,6 +172,40 @@ test('the same contents again are unchanged, although their ciphertext differs; 
   }
 })
 
+test('the same contents again get a later place, and are the same contents', async () => {
+  const stale = { kind: 'stale' as const, revision: 7 }
+  const { writer, writes } = aStore(values(7, BYTES), [stale])
+  expect(await writer.write(change(7, BYTES))).toMatchObject({ kind: 'unchanged', order: NOW_MS * 1_000 + 1 })
+  expect(contents(writes[1]!.values)).toEqual([record(7, BYTES), 'secret'])
+  expect(writes[1]!.values.isFromStore).toBe(false)
+})
+
+test('a place is the time in microseconds, above the last one; each attempt leaps further', async () => {
+  const last = NOW_MS * 1_000 + 5_000_000
+  const refusals = [last, last + 3_000].map((of) => ({ kind: 'order' as const, last: of }))
+  const { writer, writes } = aStore(undefined, refusals)
+  expect(await writer.write(change(1))).toMatchObject({ kind: 'published', order: last + 3_000 + 2_000 })
+  await writer.write(change(2))
+  expect(writes.map(({ values: { order } }) => order - last)).toEqual([-5_000_000, 1_000, 5_000, 5_001])
+})
+
+test('a store that asks for a place far in the future gets none: it is not trusted', async () => {
+  const { writer, writes } = aStore(undefined, [{ kind: 'order', last: (NOW_MS + 24 * 3_600_000) * 1_000 }])
+  await expect(writer.write(change(1))).rejects.toThrow(/compare its clock with that of Redis/)
+  expect(writes).toHaveLength(1)
+  await writer.write(change(1))
+  expect(writes[1]!.values.order).toBe(NOW_MS * 1_000 + 1)
+})
+
+test('the store is told what was read from it', async () => {
+  const { writer, writes } = aStore(values(7, BYTES))
+  await writer.write({ ...change(8, 'keep'), document: record(8, BYTES), instance: parsed(record(8, BYTES)) })
+  await writer.write(change(9, BYTES))
+  const converted = aStore(plainValues)
+  await converted.writer.encrypt(ID, true)
+  expect([...writes, ...converted.writes].map((one) => one.values.isFromStore)).toEqual([true, false, true])
+})
+
 test('a record that the cipher rejects is not given to a publisher, and a good one replaces it', async () => {
   const foreign = values(7, BYTES, {}, aCipher('gb1', 'k2'))
   await expect(readPublished(ID, foreign, cipher)).rejects.toThrow(
@@ -173,12 +217,6 @@ test('a record that the cipher rejects is not given to a publisher, and a good o
     userData: BYTES,
   })
 })
-
-const plainValues: StoredBytes = {
-  record: Buffer.from(JSON.stringify(record(7, BYTES))),
-  userData: BYTES,
-  digest: 'd7',
-}
 
 test('an encryption replaces the keys at the same revision; plain values need a permission', async () => {
   const old = aStore(values(7, BYTES, {}, aCipher('gb1', 'k0')), [], aCipher('gb1', 'k1', 'k0'))

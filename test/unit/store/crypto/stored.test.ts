@@ -49,8 +49,11 @@ describe('record and user-data are read together', () => {
     expect(await readPlain(plain, Buffer.from('mine'))).toEqual({
       kind: 'record',
       document: anInstance(),
+      order: 0,
       userData: Buffer.from('mine'),
       keys: [],
     })
+    const placed = Buffer.from(JSON.stringify({ ...anInstance(), order: 99 }))
+    expect(await readPlain(placed)).toMatchObject({ document: anInstance(), order: 99 })
   })
 })

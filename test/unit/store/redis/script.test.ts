@@ -2,6 +2,7 @@ import { describe, expect, test } from 'vitest'
 import type { RecordChange } from '../../../../src/store/backend.ts'
 import {
   parseConverted,
+  parseEncrypted,
   parsePut,
   parsePutEncrypted,
   parseRemoved,
@@ -23,6 +24,8 @@ const CHANGE: RecordChange = {
 }
 const VALUES = {
   instance: INSTANCE,
+  order: 99,
+  isFromStore: false,
   sealedAt: '2026-11-20T15:04:05Z',
   record: Buffer.from([1, 255]),
   userData: Buffer.from([0, 254]),
@@ -66,11 +69,13 @@ test('of encrypted values the script gets the facts that it compares, and nothin
     schema: 1,
     id: 'srv-abcde',
     revision: 7,
+    order: 99,
     region: 'gb1',
     hypervisors: ['hv1'],
     sealedAt: VALUES.sealedAt,
     interfaces: [{ network: 'default', ipv4Addresses: ['10.0.0.2/30'], ipv6Addresses: [], ipv6Prefixes: [] }],
   })
+  expect(JSON.parse(valueArguments({ ...VALUES, isFromStore: true })[0] as string)).toMatchObject({ fromStore: true })
   expect(values).toEqual([VALUES.record, VALUES.userData])
   expect(valueArguments({ ...VALUES, userData: undefined }).at(-1)).toEqual(Buffer.alloc(0))
 })
@@ -89,9 +94,9 @@ const REFUSALS: [ScriptAnswer, object][] = [
 
 describe('the answer to a publish', () => {
   test.each<[ScriptAnswer, object]>([
-    [['published', '7'], { kind: 'published' }],
-    [['published', '7', '2026-11-20T15:04:05Z'], { kind: 'published', sealedAt: '2026-11-20T15:04:05Z' }],
-    [['unchanged', '7'], { kind: 'unchanged' }],
+    [['published', '7', '99'], { kind: 'published', order: 99 }],
+    [['published', '7', '99', '2026-11-20T15:04:05Z'], { kind: 'published', sealedAt: '2026-11-20T15:04:05Z' }],
+    [['unchanged', '7', '99'], { kind: 'unchanged', order: 99 }],
     ...REFUSALS,
   ])('%j means the same for plain and for encrypted values', (answer, result) => {
     expect(parsePut(answer)).toMatchObject(result)
@@ -108,16 +113,26 @@ describe('the answer to a publish', () => {
 })
 
 test.each<[ScriptAnswer, object]>([
-  [['removed', '8'], { kind: 'removed', revision: 8 }],
-  [['unchanged', '8'], { kind: 'unchanged', revision: 8 }],
+  [['removed', '8', '99'], { kind: 'removed', revision: 8, order: 99 }],
+  [['unchanged', '8', '99'], { kind: 'unchanged', revision: 8, order: 99 }],
   [['absent'], { kind: 'absent' }],
   [['refused', 'stale', '9'], { kind: 'stale', revision: 9 }],
 ])('the answer %j to a removal is %j', (answer, result) => expect(parseRemoved(answer)).toEqual(result))
 
 test('a conversion that the script calls invalid is final; after another refusal it may be tried again', () => {
-  expect(parseConverted(['converted'])).toEqual({ kind: 'converted' })
+  expect(parseConverted(['published', '8', '99'])).toEqual({ kind: 'converted', order: 99 })
+  expect(parseEncrypted(['refused', 'order', '99'])).toEqual({ kind: 'order', last: 99 })
   expect(parseConverted(['refused', 'invalid', 'id'])).toEqual({ kind: 'invalid', reason: 'invalid id' })
   expect(parseConverted(['refused', 'changed'])).toEqual({ kind: 'refused', reason: 'changed' })
+})
+
+test('a change that reads the store before it writes gets an error while the region has lost changes', () => {
+  for (const parse of [parsePut, parsePutEncrypted, parseConverted]) {
+    expect(() => parse(['refused', 'behind', '99', 'hv1'])).toThrow(
+      'the store has lost changes (hv1 has seen later ones)',
+    )
+    expect(() => parse(['refused', 'behind', '99', ''])).toThrow(/^the store has lost changes, and this would publish/)
+  }
 })
 
 test('a publisher without the keys of an encrypted region, or with any unknown refusal, gets an error', () => {

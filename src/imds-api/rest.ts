@@ -25,6 +25,7 @@ import { addCatalogRoutes } from './resources/catalog.ts'
 import { addApiClientRoutes, addApplicationRoutes } from './resources/clients.ts'
 import { addCloudIpRoutes } from './resources/cloud-ips.ts'
 import { addCollaborationRoutes, addUserCollaborationRoutes } from './resources/collaborations.ts'
+import { Affected } from './resources/kit/affected.ts'
 import { respectIfMatch } from './resources/kit/conditions.ts'
 import { addConfigMapRoutes } from './resources/config-maps.ts'
 import { addEventRoutes } from './resources/events.ts'
@@ -126,6 +127,7 @@ export async function buildApiServer(parts: RestParts): Promise<ApiServer> {
     ...parts.database,
     tokens: parts.auth.tokens,
     site: { baseUrl },
+    affected: new Affected(),
     compute,
     keepsReports: parseStoreUrl(store.url)?.kind !== 'files',
     encryptsRecords: store.recordKeysFile !== undefined,

@@ -250,7 +250,9 @@ async function startOthers(t: Test, baseUrl: string, token: string) {
       try {
         abort = new AbortController()
         const { events, next } = await readEvents(baseUrl, token, cursor, '&wait=20', abort.signal)
-        counts.events += events.filter(({ type, action }) => type === 'server_group' && action === 'create').length
+        counts.events += events.filter(
+          ({ resource, action }) => resource.resource_type === 'server_group' && action === 'create',
+        ).length
         counts.polls++
         cursor = next
       } catch (error) {

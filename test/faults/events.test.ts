@@ -90,17 +90,17 @@ t.test(
       'no number is missing',
     )
     for (const { events } of readers) t.ok(JSON.stringify(events) === JSON.stringify(all), 'a reader has each once')
-    const made = all.filter(({ type, action }) => type === 'server_group' && action === 'create')
+    const made = all.filter(({ resource, action }) => resource.resource_type === 'server_group' && action === 'create')
     const groups = (await ask(first.baseUrl, token, 'GET', 'server_groups')).body as { id: string; name: string }[]
     t.strictSame(
-      made.map(({ resource }) => resource).sort(),
+      made.map(({ resource }) => resource.id).sort(),
       groups
         .filter(({ name }) => name === 'followed')
         .map(({ id }) => id)
         .sort(),
       'each group that was made has an event, and no other',
     )
-    t.ok([...acknowledged].every((id) => made.some(({ resource }) => resource === id)))
+    t.ok([...acknowledged].every((id) => made.some(({ resource }) => resource.id === id)))
     t.ok(counts.kills > 0 && counts.restarts > 0 && counts.cuts > 0)
   },
 )

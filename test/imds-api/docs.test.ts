@@ -55,7 +55,7 @@ const EXAMPLES = [
   ],
   [
     executed('docs/api.md', 'events'),
-    /^watched\n\[\{"id":"(\w+-\d+)","type":"server_group",[^\n]*"action":"create",[^\n]*\}\]\ncreate (grp-\w+)\ndelete \2\n[23]\n$/,
+    /^watched\nServer group (grp-\w+) was created by cli-3d0kz\nServer group \1 was deleted by cli-3d0kz\n\[\{"id":"\w+-\d+","resource_type":"event",[^\n]*"affects":\[\{"id":"\1",[^\n]*\}\]\n$/,
   ],
   [
     executed('docs/api.md', 'servers'),
@@ -335,7 +335,7 @@ t.test('the recipes work as written, while the first response to each change is 
     t.match({ status, errors }, { status: 0, errors: '' })
     t.match(
       output,
-      /^create server_group (grp-\w{5})\n(?:update account acc-one01\n)?handled (?:handled )?interrupted\ndelete server_group \1\n/,
+      /^Server group (grp-\w{5}) was created by \S+\nhandled interrupted\nServer group \1 was deleted by \S+\n/,
     )
   })
 

@@ -152,10 +152,6 @@ async function step(next: () => number): Promise<{ method: Method; path: string;
   return { method, path, answer }
 }
 
-/** A new server, until it is no more `creating`, has no event of the default group. */
-const isNewServer = ({ type, action, fields }: ReadEvent) =>
-  type === 'server' && (action === 'create' || fields.includes('status'))
-
 /** A program that follows the events of ONE. */
 class Mirror {
   readonly #resources = new Map<string, unknown>()
@@ -172,18 +168,14 @@ class Mirror {
       const { headers, body } = await api.call('GET', `/1.0/events?after=${after}&limit=1000`)
       this.#cursor = String(headers['link'])
       events = body as readonly ReadEvent[]
-      const changed = new Map(events.map(({ type, resource, action }) => [`${type} ${resource}`, action]))
-      if (events.some(isNewServer)) changed.set(this.#defaultGroup(), 'update')
-      for (const [key, action] of changed) {
+      const last = new Map(events.map(({ resource: { resource_type: type, id }, action }) => [`${type} ${id}`, action]))
+      const affected = events.flatMap(({ affects }) => affects.map(({ resource_type: type, id }) => `${type} ${id}`))
+      for (const key of new Set(affected)) {
         const [type, id] = key.split(' ') as [ResourceType, string]
-        if (action === 'delete') this.#resources.delete(key)
+        if (last.get(key) === 'delete') this.#resources.delete(key)
         else if (type in PATHS) this.#resources.set(key, (await api.call('GET', `/1.0/${PATHS[type]}/${id}`)).body)
       }
     }
-  }
-
-  #defaultGroup(): string {
-    return [...this.#resources].find(([, body]) => (body as { default?: boolean }).default)![0]
   }
 
   /** What it has of the resources that it has otherwise than a GET, and what the GET returns. */

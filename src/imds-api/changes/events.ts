@@ -65,32 +65,31 @@ export async function startAfter(
   return { ...cursor, last }
 }
 
-const COLUMNS = sql`
-  id, type, resource, action, actor, fields, request_id, idempotency_key, created_at,
-  (select event_epoch from region) as epoch`
-
 /**
- * The events after a number, in the order of their commits. `wanted`: only those of one of some types, and of one
- * resource if that is given. An index has each combination (migrations/0003-events.ts), so they cost no more than a page
- * of all events.
+ * Which events. `after`: those after this number, in the order of their commits; undefined: the newest first, without
+ * the first `offset` of these. `resources`: only those of these, each a type and an id with a space between.
  */
+export interface EventQuery {
+  readonly after?: number | undefined
+  readonly offset?: number
+  readonly limit: number
+  readonly resources?: readonly string[] | undefined
+}
+
+/** An index has each resource (migrations/0003-events.ts), so its events cost no more than a page of all. */
 export async function readEvents(
   db: Db,
   accountId: string,
-  after: number,
-  limit: number,
-  wanted?: { readonly types: readonly string[]; readonly resource: string | undefined },
+  { after, offset = 0, limit, resources }: EventQuery,
 ): Promise<readonly EventRow[]> {
-  const isKey =
-    wanted?.resource === undefined
-      ? sql`account_id || ' ' || type = ${accountId} || ' ' || wanted`
-      : sql`account_id || ' ' || type || ' ' || resource = ${accountId} || ' ' || wanted || ' ' || ${wanted.resource}`
-  const found =
-    wanted === undefined
-      ? sql`events where account_id = ${accountId} and id > ${after}`
-      : sql`unnest(${[...wanted.types]}::text[]) as wanted cross join lateral (
-          select * from events where ${isKey} and id > ${after} order by id limit ${limit}) as found`
-  const { rows } = await sql<EventRow>`select ${COLUMNS} from ${found} order by id limit ${limit}`.execute(db)
+  const isOf = (resource: string) => sql`account_id || ' ' || type || ' ' || resource = ${`${accountId} ${resource}`}`
+  const which =
+    resources === undefined ? sql`account_id = ${accountId}` : sql`(${sql.join(resources.map(isOf), sql` or `)})`
+  const [more, order] = after === undefined ? [sql``, sql`desc`] : [sql`and id > ${after}`, sql``]
+  const { rows } = await sql<EventRow>`
+    select id, type, resource, action, actor, fields, links, request_id, idempotency_key, created_at,
+      (select event_epoch from region) as epoch
+    from events where ${which} ${more} order by id ${order} limit ${limit} offset ${offset}`.execute(db)
   return rows
 }
 

@@ -6,14 +6,14 @@
  * They run at the commit. Each locks the row of the account in `event_feeds` until the commit has ended, and takes the
  * next number: so the numbers of an account have no gaps, and become visible in the order of its commits.
  * Several changes of a resource in one transaction are one event. An event has the names of the fields that changed,
- * never their values.
+ * never their values, and the ids of the resources that it was linked to before or after. Which others show it is found when the
+ * event is read (resources/kit/affected.ts).
  *
  * Each event is also a notification, `ACCOUNT RESOURCE`; one of a resource without an account is only that.
  */
 import { createHash } from 'node:crypto'
 import { sql } from 'kysely'
 import { ALL_ROWS, ROWS } from '../model/resources.ts'
-import { SHOWN_FUNCTIONS } from './shown-triggers.ts'
 import type { Db } from './transaction.ts'
 
 /** PostgreSQL's channel of the notifications. */
@@ -25,7 +25,7 @@ const RECORD_EVENT = `
   -- \`imds.actor\` is set for the transaction by a request, and for the connection by a command of an operator; the other
   -- two by a request only (changes/events.ts).
   create function record_event(
-    in_account text, in_type text, in_resource text, in_action text, in_fields text[]
+    in_account text, in_type text, in_resource text, in_action text, in_fields text[], in_links text[]
   ) returns void language plpgsql as $$
     declare
       newest record;
@@ -33,17 +33,19 @@ const RECORD_EVENT = `
     begin
       perform pg_notify('${EVENTS_CHANNEL}', coalesce(in_account, '') || ' ' || in_resource);
       if in_account is null then return; end if;
-      select id, action, fields, xmin = pg_current_xact_id()::xid as is_of_this_transaction into newest
+      select id, action, fields, links, xmin = pg_current_xact_id()::xid as is_of_this_transaction into newest
         from events where account_id || ' ' || type || ' ' || resource = in_account || ' ' || in_type || ' ' || in_resource
         order by id desc limit 1;
       if newest.is_of_this_transaction then
-        if in_action = 'update' and (newest.action <> 'update' or newest.fields @> in_fields) then return; end if;
+        if in_action = 'update' and (newest.action <> 'update' or newest.fields @> in_fields)
+          and newest.links @> in_links then return; end if;
         in_action := case
           when 'delete' in (newest.action, in_action) then 'delete'
           when 'create' in (newest.action, in_action) then 'create'
           else 'update' end;
         update events set action = in_action, fields = case in_action when 'update' then
-            array(select distinct unnest(newest.fields || in_fields) order by 1) else '{}' end
+            array(select distinct unnest(newest.fields || in_fields) order by 1) else '{}' end,
+            links = array(select distinct unnest(newest.links || in_links))
           where account_id = in_account and id = newest.id;
         return;
       end if;
@@ -53,10 +55,11 @@ const RECORD_EVENT = `
         perform from event_feeds where account_id = in_account for no key update;
       end if;
       next := coalesce((select id from events where account_id = in_account order by id desc limit 1), 0) + 1;
-      insert into events (account_id, id, type, resource, action, actor, fields, request_id, idempotency_key) values (
+      insert into events (account_id, id, type, resource, action, actor, fields, links, request_id, idempotency_key) values (
         in_account, next, in_type, in_resource, in_action,
         coalesce(nullif(current_setting('imds.actor', true), ''), 'system'),
         case in_action when 'update' then in_fields else '{}' end,
+        in_links,
         nullif(current_setting('imds.request_id', true), ''),
         nullif(current_setting('imds.idempotency_key', true), ''));
       delete from events where account_id = in_account and id <= next - ${MAX_KEPT_EVENTS};
@@ -99,6 +102,28 @@ const RESOURCE_TABLES: Readonly<Record<string, ResourceTable>> = {
   },
 }
 
+/** The ids of the resources that show a row of a table, besides its account: expressions. */
+const LINKS: Readonly<Record<string, (row: 'old' | 'new') => readonly string[]>> = {
+  cloud_ips: (row) => [
+    `(select server_id from interfaces where interfaces.id = ${row}.interface_id)`,
+    `${row}.database_server_id`,
+  ],
+  images: (row) => [`${row}.source_server_id`],
+  accounts: (row) => [`${row}.owner_id`],
+}
+
+/** Those of a new or deleted row, or those that an update begins or ends, as an expression. */
+function linksOf(table: string, rows: readonly ('old' | 'new')[]): string {
+  const [before = [], after] = rows.map((row) => LINKS[table]?.(row) ?? [])
+  const links =
+    after === undefined
+      ? before
+      : before.flatMap((link, i) =>
+          [link, after[i]!].map((one) => `case when ${link} is distinct from ${after[i]!} then ${one} end`),
+        )
+  return `array_remove(array[${links.join(', ')}]::text[], null)`
+}
+
 /** Columns of the type `json`, which has no equality. */
 const JSON_COLUMNS = ['metadata_options', 'tags', 'events', 'data']
 /** The API shows only whether it is set. */
@@ -123,8 +148,10 @@ function triggersOf(
   table: string,
   { type, account = 'account_id', id = 'id', fields, deleted }: ResourceTable,
 ): string {
-  const record = (row: string, action: string, names = `'{}'`) =>
-    `perform record_event(${row}.${account}, '${type}', ${row}.${id}, '${action}', ${names});`
+  const record = (row: string, action: string, names = `'{}'`) => {
+    const links = linksOf(table, action === 'create' ? ['new'] : action === 'delete' ? ['old'] : ['old', 'new'])
+    return `perform record_event(${row}.${account}, '${type}', ${row}.${id}, '${action}', ${names}, ${links});`
+  }
   const columns = [...new Set([account, ...Object.keys(fields)])]
   return `
   create function event_of_${table}() returns trigger language plpgsql as $$
@@ -146,21 +173,35 @@ function triggersOf(
     execute function event_of_${table}();`
 }
 
-/** Parts of resources, which have no id of the API, and users, who may have several accounts. */
+/** Parts of resources, and users, who may have several accounts: they come and go with collaborations. */
 const OTHER_FUNCTIONS = {
+  event_of_interfaces: `
+  create function event_of_interfaces() returns trigger language plpgsql as $$
+    begin
+      perform record_event(account_id, 'interface', new.id, 'update', '{ipv6_address}', '{}')
+        from servers where id = new.server_id;
+      return null;
+    end $$;
+  create constraint trigger event_of_update after update on interfaces deferrable initially deferred for each row
+    when (${differs('ipv6_address')}) execute function event_of_interfaces();`,
+  event_of_collaborators: `
+  create function event_of_collaborators() returns trigger language plpgsql as $$
+    begin
+      perform record_event(new.account_id, 'user', new.user_id,
+        case new.status when 'accepted' then 'create' else 'delete' end, '{}', '{}');
+      return null;
+    end $$;
+  create constraint trigger event_of_collaborator after update on collaborations deferrable initially deferred for each row
+    when (${differs('status')} and new.user_id is not null and 'accepted' in (old.status, new.status))
+    execute function event_of_collaborators();`,
   event_of_members: `
   create function event_of_members() returns trigger language plpgsql as $$
     declare
       member record := case tg_op when 'DELETE' then old else new end;
       owner text;
-      is_new boolean;
     begin
-      -- \`created_at\` is the begin of its transaction
-      select account_id, created_at = now() into owner, is_new from servers where id = member.server_id;
-      perform record_event(owner, 'server', member.server_id, 'update', '{server_groups}');
-      if exists (select from server_groups where id = member.server_group_id and not (is_new and is_default)) then
-        perform record_event(owner, 'server_group', member.server_group_id, 'update', '{servers}');
-      end if;
+      select account_id into owner from servers where id = member.server_id;
+      perform record_event(owner, 'server', member.server_id, 'update', '{server_groups}', array[member.server_group_id]);
       return null;
     end $$;
   create constraint trigger event after insert or delete on server_group_members
@@ -171,7 +212,7 @@ const OTHER_FUNCTIONS = {
       part record := case tg_op when 'DELETE' then old else new end;
     begin
       if exists (select from account_identities where account_id = part.account_id) then
-        perform record_event(part.account_id, 'account_identity', part.account_id, 'update', '{keys}');
+        perform record_event(part.account_id, 'account_identity', part.account_id, 'update', '{keys}', '{}');
       end if;
       return null;
     end $$;
@@ -187,7 +228,7 @@ const OTHER_FUNCTIONS = {
         select id from accounts where owner_id = new.id
         union select account_id from collaborations where user_id = new.id and status = 'accepted' order by 1
       loop
-        perform record_event(owner, 'user', new.id, 'update', fields);
+        perform record_event(owner, 'user', new.id, 'update', fields, '{}');
       end loop;
       return null;
     end $$;
@@ -203,7 +244,6 @@ export const EVENT_FUNCTIONS: Readonly<Record<string, string>> = {
     Object.entries(RESOURCE_TABLES).map(([table, rule]) => [`event_of_${table}`, triggersOf(table, rule)]),
   ),
   ...OTHER_FUNCTIONS,
-  ...SHOWN_FUNCTIONS,
 }
 
 /**

@@ -15,6 +15,7 @@ import * as ipv6 from './migrations/0002-ipv6-of-servers.ts'
 import * as events from './migrations/0003-events.ts'
 import * as storeHistory from './migrations/0004-store-history.ts'
 import * as places from './migrations/0005-places.ts'
+import * as affected from './migrations/0006-affected-resources.ts'
 import { isRepeatable, type Db } from './transaction.ts'
 
 /**
@@ -36,6 +37,7 @@ export const MIGRATIONS: TableChanges = {
   '0003-events': { up: events.up, oldest: '0001-first' },
   '0004-store-history': { up: storeHistory.up, oldest: '0001-first' },
   '0005-places': { up: places.up, oldest: '0001-first' },
+  '0006-affected-resources': { up: affected.up, oldest: '0001-first' },
 }
 
 /**

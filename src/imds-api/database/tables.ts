@@ -438,6 +438,8 @@ interface Events {
   actor: string
   /** The names of the changed fields. */
   fields: string[]
+  /** The ids of what it was linked to before. */
+  links: string[]
   /** Of the request; null: no client has asked for the change. */
   request_id: Nullable<string>
   idempotency_key: Nullable<string>

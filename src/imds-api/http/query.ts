@@ -24,13 +24,13 @@ export class QueryReader {
     return undefined
   }
 
-  /** An integer from 1 to `most`, which has at most four digits. */
-  integer(name: string, most: number): number | undefined {
+  /** An integer from `least` to `most`, without more digits than that. */
+  integer(name: string, most: number, least = 1): number | undefined {
     const text = this.text(name)
     if (text === undefined) return undefined
-    const number = /^[0-9]{1,4}$/.test(text) ? Number(text) : 0
-    if (number >= 1 && number <= most) return number
-    this.fault(name, 'out_of_range', `must be an integer from 1 to ${most}`)
+    const number = /^[0-9]+$/.test(text) && text.length <= String(most).length ? Number(text) : -1
+    if (number >= least && number <= most) return number
+    this.fault(name, 'out_of_range', `must be an integer from ${least} to ${most}`)
     return undefined
   }
 

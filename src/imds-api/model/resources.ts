@@ -23,7 +23,7 @@ export interface ResourceLimit {
  * that the demo's region has; default: the first id that is given. `givesIds`: this program gives its ids. `states`:
  * those that it shows, and that a request can wait for. `present`: a condition of the rows that lists show, the others
  * are deleted; default: all. `events`: the columns that a change of is an event, with the field that shows each.
- * `unimplemented`: all requests for it, or those that change it.
+ * `isOfRegion`: every account sees all. `unimplemented`: all requests for it, or those that change it.
  */
 export interface ResourceRow {
   readonly prefix: string
@@ -39,6 +39,7 @@ export interface ResourceRow {
   readonly present?: string
   readonly limit?: ResourceLimit
   readonly events?: Readonly<Record<string, string>>
+  readonly isOfRegion?: true
   readonly unimplemented?: 'all' | 'changes'
 }
 
@@ -122,6 +123,7 @@ export const ROWS = {
     hasHandle: true,
     states: ['experimental', 'available', 'deprecated'],
     present: 'server_types.removed_at is null',
+    isOfRegion: true,
   },
   zone: {
     prefix: 'zon',
@@ -131,6 +133,7 @@ export const ROWS = {
     example: 'gb1-a',
     hasHandle: true,
     present: 'zones.removed_at is null',
+    isOfRegion: true,
   },
   /** The region file makes them and sets their states. Failing and failed ones are not available for use. */
   databaseServer: {
@@ -154,6 +157,7 @@ export const ROWS = {
     table: 'database_server_types',
     path: 'database_types',
     tag: 'Database servers',
+    isOfRegion: true,
     unimplemented: 'changes',
   },
   configMap: {

@@ -134,7 +134,6 @@ export function addAccountRoutes(parts: ResourceParts): void {
     description: 'The accounts that the caller may read: that of an API client; those that a user owns or works for.',
     order: [byText('accounts.id')],
     rowsAtOnce: FEW_ROWS_AT_ONCE,
-    rows: ({ accountIds }) => ({ where: sql`accounts.id = any(${[...accountIds]}::text[])` }),
   })
   accounts.get('Its full form: with its address, its limits and what uses them.')
   addChanges(
@@ -158,7 +157,8 @@ function membersOf(
 ): Members {
   const load: MembersOf['load'] = (db, request) =>
     FORMS.form.load(db, parts.site, requesterOf(request).accountId, { where: sql`true` })
-  return new Members(parts, { ...FORMS, load, requesterOf, ...options })
+  const rows: MembersOf['rows'] = ({ accountIds }) => ({ where: sql`accounts.id = any(${[...accountIds]}::text[])` })
+  return new Members(parts, { ...FORMS, rows, load, requesterOf, ...options })
 }
 
 function requesterOfNamed(request: FastifyRequest): AccountRequester {

@@ -25,7 +25,7 @@ import type { Tx } from '../database/transaction.ts'
 import { COLLABORATION_STATES, ROLES, type CollaborationStatus, type Role } from '../model/collaborations.ts'
 import { refuse } from '../model/refusal.ts'
 import { rateLimitHeaders } from '../../limits/rate-limit-headers.ts'
-import { Field, Form, type Representation, type Site } from './kit/forms.ts'
+import { Field, Form, type Link, type Representation, type Site } from './kit/forms.ts'
 import { Members, type MemberRoute, type Shown } from './kit/members.ts'
 import { addWait } from './kit/waiting.ts'
 import { NESTED } from './nested.ts'
@@ -44,11 +44,20 @@ const FIELDS = {
     Type.Union([NESTED.user.schema, Type.Null({ description: 'The invitation is not accepted.' })]),
     'parties',
     ({ user }: Parties, site) => partyOf(site, user),
+    partyLink(NESTED.user, 'users.id = collaborations.user_id'),
   ),
-  account: new Field(NESTED.account.schema, 'parties', ({ account }: Parties, site) =>
-    NESTED.account.show(site, account),
+  account: new Field(
+    NESTED.account.schema,
+    'parties',
+    ({ account }: Parties, site) => NESTED.account.show(site, account),
+    partyLink(NESTED.account, 'accounts.id = collaborations.account_id'),
   ),
-  inviter: new Field(nullable(NESTED.user.schema), 'parties', ({ inviter }: Parties, site) => partyOf(site, inviter)),
+  inviter: new Field(
+    nullable(NESTED.user.schema),
+    'parties',
+    ({ inviter }: Parties, site) => partyOf(site, inviter),
+    partyLink(NESTED.user, 'users.id = collaborations.inviter_id'),
+  ),
 }
 const OPTIONS = { title: 'Collaboration', extra: { parties: sql`coalesce(collaborations.parties, ${PARTIES})` } }
 /** The full form of each side, which is the collected form too. */
@@ -158,6 +167,11 @@ export function addUserCollaborationRoutes(parts: ResourceParts): void {
 function userOf(tokenHolder: TokenHolder): string {
   if (tokenHolder.kind !== 'user') throw refuse('forbidden', 'an API client has no invitations: sign in as a user')
   return tokenHolder.userId
+}
+
+/** A finished collaboration keeps its parties as they were. */
+function partyLink(form: Form, isParty: string): Link {
+  return { form, which: sql`where ${sql.raw(isParty)} and collaborations.finished_at is null` }
 }
 
 function partyOf(site: Site, user: PartyUser | null): Representation | null {

@@ -1,107 +1,164 @@
 /** The events of an account (changes/events.ts), for which a request can wait. */
 import type { FastifyRequest } from 'fastify'
-import Type from 'typebox'
+import Type, { type Static } from 'typebox'
 import { callerOf } from '../auth/account-choice.ts'
+import { MAX_KEPT_EVENTS } from '../database/event-triggers.ts'
 import { readEvents, startAfter, type EventRow } from '../changes/events.ts'
-import type { Db } from '../database/transaction.ts'
 import { QueryReader } from '../http/query.ts'
-import { isId } from '../../metadata/identifiers.ts'
-import { formatCursor, type Cursor } from '../model/events.ts'
-import { Event, EVENT_TYPES, representEvent, type EventFilter } from './event-form.ts'
+import { formatCursor, parseCursor } from '../model/events.ts'
+import { notFound } from '../model/refusal.ts'
+import { actorOf, Event, representEvent, typesOf } from './event-form.ts'
 import type { ResourceParts } from './parts.ts'
 
 const [LIMIT, MAX_LIMIT] = [100, 1_000]
 const MAX_WAIT_SECONDS = 60
+/** A page ends earlier once its events affect more resources. */
+const MAX_AFFECTED = 5_000
+/** Events whose affected resources are read at once. */
+const ROWS_AT_ONCE = 20
 
 const Query = Type.Object({
+  limit: Type.Optional(Type.Integer({ minimum: 1, maximum: MAX_LIMIT, description: `Default: ${LIMIT}.` })),
+  offset: Type.Optional(
+    Type.Integer({ minimum: 0, maximum: MAX_KEPT_EVENTS, description: 'Without the newest ones. Default: 0.' }),
+  ),
+  resource_id: Type.Optional(Type.String({ description: 'Only events of the resource with this id.' })),
+  nested: Type.Optional(
+    Type.Boolean({ description: 'true: with the nested forms of resources, not only their ids. Default: false.' }),
+  ),
   after: Type.Optional(
     Type.String({
-      description: 'The id of the last event that the client has, or now. Default: all events that are kept.',
+      description:
+        'An extension. The events after the one with this id, in the order of the commits; now: those that follow.',
     }),
   ),
-  type: Type.Optional(Type.Enum(EVENT_TYPES, { description: 'Only events of resources of this type.' })),
-  resource: Type.Optional(Type.String({ description: 'Only events of the resource with this id.' })),
-  limit: Type.Optional(Type.Integer({ minimum: 1, maximum: MAX_LIMIT, description: `Default: ${LIMIT}.` })),
   wait: Type.Optional(
     Type.Integer({
       minimum: 1,
       maximum: MAX_WAIT_SECONDS,
-      description: 'Seconds to wait for an event if there is none. Default: not at all.',
+      description: 'An extension. Seconds to wait for an event if there is none. Default: not at all.',
     }),
   ),
 })
+type Given = ReturnType<typeof readQuery>
+/** `link`: the parameters of the next page; undefined: there is none. */
+interface Page {
+  readonly events: readonly Static<typeof Event>[]
+  readonly link: Readonly<Record<string, string>> | undefined
+}
 
-export function addEventRoutes({ server, db, waits }: ResourceParts): void {
+export function addEventRoutes({ server, db, site, waits, affected }: ResourceParts): void {
+  const about = { tags: ['Events'] }
   server.get(
     '/events',
     {
       schema: {
+        ...about,
         operationId: 'listEvents',
         'x-refusals': ['gone', 'too_many_requests'],
         'x-headers': ['Link'],
         summary: 'List events, or wait for them',
         description:
-          'One event for each change of a resource of the account, in the order of the commits; kept for 7 days. ' +
+          'One event for each change of a resource of the account, kept for 7 days: the newest first. ' +
           'With wait: responds as soon as there is one, or with none after that time.',
-        tags: ['Events'],
         querystring: Query,
-        response: {
-          200: Type.Array(Event),
-        },
+        response: { 200: Type.Array(Event) },
       },
       validatorCompiler: () => () => true, // QueryReader checks them: in a query, numbers are text
     },
     async (request, reply) => {
       const { accountId } = callerOf(request)
-      const query = new QueryReader(request.query)
-      const [after, limit = LIMIT] = [query.text('after'), query.integer('limit', MAX_LIMIT)]
-      const seconds = query.integer('wait', MAX_WAIT_SECONDS)
-      const filter = readFilter(query)
-      query.end()
-      const start = await startAfter(db, accountId, after)
-      const cursor = formatCursor(start)
-      const read = () => readPage(db, accountId, cursor, filter, limit)
+      const given = readQuery(request.query)
+      const after = given.after === undefined ? undefined : formatCursor(await startAfter(db, accountId, given.after))
+      const read = () => (after === undefined ? readNewest(request, given) : readAfter(request, given, after))
       let page = await read()
-      if (page.events.length === 0 && seconds !== undefined)
-        await waits.until(request, reply, { name: accountId, seconds }, async () => {
+      if (page.events.length === 0 && given.wait !== undefined)
+        await waits.until(request, reply, { name: accountId, seconds: given.wait }, async () => {
           page = await read()
           return page.events.length > 0 || undefined
         })
-      return reply.header('Link', linkTo(request, page.next)).send(page.events.map(representEvent))
+      if (page.link !== undefined) void reply.header('Link', linkTo(request, page.link))
+      return reply.send([...page.events])
     },
   )
+  server.get(
+    '/events/:id',
+    {
+      schema: {
+        ...about,
+        operationId: 'getEvent',
+        summary: 'Get an event',
+        description: 'One that is kept.',
+        params: Type.Object({ id: Type.String({ description: 'The id.', examples: ['0f3a9c21-1'] }) }),
+        response: { 200: Event },
+      },
+    },
+    async (request) => {
+      const { id } = request.params
+      const number = parseCursor(id)?.number ?? 0
+      const [row] = await readEvents(db, callerOf(request).accountId, { after: number - 1, limit: 1 })
+      const [event] = await represent(request, row === undefined ? [] : [row], true)
+      if (event?.id !== id) throw notFound(`the event ${id}`)
+      return event
+    },
+  )
+
+  async function readNewest(request: FastifyRequest, { offset = 0, ...given }: Given): Promise<Page> {
+    const rows = await readEvents(db, callerOf(request).accountId, { ...given, after: undefined, offset })
+    const events = await represent(request, rows, given.nested)
+    const isLast = events.length === rows.length && rows.length < given.limit
+    return { events, link: isLast ? undefined : { offset: String(offset + events.length) } }
+  }
+
+  /** Refuses (410) if events after the cursor have been deleted. The link is for later events, if there are no more. */
+  async function readAfter(request: FastifyRequest, { offset: _, ...given }: Given, cursor: string): Promise<Page> {
+    const { accountId } = callerOf(request)
+    const { epoch, number, last } = await startAfter(db, accountId, cursor)
+    const rows = await readEvents(db, accountId, { ...given, after: number })
+    await startAfter(db, accountId, cursor) // none of these may have been deleted meanwhile
+    const events = await represent(request, rows, given.nested)
+    const final = rows[events.length - 1]?.id ?? number
+    // of one resource too, so that the cursor gets no older than the newest event
+    const isLast = events.length === rows.length && rows.length < given.limit
+    return { events, link: { after: formatCursor({ epoch, number: isLast ? Math.max(final, last) : final }) } }
+  }
+
+  /** The first ones, until they affect more than MAX_AFFECTED. */
+  async function represent(request: FastifyRequest, rows: readonly EventRow[], isNested: boolean) {
+    const shown: Static<typeof Event>[] = []
+    for (let count = 0; shown.length < rows.length && count <= MAX_AFFECTED;) {
+      const some = rows.slice(shown.length, shown.length + ROWS_AT_ONCE)
+      const affects = await affected.of(db, request, some)
+      const actors = some.flatMap((row) => actorOf(row) ?? [])
+      const all = isNested ? [...affects.flat(), ...actors] : []
+      const nested = await affected.nested(db, site, request, all)
+      shown.push(...some.map((row, i) => representEvent(site, row, affects[i]!, nested)))
+      count += affects.flat().length
+    }
+    return shown
+  }
 }
 
-function readFilter(query: QueryReader): EventFilter {
-  const type = query.text('type') === undefined ? undefined : query.oneOf('type', EVENT_TYPES)
-  const resource = query.text('resource')
-  if (resource !== undefined && !isId(resource)) query.fault('resource', 'malformed', 'must be the id of a resource')
-  return { type, resource }
+function readQuery(given: unknown) {
+  const query = new QueryReader(given)
+  const id = query.text('resource_id')
+  const resources = id === undefined ? undefined : typesOf(id).map((type) => `${type} ${id}`)
+  if (resources?.length === 0) query.fault('resource_id', 'malformed', 'must be the id of a resource')
+  const isNested = query.text('nested') === undefined ? 'false' : query.oneOf('nested', ['true', 'false'])
+  const read = {
+    limit: query.integer('limit', MAX_LIMIT) ?? LIMIT,
+    offset: query.integer('offset', MAX_KEPT_EVENTS, 0),
+    resources,
+    nested: isNested === 'true',
+    after: query.text('after'),
+    wait: query.integer('wait', MAX_WAIT_SECONDS),
+  }
+  query.end()
+  return read
 }
 
-/**
- * The events after a cursor that pass a filter. Refuses (410) if events after the cursor have been deleted. `next`: the
- * cursor of the last one; if there are no more, of the newest event, so that with a filter too it gets no older.
- */
-async function readPage(
-  db: Db,
-  accountId: string,
-  cursor: string,
-  { type, resource }: EventFilter,
-  limit: number,
-): Promise<{ readonly events: readonly EventRow[]; readonly next: Cursor }> {
-  const isAll = type === undefined && resource === undefined
-  const wanted = isAll ? undefined : { types: type === undefined ? EVENT_TYPES : [type], resource }
-  const { epoch, number, last } = await startAfter(db, accountId, cursor)
-  const events = await readEvents(db, accountId, number, limit, wanted)
-  await startAfter(db, accountId, cursor) // none of these may have been deleted meanwhile
-  const final = events.at(-1)?.id ?? number
-  return { events, next: { epoch, number: events.length < limit ? Math.max(final, last) : final } }
-}
-
-/** The events after these, now or later. Without a host: a client can send any Host. */
-function linkTo({ query }: FastifyRequest, next: Cursor): string {
-  const parameters = new URLSearchParams(query as Record<string, string>)
-  parameters.set('after', formatCursor(next))
+/** With the same parameters. Without a host: a client can send any Host. */
+function linkTo({ query }: FastifyRequest, more: Readonly<Record<string, string>>): string {
+  const parameters = new URLSearchParams({ ...(query as Record<string, string>), ...more })
   return `<?${parameters.toString()}>; rel="next"`
 }

@@ -20,8 +20,9 @@ type ImageOfServer = FormRow &
     readonly is_visible: boolean
     readonly texts: ImageTexts | null
   }
+const isImage = sql`where images.id = servers.image_id`
 const images = NESTED.image.rows(
-  sql`where images.id = servers.image_id`,
+  isImage,
   sql`, ${isVisibleTo(sql.ref('servers.account_id'))} as is_visible, servers.image_texts as texts`,
 )
 
@@ -40,6 +41,7 @@ const COLLECTED = {
     sql`(select to_json(one) from ${images} as one)`,
     ({ is_visible: isVisible, texts, ...image }: ImageOfServer, site) =>
       NESTED.image.show(site, imageOfServer(image, { isVisible, texts })),
+    { form: NESTED.image, which: isImage },
   ),
   server_type: linked(NESTED.serverType, sql`server_types.id = servers.server_type_id`),
   zone: linked(NESTED.zone, sql`zones.id = servers.zone_id`),

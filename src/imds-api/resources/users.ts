@@ -1,4 +1,5 @@
 /** Users of the accounts of the caller. An API client acts for its account, so its `/user` is the account's owner. */
+import type { FastifyRequest } from 'fastify'
 import { sql, type Insertable } from 'kysely'
 import Type, { type Static } from 'typebox'
 import { tokenRequester } from '../auth/requester.ts'
@@ -80,7 +81,8 @@ export function addUserRoutes(parts: ResourceParts): void {
     const self = await selfOf(db, request.tokenHolder)
     return FORMS.form.load(db, site, id || self, usersSeenBy(request.accountIds, self))
   }
-  const users = new Members(parts, { ...FORMS, load })
+  const rows = ({ accountIds }: FastifyRequest) => usersSeenBy(accountIds)
+  const users = new Members(parts, { ...FORMS, rows, load })
   const user = new Members(parts, {
     ...FORMS,
     as: { path: 'user', name: 'CurrentUser', noun: 'the user of the token' },
@@ -91,7 +93,6 @@ export function addUserRoutes(parts: ResourceParts): void {
     summary: 'List the users of the account',
     description: 'The owners and collaborators of the accounts that the caller may read.',
     order: [byText('users.id')],
-    rows: ({ accountIds }) => usersSeenBy(accountIds),
   })
   users.get('The caller, or a user with whom the caller shares an account.')
   user.get('The user who has signed in; for an API client, the owner of its account.')

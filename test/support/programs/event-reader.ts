@@ -1,12 +1,18 @@
 /** A client of the API that reads events. */
 
+export interface ReadReference {
+  readonly id: string
+  readonly resource_type: string
+  readonly url: string
+}
 /** An event as clients see it. */
 export interface ReadEvent {
   readonly id: string
-  readonly type: string
-  readonly resource: string
   readonly action: string
-  readonly actor: string
+  readonly message: string
+  readonly created_at: string
+  readonly affects: readonly ReadReference[]
+  readonly resource: ReadReference
   readonly fields: readonly string[]
   readonly request_id: string | null
   readonly idempotency_key: string | null

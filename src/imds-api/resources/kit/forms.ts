@@ -22,19 +22,27 @@ export interface Site {
 }
 type Show = (value: never, site: Site, row: FormRow) => unknown
 
+/** A link to other resources. `which`: those of a row, the conditions of a query after its table. */
+export interface Link {
+  readonly form: Form
+  readonly which: RawBuilder<unknown>
+}
+
 /**
  * A field whose value is not just the column of its name. `column`: a column of the table, one of the extra columns of
- * the form, or an expression. `show`: makes the value; undefined: the field is left out.
+ * the form, or an expression. `show`: makes the value; undefined: the field is left out. `link`: to what it shows.
  */
 export class Field {
   readonly schema: TSchema
   readonly column: string | RawBuilder<unknown>
   readonly show: Show | undefined
+  readonly link: Link | undefined
 
-  constructor(schema: TSchema, column: string | RawBuilder<unknown>, show?: Show) {
+  constructor(schema: TSchema, column: string | RawBuilder<unknown>, show?: Show, link?: Link) {
     this.schema = schema
     this.column = column
     this.show = show
+    this.link = link
   }
 }
 /** The most resources of a list inside of a form. */
@@ -45,8 +53,8 @@ class LinkedList extends Field {
   readonly #url: Show
 
   /** `url`: of rows that are cut. */
-  constructor(schema: TSchema, column: RawBuilder<unknown>, show: Show, url: Show) {
-    super(schema, column, show)
+  constructor(schema: TSchema, column: RawBuilder<unknown>, show: Show, link: Link, url: Show) {
+    super(schema, column, show, link)
     this.#url = url
   }
 
@@ -78,6 +86,7 @@ export class Form {
   readonly resource: Resource
   readonly fields: Fields
   readonly schema: TObject
+  readonly links: readonly Link[]
   readonly #columns: RawBuilder<unknown>
   readonly #shown: readonly (readonly [name: string, column: string, show: Show | undefined])[]
   #compiled: RawBuilder<unknown> | undefined
@@ -94,6 +103,7 @@ export class Form {
     for (const [name, { column }] of entries) if (typeof column !== 'string') expressions.set(name, column)
     this.resource = resource
     this.fields = fields
+    this.links = entries.flatMap(([, { link }]) => link ?? [])
     this.#shown = entries.map(([name, { column, show }]) => [name, typeof column === 'string' ? column : name, show])
     const used = new Set(['id', ...this.#shown.map(([, column]) => column)])
     this.#columns = sql.join([
@@ -188,14 +198,19 @@ export function alwaysNull(form: TSchema): Field {
 
 /** A linked resource, which always exists. */
 export function linked(form: Form, where: RawBuilder<unknown>): Field {
-  return new Field(form.schema, sql`(select to_json(one) from ${form.rows(sql`where ${where}`)} as one)`, showOf(form))
+  const which = sql`where ${where}`
+  const column = sql`(select to_json(one) from ${form.rows(which)} as one)`
+  return new Field(form.schema, column, showOf(form), { form, which })
 }
 
 export function optionalLink(form: Form, where: RawBuilder<unknown>): Field {
-  const { column } = linked(form, where)
+  const { column, link } = linked(form, where)
   const show = showOf(form)
-  return new Field(nullable(form.schema), column, (row: FormRow | null, site: Site) =>
-    row === null ? null : show(row, site),
+  return new Field(
+    nullable(form.schema),
+    column,
+    (row: FormRow | null, site: Site) => (row === null ? null : show(row, site)),
+    link,
   )
 }
 
@@ -227,6 +242,7 @@ export function linkedAll(
     Type.Array(form.schema, { maxItems: MAX_NESTED }),
     sql`(select coalesce(json_agg(one), '[]') from ${rows} as one)`,
     (all: readonly FormRow[], site: Site) => all.slice(0, MAX_NESTED).map((row) => show(row, site)),
+    { form, which },
     (all: readonly FormRow[], { baseUrl }: Site, { id }) =>
       all.length > MAX_NESTED ? `${baseUrl}/1.0/${form.resource.path}${filter(id)}` : undefined,
   )

@@ -91,9 +91,9 @@ export class Members {
 
   /** Loads a member, without `more`. Refuses if it does not exist. */
   readonly load = (db: Db, request: FastifyRequest, id: string): Promise<Shown> => {
-    const { form, load, rows = (one) => ({ where: this.#isOfAccount(callerOf(one).accountId) }) } = this.#of
+    const { form, load } = this.#of
     if (load !== undefined) return load(db, request, id)
-    return form.load(db, this.#parts.site, id, rows(request))
+    return form.load(db, this.#parts.site, id, this.#rows(request))
   }
 
   /** A member with what its GET shows besides. */
@@ -115,6 +115,7 @@ export class Members {
 
   /** GET of a member. */
   get(description: string, about: Pick<FastifySchema, 'summary'> = {}): void {
+    if (this.#of.as === undefined) this.#parts.affected.add(this.#of.form, this.#rows)
     const read = this.#prepare() ?? ((request, id) => this.load(this.#parts.db, request, id))
     const route = { ...this.named('Get'), ...about, description }
     this.route('GET', this.path, route, async ({ request, id }) => {
@@ -228,6 +229,9 @@ export class Members {
     const { name, noun } = this.resource
     return { operationId: `${verb}${name}`, summary: `${word} ${noun}` }
   }
+
+  readonly #rows = (request: FastifyRequest): RowsOf =>
+    this.#of.rows?.(request) ?? { where: this.#isOfAccount(callerOf(request).accountId) }
 
   #isOfAccount(accountId: string) {
     return sql<boolean>`${sql.ref(`${this.resource.table}.account_id`)} = ${accountId}`

@@ -3,6 +3,7 @@ import type pg from 'pg'
 import type { AccountChanges } from '../../changes/account-changes.ts'
 import type { Db } from '../../database/transaction.ts'
 import type { ApiServer } from '../../http/server.ts'
+import type { Affected } from './affected.ts'
 import type { Site } from './forms.ts'
 import type { Waits } from './waits.ts'
 
@@ -14,4 +15,5 @@ export interface RouteParts {
   readonly accounts: AccountChanges
   readonly site: Site
   readonly waits: Waits
+  readonly affected: Affected
 }

@@ -58,7 +58,7 @@ test('no two resources have one prefix, type or path', () => {
 })
 
 test('each table with triggers is that of a resource, of an issuer, or of parts of resources', () => {
-  const parts = ['account_identities', 'identity_keys', 'members']
+  const parts = ['account_identities', 'collaborators', 'identity_keys', 'interfaces', 'members']
   const tables = ALL_ROWS.filter(({ events }) => events).map(({ table }) => table!)
   const functions = Object.keys(EVENT_FUNCTIONS).filter((name) => name.startsWith('event_of_'))
   expect(functions.sort()).toEqual([...tables, ...parts].map((name) => `event_of_${name}`).sort())

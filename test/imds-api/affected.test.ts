@@ -1,0 +1,144 @@
+/** What events affect: each resource whose ETag a change has changed, and no other. */
+import { sql } from 'kysely'
+import t from 'tap'
+import { ADA, aRegion, DATABASE_SERVER, MARY, ONE, WITH_DATABASE_SERVER, withMary } from '../support/fixtures/region.ts'
+import { anApi, apply, type Method } from '../support/programs/api.ts'
+import type { ReadEvent } from '../support/programs/event-reader.ts'
+
+const region = withMary(WITH_DATABASE_SERVER)
+const api = await anApi(t, { region, ownServer: true })
+const { db } = api.database
+const users = { ada: await api.userToken(ADA), mary: await api.userToken(MARY) }
+await api.startPublisher()
+
+type Body = Readonly<Record<string, unknown>> & { readonly id: string; readonly owner?: string }
+const get = async (path: string) => (await api.call('GET', `/1.0/${path}`)).body as Body & Body[]
+const send = async (method: Method, path: string, body?: object) => {
+  const { status, body: answer } = await api.call(method, `/1.0/${path}`, body)
+  if (status >= 300) throw new Error(`${method} ${path}: ${JSON.stringify(answer)}`)
+  return answer as Body & { readonly interfaces: readonly { readonly id: string }[] }
+}
+
+const LISTS = [
+  ...['accounts', 'users', 'api_clients', 'applications', 'collaborations', 'images', 'servers', 'server_groups'],
+  ...['cloud_ips', 'config_maps', 'database_servers'],
+]
+
+/** The ETag of each resource of the account that its lists show, and of its interfaces, by the path. */
+async function etags(): Promise<ReadonlyMap<string, string>> {
+  const found = new Map<string, string>()
+  const add = async (path: string) => {
+    found.set(path, String((await api.call('GET', `/1.0/${path}`)).headers['etag']))
+  }
+  for (const list of LISTS)
+    for (const one of await get(list)) {
+      if (list === 'images' && one.owner !== ONE) continue
+      await add(`${list}/${one.id}`)
+      for (const { id } of (one['interfaces'] ?? []) as Body[]) await add(`interfaces/${id}`)
+    }
+  return found
+}
+
+const settled = async () => {
+  await api.drained()
+  await sql`select 1`.execute(db)
+}
+
+/**
+ * The paths of the resources that a change has changed, by their ETags and by the events. The deletion of a server is that
+ * of its interfaces.
+ */
+async function compare(change: () => Promise<unknown>) {
+  const before = await etags()
+  const [, after] = /after=([^&>]+)/.exec(String((await api.call('GET', '/1.0/events?after=now')).headers['link']))!
+  await change()
+  await settled()
+  const now = await etags()
+  const events = (await api.call('GET', `/1.0/events?after=${after!}&limit=1000`)).body as ReadEvent[]
+  const path = (url: string) => url.replace(/.*\/1\.0\//, '')
+  return {
+    changed: [...new Set([...before.keys(), ...now.keys()])]
+      .filter((one) => before.get(one) !== now.get(one) && (now.has(one) || !one.startsWith('interfaces/')))
+      .sort(),
+    affected: [...new Set(events.flatMap(({ affects }) => affects.map(({ url }) => path(url))))].sort(),
+    events: events.length,
+  }
+}
+
+t.test('each change affects the resources whose ETag it changes, and no others', async (t) => {
+  const group = await send('POST', 'server_groups', { name: 'front' })
+  const server = await send('POST', 'servers', { image: 'img-deb12', server_groups: [group.id] })
+  const other = await send('POST', 'servers', { image: 'img-deb12' })
+  const ip = await send('POST', 'cloud_ips')
+  const client = await send('POST', 'api_clients', { name: 'one' })
+  const map = await send('POST', 'config_maps', { name: 'one', data: {} })
+  const application = await send('POST', 'applications', { name: 'one' })
+  const image = ((await send('POST', `servers/${server.id}/snapshot`)) as { snapshots?: Body[] }).snapshots?.[0]
+  await settled()
+  const invited = async () => {
+    const { id } = await send('POST', 'collaborations', { email: 'mary@example.com', role: 'admin' })
+    return id
+  }
+  let collaboration = ''
+  const to = (destination: string) => send('POST', `cloud_ips/${ip.id}/map`, { destination })
+  const unmap = () => send('POST', `cloud_ips/${ip.id}/unmap`)
+  const members = (of: string, id: string) =>
+    send('POST', `server_groups/${group.id}/${of}`, { servers: [{ server: id }] })
+  const changes: Readonly<Record<string, () => Promise<unknown>>> = {
+    'map a cloud IP to a server': () => to(server.interfaces[0]!.id),
+    'rename its server': () => send('PUT', `servers/${server.id}`, { name: 'web' }),
+    'name the cloud IP': () => send('PUT', `cloud_ips/${ip.id}`, { name: 'www' }),
+    'give it port translators': () =>
+      send('PUT', `cloud_ips/${ip.id}`, { port_translators: [{ protocol: 'tcp', incoming: 1, outgoing: 2 }] }),
+    'unmap it': unmap,
+    'map it to a group': () => to(group.id),
+    'rename the group': () => send('PUT', `server_groups/${group.id}`, { name: 'back' }),
+    'unmap it from the group': unmap,
+    'map it to a database server': () => to(DATABASE_SERVER),
+    'rename the database server': () => send('PUT', `database_servers/${DATABASE_SERVER}`, { name: 'db' }),
+    'unmap it from the database server': unmap,
+    'add a member': () => members('add_servers', other.id),
+    'remove a member': () => members('remove_servers', other.id),
+    'lock a server': () => send('PUT', `servers/${server.id}/lock_resource`),
+    'change user-data and tags': () => send('PUT', `servers/${server.id}`, { user_data: 'YQ==', tags: { a: 'b' } }),
+    'stop a server': () => send('POST', `servers/${other.id}/stop`),
+    'create a server': () => send('POST', 'servers', { image: 'img-deb12', cloud_ip: true }),
+    'rename an API client': () => send('PUT', `api_clients/${client.id}`, { name: 'two' }),
+    'limit an API client': () => send('PUT', `api_clients/${client.id}`, { read_only: true }),
+    'revoke an API client': () => send('DELETE', `api_clients/${client.id}`),
+    'change a config map': () => send('PUT', `config_maps/${map.id}`, { data: { a: 1 } }),
+    'rename an application': () => send('PUT', `applications/${application.id}`, { name: 'two' }),
+    'delete an application': () => send('DELETE', `applications/${application.id}`),
+    'invite a user': async () => (collaboration = await invited()),
+    'accept it': () => api.callWith(users.mary, 'POST', `/1.0/user/collaborations/${collaboration}/accept`),
+    'rename the collaborator': () => api.callWith(users.mary, 'PUT', '/1.0/user', { name: 'Mary S.' }),
+    'change a preference of the collaborator': () =>
+      api.callWith(users.mary, 'PUT', '/1.0/user', { messaging_pref: false }),
+    'end it': () => send('DELETE', `collaborations/${collaboration}`),
+    'rename the owner': () => api.callWith(users.ada, 'PUT', '/1.0/user', { name: 'Ada L.' }),
+    'rename the account': () => send('PUT', 'account', { name: 'other' }),
+    'move the account': () => send('PUT', 'account', { city: 'Leeds' }),
+    'give the account to another owner': () =>
+      sql`update accounts set owner_id = 'usr-grc02' where id = ${ONE}`.execute(db),
+    ...(image && {
+      'describe an image': () => send('PUT', `images/${image.id}`, { description: 'golden' }),
+      'delete an image': () => send('DELETE', `images/${image.id}`),
+    }),
+    'give servers an IPv6 address by apply': async () => {
+      await to(server.interfaces[0]!.id)
+      const pools = { ...aRegion().address_pools, ipv6: { '10.240.0.0/16': '2001:db8:100::/64' } }
+      await apply(api.database, { ...region, address_pools: pools })
+    },
+    'delete a server': async () => {
+      await send('PUT', `servers/${server.id}/unlock_resource`)
+      await send('DELETE', `servers/${server.id}`)
+    },
+    'release a cloud IP': () => send('DELETE', `cloud_ips/${ip.id}`),
+    'delete a group': () => send('DELETE', `server_groups/${group.id}`),
+  }
+  for (const [what, change] of Object.entries(changes)) {
+    const { changed, affected, events } = await compare(change)
+    t.strictSame(affected, changed, what)
+    t.ok(changed.length > 0 && events > 0, what)
+  }
+})

@@ -47,13 +47,14 @@ export function formatBaseRules({ listeners, operatorPort, linkHead, hops, limit
   set guests4 { type ifname . ether_addr . ipv4_addr . ipv4_addr . inet_service; }
   set guests6 { type ifname . ether_addr . ipv6_addr . ipv6_addr . inet_service; }
   set prefixes6 { type ifname . ether_addr . ipv6_addr . ipv6_addr . inet_service; flags interval; }
-  # Answers: the link by which one leaves, the mark of the link by which its connection came, the listener's address and
-  # the destination; the chain has its hop limit.
-  map answers4 { type ifname . mark . ipv4_addr . ipv4_addr : verdict; }
-  map answers6 { type ifname . mark . ipv6_addr . ipv6_addr : verdict; }
-  map ranges6 { type ifname . mark . ipv6_addr . ipv6_addr : verdict; flags interval; }
+  # Answers: the link by which one leaves, the listener's address and the destination; the chain has its hop limit.
+  map answers4 { type ifname . ipv4_addr . ipv4_addr : verdict; }
+  map answers6 { type ifname . ipv6_addr . ipv6_addr : verdict; }
+  map ranges6 { type ifname . ipv6_addr . ipv6_addr : verdict; flags interval; }
   set links { type ifname; }
+  # The mark of each link, which the connections that came by it have.
   map marks { type ifname : mark; }
+  set marked { type ifname . mark; }
   # State that the kernel keeps: new connections of each interface.
   set opened { type ifname . ether_addr; size 65535; flags dynamic,timeout; timeout 1m; }
 
@@ -86,12 +87,14 @@ ${formatRules(asked)}  }
     type filter hook output priority raw; policy accept;
 ${formatRules(answered)}  }
   chain answer4 {
-    oifname . meta mark . ip saddr . ip daddr vmap @answers4
+    oifname . meta mark != @marked goto stray
+    oifname . ip saddr . ip daddr vmap @answers4
     goto stray
   }
   chain answer6 {
-    oifname . meta mark . ip6 saddr . ip6 daddr vmap @answers6
-    oifname . meta mark . ip6 saddr . ip6 daddr vmap @ranges6
+    oifname . meta mark != @marked goto stray
+    oifname . ip6 saddr . ip6 daddr vmap @answers6
+    oifname . ip6 saddr . ip6 daddr vmap @ranges6
     goto stray
   }
   # A reset contains nothing of an instance, and unknown peers get resets.

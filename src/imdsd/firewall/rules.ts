@@ -146,11 +146,12 @@ function addInterface(
   const mark = markOf(link)
   sets.add('links', `"${link}"`)
   sets.add('marks', `"${link}"`, mark)
+  sets.add('marked', `"${link}" . ${mark}`)
   const verdict = `goto hop_${limit}`
   for (const { network, address, port } of listeners) {
     if (network !== one.network) continue
     const ask = (source: string) => `"${link}" . ${one.macAddress} . ${source} . ${address} . ${port}`
-    const answer = (to: string) => `"${link}" . ${mark} . ${address} . ${to}`
+    const answer = (to: string) => `"${link}" . ${address} . ${to}`
     if (!address.includes(':')) {
       for (const source of one.ipv4Addresses) {
         sets.add('guests4', ask(source))

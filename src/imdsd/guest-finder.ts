@@ -24,6 +24,10 @@ export class ViewGuestFinder implements GuestFinder {
     this.#lookUp = lookUp
   }
 
+  onChange(changed: (id: string) => void): void {
+    this.#view.onChange(changed)
+  }
+
   find(network: string, address: string): FoundInstance {
     return this.firewallWait === undefined ? this.#view.find(network, address) : UNKNOWN
   }

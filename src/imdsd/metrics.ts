@@ -154,8 +154,8 @@ function declareConnections(registry: Registry, { meter }: MetricsSources): void
     name: 'imds_connections_dropped_total',
     help:
       'Connections of guests that were closed without a response: no file descriptors left ' +
-      '(descriptors), far beyond the share of the guest (over-share), or a response was not read or ' +
-      'bytes came without a request (stalled).',
+      '(descriptors), far beyond the share of the guest (over-share), the instance has lost the address ' +
+      '(owner-changed), or a response was not read or bytes came without a request (stalled).',
   })
   readLabelled(registry, 'session', () => meter.sessions, {
     name: 'imds_session_requests_total',

@@ -92,8 +92,8 @@ function buildSteps(upTo: number): FastifyInstance {
     const startedMs = performance.now()
     const address = peerAddress(request.socket)
     const found = finder.find(network, address)
-    const exchange = { network, address, found, request, body: request, rawTarget, response, startedMs }
-    if (!guard.keepOrReset(exchange)) return
+    const exchange = { network, address, found, request, body: request, rawTarget, response, startedMs, had: {} }
+    if (!guard.isOpen(exchange)) return
     if (upTo >= 6 && !guard.takeFromShare(exchange)) return
     if (upTo < 7) {
       answer(response)
@@ -115,7 +115,7 @@ function buildSteps(upTo: number): FastifyInstance {
 
 function buildAll(): FastifyInstance {
   const [held, reports] = [new HeldRequests(), new GuestReports(now, () => Date.now())]
-  return buildGuestServer({ ...parts, finder, rules, held, reports, log })
+  return buildGuestServer({ ...parts, finder: { ...finder, onChange: () => undefined }, rules, held, reports, log })
 }
 
 /** Serves by node:http alone. */

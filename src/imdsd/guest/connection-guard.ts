@@ -3,9 +3,9 @@
  * that are not a request, closes connections gracefully, and resets those that cost too much.
  *
  * A peer with too many connections or too many requests is refused only after REFUSAL_DELAY_MS. Bytes that are not a
- * request, requests that do not arrive in time, and CONNECT count as requests. During the delay its connection may not
- * send further requests (pipelining). A connection that ends lingers (linger.ts), so that the peer receives the last
- * response.
+ * request, requests that do not arrive in time, and CONNECT count as requests. While a response is pending, no further
+ * request of its connection is read (reading.ts). A connection that ends lingers (linger.ts), so that the peer receives
+ * the last response. The connections of an address are reset when its owner changes (contract E6).
  *
  * It guarantees that no refusal overtakes the response to an earlier request of the same connection: the peer would
  * take it for that response. Node itself enforces the limit of open connections, and the timeouts of idle and slow
@@ -21,6 +21,7 @@ import type { Exchange } from './exchange.ts'
 import { guestOf, idOf, peerAddress, refusalOf, type FoundGuest, type GuestFinder } from './identify.ts'
 import { closeFlushed, closeSoon, closeUnread, LINGER_MS } from './linger.ts'
 import type { RequestMeter } from './meter.ts'
+import { isDueToPause, stopReading } from './reading.ts'
 import type { RefusalLog } from './refusal-log.ts'
 import { refusalText, type RefusalReason } from './refusals.ts'
 import { priceOf, type Share, type Shares } from './share.ts'
@@ -62,7 +63,6 @@ const UNREADABLE: Readonly<Record<string, RefusalReason | undefined>> = {
 export class ConnectionGuard {
   readonly #parts: ConnectionGuardParts
   readonly #connections = new GuestConnections()
-  readonly #delayed = new Set<Socket>()
   #checks: NodeJS.Timeout | undefined
   #closedIdleAtMs = -Infinity
 
@@ -99,18 +99,33 @@ export class ConnectionGuard {
     clearInterval(this.#checks)
   }
 
-  /**
-   * Resets the connection of a request if its peer is gone, or pipelines during a delayed refusal. False: it was reset.
-   */
-  keepOrReset({ address, found, request: { socket }, response }: Exchange): boolean {
+  /** Notes a new request of a connection. False: the peer has reset the connection. */
+  isOpen({ address, found, request: { socket }, response }: Exchange): boolean {
     if (address === '') {
-      socket.destroy() // reset by the peer
+      socket.destroy()
       return false
     }
-    this.#connections.setCurrentResponse(socket, response)
-    if (!this.#delayed.has(socket)) return true
-    this.#resetPipelining(socket, this.#shareOf(found, address))
-    return false
+    this.#connections.addRequest(socket, response, idOf(found))
+    return true
+  }
+
+  /** Notes the instance of a peer that was unknown when its request came. */
+  noteOwner({ found, request: { socket } }: Exchange): void {
+    this.#connections.setOwner(socket, idOf(found))
+  }
+
+  /** Resets the connections from addresses that an instance no longer has. What is on its way to them is lost. */
+  endLost(id: string): void {
+    const { network, meter } = this.#parts
+    const finder = this.#parts.finder()
+    const isLost = (socket: Socket) => idOf(finder.find(network, peerAddress(socket))) !== id
+    meter.countDrops('owner-changed', this.#connections.endOf(id, isLost))
+  }
+
+  /** Reads no further request from a connection until its pending responses have been sent. */
+  stopReading(socket: Socket): void {
+    const last = this.#connections.currentResponse(socket)
+    if (last?.writableFinished === false) stopReading(socket, last)
   }
 
   /** Takes a request from the share of its peer, at the price of its size. False if the share is used up. */
@@ -126,13 +141,10 @@ export class ConnectionGuard {
     this.#shareOf(found, address).charge(performance.now(), requests)
   }
 
-  /** Refuses a connection after REFUSAL_DELAY_MS. */
+  /** Refuses a request or a connection after REFUSAL_DELAY_MS. */
   refuseLater(socket: Socket, refuse: () => void): void {
-    this.#delayed.add(socket)
-    setTimeout(() => {
-      this.#delayed.delete(socket)
-      refuse()
-    }, REFUSAL_DELAY_MS)
+    this.stopReading(socket)
+    setTimeout(refuse, REFUSAL_DELAY_MS)
   }
 
   /** Makes a connection linger after its last response. Node would close it at once, by `destroySoon`. */
@@ -145,6 +157,7 @@ export class ConnectionGuard {
 
   /** Refuses bytes that are not a request: Node's parser rejected them, or the rest did not arrive in time. */
   refuseUnreadable(error: NodeJS.ErrnoException, socket: Socket): void {
+    if (isDueToPause(error, socket)) return
     const address = peerAddress(socket)
     if (error.code === 'ECONNRESET' || address === '') {
       socket.destroy()
@@ -167,16 +180,14 @@ export class ConnectionGuard {
     const address = peerAddress(socket)
     const found = this.#parts.finder().find(network, address)
     const share = this.#shareOf(found, address)
-    const used = this.#connections.add(socket, share)
+    const used = this.#connections.add(socket, share, idOf(found))
     socket.destroySoon = closeFlushed
     if (used > RESET_ABOVE) {
       meter.countDrops('over-share', 1)
       socket.resetAndDestroy()
-    } else if (used > 1 || share.isPenalized(performance.now())) {
+    } else if (used > 1) {
       process.nextTick(() => socket.pause()) // after Node has started to read, and before it reads
-      this.refuseLater(socket, () => {
-        this.#refuse(socket, found, used > 1 ? 'too-many-connections' : 'over-share', '', SHORT_LINGER_MS)
-      })
+      this.refuseLater(socket, () => this.#refuse(socket, found, 'too-many-connections', '', SHORT_LINGER_MS))
     }
   }
 
@@ -204,7 +215,7 @@ export class ConnectionGuard {
 
   /**
    * Refuses what is not a request that can be served, and takes it from the share of its peer. If the share is used up,
-   * refuses it after the delay; resets a peer that sent it during the delay of another refusal.
+   * refuses it after the delay.
    */
   #refuseInShare(socket: Socket, refusal: RefusalReason, method: string, lingerMs: number): void {
     if (this.#connections.isEnding(socket)) return
@@ -215,26 +226,12 @@ export class ConnectionGuard {
     }
     const address = peerAddress(socket)
     const found = this.#parts.finder().find(this.#parts.network, address)
-    const share = this.#shareOf(found, address)
-    if (this.#delayed.has(socket)) this.#resetPipelining(socket, share)
-    else if (share.spend(performance.now(), guestOf(found)))
+    if (this.#shareOf(found, address).spend(performance.now(), guestOf(found)))
       this.#refuse(socket, found, refusalOf(found, address) ?? refusal, method, lingerMs)
     else {
       socket.pause()
       this.refuseLater(socket, () => this.#refuse(socket, found, 'over-share', method, SHORT_LINGER_MS))
     }
-  }
-
-  /**
-   * Resets all connections of a peer that pipelines during a delayed refusal. During the penalty, its new connections
-   * are not read. Node reads 64 KiB at a time, so up to 3,600 requests may follow in this turn; they are not parsed.
-   */
-  #resetPipelining(socket: Socket, share: Share): void {
-    stopParsing(socket)
-    share.penalize(performance.now())
-    // may be counted in another share: its peer may have been unknown when the connection was opened
-    socket.resetAndDestroy()
-    this.#parts.meter.countDrops('over-share', 1 + this.#connections.endAll(share))
   }
 
   /** Writes a refusal to the socket, after the responses to earlier requests. */
@@ -250,32 +247,26 @@ export class ConnectionGuard {
       atMs: performance.now(),
     })
     refusalLog.logRefusal(network, peerAddress(socket), idOf(found), refusal)
-    this.#afterResponses(socket, () => this.#close(socket, refusalText(refusal), lingerMs))
+    this.#endAfterResponses(socket, refusalText(refusal), lingerMs)
   }
 
-  #endAfterResponses(socket: Socket): void {
-    const last = this.#connections.currentResponse(socket)
-    if (last?.writableEnded === false) last.shouldKeepAlive = false // not written yet: adds `Connection: close` to it
-    this.#afterResponses(socket, () => this.#close(socket))
-  }
-
-  #afterResponses(socket: Socket, act: () => void): void {
+  #endAfterResponses(socket: Socket, text = '', lingerMs = LINGER_MS): void {
     if (this.#connections.isEnding(socket)) return
     const last = this.#connections.currentResponse(socket)
-    this.lingerAtEnd(socket)
+    // not written yet: adds `Connection: close` to it
+    if (text === '' && last?.writableEnded === false) last.shouldKeepAlive = false
+    const end = () => this.#close(socket, text, lingerMs)
     this.#connections.beginEnd(socket)
-    if (last === undefined || last.writableFinished) act()
-    else last.once('finish', act)
+    socket.destroySoon = end // before `finish`, if the peer has closed its side
+    if (last === undefined || last.writableFinished) end()
+    else last.once('finish', end)
   }
 
-  /**
-   * Ends a connection after `text`. Continues to read, unless its peer is penalized or has used up its share of
-   * discarded bytes.
-   */
+  /** Ends a connection after `text`. Continues to read, unless its peer has used up its share of discarded bytes. */
   #close(socket: Socket, text = '', lingerMs = LINGER_MS): void {
     const share = this.#connections.shareOf(socket)
     const discard = (bytes: number) => share?.discard(performance.now(), bytes) === true
-    if (share?.isPenalized(performance.now()) === false && discard(0)) closeSoon(socket, text, lingerMs, discard)
+    if (discard(0)) closeSoon(socket, text, lingerMs, discard)
     else closeUnread(socket, text)
   }
 
@@ -283,13 +274,4 @@ export class ConnectionGuard {
     const { network, shares } = this.#parts
     return found.kind === 'owned' ? shares.of(found.owner.instance.id) : shares.ofUnknown(network, address)
   }
-}
-
-/**
- * Makes Node's parser drop all but one of the requests that it has read already. Undocumented: 2 is what Node's own
- * listener returns for an upgrade. If a version of Node ignores it, the requests are parsed, and `keepOrReset` drops them
- * because their connection is gone.
- */
-function stopParsing(socket: Socket & { parser?: { onIncoming: unknown } }): void {
-  if (socket.parser) socket.parser.onIncoming = () => 2
 }

@@ -12,6 +12,7 @@
 import type { ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import { isLingering } from './linger.ts'
+import { forgetUnread } from './reading.ts'
 import type { Share } from './share.ts'
 
 /**
@@ -33,15 +34,17 @@ const CONNECTION = Symbol('connection')
 
 /** An open connection, and what the checks have seen of it. */
 class Connection {
-  readonly socket: Socket
+  readonly socket: Connected
   readonly share: Share
   /** The array of all connections. */
   readonly among: Connection[]
   /** The index in `among`. */
   at: number
+  /** The instance to which its peer belongs, as of the last request. */
+  owner: string | undefined
+  /** The bytes that the kernel has not taken yet, and since when that is so. */
   unsent = 0
-  read = 0
-  sinceMs = 0
+  unsentSinceMs = 0
   requests = 0
   /** `requests` and the bytes read, as of the last check. */
   requestsBefore = -1
@@ -51,22 +54,24 @@ class Connection {
   currentResponse: ServerResponse | undefined = undefined
   isEnding = false
 
-  constructor(socket: Socket, share: Share, among: Connection[]) {
+  constructor(socket: Connected, share: Share, owner: string | undefined, among: Connection[]) {
     this.socket = socket
     this.share = share
+    this.owner = owner
     this.among = among
     this.at = among.length
   }
 }
-type Connected = Socket & { [CONNECTION]?: Connection }
+/** `_handle.writeQueueSize` is undocumented, and what Node's own timeouts look at. */
+type Connected = Socket & { [CONNECTION]?: Connection; _handle?: { readonly writeQueueSize?: number } }
 
 /** The open connections of a listener. Times are milliseconds of a monotonic clock. */
 export class GuestConnections {
   readonly #open: Connection[] = []
 
   /** Counts a new connection in its share until it closes. Returns the used part of the limit: 1 = the limit. */
-  add(socket: Connected, share: Share): number {
-    const connection = new Connection(socket, share, this.#open)
+  add(socket: Connected, share: Share, owner: string | undefined): number {
+    const connection = new Connection(socket, share, owner, this.#open)
     socket[CONNECTION] = connection
     this.#open.push(connection)
     socket.on('close', forget)
@@ -88,26 +93,33 @@ export class GuestConnections {
     return socket[CONNECTION]?.isEnding === true
   }
 
-  /** Notes the response to a new request. */
-  setCurrentResponse(socket: Connected, response: ServerResponse): void {
+  /** Notes a new request by its response. `owner`: the instance of its peer. */
+  addRequest(socket: Connected, response: ServerResponse, owner: string | undefined): void {
     const connection = socket[CONNECTION]
     if (connection === undefined) return
     connection.currentResponse = response
+    connection.owner = owner
     connection.isEnding = false
     connection.requests += 1
   }
 
+  setOwner(socket: Connected, owner: string | undefined): void {
+    const connection = socket[CONNECTION]
+    if (connection !== undefined) connection.owner = owner
+  }
+
   /** Notes that no response may follow on a connection. */
   beginEnd(socket: Connected): void {
+    forgetUnread(socket)
     const connection = socket[CONNECTION]
     if (connection === undefined) return
     connection.currentResponse = undefined
     connection.isEnding = true
   }
 
-  /** Resets the open connections of a share, and returns their number. */
-  endAll(share: Share): number {
-    const ended = this.#open.filter((connection) => connection.share === share && !connection.socket.destroyed)
+  /** Resets the open connections of an instance for which `isLost` is true, and returns their number. */
+  endOf(id: string, isLost: (socket: Socket) => boolean): number {
+    const ended = this.#open.filter(({ owner, socket }) => owner === id && !socket.destroyed && isLost(socket))
     for (const { socket } of ended) socket.resetAndDestroy()
     return ended.length
   }
@@ -127,12 +139,12 @@ export class GuestConnections {
   endStalled(nowMs: number): number {
     let ended = 0
     for (const connection of this.#open) {
-      const { socket, unsent } = connection
-      if (socket.writableLength === 0 || socket.writableLength !== unsent || socket.bytesRead !== connection.read) {
-        connection.unsent = socket.writableLength
-        connection.read = socket.bytesRead
-        connection.sinceMs = nowMs
-      } else if (nowMs - connection.sinceMs >= STALLED_MS) {
+      const { socket } = connection
+      const unsent = socket._handle?.writeQueueSize ?? 0
+      if (unsent === 0 || unsent !== connection.unsent) {
+        connection.unsent = unsent
+        connection.unsentSinceMs = nowMs
+      } else if (nowMs - connection.unsentSinceMs >= STALLED_MS) {
         socket.resetAndDestroy() // it leaves the array later, when it closes
         ended += 1
       }
@@ -141,13 +153,13 @@ export class GuestConnections {
   }
 
   /**
-   * Resets the connections that send more bytes than their requests can have, and penalizes their shares; and those
-   * that send bytes but no request. Returns the numbers of both.
+   * Resets the connections that send more bytes than their requests can have, and those that send bytes but no request.
+   * Returns the numbers of both.
    */
   endWithoutRequests(nowMs: number): { flooding: number; idle: number } {
     const ended = { flooding: 0, idle: 0 }
     for (const connection of this.#open) {
-      const { socket, share, requests, requestsBefore, readBefore, currentResponse } = connection
+      const { socket, requests, requestsBefore, readBefore, currentResponse } = connection
       if (socket.destroyed || isLingering(socket)) continue
       connection.requestsBefore = requests
       connection.readBefore = socket.bytesRead
@@ -155,7 +167,6 @@ export class GuestConnections {
       if (requests !== requestsBefore || isAnswering) connection.requestAtMs = nowMs
       const isFlooding = socket.bytesRead - readBefore > (requests - requestsBefore + 1) * BYTES_PER_REQUEST
       if (!isFlooding && nowMs - connection.requestAtMs < STALLED_MS) continue
-      if (isFlooding) share.penalize(nowMs)
       ended[isFlooding ? 'flooding' : 'idle'] += 1
       socket.resetAndDestroy() // it leaves the array later, when it closes
     }

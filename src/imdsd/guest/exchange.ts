@@ -2,7 +2,8 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Route, Target } from '../../metadata/target.ts'
 import type { Content } from '../../metadata/content.ts'
-import type { BodySource } from './body.ts'
+import type { Log } from '../../runtime/log-codes.ts'
+import type { Body, BodySource } from './body.ts'
 import type { FoundGuest } from './identify.ts'
 import type { RequestOutcome } from './meter.ts'
 import type { RefusalReason } from './refusals.ts'
@@ -20,9 +21,34 @@ export interface Exchange {
   /** The target as it is in the request line. */
   readonly rawTarget: string
   readonly response: ServerResponse
-  /** When the headers had been read, in ms of a monotonic clock. */
+  /** When the headers had been read, or when a wait for a change ended, in ms of a monotonic clock. */
   readonly startedMs: number
+  /** What the request has waited for. */
+  readonly had: WaitResults
 }
+
+/** The value that a request waits to change (H1), until a time of a monotonic clock. `hasEnded`: it waits no longer. */
+export interface AwaitedChange {
+  readonly etag: string
+  readonly untilMs: number
+  readonly hasEnded: boolean
+}
+
+/** What a request has waited for, each with its result. */
+export interface WaitResults {
+  /** Its address was looked up in the store. */
+  readonly lookup?: true
+  /** A signature is made, and the tree has it; or it failed or took too long. */
+  readonly signature?: 'made' | 'failed'
+  /** An identity token. */
+  readonly token?: Content
+  readonly body?: Exclude<Body, { kind: 'gone' }>
+  readonly change?: AwaitedChange
+  /** Its steps have run before, so it was counted; and whether its instance has been replaced in the view since. */
+  readonly steps?: 'same-record' | 'other-record'
+}
+
+export const WAITED_FOR_NOTHING: WaitResults = {}
 
 /**
  * A request that gets no content. `ttlSeconds`: the remaining lifetime of its session token; undefined if it has no
@@ -46,16 +72,13 @@ export interface ServedRequest {
 export type RequestResult = ServedRequest | RefusedRequest
 
 /**
- * A request whose content is being made. `content` resolves with undefined if there is none. `cost`: the extra requests
- * that it costs the guest's share. `giveUp` ends its wait for a turn; call it when the content is no longer needed.
+ * A request that has to wait. `start` begins the wait, and calls `done` once with its result, unless the connection
+ * closes; its steps run again then. `cost`: the extra requests that it costs the guest's share.
  */
-export interface PendingRequest {
-  readonly kind: 'pending'
-  readonly route: Route
-  readonly content: Promise<Content | undefined>
-  readonly ttlSeconds: number | undefined
+export interface Wait {
+  readonly kind: 'wait'
   readonly cost: number
-  readonly giveUp?: () => void
+  readonly start: (done: (result: WaitResults) => void, log: Log) => void
 }
 
 export function refused(refusal: RefusalReason, route: Route, ttlSeconds?: number): RefusedRequest {
@@ -67,26 +90,11 @@ export function outcomeOf(result: RequestResult): RequestOutcome {
   return result.kind === 'served' ? 'served' : result.refusal
 }
 
-/** For a request whose guest has lost its address since: it never gets the value of another instance. */
+/** The result when the address has another owner than when the request came. */
 export const ADDRESS_LOST = refused('unknown-peer', 'unknown')
 
-/** The result of a request, with its target, if that could be parsed. */
+/** The result of the steps, with the target, if that could be parsed. */
 export interface Resolution {
   readonly target: Target | undefined
-  readonly result: RequestResult | PendingRequest
-}
-
-/**
- * Steps that run again for a request that has waited: for its body, a signature or a change. They count nothing, since
- * the request was counted when it arrived.
- */
-export interface Steps {
-  /** Finds the instance of the peer. */
-  readonly findAgain: (exchange: Exchange) => FoundGuest
-  /** Authorizes only. Undefined: not refused. */
-  readonly authorizeAgain: (exchange: Exchange) => RefusedRequest | undefined
-  /** Authorizes and resolves. */
-  readonly resolveAgain: (exchange: Exchange) => Resolution
-  /** Responds, and notes the request in the boot trace of its guest. `target`: undefined if it could not be parsed. */
-  readonly send: (exchange: Exchange, target: Target | undefined, result: RequestResult) => void
+  readonly result: RequestResult | Wait
 }

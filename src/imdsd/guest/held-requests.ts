@@ -1,7 +1,6 @@
 /**
- * Requests that wait for a change (contract H1). The server checks a held request whenever the view changes its
- * instance, at its time limit, when its peer closes its side, and when the daemon stops. A held request costs one timer
- * and an entry here.
+ * Requests that wait for a change (contract H1). A held request is woken when the view changes its instance, at its time
+ * limit, when its peer closes its side, and when the daemon stops. It costs one timer and an entry here.
  */
 import type { ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
@@ -9,17 +8,11 @@ import { ByOwner } from '../../limits/by-owner.ts'
 
 const MAX_HELD = 8
 
-/** Why a held request is checked. `ended`: its time is over, or its peer sends nothing more and may be gone. */
+/** Why a held request is woken. `ended`: its time is over, or its peer sends nothing more and may be gone. */
 export type Wake = 'changed' | 'ended' | 'stop'
 
-/** Checks a held request, and responds to it. False: it stays held, which only a change allows. */
-export type HeldCheck = (wake: Wake) => boolean
-
-interface Held {
-  readonly check: HeldCheck
-  /** Forgets the request. */
-  readonly end: () => void
-}
+/** Wakes a request. */
+type Held = (why: Wake) => void
 
 export class HeldRequests {
   readonly #held = new ByOwner<Held>()
@@ -39,51 +32,44 @@ export class HeldRequests {
   }
 
   /**
-   * Holds a request until `check` responds to it, or its connection closes. A peer that has closed its side meanwhile
-   * is answered at once.
+   * Holds a request until it is woken, or its connection closes. A peer that has closed its side before is answered at
+   * once.
    */
   hold(
     id: string,
     { request: { socket }, response }: { request: { socket: Socket }; response: ServerResponse },
     limitMs: number,
-    check: HeldCheck,
+    woken: (why: Wake) => void,
   ): void {
     if (socket.readableEnded || socket.destroyed) {
-      check('ended')
+      woken('ended')
       return
     }
-    const endNow = () => {
-      held.end()
-      check('ended')
+    const forget = () => {
+      clearTimeout(timer)
+      response.off('close', forget)
+      socket.off('end', end)
+      this.#held.remove(id, wake)
     }
-    const timer = setTimeout(endNow, limitMs)
-    const held: Held = {
-      check,
-      end: () => {
-        clearTimeout(timer)
-        response.off('close', held.end)
-        socket.off('end', endNow)
-        this.#held.remove(id, held)
-      },
+    const wake = (why: Wake) => {
+      forget()
+      woken(why)
     }
-    this.#held.add(id, held)
-    response.once('close', held.end)
-    socket.once('end', endNow)
+    const end = () => wake('ended')
+    const timer = setTimeout(end, limitMs)
+    this.#held.add(id, wake)
+    response.once('close', forget)
+    socket.once('end', end)
   }
 
-  /** Checks the held requests of an instance after a change. */
+  /** Wakes the held requests of an instance after a change. */
   check(id: string): void {
-    for (const held of this.#held.of(id)) {
-      if (held.check('changed')) held.end()
-    }
+    for (const wake of this.#held.of(id)) wake('changed')
   }
 
-  /** Ends all held requests. No other is held afterwards. */
+  /** Wakes all held requests. No other is held afterwards. */
   stop(): void {
     this.#isStopping = true
-    for (const held of this.#held.all()) {
-      held.end()
-      held.check('stop')
-    }
+    for (const wake of this.#held.all()) wake('stop')
   }
 }

@@ -39,9 +39,12 @@ export interface GuestFinder {
   /** Reads memory only. */
   find(network: string, address: string): FoundGuest
   /**
-   * Looks an unknown peer up in the store, within a second; undefined if the store may not be asked now. Never rejects.
+   * Looks an unknown peer up in the store, so that `find` knows it, within a second; undefined if the store may not be
+   * asked now. Never rejects.
    */
-  lookUp(network: string, address: string): Promise<FoundGuest> | undefined
+  lookUp(network: string, address: string): Promise<unknown> | undefined
+  /** Adds a function that is called after an instance has changed, or an address that it claims has another owner. */
+  onChange(changed: (id: string) => void): void
 }
 
 /**
@@ -53,8 +56,10 @@ export function identifies(host: string | undefined, address: string): boolean {
   return !isLoopback(address) || isLoopback(host ?? '')
 }
 
+type Lookup = Pick<GuestFinder, 'find' | 'lookUp'>
+
 /** What a listener at `host` finds: no guest of an address that it does not identify. */
-export function finderAt(host: string | undefined, finder: GuestFinder): GuestFinder {
+export function finderAt(host: string | undefined, finder: Lookup): Lookup {
   return {
     find: (network, address) => (identifies(host, address) ? finder.find(network, address) : UNKNOWN),
     lookUp: (network, address) => (identifies(host, address) ? finder.lookUp(network, address) : undefined),
@@ -73,8 +78,8 @@ export function peerAddress({ remoteAddress = '' }: Pick<Socket, 'remoteAddress'
 }
 
 /**
- * Why every request from an address is refused; undefined if it belongs to a guest whose requests may be served. Both
- * ends of a connection are of one family, so an IPv6 address means that the guest connected to an IPv6 address.
+ * Why every request from an address is refused; undefined if it belongs to a guest whose requests may be served. A peer
+ * with an IPv6 address has connected over IPv6.
  */
 export function refusalOf(found: FoundGuest, address: string): RefusalReason | undefined {
   if (found.kind === 'unknown') return 'unknown-peer'

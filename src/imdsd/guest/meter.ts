@@ -8,7 +8,7 @@ import { ROUTES, type Route } from '../../metadata/target.ts'
 import { REFUSALS, statusOf, type RefusalReason } from './refusals.ts'
 
 /** Why a connection was closed without a response. */
-const DROPS = ['descriptors', 'over-share', 'stalled'] as const
+const DROPS = ['descriptors', 'over-share', 'owner-changed', 'stalled'] as const
 /**
  * The session of a request for metadata: a valid token, none, or refused because a token was required or the token was
  * invalid.

@@ -3,14 +3,25 @@
  * the bounds of metadata/reports.ts and REPORTS_A_MINUTE. They are never served to a guest. The snapshot has them too.
  */
 import type { Content } from '../../metadata/content.ts'
-import { addReport, mergeReports, NO_REPORTS, parseReportName, type Reports } from '../../metadata/reports.ts'
+import {
+  addReport,
+  MAX_REPORTS_BYTES,
+  mergeReports,
+  NO_REPORTS,
+  parseReportName,
+  type Reports,
+} from '../../metadata/reports.ts'
 import type { Authorized } from './authorize.ts'
-import { refused, type RequestResult } from './exchange.ts'
+import { readBody } from './body.ts'
+import { refused, type Exchange, type RequestResult, type ServedRequest, type Wait } from './exchange.ts'
 import type { Guest } from './identify.ts'
+import type { RefusalLog } from './refusal-log.ts'
 import type { RefusalReason } from './refusals.ts'
 
 export const REPORTS_A_MINUTE = 10
 const MINUTE_MS = 60_000
+/** The longest time that the body of a report may take. */
+const BODY_TIMEOUT_MS = 5_000
 
 /** The response to a report that was accepted. It names the types of keys that are not kept. */
 function accepted(ignored: readonly string[]): Content {
@@ -34,6 +45,35 @@ export function resolveReport(
   } else if (method !== 'PUT') return refused('report-method', route, ttlSeconds)
   else if (ttlSeconds === undefined) return refused('token-required', route)
   return { kind: 'served', route, content: ACCEPTED, ttlSeconds }
+}
+
+/** Reads the body of a report that may be accepted, and keeps it. `served`: the response to an empty one. */
+export function receiveReport(
+  exchange: Pick<Exchange, 'network' | 'body' | 'had'>,
+  guest: Guest,
+  path: string,
+  served: ServedRequest,
+  { reports, refusalLog }: { readonly reports: GuestReports; readonly refusalLog: RefusalLog },
+): RequestResult | Wait {
+  const { route, ttlSeconds } = served
+  const { body } = exchange.had
+  if (body === undefined) {
+    if (!reports.countReport(guest)) return refused('too-many-reports', route, ttlSeconds)
+    return {
+      kind: 'wait',
+      cost: 0,
+      start: (done) =>
+        readBody(exchange.body, MAX_REPORTS_BYTES, BODY_TIMEOUT_MS, (read) => {
+          if (read.kind !== 'gone') done({ body: read })
+        }),
+    }
+  }
+  if (body.kind !== 'read')
+    return refused(body.kind === 'too-large' ? 'report-too-large' : 'request-timeout', route, ttlSeconds)
+  const outcome = reports.accept(guest, path, body.bytes)
+  if (outcome.kind === 'refused') return refused(outcome.refusal, route, ttlSeconds)
+  if (outcome.ignored.length > 0) refusalLog.logIgnoredKeys(exchange.network, guest.instance.id, outcome.ignored)
+  return { ...served, content: outcome.content }
 }
 
 /** `sinceRevision`: this process received the reports with a higher revision. */

@@ -7,7 +7,7 @@ import { SIGNATURE_LEAVES } from '../../metadata/identity-document.ts'
 import type { Target } from '../../metadata/target.ts'
 import { VERSION_LIST } from '../../metadata/tree.ts'
 import type { Authorized, Rules } from './authorize.ts'
-import { refused, type Exchange, type PendingRequest, type RequestResult } from './exchange.ts'
+import { refused, type Exchange, type RequestResult, type Wait, type WaitResults } from './exchange.ts'
 import type { Guest } from './identify.ts'
 import { resolveReport } from './reports.ts'
 import { TTL_HEADER } from './respond.ts'
@@ -21,12 +21,14 @@ const TOKEN_OPTIONS: Content = {
 
 /** How many requests cost as much as the signature of an identity token. */
 const IDENTITY_TOKEN_COST = 20
+/** The longest wait for a signature, in ms. Only a flood of them, or a disk that blocks the threads, takes so long. */
+const SIGNATURE_TIMEOUT_MS = 1_000
 
 export function resolve(
-  exchange: Pick<Exchange, 'network' | 'request' | 'rawTarget'>,
+  exchange: Pick<Exchange, 'network' | 'request' | 'rawTarget' | 'had'>,
   authorized: Authorized,
   rules: Pick<Rules, 'tokens' | 'limitHops' | 'issuerOf'>,
-): RequestResult | PendingRequest {
+): RequestResult | Wait {
   const { guest, target, ttlSeconds } = authorized
   const { route } = target
   const { method } = exchange.request
@@ -38,12 +40,14 @@ export function resolve(
   if (route === '/openstack' && guest.instance.options.openstack === 'disabled')
     return refused('not-found', route, ttlSeconds)
   if (method !== 'GET' && method !== 'HEAD') return refused('method-not-allowed', route, ttlSeconds)
-  if (route === '/latest/dynamic/instance-identity/token') return resolveIdentityToken(authorized, rules)
+  if (route === '/latest/dynamic/instance-identity/token') return resolveIdentityToken(exchange, authorized, rules)
+  if (exchange.had.signature === 'failed') return refused('not-signed', route, ttlSeconds)
   const prepared = hasSignature(target) ? guest.prepareIdentity() : undefined
-  if (prepared !== undefined) {
-    const content = prepared.then(() => contentOf(guest, target))
-    return { kind: 'pending', route, content, ttlSeconds, cost: 0 }
-  }
+  if (prepared !== undefined)
+    return awaitSignature(
+      prepared.then(() => ({ signature: 'made' })),
+      0,
+    )
   const content = contentOf(guest, target)
   return content === undefined
     ? refused('not-found', route, ttlSeconds)
@@ -66,21 +70,49 @@ function contentOf(guest: Guest, { route, version, path, query }: Target): Conte
  * URLs for others (SSRF) rarely sends its header. No cache may keep it, and it has no ETag.
  */
 function resolveIdentityToken(
+  { had }: Pick<Exchange, 'had'>,
   { guest, target: { route, audience }, ttlSeconds }: Authorized,
   { issuerOf }: Pick<Rules, 'issuerOf'>,
-): RequestResult | PendingRequest {
+): RequestResult | Wait {
   const issuer = issuerOf(guest.instance)
   if (issuer === undefined) return refused('not-found', route, ttlSeconds)
   if (ttlSeconds === undefined) return refused('token-required', route)
   if (audience === undefined || issuer.audiences?.includes(audience) === false)
     return refused('bad-audience', route, ttlSeconds)
+  if (had.signature === 'failed') return refused('not-signed', route, ttlSeconds)
+  if (had.token !== undefined) return { kind: 'served', route, content: had.token, ttlSeconds }
   const abort = new AbortController()
-  const content = issuer.mint(audience, abort.signal).then((body) => ({
-    body,
-    headers: ['Content-Type', 'text/plain', 'Content-Length', String(body.length), 'Cache-Control', 'no-store'],
+  const minted = issuer.mint(audience, abort.signal).then((body) => ({
+    token: {
+      body,
+      headers: ['Content-Type', 'text/plain', 'Content-Length', String(body.length), 'Cache-Control', 'no-store'],
+    },
   }))
-  const giveUp = () => abort.abort()
-  return { kind: 'pending', route, content, ttlSeconds, cost: IDENTITY_TOKEN_COST, giveUp }
+  return awaitSignature(minted, IDENTITY_TOKEN_COST, () => abort.abort())
+}
+
+/** Waits for a signature, which Node's thread pool makes. `giveUp` ends its wait for a turn. A failure is logged. */
+export function awaitSignature(made: Promise<WaitResults>, cost: number, giveUp?: () => void): Wait {
+  return {
+    kind: 'wait',
+    cost,
+    start: (done, log) => {
+      let isDone = false
+      const finish = (result: WaitResults) => {
+        clearTimeout(timer)
+        if (!isDone) done(result)
+        isDone = true
+      }
+      const timer = setTimeout(() => {
+        giveUp?.()
+        finish({ signature: 'failed' })
+      }, SIGNATURE_TIMEOUT_MS)
+      made.then(finish, (error: unknown) => {
+        if (!isDone) log.error({ code: 'signing-failed', err: error }, 'signing failed; the guest gets 503')
+        finish({ signature: 'failed' })
+      })
+    },
+  }
 }
 
 /**

@@ -70,12 +70,14 @@ export class Responder {
     } = exchange
     const { guard, meter, refusalLog, log } = this.#parts
     const outcome = outcomeOf(result)
-    const last = isLast(headers, outcome)
+    // a report whose body was read is like a request without one
+    const last = exchange.had.body?.kind !== 'read' && isLast(headers, outcome)
     if (last) {
       response.shouldKeepAlive = false
       guard.lingerAtEnd(socket)
     }
     write(exchange, result)
+    if (socket.writableNeedDrain) guard.stopReading(socket) // the peer reads more slowly than it asks
     const durationMs = performance.now() - startedMs
     const counted = response.statusCode === 304 ? 'not-modified' : outcome
     meter.countResponse(result.route, method, counted, durationMs / 1000)

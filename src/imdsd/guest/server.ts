@@ -1,12 +1,13 @@
 /**
  * The guest side of the daemon: one server for each listener. `RequestPipeline` has the steps of a request in their order:
- * identify, take the request from the fair share, look up an unknown peer, authorize, resolve, respond.
+ * identify, take the request from the fair share, look up an unknown peer, authorize, resolve, wait if that is necessary,
+ * respond.
  *
- * The steps run in Fastify's first hook, before a body is read. Only the body of a report is read (receive-report.ts);
- * all others are discarded after the response (contract A4; linger.ts).
+ * The steps run in Fastify's first hook, before a body is read. Only the body of a report is read (reports.ts); all
+ * others are discarded after the response (contract A4; linger.ts).
  *
- * Two steps may wait, each at most a second: the lookup of an unknown peer, and a signature (pending.ts). A request
- * may also ask to be answered only when a value changes (query-responder.ts).
+ * A request may have to wait: for a lookup, a signature, the body of a report or a change. Its steps run again then, from
+ * the beginning, so each of them decides by what is true then. Meanwhile nothing more is read from its connection.
  */
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { performance } from 'node:perf_hooks'
@@ -14,22 +15,23 @@ import { TargetCache, type Target } from '../../metadata/target.ts'
 import { authorize, type Rules } from './authorize.ts'
 import { ConnectionGuard, type ConnectionGuardParts } from './connection-guard.ts'
 import {
+  ADDRESS_LOST,
   outcomeOf,
   refused,
-  type Resolution,
+  WAITED_FOR_NOTHING,
   type Exchange,
-  type RefusedRequest,
   type RequestResult,
-  type Steps,
+  type Resolution,
+  type ServedRequest,
+  type Wait,
+  type WaitResults,
 } from './exchange.ts'
 import type { HeldRequests } from './held-requests.ts'
 import { buildHttpServer } from './http-server.ts'
-import { finderAt, peerAddress, type GuestFinder, type FoundGuest } from './identify.ts'
+import { finderAt, guestOf, idOf, peerAddress, type Guest, type GuestFinder } from './identify.ts'
 import type { RequestMeter } from './meter.ts'
-import { awaitAndRecheck } from './pending.ts'
-import { buildQueryResponder, type RespondToQuery } from './query-responder.ts'
-import { receiveReport } from './receive-report.ts'
-import type { GuestReports } from './reports.ts'
+import { awaitChange, priceOfQuery } from './queries.ts'
+import { receiveReport, type GuestReports } from './reports.ts'
 import { resolve } from './resolve.ts'
 import { Responder, type ResponderParts } from './respond.ts'
 
@@ -42,7 +44,10 @@ export interface GuestServerParts extends Omit<ConnectionGuardParts, 'finder'>, 
 }
 
 /** For the steps that run again: the request was counted when it arrived. */
-const UNCOUNTED = { countSession: () => undefined, countForwarded: () => undefined }
+const UNCOUNTED: Pick<RequestMeter, 'countSession' | 'countForwarded'> = {
+  countSession: () => undefined,
+  countForwarded: () => undefined,
+}
 
 /** Builds the server of one listener. It does not listen yet. */
 export function buildGuestServer(parts: GuestServerParts): FastifyInstance {
@@ -50,8 +55,8 @@ export function buildGuestServer(parts: GuestServerParts): FastifyInstance {
   const server = buildHttpServer(pipeline.guard)
   server.server.once('listening', () => {
     // read once: a server that stops has no address any more, and still answers
-    const place = server.server.address()
-    pipeline.setAddress(typeof place === 'string' ? undefined : place?.address)
+    const address = server.server.address()
+    pipeline.setAddress(typeof address === 'string' ? undefined : address?.address)
   })
   server.addHook('onRequest', (request, reply) => pipeline.serve(request, reply))
   server.all('/', () => undefined) // never reached: the hook responds
@@ -59,21 +64,20 @@ export function buildGuestServer(parts: GuestServerParts): FastifyInstance {
 }
 
 /** The steps of a request from its listener to its response. */
-export class RequestPipeline implements Steps {
+export class RequestPipeline {
   readonly guard: ConnectionGuard
   readonly #parts: GuestServerParts
   readonly #responder: Responder
-  readonly #respondToQuery: RespondToQuery
   readonly #targets = new TargetCache()
-  #finder: GuestFinder
+  #finder: Pick<GuestFinder, 'find' | 'lookUp'>
 
   constructor(parts: GuestServerParts) {
-    const { meter, refusalLog, held, log } = parts
+    const { finder, meter, refusalLog, log } = parts
     this.#parts = parts
-    this.#finder = finderAt(undefined, parts.finder)
+    this.#finder = finderAt(undefined, finder)
     this.guard = new ConnectionGuard({ ...parts, finder: () => this.#finder })
     this.#responder = new Responder({ guard: this.guard, meter, refusalLog, log })
-    this.#respondToQuery = buildQueryResponder({ steps: this, guard: this.guard, held, log })
+    finder.onChange((id) => this.guard.endLost(id))
   }
 
   /** Sets the address of the listener, which decides whether loopback addresses identify guests. */
@@ -84,19 +88,12 @@ export class RequestPipeline implements Steps {
   serve(request: FastifyRequest, reply: FastifyReply): void {
     reply.hijack()
     const exchange = this.#identify(request, reply)
-    if (!this.guard.keepOrReset(exchange)) return
-    if (!this.guard.takeFromShare(exchange)) {
-      this.guard.refuseLater(exchange.request.socket, () => {
-        const result = refused('over-share', 'unknown')
-        this.#note(exchange, undefined, result)
-        this.#responder.sendNow(exchange, result)
-      })
-      return
+    if (!this.guard.isOpen(exchange)) return
+    if (this.guard.takeFromShare(exchange)) this.#runSteps(exchange)
+    else {
+      const result = refused('over-share', 'unknown')
+      this.guard.refuseLater(exchange.request.socket, () => this.#send(exchange, undefined, result))
     }
-    const lookup =
-      exchange.found.kind === 'unknown' ? this.#finder.lookUp(exchange.network, exchange.address) : undefined
-    if (lookup === undefined) this.#resolveAndRespond(exchange)
-    else void lookup.then((found) => this.#resolveAndRespond({ ...exchange, found }))
   }
 
   #identify({ raw: request, originalUrl: rawTarget }: FastifyRequest, { raw: response }: FastifyReply): Exchange {
@@ -104,68 +101,86 @@ export class RequestPipeline implements Steps {
     const { network } = this.#parts
     const address = peerAddress(request.socket)
     const found = this.#finder.find(network, address)
-    return { network, address, found, request, body: request, rawTarget, response, startedMs }
+    const had = WAITED_FOR_NOTHING
+    return { network, address, found, request, body: request, rawTarget, response, startedMs, had }
   }
 
-  #resolveAndRespond(exchange: Exchange): void {
-    const { target, result } = this.#authorizeAndResolve(exchange, this.#parts.meter)
-    if (result.kind === 'pending') {
-      this.guard.charge(exchange, result.cost)
-      void awaitAndRecheck(exchange, result, this, this.#parts.log).then((made) => {
-        this.#respond(exchange, target, made)
-      })
-    } else if (result.kind === 'served' && result.route === '/latest/reports') {
-      const { reports, refusalLog } = this.#parts
-      receiveReport(exchange, target, result, { steps: this, reports, refusalLog })
-    } else this.#respond(exchange, target, result)
+  /** Runs the steps, and responds or waits. */
+  #runSteps(exchange: Exchange): void {
+    const { target, result } = this.#resolve(exchange)
+    if (result.kind !== 'wait') {
+      this.#send(exchange, target, result)
+      return
+    }
+    this.guard.charge(exchange, result.cost)
+    this.guard.stopReading(exchange.request.socket)
+    result.start((got) => this.#runAgain(exchange, target, got), this.#parts.log)
   }
 
-  #authorizeAndResolve(exchange: Exchange, counts: Pick<RequestMeter, 'countSession' | 'countForwarded'>): Resolution {
-    const { rules, log } = this.#parts
+  /** Runs the steps of a request that has waited. It is not answered if its address has another owner since. */
+  #runAgain(before: Exchange, target: Target | undefined, got: WaitResults): void {
+    const found = this.#finder.find(before.network, before.address)
+    const startedMs = got.change === undefined ? before.startedMs : performance.now()
+    if (got.lookup === true) {
+      const exchange = { ...before, found, had: got }
+      this.guard.noteOwner(exchange)
+      this.#runSteps(exchange)
+      return
+    }
+    if (idOf(found) !== idOf(before.found)) {
+      this.#send({ ...before, found, startedMs }, target, ADDRESS_LOST)
+      return
+    }
+    const isReplaced = before.had.steps === 'other-record' || guestOf(found) !== guestOf(before.found)
+    const steps = isReplaced ? 'other-record' : 'same-record'
+    this.#runSteps({ ...before, found, startedMs, had: { ...before.had, ...got, steps } })
+  }
+
+  #resolve(exchange: Exchange): Resolution {
+    const { rules, meter, log } = this.#parts
+    const { found, had } = exchange
+    const lookup = found.kind === 'unknown' && had === WAITED_FOR_NOTHING ? this.#lookUp(exchange) : undefined
+    if (lookup !== undefined) return { target: undefined, result: lookup }
     let target: Target | undefined
     try {
       const parsed = this.#targets.parse(exchange.rawTarget)
       if (parsed.ok) target = parsed.value
-      const authorization = authorize(exchange, parsed, rules, counts)
-      const result = authorization.kind === 'refused' ? authorization : resolve(exchange, authorization, rules)
-      return { target, result }
+      const authorized = authorize(exchange, parsed, rules, had.steps === undefined ? meter : UNCOUNTED)
+      if (authorized.kind === 'refused') return { target, result: authorized }
+      const result = resolve(exchange, authorized, rules)
+      if (result.kind !== 'served') return { target, result }
+      return { target, result: this.#complete(exchange, authorized.guest, authorized.target, result) }
     } catch (error) {
       log.error({ code: 'request-failed', err: error }, 'request failed; the guest gets 500')
       return { target, result: refused('internal-error', 'unknown') }
     }
   }
 
-  #respond(exchange: Exchange, target: Target | undefined, result: RequestResult): void {
-    if (target?.query === undefined || result.kind === 'refused') this.send(exchange, target, result)
-    else this.#respondToQuery(exchange, { ...target, query: target.query }, result)
+  #lookUp({ network, address }: Exchange): Wait | undefined {
+    const found = this.#finder.lookUp(network, address)
+    if (found === undefined) return undefined
+    return { kind: 'wait', cost: 0, start: (done) => void found.then(() => done({ lookup: true })) }
   }
 
-  send(exchange: Exchange, target: Target | undefined, result: RequestResult): void {
-    this.#note(exchange, target, result)
-    this.#responder.sendBatched(exchange, result)
+  /** What is special of reports and of requests with a query. */
+  #complete(exchange: Exchange, guest: Guest, target: Target, served: ServedRequest): RequestResult | Wait {
+    const { query, path, version } = target
+    if (target.route === '/latest/reports') return receiveReport(exchange, guest, path, served, this.#parts)
+    if (query === undefined) return served
+    if (exchange.had.change === undefined) this.guard.charge(exchange, priceOfQuery(query, guest))
+    return awaitChange(exchange, guest.instance.id, query, served, () => guest.has(version, path), this.#parts.held)
   }
 
-  #note({ found, request: { headers }, startedMs }: Exchange, target: Target | undefined, result: RequestResult): void {
+  #send(exchange: Exchange, target: Target | undefined, result: RequestResult): void {
+    const { found, request, startedMs } = exchange
     const topic = target?.topic ?? 'other'
     this.#parts.traces.note(found, {
       topic,
       outcome: outcomeOf(result),
       hasToken: result.ttlSeconds !== undefined && topic !== 'token',
-      agent: headers['user-agent'],
+      agent: request.headers['user-agent'],
       atMs: startedMs,
     })
-  }
-
-  findAgain({ network, address }: Exchange): FoundGuest {
-    return this.#finder.find(network, address)
-  }
-
-  resolveAgain(exchange: Exchange): Resolution {
-    return this.#authorizeAndResolve(exchange, UNCOUNTED)
-  }
-
-  authorizeAgain(exchange: Exchange): RefusedRequest | undefined {
-    const authorization = authorize(exchange, this.#targets.parse(exchange.rawTarget), this.#parts.rules, UNCOUNTED)
-    return authorization.kind === 'refused' ? authorization : undefined
+    this.#responder.sendBatched(exchange, result)
   }
 }

@@ -4,7 +4,7 @@
  *
  * An instance has one share for all of its addresses, so a guest that exceeds it slows down no other (invariant 6). An
  * unknown peer has a smaller share for its address, or for its /64 of IPv6, since one peer owns a whole /64. All
- * unknown peers together have a limit too, and one peer cannot exhaust it; a penalty applies to one peer only.
+ * unknown peers together have a limit too, and one peer cannot exhaust it.
  *
  * Memory is bounded: a share that is full again is forgotten, and at most MAX_UNKNOWN shares of unknown peers are kept.
  * They are in a Map and not in the library's LRU cache, which would evict a share with open connections: its peer could
@@ -39,7 +39,6 @@ export const UNKNOWN_PEERS: UnknownAllowance = {
 
 /** How many times a guest may read its whole tree at once, however large the tree is. */
 const TREES_AT_ONCE = 5
-const PENALTY_MS = 5_000
 /** The bytes to discard that a peer may send for each request of its share. Reading them costs less than a request. */
 const DISCARDED_PER_REQUEST = 131_072
 /**
@@ -68,7 +67,6 @@ export class Share {
   readonly #requests: TokenBucket
   /** In requests, of DISCARDED_PER_REQUEST bytes each. */
   readonly #discarded: TokenBucket
-  #penaltyUntilMs = 0
   #connections = 0
 
   constructor(allowance: Allowance, total?: Share) {
@@ -105,15 +103,6 @@ export class Share {
     return true
   }
 
-  /** Begins a penalty: connections of the peer are not read while it lasts. */
-  penalize(nowMs: number): void {
-    this.#penaltyUntilMs = nowMs + PENALTY_MS
-  }
-
-  isPenalized(nowMs: number): boolean {
-    return nowMs < this.#penaltyUntilMs
-  }
-
   /** Counts a new connection. Returns the used part of the limit: 1 = the limit. */
   addConnection(): number {
     const used = ++this.#connections / this.#allowance.connections
@@ -133,12 +122,7 @@ export class Share {
 
   /** Whether no part of the share is used. */
   isFull(nowMs: number): boolean {
-    return (
-      this.#connections === 0 &&
-      this.#requests.isFull(nowMs) &&
-      this.#discarded.isFull(nowMs) &&
-      !this.isPenalized(nowMs)
-    )
+    return this.#connections === 0 && this.#requests.isFull(nowMs) && this.#discarded.isFull(nowMs)
   }
 }
 

@@ -62,7 +62,7 @@ test('a duration is in the bucket of its bound and in all above; an unread reque
 test('dropped connections, sessions and forwarded requests are counted', () => {
   const meter = new RequestMeter()
   expect([meter.drops, meter.sessions, meter.forwards]).toEqual([
-    { descriptors: 0, 'over-share': 0, stalled: 0 },
+    { descriptors: 0, 'over-share': 0, 'owner-changed': 0, stalled: 0 },
     { token: 0, none: 0, refused: 0 },
     0,
   ])
@@ -73,7 +73,7 @@ test('dropped connections, sessions and forwarded requests are counted', () => {
   meter.countForwarded()
   meter.countForwarded()
   expect([meter.drops, meter.sessions, meter.forwards]).toEqual([
-    { descriptors: 0, 'over-share': 0, stalled: 5 },
+    { descriptors: 0, 'over-share': 0, 'owner-changed': 0, stalled: 5 },
     { token: 2, none: 0, refused: 0 },
     2,
   ])

@@ -85,18 +85,6 @@ test('F2: one unknown peer may discard only a fraction of the common share, and 
   expect(discards('10.0.1.1')).toBe(UNKNOWN_PEERS.total.burst - peers * UNKNOWN_PEERS.perPeer.burst)
 })
 
-test('F1: a guest that pipelines beyond its share is not read for 5 s, and no longer', () => {
-  const share = new Share(GUEST)
-  expect(share.isPenalized(1_000)).toBe(false)
-  for (let i = 0; i < 1_000; i++) share.penalize(1_000)
-  expect([share.isPenalized(5_999), share.isFull(5_999), share.isPenalized(6_000), share.isFull(6_000)]).toEqual([
-    true,
-    false,
-    false,
-    true,
-  ])
-})
-
 test('F1: an unknown peer gets only a fraction of the share of all unknown peers', () => {
   const shares = new Shares(GUEST, UNKNOWN_PEERS)
   const { perPeer, total } = UNKNOWN_PEERS
@@ -126,13 +114,6 @@ test('F1: discarded bytes have their own bucket: 128 KiB for each request of the
   let bytes = 0
   for (let i = 0; i < 100; i++) bytes += atOnceBytes(shares.ofUnknown('default', `10.0.1.${i}`), 0)
   expect(bytes).toBe(UNKNOWN_PEERS.total.burst * 131_072 - 65_536)
-})
-
-test('F1: the penalty of an unknown peer does not apply to another', () => {
-  const shares = new Shares(GUEST, UNKNOWN_PEERS)
-  shares.ofUnknown('default', '10.0.0.1').penalize(0)
-  expect(shares.ofUnknown('default', '10.0.0.1').isPenalized(0)).toBe(true)
-  expect(shares.ofUnknown('default', '10.0.0.2').isPenalized(0)).toBe(false)
 })
 
 test('F1: the addresses of an IPv6 /64 have one share', () => {

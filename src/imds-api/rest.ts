@@ -9,6 +9,7 @@ import { buildAuthentication } from './auth/bearer.ts'
 import { FailureLimit } from '../limits/failure-limit.ts'
 import { Grants } from './auth/grants.ts'
 import { KnownAddresses } from './auth/known-addresses.ts'
+import { Lookups } from './auth/lookups.ts'
 import { addTokenEndpoint } from './auth/token-endpoint.ts'
 import { TokenFamilies } from './auth/token-families.ts'
 import { AccessTokens, EXPIRED_RETENTION_MS } from './auth/tokens.ts'
@@ -19,6 +20,7 @@ import { purgeEach } from './database/purge.ts'
 import { addDocsPages } from './http/docs-pages.ts'
 import { completeOpenApi } from './http/openapi.ts'
 import { ABOUT } from './http/openapi-about.ts'
+import { publicDocument } from './http/public-document.ts'
 import { buildEnterShare } from './http/read-share.ts'
 import { addAccountRoutes, addChosenAccountRoute } from './resources/accounts.ts'
 import { addCatalogRoutes } from './resources/catalog.ts'
@@ -50,6 +52,7 @@ import type { Db } from './database/transaction.ts'
 export interface Auth {
   readonly tokens: AccessTokens
   readonly grants: Grants
+  readonly lookups: Lookups
   readonly purge: () => Promise<void>
 }
 
@@ -61,13 +64,15 @@ export function buildAuth(
   log: Log,
 ): Auth {
   const steady = () => performance.now()
-  const tokens = new AccessTokens(db, now, steady)
+  const lookups = new Lookups()
+  const tokens = new AccessTokens(db, now, steady, lookups)
   const families = new TokenFamilies(db, refreshTokenSeconds, now)
   const limit = new FailureLimit(steady)
   const known = new KnownAddresses({ db, limit, now, steady, log })
   return {
     tokens,
-    grants: new Grants({ db, tokens, families, known, seconds: accessTokenSeconds, now }),
+    lookups,
+    grants: new Grants({ db, tokens, families, known, lookups, seconds: accessTokenSeconds, now }),
     purge: async () => {
       const at = now()
       const keptSince = at - EXPIRED_RETENTION_MS
@@ -89,7 +94,7 @@ export interface RestParts extends Pick<ApiServerSettings, 'onUnreadable' | 'onS
   readonly config: ServerConfig
   readonly database: Pick<Database, 'db' | 'pool'>
   readonly accounts: AccountChanges
-  readonly auth: Pick<Auth, 'tokens' | 'grants'>
+  readonly auth: Pick<Auth, 'tokens' | 'grants' | 'lookups'>
   readonly reports: ReadReports
   readonly waits: Waits
   readonly audit: DestinationStream
@@ -113,7 +118,7 @@ export async function buildApiServer(parts: RestParts): Promise<ApiServer> {
   })
   await addOpenApi(server, otpHeaders)
   await addDocsPages(server, baseUrl)
-  addIssuerDocuments(server, db)
+  addIssuerDocuments(server, db, auth.lookups)
   addTokenEndpoint(server, { grants: auth.grants, seconds: accessTokenSeconds, otpHeaders, baseUrl })
   const steps = {
     authenticate: buildAuthentication(auth.tokens),
@@ -141,7 +146,11 @@ export async function buildApiServer(parts: RestParts): Promise<ApiServer> {
       },
       { prefix: '/1.0' },
     )
-  server.get('/1.0/openapi.json', { schema: { hide: true } }, () => server.swagger())
+  server.get(
+    '/1.0/openapi.json',
+    { schema: { hide: true } },
+    publicDocument(() => server.swagger()),
+  )
   return server
 }
 

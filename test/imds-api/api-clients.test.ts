@@ -1,5 +1,6 @@
 /** API clients and OAuth applications: their forms, their secrets, and when their access tokens end. */
 import t from 'tap'
+import { Lookups } from '../../src/imds-api/auth/lookups.ts'
 import { AccessTokens } from '../../src/imds-api/auth/tokens.ts'
 import { digest } from '../../src/imds-api/auth/secrets.ts'
 import { APPLICATION, aRegion, CLIENT_OF, GRACE, ONE, secretOf, STORAGE_CLIENT } from '../support/fixtures/region.ts'
@@ -212,12 +213,13 @@ t.test('a check that began before a change is not remembered after it', async (t
     db,
     () => Date.now(),
     () => performance.now(),
+    new Lookups(),
   )
-  const check = tokens.check(access_token)
+  const check = tokens.check(access_token, '')
   tokens.clearCache()
   t.match(await check, { kind: 'valid' })
   await setRow(db, 'api_clients', id, { revoked_at: new Date() })
-  t.strictSame(await tokens.check(access_token), { kind: 'unknown' })
+  t.strictSame(await tokens.check(access_token, ''), { kind: 'unknown' })
 })
 
 t.test('an API client may delete itself', async (t) => {

@@ -34,6 +34,16 @@ t.test('/docs with a query leads to the page without one', async (t) => {
   for (const url of ['/docs', '/docs/', '/docs/json?X']) t.equal((await api.server.inject(url)).statusCode, 200, url)
 })
 
+t.test('documents that need no token have an entity tag, and are not sent again', async (t) => {
+  for (const url of ['/', '/1.0', '/1.0/openapi.json', '/docs/json', '/.well-known/oauth-authorization-server']) {
+    const { statusCode, headers } = await api.server.inject(url)
+    t.equal(statusCode, 200, url)
+    const again = await api.server.inject({ url, headers: { 'if-none-match': headers.etag! } })
+    t.match(again, { statusCode: 304, body: '', headers: { etag: headers.etag } }, url)
+  }
+  t.equal((await api.server.inject('/docs/yaml')).statusCode, 404, 'which would be made for each request')
+})
+
 t.test('/ and /1.0 say what this is, and where its documents are', async (t) => {
   for (const url of ['/', '/1.0', '/1.0/']) {
     const response = await api.server.inject(url)

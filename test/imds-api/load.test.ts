@@ -35,8 +35,8 @@ async function makeRoom({ pool }: Pick<typeof database, 'pool'>): Promise<void> 
 }
 
 /** Holds a connection that has sent the beginning of a request, or nothing. */
-async function hold(t: Test, localAddress: string, bytes: string): Promise<Socket> {
-  const socket = connect({ port, host: '127.0.0.1', localAddress })
+async function hold(t: Test, localAddress: string, bytes: string, at = port): Promise<Socket> {
+  const socket = connect({ port: at, host: '127.0.0.1', localAddress })
   t.teardown(() => socket.destroy())
   socket.on('error', () => undefined).resume()
   await once(socket, 'connect')
@@ -45,8 +45,8 @@ async function hold(t: Test, localAddress: string, bytes: string): Promise<Socke
 }
 
 /** Sends requests of TWO, one after another on one connection. Returns their statuses. */
-async function served(t: Test): Promise<readonly number[]> {
-  const wire = await Wire.open(port, '127.0.0.9')
+async function served(t: Test, { port: at, token } = { port, token: tokens[1] }): Promise<readonly number[]> {
+  const wire = await Wire.open(at, '127.0.0.9')
   t.teardown(() => wire.end())
   const statuses: number[] = []
   for (const [method, path, body] of [
@@ -54,7 +54,7 @@ async function served(t: Test): Promise<readonly number[]> {
     ['POST', '/1.0/config_maps', { data: { a: 1 } }],
     ['GET', '/1.0/zones'],
   ] as const)
-    statuses.push((await wire.ask(formatRequest(tokens[1], method, path, body))).status)
+    statuses.push((await wire.ask(formatRequest(token, method, path, body))).status)
   return statuses
 }
 const ALL_SERVED = [200, 200, 200]
@@ -98,6 +98,46 @@ t.test('idle connections of one address and of many take no room of clients that
   t.equal((await fetch(`${api.operatorUrl}/readyz`)).status, 200)
 })
 
+t.test(
+  'idle connections without credentials close each other, not the older ones of clients that signed in',
+  async (t) => {
+    const wire = await Wire.open(port, '127.0.0.9')
+    t.teardown(() => wire.end())
+    const read = formatRequest(tokens[1], 'GET', '/1.0/zones')
+    t.equal((await wire.ask(read)).status, 200)
+    const closed = () => metric(api, 'imds_api_closed_connections_total{reason="all"}')
+    const before = await closed()
+    for (let i = 0; i < 2 * IN_ALL; i++) await hold(t, `127.0.3.${1 + (i % 8)}`, '')
+    await until(async () => (await closed()) - before >= IN_ALL, 'as many to be closed')
+    t.equal((await wire.ask(read)).status, 200, 'on the oldest connection of all')
+  },
+)
+
+t.test('one address without credentials that pipelines requests lets others be served between', async (t) => {
+  const [invented, count] = ['x'.repeat(43), 16]
+  const wire = await Wire.open(port, '127.0.0.9')
+  t.teardown(() => wire.end())
+  for (const request of [
+    'GET /1.0/openapi.json HTTP/1.1\r\nHost: a\r\n\r\n',
+    'GET /1.0/serverz HTTP/1.1\r\nHost: a\r\n\r\n',
+    `GET /1.0/zones HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${invented}\r\n\r\n`,
+    `GET /oidc/acc-none1/jwks.json HTTP/1.1\r\nHost: a\r\n\r\n`,
+  ]) {
+    let answered = 0
+    const flood = await Promise.all(Array.from({ length: OF_ADDRESS - 4 }, () => hold(t, '127.0.4.1', '')))
+    for (const socket of flood)
+      socket.on('data', (part: Buffer) => {
+        answered += part.toString('latin1').split('HTTP/1.1 ').length - 1
+      })
+    for (const socket of flood) socket.write(request.repeat(count))
+    t.equal((await wire.ask(formatRequest(tokens[1], 'GET', '/1.0/zones'))).status, 200)
+    const [then, all] = [answered, flood.length * count]
+    t.ok(then < all, `${then} of ${all} before it: ${request.slice(0, 30)}`)
+    await until(() => answered === all, 'the flood to be answered')
+    for (const socket of flood) socket.destroy()
+  }
+})
+
 t.test('bodies that arrive slowly, and huge ones, which are 413, keep no other client waiting', async (t) => {
   const head = (length: number) =>
     `PUT /1.0/config_maps/cfg-none1 HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${tokens[0]}\r\n` +
@@ -116,30 +156,35 @@ t.test('bodies that arrive slowly, and huge ones, which are 413, keep no other c
 })
 
 t.test('of an account that sends endless reads the excess gets 503; it is counted, others are served', async (t) => {
+  const api = await startImdsApi(t, { IMDS_API_DATABASE: 'embedded' })
+  const database = await openDatabaseOf(api.env)
+  t.teardown(() => database.close())
+  const port = Number(new URL(api.baseUrl).port)
+  const tokens = [await api.token(CLIENT_OF[ONE]), await api.token(CLIENT_OF[TWO])] as const
   const holder = await database.pool.connect()
   await holder.query('begin')
   await holder.query('lock table database_servers')
   const read = formatRequest(tokens[0], 'GET', '/1.0/database_servers')
-  const [most, each] = [READS.atOnce + READS.maxWaiting, 16]
+  const most = READS.atOnce + READS.maxWaiting
   let text = ''
   const wires = await Promise.all(
-    Array.from({ length: 1.5 * OF_ADDRESS }, (_, i) => hold(t, `127.0.2.${1 + (i % 2)}`, '')),
+    Array.from({ length: most + 40 }, (_, i) => hold(t, `127.0.2.${1 + (i % 6)}`, '', port)),
   )
   for (const wire of wires) {
     wire.setEncoding('utf8').on('data', (part: string) => {
       text += part
     })
-    wire.write(read.repeat(each))
+    wire.write(read)
   }
   const shed = () => metric(api, 'imds_api_shed_requests_total{queue="reads"}')
   await until(async () => (await shed()) > 0, 'the excess to be refused')
-  t.strictSame(await served(t), ALL_SERVED)
+  t.strictSame(await served(t, { port, token: tokens[1] }), ALL_SERVED)
   t.equal((await fetch(`${api.operatorUrl}/readyz`)).status, 200)
   await holder.query('commit')
   holder.release()
   const count = (pattern: RegExp) => text.match(pattern)?.length ?? 0
   const statuses = () => [count(/HTTP\/1\.1 200/g), count(/HTTP\/1\.1 503/g)] as const
-  await until(() => statuses()[0] + statuses()[1] === wires.length * each, 'every request to be answered')
+  await until(() => statuses()[0] + statuses()[1] === wires.length, 'every request to be answered')
   const [answered, refused] = statuses()
   t.ok(answered >= most)
   t.equal(refused, await shed())

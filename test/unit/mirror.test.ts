@@ -30,6 +30,7 @@ const ELSEWHERE: Readonly<Record<string, readonly string[]>> = {
     'imds-api/auth/token-families',
   ],
   'imds-api/listeners': ['imds-api/http/head', 'imds-api/http/steps', 'imds-api/http/unreadable'],
+  'imds-api/docs-pages': ['imds-api/http/public-document'],
   'imds-api/lists': ['imds-api/http/list-stream'],
   'imds-api/mail': ['imds-api/mail/sender', 'imds-api/mail/smtp'],
   'imds-api/program': [
@@ -52,6 +53,7 @@ const ELSEWHERE: Readonly<Record<string, readonly string[]>> = {
   'imds-api/fleet': ['imds-api/commands'],
   'imds-api/root': ['runtime/become-owner'],
   'imds-api/tokens': ['imds-api/auth/bearer', 'imds-api/auth/known-addresses', 'imds-api/auth/token-endpoint'],
+  'imds-api/load': ['imds-api/auth/lookups'],
   'contract/seeds': ['metadata/seeds'],
   'contract/session': ['imdsd/guest/authorize'],
   'contract/transport': ['imdsd/guest/exchange', 'imdsd/guest/http-server', 'imdsd/guest/server'],

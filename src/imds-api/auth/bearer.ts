@@ -2,6 +2,7 @@
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import type { Tx } from '../database/transaction.ts'
 import { SAFE_METHODS } from '../http/audit.ts'
+import { noteOwner } from '../http/connections.ts'
 import { refuse, Refusal } from '../model/refusal.ts'
 import { formatScopes } from '../model/scopes.ts'
 import type { AccessTokens, TokenHolder, TokenCheck } from './tokens.ts'
@@ -50,12 +51,13 @@ export function buildAuthentication(
   return async (request, reply) => {
     const [, token] = HEADER.exec(request.headers.authorization ?? '') ?? []
     if (token === undefined) throw refusalWithoutToken(request.headers.authorization)
-    const check = await tokens.check(token)
+    const check = await tokens.check(token, request.address)
     if (check.kind === 'valid') {
       const { tokenHolder } = check
       request.tokenHolder = tokenHolder
       request.bodyOwner = tokenHolder.kind === 'client' ? tokenHolder.accountId : tokenHolder.userId
-      request.checkToken = async () => refuseToken(await tokens.check(token), request)
+      noteOwner(request.raw.socket, request.bodyOwner)
+      request.checkToken = async () => refuseToken(await tokens.check(token, request.address), request)
       request.checkAccess = request.checkToken
       request.lockToken = async (tx) => refuseToken(await tokens.lock(tx, token, tokenHolder), request)
       void reply.header('X-Oauth-Scopes', formatScopes(tokenHolder.scopes))

@@ -65,12 +65,12 @@ export class Grants {
   }
 
   async #authenticate({ credentials, address }: TokenRequest): Promise<Client> {
-    const { db, known, now } = this.#parts
+    const { db, known, lookups, now } = this.#parts
     const { id: text, secret } = credentials ?? { id: '', secret: '' }
     const id = formDecoded(text) // no id has a character that is encoded
     const subject: FailureSubject = { kind: 'client', name: id }
     await refuseBeyondFailures(known, subject, address)
-    const found = await findClient(db, id, now())
+    const found = await lookups.run(address, () => findClient(db, id, now()))
     const isRight = found?.digests.some((one) => hasDigest(secret, one) || hasDigest(formDecoded(secret), one)) === true
     if (found === undefined || !isRight) {
       const quota = known.countFailure(subject, address, found !== undefined)

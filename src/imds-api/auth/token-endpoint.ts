@@ -8,6 +8,7 @@ import type { FastifyError } from 'fastify'
 import Type, { type Static } from 'typebox'
 import { setBodyParsers, shortJson } from '../http/body.ts'
 import { formatFaults } from '../http/faults.ts'
+import { publicDocument } from '../http/public-document.ts'
 import { refuse, statusOf, type RefusalBody, Refusal } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
 import { parseBasic } from '../../runtime/basic-auth.ts'
@@ -93,7 +94,11 @@ export function addTokenEndpoint(
     scopes_supported: SCOPES,
     service_documentation: `${baseUrl}/docs`,
   }
-  server.get('/.well-known/oauth-authorization-server', { schema: { hide: true } }, () => metadata)
+  server.get(
+    '/.well-known/oauth-authorization-server',
+    { schema: { hide: true } },
+    publicDocument(() => metadata),
+  )
   void server.register((scope: ApiServer, _options, done) => {
     setBodyParsers(scope, {
       'application/x-www-form-urlencoded': parseForm,

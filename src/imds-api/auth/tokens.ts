@@ -9,6 +9,7 @@ import type { Tables } from '../database/tables.ts'
 import type { Tx, Db } from '../database/transaction.ts'
 import { limitsOf, type ClientLimits } from '../model/client-limits.ts'
 import { SCOPES_OF_GROUP } from '../model/scopes.ts'
+import type { Lookups } from './lookups.ts'
 import { digest, newToken } from './secrets.ts'
 import { deleteOldestTokens } from './token-families.ts'
 import { addRow } from '../changes/own-rows.ts'
@@ -50,16 +51,18 @@ export class AccessTokens {
   readonly #db: Db
   readonly #now: () => number
   readonly #steady: () => number
+  readonly #lookups: Lookups
   readonly #cache: LRUCache<string, { readonly tokenHolder: TokenHolder; readonly expiresAtMs: number }>
   /** The checks that run, since a client may send many requests with one token at once. */
   readonly #running = new Map<string, Promise<TokenCheck>>()
   /** How often `clearCache` was called. The result of a check that began before the last call must not be cached. */
   #clears = 0
 
-  constructor(db: Db, now: () => number, steady: () => number) {
+  constructor(db: Db, now: () => number, steady: () => number, lookups: Lookups) {
     this.#db = db
     this.#now = now
     this.#steady = steady
+    this.#lookups = lookups
     this.#cache = new LRUCache({ max: CACHE_SIZE, ttl: CACHE_MS, ttlResolution: 0, perf: { now: steady } })
   }
 
@@ -79,15 +82,16 @@ export class AccessTokens {
 
   /**
    * Checks a token. Unknown: also a token of a revoked client or family, or of a client that has moved to another
-   * account. A token of a client has at most the present scopes of the client, and expires with it.
+   * account. A token of a client has at most the present scopes of the client, and expires with it. `address`: of its sender,
+   * canonical.
    */
-  async check(token: string): Promise<TokenCheck> {
+  async check(token: string, address: string): Promise<TokenCheck> {
     const known = this.#cache.get(token)
     if (known !== undefined)
       return known.expiresAtMs > this.#now() ? { kind: 'valid', tokenHolder: known.tokenHolder } : { kind: 'expired' }
     const running = this.#running.get(token)
     if (running !== undefined) return running
-    const check = this.#read(token).finally(() => {
+    const check = this.#read(token, address).finally(() => {
       if (this.#running.get(token) === check) this.#running.delete(token)
     })
     this.#running.set(token, check)
@@ -110,10 +114,10 @@ export class AccessTokens {
     return (await this.#find(tx, token)).check
   }
 
-  async #read(token: string): Promise<TokenCheck> {
+  async #read(token: string, address: string): Promise<TokenCheck> {
     const start = this.#steady() // the cache counts from before the query, whose result may be old when it arrives
     const clears = this.#clears
-    const { check, expiresAtMs } = await this.#find(this.#db, token)
+    const { check, expiresAtMs } = await this.#lookups.run(address, () => this.#find(this.#db, token))
     if (check.kind === 'valid' && clears === this.#clears)
       this.#cache.set(token, { tokenHolder: check.tokenHolder, expiresAtMs }, { start })
     return check

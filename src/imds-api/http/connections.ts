@@ -3,17 +3,18 @@
  * others out.
  *
  * A connection waits for its peer while its request has not arrived whole, or a response is being sent. Beyond a bound,
- * a new connection is accepted, and the connection that has waited longest is closed in its place: of the same address,
- * or of all. So idle connections never keep out a client that sends a request. If imds-api works on a request of
- * each connection, the new one is reset.
+ * a new connection is accepted, and a waiting one is closed in its place: of the same address, the one that has waited
+ * longest; of all, first those by which no access token has come, then those of the account with the most. So idle
+ * connections never keep out a client that sends a request. If imds-api works on a request of each connection, the new
+ * one is reset.
  *
- * A response that its peer does not read in time ends its connection, and so do those of the address with the most
- * unread bytes while all together have too many. Of many requests that do not wait for their responses (pipelining),
- * Node would begin all at once: the first 16 are answered, then the connection ends. Node itself ends connections whose
- * request does not arrive in time.
+ * One request of a connection is in work. Those behind it (pipelining) wait, and nothing more is read until they are
+ * answered; 16 at most, then the connection ends. A response that its peer does not read in time ends its connection,
+ * and so do those of the address with the most unread bytes while all together have too many. Node itself ends
+ * connections whose request does not arrive in time.
  */
 import type { FastifyInstance } from 'fastify'
-import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import type { Log } from '../../runtime/log-codes.ts'
 import { ByOwner } from '../../limits/by-owner.ts'
@@ -46,7 +47,7 @@ const UNREAD_TIMEOUT_MS = 30_000
 const BYTES_PER_MS = 32
 /** The most bytes of unread responses. They are in memory. */
 const MAX_UNREAD_BYTES = 64 * 2 ** 20
-/** The most requests of a connection whose responses are not sent. */
+/** The most requests of a connection whose responses are not sent: one in work, and those behind it. */
 const MAX_REQUESTS = 16
 /** The shortest time between two warnings, in ms. */
 const WARN_INTERVAL_MS = 60_000
@@ -55,15 +56,19 @@ interface Connection {
   readonly socket: Socket
   /** Undefined: without a bound of its own. */
   readonly address: string | undefined
+  /** The account or user whose access token came by it. Undefined: none has. */
+  owner: string | undefined
   /** When it was opened, or its last request began. */
   sinceMs: number
-  /** Its requests whose responses are not sent. Infinity: it had too many, and gets no more. */
-  requests: number
-  last:
-    | { readonly request: IncomingMessage; readonly response: ServerResponse; readonly bytesBefore: number }
-    | undefined
-  /** The first check that found the response in part or unread. */
-  unreadSinceMs: number | undefined
+  /** Begin the requests behind the one in work. */
+  readonly behind: (() => void)[]
+  /** It had too many requests, and gets no more. */
+  isOver: boolean
+  isWorking: boolean
+  /** The request in work, or the last one. */
+  last: { readonly request: IncomingMessage; readonly response: ServerResponse } | undefined
+  /** The first check that found the response in part or unread, and what was written by then. */
+  unread: { readonly sinceMs: number; readonly bytesBefore: number } | undefined
 }
 const CONNECTION = Symbol('connection')
 /** `_parent` (undocumented): the connection of a TLS socket. */
@@ -85,9 +90,13 @@ export class ClientConnections {
   /** Begins to bound the connections of a server, until it closes. */
   start(server: Pick<FastifyInstance, 'server' | 'addHook'>): void {
     server.server.on('connection', (socket: Socket) => this.#admit(socket))
-    server.server.prependListener('request', (request: IncomingMessage, response: ServerResponse) => {
-      this.#begin(request, response)
-    }) // before it is handled
+    const handlers = server.server.listeners('request') as RequestListener[]
+    server.server.removeAllListeners('request')
+    server.server.on('request', (request: IncomingMessage, response: ServerResponse) => {
+      this.#receive(request, response, () => {
+        for (const handle of handlers) handle(request, response)
+      })
+    })
     const checks = setInterval(() => this.endUnread(), CHECK_INTERVAL_MS)
     server.addHook('onClose', (_server, done) => {
       clearInterval(checks)
@@ -104,18 +113,17 @@ export class ClientConnections {
   endUnread(): void {
     const now = this.#parts.now()
     for (const connection of this.#open.all()) {
-      const { last, unreadSinceMs } = connection
+      const { last, unread } = connection
       // a stream of events that has been read has no unread bytes
       if (last?.response.headersSent !== true || last.response.writableFinished || unreadBytes(connection) === 0) {
-        connection.unreadSinceMs = undefined
-      } else if (unreadSinceMs === undefined) {
-        connection.unreadSinceMs = now
-      } else if (
-        now - unreadSinceMs >
-        UNREAD_TIMEOUT_MS + (last.request.socket.bytesWritten - last.bytesBefore) / BYTES_PER_MS
-      ) {
-        this.#close(connection, 'unread')
+        connection.unread = undefined
+        continue
       }
+      // what the system has taken before may be unread in its buffers; it takes more only as the peer reads
+      const taken = takenBytes(connection.socket, last.request.socket)
+      if (unread === undefined) connection.unread = { sinceMs: now, bytesBefore: taken }
+      else if (now - unread.sinceMs > UNREAD_TIMEOUT_MS + (taken - unread.bytesBefore) / BYTES_PER_MS)
+        this.#close(connection, 'unread')
     }
     this.#endLargestUnread()
   }
@@ -128,10 +136,10 @@ export class ClientConnections {
     const now = this.#parts.now()
     const unread = this.#open
       .all()
-      .filter(({ unreadSinceMs = now }) => unreadSinceMs < now)
+      .filter(({ unread }) => (unread?.sinceMs ?? now) < now)
       .map((connection) => ({ connection, bytes: unreadBytes(connection) }))
     const addresses = [...Map.groupBy(unread, ({ connection }) => connection.address).values()].map((ofAddress) => ({
-      oldestFirst: ofAddress.sort((a, b) => a.connection.unreadSinceMs! - b.connection.unreadSinceMs!),
+      oldestFirst: ofAddress.sort((a, b) => a.connection.unread!.sinceMs - b.connection.unread!.sinceMs),
       bytes: sumOf(ofAddress),
     }))
     for (let bytes = sumOf(unread); bytes > MAX_UNREAD_BYTES;) {
@@ -156,41 +164,62 @@ export class ClientConnections {
     const connection: Connection = {
       socket,
       address,
+      owner: undefined,
       sinceMs: now(),
-      requests: 0,
+      behind: [],
+      isOver: false,
+      isWorking: false,
       last: undefined,
-      unreadSinceMs: undefined,
+      unread: undefined,
     }
     const closed =
       reason === undefined
         ? undefined
-        : (longestWaiting(reason === 'address' ? this.#open.of(address!) : this.#open.all()) ?? connection)
+        : (longestWaiting(reason === 'address' ? this.#open.of(address!) : mostDispensable(this.#open.all())) ??
+          connection)
     socket[CONNECTION] = connection
     this.#open.add(address ?? '', connection)
     socket.once('close', () => this.#remove(connection))
     if (closed !== undefined) this.#close(closed, reason!)
   }
 
-  #begin(request: IncomingMessage, response: ServerResponse): void {
-    const socket: Connected = request.socket
-    const connection = socket[CONNECTION] ?? socket._parent?.[CONNECTION]
-    if (connection === undefined) return
-    if (connection.requests >= MAX_REQUESTS) {
-      response.destroy() // the server does not begin it
-      socket.pause()
-      if (connection.requests === Infinity) return
-      connection.requests = Infinity
-      this.#parts.onClose('pipelined')
-      connection.last!.response.once('close', () => socket.destroySoon())
+  /** Begins a request, or lets it wait behind the one in work. */
+  #receive(request: IncomingMessage, response: ServerResponse, begin: () => void): void {
+    const { socket } = request
+    const connection = connectionOf(socket)
+    if (connection === undefined) {
+      begin()
       return
     }
-    connection.sinceMs = this.#parts.now()
-    connection.last = { request, response, bytesBefore: socket.bytesWritten }
-    connection.unreadSinceMs = undefined
-    connection.requests++
-    response.once('close', () => {
-      connection.requests--
-    })
+    const beginNext = () => {
+      connection.isWorking = true
+      connection.sinceMs = this.#parts.now()
+      connection.last = { request, response }
+      connection.unread = undefined
+      response.once('close', () => this.#beginNext(connection, socket))
+      begin()
+    }
+    if (!connection.isWorking) {
+      beginNext()
+      return
+    }
+    socket.pause()
+    if (connection.behind.length < MAX_REQUESTS - 1 && !connection.isOver) {
+      connection.behind.push(beginNext)
+      return
+    }
+    response.destroy()
+    if (!connection.isOver) this.#parts.onClose('pipelined')
+    connection.isOver = true
+  }
+
+  #beginNext(connection: Connection, socket: Socket): void {
+    connection.isWorking = false
+    if (socket.destroyed) return
+    const next = connection.behind.shift()
+    if (next === undefined && connection.isOver) socket.destroySoon()
+    if (connection.behind.length === 0 && !connection.isOver) socket.resume()
+    next?.()
   }
 
   #close(connection: Connection, reason: ClosedReason): void {
@@ -221,8 +250,34 @@ export class ClientConnections {
   }
 }
 
+function connectionOf(socket: Connected): Connection | undefined {
+  return socket[CONNECTION] ?? socket._parent?.[CONNECTION]
+}
+
+/** Notes that an access token of an account or user has come by a connection. */
+export function noteOwner(socket: Socket, owner: string): void {
+  const connection = connectionOf(socket)
+  if (connection !== undefined) connection.owner = owner
+}
+
+/** Those that wait and have no owner, or else those of the owner with the most. */
+function mostDispensable(connections: readonly Connection[]): readonly Connection[] {
+  const owners = [...Map.groupBy(connections.filter(isWaiting), ({ owner }) => owner)]
+  const ownerless = owners.find(([owner]) => owner === undefined)
+  return ownerless?.[1] ?? owners.map(([, own]) => own).sort((a, b) => b.length - a.length)[0] ?? []
+}
+
 function unreadBytes({ last }: Connection): number {
   return last?.request.socket.writableLength ?? 0
+}
+
+/** `_handle` and `_bytesDispatched` are undocumented: the queue of libuv, and what Node has put into it. */
+type Written = Socket & { readonly _handle?: { readonly writeQueueSize?: number } | null }
+type Dispatched = Socket & { readonly _bytesDispatched?: number }
+
+/** What the system has taken of what was written. `socket`: the connection; `session`: the same, or its TLS session. */
+function takenBytes(socket: Written, session: Dispatched): number {
+  return (session._bytesDispatched ?? 0) - (socket._handle?.writeQueueSize ?? 0)
 }
 
 function sumOf(unread: readonly { readonly bytes: number }[]): number {

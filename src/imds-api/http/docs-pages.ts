@@ -3,6 +3,8 @@
  * load nothing from other origins, and run no script but the files of Swagger UI. `/` and `/1.0` say where they are.
  */
 import swaggerUi, { type FastifySwaggerUiOptions } from '@fastify/swagger-ui'
+import { notFound } from '../model/refusal.ts'
+import { publicDocument } from './public-document.ts'
 import type { ApiServer } from './server.ts'
 
 /** Without a query: Swagger UI takes the whole URL of the page as the directory of its document. */
@@ -25,8 +27,6 @@ const SWAGGER_UI: FastifySwaggerUiOptions = {
     // Runs in the browser. Without it, the browser asks for a user and a password itself when a secret is wrong (401).
     requestInterceptor: (request) => ({ ...request, credentials: 'omit' }),
   },
-  transformSpecification: documentOfPage,
-  transformSpecificationClone: false, // since documentOfPage changes nothing of it
 }
 
 /** Adds the pages, and `/` and `/1.0`. The server has @fastify/swagger. `baseUrl`: of this region, for the examples. */
@@ -37,11 +37,18 @@ export async function addDocsPages(server: ApiServer, baseUrl: string): Promise<
     documentation: `${baseUrl}${PATH}`,
     openapi: `${baseUrl}/1.0/openapi.json`,
   }
-  for (const path of ['/', '/1.0']) server.get(path, { schema: { hide: true } }, () => about)
+  const sendAbout = publicDocument(() => about)
+  for (const path of ['/', '/1.0']) server.get(path, { schema: { hide: true } }, sendAbout)
   await server.register(async (pages: ApiServer) => {
+    const sendDocument = publicDocument(() =>
+      documentOfPage(server.swagger() as unknown as Readonly<Record<string, unknown>>),
+    )
     pages.addHook('onRequest', (request, reply, done) => {
       void reply.headers(HEADERS)
-      if (request.routeOptions.url === PATH && request.url.includes('?')) void reply.redirect(`${PATH}/`)
+      const { url } = request.routeOptions
+      if (url === PATH && request.url.includes('?')) void reply.redirect(`${PATH}/`)
+      else if (url === `${PATH}/json`) sendDocument(request, reply)
+      else if (url === `${PATH}/yaml`) done(notFound(url)) // it would be made for each request
       else done()
     })
     await pages.register(swaggerUi, SWAGGER_UI)

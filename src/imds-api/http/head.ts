@@ -11,11 +11,6 @@ export const MAX_HEADERS = 100
 
 /** Refuses a wrong Host, and too many parameters or headers. The response gets its X-Request-Id. */
 export const checkHead: onRequestHookHandler = ({ raw, id }, reply, done) => {
-  if (raw.socket.destroyed || reply.raw.destroyed) {
-    // one of too many on its connection (connections.ts)
-    reply.hijack()
-    return
-  }
   void reply.header(REQUEST_ID, id)
   done(refusalOf(raw))
 }

@@ -2,13 +2,16 @@
  * The steps of a request, in order: the only place that registers them for the API. Each is a hook of Fastify, which
  * runs first all `onRequest`, then all `preParsing`, and so on; of one kind, those of the server first.
  *
- * Before the steps, connections.ts bounds the connections, and unreadable.ts refuses what is not HTTP. A step that
+ * Before the steps, connections.ts bounds the connections and begins one request of each, and unreadable.ts refuses what
+ * is not HTTP. The first step finds the address of the client, and addresses take turns. A step that
  * refuses a request throws a Refusal: server.ts makes the response, and the steps from `onSend` on follow.
  *
  * Requests to other paths than /1.0 have the steps of the server, and those of their plugin: auth/token-endpoint.ts,
  * and docs-pages.ts. The compute interface is another server with steps of its own (compute/server.ts).
  */
 import type { FastifyInstance, FastifyReply, FastifyRequest, onResponseHookHandler, onRouteHookHandler } from 'fastify'
+import { LoopTurns } from '../../limits/loop-turns.ts'
+import { sourceOf } from '../../metadata/address.ts'
 import { noteRespondedId, type buildAudit } from './audit.ts'
 import { BODY_BUDGET_LIMITS, BodyBudget } from './body-budget.ts'
 import { addBodyParser, dropMalformedType, releaseBody, setMissingBody } from './body.ts'
@@ -32,9 +35,13 @@ export function addServerSteps(
   addressOf: (request: Pick<FastifyRequest['raw'], 'socket' | 'headers'>) => string,
 ): void {
   server.decorateRequest('address', '')
-  server.addHook('onRequest', (request, _reply, done) => {
+  const turns = new LoopTurns()
+  server.addHook('onRequest', (request, reply, done) => {
     request.address = addressOf(request.raw)
-    done()
+    turns.enter(sourceOf(request.address), () => {
+      if (request.raw.socket.destroyed) reply.hijack()
+      else done()
+    })
   })
   server.addHook('onRequest', checkHead)
   server.addHook('onRequest', dropMalformedType)

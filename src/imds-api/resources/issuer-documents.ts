@@ -3,19 +3,17 @@
  * tokens, which do not sign in.
  */
 import { createPublicKey } from 'node:crypto'
-import type { FastifyReply } from 'fastify'
-import pLimit from 'p-limit'
+import type { FastifyReply, FastifyRequest } from 'fastify'
 import Type from 'typebox'
+import type { Lookups } from '../auth/lookups.ts'
 import { requireIssuer } from '../changes/identities.ts'
 import type { Db } from '../database/transaction.ts'
+import { sendDocument } from '../http/public-document.ts'
 import type { ApiServer } from '../http/server.ts'
 import { JWKS_MAX_AGE_SECONDS } from '../model/identity-key.ts'
 import { issuerDocuments, ISSUER_PATHS } from '../../identity/issuer-documents.ts'
 import { Algorithm } from './identities.ts'
 import { RESOURCES } from './kit/table.ts'
-
-/** Public requests wait for each other: they must not take the connections that clients need. */
-const PUBLIC_AT_ONCE = 2
 
 const DOCUMENTS = {
   configuration: Type.Object(
@@ -41,20 +39,22 @@ const DOCUMENTS = {
   ),
 }
 
-export function addIssuerDocuments(server: ApiServer, db: Db): void {
-  const limit = pLimit(PUBLIC_AT_ONCE)
-  const send = async (reply: FastifyReply, accountId: string, document: 'keys' | 'configuration') => {
-    const { issuer, keys } = await limit(() => requireIssuer(db, accountId))
+export function addIssuerDocuments(server: ApiServer, db: Db, lookups: Lookups): void {
+  const send = async (
+    request: FastifyRequest,
+    reply: FastifyReply,
+    accountId: string,
+    document: 'keys' | 'configuration',
+  ) => {
+    const { issuer, keys } = await lookups.run(request.address, () => requireIssuer(db, accountId))
     const now = Date.now()
     const present = keys.filter(({ retires_at }) => retires_at === null || retires_at.getTime() > now)
     const documents = await issuerDocuments(
       issuer,
       present.map(({ public_key }) => createPublicKey(public_key)),
     )
-    return reply
-      .header('Cache-Control', `public, max-age=${JWKS_MAX_AGE_SECONDS}`)
-      .type('application/json; charset=utf-8')
-      .send(JSON.stringify(documents[document])) // as text: a serializer would drop members of keys
+    void reply.header('Cache-Control', `public, max-age=${JWKS_MAX_AGE_SECONDS}`)
+    return sendDocument(request, reply, JSON.stringify(documents[document])) // a serializer would drop members of keys
   }
   const params = Type.Object({
     account: Type.String({ description: 'The id of an account.', examples: ['acc-demo1'] }),
@@ -72,11 +72,12 @@ export function addIssuerDocuments(server: ApiServer, db: Db): void {
           description: 'For services that verify identity tokens. It needs no access token.',
           tags: RESOURCES.account.tags,
           security: [],
+          'x-headers': ['ETag'],
           params,
           response: { 200: DOCUMENTS[document] },
         },
       },
-      async ({ params: { account } }, reply) => send(reply, account, document),
+      async (request, reply) => send(request, reply, request.params.account, document),
     )
   }
 }

@@ -6,6 +6,7 @@ import type { Client } from '../../changes/sign-ins.ts'
 import type { Tx, Db } from '../../database/transaction.ts'
 import { Refusal, shed } from '../../model/refusal.ts'
 import type { KnownAddresses } from '../known-addresses.ts'
+import type { Lookups } from '../lookups.ts'
 import type { TokenFamilies } from '../token-families.ts'
 import type { AccessTokens } from '../tokens.ts'
 
@@ -15,6 +16,7 @@ export interface GrantParts {
   readonly tokens: AccessTokens
   readonly families: TokenFamilies
   readonly known: KnownAddresses
+  readonly lookups: Lookups
   readonly seconds: number
   readonly now: () => number
 }

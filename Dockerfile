@@ -4,10 +4,11 @@
 #   docker run --network host --read-only --cap-drop ALL --env-file imds.env --volume imds:/var/lib/imds --volume /run/imds:/run/imds imdsd
 #   docker run --network host --read-only --cap-drop ALL --env-file imds-api.env imds-api
 #
-# Both need the network of their host: guests are identified by their addresses there, and imds-api without a certificate listens on loopback only. The user is
-# not root and has no capability, so allow port 80 on the hypervisor with `sysctl net.ipv4.ip_unprivileged_port_start=80`. The address comes from
-# systemd/imds-address.service. /run/imds has the unix socket for imdsctl and the firewall's agent: create it on the hypervisor, owned by the user of the
-# image (1000), mode 0750. imds-api has no embedded PostgreSQL: name a server in IMDS_API_DATABASE.
+# Both need the network of their host: guests are identified by their addresses there, and imds-api without a certificate listens on loopback only. The users
+# (61000 of imdsd, 61001 of imds-api) have no capability, so allow port 80 on the hypervisor with `sysctl net.ipv4.ip_unprivileged_port_start=80`. Their ids are
+# of no user that a distribution makes: a user of the host with the same id could read secrets. The address comes from systemd/imds-address.service. /run/imds has
+# the unix socket for imdsctl and the firewall's agent: create it on the hypervisor, owned by 61000, mode 0750. imds-api has no embedded PostgreSQL: name a server
+# in IMDS_API_DATABASE.
 # There is no HEALTHCHECK, because it would start a second Node.js each time. Ask /livez and /readyz of the operators' listener instead.
 
 ARG NODE_IMAGE=node:26-slim
@@ -25,14 +26,14 @@ COPY package.json LICENSE ./
 
 FROM node AS imds-api
 COPY --from=programs /imds-api dist
-USER node
+USER 61001:61001
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["node", "--max-semi-space-size=2", "--no-concurrent-recompilation", "dist/api.js"]
 
 FROM node AS imdsd
-RUN install -d -o node -g node -m 700 /var/lib/imds && install -d -o node -g node -m 750 /run/imds
+RUN install -d -o 61000 -g 61000 -m 700 /var/lib/imds && install -d -o 61000 -g 61000 -m 750 /run/imds
 COPY --from=programs /imdsd dist
 VOLUME /var/lib/imds /run/imds
-USER node
+USER 61000:61000
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["node", "--max-semi-space-size=2", "--max-old-space-size=1024", "--no-parallel-scavenge", "--no-concurrent-recompilation", "dist/main.js"]

@@ -115,9 +115,9 @@ async function pidOf(port: number, within: readonly string[]): Promise<number> {
 }
 
 /** Checks who a process of an image runs as, and what it could use. */
-function checkProcess(t: Test, pid: number, files: readonly string[]): void {
+function checkProcess(t: Test, pid: number, uid: number, files: readonly string[]): void {
   const status = readFileSync(`/proc/${pid}/status`, 'utf8')
-  t.match(status, /^Uid:(\t1000){4}$/m, 'the user is not root')
+  t.match(status, `\nUid:${`\t${uid}`.repeat(4)}\n`, 'the user is none of the host')
   for (const set of ['CapInh', 'CapPrm', 'CapEff', 'CapAmb']) t.match(status, `${set}:\t0000000000000000`)
   const root = `/proc/${pid}/root/`
   const programs = ['usr/local/bin', 'usr/bin', 'opt/imds/dist/bin'].flatMap((path) => readdirSync(root + path))
@@ -145,7 +145,7 @@ t.test(
       const store = join(directory, 'store')
       mkdirSync(store)
       writeFileSync(join(store, 'srv-abcde.json'), JSON.stringify(anInstance()))
-      t.match(await configOf('localhost/imdsd'), { User: 'node', Volumes: { '/var/lib/imds': {}, '/run/imds': {} } })
+      t.match(await configOf('localhost/imdsd'), { User: '61000:61000', Volumes: { '/var/lib/imds': {}, '/run/imds': {} } })
       const container = await start(
         'localhost/imdsd',
         { IMDS_STORE: 'file:/store' },
@@ -154,7 +154,7 @@ t.test(
       )
       const id = async () => (await guest.ask({ path: '/latest/meta-data/instance-id' })).body.toString()
       await until(async () => (await id()) === 'srv-abcde', 'the instance')
-      checkProcess(t, await pidOf(80, hypervisor.within), ['imdsctl', 'imdsd'])
+      checkProcess(t, await pidOf(80, hypervisor.within), 61000, ['imdsctl', 'imdsd'])
       const root = `/proc/${await pidOf(80, hypervisor.within)}/root`
       t.match(readdirSync(`${root}/var/lib/imds`).join(), 'token', 'the directory of the state is its own')
       t.ok(existsSync(`${root}/run/imds/operator.sock`), 'and that of the socket for operators')
@@ -173,7 +173,7 @@ t.test(
         const region = join(directory, 'region')
         mkdirSync(region)
         writeRegion(region)
-        await must(['chown', '-R', '1000', region])
+        await must(['chown', '-R', '61001', region])
         const environment = {
           IMDS_STORE: redis.url,
           IMDS_REGION: 'gb1',
@@ -182,7 +182,7 @@ t.test(
           IMDS_API_LISTEN: '127.0.0.1:0',
           IMDS_API_OPERATOR_LISTEN: '127.0.0.1:0',
         }
-        t.match(await configOf('localhost/imds-api'), { User: 'node' })
+        t.match(await configOf('localhost/imds-api'), { User: '61001:61001' })
         const { Entrypoint: entrypoint } = await configOf('localhost/imds-api')
         const variables = Object.entries(environment).map(([name, value]) => `--env=${name}=${value}`)
         const other = await buildah('from', '--pull-never', 'localhost/imds-api')
@@ -206,7 +206,7 @@ t.test(
         await until(async () => (await redis.client.exists(keysOf('gb1').instance(id))) === 1, 'the record in Redis')
         t.equal((await fetch(`http://${place}/docs/static/swagger-ui.css`)).status, 200)
         const port = Number(place.split(':')[1])
-        checkProcess(t, await pidOf(port, []), ['imds-api'])
+        checkProcess(t, await pidOf(port, []), 61001, ['imds-api'])
         t.equal(await container.stop(port), 0)
       },
     )

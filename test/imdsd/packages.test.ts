@@ -268,7 +268,14 @@ t.test(
     })
 
     await t.test('removed: nothing runs, and the state stays; installed again: a guest is served', async (t) => {
+      await shell(`printf 'IMDS_FIREWALL=required\\nIMDS_LINK=${guest!.device}\\n' >> /etc/imds/imds.env`)
+      await host.dropIn('imds.service', '[Service]\nExecStopPost=+/bin/sh -c "nft list tables > /tables-at-stop"')
+      await run('systemctl restart imds; systemctl start imds-firewall')
+      await until(async () => (await shell('nft list tables')).includes('inet imds'), 'the rules')
       await run('dpkg --remove imds')
+      t.match(await shell('cat /tables-at-stop'), 'inet imds', 'the rules are there until the daemon has stopped')
+      t.equal(await shell('nft list tables'), '')
+      await shell('rm -r /etc/systemd/system/imds.service.d /tables-at-stop; sed -i /^IMDS_[FL]I/d /etc/imds/imds.env')
       t.equal(await shell('ss --no-header --listening --tcp --udp'), '')
       t.notMatch(await shell('ip address show'), SERVICE)
       t.match(await shell('ls /var/lib/imds'), 'token')

@@ -209,7 +209,7 @@ t.test(
   { skip: withoutNamespaces() || without('postgres', 'redis-server', 'prometheus', 'promtool', 'curl', 'openssl') },
   async (t) => {
     const services = await startServices(t)
-    const { directory, within, root, wordsOf, start } = services
+    const { directory, within, root, environmentOf, wordsOf, start } = services
     const programs = await layOutPrograms(directory)
     const curl = async (...args: string[]) =>
       (await run([...within, 'curl', '--silent', '--noproxy', '*', ...args])).stdout.toString()
@@ -219,7 +219,7 @@ t.test(
       (await must(['promtool', 'check', 'config', `${configuration}/prometheus.yml`])).toString(),
       '2 rule files found',
     )
-    start('redis', wordsOf('redis'))
+    const redis = start('redis', wordsOf('redis'))
     await startPostgresql(services)
     const region = start('region', [process.execPath, programs.api, ...wordsOf('region')])
     await once(region, 'exit')
@@ -249,6 +249,13 @@ t.test(
       60_000,
     )
     await until(async () => (await valuesOf('up')).join() === '1,1', 'Prometheus to reach both programs', 60_000)
+    redis.kill('SIGTERM')
+    await once(redis, 'exit')
+    start('redis', wordsOf('redis'))
+    const list = [process.execPath, join(directory, 'images/imdsd/imdsctl.js'), 'list', '--ids']
+    const env = { ...programEnvironment(), ...environmentOf('imds-api') }
+    const kept = async () => (await run([...within, ...list], { env })).stdout.toString()
+    await until(async () => (await kept()) !== '', 'Redis to have the record after its restart')
     for (const child of [api, daemon]) {
       child.kill('SIGTERM')
       await once(child, 'exit')

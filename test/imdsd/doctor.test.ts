@@ -15,10 +15,10 @@ import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
 import { must, run, startChild } from '../support/programs/processes.ts'
 import { makeHypervisor, SERVICE, withoutNamespaces } from '../support/netns/namespaces.ts'
 import { startFaultyRedis } from '../support/redis/namespaced-redis.ts'
+import { USERS } from '../support/redis/shapes.ts'
 import { shortDirectory, testDirectory } from '../support/test-directory.ts'
 
 const ROOT = new URL('../../', import.meta.url).pathname
-const ACL = readFileSync(join(ROOT, 'deploy/redis.acl'), 'utf8')
 const GUEST = {
   address: '10.88.1.2/30',
   gateway: '10.88.1.1',
@@ -41,7 +41,7 @@ async function startHost(t: Test) {
   t.teardown(() => redis.stop())
   await hypervisor.addGuest(GUEST)
   const addUsers = async () => {
-    for (const line of ACL.trim().replaceAll('>PASSWORD', '>a-secret').split('\n'))
+    for (const line of USERS.trim().replaceAll('>secret', '>a-secret').split('\n'))
       await redis.client.call('ACL', 'SETUSER', ...line.split(' ').slice(1))
   }
   await addUsers()

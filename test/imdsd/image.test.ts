@@ -145,7 +145,10 @@ t.test(
       const store = join(directory, 'store')
       mkdirSync(store)
       writeFileSync(join(store, 'srv-abcde.json'), JSON.stringify(anInstance()))
-      t.match(await configOf('localhost/imdsd'), { User: '61000:61000', Volumes: { '/var/lib/imds': {}, '/run/imds': {} } })
+      t.match(await configOf('localhost/imdsd'), {
+        User: '61000:61000',
+        Volumes: { '/var/lib/imds': {}, '/run/imds': {} },
+      })
       const container = await start(
         'localhost/imdsd',
         { IMDS_STORE: 'file:/store' },

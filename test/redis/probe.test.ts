@@ -3,7 +3,6 @@
  * changes nothing.
  */
 import { once } from 'node:events'
-import { readFileSync } from 'node:fs'
 import { createServer, type Socket } from 'node:net'
 import { Redis } from 'ioredis'
 import t, { type Test } from 'tap'
@@ -15,11 +14,10 @@ import { until } from '../support/programs/daemon.ts'
 import { IMDS_API, IMDSD, programEnvironment } from '../support/programs/imds.ts'
 import { run } from '../support/programs/processes.ts'
 import { freePort, startRedis } from '../support/redis/redis.ts'
-import { aStore, record, SECRET, urlAs } from '../support/redis/shapes.ts'
+import { aStore, record, SECRET, urlAs, USERS } from '../support/redis/shapes.ts'
 import { testDirectory } from '../support/test-directory.ts'
 
 const KEYS = keysOf('gb1')
-const ACL = readFileSync(new URL('../../deploy/redis.acl', import.meta.url), 'utf8').replaceAll('>PASSWORD', '>secret')
 
 /** What is found in a store, each in one text. */
 async function probeStore(store: ProbedStore) {
@@ -31,7 +29,7 @@ async function probeStore(store: ProbedStore) {
 
 /** A Redis with the users of deploy/redis.acl, all of its keys with their values, and its stores. */
 async function aRedis(t: Test) {
-  const redis = await startRedis(t, ['--aclfile', `${testDirectory(t, { 'redis.acl': ACL })}/redis.acl`])
+  const redis = await startRedis(t, ['--aclfile', `${testDirectory(t, { 'redis.acl': USERS })}/redis.acl`])
   const contents = async () => {
     const keys = (await redis.client.keys('*')).sort()
     return Promise.all(keys.map(async (key) => [key, (await redis.client.dumpBuffer(key)).toString('hex')]))
@@ -138,6 +136,34 @@ t.test('each right that the Redis user lacks is named; that to announce is no pr
     ])
   }
   t.same(await contents(), before)
+})
+
+t.test('a default user that could not load the append-only file is a warning, before a restart loses it', async (t) => {
+  const { redis, daemon, publisher } = await aRedis(t)
+  await redis.client.set(KEYS.region, '1700000000')
+  const setUser = (...rules: string[]) => redis.client.call('ACL', 'SETUSER', ...rules)
+  const losses = async () => {
+    const found = [await probeStore(daemon), await probeStore(publisher)].map(({ warnings }) =>
+      warnings.filter((text) => text.includes('append-only')),
+    )
+    t.same(found[0], found[1])
+    return found[0]!
+  }
+  await setUser('admin', 'on', 'nopass', '~*', '+@all')
+  const admin = new Redis(redis.url, { username: 'admin', password: 'any' })
+  t.teardown(() => admin.disconnect())
+  const rules = (...change: string[]) => admin.call('ACL', 'SETUSER', 'default', ...change)
+  await rules('reset')
+  t.same(await losses(), [], 'without an append-only file')
+  await admin.config('SET', 'appendonly', 'yes')
+  matchAll(t, await losses(), [/^the next start of Redis loses every record: .* ACL SETUSER default off ~\* /])
+  await rules('+@all')
+  t.equal((await losses()).length, 1, 'no right to keys')
+  await rules('~*', '&*')
+  t.same(await losses(), [])
+  await admin.call('ACL', 'SETUSER', 'imds-hv1', '-acl')
+  await admin.call('ACL', 'SETUSER', 'imds-publisher', '-acl')
+  matchAll(t, await losses(), [/^it is not known whether Redis can load its append-only file: .*\+acl\|dryrun/])
 })
 
 t.test('a server that does not answer, and a replica for a publisher, are problems; files are counted', async (t) => {

@@ -12,13 +12,11 @@ import type { Publisher } from '../../src/store/open.ts'
 import { keyLines } from '../support/fixtures/record-keys.ts'
 import { until, type TestDaemon } from '../support/programs/daemon.ts'
 import { startRedis, type TestRedis } from '../support/redis/redis.ts'
-import { aDaemon, record, SECRET, serves, urlAs } from '../support/redis/shapes.ts'
+import { aDaemon, record, SECRET, serves, urlAs, USERS } from '../support/redis/shapes.ts'
 import { testDirectory } from '../support/test-directory.ts'
 import { openTestStore } from '../support/test-store.ts'
 
-const ACL = readFileSync(new URL('../../deploy/redis.acl', import.meta.url), 'utf8')
-  .replaceAll('>PASSWORD', '>secret')
-  .replace(/^(user imds-hv1 .*)\n/m, (line) => `${line}${line.replaceAll('hv1', 'hv2')}`)
+const ACL = USERS.replace(/^(user imds-hv1 .*)\n/m, (line) => `${line}${line.replaceAll('hv1', 'hv2')}`)
 const KEYS = keysOf('gb1')
 const [HV1, HV2] = [KEYS.reports('hv1', 'srv-n1'), KEYS.reports('hv2', 'srv-n1')]
 const OPTIONS = { options: { reports: 'enabled' } }

@@ -21,15 +21,15 @@ import {
   SECRET,
   serves,
   urlAs,
+  USERS,
 } from '../support/redis/shapes.ts'
 import { testDirectory } from '../support/test-directory.ts'
 import { imdsctl } from '../support/programs/imdsctl.ts'
 
 const KEYS = keysOf('gb1')
-const ACL = readFileSync(new URL('../../deploy/redis.acl', import.meta.url), 'utf8').replaceAll('>PASSWORD', '>secret')
 
 async function aRedisWithUsers(t: Test): Promise<TestRedis> {
-  const directory = testDirectory(t, { 'redis.acl': ACL })
+  const directory = testDirectory(t, { 'redis.acl': USERS })
   return await startRedis(t, ['--aclfile', `${directory}/redis.acl`])
 }
 
@@ -50,6 +50,45 @@ async function refused(t: Test, redis: TestRedis, user: string, commands: readon
   )
   return commands.filter((_command, i) => answers[i]!.includes('NOPERM'))
 }
+
+t.test(
+  'with deploy/redis.acl a restart of Redis keeps all; without rights for the default user it keeps no record',
+  async (t) => {
+    const users = readFileSync(new URL('../../deploy/redis.acl', import.meta.url), 'utf8').replaceAll(
+      '>PASSWORD',
+      '>secret',
+    )
+    for (const [acl, kept] of [
+      [users, true],
+      [users.replace(/^user default .*/m, 'user default off'), false],
+    ] as const) {
+      const directory = testDirectory(t, { 'redis.acl': acl })
+      const redis = await startRedis(t, ['--aclfile', `${directory}/redis.acl`, '--appendonly', 'yes'])
+      const store = await aStore(t, urlAs('imds-publisher', redis), SECRET)
+      const admin = new Redis(redis.url, { username: 'admin', password: 'secret', retryStrategy: () => 50 })
+      t.teardown(() => admin.disconnect())
+      const contents = async () =>
+        JSON.stringify([
+          (await admin.keys('*')).sort(),
+          await store.get('srv-n1'),
+          await store.list(),
+          await store.tombstones(),
+        ])
+      await store.put(record(1), Buffer.from('one'))
+      await store.put(record(1, { id: 'srv-n2', interfaces: [] }))
+      await store.remove('srv-n2')
+      await store.put(record(1, { id: 'srv-n3', ...IPV6 }))
+      await store.seal('srv-n3')
+      const before = await contents()
+      await admin.call('SAVE') // waits until the append-only file is written
+      await redis.kill()
+      await redis.restart()
+      await admin.ping()
+      t.equal((await contents()) === before, kept)
+      t.equal((await store.list()).length, kept ? 2 : 0)
+    }
+  },
+)
 
 t.test('with the users of deploy/redis.acl all functions work, and Redis refuses no command', async (t) => {
   const redis = await aRedisWithUsers(t)
@@ -95,7 +134,7 @@ t.test('with the users of deploy/redis.acl all functions work, and Redis refuses
     t.equal(status, 0, `${args.join(' ')}: ${stderr}`)
   }
   const { stdout } = await imdsctl([...settings, 'acl', '--all'])
-  t.equal(stdout, ACL.replace('>secret', '>PASSWORD').replace(/\n[^]*/, '\n'), 'of the only hypervisor')
+  t.equal(stdout, USERS.replace('>secret', '>PASSWORD').replace(/\n[^]*/, '\n'), 'of the only hypervisor')
   t.match(await imdsctl([...settings, 'acl']), { status: 64, stderr: /give either the name of a hypervisor or --all/ })
   for (const args of [
     ['put', `${file}/record.json`],

@@ -21,7 +21,7 @@ import { CATEGORIES } from '../../src/metadata/categories.ts'
 import { VERSIONS } from '../../src/metadata/versions.ts'
 import { buildMetrics, type MetricsSources } from '../../src/imdsd/metrics.ts'
 import { CHECKS } from '../../src/imdsd/checks/checks.ts'
-import { formatDaemonUser, formatPublisherUser } from '../../src/store/redis/acl.ts'
+import { ADMIN_USER, DEFAULT_USER, formatDaemonUser, formatPublisherUser } from '../../src/store/redis/acl.ts'
 import { ReadinessSchema } from '../../src/imdsd/operator/documents.ts'
 import { DOCUMENTS, read, ROOT } from './documents.ts'
 import { recordTable } from './record-table.ts'
@@ -176,7 +176,7 @@ function readinessList(): string {
 
 /** deploy/redis.acl, with the names of the other templates. */
 export function redisAcl(): string {
-  return `${formatDaemonUser('gb1', 'hv1')}\n${formatPublisherUser('gb1')}\n`
+  return `${[DEFAULT_USER, ADMIN_USER, formatDaemonUser('gb1', 'hv1'), formatPublisherUser('gb1')].join('\n')}\n`
 }
 
 if (process.argv[1] === new URL(import.meta.url).pathname) {

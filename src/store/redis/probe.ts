@@ -58,6 +58,7 @@ export async function probeRedis(
           'set maxmemory-policy to noeviction in its configuration',
         ),
       )
+    found.push(...(await probeAppendOnlyFile(connection, keys)))
     const ofRole =
       hypervisor === undefined
         ? await probePublisher(connection, keys)
@@ -68,6 +69,30 @@ export async function probeRedis(
     close(connection)
   }
 }
+
+/**
+ * Redis loads its append-only file as the default user. A right that this user lacks makes it skip each script's writes:
+ * https://github.com/redis/redis/pull/14545 repairs that.
+ */
+async function probeAppendOnlyFile({ redis }: RedisConnection, keys: Keys): Promise<readonly Finding[]> {
+  const [persistence, ...tried] = await runPipeline(redis, [
+    ['info', 'persistence'],
+    ['acl', 'dryrun', 'default', 'exec'],
+    ['acl', 'dryrun', 'default', 'hset', keys.instances, '', ''],
+    ['acl', 'dryrun', 'default', 'zadd', keys.ranges(''), 0, ''],
+  ])
+  if (!/^aof_enabled:1/m.test(String(persistence))) return []
+  const error = tried.find((reply) => reply instanceof Error)
+  // Redis 6.2 cannot be asked
+  if (error !== undefined) return /unknown subcommand/i.test(error.message) ? [] : [warningOf(error, CANNOT_TRY)]
+  return tried.every((reply) => reply === 'OK') ? [] : [LOSES_RECORDS]
+}
+
+const CANNOT_TRY = 'it is not known whether Redis can load its append-only file: '
+const LOSES_RECORDS = warning(
+  'the next start of Redis loses every record: it loads its append-only file as the user default, who has no rights',
+  'ACL SETUSER default off ~* &* +@all, then ACL SAVE or CONFIG REWRITE, on every server (configuration.md#users-in-redis)',
+)
 
 async function probeDaemon(
   { redis, node }: RedisConnection,

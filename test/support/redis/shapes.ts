@@ -2,6 +2,7 @@
  * What the tests of all shapes of Redis share (docs/configuration.md#shapes-of-redis): a record whose host name shows
  * its revision, a daemon that serves it, and guests that send requests without a pause.
  */
+import { readFileSync } from 'node:fs'
 import type { Test } from 'tap'
 import type { RedisFiles } from '../../../src/store/url.ts'
 import type { Publisher } from '../../../src/store/open.ts'
@@ -54,6 +55,11 @@ export async function aDaemon(
 
 /** The file of the password `secret`, which the Redis users of the tests have. */
 export const SECRET: RedisFiles = { passwordFile: new URL('password', import.meta.url).pathname }
+
+/** The users of deploy/redis.acl for daemon and publisher, as an ACL file that leaves the default user to the test. */
+export const USERS = readFileSync(new URL('../../../deploy/redis.acl', import.meta.url), 'utf8')
+  .replaceAll('>PASSWORD', '>secret')
+  .replaceAll(/^user (?!imds-).*\n/gm, '')
 
 /** The URL of a Redis with the name of a user. */
 export function urlAs(user: string, { url }: { readonly url: string }): string {

@@ -19,7 +19,7 @@ printf '%s\\n' "\${0##*/} $*" >> calls
 for (const [document, name, calls] of [
   ['docs/operations/jobs.md', 'upgrade', 7],
   ['docs/operations/jobs.md', 'move a region', 7],
-  ['docs/operations/jobs.md', 'rotate a password', 6],
+  ['docs/operations/jobs.md', 'rotate a password', 12],
   ['docs/operations/jobs.md', 'replace', 8],
   ['docs/operations/jobs.md', 'replace with imds-api', 10],
   ['docs/operations/imds-api.md', 'upgrade-api', 6],
@@ -53,7 +53,7 @@ for (const [document, name, calls] of [
       'pg_restore',
     ])
       writeFileSync(join(directory, program), PROGRAM, { mode: 0o755 })
-    for (const secret of ['old', 'new']) writeFileSync(join(directory, secret), `${secret}\n`)
+    for (const secret of ['admin', 'new']) writeFileSync(join(directory, secret), `${secret}\n`)
     const file = join(directory, 'calls')
     const run = (fails: number) => {
       rmSync(file, { force: true })
@@ -63,7 +63,14 @@ for (const [document, name, calls] of [
         env: {
           PATH: `${directory}:/usr/bin:/bin`,
           FAILS: String(fails),
-          ...{ version: '1', address: 'fd00::1', redis: 'redis://x', user: 'imds-hv1', old: 'old', new: 'new' },
+          ...{
+            version: '1',
+            address: 'fd00::1',
+            servers: 'redis://x redis://y',
+            user: 'imds-hv1',
+            admin: 'admin',
+            new: 'new',
+          },
         },
       })
       return { ...ran, calls: existsSync(file) ? readFileSync(file, 'utf8').trimEnd().split('\n') : [] }
@@ -72,7 +79,7 @@ for (const [document, name, calls] of [
     t.same([whole.status, whole.calls.length], [0, calls], whole.stderr)
     for (const [i, call] of whole.calls.entries()) {
       const { status, stderr, calls: made } = run(i + 1)
-      if (/^(sleep|nft) /.test(call)) continue // one cannot fail, the other is repeated
+      if (/^(sleep|nft) |ACL SAVE$/.test(call)) continue // cannot fail, is repeated, or is followed by CONFIG REWRITE
       t.not(status, 0, call)
       t.same(made, whole.calls.slice(0, i + 1))
       const [, host] = /^ssh (\S+)/.exec(call) ?? []
@@ -80,7 +87,7 @@ for (const [document, name, calls] of [
         t.match(stderr, `stopped at ${host}\n`)
     }
     if (name === 'rotate a password')
-      for (const secret of ['new', 'old']) {
+      for (const secret of ['new', 'admin']) {
         writeFileSync(join(directory, secret), '')
         t.same(run(0).calls, [], 'an empty password is not given')
         writeFileSync(join(directory, secret), `${secret}\n`)

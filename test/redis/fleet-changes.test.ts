@@ -4,6 +4,7 @@
  */
 import { copyFileSync, globSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { Redis } from 'ioredis'
 import t from 'tap'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { keyLines } from '../support/fixtures/record-keys.ts'
@@ -99,18 +100,56 @@ t.test('passwords, certificates and record keys change, and no request fails', a
   copyFileSync(ours.caFile, at('ca'))
   copyFileSync(client.certFile, at('cert'))
   copyFileSync(client.keyFile, at('key'))
-  for (const [name, text] of Object.entries({ password: OLD, old: OLD, new: 'new-one\n', keys: keyLines('k1') }))
+  for (const [name, text] of Object.entries({
+    password: OLD,
+    admin: 'admin\n',
+    new: 'new-one\n',
+    keys: keyLines('k1'),
+  }))
     writeFileSync(at(name), text)
-  const port = String(await freePort())
-  const redis = await startRedis(t, [
-    ...['--tls-port', port, '--tls-ca-cert-file', ours.caFile],
-    ...['--tls-cert-file', server.certFile, '--tls-key-file', server.keyFile],
-  ])
-  await redis.client.call('ACL', 'SETUSER', 'imds-fleet', 'on', '>old-one', '~*', '&*', '+@all')
-  const url = `rediss://imds-fleet@127.0.0.1:${port}`
-  const open = async () => {
-    return await openTestStore(t, { url: redis.url, region: 'gb1', recordKeysFile: at('keys') })
+  const users =
+    'user default off ~* &* +@all\nuser admin on >admin ~* &* +@all\nuser imds-fleet on >old-one ~* &* +@all\n'
+  /** A server with the set-up of the documents: TLS of a private authority, no default user, its users in a file. */
+  const aServer = async (name: string, ...options: string[]) => {
+    writeFileSync(at(`${name}.acl`), users)
+    const port = String(await freePort())
+    const redis = await startRedis(t, [
+      ...[
+        '--tls-port',
+        port,
+        '--tls-ca-cert-file',
+        ours.caFile,
+        '--tls-auth-clients',
+        'optional',
+        '--aclfile',
+        at(`${name}.acl`),
+      ],
+      ...['--tls-cert-file', server.certFile, '--tls-key-file', server.keyFile, '--appendonly', 'yes', ...options],
+    ])
+    const client = new Redis(redis.port, { username: 'admin', password: 'admin', retryStrategy: () => 50 })
+    client.on('error', () => undefined)
+    t.teardown(() => client.disconnect())
+    return { redis, client, url: `rediss://127.0.0.1:${port}` }
   }
+  const primary = await aServer('primary')
+  const follows = [
+    '--replicaof',
+    '127.0.0.1',
+    String(primary.redis.port),
+    '--masteruser',
+    'admin',
+    '--masterauth',
+    'admin',
+  ]
+  const replica = await aServer('replica', ...follows)
+  const url = primary.url.replace('//', '//imds-fleet@')
+  const open = () =>
+    openTestStore(t, {
+      url: `redis://admin@127.0.0.1:${primary.redis.port}`,
+      region: 'gb1',
+      passwordFile: at('admin'),
+      recordKeysFile: at('keys'),
+    })
   const store = await open()
   const fleet = await startFleet(t, NAMES, store, () => ({
     IMDS_STORE: url,
@@ -124,7 +163,7 @@ t.test('passwords, certificates and record keys change, and no request fails', a
   /** Ends all connections of daemons, which connect again with what is in their files. */
   const reconnect = async () => {
     const before = fleet.members.map(connects)
-    await redis.client.call('CLIENT', 'KILL', 'USER', 'imds-fleet')
+    await primary.client.call('CLIENT', 'KILL', 'USER', 'imds-fleet')
     await until(() => fleet.members.every((member, i) => connects(member) > before[i]!), 'daemons to reconnect', 60_000)
   }
 
@@ -135,23 +174,37 @@ t.test('passwords, certificates and record keys change, and no request fails', a
   })
   const rotated = await runExample(t, executed('docs/operations/jobs.md', 'rotate a password'), {
     programs: { ssh },
-    env: { redis: redis.url, user: 'imds-fleet', old: at('old'), new: at('new') },
+    env: {
+      servers: `${primary.url} ${replica.url}`,
+      user: 'imds-fleet',
+      admin: at('admin'),
+      new: at('new'),
+      ca: at('ca'),
+    },
   })
   t.equal(rotated.status, 0, rotated.stderr)
+  for (const { redis, client } of [replica, primary]) {
+    await redis.kill()
+    await redis.restart()
+    t.equal(await client.call('ACL', 'WHOAMI'), 'admin')
+    await t.rejects(client.call('AUTH', 'imds-fleet', 'old-one'), /WRONGPASS/, 'also after a restart')
+    t.equal(await client.call('AUTH', 'imds-fleet', 'new-one'), 'OK')
+    await client.call('AUTH', 'admin', 'admin')
+  }
   await reconnect()
 
   // An authority: daemons and server trust both, then get the new certificates, then trust only the new one.
   const both = readFileSync(ours.caFile, 'utf8') + readFileSync(next.caFile, 'utf8')
   writeFileSync(at('both'), both)
   copyFileSync(at('both'), at('ca'))
-  await redis.client.call('CONFIG', 'SET', 'tls-ca-cert-file', at('both'))
+  await primary.client.call('CONFIG', 'SET', 'tls-ca-cert-file', at('both'))
   const [newServer, newClient] = [await next.issue('redis'), await next.issue('client')]
   copyFileSync(newClient.certFile, at('cert'))
   copyFileSync(newClient.keyFile, at('key'))
-  await redis.client.call('CONFIG', 'SET', 'tls-cert-file', newServer.certFile, 'tls-key-file', newServer.keyFile)
+  await primary.client.call('CONFIG', 'SET', 'tls-cert-file', newServer.certFile, 'tls-key-file', newServer.keyFile)
   await reconnect()
   copyFileSync(next.caFile, at('ca'))
-  await redis.client.call('CONFIG', 'SET', 'tls-ca-cert-file', next.caFile)
+  await primary.client.call('CONFIG', 'SET', 'tls-ca-cert-file', next.caFile)
   await reconnect()
 
   // Record keys, in the order of docs/encryption.md#change-a-key.

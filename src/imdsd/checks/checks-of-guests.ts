@@ -38,8 +38,12 @@ export const guests: DoctorCheck = {
         .filter(({ state }) => state !== 'ok')
         .map((finding) => ({ id, finding: { ...finding, text: `${id}: ${finding.text}` } })),
     )
-    const wrong = new Set(found.map(({ id }) => id)).size
-    const fine = `${all.length - wrong} of ${formatCount(all.length, 'instance')}: link, route and MAC address are right`
-    return [...found.map(({ finding }) => finding), ...(wrong < all.length ? [ok(fine)] : [])]
+    const wrong = new Set(found.map(({ id }) => id))
+    const stopped = new Set(paths.filter(({ id, runs }) => !runs && !wrong.has(id)).map(({ id }) => id)).size
+    const right = all.length - wrong.size - stopped
+    const fine =
+      `${right} of ${formatCount(all.length, 'instance')}: link, route and MAC address are right` +
+      (stopped === 0 ? '' : `; the machines of ${stopped} do not run here`)
+    return [...found.map(({ finding }) => finding), ...(right + stopped > 0 ? [ok(fine)] : [])]
   },
 }

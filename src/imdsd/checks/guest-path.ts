@@ -1,12 +1,12 @@
 /**
  * The path of packets from the hypervisor to a guest: its link, the route to each address, and the MAC address that the
- * kernel knows for it, compared with its record.
+ * kernel knows for it, compared with its record. What a guest controls is no failure, nor is a machine that is stopped.
  */
 import type { FirewallDocument, FirewallGuest, FirewallInterface } from '../firewall/document.ts'
 import { linksOf, type LinkName } from '../firewall/link.ts'
 import { isOneAddress, isUnusableAddress } from '../../metadata/address.ts'
 import { parseJson } from '../../runtime/json.ts'
-import { failure, ok, warning, type Finding } from '../../runtime/check.ts'
+import { failure, ok, warning, type Finding, type State } from '../../runtime/check.ts'
 import type { DoctorState } from './hypervisor-state.ts'
 import type { CommandResult } from '../../runtime/command.ts'
 
@@ -17,9 +17,10 @@ export interface Step {
   readonly finding: Finding
 }
 
-/** The path to an interface of the instance `id`, up to the first step that is wrong. */
+/** The path to an interface of the instance `id`, up to the first step that is wrong. `runs`: its machine is here. */
 export interface Path {
   readonly id: string
+  readonly runs: boolean
   readonly steps: readonly Step[]
 }
 
@@ -31,7 +32,7 @@ export const NOT_LOOKED_AT = warning('not checked: ip cannot be run', 'install t
  */
 export async function findPaths(
   look: Pick<DoctorState, 'run' | 'settings'>,
-  { guests: all, link: rule }: Pick<FirewallDocument, 'guests' | 'link'>,
+  { guests: all, link: rule, listeners }: Pick<FirewallDocument, 'guests' | 'link' | 'listeners'>,
   guests: readonly FirewallGuest[],
 ): Promise<readonly Path[] | undefined> {
   const kernel = await readKernel(look)
@@ -46,12 +47,18 @@ export async function findPaths(
     interfaces.map((one) => ({ id, ...linkOf(one, hasRule ? links(one) : undefined, kernel.links) })),
   )
   const routes = await readRoutes(look, placed)
-  return placed.map(({ id, of, link, addresses, devices, vrf }) => {
+  const servesIpv6 = listeners.some(({ address }) => address.includes(':'))
+  return placed.map(({ id, of, link, isStopped, addresses, devices, vrf }) => {
     const first: Step[] = link === undefined ? [] : [{ name: 'link', address: undefined, finding: link }]
-    const others = addresses.flatMap((address) =>
-      addressSteps(of, address, routes.get(`${vrf ?? ''} ${address}`), devices, kernel.neighbours),
+    if (isStopped || (link !== undefined && link.state !== 'ok')) return { id, runs: !isStopped, steps: first }
+    const routed = addresses.map((address) => ({ address, route: routes.get(`${vrf ?? ''} ${address}`) }))
+    const runs = devices !== undefined || routed.some(({ address, route }) => !isElsewhere(address, route))
+    const stateOf = (address: string) =>
+      !runs ? 'ok' : !address.includes(':') ? 'failure' : servesIpv6 ? 'warning' : 'ok'
+    const others = routed.flatMap(({ address, route }) =>
+      addressSteps({ of, address, route, devices, neighbours: kernel.neighbours, ifWrong: stateOf(address) }),
     )
-    return { id, steps: link === undefined || link.state === 'ok' ? [...first, ...others] : first }
+    return { id, runs, steps: [...first, ...others] }
   })
 }
 
@@ -100,6 +107,8 @@ interface InterfaceLink {
   readonly devices: readonly string[] | undefined
   readonly vrf: string | undefined
   readonly addresses: readonly string[]
+  /** The link is not there, or nothing is at its other end. */
+  readonly isStopped: boolean
 }
 
 function linkOf(one: FirewallInterface, name: LinkName | undefined, links: KernelLinks): InterfaceLink {
@@ -107,23 +116,22 @@ function linkOf(one: FirewallInterface, name: LinkName | undefined, links: Kerne
   const addresses = [...one.ipv4Addresses, ...one.ipv6Addresses].filter(
     (address) => isOneAddress(address) && !isUnusableAddress(address),
   )
-  const placed = { of: one, addresses, vrf: undefined, devices: undefined }
+  const placed = { of: one, addresses, vrf: undefined, devices: undefined, isStopped: false }
   if (name === undefined) return { ...placed, link: undefined }
   if (!name.ok) return { ...placed, link: failure(name.faults.join(), 'correct IMDS_LINK') }
   const link = links.get(name.value)
   if (link === undefined)
-    return { ...placed, link: warning(`there is no link ${name.value}`, 'start the guest, or correct IMDS_LINK') }
+    return { ...placed, isStopped: true, link: ok(`there is no link ${name.value}: the machine does not run here`) }
   const above = mastersOf(link, links)
   const isVrf = (device: string) => links.get(device)?.linkinfo?.info_kind === 'vrf'
   const devices = [link.ifname, ...above.filter((device) => !isVrf(device))]
   const down = devices.find((device) => links.get(device)?.flags.includes('UP') === false)
+  const isStopped = down === undefined && !link.flags.includes('LOWER_UP')
   const finding =
     down !== undefined
       ? failure(`link ${down} is down`, `ip link set ${down} up`)
-      : link.flags.includes('LOWER_UP')
-        ? ok(`${devices.join(' in ')} is up`)
-        : warning(`link ${link.ifname} has no carrier`, 'start the guest')
-  return { ...placed, devices, vrf: above.find(isVrf), link: finding }
+      : ok(isStopped ? `${link.ifname} has no carrier: the machine does not run` : `${devices.join(' in ')} is up`)
+  return { ...placed, devices, vrf: above.find(isVrf), link: finding, isStopped }
 }
 
 /** The bridge or VRF of a link, and those above it. */
@@ -152,17 +160,30 @@ async function readRoutes(
   return routes
 }
 
-/** The route to an address, and if it is right, the MAC address there. */
-function addressSteps(
-  of: FirewallInterface,
-  address: string,
-  route: Route | undefined,
-  devices: readonly string[] | undefined,
-  neighbours: readonly Neighbour[],
-): Step[] {
+/** The route to an address, and if it is right, the MAC address there. `ifWrong`: what a wrong route is. */
+function addressSteps({
+  of,
+  address,
+  route,
+  devices,
+  neighbours,
+  ifWrong,
+}: {
+  readonly of: FirewallInterface
+  readonly address: string
+  readonly route: Route | undefined
+  readonly devices: readonly string[] | undefined
+  readonly neighbours: readonly Neighbour[]
+  readonly ifWrong: State
+}): Step[] {
   const wrong = routeProblem(address, route, devices)
-  if (wrong !== undefined)
-    return [{ name: 'route', address, finding: failure(wrong, `correct the route: ip route get ${address} shows it`) }]
+  if (wrong !== undefined) {
+    const state = route?.type === 'local' ? 'failure' : ifWrong
+    const remedy = `correct the route: ip route get ${address} shows it`
+    const finding =
+      state === 'ok' ? ok(`${wrong}: requests from there get no response`) : { state, text: wrong, remedy }
+    return [{ name: 'route', address, finding }]
+  }
   const device = route?.dev ?? ''
   const mac = neighbours.find(({ dst, dev }) => dst === address && dev === device)?.lladdr?.toLowerCase()
   const finding =
@@ -170,7 +191,7 @@ function addressSteps(
       ? ok(`that of ${address} is not known: no packet was sent there lately`)
       : mac === of.macAddress.toLowerCase()
         ? ok(`${address} has ${mac}, as in its record`)
-        : failure(
+        : warning(
             `${address} has the MAC address ${mac}, and its record has ${of.macAddress}`,
             'another guest may use the address (ip neigh): end that, or publish the right MAC address',
           )
@@ -178,6 +199,11 @@ function addressSteps(
     { name: 'route', address, finding: ok(`packets to ${address} leave by ${device}`) },
     { name: 'MAC address', address, finding },
   ]
+}
+
+/** True if packets to an address do not leave by a link of this hypervisor, as when its machine is stopped. */
+function isElsewhere(address: string, route: Route | undefined): boolean {
+  return route?.type !== 'local' && routeProblem(address, route, undefined) !== undefined
 }
 
 function routeProblem(

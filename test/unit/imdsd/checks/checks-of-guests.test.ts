@@ -40,15 +40,15 @@ function kernel({
 
 const FINE = 'ok 1 of 1 instance: link, route and MAC address are right'
 
-test('the link of a guest must be there and up', async () => {
+const STOPPED = 'ok 0 of 1 instance: link, route and MAC address are right; the machines of 1 do not run here'
+
+test('the link of a guest must be up; one that is not there, or without carrier, is of a stopped machine', async () => {
   expect(await linesOf(guests, kernel())).toEqual([FINE])
-  expect(await linesOf(guests, kernel({ links: [] }))).toEqual(['warning srv-a: there is no link tap-int-a'])
+  expect(await linesOf(guests, kernel({ links: [] }))).toEqual([STOPPED])
   expect(await linesOf(guests, kernel({ links: [{ ...LINK, flags: [] }] }))).toEqual([
     'failure srv-a: link tap-int-a is down',
   ])
-  expect(await linesOf(guests, kernel({ links: [{ ...LINK, flags: ['UP', 'NO-CARRIER'] }] }))).toEqual([
-    'warning srv-a: link tap-int-a has no carrier',
-  ])
+  expect(await linesOf(guests, kernel({ links: [{ ...LINK, flags: ['UP', 'NO-CARRIER'] }] }))).toEqual([STOPPED])
   expect(await linesOf(guests, { run: () => Promise.resolve(undefined) })).toEqual([
     'warning not checked: ip cannot be run',
   ])
@@ -80,6 +80,23 @@ test('packets to an address must leave by the link, or by the bridge that it bel
   ).toEqual(['failure srv-a: link br0 is down'])
 })
 
+test('IPv6 that is routed elsewhere is no failure: the guest is served over IPv4', async () => {
+  const interfaces = [{ ...GUEST.interfaces[0]!, ipv6Addresses: ['2001:db8::2'] }]
+  const routes = [
+    { dst: '10.0.0.2', dev: 'tap-int-a' },
+    { dst: '2001:db8::2', dev: 'eth0', gateway: 'fe80::1' },
+  ]
+  const wrong = 'srv-a: packets to 2001:db8::2 leave by eth0 to the gateway fe80::1, not by tap-int-a'
+  for (const [address, expected] of [
+    ['169.254.169.254', [FINE]],
+    ['fd00:ec2::254', [`warning ${wrong}`]],
+  ] as const) {
+    const listeners = [{ network: 'default', address, port: 80 }]
+    const firewall = documentOf({ guests: [{ ...GUEST, interfaces }], listeners })
+    expect(await linesOf(guests, { ...kernel({ routes }), firewall })).toEqual(expected)
+  }
+})
+
 test('a guest in a VRF is looked for in the routes of the VRF', async () => {
   const asked: string[] = []
   const links = [
@@ -90,11 +107,11 @@ test('a guest in a VRF is looked for in the routes of the VRF', async () => {
   expect(asked.at(-1)).toBe('route get 10.0.0.2 vrf blue\n')
 })
 
-test('a neighbour with another MAC address than the record is a failure', async () => {
+test('a neighbour with another MAC address than the record, which a guest can choose, is no failure', async () => {
   const neighbour = { dst: '10.0.0.2', dev: 'tap-int-a', lladdr: '02:24:19:00:00:0A' }
   expect(await linesOf(guests, kernel({ neighbours: [neighbour] }))).toEqual([FINE])
   expect(await linesOf(guests, kernel({ neighbours: [{ ...neighbour, lladdr: '02:00:00:00:00:01' }] }))).toEqual([
-    'failure srv-a: 10.0.0.2 has the MAC address 02:00:00:00:00:01, and its record has 02:24:19:00:00:0a',
+    'warning srv-a: 10.0.0.2 has the MAC address 02:00:00:00:00:01, and its record has 02:24:19:00:00:0a',
   ])
 })
 
@@ -123,7 +140,7 @@ test('among neighbours on one bridge, the one with the address on the device of 
         ],
       }),
     ),
-  ).toEqual([`failure srv-a: 10.0.0.2 has the MAC address ${other}, and its record has 02:24:19:00:00:0a`])
+  ).toEqual([`warning srv-a: 10.0.0.2 has the MAC address ${other}, and its record has 02:24:19:00:00:0a`])
 })
 
 test('an address that is none is not passed to ip, which runs as root', async () => {
@@ -139,8 +156,11 @@ test('without a firewall and IMDS_LINK the name of a link is not known, and only
   const settings = settingsOf({ IMDS_LINK: '' })
   const routes = [{ dst: '10.0.0.2', dev: 'vnet0' }]
   expect(await linesOf(guests, { ...kernel({ links: [], routes }), settings })).toEqual([FINE])
-  expect(await linesOf(guests, { ...kernel({ links: [], routes: [] }), settings })).toEqual([
-    'failure srv-a: there is no route to 10.0.0.2',
+  for (const elsewhere of [[], [{ dst: '10.0.0.2', dev: 'mgmt0', gateway: '192.0.2.1' }]])
+    expect(await linesOf(guests, { ...kernel({ links: [], routes: elsewhere }), settings })).toEqual([STOPPED])
+  const local = [{ dst: '10.0.0.2', dev: 'lo', type: 'local' }]
+  expect(await linesOf(guests, { ...kernel({ links: [], routes: local }), settings })).toEqual([
+    'failure srv-a: 10.0.0.2 is an address of this hypervisor',
   ])
 })
 

@@ -26,7 +26,7 @@ function aKernel(neighbours: readonly object[], asked: string[] = []) {
 }
 
 test('a path that is right has its link with the bridge, its routes and the MAC addresses', async () => {
-  const document = { guests: [GUEST, OTHER], link: 'tap-{interfaceId}' }
+  const document = { guests: [GUEST, OTHER], link: 'tap-{interfaceId}', listeners: [] }
   const asked: string[] = []
   const look = aKernel([{ dst: '10.0.0.2', dev: 'br0', lladdr: '02:24:19:00:00:0A' }], asked)
   const paths = await findPaths(look, document, [GUEST])
@@ -44,7 +44,8 @@ test('a path that is right has its link with the bridge, its routes and the MAC 
 })
 
 test('a MAC address that the kernel has not learned is not wrong', async () => {
-  const [path] = (await findPaths(aKernel([]), { guests: [GUEST], link: 'tap-{interfaceId}' }, [GUEST])) ?? []
+  const [path] =
+    (await findPaths(aKernel([]), { guests: [GUEST], link: 'tap-{interfaceId}', listeners: [] }, [GUEST])) ?? []
   expect(path?.steps.at(-1)).toMatchObject({
     name: 'MAC address',
     address: '10.0.0.2',

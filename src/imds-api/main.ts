@@ -58,8 +58,11 @@ const program = buildProgram(output, {
     status = EXIT.done
   },
   explain: async (code) => {
-    const { explainCode } = await import('../runtime/symptoms.ts')
-    if (!explainCode(output, code)) throw new CommandFailure(EXIT.usage, `no line of the log has the code ${code}`)
+    const { explainCode, nearestCode } = await import('../runtime/symptoms.ts')
+    const meant = nearestCode(code)
+    const question = meant === undefined ? '' : ` (did you mean ${meant}?)`
+    if (!explainCode(output, code))
+      throw new CommandFailure(EXIT.usage, `no line of the log and no alert has the name ${code}${question}`)
     status = EXIT.done
   },
   hypervisors: command(listHypervisors),

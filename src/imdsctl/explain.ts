@@ -1,6 +1,6 @@
 /**
  * `imdsctl explain`: what the guest at an address, or of an instance, would get from a daemon and why, the path of packets
- * to it, and its last requests; or what a code of a log line means.
+ * to it, and its last requests; or what a code of a log line or an alert means.
  *
  * The daemon knows all but the path, which this process looks at itself. So the path is shown only on the hypervisor.
  */
@@ -16,7 +16,7 @@ import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import { parseUnixSocket } from '../runtime/host-port.ts'
 import type { Output } from '../runtime/output.ts'
 import { readSecretFile } from '../runtime/secret-file.ts'
-import { explainCode } from '../runtime/symptoms.ts'
+import { explainCode, nearestCode } from '../runtime/symptoms.ts'
 import type { Cell } from '../runtime/terminal.ts'
 import { askDaemon } from './ask-daemon.ts'
 import { withStore, type Context } from './commands.ts'
@@ -28,7 +28,7 @@ export interface ExplainContext extends DoctorSources {
   readonly passwordFile: string | undefined
 }
 
-/** Explains a code of a log line, an address on a network, or each address of an instance. */
+/** Explains a code of a log line, an alert, an address on a network, or each address of an instance. */
 export async function explain(context: ExplainContext, target: string, network: string): Promise<void> {
   const { output, operator } = context
   if (explainCode(output, target)) return
@@ -39,7 +39,7 @@ export async function explain(context: ExplainContext, target: string, network: 
   const password = passwordFor(context)
   const { explanations, more } = isAddress
     ? { explanations: [await askDaemon(operator, { ...QUESTIONS.address(network, target), password })], more: 0 }
-    : await explainInstance(operator, password, target)
+    : await explainInstance(operator, password, target).catch((error: unknown) => suggestCode(error, target))
   const id = explanations.find(({ instance }) => instance !== undefined)?.instance?.id
   const steps = id === undefined ? [] : await stepsTo(context, id)
   for (const one of explanations) {
@@ -84,6 +84,13 @@ function passwordFor({ operator, passwordFile = '' }: ExplainContext): string | 
   } catch (error) {
     throw new CommandFailure(EXIT.noInput, `IMDS_OPERATOR_PASSWORD_FILE: ${(error as Error).message}`)
   }
+}
+
+/** Throws an error again: if the id resembles the name of a code or an alert, with that. */
+function suggestCode(error: unknown, id: string): never {
+  const meant = nearestCode(id)
+  if (!(error instanceof CommandFailure) || meant === undefined) throw error
+  throw new CommandFailure(error.status, `${error.message}. Did you mean imdsctl explain ${meant}?`, error.details)
 }
 
 async function explainInstance(

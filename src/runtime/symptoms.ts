@@ -1,8 +1,13 @@
-/** What docs/operations/symptoms.md says of the codes of log lines, for `imdsctl explain CODE` and `imds-api explain CODE`. */
+/**
+ * What docs/operations says of the codes of log lines (symptoms.md) and of the alerts (alerts.md), for `imdsctl explain
+ * NAME` and `imds-api explain NAME`.
+ */
 import { readFileSync } from 'node:fs'
+import { nearest } from './nearest.ts'
 import type { Output } from './output.ts'
 
 const PAGE = readFileSync(new URL('../../docs/operations/symptoms.md', import.meta.url), 'utf8')
+const ALERTS = readFileSync(new URL('../../docs/operations/alerts.md', import.meta.url), 'utf8')
 const ROW = /^- `(?<code>[a-z-]+)`: (?<meaning>.+) \*\*Guests\*\*: (?<guests>.+) \*\*Do\*\*: (?<remedy>.+)$/
 
 /** A row of the page, without its links. `guests`: what they notice. */
@@ -11,21 +16,48 @@ export type Symptom = Readonly<Record<'code' | 'meaning' | 'guests' | 'remedy', 
 /** The rows of the page, in its order. */
 export function readSymptoms(): readonly Symptom[] {
   return PAGE.split(/\n(?:\n|(?=- ))/).flatMap((item) => {
-    const text = item.replace(/\[([^\]]+)\]\([^)]+\)/g, '$1').replace(/\s+/g, ' ')
-    return (ROW.exec(text.trim())?.groups as Symptom | undefined) ?? []
+    return (ROW.exec(onOneLine(item))?.groups as Symptom | undefined) ?? []
   })
 }
 
-/** Prints the row of a code. False: there is none. */
+/** The paragraph of each alert, by its name. */
+export function readAlerts(): ReadonlyMap<string, string> {
+  return new Map(
+    ALERTS.split(/^### /m)
+      .slice(1)
+      .map((part) => part.split(/\n(?:\n|#)/) as [string, string])
+      .map(([name, paragraph]) => [name, onOneLine(paragraph).replaceAll('**', '')]),
+  )
+}
+
+/** The text of some lines, without links. */
+function onOneLine(text: string): string {
+  return text
+    .replace(/\[([^\]]+)\]\([^)]+\)/g, '$1')
+    .replace(/\s+/g, ' ')
+    .trim()
+}
+
+/** Prints the row of a code, or the paragraph of an alert. False: there is none. */
 export function explainCode(output: Output, code: string): boolean {
   const found = readSymptoms().find((one) => one.code === code)
-  if (found === undefined) return false
-  if (output.json) output.printJson(found)
+  const alert = readAlerts().get(code)
+  if (found === undefined && alert === undefined) return false
+  if (output.json) output.printJson(found ?? { alert: code, text: alert })
   else
-    output.rows([
-      [code, found.meaning],
-      ['guests', found.guests],
-      ['do', found.remedy],
-    ])
+    output.rows(
+      found === undefined
+        ? [[code, alert!]]
+        : [
+            [code, found.meaning],
+            ['guests', found.guests],
+            ['do', found.remedy],
+          ],
+    )
   return true
+}
+
+/** The code or alert that a misspelt name was meant to be; undefined if none is near. */
+export function nearestCode(name: string): string | undefined {
+  return nearest(name, [...readSymptoms().map(({ code }) => code), ...readAlerts().keys()])
 }

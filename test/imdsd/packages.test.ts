@@ -136,6 +136,7 @@ t.test(
       await checkFilesOfUnits(t, host)
       for (const example of ['alerts.yml', 'haproxy.cfg', 'api-database-password.conf'])
         await shell(`test -s /usr/share/doc/imds/examples/${example}`)
+      await run('dpkg --remove imds-api')
     })
 
     await t.test('installed without a configuration: nothing runs, and the faults are named', async (t) => {
@@ -268,18 +269,19 @@ t.test(
     })
 
     await t.test('removed: nothing runs, and the state stays; installed again: a guest is served', async (t) => {
-      await shell(`printf 'IMDS_FIREWALL=required\\nIMDS_LINK=${guest!.device}\\n' >> /etc/imds/imds.env`)
+      await shell(`printf 'IMDS_FIREWALL=required\\n' >> /etc/imds/imds.env`)
       await host.dropIn('imds.service', '[Service]\nExecStopPost=+/bin/sh -c "nft list tables > /tables-at-stop"')
       await run('systemctl restart imds; systemctl start imds-firewall')
       await until(async () => (await shell('nft list tables')).includes('inet imds'), 'the rules')
       await run('dpkg --remove imds')
       t.match(await shell('cat /tables-at-stop'), 'inet imds', 'the rules are there until the daemon has stopped')
       t.equal(await shell('nft list tables'), '')
-      await shell('rm -r /etc/systemd/system/imds.service.d /tables-at-stop; sed -i /^IMDS_[FL]I/d /etc/imds/imds.env')
+      await shell('rm -r /etc/systemd/system/imds.service.d /tables-at-stop; sed -i /^IMDS_FI/d /etc/imds/imds.env')
       t.equal(await shell('ss --no-header --listening --tcp --udp'), '')
       t.notMatch(await shell('ip address show'), SERVICE)
       t.match(await shell('ls /var/lib/imds'), 'token')
-      await run('dpkg --install ./imds_*.deb')
+      t.match(await run('! dpkg --install ./imds_*.deb'), /imds depends on imdsctl \(= 0\.1\.0\)/, 'no mix of versions')
+      await run('dpkg --install ./imds_*.deb ./imdsctl_*.deb')
       t.equal(await id(), 'srv-abcde')
     })
 
@@ -306,7 +308,7 @@ t.test(
           '(umask 077; echo secret-of-the-client > /etc/imds/provisioning.secret); cp /tmp/region.yaml /etc/imds',
         ]
         let edit = 0
-        await shell('mkdir /tmp/api; cd /tmp; ln present/imds-api_* next/imdsctl_* present/imds-node_* api')
+        await shell('mkdir /tmp/api; cd /tmp; ln present/imds-api_* present/imdsctl_* present/imds-node_* api')
         t.match(
           await run(
             executed('docs/install.md', 'deb-api').replaceAll(/^editor .*$/gm, () => edits[edit++]!),
@@ -338,7 +340,7 @@ t.test(
         t.match(await run('imds-api hypervisors'), /^hv1 +gb1-a +1 .*ago$/m)
         t.match(await run('imds-api rebuild'), /\b1 servers?\b/)
 
-        await run('dpkg --install ./imds-api_*.deb', '/tmp/next')
+        await run('dpkg --install ./imds_*.deb ./imds-api_*.deb ./imdsctl_*.deb', '/tmp/next')
         await until(isReady, 'imds-api to be ready after the upgrade')
         t.equal(await shell("dpkg-query --show --showformat='${Version}' imds-api"), '0.1.1')
         const group = await api('server_groups', `-d '{"name": "after the upgrade"}'`)

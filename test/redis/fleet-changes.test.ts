@@ -46,7 +46,7 @@ t.test('a fleet is upgraded and rolled back, one hypervisor after another, and n
     const seen: string[] = []
     const ssh = fleet.ssh(async (member, command) => {
       if (command === 'imdsd --check') return
-      const [, installed] = /^apt-get install .*imds_(\S+?)_all\.deb/.exec(command) ?? []
+      const [, installed] = /apt-get install .* imds=(\S+) imdsctl=\1$/.exec(command) ?? []
       await member.restart({ main: builds.get(installed ?? '')! })
       await fleet.publish(store) // while the fleet has two versions
       seen.push((await versions()).join())

@@ -48,9 +48,17 @@ export const version: DoctorCheck = {
     return [
       running === own
         ? ok(`imdsd and imdsctl are ${own}`)
-        : warning(`imdsd is ${running ?? 'of an unknown version'}, and imdsctl is ${own}`, 'systemctl restart imds'),
+        : warning(`imdsd is ${running ?? 'of an unknown version'}, and imdsctl is ${own}`, remedyOf(running, own)),
     ]
   },
+}
+
+/** The packages of imds and imdsctl have one version: of a newer one the daemon was not restarted, an older one is mixed. */
+function remedyOf(running: string | undefined, own: string): string {
+  const isOlder = running !== undefined && own.localeCompare(running, 'en', { numeric: true }) < 0
+  return isOlder
+    ? `install imdsctl ${running} and restart imds-firewall: its agent is of imdsctl`
+    : 'systemctl restart imds'
 }
 
 export const descriptors: DaemonCheck = {

@@ -5,6 +5,7 @@
 import { isIP } from 'node:net'
 import { TLSSocket } from 'node:tls'
 import { Redis, type RedisOptions } from 'ioredis'
+import replyHandler from 'ioredis/built/DataHandler.js'
 import { readConfigFile, readSecretFile } from '../../runtime/secret-file.ts'
 import { parseStoreUrl, STORE_URL_FORMS, type Node, type RedisFiles, type RedisStore } from '../url.ts'
 import { explainedConnectError, ExplainedError, PASSWORD_REMEDY, reasonOf } from './reasons.ts'
@@ -61,6 +62,25 @@ export function storeOf({ url }: RedisSettings): RedisStore {
   return store
 }
 
+/** What ioredis has for the replies of a connection. */
+interface ReplyHandler {
+  dispatch(handle: () => void): void
+  returnFatalError(error: Error): void
+}
+
+/**
+ * ioredis rethrows what its own code throws at an unexpected reply in a turn of its own, which would end the process: the
+ * connection is closed instead. (What a loader makes of the class in a CommonJS module differs.)
+ */
+const { prototype } = ((replyHandler.default as unknown) ?? replyHandler) as { readonly prototype: ReplyHandler }
+prototype.dispatch = function (handle) {
+  try {
+    handle()
+  } catch (error) {
+    this.returnFatalError(error as Error)
+  }
+}
+
 /** Connects to a server or a Sentinel, with the credentials in `options`. Rejects with the reason. */
 export async function dial(
   settings: RedisSettings,
@@ -82,11 +102,14 @@ export async function dial(
     autoResubscribe: false,
   })
   let lastError: Error | undefined
+  let isConnected = false
   redis.on('error', (error: Error) => {
     lastError = error
+    if (isConnected) redis.disconnect() // after a reply that nobody asked for, any other may be of another command
   })
   try {
     await redis.connect()
+    isConnected = true
   } catch (error) {
     redis.disconnect()
     throw explainedConnectError(lastError ?? (error as Error), {

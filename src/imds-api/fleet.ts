@@ -2,21 +2,22 @@
  * The commands for hypervisors and what runs there: `hypervisors`, `drain`, `undrain`, `evacuate` and `maintenance`.
  * Each returns its exit status.
  */
+import { setTimeout as sleep } from 'node:timers/promises'
 import { parseEventOptions, type EventOptions } from '../metadata/event-options.ts'
 import { formatAgo, formatDuration } from '../runtime/ago.ts'
 import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import { ACCOUNT_QUEUE, AccountChanges } from './changes/account-changes.ts'
-import { evacuateServer, findServersOn, type Evacuated } from './changes/evacuation.ts'
+import { evacuateServer, findServersAmong, findServersOn, type Evacuated } from './changes/evacuation.ts'
 import { changeMaintenanceEvents, maintenanceEventsOf } from './changes/maintenance.ts'
 import { setDrained, readHypervisorUsage } from './changes/hypervisors.ts'
 import type { ApiEvacuateOptions } from './arguments.ts'
-import { withDatabase, type CommandParts } from './commands.ts'
+import { withDatabase, withStoreAndDatabase, type CommandParts } from './commands.ts'
 import { inTransaction, type Db } from './database/transaction.ts'
 import { Refusal } from './model/refusal.ts'
 import { readHypervisors, type RegionHypervisor } from './publish/hypervisors.ts'
 import { StoreOpener } from './publish/store-opener.ts'
 import { isRecent } from '../store/fleet.ts'
-import { openStore } from '../store/open.ts'
+import { openStore, type Publisher } from '../store/open.ts'
 
 /** Prints the hypervisors of the region as a table: without what daemons have announced if the store cannot be read. */
 export async function listHypervisors(parts: CommandParts): Promise<number> {
@@ -74,12 +75,18 @@ export async function maintenance(parts: CommandParts, id: string, options: Even
   })
 }
 
-/** Moves the servers of a hypervisor to others. Continues after one that cannot be moved: the exit status is 1 then. */
+/** How long the store may take to have the records of the servers that were moved. */
+const PUBLISH_TIMEOUT_MS = 30_000
+
+/**
+ * Moves the servers of a hypervisor to others, and waits until the store has that. Continues after one that cannot be
+ * moved. The exit status is 1 if any was not, or if a record of another publisher names the hypervisor.
+ */
 export async function evacuate(parts: CommandParts, name: string, options: ApiEvacuateOptions): Promise<number> {
   const { config, output } = parts
   const { begin = false, dryRun = false } = options
   const to = options.to === undefined ? [] : options.to.split(',')
-  return withDatabase(parts, async ({ db, pool }) => {
+  return withStoreAndDatabase(parts, async ({ db, pool }, store) => {
     await checkNames(parts, db, name, to)
     const evacuation = {
       ...{ name, to, begin, dryRun },
@@ -102,8 +109,34 @@ export async function evacuate(parts: CommandParts, name: string, options: ApiEv
       }
     }
     output.print([`${ids.length} servers`, ...[...counts].map(([kind, n]) => `${n} ${kind}`)].join(', '))
-    return counts.has('refused') ? 1 : EXIT.done
+    if (counts.has('refused')) return 1
+    const left = await findLeft(store, db, name, !begin && !dryRun)
+    for (const one of left) output.warn(one)
+    return left.length > 0 ? 1 : EXIT.done
   })
+}
+
+/**
+ * The records that still name a hypervisor, one text each: those of other publishers, and if `ours` is true, those of our
+ * servers that are not published in time.
+ */
+async function findLeft(store: Publisher, db: Db, name: string, ours: boolean): Promise<readonly string[]> {
+  const endMs = Date.now() + PUBLISH_TIMEOUT_MS
+  for (;;) {
+    const ids = (await store.list()).filter(({ hypervisors }) => hypervisors.includes(name)).map(({ id }) => id)
+    const servers = await findServersAmong(db, ids)
+    if (ours && servers.size > 0 && Date.now() < endMs) {
+      await sleep(200)
+      continue
+    }
+    return ids.flatMap((id) =>
+      !servers.has(id)
+        ? [`the record of ${id} names ${name}, and is of another publisher: that has to move or remove it`]
+        : ours
+          ? [`${id} has moved, and its record still names ${name}: see whether imds-api runs and publishes`]
+          : [],
+    )
+  }
 }
 
 function formatEvacuated(id: string, { kind, from, to }: Evacuated, dryRun: boolean): string {

@@ -112,7 +112,7 @@ export async function forget({ store, output }: Context, name: string): Promise<
     if (records > 0)
       throw new CommandFailure(
         EXIT.refused,
-        `${records} records name ${name}: move them first (imdsctl evacuate ${name} --to NAME)`,
+        `${records} records name ${name} (imdsctl list --hypervisor ${name}): move them first, by imdsctl evacuate or, its own servers, by imds-api evacuate`,
         { name, records },
       )
     const [announced] = await publisher.hypervisors([name])

@@ -45,7 +45,7 @@ export async function list({ store, output }: Context, options: ListOptions): Pr
         cells: [removed.id, String(removed.revision), formatSeal(removed.sealedAt)],
       }))
       const text = `${entries.length} removed in the last 7 days`
-      print(output, ['ID', 'REMOVED AT', 'SEALED'], entries, options, { removed: entries.length }, text)
+      print(output, ['ID', 'REVISION', 'SEALED'], entries, options, { removed: entries.length }, text)
       return EXIT.done
     }
     const all = await publisher.list()

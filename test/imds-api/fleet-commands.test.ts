@@ -3,6 +3,7 @@ import { writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import t from 'tap'
 import { keysOf } from '../../src/store/redis/keys.ts'
+import { anInstance } from '../support/fixtures/instance.ts'
 import { aRegion } from '../support/fixtures/region.ts'
 import { metric } from '../support/load/api-load.ts'
 import { besideEnvironment, startImdsApi } from '../support/programs/api.ts'
@@ -101,6 +102,15 @@ t.test('a hypervisor is replaced by the documented commands, and visible to oper
   t.match(await imdsApi('maintenance', id, '--code', 'reboot'), { status: 1, text: /notBefore must be a time/ })
   t.match(await imdsApi('maintenance', 'srv-none'), { status: 1, text: /srv-none/ })
 
+  const interfaces = [{ id: 'int-x', macAddress: '02:24:19:00:00:ef', ipv4Addresses: [] }]
+  t.match(await store.put(anInstance({ id: 'srv-other', hypervisors: ['hv1'], interfaces })), { kind: 'published' })
+  t.match(
+    await imdsApi('evacuate', 'hv1', '--to', 'hv2', '--dry-run'),
+    { status: 1, text: /the record of srv-other names hv1, and is of another publisher/ },
+    'before anything is stopped',
+  )
+  await store.remove('srv-other')
+
   const directory = dirname(api.env['IMDS_API_STATE_DIR']!)
   const pruned = { ...region, hypervisors: region.hypervisors.filter(({ name }) => name !== 'hv1') }
   writeFileSync(join(directory, 'region.yaml'), JSON.stringify(pruned))
@@ -115,7 +125,7 @@ t.test('a hypervisor is replaced by the documented commands, and visible to oper
     })
   }
   const ssh = (args: readonly string[]) => {
-    t.match(args.join(' '), /^hv1 systemctl disable --now /)
+    t.match(args.join(' '), /^hv1 systemctl disable --now imds-firewall\.service imds\.service imds\.socket$/)
     return until(async () => (await placeOf()) === 'hv2', 'the record to name the target')
   }
   const example = executed('docs/operations/jobs.md', 'replace with imds-api').replace(

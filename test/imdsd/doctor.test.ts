@@ -274,7 +274,7 @@ t.test(
     await until(async () => (await doctor()).status === 0, 'the hypervisor to be sound again')
 
     for (const [options, expected] of [
-      ['size=64k,mode=700', /^failure state-directory: .* has 0\.0 KiB left/],
+      ['size=64k,mode=700', /^failure snapshot: there is none, and no room for one/],
       ['ro,mode=700', /^failure state-directory: IMDS_STATE_DIR: .* cannot write .*EROFS/],
     ] as const) {
       const fill = options.startsWith('ro') ? '' : 'cat /dev/zero > $0/zero 2> /dev/null || true; '

@@ -12,7 +12,11 @@ import { executed } from '../tools/documents.ts'
 /** Prints OK, as redis-cli does for a change, unless it is the call that fails. The status of redis-cli is 0 then too. */
 const PROGRAM = `#!/bin/sh
 printf '%s\\n' "\${0##*/} $*" >> calls
-[ "$(wc -l < calls)" -ne "$FAILS" ] && echo OK && exit
+if [ "$(wc -l < calls)" -ne "$FAILS" ]; then
+  # what was listed once has moved, and is not listed again
+  [ "\${0##*/}" = imdsctl ] && [ "$(grep -cxF "imdsctl $*" calls)" -gt 1 ] || echo OK
+  exit
+fi
 [ "\${0##*/}" = redis-cli ]
 `
 
@@ -20,8 +24,8 @@ for (const [document, name, calls] of [
   ['docs/operations/jobs.md', 'upgrade', 7],
   ['docs/operations/jobs.md', 'move a region', 7],
   ['docs/operations/jobs.md', 'rotate a password', 12],
-  ['docs/operations/jobs.md', 'replace', 8],
-  ['docs/operations/jobs.md', 'replace with imds-api', 10],
+  ['docs/operations/jobs.md', 'replace', 9],
+  ['docs/operations/jobs.md', 'replace with imds-api', 11],
   ['docs/operations/imds-api.md', 'upgrade-api', 6],
   ['docs/install.md', 'listen', 8],
   ['docs/install.md', 'listen no longer', 9],

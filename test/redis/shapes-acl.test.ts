@@ -52,7 +52,7 @@ async function refused(t: Test, redis: TestRedis, user: string, commands: readon
 }
 
 t.test(
-  'with deploy/redis.acl a restart of Redis keeps all; without rights for the default user it keeps no record',
+  'with deploy/redis.acl a restart of Redis keeps all; with a default user without rights, no record',
   async (t) => {
     const users = readFileSync(new URL('../../deploy/redis.acl', import.meta.url), 'utf8').replaceAll(
       '>PASSWORD',
@@ -75,7 +75,9 @@ t.test(
           await store.tombstones(),
         ])
       await store.put(record(1), Buffer.from('one'))
-      await store.put(record(1, { id: 'srv-n2', interfaces: [] }))
+      await store.put(
+        record(1, { id: 'srv-n2', interfaces: [{ id: 'int-x', macAddress: '02:24:19:00:00:ef', ipv4Addresses: [] }] }),
+      )
       await store.remove('srv-n2')
       await store.put(record(1, { id: 'srv-n3', ...IPV6 }))
       await store.seal('srv-n3')

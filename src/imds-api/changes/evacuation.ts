@@ -47,6 +47,12 @@ export async function findServersOn(db: Db, name: string): Promise<readonly stri
   return rows.map(({ id }) => id)
 }
 
+/** The ids among `ids` that are servers of the database. */
+export async function findServersAmong(db: Db, ids: readonly string[]): Promise<ReadonlySet<string>> {
+  const rows = ids.length === 0 ? [] : await db.selectFrom('servers').select('id').where('id', 'in', ids).execute()
+  return new Set(rows.map(({ id }) => id))
+}
+
 export async function evacuateServer(parts: PlacementParts, id: string, evacuation: Evacuation): Promise<Evacuated> {
   let evacuated: Evacuated | undefined
   const isAnyHypervisor = () => true

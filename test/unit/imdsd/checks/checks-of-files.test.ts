@@ -46,7 +46,7 @@ test('a state directory that is open to others, full or not writable is named', 
     'failure /var/lib/imds has mode 0750: other users can enter it',
   ])
   expect(await linesOf(stateDirectory, { freeBytes: () => 1024 })).toEqual([
-    'failure /var/lib/imds has 1.0 KiB left, and the snapshot has 1.0 KiB',
+    'warning /var/lib/imds has 1.0 KiB left, and the snapshot has 1.0 KiB',
   ])
   expect(await linesOf(stateDirectory, { freeBytes: () => 4 * 2 ** 20 })).toEqual([
     'warning /var/lib/imds has 4.0 MiB left, and the snapshot has 1.0 KiB',
@@ -88,6 +88,9 @@ test('a snapshot that would not be served is a failure, and a missing one a warn
   ])
   expect(await linesOf(snapshot, of({ kind: 'none' }))).toEqual([
     'warning there is none: guests get 503 if imdsd starts without the store',
+  ])
+  expect(await linesOf(snapshot, { ...of({ kind: 'none' }), freeBytes: () => 1024 })).toEqual([
+    'failure there is none, and no room for one: guests get 503 if imdsd starts without the store',
   ])
   const ofAnother = { kind: 'unreadable', reason: 'it is of hypervisor hv1' } as const // this one was renamed
   for (const found of [{ kind: 'none' } as const, ofAnother])

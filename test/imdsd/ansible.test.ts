@@ -2,20 +2,28 @@
  * deploy/ansible with two hosts that systemd boots: the role installs a hypervisor, and an upgrade ends at the first
  * unhealthy one. In place of ssh, Ansible runs a script that enters the namespaces of a host.
  */
+import { once } from 'node:events'
 import { cpSync, mkdirSync, writeFileSync } from 'node:fs'
+import { connect, createServer } from 'node:net'
 import { join } from 'node:path'
+import { Redis } from 'ioredis'
 import t, { type Test } from 'tap'
 import { buildImds, buildNode } from '../../deploy/debian/build.ts'
+import { keyLines } from '../support/fixtures/record-keys.ts'
 import { bootBareHost, LINK, withoutSystemd, type BootedHost } from '../support/netns/booted-host.ts'
 import { without } from '../support/packages.ts'
 import { buildInto } from '../support/programs/imds.ts'
 import { serveDirectory } from '../support/programs/web-server.ts'
-import { must, run } from '../support/programs/processes.ts'
-import { startRedis } from '../support/redis/redis.ts'
-import { shortDirectory } from '../support/test-directory.ts'
-import { ROOT } from '../tools/documents.ts'
+import { must, run, startChild } from '../support/programs/processes.ts'
+import { freePort, startRedis } from '../support/redis/redis.ts'
+import { anAuthority } from '../support/redis/tls.ts'
+import { shortDirectory, testDirectory } from '../support/test-directory.ts'
+import { openTestStore } from '../support/test-store.ts'
+import { read, ROOT } from '../tools/documents.ts'
 
 t.setTimeout(900_000) // as under `npm test`: it builds and installs Node.js twice
+const FORWARDER = new URL('../support/programs/forwarder.ts', import.meta.url).pathname
+const KEYS = keyLines('k1')
 const VERSIONS = ['1.0.0', '1.0.1'] as const
 /** The last two arguments of ssh: the host, here a process in its namespaces, and the command. */
 const SSH = `#!/bin/sh
@@ -48,6 +56,20 @@ async function makeRepository(t: Test): Promise<string> {
   await must([join(ROOT, 'deploy/apt-repository.sh'), deb, 'imds'], { env })
   writeFileSync(join(directory, 'www/imds.asc'), await must(['gpg', '--armor', '--export', 'imds'], { env }))
   return join(directory, 'www')
+}
+
+/** Forwards a port of 127.0.0.1 on a host to the same one here. */
+async function forward(t: Test, { within }: BootedHost, port: number, socket: string): Promise<void> {
+  const server = createServer((client) => {
+    const there = connect(port, '127.0.0.1')
+    client.pipe(there).pipe(client)
+    client.on('error', () => there.destroy())
+    there.on('error', () => client.destroy())
+  }).listen(socket)
+  await once(server, 'listening')
+  t.teardown(() => server.close())
+  const forwarder = await startChild([...within, process.execPath, FORWARDER, String(port), socket])
+  t.teardown(() => forwarder.stop())
 }
 
 /** Runs a playbook for the hosts. Returns its exit status and output. */
@@ -93,7 +115,28 @@ t.test('Ansible installs and upgrades two hypervisors', { skip }, async (t) => {
       'rm -rf /etc/apt/sources.list /etc/apt/sources.list.d/* /var/lib/apt/lists/* /var/lib/man-db/auto-update; mkdir /srv/imds',
     )
   }
-  const redis = await startRedis(t)
+  const authority = await anAuthority(directory, 'ours')
+  const { certFile, keyFile } = await authority.issue('redis')
+  const port = await freePort()
+  writeFileSync(join(directory, 'users.acl'), read('deploy/redis.acl').replaceAll('>PASSWORD', '>of-admins'))
+  const redis = await startRedis(t, [
+    ...['--tls-port', String(port), '--tls-ca-cert-file', authority.caFile, '--tls-auth-clients', 'no'],
+    ...['--tls-cert-file', certFile, '--tls-key-file', keyFile],
+    ...['--aclfile', join(directory, 'users.acl'), '--appendonly', 'yes'],
+  ])
+  for (const host of hosts) await forward(t, host, port, join(directory, `${host.pid}.sock`))
+  const asAdmin = { username: 'admin', password: 'of-admins', retryStrategy: () => 50 }
+  const admin = new Redis(redis.port, asAdmin).on('error', () => undefined)
+  t.teardown(() => admin.disconnect())
+  await admin.call('ACL', 'SETUSER', 'imds-hv1', 'on', '>former')
+  const secrets = testDirectory(t, { password: 'of-admins\n', keys: KEYS })
+  const store = await openTestStore(t, {
+    url: `redis://imds-publisher@127.0.0.1:${redis.port}`,
+    region: 'gb1',
+    passwordFile: `${secrets}/password`,
+    recordKeysFile: `${secrets}/keys`,
+  })
+  await store.initialise()
   writeFileSync(join(directory, 'ssh'), SSH, { mode: 0o755 })
   const inventory = {
     hypervisors: {
@@ -106,14 +149,18 @@ t.test('Ansible installs and upgrades two hypervisors', { skip }, async (t) => {
         imds_repository: url,
         imds_version: VERSIONS[0],
         imds_environment: {
-          IMDS_STORE: 'file:/srv/imds',
+          IMDS_STORE: `rediss://imds-{{ inventory_hostname }}@127.0.0.1:${port}`,
           IMDS_REGION: 'gb1',
           IMDS_HYPERVISOR: '{{ inventory_hostname }}',
           IMDS_FIREWALL: 'required',
         },
         imds_firewall: true,
-        imds_redis_admin: redis.url,
-        imds_redis_password: 'secret',
+        imds_redis_servers: [`rediss://127.0.0.1:${port}`],
+        imds_redis_ca_file: authority.caFile,
+        imds_redis_admin_password: 'of-admins',
+        imds_redis_password: 'of-hypervisors',
+        imds_record_keys: KEYS,
+        imds_operator_password: 'of-operators',
         imds_health_retries: 10,
       },
     },
@@ -130,9 +177,25 @@ t.test('Ansible installs and upgrades two hypervisors', { skip }, async (t) => {
     for (const { shell } of hosts)
       t.equal(await shell('systemctl is-active imds-address imds.socket imds imds-firewall'), 'active\n'.repeat(4))
     t.match(await two.shell('cat /etc/imds/imds.env'), /^IMDS_HYPERVISOR=hv2$/m)
-    t.equal(await one.shell('stat --format %a /etc/imds/redis-password'), '600\n')
-    t.equal(await redis.client.call('AUTH', 'imds-hv2', 'secret'), 'OK')
-    t.notOk(output.includes('secret'), 'the password is not printed')
+    for (const secret of ['redis-password', 'record-keys', 'operator-password'])
+      t.equal(await one.shell(`stat --format %a /etc/imds/${secret}`), '600\n')
+    for (const secret of ['of-admins', 'of-hypervisors', 'of-operators', KEYS.slice(3).trim()])
+      t.notOk(output.includes(secret), 'no secret is printed')
+    const hypervisors = await store.hypervisors()
+    t.same(
+      hypervisors.map(({ name, recordKeys }) => [name, recordKeys]),
+      [
+        ['hv1', ['k1']],
+        ['hv2', ['k1']],
+      ],
+    )
+    await redis.kill()
+    await redis.restart()
+    for (const user of ['imds-hv1', 'imds-hv2']) {
+      t.equal(await admin.call('AUTH', user, 'of-hypervisors'), 'OK', 'also after a restart of Redis')
+      await t.rejects(admin.call('AUTH', user, 'former'), /WRONGPASS/, 'the former password is refused')
+      await admin.call('AUTH', 'admin', 'of-admins')
+    }
   })
 
   await t.test('the role changes nothing that is as it shall be', async (t) => {

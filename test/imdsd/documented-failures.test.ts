@@ -31,6 +31,7 @@ for (const [document, name, calls] of [
   ['docs/install.md', 'listen no longer', 9],
   ['docs/install.md', 'upgrade', 5],
   ['docs/firewall.md', 'install', 6],
+  ['docs/firewall.md', 'take out', 4],
   ['docs/operations/imds-api.md', 'backup', 2],
   ['docs/operations/imds-api.md', 'restore', 4],
 ] as const)

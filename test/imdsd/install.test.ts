@@ -92,6 +92,15 @@ t.test('the documented commands install, upgrade and uninstall imds', { skip: wi
     t.equal(await id(), 'srv-x1y2z')
   })
 
+  await t.test('the firewall is taken out, and put in again', async (t) => {
+    await runWithPath(executed('docs/firewall.md', 'take out'))
+    t.notMatch(await host.shell('nft list tables'), 'imds')
+    t.equal(await id(), 'srv-x1y2z')
+    await runWithPath(executed('docs/firewall.md', 'install'))
+    await runWithPath('imdsctl wait srv-x1y2z')
+    t.equal(await id(), 'srv-x1y2z')
+  })
+
   await t.test('upgraded: the new version serves the guest', async (t) => {
     t.match(await metrics(), 'imds_build_info{version="1.0.0"')
     await run(executed('docs/install.md', 'upgrade').replace('VERSION', NEXT))

@@ -19,6 +19,7 @@ import { flood } from './flood.ts'
 import { lists } from './lists.ts'
 import { load } from './load.ts'
 import { parts } from './parts.ts'
+import { pipelined } from './pipelined.ts'
 import { importExport } from './import.ts'
 import { outbox } from './outbox.ts'
 import { publish } from './publish.ts'
@@ -50,6 +51,7 @@ const PARTS: Readonly<Record<string, Part>> = {
   views,
   publish,
   waiting,
+  pipelined,
   import: importExport,
   start,
   resync,

@@ -2,7 +2,7 @@
  * The guest side of the daemon: the view, filled from the state directory, and the servers of guests. It is small, so
  * that guests are answered soon after the start; daemon.ts loads and starts everything else afterwards.
  *
- * If only the firewall separates several networks, every peer is an unknown peer until `endFirewallWait` is called.
+ * If only the firewall separates several networks, every peer is an unknown peer while its rules are not confirmed.
  */
 import type { FastifyInstance } from 'fastify'
 import type { Log } from '../runtime/log-codes.ts'
@@ -42,7 +42,7 @@ export interface GuestSide extends Pick<GuestParts, 'view' | 'meter' | 'traces' 
   readonly guests: readonly GuestAddress[]
   /** Loads what signs for guests, so that the first signature does not wait for it. */
   preloadIdentity(): Promise<unknown>
-  /** The firewall has applied its rules: guests are answered from now on. */
+  /** Rules are confirmed after a time without: if guests were not answered then, they are from now on. */
   endFirewallWait(): void
   stop(): Promise<void>
 }
@@ -72,7 +72,7 @@ export function buildGuestParts(
   now: () => number,
 ): GuestParts {
   const wall = () => Date.now()
-  const view = new View({ ...config.provider, ...(signer && { signer }) }, now)
+  const view = new View({ ...config.provider, ...(signer && { signer }) }, now, config.firewall.required)
   const held = new HeldRequests()
   const finder = new ViewGuestFinder(config, view)
   view.onChange((id) => held.check(id))
@@ -123,8 +123,7 @@ export async function startGuestSide(config: Config, log: Log, now: () => number
     guests,
     preloadIdentity: () => identity.preload(),
     endFirewallWait: () => {
-      if (finder.firewallWait === undefined) return
-      finder.firewallWait = undefined
+      if (!config.needsFirewall) return
       // their buffers may contain requests that the rules would have kept out
       for (const { server } of servers) server.closeAllConnections()
       log.info('the firewall has applied its rules; guests are answered')
@@ -147,6 +146,7 @@ export async function restoreState(
     path: snapshotPath(stateDirectory),
     owner,
     keys,
+    waitsForRules: view.waitsForRules,
     maxAgeMs: snapshotMaxAgeMs,
     nowMs: Date.now(),
     log,

@@ -18,7 +18,7 @@ import { buildRegistry, gaugesOf, labelled } from '../runtime/metrics.ts'
 
 /** What the metrics are read from. `now`: the clock of the traces. */
 export interface MetricsSources {
-  readonly view: Pick<View, 'size' | 'instances' | 'contested'>
+  readonly view: Pick<View, 'size' | 'instances' | 'contested' | 'unconfirmed'>
   readonly meter: RequestMeter
   readonly traces: Pick<BootTraces, 'onDuration' | 'of'>
   /** Requests that wait for a change. */
@@ -196,6 +196,11 @@ function declareView(registry: Registry, { view, held, viewAgeSeconds, sync }: M
     'imds_view_contested_addresses',
     'Addresses and IPv6 prefixes that more than one instance claims. None of them is served there.',
     () => view.contested().size,
+  )
+  gauge(
+    'imds_view_unconfirmed_addresses',
+    'Addresses and IPv6 prefixes that wait for the rules of the firewall. None of them is served.',
+    () => view.unconfirmed().size,
   )
 }
 

@@ -12,6 +12,7 @@ import type { Announcement } from '../store/redis/source.ts'
 import type { Source } from '../store/source.ts'
 import type { Firewall } from './firewall/firewall.ts'
 import type { Persistence } from './journal/persistence.ts'
+import { savedInstances } from './journal/restore.ts'
 import { snapshotPath } from './journal/state-files.ts'
 import type { ReportWriter } from './view/report-writer.ts'
 import type { Sync } from './view/sync.ts'
@@ -59,7 +60,7 @@ export async function buildStoreSide(parts: StoreSideParts): Promise<StoreSide> 
   const reportWriter = await buildReportWriter(parts, source)
   const [{ Sync }, { buildPeerLookup }] = await Promise.all([import('./view/sync.ts'), import('./view/peer-lookup.ts')])
   const persistence = await buildPersistence(parts)
-  const firewall = await buildFirewall(parts)
+  const firewall = await buildFirewall(parts, persistence)
   const hasEarly = reports.onReport((id) => {
     persistence.noteReport()
     reportWriter?.noteReport(id)
@@ -74,7 +75,6 @@ export async function buildStoreSide(parts: StoreSideParts): Promise<StoreSide> 
     resyncMs: config.resyncMs,
     metrics: metrics.sync,
     log,
-    onChange: () => firewall.noteChange(),
     onResync: (beganAtMs, isFirst) => {
       void turn().then(() => source.announce?.()) // sync then knows that it has caught up
       traces.complete(now())
@@ -91,7 +91,8 @@ export async function buildStoreSide(parts: StoreSideParts): Promise<StoreSide> 
     lookups: metrics.lookups,
     now,
   })
-  guestSide.finder.setLookUp(lookUp)
+  // with rules, a packet of an unknown peer has come by those of before
+  if (!config.firewall.required) guestSide.finder.setLookUp(lookUp)
   const startedAtMs = now() - Math.max(0, restored.ageMs ?? now())
   return {
     source,
@@ -201,7 +202,7 @@ async function buildPersistence({ config, guestSide, disk, metrics, log }: Store
     timeoutMs: DISK_TIMEOUT_MS,
     retryMs: DISK_RETRY_MS,
     asOfMs: Date.now() - (restored.ageMs ?? 0),
-    instances: () => view.instances().map((served) => ({ ...served.record, reports: reports.of(served) })),
+    instances: () => savedInstances(view, (id) => reports.of(view.get(id)!)),
     removals: () => view.removals,
     snapshotWrites: metrics.snapshotWrites,
     journalWrites: metrics.journalWrites,
@@ -209,19 +210,30 @@ async function buildPersistence({ config, guestSide, disk, metrics, log }: Store
   })
 }
 
-async function buildFirewall({ config, guestSide, now, log }: StoreSideParts): Promise<Firewall> {
+async function buildFirewall(
+  { config, guestSide, now, log }: StoreSideParts,
+  persistence: Persistence,
+): Promise<Firewall> {
   const { Firewall } = await import('./firewall/firewall.ts')
-  const { view } = guestSide
-  return new Firewall({
+  const { view, finder } = guestSide
+  /** Keeps on disk which ranges are unconfirmed. A start waits for rules again where that is lost. */
+  const keepUnconfirmed = () =>
+    persistence.whenIdle(() => {
+      const ranges = [...view.unconfirmed().values()].map(({ range }) => range)
+      void persistence.append({ kind: 'unconfirmed', ranges }, false, () => undefined)
+    })
+  const firewall = new Firewall({
     ...config.firewall,
-    instances: () =>
-      view
-        .instances()
-        .map(({ instance }) => instance)
-        .toArray(),
+    view,
     now,
     startId: randomBytes(4).toString('hex'),
-    onFirstApplied: () => guestSide.endFirewallWait(),
+    onConfirmed: (version, wasFresh) => {
+      if (!wasFresh) guestSide.endFirewallWait()
+      if (view.noteRules(version)) void keepUnconfirmed()
+    },
     log,
   })
+  finder.setFirewall(() => firewall.isFresh())
+  view.onChange((id) => firewall.noteChange(id))
+  return firewall
 }

@@ -140,12 +140,17 @@ export function overlap(a: string, b: string): boolean {
   return digits.startsWith(others) || others.startsWith(digits)
 }
 
-/** The owner of an address; `contested`: more than one instance claims it. */
+/**
+ * The owner of an address. `contested`: more than one instance claims it. `unconfirmed`: its owner has gained it, and the
+ * rules of the firewall may still give it to another one.
+ */
 export type Ownership<T> =
   | { readonly kind: 'owned'; readonly owner: T }
   | { readonly kind: 'unknown' }
   | { readonly kind: 'contested' }
+  | { readonly kind: 'unconfirmed' }
 
 /** The ownership of an address that no instance claims. */
 export const UNKNOWN = Object.freeze({ kind: 'unknown' })
 export const CONTESTED = Object.freeze({ kind: 'contested' })
+export const UNCONFIRMED = Object.freeze({ kind: 'unconfirmed' })

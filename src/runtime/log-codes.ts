@@ -9,6 +9,7 @@ export const LOG_CODES = [
   'actions-not-awaited',
   'address-contested',
   'address-lost',
+  'address-unconfirmed',
   'address-missing',
   'address-unusable',
   'audit-file-not-reopened',

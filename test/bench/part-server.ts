@@ -31,7 +31,7 @@ const [port, level] = process.argv.slice(2).map(Number)
 const body = idOf(0)
 const log = buildLog('info', standardOutput(undefined))
 const now = () => performance.now()
-const view = new View({}, now)
+const view = new View({}, now, false)
 for (let i = 0; i < 500; i++) {
   const userData = userDataOf(i)
   const parsed = parseStored({

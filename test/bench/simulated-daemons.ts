@@ -29,7 +29,7 @@ let resynced = new Set<Sync>()
 
 const daemons = Array.from({ length: Number(count) }, (_, n) => {
   const hypervisor = largeId('hv', n)
-  const view = new View({}, () => 0)
+  const view = new View({}, () => 0, false)
   const source = buildRedisSource({
     settings: { url },
     region,
@@ -50,7 +50,6 @@ const daemons = Array.from({ length: Number(count) }, (_, n) => {
     hypervisor,
     userDataMaxBytes: 16_384,
     resyncMs: 3_600_000,
-    onChange: nothing,
     onResync: () => resynced.add(sync),
     metrics: { notices: notCounted, resyncs: notCounted, recordFaults: notCounted },
     log: pino({ enabled: false }),

@@ -178,7 +178,7 @@ t.test('without a running agent', { skip }, async (t) => {
       'printing applies nothing',
     )
     t.match(await host.imdsctl('firewall', '--apply'), { status: 0, stderr: '' })
-    t.same([await curl(alpha), await curl(host.hypervisor)], [200, 'refused'])
+    t.same([await curl(alpha), await curl(host.hypervisor)], [503, 'refused'], 'no agent confirms the rules')
     t.match(
       await host.imdsctl('wait', 'srv-alpha', '--revision', '1', '--timeout', '2'),
       { status: 75 },
@@ -207,7 +207,7 @@ t.test('without a running agent', { skip }, async (t) => {
       stderr: /a document that this version cannot read/,
     })
     t.equal(await host.nft('--stateless', 'list table inet imds'), rules)
-    t.equal(await curl(alpha), 200)
+    t.equal(await curl(alpha), 503)
   })
 
   await t.test('the agent admits no listener and no link rule that its own configuration does not have', async (t) => {
@@ -237,7 +237,7 @@ t.test('without a running agent', { skip }, async (t) => {
       t.match(stderr, /is not trusted: other users than its owner can change the directory \S+ \(mode 777\)/)
       t.equal(await host.nft('--stateless', 'list table inet imds'), rules)
     })
-    t.equal(await curl(alpha), 200)
+    t.equal(await curl(alpha), 503)
   })
 })
 

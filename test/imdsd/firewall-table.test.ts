@@ -23,7 +23,7 @@ function rulesOf(limits: readonly number[], port = 9169): FirewallRules {
       ipv6Addresses: [`fd00::${n}`],
       ipv6Prefixes: [`fd00:${n}::/64`],
     }
-    return { id: `srv-${n}`, revision: 1, httpPutResponseHopLimit, interfaces: [one] }
+    return { id: `srv-${n}`, httpPutResponseHopLimit, interfaces: [one] }
   })
   const listeners = ['169.254.169.254', 'fd00:ec2::254'].map((address) => ({ network: 'default', address, port: 80 }))
   return buildRules({

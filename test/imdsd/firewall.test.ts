@@ -1,5 +1,6 @@
 /** The firewall: its rules follow the view and allow a guest only its own link, MAC and addresses. */
 import t from 'tap'
+import type { Readiness } from '../../src/imdsd/operator/documents.ts'
 import { until } from '../support/programs/daemon.ts'
 import { curl, OPERATOR, sendRaw, startFirewallHost, type FirewallHost } from '../support/netns/firewall-host.ts'
 import { must, startChild } from '../support/programs/processes.ts'
@@ -16,7 +17,7 @@ t.test('imdsctl wait returns when the rules admit the instance, and not before',
   const waitShortly = () => host.imdsctl('wait', 'srv-alpha', '--revision', revision, '--timeout', '5')
   t.match(await waitShortly(), {
     status: 75,
-    stderr: /does not serve revision 1 of srv-alpha: it has revision 1; the firewall has not admitted the guest yet\n$/,
+    stderr: /does not serve revision 1 of srv-alpha: it has revision 1; the firewall has not admitted the guest yet/,
   })
   t.match(JSON.parse(await host.operator('/readyz')), { ready: true, firewall: { required: true, applied: false } })
   const firewall = await host.startFirewall()
@@ -60,6 +61,33 @@ t.test('imdsctl wait returns when the rules admit the instance, and not before',
     t.ok((await ageOf(host)) < 10)
   })
 })
+
+t.test(
+  'E5: a guest whose address another instance has got is not answered, with a stopped agent neither',
+  { skip },
+  async (t) => {
+    const host = await startFirewallHost(t)
+    const alpha = await host.addGuest('alpha')
+    const bravo = await host.addGuest('bravo')
+    const firewall = await host.startFirewall()
+    const revision = await host.putAndWait(alpha)
+    t.equal(await curl(alpha), 200)
+    await firewall.stop()
+    await host.store.remove('srv-alpha', revision)
+    const { macAddress } = bravo
+    await host.put(bravo, { interfaces: [{ id: 'int-bravo', macAddress, ipv4Addresses: [alpha.address] }] })
+    const waiting = async () => {
+      const { unconfirmedAddresses, waiting } = JSON.parse(await host.operator('/readyz')) as Readiness
+      return [unconfirmedAddresses, ...(waiting ?? [])]
+    }
+    await until(async () => (await waiting())[0] === 1, 'the new owner')
+    t.equal(await curl(alpha), 503)
+    t.match(await waiting(), [1, /of srv-bravo: the rules in the kernel still give it to srv-alpha/])
+    await host.startFirewall()
+    await until(async () => (await waiting())[0] === 0, 'the rules')
+    t.equal(await curl(alpha), 'refused')
+  },
+)
 
 t.test("E1: only a guest's own link, MAC and address reach the service", { skip }, async (t) => {
   const host = await startFirewallHost(t)

@@ -17,7 +17,7 @@ const FOUNDATION: Readonly<Record<string, readonly string[]>> = {
 const SHARED = Object.keys(FOUNDATION)
 
 const IMDSD: Readonly<Record<string, readonly string[]>> = {
-  'imdsd/firewall': ['metadata', 'runtime'],
+  'imdsd/firewall': ['limits', 'metadata', 'runtime'],
   'imdsd/guest': ['limits', 'metadata', 'runtime'],
   'imdsd/view': ['store', 'limits', 'metadata', 'runtime'],
   'imdsd/journal': ['imdsd/view', 'store', 'limits', 'metadata', 'runtime'],

@@ -30,12 +30,17 @@ const RECOVERY_MS = 60_000
 const MAX_FILES = 40
 const MAX_FILE_BYTES = 12 * 1024 * 1024
 const MAX_TIMERS = 200
+/** How long a confirmation of rules counts. */
+const FRESH_MS = 8_000
+/** How soon rules are confirmed while the agent and the disk are well. */
+const CONFIRM_MS = 60_000
 
 /** A guest that runs on a hypervisor, at a place (`NETWORK ADDRESS`). */
 export interface Machine {
   readonly id: string
   readonly hypervisor: string
   readonly place: string
+  readonly link: string
 }
 
 /** What the checks know of a hypervisor. */
@@ -72,6 +77,8 @@ export class Checks {
   readonly #known = new Map<string, Known>()
   /** By `HYPERVISOR NETWORK ADDRESS`. */
   readonly machines = new Map<string, Machine>()
+  /** Guests that may still send, also after they were stopped: by `HYPERVISOR ID NETWORK ADDRESS`. */
+  readonly senders = new Map<string, Machine>()
   /** `HYPERVISOR ID` -> the revision from which the guest may start there. */
   readonly launches = new Map<string, number>()
   readonly reports: ReportChecks
@@ -110,6 +117,11 @@ export class Checks {
     this.reports.ended(name, known.isTroubled)
     known.isSound = !known.isTroubled && !disk.hasDamage
     known.writtenAtMs = disk.writtenAtMs('view.snapshot') ?? -Infinity
+  }
+
+  /** The machine of a hypervisor is off: its guests have ended. */
+  rebooted(name: string): void {
+    for (const [key, { hypervisor }] of this.senders) if (hypervisor === name) this.senders.delete(key)
   }
 
   /** The store has lost something: reports may be gone. */
@@ -241,6 +253,7 @@ export class Checks {
     const { name, life, disk } = hypervisor
     if (life?.isAnswering !== true) return
     this.#checkRules(hypervisor, life)
+    this.#checkUnconfirmed(hypervisor, life)
     if (!this.#store.isReachable(name)) return
     const { nowMs } = this.#time
     const { connected, changedAtMs, isStoreUnusable } = life.storeSide.sync.status()
@@ -260,7 +273,7 @@ export class Checks {
       const has = ({ network, range }: NetworkRange) => `${network} ${range}` === place
       const all = claims.flatMap(([id, ranges]) => (ranges.some(has) ? [id] : []))
       const is = all.length > 1 ? 'contested' : (all[0] ?? 'unknown')
-      const says = ownerOf(life, place)
+      const says = claimantOf(life, place)
       if (is !== says)
         this.#time.break(`an address has one owner: ${name} gives ${place} to ${says}, but by its records it is ${is}`)
     }
@@ -275,7 +288,7 @@ export class Checks {
       const [network, address] = place.split(' ') as [string, string]
       const owner = primary.owner(network, address) ?? ''
       const hasIt = index.has(owner) && life.view.get(owner)?.digest === index.get(owner)
-      if (hasIt && id !== owner && (acts.get(owner) ?? 0) >= (owners.get(place)?.act ?? 0))
+      if (hasIt && claimantOf(life, place) !== owner && (acts.get(owner) ?? 0) >= (owners.get(place)?.act ?? 0))
         this.#time.break(`the present owner has its address: ${name} gives ${place} to ${id}, not ${owner}`)
       if (!IDS.includes(id)) continue
       const [act, last] = [acts.get(id) ?? 0, owners.get(place)]
@@ -289,7 +302,7 @@ export class Checks {
 
   #checkMachines(name: string, life: Life): void {
     for (const { id, hypervisor, place } of this.machines.values()) {
-      const says = hypervisor === name ? ownerOf(life, place) : id
+      const says = hypervisor === name ? claimantOf(life, place) : id
       if (says !== id)
         this.#time.break(`a guest that was launched is known: for ${name}, ${place} is ${says}, but the guest is ${id}`)
     }
@@ -300,18 +313,20 @@ export class Checks {
   }
 
   /** Starts the guest of an instance if the launch gate lets it. */
-  #launchIfOpen({ name, rules }: Hypervisor, life: Life, id: string, revision: number): void {
+  #launchIfOpen({ name, kernel }: Hypervisor, life: Life, id: string, revision: number): void {
     const gate = life.gateOf(id)
     if (gate.kind !== 'open' || gate.revision < revision) return
     this.launches.delete(`${name} ${id}`)
     this.#time.note(`${name} lets the guest of ${id} start, revision ${gate.revision}`)
-    if (!(rules?.guests.some((guest) => guest.id === id && guest.revision >= gate.revision) ?? false))
-      this.#time.break(`the launch gate waits for the firewall: ${name} lets ${id} start before its rules`)
     const { instance } = life.view.get(id)!
     for (const one of instance.interfaces) {
       for (const { network, range } of rangesOf({ ...instance, interfaces: [one] })) {
         const place = `${network} ${range}`
-        this.machines.set(`${name} ${place}`, { id, hypervisor: name, place })
+        const machine = { id, hypervisor: name, place, link: one.id }
+        this.machines.set(`${name} ${place}`, machine)
+        this.senders.set(`${name} ${id} ${place}`, machine)
+        if (kernel.isOpenFor(FRESH_MS) || !kernel.accepts(machine) || ownerOf(life, place) !== id)
+          this.#time.break(`the launch gate waits for the firewall: ${name} lets ${id} start before its rules`)
       }
     }
     this.#checkMachines(name, life)
@@ -325,6 +340,7 @@ export class Checks {
       return
     }
     const { view, storeSide } = life
+    this.#checkUnconfirmed(hypervisor, life)
     const status = storeSide.sync.status()
     if (!status.connected || !status.ready || status.lagMs > 0)
       this.#time.break(`when all is quiet, a daemon is ready: ${name} says ${status.problem ?? `lag ${status.lagMs}`}`)
@@ -357,14 +373,30 @@ export class Checks {
   }
 
   /** Once the rules are made from the view, they admit an instance only at addresses that it has. */
-  #checkRules({ name, rules }: Hypervisor, life: Life): void {
-    for (const { id, interfaces } of life.storeSide.firewall.status().applied ? rules!.guests : []) {
+  #checkRules({ name, kernel }: Hypervisor, life: Life): void {
+    const { applied } = life.storeSide.firewall.status()
+    if (applied && kernel.isOpenFor(FRESH_MS))
+      this.#time.break(`a confirmation counts for a few seconds: ${name} has no rules, and says that they are applied`)
+    for (const { id, interfaces } of applied ? (kernel.rules?.guests ?? []) : []) {
       const places = interfaces.flatMap(({ network, ipv4Addresses, ipv6Addresses }) =>
         [...ipv4Addresses, ...ipv6Addresses].map((address) => `${network} ${address}`),
       )
-      if (life.view.get(id) === undefined || !places.every((place) => [id, 'contested'].includes(ownerOf(life, place))))
+      if (
+        life.view.get(id) === undefined ||
+        !places.every((place) => [id, 'contested'].includes(claimantOf(life, place)))
+      )
         this.#time.break(`the rules are those of the view: ${name} still admits ${id}`)
     }
+  }
+
+  /** While the agent and the disk are well, what was gained is soon confirmed. */
+  #checkUnconfirmed({ name, kernel, disk }: Hypervisor, { view }: Life): void {
+    const { nowMs } = this.#time
+    const isDiskWell = !disk.isFailing && nowMs - disk.troubledAtMs > RECOVERY_MS
+    if (!isDiskWell || nowMs - kernel.troubledAtMs < CONFIRM_MS) return
+    for (const [place, { owner, sinceMs }] of view.unconfirmed())
+      if (nowMs - sinceMs > CONFIRM_MS)
+        this.#time.break(`rules are confirmed soon: ${place} of ${owner} on ${name} still waits`)
   }
 
   #of(name: string): Known {
@@ -374,9 +406,15 @@ export class Checks {
   }
 }
 
-/** The id of the instance that the view gives a place to, `unknown`, or `contested`. */
+/** The id of the instance that the view gives a place to, `unknown`, `contested` or `unconfirmed`. */
 export function ownerOf({ view }: Life, place: string): string {
   const [network, address] = place.split(' ') as [string, string]
   const found = view.find(network, address)
   return found.kind === 'owned' ? found.owner.instance.id : found.kind
+}
+
+/** The same, with the instance that has gained the place in place of `unconfirmed`. */
+function claimantOf(life: Life, place: string): string {
+  const owner = ownerOf(life, place)
+  return owner === 'unconfirmed' ? (life.view.unconfirmed().get(place)?.owner ?? 'nobody') : owner
 }

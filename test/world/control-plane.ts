@@ -118,6 +118,23 @@ export class ControlPlane {
     if (this.settled(id)?.places.length === 0) await this.#publish(to, { ...heir, hypervisors, places }, dice)
   }
 
+  /** Two instances exchange their places, by way of a free one. */
+  async exchange(a: string, b: string, dice: Dice): Promise<void> {
+    const [one, other] = [this.wantedOf(a), this.wantedOf(b)]
+    if (a === b || one.places.length === 0 || other.places.length === 0 || this.#busy.has(b)) return
+    await this.#publish(a, { ...one, places: this.#freePlaces(a, dice) }, dice)
+    await this.#publish(b, { ...this.wantedOf(b), places: one.places }, dice)
+    await this.#publish(a, { ...this.wantedOf(a), places: other.places }, dice)
+  }
+
+  /** An instance gets another place, and then the one of before again. */
+  async thereAndBack(id: string, dice: Dice): Promise<void> {
+    const { places } = this.wantedOf(id)
+    if (places.length === 0) return
+    await this.#publish(id, { ...this.wantedOf(id), places: this.#freePlaces(id, dice) }, dice)
+    await this.#publish(id, { ...this.wantedOf(id), places }, dice)
+  }
+
   async remove(id: string): Promise<void> {
     const before = this.wantedOf(id)
     if (before.hypervisors.length === 0 || this.#busy.has(id)) return
@@ -163,7 +180,7 @@ export class ControlPlane {
   }
 
   async #publish(id: string, change: Wanted, dice: Dice): Promise<void> {
-    if (this.#busy.has(id)) return
+    if (this.#busy.has(id) || change.places.length === 0 || change.hypervisors.length === 0) return
     const before = this.wantedOf(id)
     const wanted = { ...change, revision: before.revision + 1 }
     const keepsPlaces = before.places.every((place) => wanted.places.includes(place))

@@ -146,6 +146,29 @@ on(12, 'a guest of HV waits for a change, which may come soon', (world, dice, hy
 })
 on(12, 'a guest of HV reports something', (world, dice, hypervisor) => world.report(hypervisor, dice))
 
+on(60, 'links of HV send', (world, dice, hypervisor) => {
+  for (let n = 0; n < 4; n++) world.time.later(dice.below(50) * n, () => world.send(hypervisor, dice))
+})
+on(20, 'ID is removed, and its address is given away', ({ control }, dice, _hypervisor, id) => {
+  void control.handOver(id, dice.pick(IDS), dice)
+})
+on(10, 'ID and another one exchange their addresses', ({ control }, dice, _hypervisor, id) => {
+  void control.exchange(id, dice.pick(IDS), dice)
+})
+on(8, 'ID gets another address, and then its former one again', ({ control }, dice, _hypervisor, id) => {
+  void control.thereAndBack(id, dice)
+})
+on(6, 'the agent of HV is slow, or no longer', ({ time }, dice, { kernel }) => {
+  kernel.slowMs = kernel.slowMs > 0 ? 0 : dice.pick([200, 5_000, 60_000])
+  time.later(dice.below(300_000), () => (kernel.slowMs = 0))
+})
+on(6, 'the agent of HV ends, and starts again', (_world, dice, { kernel }) => {
+  kernel.restartAgent(dice.below(dice.pick([1, 2_000, 60_000, 600_000])))
+})
+on(4, 'another program removes the rules of HV', (_world, _dice, { kernel }) => {
+  kernel.flush()
+})
+
 /** The events of a seed. Changes of instances (the first) are always among them. */
 export function kindsOf(seed: number): readonly Kind<Run>[] {
   const dice = diceOf(seed, -3)

@@ -8,7 +8,6 @@
  */
 import type { Logger } from 'pino'
 import type { Config } from '../../src/imdsd/config.ts'
-import type { FirewallDocument } from '../../src/imdsd/firewall/document.ts'
 import { RequestPipeline } from '../../src/imdsd/guest/server.ts'
 import { buildGuestParts, restoreState, type GuestParts, type GuestSide } from '../../src/imdsd/guest-side.ts'
 import type { Metrics } from '../../src/imdsd/metrics.ts'
@@ -17,6 +16,7 @@ import { buildStoreSide, type StoreSide } from '../../src/imdsd/store-side.ts'
 import type { RecordKeys } from '../../src/store/crypto/record-cipher.ts'
 import type { Checks } from './checks.ts'
 import { SimulatedDisk } from './disk.ts'
+import { Kernel } from './kernel.ts'
 import { SimulatedSource, type SimulatedStore } from './store.ts'
 import type { Process } from './time.ts'
 
@@ -40,6 +40,7 @@ export class Life implements Process {
   readonly view: GuestParts['view']
   readonly held: GuestParts['held']
   readonly reports: GuestParts['reports']
+  readonly finder: GuestParts['finder']
   /** By network. */
   readonly pipelines: ReadonlyMap<string, RequestPipeline>
   /** The instances that the view has changed since the last check. */
@@ -55,6 +56,7 @@ export class Life implements Process {
     this.view = parts.view
     this.held = parts.held
     this.reports = parts.reports
+    this.finder = parts.finder
     const pipelineOf = (network: string) => {
       const rules = { ...parts.rules, limitHops: () => true } // of a socket
       const pipeline = new RequestPipeline({ ...parts, rules, network, maxConnections: Infinity })
@@ -71,27 +73,35 @@ export class Hypervisor {
   readonly disk: SimulatedDisk
   readonly host = { wallOffsetMs: 0, wasSet: false }
   life: Life | undefined
-  /** The document that the rules in the kernel are made from. */
-  rules: FirewallDocument | undefined
+  readonly kernel: Kernel
   readonly #store: SimulatedStore
   readonly #checks: Checks
   readonly #config: Config
   readonly #secrets: readonly Uint8Array[]
 
-  constructor(name: string, store: SimulatedStore, checks: Checks, recordKeys: RecordKeys | undefined) {
+  /** `needsFirewall`: only the firewall separates the networks. */
+  constructor(
+    name: string,
+    store: SimulatedStore,
+    checks: Checks,
+    recordKeys: RecordKeys | undefined,
+    needsFirewall: boolean,
+  ) {
     this.name = name
     this.#store = store
     this.#checks = checks
     this.#secrets = [Buffer.alloc(32, name)]
     this.disk = new SimulatedDisk(store.time)
+    this.kernel = new Kernel(name, store.time)
     this.#config = {
       store: { kind: 'redis', url: '', region: 'gb1', hypervisor: name, recordKeys },
       stateDirectory: name,
       snapshotMaxAgeMs: MAX_AGE_MS,
       userDataMaxBytes: 16_384,
       resyncMs: RESYNC_MS,
-      needsFirewall: false,
-      firewall: { required: true, link: 'tap-{interfaceId}' },
+      listen: NETWORKS.map((network) => ({ network, host: ADDRESS, port: 80 })),
+      needsFirewall,
+      firewall: { required: true, link: '{interfaceId}' },
       share: { burst: 1_000, perSecond: 1_000, connections: 100 },
       forwarded: 'count',
     } as unknown as Config
@@ -109,7 +119,7 @@ export class Hypervisor {
     const parts = buildGuestParts(this.#config, this.#secrets, identity, this.#log(), () => time.nowMs)
     const life = (this.life = new Life(this.host, parts))
     time.after(0, () => void this.#live(life, parts), life)
-    this.#askForDocument(life)
+    this.kernel.serve(life)
   }
 
   /** Ends the daemon at once. With a power cut, what was not flushed is lost. */
@@ -123,7 +133,7 @@ export class Hypervisor {
     this.life = undefined
     if (how === 'kill') return
     this.disk.cutPower()
-    this.rules = undefined
+    this.kernel.reboot()
   }
 
   /** Stops the daemon in order, as for an upgrade: after the requests in flight. Then `stopped` is called. */
@@ -166,33 +176,6 @@ export class Hypervisor {
     life.gateOf = buildLaunchGate({ view, firewall, networks: NETWORKS, unreachable: () => undefined })
     life.isReady = life.isAnswering = true
     sync.start()
-  }
-
-  /** The firewall's agent: it makes the rules from the newest document, and reports which it has applied. */
-  #askForDocument(life: Life): void {
-    const { time } = this.#store
-    const later = (delayMs: number, run: () => void) => {
-      time.later(delayMs, () => {
-        if (this.life === life) run()
-      })
-    }
-    let idle = 0
-    const ask = () => {
-      if (!life.isReady) {
-        later(100, ask)
-        return
-      }
-      const report = { applied: this.rules?.version, failed: undefined, packets: undefined }
-      const answered = time.as(life, () => life.storeSide.firewall.next(report))
-      void answered.then((document) => {
-        idle = document?.version === report.applied ? idle + 1 : 0
-        later(time.latencyMs(), () => {
-          this.rules = document ?? this.rules
-          later(idle < 40 ? 1 : 60_000, ask) // so that quiet days cost the simulation little
-        })
-      })
-    }
-    ask()
   }
 
   #log(): Logger {

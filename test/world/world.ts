@@ -19,6 +19,8 @@ const TOKEN_TTL = { 'x-aws-ec2-metadata-token-ttl-seconds': '21600' }
 const WATCH_MS = 30_000
 /** How soon a request that waits is answered after a change, with all signatures that it needs. */
 const WAIT_MS = 7_000
+/** For how long several networks may be answered without rules: how long a confirmation counts. */
+const NO_RULES_MS = 8_000
 /** What guests read. */
 const HOSTNAME = '/latest/meta-data/local-hostname'
 const USER_DATA = '/latest/user-data'
@@ -47,7 +49,10 @@ export class World implements Eventful {
     const keys = seed % 4 < 2 ? undefined : KEYS
     const store = (this.store = new SimulatedStore(time, keys && new RecordCipher(keys, 'gb1')))
     const checks = (this.checks = new Checks(time, store))
-    this.hypervisors = NAMES.slice(0, isSingle ? 1 : 3).map((name) => new Hypervisor(name, store, checks, keys))
+    const needsFirewall = seed % 3 === 0
+    this.hypervisors = NAMES.slice(0, isSingle ? 1 : 3).map(
+      (name) => new Hypervisor(name, store, checks, keys, needsFirewall),
+    )
     const client = { ...time.outside, resumesAtMs: 0 }
     const publisher = buildPublisher(store, client, { note: () => undefined, puts: () => () => undefined })
     const names = isSingle ? [NAMES[0]!, NAMES[0]!, NAMES[1]!] : NAMES
@@ -120,6 +125,7 @@ export class World implements Eventful {
   #end(hypervisor: Hypervisor, how: 'kill' | 'power cut'): void {
     hypervisor.kill(how)
     this.checks.ended(hypervisor)
+    if (how === 'power cut') this.checks.rebooted(hypervisor.name)
     this.time.note(`${hypervisor.name}: the daemon has ended: ${how}`)
   }
 
@@ -144,6 +150,38 @@ export class World implements Eventful {
     this.#get(hypervisor, machine, machine?.place ?? dice.pick(PLACES), url)
   }
 
+  /**
+   * A link sends a request from an address that its guest has or had, also after it was stopped; or from that of another
+   * guest, or to the listener of another network. The kernel decides whether it reaches the daemon.
+   */
+  send(hypervisor: Hypervisor, dice: Dice): void {
+    const { life, name, kernel } = hypervisor
+    const { checks, time } = this
+    const all = [...checks.senders.values()].filter((one) => one.hypervisor === name)
+    if (life?.isAnswering !== true || all.length === 0) return
+    kernel.touch()
+    const sender = dice.pick(all)
+    const place = dice.chance(0.4) ? dice.pick(all).place : sender.place
+    const [network, address] = place.split(' ') as [string, string]
+    const at = dice.chance(0.1) ? `${network === 'blue' ? 'default' : 'blue'} ${address}` : place
+    const connection = { link: sender.link, place: at }
+    const isOpen = kernel.rules === undefined
+    const url = dice.pick(PATHS)
+    if (!kernel.accepts(connection)) return
+    ask(life, time, at, { url }, ({ status, body }) => {
+      time.note(`${name} answers the link of ${sender.id} from ${at} ${url}: ${status}`)
+      if (status !== 200) return
+      if (life.finder.isSeparatedByRules && kernel.isOpenFor(NO_RULES_MS))
+        time.break(`several networks are served only with their rules: ${name} has none, and answers ${at}`)
+      const whose = /srv-\d/.exec(body)?.[0]
+      if (!isOpen && whose !== undefined && whose !== sender.id)
+        time.break(
+          `a packet that the kernel accepts gets no data of another: ${name} gives the link of ${sender.id} ` +
+            `at ${at} that of ${whose}`,
+        )
+    })
+  }
+
   /** The guest of an instance asks for its signed document, wherever it runs. */
   requestOf(id: string): void {
     for (const machine of this.checks.machines.values()) {
@@ -152,8 +190,9 @@ export class World implements Eventful {
     }
   }
 
-  #get({ life, name }: Hypervisor, asker: Machine | undefined, place: string, url: string): void {
+  #get({ life, name, kernel }: Hypervisor, asker: Machine | undefined, place: string, url: string): void {
     if (life?.isAnswering !== true) return
+    kernel.touch()
     const machine = asker ?? this.checks.machines.get(`${name} ${place}`)
     const answers: Answer[] = []
     ask(life, this.time, place, { url }, (answer) => {
@@ -206,9 +245,9 @@ export class World implements Eventful {
     ask(life, this.time, place, { url: '/latest/api/token', method: 'PUT', headers: TOKEN_TTL }, (token) => {
       const headers = { 'x-aws-ec2-metadata-token': token.body }
       const url = `/latest/reports/attributes/${attribute}`
-      if (token.status !== 200)
+      if (token.status !== 200 && ownerOf(life, place) === id && life.finder.firewallWait === undefined)
         time.break(`a known guest is answered: that of ${id} on ${name} gets ${token.status} for a token`)
-      else
+      else if (token.status === 200)
         ask(life, this.time, place, { url, method: 'PUT', headers, body }, ({ status }) => {
           if (status !== 200) return
           if (checks.machines.get(`${name} ${place}`) === machine)
@@ -241,7 +280,7 @@ export class World implements Eventful {
     const bytes = instance?.sealedAt === undefined ? userData : undefined
     if (status !== 200) {
       const hasNone = status === 404 && path === USER_DATA && bytes === undefined
-      if (owner === machine?.id && !hasNone)
+      if (owner === machine?.id && !hasNone && life.finder.firewallWait === undefined)
         time.break(`a known guest is answered: ${owner} on ${name} gets ${status} for ${path}`)
       return
     }
@@ -274,6 +313,7 @@ export class World implements Eventful {
     store.refused.save.clear()
     for (const hypervisor of this.hypervisors) {
       hypervisor.disk.calm()
+      hypervisor.kernel.calm()
       if (hypervisor.life === undefined) this.#startAfter(hypervisor, 10)
     }
     await this.until(time.nowMs + 30_000)

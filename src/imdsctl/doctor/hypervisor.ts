@@ -108,7 +108,7 @@ async function readState(config: Config, user: string | undefined, reads = 1): P
     if (file === undefined) return { kind: 'none' }
     if (!file.isFile()) return { kind: 'unreadable', reason: `${path} is no regular file` }
     const keys = config.tokenKeys ?? asDaemon(() => ownKeys(config.stateDirectory))
-    const { instances } = await readView(path, stateOwner(config.store), stateKeys(config.store, keys), asDaemon)
+    const { instances } = await readView(path, stateOwner(config.store), stateKeys(config.store, keys), false, asDaemon)
     return { kind: 'read', ageMs: Date.now() - file.mtimeMs, instances: instances.length }
   } catch (error) {
     if (reads < MAX_READS && file !== undefined && look()?.ino !== file.ino) return readState(config, user, reads + 1)

@@ -87,8 +87,8 @@ export const records: DaemonCheck = {
   find: async ({ readiness }) => {
     const read = await readiness()
     if (!read.ok) return []
-    const { instances, storeBehind, faulty, unconfirmed, contestedAddresses, hint } = read.value
-    const { faultyRecords = [], unconfirmedInstances = [], contested = [] } = read.value
+    const { instances, storeBehind, faulty, unconfirmed, contestedAddresses, unconfirmedAddresses, hint } = read.value
+    const { faultyRecords = [], unconfirmedInstances = [], contested = [], waiting = [] } = read.value
     const isEmptied = unconfirmed > 0 && unconfirmed === instances
     const found: Finding[] = []
     if (storeBehind === true)
@@ -124,6 +124,10 @@ export const records: DaemonCheck = {
           'publish the wrong instance without the address, or imdsctl remove it if it is gone',
         ),
       )
+    }
+    if (unconfirmedAddresses > 0) {
+      const text = `${formatCount(unconfirmedAddresses, 'address', 'addresses')} waiting for the rules of the firewall`
+      found.push(warning(listed(text, waiting), 'systemctl restart imds-firewall, and see journalctl -u imds-firewall'))
     }
     if (hint !== undefined && !isEmptied)
       found.push(warning(hint, 'correct IMDS_HYPERVISOR, unless this hypervisor is new'))

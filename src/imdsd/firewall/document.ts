@@ -24,7 +24,6 @@ const InterfaceSchema = Type.Object({
 })
 const GuestSchema = Type.Object({
   id: Type.String({ pattern: ID }),
-  revision: Type.Integer({ minimum: 1 }),
   httpPutResponseHopLimit: Type.Integer({ minimum: 1, maximum: 64 }),
   interfaces: Type.Array(InterfaceSchema),
 })

@@ -49,29 +49,51 @@ export type Links = (one: LinkOf) => LinkName
  *
  * If the rule has the interface's id, each interface has its own link. Two names can still be equal: if the rule
  * shortens ids, or if two interfaces have the same id. Then each of the two guests could impersonate the other, so
- * neither gets a link.
+ * neither gets a link. (Without the id the rule names a bridge, which all guests of a network share.)
  */
-export function linksOf(rule: string, interfaces: Iterable<LinkOf>): Links {
-  // Without the id the rule names a bridge, which all guests of a network share.
-  const named = isLinkOfInterface(rule)
-    ? [...interfaces].flatMap((one) => {
-        const name = linkOf(rule, one)
-        return name.ok ? [{ link: name.value, id: one.id }] : []
-      })
-    : []
-  const byLink = Map.groupBy(named, ({ link }) => link)
-  const shared = new Map([...byLink].filter(([, sharing]) => sharing.length > 1))
-  return (one) => {
-    const name = linkOf(rule, one)
-    const sharing = name.ok ? shared.get(name.value) : undefined
-    if (!name.ok || sharing === undefined) return name
-    const [first = '', ...others] = new Set(sharing.map(({ id }) => id))
+export class LinkNames {
+  readonly #rule: string
+  /** Name -> the ids of the interfaces that it is for. */
+  readonly #ids = new Map<string, readonly string[]>()
+
+  constructor(rule: string) {
+    this.#rule = rule
+  }
+
+  add(one: LinkOf): void {
+    const name = linkOf(this.#rule, one)
+    if (name.ok && isLinkOfInterface(this.#rule))
+      this.#ids.set(name.value, [...(this.#ids.get(name.value) ?? []), one.id])
+  }
+
+  remove(one: LinkOf): void {
+    const name = linkOf(this.#rule, one)
+    if (!name.ok) return
+    const ids = this.#ids.get(name.value) ?? [one.id]
+    const rest = ids.toSpliced(ids.indexOf(one.id), 1)
+    if (rest.length === 0) this.#ids.delete(name.value)
+    else this.#ids.set(name.value, rest)
+  }
+
+  nameOf(one: LinkOf): LinkName {
+    const name = linkOf(this.#rule, one)
+    const ids = name.ok ? (this.#ids.get(name.value) ?? []) : []
+    if (!name.ok || ids.length < 2) return name
+    const [first = '', ...others] = new Set(ids)
     const whose =
       others.length === 0
-        ? `${sharing.length} interfaces with the id ${first}`
+        ? `${ids.length} interfaces with the id ${first}`
         : `interfaces ${[first, ...others].join(' and ')}`
-    return { ok: false, faults: [`the rule ${rule} gives it the link name ${name.value}, which ${whose} would share`] }
+    const fault = `the rule ${this.#rule} gives it the link name ${name.value}, which ${whose} would share`
+    return { ok: false, faults: [fault] }
   }
+}
+
+/** The links of some interfaces. */
+export function linksOf(rule: string, interfaces: Iterable<LinkOf>): Links {
+  const names = new LinkNames(rule)
+  for (const one of interfaces) names.add(one)
+  return (one) => names.nameOf(one)
 }
 
 /**

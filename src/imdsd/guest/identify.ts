@@ -84,6 +84,7 @@ export function peerAddress({ remoteAddress = '' }: Pick<Socket, 'remoteAddress'
 export function refusalOf(found: FoundGuest, address: string): RefusalReason | undefined {
   if (found.kind === 'unknown') return 'unknown-peer'
   if (found.kind === 'contested') return 'contested-address'
+  if (found.kind === 'unconfirmed') return 'unconfirmed-address'
   const { httpEndpoint, httpProtocolIpv6 } = found.owner.instance.options
   if (httpEndpoint === 'disabled') return 'endpoint-disabled'
   return httpProtocolIpv6 === 'disabled' && address.includes(':') ? 'ipv6-disabled' : undefined

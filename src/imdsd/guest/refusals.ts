@@ -53,6 +53,7 @@ const TABLE = {
   'internal-error': { status: 500, page: false, ordinary: true, headers: [] },
   'unknown-peer': { status: 503, page: true, ordinary: false, headers: RETRY_AFTER },
   'contested-address': { status: 503, page: true, ordinary: false, headers: RETRY_AFTER },
+  'unconfirmed-address': { status: 503, page: true, ordinary: false, headers: RETRY_AFTER },
   'over-share': { status: 503, page: true, ordinary: false, headers: RETRY_AFTER },
   'hop-limit-failed': { status: 503, page: true, ordinary: false, headers: RETRY_AFTER },
   'not-signed': { status: 503, page: true, ordinary: false, headers: RETRY_AFTER },

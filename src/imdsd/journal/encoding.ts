@@ -1,6 +1,6 @@
 /** How instances and changes are encoded in snapshots and journals. */
 import { parseJson } from '../../runtime/json.ts'
-import { RECORD_FORM, type Instance } from '../../metadata/instance.ts'
+import { RECORD_FORM, type Instance, type NetworkRange } from '../../metadata/instance.ts'
 import { storedForm, type Reports } from '../../metadata/reports.ts'
 import type { ViewChange } from '../view/change.ts'
 import type { ValidRecord } from '../view/validate.ts'
@@ -13,18 +13,23 @@ export function lineOf(value: object): Buffer {
   return Buffer.from(`${JSON.stringify(value)}\n`)
 }
 
-/** An instance of a snapshot. `reports`: what its guest has reported, if anything; never in a journal. */
+/** An instance of a snapshot, or a record of a journal. */
 export interface SavedInstance extends ValidRecord {
+  /** What its guest has reported, if anything; never in a journal. */
   readonly reports?: Reports | undefined
+  /** Its ranges that are unconfirmed (view.ts), if any; in a journal they follow from the changes. */
+  readonly unconfirmed?: readonly NetworkRange[] | undefined
 }
 
 /** The bytes of a change, in parts. */
 export function encodeChange(change: ViewChange): Uint8Array[] {
   if (change.kind === 'replace') return encodeInstance(change.record)
+  if (change.kind === 'unconfirmed') return [lineOf({ unconfirmed: change.ranges })]
   return [lineOf({ removed: change.id, order: change.order })]
 }
 
-export function encodeInstance({ instance, userData, digest, order, lost, reports }: SavedInstance): Uint8Array[] {
+export function encodeInstance(saved: SavedInstance): Uint8Array[] {
+  const { instance, userData, digest, order, lost, reports, unconfirmed } = saved
   return [
     lineOf({
       instance,
@@ -33,6 +38,7 @@ export function encodeInstance({ instance, userData, digest, order, lost, report
       ...(lost.length > 0 && { lost }),
       userDataBytes: userData?.length ?? null,
       reports: reports && storedForm(reports),
+      unconfirmed,
     }),
     userData ?? NONE,
     LF,
@@ -40,7 +46,7 @@ export function encodeInstance({ instance, userData, digest, order, lost, report
 }
 
 /** An instance as a file has it. Only the form of the file is checked: its MAC says that a daemon wrote it. */
-export interface EncodedInstance extends Pick<ValidRecord, 'order' | 'lost'> {
+export interface EncodedInstance extends Pick<SavedInstance, 'order' | 'lost' | 'unconfirmed'> {
   readonly document: unknown
   readonly digest: unknown
   readonly userData: Buffer | undefined
@@ -82,8 +88,8 @@ export class EncodedReader {
     // A copy, because a part would keep all bytes in memory.
     const userData = userDataBytes === null ? undefined : Buffer.from(this.#bytes.subarray(start, end))
     // files of before there was an order have none
-    const { digest, order = 0, lost = [], reports } = rest as Partial<EncodedInstance>
-    return { document: instance, digest, order, lost, userData, reports }
+    const { digest, order = 0, lost = [], reports, unconfirmed } = rest as Partial<EncodedInstance>
+    return { document: instance, digest, order, lost, userData, reports, unconfirmed }
   }
 }
 
@@ -94,15 +100,26 @@ export function objectOf(text: Buffer): Readonly<Record<string, unknown>> {
   return value as Record<string, unknown>
 }
 
-export type EncodedChange = Extract<ViewChange, { kind: 'remove' }> | ({ readonly kind: 'replace' } & EncodedInstance)
+export type EncodedChange = Exclude<ViewChange, { kind: 'replace' }> | ({ readonly kind: 'replace' } & EncodedInstance)
+
+/** One line of each kind of change. */
+interface EncodedLine {
+  readonly instance?: unknown
+  readonly removed?: string
+  readonly order?: number
+  readonly unconfirmed?: readonly NetworkRange[]
+}
 
 /** The changes of a group, as they were written. Throws a RejectedFile if it has another form. */
 export function* changesOf(group: Buffer): Generator<EncodedChange> {
   const reader = new EncodedReader(group)
   while (!reader.isAtEnd) {
     const line = reader.line()
-    const { removed, order = 0 } = line as { readonly removed?: string; readonly order?: number }
-    yield removed === undefined ? { kind: 'replace', ...reader.instance(line) } : { kind: 'remove', id: removed, order }
+    const { instance, removed, order = 0, unconfirmed } = line as EncodedLine
+    if (instance !== undefined) yield { kind: 'replace', ...reader.instance(line) }
+    else if (removed !== undefined) yield { kind: 'remove', id: removed, order }
+    else if (unconfirmed !== undefined) yield { kind: 'unconfirmed', ranges: unconfirmed }
+    else throw torn()
   }
 }
 

@@ -13,7 +13,7 @@
  *     view.journal.N.previous
  *
  * A snapshot is a header line; for each instance a line of JSON (its record, the order of its publish, the ranges that it
- * has lost, and what its guest has reported), the bytes of its user-data and a line feed; and a trailer line with the
+ * has lost or whose rules are not confirmed, and what its guest has reported), the bytes of its user-data and a line feed; and a trailer line with the
  * number of instances, the SHA-256 of everything before and a MAC of that. Its header has what was removed (view.ts), and
  * names the journal that continues it: without that journal it is not served. Its modification time is when the view was last compared with the store; if it never was, when the daemon started.
  *
@@ -22,7 +22,8 @@
  *     length of the payload (4 bytes, big-endian)  CRC-32 of the length (4 bytes)  MAC (32 bytes)  payload  one byte
  *
  * The last byte is written after everything before it was flushed, and is flushed with the next frame. The first payload
- * is a header, each other one a group of changes: lines as in a snapshot, or `{"removed": id, "order": number}`. The MAC
+ * is a header, each other one a group of changes: lines as in a snapshot,
+ * `{"removed": id, "order": number}`, or `{"unconfirmed": ranges}` (change.ts). The MAC
  * of a frame covers
  * the MAC of the frame before it, and the header of a journal names the last MAC of the journal before it. So frames can
  * be cut off at the end, but not changed, exchanged or left out.

@@ -87,6 +87,10 @@ export class Persistence implements ChangeLog {
     return this.#queue.allApplied()
   }
 
+  whenIdle(task: () => void): Promise<void> {
+    return this.#queue.whenIdle(task)
+  }
+
   /** A guest has reported: the snapshot is to have that. */
   noteReport(): void {
     this.#schedule.request()

@@ -53,6 +53,8 @@ export interface Restored {
 interface RestoreParts {
   /** Of the snapshot. */
   readonly path: string
+  /** What the journal gives to an instance is unconfirmed at first (view.ts). */
+  readonly waitsForRules: boolean
   readonly owner: StateOwner
   readonly keys: StateKeys
   readonly maxAgeMs: number
@@ -108,7 +110,7 @@ function consequenceOf(error: unknown): string {
 
 /** Reads the files. Adds to `facts` what is known of them. Undefined: there is no snapshot. */
 async function restoreFiles(
-  { path, owner, keys, maxAgeMs, nowMs, log }: RestoreParts,
+  { path, owner, keys, waitsForRules, maxAgeMs, nowMs, log }: RestoreParts,
   facts: Record<string, unknown>,
 ): Promise<Restored | undefined> {
   // also a directory
@@ -131,7 +133,7 @@ async function restoreFiles(
     throw new Mismatch(
       'it is from the future by more than IMDS_SNAPSHOT_MAX_AGE_SECONDS: the clock of this hypervisor is behind',
     )
-  const { torn, oldest, ...view } = await readView(path, owner, keys, (open) => open())
+  const { torn, oldest, ...view } = await readView(path, owner, keys, waitsForRules, (open) => open())
   // else a power failure could take back a name that is served, but not what follows: a later journal, or a deletion
   await DISK.syncDirectory(path)
   for (const generation of generationsBeside(path))
@@ -162,11 +164,12 @@ export async function readView(
   path: string,
   owner: StateOwner,
   keys: StateKeys,
+  waitsForRules: boolean,
   as: <T>(open: () => T) => T,
 ): Promise<ReadView> {
   const snapshot = await as(() => readSnapshot(path, owner, keys))
   const { isComplete, isCurrent, journal: first } = snapshot
-  const view = new View({}, () => 0)
+  const view = new View({}, () => 0, waitsForRules)
   fillView(view, snapshot)
   const reports = new Map(snapshot.instances.map((one) => [one.instance.id, one.reports]))
   const generations = as(() => generationsBeside(path)).filter((generation) => generation >= first.generation)
@@ -189,10 +192,7 @@ export async function readView(
     }
     end = await as(() => readJournal(file, owner.hypervisor ?? '', keys, use))
   }
-  const instances = view.instances().map(({ record }) => {
-    const reported = reports.get(record.instance.id)
-    return reported === undefined ? record : { ...record, reports: reported }
-  })
+  const instances = savedInstances(view, (id) => reports.get(id))
   const { removals } = view
   return { instances: [...instances], removals, isComplete, isCurrent, end, torn, oldest: first.generation }
 }
@@ -209,6 +209,7 @@ function applyTo(
     hasGroups = true
     for (const change of changesOf(group)) {
       if (change.kind === 'replace') view.replace(restore(change))
+      else if (change.kind === 'unconfirmed') view.setUnconfirmed(change.ranges)
       else {
         view.remove(change.id, change.order)
         reports.delete(change.id)
@@ -218,11 +219,25 @@ function applyTo(
   return hasGroups
 }
 
+/** What a snapshot has of a view. `reportsOf`: what the guest of an instance has reported. */
+export function savedInstances(
+  view: View,
+  reportsOf: (id: string) => Reports | undefined,
+): IteratorObject<SavedInstance> {
+  return view.instances().map(({ record }) => {
+    const { id } = record.instance
+    const reports = reportsOf(id)
+    const unconfirmed = view.unconfirmedOf(id)
+    return { ...record, ...(reports && { reports }), ...(unconfirmed.length > 0 && { unconfirmed }) }
+  })
+}
+
 /** Fills a view with what was saved. */
 export function fillView(view: View, { instances, removals }: Pick<Restored, 'instances' | 'removals'>): void {
   view.advance(removals.floor)
   for (const [id, order] of removals.removed) view.remove(id, order)
   for (const one of instances) view.replace(one)
+  view.setUnconfirmed(instances.flatMap(({ unconfirmed = [] }) => unconfirmed))
 }
 
 /** Deletes files that can never be served. True if they are gone. */

@@ -68,6 +68,7 @@ export async function readSnapshot(path: string, owner: StateOwner, keys: StateK
   const restore = await restoreOf(schema)
   const instances = encoded.map((one) => ({
     ...restore(one),
+    ...(one.unconfirmed !== undefined && { unconfirmed: one.unconfirmed }),
     ...(one.reports !== undefined && { reports: parseReports(JSON.stringify(one.reports)) }),
   }))
   const isCurrent = key === 0 && schema === RECORD_FORM && keys.cipher?.current === keyName

@@ -49,6 +49,14 @@ export const ReadinessSchema = Type.Object({
       description: 'The first ten of them: network, address or prefix, and the instances that claim it.',
     }),
   ),
+  unconfirmedAddresses: Type.Integer({
+    description: 'Addresses and prefixes that wait for the rules of the firewall.',
+  }),
+  waiting: Type.Optional(
+    Type.Array(Type.String(), {
+      description: 'The first ten of them, with the instance to which the rules in the kernel still give it.',
+    }),
+  ),
   firewall: Type.Object({
     required: Type.Boolean({ description: 'Whether IMDS_FIREWALL is "required".' }),
     applied: Type.Boolean({ description: 'Whether the rules in the kernel match the view.' }),

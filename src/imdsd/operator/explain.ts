@@ -94,6 +94,10 @@ export async function explain(
     if (!firewall.keepsUnknownOut()) return { ...answer, because }
     return { network, address, answer: answer.answer, because: `${because}; the firewall resets its connections` }
   }
+  if (found.kind === 'unconfirmed') {
+    const waiting = firewall.unconfirmed((one) => one.range.network === network && overlap(one.range.range, address))
+    return { ...answer, because: `the firewall must confirm it first: ${[...waiting].join('; ')}` }
+  }
   if (found.kind === 'contested')
     return { ...answer, because: `more than one instance claims it: ${claimants(view, network, address)}` }
 

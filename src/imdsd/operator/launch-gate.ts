@@ -1,7 +1,7 @@
 /**
  * The launch gate decides whether the guest of an instance may be started on this hypervisor. It may if this daemon
- * serves the instance on one of its networks, the instance's addresses are not contested, the listener's address
- * exists, and the firewall, if it is required, admits the guest.
+ * serves the instance on one of its networks, the instance has all of its addresses, the listener's address exists, and
+ * the firewall, if it is required, has confirmed all of that freshly.
  */
 import type { Firewall } from '../firewall/firewall.ts'
 import type { Instance } from '../../metadata/instance.ts'

@@ -16,8 +16,8 @@ import type { Readiness } from './documents.ts'
 export interface ReadinessParts {
   readonly sync: Pick<Sync, 'status' | 'faults' | 'isUnconfirmed'>
   readonly source: Pick<Source, 'description'>
-  readonly view: Pick<View, 'size' | 'instances' | 'contested'>
-  readonly firewall: Pick<Firewall, 'status'>
+  readonly view: Pick<View, 'size' | 'instances' | 'contested' | 'unconfirmed'>
+  readonly firewall: Pick<Firewall, 'status' | 'unconfirmed'>
   readonly logLevel: Pick<AdjustableLevel, 'state'>
   readonly viewAgeSeconds: () => number
   /** Another daemon announces itself with the name of this hypervisor. */
@@ -43,6 +43,7 @@ export function buildReadiness({ sync, source, view, firewall, logLevel, ...part
   const unconfirmedInstances = firstOf(lost).map(({ instance: { id, revision } }) => `${id}, revision ${revision}`)
   const faultyRecords = firstOf(sync.faults()).map(([id, fault]) => formatFault(id, fault))
   const contested = firstOf(view.contested()).map(([range, ids]) => `${range}: ${ids.join(', ')}`)
+  const waiting = firstOf(firewall.unconfirmed(() => true))
   return {
     ready: ready && listenerProblems.length === 0,
     ...(problems.length > 0 && { problem: problems.join('; ') }),
@@ -59,6 +60,8 @@ export function buildReadiness({ sync, source, view, firewall, logLevel, ...part
     ...(faultyRecords.length > 0 && { faultyRecords }),
     contestedAddresses: view.contested().size,
     ...(contested.length > 0 && { contested }),
+    unconfirmedAddresses: view.unconfirmed().size,
+    ...(waiting.length > 0 && { waiting }),
     firewall: firewall.status(),
     log: logLevel.state,
   }

@@ -112,7 +112,7 @@ export function buildSocketServer(parts: OperatorParts, maxConnections: number):
     const document = await parts.firewall.next(report)
     return document === undefined
       ? reply.code(503).send({ error: 'the view is not complete yet' })
-      : reply.send(document)
+      : reply.type('application/json').send(document.json)
   }
   server.get(PATHS.firewall, (_request, reply) => sendDocument(reply, undefined))
   server.post(PATHS.firewall, { bodyLimit: MAX_REPORT_BYTES }, async (request, reply) => {

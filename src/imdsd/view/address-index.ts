@@ -5,21 +5,28 @@
  * instance whose range contains it. If ranges of two instances contain it, it is contested (invariant 7). Ranges of one
  * instance may contain each other.
  *
+ * With a firewall, a range that an instance gains is unconfirmed until `confirm` is called: the kernel may still admit
+ * its former owner there. What a new range takes from a confirmed one around it of the same instance is not gained.
+ *
  * Owners are computed when a claim is added or removed. For an IPv4 address, and for an IPv6 address that is claimed
  * itself, `find` takes one lookup by text. For any other IPv6 address it takes one more lookup for each prefix length
  * in use.
  */
-import { CONTESTED, ipv6Digits, UNKNOWN, type Ownership } from '../../metadata/address.ts'
+import { CONTESTED, ipv6Digits, UNCONFIRMED, UNKNOWN, type Ownership } from '../../metadata/address.ts'
 
 /** The digits of an IPv6 address. */
 const MAX_DIGITS = 32
 
-/** A claimed range. `ownership` considers all claims of this range and of the ranges that contain it. */
+/** A claimed range. */
 interface Claim {
   readonly range: string
   readonly digits: string | undefined
   /** The ids of instances. */
   claimants: readonly string[]
+  /** Those of this range and of the ranges that contain it. */
+  owners: readonly string[]
+  /** The owner of which the rules are confirmed. */
+  confirmed: string | undefined
   ownership: Ownership<string>
 }
 
@@ -27,11 +34,12 @@ interface Claim {
  * Called when the owners of a range may have changed: none if no instance claims it any more, several if it is
  * contested.
  */
-export type OwnersChanged = (range: string, owners: readonly string[]) => void
+export type OwnersChanged = (range: string, owners: readonly string[], isUnconfirmed: boolean) => void
 
-/** The claims of one network. An instance claims a range once. */
+/** The claims of one network. An instance claims a range once. `waits`: what is gained is unconfirmed. */
 export class AddressIndex {
   readonly #changed: OwnersChanged
+  readonly #waits: boolean
   readonly #claims = new Map<string, Claim>()
   /** The claims of IPv6 ranges, by their digits. */
   readonly #ipv6 = new Map<string, Claim>()
@@ -40,7 +48,8 @@ export class AddressIndex {
   /** How many ranges have each number of digits. */
   readonly #counts = new Uint32Array(MAX_DIGITS + 1)
 
-  constructor(changed: OwnersChanged) {
+  constructor(waits: boolean, changed: OwnersChanged) {
+    this.#waits = waits
     this.#changed = changed
   }
 
@@ -63,6 +72,14 @@ export class AddressIndex {
     this.#updateOwners(claim)
   }
 
+  /** Whether the rules in the kernel give a range to its owner alone. */
+  setConfirmed(range: string, isConfirmed: boolean): void {
+    const claim = this.#claims.get(range)
+    if (claim?.owners.length !== 1) return
+    claim.confirmed = isConfirmed ? claim.owners[0] : undefined
+    this.#setOwners(claim, claim.owners)
+  }
+
   /** Who claims a range, a part of it, or a range around it. */
   claimants(range: string): ReadonlySet<string> {
     if (!range.includes(':')) return new Set(this.#claims.get(range)?.claimants)
@@ -80,8 +97,13 @@ export class AddressIndex {
   }
 
   #setOwners(claim: Claim, owners: readonly string[]): void {
-    claim.ownership = owners.length === 1 ? { kind: 'owned', owner: owners[0]! } : CONTESTED
-    this.#changed(claim.range, owners)
+    const owner = owners.length === 1 ? owners[0] : undefined
+    claim.owners = owners
+    if (!this.#waits) claim.confirmed = owner
+    else if (claim.confirmed !== owner) claim.confirmed = undefined
+    const isUnconfirmed = owner !== undefined && claim.confirmed === undefined
+    claim.ownership = isUnconfirmed ? UNCONFIRMED : owner === undefined ? CONTESTED : { kind: 'owned', owner }
+    this.#changed(claim.range, owners, isUnconfirmed)
   }
 
   #longestAround(address: string): Claim | undefined {
@@ -106,7 +128,8 @@ export class AddressIndex {
 
   #add(range: string): Claim {
     const digits = range.includes(':') ? ipv6Digits(range) : undefined
-    const claim: Claim = { range, digits, claimants: [], ownership: UNKNOWN }
+    const confirmed = this.#longestAround(range)?.confirmed
+    const claim: Claim = { range, digits, claimants: [], owners: [], confirmed, ownership: UNKNOWN }
     this.#claims.set(range, claim)
     if (digits !== undefined) {
       this.#ipv6.set(digits, claim)
@@ -116,12 +139,16 @@ export class AddressIndex {
     return claim
   }
 
-  #drop({ range, digits }: Claim): void {
+  #drop({ range, digits, confirmed }: Claim): void {
     this.#claims.delete(range)
     if (digits === undefined) return
     this.#ipv6.delete(digits)
     this.#order.splice(this.#indexOf(digits), 1)
     this.#counts[digits.length]!--
+    const around = this.#longestAround(range)
+    if (around === undefined || around.confirmed === confirmed) return
+    around.confirmed = undefined // its owner gains what another one had
+    this.#setOwners(around, around.owners)
   }
 
   /** The index in #order of the first digits that do not sort before these. */

@@ -8,13 +8,12 @@ import type { ValidRecord } from './validate.ts'
 import type { View } from './view.ts'
 
 /**
- * What applying needs. A change is in `changeLog` before it is applied; `onChange` is called after it.
+ * What applying needs. A change is in `changeLog` before it is applied.
  */
 export interface ApplierParts extends PlanContext {
   readonly view: View
   readonly changeLog: ChangeLog
   readonly health: RecordHealth
-  readonly onChange: () => void
   readonly log: Log
 }
 
@@ -110,7 +109,7 @@ export class Applier {
   }
 
   #replacement(record: ValidRecord): PlannedChange {
-    const { view, log, onChange } = this.#parts
+    const { view, log } = this.#parts
     const {
       instance: { id, revision },
       userData,
@@ -128,14 +127,13 @@ export class Applier {
             'an instance has lost addresses to one that was published later, and is not served on them',
           )
         this.#found(id)
-        onChange()
         log.debug({ instance: id, revision }, 'instance added to the view, or replaced')
       },
     }
   }
 
   #removal(id: string, order: number, movedTo: ValidRecord | undefined, origin: Origin): PlannedChange | undefined {
-    const { view, log, onChange } = this.#parts
+    const { view, log } = this.#parts
     const noteRemoved = () => {
       this.#found(id)
       if (movedTo !== undefined && origin === 'index') this.#elsewhere.set(id, movedTo.digest)
@@ -151,7 +149,6 @@ export class Applier {
       apply: () => {
         view.remove(id, order)
         noteRemoved()
-        onChange()
         if (movedTo === undefined) log.debug({ instance: id }, 'instance left the view: it was removed')
         else
           log.info(

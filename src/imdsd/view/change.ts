@@ -1,9 +1,14 @@
+import type { NetworkRange } from '../../metadata/instance.ts'
 import type { ValidRecord } from './validate.ts'
 
-/** A change has the whole new state, so a journal can be replayed from any earlier point. */
+/**
+ * A change has the whole new state, so a journal can be replayed from any earlier point. `unconfirmed`: of all ranges
+ * exactly these are unconfirmed; after a replay of everything before.
+ */
 export type ViewChange =
   | { readonly kind: 'replace'; readonly record: ValidRecord }
   | { readonly kind: 'remove'; readonly id: string; readonly order: number }
+  | { readonly kind: 'unconfirmed'; readonly ranges: readonly NetworkRange[] }
 
 /** Records changes of the view on disk before they are applied. */
 export interface ChangeLog {
@@ -14,4 +19,6 @@ export interface ChangeLog {
   append(change: ViewChange, removesUserData: boolean, apply: () => void): Promise<void>
   /** Resolves when all recorded changes are applied. */
   allApplied(): Promise<void>
+  /** Calls `task` when all recorded changes are applied, and none was recorded since. */
+  whenIdle(task: () => void): Promise<void>
 }

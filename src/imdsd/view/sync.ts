@@ -65,7 +65,6 @@ export interface SyncParts {
   readonly hypervisor: string | undefined
   readonly userDataMaxBytes: number
   readonly resyncMs: number
-  readonly onChange: () => void
   /**
    * Called after each completed resync, but not for a store whose records cannot be used. `beganAtMs`: of
    * `performance.now()`; since then the view has what the store had. `isFirst`: the first since the store was connected

@@ -7,6 +7,10 @@
  * remembered like the instance itself (`seen`). An instance that the store no longer has stays (invariant 8). An address
  * belongs to the instance that claimed it last (later-claims.ts). If two of the same order claim it, it is served to
  * neither (invariant 7): both are of before there was an order, or another program wrote them.
+ *
+ * With a firewall, an address that an instance gains is unconfirmed, and served to nobody, until the rules in the kernel
+ * are those of the view after that change, or of a later one (contract E5): by rules of before, its former owner could
+ * still send from it.
  */
 import { randomBytes } from 'node:crypto'
 import { UNKNOWN, type Ownership } from '../../metadata/address.ts'
@@ -23,6 +27,14 @@ import { ServedInstance, type ViewContext } from './served-instance.ts'
  */
 export type FoundInstance = Ownership<ServedInstance>
 
+/** A range that its owner has gained at a change of the view, in ms of the view's clock. */
+export interface Gain {
+  readonly range: NetworkRange
+  readonly owner: string
+  readonly change: number
+  readonly sinceMs: number
+}
+
 /**
  * What the view has seen removed. `floor`: whatever is not in the view and was published up to this order is gone.
  * `removed`: id -> the order of the removal, for later ones.
@@ -32,13 +44,21 @@ export interface Removals {
   readonly removed: ReadonlyMap<string, number>
 }
 
-/** All instances that a hypervisor serves. `now` is monotonic, in milliseconds. */
+/**
+ * All instances that a hypervisor serves. `now` is monotonic, in milliseconds. `waitsForRules`: what an instance gains is
+ * unconfirmed at first.
+ */
 export class View {
+  readonly waitsForRules: boolean
   readonly #context: ViewContext
   readonly #instances = new Map<string, ServedInstance>()
   /** By network: which ids own an address. */
   readonly #indexes = new Map<string, AddressIndex>()
   readonly #contested = new Map<string, readonly string[]>()
+  /** What was gained since the start, by `network range`, and what of it is unconfirmed. */
+  readonly #gained = new Map<string, Gain>()
+  readonly #unconfirmed = new Map<string, Gain>()
+  #changes = 0
   #floor = 0
   #latest = 0
   readonly #removed = new Map<string, number>()
@@ -46,7 +66,8 @@ export class View {
   readonly #concerned = new Set<string>()
   readonly #onChange: ((id: string) => void)[] = []
 
-  constructor(provider: Provider, now: () => number) {
+  constructor(provider: Provider, now: () => number, waitsForRules: boolean) {
+    this.waitsForRules = waitsForRules
     this.#context = { provider, now, randomKey: randomBytes(32) }
   }
 
@@ -80,6 +101,11 @@ export class View {
     return this.#instances.size
   }
 
+  /** The number of changes until now. */
+  get changes(): number {
+    return this.#changes
+  }
+
   /**
    * Adds an instance, or replaces its former state. It loses the ranges that later instances claim, and earlier ones
    * lose those that it claims: returns their ids.
@@ -87,6 +113,7 @@ export class View {
   replace(added: ValidRecord): readonly string[] {
     const { id } = added.instance
     const before = this.#instances.get(id)
+    this.#changes += 1
     const isSamePublish = before !== undefined && before.order === added.order
     const { record, losers } = settle(isSamePublish ? without(added, before.lost) : added, this.#rivals(added.instance))
     for (const loser of losers) this.#put(loser)
@@ -110,9 +137,43 @@ export class View {
     if (order > this.#seenRemoved(id)) this.#removed.set(id, order)
     const served = this.#instances.get(id)
     if (served === undefined) return
+    this.#changes += 1
     this.#instances.delete(id)
     this.#claim(id, served.instance, undefined)
     this.#notify()
+  }
+
+  /** The ranges that are unconfirmed, by `network range`. */
+  unconfirmed(): ReadonlyMap<string, Gain> {
+    return this.#unconfirmed
+  }
+
+  unconfirmedOf(id: string): NetworkRange[] {
+    if (this.#unconfirmed.size === 0) return []
+    return [...this.#unconfirmed.values()].filter(({ owner }) => owner === id).map(({ range }) => range)
+  }
+
+  /** The rules in the kernel are those of the view after this change, or later. True if that confirms a range, or none. */
+  noteRules(change: number): boolean {
+    const differing = [...this.#gained].filter(([key, gain]) => gain.change <= change === this.#unconfirmed.has(key))
+    for (const [key, gain] of differing) {
+      const { network, range } = gain.range
+      this.#indexOf(network).setConfirmed(range, gain.change <= change)
+      this.#gained.set(key, gain)
+    }
+    if (differing.length > 0) this.#notify()
+    return differing.length > 0
+  }
+
+  /** Of all ranges exactly these are unconfirmed, as a file says. */
+  setUnconfirmed(ranges: readonly NetworkRange[]): void {
+    const keys = new Set(ranges.map(keyOf))
+    for (const [key, { range }] of this.#unconfirmed) {
+      if (keys.has(key)) continue
+      this.#indexOf(range.network).setConfirmed(range.range, true)
+      this.#gained.delete(key)
+    }
+    for (const { network, range } of ranges) this.#indexes.get(network)?.setConfirmed(range, false)
   }
 
   /** The latest order that the view has seen of an id, of its record or of its removal; 0: none. */
@@ -175,7 +236,9 @@ export class View {
   #indexOf(network: string): AddressIndex {
     const found = this.#indexes.get(network)
     if (found !== undefined) return found
-    const index = new AddressIndex((range, owners) => this.#ownersChanged(keyOf({ network, range }), owners))
+    const index = new AddressIndex(this.waitsForRules, (range, owners, isUnconfirmed) => {
+      this.#ownersChanged({ network, range }, owners, isUnconfirmed)
+    })
     this.#indexes.set(network, index)
     return index
   }
@@ -186,10 +249,19 @@ export class View {
     for (const one of concerned) for (const changed of this.#onChange) changed(one)
   }
 
-  #ownersChanged(key: string, owners: readonly string[]): void {
+  #ownersChanged(range: NetworkRange, owners: readonly string[], isUnconfirmed: boolean): void {
+    const key = keyOf(range)
+    const [owner] = owners
     for (const id of owners) this.#concerned.add(id)
     if (owners.length > 1) this.#contested.set(key, owners)
     else this.#contested.delete(key)
+    if (owners.length !== 1) this.#gained.delete(key)
+    if (!isUnconfirmed) this.#unconfirmed.delete(key)
+    else if (!this.#unconfirmed.has(key)) {
+      const gain = { range, owner: owner!, change: this.#changes, sinceMs: this.#context.now() }
+      this.#unconfirmed.set(key, gain)
+      this.#gained.set(key, gain)
+    }
   }
 }
 

@@ -15,6 +15,7 @@ function aDaemon(change: Partial<MetricsSources> = {}) {
     view: {
       size: 4,
       contested: () => new Map(['a', 'b', 'c', 'd', 'e'].map((range) => [range, []])),
+      unconfirmed: () => new Map(),
       instances: () => [].values(),
     },
     meter,
@@ -83,6 +84,7 @@ test('gauges are read when they are scraped', async () => {
     imds_view_instances: 4,
     imds_held_requests: 3,
     imds_view_contested_addresses: 5,
+    imds_view_unconfirmed_addresses: 0,
     imds_view_age_seconds: 6,
     imds_resync_duration_seconds: 1.5,
     imds_view_unconfirmed_instances: 2,

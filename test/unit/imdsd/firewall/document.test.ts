@@ -9,7 +9,7 @@ const NIC = {
   ipv6Addresses: [],
   ipv6Prefixes: [],
 }
-const GUEST = { id: 'srv-abcde', revision: 1, httpPutResponseHopLimit: 1, interfaces: [NIC] }
+const GUEST = { id: 'srv-abcde', httpPutResponseHopLimit: 1, interfaces: [NIC] }
 const LISTENER = { network: 'default', address: '169.254.169.254', port: 80 }
 const GOOD: FirewallDocument = {
   version: 'a.1',
@@ -36,7 +36,6 @@ describe('a document is refused before any of it is used', () => {
     ['without guests', { ...GOOD, guests: undefined }],
     ['with a guest that has no fields', { ...GOOD, guests: [{}] }],
     ['with a guest whose id is two words', { ...GOOD, guests: [{ ...GUEST, id: 'x y' }] }],
-    ['with a guest of revision 0', { ...GOOD, guests: [{ ...GUEST, revision: 0 }] }],
     ['with a hop limit that is text', { ...GOOD, guests: [{ ...GUEST, httpPutResponseHopLimit: '1' }] }],
     [
       'with an interface whose id ends a string',

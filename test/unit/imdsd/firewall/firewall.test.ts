@@ -1,7 +1,8 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { parsePackets, type Packets } from '../../../../src/imdsd/firewall/counters.ts'
 import { Firewall } from '../../../../src/imdsd/firewall/firewall.ts'
-import type { Instance } from '../../../../src/metadata/instance.ts'
+import type { FirewallDocument } from '../../../../src/imdsd/firewall/document.ts'
+import { View } from '../../../../src/imdsd/view/view.ts'
 import { anInstance } from '../../../support/fixtures/instance.ts'
 import { parsed } from '../../../support/fixtures/guest-server.ts'
 import { collectLog } from '../../../support/fixtures/collected-log.ts'
@@ -21,30 +22,130 @@ function report(applied?: string, failed?: string, packets?: Packets) {
 }
 
 function aFirewall(required = true, link = 'tap-{interfaceId}') {
-  const instances = new Map<string, Instance>()
   const log: Record<string, unknown>[] = []
-  const onFirstApplied = vi.fn()
+  const confirmed: string[] = []
+  const view = new View({}, () => Date.now(), required)
   const firewall = new Firewall({
     required,
     link,
-    instances: () => instances.values(),
+    view,
     now: () => Date.now(),
     startId: 'e',
-    onFirstApplied,
+    onConfirmed: (version, wasFresh) => {
+      confirmed.push(`${version}${wasFresh ? '' : ' anew'}`)
+      view.noteRules(version)
+    },
     log: collectLog(() => log),
   })
-  const put = (change: Record<string, unknown> = {}) => {
+  view.onChange((id) => firewall.noteChange(id))
+  const put = (change: Record<string, unknown> = {}, order = 1) => {
     const instance = parsed(anInstance(change))
-    instances.set(instance.id, instance)
-    firewall.noteChange()
+    view.replace({ instance, userData: undefined, digest: undefined, order, lost: [] })
     return instance
   }
   const ready = () => {
     firewall.setListeners(PLACES)
     firewall.noteComplete()
   }
-  return { firewall, put, ready, log, onFirstApplied }
+  /** What the agent gets when the document has changed, as soon as one is built. */
+  const next = async (...reported: Parameters<typeof report>) => {
+    const answer = firewall.next(report(...reported))
+    await vi.advanceTimersByTimeAsync(100)
+    const document = await answer
+    return document && (JSON.parse(document.json.toString()) as FirewallDocument)
+  }
+  /** The agent applies the newest document, and reports it. */
+  const apply = async () => {
+    const { version } = (await next())!
+    void firewall.next(report(version))
+    return version
+  }
+  const owner = (address = '10.0.0.2') => {
+    const found = view.find('default', address)
+    return found.kind === 'owned' ? found.owner.instance.id : found.kind
+  }
+  return { firewall, view, put, ready, next, apply, owner, log, confirmed }
 }
+
+test('E5: an address is unconfirmed until rules that give it to its new owner alone are confirmed', async () => {
+  const { firewall, view, put, ready, next, apply, owner } = aFirewall()
+  ready()
+  put({ id: 'srv-a' })
+  const first = await apply()
+  expect(owner()).toBe('srv-a')
+  const late = put({ id: 'srv-b' }, 2)
+  expect([owner(), firewall.problemOf(late)]).toEqual([
+    'unconfirmed',
+    'the firewall has not admitted the guest yet: ' +
+      'default 10.0.0.2 of srv-b: the rules in the kernel still give it to srv-a',
+  ])
+  const given = await next(first)
+  expect(given!.guests.map(({ id, interfaces }) => [id, interfaces.flatMap((one) => one.ipv4Addresses)])).toEqual([
+    ['srv-a', []],
+    ['srv-b', ['10.0.0.2']],
+  ])
+  expect(owner(), 'given is not applied').toBe('unconfirmed')
+  void firewall.next(report(given!.version))
+  expect([owner(), view.unconfirmed().size, firewall.problemOf(late)]).toEqual(['srv-b', 0, undefined])
+  void firewall.next(report(first))
+  expect(owner(), 'the kernel went back').toBe('unconfirmed')
+})
+
+test('E5: an address that goes away and comes back waits for rules of after its return', async () => {
+  const { firewall, put, ready, next, apply, owner } = aFirewall()
+  ready()
+  put({ id: 'srv-a' })
+  const first = await apply()
+  put({ id: 'srv-b' }, 2)
+  const between = (await next(first))!.version
+  put({ id: 'srv-a', revision: 2 }, 3)
+  void firewall.next(report(between))
+  expect(owner()).toBe('unconfirmed')
+  await apply()
+  expect(owner()).toBe('srv-a')
+})
+
+test('E5: without a firewall nothing is unconfirmed', () => {
+  const { put, owner } = aFirewall(false)
+  put({ id: 'srv-a' })
+  expect(owner()).toBe('srv-a')
+})
+
+test('a document follows no change that the rules do not see, and at most ten follow in a second', async () => {
+  const { firewall, put, ready, apply, next } = aFirewall()
+  ready()
+  put({})
+  const first = await apply()
+  put({ revision: 2, tags: { a: 'x' } })
+  expect(firewall.status().applied).toBe(true)
+  let built = 0
+  for (let n = 0; n < 100; n++) {
+    put({ options: { httpPutResponseHopLimit: (n % 60) + 2 } })
+    void firewall.next(report(first)).then(() => (built += 1))
+    await vi.advanceTimersByTimeAsync(10)
+  }
+  const versions = new Set<string>()
+  for (let n = 0; n < 10; n++) versions.add((await next(first))!.version)
+  expect([versions.size, built > 0]).toEqual([1, true])
+})
+
+test('addresses that wait for the rules for ten seconds are logged, with the instance that still has them', async () => {
+  const { put, ready, apply, log } = aFirewall()
+  ready()
+  put({ id: 'srv-a' })
+  await apply()
+  put({ id: 'srv-b' }, 2)
+  await vi.advanceTimersByTimeAsync(9_900)
+  expect(log).toEqual([])
+  await vi.advanceTimersByTimeAsync(20_000)
+  expect(log).toMatchObject([
+    {
+      code: 'address-unconfirmed',
+      waiting: 1,
+      addresses: ['default 10.0.0.2 of srv-b: the rules in the kernel still give it to srv-a'],
+    },
+  ])
+})
 
 test('no document is sent before the daemon listens and its view is complete', async () => {
   const { firewall, put } = aFirewall()
@@ -53,7 +154,7 @@ test('no document is sent before the daemon listens and its view is complete', a
   firewall.setListeners(PLACES)
   await vi.advanceTimersByTimeAsync(2_999)
   firewall.noteComplete()
-  expect(await early).toMatchObject({
+  expect(JSON.parse((await early)!.json.toString())).toMatchObject({
     version: 'e.1',
     ...PLACES,
     guests: [{ id: 'srv-abcde', interfaces: [{ ipv4Addresses: ['10.0.0.2'] }] }],
@@ -64,45 +165,48 @@ test('no document is sent before the daemon listens and its view is complete', a
 })
 
 test('the gate stays closed until the rules of that record are applied', async () => {
-  const { firewall, put, ready } = aFirewall()
+  const { firewall, put, ready, apply } = aFirewall()
   ready()
   const first = put()
-  expect(firewall.problemOf(first)).toBe('the firewall has not admitted the guest yet')
-  await firewall.next(report())
-  expect(firewall.problemOf(first)).not.toBeUndefined()
-  const second = firewall.next(report('e.1'))
+  expect(firewall.problemOf(first)).toBe(
+    'the firewall has not admitted the guest yet: ' +
+      'default 10.0.0.2 of srv-abcde: the rules of before the start may give it to another instance',
+  )
+  await apply()
   expect(firewall.problemOf(first)).toBeUndefined()
-  const changed = put({ revision: 2 })
-  expect(await second).toMatchObject({ version: 'e.2' })
-  expect([firewall.problemOf(first) === undefined, firewall.problemOf(changed) === undefined]).toEqual([true, false])
-  void firewall.next(report('e.2'))
-  expect([firewall.problemOf(first) === undefined, firewall.problemOf(changed) === undefined]).toEqual([false, true])
+  const changed = put({ interfaces: [{ ...first.interfaces[0], macAddress: '02:24:19:00:00:ff' }] })
+  expect(firewall.problemOf(changed)).toBe('the firewall has not admitted the guest yet')
+  await apply()
+  expect(firewall.problemOf(changed)).toBeUndefined()
 })
 
-test('it is reported once, and for good, that rules of this process were applied', () => {
-  const { firewall, put, ready, onFirstApplied } = aFirewall()
+test('rules of this process are reported, also whether others or none were there before', async () => {
+  const { firewall, put, ready, next, confirmed } = aFirewall()
   ready()
   put()
-  for (const applied of [undefined, 'other.1', 'e.2']) void firewall.next(report(applied))
-  expect(onFirstApplied).not.toHaveBeenCalled()
+  await next()
+  for (const applied of [undefined, 'other.1', 'e.2', 'e.1', 'e.1', undefined, 'e.1'])
+    void firewall.next(report(applied))
+  await vi.advanceTimersByTimeAsync(9_000)
   void firewall.next(report('e.1'))
-  expect(onFirstApplied).toHaveBeenCalledOnce()
-  for (const applied of [undefined, 'e.1']) void firewall.next(report(applied))
-  expect(onFirstApplied).toHaveBeenCalledOnce()
+  expect(confirmed).toEqual(['1 anew', '1', '1 anew', '1 anew'])
 })
 
-test("an agent that has applied nothing, or another daemon's view, closes the gate again", async () => {
-  for (const applied of [undefined, 'other.1', 'e.9']) {
-    const { firewall, put, ready } = aFirewall()
+test("an agent that has no rules, another daemon's, or is silent for seconds, closes the gate again", async () => {
+  for (const applied of [undefined, 'other.1', 'e.9', 'silent']) {
+    const { firewall, put, ready, apply } = aFirewall()
     ready()
     const instance = put()
-    await firewall.next(report())
-    void firewall.next(report('e.1'))
-    expect(firewall.problemOf(instance)).toBeUndefined()
+    await apply()
     void firewall.next(undefined)
     expect(firewall.problemOf(instance), 'a request without a report changes nothing').toBeUndefined()
-    void firewall.next(report(applied))
-    expect(firewall.problemOf(instance)).not.toBeUndefined()
+    if (applied === 'silent') await vi.advanceTimersByTimeAsync(8_000)
+    else void firewall.next(report(applied))
+    expect([firewall.problemOf(instance), firewall.isFresh(), firewall.status().applied]).toEqual([
+      'the firewall has not admitted the guest yet: no rules are confirmed',
+      false,
+      false,
+    ])
   }
 })
 
@@ -117,7 +221,7 @@ test('a guest without a possible link name is held with the reason; only a requi
 })
 
 test('guests whose interfaces would share a link are held, and their hop limits do not count', async () => {
-  const { firewall, put, ready } = aFirewall(true, 'tap{interfaceId:11}')
+  const { firewall, put, ready, apply } = aFirewall(true, 'tap{interfaceId:11}')
   ready()
   const nic = (n: number) => ({
     interfaces: [
@@ -129,12 +233,10 @@ test('guests whose interfaces would share a link are held, and their hop limits 
     ],
   })
   const first = put({ id: 'srv-a', ...nic(1) })
-  await firewall.next(report())
-  void firewall.next(report('e.1'))
+  await apply()
   expect([firewall.problemOf(first), firewall.limitsHops(first)]).toEqual([undefined, true])
   const second = put({ id: 'srv-b', ...nic(2) })
-  await firewall.next(report('e.1'))
-  void firewall.next(report('e.2'))
+  await apply()
   for (const instance of [first, second]) {
     expect(firewall.problemOf(instance)).toMatch(
       /^the firewall keeps interface port-tenant-. out: the rule tap\{interfaceId:11\} gives it the link name tapport-tenant, which interfaces port-tenant-1 and port-tenant-2 would share$/,
@@ -143,48 +245,16 @@ test('guests whose interfaces would share a link are held, and their hop limits 
   }
 })
 
-test('rules that contain only some interfaces of a record are not applied for it', async () => {
-  const { firewall, put, ready } = aFirewall(true, 'tap-{interfaceId}')
-  ready()
-  const base = anInstance()['interfaces'] as Record<string, unknown>[]
-  const instance = put({
-    interfaces: [
-      base[0],
-      {
-        ...base[0],
-        id: 'int-much-too-long',
-        macAddress: '02:24:19:00:00:ef',
-        ipv4Addresses: ['10.0.0.6/30'],
-        cloudIps: [],
-      },
-    ],
-  })
-  await firewall.next(report())
-  void firewall.next(report('e.1'))
-  expect(firewall.isApplied(instance)).toBe(false)
-})
-
-test('an agent that has rules of an unknown version gets a new version of the same view', async () => {
-  const { firewall, put, ready } = aFirewall()
-  ready()
-  const instance = put()
-  await firewall.next(report())
-  void firewall.next(report('e.1'))
-  expect(firewall.isApplied(instance)).toBe(true)
-  expect(await firewall.next(report('other.7'))).toMatchObject({ version: 'e.2' })
-  expect(firewall.isApplied(instance)).toBe(false)
-  void firewall.next(report('e.2'))
-  expect(firewall.isApplied(instance)).toBe(true)
-})
-
 test('rules that nft rejects hold the gate with the reason, which is logged once', async () => {
-  const { firewall, put, ready, log } = aFirewall()
+  const { firewall, put, ready, next, log } = aFirewall()
   ready()
   const instance = put()
-  await firewall.next(report())
+  await next()
   for (let i = 0; i < 3; i++) void firewall.next(report(undefined, 'nft: no such thing'))
   void firewall.next(undefined)
-  expect(firewall.problemOf(instance)).toBe('the firewall has not admitted the guest yet: nft: no such thing')
+  expect(firewall.problemOf(instance)).toMatch(
+    /^the firewall has not admitted the guest yet: nft: no such thing; default 10.0.0.2 of srv-abcde: /,
+  )
   expect(firewall.status()).toMatchObject({ applied: false, failed: 'nft: no such thing' })
   expect(log).toMatchObject([{ level: 40, code: 'firewall-not-applied', failed: 'nft: no such thing' }])
   void firewall.next(report('e.1'))
@@ -192,38 +262,36 @@ test('rules that nft rejects hold the gate with the reason, which is logged once
 })
 
 test('the age grows while rules are missing, outdated or unmaintained', async () => {
-  const { firewall, put, ready } = aFirewall()
+  const { firewall, put, ready, next, apply } = aFirewall()
   await vi.advanceTimersByTimeAsync(3_000)
   expect(firewall.status()).toEqual({ required: true, applied: false, ageSeconds: 3 })
   ready()
   put()
-  await firewall.next(report())
-  const poll = firewall.next(report('e.1'))
+  const version = await apply()
   expect(firewall.status()).toEqual({ required: true, applied: true, ageSeconds: 0 })
   await vi.advanceTimersByTimeAsync(3_000)
-  expect(await poll).toMatchObject({ version: 'e.1' })
+  void firewall.next(report(version))
   expect(firewall.status()).toEqual({ required: true, applied: true, ageSeconds: 0 })
   await vi.advanceTimersByTimeAsync(20_000)
-  expect(firewall.status(), 'the agent has stopped asking').toEqual({
-    required: true,
-    applied: true,
-    ageSeconds: 20,
-  })
-  put({ revision: 2 })
+  expect(firewall.status(), 'the agent has stopped asking').toEqual({ required: true, applied: false, ageSeconds: 20 })
+  void firewall.next(report(version))
+  put({ id: 'srv-b' }, 2)
   await vi.advanceTimersByTimeAsync(1_000)
-  await firewall.next(report('e.1'))
-  await vi.advanceTimersByTimeAsync(2_000)
+  await next(version)
+  await vi.advanceTimersByTimeAsync(1_900)
   expect(firewall.status(), 'sent, not applied').toEqual({ required: true, applied: false, ageSeconds: 3 })
 })
 
 test('D6: the hop limit counts as enforced while the rules of that record are applied and current', async () => {
-  const { firewall, put, ready } = aFirewall()
+  const { firewall, put, ready, apply } = aFirewall()
   ready()
   const instance = put()
-  await firewall.next(report())
   expect(firewall.limitsHops(instance)).toBe(false)
-  void firewall.next(report('e.1'))
+  await apply()
   expect(firewall.limitsHops(instance)).toBe(true)
+  put({ revision: 2, options: { httpPutResponseHopLimit: 3 } })
+  expect(firewall.limitsHops(instance)).toBe(false)
+  await apply()
   firewall.setListeners({
     ...PLACES,
     listeners: [...PLACES.listeners, { network: 'default', address: '::', port: 80 }],
@@ -231,40 +299,26 @@ test('D6: the hop limit counts as enforced while the rules of that record are ap
   expect(firewall.limitsHops(instance)).toBe(false)
   firewall.setListeners({ ...PLACES, listeners: [...PLACES.listeners, { network: 'red', address: '::', port: 80 }] })
   expect(firewall.limitsHops(instance)).toBe(true)
-  await vi.advanceTimersByTimeAsync(36_000)
+  await vi.advanceTimersByTimeAsync(8_000)
   expect(firewall.limitsHops(instance), 'the agent has stopped asking').toBe(false)
 })
 
-test('a slow agent that misses many versions costs bounded memory, and its own version still counts', async () => {
-  const { firewall, put, ready } = aFirewall()
-  ready()
-  const first = put()
-  await firewall.next(report())
-  void firewall.next(report('e.1'))
-  for (let revision = 2; revision < 100; revision++) {
-    put({ id: 'srv-other', revision })
-    await firewall.next(undefined)
-  }
-  void firewall.next(report('e.1'))
-  expect(firewall.isApplied(first)).toBe(true)
-})
-
 test('a stop releases every waiting request', async () => {
-  const { firewall, ready } = aFirewall()
+  const { firewall, ready, apply } = aFirewall()
   ready()
-  await firewall.next(report())
-  const poll = firewall.next(report('e.1'))
+  const version = await apply()
+  const poll = firewall.next(report(version))
   firewall.stop()
-  expect(await poll).toMatchObject({ version: 'e.1' })
+  expect(await poll).toMatchObject({ version })
 })
 
 test('the packets are those of the last report that has any', async () => {
-  const { firewall, ready } = aFirewall()
+  const { firewall, ready, next } = aFirewall()
   ready()
   expect(firewall.packets()).toBeUndefined()
   const packets = parsePackets({ admitted: 7, unknown_peers: 2, too_many: 0, fragments: 0, strays: 0, operators: 1 })
-  await firewall.next(report(undefined, undefined, packets))
+  await next(undefined, undefined, packets)
   expect(firewall.packets()).toEqual(packets)
-  await firewall.next(report())
+  await next()
   expect(firewall.packets()).toEqual(packets)
 })

@@ -64,7 +64,7 @@ describe.each(KEYS)('%s', (_how, keys) => {
   const changes = (payloads: readonly Buffer[]) =>
     payloads.map((payload) =>
       [...changesOf(payload)].map((change) =>
-        change.kind === 'remove'
+        change.kind !== 'replace'
           ? change
           : {
               kind: 'replace',
@@ -83,6 +83,7 @@ describe.each(KEYS)('%s', (_how, keys) => {
     const groups = [
       [put(1), put(2, Buffer.alloc(0)), { kind: 'remove', id: 'srv-x', order: 7 } as const],
       [put(3, Buffer.from([0, 10, 255, 10, 123]))],
+      [{ kind: 'unconfirmed', ranges: [{ network: 'default', range: '10.0.0.2' }] } as const],
       [put(4, Buffer.alloc(3 * SLICE_BYTES, 10))],
     ]
     const { start, end } = await write(groups, 'the journal before')

@@ -7,7 +7,7 @@ import type { ViewChange } from '../../../../src/imdsd/view/change.ts'
 import type { SavedInstance } from '../../../../src/imdsd/journal/encoding.ts'
 import { DISK } from '../../../../src/imdsd/journal/disk.ts'
 import { Persistence, type PersistenceParts } from '../../../../src/imdsd/journal/persistence.ts'
-import { restoreView, type Restored } from '../../../../src/imdsd/journal/restore.ts'
+import { fillView, restoreView, savedInstances, type Restored } from '../../../../src/imdsd/journal/restore.ts'
 import { snapshotPath, type StateKeys } from '../../../../src/imdsd/journal/state-files.ts'
 import type { ValidRecord } from '../../../../src/imdsd/view/validate.ts'
 import { View } from '../../../../src/imdsd/view/view.ts'
@@ -56,7 +56,7 @@ const PAUSE_MS = 40_000
 /** A busy disk takes a second for two fsyncs. */
 const eventually = (check: () => void) => vi.waitFor(check, { timeout: 20_000 })
 const read = (keys = PLAIN, owner = OWNER, at = path, nowMs = Date.now()) =>
-  restoreView({ path: at, owner, keys, maxAgeMs: DAY_MS, nowMs, log: logger })
+  restoreView({ path: at, owner, keys, waitsForRules: false, maxAgeMs: DAY_MS, nowMs, log: logger })
 
 /** The n-th state of an instance; each is valid. */
 function state(seed: number, revision: number, userData?: Uint8Array): ValidRecord {
@@ -170,7 +170,7 @@ describe.each([
       instance: parsed(anInstance({ id, revision: order })),
       order,
     })
-    const view = new View({}, () => 0)
+    const view = new View({}, () => 0, false)
     const instances = () => view.instances().map(({ record }) => record)
     const daemon = await start({ keys, instances, removals: () => view.removals })
     const put = async (record: ValidRecord) => {
@@ -201,6 +201,44 @@ describe.each([
     await daemon.persistence.stop()
     expect(await check()).toEqual(taken.slice(0, 1))
     expect((await read(keys)).removals).toEqual({ floor: 9, removed: new Map() })
+  })
+
+  test('E5: a start knows which addresses are unconfirmed, and what was confirmed is served at once', async () => {
+    const restored = () =>
+      restoreView({
+        ...{ path, owner: OWNER, keys, waitsForRules: true, maxAgeMs: DAY_MS },
+        nowMs: Date.now(),
+        log: logger,
+      })
+    const view = new View({}, () => 0, true)
+    const instances = () => savedInstances(view, () => undefined)
+    const daemon = await start({ keys, instances, removals: () => view.removals })
+    const put = async (id: string, order: number) => {
+      const record = { ...state(1, order), instance: parsed(anInstance({ id, revision: order })), order }
+      await daemon.put(record)
+      view.replace(record)
+    }
+    const confirm = async () => {
+      view.noteRules(view.changes)
+      await daemon.persistence.whenIdle(() => undefined)
+      void daemon.persistence.append({ kind: 'unconfirmed', ranges: [] }, false, () => undefined)
+      await daemon.persistence.allApplied()
+    }
+    const check = async () => {
+      const started = new View({}, () => 0, true)
+      fillView(started, await restored())
+      const found = started.find('default', '10.0.0.2')
+      expect([...started.unconfirmed().keys()]).toEqual([...view.unconfirmed().keys()])
+      return found.kind === 'owned' ? found.owner.instance.id : found.kind
+    }
+    await put('srv-a', 1)
+    expect(await check()).toBe('unconfirmed')
+    await confirm()
+    expect(await check()).toBe('srv-a')
+    await put('srv-b', 2)
+    expect(await check()).toBe('unconfirmed')
+    await daemon.persistence.stop() // the snapshot has the mark too
+    expect(await check()).toBe('unconfirmed')
   })
 
   test('H9: what a guest reports is soon in the snapshot, and goes with its instance', async () => {
@@ -900,8 +938,17 @@ test('a file that was set aside and cannot be deleted disturbs neither a start n
   expect(() => daemon.persistence.noteResync(Date.now())).not.toThrow()
   expect(
     byId(
-      (await restoreView({ path, owner: OWNER, keys: PLAIN, maxAgeMs: DAY_MS, nowMs: Date.now(), log: logger }))
-        .instances,
+      (
+        await restoreView({
+          path,
+          owner: OWNER,
+          keys: PLAIN,
+          waitsForRules: false,
+          maxAgeMs: DAY_MS,
+          nowMs: Date.now(),
+          log: logger,
+        })
+      ).instances,
     ),
   ).toEqual(daemon.view)
 })

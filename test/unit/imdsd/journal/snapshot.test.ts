@@ -38,7 +38,15 @@ const keysOf = (cipher: RecordCipher | undefined, key: Buffer = KEY): StateKeys 
 })
 /** What a start serves; undefined: nothing. */
 const read = async (owner = OWNER, nowMs = Date.now(), cipher?: RecordCipher, key = KEY) => {
-  const restored = await restoreView({ path, owner, keys: keysOf(cipher, key), maxAgeMs: DAY_MS, nowMs, log: logger })
+  const restored = await restoreView({
+    path,
+    owner,
+    keys: keysOf(cipher, key),
+    waitsForRules: false,
+    maxAgeMs: DAY_MS,
+    nowMs,
+    log: logger,
+  })
   return restored.files === 'served' ? restored : undefined
 }
 const INSTANCES: ValidRecord[] = Array.from({ length: 200 }, (_, i) => ({

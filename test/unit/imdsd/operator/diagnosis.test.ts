@@ -30,7 +30,7 @@ function diagnosing({
   served?: Record<string, unknown>
   owner?: string
 } & Partial<DiagnosisParts> = {}) {
-  const view = new View({}, () => 0)
+  const view = new View({}, () => 0, false)
   if (served !== undefined)
     view.replace({ instance: parsed(anInstance(served)), userData: undefined, digest: 'd', order: 1, lost: [] })
   let reads = 0

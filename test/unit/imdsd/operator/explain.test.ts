@@ -9,20 +9,23 @@ import { anInstance, loopback } from '../../../support/fixtures/instance.ts'
 /** Listeners for IPv4 and IPv6. */
 const LISTENERS = [{ network: 'default', host: '::' }]
 
-const aFirewall = (required: boolean) =>
+const aFirewall = (required: boolean, view = new View({}, () => 0, required)) =>
   new Firewall({
     required,
     link: 'tap-{interfaceId}',
-    instances: () => [],
+    view,
     now: () => 0,
     startId: 'e',
-    onFirstApplied: () => undefined,
+    onConfirmed: () => undefined,
     log: pino({ level: 'silent' }),
   })
 
 /** What explains an instance with some addresses, on a firewall with or without packets. */
-function explaining(ipv4Addresses: readonly string[], firewall = aFirewall(false)) {
-  const view = new View({}, () => 0)
+function explaining(
+  ipv4Addresses: readonly string[],
+  firewall = aFirewall(false),
+  view = new View({}, () => 0, false),
+) {
   const interfaces = [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses, ipv6Prefixes: ['fd00::/64'] }]
   view.replace({
     instance: parsed(anInstance({ id: 'srv-a', interfaces })),
@@ -65,6 +68,18 @@ test('for a contested address it names the claimants and no other conflict', asy
     answer: 'contested-address',
     status: 503,
     because: 'more than one instance claims it: 10.0.0.2 by srv-a and srv-b',
+  })
+})
+
+test('for an address that waits for the rules it says so, and that a former owner may still have it', async () => {
+  const view = new View({}, () => 0, true)
+  const parts = explaining(['10.0.0.2/8'], aFirewall(true, view), view)
+  expect(await explain(parts, 'default', '10.0.0.2')).toMatchObject({
+    answer: 'unconfirmed-address',
+    status: 503,
+    because:
+      'the firewall must confirm it first: ' +
+      'default 10.0.0.2 of srv-a: the rules of before the start may give it to another instance',
   })
 })
 

@@ -12,7 +12,7 @@ function parsed(change: Record<string, unknown>): Instance {
 }
 
 function aGate(change: Partial<LaunchGateParts> = {}) {
-  const view = new View({}, () => 0)
+  const view = new View({}, () => 0, false)
   const put = (instance: Instance, order = 1) =>
     view.replace({ instance, userData: undefined, digest: '', order, lost: [] })
   const firewall = { linkFault: () => undefined, problemOf: () => undefined }

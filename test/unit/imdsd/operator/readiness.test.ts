@@ -14,12 +14,18 @@ const view: ReadinessParts['view'] = {
   size: 3,
   instances: () => instances.values(),
   contested: () => new Map(),
+  unconfirmed: () => new Map(),
 }
 const PARTS: ReadinessParts = {
   sync: syncWith({}),
   source: { description: 'redis://x' },
   view,
-  firewall: { status: () => ({ required: true, applied: true, ageSeconds: 0 }) },
+  firewall: {
+    status: () => ({ required: true, applied: true, ageSeconds: 0 }),
+    unconfirmed: function* () {
+      yield* []
+    },
+  },
   logLevel: { state: { level: 'info', configured: 'info' } },
   viewAgeSeconds: () => 1.23456,
   isDuplicate: () => false,
@@ -38,6 +44,7 @@ test('readiness shows the state of sync, the view and the firewall', () => {
     faulty: 1,
     faultyRecords: ['the record of srv-b in the store is faulty: /id is missing'],
     contestedAddresses: 0,
+    unconfirmedAddresses: 0,
     firewall: { required: true, applied: true, ageSeconds: 0 },
     log: { level: 'info', configured: 'info' },
   })

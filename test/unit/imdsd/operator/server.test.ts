@@ -62,7 +62,8 @@ function parts({
     firewall: {
       next: (report) => {
         reports.push(report)
-        return Promise.resolve(report?.applied === 'none' ? undefined : DOCUMENT)
+        const document = { version: DOCUMENT.version, json: Buffer.from(JSON.stringify(DOCUMENT)) }
+        return Promise.resolve(report?.applied === 'none' ? undefined : document)
       },
     },
   }

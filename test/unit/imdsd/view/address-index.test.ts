@@ -40,7 +40,7 @@ test('invariant 7: the owner of an address is what a check of every claim finds'
       return `${new Address6(`${anAddress()}/${length}`).startAddress().correctForm()}/${length}`
     }
     const settled = new Map<string, readonly string[]>()
-    const index = new AddressIndex((range, owners) => {
+    const index = new AddressIndex(false, (range, owners) => {
       if (owners.length === 0) settled.delete(range)
       else settled.set(range, owners)
     })
@@ -79,9 +79,41 @@ test('invariant 7: the owner of an address is what a check of every claim finds'
 })
 
 test('an IPv4 address never matches an IPv6 address or prefix', () => {
-  const index = new AddressIndex(() => undefined)
+  const index = new AddressIndex(false, () => undefined)
   index.claim('fd00::/64', 'a')
   expect(index.find('10.0.0.2')).toEqual({ kind: 'unknown' })
   index.claim('10.0.0.2', 'b')
   expect(index.find('10.0.0.2')).toEqual({ kind: 'owned', owner: 'b' })
+})
+
+test('E5: what an owner gains is unconfirmed, by its own claim, or because another one has left', () => {
+  const index = new AddressIndex(true, () => undefined)
+  const kinds = (...addresses: readonly string[]) => addresses.map((address) => index.find(address).kind)
+  index.claim('10.0.0.2', 'a')
+  expect(kinds('10.0.0.2')).toEqual(['unconfirmed'])
+  index.setConfirmed('10.0.0.2', true)
+  expect(kinds('10.0.0.2')).toEqual(['owned'])
+  index.claim('10.0.0.2', 'b')
+  index.setConfirmed('10.0.0.2', true)
+  expect(kinds('10.0.0.2')).toEqual(['contested'])
+  index.unclaim('10.0.0.2', 'b')
+  expect(kinds('10.0.0.2')).toEqual(['unconfirmed'])
+})
+
+test('E5: an address in a confirmed prefix of its owner is confirmed; one that another one had is not', () => {
+  const index = new AddressIndex(true, () => undefined)
+  const kinds = (...addresses: readonly string[]) => addresses.map((address) => index.find(address).kind)
+  index.claim('fd00::/64', 'a')
+  index.claim('fd00::1', 'a')
+  expect(kinds('fd00::1', 'fd00::2')).toEqual(['unconfirmed', 'unconfirmed'])
+  index.setConfirmed('fd00::/64', true)
+  index.setConfirmed('fd00::1', true)
+  index.claim('fd00::2', 'a')
+  expect(kinds('fd00::1', 'fd00::2', 'fd00::3')).toEqual(['owned', 'owned', 'owned'])
+  index.unclaim('fd00::2', 'a')
+  expect(kinds('fd00::2')).toEqual(['owned'])
+  index.claim('fd00::3', 'b')
+  expect(kinds('fd00::2', 'fd00::3')).toEqual(['owned', 'contested'])
+  index.unclaim('fd00::3', 'b')
+  expect(kinds('fd00::1', 'fd00::2', 'fd00::3')).toEqual(['owned', 'unconfirmed', 'unconfirmed'])
 })

@@ -20,18 +20,16 @@ const NONE = {
 function applying(changeLog: ChangeLog = NO_CHANGE_LOG) {
   const log: { level: number; msg: string }[] = []
   const logger = collectLog(() => log, 'debug')
-  const view = new View({}, () => 0)
+  const view = new View({}, () => 0, false)
   const health = new RecordHealth(view, NONE, logger)
   const counts = { changed: 0 }
+  view.onChange(() => (counts.changed += 1))
   const applier = new Applier({
     view,
     changeLog,
     health,
     hypervisor: 'hv1',
     userDataMaxBytes: 16_384,
-    onChange: () => {
-      counts.changed += 1
-    },
     wall: () => NOW_MS,
     log: logger,
   })
@@ -203,6 +201,7 @@ test('E3: a change is recorded before the view changes, with what takes user-dat
       await Promise.resolve()
     },
     allApplied: () => Promise.resolve(),
+    whenIdle: () => Promise.resolve(),
   })
   const withUserData = (text: string, revision: number) => {
     const userData = Buffer.from(text)

@@ -13,7 +13,7 @@ const REJECTED: InvalidRecord = { reason: 'rejected', faults: [{ path: '', messa
 function aRecordHealth() {
   const lines: Record<string, unknown>[] = []
   const counted: string[] = []
-  const view = new View({}, () => 0)
+  const view = new View({}, () => 0, false)
   const log = collectLog(() => lines, 'debug')
   const health = new RecordHealth(
     view,

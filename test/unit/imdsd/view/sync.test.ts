@@ -41,7 +41,7 @@ interface TestSync {
 function aSync(count: number, userDataMaxBytes = 16_384): TestSync {
   const source = new SteppedSource()
   for (let n = 1; n <= count; n++) source.put(record(n))
-  const view = new View({}, () => 0)
+  const view = new View({}, () => 0, false)
   const log: Record<string, unknown>[] = []
   const confirmed: ((beganAtMs: number, isFirst: boolean) => void)[] = []
   let failed = 0
@@ -65,7 +65,6 @@ function aSync(count: number, userDataMaxBytes = 16_384): TestSync {
     userDataMaxBytes,
     resyncMs: 3_600_000,
     metrics,
-    onChange: () => undefined,
     onResync: (beganAtMs, isFirst) => {
       for (const call of confirmed) call(beganAtMs, isFirst)
     },

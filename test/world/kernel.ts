@@ -1,0 +1,182 @@
+/**
+ * The kernel of a hypervisor and the firewall agent: which packets of which links reach the daemon at each moment, and by
+ * which link a response leaves.
+ *
+ * The agent does what the real one does: it asks the daemon for the document, applies it as a whole, looks whether the
+ * kernel has it, and reports that with its next request. It may be slow, dead, or restarted while it applies; and
+ * another program may remove its table.
+ */
+import type { FirewallDocument } from '../../src/imdsd/firewall/document.ts'
+import type { Life } from './hypervisor.ts'
+import type { Time } from './time.ts'
+
+/** What an agent does that cannot reach the daemon, or that has a failure. */
+const RETRY_MS = 1_000
+/** In quiet hours the agent looks only now and then, which costs the simulation little. */
+const QUIET_LOOKS = 40
+const QUIET_MS = 60_000
+/** How soon the agent is back. */
+const START_MS = 500
+
+/** A connection of a guest. The kernel binds it to the link of its first packet. */
+export interface Connection {
+  readonly link: string
+  readonly place: string
+}
+
+export class Kernel {
+  readonly #time: Time
+  readonly #name: string
+  /** The document that the rules are made from; undefined: there is no table, and every packet passes. */
+  rules: FirewallDocument | undefined
+  #openSinceMs = 0
+  /** How long the agent takes at most. */
+  slowMs = 0
+  /** Counts the lives of the agent. What a former one was doing, it does not do any more. */
+  #agent = 0
+  #isAgentUp = true
+  /** What the agent has applied in this life; undefined: nothing. */
+  #applied: string | undefined
+  #life: Life | undefined
+  #looks = 0
+  #isResting = false
+  #troubledAtMs = 0
+
+  constructor(name: string, time: Time) {
+    this.#name = name
+    this.#time = time
+  }
+
+  /** The daemon of a life starts. */
+  serve(life: Life): void {
+    this.#life = life
+    this.#wake()
+  }
+
+  /** The power of the hypervisor is cut. */
+  reboot(): void {
+    this.#open()
+    this.restartAgent(0)
+  }
+
+  /** Another program removes the table. */
+  flush(): void {
+    if (this.rules === undefined) return
+    this.#open()
+    this.touch()
+  }
+
+  #open(): void {
+    this.rules = undefined
+    this.#openSinceMs = this.#time.nowMs
+  }
+
+  /** The agent ends at once, and starts again after a while. */
+  restartAgent(downMs: number): void {
+    this.#agent += 1
+    this.#applied = undefined
+    this.#isAgentUp = false
+    const agent = this.#agent
+    this.#time.later(downMs + START_MS, () => {
+      if (this.#agent !== agent) return
+      this.#isAgentUp = true
+      this.#wake()
+    })
+  }
+
+  /** Ends all faults. */
+  calm(): void {
+    this.slowMs = 0
+    if (!this.#isAgentUp) this.restartAgent(0)
+    this.touch()
+  }
+
+  /** Whether there has been no table for so long. */
+  isOpenFor(ms: number): boolean {
+    return this.rules === undefined && this.#time.nowMs - this.#openSinceMs > ms
+  }
+
+  /** When its agent was last slow, dead or resting. */
+  get troubledAtMs(): number {
+    if (!this.#isAgentUp || this.slowMs > 0 || this.#isResting) this.#troubledAtMs = this.#time.nowMs
+    return this.#troubledAtMs
+  }
+
+  /** Whether the kernel passes a packet from a link to the daemon. */
+  accepts({ link, place }: Connection): boolean {
+    const [network, address] = place.split(' ') as [string, string]
+    return (
+      this.rules === undefined ||
+      this.rules.guests.some(({ interfaces }) =>
+        interfaces.some(
+          (one) =>
+            one.id === link &&
+            one.network === network &&
+            [...one.ipv4Addresses, ...one.ipv6Addresses].includes(address),
+        ),
+      )
+    )
+  }
+
+  /** The link by which a response leaves: that of its connection. */
+  linkOf({ link }: Connection): string {
+    return link
+  }
+
+  /** Something happens on this hypervisor: an agent that rests looks again. */
+  touch(): void {
+    this.#looks = 0
+    if (this.#isResting) this.#wake()
+  }
+
+  #wake(): void {
+    this.#agentLoop(this.#agent, this.#life)
+  }
+
+  /** Reports, waits for a document, and applies it; again and again. */
+  #agentLoop(agent: number, life: Life | undefined): void {
+    const time = this.#time
+    const isIt = () => this.#agent === agent && this.#life === life && this.#isAgentUp
+    this.#isResting = false
+    if (life === undefined || !isIt()) return
+    const turn = {}
+    this.#turn = turn
+    const again = (delayMs: number) => {
+      time.later(delayMs, () => {
+        if (isIt() && this.#turn === turn) this.#agentLoop(agent, life)
+      })
+    }
+    if (!life.isReady || !life.isAlive) {
+      again(RETRY_MS / 10)
+      return
+    }
+    const isWhole = this.rules !== undefined && this.rules.version === this.#applied
+    const report = { applied: isWhole ? this.#applied : undefined, failed: undefined, packets: undefined }
+    const answered = time.as(life, () => life.storeSide.firewall.next(report))
+    void answered.then((document) => {
+      if (!isIt() || this.#turn !== turn) return
+      const parsed = document && (JSON.parse(document.json.toString()) as FirewallDocument)
+      if (parsed === undefined || (isWhole && parsed.version === this.#applied)) {
+        this.#looks += 1
+        this.#isResting = this.#looks > QUIET_LOOKS
+        again(this.#isResting ? QUIET_MS : 1)
+        return
+      }
+      this.#looks = 0
+      const doneMs = this.slowMs > 0 ? time.dice.below(this.slowMs) : time.latencyMs()
+      const kernelMs = doneMs * (0.1 + time.dice.below(9) / 10)
+      time.later(kernelMs, () => {
+        if (this.#agent !== agent) return
+        this.rules = parsed
+        time.note(`${this.#name}: the kernel has the rules of ${parsed.version}`)
+      })
+      time.later(doneMs, () => {
+        if (this.#agent === agent) this.#applied = parsed.version
+      })
+      again(doneMs + 1)
+    })
+  }
+
+  /** The turn of the loop that is under way. */
+  #turn: object | undefined
+}

@@ -41,12 +41,10 @@ export function isOneAddress(address: string): boolean {
   return canonicalAddress(address) === address && address !== '0.0.0.0' && address !== '::'
 }
 
-/** The networks of addresses that cannot identify a guest. publish.lua has the same list. */
-export const UNUSABLE_NETWORKS = [
-  ...['0.0.0.0/8', '169.254.0.0/16', '224.0.0.0/4', '255.255.255.255/32'],
-  ...['::/128', 'fe80::/10', 'ff00::/8'],
-] as const
-/** The same for a canonical address. */
+/**
+ * 0.0.0.0/8, 169.254.0.0/16, 224.0.0.0/4, 255.255.255.255, ::, fe80::/10 and ff00::/8, in canonical form. publish.lua
+ * has the same list.
+ */
 const UNUSABLE = /^(?:0|169\.254|22[4-9]|23\d)\.|^255\.255\.255\.255$|^::$|^(?:fe[89ab]|ff[0-9a-f])[0-9a-f]:/
 /** The rule of `isUnusableAddress` for people, as the end of a sentence about an address. */
 export const UNUSABLE_ADDRESS = 'is unspecified, link-local, multicast or broadcast, which cannot identify a guest'

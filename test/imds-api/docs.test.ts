@@ -322,15 +322,15 @@ t.test('the recipes work as written, while the first response to each change is 
 
   await t.test('each event is handled once and in order, also after a handler that was interrupted', async (t) => {
     const { status, output, errors } = await run(
-      'sign_in',
       RECIPES.events,
       RECIPES.follow,
       'change watched/name PUT /server_groups/$group \'{"name": "other"}\' > /dev/null',
       'change watched/end DELETE /server_groups/$group > /dev/null',
       'interrupted=$(handle() { case $1 in *\\"delete\\"*) return 1 ;; *) echo handled ;; esac; }; follow || echo interrupted)',
       'echo $interrupted',
+      'echo expired > token',
       'follow',
-      'follow',
+      'follow 1',
     )
     t.match({ status, errors }, { status: 0, errors: '' })
     t.match(
@@ -339,30 +339,57 @@ t.test('the recipes work as written, while the first response to each change is 
     )
   })
 
+  await t.test('what a response means is told apart: try later, no access, events that are gone', async (t) => {
+    const tell = async (...scripts: string[]) =>
+      (await run(RECIPES.events, 'sleep() { :; }', ...scripts, 'follow && echo 0 || echo $?')).output
+    t.equal(await tell(), '0\n')
+    t.equal(await tell('url=http://127.0.0.1:1'), '75\n', 'the connection breaks')
+    t.equal(await tell('echo expired > token', 'echo wrong > provisioning.secret'), '77\n', 'the secret is wrong')
+    writeFileSync(join(directory, SECRET_FILE), `${FIRST_SECRET}\n`)
+    t.equal(await tell('echo 00000000-1 > cursor'), '69\n', 'the cursor is too old')
+    t.equal(await tell('echo nonsense > cursor'), '1\n')
+    t.equal(await tell('begin'), '0\n')
+  })
+
   await t.test('a secret is rotated once; one that is lost on the way leaves the present one valid', async (t) => {
-    const lost = await run('sign_in', RECIPES.rotate)
+    const lost = await run(RECIPES.rotate)
     t.not(lost.status, 0)
     t.equal(secret(), FIRST_SECRET)
     t.equal((await tokenWith(secret())).statusCode, 200)
     const again = RECIPES.rotate.replace('$(date +%F)', 'again')
-    t.match(await run('token=expired', again), { status: 0, errors: '' }, 'and an expired access token is replaced')
+    t.match(
+      await run('echo expired > token', again),
+      { status: 0, errors: '' },
+      'and an expired access token is replaced',
+    )
     t.not(secret(), FIRST_SECRET)
     t.equal((await tokenWith(secret())).statusCode, 200)
   })
 
   await t.test('a deployment replaces the servers of a group once, and none that others have changed', async (t) => {
+    const names = async () => {
+      const { output } = await run('get /server_groups')
+      const groups = JSON.parse(output) as { name: string; servers: { name: string }[] }[]
+      const front = groups.find(({ name }) => ['front', 'theirs'].includes(name))!
+      return front.servers.map(({ name }) => name).toSorted()
+    }
+    const deploys = 'deploy 1.0 2\ndeploy 1.1 2\n'
+    t.ok(RECIPES.deploy.endsWith(deploys))
+    const deploy = RECIPES.deploy.replace(deploys, '')
+    const front = 'front=$(change front/group POST /server_groups \'{"name": "front"}\' | jq -r .id)'
+    t.match(await run('echo expired > token', RECIPES.front, RECIPES.deploy), { status: 0, errors: '' })
+    t.same(await names(), ['web-1.1-1', 'web-1.1-2'])
+    t.match(await run(front, deploy, 'deploy 1.0 2'), { status: 0, errors: '' }, 'back to the version before')
+    t.same(await names(), ['web-1.0-1', 'web-1.0-2'])
+    const killed = 'wait_for() { exit 9; }'
+    t.match(await run(front, deploy, killed, 'deploy 1.1 3'), { status: 9 })
+    t.match(await run(front, deploy, 'deploy 1.1 3'), { status: 0, errors: '' }, 'with more servers, after a kill')
+    t.same(await names(), ['web-1.1-1', 'web-1.1-2', 'web-1.1-3'])
+    t.same(await active(), ['web', 'web-1.1-1', 'web-1.1-2', 'web-1.1-3'])
     const changed = 'wait_for() { change other PUT /server_groups/$front \'{"name": "theirs"}\' > /dev/null; }'
-    const { status, errors } = await run(
-      'sign_in',
-      RECIPES.front,
-      RECIPES.deploy,
-      'deploy 1.1 2',
-      changed,
-      'deploy 1.2 1',
-    )
-    t.match({ status, errors }, { status: 1, errors: /add_servers: 412 / })
-    t.same(await active(), ['web', 'web-1.1-1', 'web-1.1-2', 'web-1.2-1'])
-    const { output } = await run('sign_in', 'get /cloud_ips')
+    t.match(await run(front, deploy, changed, 'deploy 1.2 1'), { status: 1, errors: /add_servers: 412 / })
+    t.same(await names(), ['web-1.1-1', 'web-1.1-2', 'web-1.1-3'])
+    const { output } = await run('get /cloud_ips')
     t.match(JSON.parse(output), [{ status: 'mapped', server_group: { name: 'theirs' } }])
   })
 })

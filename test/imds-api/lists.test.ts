@@ -203,7 +203,7 @@ t.test('a list in a member has at most 1,000 resources, and if there are more th
   await pool.query(`insert into server_group_members values ('grp-00000', 'srv-09999')`)
   const { servers, servers_url } = await read('server_groups/grp-00000')
   t.same(servers, whole['servers'], 'the first by id')
-  t.equal(pathOf(servers_url), 'servers?server_group=grp-00000')
+  t.equal(pathOf(servers_url), `servers?server_group=grp-00000&account_id=${ONE}`)
   t.equal(idsOf(await list(pathOf(servers_url))).length, 1001)
   const { text } = await list('server_groups?limit=1')
   t.match(JSON.parse(text), [{ id: 'grp-00000', servers_url }])
@@ -211,7 +211,7 @@ t.test('a list in a member has at most 1,000 resources, and if there are more th
   t.equal(account['servers_used'], COUNT)
   for (const name of ['clients', 'servers', 'database_servers', 'cloud_ips', 'server_groups', 'images']) {
     t.equal(account[name]!.length, 1000, name)
-    t.equal(pathOf(account[`${name}_url`]), name === 'clients' ? 'api_clients' : name)
+    t.equal(pathOf(account[`${name}_url`]), `${name === 'clients' ? 'api_clients' : name}?account_id=${ONE}`)
   }
   t.notOk('users_url' in account)
   await pool.query(`delete from server_group_members where server_group_id = 'grp-00000' and server_id = 'srv-09999'`)

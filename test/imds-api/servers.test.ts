@@ -467,33 +467,60 @@ t.test('a server takes back its own representation, and is as before', async (t)
   await finishDeletes()
 })
 
-t.test('scheduled snapshots are 501: at the creation and as a change, which changes nothing', async (t) => {
-  const { id } = await create({ name: 'a', snapshots_schedule: null, snapshots_retention: null })
-  t.match(await call('PUT', `servers/${id}`, { snapshots_schedule: null, snapshots_retention: null }), {
-    status: 200,
-    body: { snapshots_schedule: null, snapshots_retention: null },
-  })
-  const scheduled = { name: 'b', snapshots_schedule: '0 4 * * *', snapshots_retention: '7' }
-  const both = refused(
-    501,
-    'not_implemented',
-    'snapshots_schedule is not implemented: no snapshots are made by a schedule',
-    'snapshots_retention is not implemented: no snapshots are made by a schedule',
-  )
-  t.strictSame(await call('PUT', `servers/${id}`, scheduled), both)
-  t.strictSame(await call('POST', 'servers', { image: 'img-deb12', ...scheduled }), both)
-  for (const [field, value] of [
-    ['snapshots_schedule', '0 4 * * *'],
-    ['snapshots_schedule', ''],
-    ['snapshots_retention', 7],
+t.test('what nothing implements is 501: at the creation and as a change, which changes nothing', async (t) => {
+  const empty = { snapshots_schedule: null, snapshots_retention: '', disk_size: 0, volumes: [] }
+  const { id } = await create({ name: 'a', ...empty })
+  t.match(await call('PUT', `servers/${id}`, empty), { status: 200, body: { snapshots_schedule: null } })
+  const count = (await list('servers')).length
+  for (const [field, value, why] of [
+    ['snapshots_schedule', '0 4 * * *', 'no snapshots are made by a schedule'],
+    ['snapshots_retention', '7', 'no snapshots are made by a schedule'],
+    ['disk_size', 40_960, 'a disk has the size of the server type'],
+    ['volumes', [{ volume: 'vol-12345' }], 'there are no volumes'],
   ] as const) {
-    t.strictSame(
-      await call('PUT', `servers/${id}`, { [field]: value }),
-      refused(501, 'not_implemented', `${field} is not implemented: no snapshots are made by a schedule`),
-    )
+    const refusal = refused(501, 'not_implemented', `${field} is not implemented: ${why}`)
+    t.match(await call('PUT', `servers/${id}`, { name: 'b', [field]: value }), refusal, field)
+    for (const image of [{ image: 'img-deb12' }, {}])
+      t.match(await call('POST', 'servers', { ...image, [field]: value }), refusal, `a new one with ${field}`)
   }
+  t.match(await call('POST', `servers/${id}/resize`, { new_type: 'typ-large' }), { status: 501 })
+  t.equal((await list('servers')).length, count)
   t.match(await call('GET', `servers/${id}`), { body: { name: 'a' } })
-  t.match((await call('GET', 'servers')).body, { length: 1 })
+  t.match(await call('POST', 'cloud_ips', { mode: 'route' }), {
+    status: 501,
+    body: { errors: ['mode is not implemented: it is always nat'] },
+  })
+  for (const mode of ['nat', '', null]) {
+    const { status, body } = await call('POST', 'cloud_ips', { mode })
+    t.equal(status, 201)
+    await call('DELETE', `cloud_ips/${body.id}`)
+  }
+  await remove(id)
+})
+
+t.test('fields of a server that cannot be changed may repeat the present value, and no other', async (t) => {
+  const { id } = await create({ name: 'a' })
+  for (const present of [
+    { image: 'img-deb12', server_type: 'typ-small', zone: 'gb1-a', disk_encrypted: false },
+    { image: 'debian-12', server_type: '1gb.ssd', zone: null },
+    { server_type: '' },
+  ])
+    t.match(await call('PUT', `servers/${id}`, present), { status: 200, body: { name: 'a' } })
+  for (const [field, value] of [
+    ['image', 'img-old03'],
+    ['server_type', '4gb.ssd'],
+    ['zone', 'gb1-b'],
+    ['disk_encrypted', true],
+    ['image', 'no such'],
+  ] as const)
+    t.match(await call('PUT', `servers/${id}`, { name: 'b', [field]: value }), {
+      status: 422,
+      body: { errors: [`${field} of a server cannot be changed: create another server`] },
+    })
+  t.match(await call('GET', `servers/${id}`), { body: { name: 'a' } })
+  t.match(await call('GET', 'images?status=nonsense'), { status: 400 })
+  t.match(await call('GET', 'servers/srv-a%00'), { status: 404 })
+  t.match(await call('PUT', 'servers/srv-a%00', { name: 'b' }), { status: 404 })
   await remove(id)
 })
 

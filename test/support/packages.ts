@@ -23,7 +23,6 @@ const PROGRAMS = {
   strace: ['strace'],
   ignition: ['ignition', '/usr/lib/dracut/modules.d/30ignition/ignition'],
   postgres: ['postgresql-15', '/usr/lib/postgresql/15/bin/postgres'],
-  pgbouncer: ['pgbouncer', '/usr/sbin/pgbouncer'],
   'python3-requests-oauthlib': ['python3-requests-oauthlib', '/usr/lib/python3/dist-packages/requests_oauthlib'],
   'python3-libcloud': ['python3-libcloud', '/usr/lib/python3/dist-packages/libcloud'],
   'python3-jwt': ['python3-jwt', '/usr/lib/python3/dist-packages/jwt'],

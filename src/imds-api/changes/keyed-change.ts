@@ -3,11 +3,11 @@
  * repeat after the commit gets the recorded response, and a repeat after a rollback makes the change.
  *
  * A key belongs to its owner and to the client that sent it. The owner is the account of which the client is a member;
- * for a profile and the answer to an invitation, the user. A key is kept for 24 hours, or until newer keys of its owner
- * need the space: then the oldest of the sender (a user or an API client) with the most goes. A 4xx refusal by the change itself is recorded too
+ * for a profile and the answer to an invitation, the user. A key is kept for 24 hours, or until newer keys of its
+ * sender (a user or an API client) need the space. A 4xx refusal by the change itself is recorded too
  * (draft-ietf-httpapi-idempotency-key-header, 2.6), except 429, which asks the client to repeat, and 403.
  */
-import { sql, type RawBuilder } from 'kysely'
+import { sql } from 'kysely'
 import { Replay, type KeyedRequest, type RecordedResponse } from '../http/idempotency.ts'
 import { tryLock } from '../database/advisory-locks.ts'
 import { deleteInBatches } from '../database/purge.ts'
@@ -21,18 +21,17 @@ export interface KeyOfClient extends KeyedRequest {
 }
 
 const RETENTION = '24 hours'
-/** The most keys of an owner. */
+/** The most keys of a sender in an account. */
 export const MAX_IDEMPOTENCY_KEYS = 10_000
-/** The bytes that a key costs at least, and the longest response that is recorded as a whole. */
+/** The bytes that a key costs its sender at least. A longer response costs its length. */
 export const KEY_BYTES = 8_192
 const ROOM_BYTES = MAX_IDEMPOTENCY_KEYS * KEY_BYTES
 const RETRY_SECONDS = 1
 
-interface Row extends Omit<RecordedResponse, 'sourceId'> {
+interface Row extends Omit<RecordedResponse, 'serverId'> {
   readonly is_same: boolean
   readonly refusal: RefusalName | null
   readonly user_data: string | null
-  readonly data: string | null
 }
 
 export class KeyedChange {
@@ -59,10 +58,8 @@ export class KeyedChange {
   async replay(tx: Tx): Promise<void> {
     const { owner, client, key } = this.#request
     const { rows } = await sql<Row>`
-      select digest = ${this.#digest()} as is_same, refusal, kept.status, body, link, omitted, servers.user_data,
-        config_maps.data::text as data
+      select digest = ${this.#digest()} as is_same, refusal, kept.status, body, link, omitted, servers.user_data
       from idempotency_keys as kept left join servers on servers.id = kept.server_id
-        left join config_maps on config_maps.id = kept.server_id
       where owner = ${owner} and client = ${client} and key = ${key}`.execute(tx)
     const [row] = rows
     if (row === undefined) return
@@ -77,55 +74,45 @@ export class KeyedChange {
     await sql`savepoint change`.execute(tx)
     try {
       const result = await change(tx)
-      await this.#insert(tx, { ...shortened(this.#request.respond(result)), refusal: null })
+      await this.#insert(tx, { ...this.#request.respond(result), refusal: null })
       await sql`release savepoint change`.execute(tx) // so that the events find each other by the transaction
       return () => result
     } catch (error) {
       if (!isFinal(error)) throw error
       await sql`rollback to savepoint change`.execute(tx)
       const recorded = { status: statusOf(error.name), body: JSON.stringify(error.details), refusal: error.name }
-      await this.#insert(tx, { ...recorded, link: null, omitted: [], sourceId: null })
+      await this.#insert(tx, { ...recorded, link: null, omitted: [], serverId: null })
       return () => {
         throw error
       }
     }
   }
 
-  /** Inserts the row, and deletes rows of the owner that exceed its limit. */
+  /** Inserts the row, and deletes the sender's oldest rows beyond its limit. */
   async #insert(
     tx: Tx,
     recorded: ReturnType<KeyedRequest['respond']> & { readonly refusal: string | null },
   ): Promise<void> {
     const { owner, client, key } = this.#request
-    const { status, body, link, omitted, sourceId, refusal } = recorded
+    const { status, body, link, omitted, serverId, refusal } = recorded
     const bytes = Math.max(KEY_BYTES, Buffer.byteLength(body))
-    const sender = sql`split_part(client, ' ', 1)`
-    const ofSender = (name: RawBuilder<unknown>) => sql`idempotency_keys where owner = ${owner} and ${sender} = ${name}`
+    const inRoom = sql`owner = ${owner} and split_part(client, ' ', 1) = split_part(${client}, ' ', 1)`
     await sql`
-      with recursive inserted as (
+      with inserted as (
         insert into idempotency_keys
           (owner, client, key, position, digest, refusal, status, body, link, omitted, server_id)
         values (${owner}, ${client}, ${key},
-          (select coalesce(max(position), 0) from ${ofSender(sql`split_part(${client}, ' ', 1)`)}) + ${bytes}::bigint,
-          ${this.#digest()}, ${refusal}, ${status}, ${body}, ${link}, ${[...omitted]}::text[], ${sourceId})
+          (select coalesce(max(position), 0) from idempotency_keys where ${inRoom}) + ${bytes}::bigint,
+          ${this.#digest()}, ${refusal}, ${status}, ${body}, ${link}, ${[...omitted]}::text[], ${serverId})
         on conflict (owner, client, key) do update set
           position = excluded.position, digest = excluded.digest, refusal = excluded.refusal, status = excluded.status,
           body = excluded.body, link = excluded.link, omitted = excluded.omitted, server_id = excluded.server_id,
           created_at = now()
-      ), senders as ( -- one look into the index for each
-        select (select min(${sender}) from idempotency_keys where owner = ${owner}) as name
-        union all
-        select (select min(${sender}) from idempotency_keys where owner = ${owner} and ${sender} > name)
-        from senders where name is not null
-      ), used as (
-        select name, oldest, newest - oldest + ${KEY_BYTES} as bytes
-        from senders cross join lateral (
-          select min(position) as oldest, max(position) as newest from ${ofSender(sql`name`)}) as positions
-        where name is not null
-      ), excess as (select sum(bytes) + ${bytes}::bigint - ${ROOM_BYTES}::bigint as bytes from used)
-      delete from idempotency_keys using excess, (select * from used order by bytes desc limit 1) as largest
-      where owner = ${owner} and ${sender} = largest.name and position < largest.oldest + excess.bytes
-        and (client, key) <> (${client}, ${key})`.execute(tx)
+        returning position
+      )
+      delete from idempotency_keys as old using inserted
+      where ${inRoom} and old.position <= inserted.position - ${ROOM_BYTES}::bigint
+        and (old.client, old.key) <> (${client}, ${key})`.execute(tx)
   }
 
   #digest(): Buffer {
@@ -155,42 +142,12 @@ function isFinal(error: unknown): error is Refusal {
   return statusOf(name) < 500 && name !== 'too_many_requests' && name !== 'forbidden'
 }
 
-/** Empties the longest fields of a response that is too long. */
-function shortened({ body, omitted, ...rest }: RecordedResponse): RecordedResponse {
-  const tooLong = Buffer.byteLength(body) - KEY_BYTES
-  if (tooLong <= 0) return { body, omitted, ...rest }
-  const member = JSON.parse(body) as Readonly<Record<string, unknown>>
-  const fields = Object.keys(member).map((name) => ({ name, bytes: Buffer.byteLength(JSON.stringify(member[name])) }))
-  fields.sort((one, other) => other.bytes - one.bytes)
-  const left: string[] = []
-  for (let bytes = 0; bytes < tooLong; bytes += fields[left.length - 1]!.bytes) left.push(fields[left.length]!.name)
-  const shown = { ...member, ...Object.fromEntries(left.map((name) => [name, emptied(member[name])])) }
-  return { body: JSON.stringify(shown), omitted: [...omitted, ...left], ...rest }
+/** `user_data` is not recorded: it is the present value of the server, and null once the server is deleted. */
+function responseOf({ status, body, link, omitted, user_data: userData }: Row): Replay['recorded'] {
+  if (userData === null) return { status, body, link, omitted }
+  const member = { ...(JSON.parse(body) as object), user_data: userData }
+  return { status, body: JSON.stringify(member), link, omitted: omitted.filter((name) => name !== 'user_data') }
 }
-
-function emptied(value: unknown): unknown {
-  return Array.isArray(value) ? [] : typeof value === 'string' ? '' : {}
-}
-
-/** With the present values of omitted fields that a row has. Once it is deleted, the fields stay empty. */
-function responseOf({ status, body, link, omitted, user_data: userData, data }: Row): Replay['recorded'] {
-  const fields = [
-    { name: 'user_data', text: userData === null ? null : JSON.stringify(userData) },
-    { name: 'data', text: data }, // not parsed: it keeps its numbers
-  ]
-  const filled = fields.filter(({ name, text }) => text !== null && omitted.includes(name))
-  return {
-    ...{ status, link },
-    body: filled.reduce((all, { name, text }) => all.replace(EMPTY.get(name)!, () => `"${name}":${text!}`), body),
-    omitted: omitted.filter((one) => !filled.some(({ name }) => name === one)),
-  }
-}
-
-/** Fields as they are recorded. In a text, JSON would escape their quotes. */
-const EMPTY = new Map([
-  ['user_data', /"user_data":(?:null|"")/],
-  ['data', /"data":\{\}/],
-])
 
 /**
  * Deletes expired keys. It runs once an hour and moves its limit by at most two hours, so a clock that is set a day

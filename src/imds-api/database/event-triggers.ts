@@ -67,9 +67,7 @@ const RECORD_EVENT = `
       if current_setting('synchronous_commit') = 'off' then
         perform set_config('synchronous_commit', 'on', true);
       end if;
-    end $$
-    -- A plan is made once: from a young table it would read all events for each one.
-    set enable_seqscan = off;`
+    end $$;`
 
 /**
  * A table whose rows are resources. `fields`: its columns that a change of is an event, with the name of the field that

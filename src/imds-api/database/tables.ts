@@ -422,7 +422,7 @@ interface IdempotencyKeys {
   link: string | null
   /** Fields of the response that are not in the body. */
   omitted: string[]
-  /** The server whose user_data, or the config map whose data, was in the response. */
+  /** The server whose user_data was in the response. */
   server_id: string | null
   created_at: Default<Date>
 }

@@ -43,13 +43,13 @@ export interface RecordedResponse {
   readonly body: string
   readonly link: string | null
   readonly omitted: readonly string[]
-  /** The server or config map whose long field (`user_data`, `data`) may be omitted: a repeat has the present one. */
-  readonly sourceId: string | null
+  /** The server whose `user_data` is omitted. */
+  readonly serverId: string | null
 }
 
 /** Thrown instead of making a change again: rolls the transaction back, and becomes the recorded response. */
 export class Replay extends Error {
-  readonly recorded: Omit<RecordedResponse, 'sourceId'> | Refusal
+  readonly recorded: Omit<RecordedResponse, 'serverId'> | Refusal
 
   constructor(recorded: Replay['recorded']) {
     super('the recorded response of an earlier request')
@@ -94,13 +94,13 @@ function record(request: FastifyRequest, reply: FastifyReply, result: unknown): 
   const status = Number(Object.keys(request.routeOptions.schema?.response as object)[0]) // of success: a change has one
   const link = reply.getHeader('Link')
   const common = { status, link: link === undefined ? null : String(link) }
-  if (result instanceof JsonMember) return { ...common, body: result.text, omitted: [], sourceId: result.id }
+  if (result instanceof JsonMember) return { ...common, body: result.text, omitted: [], serverId: null }
   const member = result as Readonly<Record<string, unknown>>
   const hasUserData = member['resource_type'] === 'server' && typeof member['user_data'] === 'string'
   const omitted = [...SECRETS, ...(hasUserData ? ['user_data'] : [])].filter((name) => typeof member[name] === 'string')
   const shown = { ...member, ...Object.fromEntries(omitted.map((name) => [name, null])) }
   const body = reply.code(status).serialize(shown) as string
-  return { ...common, body, omitted, sourceId: hasUserData ? (member['id'] as string) : null }
+  return { ...common, body, omitted, serverId: hasUserData ? (member['id'] as string) : null }
 }
 
 /** Sends a recorded response. `sendRefusal`: sends a recorded refusal. */

@@ -3,7 +3,6 @@
  * with a prefix length (`02:24:19:00:00:00/24`). The database knows which of them are in use.
  */
 import { Address4, Address6 } from 'ip-address'
-import { UNUSABLE_NETWORKS } from '../../metadata/address.ts'
 import type { Parsed } from '../../metadata/parsed.ts'
 
 /** What pools give out. */
@@ -27,8 +26,6 @@ export interface AddressRange {
  * range can be larger.
  */
 const MAX_SIZE = 2n ** 48n
-/** The length of an address. */
-const BITS: Readonly<Record<PoolKind, number>> = { mac: 48, private_ipv4: 32, public_ipv4: 32, public_ipv6: 128 }
 /** From this length on an IPv4 network has no network and broadcast address. */
 const POINT_TO_POINT = 31
 
@@ -59,29 +56,6 @@ export function overlap(one: Bounds, other: Bounds): boolean {
 }
 
 type Bounds = Pick<AddressRange, 'first' | 'last'>
-
-/** What no server can have: the rule of records (metadata/address.ts), and the addresses that mean the host itself or none. */
-const UNUSABLE: Readonly<Record<'mac' | 'ipv4' | 'ipv6', readonly string[]>> = {
-  mac: ['00:00:00:00:00:00/48'],
-  ipv4: ['127.0.0.1/32', ...UNUSABLE_NETWORKS.filter((network) => !network.includes(':'))],
-  ipv6: ['::1/128', ...UNUSABLE_NETWORKS.filter((network) => network.includes(':'))],
-}
-
-/** Why a server cannot have some of the addresses of a range, as the end of a sentence about it. */
-export function unusablePart(range: AddressRange): string | undefined {
-  const { kind } = range
-  const found = UNUSABLE[kind === 'mac' ? 'mac' : kind === 'public_ipv6' ? 'ipv6' : 'ipv4'].find((network) =>
-    overlap(range, boundsOf(kind, network)),
-  )
-  return found === undefined ? undefined : `has addresses of ${found}, which no server can have`
-}
-
-/** All addresses of a network. */
-function boundsOf(kind: PoolKind, network: string): Bounds {
-  const [address = '', length = ''] = network.split('/')
-  const first = kind === 'mac' ? BigInt(`0x${address.replaceAll(':', '')}`) : addressNumber(kind, address)!
-  return { first, last: first + (1n << BigInt(BITS[kind] - Number(length))) - 1n }
-}
 
 const FORMS: Readonly<Record<PoolKind, string>> = {
   mac: 'a range of MAC addresses such as 02:24:19:00:00:00/24',

@@ -2,7 +2,7 @@
 import { isPasswordHash } from '../auth/password.ts'
 import { ENDED_STATES } from '../model/account-states.ts'
 import { isEmailAddress } from '../model/email-address.ts'
-import { overlap, parseRange, POOL_KINDS, unusablePart } from '../model/pools.ts'
+import { overlap, parseRange, POOL_KINDS } from '../model/pools.ts'
 import { ipv6Faults } from '../model/server-ipv6.ts'
 import { parseSshKeys } from '../model/ssh-key.ts'
 import type { RegionFile } from './schema.ts'
@@ -83,9 +83,7 @@ function formats({ address_pools, users }: RegionFile): string[] {
     ...POOL_KINDS.flatMap((kind) =>
       address_pools[kind].flatMap((range) => {
         const parsed = parseRange(kind, range)
-        if (!parsed.ok) return parsed.faults.map((fault) => `address_pools.${kind}: ${fault}`)
-        const unusable = unusablePart(parsed.value)
-        return unusable === undefined ? [] : [`address_pools.${kind}: ${range} ${unusable}`]
+        return parsed.ok ? [] : parsed.faults.map((fault) => `address_pools.${kind}: ${fault}`)
       }),
     ),
     ...overlaps(address_pools),

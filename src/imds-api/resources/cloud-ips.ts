@@ -37,11 +37,17 @@ const Update = Type.Partial(
     port_translators: Type.Array(Type.Object({ protocol: Protocol, incoming: GivenPort, outgoing: GivenPort }), {
       maxItems: 100,
     }),
+    mode: Type.Unknown({ description: 'nat, null or empty. Anything else is 501.' }),
   }),
   {
     title: 'CloudIpFields',
     examples: [{ name: 'www', port_translators: [{ protocol: 'tcp', incoming: 443, outgoing: 8443 }] }],
   },
+)
+
+const NO_OTHER_MODE = refuse(
+  'not_implemented',
+  fieldFault('mode', 'unchangeable', 'mode is not implemented: it is always nat'),
 )
 
 /** The full form, which is the collected form too. */
@@ -69,12 +75,20 @@ export function addCloudIpRoutes(parts: ResourceParts): void {
   cloudIps.get('With what it is mapped to.')
   addWait(cloudIps, parts, cloudIpCanBecome)
   cloudIps.create(
-    { description: 'The region chooses its addresses. It is not mapped yet.', body: Update, status: 201 },
+    {
+      'x-refusals': ['not_implemented'],
+      description: 'The region chooses its addresses. It is not mapped yet.',
+      body: Update,
+      status: 201,
+    },
     (tx, { accountId, body }) => createCloudIp(tx, accountId, valuesOf(body)),
   )
-  cloudIps.update({ description: 'Fields that are left out stay.', body: Update }, (tx, { accountId, id, body }) =>
-    updateCloudIp(tx, accountId, id, valuesOf(body)),
-  )
+  const change = {
+    'x-refusals': ['not_implemented'],
+    description: 'Fields that are left out stay.',
+    body: Update,
+  } as const
+  cloudIps.update(change, (tx, { accountId, id, body }) => updateCloudIp(tx, accountId, id, valuesOf(body)))
   cloudIps.remove(
     { description: 'Its address goes back to the region. Refused (409) while it is mapped.' },
     (tx, { accountId, id }) => deleteCloudIp(tx, accountId, id),
@@ -99,7 +113,8 @@ export function addCloudIpRoutes(parts: ResourceParts): void {
 }
 
 /** What a request sets. An empty reverse_dns clears it. Refuses wrong port translators, all at once. */
-function valuesOf({ name, reverse_dns, port_translators }: Static<typeof Update>): CloudIpValues {
+function valuesOf({ name, reverse_dns, port_translators, mode }: Static<typeof Update>): CloudIpValues {
+  if (!['nat', '', null, undefined].includes(mode as string)) throw NO_OTHER_MODE
   const translators = port_translators?.map(({ protocol, incoming, outgoing }): PortTranslator => ({
     protocol,
     incoming: Number(incoming),

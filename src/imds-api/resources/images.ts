@@ -13,7 +13,7 @@ import {
 } from '../changes/images.ts'
 import { MAX_LONG_BODY_BYTES } from '../http/body.ts'
 import { alwaysNull, Field, Form } from './kit/forms.ts'
-import { byText, equals } from './kit/lists.ts'
+import { byText } from './kit/lists.ts'
 import { Members } from './kit/members.ts'
 import { addWait } from './kit/waiting.ts'
 import { ARCHITECTURES, NESTED } from './nested.ts'
@@ -67,7 +67,6 @@ export function addImageRoutes(parts: ResourceParts): void {
   images.list({
     description: 'Those of the account, and the public ones of others. Descriptions have at most 255 characters.',
     order: [byText('images.name'), byText('images.id')],
-    filters: { status: equals('images.status') }, // the region file may give an image any other
   })
   images.get('By its id or handle, with its whole description.')
   addWait(images, parts, imageCanBecome)

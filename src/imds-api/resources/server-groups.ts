@@ -25,7 +25,7 @@ const ServerGroup = new Form('serverGroup', {
     NESTED.server,
     sql`join server_group_members on server_group_members.server_id = servers.id
       where server_group_members.server_group_id = server_groups.id`,
-    { filter: (id) => `?server_group=${id}` },
+    { filter: (id) => ({ server_group: id }) },
   ),
   firewall_policy: alwaysNull(unimplementedForm('FirewallPolicy', 'firewall_policy')),
 })

@@ -7,6 +7,7 @@ import { sql, type RawBuilder } from 'kysely'
 import Type, { type Static } from 'typebox'
 import { MAX_SERVER_GROUPS } from '../../metadata/schema.ts'
 import { MAX_LONG_BODY_BYTES } from '../http/body.ts'
+import type { Tx } from '../database/transaction.ts'
 import { createServer } from '../changes/create-server.ts'
 import { setValues } from '../changes/own-rows.ts'
 import { deleteServer, lockServer, updateServer, type ServerValues } from '../changes/server-requests.ts'
@@ -17,6 +18,7 @@ import { reportedFields } from './guest-reports.ts'
 import type { Tag } from './kit/lists.ts'
 import { Members } from './kit/members.ts'
 import { addWait } from './kit/waiting.ts'
+import { NESTED } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 import { GivenId, GivenName, givenTexts, nullable } from './kit/schemas.ts'
 import { addServerActions } from './server-actions.ts'
@@ -29,12 +31,21 @@ const GroupIds = Type.Array(
   Type.Union([GivenId, Type.Object({ id: Type.String({ minLength: 1, examples: ['grp-6ilgo'] }) })]),
   { maxItems: MAX_SERVER_GROUPS, description: 'Ids, or server groups as a server shows them.' },
 )
-const Unscheduled = Type.Unknown({ description: 'Null. Anything else is 501.' })
+const Unimplemented = Type.Unknown({ description: 'Null or empty. Anything else is 501.' })
+const Fixed = Type.Unknown({
+  description: 'The present value, as an id, a handle, or as a server shows it: it cannot be changed.',
+})
+/** The fields of a server that name another resource, and cannot be changed. */
+const FIXED = [
+  ['image', NESTED.image],
+  ['server_type', NESTED.serverType],
+  ['zone', NESTED.zone],
+] as const
 /** What a request can set at any time, in the order of the document. */
 const Later = {
   compatibility_mode: Type.Boolean(),
-  snapshots_schedule: Unscheduled,
-  snapshots_retention: Unscheduled,
+  ...{ snapshots_schedule: Unimplemented, snapshots_retention: Unimplemented },
+  ...{ disk_size: Unimplemented, volumes: Unimplemented },
   metadata_options: GivenOptionsSchema,
   tags: Tags,
 }
@@ -63,24 +74,35 @@ const Create = Type.Object(
   { image: Type.String({ minLength: 1, description: 'An id or a handle.' }), ...Options.properties },
   { title: 'NewServer', examples: [{ image: 'debian-12', name: 'web-1' }] },
 )
-const Update = Type.Partial(Type.Object({ name: GivenName, server_groups: GroupIds, user_data: UserData, ...Later }), {
-  title: 'ServerChange',
-  examples: [{ name: 'web-2', tags: { Role: 'front' } }],
-})
+const Given = Type.Partial(Type.Object({ name: GivenName, server_groups: GroupIds, user_data: UserData, ...Later }))
+const Update = Type.Partial(
+  Type.Object({ ...Given.properties, image: Fixed, server_type: Fixed, zone: Fixed, disk_encrypted: Fixed }),
+  { title: 'ServerChange', examples: [{ name: 'web-2', tags: { Role: 'front' } }] },
+)
 
 const NO_REPORTS = refuse(
   'not_implemented',
   fieldFault('wait_for', 'not_allowed', 'wait_for: the store of this region is a directory, which keeps no reports'),
 )
+/** What a request may not ask for, and why. Null, an empty text, an empty list and 0 ask for nothing. */
+const UNIMPLEMENTED: Readonly<Record<string, string>> = {
+  snapshots_schedule: 'no snapshots are made by a schedule',
+  snapshots_retention: 'no snapshots are made by a schedule',
+  disk_size: 'a disk has the size of the server type',
+  volumes: 'there are no volumes',
+}
 /** Some clients send null or an empty text for these to say that they are not given. */
 const MAY_BE_EMPTY = ['server_type', 'zone', 'server_groups', 'cloud_ip', 'compatibility_mode']
-const dropEmpty: preValidationHookHandler = ({ body }, _reply, done) => {
-  if (typeof body === 'object' && body !== null)
-    for (const name of MAY_BE_EMPTY)
-      if ([null, ''].includes(Reflect.get(body, name) as string | null)) Reflect.deleteProperty(body, name)
-  done()
+const readOptions: preValidationHookHandler = ({ body }, _reply, done) => {
+  const given = new Map(Object.entries(body ?? {}))
+  const [first, ...others] = Object.entries(UNIMPLEMENTED)
+    .filter(([name]) => !['', '0', 'null', 'undefined'].includes(String(given.get(name))))
+    .map(([name, why]) => fieldFault(name, 'unchangeable', `${name} is not implemented: ${why}`))
+  for (const name of MAY_BE_EMPTY)
+    if (given.has(name) && [null, ''].includes(given.get(name) as string | null)) Reflect.deleteProperty(body!, name)
+  done(first === undefined ? undefined : refuse('not_implemented', first, ...others))
 }
-const LONG_BODY = { bodyLimit: MAX_LONG_BODY_BYTES, preValidation: dropEmpty }
+const LONG_BODY = { bodyLimit: MAX_LONG_BODY_BYTES, preValidation: readOptions }
 
 export function addServerRoutes(parts: ResourceParts): void {
   const { compute, db, reports, keepsReports } = parts
@@ -134,8 +156,9 @@ export function addServerRoutes(parts: ResourceParts): void {
       body: Update,
       options: LONG_BODY,
     },
-    async (tx, { accountId, id, body }) => {
+    async (tx, { accountId, id, body: { image, server_type, zone, disk_encrypted, ...body } }) => {
       const current = await lockServer(tx, accountId, id)
+      await refuseOthers(tx, current, { image, server_type, zone, disk_encrypted })
       await updateServer(tx, current, valuesOf(body))
     },
   )
@@ -163,20 +186,28 @@ function hasTags(accountId: string, tags: readonly Tag[]): RawBuilder<boolean> {
   return sql`servers.found_by @> jsonb_object(${['', ...keys]}::text[], ${[accountId, ...values]}::text[])`
 }
 
+/** Refuses values of fields that cannot be changed, unless they are the present ones. Null is no value. */
+async function refuseOthers(
+  tx: Tx,
+  server: Awaited<ReturnType<typeof lockServer>>,
+  { disk_encrypted: encrypted, ...given }: Readonly<Record<(typeof FIXED)[number][0] | 'disk_encrypted', unknown>>,
+): Promise<void> {
+  const others: string[] = (encrypted ?? server.disk_encrypted) === server.disk_encrypted ? [] : ['disk_encrypted']
+  for (const [field, form] of FIXED) {
+    const value = given[field] as { readonly id?: unknown } | null | undefined
+    if (value === null || value === undefined) continue
+    const isPresent = sql`${form.isNamed(server[`${field}_id`])} and ${form.isNamed(String(value.id ?? value))}`
+    const { rows } = await form.query(tx, { where: isPresent }).execute(tx)
+    if (rows.length === 0) others.push(field)
+  }
+  const [first, ...more] = others.map((field) =>
+    fieldFault(field, 'unchangeable', `${field} of a server cannot be changed: create another server`),
+  )
+  if (first !== undefined) throw refuse('unprocessable_entity', first, ...more)
+}
+
 /** What a request sets. Null clears the name. A group is named by its id, or as a server shows it. */
-function valuesOf({
-  name,
-  server_groups,
-  snapshots_schedule = null,
-  snapshots_retention = null,
-  ...values
-}: Static<typeof Update>): ServerValues {
-  const [first, ...others] = Object.entries({ snapshots_schedule, snapshots_retention })
-    .filter(([, value]) => value !== null)
-    .map(([field]) =>
-      fieldFault(field, 'unchangeable', `${field} is not implemented: no snapshots are made by a schedule`),
-    )
-  if (first !== undefined) throw refuse('not_implemented', first, ...others)
+function valuesOf({ name, server_groups, ...values }: Static<typeof Given>): ServerValues {
   const groupIds = server_groups?.map((group) => (typeof group === 'string' ? group : group.id))
   return {
     ...values,

@@ -31,4 +31,7 @@ export function addUnimplementedRoutes({ server }: ResourceParts): void {
     server.post(`/${path}`, { schema: hidden }, handler)
     server.route({ method: ['POST', 'PUT', 'DELETE'], url: `/${path}/*`, schema: hidden, handler })
   }
+  server.post('/servers/:id/resize', { schema: hidden }, () => {
+    throw refuse('not_implemented', 'servers cannot be resized: create one of another type')
+  })
 }

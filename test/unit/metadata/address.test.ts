@@ -6,7 +6,6 @@ import {
   isIpv6Prefix,
   isOneAddress,
   isUnusableAddress,
-  UNUSABLE_NETWORKS,
   overlap,
   sourceOf,
 } from '../../../src/metadata/address.ts'
@@ -75,12 +74,6 @@ test.each([
   ['2a02:1348:178:1::fe80', false],
   ['fc00::1', false],
 ])('E1: %s is unusable: %s', (address, unusable) => expect(isUnusableAddress(address)).toBe(unusable))
-
-test.each(UNUSABLE_NETWORKS)('E1: %s is unusable from its first to its last address', (network) => {
-  const parsed = network.includes(':') ? new Address6(network) : new Address4(network)
-  for (const address of [parsed.startAddress(), parsed.endAddress()])
-    expect([address.correctForm(), isUnusableAddress(address.correctForm())]).toEqual([address.correctForm(), true])
-})
 
 test('E1: the ip-address library finds the same addresses link-local or multicast', () => {
   const next = random(11)

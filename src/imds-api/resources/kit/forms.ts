@@ -179,11 +179,11 @@ export function formsOf(
   name: ResourceName,
   fields: Fields,
   more: Fields,
-  { extra = {} }: Pick<FormOptions, 'extra'> = {},
+  { title, extra = {} }: FormOptions = {},
 ): { readonly collected: Form; readonly form: Form } {
   return {
     collected: new Form(name, fields, { title: `Collected${RESOURCES[name].name}`, extra }),
-    form: new Form(name, { ...fields, ...more }, { extra }),
+    form: new Form(name, { ...fields, ...more }, { ...(title !== undefined && { title }), extra }),
   }
 }
 
@@ -221,7 +221,7 @@ export function optionalLink(form: Form, where: RawBuilder<unknown>): Field {
 interface LinkedOptions {
   readonly order?: RawBuilder<unknown>
   readonly more?: RawBuilder<unknown>
-  readonly filter?: (id: string) => string
+  readonly filter?: (id: string) => Readonly<Record<string, string>>
 }
 
 /** Linked resources, of which the form shows the first MAX_NESTED. `which`: the query after their table. */
@@ -232,7 +232,7 @@ export function linkedAll(
     // an expression: PostgreSQL would read the index of all ids until it has found enough of those that are linked
     order = sql`${sql.ref(`${form.resource.table}.id`)} || ''`,
     more,
-    filter = () => '',
+    filter = () => ({}),
   }: LinkedOptions = {},
 ): Field {
   const limit = more === undefined ? sql`limit ${sql.lit(MAX_NESTED + 1)}` : sql``
@@ -243,8 +243,15 @@ export function linkedAll(
     sql`(select coalesce(json_agg(one), '[]') from ${rows} as one)`,
     (all: readonly FormRow[], site: Site) => all.slice(0, MAX_NESTED).map((row) => show(row, site)),
     { form, which },
-    (all: readonly FormRow[], { baseUrl }: Site, { id }) =>
-      all.length > MAX_NESTED ? `${baseUrl}/1.0/${form.resource.path}${filter(id)}` : undefined,
+    (all: readonly FormRow[], { baseUrl }: Site, { id, account }) => {
+      if (all.length <= MAX_NESTED) return undefined
+      const owner = (account as FormRow | undefined)?.id ?? id // of an account itself
+      const parameters = new URLSearchParams({
+        ...filter(id),
+        ...(owner.startsWith('acc-') && { account_id: owner }),
+      })
+      return `${baseUrl}/1.0/${form.resource.path}?${parameters.toString()}`
+    },
   )
 }
 

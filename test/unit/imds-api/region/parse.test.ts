@@ -216,20 +216,3 @@ test('a region file that is not UTF-8 is refused with the byte', async () => {
     faults: ['it is not UTF-8: the byte at offset 7 is wrong'],
   })
 })
-
-test.each([
-  ['private_ipv4', '169.254.169.248/29', '169.254.0.0/16'],
-  ['private_ipv4', '169.254.0.0/16', '169.254.0.0/16'],
-  ['private_ipv4', '127.0.0.0/8', '127.0.0.1/32'],
-  ['private_ipv4', '0.0.0.0/0', '127.0.0.1/32'],
-  ['private_ipv4', '0.0.0.0/9', '0.0.0.0/8'],
-  ['private_ipv4', '224.0.0.0/4', '224.0.0.0/4'],
-  ['public_ipv4', '255.255.255.250-255.255.255.255', '255.255.255.255/32'],
-  ['public_ipv6', 'fe80::/64', 'fe80::/10'],
-  ['public_ipv6', '::/64', '::1/128'],
-  ['mac', '00:00:00:00:00:00/24', '00:00:00:00:00:00/48'],
-])('a pool %s of %s is refused: no server can have %s', async (kind, range, network) => {
-  expect(await faultsOf(somePools({ [kind]: [range] }))).toContain(
-    `address_pools.${kind}: ${range} has addresses of ${network}, which no server can have`,
-  )
-})

@@ -32,7 +32,13 @@ t.before(async () => {
 /** Writes a record without the publisher, so that no notice is sent, as if the notice had been lost. */
 async function putWithoutNotice(n: number): Promise<void> {
   const id = `srv-n${n}`
-  await redis.client.hset(KEYS.instance(id), 'record', JSON.stringify(aLocalInstance(n)), 'digest', 'x')
+  await redis.client.hset(
+    KEYS.instance(id),
+    'record',
+    JSON.stringify({ ...aLocalInstance(n), order: Date.now() * 1_000 }),
+    'digest',
+    'x',
+  )
   await redis.client.hset(KEYS.addresses('default'), address(n), id)
 }
 
@@ -110,7 +116,7 @@ t.test('F1: an unknown peer that pipelines beyond its share does not block other
   t.teardown(() => {
     for (const socket of sockets) socket.destroy()
   })
-  await until(async () => (await resets()) > 0, 'the reset of connections beyond the limit')
+  await until(async () => (await refusals('GET', 'over-share')) > 0, 'the first refusal beyond its share')
   await putWithoutNotice(6)
   t.match(
     await daemon.get(ID, address(6)),

@@ -64,7 +64,7 @@ function buildFormer([imds, imdsctl]: readonly string[], directory: string): str
       `dpkg-deb --raw-extract ${imds!} ${root}; dpkg-deb --extract ${imdsctl!} ${root}; cd ${root}
        install -Dm644 usr/share/imds/imds.env etc/imds/imds.env; echo '# older' >> etc/imds/imds.env; rm -r usr/share/imds
        echo /etc/imds/imds.env > DEBIAN/conffiles
-       sed -i 's/^Version: .*/Version: 0.0.9/; s/imdsctl, //' DEBIAN/control
+       sed -i 's/^Version: .*/Version: 0.0.9/; s/imdsctl (= [^)]*), //' DEBIAN/control
        dpkg-deb --root-owner-group -Zxz -z0 --build . ${file}`,
     ],
     { encoding: 'utf8' },

@@ -15,6 +15,7 @@ import { creators } from './creators.ts'
 import { dearest } from './dearest.ts'
 import { events } from './events.ts'
 import { files } from './files.ts'
+import { firewall } from './firewall.ts'
 import { flood } from './flood.ts'
 import { lists } from './lists.ts'
 import { load } from './load.ts'
@@ -56,6 +57,7 @@ const PARTS: Readonly<Record<string, Part>> = {
   start,
   resync,
   files,
+  firewall,
   stalls,
   api,
   compare,

@@ -52,6 +52,21 @@ t.test('while an agent runs', { skip }, async (t) => {
     )
   })
 
+  await t.test('the agent restores a table that is gone while an instance keeps changing', async (t) => {
+    const bravo = await host.addGuest('bravo')
+    await host.putAndWait(bravo)
+    await must([...alpha.within, 'ip', 'address', 'add', `${bravo.address}/32`, 'dev', 'eth0'])
+    await host.nft('flush ruleset')
+    const isThere = async () =>
+      (await run([...host.hypervisor.within, 'nft', 'list', 'table', 'inet', 'imds'])).status === 0
+    await until(async () => {
+      await host.put(bravo, { fqdn: `${Date.now()}.example.com` })
+      return isThere()
+    }, 'the table')
+    t.equal(await curl(alpha, ['--interface', bravo.address]), 'no response')
+    await must([...alpha.within, 'ip', 'address', 'delete', `${bravo.address}/32`, 'dev', 'eth0'])
+  })
+
   await t.test('a restarted daemon with an empty view does not make the agent remove any rules', async (t) => {
     const outcomes = new Set<Outcome>()
     const during = { test: true, restart: true }

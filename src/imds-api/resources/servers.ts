@@ -194,9 +194,10 @@ async function refuseOthers(
 ): Promise<void> {
   const others: string[] = (encrypted ?? server.disk_encrypted) === server.disk_encrypted ? [] : ['disk_encrypted']
   for (const [field, form] of FIXED) {
-    const value = given[field] as { readonly id?: unknown } | null | undefined
+    const value = given[field] as string | { readonly id?: string } | null | undefined
     if (value === null || value === undefined) continue
-    const isPresent = sql`${form.isNamed(server[`${field}_id`])} and ${form.isNamed(String(value.id ?? value))}`
+    const named = typeof value === 'object' ? value.id : value
+    const isPresent = sql`${form.isNamed(server[`${field}_id`])} and ${form.isNamed(String(named))}`
     const { rows } = await form.query(tx, { where: isPresent }).execute(tx)
     if (rows.length === 0) others.push(field)
   }

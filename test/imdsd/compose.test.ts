@@ -194,7 +194,7 @@ async function startPostgresql({
   const home = join(directory, 'home')
   await must(['install', '-d', '-o', '65534', home])
   await must(['install', '-o', '65534', password!, join(home, 'password')])
-  const initdb = `${POSTGRESQL}/initdb --no-sync -D data -U ${user!} -A scram-sha-256 --pwfile=password`
+  const initdb = `${POSTGRESQL}/initdb --encoding=UTF8 --no-sync -D data -U ${user!} -A scram-sha-256 --pwfile=password`
   await must([...AS_NOBODY, 'sh', '-euc', `cd ${home}; ${initdb}`])
   const [program, ...options] = wordsOf('postgres') as [string]
   start('postgres', [...AS_NOBODY, `${POSTGRESQL}/${program}`, '-D', `${home}/data`, '-k', home, ...options])

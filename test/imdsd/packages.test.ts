@@ -292,7 +292,7 @@ t.test(
         await shell(`
       set -e; bin=/usr/lib/postgresql/15/bin; install -d -o nobody /srv/postgresql; cd /srv/postgresql
       run="setpriv --reuid nobody --clear-groups"
-      $run $bin/initdb --auth=trust --username=imds --no-sync data > /dev/null
+      $run $bin/initdb --auth=trust --username=imds --encoding=UTF8 --no-sync data > /dev/null
       $run $bin/pg_ctl --pgdata=data --wait --log=log --options="-c unix_socket_directories=/srv/postgresql -c fsync=off" start
       $run redis-server --daemonize yes --dir /srv/postgresql --bind 127.0.0.1 --save '' --pidfile /srv/postgresql/redis.pid > /dev/null
     `)

@@ -163,6 +163,16 @@ function addRegionCommands(program: Command, runner: Runner): void {
       show(async (all) => (await import('./list.ts')).list(contextOf(runner, all), options)),
     )
   program
+    .command('republish')
+    .argument('[paths...]', PATHS)
+    .description('publish a whole region again, after its store has lost changes')
+    .option('--as-is', 'publish what the store has now: what it has lost stays lost')
+    .action((paths: string[], options: { asIs?: boolean }) =>
+      work(async (all) =>
+        (await import('./republish-region.ts')).republishRegion(contextOf(runner, all), paths, options),
+      ),
+    )
+  program
     .command('import')
     .description(
       'publish thousands of records: those of a directory with their tombstones, or JSON lines; it can run again',

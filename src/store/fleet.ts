@@ -37,10 +37,10 @@ export interface ControlPlane {
  * Whether a store still has everything that imds-api published. `database`: as Fleet.database. `history`: another text
  * when the store may have lost changes, because its server was restarted or replaced. `complete`: the history in which
  * everything was published; undefined: never, or the store was emptied. `last`: the last place in the order of the
- * region (order.ts); 0: none. `behind`: the mark that the region has lost changes; undefined: it has none.
+ * region (order.ts); 0: none; undefined: the store does not know. `behind`: the mark that the region has lost changes; undefined: it has none.
  */
 export interface StoreState {
-  readonly last: number
+  readonly last: number | undefined
   readonly behind: BehindMark | undefined
   readonly database: string | undefined
   readonly history: string

@@ -112,6 +112,7 @@ t.test('a statement that is prepared while the tables are empty reads them by th
       db,
       store,
       history: 'files',
+      noteOrder: () => undefined,
       count: () => undefined,
       hasToStop: () => false,
       bootSeconds: 600,
@@ -509,7 +510,10 @@ t.test('a batch', async (t) => {
   const create = async () => ((await api.call('POST', '/1.0/servers', { image: 'img-deb12' })).body as Server).id
   const publish = (ids: readonly string[], put: Store['put']) => {
     const parts = { count: () => undefined, hasToStop: () => false, bootSeconds: 600, log: pino({ enabled: false }) }
-    return publishBatch({ ...parts, db, store: { ...methodsOf(store), put }, history: 'files' }, ids)
+    return publishBatch(
+      { ...parts, db, store: { ...methodsOf(store), put }, history: 'files', noteOrder: () => undefined },
+      ids,
+    )
   }
   /** Puts, but for what `result` returns for a server. */
   const putUnless =
@@ -838,7 +842,7 @@ function aPublisher(t: Test, api: TestApi, store: Store, batchSize = MAX_BATCH_S
         if (options?.dryRun !== true) puts.push({ id, revision })
         return store.put(document, userData, options)
       }
-      return { store: { ...methodsOf(store), put }, history: 'files' }
+      return { store: { ...methodsOf(store), put }, history: 'files', noteOrder: () => undefined }
     },
     batchSize,
     count: (outcome) => counted.push(outcome),

@@ -16,6 +16,7 @@ import type { Publisher } from '../../src/store/open.ts'
 import { aRegion } from '../support/fixtures/region.ts'
 import { anApi } from '../support/programs/api.ts'
 import { collectOutput } from '../support/programs/collected-output.ts'
+import { rememberState } from '../support/redis/go-back.ts'
 import { startRedis } from '../support/redis/redis.ts'
 import { openTestStore } from '../support/test-store.ts'
 
@@ -271,4 +272,33 @@ t.test('a server that was published to a Redis which another process has left is
   t.strictSame(await waiting(), [], 'a process that starts with the former one publishes there')
   await opens(successor)()
   t.strictSame(await waiting(), ids, 'and the next one publishes to the successor again')
+})
+
+t.test('a Redis that went back in place, its history too, gets everything again, under later places', async (t) => {
+  const { db, store, ids } = await anUnpublished(t, 2)
+  const lines: { code?: string }[] = []
+  const log = pino({}, { write: (line: string) => lines.push(JSON.parse(line) as { code?: string }) })
+  const open = openOwnRegion(db, () => Promise.resolve(store), log)
+  const publish = async () =>
+    publishBatch({ ...(await open()), db, count: () => undefined, hasToStop: () => false, bootSeconds: 60, log }, ids)
+  const [first] = ids as [string, string]
+  await publish()
+  await open()
+  const goBack = await rememberState(redis.client)
+  await db.updateTable('servers').set({ revision: 5 }).where('id', '=', first).execute()
+  await inTransaction(db, enqueueRebuild)
+  await publish()
+  const { last = 0 } = await store.fleet.state()
+  await goBack()
+  t.equal((await store.list()).find(({ id }) => id === first)?.revision, 1)
+  await publish()
+  t.match(await store.fleet.state(), { behind: { order: last } }, 'the mark: the last place that the database knew')
+  t.same((await store.list()).find(({ id }) => id === first)?.revision, 5)
+  t.ok(((await store.fleet.state()).last ?? 0) > last)
+  await open()
+  t.equal((await store.fleet.state()).behind, undefined, 'the mark is cleared when everything is published')
+  t.same(
+    lines.filter(({ code }) => code?.startsWith('store-')).map(({ code }) => code),
+    ['store-behind'],
+  )
 })

@@ -112,6 +112,7 @@ t.test('each command prints JSON in the shape of its example in docs/json.md', a
   await check(executed('docs/json.md', 'json identity jwks'), 'identity', 'jwks', place('web'), certificate, ...issuer)
   await check(executed('docs/json.md', 'json export'), 'export', place('backup'))
   await check(executed('docs/json.md', 'json import'), 'import', place('backup'))
+  await check(executed('docs/json.md', 'json republish'), 'republish', '--as-is')
   await check(executed('docs/json.md', 'json encrypt'), '--record-keys', place('keys'), 'encrypt', '--from-plain')
   await check(executed('docs/json.md', 'json decrypt'), '--record-keys', place('keys'), 'decrypt')
   await check(executed('docs/json.md', 'json remove'), 'remove', 'srv-n2', 'srv-n3')

@@ -85,6 +85,7 @@ const ELSEWHERE: Readonly<Record<string, readonly string[]>> = {
   'redis/fleet': ['imdsctl/hypervisors', 'runtime/json', 'store/redis/announcements'],
   'redis/import': ['imdsctl/export'],
   'redis/long-values': ['store/redis/lengths'],
+  'redis/order': ['imdsctl/republish-region'],
   'redis/publish': ['store/redis/publisher', 'store/rules'],
   'redis/shapes-acl': ['store/redis/acl'],
   'redis/shapes-sentinel': ['store/redis/sentinels'],

@@ -16,6 +16,7 @@ import * as events from './migrations/0003-events.ts'
 import * as storeHistory from './migrations/0004-store-history.ts'
 import * as places from './migrations/0005-places.ts'
 import * as affected from './migrations/0006-affected-resources.ts'
+import * as storeOrder from './migrations/0007-store-order.ts'
 import { isRepeatable, type Db } from './transaction.ts'
 
 /**
@@ -38,6 +39,7 @@ export const MIGRATIONS: TableChanges = {
   '0004-store-history': { up: storeHistory.up, oldest: '0001-first' },
   '0005-places': { up: places.up, oldest: '0001-first' },
   '0006-affected-resources': { up: affected.up, oldest: '0001-first' },
+  '0007-store-order': { up: storeOrder.up, oldest: '0001-first' },
 }
 
 /**

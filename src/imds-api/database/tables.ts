@@ -18,7 +18,8 @@ type Nullable<T> = ColumnType<T | null, T | null | undefined, T | null>
 
 /**
  * `database_id`: the store has it beside the region, so that no other database publishes there. `store_history`: the
- * history of the store that has everything which is not in the outbox (publish/region-database.ts).
+ * history of the store that has everything which is not in the outbox (publish/region-database.ts). `store_order`: the
+ * last place in its order that is known. `store_behind`: its mark for which everything is published again.
  */
 interface Region {
   readonly only_row: Generated<boolean>
@@ -30,6 +31,9 @@ interface Region {
   event_epoch: Default<string>
   keys_deleted_until: Default<Date>
   store_history: Nullable<string>
+  /** A bigint, which arrives as text. */
+  store_order: ColumnType<string, number | undefined, number>
+  store_behind: Nullable<string>
 }
 /**
  * `removed_at`: when `--prune` removed it. The row stays, because deleted servers are shown with it; a hypervisor still

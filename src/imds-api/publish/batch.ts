@@ -209,6 +209,7 @@ async function writeServers(parts: BatchParts, tx: Tx, servers: readonly Compose
       case 'removed':
       case 'absent':
         count(result.kind === 'absent' ? 'removed' : result.kind)
+        if (result.kind !== 'absent') parts.noteOrder(result.order)
         await finishPublish(tx, id, server, parts.bootSeconds)
         break
       case 'stale': {

@@ -7,6 +7,11 @@
  *
  *   a process finds another history   it enqueues all servers, also those that were deleted lately or whose records
  *                                     came back, and sets the history of the database in the same transaction
+ *   a process finds an earlier place  the store went back, perhaps together with its history (a snapshot of its machine):
+ *                                     the same, and the region gets the mark "behind" (store/order.ts) with the last
+ *                                     place that the database or the process knows, so that it gets later ones. A mark
+ *                                     that a hypervisor has set has the same effect, at most every MARK_INTERVAL_MS. It
+ *                                     is cleared when everything was published
  *   a batch ends                      it is rolled back if the store that it wrote to has another history: another
  *                                     process has found a newer one, and all servers wait to be published there
  */
@@ -14,13 +19,18 @@ import { sql } from 'kysely'
 import type { Log } from '../../runtime/log-codes.ts'
 import type { Fleet } from '../../store/fleet.ts'
 import type { Publisher } from '../../store/publisher.ts'
-import { enqueueAllServers } from '../changes/servers.ts'
+import { isAhead } from '../../store/order.ts'
+import { countRebuild, enqueueAllServers } from '../changes/servers.ts'
 import { inTransaction, type Tx, type Db } from '../database/transaction.ts'
 
-/** A store that has the region of our database, and its history when it was opened. */
+/**
+ * A store that has the region of our database, and its history when it was opened. `noteOrder`: it has given this place
+ * to what was published.
+ */
 export interface OwnStore<Store = Publisher> {
   readonly store: Store
   readonly history: string
+  readonly noteOrder: (order: number) => void
 }
 
 /**
@@ -28,6 +38,8 @@ export interface OwnStore<Store = Publisher> {
  * its own store is the right one.
  */
 const MOVE_TIMEOUT_MS = 10_000
+/** A hypervisor may set a mark at any time, and everything is published for it. */
+const MARK_INTERVAL_MS = 600_000
 const REPLACED = 'the store was replaced, and this process is still connected to the former one'
 
 /**
@@ -37,23 +49,43 @@ const REPLACED = 'the store was replaced, and this process is still connected to
 export function openOwnRegion(db: Db, open: () => Promise<Publisher>, log: Pick<Log, 'warn'>): () => Promise<OwnStore> {
   /** The history of the store when the database last had the same. */
   let agreed = { history: '', atMs: 0 }
+  /** The last place that the store has given to this process. The database has it after the next look. */
+  let given = 0
+  let markedAtMs = -Infinity
+  const noteOrder = (order: number) => {
+    given = Math.max(given, order)
+  }
   return async () => {
-    const { database_id: ours, store_history: known } = await db
+    const region = await db
       .selectFrom('region')
-      .select(['database_id', 'store_history'])
+      .select(['database_id', 'store_history', 'store_order', 'store_behind'])
       .executeTakeFirstOrThrow()
+    const { database_id: ours, store_history: known } = region
+    const order = Math.max(given, Number(region.store_order)) // first: it must not be later than the store's
     const store = await open()
-    const { database, history, complete } = await store.fleet.state()
+    const { database, history, complete, last = order, behind } = await store.fleet.state()
     if (database !== undefined && database !== ours) throw new Error(formatForeign(database, ours))
     const isKnown = (known ?? history) === history
     if (!isKnown && agreed.history === history && performance.now() - agreed.atMs < MOVE_TIMEOUT_MS)
       throw new Error(REPLACED)
-    if (database === undefined || complete !== history || !isKnown) {
-      await publishLost(db, { store, history }, ours, log)
+    const isBehind = last < order
+    const isMarked = behind !== undefined && behind.text !== region.store_behind
+    const isDue = isMarked && performance.now() - markedAtMs > MARK_INTERVAL_MS
+    const isReplaced = database === undefined || complete !== history || !isKnown
+    if (isReplaced || isBehind || isDue) {
+      if (isBehind) await store.fleet.markBehind(order)
+      if (isDue) markedAtMs = performance.now()
+      await publishLost(db, { store, history }, ours, isReplaced ? 'store-replaced' : 'store-behind', log)
       await store.fleet.markComplete(history)
+      given = 0
+    } else {
+      if (last > order && !isAhead(last, Date.now()))
+        await sql`update region set store_order = greatest(store_order, ${last})`.execute(db)
+      if (behind !== undefined && !isMarked && (await countRebuild(db)).left === 0)
+        await store.fleet.clearBehind(behind)
     }
     agreed = { history, atMs: performance.now() }
-    return { store, history }
+    return { store, history, noteOrder }
   }
 }
 
@@ -65,20 +97,30 @@ export async function checkRegion(db: Db, fleet: Pick<Fleet, 'database'>): Promi
 }
 
 /** Writes to the store first: otherwise a read-only store would enqueue all servers every second. */
-async function publishLost(db: Db, { store, history }: OwnStore, ours: string, log: Pick<Log, 'warn'>): Promise<void> {
+async function publishLost(
+  db: Db,
+  { store, history }: Omit<OwnStore, 'noteOrder'>,
+  ours: string,
+  code: 'store-replaced' | 'store-behind',
+  log: Pick<Log, 'warn'>,
+): Promise<void> {
   await store.initialise() // an empty store becomes one that daemons accept
   const inStore = await store.fleet.setDatabase(ours, false)
   if (inStore !== ours) throw new Error(formatForeign(inStore, ours))
   const listed = (await store.list()).map(({ id }) => id)
+  const { behind } = await store.fleet.state()
   const servers = await inTransaction(db, async (tx) => {
     // First: it waits for the batches that have passed their check, and other batches wait for this transaction.
-    await tx.updateTable('region').set({ store_history: history }).execute()
+    const changes = { store_history: history, store_order: 0, store_behind: behind?.text ?? null }
+    await tx.updateTable('region').set(changes).execute()
     return enqueueAllServers(tx, listed)
   })
   if (servers > 0)
     log.warn(
-      { code: 'store-replaced', servers },
-      'the store was emptied, restarted or replaced, and may have lost changes: every server is published again',
+      { code, servers },
+      code === 'store-behind'
+        ? 'the store went back to an earlier state, and has lost changes: every server is published again'
+        : 'the store was emptied, restarted or replaced, and may have lost changes: every server is published again',
     )
 }
 

@@ -54,7 +54,7 @@ export function buildFileFleet(directory: string, operations: FileOperations, no
     state: async () => {
       const id = await database()
       const complete = id === undefined ? undefined : HISTORY
-      return { database: id, history: HISTORY, complete, last: 0, behind: undefined }
+      return { database: id, history: HISTORY, complete, last: undefined, behind: undefined }
     },
     markComplete: () => Promise.resolve(),
     markBehind: () => Promise.resolve(),

@@ -103,6 +103,8 @@ export function buildRedisSource(parts: RedisSourceParts): Source {
   let lastOrder = 0
   /** The highest place that this hypervisor knows. */
   let knownOrder = 0
+  /** The store had an earlier one at the last look. */
+  let wasBehind = false
 
   const connected = (): RedisConnection => {
     if (session === undefined) throw new Error('there is no connection')
@@ -220,8 +222,11 @@ export function buildRedisSource(parts: RedisSourceParts): Source {
     ask([readMark, readOrder]).then(
       ([mark, last]) => {
         const order = placeOf(last)
-        if ((lastMark !== undefined && String(mark) !== lastMark) || order < lastOrder) replaced()
+        const isBehind = order < knownOrder
+        if ((lastMark !== undefined && String(mark) !== lastMark) || order < lastOrder || (isBehind && !wasBehind))
+          replaced()
         lastOrder = order
+        wasBehind = isBehind
       },
       () => undefined, // the connection is lost, as the others say
     )

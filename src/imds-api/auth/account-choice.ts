@@ -39,6 +39,7 @@ export function buildAccountChoice(db: Db, isRequired: boolean): (request: Fasti
     request.accountIds = chosen
     const { id } = request.params as { readonly id?: string }
     const read = chosen.length === 1 ? chosen[0] : chosen.find((one) => one === id)
+    if (read !== undefined) request.bodyOwner = read // what a user sends for an account counts for the account
     if (read !== undefined && SAFE_METHODS.includes(request.method)) await enterShareOf(request, read)
     request.checkAccess = async () => {
       await request.checkToken()

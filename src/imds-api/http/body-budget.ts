@@ -1,9 +1,12 @@
 /**
  * Bounds the memory and the time that bodies of requests take: the bytes that are held until their responses are sent,
- * for each owner and in all, and the parsing of long bodies, one after another.
+ * for each owner and in all, and the parsing of long bodies, one after another, in turns by owner.
+ *
+ * Beyond a bound, a body that has not arrived whole goes first, the longest idle one: of the owner itself, or of the
+ * owner with the most if the new one has less. So unfinished bodies keep no others out.
  */
 import { setImmediate as nextTurn } from 'node:timers/promises'
-import pLimit from 'p-limit'
+import { FairQueue } from '../../limits/fair-queue.ts'
 import { shed, type Refusal } from '../model/refusal.ts'
 
 const MIB = 2 ** 20
@@ -19,48 +22,123 @@ export interface BodyBudgetLimits {
 }
 /** An owner can have two of the longest bodies (7 MiB) at once. */
 export const BODY_BUDGET_LIMITS: BodyBudgetLimits = { owner: 16 * MIB, long: 64 * MIB, all: 128 * MIB }
+/** A body of which nothing has arrived for so long is idle, in ms. */
+const IDLE_MS = 1_000
 
-/** The bodies of all requests to a server. An owner is an account, a user, or an address. */
+/**
+ * The body of a request. `owner`: an account, a user without one, or an address. `onCut` is called if it has to make
+ * room before it is whole.
+ */
+export interface HeldBody {
+  readonly owner: string
+  readonly onCut: (refusal: Refusal) => void
+  bytes: number
+  isWhole: boolean
+  arrivedMs: number
+}
+
+interface Owner {
+  readonly bodies: Set<HeldBody>
+  bytes: number
+}
+
 export class BodyBudget {
   readonly #limits: BodyBudgetLimits
-  readonly #owners = new Map<string, number>()
+  readonly #now: () => number
+  readonly #owners = new Map<string, Owner>()
   #all = 0
-  readonly #limit = pLimit(1)
+  readonly #turns = new FairQueue({ all: { atOnce: 1 } })
 
-  constructor(limits: BodyBudgetLimits) {
+  /** `now`: milliseconds of a monotonic clock. */
+  constructor(limits: BodyBudgetLimits, now: () => number) {
     this.#limits = limits
+    this.#now = now
   }
 
-  /**
-   * Takes bytes for a body of an owner. `isLong`: the body has more bytes than most routes allow. Refused beyond a
-   * bound.
-   */
-  take(owner: string, bytes: number, isLong: boolean): Refusal | undefined {
-    const used = (this.#owners.get(owner) ?? 0) + bytes
-    if (used > this.#limits.owner) {
+  begin(owner: string, onCut: HeldBody['onCut']): HeldBody {
+    return { owner, onCut, bytes: 0, isWhole: false, arrivedMs: this.#now() }
+  }
+
+  /** Takes bytes for a body. `isLong`: it has more bytes than most routes allow. Refused beyond a bound. */
+  take(body: HeldBody, bytes: number, isLong: boolean): Refusal | undefined {
+    body.arrivedMs = this.#now()
+    const own = this.#owners.get(body.owner) ?? { bodies: new Set(), bytes: 0 }
+    if (
+      !this.#makeRoom(
+        () => own.bytes + bytes > this.#limits.owner,
+        () => this.#longestIdle(own),
+      )
+    )
       return shed(
         'bodies',
         `the bodies of your other requests are too long: together they may have ${this.#limits.owner} bytes; ` +
           'try again',
       )
-    }
-    if (this.#all + bytes > (isLong ? this.#limits.long : this.#limits.all))
+    const most = isLong ? this.#limits.long : this.#limits.all
+    if (
+      !this.#makeRoom(
+        () => this.#all + bytes > most,
+        () => this.#dispensable(own, bytes),
+      )
+    )
       return shed('bodies', 'other requests have too long bodies at present: try again')
+    this.#owners.set(body.owner, own)
+    own.bodies.add(body)
+    own.bytes += bytes
+    body.bytes += bytes
     this.#all += bytes
-    this.#owners.set(owner, used)
     return undefined
   }
 
-  /** Returns bytes that were taken. */
-  release(owner: string, bytes: number): void {
-    const left = (this.#owners.get(owner) ?? 0) - bytes
-    if (left > 0) this.#owners.set(owner, left)
-    else this.#owners.delete(owner)
-    this.#all -= bytes
+  /** Returns the bytes of a body. */
+  release(body: HeldBody): void {
+    const own = this.#owners.get(body.owner)
+    if (own?.bodies.delete(body) !== true) return
+    own.bytes -= body.bytes
+    if (own.bodies.size === 0) this.#owners.delete(body.owner)
+    this.#all -= body.bytes
+    body.bytes = 0
   }
 
-  /** Runs a task after those before it, in a later turn of the event loop. */
-  inTurn<T>(task: () => Promise<T>): Promise<T> {
-    return this.#limit(() => nextTurn().then(task))
+  /** Runs a task after those before it, in a later turn of the event loop. Owners take turns. */
+  async inTurn<T>(owner: string, task: () => Promise<T>): Promise<T | undefined> {
+    return this.#turns.run({ key: owner }, () => nextTurn().then(task))
   }
+
+  /** Cuts bodies until there is room. False: none is left to cut. */
+  #makeRoom(isFull: () => boolean, next: () => HeldBody | undefined): boolean {
+    while (isFull()) {
+      const cut = next()
+      if (cut === undefined) return false
+      this.release(cut)
+      cut.onCut(shed('bodies', 'the body did not arrive in time, and others need its room: try again'))
+    }
+    return true
+  }
+
+  #longestIdle(own: Owner): HeldBody | undefined {
+    const longest = longestWithout(own.bodies)
+    return longest !== undefined && this.#now() - longest.arrivedMs >= IDLE_MS ? longest : undefined
+  }
+
+  /** The body that makes room for one of an owner with these: of the owner with the most unfinished ones, if it has more. */
+  #dispensable(own: Owner, bytes: number): HeldBody | undefined {
+    const unfinished = ({ bodies }: Owner) => bytesOf([...bodies].filter(({ isWhole }) => !isWhole))
+    const owners = [...this.#owners.values()]
+    const most = owners.reduce((a, b) => (unfinished(b) > unfinished(a) ? b : a), owners[0] ?? own)
+    return own.bytes + bytes < most.bytes ? longestWithout(most.bodies) : this.#longestIdle(most)
+  }
+}
+
+/** The unfinished body of which nothing has arrived for the longest time. */
+function longestWithout(bodies: ReadonlySet<HeldBody>): HeldBody | undefined {
+  let longest: HeldBody | undefined
+  for (const body of bodies) if (!body.isWhole && body.arrivedMs < (longest?.arrivedMs ?? Infinity)) longest = body
+  return longest
+}
+
+function bytesOf(bodies: Iterable<HeldBody>): number {
+  let sum = 0
+  for (const { bytes } of bodies) sum += bytes
+  return sum
 }

@@ -24,8 +24,8 @@ declare module 'fastify' {
   }
   interface FastifyRequest {
     /**
-     * In whose share of the BodyBudget the body is counted: set by the check of the access token. Empty: the address of
-     * the client.
+     * In whose share of the BodyBudget the body is counted: the account of the request, or the user if it has none. Empty,
+     * before the check of the access token: the address of the client.
      */
     bodyOwner: string
     /** Returns the bytes of the body to the BodyBudget. Undefined: it has none. */
@@ -111,7 +111,7 @@ export function setBodyParsers(server: FastifyInstance, parsers: BodyParsers): v
     const parsed =
       bytes.length <= MAX_BODY_BYTES
         ? await parseBytes(bytes, parse)
-        : await bodyBudget.inTurn(() => parseBytes(bytes, parse))
+        : await bodyBudget.inTurn(bodyOwnerOf(request), () => parseBytes(bytes, parse))
     if (parsed === null) throw refuse('bad_request', 'the body must be a JSON object; it is null')
     return parsed
   })
@@ -154,31 +154,40 @@ function chooseParser(request: FastifyRequest, parsers: BodyParsers): BodyParser
 /** Reads a body, and counts its bytes in the budget until the response is sent. */
 async function read(request: FastifyRequest, payload: Readable, limit: number): Promise<Buffer> {
   const declared = Number(request.headers['content-length'] ?? 0)
-  const owner = bodyOwnerOf(request)
   const { bodyBudget } = request.server
-  const body = new Bytes()
+  const bytes = new Bytes()
   let refusal: Refusal | undefined = declared > limit + MAX_DISCARD_BYTES ? tooLong(limit) : undefined
+  const { promise, resolve }: PromiseWithResolvers<'whole' | 'cut' | 'lost'> = Promise.withResolvers()
+  const body = bodyBudget.begin(bodyOwnerOf(request), (cut) => {
+    refusal ??= cut
+    bytes.clear()
+    resolve('cut')
+  })
   request.releaseBody = () => {
-    bodyBudget.release(owner, body.length)
-    body.clear()
+    bodyBudget.release(body)
+    bytes.clear()
   }
-  try {
-    let bytes = 0
-    if (refusal === undefined) {
-      for await (const chunk of payload.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>) {
-        bytes += chunk.length
-        if (bytes > limit) refusal ??= tooLong(limit)
-        refusal ??= bodyBudget.take(owner, chunk.length, bytes > MAX_BODY_BYTES)
-        if (refusal === undefined) body.add(chunk)
-        else request.releaseBody()
-        if (bytes > limit + MAX_DISCARD_BYTES) break
-      }
-    }
-  } catch {
-    throw refuse('bad_request', 'the connection ended before the body did')
+  let arrived = 0
+  const add = (chunk: Buffer) => {
+    arrived += chunk.length
+    if (arrived > limit) refusal ??= tooLong(limit)
+    refusal ??= bodyBudget.take(body, chunk.length, arrived > MAX_BODY_BYTES)
+    if (refusal === undefined) bytes.add(chunk)
+    else request.releaseBody?.()
+    if (arrived > limit + MAX_DISCARD_BYTES) resolve('cut')
   }
+  if (refusal === undefined) {
+    payload.on('data', add)
+    payload.once('end', () => resolve('whole'))
+    for (const event of ['error', 'close']) payload.once(event, () => resolve('lost'))
+    const end = await promise
+    payload.off('data', add)
+    if (end === 'cut') payload.pause()
+    if (end === 'lost') throw refuse('bad_request', 'the connection ended before the body did')
+  }
+  body.isWhole = true
   if (refusal !== undefined) throw refusal
-  return body.bytes
+  return bytes.bytes
 }
 
 function tooLong(limit: number): Refusal {

@@ -45,7 +45,7 @@ export function addServerSteps(
   })
   server.addHook('onRequest', checkHead)
   server.addHook('onRequest', dropMalformedType)
-  addBodyParser(server, new BodyBudget(BODY_BUDGET_LIMITS))
+  addBodyParser(server, new BodyBudget(BODY_BUDGET_LIMITS, () => performance.now()))
   server.addHook('preValidation', setMissingBody)
   server.addHook('preSerialization', noteRespondedId)
   server.addHook('onSend', releaseBody)

@@ -25,7 +25,7 @@ const ReadOnly = Type.Boolean({ description: 'An extension. true: only GET and H
 /** The extensions are only in the form of a client that has these limits. */
 const API_CLIENT = formsOf(
   'apiClient',
-  { ...NESTED.apiClient.fields, account: ACCOUNT },
+  { ...NESTED.apiClient.fields, description: Type.String(), account: ACCOUNT },
   {
     read_only: new Field(Type.Optional(ReadOnly), 'read_only', (is: boolean) => (is ? true : undefined)),
     expires_at: new Field(

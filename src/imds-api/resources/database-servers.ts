@@ -17,6 +17,7 @@ import { GivenDescription, givenTexts } from './kit/schemas.ts'
 /** The full form, which is the collected form too. */
 const DatabaseServer = new Form('databaseServer', {
   ...NESTED.databaseServer.fields,
+  description: Type.String(),
   account: ACCOUNT,
   database_server_type: linked(
     NESTED.databaseType,

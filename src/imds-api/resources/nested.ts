@@ -18,6 +18,15 @@ const Text = Type.String()
 const fqdnOf = (table: string) =>
   new Field(HostName, sql`(select ${sql.ref(`${table}.id`)} || '.' || domain from region)`)
 
+/** A summary is short: resources inside of others would have no bound with whole descriptions. */
+const shortText = (table: string) =>
+  new Field(
+    Type.String({ description: 'Only the full form has more than 255 characters of it.' }),
+    shortDescription(table),
+    // no half of a surrogate pair
+    (text: string) => text.slice(0, MAX_IMAGE_DESCRIPTION).replace(/[\ud800-\udbff]$/, ''),
+  )
+
 const FIELDS = {
   account: { name: Text, status: enumOf(ROWS.account.states) },
   user: {
@@ -31,7 +40,7 @@ const FIELDS = {
   },
   apiClient: {
     name: Text,
-    description: Text,
+    description: shortText('api_clients'),
     permissions_group: enumOf(Object.keys(SCOPES_OF_GROUP)),
     revoked_at: NullableTime,
   },
@@ -53,12 +62,7 @@ const FIELDS = {
       examples: [...ROWS.image.states, 'deleted'],
     }),
     locked: Type.Boolean(),
-    description: new Field(
-      Type.String({ description: 'Only the full form has more than 255 characters of it.' }),
-      shortDescription('images'),
-      // no half of a surrogate pair
-      (text: string) => text.slice(0, MAX_IMAGE_DESCRIPTION).replace(/[\ud800-\udbff]$/, ''),
-    ),
+    description: shortText('images'),
     source: Text,
     source_trigger: Text,
     arch: enumOf(ARCHITECTURES),
@@ -89,7 +93,7 @@ const FIELDS = {
   },
   serverGroup: {
     name: Text,
-    description: Text,
+    description: shortText('server_groups'),
     created_at: Time,
     default: new Field(Type.Boolean(), 'is_default'),
     fqdn: fqdnOf('server_groups'),
@@ -115,7 +119,7 @@ const FIELDS = {
   databaseType: { name: Text, description: Text, disk_size: Megabytes, ram: Megabytes },
   databaseServer: {
     name: Text,
-    description: Text,
+    description: shortText('database_servers'),
     status: enumOf(ROWS.databaseServer.states),
     locked: Type.Boolean(),
     allow_access: Type.Array(Text),

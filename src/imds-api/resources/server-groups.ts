@@ -20,6 +20,7 @@ import { GivenDescription, givenTexts, nullable } from './kit/schemas.ts'
 /** The full form, which is the collected form too. */
 const ServerGroup = new Form('serverGroup', {
   ...NESTED.serverGroup.fields,
+  description: Type.String(),
   account: ACCOUNT,
   servers: linkedAll(
     NESTED.server,

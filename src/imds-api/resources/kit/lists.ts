@@ -41,7 +41,7 @@ export interface Collection {
 
 const ROWS_AT_ONCE = 100
 /** For forms with lists of other resources in them, which may be long. */
-export const FEW_ROWS_AT_ONCE = 10
+export const FEW_ROWS_AT_ONCE = 20
 
 export function byText(column: string): OrderColumn {
   return { column, type: 'text' }

@@ -4,8 +4,10 @@
  * - A view shows of each instance only states that the store had, and never an earlier one than before, in any life of
  *   the daemon. Absence is no removal.
  * - A guest that was launched is answered at once, and with its own values, until the control plane stops it.
- * - An address has one owner, and the rules admit no other instance there.
- * - A sealed value is not served.
+ * - An address has one owner, who claimed it last, also after the store has lost something; its data is served once rules
+ *   are confirmed that give it to no other. A packet that the kernel accepts gets no data of another (world.ts).
+ * - What was sealed or removed is not served again without a later publish.
+ * - A confirmation of rules counts for seconds; while the agent is well, what was gained is soon confirmed.
  * - A daemon that starts again serves what the one before served, unless its disk failed or its clock is wrong.
  * - A daemon that says that its view is up to date has read everything that the store had then.
  * - A daemon that is connected has every change after a minute.

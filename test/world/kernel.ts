@@ -118,7 +118,7 @@ export class Kernel {
     )
   }
 
-  /** The link by which a response leaves: that of its connection. */
+  /** The link by which a response leaves, also when it is sent again: that of its connection. */
   linkOf({ link }: Connection): string {
     return link
   }

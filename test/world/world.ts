@@ -19,6 +19,8 @@ const TOKEN_TTL = { 'x-aws-ec2-metadata-token-ttl-seconds': '21600' }
 const WATCH_MS = 30_000
 /** How soon a request that waits is answered after a change, with all signatures that it needs. */
 const WAIT_MS = 7_000
+/** When the kernel sends a response again that is not acknowledged. */
+const AGAIN_MS = [0, 1_000, 10_000, 100_000]
 /** For how long several networks may be answered without rules: how long a confirmation counts. */
 const NO_RULES_MS = 8_000
 /** What guests read. */
@@ -171,6 +173,11 @@ export class World implements Eventful {
     ask(life, time, at, { url }, ({ status, body }) => {
       time.note(`${name} answers the link of ${sender.id} from ${at} ${url}: ${status}`)
       if (status !== 200) return
+      for (const delayMs of dice.chance(0.3) ? AGAIN_MS : [0])
+        time.later(delayMs, () => {
+          if (kernel.linkOf(connection) !== sender.link)
+            time.break(`a response leaves by the link of its request: ${name} sends that of ${sender.id} to another`)
+        })
       if (life.finder.isSeparatedByRules && kernel.isOpenFor(NO_RULES_MS))
         time.break(`several networks are served only with their rules: ${name} has none, and answers ${at}`)
       const whose = /srv-\d/.exec(body)?.[0]

@@ -161,7 +161,7 @@ export class View {
       this.#indexOf(network).setConfirmed(range, gain.change <= change)
       this.#gained.set(key, gain)
     }
-    if (differing.length > 0) this.#notify()
+    this.#concerned.clear() // no record and no owner has changed
     return differing.length > 0
   }
 

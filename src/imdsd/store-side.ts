@@ -61,11 +61,12 @@ export async function buildStoreSide(parts: StoreSideParts): Promise<StoreSide> 
   const [{ Sync }, { buildPeerLookup }] = await Promise.all([import('./view/sync.ts'), import('./view/peer-lookup.ts')])
   const persistence = await buildPersistence(parts)
   const firewall = await buildFirewall(parts, persistence)
-  const hasEarly = reports.onReport((id) => {
-    persistence.noteReport()
+  reports.onReport((id) => {
+    const served = view.get(id)
+    const all = served && reports.of(served)
+    if (all !== undefined) void persistence.append({ kind: 'reported', id, reports: all }, false, () => undefined)
     reportWriter?.noteReport(id)
   })
-  if (hasEarly) persistence.noteReport() // the first resync writes them to the store
   const sync = new Sync({
     source,
     view,

@@ -1,6 +1,7 @@
 /**
  * What guests report (contract H9). The last reports of a guest are kept as long as the view has its instance, within
- * the bounds of metadata/reports.ts and REPORTS_A_MINUTE. They are never served to a guest. The snapshot has them too.
+ * the bounds of metadata/reports.ts and REPORTS_A_MINUTE. They are never served to a guest. The snapshot and the journal
+ * have them too.
  */
 import type { Content } from '../../metadata/content.ts'
 import {
@@ -93,20 +94,20 @@ export class GuestReports {
   readonly #kept = new WeakMap<Guest['stay'], Kept>()
   readonly #now: () => number
   readonly #wall: () => number
-  #hasEarly = false
-  #changed: (id: string) => void = () => {
-    this.#hasEarly = true
-  }
+  /** The instances that have reported before `onReport`. */
+  readonly #early = new Set<string>()
+  #changed: (id: string) => void = (id) => this.#early.add(id)
 
   constructor(now: () => number, wall: () => number) {
     this.#now = now
     this.#wall = wall
   }
 
-  /** Sets the function that is called after each accepted report. True: some were accepted before. */
-  onReport(changed: (id: string) => void): boolean {
+  /** Sets the function that is called after each accepted report; at once for those that were accepted before. */
+  onReport(changed: (id: string) => void): void {
     this.#changed = changed
-    return this.#hasEarly
+    for (const id of this.#early) changed(id)
+    this.#early.clear()
   }
 
   /** Counts a report against the rate limit of its guest, also if it is refused later. False: the limit is reached. */

@@ -1,7 +1,7 @@
 /** How instances and changes are encoded in snapshots and journals. */
 import { parseJson } from '../../runtime/json.ts'
 import { RECORD_FORM, type Instance, type NetworkRange } from '../../metadata/instance.ts'
-import { storedForm, type Reports } from '../../metadata/reports.ts'
+import { parseReports, storedForm, type Reports } from '../../metadata/reports.ts'
 import type { ViewChange } from '../view/change.ts'
 import type { ValidRecord } from '../view/validate.ts'
 import { Mismatch, torn } from './unserved-file.ts'
@@ -15,7 +15,7 @@ export function lineOf(value: object): Buffer {
 
 /** An instance of a snapshot, or a record of a journal. */
 export interface SavedInstance extends ValidRecord {
-  /** What its guest has reported, if anything; never in a journal. */
+  /** What its guest has reported, if anything; in a journal it is a change of its own. */
   readonly reports?: Reports | undefined
   /** Its ranges that are unconfirmed (view.ts), if any; in a journal they follow from the changes. */
   readonly unconfirmed?: readonly NetworkRange[] | undefined
@@ -25,6 +25,7 @@ export interface SavedInstance extends ValidRecord {
 export function encodeChange(change: ViewChange): Uint8Array[] {
   if (change.kind === 'replace') return encodeInstance(change.record)
   if (change.kind === 'unconfirmed') return [lineOf({ unconfirmed: change.ranges })]
+  if (change.kind === 'reported') return [lineOf({ reported: change.id, reports: storedForm(change.reports) })]
   return [lineOf({ removed: change.id, order: change.order })]
 }
 
@@ -46,11 +47,10 @@ export function encodeInstance(saved: SavedInstance): Uint8Array[] {
 }
 
 /** An instance as a file has it. Only the form of the file is checked: its MAC says that a daemon wrote it. */
-export interface EncodedInstance extends Pick<SavedInstance, 'order' | 'lost' | 'unconfirmed'> {
+export interface EncodedInstance extends Pick<SavedInstance, 'order' | 'lost' | 'unconfirmed' | 'reports'> {
   readonly document: unknown
   readonly digest: unknown
   readonly userData: Buffer | undefined
-  readonly reports: unknown
 }
 
 /** Reads encoded bytes. Its methods throw a RejectedFile if the bytes have another form. */
@@ -89,8 +89,13 @@ export class EncodedReader {
     const userData = userDataBytes === null ? undefined : Buffer.from(this.#bytes.subarray(start, end))
     // files of before there was an order have none
     const { digest, order = 0, lost = [], reports, unconfirmed } = rest as Partial<EncodedInstance>
-    return { document: instance, digest, order, lost, userData, reports, unconfirmed }
+    return { document: instance, digest, order, lost, userData, reports: reportsOf(reports), unconfirmed }
   }
+}
+
+/** The reports in a line; undefined if it has none, or if they are not valid in this version. */
+function reportsOf(value: unknown): Reports | undefined {
+  return value === undefined ? undefined : parseReports(JSON.stringify(value))
 }
 
 /** The object that a text in JSON describes. Throws a RejectedFile for another text. */
@@ -100,7 +105,10 @@ export function objectOf(text: Buffer): Readonly<Record<string, unknown>> {
   return value as Record<string, unknown>
 }
 
-export type EncodedChange = Exclude<ViewChange, { kind: 'replace' }> | ({ readonly kind: 'replace' } & EncodedInstance)
+export type EncodedChange =
+  | Exclude<ViewChange, { kind: 'replace' | 'reported' }>
+  | ({ readonly kind: 'replace' } & EncodedInstance)
+  | { readonly kind: 'reported'; readonly id: string; readonly reports: Reports | undefined }
 
 /** One line of each kind of change. */
 interface EncodedLine {
@@ -108,6 +116,8 @@ interface EncodedLine {
   readonly removed?: string
   readonly order?: number
   readonly unconfirmed?: readonly NetworkRange[]
+  readonly reported?: string
+  readonly reports?: unknown
 }
 
 /** The changes of a group, as they were written. Throws a RejectedFile if it has another form. */
@@ -115,10 +125,11 @@ export function* changesOf(group: Buffer): Generator<EncodedChange> {
   const reader = new EncodedReader(group)
   while (!reader.isAtEnd) {
     const line = reader.line()
-    const { instance, removed, order = 0, unconfirmed } = line as EncodedLine
+    const { instance, removed, order = 0, unconfirmed, reported, reports } = line as EncodedLine
     if (instance !== undefined) yield { kind: 'replace', ...reader.instance(line) }
     else if (removed !== undefined) yield { kind: 'remove', id: removed, order }
     else if (unconfirmed !== undefined) yield { kind: 'unconfirmed', ranges: unconfirmed }
+    else if (reported !== undefined) yield { kind: 'reported', id: reported, reports: reportsOf(reports) }
     else throw torn()
   }
 }

@@ -1,6 +1,6 @@
 /**
- * When the next fold is due: soon after a report or a removal of user-data, so that several share it; and after a pause,
- * if the disk has failed. A pause after a fold is ten times as long as the fold, so folds take at most about a tenth of
+ * When the next fold is due: soon after a removal of user-data, so that several share it; and after a pause, if the disk
+ * has failed. A pause after a fold is ten times as long as the fold, so folds take at most about a tenth of
  * the time.
  */
 

@@ -47,9 +47,8 @@
  * frame that is authentic is served, also without the byte after it: a power failure may have taken that byte of a
  * frame that was in the view, and a frame that was not has what the store had.
  *
- * A fold runs beside changes: when the journals are longer than the snapshot, soon after a change that removes user-data
- * and after a report of a guest (journals have no reports), at a resync if the snapshot is not as this daemon would write
- * it, and at a clean stop.
+ * A fold runs beside changes: when the journals are longer than the snapshot, soon after a change that removes user-data,
+ * at a resync if the snapshot is not as this daemon would write it, and at a clean stop.
  *
  * ## States (persistence.ts)
  *

@@ -91,11 +91,6 @@ export class Persistence implements ChangeLog {
     return this.#queue.whenIdle(task)
   }
 
-  /** A guest has reported: the snapshot is to have that. */
-  noteReport(): void {
-    this.#schedule.request()
-  }
-
   /** A resync is complete: updates the time of the snapshot. `asOfMs`: when it began, in milliseconds since 1970. */
   noteResync(asOfMs: number): void {
     this.#asOfMs = asOfMs

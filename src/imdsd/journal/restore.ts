@@ -210,6 +210,7 @@ function applyTo(
     for (const change of changesOf(group)) {
       if (change.kind === 'replace') view.replace(restore(change))
       else if (change.kind === 'unconfirmed') view.setUnconfirmed(change.ranges)
+      else if (change.kind === 'reported') reports.set(change.id, change.reports)
       else {
         view.remove(change.id, change.order)
         reports.delete(change.id)

@@ -2,7 +2,6 @@
 import { createHash, createHmac } from 'node:crypto'
 import { closeSync, fstatSync, readSync } from 'node:fs'
 import { RECORD_FORM } from '../../metadata/instance.ts'
-import { parseReports } from '../../metadata/reports.ts'
 import { SLICE_BYTES, slices } from '../../limits/turn-budget.ts'
 import { openRegularFileSync } from '../../runtime/regular-file.ts'
 import { HEAD_BYTES, isEncrypted, TAG_BYTES, type RecordCipher } from '../../store/crypto/record-cipher.ts'
@@ -69,7 +68,7 @@ export async function readSnapshot(path: string, owner: StateOwner, keys: StateK
   const instances = encoded.map((one) => ({
     ...restore(one),
     ...(one.unconfirmed !== undefined && { unconfirmed: one.unconfirmed }),
-    ...(one.reports !== undefined && { reports: parseReports(JSON.stringify(one.reports)) }),
+    ...(one.reports !== undefined && { reports: one.reports }),
   }))
   const isCurrent = key === 0 && schema === RECORD_FORM && keys.cipher?.current === keyName
   // files of before there was an order have none

@@ -1,14 +1,17 @@
 import type { NetworkRange } from '../../metadata/instance.ts'
+import type { Reports } from '../../metadata/reports.ts'
 import type { ValidRecord } from './validate.ts'
 
 /**
  * A change has the whole new state, so a journal can be replayed from any earlier point. `unconfirmed`: of all ranges
- * exactly these are unconfirmed; after a replay of everything before.
+ * exactly these are unconfirmed; after a replay of everything before. `reported`: all that the guest of an instance has
+ * reported.
  */
 export type ViewChange =
   | { readonly kind: 'replace'; readonly record: ValidRecord }
   | { readonly kind: 'remove'; readonly id: string; readonly order: number }
   | { readonly kind: 'unconfirmed'; readonly ranges: readonly NetworkRange[] }
+  | { readonly kind: 'reported'; readonly id: string; readonly reports: Reports }
 
 /** Records changes of the view on disk before they are applied. */
 export interface ChangeLog {

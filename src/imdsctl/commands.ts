@@ -38,18 +38,22 @@ export async function userData({ store, output }: Context, id: string): Promise<
   })
 }
 
-export async function lastRevision({ store }: Context, id: string): Promise<number> {
-  return withStore(store, async (publisher) => recordOf(id, await existing(publisher, id)).revision)
+/** The revision of an instance in the store, and its place in the order. */
+export async function lastPublish({ store }: Context, id: string): Promise<{ revision: number; order: number }> {
+  return withStore(store, async (publisher) => {
+    const published = await existing(publisher, id)
+    return { revision: recordOf(id, published).revision, order: published.order }
+  })
 }
 
-/** Waits until the daemon at `operator` serves a revision of an instance. */
+/** Waits until the daemon at `operator` serves an instance as published at `order`; if that is 0, `revision` of it. */
 export async function wait(
   output: Output,
   id: string,
-  options: { revision: number; timeout: number; operator: string },
+  options: { revision: number; order: number; timeout: number; operator: string },
 ): Promise<void> {
-  const { revision, timeout, operator } = options
-  const waited = await waitForInstance({ operator, id, revision, timeoutMs: timeout * 1000 })
+  const { revision, order, timeout, operator } = options
+  const waited = await waitForInstance({ operator, id, revision, order, timeoutMs: timeout * 1000 })
   const { kind: result, ...details } = waited
   if (waited.kind === 'impossible') {
     throw new CommandFailure(
@@ -61,7 +65,7 @@ export async function wait(
   if (waited.kind === 'timeout') {
     throw new CommandFailure(
       EXIT.timeout,
-      `the daemon does not serve revision ${revision} of ${id}: ${waited.reason}`,
+      `the daemon does not serve ${order > 0 ? `the publish ${order}` : `revision ${revision}`} of ${id}: ${waited.reason}`,
       { id, result, ...details, revision: waited.revision ?? null },
     )
   }

@@ -37,19 +37,23 @@ function addGuestCommands(program: Command, runner: Runner): void {
     .argument('<id>', ID)
     .option(
       '--revision <n>',
-      'the revision to wait for; a later one counts too (default: the one in the store)',
+      'the revision to wait for; a later one counts too (default: what the store has)',
       wholeNumber,
+    )
+    .addOption(
+      new Option('--order <n>', 'the publish to wait for, as the order that put --json prints; a later one counts too')
+        .argParser(wholeNumber)
+        .conflicts('revision'),
     )
     .option('--timeout <seconds>', 'the longest time to wait', wholeNumber, 30)
     .addOption(operatorOption(runner))
-    .action((id: string, options: { revision?: number; timeout: number; operator: string }) =>
+    .action((id: string, options: { revision?: number; order?: number; timeout: number; operator: string }) =>
       work(async (all) => {
-        const { lastRevision, wait } = await import('./commands.ts')
+        const { lastPublish, wait } = await import('./commands.ts')
         checkId(id)
-        await wait(output, id, {
-          ...options,
-          revision: options.revision ?? (await lastRevision(contextOf(runner, all), id)),
-        })
+        const { revision = 0, order = 0 } = options
+        const awaited = revision + order > 0 ? { revision, order } : await lastPublish(contextOf(runner, all), id)
+        await wait(output, id, { ...options, ...awaited })
       }),
     )
   program

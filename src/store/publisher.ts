@@ -96,9 +96,10 @@ export interface RemoveOptions extends PutOptions {
   readonly sealedAt?: string | undefined
 }
 
-/** A published instance: its document as published, and its user-data (undefined: none). */
+/** A published instance: its document, its place in the order (0: none), and its user-data (undefined: none). */
 export interface Published {
   readonly document: unknown
+  readonly order: number
   readonly userData: Uint8Array | undefined
 }
 

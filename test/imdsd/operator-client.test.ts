@@ -208,7 +208,11 @@ t.test('without a document, the fault names the daemon and its answer', (t) => {
  * Waits for revision 7 while the daemon sends these replies in turn, and repeats the last one. `reason` is its reply to
  * the question for the reason.
  */
-async function waited(t: Test, replies: readonly Reply[], { timeoutMs = 60_000, reason = [404, {}] as Reply } = {}) {
+async function waited(
+  t: Test,
+  replies: readonly Reply[],
+  { timeoutMs = 60_000, reason = [404, {}] as Reply, order = 0 } = {},
+) {
   let asked = 0
   let askedReason = 0
   const { unix } = await listening(t, ({ url }) => {
@@ -217,7 +221,7 @@ async function waited(t: Test, replies: readonly Reply[], { timeoutMs = 60_000, 
     const reply = withReason ? reason : replies[Math.min(asked++, replies.length - 1)]!
     return typeof reply === 'string' ? reply : [reply[0], { id: 'srv-a', ...(reply[1] as object) }]
   })
-  const result = await waitForInstance({ operator: unix, id: 'srv-a', revision: 7, timeoutMs })
+  const result = await waitForInstance({ operator: unix, id: 'srv-a', revision: 7, order, timeoutMs })
   return { result, asked, askedReason }
 }
 
@@ -254,6 +258,25 @@ t.test('a revision whose guest can never start ends the wait at once; an earlier
     ]),
     { result: { kind: 'answers' }, asked: 2 },
   )
+})
+
+t.test('a place in the order decides, whatever the revision', async (t) => {
+  t.match(
+    await waited(
+      t,
+      [
+        [200, { revision: 8 }],
+        [200, { revision: 7, order: 20 }],
+        [409, { revision: 7, order: 20, reason: 'no link', final: true }],
+        [200, { revision: 6, order: 21 }],
+      ],
+      { order: 21 },
+    ),
+    { result: { kind: 'answers', revision: 6 }, asked: 4 },
+  )
+  t.match(await waited(t, [[409, { revision: 6, order: 21, reason: 'no link', final: true }]], { order: 21 }), {
+    result: { kind: 'impossible' },
+  })
 })
 
 t.test('when the time of a wait is over, the result says what the daemon answered', async (t) => {

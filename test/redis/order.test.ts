@@ -117,6 +117,26 @@ t.test('G1: a start without the store serves the owner that was served, not one 
   t.equal(await userDataOf(next), 'of B')
 })
 
+t.test('a wait for a publish does not end with other contents of the same revision', async (t) => {
+  const { store, daemon, run } = await aRegion(t)
+  const wait = (...args: string[]) => run('wait', 'srv-a', ...args, '--operator', daemon.operatorSocket)
+  await store.put(A(), Buffer.from('first'))
+  await isServed(daemon, 'srv-a')
+  const goBack = await rememberState(redis.client)
+  const lost = await store.put(A(2), Buffer.from('lost'))
+  const order = lost.kind === 'published' ? lost.order : 0
+  t.match(await wait('--order', String(order)), { status: 0, stdout: 'srv-a is served at revision 2\n' })
+  await goBack()
+  await isBehind()
+  t.match(await wait('--order', String(order + 1), '--timeout', '3'), {
+    status: 75,
+    stderr: `imdsctl: the daemon does not serve the publish ${order + 1} of srv-a: it serves revision 2\n`,
+  })
+  await store.put(A(2), Buffer.from('second'))
+  t.match(await wait(), { status: 0 }, 'of what the store has')
+  t.equal(await userDataOf(daemon), 'second')
+})
+
 t.test('E1: an instance whose tombstone has expired loses its address to the present owner', async (t) => {
   const { store, daemon, start } = await aRegion(t)
   await store.put(A(), Buffer.from('of A'))

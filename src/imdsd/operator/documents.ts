@@ -68,12 +68,13 @@ export const ReadinessSchema = Type.Object({
 export type Readiness = Static<typeof ReadinessSchema>
 
 /**
- * The launch gate's answer. `revision`: the revision that this daemon serves, or null. `final`: the guest can never be
- * started with this record.
+ * The launch gate's answer. `revision`: the revision that this daemon serves, or null. `order`: its place in the order of
+ * the region. `final`: the guest can never be started with this record.
  */
 export const InstanceStateSchema = Type.Object({
   id: Type.String(),
   revision: Type.Union([Type.Integer(), Type.Null()]),
+  order: Type.Optional(Type.Integer()),
   reason: Type.Optional(Type.String()),
   final: Type.Optional(Type.Literal(true)),
 })

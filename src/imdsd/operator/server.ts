@@ -215,8 +215,15 @@ function formatGateState(
     case 'not-served':
       return { status: 404, id, revision: null, ...reason }
     case 'open':
-      return { status: 200, id, revision: state.revision, ...reason }
+      return { status: 200, id, revision: state.revision, order: state.order, ...reason }
     case 'held':
-      return { status: 409, id, revision: state.revision, ...reason, ...(state.isFinal && { final: true }) }
+      return {
+        status: 409,
+        id,
+        revision: state.revision,
+        order: state.order,
+        ...reason,
+        ...(state.isFinal && { final: true }),
+      }
   }
 }

@@ -6,13 +6,15 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { ask, QUESTIONS } from './client.ts'
 
 /**
- * What to wait for. `operator`: the daemon's unix socket for operators, `unix:/run/imds/operator.sock`, or its TCP
+ * What to wait for. `order`: the place in the order of the region that the result of a publish has. It decides unless it
+ * is 0 or absent; then `revision` does, of which there may be two after the store went back. `operator`: the daemon's unix socket for operators, `unix:/run/imds/operator.sock`, or its TCP
  * listener, `http://127.0.0.1:9169`.
  */
 export interface WaitFor {
   readonly operator: string
   readonly id: string
   readonly revision: number
+  readonly order?: number
   readonly timeoutMs: number
 }
 
@@ -30,44 +32,49 @@ const POLL_MS = 25
 const REASON_TIMEOUT_MS = 1500
 
 /**
- * Resolves when the daemon serves `revision` of the instance or a later one, when it never can, or after the timeout.
+ * Resolves when the daemon serves the publish that is waited for or a later one, when it never can, or after the
+ * timeout.
  */
-export async function waitForInstance({ operator, id, revision, timeoutMs }: WaitFor): Promise<Waited> {
+export async function waitForInstance({ operator, id, revision, order = 0, timeoutMs }: WaitFor): Promise<Waited> {
   const deadline = performance.now() + timeoutMs
-  let gate: Gate = { served: undefined, reason: 'it does not answer' }
+  const isAwaited = (at: Publish) => (order > 0 ? at.order >= order : at.revision >= revision)
+  let gate: Gate = { reason: 'it does not answer' }
   for (;;) {
     gate = (await askGate(operator, id, Math.max(1, deadline - performance.now()))) ?? gate
     const { served, reason, impossibleAt } = gate
-    if (impossibleAt !== undefined && impossibleAt >= revision)
-      return { kind: 'impossible', revision: impossibleAt, reason }
-    if (served !== undefined && served >= revision) return { kind: 'answers', revision: served }
+    if (impossibleAt !== undefined && isAwaited(impossibleAt))
+      return { kind: 'impossible', revision: impossibleAt.revision, reason }
+    if (served !== undefined && isAwaited(served)) return { kind: 'answers', revision: served.revision }
     if (performance.now() + POLL_MS >= deadline)
-      return { kind: 'timeout', revision: served, reason: (await askReason(operator, id)) ?? reason }
+      return { kind: 'timeout', revision: served?.revision, reason: (await askReason(operator, id)) ?? reason }
     await sleep(POLL_MS)
   }
 }
 
-/**
- * The gate's last answer. `served`: the revision whose guest may be started; `impossibleAt`: the one whose guest never
- * can.
- */
+interface Publish {
+  readonly revision: number
+  readonly order: number
+}
+
+/** The gate's last answer. `served`: that whose guest may be started; `impossibleAt`: that whose guest never can. */
 interface Gate {
-  readonly served: number | undefined
+  readonly served?: Publish
   readonly reason: string
-  readonly impossibleAt?: number
+  readonly impossibleAt?: Publish
 }
 
 /** Asks the gate once. Undefined if the time ran out first: the previous answer still applies then. */
 async function askGate(operator: string, id: string, timeoutMs: number): Promise<Gate | undefined> {
   const answer = await ask(operator, QUESTIONS.instance(id, false), AbortSignal.timeout(Math.ceil(timeoutMs)))
   if (answer.kind === 'timeout') return undefined
-  if (answer.kind === 'unreachable') return { served: undefined, reason: `it cannot be reached: ${answer.reason}` }
-  if (answer.status === 404) return { served: undefined, reason: 'it does not know the instance' }
-  if (answer.kind === 'refused') return { served: undefined, reason: `it answered with status ${answer.status}` }
-  const { reason = '', final } = answer.value
-  const revision = answer.value.revision ?? undefined
-  if (answer.status === 200) return { served: revision, reason: `it serves revision ${String(revision)}` }
-  return { served: undefined, reason, ...(final === true && revision !== undefined && { impossibleAt: revision }) }
+  if (answer.kind === 'unreachable') return { reason: `it cannot be reached: ${answer.reason}` }
+  if (answer.status === 404) return { reason: 'it does not know the instance' }
+  if (answer.kind === 'refused') return { reason: `it answered with status ${answer.status}` }
+  const { reason = '', final, revision, order = 0 } = answer.value
+  if (revision === null) return { reason }
+  const at = { revision, order }
+  if (answer.status === 200) return { served: at, reason: `it serves revision ${revision}` }
+  return { reason, ...(final === true && { impossibleAt: at }) }
 }
 
 /**

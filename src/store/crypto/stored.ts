@@ -7,6 +7,7 @@ import { isEncrypted, type Decrypted, type RecordCipher } from './record-cipher.
 import { TurnBudget } from '../../limits/turn-budget.ts'
 import { parseJson } from '../../runtime/json.ts'
 import { withoutOrder } from '../order.ts'
+import type { Published } from '../publisher.ts'
 
 /**
  * The contents of the values. `order`: the place of the record in the order of the region; 0: it has none. `keys`: the
@@ -61,12 +62,12 @@ export async function readPublished(
   id: string,
   values: { readonly record: Buffer; readonly userData: Buffer | undefined; readonly fault?: string } | undefined,
   cipher: RecordCipher | undefined,
-): Promise<{ readonly document: unknown; readonly userData: Buffer | undefined } | undefined> {
+): Promise<Published | undefined> {
   if (values === undefined) return undefined
   if (values.fault !== undefined) throw new Error(`${id} cannot be read: ${values.fault}`)
   const stored = await readStored(id, values.record, values.userData, cipher, new TurnBudget())
   if (stored.kind !== 'record') throw new Error(`${id} cannot be read: ${stored.reason}`)
-  return { document: stored.document, userData: stored.userData }
+  return { document: stored.document, order: stored.order, userData: stored.userData }
 }
 
 function readDocument(record: Buffer, userData: Buffer | undefined, keys: readonly string[]): StoredContents {

@@ -87,7 +87,8 @@ function buildBackend(directory: string, operations: FileOperations, now: () => 
     get: async (id) => {
       const loaded = await loadFiles(directory, id)
       if (loaded.kind === 'unreadable' || loaded.kind === 'user-data') throw new Error(loaded.reason)
-      return loaded.kind === 'record' ? { document: loaded.document, userData: loaded.userData } : undefined
+      if (loaded.kind !== 'record') return undefined
+      return { document: loaded.document, order: loaded.order ?? 0, userData: loaded.userData }
     },
     unannounced: () => Promise.resolve([]),
     /** Daemons only read the directory. */

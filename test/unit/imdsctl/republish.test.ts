@@ -10,7 +10,7 @@ function aStore(races: number) {
     get: () => {
       const read = document
       if (races-- > 0) document = { ...read, revision: read.revision + 1, other: 'writer' } as typeof document
-      return Promise.resolve({ document: read, userData: undefined })
+      return Promise.resolve({ document: read, order: 1, userData: undefined })
     },
     put: (put) => {
       const { revision } = put as typeof document

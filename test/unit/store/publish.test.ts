@@ -75,6 +75,7 @@ function aPublisher({
 
 const stored = (change: Record<string, unknown> = {}, userData?: Uint8Array): Published => ({
   document: anInstance({ revision: 7, ...change }),
+  order: 1,
   userData,
 })
 

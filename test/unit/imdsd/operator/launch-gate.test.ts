@@ -25,10 +25,10 @@ function aGate(change: Partial<LaunchGateParts> = {}) {
 
 const ON_BLUE = [{ id: 'int-blue1', macAddress: '02:24:19:00:00:02', network: 'blue', ipv4Addresses: ['10.9.0.2/24'] }]
 
-test('the gate is open for a served instance, with its revision', () => {
+test('the gate is open for a served instance, with its revision and its place in the order', () => {
   const { put, gate } = aGate()
   put(parsed({ revision: 4 }))
-  expect(gate('srv-abcde')).toEqual({ kind: 'open', revision: 4 })
+  expect(gate('srv-abcde')).toEqual({ kind: 'open', revision: 4, order: 1 })
 })
 
 test('an instance is not served if unknown, on other networks, contested, or without a lost address', () => {
@@ -53,13 +53,21 @@ test('a link without a valid name holds the guest for ever; a missing listener o
   expect(held({ firewall: { ...firewall, linkFault: () => 'no name' } })).toEqual({
     kind: 'held',
     revision: 2,
+    order: 1,
     reason: 'no name',
     isFinal: true,
   })
-  expect(held({ firewall })).toEqual({ kind: 'held', revision: 2, reason: 'not admitted yet', isFinal: false })
+  expect(held({ firewall })).toEqual({
+    kind: 'held',
+    revision: 2,
+    order: 1,
+    reason: 'not admitted yet',
+    isFinal: false,
+  })
   expect(held({ firewall, unreachable: () => 'no address' })).toEqual({
     kind: 'held',
     revision: 2,
+    order: 1,
     reason: 'no address',
     isFinal: false,
   })

@@ -24,9 +24,15 @@ const DOCUMENT: FirewallDocument = {
   guests: [],
 }
 const GATE: Readonly<Record<string, GateState>> = {
-  'srv-a': { kind: 'open', revision: 7 },
-  'srv-c': { kind: 'held', revision: 7, reason: 'the firewall has not admitted the guest yet', isFinal: false },
-  'srv-d': { kind: 'held', revision: 7, reason: 'its link has no possible name', isFinal: true },
+  'srv-a': { kind: 'open', revision: 7, order: 3 },
+  'srv-c': {
+    kind: 'held',
+    revision: 7,
+    order: 3,
+    reason: 'the firewall has not admitted the guest yet',
+    isFinal: false,
+  },
+  'srv-d': { kind: 'held', revision: 7, order: 3, reason: 'its link has no possible name', isFinal: true },
 }
 
 function parts({
@@ -101,9 +107,9 @@ test('metrics, liveness and readiness answer', async () => {
 test('the launch gate answers 200, 409 or 404 with the revision and the reason', async () => {
   const server = aServer()
   const known = await server.inject('/instances/srv-a')
-  expect([known.statusCode, known.json()]).toEqual([200, { id: 'srv-a', revision: 7 }])
+  expect([known.statusCode, known.json()]).toEqual([200, { id: 'srv-a', revision: 7, order: 3 }])
   expect((await server.inject('/instances/srv-b')).statusCode).toBe(404)
-  expect((await server.inject('/instances/srv-a?reason')).json()).toEqual({ id: 'srv-a', revision: 7 })
+  expect((await server.inject('/instances/srv-a?reason')).json()).toEqual({ id: 'srv-a', revision: 7, order: 3 })
   expect((await server.inject('/instances/srv-b?reason')).json()).toEqual({
     id: 'srv-b',
     revision: null,

@@ -71,7 +71,7 @@ async function askGate(operator: string, id: string, timeoutMs: number): Promise
   if (answer.status === 404) return { reason: 'it does not know the instance' }
   if (answer.kind === 'refused') return { reason: `it answered with status ${answer.status}` }
   const { reason = '', final, revision, order = 0 } = answer.value
-  if (revision === null) return { reason }
+  if (typeof revision !== 'number') return { reason }
   const at = { revision, order }
   if (answer.status === 200) return { served: at, reason: `it serves revision ${revision}` }
   return { reason, ...(final === true && { impossibleAt: at }) }

@@ -7,7 +7,6 @@ import { isEncrypted, type Decrypted, type RecordCipher } from './record-cipher.
 import { TurnBudget } from '../../limits/turn-budget.ts'
 import { parseJson } from '../../runtime/json.ts'
 import { withoutOrder } from '../order.ts'
-import type { Published } from '../publisher.ts'
 
 /**
  * The contents of the values. `order`: the place of the record in the order of the region; 0: it has none. `keys`: the
@@ -62,7 +61,7 @@ export async function readPublished(
   id: string,
   values: { readonly record: Buffer; readonly userData: Buffer | undefined; readonly fault?: string } | undefined,
   cipher: RecordCipher | undefined,
-): Promise<Published | undefined> {
+): Promise<Omit<Extract<StoredContents, { kind: 'record' }>, 'kind' | 'keys'> | undefined> {
   if (values === undefined) return undefined
   if (values.fault !== undefined) throw new Error(`${id} cannot be read: ${values.fault}`)
   const stored = await readStored(id, values.record, values.userData, cipher, new TurnBudget())

@@ -121,11 +121,12 @@ test('the launch gate answers 200, 409 or 404 with the revision and the reason',
   const held = await server.inject('/instances/srv-c')
   expect([held.statusCode, held.json()]).toEqual([
     409,
-    { id: 'srv-c', revision: 7, reason: 'the firewall has not admitted the guest yet' },
+    { id: 'srv-c', revision: 7, order: 3, reason: 'the firewall has not admitted the guest yet' },
   ])
   expect((await server.inject('/instances/srv-d')).json()).toEqual({
     id: 'srv-d',
     revision: 7,
+    order: 3,
     reason: 'its link has no possible name',
     final: true,
   })

@@ -69,7 +69,7 @@ export function buildOperatorListener(
   const page = {
     version: VERSION,
     state: () => readRegionState({ db, hypervisors, postponed: () => sender.postponed() }),
-    publishing: () => publisher.problem,
+    publishing: publisher,
     nowMs: () => Date.now(),
   }
   const server = buildOperatorServer({

@@ -14,7 +14,7 @@ import type { OutboxPublisher } from './publish/outbox-publisher.ts'
 
 export interface ApiOperatorParts {
   readonly database: Pick<Database, 'pool'>
-  readonly publisher: Pick<OutboxPublisher, 'problem'>
+  readonly publisher: Pick<OutboxPublisher, 'problem' | 'isStoreBehind'>
   /** True once this process has begun to stop. */
   readonly isStopping: () => boolean
   readonly hypervisors: () => Promise<RegionHypervisors>
@@ -31,7 +31,7 @@ export interface ApiOperatorParts {
 
 /**
  * Builds the server. /readyz is 200 while the database answers, until the process stops; it names a store that cannot be
- * used, without which requests are served all the same.
+ * used or has lost changes, without which requests are served all the same.
  */
 export function buildOperatorServer(parts: ApiOperatorParts): FastifyInstance {
   const { database, publisher, isStopping, hypervisors, page, findings, registry, password, now } = parts
@@ -51,6 +51,7 @@ export function buildOperatorServer(parts: ApiOperatorParts): FastifyInstance {
       stopping: isStopping(),
       database: database_problem ?? 'reachable',
       publishing: publisher.problem ?? 'working',
+      ...(publisher.isStoreBehind && { storeBehind: true }),
     })
   })
   server.get('/findings', async (): Promise<ServiceFindings> => ({ version: VERSION, findings: await findings() }))

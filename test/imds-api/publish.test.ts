@@ -112,6 +112,7 @@ t.test('a statement that is prepared while the tables are empty reads them by th
       db,
       store,
       history: 'files',
+      isBehind: false,
       noteOrder: () => undefined,
       count: () => undefined,
       hasToStop: () => false,
@@ -511,7 +512,14 @@ t.test('a batch', async (t) => {
   const publish = (ids: readonly string[], put: Store['put']) => {
     const parts = { count: () => undefined, hasToStop: () => false, bootSeconds: 600, log: pino({ enabled: false }) }
     return publishBatch(
-      { ...parts, db, store: { ...methodsOf(store), put }, history: 'files', noteOrder: () => undefined },
+      {
+        ...parts,
+        db,
+        store: { ...methodsOf(store), put },
+        history: 'files',
+        isBehind: false,
+        noteOrder: () => undefined,
+      },
       ids,
     )
   }
@@ -842,7 +850,7 @@ function aPublisher(t: Test, api: TestApi, store: Store, batchSize = MAX_BATCH_S
         if (options?.dryRun !== true) puts.push({ id, revision })
         return store.put(document, userData, options)
       }
-      return { store: { ...methodsOf(store), put }, history: 'files', noteOrder: () => undefined }
+      return { store: { ...methodsOf(store), put }, history: 'files', isBehind: false, noteOrder: () => undefined }
     },
     batchSize,
     count: (outcome) => counted.push(outcome),

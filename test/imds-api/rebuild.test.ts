@@ -291,11 +291,13 @@ t.test('a Redis that went back in place, its history too, gets everything again,
   const { last = 0 } = await store.fleet.state()
   await goBack()
   t.equal((await store.list()).find(({ id }) => id === first)?.revision, 1)
+  t.equal((await open()).isBehind, true, 'as readyz and doctor say')
   await publish()
   t.match(await store.fleet.state(), { behind: { order: last } }, 'the mark: the last place that the database knew')
   t.same((await store.list()).find(({ id }) => id === first)?.revision, 5)
   t.ok(((await store.fleet.state()).last ?? 0) > last)
   await open()
+  t.equal((await open()).isBehind, false)
   t.equal((await store.fleet.state()).behind, undefined, 'the mark is cleared when everything is published')
   t.same(
     lines.filter(({ code }) => code?.startsWith('store-')).map(({ code }) => code),

@@ -2,6 +2,7 @@
 import { formatDuration } from '../../runtime/ago.ts'
 import { failure, ok, warning, type CheckResult, type Finding } from '../../runtime/check.ts'
 import type { RegionHypervisor } from '../publish/hypervisors.ts'
+import type { OutboxPublisher } from '../publish/outbox-publisher.ts'
 import type { PoolUsage } from '../changes/allocate.ts'
 import type { RegionState } from './region-state.ts'
 
@@ -14,8 +15,14 @@ const NEARLY_FULL = 0.9
 const MAX_NAMED = 10
 const ADD_RANGE = 'add a range to the region file, and apply it'
 
-/** Finds them. `publishing`: why nothing can be published, or undefined. `nowMs`: Unix time. */
-export function findingsOf(state: RegionState, publishing: string | undefined, nowMs: number): CheckResult[] {
+export type Publishing = Pick<OutboxPublisher, 'problem' | 'isStoreBehind'>
+
+/** Finds them. `nowMs`: Unix time. */
+export function findingsOf(
+  state: RegionState,
+  { problem: publishing, isStoreBehind }: Publishing,
+  nowMs: number,
+): CheckResult[] {
   const { hypervisors, outbox, pools, postponed } = state
   const all = hypervisors.hypervisors
   const isUnknown = hypervisors.storeProblem !== undefined
@@ -29,7 +36,12 @@ export function findingsOf(state: RegionState, publishing: string | undefined, n
   const found: Readonly<Record<string, Finding>> = {
     store:
       publishing === undefined
-        ? ok('servers are published')
+        ? isStoreBehind
+          ? warning(
+              'it has lost changes, and every server is published again',
+              'find out why it went back (imds-api explain store-behind); imds-api verify says when all is published',
+            )
+          : ok('servers are published')
         : failure(
             publishing,
             'repair the store (imds-api explain servers-not-published): then all that waits is published',

@@ -10,14 +10,14 @@ import { formatSearch, partOf, type Question } from '../../pages/search.ts'
 import { formatTable, number } from '../../pages/table.ts'
 import { formatAgo, formatDuration } from '../../runtime/ago.ts'
 import { failure, worstOf, type CheckResult } from '../../runtime/check.ts'
-import { findingsOf, shareOf } from './findings.ts'
+import { findingsOf, shareOf, type Publishing } from './findings.ts'
 import type { RegionState } from './region-state.ts'
 
-/** What the page shows. `publishing`: why nothing can be published, or undefined. `nowMs`: Unix time. */
+/** What the page shows. `nowMs`: Unix time. */
 export interface RegionPageParts {
   readonly version: string
   readonly state: () => Promise<RegionState>
-  readonly publishing: () => string | undefined
+  readonly publishing: Publishing
   readonly nowMs: () => number
 }
 
@@ -28,7 +28,7 @@ export async function readFindings({ state, publishing, nowMs }: Omit<RegionPage
 }> {
   try {
     const read = await state()
-    return { read, findings: findingsOf(read, publishing(), nowMs()) }
+    return { read, findings: findingsOf(read, publishing, nowMs()) }
   } catch (error) {
     const remedy = 'start PostgreSQL, or correct IMDS_API_DATABASE: imds-api explain database-unreachable'
     const finding = failure(`the database does not answer: ${(error as Error).message}`, remedy)

@@ -64,6 +64,11 @@ export class OutboxPublisher {
     return this.#problem
   }
 
+  /** The store has lost changes, and everything is being published again. */
+  get isStoreBehind(): boolean {
+    return this.#store?.isBehind === true
+  }
+
   start(): void {
     this.#listener.start()
     this.#running = this.#run()

@@ -24,12 +24,13 @@ import { countRebuild, enqueueAllServers } from '../changes/servers.ts'
 import { inTransaction, type Tx, type Db } from '../database/transaction.ts'
 
 /**
- * A store that has the region of our database, and its history when it was opened. `noteOrder`: it has given this place
- * to what was published.
+ * A store that has the region of our database, and its history when it was opened. `isBehind`: it has lost changes, and
+ * not everything was published again yet. `noteOrder`: it has given this place to what was published.
  */
 export interface OwnStore<Store = Publisher> {
   readonly store: Store
   readonly history: string
+  readonly isBehind: boolean
   readonly noteOrder: (order: number) => void
 }
 
@@ -85,7 +86,7 @@ export function openOwnRegion(db: Db, open: () => Promise<Publisher>, log: Pick<
         await store.fleet.clearBehind(behind)
     }
     agreed = { history, atMs: performance.now() }
-    return { store, history, noteOrder }
+    return { store, history, isBehind: isBehind || behind !== undefined, noteOrder }
   }
 }
 
@@ -99,7 +100,7 @@ export async function checkRegion(db: Db, fleet: Pick<Fleet, 'database'>): Promi
 /** Writes to the store first: otherwise a read-only store would enqueue all servers every second. */
 async function publishLost(
   db: Db,
-  { store, history }: Omit<OwnStore, 'noteOrder'>,
+  { store, history }: Pick<OwnStore, 'store' | 'history'>,
   ours: string,
   code: 'store-replaced' | 'store-behind',
   log: Pick<Log, 'warn'>,

@@ -353,7 +353,8 @@ export async function anApi(
       const publisher = new OutboxPublisher({
         db: database.background.db,
         connect: () => database.connect(),
-        openStore: () => store.initialise().then(() => ({ store, history: 'files', noteOrder: () => undefined })),
+        openStore: () =>
+          store.initialise().then(() => ({ store, history: 'files', isBehind: false, noteOrder: () => undefined })),
         batchSize: MAX_BATCH_SERVERS,
         count: nothing,
         countBatch: nothing,

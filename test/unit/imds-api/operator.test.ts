@@ -8,6 +8,7 @@ const NONE: RegionHypervisors = { hypervisors: [], storeProblem: undefined }
 function aServer({
   isAway = false,
   problem = undefined as string | undefined,
+  isStoreBehind = false,
   isStopping = false,
   all = NONE,
   password = undefined as string | undefined,
@@ -16,7 +17,7 @@ function aServer({
   const pool = { query: () => (isAway ? Promise.reject(new Error('connect ECONNREFUSED')) : Promise.resolve()) }
   return buildOperatorServer({
     database: { pool } as never,
-    publisher: { problem },
+    publisher: { problem, isStoreBehind },
     isStopping: () => isStopping,
     hypervisors,
     page: ({ search }) => Promise.resolve(`page of ${search}`),
@@ -27,11 +28,12 @@ function aServer({
   })
 }
 
-test('it is ready while the database answers, until it stops, and names an unusable store', async () => {
+test('it is ready while the database answers, until it stops, and names what is wrong with the store', async () => {
   const ready = { ready: true, stopping: false, database: 'reachable', publishing: 'working' }
   for (const [parts, status, body] of [
     [{}, 200, ready],
     [{ problem: 'Redis is unreachable' }, 200, { ...ready, publishing: 'Redis is unreachable' }],
+    [{ isStoreBehind: true }, 200, { ...ready, storeBehind: true }],
     [{ isAway: true }, 503, { ...ready, ready: false, database: 'connect ECONNREFUSED' }],
     [{ isStopping: true }, 503, { ...ready, ready: false, stopping: true }],
   ] as const) {

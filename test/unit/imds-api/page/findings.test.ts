@@ -24,8 +24,8 @@ const STATE: RegionState = {
 }
 
 /** What is not ok, each as `CHECK STATE TEXT`. */
-const found = (change: Partial<RegionState>, publishing?: string) =>
-  findingsOf({ ...STATE, ...change }, publishing, NOW)
+const found = (change: Partial<RegionState>, problem?: string, isStoreBehind = false) =>
+  findingsOf({ ...STATE, ...change }, { problem, isStoreBehind }, NOW)
     .filter(({ state }) => state !== 'ok')
     .map(({ check, state, text }) => `${check} ${state} ${text}`)
 const withHypervisor = (change: Partial<RegionHypervisor>) => ({
@@ -51,6 +51,11 @@ test('a hypervisor with servers whose daemon is silent or behind is found; one w
   ])
   expect(found(withHypervisor({ announced: { ...silent, duplicate: true }, servers: 0 }))).toEqual([])
 })
+
+test('a store that has lost changes is found', () =>
+  expect(found({}, undefined, true)).toEqual([
+    'store warning it has lost changes, and every server is published again',
+  ]))
 
 test('a store that cannot be used, a late outbox, refused servers, full pools and failing mail are found', () => {
   expect(found({ hypervisors: { hypervisors: [], storeProblem: 'no answer' } }, 'no answer')).toEqual([

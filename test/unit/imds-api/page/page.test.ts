@@ -29,7 +29,10 @@ function aState(hypervisors: number): RegionState {
 }
 
 const show = (state: () => Promise<RegionState>, search = '', page = 1) =>
-  formatRegionPage({ version: '1.0.0', state, publishing: () => HOSTILE, nowMs: () => NOW }, { search, page })
+  formatRegionPage(
+    { version: '1.0.0', state, publishing: { problem: HOSTILE, isStoreBehind: false }, nowMs: () => NOW },
+    { search, page },
+  )
 
 test('it has hypervisors, refused servers, pools and mail, and nothing that anybody wrote is HTML', async () => {
   const text = await show(() => Promise.resolve(aState(1)))

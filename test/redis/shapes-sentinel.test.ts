@@ -81,6 +81,34 @@ t.test('guests notice nothing of a failover after the primary is killed; later p
   t.same(warnings, ['the store is lost; guests are served from memory'], 'the operator is warned once')
 })
 
+t.test('E3: an address stays with its owner when a replica that lags is promoted', async (t) => {
+  const { url, servers, files } = await startSetup(t)
+  const store = await aStore(t, url, files)
+  const daemon = await aDaemon(t, url, files)
+  const owner = async () => (await daemon.get('/latest/meta-data/instance-id')).body.toString()
+  await store.put(record(1))
+  await until(async () => (await owner()) === 'srv-n1', 'the first owner to be served')
+  await until(
+    async () => (await servers[1].client.exists('imds:{gb1}:instance:srv-n1')) === 1,
+    'the replica to have it',
+  )
+  await servers[0].client.call('ACL', 'SETUSER', 'default', '-psync', '-sync')
+  await servers[0].client.call('CLIENT', 'KILL', 'TYPE', 'replica')
+  await store.remove('srv-n1')
+  await store.put(record(1, { id: 'srv-n2' }))
+  await until(async () => (await owner()) === 'srv-n2', 'the next owner to be served')
+  await servers[0].kill()
+  await until(async () => (await servers[1].client.exists('imds:{gb1}:behind')) === 1, 'the mark "behind"', 60_000)
+  t.equal(await servers[1].client.exists('imds:{gb1}:instance:srv-n1', 'imds:{gb1}:instance:srv-n2'), 1)
+  t.equal(await owner(), 'srv-n2', 'the daemon has seen the former owner in the store again')
+  await store.remove('srv-n1')
+  await store.put(record(2, { id: 'srv-n2' }), 'none')
+  await until(
+    async () => (await daemon.get('/latest/meta-data/hostname')).body.toString().startsWith('r2.'),
+    'revision 2',
+  )
+})
+
 t.test('a daemon leaves a primary that becomes a replica by a failover, and connects to the new primary', async (t) => {
   const { watched, url, servers, files } = await startSetup(t)
   const daemon = await aDaemon(t, url, files)

@@ -51,7 +51,7 @@ class Known {
   readonly reached = new Map<string, number>()
   /** Id -> the last publish or removal of it that the view has followed. */
   readonly acts = new Map<string, number>()
-  /** Place -> the last owner that was served there, with the publish that it had then. */
+  /** Place -> the last owner that the view gave it to, with the publish that it had then: earlier claims are lost. */
   readonly owners = new Map<string, { readonly id: string; readonly act: number }>()
   readonly served = new Set<string>()
   checked: Life | undefined
@@ -286,11 +286,11 @@ export class Checks {
     const { primary } = this.#store
     const index = primary.index(name)
     for (const place of PLACES) {
-      const id = ownerOf(life, place)
+      const id = claimantOf(life, place) // also before rules are confirmed
       const [network, address] = place.split(' ') as [string, string]
       const owner = primary.owner(network, address) ?? ''
       const hasIt = index.has(owner) && life.view.get(owner)?.digest === index.get(owner)
-      if (hasIt && claimantOf(life, place) !== owner && (acts.get(owner) ?? 0) >= (owners.get(place)?.act ?? 0))
+      if (hasIt && id !== owner && (acts.get(owner) ?? 0) >= (owners.get(place)?.act ?? 0))
         this.#time.break(`the present owner has its address: ${name} gives ${place} to ${id}, not ${owner}`)
       if (!IDS.includes(id)) continue
       const [act, last] = [acts.get(id) ?? 0, owners.get(place)]

@@ -35,6 +35,8 @@ export class Kernel {
   /** Counts the lives of the agent. What a former one was doing, it does not do any more. */
   #agent = 0
   #isAgentUp = true
+  /** The life of the agent that applies a document now: it does nothing else, also if the daemon is started again. */
+  #applying: number | undefined
   /** What the agent has applied in this life; undefined: nothing. */
   #applied: string | undefined
   #life: Life | undefined
@@ -96,9 +98,10 @@ export class Kernel {
     return this.rules === undefined && this.#time.nowMs - this.#openSinceMs > ms
   }
 
-  /** When its agent was last slow, dead or resting. */
+  /** When its agent was last slow, dead, busy or resting. */
   get troubledAtMs(): number {
-    if (!this.#isAgentUp || this.slowMs > 0 || this.#isResting) this.#troubledAtMs = this.#time.nowMs
+    const isBusy = this.slowMs > 0 || this.#applying === this.#agent
+    if (!this.#isAgentUp || isBusy || this.#isResting) this.#troubledAtMs = this.#time.nowMs
     return this.#troubledAtMs
   }
 
@@ -138,7 +141,7 @@ export class Kernel {
     const time = this.#time
     const isIt = () => this.#agent === agent && this.#life === life && this.#isAgentUp
     this.#isResting = false
-    if (life === undefined || !isIt()) return
+    if (life === undefined || !isIt() || this.#applying === agent) return
     const turn = {}
     this.#turn = turn
     const again = (delayMs: number) => {
@@ -163,6 +166,7 @@ export class Kernel {
         return
       }
       this.#looks = 0
+      this.#applying = agent
       const doneMs = this.slowMs > 0 ? time.dice.below(this.slowMs) : time.latencyMs()
       const kernelMs = doneMs * (0.1 + time.dice.below(9) / 10)
       time.later(kernelMs, () => {
@@ -171,9 +175,11 @@ export class Kernel {
         time.note(`${this.#name}: the kernel has the rules of ${parsed.version}`)
       })
       time.later(doneMs, () => {
-        if (this.#agent === agent) this.#applied = parsed.version
+        if (this.#agent !== agent) return
+        this.#applied = parsed.version
+        this.#applying = undefined
+        this.#wake()
       })
-      again(doneMs + 1)
     })
   }
 

@@ -156,6 +156,7 @@ describe('every refusal', () => {
     'ipv6-disabled': { url: ID, from: 'fd00::2' },
     'unknown-peer': { url: ID, from: '10.0.0.9' },
     'contested-address': { url: ID },
+    'unconfirmed-address': { url: ID },
     'internal-error': { url: '/latest/meta-data/hostname' },
     'bad-token-ttl': { method: 'PUT', url: '/latest/api/token' },
     'token-invalid': { url: ID, headers: { 'x-aws-ec2-metadata-token': 'x' } },
@@ -199,6 +200,7 @@ describe('every refusal', () => {
     async (refusal, injection) => {
       const guest = aGuestServer({
         limitsHops: refusal !== 'hop-limit-failed',
+        waitsForRules: refusal === 'unconfirmed-address',
         ...(refusal === 'over-share' && { share: { burst: 0, perSecond: 0, connections: 1 } }),
       })
       guest.put(anInstance(), Buffer.from('x'))

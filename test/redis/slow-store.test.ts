@@ -38,7 +38,7 @@ t.test('resyncs complete with a delay of 400 ms while one instance changes witho
     .hdel(KEYS.hypervisor('hv1'), 'srv-n7')
     .hdel(KEYS.instances, 'srv-n7')
     .hdel(KEYS.addresses('default'), '127.0.0.7')
-    .set(KEYS.tombstone('srv-n7'), '1')
+    .set(KEYS.tombstone('srv-n7'), `1 ${Date.now() * 1000}`)
     .exec()
   await until(async () => (await daemon.metric('imds_view_instances')) === INSTANCES - 1, 'a removal without a notice')
   t.ok((await daemon.metric('imds_notices_total')) > notices, 'other changes continued meanwhile')

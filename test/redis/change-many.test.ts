@@ -84,6 +84,7 @@ for (const [name, settings] of Object.entries(kinds)) {
       result: 'removed',
       dryRun: true,
       revision: 2,
+      order: 0,
     })
     t.same([await state(store), await store.tombstones()], before)
   })

@@ -91,7 +91,8 @@ t.test('invariant 3: a long value is not read at notices and resyncs; the last g
 t.test('a long tombstone, region key or announcement is not read, and means the same', async (t) => {
   const { daemon } = await served(t, { IMDS_RESYNC_SECONDS: '1' })
   await redis.client.set(KEYS.region, LONG)
-  await redis.client.set(KEYS.tombstone('srv-n1'), LONG)
+  const order = await redis.client.incr(KEYS.order)
+  await redis.client.set(KEYS.tombstone('srv-n1'), `2 ${order} ${LONG.toString()}`)
   await redis.client.del(KEYS.instance('srv-n1'))
   await redis.client.hset(KEYS.hypervisor('hv1'), 'srv-n1', 'other')
   await sendsLittle(t, 'the daemon', async () => {

@@ -163,7 +163,7 @@ t.test('forget deletes the announcement and the mark, but not while a record nam
   await store.put(record(1, { hypervisors: ['hv1', 'hv2'] }))
   t.match(await imdsctl((context) => forget(context, 'hv1'), true), {
     status: 2,
-    stdout: /"error":"1 records name hv1: .*imdsctl evacuate hv1 --to NAME.*"name":"hv1","records":1/,
+    stdout: /"error":"1 records name hv1 .*by imdsctl evacuate or, .*by imds-api evacuate","name":"hv1","records":1/,
   })
   await store.put(record(2, { hypervisors: ['hv2'] }))
   t.match(await imdsctl((context) => forget(context, 'hv1')), { status: 0, stdout: 'hv1 is forgotten\n', stderr: '' })

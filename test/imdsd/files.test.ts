@@ -9,7 +9,7 @@ import { join } from 'node:path'
 import t from 'tap'
 import { stringify } from 'yaml'
 import { openStore } from '../../src/store/open.ts'
-import { startDaemon, until } from '../support/programs/daemon.ts'
+import { startDaemon, unlessReset, until } from '../support/programs/daemon.ts'
 import { anInstance, loopback } from '../support/fixtures/instance.ts'
 import { imdsctl, imdsctlCommand } from '../support/programs/imdsctl.ts'
 import { testDirectory } from '../support/test-directory.ts'
@@ -61,7 +61,7 @@ t.test('a directory is followed: records by hand, faults, missing records and di
 
   const store = await openStore({ url: `file:${directory}` })
   t.match(await store.remove('srv-abcde'), { kind: 'removed', revision: 2 })
-  await until(async () => (await daemon.get('/')).status === 503, 'the removal')
+  await until(async () => (await unlessReset(daemon.get('/')))?.status === 503, 'the removal')
 })
 
 t.test('a directory that is deleted and recreated, or replaced, without a pause is followed', async (t) => {

@@ -4,7 +4,7 @@
  */
 import { once } from 'node:events'
 import t from 'tap'
-import { startDaemon, until, type TestDaemon } from '../support/programs/daemon.ts'
+import { startDaemon, unlessReset, until, type TestDaemon } from '../support/programs/daemon.ts'
 import { anInstance, loopback } from '../support/fixtures/instance.ts'
 import { startRedis } from '../support/redis/redis.ts'
 import { testDirectory } from '../support/test-directory.ts'
@@ -94,8 +94,8 @@ t.test('E3: a killed daemon takes back no move, seal, removal or narrower option
   for (const [n, what] of ['old', 'seal', 'gone', 'tokens', 'closed', 'data'].entries())
     await store.put(record(id(what), 1, base + n + 1), Buffer.from('S3CRET'))
   const see = async (from: TestDaemon, { path, from: address, isMade }: (typeof changes)[number]) => {
-    const { status, body } = await from.get(path, address)
-    return isMade(status, body.toString())
+    const answer = await unlessReset(from.get(path, address))
+    return answer !== undefined && isMade(answer.status, answer.body.toString())
   }
   await until(
     async () => (await Promise.all(changes.map(async (one) => await see(daemon, one)))).every((isMade) => !isMade),

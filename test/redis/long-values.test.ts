@@ -5,7 +5,7 @@
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { keysOf } from '../../src/store/redis/keys.ts'
-import { until, type TestDaemon } from '../support/programs/daemon.ts'
+import { unlessReset, until, type TestDaemon } from '../support/programs/daemon.ts'
 import { aCipher, keyLines } from '../support/fixtures/record-keys.ts'
 import { sentBy, startRedis } from '../support/redis/redis.ts'
 import { aDaemon, aStore, connected, record, resynced, serves, aSource } from '../support/redis/shapes.ts'
@@ -97,7 +97,7 @@ t.test('a long tombstone, region key or announcement is not read, and means the 
   await redis.client.hset(KEYS.hypervisor('hv1'), 'srv-n1', 'other')
   await sendsLittle(t, 'the daemon', async () => {
     await notify()
-    await until(async () => (await daemon.get('/latest/user-data')).status === 503, 'the removal')
+    await until(async () => (await unlessReset(daemon.get('/latest/user-data')))?.status === 503, 'the removal')
     await resynced(daemon)
   })
   const other = await aDaemon(t, redis.url)

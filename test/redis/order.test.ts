@@ -6,7 +6,7 @@ import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { keysOf } from '../../src/store/redis/keys.ts'
-import { startDaemon, until, type TestDaemon } from '../support/programs/daemon.ts'
+import { startDaemon, unlessReset, until, type TestDaemon } from '../support/programs/daemon.ts'
 import { imdsctl } from '../support/programs/imdsctl.ts'
 import { anInstance, loopback } from '../support/fixtures/instance.ts'
 import { keyLines } from '../support/fixtures/record-keys.ts'
@@ -46,7 +46,8 @@ async function aRegion(t: Test, keys = false) {
   return { store, daemon: await start(), start, run, directory }
 }
 
-const idOf = async (daemon: TestDaemon) => (await daemon.get('/latest/meta-data/instance-id')).body.toString()
+const idOf = async (daemon: TestDaemon) =>
+  (await unlessReset(daemon.get('/latest/meta-data/instance-id')))?.body.toString()
 const isServed = (daemon: TestDaemon, id: string) =>
   until(async () => (await idOf(daemon)) === id, `${id} to be served`)
 const userDataOf = async (daemon: TestDaemon) => {

@@ -3,7 +3,7 @@
  * primary fails.
  */
 import t from 'tap'
-import { until } from '../support/programs/daemon.ts'
+import { unlessReset, until } from '../support/programs/daemon.ts'
 import { must } from '../support/programs/processes.ts'
 import { matchAll } from '../support/fixtures/match.ts'
 import { IMDSCTL } from '../support/programs/imds.ts'
@@ -85,7 +85,7 @@ t.test("while the region's slot moves, guests notice nothing, reads work, and a 
     'the new instance',
   )
   await until(
-    async () => (await daemon.get('/latest/meta-data/instance-id', '127.0.1.1')).status === 503,
+    async () => (await unlessReset(daemon.get('/latest/meta-data/instance-id', '127.0.1.1')))?.status === 503,
     'the removal',
   )
   t.same(await guests.stop(), [])

@@ -178,6 +178,14 @@ async function answerOf(options: RequestOptions): Promise<Answer> {
   })
 }
 
+/** Resolves with an answer, or undefined if it was reset: the instance left the view meanwhile (contract E6). */
+export async function unlessReset(answer: Promise<Answer>): Promise<Answer | undefined> {
+  return answer.catch((error: unknown) => {
+    if ((error as NodeJS.ErrnoException).code !== 'ECONNRESET') throw error
+    return undefined
+  })
+}
+
 /** Waits until a condition holds. Rejects after `timeoutMs`, naming `what`. */
 export async function until(
   condition: () => boolean | Promise<boolean>,

@@ -2,7 +2,8 @@
  * Keeps the view in step with the store.
  *
  * A notice is a hint; the key is the truth, unless the view has seen a later one (invariant 4): a notice only queues an
- * id, and the record that is then read decides. Every (re)connect and a slow timer start a resync, which compares digests and reads the records that differ.
+ * id, and the record that is then read decides. Every (re)connect and a slow timer start a resync, which compares
+ * digests and reads the records that differ.
  * The instance of an unknown peer, whose notice may have been missed, is looked up by the peer's address.
  *
  *     notice ------\                                                            replace -> ChangeLog (on disk) -> view
@@ -273,6 +274,7 @@ export class Sync {
     const isAll = this.#queue.isEmpty
     const { origins, waiting } = batch
     if (origins.size === 0) return
+    const { faulty } = this.#health
     try {
       for await (const loaded of this.#parts.source.load([...origins.keys()])) {
         if (this.#stopped) throw new Error('stopping')
@@ -288,6 +290,8 @@ export class Sync {
       throw error
     }
     await this.#parts.changeLog.allApplied() // the next batch may have newer states of the same ids
+    // records are repaired: a resync says whether the store can be used again, which the firewall's rules wait for
+    this.#resyncWanted ||= this.#health.problem !== undefined && this.#health.faulty < faulty
     this.#health.reportContested()
     this.#parts.source.noteOrder?.(this.#parts.view.latest)
     if (isAll) this.#state.noteRead(takenAtMs)

@@ -241,7 +241,9 @@ t.test(
       ...alpha.within,
       process.execPath,
       '-e',
-      `require('node:net').connect(80, '${blueAddress}', () => console.log('up'))`,
+      `
+      require('node:net').connect(80, '${blueAddress}', () => console.log('up')).on('error', () => {})
+      process.stdin.on('end', () => process.exit()).resume() // the rules also drop the end of its connection`,
     ])
     t.teardown(() => open.stop())
     const connections = async () =>

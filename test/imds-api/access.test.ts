@@ -232,7 +232,7 @@ async function postWithoutBody(token: string, url: string): Promise<() => Promis
     `POST ${url} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nAuthorization: Bearer ${token}\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n`,
   )
   const [request] = await requested
-  await until(() => request.listenerCount('readable') > 0, 'the server to read the body')
+  await until(() => request.listenerCount('data') > 0, 'the server to read the body')
   return async () => {
     let text = ''
     socket.setEncoding('utf8').on('data', (part: string) => {

@@ -24,9 +24,9 @@ const BODIES: Readonly<Record<string, object>> = {
   'POST /server_groups/ID/remove_servers': { servers: [] },
   'POST /server_groups/ID/move_servers': { servers: [], destination: 'grp-none1' },
 }
-/** Resources of other documents: no change of them is implemented (501), in any state. */
+/** Resizing, and the resources of other documents: no change of them is implemented (501), in any state. */
 const NOT_IMPLEMENTED =
-  /^\w+ \/(?:load_balancers|database_servers|database_snapshots|firewall_(?:policies|rules)|volumes|database_types)(?:\/?\*)?$/
+  /^\w+ \/(?:load_balancers|database_servers|database_snapshots|firewall_(?:policies|rules)|volumes|database_types|servers\/ID\/resize)(?:\/?\*)?$/
 
 /** Every route that changes something, such as `PUT /servers/ID`. */
 const ROUTES = routesOf(api.server)

@@ -6,7 +6,7 @@ import t from 'tap'
 import { ACCOUNT_STATES, STATE_RULES, changeRefusal, type StateRule } from '../../src/imds-api/model/account-states.ts'
 import { ADA, CLIENT_OF, ONE } from '../support/fixtures/region.ts'
 import { routesOf } from '../support/fixtures/routes.ts'
-import { anApi, countOfLockWaits, type Method, setRow } from '../support/programs/api.ts'
+import { anApi, countOfLockWaits, type Method, openTransaction, setRow } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 
 const api = await anApi(t, { store: { url: 'redis:', recordKeysFile: '/keys' } }) // else there is no identity
@@ -129,7 +129,7 @@ t.test('every state allows reading', async (t) => {
 
 t.test('a change that waits while the account is suspended is refused', async (t) => {
   await setRow(db, 'accounts', ONE, { status: 'active', ...VERIFIED })
-  const suspension = await db.startTransaction().execute()
+  const suspension = await openTransaction(db)
   await suspension.updateTable('accounts').set({ status: 'suspended' }).where('id', '=', ONE).execute()
   const answer = api.call('POST', '/1.0/server_groups', {})
   await until(async () => (await countOfLockWaits(api.database.pool)) === 1, 'the request to wait for the account')

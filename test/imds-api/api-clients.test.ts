@@ -6,7 +6,7 @@ import { digest } from '../../src/imds-api/auth/secrets.ts'
 import { APPLICATION, aRegion, CLIENT_OF, GRACE, ONE, secretOf, STORAGE_CLIENT } from '../support/fixtures/region.ts'
 import { BASE_URL, nestedAccount, nestedApiClient, TIME } from '../support/fixtures/representations.ts'
 import { aClient } from '../support/programs/api-client.ts'
-import { anApi, basic, countOfLockWaits, rowOf, setRow } from '../support/programs/api.ts'
+import { anApi, basic, countOfLockWaits, openTransaction, rowOf, setRow } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 
 interface Body {
@@ -440,7 +440,7 @@ t.test('deleting an application ends the tokens of its users at once, and those 
 
 t.test('a sign-in that began before its application was deleted gets no token', async (t) => {
   const { id, secret } = await anApplication()
-  const open = await db.startTransaction().execute()
+  const open = await openTransaction(db)
   await open.selectFrom('users').select('id').where('id', '=', GRACE).forUpdate().execute()
   const signingIn = signIn(id, secret)
   await until(async () => (await countOfLockWaits(api.database.pool)) === 1, 'the sign-in to wait for its user')

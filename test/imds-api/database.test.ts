@@ -4,10 +4,8 @@ import { join } from 'node:path'
 import { sql } from 'kysely'
 import pg from 'pg'
 import t from 'tap'
-import { placeOf } from '../../src/imds-api/changes/allocate.ts'
 import { migrate, MIGRATIONS, type TableChange } from '../../src/imds-api/database/migrate.ts'
 import { openDatabase, type Database } from '../../src/imds-api/database/open.ts'
-import { POOL_KINDS } from '../../src/imds-api/model/pools.ts'
 import { CLIENT_OF, ONE } from '../support/fixtures/region.ts'
 import { anApi, countOfLockWaits, startProcess, writeRegion, type TestImdsApi } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
@@ -90,13 +88,14 @@ t.test('PostgreSQL 15 by its URL', { skip: without('postgres') }, async (t) => {
   })
 
   t.test('a start applies migrations without the time limit of requests', async (t) => {
-    await forget('0005-places')
+    const last = '0007-store-order'
+    await forget(last)
     await client.query(`
-      drop sequence ${POOL_KINDS.map(placeOf).join(', ')};
+      alter table region drop column store_order, drop column store_behind;
       alter table compatibility add column time_limit text default current_setting('statement_timeout')`)
     const api = await startProcess(t, env)
     t.equal(await api.stop(), 0)
-    const { rows } = await client.query("select time_limit from compatibility where migration = '0005-places'")
+    const { rows } = await client.query(`select time_limit from compatibility where migration = '${last}'`)
     t.strictSame(rows, [{ time_limit: '0' }])
     await client.query('alter table compatibility drop column time_limit')
   })

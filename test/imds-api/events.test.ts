@@ -8,7 +8,7 @@ import { EVENT_FUNCTIONS, MAX_KEPT_EVENTS } from '../../src/imds-api/database/ev
 import { inTransaction } from '../../src/imds-api/database/transaction.ts'
 import { CLIENT_OF, ONE, secretOf, TWO } from '../support/fixtures/region.ts'
 import { BASE_URL } from '../support/fixtures/representations.ts'
-import { anApi, countOfLockWaits, openState, setRow } from '../support/programs/api.ts'
+import { anApi, countOfLockWaits, openState, openTransaction, setRow } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import type { ReadEvent } from '../support/programs/event-reader.ts'
 
@@ -196,7 +196,7 @@ t.test('numbers follow the order of the commits, whichever transaction began fir
   const { next } = await read('?after=now')
   const begun = []
   for (let i = 0; i < 8; i++) {
-    const tx = await db.startTransaction().execute()
+    const tx = await openTransaction(db)
     await sql`insert into config_maps (id, account_id, name, data, bytes)
       values (${`cfg-t000${i}`}, ${ONE}, '', '{}', 2)`.execute(tx)
     begun.push(tx)
@@ -221,7 +221,7 @@ t.test('numbers follow the order of the commits, whichever transaction began fir
     numbers,
     numbers.map((_one, i) => numbers[0]! + i),
   )
-  const first = await db.startTransaction().execute()
+  const first = await openTransaction(db)
   await sql`update config_maps set name = 'x' where id = 'cfg-t0000'`.execute(first)
   await sql`set constraints all immediate`.execute(first) // as at its commit, which has not ended
   const second = sql`update config_maps set name = 'y' where id = 'cfg-t0001'`.execute(db)
@@ -240,7 +240,7 @@ async function aClient(values: object): Promise<{ readonly id: string; readonly 
 }
 
 t.test('an event is on disk before it can be read, also of a commit that does not wait for that', async (t) => {
-  const tx = await db.startTransaction().execute()
+  const tx = await openTransaction(db)
   await sql`set local synchronous_commit = off`.execute(tx)
   await sql`update config_maps set name = 'z' where id = 'cfg-t0000'`.execute(tx)
   await sql`set constraints all immediate`.execute(tx) // as at its commit

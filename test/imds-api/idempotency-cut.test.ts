@@ -6,7 +6,7 @@ import { sql } from 'kysely'
 import t from 'tap'
 import { openDatabase } from '../../src/imds-api/database/open.ts'
 import { CLIENT_OF, ONE } from '../support/fixtures/region.ts'
-import { anApi, countOfLockWaits, serveDatabase } from '../support/programs/api.ts'
+import { anApi, countOfLockWaits, openTransaction, serveDatabase } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { shortDirectory } from '../support/test-directory.ts'
 
@@ -143,7 +143,7 @@ t.test('the connection of the client is cut after each step, and the repeat crea
   }
   for (const when of ['while the change waits', 'after the first bytes of the response']) {
     const key = `x-${keys++}`
-    const blocker = await db.startTransaction().execute()
+    const blocker = await openTransaction(db)
     await sql`select from accounts where id = ${ONE} for update`.execute(blocker)
     const socket = connect(port, '127.0.0.1')
     socket.write(request(key))

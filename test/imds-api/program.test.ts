@@ -13,8 +13,9 @@ import { aRegion, CLIENT_OF, ONE, TOTP_SECRET, TWO, withFiles } from '../support
 import {
   besideEnvironment,
   countOfLockWaits,
-  openDatabaseOf,
   databaseOf,
+  openDatabaseOf,
+  openTransaction,
   startImdsApi,
 } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
@@ -91,12 +92,11 @@ t.test('it counts batches, requests with a key, and the requests that wait', asy
 t.test('while requests hold all their connections, servers are published, and readyz is answered', async (t) => {
   const database = await openDatabaseOf(api.env)
   const { db, pool } = database
-  const holder = await pool.connect()
-  await holder.query('begin')
-  await holder.query('lock table config_maps')
   // of four connections, each account may hold one by reads and one by changes
   const accounts = [ONE, TWO] as const
   const tokens = await Promise.all(accounts.map((account) => api.token(CLIENT_OF[account])))
+  const holder = await openTransaction(db)
+  await sql`lock table config_maps`.execute(holder)
   const requests = tokens.flatMap((token) =>
     ['GET', 'GET', 'POST'].map((method) =>
       fetch(`${api.baseUrl}/1.0/config_maps`, {
@@ -114,8 +114,7 @@ t.test('while requests hold all their connections, servers are published, and re
   )
   t.equal((await fetch(`${api.operatorUrl}/readyz`)).status, 200)
   t.match(await api.metrics(), /^imds_api_ready 1$/m)
-  await holder.query('commit')
-  holder.release()
+  await holder.commit().execute()
   t.strictSame(
     (await Promise.all(requests)).map(({ status }) => status),
     Array.from({ length: 6 }, () => 200),
@@ -201,10 +200,10 @@ t.test('a bad region file exits with 78 and names every fault; wrong arguments w
 })
 
 t.test('SIGTERM during the start ends it with 0', async (t) => {
-  const { pool, close } = await openDatabaseOf(api.env)
+  const { db, pool, close } = await openDatabaseOf(api.env)
   t.teardown(close)
-  const client = await pool.connect()
-  await client.query('begin; lock table kysely_migration')
+  const other = await openTransaction(db)
+  await sql`lock table kysely_migration`.execute(other)
   const env = { ...programEnvironment(), ...besideEnvironment(api.env), IMDS_API_LISTEN: '127.0.0.1:0' }
   const starting = spawn(process.execPath, [IMDS_API], { env, stdio: ['ignore', 'pipe', 'inherit'] })
   const output = starting.stdout.toArray()
@@ -213,8 +212,7 @@ t.test('SIGTERM during the start ends it with 0', async (t) => {
   t.strictSame(await once(starting, 'exit'), [0, null])
   t.match(Buffer.concat((await output) as Buffer[]).toString(), /"msg":"stopped"/)
   await until(async () => (await countOfLockWaits(pool)) === 0, 'PostgreSQL to roll back')
-  await client.query('rollback')
-  client.release()
+  await other.rollback().execute()
 })
 
 t.test('a stop publishes until the last request has ended', async (t) => {
@@ -225,7 +223,7 @@ t.test('a stop publishes until the last request has ended', async (t) => {
   const isPublished = async () => (await db.selectFrom('outbox').select('id').execute()).length === 0
   const { id } = (await stopped.call('POST', 'servers', { image: 'img-deb12' })).body as { id: string }
   await until(isPublished, 'the server to be published')
-  const other = await db.startTransaction().execute()
+  const other = await openTransaction(db)
   await lockAccount(other, ONE)
   const last = stopped.call('PUT', `servers/${id}`, { name: 'last' })
   await until(async () => (await countOfLockWaits(pool)) > 0, 'the request to wait')

@@ -14,7 +14,15 @@ import { MAX_BATCH_SERVERS, OutboxPublisher } from '../../src/imds-api/publish/o
 import type { Publisher } from '../../src/store/open.ts'
 import { StoreUnavailable } from '../../src/store/publisher.ts'
 import { aRegion, CLIENT_OF, ONE, TWO } from '../support/fixtures/region.ts'
-import { anApi, apply, countOfLockWaits, rowOf, setRow, type TestApi } from '../support/programs/api.ts'
+import {
+  anApi,
+  apply,
+  countOfLockWaits,
+  openTransaction,
+  rowOf,
+  setRow,
+  type TestApi,
+} from '../support/programs/api.ts'
 import { until, type LogLine } from '../support/programs/daemon.ts'
 import { openTestStore } from '../support/test-store.ts'
 
@@ -533,7 +541,7 @@ t.test('a batch', async (t) => {
 
   t.test('locks its servers in the order of their ids, as changes do, also those that the store refuses', async (t) => {
     const [first, second] = [await create(), await create()].sort() as [string, string]
-    const change = await db.startTransaction().execute()
+    const change = await openTransaction(db)
     await sql`select from servers where id = ${first} for update`.execute(change)
     const publishing = publish(
       [second, first],

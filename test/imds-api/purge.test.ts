@@ -4,7 +4,7 @@ import { purgeActions } from '../../src/imds-api/changes/action-queue.ts'
 import { purgeKeys } from '../../src/imds-api/changes/keyed-change.ts'
 import { PURGE_BATCH } from '../../src/imds-api/database/purge.ts'
 import { APPLICATION, CLIENT_OF, GRACE, ONE } from '../support/fixtures/region.ts'
-import { anApi } from '../support/programs/api.ts'
+import { anApi, openTransaction } from '../support/programs/api.ts'
 
 const api = await anApi(t)
 const { db, pool } = api.database
@@ -85,7 +85,7 @@ t.test('all old actions are deleted, and all but the newest 1,000 of a server', 
 t.test('a row that another transaction has locked is left for the next purge', async (t) => {
   await pool.query('delete from token_families')
   await insertFamilies(250, true, [], [])
-  const other = await db.startTransaction().execute()
+  const other = await openTransaction(db)
   await other.selectFrom('token_families').select('id').limit(1).forUpdate().execute()
   await api.auth.purge()
   t.equal(await count('token_families'), 1)

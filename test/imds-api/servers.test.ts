@@ -21,7 +21,7 @@ import {
   zone,
 } from '../support/fixtures/representations.ts'
 import { aClient, conflict, invalid, refused } from '../support/programs/api-client.ts'
-import { anApi, rowOf, setRow } from '../support/programs/api.ts'
+import { anApi, openTransaction, rowOf, setRow } from '../support/programs/api.ts'
 
 interface Server extends Record<string, unknown> {
   id: string
@@ -719,7 +719,7 @@ t.test('a create in progress holds nothing that a create of another account wait
       )
     ).rows[0]!.next
   const places = await Promise.all(POOL_KINDS.map(placeOfNext))
-  const transaction = await db.startTransaction().execute()
+  const transaction = await openTransaction(db)
   const id = await createServer(transaction, 'none', ONE, {
     ...{ image: 'img-deb12', serverType: undefined, zone: undefined, cloudIp: true, diskEncrypted: false },
     waitFor: undefined,

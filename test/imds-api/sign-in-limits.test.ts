@@ -5,7 +5,7 @@ import { request, type IncomingMessage } from 'node:http'
 import { join } from 'node:path'
 import t from 'tap'
 import { ADA, APPLICATION, aRegion, CLIENT_OF, GRACE, ONE, secretOf, TWO } from '../support/fixtures/region.ts'
-import { anApi, basic, countOfLockWaits, PROXY } from '../support/programs/api.ts'
+import { anApi, basic, countOfLockWaits, openTransaction, PROXY } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { newAddress, signInRequests, type From } from '../support/programs/token-requests.ts'
 
@@ -182,7 +182,7 @@ t.test('guesses in parallel exceed the limit by one at most', async (t) => {
 
 /** Two sign-ins of Grace that take both places until `end`: they wait for her row, which is locked. */
 async function takeBothPlaces(): Promise<{ readonly end: () => Promise<void> }> {
-  const lock = await api.database.db.startTransaction().execute()
+  const lock = await openTransaction(api.database.db)
   await lock.selectFrom('users').select('id').where('id', '=', GRACE).forUpdate().execute()
   const first = [signIn(GRACE, secretOf(GRACE)), signIn(GRACE, secretOf(GRACE))]
   await until(async () => (await countOfLockWaits(api.database.pool)) === 2, 'two sign-ins to wait for the row')

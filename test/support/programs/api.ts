@@ -8,7 +8,7 @@ import { chmodSync, mkdirSync, mkdtempSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
-import { type Selectable, sql, type UpdateObject } from 'kysely'
+import { type ControlledTransaction, type Selectable, sql, type UpdateObject } from 'kysely'
 import type pg from 'pg'
 import { pino } from 'pino'
 import type { Test } from 'tap'
@@ -332,7 +332,7 @@ export async function anApi(
       return callWith(await tokens.get(client)!, method, url, body)
     },
     during: async (change, request) => {
-      const transaction = await database.db.startTransaction().execute()
+      const transaction = await openTransaction(database.db)
       await change(transaction)
       let isAnswered = false
       const answer = request().finally(() => {
@@ -371,6 +371,13 @@ export async function anApi(
         'the outbox to be empty',
       ),
   }
+}
+
+/** Begins a transaction that may stay idle: PostgreSQL ends an idle one of a request after seconds. */
+export async function openTransaction(db: Db): Promise<ControlledTransaction<Tables>> {
+  const transaction = await db.startTransaction().execute()
+  await sql`set local idle_in_transaction_session_timeout = 0`.execute(transaction)
+  return transaction
 }
 
 /** How many connections to this database wait for a lock. */

@@ -28,8 +28,8 @@ t.test('a daemon uses a replica that follows its primary, else logs it, and uses
 t.test('a daemon reconnects to a primary that becomes a replica, and so sees its new content', async (t) => {
   const [first, second] = [await startRedis(t), await startRedis(t, ['--repl-diskless-sync-delay', '0'])]
   const store = await aStore(t, second.url)
-  await store.put(record(2))
   await (await aStore(t, first.url)).put(record(1))
+  await store.put(record(2))
   const daemon = await aDaemon(t, first.url)
   await serves(daemon, 1)
   await first.client.call('REPLICAOF', '127.0.0.1', String(second.port))

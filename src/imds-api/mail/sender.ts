@@ -76,6 +76,8 @@ const HAS_USER =
 export class InvitationSender extends PeriodicTask {
   readonly #parts: InvitationSenderParts
   #postponed = new Map<string, Attempt>()
+  /** The accounts whose invitations were tried since none was due, the one that was served longest ago first. */
+  readonly #served = new Set<string>()
   /** Without a mail server: the waiting invitations that were reported, with the versions of their rows. */
   #reported = new Map<string, string>()
   #isDatabaseAway = false
@@ -101,29 +103,38 @@ export class InvitationSender extends PeriodicTask {
     return [...this.#postponed].slice(0, MAX_SHOWN).map(([id, { reason }]) => ({ id, reason }))
   }
 
+  /** Asks again after each mail: an invitation of another account may have come meanwhile. */
   async #sendBatch(signal: AbortSignal): Promise<void> {
-    for (const id of await this.#due()) if (!signal.aborted) await this.#send(id, signal)
+    const tried: string[] = []
+    while (!signal.aborted && tried.length < BATCH) {
+      const next = await this.#nextDue(tried)
+      if (next === undefined) return
+      tried.push(next.id)
+      this.#served.delete(next.account_id)
+      this.#served.add(next.account_id)
+      await this.#send(next.id, signal)
+    }
   }
 
   /**
-   * The invitations to send now. Accounts take turns, each with its oldest invitation first, so an account with many
-   * does not delay the others.
+   * The invitation to send now, without those that were tried: the oldest one of the account that was served longest
+   * ago, so an account with many does not delay the others.
    */
-  async #due(): Promise<readonly string[]> {
+  async #nextDue(tried: readonly string[]): Promise<{ readonly id: string; readonly account_id: string } | undefined> {
     const now = performance.now()
     // answered or sent since
     this.#postponed = new Map([...this.#postponed].filter(([, { atMs }]) => atMs + FORGET_MS > now))
     const later = [...this.#postponed].filter(([, { atMs }]) => atMs > now).map(([id]) => id)
-    const turn = sql`row_number() over (partition by account_id order by created_at, id)`
-    const rows = await this.#waiting()
-      .select('id')
-      .where(sql<boolean>`id <> all(${later})`)
-      .orderBy(turn)
+    const next = await this.#waiting()
+      .select(['id', 'account_id'])
+      .where(sql<boolean>`id <> all(${[...later, ...tried]})`)
+      .orderBy(sql`array_position(${[...this.#served]}::text[], account_id)`, (order) => order.asc().nullsFirst())
       .orderBy('created_at')
       .orderBy('id')
-      .limit(BATCH)
-      .execute()
-    return rows.map(({ id }) => id)
+      .limit(1)
+      .executeTakeFirst()
+    if (next === undefined && tried.length === 0) this.#served.clear()
+    return next
   }
 
   #waiting() {

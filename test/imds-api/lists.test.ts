@@ -9,6 +9,7 @@ import { anApi } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 
 const COUNT = 10_000
+const MIB = 2 ** 20
 /** Clients that do not read. */
 const READERS = 4
 const TYPE = { id: 'dbt-many1', name: 'Many', disk_size: 1, ram: 1 }
@@ -215,6 +216,28 @@ t.test('a list in a member has at most 1,000 resources, and if there are more th
   }
   t.notOk('users_url' in account)
   await pool.query(`delete from server_group_members where server_group_id = 'grp-00000' and server_id = 'srv-09999'`)
+})
+
+t.test('a page of servers in groups with long descriptions is short, and so is one of them', async (t) => {
+  const [servers, groups] = [100, 100]
+  await pool.query(`begin; set local session_replication_role = replica; -- without events
+    insert into server_groups (id, account_id, name, description, is_default, created_at)
+      select 'grp-long' || i, '${ONE}', '', repeat('x', 4096), false, now() from generate_series(1, ${groups}) as i;
+    insert into server_group_members (server_group_id, server_id)
+      select 'grp-long' || i, first.id from generate_series(1, ${groups}) as i,
+        (select id from servers where account_id = '${ONE}' order by created_at, id limit ${servers}) as first;
+    commit; analyze server_group_members`)
+  const page = await list('servers?limit=100')
+  const [first] = idsOf(page)
+  const row = (await list(`servers/${first!}`)).text.length
+  t.ok(row < groups * 1024, `${row} bytes of a server`)
+  t.ok(page.text.length < 2 * MIB + 20 * row, `${page.text.length} bytes of a page`)
+  t.ok(idsOf(page).length < servers)
+  t.match(page.link, 'limit=100')
+  t.equal((await list('servers?limit=100', other)).status, 200)
+  await pool.query(`begin; set local session_replication_role = replica;
+    delete from server_group_members where server_group_id like 'grp-long%';
+    delete from server_groups where id like 'grp-long%'; commit`)
 })
 
 t.test("a cursor gives no access to another account's resources", async (t) => {

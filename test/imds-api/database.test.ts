@@ -207,7 +207,7 @@ t.test('PostgreSQL 15 by its URL', { skip: without('postgres') }, async (t) => {
       return { limits: shown.map(({ rows }) => rows[0]!.limit), role, close }
     }
     const service = await limits(false)
-    t.strictSame(service.limits, ['1min', '1min', '1min'])
+    t.strictSame(service.limits, ['4s', '15s', '15s'])
     await service.role()
     await service.close()
     const again = await limits(false)

@@ -100,11 +100,7 @@ function headersOf({ method, path, parameters }: Operation, { dice, lane }: Sour
     'X-Request-Id': ['job-42'],
   }
   const given = parameters.filter((parameter) => parameter.in === 'header' && dice.chance(0.1))
-  const isStream = path.endsWith('/events') && dice.chance(0.2)
-  return {
-    ...Object.fromEntries(given.map(({ name }) => [name, dice.pick(values[name] ?? ['123456'])])),
-    ...(isStream && { Accept: 'text/event-stream' }),
-  }
+  return Object.fromEntries(given.map(({ name }) => [name, dice.pick(values[name] ?? ['123456'])]))
 }
 
 /** The credentials of a token request, from one of many addresses, since failures of one are limited. */

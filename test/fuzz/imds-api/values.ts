@@ -46,6 +46,7 @@ export const KINDS: Readonly<Record<string, readonly string[]>> = {
   database_servers: ['dbs'],
   database_types: ['dbt'],
   destination: ['int', 'srv', 'grp', 'dbs'],
+  events: ['1'],
   id: ['grp'],
   image: ['img', 'debian'],
   images: ['img', 'debian'],

@@ -89,7 +89,10 @@ t.test(
       all.map((_one, i) => Number(begin.next.split('-')[1]) + 1 + i),
       'no number is missing',
     )
-    for (const { events } of readers) t.ok(JSON.stringify(events) === JSON.stringify(all), 'a reader has each once')
+    // what an event affects is computed when it is read, so only its own facts are compared
+    const factsOf = (events: readonly ReadEvent[]) =>
+      JSON.stringify(events.map(({ id, action, resource }) => [id, action, resource]))
+    for (const { events } of readers) t.ok(factsOf(events) === factsOf(all), 'a reader has each once')
     const made = all.filter(({ resource, action }) => resource.resource_type === 'server_group' && action === 'create')
     const groups = (await ask(first.baseUrl, token, 'GET', 'server_groups')).body as { id: string; name: string }[]
     t.strictSame(

@@ -225,12 +225,12 @@ export class RecordHealth {
     this.#faults.delete(id)
     this.notePresent(id)
     this.#behind.add(id)
-    if (isFirst) this.#log.error({ code: 'store-behind', instance: id }, STORE_BEHIND)
+    if (isFirst) this.#log.warn({ code: 'store-behind', instance: id }, STORE_BEHIND)
   }
 
   /** `isMarked`: by the index of the store, somebody has seen that it has lost changes. */
   noteMark(isMarked: boolean): void {
-    if (isMarked && !this.isStoreBehind) this.#log.error({ code: 'store-behind' }, STORE_BEHIND)
+    if (isMarked && !this.isStoreBehind) this.#log.warn({ code: 'store-behind' }, STORE_BEHIND)
     this.#isMarkedBehind = isMarked
   }
 

@@ -224,14 +224,14 @@ test('E3: a store that has lost changes is reported once, until it has none that
   for (const id of ['srv-a', 'srv-a', 'srv-gone']) health.reportBehind(id)
   expect(states()).toEqual([true, true])
   health.noteMark(true) // set by this daemon, or another one
-  expect(lines).toMatchObject([{ level: 50, code: 'store-behind', instance: 'srv-a' }])
+  expect(lines).toMatchObject([{ level: 40, code: 'store-behind', instance: 'srv-a' }])
   health.noteGood('srv-a')
   health.keepFaultsOf(new Set())
   expect(states()).toEqual([true, false])
   health.noteMark(false)
   expect(states()).toEqual([false, false])
   health.noteMark(true)
-  expect(lines).toMatchObject([{ instance: 'srv-a' }, { level: 50, code: 'store-behind' }])
+  expect(lines).toMatchObject([{ instance: 'srv-a' }, { level: 40, code: 'store-behind' }])
 })
 
 test('E1: unusable addresses are reported once for each record, the first five in full', () => {

@@ -89,9 +89,9 @@ t.test(
       all.map((_one, i) => Number(begin.next.split('-')[1]) + 1 + i),
       'no number is missing',
     )
-    // what an event affects is computed when it is read, so only its own facts are compared
+    // without URLs, which differ by process, and without what an event affects, which is computed when it is read
     const factsOf = (events: readonly ReadEvent[]) =>
-      JSON.stringify(events.map(({ id, action, resource }) => [id, action, resource]))
+      JSON.stringify(events.map(({ id, action, resource }) => [id, action, resource.id]))
     for (const { events } of readers) t.ok(factsOf(events) === factsOf(all), 'a reader has each once')
     const made = all.filter(({ resource, action }) => resource.resource_type === 'server_group' && action === 'create')
     const groups = (await ask(first.baseUrl, token, 'GET', 'server_groups')).body as { id: string; name: string }[]

@@ -104,6 +104,7 @@ t.test('every command of docs/publishing.md works, in their order', async (t) =>
     list: /^srv-x1y2z {2}3 +hv1 /m,
     export: /^\d records, 0 tombstones: BACKUP$/m,
     import: /^\d records: \d unchanged$/m,
+    republish: /^\d records: \d unchanged$/m,
     init: /./,
     hypervisors: /^hv1 {2,}/m,
     acl: /^user imds-hv1 on >/,

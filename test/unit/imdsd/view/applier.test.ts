@@ -92,7 +92,7 @@ test('E3: an earlier state than the view has seen is not applied, of a record, a
   at(4, { revision: 6 })
   void removedAt(3)
   expect([view.get(ID)?.instance.sealedAt, health.hasLaterStates]).toEqual([sealedAt, true])
-  expect(messages().filter((line) => line.startsWith('50'))).toHaveLength(1)
+  expect(messages().filter((line) => line.startsWith('40'))).toHaveLength(1)
   at(6, { revision: 3 }) // the order decides, not the revision
   expect([view.get(ID)?.instance.revision, health.hasLaterStates]).toEqual([3, false])
   void removedAt(7)

@@ -17,7 +17,6 @@ export interface Actions {
   readonly advance: (options: { readonly force?: boolean }) => Promise<void>
   readonly explain: (code: string) => Promise<void>
   readonly doctor: (command: 'doctor' | 'status') => Promise<void>
-  readonly bugreport: (file: string | undefined) => Promise<void>
   readonly hypervisors: () => Promise<void>
   readonly drain: (name: string, isDrained: boolean) => Promise<void>
   readonly evacuate: (name: string, options: ApiEvacuateOptions) => Promise<void>
@@ -102,11 +101,6 @@ ${describeVariables(API_VARIABLES)}`,
       .description(`${description}. Exit status: 0 if all is well, 1 if there are warnings, 2 if there are failures`)
       .option('--json', 'print JSON')
       .action(() => actions.doctor(name))
-  program
-    .command('bugreport')
-    .description('write what a bug report needs into a file, without secrets')
-    .argument('[file]', 'a file that does not exist yet, or - for standard output (default: a name with the time)')
-    .action((file: string | undefined) => actions.bugreport(file))
   program
     .command('explain')
     .argument('<code>', 'the code of a log line, such as servers-not-published')

@@ -53,7 +53,7 @@ export async function status(parsed: Parsed, output: Output): Promise<number> {
 }
 
 /** What is found in the configuration and the store, and what the service itself has found. */
-export async function findAll(parsed: Parsed): Promise<readonly CheckResult[]> {
+async function findAll(parsed: Parsed): Promise<readonly CheckResult[]> {
   const results = runChecks(CHECKS, parsed)
   return parsed.ok ? [...(await findInService(parsed.value)), ...(await results)] : results
 }
@@ -73,7 +73,7 @@ async function findInService(config: ApiConfig): Promise<readonly CheckResult[]>
   }
 }
 
-export async function stateRows(config: ApiConfig): Promise<readonly (readonly [name: string, text: string])[]> {
+async function stateRows(config: ApiConfig): Promise<readonly (readonly [name: string, text: string])[]> {
   const before = await sample(config)
   await sleep(INTERVAL_MS)
   const [after, answer] = await Promise.all([sample(config), ask(config, '/readyz', [200, 503])])
@@ -105,11 +105,7 @@ async function sample(config: ApiConfig): Promise<Sample> {
 }
 
 /** Asks the listener for operators. Rejects if it does not answer, or with another status. */
-export async function ask(
-  { operator }: ApiConfig,
-  path: string,
-  statuses: readonly number[] = [200],
-): Promise<Response> {
+async function ask({ operator }: ApiConfig, path: string, statuses: readonly number[] = [200]): Promise<Response> {
   const { passwordFile } = operator
   const headers: Record<string, string> =
     passwordFile === undefined

@@ -2,9 +2,9 @@
  * The entry of imds-api: reads arguments and environment, runs a command, handles signals, and sets the exit status.
  *
  * Exit status: 0 after SIGTERM or SIGINT, or when a command has succeeded; 1 if it failed or the service cannot go on;
- * of sysexits.h 64 (EX_USAGE) for wrong arguments, 66 (EX_NOINPUT) if the file of --environment-file cannot be read or
- * that of a bug report cannot be written, 69 (EX_UNAVAILABLE) if a command cannot use the store, or --check --connect the
- * database, 74 (EX_IOERR) if the output of a command was lost, and 78 (EX_CONFIG) for a bad configuration or region file.
+ * of sysexits.h 64 (EX_USAGE) for wrong arguments, 66 (EX_NOINPUT) if the file of --environment-file cannot be read,
+ * 69 (EX_UNAVAILABLE) if a command cannot use the store, or --check --connect the database, 74 (EX_IOERR) if the output
+ * of a command was lost, and 78 (EX_CONFIG) for a bad configuration or region file.
  */
 import { stopSignal } from '../runtime/signals.ts' // first: it catches SIGUSR1
 import { readFileSync } from 'node:fs'
@@ -50,12 +50,6 @@ const program = buildProgram(output, {
   advance: command(runAdvance),
   doctor: async (command) => {
     status = await (await import('./doctor.ts'))[command](parseVariables(true), output)
-  },
-  bugreport: async (file) => {
-    const { environmentFile } = program.opts<{ environmentFile?: string }>()
-    const parts = { variables: variablesOf(environmentFile), environmentFile }
-    await (await import('./bugreport.ts')).bugreport(output, parts, file)
-    status = EXIT.done
   },
   explain: async (code) => {
     const { explainCode, nearestCode } = await import('../runtime/symptoms.ts')

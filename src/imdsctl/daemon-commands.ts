@@ -135,16 +135,6 @@ function addDoctorCommands(program: Command, runner: Runner): void {
     .action((level: string | undefined, options: { for?: string; operator: string }) =>
       show(async () => (await import('./log-level.ts')).logLevel(output, level, options)),
     )
-  program
-    .command('bugreport')
-    .description('write what a bug report needs into a file, without secrets')
-    .argument('[file]', 'a file that does not exist yet, or - for standard output (default: a name with the time)')
-    .addOption(operatorOption(runner))
-    .action((file: string | undefined, { operator }: { operator: string }) =>
-      work(async ({ environmentFile }) =>
-        (await import('./doctor.ts')).bugreport({ output, env: own, environmentFile, operator }, file),
-      ),
-    )
 }
 
 function addIdentity(program: Command, { output, work }: Runner): void {

@@ -1,7 +1,5 @@
-/** The commands of imdsctl that look at this hypervisor: doctor, status and bugreport. Each resolves with its exit status. */
+/** The commands of imdsctl that look at this hypervisor: doctor and status. Each resolves with its exit status. */
 import { setTimeout as sleep } from 'node:timers/promises'
-import { writeBugreport } from '../bugreport/bugreport.ts'
-import { bugreportOf } from './doctor/bugreport.ts'
 import { CHECKS } from '../imdsd/checks/checks.ts'
 import { lookAtHypervisor, type DoctorSources } from './doctor/hypervisor.ts'
 import type { DoctorState } from '../imdsd/checks/hypervisor-state.ts'
@@ -32,12 +30,6 @@ export async function status(context: DoctorContext): Promise<number> {
   const found = results.filter(({ state }) => state !== 'ok')
   const rows = daemon === undefined ? [] : statusRows(daemon, Date.now())
   return printChecks(context.output, results, found, rows, { daemon })
-}
-
-/** Writes a bug report to a file that does not exist yet, or to standard output (`-`). */
-export async function bugreport(context: DoctorContext, file: string | undefined): Promise<void> {
-  const { output, environmentFile } = context
-  await writeBugreport(output, bugreportOf(lookFrom(context), environmentFile), file)
 }
 
 function lookFrom(sources: DoctorSources): DoctorState {

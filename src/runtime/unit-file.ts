@@ -22,7 +22,7 @@ export interface Unit {
 }
 
 /** One assignment of Environment=: a word, of which parts may be in quotes. */
-export const WORD = /(?:"(?:\\.|[^"\\])*"|'[^']*'|[^\s"'])+/g
+const WORD = /(?:"(?:\\.|[^"\\])*"|'[^']*'|[^\s"'])+/g
 
 /** Reads a unit; undefined if it is not installed. */
 export function readUnit(name: string, directories: readonly string[] = UNIT_DIRECTORIES): Unit | undefined {

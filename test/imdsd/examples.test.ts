@@ -127,7 +127,6 @@ t.test('every command of docs/publishing.md works, in their order', async (t) =>
     'log-level': /^debug for 10 min more, then info$/m,
     doctor: /^ok +daemon +it is ready$.*^\d+ ok, /ms,
     status: /^imdsd .*, ready, /,
-    bugreport: /^wrote imds-bugreport-.*\.txt: /,
     remove: /srv-x1y2z.* 7/,
   }
   for (const command of commandsOf(executed('docs/publishing.md', 'imdsctl'))) {

@@ -21,7 +21,7 @@ writeFileSync(join(directory, 'here/records.json'), '')
 
 /** What is typed, and the command line that runs. */
 const KEYS: readonly (readonly [keys: string, line: string])[] = [
-  ['imdsctl bugr\t', 'imdsctl bugreport'],
+  ['imdsctl schem\t', 'imdsctl schema'],
   ['imdsctl --js\tlis\t--acc\tacc-1', 'imdsctl --json list --account acc-1'],
   ['imdsctl --region list pu\trec\t', 'imdsctl --region list put records.json'],
   ['imdsctl --password-file rec\tge\t', 'imdsctl --password-file records.json get'],
@@ -81,7 +81,7 @@ t.test('fish completes the same', { skip: without('fish') }, async (t) => {
       .map((one) => one.split('\t')[0])
       .filter((one) => one !== '')
   }
-  t.same(await complete('imdsctl bugr'), ['bugreport'])
+  t.same(await complete('imdsctl schem'), ['schema'])
   t.same(await complete('imdsctl list --acc'), ['--account'])
   t.same(await complete('imdsctl put rec'), ['records.json'])
   t.same(await complete('imdsctl --password-file rec'), ['records.json'])

@@ -341,6 +341,8 @@ t.test('under systemd, in the sandbox of the units', { skip: withoutSystemd() },
     await until(async () => (await journal('')).includes('"msg":"listening"'), 'the line in the journal')
     t.match(await messages('-p warning'), [{ level: 'warn', msg: 'unknown variables are ignored' }])
     t.ok((await messages('-p info..info')).some(({ level, msg }) => level === 'info' && msg === 'listening'))
+    const report = await shell(`imdsctl() { ${IMDSCTL} "$@"; }; ${executed('docs/operations/tools.md', 'report')}`)
+    t.match(report, /^\d+\.\d+\.\d+\n\{"formatVersion":1,.*"checks":\[.*"msg":"listening"/s, 'what a report has')
     await setEnv('IMDS_STORE=nonsense')
     await t.rejects(systemctl('restart', 'imds.service'))
     t.match(await journal('-p err'), /^imds: the configuration is invalid:\n +IMDS_STORE must be/m)

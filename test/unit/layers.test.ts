@@ -8,7 +8,6 @@ const SRC = new URL('../../src', import.meta.url).pathname
 const FOUNDATION: Readonly<Record<string, readonly string[]>> = {
   metadata: [],
   runtime: ['metadata'],
-  bugreport: ['runtime'],
   limits: ['metadata'],
   pages: ['limits', 'metadata', 'runtime'],
   store: ['limits', 'metadata', 'runtime'],
@@ -28,7 +27,7 @@ const IMDSD: Readonly<Record<string, readonly string[]>> = {
 const IMDSCTL: Readonly<Record<string, readonly string[]>> = {
   'imdsctl/firewall-agent': ['imdsd/operator', 'imdsd/firewall', 'metadata', 'runtime'],
   // doctor also reads the configuration and the state of the daemon on its host.
-  'imdsctl/doctor': ['imdsd', ...Object.keys(IMDSD), 'store', 'metadata', 'bugreport', 'runtime'],
+  'imdsctl/doctor': ['imdsd', ...Object.keys(IMDSD), 'store', 'metadata', 'runtime'],
   imdsctl: ['imdsctl/doctor', 'imdsctl/firewall-agent', 'imdsd/checks', 'imdsd/operator', ...SHARED],
 }
 

@@ -59,7 +59,6 @@ const ELSEWHERE: Readonly<Record<string, readonly string[]>> = {
   'contract/transport': ['imdsd/guest/exchange', 'imdsd/guest/http-server', 'imdsd/guest/server'],
   'contract/waiting': ['imdsd/guest/queries'],
   'imdsd/bodies': ['imdsd/guest/linger'],
-  'imdsd/bugreport': ['bugreport/secrets'],
   'imdsd/doctor': ['imdsctl/doctor/hypervisor', 'imdsd/checks/hypervisor-state', 'runtime/command'],
   'imdsd/environment': ['runtime/as-user'],
   'imdsd/firewall': ['imdsd/guest-finder', 'imdsd/guest-side'],

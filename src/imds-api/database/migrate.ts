@@ -76,7 +76,7 @@ export async function compareMigrations(db: Db, changes = MIGRATIONS): Promise<M
 }
 
 /** The names of the migrations that a database has, in order. None: it has no tables. */
-export async function appliedMigrations(db: Db): Promise<readonly string[]> {
+async function appliedMigrations(db: Db): Promise<readonly string[]> {
   const { rows: tables } = await sql`select where to_regclass('kysely_migration') is not null`.execute(db)
   if (tables.length === 0) return []
   const rows = await db

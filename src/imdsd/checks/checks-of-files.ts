@@ -9,7 +9,7 @@ import type { DaemonCheck, DoctorCheck, DoctorState } from './hypervisor-state.t
 import { snapshotPath } from '../journal/state-files.ts'
 
 /** Files of secrets: those that variables name, and the daemon's own key. */
-export function secretFiles({ variables, config }: DoctorState['settings']): string[] {
+function secretFiles({ variables, config }: DoctorState['settings']): string[] {
   const named = Object.entries(variables).flatMap(([name, path = '']) =>
     namesSecrets(name) && path !== '' ? [path] : [],
   )

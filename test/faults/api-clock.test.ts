@@ -19,8 +19,8 @@ const skip = FAKETIME === undefined ? 'faketime is not installed' : without('pos
 
 interface Event {
   readonly id: string
-  readonly resource: string
-  readonly time: string
+  readonly resource: { readonly id: string }
+  readonly created_at: string
 }
 
 t.test('the clock is wrong by a day', { skip }, async (t) => {
@@ -94,10 +94,10 @@ t.test('the clock is wrong by a day', { skip }, async (t) => {
     created.push(await create(tokens[0]!))
     await change(tokens[0]!, created[0]!, 'right')
     const events = (await ask(baseUrl, tokens[0]!, 'GET', 'events?limit=1000')).body as Event[]
-    const ofServers = events.filter(({ resource }) => created.includes(resource))
-    t.strictSame([...new Set(ofServers.map(({ resource }) => resource))], created)
+    const ofServers = events.filter(({ resource }) => created.includes(resource.id)).toReversed()
+    t.strictSame([...new Set(ofServers.map(({ resource }) => resource.id))], created)
     t.equal(new Set(ofServers.map(({ id }) => id)).size, ofServers.length)
-    const days = ofServers.map(({ time }) => Math.round((Date.parse(time) - Date.now()) / DAY_SECONDS / 1000))
+    const days = ofServers.map(({ created_at: at }) => Math.round((Date.parse(at) - Date.now()) / DAY_SECONDS / 1000))
     t.strictSame([...new Set(days)], [0, -1, 1], 'PostgreSQL had these clocks')
     t.strictSame(await revisions.stop(), [])
     t.match(await operator(api, '/readyz'), { ready: true, publishing: 'working' })

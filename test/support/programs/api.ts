@@ -399,7 +399,9 @@ export async function apply(
   const secrets = loadSecrets(parsed.value, secretTextOf)
   if (!secrets.ok) throw new Error(secrets.faults.join('; '))
   return inTransaction(db, async (tx) => {
-    await sql`set local statement_timeout to 0`.execute(tx) // the command has no limit
+    // the command has no such limits, and hashes passwords meanwhile
+    await sql`set local statement_timeout to 0`.execute(tx)
+    await sql`set local idle_in_transaction_session_timeout to 0`.execute(tx)
     return applyRegion(tx, parsed.value, prune, secrets.value)
   })
 }

@@ -21,7 +21,14 @@ import type { ServiceParts } from './service-parts.ts'
 const PURGE_INTERVAL_MS = 3_600_000
 
 /** Publishes the servers that change. */
-export function buildPublisher({ config, database, storeOpener, metrics, log }: ServiceParts): OutboxPublisher {
+export function buildPublisher({
+  config,
+  database,
+  databaseReport,
+  storeOpener,
+  metrics,
+  log,
+}: ServiceParts): OutboxPublisher {
   const { db } = database.background
   return new OutboxPublisher({
     db,
@@ -31,14 +38,22 @@ export function buildPublisher({ config, database, storeOpener, metrics, log }: 
     count: metrics.countPublish,
     countBatch: metrics.countBatch,
     bootSeconds: config.bootSeconds,
+    databaseReport,
     log,
   })
 }
 
-export function buildSender({ config: { mail }, database, metrics, log }: ServiceParts): InvitationSender {
+export function buildSender({
+  config: { mail },
+  database,
+  databaseReport,
+  metrics,
+  log,
+}: ServiceParts): InvitationSender {
   return new InvitationSender({
     db: database.background.db,
     count: metrics.countInvitation,
+    databaseReport,
     log,
     mail: mail === undefined ? undefined : { send: buildSmtp(mail), invitationUrl: mail.invitationUrl },
   })
@@ -74,13 +89,14 @@ export function listenForEvents({
 }
 
 /** Deletes expired rows: at the start, and each hour. */
-export function buildPurge({ database: { db }, log }: ServiceParts, auth: Auth): PeriodicTask {
+export function buildPurge({ database: { db }, databaseReport, log }: ServiceParts, auth: Auth): PeriodicTask {
   const purge = async () => {
     await purgeEach([auth.purge, ...[purgeActions, purgeKeys, purgeEvents, purgeServers].map((one) => () => one(db))])
   }
-  return new PeriodicTask(purge, PURGE_INTERVAL_MS, ({ message }) => {
+  return new PeriodicTask(purge, PURGE_INTERVAL_MS, (error) => {
+    if (databaseReport.report(error) !== undefined) return
     log.warn(
-      { code: 'rows-not-deleted', reason: message },
+      { code: 'rows-not-deleted', reason: error.message },
       'expired tokens, old addresses, actions, keys, events and deleted servers were not deleted; retrying in an hour',
     )
   })

@@ -50,7 +50,7 @@ export function buildOperatorServer(parts: ApiOperatorParts): FastifyInstance {
       ready,
       stopping: isStopping(),
       database: database_problem ?? 'reachable',
-      publishing: publisher.problem ?? 'working',
+      publishing: publisher.problem?.reason ?? 'working',
       ...(publisher.isStoreBehind && { storeBehind: true }),
     })
   })

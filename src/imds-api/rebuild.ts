@@ -13,6 +13,7 @@ import { countRebuild, enqueueRebuild, findRefusedServers, type RebuildCount } f
 import { withStoreAndDatabase, type CommandParts } from './commands.ts'
 import type { Database } from './database/open.ts'
 import { inTransaction, rolledBack, type Db } from './database/transaction.ts'
+import { DatabaseReport } from './http/database-errors.ts'
 import { formatForeign, openOwnRegion } from './publish/region-database.ts'
 import { compareStore, findOnlyInStore, type StoreDifference } from './publish/compare.ts'
 import { MAX_BATCH_SERVERS, OutboxPublisher } from './publish/outbox-publisher.ts'
@@ -105,6 +106,7 @@ async function publishAll(
     bootSeconds,
     count: nothing,
     countBatch: nothing,
+    databaseReport: new DatabaseReport(SILENT),
     log: SILENT, // refusals are printed at the end
   })
   publisher.start()
@@ -120,7 +122,7 @@ async function publishAll(
     await publisher.stop()
   }
   if (left > 0) {
-    const why = publisher.problem ?? 'stopped'
+    const why = publisher.problem?.reason ?? 'stopped'
     throw new CommandFailure(
       publisher.problem === undefined ? 1 : EXIT.unavailable,
       `${why}; ${left} of ${total} servers are left: imds-api rebuild continues`,

@@ -90,7 +90,7 @@ type ServerConfig = Pick<
   'baseUrl' | 'tls' | 'trustedProxies' | 'accessTokenSeconds' | 'otpHeaders' | 'compute' | 'store'
 >
 
-export interface RestParts extends Pick<ApiServerSettings, 'onUnreadable' | 'onShed' | 'log'> {
+export interface RestParts extends Pick<ApiServerSettings, 'onUnreadable' | 'onShed' | 'databaseReport' | 'log'> {
   readonly config: ServerConfig
   readonly database: Pick<Database, 'db' | 'pool'>
   readonly accounts: AccountChanges
@@ -101,7 +101,7 @@ export interface RestParts extends Pick<ApiServerSettings, 'onUnreadable' | 'onS
 }
 
 export async function buildApiServer(parts: RestParts): Promise<ApiServer> {
-  const { config, database, auth, waits, audit, onUnreadable, onShed, log } = parts
+  const { config, database, auth, waits, audit, onUnreadable, onShed, databaseReport, log } = parts
   const { baseUrl, tls, trustedProxies, accessTokenSeconds, otpHeaders } = config
   const { db } = database
   const server = buildServer({
@@ -109,6 +109,7 @@ export async function buildApiServer(parts: RestParts): Promise<ApiServer> {
     trustedProxies,
     onUnreadable,
     onShed,
+    databaseReport,
     log,
   })
   // of the server itself: hooks of its plugins run only once all connections are closed

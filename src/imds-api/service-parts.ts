@@ -5,6 +5,7 @@ import { ACCOUNT_QUEUE, AccountChanges } from './changes/account-changes.ts'
 import type { ApiConfig } from './config.ts'
 import type { Database } from './database/open.ts'
 import { openAudit, type AuditStream } from './http/audit.ts'
+import type { DatabaseReport } from './http/database-errors.ts'
 import { ClientConnections, shareConnections, shareOfAddress } from './http/connections.ts'
 import type { ApiServerSettings } from './http/server.ts'
 import { buildShedReport } from './http/shed-report.ts'
@@ -28,6 +29,7 @@ export interface ServiceParts {
   readonly waits: Waits
   readonly onUnreadable: ApiServerSettings['onUnreadable']
   readonly onShed: ApiServerSettings['onShed']
+  readonly databaseReport: DatabaseReport
   readonly audit: AuditStream
   readonly delay: StopDelay
   readonly connections: Readonly<Record<'clients' | 'hypervisors' | 'operators', ClientConnections>>
@@ -37,7 +39,13 @@ export interface ServiceParts {
 /** The most connections of one address at the listener of operators. */
 const OPERATORS_OF_ADDRESS = 16
 
-export function buildParts(config: ApiConfig, database: Database, storeOpener: StoreOpener, log: Log): ServiceParts {
+export function buildParts(
+  config: ApiConfig,
+  database: Database,
+  databaseReport: DatabaseReport,
+  storeOpener: StoreOpener,
+  log: Log,
+): ServiceParts {
   const waits = new Waits(CHECK_INTERVAL_MS)
   const metrics = buildApiMetrics(database, () => waits.count)
   return {
@@ -49,6 +57,7 @@ export function buildParts(config: ApiConfig, database: Database, storeOpener: S
     waits,
     onUnreadable: metrics.countUnreadable,
     onShed: buildShedReport({ count: metrics.countShed, now: () => performance.now(), log }),
+    databaseReport,
     audit: openAuditOrFail(config.auditFile, log),
     delay: new StopDelay(),
     connections: buildConnections(config, metrics.countClosed, log),

@@ -14,6 +14,7 @@ import { finishWaitingActions } from './changes/action-queue.ts'
 import { regionFault, type ApiConfig } from './config.ts'
 import { migrate } from './database/migrate.ts'
 import { openDatabase } from './database/open.ts'
+import { DatabaseReport } from './http/database-errors.ts'
 import { buildClientListener, buildComputeListener, buildOperatorListener } from './listeners.ts'
 import { buildBootWatch } from './publish/boot-watch.ts'
 import { StoreOpener } from './publish/store-opener.ts'
@@ -42,9 +43,8 @@ const SERVICES_STOP_TIMEOUT_MS = 11_000
 
 /** Starts imds-api. Rejects if a part cannot start, and leaves nothing running then. */
 export async function startApi(config: ApiConfig, log: Log): Promise<Api> {
-  const database = await openDatabase(config.database, false, (error) => {
-    log.warn({ code: 'database-connection-lost', reason: error.message }, 'a connection to the database broke')
-  })
+  const databaseReport = new DatabaseReport(log)
+  const database = await openDatabase(config.database, false, (error) => databaseReport.lost(error))
   const storeOpener = new StoreOpener(() => openStore(config.store))
   const listeners: ApiService[] = []
   const background: ApiService[] = []
@@ -59,7 +59,7 @@ export async function startApi(config: ApiConfig, log: Log): Promise<Api> {
     await migrate(database.migrations.db)
     const region = await regionOf(database.db, config)
     await openOrRetry(storeOpener, log)
-    const parts = buildParts(config, database, storeOpener, log)
+    const parts = buildParts(config, database, databaseReport, storeOpener, log)
     const auth = buildAuth(database.db, config, () => Date.now(), log)
     const [publisher, sender] = [buildPublisher(parts), buildSender(parts)]
     const clients = await buildClientListener(parts, auth)

@@ -120,6 +120,34 @@ t.test('PostgreSQL', { skip: without('postgres') }, async (t) => {
   )
   const ids = servers.map(({ id }) => id)
 
+  t.test('shut down: each process says so once, with the remedy, and blames nothing else', async (t) => {
+    for (const outage of [1, 2]) {
+      await postgres.shutDown()
+      const lines = (api: typeof first, ...codes: string[]) =>
+        api.log.filter(({ code }) => codes.includes(String(code)))
+      for (const api of [first, second]) {
+        await until(() => lines(api, 'database-unreachable').length === outage, 'whoever meets it first to say so')
+        for (let i = 0; i < 3; i++) await ask(api.baseUrl, token, 'GET', 'servers')
+        t.equal(((await operator(api, '/readyz')) as { ready: boolean }).ready, false)
+      }
+      await sleep(2_000) // several rounds of everything that works without a request
+      for (const api of [first, second]) {
+        t.match(
+          lines(api, 'database-unreachable').map(({ msg }) => msg),
+          Array(outage).fill(/Start PostgreSQL/),
+        )
+        t.ok(lines(api, 'database-connection-lost').length <= outage)
+        t.same(lines(api, 'servers-not-published', 'invitations-not-read', 'rows-not-deleted'), [])
+      }
+      await postgres.restart()
+      for (const api of [first, second])
+        await until(
+          () => api.log.filter(({ msg }) => msg === 'publishing works again').length === outage,
+          'the publisher to go on',
+        )
+    }
+  })
+
   t.test('restarted under load: requests get 503 meanwhile, and imds-api continues', async (t) => {
     const revisions = watchRevisions(t, store)
     const clients = startClients(t, baseUrls, token, ids)

@@ -16,6 +16,7 @@ import {
   type ClosedReason,
   type ConnectionsParts,
 } from '../../src/imds-api/http/connections.ts'
+import { DatabaseReport } from '../../src/imds-api/http/database-errors.ts'
 import { buildServer, type ApiServerSettings } from '../../src/imds-api/http/server.ts'
 import type { HostPort, ListenAddress } from '../../src/runtime/host-port.ts'
 import { listenAt } from '../../src/runtime/listen.ts'
@@ -32,12 +33,14 @@ const LONG_BYTES = 8_000_000
 const TOGETHER = 100
 
 const nothing = () => undefined
+const LOG = pino({ level: 'silent' })
 const SETTINGS: ApiServerSettings = {
   tls: undefined,
   trustedProxies: [],
   onUnreadable: nothing,
   onShed: nothing,
-  log: pino({ level: 'silent' }),
+  databaseReport: new DatabaseReport(LOG),
+  log: LOG,
 }
 
 /** A server at several places with a route that shows the address of its client. */

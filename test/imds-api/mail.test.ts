@@ -5,6 +5,7 @@ import { Writable } from 'node:stream'
 import { sql } from 'kysely'
 import { pino } from 'pino'
 import t, { type Test } from 'tap'
+import { DatabaseReport } from '../../src/imds-api/http/database-errors.ts'
 import { InvitationSender, type InvitationOutcome } from '../../src/imds-api/mail/sender.ts'
 import { buildSmtp } from '../../src/imds-api/mail/smtp.ts'
 import { setClockAhead } from '../support/clock.ts'
@@ -53,11 +54,13 @@ function startSender(t: Test, port: number | undefined) {
           }),
           invitationUrl: PAGE,
         }
+  const logger = pino({ level: 'debug' }, stream)
   const sender = new InvitationSender({
     db,
     mail,
     count: (outcome) => outcomes.push(outcome),
-    log: pino({ level: 'debug' }, stream),
+    databaseReport: new DatabaseReport(logger),
+    log: logger,
   })
   sender.start()
   t.teardown(() => sender.stop())

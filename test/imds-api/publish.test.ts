@@ -8,6 +8,7 @@ import t, { type Test } from 'tap'
 import { enqueue, markChanged } from '../../src/imds-api/database/outbox.ts'
 import { inTransaction } from '../../src/imds-api/database/transaction.ts'
 import { buildApiMetrics } from '../../src/imds-api/metrics.ts'
+import { DatabaseReport } from '../../src/imds-api/http/database-errors.ts'
 import { composeMany } from '../../src/imds-api/publish/compose.ts'
 import { publishBatch, type PublishOutcome } from '../../src/imds-api/publish/batch.ts'
 import { MAX_BATCH_SERVERS, OutboxPublisher } from '../../src/imds-api/publish/outbox-publisher.ts'
@@ -848,6 +849,12 @@ function aPublisher(t: Test, api: TestApi, store: Store, batchSize = MAX_BATCH_S
   const log: LogLine[] = []
   const counted: PublishOutcome[] = []
   const puts: { readonly id: string; readonly revision: number }[] = []
+  const logger = pino(
+    { base: {}, formatters: { level: (level) => ({ level }) } },
+    {
+      write: (line: string) => log.push(JSON.parse(line) as LogLine),
+    },
+  )
   const publisher = new OutboxPublisher({
     db: api.database.db,
     connect: () => api.database.connect(),
@@ -864,12 +871,8 @@ function aPublisher(t: Test, api: TestApi, store: Store, batchSize = MAX_BATCH_S
     count: (outcome) => counted.push(outcome),
     countBatch: () => undefined,
     bootSeconds: 600,
-    log: pino(
-      { base: {}, formatters: { level: (level) => ({ level }) } },
-      {
-        write: (line: string) => log.push(JSON.parse(line) as LogLine),
-      },
-    ),
+    databaseReport: new DatabaseReport(logger),
+    log: logger,
   })
   publisher.start()
   t.teardown(() => publisher.stop())

@@ -10,6 +10,7 @@ import { ACCOUNT_QUEUE, AccountChanges } from '../../src/imds-api/changes/accoun
 import { OUTBOX_CHANNEL } from '../../src/imds-api/database/outbox.ts'
 import type { Tables } from '../../src/imds-api/database/tables.ts'
 import type { Db } from '../../src/imds-api/database/transaction.ts'
+import { DatabaseReport } from '../../src/imds-api/http/database-errors.ts'
 import { OutboxPublisher } from '../../src/imds-api/publish/outbox-publisher.ts'
 import { openOwnRegion } from '../../src/imds-api/publish/region-database.ts'
 import type { Publisher } from '../../src/store/publisher.ts'
@@ -112,6 +113,7 @@ export class Life implements StoreClient {
       count: (outcome) => note(`counts ${outcome}`),
       countBatch: () => undefined,
       bootSeconds: 600,
+      databaseReport: new DatabaseReport(logger),
       log: logger,
     })
   }

@@ -51,6 +51,7 @@ export interface ComputeParts {
   readonly count: (outcome: ActionOutcome) => void
   readonly onUnreadable: ApiServerSettings['onUnreadable']
   readonly onShed: ApiServerSettings['onShed']
+  readonly databaseReport: ApiServerSettings['databaseReport']
   readonly audit: DestinationStream
   readonly log: Log
 }
@@ -130,8 +131,8 @@ const OfServer = Type.Object({ id: Type.String() })
 
 /** Builds the server. Closing it ends the requests that wait. */
 export function buildComputeServer(parts: ComputeParts, tls: ApiServerSettings['tls']): ApiServer {
-  const { waiters, onUnreadable, onShed, audit, log } = parts
-  const server = buildServer({ tls, trustedProxies: [], onUnreadable, onShed, log })
+  const { waiters, onUnreadable, onShed, databaseReport, audit, log } = parts
+  const server = buildServer({ tls, trustedProxies: [], onUnreadable, onShed, databaseReport, log })
   server.addHook('preClose', (done) => {
     waiters.close()
     done()

@@ -1,5 +1,8 @@
-/** The errors of the database that become responses: it is away, it is full, or it refuses a statement. */
-import type { LogCode } from '../../runtime/log-codes.ts'
+/**
+ * The errors of the database: the responses that they become, and the one line of the log that each condition gets,
+ * whoever meets it first.
+ */
+import type { Log, LogCode } from '../../runtime/log-codes.ts'
 import { refuse, type Refusal } from '../model/refusal.ts'
 
 /** A kind of error, by codes of PostgreSQL or the operating system. `logged`: for the operator. */
@@ -14,9 +17,14 @@ interface DatabaseTrouble {
  * standby), and 25P03 (it has ended a transaction of a process that was stopped).
  */
 const AWAY: DatabaseTrouble = {
-  codes: /^(ECONNREFUSED|ECONNRESET|ENOENT|EPIPE|ETIMEDOUT|EHOSTUNREACH|ENOTFOUND|08\w{3}|25006|25P03|57P0[123])$/,
+  codes: /^(ECONNREFUSED|ECONNRESET|EPIPE|ETIMEDOUT|EHOSTUNREACH|ENOTFOUND|08\w{3}|25006|25P03|57P0[123])$/,
   refusal: refuse('service_unavailable', 'the database is unreachable: try again'),
-  logged: { code: 'database-unreachable', message: 'the database is unreachable: requests are answered 503' },
+  logged: {
+    code: 'database-unreachable',
+    message:
+      'the database is unreachable: requests are answered 503, and nothing is published. ' +
+      'Start PostgreSQL, or correct IMDS_API_DATABASE',
+  },
 }
 const AWAY_MESSAGE =
   /^Connection terminated|^Client has encountered a connection error|^timeout exceeded when trying to connect/
@@ -67,7 +75,49 @@ const TROUBLES: readonly DatabaseTrouble[] = [
 /** Undefined: the error is not one of these, but a bug or of another part. */
 export function findDatabaseTrouble({
   code = '',
+  syscall,
   message,
-}: Error & { readonly code?: string }): DatabaseTrouble | undefined {
+}: Error & { readonly code?: string; readonly syscall?: string }): DatabaseTrouble | undefined {
+  if (code === 'ENOENT') return syscall === 'connect' ? AWAY : undefined // its socket, or a file of the store
   return TROUBLES.find(({ codes }) => codes.test(code)) ?? (AWAY_MESSAGE.test(message) ? AWAY : undefined)
+}
+
+/** Logs what is wrong with the database: each condition once, until the database has answered without a new error. */
+export class DatabaseReport {
+  readonly #log: Pick<Log, 'warn'>
+  readonly #logged = new Set<LogCode>()
+  #errors = 0
+
+  constructor(log: Pick<Log, 'warn'>) {
+    this.#log = log
+  }
+
+  /** How many errors were reported: for `answered`. */
+  get errors(): number {
+    return this.#errors
+  }
+
+  /** Returns the code of the condition; undefined: the error is another one, and the caller has to report it. */
+  report(error: Error, fields: Readonly<Record<string, unknown>> = {}): LogCode | undefined {
+    const logged = findDatabaseTrouble(error)?.logged
+    if (logged !== undefined) this.#warn(logged.code, { reason: error.message, ...fields }, logged.message)
+    return logged?.code
+  }
+
+  /** An idle connection broke. */
+  lost({ message }: Error): void {
+    this.#warn('database-connection-lost', { reason: message }, 'connections to the database broke')
+  }
+
+  /** The database has done what it was asked. `errors`: what it was before that. */
+  answered(errors: number): void {
+    if (errors === this.#errors) this.#logged.clear()
+  }
+
+  #warn(code: LogCode, fields: Readonly<Record<string, unknown>>, message: string): void {
+    this.#errors++
+    if (this.#logged.has(code)) return
+    this.#logged.add(code)
+    this.#log.warn({ code, ...fields }, message)
+  }
 }

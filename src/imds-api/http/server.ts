@@ -21,7 +21,7 @@ import type { Log } from '../../runtime/log-codes.ts'
 import { refuseOtherVersions } from '../../runtime/http-version.ts'
 import { MAX_BODY_BYTES, bodyOwnerOf } from './body.ts'
 import { buildClientAddress } from './client-address.ts'
-import { findDatabaseTrouble } from './database-errors.ts'
+import { findDatabaseTrouble, type DatabaseReport } from './database-errors.ts'
 import { formatFaults } from './faults.ts'
 import { MAX_PARAMETERS } from './head.ts'
 import { Replay, sendReplay } from './idempotency.ts'
@@ -55,7 +55,8 @@ declare module 'fastify' {
 
 /**
  * Settings of a server. `onUnreadable` is called for a request that Node cannot read, and `onShed` for one that is
- * refused because too many wait: `owner` is its account or user, or the address of its client. `tls`: PEM texts. With
+ * refused because too many wait: `owner` is its account or user, or the address of its client. `databaseReport` gets the
+ * errors of the database. `tls`: PEM texts. With
  * `ca`, clients need a certificate of one of these authorities.
  */
 export interface ApiServerSettings {
@@ -63,6 +64,7 @@ export interface ApiServerSettings {
   readonly trustedProxies: readonly string[]
   readonly onUnreadable: (reason: UnreadableReason) => void
   readonly onShed: (queue: ShedQueue, owner: string) => void
+  readonly databaseReport: Pick<DatabaseReport, 'report'>
   readonly log: Log
 }
 
@@ -179,7 +181,11 @@ function handleUnknownRoutes(server: ApiServer): Handler {
   return refuseRoute
 }
 
-function handleErrors(server: ApiServer, { onShed, log }: ApiServerSettings, refuseRoute: Handler): void {
+function handleErrors(
+  server: ApiServer,
+  { onShed, databaseReport, log }: ApiServerSettings,
+  refuseRoute: Handler,
+): void {
   server.setErrorHandler((error: FastifyError | Refusal | Replay, request, reply) => {
     if (error instanceof Refusal) {
       if (error.options.shed !== undefined) onShed(error.options.shed, bodyOwnerOf(request))
@@ -203,9 +209,7 @@ function handleErrors(server: ApiServer, { onShed, log }: ApiServerSettings, ref
         'unexpected error: the request was answered 500',
       )
     }
-    const trouble = findDatabaseTrouble(error)
-    if (trouble?.logged !== undefined && refusal === trouble.refusal)
-      log.warn({ code: trouble.logged.code, reason: error.message, request_id: request.id }, trouble.logged.message)
+    if (refusal === findDatabaseTrouble(error)?.refusal) databaseReport.report(error, { request_id: request.id })
     return send(reply, refusal)
   })
 }

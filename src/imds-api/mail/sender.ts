@@ -18,6 +18,7 @@ import { isUnsent } from '../changes/invitations.ts'
 import { setValues } from '../changes/own-rows.ts'
 import { tryLock } from '../database/advisory-locks.ts'
 import type { Tx, Db } from '../database/transaction.ts'
+import type { DatabaseReport } from '../http/database-errors.ts'
 import { composeInvitation, type Invitation } from './invitation.ts'
 import type { SendMail } from './smtp.ts'
 
@@ -28,6 +29,7 @@ export interface InvitationSenderParts {
   readonly db: Db
   readonly mail: { readonly send: SendMail; readonly invitationUrl: string } | undefined
   readonly count: (outcome: InvitationOutcome) => void
+  readonly databaseReport: Pick<DatabaseReport, 'report'>
   readonly log: Log
 }
 
@@ -80,20 +82,21 @@ export class InvitationSender extends PeriodicTask {
   readonly #served = new Set<string>()
   /** Without a mail server: the waiting invitations that were reported, with the versions of their rows. */
   #reported = new Map<string, string>()
-  #isDatabaseAway = false
+  #isReadFailing = false
 
   constructor(parts: InvitationSenderParts) {
     const sendOrReport = async (signal: AbortSignal) => {
       await (parts.mail === undefined ? this.#report() : this.#sendBatch(signal))
-      this.#isDatabaseAway = false
+      this.#isReadFailing = false
     }
-    super(sendOrReport, POLL_MS, ({ message }) => {
-      if (!this.#isDatabaseAway)
+    super(sendOrReport, POLL_MS, (error) => {
+      if (parts.databaseReport.report(error) !== undefined) return
+      if (!this.#isReadFailing)
         parts.log.warn(
-          { code: 'invitations-not-read', reason: message },
+          { code: 'invitations-not-read', reason: error.message },
           'invitations cannot be read from the database: retrying',
         )
-      this.#isDatabaseAway = true
+      this.#isReadFailing = true
     })
     this.#parts = parts
   }

@@ -25,6 +25,7 @@ export function findingsOf(
 ): CheckResult[] {
   const { hypervisors, outbox, pools, postponed } = state
   const all = hypervisors.hypervisors
+  const repair = publishing?.code === 'servers-not-published' ? 'repair the store' : 'repair the database'
   const isUnknown = hypervisors.storeProblem !== undefined
   const silent = all.filter((one) => !isUnknown && one.servers > 0 && isSilent(one, nowMs))
   const duplicate = all.filter((one) => one.announced?.duplicate === true && !isSilent(one, nowMs))
@@ -43,8 +44,8 @@ export function findingsOf(
             )
           : ok('servers are published')
         : failure(
-            publishing,
-            'repair the store (imds-api explain servers-not-published): then all that waits is published',
+            publishing.reason,
+            `${repair} (imds-api explain ${publishing.code}): then all that waits is published`,
           ),
     hypervisors:
       hypervisors.storeProblem === undefined
@@ -72,7 +73,7 @@ export function findingsOf(
             `${outbox.length} servers wait, the oldest for ${formatDuration(outbox.age)}`,
             publishing === undefined
               ? 'end another imds-api of this database that hangs: journalctl -u imds-api -n 50 there'
-              : 'repair the store',
+              : repair,
           )
         : ok(`${outbox.length} servers wait to be published`),
     'refused servers':

@@ -6,9 +6,11 @@
 import type pg from 'pg'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Waiter } from '../../limits/waiter.ts'
+import type { LogCode } from '../../runtime/log-codes.ts'
 import type { PeriodicTask } from '../../runtime/periodic-task.ts'
 import { buildListener } from '../database/notifications.ts'
 import { OUTBOX_CHANNEL } from '../database/outbox.ts'
+import type { DatabaseReport } from '../http/database-errors.ts'
 import { publishBatch, type BatchParts } from './batch.ts'
 import type { OwnStore } from './region-database.ts'
 import { PublishTurns, type PublishBatch } from './turns.ts'
@@ -23,6 +25,13 @@ export interface OutboxPublisherParts extends Omit<BatchParts, 'hasToStop' | key
   readonly openStore: () => Promise<OwnStore<BatchParts['store']>>
   readonly batchSize: number
   readonly countBatch: () => void
+  readonly databaseReport: Pick<DatabaseReport, 'errors' | 'report' | 'answered'>
+}
+
+/** Why nothing can be published, and the code of the line of the log that says so. */
+export interface PublishProblem {
+  readonly code: LogCode
+  readonly reason: string
 }
 
 /** The most servers of a batch in operation. Larger batches are hardly faster, and need more memory. */
@@ -48,7 +57,7 @@ export class OutboxPublisher {
   #store: OwnStore<BatchParts['store']> | undefined
   #running: Promise<void> = Promise.resolve()
   /** The last reason for which the store or the database could not be used; undefined: they can. */
-  #problem: string | undefined
+  #problem: PublishProblem | undefined
   #backoffMs = FIRST_BACKOFF_MS
   /** The next check of the store and of failed publishes: every second, also under constant load. */
   #checkAtMs = 0
@@ -60,7 +69,7 @@ export class OutboxPublisher {
   }
 
   /** Why nothing can be published now; undefined: it can. */
-  get problem(): string | undefined {
+  get problem(): PublishProblem | undefined {
     return this.#problem
   }
 
@@ -87,25 +96,30 @@ export class OutboxPublisher {
   async #run(): Promise<void> {
     while (!this.#hasToStop()) {
       try {
+        const { errors } = this.#parts.databaseReport
         await this.#publishWaiting()
+        this.#parts.databaseReport.answered(errors)
         this.#reportRecovery()
         if (!this.#hasToStop()) await this.#waiter.wait(POLL_MS)
       } catch (error) {
         if (this.#hasToStop()) return
         this.#parts.count('failed')
-        const { message } = error as Error
-        if (message !== this.#problem)
-          this.#parts.log.warn(
-            { code: 'servers-not-published', reason: message },
-            'servers cannot be published: guests see the last published state. Retrying',
-          )
-        this.#problem = message
+        this.#reportProblem(error as Error)
         this.#checkAtMs = 0
         const { signal } = this.#stopping
         await sleep(this.#backoffMs, undefined, { signal }).catch(() => undefined) // stopped
         this.#backoffMs = Math.min(MAX_BACKOFF_MS, this.#backoffMs * 2)
       }
     }
+  }
+
+  #reportProblem(error: Error): void {
+    const { databaseReport, log } = this.#parts
+    const code = databaseReport.report(error) ?? 'servers-not-published'
+    const reason = error.message
+    if (code === 'servers-not-published' && reason !== this.#problem?.reason)
+      log.warn({ code, reason }, 'servers cannot be published: guests see the last published state. Retrying')
+    this.#problem = { code, reason }
   }
 
   #reportRecovery(): void {

@@ -23,6 +23,7 @@ import { openDatabase, type Database } from '../../../src/imds-api/database/open
 import type { DatabaseSettings } from '../../../src/imds-api/database/settings.ts'
 import { type Db, inTransaction, type Tx } from '../../../src/imds-api/database/transaction.ts'
 import type { Tables } from '../../../src/imds-api/database/tables.ts'
+import { DatabaseReport } from '../../../src/imds-api/http/database-errors.ts'
 import { MAX_BATCH_SERVERS, OutboxPublisher } from '../../../src/imds-api/publish/outbox-publisher.ts'
 import type { ReadReports } from '../../../src/imds-api/resources/guest-reports.ts'
 import { Waits } from '../../../src/imds-api/resources/kit/waits.ts'
@@ -241,7 +242,7 @@ export async function serveDatabase(
   }
   const server = await buildApiServer({
     ...{ config, database, accounts, auth, reports, waits, audit: audited, log: LOG },
-    ...{ onUnreadable: nothing, onShed: nothing },
+    ...{ onUnreadable: nothing, onShed: nothing, databaseReport: new DatabaseReport(LOG) },
   })
   t.teardown(() => server.close())
   return { server, accounts, auth, waits, audit }
@@ -359,6 +360,7 @@ export async function anApi(
         count: nothing,
         countBatch: nothing,
         bootSeconds: 600,
+        databaseReport: new DatabaseReport(LOG),
         log: LOG,
       })
       publisher.start()

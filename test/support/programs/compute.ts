@@ -2,11 +2,13 @@
 import { pino } from 'pino'
 import type { Test } from 'tap'
 import { buildComputeServer } from '../../../src/imds-api/compute/server.ts'
+import { DatabaseReport } from '../../../src/imds-api/http/database-errors.ts'
 import { Waiters } from '../../../src/limits/waiters.ts'
 import type { TestApi } from './api.ts'
 
 type Parts = Parameters<typeof buildComputeServer>[0]
 
+const LOG = pino({ level: 'silent' })
 const nothing = () => undefined
 
 /** Builds the compute interface of an API, which hypervisors use without certificates. It stops with the test. */
@@ -19,7 +21,8 @@ export function aComputeServer(
     {
       ...{ db: database.db, accounts, waiters: new Waiters(), retrySeconds: 60, pollMs: 60_000 },
       ...{ count: nothing, onUnreadable: nothing, onShed: nothing, audit: { write: nothing } },
-      log: pino({ level: 'silent' }),
+      databaseReport: new DatabaseReport(LOG),
+      log: LOG,
       ...parts,
     },
     undefined,

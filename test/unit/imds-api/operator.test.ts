@@ -1,13 +1,14 @@
 import { Registry } from 'prom-client'
 import { expect, test } from 'vitest'
 import { buildOperatorServer } from '../../../src/imds-api/operator.ts'
+import type { PublishProblem } from '../../../src/imds-api/publish/outbox-publisher.ts'
 import type { RegionHypervisors } from '../../../src/imds-api/publish/hypervisors.ts'
 
 const NONE: RegionHypervisors = { hypervisors: [], storeProblem: undefined }
 
 function aServer({
   isAway = false,
-  problem = undefined as string | undefined,
+  problem = undefined as PublishProblem | undefined,
   isStoreBehind = false,
   isStopping = false,
   all = NONE,
@@ -32,7 +33,11 @@ test('it is ready while the database answers, until it stops, and names what is 
   const ready = { ready: true, stopping: false, database: 'reachable', publishing: 'working' }
   for (const [parts, status, body] of [
     [{}, 200, ready],
-    [{ problem: 'Redis is unreachable' }, 200, { ...ready, publishing: 'Redis is unreachable' }],
+    [
+      { problem: { code: 'servers-not-published', reason: 'Redis is unreachable' } },
+      200,
+      { ...ready, publishing: 'Redis is unreachable' },
+    ],
     [{ isStoreBehind: true }, 200, { ...ready, storeBehind: true }],
     [{ isAway: true }, 503, { ...ready, ready: false, database: 'connect ECONNREFUSED' }],
     [{ isStopping: true }, 503, { ...ready, ready: false, stopping: true }],

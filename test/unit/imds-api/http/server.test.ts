@@ -3,6 +3,7 @@ import Type from 'typebox'
 import { expect, test } from 'vitest'
 import { refuse } from '../../../../src/imds-api/model/refusal.ts'
 import { MAX_HEADERS, MAX_PARAMETERS } from '../../../../src/imds-api/http/head.ts'
+import { DatabaseReport } from '../../../../src/imds-api/http/database-errors.ts'
 import { buildServer } from '../../../../src/imds-api/http/server.ts'
 import { withoutDetails } from '../../../support/error-bodies.ts'
 
@@ -14,17 +15,19 @@ const Body = Type.Object({
 
 function aServer(thrown?: unknown) {
   const lines: Record<string, unknown>[] = []
+  const log = pino(
+    {},
+    {
+      write: (line) => lines.push(JSON.parse(line) as Record<string, unknown>),
+    },
+  )
   const server = buildServer({
     tls: undefined,
     trustedProxies: ['127.0.0.1'],
     onUnreadable: () => undefined,
     onShed: () => undefined,
-    log: pino(
-      {},
-      {
-        write: (line) => lines.push(JSON.parse(line) as Record<string, unknown>),
-      },
-    ),
+    databaseReport: new DatabaseReport(log),
+    log,
   })
   server.post('/things', { schema: { body: Body } }, (request, reply) => reply.code(201).send(request.body))
   server.get('/things/:id', () => {
@@ -158,7 +161,11 @@ const CONCURRENT = 'the database has refused this because of other requests at t
 /** The line in the log, by the text of the response. */
 const LOGGED = new Map([
   ['unexpected error', 'unexpected error: the request was answered 500'],
-  [AWAY, 'the database is unreachable: requests are answered 503'],
+  [
+    AWAY,
+    'the database is unreachable: requests are answered 503, and nothing is published. ' +
+      'Start PostgreSQL, or correct IMDS_API_DATABASE',
+  ],
   [FULL, 'the database has no disk space, memory or connections left: requests are answered 503'],
   [CONCURRENT, 'the database has refused a request because of others at the same time: it is answered 503'],
 ])

@@ -24,8 +24,12 @@ const STATE: RegionState = {
 }
 
 /** What is not ok, each as `CHECK STATE TEXT`. */
-const found = (change: Partial<RegionState>, problem?: string, isStoreBehind = false) =>
-  findingsOf({ ...STATE, ...change }, { problem, isStoreBehind }, NOW)
+const found = (change: Partial<RegionState>, reason?: string, isStoreBehind = false) =>
+  findingsOf(
+    { ...STATE, ...change },
+    { problem: reason === undefined ? undefined : { code: 'servers-not-published', reason }, isStoreBehind },
+    NOW,
+  )
     .filter(({ state }) => state !== 'ok')
     .map(({ check, state, text }) => `${check} ${state} ${text}`)
 const withHypervisor = (change: Partial<RegionHypervisor>) => ({

@@ -30,7 +30,12 @@ function aState(hypervisors: number): RegionState {
 
 const show = (state: () => Promise<RegionState>, search = '', page = 1) =>
   formatRegionPage(
-    { version: '1.0.0', state, publishing: { problem: HOSTILE, isStoreBehind: false }, nowMs: () => NOW },
+    {
+      version: '1.0.0',
+      state,
+      publishing: { problem: { code: 'servers-not-published', reason: HOSTILE }, isStoreBehind: false },
+      nowMs: () => NOW,
+    },
     { search, page },
   )
 

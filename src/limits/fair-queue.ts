@@ -43,8 +43,8 @@ const NO_BOUND: OverallLimits = {
 }
 
 /**
- * A task that asks for its turn. `cost`: default 1. `isBegun`: it continues a response that has begun, so overload does
- * not refuse it. `signal`: if it aborts while the task waits, the task is refused.
+ * A task that asks for its turn. `cost`: default 1. `isBegun`: it continues a request that has had a turn, so neither its
+ * cost, the timeout nor overload refuses it: who makes such tasks bounds them. `signal`: if it aborts while the task waits, the task is refused.
  */
 export interface Task {
   readonly key: string
@@ -112,7 +112,8 @@ export class FairQueue {
 
   /** Waits for a turn, which lasts until the returned function is called. */
   enter(task: Task): Promise<Leave | FairQueueBound> {
-    const { key, caller = '', cost = 1, isUrgent = false, isBegun = false, signal } = task
+    const { key, caller = '', isUrgent = false, isBegun = false, signal } = task
+    const { cost = isBegun ? 0 : 1 } = task
     const queue = this.#keys.get(key) ?? newQueue()
     this.#keys.set(key, queue)
     if (queue.running < this.#atOnce && this.#hasRoom(queue)) return Promise.resolve(this.#begin(key, queue))
@@ -123,7 +124,7 @@ export class FairQueue {
         waiting.end('key')
         this.#updateReady(key, queue)
       }
-      const timer = this.#timeoutMs === undefined ? undefined : setTimeout(drop, this.#timeoutMs)
+      const timer = this.#timeoutMs === undefined || isBegun ? undefined : setTimeout(drop, this.#timeoutMs)
       signal?.addEventListener('abort', drop)
       const end = (outcome: Leave | FairQueueBound) => {
         clearTimeout(timer)
@@ -258,7 +259,8 @@ class Lane {
   /** Takes the newest task of the caller that costs the most; of `own` if no other costs more. */
   takeNewestOfLargest(own: string): Waiting {
     const callers = [...this.#callers.values()]
-    const task = largest(callers, this.#callers.get(own) ?? callers[0]!).tasks.at(-1)!
+    const { tasks } = largest(callers, this.#callers.get(own) ?? callers[0]!)
+    const task = tasks.findLast(({ cost }) => cost > 0)!
     this.remove(task)
     return task
   }

@@ -18,7 +18,7 @@ declare module 'fastify' {
     leaveShare: Leave | undefined
     /** The account, or the user, in whose share its reads are. */
     shareOwner: string
-    /** Waits for another turn, for a part of a response that has begun. */
+    /** Waits for another turn. `isBegun`: for a part of a response that has begun, or a request that waits. */
     enterShare: (isBegun: boolean) => Promise<Leave>
   }
 }

@@ -1,9 +1,11 @@
 import { setImmediate as turn } from 'node:timers/promises'
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
-import { FairQueue, type FairQueueLimits, type Leave } from '../../../src/limits/fair-queue.ts'
+import { FairQueue, type FairQueueLimits, type Leave, type Task } from '../../../src/limits/fair-queue.ts'
 
 beforeEach(() => vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'performance'] }))
 afterEach(() => vi.useRealTimers())
+
+type Options = Partial<Pick<Task, 'key' | 'cost' | 'isBegun'>>
 
 /**
  * A queue whose tasks run until they are ended. `started` and `refused` name them in their order. A name that ends with
@@ -13,9 +15,9 @@ function aQueue(limits: Partial<FairQueueLimits> = {}) {
   const queue = new FairQueue({ atOnce: 1, maxWaiting: 100, timeoutMs: 1_000, ...limits })
   const [started, refused]: [string[], string[]] = [[], []]
   const leaves = new Map<string, Leave>()
-  const enter = async (name: string, { key = 'one', cost = 1, isBegun = false } = {}) => {
+  const enter = async (name: string, { key = 'one', isBegun = false, ...options }: Options = {}) => {
     const caller = name.replace(/\d.*/, '')
-    const leave = await queue.enter({ key, caller, cost, isUrgent: name.endsWith('!'), isBegun })
+    const leave = await queue.enter({ key, caller, ...options, isUrgent: name.endsWith('!'), isBegun })
     if (typeof leave !== 'function') refused.push(leave === 'all' ? `${name} by all` : name)
     else {
       started.push(name)
@@ -26,7 +28,7 @@ function aQueue(limits: Partial<FairQueueLimits> = {}) {
     queue,
     started,
     refused,
-    enter: (name: string, task?: { key?: string; cost?: number; isBegun?: boolean }) => void enter(name, task),
+    enter: (name: string, task?: Options) => void enter(name, task),
     end: async (name: string) => {
       await turn()
       leaves.get(name)!()
@@ -87,6 +89,22 @@ test('a task that waits too long is refused, and its place is free', async () =>
   vi.advanceTimersByTime(2_000)
   await end('b2')
   expect([refused, queue.isBusy]).toEqual([['b1'], false])
+})
+
+test('a task that has begun is not refused, however long it waits, and takes the room of no other', async () => {
+  const { enter, started, refused, settle, end } = aQueue({ maxWaiting: 2 })
+  enter('a0')
+  for (const name of ['a1', 'a2', 'a3']) enter(name, { isBegun: true })
+  for (const name of ['a4', 'a5']) enter(name)
+  enter('a6')
+  for (const name of ['a7', 'a8']) enter(name, { isBegun: true })
+  await settle()
+  expect(refused).toEqual(['a6'])
+  vi.advanceTimersByTime(100_000)
+  await settle()
+  expect(refused).toEqual(['a6', 'a4', 'a5'])
+  for (const name of ['a0', 'a1', 'a2', 'a3', 'a7', 'a8']) await end(name)
+  expect(started).toEqual(['a0', 'a1', 'a2', 'a3', 'a7', 'a8'])
 })
 
 test('a turn that is ended twice gives one turn', async () => {

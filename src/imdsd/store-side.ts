@@ -119,10 +119,10 @@ export async function openSource(
     await loadYaml()
     return buildFileSource(store.directory, userDataMaxBytes, log)
   }
-  const { buildRedisSource } = await import('../store/redis/source.ts')
+  const { RedisSource } = await import('../store/redis/source.ts')
   const { region, hypervisor } = store
   const { cipher } = guestSide.keys
-  return buildRedisSource({ settings: store, region, hypervisor, cipher, userDataMaxBytes, announcement })
+  return new RedisSource({ settings: store, region, hypervisor, cipher, userDataMaxBytes, announcement })
 }
 
 /** How this daemon announces itself in the store. Each reason for a failure is logged once. */

@@ -9,7 +9,7 @@
  */
 import { createInterface } from 'node:readline'
 import { pino } from 'pino'
-import { buildRedisSource } from '../../src/store/redis/source.ts'
+import { RedisSource } from '../../src/store/redis/source.ts'
 import { Sync } from '../../src/imdsd/view/sync.ts'
 import { View } from '../../src/imdsd/view/view.ts'
 import { NO_CHANGE_LOG } from '../support/fixtures/change-log.ts'
@@ -30,7 +30,7 @@ let resynced = new Set<Sync>()
 const daemons = Array.from({ length: Number(count) }, (_, n) => {
   const hypervisor = largeId('hv', n)
   const view = new View({}, () => 0, false)
-  const source = buildRedisSource({
+  const source = new RedisSource({
     settings: { url },
     region,
     hypervisor,

@@ -45,7 +45,7 @@ const LONG = [
   /^test\/clients\/(?!cloud-init\.)/,
   /^test\/imdsd\/(ansible|compose|deploy|doctor|documented-failures|examples|firewall-counters|firewall-keeping|firewall-table|firewall-traffic|fuzz|image|install|installation|migration|networks|outputs|packages|release|status-page|systemd|systemd-kill)\./,
   /^test\/imds-api\/(dashboards|demo|docs|docs-pages|doctor|embedded|fleet-commands|fuzz|installation|load|openapi|plans|properties|publisher-world|restore|status-page|systemd)\./,
-  /^test\/redis\/(fleet-changes|shapes-\w+)\./,
+  /^test\/redis\/(fleet-changes|odd-replies|shapes-\w+)\./,
 ]
 /** The task that makes what the files of tap use. */
 const PREPARE = 'prepare'

@@ -83,7 +83,7 @@ const ELSEWHERE: Readonly<Record<string, readonly string[]>> = {
   'redis/change-many': ['imdsctl/change'],
   'redis/fleet': ['imdsctl/hypervisors', 'runtime/json', 'store/redis/announcements'],
   'redis/import': ['imdsctl/export'],
-  'redis/long-values': ['store/redis/lengths'],
+  'redis/long-values': ['store/redis/instance-reader', 'store/redis/lengths'],
   'redis/order': ['imdsctl/republish-region'],
   'redis/publish': ['store/redis/publisher', 'store/rules'],
   'redis/shapes-acl': ['store/redis/acl'],

@@ -10,7 +10,7 @@ import type { Redis } from 'ioredis'
 import { isName } from '../../metadata/identifiers.ts'
 import { formatHostPort, isReachable, parseAddressPort } from '../../runtime/host-port.ts'
 import { parseFields, type AnnouncedHypervisor } from '../fleet.ts'
-import { runPipeline } from './connection.ts'
+import { runPipeline, valueOf } from './connection.ts'
 import type { Keys } from './keys.ts'
 
 export const MAX_ANNOUNCEMENT_BYTES = 1024
@@ -23,9 +23,7 @@ export async function unannouncedOf(redis: Redis, keys: Keys, names: readonly st
     redis,
     names.map((name) => ['exists', keys.announcement(name)]),
   )
-  const failure = replies.find((reply) => reply instanceof Error)
-  if (failure !== undefined) throw failure
-  return names.filter((_name, i) => replies[i] === 0)
+  return names.filter((_name, i) => valueOf(replies[i]) === 0)
 }
 
 /** Lists every announced hypervisor, by name. Rejects if the user may not. */

@@ -50,6 +50,12 @@ export async function runPipeline(redis: Redis, commands: (string | number)[][])
   )
 }
 
+/** A reply that is no Error. Throws the Error. */
+export function valueOf(reply: unknown): unknown {
+  if (reply instanceof Error) throw reply
+  return reply
+}
+
 /** Closes a connection at once, without waiting for the server. */
 export function close({ redis }: RedisConnection): void {
   redis.disconnect()

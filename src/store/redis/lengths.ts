@@ -5,6 +5,7 @@
 import { MAX_RECORD_BYTES } from '../../metadata/instance.ts'
 import { MAX_ENCRYPTION_OVERHEAD_BYTES } from '../crypto/record-cipher.ts'
 import { MAX_ORDER_BYTES } from '../order.ts'
+import { valueOf } from './connection.ts'
 
 /** The lengths of an instance's values in bytes; 0: there is no such value. */
 export interface Lengths {
@@ -26,9 +27,7 @@ export function lengthCommands(key: string): string[][] {
 
 /** The lengths from the replies to `lengthCommands`. Throws the first error among them. */
 export function lengthsOf(replies: readonly unknown[]): Lengths {
-  const error = replies.find((reply) => reply instanceof Error)
-  if (error !== undefined) throw error
-  const [record, digest, userData] = replies as number[]
+  const [record, digest, userData] = replies.map(valueOf) as number[]
   return { record: record!, digest: digest!, userData: userData! }
 }
 
@@ -52,8 +51,7 @@ export async function checkIndex(
   ask: (commands: (string | number)[][]) => Promise<unknown[]>,
   key: string,
 ): Promise<void> {
-  const [bytes] = await ask([['memory', 'usage', key, 'samples', 0]])
-  if (bytes instanceof Error) throw bytes
+  const bytes = valueOf((await ask([['memory', 'usage', key, 'samples', 0]]))[0])
   if (typeof bytes === 'number' && bytes > MAX_INDEX_BYTES) {
     throw new IndexTooLarge(
       `the index ${key} takes ${bytes} bytes in Redis, ` +

@@ -7,7 +7,7 @@ import type { Test } from 'tap'
 import type { RedisFiles } from '../../../src/store/url.ts'
 import type { Publisher } from '../../../src/store/open.ts'
 import type { RecordCipher } from '../../../src/store/crypto/record-cipher.ts'
-import { buildRedisSource } from '../../../src/store/redis/source.ts'
+import { RedisSource } from '../../../src/store/redis/source.ts'
 import type { Source } from '../../../src/store/source.ts'
 import { startDaemon, until, type TestDaemon } from '../programs/daemon.ts'
 import { aLocalInstance } from '../fixtures/instance.ts'
@@ -74,7 +74,7 @@ export async function aSource(
   cipher?: RecordCipher,
   notice: (id: string) => void = () => undefined,
 ): Promise<Source> {
-  const source = buildRedisSource({
+  const source = new RedisSource({
     settings: { url },
     region: 'gb1',
     hypervisor: 'hv1',

@@ -1,4 +1,6 @@
-/** The marks of a region in its store: drained hypervisors, its imds-api, and the database of that. */
+/**
+ * The marks of a region in its store: drained hypervisors, the imds-api that publishes it, and the id of its database.
+ */
 import { parseJson } from '../runtime/json.ts'
 import type { BehindMark } from './order.ts'
 
@@ -13,8 +15,9 @@ export function isRecent(seenAt: string, nowMs: number): boolean {
 /**
  * A hypervisor whose daemon has connected to the store: its version, the number of its instances, and when it last
  * reported (RFC 3339). `lagSeconds`: how long the oldest change that it knew of had waited then; absent: not reported.
- * `operator`: its operators' TCP listener, `ADDRESS:PORT`; absent: only the hypervisor itself can reach it. `duplicate`:
- * another daemon announces itself with this name. `recordKeys`: the names of its record keys; absent: an older daemon.
+ * `operator`: its operators' TCP listener, `ADDRESS:PORT`; absent: only the hypervisor itself can reach it.
+ * `duplicate`: another daemon announces itself with this name. `recordKeys`: the names of its record keys; absent: an
+ * older daemon.
  */
 export interface AnnouncedHypervisor {
   readonly name: string
@@ -37,7 +40,8 @@ export interface ControlPlane {
  * Whether a store still has everything that imds-api published. `database`: as Fleet.database. `history`: another text
  * when the store may have lost changes, because its server was restarted or replaced. `complete`: the history in which
  * everything was published; undefined: never, or the store was emptied. `last`: the last place in the order of the
- * region (order.ts); 0: none; undefined: the store does not know. `behind`: the mark that the region has lost changes; undefined: it has none.
+ * region (order.ts); 0: none; undefined: the store does not know. `behind`: the mark that the region has lost changes;
+ * undefined: it has none.
  */
 export interface StoreState {
   readonly last: number | undefined
@@ -47,7 +51,7 @@ export interface StoreState {
   readonly complete: string | undefined
 }
 
-/** The marks of hypervisors, and who publishes the region. A directory of files has no marks: changing one rejects. */
+/** The marks of hypervisors, and who publishes the region. With files every change of a mark rejects. */
 export interface Fleet {
   /** The hypervisors that are drained, by name, each with the time since (RFC 3339). */
   drained(): Promise<ReadonlyMap<string, string>>

@@ -13,10 +13,10 @@ export type { AnnouncedHypervisor } from './fleet.ts'
 import type { UserDataChange } from './user-data.ts'
 
 /**
- * The outcome of a put. `unchanged`: the store had these contents, which have a new place now. `instance.sealedAt` is the
- * seal in the store, even if the document has none. `order`: the place in the order of the region (order.ts), which the
- * launch gate is asked for; 0 for a dry run. `unannounced`: the hypervisors of the record that no daemon has announced,
- * which may be misspelled; always empty for files.
+ * The outcome of a put. `unchanged`: the store had these contents, which have a new place now. `instance.sealedAt` is
+ * the seal in the store, even if the document has none. `order`: the place in the order of the region (order.ts), which
+ * the launch gate is asked for; 0 for a dry run. `unannounced`: the hypervisors of the record that no daemon has
+ * announced, which may be misspelled; always empty for files.
  */
 export type PutResult =
   | ({ readonly kind: 'published' } & PutDone)
@@ -38,7 +38,7 @@ export type PutRefusal =
   | { readonly kind: 'address-owned'; readonly network: string; readonly address: string; readonly owner: string }
 
 /**
- * The outcome of a removal. `unchanged`: the store had no such instance, and has its tombstone now. `absent`: the store
+ * The outcome of a removal. `unchanged`: there was no such instance; its tombstone is in the store. `absent`: the store
  * has neither an instance nor a tombstone with this id, no revision was given, and nothing was written.
  */
 export type RemoveResult =
@@ -152,7 +152,7 @@ export interface Publisher {
   unseal(id: string, options?: PutOptions): Promise<SealResult>
   /**
    * Encrypts an instance with the first record key, at the same revision. Encrypts plain values only with `fromPlain`,
-   * since nothing proves that they are authentic. Rejects if records are not encrypted.
+   * since nothing proves that they are authentic. Rejects if this publisher has no record keys.
    */
   encrypt(id: string, fromPlain: boolean): Promise<EncryptResult>
   /**

@@ -1,11 +1,14 @@
 /**
- * The rules of revisions and addresses (seal.ts has that of seals), for a store that can read its records. publish.lua has the same rules, and
- * test/redis/publish.test.ts sends both the same changes.
+ * The rules of revisions and addresses, for a store that can read its records; seal.ts has the rule of seals.
+ * publish.lua has the same rules, and test/redis/publish.test.ts sends both the same changes.
  */
 import type { NetworkRange } from '../metadata/instance.ts'
 import type { PutRefusal } from './publisher.ts'
 
-/** What a store has of an instance: the revision of its record or tombstone, and the seal. A removed one owns no address. */
+/**
+ * What a store has of an instance: the revision of its record or tombstone, and the seal. A removed one owns no
+ * address.
+ */
 export interface Stored {
   readonly revision: number
   readonly sealedAt: string | undefined

@@ -10,7 +10,13 @@ import { sealOf } from '../metadata/record.ts'
 /** The time since which user-data is sealed (RFC 3339); undefined: it is not sealed. */
 export type Seal = string | undefined
 
-/** The seal that a record gets: the one in the store (unless this write lifts it), else its own. */
+/**
+ * The seal that a record gets:
+ *
+ *   the write lifts seals     that of the record
+ *   the store has a seal      that of the store
+ *   otherwise                 that of the record
+ */
 export function sealAfter(inStore: Seal, ofRecord: Seal, lifts: boolean): Seal {
   return lifts ? ofRecord : (inStore ?? ofRecord)
 }

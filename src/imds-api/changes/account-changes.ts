@@ -68,12 +68,12 @@ function originOf({ requesterId, requestId, keyed }: Requester): ChangeOrigin {
 
 /**
  * The changes of all accounts. A change takes a connection to the database only at its turn, so each process uses at
- * most one connection per account for changes, and for all of them a share of its connections. It then locks the account's row, which excludes other processes. So the
- * changes of an account cannot deadlock, and what a change has checked (the right of the requester, the state of the
- * account, a destination, a limit) stays true until the commit.
+ * most one connection per account for changes, and for all of them a share of its connections. It then locks the
+ * account's row, which excludes other processes. So the changes of an account cannot deadlock, and what a change has
+ * checked (the right of the requester, the state of the account, a destination, a limit) stays true until the commit.
  *
- * Withdrawals of access go first, at least in every second turn. Requesters take turns, so none can delay the others by
- * many changes. Each method refuses (503) if it waits too long, or if the queue is full.
+ * Revocations of access go first; every second turn is for the other changes, if any wait. Requesters take turns, so
+ * none can delay the others by many changes. Each method refuses (503) if it waits too long, or if the queue is full.
  */
 export class AccountChanges {
   readonly #db: Db
@@ -92,8 +92,8 @@ export class AccountChanges {
   }
 
   /**
-   * Commits a change if the requester has the right, the state of the account allows it, and the publisher keeps up with
-   * the account. `rule`: the entry of model/account-states.ts for the request.
+   * Commits a change if the requester has the right, the state of the account allows it, and the publisher keeps up
+   * with the account. `rule`: the entry of model/account-states.ts for the request.
    */
   async commit<T>(
     requester: AccountRequester,

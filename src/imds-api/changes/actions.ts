@@ -174,7 +174,7 @@ export async function supersedeActions(tx: Tx, serverId: string): Promise<void> 
   await move(tx, 'supersede', pointless, { fault: 'superseded by the deletion of the server' })
 }
 
-/** Finishes the waiting actions of a server itself. False: a hypervisor has already got an action of them. */
+/** Marks the waiting actions of a server as done without a hypervisor. False: one was already given out. */
 export async function cancelActions(tx: Tx, serverId: string): Promise<boolean> {
   const open = await tx
     .selectFrom('compute_actions')

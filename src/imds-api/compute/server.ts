@@ -40,7 +40,7 @@ declare module 'fastify' {
 
 /**
  * Dependencies of the compute interface. `retrySeconds`: after this time without an outcome, an action is given out
- * again. `pollMs`: how often a waiting request checks the queue, for actions that are given out again.
+ * again. `pollMs`: how often a waiting request looks for actions whose retry is due.
  */
 export interface ComputeParts {
   readonly db: Db

@@ -11,8 +11,8 @@ import { pino, type DestinationStream } from 'pino'
 import { buildLogOutput, neverBlock, type LogOutput } from '../../runtime/log-output.ts'
 
 /**
- * Where the lines go. `reopen` opens the file again by its name after a log rotation. If it fails, it returns the error,
- * and lines still go to the old file.
+ * Where the lines go. `reopen` opens the file again by its name after a log rotation. If it fails, it returns the
+ * error, and lines still go to the old file.
  */
 export interface AuditStream extends DestinationStream {
   reopen(): Error | undefined
@@ -28,8 +28,8 @@ export const SAFE_METHODS: readonly string[] = ['GET', 'HEAD', 'OPTIONS']
 
 /**
  * Opens a file to append to, or standard error, which is flushed at exit. A line is written before the response is
- * sent. `onError` is called for a line that cannot be written: one for a file waits in memory, one for standard error is
- * lost.
+ * sent. `onError` is called for a line that cannot be written: one for a file waits in memory, one for standard error
+ * is lost.
  */
 export function openAudit(file: string | undefined, onError: (error: Error) => void): AuditStream {
   if (file !== undefined) return auditToFile(file, onError)
@@ -43,8 +43,8 @@ export function openAudit(file: string | undefined, onError: (error: Error) => v
 }
 
 /**
- * Writes audit lines to a non-blocking file descriptor. Up to 8 MiB wait for a slow reader; further lines are dropped and
- * counted.
+ * Writes audit lines to a non-blocking file descriptor. Up to 8 MiB wait for a slow reader; further lines are dropped
+ * and counted.
  */
 export function auditTo(fd: number, onError: (error: Error) => void): LogOutput {
   return buildLogOutput(
@@ -70,7 +70,7 @@ function auditToFile(file: string, onError: (error: Error) => void): AuditStream
     write: (line) => stream.write(line),
     reopen: () => {
       try {
-        closeSync(openSync(file, 'a', MODE)) // first: after a failed `reopen` the next one would close the old file twice
+        closeSync(openSync(file, 'a', MODE)) // after a failed `reopen` SonicBoom would close the old file twice
         stream.reopen() // not a new stream: this one has the lines that wait
         return undefined
       } catch (error) {

@@ -6,8 +6,7 @@
  * The cost of a body is bounded before it is parsed: its bytes, those of all bodies of its sender and of all senders
  * (body-budget.ts), and the levels, tokens and elements of its JSON.
  *
- * JSON.parse makes a member of any name, `__proto__` too, an own property. Nothing assigns the members of a body to
- * another object, so no prototype changes.
+ * `__proto__` in a body is an own property. Bodies are never merged into other objects.
  */
 import type { FastifyInstance, FastifyReply, FastifyRequest, HookHandlerDoneFunction } from 'fastify'
 import { MIMEType } from 'node:util'
@@ -24,8 +23,8 @@ declare module 'fastify' {
   }
   interface FastifyRequest {
     /**
-     * In whose share of the BodyBudget the body is counted: the account of the request, or the user if it has none. Empty,
-     * before the check of the access token: the address of the client.
+     * In whose share of the BodyBudget the body is counted: the account of the request, or the user if it has none.
+     * Empty, before the check of the access token: the address of the client.
      */
     bodyOwner: string
     /** Returns the bytes of the body to the BodyBudget. Undefined: it has none. */

@@ -1,7 +1,7 @@
 /**
  * The share of an account in the connections for requests. A user has a share too: for the check of the access to an
  * account, and for resources of several accounts. A read holds a turn until its response is sent, or begins to
- * be streamed (list-stream.ts). A change needs one only while its right is checked, since it then waits in the queue of
+ * be streamed (list-stream.ts). A change holds a turn only while its right is checked; then it waits in the queue of
  * its account (changes/account-changes.ts).
  *
  * Under overload, reads that have waited long are refused, so that those which are answered have not. The bound is here
@@ -23,7 +23,10 @@ declare module 'fastify' {
   }
 }
 
-/** The waiting reads of an account: as many as it may have waits (resources/kit/waits.ts), since each wait begins with one. */
+/**
+ * The waiting reads of an account: as many as it may have waits (resources/kit/waits.ts), since each wait begins with
+ * one.
+ */
 const MAX_WAITING = 1_024
 const TIMEOUT_MS = 10_000
 /** A read waits for the sum of both at most while there are more than can be answered. */
@@ -31,8 +34,8 @@ const [WAIT_MS, OVERLOAD_MS] = [100, 150]
 
 /**
  * The shares, given the connections for requests. An account has a quarter of them for reads. All together have three
- * quarters, so that changes and token requests do not wait for reads. The last of these quarters is for accounts that
- * do not read at that time.
+ * quarters, so that changes and token requests do not wait for reads. One of these quarters is reserved for accounts
+ * with no read running.
  */
 export function readShare(connections: number): Required<FairQueueLimits> {
   const part = (share: number) => Math.max(1, Math.floor(connections * share))

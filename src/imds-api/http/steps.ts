@@ -1,10 +1,11 @@
 /**
  * The steps of a request, in order: the only place that registers them for the API. Each is a hook of Fastify, which
- * runs first all `onRequest`, then all `preParsing`, and so on; of one kind, those of the server first.
+ * runs all `onRequest`, then all `preParsing`, and so on. Within a phase, hooks of the server run before those of a
+ * plugin.
  *
- * Before the steps, connections.ts bounds the connections and begins one request of each, and unreadable.ts refuses what
- * is not HTTP. The first step finds the address of the client, and addresses take turns. A step that
- * refuses a request throws a Refusal: server.ts makes the response, and the steps from `onSend` on follow.
+ * Before the steps, connections.ts bounds the connections and begins one request of each, and unreadable.ts refuses
+ * what is not HTTP. The first step finds the address of the client, and addresses take turns. A step that refuses a
+ * request throws a Refusal: server.ts makes the response, and the steps from `onSend` on follow.
  *
  * Requests to other paths than /1.0 have the steps of the server, and those of their plugin: auth/token-endpoint.ts,
  * and docs-pages.ts. The compute interface is another server with steps of its own (compute/server.ts).

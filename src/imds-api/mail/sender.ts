@@ -40,8 +40,8 @@ export interface Postponed {
 }
 
 /**
- * An invitation that could not be sent or recorded. `acceptedVersion`: the version of its row whose mail the mail
- * server has accepted.
+ * An invitation that could not be sent or recorded. `acceptedVersion`: xmin of its row when the mail
+ * server accepted its mail.
  */
 interface Attempt {
   readonly reason: string
@@ -74,7 +74,9 @@ const ROW_VERSION = sql<string>`collaborations.xmin::text`.as('version')
 const HAS_USER =
   sql<boolean>`exists (select from users where lower(users.email_address) = lower(collaborations.email))`.as('has_user')
 
-/** A stop ends the connection to the mail server. An invitation that is being sent is sent again after the next start. */
+/**
+ * A stop ends the connection to the mail server. An invitation that is being sent is sent again after the next start.
+ */
 export class InvitationSender extends PeriodicTask {
   readonly #parts: InvitationSenderParts
   #postponed = new Map<string, Attempt>()

@@ -1,8 +1,8 @@
 /**
- * Refusals: the expected failures of a request, each with its status. The names are those that clients of the API
- * know (docs/api.md#errors). A body is `{"error_name": ..., "errors": [...], "details": [...], "request_id": ...}`. `errors` is for
- * people, and never empty, because Libcloud reads its first element. `details` says the same for programs, in the same
- * order.
+ * Refusals: the expected failures of a request, each with its status. The names are those that clients of the API know
+ * (docs/api.md#errors). A body is `{"error_name": ..., "errors": [...], "details": [...], "request_id": ...}`. `errors`
+ * is for people, and never empty, because Libcloud reads its first element. `details` says the same for programs, in
+ * the same order.
  */
 import { escapeControls } from '../../runtime/escape.ts'
 import { kindOf } from './ids.ts'
@@ -66,12 +66,12 @@ export interface Detail {
   readonly message: string
 }
 
-/** What a process has a bound of. Beyond it, requests are refused so that the others are answered soon. */
+/** The bounded queues of a process. When one is full, requests get 503. */
 export const SHED_QUEUES = ['reads', 'changes', 'tokens', 'bodies'] as const
 export type ShedQueue = (typeof SHED_QUEUES)[number]
 
 /**
- * What some refusals have besides. `retrySeconds`: when to try again. `quota`: the rate limit that was reached.
+ * Optional parts of a refusal. `retrySeconds`: when to try again. `quota`: the rate limit that was reached.
  * `tag`: the present entity tag of the resource. `shed`: the bound that was reached. `challenge`: `WWW-Authenticate`.
  * `oauthError`: `error` of OAuth in the body.
  */
@@ -92,7 +92,7 @@ const [MAX_TEXT, TEXT_END] = [300, 97]
 const MAX_TEXTS = 100
 
 /**
- * An expected no, with everything that is wrong at once. Routes, hooks and changes throw it: a change is rolled back,
+ * A refusal: an expected failure, with all of its faults. Routes, hooks and changes throw it: a change is rolled back,
  * and http/server.ts makes the response. A text alone is about the whole request. Long texts are cut in the middle, and
  * control characters are escaped; of more than 101 faults the first 100 are named.
  */

@@ -6,8 +6,8 @@
 
 /**
  * The limit `TABLE_limit` of an account. `default`: undefined, the region file has to set it, and the account shows it.
- * `minimum`: its lowest value, default 0. `of`: what it counts, in words; default: the kind in the plural. `counted`: a
- * condition of the rows that count, default those of `present`. `remedy`: what to do beyond it.
+ * `minimum`: its lowest value, default 0. `of`: what it counts, in words; default: the kind in the plural. `counted`:
+ * the SQL condition of the rows that count; default: `present`. `remedy`: what to do beyond it.
  */
 export interface ResourceLimit {
   readonly default?: number
@@ -19,11 +19,11 @@ export interface ResourceLimit {
 
 /**
  * `kind`: in words. `about`: what its section of the document says. `table`: of its rows. `path`: of its collection,
- * without a slash at its ends; default: the table. `tag`: its section, if that is not its own. `example`: an id or handle
- * that the demo's region has; default: the first id that is given. `givesIds`: this program gives its ids. `states`:
- * those that it shows, and that a request can wait for. `present`: a condition of the rows that lists show, the others
- * are deleted; default: all. `events`: the columns that a change of is an event, with the field that shows each.
- * `isOfRegion`: every account sees all. `unimplemented`: all requests for it, or those that change it.
+ * without a slash at its ends; default: the table. `tag`: its section, if that is not its own. `example`: an id or
+ * handle that the demo's region has; default: the first id that is given. `givesIds`: this program gives its ids.
+ * `states`: those that it shows, and that a request can wait for. `present`: a condition of the rows that lists show,
+ * the others are deleted; default: all. `events`: column -> field. A change of the column writes an event that names
+ * the field. `isOfRegion`: every account sees all. `unimplemented`: all requests for it, or those that change it.
  */
 export interface ResourceRow {
   readonly prefix: string

@@ -11,9 +11,10 @@
  *   taken, invalid, address-owned, failed
  *                          only this server waits; its row keeps the fault. Try again every RETRY_SECONDS and at its
  *                          next change. `taken`: the store has another server with this id (taken-ids.ts), and keeps it.
- *   an error of the database that the rows of a server cause
- *                          each server of the batch is published by itself, and only the faulty one waits. Any other,
- *                          such as a missing permission, is an error of the database: all wait
+ *   an error of the database in the data (SQLSTATE 22 or 23)
+ *                          each server of the batch is published by itself, and only the faulty one waits
+ *   another error of the database
+ *                          all wait
  */
 import { sql } from 'kysely'
 import type { Log } from '../../runtime/log-codes.ts'
@@ -201,7 +202,7 @@ async function publishServers(parts: BatchParts, tx: Tx, ids: readonly string[])
 async function writeServers(parts: BatchParts, tx: Tx, servers: readonly Composed[], ends: Ends): Promise<string[]> {
   const { count, log, store } = parts
   const stale: string[] = []
-  for (const { server, result } of await askStore(parts, servers, (one) => writeOne(store, one))) {
+  for (const { server, result } of await eachInStore(parts, servers, (one) => writeOne(store, one))) {
     const { id } = server
     switch (result.kind) {
       case 'published':
@@ -214,7 +215,7 @@ async function writeServers(parts: BatchParts, tx: Tx, servers: readonly Compose
         break
       case 'stale': {
         await checkTransactionOpen(tx)
-        const [found] = await askStore(parts, [server], (one) => findOtherAccount(store, one))
+        const [found] = await eachInStore(parts, [server], (one) => findOtherAccount(store, one))
         if (found?.result !== undefined) {
           ends.set(id, await recordRefusal(parts, tx, server, found.result))
           break
@@ -253,7 +254,7 @@ async function claimIds(parts: BatchParts, tx: Tx, servers: readonly Composed[],
     } else left.push(server)
   }
   const claimed: string[] = []
-  const asked = await askStore(parts, left, (one) => findTakenId(store, one))
+  const asked = await eachInStore(parts, left, (one) => findTakenId(store, one))
   if (asked.some(({ result }) => result !== undefined)) await checkTransactionOpen(tx)
   for (const { server, result } of asked) {
     if (result === undefined) claimed.push(server.id)
@@ -276,7 +277,7 @@ async function checkTransactionOpen(tx: Tx): Promise<void> {
  * Asks the store about all servers at once, and returns the results in order. An error of one server is its result. Any
  * other error rejects, once nothing is in flight.
  */
-async function askStore<T>(
+async function eachInStore<T>(
   { hasToStop }: BatchParts,
   servers: readonly Composed[],
   ask: (server: Composed) => Promise<T>,

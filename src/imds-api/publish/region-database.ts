@@ -48,7 +48,7 @@ const REPLACED = 'the store was replaced, and this process is still connected to
  * The publisher calls it every second, since the store may lose changes at any time.
  */
 export function openOwnRegion(db: Db, open: () => Promise<Publisher>, log: Pick<Log, 'warn'>): () => Promise<OwnStore> {
-  /** The history of the store when the database last had the same. */
+  /** The last history that both had, and when. */
   let agreed = { history: '', atMs: 0 }
   /** The last place that the store has given to this process. The database has it after the next look. */
   let given = 0

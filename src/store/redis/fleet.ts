@@ -7,7 +7,7 @@ import { runPipeline } from './connection.ts'
 import { ANNOUNCEMENT_SECONDS, type Keys } from './keys.ts'
 import type { RegionClient } from './region-client.ts'
 
-/** Undefined if Redis has no such text: an empty one is none. */
+/** A text of Redis; undefined if it is empty, as that of a missing key is. */
 const present = (text: string) => (text === '' ? undefined : text)
 
 export function buildRedisFleet(client: RegionClient, keys: Keys): Fleet {
@@ -52,7 +52,9 @@ export function buildRedisFleet(client: RegionClient, keys: Keys): Fleet {
       )
       return (await read(keys.database)) ?? database
     },
-    /** A history is Redis' replication id. A primary has a new one after a restart, and a replica once it is promoted. */
+    /**
+     * A history is Redis' replication id. A primary has a new one after a restart, and a replica once it is promoted.
+     */
     state: async () => {
       const replies = await client.run(async (redis) => {
         const found = await runPipeline(redis, [

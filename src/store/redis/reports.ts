@@ -7,7 +7,10 @@ import type { Keys } from './keys.ts'
 /** The longest value that is read. publish.lua has the same limit. */
 export const MAX_REPORTS_VALUE_BYTES = MAX_REPORTS_BYTES + MAX_ENCRYPTION_OVERHEAD_BYTES
 
-/** The commands that read the reports of an instance on some hypervisors: one byte more than a value may have. */
+/**
+ * The commands that read the reports of an instance on some hypervisors, with one byte more than allowed to find longer
+ * ones.
+ */
 export function reportCommands(keys: Keys, id: string, hypervisors: readonly string[]): (string | number)[][] {
   return hypervisors.map((name) => ['getrangeBuffer', keys.reports(name, id), 0, MAX_REPORTS_VALUE_BYTES])
 }

@@ -96,7 +96,7 @@ export function removeArguments(
   return [...(dryRun ? ['dry-run'] : []), verb, id, ...given]
 }
 
-/** The outcome of a removal. Throws if the script refused for another reason than `stale`. */
+/** The outcome of a removal. Throws if the script was called wrongly. */
 export function parseRemoved([verdict, ...details]: ScriptAnswer): RemoveResult {
   if (verdict === 'removed' || verdict === 'unchanged')
     return { kind: verdict, revision: Number(details[0]), order: Number(details[1]) }

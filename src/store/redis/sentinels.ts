@@ -11,10 +11,14 @@ interface Primary {
 }
 
 /**
- * Asks all Sentinels at once. Resolves with the server that more than half of them name, as soon as they do. Otherwise,
- * when all have answered or failed, with the server that most of them name, of two with equally many the one of the
- * latest failover. A Sentinel without contact to the others may name a former primary, or one of another setup. Rejects
- * with the reason of each if none answers.
+ * Asks all Sentinels at once, and resolves with the primary:
+ *
+ * - the server that more than half of them name, as soon as they do
+ * - else, when all have answered or failed, the server that most of them name
+ * - of two servers with equally many votes, that of the latest failover
+ *
+ * A Sentinel without contact to the others may name a former primary, or one of another setup. Rejects with the reason
+ * of each Sentinel if none answers.
  */
 export async function askSentinels(settings: RedisSettings, sentinels: readonly Node[], name: string): Promise<Node> {
   const answers: Primary[] = []

@@ -1,6 +1,6 @@
 /**
- * A form of a resource: full, collected or nested. It is declared once, as a list of fields. The schema, the columns that
- * a query selects, and the representation of a row follow from it.
+ * A form of a resource: full, collected or nested. It is declared once, as a list of fields. The schema, the columns
+ * that a query selects, and the representation of a row follow from it.
  */
 import { sql, type RawBuilder } from 'kysely'
 import Type, { type TObject, type TSchema } from 'typebox'
@@ -68,8 +68,8 @@ class LinkedList extends Field {
 export type Fields = Readonly<Record<string, TSchema | Field>>
 
 /**
- * `title`: of the schema; default: the name of the resource. `extra`: columns that fields may use. Those of no field are
- * not selected.
+ * `title`: of the schema; default: the name of the resource. `extra`: columns that fields may use. Those of no field
+ * are not selected.
  */
 interface FormOptions {
   readonly title?: string
@@ -215,7 +215,7 @@ export function optionalLink(form: Form, where: RawBuilder<unknown>): Field {
 }
 
 /**
- * `order`: default, by id. `more`: further columns, for other fields, so all rows are loaded. `filter`: of the list with
+ * `order`: default, by id. `more`: extra columns; they disable the LIMIT. `filter`: of the list with
  * all of them, by the id of the resource that the form is of.
  */
 interface LinkedOptions {

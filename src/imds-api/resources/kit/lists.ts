@@ -1,6 +1,6 @@
 /**
- * The GET of a collection. A collection declares its form, its order, its filters and which rows it has; pages, filters,
- * and streaming are the same for all (http/paging.ts, http/list-stream.ts).
+ * The GET of a collection. A collection declares its form, its order, its filters and which rows it has; pages,
+ * filters, and streaming are the same for all (http/paging.ts, http/list-stream.ts).
  */
 import type { FastifyRequest } from 'fastify'
 import { sql, type RawBuilder } from 'kysely'
@@ -24,8 +24,8 @@ interface Filter extends FilterRule {
 export type Tag = readonly [key: string, value: string]
 
 /**
- * A collection. `form`: the collected one. `order`: default, the oldest resource first. `filters`: besides those by
- * `name` and `status`, which each form has that has these fields. `rows`: those that the request may see. `rowsAtOnce`:
+ * A collection. `form`: the collected one. `order`: default, the oldest resource first. `filters`: extra ones.
+ * `name` and `status` are filters if the form has them. `rows`: those that the request may see. `rowsAtOnce`:
  * how many rows a query loads; fewer if a form has other lists in it.
  */
 export interface Collection {

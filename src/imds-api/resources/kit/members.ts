@@ -53,11 +53,10 @@ type MemberChange<Body extends TObject> = MemberRequest<Body> & { readonly accou
 type Work<Body extends TObject, Result> = (tx: Tx, change: MemberChange<Body>) => Promise<Result>
 
 /**
- * Members. `form`: the full one, which all routes but the list respond with. `collected`: that of the list; default: the
- * full one. `as`: what is different for a single member that has a path without an id. `rows`: those that a request may
- * see; default: those of its account, of which a list shows those that are present. `load`: what a GET shows, if it is
- * more than the form of such a row, of which a request may need only some fields; refuses if the member does not exist.
- * `requesterOf`: default, the caller.
+ * Members. `form`: the full one, which all routes but the list respond with. `collected`: that of the list; default:
+ * the full one. `as`: for a singleton such as /account. `rows`: those that a request may see; default: those of its
+ * account, of which a list shows those that are present. `load`: replaces the default SELECT of a GET; refuses if the
+ * member does not exist. `requesterOf`: default, the caller.
  */
 export interface MembersOf {
   readonly form: Form
@@ -102,7 +101,7 @@ export class Members {
     return { ...shown, ...(await this.more.read(shown.id)) }
   }
 
-  /** GET of the collection. `rows`: if they are other ones than those of `rows` above. */
+  /** GET of the collection. `rows`: overrides `MembersOf.rows`. */
   list(collection: Omit<Collection, 'form' | 'rows'> & Partial<Pick<Collection, 'rows'>>): void {
     const { form, collected = form, rows } = this.#of
     const { isPresent } = form.resource

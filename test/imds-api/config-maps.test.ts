@@ -1,4 +1,4 @@
-/** Config maps: their forms, and data that comes back as it was sent. */
+/** Config maps: their forms, and their data. */
 import { once } from 'node:events'
 import { connect, type AddressInfo, type Socket } from 'node:net'
 import t from 'tap'
@@ -74,7 +74,7 @@ t.test('a config map in its full and collected form; every response is 200', asy
   }
 })
 
-t.test('data comes back as it was sent: keys in their order, exact numbers, any text', async (t) => {
+t.test('data comes back as JSON.parse reads it: doubles, keys in its order, any text', async (t) => {
   for (const data of [
     '{"z":1,"a":2,"10":3,"9":4}',
     '{"a":12345678901234567890,"b":1.0,"c":1e400,"d":-0,"e":0.1e-7}',
@@ -88,7 +88,7 @@ t.test('data comes back as it was sent: keys in their order, exact numbers, any 
   ]) {
     const created = await send('POST', 'config_maps', `{"__proto__": {"name": "evil"}, "data": ${data}, "more": 1}`)
     const { id, name } = JSON.parse(created.text) as { id: string; name: string }
-    const text = `{"id":"${id}","resource_type":"config_map","url":"${BASE_URL}/1.0/config_maps/${id}","name":"","data":${data}}`
+    const text = `{"id":"${id}","resource_type":"config_map","url":"${BASE_URL}/1.0/config_maps/${id}","name":"","data":${JSON.stringify(JSON.parse(data))}}`
     t.equal(name, '')
     t.strictSame(created, { status: 200, type: 'application/json; charset=utf-8', text })
     t.strictSame(
@@ -106,43 +106,44 @@ t.test('data comes back as it was sent: keys in their order, exact numbers, any 
   }
 })
 
-t.test('data of 1,048,576 bytes is stored, also as escapes; a byte more is 422, a body above 7 MiB 413', async (t) => {
-  const bodyOf = (bytes: number, character: string) => `{"data":{"a":"${character.repeat(bytes - '{"a":""}'.length)}"}}`
-  const stored = await send('POST', 'config_maps', bodyOf(1_048_576, '\\u0061'))
-  t.equal(stored.status, 200)
-  const { id, data } = JSON.parse(stored.text) as { id: string; data: object }
-  t.equal(Buffer.byteLength(JSON.stringify(data)), 1_048_576)
-  t.equal((await send('PUT', `config_maps/${id}`, bodyOf(1_048_576, 'b'))).status, 200)
-  const { text: last } = await send('GET', `config_maps/${id}`)
-  t.equal((JSON.parse(last) as { data: { a: string } }).data.a[0], 'b')
-  const tooLong = {
-    status: 422,
-    text: '{"error_name":"unprocessable_entity","errors":["data must be at most 1048576 bytes; it is 1048577"]',
-  }
-  for (const [method, path] of [
-    ['POST', 'config_maps'],
-    ['PUT', `config_maps/${id}`],
-  ] as const) {
-    t.match(await send(method, path, bodyOf(1_048_577, 'a')), tooLong)
-    t.match(await send(method, path, bodyOf(1_048_577, '\\u0061')), tooLong)
+t.test(
+  'data of 1,048,576 bytes is stored, also as escapes; a byte more is 422, a body above 3.06 MiB 413',
+  async (t) => {
+    const bodyOf = (bytes: number, character: string) =>
+      `{"data":{"a":"${character.repeat(bytes - '{"a":""}'.length)}"}}`
+    /** As clients send it that write ASCII only. */
+    const escapesOf = (bytes: number) => bodyOf(bytes, 'x').replaceAll('xx', '\\u00e9')
+    const stored = await send('POST', 'config_maps', escapesOf(1_048_576))
+    t.equal(stored.status, 200)
+    const { id, data } = JSON.parse(stored.text) as { id: string; data: object }
+    t.equal(Buffer.byteLength(JSON.stringify(data)), 1_048_576)
+    t.equal((await send('PUT', `config_maps/${id}`, bodyOf(1_048_576, 'b'))).status, 200)
+    const { text: last } = await send('GET', `config_maps/${id}`)
+    t.equal((JSON.parse(last) as { data: { a: string } }).data.a[0], 'b')
+    const tooLong = {
+      status: 422,
+      text: '{"error_name":"unprocessable_entity","errors":["data must be at most 1048576 bytes; it is 1048577"]',
+    }
+    for (const [method, path] of [
+      ['POST', 'config_maps'],
+      ['PUT', `config_maps/${id}`],
+    ] as const) {
+      t.match(await send(method, path, bodyOf(1_048_577, 'a')), tooLong)
+      t.match(await send(method, path, escapesOf(1_048_577)), tooLong)
+      t.match(await send(method, path, `{"data":{}}${' '.repeat(3_211_264)}`), {
+        status: 413,
+        text: '{"error_name":"payload_too_large","errors":["the body must be at most 3211264 bytes"]',
+      })
+    }
+    t.equal((await send('GET', `config_maps/${id}`)).text, last, 'a refusal changes nothing')
     t.match(
-      await send(method, path, `{"data":{${'"a":1,'.repeat(1_000_000)}"a":1}}`),
-      { status: 422 },
-      'repeated keys count',
+      await send('POST', 'cloud_ips', JSON.stringify({ name: 'x'.repeat(300_000) })),
+      { status: 413 },
+      'other routes keep their limit',
     )
-    t.match(await send(method, path, `{"data":{}}${' '.repeat(7 * 1_048_576)}`), {
-      status: 413,
-      text: '{"error_name":"payload_too_large","errors":["the body must be at most 7340032 bytes"]',
-    })
-  }
-  t.equal((await send('GET', `config_maps/${id}`)).text, last, 'a refusal changes nothing')
-  t.match(
-    await send('POST', 'cloud_ips', JSON.stringify({ name: 'x'.repeat(300_000) })),
-    { status: 413 },
-    'other routes keep their limit',
-  )
-  await send('DELETE', `config_maps/${id}`)
-})
+    await send('DELETE', `config_maps/${id}`)
+  },
+)
 
 t.test('more than 16 MiB of bodies of an account are 503, others are served; an end releases them', async (t) => {
   await api.server.listen({ host: '127.0.0.1', port: 0 })
@@ -164,15 +165,16 @@ t.test('more than 16 MiB of bodies of an account are 503, others are served; an 
     socket.write(text) // a client that ends its side gets no response
     return (await socket.toArray()).join('')
   }
-  const unfinished = [7 << 20, 7 << 20].map((length) => {
+  const unfinished = Array.from({ length: 5 }, () => {
+    const length = 3 << 20
     const socket = open(token, length)
     t.teardown(() => socket.destroy())
     socket.write(Buffer.alloc(length - 1, ' '))
     return socket
   })
   await until(
-    () => received.reduce((sum, { bytesRead }) => sum + bytesRead, 0) >= (14 << 20) - 2,
-    'both bodies to arrive',
+    () => received.reduce((sum, { bytesRead }) => sum + bytesRead, 0) >= (15 << 20) - 5,
+    'their bodies to arrive',
   )
   t.match(
     await post(token),
@@ -207,14 +209,10 @@ t.test('what is no config map is refused with every fault', async (t) => {
     await call('PUT', `config_maps/${id}`, { name: 'x'.repeat(256), data: null }),
     invalid('name must have at most 255 characters', 'data must be an object'),
   )
-  for (const [text, fault] of [
-    [`{"data":{"a":${'['.repeat(99)}${']'.repeat(99)}}}`, '100 levels of objects and arrays'],
-    [`{"data":{},"x":[${'0,'.repeat(3_000_000)}0]}`, '1064960 names, values and punctuation marks'],
-  ] as const)
-    t.match(await send('POST', 'config_maps', text), {
-      status: 422,
-      text: `{"error_name":"unprocessable_entity","errors":["the body must have at most ${fault}"]`,
-    })
+  t.match(await send('POST', 'config_maps', `{"data":{"a":${'['.repeat(99)}${']'.repeat(99)}}}`), {
+    status: 422,
+    text: '{"error_name":"unprocessable_entity","errors":["the body must have at most 100 levels of objects and arrays"]',
+  })
   for (const text of ['{"data":', '{"data":{},}'])
     t.match(await send('POST', 'config_maps', text), {
       status: 400,

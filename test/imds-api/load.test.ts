@@ -142,7 +142,7 @@ t.test('bodies that arrive slowly, and huge ones, which are 413, keep no other c
   const head = (length: number) =>
     `PUT /1.0/config_maps/cfg-none1 HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${tokens[0]}\r\n` +
     `Content-Type: application/json\r\nContent-Length: ${length}\r\n\r\n`
-  for (let i = 0; i < OF_ADDRESS; i++) await hold(t, '127.0.2.1', head(7 * MIB) + ' '.repeat(MIB / 16))
+  for (let i = 0; i < OF_ADDRESS; i++) await hold(t, '127.0.2.1', head(3 * MIB) + ' '.repeat(MIB / 16))
   t.strictSame(await served(t), ALL_SERVED)
   for (const [length, sent] of [
     [7 * MIB + 1, 7 * MIB + 1],

@@ -6,7 +6,7 @@
  */
 import type { FastifyError } from 'fastify'
 import Type, { type Static } from 'typebox'
-import { setBodyParsers, shortJson } from '../http/body.ts'
+import { jsonParser, setBodyParsers } from '../http/body.ts'
 import { formatFaults } from '../http/faults.ts'
 import { publicDocument } from '../http/public-document.ts'
 import { refuse, statusOf, type RefusalBody, Refusal } from '../model/refusal.ts'
@@ -102,7 +102,7 @@ export function addTokenEndpoint(
   void server.register((scope: ApiServer, _options, done) => {
     setBodyParsers(scope, {
       'application/x-www-form-urlencoded': parseForm,
-      'application/json': shortJson(parseSecretJson),
+      'application/json': jsonParser(undefined, parseSecretJson),
     })
     scope.addHook('onRequest', (_request, reply, next) => {
       void reply.header('Cache-Control', 'no-store').header('Pragma', 'no-cache')

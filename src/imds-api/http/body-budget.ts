@@ -20,7 +20,7 @@ export interface BodyBudgetLimits {
   readonly long: number
   readonly all: number
 }
-/** An owner can have two of the longest bodies (7 MiB) at once. */
+/** An owner can have five of the longest bodies (3.06 MiB) at once. */
 export const BODY_BUDGET_LIMITS: BodyBudgetLimits = { owner: 16 * MIB, long: 64 * MIB, all: 128 * MIB }
 /** A body of which nothing has arrived for so long is idle, in ms. */
 const IDLE_MS = 1_000
@@ -101,7 +101,7 @@ export class BodyBudget {
   }
 
   /** Runs a task after those before it, in a later turn of the event loop. Owners take turns. */
-  async inTurn<T>(owner: string, task: () => Promise<T>): Promise<T | undefined> {
+  async inTurn<T>(owner: string, task: () => T | Promise<T>): Promise<T | undefined> {
     return this.#turns.run({ key: owner }, () => nextTurn().then(task))
   }
 

@@ -4,7 +4,7 @@
  * bounds: many clients read the response only after they have sent the whole body.
  *
  * The cost of a body is bounded before it is parsed: its bytes, those of all bodies of its sender and of all senders
- * (body-budget.ts), and the levels, tokens and elements of its JSON.
+ * (body-budget.ts), and the levels and elements of its JSON.
  *
  * `__proto__` in a body is an own property. Bodies are never merged into other objects.
  */
@@ -12,9 +12,7 @@ import type { FastifyInstance, FastifyReply, FastifyRequest, HookHandlerDoneFunc
 import { MIMEType } from 'node:util'
 import type { Readable } from 'node:stream'
 import { sourceOf } from '../../metadata/address.ts'
-import { TurnBudget } from '../../limits/turn-budget.ts'
 import type { BodyBudget } from './body-budget.ts'
-import { boundsFault, type JsonBounds } from '../model/json-text.ts'
 import { refuse, Refusal } from '../model/refusal.ts'
 
 declare module 'fastify' {
@@ -41,8 +39,10 @@ export const MAX_BODY_BYTES = 65_536
  */
 export const MAX_LONG_BODY_BYTES = 262_144
 
-/** The bounds of a JSON body: twice the elements and tokens of the longest one that a schema allows. */
-const JSON_BOUNDS: JsonBounds = { levels: 100, tokens: 32_768, members: 2_000, innerMembers: 2_000 }
+/** Ruby's parser, which the CLI uses, reads 100 levels. */
+const MAX_LEVELS = 100
+/** Of an array or object in a body: twice those of the longest array that a schema allows. */
+const MAX_ELEMENTS = 2_000
 
 /** How many bytes above the limit are read and discarded. Node's request timeout bounds the time. */
 const MAX_DISCARD_BYTES = 8 * 2 ** 20
@@ -51,21 +51,33 @@ const MAX_DISCARD_BYTES = 8 * 2 ** 20
 const UTF8 = new TextDecoder('utf-8', { fatal: true })
 
 /** Parses the text of a body. It may throw a SyntaxError or a Refusal. */
-export type BodyParser = (text: string, budget: TurnBudget) => unknown
+export type BodyParser = (text: string) => unknown
 export type BodyParsers = Readonly<Record<string, BodyParser>>
 
-/** A parser of JSON within bounds; beyond them, 422. */
-export function boundedJson(bounds: JsonBounds, parse: BodyParser): BodyParser {
-  return async (text, budget) => {
-    const fault = await boundsFault(text, bounds, budget)
-    if (fault !== undefined) throw refuse('unprocessable_entity', `the body ${fault}`)
-    return parse(text, budget)
+/** A parser of JSON of at most MAX_LEVELS levels, with at most `most` elements in an array or object; beyond, 422. */
+export function jsonParser(most = MAX_ELEMENTS, parse: BodyParser = JSON.parse): BodyParser {
+  return (text) => {
+    const fault = boundsFault(text, most)
+    if (fault !== undefined) throw refuse('unprocessable_entity', `the body must have at most ${fault}`)
+    return parse(text)
   }
 }
 
-/** A parser of JSON within the bounds of most routes. `parse`: instead of JSON.parse. */
-export function shortJson(parse: (text: string) => unknown = JSON.parse): BodyParser {
-  return boundedJson(JSON_BOUNDS, (text) => parse(text))
+/** The bound that a text exceeds, which need not be JSON. Undefined: none. */
+function boundsFault(text: string, most: number): string | undefined {
+  const commas = new Uint32Array(MAX_LEVELS + 1) // of each object and array that is open
+  let level = 0
+  for (let at = 0; at < text.length; at++) {
+    const character = text[at]
+    if (character === '"') {
+      while (++at < text.length && text[at] !== '"') if (text[at] === '\\') at++
+    } else if (character === '{' || character === '[') {
+      if (++level > MAX_LEVELS) return `${MAX_LEVELS} levels of objects and arrays`
+      commas[level] = 0
+    } else if (character === '}' || character === ']') level = Math.max(0, level - 1)
+    else if (character === ',' && ++commas[level]! >= most) return `${most} elements in an array, or names in an object`
+  }
+  return undefined
 }
 
 export function addBodyParser(server: FastifyInstance, budget: BodyBudget): void {
@@ -73,7 +85,7 @@ export function addBodyParser(server: FastifyInstance, budget: BodyBudget): void
   server.decorateRequest('releaseBody', undefined)
   server.decorateRequest('bodyBytes', 0)
   server.decorate('bodyBudget', budget)
-  setBodyParsers(server, { 'application/json': shortJson() })
+  setBodyParsers(server, { 'application/json': jsonParser() })
 }
 
 /** Removes a Content-Type that cannot be read: Fastify would refuse it before it looks for a body. */
@@ -109,16 +121,16 @@ export function setBodyParsers(server: FastifyInstance, parsers: BodyParsers): v
     const parse = chooseParser(request, parsers)
     const parsed =
       bytes.length <= MAX_BODY_BYTES
-        ? await parseBytes(bytes, parse)
+        ? parseBytes(bytes, parse)
         : await bodyBudget.inTurn(bodyOwnerOf(request), () => parseBytes(bytes, parse))
     if (parsed === null) throw refuse('bad_request', 'the body must be a JSON object; it is null')
     return parsed
   })
 }
 
-async function parseBytes(bytes: Buffer, parse: BodyParser): Promise<unknown> {
+function parseBytes(bytes: Buffer, parse: BodyParser): unknown {
   try {
-    return await parse(UTF8.decode(bytes), new TurnBudget())
+    return parse(UTF8.decode(bytes))
   } catch (error) {
     if (error instanceof Refusal) throw error
     throw refuse(

@@ -57,17 +57,6 @@ export class Replay extends Error {
   }
 }
 
-/** A resource as JSON text, for a route that does not use the serializer of its schema. */
-export class JsonMember {
-  readonly id: string
-  readonly text: string
-
-  constructor(id: string, text: string) {
-    this.id = id
-    this.text = text
-  }
-}
-
 /** The fields that are text in one response only. */
 const SECRETS = ['secret', 'library_ftp_password', 'console_token']
 
@@ -94,7 +83,6 @@ function record(request: FastifyRequest, reply: FastifyReply, result: unknown): 
   const status = Number(Object.keys(request.routeOptions.schema?.response as object)[0]) // of success: a change has one
   const link = reply.getHeader('Link')
   const common = { status, link: link === undefined ? null : String(link) }
-  if (result instanceof JsonMember) return { ...common, body: result.text, omitted: [], serverId: null }
   const member = result as Readonly<Record<string, unknown>>
   const hasUserData = member['resource_type'] === 'server' && typeof member['user_data'] === 'string'
   const omitted = [...SECRETS, ...(hasUserData ? ['user_data'] : [])].filter((name) => typeof member[name] === 'string')

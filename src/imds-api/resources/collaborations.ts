@@ -26,7 +26,7 @@ import { COLLABORATION_STATES, ROLES, type CollaborationStatus, type Role } from
 import { refuse } from '../model/refusal.ts'
 import { rateLimitHeaders } from '../../limits/rate-limit-headers.ts'
 import { Field, Form, type Link, type Representation, type Site } from './kit/forms.ts'
-import { Members, type MemberRoute, type Shown } from './kit/members.ts'
+import { Members, type MemberRoute } from './kit/members.ts'
 import { addWait } from './kit/waiting.ts'
 import { NESTED } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
@@ -63,7 +63,7 @@ const OPTIONS = { title: 'Collaboration', extra: { parties: sql`coalesce(collabo
 /** The full form of each side, which is the collected form too. */
 const ACCOUNT_SIDE = new Form('collaboration', FIELDS, OPTIONS)
 const USER_SIDE = new Form('userCollaboration', FIELDS, OPTIONS)
-type Answered = Shown & { readonly status: CollaborationStatus; readonly account: { readonly id: string } }
+type Answered = Representation & { readonly status: CollaborationStatus; readonly account: { readonly id: string } }
 
 const Create = Type.Object(
   { email: Type.String(), role: Type.Enum(Object.keys(ROLES) as Role[]) },

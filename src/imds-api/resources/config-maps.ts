@@ -1,68 +1,54 @@
-/** Config maps: a name and a JSON object of any content, which responses show as it was sent. */
-import type { preHandlerHookHandler } from 'fastify'
-import { sql } from 'kysely'
+/** Config maps: a name and a JSON object of any content. */
 import Type from 'typebox'
-import { callerOf } from '../auth/account-choice.ts'
 import { nextId } from '../changes/allocate.ts'
 import { refuseBeyondLimit } from '../changes/limits.ts'
 import { addRow, setValues } from '../changes/own-rows.ts'
 import type { Tx } from '../database/transaction.ts'
-import { boundedJson, setBodyParsers } from '../http/body.ts'
-import { JsonMember } from '../http/idempotency.ts'
+import { jsonParser, setBodyParsers } from '../http/body.ts'
 import type { ApiServer } from '../http/server.ts'
-import { BODY_BOUNDS, MAX_BODY_BYTES, dataFault, parseBody, type DataText } from '../model/config-data.ts'
 import { fieldFault, refuse } from '../model/refusal.ts'
-import { Field, formsOf } from './kit/forms.ts'
+import { formsOf } from './kit/forms.ts'
 import { Members } from './kit/members.ts'
 import type { ResourceParts } from './parts.ts'
 import { GivenName, givenTexts } from './kit/schemas.ts'
 
-const Data = Type.Unsafe<DataText>(
-  Type.Object(
-    {},
-    {
-      additionalProperties: true,
-      description:
-        'At most 1,048,576 bytes of JSON, with at most 99 levels. ' +
-        'It comes back as it was sent, numbers and the order of keys included.',
-    },
-  ),
+/** The API's limit of `data`, in bytes of its JSON text. */
+const MAX_DATA_BYTES = 1_048_576
+/** Clients that send ASCII only, as Python does, need up to three bytes for each byte of data. The rest is for the name. */
+const LONG_BODY = { bodyLimit: 3 * MAX_DATA_BYTES + 65_536 }
+const Data = Type.Object(
+  {},
+  {
+    additionalProperties: true,
+    description: 'At most 1,048,576 bytes of JSON text, with at most 99 levels. Numbers are doubles.',
+  },
 )
-const FORMS = formsOf('configMap', { name: Type.String() }, { data: new Field(Data, sql`config_maps.data::text`) })
+const FORMS = formsOf('configMap', { name: Type.String() }, { data: Data })
 const Name = Type.Optional(GivenName)
-
-const refuseLongData: preHandlerHookHandler = ({ body }, _reply, done) => {
-  const { data } = body as { readonly data?: DataText }
-  const fault = data && dataFault(data)
-  done(fault === undefined ? undefined : refuse('unprocessable_entity', fieldFault('data', 'too_long', fault)))
-}
-const LONG_BODY = { bodyLimit: MAX_BODY_BYTES, preHandler: refuseLongData }
 
 /** Adds the routes. Their bodies may be longer than those of other routes. */
 export function addConfigMapRoutes(parts: ResourceParts): void {
   void parts.server.register((server: ApiServer, _options: object, done: () => void) => {
-    setBodyParsers(server, { 'application/json': boundedJson(BODY_BOUNDS, parseBody) })
+    setBodyParsers(server, { 'application/json': jsonParser(Infinity) })
     addRoutes({ ...parts, server })
     done()
   })
 }
 
+/** The text of data. Refuses one that is too long. */
+function textOf(data: object): string {
+  const text = JSON.stringify(data)
+  const bytes = Buffer.byteLength(text)
+  if (bytes <= MAX_DATA_BYTES) return text
+  const fault = `data must be at most ${MAX_DATA_BYTES} bytes; it is ${bytes}`
+  throw refuse('unprocessable_entity', fieldFault('data', 'too_long', fault))
+}
+
 function addRoutes(parts: ResourceParts): void {
-  const configMaps = new Members(parts, {
-    ...FORMS,
-    /** Puts the stored text of `data` into the response as it is: parsing would change it. */
-    load: async (db, request, id) => {
-      const where = sql`config_maps.account_id = ${callerOf(request).accountId}`
-      const map = await FORMS.form.load(db, parts.site, id, { where })
-      const members = Object.entries(map).map(
-        ([name, value]) => `"${name}":${name === 'data' ? String(value) : JSON.stringify(value)}`,
-      )
-      return new JsonMember(map.id, `{${members.join(',')}}`)
-    },
-  })
+  const configMaps = new Members(parts, FORMS)
 
   configMaps.list({ description: 'Those of the account, without their data.' })
-  configMaps.get('With its data, as it was sent.')
+  configMaps.get('With its data.')
   configMaps.create(
     {
       description: 'A name, and a JSON object of any content.',
@@ -73,7 +59,7 @@ function addRoutes(parts: ResourceParts): void {
       options: LONG_BODY,
     },
     async (tx, { accountId, body }) => {
-      const { text } = body.data
+      const text = textOf(body.data)
       const bytes = Buffer.byteLength(text)
       await refuseBeyondLimit(tx, accountId, 'config_maps_limit')
       await refuseBeyondLimit(tx, accountId, 'config_maps_bytes_limit', bytes)
@@ -91,7 +77,8 @@ function addRoutes(parts: ResourceParts): void {
       ),
       options: LONG_BODY,
     },
-    (tx, { accountId, id, body: { name, data } }) => update(tx, accountId, id, givenTexts({ name, data: data?.text })),
+    (tx, { accountId, id, body: { name, data } }) =>
+      update(tx, accountId, id, givenTexts({ name, data: data && textOf(data) })),
   )
   configMaps.remove({ description: 'The response is the last that has its data.' }, async (tx, { accountId, id }) => {
     await tx.deleteFrom('config_maps').where('id', '=', id).where('account_id', '=', accountId).execute()

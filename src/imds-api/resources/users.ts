@@ -12,7 +12,7 @@ import { fieldFault, refuse, Refusal } from '../model/refusal.ts'
 import { parseSshKeys } from '../model/ssh-key.ts'
 import { alwaysNull, Field, formsOf, linkedAll, type FormRow, type Representation, type RowsOf } from './kit/forms.ts'
 import { byText } from './kit/lists.ts'
-import { Members, type MemberRequest, type Shown } from './kit/members.ts'
+import { Members, type MemberRequest } from './kit/members.ts'
 import { NESTED } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 import { nullable, Time } from './kit/schemas.ts'
@@ -110,7 +110,7 @@ export function addUserRoutes(parts: ResourceParts): void {
     )
 
   /** Changes the profile that the path names; else that of the token. */
-  async function change({ request, reply, id: named, body }: MemberRequest<typeof Update>): Promise<Shown> {
+  async function change({ request, reply, id: named, body }: MemberRequest<typeof Update>): Promise<Representation> {
     const { tokenHolder } = request
     return parts.accounts.commitProfile(tokenRequester(request), async (tx) => {
       const profile = (await load(tx, request, named)) as Profile

@@ -11,7 +11,6 @@ import type {} from '../../auth/requester.ts' // the condition of a request
 import type { Tx } from '../../database/transaction.ts'
 import { SAFE_METHODS } from '../../http/audit.ts'
 import { memberPathOf } from '../../http/entity-tags.ts'
-import { JsonMember } from '../../http/idempotency.ts'
 import { Refusal } from '../../model/refusal.ts'
 import { idOf, type Members } from './members.ts'
 
@@ -52,10 +51,7 @@ async function check(
   const { id } = await load(tx, request, named)
   await sql`select 1 from ${sql.table(table)} where id = ${id} for no key update`.execute(tx)
   const shown = await load(tx, request, named)
-  const text =
-    shown instanceof JsonMember
-      ? shown.text
-      : reply.serializeInput({ ...shown, ...(more?.isShown(shown) === true && fields) }, schema as never)
+  const text = reply.serializeInput({ ...shown, ...(more?.isShown(shown) === true && fields) }, schema as never)
   const tag = entityTagOf(text)
   if (!namesStrongly(given, tag)) throw new Refusal('precondition_failed', [mismatchOf(id, given, tag)], { tag })
 }

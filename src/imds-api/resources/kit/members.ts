@@ -6,14 +6,11 @@ import { callerOf } from '../../auth/account-choice.ts'
 import type { AccountRequester } from '../../changes/account-changes.ts'
 import { prepareForPool } from '../../database/prepared.ts'
 import type { Db, Tx } from '../../database/transaction.ts'
-import { JsonMember } from '../../http/idempotency.ts'
 import { STATE_RULES, type StateRule } from '../../model/account-states.ts'
 import type { Form, Representation, RowsOf } from './forms.ts'
 import { addList, pick, type Collection } from './lists.ts'
 import type { RouteParts } from './parts.ts'
 import type { Resource } from './table.ts'
-
-export type Shown = Representation | JsonMember
 
 /**
  * What the GET of a member shows besides: fields that are not in the database. `isShown`: the member
@@ -63,7 +60,7 @@ export interface MembersOf {
   readonly collected?: Form
   readonly as?: Pick<Resource, 'path' | 'name' | 'noun'> & { readonly schema?: TObject }
   readonly rows?: (request: FastifyRequest) => RowsOf
-  readonly load?: (db: Db, request: FastifyRequest, id: string) => Promise<Shown>
+  readonly load?: (db: Db, request: FastifyRequest, id: string) => Promise<Representation>
   readonly more?: MoreFields
   readonly requesterOf?: (request: FastifyRequest) => AccountRequester
 }
@@ -89,15 +86,15 @@ export class Members {
   }
 
   /** Loads a member, without `more`. Refuses if it does not exist. */
-  readonly load = (db: Db, request: FastifyRequest, id: string): Promise<Shown> => {
+  readonly load = (db: Db, request: FastifyRequest, id: string): Promise<Representation> => {
     const { form, load } = this.#of
     if (load !== undefined) return load(db, request, id)
     return form.load(db, this.#parts.site, id, this.#rows(request))
   }
 
   /** A member with what its GET shows besides. */
-  async complete(shown: Shown): Promise<Shown> {
-    if (shown instanceof JsonMember || this.more?.isShown(shown) !== true) return shown
+  async complete(shown: Representation): Promise<Representation> {
+    if (this.more?.isShown(shown) !== true) return shown
     return { ...shown, ...(await this.more.read(shown.id)) }
   }
 
@@ -161,7 +158,7 @@ export class Members {
     this.change('POST', `${this.path}/${verb}`, { ...about, ...route }, async (tx, change) => {
       const more = await act(tx, change)
       const loaded = await this.load(tx, change.request, change.id)
-      return more === undefined || loaded instanceof JsonMember ? loaded : { ...loaded, ...more }
+      return { ...loaded, ...more }
     })
   }
 
@@ -179,7 +176,7 @@ export class Members {
     method: 'POST' | 'PUT' | 'DELETE',
     url: string,
     { onCommit, ...route }: MemberRoute<Body>,
-    work: Work<Body, Shown>,
+    work: Work<Body, Representation>,
   ): void {
     const { requesterOf = callerOf } = this.#of
     this.route(method, url, route, async (asked) => {
@@ -197,7 +194,7 @@ export class Members {
     method: 'GET' | 'POST' | 'PUT' | 'DELETE',
     url: string,
     { status = 200, rule, options, ...about }: Omit<MemberRoute<Body>, 'onCommit'>,
-    respond: (asked: MemberRequest<Body>) => Promise<Shown>,
+    respond: (asked: MemberRequest<Body>) => Promise<Representation>,
   ): void {
     const { tags, params } = this.resource
     const schema: FastifySchema = {
@@ -216,9 +213,7 @@ export class Members {
         const asked = { request, reply, id: idOf(request), body, rule: rule?.(body) ?? ruleOfRoute }
         const shown = await respond(asked)
         void reply.code(status)
-        if (!(shown instanceof JsonMember)) return reply.send(shown)
-        reply.respondedId = shown.id
-        return reply.type('application/json; charset=utf-8').send(shown.text)
+        return reply.send(shown)
       },
     })
   }
@@ -237,7 +232,7 @@ export class Members {
   }
 
   /** The default `load` as a prepared query: building a query takes longer than running it. */
-  #prepare(): ((request: FastifyRequest, id: string) => Promise<Shown>) | undefined {
+  #prepare(): ((request: FastifyRequest, id: string) => Promise<Representation>) | undefined {
     const { form, load, rows } = this.#of
     if (load !== undefined || rows !== undefined) return undefined
     const { db, pool, site } = this.#parts
@@ -248,7 +243,7 @@ export class Members {
     return async (request, id) => form.represent(site, id, await find(callerOf(request).accountId, id))
   }
 
-  #andLoad<Body extends TObject>(work: Work<Body, void>): Work<Body, Shown> {
+  #andLoad<Body extends TObject>(work: Work<Body, void>): Work<Body, Representation> {
     return async (tx, change) => {
       await work(tx, change)
       return this.load(tx, change.request, change.id)

@@ -2,7 +2,8 @@
 import Type from 'typebox'
 import { QueryReader } from '../../http/query.ts'
 import { refuse } from '../../model/refusal.ts'
-import type { Members, Shown } from './members.ts'
+import type { Representation } from './forms.ts'
+import type { Members } from './members.ts'
 import type { RouteParts } from './parts.ts'
 
 const [TIMEOUT_SECONDS, MAX_TIMEOUT] = [60, 120]
@@ -45,7 +46,7 @@ export function addWait<State extends string>(
       let last = await members.load(db, request, id)
       const { id: name } = last // the path may have a handle
       const isReached = () => {
-        const { status } = last as Shown & { readonly status: State }
+        const { status } = last as Representation & { readonly status: State }
         if (status === wanted || canBecome(status, wanted)) return status === wanted
         throw refuse('resource_conflict', `${name} is ${status}: it cannot become ${wanted}`)
       }
@@ -55,7 +56,7 @@ export function addWait<State extends string>(
           last = await members.load(db, request, name)
           return isReached() || undefined
         })
-        const { status } = last as Shown & { readonly status: State }
+        const { status } = last as Representation & { readonly status: State }
         const after = `after ${((performance.now() - sinceMs) / 1_000).toFixed()} s: ask again to wait longer`
         if (reached === undefined) throw refuse('request_timeout', `${name} is still ${status} ${after}`)
       }

@@ -100,19 +100,21 @@ test('a body above the limit is refused with the limit', async () => {
   expect(await send(bodyOf(65_537))).toMatchObject(refused(413, 'the body must be at most 65536 bytes'))
 })
 
-test('a body with too many levels, tokens or elements is refused before it is parsed', async () => {
+test('a body with too many levels or elements is refused before it is parsed', async () => {
   const list = (elements: number) => `{"x":[${Array.from({ length: elements }, () => '0').join(',')}]}`
   expect(await send(`{"x":${'['.repeat(99)}${']'.repeat(99)}}`)).toMatchObject({ status: 200 })
-  expect(await send(`{"x":${'['.repeat(30_000)}`)).toMatchObject(
-    refused(422, 'the body must have at most 100 levels of objects and arrays'),
-  )
+  for (const opening of ['['.repeat(100), '[[],{"a":'.repeat(5_000)])
+    expect(await send(`{"x":${opening}`)).toMatchObject(
+      refused(422, 'the body must have at most 100 levels of objects and arrays'),
+    )
   expect(await send(list(2_000))).toMatchObject({ status: 200 })
   expect(await send(list(2_001))).toMatchObject(
     refused(422, 'the body must have at most 2000 elements in an array, or names in an object'),
   )
-  expect(await send(`{"x":[${Array.from({ length: 20 }, () => list(1_000)).join(',')}]}`)).toMatchObject(
-    refused(422, 'the body must have at most 32768 names, values and punctuation marks'),
-  )
+  expect(await send(`{"x":"${'[\\",\\\\'.repeat(3_000)}","y":[${'[],'.repeat(1_999)}{}]}`)).toMatchObject({
+    status: 200,
+  })
+  expect(await send(`${']'.repeat(100)},,`)).toMatchObject({ status: 400 })
 })
 
 test.each(['[]', '"text"', '1', 'true'])('a body %s is refused: it is no object', async (text) => {

@@ -143,12 +143,8 @@ function command(name: string, program: string): string {
   return `#!/bin/sh\nexec /usr/lib/imds-node/node /usr/lib/${name}/dist/${program}.js "$@"\n`
 }
 
-/** Where Debian has the completion of each shell. */
-const COMPLETIONS = {
-  bash: 'usr/share/bash-completion/completions',
-  zsh: 'usr/share/zsh/vendor-completions',
-  fish: 'usr/share/fish/vendor_completions.d',
-}
+/** Where Debian has the completion of bash. */
+const COMPLETIONS = 'usr/share/bash-completion/completions'
 
 /** The man pages and the completion of the programs whose name passes. */
 function manualOf(dist: string, passes: (name: string) => boolean): Files {
@@ -161,9 +157,7 @@ function manualOf(dist: string, passes: (name: string) => boolean): Files {
       `usr/share/man/man${name.at(-1)!}/${name}.gz`,
       gzipSync(readFileSync(file), { level: 9 }),
     ]),
-    ...Object.entries(COMPLETIONS).flatMap(([shell, folder]) =>
-      filesIn(`completions/${shell}`).map(([name, copyOf]) => [`${folder}/${name}`, { copyOf }]),
-    ),
+    ...filesIn('completions/bash').map(([name, copyOf]) => [`${COMPLETIONS}/${name}`, { copyOf }]),
   ]) as Files
 }
 

@@ -107,7 +107,7 @@ function addTraceCommands(program: Command, runner: Runner): void {
 }
 
 function addDoctorCommands(program: Command, runner: Runner): void {
-  const { output, own, show, work } = runner
+  const { output, own, work } = runner
   for (const [name, description] of [
     ['doctor', 'check everything on this hypervisor that imds needs, and print the remedy for what is wrong'],
     ['status', 'print the state of the daemon of this hypervisor, its rates during a second, and what is wrong'],
@@ -126,15 +126,6 @@ function addDoctorCommands(program: Command, runner: Runner): void {
           return (await import('./doctor.ts'))[name]({ output, env: own, environmentFile, service, operator })
         }),
       )
-  program
-    .command('log-level')
-    .description("print the level of the daemon's log, or change it for some time")
-    .argument('[level]', 'fatal, error, warn, info or debug; the configured level ends a change')
-    .option('--for <time>', 'how long it lasts, such as 30s, 10m or 2h (default: 10m)')
-    .addOption(operatorOption(runner))
-    .action((level: string | undefined, options: { for?: string; operator: string }) =>
-      show(async () => (await import('./log-level.ts')).logLevel(output, level, options)),
-    )
 }
 
 function addIdentity(program: Command, { output, work }: Runner): void {

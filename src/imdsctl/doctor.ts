@@ -28,7 +28,7 @@ export async function status(context: DoctorContext): Promise<number> {
   const look = lookFrom(context)
   const [results, daemon] = await Promise.all([runChecks(CHECKS, look), lookAtDaemon(look.operator)])
   const found = results.filter(({ state }) => state !== 'ok')
-  const rows = daemon === undefined ? [] : statusRows(daemon, Date.now())
+  const rows = daemon === undefined ? [] : statusRows(daemon)
   return printChecks(context.output, results, found, rows, { daemon })
 }
 

@@ -9,7 +9,6 @@ import { setImmediate as turn, setTimeout as sleep } from 'node:timers/promises'
 import type { Log } from '../runtime/log-codes.ts'
 import { LIMITED_DSCP } from './guest/hop-limit.ts'
 import { formatHostPort, type HostPort } from '../runtime/host-port.ts'
-import type { AdjustableLevel } from '../runtime/log-level.ts'
 import { lockState } from './journal/state-lock.ts'
 import type { Config } from './config.ts'
 import { startGuestSide, type BackgroundParts } from './guest-side.ts'
@@ -38,13 +37,13 @@ export interface Daemon {
  * store has answered. Rejects when a guest listener cannot be opened or another daemon has the state directory, and
  * leaves nothing running.
  */
-export async function startDaemon(config: Config, log: Log, logLevel: AdjustableLevel): Promise<Daemon> {
+export async function startDaemon(config: Config, log: Log): Promise<Daemon> {
   const now = () => performance.now()
   const lock = await lockState(config.stateDirectory, LOCK_WAIT_MS, log)
   try {
     const guestSide = await startGuestSide(config, log, now)
     await sleep(FIRST_GUESTS_MS)
-    const parts = { config, log, logLevel, now, guestSide, disk: lock.disk }
+    const parts = { config, log, now, guestSide, disk: lock.disk }
     const daemon = await startBackground(parts).catch(async (error: unknown) => {
       await guestSide.stop()
       throw error

@@ -25,7 +25,6 @@ import { buildIdentity, type Identity } from '../identity/identity.ts'
 import { describeExpiry } from '../identity/key.ts'
 import { isOneAddress } from '../metadata/address.ts'
 import { listen, maxConnections, readLimits, StartFailure } from '../runtime/listen.ts'
-import type { AdjustableLevel } from '../runtime/log-level.ts'
 import type { Disk } from './journal/disk.ts'
 import { fillView, restoreView, type Restored } from './journal/restore.ts'
 import { snapshotPath, type StateKeys, type StateOwner } from './journal/state-files.ts'
@@ -51,7 +50,6 @@ export interface GuestSide extends Pick<GuestParts, 'view' | 'meter' | 'traces' 
 export interface BackgroundParts {
   readonly config: Config
   readonly log: Log
-  readonly logLevel: AdjustableLevel
   readonly now: () => number
   readonly guestSide: GuestSide
   readonly disk: Disk

@@ -17,7 +17,6 @@ import { parseConfig } from './config.ts'
 import { startDaemon } from './daemon.ts'
 import { formatHostPort } from '../runtime/host-port.ts'
 import { StartFailure } from '../runtime/listen.ts'
-import { AdjustableLevel, LEVEL_SECONDS } from '../runtime/log-level.ts'
 import { buildLog, standardOutput, terminalOutput } from '../runtime/log.ts'
 import { enabledNetworks, inheritedSockets, superviseBy } from '../runtime/systemd.ts'
 import { turnOffPretenuring } from '../runtime/pretenuring.ts'
@@ -46,8 +45,6 @@ const log = buildLog(
   parsed.value.logLevel,
   demo !== undefined && process.stdout.isTTY ? await terminalOutput() : standardOutput(process.env['JOURNAL_STREAM']),
 )
-const logLevel = new AdjustableLevel(log, parsed.value.logLevel)
-process.on('SIGUSR1', () => logLevel.set('debug', LEVEL_SECONDS.default))
 if (parsed.unknown.length > 0)
   log.warn({ code: 'variables-unknown', variables: parsed.unknown }, 'unknown variables are ignored')
 
@@ -59,7 +56,7 @@ process.on('uncaughtException', (error) => {
   log.fatal({ code: 'unexpected-error', err: error }, 'unexpected error')
   end(1)
 })
-const starting = startDaemon(parsed.value, log, logLevel)
+const starting = startDaemon(parsed.value, log)
 let stopping = false as boolean // TypeScript does not see that `stop` sets it
 const stop = (signal: string) => {
   if (stopping) return

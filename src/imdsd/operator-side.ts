@@ -28,7 +28,7 @@ interface OperatorSide {
 }
 
 export async function buildOperatorSide(parts: OperatorSideParts): Promise<OperatorSide> {
-  const { config, log, logLevel, now, guestSide, storeSide, metrics, addresses } = parts
+  const { config, log, now, guestSide, storeSide, metrics, addresses } = parts
   const { view, traces, guests, finder } = guestSide
   const { source, sync, firewall } = storeSide
   const [
@@ -86,7 +86,7 @@ export async function buildOperatorSide(parts: OperatorSideParts): Promise<Opera
       diagnose: (id) => diagnosis.instance(id),
     }
   }
-  const readiness = () => buildReadiness({ ...storeSide, view, logLevel, listenerProblems })
+  const readiness = () => buildReadiness({ ...storeSide, view, listenerProblems })
   const statusPage = buildStatusPage({
     config,
     guestSide,
@@ -100,7 +100,6 @@ export async function buildOperatorSide(parts: OperatorSideParts): Promise<Opera
     firewall,
     metrics: metrics.registry,
     readiness,
-    logLevel,
     page: statusPage.page,
     launchGate: buildLaunchGate({ view, firewall, networks, unreachable }),
     trace: (id: string) => traceOf(traceParts, id),

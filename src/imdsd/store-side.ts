@@ -32,7 +32,7 @@ const REPORT_RETRY_MS = 2_000
  * What the store's side is built of. `openSource`: opens the store. `operatorAddress`: the operators' listener on TCP, if
  * it is open.
  */
-export interface StoreSideParts extends Omit<BackgroundParts, 'logLevel'> {
+export interface StoreSideParts extends BackgroundParts {
   readonly openSource: typeof openSource
   readonly metrics: Metrics
   readonly operatorAddress: () => HostPort | undefined

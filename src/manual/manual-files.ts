@@ -1,5 +1,4 @@
 /** The man pages and the completion of all programs, from the definitions that their --help prints. */
-import type { Command } from 'commander'
 import { buildProgram as buildApi } from '../imds-api/arguments.ts'
 import { API_VARIABLES } from '../imds-api/config.ts'
 import { buildProgram as buildImdsctl } from '../imdsctl/imdsctl.ts'
@@ -8,15 +7,13 @@ import { VARIABLES } from '../imdsd/config.ts'
 import { Output } from '../runtime/output.ts'
 import { describeVariables } from '../runtime/variables.ts'
 import { bashCompletion } from './bash.ts'
-import { fishCompletion } from './fish.ts'
 import { programPage, variablesPage } from './man-page.ts'
-import { zshCompletion } from './zsh.ts'
 
 /** Nothing runs: these programs only describe themselves. */
 const ignore = () => undefined
 const NO_ACTIONS = {} as Parameters<typeof buildApi>[1]
 
-/** The files by their paths: `man/NAME.SECTION` and `completions/SHELL/NAME`. */
+/** The files by their paths: `man/NAME.SECTION` and `completions/bash/NAME`. */
 export function manualFiles(): Readonly<Record<string, string>> {
   const output = new Output('', process.stdout, process.stderr, ignore)
   const imdsctl = buildImdsctl({ output, env: {}, own: {}, onStatus: ignore })
@@ -48,15 +45,8 @@ export function manualFiles(): Readonly<Record<string, string>> {
       program: 'imds-api',
       seeAlso: ['imds-api(8)', 'systemd.exec(5)'],
     }),
-    ...Object.fromEntries([imdsctl, imdsd, api].flatMap(completionsOf)),
+    ...Object.fromEntries(
+      [imdsctl, imdsd, api].map((program) => [`completions/bash/${program.name()}`, bashCompletion(program)]),
+    ),
   }
-}
-
-function completionsOf(program: Command): (readonly [path: string, text: string])[] {
-  const name = program.name()
-  return [
-    [`completions/bash/${name}`, bashCompletion(program)],
-    [`completions/zsh/_${name}`, zshCompletion(program)],
-    [`completions/fish/${name}.fish`, fishCompletion(program)],
-  ]
 }

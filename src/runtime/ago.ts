@@ -18,12 +18,6 @@ export function formatDuration(seconds: number): string {
   return ''
 }
 
-/** Parses `30s`, `10m` or `2h` to seconds; undefined for any other text. */
-export function parseDuration(text: string): number | undefined {
-  const [, amount, unit] = /^([1-9]\d{0,5})([smh])$/.exec(text) ?? []
-  return amount === undefined ? undefined : Number(amount) * { s: 1, m: 60, h: 3600 }[unit as 's' | 'm' | 'h']
-}
-
 /** Formats the time from `time` (RFC 3339) to `nowMs` (Unix time): `3 min ago`. A time in the future was `0 s ago`. */
 export function formatAgo(time: string, nowMs: number): string {
   const seconds = (nowMs - Date.parse(time)) / 1000

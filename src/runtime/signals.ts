@@ -2,7 +2,7 @@
  * What signals mean, for all programs; docs/operations/tools.md#signals has the table. Each entry imports this module
  * first: Node.js opens its debugger, to all local users, at a SIGUSR1 that nobody listens to.
  */
-process.on('SIGUSR1', () => undefined) // imdsd adds a listener, which sets the level of its log
+process.on('SIGUSR1', () => undefined)
 
 /** They stop a program in order. SIGHUP is a terminal that closes; imds-api alone opens its audit file again instead. */
 export const STOP_SIGNALS = ['SIGTERM', 'SIGINT', 'SIGHUP'] as const

@@ -124,7 +124,6 @@ t.test('every command of docs/publishing.md works, in their order', async (t) =>
     decrypt: /3 decrypted, 0 unchanged/,
     identity: /^KEYS\/identity-key.pem$/m,
     firewall: /table inet imds/,
-    'log-level': /^debug for 10 min more, then info$/m,
     doctor: /^ok +daemon +it is ready$.*^\d+ ok, /ms,
     status: /^imdsd .*, ready, /,
     remove: /srv-x1y2z.* 7/,

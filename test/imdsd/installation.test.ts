@@ -85,7 +85,6 @@ t.test('a daemon whose installation is deleted answers all requests and stops cl
     '/instances/srv-abcde/trace',
     '/instances/srv-abcde/reports',
     '/firewall',
-    '/log-level',
   ])
     t.equal((await daemon.operator(path)).status, 200, path)
   const metrics = (await daemon.operator('/metrics')).body.toString()

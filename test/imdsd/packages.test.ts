@@ -158,17 +158,11 @@ t.test(
         'bash-completion/completions/imds-api',
         'bash-completion/completions/imdsctl',
         'bash-completion/completions/imdsd',
-        'fish/vendor_completions.d/imds-api.fish',
-        'fish/vendor_completions.d/imdsctl.fish',
-        'fish/vendor_completions.d/imdsd.fish',
         'man/man1/imdsctl.1.gz',
         'man/man5/imds-api.env.5.gz',
         'man/man5/imds.env.5.gz',
         'man/man8/imds-api.8.gz',
         'man/man8/imdsd.8.gz',
-        'zsh/vendor-completions/_imds-api',
-        'zsh/vendor-completions/_imdsctl',
-        'zsh/vendor-completions/_imdsd',
       ])
     })
 

@@ -103,7 +103,6 @@ t.test('each command prints JSON in the shape of its example in docs/json.md', a
   await check(executed('docs/json.md', 'json trace'), 'trace', 'srv-n1')
   await check(executed('docs/json.md', 'json doctor'), 'doctor')
   await check(executed('docs/json.md', 'json status'), 'status')
-  await check(executed('docs/json.md', 'json log-level'), 'log-level', 'debug')
   await check(executed('docs/json.md', 'json firewall'), 'firewall')
   await check(executed('docs/json.md', 'json identity'), 'identity', 'init', place('identity'))
   const certificate = place('identity/identity-cert.pem')

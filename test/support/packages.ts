@@ -39,8 +39,6 @@ const PROGRAMS = {
   rpmbuild: ['rpm'],
   file: ['file'],
   groff: ['groff-base'],
-  zsh: ['zsh'],
-  fish: ['fish'],
   buildah: ['buildah'],
   lintian: ['lintian'],
   'ansible-playbook': ['ansible-core'],

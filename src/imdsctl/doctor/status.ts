@@ -1,7 +1,6 @@
 /** What `imdsctl status` prints: the state of the daemon, and the rates between two looks at its metrics. */
 import type { Readiness } from '../../imdsd/operator/documents.ts'
 import { formatDuration } from '../../runtime/ago.ts'
-import { formatLevel } from '../../runtime/log-level.ts'
 import type { Cell } from '../../runtime/terminal.ts'
 import { formatFirewall } from '../../imdsd/operator/readiness.ts'
 import { STYLES } from '../../runtime/check.ts'
@@ -59,10 +58,9 @@ export function buildStatus(readiness: Readiness, before: Sample, after: Sample,
   }
 }
 
-export function statusRows(status: DaemonStatus, nowMs: number): (readonly Cell[])[] {
+export function statusRows(status: DaemonStatus): (readonly Cell[])[] {
   const { readiness, refusals, meanMs } = status
-  const { ready, instances, faulty, unconfirmed, contestedAddresses, viewAgeSeconds, connected, firewall, log } =
-    readiness
+  const { ready, instances, faulty, unconfirmed, contestedAddresses, viewAgeSeconds, connected, firewall } = readiness
   const perSecond = (rate: number) => `${rate.toFixed(1)}/s`
   const started = `${ready ? 'ready' : 'not ready'}, started ${formatDuration(status.uptimeSeconds)} ago`
   const compared = `compared ${formatDuration(viewAgeSeconds)} ago`
@@ -72,7 +70,7 @@ export function statusRows(status: DaemonStatus, nowMs: number): (readonly Cell[
   const dropped = `dropped connections ${perSecond(status.droppedConnectionsPerSecond)}`
   const used = `${(status.residentBytes / 2 ** 20).toFixed(0)} MiB, ${status.cpuPercent.toFixed(1)} % of a CPU`
   const attention = `faulty ${faulty}, unconfirmed ${unconfirmed}, contested addresses ${contestedAddresses}`
-  const rows: (readonly Cell[])[] = [
+  return [
     [
       'imdsd',
       { text: `${status.version ?? '(unknown version)'}, ${started}`, style: ready ? STYLES.ok : STYLES.failure },
@@ -83,7 +81,4 @@ export function statusRows(status: DaemonStatus, nowMs: number): (readonly Cell[
     ['firewall', formatFirewall(firewall)],
     ['process', `${used}, ${status.openDescriptors} of ${status.mostDescriptors} descriptors`],
   ]
-  if (log !== undefined)
-    rows.push(['log', { text: formatLevel(log, nowMs), style: log.until === undefined ? STYLES.ok : STYLES.warning }])
-  return rows
 }

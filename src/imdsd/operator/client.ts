@@ -7,7 +7,6 @@ import Value from 'typebox/value'
 import type { Parsed } from '../../metadata/parsed.ts'
 import { parseUnixSocket } from '../../runtime/host-port.ts'
 import { parseJson } from '../../runtime/json.ts'
-import type { LogLevel } from '../../runtime/log-level.ts'
 import { parseMetrics } from '../../runtime/metric-values.ts'
 import { formatReport, type AgentReport } from '../firewall/agent-report.ts'
 import { parseFirewallDocument, type FirewallDocument } from '../firewall/document.ts'
@@ -15,7 +14,6 @@ import {
   ExplanationSchema,
   InstanceExplanationSchema,
   InstanceStateSchema,
-  LogLevelSchema,
   ReadinessSchema,
   ReportsSchema,
   TraceSchema,
@@ -111,17 +109,6 @@ export const QUESTIONS = {
   }),
   /** Whether the daemon is ready, and what it serves. */
   readiness: { path: PATHS.ready, parse: parserOf(ReadinessSchema), statuses: [200, 503] },
-  /**
-   * The level of the log, over the unix socket, which is set before if `wanted` has one. Status 404: the listener has no
-   * such path.
-   */
-  logLevel: (
-    wanted: { readonly level: LogLevel; readonly seconds: number } | undefined,
-  ): Asked<typeof LogLevelSchema> => ({
-    path: PATHS.logLevel,
-    ...(wanted !== undefined && { body: JSON.stringify(wanted) }),
-    parse: parserOf(LogLevelSchema),
-  }),
   /** The metrics: the value of each by its name, with its labels as Prometheus prints them. */
   metrics: { path: PATHS.metrics, parse: parseMetrics },
 }

@@ -5,14 +5,6 @@
  */
 import Type, { type Static } from 'typebox'
 
-export const LogLevelSchema = Type.Object({
-  level: Type.String({ description: 'The level of the log.' }),
-  configured: Type.String({ description: 'The configured level of the log.' }),
-  until: Type.Optional(
-    Type.String({ description: 'When it returns to the configured level (ISO 8601). Absent: it is that one.' }),
-  ),
-})
-
 /** `ready` decides the status of /readyz; `problem` says why it is false, or what is wrong although guests are served. */
 export const ReadinessSchema = Type.Object({
   ready: Type.Boolean({ description: 'True with status 200, false with 503.' }),
@@ -63,7 +55,6 @@ export const ReadinessSchema = Type.Object({
     ageSeconds: Type.Number({ description: 'Seconds since the agent last confirmed its rules.' }),
     failed: Type.Optional(Type.String({ description: 'Why the agent cannot apply newer rules.' })),
   }),
-  log: Type.Optional(LogLevelSchema),
 })
 export type Readiness = Static<typeof ReadinessSchema>
 

@@ -11,7 +11,7 @@ export function operatorSocketOf(variables: Readonly<Record<string, string | und
   return `unix:${socket === '' ? DEFAULT_OPERATOR_SOCKET : socket}`
 }
 
-/** `:id` is a placeholder for an instance's id. The unix socket alone has `firewall`, `reports` and `logLevel`. */
+/** `:id` is a placeholder for an instance's id. The unix socket alone has `firewall` and `reports`. */
 export const PATHS = {
   page: '/',
   metrics: '/metrics',
@@ -22,5 +22,4 @@ export const PATHS = {
   reports: '/instances/:id/reports',
   explain: '/explain',
   firewall: '/firewall',
-  logLevel: '/log-level',
 } as const

@@ -4,7 +4,6 @@
  */
 import type { Firewall, FirewallStatus } from '../firewall/firewall.ts'
 import { formatDuration } from '../../runtime/ago.ts'
-import type { AdjustableLevel } from '../../runtime/log-level.ts'
 import type { Source } from '../../store/source.ts'
 import type { Sync } from '../view/sync.ts'
 import type { View } from '../view/view.ts'
@@ -18,7 +17,6 @@ export interface ReadinessParts {
   readonly source: Pick<Source, 'description'>
   readonly view: Pick<View, 'size' | 'instances' | 'contested' | 'unconfirmed'>
   readonly firewall: Pick<Firewall, 'status' | 'unconfirmed'>
-  readonly logLevel: Pick<AdjustableLevel, 'state'>
   readonly viewAgeSeconds: () => number
   /** Another daemon announces itself with the name of this hypervisor. */
   readonly isDuplicate: () => boolean
@@ -33,7 +31,7 @@ function firstOf<T>(all: Iterable<T>): T[] {
   return Iterator.from(all).take(MAX_NAMED).toArray()
 }
 
-export function buildReadiness({ sync, source, view, firewall, logLevel, ...parts }: ReadinessParts): Readiness {
+export function buildReadiness({ sync, source, view, firewall, ...parts }: ReadinessParts): Readiness {
   const { ready, problem, hint, connected, unconfirmed, faulty, isStoreBehind } = sync.status()
   const listenerProblems = parts.listenerProblems()
   const problems = [problem, isStoreBehind ? STORE_BEHIND : undefined, ...listenerProblems].filter(
@@ -63,7 +61,6 @@ export function buildReadiness({ sync, source, view, firewall, logLevel, ...part
     unconfirmedAddresses: view.unconfirmed().size,
     ...(waiting.length > 0 && { waiting }),
     firewall: firewall.status(),
-    log: logLevel.state,
   }
 }
 

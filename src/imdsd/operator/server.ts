@@ -14,7 +14,6 @@ import type { Question } from '../../pages/search.ts'
 import { ID_RULE, isId, isName } from '../../metadata/identifiers.ts'
 import { parseReport, MAX_REPORT_BYTES, type AgentReport } from '../firewall/agent-report.ts'
 import type { Firewall } from '../firewall/firewall.ts'
-import { LEVEL_SECONDS, LOG_LEVELS, type AdjustableLevel, type LogLevel } from '../../runtime/log-level.ts'
 import type { Explanation, InstanceExplanation, InstanceState, Readiness, ReportsDocument, Trace } from './documents.ts'
 import { buildAdmission } from './connections.ts'
 import type { GateState } from './launch-gate.ts'
@@ -31,7 +30,6 @@ export interface OperatorParts {
   readonly explainInstance: (id: string) => Promise<InstanceExplanation>
   /** The boot trace of an instance, or undefined if it is not served here. */
   readonly trace: (id: string) => Trace | undefined
-  readonly logLevel: Pick<AdjustableLevel, 'state' | 'set'>
   /** What a guest has reported, or undefined if its instance is not served here. */
   readonly reports: (id: string) => ReportsDocument | undefined
   /** The status page; undefined: too many of its readers wait already. */
@@ -52,7 +50,6 @@ export interface TcpBounds {
   readonly log: Pick<Log, 'warn'>
 }
 
-const MAX_LEVEL_BYTES = 256
 /** Loopback addresses may always use the TCP listener. */
 const THIS_HOST = ['127.0.0.0/8', '::1/128']
 /** A connection on which nothing moves is closed after this time, in ms. The slowest response waits for 5 s. */
@@ -99,8 +96,6 @@ export function buildTcpServer(
  *   POST /firewall      the same with the report of the firewall agent (src/imdsd/firewall/agent-report.ts): the response is sent
  *                       once the document has another version than the applied one, or after 5 s; 400 if it is not a
  *                       report
- *   GET /log-level      200 with the level of the log
- *   POST /log-level     the same after setting `{level, seconds}`: the level for some time; 400 if it is not that
  *   GET /instances/ID/reports
  *                       200 with what the guest has reported; 404 when the instance is not served here; 400 if it is
  *                       not an id. Not on TCP, which any local user may read
@@ -120,13 +115,6 @@ export function buildSocketServer(parts: OperatorParts, maxConnections: number):
     if (report === undefined) return reply.code(400).send({ error: 'that is not a report of the firewall agent' })
     return sendDocument(reply, report)
   })
-  server.get(PATHS.logLevel, (_request, reply) => reply.send(parts.logLevel.state))
-  server.post(PATHS.logLevel, { bodyLimit: MAX_LEVEL_BYTES }, (request, reply) => {
-    const wanted = parseLevel(request.body)
-    return wanted === undefined
-      ? reply.code(400).send({ error: `that is not a level (${LOG_LEVELS.join(', ')}) with seconds` })
-      : reply.send(parts.logLevel.set(wanted.level, wanted.seconds))
-  })
   server.get<Asked>(PATHS.reports, sendOfInstance(parts.reports))
   return server
 }
@@ -145,14 +133,6 @@ function sendOfInstance(read: (id: string) => object | undefined) {
     const found = read(id)
     return found === undefined ? reply.code(404).send({ error: `${id} is not served here` }) : reply.send(found)
   }
-}
-
-function parseLevel(body: unknown): { readonly level: LogLevel; readonly seconds: number } | undefined {
-  const { level: name, seconds } = (body ?? {}) as Readonly<Record<string, unknown>>
-  const level = LOG_LEVELS.find((one) => one === name)
-  return level !== undefined && typeof seconds === 'number' && seconds >= 1 && seconds <= LEVEL_SECONDS.max
-    ? { level, seconds }
-    : undefined
 }
 
 /** Builds a server with the routes that only read. */

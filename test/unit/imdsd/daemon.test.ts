@@ -7,7 +7,6 @@ import { Shares } from '../../../src/imdsd/guest/share.ts'
 import { Persistence } from '../../../src/imdsd/journal/persistence.ts'
 import { OperatorListener } from '../../../src/imdsd/operator/listener.ts'
 import { Sync } from '../../../src/imdsd/view/sync.ts'
-import { AdjustableLevel } from '../../../src/runtime/log-level.ts'
 
 afterEach(() => {
   vi.restoreAllMocks()
@@ -20,7 +19,7 @@ async function aDaemon() {
   const config = parseConfig(demo.env)
   if (!config.ok) throw new Error(JSON.stringify(config.faults))
   const log = pino({ level: 'silent' })
-  const daemon = await startDaemon(config.value, log, new AdjustableLevel(log, 'info'))
+  const daemon = await startDaemon(config.value, log)
   return { daemon, demo }
 }
 

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { formatAgo, parseDuration } from '../../../src/runtime/ago.ts'
+import { formatAgo } from '../../../src/runtime/ago.ts'
 
 test.each([
   [0, '0 s ago'],
@@ -18,14 +18,4 @@ test.each([
 
 test('a text that is no time was at an unknown time', () => {
   expect(formatAgo('yesterday', 0)).toBe('at an unknown time')
-})
-
-test.each([
-  ['30s', 30],
-  ['10m', 600],
-  ['2h', 7_200],
-])('%s are %i s', (text, seconds) => expect(parseDuration(text)).toBe(seconds))
-
-test.each(['', '10', 'm', '0m', '-1m', '1.5h', '1d', '10 m', '10min', '9999999s'])('%j is no duration', (text) => {
-  expect(parseDuration(text)).toBeUndefined()
 })

@@ -1,6 +1,5 @@
 import { expect, test } from 'vitest'
 import { buildStatus, statusRows } from '../../../../src/imdsctl/doctor/status.ts'
-import type { Readiness } from '../../../../src/imdsd/operator/documents.ts'
 import { formatRows } from '../../../../src/runtime/table.ts'
 import { plain } from '../../../../src/runtime/terminal.ts'
 import { READY } from '../../../support/fixtures/look.ts'
@@ -48,7 +47,7 @@ test('rates are those between two looks, with refusals by reason', () => {
   })
   expect(status.meanMs).toBeCloseTo(0.5)
   expect(status.cpuPercent).toBeCloseTo(5)
-  expect(formatRows(statusRows(status, 0), undefined, plain)).toEqual([
+  expect(formatRows(statusRows(status), undefined, plain)).toEqual([
     'imdsd      1.0.0, ready, started 2 h ago',
     'store      redis://10.0.0.1, connected, compared 1 s ago',
     'instances  1; faulty 0, unconfirmed 0, contested addresses 0',
@@ -56,17 +55,6 @@ test('rates are those between two looks, with refusals by reason', () => {
     'firewall   off',
     'process    80 MiB, 5.0 % of a CPU, 30 of 65536 descriptors',
   ])
-})
-
-test('a level of the log that an operator has changed is shown with its end', () => {
-  const last = (log: Readiness['log']) => {
-    const status = buildStatus({ ...READY, ...(log !== undefined && { log }) }, before, after, 8200)
-    return formatRows(statusRows(status, Date.parse('2026-11-23T10:00:00Z')), undefined, plain).at(-1)
-  }
-  expect(last({ level: 'warn', configured: 'warn' })).toBe('log        warn')
-  expect(last({ level: 'debug', configured: 'info', until: '2026-11-23T10:09:00Z' })).toBe(
-    'log        debug for 9 min more, then info',
-  )
 })
 
 test('a daemon that was started between two looks has no rates', () => {

@@ -26,7 +26,6 @@ const PARTS: ReadinessParts = {
       yield* []
     },
   },
-  logLevel: { state: { level: 'info', configured: 'info' } },
   viewAgeSeconds: () => 1.23456,
   isDuplicate: () => false,
   listenerProblems: () => [],
@@ -46,7 +45,6 @@ test('readiness shows the state of sync, the view and the firewall', () => {
     contestedAddresses: 0,
     unconfirmedAddresses: 0,
     firewall: { required: true, applied: true, ageSeconds: 0 },
-    log: { level: 'info', configured: 'info' },
   })
 })
 

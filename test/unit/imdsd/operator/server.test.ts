@@ -5,7 +5,6 @@ import {
   ExplanationSchema,
   InstanceExplanationSchema,
   InstanceStateSchema,
-  LogLevelSchema,
   ReadinessSchema,
   ReportsSchema,
   TraceSchema,
@@ -35,12 +34,7 @@ const GATE: Readonly<Record<string, GateState>> = {
   'srv-d': { kind: 'held', revision: 7, order: 3, reason: 'its link has no possible name', isFinal: true },
 }
 
-function parts({
-  ready = true,
-  reports = [] as unknown[],
-  diagnosed = [] as string[],
-  levels = [] as string[],
-} = {}): OperatorParts {
+function parts({ ready = true, reports = [] as unknown[], diagnosed = [] as string[] } = {}): OperatorParts {
   return {
     metrics: { contentType: 'text/plain; version=0.0.4', metrics: () => Promise.resolve('imds_up 1\n') },
     readiness: () => ({ ...READINESS, ready }),
@@ -51,13 +45,6 @@ function parts({
       ),
     explainInstance: (id) =>
       Promise.resolve({ id, ...(id === 'srv-a' ? { revision: 7 } : { reason: 'why' }), addresses: [], more: 0 }),
-    logLevel: {
-      state: { level: 'info', configured: 'info' },
-      set: (level, seconds) => {
-        levels.push(`${level} ${seconds}`)
-        return { level, configured: 'info', until: '2026-11-23T10:00:00Z' }
-      },
-    },
     trace: (id) => (id === 'srv-a' ? { id, revision: 7, recent: [] } : undefined),
     reports: (id) => (id === 'srv-a' ? { id, allowed: true, claimedByGuest: { attributes: [] } } : undefined),
     page: (question) => Promise.resolve(question.search === 'busy' ? undefined : JSON.stringify(question)),
@@ -163,8 +150,7 @@ test('TCP has no path of the firewall or of the level of the log, with any metho
     },
   })
   for (const method of ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'] as const)
-    for (const url of ['/firewall?applied=a.1', '/log-level'])
-      expect([method, url, (await server.inject({ method, url })).statusCode]).toEqual([method, url, 404])
+    expect([method, (await server.inject({ method, url: '/firewall?applied=a.1' })).statusCode]).toEqual([method, 404])
   expect(reports).toEqual([])
 })
 
@@ -224,24 +210,4 @@ test('/explain with an id: 200 for the instance, 404 with the reason if not serv
     expect([answer.statusCode, Value.Check(InstanceExplanationSchema, answer.json())]).toEqual([status, true])
   }
   expect((await server.inject('/explain?id=a%20b')).statusCode).toBe(400)
-})
-
-test('on the unix socket the level of the log is read, and set for some time within bounds', async () => {
-  const levels: string[] = []
-  const server = buildSocketServer(parts({ levels }), 64)
-  const post = (payload: object) => server.inject({ method: 'POST', url: '/log-level', payload })
-  expect(Value.Check(LogLevelSchema, (await server.inject('/log-level')).json())).toBe(true)
-  expect((await post({ level: 'debug', seconds: 60 })).json()).toMatchObject({ level: 'debug' })
-  for (const body of [
-    {},
-    [],
-    { level: 'debug' },
-    { level: 'trace', seconds: 60 },
-    { level: 'debug', seconds: 0 },
-    { level: 'debug', seconds: 86_401 },
-    { level: 'debug', seconds: '60' },
-  ])
-    expect([body, (await post(body)).statusCode]).toEqual([body, 400])
-  expect((await post({ level: 'debug', seconds: 60, more: 'x'.repeat(300) })).statusCode).toBe(413)
-  expect(levels).toEqual(['debug 60'])
 })

@@ -13,7 +13,7 @@ Exit statuses: 0 if all is well, 1 if there are warnings, 2 if there are failure
 
 export function addDaemonCommands(program: Command, runner: Runner): void {
   addGuestCommands(program, runner)
-  addTraceCommands(program, runner)
+  addReports(program, runner)
   addDoctorCommands(program, runner)
   addIdentity(program, runner)
   addFirewall(program, runner)
@@ -59,7 +59,7 @@ function addGuestCommands(program: Command, runner: Runner): void {
   program
     .command('explain')
     .description(
-      'print what the guest at an address, or of an instance, would get from its daemon and why, the path to it, and its last requests; or what a code of a log line means',
+      'print what the guest at an address, or of an instance, would get from its daemon and why, the path to it, and what it has asked for; or what a code of a log line means',
     )
     .argument(
       '<address-id-or-code>',
@@ -86,16 +86,8 @@ function addGuestCommands(program: Command, runner: Runner): void {
     )
 }
 
-function addTraceCommands(program: Command, runner: Runner): void {
+function addReports(program: Command, runner: Runner): void {
   const { output, show } = runner
-  program
-    .command('trace')
-    .description('print what the guest of an instance has asked for since it last booted, as a time line')
-    .argument('<id>', ID)
-    .addOption(operatorOption(runner))
-    .action((id: string, { operator }: { operator: string }) =>
-      show(async () => (await import('./trace.ts')).trace(output, id, operator)),
-    )
   program
     .command('reports')
     .description('print what the guest of an instance has reported: its claims, which nothing verifies')

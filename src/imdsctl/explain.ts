@@ -1,13 +1,13 @@
 /**
  * `imdsctl explain`: what the guest at an address, or of an instance, would get from a daemon and why, the path of packets
- * to it, and its last requests; or what a code of a log line or an alert means.
+ * to it, and what it has asked for; or what a code of a log line or an alert means.
  *
  * The daemon knows all but the path, which this process looks at itself. So the path is shown only on the hypervisor.
  */
 import { ID_RULE, isId, isName } from '../metadata/identifiers.ts'
 import { canonicalAddress } from '../metadata/address.ts'
 import { QUESTIONS } from '../imdsd/operator/client.ts'
-import type { Explanation } from '../imdsd/operator/documents.ts'
+import type { AskedFor, Explanation } from '../imdsd/operator/documents.ts'
 import { formatFinding, STYLES, warning } from '../runtime/check.ts'
 import { findPaths, NOT_LOOKED_AT, type Step } from '../imdsd/checks/guest-path.ts'
 import type { DoctorSources } from './doctor/hypervisor.ts'
@@ -133,7 +133,7 @@ export function formatExplanation(
   path: readonly Step[] | undefined,
   nowMs: number,
 ): { readonly title: Cell; readonly rows: (readonly Cell[])[] } {
-  const { instance, sessionTokens, userData, hopLimit, firewall, packets, listener, store, recent = [] } = explanation
+  const { instance, sessionTokens, userData, hopLimit, firewall, packets, listener, store, requests } = explanation
   const code = status === undefined ? '' : ` (${status})`
   const problem = (text: string | undefined) => text && { text, style: STYLES.failure }
   const facts: readonly (readonly [string, Cell | undefined])[] = [
@@ -150,10 +150,8 @@ export function formatExplanation(
     ['firewall', problem(firewall)],
     ['listener', problem(listener)],
     ['store', problem(store)],
-    ...recent.map(
-      ({ at, status: got, reason, topic }) =>
-        ['request', `${formatAgo(at, nowMs)}: ${got}, ${reason} (${topic})`] as const,
-    ),
+    ...(requests ?? []).map((one) => ['request', formatRequest(one, nowMs)] as const),
+    ['request', requests?.length === 0 ? 'none since the daemon started, or since it came here' : undefined],
   ]
   return {
     title: {
@@ -167,6 +165,12 @@ export function formatExplanation(
 function stepRow({ name, finding }: Step): readonly [string, Cell] {
   const text = formatFinding(finding)
   return [name, finding.state === 'ok' ? text : { text, style: STYLES[finding.state] }]
+}
+
+/** `user-data, 3 s ago: 403 forwarded; 2 in all; "Cloud-Init/25.1"`. The output escapes control characters. */
+function formatRequest({ topic, at, status, reason, userAgent, count }: AskedFor, nowMs: number): string {
+  const agent = userAgent === undefined ? '' : `; ${JSON.stringify(userAgent)}`
+  return `${topic}, ${formatAgo(at, nowMs)}: ${status} ${reason}; ${count} in all${agent}`
 }
 
 /** `admitted 120; dropped: unknown-peers 3, strays 1 (all guests of the hypervisor)`. */

@@ -120,7 +120,6 @@ async function buildBackground(parts: BackgroundParts) {
     addresses,
     unserved: config.unserved,
     listenerProblems: operatorSide.listenerProblems,
-    now,
   })
 
   const clockChecks = setInterval(() => clock.check(), CHECK_INTERVAL_MS)

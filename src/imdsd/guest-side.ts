@@ -7,7 +7,7 @@
 import type { FastifyInstance } from 'fastify'
 import type { Log } from '../runtime/log-codes.ts'
 import type { Config } from './config.ts'
-import { BootTraces } from './guest/boot-traces.ts'
+import { LastRequests } from './guest/last-requests.ts'
 import { CHECK_INTERVAL_MS } from './guest/connections.ts'
 import { HeldRequests } from './guest/held-requests.ts'
 import { GuestReports } from './guest/reports.ts'
@@ -34,7 +34,7 @@ const ALL_ADDRESSES =
   'IMDS_LISTEN: with IMDS_FIREWALL=required each listener needs a specific address, not 0.0.0.0 or ::, ' +
   'since the firewall rules name addresses'
 
-export interface GuestSide extends Pick<GuestParts, 'view' | 'meter' | 'traces' | 'held' | 'reports' | 'finder'> {
+export interface GuestSide extends Pick<GuestParts, 'view' | 'meter' | 'requests' | 'held' | 'reports' | 'finder'> {
   readonly owner: StateOwner
   readonly keys: StateKeys
   readonly restored: Omit<Restored, 'instances' | 'removals'>
@@ -83,7 +83,7 @@ export function buildGuestParts(
     shares: new Shares(config.share, UNKNOWN_PEERS),
     rules: { tokens, forwarded: config.forwarded, limitHops, issuerOf },
     meter: new RequestMeter(),
-    traces: new BootTraces(),
+    requests: new LastRequests(),
     refusalLog: new RefusalLog(log, now),
     log,
   }

@@ -2,11 +2,10 @@
  * Declares every metric, with its help text. Counters on the path of a request are plain numbers in the RequestMeter,
  * which is read when Prometheus scrapes.
  */
-import { Counter, Histogram, type Metric, type Registry } from 'prom-client'
+import { Counter, type Metric, type Registry } from 'prom-client'
 import type { Config } from './config.ts'
 import { packetsByName } from './firewall/counters.ts'
 import type { Firewall } from './firewall/firewall.ts'
-import { BOOT_PHASES, type BootTraces } from './guest/boot-traces.ts'
 import type { HeldRequests } from './guest/held-requests.ts'
 import { DURATION_BOUNDS, type RequestMeter } from './guest/meter.ts'
 import { FAULT_REASONS } from './view/validate.ts'
@@ -16,11 +15,10 @@ import type { AddressWatch } from '../runtime/addresses.ts'
 import type { Source } from '../store/source.ts'
 import { buildRegistry, gaugesOf, labelled } from '../runtime/metrics.ts'
 
-/** What the metrics are read from. `now`: the clock of the traces. */
+/** What the metrics are read from. */
 export interface MetricsSources {
   readonly view: Pick<View, 'size' | 'instances' | 'contested' | 'unconfirmed'>
   readonly meter: RequestMeter
-  readonly traces: Pick<BootTraces, 'onDuration' | 'of'>
   /** Requests that wait for a change. */
   readonly held: Pick<HeldRequests, 'size'>
   readonly source: Pick<Source, 'certificateEndSeconds'>
@@ -33,7 +31,6 @@ export interface MetricsSources {
   readonly isDuplicate: () => boolean
   /** Why listeners of guests or operators do not answer, with unserved networks and missing addresses. */
   readonly listenerProblems: () => readonly string[]
-  readonly now: () => number
 }
 
 /**
@@ -77,7 +74,6 @@ export function buildMetrics(): Metrics {
     }),
     setSources: (sources) => {
       declareRequests(registry, sources)
-      declareBootDurations(registry, sources)
       declarePackets(registry, sources)
       declareConnections(registry, sources)
       declareView(registry, sources)
@@ -268,23 +264,6 @@ function readLabelled(
       for (const [value, count] of Object.entries(read() ?? {})) this.inc({ [label]: value }, count)
     },
   })
-}
-
-function declareBootDurations(registry: Registry, { traces, view, now }: MetricsSources): void {
-  const durations = new Histogram({
-    name: 'imds_boot_duration_seconds',
-    help:
-      'Durations of boots: from the publish of an instance to its first request (first-request), ' +
-      'and from the first to the last request of each crawl (crawl).',
-    registers: [registry],
-    labelNames: ['phase'] as const,
-    buckets: [0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800],
-    collect() {
-      for (const served of view.instances()) traces.of(served)?.endCrawlIfSilent(now())
-    },
-  })
-  for (const phase of BOOT_PHASES) durations.zero({ phase })
-  traces.onDuration((phase, seconds) => durations.observe({ phase }, seconds))
 }
 
 /**

@@ -29,12 +29,12 @@ interface OperatorSide {
 
 export async function buildOperatorSide(parts: OperatorSideParts): Promise<OperatorSide> {
   const { config, log, now, guestSide, storeSide, metrics, addresses } = parts
-  const { view, traces, guests, finder } = guestSide
+  const { view, requests, guests, finder } = guestSide
   const { source, sync, firewall } = storeSide
   const [
     { buildSocketServer, buildTcpServer },
     { explain, explainInstance },
-    { recentRequests, traceOf },
+    { requestsOf },
     { reportsOf },
     { buildDiagnosis },
     { buildLaunchGate, unreachableBy },
@@ -45,7 +45,7 @@ export async function buildOperatorSide(parts: OperatorSideParts): Promise<Opera
   ] = await Promise.all([
     import('./operator/server.ts'),
     import('./operator/explain.ts'),
-    import('./operator/trace.ts'),
+    import('./operator/requests.ts'),
     import('./operator/reports.ts'),
     import('./operator/diagnosis.ts'),
     import('./operator/launch-gate.ts'),
@@ -56,7 +56,7 @@ export async function buildOperatorSide(parts: OperatorSideParts): Promise<Opera
   ])
   const networks = [...new Set(config.listen.map(({ network }) => network))]
   const unreachable = unreachableBy(guests, () => addresses.missing(), formatMissing)
-  const traceParts = { view, traces, now, wall: () => Date.now() }
+  const requestsParts = { requests, now, wall: () => Date.now() }
   /** What a listener needs. Each has a rate limit of its own for questions to the store. */
   const partsOfListener = (): OperatorParts => {
     const diagnosis = buildDiagnosis({
@@ -77,7 +77,7 @@ export async function buildOperatorSide(parts: OperatorSideParts): Promise<Opera
       firewallWait: () => finder.firewallWait,
       diagnosis,
       unreachable,
-      recent: (served: ServedInstance) => recentRequests(traceParts, served),
+      requests: (served: ServedInstance) => requestsOf(requestsParts, served),
     }
     return {
       ...operatorParts,
@@ -92,7 +92,7 @@ export async function buildOperatorSide(parts: OperatorSideParts): Promise<Opera
     guestSide,
     registry: metrics.registry,
     readiness,
-    traceParts,
+    requestsParts,
     networks,
     operator: () => tcp.address ?? config.operator,
   })
@@ -102,7 +102,6 @@ export async function buildOperatorSide(parts: OperatorSideParts): Promise<Opera
     readiness,
     page: statusPage.page,
     launchGate: buildLaunchGate({ view, firewall, networks, unreachable }),
-    trace: (id: string) => traceOf(traceParts, id),
     reports: (id: string) => reportsOf(guestSide, id),
   }
   const maxConnections = maxOperatorConnections(readLimits())

@@ -1,11 +1,11 @@
-/** Builds the status page of the operators' listeners: joins it with the checks, the traces and the history. */
+/** Builds the status page of the operators' listeners: joins it with the checks, what guests asked for and the history. */
 import type { Registry } from 'prom-client'
 import { runChecks } from '../runtime/check.ts'
 import { NOT_OF_DAEMON, OF_DAEMON } from './checks/checks.ts'
 import type { Readiness } from './operator/documents.ts'
 import { buildHistory, INTERVAL_MS } from './operator/page/history.ts'
 import { formatPage } from './operator/page/page.ts'
-import type { TraceParts } from './operator/trace.ts'
+import type { RequestsParts } from './operator/requests.ts'
 import type { OperatorParts } from './operator/server.ts'
 import { buildPageTurns } from '../pages/page-turns.ts'
 import type { HostPort } from '../runtime/host-port.ts'
@@ -21,7 +21,7 @@ export interface StatusPageParts {
   readonly guestSide: GuestSide
   readonly registry: Registry
   readonly readiness: () => Readiness
-  readonly traceParts: TraceParts
+  readonly requestsParts: RequestsParts
   readonly networks: readonly string[]
   readonly operator: () => HostPort
 }
@@ -35,15 +35,15 @@ interface StatusPage {
 }
 
 export function buildStatusPage(parts: StatusPageParts): StatusPage {
-  const { config, guestSide, registry, readiness, traceParts, networks, operator } = parts
-  const { now } = traceParts
+  const { config, guestSide, registry, readiness, requestsParts, networks, operator } = parts
+  const { now } = requestsParts
   const history = buildHistory(guestSide.meter, now)
   const state = new StateWatch(config.stateDirectory, now)
   const turns = buildPageTurns()
   let timer: NodeJS.Timeout | undefined
   const daemonState = buildDaemonState({ config, guests: guestSide.guests, operator, readiness, registry, state })
   const pageParts = {
-    ...traceParts,
+    ...requestsParts,
     view: guestSide.view,
     hypervisor: config.store.hypervisor,
     version: VERSION,

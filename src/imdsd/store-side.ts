@@ -53,7 +53,7 @@ export interface StoreSide {
 /** Builds the store's side, and starts lookups of unknown peers. It does not connect before `sync.start()`. */
 export async function buildStoreSide(parts: StoreSideParts): Promise<StoreSide> {
   const { config, now, guestSide, metrics, log } = parts
-  const { view, restored, reports, traces } = guestSide
+  const { view, restored, reports } = guestSide
   const { isDuplicate, ...announcement } = buildAnnouncement(parts, () => sync.status().lagMs)
   const source = await parts.openSource(parts, announcement)
   await turn()
@@ -78,7 +78,6 @@ export async function buildStoreSide(parts: StoreSideParts): Promise<StoreSide> 
     log,
     onResync: (beganAtMs, isFirst) => {
       void turn().then(() => source.announce?.()) // sync then knows that it has caught up
-      traces.complete(now())
       firewall.noteComplete()
       persistence.noteResync(Date.now() - (now() - beganAtMs))
       if (isFirst) reportWriter?.writeAll()

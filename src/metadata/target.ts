@@ -29,7 +29,7 @@ export const ROUTES = [
 ] as const
 export type Route = (typeof ROUTES)[number]
 
-/** What targets ask for, as boot traces name it: a closed set, finer than ROUTES. `meta-data/` is its listing. */
+/** What targets ask for, as `imdsctl explain` names it: a closed set, finer than ROUTES. `meta-data/` is its listing. */
 export const TOPICS = [
   'versions',
   'token',

@@ -8,7 +8,7 @@ import { TargetCache } from '../../src/metadata/target.ts'
 import { sha256 } from '../../src/metadata/user-data.ts'
 import { parseStored } from '../../src/metadata/record.ts'
 import { authorize, type Rules } from '../../src/imdsd/guest/authorize.ts'
-import { BootTraces } from '../../src/imdsd/guest/boot-traces.ts'
+import { LastRequests } from '../../src/imdsd/guest/last-requests.ts'
 import { ConnectionGuard } from '../../src/imdsd/guest/connection-guard.ts'
 import { buildHttpServer } from '../../src/imdsd/guest/http-server.ts'
 import { HeldRequests } from '../../src/imdsd/guest/held-requests.ts'
@@ -50,7 +50,7 @@ for (let i = 0; i < 500; i++) {
 const finder = finderAt('127.0.0.1', { find: view.find.bind(view), lookUp: () => undefined })
 const shares = new Shares({ burst: 1e9, perSecond: 1e9, connections: 1e9 }, UNKNOWN_PEERS)
 const meter = new RequestMeter()
-const traces = new BootTraces()
+const requests = new LastRequests()
 const refusalLog = new RefusalLog(log, now)
 const rules: Rules = {
   tokens: new Tokens([Buffer.alloc(32, 7)], () => Date.now() / 1000),
@@ -59,7 +59,7 @@ const rules: Rules = {
   issuerOf: () => undefined,
 }
 const network = 'default'
-const parts = { network, maxConnections: 10_000, shares, meter, traces, refusalLog }
+const parts = { network, maxConnections: 10_000, shares, meter, requests, refusalLog }
 const guard = new ConnectionGuard({ ...parts, finder: () => finder })
 const targets = new TargetCache()
 

@@ -115,7 +115,6 @@ t.test('every command of docs/publishing.md works, in their order', async (t) =>
     wait: /srv-x1y2z/,
     maintenance: /published srv-x1y2z at revision 4$/m,
     reports: /^srv-x1y2z: its guest may not report: /,
-    trace: /^srv-x1y2z, revision 4/,
     explain: /^10\.0\.0\.2 .*200/,
     schema: /"\$schema"/,
     seal: /srv-x1y2z.* 5/,

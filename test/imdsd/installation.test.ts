@@ -82,7 +82,6 @@ t.test('a daemon whose installation is deleted answers all requests and stops cl
     '/readyz',
     '/explain?address=127.0.0.1',
     '/instances/srv-abcde',
-    '/instances/srv-abcde/trace',
     '/instances/srv-abcde/reports',
     '/firewall',
   ])

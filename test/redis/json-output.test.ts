@@ -100,7 +100,6 @@ t.test('each command prints JSON in the shape of its example in docs/json.md', a
   await check(executed('docs/json.md', 'json explain'), 'explain', '127.0.0.1')
   await check(executed('docs/json.md', 'json explain code'), 'explain', 'firewall-restored')
   await check(executed('docs/json.md', 'json acl'), 'acl', 'hv1')
-  await check(executed('docs/json.md', 'json trace'), 'trace', 'srv-n1')
   await check(executed('docs/json.md', 'json doctor'), 'doctor')
   await check(executed('docs/json.md', 'json status'), 'status')
   await check(executed('docs/json.md', 'json firewall'), 'firewall')

@@ -30,7 +30,6 @@ t.test('an operator that asks in a loop takes no response from guests or others,
   }
   const operator = (from: string, path: string) => request(daemon.operatorPort, path, from)
   const asked = [
-    () => '/instances/srv-a/trace',
     (n: number) => `/explain?address=10.${n >> 8}.${n & 255}.9`,
     (n: number) => `/instances/srv-${n}?reason=`,
     () => '/explain?id=srv-a',

@@ -30,9 +30,8 @@ process.exit() // the guest server keeps timers
 /** The status page of a hypervisor with 60 instances, after an hour. */
 async function hypervisorPage(): Promise<string> {
   const guest = aGuestServer()
-  const { view, traces, meter, clock, put, ask } = guest
+  const { view, requests, meter, clock, put, ask } = guest
   const now = () => clock.ms
-  traces.complete(-1)
   const history = buildHistory(meter, now)
   for (let sample = 0; sample < 120; sample++) {
     for (let i = 0; i < 600 + 500 * Math.sin(sample / 9) + 130 * (sample % 5); i++)
@@ -74,7 +73,7 @@ async function hypervisorPage(): Promise<string> {
         }),
       history,
       view,
-      traces,
+      requests,
       now,
       wall: () => NOW,
     },

@@ -15,7 +15,7 @@ import type { IncomingMessage, Server, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import { performance } from 'node:perf_hooks'
 import { isAcceptedVersion } from '../../runtime/http-version.ts'
-import type { BootTraces } from './boot-traces.ts'
+import type { LastRequests } from './last-requests.ts'
 import { CHECK_INTERVAL_MS, GuestConnections } from './connections.ts'
 import type { Exchange } from './exchange.ts'
 import { guestOf, idOf, peerAddress, refusalOf, type FoundGuest, type GuestFinder } from './identify.ts'
@@ -35,7 +35,7 @@ export interface ConnectionGuardParts {
   readonly finder: () => Pick<GuestFinder, 'find'>
   readonly shares: Shares
   readonly meter: RequestMeter
-  readonly traces: BootTraces
+  readonly requests: LastRequests
   readonly refusalLog: RefusalLog
 }
 
@@ -237,15 +237,9 @@ export class ConnectionGuard {
   /** Writes a refusal to the socket, after the responses to earlier requests. */
   #refuse(socket: Socket, found: FoundGuest, refusal: RefusalReason, method: string, lingerMs: number): void {
     if (this.#connections.isEnding(socket)) return
-    const { network, meter, traces, refusalLog } = this.#parts
+    const { network, meter, requests, refusalLog } = this.#parts
     meter.countResponse('unknown', method, refusal, undefined)
-    traces.note(found, {
-      topic: 'other',
-      outcome: refusal,
-      hasToken: false,
-      agent: undefined,
-      atMs: performance.now(),
-    })
+    requests.note(found, { topic: 'other', outcome: refusal, agent: undefined, atMs: performance.now() })
     refusalLog.logRefusal(network, peerAddress(socket), idOf(found), refusal)
     this.#endAfterResponses(socket, refusalText(refusal), lingerMs)
   }

@@ -85,7 +85,7 @@ export function refused(refusal: RefusalReason, route: Route, ttlSeconds?: numbe
   return { kind: 'refused', route, refusal, ttlSeconds }
 }
 
-/** How a request ended, for counts and traces. */
+/** How a request ended, for counts and the table of requests. */
 export function outcomeOf(result: RequestResult): RequestOutcome {
   return result.kind === 'served' ? 'served' : result.refusal
 }

@@ -19,7 +19,7 @@ export interface Guest {
     >
   }
   /** Identifies an uninterrupted period in the view: the same object while this hypervisor serves the instance. */
-  readonly stay: { readonly sinceMs: number | undefined }
+  readonly stay: object
   /** The number of paths in its tree. */
   readonly paths: number
   /** The content of a path at a version's position, or undefined. */

@@ -173,11 +173,9 @@ export class RequestPipeline {
 
   #send(exchange: Exchange, target: Target | undefined, result: RequestResult): void {
     const { found, request, startedMs } = exchange
-    const topic = target?.topic ?? 'other'
-    this.#parts.traces.note(found, {
-      topic,
+    this.#parts.requests.note(found, {
+      topic: target?.topic ?? 'other',
       outcome: outcomeOf(result),
-      hasToken: result.ttlSeconds !== undefined && topic !== 'token',
       agent: request.headers['user-agent'],
       atMs: startedMs,
     })

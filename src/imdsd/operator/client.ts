@@ -16,7 +16,6 @@ import {
   InstanceStateSchema,
   ReadinessSchema,
   ReportsSchema,
-  TraceSchema,
 } from './documents.ts'
 import { PATHS } from './paths.ts'
 
@@ -77,8 +76,6 @@ export const QUESTIONS = {
     parse: parserOf(InstanceStateSchema),
     statuses: [200, 404, 409],
   }),
-  /** The boot trace of an instance. Status 404: the daemon does not serve it. */
-  trace: (id: string): Asked<typeof TraceSchema> => ({ path: pathOf(PATHS.trace, id), parse: parserOf(TraceSchema) }),
   /** What the guest of an instance has reported. Only the unix socket answers. */
   reports: (id: string): Asked<typeof ReportsSchema> => ({
     path: pathOf(PATHS.reports, id),

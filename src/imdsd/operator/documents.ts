@@ -71,50 +71,16 @@ export const InstanceStateSchema = Type.Object({
 })
 export type InstanceState = Static<typeof InstanceStateSchema>
 
-const RecentRequestSchema = Type.Object({
+/** The last request of a guest for a kind of path (contract H10). `at`: in ISO 8601. */
+const AskedForSchema = Type.Object({
+  topic: Type.String({ description: 'The kind of path: TOPICS in metadata/target.ts.' }),
   at: Type.String(),
   status: Type.Integer(),
   reason: Type.String({ description: '"served", or the reason of the refusal as metrics and logs name it.' }),
-  topic: Type.String({ description: 'What was asked for: TOPICS in metadata/target.ts.' }),
+  userAgent: Type.Optional(Type.String({ description: 'Its first characters.' })),
+  count: Type.Integer({ description: 'How many there were since the instance is served here.' }),
 })
-/** One of a guest's last requests. `at`: in ISO 8601. */
-export type RecentRequest = Static<typeof RecentRequestSchema>
-
-/**
- * What a guest asked for since it last booted. Times are in ISO 8601. `publishedAt`: when the daemon began to serve the
- * instance; absent: it had it when it started, or got it by a live migration. `boot`: absent if the guest has sent no
- * request. `recent`: the latest first.
- */
-export const TraceSchema = Type.Object({
-  id: Type.String(),
-  revision: Type.Integer(),
-  publishedAt: Type.Optional(Type.String()),
-  boot: Type.Optional(
-    Type.Object({
-      recognised: Type.Boolean({ description: 'False: it booted before its first request that the daemon saw.' }),
-      firstRequestAt: Type.String(),
-      lastRequestAt: Type.String(),
-      crawlEndedAt: Type.Optional(Type.String()),
-      requests: Type.Integer(),
-      withToken: Type.Integer({ description: 'Requests with a valid session token.' }),
-      userAgents: Type.Array(Type.String(), { description: 'The first ones, cut to a length.' }),
-      topics: Type.Array(
-        Type.Object({
-          topic: Type.String(),
-          requests: Type.Integer(),
-          served: Type.Integer(),
-          firstAt: Type.String(),
-          lastAt: Type.String(),
-        }),
-      ),
-      refusals: Type.Array(
-        Type.Object({ reason: Type.String(), status: Type.Integer(), requests: Type.Integer(), lastAt: Type.String() }),
-      ),
-    }),
-  ),
-  recent: Type.Array(RecentRequestSchema),
-})
-export type Trace = Static<typeof TraceSchema>
+export type AskedFor = Static<typeof AskedForSchema>
 
 /** What a guest has reported (contract H9). Nothing of it is verified. `allowed`: whether its record lets it report. */
 export const ReportsSchema = Type.Object({
@@ -171,7 +137,9 @@ export const ExplanationSchema = Type.Object({
         'What the firewall has counted for all guests of this hypervisor: admitted packets, and dropped ones by reason.',
     }),
   ),
-  recent: Type.Optional(Type.Array(RecentRequestSchema, { description: 'The last requests, the latest first.' })),
+  requests: Type.Optional(
+    Type.Array(AskedForSchema, { description: 'What the guest has asked for, the latest first.' }),
+  ),
 })
 export type Explanation = Static<typeof ExplanationSchema>
 

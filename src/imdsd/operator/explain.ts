@@ -10,13 +10,13 @@ import { canonicalAddress, overlap, UNKNOWN } from '../../metadata/address.ts'
 import { rangesOf, type Instance } from '../../metadata/instance.ts'
 import type { ServedInstance } from '../view/served-instance.ts'
 import type { View } from '../view/view.ts'
-import type { Explanation, InstanceExplanation, RecentRequest } from './documents.ts'
+import type { AskedFor, Explanation, InstanceExplanation } from './documents.ts'
 import type { Diagnosis } from './diagnosis.ts'
 
 /**
  * The parts of an explanation. `listeners`: those of guests; `unserved`: the networks that this daemon should serve;
  * `firewallWait`: why no guest is answered now, or undefined; `unreachable`: why a guest cannot reach its listeners, or
- * undefined; `recent`: the last requests of its guest, the latest first.
+ * undefined; `requests`: what its guest has asked for.
  */
 export interface ExplainParts {
   readonly view: View
@@ -26,7 +26,7 @@ export interface ExplainParts {
   readonly firewallWait: () => string | undefined
   readonly diagnosis: Diagnosis
   readonly unreachable: (instance: Instance) => string | undefined
-  readonly recent: (served: ServedInstance) => RecentRequest[]
+  readonly requests: (served: ServedInstance) => AskedFor[]
 }
 
 /** The most addresses of an instance that are explained: a record may have thousands, and guests wait meanwhile. */
@@ -53,7 +53,7 @@ export async function explainInstance(parts: ExplainParts, id: string): Promise<
 
 /** Explains what a guest at an address would get. Undefined if `text` is not an address. */
 export async function explain(
-  { view, firewall, listeners, unserved, firewallWait, diagnosis, unreachable, recent }: ExplainParts,
+  { view, firewall, listeners, unserved, firewallWait, diagnosis, unreachable, requests }: ExplainParts,
   network: string,
   text: string,
 ): Promise<Explanation | undefined> {
@@ -118,7 +118,7 @@ export async function explain(
     ...(listener !== undefined && { listener }),
     ...(store !== undefined && { store }),
     ...(packets !== undefined && { packets: packetsByName(packets) }),
-    recent: recent(found.owner),
+    requests: requests(found.owner),
   }
 }
 

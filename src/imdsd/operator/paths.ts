@@ -18,7 +18,6 @@ export const PATHS = {
   live: '/livez',
   ready: '/readyz',
   instance: '/instances/:id',
-  trace: '/instances/:id/trace',
   reports: '/instances/:id/reports',
   explain: '/explain',
   firewall: '/firewall',

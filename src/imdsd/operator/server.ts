@@ -14,7 +14,7 @@ import type { Question } from '../../pages/search.ts'
 import { ID_RULE, isId, isName } from '../../metadata/identifiers.ts'
 import { parseReport, MAX_REPORT_BYTES, type AgentReport } from '../firewall/agent-report.ts'
 import type { Firewall } from '../firewall/firewall.ts'
-import type { Explanation, InstanceExplanation, InstanceState, Readiness, ReportsDocument, Trace } from './documents.ts'
+import type { Explanation, InstanceExplanation, InstanceState, Readiness, ReportsDocument } from './documents.ts'
 import { buildAdmission } from './connections.ts'
 import type { GateState } from './launch-gate.ts'
 import { PATHS } from './paths.ts'
@@ -28,8 +28,6 @@ export interface OperatorParts {
   readonly explain: (network: string, address: string) => Promise<Explanation | undefined>
   /** What the guest of an instance would get at each of its addresses. */
   readonly explainInstance: (id: string) => Promise<InstanceExplanation>
-  /** The boot trace of an instance, or undefined if it is not served here. */
-  readonly trace: (id: string) => Trace | undefined
   /** What a guest has reported, or undefined if its instance is not served here. */
   readonly reports: (id: string) => ReportsDocument | undefined
   /** The status page; undefined: too many of its readers wait already. */
@@ -66,8 +64,6 @@ const IDLE_MS = 15_000
  *   GET /instances/ID   the launch gate, an InstanceState: 200 when the guest may be started, 409 when not yet (with
  *                       `final`: never with this record), 404 when the instance is not served here. With `?reason`,
  *                       `reason` says why it is not served as the store has it. 400 if it is not an id
- *   GET /instances/ID/trace
- *                       200 with a Trace; 404 when the instance is not served here; 400 if it is not an id
  *   GET /explain?address=ADDRESS&network=NETWORK
  *                       200 with an Explanation; 400 if it is not an address or not the name of a network
  *   GET /explain?id=ID  200 with an InstanceExplanation, 404 with one when the instance is not served here; 400 if it is
@@ -169,7 +165,6 @@ function buildServer(parts: OperatorParts): FastifyInstance {
     const { status, ...state } = formatGateState(id, parts.launchGate(id), why)
     return reply.code(status).send(state)
   })
-  server.get<Asked>(PATHS.trace, sendOfInstance(parts.trace))
   server.get<Asked>(PATHS.explain, async ({ query: { address = '', network = 'default', id } }, reply) => {
     if (id !== undefined) {
       if (!isId(id)) return reply.code(400).send(NO_ID)

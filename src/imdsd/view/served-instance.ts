@@ -46,11 +46,8 @@ export class ServedInstance {
   readonly lost: ValidRecord['lost']
   /** What the view answers for its addresses: made once, since every request needs it. */
   readonly found: Ownership<ServedInstance> = { kind: 'owned', owner: this }
-  /**
-   * Identifies one uninterrupted period in the view; replaced records keep it. `sinceMs`: when it came into the view, in
-   * ms of the view's clock. Undefined: by a live migration, since its record named several hypervisors.
-   */
-  readonly stay: { readonly sinceMs: number | undefined }
+  /** Identifies one uninterrupted period in the view; replaced records keep it. */
+  readonly stay: object
   readonly #context: ViewContext
   #former: readonly FormerState[]
   /** Whether the guest has asked for something since the last call of `forgetIdle`. */
@@ -70,7 +67,7 @@ export class ServedInstance {
     this.digest = digest
     this.order = order
     this.lost = lost
-    this.stay = before?.stay ?? { sinceMs: instance.hypervisors.length > 1 ? undefined : context.now() }
+    this.stay = before?.stay ?? {}
     this.#context = context
     this.#hasRequests = before !== undefined && before.#hasRequests // a change is no request
     this.#former = before === undefined ? [] : this.#formerStates(before)

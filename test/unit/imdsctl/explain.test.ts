@@ -18,9 +18,16 @@ const EXPLANATION: Explanation = {
   userData: '8 bytes',
   hopLimit: { limit: 1, enforced: true },
   packets: { admitted: 120, 'unknown-peers': 3, strays: 0 },
-  recent: [
-    { at: '2026-11-23T09:59:57Z', status: 403, reason: 'forwarded', topic: 'user-data' },
-    { at: '2026-11-23T09:59:00Z', status: 200, reason: 'served', topic: 'token' },
+  requests: [
+    {
+      topic: 'user-data',
+      at: '2026-11-23T09:59:57Z',
+      status: 403,
+      reason: 'forwarded',
+      userAgent: 'evil "agent"',
+      count: 2,
+    },
+    { topic: 'token', at: '2026-11-23T09:59:00Z', status: 200, reason: 'served', count: 1 },
   ],
 }
 const PATH: Step[] = [
@@ -32,7 +39,7 @@ function shown(explanation: Explanation, path: readonly Step[] | undefined, pain
   return [...formatRows([[title]], undefined, paint), ...formatRows(rows, undefined, paint)]
 }
 
-test('an explanation has the answer, the instance, the path to it and the last requests', () => {
+test('an explanation has the answer, the instance, the path to it and what its guest has asked for', () => {
   expect(shown(EXPLANATION, PATH)).toEqual([
     "10.0.0.2 on network default: metadata (200), since it is srv-a's",
     'instance        srv-a, revision 7, on hv1',
@@ -42,8 +49,8 @@ test('an explanation has the answer, the instance, the path to it and the last r
     'link            tap-int-a is up',
     'route           there is no route to 10.0.0.2. Remedy: add one',
     'packets         admitted 120; dropped unknown-peers 3 (all guests of the hypervisor)',
-    'request         3 s ago: 403, forwarded (user-data)',
-    'request         1 min ago: 200, served (token)',
+    'request         user-data, 3 s ago: 403 forwarded; 2 in all; "evil \\"agent\\""',
+    'request         token, 1 min ago: 200 served; 1 in all',
   ])
 })
 

@@ -15,7 +15,6 @@ async function linesOf(change: Partial<DaemonStateParts> = {}) {
   const meter = new RequestMeter()
   metrics.setSources({
     meter,
-    traces: { onDuration: () => undefined },
   } as unknown as MetricsSources)
   const look = buildDaemonState({
     config: parsed.value,

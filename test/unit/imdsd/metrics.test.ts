@@ -19,7 +19,6 @@ function aDaemon(change: Partial<MetricsSources> = {}) {
       instances: () => [].values(),
     },
     meter,
-    traces: { onDuration: () => undefined, of: () => undefined },
     held: { size: 3 },
     source: {},
     sync: { status: () => STATUS },
@@ -29,7 +28,6 @@ function aDaemon(change: Partial<MetricsSources> = {}) {
     viewAgeSeconds: () => 6,
     isDuplicate: () => false,
     listenerProblems: () => [],
-    now: () => 0,
     ...change,
   })
   const scrape = async () =>

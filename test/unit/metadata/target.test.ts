@@ -75,7 +75,7 @@ test.each([
   ['/latest/dynamic/instance-identity/document', 'identity'],
   ['/latest/dynamic/instance-identity/token?audience=a', 'identity token'],
   ['/x', 'other'],
-])('H10: in a boot trace %s is %s', (target, topic) => {
+])('H10: the kind of %s is %s', (target, topic) => {
   expect(parseTarget(target)).toMatchObject({ ok: true, value: { topic } })
 })
 

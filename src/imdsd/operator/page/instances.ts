@@ -1,8 +1,8 @@
-/** The instances of this hypervisor as a table that can be searched, with what their guests did since they booted. */
+/** The instances of this hypervisor as a table that can be searched, with what their guests have asked for. */
 import { canonicalAddress, overlap } from '../../../metadata/address.ts'
 import { DEFAULT_NETWORK } from '../../../metadata/identifiers.ts'
 import { rangesOf, type NetworkRange } from '../../../metadata/instance.ts'
-import type { BootTraces } from '../../guest/boot-traces.ts'
+import type { LastRequests } from '../../guest/last-requests.ts'
 import { markup, type Markup } from '../../../pages/markup.ts'
 import { formatSearch, hrefOf, partOf, type Question } from '../../../pages/search.ts'
 import { formatTable, number } from '../../../pages/table.ts'
@@ -10,10 +10,10 @@ import { formatDuration } from '../../../runtime/ago.ts'
 import { TurnBudget } from '../../../limits/turn-budget.ts'
 import type { ServedInstance } from '../../view/served-instance.ts'
 
-/** What the table is made of. `nowMs`: of the clock of the view and of the traces. */
+/** What the table is made of. `nowMs`: of the clock of the requests. */
 export interface InstancesParts {
   readonly instances: Iterable<ServedInstance>
-  readonly traces: Pick<BootTraces, 'of' | 'publishedMs'>
+  readonly requests: Pick<LastRequests, 'of'>
   readonly nowMs: number
 }
 
@@ -22,7 +22,7 @@ const MAX_ADDRESSES = 4
 
 /** Formats the part of the table that a question wants. */
 export async function formatInstances(
-  { instances, traces, nowMs }: InstancesParts,
+  { instances, requests, nowMs }: InstancesParts,
   question: Question,
 ): Promise<Markup> {
   const found = await findInstances(instances, question.search)
@@ -30,26 +30,25 @@ export async function formatInstances(
   const ago = (ms: number) => `${formatDuration((nowMs - ms) / 1000)} ago`
   const rows = part.rows.map((served) => {
     const { id, revision } = served.instance
-    const boot = traces.of(served)?.boot(nowMs)
-    const publishedMs = traces.publishedMs(served)
+    const all = requests.of(served)
+    const refused = all
+      .filter(({ outcome }) => outcome !== 'served')
+      .map(({ topic, outcome }) => `${topic}: ${outcome}`)
     return [
       markup`<a href="${hrefOf(id)}">${id}</a>`,
       formatAddresses(rangesOf(served.instance)),
       revision,
-      publishedMs === undefined ? 'unknown' : ago(publishedMs),
-      boot?.requests ?? 0,
-      boot?.refusals.reduce((sum, { requests }) => sum + requests, 0) ?? 0,
-      boot === undefined
-        ? 'no request yet'
-        : `${boot.isCrawl ? 'booted' : 'no boot seen, first request'} ${ago(boot.firstMs)}, last request ${ago(boot.lastMs)}`,
+      all.reduce((sum, { count }) => sum + count, 0),
+      all[0] === undefined ? 'none yet' : ago(all[0].atMs),
+      refused.join(', '),
     ]
   })
   return markup`${formatSearch(question, part, 'an id or an address')}${formatTable(
-    ['instance', 'addresses', number('revision'), 'published', number('requests'), number('refused'), 'last boot'],
+    ['instance', 'addresses', number('revision'), number('requests'), 'last request', 'refused at last'],
     rows,
     question.search === '' ? 'This hypervisor serves no instance.' : 'No instance is found.',
   )}
-<p class="soft">Requests are those since the last boot of the guest. Search for the whole id of an instance to see its boot.</p>`
+<p class="soft">Requests are those since the instance is served here. Search for its whole id to see what its guest has asked for.</p>`
 }
 
 /** The instances whose id or address contains a text, sorted. All work is done in slices, since there may be thousands. */

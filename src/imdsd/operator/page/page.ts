@@ -9,18 +9,17 @@ import { formatFindings } from '../../../pages/findings.ts'
 import { worstOf, type CheckResult } from '../../../runtime/check.ts'
 import { markup, type Markup } from '../../../pages/markup.ts'
 import type { Question } from '../../../pages/search.ts'
-import { formatFacts } from '../../../pages/table.ts'
-import { formatDuration } from '../../../runtime/ago.ts'
+import { formatFacts, formatTable, number } from '../../../pages/table.ts'
+import { formatAgo, formatDuration } from '../../../runtime/ago.ts'
 import type { View } from '../../view/view.ts'
-import type { Readiness } from '../documents.ts'
+import type { AskedFor, Readiness } from '../documents.ts'
 import { formatFirewall } from '../readiness.ts'
-import { traceOf, type TraceParts } from '../trace.ts'
-import { formatBoot } from './boot.ts'
+import { requestsOf, type RequestsParts } from '../requests.ts'
 import type { History } from './history.ts'
 import { formatInstances } from './instances.ts'
 import { formatRefusals, formatTraffic } from './traffic.ts'
 
-export interface PageParts extends TraceParts {
+export interface PageParts extends RequestsParts {
   readonly view: Pick<View, 'get' | 'instances'>
   readonly hypervisor: string | undefined
   readonly version: string
@@ -33,11 +32,11 @@ export interface PageParts extends TraceParts {
 }
 
 export async function formatPage(parts: PageParts, question: Question): Promise<string> {
-  const { hypervisor, version, startedMs, history, view, traces, now, wall } = parts
+  const { hypervisor, version, startedMs, history, view, requests, now, wall } = parts
   const { results, unchecked } = await parts.health()
   const nowMs = now()
-  const found = traceOf(parts, question.search)
-  const instances = await formatInstances({ instances: view.instances(), traces, nowMs }, question)
+  const found = view.get(question.search)
+  const instances = await formatInstances({ instances: view.instances(), requests, nowMs }, question)
   return formatDocument({
     title: hypervisor === undefined ? 'imds' : `imds on ${hypervisor}`,
     state: worstOf(results),
@@ -52,7 +51,9 @@ export async function formatPage(parts: PageParts, question: Question): Promise<
       ['Requests of guests', formatTraffic(history, nowMs)],
       ['Refusals', formatRefusals(history)],
       ['Instances', instances],
-      ...(found === undefined ? [] : [[`Last boot of ${found.id}`, formatBoot(found, wall())] as const]),
+      ...(found === undefined
+        ? []
+        : [[`Requests of ${found.instance.id}`, formatRequests(requestsOf(parts, found), wall())] as const]),
     ],
   })
 }
@@ -69,4 +70,20 @@ function formatView({ readiness, networks }: PageParts): Markup {
     ['contested addresses', contestedAddresses],
     ['firewall', formatFirewall(firewall)],
   ])
+}
+
+/** What the guest of an instance has asked for. `nowMs`: Unix time. */
+function formatRequests(requests: readonly AskedFor[], nowMs: number): Markup {
+  return formatTable(
+    ['kind of path', 'last', number('status'), 'result', number('times'), 'user agent'],
+    requests.map(({ topic, at, status, reason, count, userAgent = '' }) => [
+      topic,
+      formatAgo(at, nowMs),
+      status,
+      reason,
+      count,
+      userAgent,
+    ]),
+    'None since the daemon started, or since it came here.',
+  )
 }

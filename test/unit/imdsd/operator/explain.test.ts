@@ -45,7 +45,7 @@ function explaining(
       address: () => Promise.resolve(''),
     },
     unreachable: () => undefined,
-    recent: () => [],
+    requests: () => [],
   }
 }
 

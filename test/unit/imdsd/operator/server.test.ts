@@ -7,7 +7,6 @@ import {
   InstanceStateSchema,
   ReadinessSchema,
   ReportsSchema,
-  TraceSchema,
 } from '../../../../src/imdsd/operator/documents.ts'
 import type { GateState } from '../../../../src/imdsd/operator/launch-gate.ts'
 import { PAGE_HEADERS } from '../../../../src/pages/document.ts'
@@ -45,7 +44,6 @@ function parts({ ready = true, reports = [] as unknown[], diagnosed = [] as stri
       ),
     explainInstance: (id) =>
       Promise.resolve({ id, ...(id === 'srv-a' ? { revision: 7 } : { reason: 'why' }), addresses: [], more: 0 }),
-    trace: (id) => (id === 'srv-a' ? { id, revision: 7, recent: [] } : undefined),
     reports: (id) => (id === 'srv-a' ? { id, allowed: true, claimedByGuest: { attributes: [] } } : undefined),
     page: (question) => Promise.resolve(question.search === 'busy' ? undefined : JSON.stringify(question)),
     diagnose: (id) => {
@@ -169,13 +167,6 @@ test('H9: reports are 200 on the unix socket, 404 if not served here, 400 if not
   expect((await server.inject('/instances/srv-b/reports')).statusCode).toBe(404)
   expect((await server.inject('/instances/a%20b/reports')).statusCode).toBe(400)
   expect((await aServer().inject('/instances/srv-a/reports')).statusCode).toBe(404)
-})
-
-test('H10: the trace of an instance is 200, 404 if it is not served here, 400 if it is not an id', async () => {
-  const server = aServer()
-  expect(Value.Check(TraceSchema, (await server.inject('/instances/srv-a/trace')).json())).toBe(true)
-  expect((await server.inject('/instances/srv-b/trace')).statusCode).toBe(404)
-  expect((await server.inject('/instances/a%20b/trace')).statusCode).toBe(400)
 })
 
 test('/explain says what a guest at an address gets; 400 if it is not an address', async () => {

@@ -11,7 +11,7 @@ const SECRET = 'a-secret-in-user-data'
 /** The page of a hypervisor, which shows nothing until a test puts instances into its view. */
 function aPage() {
   const guest = aGuestServer()
-  const { view, traces, meter, clock } = guest
+  const { view, requests, meter, clock } = guest
   const now = () => clock.ms
   const show = (search = '', page = 1) =>
     formatPage(
@@ -28,7 +28,7 @@ function aPage() {
           }),
         history: buildHistory(meter, now),
         view,
-        traces,
+        requests,
         now,
         wall: () => Date.parse('2026-11-23T12:00:00Z'),
       },
@@ -68,14 +68,14 @@ test('it has no user-data, key or token, and nothing that a record or a guest sa
   const headers = { 'x-aws-ec2-metadata-token': token, 'user-agent': HOSTILE }
   for (const url of ['/latest/user-data', '/latest/meta-data/public-keys/0/openssh-key']) await ask({ url, headers })
   const text = await show(id)
-  expect(text).toContain(`<h2>Last boot of ${id}</h2>`)
+  expect(text).toContain(`<h2>Requests of ${id}</h2>`)
   expect(text).not.toContain('<script')
   expect(text).toContain('&lt;script&gt;alert(1)')
   for (const secret of [SECRET, token, publicKeys[0]!.key.split(' ')[1]!]) expect(text).not.toContain(secret)
   expect(await show(HOSTILE)).not.toContain('<script')
 })
 
-test('with 50 instances that booted, a page has at most 60 KB', async () => {
+test('with 50 instances whose guests have asked, a page has at most 60 KB', async () => {
   const { put, ask, show } = aPage()
   for (let i = 1; i <= 60; i++) {
     put(

@@ -6,23 +6,29 @@ import { formatHostPort } from '../runtime/host-port.ts'
 import { parseMetrics, ratesBetween, runningVersion, type Sample } from '../runtime/metric-values.ts'
 import type { Output } from '../runtime/output.ts'
 import { readSecretFile } from '../runtime/secret-file.ts'
-import type { ParsedVariables } from '../runtime/variables.ts'
+import type { ParsedVariables, VariableFault } from '../runtime/variables.ts'
 import { VERSION } from '../runtime/version.ts'
 import { probeStore, storeOfPublisher } from '../store/probe.ts'
 import type { ApiConfig } from './config.ts'
 import type { ServiceFindings } from './operator.ts'
 
-type Parsed = ParsedVariables<ApiConfig>
+/** The configuration of the service, and what is wrong with the files that it names. */
+export interface ServiceConfiguration {
+  readonly parsed: ParsedVariables<ApiConfig>
+  readonly fileFaults: readonly VariableFault[]
+}
 
 const TIMEOUT_MS = 7_000
 const INTERVAL_MS = 1_000
+const READABLE =
+  'correct the file; a key that only root may read needs a drop-in, such as api-tls.conf (docs/install.md#secrets)'
 const CORRECT = 'correct it in /etc/imds/imds-api.env, then systemctl restart imds-api'
 
-const CHECKS: readonly Check<Parsed>[] = [
+const CHECKS: readonly Check<ServiceConfiguration>[] = [
   {
     name: 'configuration',
     what: 'the variables of imds-api.service are valid',
-    find: (parsed) => {
+    find: ({ parsed }) => {
       if (!parsed.ok) return parsed.faults.map(({ variable, message }) => failure(`${variable} ${message}`, CORRECT))
       const { unknown } = parsed
       return unknown.length === 0
@@ -31,21 +37,30 @@ const CHECKS: readonly Check<Parsed>[] = [
     },
   },
   {
+    name: 'files',
+    what: 'the user of imds-api.service can read the files of the variables, and they are valid',
+    find: ({ fileFaults }) =>
+      fileFaults.length === 0
+        ? [ok('the service can read each file of its variables')]
+        : fileFaults.map(({ variable, message }) => failure(`${variable} ${message}`, READABLE)),
+  },
+  {
     name: 'store',
     what: 'the store can be reached, has the region, and allows what imds-api does',
-    find: (parsed) => (parsed.ok ? probeStore(storeOfPublisher(parsed.value.store)) : []),
+    find: ({ parsed }) => (parsed.ok ? probeStore(storeOfPublisher(parsed.value.store)) : []),
   },
 ]
 
 /** Prints the result of each check, those of the service itself included. */
-export async function doctor(parsed: Parsed, output: Output): Promise<number> {
-  return printChecks(output, await findAll(parsed))
+export async function doctor(configuration: ServiceConfiguration, output: Output): Promise<number> {
+  return printChecks(output, await findAll(configuration))
 }
 
 /** Prints the state of the service, its rates during a second, and the results of doctor that are not ok. */
-export async function status(parsed: Parsed, output: Output): Promise<number> {
+export async function status(configuration: ServiceConfiguration, output: Output): Promise<number> {
+  const { parsed } = configuration
   const [results, rows] = await Promise.all([
-    findAll(parsed),
+    findAll(configuration),
     parsed.ok ? stateRows(parsed.value).catch(() => []) : [], // the service does not answer: a result says so
   ])
   const found = results.filter(({ state }) => state !== 'ok')
@@ -53,8 +68,9 @@ export async function status(parsed: Parsed, output: Output): Promise<number> {
 }
 
 /** What is found in the configuration and the store, and what the service itself has found. */
-async function findAll(parsed: Parsed): Promise<readonly CheckResult[]> {
-  const results = runChecks(CHECKS, parsed)
+async function findAll(configuration: ServiceConfiguration): Promise<readonly CheckResult[]> {
+  const { parsed } = configuration
+  const results = runChecks(CHECKS, configuration)
   return parsed.ok ? [...(await findInService(parsed.value)), ...(await results)] : results
 }
 

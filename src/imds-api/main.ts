@@ -16,11 +16,13 @@ import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import { StartFailure } from '../runtime/listen.ts'
 import { isJournal } from '../runtime/log-output.ts'
 import { Output } from '../runtime/output.ts'
-import { IMDS_API_SERVICE, readServiceEnvironment } from '../runtime/service-environment.ts'
+import { IMDS_API_SERVICE, readServiceEnvironment, type ServiceEnvironment } from '../runtime/service-environment.ts'
 import { superviseBy } from '../runtime/systemd.ts'
 import { readUnit } from '../runtime/unit-file.ts'
+import type { VariableFault } from '../runtime/variables.ts'
 import { printProbe, probeStore, storeOfPublisher } from '../store/probe.ts'
 import { buildProgram } from './arguments.ts'
+import { serviceFileFaults } from './service-files.ts'
 import { startApi, type Api } from './service.ts'
 import { refuseMissingDatabase, type CommandParts } from './commands.ts'
 import { parseApiConfig, regionFault, type ApiConfig } from './config.ts'
@@ -49,7 +51,9 @@ const program = buildProgram(output, {
   verify: command(verify),
   advance: command(runAdvance),
   doctor: async (command) => {
-    status = await (await import('./doctor.ts'))[command](parseVariables(true), output)
+    status = await (
+      await import('./doctor.ts')
+    )[command]({ parsed: parseVariables(true), fileFaults: fileFaults() }, output)
   },
   explain: async (code) => {
     const { explainCode, nearestCode } = await import('../runtime/symptoms.ts')
@@ -104,10 +108,12 @@ function readConfig(isCommand = true): { readonly config: ApiConfig; readonly un
 
 function parseVariables(isCommand: boolean): ReturnType<typeof parseApiConfig> {
   const { environmentFile } = program.opts<{ environmentFile?: string }>()
-  return parseApiConfig(isCommand || environmentFile !== undefined ? variablesOf(environmentFile) : process.env)
+  return parseApiConfig(
+    isCommand || environmentFile !== undefined ? environmentOf(environmentFile).variables : process.env,
+  )
 }
 
-function variablesOf(environmentFile: string | undefined): Readonly<Record<string, string | undefined>> {
+function environmentOf(environmentFile: string | undefined): ServiceEnvironment {
   const read = readServiceEnvironment(
     IMDS_API_SERVICE,
     readUnit(IMDS_API_SERVICE.name),
@@ -116,7 +122,14 @@ function variablesOf(environmentFile: string | undefined): Readonly<Record<strin
     false,
   )
   if (!read.ok) throw new CommandFailure(EXIT.noInput, read.faults.join())
-  return read.value.variables
+  return read.value
+}
+
+/** What is wrong with the files of the service, for its user if this process is root. */
+function fileFaults(): readonly VariableFault[] {
+  const { environmentFile } = program.opts<{ environmentFile?: string }>()
+  const user = process.getuid?.() === 0 ? readUnit(IMDS_API_SERVICE.name)?.user : undefined
+  return serviceFileFaults(environmentOf(environmentFile), user, Date.now())
 }
 
 async function serve(): Promise<void> {
@@ -163,12 +176,15 @@ async function openForCommand(settings: DatabaseSettings): Promise<Database> {
 
 async function check(connects: boolean): Promise<void> {
   const { config } = readConfig()
+  const faults = fileFaults()
+  for (const { variable, message } of faults) output.warn(`${variable} ${message}`)
+  const ofFiles = faults.length > 0 ? EXIT.badConfig : EXIT.done
   const ofStore = connects ? printProbe(output, await probeStore(storeOfPublisher(config.store)), '') : EXIT.done
   const ofTables = await checkTables(config.database).catch((error: unknown) => {
     const found = report(error)
     return connects && error instanceof StartFailure ? EXIT.unavailable : found
   })
-  status = Math.max(ofStore, ofTables)
+  status = Math.max(ofFiles, ofStore, ofTables)
 }
 
 /** Prints how the tables differ from those of this version, and returns the exit status. */

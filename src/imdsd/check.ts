@@ -3,7 +3,6 @@
  * user of the service can read the files that they name, and that these are valid. systemd reads credentials as root.
  * (With --connect, store/probe.ts tries the store afterwards.)
  */
-import { createPrivateKey, X509Certificate, type KeyObject } from 'node:crypto'
 import { closeSync, constants, existsSync, openSync, readdirSync, statSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import type { Settings } from './checks/hypervisor-state.ts'
@@ -12,16 +11,24 @@ import { describeExpiry } from '../identity/key.ts'
 import type { Parsed } from '../metadata/parsed.ts'
 import { compareListeners, parseGuestListeners } from '../runtime/guest-listeners.ts'
 import { enabledNetworks, enabledSockets } from '../runtime/systemd.ts'
-import { firstLine, formatUnreadable } from '../runtime/secret-file.ts'
+import { settingFileFaults } from '../runtime/setting-files.ts'
 import { asUser } from '../runtime/as-user.ts'
 import { IMDS_SERVICE, readServiceEnvironment } from '../runtime/service-environment.ts'
 import { readSocketUnit, readUnit } from '../runtime/unit-file.ts'
-import { textOf, type Environment, type VariableFault } from '../runtime/variables.ts'
+import { setVariables, textOf, type Environment, type VariableFault } from '../runtime/variables.ts'
 import { parseStoreUrl } from '../store/url.ts'
 import { readTextFile } from '../runtime/text-file.ts'
 
 /** open(2): Linux's flag for an unnamed file in a directory, O_DIRECTORY included. */
 const O_TMPFILE = 0o20200000
+/** Those of identity, tokens and records are checked with the configuration. */
+const REDIS_FILES = [
+  'IMDS_REDIS_PASSWORD_FILE',
+  'IMDS_REDIS_SENTINEL_PASSWORD_FILE',
+  'IMDS_REDIS_CA_FILE',
+  'IMDS_REDIS_CERT_FILE',
+  'IMDS_REDIS_KEY_FILE',
+] as const
 
 /** The result of a check. `config` may be present although there are faults of files. */
 export interface Checked extends Pick<Settings, 'faults' | 'notes' | 'unknown'> {
@@ -82,7 +89,7 @@ export function checkConfiguration(env: Environment, nowMs: number, runner: Daem
     notes.push(`IMDS_IDENTITY_CERT_FILE: the certificate ${expiry}: verifiers may reject documents`)
   const faults = [
     ...(parsed.ok ? [] : parsed.faults),
-    ...redisFaults(env, nowMs, readText),
+    ...settingFileFaults(REDIS_FILES, setVariables(env), nowMs, readText),
     ...asRunner(() => stateFaults(env, runner.stateDirectory, who)),
   ]
   const store = parseStoreUrl(textOf(VARIABLES, env, 'IMDS_STORE') ?? '')
@@ -111,69 +118,6 @@ function listenNotes({ IMDS_LISTEN: text = '' }: Environment): string[] {
         `IMDS_LISTEN does not name ${place} of an enabled socket of systemd: imds-firewall admits no guest there`,
     ),
   ]
-}
-
-function redisFaults(env: Environment, nowMs: number, readText: (path: string) => string): VariableFault[] {
-  const faults: VariableFault[] = []
-  /** Applies `use` to the text of a variable's file. An error that it throws becomes a fault. */
-  const read = <T>(variable: VariableName, use: (text: string) => T): T | undefined => {
-    const path = textOf(VARIABLES, env, variable)
-    if (path === undefined) return undefined
-    try {
-      return use(readText(path))
-    } catch (error) {
-      faults.push({
-        variable,
-        message: error instanceof Unusable ? `${path} ${error.message}` : formatUnreadable(path, error),
-      })
-      return undefined
-    }
-  }
-  for (const variable of ['IMDS_REDIS_PASSWORD_FILE', 'IMDS_REDIS_SENTINEL_PASSWORD_FILE'] as const)
-    read(variable, checkPassword)
-  read('IMDS_REDIS_CA_FILE', (text) => certificatesOf(text, nowMs))
-  const [certificate] = read('IMDS_REDIS_CERT_FILE', (text) => certificatesOf(text, nowMs)) ?? []
-  const key = read('IMDS_REDIS_KEY_FILE', privateKeyOf)
-  if (certificate !== undefined && key !== undefined && !certificate.checkPrivateKey(key)) {
-    faults.push({
-      variable: 'IMDS_REDIS_KEY_FILE',
-      message: 'is not the key of the certificate in IMDS_REDIS_CERT_FILE',
-    })
-  }
-  return faults
-}
-
-/** A file that can be read but is not valid. The message continues its path. */
-class Unusable extends Error {}
-
-function checkPassword(text: string): void {
-  if (firstLine(text) === '') throw new Unusable('has no password in its first line')
-}
-
-function certificatesOf(text: string, nowMs: number): X509Certificate[] {
-  const blocks = text.match(/-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----/gs) ?? []
-  if (blocks.length === 0) throw new Unusable('has no PEM certificate')
-  const certificates = blocks.map((block, i) => {
-    try {
-      return new X509Certificate(block)
-    } catch {
-      throw new Unusable(`has a certificate that cannot be parsed, number ${i + 1}`)
-    }
-  })
-  const [first] = certificates as [X509Certificate]
-  if (certificates.every(({ validToDate }) => validToDate.getTime() < nowMs))
-    throw new Unusable(`expired on ${first.validTo}`)
-  if (certificates.every(({ validFromDate }) => validFromDate.getTime() > nowMs))
-    throw new Unusable(`is not valid before ${first.validFrom}`)
-  return certificates
-}
-
-function privateKeyOf(text: string): KeyObject {
-  try {
-    return createPrivateKey(text)
-  } catch {
-    throw new Unusable('has no PEM private key, or one that needs a passphrase')
-  }
 }
 
 /**

@@ -98,6 +98,7 @@ const ELSEWHERE: Readonly<Record<string, readonly string[]>> = {
   'unit/imds-api/http/server': ['imds-api/http/database-errors'],
   'unit/imds-api/http/paging': ['imds-api/http/query'],
   'unit/imds-api/config': ['imds-api/auth/settings', 'imds-api/http/settings'],
+  'unit/imdsd/check': ['runtime/setting-files'],
   'unit/imds-api/region/parse': ['imds-api/region/contradictions', 'imds-api/region/schema'],
   'unit/imdsctl/doctor/status': ['runtime/metric-values'],
   'unit/imdsctl/put': ['imdsctl/report'],

@@ -1,0 +1,72 @@
+/** Checks the files of passwords, certificates and keys that variables name, before a service starts with them. */
+import { createPrivateKey, X509Certificate, type KeyObject } from 'node:crypto'
+import { firstLine, formatUnreadable } from './secret-file.ts'
+import type { Environment, VariableFault } from './variables.ts'
+
+/**
+ * What is wrong with the files. The end of a variable's name says what its file has: `_PASSWORD_FILE`, `_CA_FILE`,
+ * `_CERT_FILE` or `_KEY_FILE`, whose certificate `_CERT_FILE` names; of any other, only that it can be read. `readText`
+ * reads with the rights of the service.
+ */
+export function settingFileFaults(
+  names: readonly string[],
+  env: Environment,
+  nowMs: number,
+  readText: (path: string) => string,
+): VariableFault[] {
+  const faults: VariableFault[] = []
+  const certificates = new Map<string, X509Certificate>()
+  const keys = new Map<string, KeyObject>()
+  for (const variable of names) {
+    const path = env[variable] ?? ''
+    if (path === '') continue
+    try {
+      const text = readText(path)
+      if (variable.endsWith('_PASSWORD_FILE')) checkPassword(text)
+      else if (/_(CA|CERT)_FILE$/.test(variable)) certificates.set(variable, certificatesOf(text, nowMs)[0]!)
+      else if (variable.endsWith('_KEY_FILE')) keys.set(variable, privateKeyOf(text))
+    } catch (error) {
+      const message = error instanceof Unusable ? `${path} ${error.message}` : formatUnreadable(path, error)
+      faults.push({ variable, message })
+    }
+  }
+  for (const [variable, key] of keys) {
+    const name = variable.replace(/KEY_FILE$/, 'CERT_FILE')
+    if (certificates.get(name)?.checkPrivateKey(key) === false)
+      faults.push({ variable, message: `is not the key of the certificate in ${name}` })
+  }
+  return faults
+}
+
+/** A file that can be read but is not valid. The message continues its path. */
+class Unusable extends Error {}
+
+function checkPassword(text: string): void {
+  if (firstLine(text) === '') throw new Unusable('has no password in its first line')
+}
+
+function certificatesOf(text: string, nowMs: number): X509Certificate[] {
+  const blocks = text.match(/-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----/gs) ?? []
+  if (blocks.length === 0) throw new Unusable('has no PEM certificate')
+  const certificates = blocks.map((block, i) => {
+    try {
+      return new X509Certificate(block)
+    } catch {
+      throw new Unusable(`has a certificate that cannot be parsed, number ${i + 1}`)
+    }
+  })
+  const [first] = certificates as [X509Certificate]
+  if (certificates.every(({ validToDate }) => validToDate.getTime() < nowMs))
+    throw new Unusable(`expired on ${first.validTo}`)
+  if (certificates.every(({ validFromDate }) => validFromDate.getTime() > nowMs))
+    throw new Unusable(`is not valid before ${first.validFrom}`)
+  return certificates
+}
+
+function privateKeyOf(text: string): KeyObject {
+  try {
+    return createPrivateKey(text)
+  } catch {
+    throw new Unusable('has no PEM private key, or one that needs a passphrase')
+  }
+}

@@ -1,4 +1,7 @@
-/** The recipe of docs/operations/imds-api.md for a backup and its restore, with an imds-api before and after. */
+/**
+ * The recipe of docs/operations/imds-api.md for a backup and its restore, with an imds-api before and after. As with
+ * Debian's server, the user of imds-api may make no database, and a superuser runs the recipe.
+ */
 import { readFileSync, truncateSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t from 'tap'
@@ -26,15 +29,18 @@ t.test(
           PATH: `${POSTGRES_PROGRAMS}:${process.env['PATH']!}`,
           PGHOST: postgres.directory,
           PGPORT: String(postgres.port),
-          PGUSER: 'imds',
+          PGUSER: 'postgres',
           ...env,
         },
       })
       return { status, stdout: stdout.toString(), stderr }
     }
-    const backup = executed('docs/operations/imds-api.md', 'backup')
-    const restore = executed('docs/operations/imds-api.md', 'restore')
-    t.match(await shell('createdb imds'), { status: 0 })
+    const here = (name: string) => executed('docs/operations/imds-api.md', name).replace(/^postgres=.*$/m, 'postgres=')
+    const [backup, restore] = [here('backup'), here('restore')]
+    t.match(await shell('createuser --superuser postgres && createdb --owner imds imds', { PGUSER: 'imds' }), {
+      status: 0,
+    })
+    t.match(await shell('psql --command "alter role imds nosuperuser nocreatedb nocreaterole" postgres'), { status: 0 })
     const api = await startImdsApi(t, { IMDS_API_DATABASE: postgres.url.replace(/postgres$/, 'imds') })
     const token = await api.token(CLIENT_OF[ONE])
     const create = async () => (await api.call('POST', 'servers', { image: 'img-deb12' })).body as { id: string }
@@ -64,6 +70,23 @@ t.test(
       stderr: /^imds-api: cannot use the store: /,
     })
     t.equal(await store.fleet.database(), before, 'the store is as it was')
+    t.match(await shell('dropdb imds'), { status: 0 })
+
+    const asSuperuser =
+      'createdb --owner=imds imds && pg_restore --no-owner --dbname=imds region.dump && imds-api --check'
+    t.match(
+      await shell(asSuperuser, api.env),
+      { status: 1, stderr: /permission denied for table .*createdb --owner and pg_restore --role/ },
+      'tables of another user: the message names the remedy',
+    )
+    t.match(await shell('dropdb imds && createdb imds && imds-api --check', api.env), {
+      status: 1,
+      stdout: /^missing: /,
+    })
+    t.match(await shell('imds-api advance', api.env), {
+      status: 1,
+      stderr: /permission denied for schema public: .*alter database NAME owner to USER/,
+    })
     t.match(await shell('dropdb imds'), { status: 0 })
 
     const { status, stdout } = await shell(restore, api.env)

@@ -52,12 +52,11 @@ for (const [document, name, calls] of [
       'npm',
       'apt-get',
       'nft',
-      'pg_dump',
+      'runuser',
       'mv',
-      'createdb',
-      'pg_restore',
     ])
       writeFileSync(join(directory, program), PROGRAM, { mode: 0o755 })
+    writeFileSync(join(directory, 'region.dump'), '')
     for (const secret of ['admin', 'new']) writeFileSync(join(directory, secret), `${secret}\n`)
     const file = join(directory, 'calls')
     const run = (fails: number) => {

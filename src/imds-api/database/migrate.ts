@@ -59,6 +59,7 @@ export interface MigrationComparison {
  */
 const [LOCK_TIMEOUT_MS, LOCK_PAUSE_MS, LOCK_TRIES] = [200, 800, 300]
 const LOCK_NOT_AVAILABLE = '55P03'
+const INSUFFICIENT_PRIVILEGE = '42501'
 
 export async function compareMigrations(db: Db, changes = MIGRATIONS): Promise<MigrationComparison> {
   const applied = await appliedMigrations(db)
@@ -79,12 +80,10 @@ export async function compareMigrations(db: Db, changes = MIGRATIONS): Promise<M
 async function appliedMigrations(db: Db): Promise<readonly string[]> {
   const { rows: tables } = await sql`select where to_regclass('kysely_migration') is not null`.execute(db)
   if (tables.length === 0) return []
-  const rows = await db
-    .$extendTables<OwnTables>()
-    .selectFrom('kysely_migration')
-    .select('name')
-    .orderBy('name')
-    .execute()
+  const reading = db.$extendTables<OwnTables>().selectFrom('kysely_migration').select('name').orderBy('name').execute()
+  const rows = await reading.catch((error: unknown) => {
+    throw withRemedy(error)
+  })
   return rows.map(({ name }) => name)
 }
 
@@ -127,8 +126,7 @@ async function migrateTo(db: Db, changes: TableChanges): Promise<void> {
   for (let tries = 1; ; tries++) {
     const { error } = await migrator.migrateToLatest()
     if (error === undefined) return
-    if ((error as { code?: string }).code !== LOCK_NOT_AVAILABLE && !isRepeatable(error))
-      throw error instanceof Error ? error : new Error('the migration failed', { cause: error })
+    if ((error as { code?: string }).code !== LOCK_NOT_AVAILABLE && !isRepeatable(error)) throw withRemedy(error)
     if (tries === LOCK_TRIES)
       throw new StartFailure(
         'the tables cannot be changed, since a transaction uses them for minutes: end it, such as a pg_dump, ' +
@@ -137,4 +135,16 @@ async function migrateTo(db: Db, changes: TableChanges): Promise<void> {
       )
     await sleep(LOCK_PAUSE_MS)
   }
+}
+
+/** A restore as another user of PostgreSQL leaves tables of that user. */
+function withRemedy(error: unknown): Error {
+  if (!(error instanceof Error)) return new Error('the migration failed', { cause: error })
+  if ((error as { code?: string }).code !== INSUFFICIENT_PRIVILEGE) return error
+  return new StartFailure(
+    `${error.message}: the user in IMDS_API_DATABASE must own the database and its tables. ` +
+      'An empty one: alter database NAME owner to USER. A restored one: drop it, and repeat the restore with ' +
+      'createdb --owner and pg_restore --role (docs/operations/imds-api.md#backups-of-imds-api)',
+    { cause: error },
+  )
 }

@@ -3,18 +3,17 @@
  * unhealthy one. In place of ssh, Ansible runs a script that enters the namespaces of a host.
  */
 import { once } from 'node:events'
-import { cpSync, mkdirSync, writeFileSync } from 'node:fs'
+import { writeFileSync } from 'node:fs'
 import { connect, createServer } from 'node:net'
 import { join } from 'node:path'
 import { Redis } from 'ioredis'
 import t, { type Test } from 'tap'
-import { buildImds, buildNode } from '../../deploy/debian/build.ts'
 import { keyLines } from '../support/fixtures/record-keys.ts'
 import { bootBareHost, LINK, withoutSystemd, type BootedHost } from '../support/netns/booted-host.ts'
 import { without } from '../support/packages.ts'
-import { buildInto } from '../support/programs/imds.ts'
+import { makeRepository } from '../support/programs/apt-repository.ts'
 import { serveDirectory } from '../support/programs/web-server.ts'
-import { must, run, startChild } from '../support/programs/processes.ts'
+import { run, startChild } from '../support/programs/processes.ts'
 import { freePort, startRedis } from '../support/redis/redis.ts'
 import { anAuthority } from '../support/redis/tls.ts'
 import { shortDirectory, testDirectory } from '../support/test-directory.ts'
@@ -30,33 +29,6 @@ const SSH = `#!/bin/sh
 while [ $# -gt 2 ]; do shift; done
 exec nsenter --target "$1" --all --root --wd env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin sh -c "$2"
 `
-
-/** An apt repository with two versions, served to each host at port 8000. */
-async function makeRepository(t: Test): Promise<string> {
-  const directory = shortDirectory(t)
-  const dist = join(directory, 'dist')
-  const deb = join(directory, 'www/deb')
-  const keyring = join(directory, 'keyring')
-  for (const path of [dist, deb]) mkdirSync(path, { recursive: true })
-  mkdirSync(keyring, { mode: 0o700 })
-  buildInto(dist)
-  const options = { directory: deb, maintainer: 'imds <imds@imds.invalid>', compression: ['-Zzstd', '-z1'] }
-  buildNode(options)
-  for (const version of VERSIONS) {
-    const copy = join(directory, version)
-    cpSync(dist, copy, { recursive: true })
-    await must(['sh', '-euc', 'sed -i "s/^const VERSION = .*/const VERSION = \\"$1\\"/" "$0"/*/*.js', copy, version])
-    buildImds({ ...options, dist: copy, version })
-  }
-  const env = { ...process.env, GNUPGHOME: keyring, SOURCE_DATE_EPOCH: '1700000000' }
-  t.teardown(() => must(['gpgconf', '--kill', 'all'], { env }))
-  await must(['gpg', '--batch', '--passphrase', '', '--quick-generate-key', 'imds', 'ed25519', 'sign', 'never'], {
-    env,
-  })
-  await must([join(ROOT, 'deploy/apt-repository.sh'), deb, 'imds'], { env })
-  writeFileSync(join(directory, 'www/imds.asc'), await must(['gpg', '--armor', '--export', 'imds'], { env }))
-  return join(directory, 'www')
-}
 
 /** Forwards a port of 127.0.0.1 on a host to the same one here. */
 async function forward(t: Test, { within }: BootedHost, port: number, socket: string): Promise<void> {
@@ -103,7 +75,7 @@ const skip = withoutSystemd() || without('ansible-playbook', 'redis-cli', 'strip
 
 t.test('Ansible installs and upgrades two hypervisors', { skip }, async (t) => {
   const directory = shortDirectory(t)
-  const served = await makeRepository(t)
+  const served = await makeRepository(t, VERSIONS)
   const hosts: BootedHost[] = []
   for (const link of [LINK, LINK]) hosts.push(await bootBareHost(t, [link]))
   const [one, two] = hosts as [BootedHost, BootedHost]

@@ -37,6 +37,8 @@ export interface BootedHost {
   readonly pid: string
   /** The guests, in the order of their links. */
   readonly guests: readonly Guest[]
+  /** Adds a guest. */
+  readonly addGuest: (link: Link) => Promise<Guest>
   readonly systemctl: (...args: string[]) => Promise<void>
   /** Runs a shell command on the host. Returns its output; rejects if it fails. */
   readonly shell: (command: string, input?: string) => Promise<string>
@@ -224,6 +226,7 @@ async function boot(
     within: hypervisor.within,
     pid: child.readyValue,
     guests,
+    addGuest: hypervisor.addGuest,
     shell,
     shellOnline,
     setEnv,

@@ -35,8 +35,9 @@ t.test(
       })
       return { status, stdout: stdout.toString(), stderr }
     }
-    const here = (name: string) => executed('docs/operations/imds-api.md', name).replace(/^postgres=.*$/m, 'postgres=')
-    const [backup, restore] = [here('backup'), here('restore')]
+    const here = (code: string) => code.replace(/^postgres=.*$/m, 'postgres=')
+    const backup = here(executed('docs/operations/imds-api.md', 'backup'))
+    const restore = here(executed('docs/operations/imds-api.md', 'restore'))
     t.match(await shell('createuser --superuser postgres && createdb --owner imds imds', { PGUSER: 'imds' }), {
       status: 0,
     })

@@ -27,6 +27,7 @@ import { isOneAddress } from '../metadata/address.ts'
 import { listen, maxConnections, readLimits, StartFailure } from '../runtime/listen.ts'
 import type { Disk } from './journal/disk.ts'
 import { fillView, restoreView, type Restored } from './journal/restore.ts'
+import { StaleMark } from './journal/stale-mark.ts'
 import { snapshotPath, type StateKeys, type StateOwner } from './journal/state-files.ts'
 import { View } from './view/view.ts'
 
@@ -132,7 +133,7 @@ export async function startGuestSide(config: Config, log: Log, now: () => number
 
 /** Fills the view and the reports of guests from the state directory. */
 export async function restoreState(
-  { store, stateDirectory, snapshotMaxAgeMs }: Config,
+  { store, stateDirectory, operatorSocket, snapshotMaxAgeMs }: Config,
   secrets: readonly Uint8Array[],
   view: View,
   reports: GuestReports,
@@ -142,6 +143,7 @@ export async function restoreState(
   const keys = stateKeys(store, secrets)
   const { instances, removals, ...restored } = await restoreView({
     path: snapshotPath(stateDirectory),
+    stale: new StaleMark(operatorSocket),
     owner,
     keys,
     waitsForRules: view.waitsForRules,

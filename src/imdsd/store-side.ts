@@ -13,6 +13,7 @@ import type { Source } from '../store/source.ts'
 import type { Firewall } from './firewall/firewall.ts'
 import type { Persistence } from './journal/persistence.ts'
 import { savedInstances } from './journal/restore.ts'
+import { StaleMark } from './journal/stale-mark.ts'
 import { snapshotPath } from './journal/state-files.ts'
 import type { ReportWriter } from './view/report-writer.ts'
 import type { Sync } from './view/sync.ts'
@@ -195,6 +196,7 @@ async function buildPersistence({ config, guestSide, disk, metrics, log }: Store
   return new Persistence({
     disk,
     path: snapshotPath(config.stateDirectory),
+    stale: new StaleMark(config.operatorSocket),
     owner,
     keys,
     restored,

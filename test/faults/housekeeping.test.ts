@@ -10,6 +10,7 @@ import { startDaemon, until, type TestDaemon } from '../support/programs/daemon.
 import { must, run } from '../support/programs/processes.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { matchAll } from '../support/fixtures/match.ts'
+import { shortDirectory } from '../support/test-directory.ts'
 import { withoutNamespaces } from '../support/netns/namespaces.ts'
 
 interface Env extends Readonly<Record<string, string>> {
@@ -105,7 +106,7 @@ t.test(
 )
 
 t.test(
-  'E3: with a read-only state directory guests get changes, and what it has is not served',
+  'E3: with a read-only state directory guests get changes, and what it has is not served then or later',
   { skip: withoutNamespaces() },
   async (t) => {
     const first = await aHost(t, () => [])
@@ -123,7 +124,8 @@ t.test(
     ]
     const away = await startDaemon(t, { ...first.env, IMDS_STORE: `${first.env.IMDS_STORE}/away` }, readOnly)
     t.equal((await away.get('/latest/meta-data/hostname')).status, 503)
-    const host = { ...first, daemon: await startDaemon(t, first.env, readOnly) }
+    const env = { ...first.env, IMDS_OPERATOR_SOCKET: join(shortDirectory(t), 'operator.sock') }
+    const host = { ...first, daemon: await startDaemon(t, env, readOnly) }
     await until(
       async () => (await host.daemon.get('/latest/meta-data/hostname')).body.toString() === 'r1.example.com',
       'the instance',
@@ -133,9 +135,22 @@ t.test(
       { msg: /^the state directory cannot be written: nothing is kept on disk/, err: { code: 'EROFS' } },
       { msg: /^the snapshot cannot be read, or the state directory cannot be written/, err: { code: 'EROFS' } },
       { msg: /^the view cannot be kept on disk/, err: { message: /restart imds$/ } },
-      { msg: /^the snapshot cannot be deleted, .*: delete it/, err: { message: /restart imds$/ } },
+      { msg: /^the snapshot cannot be deleted, .* before a reboot/, err: { message: /restart imds$/ } },
     ])
     t.equal(await host.daemon.stop(), 0)
+    const records = env.IMDS_STORE.slice('file:'.length)
+    await rename(records, `${records}-away`)
+    const later = await startDaemon(t, env)
+    t.equal((await later.get('/latest/meta-data/hostname')).status, 503, 'the directory can be written again')
+    matchAll(t, warnings(later, 'the snapshot'), [{ msg: /^the snapshot was rejected and deleted/ }])
+    await rename(`${records}-away`, records)
+    await until(
+      async () => (await later.get('/latest/meta-data/hostname')).body.toString() === 'r1.example.com',
+      'the store',
+    )
+    t.equal(await later.stop(), 0)
+    const last = await startDaemon(t, env)
+    t.equal((await last.get('/latest/meta-data/hostname')).status, 200, 'what the later one wrote is served')
   },
 )
 

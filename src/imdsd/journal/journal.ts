@@ -39,7 +39,7 @@
  *     fold:    begin a new journal, unless the last one has no changes -> write the view as a snapshot that names it
  *              -> rename -> flush the directory -> delete the older journals
  *     start:   read -> flush the directory -> delete the older journals, which a fold left
- *     give up: delete the snapshot -> flush the directory -> delete the journals; so does a start that rejects the files
+ *     give up: set the mark (stale-mark.ts) -> delete the snapshot -> flush the directory -> delete the journals; so does a start that rejects the files
  *
  * A change reaches guests only after its frame was flushed. So a frame that anything follows must be authentic;
  * otherwise the file was damaged, and nothing is served. Only the last frame may be torn: it is shorter than its length,

@@ -10,12 +10,15 @@ import type { ViewChange, ChangeLog } from '../view/change.ts'
 import { JournalChain, type JournalChainParts } from './journal-chain.ts'
 import { inTime } from '../../limits/in-time.ts'
 import type { FilesFound, Restored } from './restore.ts'
+import type { StaleMark } from './stale-mark.ts'
 import { deleteFiles, deleteOldPrevious, setAside } from './state-files.ts'
 
 const LOST =
   'the view cannot be kept on disk: guests get every change, but after a start without the store they get 503. ' +
   'Make room in the state directory, or repair its disk'
 const NOT_DELETED =
+  'the snapshot cannot be deleted, and is older than what guests get: delete it and its journals before a reboot'
+const NOT_MARKED =
   'the snapshot cannot be deleted, and is older than what guests get: delete it and its journals before the next start'
 const NOT_FOLDED = 'the snapshot cannot be written: changes are only in the journal. Make room in the state directory'
 
@@ -26,6 +29,7 @@ interface Counter {
 export interface PersistenceParts extends Omit<JournalChainParts, 'nextGeneration'> {
   readonly restored: Omit<Restored, 'instances' | 'removals' | 'ageMs'>
   readonly maxAgeMs: number
+  readonly stale: StaleMark
   /**
    * When the view was last compared with the store, in milliseconds since 1970: the snapshot's time, until the first
    * resync.
@@ -161,10 +165,7 @@ export class Persistence implements ChangeLog {
     const chain = new JournalChain(this.#chainParts())
     this.#state = { kind: 'kept', chain, isFirst: true }
     try {
-      await inTime(
-        chain.open(() => this.#setFilesAside()),
-        this.#parts.timeoutMs,
-      )
+      await inTime(this.#open(chain), this.#parts.timeoutMs)
       this.#startFold(chain)
     } catch (error) {
       this.#parts.snapshotWrites.inc({ result: 'failed' })
@@ -177,17 +178,19 @@ export class Persistence implements ChangeLog {
     const chain = new JournalChain(this.#chainParts())
     this.#isFoldWanted = false
     this.#state = { kind: 'opening' }
-    this.#background.start(
-      chain.open(() => this.#setFilesAside()),
-      async (failure) => {
-        if (failure !== undefined) {
-          this.#parts.snapshotWrites.inc({ result: 'failed' })
-          return this.#giveUp(chain, failure.error)
-        }
-        this.#state = { kind: 'kept', chain, isFirst: false }
-        this.#startFold(chain)
-      },
-    )
+    this.#background.start(this.#open(chain), async (failure) => {
+      if (failure !== undefined) {
+        this.#parts.snapshotWrites.inc({ result: 'failed' })
+        return this.#giveUp(chain, failure.error)
+      }
+      this.#state = { kind: 'kept', chain, isFirst: false }
+      this.#startFold(chain)
+    })
+  }
+
+  async #open(chain: JournalChain): Promise<void> {
+    await chain.open(() => this.#setFilesAside())
+    this.#parts.stale.clear()
   }
 
   /** Begins a new journal, and then to write the snapshot below it. */
@@ -228,25 +231,27 @@ export class Persistence implements ChangeLog {
 
   /** kept or opening -> clearing -> resting. */
   async #giveUp(chain: JournalChain, error: unknown): Promise<void> {
+    const { stale } = this.#parts
     this.#state = { kind: 'clearing' }
+    stale.set()
     this.#parts.journalWrites.inc({ result: 'failed' })
     this.#warn('view-not-kept', LOST, error)
     if (this.#found === 'served') this.#found = 'none'
     const ended = chain.drop()
     const cleared = this.#clear(chain, ended)
+    const failed = (reason: unknown) =>
+      this.#warn('snapshot-not-deleted', stale.isSet ? NOT_DELETED : NOT_MARKED, reason)
     const again = cleared
       .catch(() => undefined) // reported below
       .then(() => ended)
       .then(() => this.#setFilesAside())
     this.#background.start(again, (failure) => {
-      if (failure !== undefined) this.#warn('snapshot-not-deleted', NOT_DELETED, failure.error)
+      if (failure !== undefined) failed(failure.error)
       this.#state = { kind: 'resting' }
       this.#isFoldWanted = false
       this.#schedule.noteFailure()
     })
-    await inTime(cleared, this.#parts.timeoutMs).catch((reason: unknown) => {
-      this.#warn('snapshot-not-deleted', NOT_DELETED, reason)
-    })
+    await inTime(cleared, this.#parts.timeoutMs).catch(failed)
   }
 
   /**

@@ -15,6 +15,7 @@ import { DISK } from './disk.ts'
 import { View, type Removals } from '../view/view.ts'
 import { readJournal, type Journal } from './journal.ts'
 import { checkOwner, readSnapshot } from './snapshot.ts'
+import type { StaleMark } from './stale-mark.ts'
 import {
   deleteFiles,
   deleteOldPrevious,
@@ -53,6 +54,7 @@ export interface Restored {
 interface RestoreParts {
   /** Of the snapshot. */
   readonly path: string
+  readonly stale: StaleMark
   /** What the journal gives to an instance is unconfirmed at first (view.ts). */
   readonly waitsForRules: boolean
   readonly owner: StateOwner
@@ -110,7 +112,7 @@ function consequenceOf(error: unknown): string {
 
 /** Reads the files. Adds to `facts` what is known of them. Undefined: there is no snapshot. */
 async function restoreFiles(
-  { path, owner, keys, waitsForRules, maxAgeMs, nowMs, log }: RestoreParts,
+  { path, stale, owner, keys, waitsForRules, maxAgeMs, nowMs, log }: RestoreParts,
   facts: Record<string, unknown>,
 ): Promise<Restored | undefined> {
   // also a directory
@@ -126,6 +128,7 @@ async function restoreFiles(
   const ageMs = nowMs - mtimeMs
   Object.assign(facts, { bytes: size, ageSeconds: Math.round(ageMs / 1000) })
   accessSync(dirname(path), constants.W_OK)
+  if (stale.isSet) throw new RejectedFile('the last daemon served more than it has, and could neither write nor delete')
   if (ageMs > maxAgeMs)
     throw new Mismatch('it is older than IMDS_SNAPSHOT_MAX_AGE_SECONDS, by the clock of this hypervisor')
   // Its age is unknown. A clock that is behind by less, such as by a time zone, stops no guest.

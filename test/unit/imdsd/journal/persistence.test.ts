@@ -8,6 +8,7 @@ import type { SavedInstance } from '../../../../src/imdsd/journal/encoding.ts'
 import { DISK } from '../../../../src/imdsd/journal/disk.ts'
 import { Persistence, type PersistenceParts } from '../../../../src/imdsd/journal/persistence.ts'
 import { fillView, restoreView, savedInstances, type Restored } from '../../../../src/imdsd/journal/restore.ts'
+import { StaleMark } from '../../../../src/imdsd/journal/stale-mark.ts'
 import { snapshotPath, type StateKeys } from '../../../../src/imdsd/journal/state-files.ts'
 import type { ValidRecord } from '../../../../src/imdsd/view/validate.ts'
 import { View } from '../../../../src/imdsd/view/view.ts'
@@ -29,6 +30,7 @@ const ENCRYPTED: StateKeys = { cipher, macKeys: cipher.macKeys('hv1') }
 
 let directory: string
 let path: string
+let stale: StaleMark
 let log: { level: number; msg: string; reason?: string; err?: { code?: string; message: string } }[]
 const logger = collectLog(() => log)
 const counts = { snapshot: { written: 0, failed: 0 }, journal: { written: 0, failed: 0 } }
@@ -41,6 +43,7 @@ beforeEach(() => {
   around = asItIs
   directory = temporaryDirectory()
   path = snapshotPath(directory)
+  stale = new StaleMark(join(temporaryDirectory(), 'operator.sock'))
   log = []
   counts.snapshot = { written: 0, failed: 0 }
   counts.journal = { written: 0, failed: 0 }
@@ -54,7 +57,7 @@ afterEach(async () => {
 /** A busy disk takes a second for two fsyncs. */
 const eventually = (check: () => void) => vi.waitFor(check, { timeout: 20_000 })
 const read = (keys = PLAIN, owner = OWNER, at = path, nowMs = Date.now()) =>
-  restoreView({ path: at, owner, keys, waitsForRules: false, maxAgeMs: DAY_MS, nowMs, log: logger })
+  restoreView({ path: at, stale, owner, keys, waitsForRules: false, maxAgeMs: DAY_MS, nowMs, log: logger })
 
 /** The n-th state of an instance; each is valid. */
 function state(seed: number, revision: number, userData?: Uint8Array): ValidRecord {
@@ -84,6 +87,7 @@ class Daemon {
     this.persistence = new Persistence({
       disk,
       path,
+      stale,
       owner: OWNER,
       keys: PLAIN,
       restored,
@@ -205,7 +209,7 @@ describe.each([
   test('E5: a start knows which addresses are unconfirmed, and what was confirmed is served at once', async () => {
     const restored = () =>
       restoreView({
-        ...{ path, owner: OWNER, keys, waitsForRules: true, maxAgeMs: DAY_MS },
+        ...{ path, stale, owner: OWNER, keys, waitsForRules: true, maxAgeMs: DAY_MS },
         nowMs: Date.now(),
         log: logger,
       })
@@ -930,6 +934,23 @@ test('E3: what is older than the view is deleted though its directory cannot be 
   await eventually(() => expect(readdirSync(directory)).toEqual([]))
 })
 
+test('E3: a disk refuses to write and to delete, and works again: the next start serves nothing of it', async () => {
+  const before = await start()
+  await before.put(state(1, 1))
+  await before.persistence.stop()
+  const daemon = await start()
+  around = () => Promise.reject(new Error('the disk refuses that'))
+  await daemon.put(state(1, 2))
+  expect(log.map(({ msg }) => msg)).toContainEqual(expect.stringMatching(/^the snapshot cannot be deleted/))
+  around = asItIs
+  expect((await read()).files).toBe('none')
+  expect(readdirSync(directory)).toEqual([])
+  const after = await start()
+  await after.put(state(1, 3))
+  await after.persistence.stop()
+  expect(await found()).toEqual(after.view)
+})
+
 test('a file that was set aside and cannot be deleted disturbs neither a start nor a resync', async () => {
   mkdirSync(`${path}.previous`) // rm refuses a directory, as it refuses any file of a read-only disk
   const daemon = await start({ maxAgeMs: -1 })
@@ -940,6 +961,7 @@ test('a file that was set aside and cannot be deleted disturbs neither a start n
       (
         await restoreView({
           path,
+          stale,
           owner: OWNER,
           keys: PLAIN,
           waitsForRules: false,

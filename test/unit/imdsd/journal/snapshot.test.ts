@@ -3,6 +3,7 @@ import { execFileSync } from 'node:child_process'
 import { createSecretKey } from 'node:crypto'
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs'
 import { open, type FileHandle } from 'node:fs/promises'
+import { join } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
 import { beforeEach, describe, expect, test, vi } from 'vitest'
 import { sha256 } from '../../../../src/metadata/user-data.ts'
@@ -10,6 +11,7 @@ import { DISK } from '../../../../src/imdsd/journal/disk.ts'
 import { createJournal } from '../../../../src/imdsd/journal/journal-writer.ts'
 import { restoreView } from '../../../../src/imdsd/journal/restore.ts'
 import { writeSnapshot, type SnapshotContent } from '../../../../src/imdsd/journal/snapshot.ts'
+import { StaleMark } from '../../../../src/imdsd/journal/stale-mark.ts'
 import { journalPath, snapshotPath, type StateKeys } from '../../../../src/imdsd/journal/state-files.ts'
 import type { ValidRecord } from '../../../../src/imdsd/view/validate.ts'
 import type { Removals } from '../../../../src/imdsd/view/view.ts'
@@ -40,6 +42,7 @@ const keysOf = (cipher: RecordCipher | undefined, key: Buffer = KEY): StateKeys 
 const read = async (owner = OWNER, nowMs = Date.now(), cipher?: RecordCipher, key = KEY) => {
   const restored = await restoreView({
     path,
+    stale: new StaleMark(join(directory, 'operator.sock')),
     owner,
     keys: keysOf(cipher, key),
     waitsForRules: false,

@@ -91,6 +91,11 @@ export class Checks {
     this.reports = new ReportChecks(store)
   }
 
+  /** The instances whose guests run on a hypervisor. */
+  idsOn(name: string): string[] {
+    return [...this.machines.values()].filter(({ hypervisor }) => hypervisor === name).map(({ id }) => id)
+  }
+
   // what happens
 
   /** The disk of a hypervisor begins to fail, or a file was damaged: the next life may serve nothing. */
@@ -123,6 +128,14 @@ export class Checks {
 
   /** The machine of a hypervisor is off: its guests have ended. */
   rebooted(name: string): void {
+    const known = this.#of(name)
+    if (known.isStale) {
+      // such a disk has kept nothing, and the mark of that was in memory
+      known.reached.clear()
+      known.forget()
+      known.served.clear()
+      this.#stopMachines(({ hypervisor }) => hypervisor === name)
+    }
     for (const [key, { hypervisor }] of this.senders) if (hypervisor === name) this.senders.delete(key)
   }
 
@@ -168,6 +181,7 @@ export class Checks {
       this.#checkMachines(name, life)
       life.changed.clear()
     }
+    this.#checkKernel(hypervisor, life)
     for (const [key, revision] of this.launches) {
       const [on, id] = key.split(' ') as [string, string]
       if (on === name) this.#launchIfOpen(hypervisor, life, id, revision)
@@ -175,13 +189,13 @@ export class Checks {
   }
 
   /** The view of an instance moves forward in the history of the store. */
-  #checkState(name: string, { view }: Life, id: string, known: Known): void {
-    const served = view.get(id)
+  #checkState(name: string, life: Life, id: string, known: Known): void {
+    const served = life.digestOf(id)
     if (served === undefined && !known.served.delete(id)) return
     if (served !== undefined) known.served.add(id)
     const isIt = ({ digest, hypervisors, isRemoved }: Version) =>
       served !== undefined
-        ? digest === served.digest && hypervisors.includes(name)
+        ? digest === served && hypervisors.includes(name)
         : isRemoved || (digest !== undefined && !hypervisors.includes(name))
     const history = this.#store.historyOf(id)
     const from = known.reached.get(id) ?? 0
@@ -205,16 +219,10 @@ export class Checks {
   #checkStart({ name, host }: Hypervisor, life: Life, known: Known): void {
     const { files, ageMs, isComplete } = life.restored!
     const isOfOtherTime = Math.abs(this.#time.wallMs() - known.writtenAtMs) > MAX_AGE_MS
-    if (known.isStale) {
-      known.reached.clear()
-      known.forget()
-      known.served.clear()
-      known.isStale = false
-      this.#stopMachines(({ hypervisor }) => hypervisor === name)
-    }
     if (files !== 'served') {
       if (known.isSound && known.served.size > 0 && !isOfOtherTime)
         this.#time.break(`a daemon that starts again serves what the one before served: ${name} serves nothing`)
+      if (files === 'none') known.isStale = false
       known.served.clear()
       known.forget() // nothing is left that knows
       this.reports.forget(({ hypervisor }) => hypervisor === name)
@@ -231,19 +239,19 @@ export class Checks {
   }
 
   /** The view has what the store had at a time, or what it has heard by then. */
-  #checkAge(name: string, { view }: Life, atMs: number, isHeard = false): void {
+  #checkAge(name: string, life: Life, atMs: number, isHeard = false): void {
     for (const id of IDS) {
       const history = this.#store.historyOf(id)
       const then = history.findLastIndex(
         (version) => version.atMs <= atMs && (!isHeard || version.heard.includes(name)),
       )
-      const served = view.get(id)?.digest
+      const served = life.digestOf(id)
       const seen = this.#of(name).acts.get(id) ?? 0
       const isIt = ({ act, digest, hypervisors, isRemoved, isFaulty }: Version) =>
         isFaulty ||
         act < seen || // the store went back
         // the daemon may have read the removal of one that it never served
-        (served === undefined && Number(digest?.split(' ')[1]) <= view.seen(id)) ||
+        (served === undefined && Number(digest?.split(' ')[1]) <= life.view.seen(id)) ||
         (served === undefined ? !hypervisors.includes(name) : digest === served || (digest === undefined && !isRemoved))
       if (then > 0 && !history.slice(then).some(isIt))
         this.#time.break(`a view is as new as it should be: that of ${name} lacks a change of ${id} that is older`)
@@ -281,6 +289,18 @@ export class Checks {
     }
   }
 
+  /** Whoever the kernel admits at an address gets no data of another there. */
+  #checkKernel({ name, kernel }: Hypervisor, life: Life): void {
+    if (!life.isAnswering || life.finder.firewallWait !== undefined) return
+    for (const { id, place } of kernel.admitted) {
+      const says = ownerOf(life, place)
+      if (says !== id && IDS.includes(says))
+        this.#time.break(
+          `a packet that the kernel accepts gets no data of another: ${name} gives ${place} to ${says}, and its rules to ${id}`,
+        )
+    }
+  }
+
   /** No address goes back to an earlier owner. */
   #checkOwners(name: string, life: Life, { acts, owners }: Known): void {
     const { primary } = this.#store
@@ -289,7 +309,7 @@ export class Checks {
       const id = claimantOf(life, place) // also before rules are confirmed
       const [network, address] = place.split(' ') as [string, string]
       const owner = primary.owner(network, address) ?? ''
-      const hasIt = index.has(owner) && life.view.get(owner)?.digest === index.get(owner)
+      const hasIt = index.has(owner) && life.digestOf(owner) === index.get(owner)
       if (hasIt && id !== owner && (acts.get(owner) ?? 0) >= (owners.get(place)?.act ?? 0))
         this.#time.break(`the present owner has its address: ${name} gives ${place} to ${id}, not ${owner}`)
       if (!IDS.includes(id)) continue

@@ -51,6 +51,8 @@ export class ControlPlane {
   readonly #asked = new Map<string, readonly string[]>()
   /** Instances that a publisher changes now. */
   readonly #busy = new Set<string>()
+  /** Instances of which another one had an address when they were last published. */
+  readonly #blocked = new Set<string>()
   /** How often the store has lost something. */
   #losses = 0
 
@@ -161,7 +163,10 @@ export class ControlPlane {
     })
   }
 
-  /** Publishes again what is wanted, removals first: the store has lost something, or nobody knows. */
+  /**
+   * Publishes again what is wanted, removals first: the store has lost something, or nobody knows. Instances of which each
+   * has an address that another one wants (the store has lost an exchange) are removed before they are published.
+   */
   async rebuild(): Promise<void> {
     const all = [...this.#wanted].toSorted(([, a], [, b]) => a.hypervisors.length - b.hypervisors.length)
     for (let attempt = 0; attempt < 3; attempt++) for (const [id] of all) await this.#repeat(id, attempt)
@@ -172,10 +177,12 @@ export class ControlPlane {
     const wanted = this.wantedOf(id)
     const revision = wanted.revision + (attempt > 0 && !wanted.isConfirmed ? 1 : 0)
     this.#checks.stop(id)
+    const isBlocked = attempt === 1 && this.#blocked.has(id)
     await this.#change(id, !wanted.isConfirmed, async () => {
-      if (wanted.hypervisors.length > 0) return this.#send(id, { ...wanted, revision }, wanted)
+      if (wanted.hypervisors.length > 0 && !isBlocked) return this.#send(id, { ...wanted, revision }, wanted)
       const result = await this.#publisher.remove(id, Math.max(1, revision))
-      if (result.kind === 'stale') this.#wanted.set(id, { ...wanted, revision: result.revision + 1 })
+      const last = result.kind === 'stale' ? result.revision : revision
+      if (result.kind === 'stale' || isBlocked) this.#wanted.set(id, { ...wanted, revision: last + 1 })
     })
   }
 
@@ -197,6 +204,8 @@ export class ControlPlane {
     const losses = this.#losses
     const result = await this.#publisher.put(documentOf(id, wanted), keeps ? 'keep' : (wanted.userData ?? 'none'))
     this.#asked.delete(id)
+    if (result.kind === 'address-owned') this.#blocked.add(id)
+    else this.#blocked.delete(id)
     const { revision, hypervisors } = wanted
     this.#time.note(`revision ${revision} of ${id} on ${hypervisors.join(' and ')} is ${result.kind}`)
     const isSure = losses === this.#losses

@@ -6,7 +6,7 @@
  *   since the directory was flushed, the first ones stay, or any of them.
  * - The disk may be full, may hang, may delete nothing, or may change a bit of a file.
  *
- * A start reads by node:fs: it gets real files.
+ * A start reads by node:fs: it gets real files. So does the directory in memory (/run), which a power cut empties.
  */
 import { mkdirSync, mkdtempSync, readdirSync, rmSync, utimesSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -51,6 +51,8 @@ function errorOf(code: string): NodeJS.ErrnoException {
 
 export class SimulatedDisk implements Disk {
   readonly #time: Time
+  /** A directory in memory. */
+  readonly memory: string
   #names: Names = new Map()
   #durable: Names = new Map()
   /** Changes of names since the directory was flushed. */
@@ -66,8 +68,10 @@ export class SimulatedDisk implements Disk {
   #armed: { left: number; readonly crash: () => void } | undefined
   #isCalm = false
 
-  constructor(time: Time) {
+  constructor(time: Time, memory: string) {
     this.#time = time
+    this.memory = memory
+    this.#emptyMemory()
   }
 
   /** Puts the files into a real directory for a start, which may delete some of them, and flushes the journals. */
@@ -87,7 +91,12 @@ export class SimulatedDisk implements Disk {
       this.#syncNames()
       await Promise.resolve()
     }
-    Object.assign(DISK, { syncDirectory }) // which the start calls
+    const remove = (path: string) => {
+      this.#failIf(this.isProtected, 'EPERM')
+      rmSync(path, { force: true })
+      return Promise.resolve()
+    }
+    Object.assign(DISK, { syncDirectory, remove }) // which the start calls
     const journals = [...this.#names].filter(([name]) => name.startsWith('view.journal'))
     const result = await start()
     for (const [, inode] of journals) inode.sync() // also one that is deleted: a power cut may bring it back
@@ -126,6 +135,7 @@ export class SimulatedDisk implements Disk {
   /** The power failed, after the processes were killed. */
   cutPower(): void {
     const { dice } = this.#time
+    this.#emptyMemory()
     // ext4 and XFS keep the order; POSIX and btrfs do not
     const first = dice.below(this.#renames.length + 1)
     const isKept = dice.chance(0.5) ? (_change: unknown, n: number) => n < first : () => dice.chance(0.5)
@@ -258,6 +268,11 @@ export class SimulatedDisk implements Disk {
       }
     })
     return promise
+  }
+
+  #emptyMemory(): void {
+    rmSync(this.memory, { recursive: true, force: true })
+    mkdirSync(this.memory)
   }
 
   #syncNames(): void {

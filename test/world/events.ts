@@ -169,6 +169,55 @@ on(4, 'another program removes the rules of HV', (_world, _dice, { kernel }) => 
   kernel.flush()
 })
 
+on(
+  5,
+  'a dump of the store is made, ID is removed, and the dump is loaded soon',
+  async (world, dice, hypervisor, id) => {
+    const { store, control } = world
+    store.dump()
+    await control.remove(id)
+    world.later(dice.below(dice.pick([100, 1_000, 20_000])), () => {
+      world.storeLost(store.restore(dice.chance(0.7)))
+      world.later(dice.below(5_000), () => world.resync(hypervisor))
+    })
+  },
+)
+on(
+  8,
+  'while the agent of HV is slow, one is changed, the address of another is given away, and the daemon may be killed',
+  (world, dice, hypervisor) => {
+    const { control, checks } = world
+    const { kernel, name } = hypervisor
+    const ids = checks.idsOn(name)
+    if (ids.length === 0) return
+    kernel.slowMs = dice.pick([200, 5_000, 20_000])
+    world.time.later(dice.below(60_000), () => (kernel.slowMs = 0))
+    void control.thereAndBack(dice.pick(ids), dice)
+    world.later(dice.below(1_000), () => control.handOver(dice.pick(ids), dice.pick(IDS), dice))
+    if (dice.chance(0.5)) world.later(dice.below(5_000), () => world.crash(hypervisor, 'kill'))
+  },
+)
+on(2, 'the daemon of HV is upgraded', (world, _dice, hypervisor) => world.upgrade(hypervisor))
+on(
+  4,
+  'while HV has no store one loses its address to another, which leaves; an old dump is loaded, and the daemon is upgraded',
+  (world, dice, hypervisor, to) => {
+    const { store, control, checks } = world
+    const [id] = checks.idsOn(hypervisor.name)
+    if (id === undefined) return
+    store.dump()
+    store.breakLink(hypervisor.name, 'loud')
+    void control.handOver(id, to, dice)
+    world.time.later(8_000, () => {
+      store.forgetTombstone(id)
+      store.broken.delete(hypervisor.name)
+    })
+    world.later(25_000, () => control.remove(to))
+    world.later(30_000, () => world.storeLost(store.restore(dice.chance(0.5))))
+    world.later(30_000 + dice.below(10_000), () => world.upgrade(hypervisor))
+  },
+)
+
 /** The events of a seed. Changes of instances (the first) are always among them. */
 export function kindsOf(seed: number): readonly Kind<Run>[] {
   const dice = diceOf(seed, -3)

@@ -6,6 +6,7 @@
  * buildStoreSide). What is not: sockets, the store behind the port `Source`, the disk behind the port `Disk`, and the
  * process around them.
  */
+import { join } from 'node:path'
 import type { Logger } from 'pino'
 import type { Config } from '../../src/imdsd/config.ts'
 import { RequestPipeline } from '../../src/imdsd/guest/server.ts'
@@ -36,7 +37,7 @@ export class Life implements Process {
   isReady = false
   /** It takes requests. */
   isAnswering = false
-  readonly host: { wallOffsetMs: number }
+  readonly host: Hypervisor['host']
   readonly view: GuestParts['view']
   readonly held: GuestParts['held']
   readonly reports: GuestParts['reports']
@@ -51,7 +52,7 @@ export class Life implements Process {
   storeSide!: StoreSide
   gateOf: (id: string) => GateState = () => ({ kind: 'not-served' })
 
-  constructor(host: { wallOffsetMs: number }, parts: GuestParts) {
+  constructor(host: Hypervisor['host'], parts: GuestParts) {
     this.host = host
     this.view = parts.view
     this.held = parts.held
@@ -66,12 +67,32 @@ export class Life implements Process {
     this.pipelines = new Map(NETWORKS.map((name) => [name, pipelineOf(name)]))
     this.view.onChange((id) => this.changed.add(id))
   }
+
+  /** The files are of a version with another schema: their digests say nothing. */
+  dropDigests(): void {
+    for (const { record } of [...this.view.instances()]) {
+      const { instance, order, digest = '' } = record
+      if (digest !== '') this.host.dropped.set(`${instance.id} ${order}`, digest)
+      this.view.replace({ ...record, digest: undefined })
+    }
+  }
+
+  /** The digest of the record that the view has. */
+  digestOf(id: string): string | undefined {
+    const served = this.view.get(id)
+    if (served === undefined) return undefined
+    const { digest = '', order } = served // files have an empty one
+    return digest === '' ? this.host.dropped.get(`${id} ${order}`) : digest
+  }
 }
 
 export class Hypervisor {
   readonly name: string
   readonly disk: SimulatedDisk
-  readonly host = { wallOffsetMs: 0, wasSet: false }
+  /** `dropped`: `ID ORDER` -> the digest of the record, which upgrades of the daemon have dropped. */
+  readonly host = { wallOffsetMs: 0, wasSet: false, dropped: new Map<string, string>() }
+  /** The next life is of another version. */
+  isUpgraded = false
   life: Life | undefined
   readonly kernel: Kernel
   readonly #store: SimulatedStore
@@ -91,11 +112,12 @@ export class Hypervisor {
     this.#store = store
     this.#checks = checks
     this.#secrets = [Buffer.alloc(32, name)]
-    this.disk = new SimulatedDisk(store.time)
+    this.disk = new SimulatedDisk(store.time, `${name}-memory`)
     this.kernel = new Kernel(name, store.time)
     this.#config = {
       store: { kind: 'redis', url: '', region: 'gb1', hypervisor: name, recordKeys },
       stateDirectory: name,
+      operatorSocket: join(this.disk.memory, name),
       snapshotMaxAgeMs: MAX_AGE_MS,
       userDataMaxBytes: 16_384,
       resyncMs: RESYNC_MS,
@@ -156,6 +178,8 @@ export class Hypervisor {
     const restoring = this.disk.lend(this.name, () => restoreState(config, this.#secrets, view, reports, log))
     life.restoring = restoring
     const state = await restoring
+    if (this.isUpgraded) life.dropDigests()
+    this.isUpgraded = false
     life.changed.clear()
     life.restored = state.restored
     const storeSide = await buildStoreSide({

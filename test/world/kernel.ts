@@ -29,6 +29,8 @@ export class Kernel {
   readonly #name: string
   /** The document that the rules are made from; undefined: there is no table, and every packet passes. */
   rules: FirewallDocument | undefined
+  /** Each guest that the rules admit, with each of its places. */
+  admitted: readonly { readonly id: string; readonly place: string }[] = []
   #openSinceMs = 0
   /** How long the agent takes at most. */
   slowMs = 0
@@ -70,6 +72,7 @@ export class Kernel {
 
   #open(): void {
     this.rules = undefined
+    this.admitted = []
     this.#openSinceMs = this.#time.nowMs
   }
 
@@ -172,6 +175,11 @@ export class Kernel {
       time.later(kernelMs, () => {
         if (this.#agent !== agent) return
         this.rules = parsed
+        this.admitted = parsed.guests.flatMap(({ id, interfaces }) =>
+          interfaces.flatMap(({ network, ipv4Addresses, ipv6Addresses }) =>
+            [...ipv4Addresses, ...ipv6Addresses].map((address) => ({ id, place: `${network} ${address}` })),
+          ),
+        )
         time.note(`${this.#name}: the kernel has the rules of ${parsed.version}`)
       })
       time.later(doneMs, () => {

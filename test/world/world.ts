@@ -97,8 +97,13 @@ export class World implements Eventful {
     this.checks.storeLost()
     this.control.storeLost(ids)
     const { dice } = this.time
-    this.time.later(dice.below(dice.pick([60_000, 900_000])), () => {
-      if (!this.#isCalm) void this.control.rebuild()
+    this.later(dice.below(dice.pick([60_000, 900_000])), () => this.control.rebuild())
+  }
+
+  /** Does something later, unless the world is calm then. */
+  later(delayMs: number, act: () => unknown): void {
+    this.time.later(delayMs, () => {
+      if (!this.#isCalm) void act()
     })
   }
 
@@ -122,6 +127,12 @@ export class World implements Eventful {
       this.#end(hypervisor, 'kill')
       this.#startAfter(hypervisor, 500)
     })
+  }
+
+  /** Another version of the daemon is installed. */
+  upgrade(hypervisor: Hypervisor): void {
+    hypervisor.isUpgraded = true
+    this.stop(hypervisor)
   }
 
   #end(hypervisor: Hypervisor, how: 'kill' | 'power cut'): void {
@@ -318,6 +329,7 @@ export class World implements Eventful {
     store.setUp(true)
     store.broken.clear()
     store.refused.save.clear()
+    store.run(['init'], '') // as an operator does whose store has nothing
     for (const hypervisor of this.hypervisors) {
       hypervisor.disk.calm()
       hypervisor.kernel.calm()

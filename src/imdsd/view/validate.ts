@@ -4,6 +4,11 @@ import { parseStored, type Fault } from '../../metadata/record.ts'
 import { userDataFaults } from '../../metadata/user-data.ts'
 import type { Loaded } from '../../store/source.ts'
 
+/** A range that an instance has lost. `order`: of the publish that claimed it last. */
+export interface LostRange extends NetworkRange {
+  readonly order: number
+}
+
 /**
  * A valid record with the user-data that it describes. `userData` is undefined if there is none, or if it is sealed.
  */
@@ -14,7 +19,7 @@ export interface ValidRecord {
   /** Of its publish, in the one order of the region; 0: published before there was an order. */
   readonly order: number
   /** The ranges that later instances have claimed, which `instance` is without (later-claims.ts). */
-  readonly lost: readonly NetworkRange[]
+  readonly lost: readonly LostRange[]
 }
 
 /** Reasons for a fault, as the metric names them. */

@@ -18,7 +18,7 @@ import type { Provider } from '../../metadata/categories.ts'
 import { rangesOf, type Instance, type NetworkRange } from '../../metadata/instance.ts'
 import type { ValidRecord } from './validate.ts'
 import { AddressIndex } from './address-index.ts'
-import { settle, without } from './later-claims.ts'
+import { settle } from './later-claims.ts'
 import { ServedInstance, type ViewContext } from './served-instance.ts'
 
 /**
@@ -112,10 +112,9 @@ export class View {
    */
   replace(added: ValidRecord): readonly string[] {
     const { id } = added.instance
-    const before = this.#instances.get(id)
+    const known = this.#instances.get(id)?.lost ?? []
     this.#changes += 1
-    const isSamePublish = before !== undefined && before.order === added.order
-    const { record, losers } = settle(isSamePublish ? without(added, before.lost) : added, this.#rivals(added.instance))
+    const { record, losers } = settle(added, known, this.#rivals(added.instance))
     for (const loser of losers) this.#put(loser)
     this.#put(record)
     this.#removed.delete(id)

@@ -30,7 +30,7 @@ const put = (seed: number, userData?: Uint8Array): ViewChange => ({
     instance: parsed(generateRecord(seed)),
     digest: `d${seed}`,
     order: 5,
-    lost: [{ network: 'default', range: '10.0.0.2' }],
+    lost: [{ network: 'default', range: '10.0.0.2', order: 5 }],
     userData,
   },
 })

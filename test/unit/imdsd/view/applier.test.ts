@@ -243,6 +243,6 @@ test('invariant 7: an instance that was published later takes an address for goo
   }
   view.replace({ instance: other, userData: undefined, digest: 'other', order: 5, lost: [] })
   put({}, 'd6', 'notice', undefined, 6)
-  expect([owner(), view.get('srv-other')?.lost]).toEqual([ID, [{ network: 'default', range: '10.0.0.2' }]])
+  expect([owner(), view.get('srv-other')?.lost]).toEqual([ID, [{ network: 'default', range: '10.0.0.2', order: 6 }]])
   expect(messages()[0]).toMatch(/^40 an instance has lost addresses to one that was published later/)
 })

@@ -17,7 +17,7 @@ const lost = (one: ValidRecord) => one.lost.map(({ range }) => range)
 test('invariant 7: the instance that was published later keeps a range, whichever is read first', () => {
   const early = record('srv-a', 1, { ipv4Addresses: ['10.0.0.2/30', '10.0.0.5/30'] })
   const late = record('srv-b', 2, { ipv4Addresses: ['10.0.0.2/30'] })
-  const [second, first] = [settle(late, [early]), settle(early, [late])]
+  const [second, first] = [settle(late, [], [early]), settle(early, [], [late])]
   expect([second.record, second.losers.map(ranges), second.losers.map(lost)]).toEqual([
     late,
     [['10.0.0.5']],
@@ -31,15 +31,26 @@ test('invariant 7: of two instances of the same order both keep the range, which
     ValidRecord,
     ValidRecord,
   ]
-  expect(settle(a, [b])).toEqual({ record: a, losers: [] })
+  expect(settle(a, [], [b])).toEqual({ record: a, losers: [] })
 })
 
 test('what an instance does not lose stays the same object, and what it lost before stays lost', () => {
-  const a = { ...record('srv-a', 1, { ipv4Addresses: ['10.0.0.5/30'] }), lost: [{ network: 'red', range: '10.0.0.9' }] }
-  const apart = settle(record('srv-b', 2, { ipv4Addresses: ['10.0.0.5/30'], network: 'red' }), [a])
+  const before = [{ network: 'red', range: '10.0.0.9', order: 2 }]
+  const a = { ...record('srv-a', 1, { ipv4Addresses: ['10.0.0.5/30'] }), lost: before }
+  const apart = settle(record('srv-b', 2, { ipv4Addresses: ['10.0.0.5/30'], network: 'red' }), [], [a])
   expect(apart.losers).toEqual([])
-  const { losers } = settle(record('srv-b', 2, { ipv4Addresses: ['10.0.0.5/30'] }), [a])
+  const { losers } = settle(record('srv-b', 2, { ipv4Addresses: ['10.0.0.5/30'] }), [], [a])
   expect(losers.map(lost)).toEqual([['10.0.0.9', '10.0.0.5']])
+})
+
+test('E3: what an instance has lost stays lost until it is published after that', () => {
+  const known = [{ network: 'default', range: '10.0.0.2', order: 5 }]
+  const at = (order: number) => settle(record('srv-a', order, { ipv4Addresses: ['10.0.0.2/30'] }), known, []).record
+  expect([1, 4, 6].map((order) => [ranges(at(order)), at(order).lost])).toEqual([
+    [[], known],
+    [[], known], // it was published before the loss, and is read after the store went back
+    [['10.0.0.2'], []],
+  ])
 })
 
 test.each([
@@ -49,5 +60,5 @@ test.each([
 ] as const)('invariant 7: %s', (_what, ipv6Prefixes, ipv6Addresses, prefixes, addresses, kept) => {
   const early = record('srv-a', 1, { ipv6Prefixes, ipv6Addresses })
   const late = record('srv-b', 2, { ipv6Prefixes: prefixes, ipv6Addresses: addresses })
-  expect(settle(late, [early]).losers.map(ranges)).toEqual([[...kept]])
+  expect(settle(late, [], [early]).losers.map(ranges)).toEqual([[...kept]])
 })

@@ -69,8 +69,8 @@ async function startBackground(parts: BackgroundParts): Promise<Daemon> {
     const operator = await operatorSide.start()
     const { host: address, port } = operator ?? config.operator
     const listeners = guests.map(({ network, host, port }) => ({ network, address: host, port }))
-    firewall.setListeners({ listeners, operator: { address, port }, limitedDscp: LIMITED_DSCP })
-    if (fromSnapshot > 0 && restored.isComplete) firewall.noteComplete()
+    firewall.documents.setListeners({ listeners, operator: { address, port }, limitedDscp: LIMITED_DSCP })
+    if (fromSnapshot > 0 && restored.isComplete) firewall.documents.noteComplete()
     await addresses.start()
     await guestSide.preloadIdentity() // who reads 'listening' may replace the installation
     log.info(

@@ -79,7 +79,7 @@ export async function buildStoreSide(parts: StoreSideParts): Promise<StoreSide> 
     log,
     onResync: (beganAtMs, isFirst) => {
       void turn().then(() => source.announce?.()) // sync then knows that it has caught up
-      firewall.noteComplete()
+      firewall.documents.noteComplete()
       persistence.noteResync(Date.now() - (now() - beganAtMs))
       if (isFirst) reportWriter?.writeAll()
       reportWriter?.wake()

@@ -194,8 +194,8 @@ export class Hypervisor {
     })
     const { firewall, sync } = storeSide
     const listeners = NETWORKS.map((network) => ({ network, address: ADDRESS, port: 80 }))
-    firewall.setListeners({ listeners, operator: { address: '127.0.0.1', port: 9169 }, limitedDscp: 1 })
-    if (view.size > 0 && state.restored.isComplete) firewall.noteComplete()
+    firewall.documents.setListeners({ listeners, operator: { address: '127.0.0.1', port: 9169 }, limitedDscp: 1 })
+    if (view.size > 0 && state.restored.isComplete) firewall.documents.noteComplete()
     life.storeSide = storeSide
     life.gateOf = buildLaunchGate({ view, firewall, networks: NETWORKS, unreachable: () => undefined })
     life.isReady = life.isAnswering = true

@@ -91,7 +91,7 @@ export async function explain(
     const hint =
       elsewhere.length > 0 ? `an instance has it on ${elsewhere.join(', ')}` : await diagnosis.address(network, address)
     const because = `no instance that is known here has this address on network ${network}; ${hint}`
-    if (!firewall.keepsUnknownOut()) return { ...answer, because }
+    if (!firewall.isFresh()) return { ...answer, because }
     return { network, address, answer: answer.answer, because: `${because}; the firewall resets its connections` }
   }
   if (found.kind === 'unconfirmed') {

@@ -44,8 +44,8 @@ function aFirewall(required = true, link = 'tap-{interfaceId}') {
     return instance
   }
   const ready = () => {
-    firewall.setListeners(PLACES)
-    firewall.noteComplete()
+    firewall.documents.setListeners(PLACES)
+    firewall.documents.noteComplete()
   }
   /** What the agent gets when the document has changed, as soon as one is built. */
   const next = async (...reported: Parameters<typeof report>) => {
@@ -151,9 +151,9 @@ test('no document is sent before the daemon listens and its view is complete', a
   const { firewall, put } = aFirewall()
   put()
   const early = firewall.next(report())
-  firewall.setListeners(PLACES)
+  firewall.documents.setListeners(PLACES)
   await vi.advanceTimersByTimeAsync(2_999)
-  firewall.noteComplete()
+  firewall.documents.noteComplete()
   expect(JSON.parse((await early)!.json.toString())).toMatchObject({
     version: 'e.1',
     ...PLACES,
@@ -292,12 +292,15 @@ test('D6: the hop limit counts as enforced while the rules of that record are ap
   put({ revision: 2, options: { httpPutResponseHopLimit: 3 } })
   expect(firewall.limitsHops(instance)).toBe(false)
   await apply()
-  firewall.setListeners({
+  firewall.documents.setListeners({
     ...PLACES,
     listeners: [...PLACES.listeners, { network: 'default', address: '::', port: 80 }],
   })
   expect(firewall.limitsHops(instance)).toBe(false)
-  firewall.setListeners({ ...PLACES, listeners: [...PLACES.listeners, { network: 'red', address: '::', port: 80 }] })
+  firewall.documents.setListeners({
+    ...PLACES,
+    listeners: [...PLACES.listeners, { network: 'red', address: '::', port: 80 }],
+  })
   expect(firewall.limitsHops(instance)).toBe(true)
   await vi.advanceTimersByTimeAsync(8_000)
   expect(firewall.limitsHops(instance), 'the agent has stopped asking').toBe(false)

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { firewallGuest } from '../../../../src/imdsd/firewall/firewall.ts'
+import { firewallGuest } from '../../../../src/imdsd/firewall/documents.ts'
 import { buildRules, compareListing, replacement } from '../../../../src/imdsd/firewall/rules.ts'
 import {
   parseFirewallDocument,

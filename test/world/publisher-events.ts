@@ -8,6 +8,7 @@ import { beginLiveMigration, endLiveMigration } from '../../src/imds-api/changes
 import { deleteServer, lockServer, updateServer } from '../../src/imds-api/changes/server-requests.ts'
 import { enqueueRebuild } from '../../src/imds-api/changes/servers.ts'
 import type { Tx } from '../../src/imds-api/database/transaction.ts'
+import { StoreBehind } from '../../src/store/publisher.ts'
 import type { Dice } from '../fuzz/dice.ts'
 import { ONE, TWO } from '../support/fixtures/region.ts'
 import type { Life } from './publisher-process.ts'
@@ -17,6 +18,11 @@ import { pickKind, type Chosen, type Kind } from './run.ts'
 /** Makes something happen in a process, perhaps to a server, which may be deleted. `words`: of the event. */
 type Run = (world: PublisherWorld, dice: Dice, life: Life, server: ServerRow, words: string) => void
 const KINDS: Kind<Run>[] = []
+
+/** While the store is behind, an operator's seal is refused. */
+function unlessBehind(error: unknown): void {
+  if (!(error instanceof StoreBehind)) throw error
+}
 
 /** Adds an event: how often it happens, and its words, with the process (API) and the server (ID) that it concerns. */
 function on(weight: number, words: string, run: Run): void {
@@ -91,7 +97,7 @@ on(2, 'API begins a rebuild', (world, _dice, life, _server, words) => {
 })
 on(4, 'an operator seals ID by API', (world, _dice, life, { id }, words) => {
   world.sealed.add(id)
-  world.run(life, words, () => life.store.seal(id))
+  world.run(life, words, () => life.store.seal(id).catch(unlessBehind))
 })
 on(12, 'API is killed', (world, _dice, life) => world.kill(life))
 on(6, 'PostgreSQL ends connections of API', (world, _dice, life) => world.cut(life))

@@ -22,7 +22,6 @@ import { inTransaction, rolledBack } from '../../src/imds-api/database/transacti
 import { Refusal } from '../../src/imds-api/model/refusal.ts'
 import { compareStore } from '../../src/imds-api/publish/compare.ts'
 import { surveyStore } from '../../src/imds-api/publish/survey.ts'
-import { StoreBehind } from '../../src/store/publisher.ts'
 import { ONE, TWO } from '../support/fixtures/region.ts'
 import { startSharedPostgres } from '../support/programs/shared-postgres.ts'
 import type { Dice } from '../fuzz/dice.ts'
@@ -240,8 +239,7 @@ export class PublisherWorld implements Eventful {
       (error: unknown) => {
         const { message } = error as Error
         end(message)
-        const isRefusal = error instanceof Refusal || error instanceof StoreBehind // an operator seals again later
-        if (!(isRefusal || /terminat|connection|OOM/i.test(message)))
+        if (!(error instanceof Refusal || /terminat|connection|OOM/i.test(message)))
           this.time.break(`a change is made or refused: ${words} fails: ${message}`)
       },
     )

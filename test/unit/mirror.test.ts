@@ -102,6 +102,7 @@ const ELSEWHERE: Readonly<Record<string, readonly string[]>> = {
   'unit/imds-api/region/parse': ['imds-api/region/contradictions', 'imds-api/region/schema'],
   'unit/imdsctl/doctor/status': ['runtime/metric-values'],
   'unit/imdsctl/put': ['imdsctl/report'],
+  'unit/imdsd/firewall/firewall': ['imdsd/firewall/documents'],
   'unit/imdsd/operator/server': ['imdsd/operator/paths', 'pages/send'],
   'unit/metadata/schema': ['metadata/schema-interface', 'metadata/schema-texts'],
   'unit/pages/document': ['pages/style'],
@@ -112,6 +113,7 @@ const ELSEWHERE: Readonly<Record<string, readonly string[]>> = {
   'unit/imdsd/view/sync': ['imdsd/view/sync-state'],
   'unit/imdsd/view/view': ['imdsd/view/served-instance'],
   'unit/imdsd/journal/persistence': [
+    'imdsd/journal/stale-mark',
     'imdsd/journal/background-work',
     'imdsd/journal/disk',
     'imdsd/journal/fold-schedule',

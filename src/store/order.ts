@@ -3,6 +3,8 @@
  * microseconds since 1970, and higher than the place before (docs/redis-layout.md#order). 0: it has none.
  */
 
+import { isName } from '../metadata/identifiers.ts'
+
 /** A place further than this in the future is that of a wrong clock: nobody accepts it. */
 export const MAX_AHEAD_MS = 24 * 3_600_000
 /** Like MAX_AHEAD_MS, for those who make places: less, so that a daemon whose clock is slow accepts them. */
@@ -48,9 +50,8 @@ export function formatBehind(order: number, by?: string): string {
   return by === undefined ? String(order) : `${order} ${by}`
 }
 
-/** Parses the mark; undefined if there is none. */
-export function parseBehind(text: string): BehindMark | undefined {
-  if (text === '') return undefined
-  const [order, by] = text.split(' ')
-  return { order: placeOf(order), text, ...(by !== undefined && { by }) }
+/** Parses the mark. The user of a hypervisor can set it to any text, which a database need not take. */
+export function parseBehind(text: string): BehindMark {
+  const [order, by = ''] = text.split(' ')
+  return { order: placeOf(order), text: text.replaceAll('\0', ''), ...(isName(by) && { by }) }
 }

@@ -18,6 +18,7 @@ import { anApi } from '../support/programs/api.ts'
 import { collectOutput } from '../support/programs/collected-output.ts'
 import { rememberState } from '../support/redis/go-back.ts'
 import { startRedis } from '../support/redis/redis.ts'
+import { keysOf } from '../../src/store/redis/keys.ts'
 import { openTestStore } from '../support/test-store.ts'
 
 const redis = await startRedis(t)
@@ -272,6 +273,20 @@ t.test('a server that was published to a Redis which another process has left is
   t.strictSame(await waiting(), [], 'a process that starts with the former one publishes there')
   await opens(successor)()
   t.strictSame(await waiting(), ids, 'and the next one publishes to the successor again')
+})
+
+t.test('a mark that the user of a hypervisor has set stops no publish to a store that was replaced', async (t) => {
+  const { db, store, ids } = await anUnpublished(t, 1)
+  await redis.client.set(keysOf('gb1').behind, '1 \0')
+  const own = await openOwnRegion(db, () => Promise.resolve(store), pino({ level: 'silent' }))()
+  t.match(own.isBehind, true)
+  t.match(
+    await publishBatch(
+      { ...own, db, count: () => undefined, hasToStop: () => false, bootSeconds: 60, log: pino({ level: 'silent' }) },
+      ids,
+    ).then(() => store.list()),
+    [{ id: ids[0] }],
+  )
 })
 
 t.test('a Redis that went back in place, its history too, gets everything again, under later places', async (t) => {

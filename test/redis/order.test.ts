@@ -192,6 +192,19 @@ t.test(
   },
 )
 
+t.test('whatever the user of a hypervisor writes as the mark, it is one, and no more of it is read', async (t) => {
+  const { store, run } = await aRegion(t)
+  await store.put(A(), Buffer.from('of A'))
+  for (const text of ['', 'x', '1 \0\u001b[2J', `1 ${'x'.repeat(1024 * 1024)}`]) {
+    await redis.client.set(KEYS.behind, text)
+    const refused = await store.seal('srv-a').then(JSON.stringify, (error: unknown) => (error as Error).message)
+    t.match(refused, /^the store has lost changes.* this would publish/, JSON.stringify(text.slice(0, 10)))
+    t.ok(refused.length < 500)
+    t.match(await run('republish', '--as-is'), { status: 0 })
+    t.equal(await redis.client.exists(KEYS.behind), 0, 'a republish clears it')
+  }
+})
+
 t.test('imdsctl republish of files publishes what has not changed, and wants the whole region', async (t) => {
   const { store, run, directory } = await aRegion(t)
   await store.put(A(), 'none')

@@ -63,28 +63,29 @@ export function buildRedisFleet(client: RegionClient, keys: Keys): Fleet {
           ['info', 'replication'],
           ['getrange', keys.order, 0, MAX_ANNOUNCEMENT_BYTES - 1],
           ['getrange', keys.behind, 0, MAX_ANNOUNCEMENT_BYTES - 1],
+          ['exists', keys.behind],
         ])
         for (const reply of found) if (reply instanceof Error) throw reply
         return found.map(String)
       })
-      const [database, complete, info, last, behind] = replies as [string, string, string, string, string]
+      const [database, complete, info, last, behind, isMarked] = replies as [string, string, string, string, string, string]
       return {
         database: present(database),
         history: /^master_replid:(\w+)/m.exec(info)?.[1] ?? '',
         complete: present(complete),
         last: placeOf(last),
-        behind: parseBehind(behind),
+        behind: isMarked === '1' ? parseBehind(behind) : undefined,
       }
     },
     markComplete: async (history) => {
       await client.run((redis) => redis.set(keys.complete, history))
     },
     markBehind: async (order) => {
-      if (order > (parseBehind((await read(keys.behind)) ?? '')?.order ?? 0))
+      if (order > parseBehind((await read(keys.behind)) ?? '').order)
         await client.run((redis) => redis.set(keys.behind, formatBehind(order)))
     },
     clearBehind: async ({ text }) => {
-      if ((await read(keys.behind)) === text) await client.run((redis) => redis.del(keys.behind))
+      if (parseBehind((await read(keys.behind)) ?? '').text === text) await client.run((redis) => redis.del(keys.behind))
     },
   }
 }

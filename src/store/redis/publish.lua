@@ -61,6 +61,8 @@ local TOMBSTONE_SECONDS = 7 * 24 * 3600
 local MAX_AHEAD_MICROSECONDS = 23 * 3600 * 1000000
 -- The limit of MAX_ANNOUNCEMENT_BYTES in src/store/redis/announcements.ts.
 local MAX_ANNOUNCEMENT_BYTES = 1024
+-- The user of a hypervisor can set the mark "behind" to any text: no more of it is read.
+local MAX_MARK_BYTES = 128
 local ID_RULE = 'an id must be 1 to 64 letters, digits, ".", "_" or "-", beginning with a letter or digit'
 -- The bounds of daemons: src/metadata/record.ts, and for encrypted values src/store/crypto/record-cipher.ts.
 local MAX_RECORD_BYTES = 262144
@@ -111,13 +113,19 @@ local function place_of(value, now)
   return place and place >= 1 and place % 1 == 0 and place <= now + MAX_AHEAD_MICROSECONDS and place or 0
 end
 
+-- Returns the mark "behind", or nil. Its form: `ORDER [BY]`.
+local function mark()
+  local key = base .. ':behind'
+  return redis.call('EXISTS', key) == 1 and redis.call('GETRANGE', key, 0, MAX_MARK_BYTES - 1) or nil
+end
+
 -- Returns the last place of the region, the highest that is known, and the time. Known are the last one, that of the mark "behind", and what the
 -- hypervisors in some lists of names have announced: they would refuse an earlier one.
 local function places(...)
   local time = redis.call('TIME')
   local now = time[1] * 1000000 + time[2]
   local last = place_of(redis.call('GET', base .. ':order'), now)
-  local highest = math.max(last, place_of(string.match(redis.call('GET', base .. ':behind') or '', '^%d+'), now))
+  local highest = math.max(last, place_of(string.match(mark() or '', '^%d+'), now))
   for _, names in ipairs({ ... }) do
     for _, name in ipairs(names) do
       local announced = decoded(redis.pcall('GETRANGE', base .. ':announcement:' .. name, 0, MAX_ANNOUNCEMENT_BYTES - 1))
@@ -133,10 +141,12 @@ local function give(place, last, highest)
   if last < highest then redis.call('SET', base .. ':behind', whole(highest), 'NX') end
 end
 
--- Returns the refusal of what reads the store before it writes while the region is marked, or nil. The mark: `ORDER [BY]`.
+-- Returns the refusal of what reads the store before it writes while the region is marked, or nil.
 local function behind()
-  local place, by = string.match(redis.call('GET', base .. ':behind') or '', '^(%d+) ?(%S*)')
-  return place and refused('behind', place, by)
+  local text = mark()
+  if not text then return nil end
+  local place, by = string.match(text, '^(%d+) ?([%w._-]*)$')
+  return refused('behind', place or '0', by or '')
 end
 
 -- Returns the last revision of an instance, also of one removed in the last 7 days; nil: none.

@@ -94,12 +94,16 @@ export class Sync {
   /** Why the store could not be read. It is logged once, until all is read. */
   #failure: string | undefined
   #resyncBeganAtMs = 0
+  /** The time up to which the view had all at the start, and when that was. */
+  readonly #floorMs: number
+  readonly #startedAtMs = performance.now()
   #working = false
   #stopped = false
   readonly #timers = new Set<NodeJS.Timeout>()
 
   constructor(parts: SyncParts) {
     this.#parts = parts
+    this.#floorMs = parts.view.removals.floor / 1000
     this.#batchSize = Math.max(MIN_BATCH, Math.min(MAX_BATCH, Math.floor(MAX_BATCH_BYTES / parts.userDataMaxBytes)))
     this.#health = new RecordHealth(parts.view, parts.metrics.recordFaults, parts.log)
     this.#state = new SyncState(this.#health)
@@ -297,9 +301,12 @@ export class Sync {
     if (isAll) this.#state.noteRead(takenAtMs)
   }
 
-  /** The time of day; not before what was published, if the clock of this hypervisor is behind. */
+  /**
+   * The time of day; not before what had been published at the start, if the clock of this hypervisor is behind. What was
+   * published since does not count: a clock that is ahead could go further with each resync.
+   */
   #wall(): number {
-    return Math.max(Date.now(), this.#parts.view.removals.floor / 1000)
+    return Math.max(Date.now(), this.#floorMs + performance.now() - this.#startedAtMs)
   }
 
   #scheduleResync(): void {

@@ -68,7 +68,14 @@ export function buildRedisFleet(client: RegionClient, keys: Keys): Fleet {
         for (const reply of found) if (reply instanceof Error) throw reply
         return found.map(String)
       })
-      const [database, complete, info, last, behind, isMarked] = replies as [string, string, string, string, string, string]
+      const [database, complete, info, last, behind, isMarked] = replies as [
+        string,
+        string,
+        string,
+        string,
+        string,
+        string,
+      ]
       return {
         database: present(database),
         history: /^master_replid:(\w+)/m.exec(info)?.[1] ?? '',
@@ -85,7 +92,8 @@ export function buildRedisFleet(client: RegionClient, keys: Keys): Fleet {
         await client.run((redis) => redis.set(keys.behind, formatBehind(order)))
     },
     clearBehind: async ({ text }) => {
-      if (parseBehind((await read(keys.behind)) ?? '').text === text) await client.run((redis) => redis.del(keys.behind))
+      if (parseBehind((await read(keys.behind)) ?? '').text === text)
+        await client.run((redis) => redis.del(keys.behind))
     },
   }
 }

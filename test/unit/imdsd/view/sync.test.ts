@@ -2,6 +2,7 @@
 import { afterEach, expect, test, vi } from 'vitest'
 import { View } from '../../../../src/imdsd/view/view.ts'
 import { Sync } from '../../../../src/imdsd/view/sync.ts'
+import type { Loaded } from '../../../../src/store/source.ts'
 import { NO_CHANGE_LOG } from '../../../support/fixtures/change-log.ts'
 import { anInstance } from '../../../support/fixtures/instance.ts'
 import { SteppedSource, type Request } from '../../../support/fixtures/stepped-source.ts'
@@ -556,4 +557,25 @@ test('the lag is the time since the oldest change that is not read, or since the
   sync.resync()
   await source.drain()
   expect(sync.status().lagMs).toBe(0)
+})
+
+test('a place that is more than a day ahead is faulty, also after one that is nearly a day ahead', async () => {
+  const { source, view, sync } = aSync(1)
+  const hoursAhead = (hours: number) => (Date.now() + hours * 3_600_000) * 1_000
+  source.last = hoursAhead(23)
+  await source.drain()
+  expect(view.removals.floor).toBe(source.last)
+  source.put(record(2))
+  source.records.set(id(2), {
+    ...(source.records.get(id(2)) as Extract<Loaded, { kind: 'record' }>),
+    order: hoursAhead(40),
+  })
+  source.last = hoursAhead(40)
+  sync.resync()
+  await source.drain()
+  expect([view.get(id(2)), sync.faultOf(id(2))?.reason, view.latest < hoursAhead(24)]).toEqual([
+    undefined,
+    'order',
+    true,
+  ])
 })

@@ -146,9 +146,11 @@ export class AddressIndex {
     this.#order.splice(this.#indexOf(digits), 1)
     this.#counts[digits.length]!--
     const around = this.#longestAround(range)
-    if (around === undefined || around.confirmed === confirmed) return
-    around.confirmed = undefined // its owner gains what another one had
-    this.#setOwners(around, around.owners)
+    if (around === undefined || (confirmed !== undefined && around.confirmed === confirmed)) return
+    // its owner gains what another one may have in the rules of before: again, if it was unconfirmed already
+    const heirs = around.owners
+    this.#setOwners(around, [])
+    this.#setOwners(around, heirs)
   }
 
   /** The index in #order of the first digits that do not sort before these. */

@@ -1,6 +1,7 @@
 import { expect, test } from 'vitest'
 import { LATEST, VERSIONS } from '../../../../src/metadata/versions.ts'
-import { aGuestServer } from '../../../support/fixtures/guest-server.ts'
+import { View } from '../../../../src/imdsd/view/view.ts'
+import { aGuestServer, parsed } from '../../../support/fixtures/guest-server.ts'
 import { anInstance } from '../../../support/fixtures/instance.ts'
 
 const MAC = '02:24:19:00:00:ee'
@@ -335,4 +336,20 @@ test('what was made for a guest that asks no more is forgotten, also if its reco
   guest.view.forgetIdle()
   guest.put(anInstance({ revision: 4, interfaces: [unmapped] }))
   expect((await guest.ask('/latest/meta-data/public-ipv4')).status).toBe(404) // nothing was compared
+})
+
+test('E5: an unconfirmed prefix is gained again when another instance leaves a part of it', () => {
+  const view = new View({}, () => 0, true)
+  const put = (id: string, ranges: Record<string, readonly string[]>) => {
+    const instance = parsed(anInstance({ id, interfaces: [{ id: `int-${id}`, macAddress: MAC, ...ranges }] }))
+    view.replace({ instance, userData: undefined, digest: undefined, order: 0, lost: [] })
+    return view.changes
+  }
+  put('srv-b', { ipv6Addresses: ['fd00::1'] })
+  const contested = put('srv-a', { ipv6Prefixes: ['fd00::/64'] })
+  view.remove('srv-b', 0)
+  view.noteRules(contested) // by these, srv-b can still send from fd00::1
+  expect(view.find('default', 'fd00::1').kind).toBe('unconfirmed')
+  view.noteRules(view.changes)
+  expect(view.find('default', 'fd00::1').kind).toBe('owned')
 })

@@ -56,6 +56,7 @@ const FRESH_MS = 8_000
 /** For how long an address may wait for its rules before that is logged. The first ones are named. */
 const MAX_WAIT_MS = 10_000
 const MAX_NAMED = 10
+
 /** A part that the kernel's rules have and the view has no more: since this version. */
 interface Former {
   readonly guest: FirewallGuest
@@ -80,6 +81,7 @@ export class Firewall {
     this.#parts = parts
     this.documents = new FirewallDocuments(parts)
     this.#confirmedAtMs = parts.now()
+    this.#watchUnconfirmed()
   }
 
   /** The view has changed an instance. */
@@ -90,7 +92,7 @@ export class Firewall {
     const { before } = changed
     if (before !== undefined && before.version <= (this.#confirmed ?? -1) && !this.#former.has(id))
       this.#former.set(id, { guest: before.guest, version: view.changes })
-    if (view.unconfirmed().size > 0) this.#look ??= setTimeout(() => this.#reportUnconfirmed(), MAX_WAIT_MS).unref()
+    this.#watchUnconfirmed()
   }
 
   /** Whether the agent has seen rules of this daemon in the kernel within the last seconds. */
@@ -182,8 +184,13 @@ export class Firewall {
     return undefined
   }
 
+  #watchUnconfirmed(): void {
+    if (this.#parts.view.unconfirmed().size > 0)
+      this.#look ??= setTimeout(() => this.#reportUnconfirmed(), MAX_WAIT_MS).unref()
+  }
+
   #reportUnconfirmed(): void {
-    const { view, now, log } = this.#parts
+    const { now, log } = this.#parts
     this.#look = undefined
     const sinceMs = now() - MAX_WAIT_MS
     const waiting = [...this.unconfirmed((one) => one.sinceMs <= sinceMs)]
@@ -192,7 +199,7 @@ export class Firewall {
         { code: 'address-unconfirmed', addresses: waiting.slice(0, MAX_NAMED), waiting: waiting.length },
         'addresses wait for the rules of the firewall; nobody is served on them. Is imds-firewall running?',
       )
-    else if (view.unconfirmed().size > 0) this.#look = setTimeout(() => this.#reportUnconfirmed(), MAX_WAIT_MS).unref()
+    else this.#watchUnconfirmed()
   }
 
   #hear({ applied = '', failed, packets }: AgentReport): void {

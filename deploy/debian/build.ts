@@ -1,7 +1,7 @@
 /**
  * Builds the Debian packages from dist/ (`npm run package`): imds and imds-api, imdsctl with the documents and examples,
- * which both need, and imds-node, the Node.js of all three. Control files and maintainer scripts are beside this file. The
- * units get the paths of the packages. No package owns a file in /etc: what operators edit is theirs.
+ * which both need, and imds-node, the Node.js of all three. Control files and maintainer scripts are beside this file. No
+ * package owns a file in /etc: what operators edit is theirs.
  */
 import { execFileSync } from 'node:child_process'
 import {
@@ -161,21 +161,11 @@ function manualOf(dist: string, passes: (name: string) => boolean): Files {
   ]) as Files
 }
 
-/** The units whose name passes, with the paths of the packages. */
+/** The units whose name passes. */
 function unitsOf(passes: (name: string) => boolean): Files {
   const names = readdirSync(join(ROOT, 'systemd')).filter((name) => /\.(service|socket)$/.test(name) && passes(name))
   return Object.fromEntries(
-    names.map((name) => [
-      `usr/lib/systemd/system/${name}`,
-      read(`systemd/${name}`)
-        .replaceAll('/opt/imds/bin/node', '/usr/lib/imds-node/node')
-        .replaceAll('/opt/imds/lib/node_modules/imds/docs', '/usr/share/doc/imds/docs')
-        .replaceAll('/opt/imds/lib/node_modules/imds/dist/imdsctl.js', '/usr/lib/imdsctl/dist/imdsctl.js')
-        .replaceAll(
-          '/opt/imds/lib/node_modules/imds/',
-          name === 'imds-api.service' ? '/usr/lib/imds-api/' : '/usr/lib/imds/',
-        ),
-    ]),
+    names.map((name) => [`usr/lib/systemd/system/${name}`, { copyOf: join(ROOT, 'systemd', name) }]),
   )
 }
 

@@ -6,7 +6,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
 import { bootHost, withoutSystemd } from '../support/netns/booted-host.ts'
 import { until } from '../support/programs/daemon.ts'
-import { executed, read } from '../tools/documents.ts'
+import { read } from '../tools/documents.ts'
 
 t.setTimeout(300_000) // as under `npm test`: here are a build and a boot
 
@@ -16,16 +16,19 @@ t.test(
   async (t) => {
     const host = await bootHost(t, [])
     const { shell, systemctl } = host
-    const deploy = '/opt/imds/lib/node_modules/imds/deploy'
-    await shell(`mkdir ${deploy}`)
-    for (const file of ['imds-api.env', 'region.example.yaml'])
-      await shell(`cat > ${deploy}/${file}`, read(`deploy/${file}`))
-    const edit =
-      'sed -i "s|^IMDS_STORE=.*|IMDS_STORE=file:/var/lib/imds-api/store|" /etc/imds/imds-api.env; install -d -o imds-api /var/lib/imds-api/store'
+    for (const [name, file] of [
+      ['imds-api.env', 'imds-api.env'],
+      ['region.yaml', 'region.example.yaml'],
+    ] as const)
+      await shell(`cat > /etc/imds/${name}`, read(`deploy/${file}`))
     t.match(
-      await shell(
-        `set -e; ${executed('docs/install.md', 'api').replace('/opt/imds/bin/imds-api apply', `${edit}; /opt/imds/bin/imds-api apply`)}`,
-      ),
+      await shell(`set -e
+        sed -i "s|^IMDS_STORE=.*|IMDS_STORE=file:/var/lib/imds-api/store|" /etc/imds/imds-api.env
+        (umask 077; openssl rand -hex 16 > /etc/imds/provisioning.secret)
+        install -d -o imds-api -g imds-api -m 700 /var/lib/imds-api /var/lib/imds-api/store
+        imds-api apply /etc/imds/region.yaml
+        systemctl start imds-api
+        curl -s --retry 9 --retry-connrefused 127.0.0.1:9170/readyz`),
       /^\+ zone zon-remk1$[^]*"ready":true/m,
     )
     const isReady = () =>

@@ -9,7 +9,7 @@ import { bootHost, withoutSystemd, type BootedHost } from '../support/netns/boot
 import { until } from '../support/programs/daemon.ts'
 import { read } from '../tools/documents.ts'
 
-const PROGRAMS = '/opt/imds/lib/node_modules/imds/dist'
+const PROGRAMS = '/usr/lib/imds/dist'
 
 /** Runs a command on the host: its status, and its output with that of standard error. */
 async function ran(host: BootedHost, command: string): Promise<{ status: number; text: string }> {
@@ -24,7 +24,8 @@ t.test(
   { skip: withoutSystemd() },
   async (t) => {
     const host = await bootHost(t, [])
-    const node = (program: string, args: string) => ran(host, `/opt/imds/bin/node ${PROGRAMS}/${program}.js ${args}`)
+    const node = (program: string, args: string) =>
+      ran(host, `/usr/lib/imds-node/node ${PROGRAMS}/${program}.js ${args}`)
 
     await t.test('the parser reads each file as systemd does', async (t) => {
       const files = Object.values(ENVIRONMENT_FILES).map(({ text }) => text)
@@ -81,7 +82,7 @@ t.test(
         })
         const asNobody = await ran(
           host,
-          `setpriv --reuid=65534 --clear-groups /opt/imds/bin/node ${PROGRAMS}/imdsctl.js list`,
+          `setpriv --reuid=65534 --clear-groups /usr/lib/imds-node/node ${PROGRAMS}/imdsctl.js list`,
         )
         t.equal(asNobody.status, 69)
         t.match(
@@ -96,7 +97,7 @@ t.test(
           'what systemd makes of %d',
         )
         t.notMatch(
-          (await ran(host, `IMDS_STORE=redis://127.0.0.1:1 /opt/imds/bin/node ${PROGRAMS}/imdsctl.js list`)).text,
+          (await ran(host, `IMDS_STORE=redis://127.0.0.1:1 /usr/lib/imds-node/node ${PROGRAMS}/imdsctl.js list`)).text,
           'redis-password',
         )
       },

@@ -12,7 +12,7 @@ import type { Guest, Link } from '../support/netns/namespaces.ts'
 import { read } from '../tools/documents.ts'
 
 /** imdsctl as the package installs it. */
-const IMDSCTL = '/opt/imds/bin/node /opt/imds/lib/node_modules/imds/dist/imdsctl.js'
+const IMDSCTL = '/usr/lib/imds-node/node /usr/lib/imds/dist/imdsctl.js'
 
 const NETWORKS = ['red', 'blue'] as const
 const ID = '/latest/meta-data/instance-id'

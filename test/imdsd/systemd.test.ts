@@ -15,7 +15,7 @@ import { shortDirectory } from '../support/test-directory.ts'
 
 const ROOT = new URL('../../', import.meta.url).pathname
 /** imdsctl as the package installs it. */
-const IMDSCTL = '/opt/imds/bin/node /opt/imds/lib/node_modules/imds/dist/imdsctl.js'
+const IMDSCTL = '/usr/lib/imds-node/node /usr/lib/imds/dist/imdsctl.js'
 const SERVICES = ['imds.service', 'imds-address.service', 'imds-firewall.service', 'imds-api.service'] as const
 const FILES = [...SERVICES, 'imds.socket', 'imds-network@.socket'] as const
 const UNITS = [...SERVICES, 'imds.socket', 'imds-network@red.socket']
@@ -40,7 +40,7 @@ t.test("systemd's checker accepts the units", { skip: without('systemd-analyze')
   // ExecStart=.
   const root = shortDirectory(t)
   cpSync('/usr/lib/systemd/system', join(root, 'usr/lib/systemd/system'), { recursive: true, verbatimSymlinks: true })
-  for (const executable of ['opt/imds/bin/node', 'usr/bin/ip', 'usr/bin/sh', 'bin/sh']) {
+  for (const executable of ['usr/lib/imds-node/node', 'usr/bin/ip', 'usr/bin/sh', 'bin/sh']) {
     mkdirSync(join(root, executable, '..'), { recursive: true })
     writeFileSync(join(root, executable), '')
     chmodSync(join(root, executable), 0o755)
@@ -184,8 +184,7 @@ t.test('under systemd, in the sandbox of the units', { skip: withoutSystemd() },
     const addresses = async () => (await shell('ip -o address show dev lo')).match(/inet6? \S+/g)!.sort()
     const before = await addresses()
     /** Runs a block with this address in place of its own. */
-    const runBlock = (block: string) =>
-      shell(`export PATH=/opt/imds/bin:$PATH; address=${listener}; ${block.replace(/^address=.*\n/, '')}`)
+    const runBlock = (block: string) => shell(`address=${listener}; ${block.replace(/^address=.*\n/, '')}`)
     const load = await startLoad(guest!, { clients: 4, keepAlive: false })
     await load.more(50)
     await runBlock(executed('docs/install.md', 'listen'))
@@ -207,7 +206,7 @@ t.test('under systemd, in the sandbox of the units', { skip: withoutSystemd() },
     ])
     await shell('cp /units/imds.socket /usr/lib/systemd/system') // /units is no directory of systemd's
     t.match(
-      await shell('/opt/imds/bin/imdsd --check 2>&1'),
+      await shell('imdsd --check 2>&1'),
       'IMDS_LISTEN names default=169.254.169.254:8080, and no socket of systemd that is enabled',
     )
     await shell('rm /usr/lib/systemd/system/imds.socket; sed -i "s/:8080,/:80,/" /etc/imds/imds.env')

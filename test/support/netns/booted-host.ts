@@ -106,7 +106,7 @@ mount -o remount,bind,rw proc/sys/net # those of its own namespace
 rm -f usr/sbin/policy-rc.d # in a container it says that packages start no unit
 
 # hide an imds that is installed on this machine
-rm -rf opt/imds etc/imds etc/sysusers.d/imds.conf var/lib/imds var/lib/imds-api var/cache/imds var/cache/imds-api
+rm -rf usr/lib/imds* usr/bin/imds* etc/imds etc/sysusers.d/imds.conf var/lib/imds var/lib/imds-api var/cache/imds var/cache/imds-api
 sed -i '/^imds\\(-api\\)\\?:/d' etc/passwd etc/group etc/shadow etc/gshadow
 
 mkdir store units changes
@@ -115,15 +115,18 @@ for target in sysinit basic network multi-user sockets shutdown; do echo '[Unit]
 mkdir units/imds.service.d
 printf '[Service]\\nStandardOutput=append:/log\\nStandardError=append:/log\\n' > units/imds.service.d/log.conf
 if [ "$dist" ]; then
-  mkdir -p etc/imds opt/imds/bin opt/imds/lib/node_modules/imds/dist opt/imds/lib/node_modules/imds/node_modules
+  mkdir -p etc/imds usr/lib/imds-node usr/lib/imds/dist usr/lib/imds/node_modules
   cp $repository/systemd/imds* units
-  touch opt/imds/bin/node
-  mount --bind $node opt/imds/bin/node
-  cp $repository/package.json opt/imds/lib/node_modules/imds
-  cp -a $dist/. opt/imds/lib/node_modules/imds/dist
-  chmod +x opt/imds/lib/node_modules/imds/dist/bin/* # as npm does
-  for command in imdsd imdsctl imds-api; do ln -s ../lib/node_modules/imds/dist/bin/$command opt/imds/bin/$command; done
-  mount --bind $repository/node_modules opt/imds/lib/node_modules/imds/node_modules
+  touch usr/lib/imds-node/node
+  mount --bind $node usr/lib/imds-node/node
+  cp $repository/package.json usr/lib/imds
+  cp -a $dist/. usr/lib/imds/dist
+  for name in imdsctl imds-api; do ln -s imds usr/lib/$name; done # one copy for all packages
+  for command in imdsd=main imdsctl=imdsctl imds-api=api; do
+    printf '#!/bin/sh\\nexec /usr/lib/imds-node/node /usr/lib/imds/dist/%s.js "$@"\\n' \${command#*=} > usr/bin/\${command%=*}
+    chmod +x usr/bin/\${command%=*}
+  done
+  mount --bind $repository/node_modules usr/lib/imds/node_modules
 fi
 
 if [ "$devices" ]; then # what udev knows of the links: there is no udev here

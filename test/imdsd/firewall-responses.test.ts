@@ -1,4 +1,4 @@
-/** Responses leave by the link of their request, also after their address has moved to another link. */
+/** A response goes to the guest that asked, by its link, also after its address has moved, with the link or without. */
 import t, { type Test } from 'tap'
 import { executed } from '../tools/documents.ts'
 import { without } from '../support/packages.ts'
@@ -35,36 +35,42 @@ print('up', flush=True)
 sys.stdin.read()
 `
 
-t.test(
-  'E6: what is sent again to a destroyed guest does not reach the next one with its address',
-  { skip: skip || without('python3') },
-  async (t) => {
-    const host = await startFirewallHost(t)
-    const ip = (words: string) => must([...host.hypervisor.within, 'ip', ...words.split(' ')])
-    const bravo = await host.addGuest('bravo')
-    await host.startFirewall()
-    const revision = await host.putAndWait(bravo)
-    const asking = await startChild([...bravo.within, 'python3', '-c', ASK_AND_VANISH, SERVICE])
-    t.teardown(() => asking.stop())
-    const orphans = async () =>
-      (await must([...host.hypervisor.within, 'ss', '-Htn', 'state', 'last-ack', 'sport', '=', ':80'])).toString()
-    await until(async () => (await orphans()) !== '', 'the daemon to close the connection')
+for (const [id, whose] of [
+  ['int-charlie', 'a link of its own'],
+  ['int-bravo', 'the same link, as an interface that moves'],
+] as const)
+  t.test(
+    `E6: what is sent again to a destroyed guest does not reach the next one with its address (${whose})`,
+    { skip: skip || without('python3') },
+    async (t) => {
+      const host = await startFirewallHost(t)
+      const ip = (words: string) => must([...host.hypervisor.within, 'ip', ...words.split(' ')])
+      const bravo = await host.addGuest('bravo')
+      await host.startFirewall()
+      const revision = await host.putAndWait(bravo)
+      const asking = await startChild([...bravo.within, 'python3', '-c', ASK_AND_VANISH, SERVICE])
+      t.teardown(() => asking.stop())
+      const orphans = async () =>
+        (await must([...host.hypervisor.within, 'ss', '-Htn', 'state', 'last-ack', 'sport', '=', ':80'])).toString()
+      await until(async () => (await orphans()) !== '', 'the daemon to close the connection')
 
-    await ip('link delete tap-int-bravo')
-    await host.store.remove('srv-bravo', revision)
-    const next = { address: `${bravo.address}/30`, gateway: '10.88.1.1', macAddress: '02:24:19:00:01:77' }
-    const charlie = await host.hypervisor.addGuest({ ...next, device: 'tap-int-charlie' })
-    const seen = await countArriving(charlie, SERVICE)
-    await host.putAndWait({ ...bravo, ...charlie, name: 'charlie', macAddress: next.macAddress })
-    t.not(await orphans(), '', 'the kernel still sends the response to bravo')
-    const before = await host.counted('strays')
-    const isSent = async () => (await host.counted('strays')) > before || (await seen()) > 0
-    await until(isSent, 'the kernel to send it by the new link', 120_000)
-    t.equal(await seen(), 0)
-    t.equal(await curl(charlie), 200)
-    t.ok((await seen()) > 0, 'its own response arrives')
-  },
-)
+      await ip('link delete tap-int-bravo')
+      await host.store.remove('srv-bravo', revision)
+      const next = { address: `${bravo.address}/30`, gateway: '10.88.1.1', macAddress: '02:24:19:00:01:77' }
+      const charlie = await host.hypervisor.addGuest({ ...next, device: `tap-${id}` })
+      const seen = await countArriving(charlie, SERVICE)
+      const { macAddress } = next
+      const interfaces = [{ id, macAddress, ipv4Addresses: [bravo.address] }]
+      await host.putAndWait({ ...bravo, ...charlie, name: 'charlie', macAddress }, { interfaces })
+      t.not(await orphans(), '', 'the kernel still sends the response to bravo')
+      const before = await host.counted('strays')
+      const isSent = async () => (await host.counted('strays')) > before || (await seen()) > 0
+      await until(isSent, 'the kernel to send it by the new link', 120_000)
+      t.equal(await seen(), 0)
+      t.equal(await curl(charlie), 200)
+      t.ok((await seen()) > 0, 'its own response arrives')
+    },
+  )
 
 t.test(
   'E4: two networks with the firewall may have one address, each with its own link and route',

@@ -125,7 +125,7 @@ t.test('a change of a table that was confirmed is detected, and the table restor
   for (const command of [
     ...INTERFERENCE,
     'flush chain inet imds output',
-    'delete element inet imds marks { "tap-int-1" }',
+    'delete element inet imds marks { "tap-int-1" . 02:24:19:00:00:01 }',
   ]) {
     writeFileSync(join(directory, 'next.0'), command)
     t.equal(await table.isWhole(), false, command)

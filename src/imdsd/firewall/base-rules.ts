@@ -35,8 +35,8 @@ export function formatBaseRules({ listeners, operatorPort, linkHead, hops, limit
     ...matchListeners(six, 'ip6 saddr . tcp sport', 'goto answer6'),
   ]
   const accepted = [
-    ...matchListeners(four, 'ip daddr . tcp dport', 'meta mark set iifname map @marks'),
-    ...matchListeners(six, 'ip6 daddr . tcp dport', 'meta mark set iifname map @marks'),
+    ...matchListeners(four, 'ip daddr . tcp dport', 'meta mark set iifname . ether saddr map @marks'),
+    ...matchListeners(six, 'ip6 daddr . tcp dport', 'meta mark set iifname . ether saddr map @marks'),
   ]
   const links = [...(linkHead === undefined ? [] : [`"${linkHead}*"`]), '@links']
   const operators =
@@ -47,13 +47,14 @@ export function formatBaseRules({ listeners, operatorPort, linkHead, hops, limit
   set guests4 { type ifname . ether_addr . ipv4_addr . ipv4_addr . inet_service; }
   set guests6 { type ifname . ether_addr . ipv6_addr . ipv6_addr . inet_service; }
   set prefixes6 { type ifname . ether_addr . ipv6_addr . ipv6_addr . inet_service; flags interval; }
-  # Answers: the link by which one leaves, the listener's address and the destination; the chain has its hop limit.
-  map answers4 { type ifname . ipv4_addr . ipv4_addr : verdict; }
-  map answers6 { type ifname . ipv6_addr . ipv6_addr : verdict; }
+  # Answers: link, mark, the listener's address and the destination of one; the chain has its hop limit. In a set of
+  # intervals nft mixes up the bytes of marks, so link and mark are checked before.
+  map answers4 { type ifname . mark . ipv4_addr . ipv4_addr : verdict; }
+  map answers6 { type ifname . mark . ipv6_addr . ipv6_addr : verdict; }
   map ranges6 { type ifname . ipv6_addr . ipv6_addr : verdict; flags interval; }
   set links { type ifname; }
-  # The mark of each link, which the connections that came by it have.
-  map marks { type ifname : mark; }
+  # The mark of each instance on a link, which the connections that came from it have.
+  map marks { type ifname . ether_addr : mark; }
   set marked { type ifname . mark; }
   # State that the kernel keeps: new connections of each interface.
   set opened { type ifname . ether_addr; size 65535; flags dynamic,timeout; timeout 1m; }
@@ -87,13 +88,12 @@ ${formatRules(asked)}  }
     type filter hook output priority raw; policy accept;
 ${formatRules(answered)}  }
   chain answer4 {
-    oifname . meta mark != @marked goto stray
-    oifname . ip saddr . ip daddr vmap @answers4
+    oifname . meta mark . ip saddr . ip daddr vmap @answers4
     goto stray
   }
   chain answer6 {
+    oifname . meta mark . ip6 saddr . ip6 daddr vmap @answers6
     oifname . meta mark != @marked goto stray
-    oifname . ip6 saddr . ip6 daddr vmap @answers6
     oifname . ip6 saddr . ip6 daddr vmap @ranges6
     goto stray
   }

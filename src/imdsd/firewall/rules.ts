@@ -4,8 +4,8 @@
  * The daemon identifies a guest by the source address. These rules make that safe: a packet reaches a listener only if
  * its link, MAC, source address and destination are those of one interface in the listener's network.
  *
- * A response leaves by the link by which its request came, or is dropped (contract E6). The kernel remembers the link:
- * the first packet of a connection gets the mark of its link, the accepted socket takes the mark over
+ * A response goes to the instance that asked, by the link of its request, or is dropped (contract E6). The kernel
+ * remembers both: the first packet of a connection gets a mark of them, the accepted socket takes the mark over
  * (net.ipv4.tcp_fwmark_accept, which holds for IPv6 too), and each packet of the socket has it, also those that the
  * kernel sends again after the daemon has closed the socket. The rules do not use conntrack: one guest could fill its
  * table.
@@ -22,7 +22,7 @@ import { canonicalAddress, ipv6Digits, isOneAddress } from '../../metadata/addre
 import { linkHead, linksOf } from './link.ts'
 import { COUNTERS } from './counters.ts'
 import { formatBaseRules, TABLE } from './base-rules.ts'
-import type { FirewallInterface, FirewallListener, FirewallDocument } from './document.ts'
+import type { FirewallGuest, FirewallInterface, FirewallListener, FirewallDocument } from './document.ts'
 
 /** A part of the document that is left out of the rules. `instance` undefined: a part of the daemon's configuration. */
 export interface FirewallFault {
@@ -72,7 +72,7 @@ export function buildRules(document: FirewallDocument): FirewallRules {
       }
       interfaces += 1
       hops.add(guest.httpPutResponseHopLimit)
-      addInterface(sets, link.value, listeners, guest.httpPutResponseHopLimit, one)
+      addInterface(sets, link.value, listeners, guest, one)
     }
   }
   const baseRules = formatBaseRules({
@@ -140,18 +140,17 @@ function addInterface(
   sets: Sets,
   link: string,
   listeners: readonly FirewallListener[],
-  limit: number,
+  { id, httpPutResponseHopLimit }: FirewallGuest,
   one: FirewallInterface,
 ): void {
-  const mark = markOf(link)
+  const mark = markOf(link, id)
   sets.add('links', `"${link}"`)
-  sets.add('marks', `"${link}"`, mark)
-  sets.add('marked', `"${link}" . ${mark}`)
-  const verdict = `goto hop_${limit}`
+  sets.add('marks', `"${link}" . ${one.macAddress}`, mark)
+  const verdict = `goto hop_${httpPutResponseHopLimit}`
   for (const { network, address, port } of listeners) {
     if (network !== one.network) continue
     const ask = (source: string) => `"${link}" . ${one.macAddress} . ${source} . ${address} . ${port}`
-    const answer = (to: string) => `"${link}" . ${address} . ${to}`
+    const answer = (to: string) => `"${link}" . ${mark} . ${address} . ${to}`
     if (!address.includes(':')) {
       for (const source of one.ipv4Addresses) {
         sets.add('guests4', ask(source))
@@ -165,14 +164,18 @@ function addInterface(
     }
     for (const prefix of one.ipv6Prefixes) {
       sets.addRange('prefixes6', ask('PREFIX'), prefix)
-      sets.addRange('ranges6', answer('PREFIX'), prefix, verdict)
+      sets.add('marked', `"${link}" . ${mark}`)
+      sets.addRange('ranges6', `"${link}" . ${address} . PREFIX`, prefix, verdict)
     }
   }
 }
 
-/** The mark of a link: the same in each version of the rules, and for each agent. Not 0, which is no mark. */
-function markOf(link: string): string {
-  return `0x${(crc32(link) || 1).toString(16).padStart(8, '0')}`
+/**
+ * The mark of an instance on a link: the same in each version of the rules, and for each agent. 0 would be no mark.
+ * Two instances that have one MAC on one link have one mark, and the second gets no answers.
+ */
+function markOf(link: string, id: string): string {
+  return `0x${(crc32(`${link} ${id}`) || 1).toString(16).padStart(8, '0')}`
 }
 
 /**

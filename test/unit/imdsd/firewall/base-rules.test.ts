@@ -81,12 +81,17 @@ describe('the operator listener', () => {
   })
 })
 
-test('E6: an accepted connection takes over the mark of its link, and its answers must have it', () => {
+test('E6: an accepted connection takes over the mark of its instance, and its answers must have it', () => {
   expect(chain('accepted')).toEqual([
-    'ip daddr . tcp dport { 169.254.169.254 . 80 } meta mark set iifname map @marks',
-    'ip6 daddr . tcp dport { fd00:ec2::254 . 80 } meta mark set iifname map @marks',
+    'ip daddr . tcp dport { 169.254.169.254 . 80 } meta mark set iifname . ether saddr map @marks',
+    'ip6 daddr . tcp dport { fd00:ec2::254 . 80 } meta mark set iifname . ether saddr map @marks',
   ])
-  for (const name of ['answer4', 'answer6']) expect(chain(name)[0]).toBe('oifname . meta mark != @marked goto stray')
+  expect(chain('answer4')).toEqual(['oifname . meta mark . ip saddr . ip daddr vmap @answers4', 'goto stray'])
+  expect(chain('answer6').slice(1)).toEqual([
+    'oifname . meta mark != @marked goto stray',
+    'oifname . ip6 saddr . ip6 daddr vmap @ranges6',
+    'goto stray',
+  ])
 })
 
 test('D6: a chain of a hop limit sets it on packets with the DSCP only, for both families, and removes it', () => {

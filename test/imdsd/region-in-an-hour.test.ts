@@ -101,6 +101,14 @@ t.test('from empty hosts to a guest, by the commands of the page', { skip }, asy
     },
   )
 
+  await t.test('Redis gets the user of a further hypervisor, and keeps it', async (t) => {
+    t.equal(await run(control, executed('docs/region.md', 'further hypervisor')), 'OK\nOK\n')
+    await control.shell('systemctl restart redis-server')
+    await until(async () => (await redis('imds-hv3', 'PING')) === 'PONG\n', 'Redis to answer')
+    t.match(await redis('imds-hv3', "SET 'imds:{gb1}:announcement:hv2' x"), /NOPERM/)
+    t.equal(await redis('imds-hv3', "SET 'imds:{gb1}:announcement:hv3' x"), 'OK\n')
+  })
+
   await t.test('the control plane works, and finds a key that its user cannot read', async (t) => {
     t.match(await run(control, executed('docs/region.md', 'control plane')), /^\+ zone zon-remk1$[^]*"ready":true/m)
     t.equal(await control.shell('systemctl is-enabled imds-api'), 'enabled\n')

@@ -168,7 +168,7 @@ t.test('passwords, certificates and record keys change, and no request fails', a
   }
 
   const ssh = fleet.ssh(async (member, command) => {
-    t.match(command, /^install -m 600 .* systemctl restart imds$/)
+    t.match(command, /^umask 077; cat > \S+ && systemctl restart imds$/)
     copyFileSync(at('new'), at('password'))
     await member.restart()
   })

@@ -43,7 +43,7 @@ import { endTapWorkers, runTapFile, type TapResult } from './tap-files.ts'
 const LONG = [
   /^test\/faults\//,
   /^test\/clients\/(?!cloud-init\.)/,
-  /^test\/imdsd\/(ansible|compose|deploy|doctor|documented-failures|examples|firewall-counters|firewall-keeping|firewall-table|firewall-traffic|fuzz|image|install|installation|migration|networks|outputs|packages|release|status-page|systemd|systemd-kill)\./,
+  /^test\/imdsd\/(ansible|compose|deploy|doctor|documented-failures|examples|firewall-counters|firewall-keeping|firewall-table|firewall-traffic|fuzz|image|installation|migration|networks|outputs|packages|region-in-an-hour|release|status-page|systemd|systemd-kill)\./,
   /^test\/imds-api\/(dashboards|demo|docs|docs-pages|doctor|embedded|fleet-commands|fuzz|installation|load|openapi|plans|properties|publisher-world|restore|status-page|systemd)\./,
   /^test\/redis\/(fleet-changes|odd-replies|shapes-\w+)\./,
 ]

@@ -71,6 +71,7 @@ export function storeOf({ url }: RedisSettings): RedisStore {
 /** What ioredis has for the replies of a connection. */
 interface ReplyHandler {
   dispatch(handle: () => void): void
+  returnPush: (this: ReplyHandler, reply: readonly unknown[]) => void
   returnFatalError(error: Error): void
 }
 
@@ -85,6 +86,12 @@ prototype.dispatch = function (handle) {
   } catch (error) {
     this.returnFatalError(error as Error)
   }
+}
+const { returnPush } = prototype
+prototype.returnPush = function (reply) {
+  returnPush.call(this, reply)
+  // no program here unsubscribes, and ioredis would pass on no further notice
+  if (String(reply[0]).endsWith('unsubscribe')) throw new Error('the server ended a subscription')
 }
 
 /** Connects to a server or a Sentinel, with the credentials in `options`. Rejects with the reason. */

@@ -231,8 +231,6 @@ export class RedisSource implements Source {
     checkRegion(commands.redis, this.#parts.settings, this.#keys.instances).then((now) => {
       if (now !== commands.role) end(`the server's role changed from ${commands.role} to ${now}`)
     }, lost)
-    // ioredis takes a reply "unsubscribe" that it did not ask for as the end of its subscription
-    if (notices.redis.mode !== 'subscriber') end('the subscription to notices has ended')
     notices.redis.ping().catch(lost)
     this.#ask([this.#readMark, this.#readOrder]).then(
       ([mark, last]) => {

@@ -59,7 +59,9 @@ t.test("systemd's checker accepts the units", { skip: without('systemd-analyze')
 })
 
 t.test('no option of a unit makes Node.js compile its own code again at each start', async (t) => {
-  const commands = SERVICES.flatMap((unit) => settings(unit, 'ExecStart')).filter((text) => text.includes('bin/node '))
+  const commands = SERVICES.flatMap((unit) => settings(unit, 'ExecStart')).filter((text) =>
+    text.includes('/usr/lib/imds-node/node '),
+  )
   t.equal(commands.length, 3)
   for (const command of commands) {
     const options = command.split(' ').filter((word) => word.startsWith('--') && !/^--(apply|watch)$/.test(word))

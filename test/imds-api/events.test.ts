@@ -366,11 +366,11 @@ t.test('a page ends earlier if its events affect many resources', async (t) => {
     from api_clients as one, generate_series(1, 1500) as number where id = ${CLIENT}`.execute(db)
   for (let i = 0; i < 30; i++) await idOf(api.call('PUT', '/1.0/account', { name: `many ${i}` }))
   const cursor = `?after=${next}&limit=1000&resource_id=${ONE}`
-  const page = await read(cursor)
-  t.equal(page.events[0]!.affects.length, 1_000)
-  t.ok(page.events.length < 30, `${page.events.length} events`)
-  const rest = await read(cursor.replace(next, page.next))
-  t.equal(page.events.length + rest.events.length, 30)
+  const pages = [await read(cursor)]
+  t.equal(pages[0]!.events[0]!.affects.length, 1_000)
+  t.ok(pages[0]!.events.length < 5, `${pages[0]!.events.length} events`)
+  while (pages.at(-1)!.events.length > 0) pages.push(await read(cursor.replace(next, pages.at(-1)!.next)))
+  t.equal(pages.flatMap(({ events }) => events).length, 30)
   await sql`delete from api_clients where id like 'cli-m%'`.execute(db)
 })
 

@@ -23,6 +23,10 @@ const [client, other, ada] = [
 ]
 const origin = await api.server.listen({ host: '127.0.0.1', port: 0 })
 
+/** Its bytes were sent by PostgreSQL. */
+interface PoolClient {
+  readonly connection: { readonly stream: Socket }
+}
 interface Listed {
   readonly status: number
   readonly text: string
@@ -45,9 +49,18 @@ async function list(path: string, token = client, headers: object = {}): Promise
 const idsOf = ({ text }: Pick<Listed, 'text'>) => (JSON.parse(text) as { id: string }[]).map(({ id }) => id)
 
 /** The pages of a list. `between` is called after each of them. */
-async function pagesOf(path: string, query: string, between: () => Promise<unknown> = () => Promise.resolve()) {
+async function pagesOf(
+  path: string,
+  query: string,
+  between: () => Promise<unknown> = () => Promise.resolve(),
+  most = Infinity,
+) {
   const pages: Listed[] = []
-  for (let next: string | undefined = `?${query}`; next !== undefined; next = pages.at(-1)!.link) {
+  for (
+    let next: string | undefined = `?${query}`;
+    next !== undefined && pages.length < most;
+    next = pages.at(-1)!.link
+  ) {
     pages.push(await list(path + next))
     await between()
   }
@@ -218,26 +231,83 @@ t.test('a list in a member has at most 1,000 resources, and if there are more th
   await pool.query(`delete from server_group_members where server_group_id = 'grp-00000' and server_id = 'srv-09999'`)
 })
 
-t.test('a page of servers in groups with long descriptions is short, and so is one of them', async (t) => {
-  const [servers, groups] = [100, 100]
+t.test('a page ends with its bytes, of which PostgreSQL sends no more, and a member is short', async (t) => {
+  const [groups, members] = [30, 1000]
+  const clients = (pool as unknown as { readonly _clients: readonly PoolClient[] })._clients
+  const bytesRead = () => clients.reduce((sum, { connection }) => sum + connection.stream.bytesRead, 0)
+  const residentMib = () => process.resourceUsage().maxRSS / 1024
   await pool.query(`begin; set local session_replication_role = replica; -- without events
+    update servers set name = repeat('€', 255)
+      where id in (select id from servers where account_id = '${ONE}' order by created_at, id limit ${members});
     insert into server_groups (id, account_id, name, description, is_default, created_at)
-      select 'grp-long' || i, '${ONE}', '', repeat('x', 4096), false, now() from generate_series(1, ${groups}) as i;
+      select 'grp-long' || i, '${ONE}', repeat('€', 255), repeat('x', 4096), false, timestamptz '2020-01-01'
+      from generate_series(1, ${groups}) as i;
     insert into server_group_members (server_group_id, server_id)
-      select 'grp-long' || i, first.id from generate_series(1, ${groups}) as i,
-        (select id from servers where account_id = '${ONE}' order by created_at, id limit ${servers}) as first;
+      select 'grp-long' || i, id from generate_series(1, ${groups}) as i, servers where name like '€%';
     commit; analyze server_group_members`)
-  const page = await list('servers?limit=100')
-  const [first] = idsOf(page)
-  const row = (await list(`servers/${first!}`)).text.length
-  t.ok(row < groups * 1024, `${row} bytes of a server`)
-  t.ok(page.text.length < 2 * MIB + 20 * row, `${page.text.length} bytes of a page`)
-  t.ok(idsOf(page).length < servers)
-  t.match(page.link, 'limit=100')
-  t.equal((await list('servers?limit=100', other)).status, 200)
+  for (const [path, least] of [
+    ['servers?limit=100', 2],
+    ['server_groups?limit=100', 2],
+    ['server_groups/grp-long1', 0],
+    ['account', 0],
+  ] as const) {
+    await list('zones') // its connection is there
+    const [readBefore, residentBefore] = [bytesRead(), residentMib()]
+    const page = await list(path)
+    const [read, resident] = [bytesRead() - readBefore, residentMib() - residentBefore]
+    const numbers = `${path}: ${read} bytes read, ${page.text.length} sent, ${resident.toFixed(1)} MiB more resident`
+    t.equal(page.status, 200, numbers)
+    t.ok(read < (least === 0 ? 3 : 4) * MIB, numbers)
+    t.ok(resident < 64, numbers)
+    if (least === 0) continue
+    const count = idsOf(page).length
+    t.ok(count >= least && count < 100, `${path}: ${count} resources`)
+    t.match(page.link, 'limit=100')
+  }
+  const pages = await pagesOf('server_groups', 'limit=100', () => Promise.resolve(), 12)
+  const ids = pages.flatMap(idsOf)
+  t.equal(ids.filter((id) => id.startsWith('grp-long')).length, groups, 'none is missing')
+  t.equal(new Set(ids).size, ids.length)
   await pool.query(`begin; set local session_replication_role = replica;
     delete from server_group_members where server_group_id like 'grp-long%';
     delete from server_groups where id like 'grp-long%'; commit`)
+})
+
+t.test('the name of an account with 10,000 servers changes by one event, and other changes are made', async (t) => {
+  const send = (path: string, body: object) => api.call('PUT', `/1.0/${path}`, body)
+  await pool.query('truncate events')
+  const [renamed, ...others] = await Promise.all([
+    send('account', { name: 'Many' }),
+    ...[1, 2, 3, 4].map((i) => send(`server_groups/grp-0000${i}`, { name: `renamed ${i}` })),
+  ])
+  t.match(renamed, { status: 200, body: { name: 'Many', servers_used: COUNT } })
+  t.strictSame(
+    others.map(({ status }) => status),
+    [202, 202, 202, 202],
+  )
+  const events = async () => {
+    const { rows } = await pool.query<{ type: string; count: number }>(
+      'select type, count(*)::int from events group by type order by type',
+    )
+    return rows.map(({ type, count }) => `${type}: ${count}`)
+  }
+  t.strictSame(await events(), ['account: 1', 'server_group: 4'])
+})
+
+t.test('1,000 events of a transaction are written by an index, also into a table that was empty', async (t) => {
+  await pool.query('truncate events; analyze events')
+  const connection = await api.database.connect()
+  t.teardown(() => connection.end())
+  await connection.query('begin')
+  await connection.query(`insert into server_group_members
+    select 'grp-00000', 'srv-0' || i from generate_series(1000, 2200) as i where i % 10 > 0 limit 1000`)
+  await connection.query('set constraints all immediate')
+  const { rows } = await connection.query<{ read: number; inserted: number }>(
+    `select seq_tup_read::int as read, n_tup_ins::int as inserted from pg_stat_xact_user_tables where relname = 'events'`,
+  )
+  await connection.query('rollback')
+  t.equal(rows[0]!.inserted, 1000)
+  t.ok(rows[0]!.read < 10_000, `${rows[0]!.read} rows of events read one after another`)
 })
 
 t.test("a cursor gives no access to another account's resources", async (t) => {

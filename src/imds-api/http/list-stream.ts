@@ -15,13 +15,13 @@ export interface ListPart {
   readonly rows: number
   readonly next: ListPosition | undefined
 }
-/** Loads at most `rows` rows after a place; undefined: the first ones. */
-export type LoadPart = (after: ListPosition | undefined, rows: number) => Promise<ListPart>
+/** Loads rows after a place, at most `rows`, until they have `bytes`. Place undefined: the first ones. */
+export type LoadPart = (after: ListPosition | undefined, rows: number, bytes: number) => Promise<ListPart>
 
-/** A list of more bytes is streamed, and a page ends at more. */
-const MAX_UNSTREAMED_BYTES = 2 << 20
+/** A list of more bytes is streamed, in parts that end at more, as a page does. */
+const MAX_BYTES_AT_ONCE = 2 << 20
 
-/** Sends the list, or one page of it if the query has a limit. `rowsAtOnce`: how many rows a part has. */
+/** Sends the list, or one page of it if the query has a limit. `rowsAtOnce`: the most rows of a part. */
 export async function sendList(
   reply: FastifyReply,
   { limit, after, linkTo }: Pick<ListQuery, 'limit' | 'after' | 'linkTo'>,
@@ -31,19 +31,19 @@ export async function sendList(
   const parts: ListPart[] = []
   let [next, left, bytes] = [after, limit ?? Infinity, 0]
   do {
-    const part = await load(next, Math.min(rowsAtOnce, left))
+    const part = await load(next, Math.min(rowsAtOnce, left), MAX_BYTES_AT_ONCE - bytes)
     parts.push(part)
     next = part.next
     left -= part.rows
     bytes += Buffer.byteLength(part.json)
-  } while (next !== undefined && left > 0 && bytes < MAX_UNSTREAMED_BYTES)
+  } while (next !== undefined && left > 0 && bytes < MAX_BYTES_AT_ONCE)
   void reply.type('application/json; charset=utf-8')
   const filled = parts.filter((part) => part.json !== '') // a part may have no rows
   const json = filled.map((part) => part.json).join(',')
   if (next === undefined) return reply.send(`[${json}]`)
   if (limit !== undefined) return reply.header('Link', linkTo(next)).send(`[${json}]`)
   const isHead = reply.request.method === 'HEAD'
-  const rest = pieces(reply.request, json, next, (place) => load(place, rowsAtOnce))
+  const rest = pieces(reply.request, json, next, (place) => load(place, rowsAtOnce, MAX_BYTES_AT_ONCE))
   return reply.send(
     isHead
       ? Readable.from([])

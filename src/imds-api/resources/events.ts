@@ -8,12 +8,13 @@ import { QueryReader } from '../http/query.ts'
 import { formatCursor, parseCursor } from '../model/events.ts'
 import { notFound } from '../model/refusal.ts'
 import { actorOf, Event, representEvent, typesOf } from './event-form.ts'
+import type { ResourceKey } from './kit/affected.ts'
 import type { ResourceParts } from './parts.ts'
 
 const [LIMIT, MAX_LIMIT] = [100, 1_000]
 const MAX_WAIT_SECONDS = 60
-/** A page ends earlier once its events affect more resources. */
-const MAX_AFFECTED = 5_000
+/** A page ends earlier with the event by which its events affect so many resources. */
+const MAX_AFFECTED = 2_000
 /** Events whose affected resources are read at once. */
 const ROWS_AT_ONCE = 20
 
@@ -123,17 +124,22 @@ export function addEventRoutes({ server, db, site, waits, affected }: ResourcePa
     return { events, link: { after: formatCursor({ epoch, number: isLast ? Math.max(final, last) : final }) } }
   }
 
-  /** The first ones, until they affect more than MAX_AFFECTED. */
+  /** The first ones, until they affect MAX_AFFECTED. */
   async function represent(request: FastifyRequest, rows: readonly EventRow[], isNested: boolean) {
     const shown: Static<typeof Event>[] = []
-    for (let count = 0; shown.length < rows.length && count <= MAX_AFFECTED;) {
-      const some = rows.slice(shown.length, shown.length + ROWS_AT_ONCE)
-      const affects = await affected.of(db, request, some)
-      const actors = some.flatMap((row) => actorOf(row) ?? [])
-      const all = isNested ? [...affects.flat(), ...actors] : []
+    for (let left = MAX_AFFECTED; shown.length < rows.length && left > 0;) {
+      const next = rows.slice(shown.length, shown.length + ROWS_AT_ONCE)
+      const affects = await affected.of(db, request, next)
+      const some: EventRow[] = []
+      const all: ResourceKey[] = []
+      for (let i = 0; i < next.length && left > 0; i++) {
+        const row = next[i]!
+        some.push(row)
+        left -= affects[i]!.length
+        if (isNested) all.push(...affects[i]!, ...[actorOf(row) ?? []].flat())
+      }
       const nested = await affected.nested(db, site, request, all)
       shown.push(...some.map((row, i) => representEvent(site, row, affects[i]!, nested)))
-      count += affects.flat().length
     }
     return shown
   }

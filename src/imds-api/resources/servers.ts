@@ -15,7 +15,7 @@ import { ownsId, serverCanBecome } from '../changes/servers.ts'
 import { GivenOptionsSchema, type MetadataOptions } from '../model/metadata-options.ts'
 import { fieldFault, refuse } from '../model/refusal.ts'
 import { reportedFields } from './guest-reports.ts'
-import { FEW_ROWS_AT_ONCE, type Tag } from './kit/lists.ts'
+import { type Tag } from './kit/lists.ts'
 import { Members } from './kit/members.ts'
 import { addWait } from './kit/waiting.ts'
 import { NESTED } from './nested.ts'
@@ -119,7 +119,6 @@ export function addServerRoutes(parts: ResourceParts): void {
     description: 'Those of the account that are not deleted, in their collected form.',
     filters: { server_group: { idOf: 'grp', where: isInGroup } },
     tagged: hasTags,
-    rowsAtOnce: FEW_ROWS_AT_ONCE,
   })
   servers.get('Its full form, with what its guest has reported. A deleted one stays readable.')
   addWait(servers, parts, serverCanBecome)

@@ -7,17 +7,15 @@ import type { TokenHolder } from '../auth/tokens.ts'
 import { usersOf } from '../changes/members.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Db } from '../database/transaction.ts'
-import { ENDED_STATES, type AccountStatus } from '../model/account-states.ts'
+import { ENDED_STATES } from '../model/account-states.ts'
 import { fieldFault, refuse, Refusal } from '../model/refusal.ts'
 import { parseSshKeys } from '../model/ssh-key.ts'
-import { alwaysNull, Field, formsOf, linkedAll, type FormRow, type Representation, type RowsOf } from './kit/forms.ts'
+import { alwaysNull, Field, formsOf, linkedAll, optionalLink, type Representation, type RowsOf } from './kit/forms.ts'
 import { byText } from './kit/lists.ts'
 import { Members, type MemberRequest } from './kit/members.ts'
 import { NESTED } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 import { nullable, Time } from './kit/schemas.ts'
-
-type AccountOfUser = FormRow & { readonly owner_id: string; readonly status: AccountStatus }
 
 const FIELDS = {
   ...NESTED.user.fields,
@@ -38,21 +36,17 @@ const FIELDS = {
         and collaborations.user_id = users.id
         and collaborations.status = 'accepted'
     ))`,
-    { more: sql`, accounts.owner_id` },
   ),
 }
 const FORMS = formsOf(
   'user',
   { ...FIELDS, default_account: alwaysNull(NESTED.account.schema) },
   {
-    default_account: new Field(
-      nullable(NESTED.account.schema),
-      'accounts',
-      (all: readonly AccountOfUser[], site, { id }) => {
-        const owned = all.filter(({ owner_id }) => owner_id === id)
-        const own = owned.find(({ status }) => !ENDED_STATES.includes(status)) ?? owned[0]
-        return own === undefined ? null : NESTED.account.show(site, own)
-      },
+    default_account: optionalLink(
+      NESTED.account,
+      sql`accounts.id = (
+        select id from accounts where owner_id = users.id and id = any(visible.account_ids)
+        order by status = any(${sql.lit(`{${ENDED_STATES.join()}}`)}), id limit 1)`,
     ),
   },
 )

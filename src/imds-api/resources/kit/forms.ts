@@ -87,6 +87,8 @@ export class Form {
   readonly fields: Fields
   readonly schema: TObject
   readonly links: readonly Link[]
+  /** It has lists of other resources, which may be long. */
+  readonly hasLists: boolean
   readonly #columns: RawBuilder<unknown>
   readonly #shown: readonly (readonly [name: string, column: string, show: Show | undefined])[]
   #compiled: RawBuilder<unknown> | undefined
@@ -104,6 +106,7 @@ export class Form {
     this.resource = resource
     this.fields = fields
     this.links = entries.flatMap(([, { link }]) => link ?? [])
+    this.hasLists = Object.values(fields).some((field) => field instanceof LinkedList)
     this.#shown = entries.map(([name, { column, show }]) => [name, typeof column === 'string' ? column : name, show])
     const used = new Set(['id', ...this.#shown.map(([, column]) => column)])
     this.#columns = sql.join([
@@ -164,7 +167,7 @@ export class Form {
     return hasHandle ? sql`(${hasId} or ${sql.ref(`${table}.handle`)} = ${id})` : hasId
   }
 
-  /** The JSON of rows, each with these columns, for a field. `rest`: of the query, after its table. */
+  /** Rows with these columns, for a field. `rest`: of the query, after its table. `more`: further columns. */
   rows(rest: RawBuilder<unknown>, more: RawBuilder<unknown> = sql``): RawBuilder<unknown> {
     return sql`(select ${this.#columns}${more} from ${sql.table(this.resource.table)} ${rest})`
   }
@@ -214,13 +217,9 @@ export function optionalLink(form: Form, where: RawBuilder<unknown>): Field {
   )
 }
 
-/**
- * `order`: default, by id. `more`: extra columns; they disable the LIMIT. `filter`: of the list with
- * all of them, by the id of the resource that the form is of.
- */
+/** `order`: default, by id. `filter`: of the list with all of them, by the id of the resource that the form is of. */
 interface LinkedOptions {
   readonly order?: RawBuilder<unknown>
-  readonly more?: RawBuilder<unknown>
   readonly filter?: (id: string) => Readonly<Record<string, string>>
 }
 
@@ -231,12 +230,10 @@ export function linkedAll(
   {
     // an expression: PostgreSQL would read the index of all ids until it has found enough of those that are linked
     order = sql`${sql.ref(`${form.resource.table}.id`)} || ''`,
-    more,
     filter = () => ({}),
   }: LinkedOptions = {},
 ): Field {
-  const limit = more === undefined ? sql`limit ${sql.lit(MAX_NESTED + 1)}` : sql``
-  const rows = form.rows(sql`${which} order by ${order} ${limit}`, more)
+  const rows = form.rows(sql`${which} order by ${order} limit ${sql.lit(MAX_NESTED + 1)}`)
   const show = showOf(form)
   return new LinkedList(
     Type.Array(form.schema, { maxItems: MAX_NESTED }),

@@ -25,8 +25,7 @@ export type Tag = readonly [key: string, value: string]
 
 /**
  * A collection. `form`: the collected one. `order`: default, the oldest resource first. `filters`: extra ones.
- * `name` and `status` are filters if the form has them. `rows`: those that the request may see. `rowsAtOnce`:
- * how many rows a query loads; fewer if a form has other lists in it.
+ * `name` and `status` are filters if the form has them. `rows`: those that the request may see.
  */
 export interface Collection {
   readonly summary?: string
@@ -35,13 +34,11 @@ export interface Collection {
   readonly order?: readonly OrderColumn[]
   readonly filters?: Readonly<Record<string, Filter>>
   readonly tagged?: (accountId: string, tags: readonly Tag[]) => RawBuilder<boolean>
-  readonly rowsAtOnce?: number
   readonly rows: (request: FastifyRequest) => RowsOf
 }
 
-const ROWS_AT_ONCE = 100
-/** For forms with lists of other resources in them, which may be long. */
-export const FEW_ROWS_AT_ONCE = 20
+/** Rows of a query. PostgreSQL makes them all before it counts their bytes, so fewer of a form with lists in it. */
+const [ROWS_AT_ONCE, ROWS_WITH_LISTS] = [100, 20]
 
 export function byText(column: string): OrderColumn {
   return { column, type: 'text' }
@@ -65,7 +62,7 @@ function filtersOf({ fields, resource: { table, states } }: Form): Readonly<Reco
 }
 
 export function addList({ server, db, site }: RouteParts, collection: Collection): void {
-  const { form, description, tagged, rowsAtOnce = ROWS_AT_ONCE, rows: rowsOf } = collection
+  const { form, description, tagged, rows: rowsOf } = collection
   const { resource } = form
   const { summary = `List ${resource.plural}`, order = byCreation(resource.table) } = collection
   const path = `/${resource.path}`
@@ -102,25 +99,34 @@ export function addList({ server, db, site }: RouteParts, collection: Collection
       ]
       const tags = query.filters.filter(isTag).map(([name, value]) => [name.slice(TAG.length), value] as const)
       if (tags.length > 0) conditions.push(tagged!(callerOf(request).accountId, tags))
-      return sendList(reply, query, rowsAtOnce, async (after, most) => {
+      return sendList(reply, query, form.hasLists ? ROWS_WITH_LISTS : ROWS_AT_ONCE, async (after, most, mostBytes) => {
         const all = after === undefined ? conditions : [...conditions, isAfter(order, after)]
         const which = { ...others, where: sql.join(all, sql` and `) }
-        const { rows } = await form
-          .query<FormRow & { readonly position: ListPosition }>(db, which, {
-            more,
-            rest: sql`${orderBy} limit ${most + 1}`,
-          })
-          .execute(db)
-        const page = rows.slice(0, most)
-        const forms = page.map((row) => form.show(site, row))
+        const found = form.query(db, which, { more, rest: sql`${orderBy} limit ${most + 1}` })
+        const rows = (await firstOf(found, mostBytes).execute(db)).rows.slice(0, most)
+        const forms = rows.map((row) => form.show(site, row))
+        const last = rows.at(-1)
         return {
           json: (reply.serializeInput(forms as never, '200') as string).slice(1, -1),
-          rows: page.length,
-          next: rows.length > most ? page.at(-1)!.position : undefined,
+          rows: rows.length,
+          next: last?.is_last === false ? last.position : undefined,
         }
       })
     },
   )
+}
+
+/** `is_last`: no row follows in the query. */
+type ListRow = FormRow & { readonly position: ListPosition; readonly is_last: boolean }
+
+/** The first rows of a query, until they have so many bytes: PostgreSQL sends no more. */
+function firstOf(rows: RawBuilder<unknown>, bytes: number): RawBuilder<ListRow> {
+  return sql`
+    select * from (
+      select page.*, lead(false, 1, true) over one_by_one as is_last,
+        sum(pg_column_size(page)) over one_by_one - pg_column_size(page) as bytes_before
+      from (${rows}) as page window one_by_one as (rows unbounded preceding)
+    ) as measured where bytes_before < ${bytes}`
 }
 
 /** The parameters of a list, for its document. */

@@ -46,6 +46,8 @@ const MAX_ELEMENTS = 2_000
 
 /** How many bytes above the limit are read and discarded. Node's request timeout bounds the time. */
 const MAX_DISCARD_BYTES = 8 * 2 ** 20
+/** A refused body of which nothing arrives for so long is not awaited, in ms: the response ends the connection. */
+const DISCARD_IDLE_MS = 1_000
 
 /** Drops a byte order mark, and throws a TypeError if the bytes are not UTF-8. */
 const UTF8 = new TextDecoder('utf-8', { fatal: true })
@@ -179,12 +181,17 @@ async function read(request: FastifyRequest, payload: Readable, limit: number): 
     bytes.clear()
   }
   let arrived = 0
+  let idle: NodeJS.Timeout | undefined
   const add = (chunk: Buffer) => {
     arrived += chunk.length
     if (arrived > limit) refusal ??= tooLong(limit)
     refusal ??= bodyBudget.take(body, chunk.length, arrived > MAX_BODY_BYTES)
     if (refusal === undefined) bytes.add(chunk)
-    else request.releaseBody?.()
+    else {
+      request.releaseBody?.()
+      clearTimeout(idle)
+      idle = setTimeout(() => resolve('cut'), DISCARD_IDLE_MS)
+    }
     if (arrived > limit + MAX_DISCARD_BYTES) resolve('cut')
   }
   if (refusal === undefined) {
@@ -192,6 +199,7 @@ async function read(request: FastifyRequest, payload: Readable, limit: number): 
     payload.once('end', () => resolve('whole'))
     for (const event of ['error', 'close']) payload.once(event, () => resolve('lost'))
     const end = await promise
+    clearTimeout(idle)
     payload.off('data', add)
     if (end === 'cut') payload.pause()
     if (end === 'lost') throw refuse('bad_request', 'the connection ended before the body did')

@@ -23,10 +23,10 @@ export const MAX_KEPT_EVENTS = 100_000
 
 const RECORD_EVENT = `
   -- \`imds.actor\` is set for the transaction by a request, and for the connection by a command of an operator; the other
-  -- two by a request only (changes/events.ts).
+  -- two by a request only (changes/events.ts). A plan from when the table was small would read all of it for each event.
   create function record_event(
     in_account text, in_type text, in_resource text, in_action text, in_fields text[], in_links text[]
-  ) returns void language plpgsql as $$
+  ) returns void language plpgsql set enable_seqscan = off as $$
     declare
       newest record;
       next bigint;

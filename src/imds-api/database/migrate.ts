@@ -17,6 +17,7 @@ import * as storeHistory from './migrations/0004-store-history.ts'
 import * as places from './migrations/0005-places.ts'
 import * as affected from './migrations/0006-affected-resources.ts'
 import * as storeOrder from './migrations/0007-store-order.ts'
+import * as eventPlans from './migrations/0008-event-plans.ts'
 import { isRepeatable, type Db } from './transaction.ts'
 
 /**
@@ -40,6 +41,7 @@ export const MIGRATIONS: TableChanges = {
   '0005-places': { up: places.up, oldest: '0001-first' },
   '0006-affected-resources': { up: affected.up, oldest: '0001-first' },
   '0007-store-order': { up: storeOrder.up, oldest: '0001-first' },
+  '0008-event-plans': { up: eventPlans.up, oldest: '0001-first' },
 }
 
 /**

@@ -6,6 +6,7 @@ import t from 'tap'
 import { deleteOldestTokens } from '../../src/imds-api/auth/token-families.ts'
 import { purgeFinished } from '../../src/imds-api/changes/collaborations.ts'
 import { ACCOUNT_LIMITS } from '../../src/imds-api/model/account-limits.ts'
+import { ALL_ROWS } from '../../src/imds-api/model/resources.ts'
 import { ADA, APPLICATION, aRegion, CLIENT_OF, ONE, secretOf, TWO } from '../support/fixtures/region.ts'
 import { aClient } from '../support/programs/api-client.ts'
 import { anApi, apply } from '../support/programs/api.ts'
@@ -41,7 +42,7 @@ await api.startPublisher()
 const { id: server } = await create('servers', { image: 'img-deb12' })
 await api.drained()
 
-/** Each thing that a limit counts: how many ONE can make, how to make the nth, how to end one, and the refusal. */
+/** Each kind that a limit counts: how many ONE can make, how to make the nth, how to end one, and the refusal. */
 const COUNTED = {
   'cloud IP': {
     room: 3,
@@ -89,8 +90,8 @@ const COUNTED = {
     end: (id: string) => call('DELETE', `config_maps/${id}`),
     fault: '3 config maps, and its limit is 3: delete one first',
   },
-  snapshot: {
-    room: 2,
+  image: {
+    room: 2, // snapshots
     make: async () => {
       const { status, headers, body } = await api.call('POST', `/1.0/servers/${server}/snapshot`)
       return {
@@ -102,6 +103,12 @@ const COUNTED = {
     fault: '2 images, and its limit is 2: delete one first',
   },
 }
+
+t.test('all kinds that a limit counts are here', (t) => {
+  const limited = ALL_ROWS.filter(({ limit }) => limit !== undefined).map(({ kind }) => kind)
+  t.strictSame(Object.keys(COUNTED).toSorted(), [...limited, 'server'].toSorted())
+  t.end()
+})
 
 for (const [name, { room, make, end, fault }] of Object.entries(COUNTED)) {
   t.test(`of requests for one more ${name} at the same time, as many succeed as the limit has room for`, async (t) => {
@@ -155,16 +162,11 @@ t.test('an account that is beyond its limits keeps what it has, and may change i
       .map((name) => [name, 0]),
   )
   await db.updateTable('accounts').set(none).where('id', '=', ONE).execute()
-  for (const [path, status] of [
-    ['server_groups', 202],
-    ['api_clients', 200],
-    ['applications', 200],
-    ['config_maps', 200],
-    ['images', 200],
-  ] as const) {
-    const own = (await listOf(path)).filter(({ owner }) => owner === undefined || owner === ONE)
-    t.ok(own.length > 0, path)
-    t.equal((await call('PUT', `${path}/${own[0]!.id}`, { name: 'changed' })).status, status, path)
+  for (const { table, limit } of ALL_ROWS) {
+    if (limit?.default === undefined || !api.server.hasRoute({ method: 'PUT', url: `/1.0/${table!}/:id` })) continue
+    const own = (await listOf(table!)).filter(({ owner }) => owner === undefined || owner === ONE)
+    t.ok(own.length > 0, table!)
+    t.ok((await call('PUT', `${table!}/${own[0]!.id}`, { name: 'changed' })).status < 300, table!)
   }
   t.match(
     await apply(api.database, region),

@@ -5,6 +5,7 @@
  * events of an account has what a GET of each of its resources returns.
  */
 import t from 'tap'
+import { ALL_ROWS } from '../../src/imds-api/model/resources.ts'
 import { SERVER_ACTIONS } from '../../src/imds-api/model/server-actions.ts'
 import { composeMany } from '../../src/imds-api/publish/compose.ts'
 import type { Publisher } from '../../src/store/open.ts'
@@ -25,34 +26,23 @@ const api = await anApi(t, { region: withMary({ ...WITH_DATABASE_SERVER, address
 const { db, pool } = api.database
 const users = { ada: await api.userToken(ADA), mary: await api.userToken(MARY) }
 
-/** The collections of resources that have events. */
-const PATHS = {
-  account: 'accounts',
-  user: 'users',
-  api_client: 'api_clients',
-  application: 'applications',
-  collaboration: 'collaborations',
-  image: 'images',
-  server: 'servers',
-  server_group: 'server_groups',
-  cloud_ip: 'cloud_ips',
-  config_map: 'config_maps',
-  database_server: 'database_servers',
-}
-type ResourceType = keyof typeof PATHS
+/** The collections of resources that have events, by type. */
+const PATHS = new Map(
+  ALL_ROWS.filter(({ events }) => events !== undefined).map(({ type, path, table }) => [type, path ?? table!]),
+)
 
 async function list<T = { readonly id: string; readonly owner?: string }>(
-  type: ResourceType,
+  type: string,
   account: TestAccount,
 ): Promise<readonly T[]> {
-  const all = (await api.call('GET', `/1.0/${PATHS[type]}`, undefined, account)).body as (T & { owner?: string })[]
+  const all = (await api.call('GET', `/1.0/${PATHS.get(type)!}`, undefined, account)).body as (T & { owner?: string })[]
   return type === 'image' ? all.filter(({ owner }) => owner === account) : all
 }
 
 /** What a random request is made of. `any`: the id of a resource of the account. */
 interface Choice {
   pick<T>(list: readonly T[]): T
-  any(type: ResourceType): Promise<string>
+  any(type: string): Promise<string>
   name(): string
 }
 /** A request of the account's API client, or of a user. */
@@ -139,7 +129,7 @@ const REQUESTS: readonly ((choice: Choice) => Promise<Request> | Request)[] = [
 async function step(next: () => number): Promise<{ method: Method; path: string; answer: ApiAnswer }> {
   const pick = <T>(from: readonly T[]): T => from[Math.floor(next() * from.length)]!
   const account = pick(ACCOUNTS)
-  const any = async (type: ResourceType) => {
+  const any = async (type: string) => {
     const all = await list(type, account)
     return all.length === 0 ? 'none' : pick(all).id
   }
@@ -171,9 +161,10 @@ class Mirror {
       const last = new Map(events.map(({ resource: { resource_type: type, id }, action }) => [`${type} ${id}`, action]))
       const affected = events.flatMap(({ affects }) => affects.map(({ resource_type: type, id }) => `${type} ${id}`))
       for (const key of new Set(affected)) {
-        const [type, id] = key.split(' ') as [ResourceType, string]
+        const [type, id] = key.split(' ') as [string, string]
         if (last.get(key) === 'delete') this.#resources.delete(key)
-        else if (type in PATHS) this.#resources.set(key, (await api.call('GET', `/1.0/${PATHS[type]}/${id}`)).body)
+        else if (PATHS.has(type))
+          this.#resources.set(key, (await api.call('GET', `/1.0/${PATHS.get(type)!}/${id}`)).body)
       }
     }
   }
@@ -188,9 +179,9 @@ class Mirror {
 
   async #readAll(): Promise<ReadonlyMap<string, unknown>> {
     const all = new Map<string, unknown>()
-    for (const type of Object.keys(PATHS) as ResourceType[])
+    for (const type of PATHS.keys())
       for (const { id } of await list(type, ONE))
-        all.set(`${type} ${id}`, (await api.call('GET', `/1.0/${PATHS[type]}/${id}`)).body)
+        all.set(`${type} ${id}`, (await api.call('GET', `/1.0/${PATHS.get(type)!}/${id}`)).body)
     return all
   }
 }

@@ -1,9 +1,9 @@
 /**
  * The blocks of commands that change a hypervisor or a fleet, as one pastes them into a shell, with a failure at each step: they stop there.
- * Programs do nothing but note their calls.
+ * Programs do nothing but note their calls, and what the blocks write is in a directory of the test.
  */
 import { spawnSync } from 'node:child_process'
-import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t from 'tap'
 import { shortDirectory } from '../support/test-directory.ts'
@@ -11,14 +11,29 @@ import { executed } from '../tools/documents.ts'
 
 /** Prints OK, as redis-cli does for a change, unless it is the call that fails. The status of redis-cli is 0 then too. */
 const PROGRAM = `#!/bin/sh
-printf '%s\\n' "\${0##*/} $*" >> calls
-if [ "$(wc -l < calls)" -ne "$FAILS" ]; then
+printf '%s\\n' "\${0##*/} $*" >> "$CALLS"
+if [ "$(wc -l < "$CALLS")" -ne "$FAILS" ]; then
   # what was listed once has moved, and is not listed again
-  [ "\${0##*/}" = imdsctl ] && [ "$(grep -cxF "imdsctl $*" calls)" -gt 1 ] || echo OK
+  [ "\${0##*/}" = imdsctl ] && [ "$(grep -cxF "imdsctl $*" "$CALLS")" -gt 1 ] || echo OK
   exit
 fi
 [ "\${0##*/}" = redis-cli ]
 `
+
+/** Where docs/region.md writes, and what its earlier blocks have written. */
+const WRITTEN = [
+  'root/region',
+  'etc/imds',
+  'etc/apt/sources.list.d',
+  'etc/redis',
+  'etc/prometheus',
+  'usr/share/doc/imds/examples',
+]
+const READ = [
+  ...['admin', 'imds-publisher', 'imds-hv1', 'imds-hv2', 'database'].map((user) => `root/region/${user}.password`),
+  'root/region/ca.crt',
+  'etc/imds/provisioning.secret',
+]
 
 for (const [document, name, calls] of [
   ['docs/operations/jobs.md', 'upgrade', 7],
@@ -33,6 +48,17 @@ for (const [document, name, calls] of [
   ['docs/firewall.md', 'take out', 4],
   ['docs/operations/imds-api.md', 'backup', 2],
   ['docs/operations/imds-api.md', 'restore', 4],
+  ['docs/region.md', 'packages', 5],
+  ['docs/region.md', 'keys', 10],
+  ['docs/region.md', 'redis', 10],
+  ['docs/region.md', 'postgresql', 4],
+  ['docs/region.md', 'control plane', 14],
+  ['docs/region.md', 'copy', 4],
+  ['docs/region.md', 'hypervisor', 6],
+  ['docs/region.md', 'create', 3],
+  ['docs/region.md', 'prometheus', 5],
+  ['docs/region.md', 'restart control', 3],
+  ['docs/region.md', 'restart hypervisor', 3],
 ] as const)
   t.test(`${document}, ${name}: the block stops at the step that fails, and names the host`, (t) => {
     const directory = shortDirectory(t)
@@ -51,19 +77,25 @@ for (const [document, name, calls] of [
       'apt-get',
       'nft',
       'runuser',
+      ...['openssl', 'mkdir', 'cp', 'curl', 'promtool', 'getent'],
       'mv',
     ])
       writeFileSync(join(directory, program), PROGRAM, { mode: 0o755 })
     writeFileSync(join(directory, 'region.dump'), '')
+    const files = join(directory, 'files')
+    for (const path of WRITTEN) mkdirSync(join(files, path), { recursive: true })
+    for (const file of READ) writeFileSync(join(files, file), 'x\n')
     for (const secret of ['admin', 'new']) writeFileSync(join(directory, secret), `${secret}\n`)
     const file = join(directory, 'calls')
+    const code = executed(document, name).replaceAll(/(?<=[ '(])\/(?=root\/|etc\/|usr\/share\/)/g, `${files}/`)
     const run = (fails: number) => {
       rmSync(file, { force: true })
-      const ran = spawnSync('sh', ['-c', executed(document, name)], {
+      const ran = spawnSync('sh', ['-c', code], {
         cwd: directory,
         encoding: 'utf8',
         env: {
           PATH: `${directory}:/usr/bin:/bin`,
+          CALLS: file,
           FAILS: String(fails),
           ...{
             version: '1',
@@ -81,11 +113,12 @@ for (const [document, name, calls] of [
     t.same([whole.status, whole.calls.length], [0, calls], whole.stderr)
     for (const [i, call] of whole.calls.entries()) {
       const { status, stderr, calls: made } = run(i + 1)
-      if (/^(sleep|nft) |ACL SAVE$/.test(call)) continue // cannot fail, is repeated, or is followed by CONFIG REWRITE
+      // cannot fail, is repeated, is followed by CONFIG REWRITE, or decides what the next command does
+      if (/^(sleep|nft|getent) |ACL SAVE$/.test(call)) continue
       t.not(status, 0, call)
       t.same(made, whole.calls.slice(0, i + 1))
       const [, host] = /^ssh (\S+)/.exec(call) ?? []
-      if (host !== undefined && name !== 'replace' && name !== 'replace with imds-api')
+      if (host !== undefined && !['replace', 'replace with imds-api', 'copy'].includes(name))
         t.match(stderr, `stopped at ${host}\n`)
     }
     if (name === 'rotate a password')

@@ -98,9 +98,7 @@ const JSON_FILES = [
   'src/metadata/record.ts', // an untrusted document may be null, or have it in any field
   'src/store/user-data.ts', // the same, for a document on its way into a store
   'src/imdsd/firewall/agent-report.ts', // an untrusted report may be null; no rules are applied: null
-  'src/imdsd/journal/snapshot.ts',
-  'src/imdsd/journal/encoding.ts',
-  'src/imdsd/journal/state-files.ts', // null in the first line: no region, no hypervisor; in the line of an instance: no user-data
+  'src/imdsd/journal/encoding.ts', // null: no user-data
   'src/imdsd/operator/server.ts', // `revision` of an instance that is not served
   'src/imdsctl/firewall-agent/agent.ts', // the faults of `imdsctl --json firewall`: `instance` of a fault of the host
   'src/imdsctl/change.ts', // what `imdsctl --json` prints: no seal

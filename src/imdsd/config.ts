@@ -78,7 +78,7 @@ export interface Config extends GuestListeners {
   readonly logLevel: LogLevel
   readonly userDataMaxBytes: number
   readonly resyncMs: number
-  readonly snapshotMaxAgeMs: number
+  readonly journalMaxAgeMs: number
   /** Keys of session tokens; the first one mints. Undefined: use the key in the state directory of this hypervisor. */
   readonly tokenKeys: readonly Uint8Array[] | undefined
   /** The rate limits of each guest. */
@@ -143,10 +143,10 @@ export const VARIABLES = {
   }),
   ...section('State', {
     IMDS_STATE_DIR: { default: '/var/lib/imds', parse: absolutePath, help: "the daemon's own directory" },
-    IMDS_SNAPSHOT_MAX_AGE_SECONDS: {
+    IMDS_JOURNAL_MAX_AGE_SECONDS: {
       default: '86400',
       parse: whole(1, 31_536_000),
-      help: 'an older snapshot is not served at a start',
+      help: 'an older journal is not served at a start',
     },
     IMDS_TOKEN_KEYS_FILE: { parse: anyText, help: 'keys of session tokens that all hypervisors share' },
   }),
@@ -261,7 +261,7 @@ export function parseConfig(
       forwarded: values.IMDS_FORWARDED,
       tokenKeys,
       resyncMs: values.IMDS_RESYNC_SECONDS * 1000,
-      snapshotMaxAgeMs: values.IMDS_SNAPSHOT_MAX_AGE_SECONDS * 1000,
+      journalMaxAgeMs: values.IMDS_JOURNAL_MAX_AGE_SECONDS * 1000,
       firewall: { required: isFirewallRequired, link: values.IMDS_LINK },
       provider: { ...(domain !== undefined && { domain }), ...(partition !== undefined && { partition }) },
       identity,

@@ -26,7 +26,7 @@ const METRICS = [
   'process_max_fds',
   'imds_connections_dropped_total',
   'imds_journal_writes_total',
-  'imds_snapshot_writes_total',
+  'imds_journal_rewrites_total',
   'imds_state_writes_failing',
   'imds_clock_set_back_total',
 ]

@@ -2,7 +2,7 @@
  * The composition root of imdsd: builds the parts in order, and stops them in reverse.
  *
  * It starts in two phases, so that guests are served early. The first phase is the guest side, which is small and
- * answers guests from the snapshot. The second phase loads and starts everything else: the store, sync, the firewall,
+ * answers guests from the journal. The second phase loads and starts everything else: the store, sync, the firewall,
  * metrics and the operator server.
  */
 import { setImmediate as turn, setTimeout as sleep } from 'node:timers/promises'
@@ -17,7 +17,7 @@ import { buildStoreSide, openSource } from './store-side.ts'
 
 /** How long the first guests are answered before the second phase begins to load its files, in ms. */
 const FIRST_GUESTS_MS = 20
-/** How long a start waits for a daemon with the same state directory to end: a stop takes 1.5 s, and a fold. */
+/** How long a start waits for a daemon with the same state directory to end: a stop takes 1.5 s, and a rewrite. */
 const LOCK_WAIT_MS = 5_000
 
 /** What was made for a guest's requests is forgotten when it has sent none in this time, or at most twice of it. */
@@ -33,7 +33,7 @@ export interface Daemon {
 }
 
 /**
- * Starts a daemon. It answers guests at once from its snapshot; a guest that is not in the snapshot gets 503 until the
+ * Starts a daemon. It answers guests at once from its journal; a guest that is not in it gets 503 until the
  * store has answered. Rejects when a guest listener cannot be opened or another daemon has the state directory, and
  * leaves nothing running.
  */
@@ -62,7 +62,7 @@ export async function startDaemon(config: Config, log: Log): Promise<Daemon> {
 async function startBackground(parts: BackgroundParts): Promise<Daemon> {
   const { config, log, guestSide } = parts
   const { view, guests, restored, keys } = guestSide
-  const fromSnapshot = view.size
+  const fromJournal = view.size
   const { storeSide, operatorSide, addresses, stop } = await buildBackground(parts)
   const { source, sync, firewall } = storeSide
   try {
@@ -70,7 +70,7 @@ async function startBackground(parts: BackgroundParts): Promise<Daemon> {
     const { host: address, port } = operator ?? config.operator
     const listeners = guests.map(({ network, host, port }) => ({ network, address: host, port }))
     firewall.documents.setListeners({ listeners, operator: { address, port }, limitedDscp: LIMITED_DSCP })
-    if (fromSnapshot > 0 && restored.isComplete) firewall.documents.noteComplete()
+    if (fromJournal > 0 && restored.isComplete) firewall.documents.noteComplete()
     await addresses.start()
     await guestSide.preloadIdentity() // who reads 'listening' may replace the installation
     log.info(
@@ -81,7 +81,7 @@ async function startBackground(parts: BackgroundParts): Promise<Daemon> {
         store: source.description,
         hypervisor: config.store.hypervisor,
         recordKeys: keys.cipher?.names ?? [],
-        fromSnapshot,
+        fromJournal,
       },
       'listening',
     )

@@ -26,9 +26,9 @@ import { describeExpiry } from '../identity/key.ts'
 import { isOneAddress } from '../metadata/address.ts'
 import { listen, maxConnections, readLimits, StartFailure } from '../runtime/listen.ts'
 import type { Disk } from './journal/disk.ts'
-import { fillView, restoreView, type Restored } from './journal/restore.ts'
+import { replay, restoreView, type Restored } from './journal/restore.ts'
 import { StaleMark } from './journal/stale-mark.ts'
-import { snapshotPath, type StateKeys, type StateOwner } from './journal/state-files.ts'
+import { journalPath, type StateKeys, type StateOwner } from './journal/state-files.ts'
 import { View } from './view/view.ts'
 
 const ALL_ADDRESSES =
@@ -38,7 +38,7 @@ const ALL_ADDRESSES =
 export interface GuestSide extends Pick<GuestParts, 'view' | 'meter' | 'requests' | 'held' | 'reports' | 'finder'> {
   readonly owner: StateOwner
   readonly keys: StateKeys
-  readonly restored: Omit<Restored, 'instances' | 'removals'>
+  readonly restored: Omit<Restored, 'changes'>
   readonly guests: readonly GuestAddress[]
   /** Loads what signs for guests, so that the first signature does not wait for it. */
   preloadIdentity(): Promise<unknown>
@@ -133,7 +133,7 @@ export async function startGuestSide(config: Config, log: Log, now: () => number
 
 /** Fills the view and the reports of guests from the state directory. */
 export async function restoreState(
-  { store, stateDirectory, operatorSocket, snapshotMaxAgeMs }: Config,
+  { store, stateDirectory, operatorSocket, journalMaxAgeMs }: Config,
   secrets: readonly Uint8Array[],
   view: View,
   reports: GuestReports,
@@ -141,21 +141,19 @@ export async function restoreState(
 ): Promise<Pick<GuestSide, 'owner' | 'keys' | 'restored'>> {
   const owner = stateOwner(store)
   const keys = stateKeys(store, secrets)
-  const { instances, removals, ...restored } = await restoreView({
-    path: snapshotPath(stateDirectory),
+  const { changes, ...restored } = await restoreView({
+    path: journalPath(stateDirectory),
     stale: new StaleMark(operatorSocket),
     owner,
     keys,
-    waitsForRules: view.waitsForRules,
-    maxAgeMs: snapshotMaxAgeMs,
+    maxAgeMs: journalMaxAgeMs,
     nowMs: Date.now(),
     log,
   })
-  fillView(view, { instances, removals })
-  for (const saved of instances) {
-    const served = view.get(saved.instance.id)
-    if (served !== undefined && saved.reports !== undefined) reports.restore(served, saved.reports)
-  }
+  replay(changes, view, (id, all) => {
+    const served = view.get(id)
+    if (served !== undefined) reports.restore(served, all)
+  })
   return { owner, keys, restored }
 }
 

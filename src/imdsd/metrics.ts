@@ -40,8 +40,8 @@ export interface MetricsSources {
 export interface Metrics {
   readonly registry: Registry
   readonly sync: SyncMetrics
-  readonly snapshotWrites: StateWrites
   readonly journalWrites: StateWrites
+  readonly journalRewrites: StateWrites
   readonly reportWrites: Counter<'result'>
   readonly clockSetBacks: Counter
   readonly lookups: Counter<'result'>
@@ -82,25 +82,23 @@ export function buildMetrics(): Metrics {
   }
 }
 
-function declareStateWrites(registry: Registry): Pick<Metrics, 'snapshotWrites' | 'journalWrites'> {
+function declareStateWrites(registry: Registry): Pick<Metrics, 'journalWrites' | 'journalRewrites'> {
   let isFailing = false
-  const snapshots = labelled(registry, 'result', ['written', 'failed'], {
-    name: 'imds_snapshot_writes_total',
-    help: 'Writes of the snapshot to the state directory: written or failed.',
+  const rewrites = labelled(registry, 'result', ['written', 'failed'], {
+    name: 'imds_journal_rewrites_total',
+    help: 'Rewrites of the journal with the whole view: written or failed.',
   })
   const changes = labelled(registry, 'result', ['written', 'failed'], {
     name: 'imds_journal_writes_total',
     help: 'Writes of changes to the journal: written, or failed (then a start without the store serves nothing).',
   })
-  gaugesOf(registry)(
-    'imds_state_writes_failing',
-    '1 from a failed write of the snapshot or the journal until a snapshot is written.',
-    () => Number(isFailing),
+  gaugesOf(registry)('imds_state_writes_failing', '1 from a failed write of the journal until it is rewritten.', () =>
+    Number(isFailing),
   )
   return {
-    snapshotWrites: {
+    journalRewrites: {
       inc: (labels) => {
-        snapshots.inc(labels)
+        rewrites.inc(labels)
         isFailing = labels.result === 'failed'
       },
     },

@@ -4,7 +4,7 @@
  */
 import { stat, statfs } from 'node:fs/promises'
 import { freeBytesIn, stateOf, unseen, type FileState } from './checks/hypervisor-state.ts'
-import { snapshotPath } from './journal/state-files.ts'
+import { journalPath } from './journal/state-files.ts'
 
 /** A check that takes longer finds a disk that hangs. */
 const SLOW_MS = 5_000
@@ -25,7 +25,7 @@ export class StateWatch {
     this.#now = now
   }
 
-  /** What was at a path: the directory or its snapshot. */
+  /** What was at a path: the directory or its journal. */
   file(path: string): FileState {
     if (this.#checkingSinceMs !== undefined && this.#now() - this.#checkingSinceMs > SLOW_MS) return HANGS
     return this.#files.get(path) ?? NOT_YET
@@ -41,7 +41,7 @@ export class StateWatch {
     if (this.#checkingSinceMs !== undefined) return
     this.#checkingSinceMs = this.#now()
     const files = new Map<string, FileState>()
-    for (const path of [this.#directory, snapshotPath(this.#directory)])
+    for (const path of [this.#directory, journalPath(this.#directory)])
       files.set(path, await stat(path).then(stateOf, unseen))
     this.#freeBytes = await statfs(this.#directory).then(freeBytesIn, () => undefined)
     this.#files = files

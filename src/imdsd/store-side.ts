@@ -1,5 +1,5 @@
 /**
- * The store's side of imdsd: what reads the store and follows it (sync, the files of the view, the firewall), how the
+ * The store's side of imdsd: what reads the store and follows it (sync, the journal, the firewall), how the
  * daemon announces itself there, and what writes the reports of guests.
  */
 import { randomBytes } from 'node:crypto'
@@ -12,9 +12,8 @@ import type { Announcement } from '../store/redis/source.ts'
 import type { Source } from '../store/source.ts'
 import type { Firewall } from './firewall/firewall.ts'
 import type { Persistence } from './journal/persistence.ts'
-import { savedInstances } from './journal/restore.ts'
 import { StaleMark } from './journal/stale-mark.ts'
-import { snapshotPath } from './journal/state-files.ts'
+import { journalPath } from './journal/state-files.ts'
 import type { ReportWriter } from './view/report-writer.ts'
 import type { Sync } from './view/sync.ts'
 import type { BackgroundParts } from './guest-side.ts'
@@ -47,7 +46,7 @@ export interface StoreSide {
   readonly viewAgeSeconds: () => number
   /** Whether another daemon announces itself with the name of this hypervisor. */
   readonly isDuplicate: () => boolean
-  /** Disconnects from the store, and completes the files of the view. */
+  /** Disconnects from the store, and completes the journal. */
   readonly stop: () => Promise<void>
 }
 
@@ -195,19 +194,18 @@ async function buildPersistence({ config, guestSide, disk, metrics, log }: Store
   const { view, owner, keys, restored, reports } = guestSide
   return new Persistence({
     disk,
-    path: snapshotPath(config.stateDirectory),
+    path: journalPath(config.stateDirectory),
     stale: new StaleMark(config.operatorSocket),
     owner,
     keys,
     restored,
-    maxAgeMs: config.snapshotMaxAgeMs,
     timeoutMs: DISK_TIMEOUT_MS,
     retryMs: DISK_RETRY_MS,
-    asOfMs: Date.now() - (restored.ageMs ?? 0),
-    instances: () => savedInstances(view, (id) => reports.of(view.get(id)!)),
-    removals: () => view.removals,
-    snapshotWrites: metrics.snapshotWrites,
+    view,
+    reportsOf: (id) => reports.of(view.get(id)!),
+    comparedAtMs: Date.now() - (restored.ageMs ?? 0),
     journalWrites: metrics.journalWrites,
+    journalRewrites: metrics.journalRewrites,
     log,
   })
 }

@@ -1,6 +1,6 @@
 /**
  * The type of a valid record. It is not in record.ts, because record.ts takes long to load, and a daemon that starts
- * from its own snapshot does not need it.
+ * from its own journal does not need it.
  */
 import type { Static } from 'typebox'
 import { isUnusableAddress, splitPrefix } from './address.ts'
@@ -10,7 +10,7 @@ import type { InstanceSchema } from './schema.ts'
 export const MAX_RECORD_BYTES = 256 * 1024
 
 /**
- * Identifies the schema: the first digits of its SHA-256. An instance in a snapshot with another value is checked
+ * Identifies the schema: the first digits of its SHA-256. An instance in a journal with another value is checked
  * again.
  */
 export const RECORD_FORM = '6751c4b01be5a9bc'

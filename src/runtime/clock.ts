@@ -1,8 +1,8 @@
 /**
  * Reports that the wall clock was set back.
  *
- * A running daemon uses the monotonic clock, so setting the wall clock changes no response. The snapshot and session
- * tokens outlive the process, so they have wall times: the age of the snapshot is then unknown, and after the next
+ * A running daemon uses the monotonic clock, so setting the wall clock changes no response. The journal and session
+ * tokens outlive the process, so they have wall times: the age of the journal is then unknown, and after the next
  * start tokens use the new time (`tokenTime`).
  */
 import type { Log } from './log-codes.ts'
@@ -41,7 +41,7 @@ export class ClockWatch {
     this.#parts.setBacks.inc()
     this.#parts.log.warn(
       { code: 'clock-set-back', seconds: Math.round(byMs / 1000) },
-      'the clock was set back; guests are still served, but the age of the snapshot is unknown',
+      'the clock was set back; guests are still served, but the age of the journal is unknown',
     )
   }
 }

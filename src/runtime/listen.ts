@@ -55,7 +55,7 @@ export function readLimits(): string {
 
 /**
  * The most connections of one guest listener, given the text of /proc/self/limits and the number of listeners.
- * RESERVED_DESCRIPTORS stay for the store, the snapshot, operators and systemd's watchdog. Without this bound guests
+ * RESERVED_DESCRIPTORS stay for the store, the journal, operators and systemd's watchdog. Without this bound guests
  * could use up all descriptors, and Node closes a connection that it cannot accept without reporting it.
  */
 export function maxConnections(limits: string, listeners: number): number {

@@ -1,6 +1,6 @@
 /**
  * Many daemons in one process, for scale.ts: each has the real source and sync of a hypervisor, with its two connections
- * to Redis and a view. They have no guests, journal, snapshot or metrics, and share one core.
+ * to Redis and a view. They have no guests, journal or metrics, and share one core.
  *
  *     node simulated-daemons.ts URL REGION COUNT
  *

@@ -5,10 +5,10 @@
  * Each size of user-data, plain and encrypted, has three phases:
  *
  * - resync: a running daemon has one instance; then its database is swapped for one with many more (SWAPDB, so there is
- *   no notice). It ends when all of them are in the view, which they enter when they are in a journal, and no snapshot is
+ *   no notice). It ends when all of them are in the view, which they enter when they are in the journal, and no rewrite is
  *   being written.
- * - snapshot: one small instance gets other user-data, and the whole snapshot is written again, without what it had.
- * - start: from that snapshot, without Redis. It ends with the first response.
+ * - rewrite: one small instance gets other user-data, and the whole journal is written again, without what it had.
+ * - start: from that journal, without Redis. It ends with the first response.
  *
  * In the first two phases a guest reads a leaf every few milliseconds. The figures are the CPU time of each turn
  * (turns.ts), the guest's longest wait, and the peak of resident memory.
@@ -73,8 +73,8 @@ export const stalls: Part = async ({ built, redisUrl }) => {
       ],
       rows,
       notes: [
-        'The aim of resync and snapshot: p99.9 of at most 10 ms at the default limit of user-data (16 KiB), 50 ms at any allowed one.',
-        'A start loads the program and reads the snapshot in one turn, before the daemon listens. Its longest wait is the time to the first response.',
+        'The aim of resync and rewrite: p99.9 of at most 10 ms at the default limit of user-data (16 KiB), 50 ms at any allowed one.',
+        'A start loads the program and reads the journal in one turn, before the daemon listens. Its longest wait is the time to the first response.',
         'peak MiB more: the peak minus the resident memory before the phase; for a start, the whole peak.',
       ],
     },
@@ -92,7 +92,7 @@ async function measure(
   const redis = new Redis(redisUrl)
   const directory = mkdtempSync(join(built.directory, 'stalls-'))
   const keys = join(directory, 'keys')
-  const snapshot = join(directory, 'view.snapshot')
+  const journal = join(directory, 'view.journal')
   writeFileSync(keys, keyLines('k1'))
   const limit = Math.max(bytes, DEFAULT_LIMIT)
   const env = {
@@ -143,7 +143,7 @@ async function measure(
           (peakMib(imds.pid) - beforeMib).toFixed(0),
         ])
       }
-      const isAtRest = () => !existsSync(`${snapshot}.tmp`)
+      const isAtRest = () => !existsSync(`${journal}.tmp`)
       await phase('resync', async () => {
         await redis.swapdb(0, 1)
         await untilSlowly(
@@ -154,16 +154,16 @@ async function measure(
         )
         await untilSlowly(isAtRest)
       })
-      const { ino } = statSync(snapshot)
-      await phase('snapshot', async () => {
+      const { ino } = statSync(journal)
+      await phase('rewrite', async () => {
         await publish(redisUrl, 0, 1, 2)
-        await untilSlowly(() => statSync(snapshot).ino !== ino && isAtRest())
+        await untilSlowly(() => statSync(journal).ino !== ino && isAtRest())
       })
     } finally {
       guest.close()
       await imds.stop()
     }
-    report('start', [...(await startFromSnapshot(built, env, userDataMib))])
+    report('start', [...(await startFromJournal(built, env, userDataMib))])
   } finally {
     await redis.flushall()
     redis.disconnect()
@@ -171,7 +171,7 @@ async function measure(
   }
 }
 
-async function startFromSnapshot(
+async function startFromJournal(
   built: Built,
   env: Readonly<Record<string, string>> & { readonly TURNS_FILE: string },
   userDataMib: string,

@@ -18,7 +18,7 @@ const ROUNDS = 15
 const TIMEOUT_MS = 30_000
 
 /**
- * Starts of the bare server, and of the daemon: from a snapshot without Redis, and from Redis only. All have a cache of
+ * Starts of the bare server, and of the daemon: from a journal without Redis, and from Redis only. All have a cache of
  * compiled code, as in the unit.
  */
 export const start: Part = async ({ built, redisUrl }) => {
@@ -27,12 +27,12 @@ export const start: Part = async ({ built, redisUrl }) => {
   mkdirSync(state, { mode: 0o700 })
   const env = { ...(await populate(redisUrl, 'start', INSTANCES)), IMDS_STATE_DIR: state }
   const cache = { NODE_COMPILE_CACHE: join(built.directory, 'compiled') }
-  await (await startImds(built, { ...env, ...cache }, INSTANCES)).stop() // writes its snapshot and the cache
+  await (await startImds(built, { ...env, ...cache }, INSTANCES)).stop() // writes its journal and the cache
   cpSync(state, saved, { recursive: true, preserveTimestamps: true })
-  const imds = (environment: Readonly<Record<string, string>>, hasSnapshot: boolean) => async (port: number) => {
+  const imds = (environment: Readonly<Record<string, string>>, hasJournal: boolean) => async (port: number) => {
     rmSync(state, { recursive: true })
     cpSync(saved, state, { recursive: true, preserveTimestamps: true })
-    if (!hasSnapshot) for (const name of readdirSync(state)) if (name.startsWith('view.')) rmSync(join(state, name))
+    if (!hasJournal) for (const name of readdirSync(state)) if (name.startsWith('view.')) rmSync(join(state, name))
     return firstAnswer(port, [built.main], {
       ...environment,
       IMDS_OPERATOR_LISTEN: '127.0.0.1:0',
@@ -42,8 +42,8 @@ export const start: Part = async ({ built, redisUrl }) => {
   }
   const cases: readonly [string, (port: number) => Promise<number>][] = [
     ['a bare node:http server', (port) => firstAnswer(port, [built.bare, String(port), 'x'], cache)],
-    ['imds from its snapshot, without Redis', imds({ ...env, ...cache, IMDS_STORE: 'redis://127.0.0.1:1' }, true)],
-    ['imds from Redis, no snapshot', imds({ ...env, ...cache }, false)],
+    ['imds from its journal, without Redis', imds({ ...env, ...cache, IMDS_STORE: 'redis://127.0.0.1:1' }, true)],
+    ['imds from Redis, no journal', imds({ ...env, ...cache }, false)],
   ]
   const times = cases.map((): number[] => [])
   for (let round = 0; round < ROUNDS; round++) {

@@ -1,6 +1,6 @@
 /** A host runs out of a resource: guests are still served, and the operator sees one log line and a metric. */
 import { mkdtempSync, rmSync } from 'node:fs'
-import { rename, utimes } from 'node:fs/promises'
+import { rename } from 'node:fs/promises'
 import { connect, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -11,6 +11,7 @@ import { must, run } from '../support/programs/processes.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { matchAll } from '../support/fixtures/match.ts'
 import { shortDirectory } from '../support/test-directory.ts'
+import { moveComparison } from '../support/fixtures/resealed-journal.ts'
 import { withoutNamespaces } from '../support/netns/namespaces.ts'
 
 interface Env extends Readonly<Record<string, string>> {
@@ -85,7 +86,7 @@ t.test(
   async (t) => {
     const host = await aHost(t, withSmallDisk)
     const { daemon, change } = host
-    t.equal((await must(inside(host, 'ls'))).toString(), 'token-key\nview.journal.1\nview.lock\nview.snapshot\n')
+    t.equal((await must(inside(host, 'ls'))).toString(), 'token-key\nview.journal\nview.lock\n')
     await run(inside(host, 'head -c 1M /dev/zero > filler'))
     // the last page of the journal has room for some
     while ((await daemon.metric('imds_journal_writes_total{result="failed"}')) === 0) await change()
@@ -98,7 +99,10 @@ t.test(
     )
     await must(inside(host, 'rm filler'))
     daemon.process.kill('SIGTERM')
-    await until(() => daemon.log.some(({ msg }) => msg === 'the snapshot can be written again'), 'the last write')
+    await until(
+      () => daemon.log.some(({ msg }) => msg === 'the journal of the view can be written again'),
+      'the last write',
+    )
     matchAll(t, warnings(daemon, 'the '), [
       { msg: /^the view cannot be kept on disk: .* Make room/, err: { code: 'ENOSPC' } },
     ])
@@ -133,16 +137,19 @@ t.test(
     t.equal(await host.daemon.metric('imds_journal_writes_total{result="failed"}'), 1)
     matchAll(t, warnings(host.daemon, 'the '), [
       { msg: /^the state directory cannot be written: nothing is kept on disk/, err: { code: 'EROFS' } },
-      { msg: /^the snapshot cannot be read, or the state directory cannot be written/, err: { code: 'EROFS' } },
+      {
+        msg: /^the journal of the view cannot be read, or the state directory cannot be written/,
+        err: { code: 'EROFS' },
+      },
       { msg: /^the view cannot be kept on disk/, err: { message: /restart imds$/ } },
-      { msg: /^the snapshot cannot be deleted, .* before a reboot/, err: { message: /restart imds$/ } },
+      { msg: /^the journal of the view cannot be deleted, .* before a reboot/, err: { message: /restart imds$/ } },
     ])
     t.equal(await host.daemon.stop(), 0)
     const records = env.IMDS_STORE.slice('file:'.length)
     await rename(records, `${records}-away`)
     const later = await startDaemon(t, env)
     t.equal((await later.get('/latest/meta-data/hostname')).status, 503, 'the directory can be written again')
-    matchAll(t, warnings(later, 'the snapshot'), [{ msg: /^the snapshot was rejected and deleted/ }])
+    matchAll(t, warnings(later, 'the journal'), [{ msg: /^the journal of the view was rejected and deleted/ }])
     await rename(`${records}-away`, records)
     await until(
       async () => (await later.get('/latest/meta-data/hostname')).body.toString() === 'r1.example.com',
@@ -171,8 +178,8 @@ t.test('without free file descriptors operators are answered, and guests again w
   for (let i = 0; i < 200; i++) idle.push(await openIdle(daemon, 'connect'))
   await until(async () => (await daemon.metric(DROPPED)) > 0, 'dropped connections')
   await until(
-    async () => (await daemon.metric('imds_snapshot_writes_total{result="written"}')) > 0,
-    'the first snapshot',
+    async () => (await daemon.metric('imds_journal_rewrites_total{result="written"}')) > 0,
+    'the first journal',
   )
   const before = await daemon.metric('imds_journal_writes_total{result="written"}')
   for (const socket of idle.splice(0, 100)) socket.destroy()
@@ -227,12 +234,11 @@ t.test('F2: connections that still send after their response are closed in favou
   t.equal((await daemon.get('/latest/meta-data/instance-id')).status, 200)
 })
 
-t.test('after the clock was set back a day the snapshot is still served, and one warning is logged', async (t) => {
+t.test('after the clock was set back a day the journal is still served, and one warning is logged', async (t) => {
   const { daemon, env } = await aHost(t, () => [])
   await daemon.stop()
   await rename(env.IMDS_STORE.replace('file:', ''), `${env.IMDS_STATE_DIR}/away`)
-  const tomorrow = Date.now() / 1000 + 86_400
-  await utimes(`${env.IMDS_STATE_DIR}/view.snapshot`, tomorrow, tomorrow)
+  moveComparison(env.IMDS_STATE_DIR, 86_400_000)
   const next = await startDaemon(t, env)
   t.equal((await next.get('/latest/meta-data/hostname')).body.toString(), 'r1.example.com')
   t.equal(await next.metric('imds_clock_set_back_total'), 1)

@@ -52,7 +52,7 @@ export async function startFuzzHost(directory: string): Promise<FuzzHost> {
     'PUT /latest/api/token HTTP/1.0\r\nX-aws-ec2-metadata-token-ttl-seconds: 21600\r\n\r\n',
     { localAddress: guests[0]!.address },
   )
-  await sleep(500) // until the snapshot is written
+  await sleep(500) // until the journal is written
   const idle = descriptors()
 
   return {

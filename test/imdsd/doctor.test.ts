@@ -2,7 +2,7 @@
  * `imdsctl doctor` and `imdsctl status` on a hypervisor with a daemon, a guest and Redis, and with each thing broken in
  * turn.
  */
-import { chmodSync, cpSync, readdirSync, readFileSync, rmSync, symlinkSync, utimesSync, writeFileSync } from 'node:fs'
+import { chmodSync, cpSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { openStore } from '../../src/store/open.ts'
@@ -10,6 +10,7 @@ import { formatFinding, type CheckResult } from '../../src/runtime/check.ts'
 import { CHECKS } from '../../src/imdsd/checks/checks.ts'
 import { makeIdentity } from '../support/fixtures/identity.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
+import { moveComparison } from '../support/fixtures/resealed-journal.ts'
 import { startDaemon, until } from '../support/programs/daemon.ts'
 import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
 import { must, run, startChild } from '../support/programs/processes.ts'
@@ -274,7 +275,7 @@ t.test(
     await until(async () => (await doctor()).status === 0, 'the hypervisor to be sound again')
 
     for (const [options, expected] of [
-      ['size=64k,mode=700', /^failure snapshot: there is none, and no room for one/],
+      ['size=64k,mode=700', /^failure journal: there is none, and no room for one/],
       ['ro,mode=700', /^failure state-directory: IMDS_STATE_DIR: .* cannot write .*EROFS/],
     ] as const) {
       const fill = options.startsWith('ro') ? '' : 'cat /dev/zero > $0/zero 2> /dev/null || true; '
@@ -300,8 +301,7 @@ t.test(
 
     daemon.process.kill('SIGKILL')
     await until(() => daemon.process.signalCode !== null, 'the end of the daemon')
-    const past = new Date(Date.now() - 3 * 86_400_000)
-    utimesSync(join(state, 'view.snapshot'), past, past)
+    moveComparison(state, -3 * 86_400_000)
     const other = await startChild([
       ...hypervisor.within,
       'python3',
@@ -315,21 +315,18 @@ t.test(
       /^failure daemon: .*ECONNREFUSED: the daemon that made the socket has ended/,
       /^failure ports: python3 \(process \d+\) has 169\.254\.169\.254:80 \(IMDS_LISTEN\)\. Remedy: end the other program/,
       /^failure ports: nothing listens at 127\.0\.0\.1:9169/,
-      /^failure snapshot: it is stale, .*1 instance, compared with the store 3 d ago\. Remedy: imdsd writes another one/,
+      /^failure journal: it is stale, .*1 instance, compared with the store 3 d ago\. Remedy: imdsd writes it again/,
     ])
       t.ok(
         dead.found.some((text) => expected.test(text)),
         `${String(expected)} in ${dead.found.join('\n')}`,
       )
-    const journal = join(
-      state,
-      readdirSync(state).find((name) => name.startsWith('view.journal.'))!,
-    )
+    const journal = join(state, 'view.journal')
     const damaged = readFileSync(journal)
     damaged[damaged.length - 3]! ^= 1
     writeFileSync(journal, damaged)
-    t.ok((await doctor()).found.some((text) => /^failure snapshot: it is not served .*: its journal is /.test(text)))
-    writeFileSync(join(state, 'view.snapshot'), 'damaged\n')
-    t.ok((await doctor()).found.some((text) => /^failure snapshot: it is not served .*: it is torn/.test(text)))
+    t.ok((await doctor()).found.some((text) => /^failure journal: it is not served .*: it is damaged/.test(text)))
+    writeFileSync(journal, 'damaged\n')
+    t.ok((await doctor()).found.some((text) => /^failure journal: it is not served .*: it is cut off/.test(text)))
   },
 )

@@ -46,7 +46,7 @@ const ROOMS: Readonly<Record<string, Room>> = {
   store: { files: files('store', STORE), tests: STORE.map((name) => `unit/store/${name}`), floor: 95 },
   'imdsd/guest': { files: files('imdsd/guest', GUEST), tests: ['unit/imdsd/guest/*', 'contract/*'], floor: 95 },
   'imdsd/view': { files: files('imdsd/view', VIEW), tests: VIEW.map((name) => `unit/imdsd/view/${name}`), floor: 93 },
-  'imdsd/journal': { files: 'src/imdsd/journal/snapshot.ts', tests: ['unit/imdsd/journal/*'], floor: 89 },
+  'imdsd/journal': { files: 'src/imdsd/journal/journal.ts', tests: ['unit/imdsd/journal/*'], floor: 89 },
   'imdsd/firewall': { files: 'src/imdsd/firewall/*.ts', tests: ['unit/imdsd/firewall/*'], floor: 91 },
   'imdsd/config': { files: 'src/imdsd/config.ts', tests: ['unit/imdsd/config', 'unit/runtime/systemd'], floor: 95 },
 }

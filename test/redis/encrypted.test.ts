@@ -90,7 +90,7 @@ async function dump(): Promise<string> {
   return names.map((name, i) => `${name} ${dumps[i]!.toString('latin1')}`).join('\n')
 }
 
-t.test('Redis and the snapshot show only ids, addresses, hypervisors and revisions unencrypted', async (t) => {
+t.test('Redis and the journal show only ids, addresses, hypervisors and revisions unencrypted', async (t) => {
   const keys = await someKeys(t, 'k1')
   const store = await aStore(t, keys)
   const daemon = await aDaemon(t, keys)
@@ -103,12 +103,12 @@ t.test('Redis and the snapshot show only ids, addresses, hypervisors and revisio
     document: { fqdn: 'r1.n1.example.com', userData: { size: 6 } },
     userData: Buffer.from('S3CRET'),
   })
-  const snapshot = () => readFileSync(join(daemon.directory, 'view.snapshot'), 'latin1')
-  await until(async () => (await daemon.metric('imds_snapshot_writes_total{result="written"}')) > 0, 'the snapshot')
+  const journal = () => readFileSync(join(daemon.directory, 'view.journal'), 'latin1')
+  await until(async () => (await daemon.metric('imds_journal_rewrites_total{result="written"}')) > 0, 'the journal')
   const secrets = /S3CRET|TAG-VALUE|example\.com|ssh-ed25519|acc-|02:24:19|img-|sha256|"size"/
   t.notMatch(await dump(), secrets)
-  t.notMatch(snapshot(), secrets)
-  t.notMatch(snapshot(), /srv-n1/)
+  t.notMatch(journal(), secrets)
+  t.notMatch(journal(), /srv-n1/)
   t.match(JSON.parse((await redis.client.hget(KEYS.instances, 'srv-n1'))!), {
     revision: '1',
     addresses: ['default 127.0.0.1'],
@@ -490,7 +490,7 @@ t.test('a private key of an identity enters no store of plain records, and no gu
   )
   const body = privateKey.split('\n')[1]!
   const texts = [await dump(), JSON.stringify(daemon.log), ...pages.map((page) => page.body.toString())]
-  await until(async () => (await daemon.metric('imds_snapshot_writes_total{result="written"}')) > 0, 'the snapshot')
-  texts.push(readFileSync(join(daemon.directory, 'view.snapshot'), 'latin1'))
+  await until(async () => (await daemon.metric('imds_journal_rewrites_total{result="written"}')) > 0, 'the journal')
+  texts.push(readFileSync(join(daemon.directory, 'view.journal'), 'latin1'))
   for (const text of texts) t.notOk(text.includes('PRIVATE KEY') || text.includes(body))
 })

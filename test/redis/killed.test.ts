@@ -102,7 +102,7 @@ t.test('E3: a killed daemon takes back no move, seal, removal or narrower option
     'the instances',
   )
 
-  // Large user-data that changes all the time, so that the journal is folded all the time.
+  // Large user-data that changes all the time, so that the journal is rewritten all the time.
   const load = { isOn: true }
   const loading = (async () => {
     while (load.isOn) await store.put(record('srv-load', ++loadRevision, 256 + 1), Buffer.alloc(12_000, loadRevision))

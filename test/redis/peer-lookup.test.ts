@@ -80,8 +80,8 @@ t.test("E2: a peer with the address of another hypervisor's instance gets 503, a
   )
   t.notMatch((await daemon.operator('/explain?address=127.0.0.2')).body.toString(), /theirs|02:24:19|srv-n2\./)
   t.equal((await daemon.operator('/instances/srv-n2')).status, 404)
-  await until(async () => (await daemon.metric('imds_snapshot_writes_total{result="written"}')) > 0, 'a snapshot')
-  t.notMatch(readFileSync(`${daemon.directory}/view.snapshot`, 'utf8'), /srv-n2|srv-n3|theirs/)
+  await until(async () => (await daemon.metric('imds_journal_rewrites_total{result="written"}')) > 0, 'a journal')
+  t.notMatch(readFileSync(`${daemon.directory}/view.journal`, 'utf8'), /srv-n2|srv-n3|theirs/)
 })
 
 t.test('E2: the former hypervisor stops serving when the notice of a move arrives, and logs it', async (t) => {

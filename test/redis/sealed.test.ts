@@ -137,15 +137,15 @@ t.test('a seal with an invalid time, written by hand, is a fault, and the next p
   }
 })
 
-t.test('sealed user-data is removed from view and snapshot, and the launch gate can wait for that', async (t) => {
+t.test('sealed user-data is removed from view and journal, and the launch gate can wait for that', async (t) => {
   const { store, env } = await aStore(t, 'Redis')
   await store.put(record(1), Buffer.from('S3CRET'))
   const daemon = await startDaemon(t, { ...env, IMDS_RESYNC_SECONDS: '3600' })
-  const snapshot = () => readFileSync(join(daemon.directory, 'view.snapshot'), 'latin1')
+  const journal = () => readFileSync(join(daemon.directory, 'view.journal'), 'latin1')
   await until(
     async () =>
-      (await daemon.metric('imds_snapshot_writes_total{result="written"}')) > 0 && snapshot().includes('S3CRET'),
-    'the snapshot',
+      (await daemon.metric('imds_journal_rewrites_total{result="written"}')) > 0 && journal().includes('S3CRET'),
+    'the journal',
   )
   await store.seal('srv-abcde')
   t.same(await imdsctl(['wait', 'srv-abcde', '--revision', '2', '--operator', daemon.operatorSocket]), {
@@ -154,5 +154,5 @@ t.test('sealed user-data is removed from view and snapshot, and the launch gate 
     stderr: '',
   })
   t.equal((await daemon.get('/latest/user-data')).status, 404)
-  await until(() => !snapshot().includes('S3CRET'), 'the seal in the snapshot', 40_000)
+  await until(() => !journal().includes('S3CRET'), 'the seal in the journal', 40_000)
 })

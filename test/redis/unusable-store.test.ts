@@ -80,7 +80,7 @@ const guests = async (daemon: TestDaemon) => {
   return counts
 }
 const problemsLogged = (daemon: TestDaemon) =>
-  daemon.log.filter(({ level, msg }) => level === 'error' || /faulty|snapshot/.test(msg))
+  daemon.log.filter(({ level, msg }) => level === 'error' || /faulty|journal/.test(msg))
 
 t.test('a start with a wrong key is not ready, has no view and logs one cause; the right key fixes it', async (t) => {
   const { start } = await aHost(t)
@@ -105,7 +105,7 @@ t.test('a start with a wrong key is not ready, has no view and logs one cause; t
   t.equal((await wrong.operator('/firewall')).status, 503)
   t.same([await wrong.metric('imds_ready'), await wrong.metric('imds_store_unusable')], [0, 1])
   matchAll(t, problemsLogged(wrong), [
-    { msg: /^the snapshot cannot be decrypted; it stays/ },
+    { msg: /^the journal of the view is not served, and stays/, reason: /not configured here: k1$/ },
     ...Array.from({ length: 5 }, () => ({
       level: 'warn',
       msg: 'faulty record: this instance is not served',
@@ -121,7 +121,7 @@ t.test('a start with a wrong key is not ready, has no view and logs one cause; t
   await wrong.stop()
 
   const right = await start(['k1'], { IMDS_STORE: 'redis://127.0.0.1:1' })
-  t.same(await guests(right), { 200: COUNT }, 'the snapshot was not replaced')
+  t.same(await guests(right), { 200: COUNT }, 'the journal was not replaced')
   await right.stop()
   const again = await start(['k1'])
   await isReady(again)
@@ -130,7 +130,7 @@ t.test('a start with a wrong key is not ready, has no view and logs one cause; t
   t.equal(await again.metric('imds_store_unusable'), 0)
 })
 
-t.test('E3: a few valid records among faulty ones leave the firewall rules, but not the older snapshot', async (t) => {
+t.test('E3: a few valid records among faulty ones leave the firewall rules, but not the older journal', async (t) => {
   const { store, start } = await aHost(t)
   const first = await start(['k1'])
   await isReady(first)
@@ -151,7 +151,7 @@ t.test('E3: a few valid records among faulty ones leave the firewall rules, but 
   t.equal((await wrong.get('/latest/meta-data/instance-id', address(1))).body.toString(), 'srv-n21')
   await wrong.stop()
   const right = await start(['k1'], { IMDS_STORE: 'redis://127.0.0.1:1' })
-  t.same(await guests(right), { 503: COUNT }, 'the snapshot would give the address back to its former owner')
+  t.same(await guests(right), { 503: COUNT }, 'the journal would give the address back to its former owner')
   t.equal((await right.operator('/firewall')).status, 503)
   await right.stop()
   const again = await start(['k2'], { IMDS_STORE: 'redis://127.0.0.1:1' })
@@ -159,13 +159,13 @@ t.test('E3: a few valid records among faulty ones leave the firewall rules, but 
   t.equal((await again.operator('/firewall')).status, 503, 'a view that no resync has confirmed replaces no rules')
 })
 
-t.test('a daemon whose keys come before the encryption does not serve the plain snapshot and deletes it', async (t) => {
+t.test('a daemon whose keys come before the encryption does not serve the plain journal and replaces it', async (t) => {
   const { start } = await aHost(t, true)
   const before = await start([])
   await isReady(before)
   await before.stop()
-  const snapshot = () => readFileSync(join(t.testdirName, 'state', 'view.snapshot'), 'latin1')
-  t.match(snapshot(), /srv-n1/)
+  const journal = () => readFileSync(join(t.testdirName, 'state', 'view.journal'), 'latin1')
+  t.match(journal(), /srv-n1/)
 
   const daemon = await start(['k1'])
   await resynced(daemon)
@@ -177,7 +177,7 @@ t.test('a daemon whose keys come before the encryption does not serve the plain 
   })
   t.same(await guests(daemon), { 503: COUNT })
   t.equal((await daemon.operator('/firewall')).status, 503, 'the firewall keeps its rules')
-  t.match(snapshot(), /srv-n1/, 'the file stays for a start without the keys')
+  t.match(journal(), /srv-n1/, 'the file stays for a start without the keys')
 
   const publisher = await openTestStore(t, {
     url: redis.url,
@@ -189,7 +189,7 @@ t.test('a daemon whose keys come before the encryption does not serve the plain 
   await until(async () => (await readiness(daemon)).instances === COUNT, 'all instances')
   const directory = join(t.testdirName, 'state')
   await daemon.stop() // so that no temporary file disappears while it is read
-  t.ok(snapshot().startsWith('imds1 k1 0\n'), 'the encrypted snapshot')
+  t.ok(journal().includes('imds1 k1 0\n'), 'the encrypted journal')
   for (const name of readdirSync(directory)) t.notMatch(readFileSync(join(directory, name), 'latin1'), /srv-n/)
 })
 

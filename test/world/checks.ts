@@ -27,7 +27,7 @@ import type { Time } from './time.ts'
 const DELAY_MS = 15_000
 /** How soon a daemon that is connected has a change. */
 const PACE_MS = 60_000
-/** A disk that failed has got over it after this time, and after another snapshot. */
+/** A disk that failed has got over it after this time, and after another rewrite. */
 const RECOVERY_MS = 60_000
 const MAX_FILES = 40
 const MAX_FILE_BYTES = 12 * 1024 * 1024
@@ -57,8 +57,8 @@ class Known {
   checked: Life | undefined
   /** The next life must serve the same. */
   isSound = true
-  /** The time of its snapshot. */
-  writtenAtMs = 0
+  /** The times of its last two comparisons, by its clock: its journal has one of them. */
+  writtenAtMs: readonly number[] = []
   isTroubled = false
   /** Its files are older than the view, and it has said that it cannot delete them. */
   isStale = false
@@ -107,13 +107,13 @@ export class Checks {
   metric({ name, disk }: Hypervisor, metric: string | symbol, result: string): void {
     const known = this.#of(name)
     const isWell = !disk.isFailing && this.#time.nowMs - disk.troubledAtMs > RECOVERY_MS
-    if (metric === 'snapshotWrites' && result === 'written' && isWell) known.isTroubled = known.isStale = false
+    if (metric === 'journalRewrites' && result === 'written' && isWell) known.isTroubled = known.isStale = false
     if (metric === 'resyncs' && result === 'completed') known.hasResynced = true
   }
 
   log({ name }: Hypervisor, level: 'warn' | 'error', message: string): void {
     this.#time.note(`${name} logs: ${message}`)
-    if (message.startsWith('the snapshot cannot be deleted')) this.#of(name).isStale = true
+    if (message.startsWith('the journal of the view cannot be deleted')) this.#of(name).isStale = true
     if (level === 'error' && !/cannot be used|has lost changes/.test(message))
       this.#time.break(`no request and no record fails unexpectedly: ${name} logs ${message}`)
   }
@@ -123,7 +123,6 @@ export class Checks {
     const known = this.#of(name)
     this.reports.ended(name, known.isTroubled)
     known.isSound = !known.isTroubled && !disk.hasDamage
-    known.writtenAtMs = disk.writtenAtMs('view.snapshot') ?? -Infinity
   }
 
   /** The machine of a hypervisor is off: its guests have ended. */
@@ -170,6 +169,8 @@ export class Checks {
       known.hasResynced = false
       known.comparedAtMs = this.#time.nowMs - life.storeSide.viewAgeSeconds() * 1_000
       this.#checkAge(name, life, known.comparedAtMs)
+      const writtenAtMs = this.#time.wallMs() - life.storeSide.viewAgeSeconds() * 1_000
+      known.writtenAtMs = [...known.writtenAtMs.slice(-1), writtenAtMs]
     }
     if (life.changed.size > 0) {
       for (const id of life.changed) {
@@ -217,13 +218,14 @@ export class Checks {
   }
 
   #checkStart({ name, host }: Hypervisor, life: Life, known: Known): void {
-    const { files, ageMs, isComplete } = life.restored!
-    const isOfOtherTime = Math.abs(this.#time.wallMs() - known.writtenAtMs) > MAX_AGE_MS
-    if (files !== 'served') {
+    const { journal, ageMs, isComplete } = life.restored!
+    const isOfOtherTime = known.writtenAtMs.some((atMs) => Math.abs(this.#time.wallMs() - atMs) > MAX_AGE_MS)
+    if (journal !== 'served') {
       if (known.isSound && known.served.size > 0 && !isOfOtherTime)
         this.#time.break(`a daemon that starts again serves what the one before served: ${name} serves nothing`)
-      if (files === 'none') known.isStale = false
+      if (journal === 'none') known.isStale = false
       known.served.clear()
+      known.writtenAtMs = [this.#time.wallMs()]
       known.forget() // nothing is left that knows
       this.reports.forget(({ hypervisor }) => hypervisor === name)
       this.#stopMachines(({ hypervisor }) => hypervisor === name)

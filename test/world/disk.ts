@@ -8,7 +8,7 @@
  *
  * A start reads by node:fs: it gets real files. So does the directory in memory (/run), which a power cut empties.
  */
-import { mkdirSync, mkdtempSync, readdirSync, rmSync, utimesSync, writeFileSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { basename, join } from 'node:path'
 import { DISK, type Disk, type DiskFile } from '../../src/imdsd/journal/disk.ts'
@@ -23,18 +23,10 @@ process.on('exit', () => rmSync(root, { recursive: true }))
 class Inode {
   bytes: Buffer = Buffer.alloc(0)
   durable = 0
-  mtimeMs: number
-  durableMtimeMs: number
-  ctimeMs: number
   isDamaged = false
-
-  constructor(nowMs: number) {
-    this.mtimeMs = this.durableMtimeMs = this.ctimeMs = nowMs
-  }
 
   sync(): void {
     this.durable = this.bytes.length
-    this.durableMtimeMs = this.mtimeMs
   }
 }
 
@@ -74,14 +66,11 @@ export class SimulatedDisk implements Disk {
     this.#emptyMemory()
   }
 
-  /** Puts the files into a real directory for a start, which may delete some of them, and flushes the journals. */
+  /** Puts the files into a real directory for a start, which may delete some of them, and flushes the journal. */
   async lend<T>(directory: string, start: () => Promise<T>): Promise<T> {
     rmSync(directory, { recursive: true, force: true })
     mkdirSync(directory)
-    for (const [name, { bytes, mtimeMs }] of this.#names) {
-      writeFileSync(join(directory, name), bytes)
-      utimesSync(join(directory, name), mtimeMs / 1_000, mtimeMs / 1_000)
-    }
+    for (const [name, { bytes }] of this.#names) writeFileSync(join(directory, name), bytes)
     const noteDeleted = () => {
       const left = readdirSync(directory)
       for (const name of this.#names.keys()) if (!left.includes(name)) this.#rename((names) => void names.delete(name))
@@ -97,9 +86,9 @@ export class SimulatedDisk implements Disk {
       return Promise.resolve()
     }
     Object.assign(DISK, { syncDirectory, remove }) // which the start calls
-    const journals = [...this.#names].filter(([name]) => name.startsWith('view.journal'))
+    const journal = this.#names.get('view.journal')
     const result = await start()
-    for (const [, inode] of journals) inode.sync() // also one that is deleted: a power cut may bring it back
+    journal?.sync() // also if it is deleted: a power cut may bring it back
     noteDeleted()
     return result
   }
@@ -150,22 +139,18 @@ export class SimulatedDisk implements Disk {
         bytes.fill(0, end)
         inode.bytes = bytes
       }
-      if (dice.chance(0.5)) inode.mtimeMs = inode.durableMtimeMs
       inode.sync()
     }
   }
 
   /**
-   * Changes a bit of a file that is at rest: not in the last frame of a journal before the byte after it is written, which
-   * a start takes for torn. False: there is no such file.
+   * Changes a bit of the journal at rest: not before the byte after its last frame is written, since a start takes that
+   * frame for torn. False: there is no such journal.
    */
   flipBit(): boolean {
     const { dice } = this.#time
-    const settled = [...this.#names].filter(
-      ([name, { bytes, durable }]) => bytes.length - durable === (name === 'view.snapshot' ? 0 : 1),
-    )
-    if (settled.length === 0 || this.#pending.size > 0) return false
-    const [, inode] = dice.pick(settled)
+    const inode = this.#names.get('view.journal')
+    if (inode === undefined || inode.bytes.length - inode.durable !== 1 || this.#pending.size > 0) return false
     const at = dice.below(inode.bytes.length)
     inode.bytes[at]! ^= 1 << dice.below(8)
     inode.isDamaged = true
@@ -181,10 +166,6 @@ export class SimulatedDisk implements Disk {
     return [...this.#names.values()].some(({ isDamaged }) => isDamaged)
   }
 
-  writtenAtMs(name: string): number | undefined {
-    return this.#names.get(name)?.mtimeMs
-  }
-
   /** The number of files, and their bytes. */
   get size(): { readonly files: number; readonly bytes: number } {
     const bytes = [...this.#names.values()].reduce((sum, inode) => sum + inode.bytes.length, 0)
@@ -197,7 +178,7 @@ export class SimulatedDisk implements Disk {
     this.#do(() => {
       this.#failIf(this.isFull, 'ENOSPC')
       this.#failIf(this.isProtected, 'EPERM')
-      const inode = new Inode(this.#time.wallMs())
+      const inode = new Inode()
       this.#rename((names) => void names.set(basename(path), inode))
       return this.#fileOf(inode)
     })
@@ -206,7 +187,6 @@ export class SimulatedDisk implements Disk {
     this.#do(() => {
       const inode = this.#inodeOf(from)
       this.#failIf(this.isProtected, 'EPERM')
-      inode.ctimeMs = this.#time.wallMs()
       this.#rename((names) => {
         names.delete(basename(from))
         names.set(basename(to), inode)
@@ -219,34 +199,23 @@ export class SimulatedDisk implements Disk {
       if (this.#names.has(basename(path))) this.#rename((names) => void names.delete(basename(path)))
     })
 
-  readonly setTime = (path: string, at: Date): Promise<void> =>
-    this.#do(() => {
-      this.#inodeOf(path).mtimeMs = at.getTime()
-    })
-
-  readonly namesBeside = (): Promise<readonly string[]> => this.#do(() => [...this.#names.keys()])
-
-  readonly changedAtMs = (path: string): Promise<number> => this.#do(() => this.#inodeOf(path).ctimeMs)
+  readonly sizeOf = (path: string): Promise<number | undefined> =>
+    this.#do(() => this.#names.get(basename(path))?.bytes.length)
 
   readonly syncDirectory = (): Promise<void> => this.#do(() => this.#syncNames())
 
   #fileOf(inode: Inode): DiskFile {
-    const sync = () => this.#do(() => inode.sync(), true)
     const file = {
       writeFile: (data: Uint8Array) =>
         this.#do((share) => {
           const whole = this.isFull ? Math.min(share, this.#time.dice.below(100) / 100) : share
           inode.bytes = Buffer.concat([inode.bytes, data.subarray(0, Math.floor(data.length * whole))])
-          inode.mtimeMs = inode.ctimeMs = this.#time.wallMs()
           this.#failIf(this.isFull, 'ENOSPC')
         }, true),
-      datasync: sync,
-      sync,
-      utimes: (_at: Date, mtime: Date) => this.#do(() => (inode.mtimeMs = mtime.getTime())),
-      stat: () => this.#do(() => ({ size: inode.bytes.length })),
+      datasync: () => this.#do(() => inode.sync(), true),
       close: () => this.#do(() => undefined),
     }
-    return file as unknown as DiskFile
+    return file
   }
 
   #do<T>(effect: (share: number) => T, mayHang = false): Promise<T> {

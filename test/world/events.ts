@@ -134,7 +134,7 @@ on(
     world.time.later(120_000, () => world.store.refused.save.delete(id))
     world.time.later(REPORT_MS + dice.below(20_000), () => {
       void world.control.put(id, dice)
-      // when the change is in the journal, and before it is in the next snapshot
+      // when the change is in the journal, and before the journal is rewritten
       hypervisor.disk.arm(4 + dice.below(10), () => world.crash(hypervisor, 'kill'))
     })
   },

@@ -118,7 +118,7 @@ export class Hypervisor {
       store: { kind: 'redis', url: '', region: 'gb1', hypervisor: name, recordKeys },
       stateDirectory: name,
       operatorSocket: join(this.disk.memory, name),
-      snapshotMaxAgeMs: MAX_AGE_MS,
+      journalMaxAgeMs: MAX_AGE_MS,
       userDataMaxBytes: 16_384,
       resyncMs: RESYNC_MS,
       listen: NETWORKS.map((network) => ({ network, host: ADDRESS, port: 80 })),

@@ -5,7 +5,7 @@
 import type { Life } from './hypervisor.ts'
 import type { SimulatedStore } from './store.ts'
 
-/** What a report needs until the snapshot has it. */
+/** What a report needs until the journal has it. */
 export const REPORT_MS = 45_000
 
 interface Accepted {
@@ -46,7 +46,7 @@ export class ReportChecks {
     this.#accepted = this.#accepted.filter((one) => !isGone(one))
   }
 
-  /** The daemon of a hypervisor was killed. `isTroubled`: its snapshot may have no report. */
+  /** The daemon of a hypervisor was killed. `isTroubled`: its journal may have no report. */
   ended(hypervisor: string, isTroubled: boolean): void {
     const isKept = ({ atMs }: Accepted) => !isTroubled && this.#store.time.nowMs - atMs > REPORT_MS
     this.forget((one) => one.hypervisor === hypervisor && !this.#isStored(one) && !isKept(one))

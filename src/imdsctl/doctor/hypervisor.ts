@@ -15,10 +15,11 @@ import type { Environment } from '../../runtime/variables.ts'
 import { readSettingFile } from '../../runtime/regular-file.ts'
 import { VERSION } from '../../runtime/version.ts'
 import { probeStore } from '../../store/probe.ts'
-import { readView } from '../../imdsd/journal/restore.ts'
-import { snapshotPath } from '../../imdsd/journal/state-files.ts'
+import { readChanges, replay } from '../../imdsd/journal/restore.ts'
+import { journalPath } from '../../imdsd/journal/state-files.ts'
+import { View } from '../../imdsd/view/view.ts'
 import { freeBytesIn, stateOf, unseen } from '../../imdsd/checks/hypervisor-state.ts'
-import type { FileState, DoctorState, SnapshotState } from '../../imdsd/checks/hypervisor-state.ts'
+import type { FileState, DoctorState, JournalState } from '../../imdsd/checks/hypervisor-state.ts'
 
 /** The daemon waits for its first document for 5 s. */
 const DAEMON_TIMEOUT_MS = 7_000
@@ -72,7 +73,7 @@ function lookWith(settings: CheckedService, operator: string): DoctorState {
     listeners: firewall,
     firewall,
     store: once(async () => (config === undefined ? [] : probeStore(config.store))),
-    snapshot: once(async () =>
+    journal: once(async () =>
       config === undefined ? { kind: 'unreadable', reason: 'the configuration is not valid' } : readState(config, user),
     ),
   }
@@ -97,10 +98,10 @@ function freeBytes(path: string): number | undefined {
 /** How often files are read that the daemon replaces meanwhile. */
 const MAX_READS = 3
 
-/** Reads the snapshot and its journals with the rights of the daemon's user, who can put any file there. */
-async function readState(config: Config, user: string | undefined, reads = 1): Promise<SnapshotState> {
+/** Reads the journal with the rights of the daemon's user, who can put any file there. */
+async function readState(config: Config, user: string | undefined, reads = 1): Promise<JournalState> {
   const asDaemon = <T>(use: () => T): T => (user === undefined ? use() : asUser(user, use))
-  const path = snapshotPath(config.stateDirectory)
+  const path = journalPath(config.stateDirectory)
   const look = () => asDaemon(() => lstatSync(path, { throwIfNoEntry: false }))
   let file: Stats | undefined
   try {
@@ -108,8 +109,11 @@ async function readState(config: Config, user: string | undefined, reads = 1): P
     if (file === undefined) return { kind: 'none' }
     if (!file.isFile()) return { kind: 'unreadable', reason: `${path} is no regular file` }
     const keys = config.tokenKeys ?? asDaemon(() => ownKeys(config.stateDirectory))
-    const { instances } = await readView(path, stateOwner(config.store), stateKeys(config.store, keys), false, asDaemon)
-    return { kind: 'read', ageMs: Date.now() - file.mtimeMs, instances: instances.length }
+    const [owner, state] = [stateOwner(config.store), stateKeys(config.store, keys)]
+    const { changes, compared } = await readChanges(path, owner, state, asDaemon)
+    const view = new View({}, () => 0, false)
+    replay(changes, view, () => undefined)
+    return { kind: 'read', ageMs: Date.now() - compared.atMs, instances: view.size }
   } catch (error) {
     if (reads < MAX_READS && file !== undefined && look()?.ino !== file.ino) return readState(config, user, reads + 1)
     return { kind: 'unreadable', reason: (error as Error).message }

@@ -1,4 +1,4 @@
-/** Checks of files: keys, a certificate, the state directory and the snapshot. */
+/** Checks of files: keys, a certificate, the state directory and the journal. */
 import { join } from 'node:path'
 import { formatDuration } from '../../runtime/ago.ts'
 import { formatBytes, formatCount } from './amounts.ts'
@@ -6,7 +6,7 @@ import { failure, ok, warning, type Finding } from '../../runtime/check.ts'
 import { namesSecrets } from '../../runtime/secret-file.ts'
 import { STATE_VARIABLE } from './checks-of-daemon.ts'
 import type { DaemonCheck, DoctorCheck, DoctorState } from './hypervisor-state.ts'
-import { snapshotPath } from '../journal/state-files.ts'
+import { journalPath } from '../journal/state-files.ts'
 
 /** Files of secrets: those that variables name, and the daemon's own key. */
 function secretFiles({ variables, config }: DoctorState['settings']): string[] {
@@ -66,7 +66,7 @@ export const identity: DaemonCheck = {
 
 const RENEW = 'replace the key and its certificate: docs/configuration.md#identity-keys has the steps'
 
-/** What a state directory needs beside a second copy of the snapshot: the journal, and the key. */
+/** What a state directory needs beside a second copy of the journal: what is appended meanwhile, and the key. */
 const SPARE_BYTES = 16 * 1024 * 1024
 
 export const stateDirectory: DaemonCheck = {
@@ -88,38 +88,38 @@ export const stateDirectory: DaemonCheck = {
       found.push(
         failure(`${directory} has mode ${formatMode(file.mode)}: other users can enter it`, `chmod 700 ${directory}`),
       )
-    const snapshot = look.file(snapshotPath(directory))
-    const bytes = snapshot.kind === 'file' ? snapshot.size : 0
+    const kept = look.file(journalPath(directory))
+    const bytes = kept.kind === 'file' ? kept.size : 0
     const free = look.freeBytes(directory)
     if (free !== undefined && free < bytes + SPARE_BYTES)
       found.push(
         warning(
-          `${directory} has ${formatBytes(free)} left, and the snapshot has ${formatBytes(bytes)}`,
+          `${directory} has ${formatBytes(free)} left, and the journal has ${formatBytes(bytes)}`,
           'make room on its disk',
         ),
       )
     const metrics = await look.metrics()
     const metric = (name: string) => (metrics.ok ? (metrics.value.get(name) ?? 0) : 0)
-    const [changes, snapshots] = ['imds_journal_writes_total', 'imds_snapshot_writes_total'].map((name) =>
+    const [changes, rewrites] = ['imds_journal_writes_total', 'imds_journal_rewrites_total'].map((name) =>
       metric(`${name}{result="failed"}`),
     ) as [number, number]
-    const history = `since its start imdsd could not write ${formatCount(changes, 'change')} and ${formatCount(snapshots, 'snapshot')}`
+    const history = `since its start imdsd could not write ${formatCount(changes, 'change')} and rewrite its journal ${formatCount(rewrites, 'time')}`
     if (metric('imds_state_writes_failing') > 0)
       found.push(warning(`writes fail: ${history}`, 'make room or repair the disk; imdsd tries again every 30 s'))
     if (found.length > 0) return found
     const left = free === undefined ? '' : `, with ${formatBytes(free)} left`
-    return [ok(`${directory} can be written${left}${changes + snapshots > 0 ? `; ${history}` : ''}`)]
+    return [ok(`${directory} can be written${left}${changes + rewrites > 0 ? `; ${history}` : ''}`)]
   },
 }
 
-export const snapshot: DoctorCheck = {
-  name: 'snapshot',
-  what: 'imdsd can serve its snapshot if it starts without the store',
+export const journal: DoctorCheck = {
+  name: 'journal',
+  what: 'imdsd can serve the journal of its view if it starts without the store',
   find: async (look) => {
     const { config } = look.settings
     if (config === undefined) return []
-    const [found, ready] = await Promise.all([look.snapshot(), look.readiness()])
-    // a snapshot of another hypervisor may be there: this one was renamed
+    const [found, ready] = await Promise.all([look.journal(), look.readiness()])
+    // the journal of another hypervisor may be there: this one was renamed
     if (found.kind !== 'read' && ready.ok && ready.value.instances === 0)
       return [ok('there is none, and imdsd serves no instance')]
     switch (found.kind) {
@@ -127,29 +127,29 @@ export const snapshot: DoctorCheck = {
         const free = look.freeBytes(config.stateDirectory)
         const isFull = free !== undefined && free < SPARE_BYTES
         const text = `there is none${isFull ? ', and no room for one' : ''}: guests get 503 if imdsd starts without the store`
-        return [isFull ? failure(text, 'make room on its disk') : warning(text, NEXT_SNAPSHOT)]
+        return [isFull ? failure(text, 'make room on its disk') : warning(text, NEXT_JOURNAL)]
       }
       case 'unreadable':
-        return [failure(`it is not served if imdsd starts without the store: ${found.reason}`, NEXT_SNAPSHOT)]
+        return [failure(`it is not served if imdsd starts without the store: ${found.reason}`, NEXT_JOURNAL)]
       case 'read': {
         const text = `${formatCount(found.instances, 'instance')}, compared with the store ${formatDuration(found.ageMs / 1000)} ago`
         if (found.ageMs < 0) {
-          const isServed = -found.ageMs <= config.snapshotMaxAgeMs
+          const isServed = -found.ageMs <= config.journalMaxAgeMs
           const served = isServed ? '' : ', and it is not served if imdsd starts without the store'
           return [
             (isServed ? warning : failure)(`it is from the future: the clock was set back${served}`, 'set the clock'),
           ]
         }
-        return found.ageMs > config.snapshotMaxAgeMs
-          ? [failure(`it is stale, and not served if imdsd starts without the store: ${text}`, NEXT_SNAPSHOT)]
+        return found.ageMs > config.journalMaxAgeMs
+          ? [failure(`it is stale, and not served if imdsd starts without the store: ${text}`, NEXT_JOURNAL)]
           : [ok(text)]
       }
     }
   },
 }
 
-const NEXT_SNAPSHOT =
-  'imdsd writes another one after its next full comparison with the store; if not, see journalctl -u imds -n 50'
+const NEXT_JOURNAL =
+  'imdsd writes it again after its next full comparison with the store; if not, see journalctl -u imds -n 50'
 
 function formatMode(mode: number): string {
   return (mode & 0o7777).toString(8).padStart(4, '0')

@@ -1,6 +1,6 @@
 /** The checks of `imdsctl doctor`, in the order in which it prints them: what explains the most comes first. */
 import { configuration, daemon, descriptors, records, version } from './checks-of-daemon.ts'
-import { identity, keyFiles, snapshot, stateDirectory } from './checks-of-files.ts'
+import { identity, journal, keyFiles, stateDirectory } from './checks-of-files.ts'
 import { firewall, guests } from './checks-of-guests.ts'
 import { addresses, clock, listeners, packages, ports, units } from './checks-of-hypervisor.ts'
 import { store, storeInUse } from './checks-of-store.ts'
@@ -23,7 +23,7 @@ export const CHECKS: readonly DoctorCheck[] = [
   keyFiles,
   identity,
   stateDirectory,
-  snapshot,
+  journal,
   descriptors,
   clock,
 ]

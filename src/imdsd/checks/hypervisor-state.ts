@@ -20,7 +20,7 @@ export interface CheckedConfig {
     | { readonly kind: 'files'; readonly directory: string }
   readonly stateDirectory: string
   readonly resyncMs: number
-  readonly snapshotMaxAgeMs: number
+  readonly journalMaxAgeMs: number
   readonly firewall: { readonly required: boolean }
   readonly listen: readonly Listener[]
   readonly operator: HostPort
@@ -63,8 +63,8 @@ export function freeBytesIn({ bavail, bsize, ffree, files }: StatsFs): number {
   return files > 0 && ffree === 0 ? 0 : bavail * bsize // without inodes no file can be created
 }
 
-/** The snapshot in the state directory. `ageMs`: since the view in it was compared with the store. */
-export type SnapshotState =
+/** The journal in the state directory. `ageMs`: since the view in it was compared with the store. */
+export type JournalState =
   | { readonly kind: 'none' }
   | { readonly kind: 'read'; readonly ageMs: number; readonly instances: number }
   | { readonly kind: 'unreadable'; readonly reason: string }
@@ -90,7 +90,7 @@ export interface DaemonState {
   readonly listeners: () => Promise<Parsed<Pick<FirewallDocument, 'listeners' | 'operator'>, string>>
 }
 
-/** What imdsctl sees. The daemon, the store and the snapshot are looked at once: later calls have the same answer. */
+/** What imdsctl sees. The daemon, the store and the journal are looked at once: later calls have the same answer. */
 export interface DoctorState extends DaemonState {
   readonly version: string
   readonly isRoot: boolean
@@ -100,5 +100,5 @@ export interface DoctorState extends DaemonState {
   readonly firewall: () => Promise<Parsed<FirewallDocument, string>>
   /** Tries the store as the daemon uses it; finds nothing if its configuration is not valid. */
   readonly store: () => Promise<readonly Finding[]>
-  readonly snapshot: () => Promise<SnapshotState>
+  readonly journal: () => Promise<JournalState>
 }

@@ -90,7 +90,7 @@ export class FirewallDocuments {
     this.#wake()
   }
 
-  /** The view is complete: it was read from a snapshot, or a resync has completed. */
+  /** The view is complete: it was read from the journal, or a resync has completed. */
   noteComplete(): void {
     this.#isComplete = true
     this.#wake()

@@ -1,6 +1,6 @@
 /**
  * What guests report (contract H9). The last reports of a guest are kept as long as the view has its instance, within
- * the bounds of metadata/reports.ts and REPORTS_A_MINUTE. They are never served to a guest. The snapshot and the journal
+ * the bounds of metadata/reports.ts and REPORTS_A_MINUTE. They are never served to a guest. The journal
  * have them too.
  */
 import type { Content } from '../../metadata/content.ts'
@@ -142,7 +142,7 @@ export class GuestReports {
     return reports === NO_REPORTS ? undefined : reports
   }
 
-  /** Restores the reports of a guest from the snapshot. */
+  /** Restores the reports of a guest from the journal. */
   restore({ stay }: Pick<Guest, 'stay'>, reports: Reports): void {
     this.#kept.set(stay, { reports, sinceRevision: reports.revision, admittedMs: [] })
   }

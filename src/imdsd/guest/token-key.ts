@@ -3,7 +3,7 @@
  *
  * It is created at the first start and saved in the state directory, so that tokens survive a restart. If it cannot be
  * saved, the daemon runs nevertheless, and guests must fetch new tokens after a restart. Without record keys the
- * snapshot's MAC is made with this key as well, so the snapshot is not served then.
+ * journal's MACs are made with this key as well, so the journal is not served then.
  */
 import { randomBytes } from 'node:crypto'
 import { linkSync, mkdirSync, rmSync, writeFileSync } from 'node:fs'
@@ -31,7 +31,7 @@ export function ownTokenKey(stateDirectory: string, log: Log): Uint8Array {
     log.warn(
       { code: 'token-key-not-kept', path, reason: (error as Error).message },
       'the session token key cannot be read or saved; after a restart guests must fetch new tokens, ' +
-        'and without record keys or IMDS_TOKEN_KEYS_FILE the snapshot is not served',
+        'and without record keys or IMDS_TOKEN_KEYS_FILE the journal is not served',
     )
   }
   return key

@@ -6,8 +6,6 @@
  */
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { TurnBudget } from '../../limits/turn-budget.ts'
-import type { ViewChange } from '../view/change.ts'
-import { encodeChange } from './encoding.ts'
 
 /** The limit of a group, and of the queue, in encoded bytes. A single longer change is a group of one. */
 const MAX_GROUP_BYTES = 1024 * 1024
@@ -19,8 +17,8 @@ interface Waiting {
 }
 
 export interface ChangeQueue {
-  /** Calls `apply` when the change is on the disk. Resolves when the queue has room, which may be earlier. */
-  add(change: ViewChange, apply: () => void): Promise<void>
+  /** Calls `apply` when the encoded change is on the disk. Resolves when the queue has room, which may be earlier. */
+  add(change: readonly Uint8Array[], apply: () => void): Promise<void>
   allApplied(): Promise<void>
   whenIdle(task: () => void): Promise<void>
   /** Calls `write` once all earlier changes are applied, even if the queue is empty. */
@@ -64,8 +62,7 @@ export function buildChangeQueue(write: (changes: readonly Uint8Array[]) => Prom
     running = undefined
   }
   return {
-    add: async (change, apply) => {
-      const parts = encodeChange(change)
+    add: async (parts, apply) => {
       const bytes = parts.reduce((sum, part) => sum + part.length, 0)
       waiting.push({ parts, bytes, apply })
       waitingBytes += bytes

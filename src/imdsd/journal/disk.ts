@@ -1,13 +1,13 @@
 /**
- * The operations on the files that keep the view on disk. They are passed as an argument, so that a test can stop,
+ * The operations on the file that keeps the view on disk. They are passed as an argument, so that a test can stop,
  * delay or fail each of them.
  */
-import { mkdir, open, readdir, rename, rm, stat, utimes, type FileHandle } from 'node:fs/promises'
+import { mkdir, open, rename, rm, stat, type FileHandle } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { ifThere, syncDirectory } from '../../runtime/regular-file.ts'
 
 /** A file that is being written from its beginning. */
-export type DiskFile = Pick<FileHandle, 'writeFile' | 'datasync' | 'sync' | 'utimes' | 'stat' | 'close'>
+export type DiskFile = Pick<FileHandle, 'writeFile' | 'datasync' | 'close'>
 
 /** Operations on files. Each rejects with the error of the file system. */
 export interface Disk {
@@ -18,11 +18,8 @@ export interface Disk {
   readonly rename: (from: string, to: string) => Promise<void>
   /** Removes a file, if it exists. */
   readonly remove: (path: string) => Promise<void>
-  readonly setTime: (path: string, at: Date) => Promise<void>
-  /** The names in the directory of a file. None if there is no directory. */
-  readonly namesBeside: (path: string) => Promise<readonly string[]>
-  /** When a file was created, renamed or written, in milliseconds since 1970. */
-  readonly changedAtMs: (path: string) => Promise<number>
+  /** The bytes of a file; undefined: there is none. */
+  readonly sizeOf: (path: string) => Promise<number | undefined>
   /** Flushes the directory of a file, if there is one: its names are as they are now, also after a power failure. */
   readonly syncDirectory: (path: string) => Promise<void>
 }
@@ -32,8 +29,6 @@ export const DISK: Disk = {
   create: (path) => open(path, 'w', 0o600),
   rename,
   remove: (path) => rm(path, { force: true }),
-  setTime: (path, at) => utimes(path, at, at),
-  namesBeside: async (path) => (await ifThere(readdir(dirname(path)))) ?? [],
-  changedAtMs: async (path) => (await stat(path)).ctimeMs,
+  sizeOf: async (path) => (await ifThere(stat(path)))?.size,
   syncDirectory: (path) => ifThere(syncDirectory(dirname(path))),
 }

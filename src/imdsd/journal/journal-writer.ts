@@ -1,101 +1,125 @@
-/** Writes a journal (journal.ts). */
+/** Writes a journal (journal.ts has the format). */
 import { createHmac, randomBytes } from 'node:crypto'
 import { RECORD_FORM } from '../../metadata/instance.ts'
-import { slices, TurnBudget } from '../../limits/turn-budget.ts'
-import { lineOf } from './encoding.ts'
+import { SLICE_BYTES, slices, TurnBudget } from '../../limits/turn-budget.ts'
 import type { Disk, DiskFile } from './disk.ts'
-import { FLUSHED, FORMAT, FRAME_BYTES, lengthBytes, NO_MAC, type MacKey } from './journal.ts'
-import type { JournalStart } from './snapshot.ts'
-import { headerOf, TEMPORARY, type StateKeys, type StateOwner } from './state-files.ts'
+import { encodeChange, lineOf, type JournalChange } from './encoding.ts'
+import { FLUSHED, FRAME_BYTES, headerOf, lengthBytes, NO_MAC, type MacKey } from './journal.ts'
+import type { StateKeys, StateOwner } from './state-files.ts'
 
 /** A longer frame is written in parts, because copying it would take the time of a turn of the event loop. */
 const MAX_WRITE_BYTES = 1024 * 1024
+/** What is written before a flush, so that no single flush takes long on a slow disk. */
+const FLUSH_BYTES = 8 * 1024 * 1024
+
+/** Changes up to this length are short, however small the view is. */
+const SHORT_BYTES = 1024 * 1024
 
 /**
- * What a journal is written with. `after`: the last MAC of the journal that it continues; undefined: it only continues
- * the snapshot that names it. `isWanted`: asked before the journal appears under its name.
+ * What a journal is written with. `changes` are taken while they are written, because a copy of a view would take
+ * memory. `progress` is called after each write, and may throw to end it.
  */
-export interface JournalFacts {
+export interface JournalContent {
   readonly owner: StateOwner
   readonly keys: StateKeys
-  readonly generation: number
-  readonly after: string | undefined
-  readonly isWanted: () => boolean
+  readonly changes: Iterable<JournalChange>
+  readonly progress: () => void
+}
+
+/** Creates a journal with changes, in short turns of the event loop, and flushes it. */
+export async function createJournal(disk: Disk, path: string, content: JournalContent): Promise<JournalWriter> {
+  const { owner, keys, changes, progress } = content
+  const journal = new JournalWriter(await disk.create(path), owner, keys)
+  try {
+    const salt = randomBytes(16).toString('hex')
+    let lines: Uint8Array[] = [lineOf({ ...headerOf(owner), schema: RECORD_FORM, salt })]
+    let bytes = Infinity // the header is a frame of its own
+    for (const change of changes) {
+      if (bytes >= SLICE_BYTES) {
+        await journal.write(lines)
+        progress()
+        lines = []
+        bytes = 0
+      }
+      const encoded = encodeChange(change)
+      lines.push(...encoded)
+      bytes += lengthOf(encoded)
+    }
+    await journal.append(lines)
+    journal.beginAppending()
+    progress()
+    return journal
+  } catch (error) {
+    await journal.close().catch(() => undefined) // the first error says more
+    throw error
+  }
 }
 
 /** An open journal. One append at a time, and none after one that has failed. */
-export interface JournalWriter {
-  readonly generation: number
-  readonly start: JournalStart
-  /** The last MAC. */
-  readonly end: string
-  readonly bytes: number
-  readonly hasChanges: boolean
-  /** Appends encoded changes as one group. When it resolves they are on the disk. */
-  append(changes: readonly Uint8Array[]): Promise<void>
-  /** Closes the file when the last append has ended. */
-  close(): Promise<void>
-}
+export class JournalWriter {
+  readonly #file: DiskFile
+  readonly #keys: StateKeys
+  readonly #hypervisor: string
+  readonly #budget = new TurnBudget()
+  #mac = NO_MAC
+  #bytes = 0
+  #createdBytes = 0
+  #unflushedBytes = 0
+  #appending: Promise<void> = Promise.resolve()
 
-/**
- * Creates a journal on the disk: after a power failure it is there. If that fails, it may be there too: then the caller
- * removes it.
- */
-export async function createJournal(disk: Disk, path: string, facts: JournalFacts): Promise<JournalWriter> {
-  const { owner, keys, generation, after, isWanted } = facts
-  const header = {
-    imds: 'journal',
-    format: FORMAT,
-    ...headerOf(owner),
-    schema: RECORD_FORM,
-    generation,
-    after,
-    salt: randomBytes(16).toString('hex'),
+  constructor(file: DiskFile, { hypervisor }: StateOwner, keys: StateKeys) {
+    this.#file = file
+    this.#keys = keys
+    this.#hypervisor = hypervisor ?? ''
   }
-  const budget = new TurnBudget()
-  const temporary = path + TEMPORARY
-  const file = await disk.create(temporary)
-  let mac = NO_MAC
-  let bytes = 0
-  /** Writes a frame. When it resolves the frame is on the disk. */
-  const write = async (parts: readonly Uint8Array[], flush: () => Promise<void>) => {
-    const payload = await encrypted(keys, owner.hypervisor ?? '', parts, budget)
-    const next = await macOf(keys.macKeys[0]!, mac, payload, budget)
-    await writeFrame(file, next, payload)
-    await flush()
-    await file.writeFile(FLUSHED) // the next flush includes it
-    mac = next
-    bytes += FRAME_BYTES + lengthOf(payload)
+
+  /** The length of the file. */
+  get bytes(): number {
+    return this.#bytes
   }
-  try {
-    await write([lineOf(header)], () => file.sync())
-    if (!isWanted()) throw new Error('the journal was given up')
-    await disk.rename(temporary, path) // so a journal always has a header
-    await disk.syncDirectory(path)
-  } catch (error) {
-    await file.close().catch(() => undefined) // the first error says more
-    await disk.remove(temporary).catch(() => undefined) // the same
-    throw error
+
+  /** The length of what was appended since it was created, in multiples of what was written then. */
+  get growth(): number {
+    return (this.#bytes - this.#createdBytes) / Math.max(SHORT_BYTES, this.#createdBytes)
   }
-  const start: JournalStart = { generation, mac: mac.toString('hex') }
-  let appending = Promise.resolve()
-  return {
-    generation,
-    start,
-    get end() {
-      return mac.toString('hex')
-    },
-    get bytes() {
-      return bytes
-    },
-    get hasChanges() {
-      return mac.toString('hex') !== start.mac
-    },
-    append: (changes) => (appending = write(changes, () => file.datasync())),
-    close: async () => {
-      await appending.catch(() => undefined) // the caller of append has it
-      await file.close()
-    },
+
+  /** It is created. */
+  beginAppending(): void {
+    this.#createdBytes = this.#bytes
+  }
+
+  /** Appends encoded lines as one frame. When it resolves they are on the disk. */
+  append(lines: readonly Uint8Array[]): Promise<void> {
+    this.#appending = this.#write(lines, 0)
+    return this.#appending
+  }
+
+  /** Appends encoded lines as one frame, which is flushed with a later one. */
+  write(lines: readonly Uint8Array[]): Promise<void> {
+    return this.#write(lines, FLUSH_BYTES)
+  }
+
+  /** Closes the file when the last append has ended. */
+  async close(): Promise<void> {
+    await this.#appending.catch(() => undefined) // the caller of append has it
+    await this.#file.close()
+  }
+
+  async #write(lines: readonly Uint8Array[], maxUnflushedBytes: number): Promise<void> {
+    const payload = await encrypted(this.#keys, this.#hypervisor, lines, this.#budget)
+    const mac = await macOf(this.#keys.macKeys[0]!, this.#mac, payload, this.#budget)
+    const length = lengthOf(payload)
+    const parts = [lengthBytes(length), mac, ...payload]
+    if (length <= MAX_WRITE_BYTES) await this.#file.writeFile(Buffer.concat(parts))
+    else for (const part of parts) await this.#file.writeFile(part)
+    this.#unflushedBytes += length
+    if (this.#unflushedBytes > maxUnflushedBytes) {
+      await this.#file.datasync()
+      this.#unflushedBytes = 0
+    }
+    await this.#file.writeFile(FLUSHED) // the next flush includes it
+    this.#mac = mac
+    this.#bytes += FRAME_BYTES + length
   }
 }
 
@@ -118,17 +142,6 @@ async function encrypted(
   return [...value, end()]
 }
 
-function lengthOf(payload: readonly Uint8Array[]): number {
-  return payload.reduce((sum, part) => sum + part.length, 0)
-}
-
-async function writeFrame(file: DiskFile, mac: Buffer, payload: readonly Uint8Array[]): Promise<void> {
-  const length = lengthOf(payload)
-  const parts = [lengthBytes(length), mac, ...payload]
-  if (length <= MAX_WRITE_BYTES) return file.writeFile(Buffer.concat(parts))
-  for (const part of parts) await file.writeFile(part)
-}
-
 async function macOf(key: MacKey, before: Buffer, payload: readonly Uint8Array[], budget: TurnBudget): Promise<Buffer> {
   const hmac = createHmac('sha256', key)
     .update(before)
@@ -140,4 +153,8 @@ async function macOf(key: MacKey, before: Buffer, payload: readonly Uint8Array[]
     }
   }
   return hmac.digest()
+}
+
+function lengthOf(parts: readonly Uint8Array[]): number {
+  return parts.reduce((sum, part) => sum + part.length, 0)
 }

@@ -1,78 +1,57 @@
 /**
- * How the view is kept on disk. This page has the files, their format, their order and their states; the other files
- * of this room do not repeat it. This file reads a journal.
+ * The view on disk: one file, `view.journal`, which is appended to, and rewritten from time to time. This page has its
+ * format and the order of writes; this file reads it.
  *
- * A start serves guests from these files, and never a state older than one that a guest has seen: it could give an
+ * A start serves guests from the journal, and never a state older than one that a guest has seen: it could give an
  * address to its former owner.
  *
- * ## Files, in the state directory, with mode 0600
+ * ## Format
  *
- *     view.snapshot             all instances at some moment
- *     view.journal.N            the changes since then; N grows
- *     view.snapshot.previous    a snapshot with its journals that was set aside: of another owner or key, or too old
- *     view.journal.N.previous
+ * The journal is a sequence of frames:
  *
- * A snapshot is a header line; for each instance a line of JSON (its record, the order of its publish, the ranges that it
- * has lost or whose rules are not confirmed, and what its guest has reported), the bytes of its user-data and a line feed; and a trailer line with the
- * number of instances, the SHA-256 of everything before and a MAC of that. Its header has what was removed (view.ts), and
- * names the journal that continues it: without that journal it is not served. Its modification time is when the view was last compared with the store; if it never was, when the daemon started.
+ *     length of the payload (4 bytes, big-endian)  its complement (4 bytes)  MAC (32 bytes)  payload  one byte
  *
- * A journal is a sequence of frames:
+ * The last byte is written after everything before it was flushed, and is flushed with the next frame. The MAC of a
+ * frame covers that of the frame before it, and the first frame has a random salt. So frames can be cut off at the end,
+ * but not changed, exchanged or left out. With record keys each payload is one encrypted value (record-cipher.ts).
  *
- *     length of the payload (4 bytes, big-endian)  CRC-32 of the length (4 bytes)  MAC (32 bytes)  payload  one byte
+ * The first payload is a header: whose journal it is, and the form of its records. Each other one has lines, which are
+ * changes of the view (change.ts):
  *
- * The last byte is written after everything before it was flushed, and is flushed with the next frame. The first payload
- * is a header, each other one a group of changes: lines as in a snapshot,
- * `{"removed": id, "order": number}`, or `{"unconfirmed": ranges}` (change.ts). The MAC
- * of a frame covers
- * the MAC of the frame before it, and the header of a journal names the last MAC of the journal before it. So frames can
- * be cut off at the end, but not changed, exchanged or left out.
+ *     {"instance": record, "digest", "order", "lost": ranges, "userDataBytes": n}, the user-data, a line feed
+ *     {"removed": id, "order": n}
+ *     {"unconfirmed": ranges}
+ *     {"reported": id, "reports"}
+ *     {"compared": time, "complete", "floor": n}    when the view was last compared with the store
  *
- * With record keys, a snapshot and each payload is one encrypted value (record-cipher.ts).
+ * The first lines make the view of some moment, and end with a comparison. Then come the changes since. A start applies
+ * all of them as the daemon did.
  *
- * A start applies the changes as the daemon did: an instance that another one takes a range from is not written again. The
- * files of before there was an order have none: 0.
+ * ## Order of writes
  *
- * ## Order
- *
- *     change:  journal (write, fdatasync) -> view -> guests, firewall, launch gate
- *     fold:    begin a new journal, unless the last one has no changes -> write the view as a snapshot that names it
- *              -> rename -> flush the directory -> delete the older journals
- *     start:   read -> flush the directory -> delete the older journals, which a fold left
- *     give up: set the mark (stale-mark.ts) -> delete the snapshot -> flush the directory -> delete the journals; so does a start that rejects the files
+ *     change:  append (write, flush) -> view -> guests, firewall, launch gate
+ *     rewrite: write the view to view.journal.tmp, beside changes -> append to it the changes since it began (flush)
+ *              -> rename -> flush the directory
+ *     start:   read (flush) -> flush the directory -> serve; the first write is a rewrite
+ *     give up: set the mark (stale-mark.ts) -> delete the journal -> flush the directory
  *
  * A change reaches guests only after its frame was flushed. So a frame that anything follows must be authentic;
- * otherwise the file was damaged, and nothing is served. Only the last frame may be torn: it is shorter than its length,
- * or not authentic, or ends in zeros, which file systems may leave after a power failure. It was never in the view. A last
- * frame that is authentic is served, also without the byte after it: a power failure may have taken that byte of a
- * frame that was in the view, and a frame that was not has what the store had.
+ * otherwise the journal was damaged, and nothing is served. Only the last frame may be torn: it is shorter than its
+ * length, or not authentic, or ends in zeros, which file systems may leave after a power failure. It was never in the
+ * view. A last frame that is authentic is served, also without the byte after it: a power failure may have taken that
+ * byte of a frame that was in the view, and a frame that was not has what the store had.
  *
- * A fold runs beside changes: when the journals are longer than the snapshot, soon after a change that removes user-data,
- * at a resync if the snapshot is not as this daemon would write it, and at a clean stop.
- *
- * ## States (persistence.ts)
- *
- *     idle --- first change, or a fold is due ---> kept <--- its journal is there --- opening
- *                                                   |                                 |   ^
- *             an append fails, or the first snapshot|                           fails |   | after 30 s
- *                                                   +-----> clearing <----------------+   |
- *                                                              +--- files are deleted ---> resting
- *
- * `idle`: nothing on the disk is served or written yet (a start with files to serve begins in `kept`). `kept`: each
- * change waits for a chain of journals (journal-chain.ts). If that fails or takes too long, the chain is dropped and the
- * files are deleted: the next start then serves nothing until the store answers, rather than an old state. In the other
- * states, changes are applied without the disk.
+ * persistence.ts says when the journal is rewritten, and when it is given up.
  */
 import { createHmac, timingSafeEqual } from 'node:crypto'
-import { closeSync, fdatasyncSync, fstatSync, readSync } from 'node:fs'
-import { openRegularFileSync } from '../../runtime/regular-file.ts'
+import { fdatasyncSync, fstatSync, readSync } from 'node:fs'
 import { SLICE_BYTES } from '../../limits/turn-budget.ts'
+import { isEncrypted } from '../../store/crypto/record-cipher.ts'
 import { objectOf } from './encoding.ts'
-import type { JournalStart } from './snapshot.ts'
-import type { StateKeys } from './state-files.ts'
-import { Mismatch, RejectedFile, Undecryptable } from './unserved-file.ts'
+import type { StateKeys, StateOwner } from './state-files.ts'
+import { malformed, Mismatch, RejectedJournal } from './unserved-journal.ts'
 
-export const FORMAT = 1
+export const FORMAT = 2
 const LENGTH_BYTES = 8
 const MAC_BYTES = 32
 const HEAD_BYTES = LENGTH_BYTES + MAC_BYTES
@@ -85,132 +64,125 @@ export const NO_MAC: Buffer = Buffer.alloc(MAC_BYTES)
 
 export type MacKey = StateKeys['macKeys'][number]
 
-/** CRC-32, as in Ethernet and gzip. node:zlib has one too, but to load it takes 5 ms of each start. */
-function crc32(bytes: Uint8Array): number {
-  let crc = -1
-  for (const byte of bytes) {
-    crc ^= byte
-    for (let bit = 0; bit < 8; bit++) crc = (crc >>> 1) ^ (crc & 1 ? 0xedb88320 : 0)
-  }
-  return ~crc >>> 0
-}
-
-/** The length of a payload and its CRC, as a frame has them. */
+/** The length of a payload and its complement. */
 export function lengthBytes(length: number): Buffer {
   const bytes = Buffer.alloc(LENGTH_BYTES)
   bytes.writeUInt32BE(length)
-  bytes.writeUInt32BE(crc32(bytes.subarray(0, 4)), 4)
+  bytes.writeUInt32BE(~length >>> 0, 4)
   return bytes
 }
 
-/** A journal that is being read: its header, and where it ends, which is known when all groups were taken. */
-export interface Journal {
-  readonly header: Readonly<Record<string, unknown>>
-  readonly start: JournalStart
-  /** The payloads after the header. They can be taken once. */
-  readonly groups: Iterable<Buffer>
-  /** The last MAC, the bytes of all frames, and how many bytes at the end of the file are not a frame. */
-  readonly end: () => { readonly mac: string; readonly bytes: number; readonly lostBytes: number }
+/** The first line of a journal. */
+export function headerOf({ store, region, hypervisor }: StateOwner): Readonly<Record<string, unknown>> {
+  return { imds: 'journal', format: FORMAT, store, region, hypervisor }
 }
 
-/**
- * Opens a journal in this turn for `use`, which reads one group after another. Rejects as `use` does, or with a Mismatch
- * if none of the keys fits, a RejectedFile if it is damaged or has another format, an Undecryptable if the keys do not
- * decrypt it, or an error of the file system.
- */
-export async function readJournal<T>(
-  path: string,
-  hypervisor: string,
-  keys: StateKeys,
-  use: (journal: Journal) => Promise<T>,
-): Promise<T> {
-  const fd = openRegularFileSync(path, 'refuse')
-  try {
-    // a killed daemon may have written more than it has flushed: what is served now must be there after a power failure
-    // too
-    fdatasyncSync(fd)
-    const frames = framesOf(fd, keys)
-    const decrypt = (payload: Buffer) => decrypted(keys, hypervisor, payload)
-    const first = frames.next() // never torn by a kill: a journal appears with it
-    if (!(first instanceof Buffer))
-      throw new Mismatch(
-        'its journal is torn, or was written with another key of this hypervisor (IMDS_TOKEN_KEYS_FILE or token-key)',
-      )
-    const { mac } = frames.end()
-    const header = objectOf(decrypt(first))
-    const { imds, format, generation } = header
-    if (imds !== 'journal' || format !== FORMAT || typeof generation !== 'number')
-      throw new RejectedFile('its journal has another format')
-    return await use({ header, start: { generation, mac }, groups: groupsOf(frames, decrypt), end: frames.end })
-  } finally {
-    closeSync(fd)
-  }
+interface Frame {
+  readonly isAuthentic: boolean
+  readonly payload: Buffer
 }
 
-/** Why there is no further authentic frame. */
-type NoFrame = 'torn' | 'damaged'
-
-/** The authentic frames of a file, one after the other. */
-function framesOf(fd: number, keys: StateKeys) {
-  const { size } = fstatSync(fd)
+/** Reads the frames of an open journal, which the caller closes. Its methods throw errors of unserved-journal.ts. */
+export class JournalReader {
+  readonly #fd: number
+  readonly #size: number
+  readonly #owner: StateOwner
+  readonly #keys: StateKeys
   /** The key of the first frame. */
-  let key: MacKey | undefined
-  let mac = NO_MAC
-  let position = 0
+  #key: MacKey | undefined
+  #mac = NO_MAC
+  #position = 0
 
-  const read = (at: number, length: number): Buffer => {
+  constructor(fd: number, owner: StateOwner, keys: StateKeys) {
+    // a killed daemon may have written more than it has flushed: what is served must be there after a power failure too
+    fdatasyncSync(fd)
+    this.#fd = fd
+    this.#size = fstatSync(fd).size
+    this.#owner = owner
+    this.#keys = keys
+  }
+
+  /** The first payload. Throws a Mismatch if the journal is of another owner, or its keys do not fit. */
+  header(): Readonly<Record<string, unknown>> {
+    const first = this.#nextFrame()
+    if (first?.isAuthentic !== true) throw new Mismatch(this.#whyNotAuthentic(first?.payload))
+    const header = objectOf(this.#decrypt(first.payload))
+    const expected = headerOf(this.#owner)
+    if (header['imds'] !== expected['imds'] || header['format'] !== FORMAT) throw malformed()
+    for (const [key, value] of Object.entries(expected)) {
+      if (header[key] !== value)
+        throw new Mismatch(`its ${key} is ${JSON.stringify(header[key])}, not ${JSON.stringify(value)}`)
+    }
+    return header
+  }
+
+  /** The payload of the next frame; undefined: there is none. Throws a RejectedJournal if it is damaged. */
+  next(): Buffer | undefined {
+    const frame = this.#nextFrame()
+    if (frame === undefined) return undefined
+    if (!frame.isAuthentic) throw new RejectedJournal(`it is damaged at byte ${this.#position}`)
+    return this.#decrypt(frame.payload)
+  }
+
+  /** How many bytes at the end are no frame, when all payloads were read. */
+  get lostBytes(): number {
+    return this.#size - this.#position
+  }
+
+  /** Undefined: the file has no further frame, but perhaps a torn one. */
+  #nextFrame(): Frame | undefined {
+    const left = this.#size - this.#position
+    if (left < HEAD_BYTES) return undefined
+    const head = this.#read(this.#position, HEAD_BYTES)
+    const length = head.readUInt32BE()
+    const bytes = lengthBytes(length)
+    if (!head.subarray(0, LENGTH_BYTES).equals(bytes))
+      return this.#endsInZeros() ? undefined : { isAuthentic: false, payload: head }
+    const leftAfter = left - HEAD_BYTES - length
+    if (leftAfter < 0) return undefined
+    const payload = this.#read(this.#position + HEAD_BYTES, length)
+    const found = head.subarray(LENGTH_BYTES)
+    const isFirst = this.#key === undefined
+    const key = (this.#key === undefined ? this.#keys.macKeys : [this.#key]).find((one) =>
+      timingSafeEqual(found, createHmac('sha256', one).update(this.#mac).update(bytes).update(payload).digest()),
+    )
+    if (key === undefined) return leftAfter === 0 && !isFirst ? undefined : { isAuthentic: false, payload }
+    this.#key = key
+    this.#mac = found
+    this.#position += HEAD_BYTES + length + Math.min(FLUSHED.length, leftAfter)
+    return { isAuthentic: true, payload }
+  }
+
+  #read(at: number, length: number): Buffer {
     const buffer = Buffer.allocUnsafeSlow(length)
-    // A file that is shorter than it was: what is missing has zeros.
-    if (length > 0) buffer.fill(0, readSync(fd, buffer, 0, length, at))
+    // a file that is shorter than it was: what is missing has zeros
+    if (length > 0) buffer.fill(0, readSync(this.#fd, buffer, 0, length, at))
     return buffer
   }
+
   /** Whether only zeros follow the length, which no MAC is. */
-  const endsInZeros = () => {
-    for (let at = position + LENGTH_BYTES; at < size; at += SLICE_BYTES)
-      if (read(at, Math.min(SLICE_BYTES, size - at)).some((byte) => byte !== 0)) return false
+  #endsInZeros(): boolean {
+    for (let at = this.#position + LENGTH_BYTES; at < this.#size; at += SLICE_BYTES)
+      if (this.#read(at, Math.min(SLICE_BYTES, this.#size - at)).some((byte) => byte !== 0)) return false
     return true
   }
-  return {
-    /** The last MAC, the bytes of all frames, and how many bytes follow them. */
-    end: () => ({ mac: mac.toString('hex'), bytes: position, lostBytes: size - position }),
-    /** The payload of the next frame. */
-    next: (): Buffer | NoFrame => {
-      const left = size - position
-      if (left < HEAD_BYTES) return 'torn'
-      const head = read(position, HEAD_BYTES)
-      const length = head.readUInt32BE()
-      const bytes = lengthBytes(length)
-      if (!head.subarray(0, LENGTH_BYTES).equals(bytes)) return endsInZeros() ? 'torn' : 'damaged'
-      const leftAfter = left - HEAD_BYTES - length
-      if (leftAfter < 0) return 'torn'
-      const payload = read(position + HEAD_BYTES, length)
-      const found = head.subarray(LENGTH_BYTES)
-      const fits = (key === undefined ? keys.macKeys : [key]).find((one) =>
-        timingSafeEqual(found, createHmac('sha256', one).update(mac).update(bytes).update(payload).digest()),
-      )
-      if (fits === undefined) return leftAfter === 0 ? 'torn' : 'damaged'
-      key = fits
-      mac = found
-      position += HEAD_BYTES + length + Math.min(FLUSHED.length, leftAfter)
-      return payload
-    },
-  }
-}
 
-/** The decrypted payloads of the frames that follow. Throws a RejectedFile if the file is damaged. */
-function* groupsOf(
-  { next, end }: ReturnType<typeof framesOf>,
-  decrypt: (payload: Buffer) => Buffer,
-): Generator<Buffer> {
-  for (let payload = next(); payload !== 'torn'; payload = next()) {
-    if (payload === 'damaged') throw new RejectedFile(`its journal is damaged at byte ${end().bytes}`)
-    yield decrypt(payload)
+  #decrypt(payload: Buffer): Buffer {
+    const { cipher } = this.#keys
+    if (cipher === undefined) return payload
+    const result = cipher.decrypt('journal', this.#owner.hypervisor ?? '', payload)
+    if (result.kind === 'rejected') throw new Mismatch(`it ${result.reason}`)
+    return result.bytes
   }
-}
 
-function decrypted({ cipher }: StateKeys, hypervisor: string, payload: Buffer): Buffer {
-  if (cipher === undefined) return payload
-  const result = cipher.decrypt('journal', hypervisor, payload)
-  if (result.kind === 'rejected') throw new Undecryptable(`its journal ${result.reason}`)
-  return result.bytes
+  /** Of the first payload; undefined: it is not there. A kill never tears it: a journal gets its name with a view. */
+  #whyNotAuthentic(payload: Buffer | undefined): string {
+    const { cipher } = this.#keys
+    const isPlain = payload !== undefined && !isEncrypted(payload)
+    if (cipher === undefined && payload !== undefined && !isPlain)
+      return 'it is encrypted, and there are no keys (IMDS_RECORD_KEYS_FILE)'
+    if (cipher !== undefined && isPlain) return 'it is not encrypted, and there are record keys (IMDS_RECORD_KEYS_FILE)'
+    if (cipher !== undefined && payload !== undefined) this.#decrypt(payload)
+    return 'it is cut off, or was written with another key of this hypervisor (IMDS_TOKEN_KEYS_FILE or token-key)'
+  }
 }

@@ -1,87 +1,110 @@
 /**
- * Keeps the files in step with the view: its states are those of journal.ts. Only the queue's loop (#write) changes the
- * state; work in the background passes its end to it.
+ * Keeps the journal in step with the view (journal.ts has its format and the order of writes).
+ *
+ *     closed --- a change waits for a rewrite ---> open <--- a rewrite succeeds, 30 s later --- lost
+ *        ^                                       |   |                                           ^
+ *        +---- a comparison cannot be written ---+   +--- a change, or the rewrite that it ------+
+ *                                                         waits for, cannot be written
+ *
+ * `closed`: at the start. The journal on the disk has every change, or is not served, or there is none.
+ * `open`: changes are appended. It is rewritten beside that when they are longer than what was written first, and soon
+ * after a change that removes user-data.
+ * `lost`: the disk failed or took too long, and the journal was deleted: the next start serves nothing until the store
+ * answers, rather than an old state. Changes are applied without the disk.
+ *
+ * Only the queue's loop (#write) changes the state, and it handles the end of a rewrite.
  */
 import type { Log, LogCode } from '../../runtime/log-codes.ts'
-import { BackgroundWork } from './background-work.ts'
-import { buildChangeQueue } from './change-queue.ts'
-import { buildFoldSchedule, type FoldSchedule } from './fold-schedule.ts'
-import type { ViewChange, ChangeLog } from '../view/change.ts'
-import { JournalChain, type JournalChainParts } from './journal-chain.ts'
 import { inTime } from '../../limits/in-time.ts'
-import type { FilesFound, Restored } from './restore.ts'
+import type { Reports } from '../../metadata/reports.ts'
+import type { ViewChange, ChangeLog } from '../view/change.ts'
+import type { View } from '../view/view.ts'
+import { buildChangeQueue } from './change-queue.ts'
+import type { Disk } from './disk.ts'
+import { encodeChange } from './encoding.ts'
+import { JournalName } from './journal-name.ts'
+import type { JournalWriter } from './journal-writer.ts'
+import { changesFor, type Restored } from './restore.ts'
+import { Rewrite } from './rewrite.ts'
+import { buildRewriteSchedule, type RewriteSchedule } from './rewrite-schedule.ts'
 import type { StaleMark } from './stale-mark.ts'
-import { deleteFiles, deleteOldPrevious, setAside } from './state-files.ts'
+import type { StateKeys, StateOwner } from './state-files.ts'
 
 const LOST =
   'the view cannot be kept on disk: guests get every change, but after a start without the store they get 503. ' +
   'Make room in the state directory, or repair its disk'
 const NOT_DELETED =
-  'the snapshot cannot be deleted, and is older than what guests get: delete it and its journals before a reboot'
+  'the journal of the view cannot be deleted, and is older than what guests get: delete it before a reboot'
 const NOT_MARKED =
-  'the snapshot cannot be deleted, and is older than what guests get: delete it and its journals before the next start'
-const NOT_FOLDED = 'the snapshot cannot be written: changes are only in the journal. Make room in the state directory'
+  'the journal of the view cannot be deleted, and is older than what guests get: delete it before the next start'
+const NOT_REWRITTEN =
+  'the journal of the view cannot be rewritten: it still has every change. Make room in the state directory'
+
+/** A journal that has grown by more (see `growth`) is rewritten, or must be before a further change. */
+const [LONG, TOO_LONG] = [1, 4]
+/** If a rewrite misses more, changes wait for it: they are kept in memory. */
+const MAX_MISSED_BYTES = 64 * 1024 * 1024
 
 interface Counter {
   inc(labels: { result: 'written' | 'failed' }): void
 }
 
-export interface PersistenceParts extends Omit<JournalChainParts, 'nextGeneration'> {
-  readonly restored: Omit<Restored, 'instances' | 'removals' | 'ageMs'>
-  readonly maxAgeMs: number
+export interface PersistenceParts {
+  readonly disk: Disk
+  /** Of the journal. */
+  readonly path: string
   readonly stale: StaleMark
-  /**
-   * When the view was last compared with the store, in milliseconds since 1970: the snapshot's time, until the first
-   * resync.
-   */
-  readonly asOfMs: number
-  readonly snapshotWrites: Counter
-  readonly journalWrites: Counter
+  readonly owner: StateOwner
+  readonly keys: StateKeys
+  readonly view: View
+  readonly reportsOf: (id: string) => Reports | undefined
+  readonly restored: Pick<Restored, 'journal' | 'isComplete'>
+  /** When the view was last compared with the store, in milliseconds since 1970. */
+  readonly comparedAtMs: number
+  /** How long a change waits for the disk. */
+  readonly timeoutMs: number
   /** The pause after a failure, in ms. */
   readonly retryMs: number
+  readonly journalWrites: Counter
+  readonly journalRewrites: Counter
   readonly log: Log
 }
 
-/** `isFirst`: no snapshot of this view is on the disk yet: a change waits for it. */
 type State =
-  | { readonly kind: 'idle' | 'clearing' | 'resting' | 'opening' }
-  | { readonly kind: 'kept'; readonly chain: JournalChain; readonly isFirst: boolean }
+  | { readonly kind: 'closed'; readonly isServed: boolean }
+  | { readonly kind: 'open'; readonly journal: JournalWriter }
+  | { readonly kind: 'lost' }
+
+const growthOf = (state: State) => (state.kind === 'open' ? state.journal.growth : 0)
+const closed = (state: State) => (state.kind === 'open' ? state.journal.close() : undefined)
 
 export class Persistence implements ChangeLog {
   readonly #parts: PersistenceParts
   readonly #queue = buildChangeQueue((changes) => this.#write(changes))
+  readonly #schedule: RewriteSchedule
+  readonly #name: JournalName
   #state: State
-  /** The files that are removed before the first journal of a chain. */
-  #found: FilesFound
-  #generation: number
+  #rewrite: Rewrite | undefined
+  #isRewriteWanted = false
+  /** Resolves when work that failed or hangs has ended. No rewrite begins before. */
+  #ending: Promise<void> | undefined
   #isComplete: boolean
-  #asOfMs: number
-  #foldsAtResync: boolean
-  #isFoldWanted = false
-  readonly #schedule: FoldSchedule
-  /** The warnings since the last snapshot was written. */
+  #comparedAtMs: number
+  #isComparisonDue = false
+  /** The warnings since a rewrite succeeded. */
   readonly #problems = new Set<string>()
-  readonly #background = new BackgroundWork(() => this.#queue.wake())
-  #isTidyDue = false
-  #isTidying = false
 
   constructor(parts: PersistenceParts) {
-    const { files, isComplete, isCurrent, end, snapshotBytes, generation } = parts.restored
     this.#parts = parts
-    this.#schedule = buildFoldSchedule(parts.retryMs, () => this.#wantFold())
-    this.#found = files
-    this.#generation = generation
-    this.#state =
-      end === undefined
-        ? { kind: 'idle' }
-        : { kind: 'kept', chain: new JournalChain(this.#chainParts(), { ...end, snapshotBytes }), isFirst: false }
-    this.#isComplete = isComplete
-    this.#foldsAtResync = files === 'served' && !(isComplete && isCurrent)
-    this.#asOfMs = parts.asOfMs
+    this.#schedule = buildRewriteSchedule(parts.retryMs, () => this.#wantRewrite())
+    this.#name = new JournalName(parts.disk, parts.path, parts.stale)
+    this.#state = { kind: 'closed', isServed: parts.restored.journal === 'served' }
+    this.#isComplete = parts.restored.isComplete
+    this.#comparedAtMs = parts.comparedAtMs
   }
 
   async append(change: ViewChange, removesUserData: boolean, apply: () => void): Promise<void> {
-    await this.#queue.add(change, () => {
+    await this.#queue.add(encodeChange(change), () => {
       apply()
       if (removesUserData) this.#schedule.request()
     })
@@ -95,241 +118,184 @@ export class Persistence implements ChangeLog {
     return this.#queue.whenIdle(task)
   }
 
-  /** A resync is complete: updates the time of the snapshot. `asOfMs`: when it began, in milliseconds since 1970. */
-  noteResync(asOfMs: number): void {
-    this.#asOfMs = asOfMs
+  /** A resync is complete. `atMs`: when it began, in milliseconds since 1970. */
+  noteResync(atMs: number): void {
+    this.#comparedAtMs = atMs
     this.#isComplete = true
-    this.#isTidyDue = true
-    if (this.#foldsAtResync && (this.#state.kind === 'idle' || this.#state.kind === 'kept')) this.#isFoldWanted = true
+    this.#isComparisonDue = true
     this.#queue.wake()
   }
 
-  /** Folds what is not in the snapshot yet. Waits for the disk as long as that makes progress. */
+  /** Makes the rewrite that is due. Waits for the disk as long as that makes progress. */
   async stop(): Promise<void> {
-    const isFoldScheduled = this.#schedule.stop()
+    const isScheduled = this.#schedule.stop()
     try {
       await this.#quiet()
-      if (this.#state.kind === 'kept' ? isFoldScheduled || this.#state.chain.hasChanges : this.#state.kind !== 'idle') {
-        this.#wantFold()
+      if (isScheduled || this.#state.kind === 'lost') {
+        this.#wantRewrite()
         await this.#quiet()
       }
     } catch {
       /* the disk hangs, and that is reported */
     }
-    if (this.#state.kind === 'kept')
-      await inTime(this.#state.chain.drop(), this.#parts.timeoutMs).catch(() => undefined) // the same
+    this.#end(this.#rewrite?.drop(), closed(this.#state))
+    await inTime(this.#ending ?? Promise.resolve(), this.#parts.timeoutMs).catch(() => undefined) // the same
   }
 
   /** The loop: brings a group of changes to the disk. Called while no other change waits to be applied. */
   async #write(changes: readonly Uint8Array[]): Promise<void> {
-    await this.#background.handleEnds()
     const hasChanges = changes.length > 0
-    if (this.#state.kind === 'idle' && (hasChanges || this.#isFoldWanted)) await this.#openFirst()
-    if (this.#state.kind === 'resting' && this.#isFoldWanted) this.#openAgain()
-    if (this.#state.kind === 'idle' && this.#isTidyDue && !this.#isTidying) this.#tidy(undefined)
-    if (this.#state.kind !== 'kept') return
-    const { chain, isFirst } = this.#state
-    const isFoldNeeded = hasChanges && chain.isLong && this.#problems.size === 0
-    if (!chain.isFolding && !this.#isTidying && (this.#isFoldWanted || isFoldNeeded)) await this.#fold(chain)
-    if (this.#isTidyDue && !this.#isTidying && !chain.isFolding && !chain.isDropped) this.#tidy(chain)
-    if (!hasChanges || chain.isDropped) return
     try {
-      if (isFirst && !chain.isOnDisk) await chain.folded()
-      if (chain.isTooLong && !(await this.#shorten(chain))) return
-      await chain.append(changes)
-      this.#parts.journalWrites.inc({ result: 'written' })
+      if (this.#rewrite?.hasEnded === true) {
+        const error = await this.#finishRewrite(this.#rewrite)
+        if (error !== undefined && this.#state.kind !== 'lost')
+          this.#warn('journal-not-rewritten', NOT_REWRITTEN, error)
+      }
+      if (this.#isComparisonDue) await this.#compare()
+      if (hasChanges && this.#mustWait()) await this.#rewriteNow()
+      else if (this.#isRewriteDue()) this.#startRewrite()
+      if (hasChanges) await this.#append(changes)
     } catch (error) {
-      await this.#giveUp(chain, error)
+      await this.#giveUp(error)
     }
+  }
+
+  async #append(changes: readonly Uint8Array[]): Promise<void> {
+    const { journalWrites, timeoutMs } = this.#parts
+    this.#rewrite?.miss(changes)
+    if (this.#state.kind !== 'open') return
+    await inTime(this.#state.journal.append(changes), timeoutMs)
+    journalWrites.inc({ result: 'written' })
   }
 
   /**
-   * Folds journals that are too long for another change, also if the last fold failed. False if the chain was dropped.
+   * Writes when the view was compared. If that fails, the journal has every change, but its end may be torn: nothing
+   * more is appended to it. Rejects if the journal was deleted or changed.
    */
-  async #shorten(chain: JournalChain): Promise<boolean> {
-    await this.#backgroundEnded()
-    await this.#background.handleEnds()
-    // one that ran until now lacks what was appended meanwhile
-    if (!chain.isDropped && chain.isTooLong) await this.#fold(chain)
-    let cause: unknown
-    await chain.folded().catch((error: unknown) => {
-      cause = error
-    })
-    if (!chain.isDropped && chain.isTooLong)
-      throw new Error('the journal is too long, because no snapshot could be written', { cause })
-    return !chain.isDropped
-  }
-
-  /** idle -> kept, or clearing. */
-  async #openFirst(): Promise<void> {
-    const chain = new JournalChain(this.#chainParts())
-    this.#state = { kind: 'kept', chain, isFirst: true }
-    try {
-      await inTime(this.#open(chain), this.#parts.timeoutMs)
-      this.#startFold(chain)
-    } catch (error) {
-      this.#parts.snapshotWrites.inc({ result: 'failed' })
-      await this.#giveUp(chain, error)
+  async #compare(): Promise<void> {
+    if (this.#state.kind !== 'open') return // a rewrite has the time
+    const { disk, path, view, timeoutMs } = this.#parts
+    const { journal } = this.#state
+    const { floor } = view.removals
+    const lines = encodeChange({ kind: 'compared', atMs: this.#comparedAtMs, isComplete: this.#isComplete, floor })
+    this.#isComparisonDue = false
+    this.#rewrite?.miss(lines)
+    const appended = async () => {
+      if ((await disk.sizeOf(path)) !== journal.bytes) return false
+      await journal.append(lines)
+      return true
     }
+    const isAppended = await inTime(appended(), timeoutMs).catch(() => undefined) // a rewrite says what is wrong
+    if (isAppended === false) throw new Error(`${path} was deleted or changed by another program`)
+    if (isAppended === true) return
+    this.#state = { kind: 'closed', isServed: true }
+    this.#isRewriteWanted = true
+    void journal.close().catch(() => undefined) // it is replaced
   }
 
-  /** resting -> opening -> kept, or clearing. */
-  #openAgain(): void {
-    const chain = new JournalChain(this.#chainParts())
-    this.#isFoldWanted = false
-    this.#state = { kind: 'opening' }
-    this.#background.start(this.#open(chain), async (failure) => {
-      if (failure !== undefined) {
-        this.#parts.snapshotWrites.inc({ result: 'failed' })
-        return this.#giveUp(chain, failure.error)
-      }
-      this.#state = { kind: 'kept', chain, isFirst: false }
-      this.#startFold(chain)
-    })
+  /** The journal has all changes again, or is given up. */
+  async #rewriteNow(): Promise<void> {
+    if (this.#rewrite !== undefined) await this.#finishInTime(this.#rewrite)
+    if (!this.#mustWait()) return
+    if (this.#ending !== undefined) await inTime(this.#ending, this.#parts.timeoutMs)
+    const error = await this.#finishInTime(this.#startRewrite())
+    if (this.#mustWait()) throw new Error('the journal could not be rewritten', { cause: error })
   }
 
-  async #open(chain: JournalChain): Promise<void> {
-    await chain.open(() => this.#setFilesAside())
-    this.#parts.stale.clear()
+  #startRewrite(): Rewrite {
+    const { disk, path, owner, keys, view, reportsOf } = this.#parts
+    this.#isRewriteWanted = this.#isComparisonDue = false
+    const changes = changesFor(view, reportsOf, this.#comparedAtMs, this.#isComplete)
+    this.#rewrite = new Rewrite({ disk, path, owner, keys, changes, onEnd: () => this.#queue.wake() })
+    return this.#rewrite
   }
 
-  /** Begins a new journal, and then to write the snapshot below it. */
-  async #fold(chain: JournalChain): Promise<void> {
-    this.#isFoldWanted = false
+  /** Waits for a rewrite as long as it makes progress. */
+  async #finishInTime(rewrite: Rewrite): Promise<unknown> {
+    await inTime(rewrite.ended, this.#parts.timeoutMs, () => rewrite.steps)
+    return this.#finishRewrite(rewrite)
+  }
+
+  /** Gives the rewritten journal its name. Returns why it could not be written; rejects if the name is uncertain. */
+  async #finishRewrite(rewrite: Rewrite): Promise<unknown> {
+    const { path, timeoutMs, journalRewrites, log } = this.#parts
+    this.#rewrite = undefined
+    let isNaming = false
     try {
-      await chain.rotate()
+      const journal = await inTime(rewrite.complete(), timeoutMs)
+      isNaming = true
+      await inTime(this.#name.give(), timeoutMs)
+      if (this.#state.kind === 'open') void this.#state.journal.close().catch(() => undefined) // all of it was flushed
+      this.#state = { kind: 'open', journal }
     } catch (error) {
-      this.#parts.snapshotWrites.inc({ result: 'failed' })
-      return this.#foldFailed(chain, error)
+      journalRewrites.inc({ result: 'failed' })
+      this.#end(rewrite.drop())
+      if (isNaming) throw error // it may have got the name, or get it later
+      return error
     }
-    this.#startFold(chain)
+    journalRewrites.inc({ result: 'written' })
+    this.#schedule.noteRewrite(performance.now() - rewrite.startedAtMs)
+    if (this.#problems.size > 0) log.info({ path }, 'the journal of the view can be written again')
+    this.#problems.clear()
+    return undefined
   }
 
-  #startFold(chain: JournalChain): void {
-    const startedMs = performance.now()
-    const isComplete = this.#isComplete
-    this.#isFoldWanted = false
-    // asOf is the time of what is written, not of a resync that completes meanwhile.
-    this.#background.start(chain.fold({ asOf: new Date(this.#asOfMs), isComplete }), async (failure) => {
-      this.#parts.snapshotWrites.inc({ result: failure === undefined ? 'written' : 'failed' })
-      if (chain.isDropped) return
-      if (failure !== undefined) return this.#foldFailed(chain, failure.error)
-      this.#foldsAtResync = !isComplete
-      if (this.#foldsAtResync && this.#isComplete) this.#isFoldWanted = true // a resync completed meanwhile
-      this.#schedule.noteFold(performance.now() - startedMs)
-      if (this.#problems.size > 0) this.#parts.log.info({ path: this.#parts.path }, 'the snapshot can be written again')
-      this.#problems.clear()
-    })
-  }
-
-  /** The journals still have every change, if there is a snapshot below them. */
-  async #foldFailed(chain: JournalChain, error: unknown): Promise<void> {
-    if (!chain.isOnDisk) return this.#giveUp(chain, error)
-    this.#warn('snapshot-not-written', NOT_FOLDED, error)
-    this.#schedule.noteFailure()
-  }
-
-  /** kept or opening -> clearing -> resting. */
-  async #giveUp(chain: JournalChain, error: unknown): Promise<void> {
-    const { stale } = this.#parts
-    this.#state = { kind: 'clearing' }
-    stale.set()
-    this.#parts.journalWrites.inc({ result: 'failed' })
+  /** Deletes the journal before the view becomes newer than it is. */
+  async #giveUp(error: unknown): Promise<void> {
+    const { stale, timeoutMs, journalWrites } = this.#parts
+    const [state, rewrite] = [this.#state, this.#rewrite]
+    this.#state = { kind: 'lost' }
+    this.#rewrite = undefined
+    this.#isRewriteWanted = false
+    journalWrites.inc({ result: 'failed' })
     this.#warn('view-not-kept', LOST, error)
-    if (this.#found === 'served') this.#found = 'none'
-    const ended = chain.drop()
-    const cleared = this.#clear(chain, ended)
-    const failed = (reason: unknown) =>
-      this.#warn('snapshot-not-deleted', stale.isSet ? NOT_DELETED : NOT_MARKED, reason)
-    const again = cleared
-      .catch(() => undefined) // reported below
-      .then(() => ended)
-      .then(() => this.#setFilesAside())
-    this.#background.start(again, (failure) => {
-      if (failure !== undefined) failed(failure.error)
-      this.#state = { kind: 'resting' }
-      this.#isFoldWanted = false
+    const deleted = this.#name.delete()
+    const notDeleted = (reason: unknown) =>
+      this.#warn('journal-not-deleted', stale.isSet ? NOT_DELETED : NOT_MARKED, reason)
+    this.#end(deleted.catch(notDeleted), rewrite?.drop(), closed(state))
+    await inTime(deleted, timeoutMs).catch(notDeleted)
+  }
+
+  #end(...work: (Promise<void> | undefined)[]): void {
+    const ending = Promise.allSettled([this.#ending, ...work]).then(() => {
+      if (this.#ending !== ending) return
+      this.#ending = undefined
       this.#schedule.noteFailure()
     })
-    await inTime(cleared, this.#parts.timeoutMs).catch(failed)
+    this.#ending = ending
   }
 
-  /**
-   * Deletes the files before the view becomes newer than they are. Does not wait for work of the chain that is still
-   * ending.
-   */
-  async #clear(chain: JournalChain, ended: Promise<void>): Promise<void> {
-    if (this.#found === 'unserved') await ended // another hypervisor may need them: only one at a time moves them
-    await this.#setFilesAside()
-    if (chain.renaming === undefined) return
-    await chain.renaming.catch(() => undefined) // then there is no file
-    await this.#setFilesAside()
+  /** A change is not applied before a rewrite. */
+  #mustWait(): boolean {
+    if (this.#state.kind === 'closed' || growthOf(this.#state) > TOO_LONG) return true
+    return this.#rewrite !== undefined && this.#rewrite.missedBytes > MAX_MISSED_BYTES
   }
 
-  /** Removes what must not be on the disk beside a new journal. Files that another owner may need are set aside. */
-  async #setFilesAside(): Promise<void> {
-    const { disk, path } = this.#parts
-    // files that are served stay: the new snapshot replaces them
-    if (this.#found !== 'served') {
-      if (this.#found === 'unserved') await setAside(disk, path)
-      else await deleteFiles(disk, path)
-      this.#found = 'none'
-    }
-    await disk.makeDirectory(path)
-  }
-
-  /**
-   * Renews the time of the snapshot, and deletes what was set aside long ago. One at a time, and not beside a fold: on
-   * a disk that hangs, each takes one of the four threads that Node has for files and host names.
-   */
-  #tidy(chain: JournalChain | undefined): void {
-    const { disk, path, maxAgeMs } = this.#parts
-    this.#isTidying = true
-    this.#isTidyDue = false
-    const asOfMs = this.#asOfMs
-    const tidying = (async () => {
-      try {
-        if (chain?.isOnDisk === true) await disk.setTime(path, new Date(asOfMs))
-      } finally {
-        await deleteOldPrevious(disk, path, maxAgeMs, asOfMs)
-      }
-    })()
-    this.#background.start(tidying, (failure) => {
-      this.#isTidying = false
-      if (failure === undefined || chain === undefined) return
-      if ((failure.error as NodeJS.ErrnoException).code === 'ENOENT') chain.missSnapshot()
-      this.#isFoldWanted = true // a new file has the time
-    })
-  }
-
-  #chainParts(): JournalChainParts {
-    return { ...this.#parts, nextGeneration: () => (this.#generation += 1) }
-  }
-
-  /** Resolves when the work in the background has ended. Rejects if the disk hangs. */
-  async #backgroundEnded(): Promise<void> {
-    await this.#background.ended(this.#parts.timeoutMs, () =>
-      this.#state.kind === 'kept' ? this.#state.chain.steps : 0,
-    )
+  #isRewriteDue(): boolean {
+    if (this.#rewrite !== undefined || this.#ending !== undefined) return false
+    if (this.#isRewriteWanted || (growthOf(this.#state) > LONG && this.#problems.size === 0)) return true
+    // a journal that is not served stays until the view changes
+    return this.#state.kind === 'closed' && this.#state.isServed && this.#isComparisonDue
   }
 
   /** Resolves when nothing is under way. Rejects if the disk hangs. */
   async #quiet(): Promise<void> {
-    await this.#queue.allApplied()
-    while (this.#background.isRunning) {
-      await this.#backgroundEnded()
+    for (;;) {
       await this.#queue.allApplied()
+      const work = this.#rewrite?.ended ?? this.#ending
+      if (work === undefined) return
+      await inTime(work, this.#parts.timeoutMs, () => this.#rewrite?.steps ?? 0)
     }
   }
 
-  /** Each warning is logged once until a snapshot is written. */
+  /** Each warning is logged once until a rewrite succeeds. */
   #warn(code: LogCode, message: string, error: unknown): void {
     if (!this.#problems.has(code)) this.#parts.log.warn({ code, err: error, path: this.#parts.path }, message)
     this.#problems.add(code)
   }
 
-  #wantFold(): void {
-    this.#isFoldWanted = true
+  #wantRewrite(): void {
+    this.#isRewriteWanted = true
     this.#queue.wake()
   }
 }

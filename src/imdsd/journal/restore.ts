@@ -1,62 +1,39 @@
 /**
- * Reads the view from the state directory at a start: the snapshot, then its journals in their order. It restores all of
- * them or nothing; only the torn end of a journal may be missing.
+ * Reads the journal from the state directory at a start: all of it or nothing; only its torn end may be missing.
  *
- * Files that can never be served are deleted, since they may have user-data. Files of another owner or key, or of
- * another time, stay until the first change of the view; then persistence.ts sets them aside.
+ * A journal that can never be served is deleted, since it may have user-data. One of another owner or key, or of
+ * another time, stays until the first change of the view, which replaces it.
  */
-import { accessSync, constants, rmSync, statSync } from 'node:fs'
+import { accessSync, closeSync, constants, rmSync, statSync } from 'node:fs'
 import { dirname, join } from 'node:path'
-import type { Log } from '../../runtime/log-codes.ts'
 import type { Reports } from '../../metadata/reports.ts'
+import { openRegularFileSync } from '../../runtime/regular-file.ts'
+import type { Log } from '../../runtime/log-codes.ts'
 import { namesIn } from '../../runtime/systemd.ts'
-import { changesOf, restoreOf, type Restore, type SavedInstance } from './encoding.ts'
+import type { View } from '../view/view.ts'
 import { DISK } from './disk.ts'
-import { View, type Removals } from '../view/view.ts'
-import { readJournal, type Journal } from './journal.ts'
-import { checkOwner, readSnapshot } from './snapshot.ts'
+import { changesOf, checkOf, type Comparison, type JournalChange } from './encoding.ts'
+import { JournalReader } from './journal.ts'
 import type { StaleMark } from './stale-mark.ts'
-import {
-  deleteFiles,
-  deleteOldPrevious,
-  journalGenerations,
-  journalPath,
-  leftFiles,
-  type StateKeys,
-  type StateOwner,
-} from './state-files.ts'
-import { Mismatch, PlainSnapshot, RejectedFile, Undecryptable } from './unserved-file.ts'
-
-/**
- * What is on the disk after the start. `served`: this view. `unserved`: files that stay until the view changes.
- * `plain`: the same, but they are deleted then, because the daemon has record keys. `none`: nothing.
- */
-export type FilesFound = 'served' | 'unserved' | 'plain' | 'none'
+import { leftFiles, type StateKeys, type StateOwner } from './state-files.ts'
+import { malformed, Mismatch, RejectedJournal } from './unserved-journal.ts'
 
 /** The view as the last daemon left it. */
 export interface Restored {
-  readonly instances: readonly SavedInstance[]
-  readonly removals: Removals
-  /** Time since it was compared with the store; negative if the clock was set back since; undefined: nothing is served. */
+  /** What makes the view: see replay. None if the journal is not served. */
+  readonly changes: readonly JournalChange[]
+  /** Time since it was compared with the store; negative if the clock was set back; undefined: nothing is served. */
   readonly ageMs: number | undefined
   /** A resync had completed for this view, so it lacks no instance. */
   readonly isComplete: boolean
-  /** This daemon would write the snapshot with the same keys and schema. */
-  readonly isCurrent: boolean
-  readonly files: FilesFound
-  /** The last MAC of the journals, and their size; undefined: nothing is served. */
-  readonly end: { readonly mac: string; readonly bytes: number; readonly hasChanges: boolean } | undefined
-  readonly snapshotBytes: number
-  /** No journal on the disk has a higher one. */
-  readonly generation: number
+  /** The journal on the disk. `unserved`: it stays until the view changes. */
+  readonly journal: 'served' | 'unserved' | 'none'
 }
 
 interface RestoreParts {
-  /** Of the snapshot. */
+  /** Of the journal. */
   readonly path: string
   readonly stale: StaleMark
-  /** What the journal gives to an instance is unconfirmed at first (view.ts). */
-  readonly waitsForRules: boolean
   readonly owner: StateOwner
   readonly keys: StateKeys
   readonly maxAgeMs: number
@@ -64,205 +41,157 @@ interface RestoreParts {
   readonly log: Log
 }
 
-/** Reads the view. Never throws. */
+/** Reads the journal. Never rejects. */
 export async function restoreView(parts: RestoreParts): Promise<Restored> {
   const { path, log } = parts
   const facts: Record<string, unknown> = { path } // for the log
   try {
-    return (await restoreFiles(parts, facts)) ?? unserved(path, 'none')
+    return (await restore(parts, facts)) ?? nothing('none')
   } catch (error) {
     const reason = (error as Error).message
-    if (error instanceof RejectedFile)
-      return unserved(path, (await reject(path, { ...facts, reason }, log)) ? 'none' : 'unserved')
-    const cause = error instanceof Mismatch ? { reason } : { err: error }
-    log.warn({ code: 'snapshot-not-served', ...facts, ...cause }, consequenceOf(error))
-    return unserved(path, error instanceof PlainSnapshot ? 'plain' : 'unserved')
+    if (error instanceof RejectedJournal)
+      return nothing((await reject(path, { ...facts, reason }, log)) ? 'none' : 'unserved')
+    log.warn(
+      { code: 'journal-not-served', ...facts, ...(error instanceof Mismatch ? { reason } : { err: error }) },
+      error instanceof Mismatch
+        ? 'the journal of the view is not served, and stays where it is until the store has records of this ' +
+            'hypervisor; guests get 503 until then'
+        : 'the journal of the view cannot be read, or the state directory cannot be written; ' +
+            'guests get 503 until the store answers',
+    )
+    return nothing('unserved')
   }
 }
 
-function unserved(path: string, files: FilesFound): Restored {
-  return {
-    instances: [],
-    removals: { floor: 0, removed: new Map() },
-    ageMs: undefined,
-    isComplete: false,
-    isCurrent: false,
-    files,
-    end: undefined,
-    snapshotBytes: 0,
-    generation: generationsBeside(path).at(-1) ?? 0,
-  }
+function nothing(journal: 'unserved' | 'none'): Restored {
+  return { changes: [], ageMs: undefined, isComplete: false, journal }
 }
 
-function consequenceOf(error: unknown): string {
-  if (error instanceof Undecryptable)
-    return 'the snapshot cannot be decrypted; it stays where it is, and guests get 503 until the store answers'
-  if (error instanceof PlainSnapshot)
-    return (
-      'the snapshot is not served, and is deleted when the store has records of this hypervisor; ' +
-      'guests get 503 until then'
-    )
-  if (error instanceof Mismatch)
-    return (
-      'the snapshot is not served, and stays where it is until the store has records of this hypervisor; ' +
-      'guests get 503 until then'
-    )
-  return 'the snapshot cannot be read, or the state directory cannot be written; guests get 503 until the store answers'
-}
-
-/** Reads the files. Adds to `facts` what is known of them. Undefined: there is no snapshot. */
-async function restoreFiles(
-  { path, stale, owner, keys, waitsForRules, maxAgeMs, nowMs, log }: RestoreParts,
+/** Adds to `facts` what is known of the journal. Undefined: there is none. */
+async function restore(
+  { path, stale, owner, keys, maxAgeMs, nowMs, log }: RestoreParts,
   facts: Record<string, unknown>,
 ): Promise<Restored | undefined> {
+  const directory = dirname(path)
   // also a directory
-  for (const name of leftFiles(namesIn(dirname(path))))
-    rmSync(join(dirname(path), name), { force: true, recursive: true })
-  await deleteOldPrevious(DISK, path, maxAgeMs, nowMs)
+  for (const name of leftFiles(namesIn(directory))) rmSync(join(directory, name), { force: true, recursive: true })
   const found = statSync(path, { throwIfNoEntry: false })
-  if (found === undefined) {
-    await deleteFiles(DISK, path)
-    return undefined
-  }
-  const { size, mtimeMs } = found
-  const ageMs = nowMs - mtimeMs
-  Object.assign(facts, { bytes: size, ageSeconds: Math.round(ageMs / 1000) })
-  accessSync(dirname(path), constants.W_OK)
-  if (stale.isSet) throw new RejectedFile('the last daemon served more than it has, and could neither write nor delete')
+  if (found === undefined) return undefined
+  facts['bytes'] = found.size
+  accessSync(directory, constants.W_OK)
+  if (stale.isSet)
+    throw new RejectedJournal('the last daemon served more than it has, and could neither write nor delete')
+  const { changes, compared, lostBytes } = await readChanges(path, owner, keys, (open) => open())
+  const ageMs = nowMs - compared.atMs
+  facts['ageSeconds'] = Math.round(ageMs / 1000)
   if (ageMs > maxAgeMs)
-    throw new Mismatch('it is older than IMDS_SNAPSHOT_MAX_AGE_SECONDS, by the clock of this hypervisor')
+    throw new Mismatch('it is older than IMDS_JOURNAL_MAX_AGE_SECONDS, by the clock of this hypervisor')
   // Its age is unknown. A clock that is behind by less, such as by a time zone, stops no guest.
   if (ageMs < -maxAgeMs)
     throw new Mismatch(
-      'it is from the future by more than IMDS_SNAPSHOT_MAX_AGE_SECONDS: the clock of this hypervisor is behind',
+      'it is from the future by more than IMDS_JOURNAL_MAX_AGE_SECONDS: the clock of this hypervisor is behind',
     )
-  const { torn, oldest, ...view } = await readView(path, owner, keys, waitsForRules, (open) => open())
-  // else a power failure could take back a name that is served, but not what follows: a later journal, or a deletion
-  await DISK.syncDirectory(path)
-  for (const generation of generationsBeside(path))
-    if (generation < oldest) rmSync(journalPath(path, generation), { force: true })
-  for (const end of torn)
+  await DISK.syncDirectory(path) // else a power failure could take back the name of what is served
+  if (lostBytes > 0)
     log.warn(
-      { code: 'journal-torn', ...end },
+      { code: 'journal-torn', path, lostBytes },
       'the end of the journal is torn: the daemon was killed, or lost power, while it wrote. ' +
         'The next resync reads what was lost',
     )
-  return { ...view, ageMs, files: 'served', snapshotBytes: size, generation: generationsBeside(path).at(-1) ?? 0 }
+  return { changes, ageMs, isComplete: compared.isComplete, journal: 'served' }
 }
 
-/**
- * What files on the disk have. `torn`: the journals whose end is torn. `oldest`: the first generation that is not
- * obsolete.
- */
-export interface ReadView extends Pick<Restored, 'instances' | 'removals' | 'isComplete' | 'isCurrent' | 'end'> {
-  readonly torn: readonly { readonly path: string; readonly lostBytes: number }[]
-  readonly oldest: number
+/** What a journal has. `compared`: the last comparison in it. */
+export interface ReadChanges extends Pick<Restored, 'changes'> {
+  readonly compared: Comparison
+  readonly lostBytes: number
 }
 
-/**
- * Reads a snapshot and its journals, and changes nothing. Opens each file in a call of `as`. Rejects as readSnapshot and
- * readJournal do.
- */
-export async function readView(
+/** Reads a journal, and changes nothing. Opens it in a call of `as`. Rejects as JournalReader throws. */
+export async function readChanges(
   path: string,
   owner: StateOwner,
   keys: StateKeys,
-  waitsForRules: boolean,
   as: <T>(open: () => T) => T,
-): Promise<ReadView> {
-  const snapshot = await as(() => readSnapshot(path, owner, keys))
-  const { isComplete, isCurrent, journal: first } = snapshot
-  const view = new View({}, () => 0, waitsForRules)
-  fillView(view, snapshot)
-  const reports = new Map(snapshot.instances.map((one) => [one.instance.id, one.reports]))
-  const generations = as(() => generationsBeside(path)).filter((generation) => generation >= first.generation)
-  if (generations[0] !== first.generation)
-    throw new Mismatch(`its journal ${journalPath(path, first.generation)} is missing`)
-  const torn: { path: string; lostBytes: number }[] = []
-  let end: Restored['end']
-  for (const generation of generations) {
-    const file = journalPath(path, generation)
-    const use = async (journal: Journal): Promise<Restored['end']> => {
-      const { header, start } = journal
-      checkOwner(header, owner)
-      const follows = end === undefined ? start.mac === first.mac : header['after'] === end.mac
-      if (!follows || start.generation !== generation)
-        throw new RejectedFile('its journals do not belong together: one is damaged, missing, or of another time')
-      const hasGroups = applyTo(view, reports, journal.groups, await restoreOf(header['schema']))
-      const { mac, bytes, lostBytes } = journal.end()
-      if (lostBytes > 0) torn.push({ path: file, lostBytes })
-      return { mac, bytes: (end?.bytes ?? 0) + bytes, hasChanges: end?.hasChanges === true || hasGroups }
-    }
-    end = await as(() => readJournal(file, owner.hypervisor ?? '', keys, use))
+): Promise<ReadChanges> {
+  const fd = as(() => openRegularFileSync(path, 'refuse'))
+  try {
+    const reader = new JournalReader(fd, owner, keys)
+    const check = await checkOf(reader.header()['schema'])
+    const changes: JournalChange[] = []
+    for (let frame = reader.next(); frame !== undefined; frame = reader.next()) changes.push(...changesOf(frame, check))
+    const compared = changes.findLast((change) => change.kind === 'compared')
+    if (compared === undefined) throw malformed() // a journal gets its name with one
+    return { changes, compared, lostBytes: reader.lostBytes }
+  } finally {
+    closeSync(fd)
   }
-  const instances = savedInstances(view, (id) => reports.get(id))
-  const { removals } = view
-  return { instances: [...instances], removals, isComplete, isCurrent, end, torn, oldest: first.generation }
 }
 
-/** Applies groups of changes. True if there was one. An instance keeps its reports as long as it is not removed. */
-function applyTo(
+/** Makes the changes of a journal in an empty view. `restoreReports`: called for the reports of an instance. */
+export function replay(
+  changes: readonly JournalChange[],
   view: View,
-  reports: Map<string, Reports | undefined>,
-  groups: Iterable<Buffer>,
-  restore: Restore,
-): boolean {
-  let hasGroups = false
-  for (const group of groups) {
-    hasGroups = true
-    for (const change of changesOf(group)) {
-      if (change.kind === 'replace') view.replace(restore(change))
-      else if (change.kind === 'unconfirmed') view.setUnconfirmed(change.ranges)
-      else if (change.kind === 'reported') reports.set(change.id, change.reports)
-      else {
+  restoreReports: (id: string, reports: Reports) => void,
+): void {
+  for (const change of changes) {
+    switch (change.kind) {
+      case 'replace':
+        view.replace(change.record)
+        break
+      case 'remove':
         view.remove(change.id, change.order)
-        reports.delete(change.id)
-      }
+        break
+      case 'unconfirmed':
+        view.setUnconfirmed(change.ranges)
+        break
+      case 'reported':
+        restoreReports(change.id, change.reports)
+        break
+      case 'compared':
+        view.advance(change.floor)
     }
   }
-  return hasGroups
 }
 
-/** What a snapshot has of a view. `reportsOf`: what the guest of an instance has reported. */
-export function savedInstances(
+/** The changes that make a view. They are taken one by one, while it changes; those since the first must follow. */
+export function changesFor(
   view: View,
   reportsOf: (id: string) => Reports | undefined,
-): IteratorObject<SavedInstance> {
-  return view.instances().map(({ record }) => {
-    const { id } = record.instance
-    const reports = reportsOf(id)
-    const unconfirmed = view.unconfirmedOf(id)
-    return { ...record, ...(reports && { reports }), ...(unconfirmed.length > 0 && { unconfirmed }) }
-  })
+  atMs: number,
+  isComplete: boolean,
+): Iterable<JournalChange> {
+  const { floor, removed } = view.removals
+  const removals = [...removed] // a comparison meanwhile would forget some
+  return (function* () {
+    for (const [id, order] of removals) yield { kind: 'remove', id, order }
+    for (const { record } of view.instances()) {
+      const { id } = record.instance
+      yield { kind: 'replace', record }
+      const reports = reportsOf(id)
+      if (reports !== undefined) yield { kind: 'reported', id, reports }
+    }
+    yield { kind: 'unconfirmed', ranges: [...view.unconfirmed().values()].map(({ range }) => range) }
+    yield { kind: 'compared', atMs, isComplete, floor }
+  })()
 }
 
-/** Fills a view with what was saved. */
-export function fillView(view: View, { instances, removals }: Pick<Restored, 'instances' | 'removals'>): void {
-  view.advance(removals.floor)
-  for (const [id, order] of removals.removed) view.remove(id, order)
-  for (const one of instances) view.replace(one)
-  view.setUnconfirmed(instances.flatMap(({ unconfirmed = [] }) => unconfirmed))
-}
-
-/** Deletes files that can never be served. True if they are gone. */
+/** Deletes a journal that can never be served. True if it is gone. */
 async function reject(path: string, facts: object, log: Log): Promise<boolean> {
   try {
-    await deleteFiles(DISK, path)
+    await DISK.remove(path)
+    await DISK.syncDirectory(path)
     log.warn(
-      { code: 'snapshot-rejected', ...facts },
-      'the snapshot was rejected and deleted; guests get 503 until the store answers',
+      { code: 'journal-rejected', ...facts },
+      'the journal of the view was rejected and deleted; guests get 503 until the store answers',
     )
     return true
   } catch (error) {
     log.warn(
-      { code: 'snapshot-not-deleted', ...facts, err: error },
-      'the snapshot was rejected and cannot be deleted: delete it, it may hold user-data; ' +
+      { code: 'journal-not-deleted', ...facts, err: error },
+      'the journal of the view was rejected and cannot be deleted: delete it, it may hold user-data; ' +
         'guests get 503 until the store answers',
     )
     return false
   }
-}
-
-function generationsBeside(path: string): number[] {
-  return journalGenerations(namesIn(dirname(path)))
 }

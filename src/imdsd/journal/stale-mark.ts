@@ -1,9 +1,9 @@
 /**
- * The mark that guests get more than the files of the view have: set while these cannot be kept. A start serves nothing
- * from files with this mark, also if a disk that refused to change and to delete them works again.
+ * The mark that guests get more than the journal has: set while it cannot be kept. A start serves nothing from a
+ * journal with this mark, also if a disk that refused to change and to delete it works again.
  *
- * It is beside the unix socket for operators, and so in memory (/run): it outlives the daemon, and ends with a reboot of
- * the hypervisor, as all guests and rules do.
+ * It is beside the unix socket for operators, and so in memory (/run): it outlives the daemon, and ends with a reboot
+ * of the hypervisor, as all guests and rules do.
  */
 import { existsSync, rmSync, writeFileSync } from 'node:fs'
 

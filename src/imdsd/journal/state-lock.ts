@@ -1,5 +1,5 @@
 /**
- * The lock of the state directory: two daemons with one directory would overwrite each other's journals. The kernel
+ * The lock of the state directory: two daemons with one directory would overwrite each other's journal. The kernel
  * releases it when the process ends, however it ends. A daemon that could not write the directory at its start has no
  * lock, so it writes nothing there later either.
  */
@@ -11,6 +11,7 @@ import { otherOwnerOf } from '../../runtime/become-owner.ts'
 import { StartFailure } from '../../runtime/listen.ts'
 import { LockHeld, takeLock, type Lock } from '../../runtime/kernel-lock.ts'
 import { DISK, type Disk } from './disk.ts'
+import { lockPath } from './state-files.ts'
 
 /** The lock, and the operations on the files that it allows. */
 export interface StateLock extends Lock {
@@ -30,7 +31,7 @@ export async function lockState(stateDirectory: string, waitMs: number, log: Log
       `IMDS_STATE_DIR: ${stateDirectory} belongs to the user with the id ${owner.uid}: ` +
         'run imdsd as that user, not as root',
     )
-  const path = join(stateDirectory, 'view.lock')
+  const path = lockPath(stateDirectory)
   const unlocked = (disk: Disk): StateLock => ({ close: () => undefined, disk })
   try {
     mkdirSync(stateDirectory, { recursive: true, mode: 0o700 })
@@ -101,5 +102,4 @@ const READ_ONLY: Disk = {
   create: rejectWrite,
   rename: rejectWrite,
   remove: rejectWrite,
-  setTime: rejectWrite,
 }

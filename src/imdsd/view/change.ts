@@ -3,7 +3,7 @@ import type { Reports } from '../../metadata/reports.ts'
 import type { ValidRecord } from './validate.ts'
 
 /**
- * A change has the whole new state, so a journal can be replayed from any earlier point. `unconfirmed`: of all ranges
+ * A change has the whole new state, so changes can be replayed from any earlier point. `unconfirmed`: of all ranges
  * exactly these are unconfirmed; after a replay of everything before. `reported`: all that the guest of an instance has
  * reported.
  */

@@ -3,7 +3,7 @@
  * wait in memory; all waiting reports of an instance are one write. After each loss of the store all reports are written
  * again: the store may have lost some.
  *
- * Before the first write of an instance, its reports in the store are merged: the snapshot may be older or lost, or the
+ * Before the first write of an instance, its reports in the store are merged: the journal may be older or lost, or the
  * instance was migrated from another hypervisor.
  */
 import { setTimeout as sleep } from 'node:timers/promises'

@@ -1,7 +1,7 @@
 /**
- * Authenticated encryption of records, user-data and snapshots.
+ * Authenticated encryption of records, user-data and journals.
  *
- * With keys, the values in Redis and the snapshot on disk are encrypted. An attacker who can read them learns nothing,
+ * With keys, the values in Redis and the journal on disk are encrypted. An attacker who can read them learns nothing,
  * and an attacker who can write them can neither forge a value nor exchange one for another. docs/encryption.md has the
  * format of a value, so that publishers in any language can make one. The first key encrypts and every key decrypts, so
  * that keys can be replaced one after the other.
@@ -30,8 +30,8 @@ export interface RecordKey {
 /** The keys of a region: the first encrypts, all decrypt. */
 export type RecordKeys = readonly [RecordKey, ...RecordKey[]]
 
-/** The kind of a value. The id of a snapshot and of a journal is their hypervisor's name. */
-export type ValueKind = 'record' | 'user-data' | 'reports' | 'snapshot' | 'journal'
+/** The kind of a value. The id of a journal is its hypervisor's name. */
+export type ValueKind = 'record' | 'user-data' | 'reports' | 'journal'
 
 /** A value that is not accepted. `reason` continues its name (`is not authentic`) and never quotes the contents. */
 export interface RejectedValue {
@@ -218,7 +218,7 @@ export class RecordCipher {
   }
 
   #derive(key: RecordKey, kind: ValueKind, id: string): KeyObject {
-    return this.#deriveFor(key, `${kind} ${this.#region}${kind === 'snapshot' || kind === 'journal' ? ` ${id}` : ''}`)
+    return this.#deriveFor(key, `${kind} ${this.#region}${kind === 'journal' ? ` ${id}` : ''}`)
   }
 
   #deriveFor({ name, key }: RecordKey, purpose: string): KeyObject {

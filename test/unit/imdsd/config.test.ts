@@ -40,7 +40,7 @@ test('every default of the configuration is the documented one, and nothing else
     forwarded: 'refuse',
     tokenKeys: undefined,
     resyncMs: 60_000,
-    snapshotMaxAgeMs: 86_400_000,
+    journalMaxAgeMs: 86_400_000,
     firewall: { required: false, link: 'tap-{interfaceId}' },
     provider: {},
     identity: undefined,
@@ -60,7 +60,7 @@ test('each variable sets its part of the configuration', () => {
       IMDS_GUEST_REQUESTS_PER_SECOND: '1000000000',
       IMDS_GUEST_CONNECTIONS: '65536',
       IMDS_RESYNC_SECONDS: '1',
-      IMDS_SNAPSHOT_MAX_AGE_SECONDS: '31536000',
+      IMDS_JOURNAL_MAX_AGE_SECONDS: '31536000',
     }),
   ).toMatchObject({
     ok: true,
@@ -70,7 +70,7 @@ test('each variable sets its part of the configuration', () => {
       provider: { domain: 'example.com', partition: 'imds' },
       share: { burst: 600, perSecond: 1_000_000_000, connections: 65_536 },
       resyncMs: 1_000,
-      snapshotMaxAgeMs: 31_536_000_000,
+      journalMaxAgeMs: 31_536_000_000,
     },
   })
 })

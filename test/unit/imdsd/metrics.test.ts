@@ -67,7 +67,7 @@ test('every series of a counter is there at 0 from the start, so that its first 
     'imds_clock_set_back_total',
     ...['completed', 'failed', 'uninitialised'].map((result) => `imds_resyncs_total{result="${result}"}`),
     ...['found', 'unknown', 'failed', 'skipped'].map((result) => `imds_peer_lookups_total{result="${result}"}`),
-    ...['written', 'failed'].map((result) => `imds_snapshot_writes_total{result="${result}"}`),
+    ...['written', 'failed'].map((result) => `imds_journal_rewrites_total{result="${result}"}`),
     ...['unreadable', 'rejected', 'record', 'id', 'user-data', 'order'].map(
       (reason) => `imds_record_faults_total{reason="${reason}"}`,
     ),

@@ -51,7 +51,7 @@ describe('H9: merging stored reports', () => {
     expect(values(mergeReports(common, common.revision, removed))).toEqual({ b: '1' })
     expect(values(mergeReports(removed, common.revision, common)), 'removed in this life').toEqual({ b: '1' })
     expect(values(mergeReports(removed, removed.revision, common)), 'removed in the last one').toEqual({ b: '1' })
-    expect(values(mergeReports(reported(NO_REPORTS, 'a='), 0, common)), 'without a snapshot').toEqual({ b: '1' })
+    expect(values(mergeReports(reported(NO_REPORTS, 'a='), 0, common)), 'without a journal').toEqual({ b: '1' })
     expect(values(joinReports(common, removed)), 'during a migration').toEqual({ b: '1' })
     expect(values(joinReports(removed, common)), 'during a migration').toEqual({ b: '1' })
   })

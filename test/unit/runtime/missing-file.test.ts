@@ -30,7 +30,7 @@ test('a file of our installation that an upgrade has removed is named, however i
 })
 
 test.each<[string, () => unknown]>([
-  ['a file of another program', () => errorOf(() => readFileSync('/nowhere/view.snapshot'))],
+  ['a file of another program', () => errorOf(() => readFileSync('/nowhere/view.journal'))],
   ['a file beside our installation', () => errorOf(() => readFileSync(`${OURS.replace(/\/$/, '')}-old/chunk-gone.js`))],
   [
     'a file of the installation that cannot be read',

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { identity, keyFiles, snapshot, stateDirectory } from '../../../../src/imdsd/checks/checks-of-files.ts'
+import { identity, journal, keyFiles, stateDirectory } from '../../../../src/imdsd/checks/checks-of-files.ts'
 import type { DoctorState } from '../../../../src/imdsd/checks/hypervisor-state.ts'
 import { linesOf, metricsOf, readinessOf, settingsOf } from '../../../support/fixtures/look.ts'
 
@@ -46,10 +46,10 @@ test('a state directory that is open to others, full or not writable is named', 
     'failure /var/lib/imds has mode 0750: other users can enter it',
   ])
   expect(await linesOf(stateDirectory, { freeBytes: () => 1024 })).toEqual([
-    'warning /var/lib/imds has 1.0 KiB left, and the snapshot has 1.0 KiB',
+    'warning /var/lib/imds has 1.0 KiB left, and the journal has 1.0 KiB',
   ])
   expect(await linesOf(stateDirectory, { freeBytes: () => 4 * 2 ** 20 })).toEqual([
-    'warning /var/lib/imds has 4.0 MiB left, and the snapshot has 1.0 KiB',
+    'warning /var/lib/imds has 4.0 MiB left, and the journal has 1.0 KiB',
   ])
   const faults = [{ variable: 'IMDS_STATE_DIR', message: 'user imds cannot write /var/lib/imds: EROFS' }] as const
   expect(await linesOf(stateDirectory, { settings: settingsOf({}, { faults }) })).toEqual([
@@ -63,38 +63,38 @@ test('a state directory that is open to others, full or not writable is named', 
 test('writes that fail now are a warning, and those that failed before are a note', async () => {
   const failed = { 'imds_journal_writes_total{result="failed"}': 1 }
   expect(await linesOf(stateDirectory, { metrics: metricsOf({ ...failed, imds_state_writes_failing: 1 }) })).toEqual([
-    'warning writes fail: since its start imdsd could not write 1 change and 0 snapshots',
+    'warning writes fail: since its start imdsd could not write 1 change and rewrite its journal 0 times',
   ])
   expect(await linesOf(stateDirectory, { metrics: metricsOf({ ...failed, imds_state_writes_failing: 0 }) })).toEqual([
-    'ok /var/lib/imds can be written, with 1.0 GiB left; since its start imdsd could not write 1 change and 0 snapshots',
+    'ok /var/lib/imds can be written, with 1.0 GiB left; since its start imdsd could not write 1 change and rewrite its journal 0 times',
   ])
 })
 
-test('a snapshot that would not be served is a failure, and a missing one a warning', async () => {
-  const of = (state: Awaited<ReturnType<DoctorState['snapshot']>>) => ({ snapshot: () => Promise.resolve(state) })
+test('a journal that would not be served is a failure, and a missing one a warning', async () => {
+  const of = (state: Awaited<ReturnType<DoctorState['journal']>>) => ({ journal: () => Promise.resolve(state) })
   const DAY_MS = 86_400_000
-  expect(await linesOf(snapshot, {})).toEqual(['ok 1 instance, compared with the store 1 s ago'])
-  expect(await linesOf(snapshot, of({ kind: 'read', ageMs: 3 * DAY_MS, instances: 1 }))).toEqual([
+  expect(await linesOf(journal, {})).toEqual(['ok 1 instance, compared with the store 1 s ago'])
+  expect(await linesOf(journal, of({ kind: 'read', ageMs: 3 * DAY_MS, instances: 1 }))).toEqual([
     'failure it is stale, and not served if imdsd starts without the store: 1 instance, compared with the store 3 d ago',
   ])
-  expect(await linesOf(snapshot, of({ kind: 'read', ageMs: -DAY_MS, instances: 1 }))).toEqual([
+  expect(await linesOf(journal, of({ kind: 'read', ageMs: -DAY_MS, instances: 1 }))).toEqual([
     'warning it is from the future: the clock was set back',
   ])
-  expect(await linesOf(snapshot, of({ kind: 'read', ageMs: -3 * DAY_MS, instances: 1 }))).toEqual([
+  expect(await linesOf(journal, of({ kind: 'read', ageMs: -3 * DAY_MS, instances: 1 }))).toEqual([
     'failure it is from the future: the clock was set back, and it is not served if imdsd starts without the store',
   ])
-  expect(await linesOf(snapshot, of({ kind: 'unreadable', reason: 'it is torn' }))).toEqual([
+  expect(await linesOf(journal, of({ kind: 'unreadable', reason: 'it is torn' }))).toEqual([
     'failure it is not served if imdsd starts without the store: it is torn',
   ])
-  expect(await linesOf(snapshot, of({ kind: 'none' }))).toEqual([
+  expect(await linesOf(journal, of({ kind: 'none' }))).toEqual([
     'warning there is none: guests get 503 if imdsd starts without the store',
   ])
-  expect(await linesOf(snapshot, { ...of({ kind: 'none' }), freeBytes: () => 1024 })).toEqual([
+  expect(await linesOf(journal, { ...of({ kind: 'none' }), freeBytes: () => 1024 })).toEqual([
     'failure there is none, and no room for one: guests get 503 if imdsd starts without the store',
   ])
   const ofAnother = { kind: 'unreadable', reason: 'it is of hypervisor hv1' } as const // this one was renamed
   for (const found of [{ kind: 'none' } as const, ofAnother])
-    expect(await linesOf(snapshot, { ...of(found), readiness: readinessOf({ instances: 0 }) })).toEqual([
+    expect(await linesOf(journal, { ...of(found), readiness: readinessOf({ instances: 0 }) })).toEqual([
       'ok there is none, and imdsd serves no instance',
     ])
 })

@@ -22,7 +22,7 @@ test('no check throws where nothing can be seen', async () => {
       metrics: SILENT,
       firewall: SILENT,
       store: () => Promise.resolve([]),
-      snapshot: () => Promise.resolve({ kind: 'unreadable', reason: 'EACCES' }),
+      journal: () => Promise.resolve({ kind: 'unreadable', reason: 'EACCES' }),
     }),
   )
   expect(results.filter(({ text }) => text.startsWith('cannot be checked'))).toEqual([])
@@ -45,7 +45,7 @@ const problem = (error: string, code = ''): Partial<DoctorState> => ({
 const impaired = (error: string): Partial<DoctorState> => ({
   store: () => Promise.resolve([{ state: 'warning', ...adviceOf(new Error(error)) }]),
 })
-const snapshotOf = (state: Awaited<ReturnType<DoctorState['snapshot']>>) => ({ snapshot: () => Promise.resolve(state) })
+const journalOf = (state: Awaited<ReturnType<DoctorState['journal']>>) => ({ journal: () => Promise.resolve(state) })
 const modes =
   (path: string, mode: number): DoctorState['file'] =>
   (asked) => ({ kind: 'file', mode: asked === path ? mode : 0o600, size: 1024 })
@@ -138,8 +138,8 @@ test.each<[fault: string, look: Partial<DoctorState>, finding: RegExp, remedy: R
   ],
   ['an open state directory', { file: modes('/var/lib/imds', 0o755) }, /other users can enter/, /^chmod 700 \/var/],
   ['an open token key', { file: modes('/var/lib/imds/token-key', 0o644) }, /every user can read/, /replace the secret/],
-  ['a stale snapshot', snapshotOf({ kind: 'read', ageMs: 9 * DAY_MS, instances: 1 }), /^it is stale/, /writes another/],
-  ['a damaged snapshot', snapshotOf({ kind: 'unreadable', reason: 'it is torn' }), /it is torn$/, /writes another/],
+  ['a stale journal', journalOf({ kind: 'read', ageMs: 9 * DAY_MS, instances: 1 }), /^it is stale/, /writes it again/],
+  ['a damaged journal', journalOf({ kind: 'unreadable', reason: 'it is torn' }), /it is torn$/, /writes it again/],
   [
     'the firewall stopped',
     { readiness: readinessOf({ firewall: { required: true, applied: false, ageSeconds: 0 } }) },

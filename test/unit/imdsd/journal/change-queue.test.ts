@@ -1,6 +1,5 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { buildChangeQueue } from '../../../../src/imdsd/journal/change-queue.ts'
-import type { ViewChange } from '../../../../src/imdsd/view/change.ts'
 import { encodeChange } from '../../../../src/imdsd/journal/encoding.ts'
 import { generateRecord } from '../../../support/fixtures/generated-records.ts'
 import { parsed } from '../../../support/fixtures/guest-server.ts'
@@ -9,12 +8,13 @@ import { parsed } from '../../../support/fixtures/guest-server.ts'
 beforeEach(() => vi.useFakeTimers({ toFake: ['performance'] }))
 afterEach(() => vi.useRealTimers())
 
-const change = (bytes = 0): ViewChange => ({
-  kind: 'replace',
-  record: { instance: parsed(generateRecord(1)), digest: '', order: 1, lost: [], userData: Buffer.alloc(bytes) },
-})
-/** What one change is encoded as. */
-const PARTS = encodeChange(change()).length
+/** What a change with user-data is encoded as. */
+const change = (bytes = 0) =>
+  encodeChange({
+    kind: 'replace',
+    record: { instance: parsed(generateRecord(1)), digest: '', order: 1, lost: [], userData: Buffer.alloc(bytes) },
+  })
+const PARTS = change().length
 const turns = async (count: number) => {
   for (let n = 0; n < count; n++) await new Promise((resolve) => setImmediate(resolve))
 }
@@ -91,10 +91,8 @@ test('a wake without changes is a write of none, when all changes before it are 
 test('a group is bounded by its encoded bytes, JSON included', async () => {
   const { queue, writes } = aQueue()
   const instance = { ...parsed(generateRecord(1)), tags: { note: 'x'.repeat(250_000) } }
-  const large: ViewChange = {
-    kind: 'replace',
-    record: { instance, digest: '', order: 1, lost: [], userData: undefined },
-  }
+  const record = { instance, digest: '', order: 1, lost: [], userData: undefined }
+  const large = encodeChange({ kind: 'replace', record })
   const adding = Promise.all(Array.from({ length: 20 }, () => queue.add(large, () => undefined)))
   for (let n = 0; n < 20; n++) {
     await turns(5)

@@ -40,10 +40,10 @@ test('a directory that cannot be written at the start is not written later eithe
   ])
   rmSync(state)
   mkdirSync(join(state, 'imds'), { recursive: true })
-  const path = join(state, 'imds', 'view.snapshot')
+  const path = join(state, 'imds', 'view.journal')
   await expect(lock.disk.makeDirectory(path)).rejects.toThrow('another daemon may use it now: restart imds')
   await expect(lock.disk.create(path)).rejects.toThrow('restart imds')
-  expect([readdirSync(join(state, 'imds')), await lock.disk.namesBeside(path)]).toEqual([[], []])
+  expect([readdirSync(join(state, 'imds')), await lock.disk.sizeOf(path)]).toEqual([[], undefined])
   lock.close()
 })
 
@@ -54,8 +54,8 @@ test('a file in the place of the lock costs the lock, not the directory', async 
   expect(warnings).toEqual([
     'the state directory cannot be locked: correct the file, and start no second daemon with this directory',
   ])
-  await (await lock.disk.create(join(directory, 'view.snapshot'))).close()
-  expect(readdirSync(directory).sort()).toEqual(['view.lock', 'view.snapshot'])
+  await (await lock.disk.create(join(directory, 'view.journal'))).close()
+  expect(readdirSync(directory).sort()).toEqual(['view.journal', 'view.lock'])
 })
 
 test('on a file system without locks, where even a fresh file is held, the daemon warns and starts', async () => {
@@ -72,5 +72,5 @@ test('on a file system without locks, where even a fresh file is held, the daemo
     ['view.lock'],
   ])
   expect(tried).toEqual([join(directory, 'view.lock'), expect.stringMatching(/\/view\.[0-9a-f]{32}\.tmp$/)])
-  await (await lock.disk.create(join(directory, 'view.snapshot'))).close()
+  await (await lock.disk.create(join(directory, 'view.journal'))).close()
 })

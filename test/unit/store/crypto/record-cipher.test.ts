@@ -27,9 +27,9 @@ test('two values with the same content have nothing in common but their header',
 })
 
 test('a value made in parts equals the whole value', () => {
-  const { head, update, end } = cipher.encrypting('snapshot', 'hv1', 0)
+  const { head, update, end } = cipher.encrypting('journal', 'hv1', 0)
   const value = Buffer.concat([head, update(Buffer.from('one ')), update(Buffer.from('two')), end()])
-  expect(cipher.decrypt('snapshot', 'hv1', value)).toMatchObject({ bytes: Buffer.from('one two') })
+  expect(cipher.decrypt('journal', 'hv1', value)).toMatchObject({ bytes: Buffer.from('one two') })
 })
 
 test('a publisher in another language can make a value from the documented layout alone', () => {
@@ -56,14 +56,14 @@ test('a publisher in another language can make a value from the documented layou
 describe('a value is rejected', () => {
   const good = cipher.encrypt('record', ID, 12, bytes)
   const put = (header: string) => Buffer.concat([Buffer.from(header), good.subarray(good.indexOf(10) + 1)])
-  const snapshot = cipher.encrypt('snapshot', 'hv1', 0, bytes)
+  const journal = cipher.encrypt('journal', 'hv1', 0, bytes)
   const read = (value: Buffer, by = cipher) => by.decrypt('record', ID, value)
   test.each<[string, () => object, RegExp]>([
     ['that is plain', () => read(Buffer.from('{"id":"srv-abcde"}')), /is not encrypted/],
     ['that is empty', () => read(Buffer.alloc(0)), /is not encrypted/],
     ['of another instance', () => cipher.decrypt('record', 'srv-other', good), /is not authentic/],
     ['of another kind', () => cipher.decrypt('user-data', ID, good), /is not authentic/],
-    ['of another hypervisor', () => cipher.decrypt('snapshot', 'hv2', snapshot), /is not authentic/],
+    ['of another hypervisor', () => cipher.decrypt('journal', 'hv2', journal), /is not authentic/],
     ['of another region', () => read(good, aCipher('gb2', 'k1')), /is not authentic/],
     ['whose key we do not have', () => read(good, aCipher('gb1', 'k2')), /with a key .* not configured here: k1$/],
     ['with another revision in its header', () => read(put('imds1 k1 13\n')), /is not authentic/],
@@ -107,12 +107,12 @@ test('20,000 values that were cut, extended, changed or spliced together are all
   }
 })
 
-test('a snapshot has a derived key for each hypervisor, from the documented layout', () => {
+test('a journal has a derived key for each hypervisor, from the documented layout', () => {
   const derived = Buffer.from(
-    hkdfSync('sha256', createHash('sha256').update('a key for tests, k1').digest(), '', 'imds1 snapshot gb1 hv1', 32),
+    hkdfSync('sha256', createHash('sha256').update('a key for tests, k1').digest(), '', 'imds1 journal gb1 hv1', 32),
   )
   const gcm = createCipheriv('aes-256-gcm', derived, Buffer.alloc(12))
-  gcm.setAAD(Buffer.from('imds1 k1 0 snapshot gb1 hv1'))
+  gcm.setAAD(Buffer.from('imds1 k1 0 journal gb1 hv1'))
   const value = Buffer.concat([
     Buffer.from('imds1 k1 0\n'),
     Buffer.alloc(12),
@@ -120,7 +120,7 @@ test('a snapshot has a derived key for each hypervisor, from the documented layo
     gcm.final(),
     gcm.getAuthTag(),
   ])
-  expect(cipher.decrypt('snapshot', 'hv1', value)).toMatchObject({ kind: 'decrypted', bytes })
+  expect(cipher.decrypt('journal', 'hv1', value)).toMatchObject({ kind: 'decrypted', bytes })
 })
 
 test('a plain value does not look encrypted', () => {

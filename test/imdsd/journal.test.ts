@@ -1,6 +1,6 @@
 /**
- * The snapshot at a start (contract G1): the daemon serves it until the store answers. test/unit/imdsd/journal/ has which
- * files are served, and what a write leaves.
+ * The journal at a start (contract G1): the daemon serves it until the store answers. test/unit/imdsd/journal/ has which
+ * journals are served, and what a write leaves.
  */
 import { once } from 'node:events'
 import { chownSync, existsSync, readdirSync } from 'node:fs'
@@ -36,12 +36,12 @@ async function aHost(t: Test): Promise<Host> {
       IMDS_STATE_DIR: directory,
       IMDS_RESYNC_SECONDS: '1',
     },
-    path: join(directory, 'view.snapshot'),
+    path: join(directory, 'view.journal'),
   }
 }
 
-/** Runs a daemon until its snapshot has two instances, then kills it. */
-async function writeSnapshot(t: Test, { store, env, path }: Host): Promise<void> {
+/** Runs a daemon until its journal has two instances, then kills it. */
+async function writeJournal(t: Test, { store, env, path }: Host): Promise<void> {
   const first = await startDaemon(t, env)
   await store.put(aLocalInstance(1), Buffer.from([0, 255, 10]))
   await store.put(aLocalInstance(2))
@@ -54,9 +54,9 @@ async function writeSnapshot(t: Test, { store, env, path }: Host): Promise<void>
   await once(first.process, 'exit')
 }
 
-t.test('G1: a start without Redis serves the snapshot at the first request; readyz reports it', async (t) => {
+t.test('G1: a start without Redis serves the journal at the first request; readyz reports it', async (t) => {
   const host = await aHost(t)
-  await writeSnapshot(t, host)
+  await writeJournal(t, host)
   await host.redis.kill()
   const second = await startDaemon(t, host.env)
   t.equal((await second.get(ID)).body.toString(), 'srv-n1')
@@ -68,7 +68,7 @@ t.test('G1: a start without Redis serves the snapshot at the first request; read
   t.ok(state.viewAgeSeconds > 0 && state.viewAgeSeconds < 60)
   t.match(
     second.log.find(({ msg }) => msg === 'listening'),
-    { fromSnapshot: 2 },
+    { fromJournal: 2 },
   )
   const third = await runDaemon({ ...host.env, IMDS_LISTEN: '127.0.0.1:0', IMDS_OPERATOR_LISTEN: '127.0.0.1:0' })
   t.match(third, { status: 1, stdout: `IMDS_STATE_DIR: another imdsd uses ${dirname(host.path)}` })
@@ -76,7 +76,7 @@ t.test('G1: a start without Redis serves the snapshot at the first request; read
 
 t.test('E3: a start does not serve a journal that it cannot flush: a power failure could cut it', async (t) => {
   const host = await aHost(t)
-  await writeSnapshot(t, host) // the second instance is in the journal
+  await writeJournal(t, host)
   await host.redis.kill()
   const second = await startDaemon(t, host.env, [
     'strace',
@@ -86,7 +86,7 @@ t.test('E3: a start does not serve a journal that it cannot flush: a power failu
     '--output=/dev/null',
   ])
   t.match(
-    second.log.find(({ msg }) => msg.startsWith('the snapshot cannot be read')),
+    second.log.find(({ msg }) => msg.startsWith('the journal of the view cannot be read')),
     { err: { code: 'EIO' } },
   )
   t.equal((await second.get(ID)).status, 503)

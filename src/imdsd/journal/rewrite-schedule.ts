@@ -1,25 +1,25 @@
 /**
- * When the next fold is due: soon after a removal of user-data, so that several share it; and after a pause, if the disk
- * has failed. A pause after a fold is ten times as long as the fold, so folds take at most about a tenth of
- * the time.
+ * When the next rewrite is due: soon after a removal of user-data, so that several share it; and after a pause, if the
+ * disk has failed. A pause after a rewrite is ten times as long as the rewrite, so rewrites take at most about a tenth
+ * of the time.
  */
 
-/** How long a fold waits after a request, in ms. */
+/** How long a rewrite waits after a request, in ms. */
 const DELAY_MS = 200
-/** The longest pause after a fold, in ms. */
+/** The longest pause after a rewrite, in ms. */
 const MAX_PAUSE_MS = 30_000
 
-export interface FoldSchedule {
+export interface RewriteSchedule {
   request(): void
-  noteFold(tookMs: number): void
+  noteRewrite(tookMs: number): void
   /** The disk has failed. */
   noteFailure(): void
-  /** Ends. True if a fold was scheduled. */
+  /** Ends. True if a rewrite was scheduled. */
   stop(): boolean
 }
 
 /** `retryMs`: the pause after a failure. */
-export function buildFoldSchedule(retryMs: number, onDue: () => void): FoldSchedule {
+export function buildRewriteSchedule(retryMs: number, onDue: () => void): RewriteSchedule {
   let timer: NodeJS.Timeout | undefined
   let pauseMs = 0
   let isStopped = false
@@ -33,7 +33,7 @@ export function buildFoldSchedule(retryMs: number, onDue: () => void): FoldSched
   }
   return {
     request: () => dueIn(DELAY_MS + pauseMs),
-    noteFold: (tookMs) => {
+    noteRewrite: (tookMs) => {
       pauseMs = Math.min(10 * tookMs, MAX_PAUSE_MS)
     },
     noteFailure: () => {

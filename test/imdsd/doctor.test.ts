@@ -129,7 +129,7 @@ t.test(
     t.equal(status.status, 0, status.stderr)
     t.match(
       status.stdout.toString(),
-      /^imdsd +\S+, ready, started .* ago\nstore +redis:.* connected, .*\ninstances +1; .*\nrequests +0\.0\/s, refused 0\.0\/s;.*\nfirewall +off\nprocess +\d+ MiB, .*\nlog +info\n\d+ ok, 0 warnings, 0 failures\n$/,
+      /^imdsd +\S+, ready, started .* ago\nstore +redis:.* connected, .*\ninstances +1; .*\nrequests +0\.0\/s, refused 0\.0\/s;.*\nfirewall +off\nprocess +\d+ MiB, .*\n\d+ ok, 0 warnings, 0 failures\n$/,
     )
 
     const onTerminal = async (variable: string) => {

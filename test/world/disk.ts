@@ -52,6 +52,8 @@ export class SimulatedDisk implements Disk {
   readonly #pending = new Set<Operation>()
   isFull = false
   isHanging = false
+  /** How long an operation takes, besides a millisecond or so, at most. */
+  slowMs = 0
   /** Its directory cannot be changed: no file is created, renamed or deleted. */
   isProtected = false
   /** When the disk last failed to do what it should. */
@@ -103,6 +105,7 @@ export class SimulatedDisk implements Disk {
     this.#isCalm = true
     this.#armed = undefined
     this.isFull = this.isHanging = this.isProtected = false
+    this.slowMs = 0
   }
 
   /** A process was killed. */
@@ -224,7 +227,7 @@ export class SimulatedDisk implements Disk {
     const operation: Operation = { of: time.current, effect }
     this.#pending.add(operation)
     const hang = this.isHanging && mayHang ? 4_000 + time.dice.below(30_000) : 0
-    time.after(hang + time.latencyMs() / 4, () => {
+    time.after(hang + time.dice.below(this.slowMs) + time.latencyMs() / 4, () => {
       if (this.#armed !== undefined && --this.#armed.left <= 0) {
         this.#armed.crash()
         return

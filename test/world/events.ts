@@ -171,12 +171,14 @@ on(4, 'another program removes the rules of HV', (_world, _dice, { kernel }) => 
 
 on(
   5,
-  'a dump of the store is made, ID is removed, and the dump is loaded soon',
+  'a dump of the store is made, ID is removed, its daemon may be killed, and the dump is loaded soon',
   async (world, dice, hypervisor, id) => {
     const { store, control } = world
+    const home = world.hypervisors.find(({ name }) => control.wantedOf(id).hypervisors.includes(name))
     store.dump()
     await control.remove(id)
     world.later(dice.below(dice.pick([100, 1_000, 20_000])), () => {
+      if (home !== undefined && dice.chance(0.4)) world.crash(home, 'kill')
       world.storeLost(store.restore(dice.chance(0.7)))
       world.later(dice.below(5_000), () => world.resync(hypervisor))
     })
@@ -197,6 +199,15 @@ on(
     if (dice.chance(0.5)) world.later(dice.below(5_000), () => world.crash(hypervisor, 'kill'))
   },
 )
+on(4, 'the agent of HV ends, another program removes its rules, and ID is changed', (world, dice, { kernel }, id) => {
+  kernel.restartAgent(60_000)
+  kernel.flush()
+  world.later(10_000 + dice.below(40_000), () => world.control.put(id, dice))
+})
+on(6, 'the disk of HV is slow', ({ time }, dice, { disk }) => {
+  disk.slowMs = dice.pick([20, 200, 400])
+  time.later(dice.below(60_000), () => (disk.slowMs = 0))
+})
 on(2, 'the daemon of HV is upgraded', (world, _dice, hypervisor) => world.upgrade(hypervisor))
 on(
   4,

@@ -249,11 +249,13 @@ export class Checks {
       )
       const served = life.digestOf(id)
       const seen = this.#of(name).acts.get(id) ?? 0
+      const { isStoreBehind } = life.storeSide.sync.status()
       const isIt = ({ act, digest, hypervisors, isRemoved, isFaulty }: Version) =>
         isFaulty ||
         act < seen || // the store went back
-        // the daemon may have read the removal of one that it never served
-        (served === undefined && Number(digest?.split(' ')[1]) <= life.view.seen(id)) ||
+        // so it did, and its clock is behind: it gives places that the daemon refuses, and says so; or the daemon has
+        // read the removal of one that it never served
+        ((served === undefined || isStoreBehind) && Number(digest?.split(' ')[1]) <= life.view.seen(id)) ||
         (served === undefined ? !hypervisors.includes(name) : digest === served || (digest === undefined && !isRemoved))
       if (then > 0 && !history.slice(then).some(isIt))
         this.#time.break(`a view is as new as it should be: that of ${name} lacks a change of ${id} that is older`)

@@ -23,30 +23,18 @@ export async function reports(output: Output, id: string, operator: string): Pro
   output.result(read, formatReports(read, Date.now()))
 }
 
-/** Reports as text. Values of attributes are quoted here; the output escapes their control characters. */
+/** Reports as text. The texts are quoted here; the output escapes their control characters. */
 function formatReports({ id, allowed, claimedByGuest }: ReportsDocument, nowMs: number): string {
-  const { boot, sshHostKeys, attributes } = claimedByGuest
-  const knownHosts = sshHostKeys?.knownHosts ?? []
-  const lines = [
-    ...(boot === undefined
-      ? []
-      : [
-          `boot: ${boot.phase}${boot.time === undefined ? '' : ` at ${boot.time} by its clock`}, ` +
-            `received ${formatAgo(boot.receivedAt, nowMs)}`,
-        ]),
-    ...(sshHostKeys === undefined
-      ? []
-      : [
-          `SSH host keys, received ${formatAgo(sshHostKeys.receivedAt, nowMs)}:`,
-          ...(knownHosts.length > 0 ? knownHosts : ['none of a known type']),
-        ]),
-    ...attributes.map(
-      ({ name, value, receivedAt }) =>
-        `attribute ${name}: ${JSON.stringify(value)}, received ${formatAgo(receivedAt, nowMs)}`,
+  const { reports: all, knownHosts } = claimedByGuest
+  if (all.length === 0)
+    return allowed
+      ? `${id}: its guest has reported nothing`
+      : `${id}: its guest may not report: set options.reports to enabled in its record`
+  return [
+    `${id}: what its guest claims, which nothing verifies`,
+    ...all.map(
+      ({ name, text, receivedAt }) => `${name}: ${JSON.stringify(text)}, received ${formatAgo(receivedAt, nowMs)}`,
     ),
-  ]
-  if (lines.length > 0) return [`${id}: what its guest claims, which nothing verifies`, ...lines].join('\n')
-  return allowed
-    ? `${id}: its guest has reported nothing`
-    : `${id}: its guest may not report: set options.reports to enabled in its record`
+    ...(knownHosts.length === 0 ? [] : ['its SSH host keys, as lines of known_hosts:', ...knownHosts]),
+  ].join('\n')
 }

@@ -1,80 +1,68 @@
 /**
- * What a guest reports about itself (contract H9): a claim, never identity. The bodies of reports are parsed here, and
- * the last report of each name is kept in one document, whose JSON has a bound.
+ * What a guest reports about itself (contract H9): short texts with names, its claims, never identity. The last report of
+ * each name is kept in one document, whose JSON has a bound.
  */
-import type { Parsed } from './parsed.ts'
-import { isTime } from './time.ts'
 
 /** The most bytes of a body, and of the JSON of all reports of an instance. */
 export const MAX_REPORTS_BYTES = 16_384
-const MAX_ATTRIBUTES = 64
-const MAX_ATTRIBUTE_BYTES = 1_024
-const MAX_HOST_KEYS = 16
+const MAX_REPORTS = 16
+const MAX_TEXT_BYTES = 4_096
 /** The clocks of two hypervisors differ by less. */
 const MAX_CLOCK_DIFFERENCE_MS = 24 * 3_600_000
 
-/** `revision`: that of the document when it came. `receivedAt`: in ISO 8601, by the clock of the hypervisor. */
-interface Received {
+/**
+ * One report. `revision`: that of the document when it came. `receivedAt`: in ISO 8601, by the clock of the hypervisor.
+ * `text` empty: the guest has removed it. That is kept, because the store may still have the former text.
+ */
+export interface Report {
+  readonly text: string
   readonly revision: number
   readonly receivedAt: string
-}
-/** `value` empty: the guest has removed the attribute. That is kept, because the store may still have the former value. */
-export interface AttributeReport extends Received {
-  readonly value: string
 }
 
 /** The last reports of a guest. `revision` grows with each report, and is at least the time in ms since 1970. */
 export interface Reports {
   readonly revision: number
-  /** `time`: as the guest says it, in RFC 3339. */
-  readonly boot?: (Received & { readonly phase: string; readonly time?: string | undefined }) | undefined
-  /** `keys`: as `TYPE BASE64`. */
-  readonly sshHostKeys?: (Received & { readonly keys: readonly string[] }) | undefined
-  readonly attributes: ReadonlyMap<string, AttributeReport>
+  readonly byName: ReadonlyMap<string, Report>
 }
 
-export const NO_REPORTS: Reports = Object.freeze({ revision: 0, attributes: new Map<string, never>() })
+export const NO_REPORTS: Reports = Object.freeze({ revision: 0, byName: new Map<string, never>() })
 
-/** What a path below `/latest/reports/` takes. */
-export type ReportName =
-  | { readonly kind: 'boot' | 'ssh-host-keys' | 'phone-home' }
-  | { readonly kind: 'attribute'; readonly name: string }
+/** The name whose body is a form with a report in each field. */
+export const PHONE_HOME = 'phone-home'
 
-const ATTRIBUTE = /^reports\/attributes\/([A-Za-z0-9][A-Za-z0-9._-]{0,63})$/
-const NAMES: ReadonlyMap<string, ReportName> = new Map(
-  (['boot', 'ssh-host-keys', 'phone-home'] as const).map((kind) => [`reports/${kind}`, { kind }]),
-)
+const NAME = /^[A-Za-z0-9._-]{1,64}$/
 
 /** Parses a path below `latest/`; undefined: there is no such report. */
-export function parseReportName(path: string): ReportName | undefined {
-  const name = ATTRIBUTE.exec(path)?.[1]
-  return name === undefined ? NAMES.get(path) : { kind: 'attribute', name }
+export function parseReportName(path: string): string | undefined {
+  const name = path.slice('reports/'.length)
+  return NAME.test(name) ? name : undefined
 }
 
-/**
- * The reports after another one; `malformed` and `too-large`: it is not accepted. `ignored`: the types of SSH host keys
- * that are not kept.
- */
+/** The reports after another one; `malformed` and `too-large`: it is not accepted. */
 export type Reported =
-  | { readonly kind: 'reported'; readonly reports: Reports; readonly ignored: readonly string[] }
+  | { readonly kind: 'reported'; readonly reports: Reports }
   | { readonly kind: 'malformed' | 'too-large' }
 
-/** Adds a report, whose body the guest sent. `receivedAt`: in ISO 8601. */
-export function addReport(before: Reports, name: ReportName, body: Uint8Array, receivedAt: string): Reported {
+/** Adds a report, whose body the guest sent, or all those of a form, or none. `receivedAt`: in ISO 8601. */
+export function addReport(before: Reports, name: string, body: Uint8Array, receivedAt: string): Reported {
   if (body.length > MAX_REPORTS_BYTES) return { kind: 'too-large' }
-  const text = decode(body)
-  if (text === undefined) return { kind: 'malformed' }
-  const received = { revision: Math.max(before.revision + 1, Date.parse(receivedAt)), receivedAt }
-  const parsed = parseBody(before, name, text, received)
-  if (!parsed.ok) return { kind: parsed.faults[0]! }
-  const { ignored = [], ...parts } = parsed.value
-  const reports = fitted({ ...before, ...parts, revision: received.revision })
-  return reports === undefined ? { kind: 'too-large' } : { kind: 'reported', reports, ignored }
+  const decoded = decode(body)
+  if (decoded === undefined) return { kind: 'malformed' }
+  const texts = name === PHONE_HOME ? [...new URLSearchParams(decoded)] : [[name, decoded] as const]
+  if (texts.length === 0 || texts.some(([field, text]) => !NAME.test(field) || CONTROL.test(text)))
+    return { kind: 'malformed' }
+  if (texts.some(([, text]) => Buffer.byteLength(text) > MAX_TEXT_BYTES)) return { kind: 'too-large' }
+  const revision = Math.max(before.revision + 1, Date.parse(receivedAt))
+  const byName = new Map(before.byName)
+  for (const [field, text] of texts) byName.set(field, { text, revision, receivedAt })
+  const reports = fitted({ revision, byName })
+  return reports === undefined ? { kind: 'too-large' } : { kind: 'reported', reports }
 }
 
-/** Reports without the attributes that the guest has removed. */
-export function withoutRemoved(reports: Reports): Reports {
-  return { ...reports, attributes: new Map([...reports.attributes].filter(([, { value }]) => value !== '')) }
+/** Reports without those that the guest has removed. */
+export function withoutRemoved({ revision, byName }: Reports): Reports {
+  return { revision, byName: new Map([...byName].filter(([, { text }]) => text !== '')) }
 }
 
 /**
@@ -93,73 +81,57 @@ export function joinReports(some: Reports, more: Reports): Reports {
   return joined(some, more, Math.max(some.revision, more.revision), later)
 }
 
-const later = <T extends Received>(one: T, other: T | undefined): T =>
-  other !== undefined && other.revision > one.revision ? other : one
+function later(one: Report, other: Report | undefined): Report {
+  return other !== undefined && other.revision > one.revision ? other : one
+}
 
 /** Joins two documents. `theirs` for which there is no room are left out. */
 function joined(
   ours: Reports,
   theirs: Reports,
   revision: number,
-  choose: <T extends Received>(mine: T, theirs: T | undefined) => T,
+  choose: (mine: Report, theirs: Report | undefined) => Report,
 ): Reports {
-  const pick = <T extends Received>(mine: T | undefined, other: T | undefined) =>
-    mine === undefined ? other : choose(mine, other)
-  const names = new Set([...ours.attributes.keys(), ...theirs.attributes.keys()])
-  const attributes = [...names].flatMap((name) => {
-    const attribute = pick(ours.attributes.get(name), theirs.attributes.get(name))
-    return attribute === undefined ? [] : [[name, attribute] as const]
-  })
-  const all = {
-    revision,
-    boot: pick(ours.boot, theirs.boot),
-    sshHostKeys: pick(ours.sshHostKeys, theirs.sshHostKeys),
-    attributes: new Map(attributes),
-  }
-  return fitted(all) ?? { ...ours, revision }
+  const byName = new Map(theirs.byName)
+  for (const [name, mine] of ours.byName) byName.set(name, choose(mine, byName.get(name)))
+  return fitted({ revision, byName }) ?? { ...ours, revision }
 }
 
 /** Reports within their limits, if need be without the oldest removals; undefined: they are too many or too long. */
 function fitted(reports: Reports): Reports | undefined {
-  const attributes = new Map(reports.attributes)
+  const byName = new Map(reports.byName)
   let bytes = Buffer.byteLength(JSON.stringify(storedForm(reports)))
-  for (const [name, report] of [...attributes].sort(([, a], [, b]) => a.revision - b.revision)) {
-    if (bytes <= MAX_REPORTS_BYTES && attributes.size <= MAX_ATTRIBUTES) break
-    if (report.value !== '') continue
-    attributes.delete(name)
+  for (const [name, report] of [...byName].sort(([, a], [, b]) => a.revision - b.revision)) {
+    if (bytes <= MAX_REPORTS_BYTES && byName.size <= MAX_REPORTS) break
+    if (report.text !== '') continue
+    byName.delete(name)
     bytes -= Buffer.byteLength(JSON.stringify({ [name]: report })) - 2
   }
-  return bytes > MAX_REPORTS_BYTES || attributes.size > MAX_ATTRIBUTES ? undefined : { ...reports, attributes }
+  return bytes > MAX_REPORTS_BYTES || byName.size > MAX_REPORTS ? undefined : { ...reports, byName }
 }
 
-export function storedForm({ attributes, ...others }: Reports): object {
-  return { ...others, attributes: Object.fromEntries(attributes) }
+export function storedForm({ revision, byName }: Reports): object {
+  return { revision, reports: Object.fromEntries(byName) }
 }
 
 /** Checks reports that were stored: undefined: they do not have the form of reports, or are too long. */
-export function parseReports(text: string): Reports | undefined {
-  if (Buffer.byteLength(text) > MAX_REPORTS_BYTES) return undefined
+export function parseReports(stored: string): Reports | undefined {
+  if (Buffer.byteLength(stored) > MAX_REPORTS_BYTES) return undefined
   try {
-    const stored = JSON.parse(text) as Omit<Reports, 'attributes'> & { attributes: Record<string, AttributeReport> }
-    const { revision, boot, sshHostKeys } = stored
-    const attributes = new Map(Object.entries(stored.attributes))
+    const { revision, reports } = JSON.parse(stored) as { revision: number; reports: Record<string, Report> }
+    const byName = new Map(Object.entries(reports))
     const isValid =
       isRevision(revision) &&
-      (boot === undefined ||
-        (isReceived(boot) &&
-          parseBoot(boot.time === undefined ? boot.phase : `${boot.phase} ${boot.time}`) !== undefined)) &&
-      (sshHostKeys === undefined ||
-        (isReceived(sshHostKeys) &&
-          parseHostKeys(sshHostKeys.keys.join('\n'))?.keys.length === sshHostKeys.keys.length)) &&
-      [...attributes].every(
+      byName.size <= MAX_REPORTS &&
+      [...byName].every(
         ([name, one]) =>
-          ATTRIBUTE.test(`reports/attributes/${name}`) &&
-          isReceived(one) &&
-          decode(Buffer.from(one.value)) === one.value &&
-          Buffer.byteLength(one.value) <= MAX_ATTRIBUTE_BYTES,
-      ) &&
-      attributes.size <= MAX_ATTRIBUTES
-    return isValid ? { revision, boot, sshHostKeys, attributes } : undefined
+          NAME.test(name) &&
+          isRevision(one.revision) &&
+          new Date(one.receivedAt).toISOString() === one.receivedAt &&
+          decode(Buffer.from(one.text)) === one.text &&
+          Buffer.byteLength(one.text) <= MAX_TEXT_BYTES,
+      )
+    return isValid ? { revision, byName } : undefined
   } catch {
     return undefined
   }
@@ -169,111 +141,16 @@ export function parseReports(text: string): Reports | undefined {
  * Lowers revisions that are far in the future. Another hypervisor may have forged them: no number would be left for
  * later reports.
  */
-export function boundRevisions(reports: Reports, nowMs: number): Reports {
-  const bound = <T extends { readonly revision: number }>(part: T): T => ({
-    ...part,
-    revision: Math.min(part.revision, nowMs + MAX_CLOCK_DIFFERENCE_MS),
-  })
-  const { boot, sshHostKeys, attributes } = reports
+export function boundRevisions({ revision, byName }: Reports, nowMs: number): Reports {
+  const bound = (one: number) => Math.min(one, nowMs + MAX_CLOCK_DIFFERENCE_MS)
   return {
-    ...bound(reports),
-    boot: boot && bound(boot),
-    sshHostKeys: sshHostKeys && bound(sshHostKeys),
-    attributes: new Map([...attributes].map(([name, one]) => [name, bound(one)])),
+    revision: bound(revision),
+    byName: new Map([...byName].map(([name, one]) => [name, { ...one, revision: bound(one.revision) }])),
   }
-}
-
-function isReceived({ revision, receivedAt }: Received): boolean {
-  return isRevision(revision) && new Date(receivedAt).toISOString() === receivedAt
 }
 
 function isRevision(value: unknown): boolean {
   return Number.isSafeInteger(value) && (value as number) >= 0
-}
-
-type Fault = 'malformed' | 'too-large'
-const MALFORMED: Parsed<never, Fault> = { ok: false, faults: ['malformed'] }
-const TOO_LARGE: Parsed<never, Fault> = { ok: false, faults: ['too-large'] }
-
-function parseBody(
-  { attributes }: Reports,
-  name: ReportName,
-  text: string,
-  received: Received,
-): Parsed<Partial<Reports> & { readonly ignored?: readonly string[] }, Fault> {
-  switch (name.kind) {
-    case 'boot': {
-      const boot = parseBoot(text)
-      return boot === undefined ? MALFORMED : { ok: true, value: { boot: { ...boot, ...received } } }
-    }
-    case 'ssh-host-keys': {
-      const { keys, ignored } = parseHostKeys(text) ?? NO_KEYS
-      if (keys.length + ignored.length === 0) return MALFORMED
-      return { ok: true, value: { sshHostKeys: { keys, ...received }, ignored } }
-    }
-    case 'phone-home': {
-      const boot = { phase: 'done', ...received }
-      const values = phoneHomeKeys(text)
-      if (values.length === 0) return { ok: true, value: { boot } }
-      const parsed = parseHostKeys(values.filter((value) => value !== 'N/A').join('\n'))
-      if (parsed === undefined) return MALFORMED
-      return { ok: true, value: { boot, sshHostKeys: { keys: parsed.keys, ...received }, ignored: parsed.ignored } }
-    }
-    case 'attribute': {
-      if (Buffer.byteLength(text) > MAX_ATTRIBUTE_BYTES) return TOO_LARGE
-      return { ok: true, value: { attributes: new Map(attributes).set(name.name, { value: text, ...received }) } }
-    }
-  }
-}
-
-const BOOT = /^([a-z][a-z0-9-]{0,31})(?: (\S+))?$/
-
-/** A phase, such as `done`, and the guest's time, in RFC 3339. */
-function parseBoot(text: string): { phase: string; time: string | undefined } | undefined {
-  const [, phase, time] = BOOT.exec(text.trim()) ?? []
-  if (phase === undefined || (time !== undefined && !isTime(time))) return undefined
-  return { phase, time }
-}
-
-/** The values for keys of cloud-init's phone_home, which sends `N/A` for one that the guest does not have. */
-function phoneHomeKeys(form: string): readonly string[] {
-  return [...new URLSearchParams(form)]
-    .filter(([field]) => field.startsWith('pub_key_'))
-    .map(([, value]) => value.trim())
-}
-
-const TYPES: ReadonlySet<string> = new Set([
-  'ssh-ed25519',
-  'ssh-rsa',
-  ...['256', '384', '521'].map((bits) => `ecdsa-sha2-nistp${bits}`),
-])
-/** A line of a known_hosts file, or of a public key file, which has no host. */
-const HOST_KEY = /^(?:\S+ )?([a-z][a-z0-9@.-]{0,63}) (AAAA[A-Za-z0-9+/]+={0,2})(?: \P{Cc}*)?$/u
-
-/** `keys`: as `TYPE BASE64`. `ignored`: the types of the others, which are not known. */
-interface HostKeys {
-  readonly keys: readonly string[]
-  readonly ignored: readonly string[]
-}
-const NO_KEYS: HostKeys = { keys: [], ignored: [] }
-
-/** Undefined: a line is not a key, or there are too many. */
-function parseHostKeys(text: string): HostKeys | undefined {
-  const [keys, ignored] = [new Set<string>(), new Set<string>()]
-  for (const line of text.split('\n').map((one) => one.trim())) {
-    if (line === '' || line.startsWith('#')) continue
-    const [, type = '', base64 = ''] = HOST_KEY.exec(line) ?? []
-    if (type === '' || !isKeyOf(type, Buffer.from(base64, 'base64'))) return undefined
-    if (TYPES.has(type)) keys.add(`${type} ${base64}`)
-    else ignored.add(type)
-  }
-  return keys.size + ignored.size > MAX_HOST_KEYS ? undefined : { keys: [...keys], ignored: [...ignored] }
-}
-
-/** Whether the first part of a key is its type, after its length (RFC 4253, 6.6). */
-function isKeyOf(type: string, key: Buffer): boolean {
-  const end = 4 + type.length
-  return key.length > end && key.readUInt32BE() === type.length && key.toString('latin1', 4, end) === type
 }
 
 const CONTROL = /[^\P{Cc}\t\n\r]/u
@@ -286,4 +163,21 @@ function decode(body: Uint8Array): string | undefined {
   } catch {
     return undefined
   }
+}
+
+/** A line of a known_hosts file, or of a public key file, which has no host. */
+const HOST_KEY = /^(?:\S+ )?([a-z][a-z0-9@.-]{0,63}) (AAAA[A-Za-z0-9+/]+={0,2})(?: \P{Cc}*)?$/u
+
+/** The public SSH keys in a text that has one on each line, each as `TYPE BASE64`. */
+export function sshKeysIn(text: string): string[] {
+  return text.split('\n').flatMap((line) => {
+    const [, type = '', base64 = ''] = HOST_KEY.exec(line.trim()) ?? []
+    return type !== '' && isKeyOf(type, Buffer.from(base64, 'base64')) ? [`${type} ${base64}`] : []
+  })
+}
+
+/** Whether the first part of a key is its type, after its length (RFC 4253, 6.6). */
+function isKeyOf(type: string, key: Buffer): boolean {
+  const end = 4 + type.length
+  return key.length > end && key.readUInt32BE() === type.length && key.toString('latin1', 4, end) === type
 }

@@ -11,15 +11,13 @@ import { aGuestServer, type Injected, type TestGuest } from '../support/fixtures
 import { anInstance } from '../support/fixtures/instance.ts'
 
 const ED25519 = 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIJ9kBsoVT7mSAkVSPe8FDJhBVmJsYKJBSdLmYh3oVdD'
-const ECDSA = `ecdsa-sha2-nistp256 ${keyOf('ecdsa-sha2-nistp256')}`
 const DSS = `ssh-dss ${keyOf('ssh-dss')}`
 const OTHER = anInstance({
   id: 'srv-other',
   interfaces: [{ id: 'int-o', macAddress: '02:24:19:00:00:0f', ipv4Addresses: ['10.0.0.3/24'] }],
   options: { reports: 'enabled' },
 })
-const BOOT = '/latest/reports/boot'
-const KEYS = '/latest/reports/ssh-host-keys'
+const A = '/latest/reports/a'
 const HOME = '/latest/reports/phone-home'
 const MINUTE_MS = 60_000
 
@@ -54,122 +52,52 @@ async function report(
 }
 
 const kept = (id = 'srv-abcde'): Reports | undefined => guest.reports.of(guest.view.get(id)!)
+const texts = () => Object.fromEntries([...(kept()?.byName ?? [])].map(([name, { text }]) => [name, text]))
 
-describe('H9: each kind of report', () => {
-  test.each([
-    ['done', { phase: 'done' }],
-    ['done\n', { phase: 'done' }],
-    ['running 2026-11-20T15:04:05Z', { phase: 'running', time: '2026-11-20T15:04:05Z' }],
-    ['x-1 2026-11-20T15:04:05.123+01:00', { phase: 'x-1', time: '2026-11-20T15:04:05.123+01:00' }],
-  ])('boot takes a phase and a time: %j', async (body, boot) => {
-    expect(await report(BOOT, body)).toMatchObject({ status: 200, text: '', headers: { 'content-length': '0' } })
-    expect(kept()?.boot).toEqual({ ...boot, revision: MINUTE_MS, receivedAt: '1970-01-01T00:01:00.000Z' })
-  })
-
-  test.each([
-    [`${ED25519}\n`, [ED25519]],
-    [`${ED25519} root@guest\n${ECDSA} root@guest\n`, [ED25519, ECDSA]],
-    [`# localhost:22 SSH-2.0\nlocalhost ${ED25519}\n\n[10.0.0.2]:22 ${ED25519}\r\n`, [ED25519]],
-  ])('ssh-host-keys takes lines of known_hosts and of public keys: %j', async (body, keys) => {
-    expect((await report(KEYS, body)).status).toBe(200)
-    expect(kept()?.sshHostKeys?.keys).toEqual(keys)
-  })
-
-  test.each([
-    [`${DSS} root@x\n${ED25519} root@x\n`, [ED25519], 'not kept: ssh-dss'],
-    [`${DSS}\n`, [], 'not kept: ssh-dss'],
-    [`h ${DSS}\nh sk-x@y.z ${keyOf('sk-x@y.z')}\nh ${ECDSA}\n`, [ECDSA], 'not kept: ssh-dss, sk-x@y.z'],
-  ])('keys of other types are named, and those before are replaced: %j', async (body, keys, answer) => {
-    await report(KEYS, `${ED25519}\n${ECDSA}`)
-    expect(await report(KEYS, body)).toMatchObject({
-      status: 200,
-      text: answer,
-      headers: { 'content-length': String(answer.length) },
-    })
-    expect(kept()?.sshHostKeys?.keys).toEqual(keys)
-    await report(KEYS, body, { waits: false })
-    expect(guest.log).toMatchObject([{ instance: 'srv-abcde', types: answer.slice('not kept: '.length).split(', ') }])
-    expect(JSON.stringify(guest.log)).not.toMatch('AAAA')
-  })
-
-  test('phone-home keeps the keys of known types, and replaces those before', async () => {
-    const form = new URLSearchParams({ pub_key_dsa: `${DSS} root@x\n`, pub_key_ed25519: `${ED25519} root@x\n` })
-    const send = (body: URLSearchParams) => report(HOME, body.toString(), { method: 'POST', headers: {} as never })
-    await report(KEYS, ECDSA)
-    expect(await send(form)).toMatchObject({ status: 200, text: 'not kept: ssh-dss' })
-    expect(guest.log.at(-1)).toMatchObject({ types: ['ssh-dss'] })
-    expect(kept()?.sshHostKeys?.keys).toEqual([ED25519])
-    await send(new URLSearchParams({ instance_id: 'x' }))
-    expect(kept()?.sshHostKeys?.keys, 'it names no keys').toEqual([ED25519])
-    await send(new URLSearchParams({ pub_key_rsa: 'N/A' }))
-    expect(kept()?.sshHostKeys?.keys, 'the guest has none').toEqual([])
-    expect((await send(new URLSearchParams({ pub_key_rsa: 'rubbish' }))).status).toBe(400)
-  })
-
-  test('attributes have names; an empty body removes one', async () => {
-    await report('/latest/reports/attributes/a', '1')
-    await report('/latest/reports/attributes/b.c-d_E', 'grüß\n\tdich')
-    await report('/latest/reports/attributes/a', '2')
-    expect(kept()?.attributes.get('a')?.value).toBe('2')
-    expect(kept()?.attributes.get('b.c-d_E')?.value).toBe('grüß\n\tdich')
-    expect((await report('/latest/reports/attributes/a', '')).status).toBe(200)
-    expect(reportsOf(guest, 'srv-abcde')?.claimedByGuest.attributes).toMatchObject([{ name: 'b.c-d_E' }])
-  })
-
-  test("phone-home takes the form of cloud-init's module, without a token, and ignores its instance_id", async () => {
-    const form = new URLSearchParams({
-      pub_key_rsa: 'N/A',
-      pub_key_ecdsa: `${ECDSA} root@x\n`,
-      pub_key_ed25519: `${ED25519} root@x\n`,
-      instance_id: 'srv-other',
-      hostname: 'liar',
-    })
-    expect((await report(HOME, form.toString(), { method: 'POST', headers: {} as never })).status).toBe(200)
-    expect(kept()).toMatchObject({ boot: { phase: 'done' }, sshHostKeys: { keys: [ECDSA, ED25519] } })
-    expect(JSON.stringify(storedForm(kept()!))).not.toMatch(/srv-other|liar/)
-    expect(kept('srv-other')).toBeUndefined()
-  })
-
-  test('a report replaces the last one of its name only', async () => {
-    for (const body of ['running', 'done']) await report(BOOT, body)
-    await report(KEYS, ED25519)
-    expect(kept()).toMatchObject({
+describe('H9: a report', () => {
+  test('is a text with a name; a later one of the name replaces it, and an empty body removes it', async () => {
+    expect(await report(A, '1')).toMatchObject({ status: 200, text: '', headers: { 'content-length': '0' } })
+    await report('/latest/reports/_b.c-D', 'grüß\n\tdich')
+    await report(A, '2')
+    expect(kept()).toEqual({
       revision: 3 * MINUTE_MS,
-      boot: { phase: 'done', revision: 2 * MINUTE_MS },
-      sshHostKeys: { revision: 3 * MINUTE_MS },
+      byName: new Map([
+        ['a', { text: '2', revision: 3 * MINUTE_MS, receivedAt: '1970-01-01T00:03:00.000Z' }],
+        ['_b.c-D', { text: 'grüß\n\tdich', revision: 2 * MINUTE_MS, receivedAt: '1970-01-01T00:02:00.000Z' }],
+      ]),
     })
+    expect((await report(A, '')).status).toBe(200)
+    expect(reportsOf(guest, 'srv-abcde')?.claimedByGuest.reports).toMatchObject([{ name: '_b.c-D' }])
+  })
+
+  test("phone-home takes the form of cloud-init's module, without a token: each field is a report", async () => {
+    const form = new URLSearchParams({ pub_key_rsa: 'N/A', pub_key_ed25519: `${ED25519} root@x\n`, hostname: 'é' })
+    await report('/latest/reports/pub_key_rsa', 'former')
+    expect((await report(HOME, form.toString(), { method: 'POST', headers: {} as never })).status).toBe(200)
+    expect(texts()).toEqual({ pub_key_rsa: 'N/A', pub_key_ed25519: `${ED25519} root@x\n`, hostname: 'é' })
+    expect(kept('srv-other')).toBeUndefined()
   })
 })
 
 describe('H9: bounds', () => {
   test.each([
-    [BOOT, 'Done'],
-    [BOOT, ''],
-    [BOOT, 'done now'],
-    [BOOT, 'done 2026-13-45T15:04:05Z'],
-    [BOOT, 'done 2026-02-30T15:04:05Z'],
-    [BOOT, 'x'.repeat(33)],
-    [KEYS, 'ssh-ed25519 AAAA'],
-    [KEYS, `ssh-rsa ${ED25519.split(' ')[1]!}`],
-    [KEYS, `${ED25519}\nrubbish`],
-    [KEYS, `ssh-dss ${keyOf('ssh-rsa')}`],
-    [KEYS, Array.from({ length: 17 }, (_, i) => `x${i} ${keyOf(`x${i}`)}`).join('\n')],
-    [KEYS, '# a comment'],
-    [KEYS, ''],
-    ['/latest/reports/attributes/a', '\u0000'],
-    ['/latest/reports/attributes/a', 'a\u001b[2J'],
-  ])('%s refuses bad content with 400, and keeps the last report: %j', async (url, body) => {
-    await report(BOOT, 'done')
-    const before = kept()
-    expect((await report(url, body)).status).toBe(400)
-    expect(kept()).toEqual(before)
+    ['PUT', A, '\u0000'],
+    ['PUT', A, 'a\u001b[2J'],
+    ['POST', HOME, ''],
+    ['POST', HOME, 'a=1&b=%00'],
+    ['POST', HOME, 'a=1&b/c=2'],
+    ['POST', HOME, `a=1&${'x'.repeat(65)}=2`],
+  ])('%s %s refuses bad content with 400, and keeps the reports before: %j', async (method, url, body) => {
+    await report(A, 'before')
+    expect((await report(url, body, { method })).status).toBe(400)
+    expect(texts()).toEqual({ a: 'before' })
   })
 
   test('content that is not UTF-8 is 400', async () => {
     guest.clock.ms += MINUTE_MS
     const { statusCode } = await guest.server.inject({
       method: 'PUT',
-      url: '/latest/reports/attributes/a',
+      url: A,
       headers: { 'x-aws-ec2-metadata-token': token },
       remoteAddress: '10.0.0.2',
       payload: Buffer.from([0xff]),
@@ -177,42 +105,45 @@ describe('H9: bounds', () => {
     expect(statusCode).toBe(400)
   })
 
-  test('an attribute has at most 1 KiB, and there are at most 64: 413', async () => {
-    expect((await report('/latest/reports/attributes/a0', 'x'.repeat(1025))).status).toBe(413)
-    for (let i = 0; i < 64; i++) expect((await report(`/latest/reports/attributes/a${i}`, String(i))).status).toBe(200)
-    expect((await report('/latest/reports/attributes/more', 'x')).status).toBe(413)
-    expect((await report('/latest/reports/attributes/a0', 'x'.repeat(1024))).status, 'a name that it has').toBe(200)
+  test('a text has at most 4 KiB, and there are at most 16: 413', async () => {
+    expect((await report('/latest/reports/a0', 'x'.repeat(4_097))).status).toBe(413)
+    expect((await report(HOME, `a0=1&b=${'x'.repeat(4_097)}`, { method: 'POST' })).status).toBe(413)
+    expect(kept()).toBeUndefined()
+    for (let i = 0; i < 16; i++) expect((await report(`/latest/reports/a${i}`, String(i))).status).toBe(200)
+    expect((await report('/latest/reports/more', 'x')).status).toBe(413)
+    expect((await report('/latest/reports/a0', 'x'.repeat(4_096))).status, 'a name that it has').toBe(200)
+    await report('/latest/reports/a1', '')
+    expect((await report('/latest/reports/more', 'x')).status, 'in place of a removed one').toBe(200)
   })
 
   test('all reports together have at most 16 KiB as JSON, and a body too: 413', async () => {
-    const statuses = new Set<number>()
-    for (let i = 0; i < 20; i++)
-      statuses.add((await report(`/latest/reports/attributes/a${i}`, 'x'.repeat(1024))).status)
-    expect([...statuses]).toEqual([200, 413])
+    const statuses: number[] = []
+    for (let i = 0; i < 5; i++) statuses.push((await report(`/latest/reports/a${i}`, 'x'.repeat(4_096))).status)
+    expect(statuses).toEqual([200, 200, 200, 413, 413])
     expect(Buffer.byteLength(JSON.stringify(storedForm(kept()!)))).toBeLessThanOrEqual(16_384)
-    expect((await report(KEYS, ' '.repeat(16_385))).status).toBe(413)
+    expect((await report(A, ' '.repeat(16_385))).status).toBe(413)
   })
 
   test('10 reports a minute, good or bad; beyond that 429 with Retry-After, for this guest only', async () => {
     guest.clock.ms += MINUTE_MS
-    for (let i = 0; i < 10; i++) await report(BOOT, i % 2 === 0 ? 'running' : '!', { waits: false })
-    expect(await report(BOOT, 'done', { waits: false })).toMatchObject({
+    for (let i = 0; i < 10; i++) await report(A, i % 2 === 0 ? 'running' : '\u0000', { waits: false })
+    expect(await report(A, 'done', { waits: false })).toMatchObject({
       status: 429,
       text: '',
       headers: { 'retry-after': '60' },
     })
-    expect(kept()?.boot?.phase).toBe('running')
+    expect(texts()).toEqual({ a: 'running' })
     expect((await guest.ask('/latest/meta-data/instance-id')).status).toBe(200)
     const from = '10.0.0.3'
     const headers = { 'x-aws-ec2-metadata-token': await tokenOf(from) }
-    expect((await report(BOOT, 'done', { waits: false, headers, from })).status).toBe(200)
+    expect((await report(A, 'done', { waits: false, headers, from })).status).toBe(200)
     guest.clock.ms += MINUTE_MS
-    expect((await report(BOOT, 'done', { waits: false })).status).toBe(200)
+    expect((await report(A, 'done', { waits: false })).status).toBe(200)
   })
 })
 
 describe('H9: who may report', () => {
-  test.each([BOOT, KEYS, HOME, '/latest/reports/attributes/a'])('%s is 404 if it is not allowed', async (url) => {
+  test.each([A, HOME])('%s is 404 if it is not allowed', async (url) => {
     guest.put(anInstance({ revision: 2, options: { reports: 'disabled' } }))
     for (const method of ['PUT', 'POST', 'GET']) expect((await report(url, 'done', { method })).status).toBe(404)
     expect(kept()).toBeUndefined()
@@ -220,19 +151,17 @@ describe('H9: who may report', () => {
 
   test.each([
     '/latest/reports/',
-    '/latest/reports/boot/x',
-    '/latest/reports/attributes/',
-    '/latest/reports/attributes/a/b',
-    '/latest/reports/attributes/.a',
-    `/latest/reports/attributes/${'a'.repeat(65)}`,
-    '/latest/reports/other',
-    '/2009-04-04/reports/boot',
+    '/latest/reports/a/b',
+    '/latest/reports/a%20b',
+    '/latest/reports/%C3%A9',
+    `/latest/reports/${'a'.repeat(65)}`,
+    '/2009-04-04/reports/a',
   ])('%s is 404', async (url) => expect((await report(url, 'done')).status).toBe(404))
 
-  test.each([BOOT, KEYS, '/latest/reports/attributes/a'])('PUT %s without a session token is 401', async (url) => {
-    expect((await report(url, 'done', { headers: {} as never })).status).toBe(401)
+  test('PUT without a session token is 401', async () => {
+    expect((await report(A, 'done', { headers: {} as never })).status).toBe(401)
     const other = { 'x-aws-ec2-metadata-token': await tokenOf('10.0.0.3') }
-    expect((await report(url, 'done', { headers: other })).status, "another guest's").toBe(401)
+    expect((await report(A, 'done', { headers: other })).status, "another guest's").toBe(401)
     expect(kept()).toBeUndefined()
   })
 
@@ -242,26 +171,25 @@ describe('H9: who may report', () => {
   })
 
   test.each([
-    [BOOT, 'GET', 'PUT'],
-    [BOOT, 'POST', 'PUT'],
-    [KEYS, 'DELETE', 'PUT'],
+    [A, 'GET', 'PUT'],
+    [A, 'POST', 'PUT'],
+    [A, 'DELETE', 'PUT'],
     [HOME, 'PUT', 'POST'],
   ])('%s refuses %s with 405 and Allow', async (url, method, allow) => {
     expect(await report(url, 'done', { method })).toMatchObject({ status: 405, headers: { allow } })
   })
 
   test('a report is never served, and gives no other identity', async () => {
-    await report('/latest/reports/attributes/instance-id', 'srv-other')
-    for (const url of ['/latest/reports/attributes/instance-id', BOOT])
-      expect((await report(url, '', { method: 'GET' })).status).toBe(405)
+    await report('/latest/reports/instance-id', 'srv-other')
+    expect((await report('/latest/reports/instance-id', '', { method: 'GET' })).status).toBe(405)
     expect((await guest.ask('/latest/meta-data/instance-id')).text).toBe('srv-abcde')
     expect((await guest.ask('/latest/')).text).not.toMatch('reports')
   })
 
   test('a report ends with the stay of its instance: a later one with its address or its id has none', async () => {
-    await report(BOOT, 'done')
+    await report(A, 'done')
     guest.view.remove('srv-abcde', 1)
-    expect((await report(BOOT, 'done')).status).toBe(503)
+    expect((await report(A, 'done')).status).toBe(503)
     guest.put(anInstance({ revision: 2, options: { reports: 'enabled' } }))
     expect(kept()).toBeUndefined()
   })
@@ -271,8 +199,7 @@ test('H9: no log line and no label of a metric has a part of a report', async ()
   guest = aGuestServer({ level: 'debug' })
   guest.put(anInstance({ options: { reports: 'enabled' } }))
   token = await tokenOf('10.0.0.2')
-  for (const body of ['SECRET-VALUE', 'SECRET-VALUE\u0000'])
-    await report('/latest/reports/attributes/SECRET-NAME', body)
+  for (const body of ['SECRET-VALUE', 'SECRET-VALUE\u0000']) await report('/latest/reports/SECRET-NAME', body)
   expect(JSON.stringify([guest.log, guest.meter.counts()])).not.toMatch(/SECRET/)
   expect(guest.meter.counts().filter(({ route }) => route === '/latest/reports')).toMatchObject([
     { method: 'PUT', status: 200, count: 1 },
@@ -280,21 +207,20 @@ test('H9: no log line and no label of a metric has a part of a report', async ()
   ])
 })
 
-test("H9: the operators' document says that the guest claims it, with the addresses of its record", async () => {
-  await report(BOOT, 'done')
-  await report(KEYS, ED25519)
-  await report('/latest/reports/attributes/b', '2')
-  await report('/latest/reports/attributes/a', '1')
-  expect(reportsOf(guest, 'srv-abcde')).toEqual({
+test("H9: the operators' document has the texts as claims, and the SSH keys in them as known_hosts", async () => {
+  await report('/latest/reports/boot', 'done')
+  await report('/latest/reports/a', `# a comment\n\n${ED25519} root@guest\r\nlocalhost ${DSS}\nrubbish ${ED25519} x\n`)
+  await report('/latest/reports/b', `ssh-rsa ${ED25519.split(' ')[1]!}\n@revoked * ${ED25519}\nssh-ed25519 AAAA`)
+  expect(reportsOf(guest, 'srv-abcde')).toMatchObject({
     id: 'srv-abcde',
     allowed: true,
     claimedByGuest: {
-      boot: { phase: 'done', receivedAt: '1970-01-01T00:01:00.000Z' },
-      sshHostKeys: { knownHosts: [`10.0.0.2 ${ED25519}`], receivedAt: '1970-01-01T00:02:00.000Z' },
-      attributes: [
-        { name: 'a', value: '1', receivedAt: '1970-01-01T00:04:00.000Z' },
-        { name: 'b', value: '2', receivedAt: '1970-01-01T00:03:00.000Z' },
+      reports: [
+        { name: 'a' },
+        { name: 'b', receivedAt: '1970-01-01T00:03:00.000Z' },
+        { name: 'boot', text: 'done', receivedAt: '1970-01-01T00:01:00.000Z' },
       ],
+      knownHosts: [`10.0.0.2 ${ED25519}`, `10.0.0.2 ${DSS}`],
     },
   })
   expect(reportsOf(guest, 'srv-none')).toBeUndefined()

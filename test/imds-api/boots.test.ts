@@ -50,9 +50,9 @@ async function aRegion(t: Test, env: Readonly<Record<string, string>> = {}) {
   }
 }
 
-async function report(redis: TestRedis, { id }: Pick<Server, 'id'>, phase: string): Promise<void> {
+async function report(redis: TestRedis, { id }: Pick<Server, 'id'>, text: string): Promise<void> {
   const received = { revision: 1, receivedAt: new Date().toISOString() }
-  const reports = { revision: 1, boot: { phase, ...received }, attributes: {} }
+  const reports = { revision: 1, reports: { boot: { text, ...received } } }
   await redis.client.set(KEYS.reports('hv-3', id), JSON.stringify(reports))
 }
 

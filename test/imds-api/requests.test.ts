@@ -9,7 +9,7 @@ import { readDocument } from '../support/openapi-document.ts'
 import { aClient } from '../support/programs/api-client.ts'
 import { anApi, type ApiAnswer, type Method } from '../support/programs/api.ts'
 
-/** The value of an attribute that each guest has reported, and the open transactions at the last read of reports. */
+/** What each guest has reported, and the open transactions at the last read of reports. */
 let [reported, openTransactions] = ['first', -1]
 const api = await anApi(t, {
   region: withMary(),
@@ -18,8 +18,8 @@ const api = await anApi(t, {
       "select from pg_stat_activity where datname = current_database() and state = 'idle in transaction'",
     )
     openTransactions = rows.length
-    const attribute = { value: reported, revision: 1, receivedAt: '2026-01-01T00:00:00Z' }
-    return { revision: 1, attributes: new Map([['health', attribute]]) }
+    const report = { text: reported, revision: 1, receivedAt: '2026-01-01T00:00:00Z' }
+    return { revision: 1, byName: new Map([['health', report]]) }
   },
 })
 const { create } = aClient<{ id: string }>(api)

@@ -13,7 +13,6 @@ import { inTransaction, type Db } from '../../src/imds-api/database/transaction.
 import { PREFIXES } from '../../src/imds-api/model/ids.ts'
 import { POOL_KINDS } from '../../src/imds-api/model/pools.ts'
 import { surveyStore } from '../../src/imds-api/publish/survey.ts'
-import { NO_REPORTS } from '../../src/metadata/reports.ts'
 import type { Publisher } from '../../src/store/open.ts'
 import { ONE, TWO } from '../support/fixtures/region.ts'
 import { anApi, type ApiOptions, rowOf, serverOf, setRow } from '../support/programs/api.ts'
@@ -103,8 +102,8 @@ t.test('after a restore no id or address of a running server is given again', as
     url: (await startRedis(t)).url,
     reports: () =>
       Promise.resolve({
-        ...NO_REPORTS,
-        sshHostKeys: { revision: 1, keys: ['ssh-ed25519 AAAA'], receivedAt: '2026-11-20T15:04:05Z' },
+        revision: 1,
+        byName: new Map([['boot', { text: 'done', revision: 1, receivedAt: '2026-11-20T15:04:05Z' }]]),
       }),
   })
   await api.startPublisher(store)
@@ -170,7 +169,7 @@ t.test('after a restore no id or address of a running server is given again', as
     t.strictSame(await actionsOf(), [], 'no hypervisor creates a machine with such an id')
     const { body } = await api.call('GET', `/1.0/servers/${fresh[0]!.id}`, undefined, TWO)
     t.match(body, { metadata_options: { reports: 'enabled' } })
-    t.notOk('ssh_host_keys' in (body as object), 'nobody reads what the guest of the other server has reported')
+    t.notOk('reports' in (body as object), 'nobody reads what the guest of the other server has reported')
   })
 
   await t.test('deleting it leaves the record of the other server as it is', async (t) => {

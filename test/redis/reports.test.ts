@@ -55,10 +55,10 @@ async function shown(daemon: TestDaemon): Promise<ReportsDocument['claimedByGues
   return (JSON.parse(body.toString()) as ReportsDocument).claimedByGuest
 }
 
-/** What the store has of attributes: name and value. */
-async function attributesIn(store: Publisher): Promise<Record<string, string>> {
-  const { attributes } = (await store.reports('srv-n1')) ?? NO_REPORTS
-  return Object.fromEntries([...attributes].map(([name, { value }]) => [name, value]))
+/** What the store has: name and text. */
+async function textsIn(store: Publisher): Promise<Record<string, string>> {
+  const { byName } = (await store.reports('srv-n1')) ?? NO_REPORTS
+  return Object.fromEntries([...byName].map(([name, { text }]) => [name, text]))
 }
 
 const written = (daemon: TestDaemon, count: number) =>
@@ -72,10 +72,9 @@ t.test('H9: reports are written with the rights of deploy/redis.acl, and go with
   t.equal(await store.reports('srv-n1'), undefined)
   await report(daemon, 'boot', 'running')
   await report(daemon, 'boot', 'done')
-  await report(daemon, 'attributes/a', '1')
-  await until(async () => (await attributesIn(store))['a'] !== undefined, 'the reports in the store')
-  t.match(await store.reports('srv-n1'), { boot: { phase: 'done' } })
-  t.same(await attributesIn(store), { a: '1' })
+  await report(daemon, 'a', '1')
+  await until(async () => (await textsIn(store))['a'] !== undefined, 'the reports in the store')
+  t.same(await textsIn(store), { boot: 'done', a: '1' })
   await store.remove('srv-n1')
   t.equal(await redis.client.exists(HV1), 0, 'the script deletes them')
   await until(async () => (await unlessReset(daemon.get('/')))?.status === 503, 'the removal')
@@ -93,7 +92,7 @@ t.test('H9: a store that is away gets the last report later', async (t) => {
   await until(() => daemon.log.some(({ msg }) => msg.startsWith('reports of guests cannot be written')), 'the warning')
   await redis.restart()
   await store.put(record(1, OPTIONS)) // this Redis saves nothing
-  await until(async () => (await store.reports('srv-n1'))?.boot?.phase === 'done', 'the report in the store')
+  await until(async () => (await textsIn(store))['boot'] === 'done', 'the report in the store')
   t.equal(daemon.log.filter(({ msg }) => msg.startsWith('reports of guests cannot')).length, 1, 'one warning')
 })
 
@@ -103,17 +102,17 @@ t.test('H9: after a kill the store says what is newer than the journal', async (
   const [state, copy] = [`${t.testdirName}/state`, `${t.testdirName}/copy`]
   const first = await aHypervisor(t, redis, 'hv1', { IMDS_STATE_DIR: state })
   await serves(first, 1)
-  for (const name of ['boot', 'attributes/a', 'attributes/b']) await report(first, name, 'first')
-  await until(() => journalIn(state).includes('"b":{"value":"first"'), 'the reports on the disk')
+  for (const name of ['boot', 'a', 'b']) await report(first, name, 'first')
+  await until(() => journalIn(state).includes('"b":{"text":"first"'), 'the reports on the disk')
   cpSync(state, copy, { recursive: true })
   await report(first, 'boot', 'second')
-  await report(first, 'attributes/a', '')
-  await until(async () => (await attributesIn(store))['a'] === undefined, 'the removal in the store')
+  await report(first, 'a', '')
+  await until(async () => (await textsIn(store))['a'] === undefined, 'the removal in the store')
   await kill(first)
   const second = await aHypervisor(t, redis, 'hv1', { IMDS_STATE_DIR: copy })
-  await until(async () => (await shown(second)).boot?.phase === 'second', 'the later report')
-  t.match(await shown(second), { attributes: [{ name: 'b', value: 'first' }] })
-  t.same(await attributesIn(store), { b: 'first' })
+  await until(async () => (await shown(second)).reports.at(-1)?.text === 'second', 'the later report')
+  t.match(await shown(second), { reports: [{ name: 'b', text: 'first' }, { name: 'boot' }] })
+  t.same(await textsIn(store), { boot: 'second', b: 'first' })
 })
 
 t.test('H9: a report after the loss of the journal replaces an older one, and leaves the others', async (t) => {
@@ -122,15 +121,14 @@ t.test('H9: a report after the loss of the journal replaces an older one, and le
   const first = await aHypervisor(t, redis, 'hv1')
   await serves(first, 1)
   for (let i = 0; i < 3; i++) await report(first, 'boot', 'running')
-  await report(first, 'attributes/a', '1')
-  await until(async () => (await attributesIn(store))['a'] !== undefined, 'the reports in the store')
+  await report(first, 'a', '1')
+  await until(async () => (await textsIn(store))['a'] !== undefined, 'the reports in the store')
   await first.stop() // with its state directory
   const second = await aHypervisor(t, redis, 'hv1')
   await serves(second, 1)
   await report(second, 'boot', 'done')
   await written(second, 1)
-  t.match(await store.reports('srv-n1'), { boot: { phase: 'done' } })
-  t.same(await attributesIn(store), { a: '1' })
+  t.same(await textsIn(store), { boot: 'done', a: '1' })
 })
 
 t.test('H9: reports move with their instance, also if the next hypervisor never writes', async (t) => {
@@ -138,18 +136,18 @@ t.test('H9: reports move with their instance, also if the next hypervisor never 
   await store.put(record(1, OPTIONS))
   const [hv1, hv2] = [await aHypervisor(t, redis, 'hv1'), await aHypervisor(t, redis, 'hv2')]
   await serves(hv1, 1)
-  await report(hv1, 'attributes/a', '1')
+  await report(hv1, 'a', '1')
   await written(hv1, 1)
   await store.put(record(2, { ...OPTIONS, hypervisors: ['hv1', 'hv2'] }))
   await serves(hv2, 2)
-  t.same(await attributesIn(store), { a: '1' })
+  t.same(await textsIn(store), { a: '1' })
   await store.put(record(3, { ...OPTIONS, hypervisors: ['hv2'] }))
   t.same(await redis.client.exists(HV1, HV2), 1)
-  t.same(await attributesIn(store), { a: '1' })
+  t.same(await textsIn(store), { a: '1' })
   await serves(hv2, 3)
-  await report(hv2, 'attributes/b', '2')
+  await report(hv2, 'b', '2')
   await written(hv2, 1)
-  t.same(await attributesIn(store), { a: '1', b: '2' })
+  t.same(await textsIn(store), { a: '1', b: '2' })
 })
 
 t.test('H9: a report that is written after the hand-over is deleted, also after a kill and a start', async (t) => {
@@ -160,7 +158,7 @@ t.test('H9: a report that is written after the hand-over is deleted, also after 
   await serves(first, 1) // the journal has the instance, and no report
   first.process.kill('SIGSTOP') // before it gets the notice
   await store.put(record(2, { ...OPTIONS, hypervisors: ['hv2'] }))
-  await redis.client.set(HV1, JSON.stringify({ revision: 1, attributes: {} })) // its last write
+  await redis.client.set(HV1, JSON.stringify({ revision: 1, reports: {} })) // its last write
   await kill(first)
   const second = await aHypervisor(t, redis, 'hv1', env)
   await until(async () => (await unlessReset(second.get('/')))?.status === 503, 'the removal')
@@ -170,14 +168,14 @@ t.test('H9: a report that is written after the hand-over is deleted, also after 
 t.test('H9: values that a hypervisor should not write are ignored, and it may write no other', async (t) => {
   const { redis, store } = await aRegion(t)
   await store.put(record(1, OPTIONS))
-  const valid = JSON.stringify({ revision: 1, attributes: {} })
+  const valid = JSON.stringify({ revision: 1, reports: {} })
   await redis.client.set(HV2, valid)
   t.equal(await store.reports('srv-n1'), undefined, 'of another hypervisor')
   for (const value of [
     'x',
     '{}',
     `${valid}${' '.repeat(16_384)}`,
-    '{"revision":1,"attributes":{"a":{"value":"\\u0000"}}}',
+    '{"revision":1,"reports":{"a":{"text":"\\u0000"}}}',
   ]) {
     await redis.client.set(HV1, value)
     t.equal(await store.reports('srv-n1'), undefined, value.slice(0, 60))
@@ -192,21 +190,21 @@ t.test('H9: a forged revision does not make later reports vanish', async (t) => 
   const { redis, store } = await aRegion(t)
   await store.put(record(1, OPTIONS))
   const part = { revision: Number.MAX_SAFE_INTEGER, receivedAt: new Date().toISOString() }
-  await redis.client.set(HV1, JSON.stringify({ ...part, boot: { phase: 'error', ...part }, attributes: {} }))
+  await redis.client.set(HV1, JSON.stringify({ ...part, reports: { boot: { text: 'error', ...part } } }))
   const env = { IMDS_STATE_DIR: `${t.testdirName}/state` }
   const first = await aHypervisor(t, redis, 'hv1', env)
   await serves(first, 1)
   await report(first, 'boot', 'running')
   await written(first, 1)
-  t.match(await store.reports('srv-n1'), { boot: { phase: 'running' } })
+  t.same(await textsIn(store), { boot: 'running' })
   await report(first, 'boot', 'done')
-  await until(() => journalIn(env.IMDS_STATE_DIR).includes('"phase":"done"'), 'the report on the disk')
+  await until(() => journalIn(env.IMDS_STATE_DIR).includes('"text":"done"'), 'the report on the disk')
   await kill(first)
   const second = await aHypervisor(t, redis, 'hv1', env)
   await serves(second, 1)
   await written(second, 1)
-  t.match(await shown(second), { boot: { phase: 'done' } })
-  t.match(await store.reports('srv-n1'), { boot: { phase: 'done' } })
+  t.match(await shown(second), { reports: [{ name: 'boot', text: 'done' }] })
+  t.same(await textsIn(store), { boot: 'done' })
 })
 
 t.test('H9: with record keys reports are encrypted, for their instance only', async (t) => {
@@ -216,11 +214,11 @@ t.test('H9: with record keys reports are encrypted, for their instance only', as
   await store.put(record(1, OPTIONS))
   const daemon = await aHypervisor(t, redis, 'hv1', { IMDS_RECORD_KEYS_FILE: keys })
   await serves(daemon, 1)
-  await report(daemon, 'attributes/a', 'SECRET')
+  await report(daemon, 'a', 'SECRET')
   await written(daemon, 1)
-  t.same(await attributesIn(store), { a: 'SECRET' })
+  t.same(await textsIn(store), { a: 'SECRET' })
   const value = (await redis.client.getBuffer(HV1))!
   t.notMatch(value.toString('latin1'), 'SECRET')
-  await redis.client.set(HV1, JSON.stringify({ revision: 9, attributes: {} }))
+  await redis.client.set(HV1, JSON.stringify({ revision: 9, reports: {} }))
   t.equal(await store.reports('srv-n1'), undefined, 'a plain one')
 })

@@ -57,7 +57,7 @@ export class ReportChecks {
     this.#accepted = this.#accepted.map((one) => {
       const served = one.hypervisor === hypervisor ? view.get(one.id) : undefined
       if (served === undefined) return one
-      if (!one.isEither && !this.#isStored(one) && reports.of(served)?.attributes.get(one.name)?.value !== one.value)
+      if (!one.isEither && !this.#isStored(one) && reports.of(served)?.byName.get(one.name)?.text !== one.value)
         this.#store.time.break(`a report that was accepted stays: ${hypervisor} has lost that of ${one.id} at a start`)
       return { ...one, stay: served.stay }
     })
@@ -74,6 +74,6 @@ export class ReportChecks {
   }
 
   #isStored({ hypervisor, id, name, value }: Accepted): boolean {
-    return this.#store.reportsOf(hypervisor, id)?.attributes.get(name)?.value === value
+    return this.#store.reportsOf(hypervisor, id)?.byName.get(name)?.text === value
   }
 }

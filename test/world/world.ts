@@ -262,7 +262,7 @@ export class World implements Eventful {
     const body = `v${dice.below(1_000_000)}`
     ask(life, this.time, place, { url: '/latest/api/token', method: 'PUT', headers: TOKEN_TTL }, (token) => {
       const headers = { 'x-aws-ec2-metadata-token': token.body }
-      const url = `/latest/reports/attributes/${attribute}`
+      const url = `/latest/reports/${attribute}`
       if (token.status !== 200 && ownerOf(life, place) === id && life.finder.firewallWait === undefined)
         time.break(`a known guest is answered: that of ${id} on ${name} gets ${token.status} for a token`)
       else if (token.status === 200)

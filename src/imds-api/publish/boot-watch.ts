@@ -1,6 +1,6 @@
 /**
- * Reads the reports of guests for which servers wait (changes/boots.ts): `done` makes a server `active`, and `error` or
- * the end of its time limit `failed`. Each process does this, with the same result. While the store is unreachable, no
+ * Reads the reports of guests for which servers wait (changes/boots.ts): `done` as the report `boot`, or
+ * cloud-init's phone-home, makes a server `active`; `error`, or the end of its time limit, makes it `failed`. Each process does this, with the same result. While the store is unreachable, no
  * server fails.
  */
 import type { Log } from '../../runtime/log-codes.ts'
@@ -12,6 +12,8 @@ import type { Db } from '../database/transaction.ts'
 const CHECK_INTERVAL_MS = 2_000
 /** The servers whose reports are read at once: they take at most 16 KiB each, and twice that in a migration. */
 const BATCH = 64
+/** A field that cloud-init's phone_home sends when a guest has booted, and so a report. */
+const OF_PHONE_HOME = 'instance_id'
 
 export interface BootWatchParts {
   readonly db: Db
@@ -33,9 +35,10 @@ export function buildBootWatch({ db, openStore, log }: BootWatchParts): Periodic
         const { id, leftMs } = server
         const due = Math.min(dues.get(id) ?? Infinity, performance.now() + leftMs)
         seen.set(id, due)
-        const phase = reports.get(id)?.boot?.phase
-        const hasBooted = phase === 'done'
-        if (!hasBooted && phase !== 'error' && due > performance.now()) continue
+        const byName = reports.get(id)?.byName
+        const boot = byName?.get('boot')?.text.trim()
+        const hasBooted = boot === 'done' || byName?.has(OF_PHONE_HOME) === true
+        if (!hasBooted && boot !== 'error' && due > performance.now()) continue
         await endBoot(db, server, hasBooted)
         if (!hasBooted)
           log.info(

@@ -5,30 +5,25 @@ import { NO_REPORTS, type Reports } from '../../metadata/reports.ts'
 /** Reads the reports of a server. Undefined: it has none, or the store does not answer in time. */
 export type ReadReports = (id: string) => Promise<Reports | undefined>
 
-const CLAIM = "An extension: the guest's claim, which nothing verifies."
-
-/** The fields of a server, each of which is absent until the guest has reported it. */
+/** The field of a server that is absent until its guest has reported. */
 export const REPORTED_FIELDS = {
-  boot_status: Type.Optional(
-    Type.Object(
-      {
-        phase: Type.String({ examples: ['done'] }),
-        time: Type.Optional(Type.String({ description: 'By the clock of the guest.' })),
+  reports: Type.Optional(
+    Type.Array(
+      Type.Object({
+        name: Type.String({ examples: ['boot'] }),
+        text: Type.String({ examples: ['done'] }),
         received_at: Type.String({ format: 'date-time' }),
-      },
-      { description: CLAIM },
+      }),
+      { description: "An extension: the guest's claims, which nothing verifies." },
     ),
   ),
-  ssh_host_keys: Type.Optional(Type.Array(Type.String(), { description: `${CLAIM} Each is a type and base64.` })),
-  attributes: Type.Optional(Type.Record(Type.String(), Type.String(), { description: CLAIM })),
 }
 
 export function reportedFields(reports: Reports | undefined): Readonly<Record<keyof typeof REPORTED_FIELDS, unknown>> {
-  const { boot, sshHostKeys, attributes } = reports ?? NO_REPORTS
-  const values = [...attributes].map(([name, { value }]) => [name, value] as const)
-  return {
-    boot_status: boot && { phase: boot.phase, time: boot.time, received_at: boot.receivedAt },
-    ssh_host_keys: sshHostKeys && [...sshHostKeys.keys],
-    attributes: values.length > 0 ? Object.fromEntries(values) : undefined,
-  }
+  const all = [...(reports ?? NO_REPORTS).byName].map(([name, { text, receivedAt }]) => ({
+    name,
+    text,
+    received_at: receivedAt,
+  }))
+  return { reports: all.length > 0 ? all : undefined }
 }

@@ -39,18 +39,6 @@ export class RefusalLog {
     this.#write('request-refused', key, now, { instance, network, address, reason }, 'request refused')
   }
 
-  /** Logs the types of SSH host keys that a guest has reported and that are not kept. */
-  logIgnoredKeys(network: string, instance: string, types: readonly string[]): void {
-    const now = this.#now()
-    this.#write(
-      undefined,
-      this.#bounded(`${network} ${instance} keys`, now),
-      now,
-      { instance, network, types },
-      'SSH host keys of types that imds does not know are not kept; the others that the guest reported are',
-    )
-  }
-
   /** Logs a dropped connection: its listener already has `connections`, the most that it may have. */
   logDrop(network: string, connections: number): void {
     this.#write(
@@ -68,8 +56,7 @@ export class RefusalLog {
     return this.#logged.has(key) || this.#logged.size < MAX_ENTRIES ? key : 'others'
   }
 
-  /** `code` undefined: a line of level info. */
-  #write(code: LogCode | undefined, key: string, now: number, facts: object, message: string): void {
+  #write(code: LogCode, key: string, now: number, facts: object, message: string): void {
     const last = this.#logged.get(key)
     if (last !== undefined && now - last.atMs < QUIET_MS) {
       last.leftOut += 1
@@ -79,8 +66,7 @@ export class RefusalLog {
     const leftOutOfOthers = this.#leftOutOfOthers
     this.#leftOutOfOthers = 0
     const all = { ...facts, leftOut: last?.leftOut ?? 0, ...(leftOutOfOthers > 0 && { leftOutOfOthers }) }
-    if (code === undefined) this.#log.info(all, message)
-    else this.#log.warn({ code, ...all }, message)
+    this.#log.warn({ code, ...all }, message)
   }
 
   #forgetQuiet(now: number): void {

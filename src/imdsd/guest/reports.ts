@@ -10,13 +10,13 @@ import {
   mergeReports,
   NO_REPORTS,
   parseReportName,
+  PHONE_HOME,
   type Reports,
 } from '../../metadata/reports.ts'
 import type { Authorized } from './authorize.ts'
 import { readBody } from './body.ts'
 import { refused, type Exchange, type RequestResult, type ServedRequest, type Wait } from './exchange.ts'
 import type { Guest } from './identify.ts'
-import type { RefusalLog } from './refusal-log.ts'
 import type { RefusalReason } from './refusals.ts'
 
 export const REPORTS_A_MINUTE = 10
@@ -24,12 +24,7 @@ const MINUTE_MS = 60_000
 /** The longest time that the body of a report may take. */
 const BODY_TIMEOUT_MS = 5_000
 
-/** The response to a report that was accepted. It names the types of keys that are not kept. */
-function accepted(ignored: readonly string[]): Content {
-  const body = ignored.length === 0 ? '' : `not kept: ${ignored.join(', ')}`
-  return { body, headers: ['Content-Type', 'text/plain', 'Content-Length', String(body.length)] }
-}
-const ACCEPTED = accepted([])
+const ACCEPTED: Content = { body: '', headers: ['Content-Type', 'text/plain', 'Content-Length', '0'] }
 
 type Reporter = Pick<Guest, 'stay'> & { readonly instance: { readonly id: string } }
 
@@ -40,7 +35,7 @@ export function resolveReport(
 ): RequestResult {
   const name = parseReportName(path)
   if (name === undefined || guest.instance.options.reports !== 'enabled') return refused('not-found', route, ttlSeconds)
-  if (name.kind === 'phone-home') {
+  if (name === PHONE_HOME) {
     // cloud-init's module cannot send a token: authorize.ts refuses it where one is required
     if (method !== 'POST') return refused('phone-home-method', route, ttlSeconds)
   } else if (method !== 'PUT') return refused('report-method', route, ttlSeconds)
@@ -50,11 +45,11 @@ export function resolveReport(
 
 /** Reads the body of a report that may be accepted, and keeps it. `served`: the response to an empty one. */
 export function receiveReport(
-  exchange: Pick<Exchange, 'network' | 'body' | 'had'>,
+  exchange: Pick<Exchange, 'body' | 'had'>,
   guest: Guest,
   path: string,
   served: ServedRequest,
-  { reports, refusalLog }: { readonly reports: GuestReports; readonly refusalLog: RefusalLog },
+  { reports }: { readonly reports: GuestReports },
 ): RequestResult | Wait {
   const { route, ttlSeconds } = served
   const { body } = exchange.had
@@ -71,10 +66,8 @@ export function receiveReport(
   }
   if (body.kind !== 'read')
     return refused(body.kind === 'too-large' ? 'report-too-large' : 'request-timeout', route, ttlSeconds)
-  const outcome = reports.accept(guest, path, body.bytes)
-  if (outcome.kind === 'refused') return refused(outcome.refusal, route, ttlSeconds)
-  if (outcome.ignored.length > 0) refusalLog.logIgnoredKeys(exchange.network, guest.instance.id, outcome.ignored)
-  return { ...served, content: outcome.content }
+  const refusal = reports.accept(guest, path, body.bytes)
+  return refusal === undefined ? served : refused(refusal, route, ttlSeconds)
 }
 
 /** `sinceRevision`: this process received the reports with a higher revision. */
@@ -84,10 +77,6 @@ interface Kept {
   /** When the last requests were admitted, at most REPORTS_A_MINUTE. */
   readonly admittedMs: number[]
 }
-
-type Acceptance =
-  | { readonly kind: 'accepted'; readonly content: Content; readonly ignored: readonly string[] }
-  | { readonly kind: 'refused'; readonly refusal: RefusalReason }
 
 /** The reports of all guests of this hypervisor. `now`: monotonic, in ms; `wall`: the time of day, in ms. */
 export class GuestReports {
@@ -122,18 +111,16 @@ export class GuestReports {
     return true
   }
 
-  /** Keeps a report. `ignored`: the types of SSH host keys in it that are not kept. */
-  accept(guest: Reporter, path: string, body: Uint8Array): Acceptance {
+  /** Keeps a report, or returns why it is refused. */
+  accept(guest: Reporter, path: string, body: Uint8Array): RefusalReason | undefined {
     const name = parseReportName(path)
-    if (name === undefined) return { kind: 'refused', refusal: 'not-found' }
+    if (name === undefined) return 'not-found'
     const kept = this.#keptOf(guest.stay)
     const reported = addReport(kept.reports, name, body, new Date(this.#wall()).toISOString())
-    if (reported.kind !== 'reported')
-      return { kind: 'refused', refusal: reported.kind === 'malformed' ? 'bad-report' : 'report-too-large' }
-    const { reports, ignored } = reported
-    kept.reports = reports
+    if (reported.kind !== 'reported') return reported.kind === 'malformed' ? 'bad-report' : 'report-too-large'
+    kept.reports = reported.reports
     this.#changed(guest.instance.id)
-    return { kind: 'accepted', content: accepted(ignored), ignored }
+    return undefined
   }
 
   /** The last reports of a guest; undefined: it has sent none. */

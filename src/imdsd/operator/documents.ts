@@ -87,20 +87,8 @@ export const ReportsSchema = Type.Object({
   id: Type.String(),
   allowed: Type.Boolean(),
   claimedByGuest: Type.Object({
-    boot: Type.Optional(
-      Type.Object({
-        phase: Type.String({ description: 'Such as "done".' }),
-        time: Type.Optional(Type.String({ description: 'By the clock of the guest.' })),
-        receivedAt: Type.String(),
-      }),
-    ),
-    sshHostKeys: Type.Optional(
-      Type.Object({
-        knownHosts: Type.Array(Type.String(), { description: 'Lines of a known_hosts file.' }),
-        receivedAt: Type.String(),
-      }),
-    ),
-    attributes: Type.Array(Type.Object({ name: Type.String(), value: Type.String(), receivedAt: Type.String() })),
+    reports: Type.Array(Type.Object({ name: Type.String(), text: Type.String(), receivedAt: Type.String() })),
+    knownHosts: Type.Array(Type.String(), { description: 'The SSH keys in them, as lines of a known_hosts file.' }),
   }),
 })
 export type ReportsDocument = Static<typeof ReportsSchema>

@@ -1,7 +1,7 @@
 /** Shows what a guest has reported (contract H9), marked as its claim. */
 import type { GuestReports } from '../guest/reports.ts'
 import { rangesOf } from '../../metadata/instance.ts'
-import { NO_REPORTS, withoutRemoved } from '../../metadata/reports.ts'
+import { NO_REPORTS, sshKeysIn, withoutRemoved } from '../../metadata/reports.ts'
 import type { View } from '../view/view.ts'
 import type { ReportsDocument } from './documents.ts'
 
@@ -14,31 +14,20 @@ export interface ReportsParts {
 export function reportsOf({ view, reports }: ReportsParts, id: string): ReportsDocument | undefined {
   const served = view.get(id)
   if (served === undefined) return undefined
-  const { boot, sshHostKeys, attributes } = withoutRemoved(reports.of(served) ?? NO_REPORTS)
+  const { byName } = withoutRemoved(reports.of(served) ?? NO_REPORTS)
   const hosts = rangesOf(served.instance)
     .map(({ range }) => range)
     .filter((range) => !range.includes('/'))
     .join(',')
+  const keys = new Set([...byName.values()].flatMap(({ text }) => sshKeysIn(text)))
   return {
     id,
     allowed: served.instance.options.reports === 'enabled',
     claimedByGuest: {
-      ...(boot !== undefined && {
-        boot: {
-          phase: boot.phase,
-          ...(boot.time !== undefined && { time: boot.time }),
-          receivedAt: boot.receivedAt,
-        },
-      }),
-      ...(sshHostKeys !== undefined && {
-        sshHostKeys: {
-          knownHosts: sshHostKeys.keys.map((key) => `${hosts} ${key}`),
-          receivedAt: sshHostKeys.receivedAt,
-        },
-      }),
-      attributes: [...attributes]
-        .map(([name, { value, receivedAt }]) => ({ name, value, receivedAt }))
+      reports: [...byName]
+        .map(([name, { text, receivedAt }]) => ({ name, text, receivedAt }))
         .sort((a, b) => (a.name < b.name ? -1 : 1)),
+      knownHosts: [...keys].map((key) => `${hosts} ${key}`),
     },
   }
 }

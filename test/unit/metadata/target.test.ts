@@ -25,7 +25,7 @@ describe('A3: all spellings of a target name one path', () => {
     ['//latest/dynamic/instance-identity/token/', IDENTITY_TOKEN, 'dynamic/instance-identity/token'],
     ['/latest/api/token', '/latest/api/token', 'api/token'],
     ['/latest/reports/boot', '/latest/reports', 'reports/boot'],
-    ['/latest//reports/attributes/a/', '/latest/reports', 'reports/attributes/a'],
+    ['/latest//reports/a/', '/latest/reports', 'reports/a'],
     ['/latest//api/token/', '/latest/api/token', 'api/token'],
     ['http://169.254.169.254/latest/meta-data/mac', '/{version}/meta-data', 'meta-data/mac'],
     ['http://169.254.169.254:80/', '/', ''],

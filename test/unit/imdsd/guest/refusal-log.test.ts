@@ -59,9 +59,3 @@ test('a peer that changes its address does not use up the log lines of others', 
     { address: '192.0.2.1', leftOut: 0 },
   ])
 })
-
-test('host keys of unknown types are logged with their types, once a minute', () => {
-  const { log, refusalLog } = aRefusalLog()
-  for (let i = 0; i < 5; i++) refusalLog.logIgnoredKeys('default', 'srv-abcde', ['ssh-dss'])
-  expect(log).toMatchObject([{ instance: 'srv-abcde', network: 'default', types: ['ssh-dss'] }])
-})

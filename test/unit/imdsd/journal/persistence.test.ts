@@ -69,7 +69,7 @@ const idOf = (seed: number) => state(seed, 1).instance.id
 
 /** What a guest has reported: a phase of its boot. */
 function reports(phase: string): Reports {
-  const reported = addReport(NO_REPORTS, { kind: 'boot' }, Buffer.from(phase), '2026-11-20T15:04:05.123Z')
+  const reported = addReport(NO_REPORTS, 'boot', Buffer.from(phase), '2026-11-20T15:04:05.123Z')
   if (reported.kind !== 'reported') throw new Error(reported.kind)
   return reported.reports
 }
@@ -261,7 +261,10 @@ describe.each([
     const second = await start({ keys })
     await second.remove(idOf(2))
     await second.put(state(2, 3))
-    expect([1, 2].map((seed) => second.reports.get(idOf(seed))?.boot?.phase)).toEqual(['running', undefined])
+    expect([1, 2].map((seed) => second.reports.get(idOf(seed))?.byName.get('boot')?.text)).toEqual([
+      'running',
+      undefined,
+    ])
     expect(await found({ keys })).toEqual(second.content)
   })
 

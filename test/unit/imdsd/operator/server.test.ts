@@ -44,7 +44,8 @@ function parts({ ready = true, reports = [] as unknown[], diagnosed = [] as stri
       ),
     explainInstance: (id) =>
       Promise.resolve({ id, ...(id === 'srv-a' ? { revision: 7 } : { reason: 'why' }), addresses: [], more: 0 }),
-    reports: (id) => (id === 'srv-a' ? { id, allowed: true, claimedByGuest: { attributes: [] } } : undefined),
+    reports: (id) =>
+      id === 'srv-a' ? { id, allowed: true, claimedByGuest: { reports: [], knownHosts: [] } } : undefined,
     page: (question) => Promise.resolve(question.search === 'busy' ? undefined : JSON.stringify(question)),
     diagnose: (id) => {
       diagnosed.push(id)

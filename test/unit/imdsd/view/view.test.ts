@@ -113,7 +113,7 @@ const TAKEN: Record<string, readonly [Record<string, unknown>, Record<string, un
     404,
   ],
   openstack: [{ options: { openstack: 'enabled' } }, {}, ['/openstack/latest/meta_data.json', '/openstack'], 404],
-  reports: [{ options: { reports: 'enabled' } }, {}, ['/latest/reports/boot'], 404],
+  reports: [{ options: { reports: 'enabled' } }, {}, ['/latest/reports/a'], 404],
   seal: [{}, { sealedAt: '2026-11-20T15:04:05Z' }, ['/latest/user-data', '/openstack/latest/user_data'], 404],
 }
 

@@ -21,14 +21,13 @@ export function addDaemonCommands(program: Command, runner: Runner): void {
 
 /** `--operator`: the operators' API of the daemon. */
 function operatorOption({ env }: Runner): Option {
-  return new Option(
-    '--operator <address>',
-    'the daemon: unix:PATH, its unix socket for operators, or ADDRESS:PORT, its TCP listener, which only reads',
-  ).default(operatorSocketOf(env))
+  return new Option('--operator <socket>', 'the daemon, by its unix socket for operators: unix:PATH').default(
+    operatorSocketOf(env),
+  )
 }
 
 function addGuestCommands(program: Command, runner: Runner): void {
-  const { output, env, own, show, work } = runner
+  const { output, own, show, work } = runner
   program
     .command('wait')
     .description(
@@ -66,23 +65,11 @@ function addGuestCommands(program: Command, runner: Runner): void {
       'the address of a guest, such as 10.0.0.2, the id of its instance, such as srv-x1y2z, or a code of a log line, such as store-lost',
     )
     .option('--network <name>', 'the network of the address', 'default')
-    .addOption(
-      new Option(
-        '--hypervisor <name>',
-        "ask the daemon of this hypervisor, at the operators' listener that it announces in the store",
-      ).conflicts('operator'),
-    )
     .addOption(operatorOption(runner))
-    .action((target: string, options: { network: string; operator: string; hypervisor?: string }) =>
-      show(async (all) => {
-        const { explain, operatorOf } = await import('./explain.ts')
-        const { hypervisor } = options
-        const operator =
-          hypervisor === undefined ? options.operator : await operatorOf(contextOf(runner, all), hypervisor)
-        const passwordFile = env['IMDS_OPERATOR_PASSWORD_FILE']
-        const context = { output, env: own, environmentFile: all.environmentFile, operator, passwordFile }
-        await explain(context, target, options.network)
-      }),
+    .action((target: string, { network, operator }: { network: string; operator: string }) =>
+      show(async ({ environmentFile }) =>
+        (await import('./explain.ts')).explain({ output, env: own, environmentFile, operator }, target, network),
+      ),
     )
 }
 

@@ -2,7 +2,7 @@
  * `imdsctl explain`: what the guest at an address, or of an instance, would get from a daemon and why, the path of packets
  * to it, and what it has asked for; or what a code of a log line or an alert means.
  *
- * The daemon knows all but the path, which this process looks at itself. So the path is shown only on the hypervisor.
+ * The daemon knows all but the path, which this process looks at itself.
  */
 import { ID_RULE, isId, isName } from '../metadata/identifiers.ts'
 import { canonicalAddress } from '../metadata/address.ts'
@@ -13,19 +13,15 @@ import { findPaths, NOT_LOOKED_AT, type Step } from '../imdsd/checks/guest-path.
 import type { DoctorSources } from './doctor/hypervisor.ts'
 import { formatAgo } from '../runtime/ago.ts'
 import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
-import { parseUnixSocket } from '../runtime/host-port.ts'
 import type { Output } from '../runtime/output.ts'
-import { readSecretFile } from '../runtime/secret-file.ts'
 import { explainCode, nearestCode } from '../runtime/symptoms.ts'
 import type { Cell } from '../runtime/terminal.ts'
 import { askDaemon } from './ask-daemon.ts'
-import { withStore, type Context } from './commands.ts'
 
-/** What the command needs. `passwordFile`: a file with the password of the operators' TCP listeners. */
+/** What the command needs. */
 export interface ExplainContext extends DoctorSources {
   readonly operator: string
   readonly output: Output
-  readonly passwordFile: string | undefined
 }
 
 /** Explains a code of a log line, an alert, an address on a network, or each address of an instance. */
@@ -36,18 +32,17 @@ export async function explain(context: ExplainContext, target: string, network: 
   if (!isAddress && !isId(target))
     throw new CommandFailure(EXIT.usage, `"${String(target)}" is neither an address nor ${ID_RULE}`)
   if (!isName(network)) throw new CommandFailure(EXIT.usage, `"${network}" is not the name of a network`)
-  const password = passwordFor(context)
   const { explanations, more } = isAddress
-    ? { explanations: [await askDaemon(operator, { ...QUESTIONS.address(network, target), password })], more: 0 }
-    : await explainInstance(operator, password, target).catch((error: unknown) => suggestCode(error, target))
+    ? { explanations: [await askDaemon(operator, QUESTIONS.address(network, target))], more: 0 }
+    : await explainInstance(operator, target).catch((error: unknown) => suggestCode(error, target))
   const id = explanations.find(({ instance }) => instance !== undefined)?.instance?.id
   const steps = id === undefined ? [] : await stepsTo(context, id)
   for (const one of explanations) {
-    const path = steps?.filter(({ address = one.address }) => address === one.address)
+    const path = steps.filter(({ address = one.address }) => address === one.address)
     if (output.json)
       output.printJson({
         ...one,
-        ...(path !== undefined && { path: path.map(({ name, finding }) => ({ step: name, ...finding })) }),
+        ...(id !== undefined && { path: path.map(({ name, finding }) => ({ step: name, ...finding })) }),
       })
     else {
       const { title, rows } = formatExplanation(one, path, Date.now())
@@ -56,34 +51,6 @@ export async function explain(context: ExplainContext, target: string, network: 
     }
   }
   if (more > 0) output.warn(`${target} has ${more} more addresses: explain one of them by itself`)
-}
-
-/** The place of the operators' listener that a hypervisor's daemon announces in the store. */
-export async function operatorOf({ store }: Context, hypervisor: string): Promise<string> {
-  const announced = await withStore(store, (publisher) => publisher.hypervisors())
-  const found = announced.find(({ name }) => name === hypervisor)
-  if (found === undefined)
-    throw new CommandFailure(
-      EXIT.notFound,
-      `no daemon has announced hypervisor ${hypervisor}: imdsctl hypervisors lists them`,
-    )
-  if (found.operator === undefined)
-    throw new CommandFailure(
-      EXIT.unavailable,
-      `the daemon of ${hypervisor} announces no listener that others can reach: set IMDS_OPERATOR_LISTEN there to one ` +
-        'address of its management network, and IMDS_OPERATOR_ALLOW to this one; or run imdsctl explain there',
-    )
-  return found.operator
-}
-
-/** The password for the TCP listener; undefined for the unix socket, which needs none. */
-function passwordFor({ operator, passwordFile = '' }: ExplainContext): string | undefined {
-  if (passwordFile === '' || parseUnixSocket(operator) !== undefined) return undefined
-  try {
-    return readSecretFile(passwordFile)
-  } catch (error) {
-    throw new CommandFailure(EXIT.noInput, `IMDS_OPERATOR_PASSWORD_FILE: ${(error as Error).message}`)
-  }
 }
 
 /** Throws an error again: if the id resembles the name of a code or an alert, with that. */
@@ -95,10 +62,9 @@ function suggestCode(error: unknown, id: string): never {
 
 async function explainInstance(
   operator: string,
-  password: string | undefined,
   id: string,
 ): Promise<{ readonly explanations: readonly Explanation[]; readonly more: number }> {
-  const { revision, reason, addresses, more } = await askDaemon(operator, { ...QUESTIONS.addresses(id), password })
+  const { revision, reason, addresses, more } = await askDaemon(operator, QUESTIONS.addresses(id))
   if (revision === undefined) {
     const why = reason === undefined ? '' : `: ${reason}`
     throw new CommandFailure(EXIT.notFound, `the daemon at ${operator} does not serve ${id}${why}`, { id })
@@ -110,9 +76,8 @@ async function explainInstance(
   return { explanations: addresses, more }
 }
 
-/** The steps of the paths to an instance; undefined if the daemon is not on this hypervisor. */
-async function stepsTo(context: ExplainContext, id: string): Promise<readonly Step[] | undefined> {
-  if (parseUnixSocket(context.operator) === undefined) return undefined
+/** The steps of the paths to an instance. */
+async function stepsTo(context: ExplainContext, id: string): Promise<readonly Step[]> {
   const unknown = (reason: string): Step[] => [
     { name: 'link', address: undefined, finding: warning(`not checked: ${reason}`, 'imdsctl doctor says more') },
   ]
@@ -127,10 +92,10 @@ async function stepsTo(context: ExplainContext, id: string): Promise<readonly St
     : paths.flatMap(({ steps }) => steps)
 }
 
-/** An explanation: its title, and what is known besides as rows. `path` undefined: it was not looked at. */
+/** An explanation: its title, and what is known besides as rows. */
 export function formatExplanation(
   { network, address, answer, status, because, ...explanation }: Explanation,
-  path: readonly Step[] | undefined,
+  path: readonly Step[],
   nowMs: number,
 ): { readonly title: Cell; readonly rows: (readonly Cell[])[] } {
   const { instance, sessionTokens, userData, hopLimit, firewall, packets, listener, store, requests } = explanation
@@ -141,11 +106,7 @@ export function formatExplanation(
     ['session tokens', sessionTokens],
     ['user-data', userData],
     ['hop limit', hopLimit && `${hopLimit.limit}, ${hopLimit.enforced ? '' : 'not '}enforced by the firewall`],
-    ...(path ?? []).map(stepRow),
-    [
-      'path',
-      path === undefined && instance !== undefined ? 'run imdsctl explain on the hypervisor to see it' : undefined,
-    ],
+    ...path.map(stepRow),
     ['packets', packets && formatPackets(packets)],
     ['firewall', problem(firewall)],
     ['listener', problem(listener)],

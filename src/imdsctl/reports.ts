@@ -15,8 +15,7 @@ export async function reports(output: Output, id: string, operator: string): Pro
     QUESTIONS.reports(id),
     new CommandFailure(
       EXIT.notFound,
-      `the daemon at ${operator} does not serve ${id}, or has no reports on this listener: ` +
-        'ask on the hypervisor of its record, by the unix socket',
+      `the daemon at ${operator} does not serve ${id}: ask on the hypervisor of its record`,
       { id },
     ),
   )

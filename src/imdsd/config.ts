@@ -34,7 +34,7 @@ import {
   parseUnixSocket,
   MAX_UNIX_SOCKET_PATH_BYTES,
 } from '../runtime/host-port.ts'
-import { parsePassword, formatUnreadable } from '../runtime/secret-file.ts'
+import { formatUnreadable } from '../runtime/secret-file.ts'
 import { NO_SOCKETS, type SystemdSockets } from '../runtime/systemd.ts'
 import {
   absolutePath,
@@ -69,8 +69,8 @@ export type StoreConfig =
   | { readonly kind: 'files'; readonly directory: string; readonly hypervisor: string | undefined }
 
 export interface Config extends GuestListeners {
-  /** The operators' listener on TCP. `password` undefined: it needs none. */
-  readonly operator: HostPort & { readonly allow: readonly string[]; readonly password: string | undefined }
+  /** The operators' listener on TCP. */
+  readonly operator: HostPort & { readonly allow: readonly string[] }
   /** The path of the operators' unix socket. */
   readonly operatorSocket: string
   readonly store: StoreConfig
@@ -139,7 +139,6 @@ export const VARIABLES = {
       ),
       help: 'the networks that may use the TCP listener of operators',
     },
-    IMDS_OPERATOR_PASSWORD_FILE: { parse: anyText, help: 'the password of that listener, in the first line of a file' },
   }),
   ...section('State', {
     IMDS_STATE_DIR: { default: '/var/lib/imds', parse: absolutePath, help: "the daemon's own directory" },
@@ -237,7 +236,6 @@ export function parseConfig(
     )
   const recordKeys = secretOf('IMDS_RECORD_KEYS_FILE', parseRecordKeys)
   const tokenKeys = secretOf('IMDS_TOKEN_KEYS_FILE', parseTokenKeys)
-  const password = secretOf('IMDS_OPERATOR_PASSWORD_FILE', parsePassword)
   const key = secretOf('IMDS_IDENTITY_KEY_FILE', parseIdentityKey)
   const certificate = secretOf('IMDS_IDENTITY_CERT_FILE', parseIdentityCertificate)
   const identity = key && certificate && { key, certificate, issuer: values.IMDS_IDENTITY_ISSUER }
@@ -247,7 +245,7 @@ export function parseConfig(
   return result<Config>(
     store && {
       ...listeners,
-      operator: { ...operator, allow, password },
+      operator: { ...operator, allow },
       operatorSocket: values.IMDS_OPERATOR_SOCKET,
       store,
       stateDirectory: values.IMDS_STATE_DIR,

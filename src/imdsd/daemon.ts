@@ -102,9 +102,7 @@ async function buildBackground(parts: BackgroundParts) {
   const { ClockWatch, CHECK_INTERVAL_MS } = await import('../runtime/clock.ts')
   const { buildAddressWatch } = await import('../runtime/addresses.ts')
   const metrics = buildMetrics()
-  // No daemon announces itself before sync starts, which is after these are built.
-  const operatorAddress = () => operatorSide.address()
-  const storeSide = await buildStoreSide({ ...parts, openSource, metrics, operatorAddress })
+  const storeSide = await buildStoreSide({ ...parts, openSource, metrics })
   await turn()
 
   const clock = new ClockWatch({ wall: () => Date.now(), steady: now, setBacks: metrics.clockSetBacks, log })

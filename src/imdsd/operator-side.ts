@@ -19,8 +19,6 @@ interface OperatorSide {
   /** Opens the listeners, or tries again later. The address of the one on TCP, if it is open. */
   readonly start: () => Promise<HostPort | undefined>
   readonly stop: () => Promise<void>
-  /** The address of the listener on TCP; undefined while it is not open. */
-  readonly address: () => HostPort | undefined
   /** The path of the unix socket; undefined while it is not open. */
   readonly socketPath: () => string | undefined
   /** A sentence for each listener, of guests or operators, that does not answer. */
@@ -57,34 +55,25 @@ export async function buildOperatorSide(parts: OperatorSideParts): Promise<Opera
   const networks = [...new Set(config.listen.map(({ network }) => network))]
   const unreachable = unreachableBy(guests, () => addresses.missing(), formatMissing)
   const requestsParts = { requests, now, wall: () => Date.now() }
-  /** What a listener needs. Each has a rate limit of its own for questions to the store. */
-  const partsOfListener = (): OperatorParts => {
-    const diagnosis = buildDiagnosis({
-      view,
-      source,
-      sync,
-      networks,
-      hypervisor: config.store.hypervisor,
-      userDataMaxBytes: config.userDataMaxBytes,
-      wall: () => Date.now(),
-      now,
-    })
-    const explainParts = {
-      view,
-      firewall,
-      listeners: guests.map(({ network, host }) => ({ network, host })),
-      unserved: config.unserved,
-      firewallWait: () => finder.firewallWait,
-      diagnosis,
-      unreachable,
-      requests: (served: ServedInstance) => requestsOf(requestsParts, served),
-    }
-    return {
-      ...operatorParts,
-      explain: (network, address) => explain(explainParts, network, address),
-      explainInstance: (id) => explainInstance(explainParts, id),
-      diagnose: (id) => diagnosis.instance(id),
-    }
+  const diagnosis = buildDiagnosis({
+    view,
+    source,
+    sync,
+    networks,
+    hypervisor: config.store.hypervisor,
+    userDataMaxBytes: config.userDataMaxBytes,
+    wall: () => Date.now(),
+    now,
+  })
+  const explainParts = {
+    view,
+    firewall,
+    listeners: guests.map(({ network, host }) => ({ network, host })),
+    unserved: config.unserved,
+    firewallWait: () => finder.firewallWait,
+    diagnosis,
+    unreachable,
+    requests: (served: ServedInstance) => requestsOf(requestsParts, served),
   }
   const readiness = () => buildReadiness({ ...storeSide, view, listenerProblems })
   const statusPage = buildStatusPage({
@@ -96,24 +85,27 @@ export async function buildOperatorSide(parts: OperatorSideParts): Promise<Opera
     networks,
     operator: () => tcp.address ?? config.operator,
   })
-  const operatorParts = {
+  const operatorParts: OperatorParts = {
     firewall,
     metrics: metrics.registry,
     readiness,
     page: statusPage.page,
     launchGate: buildLaunchGate({ view, firewall, networks, unreachable }),
-    reports: (id: string) => reportsOf(guestSide, id),
+    reports: (id) => reportsOf(guestSide, id),
+    explain: (network, address) => explain(explainParts, network, address),
+    explainInstance: (id) => explainInstance(explainParts, id),
+    diagnose: (id) => diagnosis.instance(id),
   }
   const maxConnections = maxOperatorConnections(readLimits())
-  const { allow, password, ...listener } = config.operator
+  const { allow, ...listener } = config.operator
   const tcp = new OperatorListener<HostPort>({
-    server: buildTcpServer(partsOfListener(), { allow, password, maxConnections, now, log }),
+    server: buildTcpServer(operatorParts, { allow, maxConnections, now, log }),
     listener,
     variable: 'IMDS_OPERATOR_LISTEN',
     log,
   })
   const socket = new OperatorListener({
-    server: buildSocketServer(partsOfListener(), maxConnections),
+    server: buildSocketServer(operatorParts, maxConnections),
     listener: { path: config.operatorSocket },
     variable: 'IMDS_OPERATOR_SOCKET',
     log,
@@ -136,7 +128,6 @@ export async function buildOperatorSide(parts: OperatorSideParts): Promise<Opera
       await Promise.allSettled(stopping)
       await Promise.all(stopping) // rejects if one could not stop
     },
-    address: () => tcp.address,
     socketPath: () => socket.address?.path,
     listenerProblems,
   }

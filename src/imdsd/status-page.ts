@@ -1,4 +1,4 @@
-/** Builds the status page of the operators' listeners: joins it with the checks, what guests asked for and the history. */
+/** Builds the status page: joins it with the checks, what guests asked for and the history. */
 import type { Registry } from 'prom-client'
 import { runChecks } from '../runtime/check.ts'
 import { NOT_OF_DAEMON, OF_DAEMON } from './checks/checks.ts'

@@ -4,7 +4,6 @@
  */
 import { randomBytes } from 'node:crypto'
 import { setImmediate as turn } from 'node:timers/promises'
-import { formatHostPort, isReachable, type HostPort } from '../runtime/host-port.ts'
 import { VERSION } from '../runtime/version.ts'
 import { loadYaml } from '../store/document.ts'
 import { RECENT_MS } from '../store/fleet.ts'
@@ -29,13 +28,11 @@ const MAX_ANNOUNCED_KEYS = 8
 const REPORT_RETRY_MS = 2_000
 
 /**
- * What the store's side is built of. `openSource`: opens the store. `operatorAddress`: the operators' listener on TCP, if
- * it is open.
+ * What the store's side is built of. `openSource`: opens the store.
  */
 export interface StoreSideParts extends BackgroundParts {
   readonly openSource: typeof openSource
   readonly metrics: Metrics
-  readonly operatorAddress: () => HostPort | undefined
 }
 
 /** `viewAgeSeconds`: the time since the view was known to be what the store has. */
@@ -126,7 +123,7 @@ export async function openSource(
 
 /** How this daemon announces itself in the store. Each reason for a failure is logged once. */
 function buildAnnouncement(
-  { config, guestSide, operatorAddress, now, log }: StoreSideParts,
+  { config, guestSide, now, log }: StoreSideParts,
   lagMs: () => number,
 ): Announcement & Pick<StoreSide, 'isDuplicate'> {
   const logged = new Set<string>()
@@ -143,17 +140,13 @@ function buildAnnouncement(
         )
       otherFoundMs = now()
     },
-    state: () => {
-      const address = operatorAddress()
-      return {
-        version: VERSION,
-        instances: guestSide.view.size,
-        lagSeconds: Math.floor(lagMs() / 1000),
-        ...(address !== undefined && isReachable(address) && { operator: formatHostPort(address) }),
-        ...(isDuplicate() && { duplicate: true }),
-        recordKeys: (guestSide.keys.cipher?.names ?? []).slice(0, MAX_ANNOUNCED_KEYS),
-      }
-    },
+    state: () => ({
+      version: VERSION,
+      instances: guestSide.view.size,
+      lagSeconds: Math.floor(lagMs() / 1000),
+      ...(isDuplicate() && { duplicate: true }),
+      recordKeys: (guestSide.keys.cipher?.names ?? []).slice(0, MAX_ANNOUNCED_KEYS),
+    }),
     failed: (reason) => {
       if (!logged.has(reason)) {
         log.warn(

@@ -1,13 +1,13 @@
 /**
- * Who may use a TCP listener of operators. Every local user, and every web page in the browser of an operator, can send
- * requests to it.
+ * Who may use what operators read: the TCP listener of imds-api, and, through a tunnel of ssh, the unix socket of imdsd.
+ * Every local user can send requests to a port, and so can every web page in the browser of an operator.
  *
- * With a password, HTTP Basic must have it; the user name does not matter. Wrong ones are limited as those of a sign-in
- * are (limits/failure-limit.ts), and local users share one address, whichever loopback address they use. Without one, the Host header must be an
- * address or localhost: a page of another site can make the browser resolve the site's own name to this listener (DNS
- * rebinding), but cannot change the Host header, and does not know the password.
+ * With a password (imds-api), HTTP Basic must have it; the user name does not matter. Wrong ones are limited as those of
+ * a sign-in are (limits/failure-limit.ts), and local users share one address, whichever loopback address they use.
+ * Without one, the Host header must be an address or localhost: a page of another site can make the browser resolve the
+ * site's own name to this listener (DNS rebinding), but cannot change the Host header, and does not know the password.
  */
-import type { FastifyInstance } from 'fastify'
+import type { FastifyInstance, FastifyReply } from 'fastify'
 import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto'
 import { canonicalAddress } from '../metadata/address.ts'
 import { parseBasic } from '../runtime/basic-auth.ts'
@@ -30,8 +30,7 @@ export interface AccessRules {
 const OPERATORS = { kind: 'user', name: 'operators' } as const
 const UNAUTHORIZED = 'this needs the password of operators, with any user name (HTTP Basic)'
 const LIMITED = 'too many wrong passwords of operators came from this address, or from all together: try again later'
-const MISDIRECTED =
-  'the Host header is neither an address nor localhost: use the address of this listener, or set a password for it'
+const MISDIRECTED = 'the Host header is neither an address nor localhost: use localhost or the address of this listener'
 
 /** Refuses requests to a server that the rules do not allow, before anything else is done for them. */
 export function guardAccess(server: FastifyInstance, { password, probes, counts, now }: AccessRules): void {
@@ -50,9 +49,19 @@ export function guardAccess(server: FastifyInstance, { password, probes, counts,
           .header('www-authenticate', 'Basic realm="imds", charset="UTF-8"')
           .send({ error: UNAUTHORIZED })
       else void reply.code(429).header('retry-after', outcome.retrySeconds).send({ error: LIMITED })
-    } else if (counts.includes(path) || isOwnHost(host)) next()
-    else void reply.code(421).send({ error: MISDIRECTED })
+    } else if (counts.includes(path)) next()
+    else checkHost(host, reply, next)
   })
+}
+
+/** Refuses requests with another Host header than an address or localhost, before anything else is done for them. */
+export function guardHost(server: FastifyInstance): void {
+  server.addHook('onRequest', ({ headers: { host } }, reply, next) => checkHost(host, reply, next))
+}
+
+function checkHost(host: string | undefined, reply: FastifyReply, next: () => void): void {
+  if (isOwnHost(host)) next()
+  else void reply.code(421).send({ error: MISDIRECTED })
 }
 
 /** What a given password is. Beyond the limit it is not compared, so a guess learns nothing. */

@@ -43,11 +43,6 @@ export function isLoopback(host: string): boolean {
   return host === '::1' || host.startsWith('127.')
 }
 
-/** True if another machine may connect to a listener with a canonical address: not for loopback, nor for all addresses. */
-export function isReachable({ host, port }: HostPort): boolean {
-  return !isLoopback(host) && host !== '0.0.0.0' && host !== '::' && port > 0
-}
-
 /** A unix socket: the absolute path of its file. */
 export interface UnixSocket {
   readonly path: string

@@ -15,7 +15,6 @@ export function isRecent(seenAt: string, nowMs: number): boolean {
 /**
  * A hypervisor whose daemon has connected to the store: its version, the number of its instances, and when it last
  * reported (RFC 3339). `lagSeconds`: how long the oldest change that it knew of had waited then; absent: not reported.
- * `operator`: its operators' TCP listener, `ADDRESS:PORT`; absent: only the hypervisor itself can reach it.
  * `duplicate`: another daemon announces itself with this name. `recordKeys`: the names of its record keys; absent: an
  * older daemon.
  */
@@ -25,7 +24,6 @@ export interface AnnouncedHypervisor {
   readonly instances: number
   readonly lagSeconds?: number
   readonly seenAt: string
-  readonly operator?: string
   readonly duplicate?: true
   readonly recordKeys?: readonly string[]
 }

@@ -132,7 +132,6 @@ t.test('Ansible installs and upgrades two hypervisors', { skip }, async (t) => {
         imds_redis_admin_password: 'of-admins',
         imds_redis_password: 'of-hypervisors',
         imds_record_keys: KEYS,
-        imds_operator_password: 'of-operators',
         imds_health_retries: 10,
       },
     },
@@ -149,7 +148,7 @@ t.test('Ansible installs and upgrades two hypervisors', { skip }, async (t) => {
     for (const { shell } of hosts)
       t.equal(await shell('systemctl is-active imds-address imds.socket imds imds-firewall'), 'active\n'.repeat(4))
     t.match(await two.shell('cat /etc/imds/imds.env'), /^IMDS_HYPERVISOR=hv2$/m)
-    for (const secret of ['redis-password', 'record-keys', 'operator-password'])
+    for (const secret of ['redis-password', 'record-keys'])
       t.equal(await one.shell(`stat --format %a /etc/imds/${secret}`), '600\n')
     for (const secret of ['of-admins', 'of-hypervisors', 'of-operators', KEYS.slice(3).trim()])
       t.notOk(output.includes(secret), 'no secret is printed')

@@ -1,13 +1,8 @@
 /** `imdsctl explain`: which response an address gets, and why. */
-import { join } from 'node:path'
 import t from 'tap'
 import { openStore } from '../../src/store/open.ts'
-import { keysOf } from '../../src/store/redis/keys.ts'
 import { startDaemon, until } from '../support/programs/daemon.ts'
-import { must } from '../support/programs/processes.ts'
 import { anInstance, loopback } from '../support/fixtures/instance.ts'
-import { makeHypervisor, SERVICE, withoutNamespaces } from '../support/netns/namespaces.ts'
-import { startFaultyRedis } from '../support/redis/namespaced-redis.ts'
 import { testDirectory } from '../support/test-directory.ts'
 import { imdsctl } from '../support/programs/imdsctl.ts'
 
@@ -75,72 +70,3 @@ t.test('imdsctl explain says what an address gets and why, without secrets', asy
     stderr: /cannot be reached/,
   })
 })
-
-t.test(
-  'from the control plane explain asks the daemon where it announces its listener',
-  { skip: withoutNamespaces() },
-  async (t) => {
-    const hypervisor = await makeHypervisor()
-    t.teardown(() => hypervisor.remove())
-    await must([...hypervisor.within, 'ip', 'address', 'add', '10.99.0.1/32', 'dev', 'lo'])
-    const redis = await startFaultyRedis(hypervisor)
-    t.teardown(() => redis.stop())
-    const store = await openStore({ url: redis.publisherUrl, region: 'gb1' })
-    const interfaces = [{ id: 'int-a', macAddress: '02:24:19:00:00:01', ipv4Addresses: ['10.0.0.2/8'] }]
-    await store.put(anInstance({ id: 'srv-a', interfaces, hypervisors: ['hv1'] }))
-    await store.close()
-    const settings = { IMDS_STORE: redis.url, IMDS_REGION: 'gb1' }
-    const directory = testDirectory(t, { right: 'a-secret\n', wrong: 'other\n' })
-    const daemon = await startDaemon(
-      t,
-      {
-        ...settings,
-        IMDS_HYPERVISOR: 'hv1',
-        IMDS_LISTEN: `${SERVICE}:80`,
-        IMDS_OPERATOR_LISTEN: '10.99.0.1:9169',
-        IMDS_OPERATOR_ALLOW: '10.99.0.0/24',
-        IMDS_OPERATOR_PASSWORD_FILE: join(directory, 'right'),
-      },
-      hypervisor.within,
-    )
-    await until(async () => (await daemon.operator('/readyz')).status === 200, 'the instance')
-    for (const [name, operator] of [
-      ['hv2', undefined],
-      ['hv3', '127.0.0.1:6379'],
-    ])
-      await redis.client.set(keysOf('gb1').announcement(name!), JSON.stringify({ version: '1.0.0', operator }))
-    const withRight = async (...args: string[]) => withPassword('right', ...args)
-    const withPassword = async (name: string, ...args: string[]) => {
-      const env = { ...settings, IMDS_OPERATOR_PASSWORD_FILE: name && join(directory, name) }
-      const { status, stdout, stderr } = await imdsctl(args, { env, within: hypervisor.within })
-      return { status, text: stdout, stderr }
-    }
-    t.match(await withRight('explain', '--hypervisor', 'hv1', 'srv-a'), {
-      status: 0,
-      text: /^10\.0\.0\.2 on network default: metadata \(200\)[^]*\npath +run imdsctl explain on the hypervisor to see it\n/,
-      stderr: '',
-    })
-    t.match(await withRight('explain', '--hypervisor', 'hv1', '10.0.0.9'), { status: 0, text: /unknown-peer \(503\)/ })
-    for (const name of ['', 'wrong'])
-      t.match(
-        await withPassword(name, 'explain', '--hypervisor', 'hv1', 'srv-a'),
-        { status: 69, stderr: /10\.99\.0\.1:9169 wants a password over TCP: .* set IMDS_OPERATOR_PASSWORD_FILE/ },
-        name,
-      )
-    t.match(await withPassword('none', 'explain', '--hypervisor', 'hv1', 'srv-a'), {
-      status: 66,
-      stderr: /IMDS_OPERATOR_PASSWORD_FILE: .* cannot be read: ENOENT/,
-    })
-    for (const name of ['hv2', 'hv3'])
-      t.match(
-        await withRight('explain', '--hypervisor', name, 'srv-a'),
-        { status: 69, stderr: /announces no listener that others can reach: set IMDS_OPERATOR_LISTEN there/ },
-        name,
-      )
-    t.match(await withRight('explain', '--hypervisor', 'hv9', 'srv-a'), {
-      status: 1,
-      stderr: /no daemon has announced hypervisor hv9/,
-    })
-    t.match(await withRight('explain', '--hypervisor', 'hv1', '--operator', '10.99.0.1:9169', 'srv-a'), { status: 64 })
-  },
-)

@@ -16,7 +16,6 @@ import { executed } from '../tools/documents.ts'
 import { openTestStore } from '../support/test-store.ts'
 import { shortDirectory } from '../support/test-directory.ts'
 
-const OPERATOR = '127.0.0.1:9169'
 const LINK = { address: '10.0.0.2/30', gateway: '10.0.0.1', macAddress: '02:24:19:00:00:ee', device: 'guest' }
 /** The timeout is short: a request that is in flight when the link moves gets no response. */
 const LOAD: Load = { clients: 4, keepAlive: false, patienceMs: 5_000 }
@@ -25,6 +24,7 @@ const REQUESTS_PER_STEP = 200
 
 interface Side {
   readonly hypervisor: Hypervisor
+  readonly operatorSocket: string
   readonly stop: () => Promise<unknown>
 }
 
@@ -44,17 +44,16 @@ async function startSides(t: Test) {
       IMDS_REGION: 'gb1',
       IMDS_HYPERVISOR: name,
       IMDS_LISTEN: '169.254.169.254:80',
-      IMDS_OPERATOR_LISTEN: OPERATOR,
     }
     const daemon = await startDaemon(t, env, hypervisor.within)
-    return { hypervisor, stop: () => daemon.stop() }
+    return { hypervisor, operatorSocket: daemon.operatorSocket, stop: () => daemon.stop() }
   }
   return { redis, store, sides: [await startSide('hv1'), await startSide('hv2')] as [Side, Side] }
 }
 
 /** Waits until the daemon of a hypervisor serves the instance, as at the end of a live migration. */
-const waitOn = ({ hypervisor }: Side, ...revision: readonly string[]) =>
-  must([...hypervisor.within, process.execPath, IMDSCTL, 'wait', 'srv-abcde', ...revision, '--operator', OPERATOR])
+const waitOn = ({ hypervisor, operatorSocket: socket }: Side, ...revision: readonly string[]) =>
+  must([...hypervisor.within, process.execPath, IMDSCTL, 'wait', 'srv-abcde', ...revision, '--operator', socket])
 
 t.test(
   'G3: a hypervisor is replaced while its guest asks, and no request is refused',

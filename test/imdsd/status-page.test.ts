@@ -1,7 +1,9 @@
 /**
- * The status page of the operators' listeners, in a browser and by plain requests: hostile records, the search, the
- * password, the Host header, and guests while it is loaded in a loop.
+ * The status page on the operators' socket, in a browser by a tunnel of ssh and by plain requests: hostile records, the
+ * search, and guests while it is loaded in a loop.
  */
+import { spawn } from 'node:child_process'
+import { mkdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { get as getOverHttp } from 'node:http'
 import t, { type Test } from 'tap'
@@ -9,15 +11,17 @@ import { openStore } from '../../src/store/open.ts'
 import { background, fits, startBrowser, watch } from '../support/browser.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { request, startDaemon, until, type TestDaemon } from '../support/programs/daemon.ts'
-import { testDirectory } from '../support/test-directory.ts'
+import { must } from '../support/programs/processes.ts'
+import { shortDirectory, testDirectory } from '../support/test-directory.ts'
+import { executed } from '../tools/documents.ts'
 import { without } from '../support/packages.ts'
+import { freePort } from '../support/redis/redis.ts'
 
 const HOSTILE = `"><img src=x onerror=alert(1)><script>alert(2)</script>`
-const PASSWORD = 'a password: ü'
 
 /** A daemon that serves 60 instances. The guest at 127.0.0.1 is srv-hostile, and sends a hostile user agent. */
-async function aDaemon(t: Test, password?: string): Promise<TestDaemon> {
-  const directory = testDirectory(t, { store: {}, password: password ?? '' })
+async function aDaemon(t: Test): Promise<TestDaemon> {
+  const directory = testDirectory(t, { store: {} })
   const url = `file:${join(directory, 'store')}`
   const store = await openStore({ url })
   for (let i = 1; i < 60; i++)
@@ -37,10 +41,7 @@ async function aDaemon(t: Test, password?: string): Promise<TestDaemon> {
     Buffer.from('a-secret-in-user-data'),
   )
   await store.close()
-  const daemon = await startDaemon(t, {
-    IMDS_STORE: url,
-    ...(password !== undefined && { IMDS_OPERATOR_PASSWORD_FILE: join(directory, 'password') }),
-  })
+  const daemon = await startDaemon(t, { IMDS_STORE: url })
   await until(async () => (await daemon.get('/latest/user-data')).status === 200, 'the instances')
   for (const path of ['/latest/meta-data/instance-id', '/latest/user-data', '/latest/nothing'])
     await asGuest(daemon, path)
@@ -55,13 +56,39 @@ function asGuest({ guestPort: port }: TestDaemon, path: string): Promise<unknown
   })
 }
 
+/** Starts a server of ssh, runs the documented command, and returns the address of the page in a browser. */
+async function aTunnel(t: Test): Promise<string> {
+  const directory = shortDirectory(t)
+  const [host, key] = [join(directory, 'host'), join(directory, 'key')]
+  for (const file of [host, key]) await must(['ssh-keygen', '-q', '-t', 'ed25519', '-N', '', '-f', file])
+  mkdirSync('/run/sshd', { recursive: true }) // as its unit does
+  const [port, local] = [await freePort(), await freePort()]
+  const options = ['UsePAM=no', 'StrictModes=no', 'PidFile=none', `AuthorizedKeysFile=${key}.pub`]
+  const server = [...['-D', '-f', '/dev/null', '-h', host], ...options.flatMap((one) => ['-o', one])]
+  const client = `-F none -i ${key} -p ${port} -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null`
+  const command = executed('docs/operations/tools.md', 'status page')
+    .replace('9169:/run/imds/operator.sock', `${local}:${daemon.operatorSocket.replace('unix:', '')}`)
+    .replace('HYPERVISOR', '127.0.0.1')
+  for (const [program, ...args] of [
+    ['/usr/sbin/sshd', '-o', `ListenAddress=127.0.0.1:${port}`, ...server],
+    ['sh', '-c', `ssh() { command ssh ${client} "$@"; }; until ${command.trim()}; do sleep 0.1; done`],
+  ] as const) {
+    const child = spawn(program, args, { stdio: 'ignore', detached: true })
+    t.teardown(() => process.kill(-child.pid!))
+  }
+  const url = `http://localhost:${local}/`
+  await until(async () => (await request(local, '/livez').catch(() => undefined))?.status === 200, 'the tunnel')
+  return url
+}
+
 const daemon = await aDaemon(t)
+const withoutTunnel = without('chromium', 'sshd') || (process.getuid?.() !== 0 && 'needs root')
+const url = withoutTunnel === false ? await aTunnel(t) : ''
 
 t.test(
-  'a browser shows the page, which loads and runs nothing, whatever records and guests say',
-  { skip: without('chromium') },
+  'a browser shows the page by ssh, which loads and runs nothing, whatever records and guests say',
+  { skip: withoutTunnel },
   async (t) => {
-    const url = `http://127.0.0.1:${daemon.operatorPort}/`
     const browser = await startBrowser()
     t.teardown(() => browser.close())
     const page = await browser.newPage({ colorScheme: 'light' })
@@ -101,55 +128,25 @@ t.test(
   },
 )
 
-t.test(
-  'the page is light or dark as its reader prefers, and fits a phone',
-  { skip: without('chromium') },
-  async (t) => {
-    const browser = await startBrowser()
-    t.teardown(() => browser.close())
-    const page = await browser.newPage({ colorScheme: 'light', viewport: { width: 360, height: 700 } })
-    const watched = watch(page)
-    await page.goto(`http://127.0.0.1:${daemon.operatorPort}/?q=srv-hostile`)
-    t.ok(await fits(page))
-    t.equal(await background(page), 'rgb(255, 255, 255)')
-    await page.emulateMedia({ colorScheme: 'dark' })
-    t.equal(await background(page), 'rgb(15, 19, 24)')
-    t.same(watched.errors, [])
-  },
-)
-
-/** The status of a GET over TCP. */
-function statusOf(
-  { operatorPort: port }: TestDaemon,
-  path: string,
-  headers: Readonly<Record<string, string>> = {},
-): Promise<number | undefined> {
-  return new Promise((resolve, reject) => {
-    getOverHttp({ host: '127.0.0.1', port, path, headers: { ...headers }, agent: false }, (response) => {
-      response.resume()
-      resolve(response.statusCode)
-    }).on('error', reject)
-  })
-}
-
-t.test('with a password, TCP needs it for all but probes, and the unix socket does not', async (t) => {
-  const daemon = await aDaemon(t, `${PASSWORD}\n`)
-  const basic = (text: string) => ({ authorization: `Basic ${Buffer.from(text).toString('base64')}` })
-  for (const path of ['/', '/metrics', '/instances/srv-hostile', '/explain?address=127.0.0.1']) {
-    t.same([path, await statusOf(daemon, path), await statusOf(daemon, path, basic('x:wrong'))], [path, 401, 401])
-    t.same([path, await statusOf(daemon, path, basic(`operator:${PASSWORD}`))], [path, 200])
-  }
-  for (const path of ['/livez', '/readyz']) t.same([path, await statusOf(daemon, path)], [path, 200])
-  t.equal((await daemon.operator('/metrics')).status, 200)
-  t.notMatch(JSON.stringify(daemon.log), PASSWORD)
+t.test('the page is light or dark as its reader prefers, and fits a phone', { skip: withoutTunnel }, async (t) => {
+  const browser = await startBrowser()
+  t.teardown(() => browser.close())
+  const page = await browser.newPage({ colorScheme: 'light', viewport: { width: 360, height: 700 } })
+  const watched = watch(page)
+  await page.goto(`${url}?q=srv-hostile`)
+  t.ok(await fits(page))
+  t.equal(await background(page), 'rgb(255, 255, 255)')
+  await page.emulateMedia({ colorScheme: 'dark' })
+  t.equal(await background(page), 'rgb(15, 19, 24)')
+  t.same(watched.errors, [])
 })
 
 t.test('while operators load the page in a loop, pages are bounded, and every guest is answered', async (t) => {
   let isOver = false as boolean // TypeScript does not see that the end of the guests sets it
   const loaded = { pages: 0, refused: 0 }
-  const readers = Array.from({ length: 40 }, async (_, i) => {
+  const readers = Array.from({ length: 40 }, async () => {
     while (!isOver) {
-      const status = await request(daemon.operatorPort, '/', `127.0.2.${i}`).then(
+      const status = await daemon.operator('/').then(
         (answer) => answer.status,
         () => undefined, // a connection beyond the bounds is closed
       )

@@ -251,20 +251,14 @@ t.test('under systemd, in the sandbox of the units', { skip: withoutSystemd() },
   })
 
   await t.test('passwords, keys and the certificate of the identity reach the daemon as credentials', async (t) => {
-    for (const file of [
-      'redis-password.conf',
-      'record-keys.conf',
-      'token-keys.conf',
-      'operator-password.conf',
-      'identity.conf',
-    ]) {
+    for (const file of ['redis-password.conf', 'record-keys.conf', 'token-keys.conf', 'identity.conf']) {
       await shell(
         `mkdir -p /units/imds.service.d && cat > /units/imds.service.d/${file}`,
         readFileSync(`${ROOT}deploy/${file}`, 'utf8'),
       )
     }
     await shell(
-      'umask 077; echo "k1:$(head -c 32 /dev/urandom | base64)" > /etc/imds/record-keys; head -c 32 /dev/urandom | base64 > /etc/imds/token-keys; echo sesame > /etc/imds/operator-password',
+      'umask 077; echo "k1:$(head -c 32 /dev/urandom | base64)" > /etc/imds/record-keys; head -c 32 /dev/urandom | base64 > /etc/imds/token-keys',
     )
     await shell(
       'mkdir /etc/imds/identity; cd /etc/imds/identity; umask 077; openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=x -keyout identity-key.pem -out identity-cert.pem 2>/dev/null',
@@ -280,15 +274,13 @@ t.test('under systemd, in the sandbox of the units', { skip: withoutSystemd() },
       'the daemon in Redis',
     )
     t.equal((await show('NRestarts'))['NRestarts'], '0')
-    const status = (user: string) => shell(`curl -s -o /dev/null -w '%{http_code}' ${user} http://127.0.0.1:9169/`)
-    t.same([await status(''), await status('-u operator:sesame')], ['401', '200'])
   })
 
   await t.test('the shipped defaults of units, imds.env, operator API, firewall, imdsctl fit together', async (t) => {
     const shipped = readFileSync(`${ROOT}deploy/imds.env`, 'utf8').replace(/^IMDS_STORE=.*$/m, 'IMDS_STORE=file:/store')
     const forPrometheus = shipped.replace(/^#(IMDS_OPERATOR_\w+=)/gm, '$1').replace(/^#(IMDS_FIREWALL=)/m, '$1')
     await shell(
-      'ip address add 10.1.0.11/32 dev lo; cd /units/imds.service.d; rm record-keys.conf redis-password.conf identity.conf token-keys.conf operator-password.conf; systemctl daemon-reload',
+      'ip address add 10.1.0.11/32 dev lo; cd /units/imds.service.d; rm record-keys.conf redis-password.conf identity.conf token-keys.conf; systemctl daemon-reload',
     )
     await shell('rm -f /store/*; cat > /store/srv-abcde.json', JSON.stringify(anInstance()))
     for (const [what, env] of [

@@ -262,26 +262,3 @@ t.test('without the right to scan a publisher publishes, and the list names the 
   t.same([await unannounced(store, 1), await unannounced(store, 2, 'hv2')], [[], ['hv2']])
   await t.rejects(store.hypervisors(), /give it \+scan /)
 })
-
-t.test("the listener of a daemon's operators is listed if another machine can reach it", async (t) => {
-  const store = await aStore(t, redis.url)
-  for (const [name, operator] of Object.entries({
-    a: '10.1.0.5:9169',
-    b: '[fd00::5]:9169',
-    c: '127.0.0.1:9169',
-    d: '0.0.0.0:9169',
-    e: 'host.example:9169',
-    f: 'unix:/run/imds/operator.sock',
-    g: 'http://10.1.0.5:9169/x',
-    h: 5,
-  }))
-    await redis.client.set(KEYS.announcement(name), JSON.stringify({ operator }))
-  t.same(
-    (await store.hypervisors()).map(({ name, operator }) => [name, operator]),
-    [
-      ['a', '10.1.0.5:9169'],
-      ['b', '[fd00::5]:9169'],
-      ...['c', 'd', 'e', 'f', 'g', 'h'].map((name) => [name, undefined]),
-    ],
-  )
-})

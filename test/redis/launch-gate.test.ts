@@ -14,14 +14,14 @@ t.test("a wait that begins before the publish ends when the guest's next GET ret
   const redis = await startRedis(t)
   const store = await openTestStore(t, { url: redis.url, region: 'gb1' })
   const daemon = await startDaemon(t, { IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1' })
-  const operator = `127.0.0.1:${daemon.operatorPort}`
+  const operator = daemon.operatorSocket
   /** Without a store, which `wait` with a revision does not need. */
   const wait = (...args: string[]) => imdsctl(['wait', 'srv-n1', ...args, '--operator', operator])
   const settings = ['--store', redis.url, '--region', 'gb1']
   t.match(await wait(...settings), { status: 1, stderr: 'imdsctl: the store has no srv-n1\n' })
   for (const revision of [1, 2]) {
     const waits = [
-      waitForInstance({ operator: `http://${operator}`, id: 'srv-n1', revision, timeoutMs: 60_000 }),
+      waitForInstance({ operator, id: 'srv-n1', revision, timeoutMs: 60_000 }),
       wait('--revision', String(revision)),
     ] as const
     await store.put(aLocalInstance(1, revision))
@@ -48,5 +48,5 @@ t.test("a wait that begins before the publish ends when the guest's next GET ret
 
 t.test('a wait for an invalid id or revision is a usage error', async (t) => {
   for (const args of [['no sense', '--revision', '1'], ['srv-abcde'], ['srv-abcde', '--revision', '0']])
-    t.match(await imdsctl(['wait', ...args, '--operator', '127.0.0.1:1']), { status: 64 }, args.join(' '))
+    t.match(await imdsctl(['wait', ...args, '--operator', 'unix:/nowhere']), { status: 64 }, args.join(' '))
 })

@@ -7,7 +7,7 @@ import { openTestStore } from '../support/test-store.ts'
 import { imdsctl } from '../support/programs/imdsctl.ts'
 
 const ID = '/latest/meta-data/instance-id'
-/** One caller's loops at the same time: as many as it may have connections. */
+/** One caller's loops at the same time. */
 const LOOPS = 16
 
 t.test('an operator that asks in a loop takes no response from guests or others, little of the store', async (t) => {
@@ -28,7 +28,6 @@ t.test('an operator that asks in a loop takes no response from guests or others,
       seen.add((await ask(answers).catch((error: unknown) => ({ status: String(error) }))).status)
     return answers
   }
-  const operator = (from: string, path: string) => request(daemon.operatorPort, path, from)
   const asked = [
     (n: number) => `/explain?address=10.${n >> 8}.${n & 255}.9`,
     (n: number) => `/instances/srv-${n}?reason=`,
@@ -38,11 +37,11 @@ t.test('an operator that asks in a loop takes no response from guests or others,
   const before = await commands()
   const startedMs = performance.now()
   const looping = Array.from({ length: LOOPS }, (_, i) =>
-    loop('the one', (n) => operator('127.0.0.2', asked[i % asked.length]!(n * LOOPS + i))),
+    loop('the one', (n) => daemon.operator(asked[i % asked.length]!(n * LOOPS + i))),
   )
   const guests = [1, 2].map(() => loop('guests', () => daemon.get(ID)))
   const others = [
-    loop('Prometheus', () => operator('127.0.0.9', '/metrics')),
+    loop('Prometheus', () => request(daemon.operatorPort, '/metrics')),
     loop('the unix socket', () => daemon.operator('/readyz')),
   ]
   const doctor = (async () => {
@@ -50,7 +49,6 @@ t.test('an operator that asks in a loop takes no response from guests or others,
       await imdsctl(['--json', 'doctor', '--operator', daemon.operatorSocket], { env: settings })
   })()
   await doctor
-  const explained = await imdsctl(['explain', '10.200.0.1', '--operator', daemon.operatorSocket])
   isOver = true
   const [theirs, served, other] = await Promise.all([looping, guests, others].map((all) => Promise.all(all)))
   const seconds = (performance.now() - startedMs) / 1000
@@ -60,7 +58,6 @@ t.test('an operator that asks in a loop takes no response from guests or others,
   t.same([...statuses['Prometheus']!], [200])
   t.same([...statuses['the unix socket']!], [200])
   t.same([...statuses['the one']!].sort(), [200, 404], 'it is answered too')
-  t.match(explained.stdout, /the store has no instance with this address/, 'the unix socket has its own rate')
   const ofStore = (await commands()) - before
   t.ok(ofStore < 300 + 60 * seconds, `the store was asked at a bounded rate: ${ofStore} times`)
 })

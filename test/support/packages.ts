@@ -31,6 +31,7 @@ const PROGRAMS = {
   faketime: ['faketime'],
   haproxy: ['haproxy'],
   chromium: ['chromium'],
+  sshd: ['openssh-server'],
   strip: ['binutils'],
   'aarch64-linux-gnu-strip': ['binutils-aarch64-linux-gnu'],
   'x86_64-linux-gnu-strip': ['binutils-x86-64-linux-gnu'],

@@ -190,7 +190,6 @@ export class Hypervisor {
       disk: this.disk,
       openSource: async () => Promise.resolve(new SimulatedSource(this.#store, this.name)),
       metrics: this.#metrics(),
-      operatorAddress: () => undefined,
     })
     const { firewall, sync } = storeSide
     const listeners = NETWORKS.map((network) => ({ network, address: ADDRESS, port: 80 }))

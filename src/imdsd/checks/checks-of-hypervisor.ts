@@ -193,7 +193,6 @@ export const ports: DoctorCheck = {
     const own = socketsOf(unix, (words) => socket !== undefined && words.includes(socket)).flatMap(({ holders }) =>
       holders.map(({ pid }) => pid),
     )
-    const isUnknown = socket === undefined && (await look.readiness()).ok
     return expected.map(({ variable, host, port }) => {
       const address = formatHostPort({ host, port })
       const found = socketsOf(tcp, (words) => isAt(words[3] ?? '', host, port))
@@ -204,7 +203,6 @@ export const ports: DoctorCheck = {
         return look.isRoot
           ? ok(`${address} is taken`)
           : warning(`only root can see who has ${address}`, 'run this as root')
-      if (isUnknown) return ok(`${address} is taken`) // by imdsd or not: nothing says which process it is
       const others = holders.filter(({ pid }) => pid !== SYSTEMD && !own.includes(pid))
       return others.length === 0
         ? ok(`imdsd has ${address}`)

@@ -1,5 +1,5 @@
 /**
- * The client of a daemon's operator API, over its unix socket or over TCP. It validates the documents that it receives.
+ * The client of a daemon's operator API, over its unix socket. It validates the documents that it receives.
  */
 import { request, type IncomingMessage, type RequestOptions } from 'node:http'
 import type { Static, TSchema } from 'typebox'
@@ -38,8 +38,6 @@ export function parsedAnswer<T>(answer: Answer<T>, operator: string): Parsed<T, 
 function describe(answer: Exclude<Answer<unknown>, { kind: 'answered' }>): string {
   switch (answer.kind) {
     case 'refused':
-      if (answer.status === 401)
-        return 'wants a password over TCP: use its unix socket, or set IMDS_OPERATOR_PASSWORD_FILE for imdsctl explain'
       return (
         `answered with status ${answer.status}` +
         (answer.status === 200 ? ' and a document that this version cannot read' : '')
@@ -52,13 +50,11 @@ function describe(answer: Exclude<Answer<unknown>, { kind: 'answered' }>): strin
 }
 
 /**
- * A question to a daemon: a GET, or a POST of a JSON body. `password`: that of the TCP listener. `statuses`: those of
- * which the document is read, default 200.
+ * A question to a daemon: a GET, or a POST of a JSON body. `statuses`: those of which the document is read, default 200.
  */
 export interface DaemonQuestion<T> {
   readonly path: string
   readonly body?: string
-  readonly password?: string | undefined
   readonly parse: (text: string) => T | undefined
   readonly statuses?: readonly number[]
 }
@@ -76,7 +72,7 @@ export const QUESTIONS = {
     parse: parserOf(InstanceStateSchema),
     statuses: [200, 404, 409],
   }),
-  /** What the guest of an instance has reported. Only the unix socket answers. */
+  /** What the guest of an instance has reported. */
   reports: (id: string): Asked<typeof ReportsSchema> => ({
     path: pathOf(PATHS.reports, id),
     parse: parserOf(ReportsSchema),
@@ -96,7 +92,7 @@ export const QUESTIONS = {
     statuses: [200, 404],
   }),
   /**
-   * The firewall's document, over the unix socket. With a report of the firewall agent the daemon answers once the
+   * The firewall's document. With a report of the firewall agent the daemon answers once the
    * document has another version than the applied one, or after 5 s. Status 503: the daemon has none yet.
    */
   firewall: (report: AgentReport | undefined): DaemonQuestion<FirewallDocument> => ({
@@ -117,7 +113,7 @@ function pathOf(path: string, id: string): string {
   return path.replace(':id', encodeURIComponent(id))
 }
 
-/** Asks a daemon. `operator`: `unix:/run/imds/operator.sock`, `127.0.0.1:9169` or `http://127.0.0.1:9169`. */
+/** Asks a daemon. `operator`: its unix socket, such as `unix:/run/imds/operator.sock`. */
 export async function ask<T>(operator: string, question: DaemonQuestion<T>, signal: AbortSignal): Promise<Answer<T>> {
   const { parse, statuses = [200] } = question
   try {
@@ -126,25 +122,24 @@ export async function ask<T>(operator: string, question: DaemonQuestion<T>, sign
     return value === undefined ? { kind: 'refused', status } : { kind: 'answered', status, value }
   } catch (error) {
     if (signal.aborted && (signal.reason as Error).name === 'TimeoutError') return { kind: 'timeout' }
-    return { kind: 'unreachable', reason: reasonOf(error as NodeJS.ErrnoException, operator) }
+    return { kind: 'unreachable', reason: reasonOf(error as NodeJS.ErrnoException) }
   }
 }
 
 /** Sends one request on a connection of its own. (fetch cannot use a unix socket.) */
 async function send(
   operator: string,
-  { path, body, password }: DaemonQuestion<unknown>,
+  { path, body }: DaemonQuestion<unknown>,
   signal: AbortSignal,
 ): Promise<{ readonly status: number; readonly text: string }> {
   const { promise, resolve, reject } = Promise.withResolvers<IncomingMessage>()
   const options: RequestOptions = {
-    ...connectOptions(operator),
+    socketPath: socketPathOf(operator),
     path,
     signal,
     agent: false,
     // The daemon refuses other names: they may be those of a site in a browser (pages/access.ts).
     headers: { host: 'localhost', ...(body !== undefined && { 'content-type': 'application/json' }) },
-    ...(password !== undefined && { auth: `imdsctl:${password}` }),
     ...(body !== undefined && { method: 'POST' }),
   }
   request(options, resolve).on('error', reject).end(body)
@@ -159,19 +154,15 @@ async function send(
   return { status: response.statusCode ?? 0, text: Buffer.concat(chunks).toString() }
 }
 
-/** Where to connect. Throws for a text of another form. */
-function connectOptions(operator: string): RequestOptions {
+/** The path of a unix socket. Throws for a text of another form. */
+function socketPathOf(operator: string): string {
   const socket = parseUnixSocket(operator)
-  if (socket !== undefined) return { socketPath: socket.path, host: 'localhost' }
-  const url = URL.parse(/^[a-z]+:\/\//.test(operator) ? operator : `http://${operator}`)
-  if (url?.protocol !== 'http:' || operator.startsWith('unix:'))
-    throw new Error('it is not unix:/ABSOLUTE/PATH or ADDRESS:PORT')
-  return { host: url.hostname.replace(/^\[(.*)\]$/, '$1'), port: url.port === '' ? 80 : url.port }
+  if (socket === undefined) throw new Error('it is not unix:/ABSOLUTE/PATH')
+  return socket.path
 }
 
-/** Why there was no answer, with the remedy for a unix socket. */
-function reasonOf({ code, message }: NodeJS.ErrnoException, operator: string): string {
-  if (parseUnixSocket(operator) === undefined) return message
+/** Why there was no answer, with the remedy. */
+function reasonOf({ code, message }: NodeJS.ErrnoException): string {
   switch (code) {
     case 'EACCES':
       return (

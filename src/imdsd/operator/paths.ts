@@ -2,7 +2,7 @@
 
 /** The default of IMDS_OPERATOR_SOCKET: the unix socket, with the whole API. */
 export const DEFAULT_OPERATOR_SOCKET = '/run/imds/operator.sock'
-/** The default of IMDS_OPERATOR_LISTEN: the TCP listener, which only reads. */
+/** The default of IMDS_OPERATOR_LISTEN: the TCP listener, for metrics and health. */
 export const DEFAULT_OPERATOR_LISTEN = '127.0.0.1:9169'
 
 /** The unix socket of the daemon that has these variables. */
@@ -11,7 +11,7 @@ export function operatorSocketOf(variables: Readonly<Record<string, string | und
   return `unix:${socket === '' ? DEFAULT_OPERATOR_SOCKET : socket}`
 }
 
-/** `:id` is a placeholder for an instance's id. The unix socket alone has `firewall` and `reports`. */
+/** `:id` is a placeholder for an instance's id. The TCP listener has `metrics`, `live` and `ready` only. */
 export const PATHS = {
   page: '/',
   metrics: '/metrics',

@@ -1,13 +1,13 @@
 /**
- * The servers of the operator API: a unix socket with all of it, for this hypervisor's own programs, and a TCP listener
- * for Prometheus and people, which only reads: no request there changes anything. Guests can reach neither.
+ * The servers of the operator API: a unix socket with all of it, where the kernel says who asks, and a TCP listener with
+ * metrics and health, for Prometheus and probes. Guests can reach neither.
  */
-import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify'
+import Fastify, { type FastifyInstance, type FastifyReply } from 'fastify'
 import type { Log } from '../../runtime/log-codes.ts'
 import { NO_SCHEMA_COMPILERS } from '../../runtime/fastify-settings.ts'
 import { refuseOtherVersionsOfOperators } from '../../runtime/http-version.ts'
 import { buildNetworkTest } from '../../runtime/networks.ts'
-import { guardAccess } from '../../pages/access.ts'
+import { guardHost } from '../../pages/access.ts'
 import { buildPageTurns } from '../../pages/page-turns.ts'
 import { sendPage } from '../../pages/send.ts'
 import type { Question } from '../../pages/search.ts'
@@ -36,13 +36,9 @@ export interface OperatorParts {
   readonly diagnose: (id: string) => Promise<string | undefined>
 }
 
-/**
- * The bounds of the TCP listener. `allow`: networks in CIDR form that may use it, besides loopback; empty: all.
- * `password` undefined: it needs none.
- */
+/** The bounds of the TCP listener. `allow`: networks in CIDR form that may use it, besides loopback; empty: all. */
 export interface TcpBounds {
   readonly allow: readonly string[]
-  readonly password: string | undefined
   readonly maxConnections: number
   readonly now: () => number
   readonly log: Pick<Log, 'warn'>
@@ -56,28 +52,17 @@ const IDLE_MS = 15_000
 /**
  * Builds the TCP server; it does not listen yet.
  *
- *   GET /               200, the status page; 503 when too many of its readers wait. `q`: an id or an address to search
- *                       for, `page`: a part of the instances
  *   GET /metrics        200, Prometheus' text format
  *   GET /livez          200 while the event loop runs
  *   GET /readyz         200 when ready, else 503; a Readiness either way
- *   GET /instances/ID   the launch gate, an InstanceState: 200 when the guest may be started, 409 when not yet (with
- *                       `final`: never with this record), 404 when the instance is not served here. With `?reason`,
- *                       `reason` says why it is not served as the store has it. 400 if it is not an id
- *   GET /explain?address=ADDRESS&network=NETWORK
- *                       200 with an Explanation; 400 if it is not an address or not the name of a network
- *   GET /explain?id=ID  200 with an InstanceExplanation, 404 with one when the instance is not served here; 400 if it is
- *                       not an id
  *
- * 400 for versions of HTTP other than 1.0 and 1.1. 401, 421 and 429: see pages/access.ts. /livez and /readyz are open to
- * probes.
+ * 400 for versions of HTTP other than 1.0 and 1.1.
  */
 export function buildTcpServer(
-  parts: OperatorParts,
-  { allow, password, maxConnections, now, log }: TcpBounds,
+  parts: Pick<OperatorParts, 'metrics' | 'readiness'>,
+  { allow, maxConnections, now, log }: TcpBounds,
 ): FastifyInstance {
   const server = buildServer(parts)
-  guardAccess(server, { password, probes: [PATHS.live, PATHS.ready], counts: [PATHS.metrics], now })
   const isListed = buildNetworkTest([...allow, ...THIS_HOST])
   const isAllowed = (address: string) => allow.length === 0 || isListed(address)
   server.server.on('connection', buildAdmission({ isAllowed, maxConnections, now, log }))
@@ -88,17 +73,53 @@ export function buildTcpServer(
  * Builds the server of the unix socket; it does not listen yet. At most `maxConnections` are open at a time. It has
  * the paths of the TCP server, and:
  *
+ *   GET /               200, the status page; 503 when too many of its readers wait. `q`: an id or an address to search
+ *                       for, `page`: a part of the instances
+ *   GET /instances/ID   the launch gate, an InstanceState: 200 when the guest may be started, 409 when not yet (with
+ *                       `final`: never with this record), 404 when the instance is not served here. With `?reason`,
+ *                       `reason` says why it is not served as the store has it. 400 if it is not an id
+ *   GET /instances/ID/reports
+ *                       200 with what the guest has reported; 404 when the instance is not served here; 400 if it is
+ *                       not an id
+ *   GET /explain?address=ADDRESS&network=NETWORK
+ *                       200 with an Explanation; 400 if it is not an address or not the name of a network
+ *   GET /explain?id=ID  200 with an InstanceExplanation, 404 with one when the instance is not served here; 400 if it is
+ *                       not an id
  *   GET /firewall       200 with the FirewallDocument; 503 when there is none yet, after 5 s
  *   POST /firewall      the same with the report of the firewall agent (src/imdsd/firewall/agent-report.ts): the response is sent
  *                       once the document has another version than the applied one, or after 5 s; 400 if it is not a
  *                       report
- *   GET /instances/ID/reports
- *                       200 with what the guest has reported; 404 when the instance is not served here; 400 if it is
- *                       not an id. Not on TCP, which any local user may read
+ *
+ * 421 if the Host header is a name other than localhost (pages/access.ts): ssh can forward a port to the socket, and a
+ * page of another site in the browser there could otherwise use it.
  */
 export function buildSocketServer(parts: OperatorParts, maxConnections: number): FastifyInstance {
   const server = buildServer(parts)
+  guardHost(server)
   server.server.maxConnections = maxConnections
+  server.get(PATHS.page, (request, reply) => sendPage(request, reply, parts.page))
+  server.get<Asked>(PATHS.instance, async ({ params: { id }, query }, reply) => {
+    if (!isId(id)) return reply.code(400).send(NO_ID)
+    const why = query.reason === undefined ? undefined : await parts.diagnose(id)
+    const { status, ...state } = formatGateState(id, parts.launchGate(id), why)
+    return reply.code(status).send(state)
+  })
+  server.get<Asked>(PATHS.reports, ({ params: { id } }, reply) => {
+    if (!isId(id)) return reply.code(400).send(NO_ID)
+    const found = parts.reports(id)
+    return found === undefined ? reply.code(404).send({ error: `${id} is not served here` }) : reply.send(found)
+  })
+  server.get<Asked>(PATHS.explain, async ({ query: { address = '', network = 'default', id } }, reply) => {
+    if (id !== undefined) {
+      if (!isId(id)) return reply.code(400).send(NO_ID)
+      const explained = await parts.explainInstance(id)
+      return reply.code(explained.revision === undefined ? 404 : 200).send(explained)
+    }
+    const explanation = isName(network) ? await parts.explain(network, address) : undefined
+    return explanation === undefined
+      ? reply.code(400).send({ error: 'that is not an address on a network' })
+      : reply.send(explanation)
+  })
   const sendDocument = async (reply: FastifyReply, report: AgentReport | undefined) => {
     const document = await parts.firewall.next(report)
     return document === undefined
@@ -111,7 +132,6 @@ export function buildSocketServer(parts: OperatorParts, maxConnections: number):
     if (report === undefined) return reply.code(400).send({ error: 'that is not a report of the firewall agent' })
     return sendDocument(reply, report)
   })
-  server.get<Asked>(PATHS.reports, sendOfInstance(parts.reports))
   return server
 }
 
@@ -122,17 +142,8 @@ interface Asked {
 }
 const NO_ID = { error: `that is not ${ID_RULE}` }
 
-/** Sends what `read` returns for an instance. */
-function sendOfInstance(read: (id: string) => object | undefined) {
-  return ({ params: { id } }: FastifyRequest<Asked>, reply: FastifyReply) => {
-    if (!isId(id)) return reply.code(400).send(NO_ID)
-    const found = read(id)
-    return found === undefined ? reply.code(404).send({ error: `${id} is not served here` }) : reply.send(found)
-  }
-}
-
-/** Builds a server with the routes that only read. */
-function buildServer(parts: OperatorParts): FastifyInstance {
+/** Builds a server with the paths of both. */
+function buildServer(parts: Pick<OperatorParts, 'metrics' | 'readiness'>): FastifyInstance {
   const { metrics } = parts
   const server = Fastify({
     logger: false,
@@ -153,28 +164,10 @@ function buildServer(parts: OperatorParts): FastifyInstance {
     })
     return reply.type(metrics.contentType).send(await collecting)
   })
-  server.get(PATHS.page, (request, reply) => sendPage(request, reply, parts.page))
   server.get(PATHS.live, (_request, reply) => reply.type('text/plain').send('ok\n'))
   server.get(PATHS.ready, (_request, reply) => {
     const state = parts.readiness()
     return reply.code(state.ready ? 200 : 503).send(state)
-  })
-  server.get<Asked>(PATHS.instance, async ({ params: { id }, query }, reply) => {
-    if (!isId(id)) return reply.code(400).send(NO_ID)
-    const why = query.reason === undefined ? undefined : await parts.diagnose(id)
-    const { status, ...state } = formatGateState(id, parts.launchGate(id), why)
-    return reply.code(status).send(state)
-  })
-  server.get<Asked>(PATHS.explain, async ({ query: { address = '', network = 'default', id } }, reply) => {
-    if (id !== undefined) {
-      if (!isId(id)) return reply.code(400).send(NO_ID)
-      const explained = await parts.explainInstance(id)
-      return reply.code(explained.revision === undefined ? 404 : 200).send(explained)
-    }
-    const explanation = isName(network) ? await parts.explain(network, address) : undefined
-    return explanation === undefined
-      ? reply.code(400).send({ error: 'that is not an address on a network' })
-      : reply.send(explanation)
   })
   return server
 }

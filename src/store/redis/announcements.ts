@@ -8,7 +8,6 @@
  */
 import type { Redis } from 'ioredis'
 import { isName } from '../../metadata/identifiers.ts'
-import { formatHostPort, isReachable, parseAddressPort } from '../../runtime/host-port.ts'
 import { parseFields, type AnnouncedHypervisor } from '../fleet.ts'
 import { runPipeline, valueOf } from './connection.ts'
 import type { Keys } from './keys.ts'
@@ -52,15 +51,13 @@ export async function announcementsOf(
 }
 
 function parseAnnouncement(name: string, text: unknown): AnnouncedHypervisor {
-  const { version, instances, lagSeconds, seenAt, operator, duplicate, recordKeys } = parseFields(String(text))
-  const listener = typeof operator === 'string' ? parseAddressPort(operator) : undefined
+  const { version, instances, lagSeconds, seenAt, duplicate, recordKeys } = parseFields(String(text))
   return {
     name,
     version: typeof version === 'string' ? version : '',
     instances: typeof instances === 'number' ? instances : 0,
     ...(typeof lagSeconds === 'number' && { lagSeconds }),
     seenAt: typeof seenAt === 'string' ? seenAt : '',
-    ...(listener !== undefined && isReachable(listener) && { operator: formatHostPort(listener) }),
     ...(duplicate === true && { duplicate }),
     ...(Array.isArray(recordKeys) && { recordKeys: recordKeys.filter((key) => typeof key === 'string') }),
   }

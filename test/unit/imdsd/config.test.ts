@@ -18,7 +18,7 @@ test('every default of the configuration is the documented one, and nothing else
     overruledListen: undefined,
     unserved: [],
     needsFirewall: false,
-    operator: { host: '127.0.0.1', port: 9169, allow: [], password: undefined },
+    operator: { host: '127.0.0.1', port: 9169, allow: [] },
     operatorSocket: '/run/imds/operator.sock',
     store: {
       kind: 'redis',

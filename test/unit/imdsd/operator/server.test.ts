@@ -61,10 +61,10 @@ function parts({ ready = true, reports = [] as unknown[], diagnosed = [] as stri
   }
 }
 
-const aServer = (ready = true) =>
-  buildTcpServer(parts({ ready }), {
+const aServer = (ready = true) => buildSocketServer(parts({ ready }), 64)
+const aTcpServer = () =>
+  buildTcpServer(parts(), {
     allow: [],
-    password: undefined,
     maxConnections: 64,
     now: () => 0,
     log: {
@@ -137,19 +137,28 @@ test('on the unix socket the firewall agent gets the document, and reports what 
   expect((await server.inject('/livez')).statusCode).toBe(200)
 })
 
-test('TCP has no path of the firewall or of the level of the log, with any method', async () => {
+test('TCP has metrics and health only, with any Host header', async () => {
+  const server = aTcpServer()
+  const headers = { host: 'hv1.example:9169' }
+  const statuses = async (urls: readonly string[], method: 'GET' | 'POST') =>
+    Promise.all(urls.map(async (url) => (await server.inject({ method, url, headers })).statusCode))
+  const open = ['/metrics', '/livez', '/readyz']
+  expect(await statuses(open, 'GET')).toEqual([200, 200, 200])
+  const others = ['/', '/instances/srv-a', '/instances/srv-a/reports', '/explain?id=srv-a', '/firewall?applied=a.1']
+  expect(new Set(await statuses(others, 'GET'))).toEqual(new Set([404]))
+  expect(new Set(await statuses([...open, ...others], 'POST'))).toEqual(new Set([404]))
+})
+
+test('the unix socket refuses a Host header of another site, which a browser sends after DNS rebinding', async () => {
   const reports: unknown[] = []
-  const server = buildTcpServer(parts({ reports }), {
-    allow: [],
-    password: undefined,
-    maxConnections: 64,
-    now: () => 0,
-    log: {
-      warn: () => undefined,
-    },
-  })
-  for (const method of ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'] as const)
-    expect([method, (await server.inject({ method, url: '/firewall?applied=a.1' })).statusCode]).toEqual([method, 404])
+  const server = buildSocketServer(parts({ reports }), 64)
+  const statusOf = async (host: string, method: 'GET' | 'POST', url: string) =>
+    (await server.inject({ method, url, headers: { host }, ...(method === 'POST' && { payload: { applied: 'a.1' } }) }))
+      .statusCode
+  for (const host of ['localhost:9169', '127.0.0.1:9169']) expect(await statusOf(host, 'GET', '/')).toBe(200)
+  for (const url of ['/', '/metrics', '/explain?id=srv-a', '/instances/srv-a/reports'])
+    expect([url, await statusOf('evil.example:9169', 'GET', url)]).toEqual([url, 421])
+  expect(await statusOf('evil.example:9169', 'POST', '/firewall')).toBe(421)
   expect(reports).toEqual([])
 })
 
@@ -162,12 +171,11 @@ test('what is not an id or not a network gets 400, and is not looked up', async 
   expect(diagnosed).toEqual([])
 })
 
-test('H9: reports are 200 on the unix socket, 404 if not served here, 400 if not an id, and not on TCP', async () => {
+test('H9: reports are 200, 404 if not served here, 400 if not an id', async () => {
   const server = buildSocketServer(parts(), 8)
   expect(Value.Check(ReportsSchema, (await server.inject('/instances/srv-a/reports')).json())).toBe(true)
   expect((await server.inject('/instances/srv-b/reports')).statusCode).toBe(404)
   expect((await server.inject('/instances/a%20b/reports')).statusCode).toBe(400)
-  expect((await aServer().inject('/instances/srv-a/reports')).statusCode).toBe(404)
 })
 
 test('/explain says what a guest at an address gets; 400 if it is not an address', async () => {

@@ -5,16 +5,13 @@ import type { Output } from '../runtime/output.ts'
 import { describeVariables } from '../runtime/variables.ts'
 import { VERSION } from '../runtime/version.ts'
 import { API_VARIABLES } from './config.ts'
-import type { RebuildOptions } from './rebuild.ts'
 
 /** What imds-api does. */
 export interface Actions {
   readonly serve: () => Promise<void>
   readonly check: (connects: boolean) => Promise<void>
   readonly apply: (file: string, isDryRun: boolean, prune: boolean) => Promise<void>
-  readonly rebuild: (options: RebuildOptions) => Promise<void>
-  readonly verify: (options: { readonly json?: boolean }) => Promise<void>
-  readonly advance: (options: { readonly force?: boolean }) => Promise<void>
+  readonly reconcile: (options: { readonly dryRun?: boolean }) => Promise<void>
   readonly explain: (code: string) => Promise<void>
   readonly doctor: (command: 'doctor' | 'status') => Promise<void>
   readonly hypervisors: () => Promise<void>
@@ -29,8 +26,6 @@ export interface ApiEvacuateOptions {
   readonly begin?: boolean
   readonly dryRun?: boolean
 }
-
-const TAKE_OVER = 'take over a store that has the region of another database'
 
 /** Builds the parser, which runs an action. */
 export function buildProgram(output: Output, actions: Actions): Command {
@@ -75,23 +70,13 @@ ${describeVariables(API_VARIABLES)}`,
       await actions.apply(file, options.dryRun === true, options.prune === true)
     })
   program
-    .command('rebuild')
+    .command('reconcile')
     .description(
-      'publish every server of the database: for a store that is empty or doubtful. It can be stopped, and run again',
+      'publish what differs in the store, and name what only the store has: for a doubtful store, and after a restore of ' +
+        'the database, before imds-api starts',
     )
-    .option('--prune', 'first list what only the store has, and remove it: at most 5 % of the records')
-    .option('--force', 'remove more than that; and take over a store that has the region of another database')
-    .action(actions.rebuild)
-  program
-    .command('verify')
-    .description('compare the store with the database, and say what differs: the exit status is 1 then')
-    .option('--json', 'print JSON')
-    .action(actions.verify)
-  program
-    .command('advance')
-    .description('move ids, revisions and addresses past those of the store: after a restore of an older database')
-    .option('--force', TAKE_OVER)
-    .action(actions.advance)
+    .option('--dry-run', 'print what differs, and change nothing: the exit status is 1 then')
+    .action(actions.reconcile)
   for (const [name, description] of [
     ['doctor', 'check what imds-api on this host needs, and print the remedy for what is wrong'],
     ['status', 'print the state of imds-api on this host, its rates during a second, and what is wrong'],

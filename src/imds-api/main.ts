@@ -31,8 +31,7 @@ import { openDatabase, type Database } from './database/open.ts'
 import type { DatabaseSettings } from './database/settings.ts'
 import { inTransaction, rolledBack } from './database/transaction.ts'
 import { drain, evacuate, listHypervisors, maintenance } from './fleet.ts'
-import { runAdvance } from './recovery.ts'
-import { rebuild, verify } from './rebuild.ts'
+import { reconcile } from './reconcile.ts'
 import { applyRegion } from './region/apply.ts'
 import { parseRegion } from './region/parse.ts'
 import type { RegionFile } from './region/schema.ts'
@@ -47,9 +46,7 @@ const program = buildProgram(output, {
   serve,
   check,
   apply,
-  rebuild: command((parts, options) => rebuild(parts, options, stopSignal())),
-  verify: command(verify),
-  advance: command(runAdvance),
+  reconcile: command((parts, options) => reconcile(parts, options, stopSignal())),
   doctor: async (command) => {
     status = await (
       await import('./doctor.ts')

@@ -46,8 +46,8 @@ const COUNTERS = {
     'imds_api_publishes_total',
     'result',
     PUBLISH_OUTCOMES,
-    'Publishes of servers: published, unchanged, removed, stale (the store had a higher revision), taken ' +
-      '(it has another server with this id), invalid or address-owned (it refused the record), failed.',
+    'Publishes of servers: published, unchanged, removed, stale (the store had a higher revision), ' +
+      'incarnation (it has another server with this id), invalid or address-owned (it refused the record), failed.',
   ],
   countOutcome: [
     'imds_api_compute_outcomes_total',

@@ -40,6 +40,7 @@ export async function remove(
     throw new CommandFailure(EXIT.usage, '--revision is for a single instance: remove the others by another command')
   return changeAll(context, ids, async (publisher, id) => {
     const removed = await publisher.remove(id, revision, { dryRun })
+    if (removed.kind === 'incarnation') throw new Error('imdsctl names no incarnation')
     if (removed.kind === 'stale') {
       throw new CommandFailure(
         EXIT.refused,

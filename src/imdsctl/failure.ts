@@ -19,6 +19,9 @@ export async function readInput<T>(path: string, parse: (bytes: Buffer) => T): P
   }
 }
 
+export const OTHER_INCARNATION =
+  'the store has another instance with this id, or its tombstone: take another id, or remove that instance first'
+
 export function addressOwned({ address, network, owner }: { address: string; network: string; owner: string }): string {
   return `${address} on network ${network} belongs to ${owner}, all or in part: remove it from that instance first`
 }

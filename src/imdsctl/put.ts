@@ -11,7 +11,7 @@ import type { PutOptions } from '../store/publisher.ts'
 import type { UserDataChange } from '../store/user-data.ts'
 import { jsonOf, maxInFlight, withStore, type Context } from './commands.ts'
 import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
-import { addressOwned, readInput } from './failure.ts'
+import { addressOwned, OTHER_INCARNATION, readInput } from './failure.ts'
 import type { Output } from '../runtime/output.ts'
 import { CommandReport, type CommandOutcome } from './report.ts'
 import { warningsOf } from './record-warnings.ts'
@@ -156,6 +156,8 @@ function putOutcome(
         `the store holds revision ${put.revision} or removed the instance at it: publish a higher one`,
         jsonOf(put),
       )
+    case 'incarnation':
+      return refused(input, OTHER_INCARNATION, jsonOf(put))
     case 'address-owned':
       return refused(input, addressOwned(put), jsonOf(put))
   }

@@ -3,7 +3,7 @@ import type { Instance } from '../metadata/instance.ts'
 import { parse } from '../metadata/record.ts'
 import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import type { Published, Publisher, PutOptions, PutRefusal } from '../store/publisher.ts'
-import { addressOwned, checkId } from './failure.ts'
+import { addressOwned, checkId, OTHER_INCARNATION } from './failure.ts'
 
 /** Another writer that publishes the same instance is waited for this often. */
 const ATTEMPTS = 5
@@ -54,6 +54,7 @@ export async function republish<T>(
 
 function refusal(id: string, put: Exclude<PutRefusal, { kind: 'stale' }>): CommandFailure {
   if (put.kind === 'address-owned') return new CommandFailure(EXIT.refused, `${id}: ${addressOwned(put)}`, { id })
+  if (put.kind === 'incarnation') return new CommandFailure(EXIT.refused, `${id}: ${OTHER_INCARNATION}`, { id })
   const faults = put.faults.map(({ path, message }) => `${path} ${message}`).join('; ')
   return new CommandFailure(EXIT.badData, `${id} cannot be published again: ${faults}`, { id })
 }

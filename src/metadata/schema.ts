@@ -174,6 +174,9 @@ export const InstanceSchema = Type.Object(
       description: 'Increases with every change of the instance.',
     }),
     id: id('The id of the instance. It never changes: cloud-init takes another id for a new instance.'),
+    incarnation: Type.Optional(
+      id('Which of several instances with this id: the store refuses a record with another one than it has.'),
+    ),
     fqdn: fqdn('The host name of the instance.'),
     account: id('The account that owns the instance.'),
     serverType: Type.Object(

@@ -68,6 +68,10 @@ export interface Fleet {
   /** Makes this the region of a database. Without `replaces`, another one keeps it. Returns whose it is now. */
   setDatabase(database: string, replaces: boolean): Promise<string>
   state(): Promise<StoreState>
+  /** The last numbers that the sequences of the database are known to have given, by their names. */
+  numbers(): Promise<ReadonlyMap<string, number>>
+  /** Notes numbers. Those of other names stay. */
+  noteNumbers(numbers: ReadonlyMap<string, number>): Promise<void>
   /** Notes that everything is published, or waits to be, in this history. */
   markComplete(history: string): Promise<void>
   /**

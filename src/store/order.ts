@@ -18,7 +18,7 @@ export function placeOf(value: unknown): number {
   return typeof place === 'number' && Number.isSafeInteger(place) && place > 0 ? place : 0
 }
 
-/** The place in the text of a tombstone (`REVISION [ORDER] [SEALED-AT]`); 0: it has none. */
+/** The place in the text of a tombstone (`REVISION [ORDER] ...`); 0: it has none. */
 export function placeOfTombstone(text: string): number {
   return placeOf(text.split(' ')[1])
 }

@@ -29,12 +29,14 @@ interface PutDone {
 }
 
 /**
- * Why nothing was written. `stale`: the revision in the store. `address-owned`: the conflict; `address` may be an IPv6
+ * Why nothing was written. `stale`: the revision in the store. `incarnation`: the store has another instance with this
+ * id, or its tombstone. `address-owned`: the conflict; `address` may be an IPv6
  * prefix.
  */
 export type PutRefusal =
   | { readonly kind: 'invalid'; readonly faults: readonly Fault[] }
   | { readonly kind: 'stale'; readonly revision: number }
+  | { readonly kind: 'incarnation' }
   | { readonly kind: 'address-owned'; readonly network: string; readonly address: string; readonly owner: string }
 
 /**
@@ -46,6 +48,7 @@ export type RemoveResult =
   | { readonly kind: 'unchanged'; readonly revision: number; readonly order: number }
   | { readonly kind: 'absent' }
   | { readonly kind: 'stale'; readonly revision: number }
+  | { readonly kind: 'incarnation' }
 
 /**
  * The outcome of a seal or an unseal. `sealedAt`: since when the user-data is sealed; undefined: it is not.
@@ -91,8 +94,12 @@ export interface PutOptions {
   readonly dryRun?: boolean
 }
 
-/** Options of a removal. `sealedAt`: the seal that the tombstone gets if the store has none, to restore a tombstone. */
+/**
+ * Options of a removal. `sealedAt`: the seal that the tombstone gets if the store has none, to restore a tombstone.
+ * `incarnation`: that of the instance; another one is refused.
+ */
 export interface RemoveOptions extends PutOptions {
+  readonly incarnation?: string | undefined
   readonly sealedAt?: string | undefined
 }
 

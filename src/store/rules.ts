@@ -6,14 +6,20 @@ import type { NetworkRange } from '../metadata/instance.ts'
 import type { PutRefusal } from './publisher.ts'
 
 /**
- * What a store has of an instance: the revision of its record or tombstone, and the seal. A removed one owns no
- * address.
+ * What a store has of an instance: the revision and the incarnation of its record or tombstone, and the seal. A removed
+ * one owns no address.
  */
 export interface Stored {
   readonly revision: number
+  readonly incarnation?: string | undefined
   readonly sealedAt: string | undefined
   readonly ranges: readonly NetworkRange[]
   readonly isRemoved: boolean
+}
+
+/** True if a store has another incarnation. If either has none, nothing is compared. */
+export function isOtherIncarnation(stored: Stored | undefined, given: string | undefined): boolean {
+  return given !== undefined && stored?.incarnation !== undefined && given !== stored.incarnation
 }
 
 /**

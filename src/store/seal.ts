@@ -33,24 +33,31 @@ export function changeSealOf(document: unknown, revision: number, sealedAt: Seal
   return withSeal(next, sealedAt)
 }
 
-/** The content of a tombstone: the revision of the removal, and the seal that the instance had. */
+/** The content of a tombstone: the revision of the removal, and the incarnation and the seal that the instance had. */
 export interface Tombstone {
   readonly revision: number
+  readonly incarnation?: string | undefined
   readonly sealedAt?: string
 }
 
-/** Formats a tombstone: `REVISION [SEALED-AT]`. */
-export function formatTombstone({ revision, sealedAt }: Tombstone): string {
-  return sealedAt === undefined ? String(revision) : `${revision} ${sealedAt}`
+/** Formats a tombstone: `REVISION [i=INCARNATION] [SEALED-AT]`. */
+export function formatTombstone({ revision, incarnation, sealedAt }: Tombstone): string {
+  const words = [revision, incarnation === undefined ? undefined : `i=${incarnation}`, sealedAt]
+  return words.filter((word) => word !== undefined).join(' ')
 }
 
 /**
- * Parses a tombstone, `REVISION [ORDER] [SEALED-AT]` (those in Redis have an order); undefined for any other text. An
+ * Parses a tombstone, `REVISION [ORDER] [i=INCARNATION] [SEALED-AT]` (those in Redis have an order); undefined for any other text. An
  * invalid time is ignored: the tombstone then has no seal.
  */
 export function parseTombstone(text: string): Tombstone | undefined {
   const [revision = '', ...rest] = text.trim().split(' ')
   if (!/^\d+$/.test(revision)) return undefined
   const sealedAt = sealOf({ sealedAt: rest.at(-1) })
-  return { revision: Number(revision), ...(sealedAt !== undefined && { sealedAt }) }
+  const incarnation = rest.find((word) => word.startsWith('i='))?.slice(2)
+  return {
+    revision: Number(revision),
+    ...(incarnation !== undefined && { incarnation }),
+    ...(sealedAt !== undefined && { sealedAt }),
+  }
 }

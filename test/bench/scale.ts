@@ -79,7 +79,7 @@ export const scale: Part = async ({ built, effort }) => {
         ],
       },
       {
-        title: 'imds-api rebuild into an empty Redis',
+        title: 'imds-api reconcile into an empty Redis',
         columns: ['', 'figure'],
         rows: [
           ['s', (rebuilt.ms / 1_000).toFixed(1)],
@@ -114,13 +114,17 @@ async function fill(state: string, size: RegionSize): Promise<number> {
   }
 }
 
-/** Runs `imds-api rebuild` on its core, and PostgreSQL on the other. */
+/** Runs `imds-api reconcile` on its core, and PostgreSQL on the other. */
 async function rebuild(env: Readonly<Record<string, string>>, state: string) {
   const startedMs = performance.now()
-  const child = spawn('taskset', ['-c', SERVER_CORE, process.execPath, join(ROOT, 'src/imds-api/main.ts'), 'rebuild'], {
-    env: { PATH: process.env['PATH'], ...env },
-    stdio: ['ignore', 'ignore', 'inherit'],
-  })
+  const child = spawn(
+    'taskset',
+    ['-c', SERVER_CORE, process.execPath, join(ROOT, 'src/imds-api/main.ts'), 'reconcile'],
+    {
+      env: { PATH: process.env['PATH'], ...env },
+      stdio: ['ignore', 'ignore', 'inherit'],
+    },
+  )
   const seen = { cpuSeconds: 0, peakMib: 0 }
   const watch = setInterval(() => {
     try {
@@ -134,7 +138,7 @@ async function rebuild(env: Readonly<Record<string, string>>, state: string) {
   await advanceDatabase(state)
   const [status] = (await ended) as [number | null]
   clearInterval(watch)
-  if (status !== 0) throw new Error(`rebuild ended with ${String(status)}`)
+  if (status !== 0) throw new Error(`reconcile ended with ${String(status)}`)
   return { ms: performance.now() - startedMs, ...seen }
 }
 
@@ -212,7 +216,7 @@ async function measureStorms(
         ],
         notes: [
           `After the kill, Redis needed ${(loadMs / 1_000).toFixed(1)} s to read its append-only files; the time of the resyncs begins after that.`,
-          `Redis was killed again and came back empty: imds-api rebuild took ${(refilled.ms / 1_000).toFixed(1)} s, and all daemons had resynced after ${(followedMs / 1_000).toFixed(1)} s. Their views had ${least} instances at least meanwhile.`,
+          `Redis was killed again and came back empty: imds-api reconcile took ${(refilled.ms / 1_000).toFixed(1)} s, and all daemons had resynced after ${(followedMs / 1_000).toFixed(1)} s. Their views had ${least} instances at least meanwhile.`,
           `The daemons share one process with ${daemonsMib.toFixed(0)} MiB and one core, which bounds the times.`,
         ],
       },

@@ -17,7 +17,7 @@ import { readShare } from '../../src/imds-api/http/read-share.ts'
 import type { OverallLimits } from '../../src/limits/fair-queue.ts'
 import { refuse } from '../../src/imds-api/model/refusal.ts'
 import { ADA, APPLICATION, CLIENT_OF, GRACE, ONE, TWO } from '../support/fixtures/region.ts'
-import { anApi, countOfLockWaits, type ApiAnswer } from '../support/programs/api.ts'
+import { anApi, type ApiAnswer, countOfLockWaits, setRow } from '../support/programs/api.ts'
 import { aComputeServer } from '../support/programs/compute.ts'
 import { until } from '../support/programs/daemon.ts'
 import { tokenRequests } from '../support/programs/token-requests.ts'
@@ -99,7 +99,7 @@ t.test('a request of an account for which too many changes wait gets 503 with Re
 t.test('reports and placements of hypervisors wait in the same queue', async (t) => {
   const compute = aComputeServer(t, api)
   const { id } = (await api.call('POST', '/1.0/servers', { image: 'img-deb12' })).body as { id: string }
-  await db.insertInto('claimed_ids').values({ id }).execute()
+  await setRow(db, 'servers', id, { is_published: true })
   await db.deleteFrom('outbox').execute() // as if the server was published
   const [action] = (await compute.inject('/hypervisors/hv-1/actions')).json<{ id: number }[]>()
   const unlock = await lockAccount(t, ONE)

@@ -88,7 +88,7 @@ t.test('PostgreSQL 15 by its URL', { skip: without('postgres') }, async (t) => {
   })
 
   t.test('a start applies migrations without the time limit of requests', async (t) => {
-    const last = '0008-event-plans'
+    const last = '0009-incarnations'
     await forget(last)
     await client.query(
       `alter table compatibility add column time_limit text default current_setting('statement_timeout')`,

@@ -7,7 +7,7 @@ import { withoutDetails } from '../support/error-bodies.ts'
 import { ADA, CLIENT_OF, MARY, ONE, TWO, withMary } from '../support/fixtures/region.ts'
 import { readDocument } from '../support/openapi-document.ts'
 import { aClient } from '../support/programs/api-client.ts'
-import { anApi, type ApiAnswer, type Method } from '../support/programs/api.ts'
+import { anApi, type ApiAnswer, type Method, setRow } from '../support/programs/api.ts'
 
 /** What each guest has reported, and the open transactions at the last read of reports. */
 let [reported, openTransactions] = ['first', -1]
@@ -323,7 +323,7 @@ t.test('the tag of a member changes with what it shows of another', async (t) =>
 t.test('the tag of a server has the reports of its guest, which no transaction waits for', async (t) => {
   const path = `servers/${server}`
   await sendIf('PUT', path, {}, { metadata_options: { reports: 'enabled' } })
-  await api.database.db.insertInto('claimed_ids').values({ id: server }).execute()
+  await setRow(api.database.db, 'servers', server, { is_published: true })
   const tag = await tagOf(path)
   openTransactions = -1
   t.match(await sendIf('PUT', path, { 'if-match': tag }, { name: 'reporting' }), { status: 200 })

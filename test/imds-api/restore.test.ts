@@ -56,6 +56,7 @@ t.test(
     const later = await create()
     const store = await openTestStore(t, { url: api.env['IMDS_STORE']! })
     await until(async () => (await store.get(later.id)) !== undefined, 'the later server to be published')
+    await until(async () => ((await store.fleet.numbers()).get('ids_srv') ?? 0) > 1, 'the store to remember its number')
     const before = await store.fleet.database()
     t.equal(await api.stop(), 0)
 
@@ -84,7 +85,7 @@ t.test(
       status: 1,
       stdout: /^missing: /,
     })
-    t.match(await shell('imds-api advance', api.env), {
+    t.match(await shell('imds-api reconcile', api.env), {
       status: 1,
       stderr: /permission denied for schema public: .*alter database NAME owner to USER/,
     })
@@ -92,8 +93,8 @@ t.test(
 
     const { status, stdout } = await shell(restore, api.env)
     t.equal(status, 0)
-    t.match(stdout, `${later.id} of ${ONE} is only in the store: `)
-    t.match(stdout, /\npublished 1 servers\n$/)
+    t.match(stdout, `${later.id}, of ${ONE}, is only in the store: `)
+    t.match(stdout, /\npublished \d servers\n$/)
     t.not(await store.fleet.database(), before, 'the former database is refused from now on')
     const again = await startProcess(t, api.env)
     const found = (bearer: string) => ask(again.baseUrl, bearer, 'GET', `servers/${kept.id}`)

@@ -1,21 +1,20 @@
 /**
  * A database that was restored from an older backup: the store has servers that it does not know, with the ids and
- * addresses that it would give next.
+ * addresses that it would give next. `imds-api reconcile` runs as a process.
  */
 import { spawn } from 'node:child_process'
 import { join } from 'node:path'
 import { sql } from 'kysely'
 import t, { type Test } from 'tap'
-import { advance } from '../../src/imds-api/changes/advance.ts'
 import { nextId, placeOf } from '../../src/imds-api/changes/allocate.ts'
 import { giveOutActions, reportOutcome } from '../../src/imds-api/changes/action-queue.ts'
-import { inTransaction, type Db } from '../../src/imds-api/database/transaction.ts'
+import { readNumbers } from '../../src/imds-api/changes/numbers.ts'
+import type { Db } from '../../src/imds-api/database/transaction.ts'
 import { PREFIXES } from '../../src/imds-api/model/ids.ts'
 import { POOL_KINDS } from '../../src/imds-api/model/pools.ts'
-import { surveyStore } from '../../src/imds-api/publish/survey.ts'
 import type { Publisher } from '../../src/store/open.ts'
 import { ONE, TWO } from '../support/fixtures/region.ts'
-import { anApi, type ApiOptions, rowOf, serverOf, setRow } from '../support/programs/api.ts'
+import { anApi, type ApiOptions, rowOf, serverOf } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { IMDS_API, programEnvironment } from '../support/programs/imds.ts'
 import { run } from '../support/programs/processes.ts'
@@ -25,7 +24,6 @@ import { openTestStore } from '../support/test-store.ts'
 
 t.setTimeout(300_000) // as under `npm test`
 
-const SKIPPED = '10000 ids of each kind, up to 10000 addresses of each kind and 1000000 numbers of actions are skipped'
 const FORMER = '00000000-0000-4000-8000-000000000000'
 
 interface Server {
@@ -38,8 +36,9 @@ interface Server {
  * A region with a store, which is a directory of files unless it has a URL. `forget`: brings the database back to what
  * it was before its first server.
  */
-async function aRestored(t: Test, { url, ...options }: ApiOptions & { readonly url?: string }) {
-  const api = await anApi(t, options)
+async function aRestored(t: Test, { url, ...options }: ApiOptions & { readonly url?: string } = {}) {
+  const api = await anApi(t, { ownServer: true, ...options })
+  const { url: databaseUrl } = serverOf(join(api.directory, 'state'))
   const { db, pool } = api.database
   const storeUrl = url ?? `file:${join(api.directory, 'store')}`
   const store = await openTestStore(t, { url: storeUrl, ...(url !== undefined && { region: 'gb1' }) })
@@ -47,11 +46,16 @@ async function aRestored(t: Test, { url, ...options }: ApiOptions & { readonly u
     (await api.call('POST', '/1.0/servers', { image: 'img-deb12', ...body }, account)).body as Server
   const faultOf = async (id: string) => (await rowOf(db, 'servers', id)).publish_fault
   const actionsOf = async () => giveOutActions(db, 'hv-1', 60, sql<{ id: number; kind: string }>`to_json(action)`)
+  const env = {
+    ...programEnvironment(),
+    ...(url !== undefined && { IMDS_REGION: 'gb1' }),
+    ...{ IMDS_STORE: storeUrl, IMDS_API_DATABASE: databaseUrl },
+  }
   return {
     api,
     db,
     store,
-    storeUrl,
+    env,
     create,
     faultOf,
     actionsOf,
@@ -75,21 +79,23 @@ async function aRestored(t: Test, { url, ...options }: ApiOptions & { readonly u
         'cloud_ips',
         'interfaces',
         'servers',
-        'claimed_ids',
         'allocations',
       ])
         await pool.query(`delete from ${table}`)
     },
-    advance: async () => {
-      const survey = await surveyStore(store)
-      let lines: readonly string[] = []
-      await inTransaction(db, async (tx) => {
-        lines = await advance(tx, survey)
-      })
-      return lines
+    /** Runs the command, as the documents do. */
+    reconcile: async (options = '') => {
+      const example = executed('docs/operations/imds-api.md', 'reconcile')
+      const script = `imds-api() { ${process.execPath} ${IMDS_API} "$@"; }; ${example.trim()} ${options}`
+      const { status, stdout, stderr } = await run(['bash', '--norc', '-c', script], { env })
+      await db.updateTable('region').set({ store_history: null }).execute() // that of the test's publisher is not Redis' own
+      return { status, lines: stdout.toString().trimEnd().split('\n'), stderr }
     },
   }
 }
+
+const OLDER = 'this database is older than the store: it was restored from a backup, or is a copy'
+const TAKES_OVER = 'it takes over the region, and skips ids and addresses that may have been given since the backup'
 
 const addressesOf = ({ interfaces, cloud_ips }: Server) => [
   ...interfaces.flatMap(({ ipv4_address, mac_address }) => [ipv4_address, mac_address]),
@@ -97,7 +103,7 @@ const addressesOf = ({ interfaces, cloud_ips }: Server) => [
 ]
 
 t.test('after a restore no id or address of a running server is given again', async (t) => {
-  const { api, db, store, create, faultOf, actionsOf, has, forget, advance } = await aRestored(t, {
+  const { api, db, store, create, faultOf, actionsOf, has, forget, reconcile } = await aRestored(t, {
     compute: 'reported',
     url: (await startRedis(t)).url,
     reports: () =>
@@ -112,31 +118,39 @@ t.test('after a restore no id or address of a running server is given again', as
   for (const { id } of [...running, removed]) await has(id, 'active')
   await api.call('DELETE', `/1.0/servers/${removed.id}`)
   await has(removed.id, 'deleted')
+  await store.fleet.noteNumbers(await readNumbers(db)) // as imds-api does
   const recordsNow = async () => Promise.all(running.map(async ({ id }) => store.get(id)))
   const records = await recordsNow()
   await forget()
-
   const fresh = [
     await create(TWO, { user_data: 'dHdv', metadata_options: { reports: 'enabled' } }),
     await create(ONE),
     await create(TWO),
   ]
-  await t.test('advance moves the database past the store, and names the servers that share an id', async (t) => {
-    t.match(await advance(), [
-      'the store has grp- ids up to number 2, the database up to 0',
-      'the store has cip- ids up to number 1, the database up to 0',
-      /^the store has addresses of the pool 203\.0\.113\.0\/24 up to number 0$/,
-      /^the store has addresses of the pool 2001:db8:1::\/64 up to number 0$/,
-      '2 addresses are kept for servers that only the store has',
-      SKIPPED,
-      ...fresh
-        .slice(0, 2)
-        .map(
-          ({ id }, i) =>
-            `${id} of ${i === 0 ? TWO : ONE} has the id of a server of ${ONE} in the store: delete it, run imds-api advance again, and create it again; the other one is left as it is`,
-        )
-        .sort(),
-    ])
+  const heldFor = ({ id, interfaces: [one], cloud_ips }: Server) =>
+    `Held: ${[one!.mac_address, one!.ipv4_address, ...cloud_ips.flatMap(({ public_ipv4 }) => [public_ipv4, '2001:db8:1::1'])].join(', ')}. When its machine is gone: imdsctl remove ${id}, and imds-api reconcile`
+  const sorted = running.toSorted((a, b) => (a.id < b.id ? -1 : 1))
+
+  await t.test('reconcile takes over the region, and names the servers that share an id', async (t) => {
+    const named = [
+      ...sorted.map(
+        (one) =>
+          `${one.id}, of ${ONE}, has the id of another server of this database: delete that one here, and create it again. ${heldFor(one)}`,
+      ),
+      '3 servers: 0 differ in the store, 3 wait to be published, and 2 are only in the store',
+    ]
+    t.match(await reconcile('--dry-run'), { status: 1, lines: [OLDER, ...named], stderr: '' })
+    t.match(await reconcile(), {
+      status: 1, // of the new ones, the store refuses each
+      lines: [
+        OLDER,
+        TAKES_OVER,
+        ...named,
+        '2 addresses are held for servers that only the store has',
+        'published 0 servers',
+      ],
+      stderr: /^imds-api: secrets, .* after the last event \(20\S+Z\) are valid again, /,
+    })
   })
 
   await t.test('the publish of a new server with such an id is refused, and the fault has the remedy', async (t) => {
@@ -149,21 +163,12 @@ t.test('after a restore no id or address of a running server is given again', as
       async () => (await Promise.all(fresh.map(({ id }) => faultOf(id)))).every((fault) => fault !== null),
       'every publish to be refused',
     )
-    const remedy =
-      'This happens after a restore of an older database: delete this server, run imds-api advance, and create it again'
-    t.equal(
-      await faultOf(fresh[0]!.id),
-      `taken: the store has another server with this id, of the account ${ONE}. ${remedy}`,
-    )
-    t.equal(
-      await faultOf(fresh[1]!.id),
-      `taken: the store has another server with this id, of the account ${ONE}. ${remedy}`,
-      'also one of the same account',
-    )
-    t.equal(
-      await faultOf(fresh[2]!.id),
-      `taken: the store had another server with this id, which was removed. ${remedy}`,
-    )
+    for (const { id } of fresh)
+      t.equal(
+        await faultOf(id),
+        'incarnation: the store has another server with this id, or had it until lately. This happens after a restore ' +
+          'of an older database: delete this server, run imds-api reconcile, and create it again',
+      )
     t.strictSame(await recordsNow(), records, 'the records of the running servers are untouched')
     t.strictSame(await db.selectFrom('servers').select('status').distinct().execute(), [{ status: 'creating' }])
     t.strictSame(await actionsOf(), [], 'no hypervisor creates a machine with such an id')
@@ -179,17 +184,24 @@ t.test('after a restore no id or address of a running server is given again', as
     t.strictSame(await recordsNow(), records)
   })
 
-  await t.test('then advance keeps the addresses of the running servers, once', async (t) => {
-    const onlyInStore = running.map(
-      ({ id, interfaces: [one], cloud_ips }, i) =>
-        `${id} of ${ONE} is only in the store: its guest is served, and its addresses are kept (${[one!.mac_address, one!.ipv4_address, ...(i === 0 ? [cloud_ips[0]!.public_ipv4, '2001:db8:1::1'] : [])].join(', ')}). When its machine is gone: imdsctl remove ${id}, and imds-api advance`,
-    )
-    t.strictSame(await advance(), [
-      '4 addresses are kept for servers that only the store has',
-      SKIPPED,
-      ...onlyInStore.toSorted(),
-    ])
-    t.strictSame(await advance(), [SKIPPED, ...onlyInStore.toSorted()], 'the second run only skips')
+  const counts = (servers: number, others: number) =>
+    `${servers} servers: 0 differ in the store, 0 wait to be published, and ${others} are only in the store`
+  const ofDeleted = sorted.map(
+    (one) =>
+      `${one.id}, of ${ONE}, has the id of another server of this database: delete that one here, and create it again. ${heldFor(one)}`,
+  )
+  await t.test('then reconcile holds the addresses of the running servers, once', async (t) => {
+    t.match(await reconcile(), {
+      status: 0,
+      lines: [
+        ...ofDeleted,
+        counts(0, 2),
+        '4 addresses are held for servers that only the store has',
+        'published 0 servers',
+      ],
+      stderr: '',
+    })
+    t.match(await reconcile(), { status: 0, lines: [...ofDeleted, counts(0, 2), 'published 0 servers'] })
   })
 
   await t.test('then new servers get other ids and addresses, and are published', async (t) => {
@@ -215,121 +227,87 @@ t.test('after a restore no id or address of a running server is given again', as
     )
   })
 
-  await t.test('the revision of a server that both have is moved above that of the store', async (t) => {
+  await t.test('a server of which the store has a higher revision is published above it', async (t) => {
     const { id } = await create(ONE)
     await has(id, 'active')
     await api.drained()
-    await setRow(db, 'servers', id, { revision: 0 })
-    t.match(await advance(), [
-      '1 servers have a higher revision in the store: they are published above it',
-      SKIPPED,
-      ...running.map(() => String),
-    ])
-    await api.drained()
-    t.match((await store.get(id))?.document, { revision: 2 })
+    await store.seal(id)
+    t.match(await reconcile(), { status: 0, lines: [`${id} differs in index, revision`] })
+    t.match((await store.get(id))?.document, { revision: 3 })
   })
 
-  await t.test('when the store no longer has such a server, advance frees its addresses', async (t) => {
-    await store.remove(running[0]!.id)
-    t.match(await advance(), [
-      '4 addresses are free again, since the store no longer has their servers',
-      SKIPPED,
-      new RegExp(`^${running[1]!.id} `),
+  await t.test('when the store no longer has such a server, reconcile frees its addresses', async (t) => {
+    await store.remove(sorted[0]!.id)
+    const { lines } = await reconcile()
+    t.match(lines, [
+      ofDeleted[1],
+      String,
+      /^[24] addresses are free again: the store has their servers no more$/,
+      'published 0 servers',
     ])
     t.strictSame(
       await db.selectFrom('allocations').select('holder').distinct().where('holder', 'like', 'store:%').execute(),
-      [{ holder: `store:${running[1]!.id}` }],
+      [{ holder: `store:${sorted[1]!.id}` }],
     )
   })
 })
 
-t.test('after a restore no id, address or action that the store does not show is given again', async (t) => {
-  const { api, db, create, forget, advance } = await aRestored(t, { compute: 'reported' })
-  const give = async (account: typeof ONE | typeof TWO) => {
-    const ids = await Promise.all(PREFIXES.map((prefix) => nextId(db, prefix)))
-    const cloudIp = (await api.call('POST', '/1.0/cloud_ips', {}, account)).body as Record<string, string>
-    const server = await create(account)
-    const { id: action } = await db.selectFrom('compute_actions').select('id').executeTakeFirstOrThrow()
-    return [...ids, cloudIp['id'], cloudIp['public_ipv4'], cloudIp['public_ipv6'], ...addressesOf(server), action]
-  }
-  const lost = await give(ONE)
-  await forget()
-  await advance()
-  const next = await give(TWO)
-  t.equal(next.length, lost.length)
-  t.strictSame(
-    next.filter((one) => lost.includes(one)),
-    [],
-  )
-})
+for (const kind of ['Redis', 'files'] as const)
+  t.test(`of two restores from one backup none gives an id, address or action again (${kind})`, async (t) => {
+    const url = kind === 'Redis' ? { url: (await startRedis(t)).url } : {}
+    const { api, db, store, create, forget, reconcile } = await aRestored(t, { compute: 'reported', ...url })
+    const give = async (account: typeof ONE | typeof TWO) => {
+      const ids = await Promise.all(PREFIXES.map((prefix) => nextId(db, prefix)))
+      const cloudIp = (await api.call('POST', '/1.0/cloud_ips', {}, account)).body as Record<string, string>
+      const server = await create(account)
+      const { id: action } = await db.selectFrom('compute_actions').select('id').executeTakeFirstOrThrow()
+      return [...ids, cloudIp['id'], cloudIp['public_ipv4'], cloudIp['public_ipv6'], ...addressesOf(server), action]
+    }
+    const given = await give(ONE)
+    await store.fleet.noteNumbers(await readNumbers(db))
+    for (const account of [TWO, ONE] as const) {
+      await forget()
+      t.match(await reconcile(), { status: 0, lines: [OLDER, TAKES_OVER] })
+      given.push(...(await give(account)))
+    }
+    t.equal(given.length, new Set(given).size)
+  })
 
-/** Kills imds-api advance when it has given the region in the store to the new id of the database, before the commit. */
+/** Kills imds-api reconcile when it has given the region in the store to the new id of the database, before the commit. */
 async function killBeforeCommit(t: Test, db: Db, store: Publisher, env: NodeJS.ProcessEnv): Promise<void> {
   await sql`create function wait() returns trigger language plpgsql as 'begin perform pg_sleep(60); end'`.execute(db)
   await sql`
     create constraint trigger wait after update on region deferrable initially deferred
     for each row execute function wait()`.execute(db)
   const former = await store.fleet.database()
-  const advancing = spawn(process.execPath, [IMDS_API, 'advance'], { env, stdio: 'ignore' })
+  const reconciling = spawn(process.execPath, [IMDS_API, 'reconcile'], { env, stdio: 'ignore' })
   const waiting = sql`select pid from pg_stat_activity where datname = current_database() and wait_event = 'PgSleep'`
-  await until(async () => (await waiting.execute(db)).rows.length === 1, 'the commit of imds-api advance')
+  await until(async () => (await waiting.execute(db)).rows.length === 1, 'the commit of imds-api reconcile')
   t.not(await store.fleet.database(), former)
-  advancing.kill('SIGKILL')
+  reconciling.kill('SIGKILL')
   await sql`select pg_terminate_backend(pid) from (${waiting}) as waiting`.execute(db)
   await sql`drop function wait cascade`.execute(db)
 }
 
-t.test('imds-api advance compares the database with the store, beside a running imds-api', async (t) => {
-  const { api, db, store, storeUrl, create, forget, has } = await aRestored(t, { ownServer: true })
-  const { url } = serverOf(join(api.directory, 'state'))
-  const env = { ...programEnvironment(), IMDS_STORE: storeUrl, IMDS_API_DATABASE: url }
-  const runExample = async (example: string) => {
-    const script = `imds-api() { ${process.execPath} ${IMDS_API} "$@"; }; ${example}`
-    const { status, stdout, stderr } = await run(['bash', '--norc', '-c', script], { env })
-    return { status, stdout: stdout.toString(), stderr }
-  }
-  const command = () => runExample(executed('docs/operations/imds-api.md', 'advance'))
-  const warning =
-    /^imds-api: if this database was restored: secrets, .* after its last event \(20\S+Z\) are valid again, [^\n]*\n$/
-  t.match(await command(), { status: 0, stdout: `${SKIPPED}\n`, stderr: warning }, 'with a store that has nothing yet')
+t.test('a copy of a database publishes nothing, until reconcile takes over the region for it', async (t) => {
+  const { api, db, store, env, create, has, reconcile } = await aRestored(t)
+  t.match(await reconcile(), { status: 0, stderr: '' }, 'with a store that has nothing yet')
   await api.startPublisher(store)
   const { id } = await create(ONE)
   await has(id, 'active')
-  t.match(
-    await runExample(executed('docs/operations/imds-api.md', 'rebuild')),
-    {
-      status: 0,
-      stdout: '1 servers: 0 differ in the store, 0 wait to be published\npublished 1 servers\n',
-      stderr: '',
-    },
-    'the commands that rebuild the store',
-  )
-  await forget()
-  t.match(await command(), {
-    status: 0,
-    stdout: new RegExp(
-      `^(.*\n)*the store has srv- ids up to number 10002, the database up to 0\n(.*\n)*${id} of ${ONE} is only in the store: `,
-    ),
-    stderr: warning,
-  })
   const databaseId = async () =>
     (await db.selectFrom('region').select('database_id').executeTakeFirstOrThrow()).database_id
   const own = await databaseId()
   t.equal(await store.fleet.database(), own)
   await db.updateTable('region').set({ database_id: FORMER }).execute() // a copy of the database, as it was before
-  t.match(await command(), {
-    status: 1,
-    stdout: '',
-    stderr: `the store has the region of another database (${own}, and this is ${FORMER}): correct IMDS_STORE or IMDS_API_DATABASE. If this database takes its place: imds-api advance --force\n`,
-  })
-  t.match(await run([process.execPath, IMDS_API, 'advance', '--force'], { env }), { status: 0 })
+  const foreign = `the store has the region of another database (${own}, and this is ${FORMER})`
+  t.match(await reconcile('--dry-run'), { status: 1, lines: [foreign] })
+  await killBeforeCommit(t, db, store, env)
+  t.match(await reconcile('--dry-run'), { status: 1, lines: [/^the store has the region of another database/] })
+  t.match(await reconcile(), { status: 0, lines: [String, TAKES_OVER] })
   t.notMatch(await databaseId(), own)
   t.equal(await store.fleet.database(), await databaseId())
-  await killBeforeCommit(t, db, store, env)
-  t.match(await command(), { status: 1, stdout: '', stderr: / imds-api advance --force\n$/ })
-  t.match(await run([process.execPath, IMDS_API, 'advance', '--force'], { env }), { status: 0 })
-  t.equal(await store.fleet.database(), await databaseId())
-  const away = await run([process.execPath, IMDS_API, 'advance'], {
+  const away = await run([process.execPath, IMDS_API, 'reconcile'], {
     env: { ...env, IMDS_STORE: 'redis://127.0.0.1:1', IMDS_REGION: 'gb1' },
   })
   t.match(away, { status: 69, stderr: /^imds-api: cannot use the store: / })

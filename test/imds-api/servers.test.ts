@@ -706,7 +706,12 @@ async function finishDeletes(): Promise<void> {
   const deleting = await db.selectFrom('servers').select('id').where('status', '=', 'deleting').execute()
   await db.transaction().execute(async (tx) => {
     for (const { id } of deleting)
-      await finishPublish(tx, id, { status: 'deleting', awaitsCompute: false, waitsForGuest: false, fault: null }, 600)
+      await finishPublish(
+        tx,
+        id,
+        { status: 'deleting', awaitsCompute: false, waitsForGuest: false, isPublished: true, fault: null },
+        600,
+      )
   })
 }
 

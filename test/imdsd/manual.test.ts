@@ -25,7 +25,7 @@ const KEYS: readonly (readonly [keys: string, line: string])[] = [
   ['imdsctl --js\tlis\t--acc\tacc-1', 'imdsctl --json list --account acc-1'],
   ['imdsctl --region list pu\trec\t', 'imdsctl --region list put records.json'],
   ['imdsctl --password-file rec\tge\t', 'imdsctl --password-file records.json get'],
-  ['imds-api --environment-file rec\treb\t', 'imds-api --environment-file records.json rebuild'],
+  ['imds-api --environment-file rec\treco\t', 'imds-api --environment-file records.json reconcile'],
   ['imdsd --chec\t--conn\t', 'imdsd --check --connect'],
 ]
 

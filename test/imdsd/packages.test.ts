@@ -330,9 +330,9 @@ t.test(
           ) as { id: string; fqdn: string }
         const server = await api('servers', `-d '{"image": "debian-12", "zone": "gb1-a", "name": "one"}'`)
         await until(async () => (await id()) === server.id, 'the guest to read the id of its server')
-        t.match(await run('imds-api verify'), '1 servers: 0 differ in the store')
+        t.match(await run('imds-api reconcile --dry-run'), '1 servers: 0 differ in the store')
         t.match(await run('imds-api hypervisors'), /^hv1 +gb1-a +1 .*ago$/m)
-        t.match(await run('imds-api rebuild'), /\b1 servers?\b/)
+        t.match(await run('imds-api reconcile'), /^1 servers: 0 differ/)
 
         await run('dpkg --install ./imds_*.deb ./imds-api_*.deb ./imdsctl_*.deb', '/tmp/next')
         await until(isReady, 'imds-api to be ready after the upgrade')

@@ -18,7 +18,6 @@ const NEED_POSTGRES = ['imds-api/changes', 'imds-api/database', 'imds-api/publis
 const ELSEWHERE: Readonly<Record<string, readonly string[]>> = {
   'imds-api/access': ['imds-api/auth/account-choice'],
   'imds-api/account-changes': ['imds-api/auth/requester', 'imds-api/http/read-share'],
-  'imds-api/restored': ['imds-api/recovery'],
   'imds-api/status-page': ['imds-api/page/region-state'],
   'imds-api/compute': ['imds-api/compute/server'],
   'imds-api/demo': ['start'],

@@ -6,7 +6,7 @@ import { createServer } from '../../src/imds-api/changes/create-server.ts'
 import { updateGroup } from '../../src/imds-api/changes/server-groups.ts'
 import { beginLiveMigration, endLiveMigration } from '../../src/imds-api/changes/server-placement.ts'
 import { deleteServer, lockServer, updateServer } from '../../src/imds-api/changes/server-requests.ts'
-import { enqueueRebuild } from '../../src/imds-api/changes/servers.ts'
+import { enqueueAllServers } from '../../src/imds-api/changes/servers.ts'
 import type { Tx } from '../../src/imds-api/database/transaction.ts'
 import { StoreBehind } from '../../src/store/publisher.ts'
 import type { Dice } from '../fuzz/dice.ts'
@@ -93,7 +93,7 @@ on(10, 'API serves the agents of all hypervisors', (world, dice, life, _server, 
     })
 })
 on(2, 'API begins a rebuild', (world, _dice, life, _server, words) => {
-  world.run(life, words, () => life.db.transaction().execute(enqueueRebuild))
+  world.run(life, words, () => life.db.transaction().execute((tx) => enqueueAllServers(tx, [])))
 })
 on(4, 'an operator seals ID by API', (world, _dice, life, { id }, words) => {
   world.sealed.add(id)

@@ -131,6 +131,8 @@ export function buildPublisher(store: PublishedStore, of: StoreClient, watch: St
     setDatabase: (database, replaces) =>
       ask('set the database', (server) => (server.database = replaces ? database : (server.database ?? database))),
     database: () => ask('database', (server) => server.database),
+    numbers: () => Promise.resolve(new Map()),
+    noteNumbers: () => Promise.resolve(),
     markComplete: (history) => ask(`complete ${history}`, (server) => void (server.complete = history)),
   }
   const backend: Partial<Backend> = {

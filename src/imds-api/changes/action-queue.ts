@@ -23,11 +23,11 @@ const PURGE_WINDOW = '6 hours'
 
 /**
  * True for the actions of a server that was never published, and for its creation until the present record is. The store
- * may refuse a record, because another server has its id or its address (after a restore of the database). Subqueries
- * that PostgreSQL does not hash: it would read whole tables.
+ * may refuse a record, because another server has its id or its address (after a restore of the database). A subquery
+ * that PostgreSQL does not hash: it would read the whole table.
  */
 const AWAITS_PUBLISH = sql<boolean>`(
-  (select true from claimed_ids where claimed_ids.id = servers.id limit 1) is null
+  not servers.is_published
   or action.kind = 'create'
     and (select true from outbox where outbox.server_id = servers.id limit 1) is not null)`
 

@@ -43,12 +43,13 @@ export async function allocateAddress(tx: Tx, kind: PoolKind, holder: string): P
   const size = sizeOf(pools)
   if (size === 0) return undefined
   const { rows } = await sql<{ place: number }>`select nextval(${placeOf(kind)}::regclass) as place`.execute(tx)
-  const start = rows[0]!.place % size
+  const { place } = rows[0]!
+  const start = place % size
   for (const { pool, from, to } of windows(pools, start)) {
     const number = await takeFree(tx, pools, pool, from, to, holder)
     if (number === undefined) continue
-    if (pool.offset + number !== start)
-      await sql`select setval(${placeOf(kind)}::regclass, ${pool.offset + number})`.execute(tx)
+    const skipped = (pool.offset + number - start + size) % size
+    if (skipped > 0) await sql`select setval(${placeOf(kind)}::regclass, ${place + skipped})`.execute(tx)
     return { address: addressAt(pool.range, number), prefixLength: pool.range.prefixLength }
   }
   return undefined

@@ -105,6 +105,7 @@ interface Published {
   readonly status: ServerStatus
   readonly awaitsCompute: boolean
   readonly waitsForGuest: boolean
+  readonly isPublished: boolean
   readonly fault: string | null
 }
 
@@ -116,10 +117,10 @@ interface Published {
 export async function finishPublish(
   tx: Tx,
   id: string,
-  { status, awaitsCompute, waitsForGuest, fault }: Published,
+  { status, awaitsCompute, waitsForGuest, isPublished, fault }: Published,
   bootSeconds: number,
 ): Promise<void> {
-  if (fault !== null) await setValues(tx, 'servers', id, { publish_fault: null })
+  if (fault !== null || !isPublished) await setValues(tx, 'servers', id, { publish_fault: null, is_published: true })
   if (awaitsCompute) return wakeHypervisorOf(tx, id)
   if (status === 'creating') {
     await (waitsForGuest ? beginBoot(tx, id, bootSeconds) : moveServer(tx, id, 'publish'))
@@ -156,20 +157,21 @@ export async function purgeOldestDeleted(tx: Tx, accountId: string): Promise<voi
 
 async function deleteRows(db: Db, ids: RawBuilder<unknown>): Promise<number> {
   const { rows } = await sql<{ deleted: number }>`
-    with gone as (delete from servers where id in (${ids}) returning id),
-      claims as (delete from claimed_ids using gone where claimed_ids.id = gone.id)
+    with gone as (delete from servers where id in (${ids}) returning id)
     select count(*) as deleted from gone`.execute(db)
   return rows[0]!.deleted
 }
 
-/** The beginning of the fault of a server whose id the store has given to another (publish/taken-ids.ts). */
-export const TAKEN_PREFIX = 'taken: '
+/** The beginning of the fault of a server whose id the store has given to another. */
+export const OTHER_INCARNATION = 'incarnation: '
 
 /** Whether what the store has of the id of a server is its own. */
 export async function ownsId(db: Db, id: string): Promise<boolean> {
   const { rows } = await sql`
-    select from claimed_ids join servers using (id)
-    where id = ${id} and coalesce(not starts_with(publish_fault, ${TAKEN_PREFIX}), true)`.execute(db)
+    select from servers
+    where id = ${id} and is_published and coalesce(not starts_with(publish_fault, ${OTHER_INCARNATION}), true)`.execute(
+    db,
+  )
   return rows.length > 0
 }
 
@@ -189,16 +191,9 @@ export async function failCreate(tx: Tx, id: string): Promise<void> {
   await markChanged(tx, [id])
 }
 
-/**
- * Enqueues every server of which the store should have a record or a tombstone, for `imds-api rebuild`. If an earlier
- * rebuild has not ended, it is continued instead. `left`: the servers that have not been tried.
- */
-export async function enqueueRebuild(tx: Tx): Promise<RebuildCount & { readonly isContinued: boolean }> {
-  await lockRebuild(tx) // two rebuilds at once are one
-  const before = await countRebuild(tx)
-  if (before.left > 0) return { ...before, isContinued: true }
-  await insertAll(tx, [])
-  return { ...(await countRebuild(tx)), isContinued: false }
+/** Enqueues servers of which the store has no record, or another one. */
+export async function enqueueAgain(tx: Tx, ids: readonly string[]): Promise<void> {
+  await insertRebuild(tx, sql`id = any(${[...ids]}::text[])`)
 }
 
 /**
@@ -210,13 +205,16 @@ export async function enqueueAllServers(tx: Tx, stored: readonly string[]): Prom
   await lockRebuild(tx)
   await sql`
     delete from outbox where id in (select id from outbox where rebuild for update skip locked)`.execute(tx)
-  await insertAll(tx, stored)
+  await insertRebuild(
+    tx,
+    sql`deleted_at is null or deleted_at > now() - ${TOMBSTONES}::interval or id = any(${[...stored]}::text[])`,
+  )
   // The addresses that wait for the deleted rows wait for the new ones.
   await sql`
     update allocations set freed_after = coalesce((select max(id) from outbox), 0)
     where freed_account is not null`.execute(tx)
   const { rows } = await sql<{ published: number }>`
-    select count(*) as published from servers join claimed_ids using (id) where deleted_at is null`.execute(tx)
+    select count(*) as published from servers where is_published and deleted_at is null`.execute(tx)
   return rows[0]!.published
 }
 
@@ -224,16 +222,14 @@ export async function enqueueAllServers(tx: Tx, stored: readonly string[]): Prom
 const TOMBSTONES = '7 days'
 
 /** Removals are urgent: the addresses of the removed servers may be those of others now. */
-async function insertAll(tx: Tx, stored: readonly string[]): Promise<void> {
+async function insertRebuild(tx: Tx, which: RawBuilder<unknown>): Promise<void> {
   await sql`
     insert into outbox (server_id, account_id, rebuild, urgent)
-    select id, account_id, true, deleted_at is not null from servers
-    where deleted_at is null or deleted_at > now() - ${TOMBSTONES}::interval or id = any(${[...stored]}::text[])
-    order by id`.execute(tx)
+    select id, account_id, true, deleted_at is not null from servers where ${which} order by id`.execute(tx)
   await sql`select pg_notify(${OUTBOX_CHANNEL}, '')`.execute(tx)
 }
 
-/** The servers that a rebuild has not tried. `records`: without removals. */
+/** The servers that are published again, and were not tried yet. `records`: without removals. */
 export interface RebuildCount {
   readonly left: number
   readonly records: number

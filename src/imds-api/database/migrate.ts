@@ -18,6 +18,7 @@ import * as places from './migrations/0005-places.ts'
 import * as affected from './migrations/0006-affected-resources.ts'
 import * as storeOrder from './migrations/0007-store-order.ts'
 import * as eventPlans from './migrations/0008-event-plans.ts'
+import * as incarnations from './migrations/0009-incarnations.ts'
 import { isRepeatable, type Db } from './transaction.ts'
 
 /**
@@ -42,6 +43,7 @@ export const MIGRATIONS: TableChanges = {
   '0006-affected-resources': { up: affected.up, oldest: '0001-first' },
   '0007-store-order': { up: storeOrder.up, oldest: '0001-first' },
   '0008-event-plans': { up: eventPlans.up, oldest: '0001-first' },
+  '0009-incarnations': { up: incarnations.up, oldest: '0001-first' },
 }
 
 /**

@@ -286,6 +286,10 @@ interface Servers extends Owned {
   architecture: 'i386' | 'x86_64'
   started_at: Nullable<Date>
   deleted_at: Nullable<Date>
+  /** Which of several servers with its id, after a restore of an older database. */
+  incarnation: Default<string>
+  /** True once the store has had its record. */
+  is_published: Default<boolean>
   /** The revision of its record. Every change that the guest can see increases it. */
   revision: Default<number>
   /** Why the last publish failed; null: it did not. */
@@ -402,7 +406,7 @@ interface Outbox {
   server_id: string
   account_id: string
   urgent: Default<boolean>
-  /** Of `imds-api rebuild`, and not tried yet. */
+  /** Published again, by `imds-api reconcile` or after a loss of the store, and not tried yet. */
   rebuild: Default<boolean>
   created_at: Default<Date>
   retry_at: Nullable<Date>
@@ -484,9 +488,4 @@ export interface Tables {
   event_feeds: { account_id: string }
   events: Events
   given_ids: { id: string }
-  /**
-   * Servers whose id was claimed in the store, before their first publish. In a table of its own, since a claim must
-   * lock no server.
-   */
-  claimed_ids: { id: string }
 }

@@ -40,7 +40,7 @@ export function findingsOf(
         ? isStoreBehind
           ? warning(
               'it has lost changes, and every server is published again',
-              'find out why it went back (imds-api explain store-behind); imds-api verify says when all is published',
+              'find out why it went back (imds-api explain store-behind); imds-api reconcile --dry-run says when all is published',
             )
           : ok('servers are published')
         : failure(

@@ -8,9 +8,10 @@
  *   published, unchanged   the server is `active` (or, removed from the store, `deleted`)
  *   stale                  the store has a higher revision than the database: a restored backup, or a seal by imdsctl.
  *                          Publish above it.
- *   taken, invalid, address-owned, failed
+ *   incarnation, invalid, address-owned, failed
  *                          only this server waits; its row keeps the fault. Try again every RETRY_SECONDS and at its
- *                          next change. `taken`: the store has another server with this id (taken-ids.ts), and keeps it.
+ *                          next change. `incarnation`: the store has another server with this id, and keeps it. That
+ *                          happens after a restore of an older database (reconcile.ts).
  *   an error of the database in the data (SQLSTATE 22 or 23)
  *                          each server of the batch is published by itself, and only the faulty one waits
  *   another error of the database
@@ -29,11 +30,10 @@ import {
 import { cancelActions } from '../changes/actions.ts'
 import { lockFeeds } from '../changes/events.ts'
 import { setValues } from '../changes/own-rows.ts'
-import { finishPublish, TAKEN_PREFIX } from '../changes/servers.ts'
+import { finishPublish, OTHER_INCARNATION } from '../changes/servers.ts'
 import { tryLock } from '../database/advisory-locks.ts'
 import { PLAN_BY_INDEX, prepare } from '../database/prepared.ts'
 import { inTransaction, type Tx, type Db } from '../database/transaction.ts'
-import { findOtherAccount, findTakenId, formatTakenId, type TakenId } from './taken-ids.ts'
 import { composeMany, type Composed } from './compose.ts'
 import { checkHistory, type OwnStore } from './region-database.ts'
 import { RETRY_SECONDS } from './turns.ts'
@@ -42,7 +42,7 @@ import { RETRY_SECONDS } from './turns.ts'
  * Dependencies of a batch. `hasToStop`: an error of the store is no fault of a server then, since a stop closes it.
  * `bootSeconds`: how long a server waits for its guest.
  */
-export interface BatchParts extends OwnStore<Pick<Publisher, 'get' | 'put' | 'remove'>> {
+export interface BatchParts extends OwnStore<Pick<Publisher, 'put' | 'remove'>> {
   readonly db: Db
   readonly count: (result: PublishOutcome) => void
   readonly hasToStop: () => boolean
@@ -55,15 +55,15 @@ export const PUBLISH_OUTCOMES = [
   'unchanged',
   'removed',
   'stale',
-  'taken',
+  'incarnation',
   'invalid',
   'address-owned',
   'failed',
 ] as const
 export type PublishOutcome = (typeof PUBLISH_OUTCOMES)[number]
 
-/** How the publish of a server ended. `claimed`: this transaction has claimed its id. `refused`: by the store. */
-type ServerEnd = 'done' | 'claimed' | 'refused'
+/** How the publish of a server ended. `refused`: by the store. */
+type ServerEnd = 'done' | 'refused'
 type Ends = Map<string, ServerEnd>
 /** The rows of the outbox that a transaction has read, by server. */
 type Rows = Map<string, readonly number[]>
@@ -72,7 +72,7 @@ interface Failed {
   readonly kind: 'failed'
   readonly reason: string
 }
-type Refused = Exclude<PutRefusal, { kind: 'stale' }> | Failed | TakenId
+type Refused = Exclude<PutRefusal, { kind: 'stale' }> | Failed
 
 /** PostgreSQL's codes for an error of the rows themselves: data exceptions and violated constraints. */
 const FAULT_OF_ROWS = /^2[23]/
@@ -112,23 +112,17 @@ const deleteRows = prepare(
  */
 export async function publishBatch(parts: BatchParts, ids: readonly string[]): Promise<readonly string[]> {
   const { db, count, log } = parts
-  const skipped: string[] = []
   const rows: Rows = new Map()
-  let waiting = ids
   try {
-    while (waiting.length > 0) {
-      const { claimed, others } = await inTransaction(db, (tx) => publishRows(parts, tx, waiting, rows))
-      skipped.push(...others)
-      waiting = claimed
-    }
-    return skipped
+    return await inTransaction(db, (tx) => publishRows(parts, tx, ids, rows))
   } catch (error) {
     if (!FAULT_OF_ROWS.test((error as { code?: string }).code ?? '') || rows.size === 0) throw error
-    if (waiting.length > 1) {
-      for (const id of waiting) skipped.push(...(await publishBatch(parts, [id])))
+    const skipped: string[] = []
+    if (ids.length > 1) {
+      for (const id of ids) skipped.push(...(await publishBatch(parts, [id])))
       return skipped
     }
-    const [id] = waiting as [string]
+    const [id] = ids as [string]
     count('failed')
     log.error(
       { code: 'server-faulty', server: id, err: error },
@@ -145,15 +139,9 @@ export async function publishBatch(parts: BatchParts, ids: readonly string[]): P
 
 /**
  * Deletes only the rows that it read before it composed the records: later changes have to be published too. `rows`
- * gets them. `claimed`: ids that this transaction has claimed; publish them in the next. `others`: another process is
- * publishing them.
+ * gets them. Returns the servers that another process is publishing.
  */
-async function publishRows(
-  parts: BatchParts,
-  tx: Tx,
-  ids: readonly string[],
-  rows: Rows,
-): Promise<{ readonly claimed: readonly string[]; readonly others: readonly string[] }> {
+async function publishRows(parts: BatchParts, tx: Tx, ids: readonly string[], rows: Rows): Promise<readonly string[]> {
   rows.clear()
   const free = await lock(tx, ids)
   const found = await selectRows(
@@ -170,10 +158,7 @@ async function publishRows(
   if (retried.length > 0) await postpone(tx, retried)
   await checkHistory(tx, parts.history)
   if (rows.size > 1) await lockFeeds(tx, [...rows.keys()]) // last: creates of these accounts wait for them
-  return {
-    claimed: idsWith('claimed'),
-    others: ids.filter((id) => !rows.has(id)),
-  }
+  return ids.filter((id) => !rows.has(id))
 }
 
 async function publishServers(parts: BatchParts, tx: Tx, ids: readonly string[]): Promise<Ends> {
@@ -182,18 +167,9 @@ async function publishServers(parts: BatchParts, tx: Tx, ids: readonly string[])
   while (waiting.length > 0) {
     const servers = await composeMany(tx, waiting)
     for (const id of waiting) ends.set(id, 'done') // unless one of the steps below sets another end
-    await claimIds(
-      parts,
-      tx,
-      servers.filter((one) => !one.isClaimed),
-      ends,
-    )
-    waiting = await writeServers(
-      parts,
-      tx,
-      servers.filter((one) => one.isClaimed),
-      ends,
-    )
+    const ready: Composed[] = []
+    for (const server of servers) ready.push(await withoutActions(tx, server))
+    waiting = await writeServers(parts, tx, ready, ends)
   }
   return ends
 }
@@ -215,11 +191,6 @@ async function writeServers(parts: BatchParts, tx: Tx, servers: readonly Compose
         break
       case 'stale': {
         await checkTransactionOpen(tx)
-        const [found] = await eachInStore(parts, [server], (one) => findOtherAccount(store, one))
-        if (found?.result !== undefined) {
-          ends.set(id, await recordRefusal(parts, tx, server, found.result))
-          break
-        }
         count('stale')
         log.warn(
           { code: 'revision-behind', server: id, revision: server.revision, inStore: result.revision },
@@ -234,6 +205,12 @@ async function writeServers(parts: BatchParts, tx: Tx, servers: readonly Compose
         stale.push(id)
         break
       }
+      case 'incarnation':
+        if (isLeaving(server) && !server.awaitsCompute) {
+          count('removed') // the store has nothing of it
+          await finishPublish(tx, id, server, parts.bootSeconds)
+        } else ends.set(id, await recordRefusal(parts, tx, server, result))
+        break
       default:
         ends.set(id, await recordRefusal(parts, tx, server, result))
     }
@@ -241,28 +218,12 @@ async function writeServers(parts: BatchParts, tx: Tx, servers: readonly Compose
   return stale
 }
 
-/** The first step of servers that were never published. */
-async function claimIds(parts: BatchParts, tx: Tx, servers: readonly Composed[], ends: Ends): Promise<void> {
-  const { count, store } = parts
-  const left: Composed[] = []
-  for (const server of servers) {
-    const { id, awaitsCompute, fault } = server
-    const isTaken = fault?.startsWith(TAKEN_PREFIX) === true
-    if (isLeaving(server) && (!awaitsCompute || (isTaken && (await cancelActions(tx, id))))) {
-      count('removed') // the store has nothing of it
-      await finishPublish(tx, id, { ...server, awaitsCompute: false }, parts.bootSeconds)
-    } else left.push(server)
-  }
-  const claimed: string[] = []
-  const asked = await eachInStore(parts, left, (one) => findTakenId(store, one))
-  if (asked.some(({ result }) => result !== undefined)) await checkTransactionOpen(tx)
-  for (const { server, result } of asked) {
-    if (result === undefined) claimed.push(server.id)
-    ends.set(server.id, result === undefined ? 'claimed' : await recordRefusal(parts, tx, server, result))
-  }
-  if (claimed.length === 0) return
-  await sql`select set_config('synchronous_commit', 'on', true)`.execute(tx)
-  await sql`insert into claimed_ids (id) select unnest(${claimed}::text[])`.execute(tx)
+/** A server whose id the store has given to another has nothing there, and no hypervisor got an action for it. */
+async function withoutActions(tx: Tx, server: Composed): Promise<Composed> {
+  const isOther = server.fault?.startsWith(OTHER_INCARNATION) === true
+  return isOther && isLeaving(server) && server.awaitsCompute && (await cancelActions(tx, server.id))
+    ? { ...server, awaitsCompute: false }
+    : server
 }
 
 /**
@@ -306,7 +267,9 @@ function isLeaving({ status }: Composed): boolean {
 
 function writeOne(store: Pick<Publisher, 'put' | 'remove'>, server: Composed): Promise<PutResult | RemoveResult> {
   const { id, awaitsCompute, revision, record, userData } = server
-  return isLeaving(server) && !awaitsCompute ? store.remove(id, revision) : store.put(record, userData ?? 'none')
+  return isLeaving(server) && !awaitsCompute
+    ? store.remove(id, revision, { incarnation: record.incarnation })
+    : store.put(record, userData ?? 'none')
 }
 
 /** Keeps a refusal with its server, and logs it once. */
@@ -329,7 +292,11 @@ async function recordRefusal(
 
 function formatFault(refusal: Refused): string {
   if (refusal.kind === 'failed') return refusal.reason
-  if (refusal.kind === 'taken') return formatTakenId(refusal)
+  if (refusal.kind === 'incarnation')
+    return (
+      `${OTHER_INCARNATION}the store has another server with this id, or had it until lately. This happens after a ` +
+      'restore of an older database: delete this server, run imds-api reconcile, and create it again'
+    )
   return refusal.kind === 'invalid'
     ? `invalid: ${refusal.faults.map(({ path, message }) => `${path} ${message}`).join('; ')}`
     : `address-owned: ${refusal.address} of the network ${refusal.network} belongs to ${refusal.owner}`

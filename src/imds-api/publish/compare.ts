@@ -1,31 +1,44 @@
 /**
  * Compares the store with the database: which records are missing, different or too many. Writes nothing. It may run
- * beside imds-api: what differs is read again after a moment, and servers that wait to be published are left out.
+ * beside imds-api: what differs is read again after a moment, and servers that wait to be published do not differ.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { isDeepStrictEqual } from 'node:util'
 import { sql } from 'kysely'
+import { splitPrefix } from '../../metadata/address.ts'
+import { parseStored } from '../../metadata/record.ts'
+import { ifThere } from '../../runtime/regular-file.ts'
 import { StoreUnavailable, type Listed, type Publisher } from '../../store/publisher.ts'
-import { composeMany, type Composed } from './compose.ts'
-import { emptyIfAbsent } from './survey.ts'
+import type { StoredServer } from '../changes/held-addresses.ts'
 import type { Db } from '../database/transaction.ts'
+import { composeMany, type Composed } from './compose.ts'
 
 /**
  * How the store differs for a server. `missing`: it has no record. `different`: in these fields of the record, in
- * `user-data`, or in `index`, what the store's list has of it. `unreadable`: the record cannot be read. `unknown`: the
- * database has no such server.
+ * `user-data`, or in `index`, what the store's list has of it. `unreadable`: the record cannot be read. `deleted`: the
+ * store has it, and here it is deleted.
  */
 export interface StoreDifference {
   readonly server: string
-  readonly finding: 'missing' | 'different' | 'unreadable' | 'unknown'
+  readonly finding: 'missing' | 'different' | 'unreadable' | 'deleted'
   readonly fields?: readonly string[]
 }
 
-/** `servers`: those of the database. `waiting`: those among them that wait to be published. */
+/**
+ * A server that only the store has. `account`: undefined if its record cannot be read: then only its private addresses
+ * are known. `sharesId`: the database has another server with its id.
+ */
+export interface OtherServer extends StoredServer {
+  readonly account: string | undefined
+  readonly sharesId: boolean
+}
+
+/** `servers`: how many the database has. `waiting`: how many of them wait to be published. */
 export interface StoreComparison {
   readonly servers: number
   readonly waiting: number
   readonly differences: readonly StoreDifference[]
+  readonly others: readonly OtherServer[]
 }
 
 const BATCH = 50
@@ -33,89 +46,114 @@ const BATCH = 50
 const RECHECK_AFTER_MS = 1_000
 /** Fields of a record that the store fills in. */
 const STORE_FIELDS = ['userData', 'sealedAt']
+/** The network of every interface that imds-api publishes. */
+const NETWORK = 'default'
 
 type Store = Pick<Publisher, 'list' | 'get'>
+type Found = StoreDifference | OtherServer
 
 /** Compares all servers. Rejects without the store. */
 export async function compareStore(db: Db, store: Store): Promise<StoreComparison> {
-  const listed = await listById(store)
-  const ids = await idsOf(db)
-  const known = new Set(ids)
-  const unknown = [...listed.keys()].filter((id) => !known.has(id))
-  const first = [
-    ...unknown.map((server) => ({ server, finding: 'unknown' }) as const),
-    ...(await compareServers(db, store, ids, listed)),
-  ]
-  const differences = first.length === 0 ? [] : await recheck(db, store, first)
-  const waiting = await waitingOf(db, ids)
+  const stored = await listById(store) // first: a server is in the database before it is in the store
+  const servers = await idsOf(db)
+  const first = await compareServers(db, store, [...new Set([...servers, ...stored.keys()])], stored)
+  const ids = first.map(idOf)
+  if (ids.length > 0) await sleep(RECHECK_AFTER_MS)
+  const found = ids.length === 0 ? [] : await compareServers(db, store, ids, await listById(store))
+  const waiting = await waitingOf(db, servers)
   return {
-    servers: ids.length,
+    servers: servers.length,
     waiting: waiting.size,
-    differences: differences.filter(({ server }) => !waiting.has(server)),
+    differences: found.filter((one) => 'finding' in one).filter(({ server }) => !waiting.has(server)),
+    others: found.filter((one) => 'sharesId' in one),
   }
 }
 
-export async function findOnlyInStore(db: Db, store: Store): Promise<{ unknown: string[]; records: number }> {
-  const listed = await listById(store) // first: a server is in the database before it is in the store
-  const known = new Set(await idsOf(db))
-  return { unknown: [...listed.keys()].filter((id) => !known.has(id)), records: listed.size }
+function idOf(found: Found): string {
+  return 'finding' in found ? found.server : found.id
 }
 
-async function recheck(db: Db, store: Store, first: readonly StoreDifference[]): Promise<StoreDifference[]> {
-  await sleep(RECHECK_AFTER_MS)
-  const listed = await listById(store)
-  const known = new Set(await idsOf(db))
-  const [ours, others] = [
-    first.filter(({ server }) => known.has(server)).map(({ server }) => server),
-    first.filter(({ server, finding }) => finding === 'unknown' && !known.has(server) && listed.has(server)),
-  ]
-  const differences = await compareServers(db, store, ours, listed)
-  return [...differences, ...others].sort((a, b) => (a.server < b.server ? -1 : 1))
-}
-
+/** A directory of files that does not exist yet has nothing. */
 async function listById(store: Store): Promise<ReadonlyMap<string, Listed>> {
-  return new Map((await emptyIfAbsent(store.list())).map((one) => [one.id, one]))
+  return new Map(((await ifThere(store.list())) ?? []).map((one) => [one.id, one]))
 }
 
 async function compareServers(
   db: Db,
   store: Store,
   ids: readonly string[],
-  listed: ReadonlyMap<string, Listed>,
-): Promise<StoreDifference[]> {
-  const differences: StoreDifference[] = []
+  stored: ReadonlyMap<string, Listed>,
+): Promise<readonly Found[]> {
+  const found: Found[] = []
   for (let i = 0; i < ids.length; i += BATCH) {
     const some = ids.slice(i, i + BATCH)
-    const waiting = await waitingOf(db, some)
-    const servers = (await composeMany(db, some)).filter(({ id, status }) => status !== 'deleted' && !waiting.has(id))
-    const compared = await Promise.all(servers.map((one) => compareOne(store, one, listed.get(one.id))))
-    differences.push(...compared.filter((one) => one !== undefined))
+    const servers = new Map((await composeMany(db, some)).map((one) => [one.id, one]))
+    const compared = await Promise.all(some.map((id) => compareOne(store, id, servers.get(id), stored.get(id))))
+    found.push(...compared.filter((one) => one !== undefined))
   }
-  return differences
+  return found.sort((a, b) => (idOf(a) < idOf(b) ? -1 : 1))
 }
 
 async function compareOne(
   store: Store,
-  { id, record, userData }: Composed,
+  id: string,
+  server: Composed | undefined,
   listed: Listed | undefined,
-): Promise<StoreDifference | undefined> {
-  let published
-  try {
-    published = await store.get(id)
-  } catch (error) {
+): Promise<Found | undefined> {
+  const published = await store.get(id).catch((error: unknown) => {
     if (error instanceof StoreUnavailable) throw error
-    return { server: id, finding: 'unreadable' }
-  }
-  if (published === undefined) return { server: id, finding: 'missing' }
-  const [expected, found] = [JSON.parse(JSON.stringify(record)), published.document] as Record<string, unknown>[]
+    return 'unreadable' as const
+  })
+  const isDeleted = server?.status === 'deleted'
+  if (published === undefined) return server === undefined || isDeleted ? undefined : { server: id, finding: 'missing' }
+  const document = published === 'unreadable' ? undefined : (published.document as Record<string, unknown> | undefined)
+  const incarnation = document?.['incarnation'] ?? server?.record.incarnation
+  if (server?.record.incarnation !== incarnation) return readOther(id, document, listed, server !== undefined)
+  if (server === undefined) return readOther(id, document, listed, false)
+  if (isDeleted) return { server: id, finding: 'deleted' }
+  if (published === 'unreadable') return { server: id, finding: 'unreadable' }
+  const fields = differingFields(server, published.document, published.userData, listed)
+  return fields.length === 0 ? undefined : { server: id, finding: 'different', fields }
+}
+
+function differingFields(
+  { record, userData }: Composed,
+  document: unknown,
+  published: Uint8Array | undefined,
+  listed: Listed | undefined,
+): string[] {
+  const [expected, found] = [JSON.parse(JSON.stringify(record)), document] as Record<string, unknown>[]
   const fields = [...new Set([...Object.keys(expected!), ...Object.keys(found ?? {})])].filter(
     (field) => !STORE_FIELDS.includes(field) && !isDeepStrictEqual(expected![field], found?.[field]),
   )
-  if (!Buffer.from(userData ?? '').equals(published.userData ?? Buffer.alloc(0))) fields.push('user-data')
+  if (!Buffer.from(userData ?? '').equals(published ?? Buffer.alloc(0))) fields.push('user-data')
   const { revision, hypervisors } = record
   if (listed?.revision !== revision || !isDeepStrictEqual(listed.hypervisors.toSorted(), hypervisors.toSorted()))
     fields.push('index')
-  return fields.length === 0 ? undefined : { server: id, finding: 'different', fields: fields.sort() }
+  return fields.sort()
+}
+
+/** What is known of a server that only the store has. Of a record that cannot be read, the index has some addresses. */
+function readOther(id: string, document: unknown, listed: Listed | undefined, sharesId: boolean): OtherServer {
+  const parsed = parseStored(document)
+  if (!parsed.ok) {
+    const addresses = (listed?.addresses ?? [])
+      .filter((text) => text.startsWith(`${NETWORK} `) && !text.includes(':'))
+      .map((text) => ({ kind: 'private_ipv4', address: text.slice(NETWORK.length + 1) }) as const)
+    return { id, account: undefined, sharesId, addresses }
+  }
+  const { account, interfaces } = parsed.value
+  const addresses = interfaces
+    .filter(({ network }) => network === NETWORK)
+    .flatMap(({ macAddress, ipv4Addresses, cloudIps }): StoredServer['addresses'] => [
+      { kind: 'mac', address: macAddress },
+      ...ipv4Addresses.map((address) => ({ kind: 'private_ipv4', address: splitPrefix(address).address }) as const),
+      ...cloudIps.flatMap(({ publicIpv4, publicIpv6 }) => [
+        { kind: 'public_ipv4', address: publicIpv4 } as const,
+        ...(publicIpv6 === undefined ? [] : [{ kind: 'public_ipv6', address: publicIpv6 } as const]),
+      ]),
+    ])
+  return { id, account, sharesId, addresses }
 }
 
 async function idsOf(db: Db): Promise<string[]> {

@@ -20,8 +20,8 @@ export interface Composed {
   /** True if the server is active only when its guest has booted. */
   readonly waitsForGuest: boolean
   readonly revision: number
-  /** False: it has not claimed its id in the store, so no record there is of this server (taken-ids.ts). */
-  readonly isClaimed: boolean
+  /** False: it was never published. */
+  readonly isPublished: boolean
   readonly record: ReturnType<typeof composeRecord>
   readonly userData: Uint8Array | undefined
   /** Why the last publish failed; null: it did not. */
@@ -49,6 +49,8 @@ function selectServers(ids: readonly string[], db: Db) {
       'servers.id',
       'servers.status',
       'servers.revision',
+      'servers.incarnation',
+      'servers.is_published',
       'servers.account_id',
       'servers.server_type_id',
       'servers.image_id',
@@ -104,8 +106,6 @@ function selectServers(ids: readonly string[], db: Db) {
       sql<boolean>`exists (
         select from compute_actions
         where server_id = servers.id and finished_at is null and kind in ('create', 'delete'))`.as('awaits_compute'),
-      // not `exists`: with it a plan may read all ids
-      sql<boolean>`(select true from claimed_ids where claimed_ids.id = servers.id) is true`.as('is_claimed'),
     ])
     .where(sql<boolean>`servers.id = any(${ids})`)
     .orderBy('servers.id')
@@ -127,6 +127,7 @@ function composeRecord(row: Row) {
     schema: SCHEMA,
     revision: row.revision,
     id,
+    incarnation: row.incarnation,
     fqdn: `${id}.${row.domain}`,
     account: row.account_id,
     serverType: { id: row.server_type_id, handle: row.type_handle },
@@ -174,7 +175,7 @@ function composeRow(row: Row): Composed {
     status: row.status,
     awaitsCompute: row.awaits_compute,
     waitsForGuest: row.wait_for !== null,
-    isClaimed: row.is_claimed,
+    isPublished: row.is_published,
     revision: row.revision,
     fault: row.publish_fault,
     record: composeRecord(row),

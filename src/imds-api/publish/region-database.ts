@@ -12,6 +12,9 @@
  *                                     place that the database or the process knows, so that it gets later ones. A mark
  *                                     that a hypervisor has set has the same effect, at most every MARK_INTERVAL_MS. It
  *                                     is cleared when everything was published
+ *   the store remembers higher numbers than the database has given (changes/numbers.ts)
+ *                                     nothing is published: the database is an older backup, or a copy of one. It is
+ *                                     for `imds-api reconcile` to take over the region
  *   a batch ends                      it is rolled back if the store that it wrote to has another history: another
  *                                     process has found a newer one, and all servers wait to be published there
  */
@@ -20,6 +23,7 @@ import type { Log } from '../../runtime/log-codes.ts'
 import type { Fleet } from '../../store/fleet.ts'
 import type { Publisher } from '../../store/publisher.ts'
 import { isAhead } from '../../store/order.ts'
+import { higherNumbers, isDatabaseBehind, readNumbers, type Numbers } from '../changes/numbers.ts'
 import { countRebuild, enqueueAllServers } from '../changes/servers.ts'
 import { inTransaction, type Tx, type Db } from '../database/transaction.ts'
 
@@ -41,6 +45,9 @@ export interface OwnStore<Store = Publisher> {
 const MOVE_TIMEOUT_MS = 10_000
 /** A hypervisor may set a mark at any time, and everything is published for it. */
 const MARK_INTERVAL_MS = 600_000
+const OLDER =
+  'the store remembers higher numbers of ids and changes than this database has given: it is an older backup, or a ' +
+  'copy. Run imds-api reconcile'
 const REPLACED = 'the store was replaced, and this process is still connected to the former one'
 
 /**
@@ -53,6 +60,8 @@ export function openOwnRegion(db: Db, open: () => Promise<Publisher>, log: Pick<
   /** The last place that the store has given to this process. The database has it after the next look. */
   let given = 0
   let markedAtMs = -Infinity
+  /** The numbers at the last look. PostgreSQL has written them by now, so a crash does not lose them. */
+  let safe: Numbers = new Map()
   const noteOrder = (order: number) => {
     given = Math.max(given, order)
   }
@@ -66,6 +75,9 @@ export function openOwnRegion(db: Db, open: () => Promise<Publisher>, log: Pick<
     const store = await open()
     const { database, history, complete, last = order, behind } = await store.fleet.state()
     if (database !== undefined && database !== ours) throw new Error(formatForeign(database, ours))
+    const remembered = await store.fleet.numbers()
+    const numbers = await readNumbers(db) // after it: other processes of this database give numbers meanwhile
+    if (isDatabaseBehind(numbers, remembered)) throw new Error(OLDER)
     const isKnown = (known ?? history) === history
     if (!isKnown && agreed.history === history && performance.now() - agreed.atMs < MOVE_TIMEOUT_MS)
       throw new Error(REPLACED)
@@ -85,6 +97,8 @@ export function openOwnRegion(db: Db, open: () => Promise<Publisher>, log: Pick<
       if (behind !== undefined && !isMarked && (await countRebuild(db)).left === 0)
         await store.fleet.clearBehind(behind)
     }
+    await store.fleet.noteNumbers(higherNumbers(safe, remembered))
+    safe = numbers
     agreed = { history, atMs: performance.now() }
     return { store, history, isBehind: isBehind || behind !== undefined, noteOrder }
   }
@@ -135,7 +149,7 @@ export async function checkHistory(tx: Tx, history: string): Promise<void> {
 /**
  * Gives the database a new id, and writes that to the store. The original database and other copies of the backup are
  * refused from then on. Call it last in the transaction: after a rollback this database would be refused too, until
- * `--force` takes the region back.
+ * the next `imds-api reconcile`.
  */
 export async function renewDatabaseId(tx: Tx, store: Pick<Publisher, 'fleet'>): Promise<void> {
   const { database_id } = await tx
@@ -146,10 +160,10 @@ export async function renewDatabaseId(tx: Tx, store: Pick<Publisher, 'fleet'>): 
   await store.fleet.setDatabase(database_id, true)
 }
 
-/** Formats the fault, with its remedy. `command`: of imds-api, to take over the region. */
-export function formatForeign(inStore: string, ours: string, command = 'rebuild --force'): string {
+/** Formats the fault, with its remedy. */
+function formatForeign(inStore: string, ours: string): string {
   return (
     `the store has the region of another database (${inStore}, and this is ${ours}): correct IMDS_STORE or ` +
-    `IMDS_API_DATABASE. If this database takes its place: imds-api ${command}`
+    'IMDS_API_DATABASE. If this database takes its place: imds-api reconcile'
   )
 }

@@ -4,17 +4,20 @@
  *
  *   .publisher.imds-api   when an imds-api last published to this directory
  *   .publisher.database   the id of its database
+ *   .publisher.numbers    the last numbers that the sequences of its database have given, as JSON
  */
 import { mkdir } from 'node:fs/promises'
 import { join } from 'node:path'
-import { parseControlPlane, type Fleet } from '../fleet.ts'
+import { parseControlPlane, parseFields, type Fleet } from '../fleet.ts'
+import { placeOf } from '../order.ts'
 import type { FileOperations } from './operations.ts'
 import { readRegularFile } from '../../runtime/regular-file.ts'
 
 const ANNOUNCEMENT_FILE = '.publisher.imds-api'
 const DATABASE_FILE = '.publisher.database'
+const NUMBERS_FILE = '.publisher.numbers'
 const HISTORY = 'files'
-const MAX_FILE_BYTES = 1024
+const MAX_FILE_BYTES = 4096
 const ANNOUNCEMENT_RETENTION_MS = 30 * 24 * 3_600_000
 
 export function buildFileFleet(directory: string, operations: FileOperations, now: () => number): Fleet {
@@ -30,6 +33,10 @@ export function buildFileFleet(directory: string, operations: FileOperations, no
     await operations.rename(temporary, path)
   }
   const database = () => read(DATABASE_FILE)
+  const numbers = async () => {
+    const found = Object.entries(parseFields((await read(NUMBERS_FILE)) ?? ''))
+    return new Map(found.map(([name, number]) => [name, placeOf(number)]))
+  }
   return {
     drained: () => Promise.resolve(new Map()),
     drain: noMarks,
@@ -55,6 +62,13 @@ export function buildFileFleet(directory: string, operations: FileOperations, no
       const id = await database()
       const complete = id === undefined ? undefined : HISTORY
       return { database: id, history: HISTORY, complete, last: undefined, behind: undefined }
+    },
+    numbers,
+    noteNumbers: async (given) => {
+      if (given.size === 0) return
+      const all = Object.fromEntries([...(await numbers()), ...given])
+      await mkdir(directory, { recursive: true, mode: 0o700 })
+      await replace(NUMBERS_FILE, `${JSON.stringify(all)}\n`)
     },
     markComplete: () => Promise.resolve(),
     markBehind: () => Promise.resolve(),

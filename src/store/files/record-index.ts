@@ -106,11 +106,17 @@ export async function loadStored(directory: string, id: string): Promise<Stored 
 }
 
 export function publishedAs(instance: Instance, sealedAt: Seal): Stored {
-  return { revision: instance.revision, sealedAt, ranges: rangesOf(instance), isRemoved: false }
+  return {
+    revision: instance.revision,
+    incarnation: instance.incarnation,
+    sealedAt,
+    ranges: rangesOf(instance),
+    isRemoved: false,
+  }
 }
 
-export function removedAt({ revision, sealedAt }: Tombstone): Stored {
-  return { revision, sealedAt, ranges: [], isRemoved: true }
+export function removedAt({ revision, incarnation, sealedAt }: Tombstone): Stored {
+  return { revision, incarnation, sealedAt, ranges: [], isRemoved: true }
 }
 
 /** The tombstone of an instance, or of its pending removal. */

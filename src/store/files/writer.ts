@@ -10,7 +10,7 @@ import { join } from 'node:path'
 import { sizeFaults } from '../../metadata/record.ts'
 import type { RecordChange, RecordWriter } from '../backend.ts'
 import { RECORD_ENDINGS } from '../document.ts'
-import { judgePut, judgeRemove, type Stored } from '../rules.ts'
+import { isOtherIncarnation, judgePut, judgeRemove, type Stored } from '../rules.ts'
 import { formatTombstone, sealAfter, withSeal } from '../seal.ts'
 import { FileFault, formatRecord, loadFiles, readPending } from './load.ts'
 import type { FileOperations } from './operations.ts'
@@ -99,6 +99,7 @@ export function buildFileWriter(
     write: async ({ instance, document: unsealed, userData, liftsSeal, dryRun }) => {
       const { id, revision } = instance
       const stored = index.get(id)
+      if (isOtherIncarnation(stored, instance.incarnation)) return { kind: 'incarnation' }
       const sealedAt = sealAfter(stored?.sealedAt, instance.sealedAt, liftsSeal)
       const document = withSeal(unsealed, sealedAt)
       const faults = sizeFaults(document) // again, with the seal
@@ -111,15 +112,20 @@ export function buildFileWriter(
       if (!dryRun) await commit(id, { kind: 'put', document, userData }, publishedAs(instance, sealedAt))
       return { kind: 'published', order: 0, sealedAt }
     },
-    remove: async (id, given, { dryRun = false, sealedAt }) => {
+    remove: async (id, given, { dryRun = false, sealedAt, incarnation }) => {
       const { kind } = await loadFiles(directory, id)
       const stored = index.get(id)
+      if (isOtherIncarnation(stored, incarnation)) return { kind: 'incarnation' }
       const hasRecord = kind !== 'removed' && kind !== 'absent'
       const verdict = judgeRemove(given, stored, { hasRecord, hasTombstone: kind === 'removed' })
       if (verdict.kind !== 'write') return verdict
       const { revision } = verdict
       const seal = stored?.sealedAt ?? sealedAt
-      const tombstone = { revision, ...(seal !== undefined && { sealedAt: seal }) }
+      const tombstone = {
+        revision,
+        incarnation: stored?.incarnation ?? incarnation,
+        ...(seal !== undefined && { sealedAt: seal }),
+      }
       await checkFiles(id)
       if (!dryRun) await commit(id, { kind: 'remove', tombstone: formatTombstone(tombstone) }, removedAt(tombstone))
       return { kind: hasRecord ? 'removed' : 'unchanged', revision, order: 0 }

@@ -84,6 +84,13 @@ export function buildRedisFleet(client: RegionClient, keys: Keys): Fleet {
         behind: isMarked === '1' ? parseBehind(behind) : undefined,
       }
     },
+    numbers: async () => {
+      const texts = await client.run((redis) => redis.hgetall(keys.numbers))
+      return new Map(Object.entries(texts).map(([name, text]) => [name, placeOf(text)]))
+    },
+    noteNumbers: async (numbers) => {
+      if (numbers.size > 0) await client.run((redis) => redis.hset(keys.numbers, Object.fromEntries(numbers)))
+    },
     markComplete: async (history) => {
       await client.run((redis) => redis.set(keys.complete, history))
     },

@@ -26,6 +26,8 @@ const namesBelow = (base: string) =>
     api: `${base}:api`,
     database: `${base}:database`,
     complete: `${base}:complete`,
+    /** The last numbers that the sequences of the database have given. */
+    numbers: `${base}:numbers`,
     addresses: (network: string) => `${base}:addresses:${network}`,
     /**
      * `DIGITS ID` (digits: `ipv6Digits`). A range inside another of the same owner is left out, so no two overlap, and

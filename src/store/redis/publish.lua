@@ -8,7 +8,8 @@
 --   EVAL <this file> 1 imds:{REGION} init                       initialise an empty region, so that daemons accept it
 --   EVAL <this file> 1 imds:{REGION} remove ID [REVISION]       remove an instance; the default REVISION is the last one plus 1. With REVISION
 --                                                               an unknown id gets a tombstone too, for hypervisors that still serve it
---   EVAL <this file> 1 imds:{REGION} remove ID REVISION SEALED-AT   the same; the tombstone has this seal if the instance has none: to restore a tombstone
+--   EVAL <this file> 1 imds:{REGION} remove ID REVISION SEALED-AT [INCARNATION]   the same; the tombstone has this seal if the instance has none (''
+--                                                               for none): to restore a tombstone. With INCARNATION no other incarnation is removed
 --
 -- RECORD is the JSON document that docs/record.md describes. A record with `sealedAt` seals its user-data. A put keeps the seal in the store,
 -- whatever sealedAt its record has.
@@ -21,6 +22,7 @@
 --   initialised TIME | unchanged TIME       init: the time of the initialisation (Unix seconds)
 --   absent                                  remove without REVISION: there is no such instance and no tombstone; nothing was written
 --   refused stale REVISION                  the instance was published or removed at this revision: publish a higher one
+--   refused incarnation                     the store has another instance with this id, or its tombstone: RECORD or INCARNATION names another one
 --   refused address-owned NETWORK RANGE OWNER   another instance owns the address or prefix, or a part of it
 --   refused user-data WHY                   the bytes do not fit the record's userData
 --   refused encrypted                       the region is encrypted: publish and remove with the keys, by the verbs below
@@ -33,7 +35,7 @@
 --   EVAL <this file> 1 imds:{REGION} put-encrypted FACTS RECORD USER-DATA [DIGEST]      publish; USER-DATA is empty if there is none
 --   EVAL <this file> 1 imds:{REGION} unseal-encrypted FACTS RECORD USER-DATA [DIGEST]   publish and lift the seal
 --   EVAL <this file> 1 imds:{REGION} encrypt FACTS RECORD USER-DATA DIGEST              encrypt the same contents again, at the same revision
---   EVAL <this file> 1 imds:{REGION} remove-encrypted ID [REVISION [SEALED-AT]]         as remove
+--   EVAL <this file> 1 imds:{REGION} remove-encrypted ID [REVISION ...]                 as remove
 --   EVAL <this file> 1 imds:{REGION} decrypt RECORD USER-DATA DIGEST                    store the same contents plain, at the same revision
 --   EVAL <this file> 1 imds:{REGION} mark-plain                                         mark the region as plain: answers `plain`
 --   EVAL <this file> 1 imds:{REGION} mark-encrypted                                     mark the region as encrypted: answers `encrypted SINCE`
@@ -41,8 +43,8 @@
 -- The first encrypted value marks the region as encrypted; put, unseal and remove are refused from then on. The script cannot check that callers
 -- of the other verbs have the keys: the mark protects against a publisher that lacks its keys by mistake, not against an attacker.
 --
--- FACTS is JSON with these fields of the record: schema, id, revision, order, region, hypervisors, sealedAt, and of each interface the network
--- and the addresses; `fromStore` is true if the contents were read from the store. Since Redis is not trusted, the publisher chooses the order,
+-- FACTS is JSON with these fields of the record: schema, id, incarnation, revision, order, region, hypervisors, sealedAt, and of each interface
+-- the network and the addresses; `fromStore` is true if the contents were read from the store. Since Redis is not trusted, the publisher chooses the order,
 -- and encrypts it in the record. With DIGEST the script writes only if the instance has this digest now (`none`: there is no instance). More
 -- answers:
 --
@@ -101,10 +103,22 @@ local function known(id)
   return entry and cjson.decode(entry)
 end
 
--- Returns the revision and the seal of a tombstone. Its form: `REVISION [ORDER] [SEALED-AT]`.
+-- Returns the revision, the seal and the incarnation of a tombstone. Its form: `REVISION [ORDER] [i=INCARNATION] [SEALED-AT]`.
 local function tombstone_of(id)
   local revision, rest = string.match(redis.call('GET', base .. ':tombstone:' .. id) or '', '^(%d+)(.*)$')
-  return tonumber(revision), string.match(rest or '', ' (%d+%-%S+)$')
+  return tonumber(revision), string.match(rest or '', ' (%d+%-%S+)$'), string.match(rest or '', ' i=(%S+)')
+end
+
+-- Returns the incarnation that the store has of an id, also of one removed in the last 7 days, or nil.
+local function incarnation_of(id, before)
+  if before then return before.incarnation end
+  return (select(3, tombstone_of(id)))
+end
+
+-- True if the store has another incarnation of an id. Without a given one nothing is compared.
+local function is_other(id, before, given)
+  local held = incarnation_of(id, before)
+  return given ~= nil and held ~= nil and given ~= held
 end
 
 -- Returns the place of a text or number; 0 if it is none, or too far ahead of this server's clock.
@@ -343,6 +357,7 @@ local function facts_of(text, lifts, again)
   if not record then return nil, 'RECORD is not a JSON object' end
   if record.schema ~= 1 then return nil, 'schema is not 1' end
   if not is_id(record.id) then return nil, ID_RULE end
+  if record.incarnation ~= nil and not is_id(record.incarnation) then return nil, 'incarnation is not 1 to 64 letters, digits, ".", "_" or "-"' end
   if record.region ~= REGION then return nil, 'region is not ' .. REGION .. ', the region of the key' end
   if not is_revision(record.revision) then return nil, 'revision is not a whole number of at least 1' end
   local fault = bound_fault(record, BOUNDS, '') or keys_fault(record.publicKeys) or tags_fault(record.tags)
@@ -376,6 +391,7 @@ local function write(record, claims, before, text, bytes, sealed_at, again)
   local id, instance = record.id, base .. ':instance:' .. record.id
   local contents = redis.sha1hex(text .. '\n' .. (bytes or ''))
   local revision = whole(record.revision)
+  if is_other(id, before, record.incarnation) then return refused('incarnation') end
   local current = revision_of(id, before)
   if current and (record.revision < current or again and record.revision > current) then return refused('stale', whole(current)) end
   if current and record.revision == current and not again then
@@ -409,6 +425,7 @@ local function write(record, claims, before, text, bytes, sealed_at, again)
   for _, name in ipairs(record.hypervisors) do redis.call('HSET', base .. ':hypervisor:' .. name, id, digest) end
   redis.call('HSET', base .. ':instances', id, cjson.encode({
     revision = revision, digest = contents, addresses = claims, hypervisors = record.hypervisors, sealedAt = sealed_at,
+    incarnation = record.incarnation or before and before.incarnation,
   }))
   if before then hand_over_reports(id, before.hypervisors, record.hypervisors) end
   notify(id, record.hypervisors, before and before.hypervisors or {})
@@ -458,6 +475,7 @@ local function put_encrypted(verb, facts, text, bytes, digest)
   local refusal = record.fromStore and behind()
   if refusal then return refusal end
   local before = known(record.id)
+  if is_other(record.id, before, record.incarnation) then return refused('incarnation') end
   local current = revision_of(record.id, before)
   if current and record.revision < current then return refused('stale', whole(current)) end
   local held = not lifts and seal_of(record.id, before)
@@ -467,8 +485,11 @@ local function put_encrypted(verb, facts, text, bytes, digest)
   return write(record, claims, before, text, bytes, record.sealedAt, again)
 end
 
-local function remove(id, given, sealed)
+local function remove(id, given, sealed, incarnation)
   local before = known(id)
+  if sealed == '' then sealed = nil end
+  if incarnation and not is_id(incarnation) then return refused('invalid', 'INCARNATION is not 1 to 64 letters, digits, ".", "_" or "-"') end
+  if is_other(id, before, incarnation) then return refused('incarnation') end
   local current = revision_of(id, before)
   -- No tombstone for an unknown id: it would make the first publish of such an instance stale for 7 days.
   if not current and not given then return { 'absent' } end
@@ -479,6 +500,7 @@ local function remove(id, given, sealed)
   if revision < current then return refused('stale', whole(current)) end
   local sealed_at = seal_of(id, before) or sealed
   if sealed and not is_time(sealed) then return refused('invalid', 'SEALED-AT is not a time such as 2026-11-20T15:04:05Z') end
+  local held = incarnation_of(id, before) or incarnation
   local verdict = before and 'removed' or 'unchanged'
   if is_dry then return { verdict, whole(revision), '0' } end
   local last, highest, now = places(before and before.hypervisors or {})
@@ -486,7 +508,7 @@ local function remove(id, given, sealed)
   -- Above its maxmemory, Redis refuses commands of a script that may need memory until the script has written something. So the first write
   -- frees memory, and the tombstone is written in any case.
   redis.call('DEL', base .. ':instance:' .. id)
-  redis.call('SET', base .. ':tombstone:' .. id, whole(revision) .. ' ' .. whole(place) .. (sealed_at and ' ' .. sealed_at or ''), 'EX', TOMBSTONE_SECONDS)
+  redis.call('SET', base .. ':tombstone:' .. id, whole(revision) .. ' ' .. whole(place) .. (held and ' i=' .. held or '') .. (sealed_at and ' ' .. sealed_at or ''), 'EX', TOMBSTONE_SECONDS)
   give(place, last, highest)
   redis.call('HDEL', base .. ':instances', id)
   if before then
@@ -527,7 +549,7 @@ end
 if verb == 'put' or verb == 'unseal' then return put(arguments[2], arguments[3], arguments[4], verb == 'unseal') end
 if verb == 'remove' and needs_keys(arguments[2] or '') then return refused('encrypted') end
 if (verb == 'remove' or verb == 'remove-encrypted') and not is_id(arguments[2]) then return refused('invalid', ID_RULE) end
-if verb == 'remove' or verb == 'remove-encrypted' then return remove(arguments[2] or '', arguments[3], arguments[4]) end
+if verb == 'remove' or verb == 'remove-encrypted' then return remove(arguments[2] or '', arguments[3], arguments[4], arguments[5]) end
 if verb == 'mark-encrypted' then
   redis.call('SET', base .. ':encrypted', redis.call('TIME')[1], 'NX')
   return { 'encrypted', redis.call('GET', base .. ':encrypted') }

@@ -53,10 +53,11 @@ export function parsePutEncrypted(answer: ScriptAnswer): EncryptedWritten {
 /** The facts that the script compares, the record, and the user-data (empty if there is none). */
 export function valueArguments(values: EncryptedValues): ScriptArguments {
   const { instance, order, isFromStore, sealedAt, record, userData } = values
-  const { id, revision, region, interfaces, hypervisors } = instance
+  const { id, incarnation, revision, region, interfaces, hypervisors } = instance
   const facts = {
     schema: 1,
     id,
+    incarnation,
     revision,
     order,
     ...(isFromStore && { fromStore: true }),
@@ -90,9 +91,13 @@ export function removeArguments(
   verb: 'remove' | 'remove-encrypted',
   id: string,
   revision: number | undefined,
-  { dryRun = false, sealedAt }: RemoveOptions,
+  { dryRun = false, sealedAt = '', incarnation }: RemoveOptions,
 ): ScriptArguments {
-  const given = revision === undefined ? [] : [String(revision), ...(sealedAt === undefined ? [] : [sealedAt])]
+  const more = incarnation === undefined ? [] : [incarnation]
+  const given =
+    revision === undefined
+      ? []
+      : [String(revision), ...(sealedAt === '' && more.length === 0 ? [] : [sealedAt]), ...more]
   return [...(dryRun ? ['dry-run'] : []), verb, id, ...given]
 }
 
@@ -102,6 +107,7 @@ export function parseRemoved([verdict, ...details]: ScriptAnswer): RemoveResult 
     return { kind: verdict, revision: Number(details[0]), order: Number(details[1]) }
   if (verdict === 'absent') return { kind: 'absent' }
   if (details[0] === 'stale') return { kind: 'stale', revision: Number(details[1]) }
+  if (details[0] === 'incarnation') return { kind: 'incarnation' }
   throw misuse(details)
 }
 
@@ -110,6 +116,7 @@ function parseWritten([verdict, ...details]: ScriptAnswer): Exclude<Written, { k
     return { kind: verdict, order: Number(details[1]), sealedAt: details[2] }
   const [reason, a = '', b = '', c = ''] = details
   if (reason === 'stale') return { kind: 'stale', revision: Number(a) }
+  if (reason === 'incarnation') return { kind: 'incarnation' }
   if (reason === 'address-owned') return { kind: 'address-owned', network: a, address: b, owner: c }
   if (reason === 'invalid')
     return { kind: 'invalid', faults: [{ path: '', message: `the store's script refused it: ${a}` }] }

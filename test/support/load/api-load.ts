@@ -71,16 +71,20 @@ export function untilAsked(condition: () => Promise<boolean>, what: string): Pro
   return until(asked, what, 60_000)
 }
 
-/** Waits until everything is published, and checks that `imds-api verify` finds no difference. */
+/** Waits until everything is published, and checks that `imds-api reconcile` finds no difference. */
 export async function verifyIsClean(t: Test, api: Pick<TestImdsApi, 'operatorUrl' | 'env'>): Promise<void> {
   await untilAsked(async () => (await metric(api, 'imds_api_outbox_servers')) === 0, 'the outbox to be empty')
-  const { status, stdout, stderr } = await run([process.execPath, IMDS_API, 'verify'], {
+  const { status, stdout, stderr } = await run([process.execPath, IMDS_API, 'reconcile', '--dry-run'], {
     env: { ...programEnvironment(), ...besideEnvironment(api.env) },
   })
   t.match(
     { status, stdout: stdout.toString(), stderr },
-    { status: 0, stdout: /^[1-9]\d* servers: 0 differ in the store, 0 wait to be published\n$/, stderr: '' },
-    'verify is clean',
+    {
+      status: 0,
+      stdout: /^[1-9]\d* servers: 0 differ in the store, 0 wait to be published, and 0 are only in the store\n$/,
+      stderr: '',
+    },
+    'the store is that of the database',
   )
 }
 

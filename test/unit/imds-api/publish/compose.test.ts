@@ -15,7 +15,6 @@ const NOT_OF_THE_FILE = [
   'compute_actions',
   'account_identities',
   'identity_keys',
-  'claimed_ids',
 ]
 
 test('an apply publishes servers again for each column of the region file that their records read', async () => {

@@ -1,16 +1,16 @@
 /**
- * `imds-api rebuild` and `imds-api verify`: an empty store, one that differs from the database, and one of another
- * database. The commands run in the process of the test; docs/operations/imds-api.md has them as a process.
+ * `imds-api reconcile`: an empty store, one that differs from the database, and one of another database. The command runs
+ * in the process of the test; docs/operations/imds-api.md has it as a process. restored.test.ts has restored databases.
  */
 import { pino } from 'pino'
 import t, { type Test } from 'tap'
 import { buildHypervisorCheck } from '../../src/imds-api/background.ts'
-import { enqueueRebuild } from '../../src/imds-api/changes/servers.ts'
+import { enqueueAgain, enqueueAllServers } from '../../src/imds-api/changes/servers.ts'
 import { inTransaction } from '../../src/imds-api/database/transaction.ts'
 import { CommandFailure } from '../../src/runtime/exit-status.ts'
 import { publishBatch } from '../../src/imds-api/publish/batch.ts'
 import { openOwnRegion, type OwnStore } from '../../src/imds-api/publish/region-database.ts'
-import { rebuild, verify, type RebuildOptions } from '../../src/imds-api/rebuild.ts'
+import { reconcile } from '../../src/imds-api/reconcile.ts'
 import type { ServiceParts } from '../../src/imds-api/service-parts.ts'
 import type { Publisher } from '../../src/store/open.ts'
 import { aRegion } from '../support/fixtures/region.ts'
@@ -37,8 +37,8 @@ async function anUnpublished(t: Test, servers: number) {
     const { body } = await api.call('POST', '/1.0/servers', { image: 'img-deb12', user_data: 'b25l' })
     ids.push((body as { id: string }).id)
   }
-  const run = async (command: (parts: Parameters<typeof rebuild>[0]) => Promise<number>, json = false) => {
-    const { output, text } = collectOutput(json)
+  const run = async (dryRun: boolean, signal = new AbortController().signal) => {
+    const { output, text } = collectOutput(false)
     const open = () => Promise.resolve({ ...api.database, close: () => Promise.resolve() })
     const parts = {
       config: {
@@ -49,7 +49,7 @@ async function anUnpublished(t: Test, servers: number) {
       output,
       open,
     }
-    const status = await command(parts).catch((error: unknown) => {
+    const status = await reconcile(parts, { dryRun }, signal).catch((error: unknown) => {
       if (!(error instanceof CommandFailure)) throw error
       text.stderr += error.message
       return error.status
@@ -62,9 +62,8 @@ async function anUnpublished(t: Test, servers: number) {
     pool,
     store,
     ids,
-    rebuild: (options: RebuildOptions = {}, signal = new AbortController().signal) =>
-      run((parts) => rebuild(parts, options, signal)),
-    verify: (json = false) => run(verify, json),
+    reconcile: (signal?: AbortSignal) => run(false, signal),
+    dryRun: () => run(true),
   }
 }
 
@@ -80,42 +79,50 @@ const foreign = (id: string, n: number) => ({
   hypervisors: ['hv1'],
 })
 
-t.test('rebuild publishes every server into an empty store, and verify finds no difference then', async (t) => {
-  const { store, ids, rebuild, verify, db } = await anUnpublished(t, 3)
+const SAME = (n: number) => `${n} servers: 0 differ in the store, 0 wait to be published, and 0 are only in the store\n`
+
+t.test('reconcile publishes every server into an empty store, and finds no difference then', async (t) => {
+  const { store, ids, reconcile, dryRun, db } = await anUnpublished(t, 3)
   await db.deleteFrom('outbox').execute() // as if they were published to a store that is lost
-  t.match(await verify(), {
-    status: 1,
-    stdout: new RegExp(`^${ids.toSorted()[0]!} is missing in the store: imds-api rebuild`),
-  })
-  t.match(await rebuild(), { status: 0, stdout: 'published 3 servers\n', stderr: '' })
+  t.match(await dryRun(), { status: 1, stdout: new RegExp(`^${ids.toSorted()[0]!} is missing in the store\n`) })
+  t.strictSame(await listed(store), [], 'it changes nothing')
+  t.match(await reconcile(), { status: 0, stdout: /\npublished 3 servers\n$/, stderr: '' })
   t.strictSame(await listed(store), ids.toSorted())
-  t.strictSame(await verify(), {
-    status: 0,
-    stdout: '3 servers: 0 differ in the store, 0 wait to be published\n',
-    stderr: '',
-  })
+  t.strictSame(await dryRun(), { status: 0, stdout: SAME(3), stderr: '' })
 })
 
-t.test('rebuild writes the tombstone of a server that was deleted lately', async (t) => {
-  const { api, store, ids, rebuild } = await anUnpublished(t, 2)
-  await rebuild()
-  await api.call('DELETE', `/1.0/servers/${ids[0]!}`)
-  t.match(await rebuild(), { status: 0 })
-  t.strictSame(await listed(store), ids.slice(1))
-  await redis.client.flushall()
-  t.match(await rebuild(), { status: 0 })
-  t.strictSame(await listed(store), ids.slice(1))
-  t.match(
-    await store.put(foreign(ids[0]!, 9), 'none'),
-    { kind: 'stale' },
-    'a hypervisor that still serves it sees the removal',
-  )
-})
+t.test(
+  'reconcile writes the tombstone of a server that was deleted lately, and removes one that is back',
+  async (t) => {
+    const { api, db, store, ids, reconcile } = await anUnpublished(t, 2)
+    await reconcile()
+    const { document } = (await store.get(ids[0]!))!
+    await api.call('DELETE', `/1.0/servers/${ids[0]!}`)
+    t.match(await reconcile(), { status: 0 })
+    t.strictSame(await listed(store), ids.slice(1))
+    await redis.client.flushall()
+    t.match(await reconcile(), { status: 0 })
+    t.strictSame(await listed(store), ids.slice(1))
+    t.match(
+      await store.put(foreign(ids[0]!, 9), 'none'),
+      { kind: 'stale' },
+      'a hypervisor that still serves it sees the removal',
+    )
+    await db.deleteFrom('outbox').execute()
+    const { userData: _, ...kept } = document as Record<string, unknown>
+    t.match(await store.put({ ...kept, revision: 9 }, Buffer.from('one')), { kind: 'published' })
+    t.match(await reconcile(), {
+      status: 0,
+      stdout: new RegExp(`^${ids[0]!} is deleted here, and the store has it again\n`),
+    })
+    t.strictSame(await listed(store), ids.slice(1))
+  },
+)
 
-t.test('verify says what differs, rebuild repairs it, and only --prune removes a record', async (t) => {
-  const { db, pool, store, ids, rebuild, verify } = await anUnpublished(t, 4)
-  const [missing, changed, sealed, same] = ids as [string, string, string, string]
-  await rebuild()
+t.test('reconcile says what differs, repairs it, and removes nothing that only the store has', async (t) => {
+  const { db, store, ids, reconcile, dryRun } = await anUnpublished(t, 4)
+  const [missing, changed, sealed] = ids as [string, string, string, string]
+  await reconcile()
   await redis.client.del(`imds:{gb1}:instance:${missing}`)
   await redis.client.hdel('imds:{gb1}:instances', missing)
   const { document } = (await store.get(changed))!
@@ -124,86 +131,55 @@ t.test('verify says what differs, rebuild repairs it, and only --prune removes a
   t.match(await store.put(altered, Buffer.from('two')), { kind: 'published' })
   await store.seal(sealed)
   t.match(await store.put(foreign('srv-unknown', 1), 'none'), { kind: 'published' })
-  await pool.query('alter sequence ids_srv restart') // as after a restore
 
-  const { status, stdout } = await verify()
-  t.equal(status, 1)
-  t.strictSame(
-    stdout.split('\n').toSorted(),
-    [
-      '',
-      '4 servers: 4 differ in the store, 0 wait to be published',
-      `${missing} is missing in the store: imds-api rebuild publishes it`,
-      `${changed} differs in index, revision, tags, user-data: imds-api rebuild publishes it again`,
-      `${sealed} differs in index, revision: imds-api rebuild publishes it again`,
-      'srv-unknown is only in the store: imds-api rebuild --prune removes it',
-      'imds-api advance would say: the store has srv- ids up to number 4, the database up to 0',
-      'imds-api advance would say: 2 servers have a higher revision in the store: they are published above it',
-    ].toSorted(),
-  )
-  t.notOk(stdout.includes(same))
-  const lines = (await verify(true)).stdout
-    .trim()
-    .split('\n')
-    .map((line) => JSON.parse(line) as object)
-  t.match(
-    lines.find((line) => 'server' in line && line.server === changed),
-    {
-      formatVersion: 1,
-      server: changed,
-      finding: 'different',
-      fields: ['index', 'revision', 'tags', 'user-data'],
-    },
-  )
-  t.match(lines.at(-1), { formatVersion: 1, servers: 4, different: 4, waiting: 0, behind: 2 })
-  const { rows } = await pool.query<{ last: number }>('select last_value::int as last from ids_srv')
-  t.strictSame(rows, [{ last: 1 }], 'it changes nothing')
+  const lines = [
+    `${missing} is missing in the store`,
+    `${changed} differs in index, revision, tags, user-data`,
+    `${sealed} differs in index, revision`,
+    'srv-unknown, of acc-one01, is only in the store: its machine may run, and its guest is served. ' +
+      'Held: 02:ff:19:00:00:99, 10.9.0.1. When its machine is gone: imdsctl remove srv-unknown, and imds-api reconcile',
+    '4 servers: 3 differ in the store, 0 wait to be published, and 1 are only in the store',
+  ]
+  const found = await dryRun()
+  t.equal(found.status, 1)
+  t.strictSame(found.stdout.trimEnd().split('\n').toSorted(), lines.toSorted())
+  t.notMatch(await listed(store), [missing], 'it changes nothing')
 
-  t.match(await rebuild(), { status: 0, stderr: /1 servers are only in the store: imds-api verify lists them/ })
+  t.match(await reconcile(), { status: 0, stdout: /\npublished 3 servers\n$/, stderr: '' })
   t.match((await store.get(changed))?.userData, Buffer.from('one'))
   t.match((await store.get(changed))?.document, { revision: 10 })
   t.match((await store.get(sealed))?.document, { sealedAt: /^20/ }, 'a seal stays')
   t.strictSame(await listed(store), [...ids, 'srv-unknown'].toSorted())
-
-  t.match(
-    await rebuild({ prune: true }),
-    {
-      status: 1,
-      stdout: 'srv-unknown is only in the store\n',
-      stderr: /^1 of 5 records would be removed, more than 5 %: nothing was done/,
-    },
-    'it removes at most 5 %',
-  )
-  t.ok((await listed(store)).includes('srv-unknown'))
-  t.match(await rebuild({ prune: true, force: true }), {
-    status: 0,
-    stdout: /^srv-unknown is only in the store\nremoved 1 servers; .*\npublished 4 servers\n$/,
-  })
-  t.strictSame(await listed(store), ids.toSorted())
+  t.match(await dryRun(), { status: 1, stdout: /^srv-unknown, / })
+  await store.remove('srv-unknown')
+  t.match(await dryRun(), { status: 0, stdout: SAME(4) })
   await db.deleteFrom('outbox').execute()
 })
 
-t.test('a rebuild that was stopped is continued, and does not begin again', async (t) => {
-  const { db, store, ids, rebuild } = await anUnpublished(t, 3)
-  await rebuild()
+t.test('at most 20 servers are named for one reason', async (t) => {
+  const { db, dryRun } = await anUnpublished(t, 22)
+  await db.deleteFrom('outbox').execute()
+  const { stdout } = await dryRun()
+  t.match(stdout, /(srv-\S+ is missing in the store\n){20}and 2 more like this\n22 servers: 22 differ/)
+})
+
+t.test('what a stopped run has not published, the next one does', async (t) => {
+  const { db, store, ids, reconcile } = await anUnpublished(t, 3)
+  await reconcile()
   await redis.client.del(`imds:{gb1}:instance:${ids[2]!}`)
   await redis.client.hdel('imds:{gb1}:instances', ids[2]!)
-  t.strictSame(await inTransaction(db, enqueueRebuild), { left: 3, records: 3, isContinued: false })
-  await db.deleteFrom('outbox').where('server_id', '!=', ids[1]!).execute() // those that were published
-  t.match(await rebuild({}, AbortSignal.abort()), {
+  t.match(await reconcile(AbortSignal.abort()), {
     status: 1,
-    stdout: 'an earlier rebuild is continued: 1 servers are left\n',
-    stderr: 'stopped; 1 of 1 servers are left: imds-api rebuild continues',
+    stderr: 'stopped; 1 of 1 servers are left: imds-api, and the next run of this, publish them',
   })
   await db.deleteFrom('outbox').execute()
-  await inTransaction(db, enqueueRebuild)
-  await db.deleteFrom('outbox').where('server_id', '!=', ids[2]!).execute()
-  t.match(await rebuild(), { status: 0, stdout: /^an earlier rebuild is continued: 1 .*\npublished 1 servers\n$/ })
+  await inTransaction(db, (tx) => enqueueAgain(tx, ids.slice(2)))
+  t.match(await reconcile(), { status: 0, stdout: /\npublished 1 servers\n$/ })
   t.ok((await listed(store)).includes(ids[2]!))
 })
 
-t.test('a server that the store refuses is named, and the rebuild ends without it', async (t) => {
-  const { db, store, ids, rebuild } = await anUnpublished(t, 2)
+t.test('a server that the store refuses is named, and reconcile ends without it', async (t) => {
+  const { db, store, ids, reconcile } = await anUnpublished(t, 2)
   const { ipv4_address: address } = await db
     .selectFrom('interfaces')
     .select('ipv4_address')
@@ -211,23 +187,21 @@ t.test('a server that the store refuses is named, and the rebuild ends without i
     .executeTakeFirstOrThrow()
   const other = foreign('srv-other', 1)
   await store.put({ ...other, interfaces: [{ ...other.interfaces[0], ipv4Addresses: [`${address}/16`] }] }, 'none')
-  t.match(await rebuild(), {
+  t.match(await reconcile(), {
     status: 1,
-    stdout: 'published 1 servers; the store refuses 1: imds-api tries them every minute\n',
-    stderr: new RegExp(`${ids[0]!}: address-owned: ${address} `),
+    stderr: new RegExp(`${ids[0]!}: address-owned: ${address} [^]*the store refuses 1 servers: imds-api tries them`),
   })
 })
 
-t.test('a store that has the region of another database is left alone until --force', async (t) => {
-  const { api, db, store, ids, rebuild, verify } = await anUnpublished(t, 1)
-  await rebuild()
+t.test('a store that has the region of another database is left alone, until reconcile takes it over', async (t) => {
+  const { db, store, ids, reconcile, dryRun, api } = await anUnpublished(t, 1)
+  await reconcile()
   await store.fleet.setDatabase('another-database', true)
-  const refused = /^the store has the region of another database \(another-database, and this is [0-9a-f-]{36}\)/
-  t.match(await verify(), { status: 1, stdout: refused })
-  t.match(await rebuild({ prune: true }), { status: 1, stdout: '', stderr: refused })
+  const foreignRegion = /^the store has the region of another database \(another-database, and this is [0-9a-f-]{36}\)/
+  t.match(await dryRun(), { status: 1, stdout: foreignRegion })
   const log = pino({ enabled: false })
   const open = openOwnRegion(db, () => Promise.resolve(store), log)
-  await t.rejects(open(), refused, 'imds-api publishes nothing there')
+  await t.rejects(open(), /: imds-api reconcile$/, 'imds-api publishes nothing there')
   await store.fleet.drain('hv-of-another', '2026-11-20T15:04:05Z')
   const check = buildHypervisorCheck({
     database: api.database,
@@ -235,17 +209,17 @@ t.test('a store that has the region of another database is left alone until --fo
     metrics: { setUnannounced: () => undefined },
     log,
   } as unknown as ServiceParts)
-  await t.rejects(check.check(), refused)
+  await t.rejects(check.check(), foreignRegion)
   t.strictSame(
     [...(await store.fleet.drained()).keys()],
     ['hv-of-another'],
     'the other one has its drained hypervisors',
   )
-  t.match(await rebuild({ force: true }), { status: 0 })
+  t.match(await reconcile(), { status: 0, stdout: /\nit takes over the region, / })
   const { database_id: own } = await db.selectFrom('region').select('database_id').executeTakeFirstOrThrow()
   t.equal(await store.fleet.database(), own)
   await open()
-  t.match(await verify(), { status: 0 })
+  t.match(await dryRun(), { status: 0 })
   t.strictSame(await listed(store), ids.toSorted())
 })
 
@@ -301,7 +275,7 @@ t.test('a Redis that went back in place, its history too, gets everything again,
   await open()
   const goBack = await rememberState(redis.client)
   await db.updateTable('servers').set({ revision: 5 }).where('id', '=', first).execute()
-  await inTransaction(db, enqueueRebuild)
+  await inTransaction(db, (tx) => enqueueAllServers(tx, []))
   await publish()
   const { last = 0 } = await store.fleet.state()
   await goBack()
@@ -319,3 +293,23 @@ t.test('a Redis that went back in place, its history too, gets everything again,
     ['store-behind'],
   )
 })
+
+t.test(
+  'the store remembers the numbers of the database; a database that has given less publishes nothing',
+  async (t) => {
+    const { db, store, pool } = await anUnpublished(t, 2)
+    const open = openOwnRegion(db, () => Promise.resolve(store), pino({ enabled: false }))
+    await open()
+    t.equal((await store.fleet.numbers()).size, 0, 'a crash of PostgreSQL could lose the last ones')
+    await open()
+    const numbers = await store.fleet.numbers()
+    t.match(Object.fromEntries(numbers), { ids_srv: 2, ids_int: 2 })
+    await pool.query("select nextval('ids_srv')")
+    await open()
+    await pool.query("select setval('ids_srv', 1)") // as in a backup
+    await t.rejects(open(), /it is an older backup, or a copy. Run imds-api reconcile$/)
+    await pool.query("select setval('ids_srv', 3)")
+    await open()
+    t.equal((await store.fleet.numbers()).get('ids_srv'), 3)
+  },
+)

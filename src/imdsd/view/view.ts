@@ -16,7 +16,7 @@ import { randomBytes } from 'node:crypto'
 import { UNKNOWN, type Ownership } from '../../metadata/address.ts'
 import type { Provider } from '../../metadata/categories.ts'
 import { rangesOf, type Instance, type NetworkRange } from '../../metadata/instance.ts'
-import type { ValidRecord } from './validate.ts'
+import type { LostRange, ValidRecord } from './validate.ts'
 import { AddressIndex } from './address-index.ts'
 import { settle } from './later-claims.ts'
 import { ServedInstance, type ViewContext } from './served-instance.ts'
@@ -62,6 +62,8 @@ export class View {
   #floor = 0
   #latest = 0
   readonly #removed = new Map<string, number>()
+  /** The ranges of instances that have left: a record of before their last claim gets nothing of them. */
+  #freed: LostRange[] = []
   /** The instances that the change under way concerns. */
   readonly #concerned = new Set<string>()
   readonly #onChange: ((id: string) => void)[] = []
@@ -112,7 +114,7 @@ export class View {
    */
   replace(added: ValidRecord): readonly string[] {
     const { id } = added.instance
-    const known = this.#instances.get(id)?.lost ?? []
+    const known = [...(this.#instances.get(id)?.lost ?? []), ...this.#freed]
     this.#changes += 1
     const { record, losers } = settle(added, known, this.#rivals(added.instance))
     for (const loser of losers) this.#put(loser)
@@ -138,6 +140,7 @@ export class View {
     if (served === undefined) return
     this.#changes += 1
     this.#instances.delete(id)
+    this.#freed.push(...rangesOf(served.instance).map((range) => ({ ...range, order: served.order })))
     this.#claim(id, served.instance, undefined)
     this.#notify()
   }
@@ -190,6 +193,7 @@ export class View {
     this.#latest = Math.max(this.#latest, floor)
     this.#floor = Math.max(this.#floor, floor)
     for (const [id, order] of this.#removed) if (order <= this.#floor) this.#removed.delete(id)
+    this.#freed = this.#freed.filter(({ order }) => order > this.#floor)
   }
 
   get removals(): Removals {

@@ -234,6 +234,18 @@ test('E1: a guest is identified by any address inside a prefix of its interface,
     expect((await guest.ask({ url: '/latest/meta-data/instance-id', from })).status).toBe(503)
 })
 
+test('invariant 7: a range that its last owner has left is not given to a record of before its claim', () => {
+  const view = new View({}, () => 0, false)
+  const put = (id: string, order: number) => {
+    const instance = parsed(at('10.0.0.2/30', { id }))
+    view.replace({ instance, userData: undefined, digest: undefined, order, lost: [] })
+    return view.find('default', '10.0.0.2').kind
+  }
+  put('srv-b', 5)
+  view.remove('srv-b', 6)
+  expect([3, 4, 7].map((order) => put('srv-a', order))).toEqual(['unknown', 'unknown', 'owned'])
+})
+
 test("E3: a prefix that moves to another instance never returns the former one's data", async () => {
   const guest = aGuestServer()
   const id = async () => await guest.ask({ url: '/latest/meta-data/instance-id', from: '2a02:1348:178:1::abcd' })

@@ -206,8 +206,7 @@ export class Persistence implements ChangeLog {
     const { disk, path, owner, keys, view, reportsOf } = this.#parts
     this.#isRewriteWanted = this.#isComparisonDue = false
     const changes = changesFor(view, reportsOf, this.#comparedAtMs, this.#isComplete)
-    this.#rewrite = new Rewrite({ disk, path, owner, keys, changes, onEnd: () => this.#queue.wake() })
-    return this.#rewrite
+    return (this.#rewrite = new Rewrite({ disk, path, owner, keys, changes, onEnd: () => this.#queue.wake() }))
   }
 
   /** Waits for a rewrite as long as it makes progress. */

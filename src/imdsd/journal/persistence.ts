@@ -217,10 +217,13 @@ export class Persistence implements ChangeLog {
 
   /** Gives the rewritten journal its name. Returns why it could not be written; rejects if the name is uncertain. */
   async #finishRewrite(rewrite: Rewrite): Promise<unknown> {
-    const { path, timeoutMs, journalRewrites, log } = this.#parts
+    const { path, view, timeoutMs, journalRewrites, log } = this.#parts
     this.#rewrite = undefined
     let isNaming = false
     try {
+      // after all other changes: an earlier one would confirm what was gained since
+      const ranges = [...view.unconfirmed().values()].map(({ range }) => range)
+      rewrite.miss(encodeChange({ kind: 'unconfirmed', ranges }))
       const journal = await inTime(rewrite.complete(), timeoutMs)
       isNaming = true
       await inTime(this.#name.give(), timeoutMs)

@@ -154,7 +154,10 @@ export function replay(
   }
 }
 
-/** The changes that make a view. They are taken one by one, while it changes; those since the first must follow. */
+/**
+ * The changes that make a view, but for what is unconfirmed. They are taken one by one, while it changes: those since the
+ * first must follow, and then what is unconfirmed.
+ */
 export function changesFor(
   view: View,
   reportsOf: (id: string) => Reports | undefined,
@@ -171,7 +174,6 @@ export function changesFor(
       const reports = reportsOf(id)
       if (reports !== undefined) yield { kind: 'reported', id, reports }
     }
-    yield { kind: 'unconfirmed', ranges: [...view.unconfirmed().values()].map(({ range }) => range) }
     yield { kind: 'compared', atMs, isComplete, floor }
   })()
 }

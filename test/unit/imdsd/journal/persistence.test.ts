@@ -248,6 +248,26 @@ describe.each([
     expect(await check()).toBe('unconfirmed')
   })
 
+  test('E5: what was gained while the journal was rewritten is unconfirmed at a start', async () => {
+    const daemon = await start({ keys, waitsForRules: true })
+    await daemon.put(claiming('srv-a', 1))
+    const [creating, held] = [Promise.withResolvers<undefined>(), Promise.withResolvers<undefined>()]
+    around = async (operation, _path, run) => {
+      if (operation !== 'create') return run()
+      creating.resolve(undefined)
+      await held.promise
+      return run()
+    }
+    await daemon.put(state(3, 1), true)
+    await creating.promise
+    await daemon.confirm()
+    await daemon.put(claiming('srv-b', 2))
+    held.resolve(undefined)
+    await eventually(() => expect(counts.rewrites.written).toBe(2))
+    expect(await found({ keys, waitsForRules: true })).toEqual(daemon.content)
+    expect(daemon.view.find('default', '10.0.0.2').kind).toBe('unconfirmed')
+  })
+
   test('H9: a report is appended, is kept by a rewrite, and goes with its instance', async () => {
     const daemon = await start({ keys })
     await Promise.all([daemon.put(state(1, 1)), daemon.put(state(2, 1))])

@@ -63,6 +63,8 @@ class Known {
   /** Its files are older than the view, and it has said that it cannot delete them. */
   isStale = false
   hasResynced = false
+  /** At its last comparison the store was behind, also one of an earlier life. */
+  saysBehind = false
   /** When its view was last compared with the store. */
   comparedAtMs = 0
 
@@ -167,6 +169,7 @@ export class Checks {
     }
     if (known.hasResynced) {
       known.hasResynced = false
+      known.saysBehind = life.storeSide.sync.status().isStoreBehind
       known.comparedAtMs = this.#time.nowMs - life.storeSide.viewAgeSeconds() * 1_000
       this.#checkAge(name, life, known.comparedAtMs)
       const writtenAtMs = this.#time.wallMs() - life.storeSide.viewAgeSeconds() * 1_000
@@ -248,14 +251,14 @@ export class Checks {
         (version) => version.atMs <= atMs && (!isHeard || version.heard.includes(name)),
       )
       const served = life.digestOf(id)
-      const seen = this.#of(name).acts.get(id) ?? 0
-      const { isStoreBehind } = life.storeSide.sync.status()
+      const { acts, saysBehind } = this.#of(name)
+      const seen = acts.get(id) ?? 0
       const isIt = ({ act, digest, hypervisors, isRemoved, isFaulty }: Version) =>
         isFaulty ||
         act < seen || // the store went back
         // so it did, and its clock is behind: it gives places that the daemon refuses, and says so; or the daemon has
         // read the removal of one that it never served
-        ((served === undefined || isStoreBehind) && Number(digest?.split(' ')[1]) <= life.view.seen(id)) ||
+        ((served === undefined || saysBehind) && Number(digest?.split(' ')[1]) <= life.view.seen(id)) ||
         (served === undefined ? !hypervisors.includes(name) : digest === served || (digest === undefined && !isRemoved))
       if (then > 0 && !history.slice(then).some(isIt))
         this.#time.break(`a view is as new as it should be: that of ${name} lacks a change of ${id} that is older`)

@@ -13,7 +13,7 @@ export const MAX_RECORD_BYTES = 256 * 1024
  * Identifies the schema: the first digits of its SHA-256. An instance in a journal with another value is checked
  * again.
  */
-export const RECORD_FORM = '6751c4b01be5a9bc'
+export const RECORD_FORM = 'd2fcc76b6afc87bd'
 
 type Deep<T> = T extends (infer U)[]
   ? readonly Deep<U>[]

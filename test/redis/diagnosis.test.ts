@@ -66,7 +66,7 @@ t.test('a faulty record and a lost store are named as the cause, and no value of
       '127.0.0.2',
       'srv-b',
       2,
-      /metadata \(200\)[^]*store +the record of srv-b in the store is faulty: \/fqdn .*; revision 1 is served\n$/,
+      /metadata \(200\)[^]*store +the record of srv-b in the store is faulty: \/fqdn .*; revision 1 is served\n/,
       /it has revision 1; the record of srv-b in the store is faulty: \/fqdn/,
     ],
     [

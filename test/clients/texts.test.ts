@@ -103,6 +103,7 @@ const TIME = '2026-11-20T15:04:05Z'
 const [FIRST] = aFullInstance()['interfaces'] as object[]
 /** A record with every text of the schema: one entry in each list and map. */
 const RECORD = aFullInstance({
+  incarnation: 'k3x9',
   architecture: 'x86_64',
   launchTime: TIME,
   interfaces: [

@@ -117,7 +117,7 @@ const EXAMPLES = [
   [executed('docs/accounts.md', 'user-side'), ['user Ada Lovelace', '0 ', 'resource_not_found 1']],
   [
     executed('docs/region-file.md', 'commands'),
-    /^no difference\nthe tables are those of this version\nthe store: \S+ has 2 records\nthe tables are those of this version\npublished 2 servers\n2 servers: 0 differ in the store, 0 wait to be published\n10000 ids of each kind, .* are skipped\nUsage: imds-api[^]*api_clients\/ID\/reset_secret/,
+    /^no difference\nthe tables are those of this version\nthe store: \S+ has 2 records\nthe tables are those of this version\n2 servers: 0 differ in the store, 0 wait to be published, and 0 are only in the store\npublished 0 servers\nUsage: imds-api[^]*api_clients\/ID\/reset_secret/,
   ],
 ] as const
 

@@ -47,7 +47,7 @@ for (const [document, name, calls] of [
   ['docs/firewall.md', 'install', 6],
   ['docs/firewall.md', 'take out', 4],
   ['docs/operations/imds-api.md', 'backup', 2],
-  ['docs/operations/imds-api.md', 'restore', 4],
+  ['docs/operations/imds-api.md', 'restore', 3],
   ['docs/region.md', 'packages', 5],
   ['docs/region.md', 'keys', 10],
   ['docs/region.md', 'redis', 10],

@@ -97,7 +97,9 @@ export async function startFirewallHost(
     // a wait asks the daemon only, by its unix socket
     imdsctlOf(args, { env: agentEnvironment(), within: args[0] === 'wait' ? [] : hypervisor.within })
   const operator = async (path: string) =>
-    (await must([...hypervisor.within, 'curl', '--silent', `http://${OPERATOR}${path}`])).toString()
+    (
+      await must(['curl', '--silent', '--unix-socket', settings().IMDS_OPERATOR_SOCKET, `http://localhost${path}`])
+    ).toString()
   const nft = async (...args: string[]) => (await must([...hypervisor.within, 'nft', ...args])).toString()
   let guests = 0
   let revision = 0

@@ -9,7 +9,7 @@ import { startDaemon, unlessReset, until, type TestDaemon } from '../support/pro
 import { aLocalInstance } from '../support/fixtures/instance.ts'
 import { matchAll } from '../support/fixtures/match.ts'
 import { startRedis } from '../support/redis/redis.ts'
-import { aStore, guestsWithoutPause, hostnameOf, resynced, serves } from '../support/redis/shapes.ts'
+import { aStore, guestsWithoutPause, hostnameOf, reasons, resynced, serves } from '../support/redis/shapes.ts'
 
 const KEYS = keysOf('gb1')
 const ID = '/latest/meta-data/instance-id'
@@ -39,6 +39,13 @@ t.test("a publish and its changes reach the guest's next GET; a removal makes it
   t.ok((await daemon.get('/latest/user-data')).body.equals(Buffer.from([0, 255, 31, 139])))
   await store.remove('srv-n1')
   await until(async () => (await unlessReset(daemon.get(ID)))?.status === 503, 'the removal')
+})
+
+t.test('the checks of a connection that is well do not end it', async (t) => {
+  const pings = async () => Number(/cmdstat_ping:calls=(\d+)/.exec(await redis.client.info('commandstats'))?.[1] ?? 0)
+  const before = await pings()
+  await until(async () => (await pings()) > before + 1, 'two checks of the connection')
+  t.same(reasons(daemon), [])
 })
 
 t.test('an instance that is put or removed while it is read is not lost: its tombstone is read twice', async (t) => {

@@ -126,7 +126,7 @@ t.test('PostgreSQL', { skip: without('postgres') }, async (t) => {
       const lines = (api: typeof first, ...codes: string[]) =>
         api.log.filter(({ code }) => codes.includes(String(code)))
       for (const api of [first, second]) {
-        await until(() => lines(api, 'database-unreachable').length === outage, 'whoever meets it first to say so')
+        await until(() => lines(api, 'database-unreachable').length === outage, 'one line about the database')
         for (let i = 0; i < 3; i++) await ask(api.baseUrl, token, 'GET', 'servers')
         t.equal(((await operator(api, '/readyz')) as { ready: boolean }).ready, false)
       }

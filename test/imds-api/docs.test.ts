@@ -339,7 +339,7 @@ t.test('the recipes work as written, while the first response to each change is 
     )
   })
 
-  await t.test('what a response means is told apart: try later, no access, events that are gone', async (t) => {
+  await t.test('the recipe distinguishes three failures: try later, no access, events that are gone', async (t) => {
     const tell = async (...scripts: string[]) =>
       (await run(RECIPES.events, 'sleep() { :; }', ...scripts, 'follow && echo 0 || echo $?')).output
     t.equal(await tell(), '0\n')

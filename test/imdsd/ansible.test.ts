@@ -5,6 +5,7 @@
 import { once } from 'node:events'
 import { writeFileSync } from 'node:fs'
 import { connect, createServer } from 'node:net'
+import { pipeline } from 'node:stream'
 import { join } from 'node:path'
 import { Redis } from 'ioredis'
 import t, { type Test } from 'tap'
@@ -33,10 +34,7 @@ exec nsenter --target "$1" --all --root --wd env -i HOME=/root PATH=/usr/sbin:/u
 /** Forwards a port of 127.0.0.1 on a host to the same one here. */
 async function forward(t: Test, { within }: BootedHost, port: number, socket: string): Promise<void> {
   const server = createServer((client) => {
-    const there = connect(port, '127.0.0.1')
-    client.pipe(there).pipe(client)
-    client.on('error', () => there.destroy())
-    there.on('error', () => client.destroy())
+    pipeline(client, connect(port, '127.0.0.1'), client, () => undefined) // whichever ends, both are closed
   }).listen(socket)
   await once(server, 'listening')
   t.teardown(() => server.close())

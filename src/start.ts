@@ -100,13 +100,13 @@ async function startBoth(): Promise<void> {
   await end(1)
 
   async function startApi() {
-    const loading = import('./imds-api/service.ts') // while initdb runs
+    const loading = import('./imds-api/service/service.ts') // while initdb runs
     const { demoEnvironment, prepareDatabase } = await import('./imds-api/demo.ts')
     const env = demoEnvironment(demo.env, demo.directory)
     const faults = await prepareDatabase(env)
     if (faults.length > 0)
       throw new StartFailure(faults.map(({ variable, message }) => `${variable} ${message}`).join('; '))
-    const parsed = (await import('./imds-api/config.ts')).parseApiConfig(env)
+    const parsed = (await import('./imds-api/service/config.ts')).parseApiConfig(env)
     if (!parsed.ok) throw new Error('the configuration was good before')
     return (await loading).startApi(parsed.value, log)
   }

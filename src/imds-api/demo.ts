@@ -6,7 +6,7 @@
 import { join } from 'node:path'
 import { digest } from './auth/secrets.ts'
 import type { VariableFault } from '../runtime/variables.ts'
-import { parseApiConfig } from './config.ts'
+import { parseApiConfig } from './service/config.ts'
 import { migrate } from './database/migrate.ts'
 import { openDatabase } from './database/open.ts'
 import { inTransaction } from './database/transaction.ts'

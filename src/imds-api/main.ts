@@ -21,17 +21,17 @@ import { superviseBy } from '../runtime/systemd.ts'
 import { readUnit } from '../runtime/unit-file.ts'
 import type { VariableFault } from '../runtime/variables.ts'
 import { printProbe, probeStore, storeOfPublisher } from '../store/probe.ts'
-import { buildProgram } from './arguments.ts'
-import { serviceFileFaults } from './service-files.ts'
-import { startApi, type Api } from './service.ts'
-import { refuseMissingDatabase, type CommandParts } from './commands.ts'
-import { parseApiConfig, regionFault, type ApiConfig } from './config.ts'
+import { buildProgram } from './commands/arguments.ts'
+import { serviceFileFaults } from './service/service-files.ts'
+import { startApi, type Api } from './service/service.ts'
+import { refuseMissingDatabase, type CommandParts } from './commands/commands.ts'
+import { parseApiConfig, regionFault, type ApiConfig } from './service/config.ts'
 import { compareMigrations, migrate } from './database/migrate.ts'
 import { openDatabase, type Database } from './database/open.ts'
 import type { DatabaseSettings } from './database/settings.ts'
 import { inTransaction, rolledBack } from './database/transaction.ts'
-import { drain, evacuate, listHypervisors, maintenance } from './fleet.ts'
-import { reconcile } from './reconcile.ts'
+import { drain, evacuate, listHypervisors, maintenance } from './commands/fleet.ts'
+import { reconcile } from './commands/reconcile.ts'
 import { applyRegion } from './region/apply.ts'
 import { parseRegion } from './region/parse.ts'
 import type { RegionFile } from './region/schema.ts'
@@ -49,7 +49,7 @@ const program = buildProgram(output, {
   reconcile: command((parts, options) => reconcile(parts, options, stopSignal())),
   doctor: async (command) => {
     status = await (
-      await import('./doctor.ts')
+      await import('./commands/doctor.ts')
     )[command]({ parsed: parseVariables(true), fileFaults: fileFaults() }, output)
   },
   explain: async (code) => {

@@ -1,6 +1,6 @@
 /** The man pages and the completion of all programs, from the definitions that their --help prints. */
-import { buildProgram as buildApi } from '../imds-api/arguments.ts'
-import { API_VARIABLES } from '../imds-api/config.ts'
+import { buildProgram as buildApi } from '../imds-api/commands/arguments.ts'
+import { API_VARIABLES } from '../imds-api/service/config.ts'
 import { buildProgram as buildImdsctl } from '../imdsctl/imdsctl.ts'
 import { buildProgram as buildImdsd } from '../imdsd/arguments.ts'
 import { VARIABLES } from '../imdsd/config.ts'

@@ -4,7 +4,7 @@ import { evacuateServer, findServersOn } from '../../src/imds-api/changes/evacua
 import { changeMaintenanceEvents } from '../../src/imds-api/changes/maintenance.ts'
 import { beginLiveMigration } from '../../src/imds-api/changes/server-placement.ts'
 import { setDrained, readHypervisorUsage, placeServer } from '../../src/imds-api/changes/hypervisors.ts'
-import { buildApiMetrics } from '../../src/imds-api/metrics.ts'
+import { buildApiMetrics } from '../../src/imds-api/service/metrics.ts'
 import { aRegion } from '../support/fixtures/region.ts'
 import { anApi, rowOf } from '../support/programs/api.ts'
 

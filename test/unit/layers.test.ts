@@ -33,6 +33,8 @@ const IMDSCTL: Readonly<Record<string, readonly string[]>> = {
 
 /** The rooms of imds-api, the highest first: each may import from those of the rows below, and from the foundation. */
 const API_FLOORS: readonly (readonly string[])[] = [
+  ['commands'],
+  ['service'],
   ['page'],
   ['resources', 'compute', 'region', 'publish', 'mail'],
   ['resources/kit'],
@@ -56,7 +58,7 @@ const IMPORTS: Readonly<Record<string, readonly string[]>> = {
   ...IMDSCTL,
   ...Object.fromEntries(API_FLOORS.flatMap((rooms, i) => rooms.map((room) => [`imds-api/${room}`, floorsFrom(i + 1)]))),
   'imds-api': floorsFrom(0),
-  manual: ['imds-api', 'imdsctl', 'imdsd', 'runtime'],
+  manual: ['imds-api/commands', 'imds-api/service', 'imdsctl', 'imdsd', 'runtime'],
 }
 
 /** Finds static imports, re-exports, type imports and `import()`, with a path inside the project. */

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { API_VARIABLES } from '../../../src/imds-api/config.ts'
+import { API_VARIABLES } from '../../../src/imds-api/service/config.ts'
 import { VARIABLES } from '../../../src/imdsd/config.ts'
 import {
   absolutePath,

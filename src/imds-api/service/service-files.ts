@@ -1,9 +1,9 @@
 /** The files that the variables of imds-api name, as the service will read them. */
-import { asUser } from '../runtime/as-user.ts'
-import type { ServiceEnvironment } from '../runtime/service-environment.ts'
-import { settingFileFaults } from '../runtime/setting-files.ts'
-import { readTextFile } from '../runtime/text-file.ts'
-import { setVariables, type VariableFault } from '../runtime/variables.ts'
+import { asUser } from '../../runtime/as-user.ts'
+import type { ServiceEnvironment } from '../../runtime/service-environment.ts'
+import { settingFileFaults } from '../../runtime/setting-files.ts'
+import { readTextFile } from '../../runtime/text-file.ts'
+import { setVariables, type VariableFault } from '../../runtime/variables.ts'
 import { API_VARIABLES } from './config.ts'
 
 /** imds-api writes the one of audit lines, and creates it. */

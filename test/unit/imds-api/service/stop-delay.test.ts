@@ -1,6 +1,6 @@
 import { EventEmitter } from 'node:events'
 import { expect, test } from 'vitest'
-import { StopDelay } from '../../../src/imds-api/stop-delay.ts'
+import { StopDelay } from '../../../../src/imds-api/service/stop-delay.ts'
 
 test('only once it has begun, responses end their connections', async () => {
   const server = new EventEmitter()

@@ -1,10 +1,10 @@
 /** The commands and options of imds-api, from which its help, manual and completion follow. */
 import { Command } from 'commander'
-import { EVENT_OPTIONS, type EventOptions } from '../metadata/event-options.ts'
-import type { Output } from '../runtime/output.ts'
-import { describeVariables } from '../runtime/variables.ts'
-import { VERSION } from '../runtime/version.ts'
-import { API_VARIABLES } from './config.ts'
+import { EVENT_OPTIONS, type EventOptions } from '../../metadata/event-options.ts'
+import type { Output } from '../../runtime/output.ts'
+import { describeVariables } from '../../runtime/variables.ts'
+import { VERSION } from '../../runtime/version.ts'
+import { API_VARIABLES } from '../service/config.ts'
 
 /** What imds-api does. */
 export interface Actions {

@@ -1,15 +1,15 @@
 /** What the commands of imds-api share. */
 import type { Selectable } from 'kysely'
-import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
-import type { Output } from '../runtime/output.ts'
-import { openStore } from '../store/open.ts'
-import { StoreUnavailable, type Publisher } from '../store/publisher.ts'
-import { regionFault, type ApiConfig } from './config.ts'
-import { migrate } from './database/migrate.ts'
-import { embeddedExists } from './database/embedded.ts'
-import type { Database } from './database/open.ts'
-import type { DatabaseSettings } from './database/settings.ts'
-import type { Tables } from './database/tables.ts'
+import { CommandFailure, EXIT } from '../../runtime/exit-status.ts'
+import type { Output } from '../../runtime/output.ts'
+import { openStore } from '../../store/open.ts'
+import { StoreUnavailable, type Publisher } from '../../store/publisher.ts'
+import { regionFault, type ApiConfig } from '../service/config.ts'
+import { migrate } from '../database/migrate.ts'
+import { embeddedExists } from '../database/embedded.ts'
+import type { Database } from '../database/open.ts'
+import type { DatabaseSettings } from '../database/settings.ts'
+import type { Tables } from '../database/tables.ts'
 
 /**
  * What a command needs. `open`: opens the database, and may give up the rights of root: read what needs them before,

@@ -1,16 +1,16 @@
 /** `imds-api doctor` and `imds-api status`: whether the control plane of this host is well. Each returns its exit status. */
 import { setTimeout as sleep } from 'node:timers/promises'
-import { formatDuration } from '../runtime/ago.ts'
-import { failure, ok, printChecks, runChecks, warning, type Check, type CheckResult } from '../runtime/check.ts'
-import { formatHostPort } from '../runtime/host-port.ts'
-import { parseMetrics, ratesBetween, runningVersion, type Sample } from '../runtime/metric-values.ts'
-import type { Output } from '../runtime/output.ts'
-import { readSecretFile } from '../runtime/secret-file.ts'
-import type { ParsedVariables, VariableFault } from '../runtime/variables.ts'
-import { VERSION } from '../runtime/version.ts'
-import { probeStore, storeOfPublisher } from '../store/probe.ts'
-import type { ApiConfig } from './config.ts'
-import type { ServiceFindings } from './operator.ts'
+import { formatDuration } from '../../runtime/ago.ts'
+import { failure, ok, printChecks, runChecks, warning, type Check, type CheckResult } from '../../runtime/check.ts'
+import { formatHostPort } from '../../runtime/host-port.ts'
+import { parseMetrics, ratesBetween, runningVersion, type Sample } from '../../runtime/metric-values.ts'
+import type { Output } from '../../runtime/output.ts'
+import { readSecretFile } from '../../runtime/secret-file.ts'
+import type { ParsedVariables, VariableFault } from '../../runtime/variables.ts'
+import { VERSION } from '../../runtime/version.ts'
+import { probeStore, storeOfPublisher } from '../../store/probe.ts'
+import type { ApiConfig } from '../service/config.ts'
+import type { ServiceFindings } from '../service/operator.ts'
 
 /** The configuration of the service, and what is wrong with the files that it names. */
 export interface ServiceConfiguration {

@@ -2,9 +2,9 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
-import { serviceFileFaults } from '../../../src/imds-api/service-files.ts'
-import { keyLines } from '../../support/fixtures/record-keys.ts'
-import { directoryOfFile } from '../../support/fixtures/temporary-directory.ts'
+import { serviceFileFaults } from '../../../../src/imds-api/service/service-files.ts'
+import { keyLines } from '../../../support/fixtures/record-keys.ts'
+import { directoryOfFile } from '../../../support/fixtures/temporary-directory.ts'
 
 const NOW = Date.parse('2026-11-29T12:00:00Z')
 const directory = directoryOfFile()

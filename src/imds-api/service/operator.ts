@@ -1,16 +1,16 @@
 /** The operators' listener of imds-api: the status page at /, /metrics, /livez, /readyz, /findings and /hypervisors. */
 import { fastify, type FastifyInstance } from 'fastify'
 import type { Registry } from 'prom-client'
-import { guardAccess } from '../pages/access.ts'
-import { sendPage } from '../pages/send.ts'
-import type { Question } from '../pages/search.ts'
-import type { CheckResult } from '../runtime/check.ts'
-import { NO_SCHEMA_COMPILERS } from '../runtime/fastify-settings.ts'
-import { VERSION } from '../runtime/version.ts'
-import { refuseOtherVersionsOfOperators } from '../runtime/http-version.ts'
-import type { Database } from './database/open.ts'
-import type { RegionHypervisor, RegionHypervisors } from './publish/hypervisors.ts'
-import type { OutboxPublisher } from './publish/outbox-publisher.ts'
+import { guardAccess } from '../../pages/access.ts'
+import { sendPage } from '../../pages/send.ts'
+import type { Question } from '../../pages/search.ts'
+import type { CheckResult } from '../../runtime/check.ts'
+import { NO_SCHEMA_COMPILERS } from '../../runtime/fastify-settings.ts'
+import { VERSION } from '../../runtime/version.ts'
+import { refuseOtherVersionsOfOperators } from '../../runtime/http-version.ts'
+import type { Database } from '../database/open.ts'
+import type { RegionHypervisor, RegionHypervisors } from '../publish/hypervisors.ts'
+import type { OutboxPublisher } from '../publish/outbox-publisher.ts'
 
 export interface ApiOperatorParts {
   readonly database: Pick<Database, 'pool'>

@@ -3,8 +3,8 @@
  * list of everything that is wrong with it. Pure: it opens nothing. The variables of the store are the same as
  * imdsctl's.
  */
-import { LOG_LEVELS, type LogLevel } from '../runtime/log-level.ts'
-import type { HostPort } from '../runtime/host-port.ts'
+import { LOG_LEVELS, type LogLevel } from '../../runtime/log-level.ts'
+import type { HostPort } from '../../runtime/host-port.ts'
 import {
   absolutePath,
   addressPort,
@@ -17,7 +17,7 @@ import {
   type Environment,
   type ParsedVariables,
   type Values,
-} from '../runtime/variables.ts'
+} from '../../runtime/variables.ts'
 import {
   parseStoreSettings,
   STORE_SETTINGS,
@@ -25,13 +25,13 @@ import {
   storeSettingsOf,
   DEFAULT_USER_DATA_BYTES,
   type StoreSettings,
-} from '../store/settings.ts'
-import { TOKEN_VARIABLES, tokenSettingsOf, type TokenSettings } from './auth/settings.ts'
-import type { ComputeMode } from './changes/actions.ts'
-import { COMPUTE_VARIABLES, parseComputeListener, type ComputeListener } from './compute/settings.ts'
-import { DATABASE_VARIABLES, parseDatabaseSettings, type DatabaseSettings } from './database/settings.ts'
-import { CLIENT_VARIABLES, parseClientSettings, type ClientSettings } from './http/settings.ts'
-import { MAIL_VARIABLES, parseMailSettings, type MailSettings } from './mail/settings.ts'
+} from '../../store/settings.ts'
+import { TOKEN_VARIABLES, tokenSettingsOf, type TokenSettings } from '../auth/settings.ts'
+import type { ComputeMode } from '../changes/actions.ts'
+import { COMPUTE_VARIABLES, parseComputeListener, type ComputeListener } from '../compute/settings.ts'
+import { DATABASE_VARIABLES, parseDatabaseSettings, type DatabaseSettings } from '../database/settings.ts'
+import { CLIENT_VARIABLES, parseClientSettings, type ClientSettings } from '../http/settings.ts'
+import { MAIL_VARIABLES, parseMailSettings, type MailSettings } from '../mail/settings.ts'
 
 export interface ApiConfig extends ClientSettings, TokenSettings {
   /** `passwordFile` undefined: it needs no password. */

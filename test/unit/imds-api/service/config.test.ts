@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { parseApiConfig } from '../../../src/imds-api/config.ts'
+import { parseApiConfig } from '../../../../src/imds-api/service/config.ts'
 
 const FILES = { IMDS_STORE: 'file:/srv/imds' }
 const REDIS = { IMDS_STORE: 'redis://r:6379', IMDS_REGION: 'gb1' }

@@ -1,8 +1,8 @@
 import { Registry } from 'prom-client'
 import { expect, test } from 'vitest'
-import { buildOperatorServer } from '../../../src/imds-api/operator.ts'
-import type { PublishProblem } from '../../../src/imds-api/publish/outbox-publisher.ts'
-import type { RegionHypervisors } from '../../../src/imds-api/publish/hypervisors.ts'
+import { buildOperatorServer } from '../../../../src/imds-api/service/operator.ts'
+import type { PublishProblem } from '../../../../src/imds-api/publish/outbox-publisher.ts'
+import type { RegionHypervisors } from '../../../../src/imds-api/publish/hypervisors.ts'
 
 const NONE: RegionHypervisors = { hypervisors: [], storeProblem: undefined }
 

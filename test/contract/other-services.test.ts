@@ -1,7 +1,6 @@
 /**
- * Vulnerabilities of other services (docs/security.md#lessons-from-other-services) that this one does not have: headers
- * by which a guest could impersonate another, and paths that led to other data. test/imdsd/sockets.test.ts has those that
- * a URL parser would change.
+ * Vulnerabilities of other services that this one does not have: headers by which a guest could impersonate another, and
+ * paths that led to other data. test/imdsd/sockets.test.ts has those that a URL parser would change.
  */
 import { expect, test } from 'vitest'
 import { aGuestServer } from '../support/fixtures/guest-server.ts'

@@ -1,6 +1,6 @@
 /**
- * What `imdsctl --json` prints has the shape of the examples in docs/json.md: the same fields with values of the same
- * types. test/unit/docs.test.ts checks that each command has an example.
+ * What `imdsctl --json` prints has the shape of the examples in docs/json.md, or of those here: the same fields with
+ * values of the same types.
  */
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -13,6 +13,8 @@ import { executed } from '../tools/documents.ts'
 import { openTestStore } from '../support/test-store.ts'
 import { shortDirectory } from '../support/test-directory.ts'
 import { imdsctl } from '../support/programs/imdsctl.ts'
+import { buildProgram } from '../../src/imdsctl/imdsctl.ts'
+import { Output } from '../../src/runtime/output.ts'
 
 /** How two values differ in shape. An empty list has the shape of any other, and of several elements the fields count. */
 function differences(example: unknown, actual: unknown, path: string): string[] {
@@ -38,7 +40,46 @@ const linesOf = (text: string) =>
     .split('\n')
     .map((line) => JSON.parse(line) as unknown)
 
-t.test('each command prints JSON in the shape of its example in docs/json.md', async (t) => {
+const COMMANDS = buildProgram({
+  output: new Output('', process.stdout, process.stderr, () => undefined),
+  env: {},
+  own: {},
+  onStatus: () => undefined,
+}).commands.map((command) => command.name())
+
+const FAULTY = { place: '', id: '', error: '', result: 'invalid', faults: [{ path: '', message: '' }] }
+const STATUS = {
+  ok: 12,
+  warnings: 1,
+  failures: 0,
+  daemon: {
+    version: '',
+    uptimeSeconds: 86400,
+    readiness: {
+      ready: true,
+      store: '',
+      connected: true,
+      instances: 250,
+      viewAgeSeconds: 21.441,
+      unconfirmed: 0,
+      faulty: 0,
+      contestedAddresses: 0,
+      unconfirmedAddresses: 0,
+      firewall: { required: true, applied: true, ageSeconds: 1.2 },
+    },
+    requestsPerSecond: 12.5,
+    refusalsPerSecond: 0,
+    refusals: {},
+    droppedConnectionsPerSecond: 0,
+    cpuPercent: 1.3,
+    residentBytes: 133169152,
+    openDescriptors: 31,
+    mostDescriptors: 20000,
+  },
+  checks: [{ check: '', state: '', text: '', remedy: '' }],
+}
+
+t.test('each command prints JSON in the shape of its example', async (t) => {
   const redis = await startRedis(t)
   const directory = shortDirectory(t)
   const place = (name: string) => join(directory, name)
@@ -56,11 +97,15 @@ t.test('each command prints JSON in the shape of its example in docs/json.md', a
   )
   writeFileSync(place('keys'), keyLines('k1'))
   const options = ['--json', '--store', redis.url, '--region', 'gb1']
+  const checked = new Set(['get', 'schema', 'reports']) // these two always print JSON; imdsd/reports.test.ts has the third
   const run = (...args: string[]) => imdsctl([...options, ...args], { env })
   /** Runs a command and compares its lines with those of the example: each with the most similar one, since records are worked on at the same time. */
-  const check = async (example: string, ...args: string[]) => {
+  const check = async (example: string | readonly object[], ...args: string[]) => {
     const { stdout, stderr } = await run(...args)
-    const [documented, printed] = [linesOf(example), linesOf(stdout)]
+    const documented =
+      typeof example === 'string' ? linesOf(example) : example.map((line) => ({ formatVersion: 1, ...line }))
+    const printed = linesOf(stdout)
+    checked.add(args.find((arg) => COMMANDS.includes(arg))!)
     t.equal(printed.length, documented.length, args.join(' '))
     t.equal(stderr, '')
     const rest = [...printed]
@@ -74,45 +119,46 @@ t.test('each command prints JSON in the shape of its example in docs/json.md', a
     for (const line of [...documented, ...printed]) t.match(line, { formatVersion: 1 })
   }
 
-  await check(executed('docs/json.md', 'json init'), 'init')
+  await check([{ result: 'initialised' }], 'init')
   const daemon = await aDaemon(t, redis.url)
   env['IMDS_OPERATOR_SOCKET'] = daemon.operatorSocket.replace('unix:', '')
   // a record that comes after the first resync has the time when it was published
   await until(async () => (await daemon.metric('imds_resyncs_total{result="completed"}')) > 0, 'the first resync')
   await check(executed('docs/json.md', 'json put'), 'put', place('records'))
-  await check(executed('docs/json.md', 'json validate'), 'validate', place('records'))
+  await check([...['srv-x1y2z', 'srv-a1b2c'].map((id) => ({ place: '', result: 'valid', id, revision: 1 })), FAULTY, { records: 3, valid: 2, faulty: 1 }], 'validate', place('records'))
   await store.put(record(2), Buffer.from('#cloud-config\n'))
-  await check(executed('docs/json.md', 'json user-data'), 'user-data', 'srv-n1')
-  await check(executed('docs/json.md', 'json wait'), 'wait', 'srv-n1')
-  await check(executed('docs/json.md', 'json seal'), 'seal', 'srv-n1')
+  await check([{ id: '', userDataBase64: '' }], 'user-data', 'srv-n1')
+  await check([{ id: '', revision: 4 }], 'wait', 'srv-n1')
+  await check([{ id: '', result: 'sealed', revision: 4, order: 1, sealedAt: '' }], 'seal', 'srv-n1')
   await check(executed('docs/json.md', 'json list'), 'list', '--sealed')
-  await check(executed('docs/json.md', 'json list count'), 'list', '--count')
-  await check(executed('docs/json.md', 'json unseal'), 'unseal', 'srv-n1')
+  await check([{ instances: 250, of: 10000, sealed: 3 }], 'list', '--count')
+  await check([{ id: '', result: 'unsealed', revision: 5, order: 1, sealedAt: null }], 'unseal', 'srv-n1')
   const reboot = ['--code', 'system-reboot', '--not-before', '2026-11-20T15:04:05Z', '--event', 'evt-1']
-  await check(executed('docs/json.md', 'json maintenance change'), 'maintenance', 'srv-n1', ...reboot)
-  await check(executed('docs/json.md', 'json maintenance'), 'maintenance', 'srv-n1')
-  await check(executed('docs/json.md', 'json drain'), 'drain', 'hv1')
+  await check([{ id: '', result: 'published', revision: 6, event: 'evt-1' }], 'maintenance', 'srv-n1', ...reboot)
+  await check([{ id: '', events: [{ id: '', code: '', state: 'active', notBefore: '', description: '' }] }], 'maintenance', 'srv-n1')
+  await check([{ name: 'hv1', result: 'drained' }], 'drain', 'hv1')
   await check(executed('docs/json.md', 'json hypervisors'), 'hypervisors')
-  await check(executed('docs/json.md', 'json undrain'), 'undrain', 'hv1')
-  await check(executed('docs/json.md', 'json evacuate'), 'evacuate', 'hv9', '--to', 'hv1')
-  await check(executed('docs/json.md', 'json forget'), 'forget', 'hv9')
+  await check([{ name: 'hv1', result: 'undrained' }], 'undrain', 'hv1')
+  await check([{ result: 'moved', id: '', revision: 2, from: ['hv9'], to: ['hv1'] }], 'evacuate', 'hv9', '--to', 'hv1')
+  await check([{ name: 'hv9', result: 'forgotten' }], 'forget', 'hv9')
   for (const path of ['/latest/meta-data/instance-id', '/latest/meta-data/nothing']) await daemon.get(path)
   await check(executed('docs/json.md', 'json explain'), 'explain', '127.0.0.1')
-  await check(executed('docs/json.md', 'json explain code'), 'explain', 'firewall-restored')
-  await check(executed('docs/json.md', 'json acl'), 'acl', 'hv1')
+  await check([{ code: '', meaning: '', guests: '', remedy: '' }], 'explain', 'firewall-restored')
+  await check([{ hypervisor: 'hv1', user: '' }], 'acl', 'hv1')
   await check(executed('docs/json.md', 'json doctor'), 'doctor')
-  await check(executed('docs/json.md', 'json status'), 'status')
-  await check(executed('docs/json.md', 'json firewall'), 'firewall')
-  await check(executed('docs/json.md', 'json identity'), 'identity', 'init', place('identity'))
+  await check([STATUS], 'status')
+  await check([{ version: '', interfaces: 250, faults: [], rules: '' }], 'firewall')
+  await check([{ key: '', certificate: '' }], 'identity', 'init', place('identity'))
   const certificate = place('identity/identity-cert.pem')
   const issuer = ['--issuer', 'https://id.example.com/gb1']
-  await check(executed('docs/json.md', 'json identity jwks'), 'identity', 'jwks', place('web'), certificate, ...issuer)
-  await check(executed('docs/json.md', 'json export'), 'export', place('backup'))
-  await check(executed('docs/json.md', 'json import'), 'import', place('backup'))
-  await check(executed('docs/json.md', 'json republish'), 'republish', '--as-is')
-  await check(executed('docs/json.md', 'json encrypt'), '--record-keys', place('keys'), 'encrypt', '--from-plain')
-  await check(executed('docs/json.md', 'json decrypt'), '--record-keys', place('keys'), 'decrypt')
+  await check([{ issuer: '', keys: [''], files: [''] }], 'identity', 'jwks', place('web'), certificate, ...issuer)
+  await check([{ records: 250, tombstones: 3, unreadable: 0 }], 'export', place('backup'))
+  await check([{ records: 250, unchanged: 250 }], 'import', place('backup'))
+  await check([{ records: 250, unchanged: 250 }], 'republish', '--as-is')
+  await check([{ instances: 250, encrypted: 250, unchanged: 0 }], '--record-keys', place('keys'), 'encrypt', '--from-plain')
+  await check([{ instances: 250, decrypted: 250, unchanged: 0 }], '--record-keys', place('keys'), 'decrypt')
   await check(executed('docs/json.md', 'json remove'), 'remove', 'srv-n2', 'srv-n3')
-  await check(executed('docs/json.md', 'json list removed'), 'list', '--removed')
+  await check([{ id: '', revision: 5 }], 'list', '--removed')
   await check(executed('docs/json.md', 'json error'), 'user-data', 'srv-none')
+  t.same([...checked].toSorted(), COMMANDS.toSorted())
 })

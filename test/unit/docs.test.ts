@@ -380,11 +380,6 @@ describe('tables that people write have every row of the code', () => {
     ).map(([, command]) => command)
     expect(unique(described)).toEqual(unique(IMDSCTL_COMMANDS))
   })
-  test('the commands of imdsctl, with an example of what each prints as JSON', () => {
-    const examples = found([['', DOCS.get('docs/json.md')!]], /^<!-- executed: json ([\w-]+)/gm).map(([, name]) => name)
-    const alwaysJson = ['get', 'schema']
-    expect(unique([...examples, ...alwaysJson])).toEqual(unique([...IMDSCTL_COMMANDS, 'error']))
-  })
   test('the paths of the operator API', () => {
     const paths = itemsBelow('docs/operations/tools.md', "## The operators' listeners", /`(\/[^?`]*)/).map(([path]) =>
       path!.replace('ID', ':id'),

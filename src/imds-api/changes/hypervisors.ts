@@ -63,7 +63,7 @@ export interface WantedPlacement {
 
 /**
  * Places a server on the hypervisor with the most free RAM among SAMPLE_SIZE random ones. If none of these has enough,
- * or other changes have locked them, it compares all, which takes long in a large region (docs/scale.md). Locks the
+ * or other changes have locked them, it compares all, which takes long in a large region (docs/performance.md). Locks the
  * hypervisor, so that two changes cannot use the same RAM. It waits for another change only if others have locked all
  * that have enough, and then for one. Undefined: none has enough.
  */

@@ -21,7 +21,7 @@ import type { Share } from './share.ts'
 const STALLED_MS = 20_000
 /**
  * The interval of the checks, in ms. During one interval, a flood of line breaks can delay other guests
- * (docs/performance.md, "A guest that floods").
+ * (docs/performance.md, `flood`).
  */
 export const CHECK_INTERVAL_MS = 500
 /**

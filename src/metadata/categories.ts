@@ -1,6 +1,6 @@
 /**
  * The catalogue of categories: the content of `meta-data/`, and the version from which each is visible (contract C;
- * docs/ec2.md#categories).
+ * docs/contract.md#notes-on-ec2).
  *
  * A row is a path pattern, EC2's date for it, and a function that returns the values. A row without values has no path
  * in the tree. Listings are in the order of the rows. Categories that exist only on AWS (`iam/`, `spot/`), or for which
@@ -77,7 +77,7 @@ function ofInterface(
 }
 
 /**
- * Like `ofInterface`, for a list of addresses. Older versions show only its first line (docs/ec2.md#changed-formats).
+ * Like `ofInterface`, for a list of addresses. Older versions show only its first line (docs/contract.md#notes-on-ec2).
  */
 function addressesOfInterface(name: string, since: string, value: (nic: Interface) => Value): Category {
   const { pattern, entries } = ofInterface(name, since, value)

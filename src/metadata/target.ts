@@ -1,6 +1,6 @@
 /**
  * Parses the target of a request into its canonical form: a version, and a path of the tree (contract A3;
- * docs/ec2.md#urls).
+ * docs/contract.md#notes-on-ec2).
  *
  * Real clients double slashes, add or omit the last one, send absolute URLs, and escape characters that need no escape.
  * The target is split before it is decoded, so an escaped slash does not separate segments. The host of an absolute URL

@@ -1,5 +1,5 @@
 /**
- * The API versions: EC2's list, oldest first, with the alias `latest` last (contract A1; docs/ec2.md#versions).
+ * The API versions: EC2's list, oldest first, with the alias `latest` last (contract A1; docs/contract.md#notes-on-ec2).
  *
  * A category has the date at which EC2 introduced it. Some of these dates are not versions, so a category is visible
  * from the first version at or after its date (contract A2). The rest of the tree uses positions in this list.

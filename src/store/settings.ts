@@ -17,7 +17,7 @@ import {
 
 /** The most that IMDS_USER_DATA_MAX_BYTES can be set to, for a daemon. */
 export const MAX_USER_DATA_BYTES = 16 * 1024 * 1024
-/** The default limit of user-data in bytes, which is EC2's (docs/ec2.md#user-data). */
+/** The default limit of user-data in bytes, which is EC2's (docs/contract.md#notes-on-ec2). */
 export const DEFAULT_USER_DATA_BYTES = 16384
 
 /** The form of a region's name, and of every other name, in words. */

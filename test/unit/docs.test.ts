@@ -129,7 +129,7 @@ const NOT_EXECUTED: Readonly<Record<string, string>> = {
     'there is no Docker where tests run: test/imdsd/compose.test.ts starts what the file describes',
   'docs/clients.md: GET /2009-04-04/meta-data/instance-id       repeated until 200 with a body that is not empty':
     'requests of cloud-init, not commands; test/clients/cloud-init.test.ts runs cloud-init',
-  'docs/ec2.md: <?xml version="1.0" encoding="iso-8859-1"?>': 'a response, not a command: tested below',
+  'docs/contract.md: <?xml version="1.0" encoding="iso-8859-1"?>': 'a response, not a command: tested below',
 }
 
 test('every block of code in the documents is executed by a test, or listed with the reason', () => {
@@ -158,8 +158,8 @@ test('the scripts that CONTRIBUTING.md names exist', () => {
   expect(named.filter((name) => !(name in scripts) && name !== 'ci')).toEqual([])
 })
 
-test('the error page of docs/ec2.md is the one that guests get', () => {
-  const [, page] = /^```html\n(.*?)^```$/ms.exec(DOCS.get('docs/ec2.md')!)!
+test('the error page of docs/contract.md is the one that guests get', () => {
+  const [, page] = /^```html\n(.*?)^```$/ms.exec(DOCS.get('docs/contract.md')!)!
   expect(responseOf('not-found').body).toBe(page)
 })
 

@@ -1,6 +1,6 @@
 /**
  * The expected refusals of the guest side, in one table: each has a status, headers and a body (contract A7; the page
- * is docs/ec2.md#error-page). Its name is the reason in metrics and logs.
+ * is docs/contract.md#notes-on-ec2). Its name is the reason in metrics and logs.
  */
 
 /** `page`: the response to a GET has the XHTML page as its body. `ordinary`: see `isOrdinary`. */

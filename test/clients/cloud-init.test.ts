@@ -15,7 +15,7 @@ import { without } from '../support/packages.ts'
 
 /**
  * Without DMI data cloud-init does not recognise the platform, and sends the same requests as in a guest of this cloud
- * (docs/clients.md#requests). Modules that use no metadata are disabled, because some would try to grow disks.
+ * (docs/clients.md#cloud-init). Modules that use no metadata are disabled, because some would try to grow disks.
  */
 const CONFIGURATION = `
 datasource_list: [Ec2]

@@ -87,7 +87,7 @@ function dmiOf(strings: RegExp, uuid: RegExp, content: string): Dmi {
 /** Starts a guest with SMBIOS strings, prepared as docs/guests.md says or not. */
 async function startGuest(t: Test, guest: Guest, dmi: Dmi, isPrepared: boolean): Promise<Machine> {
   const machine = await startVm(t, guest, dmi)
-  if (isPrepared) await runExample(machine, executed('docs/guests.md', 'image'))
+  if (isPrepared) await runExample(machine, executed('docs/clients.md', 'image'))
   return machine
 }
 

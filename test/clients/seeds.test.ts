@@ -131,7 +131,7 @@ t.test('cloud-init', { skip: withoutNamespaces() || without('cloud-init') }, asy
       t,
       guest,
       'NoCloud',
-      { product_serial: executed('docs/guests.md', 'nocloud').trim() },
+      { product_serial: executed('docs/clients.md', 'nocloud').trim() },
       newer.command,
     )
     await hasAll(t, machine, 'srv-seed4')

@@ -55,7 +55,7 @@ t.test('the command line has the same values as the hardware database', (t) => {
   const [enabled, imports, network, ...options] = commandLine().split(' ')
   t.same(
     [enabled, imports, network],
-    ['systemd.imds=yes', 'systemd.imds.import=yes', executed('docs/guests.md', 'unlocked').trim()],
+    ['systemd.imds=yes', 'systemd.imds.import=yes', executed('docs/clients.md', 'unlocked').trim()],
   )
   t.same(options.toSorted(), inHwdb.toSorted())
   t.end()
@@ -201,7 +201,7 @@ t.test("the client of Debian's sid", { skip: withoutNamespaces() || notLong }, a
 
 /** The example of docs/guests.md as one line. */
 function commandLine(): string {
-  return executed('docs/guests.md', 'imds command line').trim().replaceAll('\n', ' ')
+  return executed('docs/clients.md', 'imds command line').trim().replaceAll('\n', ' ')
 }
 
 /** Gives a guest whose way to the service is its default route the routes of the mode locked. */
@@ -261,7 +261,7 @@ async function replay(t: Test, guest: Guest) {
 async function installHwdb(machine: Machine, root: string): Promise<void> {
   await machine.run(['mkdir', '-p', '/run/image/deploy/guest'])
   await machine.write('/run/image/deploy/guest/90-imds.hwdb', readFileSync(HWDB, 'utf8'))
-  const commands = executed('docs/guests.md', 'hwdb')
+  const commands = executed('docs/clients.md', 'hwdb')
     .replace(' /etc/', ` ${join(root, 'etc')}/`)
     .replace('systemd-hwdb', `chroot ${root} systemd-hwdb`)
   const { status, stderr } = await machine.run(['sh', '-euc', `cd /run/image\n${commands}`])

@@ -1,5 +1,5 @@
 /**
- * `npm start` as a newcomer runs it: the daemon and imds-api together, the lines that it prints and the README has, and
+ * `npm start` as a newcomer runs it: the daemon and imds-api together, the lines that it prints and docs/api.md has, and
  * its end.
  */
 import { spawn, spawnSync } from 'node:child_process'
@@ -68,12 +68,13 @@ t.test('npm start: the printed lines create a server, and its guest reads user-d
     [],
     'no warning greets a newcomer',
   )
-  const example = here(executed('README.md', 'api'))
+  const example = here(executed('docs/api.md', 'demo'))
   const printed = lines
     .slice(lines.findIndex((line) => line.startsWith('imds-api creates')))
     .filter((line) => line.startsWith('  '))
     .map((line) => line.slice(2))
-  t.equal(printed.join('\n'), example.trim(), 'the README has the printed lines')
+  t.equal(printed.join('\n'), example.trim(), 'docs/api.md has the printed lines')
+  t.ok(example.startsWith(here(executed('README.md', 'api'))), 'and the README the first of them')
   const { status, stdout, stderr: errors } = spawnSync('sh', ['-euc', example], { encoding: 'utf8' })
   t.match({ status, errors }, { status: 0, errors: '' })
   const [created, userData, cloudIp, mapped, address] = stdout.trim().split('\n') as [

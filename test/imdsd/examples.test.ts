@@ -79,6 +79,7 @@ const commandsOf = (example: string) =>
   example
     .trim()
     .split('\n')
+    .filter((line) => line !== '' && !line.startsWith('#'))
     .map((line) => line.split(/ {2,}#/)[0]!.trim())
 
 t.test('the commands of the README publish the record of docs/record.md and explain what its guest gets', async (t) => {

@@ -90,7 +90,7 @@ test('the text of a request is bounded and escaped, in messages and in fields', 
 
 test('the document explains every code of a field, and no other', () => {
   const section = readFileSync(new URL('../../../../docs/api.md', import.meta.url), 'utf8')
-    .split('\n## Details of errors')[1]!
+    .split('\n### Details of errors')[1]!
     .split('\n#', 1)[0]!
   expect([...section.matchAll(/^\| `([a-z_]+)` +\|/gm)].map(([, code]) => code).slice(1)).toEqual(FIELD_CODES)
 })

@@ -41,10 +41,6 @@ const EXAMPLES = [
   ],
   [executed('docs/api.md', 'conditions'), /^304\n200\n412\n200\n$/],
   [
-    executed('docs/api.md', 'idempotency'),
-    /^HTTP\/1.1 201 [^]*"name":"once"[^]*\nidempotent-replayed: true\r\n\{"error_name":"unprocessable_entity"[^\n]*Idempotency-Key[^\n]*\n$/i,
-  ],
-  [
     executed('docs/api.md', 'waiting'),
     /^active\ndeleted\n\{"error_name":"resource_conflict","errors":\["srv-\w+ is deleted: it cannot become active"\][^\n]*\n$/,
   ],

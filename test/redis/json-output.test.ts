@@ -125,7 +125,15 @@ t.test('each command prints JSON in the shape of its example', async (t) => {
   // a record that comes after the first resync has the time when it was published
   await until(async () => (await daemon.metric('imds_resyncs_total{result="completed"}')) > 0, 'the first resync')
   await check(executed('docs/json.md', 'json put'), 'put', place('records'))
-  await check([...['srv-x1y2z', 'srv-a1b2c'].map((id) => ({ place: '', result: 'valid', id, revision: 1 })), FAULTY, { records: 3, valid: 2, faulty: 1 }], 'validate', place('records'))
+  await check(
+    [
+      ...['srv-x1y2z', 'srv-a1b2c'].map((id) => ({ place: '', result: 'valid', id, revision: 1 })),
+      FAULTY,
+      { records: 3, valid: 2, faulty: 1 },
+    ],
+    'validate',
+    place('records'),
+  )
   await store.put(record(2), Buffer.from('#cloud-config\n'))
   await check([{ id: '', userDataBase64: '' }], 'user-data', 'srv-n1')
   await check([{ id: '', revision: 4 }], 'wait', 'srv-n1')
@@ -135,7 +143,11 @@ t.test('each command prints JSON in the shape of its example', async (t) => {
   await check([{ id: '', result: 'unsealed', revision: 5, order: 1, sealedAt: null }], 'unseal', 'srv-n1')
   const reboot = ['--code', 'system-reboot', '--not-before', '2026-11-20T15:04:05Z', '--event', 'evt-1']
   await check([{ id: '', result: 'published', revision: 6, event: 'evt-1' }], 'maintenance', 'srv-n1', ...reboot)
-  await check([{ id: '', events: [{ id: '', code: '', state: 'active', notBefore: '', description: '' }] }], 'maintenance', 'srv-n1')
+  await check(
+    [{ id: '', events: [{ id: '', code: '', state: 'active', notBefore: '', description: '' }] }],
+    'maintenance',
+    'srv-n1',
+  )
   await check([{ name: 'hv1', result: 'drained' }], 'drain', 'hv1')
   await check(executed('docs/json.md', 'json hypervisors'), 'hypervisors')
   await check([{ name: 'hv1', result: 'undrained' }], 'undrain', 'hv1')
@@ -155,7 +167,13 @@ t.test('each command prints JSON in the shape of its example', async (t) => {
   await check([{ records: 250, tombstones: 3, unreadable: 0 }], 'export', place('backup'))
   await check([{ records: 250, unchanged: 250 }], 'import', place('backup'))
   await check([{ records: 250, unchanged: 250 }], 'republish', '--as-is')
-  await check([{ instances: 250, encrypted: 250, unchanged: 0 }], '--record-keys', place('keys'), 'encrypt', '--from-plain')
+  await check(
+    [{ instances: 250, encrypted: 250, unchanged: 0 }],
+    '--record-keys',
+    place('keys'),
+    'encrypt',
+    '--from-plain',
+  )
   await check([{ instances: 250, decrypted: 250, unchanged: 0 }], '--record-keys', place('keys'), 'decrypt')
   await check(executed('docs/json.md', 'json remove'), 'remove', 'srv-n2', 'srv-n3')
   await check([{ id: '', revision: 5 }], 'list', '--removed')

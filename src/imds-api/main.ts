@@ -10,7 +10,7 @@ import { stopSignal } from '../runtime/signals.ts' // first: it catches SIGUSR1
 import { readFileSync } from 'node:fs'
 import { dirname, resolve } from 'node:path'
 import { buildLog, standardOutput } from '../runtime/log.ts'
-import { becomeOwnerOf } from '../runtime/become-owner.ts'
+import { becomeOwnerOf } from '../runtime/other-user.ts'
 import { readTextFile } from '../runtime/text-file.ts'
 import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import { StartFailure } from '../runtime/listen.ts'

@@ -3,7 +3,7 @@ import { readFile } from 'node:fs/promises'
 import { buffer } from 'node:stream/consumers'
 import { ID_RULE, isId } from '../metadata/identifiers.ts'
 import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
-import { missingFile } from '../runtime/missing-file.ts'
+import { missingFile } from '../runtime/installation.ts'
 import type { Output } from '../runtime/output.ts'
 
 export function checkId(id: string): void {

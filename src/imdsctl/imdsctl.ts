@@ -4,7 +4,7 @@
  */
 import { Command, Option } from 'commander'
 import { STORE_SETTINGS } from '../store/settings.ts'
-import { VERSION } from '../runtime/version.ts'
+import { VERSION } from '../runtime/installation.ts'
 import { addDaemonCommands } from './daemon-commands.ts'
 import { buildRunner, wholeNumber, type Parts } from './runner.ts'
 import { addStoreCommands } from './store-commands.ts'

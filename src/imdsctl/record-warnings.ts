@@ -2,9 +2,9 @@
 import { isReadableTag } from '../metadata/categories.ts'
 import type { Shape } from '../metadata/record.ts'
 import { InstanceSchema } from '../metadata/schema.ts'
-import { escapeControls } from '../runtime/escape.ts'
+import { escapeControls } from '../runtime/terminal.ts'
 import { isJsonObject } from '../runtime/json.ts'
-import { nearest } from '../runtime/nearest.ts'
+import { nearest } from '../runtime/variables.ts'
 
 /** The warnings of one record that are printed. */
 const MAX_WARNINGS = 10

@@ -7,7 +7,7 @@ import { VARIABLES } from './config.ts'
 import { EXIT } from '../runtime/exit-status.ts'
 import type { Output } from '../runtime/output.ts'
 import { describeVariables } from '../runtime/variables.ts'
-import { VERSION } from '../runtime/version.ts'
+import { VERSION } from '../runtime/installation.ts'
 
 export interface Arguments {
   readonly demo?: boolean

@@ -13,7 +13,6 @@ import { parseIdentityCertificate, parseIdentityKey } from '../identity/key.ts'
 import { isName } from '../metadata/identifiers.ts'
 import type { Parsed } from '../metadata/parsed.ts'
 import { parseListeners, type GuestListeners } from './listeners.ts'
-import { LOG_LEVELS, type LogLevel } from '../runtime/log-level.ts'
 import { parseRecordKeys, type RecordKeys } from '../store/crypto/record-cipher.ts'
 import {
   NAME_RULE,
@@ -34,15 +33,17 @@ import {
   parseUnixSocket,
   MAX_UNIX_SOCKET_PATH_BYTES,
 } from '../runtime/host-port.ts'
-import { formatUnreadable } from '../runtime/secret-file.ts'
+import { formatUnreadable } from '../runtime/setting-files.ts'
 import { NO_SOCKETS, type SystemdSockets } from '../runtime/systemd.ts'
 import {
   absolutePath,
   addressPort,
   type AddFault,
   type Environment,
+  type LogLevel,
   list,
   listOf,
+  LOG_LEVELS,
   matching,
   oneOf,
   type ParsedVariables,
@@ -52,7 +53,7 @@ import {
   type Values,
   whole,
 } from '../runtime/variables.ts'
-import { isNetwork } from '../runtime/networks.ts'
+import { isNetwork } from '../metadata/address.ts'
 
 /**
  * The store. `hypervisor` undefined: the daemon serves every record in the store. `recordKeys` undefined: records are

@@ -99,8 +99,8 @@ async function buildBackground(parts: BackgroundParts) {
   const { view, guests, restored } = guestSide
   const { buildMetrics } = await import('./metrics.ts')
   await turn()
-  const { ClockWatch, CHECK_INTERVAL_MS } = await import('../runtime/clock.ts')
-  const { buildAddressWatch } = await import('../runtime/addresses.ts')
+  const { ClockWatch, CHECK_INTERVAL_MS } = await import('./clock.ts')
+  const { buildAddressWatch } = await import('./address-watch.ts')
   const metrics = buildMetrics()
   const storeSide = await buildStoreSide({ ...parts, openSource, metrics })
   await turn()

@@ -11,7 +11,7 @@ import { DURATION_BOUNDS, type RequestMeter } from './guest/meter.ts'
 import { FAULT_REASONS } from './view/validate.ts'
 import type { Sync, SyncMetrics } from './view/sync.ts'
 import type { View } from './view/view.ts'
-import type { AddressWatch } from '../runtime/addresses.ts'
+import type { AddressWatch } from './address-watch.ts'
 import type { Source } from '../store/source.ts'
 import { buildRegistry, gaugesOf, labelled } from '../runtime/metrics.ts'
 

@@ -1,6 +1,6 @@
 /** The operators' side of imdsd: its listeners, and what they show. */
 import type { OperatorParts } from './operator/server.ts'
-import type { AddressWatch } from '../runtime/addresses.ts'
+import type { AddressWatch } from './address-watch.ts'
 import type { HostPort } from '../runtime/host-port.ts'
 import { maxOperatorConnections, readLimits } from '../runtime/listen.ts'
 import type { ServedInstance } from './view/served-instance.ts'
@@ -48,7 +48,7 @@ export async function buildOperatorSide(parts: OperatorSideParts): Promise<Opera
     import('./operator/diagnosis.ts'),
     import('./operator/launch-gate.ts'),
     import('./operator/readiness.ts'),
-    import('../runtime/addresses.ts'),
+    import('./address-watch.ts'),
     import('./operator/listener.ts'),
     import('./status-page.ts'),
   ])

@@ -4,7 +4,7 @@
  */
 import { randomBytes } from 'node:crypto'
 import { setImmediate as turn } from 'node:timers/promises'
-import { VERSION } from '../runtime/version.ts'
+import { VERSION } from '../runtime/installation.ts'
 import { loadYaml } from '../store/document.ts'
 import { RECENT_MS } from '../store/fleet.ts'
 import type { Announcement } from '../store/redis/source.ts'

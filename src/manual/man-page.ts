@@ -1,7 +1,7 @@
 /** Man pages: the help of a program and of each of its commands as it is printed, and the variables of a program. */
 import type { Command } from 'commander'
 import type { VariableTable } from '../runtime/variables.ts'
-import { VERSION } from '../runtime/version.ts'
+import { VERSION } from '../runtime/installation.ts'
 import { helpOf } from './described.ts'
 
 /** A page: its name with the section of the manual, such as `imdsctl(1)`. */

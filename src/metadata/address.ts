@@ -7,8 +7,9 @@
  * beginning of the other's, and it sorts right before the ranges that it contains. Redis, which has no type for
  * addresses, can search for that.
  */
+/** Tests whether an address belongs to a list of networks. */
 import { Address4, Address6 } from 'ip-address'
-import { isIPv4 } from 'node:net'
+import { BlockList, isIP, isIPv4, isIPv6 } from 'node:net'
 
 /**
  * The canonical form of an address: IPv4 in dotted decimals without leading zeros, IPv6 according to RFC 5952, and an
@@ -152,3 +153,31 @@ export type Ownership<T> =
 export const UNKNOWN = Object.freeze({ kind: 'unknown' })
 export const CONTESTED = Object.freeze({ kind: 'contested' })
 export const UNCONFIRMED = Object.freeze({ kind: 'unconfirmed' })
+
+/**
+ * Builds the test for networks such as `10.1.0.0/16` and `fd00::/8`, and single addresses. An IPv4-mapped IPv6 address
+ * belongs to the networks of its IPv4 address. Text that is not an address belongs to none.
+ */
+export function buildNetworkTest(networks: readonly string[]): (address: string) => boolean {
+  const list = new BlockList()
+  for (const network of networks) {
+    const [address = '', prefix] = network.split('/')
+    const family = familyOf(address)
+    if (prefix === undefined) list.addAddress(address, family)
+    else list.addSubnet(address, Number(prefix), family)
+  }
+  return (address) => isIP(address) !== 0 && list.check(address, familyOf(address))
+}
+
+/** Whether a text is an address, or a network such as 192.0.2.0/24 or 2001:db8::/32. */
+export function isNetwork(text: string): boolean {
+  const [address = '', length, ...more] = text.split('/')
+  if (isIP(address) === 0 || address.includes('%') || more.length > 0) return false
+  if (length === undefined) return true
+  const bits = isIPv6(address) ? 128 : 32
+  return /^\d{1,3}$/.test(length) && Number(length) <= bits
+}
+
+function familyOf(address: string): 'ipv4' | 'ipv6' {
+  return isIPv6(address) ? 'ipv6' : 'ipv4'
+}

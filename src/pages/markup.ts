@@ -4,7 +4,7 @@
  *
  * It is our own: the safety of the pages rests on these few lines, and a library would be more to read, not less.
  */
-import { escapeControls } from '../runtime/escape.ts'
+import { escapeControls } from '../runtime/terminal.ts'
 
 /** What a template may contain. Undefined and false are left out; the parts of a list are joined. */
 export type Value = string | number | undefined | false | Markup | readonly Value[]

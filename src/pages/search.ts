@@ -1,5 +1,5 @@
 /** A table that is searched and shown in parts: the question in the query of a URL, the form, and links to other parts. */
-import { parseWhole } from '../runtime/whole-number.ts'
+import { parseWhole } from '../runtime/variables.ts'
 import { markup, type Markup } from './markup.ts'
 
 export const PAGE_ROWS = 50

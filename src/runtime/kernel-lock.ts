@@ -12,7 +12,7 @@ import { accessSync, closeSync, constants, fchownSync, lstatSync, openSync, stat
 import { dirname } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { isLinkOfOther } from './become-owner.ts'
+import { isLinkOfOther } from './other-user.ts'
 
 const LOCK_TIMEOUT_MS = 5_000
 /** SQLite's primary result codes. */

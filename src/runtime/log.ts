@@ -7,9 +7,9 @@
  * is a second barrier.
  */
 import { pino, type DestinationStream } from 'pino'
-import { escapeControls, escapeJsonLine } from './escape.ts'
+import { escapeControls, escapeJsonLine } from './terminal.ts'
 import type { Log, LogCode } from './log-codes.ts'
-import type { LogLevel } from './log-level.ts'
+import type { LogLevel } from './variables.ts'
 import { buildLogOutput, isJournal, neverBlock } from './log-output.ts'
 
 const STDOUT = 1

@@ -1,6 +1,6 @@
 /** Declares metrics as both programs need them. */
 import { collectDefaultMetrics, Counter, Gauge, Registry } from 'prom-client'
-import { VERSION } from './version.ts'
+import { VERSION } from './installation.ts'
 
 export function buildRegistry(): Registry {
   const registry = new Registry()

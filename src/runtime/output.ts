@@ -8,10 +8,8 @@
  */
 import type { Writable } from 'node:stream'
 import { setImmediate } from 'node:timers/promises'
-import { escapeControls } from './escape.ts'
+import { escapeControls, formatRows, paintFor, widthOf, type Cell, type Screen } from './terminal.ts'
 import { EXIT } from './exit-status.ts'
-import { formatRows } from './table.ts'
-import { paintFor, widthOf, type Cell, type Screen } from './terminal.ts'
 
 type Stream = Writable & Screen
 

@@ -16,7 +16,7 @@ import {
 } from 'node:fs'
 import { lstat, open, stat, type FileHandle } from 'node:fs/promises'
 import { dirname } from 'node:path'
-import { isLinkOfOther } from './become-owner.ts'
+import { isLinkOfOther } from './other-user.ts'
 
 /**
  * What is at a path. `not-regular`: something else than a file; `what` it is, with its article. `stamp`: differs when

@@ -1,10 +1,12 @@
-/** Checks the files of passwords, certificates and keys that variables name, before a service starts with them. */
+/** The files of passwords, certificates and keys that variables name, such as systemd's credentials. */
 import { createPrivateKey, X509Certificate, type KeyObject } from 'node:crypto'
-import { firstLine, formatUnreadable } from './secret-file.ts'
 import type { Environment, VariableFault } from './variables.ts'
+import type { Parsed } from '../metadata/parsed.ts'
+import { readTextFile } from './text-file.ts'
+import { readSettingFile } from './regular-file.ts'
 
 /**
- * What is wrong with the files. The end of a variable's name says what its file has: `_PASSWORD_FILE`, `_CA_FILE`,
+ * What is wrong with the files, before a service starts with them. The end of a variable's name says what its file has: `_PASSWORD_FILE`, `_CA_FILE`,
  * `_CERT_FILE` or `_KEY_FILE`, whose certificate `_CERT_FILE` names; of any other, only that it can be read. `readText`
  * reads with the rights of the service.
  */
@@ -69,4 +71,49 @@ function privateKeyOf(text: string): KeyObject {
   } catch {
     throw new Unusable('has no PEM private key, or one that needs a passphrase')
   }
+}
+
+/** True for a variable that names a file of a password or of keys. */
+export function namesSecrets(variable: string): boolean {
+  return /^IMDS_\w*(?:PASSWORD|KEYS?)_FILE$/.test(variable)
+}
+
+export function firstLine(text: string): string {
+  return text.split(/\r?\n/, 1)[0] ?? ''
+}
+
+/** The first line of a file: a password. Throws an error that names the file if it cannot be read. */
+export function readSecretFile(path: string): string {
+  return firstLine(reading(path, readTextFile))
+}
+
+/** The password in the first line of a file's text. The fault continues the name of a variable. */
+export function parsePassword(text: string): Parsed<string, string> {
+  const value = firstLine(text)
+  return value === ''
+    ? { ok: false, faults: ['names a file that has no password in its first line'] }
+    : { ok: true, value }
+}
+
+/** The bytes of a file that a setting names. Throws an error that names the file if it cannot be read. */
+export function readConfigFile(path: string): Buffer {
+  return reading(path, readSettingFile)
+}
+
+function reading<T>(path: string, read: (path: string) => T): T {
+  try {
+    return read(path)
+  } catch (error) {
+    throw new Error(formatUnreadable(path, error), { cause: error })
+  }
+}
+
+/** The message for a file that cannot be read, with the remedy if another user could read it. */
+export function formatUnreadable(path: string, error: unknown): string {
+  const { code, message } = error as NodeJS.ErrnoException
+  const remedy =
+    code === 'EACCES' && process.getuid?.() !== 0
+      ? '; this user may not read it: run the command as root, or as the user who may'
+      : ''
+  return `${path} cannot be read: ${code ?? message}${remedy}`
 }

@@ -3,7 +3,7 @@
  * NAME` and `imds-api explain NAME`.
  */
 import { readFileSync } from 'node:fs'
-import { nearest } from './nearest.ts'
+import { nearest } from './variables.ts'
 import type { Output } from './output.ts'
 
 const PAGE = readFileSync(new URL('../../docs/operations/symptoms.md', import.meta.url), 'utf8')

@@ -4,8 +4,6 @@
  */
 import type { Parsed } from '../metadata/parsed.ts'
 import { parseAddressPort, type HostPort } from './host-port.ts'
-import { describeUnknown } from './nearest.ts'
-import { parseWhole } from './whole-number.ts'
 
 export type Environment = Readonly<Record<string, string | undefined>>
 
@@ -161,4 +159,45 @@ export function addressPort(example: string): TextParser<HostPort> {
   }
 }
 
+/** The values of IMDS_LOG_LEVEL and IMDS_API_LOG_LEVEL, the quietest first. log.ts says what each shows. */
+export const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug'] as const
+export type LogLevel = (typeof LOG_LEVELS)[number]
+
 export const absolutePath = matching((path) => path.startsWith('/'), 'must be an absolute path')
+
+/** A name for a message: with the one that it was meant to be, if it is near one of `known`. */
+export function describeUnknown(name: string, known: readonly string[]): string {
+  const meant = nearest(name, known)
+  return meant === undefined ? name : `${name} (did you mean ${meant}?)`
+}
+
+/**
+ * The candidate that differs in the fewest letters: at most three, and a third of the name. Undefined if there is none.
+ */
+export function nearest(name: string, candidates: readonly string[]): string | undefined {
+  const [best] = candidates
+    .map((candidate) => ({ candidate, letters: distance(name, candidate) }))
+    .sort((a, b) => a.letters - b.letters)
+  return best !== undefined && best.letters <= Math.min(3, name.length / 3) ? best.candidate : undefined
+}
+
+/** How many letters have to be inserted, deleted or replaced (Levenshtein's distance). */
+function distance(a: string, b: string): number {
+  let row = Array.from({ length: b.length + 1 }, (_, j) => j)
+  for (let i = 1; i <= a.length; i++) {
+    const next = [i]
+    for (let j = 1; j <= b.length; j++)
+      next.push(Math.min(row[j]! + 1, next[j - 1]! + 1, row[j - 1]! + (a[i - 1] === b[j - 1] ? 0 : 1)))
+    row = next
+  }
+  return row[b.length]!
+}
+
+/**
+ * Parses a whole number of a variable or an option, from `least` to `most`. Undefined for any other text: with a sign,
+ * a fraction, an exponent or a leading zero, or in another base, since some readers take 010 for 8 and 0x10 for 0.
+ */
+export function parseWhole(text: string, least: number, most: number): number | undefined {
+  const value = /^(?:0|[1-9]\d*)$/.test(text) ? Number(text) : NaN
+  return value >= least && value <= most ? value : undefined
+}

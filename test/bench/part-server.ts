@@ -23,7 +23,7 @@ import { Shares, UNKNOWN_PEERS } from '../../src/imdsd/guest/share.ts'
 import { Tokens } from '../../src/imdsd/guest/token.ts'
 import { View } from '../../src/imdsd/view/view.ts'
 import { buildLog, standardOutput } from '../../src/runtime/log.ts'
-import { turnOffPretenuring } from '../../src/runtime/pretenuring.ts'
+import { turnOffPretenuring } from '../../src/imdsd/pretenuring.ts'
 import { idOf, recordOf, userDataOf } from './population.ts'
 
 turnOffPretenuring()

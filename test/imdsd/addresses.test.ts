@@ -88,7 +88,7 @@ t.test(
     // tentative: without a carrier, duplicate address detection does not end
     await ip('address add fd00:ec2::1/64 dev bridge')
     await ip('route add local 192.0.2.1 dev lo scope host table 10')
-    const script = `import { buildAddressWatch } from ${JSON.stringify(new URL('../../src/runtime/addresses.ts', import.meta.url).pathname)}
+    const script = `import { buildAddressWatch } from ${JSON.stringify(new URL('../../src/imdsd/address-watch.ts', import.meta.url).pathname)}
     const watch = buildAddressWatch(${JSON.stringify(['192.0.2.1', '192.0.2.2', 'fd00:ec2::1', 'fd00:ec2::2', '0.0.0.0', '::'])}, { error() {}, info() {} })
     await watch.start()
     watch.stop()

@@ -1,4 +1,4 @@
-/** V8's pretenuring, which the daemon turns off at its start (src/runtime/pretenuring.ts). */
+/** V8's pretenuring, which the daemon turns off at its start (src/imdsd/pretenuring.ts). */
 import t from 'tap'
 import { run } from '../support/programs/processes.ts'
 
@@ -17,7 +17,7 @@ async function statisticsOf(before: string): Promise<string> {
 }
 
 t.test('V8 puts no new object into the old generation once the daemon has turned that off', async (t) => {
-  const file = new URL('../../src/runtime/pretenuring.ts', import.meta.url).href
+  const file = new URL('../../src/imdsd/pretenuring.ts', import.meta.url).href
   t.match(await statisticsOf(''), 'maybe tenure')
   t.equal(await statisticsOf(`import { turnOffPretenuring } from '${file}'\nturnOffPretenuring()`), '')
 })

@@ -16,7 +16,7 @@ import { freePort, startRedis } from '../support/redis/redis.ts'
 import { aStore } from '../support/redis/shapes.ts'
 import { anAuthority } from '../support/redis/tls.ts'
 import { executed } from '../tools/documents.ts'
-import { VERSION } from '../../src/runtime/version.ts'
+import { VERSION } from '../../src/runtime/installation.ts'
 import { testDirectory } from '../support/test-directory.ts'
 import { openTestStore } from '../support/test-store.ts'
 

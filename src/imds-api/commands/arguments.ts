@@ -3,7 +3,7 @@ import { Command } from 'commander'
 import { EVENT_OPTIONS, type EventOptions } from '../../metadata/event-options.ts'
 import type { Output } from '../../runtime/output.ts'
 import { describeVariables } from '../../runtime/variables.ts'
-import { VERSION } from '../../runtime/version.ts'
+import { VERSION } from '../../runtime/installation.ts'
 import { API_VARIABLES } from '../service/config.ts'
 
 /** What imds-api does. */

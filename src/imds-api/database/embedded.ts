@@ -9,13 +9,13 @@
  * The server is a child of the process that has started it, and ends with it, however it ends (launch.ts). Other
  * processes can use it by its URL.
  *
- * A process of root works only in a state directory of root (runtime/become-owner.ts). There STATE/postgres belongs to
+ * A process of root works only in a state directory of root (runtime/other-user.ts). There STATE/postgres belongs to
  * the user who runs PostgreSQL, and only processes of that user create, replace or delete anything in it.
  */
 import { existsSync, mkdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { otherOwnerOf } from '../../runtime/become-owner.ts'
+import { otherOwnerOf } from '../../runtime/other-user.ts'
 import { MAX_UNIX_SOCKET_PATH_BYTES } from '../../runtime/host-port.ts'
 import { StartFailure } from '../../runtime/listen.ts'
 import { LockHeld, takeLock, type Lock } from '../../runtime/kernel-lock.ts'

@@ -4,9 +4,8 @@
  */
 import type {} from 'fastify'
 import type { IncomingMessage } from 'node:http'
-import { canonicalAddress } from '../../metadata/address.ts'
+import { canonicalAddress, buildNetworkTest } from '../../metadata/address.ts'
 import { parseHostPort } from '../../runtime/host-port.ts'
-import { buildNetworkTest } from '../../runtime/networks.ts'
 import { UNIX_PROXIES } from './settings.ts'
 
 declare module 'fastify' {

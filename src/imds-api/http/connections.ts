@@ -18,8 +18,7 @@ import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http
 import type { Socket } from 'node:net'
 import type { Log } from '../../runtime/log-codes.ts'
 import { ByOwner } from '../../limits/by-owner.ts'
-import { canonicalAddress, sourceOf } from '../../metadata/address.ts'
-import { buildNetworkTest } from '../../runtime/networks.ts'
+import { canonicalAddress, sourceOf, buildNetworkTest } from '../../metadata/address.ts'
 
 export const CLOSED_REASONS = ['address', 'all', 'unread', 'pipelined'] as const
 /**

@@ -4,7 +4,7 @@
  */
 import type { onSendHookHandler, RouteOptions } from 'fastify'
 import { entityTagOf } from '../../metadata/content.ts'
-import { namesWeakly } from '../../runtime/entity-tags.ts'
+import { namesWeakly } from '../../runtime/http.ts'
 
 /** The path of a member, at the begin of its own path and those of its actions; as in a route or in the document. */
 const MEMBER =

@@ -1,7 +1,7 @@
 /** JSON documents that need no access token. They have an entity tag. */
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import { entityTagOf } from '../../metadata/content.ts'
-import { namesWeakly } from '../../runtime/entity-tags.ts'
+import { namesWeakly } from '../../runtime/http.ts'
 
 type Send = (request: FastifyRequest, reply: FastifyReply) => FastifyReply
 

@@ -1,5 +1,5 @@
 /** Sends mail by SMTP. */
-import { readSecretFile } from '../../runtime/secret-file.ts'
+import { readSecretFile } from '../../runtime/setting-files.ts'
 import type { Mail } from './invitation.ts'
 import type { MailSettings } from './settings.ts'
 

@@ -2,7 +2,7 @@
  * What an API client may do less than its account (extensions, docs/accounts.md#limits-of-an-api-client): only read,
  * only until a time, only from some networks.
  */
-import { buildNetworkTest } from '../../runtime/networks.ts'
+import { buildNetworkTest } from '../../metadata/address.ts'
 
 export const MAX_NETWORKS = 32
 /** The longest time that the former secret stays valid beside a new one, in seconds: a week. */

@@ -4,7 +4,7 @@
  */
 import { isLine, LINE_RULE } from '../../metadata/identifiers.ts'
 import { isTime, TIME_RULE } from '../../metadata/time.ts'
-import { isNetwork } from '../../runtime/networks.ts'
+import { isNetwork } from '../../metadata/address.ts'
 import { isCountryCode, suggestCountry } from './countries.ts'
 import { parseVatNumber } from './vat-number.ts'
 

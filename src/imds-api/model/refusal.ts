@@ -4,7 +4,7 @@
  * is for people, and never empty, because Libcloud reads its first element. `details` says the same for programs, in
  * the same order.
  */
-import { escapeControls } from '../../runtime/escape.ts'
+import { escapeControls } from '../../runtime/terminal.ts'
 import { kindOf } from './ids.ts'
 import { withArticle, type Kind } from './resources.ts'
 import type { Quota } from '../../limits/rate-limit-headers.ts'

@@ -1,5 +1,5 @@
 /** What imds-api does without a request. */
-import { VERSION } from '../../runtime/version.ts'
+import { VERSION } from '../../runtime/installation.ts'
 import { PeriodicTask } from '../../runtime/periodic-task.ts'
 import { purgeActions } from '../changes/action-queue.ts'
 import { purgeEvents } from '../changes/events.ts'

@@ -3,9 +3,8 @@
  * list of everything that is wrong with it. Pure: it opens nothing. The variables of the store are the same as
  * imdsctl's.
  */
-import { LOG_LEVELS, type LogLevel } from '../../runtime/log-level.ts'
-import type { HostPort } from '../../runtime/host-port.ts'
 import {
+  LOG_LEVELS,
   absolutePath,
   addressPort,
   anyText,
@@ -13,11 +12,13 @@ import {
   readVariables,
   section,
   whole,
+  type LogLevel,
   type AddFault,
   type Environment,
   type ParsedVariables,
   type Values,
 } from '../../runtime/variables.ts'
+import type { HostPort } from '../../runtime/host-port.ts'
 import {
   parseStoreSettings,
   STORE_SETTINGS,

@@ -1,5 +1,5 @@
 /** The files that the variables of imds-api name, as the service will read them. */
-import { asUser } from '../../runtime/as-user.ts'
+import { asUser } from '../../runtime/other-user.ts'
 import type { ServiceEnvironment } from '../../runtime/service-environment.ts'
 import { settingFileFaults } from '../../runtime/setting-files.ts'
 import { readTextFile } from '../../runtime/text-file.ts'

@@ -8,7 +8,7 @@
 import type { IncomingHttpHeaders } from 'node:http'
 import type { Socket } from 'node:net'
 import type { parseTarget, Target } from '../../metadata/target.ts'
-import { isAcceptedVersion } from '../../runtime/http-version.ts'
+import { isAcceptedVersion } from '../../runtime/http.ts'
 import { refused, type Exchange, type RefusedRequest } from './exchange.ts'
 import { refusalOf, type Guest } from './identify.ts'
 import type { RequestMeter } from './meter.ts'

@@ -14,7 +14,7 @@
 import type { IncomingMessage, Server, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import { performance } from 'node:perf_hooks'
-import { isAcceptedVersion } from '../../runtime/http-version.ts'
+import { isAcceptedVersion } from '../../runtime/http.ts'
 import type { LastRequests } from './last-requests.ts'
 import { CHECK_INTERVAL_MS, GuestConnections } from './connections.ts'
 import type { Exchange } from './exchange.ts'

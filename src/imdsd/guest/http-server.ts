@@ -3,7 +3,7 @@
  * tree resolves paths, and a second router costs a part of the rate.
  */
 import Fastify, { type FastifyInstance } from 'fastify'
-import { NO_SCHEMA_COMPILERS } from '../../runtime/fastify-settings.ts'
+import { NO_SCHEMA_COMPILERS } from '../../runtime/http.ts'
 import type { ConnectionGuard } from './connection-guard.ts'
 import { isCounted } from './meter.ts'
 

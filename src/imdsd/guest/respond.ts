@@ -9,7 +9,7 @@ import type { IncomingHttpHeaders } from 'node:http'
 import { performance } from 'node:perf_hooks' // as a global it is an accessor, which costs more than the clock
 import type { Log } from '../../runtime/log-codes.ts'
 import { isBodyless } from '../../metadata/target.ts'
-import { namesWeakly } from '../../runtime/entity-tags.ts'
+import { namesWeakly } from '../../runtime/http.ts'
 import type { ConnectionGuard } from './connection-guard.ts'
 import { outcomeOf, type Exchange, type RequestResult } from './exchange.ts'
 import { idOf } from './identify.ts'

@@ -4,9 +4,8 @@
  */
 import Fastify, { type FastifyInstance, type FastifyReply } from 'fastify'
 import type { Log } from '../../runtime/log-codes.ts'
-import { NO_SCHEMA_COMPILERS } from '../../runtime/fastify-settings.ts'
-import { refuseOtherVersionsOfOperators } from '../../runtime/http-version.ts'
-import { buildNetworkTest } from '../../runtime/networks.ts'
+import { NO_SCHEMA_COMPILERS, refuseOtherVersionsOfOperators } from '../../runtime/http.ts'
+import { buildNetworkTest } from '../../metadata/address.ts'
 import { guardHost } from '../../pages/access.ts'
 import { buildPageTurns } from '../../pages/page-turns.ts'
 import { sendPage } from '../../pages/send.ts'

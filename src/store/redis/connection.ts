@@ -6,7 +6,7 @@ import { isIP } from 'node:net'
 import { TLSSocket } from 'node:tls'
 import { Redis, type RedisOptions } from 'ioredis'
 import replyHandler from 'ioredis/built/DataHandler.js'
-import { readConfigFile, readSecretFile } from '../../runtime/secret-file.ts'
+import { readConfigFile, readSecretFile } from '../../runtime/setting-files.ts'
 import { parseStoreUrl, STORE_URL_FORMS, type Node, type RedisFiles, type RedisStore } from '../url.ts'
 import { explainedConnectError, ExplainedError, PASSWORD_REMEDY, reasonOf } from './reasons.ts'
 

@@ -1,5 +1,5 @@
 /** Asks the Sentinels which server is the primary. */
-import { readSecretFile } from '../../runtime/secret-file.ts'
+import { readSecretFile } from '../../runtime/setting-files.ts'
 import type { Node } from '../url.ts'
 import { close, dial, runPipeline, storeOf, type RedisSettings } from './connection.ts'
 import { errorOf } from './reasons.ts'

@@ -3,8 +3,7 @@ import { formatExplanation } from '../../../src/imdsctl/explain.ts'
 import { failure, ok } from '../../../src/runtime/check.ts'
 import type { Step } from '../../../src/imdsd/checks/guest-path.ts'
 import type { Explanation } from '../../../src/imdsd/operator/documents.ts'
-import { formatRows } from '../../../src/runtime/table.ts'
-import { plain, type Paint } from '../../../src/runtime/terminal.ts'
+import { formatRows, plain, type Paint } from '../../../src/runtime/terminal.ts'
 
 const NOW = Date.parse('2026-11-23T10:00:00Z')
 const EXPLANATION: Explanation = {

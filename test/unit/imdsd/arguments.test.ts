@@ -4,7 +4,7 @@ import { parseArguments } from '../../../src/imdsd/arguments.ts'
 import { VARIABLES } from '../../../src/imdsd/config.ts'
 import { Output } from '../../../src/runtime/output.ts'
 import type { Variable } from '../../../src/runtime/variables.ts'
-import { VERSION } from '../../../src/runtime/version.ts'
+import { VERSION } from '../../../src/runtime/installation.ts'
 
 /** The output of these tests; commander prints without it. */
 const OUTPUT = new Output('imdsd', new PassThrough(), new PassThrough(), () => undefined)

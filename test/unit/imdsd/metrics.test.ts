@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { RequestMeter } from '../../../src/imdsd/guest/meter.ts'
 import { buildMetrics, type MetricsSources } from '../../../src/imdsd/metrics.ts'
-import { VERSION } from '../../../src/runtime/version.ts'
+import { VERSION } from '../../../src/runtime/installation.ts'
 import { READY } from '../../support/fixtures/ready.ts'
 
 const STATUS = { ...READY, resyncTookMs: 1_500, unconfirmed: 2, faulty: 3 }

@@ -1,7 +1,7 @@
 import Fastify from 'fastify'
 import { expect, test } from 'vitest'
 import { guardAccess, isOwnHost } from '../../../src/pages/access.ts'
-import { NO_SCHEMA_COMPILERS } from '../../../src/runtime/fastify-settings.ts'
+import { NO_SCHEMA_COMPILERS } from '../../../src/runtime/http.ts'
 
 function aServer(password: string | undefined) {
   const server = Fastify({ schemaController: NO_SCHEMA_COMPILERS })

@@ -13,6 +13,9 @@ import {
   section,
   textOf,
   whole,
+  describeUnknown,
+  nearest,
+  parseWhole,
   type Environment,
   type VariableTable,
 } from '../../../src/runtime/variables.ts'
@@ -111,3 +114,51 @@ test.each<[string, VariableTable]>([
     expect(row.help).toMatch(/^\S.{5,}$/)
   }
 })
+
+const KNOWN = ['IMDS_REGION', 'IMDS_STORE', 'IMDS_STATE_DIR']
+
+test.each([
+  ['IMDS_REGOIN', 'IMDS_REGION'],
+  ['IMDS_REGIONS', 'IMDS_REGION'],
+  ['IMDS_STOR', 'IMDS_STORE'],
+  ['IMDS_STATEDIR', 'IMDS_STATE_DIR'],
+  ['IMDS_COLOUR', undefined],
+  ['X', undefined],
+])('%s was meant to be %s', (name, meant) => expect(nearest(name, KNOWN)).toBe(meant))
+
+test('a message names what was meant, if there is such a name', () => {
+  expect([describeUnknown('IMDS_REGOIN', KNOWN), describeUnknown('IMDS_COLOUR', KNOWN)]).toEqual([
+    'IMDS_REGOIN (did you mean IMDS_REGION?)',
+    'IMDS_COLOUR',
+  ])
+})
+
+test('a whole number is decimal digits within its limits', () => {
+  expect(['60', '61', '120'].map((text) => parseWhole(text, 60, 120))).toEqual([60, 61, 120])
+  expect(parseWhole('0', 0, 1)).toBe(0)
+  expect(['59', '121', '9'.repeat(400)].map((text) => parseWhole(text, 60, 120))).toEqual([
+    undefined,
+    undefined,
+    undefined,
+  ])
+})
+
+test.each([
+  '',
+  ' ',
+  '0x50',
+  '0b1010000',
+  '0o120',
+  '8e1',
+  '80.0',
+  '80.',
+  '+80',
+  '-80',
+  '080',
+  '8_0',
+  '80 ',
+  '80s',
+  '８０',
+  'Infinity',
+  'NaN',
+])('%j is no whole number', (text) => expect(parseWhole(text, 0, 1000)).toBeUndefined())

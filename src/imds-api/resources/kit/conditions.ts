@@ -6,7 +6,7 @@
 import type { FastifyReply, FastifyRequest, onRouteHookHandler, preHandlerAsyncHookHandler } from 'fastify'
 import { sql } from 'kysely'
 import { entityTagOf } from '../../../metadata/content.ts'
-import { namesStrongly, namesWeakly } from '../../../runtime/entity-tags.ts'
+import { namesStrongly, namesWeakly } from '../../../runtime/http.ts'
 import type {} from '../../auth/requester.ts' // the condition of a request
 import type { Tx } from '../../database/transaction.ts'
 import { SAFE_METHODS } from '../../http/audit.ts'

@@ -1,7 +1,6 @@
 import { expect, test } from 'vitest'
 import { buildStatus, statusRows } from '../../../../src/imdsctl/doctor/status.ts'
-import { formatRows } from '../../../../src/runtime/table.ts'
-import { plain } from '../../../../src/runtime/terminal.ts'
+import { formatRows, plain } from '../../../../src/runtime/terminal.ts'
 import { READY } from '../../../support/fixtures/look.ts'
 
 const sample = (atMs: number, change: Readonly<Record<string, number>>) => ({

@@ -1,10 +1,11 @@
-/**
- * The versions of HTTP that imds accepts: 1.0 and 1.1. Node's parser also accepts 2.0, 0.9, and a request line without
- * a version, which it reads as 0.9. It parses headers and a body after each of them (issue 877 of llhttp).
- */
+/** What HTTP servers share: the versions that imds accepts, entity tags, settings of Fastify. */
 import type { IncomingMessage, RequestListener, Server } from 'node:http'
 
-/** Whether imds accepts a version of HTTP, as IncomingMessage.httpVersion has it. */
+/**
+ * Whether imds accepts a version of HTTP, as IncomingMessage.httpVersion has it: 1.0 and 1.1. Node's parser also accepts
+ * 2.0, 0.9, and a request line without a version, which it reads as 0.9. It parses headers and a body after each of them
+ * (issue 877 of llhttp).
+ */
 export function isAcceptedVersion(httpVersion: string): boolean {
   return httpVersion === '1.1' || httpVersion === '1.0'
 }
@@ -54,4 +55,39 @@ export function refuseOtherVersions(
       })
       .end(body)
   })
+}
+
+/**
+ * For servers whose routes have no schemas: keeps Fastify from loading its schema compilers, which would take memory
+ * and 20 ms of every start.
+ */
+export const NO_SCHEMA_COMPILERS = {
+  compilersFactory: { buildValidator: failToCompile, buildSerializer: failToCompile },
+}
+
+function failToCompile(): never {
+  throw new Error('no route has a schema')
+}
+
+/** Whether `If-None-Match` names a tag: the weak comparison (RFC 9110, 8.8.3 and 13.1). Our tags have no commas. */
+export function namesWeakly(ifNoneMatch: string, tag: string): boolean {
+  return names(ifNoneMatch, [tag, `W/${tag}`], tag)
+}
+
+/** Whether `If-Match` names a tag: the strong comparison. */
+export function namesStrongly(ifMatch: string, tag: string): boolean {
+  return names(ifMatch, [tag], tag)
+}
+
+/** Looks only at elements that contain the tag: splitting a list of 15,000 commas would cost more than a request. */
+function names(header: string, forms: readonly string[], tag: string): boolean {
+  if (header.trim() === '*') return true
+  let at = header.indexOf(tag)
+  while (at !== -1) {
+    const comma = header.indexOf(',', at)
+    const end = comma === -1 ? header.length : comma
+    if (forms.includes(header.slice(header.lastIndexOf(',', at) + 1, end).trim())) return true
+    at = header.indexOf(tag, end)
+  }
+  return false
 }

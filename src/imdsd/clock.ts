@@ -5,7 +5,7 @@
  * tokens outlive the process, so they have wall times: the age of the journal is then unknown, and after the next
  * start tokens use the new time (`tokenTime`).
  */
-import type { Log } from './log-codes.ts'
+import type { Log } from '../runtime/log-codes.ts'
 
 export const CHECK_INTERVAL_MS = 60_000
 /** Smaller steps are not reported, in ms: NTP makes them in normal operation. */

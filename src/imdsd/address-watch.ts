@@ -10,7 +10,7 @@ import { once } from 'node:events'
 import { readFile } from 'node:fs/promises'
 import { isIPv6 } from 'node:net'
 import { Address6 } from 'ip-address'
-import type { Log } from './log-codes.ts'
+import type { Log } from '../runtime/log-codes.ts'
 import { isOneAddress } from '../metadata/address.ts'
 
 const CHECK_INTERVAL_MS = 2_000

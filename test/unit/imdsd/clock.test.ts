@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { ClockWatch } from '../../../src/runtime/clock.ts'
+import { ClockWatch } from '../../../src/imdsd/clock.ts'
 import { collectLog } from '../../support/fixtures/collected-log.ts'
 
 const DAY_MS = 86_400_000

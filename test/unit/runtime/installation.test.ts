@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { fileURLToPath, pathToFileURL } from 'node:url'
 import { expect, test } from 'vitest'
-import { missingFile } from '../../../src/runtime/missing-file.ts'
+import { missingFile } from '../../../src/runtime/installation.ts'
 
 /** The directory of the installation, here src/. */
 const OURS = fileURLToPath(new URL('../../../src/', import.meta.url))

@@ -1,7 +1,7 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
-import { readSecretFile } from '../../../src/runtime/secret-file.ts'
+import { readSecretFile } from '../../../src/runtime/setting-files.ts'
 import { temporaryDirectory } from '../../support/fixtures/temporary-directory.ts'
 
 test.each([

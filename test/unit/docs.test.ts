@@ -121,8 +121,6 @@ const NOT_EXECUTED: Readonly<Record<string, string>> = {
   'CONTRIBUTING.md: npm start': '.ci/run runs the first command; the second changes the shell of its user',
   'CONTRIBUTING.md: npm test':
     'the runners of the tests themselves: the test below checks the names of scripts, a test above those of files',
-  'docs/install.md: ansible-playbook -i inventory.yml deploy/ansible/install.yml':
-    'test/imdsd/ansible.test.ts runs both playbooks with options of its own',
   'docs/install.md: npm ci && npm run package':
     'packing Node.js takes a minute of CPU: test/imdsd/packages.test.ts builds the same packages with less compression',
   'docs/install.md: ip address add 169.254.169.254/32 dev lo && sysctl net.ipv4.ip_unprivileged_port_start=80':

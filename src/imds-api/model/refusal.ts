@@ -39,7 +39,7 @@ const STATUS = {
 export type RefusalName = keyof typeof STATUS
 export const REFUSAL_NAMES = Object.keys(STATUS) as readonly RefusalName[]
 
-/** What can be wrong with a field, or with an id. docs/api.md#details-of-errors explains each. */
+/** What can be wrong with a field, or with an id: `code` of a detail (docs/api.md#errors). */
 export const FIELD_CODES = [
   'missing',
   'wrong_type',

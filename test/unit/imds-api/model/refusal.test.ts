@@ -1,8 +1,6 @@
-import { readFileSync } from 'node:fs'
 import { expect, test } from 'vitest'
 import {
   bodyOf as bodyOfRequest,
-  FIELD_CODES,
   fieldFault,
   notFound,
   noSuch,
@@ -86,11 +84,4 @@ test('the text of a request is bounded and escaped, in messages and in fields', 
     expect(text.length).toBeLessThanOrEqual(300)
     expect(text).toMatch(/^\\u001b\[31m\\u000a\\u202e\\u0007[ -~]+$/)
   }
-})
-
-test('the document explains every code of a field, and no other', () => {
-  const section = readFileSync(new URL('../../../../docs/api.md', import.meta.url), 'utf8')
-    .split('\n### Details of errors')[1]!
-    .split('\n#', 1)[0]!
-  expect([...section.matchAll(/^\| `([a-z_]+)` +\|/gm)].map(([, code]) => code).slice(1)).toEqual(FIELD_CODES)
 })

@@ -12,27 +12,22 @@ import { algorithmOf, type IdentityKey } from './key.ts'
 /** What a token says about an instance. */
 export type TokenSubject = Pick<Instance, 'id' | 'account' | 'image' | 'zone'>
 
-/** Who issues a token, and how long it is valid. */
-export interface TokenTerms {
-  readonly issuer: string
-  readonly lifetimeSeconds: number
-}
+/** The lifetime of a token: long enough to log in, and as short as possible for one that is stolen. */
+export const TOKEN_SECONDS = 600
 
-export interface TokenSigner {
+export interface KeySigner {
   /** Mints a token of an instance for an audience. `nowMs`: since 1970. */
-  mintToken(terms: TokenTerms, subject: TokenSubject, audience: string, nowMs: number): Promise<string>
-}
-
-export interface KeySigner extends TokenSigner {
+  mintToken(issuer: string, subject: TokenSubject, audience: string, nowMs: number): Promise<string>
   /** The key must be of RSA. */
   signDocument(document: string): Promise<Signatures>
 }
 
-/** Builds a signer of tokens. What depends only on the key is made here, since it takes as long as the rest. */
-export async function buildTokenSigner(key: KeyObject): Promise<TokenSigner> {
+/** Builds a signer. What depends only on the key is made here, since it takes as long as the rest. */
+export async function buildSigner({ key, certificate }: IdentityKey): Promise<KeySigner> {
+  const name = signerNameOf(certificate)
   const header = { alg: algorithmOf(key)!, kid: await keyIdOf(key), typ: 'JWT' }
   return {
-    mintToken: async ({ issuer, lifetimeSeconds }, { id, account, image, zone }, audience, nowMs) => {
+    mintToken: async (issuer, { id, account, image, zone }, audience, nowMs) => {
       const nowSeconds = Math.floor(nowMs / 1000)
       return new SignJWT({ account, zone: zone.handle, image })
         .setProtectedHeader(header)
@@ -41,17 +36,10 @@ export async function buildTokenSigner(key: KeyObject): Promise<TokenSigner> {
         .setAudience(audience)
         .setIssuedAt(nowSeconds)
         .setNotBefore(nowSeconds)
-        .setExpirationTime(nowSeconds + lifetimeSeconds)
+        .setExpirationTime(nowSeconds + TOKEN_SECONDS)
         .setJti(randomUUID())
         .sign(key)
     },
-  }
-}
-
-export async function buildSigner({ key, certificate }: IdentityKey): Promise<KeySigner> {
-  const name = signerNameOf(certificate)
-  return {
-    ...(await buildTokenSigner(key)),
     signDocument: async (document) => {
       const bytes = Buffer.from(document)
       const signature = await signInPool(bytes, key)

@@ -19,12 +19,10 @@ export function maxInFlight({ url }: StoreSettings): number {
   return url.startsWith('file:') ? 1 : 32
 }
 
-/** Prints the record of an instance, without its private keys unless they are asked for. */
-export async function get({ store, output }: Context, id: string, withKeys: boolean): Promise<void> {
+/** Prints the record of an instance. */
+export async function get({ store, output }: Context, id: string): Promise<void> {
   await withStore(store, async (publisher) => {
-    const hide = (name: string, value: unknown) =>
-      name === 'privateKey' && !withKeys ? 'hidden: use --private-keys' : value
-    output.print(JSON.stringify((await existing(publisher, id)).document, hide, 2))
+    output.print(JSON.stringify((await existing(publisher, id)).document, undefined, 2))
   })
 }
 

@@ -76,10 +76,7 @@ function addPublishCommands(program: Command, runner: Runner): void {
     .command('get')
     .description("print an instance's record")
     .argument('<id>', ID)
-    .option('--private-keys', 'print the private keys of its identity too', false)
-    .action((id: string, { privateKeys }: { privateKeys: boolean }) =>
-      show(async (all) => (await import('./commands.ts')).get(contextOf(runner, all), id, privateKeys)),
-    )
+    .action((id: string) => show(async (all) => (await import('./commands.ts')).get(contextOf(runner, all), id)))
   program
     .command('user-data')
     .description("print an instance's user-data, byte for byte; nothing if there is none")

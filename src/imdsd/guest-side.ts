@@ -66,7 +66,7 @@ export type GuestParts = Omit<GuestServerParts, 'network' | 'maxConnections' | '
 export function buildGuestParts(
   config: Config,
   secrets: readonly Uint8Array[],
-  { signer, issuerOf }: Pick<Identity, 'signer' | 'issuerOf'>,
+  { signer, mintToken }: Pick<Identity, 'signer' | 'mintToken'>,
   log: Log,
   now: () => number,
 ): GuestParts {
@@ -82,7 +82,7 @@ export function buildGuestParts(
     held,
     reports: new GuestReports(now, wall),
     shares: new Shares(config.share, UNKNOWN_PEERS),
-    rules: { tokens, forwarded: config.forwarded, limitHops, issuerOf },
+    rules: { tokens, forwarded: config.forwarded, limitHops, mintToken },
     meter: new RequestMeter(),
     requests: new LastRequests(),
     refusalLog: new RefusalLog(log, now),

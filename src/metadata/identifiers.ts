@@ -42,5 +42,3 @@ export function isLine(text: string): boolean {
 
 /** The pattern of an audience of an identity token: visible characters of ASCII, as in a URL or a name. */
 export const AUDIENCE = '^[\\x21-\\x7e]{1,255}$'
-/** What AUDIENCE requires, in words. */
-export const AUDIENCE_RULE = '1 to 255 visible ASCII characters'

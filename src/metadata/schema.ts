@@ -5,7 +5,7 @@
  * bounds.
  */
 import Type from 'typebox'
-import { AUDIENCE, AUDIENCE_RULE, LINE_CHARACTER, LINE_RULE, NAME, WELL_FORMED } from './identifiers.ts'
+import { LINE_CHARACTER, LINE_RULE, NAME, WELL_FORMED } from './identifiers.ts'
 import { InterfaceSchema } from './schema-interface.ts'
 import { fqdn, id, choice, text, time } from './schema-texts.ts'
 
@@ -18,11 +18,6 @@ export const MAX_KEYS_OF_USER = 32
 export const MAX_EVENTS = 32
 /** The longest vendor data in characters: as much as EC2 allows for user-data. */
 const MAX_VENDOR_DATA_CHARACTERS = 16384
-
-/** How many audiences the issuer of a record may have. */
-export const MAX_AUDIENCES = 16
-/** The lifetimes of identity tokens, in seconds. */
-export const IDENTITY_LIFETIME = { least: 60, most: 3600 } as const
 
 const ServerGroup = Type.Object(
   {
@@ -125,45 +120,6 @@ const MaintenanceEvent = Type.Object(
   { description: 'A maintenance event, with the fields of EC2.' },
 )
 
-const IdentityKey = Type.Object(
-  {
-    privateKey: text('a private key in PEM (PKCS #8) without a passphrase: RSA, or EC of the curve P-256', {
-      pattern: '^-----BEGIN PRIVATE KEY-----\\n([A-Za-z0-9+/=]{1,64}\\n)+-----END PRIVATE KEY-----\\n$',
-      maxLength: 4096,
-      description: 'The private key. Guests never see it. `imdsctl get` shows it only with `--private-keys`.',
-    }),
-    signsFrom: time('The latest key that has begun signs.'),
-  },
-  { description: 'A key of the issuer. A store of plain records refuses a record with one.' },
-)
-
-const Identity = Type.Object(
-  {
-    issuer: text('an https URL in ASCII without @, query, fragment or final slash', {
-      pattern: '^https://[!-"$->A-~]{0,503}[!-"$-.0->A-~]$',
-      description: '`iss` of the tokens.',
-    }),
-    audiences: Type.Array(text(AUDIENCE_RULE, { pattern: AUDIENCE }), {
-      minItems: 1,
-      maxItems: MAX_AUDIENCES,
-      description: 'The audiences for which the guest gets tokens.',
-    }),
-    lifetimeSeconds: Type.Integer({
-      minimum: IDENTITY_LIFETIME.least,
-      maximum: IDENTITY_LIFETIME.most,
-      description: 'How long a token is valid.',
-    }),
-    keys: Type.Array(IdentityKey, {
-      default: [],
-      maxItems: 2,
-      description: 'Two during a rotation. Empty: the issuer is paused, and the guest gets no tokens.',
-    }),
-  },
-  {
-    description: "The issuer of the guest's identity tokens, in place of that of the hypervisor.",
-  },
-)
-
 /** The JSON Schema (draft 2020-12) of a record. `hint` is our own keyword: the rule in words, for messages. */
 export const InstanceSchema = Type.Object(
   {
@@ -218,7 +174,6 @@ export const InstanceSchema = Type.Object(
       }),
     ),
     events: Type.Array(MaintenanceEvent, { default: [], maxItems: MAX_EVENTS }),
-    identity: Type.Optional(Identity),
     sealedAt: Type.Optional(
       time(
         'If present, guests do not get the user-data. A publish without it keeps the present seal; ' +

@@ -5,6 +5,9 @@ import type { Parsed } from '../metadata/parsed.ts'
 import { readTextFile } from './text-file.ts'
 import { readSettingFile } from './regular-file.ts'
 
+/** The certificates in a text. */
+export const PEM_CERTIFICATE = /-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----/gs
+
 /**
  * What is wrong with the files, before a service starts with them. The end of a variable's name says what its file has: `_PASSWORD_FILE`, `_CA_FILE`,
  * `_CERT_FILE` or `_KEY_FILE`, whose certificate `_CERT_FILE` names; of any other, only that it can be read. `readText`
@@ -48,7 +51,7 @@ function checkPassword(text: string): void {
 }
 
 function certificatesOf(text: string, nowMs: number): X509Certificate[] {
-  const blocks = text.match(/-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----/gs) ?? []
+  const blocks = text.match(PEM_CERTIFICATE) ?? []
   if (blocks.length === 0) throw new Unusable('has no PEM certificate')
   const certificates = blocks.map((block, i) => {
     try {

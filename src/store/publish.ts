@@ -7,7 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { ID_RULE, isId } from '../metadata/identifiers.ts'
 import type { Parsed } from '../metadata/parsed.ts'
 import { isRevision, parse, parseStored, type Fault } from '../metadata/record.ts'
-import type { Backend, Conversion, RecordChange, RecordWriter, Written } from './backend.ts'
+import type { Backend, Conversion, RecordWriter } from './backend.ts'
 import { checkRecord, type CheckedRecord } from './check-record.ts'
 import type { Publisher, PutOptions, PutResult, RemoveOptions, SealResult } from './publisher.ts'
 import { changeSealOf, type Seal } from './seal.ts'
@@ -16,11 +16,6 @@ import type { UserDataChange } from './user-data.ts'
 const MAX_ATTEMPTS = 10
 /** A writer that lost a race waits up to this long, so that two writers do not keep overtaking each other. */
 const BACKOFF_MS = 20
-
-const KEYS_IN_PLAIN: Fault = {
-  path: '/identity/keys',
-  message: 'must be empty in a store of plain records, since others could read the private key: use record keys',
-}
 
 /** A publisher on any backend. `userDataMaxBytes` bounds the user-data. */
 export function publisherOn(backend: Backend, userDataMaxBytes: number): Publisher {
@@ -34,12 +29,6 @@ export function publisherOn(backend: Backend, userDataMaxBytes: number): Publish
     const id = (document as { id?: unknown } | undefined)?.id
     return isId(id) ? (await backend.get(id))?.userData : undefined
   }
-  /** Writes a record, unless others could read the private keys in it. */
-  const write = async (writer: RecordWriter, change: RecordChange): Promise<Written> =>
-    conversion === undefined && (change.instance.identity?.keys.length ?? 0) > 0
-      ? { kind: 'invalid', faults: [KEYS_IN_PLAIN] }
-      : writer.write(change)
-
   const put = async (
     writer: RecordWriter,
     document: unknown,
@@ -49,7 +38,7 @@ export function publisherOn(backend: Backend, userDataMaxBytes: number): Publish
     for (let attempt = 1; ; attempt++) {
       const checked = await check(document, userData)
       if (!checked.ok) return { kind: 'invalid', faults: checked.faults }
-      const written = await write(writer, { ...checked.value, userData, liftsSeal: false, dryRun })
+      const written = await writer.write({ ...checked.value, userData, liftsSeal: false, dryRun })
       if (written.kind === 'published' || written.kind === 'unchanged') {
         const { instance: given } = checked.value
         const instance = written.sealedAt === undefined ? given : { ...given, sealedAt: written.sealedAt }
@@ -79,7 +68,7 @@ export function publisherOn(backend: Backend, userDataMaxBytes: number): Publish
             next.faults.map(({ path, message }) => `${path} ${message}`).join('; '),
         )
       const liftsSeal = sealedAt === undefined
-      const written = await write(writer, { instance: next.value, document, userData: 'keep', liftsSeal, dryRun })
+      const written = await writer.write({ instance: next.value, document, userData: 'keep', liftsSeal, dryRun })
       if (written.kind === 'published') {
         return sealedAt === undefined
           ? { kind: 'unsealed', revision: revision + 1, order: written.order }

@@ -56,7 +56,7 @@ const rules: Rules = {
   tokens: new Tokens([Buffer.alloc(32, 7)], () => Date.now() / 1000),
   forwarded: 'refuse',
   limitHops,
-  issuerOf: () => undefined,
+  mintToken: undefined,
 }
 const network = 'default'
 const parts = { network, maxConnections: 10_000, shares, meter, requests, refusalLog }

@@ -117,6 +117,7 @@ export async function measureRequests(env: Readonly<Record<string, string>>, sta
       const auth = buildAuth(
         db,
         { accessTokenSeconds: 60, refreshTokenSeconds: 60 },
+        undefined,
         Date.now,
         pino({ enabled: false }),
       )

@@ -119,12 +119,6 @@ const RECORD = aFullInstance({
   events: [
     { id: 'evt-1', code: 'system-reboot', state: 'active', notBefore: TIME, notAfter: TIME, description: 'Kernel.' },
   ],
-  identity: {
-    issuer: 'https://id.example.com/gb1',
-    audiences: ['vault'],
-    lifetimeSeconds: 60,
-    keys: [{ privateKey: '-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n', signsFrom: TIME }],
-  },
   sealedAt: TIME,
 })
 

@@ -3,7 +3,7 @@
  * issuer publishes. test/imdsd/identity.test.ts has the daemon with its files.
  */
 import { execFileSync, spawnSync } from 'node:child_process'
-import { createPrivateKey, generateKeyPairSync, X509Certificate } from 'node:crypto'
+import { createPrivateKey, X509Certificate } from 'node:crypto'
 import { rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { setImmediate as turn } from 'node:timers/promises'
@@ -260,7 +260,7 @@ describe('H3: a signature', () => {
 describe('H4: an identity token', () => {
   let guest: TestGuest
   beforeEach(() => {
-    guest = aGuestServer({ issuerOf: identity.issuerOf })
+    guest = aGuestServer({ mintToken: identity.mintToken })
     guest.put(anInstance())
   })
 
@@ -297,13 +297,10 @@ describe('H4: an identity token', () => {
   test('that nobody waits for any more leaves the queue of signatures', async () => {
     const signals: AbortSignal[] = []
     const busy = aGuestServer({
-      issuerOf: () => ({
-        audiences: undefined,
-        mint: (_audience, signal) => {
-          signals.push(signal)
-          return new Promise(() => undefined)
-        },
-      }),
+      mintToken: (_instance, _audience, signal) => {
+        signals.push(signal)
+        return new Promise(() => undefined)
+      },
     })
     busy.put(anInstance())
     const headers = { 'x-aws-ec2-metadata-token': await sessionToken(busy) }
@@ -312,7 +309,7 @@ describe('H4: an identity token', () => {
   })
 
   test('is never listed, and never part of ?recursive=true', async () => {
-    const both = aGuestServer({ issuerOf: identity.issuerOf, provider: { signer: identity.signer! } })
+    const both = aGuestServer({ mintToken: identity.mintToken, provider: { signer: identity.signer! } })
     both.put(anInstance())
     expect((await both.ask(BASE)).text.split('\n')).toEqual(LEAVES)
     expect((await both.ask('/latest/?recursive=true')).text).not.toContain('"token"')
@@ -328,7 +325,7 @@ describe('H4: an identity token', () => {
 
   test('F1: takes 20 more requests from the share of its guest', async () => {
     const shared = aGuestServer({
-      issuerOf: identity.issuerOf,
+      mintToken: identity.mintToken,
       share: { burst: 1_000, perSecond: 0, connections: Infinity },
     })
     shared.put(anInstance())
@@ -336,76 +333,5 @@ describe('H4: an identity token', () => {
     let served = 0
     while ((await shared.ask({ url: TOKEN, headers })).status === 200) served += 1
     expect(served).toBe(Math.ceil(999 / 21))
-  })
-})
-
-describe('H4: a token of the issuer in the record', () => {
-  const ACCOUNTS = 'https://api.example.com/oidc/acc-xyz12'
-  const keys = ['2026-01-01T00:00:00Z', '9999-01-01T00:00:00Z'].map((signsFrom) => {
-    const { privateKey, publicKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' })
-    return { publicKey, signsFrom, privateKey: privateKey.export({ type: 'pkcs8', format: 'pem' }) }
-  })
-  const inRecord = keys.map(({ signsFrom, privateKey }) => ({ signsFrom, privateKey }))
-  const withIssuer = (change: object = {}) =>
-    anInstance({
-      identity: { issuer: ACCOUNTS, audiences: ['vault', 'b'], lifetimeSeconds: 90, keys: inRecord, ...change },
-    })
-  const asked = async (guest: TestGuest, url = TOKEN) =>
-    guest.ask({ url, headers: { 'x-aws-ec2-metadata-token': await sessionToken(guest) } })
-  let guest: TestGuest
-  beforeEach(() => {
-    guest = aGuestServer({ issuerOf: identity.issuerOf })
-    guest.put(withIssuer())
-  })
-
-  test("is signed by that issuer's present key, not by the hypervisor's, and lasts as long as it says", async () => {
-    const { status, text } = await asked(guest)
-    expect(status).toBe(200)
-    const { payload } = await jwtVerify(text, keys[0]!.publicKey, { issuer: ACCOUNTS, audience: 'vault' })
-    expect(payload).toMatchObject({ sub: 'srv-abcde', account: 'acc-xyz12', exp: payload.iat! + 90 })
-  })
-
-  test('needs no key of the hypervisor', async () => {
-    const without = aGuestServer({ issuerOf: buildIdentity(undefined, () => Date.now()).issuerOf })
-    without.put(withIssuer())
-    expect((await asked(without)).status).toBe(200)
-    without.put(anInstance({ revision: 2 }))
-    expect((await asked(without)).status).toBe(404)
-  })
-
-  test('is 400 for another audience, 401 without a session token, and 404 while the issuer is paused', async () => {
-    expect((await asked(guest, `${BASE}/token?audience=other`)).status).toBe(400)
-    expect((await guest.ask(TOKEN)).status).toBe(401)
-    guest.put({ ...withIssuer({ keys: [] }), revision: 2 })
-    expect((await asked(guest)).status).toBe(404)
-  })
-
-  test('is 503 with a key that is none, and the log has no part of it', async () => {
-    const body = 'S3CRETS3CRET'
-    const privateKey = `-----BEGIN PRIVATE KEY-----\n${body}\n-----END PRIVATE KEY-----\n`
-    guest.put({ ...withIssuer({ keys: [{ privateKey, signsFrom: '2026-01-01T00:00:00Z' }] }), revision: 2 })
-    expect((await asked(guest)).status).toBe(503)
-    expect(JSON.stringify(guest.log)).toContain('is not a private key in PEM')
-    expect(JSON.stringify(guest.log)).not.toContain(body)
-  })
-
-  test('H3: signs no document: that is signed by the key of the hypervisor, with the same bytes', async () => {
-    const of = async (change: Record<string, unknown>) => {
-      const one = aGuestServer({ provider: { signer: identity.signer! }, issuerOf: identity.issuerOf })
-      one.put(anInstance(change))
-      return Promise.all(['document', 'signature'].map(async (leaf) => (await one.ask(`${BASE}/${leaf}`)).text))
-    }
-    const without = await of({})
-    expect(without[0]).toContain('accountId')
-    for (const change of [{}, { keys: [] }])
-      expect(await of({ identity: withIssuer(change)['identity'] })).toEqual(without)
-  })
-
-  test('no path of the guest has the key or the issuer', async () => {
-    const all = await Promise.all(
-      ['/latest/?recursive=true', '/nocloud/meta-data', '/nocloud/vendor-data'].map((path) => guest.ask(path)),
-    )
-    expect(all.map(({ status }) => status)).toEqual([200, 200, 200])
-    expect(all.map(({ text }) => text).join()).not.toMatch(/PRIVATE KEY|oidc/)
   })
 })

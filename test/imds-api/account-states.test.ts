@@ -9,7 +9,7 @@ import { routesOf } from '../support/fixtures/routes.ts'
 import { anApi, countOfLockWaits, type Method, openTransaction, setRow } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 
-const api = await anApi(t, { store: { url: 'redis:', recordKeysFile: '/keys' } }) // else there is no identity
+const api = await anApi(t)
 const { db } = api.database
 const ada = await api.userToken(ADA)
 
@@ -17,7 +17,6 @@ const ada = await api.userToken(ADA)
 const BODIES: Readonly<Record<string, object>> = {
   'POST /servers': { image: 'img-deb12' },
   'POST /config_maps': { data: {} },
-  'PUT /account/identity': { audiences: ['vault'] },
   'POST /collaborations': { email: 'new@example.com', role: 'admin' },
   'POST /cloud_ips/ID/map': { destination: 'int-none1' },
   'POST /server_groups/ID/add_servers': { servers: [] },

@@ -85,8 +85,8 @@ const KEYWORDS = [
 ]
 /** The formats of fields, by their names. */
 const FORMATS: readonly (readonly [RegExp, string])[] = [
-  [/_at$|^signs_from$|_expires$/, 'date-time'],
-  [/^url$|_url$|^issuer$/, 'uri'],
+  [/_at$|_expires$/, 'date-time'],
+  [/^url$|_url$/, 'uri'],
   [/ipv4/, 'ipv4'],
   [/ipv6$/, 'ipv6'],
   [/^email(_address)?$/, 'email'],

@@ -1,6 +1,5 @@
 /** Programs whose installation is deleted or incomplete, and an older Node.js. */
 import { spawnSync } from 'node:child_process'
-import { generateKeyPairSync } from 'node:crypto'
 import { existsSync, globSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
@@ -10,12 +9,10 @@ import { startDaemon, until } from '../support/programs/daemon.ts'
 import { curl, startFirewallHost } from '../support/netns/firewall-host.ts'
 import { run } from '../support/programs/processes.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
-import { keyLines } from '../support/fixtures/record-keys.ts'
+import { makeIdentity } from '../support/fixtures/identity.ts'
 import { withoutNamespaces } from '../support/netns/namespaces.ts'
 import { buildInto, programEnvironment } from '../support/programs/imds.ts'
-import { startRedis } from '../support/redis/redis.ts'
 import { testDirectory } from '../support/test-directory.ts'
-import { openTestStore } from '../support/test-store.ts'
 
 const ROOT = new URL('../../', import.meta.url).pathname
 const { version } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as { version: string }
@@ -85,26 +82,17 @@ t.test('a daemon whose installation is deleted answers all requests and stops cl
   )
 })
 
-t.test('H4: a daemon whose installation is deleted signs the first token of an issuer in a record', async (t) => {
+t.test('H4: a daemon whose installation is deleted signs its first token', async (t) => {
   const { directory, dist } = aBuild(t)
-  const redis = await startRedis(t)
-  const recordKeysFile = join(directory, 'record-keys')
-  writeFileSync(recordKeysFile, keyLines('k1'))
-  const store = await openTestStore(t, { url: redis.url, region: 'gb1', recordKeysFile })
-  const { privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' })
-  const key = { signsFrom: '2026-01-01T00:00:00Z', privateKey: privateKey.export({ type: 'pkcs8', format: 'pem' }) }
-  const put = await store.put(
-    anInstance({
-      interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }],
-      identity: { issuer: 'https://api.example.com', audiences: ['vault'], lifetimeSeconds: 90, keys: [key] },
-    }),
-  )
-  t.equal(put.kind, 'published')
+  const store = await openStore({ url: `file:${directory}/store` })
+  const interfaces = [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }]
+  await store.put(anInstance({ interfaces }))
+  const { keyFile, certificateFile } = makeIdentity()
   const env = {
-    IMDS_STORE: redis.url,
-    IMDS_REGION: 'gb1',
-    IMDS_HYPERVISOR: 'hv1',
-    IMDS_RECORD_KEYS_FILE: recordKeysFile,
+    IMDS_STORE: `file:${directory}/store`,
+    IMDS_IDENTITY_KEY_FILE: keyFile,
+    IMDS_IDENTITY_CERT_FILE: certificateFile,
+    IMDS_IDENTITY_ISSUER: 'https://id.example.com',
   }
   const daemon = await startDaemon(t, env, [], { main: join(dist, 'main.js') })
   await until(async () => (await daemon.get('/latest/meta-data/')).status === 200, 'the record')

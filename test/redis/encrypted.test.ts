@@ -1,10 +1,9 @@
 /** Encrypted records: with access to Redis alone, an intruder cannot read user-data or impersonate another instance. */
-import { generateKeyPairSync } from 'node:crypto'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { keysOf } from '../../src/store/redis/keys.ts'
-import { openStore, type Publisher, type StoreSettings } from '../../src/store/open.ts'
+import type { Publisher, StoreSettings } from '../../src/store/open.ts'
 import { startDaemon, type TestDaemon, until } from '../support/programs/daemon.ts'
 import { aLocalInstance as record } from '../support/fixtures/instance.ts'
 import { imdsctl } from '../support/programs/imdsctl.ts'
@@ -450,47 +449,4 @@ t.test('the script publishes values encrypted by any program, and refuses what d
     'the script cannot add a seal to an encrypted record: the publisher must',
   )
   t.same(await script('unseal-encrypted', facts(3), value(3), ''), ['published', '3'])
-})
-
-t.test('a private key of an identity enters no store of plain records, and no guest or log shows it', async (t) => {
-  const keys = await someKeys(t, 'k1')
-  const pair = generateKeyPairSync('ec', { namedCurve: 'P-256' })
-  const privateKey = pair.privateKey.export({ type: 'pkcs8', format: 'pem' })
-  const identity = {
-    issuer: 'https://id.example.com',
-    audiences: ['vault'],
-    lifetimeSeconds: 600,
-    keys: [{ privateKey, signsFrom: '2026-11-20T15:04:05Z' }],
-  }
-  const refused = { kind: 'invalid', faults: [{ path: '/identity/keys', message: /use record keys/ }] }
-  t.match(await (await aStore(t, null)).put(record(1, 1, { identity })), refused)
-  t.match(await (await openStore({ url: `file:${t.testdirName}` })).put(record(1, 1, { identity })), refused)
-  const script = (...args: string[]) => redis.client.eval(SCRIPT, 1, KEYS.region, ...args)
-  t.match(await script('put', JSON.stringify(record(1, 1, { identity })), 'none'), [
-    'refused',
-    'invalid',
-    /identity\.keys has a private key/,
-  ])
-  t.notMatch(await dump(), 'PRIVATE KEY')
-  t.match(await (await aStore(t, null)).put(record(2, 1, { identity: { ...identity, keys: [] } }), 'none'), {
-    kind: 'published',
-  })
-  const store = await aStore(t, keys)
-  await redis.client.flushall()
-  t.match(await store.put(record(1, 1, { identity })), { kind: 'published' })
-  const daemon = await aDaemon(t, keys)
-  await serves(daemon, 1)
-  t.match(await run(keys, 'decrypt'), { status: 65, text: /identity\.keys has a private key/ })
-  const shown = await run(keys, 'get', 'srv-n1')
-  t.match(shown, { status: 0, text: '"privateKey": "hidden: use --private-keys"' })
-  const whole = await run(keys, 'get', 'srv-n1', '--private-keys')
-  t.equal((JSON.parse(whole.text) as { identity: typeof identity }).identity.keys[0]!.privateKey, privateKey)
-  const pages = await Promise.all(
-    ['/', '/instances/srv-n1', '/explain?id=srv-n1', '/explain?address=127.0.0.1'].map((path) => daemon.operator(path)),
-  )
-  const body = privateKey.split('\n')[1]!
-  const texts = [await dump(), JSON.stringify(daemon.log), ...pages.map((page) => page.body.toString())]
-  await until(async () => (await daemon.metric('imds_journal_rewrites_total{result="written"}')) > 0, 'the journal')
-  texts.push(readFileSync(join(daemon.directory, 'view.journal'), 'latin1'))
-  for (const text of texts) t.notOk(text.includes('PRIVATE KEY') || text.includes(body))
 })

@@ -137,7 +137,7 @@ export class Hypervisor {
       await promise
       return { signature: `signed ${document}`, pkcs7: `pkcs7 ${document}` }
     }
-    const identity = { signer: { sign }, issuerOf: () => undefined }
+    const identity = { signer: { sign }, mintToken: undefined }
     const parts = buildGuestParts(this.#config, this.#secrets, identity, this.#log(), () => time.nowMs)
     const life = (this.life = new Life(this.host, parts))
     time.after(0, () => void this.#live(life, parts), life)

@@ -1,6 +1,6 @@
 /**
- * Queries of the database for callers who have not authenticated: checks of access tokens, of clients, and public keys of
- * issuers. Addresses take turns, so one that sends many delays only its own.
+ * Queries of the database for callers who have not authenticated: checks of access tokens, and of clients.
+ * Addresses take turns, so one that sends many delays only its own.
  */
 import { FairQueue, type FairQueueLimits } from '../../limits/fair-queue.ts'
 import { sourceOf } from '../../metadata/address.ts'

@@ -1,6 +1,16 @@
 /** The settings of tokens: parses their variables. Pure. */
 import type { Parsed } from '../../metadata/parsed.ts'
-import { list, whole, type Values } from '../../runtime/variables.ts'
+import { isIssuer, ISSUER_RULE } from '../../identity/issuer.ts'
+import { anyText, list, whole, type AddFault, type Values } from '../../runtime/variables.ts'
+
+/** The path of the issuer of identity tokens, below the URL of the API. */
+export const ISSUER_PATH = '/oidc'
+
+/** `certificateFile`: the certificates of all hypervisors. */
+export interface IssuerSettings {
+  readonly url: string
+  readonly certificateFile: string
+}
 
 export interface TokenSettings {
   readonly accessTokenSeconds: number
@@ -10,6 +20,8 @@ export interface TokenSettings {
    * `request.headers`. A response asks for the password in the same headers.
    */
   readonly otpHeaders: readonly string[]
+  /** Undefined: this API publishes no keys of identity tokens. */
+  readonly issuer: IssuerSettings | undefined
 }
 
 /** No header with another meaning has such a name. */
@@ -31,10 +43,22 @@ export const TOKEN_VARIABLES = {
     parse: parseOtpHeaders,
     help: 'the headers of one-time passwords',
   },
+  IMDS_API_IDENTITY_CERT_FILE: {
+    parse: anyText,
+    help: 'the certificates of the keys that sign identity tokens of guests, PEM',
+  },
 }
 
-export function tokenSettingsOf(values: Values<typeof TOKEN_VARIABLES>): TokenSettings {
+export function parseTokenSettings(
+  values: Values<typeof TOKEN_VARIABLES>,
+  baseUrl: string,
+  fault: AddFault<keyof typeof TOKEN_VARIABLES>,
+): TokenSettings {
+  const [url, certificateFile] = [`${baseUrl}${ISSUER_PATH}`, values.IMDS_API_IDENTITY_CERT_FILE]
+  if (certificateFile !== undefined && !isIssuer(url))
+    fault('IMDS_API_IDENTITY_CERT_FILE', `makes ${url} an issuer, which must be ${ISSUER_RULE}: set IMDS_API_BASE_URL`)
   return {
+    issuer: certificateFile === undefined ? undefined : { url, certificateFile },
     accessTokenSeconds: values.IMDS_API_ACCESS_TOKEN_SECONDS,
     refreshTokenSeconds: values.IMDS_API_REFRESH_TOKEN_SECONDS,
     otpHeaders: values.IMDS_API_OTP_HEADERS,

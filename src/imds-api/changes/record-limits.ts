@@ -12,7 +12,7 @@ import type { Tx } from '../database/transaction.ts'
 /**
  * How many bytes of a record server groups, SSH keys and tags may take as JSON. The other 48 KiB are enough for the
  * longest values of all other fields, also of those that are added without a check: a longer domain of the region, a
- * second hypervisor, a seal, the issuer of the account, MAX_MAINTENANCE_EVENTS_BYTES.
+ * second hypervisor, a seal, MAX_MAINTENANCE_EVENTS_BYTES.
  */
 const MAX_ADDED_BYTES = MAX_RECORD_BYTES - 48 * 1024
 /** How many bytes the maintenance events of a record may take as JSON. */

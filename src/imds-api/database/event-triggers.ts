@@ -76,31 +76,22 @@ const RECORD_EVENT = `
 interface ResourceTable {
   readonly type: string
   readonly account?: string
-  readonly id?: string
   readonly fields: Readonly<Record<string, string>>
   readonly deleted?: ((row: string) => string) | undefined
 }
 
-const RESOURCE_TABLES: Readonly<Record<string, ResourceTable>> = {
-  ...Object.fromEntries(
-    ALL_ROWS.filter(({ name, events }) => events !== undefined && name !== 'user').map(
-      ({ name, type, table, events, present }) => [
-        table!,
-        {
-          ...{ type, fields: events!, ...(name === 'account' && { account: 'id' }) },
-          deleted: present && ((row: string) => `not (${present.replaceAll(`${table!}.`, `${row}.`)})`),
-        },
-      ],
-    ),
+const RESOURCE_TABLES: Readonly<Record<string, ResourceTable>> = Object.fromEntries(
+  ALL_ROWS.filter(({ name, events }) => events !== undefined && name !== 'user').map(
+    ({ name, type, table, events, present }) => [
+      table!,
+      {
+        ...{ type, fields: events!, ...(name === 'account' && { account: 'id' }) },
+        deleted:
+          present === undefined ? undefined : (row: string) => `not (${present.replaceAll(`${table!}.`, `${row}.`)})`,
+      },
+    ],
   ),
-  account_identities: {
-    type: 'account_identity',
-    id: 'account_id',
-    fields: Object.fromEntries(
-      ['issuer', 'algorithm', 'audiences', 'lifetime_seconds', 'status'].map((name) => [name, name]),
-    ),
-  },
-}
+)
 
 /** The ids of the resources that show a row of a table, besides its account: expressions. */
 const LINKS: Readonly<Record<string, (row: 'old' | 'new') => readonly string[]>> = {
@@ -144,13 +135,10 @@ const changed = (fields: Readonly<Record<string, string>>) => {
   return `array_remove(array[${each.join(', ')}], null)`
 }
 
-function triggersOf(
-  table: string,
-  { type, account = 'account_id', id = 'id', fields, deleted }: ResourceTable,
-): string {
+function triggersOf(table: string, { type, account = 'account_id', fields, deleted }: ResourceTable): string {
   const record = (row: string, action: string, names = `'{}'`) => {
     const links = linksOf(table, action === 'create' ? ['new'] : action === 'delete' ? ['old'] : ['old', 'new'])
-    return `perform record_event(${row}.${account}, '${type}', ${row}.${id}, '${action}', ${names}, ${links});`
+    return `perform record_event(${row}.${account}, '${type}', ${row}.id, '${action}', ${names}, ${links});`
   }
   const columns = [...new Set([account, ...Object.keys(fields)])]
   return `
@@ -206,18 +194,6 @@ const OTHER_FUNCTIONS = {
     end $$;
   create constraint trigger event after insert or delete on server_group_members
     deferrable initially deferred for each row execute function event_of_members();`,
-  event_of_identity_keys: `
-  create function event_of_identity_keys() returns trigger language plpgsql as $$
-    declare
-      part record := case tg_op when 'DELETE' then old else new end;
-    begin
-      if exists (select from account_identities where account_id = part.account_id) then
-        perform record_event(part.account_id, 'account_identity', part.account_id, 'update', '{keys}', '{}');
-      end if;
-      return null;
-    end $$;
-  create constraint trigger event after insert or update or delete on identity_keys
-    deferrable initially deferred for each row execute function event_of_identity_keys();`,
   event_of_users: `
   create function event_of_users() returns trigger language plpgsql as $$
     declare

@@ -19,6 +19,7 @@ import * as affected from './migrations/0006-affected-resources.ts'
 import * as storeOrder from './migrations/0007-store-order.ts'
 import * as eventPlans from './migrations/0008-event-plans.ts'
 import * as incarnations from './migrations/0009-incarnations.ts'
+import * as regionIssuer from './migrations/0011-region-issuer.ts'
 import { isRepeatable, type Db } from './transaction.ts'
 
 /**
@@ -44,6 +45,7 @@ export const MIGRATIONS: TableChanges = {
   '0007-store-order': { up: storeOrder.up, oldest: '0001-first' },
   '0008-event-plans': { up: eventPlans.up, oldest: '0001-first' },
   '0009-incarnations': { up: incarnations.up, oldest: '0001-first' },
+  '0011-region-issuer': { up: regionIssuer.up, oldest: '0011-region-issuer' },
 }
 
 /**

@@ -3,7 +3,6 @@ import type { ColumnType, Generated, JSONColumnType, RawBuilder } from 'kysely'
 import type { MaintenanceEvent } from '../../metadata/events.ts'
 import type { AccountLimit } from '../model/account-limits.ts'
 import type { AccountStatus } from '../model/account-states.ts'
-import type { IdentityAlgorithm } from '../model/identity-key.ts'
 import type { CollaborationStatus, Role } from '../model/collaborations.ts'
 import type { ActionKind, ActionOutcome, ServerStatus } from '../model/server-actions.ts'
 import type { PoolKind } from '../model/pools.ts'
@@ -113,30 +112,6 @@ interface Accounts extends Record<AccountLimit, Default<number>> {
   publish_images: Default<boolean>
   library_ftp_password_hash: string | null
   created_at: Default<Date>
-}
-
-/** The issuer of the identity tokens of an account's servers. */
-interface AccountIdentities {
-  account_id: string
-  issuer: string
-  /** Of the next key. */
-  algorithm: IdentityAlgorithm
-  audiences: string[]
-  lifetime_seconds: number
-  status: 'active' | 'paused'
-  created_at: Default<Date>
-}
-interface IdentityKeys {
-  account_id: string
-  kid: string
-  algorithm: IdentityAlgorithm
-  /** PEM (PKCS #8). */
-  private_key: string
-  /** PEM. */
-  public_key: string
-  signs_from: Date
-  /** When verifiers need it no more; null: it is the latest key. */
-  retires_at: Nullable<Date>
 }
 
 /** A user, as shown to the other side of a collaboration. */
@@ -461,8 +436,6 @@ export interface Tables {
   hypervisors: Hypervisors
   users: Users
   accounts: Accounts
-  account_identities: AccountIdentities
-  identity_keys: IdentityKeys
   collaborations: Collaborations
   images: Images
   api_clients: ApiClients

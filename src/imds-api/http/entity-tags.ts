@@ -7,8 +7,7 @@ import { entityTagOf } from '../../metadata/content.ts'
 import { namesWeakly } from '../../runtime/http.ts'
 
 /** The path of a member, at the begin of its own path and those of its actions; as in a route or in the document. */
-const MEMBER =
-  /^\/1\.0\/(?:(?:user\/)?[a-z_]+\/(?::id|\{id\})|(?:account\/identity|account|user)(?=$|\/reset_|\/rotate))/
+const MEMBER = /^\/1\.0\/(?:(?:user\/)?[a-z_]+\/(?::id|\{id\})|(?:account|user)(?=$|\/reset_))/
 
 /** The path of the member that a request is about; undefined: none. `path`: of a route, or in the document. */
 export function memberPathOf(path: string): string | undefined {

@@ -11,11 +11,6 @@ export function publicDocument(make: () => unknown): Send {
   return (request, reply) => (send ??= sendingOf(JSON.stringify(make())))(request, reply)
 }
 
-/** Sends the text of a document that may change. */
-export function sendDocument(request: FastifyRequest, reply: FastifyReply, text: string): FastifyReply {
-  return sendingOf(text)(request, reply)
-}
-
 function sendingOf(text: string): Send {
   const [bytes, tag] = [Buffer.from(text), entityTagOf(text)]
   return ({ headers: { 'if-none-match': given } }, reply) => {

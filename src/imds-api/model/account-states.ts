@@ -51,7 +51,6 @@ export const STATE_RULES = {
   'DELETE /user/collaborations/ID': WITHDRAWAL,
   'POST /accounts/ID/reset_ftp_password': { ...IN_USE, isWithdrawal: true },
   'POST /account/reset_ftp_password': { ...IN_USE, isWithdrawal: true },
-  'DELETE /account/identity': WITHDRAWAL,
   'every other change': IN_USE,
 } as const satisfies Readonly<Record<string, Rule>>
 export type StateRule = keyof typeof STATE_RULES

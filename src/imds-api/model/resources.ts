@@ -172,7 +172,7 @@ export const ROWS = {
   account: {
     prefix: 'acc',
     kind: 'account',
-    about: 'Who owns resources, their limits, and the issuer of identity tokens.',
+    about: 'Who owns resources, and their limits.',
     table: 'accounts',
     states: ['pending', 'active', 'overdue', 'warning', 'suspended', 'terminated', 'closed', 'deleted'],
     events: {

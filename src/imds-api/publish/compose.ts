@@ -95,14 +95,6 @@ function selectServers(ids: readonly string[], db: Db) {
             join server_group_members on server_group_members.server_group_id = cloud_ips.server_group_id
           where server_group_members.server_id = servers.id) as mapped order by mapped_at, id`,
       ).as('cloud_ips'),
-      jsonRows<'account_identities', 'issuer' | 'audiences' | 'lifetime_seconds' | 'status'>(
-        sql`select issuer, audiences, lifetime_seconds, status from account_identities
-          where account_id = servers.account_id`,
-      ).as('issuers'),
-      jsonRows<'identity_keys', 'private_key' | 'signs_from'>(
-        sql`select private_key, signs_from from identity_keys where account_id = servers.account_id
-          order by signs_from, kid`,
-      ).as('identity_keys'),
       sql<boolean>`exists (
         select from compute_actions
         where server_id = servers.id and finished_at is null and kind in ('create', 'delete'))`.as('awaits_compute'),
@@ -163,7 +155,6 @@ function composeRecord(row: Row) {
     ...(row.metadata_options !== null && { options: recordOptions(completeOptions({}, row.metadata_options)) }),
     ...(Object.keys(row.tags).length > 0 && { tags: row.tags }),
     ...(row.events.length > 0 && { events: row.events }),
-    ...(row.issuers[0] !== undefined && { identity: composeIssuer(row.issuers[0], row.identity_keys) }),
     ...(row.sealed_at !== null && { sealedAt: row.sealed_at.toISOString() }),
     hypervisors: [row.hypervisor, ...(row.migrating_to === null ? [] : [row.migrating_to])],
   }
@@ -180,23 +171,5 @@ function composeRow(row: Row): Composed {
     fault: row.publish_fault,
     record: composeRecord(row),
     userData: row.user_data === null ? undefined : decodeUserData(row.user_data),
-  }
-}
-
-function composeIssuer(
-  { issuer, audiences, lifetime_seconds, status }: Row['issuers'][number],
-  keys: Row['identity_keys'],
-) {
-  return {
-    issuer,
-    audiences,
-    lifetimeSeconds: lifetime_seconds,
-    keys:
-      status === 'paused'
-        ? []
-        : keys.map(({ private_key, signs_from }) => ({
-            privateKey: private_key,
-            signsFrom: new Date(signs_from).toISOString(),
-          })),
   }
 }

@@ -9,10 +9,7 @@ import type { Representation, Site } from './kit/forms.ts'
 import { nullable, Time } from './kit/schemas.ts'
 
 /** The types of resources that have events. database/event-triggers.ts has their triggers. */
-export const EVENT_TYPES = [
-  ...['account_identity', 'interface'],
-  ...ALL_ROWS.filter(({ events }) => events).map(({ type }) => type),
-].sort()
+export const EVENT_TYPES = ['interface', ...ALL_ROWS.filter(({ events }) => events).map(({ type }) => type)].sort()
 
 const Nested = Type.Object(
   { id: Type.String(), resource_type: Type.String(), url: Type.String({ format: 'uri' }) },
@@ -60,8 +57,7 @@ export function actorOf({ actor }: Pick<EventRow, 'actor'>): ResourceKey | undef
 
 /** The types of events that a resource with this id may have. */
 export function typesOf(id: string): readonly string[] {
-  const types = ALL_ROWS.filter(({ prefix }) => id.startsWith(`${prefix}-`)).map(({ type }) => type)
-  return types.includes('account') ? [...types, 'account_identity'] : types
+  return ALL_ROWS.filter(({ prefix }) => id.startsWith(`${prefix}-`)).map(({ type }) => type)
 }
 
 /** `nested`: the nested forms of resources by `keyOf`; the others are shown by their ids alone. */
@@ -91,12 +87,11 @@ export function representEvent(
 }
 
 function reference({ baseUrl }: Site, { type, id }: ResourceKey): Representation & { readonly url: string } {
-  const row = ALL_ROWS.find((one) => one.type === type)
-  const path = row === undefined ? 'account/identity' : `${row.path ?? row.table!}/${id}`
-  return { id, resource_type: type, url: `${baseUrl}/1.0/${path}` }
+  const { path, table } = ALL_ROWS.find((one) => one.type === type)!
+  return { id, resource_type: type, url: `${baseUrl}/1.0/${path ?? table!}/${id}` }
 }
 
 function wordsOf(type: string): string {
-  const { kind = type.replaceAll('_', ' ') } = ALL_ROWS.find((one) => one.type === type) ?? {}
+  const { kind } = ALL_ROWS.find((one) => one.type === type)!
   return kind.charAt(0).toUpperCase() + kind.slice(1)
 }

@@ -4,14 +4,10 @@ import type { ComputeMode } from '../changes/actions.ts'
 import type { ReadReports } from './guest-reports.ts'
 import type { RouteParts } from './kit/parts.ts'
 
-/**
- * `compute`: how actions on servers are carried out. `keepsReports`: whether the store keeps reports of guests.
- * `encryptsRecords`: whether it encrypts.
- */
+/** `compute`: how actions on servers are carried out. `keepsReports`: whether the store keeps reports of guests. */
 export interface ResourceParts extends RouteParts {
   readonly tokens: AccessTokens
   readonly compute: ComputeMode
   readonly reports: ReadReports
   readonly keepsReports: boolean
-  readonly encryptsRecords: boolean
 }

@@ -27,7 +27,7 @@ import {
   DEFAULT_USER_DATA_BYTES,
   type StoreSettings,
 } from '../../store/settings.ts'
-import { TOKEN_VARIABLES, tokenSettingsOf, type TokenSettings } from '../auth/settings.ts'
+import { parseTokenSettings, TOKEN_VARIABLES, type TokenSettings } from '../auth/settings.ts'
 import type { ComputeMode } from '../changes/actions.ts'
 import { COMPUTE_VARIABLES, parseComputeListener, type ComputeListener } from '../compute/settings.ts'
 import { DATABASE_VARIABLES, parseDatabaseSettings, type DatabaseSettings } from '../database/settings.ts'
@@ -102,7 +102,7 @@ export function parseApiConfig(env: Environment): ParsedVariables<ApiConfig> {
   if (clients === undefined || store === undefined || database === undefined) return result<ApiConfig>(undefined)
   return result<ApiConfig>({
     ...clients,
-    ...tokenSettingsOf(values),
+    ...parseTokenSettings(values, clients.baseUrl, fault),
     operator: { ...values.IMDS_API_OPERATOR_LISTEN, passwordFile: values.IMDS_API_OPERATOR_PASSWORD_FILE },
     database,
     store,

@@ -10,6 +10,7 @@ import { FailureLimit } from '../../limits/failure-limit.ts'
 import { Grants } from '../auth/grants.ts'
 import { KnownAddresses } from '../auth/known-addresses.ts'
 import { Lookups } from '../auth/lookups.ts'
+import { addIssuerDocuments, type RegionIssuer } from '../auth/region-issuer.ts'
 import { addTokenEndpoint } from '../auth/token-endpoint.ts'
 import { TokenFamilies } from '../auth/token-families.ts'
 import { AccessTokens, EXPIRED_RETENTION_MS } from '../auth/tokens.ts'
@@ -34,10 +35,8 @@ import { addEventRoutes } from '../resources/events.ts'
 import type { Waits } from '../resources/kit/waits.ts'
 import { addDatabaseServerRoutes } from '../resources/database-servers.ts'
 import { addUnimplementedRoutes } from '../resources/unimplemented.ts'
-import { addIdentityRoutes } from '../resources/identities.ts'
 import { addImageRoutes } from '../resources/images.ts'
 import { addInterfaceRoutes } from '../resources/interfaces.ts'
-import { addIssuerDocuments } from '../resources/issuer-documents.ts'
 import { addServerGroupRoutes } from '../resources/server-groups.ts'
 import { addServerRoutes } from '../resources/servers.ts'
 import { addUserRoutes } from '../resources/users.ts'
@@ -52,7 +51,8 @@ import type { Db } from '../database/transaction.ts'
 export interface Auth {
   readonly tokens: AccessTokens
   readonly grants: Grants
-  readonly lookups: Lookups
+  /** Undefined: there are no identity tokens. */
+  readonly issuer: RegionIssuer | undefined
   readonly purge: () => Promise<void>
 }
 
@@ -60,6 +60,7 @@ export interface Auth {
 export function buildAuth(
   db: Db,
   { accessTokenSeconds, refreshTokenSeconds }: Pick<ApiConfig, 'accessTokenSeconds' | 'refreshTokenSeconds'>,
+  issuer: RegionIssuer | undefined,
   now: () => number,
   log: Log,
 ): Auth {
@@ -71,7 +72,7 @@ export function buildAuth(
   const known = new KnownAddresses({ db, limit, now, steady, log })
   return {
     tokens,
-    lookups,
+    issuer,
     grants: new Grants({ db, tokens, families, known, lookups, seconds: accessTokenSeconds, now }),
     purge: async () => {
       const at = now()
@@ -94,7 +95,7 @@ export interface RestParts extends Pick<ApiServerSettings, 'onUnreadable' | 'onS
   readonly config: ServerConfig
   readonly database: Pick<Database, 'db' | 'pool'>
   readonly accounts: AccountChanges
-  readonly auth: Pick<Auth, 'tokens' | 'grants' | 'lookups'>
+  readonly auth: Pick<Auth, 'tokens' | 'grants' | 'issuer'>
   readonly reports: ReadReports
   readonly waits: Waits
   readonly audit: DestinationStream
@@ -119,7 +120,7 @@ export async function buildApiServer(parts: RestParts): Promise<ApiServer> {
   })
   await addOpenApi(server, otpHeaders)
   await addDocsPages(server, baseUrl)
-  addIssuerDocuments(server, db, auth.lookups)
+  if (auth.issuer !== undefined) addIssuerDocuments(server, auth.issuer)
   addTokenEndpoint(server, { grants: auth.grants, seconds: accessTokenSeconds, otpHeaders, baseUrl })
   const steps = {
     authenticate: buildAuthentication(auth.tokens),
@@ -136,7 +137,6 @@ export async function buildApiServer(parts: RestParts): Promise<ApiServer> {
     affected: new Affected(),
     compute,
     keepsReports: parseStoreUrl(store.url)?.kind !== 'files',
-    encryptsRecords: store.recordKeysFile !== undefined,
   }
   for (const { chooseAccount, routes } of routesByAccount(db))
     await server.register(
@@ -183,7 +183,6 @@ function routesByAccount(db: Db) {
       chooseAccount: buildAccountChoice(db, true),
       routes: [
         addChosenAccountRoute,
-        addIdentityRoutes,
         addApiClientRoutes,
         addApplicationRoutes,
         addCatalogRoutes,

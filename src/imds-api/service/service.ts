@@ -16,6 +16,7 @@ import { migrate } from '../database/migrate.ts'
 import { openDatabase } from '../database/open.ts'
 import { DatabaseReport } from '../http/database-errors.ts'
 import { buildClientListener, buildComputeListener, buildOperatorListener } from './listeners.ts'
+import { readRegionIssuer } from '../auth/region-issuer.ts'
 import { buildBootWatch } from '../publish/boot-watch.ts'
 import { StoreOpener } from '../publish/store-opener.ts'
 import { buildAuth } from './rest.ts'
@@ -60,7 +61,8 @@ export async function startApi(config: ApiConfig, log: Log): Promise<Api> {
     const region = await regionOf(database.db, config)
     await openOrRetry(storeOpener, log)
     const parts = buildParts(config, database, databaseReport, storeOpener, log)
-    const auth = buildAuth(database.db, config, () => Date.now(), log)
+    const issuer = config.issuer && (await readRegionIssuer(config.issuer))
+    const auth = buildAuth(database.db, config, issuer, () => Date.now(), log)
     const [publisher, sender] = [buildPublisher(parts), buildSender(parts)]
     const clients = await buildClientListener(parts, auth)
     listeners.push(clients)

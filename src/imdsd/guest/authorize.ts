@@ -20,20 +20,15 @@ import type { Tokens } from './token.ts'
  */
 export const FORWARDED_RULES = ['refuse', 'refuse-tokens', 'count'] as const
 
-/** Mints identity tokens of one instance for these audiences; undefined: for any. */
-export interface TokenMint {
-  readonly audiences: readonly string[] | undefined
-  /** Rejects if `signal` aborts while it waits for its turn. */
-  readonly mint: (audience: string, signal: AbortSignal) => Promise<string>
-}
-
 export interface Rules {
   readonly tokens: Pick<Tokens, 'mint' | 'verify'>
   readonly forwarded: (typeof FORWARDED_RULES)[number]
   /** Limits the hops of all further packets of a connection (hop-limit.ts). False if that fails. */
   readonly limitHops: (connection: Socket) => boolean
-  /** The issuer of the identity tokens of an instance (contract H4). Undefined: there are none. */
-  readonly issuerOf: (instance: Guest['instance']) => TokenMint | undefined
+  /** Mints an identity token (contract H4). Undefined: there is no issuer. Rejects if `signal` aborts before its turn. */
+  readonly mintToken:
+    | ((instance: Guest['instance'], audience: string, signal: AbortSignal) => Promise<string>)
+    | undefined
 }
 
 /**

@@ -12,7 +12,7 @@ import type { RefusalReason } from './refusals.ts'
 
 /** An instance, with the fields that the guest side reads. */
 export interface Guest {
-  readonly instance: Pick<Instance, 'id' | 'account' | 'image' | 'zone' | 'identity'> & {
+  readonly instance: Pick<Instance, 'id' | 'account' | 'image' | 'zone'> & {
     readonly options: Pick<
       Instance['options'],
       'httpEndpoint' | 'httpProtocolIpv6' | 'httpTokens' | 'openstack' | 'reports'

@@ -27,7 +27,7 @@ const SIGNATURE_TIMEOUT_MS = 1_000
 export function resolve(
   exchange: Pick<Exchange, 'network' | 'request' | 'rawTarget' | 'had'>,
   authorized: Authorized,
-  rules: Pick<Rules, 'tokens' | 'limitHops' | 'issuerOf'>,
+  rules: Pick<Rules, 'tokens' | 'limitHops' | 'mintToken'>,
 ): RequestResult | Wait {
   const { guest, target, ttlSeconds } = authorized
   const { route } = target
@@ -72,17 +72,15 @@ function contentOf(guest: Guest, { route, version, path, query }: Target): Conte
 function resolveIdentityToken(
   { had }: Pick<Exchange, 'had'>,
   { guest, target: { route, audience }, ttlSeconds }: Authorized,
-  { issuerOf }: Pick<Rules, 'issuerOf'>,
+  { mintToken }: Pick<Rules, 'mintToken'>,
 ): RequestResult | Wait {
-  const issuer = issuerOf(guest.instance)
-  if (issuer === undefined) return refused('not-found', route, ttlSeconds)
+  if (mintToken === undefined) return refused('not-found', route, ttlSeconds)
   if (ttlSeconds === undefined) return refused('token-required', route)
-  if (audience === undefined || issuer.audiences?.includes(audience) === false)
-    return refused('bad-audience', route, ttlSeconds)
+  if (audience === undefined) return refused('bad-audience', route, ttlSeconds)
   if (had.signature === 'failed') return refused('not-signed', route, ttlSeconds)
   if (had.token !== undefined) return { kind: 'served', route, content: had.token, ttlSeconds }
   const abort = new AbortController()
-  const minted = issuer.mint(audience, abort.signal).then((body) => ({
+  const minted = mintToken(guest.instance, audience, abort.signal).then((body) => ({
     token: {
       body,
       headers: ['Content-Type', 'text/plain', 'Content-Length', String(body.length), 'Cache-Control', 'no-store'],

@@ -367,8 +367,6 @@ local function facts_of(text, lifts, again)
     if type(name) ~= 'string' then return nil, 'hypervisors must be a list of strings' end
   end
   if record.sealedAt ~= nil and not is_time(record.sealedAt) then return nil, 'sealedAt is not a time such as 2026-11-20T15:04:05Z' end
-  -- Nobody but its hypervisors may read a private key.
-  if is_table(record.identity) and is_table(record.identity.keys) and #record.identity.keys > 0 then return nil, 'identity.keys has a private key, and this record is not encrypted' end
   if record.sealedAt and lifts then return nil, 'a record that unseals must not have sealedAt' end
   local claims, why = claims_of(record, again)
   if not claims then return nil, why end

@@ -79,7 +79,6 @@ export async function plant(api: TestImdsApi, account: Account): Promise<readonl
       cloud_ip: true,
     })
   }
-  await call('PUT', 'account/identity', { audiences: [marker] })
   return [...ids]
 }
 

@@ -226,7 +226,7 @@ export async function serveDatabase(
     reports = () => Promise.resolve(undefined),
   }: Omit<ApiOptions, 'region' | 'ownServer'> = {},
 ): Promise<Pick<TestApi, 'server' | 'accounts' | 'auth' | 'waits' | 'audit'>> {
-  const auth = buildAuth(database.db, { accessTokenSeconds, refreshTokenSeconds: 2_592_000 }, now, LOG)
+  const auth = buildAuth(database.db, { accessTokenSeconds, refreshTokenSeconds: 2_592_000 }, undefined, now, LOG)
   const audit: AuditLine[] = []
   const audited = { write: (line: string) => audit.push(JSON.parse(line) as AuditLine) }
   const accounts = new AccountChanges(database.db, ACCOUNT_QUEUE, database.pool.options.max)

@@ -1,4 +1,4 @@
-import { createPrivateKey, generateKeyPairSync, X509Certificate } from 'node:crypto'
+import { createPrivateKey, X509Certificate } from 'node:crypto'
 import { rmSync } from 'node:fs'
 import { expect, test } from 'vitest'
 import { buildIdentity, type Identity } from '../../../src/identity/identity.ts'
@@ -15,26 +15,19 @@ function built(kind: keyof typeof KEY_KINDS, issuer: string | undefined) {
 
 test('there are documents with a key of RSA, and tokens with an issuer', () => {
   const has = (kind: keyof typeof KEY_KINDS, issuer: string | undefined) => {
-    const { signer, issuerOf } = built(kind, issuer)
-    return [signer !== undefined, issuerOf(INSTANCE) !== undefined]
+    const { signer, mintToken } = built(kind, issuer)
+    return [signer !== undefined, mintToken !== undefined]
   }
   expect(has('rsa', undefined)).toEqual([true, false])
   expect(has('rsa', 'https://id.example.com')).toEqual([true, true])
   expect(has('ec', 'https://id.example.com')).toEqual([false, true])
 })
 
-const { privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' })
-const KEY = { signsFrom: '1970-01-01T00:00:00Z', privateKey: privateKey.export({ type: 'pkcs8', format: 'pem' }) }
-const ISSUED = { issuer: 'https://api.example.com', audiences: ['vault'], lifetimeSeconds: 90, keys: [KEY] }
 const NEVER = new AbortController().signal
 
 test.each<[string, (identity: Identity, id: string, signal: AbortSignal) => Promise<unknown>]>([
   ['documents', ({ signer }, id) => signer!.sign('{}', id)],
-  ['tokens of the hypervisor', ({ issuerOf }, id, signal) => issuerOf({ ...INSTANCE, id })!.mint('vault', signal)],
-  [
-    'tokens of an issuer in a record',
-    ({ issuerOf }, id, signal) => issuerOf({ ...INSTANCE, id, identity: ISSUED })!.mint('vault', signal),
-  ],
+  ['tokens', ({ mintToken }, id, signal) => mintToken!({ ...INSTANCE, id }, 'vault', signal)],
 ])('an instance that wants many %s hardly delays another one', async (_what, use) => {
   const identity = built('rsa', 'https://id.example.com')
   const signed: string[] = []
@@ -43,14 +36,12 @@ test.each<[string, (identity: Identity, id: string, signal: AbortSignal) => Prom
   expect(signed.indexOf('srv-one')).toBeLessThan(25)
 })
 
-test.each([
-  ['the hypervisor', {}],
-  ['an issuer in a record', { identity: ISSUED }],
-])('a token of %s that is no longer wanted is not signed', async (_whose, change) => {
-  const { mint } = built('rsa', 'https://id.example.com').issuerOf({ ...INSTANCE, ...change })!
+test('a token that is no longer wanted is not signed', async () => {
+  const { mintToken } = built('rsa', 'https://id.example.com')
+  const mint = (signal: AbortSignal) => mintToken!(INSTANCE, 'vault', signal)
   const abort = new AbortController()
-  const busy = [mint('vault', NEVER), mint('vault', NEVER)]
-  const left = mint('vault', abort.signal)
+  const busy = [mint(NEVER), mint(NEVER)]
+  const left = mint(abort.signal)
   abort.abort()
   await expect(left).rejects.toThrow('no longer wanted')
   await Promise.all(busy)

@@ -3,8 +3,7 @@ import { createPrivateKey, createPublicKey, verify, X509Certificate } from 'node
 import { rmSync } from 'node:fs'
 import { decodeJwt, decodeProtectedHeader, jwtVerify } from 'jose'
 import { expect, test } from 'vitest'
-import { TOKEN_SECONDS } from '../../../src/identity/identity.ts'
-import { buildSigner, keyIdOf } from '../../../src/identity/signer.ts'
+import { buildSigner, keyIdOf, TOKEN_SECONDS } from '../../../src/identity/signer.ts'
 import { KEY_KINDS, makeIdentity } from '../../support/fixtures/identity.ts'
 
 const NOW_MS = Date.UTC(2026, 10, 20, 15, 4, 5)
@@ -34,8 +33,7 @@ test.each([
   const identity = aKey(kind)
   const { key } = identity
   const signer = await buildSigner(identity)
-  const terms = { issuer: 'https://id.example.com/gb1', lifetimeSeconds: TOKEN_SECONDS }
-  const mint = () => signer.mintToken(terms, SUBJECT, 'https://vault', NOW_MS)
+  const mint = () => signer.mintToken('https://id.example.com/gb1', SUBJECT, 'https://vault', NOW_MS)
   const token = await mint()
   expect(decodeProtectedHeader(token)).toEqual({ alg, kid: await keyIdOf(createPublicKey(key)), typ: 'JWT' })
   const { jti, ...claims } = decodeJwt(token)

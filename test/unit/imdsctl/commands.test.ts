@@ -39,7 +39,7 @@ describe('a command rejects text that is not an id before it opens the store', (
 })
 
 test('if the store cannot be opened, every command fails with the reason', async () => {
-  expect((await failureOf(get(CONTEXT, 'srv-a', false)))?.message).toMatch(/^url \(--store, IMDS_STORE\) must be/)
+  expect((await failureOf(get(CONTEXT, 'srv-a')))?.message).toMatch(/^url \(--store, IMDS_STORE\) must be/)
 })
 
 test('a conflict names the address, its network and its owner, and the remedy', () => {

@@ -19,8 +19,6 @@ test.each([
   ['/1.0/account', '/1.0/account'],
   ['/1.0/account/reset_ftp_password', '/1.0/account'],
   ['/1.0/accounts/:id/reset_ftp_password', '/1.0/accounts/:id'],
-  ['/1.0/account/identity', '/1.0/account/identity'],
-  ['/1.0/account/identity/rotate', '/1.0/account/identity'],
   ['/1.0/user', '/1.0/user'],
   ['/1.0/users', undefined],
   ['/1.0/user/collaborations', undefined],

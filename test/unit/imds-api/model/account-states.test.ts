@@ -62,6 +62,5 @@ test('what only takes access away is a withdrawal', () => {
     'DELETE /user/collaborations/ID',
     'POST /accounts/ID/reset_ftp_password',
     'POST /account/reset_ftp_password',
-    'DELETE /account/identity',
   ])
 })

@@ -2,7 +2,6 @@ import { expect, test } from 'vitest'
 import { FORMATS } from '../../../../src/imds-api/model/formats.ts'
 import { tagsFault } from '../../../../src/imds-api/model/metadata-options.ts'
 import { parseSshKeys } from '../../../../src/imds-api/model/ssh-key.ts'
-import { isIssuer } from '../../../../src/identity/issuer.ts'
 import { parse } from '../../../../src/metadata/record.ts'
 import { anInstance } from '../../../support/fixtures/instance.ts'
 import { ODD_TEXTS } from '../../../support/fixtures/odd-texts.ts'
@@ -87,16 +86,13 @@ test.each<[string, readonly string[], readonly string[]]>([
 })
 
 test('what is accepted of a text that guests see, a record accepts', () => {
-  const accepted = { name: 0, key: 0, tag: 0, issuer: 0 }
-  const identity = { audiences: ['vault'], lifetimeSeconds: 60 }
+  const accepted = { name: 0, key: 0, tag: 0 }
   for (const odd of ODD_TEXTS.flatMap((text) => [`${text}a`, `a${text}b`, `a${text}`])) {
     const key = parseSshKeys(`ssh-ed25519 ${ED25519} ${odd}`)
-    const issuer = `https://id.example.com/${odd}`
     const records: [keyof typeof accepted, boolean, Record<string, unknown>][] = [
       ['name', FORMATS['line']!.isValid(odd), { serverGroups: [{ id: 'grp-a', name: odd }] }],
       ['key', key.ok, { publicKeys: [{ user: 'usr-a', key: key.ok && key.value }] }],
       ['tag', tagsFault({ [odd]: odd }) === undefined, { tags: { [odd]: odd } }],
-      ['issuer', isIssuer(issuer), { identity: { ...identity, issuer } }],
     ]
     for (const [what, isAccepted, record] of records) {
       if (!isAccepted) continue

@@ -13,8 +13,6 @@ const NOT_OF_THE_FILE = [
   'server_keys',
   'cloud_ips',
   'compute_actions',
-  'account_identities',
-  'identity_keys',
 ]
 
 test('an apply publishes servers again for each column of the region file that their records read', async () => {

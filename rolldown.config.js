@@ -86,18 +86,6 @@ const script = replaced(
   JSON.stringify(readFileSync(`${import.meta.dirname}/src/store/redis/publish.lua`, 'utf8')),
 )
 
-/** Puts the pages into the commands that explain a code of the log or an alert. */
-const symptoms = replaced(
-  'runtime/symptoms.ts',
-  "readFileSync(new URL('../../docs/operations/symptoms.md', import.meta.url), 'utf8')",
-  JSON.stringify(readFileSync(`${import.meta.dirname}/docs/operations/symptoms.md`, 'utf8')),
-)
-const alerts = replaced(
-  'runtime/symptoms.ts',
-  "readFileSync(new URL('../../docs/operations/alerts.md', import.meta.url), 'utf8')",
-  JSON.stringify(readFileSync(`${import.meta.dirname}/docs/operations/alerts.md`, 'utf8')),
-)
-
 /** Fastify loads these packages only for routes with a schema, which we do not have, and for tests. They are half of its code. */
 const UNUSED = ['@fastify/ajv-compiler', '@fastify/fast-json-stringify-compiler', 'light-my-request']
 
@@ -204,7 +192,7 @@ const build = (name, input, { external = UNUSED, plugins = [], ...output }) => (
   platform: 'node',
   external,
   transform: { define: { __dirname: 'import.meta.dirname' } }, // packages that are CommonJS have it
-  plugins: [ascii, builtins, deferred, script, symptoms, alerts, licenses(name), ...plugins],
+  plugins: [ascii, builtins, deferred, script, licenses(name), ...plugins],
   output: {
     dir: 'dist',
     format: 'esm',

@@ -53,11 +53,12 @@ const program = buildProgram(output, {
     )[command]({ parsed: parseVariables(true), fileFaults: fileFaults() }, output)
   },
   explain: async (code) => {
-    const { explainCode, nearestCode } = await import('../runtime/symptoms.ts')
-    const meant = nearestCode(code)
+    const { explainCode, nearestCode } = await import('../conditions/explain.ts')
+    const { API_MEANINGS } = await import('./events.ts')
+    const meant = nearestCode(API_MEANINGS, code)
     const question = meant === undefined ? '' : ` (did you mean ${meant}?)`
-    if (!explainCode(output, code))
-      throw new CommandFailure(EXIT.usage, `no line of the log and no alert has the name ${code}${question}`)
+    if (!explainCode(output, API_MEANINGS, code))
+      throw new CommandFailure(EXIT.usage, `there is no code ${code}${question}`)
     status = EXIT.done
   },
   hypervisors: command(listHypervisors),

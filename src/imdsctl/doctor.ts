@@ -1,11 +1,12 @@
 /** The commands of imdsctl that look at this hypervisor: doctor and status. Each resolves with its exit status. */
 import { setTimeout as sleep } from 'node:timers/promises'
-import { CHECKS } from '../imdsd/checks/checks.ts'
+import { CHECKS } from './doctor/checks.ts'
 import { lookAtHypervisor, type DoctorSources } from './doctor/hypervisor.ts'
-import type { DoctorState } from '../imdsd/checks/hypervisor-state.ts'
+import type { DoctorState } from './doctor/hypervisor-state.ts'
 import { buildStatus, statusRows, type DaemonStatus } from './doctor/status.ts'
 import { ask, QUESTIONS, parsedAnswer } from '../imdsd/operator/client.ts'
-import { printChecks, runChecks } from '../runtime/check.ts'
+import { resultOf } from '../conditions/condition.ts'
+import { printChecks, runChecks, type CheckResult } from '../runtime/check.ts'
 import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import type { Sample } from '../runtime/metric-values.ts'
 import type { Output } from '../runtime/output.ts'
@@ -18,15 +19,20 @@ export interface DoctorContext extends DoctorSources {
 const INTERVAL_MS = 1_000
 const TIMEOUT_MS = 5_000
 
-/** Prints the result of each check, and how many there are. */
+/** Prints the result of each check and the conditions of the daemon, and how many there are. */
 export async function doctor(context: DoctorContext): Promise<number> {
-  return printChecks(context.output, await runChecks(CHECKS, lookFrom(context)))
+  return printChecks(context.output, await findAll(lookFrom(context)))
+}
+
+async function findAll(look: DoctorState): Promise<readonly CheckResult[]> {
+  const [results, read] = await Promise.all([runChecks(CHECKS, look), look.readiness()])
+  return read.ok ? [...read.value.conditions.map(resultOf), ...results] : results
 }
 
 /** Prints the state of the daemon with its rates, and the results of doctor that are not ok. */
 export async function status(context: DoctorContext): Promise<number> {
   const look = lookFrom(context)
-  const [results, daemon] = await Promise.all([runChecks(CHECKS, look), lookAtDaemon(look.operator)])
+  const [results, daemon] = await Promise.all([findAll(look), lookAtDaemon(look.operator)])
   const found = results.filter(({ state }) => state !== 'ok')
   const rows = daemon === undefined ? [] : statusRows(daemon)
   return printChecks(context.output, results, found, rows, { daemon })

@@ -1,6 +1,6 @@
 /**
  * `imdsctl explain`: what the guest at an address, or of an instance, would get from a daemon and why, the path of packets
- * to it, and what it has asked for; or what a code of a log line or an alert means.
+ * to it, and what it has asked for; or what a code means.
  *
  * The daemon knows all but the path, which this process looks at itself.
  */
@@ -9,12 +9,13 @@ import { canonicalAddress } from '../metadata/address.ts'
 import { QUESTIONS } from '../imdsd/operator/client.ts'
 import type { AskedFor, Explanation } from '../imdsd/operator/documents.ts'
 import { formatFinding, STYLES, warning } from '../runtime/check.ts'
-import { findPaths, NOT_LOOKED_AT, type Step } from '../imdsd/checks/guest-path.ts'
+import { findPaths, NOT_LOOKED_AT, type Step } from './doctor/guest-path.ts'
 import type { DoctorSources } from './doctor/hypervisor.ts'
 import { formatAgo } from '../runtime/ago.ts'
 import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import type { Output } from '../runtime/output.ts'
-import { explainCode, nearestCode } from '../runtime/symptoms.ts'
+import { explainCode, nearestCode } from '../conditions/explain.ts'
+import { MEANINGS } from '../imdsd/conditions/table.ts'
 import type { Cell } from '../runtime/terminal.ts'
 import { askDaemon } from './ask-daemon.ts'
 
@@ -24,10 +25,10 @@ export interface ExplainContext extends DoctorSources {
   readonly output: Output
 }
 
-/** Explains a code of a log line, an alert, an address on a network, or each address of an instance. */
+/** Explains a code, an address on a network, or each address of an instance. */
 export async function explain(context: ExplainContext, target: string, network: string): Promise<void> {
   const { output, operator } = context
-  if (explainCode(output, target)) return
+  if (explainCode(output, MEANINGS, target)) return
   const isAddress = canonicalAddress(target) !== undefined
   if (!isAddress && !isId(target))
     throw new CommandFailure(EXIT.usage, `"${String(target)}" is neither an address nor ${ID_RULE}`)
@@ -53,9 +54,9 @@ export async function explain(context: ExplainContext, target: string, network: 
   if (more > 0) output.warn(`${target} has ${more} more addresses: explain one of them by itself`)
 }
 
-/** Throws an error again: if the id resembles the name of a code or an alert, with that. */
+/** Throws an error again: if the id resembles a code, with that. */
 function suggestCode(error: unknown, id: string): never {
-  const meant = nearestCode(id)
+  const meant = nearestCode(MEANINGS, id)
   if (!(error instanceof CommandFailure) || meant === undefined) throw error
   throw new CommandFailure(error.status, `${error.message}. Did you mean imdsctl explain ${meant}?`, error.details)
 }

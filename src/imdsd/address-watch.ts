@@ -10,7 +10,6 @@ import { once } from 'node:events'
 import { readFile } from 'node:fs/promises'
 import { isIPv6 } from 'node:net'
 import { Address6 } from 'ip-address'
-import type { Log } from '../runtime/log-codes.ts'
 import { isOneAddress } from '../metadata/address.ts'
 
 const CHECK_INTERVAL_MS = 2_000
@@ -23,8 +22,11 @@ export interface AddressWatch {
   stop(): void
 }
 
-/** `hosts`: what the listeners are bound to. Wildcards (0.0.0.0, ::) are not checked. */
-export function buildAddressWatch(hosts: readonly string[], log: Log): AddressWatch {
+/**
+ * `hosts`: what the listeners are bound to. Wildcards (0.0.0.0, ::) are not checked. `onChange`: an address has gone or
+ * is back.
+ */
+export function buildAddressWatch(hosts: readonly string[], onChange: () => void): AddressWatch {
   const addresses = [...new Set(hosts.filter(isOneAddress))]
   let missing: readonly string[] = []
   let timer: NodeJS.Timeout | undefined
@@ -34,9 +36,7 @@ export function buildAddressWatch(hosts: readonly string[], log: Log): AddressWa
     const now: string[] = []
     for (const address of addresses) if (!(await isOurs(address))) now.push(address)
     missing = now
-    for (const address of now)
-      if (!before.includes(address)) log.error({ code: 'address-missing', address }, formatMissing(address))
-    for (const address of before) if (!now.includes(address)) log.info({ address }, 'the address is back')
+    if (now.join() !== before.join()) onChange()
   }
   return {
     missing: () => missing,
@@ -48,12 +48,9 @@ export function buildAddressWatch(hosts: readonly string[], log: Log): AddressWa
   }
 }
 
-/** Why guests cannot reach a listener, and the remedy. */
+/** Why guests cannot reach a listener. */
 export function formatMissing(address: string): string {
-  return (
-    `no guest can reach imds at ${address}, since no interface of this hypervisor has that address any more: ` +
-    'restore it (systemctl restart imds-address)'
-  )
+  return `no guest can reach imds at ${address}, since no interface of this hypervisor has that address`
 }
 
 /**

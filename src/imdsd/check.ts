@@ -5,7 +5,6 @@
  */
 import { closeSync, constants, existsSync, openSync, readdirSync, statSync } from 'node:fs'
 import { dirname, join } from 'node:path'
-import type { Settings } from './checks/hypervisor-state.ts'
 import { parseConfig, VARIABLES, type Config, type VariableName } from './config.ts'
 import { describeExpiry } from '../identity/key.ts'
 import type { Parsed } from '../metadata/parsed.ts'
@@ -30,13 +29,25 @@ const REDIS_FILES = [
   'IMDS_REDIS_KEY_FILE',
 ] as const
 
-/** The result of a check. `config` may be present although there are faults of files. */
-export interface Checked extends Pick<Settings, 'faults' | 'notes' | 'unknown'> {
+/**
+ * The result of a check. `notes` are warnings; `unknown`: variables that are ignored; `config` may be present although
+ * there are faults of files.
+ */
+export interface Checked {
+  readonly faults: readonly VariableFault[]
+  readonly notes: readonly string[]
+  readonly unknown: readonly string[]
   readonly config: Config | undefined
 }
 
+/** The configuration of a service. `replaced`: variables that the command has in place of the service's. */
+export interface Settings extends Checked {
+  readonly variables: Environment
+  readonly replaced: readonly string[]
+}
+
 /** The result for a service. `user`: the one who runs it, if files were checked as that user. */
-export interface CheckedService extends Checked, Pick<Settings, 'variables' | 'replaced'> {
+export interface CheckedService extends Settings {
   readonly user: string | undefined
 }
 

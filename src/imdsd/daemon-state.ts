@@ -1,68 +1,78 @@
-/**
- * How checks look at this hypervisor from inside the daemon: at its own state, without another process, a file or the
- * store, since guests would wait.
- */
-import type { Registry } from 'prom-client'
-import type { CheckedConfig, DaemonState } from './checks/hypervisor-state.ts'
-import type { MetricValues } from '../runtime/metric-values.ts'
-import type { Readiness } from './operator/documents.ts'
-import { isOurs } from './address-watch.ts'
-import type { HostPort } from '../runtime/host-port.ts'
-import type { GuestAddress } from './listeners.ts'
+/** Takes the snapshot in which the conditions of the daemon are found. It does no I/O, since guests would wait. */
+import { listOf } from '../conditions/condition.ts'
+import { formatMissing, type AddressWatch } from './address-watch.ts'
+import type { DaemonState } from './conditions/state.ts'
+import type { BackgroundParts } from './guest-side.ts'
+import { faultTexts } from './operator/diagnosis.ts'
 import type { StateWatch } from './state-watch.ts'
+import type { StoreSide } from './store-side.ts'
 
-/** What the checks see. `operator`: the operators' listener on TCP. */
-export interface DaemonStateParts {
-  readonly config: CheckedConfig
-  readonly guests: readonly GuestAddress[]
-  readonly operator: () => HostPort
-  readonly readiness: () => Readiness
-  readonly registry: Pick<Registry, 'getSingleMetric'>
-  readonly state: Pick<StateWatch, 'file' | 'freeBytes'>
+/** What the state is read from. `operatorProblems`: why listeners of operators are not open. */
+export interface DaemonStateParts extends Pick<BackgroundParts, 'now'> {
+  readonly config: Pick<BackgroundParts['config'], 'store' | 'resyncMs' | 'unserved' | 'identity' | 'stateDirectory'>
+  readonly guestSide: Pick<BackgroundParts['guestSide'], 'view' | 'finder'>
+  readonly storeSide: Omit<StoreSide, 'stop'>
+  readonly addresses: Pick<AddressWatch, 'missing'>
+  readonly operatorProblems: () => readonly string[]
+  readonly host: Pick<StateWatch, 'last'>
 }
 
-const METRICS = [
-  'process_open_fds',
-  'process_max_fds',
-  'imds_connections_dropped_total',
-  'imds_journal_writes_total',
-  'imds_journal_rewrites_total',
-  'imds_state_writes_failing',
-  'imds_clock_set_back_total',
-]
-
-export function buildDaemonState({
-  config,
-  guests,
-  operator,
-  readiness,
-  registry,
-  state,
-}: DaemonStateParts): DaemonState {
+export function readDaemonState(parts: DaemonStateParts): DaemonState {
+  const { config, now, guestSide, storeSide, addresses, operatorProblems, host } = parts
+  const { view, finder } = guestSide
+  const { source, sync, firewall } = storeSide
+  const status = sync.status()
+  const faults = sync.faults().toArray()
+  const [outdated, unserved] = [true, false].map((isServed) => {
+    const some = faults.filter(([id]) => (view.get(id) !== undefined) === isServed)
+    return listOf(some.length, some, ([id, fault]) => `${id}: ${faultTexts(fault)}`)
+  }) as [ReturnType<typeof listOf>, ReturnType<typeof listOf>]
+  const losers = view
+    .instances()
+    .filter(({ lost }) => lost.length > 0)
+    .toArray()
+  const isLost = ({ instance: { id } }: { readonly instance: { readonly id: string } }) => sync.isUnconfirmed(id)
   return {
-    settings: { faults: [], notes: [], unknown: [], variables: {}, replaced: [], config },
-    run: () => Promise.resolve(undefined),
-    file: (path) => state.file(path),
-    freeBytes: () => state.freeBytes,
-    hasAddress: isOurs,
-    readiness: () => Promise.resolve({ ok: true, value: readiness() }),
-    metrics: async () => ({ ok: true, value: await readMetrics(registry) }),
-    listeners: () => {
-      const { host: address, port } = operator()
-      const listeners = guests.map((guest) => ({ network: guest.network, address: guest.host, port: guest.port }))
-      return Promise.resolve({ ok: true, value: { listeners, operator: { address, port } } })
-    },
+    wallMs: Date.now(),
+    nowMs: now(),
+    hypervisor: config.store.hypervisor,
+    store: source.description,
+    resyncMs: config.resyncMs,
+    sync: status,
+    viewAgeSeconds: storeSide.viewAgeSeconds(),
+    storeCertificateEndSeconds: source.certificateEndSeconds?.() ?? 0,
+    isDuplicate: storeSide.isDuplicate(),
+    announcementFailure: storeSide.announcementFailure(),
+    reportFailure: storeSide.reportFailure(),
+    instances: view.size,
+    outdated,
+    unserved,
+    unconfirmed: listOf(
+      status.unconfirmed,
+      view.instances().filter(isLost),
+      ({ instance: { id, revision } }) => `${id}, revision ${revision}`,
+    ),
+    contested: listOf(view.contested().size, view.contested(), ([range, ids]) => `${range} by ${ids.join(' and ')}`),
+    lostAddresses: listOf(
+      losers.length,
+      losers,
+      ({ instance: { id, revision }, lost }) =>
+        `${id}, revision ${revision}: ${lost.map(({ range }) => range).join(', ')}`,
+    ),
+    unusableAddresses: listOf(sync.unusable.length, sync.unusable, (id) => id),
+    firewall: firewall.status(),
+    waiting: listOf(
+      view.unconfirmed().size,
+      firewall.unconfirmed(() => true),
+      (text) => text,
+    ),
+    firewallWait: finder.firewallWait,
+    missingAddresses: addresses.missing().map(formatMissing),
+    unservedNetworks: config.unserved.map(({ problem }) => problem),
+    operatorProblems: operatorProblems(),
+    certificate: config.identity?.certificate,
+    stateDirectory: config.stateDirectory,
+    host: host.last,
+    journal: storeSide.journalProblem(),
   }
-}
-
-/** The values of METRICS by name, with their labels as Prometheus prints them. */
-async function readMetrics(registry: DaemonStateParts['registry']): Promise<MetricValues> {
-  const metrics = new Map<string, number>()
-  for (const name of METRICS) {
-    for (const { labels, value } of (await registry.getSingleMetric(name)?.get())?.values ?? []) {
-      const pairs = Object.entries(labels).map(([label, text]) => `${label}="${String(text)}"`)
-      metrics.set(pairs.length === 0 ? name : `${name}{${pairs.join(',')}}`, value)
-    }
-  }
-  return metrics
 }

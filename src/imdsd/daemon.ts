@@ -99,30 +99,38 @@ async function buildBackground(parts: BackgroundParts) {
   const { view, guests, restored } = guestSide
   const { buildMetrics } = await import('./metrics.ts')
   await turn()
-  const { ClockWatch, CHECK_INTERVAL_MS } = await import('./clock.ts')
+  const { CHECK_INTERVAL_MS, ConditionWatch } = await import('../conditions/watch.ts')
+  const { findConditions } = await import('../conditions/condition.ts')
+  const { CONDITIONS } = await import('./conditions/table.ts')
+  const { readDaemonState } = await import('./daemon-state.ts')
+  const { StateWatch } = await import('./state-watch.ts')
+  const { ClockWatch, CHECK_INTERVAL_MS: CLOCK_INTERVAL_MS } = await import('./clock.ts')
   const { buildAddressWatch } = await import('./address-watch.ts')
   const metrics = buildMetrics()
-  const storeSide = await buildStoreSide({ ...parts, openSource, metrics })
+  const host = new StateWatch(config.stateDirectory, now)
+  const watch = new ConditionWatch(log, now)
+  const conditions = () => findConditions(CONDITIONS, readDaemonState(daemonStateParts))
+  const onChange = () => watch.note(conditions())
+  const storeSide = await buildStoreSide({ ...parts, openSource, metrics, onChange })
   await turn()
 
   const clock = new ClockWatch({ wall: () => Date.now(), steady: now, setBacks: metrics.clockSetBacks, log })
   clock.reportSetBack(-(restored.ageMs ?? 0))
   const addresses = buildAddressWatch(
-    guests.map(({ host }) => host),
-    log,
+    guests.map((guest) => guest.host),
+    onChange,
   )
-  const operatorSide = await buildOperatorSide({ ...parts, storeSide, metrics, addresses })
-  metrics.setSources({
-    ...guestSide,
-    ...storeSide,
-    addresses,
-    unserved: config.unserved,
-    listenerProblems: operatorSide.listenerProblems,
-  })
+  const operatorSide = await buildOperatorSide({ ...parts, storeSide, metrics, addresses, conditions })
+  const operatorProblems = operatorSide.problems
+  const daemonStateParts = { config, now, guestSide, storeSide, addresses, operatorProblems, host }
+  metrics.setSources({ ...guestSide, ...storeSide, conditions })
 
-  const clockChecks = setInterval(() => clock.check(), CHECK_INTERVAL_MS)
+  void host.check() // its disk may hang
+  const conditionChecks = setInterval(() => void host.check().then(onChange), CHECK_INTERVAL_MS)
+  const clockChecks = setInterval(() => clock.check(), CLOCK_INTERVAL_MS)
   const forgetting = setInterval(() => view.forgetIdle(), IDLE_MS)
   const stop = async () => {
+    clearInterval(conditionChecks)
     clearInterval(clockChecks)
     clearInterval(forgetting)
     addresses.stop()

@@ -22,7 +22,6 @@ import { ViewGuestFinder } from './guest-finder.ts'
 import { stateKeys, stateOwner } from './state-owner.ts'
 import { warnOfOverruled, type GuestAddress } from './listeners.ts'
 import { buildIdentity, type Identity } from '../identity/identity.ts'
-import { describeExpiry } from '../identity/key.ts'
 import { isOneAddress } from '../metadata/address.ts'
 import { listen, maxConnections, readLimits, StartFailure } from '../runtime/listen.ts'
 import type { Disk } from './journal/disk.ts'
@@ -97,9 +96,8 @@ export function buildGuestParts(
 export async function startGuestSide(config: Config, log: Log, now: () => number): Promise<GuestSide> {
   const secrets = config.tokenKeys ?? [ownTokenKey(config.stateDirectory, log)]
   const identity = buildIdentity(config.identity, () => Date.now())
-  warnOfExpiry(config, log)
   const parts = buildGuestParts(config, secrets, identity, log, now)
-  const { view, finder, held, reports, shares } = parts
+  const { view, held, reports, shares } = parts
   const state = await restoreState(config, secrets, view, reports, log)
   const connections = maxConnections(readLimits(), config.listen.length)
   const servers = config.listen.map(({ network }) =>
@@ -115,7 +113,6 @@ export async function startGuestSide(config: Config, log: Log, now: () => number
     await stop()
     throw error
   })
-  if (finder.firewallWait !== undefined) log.warn({ code: 'firewall-awaited' }, finder.firewallWait)
   return {
     ...state,
     ...parts,
@@ -170,15 +167,5 @@ async function openListeners(
   }
   if (config.firewall.required && !guests.every(({ host }) => isOneAddress(host))) throw new StartFailure(ALL_ADDRESSES)
   warnOfOverruled(config, guests, log)
-  for (const { network, problem } of config.unserved) log.warn({ code: 'network-not-served', network }, problem)
   return guests
-}
-
-function warnOfExpiry({ identity }: Config, log: Log): void {
-  const expiry = identity && describeExpiry(identity.certificate, Date.now())
-  if (expiry !== undefined)
-    log.warn(
-      { code: 'identity-certificate' },
-      `the certificate in IMDS_IDENTITY_CERT_FILE ${expiry}: verifiers may reject documents`,
-    )
 }

@@ -80,8 +80,7 @@ export function parseListeners(
 export function describeFirewallWait(listeners: readonly GuestListener[]): string {
   return (
     'no guest is answered until imds-firewall has applied its rules for this daemon, ' +
-    `since nothing else separates networks ${networksOf(listeners).join(' and ')}: ` +
-    'systemctl enable --now imds-firewall'
+    `since nothing else separates networks ${networksOf(listeners).join(' and ')}`
   )
 }
 

@@ -3,7 +3,9 @@
  * which is read when Prometheus scrapes.
  */
 import { Counter, type Metric, type Registry } from 'prom-client'
-import type { Config } from './config.ts'
+import type { FoundCondition } from '../conditions/condition.ts'
+import { declareConditions } from '../conditions/metric.ts'
+import { CONDITIONS } from './conditions/table.ts'
 import { packetsByName } from './firewall/counters.ts'
 import type { Firewall } from './firewall/firewall.ts'
 import type { HeldRequests } from './guest/held-requests.ts'
@@ -11,26 +13,18 @@ import { DURATION_BOUNDS, type RequestMeter } from './guest/meter.ts'
 import { FAULT_REASONS } from './view/validate.ts'
 import type { Sync, SyncMetrics } from './view/sync.ts'
 import type { View } from './view/view.ts'
-import type { AddressWatch } from './address-watch.ts'
-import type { Source } from '../store/source.ts'
 import { buildRegistry, gaugesOf, labelled } from '../runtime/metrics.ts'
 
 /** What the metrics are read from. */
 export interface MetricsSources {
-  readonly view: Pick<View, 'size' | 'instances' | 'contested' | 'unconfirmed'>
+  readonly view: Pick<View, 'size'>
   readonly meter: RequestMeter
   /** Requests that wait for a change. */
   readonly held: Pick<HeldRequests, 'size'>
-  readonly source: Pick<Source, 'certificateEndSeconds'>
   readonly sync: Pick<Sync, 'status'>
   readonly firewall: Pick<Firewall, 'status' | 'packets'>
-  readonly addresses: Pick<AddressWatch, 'missing'>
-  readonly unserved: Config['unserved']
   readonly viewAgeSeconds: () => number
-  /** Another daemon announces itself with the name of this hypervisor. */
-  readonly isDuplicate: () => boolean
-  /** Why listeners of guests or operators do not answer, with unserved networks and missing addresses. */
-  readonly listenerProblems: () => readonly string[]
+  readonly conditions: () => readonly FoundCondition[]
 }
 
 /**
@@ -40,17 +34,12 @@ export interface MetricsSources {
 export interface Metrics {
   readonly registry: Registry
   readonly sync: SyncMetrics
-  readonly journalWrites: StateWrites
-  readonly journalRewrites: StateWrites
+  readonly journalWrites: Counter<'result'>
+  readonly journalRewrites: Counter<'result'>
   readonly reportWrites: Counter<'result'>
   readonly clockSetBacks: Counter
   readonly lookups: Counter<'result'>
   readonly setSources: (sources: MetricsSources) => void
-}
-
-/** Counts writes to the state directory. */
-interface StateWrites {
-  inc(labels: { readonly result: 'written' | 'failed' }): void
 }
 
 /** Declares the metrics; `setSources` declares the others once their sources exist. */
@@ -60,7 +49,14 @@ export function buildMetrics(): Metrics {
   return {
     registry,
     sync: declareSync(registry, counter),
-    ...declareStateWrites(registry),
+    journalRewrites: labelled(registry, 'result', ['written', 'failed'], {
+      name: 'imds_journal_rewrites_total',
+      help: 'Rewrites of the journal with the whole view: written or failed.',
+    }),
+    journalWrites: labelled(registry, 'result', ['written', 'failed'], {
+      name: 'imds_journal_writes_total',
+      help: 'Writes of changes to the journal: written, or failed (then a start without the store serves nothing).',
+    }),
     reportWrites: labelled(registry, 'result', ['written', 'failed'], {
       name: 'imds_report_writes_total',
       help: 'Writes of the reports of guests to the store: written, or failed (retried later).',
@@ -78,35 +74,6 @@ export function buildMetrics(): Metrics {
       declareConnections(registry, sources)
       declareView(registry, sources)
       declareHealth(registry, sources)
-    },
-  }
-}
-
-function declareStateWrites(registry: Registry): Pick<Metrics, 'journalWrites' | 'journalRewrites'> {
-  let isFailing = false
-  const rewrites = labelled(registry, 'result', ['written', 'failed'], {
-    name: 'imds_journal_rewrites_total',
-    help: 'Rewrites of the journal with the whole view: written or failed.',
-  })
-  const changes = labelled(registry, 'result', ['written', 'failed'], {
-    name: 'imds_journal_writes_total',
-    help: 'Writes of changes to the journal: written, or failed (then a start without the store serves nothing).',
-  })
-  gaugesOf(registry)('imds_state_writes_failing', '1 from a failed write of the journal until it is rewritten.', () =>
-    Number(isFailing),
-  )
-  return {
-    journalRewrites: {
-      inc: (labels) => {
-        rewrites.inc(labels)
-        isFailing = labels.result === 'failed'
-      },
-    },
-    journalWrites: {
-      inc: (labels) => {
-        changes.inc(labels)
-        isFailing ||= labels.result === 'failed'
-      },
     },
   }
 }
@@ -186,63 +153,21 @@ function declareView(registry: Registry, { view, held, viewAgeSeconds, sync }: M
     () => sync.status().unconfirmed,
   )
   gauge('imds_view_faulty_records', 'Records for this hypervisor that are faulty now.', () => sync.status().faulty)
-  gauge(
-    'imds_view_contested_addresses',
-    'Addresses and IPv6 prefixes that more than one instance claims. None of them is served there.',
-    () => view.contested().size,
-  )
-  gauge(
-    'imds_view_unconfirmed_addresses',
-    'Addresses and IPv6 prefixes that wait for the rules of the firewall. None of them is served.',
-    () => view.unconfirmed().size,
-  )
 }
 
-function declareHealth(
-  registry: Registry,
-  { sync, source, isDuplicate, firewall, addresses, unserved, listenerProblems }: MetricsSources,
-): void {
+function declareHealth(registry: Registry, { sync, firewall, conditions }: MetricsSources): void {
   const gauge = gaugesOf(registry)
+  declareConditions(registry, CONDITIONS, conditions)
   gauge('imds_store_connected', '1 while the store is connected and the daemon receives its notices.', () =>
     Number(sync.status().connected),
-  )
-  gauge(
-    'imds_store_behind',
-    '1 while the store has an earlier state than this hypervisor, or another one, has served: it has lost changes.',
-    () => Number(sync.status().isStoreBehind),
-  )
-  gauge(
-    'imds_store_unusable',
-    '1 while more than 90 % of the records of this hypervisor are faulty (a wrong record key or version).',
-    () => Number(sync.status().isStoreUnusable),
-  )
-  gauge(
-    'imds_duplicate_hypervisor',
-    '1 while another daemon announces itself in the store with the name of this hypervisor.',
-    () => Number(isDuplicate()),
   )
   gauge(
     'imds_firewall_age_seconds',
     'Time since the firewall last confirmed that its rules match the view; 0 if IMDS_FIREWALL is off.',
     () => (firewall.status().required ? firewall.status().ageSeconds : 0),
   )
-  gauge(
-    'imds_store_certificate_end_seconds',
-    'When the certificate of Redis ends, in seconds since 1970; 0 without TLS, and before the first connection.',
-    () => source.certificateEndSeconds?.() ?? 0,
-  )
-  gauge(
-    'imds_missing_addresses',
-    'Addresses of guest listeners that no interface of this hypervisor has.',
-    () => addresses.missing().length,
-  )
-  gauge(
-    'imds_unserved_networks',
-    'Networks with an enabled systemd socket that this daemon does not serve.',
-    () => unserved.length,
-  )
-  gauge('imds_ready', '1 if /readyz is 200; its field problem says why it is not.', () =>
-    Number(sync.status().ready && listenerProblems().length === 0),
+  gauge('imds_ready', '1 if /readyz is 200; its conditions say why it is not.', () =>
+    Number(conditions().every(({ unready }) => unready !== true)),
   )
 }
 

@@ -1,5 +1,6 @@
 /** The operators' side of imdsd: its listeners, and what they show. */
 import type { OperatorParts } from './operator/server.ts'
+import type { FoundCondition } from '../conditions/condition.ts'
 import type { AddressWatch } from './address-watch.ts'
 import type { HostPort } from '../runtime/host-port.ts'
 import { maxOperatorConnections, readLimits } from '../runtime/listen.ts'
@@ -12,6 +13,7 @@ interface OperatorSideParts extends Omit<BackgroundParts, 'disk'> {
   readonly storeSide: StoreSide
   readonly metrics: Metrics
   readonly addresses: AddressWatch
+  readonly conditions: () => readonly FoundCondition[]
 }
 
 /** The listeners of the operator API, and what runs for them. */
@@ -21,12 +23,12 @@ interface OperatorSide {
   readonly stop: () => Promise<void>
   /** The path of the unix socket; undefined while it is not open. */
   readonly socketPath: () => string | undefined
-  /** A sentence for each listener, of guests or operators, that does not answer. */
-  readonly listenerProblems: () => readonly string[]
+  /** Why a listener of operators is not open. */
+  readonly problems: () => readonly string[]
 }
 
 export async function buildOperatorSide(parts: OperatorSideParts): Promise<OperatorSide> {
-  const { config, log, now, guestSide, storeSide, metrics, addresses } = parts
+  const { config, log, now, guestSide, storeSide, metrics, addresses, conditions } = parts
   const { view, requests, guests, finder } = guestSide
   const { source, sync, firewall } = storeSide
   const [
@@ -64,6 +66,7 @@ export async function buildOperatorSide(parts: OperatorSideParts): Promise<Opera
     userDataMaxBytes: config.userDataMaxBytes,
     wall: () => Date.now(),
     now,
+    conditions,
   })
   const explainParts = {
     view,
@@ -75,15 +78,13 @@ export async function buildOperatorSide(parts: OperatorSideParts): Promise<Opera
     unreachable,
     requests: (served: ServedInstance) => requestsOf(requestsParts, served),
   }
-  const readiness = () => buildReadiness({ ...storeSide, view, listenerProblems })
+  const readiness = () => buildReadiness({ ...storeSide, view, conditions })
   const statusPage = buildStatusPage({
     config,
     guestSide,
-    registry: metrics.registry,
     readiness,
     requestsParts,
     networks,
-    operator: () => tcp.address ?? config.operator,
   })
   const operatorParts: OperatorParts = {
     firewall,
@@ -102,19 +103,12 @@ export async function buildOperatorSide(parts: OperatorSideParts): Promise<Opera
     server: buildTcpServer(operatorParts, { allow, maxConnections, now, log }),
     listener,
     variable: 'IMDS_OPERATOR_LISTEN',
-    log,
   })
   const socket = new OperatorListener({
     server: buildSocketServer(operatorParts, maxConnections),
     listener: { path: config.operatorSocket },
     variable: 'IMDS_OPERATOR_SOCKET',
-    log,
   })
-  const listenerProblems = () => [
-    ...config.unserved.map(({ problem }) => problem),
-    ...addresses.missing().map(formatMissing),
-    ...[finder.firewallWait, tcp.problem, socket.problem].filter((problem) => problem !== undefined),
-  ]
   return {
     start: async () => {
       statusPage.start()
@@ -129,6 +123,6 @@ export async function buildOperatorSide(parts: OperatorSideParts): Promise<Opera
       await Promise.all(stopping) // rejects if one could not stop
     },
     socketPath: () => socket.address?.path,
-    listenerProblems,
+    problems: () => [tcp.problem, socket.problem].filter((problem) => problem !== undefined),
   }
 }

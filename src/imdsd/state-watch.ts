@@ -1,23 +1,22 @@
 /**
- * Checks the state directory from time to time, so that the status page never waits for its disk. One check is in
- * flight at a time: a disk that hangs takes one thread of Node's pool, however often operators load the page.
+ * Looks at the state directory and the open files of this process from time to time, so that nobody waits for its disk.
+ * One look is in flight at a time: a disk that hangs takes one thread of Node's pool.
  */
-import { stat, statfs } from 'node:fs/promises'
-import { freeBytesIn, stateOf, unseen, type FileState } from './checks/hypervisor-state.ts'
+import type { Stats, StatsFs } from 'node:fs'
+import { readdir, stat, statfs } from 'node:fs/promises'
+import { descriptors, readLimits } from '../runtime/listen.ts'
+import type { FileState, HostState } from './conditions/state.ts'
 import { journalPath } from './journal/state-files.ts'
 
-/** A check that takes longer finds a disk that hangs. */
+/** A look that takes longer finds a disk that hangs. */
 const SLOW_MS = 5_000
-
-const NOT_YET: FileState = { kind: 'unseen', code: 'it was not checked yet' }
-const HANGS: FileState = { kind: 'unseen', code: 'its disk does not answer' }
 
 /** Watches a state directory. `now`: milliseconds of a monotonic clock. */
 export class StateWatch {
   readonly #directory: string
   readonly #now: () => number
-  #files: ReadonlyMap<string, FileState> = new Map()
-  #freeBytes: number | undefined
+  readonly #maxDescriptors = descriptors(readLimits())
+  #last: HostState | undefined
   #checkingSinceMs: number | undefined
 
   constructor(directory: string, now: () => number) {
@@ -25,26 +24,44 @@ export class StateWatch {
     this.#now = now
   }
 
-  /** What was at a path: the directory or its journal. */
-  file(path: string): FileState {
-    if (this.#checkingSinceMs !== undefined && this.#now() - this.#checkingSinceMs > SLOW_MS) return HANGS
-    return this.#files.get(path) ?? NOT_YET
+  /** What the last look has found; undefined before it. */
+  get last(): HostState | undefined {
+    const isHanging = this.#checkingSinceMs !== undefined && this.#now() - this.#checkingSinceMs > SLOW_MS
+    return this.#last && isHanging
+      ? { ...this.#last, directory: { kind: 'unseen', code: 'its disk does not answer' } }
+      : this.#last
   }
 
-  /** The bytes that were free for the daemon's user. */
-  get freeBytes(): number | undefined {
-    return this.#freeBytes
-  }
-
-  /** Checks, unless a check is in flight. */
+  /** Looks, unless a look is in flight. */
   async check(): Promise<void> {
     if (this.#checkingSinceMs !== undefined) return
     this.#checkingSinceMs = this.#now()
-    const files = new Map<string, FileState>()
-    for (const path of [this.#directory, journalPath(this.#directory)])
-      files.set(path, await stat(path).then(stateOf, unseen))
-    this.#freeBytes = await statfs(this.#directory).then(freeBytesIn, () => undefined)
-    this.#files = files
+    const journal = await stat(journalPath(this.#directory)).then(stateOf, unseen)
+    this.#last = {
+      directory: await stat(this.#directory).then(stateOf, unseen),
+      journalBytes: journal.kind === 'file' ? journal.size : 0,
+      freeBytes: await statfs(this.#directory).then(freeBytesIn, () => undefined),
+      openDescriptors: await readdir('/proc/self/fd').then(
+        (open) => open.length,
+        () => 0,
+      ),
+      maxDescriptors: this.#maxDescriptors,
+    }
     this.#checkingSinceMs = undefined
   }
+}
+
+export function stateOf(file: Stats): FileState {
+  const kind = file.isFile() ? 'file' : file.isDirectory() ? 'directory' : 'other'
+  return { kind, mode: file.mode, size: file.size }
+}
+
+/** `error`: of stat(2). */
+export function unseen(error: unknown): FileState {
+  return { kind: 'unseen', code: (error as NodeJS.ErrnoException).code ?? String(error) }
+}
+
+/** The bytes that are free for other users than root. */
+export function freeBytesIn({ bavail, bsize, ffree, files }: StatsFs): number {
+  return files > 0 && ffree === 0 ? 0 : bavail * bsize // without inodes no file can be created
 }

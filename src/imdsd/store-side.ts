@@ -10,7 +10,7 @@ import { RECENT_MS } from '../store/fleet.ts'
 import type { Announcement } from '../store/redis/source.ts'
 import type { Source } from '../store/source.ts'
 import type { Firewall } from './firewall/firewall.ts'
-import type { Persistence } from './journal/persistence.ts'
+import type { JournalProblem, Persistence } from './journal/persistence.ts'
 import { StaleMark } from './journal/stale-mark.ts'
 import { journalPath } from './journal/state-files.ts'
 import type { ReportWriter } from './view/report-writer.ts'
@@ -32,6 +32,8 @@ const REPORT_RETRY_MS = 2_000
  */
 export interface StoreSideParts extends BackgroundParts {
   readonly openSource: typeof openSource
+  /** What the conditions are found in has changed. */
+  readonly onChange: () => void
   readonly metrics: Metrics
 }
 
@@ -43,6 +45,10 @@ export interface StoreSide {
   readonly viewAgeSeconds: () => number
   /** Whether another daemon announces itself with the name of this hypervisor. */
   readonly isDuplicate: () => boolean
+  /** Why Redis does not let the daemon announce itself, and why reports of guests cannot be written. */
+  readonly announcementFailure: () => string | undefined
+  readonly reportFailure: () => string | undefined
+  readonly journalProblem: () => JournalProblem | undefined
   /** Disconnects from the store, and completes the journal. */
   readonly stop: () => Promise<void>
 }
@@ -51,7 +57,7 @@ export interface StoreSide {
 export async function buildStoreSide(parts: StoreSideParts): Promise<StoreSide> {
   const { config, now, guestSide, metrics, log } = parts
   const { view, restored, reports } = guestSide
-  const { isDuplicate, ...announcement } = buildAnnouncement(parts, () => sync.status().lagMs)
+  const { isDuplicate, announcementFailure, ...announcement } = buildAnnouncement(parts, () => sync.status().lagMs)
   const source = await parts.openSource(parts, announcement)
   await turn()
   const reportWriter = await buildReportWriter(parts, source)
@@ -73,6 +79,7 @@ export async function buildStoreSide(parts: StoreSideParts): Promise<StoreSide> 
     resyncMs: config.resyncMs,
     metrics: metrics.sync,
     log,
+    onChange: parts.onChange,
     onResync: (beganAtMs, isFirst) => {
       void turn().then(() => source.announce?.()) // sync then knows that it has caught up
       firewall.documents.noteComplete()
@@ -96,6 +103,9 @@ export async function buildStoreSide(parts: StoreSideParts): Promise<StoreSide> 
     sync,
     firewall,
     isDuplicate,
+    announcementFailure,
+    reportFailure: () => reportWriter?.failure,
+    journalProblem: () => persistence.problem,
     viewAgeSeconds: () => (now() - (sync.status().resyncedAtMs ?? startedAtMs)) / 1000,
     stop: async () => {
       await reportWriter?.stop()
@@ -121,23 +131,19 @@ export async function openSource(
   return new RedisSource({ settings: store, region, hypervisor, cipher, userDataMaxBytes, announcement })
 }
 
-/** How this daemon announces itself in the store. Each reason for a failure is logged once. */
+/** How this daemon announces itself in the store. */
 function buildAnnouncement(
-  { config, guestSide, now, log }: StoreSideParts,
+  { guestSide, now }: StoreSideParts,
   lagMs: () => number,
-): Announcement & Pick<StoreSide, 'isDuplicate'> {
-  const logged = new Set<string>()
+): Announcement & Pick<StoreSide, 'isDuplicate' | 'announcementFailure'> {
+  let failure: string | undefined
   let otherFoundMs = -Infinity
   const isDuplicate = () => now() - otherFoundMs < RECENT_MS
   return {
     id: randomBytes(8).toString('hex'),
     isDuplicate,
+    announcementFailure: () => failure,
     foundOther: () => {
-      if (!isDuplicate())
-        log.warn(
-          { code: 'hypervisor-duplicate', hypervisor: config.store.hypervisor },
-          'another daemon announces itself with the name of this hypervisor: correct IMDS_HYPERVISOR of one of them',
-        )
       otherFoundMs = now()
     },
     state: () => ({
@@ -147,22 +153,15 @@ function buildAnnouncement(
       ...(isDuplicate() && { duplicate: true }),
       recordKeys: (guestSide.keys.cipher?.names ?? []).slice(0, MAX_ANNOUNCED_KEYS),
     }),
-    failed: (reason) => {
-      if (!logged.has(reason)) {
-        log.warn(
-          { code: 'hypervisor-not-announced', reason },
-          'this daemon cannot announce itself in the store, so publishers warn of an unknown hypervisor: ' +
-            'allow its Redis user +set on the key of its announcement (deploy/redis.acl)',
-        )
-      }
-      logged.add(reason)
+    written: (reason) => {
+      failure = reason
     },
   }
 }
 
 /** Undefined: the store keeps no reports. */
 async function buildReportWriter(
-  { config, guestSide: { view, reports }, metrics, log }: StoreSideParts,
+  { config, guestSide: { view, reports }, metrics }: StoreSideParts,
   { reports: store }: Source,
 ): Promise<ReportWriter | undefined> {
   const { hypervisor } = config.store
@@ -176,13 +175,12 @@ async function buildReportWriter(
     instances: () => view.instances(),
     writes: metrics.reportWrites,
     retryMs: REPORT_RETRY_MS,
-    log,
   })
   view.onChange((id) => writer.noteChange(id))
   return writer
 }
 
-async function buildPersistence({ config, guestSide, disk, metrics, log }: StoreSideParts): Promise<Persistence> {
+async function buildPersistence({ config, guestSide, disk, metrics }: StoreSideParts): Promise<Persistence> {
   const { Persistence } = await import('./journal/persistence.ts')
   const { view, owner, keys, restored, reports } = guestSide
   return new Persistence({
@@ -199,14 +197,10 @@ async function buildPersistence({ config, guestSide, disk, metrics, log }: Store
     comparedAtMs: Date.now() - (restored.ageMs ?? 0),
     journalWrites: metrics.journalWrites,
     journalRewrites: metrics.journalRewrites,
-    log,
   })
 }
 
-async function buildFirewall(
-  { config, guestSide, now, log }: StoreSideParts,
-  persistence: Persistence,
-): Promise<Firewall> {
+async function buildFirewall({ config, guestSide, now }: StoreSideParts, persistence: Persistence): Promise<Firewall> {
   const { Firewall } = await import('./firewall/firewall.ts')
   const { view, finder } = guestSide
   /** Keeps on disk which ranges are unconfirmed. A start waits for rules again where that is lost. */
@@ -224,7 +218,6 @@ async function buildFirewall(
       if (!wasFresh) guestSide.endFirewallWait()
       if (view.noteRules(version)) void keepUnconfirmed()
     },
-    log,
   })
   finder.setFirewall(() => firewall.isFresh())
   view.onChange((id) => firewall.noteChange(id))

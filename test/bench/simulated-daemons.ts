@@ -40,7 +40,7 @@ const daemons = Array.from({ length: Number(count) }, (_, n) => {
       id: hypervisor,
       foundOther: nothing,
       state: () => ({ version: 'bench', instances: view.size, lagSeconds: 0 }),
-      failed: nothing,
+      written: nothing,
     },
   })
   const sync: Sync = new Sync({
@@ -50,6 +50,7 @@ const daemons = Array.from({ length: Number(count) }, (_, n) => {
     hypervisor,
     userDataMaxBytes: 16_384,
     resyncMs: 3_600_000,
+    onChange: nothing,
     onResync: () => resynced.add(sync),
     metrics: { notices: notCounted, resyncs: notCounted, recordFaults: notCounted },
     log: pino({ enabled: false }),

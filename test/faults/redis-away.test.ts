@@ -17,7 +17,7 @@ t.test('G1: no guest notices that Redis is unreachable', { skip: withoutNamespac
       await redis.client.save()
       await redis.kill()
       await operator.seesMetric('imds_store_connected', 0)
-      await operator.seesLogLine('the store is lost')
+      await operator.seesLogLine('store-lost')
       const published = host.publish()
       await redis.start()
       await published
@@ -28,7 +28,7 @@ t.test('G1: no guest notices that Redis is unreachable', { skip: withoutNamespac
     underFault(t, host, 'Redis paused (SIGSTOP)', async (operator) => {
       redis.signal('SIGSTOP')
       await operator.seesMetric('imds_store_connected', 0)
-      await operator.seesLogLine('the store is lost')
+      await operator.seesLogLine('store-lost')
       const published = host.publish()
       redis.signal('SIGCONT')
       await published
@@ -44,7 +44,7 @@ t.test('G1: no guest notices that Redis is unreachable', { skip: withoutNamespac
     }`)
       await host.publish()
       await operator.seesMetric('imds_store_connected', 0)
-      await operator.seesLogLine('the store is lost')
+      await operator.seesLogLine('store-lost')
       await nft('delete table inet cut')
     }),
   )

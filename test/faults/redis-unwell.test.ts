@@ -50,7 +50,7 @@ t.test('G1: no guest notices that Redis is impaired', { skip: withoutNamespaces(
     underFault(t, host, 'Redis made a read-only replica', async (operator) => {
       await redis.client.replicaof('127.0.0.1', 1)
       await operator.seesMetric('imds_store_connected', 0)
-      await operator.seesLogLine('the store is lost')
+      await operator.seesLogLine('store-lost')
       const published = host.publish()
       await redis.client.replicaof('NO', 'ONE')
       await published

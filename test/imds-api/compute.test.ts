@@ -741,7 +741,7 @@ t.test('the metrics: what waits, for how long, and what nobody fetches', async (
   )
   const before = await readActionQueue(db)
   t.equal(before.waiting, 2)
-  const { rows } = await pool.query<Record<string, unknown>>(executed('docs/operations/symptoms.md', 'compute-queue'))
+  const { rows } = await pool.query<Record<string, unknown>>(executed('docs/operations/conditions.md', 'compute-queue'))
   t.match(rows, [
     { server_id: id, kind: 'stop', hypervisor: 'hv-1', given_to: null },
     { server_id: id, kind: 'start' },

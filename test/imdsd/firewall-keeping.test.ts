@@ -165,7 +165,7 @@ t.test('a daemon that cannot use any record offers no view, and the agent keeps 
         ),
     'the agent to report that there is no view',
   )
-  t.match(await ready(), { ready: false, problem: /^1 of 1 records/ })
+  t.match(await ready(), { ready: false, conditions: [{ text: /^1 of 1 records/ }] })
   t.match(await host.imdsctl('wait', 'srv-alpha', '--revision', String(revision), '--timeout', '1'), { status: 75 })
   t.equal(await rules(), before)
   t.equal(await curl(alpha), 503)

@@ -2,6 +2,7 @@
  * Tenants that use the same address on separate links (contract E4). systemd binds a socket to each link, and the
  * socket's name is that of the network (systemd/imds-network@.socket).
  */
+import type { Readiness } from '../../src/imdsd/operator/documents.ts'
 import t from 'tap'
 import { bootHost, withoutSystemd, type BootedHost } from '../support/netns/booted-host.ts'
 import { until } from '../support/programs/daemon.ts'
@@ -71,8 +72,10 @@ t.test(
       }
     })
 
-    const ready = async () =>
-      JSON.parse(await host.shell('curl -s 127.0.0.1:9169/readyz')) as { ready: boolean; problem?: string }
+    const ready = async () => {
+      const { ready: isReady, conditions } = JSON.parse(await host.shell('curl -s 127.0.0.1:9169/readyz')) as Readiness
+      return { ready: isReady, problem: conditions.find(({ code }) => code === 'network-not-served')?.text }
+    }
     /** Stops everything, and starts what is enabled as a boot does: each target in a transaction of its own. */
     const boot = async (...targets: string[]) => {
       await host.shell(
@@ -113,10 +116,13 @@ t.test(
         )
         t.match(
           await host.shell('cat /log'),
-          new RegExp(`"level":"warn".*"network":"${network}","msg":"network ${network} is not served`),
+          new RegExp(`"level":"warn".*"code":"network-not-served".*network ${network} is not served`),
         )
       }
-      t.match(await host.shell('curl -s 127.0.0.1:9169/metrics'), /^imds_unserved_networks 2$/m)
+      t.match(
+        await host.shell('curl -s 127.0.0.1:9169/metrics'),
+        /^imds_condition\{code="network-not-served",severity="failure"\} 1$/m,
+      )
       t.match(
         await host.shell(`${IMDSCTL} explain 10.0.0.2 --network yellow`),
         '10.0.0.2 on network yellow: no-listener, since network yellow is not served',

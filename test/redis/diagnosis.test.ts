@@ -54,13 +54,8 @@ t.test('a faulty record and a lost store are named as the cause, and no value of
   await redis.client.hset(KEYS.addresses('default'), '127.0.0.6', 'srv-f')
   await until(async () => (await daemon.metric('imds_view_faulty_records')) === 2, 'the faults')
 
-  const { body } = await daemon.operator('/readyz')
-  const { faultyRecords = [] } = JSON.parse(body.toString()) as { faultyRecords?: string[] }
-  t.match(
-    faultyRecords.toSorted(),
-    [/^the record of srv-b in the store is faulty: \/fqdn /, /^the record of srv-f in .*: the record is not JSON$/],
-    'readiness, and so doctor, names served and unserved ones',
-  )
+  t.match(await daemon.condition('record-faulty'), /: srv-b: \/fqdn /)
+  t.match(await daemon.condition('record-not-served'), /: srv-f: the record is not JSON$/)
   for (const [address, id, revision, explained, waited] of [
     [
       '127.0.0.2',
@@ -86,25 +81,22 @@ t.test('a faulty record and a lost store are named as the cause, and no value of
   await redis.stop()
   await until(async () => (await daemon.metric('imds_store_connected')) === 0, 'the loss')
   const lost = await ask(daemon, '127.0.0.9', 'srv-a', 2)
-  t.match(lost.explained, /on network default; the store was lost \d+ s ago: .+\n$/)
-  t.match(lost.waited, /: it has revision 1; the store was lost \d+ s ago: /)
+  t.match(lost.explained, /on network default; redis:\S+ was lost \d+ s ago: .+\n$/)
+  t.match(lost.waited, /: it has revision 1; redis:\S+ was lost \d+ s ago: /)
 })
 
 t.test('a store that was never reached, and a store without data of the region, are named as the cause', async (t) => {
   const away = await startDaemon(t, { IMDS_STORE: 'redis://127.0.0.1:1', IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1' })
-  await until(() => away.log.some(({ msg }) => msg.startsWith('the store cannot be used')), 'the first attempt')
+  await until(() => away.log.some(({ code }) => code === 'store-lost'), 'the first attempt')
   const never = await ask(away, '127.0.0.1', 'srv-a', 1)
   for (const text of Object.values(never))
-    t.match(text, /not ready: the store has not been reached since the start \d+ s ago: connect ECONNREFUSED/)
-  t.match(JSON.parse((await away.operator('/readyz')).body.toString()), {
-    ready: false,
-    problem: /^the store was not reached yet: connect ECONNREFUSED/,
-  })
+    t.match(text, /redis:\S+ was not reached since the start \d+ s ago: connect ECONNREFUSED/)
+  t.equal((await away.operator('/readyz')).status, 503)
 
   const redis = await startRedis(t)
   const daemon = await startDaemon(t, { IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1' })
   await until(async () => (await daemon.metric('imds_resyncs_total{result="uninitialised"}')) > 0, 'the resync')
   const empty = await ask(daemon, '127.0.0.1', 'srv-a', 1)
   for (const text of Object.values(empty))
-    t.match(text, /; not ready \(connected for \d+ s\): the store has nothing of this region: is it the right one/)
+    t.match(text, /; redis:\S+ has nothing of this region; no instance is served/)
 })

@@ -237,11 +237,10 @@ t.test('a daemon that no record names says so until one does', async (t) => {
   const store = await aStore(t, urlAs('imds-publisher', redis), SECRET)
   await redis.client.set(KEYS.region, '1700000000')
   const daemon = await aDaemon(t, urlAs('imds-hv1', redis), SECRET, { IMDS_RESYNC_SECONDS: '1' })
-  const hint = async () =>
-    (JSON.parse((await daemon.operator('/readyz')).body.toString()) as { readonly hint?: string }).hint
-  await until(async () => (await hint())?.startsWith('no record names hv1: ') === true, 'the hint')
+  const unnamed = () => daemon.condition('hypervisor-unnamed')
+  await until(async () => (await unnamed())?.startsWith('no record names hv1') === true, 'the condition')
   await store.put(record(1, { hypervisors: ['hv1'] }))
-  await until(async () => (await hint()) === undefined, 'the end of the hint')
+  await until(async () => (await unnamed()) === undefined, 'the end of the condition')
 })
 
 t.test('the daemon logs a missing permission once and retries until it is granted', async (t) => {

@@ -60,5 +60,5 @@ t.test('invariant 4: a daemon leaves a server whose notices no longer arrive, an
   link.freeze(1) // the connection of notices, which is the second one; commands still get their replies
   await store.put(aLocalInstance(1, 2))
   await serves(daemon, 2, 1, 60_000)
-  t.equal(daemon.log.filter(({ msg }) => msg === 'the store is lost; guests are served from memory').length, 1)
+  t.equal(daemon.log.filter(({ code, level }) => code === 'store-lost' && level === 'warn').length, 1)
 })

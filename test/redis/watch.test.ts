@@ -142,12 +142,11 @@ t.test('a region emptied and initialised again is noticed without resync, and re
   await until(async () => Number((await emptied.client.time())[0]) > initialisedAt, 'another second')
   await emptied.client.flushall()
   await own.initialise()
-  const readiness = async () =>
-    JSON.parse((await serving.operator('/readyz')).body.toString()) as { readonly hint?: string }
-  await until(async () => (await readiness()).hint !== undefined, 'the daemon to notice it')
-  t.match(await readiness(), {
+  const unconfirmed = () => serving.condition('instance-unconfirmed')
+  await until(async () => (await unconfirmed()) !== undefined, 'the daemon to notice it')
+  t.match(await unconfirmed(), /^1 served instance is no longer in the store: srv-n1, revision 1$/)
+  t.match(JSON.parse((await serving.operator('/readyz')).body.toString()), {
     ready: true,
-    hint: /^no record names hv1, so none of the served instances \(1\) is confirmed/,
     instances: 1,
     unconfirmed: 1,
   })

@@ -1,5 +1,5 @@
 /**
- * Generates tables, lists and the paragraphs of alerts of the documents from the code. `node test/tools/generate.ts`
+ * Generates tables and lists of the documents and the alert rules over conditions from the code. `node test/tools/generate.ts`
  * writes them; test/unit/docs.test.ts checks that they are up to date.
  *
  * Each is between `<!-- generated: NAME -->` and `<!-- end of generated -->`.
@@ -20,18 +20,29 @@ import { RequestMeter } from '../../src/imdsd/guest/meter.ts'
 import { CATEGORIES } from '../../src/metadata/categories.ts'
 import { VERSIONS } from '../../src/metadata/versions.ts'
 import { buildMetrics, type MetricsSources } from '../../src/imdsd/metrics.ts'
-import { CHECKS } from '../../src/imdsd/checks/checks.ts'
+import { always, type Condition, type Meaning } from '../../src/conditions/condition.ts'
+import { EVENTS } from '../../src/conditions/events.ts'
+import { API_EVENTS } from '../../src/imds-api/events.ts'
+import { CHECKS } from '../../src/imdsctl/doctor/checks.ts'
+import { DAEMON_EVENTS } from '../../src/imdsd/conditions/events.ts'
+import { CONDITIONS } from '../../src/imdsd/conditions/table.ts'
 import { ADMIN_USER, DEFAULT_USER, formatDaemonUser, formatPublisherUser } from '../../src/store/redis/acl.ts'
 import { ReadinessSchema } from '../../src/imdsd/operator/documents.ts'
 import { DOCUMENTS, read, ROOT } from './documents.ts'
 import { recordTable } from './record-table.ts'
+
+const ALL_CONDITIONS: readonly AnyCondition[] = CONDITIONS
 
 const TABLES: Readonly<Record<string, () => string | Promise<string>>> = {
   record: recordTable,
   categories: categoryList,
   metrics: metricList,
   'api-metrics': apiMetricList,
-  alerts: alertParagraphs,
+  alerts: alertList,
+  conditions: () => conditionList(CONDITIONS),
+  events: () => meaningList(EVENTS),
+  'daemon-events': () => meaningList(DAEMON_EVENTS),
+  'api-events': () => meaningList(API_EVENTS),
   readiness: readinessList,
   checks: () => asList(CHECKS.map(({ name, what }) => [`\`${name}\``, what])),
   'account-limits': accountLimitTable,
@@ -102,20 +113,68 @@ async function listOfMetrics(registry: Registry): Promise<string> {
   return asList(rows)
 }
 
-/** A heading for each group, and for each alert, to which its annotation `runbook` links, with what an operator needs. */
-function alertParagraphs(): string {
-  interface Alert {
-    readonly alert: string
-    readonly for?: string
-    readonly labels: { readonly severity: string }
-    readonly annotations: { readonly description: string }
-  }
+/** What a code means. What guests do not notice is left out. */
+function meaningOf({ what, guests, remedy }: Meaning): string {
+  return `${what} ${guests === 'nothing.' ? '' : `**Guests**: ${guests} `}**Do**: ${remedy}.`
+}
+
+function meaningList(table: readonly Meaning[]): string {
+  return asList(table.map((row) => [`\`${row.code}\``, meaningOf(row)]))
+}
+
+type AnyCondition = Omit<Condition<never>, 'found'>
+
+function conditionList(table: readonly AnyCondition[]): string {
+  return asList(
+    table.map((row) => [
+      `\`${row.code}\` (${row.severity}${row.isUnready === undefined ? '' : row.isUnready === always ? ', not ready' : ', not ready at the start'})`,
+      meaningOf(row),
+    ]),
+  )
+}
+
+interface Alert {
+  readonly alert: string
+  readonly for?: string
+  readonly labels: { readonly severity: string }
+  readonly annotations: { readonly description: string }
+}
+
+/** The alerts besides those over imds_condition, whose texts are those of the conditions. */
+function alertList(): string {
   const { groups } = parseYaml(read('deploy/alerts.yml')) as {
     groups: readonly { readonly name: string; readonly rules: readonly Alert[] }[]
   }
-  const paragraph = ({ alert, for: duration, labels: { severity }, annotations: { description } }: Alert) =>
-    `### ${alert}\n\n**Severity ${severity}, ${duration === undefined ? 'at once' : `after ${duration}`}.** ${description}\n`
-  return groups.map(({ name, rules }) => [`## ${name}\n`, ...rules.map(paragraph)].join('\n')).join('\n')
+  return asList(
+    groups
+      .filter(({ name }) => name !== 'conditions')
+      .flatMap(({ rules }) => rules)
+      .map(({ alert, for: duration, labels: { severity }, annotations: { description } }) => [
+        `**${alert}** (${severity}, ${duration === undefined ? 'at once' : `after ${duration}`})`,
+        description,
+      ]),
+  )
+}
+
+/** deploy/alerts.yml, with a rule over imds_condition for each severity, whose description is the row of the code. */
+export function alertRules(text: string): string {
+  const rules = (['failure', 'warning'] as const).map((severity) => {
+    const rows = ALL_CONDITIONS.filter((row) => row.severity === severity)
+    const cases = rows.map((row) => `if eq $labels.code "${row.code}" }}${meaningOf(row).replaceAll('**', '')}{{`)
+    const description = `{{ ${cases.join(' else ')} end }}`
+    return `      - alert: ${severity === 'failure' ? 'ImdsFailure' : 'ImdsWarning'}
+        expr: imds_condition{severity="${severity}"} == 1
+        for: ${severity === 'failure' ? '2m' : '15m'}
+        labels:
+          severity: ${severity === 'failure' ? 'critical' : 'warning'}
+        annotations:
+          runbook: docs/operations/conditions.md
+          summary: "{{ $labels.instance }}: {{ $labels.code }}"
+          description: ${JSON.stringify(description)}
+`
+  })
+  const [start, end] = ['      # generated: conditions\n', '      # end of generated\n']
+  return `${text.slice(0, text.indexOf(start))}${start}${rules.join('\n')}${text.slice(text.indexOf(end))}`
 }
 
 function actionTable(): string {
@@ -179,6 +238,7 @@ export function redisAcl(): string {
 }
 
 if (process.argv[1] === new URL(import.meta.url).pathname) {
+  writeFileSync(`${ROOT}deploy/alerts.yml`, alertRules(read('deploy/alerts.yml')))
   for (const document of DOCUMENTS) {
     const text = read(document)
     const now = await generated(text)

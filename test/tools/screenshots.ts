@@ -6,6 +6,7 @@ import type { AddressInfo } from 'node:net'
 import type { Browser, Page } from 'playwright-core'
 import type { Test } from 'tap'
 import { buildHistory, INTERVAL_MS } from '../../src/imdsd/operator/page/history.ts'
+import type { Readiness } from '../../src/imdsd/operator/documents.ts'
 import { formatPage } from '../../src/imdsd/operator/page/page.ts'
 import { startBrowser } from '../support/browser.ts'
 import { DocsPage } from '../support/docs-page.ts'
@@ -47,7 +48,21 @@ async function hypervisorPage(): Promise<string> {
     if (sample % 2 === 0) await boot(sample / 2)
     history.sample()
   }
-  const readiness = () => ({ ...READY, instances: view.size, store: 'rediss://redis.example.com', faulty: 2 })
+  const conditions: Readiness['conditions'] = [
+    {
+      code: 'record-faulty',
+      severity: 'warning',
+      text: '2 records cannot be used; their last good states are served: srv-a: /fqdn must be a domain name; ...',
+      remedy: 'publish a corrected record: as for record-not-served',
+    },
+  ]
+  const readiness = () => ({
+    ...READY,
+    conditions,
+    instances: view.size,
+    store: 'rediss://redis.example.com',
+    faulty: 2,
+  })
   return formatPage(
     {
       hypervisor: 'hv1',
@@ -55,22 +70,6 @@ async function hypervisorPage(): Promise<string> {
       startedMs: -86_400_000,
       networks: ['default'],
       readiness,
-      health: () =>
-        Promise.resolve({
-          results: [
-            { check: 'daemon', state: 'ok', text: 'it is ready' },
-            { check: 'addresses', state: 'ok', text: '169.254.169.254 is there' },
-            {
-              check: 'records',
-              state: 'warning',
-              text: '2 records are faulty',
-              remedy: 'the warnings in journalctl -u imds name the instances and the remedy',
-            },
-            { check: 'state-directory', state: 'ok', text: '/var/lib/imds can be written, with 76 GiB left' },
-            { check: 'descriptors', state: 'ok', text: '41 of 65536 are open' },
-          ],
-          unchecked: ['configuration', 'units', 'ports', 'guests'],
-        }),
       history,
       view,
       requests,

@@ -10,6 +10,7 @@ const FOUNDATION: Readonly<Record<string, readonly string[]>> = {
   runtime: ['metadata'],
   limits: ['metadata'],
   pages: ['limits', 'metadata', 'runtime'],
+  conditions: ['pages', 'limits', 'metadata', 'runtime'],
   store: ['limits', 'metadata', 'runtime'],
   identity: ['limits', 'metadata', 'runtime'],
 }
@@ -20,15 +21,25 @@ const IMDSD: Readonly<Record<string, readonly string[]>> = {
   'imdsd/guest': ['limits', 'metadata', 'runtime'],
   'imdsd/view': ['store', 'limits', 'metadata', 'runtime'],
   'imdsd/journal': ['imdsd/view', 'store', 'limits', 'metadata', 'runtime'],
-  'imdsd/operator': ['imdsd/view', 'imdsd/guest', 'imdsd/firewall', 'store', 'pages', 'limits', 'metadata', 'runtime'],
-  'imdsd/checks': ['imdsd/operator', 'imdsd/journal', 'imdsd/firewall', 'store', 'metadata', 'runtime'],
+  'imdsd/operator': [
+    'imdsd/view',
+    'imdsd/guest',
+    'imdsd/firewall',
+    'conditions',
+    'store',
+    'pages',
+    'limits',
+    'metadata',
+    'runtime',
+  ],
+  'imdsd/conditions': ['imdsd/journal', 'imdsd/view', 'imdsd/firewall', 'conditions', 'metadata', 'runtime'],
 }
 
 const IMDSCTL: Readonly<Record<string, readonly string[]>> = {
   'imdsctl/firewall-agent': ['imdsd/operator', 'imdsd/firewall', 'metadata', 'runtime'],
   // doctor also reads the configuration and the state of the daemon on its host.
   'imdsctl/doctor': ['imdsd', ...Object.keys(IMDSD), 'store', 'metadata', 'runtime'],
-  imdsctl: ['imdsctl/doctor', 'imdsctl/firewall-agent', 'imdsd/checks', 'imdsd/operator', ...SHARED],
+  imdsctl: ['imdsctl/doctor', 'imdsctl/firewall-agent', 'imdsd/conditions', 'imdsd/operator', ...SHARED],
 }
 
 /** The rooms of imds-api, the highest first: each may import from those of the rows below, and from the foundation. */

@@ -115,9 +115,7 @@ export class Checks {
 
   log({ name }: Hypervisor, level: 'warn' | 'error', message: string): void {
     this.#time.note(`${name} logs: ${message}`)
-    if (message.startsWith('the journal of the view cannot be deleted')) this.#of(name).isStale = true
-    if (level === 'error' && !/cannot be used|has lost changes/.test(message))
-      this.#time.break(`no request and no record fails unexpectedly: ${name} logs ${message}`)
+    if (level === 'error') this.#time.break(`no request and no record fails unexpectedly: ${name} logs ${message}`)
   }
 
   /** The daemon of a hypervisor was killed, and perhaps its power was cut. */
@@ -167,6 +165,7 @@ export class Checks {
       known.checked = life
       this.#checkStart(hypervisor, life, known)
     }
+    if (life.storeSide.journalProblem()?.kind === 'not-deleted') known.isStale = true
     if (known.hasResynced) {
       known.hasResynced = false
       known.saysBehind = life.storeSide.sync.status().isStoreBehind
@@ -273,9 +272,9 @@ export class Checks {
     this.#checkUnconfirmed(hypervisor, life)
     if (!this.#store.isReachable(name)) return
     const { nowMs } = this.#time
-    const { connected, changedAtMs, isStoreUnusable } = life.storeSide.sync.status()
+    const { connected, changedAtMs, storeProblem } = life.storeSide.sync.status()
     const isSlow = disk.isFailing || nowMs - disk.troubledAtMs < RECOVERY_MS
-    if (connected && !isStoreUnusable && !isSlow && nowMs - changedAtMs >= PACE_MS + DELAY_MS)
+    if (connected && storeProblem === undefined && !isSlow && nowMs - changedAtMs >= PACE_MS + DELAY_MS)
       this.#checkAge(name, life, nowMs - PACE_MS - DELAY_MS, true)
   }
 
@@ -372,7 +371,7 @@ export class Checks {
     this.#checkUnconfirmed(hypervisor, life)
     const status = storeSide.sync.status()
     if (!status.connected || !status.ready || status.lagMs > 0)
-      this.#time.break(`when all is quiet, a daemon is ready: ${name} says ${status.problem ?? `lag ${status.lagMs}`}`)
+      this.#time.break(`when all is quiet, a daemon is ready: ${name} has ${JSON.stringify(status)}`)
     const { primary } = this.#store
     const index = primary.index(name)
     for (const id of IDS) {

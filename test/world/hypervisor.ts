@@ -190,6 +190,7 @@ export class Hypervisor {
       disk: this.disk,
       openSource: async () => Promise.resolve(new SimulatedSource(this.#store, this.name)),
       metrics: this.#metrics(),
+      onChange: () => undefined,
     })
     const { firewall, sync } = storeSide
     const listeners = NETWORKS.map((network) => ({ network, address: ADDRESS, port: 80 }))

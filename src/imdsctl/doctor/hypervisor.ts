@@ -8,7 +8,6 @@ import { parseTokenKeys } from '../../imdsd/guest/token.ts'
 import { ask, QUESTIONS, parsedAnswer, type DaemonQuestion } from '../../imdsd/operator/client.ts'
 import { operatorSocketOf } from '../../imdsd/operator/paths.ts'
 import type { Parsed } from '../../metadata/parsed.ts'
-import { isOurs } from '../../imdsd/address-watch.ts'
 import { asUser } from '../../runtime/other-user.ts'
 import { runCommand } from '../../runtime/command.ts'
 import type { Environment } from '../../runtime/variables.ts'
@@ -18,8 +17,9 @@ import { probeStore } from '../../store/probe.ts'
 import { readChanges, replay } from '../../imdsd/journal/restore.ts'
 import { journalPath } from '../../imdsd/journal/state-files.ts'
 import { View } from '../../imdsd/view/view.ts'
-import { freeBytesIn, stateOf, unseen } from '../../imdsd/checks/hypervisor-state.ts'
-import type { FileState, DoctorState, JournalState } from '../../imdsd/checks/hypervisor-state.ts'
+import type { FileState } from '../../imdsd/conditions/state.ts'
+import { freeBytesIn, stateOf, unseen } from '../../imdsd/state-watch.ts'
+import type { DoctorState, JournalState } from './hypervisor-state.ts'
 
 /** The daemon waits for its first document for 5 s. */
 const DAEMON_TIMEOUT_MS = 7_000
@@ -67,7 +67,6 @@ function lookWith(settings: CheckedService, operator: string): DoctorState {
     run: runCommand,
     file: lookAtFile,
     freeBytes,
-    hasAddress: isOurs,
     readiness: answerTo(QUESTIONS.readiness),
     metrics: answerTo(QUESTIONS.metrics),
     listeners: firewall,

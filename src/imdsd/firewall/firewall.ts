@@ -6,7 +6,6 @@
  * have. It asks for the document in a loop, and reports with each request which version the rules in the kernel are
  * made from. What the view gained at its change 7 is confirmed by rules of version 7, and of every later one.
  */
-import type { Log } from '../../runtime/log-codes.ts'
 import { overlap } from '../../metadata/address.ts'
 import type { Instance, NetworkRange } from '../../metadata/instance.ts'
 import type { Packets } from './counters.ts'
@@ -37,7 +36,6 @@ export interface FirewallParts extends DocumentParts {
   readonly view: FirewallView
   /** Called for each report of rules of this process. `wasFresh`: so was the last one, within the last seconds. */
   readonly onConfirmed: (version: number, wasFresh: boolean) => void
-  readonly log: Pick<Log, 'warn'>
 }
 
 /**
@@ -53,9 +51,6 @@ export interface FirewallStatus {
 
 /** How long a confirmation counts: the agent looks at the rules in each interval, and may be busy for a while. */
 const FRESH_MS = 8_000
-/** For how long an address may wait for its rules before that is logged. The first ones are named. */
-const MAX_WAIT_MS = 10_000
-const MAX_NAMED = 10
 
 /** A part that the kernel's rules have and the view has no more: since this version. */
 interface Former {
@@ -74,14 +69,11 @@ export class Firewall {
   #isInKernel = false
   #failed: string | undefined
   #packets: Packets | undefined
-  /** Looks whether addresses have waited for too long. */
-  #look: NodeJS.Timeout | undefined
 
   constructor(parts: FirewallParts) {
     this.#parts = parts
     this.documents = new FirewallDocuments(parts)
     this.#confirmedAtMs = parts.now()
-    this.#watchUnconfirmed()
   }
 
   /** The view has changed an instance. */
@@ -92,7 +84,6 @@ export class Firewall {
     const { before } = changed
     if (before !== undefined && before.version <= (this.#confirmed ?? -1) && !this.#former.has(id))
       this.#former.set(id, { guest: before.guest, version: view.changes })
-    this.#watchUnconfirmed()
   }
 
   /** Whether the agent has seen rules of this daemon in the kernel within the last seconds. */
@@ -101,7 +92,6 @@ export class Firewall {
   }
 
   stop(): void {
-    clearTimeout(this.#look)
     this.documents.stop()
   }
 
@@ -184,31 +174,8 @@ export class Firewall {
     return undefined
   }
 
-  #watchUnconfirmed(): void {
-    if (this.#parts.view.unconfirmed().size > 0)
-      this.#look ??= setTimeout(() => this.#reportUnconfirmed(), MAX_WAIT_MS).unref()
-  }
-
-  #reportUnconfirmed(): void {
-    const { now, log } = this.#parts
-    this.#look = undefined
-    const sinceMs = now() - MAX_WAIT_MS
-    const waiting = [...this.unconfirmed((one) => one.sinceMs <= sinceMs)]
-    if (waiting.length > 0)
-      log.warn(
-        { code: 'address-unconfirmed', addresses: waiting.slice(0, MAX_NAMED), waiting: waiting.length },
-        'addresses wait for the rules of the firewall; nobody is served on them. Is imds-firewall running?',
-      )
-    else this.#watchUnconfirmed()
-  }
-
   #hear({ applied = '', failed, packets }: AgentReport): void {
-    const { now, onConfirmed, log } = this.#parts
-    if (failed !== undefined && failed !== this.#failed)
-      log.warn(
-        { code: 'firewall-not-applied', failed },
-        'the firewall cannot apply the rules; guests of new instances are kept out',
-      )
+    const { now, onConfirmed } = this.#parts
     this.#failed = failed
     this.#packets = packets ?? this.#packets
     const wasFresh = this.isFresh()

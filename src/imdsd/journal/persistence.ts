@@ -14,7 +14,6 @@
  *
  * Only the queue's loop (#write) changes the state, and it handles the end of a rewrite.
  */
-import type { Log, LogCode } from '../../runtime/log-codes.ts'
 import { inTime } from '../../limits/in-time.ts'
 import type { Reports } from '../../metadata/reports.ts'
 import type { ViewChange, ChangeLog } from '../view/change.ts'
@@ -30,15 +29,11 @@ import { buildRewriteSchedule, type RewriteSchedule } from './rewrite-schedule.t
 import type { StaleMark } from './stale-mark.ts'
 import type { StateKeys, StateOwner } from './state-files.ts'
 
-const LOST =
-  'the view cannot be kept on disk: guests get every change, but after a start without the store they get 503. ' +
-  'Make room in the state directory, or repair its disk'
-const NOT_DELETED =
-  'the journal of the view cannot be deleted, and is older than what guests get: delete it before a reboot'
-const NOT_MARKED =
-  'the journal of the view cannot be deleted, and is older than what guests get: delete it before the next start'
-const NOT_REWRITTEN =
-  'the journal of the view cannot be rewritten: it still has every change. Make room in the state directory'
+/** Why the journal cannot be kept. */
+export interface JournalProblem {
+  readonly kind: 'not-rewritten' | 'lost' | 'not-deleted'
+  readonly reason: string
+}
 
 /** A journal that has grown by more (see `growth`) is rewritten, or must be before a further change. */
 const [LONG, TOO_LONG] = [1, 4]
@@ -67,7 +62,6 @@ export interface PersistenceParts {
   readonly retryMs: number
   readonly journalWrites: Counter
   readonly journalRewrites: Counter
-  readonly log: Log
 }
 
 type State =
@@ -91,8 +85,7 @@ export class Persistence implements ChangeLog {
   #isComplete: boolean
   #comparedAtMs: number
   #isComparisonDue = false
-  /** The warnings since a rewrite succeeded. */
-  readonly #problems = new Set<string>()
+  #problem: JournalProblem | undefined
 
   constructor(parts: PersistenceParts) {
     this.#parts = parts
@@ -108,6 +101,11 @@ export class Persistence implements ChangeLog {
       apply()
       if (removesUserData) this.#schedule.request()
     })
+  }
+
+  /** Why the journal cannot be kept, until a rewrite succeeds. */
+  get problem(): JournalProblem | undefined {
+    return this.#problem
   }
 
   allApplied(): Promise<void> {
@@ -148,8 +146,7 @@ export class Persistence implements ChangeLog {
     try {
       if (this.#rewrite?.hasEnded === true) {
         const error = await this.#finishRewrite(this.#rewrite)
-        if (error !== undefined && this.#state.kind !== 'lost')
-          this.#warn('journal-not-rewritten', NOT_REWRITTEN, error)
+        if (error !== undefined && this.#state.kind !== 'lost') this.#noteProblem('not-rewritten', error)
       }
       if (this.#isComparisonDue) await this.#compare()
       if (hasChanges && this.#mustWait()) await this.#rewriteNow()
@@ -217,7 +214,7 @@ export class Persistence implements ChangeLog {
 
   /** Gives the rewritten journal its name. Returns why it could not be written; rejects if the name is uncertain. */
   async #finishRewrite(rewrite: Rewrite): Promise<unknown> {
-    const { path, view, timeoutMs, journalRewrites, log } = this.#parts
+    const { view, timeoutMs, journalRewrites } = this.#parts
     this.#rewrite = undefined
     let isNaming = false
     try {
@@ -237,23 +234,21 @@ export class Persistence implements ChangeLog {
     }
     journalRewrites.inc({ result: 'written' })
     this.#schedule.noteRewrite(performance.now() - rewrite.startedAtMs)
-    if (this.#problems.size > 0) log.info({ path }, 'the journal of the view can be written again')
-    this.#problems.clear()
+    this.#problem = undefined
     return undefined
   }
 
   /** Deletes the journal before the view becomes newer than it is. */
   async #giveUp(error: unknown): Promise<void> {
-    const { stale, timeoutMs, journalWrites } = this.#parts
+    const { timeoutMs, journalWrites } = this.#parts
     const [state, rewrite] = [this.#state, this.#rewrite]
     this.#state = { kind: 'lost' }
     this.#rewrite = undefined
     this.#isRewriteWanted = false
     journalWrites.inc({ result: 'failed' })
-    this.#warn('view-not-kept', LOST, error)
+    this.#noteProblem('lost', error)
     const deleted = this.#name.delete()
-    const notDeleted = (reason: unknown) =>
-      this.#warn('journal-not-deleted', stale.isSet ? NOT_DELETED : NOT_MARKED, reason)
+    const notDeleted = (reason: unknown) => this.#noteProblem('not-deleted', reason)
     this.#end(deleted.catch(notDeleted), rewrite?.drop(), closed(state))
     await inTime(deleted, timeoutMs).catch(notDeleted)
   }
@@ -275,7 +270,7 @@ export class Persistence implements ChangeLog {
 
   #isRewriteDue(): boolean {
     if (this.#rewrite !== undefined || this.#ending !== undefined) return false
-    if (this.#isRewriteWanted || (growthOf(this.#state) > LONG && this.#problems.size === 0)) return true
+    if (this.#isRewriteWanted || (growthOf(this.#state) > LONG && this.#problem === undefined)) return true
     // a journal that is not served stays until the view changes
     return this.#state.kind === 'closed' && this.#state.isServed && this.#isComparisonDue
   }
@@ -290,10 +285,9 @@ export class Persistence implements ChangeLog {
     }
   }
 
-  /** Each warning is logged once until a rewrite succeeds. */
-  #warn(code: LogCode, message: string, error: unknown): void {
-    if (!this.#problems.has(code)) this.#parts.log.warn({ code, err: error, path: this.#parts.path }, message)
-    this.#problems.add(code)
+  #noteProblem(kind: JournalProblem['kind'], error: unknown): void {
+    const { message, cause } = error as Error
+    this.#problem = { kind, reason: cause instanceof Error ? `${message}: ${cause.message}` : message }
   }
 
   #wantRewrite(): void {

@@ -5,20 +5,20 @@
  * faults, and nothing else of a record.
  */
 import { rangesOf } from '../../metadata/instance.ts'
+import type { FoundCondition } from '../../conditions/condition.ts'
 import { inTime } from '../../limits/in-time.ts'
 import { TokenBucket } from '../../limits/token-bucket.ts'
 import type { InvalidRecord } from '../view/validate.ts'
 import { plan, type PlanContext } from '../view/plan.ts'
-import { STORE_BEHIND } from '../view/record-health.ts'
 import type { Source } from '../../store/source.ts'
 import type { View } from '../view/view.ts'
-import type { SyncStatus } from '../view/sync-state.ts'
 
 /** The parts of a diagnosis. `networks`: those that this daemon serves; `now` is monotonic, in milliseconds. */
 export interface DiagnosisParts extends PlanContext {
   readonly view: View
   readonly source: Pick<Source, 'load' | 'owner'>
-  readonly sync: { status(): SyncStatus; faultOf(id: string): InvalidRecord | undefined }
+  readonly sync: { isConnected(): boolean; faultOf(id: string): InvalidRecord | undefined }
+  readonly conditions: () => readonly FoundCondition[]
   readonly networks: readonly string[]
   readonly now: () => number
 }
@@ -50,7 +50,8 @@ export function buildDiagnosis(parts: DiagnosisParts): Diagnosis {
     if (loaded === undefined || loaded.kind === 'absent') return `the store has no record of ${id}`
     const planned = plan(loaded, undefined, view.seen(id), 'index', parts)
     if (planned.kind === 'fault') return formatFault(id, planned.fault)
-    if (planned.kind === 'behind') return `the store has an earlier state of ${id} than was seen here. ${STORE_BEHIND}`
+    if (planned.kind === 'behind')
+      return `the store has an earlier state of ${id} than was seen here, which is not applied`
     if (planned.kind !== 'remove') return `the record of ${id} names this hypervisor and was not read yet`
     return planned.movedTo === undefined
       ? `${id} was removed from the store`
@@ -86,10 +87,12 @@ export function buildDiagnosis(parts: DiagnosisParts): Diagnosis {
     return lookUp().catch((error: unknown) => `the store does not answer: ${(error as Error).message}`)
   }
   const explained = async (known: readonly string[], lookUp: (() => Promise<string>) | undefined) => {
-    const status = sync.status()
-    const state = formatStoreState(status, now())
-    const found = known.length > 0 || lookUp === undefined || !status.connected ? undefined : await limited(lookUp)
-    return [...known, found, state].filter((text) => text !== undefined).join('; ')
+    const state = parts
+      .conditions()
+      .filter(({ code }) => code.startsWith('store-'))
+      .map(({ text }) => text)
+    const found = known.length > 0 || lookUp === undefined || !sync.isConnected() ? undefined : await limited(lookUp)
+    return [...known, found, ...state].filter((text) => text !== undefined).join('; ')
   }
   const instance = async (id: string) => {
     const text = await explained(problemsOf(id), view.get(id) === undefined ? () => lookedUp(id) : undefined)
@@ -116,26 +119,12 @@ export function buildDiagnosis(parts: DiagnosisParts): Diagnosis {
   }
 }
 
-/** The state of the connection to the store; undefined if the daemon is connected and ready. */
-export function formatStoreState(
-  { connected, wasConnected, changedAtMs, disconnectReason, problem }: SyncStatus,
-  nowMs: number,
-): string | undefined {
-  const seconds = `${Math.round((nowMs - changedAtMs) / 1000)} s`
-  const reason = disconnectReason === undefined ? '' : `: ${disconnectReason}`
-  const connection = connected
-    ? undefined
-    : wasConnected
-      ? `the store was lost ${seconds} ago${reason}`
-      : `the store has not been reached since the start ${seconds} ago${reason}`
-  if (problem === undefined) return connection
-  if (connection !== undefined) return `not ready: ${connection}`
-  return `not ready (connected for ${seconds}): ${problem}`
+function formatFault(id: string, fault: InvalidRecord): string {
+  return `the record of ${id} in the store is faulty: ${faultTexts(fault)}`
 }
 
-export function formatFault(id: string, { faults }: InvalidRecord): string {
-  const texts = faults.map(({ path, message }) => `${path} ${message}`.trim())
-  return `the record of ${id} in the store is faulty: ${texts.join('; ')}`
+export function faultTexts({ faults }: InvalidRecord): string {
+  return faults.map(({ path, message }) => `${path} ${message}`.trim()).join('; ')
 }
 
 async function first<T>(items: AsyncIterable<T>): Promise<T | undefined> {

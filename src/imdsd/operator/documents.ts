@@ -5,50 +5,35 @@
  */
 import Type, { type Static } from 'typebox'
 
-/** `ready` decides the status of /readyz; `problem` says why it is false, or what is wrong although guests are served. */
+/** The conditions that a program has found now (conditions/condition.ts), failures first. */
+export const ConditionsSchema = Type.Array(
+  Type.Object({
+    code: Type.String(),
+    severity: Type.Union([Type.Literal('failure'), Type.Literal('warning')]),
+    text: Type.String(),
+    remedy: Type.String(),
+    unready: Type.Optional(Type.Boolean()),
+  }),
+  {
+    description:
+      'What is wrong, failures first: `code`, `severity` (failure or warning), `text`, `remedy`, and `unready` if it is not ready because of it.',
+  },
+)
+
+/** `ready` decides the status of /readyz. */
 export const ReadinessSchema = Type.Object({
   ready: Type.Boolean({ description: 'True with status 200, false with 503.' }),
-  problem: Type.Optional(
-    Type.String({ description: 'Why it is not ready; while it is, that the store has lost changes.' }),
-  ),
-  hint: Type.Optional(
-    Type.String({
-      description:
-        'What to check although it is ready: no record names this hypervisor, or none of its instances is confirmed.',
-    }),
-  ),
+  conditions: ConditionsSchema,
   store: Type.String({ description: 'The store, without secrets.' }),
   connected: Type.Boolean({ description: 'Whether the store is connected.' }),
-  duplicate: Type.Optional(
-    Type.Literal(true, { description: 'Another daemon announces itself with the name of this hypervisor.' }),
-  ),
   instances: Type.Integer({ description: 'Instances that this hypervisor serves.' }),
   viewAgeSeconds: Type.Number({ description: 'Seconds since the last full comparison of the view with the store.' }),
   unconfirmed: Type.Integer({ description: 'Instances that are served although the store no longer has them.' }),
-  unconfirmedInstances: Type.Optional(
-    Type.Array(Type.String(), { description: 'The first ten of them, with the revision that is served.' }),
-  ),
-  storeBehind: Type.Optional(
-    Type.Literal(true, { description: 'The store has lost changes: it has earlier states than were served.' }),
-  ),
   faulty: Type.Integer({ description: 'Faulty records of this hypervisor.' }),
-  faultyRecords: Type.Optional(
-    Type.Array(Type.String(), { description: 'The first ten of them, with what is wrong.' }),
-  ),
   contestedAddresses: Type.Integer({ description: 'Addresses and prefixes that more than one instance claims.' }),
-  contested: Type.Optional(
-    Type.Array(Type.String(), {
-      description: 'The first ten of them: network, address or prefix, and the instances that claim it.',
-    }),
-  ),
   unconfirmedAddresses: Type.Integer({
     description: 'Addresses and prefixes that wait for the rules of the firewall.',
   }),
-  waiting: Type.Optional(
-    Type.Array(Type.String(), {
-      description: 'The first ten of them, with the instance to which the rules in the kernel still give it.',
-    }),
-  ),
   firewall: Type.Object({
     required: Type.Boolean({ description: 'Whether IMDS_FIREWALL is "required".' }),
     applied: Type.Boolean({ description: 'Whether the rules in the kernel match the view.' }),

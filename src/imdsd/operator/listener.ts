@@ -5,8 +5,7 @@
 import type { FastifyInstance } from 'fastify'
 import { mkdirSync } from 'node:fs'
 import { dirname } from 'node:path'
-import type { Log } from '../../runtime/log-codes.ts'
-import { formatListenAddress, type HostPort, type ListenAddress, type UnixSocket } from '../../runtime/host-port.ts'
+import type { HostPort, ListenAddress, UnixSocket } from '../../runtime/host-port.ts'
 import { opener } from '../../runtime/listen.ts'
 
 const RETRY_MS = 5_000
@@ -16,7 +15,6 @@ export interface OperatorListenerParts<Where extends ListenAddress> {
   readonly server: FastifyInstance
   readonly listener: Where
   readonly variable: string
-  readonly log: Pick<Log, 'error' | 'info'>
 }
 
 export class OperatorListener<Where extends HostPort | UnixSocket> {
@@ -41,7 +39,7 @@ export class OperatorListener<Where extends HostPort | UnixSocket> {
     return this.#problem
   }
 
-  /** Tries to open. A failure is logged, and tried again every RETRY_MS. */
+  /** Tries to open, again every RETRY_MS. */
   async start(): Promise<void> {
     const { server, listener, variable } = this.#parts
     const open = await opener(server, listener, variable)
@@ -57,21 +55,13 @@ export class OperatorListener<Where extends HostPort | UnixSocket> {
   }
 
   async #try(open: () => Promise<ListenAddress>): Promise<void> {
-    const { listener, log } = this.#parts
+    const { listener } = this.#parts
     try {
       if (listener.path !== undefined) makeDirectoryOf(listener.path)
       this.#address = (await open()) as Where
-      if (this.#problem !== undefined)
-        log.info({ place: formatListenAddress(this.#address) }, 'operators can connect now')
       this.#problem = undefined
     } catch (error) {
       const reason = (error as Error).message
-      if (reason !== this.#problem)
-        log.error(
-          { code: 'operators-cut-off', reason },
-          'operators cannot connect, guests are served; correct the reason, ' +
-            `this is tried again every ${RETRY_MS / 1000} s`,
-        )
       this.#problem = reason
       if (!this.#isStopped)
         this.#retry = setTimeout(() => {

@@ -81,10 +81,10 @@ export class Applier {
       case 'ignore':
         return undefined
       case 'keep-unconfirmed':
-        health.reportUnconfirmed(id)
+        health.noteUnconfirmed(id)
         return undefined
       case 'behind':
-        health.reportBehind(id)
+        health.noteBehind(id)
         return undefined
       case 'fault':
         health.notePresent(id)
@@ -121,11 +121,8 @@ export class Applier {
       change: { kind: 'replace', record },
       removesUserData,
       apply: () => {
-        for (const loser of view.replace(record))
-          log.warn(
-            { code: 'address-lost', instance: loser, lost: view.get(loser)!.lost, to: id },
-            'an instance has lost addresses to one that was published later, and is not served on them',
-          )
+        const losers = view.replace(record)
+        if (losers.length > 0) log.info({ instances: losers, to: id }, 'instances have lost addresses to a later one')
         this.#found(id)
         log.debug({ instance: id, revision }, 'instance added to the view, or replaced')
       },

@@ -7,7 +7,6 @@
  * instance was migrated from another hypervisor.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { Log } from '../../runtime/log-codes.ts'
 import { joinReports, type Reports } from '../../metadata/reports.ts'
 import type { ReportStore } from '../../store/source.ts'
 import type { ServedInstance } from './served-instance.ts'
@@ -25,7 +24,6 @@ export interface ReportWriterParts {
   readonly instances: () => Iterable<ServedInstance>
   readonly writes: { inc(labels: { result: 'written' | 'failed' }): void }
   readonly retryMs: number
-  readonly log: Pick<Log, 'warn'>
 }
 
 /** The pause between two writes, so that the hypervisors of a fleet do not overload a store that has come back. */
@@ -40,7 +38,7 @@ export class ReportWriter {
   /** Instances that have left, and whose reports are still in the store. */
   readonly #removed = new Set<string>()
   readonly #merged = new WeakSet<ServedInstance['stay']>()
-  readonly #logged = new Set<string>()
+  #failure: string | undefined
   readonly #stopping = new AbortController()
   #isRunning = false
   #run: Promise<void> = Promise.resolve()
@@ -57,6 +55,11 @@ export class ReportWriter {
   writeAll(): void {
     const { instances, reports } = this.#parts
     for (const served of instances()) if (reports.of(served) !== undefined) this.#waiting.add(served.instance.id)
+  }
+
+  /** Why the last report could not be written, until all are. */
+  get failure(): string | undefined {
+    return this.#failure
   }
 
   noteReport(id: string): void {
@@ -94,12 +97,12 @@ export class ReportWriter {
       try {
         await this.#write(id)
         this.#parts.writes.inc({ result: 'written' })
-        if (this.#waiting.size === 0) this.#logged.clear()
+        if (this.#waiting.size === 0) this.#failure = undefined
         else await sleep(PAUSE_MS, undefined, { signal }).catch(() => undefined)
       } catch (error) {
         this.#waiting.add(id) // behind the others, so that they do not wait for it
         this.#parts.writes.inc({ result: 'failed' })
-        this.#warn((error as Error).message)
+        this.#failure = (error as Error).message
         await sleep(this.#parts.retryMs, undefined, { signal }).catch(() => undefined)
       }
     }
@@ -129,16 +132,5 @@ export class ReportWriter {
     const stored = await store.load(id, [...new Set([hypervisor, ...hypervisors])])
     if (stored.length > 0) reports.merge(served, stored.reduce(joinReports))
     this.#merged.add(served.stay)
-  }
-
-  /** Each reason is logged once, until all is written. */
-  #warn(reason: string): void {
-    if (!this.#logged.has(reason))
-      this.#parts.log.warn(
-        { code: 'reports-not-written', reason },
-        'reports of guests cannot be written to the store; they are kept, and written later. ' +
-          'With NOPERM: allow the Redis user of this hypervisor what deploy/redis.acl has',
-      )
-    this.#logged.add(reason)
   }
 }

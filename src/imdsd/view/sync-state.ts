@@ -3,7 +3,7 @@
  * checks, metrics and explanations show it.
  */
 import type { RecordHealth } from './record-health.ts'
-import { formatStoreProblem } from './store-problem.ts'
+import type { StoreProblem } from './store-problem.ts'
 
 /** The state of the connection to the store, and of the view compared with it. */
 export interface SyncStatus {
@@ -16,15 +16,15 @@ export interface SyncStatus {
   readonly disconnectReason: string | undefined
   /** A full resync has completed since the start, and the last one found records that can be used. */
   readonly ready: boolean
-  /** Why it is not ready, as a sentence; undefined when it is. */
-  readonly problem: string | undefined
-  /** Nearly all records that the store has for this hypervisor are faulty. */
-  readonly isStoreUnusable: boolean
-  /** What an operator should check although it is ready, as a sentence; undefined: nothing. */
-  readonly hint: string | undefined
+  /** The store has nothing of this region. */
+  readonly isStoreEmpty: boolean
+  /** Why the records of the store cannot be used. */
+  readonly storeProblem: StoreProblem | undefined
+  /** Why the store could not be read last, until it was. */
+  readonly readFailure: string | undefined
   /**
-   * When the last completed resync began, in milliseconds of `performance.now()`: the view has what the store had then.
-   * Undefined before the first.
+   * When the last completed resync began that found usable records, in milliseconds of `performance.now()`: the view has
+   * what the store had then. Undefined before the first.
    */
   readonly resyncedAtMs: number | undefined
   readonly resyncTookMs: number
@@ -54,6 +54,7 @@ export class SyncState {
   /** No resync has completed since the last connect. */
   #owesResync = true
   #lagSinceMs: number | undefined = performance.now()
+  #readFailure: string | undefined
 
   constructor(health: RecordHealth) {
     this.#health = health
@@ -66,6 +67,11 @@ export class SyncState {
   /** Whether a resync has completed since the start. */
   get wasResynced(): boolean {
     return this.#resyncedAtMs !== undefined
+  }
+
+  /** Why the store could not be read; undefined: all is read. */
+  noteReadFailure(reason: string | undefined): void {
+    this.#readFailure = reason
   }
 
   noteConnected(): void {
@@ -101,16 +107,15 @@ export class SyncState {
   }
 
   read(): SyncStatus {
-    const problem = this.#problem()
     return {
       connected: this.#connected,
       wasConnected: this.#wasConnected,
       changedAtMs: this.#changedAtMs,
       disconnectReason: this.#disconnectReason,
-      ready: problem === undefined,
-      problem,
-      isStoreUnusable: this.#health.problem !== undefined,
-      hint: this.#health.hint,
+      ready: this.wasResynced && this.#health.problem === undefined,
+      isStoreEmpty: this.#health.isStoreEmpty,
+      storeProblem: this.#health.problem,
+      readFailure: this.#readFailure,
       resyncedAtMs: this.#resyncedAtMs,
       resyncTookMs: this.#resyncTookMs,
       lagMs: this.#lagSinceMs === undefined ? 0 : performance.now() - this.#lagSinceMs,
@@ -118,18 +123,5 @@ export class SyncState {
       faulty: this.#health.faulty,
       isStoreBehind: this.#health.isStoreBehind,
     }
-  }
-
-  #problem(): string | undefined {
-    if (this.#health.problem !== undefined) return formatStoreProblem(this.#health.problem)
-    if (this.#resyncedAtMs !== undefined) return undefined
-    if (!this.#connected) {
-      const problem = this.#wasConnected
-        ? 'the store was lost before the first resync'
-        : 'the store was not reached yet'
-      return `${problem}: ${this.#disconnectReason ?? 'connecting'}`
-    }
-    if (!this.#health.isStoreEmpty) return 'the first resync is not complete'
-    return 'the store has nothing of this region: is it the right one (IMDS_STORE, IMDS_REGION), or was it emptied?'
   }
 }

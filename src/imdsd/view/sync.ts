@@ -72,6 +72,8 @@ export interface SyncParts {
    * or replaced.
    */
   readonly onResync: (beganAtMs: number, isFirst: boolean) => void
+  /** The status has changed: the store was lost, or a resync has ended. */
+  readonly onChange: () => void
   readonly metrics: SyncMetrics
   readonly log: Log
 }
@@ -91,8 +93,6 @@ export class Sync {
   readonly #budget = new TurnBudget()
   #resyncWanted = false
   #isFirstResync = true
-  /** Why the store could not be read. It is logged once, until all is read. */
-  #failure: string | undefined
   #resyncBeganAtMs = 0
   /** The time up to which the view had all at the start, and when that was. */
   readonly #floorMs: number
@@ -111,7 +111,7 @@ export class Sync {
   }
 
   start(): void {
-    const { source, view, metrics } = this.#parts
+    const { source, view, metrics, log, onChange } = this.#parts
     source.noteOrder?.(view.latest)
     source.start({
       notice: (id) => {
@@ -122,7 +122,7 @@ export class Sync {
         void this.#work()
       },
       connected: () => {
-        this.#health.reportConnected(source.description)
+        log.info({ store: source.description }, 'the store is connected')
         this.#state.noteConnected()
         this.#isFirstResync = true
         this.#resyncWanted = false // one that was requested during the loss would not wait for the jitter
@@ -135,8 +135,8 @@ export class Sync {
         this.resync()
       },
       disconnected: (reason) => {
-        this.#health.reportDisconnected(source.description, reason, this.#state.isConnected)
         this.#state.noteDisconnected(reason)
+        onChange()
       },
     })
     this.#scheduleResync()
@@ -180,6 +180,15 @@ export class Sync {
     return this.#health.faults()
   }
 
+  /** The instances of the view that have unusable addresses. */
+  get unusable(): readonly string[] {
+    return this.#health.unusable
+  }
+
+  isConnected(): boolean {
+    return this.#state.isConnected
+  }
+
   status(): SyncStatus {
     return this.#state.read()
   }
@@ -199,16 +208,14 @@ export class Sync {
         if (this.#stopped) break
         if (this.#resyncWanted || this.#queue.isResyncing) this.#parts.metrics.resyncs.inc({ result: 'failed' })
         if (!this.#state.isConnected) break // `disconnected` reports the loss; the queue waits for the store's return
-        const { message } = error as Error
-        if (message !== this.#failure)
-          this.#parts.log.warn({ code: 'store-read-failed', err: error }, 'reading the store failed: trying again')
-        this.#failure = message
+        this.#parts.log.debug({ err: error }, 'reading the store failed: trying again')
+        this.#state.noteReadFailure((error as Error).message)
         await new Promise<void>((resolve) => this.#later(RETRY_MS * (1 + Math.random()), resolve))
       }
     }
     this.#working = false // in the same turn as the last #hasWork(), so that later work starts the loop again
     if (this.#queue.isEmpty) this.#state.noteRead(undefined)
-    if (this.#queue.isEmpty && this.#state.isConnected) this.#failure = undefined
+    if (this.#queue.isEmpty && this.#state.isConnected) this.#state.noteReadFailure(undefined)
   }
 
   #hasWork(): boolean {
@@ -216,7 +223,7 @@ export class Sync {
   }
 
   async #beginResync(): Promise<void> {
-    const { source, view, metrics } = this.#parts
+    const { source, view, metrics, onChange } = this.#parts
     const beganAtMs = performance.now()
     this.#resyncWanted = false
     const {
@@ -230,10 +237,11 @@ export class Sync {
     })
     if (!initialised) {
       metrics.resyncs.inc({ result: 'uninitialised' })
-      this.#health.reportAllUnconfirmed(source.description)
+      this.#health.noteStore(true)
+      onChange()
       return
     }
-    this.#health.noteInitialised()
+    this.#health.noteStore(false)
     this.#health.noteMark(isBehind)
     this.#resyncBeganAtMs = beganAtMs
     this.#queue.beginResync()
@@ -251,12 +259,9 @@ export class Sync {
   }
 
   #completeResync(): void {
-    const { source, view, hypervisor, metrics, log, onResync } = this.#parts
-    this.#health.reportUnnamed(hypervisor)
+    const { source, view, metrics, log, onResync, onChange } = this.#parts
     this.#queue.endResync()
     this.#health.completeResync(this.#named.keys())
-    this.#health.reportContested()
-    this.#health.reportUnusableAddresses()
     metrics.resyncs.inc({ result: 'completed' })
     const isUsable = this.#health.problem === undefined
     if (isUsable && !this.#state.wasResynced)
@@ -266,6 +271,7 @@ export class Sync {
     if (this.#health.faulty === 0 && !isAhead(this.#last, this.#wall())) view.advance(this.#last)
     // if that fails, the next resync tells the store again
     if (this.#health.hasLaterStates) source.reportBehind?.().catch(() => undefined)
+    onChange()
     if (!isUsable) return
     const isFirst = this.#isFirstResync
     this.#isFirstResync = false
@@ -296,7 +302,6 @@ export class Sync {
     await this.#parts.changeLog.allApplied() // the next batch may have newer states of the same ids
     // records are repaired: a resync says whether the store can be used again, which the firewall's rules wait for
     this.#resyncWanted ||= this.#health.problem !== undefined && this.#health.faulty < faulty
-    this.#health.reportContested()
     this.#parts.source.noteOrder?.(this.#parts.view.latest)
     if (isAll) this.#state.noteRead(takenAtMs)
   }

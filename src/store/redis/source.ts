@@ -32,13 +32,13 @@ const MAX_MARK_BYTES = 32
 
 /**
  * How a daemon announces itself in the store. `id`: random, so that no other daemon has it. `state`: what it reports,
- * beside the time. `failed`: called if Redis does not let it write. `foundOther`: called if another daemon has announced
+ * beside the time. `written`: called after each write, with the reason if Redis does not let it. `foundOther`: called if another daemon has announced
  * this hypervisor since this one did.
  */
 export interface Announcement {
   readonly id: string
   readonly state: () => Readonly<Omit<AnnouncedHypervisor, 'name' | 'seenAt'>>
-  readonly failed: (reason: string) => void
+  readonly written: (failure: string | undefined) => void
   readonly foundOther: () => void
 }
 
@@ -145,7 +145,7 @@ export class RedisSource implements Source {
   announce(): void {
     const session = this.#session
     if (session === undefined) return
-    const { id, state, failed, foundOther } = this.#parts.announcement
+    const { id, state, written: noteWrite, foundOther } = this.#parts.announcement
     const key = this.#keys.announcement(this.#parts.hypervisor)
     const order = this.#knownOrder === 0 ? undefined : this.#knownOrder
     const text = JSON.stringify({ id, ...state(), order, seenAt: new Date().toISOString() })
@@ -158,7 +158,7 @@ export class RedisSource implements Source {
         if (session.wasAnnounced && typeof other === 'string' && other !== id) foundOther()
         const reason = written instanceof Error ? reasonOf(written) : undefined
         session.wasAnnounced ||= reason === undefined
-        if (reason !== undefined && MAY_NOT_WRITE.test(reason)) failed(reason)
+        noteWrite(reason !== undefined && MAY_NOT_WRITE.test(reason) ? reason : undefined)
       },
       () => undefined, // the connection is lost, and `disconnected` says so
     )

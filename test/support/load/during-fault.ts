@@ -10,7 +10,7 @@ export interface Operator {
   seesMetric(metric: string, value: number): Promise<void>
   /** Waits until a counter increases. */
   seesIncrease(metric: string): Promise<void>
-  /** Waits for a log line that begins with this text. */
+  /** Waits for a log line that begins with this text, or has this code. */
   seesLogLine(message: string): Promise<void>
   /** Adds something that is seen outside the daemon to the report, without waiting. */
   notes(what: string): void
@@ -88,7 +88,7 @@ async function observe(host: FaultHost, seen: string[]): Promise<Operator> {
         host
           .daemon()
           .log.slice(isRestarted() ? 0 : linesBefore)
-          .find(({ msg }) => msg.startsWith(message))
+          .find(({ msg, code }) => msg.startsWith(message) || code === message)
       await until(() => line() !== undefined, `"${message}" in the log`, 20_000)
       const { level, msg, reason } = line()!
       seen.push(`${level} "${msg}"${typeof reason === 'string' ? ` (${reason})` : ''}`)

@@ -37,6 +37,8 @@ export interface TestDaemon {
   operator(path: string): Promise<Answer>
   /** The value of a metric, with its labels as Prometheus prints them: `imds_resyncs_total{result="completed"}`. */
   metric(name: string): Promise<number>
+  /** The text of a condition that the daemon finds now, or undefined. */
+  condition(code: string): Promise<string | undefined>
   /** Sends SIGTERM and waits for the end. Returns the exit status. */
   stop(): Promise<number | null>
 }
@@ -153,6 +155,12 @@ export async function startDaemon(
         .split('\n')
         .find((text) => text.startsWith(`${name} `))
       return line === undefined ? NaN : Number(line.slice(name.length + 1))
+    },
+    condition: async (code) => {
+      const { conditions } = JSON.parse((await operator('/readyz')).body.toString()) as {
+        readonly conditions: readonly { readonly code: string; readonly text: string }[]
+      }
+      return conditions.find((one) => one.code === code)?.text
     },
     stop,
   }

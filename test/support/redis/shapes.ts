@@ -84,7 +84,7 @@ export async function aSource(
       id: '0',
       foundOther: () => undefined,
       state: () => ({ version: '0', instances: 0, lagSeconds: 0 }),
-      failed: () => undefined,
+      written: () => undefined,
     },
   })
   await new Promise<void>((connected) => {

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { formatExplanation } from '../../../src/imdsctl/explain.ts'
 import { failure, ok } from '../../../src/runtime/check.ts'
-import type { Step } from '../../../src/imdsd/checks/guest-path.ts'
+import type { Step } from '../../../src/imdsctl/doctor/guest-path.ts'
 import type { Explanation } from '../../../src/imdsd/operator/documents.ts'
 import { formatRows, plain, type Paint } from '../../../src/runtime/terminal.ts'
 

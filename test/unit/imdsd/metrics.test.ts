@@ -12,22 +12,13 @@ function aDaemon(change: Partial<MetricsSources> = {}) {
   const meter = new RequestMeter()
   const metrics = buildMetrics()
   metrics.setSources({
-    view: {
-      size: 4,
-      contested: () => new Map(['a', 'b', 'c', 'd', 'e'].map((range) => [range, []])),
-      unconfirmed: () => new Map(),
-      instances: () => [].values(),
-    },
+    view: { size: 4 },
     meter,
     held: { size: 3 },
-    source: {},
     sync: { status: () => STATUS },
     firewall: { status: () => FIREWALL, packets: () => undefined },
-    addresses: { missing: () => [] },
-    unserved: [],
     viewAgeSeconds: () => 6,
-    isDuplicate: () => false,
-    listenerProblems: () => [],
+    conditions: () => [],
     ...change,
   })
   const scrape = async () =>
@@ -81,31 +72,29 @@ test('gauges are read when they are scraped', async () => {
   expect(Object.fromEntries(await scrape())).toMatchObject({
     imds_view_instances: 4,
     imds_held_requests: 3,
-    imds_view_contested_addresses: 5,
-    imds_view_unconfirmed_addresses: 0,
     imds_view_age_seconds: 6,
     imds_resync_duration_seconds: 1.5,
     imds_view_unconfirmed_instances: 2,
     imds_view_faulty_records: 3,
     imds_store_connected: 1,
-    imds_store_behind: 0,
-    imds_store_unusable: 0,
+    'imds_condition{code="store-lost",severity="failure"}': 0,
     imds_firewall_age_seconds: 7,
-    imds_missing_addresses: 0,
-    imds_unserved_networks: 0,
     imds_ready: 1,
   })
   held.size = 9
   expect((await scrape()).get('imds_held_requests')).toBe(9)
 })
 
-test('the daemon is not ready if sync is not, or a listener has a problem', async () => {
-  const readiness = async (change: Partial<MetricsSources>) => (await aDaemon(change).scrape()).get('imds_ready')
-  expect([
-    await readiness({ sync: { status: () => ({ ...STATUS, ready: false }) } }),
-    await readiness({ listenerProblems: () => ['no 10.0.0.1'] }),
-    await readiness({}),
-  ]).toEqual([0, 0, 1])
+test('the daemon is not ready because of some conditions, each of which is a series', async () => {
+  const scraped = async (unready: boolean) => {
+    const conditions = () => [{ code: 'store-lost', severity: 'failure', text: '', remedy: '', unready } as const]
+    const found = await aDaemon({ conditions }).scrape()
+    return ['imds_ready', 'imds_condition{code="store-lost",severity="failure"}'].map((name) => found.get(name))
+  }
+  expect([await scraped(true), await scraped(false)]).toEqual([
+    [0, 1],
+    [1, 1],
+  ])
 })
 
 test('the age of the firewall is 0 if no firewall is required', async () => {

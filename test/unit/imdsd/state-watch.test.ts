@@ -7,27 +7,29 @@ import { directoryOfFile } from '../../support/fixtures/temporary-directory.ts'
 
 const directory = directoryOfFile()
 
-test('it sees the directory, its journal and the free bytes as of its last look', async () => {
+test('it sees the directory, its journal, the free bytes and open descriptors as of its last look', async () => {
   const state = join(directory, 'state')
   const watch = new StateWatch(state, () => 0)
-  expect(watch.file(state)).toEqual({ kind: 'unseen', code: 'it was not checked yet' })
+  expect(watch.last).toBeUndefined()
   await watch.check()
-  expect([watch.file(state), watch.freeBytes]).toEqual([{ kind: 'unseen', code: 'ENOENT' }, undefined])
+  const missing = { directory: { kind: 'unseen', code: 'ENOENT' }, journalBytes: 0, freeBytes: undefined }
+  expect(watch.last).toMatchObject(missing)
   mkdirSync(state, { mode: 0o700 })
   writeFileSync(journalPath(state), 'text')
   await watch.check()
-  expect(watch.file(state)).toMatchObject({ kind: 'directory', mode: 0o40_700 })
-  expect(watch.file(journalPath(state))).toMatchObject({ kind: 'file', size: 4 })
-  expect(watch.freeBytes).toBeGreaterThan(0)
+  expect(watch.last).toMatchObject({ directory: { kind: 'directory', mode: 0o40_700 }, journalBytes: 4 })
+  const { freeBytes, openDescriptors, maxDescriptors } = watch.last!
+  expect([freeBytes! > 0, openDescriptors > 3, maxDescriptors > openDescriptors]).toEqual([true, true, true])
 })
 
 test('a look that takes long finds a disk that does not answer, and no other look begins meanwhile', async () => {
   const clock = { ms: 0 }
   const watch = new StateWatch(directory, () => clock.ms)
+  await watch.check()
   const looking = watch.check()
   clock.ms = 5_001
-  await watch.check() // at once, while the first one is in flight
-  expect(watch.file(directory)).toEqual({ kind: 'unseen', code: 'its disk does not answer' })
+  await watch.check() // at once, while the second one is in flight
+  expect(watch.last).toMatchObject({ directory: { kind: 'unseen', code: 'its disk does not answer' } })
   await looking
-  expect(watch.file(directory)).toMatchObject({ kind: 'directory' })
+  expect(watch.last).toMatchObject({ directory: { kind: 'directory' } })
 })

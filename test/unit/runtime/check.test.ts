@@ -2,7 +2,7 @@ import { PassThrough } from 'node:stream'
 import { expect, test } from 'vitest'
 import { failure, ok, printChecks, runChecks, warning } from '../../../src/runtime/check.ts'
 import { Output } from '../../../src/runtime/output.ts'
-import type { DoctorCheck } from '../../../src/imdsd/checks/hypervisor-state.ts'
+import type { DoctorCheck } from '../../../src/imdsctl/doctor/hypervisor-state.ts'
 import { aLook } from '../../support/fixtures/look.ts'
 
 const aCheck = (name: string, find: DoctorCheck['find']): DoctorCheck => ({ name, what: 'it is well', find })

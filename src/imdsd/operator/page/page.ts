@@ -5,8 +5,7 @@
  * its id, revision and addresses.
  */
 import { formatDocument } from '../../../pages/document.ts'
-import { formatFindings } from '../../../pages/findings.ts'
-import { worstOf, type CheckResult } from '../../../runtime/check.ts'
+import { formatConditions, worstOf } from '../../../conditions/page.ts'
 import { markup, type Markup } from '../../../pages/markup.ts'
 import type { Question } from '../../../pages/search.ts'
 import { formatFacts, formatTable, number } from '../../../pages/table.ts'
@@ -26,28 +25,26 @@ export interface PageParts extends RequestsParts {
   readonly startedMs: number
   readonly networks: readonly string[]
   readonly readiness: () => Readiness
-  /** What the checks of `imdsctl doctor` find from inside the daemon, and those that it cannot run. */
-  readonly health: () => Promise<{ readonly results: readonly CheckResult[]; readonly unchecked: readonly string[] }>
   readonly history: Pick<History, 'intervals' | 'refusals'>
 }
 
 export async function formatPage(parts: PageParts, question: Question): Promise<string> {
   const { hypervisor, version, startedMs, history, view, requests, now, wall } = parts
-  const { results, unchecked } = await parts.health()
+  const state = parts.readiness()
   const nowMs = now()
   const found = view.get(question.search)
   const instances = await formatInstances({ instances: view.instances(), requests, nowMs }, question)
   return formatDocument({
     title: hypervisor === undefined ? 'imds' : `imds on ${hypervisor}`,
-    state: worstOf(results),
+    state: worstOf(state.conditions),
     about: `imdsd ${version}, started ${formatDuration((nowMs - startedMs) / 1000)} ago; ${new Date(wall()).toISOString()}`,
     sections: [
       [
         'Health',
-        markup`${formatFindings(results)}
-<p class="soft">The daemon cannot check these: ${unchecked.join(', ')}. On this hypervisor, run <code>sudo imdsctl doctor</code>.</p>`,
+        markup`${formatConditions(state.conditions)}
+<p class="soft">On this hypervisor, <code>sudo imdsctl doctor</code> also checks its units, ports, files, links, store and clock.</p>`,
       ],
-      ['View and store', formatView(parts)],
+      ['View and store', formatView(state, parts.networks)],
       ['Requests of guests', formatTraffic(history, nowMs)],
       ['Refusals', formatRefusals(history)],
       ['Instances', instances],
@@ -58,8 +55,10 @@ export async function formatPage(parts: PageParts, question: Question): Promise<
   })
 }
 
-function formatView({ readiness, networks }: PageParts): Markup {
-  const { store, connected, viewAgeSeconds, instances, faulty, unconfirmed, contestedAddresses, firewall } = readiness()
+function formatView(
+  { store, connected, viewAgeSeconds, instances, faulty, unconfirmed, contestedAddresses, firewall }: Readiness,
+  networks: readonly string[],
+): Markup {
   return formatFacts([
     ['store', `${store}, ${connected ? 'connected' : 'not connected'}`],
     ['last full comparison', `${formatDuration(viewAgeSeconds)} ago`],

@@ -5,7 +5,6 @@ import type { FirewallDocument } from '../../../../src/imdsd/firewall/document.t
 import { View } from '../../../../src/imdsd/view/view.ts'
 import { anInstance } from '../../../support/fixtures/instance.ts'
 import { parsed } from '../../../support/fixtures/guest-server.ts'
-import { collectLog } from '../../../support/fixtures/collected-log.ts'
 
 beforeEach(() => vi.useFakeTimers())
 afterEach(() => vi.useRealTimers())
@@ -23,7 +22,6 @@ function report(applied?: string, failed?: string, packets?: Packets) {
 
 /** `restored`: an instance that the view has at the start. */
 function aFirewall(required = true, link = 'tap-{interfaceId}', restored?: Record<string, unknown>) {
-  const log: Record<string, unknown>[] = []
   const confirmed: string[] = []
   const view = new View({}, () => Date.now(), required)
   const put = (change: Record<string, unknown> = {}, order = 1) => {
@@ -42,7 +40,6 @@ function aFirewall(required = true, link = 'tap-{interfaceId}', restored?: Recor
       confirmed.push(`${version}${wasFresh ? '' : ' anew'}`)
       view.noteRules(version)
     },
-    log: collectLog(() => log),
   })
   view.onChange((id) => firewall.noteChange(id))
   const ready = () => {
@@ -66,7 +63,7 @@ function aFirewall(required = true, link = 'tap-{interfaceId}', restored?: Recor
     const found = view.find('default', address)
     return found.kind === 'owned' ? found.owner.instance.id : found.kind
   }
-  return { firewall, view, put, ready, next, apply, owner, log, confirmed }
+  return { firewall, view, put, ready, next, apply, owner, confirmed }
 }
 
 test('E5: an address is unconfirmed until rules that give it to its new owner alone are confirmed', async () => {
@@ -129,31 +126,6 @@ test('a document follows no change that the rules do not see, and at most ten fo
   const versions = new Set<string>()
   for (let n = 0; n < 10; n++) versions.add((await next(first))!.version)
   expect([versions.size, built > 0]).toEqual([1, true])
-})
-
-test('addresses that wait for the rules for ten seconds are logged, with the instance that still has them', async () => {
-  const { put, ready, apply, log } = aFirewall()
-  ready()
-  put({ id: 'srv-a' })
-  await apply()
-  put({ id: 'srv-b' }, 2)
-  await vi.advanceTimersByTimeAsync(9_900)
-  expect(log).toEqual([])
-  await vi.advanceTimersByTimeAsync(20_000)
-  expect(log).toMatchObject([
-    {
-      code: 'address-unconfirmed',
-      waiting: 1,
-      addresses: ['default 10.0.0.2 of srv-b: the rules in the kernel still give it to srv-a'],
-    },
-  ])
-})
-
-test('addresses that wait for the rules since the start are logged too', async () => {
-  const { log } = aFirewall(true, undefined, { id: 'srv-a' })
-  await vi.advanceTimersByTimeAsync(10_000)
-  const address = 'default 10.0.0.2 of srv-a: the rules of before the start may give it to another instance'
-  expect(log).toMatchObject([{ code: 'address-unconfirmed', addresses: [address] }])
 })
 
 test('no document is sent before the daemon listens and its view is complete', async () => {
@@ -254,8 +226,8 @@ test('guests whose interfaces would share a link are held, and their hop limits 
   }
 })
 
-test('rules that nft rejects hold the gate with the reason, which is logged once', async () => {
-  const { firewall, put, ready, next, log } = aFirewall()
+test('rules that nft rejects hold the gate with the reason', async () => {
+  const { firewall, put, ready, next } = aFirewall()
   ready()
   const instance = put()
   await next()
@@ -265,7 +237,6 @@ test('rules that nft rejects hold the gate with the reason, which is logged once
     /^the firewall has not admitted the guest yet: nft: no such thing; default 10.0.0.2 of srv-abcde: /,
   )
   expect(firewall.status()).toMatchObject({ applied: false, failed: 'nft: no such thing' })
-  expect(log).toMatchObject([{ level: 40, code: 'firewall-not-applied', failed: 'nft: no such thing' }])
   void firewall.next(report('e.1'))
   expect([firewall.problemOf(instance), firewall.status().failed]).toEqual([undefined, undefined])
 })

@@ -111,7 +111,6 @@ class Daemon {
       comparedAtMs: nowMs - (restored.ageMs ?? 0),
       journalWrites: counter('writes'),
       journalRewrites: counter('rewrites'),
-      log: logger,
       ...parts,
     })
     daemons.push(daemon)
@@ -180,11 +179,7 @@ const found = async (options?: Options) => {
   return daemon.content
 }
 const NOTHING = { instances: [], removals: { floor: 0, removed: new Map() }, unconfirmed: [], reports: new Map() }
-const messages = () => log.map(({ msg }) => msg.split(':')[0])
-const LOST = 'the view cannot be kept on disk'
-const NOT_REWRITTEN = 'the journal of the view cannot be rewritten'
-const NOT_DELETED = 'the journal of the view cannot be deleted, and is older than what guests get'
-const AGAIN = 'the journal of the view can be written again'
+const problem = ({ persistence }: Daemon) => persistence.problem?.kind
 
 describe.each([
   ['plain', PLAIN],
@@ -382,12 +377,12 @@ describe('a disk that does not work', () => {
     expect(daemon.view.get(idOf(1))?.instance.revision).toBe(2)
     expect(readdirSync(directory)).toEqual([])
     await daemon.remove(idOf(1))
-    expect(log.map(({ level, msg, err }) => [level, msg.split(':')[0], err?.code])).toEqual([[40, LOST, 'ENOSPC']])
+    expect(daemon.persistence.problem).toEqual({ kind: 'lost', reason: 'no space left' })
     expect(counts.writes.failed).toBe(1)
     works()
     await daemon.persistence.stop()
     expect(await found()).toEqual(daemon.content)
-    expect(messages()).toEqual([LOST, AGAIN])
+    expect(problem(daemon)).toBeUndefined()
   })
 
   test('E3: the same if the first rewrite after a start fails', async () => {
@@ -416,7 +411,7 @@ describe('a disk that does not work', () => {
     await change
     await daemon.put(state(1, 3))
     expect(await found()).toEqual(NOTHING)
-    expect(log).toMatchObject([{ err: { message: 'no answer within 20000 ms' } }])
+    expect(daemon.persistence.problem?.reason).toBe('no answer within 20000 ms')
     release()
     await daemon.persistence.stop()
     expect(await found()).toEqual(daemon.content)
@@ -432,12 +427,12 @@ describe('a disk that does not work', () => {
     await begun
     const change = daemon.put(state(1, 3))
     tooLate()
-    await eventually(() => expect(messages()).toEqual([LOST]))
+    await eventually(() => expect(problem(daemon)).toBe('lost'))
     tooLate()
     await change
     expect(await found()).toEqual(NOTHING)
     release()
-    await eventually(() => expect(messages()).toEqual([LOST, NOT_DELETED, AGAIN]))
+    await eventually(() => expect(problem(daemon)).toBeUndefined())
     await daemon.put(state(2, 1))
     expect(await found()).toEqual(daemon.content)
   })
@@ -450,9 +445,9 @@ describe('a disk that does not work', () => {
     await eventually(() => expect(counts.rewrites.failed).toBeGreaterThan(3))
     await daemon.put(state(2, 1))
     expect(await found()).toEqual(daemon.content)
-    expect([messages(), readdirSync(directory)]).toEqual([[NOT_REWRITTEN], ['view.journal']])
+    expect([problem(daemon), readdirSync(directory)]).toEqual(['not-rewritten', ['view.journal']])
     works()
-    await eventually(() => expect(messages()).toEqual([NOT_REWRITTEN, AGAIN]))
+    await eventually(() => expect(problem(daemon)).toBeUndefined())
     expect(await found()).toEqual(daemon.content)
     expect(readFileSync(path, 'latin1')).not.toContain('old')
   })
@@ -462,7 +457,7 @@ describe('a disk that does not work', () => {
     await daemon.put(state(1, 1))
     const works = whileFull('writeFile')
     daemon.persistence.noteResync(Date.now())
-    await eventually(() => expect(messages()).toEqual([NOT_REWRITTEN]))
+    await eventually(() => expect(problem(daemon)).toBe('not-rewritten'))
     expect(await found()).toEqual(daemon.content)
     await daemon.put(state(1, 2))
     expect(await found()).toEqual(NOTHING)
@@ -489,7 +484,7 @@ describe('a disk that does not work', () => {
       expect(bytes()).toBeLessThan(7 * 1024 * 1024)
     }
     works()
-    expect(messages()).toEqual([NOT_REWRITTEN, LOST])
+    expect(problem(daemon)).toBe('lost')
     expect(await found()).toEqual(NOTHING)
   })
 
@@ -518,11 +513,11 @@ describe('a disk that does not work', () => {
       return run()
     }
     await daemon.put(state(1, 2))
-    expect(messages()).toEqual([])
+    expect(problem(daemon)).toBeUndefined()
     expect(await found()).toEqual(daemon.content)
   })
 
-  test('a disk that hangs has at most three operations, delays no further change, and is logged once', async () => {
+  test('a disk that hangs has at most three operations, and delays no further change', async () => {
     stopTime()
     const daemon = await start({ retryMs: 10 })
     await daemon.put(state(1, 1))
@@ -537,7 +532,7 @@ describe('a disk that does not work', () => {
     const change = daemon.put(state(1, 2))
     await begun.promise
     tooLate()
-    await eventually(() => expect(messages()).toEqual([LOST]))
+    await eventually(() => expect(problem(daemon)).toBe('lost'))
     tooLate()
     await change
     for (let revision = 3; revision <= 60; revision++) {
@@ -546,7 +541,7 @@ describe('a disk that does not work', () => {
       tooLate()
     }
     expect(waiting).toBeLessThanOrEqual(3)
-    expect(messages()).toEqual([LOST, NOT_DELETED])
+    expect(problem(daemon)).toBe('not-deleted')
     around = asItIs
     held.resolve(undefined)
     await daemon.persistence.stop()
@@ -560,7 +555,7 @@ test('E3: a disk refuses to write and to delete, and works again: the next start
   const daemon = await start()
   around = () => Promise.reject(new Error('the disk refuses that'))
   await daemon.put(state(1, 2))
-  expect(messages()).toEqual([LOST, NOT_DELETED])
+  expect(problem(daemon)).toBe('not-deleted')
   around = asItIs
   expect(await found()).toEqual(NOTHING)
   expect(readdirSync(directory)).toEqual([])
@@ -574,13 +569,14 @@ describe('a journal that another program', () => {
     ['deletes', () => rmSync(path)],
     ['cuts off', () => truncateSync(path, statSync(path).size - 100)],
   ])('%s is found at the next comparison, and written again', async (_what, spoil) => {
-    const daemon = await start({ retryMs: 5 })
+    const daemon = await start({ retryMs: 500 })
     await daemon.put(state(1, 1))
     await daemon.put(state(1, 2))
     spoil()
     daemon.persistence.noteResync(Date.now())
-    await eventually(() => expect(messages()).toEqual([LOST, AGAIN]))
-    expect(log[0]?.err?.message).toMatch(/ was deleted or changed by another program$/)
+    const reason = / was deleted or changed by another program$/
+    await eventually(() => expect(daemon.persistence.problem?.reason).toMatch(reason))
+    await eventually(() => expect(problem(daemon)).toBeUndefined())
     expect(await found()).toEqual(daemon.content)
   })
 

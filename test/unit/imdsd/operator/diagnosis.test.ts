@@ -1,11 +1,9 @@
 import { describe, expect, test } from 'vitest'
-import { buildDiagnosis, formatStoreState, type DiagnosisParts } from '../../../../src/imdsd/operator/diagnosis.ts'
+import { buildDiagnosis, type DiagnosisParts } from '../../../../src/imdsd/operator/diagnosis.ts'
 import type { Loaded } from '../../../../src/store/source.ts'
-import type { SyncStatus } from '../../../../src/imdsd/view/sync-state.ts'
 import { View } from '../../../../src/imdsd/view/view.ts'
 import { parsed } from '../../../support/fixtures/guest-server.ts'
 import { anInstance } from '../../../support/fixtures/instance.ts'
-import { READY } from '../../../support/fixtures/ready.ts'
 
 const ID = 'srv-abcde'
 const record = (change: Record<string, unknown> = {}): Loaded => ({
@@ -43,11 +41,11 @@ function diagnosing({
     },
     owner: () => (fails ? Promise.reject(new Error('ECONNREFUSED')) : Promise.resolve(owner)),
   }
-  const status = { status: () => READY, faultOf: () => undefined }
   const diagnosis = buildDiagnosis({
     view,
     source,
-    sync: status,
+    sync: { isConnected: () => true, faultOf: () => undefined },
+    conditions: () => [],
     networks: ['default'],
     hypervisor: 'hv1',
     userDataMaxBytes: 16_384,
@@ -91,7 +89,7 @@ describe('an instance that is not served has the reason', () => {
 describe('an instance that is served has what is wrong with it', () => {
   test('a faulty record in the store, with the revision that guests get', async () => {
     const faultOf = () => ({ reason: 'record' as const, faults: [{ path: '/fqdn', message: 'must be a domain name' }] })
-    const { diagnosis, reads } = diagnosing({ served: { revision: 7 }, sync: { status: () => READY, faultOf } })
+    const { diagnosis, reads } = diagnosing({ served: { revision: 7 }, sync: { isConnected: () => true, faultOf } })
     expect([await diagnosis.instance(ID), reads()]).toEqual([
       `the record of ${ID} in the store is faulty: /fqdn must be a domain name; revision 7 is served`,
       0,
@@ -129,12 +127,13 @@ describe('an instance that is served has what is wrong with it', () => {
 
 test('while the store is lost, that is the reason, and the store is not asked', async () => {
   const { diagnosis, reads } = diagnosing({
-    sync: {
-      status: () => ({ ...READY, connected: false, disconnectReason: 'ECONNREFUSED' }),
-      faultOf: () => undefined,
-    },
+    sync: { isConnected: () => false, faultOf: () => undefined },
+    conditions: () => [
+      { code: 'store-lost', severity: 'failure', text: 'it was lost', remedy: 'start it' },
+      { code: 'clock', severity: 'warning', text: 'it is wrong', remedy: 'set it' },
+    ],
   })
-  expect([await diagnosis.instance(ID), reads()]).toEqual(['the store was lost 5 s ago: ECONNREFUSED', 0])
+  expect([await diagnosis.instance(ID), reads()]).toEqual(['it was lost', 0])
 })
 
 describe('an address that no instance of the view has', () => {
@@ -154,29 +153,6 @@ describe('an address that no instance of the view has', () => {
   test('has the failure of the store as its reason: a diagnosis never rejects', async () => {
     expect(await of({ fails: true })).toBe('the store does not answer: ECONNREFUSED')
   })
-})
-
-test.each<[string, Partial<SyncStatus>, string | undefined]>([
-  ['connected and ready', {}, undefined],
-  ['lost', { connected: false, disconnectReason: 'cut' }, 'the store was lost 5 s ago: cut'],
-  ['lost for no known reason', { connected: false }, 'the store was lost 5 s ago'],
-  [
-    'never reached',
-    { connected: false, wasConnected: false, disconnectReason: 'refused' },
-    'the store has not been reached since the start 5 s ago: refused',
-  ],
-  [
-    'lost and not ready',
-    { connected: false, problem: 'the first resync is not complete' },
-    'not ready: the store was lost 5 s ago',
-  ],
-  [
-    'connected and not ready',
-    { problem: 'the first resync is not complete' },
-    'not ready (connected for 5 s): the first resync is not complete',
-  ],
-])('the state of a store that is %s', (_what, change, text) => {
-  expect(formatStoreState({ ...READY, ...change }, 5_400) ?? undefined).toBe(text)
 })
 
 test('the store is asked 20 times at once and 10 times a second; beyond that the reason says so', async () => {

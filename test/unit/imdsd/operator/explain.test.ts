@@ -1,4 +1,3 @@
-import { pino } from 'pino'
 import { expect, test } from 'vitest'
 import { Firewall } from '../../../../src/imdsd/firewall/firewall.ts'
 import { explain, explainInstance } from '../../../../src/imdsd/operator/explain.ts'
@@ -17,7 +16,6 @@ const aFirewall = (required: boolean, view = new View({}, () => 0, required)) =>
     now: () => 0,
     startId: 'e',
     onConfirmed: () => undefined,
-    log: pino({ level: 'silent' }),
   })
 
 /** What explains an instance with some addresses, on a firewall with or without packets. */

@@ -37,9 +37,7 @@ function aRecordHealth() {
       lost: [],
     })
   }
-  /** What was logged since the last time: level and message. */
-  const logged = () => lines.splice(0).map(({ level, msg }) => `${String(level)} ${String(msg)}`)
-  return { health, view, counted, serve, lines, logged }
+  return { health, view, counted, serve, lines }
 }
 
 test('a faulty record is reported once for each state of it, and counted', () => {
@@ -50,14 +48,14 @@ test('a faulty record is reported once for each state of it, and counted', () =>
   health.noteFault('srv-a', 'd2', REJECTED)
   expect(lines).toMatchObject([
     {
-      level: 40,
+      level: 30,
       instance: 'srv-a',
       reason: 'record',
       faults: FAULT.faults,
       msg: 'faulty record: this instance is not served',
     },
-    { level: 40, reason: 'record', servedRevision: 7, msg: 'faulty record: the last good one is still served' },
-    { level: 40, reason: 'rejected' },
+    { level: 30, reason: 'record', servedRevision: 7, msg: 'faulty record: the last good one is still served' },
+    { level: 30, reason: 'rejected' },
   ])
   expect(lines[0]).not.toHaveProperty('servedRevision')
   expect([counted, health.faulty, health.faultOf('srv-a')?.reason, health.faultOf('srv-b')]).toEqual([
@@ -82,110 +80,47 @@ test('all faulty records are named, also those of instances that are not served'
   ])
 })
 
-test('of many faulty records five per reason are logged between two resyncs, one line counts the rest', () => {
-  const { health, lines, logged } = aRecordHealth()
+test('of many faulty records five per reason are logged between two resyncs', () => {
+  const { health, lines } = aRecordHealth()
   for (let i = 0; i < 8; i++) health.noteFault(`srv-${i}`, 'd1', FAULT)
   health.noteFault('srv-x', 'd1', REJECTED)
   health.noteFault('srv-4', 'd2', FAULT) // one of those that were logged may be logged again
-  expect(lines.map(({ level }) => level)).toEqual([40, 40, 40, 40, 40, 20, 20, 20, 40, 40])
-  logged()
-  health.completeResync([...Array(100).keys()].map((i) => `srv-${i}`))
-  expect(lines).toMatchObject([{ level: 40, notLogged: 3, faulty: 9 }])
+  expect(lines.map(({ level }) => level)).toEqual([30, 30, 30, 30, 30, 20, 20, 20, 30, 30])
   health.completeResync([])
-  expect(lines).toHaveLength(1)
   health.noteFault('srv-7', 'd2', FAULT)
-  expect(lines[1]).toMatchObject({ level: 40, instance: 'srv-7' })
+  expect(lines.at(-1)).toMatchObject({ level: 30, instance: 'srv-7' })
 })
 
-test('a store without a usable record is reported once with its cause, and once when it recovers', () => {
-  const { health, lines, logged } = aRecordHealth()
+test('a store without a usable record has a problem with its cause, until it recovers', () => {
+  const { health } = aRecordHealth()
   for (const id of ['srv-a', 'srv-b']) health.noteFault(id, 'd1', REJECTED)
-  logged()
-  for (let i = 0; i < 2; i++) health.completeResync(['srv-a', 'srv-b'])
-  expect(lines).toMatchObject([
-    { level: 50, reasons: { rejected: 2 }, example: { instance: 'srv-a', faults: REJECTED.faults }, instances: 0 },
-  ])
-  expect(health.problem?.cause).toBeDefined()
+  health.completeResync(['srv-a', 'srv-b'])
+  expect(health.problem).toMatchObject({ reasons: { rejected: 2 }, cause: expect.any(String) as string })
   for (const id of ['srv-a', 'srv-b']) health.noteGood(id)
-  logged()
-  for (let i = 0; i < 2; i++) health.completeResync(['srv-a', 'srv-b'])
-  expect([logged(), health.problem]).toEqual([['30 the records of the store can be used again'], undefined])
+  health.completeResync(['srv-a', 'srv-b'])
+  expect(health.problem).toBeUndefined()
 })
 
-test('invariant 8: an instance missing from the store is reported once, with the command to remove it', () => {
-  const { health, serve, lines } = aRecordHealth()
-  serve('srv-a', '10.0.0.2', 7)
-  for (let i = 0; i < 2; i++) health.reportUnconfirmed('srv-a')
-  expect(lines).toMatchObject([{ level: 40, instance: 'srv-a' }])
-  expect([lines[0]!['msg'], health.unconfirmed]).toEqual([
-    expect.stringContaining('run imdsctl remove srv-a --revision 7'),
-    1,
-  ])
-  health.notePresent('srv-a')
-  expect(health.unconfirmed).toBe(0)
-  health.reportUnconfirmed('srv-b')
-  expect(lines[1]!['msg']).toContain('imdsctl remove srv-b --revision 1')
-})
-
-test('an empty store is reported once until it has something; all that is served is unconfirmed', () => {
-  const { health, serve, lines } = aRecordHealth()
+test('invariant 8: an instance missing from the store is unconfirmed, and all are if the store is empty', () => {
+  const { health, serve } = aRecordHealth()
   serve('srv-a', '10.0.0.2')
   serve('srv-b', '10.0.0.3')
-  for (let i = 0; i < 2; i++) health.reportAllUnconfirmed('redis://x')
-  expect(lines).toMatchObject([{ level: 40, store: 'redis://x', instances: 2 }])
-  expect([health.unconfirmed, health.hint]).toEqual([
-    2,
-    'the store has nothing of this region, so none of the served instances (2) is confirmed: publish them again, or remove them',
-  ])
-  health.noteInitialised()
-  expect(health.hint).toBeUndefined()
-  lines.splice(1)
-  health.reportUnconfirmed('srv-a')
-  expect([health.unconfirmed, lines[1]]).toMatchObject([1, { level: 40, instance: 'srv-a' }])
-  health.reportAllUnconfirmed('redis://x')
-  expect(lines).toHaveLength(3)
-})
-
-test('a hypervisor that no record names has a hint until a record names it, not only until the next resync', () => {
-  const { health, serve } = aRecordHealth()
-  health.reportUnnamed('hv1')
-  expect(health.hint).toMatch(/^no record names hv1: compare IMDS_HYPERVISOR with/)
-  serve('srv-a', '10.0.0.2')
-  expect(health.hint).toBeUndefined()
-  health.reportUnnamed('hv1')
-  health.reportUnconfirmed('srv-a')
-  health.reportUnnamed('hv1')
-  expect(health.hint).toMatch(/^no record names hv1, so none of the served instances \(1\) is confirmed/)
+  health.noteUnconfirmed('srv-a')
+  const states = () => [health.unconfirmed, health.isUnconfirmed('srv-a'), health.isUnconfirmed('srv-b')]
+  expect(states()).toEqual([1, true, false])
+  health.noteStore(true)
+  expect(states()).toEqual([2, true, true])
+  health.noteStore(false)
   health.notePresent('srv-a')
-  expect(health.hint).toBeUndefined()
+  expect(states()).toEqual([0, false, false])
 })
 
 test('a record that was faulty, and that the store no longer has, is not faulty', () => {
   const { health, serve } = aRecordHealth()
   serve('srv-a', '10.0.0.2')
   health.noteFault('srv-a', 'd2', FAULT)
-  health.reportUnconfirmed('srv-a')
+  health.noteUnconfirmed('srv-a')
   expect([health.faulty, health.faultOf('srv-a'), health.unconfirmed]).toEqual([0, undefined, 1])
-})
-
-test('a lost store is reported, a new reason since then at info, a repeated one not at all', () => {
-  const { health, logged } = aRecordHealth()
-  health.reportDisconnected('redis://x', 'refused', false)
-  health.reportDisconnected('redis://x', 'refused', false)
-  health.reportDisconnected('redis://x', 'loading', false)
-  expect(logged()).toEqual([
-    '40 the store cannot be used; guests are served from memory, trying again',
-    '20 the store still cannot be used',
-    '30 the store still cannot be used',
-  ])
-  health.reportConnected('redis://x')
-  health.reportDisconnected('redis://x', 'cut', true)
-  health.reportDisconnected('redis://x', 'refused', false)
-  expect(logged()).toEqual([
-    '30 the store is connected',
-    '40 the store is lost; guests are served from memory',
-    '30 the store still cannot be used',
-  ])
 })
 
 test('a fault is dropped when neither the index nor the view has its id', () => {
@@ -200,42 +135,22 @@ test('a fault is dropped when neither the index nor the view has its id', () => 
   ])
 })
 
-test('invariant 7: a contested address is reported once, and again when it is contested anew', () => {
-  const { health, view, serve, lines } = aRecordHealth()
-  serve('srv-a', '10.0.0.2')
-  health.reportContested()
-  expect(lines).toEqual([])
-  for (let i = 0; i < 2; i++) {
-    serve('srv-b', '10.0.0.2')
-    health.reportContested()
-    health.reportContested()
-    view.remove('srv-b', 1)
-    health.reportContested()
-  }
-  expect(lines).toMatchObject(
-    [1, 2].map(() => ({ level: 40, address: 'default 10.0.0.2', instances: ['srv-a', 'srv-b'] })),
-  )
-})
-
-test('E3: a store that has lost changes is reported once, until it has none that are earlier', () => {
-  const { health, lines, serve } = aRecordHealth()
+test('E3: a store has lost changes until it has none that are earlier, and nobody says so', () => {
+  const { health, serve } = aRecordHealth()
   const states = () => [health.isStoreBehind, health.hasLaterStates]
   serve('srv-a', '10.0.0.2')
-  for (const id of ['srv-a', 'srv-a', 'srv-gone']) health.reportBehind(id)
+  for (const id of ['srv-a', 'srv-a', 'srv-gone']) health.noteBehind(id)
   expect(states()).toEqual([true, true])
   health.noteMark(true) // set by this daemon, or another one
-  expect(lines).toMatchObject([{ level: 40, code: 'store-behind', instance: 'srv-a' }])
   health.noteGood('srv-a')
   health.keepFaultsOf(new Set())
   expect(states()).toEqual([true, false])
   health.noteMark(false)
   expect(states()).toEqual([false, false])
-  health.noteMark(true)
-  expect(lines).toMatchObject([{ instance: 'srv-a' }, { level: 40, code: 'store-behind' }])
 })
 
-test('E1: unusable addresses are reported once for each record, the first five in full', () => {
-  const { health, view, lines } = aRecordHealth()
+test('E1: instances with unusable addresses are named after a resync', () => {
+  const { health, view } = aRecordHealth()
   const serve = (id: string, address: string) => {
     const record = anInstance({
       id,
@@ -245,16 +160,9 @@ test('E1: unusable addresses are reported once for each record, the first five i
   }
   serve('srv-a', 'fe80::a')
   serve('srv-b', 'fd00::b')
-  for (let i = 0; i < 2; i++) health.reportUnusableAddresses()
-  expect(lines).toMatchObject([
-    { level: 40, instance: 'srv-a', addresses: [{ network: 'default', range: 'fe80::a' }], instances: 1 },
-  ])
-  for (let i = 0; i < 9; i++) serve(`srv-n${i}`, `fe80::${i + 1}`)
-  health.reportUnusableAddresses()
-  expect(lines.splice(1).map(({ instances }) => instances)).toEqual([9, 9, 9, 9, 9])
+  health.completeResync([])
+  expect(health.unusable).toEqual(['srv-a'])
   serve('srv-a', 'fd00::a')
-  health.reportUnusableAddresses()
-  serve('srv-a', 'fe80::a')
-  health.reportUnusableAddresses()
-  expect(lines.splice(1)).toMatchObject([{ instance: 'srv-a' }])
+  health.completeResync([])
+  expect(health.unusable).toEqual([])
 })

@@ -65,6 +65,7 @@ function aSync(count: number, userDataMaxBytes = 16_384): TestSync {
     hypervisor: 'hv1',
     userDataMaxBytes,
     resyncMs: 3_600_000,
+    onChange: () => undefined,
     metrics,
     onResync: (beganAtMs, isFirst) => {
       for (const call of confirmed) call(beganAtMs, isFirst)
@@ -240,7 +241,7 @@ test('the first publish into a store without the region is followed by a resync 
   const { source } = setup
   source.initialised = false
   await source.drain()
-  expect(setup.sync.status().ready).toBe(false)
+  expect(setup.sync.status()).toMatchObject({ ready: false, isStoreEmpty: true })
   source.initialised = true
   source.put(record(1))
   source.events.notice(id(1))
@@ -248,7 +249,7 @@ test('the first publish into a store without the region is followed by a resync 
   expect(setup.sync.status().ready).toBe(true)
 })
 
-test('a failed read of index, notices or resync is repeated and logged once; waiting lookups end at once', async () => {
+test('a failed read of index, notices or resync is repeated, with its reason; waiting lookups end at once', async () => {
   const setup = aSync(50)
   const { source, view, sync } = setup
   const failedAgain = async (times: number) => {
@@ -272,11 +273,12 @@ test('a failed read of index, notices or resync is repeated and logged once; wai
   expect((await source.next(isLoad))?.ids).toHaveLength(52)
   await failedAgain(2)
   await refused
+  expect(sync.status().readFailure).toBe('no answer')
   await source.drain()
   expect(view.size).toBe(51)
   expect(sync.status().ready).toBe(true)
   expect(source.indexReads).toBe(2)
-  expect(setup.log.filter(({ code }) => code === 'store-read-failed')).toHaveLength(1)
+  expect(sync.status().readFailure).toBeUndefined()
 })
 
 test('a notice is read even if the index cannot be read', async () => {
@@ -503,23 +505,6 @@ test('guests are answered while instances are processed and the index is compare
   const turns = await turnsUntil(() => isConfirmed)
   expect(view.size).toBe(20)
   expect(turns).toBeGreaterThanOrEqual(39)
-})
-
-test('a hypervisor that no record names is ready and says so, once until a record names it', async () => {
-  const { source, sync, log } = aSync(0)
-  const resynced = async () => {
-    const before = sync.status().resyncedAtMs
-    sync.resync()
-    await roundTripsUntil(source, () => sync.status().resyncedAtMs !== before, 20)
-    return sync.status()
-  }
-  const hint = 'no record names hv1: compare IMDS_HYPERVISOR with `imdsctl list`, unless this hypervisor is new'
-  expect(await resynced()).toMatchObject({ ready: true, hint })
-  source.put(record(1, 1, { hypervisors: ['hv2'] }))
-  expect(await resynced(), 'a store of files, whose index has the records of all').toMatchObject({ ready: true, hint })
-  expect(log.filter(({ msg }) => String(msg).startsWith('no record names'))).toMatchObject([{ level: 40, msg: hint }])
-  source.put(record(1, 2))
-  expect(await resynced()).toMatchObject({ ready: true, hint: undefined })
 })
 
 test('a store that was replaced is compared at once', async () => {

@@ -20,12 +20,11 @@ function aPage() {
         version: '1.0.0',
         startedMs: 0,
         networks: ['default'],
-        readiness: () => ({ ...READY, store: `redis://${HOSTILE}` }),
-        health: () =>
-          Promise.resolve({
-            results: [{ check: 'daemon', state: 'failure', text: HOSTILE, remedy: HOSTILE }],
-            unchecked: ['ports', 'guests'],
-          }),
+        readiness: () => ({
+          ...READY,
+          store: `redis://${HOSTILE}`,
+          conditions: [{ code: 'store-lost', severity: 'failure', text: HOSTILE, remedy: HOSTILE }],
+        }),
         history: buildHistory(meter, now),
         view,
         requests,
@@ -49,7 +48,7 @@ test('it has the health, the view, requests, refusals and instances, and its tit
     'Instances',
   ])
   expect(text).toContain('imdsd 1.0.0, started 0 s ago; 2026-11-23T12:00:00.000Z')
-  expect(text).toContain('ports, guests. On this hypervisor, run <code>sudo imdsctl doctor</code>')
+  expect(text).toContain('On this hypervisor, <code>sudo imdsctl doctor</code> also checks')
 })
 
 test('it has no user-data, key or token, and nothing that a record or a guest says is HTML', async () => {

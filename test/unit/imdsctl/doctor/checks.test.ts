@@ -1,9 +1,9 @@
 import { expect, test } from 'vitest'
-import type { DoctorState } from '../../../../src/imdsd/checks/hypervisor-state.ts'
+import type { DoctorState } from '../../../../src/imdsctl/doctor/hypervisor-state.ts'
 import { adviceOf } from '../../../../src/store/redis/reasons.ts'
-import { CHECKS, NOT_OF_DAEMON, OF_DAEMON } from '../../../../src/imdsd/checks/checks.ts'
+import { CHECKS } from '../../../../src/imdsctl/doctor/checks.ts'
 import { runChecks } from '../../../../src/runtime/check.ts'
-import { aLook, metricsOf, readinessOf, settingsOf, SILENT } from '../../../support/fixtures/look.ts'
+import { aLook, settingsOf, SILENT } from '../../../support/fixtures/look.ts'
 
 test('each check has its own name, of a width that fits its column', () => {
   const names = CHECKS.map(({ name }) => name)
@@ -29,14 +29,6 @@ test('no check throws where nothing can be seen', async () => {
   expect(results.map(({ check }) => check)).toContain('daemon')
 })
 
-test('each check is run by the daemon for its status page, or named there as one that it cannot run', () => {
-  const names = OF_DAEMON.map(({ name }) => name)
-  expect(
-    CHECKS.map(({ name }) => name).filter((name) => !names.includes(name) && !NOT_OF_DAEMON.includes(name)),
-  ).toEqual([])
-  expect(NOT_OF_DAEMON).toContain('ports')
-})
-
 const DAY_MS = 86_400_000
 /** A store that cannot be used, or one that can although this is wrong. */
 const problem = (error: string, code = ''): Partial<DoctorState> => ({
@@ -57,8 +49,6 @@ const HALFWAY = 'imds-node installed\nimdsctl config-files\nimds half-configured
 test.each<[fault: string, look: Partial<DoctorState>, finding: RegExp, remedy: RegExp]>([
   ['Redis stopped', problem('connect ECONNREFUSED 10.0.0.1:6379'), /^connect ECONN/, RegExp(`start Redis; ${MEMORY}`)],
   ['Redis paused or cut off', problem('connect ETIMEDOUT'), /TIMEDOUT/, RegExp(`network reaches it; ${MEMORY}`)],
-  ['Redis lost', { readiness: readinessOf({ connected: false }) }, /^imdsd is not connected/, /^start Redis or repair/],
-  ['two with one name', { readiness: readinessOf({ duplicate: true }) }, /^another daemon/, /its own IMDS_HYPERVISOR/],
   [
     'Redis full',
     impaired("OOM command not allowed when used memory > 'maxmemory'."),
@@ -71,37 +61,6 @@ test.each<[fault: string, look: Partial<DoctorState>, finding: RegExp, remedy: R
   ['no password', problem('NOAUTH Authentication required.'), /^Redis requires a password/, /IMDS_REDIS_PASSWORD_FILE/],
   ['an expired certificate', problem('x', 'CERT_HAS_EXPIRED'), /^the server's certificate has expired/, /^renew it/],
   ['an unknown error of Redis', problem('ERR unknown'), /^ERR unknown/, /^see the log of Redis/],
-  [
-    'Redis emptied',
-    { readiness: readinessOf({ unconfirmed: 1 }) },
-    /^1 instance that the store no longer has/,
-    /emptied: publish again \(imdsctl import; imds-api does it by itself\)$/,
-  ],
-  [
-    'a record missing',
-    { readiness: readinessOf({ instances: 4, unconfirmed: 1, unconfirmedInstances: ['srv-g2, revision 5'] }) },
-    /served nevertheless; srv-g2, revision 5$/,
-    /imdsctl remove ID --revision N$/,
-  ],
-  [
-    'a record half written',
-    { readiness: readinessOf({ faulty: 1, faultyRecords: ['srv-g2: /id is missing'] }) },
-    /^1 record cannot be used; srv-g2: \/id is missing$/,
-    /^publish them again, corrected/,
-  ],
-  [
-    'an address claimed twice',
-    { readiness: readinessOf({ contestedAddresses: 1, contested: ['default 10.0.0.2: srv-a, srv-b'] }) },
-    /^1 address claimed by several instances; default 10\.0\.0\.2: srv-a, srv-b$/,
-    /without the address/,
-  ],
-  ['a name in no record', { readiness: readinessOf({ hint: 'no record names hv1' }) }, /^no record/, /IMDS_HYPERVISOR/],
-  [
-    'no comparison',
-    { readiness: readinessOf({ viewAgeSeconds: 999 }) },
-    /999 s ago$/,
-    /^journalctl .* says why it fails/,
-  ],
   [
     'another store than configured',
     { settings: settingsOf({ IMDS_STORE: 'redis://10.0.0.2' }) },
@@ -122,30 +81,9 @@ test.each<[fault: string, look: Partial<DoctorState>, finding: RegExp, remedy: R
     /^IMDS_REGION is not set$/,
     /^correct it in \/etc\/imds\/imds\.env/,
   ],
-  [
-    'the address gone',
-    { hasAddress: () => Promise.resolve(false) },
-    /^no interface/,
-    /^systemctl restart imds-address/,
-  ],
-  ['few descriptors', { metrics: metricsOf({ process_max_fds: 30 }) }, /^30 of 30 are open$/, /LimitNOFILE/],
-  ['the disk full', { freeBytes: () => 0 }, /^\/var\/lib\/imds has 0\.0 KiB left/, /^make room/],
-  [
-    'the disk read-only',
-    { metrics: metricsOf({ imds_state_writes_failing: 1 }) },
-    /^writes fail:/,
-    /^make room or repair the disk/,
-  ],
-  ['an open state directory', { file: modes('/var/lib/imds', 0o755) }, /other users can enter/, /^chmod 700 \/var/],
   ['an open token key', { file: modes('/var/lib/imds/token-key', 0o644) }, /every user can read/, /replace the secret/],
   ['a stale journal', journalOf({ kind: 'read', ageMs: 9 * DAY_MS, instances: 1 }), /^it is stale/, /writes it again/],
   ['a damaged journal', journalOf({ kind: 'unreadable', reason: 'it is torn' }), /it is torn$/, /writes it again/],
-  [
-    'the firewall stopped',
-    { readiness: readinessOf({ firewall: { required: true, applied: false, ageSeconds: 0 } }) },
-    /^its rules are not applied/,
-    /^systemctl restart imds-firewall/,
-  ],
 ])('%s: the finding has the remedy', async (_fault, look, finding, remedy) => {
   const found = (await runChecks(CHECKS, aLook(look))).flatMap((one) =>
     one.state !== 'ok' && finding.test(one.text) ? [one.remedy] : [],

@@ -1,21 +1,7 @@
 import { expect, test } from 'vitest'
-import { firewall, guests } from '../../../../src/imdsd/checks/checks-of-guests.ts'
-import type { DoctorState } from '../../../../src/imdsd/checks/hypervisor-state.ts'
-import { documentOf, GUEST, linesOf, readinessOf, settingsOf } from '../../../support/fixtures/look.ts'
-
-test('a required firewall whose rules are not applied is a failure', async () => {
-  const of = (change: object) => ({
-    readiness: readinessOf({ firewall: { required: true, applied: true, ageSeconds: 2, ...change } }),
-  })
-  expect(await linesOf(firewall, {})).toEqual(['ok IMDS_FIREWALL is off'])
-  expect(await linesOf(firewall, of({}))).toEqual(['ok its rules were confirmed 2 s ago'])
-  expect(await linesOf(firewall, of({ applied: false }))).toEqual([
-    'failure its rules are not applied: no guest of a new instance can be started',
-  ])
-  expect(await linesOf(firewall, of({ applied: false, failed: 'nft: no' }))).toEqual([
-    'failure its rules are not applied (nft: no): no guest of a new instance can be started',
-  ])
-})
+import { guests } from '../../../../src/imdsctl/doctor/checks-of-guests.ts'
+import type { DoctorState } from '../../../../src/imdsctl/doctor/hypervisor-state.ts'
+import { documentOf, GUEST, linesOf, settingsOf } from '../../../support/fixtures/look.ts'
 
 const LINK = { ifname: 'tap-int-a', flags: ['UP', 'LOWER_UP'] }
 

@@ -1,10 +1,8 @@
 /** Checks of the hypervisor around the daemon: units, addresses, ports and the clock. */
-import { formatCount } from './amounts.ts'
 import { compareListeners, parseGuestListeners } from '../../runtime/guest-listeners.ts'
 import { formatHostPort, parseUnixSocket } from '../../runtime/host-port.ts'
-import { isOneAddress } from '../../metadata/address.ts'
 import { failure, ok, warning, type Finding } from '../../runtime/check.ts'
-import type { DaemonCheck, DoctorCheck, DaemonState, DoctorState } from './hypervisor-state.ts'
+import type { DoctorCheck, DoctorState } from './hypervisor-state.ts'
 import type { CommandResult } from '../../runtime/command.ts'
 
 /** A unit that should run, and be enabled if it `starts` at boot by itself. `severity`: what it means if it does not. */
@@ -120,7 +118,7 @@ export const packages: DoctorCheck = {
  * Where the daemon listens, or would listen if it ran, and the variables that say so. With sockets of systemd only a
  * running daemon knows.
  */
-async function expectedAddresses({ listeners, settings: { config } }: DaemonState) {
+async function expectedAddresses({ listeners, settings: { config } }: DoctorState) {
   const answer = await listeners()
   const guests = answer.ok
     ? answer.value.listeners.map(({ address: host, port }) => ({ host, port }))
@@ -132,24 +130,6 @@ async function expectedAddresses({ listeners, settings: { config } }: DaemonStat
     ...guests.map(({ host, port }) => ({ variable: 'IMDS_LISTEN', host, port })),
     ...(operator === undefined ? [] : [{ variable: 'IMDS_OPERATOR_LISTEN', host: operator.host, port: operator.port }]),
   ].filter(({ port }) => port !== 0)
-}
-
-export const addresses: DaemonCheck = {
-  name: 'addresses',
-  what: 'this hypervisor has the addresses of the listeners',
-  find: async (look) => {
-    const hosts = new Set((await expectedAddresses(look)).map(({ host }) => host).filter(isOneAddress))
-    return Promise.all(
-      [...hosts].map(async (host) =>
-        (await look.hasAddress(host))
-          ? ok(`${host} is there`)
-          : failure(
-              `no interface of this hypervisor has ${host}`,
-              'systemctl restart imds-address, and find out what removes the address',
-            ),
-      ),
-    )
-  },
 }
 
 export const listeners: DoctorCheck = {
@@ -233,26 +213,16 @@ function isAt(text: string, host: string, port: number): boolean {
   return Number(number) === port && [host, '*', '0.0.0.0', '::'].includes(address)
 }
 
-export const clock: DaemonCheck = {
+export const clock: DoctorCheck = {
   name: 'clock',
   what: 'the clock is synchronised',
   find: async (look) => {
-    const [shown, metrics] = await Promise.all([
-      look.run(['timedatectl', 'show', '--property=NTPSynchronized', '--value']),
-      look.metrics(),
-    ])
-    const setBacks = metrics.ok ? metrics.value.get('imds_clock_set_back_total') : undefined
-    const found: Finding[] = []
+    const shown = await look.run(['timedatectl', 'show', '--property=NTPSynchronized', '--value'])
     const isSynchronised = shown?.stdout.trim()
-    if (isSynchronised === 'yes') found.push(ok('it is synchronised'))
-    if (isSynchronised === 'no') {
-      const remedy = 'set the clock, and start a time service such as systemd-timesyncd or chrony'
-      found.push(warning('it is not synchronised', remedy))
-    }
-    if (setBacks !== undefined) {
-      const times = setBacks === 0 ? 'not set back' : `set back ${formatCount(setBacks, 'time')}`
-      found.push(ok(`it was ${times} since the start of imdsd`))
-    }
-    return found
+    if (isSynchronised === 'yes') return [ok('it is synchronised')]
+    if (isSynchronised !== 'no') return []
+    return [
+      warning('it is not synchronised', 'set the clock, and start a time service such as systemd-timesyncd or chrony'),
+    ]
   },
 }

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { findPaths } from '../../../../src/imdsd/checks/guest-path.ts'
+import { findPaths } from '../../../../src/imdsctl/doctor/guest-path.ts'
 import { aLook, GUEST } from '../../../support/fixtures/look.ts'
 
 const OTHER = {

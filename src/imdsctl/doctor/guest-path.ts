@@ -2,8 +2,8 @@
  * The path of packets from the hypervisor to a guest: its link, the route to each address, and the MAC address that the
  * kernel knows for it, compared with its record. What a guest controls is no failure, nor is a machine that is stopped.
  */
-import type { FirewallDocument, FirewallGuest, FirewallInterface } from '../firewall/document.ts'
-import { linksOf, type LinkName } from '../firewall/link.ts'
+import type { FirewallDocument, FirewallGuest, FirewallInterface } from '../../imdsd/firewall/document.ts'
+import { linksOf, type LinkName } from '../../imdsd/firewall/link.ts'
 import { isOneAddress, isUnusableAddress } from '../../metadata/address.ts'
 import { parseJson } from '../../runtime/json.ts'
 import { failure, ok, warning, type Finding, type State } from '../../runtime/check.ts'

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { formatBytes, formatCount } from '../../../../src/imdsd/checks/amounts.ts'
+import { formatBytes, formatCount } from '../../../src/runtime/amounts.ts'
 
 test.each([
   [0, '0.0 KiB'],

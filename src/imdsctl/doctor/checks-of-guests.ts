@@ -1,27 +1,8 @@
-/** Checks of what is between the daemon and its guests: the firewall, and the path to each instance. */
-import { formatCount } from './amounts.ts'
-import { failure, ok } from '../../runtime/check.ts'
-import type { DaemonCheck, DoctorCheck } from './hypervisor-state.ts'
+/** The check of the path to each instance. */
+import { formatCount } from '../../runtime/amounts.ts'
+import { ok } from '../../runtime/check.ts'
+import type { DoctorCheck } from './hypervisor-state.ts'
 import { findPaths, NOT_LOOKED_AT } from './guest-path.ts'
-
-export const firewall: DaemonCheck = {
-  name: 'firewall',
-  what: 'the rules in the kernel match what imdsd serves',
-  find: async ({ readiness }) => {
-    const read = await readiness()
-    if (!read.ok) return []
-    const { required, applied, ageSeconds, failed } = read.value.firewall
-    if (!required) return [ok('IMDS_FIREWALL is off')]
-    if (!applied)
-      return [
-        failure(
-          `its rules are not applied${failed === undefined ? '' : ` (${failed})`}: no guest of a new instance can be started`,
-          'systemctl restart imds-firewall, and see journalctl -u imds-firewall -n 50',
-        ),
-      ]
-    return [ok(`its rules were confirmed ${Math.round(ageSeconds)} s ago`)]
-  },
-}
 
 export const guests: DoctorCheck = {
   name: 'guests',

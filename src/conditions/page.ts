@@ -1,0 +1,23 @@
+/** Conditions on a status page. */
+import { formatState } from '../pages/document.ts'
+import { markup, type Markup } from '../pages/markup.ts'
+import { formatTable } from '../pages/table.ts'
+import type { FoundCondition, Severity } from './condition.ts'
+
+/** The state of a program: that of its most serious condition. */
+export function worstOf(found: readonly Pick<FoundCondition, 'severity'>[]): Severity | 'ok' {
+  const isThere = (severity: Severity) => found.some((one) => one.severity === severity)
+  return isThere('failure') ? 'failure' : isThere('warning') ? 'warning' : 'ok'
+}
+
+export function formatConditions(found: readonly FoundCondition[]): Markup {
+  return formatTable(
+    ['condition', 'severity', 'what is the matter'],
+    found.map(({ code, severity, text, remedy }) => [
+      code,
+      formatState(severity),
+      markup`<span>${text}<br><span class="soft">Remedy: ${remedy}</span></span>`,
+    ]),
+    'Nothing is wrong.',
+  )
+}

@@ -1,0 +1,170 @@
+/** Events in the log of imds-api. */
+import type { Meaning } from '../conditions/condition.ts'
+import { EVENTS } from '../conditions/events.ts'
+
+export const API_EVENTS: readonly Meaning[] = [
+  {
+    code: 'service-ended',
+    what: 'PostgreSQL has ended, and so has imds-api; systemd starts both again.',
+    guests: 'nothing.',
+    remedy: 'if it repeats, see `IMDS_API_STATE_DIR/postgres/log`; most often the disk is full',
+  },
+  {
+    code: 'database-connection-lost',
+    what: 'connections to PostgreSQL broke; they are opened again.',
+    guests: 'nothing.',
+    remedy: "nothing, unless it repeats: then see PostgreSQL's log",
+  },
+  {
+    code: 'database-unreachable',
+    what: 'PostgreSQL does not answer. Requests get 503.',
+    guests: 'nothing; new servers wait.',
+    remedy:
+      'start it: `readyz` has the reason. Your own: does it accept the user of `IMDS_API_DATABASE`? Embedded: see `IMDS_API_STATE_DIR/postgres/log`',
+  },
+  {
+    code: 'database-full',
+    what: 'PostgreSQL has no disk space, memory or connections left. Changes get 503, reads are answered.',
+    guests: 'nothing; new servers wait.',
+    remedy: '`reason` says which: make room on its disk, or raise its `max_connections`',
+  },
+  {
+    code: 'database-slow',
+    what: 'a request took 8 s in PostgreSQL, and got 503.',
+    guests: 'nothing.',
+    remedy:
+      'if it repeats, look in `pg_stat_activity` for a transaction that keeps locks, and at the load of PostgreSQL',
+  },
+  {
+    code: 'database-conflict',
+    what: 'PostgreSQL has refused a request because of others at the same time; it got 503, and clients repeat it.',
+    guests: 'nothing.',
+    remedy: 'nothing, unless it is frequent: then report it',
+  },
+  {
+    code: 'rows-not-deleted',
+    what: 'expired rows of the database were not deleted; imds-api tries again in an hour.',
+    guests: 'nothing.',
+    remedy: 'repair the database if `reason` repeats',
+  },
+  {
+    code: 'sign-in-not-kept',
+    what: 'the address of a sign-in was not written to the database, so a limit on failed sign-ins may affect it after a restart.',
+    guests: 'nothing.',
+    remedy: 'repair the database if `reason` repeats',
+  },
+  {
+    code: 'connections-full',
+    what: 'all connections for clients are in use; those that have waited longest are closed.',
+    guests: 'nothing.',
+    remedy:
+      'find out who has them (`ss -Htn`); raise `LimitNOFILE=` in a drop-in of imds-api.service if your clients need more',
+  },
+  {
+    code: 'requests-shed',
+    what: 'too many requests wait, and the heaviest callers get 503.',
+    guests: 'nothing.',
+    remedy: '`owner` should ask less often',
+  },
+  {
+    code: 'audit-file-not-reopened',
+    what: 'after a log rotation the audit file cannot be opened again. Lines go to the old file.',
+    guests: 'nothing.',
+    remedy: 'correct the directory in `reason`, then `systemctl reload imds-api`',
+  },
+  {
+    code: 'audit-line-not-written',
+    what: 'an audit line cannot be written, most often since the disk is full. With `IMDS_API_AUDIT_FILE` it is written later, unless 1 MiB of lines wait; without, it is lost.',
+    guests: 'nothing.',
+    remedy: 'make room',
+  },
+  {
+    code: 'store-unreachable',
+    what: 'imds-api has started, and cannot open the store. Requests are answered, and published later.',
+    guests: 'they get the last published state; new servers wait.',
+    remedy: 'start Redis, or correct `IMDS_STORE` and its files: `imds-api doctor` says more',
+  },
+  {
+    code: 'servers-not-published',
+    what: 'the store cannot be used; `reason` says why.',
+    guests: 'they get the last published state; new servers wait.',
+    remedy: 'repair the store: then everything is published',
+  },
+  {
+    code: 'store-replaced',
+    what: 'the store was emptied, restarted or replaced, and may have lost changes: imds-api publishes every server again.',
+    guests: 'known ones keep their metadata.',
+    remedy: '`imds-api reconcile --dry-run` says when it is done. Find out why it happened',
+  },
+  {
+    code: 'revision-behind',
+    what: 'the store has a higher revision of a server than the database; imds-api publishes above it.',
+    guests: 'they get what the database has.',
+    remedy: '`imdsctl` changed the record, or the store or the database was restored: run imds-api reconcile',
+  },
+  {
+    code: 'server-refused',
+    what: 'the store refuses the record of a server; imds-api tries again every minute.',
+    guests: 'this one gets the last published state; a new one is not created.',
+    remedy:
+      'by the first word of `fault`: `incarnation`: the store has another server with this id, because the database was restored from an older backup: the user deletes the new server, you run imds-api reconcile, and the user creates it again. `address-owned`: another publisher has published its address, or the database was restored: `imdsctl explain` and `imdsctl get` show the owner; remove the wrong record. `invalid`: the record breaks a rule of record.md',
+  },
+  {
+    code: 'server-faulty',
+    what: 'the rows of a server in the database are faulty. Only this server waits, and imds-api tries again every minute.',
+    guests: 'this one gets the last published state.',
+    remedy: 'report `err`',
+  },
+  {
+    code: 'hypervisors-silent',
+    what: 'no daemon has announced hypervisors of the region.',
+    guests: 'those of their servers get no metadata.',
+    remedy: 'compare the names in the region file with `IMDS_HYPERVISOR` there',
+  },
+  {
+    code: 'action-failed',
+    what: 'the agent of a hypervisor reports that it could not carry out an action; `fault` has its reason.',
+    guests: 'the server keeps its state.',
+    remedy: 'look at the log of the agent there',
+  },
+  {
+    code: 'actions-not-awaited',
+    what: '`IMDS_API_COMPUTE` was `reported` and is `none` now, so actions that waited have succeeded without a hypervisor.',
+    guests: 'states may differ from the virtual machines.',
+    remedy: 'compare the servers with the virtual machines before you set it back',
+  },
+  {
+    code: 'mail-not-configured',
+    what: 'an invitation waits, since `IMDS_API_SMTP` is not set.',
+    guests: 'nothing.',
+    remedy: 'set it, or tell the invitee, who can accept without the mail',
+  },
+  {
+    code: 'invitation-not-sent',
+    what: 'the mail server refuses an invitation, or does not answer; imds-api tries again at least every 15 minutes. `collaboration` is the id of the invitation.',
+    guests: 'nothing.',
+    remedy:
+      'repair the mail server or `IMDS_API_SMTP`. If only one fails, with 550, its address does not exist: tell the account',
+  },
+  {
+    code: 'invitation-not-recorded',
+    what: 'an invitation was sent, and the database cannot record that.',
+    guests: 'nothing.',
+    remedy: 'repair the database: before that, each restart and each other imds-api sends the mail once more',
+  },
+  {
+    code: 'invitations-not-read',
+    what: 'invitations cannot be read from the database.',
+    guests: 'nothing.',
+    remedy: 'repair the database',
+  },
+  {
+    code: 'store-behind',
+    what: 'Redis was emptied, restarted or replaced by an earlier state: imds-api publishes every server again (`servers`).',
+    guests: 'they are served from memory, and nothing earlier is applied.',
+    remedy:
+      'nothing: until it has, `readyz` has `storeBehind`, and `imds-api reconcile --dry-run` says when it is done. Find out why Redis went back',
+  },
+]
+
+export const API_MEANINGS: readonly Meaning[] = [...API_EVENTS, ...EVENTS]

@@ -1,0 +1,63 @@
+/** Checks of the daemon: its configuration, version, and whether it answers. */
+import { formatCount } from '../../runtime/amounts.ts'
+import { failure, ok, warning, type Finding } from '../../runtime/check.ts'
+import { runningVersion } from '../../runtime/metric-values.ts'
+import type { DoctorCheck } from './hypervisor-state.ts'
+
+export const configuration: DoctorCheck = {
+  name: 'configuration',
+  what: 'the variables of imds.service, and the files that they name, are valid',
+  find: ({ settings: { faults, unknown, replaced } }) => {
+    const where = (variable: string) =>
+      replaced.includes(variable) ? 'in this shell' : 'in /etc/imds/imds.env, then systemctl restart imds'
+    const found: Finding[] = faults.map(({ variable, message }) =>
+      failure(`${variable} ${message}`, `correct it ${where(variable)}`),
+    )
+    if (replaced.length > 0) {
+      const text = `variables of this shell replace those of imds.service: ${replaced.join(', ')}`
+      found.unshift(warning(text, 'unset them, or add --service'))
+    }
+    for (const name of unknown)
+      found.push(warning(`${name} is no variable of imdsd, and is ignored`, `correct or delete it ${where(name)}`))
+    return found.length > 0 ? found : [ok('it is valid')]
+  },
+}
+
+export const daemon: DoctorCheck = {
+  name: 'daemon',
+  what: 'imdsd answers, and uses the store of the configuration',
+  find: async ({ readiness, settings: { config } }) => {
+    const read = await readiness()
+    if (!read.ok)
+      return read.faults.map((fault) => failure(fault, 'systemctl start imds, and see journalctl -u imds -n 50'))
+    const { ready, store: used, instances } = read.value
+    const configured =
+      config === undefined ? used : config.store.kind === 'files' ? `file:${config.store.directory}` : config.store.url
+    return used === configured
+      ? [ok(`it answers, is ${ready ? 'ready' : 'not ready'} and serves ${formatCount(instances, 'instance')}`)]
+      : [failure(`imdsd uses ${used}, and the configuration has ${configured}`, 'systemctl restart imds')]
+  },
+}
+
+export const version: DoctorCheck = {
+  name: 'version',
+  what: 'imdsd and imdsctl have the same version',
+  find: async ({ metrics, version: own }) => {
+    const read = await metrics()
+    if (!read.ok) return []
+    const running = runningVersion(read.value)
+    return [
+      running === own
+        ? ok(`imdsd and imdsctl are ${own}`)
+        : warning(`imdsd is ${running ?? 'of an unknown version'}, and imdsctl is ${own}`, remedyOf(running, own)),
+    ]
+  },
+}
+
+/** The packages of imds and imdsctl have one version: of a newer one the daemon was not restarted, an older one is mixed. */
+function remedyOf(running: string | undefined, own: string): string {
+  const isOlder = running !== undefined && own.localeCompare(running, 'en', { numeric: true }) < 0
+  return isOlder
+    ? `install imdsctl ${running} and restart imds-firewall: its agent is of imdsctl`
+    : 'systemctl restart imds'
+}

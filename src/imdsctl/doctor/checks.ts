@@ -1,0 +1,30 @@
+/**
+ * The checks of `imdsctl doctor` that need root, a command or a probe, in the order in which it prints them. What the
+ * daemon itself sees are its conditions (imdsd/conditions/).
+ */
+import { configuration, daemon, version } from './checks-of-daemon.ts'
+import { journal, keyFiles } from './checks-of-files.ts'
+import { guests } from './checks-of-guests.ts'
+import { clock, listeners, packages, ports, units } from './checks-of-hypervisor.ts'
+import type { DoctorCheck } from './hypervisor-state.ts'
+
+const store: DoctorCheck = {
+  name: 'store',
+  what: 'the store can be reached, has the region and this hypervisor, and allows what imdsd does',
+  find: ({ store: probe }) => probe(),
+}
+
+export const CHECKS: readonly DoctorCheck[] = [
+  configuration,
+  packages,
+  units,
+  daemon,
+  version,
+  listeners,
+  ports,
+  store,
+  guests,
+  keyFiles,
+  journal,
+  clock,
+]

@@ -1,0 +1,165 @@
+/** Conditions of this hypervisor: addresses, networks, the firewall, operators, certificates and the state directory. */
+import { always, type SomeThings } from '../../conditions/condition.ts'
+import { formatDuration } from '../../runtime/ago.ts'
+import { formatBytes } from '../../runtime/amounts.ts'
+import type { DaemonConditions } from './state.ts'
+
+/** Rules follow a change of the view within a second; a busy agent needs a few. */
+const RULES_LATE_SECONDS = 15
+const DAY_MS = 86_400_000
+const CERTIFICATE_DAYS = 30
+/** What a state directory needs beside a second copy of the journal: what is appended meanwhile, and the key. */
+const SPARE_BYTES = 16 * 1024 * 1024
+const NEARLY_ALL = 0.9
+const RENEW = 'replace the key and its certificate: docs/configuration.md#identity-keys has the steps'
+
+const joined = (texts: readonly string[]) => (texts.length === 0 ? undefined : texts.join('; '))
+
+function formatWaiting({ count, first }: SomeThings): string {
+  return count === 0 ? '' : `; nobody is served on ${count} addresses: ${first.join('; ')}`
+}
+
+export const HOST: DaemonConditions = [
+  {
+    code: 'address-missing',
+    severity: 'failure',
+    what: 'no interface of this hypervisor has an address at which the daemon listens.',
+    guests: 'no packet of a guest arrives there.',
+    remedy:
+      'systemctl restart imds-address restores it; find out what removes it: journalctl -u imds-address, ip address flush, a restarted network manager',
+    isUnready: always,
+    found: ({ missingAddresses }) => joined(missingAddresses),
+  },
+  {
+    code: 'network-not-served',
+    severity: 'failure',
+    what: 'a network is configured (imds-network@NETWORK.socket is enabled), and the daemon has no socket of it.',
+    guests: 'those of this network get no response.',
+    remedy:
+      'systemctl status imds-network@NETWORK.socket has the cause, most often a missing link or no BindToDevice= in its drop-in; correct it and run systemctl restart imds, or disable the unit',
+    isUnready: always,
+    found: ({ unservedNetworks }) => joined(unservedNetworks),
+  },
+  {
+    code: 'firewall-awaited',
+    severity: 'failure',
+    what: 'only the firewall separates several networks, and it has not applied its rules for this daemon.',
+    guests: 'all get 503, for a second at a start.',
+    remedy: 'systemctl enable --now imds-firewall; if it runs, journalctl -u imds-firewall says why it cannot',
+    isUnready: always,
+    found: ({ firewallWait }) => firewallWait,
+  },
+  {
+    code: 'firewall-not-applied',
+    severity: 'failure',
+    what: 'the rules in the kernel do not match what the daemon serves: the agent does not run, or nft refuses its rules. They stay as they are.',
+    guests:
+      'admitted ones are served. New ones are kept out, and imdsctl wait fails for them; nobody is served on an address that has a new owner.',
+    remedy:
+      'systemctl restart imds-firewall, and see journalctl -u imds-firewall -n 50. imdsctl firewall prints the wanted rules, nft list table inet imds those of the kernel; what nft refuses is a defect of imds',
+    found: ({ firewall: { required, applied, ageSeconds, failed }, firewallWait, waiting }) => {
+      if (!required || applied || firewallWait !== undefined) return undefined
+      if (failed === undefined && ageSeconds < RULES_LATE_SECONDS) return undefined
+      const reason = failed === undefined ? '' : ` (${failed})`
+      return `its rules have not matched the view for ${formatDuration(ageSeconds)}${reason}${formatWaiting(waiting)}`
+    },
+  },
+  {
+    code: 'operators-cut-off',
+    severity: 'failure',
+    what: 'a listener of operators cannot be opened. It is tried again every 5 s.',
+    guests:
+      'those that run are served; without the unix socket imdsctl wait fails, and so does the start of a new one.',
+    remedy:
+      'end the program that has the port (ss -ltnp), correct IMDS_OPERATOR_LISTEN or IMDS_OPERATOR_SOCKET, or make the directory of the socket writable',
+    isUnready: always,
+    found: ({ operatorProblems }) => joined(operatorProblems),
+  },
+  {
+    code: 'descriptors',
+    severity: 'failure',
+    what: 'nearly all file descriptors of the daemon are open, most often since a guest holds thousands of connections.',
+    guests: 'new ones may have to try several times.',
+    remedy:
+      'ss -Htn state established sport = :80 | awk \'{sub(/:[0-9]+$/, "", $4); print $4}\' | sort | uniq -c | sort -n shows who has them: stop or block that guest. If all have some, raise LimitNOFILE= in a drop-in of imds.service',
+    found: ({ host }) =>
+      host !== undefined && host.openDescriptors > host.maxDescriptors * NEARLY_ALL
+        ? `${host.openDescriptors} of ${host.maxDescriptors} file descriptors are open`
+        : undefined,
+  },
+  {
+    code: 'identity-invalid',
+    severity: 'failure',
+    what: 'the certificate in IMDS_IDENTITY_CERT_FILE has expired, or is not valid yet.',
+    guests: 'who verifies identity documents may reject them.',
+    remedy: `${RENEW}; if it is not valid yet, look at the clock first`,
+    found: ({ certificate, wallMs }) => {
+      if (certificate === undefined) return undefined
+      const { validFromDate, validToDate } = certificate
+      const [from, to] = [validFromDate.getTime() - wallMs, validToDate.getTime() - wallMs]
+      if (to <= 0) return `the certificate of identity documents expired ${formatDuration(-to / 1000)} ago`
+      return from > 0
+        ? `the certificate of identity documents is not valid for another ${formatDuration(from / 1000)}`
+        : undefined
+    },
+  },
+  {
+    code: 'identity-expires',
+    severity: 'warning',
+    what: `the certificate in IMDS_IDENTITY_CERT_FILE expires within ${CERTIFICATE_DAYS} days.`,
+    guests: 'after that, who verifies identity documents may reject them.',
+    remedy: RENEW,
+    found: ({ certificate, wallMs }) => {
+      const leftMs = (certificate?.validToDate.getTime() ?? Infinity) - wallMs
+      return leftMs > 0 && leftMs < CERTIFICATE_DAYS * DAY_MS
+        ? `the certificate of identity documents expires in ${formatDuration(leftMs / 1000)}`
+        : undefined
+    },
+  },
+  {
+    code: 'state-directory',
+    severity: 'warning',
+    what: 'the state directory cannot be seen, other users can enter it, or its disk is nearly full.',
+    guests: 'nothing, until the journal cannot be written (view-not-kept).',
+    remedy: 'make room on its disk or repair it, or run chmod 700 on the directory (its owner is imds)',
+    found: ({ host, stateDirectory }) => {
+      if (host === undefined) return undefined
+      const { directory, freeBytes = Infinity, journalBytes } = host
+      if (directory.kind === 'unseen') return `${stateDirectory} cannot be seen: ${directory.code}`
+      if ((directory.mode & 0o077) !== 0) {
+        const mode = (directory.mode & 0o7777).toString(8).padStart(4, '0')
+        return `${stateDirectory} has mode ${mode}: other users can enter it`
+      }
+      return freeBytes < journalBytes + SPARE_BYTES
+        ? `${stateDirectory} has ${formatBytes(freeBytes)} left, and the journal has ${formatBytes(journalBytes)}`
+        : undefined
+    },
+  },
+  {
+    code: 'view-not-kept',
+    severity: 'warning',
+    what: 'the journal cannot be written, and was deleted: the disk of the state directory is full, read-only, has another owner, or hangs. The daemon tries again every 30 s.',
+    guests: 'they get every change; but after a start without the store they get 503.',
+    remedy: 'make room (df /var/lib/imds), or repair the disk',
+    found: ({ journal }) => (journal?.kind === 'lost' ? `the view is not kept on disk: ${journal.reason}` : undefined),
+  },
+  {
+    code: 'journal-not-deleted',
+    severity: 'warning',
+    what: 'the journal can neither be written nor deleted, and is older than what guests get.',
+    guests: 'after a reboot without the store they could get an old state.',
+    remedy:
+      'delete it before a reboot (if the directory of IMDS_OPERATOR_SOCKET cannot be written either, before the next start), and repair the disk',
+    found: ({ journal }) =>
+      journal?.kind === 'not-deleted' ? `the old journal of the view cannot be deleted: ${journal.reason}` : undefined,
+  },
+  {
+    code: 'journal-not-rewritten',
+    severity: 'warning',
+    what: 'there is no room to rewrite the journal. It keeps every change.',
+    guests: 'nothing.',
+    remedy: 'make room in the state directory',
+    found: ({ journal }) =>
+      journal?.kind === 'not-rewritten' ? `the journal of the view cannot be rewritten: ${journal.reason}` : undefined,
+  },
+]

@@ -1,0 +1,91 @@
+/** Conditions of records, and of the instances and addresses in the view. */
+import { formatListed } from '../../conditions/condition.ts'
+import type { DaemonState, DaemonConditions } from './state.ts'
+
+/** The causes of these are conditions themselves. */
+const hasCause = ({ sync }: DaemonState) => sync.storeProblem !== undefined
+
+export const RECORDS: DaemonConditions = [
+  {
+    code: 'record-not-served',
+    severity: 'failure',
+    what: 'a record of this hypervisor is invalid, or its user-data does not match it, and its instance is not served.',
+    guests: 'that of the record gets 503.',
+    remedy:
+      'publish a corrected record. Many after a release of the control plane: it writes records that this daemon cannot read. "rejected": the value is plain, was changed or moved, or this hypervisor lacks its record key',
+    found: (state) =>
+      hasCause(state)
+        ? undefined
+        : formatListed(
+            state.unserved,
+            'record cannot be used and is not served',
+            'records cannot be used and are not served',
+          ),
+  },
+  {
+    code: 'record-faulty',
+    severity: 'warning',
+    what: 'a record of this hypervisor is invalid, or its user-data does not match it; the last good one is served.',
+    guests: 'that of the record gets its last good state.',
+    remedy: 'publish a corrected record: as for record-not-served',
+    found: (state) =>
+      hasCause(state)
+        ? undefined
+        : formatListed(
+            state.outdated,
+            'record cannot be used; its last good state is served',
+            'records cannot be used; their last good states are served',
+          ),
+  },
+  {
+    code: 'instance-unconfirmed',
+    severity: 'warning',
+    what: 'the store no longer has an instance that is served, and has no tombstone of it: its record was evicted, deleted by hand, or lost.',
+    guests: 'it is still served.',
+    remedy:
+      'publish those that still run again; for each other one run imdsctl remove ID --revision N. Are there many, restore Redis first, and see that its maxmemory-policy is noeviction',
+    found: ({ sync, unconfirmed }) =>
+      sync.isStoreEmpty
+        ? undefined
+        : formatListed(
+            unconfirmed,
+            'served instance is no longer in the store',
+            'served instances are no longer in the store',
+          ),
+  },
+  {
+    code: 'address-contested',
+    severity: 'failure',
+    what: 'several instances claim an address. imdsctl, the library and publish.lua cannot cause this in Redis: look for another program that writes there.',
+    guests: 'nobody is served on it, since each could get the keys of the other.',
+    remedy: 'publish the wrong instance without the address, or imdsctl remove it if it is gone',
+    found: ({ contested }) =>
+      formatListed(contested, 'address is claimed by several instances', 'addresses are claimed by several instances'),
+  },
+  {
+    code: 'address-lost',
+    severity: 'warning',
+    what: 'an instance has lost addresses to one that was published later. Most often it was removed while this hypervisor had no store for more than seven days.',
+    guests: 'the later one is served on them; the other one is not, also if the later one leaves.',
+    remedy: 'run imdsctl remove ID --revision N for it; if it still runs, publish it with addresses of its own',
+    found: ({ lostAddresses }) =>
+      formatListed(
+        lostAddresses,
+        'instance has lost addresses to a later one',
+        'instances have lost addresses to later ones',
+      ),
+  },
+  {
+    code: 'address-unusable',
+    severity: 'warning',
+    what: 'a record has an address that can identify no guest (unspecified, link-local, multicast or broadcast).',
+    guests: 'the instance is not served on it.',
+    remedy: 'publish it without these addresses',
+    found: ({ unusableAddresses }) =>
+      formatListed(
+        unusableAddresses,
+        'record has addresses that identify no guest',
+        'records have addresses that identify no guest',
+      ),
+  },
+]

@@ -1,0 +1,36 @@
+import { readdirSync, readFileSync } from 'node:fs'
+import { expect, test } from 'vitest'
+import { formatListed, listOf, resultOf } from '../../../src/conditions/condition.ts'
+import { API_MEANINGS } from '../../../src/imds-api/events.ts'
+import { MEANINGS } from '../../../src/imdsd/conditions/table.ts'
+
+const SRC = new URL('../../../src/', import.meta.url).pathname
+
+test('of many things the first ten are named', () => {
+  const all = Array.from({ length: 12 }, (_, n) => n)
+  expect(formatListed(listOf(12, all, String), 'thing', 'things')).toBe('12 things: 0; 1; 2; 3; 4; 5; 6; 7; 8; 9; ...')
+  expect(formatListed(listOf(1, all, String), 'thing', 'things')).toMatch(/^1 thing: 0;/)
+  expect(formatListed(listOf(0, all, String), 'thing', 'things')).toBeUndefined()
+})
+
+test('doctor prints a condition as the result of a check', () => {
+  expect(resultOf({ code: 'a', severity: 'warning', text: 'b', remedy: 'c', unready: true })).toEqual({
+    check: 'a',
+    state: 'warning',
+    text: 'b',
+    remedy: 'c',
+  })
+})
+
+test('each code of a log line has a row, and each row of an event has a log line', () => {
+  const isTable = (name: string) => /conditions\/|imds-api\/events/.test(name)
+  const files = readdirSync(SRC, { recursive: true, encoding: 'utf8' }).filter((name) => name.endsWith('.ts'))
+  const read = (some: readonly string[]) => some.map((name) => readFileSync(`${SRC}${name}`, 'utf8')).join()
+  const logged = read(files.filter((name) => !isTable(name)))
+  const codes = new Set([...MEANINGS, ...API_MEANINGS].map(({ code }) => code))
+  const used = [...logged.matchAll(/\bcode: '([a-z]+(?:-[a-z]+)+)'/g)].map(([, code]) => code!)
+  expect(used.length).toBeGreaterThan(30)
+  expect(used.filter((code) => !codes.has(code))).toEqual([])
+  const events = [...MEANINGS, ...API_MEANINGS].filter((one) => !('found' in one))
+  expect(events.map(({ code }) => code).filter((code) => !logged.includes(`'${code}'`))).toEqual([])
+})

@@ -80,9 +80,13 @@ function keepNext(this: Parser, request: IncomingMessage & { upgrade?: boolean }
   return HPE_PAUSED
 }
 
-/** Node resumes a socket when an earlier response has been sent. */
+/**
+ * Node resumes a socket when an earlier response has been sent, in a later turn, and begins to read then. `pause` does
+ * nothing if the stream was paused meanwhile; Node's listener to the event stops the reading.
+ */
 function pauseAgain(this: Socket): void {
   this.pause()
+  this.emit('pause')
 }
 
 /** Listens to the end of the pending response. */

@@ -30,6 +30,12 @@ export class TokenBucket {
     this.#spent += tokens
   }
 
+  /** Takes all tokens, and those of the next `ms`. */
+  takeAll(nowMs: number, ms: number): void {
+    this.#refill(nowMs)
+    this.#spent = Math.max(this.#spent, this.#burst + (ms / 1000) * this.#perSecond)
+  }
+
   /** Takes a token. False: the bucket has none. */
   tryTake(nowMs: number): boolean {
     const hasToken = this.hasToken(nowMs)

@@ -173,7 +173,8 @@ export class ConnectionGuard {
   }
 
   /**
-   * Counts a new connection in the share of its peer. One that exceeds the share is refused after a delay, or reset.
+   * Counts a new connection in the share of its peer. It is refused after a delay, or reset, if it exceeds the share; and
+   * refused if the peer has sent more bytes in vain than its share has.
    */
   #admit(socket: Socket): void {
     const { network, meter } = this.#parts
@@ -185,9 +186,10 @@ export class ConnectionGuard {
     if (used > RESET_ABOVE) {
       meter.countDrops('over-share', 1)
       socket.resetAndDestroy()
-    } else if (used > 1) {
+    } else if (used > 1 || !share.discard(performance.now(), 0)) {
       process.nextTick(() => socket.pause()) // after Node has started to read, and before it reads
-      this.refuseLater(socket, () => this.#refuse(socket, found, 'too-many-connections', '', SHORT_LINGER_MS))
+      const refusal = used > 1 ? 'too-many-connections' : 'over-share'
+      this.refuseLater(socket, () => this.#refuse(socket, found, refusal, '', SHORT_LINGER_MS))
     }
   }
 

@@ -153,13 +153,13 @@ export class GuestConnections {
   }
 
   /**
-   * Resets the connections that send more bytes than their requests can have, and those that send bytes but no request.
-   * Returns the numbers of both.
+   * Resets the connections that send more bytes than their requests can have, notes that in their shares, and resets
+   * those that send bytes but no request. Returns the numbers of both.
    */
   endWithoutRequests(nowMs: number): { flooding: number; idle: number } {
     const ended = { flooding: 0, idle: 0 }
     for (const connection of this.#open) {
-      const { socket, requests, requestsBefore, readBefore, currentResponse } = connection
+      const { socket, share, requests, requestsBefore, readBefore, currentResponse } = connection
       if (socket.destroyed || isLingering(socket)) continue
       connection.requestsBefore = requests
       connection.readBefore = socket.bytesRead
@@ -167,6 +167,7 @@ export class GuestConnections {
       if (requests !== requestsBefore || isAnswering) connection.requestAtMs = nowMs
       const isFlooding = socket.bytesRead - readBefore > (requests - requestsBefore + 1) * BYTES_PER_REQUEST
       if (!isFlooding && nowMs - connection.requestAtMs < STALLED_MS) continue
+      if (isFlooding) share.noteFlood(nowMs)
       ended[isFlooding ? 'flooding' : 'idle'] += 1
       socket.resetAndDestroy() // it leaves the array later, when it closes
     }

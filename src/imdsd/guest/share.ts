@@ -41,6 +41,8 @@ export const UNKNOWN_PEERS: UnknownAllowance = {
 const TREES_AT_ONCE = 5
 /** The bytes to discard that a peer may send for each request of its share. Reading them costs less than a request. */
 const DISCARDED_PER_REQUEST = 131_072
+/** How long a peer is not read that has sent a flood of bytes without requests: all of them are parsed. */
+const FLOOD_MS = 5_000
 /**
  * The number of unknown peers whose shares are kept, besides those with open connections. A share takes some 400 bytes.
  */
@@ -101,6 +103,11 @@ export class Share {
     if (this.#total !== undefined && !this.#total.discard(nowMs, bytes)) return false
     this.#discarded.take(nowMs, bytes / DISCARDED_PER_REQUEST)
     return true
+  }
+
+  /** Takes all discarded bytes, and those of the next FLOOD_MS: until then no new connection of the peer is read. */
+  noteFlood(nowMs: number): void {
+    this.#discarded.takeAll(nowMs, FLOOD_MS)
   }
 
   /** Counts a new connection. Returns the used part of the limit: 1 = the limit. */

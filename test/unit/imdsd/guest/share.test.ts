@@ -70,6 +70,12 @@ test("F2: for each request of a peer's share, 128 KiB may be read and discarded 
   expect([share.isFull(6_900), share.isFull(7_001)]).toEqual([false, true])
 })
 
+test('F2: after a flood nothing of a peer is read in vain for 5 s, however many connections flooded', () => {
+  const share = new Share(GUEST)
+  for (let i = 0; i < 64; i++) share.noteFlood(1_000)
+  expect([5_999, 6_011].map((nowMs) => share.discard(nowMs, 0))).toEqual([false, true])
+})
+
 test('F2: one unknown peer may discard only a fraction of the common share, and affects no other', () => {
   const shares = new Shares(GUEST, UNKNOWN_PEERS)
   const discards = (address: string, most = 100_000) => {

@@ -3,7 +3,7 @@ import { parseJson } from '../../runtime/json.ts'
 import { RECORD_FORM, type Instance, type NetworkRange } from '../../metadata/instance.ts'
 import { parseReports, storedForm } from '../../metadata/reports.ts'
 import type { ViewChange } from '../view/change.ts'
-import type { ValidRecord } from '../view/validate.ts'
+import type { LostRange, ValidRecord } from '../view/validate.ts'
 import { malformed, Mismatch } from './unserved-journal.ts'
 
 const LF = Buffer.from('\n')
@@ -20,8 +20,14 @@ export interface Comparison {
   readonly floor: number
 }
 
+/** Ranges of instances that have left, of before a rewrite. */
+interface Freed {
+  readonly kind: 'freed'
+  readonly ranges: readonly LostRange[]
+}
+
 /** What a line of the journal says. */
-export type JournalChange = ViewChange | Comparison
+export type JournalChange = ViewChange | Freed | Comparison
 
 export function lineOf(value: object): Buffer {
   return Buffer.from(`${JSON.stringify(value)}\n`)
@@ -37,6 +43,8 @@ export function encodeChange(change: JournalChange): Uint8Array[] {
     }
     case 'remove':
       return [lineOf({ removed: change.id, order: change.order })]
+    case 'freed':
+      return [lineOf({ freed: change.ranges })]
     case 'unconfirmed':
       return [lineOf({ unconfirmed: change.ranges })]
     case 'reported':
@@ -61,6 +69,7 @@ interface Line {
   readonly userDataBytes?: unknown
   readonly removed?: string
   readonly order?: number
+  readonly freed?: readonly LostRange[]
   readonly unconfirmed?: readonly NetworkRange[]
   readonly reported?: string
   readonly reports?: unknown
@@ -79,7 +88,7 @@ export function* changesOf(frame: Buffer, check: CheckRecord): Generator<Journal
     if (end === -1) throw malformed()
     const line: Line = objectOf(frame.subarray(position, end))
     position = end + 1
-    const { instance, removed, order = 0, unconfirmed, reported, compared } = line
+    const { instance, removed, order = 0, freed, unconfirmed, reported, compared } = line
     if (instance !== undefined) {
       const { userDataBytes, digest, lost = [] } = line
       const length = userDataBytes === null ? 0 : userDataBytes
@@ -91,6 +100,7 @@ export function* changesOf(frame: Buffer, check: CheckRecord): Generator<Journal
       position = after + 1
       yield { kind: 'replace', record: check({ instance: instance as Instance, digest, order, lost, userData }) }
     } else if (removed !== undefined) yield { kind: 'remove', id: removed, order }
+    else if (freed !== undefined) yield { kind: 'freed', ranges: freed }
     else if (unconfirmed !== undefined) yield { kind: 'unconfirmed', ranges: unconfirmed }
     else if (reported !== undefined) {
       const reports = parseReports(JSON.stringify(line.reports))

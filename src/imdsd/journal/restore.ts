@@ -142,6 +142,9 @@ export function replay(
       case 'remove':
         view.remove(change.id, change.order)
         break
+      case 'freed':
+        view.restoreFreed(change.ranges)
+        break
       case 'unconfirmed':
         view.setUnconfirmed(change.ranges)
         break
@@ -164,9 +167,10 @@ export function changesFor(
   atMs: number,
   isComplete: boolean,
 ): Iterable<JournalChange> {
-  const { floor, removed } = view.removals
+  const { floor, removed, freed } = view.removals
   const removals = [...removed] // a comparison meanwhile would forget some
   return (function* () {
+    if (freed.length > 0) yield { kind: 'freed', ranges: freed }
     for (const [id, order] of removals) yield { kind: 'remove', id, order }
     for (const { record } of view.instances()) {
       const { id } = record.instance

@@ -37,11 +37,12 @@ export interface Gain {
 
 /**
  * What the view has seen removed. `floor`: whatever is not in the view and was published up to this order is gone.
- * `removed`: id -> the order of the removal, for later ones.
+ * For later removals, `removed`: id -> the order of the removal; `freed`: the ranges, each with the order of its claim.
  */
 export interface Removals {
   readonly floor: number
   readonly removed: ReadonlyMap<string, number>
+  readonly freed: readonly LostRange[]
 }
 
 /**
@@ -62,8 +63,8 @@ export class View {
   #floor = 0
   #latest = 0
   readonly #removed = new Map<string, number>()
-  /** The ranges of instances that have left: a record of before their last claim gets nothing of them. */
-  #freed: LostRange[] = []
+  /** By `network range`: the ranges of instances that have left. A record of before their last claim gets nothing of them. */
+  readonly #freed = new Map<string, LostRange>()
   /** The instances that the change under way concerns. */
   readonly #concerned = new Set<string>()
   readonly #onChange: ((id: string) => void)[] = []
@@ -114,7 +115,7 @@ export class View {
    */
   replace(added: ValidRecord): readonly string[] {
     const { id } = added.instance
-    const known = [...(this.#instances.get(id)?.lost ?? []), ...this.#freed]
+    const known = [...(this.#instances.get(id)?.lost ?? []), ...this.#freed.values()]
     this.#changes += 1
     const { record, losers } = settle(added, known, this.#rivals(added.instance))
     for (const loser of losers) this.#put(loser)
@@ -140,9 +141,17 @@ export class View {
     if (served === undefined) return
     this.#changes += 1
     this.#instances.delete(id)
-    this.#freed.push(...rangesOf(served.instance).map((range) => ({ ...range, order: served.order })))
+    this.restoreFreed(rangesOf(served.instance).map((range) => ({ ...range, order: served.order })))
     this.#claim(id, served.instance, undefined)
     this.#notify()
+  }
+
+  /** Instances that had these ranges have left: as a file says. */
+  restoreFreed(ranges: readonly LostRange[]): void {
+    for (const range of ranges) {
+      const key = keyOf(range)
+      if (range.order > (this.#freed.get(key)?.order ?? this.#floor)) this.#freed.set(key, range)
+    }
   }
 
   /** The ranges that are unconfirmed, by `network range`. */
@@ -193,11 +202,11 @@ export class View {
     this.#latest = Math.max(this.#latest, floor)
     this.#floor = Math.max(this.#floor, floor)
     for (const [id, order] of this.#removed) if (order <= this.#floor) this.#removed.delete(id)
-    this.#freed = this.#freed.filter(({ order }) => order > this.#floor)
+    for (const [key, { order }] of this.#freed) if (order <= this.#floor) this.#freed.delete(key)
   }
 
   get removals(): Removals {
-    return { floor: this.#floor, removed: this.#removed }
+    return { floor: this.#floor, removed: this.#removed, freed: [...this.#freed.values()] }
   }
 
   /** Addresses and prefixes that more than one instance claims, as `network range`, with the claimants' ids. */

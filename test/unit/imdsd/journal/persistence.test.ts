@@ -222,7 +222,7 @@ describe.each([
     next.view.advance(100)
     next.persistence.noteResync(Date.now())
     await eventually(() => expect(counts.rewrites.written).toBe(3))
-    expect(next.view.removals).toEqual({ floor: 100, removed: new Map() })
+    expect(next.view.removals).toEqual({ floor: 100, removed: new Map(), freed: [] })
     expect(await found({ keys })).toEqual(next.content)
   })
 

@@ -2,14 +2,15 @@
 import { mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { beforeEach, expect, test, vi } from 'vitest'
-import { RECORD_FORM } from '../../../../src/metadata/instance.ts'
+import { RECORD_FORM, rangesOf } from '../../../../src/metadata/instance.ts'
 import { DISK } from '../../../../src/imdsd/journal/disk.ts'
 import type { JournalChange } from '../../../../src/imdsd/journal/encoding.ts'
 import { createJournal } from '../../../../src/imdsd/journal/journal-writer.ts'
-import { restoreView } from '../../../../src/imdsd/journal/restore.ts'
+import { changesFor, replay, restoreView } from '../../../../src/imdsd/journal/restore.ts'
 import { StaleMark } from '../../../../src/imdsd/journal/stale-mark.ts'
 import { journalPath, type StateKeys } from '../../../../src/imdsd/journal/state-files.ts'
 import type { ValidRecord } from '../../../../src/imdsd/view/validate.ts'
+import { View } from '../../../../src/imdsd/view/view.ts'
 import { resealed } from '../../../support/fixtures/resealed-journal.ts'
 import { generateRecord } from '../../../support/fixtures/generated-records.ts'
 import { parsed } from '../../../support/fixtures/guest-server.ts'
@@ -48,14 +49,31 @@ const read = (nowMs = Date.now()) =>
   })
 
 /** Writes a journal. Returns its changes. */
-async function write(instance = record.instance): Promise<JournalChange[]> {
-  const changes: JournalChange[] = [
+async function write(instance = record.instance): Promise<readonly JournalChange[]> {
+  return await writeChanges([
     { kind: 'replace', record: { ...record, instance } },
     { kind: 'compared', atMs: Date.now(), isComplete: true, floor: 0 },
-  ]
+  ])
+}
+
+async function writeChanges(changes: readonly JournalChange[]): Promise<readonly JournalChange[]> {
   await (await createJournal(DISK, path, { owner: OWNER, keys: KEYS, changes, progress: () => undefined })).close()
   return changes
 }
+
+test('E3: a range that its last owner left before a rewrite is not given to a record of before its claim', async () => {
+  const view = new View({}, () => 0, false)
+  view.replace({ ...record, order: 5 })
+  view.remove(record.instance.id, 6)
+  await writeChanges([...changesFor(view, () => undefined, Date.now(), true)])
+  const restored = new View({}, () => 0, false)
+  replay((await read()).changes, restored, () => undefined)
+  const rangesAt = (order: number) => {
+    restored.replace({ ...record, instance: { ...record.instance, id: `srv-at-${order}` }, order })
+    return rangesOf(restored.get(`srv-at-${order}`)!.instance).length
+  }
+  expect([rangesAt(4), rangesAt(7)]).toEqual([0, rangesOf(record.instance).length])
+})
 
 test('E3: a start flushes the name of what it serves: a power failure could take it back', async () => {
   const flush = vi.spyOn(DISK, 'syncDirectory').mockResolvedValue()

@@ -168,29 +168,23 @@ t.test('E3: a replayed record of an encrypted region takes no address, and neith
   t.equal(await userDataOf(daemon), 'of B')
 })
 
-t.test(
-  'a place is above what a hypervisor has announced, and a lie further than a day ahead has no effect',
-  async (t) => {
-    const { store } = await aRegion(t)
-    const announce = (order: number) => redis.client.set(KEYS.announcement('hv2'), JSON.stringify({ order }))
-    const put = async (revision: number) => {
-      const done = await store.put(A(revision, { hypervisors: ['hv2'] }), 'none')
-      return done.kind === 'published' ? done.order : 0
-    }
-    const ahead = Date.now() * 1_000 + 7_200_000_000
-    await announce(ahead)
-    t.equal(await put(1), ahead + 1, 'the clock of a new store is two hours behind')
-    t.match(await redis.client.get(KEYS.behind), String(ahead), 'the script marks the region')
-    await announce(Date.now() * 1_000 + 25 * 3_600_000_000)
-    t.equal(await put(2), ahead + 2)
-    await redis.client.set(KEYS.order, String(Date.now() * 1_000 + 48 * 3_600_000_000))
-    const after = await put(3)
-    t.ok(
-      after > ahead && after < Date.now() * 1_000 + 24 * 3_600_000_000,
-      'a last place of a wrong clock does not count',
-    )
-  },
-)
+t.test('a place is above what a hypervisor has announced, unless that is 22 hours ahead', async (t) => {
+  const { store } = await aRegion(t)
+  const announce = (order: number) => redis.client.set(KEYS.announcement('hv2'), JSON.stringify({ order }))
+  const put = async (revision: number) => {
+    const done = await store.put(A(revision, { hypervisors: ['hv2'] }), 'none')
+    return done.kind === 'published' ? done.order : 0
+  }
+  const ahead = Date.now() * 1_000 + 7_200_000_000
+  await announce(ahead)
+  t.equal(await put(1), ahead + 1, 'the clock of a new store is two hours behind')
+  t.match(await redis.client.get(KEYS.behind), String(ahead), 'the script marks the region')
+  await announce(Date.now() * 1_000 + 22.5 * 3_600_000_000)
+  t.equal(await put(2), ahead + 2, 'else the next Redis, whose clock is slower, would not know the place')
+  await redis.client.set(KEYS.order, String(Date.now() * 1_000 + 48 * 3_600_000_000))
+  const after = await put(3)
+  t.ok(after > ahead && after < Date.now() * 1_000 + 24 * 3_600_000_000, 'a last place of a wrong clock does not count')
+})
 
 t.test('whatever the user of a hypervisor writes as the mark, it is one, and no more of it is read', async (t) => {
   const { store, run } = await aRegion(t)

@@ -11,6 +11,8 @@ import type { ScriptAnswer, ScriptArguments } from '../../src/store/redis/script
 import { MAX_PLACE_AHEAD_MS } from '../../src/store/order.ts'
 import { sealAfter } from '../../src/store/seal.ts'
 
+/** What a hypervisor says of a place may be this far ahead (publish.lua). */
+const MAX_SAID_AHEAD_MS = 22 * 3_600_000
 const TOMBSTONE_MS = 7 * 24 * 3_600_000
 
 /** An instance of the region. A claim is `NETWORK RANGE`. */
@@ -225,8 +227,8 @@ export class Region {
 
   /** The highest place that is known: the last one, that of the mark, and those that these hypervisors have announced. */
   #highest(hypervisors: readonly string[]): number {
-    const announced = hypervisors.map((name) => this.announced.get(name))
-    return Math.max(...[this.last, this.behind, ...announced].map((place) => this.#sane(place)))
+    const said = [this.behind, ...hypervisors.map((name) => this.announced.get(name))]
+    return Math.max(this.#sane(this.last), ...said.map((place) => this.#sane(place, MAX_SAID_AHEAD_MS)))
   }
 
   #next(highest: number): number {
@@ -239,8 +241,8 @@ export class Region {
   }
 
   /** A place; 0 if there is none, or if it is too far in the future. */
-  #sane(place = 0): number {
-    return place > this.#now + MAX_PLACE_AHEAD_MS * 1_000 ? 0 : place
+  #sane(place = 0, aheadMs = MAX_PLACE_AHEAD_MS): number {
+    return place > this.#now + aheadMs * 1_000 ? 0 : place
   }
 
   #last(id: string): Entry | Tombstone | undefined {

@@ -61,6 +61,8 @@ local REGION = string.match(base or '', '^imds:{([A-Za-z0-9][A-Za-z0-9._-]*)}$')
 local TOMBSTONE_SECONDS = 7 * 24 * 3600
 -- A place further ahead of this server's clock is ignored. Daemons accept an hour more, so that one whose clock is slow accepts this one's places.
 local MAX_AHEAD_MICROSECONDS = 23 * 3600 * 1000000
+-- What a hypervisor says may be ahead by an hour less: a place above it is not too far ahead for the next Redis, whose clock may be slower.
+local MAX_SAID_AHEAD_MICROSECONDS = 22 * 3600 * 1000000
 -- The limit of MAX_ANNOUNCEMENT_BYTES in src/store/redis/announcements.ts.
 local MAX_ANNOUNCEMENT_BYTES = 1024
 -- The user of a hypervisor can set the mark "behind" to any text: no more of it is read.
@@ -121,10 +123,10 @@ local function is_other(id, before, given)
   return given ~= nil and held ~= nil and given ~= held
 end
 
--- Returns the place of a text or number; 0 if it is none, or too far ahead of this server's clock.
-local function place_of(value, now)
+-- Returns the place of a text or number; 0 if it is none, or later than a time in microseconds.
+local function place_of(value, latest)
   local place = tonumber(value)
-  return place and place >= 1 and place % 1 == 0 and place <= now + MAX_AHEAD_MICROSECONDS and place or 0
+  return place and place >= 1 and place % 1 == 0 and place <= latest and place or 0
 end
 
 -- Returns the mark "behind", or nil. Its form: `ORDER [BY]`.
@@ -138,12 +140,13 @@ end
 local function places(...)
   local time = redis.call('TIME')
   local now = time[1] * 1000000 + time[2]
-  local last = place_of(redis.call('GET', base .. ':order'), now)
-  local highest = math.max(last, place_of(string.match(mark() or '', '^%d+'), now))
+  local last = place_of(redis.call('GET', base .. ':order'), now + MAX_AHEAD_MICROSECONDS)
+  local latest = now + MAX_SAID_AHEAD_MICROSECONDS
+  local highest = math.max(last, place_of(string.match(mark() or '', '^%d+'), latest))
   for _, names in ipairs({ ... }) do
     for _, name in ipairs(names) do
       local announced = decoded(redis.pcall('GETRANGE', base .. ':announcement:' .. name, 0, MAX_ANNOUNCEMENT_BYTES - 1))
-      highest = math.max(highest, place_of(announced and announced.order, now))
+      highest = math.max(highest, place_of(announced and announced.order, latest))
     end
   end
   return last, highest, now
@@ -406,7 +409,7 @@ local function write(record, claims, before, text, bytes, sealed_at, again)
   local last, highest, now = places(record.hypervisors, before and before.hypervisors or {})
   local place = math.max(highest + 1, now)
   if encrypted_for(text) then
-    place = place_of(record.order, now)
+    place = place_of(record.order, now + MAX_AHEAD_MICROSECONDS)
     if place <= highest then return refused('order', whole(highest)) end
   else
     text = with_field(text, 'order', whole(place))

@@ -4,10 +4,11 @@
  * It does what an operator's does: it stops the guest of an instance before it takes an address or a hypervisor from it,
  * one change of an instance at a time, and publishes everything again after the store has lost something.
  */
-import type { Publisher } from '../../src/store/publisher.ts'
+import { StoreBehind, type Publisher } from '../../src/store/publisher.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import type { Dice } from '../fuzz/dice.ts'
 import type { Checks } from './checks.ts'
+import type { Region } from './region.ts'
 import type { Time } from './time.ts'
 
 export const IDS = Array.from({ length: 10 }, (_, n) => `srv-${n}`)
@@ -43,6 +44,8 @@ const NOTHING: Wanted = {
 
 export class ControlPlane {
   readonly #publisher: Publisher
+  /** What the primary has now. */
+  readonly #region: () => Region
   readonly #names: readonly string[]
   readonly #checks: Checks
   readonly #time: Time
@@ -57,8 +60,9 @@ export class ControlPlane {
   #losses = 0
 
   /** `names`: the hypervisors that new instances get. */
-  constructor(publisher: Publisher, names: readonly string[], checks: Checks, time: Time) {
+  constructor(publisher: Publisher, region: () => Region, names: readonly string[], checks: Checks, time: Time) {
     this.#names = names
+    this.#region = region
     this.#publisher = publisher
     this.#checks = checks
     this.#time = time
@@ -156,9 +160,9 @@ export class ControlPlane {
     if (before.hypervisors.length === 0 || !before.isConfirmed || this.#busy.has(id)) return
     await this.#change(id, false, async () => {
       const losses = this.#losses
-      const result = await (isSeal ? this.#publisher.seal(id) : this.#publisher.unseal(id))
+      const result = await (isSeal ? this.#publisher.seal(id) : this.#publisher.unseal(id)).catch(refusedAsBehind)
       this.#time.note(`${isSeal ? 'the seal' : 'the unseal'} of ${id} is ${result.kind}`)
-      if (result.kind === 'absent' || result.kind === 'address-owned') return
+      if (result.kind === 'behind' || result.kind === 'absent' || result.kind === 'address-owned') return
       const sealedAt = result.kind === 'unsealed' ? undefined : result.sealedAt
       this.#wanted.set(id, { ...before, revision: result.revision, sealedAt, isConfirmed: losses === this.#losses })
     })
@@ -166,11 +170,16 @@ export class ControlPlane {
 
   /**
    * Publishes again what is wanted, removals first: the store has lost something, or nobody knows. Instances of which each
-   * has an address that another one wants (the store has lost an exchange) are removed before they are published.
+   * has an address that another one wants (the store has lost an exchange) are removed before they are published. When
+   * all is published, the mark "behind" of that region is cleared.
    */
   async rebuild(): Promise<void> {
+    const region = this.#region()
+    const mark = region.behind
     const all = [...this.#wanted].toSorted(([, a], [, b]) => a.hypervisors.length - b.hypervisors.length)
     for (let attempt = 0; attempt < 3; attempt++) for (const [id] of all) await this.#repeat(id, attempt)
+    const isAll = all.every(([id]) => this.settled(id) !== undefined)
+    if (isAll && this.#region() === region && region.behind === mark) region.behind = undefined
   }
 
   async #repeat(id: string, attempt: number): Promise<void> {
@@ -203,7 +212,9 @@ export class ControlPlane {
     this.#wanted.set(id, { ...before, revision: wanted.revision, isConfirmed: false })
     this.#asked.set(id, wanted.places)
     const losses = this.#losses
-    const result = await this.#publisher.put(documentOf(id, wanted), keeps ? 'keep' : (wanted.userData ?? 'none'))
+    const result = await this.#publisher
+      .put(documentOf(id, wanted), keeps ? 'keep' : (wanted.userData ?? 'none'))
+      .catch(refusedAsBehind)
     this.#asked.delete(id)
     if (result.kind === 'address-owned') this.#blocked.add(id)
     else this.#blocked.delete(id)
@@ -279,4 +290,10 @@ function documentOf(id: string, { revision, hypervisors, places, image, sealedAt
     options: { reports: 'enabled', httpProtocolIpv6: 'enabled' },
     ...(sealedAt !== undefined && { sealedAt }),
   })
+}
+
+/** A region that is marked "behind" refuses what would publish its own contents again: nothing has changed. */
+function refusedAsBehind(error: unknown): { readonly kind: 'behind' } {
+  if (error instanceof StoreBehind) return { kind: 'behind' }
+  throw error
 }

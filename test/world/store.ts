@@ -104,7 +104,11 @@ export class SimulatedStore implements PublishedStore {
 
   /** A daemon announces what it knows. The script gives later orders only. */
   announce(hypervisor: string): void {
-    this.primary.last = Math.max(this.primary.last, this.#seen.get(hypervisor) ?? 0)
+    this.primary.announced.set(hypervisor, this.seenBy(hypervisor))
+  }
+
+  seenBy(hypervisor: string): number {
+    return this.#seen.get(hypervisor) ?? 0
   }
 
   /** Another program writes something in place of a record. */
@@ -279,7 +283,12 @@ export class SimulatedSource implements Source {
     return this.#ask(() => {
       const { primary } = this.#store
       this.#store.announce(this.#hypervisor)
-      return { initialised: primary.isInitialised, digests: primary.index(this.#hypervisor), last: primary.last }
+      return {
+        initialised: primary.isInitialised,
+        digests: primary.index(this.#hypervisor),
+        last: primary.last,
+        isBehind: primary.behind !== undefined,
+      }
     })
   }
 
@@ -317,6 +326,12 @@ export class SimulatedSource implements Source {
 
   noteOrder(order: number): void {
     this.#store.noteSeen(this.#hypervisor, order)
+  }
+
+  reportBehind(): Promise<void> {
+    return this.#ask(() => {
+      this.#store.primary.behind ??= this.#store.seenBy(this.#hypervisor)
+    })
   }
 
   owner(network: string, address: string): Promise<string | undefined> {

@@ -58,7 +58,7 @@ export class World implements Eventful {
     const client = { ...time.outside, resumesAtMs: 0 }
     const publisher = buildPublisher(store, client, { note: () => undefined, puts: () => () => undefined })
     const names = isSingle ? [NAMES[0]!, NAMES[0]!, NAMES[1]!] : NAMES
-    this.control = new ControlPlane(publisher, names, checks, time)
+    this.control = new ControlPlane(publisher, () => store.primary, names, checks, time)
     for (const hypervisor of this.hypervisors) {
       hypervisor.start()
       this.#watch(hypervisor)

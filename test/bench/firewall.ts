@@ -6,7 +6,7 @@ import type { Part } from './bench.ts'
 import { quantile } from './report.ts'
 
 const GUESTS = [500, 2_000]
-const TIMES = 100
+const TIMES = 25
 const SERVER = `
   require('node:http').createServer((_, response) => response.end('x')).listen(80, '${SERVICE}', () => console.log('up'))
   process.stdin.on('end', () => process.exit()).resume()`

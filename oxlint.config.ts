@@ -103,7 +103,7 @@ const JSON_FILES = [
   'src/imdsctl/firewall-agent/agent.ts', // the faults of `imdsctl --json firewall`: `instance` of a fault of the host
   'src/imdsctl/change.ts', // what `imdsctl --json` prints: no seal
   'src/imdsctl/commands.ts', // what `imdsctl --json` prints: no user-data, no revision
-  'src/imdsctl/records.ts', // a line for `imdsctl put`: no user-data
+  'src/store/document.ts', // a record with its user-data: it has none
   'src/imds-api/{commands/fleet,service/operator}.ts', // a hypervisor that is not drained, and what its daemon has not announced
   'src/imds-api/database/**/*.ts', // a column that may be NULL
   'src/imds-api/resources/**/*.ts', // a representation that has null where a resource has no such value

@@ -6,7 +6,7 @@ import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import { forEachOf } from '../limits/for-each-of.ts'
 import { isRecent } from '../store/fleet.ts'
 import { StoreUnavailable, type Publisher } from '../store/publisher.ts'
-import { jsonOf, maxInFlight, withStore, type Context } from './commands.ts'
+import { jsonOf, MAX_IN_FLIGHT, withStore, type Context } from './commands.ts'
 import { addressOwned, checkId, failureOf, printFailure, readInput } from './failure.ts'
 import { decodeText } from '../runtime/text-file.ts'
 
@@ -200,7 +200,7 @@ async function changeAll(context: Context, ids: readonly string[], change: Chang
  * failures, and the counts, these too if they are 0.
  */
 export async function changeEach(
-  { store, output }: Context,
+  { output }: Context,
   publisher: Publisher,
   ids: readonly string[],
   change: Change,
@@ -224,7 +224,7 @@ export async function changeEach(
     }
     counts.set(result, (counts.get(result) ?? 0) + 1)
   }
-  await forEachOf(ids, work, maxInFlight(store))
+  await forEachOf(ids, work, MAX_IN_FLIGHT)
   if (ids.length === 1 && counted === undefined) return status
   const done = [...counts.values()].reduce((sum, count) => sum + count, 0)
   const all = [...counts, ...(done < ids.length ? [['not tried', ids.length - done] as const] : [])]

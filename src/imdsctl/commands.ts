@@ -14,10 +14,8 @@ export interface Context {
   readonly output: Output
 }
 
-/** The most changes in flight: enough to hide the round trip, and a bound on memory. A file store has one writer. */
-export function maxInFlight({ url }: StoreSettings): number {
-  return url.startsWith('file:') ? 1 : 32
-}
+/** The most changes in flight: enough to hide the round trip, and a bound on memory. */
+export const MAX_IN_FLIGHT = 32
 
 /** Prints the record of an instance. */
 export async function get({ store, output }: Context, id: string): Promise<void> {

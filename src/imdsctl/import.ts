@@ -13,7 +13,7 @@ import { readSettingFile } from '../runtime/regular-file.ts'
 import { RECORD_ENDINGS } from '../store/document.ts'
 import type { Publisher } from '../store/publisher.ts'
 import { parseTombstone } from '../store/seal.ts'
-import { maxInFlight, withStore, type Context } from './commands.ts'
+import { MAX_IN_FLIGHT, withStore, type Context } from './commands.ts'
 import { failureOf } from './failure.ts'
 import { publishRecords } from './put.ts'
 import { readRecords, type ReadRecord } from './records.ts'
@@ -37,15 +37,13 @@ export async function importRecords(
   const removed = await findRemoved(path)
   const report = new CommandReport(output, 'failures')
   const records = readRecords([path])
-  const most = maxInFlight(store)
   await withStore(store, async (publisher) => {
-    await forEachOf(removed, (id) => restoreTombstone(publisher, path, id, report), most)
+    await forEachOf(removed, (id) => restoreTombstone(publisher, path, id, report), MAX_IN_FLIGHT)
     const published = changeRegion ? inRegion(records, store.region) : records
     await publishRecords({
       publisher,
       records: published,
       otherwise: 'none',
-      maxInFlight: most,
       options: { dryRun: false },
       report,
     })
@@ -58,11 +56,6 @@ export async function importRecords(
 /** The ids with a tombstone and no record in a directory; none for another path. */
 async function findRemoved(path: string): Promise<readonly string[]> {
   const names = new Set(path === '-' ? [] : await readdir(path).catch(() => []))
-  if ([...names].some((name) => name.endsWith('.pending')))
-    throw new CommandFailure(
-      EXIT.badData,
-      `${path} is a store with a change in progress: export it (imdsctl --store file:${path} export), and import that`,
-    )
   return [...names]
     .filter((name) => name.endsWith(REMOVED))
     .map((name) => name.slice(0, -REMOVED.length))

@@ -9,7 +9,7 @@ import { DEFAULT_USER_DATA_BYTES, type Publisher } from '../store/open.ts'
 import { publishMany, type SettledPut, type ToPublish } from '../store/publish-many.ts'
 import type { PutOptions } from '../store/publisher.ts'
 import type { UserDataChange } from '../store/user-data.ts'
-import { jsonOf, maxInFlight, withStore, type Context } from './commands.ts'
+import { jsonOf, MAX_IN_FLIGHT, withStore, type Context } from './commands.ts'
 import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import { addressOwned, OTHER_INCARNATION, readInput } from './failure.ts'
 import type { Output } from '../runtime/output.ts'
@@ -31,11 +31,11 @@ export async function put(
   const records = typeof userDataPath === 'string' ? onlyRecord(paths, userDataPath) : readRecords(paths)
   const otherwise: UserDataChange = userDataPath === false ? 'none' : 'keep'
   const report = new CommandReport(output, 'each')
-  await withStore(store, (publisher) =>
-    publishRecords({ publisher, records, otherwise, maxInFlight: maxInFlight(store), options, report }),
-  ).finally(() => {
-    if (paths.includes('-')) process.stdin.destroy() // an open standard input keeps the process running
-  })
+  await withStore(store, (publisher) => publishRecords({ publisher, records, otherwise, options, report })).finally(
+    () => {
+      if (paths.includes('-')) process.stdin.destroy() // an open standard input keeps the process running
+    },
+  )
   return report.end()
 }
 
@@ -44,17 +44,15 @@ interface PublishRecordsParts {
   readonly records: AsyncIterable<ReadRecord>
   /** What happens to the user-data of a record that comes without any. */
   readonly otherwise: UserDataChange
-  /** The most publishes at a time. */
-  readonly maxInFlight: number
   readonly options: Required<PutOptions>
   readonly report: CommandReport
 }
 
 export async function publishRecords(parts: PublishRecordsParts): Promise<void> {
-  const { publisher, records, otherwise, maxInFlight, options, report } = parts
+  const { publisher, records, otherwise, options, report } = parts
   const drained = await publisher.fleet.drained().catch(() => new Map<string, string>()) // only for warnings
   const items = itemsOf(records, otherwise, report)
-  const ended = await publishMany(publisher, items, maxInFlight, options, (item, outcome) => {
+  const ended = await publishMany(publisher, items, MAX_IN_FLIGHT, options, (item, outcome) => {
     report.add(putOutcome(item, outcome, drained, options))
   })
   if (ended === 'unavailable') report.stopped()

@@ -7,7 +7,7 @@
 import { lstatSync, readdirSync, readFileSync, realpathSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import type { UserDataChange } from '../store/user-data.ts'
-import { parseDocument, RECORD_ENDINGS } from '../store/document.ts'
+import { parseDocument, parseRecordWithUserData, RECORD_ENDINGS } from '../store/document.ts'
 import { EXIT } from '../runtime/exit-status.ts'
 import { isJsonObject, parseJson } from '../runtime/json.ts'
 import { decodeText, NotUtf8 } from '../runtime/text-file.ts'
@@ -145,21 +145,10 @@ async function parseOne(place: string, text: string): Promise<ReadRecord> {
   return faulty(place, EXIT.badData, `${what}: ${line === undefined ? '' : `line ${line}: `}${message}`)
 }
 
-/** Reads a record, or `{"record": RECORD, "userDataBase64": BASE64}` (null: the instance has no user-data). */
 function inputOf(place: string, value: unknown): ReadRecord {
   if (value === undefined) return faulty(place, EXIT.badData, 'is not JSON')
-  if (!isJsonObject(value) || !('record' in value))
-    return { ok: true, value: { place, document: value, userData: undefined } }
-  const { record: document, userDataBase64: base64, ...others } = value
-  const [other] = Object.keys(others)
-  if (other !== undefined)
-    return faulty(place, EXIT.badData, `has a field other than "record" and "userDataBase64": "${other}"`)
-  if (base64 === undefined || base64 === null)
-    return { ok: true, value: { place, document, userData: base64 === null ? 'none' : undefined } }
-  const bytes = Buffer.from(typeof base64 === 'string' ? base64 : '', 'base64')
-  if (bytes.toString('base64') !== base64)
-    return faulty(place, EXIT.badData, 'has a "userDataBase64" that is neither base64 with padding nor null')
-  return { ok: true, value: { place, document, userData: bytes } }
+  const parsed = parseRecordWithUserData(value)
+  return parsed.ok ? { ok: true, value: { place, ...parsed.value } } : faulty(place, EXIT.badData, parsed.faults.join())
 }
 
 function unreadable(path: string, error: unknown): ReadRecord {

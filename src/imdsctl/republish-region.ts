@@ -8,7 +8,7 @@
 import { forEachOf } from '../limits/for-each-of.ts'
 import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import type { Publisher } from '../store/publisher.ts'
-import { maxInFlight, withStore, type Context } from './commands.ts'
+import { MAX_IN_FLIGHT, withStore, type Context } from './commands.ts'
 import { publishRecords } from './put.ts'
 import { readRecords, type ReadRecord } from './records.ts'
 import { CommandReport } from './report.ts'
@@ -25,7 +25,6 @@ export async function republishRegion(
   if (asIs === paths.length > 0)
     throw new CommandFailure(EXIT.usage, 'name all records of the region, or use --as-is for what the store has now')
   const report = new CommandReport(output, 'failures')
-  const most = maxInFlight(store)
   return withStore(store, async (publisher) => {
     const { behind } = await publisher.fleet.state()
     const named = new Set<string>()
@@ -33,12 +32,15 @@ export async function republishRegion(
       publisher,
       records: noting(named, asIs ? storedRecords(publisher) : readRecords(paths)),
       otherwise: 'none',
-      maxInFlight: most,
       options: { dryRun: false },
       report,
     })
     const tombstones = asIs ? await publisher.tombstones() : []
-    await forEachOf(tombstones, ({ id, revision }) => publisher.remove(id, revision).then(() => undefined), most)
+    await forEachOf(
+      tombstones,
+      ({ id, revision }) => publisher.remove(id, revision).then(() => undefined),
+      MAX_IN_FLIGHT,
+    )
     const others = (await publisher.list()).map(({ id }) => id).filter((id) => !named.has(id))
     if (others.length > 0)
       report.add({

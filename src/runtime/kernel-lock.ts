@@ -37,7 +37,7 @@ export async function takeLock(path: string, waitMs = LOCK_TIMEOUT_MS): Promise<
     if (lock !== undefined) return lock
     if (performance.now() > deadlineMs)
       throw new LockHeld(`another writer has held ${path} for ${waitMs / 1000} s, or this file system has no locks`)
-    await sleep(10 + Math.random() * 20)
+    await sleep(2 + Math.random() * 6)
   }
 }
 

@@ -1,5 +1,8 @@
-/** Parses a record, in JSON or YAML. Does not check the record itself. */
+/** Parses a record, in JSON or YAML, alone or with its user-data. Does not check the record itself. */
+import type { Parsed } from '../metadata/parsed.ts'
+import { isJsonObject } from '../runtime/json.ts'
 import { decodeText, NotUtf8 } from '../runtime/text-file.ts'
+import type { UserDataChange } from './user-data.ts'
 
 /** The endings of a record's file, in the order in which a directory is searched. */
 export const RECORD_ENDINGS = ['.json', '.yaml', '.yml'] as const
@@ -66,4 +69,39 @@ async function yamlParser(): Promise<(text: string) => unknown> {
     if (fault !== undefined) throw fault
     return document.toJS() as unknown
   }
+}
+
+/** A record, and its user-data if it came with it. */
+export interface RecordWithUserData {
+  readonly document: unknown
+  readonly userData: UserDataChange | undefined
+}
+
+/**
+ * Parses a record, or `{"record": RECORD, "userDataBase64": BASE64}` (null: the instance has no user-data). A fault
+ * continues the name of the value.
+ */
+export function parseRecordWithUserData(value: unknown): Parsed<RecordWithUserData, string> {
+  if (!isJsonObject(value) || !('record' in value)) return { ok: true, value: { document: value, userData: undefined } }
+  const { record: document, userDataBase64: base64, ...others } = value
+  const [other] = Object.keys(others)
+  if (other !== undefined)
+    return { ok: false, faults: [`has a field other than "record" and "userDataBase64": "${other}"`] }
+  if (base64 === undefined || base64 === null)
+    return { ok: true, value: { document, userData: base64 === null ? 'none' : undefined } }
+  const bytes = Buffer.from(typeof base64 === 'string' ? base64 : '', 'base64')
+  return bytes.toString('base64') === base64
+    ? { ok: true, value: { document, userData: bytes } }
+    : { ok: false, faults: ['has a "userDataBase64" that is neither base64 with padding nor null'] }
+}
+
+/** Formats a record with its user-data (undefined: none) as `parseRecordWithUserData` reads it. */
+export function formatRecordWithUserData(document: unknown, userData: Uint8Array | undefined): string {
+  const userDataBase64 = userData === undefined ? null : Buffer.from(userData).toString('base64')
+  return formatRecord({ record: document, userDataBase64 })
+}
+
+/** Formats a record as people read it in a file. */
+export function formatRecord(document: unknown): string {
+  return `${JSON.stringify(document, undefined, 2)}\n`
 }

@@ -1,8 +1,10 @@
 /** Tries a store for `--check --connect`, and writes nothing. */
+import { readdir } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { failure, ok, type Finding } from '../runtime/check.ts'
 import { EXIT } from '../runtime/exit-status.ts'
 import type { Output } from '../runtime/output.ts'
+import { RECORD_ENDINGS } from './document.ts'
 import type { StoreSettings } from './settings.ts'
 import { parseStoreUrl, type FileStore, type RedisFiles } from './url.ts'
 
@@ -55,7 +57,8 @@ export function storeOfPublisher(settings: StoreSettings): ProbedStore {
 async function probe(store: ProbedStore): Promise<readonly Finding[]> {
   if (store.kind === 'redis')
     return (await import('./redis/probe.ts')).probeRedis(store, store.region, store.hypervisor)
-  const { listFiles } = await import('./files/stamps.ts')
-  const records = [...(await listFiles(store.directory)).values()].filter((endings) => endings.includes('.json')).length
-  return [ok(`${store.directory} has ${records} records`)]
+  const { idOfFile } = await import('./files/load.ts')
+  const isRecord = (name: string) => RECORD_ENDINGS.some((ending) => name.endsWith(ending))
+  const ids = (await readdir(store.directory)).filter(isRecord).map(idOfFile)
+  return [ok(`${store.directory} has ${new Set(ids.filter((id) => id !== undefined)).size} records`)]
 }

@@ -13,7 +13,7 @@ const PYTHON = '/usr/bin/python3'
 const skip = without('python3-libcloud', 'python3-requests-oauthlib')
 
 const TOKEN = `
-import json, os, sys, time
+import base64, json, os, sys, time
 os.environ['OAUTHLIB_INSECURE_TRANSPORT'] = '1' # plain HTTP
 from oauthlib.oauth2 import BackendApplicationClient
 from requests_oauthlib import OAuth2Session
@@ -41,13 +41,13 @@ node = driver.create_node(name='by libcloud', size=size, image=image, location=l
 print(node.name, node.state)
 driver.wait_until_running([node], wait_period=0.1, timeout=60, ssh_interface='private_ips')
 get_node = lambda: [other for other in driver.list_nodes() if other.id == node.id][0]
-print(get_node().state, open(store + '/' + node.id + '.user-data').read())
+print(get_node().state, base64.b64decode(json.load(open(store + '/' + node.id + '.json'))['userDataBase64']).decode())
 
 ip = driver.ex_create_cloud_ip(reverse_dns='www.example.com')
 print(ip['status'], ip['reverse_dns'])
 print(driver.ex_map_cloud_ip(ip['id'], get_node().extra['interfaces'][0]['id']))
 print(get_node().public_ips == [ip['public_ip']], [other['status'] for other in driver.ex_list_cloud_ips()])
-while json.load(open(store + '/' + node.id + '.json'))['interfaces'][0]['cloudIps'] == []: time.sleep(0.05)
+while json.load(open(store + '/' + node.id + '.json'))['record']['interfaces'][0]['cloudIps'] == []: time.sleep(0.05)
 try: driver.ex_destroy_cloud_ip(ip['id'])
 except Exception as error: print(error)
 print(driver.ex_update_cloud_ip(ip['id'], ''), driver.ex_unmap_cloud_ip(ip['id']), driver.ex_destroy_cloud_ip(ip['id']))

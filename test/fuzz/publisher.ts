@@ -23,8 +23,7 @@ const PUBLISHER = 4
 export function startPublisher({ daemon, store }: FuzzHost, seed: number): { stop(): Promise<PublisherReport> } {
   let [written, stopped] = [0, false]
   const put = (id: string, ending: string, bytes: Buffer | string) => {
-    for (const other of ['.json', '.yaml', '.pending'])
-      if (other !== ending) rmSync(join(store, id + other), { force: true })
+    for (const other of ['.json', '.yaml']) if (other !== ending) rmSync(join(store, id + other), { force: true })
     writeFileSync(join(store, 'next'), bytes)
     renameSync(join(store, 'next'), join(store, id + ending))
   }

@@ -10,7 +10,7 @@ import { parse, parseStored } from '../../src/metadata/record.ts'
 import { parseTarget } from '../../src/metadata/target.ts'
 import { buildTree, resolve, type Tree } from '../../src/metadata/tree.ts'
 import { VERSIONS } from '../../src/metadata/versions.ts'
-import { formatPending } from '../../src/store/files/pending.ts'
+import { formatRecordWithUserData } from '../../src/store/document.ts'
 import { generateRecord } from '../support/fixtures/generated-records.ts'
 import { aFullInstance } from '../support/fixtures/instance.ts'
 import type { Dice } from './dice.ts'
@@ -104,15 +104,15 @@ export function mutatedRecord(dice: Dice): unknown {
 }
 
 /**
- * A mutated record as a file of the store with the ending of its name: JSON, YAML, a pending change, or bytes that are
- * none of these.
+ * A mutated record as a file of the store with the ending of its name: JSON, perhaps with its user-data in it, YAML, or
+ * bytes that are neither.
  */
-export function mutatedFile(dice: Dice): { readonly ending: '.json' | '.yaml' | '.pending'; readonly bytes: Buffer } {
-  const ending = dice.pick(['.json', '.yaml', '.pending'] as const)
+export function mutatedFile(dice: Dice): { readonly ending: '.json' | '.yaml'; readonly bytes: Buffer } {
+  const ending = dice.pick(['.json', '.json', '.yaml'] as const)
   const record = mutatedRecord(dice)
-  const userData = dice.pick(['none', 'keep', Buffer.from('data')] as const)
+  const userData = dice.pick([undefined, Buffer.from('data')] as const)
   let bytes: Buffer = Buffer.from(
-    ending === '.pending' ? formatPending({ kind: 'put', document: record, userData }) : JSON.stringify(record),
+    dice.chance(0.5) ? formatRecordWithUserData(record, userData) : JSON.stringify(record),
   )
   for (let changes = dice.pick([0, 0, 1, 2, 8]); changes > 0; changes--) bytes = mangled(dice, bytes)
   return {

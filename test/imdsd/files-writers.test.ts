@@ -2,7 +2,7 @@
  * Publishers to a file store as processes: concurrent, killed, in other PID namespaces, and as root for an unprivileged
  * daemon. test/unit/store/files/writer.test.ts ends a write at each of its operations.
  */
-import { chmodSync, chownSync, lstatSync, readdirSync } from 'node:fs'
+import { chmodSync, chownSync, lstatSync, readdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { openStore } from '../../src/store/open.ts'
@@ -31,19 +31,15 @@ async function aStore(t: Test) {
   return { directory, store, stateOf }
 }
 
-t.test('each file is on disk before it gets its name, and a pending change is removed last', async (t) => {
+t.test('a file is on disk before it gets its name, and its name is, before what it replaces is removed', async (t) => {
   const { directory, store } = await aStore(t)
   await store.put(anotherInstance(1))
+  writeFileSync(join(directory, `${ID}.user-data`), 'by hand')
   t.same(await traceFileCalls(writer(directory, 'change', 'two'), directory), [
-    'fsync .publisher.tmp',
-    `rename .publisher.tmp ${ID}.pending`,
-    'fsync .',
-    'fsync .publisher.tmp',
-    `rename .publisher.tmp ${ID}.user-data`,
     'fsync .publisher.tmp',
     `rename .publisher.tmp ${ID}.json`,
     'fsync .',
-    `unlink ${ID}.pending`,
+    `unlink ${ID}.user-data`,
   ])
 })
 
@@ -90,7 +86,7 @@ t.test('the lock of a stopped writer excludes others, and is free once the write
   const put = store.put(local(3))
   process.kill(child.pid, 'SIGKILL')
   t.match(await put, { kind: 'published' })
-  t.equal(await stateOf(), '3 two', 'the change that the killed writer had committed is finished first')
+  t.equal(await stateOf(), '3 two', 'the change that the killed writer had committed counts')
 })
 
 t.test(
@@ -109,7 +105,8 @@ t.test(
       t.same([name, owner, group, (mode & 0o777).toString(8)], [name, uid, gid, '600'])
     }
     const as = (user: number) => ['setpriv', '--reuid', String(user), '--regid', String(user), '--clear-groups']
-    t.match(await run([...as(uid), 'cat', join(directory, `${ID}.user-data`)]), { stdout: Buffer.from('one') })
+    const { stdout } = await run([...as(uid), 'cat', join(directory, `${ID}.json`)])
+    t.match(JSON.parse(stdout.toString()), { userDataBase64: Buffer.from('one').toString('base64') })
     const skip =
       (await run([...as(uid), 'test', '-r', WRITER, '-a', '-x', process.execPath])).status !== 0 &&
       'another user cannot read the sources here'
@@ -122,7 +119,7 @@ t.test(
       chmodSync(join(directory, '.publisher.lock'), 0o644)
       t.match(await imdsctl(['-s', `file:${directory}`, 'remove', 'srv-none'], { within: as(uid + 1) }), {
         status: 69,
-        stderr: /EACCES: permission denied, access '.*\/.publisher.queue'/,
+        stderr: /EACCES: permission denied, access '.*\/.publisher.lock'/,
       })
     })
   },

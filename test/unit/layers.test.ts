@@ -147,7 +147,6 @@ const READ_SIDE = [
   'store/redis/sessions.ts',
   'store/files/source.ts',
   'store/files/load.ts',
-  'store/files/stamps.ts',
   'store/files/directory-watch.ts',
   'store/crypto/stored.ts',
   'store/crypto/record-cipher.ts',

@@ -4,12 +4,11 @@
  * A journal that can never be served is deleted, since it may have user-data. One of another owner or key, or of
  * another time, stays until the first change of the view, which replaces it.
  */
-import { accessSync, closeSync, constants, rmSync, statSync } from 'node:fs'
+import { accessSync, closeSync, constants, existsSync, readdirSync, rmSync, statSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import type { Reports } from '../../metadata/reports.ts'
 import { openRegularFileSync } from '../../runtime/regular-file.ts'
 import type { Log } from '../../runtime/log-codes.ts'
-import { namesIn } from '../../runtime/systemd.ts'
 import type { View } from '../view/view.ts'
 import { DISK } from './disk.ts'
 import { changesOf, checkOf, type Comparison, type JournalChange } from './encoding.ts'
@@ -74,7 +73,8 @@ async function restore(
 ): Promise<Restored | undefined> {
   const directory = dirname(path)
   // also a directory
-  for (const name of leftFiles(namesIn(directory))) rmSync(join(directory, name), { force: true, recursive: true })
+  for (const name of leftFiles(existsSync(directory) ? readdirSync(directory) : []))
+    rmSync(join(directory, name), { force: true, recursive: true })
   const found = statSync(path, { throwIfNoEntry: false })
   if (found === undefined) return undefined
   facts['bytes'] = found.size

@@ -10,7 +10,7 @@ import { mkdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { parseControlPlane, parseFields, type Fleet } from '../fleet.ts'
 import { placeOf } from '../order.ts'
-import type { FileOperations } from './operations.ts'
+import { replaceFile, type FileOperations } from './operations.ts'
 import { readRegularFile } from '../../runtime/regular-file.ts'
 
 const ANNOUNCEMENT_FILE = '.publisher.imds-api'
@@ -26,12 +26,7 @@ export function buildFileFleet(directory: string, operations: FileOperations, no
     const file = await readRegularFile(join(directory, name), MAX_FILE_BYTES, 'refuse')
     return file.kind === 'absent' ? undefined : file.kind === 'read' ? file.bytes.toString().trim() : ''
   }
-  const replace = async (name: string, text: string): Promise<void> => {
-    const [temporary, path] = [join(directory, `${name}.tmp`), join(directory, name)]
-    await operations.remove(temporary)
-    await operations.create(temporary, text)
-    await operations.rename(temporary, path)
-  }
+  const replace = (name: string, text: string) => replaceFile(operations, directory, name, text, `${name}.tmp`)
   const database = () => read(DATABASE_FILE)
   const numbers = async () => {
     const found = Object.entries(parseFields((await read(NUMBERS_FILE)) ?? ''))

@@ -1,34 +1,34 @@
 /**
- * Loads an instance from a directory of files: one consistent state, even while a writer changes its files. source.ts
+ * Loads an instance from a directory of files: one consistent state, even while a writer changes it. source.ts
  * describes the files. Reads regular files of allowed length only (regular-file.ts); anything else is a fault of its
  * instance.
+ *
+ * A writer renames the file of the new state first, and then removes what that replaces (writer.ts). So these files are
+ * read in the opposite order: what may be removed first, `ID.json` last.
  */
 import { createHash } from 'node:crypto'
-import { stat } from 'node:fs/promises'
+import { readdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { isId } from '../../metadata/identifiers.ts'
 import { MAX_RECORD_BYTES } from '../../metadata/instance.ts'
 import { formatTooLong } from '../../metadata/user-data.ts'
 import { sha256InSlices, TurnBudget } from '../../limits/turn-budget.ts'
-import { formatOf, parseDocument, RECORD_ENDINGS } from '../document.ts'
+import { readRegularFile } from '../../runtime/regular-file.ts'
+import { formatOf, parseDocument, parseRecordWithUserData, RECORD_ENDINGS } from '../document.ts'
 import { MAX_USER_DATA_BYTES } from '../settings.ts'
 import type { Loaded } from '../source.ts'
-import { fillUserData, type UserDataChange } from '../user-data.ts'
-import { parsePending, type PendingChange } from './pending.ts'
-import { ifThere, readRegularFile, stampOf } from '../../runtime/regular-file.ts'
+import { fillUserData } from '../user-data.ts'
 
-/**
- * How often files that change while they are read are read again. The last attempt is used: a notice follows the last
- * change.
- */
-const MAX_ATTEMPTS = 10
-
-/** The limit of a file. It may be longer than its record as JSON, since it may be indented or have comments. */
+/** The limit of a record. It may be longer than as JSON, since it may be indented or have comments. */
 const MAX_FILE_BYTES = 4 * MAX_RECORD_BYTES
 /** The limit for YAML is lower, because it is parsed in one turn of the event loop and much slower than JSON. */
 const MAX_YAML_BYTES = 64 * 1024
 export const MAX_TOMBSTONE_BYTES = 1024
-const ENDINGS = [...RECORD_ENDINGS, '.user-data', '.removed', '.pending']
+/** Instances whose files are read at the same time: a bound on memory, since each may have the longest user-data. */
+export const MAX_CONCURRENT_READS = 4
+export const USER_DATA_ENDING = '.user-data'
+export const TOMBSTONE_ENDING = '.removed'
+const ENDINGS = [...RECORD_ENDINGS, USER_DATA_ENDING, TOMBSTONE_ENDING]
 
 /** The id that a file of the store belongs to; undefined for a file that does not belong to the store. */
 export function idOfFile(name: string): string | undefined {
@@ -38,169 +38,206 @@ export function idOfFile(name: string): string | undefined {
 }
 
 /** True for a file that does not belong to the store, although its name ends as if it did. */
-export function isMisnamed(name: string): boolean {
+function isMisnamed(name: string): boolean {
   return (
     !name.startsWith('.') && idOfFile(name) === undefined && ENDINGS.some((one) => name.toLowerCase().endsWith(one))
   )
 }
 
+/** The instances of a directory, in order, and the files that belong to none and seem to be meant for one. */
+export async function listInstances(
+  directory: string,
+): Promise<{ readonly ids: readonly string[]; readonly misnamed: readonly string[] }> {
+  const names = (await readdir(directory)).sort()
+  const ids = names.map(idOfFile).filter((id) => id !== undefined)
+  return { ids: [...new Set(ids)], misnamed: names.filter(isMisnamed) }
+}
+
+/**
+ * The files of an instance. `records`: those of a record that are there, `ID.json` last. `digest`: differs when a file
+ * does.
+ */
+export type InstanceFiles =
+  | {
+      readonly kind: 'files'
+      readonly digest: string
+      readonly records: readonly [RecordFile, ...RecordFile[]]
+      readonly userData: Buffer | undefined
+    }
+  | {
+      readonly kind: 'faulty'
+      readonly digest: string
+      readonly fault: 'unreadable' | 'user-data'
+      readonly reason: string
+    }
+  | { readonly kind: 'removed' }
+  | { readonly kind: 'absent' }
+
+interface RecordFile {
+  readonly ending: (typeof RECORD_ENDINGS)[number]
+  readonly bytes: Buffer
+}
+
 /** A file that is not regular or too long: a fault of its instance only. The message is for operators. */
-export class FileFault extends Error {
+class FileFault extends Error {
+  readonly fault: 'unreadable' | 'user-data'
   /** Differs when the file does. */
   readonly stamp: string
 
-  constructor(message: string, stamp: string) {
+  constructor(message: string, stamp: string, fault: 'unreadable' | 'user-data' = 'unreadable') {
     super(message)
     this.stamp = stamp
+    this.fault = fault
   }
 }
 
 /**
- * Loads an instance. Rejects when a file exists and cannot be read. User-data longer than `userDataMaxBytes` is a
- * fault, and is not read.
+ * Reads the files of an instance. Rejects when a file exists and cannot be read. User-data longer than
+ * `userDataMaxBytes` is a fault, and is not read.
  */
-export async function loadFiles(
+export async function readFiles(
   directory: string,
   id: string,
-  userDataMaxBytes = MAX_USER_DATA_BYTES,
-): Promise<Loaded> {
-  let before = await stampsOf(directory, id)
-  for (let attempt = 1; ; attempt++) {
-    const loaded = await loadOne(directory, id, userDataMaxBytes, before).catch((error: unknown): Loaded => {
-      if (!(error instanceof FileFault)) throw error
-      return { kind: 'unreadable', id, digest: digestOf(error.message, error.stamp), reason: error.message }
-    })
-    const after = await stampsOf(directory, id)
-    if (attempt === MAX_ATTEMPTS || after.join() === before.join()) return loaded
-    before = after
+  userDataMaxBytes: number,
+  budget: TurnBudget,
+): Promise<InstanceFiles> {
+  try {
+    return await readAll(directory, id, userDataMaxBytes, budget)
+  } catch (error) {
+    if (!(error instanceof FileFault)) throw error
+    const { message: reason, stamp, fault } = error
+    return { kind: 'faulty', digest: digestOf([reason, stamp]), fault, reason }
   }
 }
 
-/**
- * Returns a stamp for the pending file and for each possible record file: a text that changes with the file, undefined
- * if the file does not exist. Every change by a writer changes a stamp: it begins with a pending file, and ends with
- * another record file or none.
- */
-function stampsOf(directory: string, id: string): Promise<(string | undefined)[]> {
-  return Promise.all(
-    ['.pending', ...RECORD_ENDINGS].map(async (ending) => {
-      const stats = await ifThere(stat(join(directory, id + ending), { bigint: true }))
-      return stats && stampOf(stats)
-    }),
+async function readAll(
+  directory: string,
+  id: string,
+  userDataMaxBytes: number,
+  budget: TurnBudget,
+): Promise<InstanceFiles> {
+  const readRecord = async (ending: RecordFile['ending']): Promise<RecordFile[]> => {
+    const name = id + ending
+    const bytes =
+      ending === '.json'
+        ? await read(directory, name, MAX_FILE_BYTES + base64Length(userDataMaxBytes))
+        : await read(
+            directory,
+            name,
+            MAX_YAML_BYTES,
+            (length) =>
+              `${name} is ${length} bytes, more than the limit of ${MAX_YAML_BYTES} for YAML: write it as JSON`,
+          )
+    return bytes === undefined ? [] : [{ ending, bytes }]
+  }
+  const formatLong = (length: number) => formatLongUserData(length, userDataMaxBytes)
+  const userData = await read(directory, id + USER_DATA_ENDING, userDataMaxBytes, formatLong, 'user-data').catch(
+    (error: unknown) => error as Error,
   )
-}
-
-export function formatRecord(document: unknown): string {
-  return `${JSON.stringify(document, undefined, 2)}\n`
+  const found = [...(await readRecord('.yml')), ...(await readRecord('.yaml')), ...(await readRecord('.json'))]
+  if (found.length === 0) {
+    const isRemoved = (await read(directory, id + TOMBSTONE_ENDING, MAX_TOMBSTONE_BYTES)) !== undefined
+    if (isRemoved) return { kind: 'removed' }
+    // it may have taken the place of a tombstone meanwhile
+    found.push(...(await readRecord('.json')))
+  }
+  const [first, ...others] = found
+  if (first === undefined) return { kind: 'absent' }
+  if (userData instanceof Error) throw userData
+  const parts: string[] = []
+  for (const bytes of [...found.map((file) => file.bytes), ...(userData === undefined ? [] : [userData])])
+    parts.push(await sha256InSlices(bytes, budget))
+  return {
+    kind: 'files',
+    digest: digestOf([userData === undefined ? 'none' : '', ...parts]),
+    records: [first, ...others],
+    userData,
+  }
 }
 
 /**
  * Reads a file of the store; undefined if there is none. Rejects with a FileFault for anything but a regular file of at
  * most `maxBytes`.
  */
-async function read(directory: string, name: string, maxBytes: number, instead = ''): Promise<Buffer | undefined> {
-  const file = await readRegularFile(join(directory, name), maxBytes, name.endsWith('.pending') ? 'refuse' : 'follow')
-  if (file.kind === 'not-regular') throw notRegular(name, file.what)
-  if (file.kind === 'too-long')
-    throw new FileFault(`${name} is ${file.length} bytes, more than the limit of ${maxBytes}${instead}`, file.stamp)
+async function read(
+  directory: string,
+  name: string,
+  maxBytes: number,
+  describe: (length: number) => string = (length) => `${name} is ${length} bytes, more than the limit of ${maxBytes}`,
+  fault: 'unreadable' | 'user-data' = 'unreadable',
+): Promise<Buffer | undefined> {
+  const file = await readRegularFile(join(directory, name), maxBytes, 'follow')
+  if (file.kind === 'not-regular') throw new FileFault(`${name} is ${file.what}, not a regular file: delete it`, '')
+  if (file.kind === 'too-long') throw new FileFault(describe(file.length), file.stamp, fault)
   return file.kind === 'absent' ? undefined : file.bytes
 }
 
-/**
- * Reads the pending change of an instance; undefined if there is none. `invalid`: imds did not write it. Rejects with a
- * FileFault as `loadFiles` does not.
- */
-export async function readPending(
+/** Loads an instance. Rejects as `readFiles`. */
+export async function loadFiles(
   directory: string,
   id: string,
   userDataMaxBytes = MAX_USER_DATA_BYTES,
-): Promise<PendingChange | 'invalid' | undefined> {
-  const bytes = await read(directory, `${id}.pending`, MAX_FILE_BYTES + userDataMaxBytes)
-  return bytes && (parsePending(bytes) ?? 'invalid')
-}
-
-async function loadOne(
-  directory: string,
-  id: string,
-  userDataMaxBytes: number,
-  [pending, ...records]: readonly (string | undefined)[],
 ): Promise<Loaded> {
-  const withUserData = (record: Buffer, change: UserDataChange, parse: () => Promise<ParsedRecord>) =>
-    loadWithUserData(directory, id, record, change, userDataMaxBytes, parse)
-  const change = pending === undefined ? undefined : await readPending(directory, id, userDataMaxBytes)
-  if (change === 'invalid') throw new FileFault(`${id}.pending is not a valid pending change`, pending ?? '')
-  if (change?.kind === 'remove') return { kind: 'removed', id }
-  if (change?.kind === 'put') {
-    const { document, userData } = change
-    return withUserData(Buffer.from(formatRecord(document)), userData, () => Promise.resolve({ ok: true, document }))
+  const budget = new TurnBudget()
+  const files = await readFiles(directory, id, userDataMaxBytes, budget)
+  if (files.kind === 'removed' || files.kind === 'absent') return { kind: files.kind, id }
+  const { digest } = files
+  if (files.kind === 'faulty') return { kind: files.fault, id, digest, reason: files.reason }
+  const parsed = await parseFiles(id, files.records)
+  if (!parsed.ok) return { kind: 'unreadable', id, digest, reason: parsed.faults.join() }
+  const { document, userData = files.userData ?? 'none' } = parsed.value
+  if (typeof userData === 'string')
+    return { kind: 'record', id, digest, document, userData: undefined, userDataSha256: undefined }
+  if (userData.length > userDataMaxBytes)
+    return { kind: 'user-data', id, digest, reason: formatLongUserData(userData.length, userDataMaxBytes) }
+  const userDataSha256 = await sha256InSlices(userData, budget)
+  return {
+    kind: 'record',
+    id,
+    digest,
+    document: fillUserData(document, userData, userDataSha256),
+    userData,
+    userDataSha256,
   }
-  const endings = RECORD_ENDINGS.filter((_ending, i) => records[i] !== undefined)
-  const [ending] = endings
-  const [most, instead] = ending === '.json' ? [MAX_FILE_BYTES, ''] : [MAX_YAML_BYTES, ' for YAML: write it as JSON']
-  const record = ending === undefined ? undefined : await read(directory, id + ending, most, instead)
-  if (ending === undefined || record === undefined) {
-    const tombstone = await read(directory, `${id}.removed`, MAX_TOMBSTONE_BYTES)
-    return { kind: tombstone === undefined ? 'absent' : 'removed', id }
-  }
-  return withUserData(record, 'keep', async () => {
-    if (endings.length > 1)
-      return { ok: false, reason: `more than one record: ${endings.map((one) => id + one).join(', ')}` }
-    const format = formatOf(ending)
-    const parsed = await parseDocument(record, format)
-    if (parsed.ok) return { ok: true, document: parsed.value }
-    const [{ cause, line }] = parsed.faults // not its message, which would quote the record
-    const place = line === undefined ? '' : ` from line ${line} on`
-    const fault = cause === undefined ? `is not ${format}${place}` : `cannot be read${place}: ${cause}`
-    return { ok: false, reason: `${id}${ending} ${fault}` }
-  })
 }
 
-type ParsedRecord = { readonly ok: true; readonly document: unknown } | { readonly ok: false; readonly reason: string }
-
-/** Loads the user-data of a record, and parses the record. */
-async function loadWithUserData(
-  directory: string,
+/** Parses the record of an instance. One with its user-data in it is of a writer, and replaces every other file. */
+async function parseFiles(
   id: string,
-  record: Buffer,
-  change: UserDataChange,
-  userDataMaxBytes: number,
-  parse: () => Promise<ParsedRecord>,
-): Promise<Loaded> {
-  const userData =
-    change === 'keep' ? await readUserData(directory, id, userDataMaxBytes) : change === 'none' ? undefined : change
-  if (userData instanceof TooLong)
-    return { kind: 'user-data', id, digest: digestOf(record, userData.stamp), reason: userData.message }
-  const userDataSha256 = userData && (await sha256InSlices(userData, new TurnBudget()))
-  const digest = digestOf(record, userDataSha256)
-  const parsed = await parse()
-  if (!parsed.ok) return { kind: 'unreadable', id, digest, reason: parsed.reason }
-  const document = fillUserData(parsed.document, userData, userDataSha256)
-  return { kind: 'record', id, digest, document, userData, userDataSha256 }
+  records: readonly [RecordFile, ...RecordFile[]],
+): Promise<ReturnType<typeof parseRecordWithUserData>> {
+  const { ending, bytes } = records.at(-1)!
+  const format = formatOf(ending)
+  const parsed = await parseDocument(bytes, format)
+  const form = parsed.ok ? parseRecordWithUserData(parsed.value) : undefined
+  const isWhole = form?.ok === true && form.value.userData !== undefined
+  if (records.length > 1 && !isWhole)
+    return {
+      ok: false,
+      faults: [
+        `more than one record: ${records
+          .map((file) => id + file.ending)
+          .reverse()
+          .join(', ')}`,
+      ],
+    }
+  if (form?.ok === true) return form
+  // not the fault, which would quote the record
+  if (parsed.ok) return { ok: false, faults: [`${id}${ending} is no record with its user-data: publish it again`] }
+  const [{ cause, line }] = parsed.faults // not its message, which would quote the record
+  const place = line === undefined ? '' : ` from line ${line} on`
+  const fault = cause === undefined ? `is not ${format}${place}` : `cannot be read${place}: ${cause}`
+  return { ok: false, faults: [`${id}${ending} ${fault}`] }
 }
 
-/** User-data that is longer than the limit, and was not read. */
-class TooLong extends FileFault {}
-
-async function readUserData(
-  directory: string,
-  id: string,
-  userDataMaxBytes: number,
-): Promise<Buffer | TooLong | undefined> {
-  const file = await readRegularFile(join(directory, `${id}.user-data`), userDataMaxBytes, 'follow')
-  if (file.kind === 'not-regular') throw notRegular(`${id}.user-data`, file.what)
-  if (file.kind === 'too-long')
-    return new TooLong(`the user-data is ${formatTooLong(file.length, userDataMaxBytes)}`, file.stamp)
-  return file.kind === 'absent' ? undefined : file.bytes
+function digestOf(parts: readonly string[]): string {
+  return createHash('sha256').update(parts.join()).digest('hex')
 }
 
-function notRegular(name: string, what: string): FileFault {
-  return new FileFault(`${name} is ${what}, not a regular file: delete it`, '')
+function formatLongUserData(length: number, maxBytes: number): string {
+  return `the user-data is ${formatTooLong(length, maxBytes)}`
 }
 
-/** `rest`: a text that changes with the user-data, or with a file that was not read. */
-function digestOf(record: string | Uint8Array, rest: string | undefined): string {
-  return createHash('sha256')
-    .update(record)
-    .update(rest ?? 'none')
-    .digest('hex')
+function base64Length(bytes: number): number {
+  return Math.ceil(bytes / 3) * 4
 }

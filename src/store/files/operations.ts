@@ -3,7 +3,7 @@
  * process between any two of them.
  */
 import { open, rename, rm, stat } from 'node:fs/promises'
-import { dirname } from 'node:path'
+import { dirname, join } from 'node:path'
 import { syncDirectory } from '../../runtime/regular-file.ts'
 
 /** Operations on files. Each rejects with the error of the file system. */
@@ -12,7 +12,7 @@ export interface FileOperations {
    * Creates a file with all of its content, durably. Root gives it the owner and group of its directory. Rejects if the
    * file exists.
    */
-  readonly create: (path: string, content: string | Uint8Array) => Promise<void>
+  readonly create: (path: string, content: string) => Promise<void>
   readonly rename: (from: string, to: string) => Promise<void>
   /** Removes a file, if it exists. */
   readonly remove: (path: string) => Promise<void>
@@ -35,4 +35,18 @@ export const FILE_SYSTEM: FileOperations = {
   rename,
   remove: (path) => rm(path, { force: true }),
   sync: syncDirectory,
+}
+
+/** Replaces a file by a rename of `temporary`, of which an earlier writer may have left a part. */
+export async function replaceFile(
+  operations: FileOperations,
+  directory: string,
+  name: string,
+  content: string,
+  temporary: string,
+): Promise<void> {
+  const path = join(directory, temporary)
+  await operations.remove(path)
+  await operations.create(path, content)
+  await operations.rename(path, join(directory, name))
 }

@@ -1,33 +1,30 @@
 /**
  * The write side in a directory of files.
  *
- * One writer at a time works in a directory: it holds the lock (lock.ts), first finishes what an earlier writer left
- * pending, and then checks and writes (writer.ts). A writer that waits for the lock holds the queue, so it is next,
- * however many writes another process has.
+ * One writer at a time works in a directory: it holds the lock (kernel-lock.ts), reads what the directory has
+ * (record-index.ts), and then checks and writes (writer.ts). Writes of this process that wait share both.
  *
  *   .publisher.lock    the lock: an empty file
- *   .publisher.queue   the lock of the writer that is next: an empty file
  *   .publisher.tmp     a file that is being written
  *   .publisher.imds-api, .publisher.database   that an imds-api publishes here, and its database (fleet.ts)
  */
-import { mkdir, readdir } from 'node:fs/promises'
+import { mkdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { rangesOf } from '../../metadata/instance.ts'
 import { parseStored } from '../../metadata/record.ts'
 import type { Backend, RecordWriter } from '../backend.ts'
 import { publisherOn } from '../publish.ts'
-import type { Listed, Publisher, Removed } from '../publisher.ts'
-import { takeLock } from '../../runtime/kernel-lock.ts'
-import { ifThere } from '../../runtime/regular-file.ts'
+import type { Listed, Publisher } from '../publisher.ts'
+import { takeLock, type Lock } from '../../runtime/kernel-lock.ts'
 import { buildFileFleet } from './fleet.ts'
 import type { FileOperations } from './operations.ts'
-import { idOfFile, loadFiles } from './load.ts'
-import { buildRecordIndex, loadStored } from './record-index.ts'
-import { listFiles } from './stamps.ts'
+import { listInstances, loadFiles, TOMBSTONE_ENDING } from './load.ts'
+import { readRecordIndex } from './record-index.ts'
 import { buildFileWriter } from './writer.ts'
 
 const LOCK = '.publisher.lock'
-const QUEUE = '.publisher.queue'
+/** The most writes that share the lock, so that other processes get it too. */
+const MAX_WRITES_AT_ONCE = 100
 
 /**
  * Opens a directory for writing. The first write creates the directory if it is missing. `now`: Unix time in
@@ -43,39 +40,22 @@ export function openFilePublisher(
 }
 
 function buildBackend(directory: string, operations: FileOperations, now: () => number): Backend {
-  const index = buildRecordIndex(directory, now)
-  const newWriter = () => buildFileWriter(directory, operations, index)
-  /**
-   * The last write of this publisher. Its writes wait for each other here, so that only other publishers compete for
-   * the lock.
-   */
-  let last: Promise<unknown> = Promise.resolve()
-
-  const write = async <T>(task: (writer: RecordWriter) => Promise<T>): Promise<T> => {
+  const turn = new Turn(async () => {
     await mkdir(directory, { recursive: true, mode: 0o700 })
-    const next = await takeLock(join(directory, QUEUE))
-    const lock = await takeLock(join(directory, LOCK)).finally(() => next.close())
+    const lock = await takeLock(join(directory, LOCK))
     try {
-      const writer = newWriter()
-      await writer.recover()
-      return await task(writer)
-    } finally {
+      const remove = (id: string) => operations.remove(join(directory, id + TOMBSTONE_ENDING))
+      return { lock, writer: buildFileWriter(directory, operations, await readRecordIndex(directory, now(), remove)) }
+    } catch (error) {
       lock.close()
+      throw error
     }
-  }
-  /**
-   * Runs a task that writes nothing. It needs no lock, since what it finds may be outdated by the time the caller has
-   * it anyway.
-   */
-  const read = async <T>(task: (writer: RecordWriter) => Promise<T>): Promise<T> => {
-    await index.refresh((await ifThere(listFiles(directory))) ?? new Map<string, string[]>())
-    return task(newWriter())
-  }
-  const transaction: Backend['transaction'] = (task, dryRun) => {
-    const result = last.then(() => (dryRun ? read(task) : write(task)))
-    last = result.catch(() => undefined) // the caller has it
-    return result
-  }
+  })
+  const transaction: Backend['transaction'] = (task, dryRun) =>
+    dryRun
+      ? // without the lock: what it finds may be outdated by the time the caller has it anyway
+        turn.after(async () => task(buildFileWriter(directory, operations, await readRecordIndex(directory, now()))))
+      : turn.take(task)
 
   return {
     region: undefined,
@@ -97,9 +77,8 @@ function buildBackend(directory: string, operations: FileOperations, now: () => 
     hypervisors: () =>
       Promise.reject(new Error('daemons announce themselves only in Redis, not in a directory of files')),
     list: async () => {
-      const ids = new Set((await readdir(directory)).map(idOfFile).filter((id) => id !== undefined))
       const all: Listed[] = []
-      for (const id of [...ids].sort()) {
+      for (const id of (await listInstances(directory)).ids) {
         const loaded = await loadFiles(directory, id)
         const parsed = loaded.kind === 'record' ? parseStored(loaded.document) : undefined
         if (parsed?.ok !== true) continue
@@ -109,17 +88,49 @@ function buildBackend(directory: string, operations: FileOperations, now: () => 
       }
       return all
     },
-    tombstones: async () => {
-      const removed: Removed[] = []
-      for (const [id, endings] of await listFiles(directory)) {
-        if (!endings.includes('.removed') && !endings.includes('.pending')) continue
-        const { isRemoved, revision = 0, sealedAt } = (await loadStored(directory, id)) ?? {}
-        if (isRemoved === true) removed.push({ id, revision, ...(sealedAt !== undefined && { sealedAt }) })
+    tombstones: async () =>
+      [...(await readRecordIndex(directory, now()))].flatMap(([id, { isRemoved, revision, sealedAt }]) =>
+        isRemoved ? { id, revision, ...(sealedAt !== undefined && { sealedAt }) } : [],
+      ),
+    close: () => turn.after(() => Promise.resolve()),
+  }
+}
+
+/** Runs the tasks of one publisher one after the other. Writes that follow each other share a lock and a writer. */
+class Turn {
+  readonly #begin: () => Promise<{ readonly lock: Lock; readonly writer: RecordWriter }>
+  #last: Promise<unknown> = Promise.resolve()
+  #shared: { readonly lock: Lock; readonly writer: RecordWriter } | undefined
+  #waiting = 0
+  #writes = 0
+
+  constructor(begin: () => Promise<{ readonly lock: Lock; readonly writer: RecordWriter }>) {
+    this.#begin = begin
+  }
+
+  /** Runs a task that writes nothing. */
+  after<T>(task: () => Promise<T>): Promise<T> {
+    const result = this.#last.then(task)
+    this.#last = result.catch(() => undefined) // the caller has it
+    return result
+  }
+
+  take<T>(write: (writer: RecordWriter) => Promise<T>): Promise<T> {
+    this.#waiting += 1
+    return this.after(async () => {
+      let isShared = false
+      try {
+        this.#shared ??= await this.#begin()
+        const written = await write(this.#shared.writer)
+        isShared = this.#waiting > 1 && ++this.#writes % MAX_WRITES_AT_ONCE !== 0
+        return written
+      } finally {
+        this.#waiting -= 1
+        if (!isShared) {
+          this.#shared?.lock.close() // after a failure too: the index may be wrong
+          this.#shared = undefined
+        }
       }
-      return removed
-    },
-    close: async () => {
-      await last
-    },
+    })
   }
 }

@@ -1,100 +1,71 @@
 /**
- * The instances in a directory, as a writer knows them: revisions, seals, and owners of addresses. It is in
- * memory only. Before each write it compares the stamps of all files, and reads those that changed, since other writers
- * and people change them too: some milliseconds for 1,000 instances.
+ * What protects the instances of a directory: revisions, seals, and owners of addresses. A writer reads it from all
+ * files when it has the lock, since other writers and people change them too.
  *
  * A record that cannot be parsed protects only the seal and the revision that can be read of it, and a record that was deleted by hand
  * nothing. Daemons go on to serve their last good state.
  */
+import { stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { overlap } from '../../metadata/address.ts'
 import { rangesOf, type Instance, type NetworkRange } from '../../metadata/instance.ts'
 import { parseStored, revisionOf, sealOf } from '../../metadata/record.ts'
 import { forEachOf } from '../../limits/for-each-of.ts'
-import { readRegularFile } from '../../runtime/regular-file.ts'
+import { ifThere, readRegularFile } from '../../runtime/regular-file.ts'
 import type { Stored } from '../rules.ts'
 import { parseTombstone, type Seal, type Tombstone } from '../seal.ts'
-import { loadFiles, MAX_TOMBSTONE_BYTES, readPending } from './load.ts'
-import { lookUpStamps, MAX_CONCURRENT_LOOKUPS } from './stamps.ts'
+import { listInstances, loadFiles, MAX_CONCURRENT_READS, MAX_TOMBSTONE_BYTES, TOMBSTONE_ENDING } from './load.ts'
 
-/** Instances whose files are read at the same time: a bound on memory, since each may have the longest user-data. */
-const MAX_CONCURRENT_READS = 4
 /** How long a tombstone stays, as in Redis (publish.lua). */
 const TOMBSTONE_RETENTION_MS = 7 * 24 * 3600 * 1000
 
-/** `stamp`: of the files that `stored` was read from; undefined: they are to be read again. */
-interface Entry {
-  readonly stored: Stored | undefined
-  readonly stamp: string | undefined
+/**
+ * Reads it, by the ids of the instances. `nowMs`: Unix time. `onExpired` is called for each instance of which nothing
+ * is left but a tombstone that is older than 7 days. Rejects if a file cannot be read.
+ */
+export async function readRecordIndex(
+  directory: string,
+  nowMs: number,
+  onExpired: (id: string) => Promise<void> = () => Promise.resolve(),
+): Promise<Map<string, Stored>> {
+  const index = new Map<string, Stored>()
+  const { ids } = (await ifThere(listInstances(directory))) ?? { ids: [] }
+  await forEachOf(
+    ids,
+    async (id) => {
+      const stored = await loadStored(directory, id)
+      if (stored === undefined) return
+      const tombstone = stored.isRemoved ? await ifThere(stat(join(directory, id + TOMBSTONE_ENDING))) : undefined
+      if (tombstone !== undefined && tombstone.mtimeMs < nowMs - TOMBSTONE_RETENTION_MS) await onExpired(id)
+      else index.set(id, stored)
+    },
+    MAX_CONCURRENT_READS,
+  )
+  return index
 }
 
-export interface RecordIndex {
-  /**
-   * Reads the instances whose files changed. `files`: id -> the endings of its files. `onExpired`: called for each
-   * instance of which nothing is left but a tombstone that is older than 7 days. Rejects if a file cannot be read.
-   */
-  refresh(files: ReadonlyMap<string, readonly string[]>, onExpired?: (id: string) => Promise<void>): Promise<void>
-  /** What the store has of an instance; undefined: nothing that protects it. */
-  get(id: string): Stored | undefined
-  /** Updates the entry of an instance after a write. `endings`: of the files that the instance has now. */
-  set(id: string, stored: Stored, endings: readonly string[]): Promise<void>
-  /** The first range of an instance that another one owns, all or in part: of several, the first by id. */
-  findConflict(instance: Instance): (NetworkRange & { readonly owner: string }) | undefined
-}
-
-/** `now`: Unix time in milliseconds, for the age of tombstones. */
-export function buildRecordIndex(directory: string, now: () => number): RecordIndex {
-  const entries = new Map<string, Entry>()
-  return {
-    refresh: async (files, onExpired = () => Promise.resolve()) => {
-      const changed = new Map<string, string | undefined>()
-      await forEachOf(
-        files,
-        async ([id, endings]) => {
-          const { text, isRecent, changedAtMs } = await lookUpStamps(directory, id, endings, now())
-          const hasExpired = /^\.removed:\S+$/.test(text) && changedAtMs < now() - TOMBSTONE_RETENTION_MS
-          if (hasExpired) await onExpired(id)
-          if (hasExpired) entries.set(id, { stored: undefined, stamp: text })
-          else if (text !== entries.get(id)?.stamp) changed.set(id, isRecent ? undefined : text)
-        },
-        MAX_CONCURRENT_LOOKUPS,
-      )
-      for (const id of entries.keys()) if (!files.has(id)) entries.delete(id)
-      await forEachOf(
-        changed,
-        async ([id, stamp]) => {
-          entries.delete(id) // if it cannot be read
-          const stored = await loadStored(directory, id)
-          entries.set(id, { stored, stamp }) // the stamp is older than what is read
-        },
-        MAX_CONCURRENT_READS,
-      )
-    },
-    get: (id) => entries.get(id)?.stored,
-    set: async (id, stored, endings) => {
-      const { text } = await lookUpStamps(directory, id, endings, 0)
-      entries.set(id, { stored, stamp: text })
-    },
-    findConflict: (instance) => {
-      for (const range of rangesOf(instance)) {
-        const owners = [...entries].filter(([id, { stored }]) => id !== instance.id && owns(stored, range))
-        const [owner] = owners.map(([id]) => id).sort()
-        if (owner !== undefined) return { ...range, owner }
-      }
-      return undefined
-    },
+/** The first range of an instance that another one owns, all or in part: of several, the first by id. */
+export function findConflict(
+  index: ReadonlyMap<string, Stored>,
+  instance: Instance,
+): (NetworkRange & { readonly owner: string }) | undefined {
+  for (const range of rangesOf(instance)) {
+    const owners = [...index].filter(([id, stored]) => id !== instance.id && owns(stored, range))
+    const [owner] = owners.map(([id]) => id).sort()
+    if (owner !== undefined) return { ...range, owner }
   }
+  return undefined
 }
 
-function owns(stored: Stored | undefined, { network, range }: NetworkRange): boolean {
-  return stored?.ranges.some((own) => own.network === network && overlap(own.range, range)) === true
+function owns({ ranges }: Stored, { network, range }: NetworkRange): boolean {
+  return ranges.some((own) => own.network === network && overlap(own.range, range))
 }
 
 /** Computes what protects an instance from its files; undefined: nothing does. Rejects when a file cannot be read. */
-export async function loadStored(directory: string, id: string): Promise<Stored | undefined> {
+async function loadStored(directory: string, id: string): Promise<Stored | undefined> {
   const loaded = await loadFiles(directory, id)
   if (loaded.kind === 'absent') return undefined
-  const tombstone = await tombstoneOf(directory, id)
+  const tombstone = await readTombstone(directory, id)
   if (loaded.kind === 'removed') return removedAt(tombstone ?? { revision: 0 })
   const document = loaded.kind === 'record' ? loaded.document : undefined
   const parsed = parseStored(document)
@@ -119,11 +90,8 @@ export function removedAt({ revision, incarnation, sealedAt }: Tombstone): Store
   return { revision, incarnation, sealedAt, ranges: [], isRemoved: true }
 }
 
-/** The tombstone of an instance, or of its pending removal. */
-async function tombstoneOf(directory: string, id: string): Promise<Tombstone | undefined> {
-  const pending = await readPending(directory, id).catch(() => undefined)
-  if (typeof pending === 'object' && pending.kind === 'remove') return parseTombstone(pending.tombstone)
-  const path = join(directory, `${id}.removed`)
+async function readTombstone(directory: string, id: string): Promise<Tombstone | undefined> {
+  const path = join(directory, id + TOMBSTONE_ENDING)
   const file = await readRegularFile(path, MAX_TOMBSTONE_BYTES, 'follow').catch(() => undefined)
   return file?.kind === 'read' ? parseTombstone(file.bytes.toString()) : undefined
 }

@@ -1,40 +1,31 @@
 /**
  * The store in a directory of files, as the daemon reads it: for a single hypervisor, a trial or a lab.
  *
- *   srv-x1y2z.json, .yaml or .yml   the record
- *   srv-x1y2z.user-data             its user-data, byte for byte; no file: none
- *   srv-x1y2z.removed               the tombstone: the instance was removed (a missing record alone is no removal)
- *   srv-x1y2z.pending               a change that a writer has not finished (pending.ts): overrides the other files
+ *   srv-x1y2z.json                      the record with its user-data, as imds writes both: document.ts has the form
+ *   srv-x1y2z.json, .yaml or .yml       the record, as people may write it
+ *   srv-x1y2z.user-data                 its user-data then, byte for byte; no file: none
+ *   srv-x1y2z.removed                   the tombstone: the instance was removed (a missing record alone is no removal)
  *
- * A record may omit `userData`: then it is computed from the file of the user-data. If the record has it, it must match
- * that file. Other files are ignored; those whose names end as if they belonged to the store are named in the log,
- * once.
+ * A record may omit `userData`: then it is computed from its user-data. If the record has it, it must match that. Other
+ * files are ignored; those whose names end as if they belonged to the store are named in the log, once.
  */
 import type { Log } from '../../runtime/log-codes.ts'
 import { sizeFaults } from '../../metadata/record.ts'
 import type { Loaded, Source } from '../source.ts'
 import { buildDirectoryWatch, type DirectoryWatch } from './directory-watch.ts'
-import { loadFiles } from './load.ts'
+import { listInstances, loadFiles, MAX_CONCURRENT_READS, readFiles } from './load.ts'
 import { forEachOf } from '../../limits/for-each-of.ts'
-import { listFiles, lookUpStamps, MAX_CONCURRENT_LOOKUPS } from './stamps.ts'
+import { TurnBudget } from '../../limits/turn-budget.ts'
 
 /** How long to wait for more changes: a writer may write record and user-data one after the other. */
 const SETTLE_MS = 10
 /** How many files that are not read the log names. */
 const MAX_NAMED_FILES = 10
 
-/** The digest of an instance, undefined if it has none, and the stamp of the files that it was computed from. */
-interface Known {
-  readonly stamp: string
-  readonly digest: string | undefined
-}
-
 /** Builds the source. Nothing is opened before `start`. User-data longer than `userDataMaxBytes` is not read. */
 export function buildFileSource(directory: string, userDataMaxBytes: number, log: Pick<Log, 'warn'>): Source {
   let watch: DirectoryWatch | undefined
   const timers = new Map<string, NodeJS.Timeout>()
-  /** The result of the last index. The next index reads only files that have changed since. */
-  let indexed: ReadonlyMap<string, Known> = new Map()
   /** The files that the log has named as not read. */
   let reported = ''
 
@@ -75,32 +66,21 @@ export function buildFileSource(directory: string, userDataMaxBytes: number, log
     },
     index: async () => {
       await watch?.check()
-      const known = new Map<string, Known>()
-      const changed: [id: string, stamp: string | undefined][] = []
-      const misnamed: string[] = []
-      const files = await listFiles(directory, (name) => misnamed.push(name))
+      const { ids, misnamed } = await listInstances(directory)
       report(misnamed)
-      await forEachOf(
-        files,
-        async ([id, endings]) => {
-          if (endings.every((ending) => ending === '.user-data')) return
-          const { text, isRecent } = await lookUpStamps(directory, id, endings, Date.now())
-          const before = indexed.get(id)
-          if (before?.stamp === text) known.set(id, before)
-          else changed.push([id, isRecent ? undefined : text])
-        },
-        MAX_CONCURRENT_LOOKUPS,
-      )
       const digests = new Map<string, string>()
-      const stamps = new Map(changed)
-      for await (const loaded of load([...stamps.keys()])) {
-        const digest = loaded.kind === 'absent' || loaded.kind === 'removed' ? undefined : loaded.digest
-        const stamp = stamps.get(loaded.id)
-        if (stamp !== undefined) known.set(loaded.id, { stamp, digest })
-        if (digest !== undefined) digests.set(loaded.id, digest)
-      }
-      indexed = known
-      for (const [id, { digest }] of known) if (digest !== undefined) digests.set(id, digest)
+      const budget = new TurnBudget()
+      await forEachOf(
+        ids,
+        async (id) => {
+          const files = await readFiles(directory, id, userDataMaxBytes, budget).catch((error: unknown) =>
+            unreadable(id, error),
+          )
+          if (files.kind !== 'absent' && files.kind !== 'removed' && files.digest !== undefined)
+            digests.set(id, files.digest)
+        },
+        MAX_CONCURRENT_READS,
+      )
       return { initialised: true, digests }
     },
     load,

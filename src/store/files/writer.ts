@@ -1,36 +1,35 @@
 /**
- * Checks and writes one instance in a directory of files, while the lock is held.
+ * Checks and writes instances in a directory of files, while the lock is held. rules.ts has the rules of revisions,
+ * seals and addresses.
  *
- * One rename, to `ID.pending`, commits a change. Then the writer updates the other files of the instance and removes
- * the pending file. So if a writer ends at any moment, even by a power failure, daemons read either the old state or
- * the new one, and the next writer finishes the change. rules.ts has the rules of revisions, seals and addresses.
+ * One rename commits a put: to `ID.json`, with the user-data in it. The removal of the record commits a removal, once
+ * its tombstone is there. A writer that ends at any moment, even by a power failure, leaves the old state or the new
+ * one, and beside the new one perhaps files that no longer count, which the next write of the instance removes.
  */
 import { lstat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { sizeFaults } from '../../metadata/record.ts'
 import type { RecordChange, RecordWriter } from '../backend.ts'
-import { RECORD_ENDINGS } from '../document.ts'
+import { formatRecordWithUserData, RECORD_ENDINGS } from '../document.ts'
 import { isOtherIncarnation, judgePut, judgeRemove, type Stored } from '../rules.ts'
 import { formatTombstone, sealAfter, withSeal } from '../seal.ts'
-import { FileFault, formatRecord, loadFiles, readPending } from './load.ts'
-import type { FileOperations } from './operations.ts'
-import { formatPending, type PendingChange } from './pending.ts'
-import { publishedAs, removedAt, type RecordIndex } from './record-index.ts'
-import { listFiles } from './stamps.ts'
+import { loadFiles, TOMBSTONE_ENDING, USER_DATA_ENDING } from './load.ts'
+import { replaceFile, type FileOperations } from './operations.ts'
+import { findConflict, publishedAs, removedAt } from './record-index.ts'
 import { ifThere } from '../../runtime/regular-file.ts'
 
 const TEMPORARY = '.publisher.tmp'
 
+/** `index`: what the directory has (record-index.ts), which the writer keeps up to date. */
 export function buildFileWriter(
   directory: string,
   operations: FileOperations,
-  index: RecordIndex,
-): RecordWriter & { recover(): Promise<void> } {
+  index: Map<string, Stored>,
+): RecordWriter {
   const remove = (name: string) => operations.remove(join(directory, name))
-  const replace = async (name: string, content: string | Uint8Array) => {
-    const temporary = join(directory, TEMPORARY)
-    await operations.create(temporary, content)
-    await operations.rename(temporary, join(directory, name))
+  const commit = async (name: string, content: string) => {
+    await replaceFile(operations, directory, name, content, TEMPORARY)
+    await operations.sync(directory)
   }
   const isSame = async (id: string, document: unknown, userData: RecordChange['userData']) => {
     const current = await loadFiles(directory, id)
@@ -40,62 +39,34 @@ export function buildFileWriter(
       (userData === 'keep' || sameBytes(current.userData, userData))
     )
   }
-  /**
-   * Rejects if a directory has the name of a file that a commit would replace or remove, which would stop every writer
-   * halfway.
-   */
-  const checkFiles = async (id: string) => {
-    for (const ending of [...RECORD_ENDINGS, '.user-data', '.removed', '.pending']) {
+  /** The endings of the files of an instance. Rejects if one is a directory, which would stop a write halfway. */
+  const endingsOf = async (id: string): Promise<string[]> => {
+    const present: string[] = []
+    for (const ending of [...RECORD_ENDINGS, USER_DATA_ENDING, TOMBSTONE_ENDING]) {
       const stats = await ifThere(lstat(join(directory, id + ending)))
       if (stats?.isDirectory() === true) throw new Error(`${id}${ending} is a directory, not a regular file: delete it`)
+      if (stats !== undefined) present.push(ending)
     }
+    return present
   }
-  /** Updates the files of an instance according to a pending change. Repeating it changes nothing more. */
-  const apply = async (id: string, change: PendingChange) => {
-    if (change.kind === 'remove') {
-      await replace(`${id}.removed`, `${change.tombstone}\n`)
-      for (const ending of [...RECORD_ENDINGS, '.user-data']) await remove(id + ending)
-      return
+  const put = async (id: string, endings: readonly string[], document: unknown, userData: RecordChange['userData']) => {
+    const kept = userData === 'keep' ? await loadFiles(directory, id) : undefined
+    const bytes = kept?.kind === 'record' ? kept.userData : userData instanceof Uint8Array ? userData : undefined
+    await commit(`${id}.json`, formatRecordWithUserData(document, bytes))
+    for (const ending of endings) if (ending !== '.json') await remove(id + ending)
+  }
+  const bury = async (id: string, endings: readonly string[], tombstone: string) => {
+    await commit(id + TOMBSTONE_ENDING, `${tombstone}\n`)
+    // `ID.json` last: beside it the others may not count any more
+    for (const ending of RECORD_ENDINGS.toReversed()) {
+      if (!endings.includes(ending)) continue
+      await remove(id + ending)
+      await operations.sync(directory)
     }
-    const { document, userData } = change
-    if (userData === 'none') await remove(`${id}.user-data`)
-    else if (userData !== 'keep') await replace(`${id}.user-data`, userData)
-    await replace(`${id}.json`, formatRecord(document))
-    for (const ending of ['.yaml', '.yml', '.removed']) await remove(id + ending)
-  }
-  const finish = async (id: string) => {
-    await operations.sync(directory)
-    await remove(`${id}.pending`)
-  }
-  const commit = async (id: string, change: PendingChange, stored: Stored) => {
-    await replace(`${id}.pending`, formatPending(change))
-    await operations.sync(directory)
-    await apply(id, change)
-    await finish(id)
-    await index.set(id, stored, ['.json', '.removed', '.user-data'])
-  }
-  /** Applies and finishes the pending change of another writer. */
-  const finishPending = async (id: string) => {
-    const change = await readPending(directory, id).catch((error: unknown) => {
-      if (!(error instanceof FileFault)) throw error
-      return undefined
-    })
-    // not written by imds: daemons report its instance as faulty
-    if (change === undefined || change === 'invalid') return
-    await apply(id, change)
-    await finish(id)
+    if (endings.includes(USER_DATA_ENDING)) await remove(id + USER_DATA_ENDING)
   }
 
   return {
-    /** Finishes what an earlier writer left pending, deletes the tombstones that have ended, and reads what has changed. */
-    recover: async () => {
-      await remove(TEMPORARY) // may be incomplete
-      let files = await listFiles(directory)
-      const pending = [...files].filter(([, endings]) => endings.includes('.pending')).map(([id]) => id)
-      for (const id of pending) await finishPending(id)
-      if (pending.length > 0) files = await listFiles(directory)
-      await index.refresh(files, (id) => remove(`${id}.removed`))
-    },
     write: async ({ instance, document: unsealed, userData, liftsSeal, dryRun }) => {
       const { id, revision } = instance
       const stored = index.get(id)
@@ -105,11 +76,14 @@ export function buildFileWriter(
       const faults = sizeFaults(document) // again, with the seal
       if (faults.length > 0) return { kind: 'invalid', faults }
       const isUnchanged = revision === stored?.revision && (await isSame(id, document, userData))
-      const verdict = judgePut(revision, stored, isUnchanged, index.findConflict(instance))
+      const verdict = judgePut(revision, stored, isUnchanged, findConflict(index, instance))
       if (verdict.kind === 'unchanged') return { kind: 'unchanged', order: 0, sealedAt }
       if (verdict.kind !== 'write') return verdict
-      await checkFiles(id)
-      if (!dryRun) await commit(id, { kind: 'put', document, userData }, publishedAs(instance, sealedAt))
+      const endings = await endingsOf(id)
+      if (!dryRun) {
+        await put(id, endings, document, userData)
+        index.set(id, publishedAs(instance, sealedAt))
+      }
       return { kind: 'published', order: 0, sealedAt }
     },
     remove: async (id, given, { dryRun = false, sealedAt, incarnation }) => {
@@ -117,7 +91,7 @@ export function buildFileWriter(
       const stored = index.get(id)
       if (isOtherIncarnation(stored, incarnation)) return { kind: 'incarnation' }
       const hasRecord = kind !== 'removed' && kind !== 'absent'
-      const verdict = judgeRemove(given, stored, { hasRecord, hasTombstone: kind === 'removed' })
+      const verdict = judgeRemove(given, stored, { hasRecord, hasTombstone: stored?.isRemoved === true })
       if (verdict.kind !== 'write') return verdict
       const { revision } = verdict
       const seal = stored?.sealedAt ?? sealedAt
@@ -126,8 +100,11 @@ export function buildFileWriter(
         incarnation: stored?.incarnation ?? incarnation,
         ...(seal !== undefined && { sealedAt: seal }),
       }
-      await checkFiles(id)
-      if (!dryRun) await commit(id, { kind: 'remove', tombstone: formatTombstone(tombstone) }, removedAt(tombstone))
+      const endings = await endingsOf(id)
+      if (!dryRun) {
+        await bury(id, endings, formatTombstone(tombstone))
+        index.set(id, removedAt(tombstone))
+      }
       return { kind: hasRecord ? 'removed' : 'unchanged', revision, order: 0 }
     },
   }

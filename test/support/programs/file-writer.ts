@@ -15,17 +15,14 @@ import { anInstance, loopback } from '../fixtures/instance.ts'
 const [directory = '', mode, text = '', last] = process.argv.slice(2)
 const record = (revision: number) => anInstance({ revision, interfaces: loopback(), fqdn: `r${revision}.example.com` })
 
-/** The operations on files, which wait before a pending change is removed: it is committed then. */
+/** The operations on files, which wait before the directory is synced: a change is committed then. */
 const WAITING: FileOperations = {
   ...FILE_SYSTEM,
-  remove: async (path) => {
-    if (path.endsWith('.pending')) {
-      console.log('up')
-      // a promise that never settles would be garbage-collected, which would free the lock
-      await once(process.stdin.resume(), 'end')
-      process.exit()
-    }
-    await FILE_SYSTEM.remove(path)
+  sync: async () => {
+    console.log('up')
+    // a promise that never settles would be garbage-collected, which would free the lock
+    await once(process.stdin.resume(), 'end')
+    process.exit()
   },
 }
 

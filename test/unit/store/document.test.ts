@@ -1,5 +1,12 @@
 import { describe, expect, test } from 'vitest'
-import { formatOf, parseDocument, RECORD_ENDINGS, type Format } from '../../../src/store/document.ts'
+import {
+  formatOf,
+  formatRecordWithUserData,
+  parseDocument,
+  parseRecordWithUserData,
+  RECORD_ENDINGS,
+  type Format,
+} from '../../../src/store/document.ts'
 
 test('the ending of a file says its format', () => {
   expect(RECORD_ENDINGS.map((ending) => formatOf(`srv-a${ending}`))).toEqual(['JSON', 'YAML', 'YAML'])
@@ -83,4 +90,14 @@ test('no key changes a prototype', async () => {
     await parseDocument(text, format)
     expect(({} as Record<string, unknown>)['x'] === undefined).toBe(true)
   }
+})
+
+test('a record is read back with the user-data with which it was written', () => {
+  const document = { id: 'srv-a' }
+  for (const userData of [undefined, Buffer.alloc(0), Buffer.from([0, 255])])
+    expect(parseRecordWithUserData(JSON.parse(formatRecordWithUserData(document, userData)))).toEqual({
+      ok: true,
+      value: { document, userData: userData ?? 'none' },
+    })
+  expect(parseRecordWithUserData(document)).toEqual({ ok: true, value: { document, userData: undefined } })
 })

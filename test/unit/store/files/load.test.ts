@@ -6,6 +6,7 @@ import {
   readdirSync,
   readlinkSync,
   renameSync,
+  rmSync,
   symlinkSync,
   truncateSync,
   writeFileSync,
@@ -14,8 +15,8 @@ import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { expect, test } from 'vitest'
-import { idOfFile, loadFiles } from '../../../../src/store/files/load.ts'
-import { formatPending } from '../../../../src/store/files/pending.ts'
+import { formatRecordWithUserData } from '../../../../src/store/document.ts'
+import { idOfFile, listInstances, loadFiles } from '../../../../src/store/files/load.ts'
 import { anInstance } from '../../../support/fixtures/instance.ts'
 import { temporaryDirectory } from '../../../support/fixtures/temporary-directory.ts'
 
@@ -41,9 +42,10 @@ test('a read during a write returns one state, not a record with the user-data o
   const loading = loadFiles(directory, ID, 64 * MIB)
   while (!isOpen(userData)) await nextTurn()
   writeFileSync(
-    join(directory, `${ID}.pending`),
-    formatPending({ kind: 'put', document: anInstance({ revision: 2 }), userData: Buffer.from('two') }),
+    join(directory, `${ID}.json`),
+    formatRecordWithUserData(anInstance({ revision: 2 }), Buffer.from('two')),
   )
+  rmSync(userData)
   expect(await loading).toMatchObject({
     kind: 'record',
     document: { revision: 2, userData: { size: 3 } },
@@ -51,23 +53,31 @@ test('a read during a write returns one state, not a record with the user-data o
   })
 })
 
-test.each([
-  '',
-  '\n',
-  'null\n',
-  '[]\n',
-  '{}\n',
-  '{"userData":"all"}\n',
-  '{"record":{},"userData":"set"',
-  '{"tombstone":3}\n',
-])('an invalid pending change is a fault of its instance only: %j', async (text) => {
+test('a record with its user-data in it replaces every other file of its instance', async () => {
   const directory = aDirectory()
+  writeFileSync(join(directory, `${ID}.yaml`), '{')
+  writeFileSync(join(directory, `${ID}.user-data`), 'by hand')
+  writeFileSync(join(directory, `${ID}.removed`), '7')
+  for (const userData of [Buffer.from([0, 255]), undefined]) {
+    writeFileSync(join(directory, `${ID}.json`), formatRecordWithUserData(anInstance({ revision: 2 }), userData))
+    expect(await loadFiles(directory, ID)).toMatchObject({ kind: 'record', document: { revision: 2 }, userData })
+  }
   writeFileSync(join(directory, `${ID}.json`), JSON.stringify(anInstance()))
-  writeFileSync(join(directory, `${ID}.pending`), text)
   expect(await loadFiles(directory, ID)).toMatchObject({
     kind: 'unreadable',
-    reason: `${ID}.pending is not a valid pending change`,
+    reason: `more than one record: ${ID}.json, ${ID}.yaml`,
   })
+})
+
+test('a record with other fields than its user-data beside it is a fault that does not quote them', async () => {
+  const directory = aDirectory()
+  for (const wrong of [{ S3CRET: 1 }, { userDataBase64: 'S3CRET!' }]) {
+    writeFileSync(join(directory, `${ID}.json`), JSON.stringify({ record: anInstance(), ...wrong }))
+    expect(await loadFiles(directory, ID)).toMatchObject({
+      kind: 'unreadable',
+      reason: `${ID}.json is no record with its user-data: publish it again`,
+    })
+  }
 })
 
 test('a file that cannot be looked up does not count as absent', async () => {
@@ -97,6 +107,12 @@ test('user-data beyond the limit is a fault, is not read, and changes the digest
   expect(good).toMatchObject({ kind: 'record', document: { userData: { size: 16_384 } } })
   if ('digest' in good) digests.add(good.digest!)
   expect(digests.size).toBe(3)
+  writeFileSync(join(directory, `${ID}.json`), formatRecordWithUserData(anInstance(), Buffer.alloc(16_385)))
+  rmSync(path)
+  expect(await loadFiles(directory, ID, 16_384)).toMatchObject({
+    kind: 'user-data',
+    reason: 'the user-data is 16385 bytes, more than the limit of 16384 (IMDS_USER_DATA_MAX_BYTES)',
+  })
 })
 
 test.each(['.yaml', '.yml'])(
@@ -117,7 +133,7 @@ test.each(['.yaml', '.yml'])(
   },
 )
 
-const ENDINGS = ['.json', '.yaml', '.user-data', '.removed', '.pending'] as const
+const ENDINGS = ['.json', '.yaml', '.user-data', '.removed'] as const
 const IRREGULAR: Readonly<Record<string, (path: string) => unknown>> = {
   'a FIFO': (path) => execFileSync('mkfifo', [path]),
   'a directory': (path) => mkdirSync(path),
@@ -137,22 +153,17 @@ test.each(Object.keys(IRREGULAR))(
       const directory = aDirectory()
       if (ending === '.user-data') writeFileSync(join(directory, `${ID}.json`), JSON.stringify(anInstance()))
       await IRREGULAR[what]!(join(directory, ID + ending))
-      const named = what === 'a device' && ending === '.pending' ? 'a symbolic link' : what
       expect(await loadFiles(directory, ID)).toMatchObject({
         kind: 'unreadable',
-        reason: `${ID}${ending} is ${named}, not a regular file: delete it`,
+        reason: `${ID}${ending} is ${what}, not a regular file: delete it`,
       })
     }
   },
 )
 
-test('a record, user-data or a tombstone may be a link; a pending change, which imds writes, may not', async () => {
+test('a record, user-data or a tombstone may be a link', async () => {
   const [directory, elsewhere] = [aDirectory(), aDirectory()]
   writeFileSync(join(elsewhere, 'record'), JSON.stringify(anInstance()))
-  writeFileSync(
-    join(elsewhere, 'pending'),
-    formatPending({ kind: 'put', document: anInstance({ revision: 2 }), userData: 'none' }),
-  )
   writeFileSync(join(elsewhere, 'removed'), '1')
   symlinkSync(join(elsewhere, 'record'), join(directory, `${ID}.json`))
   symlinkSync(join(elsewhere, 'record'), join(directory, `${ID}.user-data`))
@@ -163,19 +174,13 @@ test('a record, user-data or a tombstone may be a link; a pending change, which 
   })
   symlinkSync(join(elsewhere, 'removed'), join(directory, 'srv-gone.removed'))
   expect(await loadFiles(directory, 'srv-gone')).toEqual({ kind: 'removed', id: 'srv-gone' })
-  symlinkSync(join(elsewhere, 'pending'), join(directory, `${ID}.pending`))
-  expect(await loadFiles(directory, ID)).toMatchObject({
-    kind: 'unreadable',
-    reason: `${ID}.pending is a symbolic link, not a regular file: delete it`,
-  })
 })
 
 test.each([
-  ['.json', 4 * 262_144, `${ID}.json is`],
+  ['.json', 4 * 262_144 + 4 * 5462, `${ID}.json is`],
   ['.yaml', 65_536, `${ID}.yaml is`],
   ['.user-data', 16_384, 'the user-data is'],
   ['.removed', 1_024, `${ID}.removed is`],
-  ['.pending', 4 * 262_144 + 16_384, `${ID}.pending is`],
 ] as const)(
   'of a %s file beyond its limit nothing is read, even if it is sparse and larger than the memory',
   async (ending, limit, reason) => {
@@ -196,28 +201,11 @@ test.each([
   },
 )
 
-test('a pending change is read up to the limit of user-data, its header to twice that of a record', async () => {
-  const directory = aDirectory()
-  const path = join(directory, `${ID}.pending`)
-  writeFileSync(path, formatPending({ kind: 'put', document: anInstance(), userData: Buffer.alloc(16_384) }))
-  expect(await loadFiles(directory, ID, 16_384)).toMatchObject({
-    kind: 'record',
-    document: { userData: { size: 16_384 } },
-  })
-  writeFileSync(path, `{"tombstone":"${'1'.repeat(2 * 262_144)}"}\n`)
-  expect(await loadFiles(directory, ID, 16_384)).toMatchObject({
-    kind: 'unreadable',
-    reason: `${ID}.pending is not a valid pending change`,
-  })
-  writeFileSync(path, '{"tombstone":"1"} ') // no end of the line
-  expect(await loadFiles(directory, ID, 16_384)).toMatchObject({ kind: 'unreadable' })
-})
-
 test('a fault has another digest when its file is changed', async () => {
   const directory = aDirectory()
   const path = join(directory, `${ID}.json`)
   const digests = new Set<unknown>()
-  writeFileSync(path, ' '.repeat(4 * 262_144 + 1))
+  writeFileSync(path, ' '.repeat(32 * MIB))
   for (let i = 0; i < 2; i++) {
     const loaded = await loadFiles(directory, ID)
     if ('digest' in loaded) digests.add(loaded.digest)
@@ -228,7 +216,7 @@ test('a fault has another digest when its file is changed', async () => {
 
 test('the id of a file is what stands before the ending, if that is an id', () => {
   expect(
-    ['srv-a.json', 'srv-a.b.user-data', 'srv-a.pending', '.publisher.json', 'srv-a.txt', 'a b.json', '-.json'].map(
+    ['srv-a.json', 'srv-a.b.user-data', 'srv-a.removed', '.publisher.json', 'srv-a.txt', 'a b.json', '-.json'].map(
       idOfFile,
     ),
   ).toEqual(['srv-a', 'srv-a.b', 'srv-a', undefined, undefined, undefined, undefined])
@@ -251,4 +239,11 @@ test('a record that is not UTF-8, or has several documents or a tag, is a fault 
     kind: 'unreadable',
     reason: `${ID}.yaml cannot be read from line 2 on: it has a YAML tag that nothing resolves`,
   })
+})
+
+test('the instances of a directory are listed by id, and files that seem to be meant for one are named', async () => {
+  const directory = aDirectory()
+  for (const name of ['srv-b.json', 'srv-a.user-data', 'srv-a.yml', '.publisher.json', 'notes.txt', 'srv c.json'])
+    writeFileSync(join(directory, name), '')
+  expect(await listInstances(directory)).toEqual({ ids: ['srv-a', 'srv-b'], misnamed: ['srv c.json'] })
 })

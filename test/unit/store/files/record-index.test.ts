@@ -1,5 +1,5 @@
 /** What a writer knows of a directory: what counts of records that people edit, and when tombstones end. */
-import { mkdirSync, readdirSync, readFileSync, rmSync, symlinkSync, utimesSync, writeFileSync } from 'node:fs'
+import { mkdirSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { FILE_SYSTEM } from '../../../../src/store/files/operations.ts'
@@ -49,7 +49,7 @@ test('while a record cannot be opened, nothing is written, because its addresses
   expect(await store.put(anotherInstance(1))).toMatchObject({ kind: 'published' })
 })
 
-test.each(['.json', '.yaml', '.user-data', '.removed', '.pending'])(
+test.each(['.json', '.yaml', '.user-data', '.removed'])(
   'a directory in the place of a %s file refuses writes of its instance only, before they begin',
   async (ending) => {
     const { directory, store } = await aStore()
@@ -123,24 +123,6 @@ describe('a record that is edited by hand', () => {
     }
   })
 
-  test('in place by a program that keeps its length and the time of its modification counts', async () => {
-    const directory = aDirectory()
-    const write = (address: string) => {
-      writeFileSync(
-        join(directory, `${ID}.json`),
-        JSON.stringify(anInstance({ interfaces: anotherInstance(1, address)['interfaces'] })),
-      )
-      utimesSync(join(directory, `${ID}.json`), 1000, 1000)
-    }
-    write('10.0.0.2/30')
-    // for it, the record is not recent
-    await openFilePublisher(directory, 16_384, FILE_SYSTEM, () => Date.now() + 10_000).put(anotherInstance(1))
-    await new Promise((resolve) => setTimeout(resolve, 20)) // another tick of the file system's clock
-    write('10.0.0.9/30')
-    const another = await openStore({ url: `file:${directory}` })
-    expect(await another.put(anotherInstance(2, '10.0.0.9/30'))).toMatchObject({ kind: 'address-owned', owner: ID })
-  })
-
   test('counts for the addresses of other instances at once', async () => {
     const { directory, store } = await aStore()
     await store.put(anInstance({ revision: 5 }))
@@ -205,27 +187,13 @@ describe('a tombstone', () => {
   })
 })
 
-test('a pending file of a writer killed just before it removed it is removed by the next write', async () => {
-  const { directory, store } = await aStore()
-  await store.put(anotherInstance(1))
-  const remove = (path: string) =>
-    path.endsWith('.pending') ? Promise.reject(new Error('killed')) : FILE_SYSTEM.remove(path)
-  await expect(
-    openFilePublisher(directory, 16_384, { ...FILE_SYSTEM, remove }, Date.now).put(anInstance()),
-  ).rejects.toThrow('killed')
-  expect(readdirSync(directory)).toContain(`${ID}.pending`)
-  await store.put(anotherInstance(2))
-  expect(readdirSync(directory)).not.toContain(`${ID}.pending`)
-})
-
-test('a dry run writes nothing: no directory and no lock, and finishes no change of others', async () => {
+test('a dry run writes nothing: no directory and no lock, and deletes nothing', async () => {
   const directory = join(aDirectory(), 'none')
   const store = await openStore({ url: `file:${directory}` })
   expect(await store.put(anInstance(), 'none', { dryRun: true })).toMatchObject({ kind: 'published' })
   expect(() => readdirSync(directory)).toThrow('ENOENT')
   await store.put(anInstance({ revision: 5 }))
   await store.put(anotherInstance(1))
-  writeFileSync(join(directory, 'srv-other.pending'), '{"tombstone":"2"}\n')
   writeFileSync(join(directory, '.publisher.tmp'), 'half')
   const before = readdirSync(directory).map((name) => [name, readFileSync(join(directory, name), 'utf8')])
   const dry = { dryRun: true }
@@ -235,6 +203,5 @@ test('a dry run writes nothing: no directory and no lock, and finishes no change
     kind: 'address-owned',
     owner: ID,
   })
-  expect(await store.put(anotherInstance(2), 'none', dry)).toEqual({ kind: 'stale', revision: 2 }) // the pending removal counts
   expect(readdirSync(directory).map((name) => [name, readFileSync(join(directory, name), 'utf8')])).toEqual(before)
 })

@@ -1,6 +1,6 @@
 import { rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { expect, test, vi } from 'vitest'
+import { expect, test } from 'vitest'
 import { buildFileSource } from '../../../../src/store/files/source.ts'
 import { validate } from '../../../../src/imdsd/view/validate.ts'
 import { SLICE_BYTES } from '../../../../src/limits/turn-budget.ts'
@@ -40,27 +40,31 @@ test('a file store hashes user-data in slices, for the index, the record and the
   expect(hashed).toBeLessThanOrEqual(MIB + SLICE_BYTES)
 })
 
-test('an index reads only files that changed since the last one, or just before it', async () => {
+test('the digest of an instance in the index is that of its loading, and differs with each of its files', async () => {
   const directory = aDirectory()
   const path = join(directory, 'srv-abcde.json')
-  const write = (revision: number) => writeFileSync(path, JSON.stringify(anInstance({ revision })))
   const source = buildFileSource(directory, 16_384, log)
-  const digest = async () => (await source.index()).digests.get('srv-abcde')
-  const isRead = async () => (await mostBytesPerTurn(digest)).hashed > 0
-  write(1)
-  const [first, nowMs] = [await digest(), Date.now()]
-  expect(await isRead()).toBe(true) // it may change again within the same tick
-  const clock = vi.spyOn(Date, 'now').mockReturnValue(nowMs + 10_000)
-  expect([await isRead(), await isRead()]).toEqual([true, false])
-  expect(await digest()).toBe(first)
-  write(2)
-  const second = await digest()
-  clock.mockRestore()
-  expect(second).not.toBe(first)
-  writeFileSync(join(directory, 'srv-abcde.user-data'), 'new')
-  expect(await digest()).not.toBe(second)
-  rmSync(path)
-  expect(await digest()).toBe(undefined)
+  const digest = async () => {
+    const { digests } = await source.index()
+    for await (const loaded of source.load(['srv-abcde']))
+      expect(loaded).toMatchObject({ digest: digests.get('srv-abcde') })
+    return digests.get('srv-abcde')
+  }
+  const found = new Set<string | undefined>()
+  for (const write of [
+    () => writeFileSync(path, JSON.stringify(anInstance())),
+    () => writeFileSync(path, JSON.stringify(anInstance({ revision: 2 }))),
+    () => writeFileSync(join(directory, 'srv-abcde.user-data'), ''),
+    () => writeFileSync(join(directory, 'srv-abcde.user-data'), 'new'),
+    () => writeFileSync(join(directory, 'srv-abcde.yml'), '{'),
+    () => writeFileSync(join(directory, 'srv-abcde.user-data'), 'n'.repeat(16_385)),
+  ]) {
+    write()
+    found.add(await digest())
+  }
+  expect(found.size).toBe(6)
+  for (const ending of ['.json', '.yml']) rmSync(join(directory, `srv-abcde${ending}`))
+  expect((await source.index()).digests.get('srv-abcde')).toBe(undefined)
 })
 
 test('files that are not read, though their names end like those of the store, are named once', async () => {

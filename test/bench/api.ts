@@ -1,44 +1,27 @@
 /**
- * imds-api: its rates beside a bare route that reads one row. outbox.ts has the time from a change to the guest.
- *
- * The API runs as it is installed, on its embedded PostgreSQL, and publishes to Redis. It shares a core with nothing else;
- * PostgreSQL is on the other core, with wrk.
+ * imds-api as the measured server, on its embedded PostgreSQL. It shares a core with nothing else; PostgreSQL is on the
+ * other core, with the clients.
  */
 import { execFileSync } from 'node:child_process'
 import { chmodSync, mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { freePort } from '../support/redis/redis.ts'
-import { request, until } from '../support/programs/daemon.ts'
-import type { Part } from './bench.ts'
-import { API_FLAGS, advanceDatabase, residentMib, startProcess, type Built, type Server } from './processes.ts'
-import type { Table } from './report.ts'
-import { medianOf, ratio, takeTurns, type Effort } from './rounds.ts'
+import { until } from '../support/programs/daemon.ts'
+import { API_FLAGS, advanceDatabase, startProcess, type Built, type Server } from './processes.ts'
 
 const ROOT = new URL('../../', import.meta.url).pathname
 /** Hypervisors that get no servers by themselves: other0, other1 and so on. */
-export const OTHER_HYPERVISORS = 100
+const OTHER_HYPERVISORS = 100
 const [CLIENT, SECRET] = ['cli-bench', 'a-secret-for-the-benchmark']
 /** API clients of accounts of their own. */
 export const CALLERS: readonly string[] = Array.from({ length: 101 }, (_, i) => `cli-c${String(i).padStart(4, '0')}`)
 
-/** A started imds-api with one account. `socket`: the directory of PostgreSQL's. */
+/** A started imds-api with one account. */
 export interface BenchApi extends Server {
-  readonly stateDirectory: string
-  readonly socket: string
   call(method: string, path: string, body?: object): Promise<Record<string, unknown>>
   readonly token: string
   /** Gets a token for one of CALLERS. */
   tokenOf(caller: string): Promise<string>
-}
-
-/** Rates and memory of imds-api. */
-export const api: Part = async ({ built, redisUrl, effort }) => {
-  const imdsApi = await startBenchApi(built, 'bench-api', redisUrl, join(built.directory, 'dist/api.js'))
-  try {
-    return [await rates(built, imdsApi, effort), memory(imdsApi)]
-  } finally {
-    await imdsApi.stop()
-  }
 }
 
 /** Starts imds-api with an empty region. `main`: its entry; by default from its sources. */
@@ -93,8 +76,6 @@ export async function startBenchApi(
     port,
     token,
     tokenOf,
-    stateDirectory: join(directory, 'state'),
-    socket: join(directory, 'state', 'postgres'),
     call: async (method, path, body) => {
       const response = await fetch(base + path, {
         method,
@@ -105,76 +86,6 @@ export async function startBenchApi(
       if (!response.ok) throw new Error(`${method} ${path}: ${response.status} ${JSON.stringify(answer)}`)
       return answer
     },
-  }
-}
-
-/** GET of a cloud IP beside the bare route, and the token endpoint. */
-async function rates(built: Built, imdsApi: BenchApi, effort: Effort): Promise<Table> {
-  const { id } = (await imdsApi.call('POST', '/1.0/cloud_ips')) as { id: string }
-  const port = await freePort()
-  const entry = join(ROOT, 'test/bench/bare-api.ts')
-  const bare = {
-    ...startProcess([entry, String(port), imdsApi.socket, 'cloud_ips', id], {}, 'ignore'),
-    port,
-  }
-  const lua = join(built.directory, 'token.lua')
-  writeFileSync(
-    lua,
-    `wrk.method = "POST"\nwrk.body = "grant_type=client_credentials"\nwrk.headers["Content-Type"] = "application/x-www-form-urlencoded"\nwrk.headers["Authorization"] = "${basic(CLIENT)}"\n`,
-  )
-  try {
-    await until(
-      () =>
-        request(port, '/').then(
-          () => true,
-          () => false,
-        ),
-      'the bare route',
-    )
-    const header = ['-H', `Authorization: Bearer ${imdsApi.token}`]
-    const [bareRounds = []] = await takeTurns([bare], '/', 'keep-alive', effort)
-    const [getRounds = []] = await takeTurns([imdsApi], `/1.0/cloud_ips/${id}`, 'keep-alive', effort, header)
-    const [tokenRounds = []] = await takeTurns([imdsApi], '/token', 'keep-alive', effort, ['-s', lua])
-    const perSecond = (rounds: typeof bareRounds) => medianOf(rounds, 'requestsPerSecond').toFixed(0)
-    return {
-      title: 'imds-api: rates, keep-alive',
-      columns: ['', 'requests/s', 'ratio to bare', 'aim', 'p99 ms'],
-      rows: [
-        [
-          'a bare route with one SELECT by primary key',
-          perSecond(bareRounds),
-          '1',
-          '',
-          medianOf(bareRounds, 'p99Ms').toFixed(1),
-        ],
-        [
-          'GET of a cloud IP with a token',
-          perSecond(getRounds),
-          ratio(getRounds, bareRounds, 'requestsPerSecond').toFixed(2),
-          '>= 0.4',
-          medianOf(getRounds, 'p99Ms').toFixed(1),
-        ],
-        [
-          'POST /token, client_credentials',
-          perSecond(tokenRounds),
-          '',
-          '>= 300/s',
-          medianOf(tokenRounds, 'p99Ms').toFixed(1),
-        ],
-      ],
-      notes: ['PostgreSQL and wrk share the other core.'],
-    }
-  } finally {
-    await bare.stop()
-  }
-}
-
-function memory({ pid }: BenchApi): Table {
-  return {
-    title: 'imds-api: memory after the run',
-    columns: ['', 'MiB'],
-    rows: [['imds-api, resident', residentMib(pid).toFixed(0)]],
-    notes: [],
   }
 }
 

@@ -9,31 +9,20 @@
 import { parseArgs } from 'node:util'
 import { startRedis } from '../support/redis/redis.ts'
 import { build, clean, moveToLoadCore, type Built } from './processes.ts'
-import { api } from './api.ts'
 import { compare } from './compare.ts'
 import { creators } from './creators.ts'
-import { dearest } from './dearest.ts'
 import { events } from './events.ts'
-import { files } from './files.ts'
 import { firewall } from './firewall.ts'
 import { flood } from './flood.ts'
-import { lists } from './lists.ts'
-import { load } from './load.ts'
-import { parts } from './parts.ts'
-import { pipelined } from './pipelined.ts'
-import { importExport } from './import.ts'
-import { outbox } from './outbox.ts'
 import { publish } from './publish.ts'
 import { rate } from './rate.ts'
 import { formatText, machine, type Table } from './report.ts'
 import { resync } from './resync.ts'
 import type { Effort } from './rounds.ts'
-import { scale } from './scale.ts'
 import { stalls } from './stalls.ts'
 import { start } from './start.ts'
 import { tokens } from './tokens.ts'
 import { views } from './views.ts'
-import { waiting } from './waiting.ts'
 
 /** One benchmark: measures, and returns its tables. `old`: another worktree. */
 export type Part = (bench: {
@@ -45,28 +34,17 @@ export type Part = (bench: {
 
 const PARTS: Readonly<Record<string, Part>> = {
   rate,
-  parts,
   tokens,
   flood,
-  dearest,
   views,
   publish,
-  waiting,
-  pipelined,
-  import: importExport,
   start,
   resync,
-  files,
   firewall,
   stalls,
-  api,
   compare,
-  lists,
-  load,
   creators,
-  outbox,
   events,
-  scale,
 }
 const FULL: Effort = { warmUpSeconds: 5, rounds: 3, seconds: 5, processes: 10 }
 const QUICK: Effort = { warmUpSeconds: 2, rounds: 3, seconds: 2, processes: 3 }

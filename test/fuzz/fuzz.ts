@@ -1,35 +1,48 @@
 /**
- * Runs `npm run fuzz`: `npm run fuzz -- daemon` only the daemon's part (daemon.ts), `-- api` only that of imds-api
- * (imds-api/main.ts). Each prints a report.
+ * Runs `npm run fuzz`: sends random input to a daemon, checks the responses, the process, its log and its memory, and
+ * prints a report.
  *
  *   --seed N      repeats the inputs of an earlier run; the default is another seed for each run
- *   --requests N  the number of inputs on sockets of the daemon (default 100,000); all others are proportional. With
- *                 `api`: the number of requests to it (default 20,000)
- *   --index N     sends only one input on a socket, or one request to the API, and prints all of it
+ *   --requests N  the number of inputs (default 100,000)
+ *   --index N     sends only one input, and prints all of it
  */
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { parseArgs } from 'node:util'
-import { fuzzApiAndReport } from './imds-api/main.ts'
-import { fuzzDaemonAndReport } from './daemon.ts'
+import { startFuzzHost } from './host.ts'
+import { fuzzSockets } from './sockets.ts'
 
-const API_SHARE = 0.2
+/** How many of 10,000 connections stay open until the daemon closes them. */
+const HOLDS = 60
 
-const { values, positionals } = parseArgs({
+const { values } = parseArgs({
   options: { seed: { type: 'string' }, requests: { type: 'string' }, index: { type: 'string' } },
-  allowPositionals: true,
 })
-const [part] = positionals
 const seed = Number(values.seed ?? Date.now() % 1_000_000)
-const requests = Number(values.requests ?? (part === 'api' ? 20_000 : 100_000))
+const requests = Number(values.requests ?? 100_000)
 const index = values.index === undefined ? undefined : Number(values.index)
 if (![seed, requests, index ?? 0].every(Number.isSafeInteger))
   throw new Error('--seed, --requests and --index must be whole numbers')
-if (part !== undefined && part !== 'daemon' && part !== 'api') throw new Error('the part must be daemon or api')
 console.log(`seed ${seed}`)
 
-const run = { seed, requests, ...(index !== undefined && { index }) }
-const isDaemonGood = part === 'api' || (await fuzzDaemonAndReport(run))
-const isApiGood =
-  part === 'daemon' ||
-  (part === undefined && index !== undefined) ||
-  (await fuzzApiAndReport({ ...run, requests: part === 'api' ? requests : Math.ceil(requests * API_SHARE) }))
-process.exitCode = isDaemonGood && isApiGood ? 0 : 1
+const directory = mkdtempSync(join(tmpdir(), 'imds-fuzz-'))
+const host = await startFuzzHost(directory)
+const sockets = await fuzzSockets(host, { seed, requests, holds: HOLDS, ...(index !== undefined && { index }) })
+await host.stop()
+rmSync(directory, { recursive: true })
+
+const failures = new Set(sockets.failures)
+for (const failure of failures) console.log(`\n${failure}`)
+const list = (counts: ReadonlyMap<string | number, number>) =>
+  [...counts]
+    .sort(([a], [b]) => (a < b ? -1 : 1))
+    .map(([key, count]) => `${key}: ${count}`)
+    .join(', ')
+const mib = (bytes: number) => `${(bytes / 2 ** 20).toFixed(1)} MiB`
+console.log(`
+${sockets.tried} inputs of ${mib(sockets.bytes)} (${list(sockets.families)})
+responses: ${list(sockets.statuses)}; ${sockets.resets} connections reset by the daemon
+memory grew by ${mib(sockets.grew.heap)} of heap, ${mib(sockets.grew.resident)} resident
+${failures.size} failures`)
+process.exitCode = failures.size === 0 ? 0 : 1

@@ -21,8 +21,6 @@ export interface Input {
 
 /** A part of generated headers, bodies and targets that must not appear in any response or log line. */
 export const MARK = 'zqxj'
-/** The same for generated records. */
-export const RECORD_MARK = 'qzvw'
 /** A placeholder: the sender replaces it with a session token of the first guest. */
 export const TOKEN = 'TOKEN-OF-ANOTHER'
 

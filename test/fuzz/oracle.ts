@@ -9,7 +9,6 @@ const STATUSES: Readonly<Record<Role, readonly number[]>> = {
   known: [200, 304, 400, 401, 403, 404, 405, 503],
   required: [200, 304, 400, 401, 403, 405, 503],
   disabled: [403],
-  contested: [503],
   unknown: [503],
 }
 

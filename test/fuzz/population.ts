@@ -2,14 +2,13 @@
  * The guests of a fuzzed host. Each has its own address, and its canary is in most fields of its record and in no other
  * record, so that a leak of data is recognised. Some guests are not served, or only with a session token.
  */
-import { mkdirSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
 import { parse } from '../../src/metadata/record.ts'
 import { parseTarget } from '../../src/metadata/target.ts'
 import { buildTree, resolve, VERSION_LIST, type Tree } from '../../src/metadata/tree.ts'
 import { pathsOf } from '../support/fixtures/tree-paths.ts'
 import { VERSIONS } from '../../src/metadata/versions.ts'
 import { sha256 } from '../../src/metadata/user-data.ts'
+import { openStore } from '../../src/store/open.ts'
 import { fillUserData } from '../../src/store/user-data.ts'
 import { aFullInstance } from '../support/fixtures/instance.ts'
 import { diceOf } from './dice.ts'
@@ -25,7 +24,7 @@ const CANARIES = /cnry[0-9a-z]{8}/g
 /**
  * The state of an address. `required`: its instance requires session tokens. `disabled`: its httpEndpoint is disabled.
  */
-export type Role = 'known' | 'required' | 'disabled' | 'contested' | 'unknown'
+export type Role = 'known' | 'required' | 'disabled' | 'unknown'
 
 /** One address from which requests are sent. */
 export interface FuzzGuest {
@@ -47,24 +46,24 @@ const ROLES: Readonly<Record<number, Role>> = {
   7: 'unknown',
   15: 'disabled',
   19: 'required',
-  23: 'contested',
 }
 /** The number of addresses after which the roles repeat. */
 const ROLES_PERIOD = 32
 
-/** Writes the records of `count` addresses into the directory of a file store. Returns the guests. */
-export function populate(directory: string, count: number): FuzzGuest[] {
-  mkdirSync(directory, { recursive: true })
-  return Array.from({ length: count }, (_, i) => {
+/** Publishes the records of `count` addresses into a store. Returns the guests. */
+export async function populate(url: string, count: number): Promise<FuzzGuest[]> {
+  const store = await openStore({ url })
+  const guests: FuzzGuest[] = []
+  for (let i = 0; i < count; i++) {
     const role = ROLES[i % ROLES_PERIOD] ?? 'known'
     const address = `127.1.${i >> 8}.${i & 255}`
     const canary = canaryOf(i)
     const { record, userData } = recordOf(i, canary, address, role)
-    if (role !== 'unknown') write(directory, record, userData)
-    if (role === 'contested')
-      write(directory, { ...recordOf(i + count, canaryOf(i + count), address, role).record }, null)
-    return { address, role, canary, ownsToken: i === 0, ...treeOf(record, userData) }
-  })
+    if (role !== 'unknown') await store.put(record, userData)
+    guests.push({ address, role, canary, ownsToken: i === 0, ...treeOf(record, userData) })
+  }
+  await store.close()
+  return guests
 }
 
 /** Canaries in a text that are not a guest's own. */
@@ -112,12 +111,6 @@ function recordOf(
     },
   })
   return { record, userData }
-}
-
-function write(directory: string, record: Record<string, unknown>, userData: Buffer | null): void {
-  const path = join(directory, String(record['id']))
-  if (userData !== null) writeFileSync(`${path}.user-data`, userData)
-  writeFileSync(`${path}.json`, JSON.stringify(record))
 }
 
 function treeOf(record: Record<string, unknown>, userData: Buffer): Pick<FuzzGuest, 'bodyOf' | 'hasBody'> {

@@ -4,7 +4,6 @@
  *   npm test                  all but the long files: every guarantee of the contract and of the API
  *   npm run test:all          the long files, which `npm test` leaves out
  *   npm test -- PATTERN...    the test files whose path contains a pattern, long or not
- *   npm test -- --changed     of these, what the changes since main can reach
  *   npm test -- --learn       as `npm test`, and writes how long each part took into weights.json
  *
  * As root, it installs the Debian packages that the tests need. Otherwise it prints the command that installs them.
@@ -29,7 +28,6 @@ import { missingPackages } from '../support/packages.ts'
 import { makeStates } from '../support/programs/api.ts'
 import { buildInto } from '../support/programs/imds.ts'
 import { startSharedPostgres } from '../support/programs/shared-postgres.ts'
-import { changedFiles, reachedTests } from './changed.ts'
 import { runCommand } from './command.ts'
 import { ROOT } from './documents.ts'
 import { runTasks, type Task, type Weight } from './schedule.ts'
@@ -44,7 +42,7 @@ const LONG = [
   /^test\/faults\//,
   /^test\/clients\/(?!cloud-init\.)/,
   /^test\/imdsd\/(ansible|compose|deploy|doctor|documented-failures|examples|firewall-counters|firewall-keeping|firewall-table|firewall-traffic|fuzz|image|installation|migration|networks|outputs|packages|region-in-an-hour|release|status-page|systemd|systemd-kill)\./,
-  /^test\/imds-api\/(dashboards|demo|docs|docs-pages|doctor|embedded|fleet-commands|fuzz|installation|load|openapi|plans|properties|publisher-world|restore|status-page|systemd)\./,
+  /^test\/imds-api\/(dashboards|demo|docs|docs-pages|doctor|embedded|fleet-commands|openapi|plans|properties|publisher-world|restore|status-page|systemd)\./,
   /^test\/redis\/(fleet-changes|odd-replies|shapes-\w+)\./,
 ]
 /** The task that makes what the files of tap use. */
@@ -61,15 +59,13 @@ const result: TapResult = { passed: 0, failed: 0, skipped: [], failures: [] }
 const options = process.argv.slice(2).filter((argument) => argument.startsWith('--'))
 const patterns = process.argv.slice(2).filter((argument) => !argument.startsWith('--'))
 const runsLong = options.includes('--long')
-const isPart = patterns.length > 0 || options.includes('--changed')
+const isPart = patterns.length > 0
 const vitestFiles = runsLong ? [] : matchingFiles('unit', 'contract')
 const tapFiles = matchingFiles('faults', 'imdsd', 'clients', 'redis', 'imds-api').filter(
   (file) => patterns.length > 0 || LONG.some((long) => long.test(file)) === runsLong,
 )
 if (vitestFiles.length + tapFiles.length === 0) {
-  console.error(
-    patterns.length > 0 ? `no path of a test file contains ${patterns.join(' or ')}` : 'no test file is reached',
-  )
+  console.error(`no path of a test file contains ${patterns.join(' or ')}`)
   process.exit(1)
 }
 if (hasMemory()) process.env['TMPDIR'] ??= MEMORY
@@ -104,10 +100,9 @@ process.exitCode = failed === 0 ? 0 : 1
 
 /** The test files in some folders that the arguments ask for. */
 function matchingFiles(...folders: string[]): string[] {
-  const files = folders
+  return folders
     .flatMap((folder) => globSync(`test/${folder}/**/*.test.ts`).toSorted())
     .filter((file) => patterns.length === 0 || patterns.some((pattern) => file.includes(pattern)))
-  return options.includes('--changed') ? reachedTests(files, changedFiles()) : files
 }
 
 /**

@@ -95,3 +95,30 @@ test('H9: after a loss of the store all reports are written again', async () => 
   await writer.stop()
   expect(saved).toEqual(['srv-a', 'srv-b'])
 })
+
+test('H9: what a guest reported before its instance left and came back is not saved for the new one', async () => {
+  const [before, after] = [served('srv-a'), served('srv-a')]
+  let current = before
+  const saved: string[] = []
+  const writer = new ReportWriter({
+    store: {
+      load: () => {
+        current = after // while its stored reports are read
+        return Promise.resolve([])
+      },
+      save: (id) => Promise.resolve(void saved.push(id)),
+      remove: () => Promise.resolve(),
+    },
+    hypervisor: 'hv1',
+    find: () => current,
+    reports: { of: (one) => (one === before ? NO_REPORTS : undefined), merge: () => NO_REPORTS },
+    instances: () => [],
+    writes: { inc: () => undefined },
+    retryMs: 1,
+    log: { warn: () => undefined },
+  })
+  writer.noteReport('srv-a')
+  await steps(20)
+  await writer.stop()
+  expect(saved).toEqual([])
+})

@@ -1,6 +1,7 @@
 /** The loop that follows the store, one round trip at a time. */
 import { afterEach, expect, test, vi } from 'vitest'
 import { View } from '../../../../src/imdsd/view/view.ts'
+import type { ChangeLog } from '../../../../src/imdsd/view/change.ts'
 import { Sync } from '../../../../src/imdsd/view/sync.ts'
 import type { Loaded } from '../../../../src/store/source.ts'
 import { NO_CHANGE_LOG } from '../../../support/fixtures/change-log.ts'
@@ -39,7 +40,7 @@ interface TestSync {
 }
 
 /** A sync of a store with the instances 1 to `count`, connected. */
-function aSync(count: number, userDataMaxBytes = 16_384): TestSync {
+function aSync(count: number, userDataMaxBytes = 16_384, changeLog: ChangeLog = NO_CHANGE_LOG): TestSync {
   const source = new SteppedSource()
   for (let n = 1; n <= count; n++) source.put(record(n))
   const view = new View({}, () => 0, false)
@@ -61,7 +62,7 @@ function aSync(count: number, userDataMaxBytes = 16_384): TestSync {
   const sync = new Sync({
     source,
     view,
-    changeLog: NO_CHANGE_LOG,
+    changeLog,
     hypervisor: 'hv1',
     userDataMaxBytes,
     resyncMs: 3_600_000,
@@ -563,4 +564,23 @@ test('a place that is more than a day ahead is faulty, also after one that is ne
     'order',
     true,
   ])
+})
+
+test('a read that fails is given back once all that was read before is applied', async () => {
+  const applied = Promise.withResolvers<undefined>()
+  const { source, sync } = aSync(0, 16_384, { ...NO_CHANGE_LOG, allApplied: () => applied.promise })
+  await source.roundTrip()
+  source.put(record(1))
+  source.owners.set('default 10.1.0.1', id(1))
+  const ended = sync.lookUp('default', '10.1.0.1').then(
+    () => 'read',
+    () => 'not read',
+  )
+  await source.roundTrip()
+  const read = await source.next(isLoad)
+  read!.fail()
+  await source.next()
+  expect(await Promise.race([ended, Promise.resolve('waits')])).toBe('waits')
+  applied.resolve(undefined)
+  expect(await ended).toBe('not read')
 })

@@ -1,6 +1,5 @@
 /** Changes of one account run one after another, and its reads few at once. Other accounts do not wait for them. */
 import { createConnection, type AddressInfo } from 'node:net'
-import { setTimeout as sleep } from 'node:timers/promises'
 import type pg from 'pg'
 import t, { type Test } from 'tap'
 import { TokenFamilies } from '../../src/imds-api/auth/token-families.ts'
@@ -14,8 +13,6 @@ import { MAX_UNPUBLISHED } from '../../src/imds-api/changes/limits.ts'
 import { DEFAULT_CONNECTIONS } from '../../src/imds-api/database/settings.ts'
 import type { Tx } from '../../src/imds-api/database/transaction.ts'
 import { readShare } from '../../src/imds-api/http/read-share.ts'
-import type { OverallLimits } from '../../src/limits/fair-queue.ts'
-import { refuse } from '../../src/imds-api/model/refusal.ts'
 import { ADA, APPLICATION, CLIENT_OF, GRACE, ONE, TWO } from '../support/fixtures/region.ts'
 import { anApi, type ApiAnswer, countOfLockWaits, setRow } from '../support/programs/api.ts'
 import { aComputeServer } from '../support/programs/compute.ts'
@@ -153,32 +150,6 @@ const somebody: AccountRequester = {
   checkCondition: () => Promise.resolve(),
 }
 
-t.test('changes of one account by two processes run one after another', async (t) => {
-  const [one, other] = [
-    new AccountChanges(db, ACCOUNT_QUEUE, DEFAULT_CONNECTIONS),
-    new AccountChanges(db, ACCOUNT_QUEUE, DEFAULT_CONNECTIONS),
-  ]
-  const order: string[] = []
-  const first = one.commit(somebody, async () => {
-    const second = other.commit(somebody, () => Promise.resolve(order.push('second')))
-    await until(async () => order.length > 0 || (await countOfLockWaits(observer)) === 1, 'the second change to wait')
-    order.push('first')
-    return { second } // not awaited here
-  })
-  await ((await first) as { second: Promise<unknown> }).second
-  t.strictSame(order, ['first', 'second'])
-})
-
-t.test('after a change that was refused, and one that failed, the next one runs', async (t) => {
-  const accounts = new AccountChanges(db, ACCOUNT_QUEUE, DEFAULT_CONNECTIONS)
-  const results = await Promise.allSettled([
-    accounts.commit(somebody, () => Promise.reject(refuse('resource_conflict', 'no'))),
-    accounts.commit(somebody, () => Promise.reject(new Error('failed'))),
-    accounts.commit(somebody, () => Promise.resolve('done')),
-  ])
-  t.match(results, [{ reason: { name: 'resource_conflict' } }, { reason: { message: 'failed' } }, { value: 'done' }])
-})
-
 /** Makes accounts like ONE. Returns their ids. */
 async function someAccounts(count: number): Promise<readonly string[]> {
   const ids = Array.from({ length: count }, (_, i) => `acc-more${i}`)
@@ -206,23 +177,6 @@ t.test('changes of many accounts use a quarter of the connections, so reads have
   end(undefined)
   await Promise.all(changes)
   t.equal(running, 3 * DEFAULT_CONNECTIONS)
-})
-
-t.test('changes that wait for locks of another process leave their connections to other accounts', async (t) => {
-  const ids = await someAccounts(DEFAULT_CONNECTIONS)
-  const accounts = new AccountChanges(db, ACCOUNT_QUEUE, DEFAULT_CONNECTIONS)
-  const client = await connect(t)
-  await client.query('begin')
-  await client.query('select from accounts where id = any($1) for update', [ids])
-  const done: string[] = []
-  const commit = (accountId: string) =>
-    accounts.commit({ ...somebody, accountId }, () => Promise.resolve(done.push(accountId)))
-  const waiting = ids.map(commit)
-  await commit(TWO)
-  t.strictSame(done, [TWO])
-  await client.query('commit')
-  await Promise.all(waiting)
-  t.strictSame(done.toSorted(), [TWO, ...ids].toSorted())
 })
 
 t.test('a change whose turn does not come in time is refused, changes nothing, and blocks no other', async (t) => {
@@ -284,25 +238,6 @@ t.test('a withdrawal goes before all changes that wait, and those of whose acces
   t.strictSame(statuses.toSorted(), [200, ...Array.from({ length: 39 }, () => 404)], 'one had its turn already')
   t.equal(await mapsOf(TWO), before + 1)
   await collaborate('accepted')
-})
-
-t.test('the callers of an account take turns, and none uses the room of another', async (t) => {
-  const ada = await api.userToken(ADA)
-  const unlock = await lockAccount(t, TWO)
-  const order: string[] = []
-  const by = (name: string, request: () => Promise<{ status: number }>) => async () => {
-    const { status } = await request()
-    order.push(name)
-    return status
-  }
-  const adas = await enqueue(Array.from({ length: 10 }, () => by('ada', post(ada, TWO))))
-  const client = await enqueue(Array.from({ length: 2 }, () => by('client', () => change(TWO))))
-  await unlock()
-  t.strictSame(
-    [...(await adas.answers), ...(await client.answers)],
-    Array.from({ length: 12 }, () => 200),
-  )
-  t.strictSame(order.slice(0, 5), ['ada', 'ada', 'client', 'ada', 'client'])
 })
 
 t.test('a user who was once invited is refused without a turn among the changes of the account', async (t) => {
@@ -516,39 +451,6 @@ t.test('a read of an account for which too many reads wait gets 503 with Retry-A
   const served = (await Promise.all(reads)).filter(({ status }) => status === 200).length
   // on a slow machine some have waited too long, and get 503 too
   if (performance.now() - startedMs < READ_SHARE.timeoutMs) t.equal(served, reads.length - 1)
-})
-
-t.test('under overload, reads that have waited long get 503, and all others and changes are answered', async (t) => {
-  const { waitMs, overloadMs, shared } = READ_SHARE.all as OverallLimits
-  const ada = await api.userToken(ADA)
-  const four = (read: () => Promise<ApiAnswer>) => Array.from({ length: READ_SHARE.atOnce }, read)
-  const unlockOne = await lockTable(t, 'images')
-  const unlockTwo = await lockTable(t, 'cloud_ips')
-  const unlockUsers = await lockTable(t, 'users')
-  const ofOne = four(() => api.call('GET', '/1.0/images', undefined, ONE))
-  const ofTwo = four(readOfTwo)
-  await waitingConnections(shared)
-  const ofUser = [1, 2].flatMap(() => four(() => api.callWith(ada, 'GET', '/1.0/users')))
-  t.equal(await waitingConnections(shared + 1), shared + 1, 'one turn is kept for a user who reads nothing')
-  t.match(await change(TWO), { status: 200 }, 'a change does not wait for reads')
-  await sleep(waitMs + 50)
-  await unlockOne()
-  await Promise.all(ofOne)
-  await waitingConnections(shared)
-  t.match(await api.call('GET', '/1.0/zones', undefined, ONE), { status: 200 })
-  await sleep(overloadMs + 50)
-  await unlockUsers()
-  for (const [i, answer] of (await Promise.all(ofUser)).entries()) {
-    if (i < READ_SHARE.atOnce) t.match(answer, { status: 200 })
-    else
-      t.match(answer, {
-        status: 503,
-        headers: { 'retry-after': '1' },
-        body: { errors: ['imds-api has too many requests at present: try again'] },
-      })
-  }
-  await unlockTwo()
-  for (const answer of await Promise.all([...ofOne, ...ofTwo])) t.match(answer, { status: 200 })
 })
 
 t.test('reads that are refused, or whose client goes away, give their turn back', async (t) => {

@@ -4,7 +4,7 @@ import { connect, type AddressInfo, type Socket } from 'node:net'
 import t from 'tap'
 import { CLIENT_OF, ONE, TWO } from '../support/fixtures/region.ts'
 import { BASE_URL } from '../support/fixtures/representations.ts'
-import { aClient, invalid, missing } from '../support/programs/api-client.ts'
+import { aClient, missing } from '../support/programs/api-client.ts'
 import { anApi } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 
@@ -189,37 +189,4 @@ t.test('more than 16 MiB of bodies of an account are 503, others are served; an 
   for (const account of [ONE, TWO] as const)
     for (const { id } of await list('config_maps', account))
       await call('DELETE', `config_maps/${id}`, undefined, account)
-})
-
-t.test('what is no config map is refused with every fault', async (t) => {
-  for (const body of ['{}', ''])
-    t.match(await send('POST', 'config_maps', body), {
-      status: 422,
-      type: 'application/json; charset=utf-8',
-      text: /^\{"error_name":"unprocessable_entity","errors":\["data is missing"\],"details":\[\{"field":"data","code":"missing",/,
-    })
-  for (const data of ['text', 1, null, [], true])
-    t.strictSame(
-      await call('POST', 'config_maps', { name: 1, data }),
-      invalid('name must be a string or null', 'data must be an object'),
-      JSON.stringify(data),
-    )
-  const { id } = await create('config_maps', { data: {} })
-  t.strictSame(
-    await call('PUT', `config_maps/${id}`, { name: 'x'.repeat(256), data: null }),
-    invalid('name must have at most 255 characters', 'data must be an object'),
-  )
-  t.match(await send('POST', 'config_maps', `{"data":{"a":${'['.repeat(99)}${']'.repeat(99)}}}`), {
-    status: 422,
-    text: '{"error_name":"unprocessable_entity","errors":["the body must have at most 100 levels of objects and arrays"]',
-  })
-  for (const text of ['{"data":', '{"data":{},}'])
-    t.match(await send('POST', 'config_maps', text), {
-      status: 400,
-      type: 'application/json; charset=utf-8',
-      text: /^{"error_name":"bad_request"/,
-    })
-  const marked = await send('POST', 'config_maps', '\u{feff}{"data":{"__proto__":1}}')
-  t.match(marked, { status: 200, text: /"data":\{"__proto__":1\}/ }, 'a byte order mark is no part of the text')
-  for (const made of [id, (JSON.parse(marked.text) as Body).id]) await call('DELETE', `config_maps/${made}`)
 })

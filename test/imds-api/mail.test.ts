@@ -235,27 +235,6 @@ t.test('accounts take turns: an account with many invitations does not delay ano
   )
 })
 
-t.test('an invitation that comes while many of another account are sent is the next one', async (t) => {
-  const smtp = await startSmtp(t)
-  const release = hold(smtp)
-  await db
-    .insertInto('collaborations')
-    .values(pendingOf(ONE, 40, 900))
-    .execute()
-  startSender(t, smtp.port)
-  await until(() => smtp.held === 1, 'the first mail to be on its way')
-  await db
-    .insertInto('collaborations')
-    .values(pendingOf(TWO, 1, 60))
-    .execute()
-  release()
-  await until(() => smtp.delivered.length >= 3, 'three mails')
-  t.strictSame(
-    smtp.delivered.slice(0, 3).map(({ to }) => to[0]),
-    [`${ONE}-0`, `${TWO}-0`, `${ONE}-1`].map((name) => `${name}@example.com`),
-  )
-})
-
 t.test('two processes send each invitation once', async (t) => {
   const smtp = await startSmtp(t)
   const ids = await Promise.all(Array.from({ length: 12 }, (_, i) => invite(`user-${i}@example.com`)))

@@ -1,23 +1,16 @@
-/** The OpenAPI document: linters, rules about its schemas, and its examples, each of which is sent to the demo's region. */
+/** The OpenAPI document: a linter, rules about its schemas, and its examples, each of which is sent to the demo's region. */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t from 'tap'
 import { REGION } from '../../src/imds-api/demo.ts'
-import { installTools, requireApiTool } from '../support/tools.ts'
+import { installTools } from '../support/tools.ts'
 import { readDocument } from '../support/openapi-document.ts'
 import { anApi, basic, type Method } from '../support/programs/api.ts'
 import { programEnvironment } from '../support/programs/imds.ts'
 import { testDirectory } from '../support/test-directory.ts'
 
-/** A linter of OpenAPI documents. */
-interface Spectral {
-  setRuleset(rules: object): void
-  run(
-    document: object,
-  ): Promise<readonly { readonly code: string; readonly path: string[]; readonly message: string }[]>
-}
 type Schema = Readonly<Record<string, unknown>>
 interface Parameter {
   readonly in: string
@@ -63,18 +56,6 @@ t.test('redocly finds nothing to say of the document by its recommended rules', 
     problems: readonly object[]
   }
   t.match(totals, { errors: 0, warnings: 0 }, JSON.stringify(problems).slice(0, 2_000))
-})
-
-t.test('Spectral finds nothing to say of the document by its recommended rules', async (t) => {
-  const { Spectral } = requireApiTool('@stoplight/spectral-core') as { Spectral: new () => Spectral }
-  const { oas } = requireApiTool('@stoplight/spectral-rulesets') as { oas: object }
-  const spectral = new Spectral()
-  spectral.setRuleset({ extends: [[oas, 'recommended']] })
-  const found = await spectral.run(document)
-  t.strictSame(
-    found.map(({ code, path, message }) => `${code}: ${path.join('/')}: ${message}`),
-    [],
-  )
 })
 
 /** The keywords that schemas may have: those of JSON Schema that the document needs. */

@@ -396,30 +396,6 @@ t.test('metadata options and tags that a record cannot have are refused, in a cr
   const many = (count: number) => Object.fromEntries(Array.from({ length: count }, (_, i) => [`key-${i}`, '']))
   for (const [body, ...errors] of [
     [
-      {
-        metadata_options: {
-          http_endpoint: 'on',
-          http_tokens: 1,
-          http_put_response_hop_limit: 65,
-          http_protocol_ipv6: null,
-          instance_metadata_tags: '',
-        },
-      },
-      'metadata_options.http_endpoint must be "enabled" or "disabled"',
-      'metadata_options.http_tokens must be "optional" or "required"',
-      'metadata_options.http_put_response_hop_limit must be from 1 to 64',
-      'metadata_options.http_protocol_ipv6 must be "enabled" or "disabled"',
-      'metadata_options.instance_metadata_tags must be "enabled" or "disabled"',
-    ],
-    [{ metadata_options: null, tags: [] }, 'metadata_options must be an object', 'tags must be an object'],
-    [
-      { tags: { a: 1, b: 'x'.repeat(257), ['k'.repeat(129)]: '' } },
-      'tags has a key that must have at most 128 characters',
-      'tags.a must be a string',
-      'tags.b must have at most 256 characters',
-    ],
-    [{ tags: many(51) }, 'tags must have at most 50 keys'],
-    [
       { tags: { 'a\nb': 'x' }, user_data: '?' },
       'user_data must be base64',
       'tags must have keys of at least one character, without line breaks',

@@ -234,28 +234,6 @@ t.test('two passwords at most are checked at once, 32 requests wait, others get 
   t.equal(most, 2)
 })
 
-t.test('sign-ins of one user beyond the queue make no other user get 503, or wait for all of them', async (t) => {
-  const places = await takeBothPlaces()
-  const { statuses, refusedAre } = signInAll(Array<string>(45).fill(OTHERS[0]!))
-  await refusedAre(13)
-  const ended: string[] = []
-  const others = [
-    signIn(OTHERS[1]!, secretOf(GRACE)),
-    signIn(ADA, secretOf(ADA), { headers: { 'X-Service-OTP': freshCode() } }),
-  ]
-  const unknown = signIn('nobody', 'wrong password')
-  for (const answer of others) void answer.then(() => ended.push('another'))
-  void statuses.then(() => ended.push('all of the one'))
-  await refusedAre(16)
-  await places.end()
-  t.strictSame([200, 503].map(numberOf(await statuses)), [29, 16])
-  t.strictSame(
-    (await Promise.all([...others, unknown])).map(({ status }) => status),
-    [200, 200, 401],
-  )
-  t.strictSame(ended, ['another', 'another', 'all of the one'])
-})
-
 t.test('sign-ins with the applications of one account make no user of another account get 503', async (t) => {
   const places = await takeBothPlaces()
   const { statuses, refusedAre } = signInAll(OTHERS, { client: OTHER_APPLICATION })

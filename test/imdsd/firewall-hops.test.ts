@@ -65,6 +65,8 @@ t.test('D6: the response to a token PUT travels no further than the hop limit', 
       ],
       ['the same with a HEAD', [get + half, 'HEAD foo\r\n\r\n'], true],
       ['in a segment with the end of a GET', [get.slice(0, -2), `\r\n${put}`], false],
+      ['cut within its method', [put.slice(0, 2), put.slice(2)], false],
+      ['after line breaks, cut within its target', [`\r\n\r\n${put.slice(0, 9)}`, put.slice(9)], false],
     ]
     const results = await Promise.all(
       cases.map(async ([how, pieces, isGetAnswered]) => ({

@@ -74,24 +74,6 @@ t.test('G1: a start without Redis serves the journal at the first request; ready
   t.match(third, { status: 1, stdout: `IMDS_STATE_DIR: another imdsd uses ${dirname(host.path)}` })
 })
 
-t.test('E3: a start does not serve a journal that it cannot flush: a power failure could cut it', async (t) => {
-  const host = await aHost(t)
-  await writeJournal(t, host)
-  await host.redis.kill()
-  const second = await startDaemon(t, host.env, [
-    'strace',
-    '--daemonize',
-    '--follow-forks',
-    '--inject=fdatasync:error=EIO',
-    '--output=/dev/null',
-  ])
-  t.match(
-    second.log.find(({ msg }) => msg.startsWith('the journal of the view cannot be read')),
-    { err: { code: 'EIO' } },
-  )
-  t.equal((await second.get(ID)).status, 503)
-})
-
 t.test(
   'root starts no daemon in a state directory of another user',
   { skip: process.getuid?.() === 0 ? false : 'needs root' },

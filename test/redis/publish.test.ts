@@ -105,22 +105,6 @@ t.test('a removal with a revision leaves a tombstone even if the store lost the 
   )
 })
 
-t.test('with two concurrent writers each publish is complete, and the highest revision stays', async (t) => {
-  const store = await aStore(t)
-  const other = await openTestStore(t, { url: redis.url, region: 'gb1' })
-  const puts = Array.from({ length: 100 }, (_, i) =>
-    (i % 2 ? store : other).put(
-      anInstance({ revision: i + 1, tags: { revision: String(i + 1) } }),
-      Buffer.from(`data ${i + 1}`),
-    ),
-  )
-  const results = await Promise.all(puts)
-  t.match(results.at(-1), { kind: 'published' })
-  const last = await store.get('srv-abcde')
-  t.match(last?.document, { revision: 100, tags: { revision: '100' } })
-  t.equal(Buffer.from(last!.userData!).toString(), 'data 100')
-})
-
 t.test('the script itself refuses an invalid record, for publishers in any language', async (t) => {
   await aStore(t)
   const run = (...args: string[]) => redis.client.eval(SCRIPT, 1, KEYS.region, ...args) as Promise<string[]>

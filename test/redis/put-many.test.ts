@@ -79,30 +79,6 @@ t.test('a directory is published with its user-data files on one connection, wit
   )
 })
 
-t.test('revisions of an instance are published in order, and a line can use an address freed by another', async (t) => {
-  const store = await aStore(t)
-  await store.put(record(1))
-  const movedAddresses = [
-    record(1, { revision: 2, interfaces: nic(500) }),
-    record(2, { interfaces: nic(1) }),
-    record(2, { revision: 2, interfaces: nic(501) }),
-    record(3, { interfaces: nic(1) }),
-  ]
-  const revisions = Array.from({ length: 300 }, (_, i) =>
-    record(4, { revision: i + 1, tags: { revision: String(i + 1) } }),
-  )
-  t.match(await imdsctl(['put', '-'], { env: ENV, input: lines(...revisions, ...movedAddresses) }), {
-    status: 0,
-    stderr: '',
-    stdout: /^304 records: 304 published$/m,
-  })
-  t.match((await store.get('srv-a4'))?.document, { revision: 300, tags: { revision: '300' } })
-  t.same(
-    (await store.list()).map(({ id, addresses }) => `${id} ${addresses.join()}`),
-    ['srv-a1 default 10.0.7.210', 'srv-a2 default 10.0.7.214', 'srv-a3 default 10.0.0.6', 'srv-a4 default 10.0.0.18'],
-  )
-})
-
 t.test('imdsctl put stops reading its input while the store is busy', async (t) => {
   await aStore(t)
   const { child, seen } = startPut(t)

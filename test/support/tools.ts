@@ -4,7 +4,6 @@
  */
 import { execFileSync } from 'node:child_process'
 import { mkdirSync } from 'node:fs'
-import { createRequire } from 'node:module'
 import { ROOT } from '../tools/documents.ts'
 
 /** `installed` is written last, so an installation that was interrupted begins again. */
@@ -23,9 +22,4 @@ export function installTools(name: 'api' | 'mutation'): string {
     stdio: ['ignore', 'ignore', 'inherit'],
   })
   return directory
-}
-
-/** What a module of the programs that check the API exports. */
-export function requireApiTool(name: string): unknown {
-  return createRequire(`${installTools('api')}package.json`)(name)
 }

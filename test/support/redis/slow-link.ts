@@ -10,10 +10,6 @@ export interface SlowLink {
    * open connections from this one on, in the order in which they were made.
    */
   freeze(first?: number): void
-  /** Holds what a connection sends from the chunk with this text on. Resolves when there is one. */
-  hold(text: string): Promise<void>
-  /** Forwards what is held, and the rest. */
-  release(): void
   stop(): Promise<void>
 }
 
@@ -21,17 +17,9 @@ export interface SlowLink {
 export async function startSlowLink(target: number, delayMs: number): Promise<SlowLink> {
   const sockets = new Set<Socket>()
   let isFrozen = false
-  let held: { readonly text: string; readonly chunks: (() => void)[]; readonly begun: () => void } | undefined
   const server = createServer((near) => {
     const far = connect(target, '127.0.0.1')
-    let isHeld = false
-    if (!isFrozen)
-      near.on('data', (chunk: Buffer) => {
-        isHeld = held !== undefined && (isHeld || chunk.includes(held.text))
-        if (!isHeld) far.write(chunk)
-        else held!.chunks.push(() => far.write(chunk))
-        if (isHeld) held!.begun()
-      })
+    if (!isFrozen) near.on('data', (chunk: Buffer) => far.write(chunk))
     far.on('data', (chunk) => setTimeout(() => near.write(chunk), delayMs)) // timers with the same delay fire in order
     for (const [socket, other] of [
       [near, far],
@@ -52,14 +40,6 @@ export async function startSlowLink(target: number, delayMs: number): Promise<Sl
     freeze: (first) => {
       isFrozen = first === undefined
       for (const socket of [...sockets].slice(2 * (first ?? 0))) socket.pause()
-    },
-    hold: (text) =>
-      new Promise((begun) => {
-        held = { text, chunks: [], begun }
-      }),
-    release: () => {
-      for (const forward of held?.chunks ?? []) forward()
-      held = undefined
     },
     stop: async () => {
       server.close()

@@ -13,7 +13,7 @@ interface Body extends Record<string, unknown> {
 }
 
 const api = await anApi(t)
-const { call, create, list } = aClient<Body>(api)
+const { call, list } = aClient<Body>(api)
 const token = await api.token(CLIENT_OF[ONE])
 /** Sends a body as it is, and returns that of the response as it is. */
 const send = async (method: 'GET' | 'POST' | 'PUT' | 'DELETE', path: string, text?: string) => {

@@ -230,13 +230,6 @@ t.test('under systemd, in the sandbox of the units', { skip: withoutSystemd() },
     t.match(await shell('find /var/cache/imds -type f -user imds | head -n 1'), '/var/cache/imds/')
   })
 
-  await t.test('a killed daemon is restarted', async (t) => {
-    await systemctl('kill', '--signal=KILL', 'imds.service')
-    await until(async () => (await show('NRestarts'))['NRestarts'] === '1', 'the next start')
-    await until(() => answered().catch(() => false), 'the daemon to come back')
-    t.equal((await show('NRestarts'))['NRestarts'], '1')
-  })
-
   await t.test('a bad configuration is not retried', async (t) => {
     await systemctl('stop', 'imds.service')
     t.match(await show('Result', 'ExecMainStatus'), { Result: 'success', ExecMainStatus: '0' })

@@ -85,12 +85,7 @@ export async function startFuzzHost(directory: string): Promise<FuzzHost> {
       return [
         ...log.filter((line) => /"level":"(?:error|fatal)"/.test(line)).map((line) => `in the log: ${line}`),
         ...log
-          .filter(
-            (line) =>
-              foreignCanaries(line, '').length > 0 ||
-              line.includes(MARK) ||
-              line.includes(minted.body),
-          )
+          .filter((line) => foreignCanaries(line, '').length > 0 || line.includes(MARK) || line.includes(minted.body))
           .map((line) => `a record's or a request's bytes in the log: ${line}`),
         ...errorLines.map((line) => `on standard error: ${line}`),
         ...metrics

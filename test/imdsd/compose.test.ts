@@ -7,7 +7,6 @@ import { Compile } from 'typebox/schema'
 import { parse as parseYaml } from 'yaml'
 import { API_VARIABLES, parseApiConfig } from '../../src/imds-api/service/config.ts'
 import { parseConfig, VARIABLES } from '../../src/imdsd/config.ts'
-import { run } from '../support/programs/processes.ts'
 import { executed, read, ROOT } from '../tools/documents.ts'
 
 interface Service {

@@ -41,7 +41,11 @@ export async function startFuzzHost(directory: string): Promise<FuzzHost> {
   const errors = join(directory, 'errors')
   const guests = await populate(redis.url, GUESTS)
   const { env, within, collect } = await collectable(errors)
-  const daemon = await startDaemon(undefined, { IMDS_STORE: redis.url, ...env }, within)
+  const daemon = await startDaemon(
+    undefined,
+    { IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1', ...env },
+    within,
+  )
   const { pid } = daemon.process
   const ready = async () => (await daemon.operator('/readyz')).status === 200
   await until(ready, 'the daemon to have read its store')

@@ -52,7 +52,7 @@ const ROLES_PERIOD = 32
 
 /** Publishes the records of `count` addresses into a store. Returns the guests. */
 export async function populate(url: string, count: number): Promise<FuzzGuest[]> {
-  const store = await openStore({ url })
+  const store = await openStore({ url, region: 'gb1' })
   const guests: FuzzGuest[] = []
   for (let i = 0; i < count; i++) {
     const role = ROLES[i % ROLES_PERIOD] ?? 'known'

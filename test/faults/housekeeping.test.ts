@@ -7,12 +7,9 @@ import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { openStore } from '../../src/store/open.ts'
 import { startDaemon, until, type TestDaemon } from '../support/programs/daemon.ts'
-import { must, run } from '../support/programs/processes.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { matchAll } from '../support/fixtures/match.ts'
-import { shortDirectory } from '../support/test-directory.ts'
 import { moveComparison } from '../support/fixtures/resealed-journal.ts'
-import { withoutNamespaces } from '../support/netns/namespaces.ts'
 
 interface Env extends Readonly<Record<string, string>> {
   readonly IMDS_STORE: string
@@ -52,108 +49,11 @@ async function aHost(t: Test, within: (state: string) => readonly string[]): Pro
   return { daemon, env, change }
 }
 
-/** The command that runs a daemon with a small tmpfs as its state directory. */
-const withSmallDisk = (state: string) => [
-  'unshare',
-  '--mount',
-  'setpriv',
-  '--pdeathsig',
-  'KILL',
-  'sh',
-  '-c',
-  'mount -t tmpfs -o size=128k tmpfs "$0" && exec "$@"',
-  state,
-]
-/** The command that runs a shell command in the daemon's state directory, in its mount namespace. */
-const inside = ({ daemon, env }: Host, command: string) => [
-  'nsenter',
-  '--target',
-  String(daemon.process.pid),
-  '--mount',
-  'sh',
-  '-c',
-  `cd ${env.IMDS_STATE_DIR} && ${command}`,
-]
 const warnings = (daemon: TestDaemon, of: string) =>
   daemon.log.filter(({ level, msg }) => level === 'warn' && msg.startsWith(of))
 
 /** Counts connections that were dropped because there was no file descriptor. */
 const DROPPED = 'imds_connections_dropped_total{reason="descriptors"}'
-
-t.test(
-  'E3: on a full disk guests get changes, which is a condition, and no older state is left for a start',
-  { skip: withoutNamespaces() },
-  async (t) => {
-    const host = await aHost(t, withSmallDisk)
-    const { daemon, change } = host
-    t.equal((await must(inside(host, 'ls'))).toString(), 'token-key\nview.journal\nview.lock\n')
-    await run(inside(host, 'head -c 1M /dev/zero > filler'))
-    // the last page of the journal has room for some
-    while ((await daemon.metric('imds_journal_writes_total{result="failed"}')) === 0) await change()
-    await change()
-    t.equal(await daemon.metric('imds_journal_writes_total{result="failed"}'), 1)
-    t.same(
-      (await must(inside(host, 'ls'))).toString().split('\n'),
-      ['filler', 'token-key', 'view.lock', ''],
-      'neither the older state nor an incomplete file is left',
-    )
-    t.match(await daemon.condition('view-not-kept'), /ENOSPC/)
-    await must(inside(host, 'rm filler'))
-    daemon.process.kill('SIGTERM')
-    await until(() => daemon.process.exitCode !== null, 'the last write')
-  },
-)
-
-t.test(
-  'E3: with a read-only state directory guests get changes, and what it has is not served then or later',
-  { skip: withoutNamespaces() },
-  async (t) => {
-    const first = await aHost(t, () => [])
-    await first.daemon.stop()
-    const readOnly = [
-      'unshare',
-      '--mount',
-      'setpriv',
-      '--pdeathsig',
-      'KILL',
-      'sh',
-      '-c',
-      'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && exec "$@"',
-      first.env.IMDS_STATE_DIR,
-    ]
-    const away = await startDaemon(t, { ...first.env, IMDS_STORE: `${first.env.IMDS_STORE}/away` }, readOnly)
-    t.equal((await away.get('/latest/meta-data/hostname')).status, 503)
-    const env = { ...first.env, IMDS_OPERATOR_SOCKET: join(shortDirectory(t), 'operator.sock') }
-    const host = { ...first, daemon: await startDaemon(t, env, readOnly) }
-    await until(
-      async () => (await host.daemon.get('/latest/meta-data/hostname')).body.toString() === 'r1.example.com',
-      'the instance',
-    )
-    t.equal(await host.daemon.metric('imds_journal_writes_total{result="failed"}'), 1)
-    matchAll(t, warnings(host.daemon, 'the '), [
-      { msg: /^the state directory cannot be written: nothing is kept on disk/, err: { code: 'EROFS' } },
-      {
-        msg: /^the journal of the view cannot be read, or the state directory cannot be written/,
-        err: { code: 'EROFS' },
-      },
-    ])
-    t.match(await host.daemon.condition('journal-not-deleted'), /restart imds$/)
-    t.equal(await host.daemon.stop(), 0)
-    const records = env.IMDS_STORE.slice('file:'.length)
-    await rename(records, `${records}-away`)
-    const later = await startDaemon(t, env)
-    t.equal((await later.get('/latest/meta-data/hostname')).status, 503, 'the directory can be written again')
-    matchAll(t, warnings(later, 'the journal'), [{ msg: /^the journal of the view was rejected and deleted/ }])
-    await rename(`${records}-away`, records)
-    await until(
-      async () => (await later.get('/latest/meta-data/hostname')).body.toString() === 'r1.example.com',
-      'the store',
-    )
-    t.equal(await later.stop(), 0)
-    const last = await startDaemon(t, env)
-    t.equal((await last.get('/latest/meta-data/hostname')).status, 200, 'what the later one wrote is served')
-  },
-)
 
 /**
  * Opens a connection of another guest: without a request, or with one that has been answered. The daemon may drop it.

@@ -115,7 +115,6 @@ test('H9: what a guest reported before its instance left and came back is not sa
     instances: () => [],
     writes: { inc: () => undefined },
     retryMs: 1,
-    log: { warn: () => undefined },
   })
   writer.noteReport('srv-a')
   await steps(20)

@@ -1,5 +1,5 @@
 /** The journal and the view: what a start finds after a kill at any moment, and what happens when the disk fails. */
-import { existsSync, readdirSync, readFileSync, rmSync, statSync, truncateSync, writeFileSync } from 'node:fs'
+import { existsSync, readdirSync, readFileSync, rmSync, statSync, truncateSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { addReport, NO_REPORTS, type Reports } from '../../../../src/metadata/reports.ts'
@@ -199,33 +199,6 @@ describe.each([
     expect(log).toEqual([])
   })
 
-  test('E3: a start knows what was removed, and which addresses later instances have taken', async () => {
-    const daemon = await start({ keys })
-    const check = async () => {
-      expect(await found({ keys })).toEqual(daemon.content)
-      return [...daemon.view.instances()].map(({ record }) => [record.instance.id, record.lost.map((one) => one.range)])
-    }
-    await daemon.put(claiming('srv-a', 1))
-    await daemon.put(claiming('srv-b', 2))
-    await daemon.put(state(2, 3))
-    await daemon.remove(idOf(2))
-    const taken = [
-      ['srv-a', ['10.0.0.2']],
-      ['srv-b', []],
-    ]
-    expect(await check()).toEqual(taken)
-    await daemon.remove('srv-b') // the former owner does not get it back
-    expect(await check()).toEqual(taken.slice(0, 1))
-    await daemon.persistence.stop() // rewrites, since a removal has user-data
-    expect(await check()).toEqual(taken.slice(0, 1))
-    const next = await start({ keys })
-    next.view.advance(100)
-    next.persistence.noteResync(Date.now())
-    await eventually(() => expect(counts.rewrites.written).toBe(3))
-    expect(next.view.removals).toEqual({ floor: 100, removed: new Map(), freed: [] })
-    expect(await found({ keys })).toEqual(next.content)
-  })
-
   test('E5: a start knows which addresses are unconfirmed, and what was confirmed is served at once', async () => {
     const daemon = await start({ keys, waitsForRules: true })
     const check = async () => {
@@ -282,55 +255,6 @@ describe.each([
     ])
     expect(await found({ keys })).toEqual(second.content)
   })
-
-  test('a torn end loses only itself, and nothing is appended to it', async () => {
-    const daemon = await start({ keys })
-    await daemon.put(state(1, 1))
-    const before = daemon.content
-    const { size } = statSync(path)
-    await daemon.put(state(1, 2, Buffer.alloc(100, 'x')))
-    truncateSync(path, size + 44)
-    const next = await start({ keys })
-    expect(next.content).toEqual(before)
-    expect(log).toMatchObject([
-      { msg: expect.stringMatching(/^the end of the journal is torn/) as string, lostBytes: 44 },
-    ])
-    await next.put(state(2, 1))
-    expect(await found({ keys })).toEqual(next.content)
-    expect(log).toHaveLength(1)
-  })
-
-  test('E3: a damaged frame is not taken for a torn end: no former owner is served', async () => {
-    const daemon = await start({ keys })
-    await daemon.put(claiming('srv-a', 1))
-    const { size } = statSync(path)
-    await daemon.put(claiming('srv-b', 2))
-    await daemon.put(state(3, 1))
-    const bytes = readFileSync(path)
-    bytes[size + 60]! ^= 1
-    writeFileSync(path, bytes)
-    expect(await found({ keys })).toEqual(NOTHING)
-    expect(readdirSync(directory)).toEqual([])
-    expect(log).toMatchObject([{ reason: `it is damaged at byte ${size}` }])
-  })
-})
-
-test('E3: a rewrite has the changes that are made while it is under way', async () => {
-  let meanwhile = () => undefined as unknown
-  // asked for after the record of the instance was taken
-  const reportsOf = (id: string) => void (id === idOf(1) && meanwhile())
-  const daemon = await start({ reportsOf })
-  await daemon.put(state(1, 1, Buffer.from('old')))
-  await daemon.put(state(2, 1))
-  meanwhile = () => {
-    meanwhile = () => undefined
-    void daemon.put(state(1, 3))
-    void daemon.remove(idOf(2))
-  }
-  await daemon.put(state(1, 2), true)
-  await daemon.persistence.stop()
-  expect([counts.rewrites.written, daemon.view.size]).toEqual([2, 1])
-  expect(await found()).toEqual(daemon.content)
 })
 
 /**
@@ -385,21 +309,6 @@ describe('a disk that does not work', () => {
     expect(problem(daemon)).toBeUndefined()
   })
 
-  test('E3: the same if the first rewrite after a start fails', async () => {
-    const first = await start()
-    await first.put(state(1, 1))
-    for (const operation of ['makeDirectory', 'create', 'writeFile', 'datasync', 'rename', 'syncDirectory'] as const) {
-      const daemon = await start()
-      const works = whileFull(operation)
-      await daemon.put(state(1, 2))
-      await eventually(() => expect([operation, readdirSync(directory)]).toEqual([operation, []]))
-      works()
-      expect(await found()).toEqual(NOTHING)
-      await daemon.persistence.stop()
-      expect(await found()).toEqual(daemon.content)
-    }
-  })
-
   test('E3: a disk that hangs delays a change only for a time, and a start finds no older state', async () => {
     stopTime()
     const daemon = await start()
@@ -414,26 +323,6 @@ describe('a disk that does not work', () => {
     expect(daemon.persistence.problem?.reason).toBe('no answer within 20000 ms')
     release()
     await daemon.persistence.stop()
-    expect(await found()).toEqual(daemon.content)
-  })
-
-  test('E3: a rewrite whose rename took too long, and is done later, leaves no older state', async () => {
-    stopTime()
-    const daemon = await start({ retryMs: 30 })
-    await daemon.put(state(1, 1, Buffer.from('old')))
-    const { begun, release } = hold((operation) => operation === 'rename')
-    await daemon.put(state(1, 2), true)
-    vi.advanceTimersByTime(1_000)
-    await begun
-    const change = daemon.put(state(1, 3))
-    tooLate()
-    await eventually(() => expect(problem(daemon)).toBe('lost'))
-    tooLate()
-    await change
-    expect(await found()).toEqual(NOTHING)
-    release()
-    await eventually(() => expect(problem(daemon)).toBeUndefined())
-    await daemon.put(state(2, 1))
     expect(await found()).toEqual(daemon.content)
   })
 
@@ -547,21 +436,6 @@ describe('a disk that does not work', () => {
     await daemon.persistence.stop()
     expect(await found()).toEqual(daemon.content)
   })
-})
-
-test('E3: a disk refuses to write and to delete, and works again: the next start serves nothing of it', async () => {
-  const before = await start()
-  await before.put(state(1, 1))
-  const daemon = await start()
-  around = () => Promise.reject(new Error('the disk refuses that'))
-  await daemon.put(state(1, 2))
-  expect(problem(daemon)).toBe('not-deleted')
-  around = asItIs
-  expect(await found()).toEqual(NOTHING)
-  expect(readdirSync(directory)).toEqual([])
-  const after = await start()
-  await after.put(state(1, 3))
-  expect(await found()).toEqual(after.content)
 })
 
 describe('a journal that another program', () => {

@@ -18,7 +18,6 @@ import { isJournal } from '../runtime/log-output.ts'
 import { Output } from '../runtime/output.ts'
 import { IMDS_API_SERVICE, readServiceEnvironment, type ServiceEnvironment } from '../runtime/service-environment.ts'
 import { superviseBy } from '../runtime/systemd.ts'
-import { readUnit } from '../runtime/unit-file.ts'
 import type { VariableFault } from '../runtime/variables.ts'
 import { printProbe, probeStore, storeOfPublisher } from '../store/probe.ts'
 import { buildProgram } from './commands/arguments.ts'
@@ -112,13 +111,7 @@ function parseVariables(isCommand: boolean): ReturnType<typeof parseApiConfig> {
 }
 
 function environmentOf(environmentFile: string | undefined): ServiceEnvironment {
-  const read = readServiceEnvironment(
-    IMDS_API_SERVICE,
-    readUnit(IMDS_API_SERVICE.name),
-    environmentFile,
-    process.env,
-    false,
-  )
+  const read = readServiceEnvironment(IMDS_API_SERVICE, environmentFile, process.env, false)
   if (!read.ok) throw new CommandFailure(EXIT.noInput, read.faults.join())
   return read.value
 }
@@ -126,8 +119,8 @@ function environmentOf(environmentFile: string | undefined): ServiceEnvironment 
 /** What is wrong with the files of the service, for its user if this process is root. */
 function fileFaults(): readonly VariableFault[] {
   const { environmentFile } = program.opts<{ environmentFile?: string }>()
-  const user = process.getuid?.() === 0 ? readUnit(IMDS_API_SERVICE.name)?.user : undefined
-  return serviceFileFaults(environmentOf(environmentFile), user, Date.now())
+  const service = environmentOf(environmentFile)
+  return serviceFileFaults(service, process.getuid?.() === 0 ? service.unit?.user : undefined, Date.now())
 }
 
 async function serve(): Promise<void> {

@@ -7,7 +7,6 @@ import { parseArgs } from 'node:util'
 import { EXIT } from '../runtime/exit-status.ts'
 import { Output } from '../runtime/output.ts'
 import { IMDS_SERVICE, readServiceEnvironment } from '../runtime/service-environment.ts'
-import { readUnit } from '../runtime/unit-file.ts'
 import { buildProgram } from './imdsctl.ts'
 
 const output = new Output('imdsctl', process.stdout, process.stderr, (exitStatus) => process.exit(exitStatus))
@@ -44,7 +43,6 @@ function readEnvironment(): void {
   } = parseArgs({ options, strict: false })
   const read = readServiceEnvironment(
     IMDS_SERVICE,
-    readUnit(IMDS_SERVICE.name),
     typeof file === 'string' ? file : undefined,
     process.env,
     store !== undefined,

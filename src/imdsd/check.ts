@@ -8,12 +8,12 @@ import { dirname, join } from 'node:path'
 import { parseConfig, VARIABLES, type Config, type VariableName } from './config.ts'
 import { describeExpiry } from '../identity/key.ts'
 import type { Parsed } from '../metadata/parsed.ts'
-import { compareListeners, parseGuestListeners } from '../runtime/guest-listeners.ts'
-import { enabledNetworks, enabledSockets } from '../runtime/systemd.ts'
+import { compareListeners, parseGuestListeners, type GuestListenAddress } from '../runtime/guest-listeners.ts'
+import { enabledNetworks } from '../runtime/systemd.ts'
+import { askSockets, askSystemd, NO_SYSTEMD } from '../runtime/systemd-units.ts'
 import { settingFileFaults } from '../runtime/setting-files.ts'
 import { asUser } from '../runtime/other-user.ts'
 import { IMDS_SERVICE, readServiceEnvironment } from '../runtime/service-environment.ts'
-import { readSocketUnit, readUnit } from '../runtime/unit-file.ts'
 import { setVariables, textOf, type Environment, type VariableFault } from '../runtime/variables.ts'
 import { parseStoreUrl } from '../store/url.ts'
 import { readTextFile } from '../runtime/text-file.ts'
@@ -58,6 +58,8 @@ export interface DaemonUser {
   readonly credentials: ReadonlySet<string>
   /** The directory that systemd creates for that user. */
   readonly stateDirectory: string | undefined
+  /** Where sockets of systemd listen in place of the daemon. */
+  readonly sockets: readonly GuestListenAddress[]
 }
 
 /**
@@ -70,17 +72,24 @@ export function checkService(
   environmentFile: string | undefined,
   nowMs: number,
 ): Parsed<CheckedService, string> {
-  const unit = readUnit(IMDS_SERVICE.name)
-  const read = readServiceEnvironment(IMDS_SERVICE, unit, environmentFile, env, false)
+  const read = readServiceEnvironment(IMDS_SERVICE, environmentFile, env, false)
   if (!read.ok) return read
   const service = read.value
+  const { unit } = service
+  const sockets = askSockets(IMDS_SERVICE.name, askSystemd)
   const user = process.getuid?.() === 0 ? unit?.user : undefined
-  const runner = { user, credentials: service.credentials, stateDirectory: unit?.stateDirectory }
+  const runner = {
+    user,
+    credentials: service.credentials,
+    stateDirectory: unit?.stateDirectory,
+    sockets: sockets ?? [],
+  }
   const checked = checkConfiguration(service.variables, nowMs, runner)
   const sources = service.files.length > 0 ? [`variables from ${service.files.join(', ')}`] : []
   const files = [...service.credentials].map((path) => `credential ${path}, which systemd reads as root`)
   const as = user === undefined ? [] : [`files checked as user ${user}, as in ${IMDS_SERVICE.name}`]
-  const notes = [...sources, ...files, ...as, ...service.notes, ...checked.notes]
+  const unasked = sockets === undefined ? [NO_SYSTEMD] : []
+  const notes = [...unasked, ...sources, ...files, ...as, ...service.notes, ...checked.notes]
   return { ok: true, value: { ...checked, notes, variables: service.variables, replaced: service.replaced, user } }
 }
 
@@ -93,7 +102,7 @@ export function checkConfiguration(env: Environment, nowMs: number, runner: Daem
   const parsed = parseConfig(env, { passed: [], ...asRunner(() => enabledNetworks()) }, readText)
   const unknown = parsed.ok ? parsed.unknown : []
   const notes = unknown.length > 0 ? [`unknown variables, which are ignored: ${unknown.join(', ')}`] : []
-  notes.push(...asRunner(() => listenNotes(env)))
+  notes.push(...listenNotes(env, runner.sockets))
   const certificate = parsed.ok ? parsed.value.identity?.certificate : undefined
   const expiry = certificate && describeExpiry(certificate, nowMs)
   if (expiry !== undefined)
@@ -113,13 +122,9 @@ export function checkConfiguration(env: Environment, nowMs: number, runner: Daem
 }
 
 /** How IMDS_LISTEN differs from the sockets of systemd that are enabled, and replace it. */
-function listenNotes({ IMDS_LISTEN: text = '' }: Environment): string[] {
-  const enabled = enabledSockets().sockets
-  const networks = enabled.filter((name) => name.startsWith('imds-network@'))
-  const sockets = networks.length > 0 ? enabled.filter((name) => name !== 'imds.socket') : enabled
-  const served = sockets.flatMap((name) => readSocketUnit(name))
-  if (served.length === 0 || text === '') return []
-  const { unserved, unlisted } = compareListeners(parseGuestListeners(text), served)
+function listenNotes({ IMDS_LISTEN: text = '' }: Environment, sockets: DaemonUser['sockets']): string[] {
+  if (sockets.length === 0 || text === '') return []
+  const { unserved, unlisted } = compareListeners(parseGuestListeners(text), sockets)
   return [
     ...unserved.map(
       (place) => `IMDS_LISTEN names ${place}, and no socket of systemd that is enabled: guests are not served there`,

@@ -59,7 +59,7 @@ const redis = () => ({
 })
 /** The check for the user of this process. */
 const check = (env: Record<string, string>, nowMs = WITHIN_MS) =>
-  checkConfiguration(env, nowMs, { user: undefined, credentials: new Set(), stateDirectory: undefined })
+  checkConfiguration(env, nowMs, { user: undefined, credentials: new Set(), stateDirectory: undefined, sockets: [] })
 const faultsOf = (env: Record<string, string>, nowMs = WITHIN_MS) =>
   check({ ...redis(), ...env }, nowMs).faults.map(({ variable, message }) => `${variable} ${message}`)
 

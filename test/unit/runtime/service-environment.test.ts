@@ -1,8 +1,9 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { beforeEach, expect, test } from 'vitest'
-import { readServiceEnvironment } from '../../../src/runtime/service-environment.ts'
-import type { Unit } from '../../../src/runtime/unit-file.ts'
+import { parseEnvironmentFile, readServiceEnvironment } from '../../../src/runtime/service-environment.ts'
+import { parseShown } from '../../../src/runtime/systemd-units.ts'
+import { ENVIRONMENT_FILES } from '../../support/fixtures/environment-files.ts'
 import { temporaryDirectory } from '../../support/fixtures/temporary-directory.ts'
 
 let directory: string
@@ -15,26 +16,24 @@ function file(name: string, text: string): string {
   return join(directory, name)
 }
 
-const unit = (environmentFiles: string[]): Unit => ({
-  files: ['/unit'],
-  user: 'imds',
-  stateDirectory: undefined,
-  environmentFiles,
-  environment: {
-    IMDS_REGION: 'of-the-unit',
-    IMDS_PASSWORD_FILE: '/run/credentials/a/password',
-    IMDS_OTHER_FILE: '/run/credentials/a/encrypted',
-    NODE_ENV: 'production',
-  },
-  credentials: new Map([['/run/credentials/a/password', '/etc/imds/password']]),
-})
+/** What `systemctl show` prints. */
+const shown = (environmentFiles: string[]) => () =>
+  parseShown(`LoadState=loaded
+FragmentPath=${file('unit', '[Service]\nLoadCredential=password:/etc/imds/first\n')}
+DropInPaths=${file('a.conf', '[Service]\nLoadCredential=\nLoadCredential=password:/etc/imds/password\n')}
+NeedDaemonReload=no
+User=imds
+StateDirectory=imds
+Environment=IMDS_REGION=of-the-unit "IMDS_TEXT=a \\"b\\" \\$c" IMDS_PASSWORD_FILE=/run/credentials/a.service/password IMDS_OTHER_FILE=/run/credentials/a.service/encrypted NODE_ENV=production
+${environmentFiles.map((path) => `EnvironmentFiles=${path} (ignore_errors=yes)`).join('\n')}
+`)
 const parsed = (environmentFiles: string[], env: Record<string, string>, path: string | undefined, hasStore: boolean) =>
   readServiceEnvironment(
     { name: 'a.service', file: join(directory, 'default') },
-    environmentFiles.length > 0 ? unit(environmentFiles) : undefined,
     path,
     env,
     hasStore,
+    environmentFiles.length > 0 ? shown(environmentFiles) : () => undefined,
   )
 const read = (environmentFiles: string[], env: Record<string, string> = {}, path?: string, hasStore = false) => {
   const result = parsed(environmentFiles, env, path, hasStore)
@@ -57,9 +56,12 @@ test('a variable of a credential names the file that systemd loads, if there is 
   const { variables, credentials, files } = read([file('env', 'A=1')])
   expect(variables).toMatchObject({
     IMDS_PASSWORD_FILE: '/etc/imds/password',
-    IMDS_OTHER_FILE: '/run/credentials/a/encrypted',
+    IMDS_OTHER_FILE: '/run/credentials/a.service/encrypted',
   })
-  expect([[...credentials], files]).toEqual([['/etc/imds/password'], ['/unit', join(directory, 'env')]])
+  expect([[...credentials], files]).toEqual([
+    ['/etc/imds/password'],
+    ['unit', 'a.conf', 'env'].map((name) => join(directory, name)),
+  ])
 })
 
 test('a command with a store of its own gets no file of Redis or of record keys from the service', () => {
@@ -72,9 +74,10 @@ test('a command with a store of its own gets no file of Redis or of record keys 
   expect([variables, [...credentials]]).toEqual([
     {
       IMDS_REGION: 'of-the-unit',
+      IMDS_TEXT: 'a "b" $c',
       IMDS_API_DATABASE_PASSWORD_FILE: '/database',
       IMDS_PASSWORD_FILE: '/etc/imds/password',
-      IMDS_OTHER_FILE: '/run/credentials/a/encrypted',
+      IMDS_OTHER_FILE: '/run/credentials/a.service/encrypted',
     },
     ['/etc/imds/password'],
   ])
@@ -99,4 +102,33 @@ test('an empty variable counts as not set, in the command as in the service', ()
   const { variables } = read([path], { IMDS_REGION: ' ', IMDS_STORE: '' })
   expect(variables).toMatchObject({ IMDS_REGION: 'of-the-file', IMDS_X_FILE: '/x' }) // no store: its files count
   expect(Object.keys(variables)).not.toContain('IMDS_HYPERVISOR')
+})
+
+test('systemd says who runs the service, its variables, and whether it has read its files', () => {
+  const { unit, notes, variables } = read([file('env', '')])
+  expect(unit).toMatchObject({ user: 'imds', stateDirectory: '/var/lib/imds', needsReload: false })
+  expect(variables).toMatchObject({ IMDS_TEXT: 'a "b" $c' })
+  expect(notes).toEqual([])
+  const service = { name: 'a.service', file: '/none' }
+  const changed = readServiceEnvironment(service, undefined, {}, false, () =>
+    parseShown('LoadState=loaded\nNeedDaemonReload=yes\n'),
+  )
+  expect(changed).toMatchObject({
+    value: { notes: ['a.service has changed, and systemd has not read it: systemctl daemon-reload'] },
+  })
+  const missing = readServiceEnvironment(service, undefined, {}, false, () => parseShown('LoadState=not-found\n'))
+  expect(missing).toMatchObject({ value: { unit: undefined, files: [] } })
+})
+
+test.each(Object.entries(ENVIRONMENT_FILES))('%s', (_what, { text, variables }) => {
+  expect(parseEnvironmentFile(text).variables).toEqual(variables)
+})
+
+test('a name that no variable can have is reported', () => {
+  expect(parseEnvironmentFile('export IMDS_REGION=gb1\nA-B=1\n').ignored).toEqual(['export IMDS_REGION', 'A-B'])
+})
+
+test('a large file is parsed in linear time: 1 MiB of white space, quotes or backslashes ends', () => {
+  for (const text of [' ', '\n', '"', '\\', 'A=" ', "' '", '# \\'])
+    parseEnvironmentFile(`A=${text.repeat(2 ** 20 / text.length)}`)
 })

@@ -24,11 +24,11 @@ import { TokenBucket } from './token-bucket.ts'
 import type { Quota } from './rate-limit-headers.ts'
 
 /**
- * Whom a request claims to come from: the id of a client, or the id of a user (of an unknown one, the name as it was
- * sent).
+ * Whom a request claims to come from: the id of a client or server, or the id of a user (of an unknown one, the name as it
+ * was sent).
  */
 export interface FailureSubject {
-  readonly kind: 'client' | 'user'
+  readonly kind: 'client' | 'user' | 'server'
   readonly name: string
 }
 
@@ -73,13 +73,17 @@ interface Known {
 export class FailureLimit {
   readonly #now: () => number
   readonly #addresses = table<TokenBucket>()
-  readonly #real = { client: tables(), user: tables() }
-  readonly #unknown = { client: tables(), user: tables() }
+  readonly #real = { client: tables(), user: tables(), server: tables() }
+  readonly #unknown = { client: tables(), user: tables(), server: tables() }
   /**
    * The addresses from which a subject has succeeded, each with the bucket of the pair; the latest is the last. Only
    * real subjects have them.
    */
-  readonly #known = { client: table<Map<string, Known>>(), user: table<Map<string, Known>>() }
+  readonly #known = {
+    client: table<Map<string, Known>>(),
+    user: table<Map<string, Known>>(),
+    server: table<Map<string, Known>>(),
+  }
 
   constructor(now: () => number) {
     this.#now = now

@@ -327,7 +327,7 @@ t.test('no statement reads a table that grows from end to end', { skip: without(
 
   const auth = buildAuth(
     database.db,
-    { accessTokenSeconds: 60, refreshTokenSeconds: 60 },
+    { baseUrl: 'https://api.example.com', accessTokenSeconds: 60, refreshTokenSeconds: 60 },
     undefined,
     Date.now,
     pino({ enabled: false }),

@@ -281,6 +281,7 @@ function aProcess(Limit = FailureLimit) {
     known,
     lookups: new Lookups(),
     seconds: 60,
+    server: undefined,
     now,
   })
   const asked = async (credentials: { id: string; secret: string }, body: object, address = '192.0.2.1') =>

@@ -25,6 +25,7 @@ const PROGRAMS = {
   postgres: ['postgresql-15', '/usr/lib/postgresql/15/bin/postgres'],
   'python3-requests-oauthlib': ['python3-requests-oauthlib', '/usr/lib/python3/dist-packages/requests_oauthlib'],
   'python3-libcloud': ['python3-libcloud', '/usr/lib/python3/dist-packages/libcloud'],
+  'python3-authlib': ['python3-authlib', '/usr/lib/python3/dist-packages/authlib'],
   'python3-jwt': ['python3-jwt', '/usr/lib/python3/dist-packages/jwt'],
   'python3-cryptography': ['python3-cryptography', '/usr/lib/python3/dist-packages/cryptography'],
   oathtool: ['oathtool'],

@@ -91,6 +91,7 @@ async function chooseAccounts(
 /** Describes the actor of a route with an access token for audit lines. Routes of the user's side have no account. */
 export const describeClient: DescribeActor = ({ tokenHolder, caller }) => ({
   client: tokenHolder.clientId,
+  server: tokenHolder.kind === 'client' ? tokenHolder.serverId : undefined,
   user: tokenHolder.kind === 'user' ? tokenHolder.userId : undefined,
   account: caller?.accountId,
 })

@@ -1,14 +1,16 @@
 /**
  * The grants of OAuth 2.0 (RFC 6749) that this API has, each in a file of grants/. An API client uses
- * client_credentials, and acts for its account. An application uses password and refresh_token, and acts for its users.
+ * client_credentials, and acts for its account; a server that it trusts uses jwt-bearer in its place. An application uses
+ * password and refresh_token, and acts for its users.
  */
 import { FairQueue, type FairQueueLimits } from '../../limits/fair-queue.ts'
 import type { FailureSubject } from '../../limits/failure-limit.ts'
 import { formDecoded } from '../../runtime/basic-auth.ts'
 import { findClient, type Client } from '../changes/sign-ins.ts'
 import { buildClientCredentials } from './grants/client-credentials.ts'
-import { BUSY, invalid, refuseBeyondFailures, WRONG_CLIENT, WrongCredentials } from './grants/grant.ts'
-import type { Grant, GrantedTokens, GrantParts, TokenRequest } from './grants/grant.ts'
+import { BUSY, invalid, refuseBeyondFailures, refuseLimited, WRONG_CLIENT, WrongCredentials } from './grants/grant.ts'
+import type { Grant, GrantedTokens, GrantParts, InTurn, TokenRequest } from './grants/grant.ts'
+import { buildJwtBearer, JWT_BEARER } from './grants/jwt-bearer.ts'
 import { buildPassword } from './grants/password.ts'
 import { buildRefreshToken } from './grants/refresh-token.ts'
 import { hasDigest } from './secrets.ts'
@@ -25,35 +27,43 @@ const [API_CLIENT, APPLICATION] = ['an API client', 'an application']
 export class Grants {
   readonly #parts: GrantParts
   readonly #grants: Readonly<Record<Client['kind'], ReadonlyMap<string, Grant>>>
+  /** Needs no secret of a client. Undefined: the region has no issuer. */
+  readonly #byServer: ((request: TokenRequest) => Promise<GrantedTokens>) | undefined
 
   constructor(parts: GrantParts) {
     const turns = new FairQueue(GRANT_QUEUE)
-    const inTurn =
+    const inTurn: InTurn = async (client, grant) => {
+      const granted = await turns.run({ key: client.accountId, caller: client.id }, grant)
+      if (granted === undefined) throw BUSY
+      return granted
+    }
+    const queued =
       (grant: Grant): Grant =>
-      async (client, request) => {
-        const granted = await turns.run({ key: client.accountId, caller: client.id }, () => grant(client, request))
-        if (granted === undefined) throw BUSY
-        return granted
-      }
+      (client, request) =>
+        inTurn(client, () => grant(client, request))
+    const { server } = parts
     this.#parts = parts
+    this.#byServer = server && buildJwtBearer(parts, server.issuer, server.baseUrl, inTurn)
     this.#grants = {
-      'api-client': new Map([['client_credentials', inTurn(buildClientCredentials(parts))]]),
+      'api-client': new Map([['client_credentials', queued(buildClientCredentials(parts))]]),
       application: new Map([
         ['password', buildPassword(parts)], // has a queue for its checks
-        ['refresh_token', inTurn(buildRefreshToken(parts))],
+        ['refresh_token', queued(buildRefreshToken(parts))],
       ]),
     }
   }
 
   /** The values of `grant_type`. */
   get names(): readonly string[] {
-    return Object.values(this.#grants).flatMap((grants) => [...grants.keys()])
+    const names = Object.values(this.#grants).flatMap((grants) => [...grants.keys()])
+    return this.#byServer === undefined ? names : [...names, JWT_BEARER]
   }
 
   /** Rejects with a Refusal. */
   async grant(request: TokenRequest): Promise<GrantedTokens> {
-    const client = await this.#authenticate(request)
     const { grant_type: name } = request.body
+    if (name === JWT_BEARER && this.#byServer !== undefined) return this.#byServer(request)
+    const client = await this.#authenticate(request)
     if (name === undefined) throw invalid('invalid_request', 'grant_type is missing')
     const own = this.#grants[client.kind]
     const grant = own.get(name)
@@ -80,14 +90,4 @@ export class Grants {
     refuseLimited(found.client, address, now())
     return found.client
   }
-}
-
-/** Refuses a client with the right secret that may have no token now. */
-function refuseLimited(client: Client, address: string, nowMs: number): void {
-  if (client.kind !== 'api-client') return
-  const { id, limits } = client
-  if (limits.expiresAtMs <= nowMs)
-    throw new WrongCredentials(`the API client ${id} has expired: change its expires_at, or use another`)
-  if (!limits.allows(address))
-    throw new WrongCredentials(`the API client ${id} may not be used from this address: see its allow_access`)
 }

@@ -13,17 +13,17 @@ import { refuse, statusOf, type RefusalBody, Refusal } from '../model/refusal.ts
 import type { ApiServer } from '../http/server.ts'
 import { parseBasic } from '../../runtime/basic-auth.ts'
 import { invalid, WrongCode } from './grants/grant.ts'
+import { JWT_BEARER } from './grants/jwt-bearer.ts'
 import type { Grants } from './grants.ts'
 import { formatScopes, SCOPES } from '../model/scopes.ts'
 import { parseJson } from '../../runtime/json.ts'
 
 /**
- * Dependencies of the endpoint. `seconds`: the lifetime of an access token. `otpHeaders`: the headers that may have a
- * one-time password, in lower case. `baseUrl`: the URL of the API, without a slash at its end.
+ * Dependencies of the endpoint. `otpHeaders`: the headers that may have a one-time password, in lower case. `baseUrl`: the
+ * URL of the API, without a slash at its end.
  */
 export interface TokenEndpointParts {
   readonly grants: Grants
-  readonly seconds: number
   readonly otpHeaders: readonly string[]
   readonly baseUrl: string
 }
@@ -45,6 +45,7 @@ const Body = Type.Object(
     username: Type.Optional(Type.String({ maxLength: 254, format: 'line' })),
     client_id: Type.Optional(Type.String({ maxLength: 254, format: 'line' })),
     client_secret: Text,
+    assertion: Text,
   },
   { examples: [{ grant_type: 'client_credentials' }] },
 )
@@ -66,6 +67,15 @@ const TokenRequest = Type.Union(
       { grant_type: Type.Literal('refresh_token'), refresh_token: Type.String(), scope: Scope },
       { title: 'RefreshTokenGrant' },
     ),
+    Type.Object(
+      {
+        grant_type: Type.Literal(JWT_BEARER),
+        client_id: Type.String({ description: 'An API client that trusts the server. It sends no secret.' }),
+        assertion: Type.String({ description: 'The identity token of the server, for this API.' }),
+        scope: Scope,
+      },
+      { title: 'JwtBearerGrant' },
+    ),
   ],
   { title: 'TokenRequest' },
 )
@@ -81,14 +91,11 @@ const TokenResponse = Type.Object(
 )
 
 /** Adds the routes. The body of a token request may also be a form. */
-export function addTokenEndpoint(
-  server: ApiServer,
-  { grants, seconds, otpHeaders, baseUrl }: TokenEndpointParts,
-): void {
+export function addTokenEndpoint(server: ApiServer, { grants, otpHeaders, baseUrl }: TokenEndpointParts): void {
   const metadata = {
     issuer: baseUrl,
     token_endpoint: `${baseUrl}/token`,
-    token_endpoint_auth_methods_supported: ['client_secret_basic', 'client_secret_post'],
+    token_endpoint_auth_methods_supported: ['client_secret_basic', 'client_secret_post', 'none'],
     grant_types_supported: grants.names,
     response_types_supported: [], // required, although there is no authorization endpoint
     scopes_supported: SCOPES,
@@ -139,7 +146,7 @@ export function addTokenEndpoint(
           .map((name) => headers[name])
           .find((value) => typeof value === 'string' && value !== '') as string | undefined
         const credentials = credentialsOf(headers.authorization, body)
-        const { accessToken, refreshToken, scopes } = await grants.grant({ credentials, address, code, body })
+        const { accessToken, refreshToken, scopes, seconds } = await grants.grant({ credentials, address, code, body })
         return reply.header('X-Oauth-Scopes', formatScopes(scopes)).send({
           access_token: accessToken,
           token_type: 'Bearer',

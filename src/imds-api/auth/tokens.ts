@@ -13,6 +13,7 @@ import type { Lookups } from './lookups.ts'
 import { digest, newToken } from './secrets.ts'
 import { deleteOldestTokens } from './token-families.ts'
 import { addRow } from '../changes/own-rows.ts'
+import { trustsServer } from '../changes/trusted-servers.ts'
 
 /**
  * Whom a token authenticates, and its scopes: an API client, which acts for its account, or a user, who has signed in
@@ -23,6 +24,8 @@ export type TokenHolder =
       readonly kind: 'client'
       readonly clientId: string
       readonly accountId: string
+      /** The server that acts as the client. Undefined: a program that has its secret. */
+      readonly serverId: string | undefined
       readonly scopes: readonly string[]
       readonly limits: ClientLimits
     }
@@ -34,7 +37,9 @@ export type TokenCheck =
   | { readonly kind: 'unknown' }
 
 /** The owner of a new token: an API client and its account, or a family of tokens (database/tables.ts). */
-export type TokenOwner = { readonly clientId: string; readonly accountId: string } | { readonly familyId: number }
+export type TokenOwner =
+  | { readonly clientId: string; readonly accountId: string; readonly serverId?: string }
+  | { readonly familyId: number }
 
 const CACHE_MS = 1_000
 const CACHE_SIZE = 10_000
@@ -82,8 +87,8 @@ export class AccessTokens {
 
   /**
    * Checks a token. Unknown: also a token of a revoked client or family, or of a client that has moved to another
-   * account. A token of a client has at most the present scopes of the client, and expires with it. `address`: of its sender,
-   * canonical.
+   * account, or of a server that its client does not trust any more. A token of a client has at most the present scopes of
+   * the client, and expires with it. `address`: of its sender, canonical.
    */
   async check(token: string, address: string): Promise<TokenCheck> {
     const known = this.#cache.get(token)
@@ -131,6 +136,7 @@ export class AccessTokens {
       .select([
         'access_tokens.client_id',
         'access_tokens.account_id',
+        'access_tokens.server_id',
         'access_tokens.scopes',
         'access_tokens.expires_at',
         'token_families.application_id',
@@ -144,6 +150,7 @@ export class AccessTokens {
       .whereRef('access_tokens.account_id', 'is not distinct from', 'api_clients.account_id')
       .where('api_clients.revoked_at', 'is', null)
       .where('token_families.revoked_at', 'is', null)
+      .where(sql<boolean>`(server_id is null or ${trustsServer(sql.ref('access_tokens.server_id'))})`)
       .executeTakeFirst()
     if (row === undefined) return { check: { kind: 'unknown' }, expiresAtMs: 0 }
     const { client_id, account_id, application_id, user_id, scopes, permissions_group: group } = row
@@ -154,6 +161,7 @@ export class AccessTokens {
             kind: 'client',
             clientId: client_id,
             accountId: account_id!,
+            serverId: row.server_id ?? undefined,
             scopes: SCOPES_OF_GROUP[group!].filter((scope) => scopes.includes(scope)),
             limits: limitsOf({
               read_only: row.read_only!,
@@ -186,7 +194,7 @@ export class AccessTokens {
  */
 async function insertForClient(
   db: Db,
-  { clientId, accountId }: Exclude<TokenOwner, { familyId: number }>,
+  { clientId, accountId, serverId }: Exclude<TokenOwner, { familyId: number }>,
   { sha256, scopes, expires_at }: Pick<Insertable<Tables['access_tokens']>, 'sha256' | 'scopes' | 'expires_at'>,
 ): Promise<void> {
   await sql`
@@ -198,6 +206,6 @@ async function insertForClient(
         ) for update skip locked
       )
     )
-    insert into access_tokens (sha256, client_id, account_id, scopes, expires_at)
-    values (${sha256}, ${clientId}, ${accountId}, ${scopes}, ${expires_at})`.execute(db)
+    insert into access_tokens (sha256, client_id, account_id, server_id, scopes, expires_at)
+    values (${sha256}, ${clientId}, ${accountId}, ${serverId ?? null}, ${scopes}, ${expires_at})`.execute(db)
 }

@@ -78,13 +78,18 @@ export async function moveMembers(
 }
 
 /** Locks server groups against a delete, and names those that the account does not have. */
-export async function missingGroups(tx: Tx, accountId: string, ids: readonly string[]): Promise<Detail[]> {
+export async function missingGroups(
+  tx: Tx,
+  accountId: string,
+  ids: readonly string[],
+  field = 'server_groups',
+): Promise<Detail[]> {
   if (ids.length === 0) return []
   const own = tx.selectFrom('server_groups').select('id').where('account_id', '=', accountId)
   const found = await own.where('id', 'in', ids).forShare().execute()
   return ids
     .filter((id) => !found.some((group) => group.id === id))
-    .map((id) => noSuchIn('server_groups', 'server group', id, '/1.0/server_groups'))
+    .map((id) => noSuchIn(field, 'server group', id, '/1.0/server_groups'))
 }
 
 /** Makes these the only groups of a server. They must be locked (missingGroups). */

@@ -186,6 +186,8 @@ interface ApiClients extends Applications {
   read_only: Default<boolean>
   expires_at: Nullable<Date>
   allow_access: Default<string[]>
+  /** A server group. */
+  trusted_servers: Nullable<string>
 }
 
 /** Either `client_id` and `account_id`, or `family_id`. */
@@ -193,6 +195,8 @@ interface AccessTokens {
   sha256: Buffer
   client_id: Nullable<string>
   account_id: Nullable<string>
+  /** The server that acts as the client. */
+  server_id: Nullable<string>
   family_id: Nullable<number>
   scopes: string[]
   expires_at: Date
@@ -216,8 +220,14 @@ interface RefreshTokens {
  * An address from which a client or user has succeeded (auth/known-addresses.ts). `subject`: a hash of its id.
  * `source`: an IPv4 address or a /64.
  */
+/** `used_at`: for the purge, which is hours later. */
+interface UsedAssertions {
+  server_id: string
+  jti_sha256: Buffer
+  used_at: Default<Date>
+}
 interface KnownAddresses {
-  kind: 'client' | 'user'
+  kind: 'client' | 'user' | 'server'
   subject: string
   source: string
   last_success: Date
@@ -441,6 +451,7 @@ export interface Tables {
   api_clients: ApiClients
   applications: Applications
   access_tokens: AccessTokens
+  used_assertions: UsedAssertions
   token_families: TokenFamilies
   refresh_tokens: RefreshTokens
   known_addresses: KnownAddresses

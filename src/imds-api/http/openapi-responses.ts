@@ -128,12 +128,13 @@ export function errorResponse(
   const names = REFUSAL_NAMES.filter((one) => statusOf(one) === status)
   const common = isOfToken ? (['Cache-Control', 'Pragma'] as const) : COMMON
   const ofCodes = isOfToken && status === 401 ? otpHeaders : []
+  const ofFailures = isOfToken && status === 400 ? RATE_LIMIT : [] // a wrong assertion
   return {
     name,
     response: {
       description: text,
       headers: {
-        ...headerReferences([REQUEST_ID, ...common, ...(HEADERS_OF_STATUS[status] ?? [])]),
+        ...headerReferences([REQUEST_ID, ...common, ...ofFailures, ...(HEADERS_OF_STATUS[status] ?? [])]),
         ...Object.fromEntries(ofCodes.map((header) => [header, CODE_REQUIRED])),
       },
       content: { 'application/json': { schema: errorSchema(`${name}Error`, names, isOfToken) } },

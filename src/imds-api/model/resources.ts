@@ -200,7 +200,8 @@ export const ROWS = {
     present: 'api_clients.revoked_at is null',
     limit: { default: 100 },
     events: {
-      ...same('name', 'description', 'permissions_group', 'read_only', 'expires_at', 'allow_access', 'revoked_at'),
+      ...same('name', 'description', 'permissions_group', 'read_only', 'expires_at', 'allow_access', 'trusted_servers'),
+      revoked_at: 'revoked_at',
       secret_sha256: 'secret',
       former_secret_until: 'secret',
     },

@@ -11,6 +11,9 @@ import { digest, newSecret } from '../auth/secrets.ts'
 import { revokeFamilies } from '../auth/token-families.ts'
 import { nextId } from '../changes/allocate.ts'
 import { lockClient, revokeClient, rotateSecret } from '../changes/clients.ts'
+import { missingGroups } from '../changes/server-groups.ts'
+import type { Tx } from '../database/transaction.ts'
+import { refuse } from '../model/refusal.ts'
 import { refuseBeyondLimit } from '../changes/limits.ts'
 import { addRow, setValues } from '../changes/own-rows.ts'
 import { MAX_KEEP_OLD_SECONDS, MAX_NETWORKS } from '../model/client-limits.ts'
@@ -64,6 +67,9 @@ const ClientBody = Type.Partial(
       maxItems: MAX_NETWORKS,
       description: 'An extension. The networks from which it may be used; empty: all.',
     }),
+    trusted_servers: nullable(Type.String(), {
+      description: 'An extension. The server group whose servers may act as it, without a secret. null: none.',
+    }),
   }),
   { title: 'ApiClientFields', examples: [{ name: 'backup', permissions_group: 'full' }] },
 )
@@ -88,6 +94,7 @@ export function addApiClientRoutes(parts: ResourceParts): void {
     { description: 'It has no secret yet: reset_secret returns its first one.', body: ClientBody, status: 201 },
     async (tx, { accountId, body }) => {
       await refuseBeyondLimit(tx, accountId, 'api_clients_limit')
+      await lockTrusted(tx, accountId, body)
       const id = await nextId(tx, 'cli')
       const empty = { name: '', description: '', permissions_group: 'full' } as const
       await addRow(tx, 'api_clients', { id, account_id: accountId, ...empty, ...valuesOf(body) })
@@ -104,6 +111,7 @@ export function addApiClientRoutes(parts: ResourceParts): void {
     },
     async (tx, { accountId, id, body }) => {
       await lockClient(tx, 'apiClient', accountId, id)
+      await lockTrusted(tx, accountId, body)
       await setValues(tx, 'api_clients', id, valuesOf(body))
     },
   )
@@ -202,6 +210,12 @@ function valuesOf({ description, expires_at: time, ...values }: Static<typeof Cl
     ...givenTexts({ description }),
     ...(time !== undefined && { expires_at: time === null ? null : new Date(time) }),
   }
+}
+
+/** Locks the group of servers that a client is to trust, against a delete. Refuses one that the account does not have. */
+async function lockTrusted(tx: Tx, accountId: string, { trusted_servers: group }: Static<typeof ClientBody>) {
+  const [missing] = await missingGroups(tx, accountId, group == null ? [] : [group], 'trusted_servers')
+  if (missing !== undefined) throw refuse('unprocessable_entity', missing)
 }
 
 /** True for a change that only withdraws access: it takes the scope `infrastructure` from a client. */

@@ -42,6 +42,11 @@ const FIELDS = {
     name: Text,
     description: shortText('api_clients'),
     permissions_group: enumOf(Object.keys(SCOPES_OF_GROUP)),
+    trusted_servers: new Field(
+      Type.Optional(Type.String({ description: 'An extension. The server group whose servers may act as it.' })),
+      'trusted_servers',
+      (group: string | null) => group ?? undefined,
+    ),
     revoked_at: NullableTime,
   },
   zone: { handle: Text },

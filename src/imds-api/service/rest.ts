@@ -16,6 +16,7 @@ import { TokenFamilies } from '../auth/token-families.ts'
 import { AccessTokens, EXPIRED_RETENTION_MS } from '../auth/tokens.ts'
 import type { ApiConfig } from './config.ts'
 import { AccountChanges } from '../changes/account-changes.ts'
+import { purgeAssertions } from '../changes/trusted-servers.ts'
 import type { Database } from '../database/open.ts'
 import { purgeEach } from '../database/purge.ts'
 import { addDocsPages } from '../http/docs-pages.ts'
@@ -59,7 +60,11 @@ export interface Auth {
 /** Builds the parts that issue and check tokens. `now`: milliseconds since 1970. */
 export function buildAuth(
   db: Db,
-  { accessTokenSeconds, refreshTokenSeconds }: Pick<ApiConfig, 'accessTokenSeconds' | 'refreshTokenSeconds'>,
+  {
+    baseUrl,
+    accessTokenSeconds,
+    refreshTokenSeconds,
+  }: Pick<ApiConfig, 'baseUrl' | 'accessTokenSeconds' | 'refreshTokenSeconds'>,
   issuer: RegionIssuer | undefined,
   now: () => number,
   log: Log,
@@ -69,11 +74,12 @@ export function buildAuth(
   const tokens = new AccessTokens(db, now, steady, lookups)
   const families = new TokenFamilies(db, refreshTokenSeconds, now)
   const limit = new FailureLimit(steady)
+  const server = issuer && { issuer, baseUrl }
   const known = new KnownAddresses({ db, limit, now, steady, log })
   return {
     tokens,
     issuer,
-    grants: new Grants({ db, tokens, families, known, lookups, seconds: accessTokenSeconds, now }),
+    grants: new Grants({ db, tokens, families, known, lookups, seconds: accessTokenSeconds, server, now }),
     purge: async () => {
       const at = now()
       const keptSince = at - EXPIRED_RETENTION_MS
@@ -81,15 +87,12 @@ export function buildAuth(
         await families.purgeExpired(at, keptSince)
         await tokens.purge(keptSince)
       }
-      await purgeEach([() => families.purgeRevoked(), purgeExpired, () => known.purge()])
+      await purgeEach([() => families.purgeRevoked(), purgeExpired, () => purgeAssertions(db), () => known.purge()])
     },
   }
 }
 
-type ServerConfig = Pick<
-  ApiConfig,
-  'baseUrl' | 'tls' | 'trustedProxies' | 'accessTokenSeconds' | 'otpHeaders' | 'compute' | 'store'
->
+type ServerConfig = Pick<ApiConfig, 'baseUrl' | 'tls' | 'trustedProxies' | 'otpHeaders' | 'compute' | 'store'>
 
 export interface RestParts extends Pick<ApiServerSettings, 'onUnreadable' | 'onShed' | 'databaseReport' | 'log'> {
   readonly config: ServerConfig
@@ -103,7 +106,7 @@ export interface RestParts extends Pick<ApiServerSettings, 'onUnreadable' | 'onS
 
 export async function buildApiServer(parts: RestParts): Promise<ApiServer> {
   const { config, database, auth, waits, audit, onUnreadable, onShed, databaseReport, log } = parts
-  const { baseUrl, tls, trustedProxies, accessTokenSeconds, otpHeaders } = config
+  const { baseUrl, tls, trustedProxies, otpHeaders } = config
   const { db } = database
   const server = buildServer({
     tls: tls && { cert: readFileSync(tls.certificate, 'utf8'), key: readFileSync(tls.key, 'utf8') },
@@ -121,7 +124,7 @@ export async function buildApiServer(parts: RestParts): Promise<ApiServer> {
   await addOpenApi(server, otpHeaders)
   await addDocsPages(server, baseUrl)
   if (auth.issuer !== undefined) addIssuerDocuments(server, auth.issuer)
-  addTokenEndpoint(server, { grants: auth.grants, seconds: accessTokenSeconds, otpHeaders, baseUrl })
+  addTokenEndpoint(server, { grants: auth.grants, otpHeaders, baseUrl })
   const steps = {
     authenticate: buildAuthentication(auth.tokens),
     enterShare: buildEnterShare(database.pool.options.max),

@@ -14,6 +14,7 @@ import { pino } from 'pino'
 import type { Test } from 'tap'
 import { listenForEvents } from '../../../src/imds-api/service/background.ts'
 import { buildApiServer, buildAuth, type Auth } from '../../../src/imds-api/service/rest.ts'
+import type { RegionIssuer } from '../../../src/imds-api/auth/region-issuer.ts'
 import { digest } from '../../../src/imds-api/auth/secrets.ts'
 import { ACCOUNT_QUEUE, AccountChanges } from '../../../src/imds-api/changes/account-changes.ts'
 import type { ComputeMode } from '../../../src/imds-api/changes/actions.ts'
@@ -202,6 +203,7 @@ export interface ApiOptions {
   readonly accessTokenSeconds?: number
   readonly compute?: ComputeMode
   readonly store?: StoreSettings
+  readonly issuer?: RegionIssuer
   readonly now?: () => number
   readonly reports?: ReadReports
   readonly ownServer?: boolean
@@ -221,12 +223,19 @@ export async function serveDatabase(
   {
     accessTokenSeconds = 7200,
     compute = 'none',
+    issuer,
     now = () => Date.now(),
     store = { url: 'file:/store' },
     reports = () => Promise.resolve(undefined),
   }: Omit<ApiOptions, 'region' | 'ownServer'> = {},
 ): Promise<Pick<TestApi, 'server' | 'accounts' | 'auth' | 'waits' | 'audit'>> {
-  const auth = buildAuth(database.db, { accessTokenSeconds, refreshTokenSeconds: 2_592_000 }, undefined, now, LOG)
+  const auth = buildAuth(
+    database.db,
+    { baseUrl: BASE_URL, accessTokenSeconds, refreshTokenSeconds: 2_592_000 },
+    issuer,
+    now,
+    LOG,
+  )
   const audit: AuditLine[] = []
   const audited = { write: (line: string) => audit.push(JSON.parse(line) as AuditLine) }
   const accounts = new AccountChanges(database.db, ACCOUNT_QUEUE, database.pool.options.max)
@@ -235,7 +244,6 @@ export async function serveDatabase(
     baseUrl: BASE_URL,
     tls: undefined,
     trustedProxies: [PROXY],
-    accessTokenSeconds,
     otpHeaders: ['x-service-otp', 'x-brightbox-otp'],
     compute,
     store,

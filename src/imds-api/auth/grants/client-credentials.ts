@@ -7,6 +7,6 @@ export function buildClientCredentials({ db, tokens, seconds }: GrantParts): Gra
     const scopes = grantScopes(body.scope, allowed)
     if (scopes === undefined) throw WRONG_SCOPE
     const accessToken = await tokens.issue(db, { clientId: id, accountId }, scopes, seconds)
-    return { accessToken, refreshToken: undefined, scopes }
+    return { accessToken, refreshToken: undefined, scopes, seconds }
   }
 }

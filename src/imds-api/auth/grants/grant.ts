@@ -7,6 +7,7 @@ import type { Tx, Db } from '../../database/transaction.ts'
 import { Refusal, shed } from '../../model/refusal.ts'
 import type { KnownAddresses } from '../known-addresses.ts'
 import type { Lookups } from '../lookups.ts'
+import type { RegionIssuer } from '../region-issuer.ts'
 import type { TokenFamilies } from '../token-families.ts'
 import type { AccessTokens } from '../tokens.ts'
 
@@ -18,6 +19,8 @@ export interface GrantParts {
   readonly known: KnownAddresses
   readonly lookups: Lookups
   readonly seconds: number
+  /** Undefined: the region has no issuer of identity tokens. */
+  readonly server: { readonly issuer: RegionIssuer; readonly baseUrl: string } | undefined
   readonly now: () => number
 }
 
@@ -26,18 +29,26 @@ export interface TokenRequest {
   readonly credentials: Credentials | undefined
   readonly address: string
   readonly code: string | undefined
-  readonly body: Readonly<Partial<Record<'grant_type' | 'scope' | 'username' | 'password' | 'refresh_token', string>>>
+  readonly body: Readonly<
+    Partial<
+      Record<'grant_type' | 'scope' | 'username' | 'password' | 'refresh_token' | 'client_id' | 'assertion', string>
+    >
+  >
 }
 
-/** `refreshToken`: undefined for an API client. */
+/** `refreshToken`: undefined for an API client. `seconds`: the lifetime of the access token. */
 export interface GrantedTokens {
   readonly accessToken: string
+  readonly seconds: number
   readonly refreshToken: string | undefined
   readonly scopes: readonly string[]
 }
 
 /** The client has sent the right secret. Rejects with a Refusal. */
 export type Grant = (client: Client, request: TokenRequest) => Promise<GrantedTokens>
+
+/** Runs a grant at the turn of the account of a client. Rejects with a Refusal if too many wait. */
+export type InTurn = (client: Client, grant: () => Promise<GrantedTokens>) => Promise<GrantedTokens>
 
 /** Seconds until a request may be repeated while too many wait. */
 const BUSY_SECONDS = 5
@@ -83,6 +94,16 @@ export async function refuseBeyondFailures(
     })
 }
 
+/** Refuses a client that has authenticated, and may have no token now. */
+export function refuseLimited(client: Client, address: string, nowMs: number): void {
+  if (client.kind !== 'api-client') return
+  const { id, limits } = client
+  if (limits.expiresAtMs <= nowMs)
+    throw new WrongCredentials(`the API client ${id} has expired: change its expires_at, or use another`)
+  if (!limits.allows(address))
+    throw new WrongCredentials(`the API client ${id} may not be used from this address: see its allow_access`)
+}
+
 /** Issues an access token for a family of refresh tokens. */
 export async function issueForFamily(
   tx: Tx,
@@ -91,5 +112,5 @@ export async function issueForFamily(
   refreshToken: string,
   scopes: readonly string[],
 ): Promise<GrantedTokens> {
-  return { accessToken: await tokens.issue(tx, { familyId }, scopes, seconds), refreshToken, scopes }
+  return { accessToken: await tokens.issue(tx, { familyId }, scopes, seconds), refreshToken, scopes, seconds }
 }

@@ -14,6 +14,7 @@ import { creators } from './creators.ts'
 import { events } from './events.ts'
 import { firewall } from './firewall.ts'
 import { flood } from './flood.ts'
+import { launch } from './launch.ts'
 import { publish } from './publish.ts'
 import { rate } from './rate.ts'
 import { formatText, machine, type Table } from './report.ts'
@@ -41,6 +42,7 @@ const PARTS: Readonly<Record<string, Part>> = {
   start,
   resync,
   firewall,
+  launch,
   stalls,
   compare,
   creators,

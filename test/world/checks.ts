@@ -316,10 +316,12 @@ export class Checks {
       const [network, address] = place.split(' ') as [string, string]
       const owner = primary.owner(network, address) ?? ''
       const hasIt = index.has(owner) && life.digestOf(owner) === index.get(owner)
-      if (hasIt && id !== owner && (acts.get(owner) ?? 0) >= (owners.get(place)?.act ?? 0))
+      const actOf = (one: string) => acts.get(one) ?? 0
+      // not if this change gives it to one that was published later, which a store that went back does not have
+      if (hasIt && id !== owner && actOf(owner) >= Math.max(actOf(id), owners.get(place)?.act ?? 0))
         this.#time.break(`the present owner has its address: ${name} gives ${place} to ${id}, not ${owner}`)
       if (!IDS.includes(id)) continue
-      const [act, last] = [acts.get(id) ?? 0, owners.get(place)]
+      const [act, last] = [actOf(id), owners.get(place)]
       if (last !== undefined && last.id !== id && act < last.act)
         this.#time.break(
           `no address is served with data of an earlier owner: ${name} gives ${place} to ${id} (act ${act}) after ${last.id} (act ${last.act})`,

@@ -134,7 +134,7 @@ export class SimulatedStore implements PublishedStore {
   /** The replica takes over: what it did not have yet is lost. Returns the instances that are other than before. */
   failOver(): string[] {
     this.#endAll('the role of the server changed')
-    return this.#replace(this.#replica.copy())
+    return this.#replace(this.#replica.copy(), true)
   }
 
   dump(): void {
@@ -196,9 +196,10 @@ export class SimulatedStore implements PublishedStore {
     for (const session of this.sessions) session.end(reason)
   }
 
-  #replace(region: Region): string[] {
+  #replace(region: Region, isUp = this.primary.isUp): string[] {
     const before = this.primary
     this.primary = region
+    region.isUp = isUp // a copy may be of a server that was down
     region.clockMs = this.time.dice.pick(SKEWS_MS)
     before.isUp = false
     const all = [before, region].flatMap(({ entries, tombstones }) => [...entries.keys(), ...tombstones.keys()])

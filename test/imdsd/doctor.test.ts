@@ -105,9 +105,9 @@ t.test(
     t.same(sound.status, 0)
     const names = new Set(sound.report.checks.map(({ check }) => check))
     t.same(
-      CHECKS.map(({ name }) => name).filter((name) => !names.has(name)),
+      CHECKS.map(({ name }) => name).filter((name) => !names.has(name) && name !== 'clock'),
       [],
-      'every check found something to look at',
+      'every check found something to look at; the clock needs a systemd',
     )
 
     const wrong = ['IMDS_STORE=file:/nowhere', 'IMDS_OPERATOR_SOCKET=/nowhere.sock']
@@ -271,7 +271,7 @@ t.test(
         },
       },
     ])
-    await broken(1, [
+    await broken(2, [
       {
         found:
           /^warning store: the region gb1 is not initialised: Redis was emptied.*Remedy: publish again \(imdsctl import;/,

@@ -75,7 +75,9 @@ export const launch: Part = async ({ redisUrl }) => {
       title: 'From a publish until the guest may start',
       columns: ['guests', 'median ms', 'p90', 'longest'],
       rows,
-      notes: [`${TIMES} new instances one after another, without the start of imdsctl. The aim: 1 s with 2,000 guests.`],
+      notes: [
+        `${TIMES} new instances one after another, without the start of imdsctl. The aim: 1 s with 2,000 guests.`,
+      ],
     },
   ]
 }

@@ -191,12 +191,11 @@ t.test(
         const { checks } = JSON.parse(await shell('imdsctl --json doctor || [ $? -le 2 ]')) as {
           checks: readonly CheckResult[]
         }
-        return checks.filter(({ check }) => ['units', 'addresses', 'ports'].includes(check))
+        return checks.filter(({ check }) => ['units', 'address-missing', 'ports'].includes(check))
       }
       const lines = (found: readonly CheckResult[]) => found.map(({ state, text }) => `${state} ${text}`)
       const sound = [
         ...['imds.service', 'imds.socket', 'imds-address.service'].map((unit) => `ok ${unit} runs`),
-        ...[SERVICE, '127.0.0.1'].map((address) => `ok ${address} is there`),
         ...[`${SERVICE}:80`, '127.0.0.1:9169'].map((place) => `ok imdsd has ${place}`),
       ]
       t.same(lines(await doctor()), sound)
@@ -204,10 +203,10 @@ t.test(
         [
           'systemctl disable imds.socket imds.service; systemctl stop imds-address.service',
           [
+            `failure no guest can reach imds at ${SERVICE}, since no interface of this hypervisor has that address`,
             'warning imds.service runs and is not enabled: it does not start at boot',
             'warning imds.socket runs and is not enabled: it does not start at boot',
             'warning imds-address.service does not run (inactive)',
-            `failure no interface of this hypervisor has ${SERVICE}`,
           ],
         ],
         ['systemctl stop imds.socket', ['warning imds.socket does not run (inactive)']],

@@ -129,6 +129,7 @@ export class ControlPlane {
     const [one, other] = [this.wantedOf(a), this.wantedOf(b)]
     if (a === b || one.places.length === 0 || other.places.length === 0 || this.#busy.has(b)) return
     await this.#publish(a, { ...one, places: this.#freePlaces(a, dice) }, dice)
+    if (this.wantedOf(a).places === one.places) return
     await this.#publish(b, { ...this.wantedOf(b), places: one.places }, dice)
     if (this.wantedOf(b).places !== one.places) return
     await this.#publish(a, { ...this.wantedOf(a), places: other.places }, dice)

@@ -47,7 +47,7 @@ export interface Conversion {
 /** A store behind a publisher: it gets valid ids only, and hands out the writer. */
 export interface Backend extends Pick<
   Publisher,
-  'fleet' | 'get' | 'reportsOf' | 'initialise' | 'unannounced' | 'hypervisors' | 'list' | 'tombstones' | 'close'
+  'fleet' | 'get' | 'reports' | 'initialise' | 'unannounced' | 'hypervisors' | 'list' | 'tombstones' | 'close'
 > {
   /** The region that every record must name; undefined: any. */
   readonly region: string | undefined

@@ -90,10 +90,6 @@ export function publisherOn(backend: Backend, userDataMaxBytes: number): Publish
     withId((id, { dryRun = false }: PutOptions = {}) =>
       backend.transaction((writer) => writeSeal(writer, id, at(), dryRun), dryRun),
     )
-  const reportsOf: Publisher['reportsOf'] = async (ids) => {
-    for (const id of ids) checkId(id)
-    return backend.reportsOf(ids)
-  }
 
   return {
     fleet,
@@ -102,8 +98,7 @@ export function publisherOn(backend: Backend, userDataMaxBytes: number): Publish
       checkUserData(userData)
       return backend.transaction((writer) => put(writer, document, userData, dryRun), dryRun)
     },
-    reports: async (id) => (await reportsOf([id])).get(id),
-    reportsOf,
+    reports: withId((id) => backend.reports(id)),
     get: withId((id) => backend.get(id)),
     remove: withId(async (id, revision?: number, options: RemoveOptions = {}) => {
       if (revision !== undefined && !isRevision(revision))

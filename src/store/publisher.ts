@@ -141,8 +141,6 @@ export interface Publisher {
   put(document: unknown, userData?: UserDataChange, options?: PutOptions): Promise<PutResult>
   /** Returns what the guest of an instance has reported (contract H9): its claims. Undefined: nothing. */
   reports(id: string): Promise<Reports | undefined>
-  /** Returns the same for several instances; those whose guests have reported nothing are absent. */
-  reportsOf(ids: readonly string[]): Promise<ReadonlyMap<string, Reports>>
   /** Returns the instance as last published, or undefined. */
   get(id: string): Promise<Published | undefined>
   /**

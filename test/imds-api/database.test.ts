@@ -88,8 +88,9 @@ t.test('PostgreSQL 15 by its URL', { skip: without('postgres') }, async (t) => {
   })
 
   t.test('a start applies migrations without the time limit of requests', async (t) => {
-    const last = '0009-incarnations'
+    const last = '0010-no-boot-waits'
     await forget(last)
+    await client.query("update servers set status = 'creating', wait_for = 'boot', boot_deadline = now()")
     await client.query(
       `alter table compatibility add column time_limit text default current_setting('statement_timeout')`,
     )
@@ -97,6 +98,8 @@ t.test('PostgreSQL 15 by its URL', { skip: without('postgres') }, async (t) => {
     t.equal(await api.stop(), 0)
     const { rows } = await client.query(`select time_limit from compatibility where migration = '${last}'`)
     t.strictSame(rows, [{ time_limit: '0' }])
+    const { rows: waited } = await client.query('select distinct status from servers')
+    t.strictSame(waited, [{ status: 'active' }], 'no server waits for its guest')
     await client.query('alter table compatibility drop column time_limit')
   })
 

@@ -125,7 +125,6 @@ t.test('a statement that is prepared while the tables are empty reads them by th
       noteOrder: () => undefined,
       count: () => undefined,
       hasToStop: () => false,
-      bootSeconds: 600,
       log: pino({ enabled: false }),
     }
     t.strictSame(await publishBatch(parts, [id]), [])
@@ -519,7 +518,7 @@ t.test('a batch', async (t) => {
   const { db, pool } = api.database
   const create = async () => ((await api.call('POST', '/1.0/servers', { image: 'img-deb12' })).body as Server).id
   const publish = (ids: readonly string[], put: Store['put']) => {
-    const parts = { count: () => undefined, hasToStop: () => false, bootSeconds: 600, log: pino({ enabled: false }) }
+    const parts = { count: () => undefined, hasToStop: () => false, log: pino({ enabled: false }) }
     return publishBatch(
       {
         ...parts,
@@ -859,7 +858,6 @@ function aPublisher(t: Test, api: TestApi, store: Store, batchSize = MAX_BATCH_S
     batchSize,
     count: (outcome) => counted.push(outcome),
     countBatch: () => undefined,
-    bootSeconds: 600,
     databaseReport: new DatabaseReport(logger),
     log: logger,
   })

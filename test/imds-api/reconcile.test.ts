@@ -42,7 +42,6 @@ async function anUnpublished(t: Test, servers: number) {
     const open = () => Promise.resolve({ ...api.database, close: () => Promise.resolve() })
     const parts = {
       config: {
-        bootSeconds: 60,
         store: settings,
         database: { kind: 'server', url: '', passwordFile: undefined } as const, // `open` has it already
       },
@@ -230,7 +229,7 @@ t.test('a server that was published to a Redis which another process has left is
   /** What a process opens that starts with this store. */
   const opens = (store: Publisher) => openOwnRegion(db, () => Promise.resolve(store), log)
   const publish = (own: OwnStore) =>
-    publishBatch({ ...own, db, count: () => undefined, hasToStop: () => false, bootSeconds: 60, log }, ids)
+    publishBatch({ ...own, db, count: () => undefined, hasToStop: () => false, log }, ids)
   const waiting = async () =>
     (await db.selectFrom('outbox').select('server_id').distinct().execute()).map((row) => row.server_id)
 
@@ -256,7 +255,7 @@ t.test('a mark that the user of a hypervisor has set stops no publish to a store
   t.match(own.isBehind, true)
   t.match(
     await publishBatch(
-      { ...own, db, count: () => undefined, hasToStop: () => false, bootSeconds: 60, log: pino({ level: 'silent' }) },
+      { ...own, db, count: () => undefined, hasToStop: () => false, log: pino({ level: 'silent' }) },
       ids,
     ).then(() => store.list()),
     [{ id: ids[0] }],
@@ -269,7 +268,7 @@ t.test('a Redis that went back in place, its history too, gets everything again,
   const log = pino({}, { write: (line: string) => lines.push(JSON.parse(line) as { code?: string }) })
   const open = openOwnRegion(db, () => Promise.resolve(store), log)
   const publish = async () =>
-    publishBatch({ ...(await open()), db, count: () => undefined, hasToStop: () => false, bootSeconds: 60, log }, ids)
+    publishBatch({ ...(await open()), db, count: () => undefined, hasToStop: () => false, log }, ids)
   const [first] = ids as [string, string]
   await publish()
   await open()

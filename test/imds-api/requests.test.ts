@@ -7,21 +7,9 @@ import { withoutDetails } from '../support/error-bodies.ts'
 import { ADA, CLIENT_OF, MARY, ONE, TWO, withMary } from '../support/fixtures/region.ts'
 import { readDocument } from '../support/openapi-document.ts'
 import { aClient } from '../support/programs/api-client.ts'
-import { anApi, type ApiAnswer, type Method, setRow } from '../support/programs/api.ts'
+import { anApi, type ApiAnswer, type Method } from '../support/programs/api.ts'
 
-/** What each guest has reported, and the open transactions at the last read of reports. */
-let [reported, openTransactions] = ['first', -1]
-const api = await anApi(t, {
-  region: withMary(),
-  reports: async () => {
-    const { rows } = await api.database.pool.query(
-      "select from pg_stat_activity where datname = current_database() and state = 'idle in transaction'",
-    )
-    openTransactions = rows.length
-    const report = { text: reported, revision: 1, receivedAt: '2026-01-01T00:00:00Z' }
-    return { revision: 1, byName: new Map([['health', report]]) }
-  },
-})
+const api = await anApi(t, { region: withMary() })
 const { create } = aClient<{ id: string }>(api)
 const [client, ada, mary] = [await api.token(CLIENT_OF[ONE]), await api.userToken(ADA), await api.userToken(MARY)]
 const authorization = `Bearer ${client}`
@@ -314,19 +302,6 @@ t.test('the tag of a member changes with what it shows of another', async (t) =>
   const tag = await tagOf(`servers/${server}`)
   t.equal((await sendIf('PUT', `server_groups/${group}`, {}, { name: 'back' })).status, 202)
   t.match(await sendIf('DELETE', `servers/${server}`, { 'if-match': tag }), { status: 412, body: changed })
-})
-
-t.test('the tag of a server has the reports of its guest, which no transaction waits for', async (t) => {
-  const path = `servers/${server}`
-  await sendIf('PUT', path, {}, { metadata_options: { reports: 'enabled' } })
-  await setRow(api.database.db, 'servers', server, { is_published: true })
-  const tag = await tagOf(path)
-  openTransactions = -1
-  t.match(await sendIf('PUT', path, { 'if-match': tag }, { name: 'reporting' }), { status: 200 })
-  t.equal(openTransactions, 0)
-  const before = await tagOf(path)
-  reported = 'second'
-  t.match(await sendIf('PUT', path, { 'if-match': before }, {}), { status: 412, etag: await tagOf(path) })
 })
 
 t.test('actions and locks respect If-Match too', async (t) => {

@@ -500,16 +500,6 @@ t.test('fields of a server that cannot be changed may repeat the present value, 
   await remove(id)
 })
 
-t.test('wait_for is 501 with a store in files, which keeps no reports of guests', async (t) => {
-  const { body: before } = await call('GET', 'servers')
-  const waiting = { image: 'img-deb12', wait_for: 'boot', metadata_options: { reports: 'enabled' } }
-  t.strictSame(
-    await call('POST', 'servers', waiting),
-    refused(501, 'not_implemented', 'wait_for: the store of this region is a directory, which keeps no reports'),
-  )
-  t.same((await call('GET', 'servers')).body, before, 'nothing was created')
-})
-
 t.test('a server has at least the min_ram of its image: 422 with both numbers', async (t) => {
   await setRow(db, 'images', 'img-deb12', { min_ram: 1025 })
   const tooSmall = (type: string, ram: number, needed: number) =>

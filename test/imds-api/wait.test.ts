@@ -6,30 +6,19 @@ import { sql } from 'kysely'
 import t from 'tap'
 import { moveServer, type ServerTransition } from '../../src/imds-api/changes/servers.ts'
 import { ALL_ROWS } from '../../src/imds-api/model/resources.ts'
-import { DEFAULT_CONNECTIONS } from '../../src/imds-api/database/settings.ts'
 import { inTransaction } from '../../src/imds-api/database/transaction.ts'
-import { readShare } from '../../src/imds-api/http/read-share.ts'
 import { Waits, WAITS_OF_ACCOUNT, WAITS_OF_CLIENT } from '../../src/imds-api/resources/kit/waits.ts'
 import { CLIENT_OF, ONE, TWO } from '../support/fixtures/region.ts'
 import { anApi } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 
-/** The servers whose reports were read, and when the store answers. */
-const asked: string[] = []
-let reported = Promise.resolve(undefined)
-const api = await anApi(t, {
-  reports: (id) => {
-    asked.push(id)
-    return reported
-  },
-})
+const api = await anApi(t)
 const { db } = api.database
 await api.server.listen({ host: '127.0.0.1', port: 0 })
 const baseUrl = `http://127.0.0.1:${(api.server.server.address() as AddressInfo).port}`
 const authorization = `Bearer ${await api.token(CLIENT_OF[ONE])}`
 
 const READS_AT_ONCE = 100
-const READS_OF_ACCOUNT = readShare(DEFAULT_CONNECTIONS).atOnce
 
 type Account = keyof typeof CLIENT_OF
 const wait = (path: string, query: string, account: Account = ONE) =>
@@ -39,9 +28,6 @@ async function idOf(answer: Promise<{ readonly body: unknown }>): Promise<string
 }
 const aServer = (account: Account = ONE) => idOf(api.call('POST', '/1.0/servers', { image: 'img-deb12' }, account))
 const move = (id: string, transition: ServerTransition) => inTransaction(db, (tx) => moveServer(tx, id, transition))
-/** As the publisher does before a server is active. */
-const claim = (ids: readonly string[]) =>
-  db.updateTable('servers').set({ is_published: true }).where('id', 'in', ids).execute()
 const waiting = (count: number) => until(() => api.waits.count === count, `${count} requests to wait`)
 
 t.test('a state that a resource has is reached at once, with the ETag of its GET', async (t) => {
@@ -85,29 +71,6 @@ t.test('a change that leads to the state ends the waits for it, and no others', 
   await sql`update images set status = 'deprecated' where id = 'img-deb12'`.execute(db)
   t.match(await image, { status: 200, body: { id: 'img-deb12' } }, 'an image of the region, by its handle')
   await sql`update images set status = 'available' where id = 'img-deb12'`.execute(db)
-})
-
-t.test('reports are read once the state is reached, and while the store hangs no other wait is delayed', async (t) => {
-  const ids = [await aServer(), await aServer(), await aServer()]
-  await claim(ids)
-  await sql`update servers set metadata_options = '{"reports": "enabled"}' where id = any(${ids})`.execute(db)
-  const other = await aServer(TWO)
-  const answer = Promise.withResolvers<undefined>()
-  reported = answer.promise
-  const waits = ids.map((id) => wait(`servers/${id}`, 'status=active'))
-  const ofOther = wait(`servers/${other}`, 'status=active', TWO)
-  await waiting(4)
-  t.strictSame(asked.splice(0), [])
-  for (const id of [...ids, other]) await move(id, 'publish')
-  t.match(await ofOther, { status: 200, body: { id: other } })
-  await until(() => asked.length === 3, 'the reports to be read')
-  t.strictSame(asked.splice(0).toSorted(), ids.toSorted())
-  const reads = Array.from({ length: READS_OF_ACCOUNT }, () => api.call('GET', `/1.0/servers/${ids[0]!}`))
-  await until(() => asked.length === READS_OF_ACCOUNT, 'the reads to wait for the store')
-  t.match(await api.call('GET', '/1.0/zones'), { status: 200 }, 'they hold no turn')
-  answer.resolve(undefined)
-  for (const one of reads) t.match(await one, { status: 200 })
-  for (const one of waits) t.match(await one, { status: 200, body: { status: 'active' } })
 })
 
 t.test('a change after the first read of a request, and before it waits, is not missed', async (t) => {

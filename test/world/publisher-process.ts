@@ -112,7 +112,6 @@ export class Life implements StoreClient {
       batchSize,
       count: (outcome) => note(`counts ${outcome}`),
       countBatch: () => undefined,
-      bootSeconds: 600,
       databaseReport: new DatabaseReport(logger),
       log: logger,
     })

@@ -20,17 +20,13 @@ import type { Tx } from '../database/transaction.ts'
 import { shortDescription, isVisibleTo } from './images.ts'
 import { addRow, findLocked } from './own-rows.ts'
 
-/**
- * The values of a new server. `image`, `serverType` and `zone`: ids or handles. `waitFor`: it is `active` only when
- * its guest has reported that.
- */
+/** The values of a new server. `image`, `serverType` and `zone`: ids or handles. */
 export interface NewServer extends ServerValues {
   readonly image: string
   readonly serverType: string | undefined
   readonly zone: string | undefined
   readonly cloudIp: boolean | string
   readonly diskEncrypted: boolean
-  readonly waitFor: 'boot' | undefined
 }
 
 /**
@@ -65,7 +61,6 @@ export async function createServer(tx: Tx, compute: ComputeMode, accountId: stri
     metadata_options:
       asked.metadata_options === undefined ? null : JSON.stringify(completeOptions(asked.metadata_options, {})),
     tags: JSON.stringify(asked.tags ?? {}),
-    wait_for: asked.waitFor ?? null,
   })
   await joinGroups(tx, id, found.groupIds)
   await copyKeys(tx, accountId, id)
@@ -76,12 +71,6 @@ export async function createServer(tx: Tx, compute: ComputeMode, accountId: stri
   return id
 }
 
-const CANNOT_REPORT = fieldFault(
-  'wait_for',
-  'not_allowed',
-  'wait_for: the guest may not report that it has booted: set metadata_options.reports to enabled too',
-)
-
 /**
  * Finds the resources that the request names, or refuses with all faults at once. Locks the image, type, zone, groups
  * and cloud IP against deletion until the commit.
@@ -90,7 +79,6 @@ async function findNamedResources(tx: Tx, accountId: string, asked: NewServer) {
   const faults = [
     typeof asked.user_data === 'string' ? userDataFault(asked.user_data) : undefined,
     tagsFault(asked.tags ?? {}),
-    asked.waitFor === 'boot' && asked.metadata_options?.reports !== 'enabled' ? CANNOT_REPORT : undefined,
   ].filter((fault) => fault !== undefined)
   const image = await checkImage(tx, accountId, asked.image, faults)
   const serverType = await checkServerType(tx, asked.serverType, image, faults)

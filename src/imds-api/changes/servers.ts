@@ -2,13 +2,13 @@
  * The states of servers, and their transitions.
  *
  *   creating --publish, once its record is in the store--> active --stop, shutdown--> inactive --start--> active
- *   creating --failCreate, also if it has to boot and does not (boots.ts)--> failed
+ *   creating --failCreate--> failed
  *   creating, active, inactive, failed, unavailable --delete--> deleting
  *   deleting --remove, once its record is out of the store--> deleted
  *   deleting --failDelete--> failed
  *
- * With IMDS_API_COMPUTE=reported, `publish` and `remove` also wait for the hypervisor, and with `wait_for: boot`
- * `publish` waits for the guest. The changes by clients are in server-requests.ts.
+ * With IMDS_API_COMPUTE=reported, `publish` and `remove` also wait for the hypervisor. The changes by clients are in
+ * server-requests.ts.
  */
 import { sql, type RawBuilder } from 'kysely'
 import { lockRebuild } from '../database/advisory-locks.ts'
@@ -104,26 +104,23 @@ export async function wakeHypervisorOf(tx: Tx, id: string): Promise<void> {
 interface Published {
   readonly status: ServerStatus
   readonly awaitsCompute: boolean
-  readonly waitsForGuest: boolean
   readonly isPublished: boolean
   readonly fault: string | null
 }
 
 /**
  * Moves a server after its record was written or removed, in the transaction that deletes its rows of the outbox. A
- * server that waits for the compute system stays as it is: the outcome enqueues it again. For a server that waits for
- * its guest, the time limit of `bootSeconds` begins.
+ * server that waits for the compute system stays as it is: the outcome enqueues it again.
  */
 export async function finishPublish(
   tx: Tx,
   id: string,
-  { status, awaitsCompute, waitsForGuest, isPublished, fault }: Published,
-  bootSeconds: number,
+  { status, awaitsCompute, isPublished, fault }: Published,
 ): Promise<void> {
   if (fault !== null || !isPublished) await setValues(tx, 'servers', id, { publish_fault: null, is_published: true })
   if (awaitsCompute) return wakeHypervisorOf(tx, id)
   if (status === 'creating') {
-    await (waitsForGuest ? beginBoot(tx, id, bootSeconds) : moveServer(tx, id, 'publish'))
+    await moveServer(tx, id, 'publish')
     await moveCloudIps(tx, 'confirm', atServer(id))
   } else if (status === 'deleting') {
     const interfaces = await tx.deleteFrom('interfaces').where('server_id', '=', id).returning('id').execute()
@@ -166,26 +163,10 @@ async function deleteRows(db: Db, ids: RawBuilder<unknown>): Promise<number> {
 export const OTHER_INCARNATION = 'incarnation: '
 
 /** Whether what the store has of the id of a server is its own. */
-export async function ownsId(db: Db, id: string): Promise<boolean> {
-  const { rows } = await sql`
-    select from servers
-    where id = ${id} and is_published and coalesce(not starts_with(publish_fault, ${OTHER_INCARNATION}), true)`.execute(
-    db,
-  )
-  return rows.length > 0
-}
+export const OWNS_ID = sql<boolean>`(
+  servers.is_published and coalesce(not starts_with(servers.publish_fault, ${sql.lit(OTHER_INCARNATION)}), true))`
 
-/** Begins the wait for the guest (boots.ts). The time limit is set once. */
-async function beginBoot(tx: Tx, id: string, seconds: number): Promise<void> {
-  await tx
-    .updateTable('servers')
-    .set({ boot_deadline: sql<Date>`now() + make_interval(secs => ${seconds})` })
-    .where('id', '=', id)
-    .where('boot_deadline', 'is', null)
-    .execute()
-}
-
-/** The compute system could not create a server, or its guest has not booted. Its cloud IPs are free again. */
+/** The compute system could not create a server. Its cloud IPs are free again. */
 export async function failCreate(tx: Tx, id: string): Promise<void> {
   if (await moveServer(tx, id, 'failCreate')) await moveCloudIps(tx, 'release', atServer(id))
   await markChanged(tx, [id])

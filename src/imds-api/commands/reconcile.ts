@@ -27,8 +27,7 @@ import { compareStore, type OtherServer, type StoreComparison, type StoreDiffere
 import { MAX_BATCH_SERVERS, OutboxPublisher } from '../publish/outbox-publisher.ts'
 import { openOwnRegion, renewDatabaseId, type OwnStore } from '../publish/region-database.ts'
 
-/** `bootSeconds`: for a server that waits for its guest. */
-type ReconcileParts = CommandParts<Pick<ApiConfig, 'store' | 'database' | 'bootSeconds'>>
+type ReconcileParts = CommandParts<Pick<ApiConfig, 'store' | 'database'>>
 
 const CHECK_INTERVAL_MS = 100
 /** The pause between two counts of the outbox, as a multiple of the time that one takes. */
@@ -110,7 +109,7 @@ async function takeOver(output: Output, db: Db, store: Publisher): Promise<void>
  * some.
  */
 async function publishAll(
-  { output, config: { bootSeconds } }: ReconcileParts,
+  { output }: ReconcileParts,
   database: Database,
   openStore: () => Promise<OwnStore>,
   stopping: AbortSignal,
@@ -122,7 +121,6 @@ async function publishAll(
     connect: () => database.connect(),
     openStore,
     batchSize: MAX_BATCH_SERVERS,
-    bootSeconds,
     count: nothing,
     countBatch: nothing,
     databaseReport: new DatabaseReport(SILENT),

@@ -19,6 +19,7 @@ import * as affected from './migrations/0006-affected-resources.ts'
 import * as storeOrder from './migrations/0007-store-order.ts'
 import * as eventPlans from './migrations/0008-event-plans.ts'
 import * as incarnations from './migrations/0009-incarnations.ts'
+import * as noBootWaits from './migrations/0010-no-boot-waits.ts'
 import * as regionIssuer from './migrations/0011-region-issuer.ts'
 import * as trustedServers from './migrations/0012-trusted-servers.ts'
 import { isRepeatable, type Db } from './transaction.ts'
@@ -46,6 +47,7 @@ export const MIGRATIONS: TableChanges = {
   '0007-store-order': { up: storeOrder.up, oldest: '0001-first' },
   '0008-event-plans': { up: eventPlans.up, oldest: '0001-first' },
   '0009-incarnations': { up: incarnations.up, oldest: '0001-first' },
+  '0010-no-boot-waits': { up: noBootWaits.up, oldest: '0001-first' },
   '0011-region-issuer': { up: regionIssuer.up, oldest: '0011-region-issuer' },
   '0012-trusted-servers': { up: trustedServers.up, oldest: '0012-trusted-servers' },
 }

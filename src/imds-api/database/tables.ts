@@ -289,9 +289,6 @@ interface Servers extends Owned {
   /** Since when no guest gets its user-data. */
   sealed_at: Nullable<Date>
   events: ColumnType<readonly MaintenanceEvent[], string | undefined, string>
-  /** What a new server waits for, and until when, once its record is in the store (changes/boots.ts). */
-  wait_for: Nullable<'boot'>
-  boot_deadline: Nullable<Date>
 }
 
 interface ServerKeys {

@@ -38,15 +38,11 @@ import { composeMany, type Composed } from './compose.ts'
 import { checkHistory, type OwnStore } from './region-database.ts'
 import { RETRY_SECONDS } from './turns.ts'
 
-/**
- * Dependencies of a batch. `hasToStop`: an error of the store is no fault of a server then, since a stop closes it.
- * `bootSeconds`: how long a server waits for its guest.
- */
+/** Dependencies of a batch. `hasToStop`: an error of the store is no fault of a server then, since a stop closes it. */
 export interface BatchParts extends OwnStore<Pick<Publisher, 'put' | 'remove'>> {
   readonly db: Db
   readonly count: (result: PublishOutcome) => void
   readonly hasToStop: () => boolean
-  readonly bootSeconds: number
   readonly log: Log
 }
 
@@ -187,7 +183,7 @@ async function writeServers(parts: BatchParts, tx: Tx, servers: readonly Compose
       case 'absent':
         count(result.kind === 'absent' ? 'removed' : result.kind)
         if (result.kind !== 'absent') parts.noteOrder(result.order)
-        await finishPublish(tx, id, server, parts.bootSeconds)
+        await finishPublish(tx, id, server)
         break
       case 'stale': {
         await checkTransactionOpen(tx)
@@ -208,7 +204,7 @@ async function writeServers(parts: BatchParts, tx: Tx, servers: readonly Compose
       case 'incarnation':
         if (isLeaving(server) && !server.awaitsCompute) {
           count('removed') // the store has nothing of it
-          await finishPublish(tx, id, server, parts.bootSeconds)
+          await finishPublish(tx, id, server)
         } else ends.set(id, await recordRefusal(parts, tx, server, result))
         break
       default:

@@ -17,8 +17,6 @@ export interface Composed {
   readonly status: ServerStatus
   /** True while the compute system has not created the server, or not deleted it. */
   readonly awaitsCompute: boolean
-  /** True if the server is active only when its guest has booted. */
-  readonly waitsForGuest: boolean
   readonly revision: number
   /** False: it was never published. */
   readonly isPublished: boolean
@@ -62,7 +60,6 @@ function selectServers(ids: readonly string[], db: Db) {
       'servers.tags',
       'servers.events',
       'servers.metadata_options',
-      'servers.wait_for',
       'servers.user_data',
       'servers.sealed_at',
       'servers.publish_fault',
@@ -165,7 +162,6 @@ function composeRow(row: Row): Composed {
     id: row.id,
     status: row.status,
     awaitsCompute: row.awaits_compute,
-    waitsForGuest: row.wait_for !== null,
     isPublished: row.is_published,
     revision: row.revision,
     fault: row.publish_fault,

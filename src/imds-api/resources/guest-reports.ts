@@ -1,29 +1,57 @@
-/** What a client sees of the reports of a guest: its claims, which nothing verifies. */
+/** What the guest of a server has reported: its claims, which nothing verifies. */
+import { sql } from 'kysely'
 import Type from 'typebox'
-import { NO_REPORTS, type Reports } from '../../metadata/reports.ts'
+import type { Reports } from '../../metadata/reports.ts'
+import { callerOf } from '../auth/account-choice.ts'
+import { OWNS_ID } from '../changes/servers.ts'
+import { noSuch, refuse } from '../model/refusal.ts'
+import { formatTime } from '../model/time.ts'
+import { idOf, type Members } from './kit/members.ts'
+import { Time } from './kit/schemas.ts'
+import type { ResourceParts } from './parts.ts'
 
-/** Reads the reports of a server. Undefined: it has none, or the store does not answer in time. */
+/** Reads the reports in the store. Undefined: there are none. Rejects if the store does not answer in time. */
 export type ReadReports = (id: string) => Promise<Reports | undefined>
 
-/** The field of a server that is absent until its guest has reported. */
-export const REPORTED_FIELDS = {
-  reports: Type.Optional(
-    Type.Array(
-      Type.Object({
-        name: Type.String({ examples: ['boot'] }),
-        text: Type.String({ examples: ['done'] }),
-        received_at: Type.String({ format: 'date-time' }),
-      }),
-      { description: "An extension: the guest's claims, which nothing verifies." },
-    ),
-  ),
-}
+const GuestReport = Type.Object(
+  {
+    name: Type.String({ examples: ['boot'] }),
+    text: Type.String({ examples: ['done'] }),
+    received_at: Time,
+  },
+  { title: 'GuestReport' },
+)
 
-export function reportedFields(reports: Reports | undefined): Readonly<Record<keyof typeof REPORTED_FIELDS, unknown>> {
-  const all = [...(reports ?? NO_REPORTS).byName].map(([name, { text, receivedAt }]) => ({
-    name,
-    text,
-    received_at: receivedAt,
-  }))
-  return { reports: all.length > 0 ? all : undefined }
+export function addGuestReports(
+  { path, resource: { kind, tags, params } }: Members,
+  { server, db, reports }: Pick<ResourceParts, 'server' | 'db' | 'reports'>,
+): void {
+  server.get(
+    `${path}/reports`,
+    {
+      schema: {
+        operationId: 'listGuestReports',
+        summary: 'List what the guest of a server has reported',
+        description: "An extension: the guest's claims, which nothing verifies. Empty if it may not report.",
+        tags,
+        params,
+        response: { 200: Type.Array(GuestReport) },
+      },
+    },
+    async (request) => {
+      const id = idOf(request)
+      const { rows } = await sql<{ may_report: boolean }>`
+        select coalesce(metadata_options->>'reports' = 'enabled' and ${OWNS_ID}, false) as may_report
+        from servers where id = ${id} and account_id = ${callerOf(request).accountId}`.execute(db)
+      if (rows[0] === undefined) throw noSuch(kind, id)
+      if (!rows[0].may_report) return []
+      request.leaveShare?.() // the store may hang
+      const reported = await reports(id).catch(() => {
+        throw refuse('service_unavailable', 'the store of the region does not answer: try again')
+      })
+      return [...(reported?.byName ?? [])].map(([name, { text, receivedAt }]) => {
+        return { name, text, received_at: formatTime(receivedAt) }
+      })
+    },
+  )
 }

@@ -4,10 +4,9 @@ import type { ComputeMode } from '../changes/actions.ts'
 import type { ReadReports } from './guest-reports.ts'
 import type { RouteParts } from './kit/parts.ts'
 
-/** `compute`: how actions on servers are carried out. `keepsReports`: whether the store keeps reports of guests. */
+/** `compute`: how actions on servers are carried out. */
 export interface ResourceParts extends RouteParts {
   readonly tokens: AccessTokens
   readonly compute: ComputeMode
   readonly reports: ReadReports
-  readonly keepsReports: boolean
 }

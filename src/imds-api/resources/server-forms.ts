@@ -8,7 +8,6 @@ import { completeOptions, MetadataOptionsSchema } from '../model/metadata-option
 import { ipv6Fqdn } from '../model/names.ts'
 import { formatOptionalTime } from '../model/time.ts'
 import { Field, fixed, formsOf, linked, linkedAll, type FormRow } from './kit/forms.ts'
-import { REPORTED_FIELDS } from './guest-reports.ts'
 import { ACCOUNT, NESTED } from './nested.ts'
 import { HostName, Ipv6, nullable, NullableString, NullableTime } from './kit/schemas.ts'
 
@@ -79,10 +78,6 @@ export const Tags = {
     "An extension. At most 50, with EC2's limits. " +
     'The guest sees them if metadata_options.instance_metadata_tags is enabled.',
 }
-/** What a server waits for before it is `active`, which a request gives in the same form. */
-export const WaitFor = Type.Literal('boot', {
-  description: 'An extension: the server is active when its guest has reported the boot phase done, and not before.',
-})
 /** Until when the console is open; null: it is not. */
 const console_open_until = sql`case
   when servers.console_token_expires > statement_timestamp() and servers.status not in ('deleting', 'deleted', 'failed')
@@ -114,8 +109,6 @@ export const SERVER_FORMS = formsOf(
       options === null ? undefined : completeOptions({}, options),
     ),
     tags: new Field(Type.Optional(Tags), 'tags', (tags: object) => (Object.keys(tags).length > 0 ? tags : undefined)),
-    wait_for: new Field(Type.Optional(WaitFor), 'wait_for', (event: string | null) => event ?? undefined),
-    ...Object.fromEntries(Object.entries(REPORTED_FIELDS).map(([name, field]) => [name, fixed(field, undefined)])),
   },
   { extra: { console_open_until } },
 )

@@ -11,10 +11,10 @@ import type { Tx } from '../database/transaction.ts'
 import { createServer } from '../changes/create-server.ts'
 import { setValues } from '../changes/own-rows.ts'
 import { deleteServer, lockServer, updateServer, type ServerValues } from '../changes/server-requests.ts'
-import { ownsId, serverCanBecome } from '../changes/servers.ts'
-import { GivenOptionsSchema, type MetadataOptions } from '../model/metadata-options.ts'
+import { serverCanBecome } from '../changes/servers.ts'
+import { GivenOptionsSchema } from '../model/metadata-options.ts'
 import { fieldFault, refuse } from '../model/refusal.ts'
-import { reportedFields } from './guest-reports.ts'
+import { addGuestReports } from './guest-reports.ts'
 import { type Tag } from './kit/lists.ts'
 import { Members } from './kit/members.ts'
 import { addWait } from './kit/waiting.ts'
@@ -22,7 +22,7 @@ import { NESTED } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 import { GivenId, GivenName, givenTexts, nullable } from './kit/schemas.ts'
 import { addServerActions } from './server-actions.ts'
-import { SERVER_FORMS, Tags, WaitFor } from './server-forms.ts'
+import { SERVER_FORMS, Tags } from './server-forms.ts'
 
 const UserData = nullable(Type.String(), {
   description: 'Base64 of at most 16,384 bytes. Line breaks are allowed, and do not count.',
@@ -67,7 +67,6 @@ const Options = Type.Partial(
     }),
     disk_encrypted: Type.Boolean(),
     ...Later,
-    wait_for: WaitFor,
   }),
 )
 const Create = Type.Object(
@@ -80,10 +79,6 @@ const Update = Type.Partial(
   { title: 'ServerChange', examples: [{ name: 'web-2', tags: { Role: 'front' } }] },
 )
 
-const NO_REPORTS = refuse(
-  'not_implemented',
-  fieldFault('wait_for', 'not_allowed', 'wait_for: the store of this region is a directory, which keeps no reports'),
-)
 /** What a request may not ask for, and why. Null, an empty text, an empty list and 0 ask for nothing. */
 const UNIMPLEMENTED: Readonly<Record<string, string>> = {
   snapshots_schedule: 'no snapshots are made by a schedule',
@@ -105,22 +100,15 @@ const readOptions: preValidationHookHandler = ({ body }, _reply, done) => {
 const LONG_BODY = { bodyLimit: MAX_LONG_BODY_BYTES, preValidation: readOptions }
 
 export function addServerRoutes(parts: ResourceParts): void {
-  const { compute, db, reports, keepsReports } = parts
-  const servers = new Members(parts, {
-    ...SERVER_FORMS,
-    /** The reports of its guest, if it may report. */
-    more: {
-      isShown: (shown) => (shown['metadata_options'] as MetadataOptions | undefined)?.reports === 'enabled',
-      read: async (id) => reportedFields((await ownsId(db, id)) ? await reports(id) : undefined),
-    },
-  })
+  const { compute } = parts
+  const servers = new Members(parts, SERVER_FORMS)
 
   servers.list({
     description: 'Those of the account that are not deleted, in their collected form.',
     filters: { server_group: { idOf: 'grp', where: isInGroup } },
     tagged: hasTags,
   })
-  servers.get('Its full form, with what its guest has reported. A deleted one stays readable.')
+  servers.get('Its full form. A deleted one stays readable.')
   addWait(servers, parts, serverCanBecome)
   servers.create(
     {
@@ -131,19 +119,9 @@ export function addServerRoutes(parts: ResourceParts): void {
       options: LONG_BODY,
     },
     async (tx, { accountId, body }) => {
-      const {
-        image,
-        server_type: serverType,
-        zone,
-        cloud_ip = false,
-        disk_encrypted,
-        wait_for: waitFor,
-        ...others
-      } = body
-      const values = valuesOf(others)
-      if (waitFor !== undefined && !keepsReports) throw NO_REPORTS
+      const { image, server_type: serverType, zone, cloud_ip = false, disk_encrypted, ...others } = body
       return createServer(tx, compute, accountId, {
-        ...{ image, serverType, zone, waitFor, ...values },
+        ...{ image, serverType, zone, ...valuesOf(others) },
         cloudIp: cloud_ip === 'true' || cloud_ip,
         diskEncrypted: disk_encrypted ?? false,
       })
@@ -171,6 +149,7 @@ export function addServerRoutes(parts: ResourceParts): void {
     await setValues(tx, 'servers', id, { locked })
   })
   addServerActions(servers, parts)
+  addGuestReports(servers, parts)
 }
 
 function isInGroup(groupId: string): RawBuilder<boolean> {

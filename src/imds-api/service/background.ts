@@ -37,7 +37,6 @@ export function buildPublisher({
     batchSize: MAX_BATCH_SERVERS,
     count: metrics.countPublish,
     countBatch: metrics.countBatch,
-    bootSeconds: config.bootSeconds,
     databaseReport,
     log,
   })

@@ -11,7 +11,6 @@ import {
   oneOf,
   readVariables,
   section,
-  whole,
   type LogLevel,
   type AddFault,
   type Environment,
@@ -47,8 +46,6 @@ export interface ApiConfig extends ClientSettings, TokenSettings {
   readonly compute: ComputeMode
   /** Used with `reported`. */
   readonly computeListener: ComputeListener
-  /** How long a server with `wait_for: boot` waits for its guest. */
-  readonly bootSeconds: number
   readonly logLevel: LogLevel
 }
 
@@ -67,11 +64,6 @@ export const API_VARIABLES = {
       help: 'who carries out actions: none, or reported by hypervisors',
     },
     ...COMPUTE_VARIABLES,
-    IMDS_API_BOOT_SECONDS: {
-      default: '600',
-      parse: whole(1, 86_400),
-      help: 'how long a server with wait_for waits for its guest',
-    },
   }),
   ...section('Operators', {
     IMDS_API_OPERATOR_LISTEN: {
@@ -110,7 +102,6 @@ export function parseApiConfig(env: Environment): ParsedVariables<ApiConfig> {
     auditFile: values.IMDS_API_AUDIT_FILE,
     compute: values.IMDS_API_COMPUTE,
     computeListener,
-    bootSeconds: values.IMDS_API_BOOT_SECONDS,
     logLevel: values.IMDS_API_LOG_LEVEL,
   })
 }

@@ -2,7 +2,6 @@
 import type { FastifyInstance } from 'fastify'
 import { readFileSync } from 'node:fs'
 import { buildPageTurns } from '../../pages/page-turns.ts'
-import type { Reports } from '../../metadata/reports.ts'
 import { inTime } from '../../limits/in-time.ts'
 import { formatListenAddress, type HostPort, type ListenAddress } from '../../runtime/host-port.ts'
 import { listen, listenAt, StartFailure } from '../../runtime/listen.ts'
@@ -22,7 +21,6 @@ import { formatRegionPage, readFindings } from '../page/page.ts'
 import { readRegionState } from '../page/region-state.ts'
 import { readHypervisors } from '../publish/hypervisors.ts'
 import type { OutboxPublisher } from '../publish/outbox-publisher.ts'
-import type { StoreOpener } from '../publish/store-opener.ts'
 import { buildApiServer, type Auth } from './rest.ts'
 import type { ApiService, ServiceParts } from './service-parts.ts'
 
@@ -34,7 +32,7 @@ export interface ListeningService<Address> extends ApiService {
 const COMPUTE_POLL_MS = 2_000
 /** The longest that a stop waits for requests on which imds-api works, such as a change that waits for its turn. */
 const CLOSE_TIMEOUT_MS = 10_000
-/** How long the response to a client waits for the reports of a guest. */
+/** How long a request waits for the reports of a guest. */
 const REPORTS_TIMEOUT_MS = 500
 
 export async function buildClientListener(
@@ -42,7 +40,12 @@ export async function buildClientListener(
   auth: Auth,
 ): Promise<ListeningService<readonly ListenAddress[]>> {
   const { config, storeOpener, metrics, delay, connections } = parts
-  const server = await buildApiServer({ ...parts, auth, reports: (id) => reportsInTime(storeOpener, id) })
+  const readReports = async (id: string) => (await storeOpener.open()).reports(id)
+  const server = await buildApiServer({
+    ...parts,
+    auth,
+    reports: (id) => inTime(readReports(id), REPORTS_TIMEOUT_MS),
+  })
   if (config.tls !== undefined) metrics.setCertificate('clients', readFileSync(config.tls.certificate, 'utf8'))
   addResponseCount(server, (request, reply, done) => {
     metrics.countResponse(request.routeOptions.url ?? 'unknown', request.method, reply.statusCode)
@@ -117,12 +120,6 @@ export function buildComputeListener(parts: ServiceParts): ApiService {
     },
     stop: () => Promise.all([closeServer(server), notifications.stop()]),
   }
-}
-
-/** Reads what a guest has reported. Undefined: nothing, or the store does not answer in time. */
-function reportsInTime(storeOpener: StoreOpener, id: string): Promise<Reports | undefined> {
-  const read = async () => (await storeOpener.open()).reports(id)
-  return inTime(read(), REPORTS_TIMEOUT_MS).catch(() => undefined)
 }
 
 function readPassword(path: string | undefined): string | undefined {

@@ -43,9 +43,7 @@ import { addServerRoutes } from '../resources/servers.ts'
 import { addUserRoutes } from '../resources/users.ts'
 import { buildServer, type ApiServer, type ApiServerSettings } from '../http/server.ts'
 import { addApiSteps } from '../http/steps.ts'
-import { parseStoreUrl } from '../../store/url.ts'
-import type { ReadReports } from '../resources/guest-reports.ts'
-import type { ResourceParts } from '../resources/parts.ts'
+import type { ReadReports, ResourceParts } from '../resources/parts.ts'
 import type { Db } from '../database/transaction.ts'
 
 /** The parts that issue and check tokens. `purge` deletes the expired tokens, and old addresses. */
@@ -139,7 +137,6 @@ export async function buildApiServer(parts: RestParts): Promise<ApiServer> {
     site: { baseUrl },
     affected: new Affected(),
     compute,
-    keepsReports: parseStoreUrl(store.url)?.kind !== 'files',
   }
   for (const { chooseAccount, routes } of routesByAccount(db))
     await server.register(

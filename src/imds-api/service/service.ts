@@ -17,7 +17,6 @@ import { openDatabase } from '../database/open.ts'
 import { DatabaseReport } from '../http/database-errors.ts'
 import { buildClientListener, buildComputeListener, buildOperatorListener } from './listeners.ts'
 import { readRegionIssuer } from '../auth/region-issuer.ts'
-import { buildBootWatch } from '../publish/boot-watch.ts'
 import { StoreOpener } from '../publish/store-opener.ts'
 import { buildAuth } from './rest.ts'
 import { buildParts, type ApiService, type ServiceParts } from './service-parts.ts'
@@ -71,7 +70,6 @@ export async function startApi(config: ApiConfig, log: Log): Promise<Api> {
     background.push(
       publisher,
       sender,
-      buildBootWatch({ db: database.background.db, openStore: () => storeOpener.open(), log }),
       buildHypervisorCheck(parts),
       listenForEvents(parts),
       buildPurge(parts, auth),

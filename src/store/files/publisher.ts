@@ -72,7 +72,7 @@ function buildBackend(directory: string, operations: FileOperations, now: () => 
     },
     unannounced: () => Promise.resolve([]),
     /** Daemons only read the directory. */
-    reportsOf: () => Promise.resolve(new Map<string, never>()),
+    reports: () => Promise.resolve(undefined),
     initialise: () => transaction(() => Promise.resolve(false), false),
     hypervisors: () =>
       Promise.reject(new Error('daemons announce themselves only in Redis, not in a directory of files')),

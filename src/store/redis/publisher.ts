@@ -29,7 +29,7 @@ import {
   type ScriptAnswer,
   type ScriptArguments,
 } from './script.ts'
-import { joinReports, withoutRemoved, type Reports } from '../../metadata/reports.ts'
+import { joinReports, withoutRemoved } from '../../metadata/reports.ts'
 import { reportCommands, reportsOf } from './reports.ts'
 
 const SCRIPT = readFileSync(new URL('publish.lua', import.meta.url), 'utf8')
@@ -85,23 +85,14 @@ function buildBackend(client: RegionClient, region: string, cipher: RecordCipher
     transaction: (task) => task(conversion ?? store),
     get: async (id) => readPublished(id, await values(id), cipher),
     /** Only reports by hypervisors that the record names are read. */
-    reportsOf: async (ids) => {
-      if (ids.length === 0) return new Map<string, Reports>()
-      return client.run(async (redis) => {
-        const entries = await redis.hmget(keys.instances, ...ids)
-        const commands = ids.map((id, i) => {
-          const entry = entries[i] ?? undefined
-          return entry === undefined ? [] : reportCommands(keys, id, listed(id, entry).hypervisors)
-        })
-        const replies = await runPipeline(redis, commands.flat())
-        return new Map(
-          ids.flatMap((id, i) => {
-            const [first, ...others] = reportsOf(replies.splice(0, commands[i]!.length), id, cipher, Date.now())
-            return first === undefined ? [] : [[id, withoutRemoved(others.reduce(joinReports, first))]]
-          }),
-        )
-      })
-    },
+    reports: (id) =>
+      client.run(async (redis) => {
+        const entry = await redis.hget(keys.instances, id)
+        if (entry === null) return undefined
+        const replies = await runPipeline(redis, reportCommands(keys, id, listed(id, entry).hypervisors))
+        const [first, ...others] = reportsOf(replies, id, cipher, Date.now())
+        return first && withoutRemoved(others.reduce(joinReports, first))
+      }),
     initialise: async () => (await script(['init']))[0] === 'initialised',
     unannounced: async (names) => {
       const unknown = names.filter((name) => !announced.has(name))

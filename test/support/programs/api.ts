@@ -367,7 +367,6 @@ export async function anApi(
         batchSize: MAX_BATCH_SERVERS,
         count: nothing,
         countBatch: nothing,
-        bootSeconds: 600,
         databaseReport: new DatabaseReport(LOG),
         log: LOG,
       })

@@ -1,9 +1,8 @@
 /**
  * `If-Match` on changes of a member and on its actions: they are refused (412) if the member is not as its GET has
- * shown it. The member is read in the transaction of the change, and its row stays locked until the commit. What its
- * GET reads elsewhere is read before, as it may take long.
+ * shown it. The member is read in the transaction of the change, and its row stays locked until the commit.
  */
-import type { FastifyReply, FastifyRequest, onRouteHookHandler, preHandlerAsyncHookHandler } from 'fastify'
+import type { FastifyReply, FastifyRequest, onRouteHookHandler, preHandlerHookHandler } from 'fastify'
 import { sql } from 'kysely'
 import { entityTagOf } from '../../../metadata/content.ts'
 import { namesStrongly, namesWeakly } from '../../../runtime/http.ts'
@@ -26,23 +25,18 @@ export const respectIfMatch: onRouteHookHandler = (route) => {
   const members = route.config?.members
   if (members === undefined || memberPathOf(route.url) === undefined) return
   if (SAFE_METHODS.includes(String(route.method))) return
-  const condition: preHandlerAsyncHookHandler = async (request, reply) => {
+  const condition: preHandlerHookHandler = (request, reply, done) => {
     const given = request.headers['if-match']
-    if (given === undefined) return
-    const fields = await members.more?.read(idOf(request))
-    request.checkCondition = (tx) => check(tx, members, fields, given, request, reply)
+    if (given !== undefined) request.checkCondition = (tx) => check(tx, members, given, request, reply)
+    done()
   }
   route.preHandler = [condition, ...[route.preHandler ?? []].flat()]
 }
 
-/**
- * Refuses a change of a member if its present tag is not among those of `If-Match`, and locks its row. `fields`: those of
- * `more`.
- */
+/** Refuses a change of a member if its present tag is not among those of `If-Match`, and locks its row. */
 async function check(
   tx: Tx,
-  { resource: { table }, schema, load, more }: Members,
-  fields: object | undefined,
+  { resource: { table }, schema, load }: Members,
   given: string,
   request: FastifyRequest,
   reply: FastifyReply,
@@ -50,8 +44,7 @@ async function check(
   const named = idOf(request)
   const { id } = await load(tx, request, named)
   await sql`select 1 from ${sql.table(table)} where id = ${id} for no key update`.execute(tx)
-  const shown = await load(tx, request, named)
-  const text = reply.serializeInput({ ...shown, ...(more?.isShown(shown) === true && fields) }, schema as never)
+  const text = reply.serializeInput(await load(tx, request, named), schema as never)
   const tag = entityTagOf(text)
   if (!namesStrongly(given, tag)) throw new Refusal('precondition_failed', [mismatchOf(id, given, tag)], { tag })
 }

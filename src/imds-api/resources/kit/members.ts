@@ -13,15 +13,6 @@ import type { RouteParts } from './parts.ts'
 import type { Resource } from './table.ts'
 
 /**
- * What the GET of a member shows besides: fields that are not in the database. `isShown`: the member
- * has them. `read`: may take long.
- */
-export interface MoreFields {
-  readonly isShown: (shown: Representation) => boolean
-  readonly read: (id: string) => Promise<object>
-}
-
-/**
  * A route of members. `operationId` and `summary`: if they are not those of its kind. `status`: for success, default
  * 200. `rule`: if it depends on the body; default: that of model/account-states.ts for the route. `onCommit`: called
  * after the commit.
@@ -61,7 +52,6 @@ export interface MembersOf {
   readonly as?: Pick<Resource, 'path' | 'name' | 'noun'> & { readonly schema?: TObject }
   readonly rows?: (request: FastifyRequest) => RowsOf
   readonly load?: (db: Db, request: FastifyRequest, id: string) => Promise<Representation>
-  readonly more?: MoreFields
   readonly requesterOf?: (request: FastifyRequest) => AccountRequester
 }
 
@@ -71,31 +61,23 @@ export class Members {
   /** Of a member. */
   readonly path: string
   readonly schema: TObject
-  readonly more: MoreFields | undefined
   readonly #parts: RouteParts
   readonly #of: MembersOf
 
   constructor(parts: RouteParts, of: MembersOf) {
-    const { form, as, more } = of
+    const { form, as } = of
     this.resource = { ...form.resource, ...as }
     this.schema = as?.schema ?? form.schema
-    this.more = more
     this.#parts = parts
     this.#of = of
     this.path = as === undefined ? `/${form.resource.path}/:id` : `/${as.path}`
   }
 
-  /** Loads a member, without `more`. Refuses if it does not exist. */
+  /** Loads a member. Refuses if it does not exist. */
   readonly load = (db: Db, request: FastifyRequest, id: string): Promise<Representation> => {
     const { form, load } = this.#of
     if (load !== undefined) return load(db, request, id)
     return form.load(db, this.#parts.site, id, this.#rows(request))
-  }
-
-  /** A member with what its GET shows besides. */
-  async complete(shown: Representation): Promise<Representation> {
-    if (this.more?.isShown(shown) !== true) return shown
-    return { ...shown, ...(await this.more.read(shown.id)) }
   }
 
   /** GET of the collection. `rows`: overrides `MembersOf.rows`. */
@@ -114,12 +96,7 @@ export class Members {
     if (this.#of.as === undefined) this.#parts.affected.add(this.#of.form, this.#rows)
     const read = this.#prepare() ?? ((request, id) => this.load(this.#parts.db, request, id))
     const route = { ...this.named('Get'), ...about, description }
-    this.route('GET', this.path, route, async ({ request, id }) => {
-      const shown = await read(request, id)
-      if (this.more === undefined) return shown
-      request.leaveShare?.() // the store may hang
-      return this.complete(shown)
-    })
+    this.route('GET', this.path, route, ({ request, id }) => read(request, id))
   }
 
   /** POST to the collection. `create` returns the id. */

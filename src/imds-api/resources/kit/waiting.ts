@@ -60,8 +60,7 @@ export function addWait<State extends string>(
         const after = `after ${((performance.now() - sinceMs) / 1_000).toFixed()} s: ask again to wait longer`
         if (reached === undefined) throw refuse('request_timeout', `${name} is still ${status} ${after}`)
       }
-      request.leaveShare?.() // the store may hang
-      return members.complete(last)
+      return last
     },
   )
 }

@@ -32,7 +32,6 @@ test('the minimal configuration has the documented defaults', () => {
     mail: undefined,
     compute: 'none',
     computeListener: { listen: { host: '127.0.0.1', port: 8171 }, tls: undefined, retrySeconds: 60 },
-    bootSeconds: 600,
     logLevel: 'info',
   })
   expect(Object.isFrozen(valueOf(FILES))).toBe(true)

@@ -76,7 +76,6 @@ export function addCloudIpRoutes(parts: ResourceParts): void {
   addWait(cloudIps, parts, cloudIpCanBecome)
   cloudIps.create(
     {
-      'x-refusals': ['not_implemented'],
       description: 'The region chooses its addresses. It is not mapped yet.',
       body: Update,
       status: 201,
@@ -84,7 +83,6 @@ export function addCloudIpRoutes(parts: ResourceParts): void {
     (tx, { accountId, body }) => createCloudIp(tx, accountId, valuesOf(body)),
   )
   const change = {
-    'x-refusals': ['not_implemented'],
     description: 'Fields that are left out stay.',
     body: Update,
   } as const

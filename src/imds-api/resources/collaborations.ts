@@ -92,7 +92,6 @@ export function addCollaborationRoutes(parts: ResourceParts): void {
   collaborations.action(
     'resend',
     {
-      'x-refusals': ['too_many_requests'],
       summary: 'Send the invitation again',
       description: 'Refused (409) unless it is pending, and (429) when it was sent too often.',
     },

@@ -58,7 +58,6 @@ export function addDatabaseServerRoutes(parts: ResourceParts): void {
   databaseServers.get('A deleted one stays readable.')
   databaseServers.update(
     {
-      'x-refusals': ['not_implemented'],
       summary: 'Name a database server',
       description: 'Its name and description. Other fields may only repeat their present values (else 501).',
       body: Update,

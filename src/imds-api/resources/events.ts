@@ -56,7 +56,6 @@ export function addEventRoutes({ server, db, site, waits, affected }: ResourcePa
       schema: {
         ...about,
         operationId: 'listEvents',
-        'x-refusals': ['gone', 'too_many_requests'],
         'x-headers': ['Link'],
         summary: 'List events, or wait for them',
         description:

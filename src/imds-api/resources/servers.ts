@@ -112,7 +112,6 @@ export function addServerRoutes(parts: ResourceParts): void {
   addWait(servers, parts, serverCanBecome)
   servers.create(
     {
-      'x-refusals': ['not_implemented'],
       description: 'It is `creating`, and `active` when its record is in the store. Only `image` is required.',
       body: Create,
       status: 202,
@@ -129,7 +128,6 @@ export function addServerRoutes(parts: ResourceParts): void {
   )
   servers.update(
     {
-      'x-refusals': ['not_implemented'],
       description: 'Fields that are left out stay. The guest sees the change at its next request.',
       body: Update,
       options: LONG_BODY,

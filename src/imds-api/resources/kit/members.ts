@@ -19,7 +19,7 @@ import type { Resource } from './table.ts'
  */
 export interface MemberRoute<Body extends TObject> extends Pick<
   FastifySchema,
-  'operationId' | 'summary' | 'querystring' | 'x-refusals' | 'x-headers'
+  'operationId' | 'summary' | 'querystring' | 'x-headers'
 > {
   readonly description: string
   readonly body?: Body

@@ -21,7 +21,6 @@ export function addWait<State extends string>(
     `${members.path}/wait`,
     {
       operationId: `waitFor${name}`,
-      'x-refusals': ['request_timeout', 'resource_conflict', 'too_many_requests'],
       summary: `Wait for a state of ${noun}`,
       description:
         'Responds as the GET of it does, as soon as it has the status. 409: it cannot have that status any more. ' +

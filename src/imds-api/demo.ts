@@ -99,7 +99,6 @@ export function demoEnvironment(
     IMDS_REGION: REGION.name,
     IMDS_API_DATABASE: 'embedded',
     IMDS_API_STATE_DIR: join(directory, 'api'),
-    IMDS_API_AUDIT_FILE: join(directory, 'audit'),
   }
 }
 

@@ -67,18 +67,6 @@ export const API_EVENTS: readonly Meaning[] = [
     remedy: '`owner` should ask less often',
   },
   {
-    code: 'audit-file-not-reopened',
-    what: 'after a log rotation the audit file cannot be opened again. Lines go to the old file.',
-    guests: 'nothing.',
-    remedy: 'correct the directory in `reason`, then `systemctl reload imds-api`',
-  },
-  {
-    code: 'audit-line-not-written',
-    what: 'an audit line cannot be written, most often since the disk is full. With `IMDS_API_AUDIT_FILE` it is written later, unless 1 MiB of lines wait; without, it is lost.',
-    guests: 'nothing.',
-    remedy: 'make room',
-  },
-  {
     code: 'store-unreachable',
     what: 'imds-api has started, and cannot open the store. Requests are answered, and published later.',
     guests: 'they get the last published state; new servers wait.',

@@ -1,12 +1,12 @@
 /**
  * The entry of imds-api: reads arguments and environment, runs a command, handles signals, and sets the exit status.
  *
- * Exit status: 0 after SIGTERM or SIGINT, or when a command has succeeded; 1 if it failed or the service cannot go on;
+ * Exit status: 0 after SIGTERM, SIGINT or SIGHUP, or when a command has succeeded; 1 if it failed or the service cannot go on;
  * of sysexits.h 64 (EX_USAGE) for wrong arguments, 66 (EX_NOINPUT) if the file of --environment-file cannot be read,
  * 69 (EX_UNAVAILABLE) if a command cannot use the store, or --check --connect the database, 74 (EX_IOERR) if the output
  * of a command was lost, and 78 (EX_CONFIG) for a bad configuration or region file.
  */
-import { stopSignal } from '../runtime/signals.ts' // first: it catches SIGUSR1
+import { STOP_SIGNALS, stopSignal } from '../runtime/signals.ts' // first: it catches SIGUSR1
 import { readFileSync } from 'node:fs'
 import { dirname, resolve } from 'node:path'
 import { buildLog, standardOutput } from '../runtime/log.ts'
@@ -131,11 +131,6 @@ async function serve(): Promise<void> {
     log.fatal({ code: 'unexpected-error', err: error }, 'unexpected error')
     process.exit(1)
   })
-  const starting = startApi(config, log)
-  // Registered during the start: a log rotation must not end the process. A start that fails is handled below.
-  process.on('SIGHUP', () => {
-    void starting.then((api) => api.reopenAudit())
-  })
   let running: Api | undefined = undefined
   let stopping = false
   const stop = async () => {
@@ -145,8 +140,8 @@ async function serve(): Promise<void> {
     log.info('stopped')
     process.exit(0)
   }
-  for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, () => void stop())
-  running = await starting.catch((error: unknown) => {
+  for (const signal of STOP_SIGNALS) process.on(signal, () => void stop())
+  running = await startApi(config, log).catch((error: unknown) => {
     const cause = error instanceof StartFailure ? { reason: error.message } : { err: error }
     log.fatal({ code: 'start-failed', ...cause }, 'imds-api cannot start')
     process.exit(1)

@@ -1,5 +1,5 @@
 /**
- * Where lines of the log and audit lines go. A write never waits for a reader: if the journal stops reading, the event
+ * Where lines of the log go. A write never waits for a reader: if the journal stops reading, the event
  * loop, and with it every guest, would wait too. Lines wait in a buffer then; further ones are dropped and counted. A
  * line that cannot be written, as on a full disk, is dropped.
  */
@@ -10,6 +10,8 @@ import type { WriteStream } from 'node:tty'
 const RETRY_MS = 20
 /** The longest time that `flushSync` waits for the reader, in ms. */
 const FLUSH_TIMEOUT_MS = 1_000
+/** The most bytes of lines that wait for the reader. */
+const MAX_WAITING_BYTES = 1 << 20
 
 export interface LogOutput {
   /** Writes a line, or keeps it until the reader reads. */
@@ -20,15 +22,9 @@ export interface LogOutput {
 
 /**
  * Writes lines to a file descriptor that does not block, or is a file. `formatLost`: the line that reports the number
- * of dropped lines. `maxWaitingBytes`: the most bytes of lines that wait for the reader. `failed` is called for each
- * line that cannot be written.
+ * of dropped lines.
  */
-export function buildLogOutput(
-  fd: number,
-  formatLost: (count: number) => string,
-  maxWaitingBytes: number,
-  failed: (error: Error) => void,
-): LogOutput {
+export function buildLogOutput(fd: number, formatLost: (count: number) => string): LogOutput {
   const waiting: Buffer[] = []
   let waitingBytes = 0
   let lost = 0
@@ -48,8 +44,7 @@ export function buildLogOutput(
       return count === bytes.length || writeLine(index)
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code === 'EAGAIN') return false
-      waitingBytes -= bytes.length
-      failed(error as Error)
+      waitingBytes -= bytes.length // nowhere to report it
       return true
     }
   }
@@ -72,7 +67,7 @@ export function buildLogOutput(
   return {
     write: (line) => {
       const bytes = Buffer.from(line)
-      if (waitingBytes + bytes.length > maxWaitingBytes) lost++
+      if (waitingBytes + bytes.length > MAX_WAITING_BYTES) lost++
       else push(bytes)
       if (timer === undefined) retry()
     },

@@ -13,8 +13,6 @@ import type { LogLevel } from './variables.ts'
 import { buildLogOutput, isJournal, neverBlock } from './log-output.ts'
 
 const STDOUT = 1
-/** The most bytes of lines that wait for the reader. */
-const MAX_WAITING_BYTES = 1 << 20
 const SECRETS = ['password', 'userData', 'publicKeys', 'token', 'headers', 'document', 'command']
 
 export function buildLog(level: LogLevel, destination: DestinationStream): Log {
@@ -55,7 +53,7 @@ export function standardOutput(journalStream: string | undefined): DestinationSt
     }
     return `${prefix(40)}${JSON.stringify(line)}\n`
   }
-  const output = buildLogOutput(STDOUT, formatLost, MAX_WAITING_BYTES, () => undefined) // nowhere to report a failure
+  const output = buildLogOutput(STDOUT, formatLost)
   process.on('exit', () => output.flushSync())
   return {
     [Symbol.for('pino.metadata')]: true, // so that pino sets lastLevel

@@ -4,7 +4,7 @@
  */
 process.on('SIGUSR1', () => undefined)
 
-/** They stop a program in order. SIGHUP is a terminal that closes; imds-api alone opens its audit file again instead. */
+/** They stop a program in order. SIGHUP is a terminal that closes. */
 export const STOP_SIGNALS = ['SIGTERM', 'SIGINT', 'SIGHUP'] as const
 
 /** Aborted at the first of them. */

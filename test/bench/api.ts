@@ -43,7 +43,6 @@ export async function startBenchApi(
     IMDS_API_STATE_DIR: join(directory, 'state'),
     IMDS_STORE: redisUrl,
     IMDS_REGION: region,
-    IMDS_API_AUDIT_FILE: join(directory, 'audit'),
   }
   writeFileSync(join(directory, 'secret'), SECRET)
   writeFileSync(join(directory, 'region.yaml'), JSON.stringify({ ...REGION, name: region }))

@@ -69,7 +69,7 @@ const computes = [0, 1].map(() => {
   return aComputeServer(t, api, {
     waiters,
     count: (outcome) => outcomes.push(outcome),
-    audit: { write: (line) => audit.push(JSON.parse(line) as AuditLine) },
+    audit: (line) => audit.push(JSON.parse(JSON.stringify(line)) as AuditLine),
     log: pino({ level: 'warn' }, { write: (line) => warnings.push(line) }),
   })
 })
@@ -706,7 +706,7 @@ t.test('each report of a hypervisor leaves an audit line; a read and a refused r
   await compute('POST', `/servers/${id}/migration`, { to: 'hv-2' })
   await compute('DELETE', `/servers/${id}/migration`)
   await compute('POST', `/servers/${id}/seal`)
-  const line = { time: 'string', request_id: 'string', address: '127.0.0.1', method: 'POST', id }
+  const line = { request_id: 'string', address: '127.0.0.1', method: 'POST', id }
   const outcome = {
     ...line,
     hypervisor: 'hv-1',
@@ -715,7 +715,7 @@ t.test('each report of a hypervisor leaves an audit line; a read and a refused r
     set: ['outcome', 'fault'],
   }
   t.strictSame(
-    audit.map(({ time, request_id: id, ...rest }) => ({ ...rest, time: typeof time, request_id: typeof id })),
+    audit.map(({ request_id: id, ...rest }) => ({ ...rest, request_id: typeof id })),
     [
       outcome,
       { ...outcome, changed: false },

@@ -180,7 +180,6 @@ t.test(
         const environment = {
           IMDS_STORE: redis.url,
           IMDS_REGION: 'gb1',
-          IMDS_API_AUDIT_FILE: '/region/audit',
           IMDS_API_DATABASE: postgres.url,
           IMDS_API_LISTEN: '127.0.0.1:0',
           IMDS_API_OPERATOR_LISTEN: '127.0.0.1:0',

@@ -30,7 +30,7 @@ export interface ApiEvacuateOptions {
 /** Builds the parser, which runs an action. */
 export function buildProgram(output: Output, actions: Actions): Command {
   const program = new Command('imds-api')
-    .description('The API of a region. Without a command: serves it until SIGTERM or SIGINT.')
+    .description('The API of a region. Without a command: serves it until SIGTERM, SIGINT or SIGHUP.')
     .version(VERSION, '-V, --version', 'print the version')
     .helpOption('-h, --help', 'print this text')
     .option('--check', 'compare the tables of the database with this version, and change nothing')

@@ -6,9 +6,8 @@ import type { FastifyRequest } from 'fastify'
 import { sql } from 'kysely'
 import Type, { type Static, type TSchema } from 'typebox'
 import type { Socket } from 'node:net'
-import type { DestinationStream } from 'pino'
 import type { Log } from '../../runtime/log-codes.ts'
-import { buildAudit } from '../http/audit.ts'
+import { buildAudit, type WriteAudit } from '../http/audit.ts'
 import type { AccountChanges } from '../changes/account-changes.ts'
 import { giveOutActions, reportOutcome } from '../changes/action-queue.ts'
 import {
@@ -52,7 +51,7 @@ export interface ComputeParts {
   readonly onUnreadable: ApiServerSettings['onUnreadable']
   readonly onShed: ApiServerSettings['onShed']
   readonly databaseReport: ApiServerSettings['databaseReport']
-  readonly audit: DestinationStream
+  readonly audit: WriteAudit
   readonly log: Log
 }
 

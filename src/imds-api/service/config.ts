@@ -5,7 +5,6 @@
  */
 import {
   LOG_LEVELS,
-  absolutePath,
   addressPort,
   anyText,
   oneOf,
@@ -40,8 +39,6 @@ export interface ApiConfig extends ClientSettings, TokenSettings {
   readonly store: StoreSettings
   /** Undefined: invitations are not sent. */
   readonly mail: MailSettings | undefined
-  /** The file of the audit lines; undefined: standard error. */
-  readonly auditFile: string | undefined
   /** How actions on servers are carried out. */
   readonly compute: ComputeMode
   /** Used with `reported`. */
@@ -75,7 +72,6 @@ export const API_VARIABLES = {
       parse: anyText,
       help: 'the password of that listener, in the first line of a file',
     },
-    IMDS_API_AUDIT_FILE: { parse: absolutePath, help: 'the file of audit lines, in place of standard error' },
     IMDS_API_LOG_LEVEL: { default: 'info', parse: oneOf(LOG_LEVELS), help: LOG_LEVELS.join(', ') },
   }),
 }
@@ -99,7 +95,6 @@ export function parseApiConfig(env: Environment): ParsedVariables<ApiConfig> {
     database,
     store,
     mail,
-    auditFile: values.IMDS_API_AUDIT_FILE,
     compute: values.IMDS_API_COMPUTE,
     computeListener,
     logLevel: values.IMDS_API_LOG_LEVEL,

@@ -1,9 +1,8 @@
 /** Builds the REST interface: its HTTP server with all routes, and the parts that issue and check tokens. */
 import swagger from '@fastify/swagger'
 import { readFileSync } from 'node:fs'
-import type { DestinationStream } from 'pino'
 import type { Log } from '../../runtime/log-codes.ts'
-import { buildAudit } from '../http/audit.ts'
+import { buildAudit, type WriteAudit } from '../http/audit.ts'
 import { buildAccountChoice, describeClient } from '../auth/account-choice.ts'
 import { buildAuthentication } from '../auth/bearer.ts'
 import { FailureLimit } from '../../limits/failure-limit.ts'
@@ -99,7 +98,7 @@ export interface RestParts extends Pick<ApiServerSettings, 'onUnreadable' | 'onS
   readonly auth: Pick<Auth, 'tokens' | 'grants' | 'issuer'>
   readonly reports: ReadReports
   readonly waits: Waits
-  readonly audit: DestinationStream
+  readonly audit: WriteAudit
 }
 
 export async function buildApiServer(parts: RestParts): Promise<ApiServer> {

@@ -6,8 +6,7 @@ import { readTextFile } from '../../runtime/text-file.ts'
 import { setVariables, type VariableFault } from '../../runtime/variables.ts'
 import { API_VARIABLES } from './config.ts'
 
-/** imds-api writes the one of audit lines, and creates it. */
-const FILES = Object.keys(API_VARIABLES).filter((name) => name.endsWith('_FILE') && name !== 'IMDS_API_AUDIT_FILE')
+const FILES = Object.keys(API_VARIABLES).filter((name) => name.endsWith('_FILE'))
 
 /**
  * What is wrong with them. `user`: who runs the service, if this process is root; systemd reads credentials as root.

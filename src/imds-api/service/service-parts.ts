@@ -1,10 +1,10 @@
 /** What the services of imds-api share. */
 import type { Log } from '../../runtime/log-codes.ts'
-import { descriptors, readLimits, StartFailure } from '../../runtime/listen.ts'
+import { descriptors, readLimits } from '../../runtime/listen.ts'
 import { ACCOUNT_QUEUE, AccountChanges } from '../changes/account-changes.ts'
 import type { ApiConfig } from './config.ts'
 import type { Database } from '../database/open.ts'
-import { openAudit, type AuditStream } from '../http/audit.ts'
+import type { WriteAudit } from '../http/audit.ts'
 import type { DatabaseReport } from '../http/database-errors.ts'
 import { ClientConnections, shareConnections, shareOfAddress } from '../http/connections.ts'
 import type { ApiServerSettings } from '../http/server.ts'
@@ -30,7 +30,7 @@ export interface ServiceParts {
   readonly onUnreadable: ApiServerSettings['onUnreadable']
   readonly onShed: ApiServerSettings['onShed']
   readonly databaseReport: DatabaseReport
-  readonly audit: AuditStream
+  readonly audit: WriteAudit
   readonly delay: StopDelay
   readonly connections: Readonly<Record<'clients' | 'hypervisors' | 'operators', ClientConnections>>
   readonly log: Log
@@ -58,7 +58,7 @@ export function buildParts(
     onUnreadable: metrics.countUnreadable,
     onShed: buildShedReport({ count: metrics.countShed, now: () => performance.now(), log }),
     databaseReport,
-    audit: openAuditOrFail(config.auditFile, log),
+    audit: (line) => log.info(line, 'audit'),
     delay: new StopDelay(),
     connections: buildConnections(config, metrics.countClosed, log),
     log,
@@ -84,17 +84,5 @@ function buildConnections(
     clients: build(share.clients, connectionsPerAddress, trustedProxies),
     hypervisors: build(share.hypervisors, connectionsPerAddress, []),
     operators: build(share.operators, OPERATORS_OF_ADDRESS, []),
-  }
-}
-
-function openAuditOrFail(file: string | undefined, log: Log): AuditStream {
-  try {
-    const problem =
-      file === undefined
-        ? 'an audit line cannot be written to standard error: it is lost'
-        : 'an audit line cannot be written: it is written with a later one, unless 1 MiB of lines wait'
-    return openAudit(file, (error) => log.error({ code: 'audit-line-not-written', reason: error.message }, problem))
-  } catch (error) {
-    throw new StartFailure(`IMDS_API_AUDIT_FILE cannot be opened: ${(error as Error).message}`, { cause: error })
   }
 }

@@ -28,8 +28,6 @@ export interface Api {
   readonly listening: readonly ListenAddress[]
   readonly operator: HostPort
   readonly failed: Promise<string>
-  /** Opens the file of the audit lines again, after a log rotation. */
-  reopenAudit(): void
   stop(): Promise<void>
 }
 
@@ -90,14 +88,6 @@ export async function startApi(config: ApiConfig, log: Log): Promise<Api> {
         log.info({ delay_seconds: config.stopDelaySeconds }, 'stopping')
         await parts.delay.run(config.stopDelaySeconds)
         await stop()
-      },
-      reopenAudit: () => {
-        const fault = parts.audit.reopen()
-        if (fault !== undefined)
-          log.error(
-            { code: 'audit-file-not-reopened', reason: fault.message },
-            'the audit file cannot be opened again: lines are still written to the old one',
-          )
       },
       failed: database.ended.then(() => 'PostgreSQL has ended: its log is in IMDS_API_STATE_DIR/postgres/log'),
     }

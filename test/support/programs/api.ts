@@ -237,7 +237,7 @@ export async function serveDatabase(
     LOG,
   )
   const audit: AuditLine[] = []
-  const audited = { write: (line: string) => audit.push(JSON.parse(line) as AuditLine) }
+  const noteAudit = (line: AuditLine) => audit.push(JSON.parse(JSON.stringify(line)) as AuditLine)
   const accounts = new AccountChanges(database.db, ACCOUNT_QUEUE, database.pool.options.max)
   const waits = new Waits(1_000)
   const config = {
@@ -249,7 +249,7 @@ export async function serveDatabase(
     store,
   }
   const server = await buildApiServer({
-    ...{ config, database, accounts, auth, reports, waits, audit: audited, log: LOG },
+    ...{ config, database, accounts, auth, reports, waits, audit: noteAudit, log: LOG },
     ...{ onUnreadable: nothing, onShed: nothing, databaseReport: new DatabaseReport(LOG) },
   })
   t.teardown(() => server.close())
@@ -501,7 +501,7 @@ export async function startProcess(
 ): Promise<TestImdsApi> {
   const command = [...wrapper, process.execPath, IMDS_API]
   const child = spawn(command[0]!, command.slice(1), {
-    env: { ...programEnvironment(), IMDS_API_AUDIT_FILE: '/dev/null', ...env },
+    env: { ...programEnvironment(), ...env },
     stdio: ['ignore', 'pipe', stderr],
   })
   const stop = async () => {

@@ -20,7 +20,7 @@ export function aComputeServer(
   const server = buildComputeServer(
     {
       ...{ db: database.db, accounts, waiters: new Waiters(), retrySeconds: 60, pollMs: 60_000 },
-      ...{ count: nothing, onUnreadable: nothing, onShed: nothing, audit: { write: nothing } },
+      ...{ count: nothing, onUnreadable: nothing, onShed: nothing, audit: nothing },
       databaseReport: new DatabaseReport(LOG),
       log: LOG,
       ...parts,

@@ -6,12 +6,10 @@ import { buildLogOutput, isJournal } from '../../../src/runtime/log-output.ts'
 import { aPipe } from '../../support/programs/pipe.ts'
 import { temporaryDirectory } from '../../support/fixtures/temporary-directory.ts'
 
-const ignore = () => undefined
-
 /** An output into a pipe that nobody reads, and a function that reads what is in the pipe. */
 function anUnreadOutput() {
   const { fd, read } = aPipe()
-  return { output: buildLogOutput(fd, (count) => `lost ${count}\n`, 1 << 20, ignore), read }
+  return { output: buildLogOutput(fd, (count) => `lost ${count}\n`), read }
 }
 
 test('while nobody reads, 1 MiB of lines waits; further lines are dropped and counted', async () => {
@@ -39,7 +37,7 @@ test('a flush ends although nobody reads', () => {
 test('a line that cannot be written is dropped', () => {
   const fd = openSync('/dev/full', 'w')
   onTestFinished(() => closeSync(fd))
-  const output = buildLogOutput(fd, () => 'lost', 1 << 20, ignore)
+  const output = buildLogOutput(fd, () => 'lost')
   for (let i = 0; i < 3_000; i++) output.write('x'.repeat(1_000))
   expect(() => output.flushSync()).not.toThrow()
 })

@@ -29,7 +29,6 @@ test('each file of the variables is read, and has to be what the name of its var
       IMDS_API_COMPUTE_TLS_CLIENT_CA_FILE: join(directory, 'none'),
       IMDS_API_DATABASE_PASSWORD_FILE: bad,
       IMDS_RECORD_KEYS_FILE: write('keys', keyLines('k1')),
-      IMDS_API_AUDIT_FILE: join(directory, 'audit'), // imds-api creates it
     }).sort(),
   ).toEqual([
     'IMDS_API_COMPUTE_TLS_CLIENT_CA_FILE none cannot be read: ENOENT',

@@ -139,7 +139,10 @@ t.test('a change has its line in the log; no secret or code is in the log, the m
   await api.stop()
   t.match(
     api.log.filter(({ msg }) => msg === 'audit'),
-    [{ user: ADA, set: ['name'] }, { level: 'info', route: '/1.0/applications/:id/reset_secret', id }],
+    [
+      { user: ADA, set: ['name'] },
+      { level: 'info', route: '/1.0/applications/:id/reset_secret', id },
+    ],
   )
   seen.push(JSON.stringify(api.log))
   const texts = [

@@ -139,8 +139,10 @@ t.test('a hypervisor with a certificate sees its own actions and servers only', 
   t.match(await asOne('GET', '/hypervisors/hv-1/actions?wait=60'), { status: 200, body: [{ server: { id: onOne } }] })
   t.match(await asThree('POST', `/hypervisors/hv-3/actions/${action!.id}/outcome`, outcome), { status: 200 })
   t.match(await asOne('POST', `/servers/${onOne}/seal`), { status: 200 })
+  const audit = () => api.log.filter(({ msg }) => msg === 'audit')
+  await until(() => audit().at(-1)?.['route'] === '/servers/:id/seal', 'the last audit line')
   t.match(
-    api.log.filter(({ msg }) => msg === 'audit').slice(-2),
+    audit().slice(-2),
     [
       { hypervisor: 'hv-3', action: String(action!.id), id: onThree, method: 'POST' },
       { hypervisor: 'hv-1', route: '/servers/:id/seal', id: onOne },

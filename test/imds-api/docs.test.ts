@@ -53,7 +53,7 @@ const EXAMPLES = [
     ['server db', 'server web-1', 'server web-1', 'server web-1', '2 server', 'web-1'],
   ],
   [executed('docs/api.md', 'metadata-options'), ['server web-1', 'server web-1']],
-  [executed('docs/api.md', 'reports'), ['server web-1', '0']], // the store here is a directory
+  [executed('docs/api.md', 'reports'), ['server web-1', '0 ']], // the store here is a directory
   [executed('docs/api.md', 'actions'), ['server web-1', 'server web-1', 'server web-1']],
   [
     executed('docs/api.md', 'cloud-ips'),

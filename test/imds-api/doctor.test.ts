@@ -52,7 +52,8 @@ t.test('doctor prints what it and the service have checked, and status the state
 t.test('what is wrong has its remedy, and the exit status is 1 or 2', async (t) => {
   t.match(await imdsApi(['doctor'], { IMDS_API_ACCESS_TOKEN_SECONDS: '0', IMDS_API_LISTEN_: 'x' }), {
     status: 2,
-    stdout: /^failure +configuration +IMDS_API_ACCESS_TOKEN_SECONDS .+\. Remedy: correct it in \/etc\/imds\/imds-api\.env/m,
+    stdout:
+      /^failure +configuration +IMDS_API_ACCESS_TOKEN_SECONDS .+\. Remedy: correct it in \/etc\/imds\/imds-api\.env/m,
   })
   t.match(await imdsApi(['doctor'], { IMDS_API_LISTEN_: 'x' }), {
     status: 1,

@@ -37,6 +37,11 @@ await api.startPublisher()
 const text = (await api.server.inject('/1.0/openapi.json')).body
 const document = JSON.parse(text) as Document
 
+t.test('the document is shorter than 160 KB', (t) => {
+  t.ok(text.length < 160_000, String(text.length))
+  t.end()
+})
+
 t.test('redocly finds nothing to say of the document by its recommended rules', async (t) => {
   const file = join(testDirectory(t), 'openapi.json')
   writeFileSync(file, text)

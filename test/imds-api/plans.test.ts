@@ -2,7 +2,7 @@
  * The plans of the statements that imds-api sends in a region of 12,000 servers: for every operation of the API, the
  * compute interface, the publisher, and what runs at intervals. None reads a table that grows from end to end.
  */
-import { readFileSync, statSync, writeFileSync } from 'node:fs'
+import { statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { pino } from 'pino'
 import t, { type Test } from 'tap'
@@ -16,7 +16,6 @@ import { aLargeRegion, fillRegion, largeId } from '../support/fixtures/large-reg
 import { keyLines } from '../support/fixtures/record-keys.ts'
 import { APPLICATION, CLIENT_OF, GRACE, ONE, secretOf } from '../support/fixtures/region.ts'
 import { basic, startImdsApi, type TestImdsApi } from '../support/programs/api.ts'
-import { until } from '../support/programs/daemon.ts'
 import { LOG_PLANS, readPlans, readsOf, type TableRead } from '../support/programs/plans.ts'
 import { startPostgres } from '../support/programs/postgres.ts'
 import { freePort, startRedis } from '../support/redis/redis.ts'

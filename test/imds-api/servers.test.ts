@@ -672,12 +672,7 @@ async function finishDeletes(): Promise<void> {
   const deleting = await db.selectFrom('servers').select('id').where('status', '=', 'deleting').execute()
   await db.transaction().execute(async (tx) => {
     for (const { id } of deleting)
-      await finishPublish(
-        tx,
-        id,
-        { status: 'deleting', awaitsCompute: false, waitsForGuest: false, isPublished: true, fault: null },
-        600,
-      )
+      await finishPublish(tx, id, { status: 'deleting', awaitsCompute: false, isPublished: true, fault: null })
   })
 }
 
@@ -693,7 +688,6 @@ t.test('a create in progress holds nothing that a create of another account wait
   const transaction = await openTransaction(db)
   const id = await createServer(transaction, 'none', ONE, {
     ...{ image: 'img-deb12', serverType: undefined, zone: undefined, cloudIp: true, diskEncrypted: false },
-    waitFor: undefined,
   })
   // as in pools that are almost full: both find the same addresses
   for (const [i, kind] of POOL_KINDS.entries())

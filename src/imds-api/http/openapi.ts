@@ -35,6 +35,7 @@ interface Parameter {
   readonly schema: Schema
 }
 interface Body {
+  readonly description?: string
   readonly content?: Readonly<Record<string, { readonly schema: Schema }>>
 }
 
@@ -53,7 +54,7 @@ export function completeOpenApi<T extends object>(made: T, otpHeaders: readonly 
   const completed = mapEach(paths, (operations, path) =>
     mapEach(operations, (operation, method) => completeOperation(path, method, operation, schemas, otpHeaders)),
   )
-  const responses = mapEach(RESPONSES, (response) => withComponents(response, schemas))
+  const responses = mapEach<Body>(RESPONSES, (response) => withComponents(response, schemas))
   return {
     ...made,
     paths: completed,
@@ -94,7 +95,7 @@ function completeOperation(
     ...(parameters.length > 0 && { parameters }),
     ...(requestBody !== undefined && { requestBody: completeBody(requestBody, body, schemas) }),
     responses: {
-      ...Object.fromEntries(success),
+      ...(Object.fromEntries(success) as object),
       ...(isRead && { 304: { $ref: '#/components/responses/NotModified' } }),
       ...{ '4XX': ERROR, '5XX': ERROR },
     },

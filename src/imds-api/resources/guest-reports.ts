@@ -1,7 +1,6 @@
 /** What the guest of a server has reported: its claims, which nothing verifies. */
 import { sql } from 'kysely'
 import Type from 'typebox'
-import type { Reports } from '../../metadata/reports.ts'
 import { callerOf } from '../auth/account-choice.ts'
 import { OWNS_ID } from '../changes/servers.ts'
 import { noSuch, refuse } from '../model/refusal.ts'
@@ -9,9 +8,6 @@ import { formatTime } from '../model/time.ts'
 import { idOf, type Members } from './kit/members.ts'
 import { Time } from './kit/schemas.ts'
 import type { ResourceParts } from './parts.ts'
-
-/** Reads the reports in the store. Undefined: there are none. Rejects if the store does not answer in time. */
-export type ReadReports = (id: string) => Promise<Reports | undefined>
 
 const GuestReport = Type.Object(
   {

@@ -21,14 +21,7 @@ import type { ServiceParts } from './service-parts.ts'
 const PURGE_INTERVAL_MS = 3_600_000
 
 /** Publishes the servers that change. */
-export function buildPublisher({
-  config,
-  database,
-  databaseReport,
-  storeOpener,
-  metrics,
-  log,
-}: ServiceParts): OutboxPublisher {
+export function buildPublisher({ database, databaseReport, storeOpener, metrics, log }: ServiceParts): OutboxPublisher {
   const { db } = database.background
   return new OutboxPublisher({
     db,

@@ -89,7 +89,7 @@ export function buildAuth(
   }
 }
 
-type ServerConfig = Pick<ApiConfig, 'baseUrl' | 'tls' | 'trustedProxies' | 'otpHeaders' | 'compute' | 'store'>
+type ServerConfig = Pick<ApiConfig, 'baseUrl' | 'tls' | 'trustedProxies' | 'otpHeaders' | 'compute'>
 
 export interface RestParts extends Pick<ApiServerSettings, 'onUnreadable' | 'onShed' | 'databaseReport' | 'log'> {
   readonly config: ServerConfig
@@ -128,7 +128,7 @@ export async function buildApiServer(parts: RestParts): Promise<ApiServer> {
     respectIfMatch,
     audit: buildAudit(audit, describeClient),
   }
-  const { compute, store } = parts.config
+  const { compute } = parts.config
   const resources: Omit<ResourceParts, 'server'> = {
     ...parts,
     ...parts.database,

@@ -65,13 +65,7 @@ export async function startApi(config: ApiConfig, log: Log): Promise<Api> {
     listeners.push(clients)
     const operators = buildOperatorListener(parts, publisher, sender)
     listeners.push(operators)
-    background.push(
-      publisher,
-      sender,
-      buildHypervisorCheck(parts),
-      listenForEvents(parts),
-      buildPurge(parts, auth),
-    )
+    background.push(publisher, sender, buildHypervisorCheck(parts), listenForEvents(parts), buildPurge(parts, auth))
     const hypervisors = buildComputeListener(parts)
     listeners.push(hypervisors)
     // before clients can ask for new ones

@@ -87,8 +87,8 @@ function buildBackend(client: RegionClient, region: string, cipher: RecordCipher
     /** Only reports by hypervisors that the record names are read. */
     reports: (id) =>
       client.run(async (redis) => {
-        const entry = await redis.hget(keys.instances, id)
-        if (entry === null) return undefined
+        const entry = (await redis.hget(keys.instances, id)) ?? undefined
+        if (entry === undefined) return undefined
         const replies = await runPipeline(redis, reportCommands(keys, id, listed(id, entry).hypervisors))
         const [first, ...others] = reportsOf(replies, id, cipher, Date.now())
         return first && withoutRemoved(others.reduce(joinReports, first))

@@ -7,8 +7,7 @@
 # Both need the network of their host: guests are identified by their addresses there, and imds-api without a certificate listens on loopback only. The users
 # (61000 of imdsd, 61001 of imds-api) have no capability, so allow port 80 on the hypervisor with `sysctl net.ipv4.ip_unprivileged_port_start=80`. Their ids are
 # of no user that a distribution makes: a user of the host with the same id could read secrets. The address comes from systemd/imds-address.service. /run/imds has
-# the unix socket for imdsctl and the firewall's agent: create it on the hypervisor, owned by 61000, mode 0750. imds-api has no embedded PostgreSQL: name a server
-# in IMDS_API_DATABASE.
+# the unix socket for imdsctl and the firewall's agent: create it on the hypervisor, owned by 61000, mode 0750.
 # There is no HEALTHCHECK, because it would start a second Node.js each time. Ask /livez and /readyz of the operators' listener instead.
 
 ARG NODE_IMAGE=node:26-slim

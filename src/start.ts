@@ -9,8 +9,10 @@ import { STOP_SIGNALS } from './runtime/signals.ts' // first: it catches SIGUSR1
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { chmodSync } from 'node:fs'
+import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { prepareDemo } from './imdsd/demo.ts'
+import { startPostgres } from './postgres.ts'
 import { buildLog, standardOutput, terminalOutput } from './runtime/log.ts'
 import { EXIT } from './runtime/exit-status.ts'
 import { formatHostPort } from './runtime/host-port.ts'
@@ -38,6 +40,8 @@ if (isDaemonOnly || (process.env['IMDS_STORE'] ?? '') !== '') {
 async function startBoth(): Promise<void> {
   const demo = await prepareDemo(process.env)
   chmodSync(demo.directory, 0o711) // as root, PostgreSQL runs as another user
+  const postgres = startPostgres(join(demo.directory, 'postgres'), ['fsync=off']) // it is deleted at the end
+  postgres.catch(() => undefined) // `starting` fails too
   const output = process.stdout.isTTY ? await terminalOutput() : standardOutput(process.env['JOURNAL_STREAM'])
   const log = buildLog('info', output)
 
@@ -67,6 +71,10 @@ async function startBoth(): Promise<void> {
       (api) => api.stop(),
       () => undefined, // it has cleaned up
     )
+    await postgres.then(
+      (server) => server.stop(),
+      () => undefined,
+    )
     daemon.kill('SIGTERM')
     await daemonEnded
     demo.clean()
@@ -88,8 +96,8 @@ async function startBoth(): Promise<void> {
       const address = api.listening.find((place) => place.path === undefined)
       if (address !== undefined) console.log(`${tryLines(formatHostPort(address), guest).join('\n')}\n`)
     }
-    const reason = await api.failed
-    if (!ending) log.fatal({ code: 'service-ended', reason }, 'imds-api cannot continue')
+    await (await postgres).ended
+    if (!ending) console.error('PostgreSQL has ended')
   } catch (error) {
     if (!ending)
       log.fatal(
@@ -102,7 +110,7 @@ async function startBoth(): Promise<void> {
   async function startApi() {
     const loading = import('./imds-api/service/service.ts') // while initdb runs
     const { demoEnvironment, prepareDatabase } = await import('./imds-api/demo.ts')
-    const env = demoEnvironment(demo.env, demo.directory)
+    const env = demoEnvironment(demo.env, (await postgres).url)
     const faults = await prepareDatabase(env)
     if (faults.length > 0)
       throw new StartFailure(faults.map(({ variable, message }) => `${variable} ${message}`).join('; '))

@@ -89,8 +89,7 @@ export function buildImds({ dist, ...options }: Options): string[] {
       ...manualOf(dist, (name) => name.includes('imds-api')),
       ...unitsOf((name) => name === 'imds-api.service'),
       'usr/lib/sysusers.d/imds-api.conf': usersOf('imds-api'),
-      // The embedded PostgreSQL is a package of npm. This one uses that of Debian, which gets updates.
-      'usr/share/imds-api/imds-api.env': read('deploy/imds-api.env').replace(/^(?=IMDS_API_DATABASE=embedded$)/m, '#'),
+      'usr/share/imds-api/imds-api.env': read('deploy/imds-api.env'),
     }),
   ]
 }

@@ -3,7 +3,6 @@
  * interface. So curl can be the guest of each: `curl --interface 127.0.0.2`. Everything is in a temporary directory and
  * gone at the end.
  */
-import { join } from 'node:path'
 import { digest } from './auth/secrets.ts'
 import type { VariableFault } from '../runtime/variables.ts'
 import { parseApiConfig } from './service/config.ts'
@@ -89,16 +88,15 @@ const SECRETS: RegionSecrets = {
   totpSecrets: new Map(),
 }
 
-/** The environment of the demo's imds-api. It always has a database of its own, whatever `env` names. */
+/** The environment of the demo's imds-api. `database`: the URL of its own, whatever `env` names. */
 export function demoEnvironment(
   env: Readonly<Record<string, string | undefined>>,
-  directory: string,
+  database: string,
 ): Readonly<Record<string, string | undefined>> {
   return {
     ...env,
     IMDS_REGION: REGION.name,
-    IMDS_API_DATABASE: 'embedded',
-    IMDS_API_STATE_DIR: join(directory, 'api'),
+    IMDS_API_DATABASE: database,
   }
 }
 
@@ -109,8 +107,6 @@ export async function prepareDatabase(
   const parsed = parseApiConfig(env)
   if (!parsed.ok) return parsed.faults
   const database = await openDatabase(parsed.value.database, true, (error) => console.error(error.message))
-  await database.pool.query('alter system set fsync = off') // the demo deletes the database at its end
-  await database.pool.query('select pg_reload_conf()')
   await migrate(database.db)
   await inTransaction(database.db, (tx) => applyRegion(tx, REGION, false, SECRETS))
   await database.close()

@@ -10,7 +10,6 @@ import { STOP_SIGNALS, stopSignal } from '../runtime/signals.ts' // first: it ca
 import { readFileSync } from 'node:fs'
 import { dirname, resolve } from 'node:path'
 import { buildLog, standardOutput } from '../runtime/log.ts'
-import { becomeOwnerOf } from '../runtime/other-user.ts'
 import { readTextFile } from '../runtime/text-file.ts'
 import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import { StartFailure } from '../runtime/listen.ts'
@@ -23,11 +22,9 @@ import { printProbe, probeStore, storeOfPublisher } from '../store/probe.ts'
 import { buildProgram } from './commands/arguments.ts'
 import { serviceFileFaults } from './service/service-files.ts'
 import { startApi, type Api } from './service/service.ts'
-import { refuseMissingDatabase, type CommandParts } from './commands/commands.ts'
+import { openForCommand, type CommandParts } from './commands/commands.ts'
 import { parseApiConfig, regionFault, type ApiConfig } from './service/config.ts'
 import { compareMigrations, migrate } from './database/migrate.ts'
-import { openDatabase, type Database } from './database/open.ts'
-import type { DatabaseSettings } from './database/settings.ts'
 import { inTransaction, rolledBack } from './database/transaction.ts'
 import { drain, evacuate, listHypervisors, maintenance } from './commands/fleet.ts'
 import { reconcile } from './commands/reconcile.ts'
@@ -78,7 +75,7 @@ function command<Args extends readonly unknown[]>(
   run: (parts: CommandParts, ...args: Args) => Promise<number>,
 ): (...args: Args) => Promise<void> {
   return async (...args) => {
-    status = await run({ config: readConfig().config, output, open: openForCommand }, ...args)
+    status = await run({ config: readConfig().config, output }, ...args)
   }
 }
 
@@ -147,17 +144,6 @@ async function serve(): Promise<void> {
     process.exit(1)
   })
   superviseBy(process.env, log)
-  void running.failed.then((reason) => {
-    if (stopping) return
-    log.fatal({ code: 'service-ended', reason }, 'imds-api cannot continue')
-    process.exit(1)
-  })
-}
-
-/** Opens the database for a command. Root becomes the owner of its directory: read what only root may read before. */
-async function openForCommand(settings: DatabaseSettings): Promise<Database> {
-  if (settings.kind === 'embedded') becomeOwnerOf(settings.stateDirectory)
-  return openDatabase(settings, true, (error) => output.warn(error.message))
 }
 
 async function check(connects: boolean): Promise<void> {
@@ -166,7 +152,7 @@ async function check(connects: boolean): Promise<void> {
   for (const { variable, message } of faults) output.warn(`${variable} ${message}`)
   const ofFiles = faults.length > 0 ? EXIT.badConfig : EXIT.done
   const ofStore = connects ? printProbe(output, await probeStore(storeOfPublisher(config.store)), '') : EXIT.done
-  const ofTables = await checkTables(config.database).catch((error: unknown) => {
+  const ofTables = await checkTables(config).catch((error: unknown) => {
     const found = report(error)
     return connects && error instanceof StartFailure ? EXIT.unavailable : found
   })
@@ -174,9 +160,8 @@ async function check(connects: boolean): Promise<void> {
 }
 
 /** Prints how the tables differ from those of this version, and returns the exit status. */
-async function checkTables(settings: DatabaseSettings): Promise<number> {
-  refuseMissingDatabase(settings)
-  const database = await openForCommand(settings)
+async function checkTables(config: ApiConfig): Promise<number> {
+  const database = await openForCommand({ config, output })
   try {
     const { missing, unknown, unsupported } = await compareMigrations(database.db)
     for (const name of missing) output.print(`missing: ${name} (the next start applies it)`)
@@ -197,7 +182,7 @@ async function apply(path: string, isDryRun: boolean, prune: boolean): Promise<v
   const { file, secrets } = await readRegion(path)
   const fault = regionFault(config, file.name, `${path} says`)
   if (fault !== undefined) throw new CommandFailure(EXIT.badConfig, fault)
-  const database = await openForCommand(config.database)
+  const database = await openForCommand({ config, output })
   try {
     await migrate(database.db)
     const run = isDryRun ? rolledBack : inTransaction

@@ -1,7 +1,6 @@
 /** What a process of root does as another user, and about directories of other users. */
 import { statSync, type Stats } from 'node:fs'
 import { dirname } from 'node:path'
-import { StartFailure } from './listen.ts'
 
 /**
  * Runs `use` with the effective user and the groups of `user`, so that the kernel decides what that user may do, with
@@ -46,31 +45,6 @@ export function otherOwnerOf(directory: string): Pick<Stats, 'uid' | 'gid'> | un
     stats = statSync(existing, { throwIfNoEntry: false })
   }
   return stats === undefined || stats.uid === 0 ? undefined : stats
-}
-
-/**
- * Makes this process one of the owner of a directory, for good, so that it can do no more than the owner. Call it
- * before anything in the directory is touched, and after everything was opened that only root may open. Throws if that
- * is not possible.
- */
-export function becomeOwnerOf(directory: string): void {
-  const owner = otherOwnerOf(directory)
-  if (owner === undefined) return
-  if (owner.gid === 0)
-    throw new StartFailure(
-      `${directory} belongs to the group root: give it the group of its owner (chgrp GROUP ${directory})`,
-    )
-  try {
-    process.setgroups!([])
-    process.setgid!(owner.gid)
-    process.setuid!(owner.uid)
-  } catch (error) {
-    throw new StartFailure(
-      `${directory} belongs to the user with the id ${owner.uid}, ` +
-        `and this process cannot become that user (${(error as Error).message}): run the command as that user`,
-      { cause: error },
-    )
-  }
 }
 
 /** True if root would open a file of somebody else by a hard link, which the owner of a directory has put there. */

@@ -10,9 +10,13 @@ export type Environment = Readonly<Record<string, string | undefined>>
 /** Parses the text of a variable. A fault continues the variable's name. */
 export type TextParser<T> = (text: string) => Parsed<T, string>
 
-/** A row of the table. `default` is a text, parsed like one that is set; undefined: the variable is absent. */
+/**
+ * A row of the table. `default` is a text, parsed like one that is set; undefined: the variable is absent, which is a
+ * fault if there is a `required`, which says what to do.
+ */
 export interface Variable<T = unknown> {
   readonly default?: string
+  readonly required?: string
   readonly parse: TextParser<T>
   readonly help: string
 }
@@ -24,7 +28,7 @@ export type VariableTable = Readonly<Record<string, Variable & { readonly sectio
 /** The parsed values of a table. */
 export type Values<T extends Rows> = {
   readonly [K in keyof T]: T[K] extends Variable<infer V>
-    ? V | (T[K] extends { readonly default: string } ? never : undefined)
+    ? V | (T[K] extends { readonly default: string } | { readonly required: string } ? never : undefined)
     : never
 }
 
@@ -72,9 +76,10 @@ export interface Reading<T extends Rows> {
 /** Parses every variable of a table. `own` matches the names of this program, to find unknown ones. */
 export function readVariables<T extends Rows>(table: T, env: Environment, own: RegExp): Reading<T> {
   const faults: VariableFault[] = []
-  const values = Object.entries(table).map(([variable, { parse, default: otherwise }]) => {
+  const values = Object.entries(table).map(([variable, { parse, default: otherwise, required }]) => {
     const text = textOf(table, env, variable)
     const parsed = text === undefined ? undefined : parse(text)
+    if (text === undefined && required !== undefined) faults.push({ variable, message: `is not set: ${required}` })
     if (parsed?.ok !== false) return [variable, parsed?.value]
     faults.push(...parsed.faults.map((message) => ({ variable, message })))
     const usual = otherwise === undefined ? undefined : parse(otherwise)
@@ -124,6 +129,14 @@ export function list(value: string): string[] {
 /** A parser of texts for which `test` is true. */
 export function matching(test: (value: string) => boolean, message: string): TextParser<string> {
   return (value) => (test(value) ? { ok: true, value } : { ok: false, faults: [message] })
+}
+
+/** A parser of texts in which `faultOf` finds nothing. */
+export function checked(faultOf: (value: string) => string | undefined): TextParser<string> {
+  return (value) => {
+    const fault = faultOf(value)
+    return fault === undefined ? { ok: true, value } : { ok: false, faults: [fault] }
+  }
 }
 
 export function oneOf<T extends string>(words: readonly T[]): TextParser<T> {

@@ -1,13 +1,14 @@
 /**
- * imds-api as the measured server, on its embedded PostgreSQL. It shares a core with nothing else; PostgreSQL is on the
+ * imds-api as the measured server, on a PostgreSQL of its own. It shares a core with nothing else; PostgreSQL is on the
  * other core, with the clients.
  */
 import { execFileSync } from 'node:child_process'
 import { chmodSync, mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { startPostgres } from '../../src/postgres.ts'
 import { freePort } from '../support/redis/redis.ts'
 import { until } from '../support/programs/daemon.ts'
-import { API_FLAGS, advanceDatabase, startProcess, type Built, type Server } from './processes.ts'
+import { API_FLAGS, startProcess, type Built, type Server } from './processes.ts'
 
 const ROOT = new URL('../../', import.meta.url).pathname
 /** Hypervisors that get no servers by themselves: other0, other1 and so on. */
@@ -35,12 +36,12 @@ export async function startBenchApi(
   mkdirSync(directory, { recursive: true })
   chmodSync(built.directory, 0o711)
   chmodSync(directory, 0o711)
+  const postgres = await startPostgres(join(directory, 'postgres'))
   const port = await freePort()
   const env = {
     IMDS_API_LISTEN: `127.0.0.1:${port}`,
     IMDS_API_OPERATOR_LISTEN: '127.0.0.1:0',
-    IMDS_API_DATABASE: 'embedded',
-    IMDS_API_STATE_DIR: join(directory, 'state'),
+    IMDS_API_DATABASE: postgres.url,
     IMDS_STORE: redisUrl,
     IMDS_REGION: region,
   }
@@ -60,7 +61,6 @@ export async function startBenchApi(
       ),
     'imds-api to answer',
   )
-  await advanceDatabase(join(directory, 'state'))
   const tokenOf = async (client: string) => {
     const response = await fetch(`${base}/token`, {
       method: 'POST',
@@ -72,6 +72,10 @@ export async function startBenchApi(
   const token = await tokenOf(CLIENT)
   return {
     ...server,
+    stop: async () => {
+      await server.stop()
+      await postgres.stop()
+    },
     port,
     token,
     tokenOf,

@@ -5,7 +5,7 @@
  *   git worktree add --detach ../old COMMIT && cp -al node_modules ../old/node_modules
  *   npm run bench compare -- --old ../old
  *
- * Both run from their sources, each on an embedded PostgreSQL of its own, and publish to one Redis.
+ * Both run from their sources, each on a PostgreSQL of its own, and publish to one Redis.
  */
 import { join, resolve } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'

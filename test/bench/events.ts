@@ -1,7 +1,7 @@
 /**
  * Programs that wait for a resource or follow events: the memory of a wait, how soon it ends, and the rate of events.
  *
- * imds-api runs from its sources on its embedded PostgreSQL. It shares a core with nothing else; PostgreSQL and the
+ * imds-api runs from its sources. It shares a core with nothing else; PostgreSQL and the
  * clients are on the other.
  */
 import { loadavg } from 'node:os'

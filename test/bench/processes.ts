@@ -4,11 +4,10 @@
  * The measured server has core 0 for itself; wrk, Redis and this process share core 1. The daemon runs as it is
  * installed: bundled JavaScript, with the flags of its unit.
  */
-import { execFileSync, spawn, spawnSync } from 'node:child_process'
+import { execFileSync, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import {
   closeSync,
-  existsSync,
   mkdtempSync,
   openSync,
   readdirSync,
@@ -69,20 +68,6 @@ export function build(): Built {
 /** Moves this process, and those that it starts later, away from the server's core. */
 export function moveToLoadCore(): void {
   execFileSync('taskset', ['-a', '-c', '-p', LOAD_CORE, String(process.pid)], { stdio: 'ignore' })
-}
-
-/** Moves the PostgreSQL of a state directory, which imds-api starts on its own core, once it runs. */
-export async function advanceDatabase(stateDirectory: string): Promise<void> {
-  const lock = join(stateDirectory, 'postgres/data/postmaster.pid')
-  const move = (pid: string) => spawnSync('taskset', ['-a', '-c', '-p', LOAD_CORE, pid]).status === 0
-  let postmaster = ''
-  await until(() => {
-    if (existsSync(lock)) postmaster = readFileSync(lock, 'utf8').split('\n')[0]!
-    return postmaster !== '' && move(postmaster)
-  }, 'PostgreSQL')
-  // those that it starts from now on have its core, and one that has ended meanwhile needs none
-  const children = readFileSync(`/proc/${postmaster}/task/${postmaster}/children`, 'utf8')
-  for (const child of children.trim().split(' ')) move(child)
 }
 
 /** How a server is started: more arguments for Node.js, and a program that runs it. */

@@ -73,7 +73,7 @@ t.test('PostgreSQL with a standby', { skip: without('postgres') }, async (t) => 
 
   t.test('no acknowledged change is lost, and no revision goes back', async (t) => {
     const acknowledged = await clients.stop()
-    await storeEqualsDatabase(t, { kind: 'server', url: second.url, passwordFile: undefined }, store, acknowledged)
+    await storeEqualsDatabase(t, { url: second.url }, store, acknowledged)
     t.strictSame(await revisions.stop(), [])
     t.strictSame(
       api.log.filter(({ level }) => level === 'error' || level === 'fatal'),
@@ -96,7 +96,7 @@ t.test('PostgreSQL with a standby', { skip: without('postgres') }, async (t) => 
 
 /** Opens the database as imds-api does. */
 async function open(t: Test, url: string): Promise<Database> {
-  const database = await openDatabase({ kind: 'server', url, passwordFile: undefined }, false, (error) => {
+  const database = await openDatabase({ url }, false, (error) => {
     t.comment(error.message)
   })
   t.teardown(() => database.close())

@@ -11,7 +11,7 @@ import { parseApiConfig } from '../../src/imds-api/service/config.ts'
 import { startApi } from '../../src/imds-api/service/service.ts'
 import { withoutDetails } from '../support/error-bodies.ts'
 import { aRegion } from '../support/fixtures/region.ts'
-import { anApi, serverOf, startImdsApi, startProcess, type TestImdsApi } from '../support/programs/api.ts'
+import { anApi, startImdsApi, startProcess, type TestImdsApi } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { freePort } from '../support/redis/redis.ts'
 import { anAuthority, type Certificate } from '../support/redis/tls.ts'
@@ -243,9 +243,9 @@ t.test('at a start with IMDS_API_COMPUTE=none the actions that wait have succeed
 })
 
 t.test('a start that fails, because a certificate cannot be read, leaves nothing running', async (t) => {
-  const { directory } = await anApi(t, { ownServer: true })
+  const { directory, url } = await anApi(t)
   const parsed = parseApiConfig({
-    IMDS_API_DATABASE: serverOf(join(directory, 'state')).url,
+    IMDS_API_DATABASE: url,
     IMDS_API_LISTEN: '127.0.0.1:0',
     IMDS_API_OPERATOR_LISTEN: '127.0.0.1:0',
     IMDS_API_COMPUTE: 'reported',

@@ -1,5 +1,5 @@
 /** The database of imds-api: migrations, and a server by URL. */
-import { existsSync, writeFileSync } from 'node:fs'
+import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { sql } from 'kysely'
 import pg from 'pg'
@@ -41,7 +41,6 @@ t.test('PostgreSQL 15 by its URL', { skip: without('postgres') }, async (t) => {
     )
   const env = {
     IMDS_API_DATABASE: url,
-    IMDS_API_STATE_DIR: join(directory, 'state'),
     IMDS_STORE: `file:${directory}`,
     IMDS_API_LISTEN: '127.0.0.1:0',
     IMDS_API_OPERATOR_LISTEN: '127.0.0.1:0',
@@ -84,7 +83,6 @@ t.test('PostgreSQL 15 by its URL', { skip: without('postgres') }, async (t) => {
       await until(async () => (await statusAt(api)) === 401, 'a revoked client to be refused by both', 5_000)
     await client.query('update api_clients set revoked_at = null where id = $1', [CLIENT_OF[ONE]])
     for (const api of apis) t.equal(await api.stop(), 0)
-    t.notOk(existsSync(env.IMDS_API_STATE_DIR + '/postgres'), 'no server of its own')
   })
 
   t.test('migrations have no time limit, and no server waits for its guest after them', async (t) => {
@@ -192,7 +190,7 @@ t.test('PostgreSQL 15 by its URL', { skip: without('postgres') }, async (t) => {
 
   t.test('PostgreSQL ends transactions whose process is stopped', async (t) => {
     const limits = async (shared: boolean) => {
-      const database = await openDatabase({ kind: 'server', url, passwordFile: undefined }, shared, (error) => {
+      const database = await openDatabase({ url }, shared, (error) => {
         t.comment(error.message)
       })
       const pools = [database.pool, database.background.pool, database.migrations.pool]
@@ -223,7 +221,7 @@ t.test('a password from a file, over TLS that verifies the server', { skip: with
   writeFileSync(passwordFile, 'hunter2\n')
   const verified = `${postgres.url}?sslmode=verify-full&sslrootcert=${authority.caFile}`
   const open = (url: string, file: string | undefined) =>
-    openDatabase({ kind: 'server', url, passwordFile: file }, false, (error) => t.comment(error.message))
+    openDatabase({ url, passwordFile: file }, false, (error) => t.comment(error.message))
   for (const [what, url, file, reason] of [
     ['a wrong password', verified, authority.caFile, 'password authentication failed for user "imds"'],
     ['a file that is missing', verified, `${directory}/x`, `${directory}/x cannot be read: ENOENT`],
@@ -322,7 +320,7 @@ async function serverIds({ call }: TestImdsApi): Promise<string[]> {
 }
 
 function openServer(url: string): Promise<Database> {
-  return openDatabase({ kind: 'server', url, passwordFile: undefined }, true, (error) => {
+  return openDatabase({ url }, true, (error) => {
     throw error
   })
 }

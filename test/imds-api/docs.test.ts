@@ -18,6 +18,7 @@ import { anApi, basic, startImdsApi, type Method, type TestApi } from '../suppor
 import { until } from '../support/programs/daemon.ts'
 import { IMDS_API, programEnvironment } from '../support/programs/imds.ts'
 import { must } from '../support/programs/processes.ts'
+import { makeDatabase } from '../support/programs/shared-postgres.ts'
 import { freePort } from '../support/redis/redis.ts'
 import { executed, ROOT } from '../tools/documents.ts'
 import { shortDirectory } from '../support/test-directory.ts'
@@ -113,7 +114,7 @@ t.test('every example of api.md, accounts.md and region-file.md works, in their 
     ...environment,
     PATH: `${directory}:${environment['PATH']!}`,
     IMDS_STORE: `file:${directory}`,
-    IMDS_API_STATE_DIR: join(directory, 'state'),
+    IMDS_API_DATABASE: await makeDatabase(t, 'tables'),
     IMDS_API_LISTEN: `127.0.0.1:${port}`,
     IMDS_API_OPERATOR_LISTEN: `127.0.0.1:${operatorPort}`,
   }

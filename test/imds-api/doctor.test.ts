@@ -1,7 +1,7 @@
 /** `imds-api doctor` and `status`: a service that is well, one that has stopped, and a configuration that is not valid. */
 import t from 'tap'
 import { formatHostPort } from '../../src/runtime/host-port.ts'
-import { besideEnvironment, startImdsApi } from '../support/programs/api.ts'
+import { startImdsApi } from '../support/programs/api.ts'
 import { IMDS_API, programEnvironment } from '../support/programs/imds.ts'
 import { run } from '../support/programs/processes.ts'
 import { startRedis } from '../support/redis/redis.ts'
@@ -11,7 +11,7 @@ const api = await startImdsApi(t, { IMDS_STORE: redis.url, IMDS_REGION: 'gb1' })
 const { hostname: host, port } = new URL(api.operatorUrl)
 const BESIDE = {
   ...programEnvironment(),
-  ...besideEnvironment(api.env),
+  ...api.env,
   IMDS_API_OPERATOR_LISTEN: formatHostPort({ host, port: Number(port) }),
 }
 

@@ -7,7 +7,7 @@ import { EVENT_FUNCTIONS, MAX_KEPT_EVENTS } from '../../src/imds-api/database/ev
 import { inTransaction } from '../../src/imds-api/database/transaction.ts'
 import { CLIENT_OF, ONE, secretOf, TWO } from '../support/fixtures/region.ts'
 import { BASE_URL } from '../support/fixtures/representations.ts'
-import { anApi, countOfLockWaits, openState, openTransaction, setRow } from '../support/programs/api.ts'
+import { anApi, countOfLockWaits, openUrl, openTransaction, setRow } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import type { ReadEvent } from '../support/programs/event-reader.ts'
 
@@ -82,7 +82,7 @@ t.test('each change of a resource is one event, which names who made it and the 
   t.strictSame(await eventsOf(() => api.callWith(user, 'PUT', '/1.0/user', { name: 'Ada' })), [
     'user update usr-ada01 name',
   ])
-  const operator = await openState(`${api.directory}/state`)
+  const operator = await openUrl(api.url, true)
   t.teardown(() => operator.close())
   t.strictSame(
     await eventsOf(() =>

@@ -1,12 +1,12 @@
 /** The commands of docs/operations/jobs.md that drain, evacuate and remove a hypervisor, with a running imds-api. */
 import { writeFileSync } from 'node:fs'
-import { dirname, join } from 'node:path'
+import { join } from 'node:path'
 import t from 'tap'
 import { keysOf } from '../../src/store/redis/keys.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { aRegion } from '../support/fixtures/region.ts'
 import { metric } from '../support/load/api-load.ts'
-import { besideEnvironment, startImdsApi } from '../support/programs/api.ts'
+import { startImdsApi } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { runExample } from '../support/programs/example.ts'
 import { IMDS_API, IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
@@ -74,7 +74,7 @@ t.test('a hypervisor is replaced by the documented commands, and visible to oper
 
   const imdsApi = async (...args: string[]) => {
     const ran = await run([process.execPath, IMDS_API, ...args], {
-      env: { ...programEnvironment(), ...besideEnvironment(api.env) },
+      env: { ...programEnvironment(), ...api.env },
     })
     return { status: ran.status, text: ran.stdout.toString() + ran.stderr }
   }
@@ -111,7 +111,7 @@ t.test('a hypervisor is replaced by the documented commands, and visible to oper
   )
   await store.remove('srv-other')
 
-  const directory = dirname(api.env['IMDS_API_STATE_DIR']!)
+  const { directory } = api
   const pruned = { ...region, hypervisors: region.hypervisors.filter(({ name }) => name !== 'hv1') }
   writeFileSync(join(directory, 'region.yaml'), JSON.stringify(pruned))
   const migrate = async ([server]: readonly string[]) => {
@@ -135,7 +135,7 @@ t.test('a hypervisor is replaced by the documented commands, and visible to oper
   const { status, stdout, stderr } = await runExample(t, example, {
     programs: { migrate, ssh },
     commands: { 'imds-api': [process.execPath, IMDS_API], imdsctl },
-    env: besideEnvironment(api.env),
+    env: api.env,
   })
   t.equal(status, 0, stderr)
   t.match(

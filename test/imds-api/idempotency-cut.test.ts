@@ -65,7 +65,7 @@ async function startProxy(): Promise<{ readonly directory: string; cutAt: (n: nu
 t.test('the connection to PostgreSQL is cut after each step, and the repeat creates nothing twice', async (t) => {
   const proxy = await startProxy()
   const url = `postgresql://${connection.user!}@/${connection.database!}?host=${proxy.directory}&port=${connection.port ?? 5432}`
-  const database = await openDatabase({ kind: 'server', url, passwordFile: undefined }, false, () => undefined)
+  const database = await openDatabase({ url }, false, () => undefined)
   t.teardown(() => database.close())
   const { server } = await serveDatabase(t, database)
   const send = async (key: string) => {

@@ -308,7 +308,7 @@ t.test('no statement reads a table that grows from end to end', { skip: without(
     },
   )
   const database = await openDatabase(
-    { kind: 'server', url: postgres.url, passwordFile: undefined },
+    { url: postgres.url },
     true,
     () => undefined,
   )

@@ -2,18 +2,15 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { writeFileSync } from 'node:fs'
-import { dirname, join } from 'node:path'
+import { join } from 'node:path'
 import { sql } from 'kysely'
 import t from 'tap'
 import { lockAccount } from '../../src/imds-api/changes/limits.ts'
 import { markChanged } from '../../src/imds-api/database/outbox.ts'
-import { openDatabase } from '../../src/imds-api/database/open.ts'
 import { inTransaction } from '../../src/imds-api/database/transaction.ts'
 import { aRegion, CLIENT_OF, ONE, TOTP_SECRET, TWO, withFiles } from '../support/fixtures/region.ts'
 import {
-  besideEnvironment,
   countOfLockWaits,
-  databaseOf,
   openDatabaseOf,
   openTransaction,
   startImdsApi,
@@ -25,11 +22,11 @@ import { run } from '../support/programs/processes.ts'
 t.setTimeout(300_000) // as under `npm test`
 
 const api = await startImdsApi(t, { IMDS_API_DATABASE_CONNECTIONS: '3' })
-const directory = dirname(api.env['IMDS_API_STATE_DIR']!)
+const { directory } = api
 
 async function imdsApi(...args: string[]) {
   const { status, stdout, stderr } = await run([process.execPath, IMDS_API, ...args], {
-    env: { ...programEnvironment(), ...besideEnvironment(api.env) },
+    env: { ...programEnvironment(), ...api.env },
   })
   return { status, stdout: stdout.toString().trim().split('\n'), stderr }
 }
@@ -150,7 +147,7 @@ t.test('apply changes the database even if its output is lost, and exits with 74
   )
   const command = `exec ${process.execPath} ${IMDS_API} apply ${file} > /dev/full`
   t.match(
-    await run(['bash', '--norc', '-c', command], { env: { ...programEnvironment(), ...besideEnvironment(api.env) } }),
+    await run(['bash', '--norc', '-c', command], { env: { ...programEnvironment(), ...api.env } }),
     {
       status: 74,
       stderr: /^imds-api: output was lost: ENOSPC: /,
@@ -201,7 +198,7 @@ t.test('SIGTERM during the start ends it with 0', async (t) => {
   t.teardown(close)
   const other = await openTransaction(db)
   await sql`lock table kysely_migration`.execute(other)
-  const env = { ...programEnvironment(), ...besideEnvironment(api.env), IMDS_API_LISTEN: '127.0.0.1:0' }
+  const env = { ...programEnvironment(), ...api.env, IMDS_API_LISTEN: '127.0.0.1:0' }
   const starting = spawn(process.execPath, [IMDS_API], { env, stdio: ['ignore', 'pipe', 'inherit'] })
   const output = starting.stdout.toArray()
   await until(async () => (await countOfLockWaits(pool)) > 0, 'the start to wait')
@@ -214,8 +211,7 @@ t.test('SIGTERM during the start ends it with 0', async (t) => {
 
 t.test('a stop publishes until the last request has ended', async (t) => {
   const stopped = await startImdsApi(t)
-  const server = databaseOf(stopped.env)
-  const { db, pool, close } = await openDatabase(server, true, () => undefined) // which ends with imds-api
+  const { db, pool, close } = await openDatabaseOf(stopped.env)
   t.teardown(close)
   const isPublished = async () => (await db.selectFrom('outbox').select('id').execute()).length === 0
   const { id } = (await stopped.call('POST', 'servers', { image: 'img-deb12' })).body as { id: string }

@@ -39,15 +39,7 @@ async function anUnpublished(t: Test, servers: number) {
   }
   const run = async (dryRun: boolean, signal = new AbortController().signal) => {
     const { output, text } = collectOutput(false)
-    const open = () => Promise.resolve({ ...api.database, close: () => Promise.resolve() })
-    const parts = {
-      config: {
-        store: settings,
-        database: { kind: 'server', url: '', passwordFile: undefined } as const, // `open` has it already
-      },
-      output,
-      open,
-    }
+    const parts = { config: { store: settings, database: { url: api.url } }, output }
     const status = await reconcile(parts, { dryRun }, signal).catch((error: unknown) => {
       if (!(error instanceof CommandFailure)) throw error
       text.stderr += error.message

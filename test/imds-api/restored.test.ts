@@ -14,7 +14,7 @@ import { PREFIXES } from '../../src/imds-api/model/ids.ts'
 import { POOL_KINDS } from '../../src/imds-api/model/pools.ts'
 import type { Publisher } from '../../src/store/open.ts'
 import { ONE, TWO } from '../support/fixtures/region.ts'
-import { anApi, type ApiOptions, rowOf, serverOf } from '../support/programs/api.ts'
+import { anApi, type ApiOptions, rowOf } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { IMDS_API, programEnvironment } from '../support/programs/imds.ts'
 import { run } from '../support/programs/processes.ts'
@@ -37,8 +37,7 @@ interface Server {
  * it was before its first server.
  */
 async function aRestored(t: Test, { url, ...options }: ApiOptions & { readonly url?: string } = {}) {
-  const api = await anApi(t, { ownServer: true, ...options })
-  const { url: databaseUrl } = serverOf(join(api.directory, 'state'))
+  const api = await anApi(t, options)
   const { db, pool } = api.database
   const storeUrl = url ?? `file:${join(api.directory, 'store')}`
   const store = await openTestStore(t, { url: storeUrl, ...(url !== undefined && { region: 'gb1' }) })
@@ -49,7 +48,7 @@ async function aRestored(t: Test, { url, ...options }: ApiOptions & { readonly u
   const env = {
     ...programEnvironment(),
     ...(url !== undefined && { IMDS_REGION: 'gb1' }),
-    ...{ IMDS_STORE: storeUrl, IMDS_API_DATABASE: databaseUrl },
+    ...{ IMDS_STORE: storeUrl, IMDS_API_DATABASE: api.url },
   }
   return {
     api,

@@ -5,7 +5,7 @@ import { keysOf } from '../../src/store/redis/keys.ts'
 import { openStore } from '../../src/store/open.ts'
 import { brokenWords, fits, startBrowser, watch } from '../support/browser.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
-import { besideEnvironment, startImdsApi, startProcess } from '../support/programs/api.ts'
+import { startImdsApi, startProcess } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { IMDS_API, programEnvironment } from '../support/programs/imds.ts'
 import { must } from '../support/programs/processes.ts'
@@ -36,7 +36,7 @@ t.test(
       IMDS_API_OPERATOR_PASSWORD_FILE: join(files, 'password'),
     })
     await must([process.execPath, IMDS_API, 'drain', 'hv-2'], {
-      env: { ...programEnvironment(), ...besideEnvironment(api.env) },
+      env: { ...programEnvironment(), ...api.env },
     })
 
     const server = { image: 'img-deb12', name: 'hostile <b>', user_data: btoa('a-secret-in-user-data') }

@@ -11,7 +11,7 @@ import type { CheckResult } from '../../src/runtime/check.ts'
 import { buildImds, buildNode } from '../../deploy/debian/build.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { startLoad, summary } from '../support/load/load.ts'
-import { bootBareHost, LINK, withoutSystemd, type BootedHost } from '../support/netns/booted-host.ts'
+import { bootBareHost, LINK, START_STORES, USE_STORES, withoutSystemd, type BootedHost } from '../support/netns/booted-host.ts'
 import { changedFiles } from '../support/netns/changed-files.ts'
 import { SERVICE } from '../support/netns/namespaces.ts'
 import { ENDLESS_SHARE, until } from '../support/programs/daemon.ts'
@@ -283,14 +283,7 @@ t.test(
       'imds-api with Redis and PostgreSQL of Debian: a new server reaches its guest, also after an upgrade',
       { skip: withoutStores(host) },
       async (t) => {
-        await shell(`
-      set -e; bin=/usr/lib/postgresql/15/bin; install -d -o nobody /srv/postgresql; cd /srv/postgresql
-      run="setpriv --reuid nobody --clear-groups"
-      $run $bin/initdb --auth=trust --username=imds --encoding=UTF8 --no-sync data > /dev/null
-      $run $bin/pg_ctl --pgdata=data --wait --log=log --options="-c unix_socket_directories=/srv/postgresql -c fsync=off" start
-      $run redis-server --daemonize yes --dir /srv/postgresql --bind 127.0.0.1 --save '' --pidfile /srv/postgresql/redis.pid > /dev/null
-    `)
-        const store = 'IMDS_STORE=redis://127.0.0.1:6379'
+        await shell(START_STORES)
         await shell(
           'cat > /tmp/region.yaml',
           read('deploy/region.example.yaml')
@@ -298,7 +291,7 @@ t.test(
             .replace('10.240.0.0/16: 2001', '10.0.0.2-10.0.0.2: 2001'),
         )
         const edits = [
-          `sed -i 's|^IMDS_STORE=.*|${store}|; s|^#IMDS_API_DATABASE=.*|IMDS_API_DATABASE=postgres://imds@127.0.0.1/postgres?sslmode=disable|' /etc/imds/imds-api.env`,
+          USE_STORES,
           '(umask 077; echo secret-of-the-client > /etc/imds/provisioning.secret); cp /tmp/region.yaml /etc/imds',
         ]
         await shell('mkdir /tmp/api; cd /tmp; ln present/imds-api_* present/imdsctl_* present/imds-node_* api')
@@ -311,7 +304,7 @@ t.test(
         )
         await shell(
           'cat > /etc/imds/imds.env; systemctl restart imds',
-          `${store}\nIMDS_REGION=gb1\nIMDS_HYPERVISOR=hv1\n${share}\n`,
+          `IMDS_STORE=redis://127.0.0.1:6379\nIMDS_REGION=gb1\nIMDS_HYPERVISOR=hv1\n${share}\n`,
         )
         const isReady = async () => (await shell('curl -s 127.0.0.1:9170/readyz || true')).includes('"ready":true')
         await until(isReady, 'imds-api to be ready')
@@ -345,14 +338,13 @@ t.test(
         await run('dpkg --remove imds-api')
         t.equal(await shell('systemctl is-active imds-api || true'), 'inactive\n')
         t.equal(await id(), server.id, 'the daemon serves on')
-        await shell('touch /var/lib/imds-api/database')
         const output = await run('dpkg --purge imds-api')
-        const left = ['/etc/imds/provisioning.secret', '/etc/imds/region.yaml', '/var/lib/imds-api/database']
+        const left = ['/etc/imds/provisioning.secret', '/etc/imds/region.yaml']
         for (const file of ['/etc/imds/imds.env', ...left]) {
           t.match(output, new RegExp(`left: ${file}\r?\n`))
           await shell(`test -e ${file}`)
         }
-        await shell(`test ! -e /etc/imds/imds-api.env; rm -r ${left.join(' ')} /var/lib/imds-api`)
+        await shell(`test ! -e /etc/imds/imds-api.env; rm ${left.join(' ')}`)
         await shell(
           'kill $(cat /srv/postgresql/redis.pid); setpriv --reuid nobody --clear-groups /usr/lib/postgresql/15/bin/pg_ctl --pgdata=/srv/postgresql/data --mode=immediate stop',
         )

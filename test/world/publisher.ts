@@ -21,7 +21,7 @@ import { inTransaction } from '../../src/imds-api/database/transaction.ts'
 import { Refusal } from '../../src/imds-api/model/refusal.ts'
 import { compareStore } from '../../src/imds-api/publish/compare.ts'
 import { ONE, TWO } from '../support/fixtures/region.ts'
-import { startSharedPostgres } from '../support/programs/shared-postgres.ts'
+import { databaseAt, startSharedPostgres } from '../support/programs/shared-postgres.ts'
 import type { Dice } from '../fuzz/dice.ts'
 import { choose, NEW_SERVER } from './publisher-events.ts'
 import { configOf, connectTo, Life, type Connection } from './publisher-process.ts'
@@ -292,29 +292,29 @@ const CLOCK = `
   create function world.now() returns timestamptz stable language sql as 'select at from world.clock';
   update address_pools set range = '10.240.0.0-10.240.0.15' where kind = 'private_ipv4';
   update region set database_id = '00000000-0000-0000-0000-000000000001'`
-const SETTINGS = ['fsync = off', 'autovacuum = off', 'max_wal_size = 2048']
+const SETTINGS = ['autovacuum = off', 'max_wal_size = 2048']
 
 /** Starts PostgreSQL. Call it before the timers of this process are replaced. */
 export async function startPublishers(): Promise<{ readonly run: RunSeed; readonly stop: () => Promise<void> }> {
   const directory = mkdtempSync(join(tmpdir(), 'imds-world-'))
   chmodSync(directory, 0o711)
-  const server = await startSharedPostgres(directory)
-  const { host } = server.connection
-  const region = await connectTo(`${host} region`)
+  const server = await startSharedPostgres(join(directory, 'postgres'))
+  const regionUrl = databaseAt(server.url, 'region')
+  const region = await connectTo(regionUrl)
   for (const setting of SETTINGS) await region.query(`alter system set ${setting}`)
   await region.query('select pg_reload_conf()')
   await region.query(CLOCK)
-  const db = new Kysely<Tables>({ dialect: new PostgresDialect({ pool: new pg.Pool(configOf(`${host} region`)) }) })
+  const db = new Kysely<Tables>({ dialect: new PostgresDialect({ pool: new pg.Pool(configOf(regionUrl)) }) })
   for (const account of [ONE, ONE, TWO, TWO])
     await inTransaction(db, (tx) => createServer(tx, 'none', account, NEW_SERVER))
   await db.destroy()
   await region.end()
-  const postgres = await connectTo(`${host} postgres`)
+  const postgres = await connectTo(server.url)
   let runs = 0
   const run: RunSeed = async (seed, only) => {
     const name = `world_${runs++}`
     await postgres.query(`create database ${name} template region`)
-    const url = `${host} ${name}`
+    const url = databaseAt(server.url, name)
     const monitor = await connectTo(url)
     const ran = await play(new PublisherWorld(seed, url, monitor), seed, EVENTS[seed % 3]!, only)
     await monitor.end()

@@ -6,28 +6,26 @@ import { openStore } from '../../store/open.ts'
 import { StoreUnavailable, type Publisher } from '../../store/publisher.ts'
 import { regionFault, type ApiConfig } from '../service/config.ts'
 import { migrate } from '../database/migrate.ts'
-import { embeddedExists } from '../database/embedded.ts'
-import type { Database } from '../database/open.ts'
-import type { DatabaseSettings } from '../database/settings.ts'
+import { openDatabase, type Database } from '../database/open.ts'
 import type { Tables } from '../database/tables.ts'
 
-/**
- * What a command needs. `open`: opens the database, and may give up the rights of root: read what needs them before,
- * and open the store before.
- */
+/** What a command needs. */
 export interface CommandParts<Config extends Pick<ApiConfig, 'database'> = ApiConfig> {
   readonly config: Config
   readonly output: Output
-  readonly open: (settings: DatabaseSettings) => Promise<Database>
 }
 
-/** Uses the database, which must exist, with the tables of this version. */
+/** Opens the database for a command. */
+export function openForCommand({ config, output }: CommandParts<Pick<ApiConfig, 'database'>>): Promise<Database> {
+  return openDatabase(config.database, true, (error) => output.warn(error.message))
+}
+
+/** Uses the database, with the tables of this version. */
 export async function withDatabase<T>(
-  { config, open }: Pick<CommandParts<Pick<ApiConfig, 'database'>>, 'config' | 'open'>,
+  parts: CommandParts<Pick<ApiConfig, 'database'>>,
   use: (database: Database) => Promise<T>,
 ): Promise<T> {
-  refuseMissingDatabase(config.database)
-  const database = await open(config.database)
+  const database = await openForCommand(parts)
   try {
     await migrate(database.db)
     return await use(database)
@@ -36,25 +34,15 @@ export async function withDatabase<T>(
   }
 }
 
-/** Throws a CommandFailure if there is no database yet: only `apply` makes one. */
-export function refuseMissingDatabase(settings: DatabaseSettings): void {
-  if (settings.kind !== 'server' && !embeddedExists(settings.stateDirectory))
-    throw new CommandFailure(
-      1,
-      'there is no embedded database yet in IMDS_API_STATE_DIR: imds-api apply FILE creates it',
-    )
-}
-
 /**
- * Uses the store and the database, and the row of its region. Opens the store first: opening the database may give up
- * the rights of root. Rejects with a CommandFailure if the store is unavailable, or is that of another region.
+ * Uses the store and the database, and the row of its region. Rejects with a CommandFailure if the store is unavailable,
+ * or is that of another region.
  */
 export async function withStoreAndDatabase<T>(
   parts: CommandParts<Pick<ApiConfig, 'store' | 'database'>>,
   use: (database: Database, store: Publisher, region: Selectable<Tables['region']>) => Promise<T>,
 ): Promise<T> {
   const { config } = parts
-  refuseMissingDatabase(config.database)
   try {
     const store = await openStore(config.store)
     try {

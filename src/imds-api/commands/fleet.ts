@@ -23,7 +23,6 @@ import { openStore, type Publisher } from '../../store/open.ts'
 export async function listHypervisors(parts: CommandParts): Promise<number> {
   const { config, output } = parts
   const storeOpener = new StoreOpener(() => openStore(config.store))
-  await storeOpener.open().catch(() => undefined) // before this is another user than root; the table is printed without it
   try {
     return await withDatabase(parts, async ({ db }) => {
       const { hypervisors, storeProblem } = await readHypervisors(db, () => storeOpener.open())

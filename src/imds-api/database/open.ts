@@ -7,7 +7,6 @@ import pg, { TypeOverrides } from 'pg'
 import { parseIntoClientConfig } from 'pg-connection-string'
 import { StartFailure } from '../../runtime/listen.ts'
 import { readSecretFile } from '../../runtime/setting-files.ts'
-import { startEmbedded } from './embedded.ts'
 import { DEFAULT_CONNECTIONS, type DatabaseSettings } from './settings.ts'
 import type { Tables } from './tables.ts'
 import type { Db } from './transaction.ts'
@@ -27,8 +26,6 @@ export interface Database extends DatabasePool {
   readonly migrations: DatabasePool
   /** Opens a connection outside of the pools. */
   connect(): Promise<pg.Client>
-  /** Resolves when an embedded server has ended without our doing. */
-  readonly ended: Promise<void>
   close(): Promise<void>
 }
 
@@ -115,9 +112,7 @@ export async function openDatabase(
   isCommand: boolean,
   onBroken: (error: Error) => void,
 ): Promise<Database> {
-  const server = settings.kind === 'embedded' ? await startEmbedded(settings.stateDirectory) : undefined
-  const address = settings.kind === 'server' ? connectionTo(settings) : server!.connection
-  const connection = { ...address, ...LIVENESS }
+  const connection = { ...connectionTo(settings), ...LIVENESS }
   // Our bigints (revisions, row numbers) stay below 2^53.
   const types = new TypeOverrides()
   types.setTypeParser(pg.types.builtins.INT8, Number)
@@ -156,7 +151,6 @@ export async function openDatabase(
       Promise.all([pool, background.pool, migrations.pool].map((one) => one.end())),
       sleep(CLOSE_TIMEOUT_MS, undefined, { ref: false }),
     ])
-    await server?.stop()
   }
   try {
     await checkServer(pool, background.pool)
@@ -164,14 +158,13 @@ export async function openDatabase(
     await close()
     throw error
   }
-  const ended = server?.ended ?? Promise.withResolvers<never>().promise
   const connect = async () => {
     const client = new pg.Client(connection)
     client.on('error', reportedByQuery)
     await client.connect()
     return client
   }
-  return { db, pool, background, migrations, connect, close, ended }
+  return { db, pool, background, migrations, connect, close }
 }
 
 /** An error without a listener ends the process. The query of the connection, or its `end` event, tells of it. */
@@ -235,7 +228,7 @@ function endWhenSilent(client: Connected, silenceMs: number): void {
 }
 
 /** Parses the URL. Throws if it cannot be used, for example because it names a file that cannot be read. */
-function connectionTo({ url, passwordFile }: Extract<DatabaseSettings, { kind: 'server' }>): pg.ClientConfig {
+function connectionTo({ url, passwordFile }: DatabaseSettings): pg.ClientConfig {
   const password = passwordFile === undefined ? {} : { password: () => readSecretFile(passwordFile) }
   try {
     return { ...parseIntoClientConfig(url), ...password }

@@ -28,7 +28,7 @@ import {
 import { parseTokenSettings, TOKEN_VARIABLES, type TokenSettings } from '../auth/settings.ts'
 import type { ComputeMode } from '../changes/actions.ts'
 import { COMPUTE_VARIABLES, parseComputeListener, type ComputeListener } from '../compute/settings.ts'
-import { DATABASE_VARIABLES, parseDatabaseSettings, type DatabaseSettings } from '../database/settings.ts'
+import { DATABASE_VARIABLES, type DatabaseSettings } from '../database/settings.ts'
 import { CLIENT_VARIABLES, parseClientSettings, type ClientSettings } from '../http/settings.ts'
 import { MAIL_VARIABLES, parseMailSettings, type MailSettings } from '../mail/settings.ts'
 
@@ -83,16 +83,18 @@ export function parseApiConfig(env: Environment): ParsedVariables<ApiConfig> {
   const { values, fault, result } = readVariables(API_VARIABLES, env, /^IMDS_API_/)
   const clients = parseClientSettings(values, fault)
   const store = parseStore(values, fault)
-  const isFileStore = store === undefined || store.url.startsWith('file:')
-  const database = parseDatabaseSettings(values, isFileStore, fault)
   const mail = parseMailSettings(values, fault)
   const computeListener = parseComputeListener(values, fault)
-  if (clients === undefined || store === undefined || database === undefined) return result<ApiConfig>(undefined)
+  if (clients === undefined || store === undefined) return result<ApiConfig>(undefined)
   return result<ApiConfig>({
     ...clients,
     ...parseTokenSettings(values, clients.baseUrl, fault),
     operator: { ...values.IMDS_API_OPERATOR_LISTEN, passwordFile: values.IMDS_API_OPERATOR_PASSWORD_FILE },
-    database,
+    database: {
+      url: values.IMDS_API_DATABASE,
+      passwordFile: values.IMDS_API_DATABASE_PASSWORD_FILE,
+      connections: values.IMDS_API_DATABASE_CONNECTIONS,
+    },
     store,
     mail,
     compute: values.IMDS_API_COMPUTE,

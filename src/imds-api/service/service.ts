@@ -22,12 +22,11 @@ import { buildAuth } from './rest.ts'
 import { buildParts, type ApiService, type ServiceParts } from './service-parts.ts'
 import type { Db } from '../database/transaction.ts'
 
-/** A running imds-api. `failed` resolves with the reason when it cannot continue. */
+/** A running imds-api. */
 export interface Api {
   /** In the order of the configuration. */
   readonly listening: readonly ListenAddress[]
   readonly operator: HostPort
-  readonly failed: Promise<string>
   stop(): Promise<void>
 }
 
@@ -83,7 +82,6 @@ export async function startApi(config: ApiConfig, log: Log): Promise<Api> {
         await parts.delay.run(config.stopDelaySeconds)
         await stop()
       },
-      failed: database.ended.then(() => 'PostgreSQL has ended: its log is in IMDS_API_STATE_DIR/postgres/log'),
     }
   } catch (error) {
     await stop()

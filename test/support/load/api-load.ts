@@ -5,7 +5,7 @@ import { openDatabase } from '../../../src/imds-api/database/open.ts'
 import type { DatabaseSettings } from '../../../src/imds-api/database/settings.ts'
 import { composeMany } from '../../../src/imds-api/publish/compose.ts'
 import type { Publisher } from '../../../src/store/open.ts'
-import { besideEnvironment, type TestImdsApi } from '../programs/api.ts'
+import { type TestImdsApi } from '../programs/api.ts'
 import { until } from '../programs/daemon.ts'
 import { IMDS_API, programEnvironment } from '../programs/imds.ts'
 import { run } from '../programs/processes.ts'
@@ -75,7 +75,7 @@ export function untilAsked(condition: () => Promise<boolean>, what: string): Pro
 export async function verifyIsClean(t: Test, api: Pick<TestImdsApi, 'operatorUrl' | 'env'>): Promise<void> {
   await untilAsked(async () => (await metric(api, 'imds_api_outbox_servers')) === 0, 'the outbox to be empty')
   const { status, stdout, stderr } = await run([process.execPath, IMDS_API, 'reconcile', '--dry-run'], {
-    env: { ...programEnvironment(), ...besideEnvironment(api.env) },
+    env: { ...programEnvironment(), ...api.env },
   })
   t.match(
     { status, stdout: stdout.toString(), stderr },

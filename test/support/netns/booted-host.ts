@@ -106,7 +106,7 @@ mount -o remount,bind,rw proc/sys/net # those of its own namespace
 rm -f usr/sbin/policy-rc.d # in a container it says that packages start no unit
 
 # hide an imds that is installed on this machine
-rm -rf usr/lib/imds* usr/bin/imds* etc/imds etc/sysusers.d/imds.conf var/lib/imds var/lib/imds-api var/cache/imds var/cache/imds-api
+rm -rf usr/lib/imds* usr/bin/imds* etc/imds etc/sysusers.d/imds.conf var/lib/imds var/cache/imds var/cache/imds-api
 sed -i '/^imds\\(-api\\)\\?:/d' etc/passwd etc/group etc/shadow etc/gshadow
 
 mkdir store units changes
@@ -246,3 +246,16 @@ async function boot(
     },
   }
 }
+
+/** Starts Debian's PostgreSQL and Redis on a host, outside of systemd. */
+export const START_STORES = `
+set -e; bin=/usr/lib/postgresql/15/bin; install -d -o nobody /srv/postgresql; cd /srv/postgresql
+run="setpriv --reuid nobody --clear-groups"
+$run $bin/initdb --auth=trust --username=imds --encoding=UTF8 --no-sync data > /dev/null
+$run $bin/pg_ctl --pgdata=data --wait --log=log --options="-c unix_socket_directories=/srv/postgresql -c fsync=off" start
+$run redis-server --daemonize yes --dir /srv/postgresql --bind 127.0.0.1 --save '' --pidfile /srv/postgresql/redis.pid > /dev/null`
+/** Names them in the configuration of imds-api. */
+export const USE_STORES = `sed -i '${[
+  's|^IMDS_STORE=.*|IMDS_STORE=redis://127.0.0.1:6379|',
+  's|^IMDS_API_DATABASE=.*|IMDS_API_DATABASE=postgres://imds@127.0.0.1/postgres?sslmode=disable|',
+].join('; ')}' /etc/imds/imds-api.env`

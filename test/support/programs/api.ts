@@ -1,11 +1,10 @@
 /**
- * imds-api on an embedded PostgreSQL of its own: inside the process of a test (`anApi`), or as a child process
- * (`startImdsApi`). Both end with the test, even if its process is killed.
+ * imds-api on a database of its own: inside the process of a test (`anApi`), or as a child process (`startImdsApi`).
+ * Both end with the test.
  */
-import { execFileSync, spawn, type ChildProcess } from 'node:child_process'
+import { spawn, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
-import { chmodSync, mkdirSync, mkdtempSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { type ControlledTransaction, type Selectable, sql, type UpdateObject } from 'kysely'
@@ -18,10 +17,8 @@ import type { RegionIssuer } from '../../../src/imds-api/auth/region-issuer.ts'
 import { digest } from '../../../src/imds-api/auth/secrets.ts'
 import { ACCOUNT_QUEUE, AccountChanges } from '../../../src/imds-api/changes/account-changes.ts'
 import type { ComputeMode } from '../../../src/imds-api/changes/actions.ts'
-import { embeddedUrl } from '../../../src/imds-api/database/embedded.ts'
 import { migrate } from '../../../src/imds-api/database/migrate.ts'
 import { openDatabase, type Database } from '../../../src/imds-api/database/open.ts'
-import type { DatabaseSettings } from '../../../src/imds-api/database/settings.ts'
 import { type Db, inTransaction, type Tx } from '../../../src/imds-api/database/transaction.ts'
 import type { Tables } from '../../../src/imds-api/database/tables.ts'
 import { DatabaseReport } from '../../../src/imds-api/http/database-errors.ts'
@@ -42,39 +39,8 @@ import { checkResponses } from '../openapi-validator.ts'
 import { freePort } from '../redis/redis.ts'
 import { type LogLine, until } from './daemon.ts'
 import { IMDS_API, programEnvironment } from './imds.ts'
-import { startChild } from './processes.ts'
-import { makeDatabase, type TemplateName } from './shared-postgres.ts'
-
-/**
- * State directories that `npm test` makes once, because a copy takes a tenth of the time: `tables` has an empty region,
- * and `region` has `aRegion()`. A test that runs alone makes its own.
- */
-const STATES = process.env['IMDS_TEST_STATES']
-
-/** Makes the state directories that tests copy. To be small, they have no other databases, and no WAL to recycle. */
-export async function makeStates(directory: string): Promise<void> {
-  for (const name of ['tables', 'region']) {
-    const { db, pool, close } = await startState(join(directory, name))
-    await migrate(db)
-    if (name === 'region') await apply({ db }, aRegion())
-    for (const other of ['template0', 'template1']) {
-      await pool.query(`alter database ${other} is_template false`)
-      await pool.query(`drop database ${other}`)
-    }
-    await withoutFsync(pool)
-    await pool.query('alter system set wal_recycle = off')
-    await pool.query('alter system set wal_init_zero = off') // a new segment is sparse
-    await pool.query('select pg_reload_conf(), pg_switch_wal()')
-    await close()
-  }
-}
-
-/** Starts the PostgreSQL server of a state directory, and opens its database. */
-export function startState(stateDirectory: string): Promise<Database> {
-  return openDatabase({ kind: 'embedded', stateDirectory }, false, (error) => {
-    throw error
-  })
-}
+import { shortDirectory } from '../test-directory.ts'
+import { makeDatabase, startOwnPostgres } from './shared-postgres.ts'
 
 /** Sets columns of the row with this id. */
 export async function setRow<Table extends keyof Tables>(
@@ -103,48 +69,16 @@ export async function rowOf<Table extends keyof Tables>(
   return (await rows.executeTakeFirstOrThrow()) as unknown as Selectable<Tables[Table]>
 }
 
-/** Opens the database of a state directory in which an imds-api runs. */
-export function openState(stateDirectory: string): Promise<Database> {
-  return openDatabase(serverOf(stateDirectory), true, (error) => {
+/** Opens a database by its URL. `isCommand`: what it changes, an operator changes. */
+export function openUrl(url: string, isCommand = false): Promise<Database> {
+  return openDatabase({ url }, isCommand, (error) => {
     throw error
   })
 }
 
-/** The PostgreSQL server of an imds-api that runs in a state directory, for other processes. */
-export function serverOf(stateDirectory: string): Extract<DatabaseSettings, { readonly kind: 'server' }> {
-  return { kind: 'server', url: embeddedUrl(stateDirectory), passwordFile: undefined }
-}
-
-/** The database of an imds-api with this environment, for other processes. */
-export function databaseOf(
-  env: Readonly<Record<string, string>>,
-): Extract<DatabaseSettings, { readonly kind: 'server' }> {
-  return { kind: 'server', url: besideEnvironment(env)['IMDS_API_DATABASE']!, passwordFile: undefined }
-}
-
-/** Opens the database of an imds-api with this environment. */
-export function openDatabaseOf(env: Readonly<Record<string, string>>): Promise<Database> {
-  return openDatabase(databaseOf(env), true, (error) => {
-    throw error
-  })
-}
-
-/** The environment of a command beside an imds-api with this environment. */
-export function besideEnvironment(env: Readonly<Record<string, string>>): Readonly<Record<string, string>> {
-  if (env['IMDS_API_DATABASE'] !== 'embedded') return env
-  return { ...env, IMDS_API_DATABASE: embeddedUrl(env['IMDS_API_STATE_DIR']!) }
-}
-
-function openUrl(url: string): Promise<Database> {
-  return openDatabase({ kind: 'server', url, passwordFile: undefined }, false, (error) => {
-    throw error
-  })
-}
-
-/** A test needs nothing of its database after a crash of the machine. */
-async function withoutFsync(pool: Database['pool']): Promise<void> {
-  await pool.query('alter system set fsync = off')
-  await pool.query('select pg_reload_conf()')
+/** Opens the database of an imds-api, for other processes. */
+export function openDatabaseOf({ IMDS_API_DATABASE: url = '' }: Readonly<Record<string, string>>): Promise<Database> {
+  return openUrl(url, true)
 }
 
 /** The methods of the interface. */
@@ -167,7 +101,9 @@ export interface TestApi {
   readonly accounts: AccountChanges
   readonly auth: Auth
   readonly waits: Waits
-  /** A temporary directory, with the state directory of PostgreSQL and the store in it. */
+  /** The URL of its database. */
+  readonly url: string
+  /** A temporary directory, with the store in it. */
   readonly directory: string
   /** The audit lines until now. */
   readonly audit: readonly AuditLine[]
@@ -196,7 +132,7 @@ export interface TestApi {
 /**
  * Options of `anApi`. `region`: the region file. `accessTokenSeconds`: default 7200. `compute`: default none. `now`:
  * the clock of tokens, default the real one. `store`: what is configured, default plain records. `reports`: those of
- * guests, default none. `ownServer`: its PostgreSQL is embedded, in `directory`/state, and not shared with other tests.
+ * guests, default none. `ownServer`: its PostgreSQL is not shared with other tests.
  */
 export interface ApiOptions {
   readonly region?: RegionFile
@@ -261,18 +197,10 @@ export async function anApi(
   t: Test,
   { region, ownServer = false, accessTokenSeconds = 7200, ...options }: ApiOptions = {},
 ): Promise<TestApi> {
-  const url = ownServer ? undefined : await makeDatabase(t, region === undefined ? 'region' : 'tables')
-  const directory = await temporaryDirectory(
-    t,
-    url === undefined ? (region === undefined ? 'region' : 'tables') : 'none',
-  )
-  const database = await (url === undefined ? startState(join(directory, 'state')) : openUrl(url))
+  const url = await databaseWith(t, region, ownServer ? (await startOwnPostgres(t)).url : undefined)
+  const directory = shortDirectory(t, 0o711)
+  const database = await openUrl(url)
   t.teardown(() => database.close())
-  if (STATES === undefined) await withoutFsync(database.pool)
-  if (STATES === undefined || region !== undefined) {
-    await migrate(database.db)
-    await apply(database, region ?? aRegion())
-  }
   const { server, accounts, auth, waits, audit } = await serveDatabase(t, database, {
     accessTokenSeconds,
     ...options,
@@ -311,6 +239,7 @@ export async function anApi(
     accounts,
     auth,
     waits,
+    url,
     directory,
     audit,
     token,
@@ -382,6 +311,22 @@ export async function anApi(
   }
 }
 
+/** Fills a database, or a new one of the shared server, with a region. Returns its URL. */
+async function databaseWith(t: Pick<Test, 'teardown'>, region?: RegionFile, given?: string): Promise<string> {
+  if (given === undefined && region === undefined) return makeDatabase(t, 'region')
+  const url = given ?? (await makeDatabase(t, 'tables'))
+  await fillDatabase(url, region ?? aRegion())
+  return url
+}
+
+/** Makes the tables of a database, with a region or without. */
+export async function fillDatabase(url: string, region?: RegionFile): Promise<void> {
+  const database = await openUrl(url)
+  await migrate(database.db)
+  if (region !== undefined) await apply(database, region)
+  await database.close()
+}
+
 /** Begins a transaction that may stay idle: PostgreSQL ends an idle one of a request after seconds. */
 export async function openTransaction(db: Db): Promise<ControlledTransaction<Tables>> {
   const transaction = await db.startTransaction().execute()
@@ -439,9 +384,10 @@ export interface TestImdsApi {
 }
 
 /**
- * Applies a region and starts imds-api on free ports of 127.0.0.1 with a database of the shared PostgreSQL (without that,
- * an embedded one) and a directory of files as its store. `env` adds to its environment and overrides. `stderr`: a file descriptor. `wrapper`: a command that
- * starts it, such as prlimit. Resolves when it listens; the test stops it.
+ * Starts imds-api on free ports of 127.0.0.1, with a database that has a region, and a directory of files as its store.
+ * `env` adds to its environment and overrides. `stderr`: a file descriptor.
+ * `wrapper`: a command that starts it, such as prlimit. Resolves when it listens; the test stops it. `directory`: with its
+ * region file and its store.
  */
 export async function startImdsApi(
   t: Pick<Test, 'teardown'>,
@@ -449,30 +395,19 @@ export async function startImdsApi(
   region?: RegionFile,
   stderr: number | 'inherit' = 'inherit',
   wrapper: readonly string[] = [],
-): Promise<TestImdsApi> {
-  const template = region === undefined ? 'region' : 'tables'
-  const database = env['IMDS_API_DATABASE'] ?? (await makeDatabase(t, template)) ?? 'embedded'
-  const isEmbedded = database === 'embedded'
-  const directory = await temporaryDirectory(t, isEmbedded ? template : 'none')
+): Promise<TestImdsApi & { readonly directory: string }> {
+  const directory = shortDirectory(t, 0o711)
   mkdirSync(join(directory, 'store'))
   const listen = `127.0.0.1:${await freePort()}`
   const full = {
     IMDS_API_LISTEN: listen,
     IMDS_API_OPERATOR_LISTEN: '127.0.0.1:0',
-    IMDS_API_DATABASE: database,
-    IMDS_API_STATE_DIR: join(directory, 'state'),
     IMDS_STORE: `file:${join(directory, 'store')}`,
     ...env,
+    IMDS_API_DATABASE: await databaseWith(t, region, env['IMDS_API_DATABASE']),
   }
   writeRegion(directory, region)
-  const isReady = region === undefined && STATES !== undefined && (isEmbedded || env['IMDS_API_DATABASE'] === undefined)
-  if (!isReady) {
-    const opened = await (isEmbedded ? startState(full.IMDS_API_STATE_DIR) : openUrl(database))
-    await migrate(opened.db)
-    await apply(opened, region ?? aRegion())
-    await opened.close()
-  }
-  return startProcess(t, full, stderr, wrapper)
+  return { ...(await startProcess(t, full, stderr, wrapper)), directory }
 }
 
 type SecretFiles = Readonly<Partial<Record<'secret_file' | 'password_file' | 'totp_secret_file', string>>>
@@ -551,21 +486,4 @@ export async function startProcess(
     },
     metrics: async () => (await fetch(`${operatorUrl}/metrics`)).text(),
   }
-}
-
-/**
- * Ends with its input. A PostgreSQL that is still there was left by a test that was killed; the file is gone after a
- * stop. The directory has to be short for a unix socket, and open to the user in whose name root runs PostgreSQL.
- */
-const KEEPER = `echo up; cat > /dev/null; pid=$(head -n 1 "$0/state/postgres/data/postmaster.pid" 2> /dev/null) && kill -QUIT "$pid" && sleep 1; rm -rf "$0"`
-
-/** With the state directory in it if it is prepared: with `aRegion()` unless the test has another `region`. */
-async function temporaryDirectory(t: Pick<Test, 'teardown'>, state: TemplateName | 'none'): Promise<string> {
-  const directory = mkdtempSync(join(tmpdir(), 'imds-api-'))
-  chmodSync(directory, 0o711)
-  if (STATES !== undefined && state !== 'none')
-    execFileSync('cp', ['-a', '--sparse=always', join(STATES, state), join(directory, 'state')])
-  const keeper = await startChild(['sh', '-c', KEEPER, directory])
-  t.teardown(() => keeper.stop())
-  return directory
 }

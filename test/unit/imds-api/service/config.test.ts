@@ -1,7 +1,8 @@
 import { expect, test } from 'vitest'
 import { parseApiConfig } from '../../../../src/imds-api/service/config.ts'
 
-const FILES = { IMDS_STORE: 'file:/srv/imds' }
+const DATABASE = { IMDS_API_DATABASE: 'postgres://u@h/d' }
+const FILES = { IMDS_STORE: 'file:/srv/imds', ...DATABASE }
 const REDIS = { IMDS_STORE: 'redis://r:6379', IMDS_REGION: 'gb1' }
 
 function valueOf(env: Record<string, string>) {
@@ -24,7 +25,7 @@ test('the minimal configuration has the documented defaults', () => {
     trustedProxies: [],
     connectionsPerAddress: 256,
     stopDelaySeconds: 0,
-    database: { kind: 'embedded', stateDirectory: '/var/lib/imds-api', connections: 16 },
+    database: { url: 'postgres://u@h/d', passwordFile: undefined, connections: 16 },
     store: expect.objectContaining({ url: 'file:/srv/imds', userDataMaxBytes: 16_384 }) as unknown,
     accessTokenSeconds: 7200,
     refreshTokenSeconds: 2_592_000,
@@ -55,14 +56,14 @@ test('every variable is read, and an empty one is not set', () => {
       IMDS_API_REFRESH_TOKEN_SECONDS: '3600',
       IMDS_API_OTP_HEADERS: ' X-Acme-OTP,x-acme-otp,X-Acme-EU-OTP',
       IMDS_API_LOG_LEVEL: 'debug',
-      IMDS_API_STATE_DIR: '',
+      IMDS_API_SMTP: '',
     }),
   ).toMatchObject({
     listen: [{ host: '::', port: 443 }, { path: '/run/x.sock' }],
     operator: { host: '10.0.0.1', port: 1 },
     tls: { certificate: '/c', key: '/k' },
     baseUrl: 'https://api.example.com',
-    database: { kind: 'server', url: 'postgres://u@h/d', passwordFile: '/p', connections: 1 },
+    database: { url: 'postgres://u@h/d', passwordFile: '/p', connections: 1 },
     trustedProxies: ['10.0.0.1', 'fd00::/8', 'unix:'],
     connectionsPerAddress: 4_096,
     accessTokenSeconds: 60,
@@ -70,11 +71,6 @@ test('every variable is read, and an empty one is not set', () => {
     otpHeaders: ['x-acme-otp', 'x-acme-eu-otp'],
     logLevel: 'debug',
     store: { url: 'redis://r:6379', region: 'gb1' },
-  })
-  expect(valueOf({ ...REDIS, IMDS_API_DATABASE: 'embedded', IMDS_API_STATE_DIR: '/x' }).database).toEqual({
-    kind: 'embedded',
-    stateDirectory: '/x',
-    connections: 16,
   })
 })
 
@@ -142,8 +138,8 @@ test.each([
   ['IMDS_API_DATABASE', 'postgres://u@a,u@b/d', 'must name one'],
   ['IMDS_API_DATABASE', 'postgres://u@a/d?host=b,c', 'must name one'],
   ['IMDS_API_DATABASE', 'postgres://u@a/d?target_session_attrs=read-write', 'must not have target_session_attrs'],
-  ['IMDS_API_DATABASE_PASSWORD_FILE', '/p', 'is for postgres:'],
-  ['IMDS_API_STATE_DIR', 'here', 'must be an absolute path'],
+  ['IMDS_API_DATABASE', 'embedded', 'must be postgres:'],
+  ['IMDS_API_DATABASE', '', 'is not set: make a database (createdb '],
   ['IMDS_API_OTP_HEADERS', 'X-Service-OTP,X-My OTP', '"x-my otp" must begin with X- and end with -OTP'],
   ['IMDS_API_OTP_HEADERS', 'Authorization', '"authorization" must begin with X-'],
   ['IMDS_API_OTP_HEADERS', ' , ', 'must be the names of one or more headers, such as X-Service-OTP'],
@@ -159,12 +155,11 @@ test.each<[Record<string, string>, string]>([
   [{ IMDS_API_LISTEN: 'unix:/x' }, 'IMDS_API_BASE_URL is not set: with unix sockets only'],
   [{ IMDS_API_TLS_CERT_FILE: '/c' }, 'IMDS_API_TLS_KEY_FILE is not set'],
   [{ IMDS_API_TLS_KEY_FILE: '/k' }, 'IMDS_API_TLS_CERT_FILE is not set'],
-  [{ IMDS_STORE: 'redis://r:6379', IMDS_API_DATABASE: 'embedded' }, 'IMDS_REGION '],
-  [REDIS, 'IMDS_API_DATABASE is not set: with Redis it must be'],
+  [{ IMDS_STORE: 'redis://r:6379' }, 'IMDS_REGION '],
 ])('%j lacks another variable: %s', (env, fault) => expect(faultsOf(env)).toEqual([expect.stringContaining(fault)]))
 
 test('everything that is wrong is named at once', () => {
-  const variables = ['LISTEN', 'OPERATOR_LISTEN', 'BASE_URL', 'DATABASE', 'STATE_DIR', 'LOG_LEVEL'].map(
+  const variables = ['LISTEN', 'OPERATOR_LISTEN', 'BASE_URL', 'DATABASE', 'AUDIT_FILE', 'LOG_LEVEL'].map(
     (name) => `IMDS_API_${name}`,
   )
   const faults = faultsOf(Object.fromEntries([...variables, 'IMDS_STORE'].map((name) => [name, 'x'])))

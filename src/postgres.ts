@@ -53,16 +53,24 @@ export async function startPostgres(directory: string, settings: readonly string
     if (initdb.exitCode !== 0) throw new StartFailure(`initdb failed: ${Buffer.concat(stderr as Buffer[]).toString()}`)
   }
   const flags = [...SETTINGS, ...settings].flatMap((setting) => ['-c', setting])
-  const child = spawn('/bin/sh', ['-c', LAUNCH, log, join(native, 'bin/postgres'), '-D', data, '-k', directory, ...flags], {
-    ...options,
-    stdio: ['pipe', 'ignore', 'ignore'],
-  })
+  const child = spawn(
+    '/bin/sh',
+    ['-c', LAUNCH, log, join(native, 'bin/postgres'), '-D', data, '-k', directory, ...flags],
+    {
+      ...options,
+      stdio: ['pipe', 'ignore', 'ignore'],
+    },
+  )
   child.unref()
   child.stdin.on('error', () => undefined) // it has ended
-  const ended = once(child, 'exit').then(() => child.stdin.destroy())
+  let hasEnded = false as boolean // TypeScript does not see that it changes
+  const ended = once(child, 'exit').then(() => {
+    hasEnded = true
+    child.stdin.destroy()
+  })
   const url = `postgres://imds@/postgres?host=${directory}`
   while (!(await canConnect(url))) {
-    if (child.exitCode !== null) throw new StartFailure(`PostgreSQL does not start: ${readFileSync(log, 'utf8')}`)
+    if (hasEnded) throw new StartFailure(`PostgreSQL does not start: ${readFileSync(log, 'utf8')}`)
     await sleep(POLL_MS)
   }
   return {

@@ -96,7 +96,9 @@ async function startBoth(): Promise<void> {
       const address = api.listening.find((place) => place.path === undefined)
       if (address !== undefined) console.log(`${tryLines(formatHostPort(address), guest).join('\n')}\n`)
     }
-    await (await postgres).ended
+    await (
+      await postgres
+    ).ended
     if (!ending) console.error('PostgreSQL has ended')
   } catch (error) {
     if (!ending)

@@ -4,12 +4,6 @@ import { EVENTS } from '../conditions/events.ts'
 
 export const API_EVENTS: readonly Meaning[] = [
   {
-    code: 'service-ended',
-    what: 'PostgreSQL has ended, and so has imds-api; systemd starts both again.',
-    guests: 'nothing.',
-    remedy: 'if it repeats, see `IMDS_API_STATE_DIR/postgres/log`; most often the disk is full',
-  },
-  {
     code: 'database-connection-lost',
     what: 'connections to PostgreSQL broke; they are opened again.',
     guests: 'nothing.',
@@ -19,8 +13,7 @@ export const API_EVENTS: readonly Meaning[] = [
     code: 'database-unreachable',
     what: 'PostgreSQL does not answer. Requests get 503.',
     guests: 'nothing; new servers wait.',
-    remedy:
-      'start it: `readyz` has the reason. Your own: does it accept the user of `IMDS_API_DATABASE`? Embedded: see `IMDS_API_STATE_DIR/postgres/log`',
+    remedy: 'start it: `readyz` has the reason. Does it accept the user of `IMDS_API_DATABASE`?',
   },
   {
     code: 'database-full',
@@ -44,12 +37,6 @@ export const API_EVENTS: readonly Meaning[] = [
   {
     code: 'rows-not-deleted',
     what: 'expired rows of the database were not deleted; imds-api tries again in an hour.',
-    guests: 'nothing.',
-    remedy: 'repair the database if `reason` repeats',
-  },
-  {
-    code: 'sign-in-not-kept',
-    what: 'the address of a sign-in was not written to the database, so a limit on failed sign-ins may affect it after a restart.',
     guests: 'nothing.',
     remedy: 'repair the database if `reason` repeats',
   },

@@ -6,16 +6,15 @@
  * - The limit of a pair is small. It stops guesses from one address, and does not affect others.
  * - The limit of an address is larger. It stops one address that tries many subjects.
  * - The limit of a subject is larger too. It stops guesses from many addresses. An attacker can use up this limit, but
- *   must not lock out the real subject. So an address from which the subject has succeeded before has only the limit of
- *   its pair.
+ *   must not lock out the real subject. So an address from which the subject has succeeded since the start of this
+ *   process has only the limit of its pair.
  *
  * A request beyond a limit is refused before its secret is checked, so a guess beyond it learns nothing. Invented names
  * have the same limits as real ones, so the limits do not show which are real. They are counted in tables of their own,
  * and so are clients and users, so invented names evict nobody.
  *
  * Memory is bounded: MAX_ENTRIES entries of each table, some 30 MB, and at most 5 KB for each client or user that has
- * succeeded. An address beyond its limit makes no entries. Each process counts for itself. The known addresses are in
- * the database too (imds-api/auth/known-addresses.ts).
+ * succeeded. An address beyond its limit makes no entries. Each process counts for itself.
  */
 import { LRUCache } from 'lru-cache'
 import { hash } from 'node:crypto'
@@ -56,18 +55,7 @@ const ADDRESS: Allowance = { burst: 100, perSecond: 1 }
 const SUBJECT: Allowance = { burst: 100, perSecond: 1 / 60 }
 const MAX_ENTRIES = 10_000
 /** From how many addresses a subject is known, at most. */
-export const MAX_KNOWN_ADDRESSES = 64
-/** A success at a known address is reported again after a day, so that the database has the day of the last one. */
-const REPORT_INTERVAL_MS = 86_400_000
-
-/**
- * An address from which a subject has succeeded. `reportedMs`: when `recordSuccess` returned true for it; undefined:
- * never in this process.
- */
-interface Known {
-  readonly bucket: TokenBucket
-  readonly reportedMs: number | undefined
-}
+const MAX_KNOWN_ADDRESSES = 64
 
 /** Counts failures. `now`: milliseconds of a monotonic clock. */
 export class FailureLimit {
@@ -80,13 +68,19 @@ export class FailureLimit {
    * real subjects have them.
    */
   readonly #known = {
-    client: table<Map<string, Known>>(),
-    user: table<Map<string, Known>>(),
-    server: table<Map<string, Known>>(),
+    client: table<Map<string, TokenBucket>>(),
+    user: table<Map<string, TokenBucket>>(),
+    server: table<Map<string, TokenBucket>>(),
   }
 
   constructor(now: () => number) {
     this.#now = now
+  }
+
+  /** The quota of a subject that may not try now. */
+  exceededQuota(subject: FailureSubject, address: string): Quota | undefined {
+    const seconds = this.waitSeconds(subject, address)
+    return seconds === undefined ? undefined : this.quotaOf(subject, address, seconds)
   }
 
   /** The seconds after which a request may be tried again; undefined: it may be tried now. */
@@ -103,7 +97,7 @@ export class FailureLimit {
   quotaOf(subject: FailureSubject, address: string, waitSeconds: number | undefined): Quota {
     const keys = failureKeys(subject, address)
     const buckets = [
-      this.#known[subject.kind].get(keys.subject)?.get(keys.address)?.bucket,
+      this.#known[subject.kind].get(keys.subject)?.get(keys.address),
       this.#real[subject.kind].pairs.get(keys.pair),
       this.#unknown[subject.kind].pairs.get(keys.pair),
     ]
@@ -117,8 +111,8 @@ export class FailureLimit {
     }
   }
 
-  /** `isReal`: the client or user exists. */
-  countFailure(subject: FailureSubject, address: string, isReal: boolean): void {
+  /** Returns what is left of the quota. `isReal`: the client or user exists. */
+  countFailure(subject: FailureSubject, address: string, isReal: boolean): Quota {
     // false for requests in parallel that fail after the limit was reached
     const isWithin = this.waitSeconds(subject, address) === undefined
     const counted = isReal ? this.#real : this.#unknown
@@ -132,61 +126,26 @@ export class FailureLimit {
       if (bucket === undefined) buckets.set(key, (bucket = new TokenBucket(burst, perSecond)))
       bucket.take(this.#now(), 1)
     }
+    return this.quotaOf(subject, address, undefined)
   }
 
-  /** Returns true if the database should have this success: the first at an address, or the first in a day. */
-  recordSuccess(subject: FailureSubject, address: string): boolean {
-    const { subject: name, address: source } = failureKeys(subject, address)
-    const known = this.#known[subject.kind].get(name) ?? new Map<string, Known>()
-    const { bucket, reportedMs } = known.get(source) ?? this.#learned(subject.kind, name, source)
-    const isReportDue = reportedMs === undefined || this.#now() - reportedMs >= REPORT_INTERVAL_MS
+  /** The address becomes known, with the failures that were counted for its pair. */
+  recordSuccess(subject: FailureSubject, address: string): void {
+    const { subject: name, address: source, pair } = failureKeys(subject, address)
+    const known = this.#known[subject.kind].get(name) ?? new Map<string, TokenBucket>()
+    const bucket =
+      known.get(source) ?? this.#real[subject.kind].pairs.get(pair) ?? new TokenBucket(PAIR.burst, PAIR.perSecond)
     known.delete(source)
-    known.set(source, { bucket, reportedMs: isReportDue ? this.#now() : reportedMs })
+    known.set(source, bucket)
     // the one that is the longest without a success
     if (known.size > MAX_KNOWN_ADDRESSES) known.delete(known.keys().next().value!)
     this.#known[subject.kind].set(name, known)
-    return isReportDue
-  }
-
-  /**
-   * True if the subject is beyond the limit of its failures, which counts at all addresses that are not known, and the
-   * address is not known.
-   */
-  isLockedOut(subject: FailureSubject, address: string): boolean {
-    const keys = failureKeys(subject, address)
-    if (this.#known[subject.kind].get(keys.subject)?.has(keys.address) === true) return false
-    return [this.#real, this.#unknown].some(
-      (counted) => counted[subject.kind].subjects.get(keys.subject)?.hasToken(this.#now()) === false,
-    )
-  }
-
-  /**
-   * Adds known addresses. `sources`: in the form of `failureKeys`, the latest last. Those that this process has seen itself
-   * count as later.
-   */
-  learn(subject: FailureSubject, sources: readonly string[]): void {
-    if (sources.length === 0) return
-    const { subject: name } = failureKeys(subject, '')
-    const known = this.#known[subject.kind].get(name) ?? new Map<string, Known>()
-    const learned = sources
-      .filter((source) => !known.has(source))
-      .map((source) => [source, this.#learned(subject.kind, name, source)] as const)
-    this.#known[subject.kind].set(name, new Map([...learned, ...known].slice(-MAX_KNOWN_ADDRESSES)))
-  }
-
-  /** An address that becomes known. It keeps the failures that were counted for its pair. */
-  #learned(kind: FailureSubject['kind'], name: string, source: string): Known {
-    return {
-      bucket: this.#real[kind].pairs.get(pairOf(source, name)) ?? new TokenBucket(PAIR.burst, PAIR.perSecond),
-      reportedMs: undefined,
-    }
   }
 
   #countersOf(subject: FailureSubject, address: string, counted: readonly Tables[]): readonly Counter[] {
     const keys = failureKeys(subject, address)
     const known = this.#known[subject.kind].get(keys.subject)?.get(keys.address)
-    if (known !== undefined)
-      return [{ buckets: new Map([[keys.address, known.bucket]]), key: keys.address, allowance: PAIR }]
+    if (known !== undefined) return [{ buckets: new Map([[keys.address, known]]), key: keys.address, allowance: PAIR }]
     return [
       { buckets: this.#addresses, key: keys.address, allowance: ADDRESS },
       ...counted.flatMap(({ pairs, subjects }) => [
@@ -209,14 +168,10 @@ function tables(): Tables {
  * The keys of the buckets. An IPv6 address counts as its /64, because one user often has a whole /64. A name may have
  * any length, so its hash is the key.
  */
-export function failureKeys(
+function failureKeys(
   { name }: FailureSubject,
   address: string,
 ): { readonly subject: string; readonly address: string; readonly pair: string } {
   const [subject, source] = [hash('sha256', name, 'base64url'), sourceOf(canonicalAddress(address) ?? address)]
-  return { subject, address: source, pair: pairOf(source, subject) }
-}
-
-function pairOf(source: string, subject: string): string {
-  return `${source} ${subject}`
+  return { subject, address: source, pair: `${source} ${subject}` }
 }

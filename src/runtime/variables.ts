@@ -3,7 +3,7 @@
  * prints it for --help; a test compares docs/configuration.md with it.
  */
 import type { Parsed } from '../metadata/parsed.ts'
-import { parseAddressPort, type HostPort } from './host-port.ts'
+import { parseAddressPort, parseUnixSocket, type HostPort, type ListenAddress } from './host-port.ts'
 
 export type Environment = Readonly<Record<string, string | undefined>>
 
@@ -12,11 +12,12 @@ export type TextParser<T> = (text: string) => Parsed<T, string>
 
 /**
  * A row of the table. `default` is a text, parsed like one that is set; undefined: the variable is absent, which is a
- * fault if there is a `required`, which says what to do.
+ * fault if there is a `required`, which says what to do. `needs`: variables that must be set beside it.
  */
 export interface Variable<T = unknown> {
   readonly default?: string
   readonly required?: string
+  readonly needs?: readonly string[]
   readonly parse: TextParser<T>
   readonly help: string
 }
@@ -86,6 +87,14 @@ export function readVariables<T extends Rows>(table: T, env: Environment, own: R
     return [variable, usual?.ok === true ? usual.value : undefined]
   })
   const invalid = new Set(faults.map(({ variable }) => variable))
+  for (const [variable, { needs = [] }] of Object.entries(table)) {
+    const missing = needs.filter((other) => textOf(table, env, other) === undefined && !invalid.has(other))
+    if (textOf(table, env, variable) === undefined) continue
+    for (const other of missing) {
+      faults.push({ variable: other, message: `is not set: ${variable} needs it` })
+      invalid.add(other)
+    }
+  }
   const unknown = Object.keys(env)
     .filter((variable) => own.test(variable) && !(variable in table))
     .map((variable) => describeUnknown(variable, Object.keys(table)))
@@ -169,6 +178,15 @@ export function addressPort(example: string): TextParser<HostPort> {
     return value === undefined
       ? { ok: false, faults: [`must be ADDRESS:PORT, such as ${example}`] }
       : { ok: true, value }
+  }
+}
+
+/** `example`: how one is written. */
+export function listenAddress(example: string): TextParser<ListenAddress> {
+  return (text) => {
+    const value = parseUnixSocket(text) ?? parseAddressPort(text)
+    const fault = `"${text}" is not ADDRESS:PORT or unix:PATH, such as ${example}`
+    return value === undefined ? { ok: false, faults: [fault] } : { ok: true, value }
   }
 }
 

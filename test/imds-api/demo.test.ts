@@ -93,9 +93,7 @@ t.test('npm start: the printed lines create a server, and its guest reads user-d
   t.match(reference.stdout, /swagger-ui/)
 
   const [demo] = readdirSync(directory) as [string]
-  const postgres = Number(
-    readFileSync(join(directory, demo, 'api/postgres/data/postmaster.pid'), 'utf8').split('\n', 1)[0],
-  )
+  const postgres = Number(readFileSync(join(directory, demo, 'postgres/data/postmaster.pid'), 'utf8').split('\n', 1)[0])
   t.ok(existsSync(`/proc/${postgres}`))
   child.kill('SIGUSR1') // it would open the debugger of Node.js, which says so
   child.kill('SIGHUP')

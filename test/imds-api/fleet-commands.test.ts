@@ -1,18 +1,17 @@
 /** The commands of docs/operations/jobs.md that drain, evacuate and remove a hypervisor, with a running imds-api. */
-import { writeFileSync } from 'node:fs'
-import { join } from 'node:path'
 import t from 'tap'
 import { keysOf } from '../../src/store/redis/keys.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { aRegion } from '../support/fixtures/region.ts'
 import { metric } from '../support/load/api-load.ts'
-import { startImdsApi } from '../support/programs/api.ts'
+import { startImdsApi, writeRegion } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { runExample } from '../support/programs/example.ts'
 import { IMDS_API, IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
 import { run } from '../support/programs/processes.ts'
 import { startRedis } from '../support/redis/redis.ts'
 import { executed } from '../tools/documents.ts'
+import { shortDirectory } from '../support/test-directory.ts'
 import { openTestStore } from '../support/test-store.ts'
 
 const NEW_SERVER = { image: 'img-deb12', zone: 'gb1-a' }
@@ -111,9 +110,8 @@ t.test('a hypervisor is replaced by the documented commands, and visible to oper
   )
   await store.remove('srv-other')
 
-  const { directory } = api
   const pruned = { ...region, hypervisors: region.hypervisors.filter(({ name }) => name !== 'hv1') }
-  writeFileSync(join(directory, 'region.yaml'), JSON.stringify(pruned))
+  const file = writeRegion(shortDirectory(t), pruned)
   const migrate = async ([server]: readonly string[]) => {
     t.equal(server, id)
     await until(async () => (await placeOf()) === 'hv1,hv2', 'the record to name both')
@@ -128,10 +126,7 @@ t.test('a hypervisor is replaced by the documented commands, and visible to oper
     t.match(args.join(' '), /^hv1 systemctl disable --now imds-firewall\.service imds\.service imds\.socket$/)
     return until(async () => (await placeOf()) === 'hv2', 'the record to name the target')
   }
-  const example = executed('docs/operations/jobs.md', 'replace with imds-api').replace(
-    'region.yaml',
-    join(directory, 'region.yaml'),
-  )
+  const example = executed('docs/operations/jobs.md', 'replace with imds-api').replace('region.yaml', file)
   const { status, stdout, stderr } = await runExample(t, example, {
     programs: { migrate, ssh },
     commands: { 'imds-api': [process.execPath, IMDS_API], imdsctl },

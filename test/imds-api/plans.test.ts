@@ -4,7 +4,6 @@
  */
 import { statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { pino } from 'pino'
 import t, { type Test } from 'tap'
 import { purgeActions } from '../../src/imds-api/changes/action-queue.ts'
 import { purgeEvents } from '../../src/imds-api/changes/events.ts'
@@ -307,11 +306,7 @@ t.test('no statement reads a table that grows from end to end', { skip: without(
       applications: [{ id: APPLICATION, account: ONE, name: 'Dashboard', secret_file: `${APPLICATION}.secret` }],
     },
   )
-  const database = await openDatabase(
-    { url: postgres.url },
-    true,
-    () => undefined,
-  )
+  const database = await openDatabase({ url: postgres.url }, true, () => undefined)
   t.teardown(() => database.close())
   await fillRegion(database.pool, ONE, SIZE)
   const filled = statSync(log).size
@@ -330,7 +325,6 @@ t.test('no statement reads a table that grows from end to end', { skip: without(
     { baseUrl: 'https://api.example.com', accessTokenSeconds: 60, refreshTokenSeconds: 60 },
     undefined,
     Date.now,
-    pino({ enabled: false }),
   )
   await Promise.all([
     auth.purge(),

@@ -14,15 +14,18 @@ import {
   openDatabaseOf,
   openTransaction,
   startImdsApi,
+  writeRegion,
 } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
+import { shortDirectory } from '../support/test-directory.ts'
 import { IMDS_API, programEnvironment } from '../support/programs/imds.ts'
 import { run } from '../support/programs/processes.ts'
 
 t.setTimeout(300_000) // as under `npm test`
 
 const api = await startImdsApi(t, { IMDS_API_DATABASE_CONNECTIONS: '3' })
-const { directory } = api
+const directory = shortDirectory(t)
+writeRegion(directory) // for the files of its secrets
 
 async function imdsApi(...args: string[]) {
   const { status, stdout, stderr } = await run([process.execPath, IMDS_API, ...args], {
@@ -146,13 +149,10 @@ t.test('apply changes the database even if its output is lost, and exits with 74
     JSON.stringify(aRegion({ users: aRegion().users.map((user) => ({ ...user, name: `${user.name} Jr` })) })),
   )
   const command = `exec ${process.execPath} ${IMDS_API} apply ${file} > /dev/full`
-  t.match(
-    await run(['bash', '--norc', '-c', command], { env: { ...programEnvironment(), ...api.env } }),
-    {
-      status: 74,
-      stderr: /^imds-api: output was lost: ENOSPC: /,
-    },
-  )
+  t.match(await run(['bash', '--norc', '-c', command], { env: { ...programEnvironment(), ...api.env } }), {
+    status: 74,
+    stderr: /^imds-api: output was lost: ENOSPC: /,
+  })
   t.same((await imdsApi('apply', file)).stdout, ['no difference'])
 })
 
@@ -190,7 +190,10 @@ t.test('a bad region file exits with 78 and names every fault; wrong arguments w
     env: { ...programEnvironment(), IMDS_API_LISTEN: 'x', IMDS_STORE: 'y' },
   })
   t.equal(bad, 78)
-  t.match(faults, /^imds-api: IMDS_API_LISTEN .*\nimds-api: IMDS_STORE /)
+  t.match(
+    faults,
+    /^imds-api: IMDS_API_LISTEN .*\nimds-api: IMDS_API_DATABASE is not set: make a database .*\nimds-api: IMDS_STORE /,
+  )
 })
 
 t.test('SIGTERM during the start ends it with 0', async (t) => {

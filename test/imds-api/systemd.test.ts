@@ -50,8 +50,7 @@ t.test(
       )
       const { id } = JSON.parse(answer) as { id: string }
       await until(
-        () =>
-          shell(`redis-cli hexists imds:{gb1}:instances ${id}`).then((text) => text.trim() === '1'),
+        () => shell(`redis-cli hexists imds:{gb1}:instances ${id}`).then((text) => text.trim() === '1'),
         'the record',
       )
     }

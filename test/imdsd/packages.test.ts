@@ -11,7 +11,14 @@ import type { CheckResult } from '../../src/runtime/check.ts'
 import { buildImds, buildNode } from '../../deploy/debian/build.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { startLoad, summary } from '../support/load/load.ts'
-import { bootBareHost, LINK, START_STORES, USE_STORES, withoutSystemd, type BootedHost } from '../support/netns/booted-host.ts'
+import {
+  bootBareHost,
+  LINK,
+  START_STORES,
+  USE_STORES,
+  withoutSystemd,
+  type BootedHost,
+} from '../support/netns/booted-host.ts'
 import { changedFiles } from '../support/netns/changed-files.ts'
 import { SERVICE } from '../support/netns/namespaces.ts'
 import { ENDLESS_SHARE, until } from '../support/programs/daemon.ts'

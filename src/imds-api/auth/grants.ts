@@ -75,18 +75,18 @@ export class Grants {
   }
 
   async #authenticate({ credentials, address }: TokenRequest): Promise<Client> {
-    const { db, known, lookups, now } = this.#parts
+    const { db, failures, lookups, now } = this.#parts
     const { id: text, secret } = credentials ?? { id: '', secret: '' }
     const id = formDecoded(text) // no id has a character that is encoded
     const subject: FailureSubject = { kind: 'client', name: id }
-    await refuseBeyondFailures(known, subject, address)
+    refuseBeyondFailures(failures, subject, address)
     const found = await lookups.run(address, () => findClient(db, id, now()))
     const isRight = found?.digests.some((one) => hasDigest(secret, one) || hasDigest(formDecoded(secret), one)) === true
     if (found === undefined || !isRight) {
-      const quota = known.countFailure(subject, address, found !== undefined)
+      const quota = failures.countFailure(subject, address, found !== undefined)
       throw new WrongCredentials(credentials === undefined ? NO_CLIENT : WRONG_CLIENT, quota)
     }
-    await known.recordSuccess(subject, address)
+    failures.recordSuccess(subject, address)
     refuseLimited(found.client, address, now())
     return found.client
   }

@@ -22,6 +22,7 @@ import * as incarnations from './migrations/0009-incarnations.ts'
 import * as noBootWaits from './migrations/0010-no-boot-waits.ts'
 import * as regionIssuer from './migrations/0011-region-issuer.ts'
 import * as trustedServers from './migrations/0012-trusted-servers.ts'
+import * as fewerTables from './migrations/0013-fewer-tables.ts'
 import { isRepeatable, type Db } from './transaction.ts'
 
 /**
@@ -50,6 +51,7 @@ export const MIGRATIONS: TableChanges = {
   '0010-no-boot-waits': { up: noBootWaits.up, oldest: '0001-first' },
   '0011-region-issuer': { up: regionIssuer.up, oldest: '0011-region-issuer' },
   '0012-trusted-servers': { up: trustedServers.up, oldest: '0012-trusted-servers' },
+  '0013-fewer-tables': { up: fewerTables.up, oldest: '0013-fewer-tables' },
 }
 
 /**

@@ -1,4 +1,4 @@
-/** Opens the database: the embedded one, or a server by its URL. */
+/** Opens the database by its URL. */
 import type { EventEmitter } from 'node:events'
 import type { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'

@@ -39,8 +39,7 @@ export function faultOfServerUrl(text: string): string | undefined {
   // WHATWG's parser takes no user without a host, which node-postgres has for ?host=/run/postgresql
   const parsable = host === '' ? `${scheme ?? ''}${user}localhost${rest}` : text
   const isOne = !/[,@]/.test(host) && new URLSearchParams(rest.split('?')[1]).get('host')?.includes(',') !== true
-  if (scheme !== undefined && !isOne)
-    return 'must name one server: with standbys, the address that follows the primary'
+  if (scheme !== undefined && !isOne) return 'must name one server: with standbys, the address that follows the primary'
   if (scheme === undefined || !URL.canParse(parsable)) return 'must be postgres://USER@HOST/DATABASE'
   const { password, searchParams } = new URL(parsable)
   if (password !== '' || searchParams.has('password'))

@@ -216,21 +216,11 @@ interface RefreshTokens {
   used_at: Nullable<Date>
 }
 
-/**
- * An address from which a client or user has succeeded (auth/known-addresses.ts). `subject`: a hash of its id.
- * `source`: an IPv4 address or a /64.
- */
 /** `used_at`: for the purge, which is hours later. */
 interface UsedAssertions {
   server_id: string
   jti_sha256: Buffer
   used_at: Default<Date>
-}
-interface KnownAddresses {
-  kind: 'client' | 'user' | 'server'
-  subject: string
-  source: string
-  last_success: Date
 }
 
 interface AddressPools {
@@ -451,7 +441,6 @@ export interface Tables {
   used_assertions: UsedAssertions
   token_families: TokenFamilies
   refresh_tokens: RefreshTokens
-  known_addresses: KnownAddresses
   address_pools: AddressPools
   allocations: Allocations
   servers: Servers

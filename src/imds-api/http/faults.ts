@@ -9,7 +9,6 @@ import { STORABLE, STORABLE_FAULT } from '../model/storable-text.ts'
 export type FormFault = NonNullable<FastifyError['validation']>[number] & {
   readonly parentSchema?: JsonSchema
   readonly propertyName?: string
-  readonly data?: unknown
 }
 
 /**
@@ -22,8 +21,6 @@ const VALUE_KEYWORDS = ['type', 'const', 'enum']
  * requests.
  */
 const MAX_FAULTS = 1_000
-/** The longest text for which a correction is suggested. */
-const MAX_GUESSED_LENGTH = 64
 
 /**
  * The first faults, one for each place: `port_translators.0.incoming must be an integer or a string`. For a union, the
@@ -113,7 +110,7 @@ function formatFault(fault: FormFault): string {
   return fault.propertyName === undefined ? text : `has a key that ${text}`
 }
 
-function formatRule({ keyword, message = '', params, parentSchema = {}, data }: FormFault): string {
+function formatRule({ keyword, message = '', params, parentSchema = {} }: FormFault): string {
   const { hint, minimum, maximum } = parentSchema
   const limit = String(params['limit'])
   switch (keyword) {
@@ -132,7 +129,7 @@ function formatRule({ keyword, message = '', params, parentSchema = {}, data }: 
     case STORABLE:
       return STORABLE_FAULT
     case 'format':
-      return formatOf(String(params['format']), data) ?? message
+      return FORMATS[String(params['format'])]?.fault ?? message
     case 'pattern':
       return hint === undefined ? 'has the wrong form' : `must be ${hint}`
     case 'minLength':
@@ -152,13 +149,6 @@ function formatRule({ keyword, message = '', params, parentSchema = {}, data }: 
     default:
       return message
   }
-}
-
-/** The fault of a format, with a suggestion if there is one. */
-function formatOf(name: string, data: unknown): string | undefined {
-  const { fault, suggest } = FORMATS[name] ?? {}
-  const value = typeof data === 'string' && data.length <= MAX_GUESSED_LENGTH ? suggest?.(data) : undefined
-  return value === undefined ? fault : `${fault!} (did you mean ${value}?)`
 }
 
 /**

@@ -1,6 +1,7 @@
 /** The settings of mail: parses their variables. Pure. */
 import { isLoopback } from '../../runtime/host-port.ts'
-import { anyText, type AddFault, type Values } from '../../runtime/variables.ts'
+import type { Parsed } from '../../metadata/parsed.ts'
+import { anyText, checked, matching, type AddFault, type Values } from '../../runtime/variables.ts'
 import { isEmailAddress } from '../model/email-address.ts'
 import { faultOfWebUrl } from '../model/web-url.ts'
 
@@ -19,53 +20,50 @@ export interface MailSettings {
   readonly invitationUrl: string
 }
 
-/** The variables. Their texts are checked only if there is a mail server. */
-export const MAIL_VARIABLES = {
-  IMDS_API_SMTP: { parse: anyText, help: 'the mail server for invitations: smtp[s]://[USER@]HOST[:PORT]' },
-  IMDS_API_SMTP_PASSWORD_FILE: { parse: anyText, help: 'the password of USER, in the first line of a file' },
-  IMDS_API_MAIL_FROM: { parse: anyText, help: 'the address from which invitations are sent' },
-  IMDS_API_INVITATION_URL: { parse: anyText, help: 'the page on which people answer invitations' },
-}
-
 const SUBMISSION_PORTS = { 'smtp:': 587, 'smtps:': 465 } as const
 type Scheme = keyof typeof SUBMISSION_PORTS
 
-/** Parses the variables. Undefined: invitations are not sent, or there was a fault. */
-export function parseMailSettings(
+/** `user`: '' if the URL names none. */
+interface MailServer extends Pick<MailSettings, 'host' | 'port'> {
+  readonly scheme: Scheme
+  readonly user: string
+}
+
+export const MAIL_VARIABLES = {
+  IMDS_API_SMTP: {
+    parse: parseServer,
+    needs: ['IMDS_API_MAIL_FROM', 'IMDS_API_INVITATION_URL'],
+    help: 'the mail server for invitations: smtp[s]://[USER@]HOST[:PORT]',
+  },
+  IMDS_API_SMTP_PASSWORD_FILE: { parse: anyText, help: 'the password of USER, in the first line of a file' },
+  IMDS_API_MAIL_FROM: {
+    parse: matching(isEmailAddress, 'must be an address such as noreply@example.com'),
+    help: 'the address from which invitations are sent',
+  },
+  IMDS_API_INVITATION_URL: {
+    parse: checked(faultOfInvitationUrl),
+    help: 'the page on which people answer invitations',
+  },
+}
+
+/** Undefined: invitations are not sent, or there was a fault. */
+export function mailSettingsOf(
   values: Values<typeof MAIL_VARIABLES>,
   fault: AddFault<keyof typeof MAIL_VARIABLES>,
 ): MailSettings | undefined {
   const {
-    IMDS_API_SMTP: url,
+    IMDS_API_SMTP: server,
     IMDS_API_SMTP_PASSWORD_FILE: passwordFile,
     IMDS_API_MAIL_FROM: from,
     IMDS_API_INVITATION_URL: invitationUrl,
   } = values
-  if (url === undefined) return undefined
-  const server = parseServer(url)
-  if (server === undefined) fault('IMDS_API_SMTP', 'must be smtp://USER@HOST:PORT or smtps://USER@HOST:PORT')
-  if (server?.hasPassword === true)
-    fault(
-      'IMDS_API_SMTP',
-      'must not have a password in it, since other programs can read it: name its file in IMDS_API_SMTP_PASSWORD_FILE',
-    )
-  if (server !== undefined && server.user !== '' && passwordFile === undefined)
-    fault('IMDS_API_SMTP_PASSWORD_FILE', 'is not set: IMDS_API_SMTP names a user')
-  if (server?.user === '' && passwordFile !== undefined)
-    fault('IMDS_API_SMTP', 'must name the user of IMDS_API_SMTP_PASSWORD_FILE, such as smtp://USER@HOST')
-  if (from === undefined || !isEmailAddress(from))
-    fault('IMDS_API_MAIL_FROM', 'must be the address from which invitations are sent, such as noreply@example.com')
-  const pageFault = faultOfWebUrl(invitationUrl ?? '')
-  if (pageFault === 'credentials')
-    fault('IMDS_API_INVITATION_URL', 'must not have a user or a password in it, since every invitation shows it')
-  if (pageFault === 'form') {
-    fault(
-      'IMDS_API_INVITATION_URL',
-      'must be the page on which people answer invitations, such as https://cloud.example.com/invitations',
-    )
-  }
-  if (server === undefined || from === undefined || invitationUrl === undefined) return undefined
+  if (server === undefined) return undefined
   const { host, port, scheme, user } = server
+  if (user !== '' && passwordFile === undefined)
+    fault('IMDS_API_SMTP_PASSWORD_FILE', 'is not set: IMDS_API_SMTP names a user')
+  if (user === '' && passwordFile !== undefined)
+    fault('IMDS_API_SMTP', 'must name the user of IMDS_API_SMTP_PASSWORD_FILE, such as smtp://USER@HOST')
+  if (from === undefined || invitationUrl === undefined) return undefined
   const credentials = passwordFile === undefined ? undefined : { user, passwordFile }
   return { host, port, tls: tlsOf(scheme, host, credentials !== undefined), credentials, from, invitationUrl }
 }
@@ -80,28 +78,20 @@ function tlsOf(scheme: Scheme, host: string, hasCredentials: boolean): MailSetti
   return host === 'localhost' || isLoopback(host) ? 'none' : 'optional'
 }
 
-function parseServer(text: string) {
-  if (!URL.canParse(text)) return undefined
-  const { protocol, hostname, port, username, password, pathname, search, hash } = new URL(text)
+function parseServer(text: string): Parsed<MailServer, string> {
+  const form = 'must be smtp://USER@HOST:PORT or smtps://USER@HOST:PORT'
+  if (!URL.canParse(text)) return { ok: false, faults: [form] }
+  const { protocol: scheme, hostname, port, username, password, pathname, search, hash } = new URL(text)
   const user = decoded(username)
-  if (protocol !== 'smtp:' && protocol !== 'smtps:') return undefined
-  const scheme: Scheme = protocol
-  if (
-    hostname === '' ||
-    user === undefined ||
-    port === '0' ||
-    !['', '/'].includes(pathname) ||
-    search !== '' ||
-    hash !== ''
-  )
-    return undefined
-  return {
-    scheme,
-    host: hostname.replace(/^\[|\]$/g, ''),
-    port: port === '' ? SUBMISSION_PORTS[protocol] : Number(port),
-    user,
-    hasPassword: password !== '',
+  const isPlain = hostname !== '' && port !== '0' && ['', '/'].includes(pathname) && `${search}${hash}` === ''
+  if ((scheme !== 'smtp:' && scheme !== 'smtps:') || user === undefined || !isPlain)
+    return { ok: false, faults: [form] }
+  if (password !== '') {
+    const fault = 'must not have a password in it, since other programs can read it'
+    return { ok: false, faults: [`${fault}: name its file in IMDS_API_SMTP_PASSWORD_FILE`] }
   }
+  const host = hostname.replace(/^\[|\]$/g, '')
+  return { ok: true, value: { scheme, host, port: port === '' ? SUBMISSION_PORTS[scheme] : Number(port), user } }
 }
 
 function decoded(text: string): string | undefined {
@@ -110,4 +100,12 @@ function decoded(text: string): string | undefined {
   } catch {
     return undefined
   }
+}
+
+function faultOfInvitationUrl(text: string): string | undefined {
+  const problem = faultOfWebUrl(text)
+  if (problem === 'credentials') return 'must not have a user or a password in it, since every invitation shows it'
+  return problem === 'form'
+    ? 'must be the page on which people answer invitations, such as https://cloud.example.com/invitations'
+    : undefined
 }

@@ -5,14 +5,12 @@
 import { isLine, LINE_RULE } from '../../metadata/identifiers.ts'
 import { isTime, TIME_RULE } from '../../metadata/time.ts'
 import { isNetwork } from '../../metadata/address.ts'
-import { isCountryCode, suggestCountry } from './countries.ts'
+import { isCountryCode } from './countries.ts'
 import { parseVatNumber } from './vat-number.ts'
 
-/** `suggest`: a correction of a wrong text, if there is a clear one. */
 interface Format {
   readonly isValid: (text: string) => boolean
   readonly fault: string
-  readonly suggest?: (text: string) => string | undefined
 }
 
 /** Telephone numbers of E.164 with the leading +, without spaces. */
@@ -46,7 +44,7 @@ function isDomain(text: string): boolean {
 }
 
 export const FORMATS: Readonly<Record<string, Format>> = {
-  'country-code': { isValid: isCountryCode, fault: 'must be a two-letter code of ISO 3166-1', suggest: suggestCountry },
+  'country-code': { isValid: isCountryCode, fault: 'must be a two-letter code of ISO 3166-1' },
   domain: { isValid: isDomain, fault: 'must be a domain name in lower case such as gb1.example.com' },
   'eu-vat-number': {
     isValid: (text) => parseVatNumber(text) !== undefined,

@@ -27,10 +27,10 @@ import {
 } from '../../store/settings.ts'
 import { parseTokenSettings, TOKEN_VARIABLES, type TokenSettings } from '../auth/settings.ts'
 import type { ComputeMode } from '../changes/actions.ts'
-import { COMPUTE_VARIABLES, parseComputeListener, type ComputeListener } from '../compute/settings.ts'
+import { COMPUTE_VARIABLES, computeListenerOf, type ComputeListener } from '../compute/settings.ts'
 import { DATABASE_VARIABLES, type DatabaseSettings } from '../database/settings.ts'
-import { CLIENT_VARIABLES, parseClientSettings, type ClientSettings } from '../http/settings.ts'
-import { MAIL_VARIABLES, parseMailSettings, type MailSettings } from '../mail/settings.ts'
+import { CLIENT_VARIABLES, clientSettingsOf, type ClientSettings } from '../http/settings.ts'
+import { MAIL_VARIABLES, mailSettingsOf, type MailSettings } from '../mail/settings.ts'
 
 export interface ApiConfig extends ClientSettings, TokenSettings {
   /** `passwordFile` undefined: it needs no password. */
@@ -81,11 +81,7 @@ type Fault = AddFault<keyof typeof API_VARIABLES>
 
 export function parseApiConfig(env: Environment): ParsedVariables<ApiConfig> {
   const { values, fault, result } = readVariables(API_VARIABLES, env, /^IMDS_API_/)
-  const clients = parseClientSettings(values, fault)
-  const store = parseStore(values, fault)
-  const mail = parseMailSettings(values, fault)
-  const computeListener = parseComputeListener(values, fault)
-  if (clients === undefined || store === undefined) return result<ApiConfig>(undefined)
+  const clients = clientSettingsOf(values, fault)
   return result<ApiConfig>({
     ...clients,
     ...parseTokenSettings(values, clients.baseUrl, fault),
@@ -95,10 +91,10 @@ export function parseApiConfig(env: Environment): ParsedVariables<ApiConfig> {
       passwordFile: values.IMDS_API_DATABASE_PASSWORD_FILE,
       connections: values.IMDS_API_DATABASE_CONNECTIONS,
     },
-    store,
-    mail,
+    store: storeOf(values, fault),
+    mail: mailSettingsOf(values, fault),
     compute: values.IMDS_API_COMPUTE,
-    computeListener,
+    computeListener: computeListenerOf(values, fault),
     logLevel: values.IMDS_API_LOG_LEVEL,
   })
 }
@@ -110,10 +106,9 @@ export function regionFault({ store }: Pick<ApiConfig, 'store'>, region: string,
     : `IMDS_REGION is ${store.region}, and ${holder} ${region}: correct one of them`
 }
 
-function parseStore(values: ApiValues, fault: Fault): StoreSettings | undefined {
+function storeOf(values: ApiValues, fault: Fault): StoreSettings {
   const settings = storeSettingsOf(values)
   const parsed = parseStoreSettings(settings)
-  if (parsed.ok) return { url: '', ...settings, userDataMaxBytes: DEFAULT_USER_DATA_BYTES }
-  for (const { setting, message } of parsed.faults) fault(STORE_SETTINGS[setting].variable, message)
-  return undefined
+  if (!parsed.ok) for (const { setting, message } of parsed.faults) fault(STORE_SETTINGS[setting].variable, message)
+  return { url: '', ...settings, userDataMaxBytes: DEFAULT_USER_DATA_BYTES }
 }

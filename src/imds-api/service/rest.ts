@@ -7,7 +7,6 @@ import { buildAccountChoice, describeClient } from '../auth/account-choice.ts'
 import { buildAuthentication } from '../auth/bearer.ts'
 import { FailureLimit } from '../../limits/failure-limit.ts'
 import { Grants } from '../auth/grants.ts'
-import { KnownAddresses } from '../auth/known-addresses.ts'
 import { Lookups } from '../auth/lookups.ts'
 import { addIssuerDocuments, type RegionIssuer } from '../auth/region-issuer.ts'
 import { addTokenEndpoint } from '../auth/token-endpoint.ts'
@@ -45,7 +44,7 @@ import { addApiSteps } from '../http/steps.ts'
 import type { ReadReports, ResourceParts } from '../resources/parts.ts'
 import type { Db } from '../database/transaction.ts'
 
-/** The parts that issue and check tokens. `purge` deletes the expired tokens, and old addresses. */
+/** The parts that issue and check tokens. `purge` deletes the expired tokens. */
 export interface Auth {
   readonly tokens: AccessTokens
   readonly grants: Grants
@@ -64,19 +63,17 @@ export function buildAuth(
   }: Pick<ApiConfig, 'baseUrl' | 'accessTokenSeconds' | 'refreshTokenSeconds'>,
   issuer: RegionIssuer | undefined,
   now: () => number,
-  log: Log,
 ): Auth {
   const steady = () => performance.now()
   const lookups = new Lookups()
   const tokens = new AccessTokens(db, now, steady, lookups)
   const families = new TokenFamilies(db, refreshTokenSeconds, now)
-  const limit = new FailureLimit(steady)
+  const failures = new FailureLimit(steady)
   const server = issuer && { issuer, baseUrl }
-  const known = new KnownAddresses({ db, limit, now, steady, log })
   return {
     tokens,
     issuer,
-    grants: new Grants({ db, tokens, families, known, lookups, seconds: accessTokenSeconds, server, now }),
+    grants: new Grants({ db, tokens, families, failures, lookups, seconds: accessTokenSeconds, server, now }),
     purge: async () => {
       const at = now()
       const keptSince = at - EXPIRED_RETENTION_MS
@@ -84,7 +81,7 @@ export function buildAuth(
         await families.purgeExpired(at, keptSince)
         await tokens.purge(keptSince)
       }
-      await purgeEach([() => families.purgeRevoked(), purgeExpired, () => purgeAssertions(db), () => known.purge()])
+      await purgeEach([() => families.purgeRevoked(), purgeExpired, () => purgeAssertions(db)])
     },
   }
 }

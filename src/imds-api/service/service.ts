@@ -58,7 +58,7 @@ export async function startApi(config: ApiConfig, log: Log): Promise<Api> {
     await openOrRetry(storeOpener, log)
     const parts = buildParts(config, database, databaseReport, storeOpener, log)
     const issuer = config.issuer && (await readRegionIssuer(config.issuer))
-    const auth = buildAuth(database.db, config, issuer, () => Date.now(), log)
+    const auth = buildAuth(database.db, config, issuer, () => Date.now())
     const [publisher, sender] = [buildPublisher(parts), buildSender(parts)]
     const clients = await buildClientListener(parts, auth)
     listeners.push(clients)

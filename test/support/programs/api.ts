@@ -170,7 +170,6 @@ export async function serveDatabase(
     { baseUrl: BASE_URL, accessTokenSeconds, refreshTokenSeconds: 2_592_000 },
     issuer,
     now,
-    LOG,
   )
   const audit: AuditLine[] = []
   const noteAudit = (line: AuditLine) => audit.push(JSON.parse(JSON.stringify(line)) as AuditLine)
@@ -386,8 +385,7 @@ export interface TestImdsApi {
 /**
  * Starts imds-api on free ports of 127.0.0.1, with a database that has a region, and a directory of files as its store.
  * `env` adds to its environment and overrides. `stderr`: a file descriptor.
- * `wrapper`: a command that starts it, such as prlimit. Resolves when it listens; the test stops it. `directory`: with its
- * region file and its store.
+ * `wrapper`: a command that starts it, such as prlimit. Resolves when it listens; the test stops it.
  */
 export async function startImdsApi(
   t: Pick<Test, 'teardown'>,
@@ -395,7 +393,7 @@ export async function startImdsApi(
   region?: RegionFile,
   stderr: number | 'inherit' = 'inherit',
   wrapper: readonly string[] = [],
-): Promise<TestImdsApi & { readonly directory: string }> {
+): Promise<TestImdsApi> {
   const directory = shortDirectory(t, 0o711)
   mkdirSync(join(directory, 'store'))
   const listen = `127.0.0.1:${await freePort()}`
@@ -406,8 +404,7 @@ export async function startImdsApi(
     ...env,
     IMDS_API_DATABASE: await databaseWith(t, region, env['IMDS_API_DATABASE']),
   }
-  writeRegion(directory, region)
-  return { ...(await startProcess(t, full, stderr, wrapper)), directory }
+  return startProcess(t, full, stderr, wrapper)
 }
 
 type SecretFiles = Readonly<Partial<Record<'secret_file' | 'password_file' | 'totp_secret_file', string>>>

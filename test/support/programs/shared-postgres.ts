@@ -57,7 +57,9 @@ async function startForProcess(): Promise<string> {
  * Starts a server that only this test uses, for what shows in the whole server: locks, and transactions, whose oldest
  * one delays the events of all databases. `log`: its file.
  */
-export async function startOwnPostgres(t: Pick<Test, 'teardown'>): Promise<{ readonly url: string; readonly log: string }> {
+export async function startOwnPostgres(
+  t: Pick<Test, 'teardown'>,
+): Promise<{ readonly url: string; readonly log: string }> {
   const directory = join(shortDirectory(t, 0o711), 'postgres')
   const { url, stop } = await startPostgres(directory, [...SETTINGS, 'log_lock_waits=on'])
   t.teardown(stop)

@@ -153,35 +153,6 @@ test('a name of any length is one subject, and an entry takes as much memory as 
   for (const address of ['', 'unix:', 'x:y']) expect(fails('ada', address, 20)).toBe(10)
 })
 
-test('a success is reported once a day for each address, and an address that was learned at its first one', () => {
-  const { limit, clock } = aLimit()
-  const reported = () => limit.recordSuccess({ kind: 'user', name: 'ada' }, '192.0.2.1')
-  limit.learn({ kind: 'user', name: 'ada' }, ['192.0.2.1'])
-  expect([reported(), reported()]).toEqual([true, false])
-  clock.nowMs += 86_399_999
-  expect(reported()).toBe(false)
-  clock.nowMs += 1
-  expect([reported(), reported()]).toEqual([true, false])
-})
-
-test('a subject is locked out except at known addresses, and learning one takes back no failure', () => {
-  const { limit, fails, succeeded, waitSeconds } = aLimit()
-  const [ada, isLockedOut] = [
-    { kind: 'user', name: 'ada' },
-    (address: string) => limit.isLockedOut({ kind: 'user', name: 'ada' }, address),
-  ] as const
-  succeeded('ada', '198.51.100.1')
-  fails('ada', '192.0.2.9')
-  expect(isLockedOut('192.0.2.9')).toBe(false)
-  for (let i = 0; i < 9; i++) fails('ada', `192.0.2.${i}`)
-  expect(['192.0.2.9', '203.0.113.1', '198.51.100.1'].map(isLockedOut)).toEqual([true, true, false])
-  limit.learn(ada, [...Array.from({ length: 62 }, (_, i) => `10.0.0.${i}`), '203.0.113.1', '192.0.2.9'])
-  expect(['10.0.0.0', '10.0.0.1', '203.0.113.1', '198.51.100.1'].map((address) => waitSeconds('ada', address))).toEqual(
-    [60, undefined, undefined, undefined],
-  )
-  expect([isLockedOut('192.0.2.9'), waitSeconds('ada', '192.0.2.9')]).toEqual([false, 60])
-})
-
 test('what is left of a pair is the same for a real name, an invented one and a known address', () => {
   const { limit, fails, succeeded, waitSeconds } = aLimit()
   const [own, known] = ['192.0.2.1', '192.0.2.2']

@@ -1,11 +1,10 @@
 /** The common part of the grants of OAuth 2.0 (RFC 6749): their parts, requests and refusals. */
-import type { FailureSubject } from '../../../limits/failure-limit.ts'
+import type { FailureLimit, FailureSubject } from '../../../limits/failure-limit.ts'
 import type { Quota } from '../../../limits/rate-limit-headers.ts'
 import type { Credentials } from '../../../runtime/basic-auth.ts'
 import type { Client } from '../../changes/sign-ins.ts'
 import type { Tx, Db } from '../../database/transaction.ts'
 import { Refusal, shed } from '../../model/refusal.ts'
-import type { KnownAddresses } from '../known-addresses.ts'
 import type { Lookups } from '../lookups.ts'
 import type { RegionIssuer } from '../region-issuer.ts'
 import type { TokenFamilies } from '../token-families.ts'
@@ -16,7 +15,7 @@ export interface GrantParts {
   readonly db: Db
   readonly tokens: AccessTokens
   readonly families: TokenFamilies
-  readonly known: KnownAddresses
+  readonly failures: FailureLimit
   readonly lookups: Lookups
   readonly seconds: number
   /** Undefined: the region has no issuer of identity tokens. */
@@ -80,12 +79,8 @@ export class WrongCredentials extends Refusal {
 export class WrongCode extends WrongCredentials {}
 
 /** Refuses a subject that has failed too often. */
-export async function refuseBeyondFailures(
-  known: KnownAddresses,
-  subject: FailureSubject,
-  address: string,
-): Promise<void> {
-  const quota = await known.exceededQuota(subject, address)
+export function refuseBeyondFailures(failures: FailureLimit, subject: FailureSubject, address: string): void {
+  const quota = failures.exceededQuota(subject, address)
   if (quota !== undefined)
     throw new Refusal('too_many_requests', ['too many failed token requests: try again later'], {
       retrySeconds: quota.retrySeconds,

@@ -21,7 +21,7 @@ const CLOCK_TOLERANCE_SECONDS = 5
 
 /** `baseUrl`: an audience, as the URL of the issuer is. */
 export function buildJwtBearer(
-  { db, tokens, known, lookups, seconds: maxSeconds, now }: GrantParts,
+  { db, tokens, failures, lookups, seconds: maxSeconds, now }: GrantParts,
   { configuration: { issuer }, keys }: RegionIssuer,
   baseUrl: string,
   inTurn: InTurn,
@@ -43,11 +43,11 @@ export function buildJwtBearer(
     if (assertion === undefined || clientId === undefined || credentials !== undefined)
       throw invalid('invalid_request', 'send assertion and client_id, and no secret')
     const subject: FailureSubject = { kind: 'server', name: claimedServer(assertion) }
-    await refuseBeyondFailures(known, subject, address)
+    refuseBeyondFailures(failures, subject, address)
     const wrong = (description: string, isReal: boolean) =>
       new Refusal('bad_request', [description], {
         oauthError: 'invalid_grant',
-        quota: known.countFailure(subject, address, isReal),
+        quota: failures.countFailure(subject, address, isReal),
       })
     const { sub, jti, exp } = await verify(assertion).catch((error: unknown) => {
       throw error instanceof errors.JOSEError ? wrong(`the assertion is not valid: ${error.message}`, false) : error
@@ -67,7 +67,7 @@ export function buildJwtBearer(
         return { accessToken: await tokens.issue(tx, owner, scopes, seconds), refreshToken: undefined, scopes, seconds }
       }),
     )
-    await known.recordSuccess(subject, address)
+    failures.recordSuccess(subject, address)
     return granted
   }
 }

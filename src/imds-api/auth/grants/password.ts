@@ -26,7 +26,7 @@ const NO_CODE = 'a one-time password is required'
 const WRONG_CODE = 'the one-time password is wrong, was used before, or is older than one that was used'
 
 export function buildPassword(parts: GrantParts): Grant {
-  const { db, families, known, now } = parts
+  const { db, families, failures, now } = parts
   const checks = new FairQueue(PASSWORD_CHECKS)
   return async ({ id: applicationId, accountId, scopes: allowed }, { address, code: sentCode, body }) => {
     const { username, password: presented, scope } = body
@@ -38,11 +38,11 @@ export function buildPassword(parts: GrantParts): Grant {
     const user = await findUser(db, name)
     // the id and the e-mail address of a user are one subject
     const subject: FailureSubject = { kind: 'user', name: user?.id ?? name }
-    await refuseBeyondFailures(known, subject, address)
-    const failure = () => known.countFailure(subject, address, user !== undefined)
+    refuseBeyondFailures(failures, subject, address)
+    const failure = () => failures.countFailure(subject, address, user !== undefined)
     const check = async (): Promise<GrantedTokens> => {
       // again, so guesses that were sent in parallel exceed the limit by one at most
-      await refuseBeyondFailures(known, subject, address)
+      refuseBeyondFailures(failures, subject, address)
       const secret = user?.totp_secret ?? undefined
       const hash = user?.password_hash ?? undefined
       const split = splitCode(presented, sentCode)
@@ -67,7 +67,7 @@ export function buildPassword(parts: GrantParts): Grant {
         if (secret === undefined) throw new WrongCredentials(WRONG_PASSWORD, failure())
         throw new WrongCode(WRONG_CODE, failure())
       }
-      await known.recordSuccess(subject, address)
+      failures.recordSuccess(subject, address)
       if (granted === 'no application') throw new WrongCredentials(WRONG_CLIENT)
       return granted
     }

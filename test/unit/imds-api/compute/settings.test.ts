@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { COMPUTE_VARIABLES, parseComputeListener } from '../../../../src/imds-api/compute/settings.ts'
+import { COMPUTE_VARIABLES, computeListenerOf } from '../../../../src/imds-api/compute/settings.ts'
 import { readVariables } from '../../../../src/runtime/variables.ts'
 
 const FILES = {
@@ -10,7 +10,7 @@ const FILES = {
 
 function parse(env: Partial<Record<keyof typeof COMPUTE_VARIABLES, string>>) {
   const { values, fault, result } = readVariables(COMPUTE_VARIABLES, env, /^$/)
-  const parsed = result(parseComputeListener(values, fault))
+  const parsed = result(computeListenerOf(values, fault))
   return parsed.ok
     ? { value: parsed.value, faults: [] }
     : { value: undefined, faults: parsed.faults.map(({ variable, message }) => `${variable} ${message}`) }

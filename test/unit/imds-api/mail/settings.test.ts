@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { MAIL_VARIABLES, parseMailSettings } from '../../../../src/imds-api/mail/settings.ts'
+import { MAIL_VARIABLES, mailSettingsOf } from '../../../../src/imds-api/mail/settings.ts'
 import { readVariables } from '../../../../src/runtime/variables.ts'
 
 const MINIMAL = {
@@ -14,11 +14,11 @@ const WITH_USER = {
 }
 
 function parse(env: Readonly<Record<string, string>>) {
-  const faults: string[] = []
-  const value = parseMailSettings(readVariables(MAIL_VARIABLES, env, /^$/).values, (variable, message) => {
-    faults.push(`${variable} ${message}`)
-  })
-  return { value, faults }
+  const { values, fault, result } = readVariables(MAIL_VARIABLES, env, /^$/)
+  const parsed = result({ mail: mailSettingsOf(values, fault) })
+  return parsed.ok
+    ? { value: parsed.value.mail, faults: [] }
+    : { value: undefined, faults: parsed.faults.map(({ variable, message }) => `${variable} ${message}`) }
 }
 
 test('without IMDS_API_SMTP invitations are not sent', () => {
@@ -89,9 +89,12 @@ test.each<[Readonly<Record<string, string>>, readonly string[]]>([
   [{ IMDS_API_SMTP_PASSWORD_FILE: '/p' }, ['IMDS_API_SMTP must name the user']],
   [
     { IMDS_API_MAIL_FROM: '', IMDS_API_INVITATION_URL: '' },
-    ['IMDS_API_MAIL_FROM must be', 'IMDS_API_INVITATION_URL must be'],
+    [
+      'IMDS_API_MAIL_FROM is not set: IMDS_API_SMTP needs it',
+      'IMDS_API_INVITATION_URL is not set: IMDS_API_SMTP needs',
+    ],
   ],
-  [{ IMDS_API_MAIL_FROM: 'Cloud <noreply@example.com>' }, ['IMDS_API_MAIL_FROM must be the address']],
+  [{ IMDS_API_MAIL_FROM: 'Cloud <noreply@example.com>' }, ['IMDS_API_MAIL_FROM must be an address']],
   [{ IMDS_API_INVITATION_URL: 'cloud.example.com' }, ['IMDS_API_INVITATION_URL must be']],
   [{ IMDS_API_INVITATION_URL: 'javascript:alert(1)' }, ['IMDS_API_INVITATION_URL must be']],
   [

@@ -108,7 +108,7 @@ export async function prepareDatabase(
   if (!parsed.ok) return parsed.faults
   const database = await openDatabase(parsed.value.database, true, (error) => console.error(error.message))
   await migrate(database.db)
-  await inTransaction(database.db, (tx) => applyRegion(tx, REGION, false, SECRETS))
+  await inTransaction(database.db, (tx) => applyRegion(tx, { file: REGION, removed: {} }, SECRETS))
   await database.close()
   return []
 }

@@ -30,7 +30,7 @@ import { drain, evacuate, listHypervisors, maintenance } from './commands/fleet.
 import { reconcile } from './commands/reconcile.ts'
 import { applyRegion } from './region/apply.ts'
 import { parseRegion } from './region/parse.ts'
-import type { RegionFile } from './region/schema.ts'
+import type { Region } from './region/removed.ts'
 import { loadSecrets, type RegionSecrets } from './region/secrets.ts'
 
 const priority = isJournal(process.env['JOURNAL_STREAM'], 2) ? '<3>' : '' // of a message on standard error
@@ -177,16 +177,16 @@ async function checkTables(config: ApiConfig): Promise<number> {
   }
 }
 
-async function apply(path: string, isDryRun: boolean, prune: boolean): Promise<void> {
+async function apply(path: string, isDryRun: boolean): Promise<void> {
   const { config } = readConfig()
-  const { file, secrets } = await readRegion(path)
-  const fault = regionFault(config, file.name, `${path} says`)
+  const { region, secrets } = await readRegion(path)
+  const fault = regionFault(config, region.file.name, `${path} says`)
   if (fault !== undefined) throw new CommandFailure(EXIT.badConfig, fault)
   const database = await openForCommand({ config, output })
   try {
     await migrate(database.db)
     const run = isDryRun ? rolledBack : inTransaction
-    const difference = await run(database.db, (tx) => applyRegion(tx, file, prune, secrets))
+    const difference = await run(database.db, (tx) => applyRegion(tx, region, secrets))
     output.print(difference.length === 0 ? 'no difference' : difference.join('\n'))
     status = 0
   } finally {
@@ -194,12 +194,12 @@ async function apply(path: string, isDryRun: boolean, prune: boolean): Promise<v
   }
 }
 
-async function readRegion(path: string): Promise<{ readonly file: RegionFile; readonly secrets: RegionSecrets }> {
-  const file = await parseRegion(readFileSync(path))
-  if (!file.ok) throw regionFailure(path, file.faults)
-  const secrets = loadSecrets(file.value, (name) => readTextFile(resolve(dirname(path), name)))
+async function readRegion(path: string): Promise<{ readonly region: Region; readonly secrets: RegionSecrets }> {
+  const region = await parseRegion(readFileSync(path))
+  if (!region.ok) throw regionFailure(path, region.faults)
+  const secrets = loadSecrets(region.value.file, (name) => readTextFile(resolve(dirname(path), name)))
   if (!secrets.ok) throw regionFailure(path, secrets.faults)
-  return { file: file.value, secrets: secrets.value }
+  return { region: region.value, secrets: secrets.value }
 }
 
 function regionFailure(path: string, faults: readonly string[]): CommandFailure {

@@ -256,23 +256,19 @@ t.test('a database server that the region file moves to another account has no c
   await call('DELETE', `cloud_ips/${ip.id}`)
 })
 
-t.test('a database server that the region file deletes or leaves out for --prune has no cloud IP', async (t) => {
+t.test('a database server that the region file deletes or removes has no cloud IP', async (t) => {
   const ips = [await aCloudIp(), await aCloudIp()]
-  for (const [change, isPruned] of [
-    [{ status: 'deleting' }, false],
-    [{ status: 'deleted' }, false],
-    [undefined, true],
-  ] as const) {
+  for (const change of [{ status: 'deleting' }, { status: 'deleted' }, undefined] as const) {
     await apply(api.database, regionWith(writable, small, theirs))
     t.match((await call('GET', 'database_servers/dbs-min02')).body, { status: 'active', deleted_at: null })
     for (const ip of ips)
       t.equal((await call('POST', `cloud_ips/${ip.id}/map`, { destination: 'dbs-min02' })).status, 202)
-    await apply(api.database, regionWith(writable, small, theirs), true)
+    await apply(api.database, regionWith(writable, small, theirs))
     t.match((await call('GET', `cloud_ips/${ips[0]!.id}`)).body, { status: 'mapped' }, 'an active one keeps it')
     const difference = await apply(
       api.database,
       regionWith(...[writable, theirs, ...(change === undefined ? [] : [{ ...small, ...change }])]),
-      isPruned,
+      change === undefined ? { database_servers: ['dbs-min02'] } : {},
     )
     t.strictSame(difference, [
       change === undefined
@@ -283,7 +279,11 @@ t.test('a database server that the region file deletes or leaves out for --prune
       t.match(await call('GET', `cloud_ips/${ip.id}`), { body: { status: 'unmapped', database_server: null } })
   }
   t.equal((await call('GET', 'database_servers/dbs-min02')).status, 404)
-  t.strictSame([...(await apply(api.database, aRegion(), true))].sort(), [
+  const removed = {
+    database_servers: ['dbs-full1', 'dbs-two03'],
+    database_server_types: ['dbt-large', 'dbt-small'],
+  }
+  t.strictSame([...(await apply(api.database, aRegion(), removed))].sort(), [
     '- database server dbs-full1',
     '- database server dbs-two03',
     '- database server type dbt-large',

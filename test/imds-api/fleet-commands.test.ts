@@ -110,8 +110,8 @@ t.test('a hypervisor is replaced by the documented commands, and visible to oper
   )
   await store.remove('srv-other')
 
-  const pruned = { ...region, hypervisors: region.hypervisors.filter(({ name }) => name !== 'hv1') }
-  const file = writeRegion(shortDirectory(t), pruned)
+  const removed = region.hypervisors.map((one) => ({ ...one, ...(one.name === 'hv1' && { removed: true }) }))
+  const file = writeRegion(shortDirectory(t), { ...region, hypervisors: removed })
   const migrate = async ([server]: readonly string[]) => {
     t.equal(server, id)
     await until(async () => (await placeOf()) === 'hv1,hv2', 'the record to name both')

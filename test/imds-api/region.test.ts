@@ -1,4 +1,4 @@
-/** Applying a region file to a database: the difference, what --prune deletes, and what changes for guests. */
+/** Applying a region file to a database: the difference, what is removed, and what changes for guests. */
 import t from 'tap'
 import { parse } from 'yaml'
 import { createServer } from '../../src/imds-api/changes/create-server.ts'
@@ -30,10 +30,9 @@ const { db } = api.database
 
 t.test('applying a region file again changes nothing', async (t) => {
   t.strictSame(await apply(api.database, aRegion()), [])
-  t.strictSame(await apply(api.database, aRegion(), true), [])
 })
 
-t.test('the difference is made and named; only prune deletes', async (t) => {
+t.test('the difference is made and named; what the file does not have stays until it is removed', async (t) => {
   const { accounts, users, zones } = aRegion()
   const changed: Partial<RegionFile> = {
     zones: [...zones, { id: 'zon-cccc3', handle: 'gb1-c' }],
@@ -56,38 +55,35 @@ t.test('the difference is made and named; only prune deletes', async (t) => {
   t.strictSame(await apply(api.database, aRegion(changed)), difference)
   t.strictSame(await apply(api.database, aRegion(changed)), [])
   t.strictSame(await apply(api.database, aRegion()), [`~ account ${ONE}: cloud_ips_limit 9 -> 5`])
-  t.strictSame(await apply(api.database, aRegion(), true), [
+  const removed = { accounts: ['acc-new03'], users: ['usr-new03'], zones: ['zon-cccc3'] }
+  t.strictSame(await apply(api.database, aRegion(), removed), [
     '- account acc-new03',
-    `- collaboration of usr-new03 in ${ONE}`,
     '- user usr-new03',
     '- zone zon-cccc3',
   ])
-  t.strictSame(await apply(api.database, aRegion(), true), [])
+  t.strictSame(await apply(api.database, aRegion(), removed), [])
 })
 
-t.test('what is in use is not pruned, and then nothing is changed', async (t) => {
+t.test('what is in use is not removed, and then nothing is changed', async (t) => {
   t.match(await api.call('POST', '/1.0/servers', { image: 'img-deb12', zone: 'gb1-a' }), { status: 202 })
-  const { hypervisors, server_types, zones } = aRegion()
-  const without = aRegion({
-    zones: zones.slice(0, 1),
-    hypervisors: hypervisors.slice(0, 2),
-    server_types: server_types.slice(1),
-  })
-  await t.rejects(
-    apply(api.database, without, true),
-    new RowInUse('server type typ-small is in use and cannot be deleted: nothing was changed'),
-  )
-  t.strictSame(await apply(api.database, aRegion(), true), [])
+  for (const [table, key] of [
+    ['server_types', 'typ-small'],
+    ['zones', 'zon-aaaa1'],
+    ['accounts', ONE],
+    ['users', ADA],
+  ] as const)
+    await t.rejects(apply(api.database, aRegion(), { [table]: [key] }), new RowInUse(table, key))
+  t.strictSame(await apply(api.database, aRegion()), [])
 })
 
-t.test('a handle of another row is refused with what to do, also where --prune would delete the other', async (t) => {
+t.test('a handle of another row is refused with what to do, also where the file removes the other', async (t) => {
   const { zones } = aRegion()
   const [first, second] = zones as [(typeof zones)[number], (typeof zones)[number]]
   const refusal = (id: string, handle: string) => ({
-    message: `zone ${id}: another row of the database has the same value (Key (handle)=(${handle}) already exists.): first apply a file in which that row has another value, or --prune it. Nothing was changed`,
+    message: `zone ${id}: Key (handle)=(${handle}) already exists. First apply a file in which the other row has another value. Nothing was changed`,
   })
   await t.rejects(
-    apply(api.database, aRegion({ zones: [{ ...first, id: 'zon-cccc3' }, second] }), true),
+    apply(api.database, aRegion({ zones: [{ ...first, id: 'zon-cccc3' }, second] }), { zones: [first.id] }),
     refusal('zon-cccc3', first.handle),
   )
   await t.rejects(
@@ -105,7 +101,7 @@ t.test('a handle of another row is refused with what to do, also where --prune w
   t.strictSame(await apply(api.database, aRegion()), [])
 })
 
-t.test('what only deleted servers have used is pruned; they still show it', async (t) => {
+t.test('what only deleted servers have used is removed; they still show it', async (t) => {
   const { zones, server_types, hypervisors, images } = aRegion()
   const removed = {
     zone: { id: 'zon-cccc3', handle: 'gb1-c' },
@@ -125,23 +121,13 @@ t.test('what only deleted servers have used is pruned; they still show it', asyn
     body: { id },
   } = (await call('POST', '/1.0/servers', asked)) as { readonly body: { readonly id: string } }
   await drained()
-  await t.rejects(
-    apply(database, aRegion(), true),
-    new RowInUse('image img-third is in use and cannot be deleted: nothing was changed'),
-  )
-  for (const [table, change] of Object.entries({
-    'hypervisor hv-4': { hypervisors },
-    'server type typ-third': { server_types },
-  })) {
-    await t.rejects(
-      apply(database, { ...all, ...change }, true),
-      new RowInUse(`${table} is in use and cannot be deleted: nothing was changed`),
-    )
-  }
+  const keys = { images: ['img-third'], hypervisors: ['hv-4'], server_types: ['typ-third'], zones: ['zon-cccc3'] }
+  for (const [table, [key]] of Object.entries(keys) as [keyof typeof keys, string[]][])
+    await t.rejects(apply(database, aRegion(), { [table]: [key!] }), new RowInUse(table, key!))
   await call('DELETE', `/1.0/servers/${id}`)
   await drained()
   const lines = ['- image img-third', '- hypervisor hv-4', '- server type typ-third', '- zone zon-cccc3']
-  t.strictSame([await apply(database, aRegion(), true), await apply(database, aRegion(), true)], [lines, []])
+  t.strictSame([await apply(database, aRegion(), keys), await apply(database, aRegion(), keys)], [lines, []])
   t.match(await call('GET', `/1.0/servers/${id}`), {
     status: 200,
     body: { status: 'deleted', image: { id: 'img-third' }, server_type: removed.server_type, zone: removed.zone },
@@ -182,7 +168,7 @@ t.test('what only deleted servers have used is pruned; they still show it', asyn
     ['+ zone zon-dddd4', '+ server type typ-forth', '+ image img-forth'],
     'another may have the handle',
   )
-  await apply(database, aRegion(), true)
+  await apply(database, aRegion(), { server_types: ['typ-forth'], zones: ['zon-dddd4'], images: ['img-forth'] })
   t.match(await apply(database, all), [
     /^~ zone zon-cccc3: removed_at .* -> null$/,
     /^~ server type typ-third: removed_at .* -> null$/,
@@ -196,7 +182,7 @@ t.test('what only deleted servers have used is pruned; they still show it', asyn
   )
 })
 
-t.test('what a server in creation uses is not pruned, though only a deleted server has used it', async (t) => {
+t.test('what a server in creation uses is not removed, though only a deleted server has used it', async (t) => {
   const { database, call, during, startPublisher, drained } = await anApi(t)
   await startPublisher()
   const {
@@ -207,7 +193,6 @@ t.test('what a server in creation uses is not pruned, though only a deleted serv
   await drained()
   await call('DELETE', `/1.0/servers/${id}`)
   await drained()
-  const { server_types } = aRegion()
   const asked = {
     image: 'img-deb12',
     name: '',
@@ -222,10 +207,10 @@ t.test('what a server in creation uses is not pruned, though only a deleted serv
     tags: {},
     waitFor: undefined,
   }
-  const prune = () => apply(database, aRegion({ server_types: server_types.slice(0, 1) }), true)
+  const remove = () => apply(database, aRegion(), { server_types: ['typ-large'] })
   await t.rejects(
-    during((tx) => createServer(tx, 'none', ONE, asked), prune),
-    new RowInUse('server type typ-large is in use and cannot be deleted: nothing was changed'),
+    during((tx) => createServer(tx, 'none', ONE, asked), remove),
+    new RowInUse('server_types', 'typ-large'),
   )
   t.match(await call('GET', '/1.0/server_types/typ-large'), { status: 200 })
 })
@@ -393,7 +378,7 @@ t.test('another password or TOTP secret ends sign-ins; only another secret forge
   }
 })
 
-t.test('applications come from the file, and are pruned with the tokens of their users', async (t) => {
+t.test('applications come from the file, and are removed with the tokens of their users', async (t) => {
   const application = { id: 'app-file1', account: ONE, name: 'Dashboard', secret_file: 'app-file1.secret' }
   t.strictSame(await apply(api.database, aRegion({ applications: [application] })), ['+ application app-file1'])
   t.strictSame(await apply(api.database, aRegion({ applications: [application] })), [])
@@ -407,7 +392,7 @@ t.test('applications come from the file, and are pruned with the tokens of their
     .returning('id')
     .executeTakeFirstOrThrow()
   await db.deleteFrom('applications').where('id', '!=', 'app-file1').execute() // that of userToken
-  t.strictSame(await apply(api.database, aRegion(), true), ['- application app-file1'])
+  t.strictSame(await apply(api.database, aRegion(), { applications: ['app-file1'] }), ['- application app-file1'])
   t.strictSame(await db.selectFrom('token_families').select('id').where('id', '=', id).execute(), [])
 })
 
@@ -453,7 +438,7 @@ t.test('a secret that was reset stays, until the file has another one or another
   t.equal(await former(), 'former', 'so does the one that a reset has kept')
   await apply(api.database, regionWith('api_clients', { secret_file: 'another.secret' }))
   t.equal(await former(), undefined)
-  await apply(api.database, aRegion(), true)
+  await apply(api.database, aRegion(), { applications: ['app-file1'] })
 })
 
 t.test('the tokens of an API client that moves to another account end in the old one', async (t) => {
@@ -471,16 +456,13 @@ t.test('the tokens of an API client that moves to another account end in the old
   const { secret_file: _file, ...without } = client
   await apply(api.database, aRegion({ api_clients: [first!, ...others, { ...without, account: ONE }] }))
   await t.rejects(api.token(client.id), /invalid_client/)
-  await apply(api.database, aRegion(), true)
+  await apply(api.database, aRegion(), { api_clients: [client.id] })
 })
 
-t.test('clients and applications that were made with the API are pruned only with their account', async (t) => {
-  const { accounts, api_clients } = aRegion()
-  const more = {
-    accounts: [...accounts, { ...accounts[1]!, id: 'acc-more4', collaborators: [], status: 'closed' as const }],
-    api_clients: [...api_clients, { id: 'cli-more4', account: 'acc-more4', name: 'of the file' }],
-  }
-  await apply(api.database, aRegion(more))
+t.test('clients and applications that were made with the API are removed with their account', async (t) => {
+  const { accounts } = aRegion()
+  const more = { ...accounts[1]!, id: 'acc-more4', collaborators: [], status: 'closed' as const }
+  await apply(api.database, aRegion({ accounts: [...accounts, more] }))
   const made = { account_id: 'acc-more4', name: '', description: '', secret_sha256: null }
   await db
     .insertInto('api_clients')
@@ -493,8 +475,7 @@ t.test('clients and applications that were made with the API are pruned only wit
     .insertInto('applications')
     .values({ ...made, id: 'app-api01' })
     .execute()
-  t.strictSame(await apply(api.database, aRegion({ ...more, api_clients }), true), ['- api client cli-more4'])
-  t.strictSame(await apply(api.database, aRegion(), true), ['- account acc-more4'])
+  t.strictSame(await apply(api.database, aRegion(), { accounts: ['acc-more4'] }), ['- account acc-more4'])
 })
 
 t.test('a full pool that is widened gives the addresses that nobody has', async (t) => {
@@ -787,14 +768,14 @@ t.test('what no request can change comes back to the value of the file', async (
     '~ image img-deb12: username x -> debian, status deleted -> available, locked true -> false, description x -> , public false -> true, name x -> Debian 12',
     `~ database server ${databaseServer.id}: status failed -> active, locked true -> false, maintenance_hour 1 -> 6`,
   ])
-  await apply(api.database, aRegion(), true)
+  await apply(api.database, aRegion(), { database_servers: [databaseServer.id], database_server_types: ['dbt-small'] })
 })
 
 t.test('what a request has deleted stays deleted', async (t) => {
   const { database, call } = await anApi(t)
   t.match(await call('DELETE', '/1.0/images/img-two02', undefined, TWO), { status: 202, body: { status: 'deleted' } })
   t.match(await call('DELETE', `/1.0/api_clients/${STORAGE_CLIENT}`), { status: 200 })
-  t.strictSame(await apply(database, aRegion(), true), [])
+  t.strictSame(await apply(database, aRegion()), [])
   t.match(await call('GET', '/1.0/images/img-two02', undefined, TWO), { status: 404 })
   t.match(await call('GET', `/1.0/api_clients/${STORAGE_CLIENT}`), { body: { revoked_at: /^2/ } })
 })

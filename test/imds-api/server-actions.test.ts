@@ -309,12 +309,6 @@ t.test('images of the region are 403, those of other accounts 404', async (t) =>
   }
 })
 
-t.test('imds-api apply --prune keeps snapshots', async (t) => {
-  const image = (await act(await activeServer(), 'snapshot')).body.snapshots[0]!.id
-  t.strictSame(await apply(api.database, aRegion(), true), [])
-  t.equal((await call('GET', `images/${image}`)).status, 200)
-})
-
 t.test('every action is recorded, and none waits', async (t) => {
   const id = await activeServer()
   for (const action of ['stop', 'start', 'activate_console'] as const) await act(id, action)

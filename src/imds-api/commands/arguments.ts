@@ -10,7 +10,7 @@ import { API_VARIABLES } from '../service/config.ts'
 export interface Actions {
   readonly serve: () => Promise<void>
   readonly check: (connects: boolean) => Promise<void>
-  readonly apply: (file: string, isDryRun: boolean, prune: boolean) => Promise<void>
+  readonly apply: (file: string, isDryRun: boolean) => Promise<void>
   readonly reconcile: (options: { readonly dryRun?: boolean }) => Promise<void>
   readonly explain: (code: string) => Promise<void>
   readonly doctor: (command: 'doctor' | 'status') => Promise<void>
@@ -65,9 +65,8 @@ ${describeVariables(API_VARIABLES)}`,
     .argument('<file>', 'the region file')
     .description('bring the database to what a region file says')
     .option('--dry-run', 'print the difference and change nothing')
-    .option('--prune', 'delete what the file does not have')
-    .action(async (file: string, options: { dryRun?: boolean; prune?: boolean }) => {
-      await actions.apply(file, options.dryRun === true, options.prune === true)
+    .action(async (file: string, options: { dryRun?: boolean }) => {
+      await actions.apply(file, options.dryRun === true)
     })
   program
     .command('reconcile')

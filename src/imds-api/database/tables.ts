@@ -35,7 +35,7 @@ interface Region {
   store_behind: Nullable<string>
 }
 /**
- * `removed_at`: when `--prune` removed it. The row stays, because deleted servers are shown with it; a hypervisor still
+ * `removed_at`: when the region file removed it. The row stays, because deleted servers are shown with it; a hypervisor still
  * deletes their snapshots.
  */
 interface Removable {

@@ -6,6 +6,8 @@ import { isLine, LINE_RULE } from '../../metadata/identifiers.ts'
 import { isTime, TIME_RULE } from '../../metadata/time.ts'
 import { isNetwork } from '../../metadata/address.ts'
 import { isCountryCode } from './countries.ts'
+import { isEmailAddress } from './email-address.ts'
+import { parseSshKeys } from './ssh-key.ts'
 import { parseVatNumber } from './vat-number.ts'
 
 interface Format {
@@ -46,6 +48,7 @@ function isDomain(text: string): boolean {
 export const FORMATS: Readonly<Record<string, Format>> = {
   'country-code': { isValid: isCountryCode, fault: 'must be a two-letter code of ISO 3166-1' },
   domain: { isValid: isDomain, fault: 'must be a domain name in lower case such as gb1.example.com' },
+  'email-address': { isValid: isEmailAddress, fault: 'must be an address such as ada@example.com' },
   'eu-vat-number': {
     isValid: (text) => parseVatNumber(text) !== undefined,
     fault: 'must be a valid EU VAT number, with the prefix of its country',
@@ -54,6 +57,10 @@ export const FORMATS: Readonly<Record<string, Format>> = {
   line: { isValid: isLine, fault: `must be ${LINE_RULE}` },
   network: { isValid: isNetwork, fault: 'must be an address or a network such as 192.0.2.0/24 or 2001:db8::/32' },
   'pointer-name': { isValid: isPointerName, fault: 'must be a host name such as www.example.com, in ASCII' },
+  'ssh-keys': {
+    isValid: (text) => parseSshKeys(text).ok,
+    fault: 'must be the lines of an authorized_keys file, each with a key',
+  },
   telephone: {
     isValid: (text) => TELEPHONE.test(text),
     fault: 'must be a telephone number of E.164, such as +442079460000',

@@ -1,5 +1,6 @@
-/** Brings one table to the rows of the region file: inserts, updates, and with `prune` deletes. */
+/** Brings one table to the rows of the region file: inserts, updates and removes. */
 import { sql, type InsertObject, type RawBuilder } from 'kysely'
+import { CommandFailure, EXIT } from '../../runtime/exit-status.ts'
 import { addRow } from '../changes/own-rows.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Tx } from '../database/transaction.ts'
@@ -15,8 +16,12 @@ export interface RowChange {
   readonly line: string
 }
 
-/** A row that cannot be deleted because others refer to it. */
-export class RowInUse extends Error {}
+/** A row that cannot be removed because others refer to it. */
+export class RowInUse extends Error {
+  constructor(table: RegionTable, key: string) {
+    super(`${label(table)} ${key} is in use and cannot be removed: nothing was changed`)
+  }
+}
 
 const FOREIGN_KEY_VIOLATION = '23503'
 const UNIQUE_VIOLATION = '23505'
@@ -30,8 +35,11 @@ export async function applyTable<Name extends RegionTable>(
   const rule: TableRule<Name> = TABLE_RULES[table]
   const present = new Map((await currentRows(tx, table)).map((row) => [keyOf(rule, row), row]))
   const changes: RowChange[] = []
+  const seen = new Set<string>()
   for (const wanted of rows) {
     const key = keyOf(rule, wanted)
+    if (seen.has(key)) throw new CommandFailure(EXIT.badConfig, `${label(table)} ${key} is given twice`)
+    seen.add(key)
     const name = `${label(table)} ${rule.name === undefined ? key : String(wanted[rule.name])}`
     const current = present.get(key)
     if (current === undefined) {
@@ -49,75 +57,58 @@ export async function applyTable<Name extends RegionTable>(
   return changes
 }
 
-/** Deletes the rows that the file does not have, or hides them. Returns the lines of the difference. */
-export async function pruneTable<Name extends RegionTable>(
+/** Removes the rows with these keys, in one table. Returns the lines of the difference. Rejects with RowInUse. */
+export async function removeRows<Name extends RegionTable>(
   tx: Tx,
   table: Name,
-  rows: RegionRows[Name],
-  given: ReadonlySet<string>,
+  keys: readonly string[],
 ): Promise<readonly string[]> {
   const rule: TableRule<Name> = TABLE_RULES[table]
-  const kept = new Set(rows.map((row) => keyOf(rule, row)))
+  const rows = (await currentRows(tx, table)).filter((row) => keys.includes(keyOf(rule, row)))
   const lines: string[] = []
-  for (const row of await currentRows(tx, table)) {
+  for (const row of rows) {
     const key = keyOf(rule, row)
-    if (kept.has(key) || rule.isPruned?.(row, given) === false) continue
-    if (rule.hiding !== undefined && (await isShownWithDeleted(tx, table, rule, row))) {
-      if (rule.hiding.isHidden(row)) continue
-      await updateRow(tx, table, rule, row, rule.hiding.values())
-    } else lines.push(...(await deleteRow(tx, table, rule, row)))
+    if (rule.usedBy === undefined) await deleteRow(tx, table, rule, row)
+    else if (isRemoved(row)) continue
+    else {
+      // locked, so that no new server uses it before the commit
+      await sql`select from ${sql.table(table)} where ${hasKeyOf(rule, row)} for update`.execute(tx)
+      if ((await rule.usedBy(key).execute(tx)).rows.length > 0) throw new RowInUse(table, key)
+      const values = table === 'images' ? { status: 'deleted', handle: null } : { removed_at: new Date() }
+      await updateRow(tx, table, rule, row, values)
+    }
     lines.push(`- ${label(table)} ${key}`)
   }
   return lines
 }
 
-/**
- * True if only deleted servers and hidden hypervisors refer to a row, so it must stay. Locks it, so that no new server
- * uses it before the commit.
- */
-async function isShownWithDeleted<Name extends RegionTable>(
-  tx: Tx,
-  table: Name,
-  rule: TableRule<Name>,
-  row: CurrentRow<Name>,
-): Promise<boolean> {
-  await sql`select from ${sql.table(table)} where ${hasKeyOf(rule, row)} for update`.execute(tx)
-  const { rows } = await rule.hiding!.references(keyOf(rule, row)).execute(tx)
-  return rows.length > 0 && !rows.some(({ is_alive }) => is_alive)
+function isRemoved(row: Row): boolean {
+  return row['status'] === 'deleted' || (row['removed_at'] ?? undefined) !== undefined
 }
 
-/** Deletes a row with its parts, and returns the lines of the parts. Rejects with RowInUse if it is referred to. */
 async function deleteRow<Name extends RegionTable>(
   tx: Tx,
   table: Name,
   rule: TableRule<Name>,
   row: CurrentRow<Name>,
-): Promise<readonly string[]> {
+): Promise<void> {
   try {
-    const lines = (await rule.deleteParts?.(tx, row)) ?? []
     await sql`delete from ${sql.table(table)} where ${hasKeyOf(rule, row)}`.execute(tx)
-    return lines
   } catch (error) {
-    if ((error as { code?: string }).code !== FOREIGN_KEY_VIOLATION) throw error
-    throw new RowInUse(`${label(table)} ${keyOf(rule, row)} is in use and cannot be deleted: nothing was changed`, {
-      cause: error,
-    })
+    throw (error as { code?: string }).code === FOREIGN_KEY_VIOLATION ? new RowInUse(table, keyOf(rule, row)) : error
   }
 }
 
 /**
- * Waits for an insert or update of the row `name`. Rejects with the remedy where another row has a value that only one
- * may have, such as a handle.
+ * Waits for an insert or update of the row `name`. Rejects with what PostgreSQL says where it refers to a row that does
+ * not exist, or another row has a value that only one may have, such as a handle.
  */
 async function namingConflict(write: Promise<void>, name: string): Promise<void> {
   await write.catch((error: unknown) => {
-    const { code, detail = '' } = error as { readonly code?: string; readonly detail?: string }
-    if (code !== UNIQUE_VIOLATION) throw error
-    throw new Error(
-      `${name}: another row of the database has the same value (${detail}): ` +
-        'first apply a file in which that row has another value, or --prune it. Nothing was changed',
-      { cause: error },
-    )
+    const { code = '', detail = '' } = error as { readonly code?: string; readonly detail?: string }
+    if (code !== UNIQUE_VIOLATION && code !== FOREIGN_KEY_VIOLATION) throw error
+    const remedy = code === UNIQUE_VIOLATION ? ' First apply a file in which the other row has another value.' : ''
+    throw new CommandFailure(EXIT.badConfig, `${name}: ${detail}${remedy} Nothing was changed`)
   })
 }
 

@@ -1,7 +1,7 @@
 /**
  * Applies a region file: inserts and changes rows until the database has what the file says. Columns that requests can
  * change too get the value of the file only in a new row. Applying a file again changes nothing. Rows that the file
- * does not have stay, unless `prune` deletes them; a row in use cannot be deleted.
+ * does not have stay; it says which are removed. A row in use cannot be removed.
  */
 import { sql } from 'kysely'
 import { nextId } from '../changes/allocate.ts'
@@ -10,11 +10,11 @@ import { giveIpv6Addresses } from '../changes/interfaces.ts'
 import { lockRegion } from '../database/advisory-locks.ts'
 import { markChanged } from '../database/outbox.ts'
 import type { Tx } from '../database/transaction.ts'
-import { applyTable, pruneTable, type RowChange } from './apply-table.ts'
+import { applyTable, removeRows, type RowChange } from './apply-table.ts'
 import { applyCollaborations } from './collaborations.ts'
 import { endSignIns, computeCredentials } from './credentials.ts'
 import { buildRegionRows, type RegionRows } from './rows.ts'
-import type { RegionFile } from './schema.ts'
+import type { Region, RemovedKeys } from './removed.ts'
 import type { RegionSecrets } from './secrets.ts'
 import { REGION_TABLES, SEEN_BY_GUESTS } from './tables.ts'
 
@@ -23,8 +23,7 @@ import { REGION_TABLES, SEEN_BY_GUESTS } from './tables.ts'
  */
 export async function applyRegion(
   tx: Tx,
-  file: RegionFile,
-  prune: boolean,
+  { file, removed }: Region,
   secrets: RegionSecrets,
 ): Promise<readonly string[]> {
   await lockRegion(tx) // one at a time: two could insert the same row
@@ -32,13 +31,13 @@ export async function applyRegion(
   const rows = buildRegionRows(file, secrets, credentials)
   const changes: RowChange[] = []
   for (const table of REGION_TABLES) changes.push(...(await applyTable(tx, table, rows[table])))
-  await finishDatabaseServers(tx)
+  await finishDatabaseServers(tx, removed.database_servers ?? [])
   await endSignIns(tx, credentials)
   const lines = [
     ...changes.map(({ line }) => line),
     ...(await applyCollaborations(tx, file)),
     ...(await addDefaultGroups(tx)),
-    ...(prune ? await pruneTables(tx, rows) : []),
+    ...(await removeEach(tx, removed)),
     ...(await giveIpv6Addresses(
       tx,
       changes.some(({ columns }) => columns.includes('ipv6_network')),
@@ -50,24 +49,26 @@ export async function applyRegion(
 }
 
 /**
- * A deleted database server gets the time of its deletion. A deleting or deleted one loses its cloud IPs, and so does
- * one that has moved to another account.
+ * A deleted database server gets the time of its deletion. A deleting, deleted or removed one loses its cloud IPs, and
+ * so does one that has moved to another account.
  */
-async function finishDatabaseServers(tx: Tx): Promise<void> {
+async function finishDatabaseServers(tx: Tx, removed: readonly string[]): Promise<void> {
   await sql`
     update database_servers set deleted_at = case when status = 'deleted' then now() end
     where (status = 'deleted') <> (deleted_at is not null)`.execute(tx)
   const { rows } = await sql<{ id: string }>`
-    select id from database_servers where status in ('deleting', 'deleted')
+    select id from database_servers where status in ('deleting', 'deleted') or id = any(${removed})
     union select database_servers.id from database_servers join cloud_ips on database_server_id = database_servers.id
     where cloud_ips.account_id <> database_servers.account_id`.execute(tx)
   await moveCloudIps(tx, 'release', atDatabaseServers(rows.map(({ id }) => id)))
 }
 
-async function pruneTables(tx: Tx, rows: RegionRows): Promise<readonly string[]> {
-  const given = new Set((await tx.selectFrom('given_ids').select('id').execute()).map(({ id }) => id))
+async function removeEach(tx: Tx, removed: RemovedKeys): Promise<readonly string[]> {
   const lines: string[] = []
-  for (const table of REGION_TABLES.toReversed()) lines.push(...(await pruneTable(tx, table, rows[table], given)))
+  await sql`
+    update collaborations set parties = parties || '{"inviter": null}'
+    where inviter_id = any(${removed.users ?? []})`.execute(tx)
+  for (const table of REGION_TABLES.toReversed()) lines.push(...(await removeRows(tx, table, removed[table] ?? [])))
   return lines
 }
 

@@ -1,4 +1,5 @@
 /** The collaborations of the region file. */
+import { CommandFailure, EXIT } from '../../runtime/exit-status.ts'
 import { grantAccess } from '../changes/collaborations.ts'
 import { lockAccount } from '../changes/limits.ts'
 import type { Tx } from '../database/transaction.ts'
@@ -15,12 +16,10 @@ export async function applyCollaborations(tx: Tx, file: RegionFile): Promise<rea
     // an invitation at the same time would make a second collaboration
     if (collaborators.length > 0) await lockAccount(tx, account_id)
     for (const user_id of collaborators) {
-      const given = await grantAccess(
-        tx,
-        account_id,
-        owner,
-        file.users.find(({ id }) => id === user_id)!,
-      )
+      const user = file.users.find(({ id }) => id === user_id)
+      if (user === undefined)
+        throw new CommandFailure(EXIT.badConfig, `account ${account_id}: users has no ${user_id}. Nothing was changed`)
+      const given = await grantAccess(tx, account_id, owner, user)
       if (given === 'accepted') lines.push(`~ collaboration of ${user_id} in ${account_id}: pending -> accepted`)
       if (given === 'created') lines.push(`+ collaboration of ${user_id} in ${account_id}`)
     }

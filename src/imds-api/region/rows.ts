@@ -48,7 +48,7 @@ export function buildRegionRows(
     })),
     hypervisors: file.hypervisors.map(({ name, zone, ram }) => ({
       name,
-      zone_id: zoneIds.get(zone)!,
+      zone_id: zoneIds.get(zone) ?? zone,
       ram,
       removed_at: null,
     })),
@@ -79,7 +79,7 @@ export function buildRegionRows(
       maintenance_hour: 6,
       ...server,
       account_id: account,
-      zone_id: zoneIds.get(zone)!,
+      zone_id: zoneIds.get(zone) ?? zone,
       database_server_type_id: database_server_type,
     })),
     address_pools: POOL_KINDS.flatMap((kind) =>

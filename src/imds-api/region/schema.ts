@@ -84,9 +84,9 @@ export const RegionSchema = closed({
   users: closedList({
     id: Id('usr'),
     name: Line,
-    email_address: Type.String(),
+    email_address: Type.String({ format: 'email-address' }),
     email_verified: Optional(Type.Boolean()),
-    ssh_key: Optional(Type.String()),
+    ssh_key: Optional(Type.String({ format: 'ssh-keys' })),
     messaging_pref: Optional(Type.Boolean()),
     password_file: Optional(FileName),
     password_hash: Optional(Type.String()),

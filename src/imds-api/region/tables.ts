@@ -1,8 +1,6 @@
 /** The tables of the region file, and the rules by which `apply` changes their rows. */
-import { sql, type Insertable, type RawBuilder, type Selectable, type Updateable } from 'kysely'
-import { atDatabaseServers, moveCloudIps } from '../changes/cloud-ips.ts'
+import { sql, type Insertable, type RawBuilder, type Selectable } from 'kysely'
 import type { Tables } from '../database/tables.ts'
-import type { Tx } from '../database/transaction.ts'
 
 /** In the order in which they are applied: a row comes after those to which it refers. */
 export const REGION_TABLES = [
@@ -40,17 +38,11 @@ export interface TableRule<Name extends RegionTable> {
   readonly name?: RegionColumn<Name>
   /** The columns of an existing row that keep their values. */
   readonly keptColumns?: (wanted: WantedRow<Name>, current: CurrentRow<Name>) => readonly RegionColumn<Name>[]
-  /** Whether `prune` deletes a row that the file does not have. `given`: the ids that region files have had. */
-  readonly isPruned?: (row: CurrentRow<Name>, given: ReadonlySet<string>) => boolean
-  /** How `prune` hides a row instead of deleting it, because deleted servers are shown with it. */
-  readonly hiding?: {
-    /** The rows that refer to it. `is_alive`: false for a deleted server and for a hidden hypervisor. */
-    readonly references: (key: string) => RawBuilder<{ readonly is_alive: boolean }>
-    readonly isHidden: (row: CurrentRow<Name>) => boolean
-    readonly values: () => Updateable<Tables[Name]>
-  }
-  /** Deletes the rows that belong to a row. Returns the lines of the difference. */
-  readonly deleteParts?: (tx: Tx, row: CurrentRow<Name>) => Promise<readonly string[]>
+  /**
+   * The living rows that use a row, if deleted servers are shown with it: then it is not deleted, but gets
+   * `removed_at`, or an image the status `deleted`.
+   */
+  readonly usedBy?: (key: string) => RawBuilder<unknown>
 }
 
 /** The fields of the region file that are initial values, because requests can change them. */
@@ -75,42 +67,27 @@ const FORMER_SECRET = ['former_secret_sha256', 'former_secret_until'] as const
 
 /** docs/region-file.md#what-apply-changes explains it to operators. */
 export const TABLE_RULES: { readonly [Name in RegionTable]: TableRule<Name> } = {
-  region: { key: ['only_row'], name: 'name', isPruned: () => false },
+  region: { key: ['only_row'], name: 'name' },
   zones: {
     key: ['id'],
-    hiding: {
-      references: (id) => sql`
-        select deleted_at is null as is_alive from servers where zone_id = ${id}
-        union select removed_at is null from hypervisors where zone_id = ${id}`,
-      ...hidingByTime(),
-    },
+    usedBy: (id) => sql`
+      select from servers where zone_id = ${id} and deleted_at is null
+      union all select from hypervisors where zone_id = ${id} and removed_at is null`,
   },
   server_types: {
     key: ['id'],
-    hiding: {
-      references: (id) => sql`select deleted_at is null as is_alive from servers where server_type_id = ${id}`,
-      ...hidingByTime(),
-    },
+    usedBy: (id) => sql`select from servers where server_type_id = ${id} and deleted_at is null`,
   },
   hypervisors: {
     key: ['name'],
-    hiding: {
-      references: (name) => sql`
-        select deleted_at is null as is_alive from servers where ${name} in (hypervisor, migrating_to)`,
-      ...hidingByTime(),
-    },
+    usedBy: (name) => sql`select from servers where ${name} in (hypervisor, migrating_to) and deleted_at is null`,
   },
-  users: { key: ['id'], keptColumns: () => USER, deleteParts: deletePartsOfUser },
-  accounts: { key: ['id'], keptColumns: () => ACCOUNT, deleteParts: deletePartsOfAccount },
+  users: { key: ['id'], keptColumns: () => USER },
+  accounts: { key: ['id'], keptColumns: () => ACCOUNT },
   images: {
     key: ['id'],
     keptColumns: ({ account_id }) => (account_id === null ? [] : IMAGE), // no request changes an image without an account
-    isPruned: ({ source_server_id }) => source_server_id === null, // no region file has a snapshot
-    hiding: {
-      references: (id) => sql`select deleted_at is null as is_alive from servers where image_id = ${id}`,
-      isHidden: ({ status }) => status === 'deleted',
-      values: () => ({ status: 'deleted', handle: null }),
-    },
+    usedBy: (id) => sql`select from servers where image_id = ${id} and deleted_at is null`,
   },
   api_clients: {
     key: ['id'],
@@ -118,30 +95,11 @@ export const TABLE_RULES: { readonly [Name in RegionTable]: TableRule<Name> } = 
       const secrets = keptSecrets(wanted, current)
       return [...CLIENT, 'permissions_group', ...secrets, ...(secrets.includes('secret_sha256') ? FORMER_SECRET : [])]
     },
-    isPruned: ({ id }, given) => given.has(id), // requests can make them too
   },
-  applications: {
-    key: ['id'],
-    keptColumns: (wanted, current) => [...CLIENT, ...keptSecrets(wanted, current)],
-    isPruned: ({ id }, given) => given.has(id),
-  },
+  applications: { key: ['id'], keptColumns: (wanted, current) => [...CLIENT, ...keptSecrets(wanted, current)] },
   database_server_types: { key: ['id'] },
-  database_servers: {
-    key: ['id'],
-    keptColumns: () => ['name', 'description'],
-    deleteParts: async (tx, { id }) => {
-      await moveCloudIps(tx, 'release', atDatabaseServers([id]))
-      return []
-    },
-  },
+  database_servers: { key: ['id'], keptColumns: () => ['name', 'description'] },
   address_pools: { key: ['kind', 'range'] },
-}
-
-function hidingByTime() {
-  return {
-    isHidden: ({ removed_at }: { readonly removed_at: Date | null }) => removed_at !== null,
-    values: () => ({ removed_at: new Date() }),
-  }
 }
 
 /** An API client or an application. */
@@ -160,21 +118,4 @@ function keptSecrets(wanted: Client, current: Client): readonly ('secret_sha256'
   const secret = wanted.secret_file_sha256 ?? undefined
   if (secret === undefined) return ['secret_sha256', 'secret_file_sha256']
   return current.secret_file_sha256?.equals(secret) === true ? ['secret_sha256'] : []
-}
-
-async function deletePartsOfAccount(tx: Tx, { id }: CurrentRow<'accounts'>): Promise<readonly string[]> {
-  await tx.deleteFrom('server_groups').where('account_id', '=', id).where('is_default', '=', true).execute()
-  for (const table of ['api_clients', 'applications', 'collaborations'] as const)
-    await tx.deleteFrom(table).where('account_id', '=', id).execute()
-  return []
-}
-
-async function deletePartsOfUser(tx: Tx, { id }: CurrentRow<'users'>): Promise<readonly string[]> {
-  const ended = await tx.deleteFrom('collaborations').where('user_id', '=', id).returning('account_id').execute()
-  await tx
-    .updateTable('collaborations')
-    .set({ inviter_id: null, parties: sql`parties || '{"inviter": null}'` })
-    .where('inviter_id', '=', id)
-    .execute()
-  return ended.map(({ account_id }) => `- collaboration of ${id} in ${account_id}`)
 }

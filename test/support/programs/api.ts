@@ -27,6 +27,7 @@ import type { ReadReports } from '../../../src/imds-api/resources/parts.ts'
 import { Waits } from '../../../src/imds-api/resources/kit/waits.ts'
 import { applyRegion } from '../../../src/imds-api/region/apply.ts'
 import { parseRegion } from '../../../src/imds-api/region/parse.ts'
+import type { RemovedKeys } from '../../../src/imds-api/region/removed.ts'
 import type { RegionFile } from '../../../src/imds-api/region/schema.ts'
 import { loadSecrets } from '../../../src/imds-api/region/secrets.ts'
 import type { ApiServer } from '../../../src/imds-api/http/server.ts'
@@ -341,21 +342,21 @@ export async function countOfLockWaits(client: Pick<pg.Client, 'query'> | Databa
   return rowCount!
 }
 
-/** Applies a region file. Its secrets are those of `secretTextOf`. */
+/** Applies a region file, and removes the rows with these keys. Its secrets are those of `secretTextOf`. */
 export async function apply(
   { db }: Pick<Database, 'db'>,
   region: RegionFile,
-  prune = false,
+  removed: RemovedKeys = {},
 ): Promise<readonly string[]> {
   const parsed = await parseRegion(JSON.stringify(region))
   if (!parsed.ok) throw new Error(parsed.faults.join('; '))
-  const secrets = loadSecrets(parsed.value, secretTextOf)
+  const secrets = loadSecrets(region, secretTextOf)
   if (!secrets.ok) throw new Error(secrets.faults.join('; '))
   return inTransaction(db, async (tx) => {
     // the command has no such limits, and hashes passwords meanwhile
     await sql`set local statement_timeout to 0`.execute(tx)
     await sql`set local idle_in_transaction_session_timeout to 0`.execute(tx)
-    return applyRegion(tx, parsed.value, prune, secrets.value)
+    return applyRegion(tx, { file: parsed.value.file, removed }, secrets.value)
   })
 }
 

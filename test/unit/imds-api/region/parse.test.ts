@@ -19,7 +19,6 @@ const aDatabaseServer = (change: object = {}) => ({ database_servers: [{ ...data
 const {
   accounts: [account, second],
   users: [user, mary],
-  images: [image],
   address_pools: pools,
 } = aRegion()
 const anAccount = (change: object) => ({ accounts: [{ ...account, ...change }, second] })
@@ -28,7 +27,7 @@ const somePools = (change: object) => ({ address_pools: { ...pools, ...change } 
 
 test('the example and the region of the tests are right', async () => {
   const example = readFileSync(new URL('../../../../deploy/region.example.yaml', import.meta.url), 'utf8')
-  expect(await parseRegion(example)).toMatchObject({ ok: true, value: { name: 'gb1' } })
+  expect(await parseRegion(example)).toMatchObject({ ok: true, value: { file: { name: 'gb1' } } })
   const whole = example.replaceAll(
     /^( *)# (?=(?:password_file|totp_secret_file|applications):| {2}- \{ id: app-)/gm,
     '$1',
@@ -36,11 +35,13 @@ test('the example and the region of the tests are right', async () => {
   expect(await parseRegion(whole)).toMatchObject({
     ok: true,
     value: {
-      users: [{ password_file: 'ada.password', totp_secret_file: 'ada.totp' }],
-      applications: [{ id: 'app-8xk2p' }],
+      file: {
+        users: [{ password_file: 'ada.password', totp_secret_file: 'ada.totp' }],
+        applications: [{ id: 'app-8xk2p' }],
+      },
     },
   })
-  expect(await parseRegion(JSON.stringify(aRegion()))).toEqual({ ok: true, value: aRegion() })
+  expect(await parseRegion(JSON.stringify(aRegion()))).toMatchObject({ ok: true, value: { file: aRegion() } })
 })
 
 test.each<[object, string]>([
@@ -56,47 +57,12 @@ test.each<[object, string]>([
   [anAccount({ access_tokens_limit: 0 }), 'accounts.0.access_tokens_limit must be from 1 to 2147483647'],
   [anAccount({ config_maps_limit: -1 }), 'accounts.0.config_maps_limit must be from 0 to 2147483647'],
   [
-    { images: [image, { ...image, id: 'img-two02', handle: 'own', account: ONE, public: true }] },
-    `images: img-two02 is public, and its account ${ONE} has no publish_images: true`,
-  ],
-  [
     anAccount({ telephone_number: '0207' }),
     'accounts.0.telephone_number must be a telephone number of E.164, such as +442079460000',
   ],
   [
-    aUser({ ssh_key: `${user!.ssh_key!}\nb` }),
-    `users: the ssh_key of ${user!.id} (line 2) must be one line of an authorized_keys file`,
-  ],
-  [aUser({ email_address: 'ada' }), `users: ${user!.id} has an email_address that is not one`],
-  [{ zones: ['gb1-a', 'gb1-b'].map((handle) => ({ id: 'zon-aaaa1', handle })) }, 'zon-aaaa1 is given twice'],
-  [{ zones: ['zon-aaaa1', 'zon-bbbb2'].map((id) => ({ id, handle: 'gb1-a' })) }, 'gb1-a is given twice'],
-  [{ images: [image, { ...image, id: 'img-other' }] }, 'debian-12 is given twice'],
-  [
-    { users: [...aRegion().users, { id: 'usr-more3', name: 'x', email_address: 'ADA@example.com' }] },
-    'ada@example.com is given twice',
-  ],
-  [somePools({ public_ipv4: ['203.0.113.0/24', '203.0.113.0/24'] }), '203.0.113.0/24 is given twice'],
-  [
     somePools({ public_ipv4: ['203.0.113.0/24', '203.0.113.9-203.0.114.1'] }),
     'address_pools.public_ipv4: 203.0.113.0/24 and 203.0.113.9-203.0.114.1 overlap',
-  ],
-  [
-    { hypervisors: [{ name: 'a', zone: 'gb1-z', ram: 1 }] },
-    'hypervisors: a is in the zone gb1-z, which zones does not have',
-  ],
-  [anAccount({ owner: 'usr-zzzzz' }), `accounts: ${ONE} names usr-zzzzz, which users does not have`],
-  [
-    { accounts: [account, { ...aRegion().accounts[1], owner: ADA, status: 'suspended' }] },
-    `accounts: ${ADA} owns ${ONE} and acc-two02, and a user owns one account that is not closed or deleted`,
-  ],
-  [anAccount({ collaborators: ['usr-zzzzz'] }), `accounts: ${ONE} names usr-zzzzz, which users does not have`],
-  [
-    { api_clients: [{ id: 'cli-aaaaa', account: 'acc-zzzzz', name: 'x' }] },
-    'api_clients: cli-aaaaa belongs to acc-zzzzz, which accounts does not have',
-  ],
-  [
-    { images: [{ ...image, account: 'acc-zzzzz' }] },
-    'images: img-deb12 belongs to acc-zzzzz, which accounts does not have',
   ],
   [anAccount({ country_code: 'QQ' }), 'accounts.0.country_code must be a two-letter code of ISO 3166-1'],
   [
@@ -112,13 +78,6 @@ test.each<[object, string]>([
     anAccount({ verified_at: '2026-02-30T00:00:00Z' }),
     'accounts.0.verified_at must be a time such as 2026-11-20T15:04:05Z (RFC 3339)',
   ],
-  [
-    aDatabaseServer({ account: 'acc-zzzzz' }),
-    'database_servers: dbs-aaaaa belongs to acc-zzzzz, which accounts does not have',
-  ],
-  [aDatabaseServer({ zone: 'gb1-z' }), 'database_servers: dbs-aaaaa is in the zone gb1-z, which zones does not have'],
-  [aDatabaseServer(), 'database_servers: dbs-aaaaa has the type dbt-zzzzz, which database_server_types does not have'],
-  [{ database_servers: [databaseServer, databaseServer] }, 'dbs-aaaaa is given twice'],
   [aDatabaseServer({ status: 'idle' }), 'database_servers.0.status must be "creating" or "active" or '],
   [{ server_types: [{ ...aRegion().server_types[0], status: 'idle' }] }, 'server_types.0.status must be "'],
   [aDatabaseServer({ maintenance_weekday: 7 }), 'database_servers.0.maintenance_weekday must be from 0 to 6'],
@@ -126,11 +85,6 @@ test.each<[object, string]>([
     { database_server_types: [{ id: 'typ-aaaaa', name: 'x', disk_size: 1, ram: 1 }] },
     'database_server_types.0.id must be an id such as dbt-demo1',
   ],
-  [
-    { applications: [{ id: 'app-aaaaa', account: 'acc-zzzzz', name: 'x' }] },
-    'applications: app-aaaaa belongs to acc-zzzzz, which accounts does not have',
-  ],
-  [{ applications: [1, 2].map(() => ({ id: 'app-aaaaa', account: ONE, name: 'x' })) }, 'app-aaaaa is given twice'],
   [
     aUser({ password_hash: 'secret' }),
     `users: ${ADA} has a password_hash that is not one of scrypt such as $scrypt$ln=15,r=8,p=3$SALT$KEY`,
@@ -144,6 +98,9 @@ test.each<[object, string]>([
   ],
   [somePools({ ipv6: { '10.0.0.0/16': '2001:db8:100::/48' } }), 'address_pools.ipv6: private_ipv4 has no 10.0.0.0/16'],
   [somePools({ ipv6: { '10.240.0.0/16': 1 } }), 'address_pools.ipv6.10.240.0.0/16 must be a string'],
+  [aUser({ ssh_key: `${user!.ssh_key!}\nb` }), 'users.0.ssh_key must be the lines of an authorized_keys file'],
+  [aUser({ email_address: 'ada' }), 'users.0.email_address must be an address such as'],
+  [{ zones: [{ id: 'zon-aaaa1', handle: 'a', removed: false }] }, 'zones.0.removed is not a known field'],
 ])('%j is refused: %s', async (change, fault) => {
   const faults = await faultsOf(change)
   expect(faults.join('\n')).toContain(fault)
@@ -164,38 +121,26 @@ test('every fault of the form is named at once, each once', async () => {
   )
 })
 
-test('every fault is named at once', async () => {
-  expect(
-    await faultsOf({
-      hypervisors: ['gb1-z', 'gb1-y'].map((zone) => ({ name: 'a', zone, ram: 1 })),
-      address_pools: { ...pools, public_ipv4: ['x', 'y'] },
-    }),
-  ).toHaveLength(5)
+test('entries with removed: true are taken out of the file, whatever else they have', async () => {
+  const { zones, hypervisors } = aRegion()
+  const removed = {
+    zones: [...zones, { id: 'zon-old01', removed: true }],
+    hypervisors: [...hypervisors, { name: 'hv-9', zone: 'gone', removed: true }],
+    address_pools: { ...pools, removed: ['10.0.0.0/24'] },
+  }
+  expect(await parseRegion(JSON.stringify({ ...aRegion(), ...removed }))).toMatchObject({
+    ok: true,
+    value: {
+      file: aRegion(),
+      removed: {
+        zones: ['zon-old01'],
+        hypervisors: ['hv-9'],
+        users: [],
+        address_pools: expect.arrayContaining(['private_ipv4 10.0.0.0/24']) as unknown,
+      },
+    },
+  })
 })
-
-test.each<[string, object]>([
-  ...['closed', 'deleted'].map((status): [string, object] => [
-    `another account of the owner of one that is ${status}`,
-    {
-      accounts: [
-        { ...account, status },
-        { ...second, owner: ADA },
-      ],
-    },
-  ]),
-  [
-    'ranges that touch, and ranges of two kinds that overlap',
-    somePools({ private_ipv4: ['10.0.0.1-10.0.0.9', '10.0.0.10-10.0.0.19'], public_ipv4: ['10.0.0.0/24'] }),
-  ],
-  [
-    'a handle or a name of two kinds',
-    {
-      server_types: [{ ...aRegion().server_types[0], handle: 'gb1-a' }],
-      hypervisors: [{ name: 'gb1-a', zone: 'gb1-a', ram: 1 }],
-      images: [{ ...image, handle: 'gb1-a' }],
-    },
-  ],
-])('a region may have %s', async (_what, change) => expect(await faultsOf(change)).toEqual([]))
 
 test('a text that is no YAML is refused with its line', async () => {
   expect(await parseRegion('name: gb1\nzones: [')).toMatchObject({

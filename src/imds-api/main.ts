@@ -50,7 +50,7 @@ const program = buildProgram(output, {
   },
   explain: async (code) => {
     const { explainCode, nearestCode } = await import('../conditions/explain.ts')
-    const { API_MEANINGS } = await import('./events.ts')
+    const { API_MEANINGS } = await import('./conditions/table.ts')
     const meant = nearestCode(API_MEANINGS, code)
     const question = meant === undefined ? '' : ` (did you mean ${meant}?)`
     if (!explainCode(output, API_MEANINGS, code))

@@ -99,8 +99,9 @@ t.test('a hypervisor with a certificate sees its own actions and servers only', 
       path,
       body,
     )
-  const end = new X509Certificate(readFileSync(own.certFile)).validToDate.getTime() / 1000
-  t.match(await api.metrics(), `\nimds_api_certificate_end_seconds{listener="hypervisors"} ${end}\n`)
+  const days = (new X509Certificate(readFileSync(own.certFile)).validToDate.getTime() - Date.now()) / 86_400_000
+  const series = 'imds_condition{code="certificate-ends",severity="warning"}'
+  t.match(await api.metrics(), `\n${series} ${Number(days < 14)}\n`)
   const [asOne, asThree] = [as(one), as(three)]
   const [onOne, onThree] = [await createServer(api, 'gb1-a'), await createServer(api, 'gb1-b')]
 

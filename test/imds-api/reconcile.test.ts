@@ -197,7 +197,6 @@ t.test('a store that has the region of another database is left alone, until rec
   const check = buildHypervisorCheck({
     database: api.database,
     storeOpener: { open: () => Promise.resolve(store) },
-    metrics: { setUnannounced: () => undefined },
     log,
   } as unknown as ServiceParts)
   await t.rejects(check.check(), foreignRegion)

@@ -65,7 +65,7 @@ t.test(
     const page = await context.newPage()
     const watched = watch(page)
     await page.goto(api.operatorUrl)
-    t.match(await page.title(), 'warning: imds-api of gb1')
+    t.match(await page.title(), 'failure: imds-api of gb1')
     t.ok(await fits(page))
     for (const width of [720, 1280]) {
       await page.setViewportSize({ width, height: 700 })

@@ -22,7 +22,8 @@ import { VERSIONS } from '../../src/metadata/versions.ts'
 import { buildMetrics, type MetricsSources } from '../../src/imdsd/metrics.ts'
 import { always, type Condition, type Meaning } from '../../src/conditions/condition.ts'
 import { EVENTS } from '../../src/conditions/events.ts'
-import { API_EVENTS } from '../../src/imds-api/events.ts'
+import { API_EVENTS } from '../../src/imds-api/conditions/events.ts'
+import { API_CONDITIONS } from '../../src/imds-api/conditions/table.ts'
 import { CHECKS } from '../../src/imdsctl/doctor/checks.ts'
 import { DAEMON_EVENTS } from '../../src/imdsd/conditions/events.ts'
 import { CONDITIONS } from '../../src/imdsd/conditions/table.ts'
@@ -31,7 +32,7 @@ import { ReadinessSchema } from '../../src/imdsd/operator/documents.ts'
 import { DOCUMENTS, read, ROOT } from './documents.ts'
 import { recordTable } from './record-table.ts'
 
-const ALL_CONDITIONS: readonly AnyCondition[] = CONDITIONS
+const ALL_CONDITIONS: readonly AnyCondition[] = [...CONDITIONS, ...API_CONDITIONS]
 
 const TABLES: Readonly<Record<string, () => string | Promise<string>>> = {
   record: recordTable,
@@ -40,6 +41,7 @@ const TABLES: Readonly<Record<string, () => string | Promise<string>>> = {
   'api-metrics': apiMetricList,
   alerts: alertList,
   conditions: () => conditionList(CONDITIONS),
+  'api-conditions': () => conditionList(API_CONDITIONS),
   events: () => meaningList(EVENTS),
   'daemon-events': () => meaningList(DAEMON_EVENTS),
   'api-events': () => meaningList(API_EVENTS),

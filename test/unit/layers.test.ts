@@ -47,6 +47,7 @@ const API_FLOORS: readonly (readonly string[])[] = [
   ['commands'],
   ['service'],
   ['page'],
+  ['conditions'],
   ['resources', 'compute', 'region', 'publish', 'mail'],
   ['resources/kit'],
   ['auth'],

@@ -10,7 +10,8 @@ import type { ParsedVariables, VariableFault } from '../../runtime/variables.ts'
 import { VERSION } from '../../runtime/installation.ts'
 import { probeStore, storeOfPublisher } from '../../store/probe.ts'
 import type { ApiConfig } from '../service/config.ts'
-import type { ServiceFindings } from '../service/operator.ts'
+import { resultOf } from '../../conditions/condition.ts'
+import type { ServiceConditions } from '../service/operator.ts'
 
 /** The configuration of the service, and what is wrong with the files that it names. */
 export interface ServiceConfiguration {
@@ -76,12 +77,12 @@ async function findAll(configuration: ServiceConfiguration): Promise<readonly Ch
 
 async function findInService(config: ApiConfig): Promise<readonly CheckResult[]> {
   try {
-    const { version, findings } = (await (await ask(config, '/findings')).json()) as ServiceFindings
+    const { version, conditions } = (await (await ask(config, '/conditions')).json()) as ServiceConditions
     const finding =
       version === VERSION
         ? ok(`it answers, and is ${version}`)
         : warning(`it is ${version}, and this command is ${VERSION}`, 'systemctl restart imds-api')
-    return [{ check: 'service', ...finding }, ...findings]
+    return [{ check: 'service', ...finding }, ...conditions.map(resultOf)]
   } catch (error) {
     const { message, cause } = error as Error & { cause?: Error }
     const text = `it does not answer: ${cause?.message ?? message}`

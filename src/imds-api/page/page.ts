@@ -3,49 +3,30 @@
  * store refuses, its pools, and mail that fails. It has no user-data, key, token or mail address, and of a server only
  * its id, its account and why the store refuses it.
  */
+import { formatConditions, worstOf } from '../../conditions/page.ts'
 import { formatDocument } from '../../pages/document.ts'
-import { formatFindings } from '../../pages/findings.ts'
 import { markup, type Markup } from '../../pages/markup.ts'
 import { formatSearch, partOf, type Question } from '../../pages/search.ts'
 import { formatTable, number } from '../../pages/table.ts'
 import { formatAgo, formatDuration } from '../../runtime/ago.ts'
-import { failure, worstOf, type CheckResult } from '../../runtime/check.ts'
-import { findingsOf, shareOf, type Publishing } from './findings.ts'
-import type { RegionState } from './region-state.ts'
+import { readConditions, shareOf, type ServiceStateParts } from '../conditions/table.ts'
+import type { RegionState } from '../conditions/region-state.ts'
 
-/** What the page shows. `nowMs`: Unix time. */
-export interface RegionPageParts {
+/** What the page shows. */
+export interface RegionPageParts extends ServiceStateParts {
   readonly version: string
-  readonly state: () => Promise<RegionState>
-  readonly publishing: Publishing
-  readonly nowMs: () => number
-}
-
-/** Reads the state, and what is found in it. `read` undefined: the database does not answer, which is the finding. */
-export async function readFindings({ state, publishing, nowMs }: Omit<RegionPageParts, 'version'>): Promise<{
-  readonly read: RegionState | undefined
-  readonly findings: readonly CheckResult[]
-}> {
-  try {
-    const read = await state()
-    return { read, findings: findingsOf(read, publishing, nowMs()) }
-  } catch (error) {
-    const remedy = 'start PostgreSQL, or correct IMDS_API_DATABASE: imds-api explain database-unreachable'
-    const finding = failure(`the database does not answer: ${(error as Error).message}`, remedy)
-    return { read: undefined, findings: [{ check: 'database', ...finding }] }
-  }
 }
 
 /** Formats the page that a question wants. While the database does not answer, it says so. */
 export async function formatRegionPage(parts: RegionPageParts, question: Question): Promise<string> {
   const { version, nowMs } = parts
-  const { read, findings } = await readFindings(parts)
+  const { read, found } = await readConditions(parts)
   return formatDocument({
     title: read === undefined ? 'imds-api' : `imds-api of ${read.region}`,
-    state: worstOf(findings),
+    state: worstOf(found),
     about: `imds-api ${version}; ${new Date(nowMs()).toISOString()}`,
     sections: [
-      ['Health', formatFindings(findings)],
+      ['Health', formatConditions(found)],
       ...(read === undefined
         ? []
         : ([

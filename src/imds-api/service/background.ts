@@ -51,8 +51,8 @@ export function buildSender({
   })
 }
 
-/** Announces imds-api in the store, and finds hypervisors without a daemon. */
-export function buildHypervisorCheck({ database, storeOpener, metrics, log }: ServiceParts): HypervisorCheck {
+/** Announces imds-api in the store. */
+export function buildHypervisorCheck({ database, storeOpener, log }: ServiceParts): HypervisorCheck {
   return new HypervisorCheck({
     hypervisors: () => readHypervisorUsage(database.background.db),
     announce: async (drained) => {
@@ -60,8 +60,6 @@ export function buildHypervisorCheck({ database, storeOpener, metrics, log }: Se
       await checkRegion(database.background.db, fleet)
       await fleet.announceControlPlane({ version: VERSION, seenAt: new Date().toISOString() }, drained)
     },
-    unannounced: async (names) => (await storeOpener.open()).unannounced(names),
-    count: metrics.setUnannounced,
     log,
   })
 }

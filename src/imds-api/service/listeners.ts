@@ -17,8 +17,10 @@ import type { ApiServerSettings } from '../http/server.ts'
 import { addResponseCount } from '../http/steps.ts'
 import type { InvitationSender } from '../mail/sender.ts'
 import { buildOperatorServer } from './operator.ts'
-import { formatRegionPage, readFindings } from '../page/page.ts'
-import { readRegionState } from '../page/region-state.ts'
+import { formatRegionPage } from '../page/page.ts'
+import { readRegionState } from '../conditions/region-state.ts'
+import { API_CONDITIONS, readConditions } from '../conditions/table.ts'
+import { declareConditions } from '../../conditions/metric.ts'
 import { readHypervisors } from '../publish/hypervisors.ts'
 import type { OutboxPublisher } from '../publish/outbox-publisher.ts'
 import { buildApiServer, type Auth } from './rest.ts'
@@ -73,15 +75,18 @@ export function buildOperatorListener(
     version: VERSION,
     state: () => readRegionState({ db, hypervisors, postponed: () => sender.postponed() }),
     publishing: publisher,
+    certificates: () => metrics.certificates,
     nowMs: () => Date.now(),
   }
+  const conditions = async () => (await readConditions(page)).found
+  declareConditions(metrics.registry, API_CONDITIONS, conditions)
   const server = buildOperatorServer({
     database: database.background,
     publisher,
     isStopping: () => delay.hasBegun,
     hypervisors,
     page: (question) => turns.take(() => formatRegionPage(page, question)),
-    findings: async () => (await readFindings(page)).findings,
+    conditions,
     registry: metrics.registry,
     password: readPassword(config.operator.passwordFile),
     now: () => performance.now(),

@@ -6,6 +6,7 @@ import { CLOSED_REASONS } from '../http/connections.ts'
 import { KEYED_RESULTS } from '../http/idempotency.ts'
 import { readActionQueue } from '../changes/action-queue.ts'
 import { readPoolUsage, type PoolUsage } from '../changes/allocate.ts'
+import type { ListenerCertificate } from '../conditions/table.ts'
 import { readOpenHypervisors } from '../changes/hypervisors.ts'
 import type { Database } from '../database/open.ts'
 import { readOutbox } from '../database/outbox.ts'
@@ -132,27 +133,17 @@ function declareAll(registry: Registry, database: Pick<Database, 'pool' | 'backg
     help: 'Batches of servers that were published together.',
     registers,
   })
-  const unannounced = new Gauge({
-    name: 'imds_api_unannounced_hypervisors',
-    help: 'Hypervisors of the region that no daemon has ever announced. 0 with a store of files.',
-    registers,
-  })
-  const certificates = new Gauge({
-    name: 'imds_api_certificate_end_seconds',
-    help: 'When the certificate of a listener ends, in seconds since 1970: clients, hypervisors.',
-    labelNames: ['listener'] as const,
-    registers,
-  })
+  const certificates: ListenerCertificate[] = []
   return {
     registry,
     ...(Object.fromEntries(counts) as Counts),
     countResponse: (route: string, method: string, status: number) => requests.inc({ route, method, status }),
     countBatch: () => batches.inc(),
-    setUnannounced: (hypervisors: number) => unannounced.set(hypervisors),
     /** `pem`: the certificate of a listener, with its chain or without it. */
     setCertificate: (listener: 'clients' | 'hypervisors', pem: string) => {
-      certificates.set({ listener }, new X509Certificate(pem).validToDate.getTime() / 1000)
+      certificates.push({ listener, endMs: new X509Certificate(pem).validToDate.getTime() })
     },
+    certificates: certificates as readonly ListenerCertificate[],
   }
 }
 

@@ -1,10 +1,10 @@
-/** The operators' listener of imds-api: the status page at /, /metrics, /livez, /readyz, /findings and /hypervisors. */
+/** The operators' listener of imds-api: the status page at /, /metrics, /livez, /readyz, /conditions and /hypervisors. */
 import { fastify, type FastifyInstance } from 'fastify'
 import type { Registry } from 'prom-client'
 import { guardAccess } from '../../pages/access.ts'
 import { sendPage } from '../../pages/send.ts'
 import type { Question } from '../../pages/search.ts'
-import type { CheckResult } from '../../runtime/check.ts'
+import type { FoundCondition } from '../../conditions/condition.ts'
 import { NO_SCHEMA_COMPILERS, refuseOtherVersionsOfOperators } from '../../runtime/http.ts'
 import { VERSION } from '../../runtime/installation.ts'
 import type { Database } from '../database/open.ts'
@@ -19,8 +19,7 @@ export interface ApiOperatorParts {
   readonly hypervisors: () => Promise<RegionHypervisors>
   /** The status page; undefined: too many of its readers wait already. */
   readonly page: (question: Question) => Promise<string | undefined>
-  /** What the status page has found. */
-  readonly findings: () => Promise<readonly CheckResult[]>
+  readonly conditions: () => Promise<readonly FoundCondition[]>
   readonly registry: Registry
   /** Undefined: the listener needs none. */
   readonly password: string | undefined
@@ -33,7 +32,7 @@ export interface ApiOperatorParts {
  * used or has lost changes, without which requests are served all the same.
  */
 export function buildOperatorServer(parts: ApiOperatorParts): FastifyInstance {
-  const { database, publisher, isStopping, hypervisors, page, findings, registry, password, now } = parts
+  const { database, publisher, isStopping, hypervisors, page, conditions, registry, password, now } = parts
   const server = fastify({ logger: false, schemaController: NO_SCHEMA_COMPILERS })
   refuseOtherVersionsOfOperators(server.server)
   guardAccess(server, { password, probes: ['/livez', '/readyz'], counts: ['/metrics'], now })
@@ -53,7 +52,9 @@ export function buildOperatorServer(parts: ApiOperatorParts): FastifyInstance {
       ...(publisher.isStoreBehind && { storeBehind: true }),
     })
   })
-  server.get('/findings', async (): Promise<ServiceFindings> => ({ version: VERSION, findings: await findings() }))
+  server.get('/conditions', async (): Promise<ServiceConditions> => {
+    return { version: VERSION, conditions: await conditions() }
+  })
   server.get('/hypervisors', async () => {
     const { hypervisors: all, storeProblem } = await hypervisors()
     return { hypervisors: all.map(represent), store: storeProblem ?? 'reachable' }
@@ -62,9 +63,9 @@ export function buildOperatorServer(parts: ApiOperatorParts): FastifyInstance {
   return server
 }
 
-export interface ServiceFindings {
+export interface ServiceConditions {
   readonly version: string
-  readonly findings: readonly CheckResult[]
+  readonly conditions: readonly FoundCondition[]
 }
 
 /** A hypervisor as /hypervisors has it. What its daemon has not announced is null. */

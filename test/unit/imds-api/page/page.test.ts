@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { formatRegionPage } from '../../../../src/imds-api/page/page.ts'
-import type { RegionState } from '../../../../src/imds-api/page/region-state.ts'
+import type { RegionState } from '../../../../src/imds-api/conditions/region-state.ts'
 
 const HOSTILE = '"><script>alert(1)</script>'
 const NOW = Date.parse('2026-11-23T12:00:00Z')
@@ -23,6 +23,7 @@ function aState(hypervisors: number): RegionState {
     outbox: { length: 1, age: 1, faulty: 60 },
     refused: [{ id: 'srv-a', account: 'acc-a', fault: HOSTILE }],
     pools: [{ kind: 'public_ipv4', range: '203.0.113.0/24', size: 254, used: 127 }],
+    unfetchedSeconds: 0,
     invitations: 2,
     postponed: [{ id: 'col-a', reason: HOSTILE }],
   }
@@ -34,6 +35,7 @@ const show = (state: () => Promise<RegionState>, search = '', page = 1) =>
       version: '1.0.0',
       state,
       publishing: { problem: { code: 'servers-not-published', reason: HOSTILE }, isStoreBehind: false },
+      certificates: () => [],
       nowMs: () => NOW,
     },
     { search, page },

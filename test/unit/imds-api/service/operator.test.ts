@@ -22,7 +22,7 @@ function aServer({
     isStopping: () => isStopping,
     hypervisors,
     page: ({ search }) => Promise.resolve(`page of ${search}`),
-    findings: () => Promise.resolve([]),
+    conditions: () => Promise.resolve([]),
     registry: new Registry(),
     password,
     now: () => 0,

@@ -1,6 +1,5 @@
 /** Events in the log of imds-api. */
-import type { Meaning } from '../conditions/condition.ts'
-import { EVENTS } from '../conditions/events.ts'
+import type { Meaning } from '../../conditions/condition.ts'
 
 export const API_EVENTS: readonly Meaning[] = [
   {
@@ -8,12 +7,6 @@ export const API_EVENTS: readonly Meaning[] = [
     what: 'connections to PostgreSQL broke; they are opened again.',
     guests: 'nothing.',
     remedy: "nothing, unless it repeats: then see PostgreSQL's log",
-  },
-  {
-    code: 'database-unreachable',
-    what: 'PostgreSQL does not answer. Requests get 503.',
-    guests: 'nothing; new servers wait.',
-    remedy: 'start it: `readyz` has the reason. Does it accept the user of `IMDS_API_DATABASE`?',
   },
   {
     code: 'database-full',
@@ -60,12 +53,6 @@ export const API_EVENTS: readonly Meaning[] = [
     remedy: 'start Redis, or correct `IMDS_STORE` and its files: `imds-api doctor` says more',
   },
   {
-    code: 'servers-not-published',
-    what: 'the store cannot be used; `reason` says why.',
-    guests: 'they get the last published state; new servers wait.',
-    remedy: 'repair the store: then everything is published',
-  },
-  {
     code: 'store-replaced',
     what: 'the store was emptied, restarted or replaced, and may have lost changes: imds-api publishes every server again.',
     guests: 'known ones keep their metadata.',
@@ -78,23 +65,10 @@ export const API_EVENTS: readonly Meaning[] = [
     remedy: '`imdsctl` changed the record, or the store or the database was restored: run imds-api reconcile',
   },
   {
-    code: 'server-refused',
-    what: 'the store refuses the record of a server; imds-api tries again every minute.',
-    guests: 'this one gets the last published state; a new one is not created.',
-    remedy:
-      'by the first word of `fault`: `incarnation`: the store has another server with this id, because the database was restored from an older backup: the user deletes the new server, you run imds-api reconcile, and the user creates it again. `address-owned`: another publisher has published its address, or the database was restored: `imdsctl explain` and `imdsctl get` show the owner; remove the wrong record. `invalid`: the record breaks a rule of record.md',
-  },
-  {
     code: 'server-faulty',
     what: 'the rows of a server in the database are faulty. Only this server waits, and imds-api tries again every minute.',
     guests: 'this one gets the last published state.',
     remedy: 'report `err`',
-  },
-  {
-    code: 'hypervisors-silent',
-    what: 'no daemon has announced hypervisors of the region.',
-    guests: 'those of their servers get no metadata.',
-    remedy: 'compare the names in the region file with `IMDS_HYPERVISOR` there',
   },
   {
     code: 'action-failed',
@@ -115,13 +89,6 @@ export const API_EVENTS: readonly Meaning[] = [
     remedy: 'set it, or tell the invitee, who can accept without the mail',
   },
   {
-    code: 'invitation-not-sent',
-    what: 'the mail server refuses an invitation, or does not answer; imds-api tries again at least every 15 minutes. `collaboration` is the id of the invitation.',
-    guests: 'nothing.',
-    remedy:
-      'repair the mail server or `IMDS_API_SMTP`. If only one fails, with 550, its address does not exist: tell the account',
-  },
-  {
     code: 'invitation-not-recorded',
     what: 'an invitation was sent, and the database cannot record that.',
     guests: 'nothing.',
@@ -133,13 +100,4 @@ export const API_EVENTS: readonly Meaning[] = [
     guests: 'nothing.',
     remedy: 'repair the database',
   },
-  {
-    code: 'store-behind',
-    what: 'Redis was emptied, restarted or replaced by an earlier state: imds-api publishes every server again (`servers`).',
-    guests: 'they are served from memory, and nothing earlier is applied.',
-    remedy:
-      'nothing: until it has, `readyz` has `storeBehind`, and `imds-api reconcile --dry-run` says when it is done. Find out why Redis went back',
-  },
 ]
-
-export const API_MEANINGS: readonly Meaning[] = [...API_EVENTS, ...EVENTS]

@@ -1,5 +1,6 @@
-/** Reads what the status page of a region shows: hypervisors, outbox, refused servers, pools and mail. */
+/** Reads the state of a region: hypervisors, outbox, refused servers, pools, actions and mail. */
 import { sql } from 'kysely'
+import { readActionQueue } from '../changes/action-queue.ts'
 import { readPoolUsage, type PoolUsage } from '../changes/allocate.ts'
 import { isUnsent } from '../changes/invitations.ts'
 import { findRefusedServers, type RefusedServer } from '../changes/servers.ts'
@@ -17,6 +18,8 @@ export interface RegionState {
   readonly outbox: OutboxState
   readonly refused: readonly RefusedServer[]
   readonly pools: readonly PoolUsage[]
+  /** How long an action has waited to be fetched by its hypervisor; 0: none waits. */
+  readonly unfetchedSeconds: number
   readonly invitations: number
   readonly postponed: readonly Postponed[]
 }
@@ -38,6 +41,7 @@ export async function readRegionState({ db, hypervisors, postponed }: RegionStat
     outbox: await readOutbox(db),
     refused: await findRefusedServers(db, MAX_REFUSED),
     pools: await readPoolUsage(db),
+    unfetchedSeconds: (await readActionQueue(db)).unfetched,
     invitations: waiting!.count,
     postponed: postponed(),
   }

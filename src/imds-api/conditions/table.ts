@@ -1,0 +1,283 @@
+/** What can be wrong with imds-api and its region, and what the codes in its log mean. */
+import {
+  always,
+  findConditions,
+  type Condition,
+  type FoundCondition,
+  type Meaning,
+} from '../../conditions/condition.ts'
+import { EVENTS } from '../../conditions/events.ts'
+import { formatDuration } from '../../runtime/ago.ts'
+import type { PoolUsage } from '../changes/allocate.ts'
+import type { RegionHypervisor } from '../publish/hypervisors.ts'
+import type { OutboxPublisher } from '../publish/outbox-publisher.ts'
+import { API_EVENTS } from './events.ts'
+import type { RegionState } from './region-state.ts'
+
+/** A change that waits longer is late: it is usually published in milliseconds. */
+const LATE_SECONDS = 60
+/** An agent that asks for actions gets one at once. */
+const UNFETCHED_SECONDS = 120
+/** A daemon announces itself every 30 s. */
+const SILENT_MS = 120_000
+/** A pool or the RAM is nearly used from this share on. */
+const NEARLY_FULL = 0.9
+const CERTIFICATE_DAYS = 14
+const DAY_MS = 86_400_000
+const MAX_NAMED = 10
+const ADD_RANGE =
+  'add a range of this kind to address_pools of the region file and run imds-api apply FILE, or delete unmapped cloud IPs and forgotten servers'
+
+export type Publishing = Pick<OutboxPublisher, 'problem' | 'isStoreBehind'>
+
+/** A certificate of a listener: of clients or of hypervisors. */
+export interface ListenerCertificate {
+  readonly listener: string
+  readonly endMs: number
+}
+
+/** What the conditions are found in. `read`: the region, or why the database does not answer. `nowMs`: Unix time. */
+export interface ServiceState {
+  readonly read: RegionState | Error
+  readonly publishing: Publishing
+  readonly certificates: readonly ListenerCertificate[]
+  readonly nowMs: number
+}
+
+type ApiCondition = Condition<ServiceState>
+
+/** A condition of the region, which can be found only while the database answers. */
+function ofRegion(
+  row: Omit<ApiCondition, 'found'>,
+  found: (region: RegionState, state: ServiceState) => string | undefined,
+): ApiCondition {
+  return { ...row, found: (state) => (state.read instanceof Error ? undefined : found(state.read, state)) }
+}
+
+/** One of hypervisors: those that match are named. */
+function ofHypervisors(
+  row: Omit<ApiCondition, 'found'>,
+  what: string,
+  matches: (one: RegionHypervisor, nowMs: number) => boolean,
+): ApiCondition {
+  return ofRegion(row, ({ hypervisors: { hypervisors, storeProblem } }, { nowMs }) => {
+    const found = storeProblem === undefined ? hypervisors.filter((one) => matches(one, nowMs)) : []
+    if (found.length === 0) return undefined
+    const more = found.length > MAX_NAMED ? [`${found.length - MAX_NAMED} more`] : []
+    return `${what} ${[...found.slice(0, MAX_NAMED).map(({ name }) => name), ...more].join(', ')}`
+  })
+}
+
+/** One of pools whose use is in these bounds. */
+function ofPools(row: Omit<ApiCondition, 'found'>, what: string, least: number, below: number): ApiCondition {
+  return ofRegion(row, ({ pools }) => {
+    const found = pools.filter((pool) => shareOf(pool) >= least && shareOf(pool) < below)
+    return found.length === 0 ? undefined : `${what}: ${found.map(({ range }) => range).join(', ')}`
+  })
+}
+
+export const API_CONDITIONS: readonly ApiCondition[] = [
+  {
+    code: 'database-unreachable',
+    severity: 'failure',
+    what: 'PostgreSQL does not answer. imds-api recovers by itself.',
+    guests: 'every request gets 503; new servers wait. Guests are served.',
+    remedy:
+      'start PostgreSQL, or correct IMDS_API_DATABASE: does it accept the user? Embedded: see IMDS_API_STATE_DIR/postgres/log; most often the disk is full',
+    isUnready: always,
+    found: ({ read }) => (read instanceof Error ? `the database does not answer: ${read.message}` : undefined),
+  },
+  {
+    code: 'servers-not-published',
+    severity: 'failure',
+    what: 'changes are stored, and do not reach the store of the hypervisors: most often Redis is down, out of memory or has failed over, or its password or certificate has changed.',
+    guests: 'they get the last published state; new servers stay creating.',
+    remedy: 'repair the store (or the database, if it is named): then all that waits is published. Nothing is lost',
+    found: ({ read, publishing: { problem } }) =>
+      read instanceof Error || problem === undefined ? undefined : `servers cannot be published: ${problem.reason}`,
+  },
+  {
+    code: 'store-behind',
+    severity: 'warning',
+    what: 'the store has lost changes, and imds-api publishes every server again.',
+    guests: 'they are served from memory, and nothing earlier is applied.',
+    remedy: 'imds-api reconcile --dry-run says when all is published. Find out why the store went back',
+    found: ({ publishing }) =>
+      publishing.isStoreBehind ? 'the store has lost changes, and every server is published again' : undefined,
+  },
+  ofRegion(
+    {
+      code: 'servers-waiting',
+      severity: 'failure',
+      what: 'servers wait to be published though the store can be used: another imds-api of this database hangs and has their locks.',
+      guests: 'they get the last published state; new servers stay creating.',
+      remedy: 'end the other imds-api: journalctl -u imds-api -n 50 on its host',
+    },
+    ({ outbox: { length, age, faulty } }, { publishing }) =>
+      age > LATE_SECONDS && length > faulty && publishing.problem === undefined && !publishing.isStoreBehind
+        ? `${length} servers wait to be published, the oldest for ${formatDuration(age)}`
+        : undefined,
+  ),
+  ofRegion(
+    {
+      code: 'server-refused',
+      severity: 'failure',
+      what: 'the store refuses the record of a server; imds-api tries again every minute.',
+      guests: 'this one gets the last published state; a new one is not created. All others are published.',
+      remedy:
+        'by the first word of the fault: incarnation: the store has another server with this id, because the database was restored from an older backup: the user deletes the new server, you run imds-api reconcile, and the user creates it again. address-owned: another publisher has published its address, or the database was restored: imdsctl explain and imdsctl get show the owner; remove the wrong record. invalid: the record breaks a rule of record.md',
+    },
+    ({ outbox: { faulty }, refused }) =>
+      faulty === 0
+        ? undefined
+        : [
+            `the store refuses the records of ${faulty} servers`,
+            ...refused.slice(0, 3).map(({ id, fault }) => `${id}: ${fault}`),
+          ].join('; '),
+  ),
+  ofHypervisors(
+    {
+      code: 'hypervisors-silent',
+      severity: 'warning',
+      what: 'no daemon reports from a hypervisor that has servers: it has ended, cannot reach Redis, or has another name.',
+      guests: 'those of its servers get no metadata, if it is the name; changes wait in any case.',
+      remedy:
+        'run imdsctl doctor there, and compare its IMDS_HYPERVISOR with the name in the region file; or install imds there',
+    },
+    'no daemon reports from',
+    (one, nowMs) => one.servers > 0 && isSilent(one, nowMs),
+  ),
+  ofHypervisors(
+    {
+      code: 'hypervisor-duplicate',
+      severity: 'failure',
+      what: 'several daemons announce themselves with one name.',
+      guests: 'those of the hypervisor whose name is missing get 503.',
+      remedy: 'look for a cloned machine or a copied imds.env, and correct IMDS_HYPERVISOR there',
+    },
+    'several daemons announce themselves as',
+    (one, nowMs) => one.announced?.duplicate === true && !isSilent(one, nowMs),
+  ),
+  ofHypervisors(
+    {
+      code: 'hypervisors-behind',
+      severity: 'warning',
+      what: 'a daemon is behind the store by more than a minute.',
+      guests: 'those there wait for changes.',
+      remedy: 'run imdsctl doctor there',
+    },
+    'behind by more than a minute:',
+    (one, nowMs) => (one.announced?.lagSeconds ?? 0) > LATE_SECONDS && !isSilent(one, nowMs),
+  ),
+  ofRegion(
+    {
+      code: 'actions-not-fetched',
+      severity: 'failure',
+      what: 'the agent of a hypervisor does not fetch actions. Nothing is lost: it gets all, in order, when it asks again.',
+      guests: 'servers keep their state: creating, deleting.',
+      remedy:
+        'the query at the end of conditions.md names hypervisors and actions: does the agent run, can it reach IMDS_API_COMPUTE_LISTEN, has its certificate expired?',
+    },
+    ({ unfetchedSeconds }) =>
+      unfetchedSeconds > UNFETCHED_SECONDS
+        ? `an action has waited for its hypervisor for ${formatDuration(unfetchedSeconds)}`
+        : undefined,
+  ),
+  ofPools(
+    {
+      code: 'pool-full',
+      severity: 'failure',
+      what: 'an address pool has no free address.',
+      guests: 'new servers (private_ipv4, mac) or new cloud IPs (public_ipv4, public_ipv6) are refused.',
+      remedy: ADD_RANGE,
+    },
+    'full',
+    1,
+    Infinity,
+  ),
+  ofPools(
+    {
+      code: 'pool-nearly-full',
+      severity: 'warning',
+      what: 'nine in ten addresses of a pool are used.',
+      guests: 'nothing, until it is full.',
+      remedy: ADD_RANGE,
+    },
+    'nearly full',
+    NEARLY_FULL,
+    1,
+  ),
+  ofRegion(
+    {
+      code: 'ram-nearly-used',
+      severity: 'warning',
+      what: 'nine tenths of the RAM of the hypervisors that get new servers are used.',
+      guests: 'new servers are refused when no hypervisor has enough for their type.',
+      remedy:
+        'imds-api hypervisors shows the free RAM of each. End a drain that is over (imds-api undrain NAME), or add hypervisors or RAM to the region file and run imds-api apply FILE',
+    },
+    ({ hypervisors: { hypervisors } }) => {
+      const open = hypervisors.filter(({ drained_at }) => drained_at === null)
+      const sum = (of: (one: RegionHypervisor) => number) => open.reduce((all, one) => all + of(one), 0)
+      const [ram, free] = [sum((one) => one.ram), sum((one) => one.free)]
+      return ram > 0 && free < ram * (1 - NEARLY_FULL) ? `${free} of ${ram} MB of RAM are free` : undefined
+    },
+  ),
+  ofRegion(
+    {
+      code: 'invitation-not-sent',
+      severity: 'warning',
+      what: 'the mail server refuses invitations, or does not answer; imds-api tries each again at least every 15 minutes.',
+      guests: 'people who were invited get no mail.',
+      remedy:
+        'repair the mail server or IMDS_API_SMTP: did its certificate or password change, does it accept IMDS_API_MAIL_FROM? If only one fails, with 550, its address does not exist: tell the account',
+    },
+    ({ postponed }) =>
+      postponed.length > 0 ? `${postponed.length} invitations could not be sent: ${postponed[0]!.reason}` : undefined,
+  ),
+  {
+    code: 'certificate-ends',
+    severity: 'warning',
+    what: `the certificate of a listener ends within ${CERTIFICATE_DAYS} days.`,
+    guests: 'after that clients cannot use the API, or agents cannot fetch actions.',
+    remedy:
+      'renew the file of IMDS_API_TLS_CERT_FILE (clients) or IMDS_API_COMPUTE_TLS_CERT_FILE (hypervisors), then systemctl restart imds-api, as after each renewal',
+    found: ({ certificates, nowMs }) => {
+      const ending = certificates.filter(({ endMs }) => endMs - nowMs < CERTIFICATE_DAYS * DAY_MS)
+      const texts = ending.map(
+        ({ listener, endMs }) => `the certificate for ${listener} ends in ${formatDuration((endMs - nowMs) / 1000)}`,
+      )
+      return texts.length === 0 ? undefined : texts.join('; ')
+    },
+  },
+]
+
+export const API_MEANINGS: readonly Meaning[] = [...API_CONDITIONS, ...API_EVENTS, ...EVENTS]
+
+export interface ServiceStateParts {
+  readonly state: () => Promise<RegionState>
+  readonly publishing: Publishing
+  readonly certificates: () => readonly ListenerCertificate[]
+  /** Unix time. */
+  readonly nowMs: () => number
+}
+
+/** Reads the region, and what is found in it. `read` undefined: the database does not answer, which is a condition. */
+export async function readConditions({ state, publishing, certificates, nowMs }: ServiceStateParts): Promise<{
+  readonly read: RegionState | undefined
+  readonly found: readonly FoundCondition[]
+}> {
+  const read = await state().catch((error: unknown) => error as Error)
+  const found = findConditions(API_CONDITIONS, { read, publishing, certificates: certificates(), nowMs: nowMs() })
+  return { read: read instanceof Error ? undefined : read, found }
+}
+
+/** How full a pool is, from 0 to 1. */
+export function shareOf({ used, size }: PoolUsage): number {
+  return size === 0 ? 1 : used / size
+}
+
+function isSilent({ announced }: RegionHypervisor, nowMs: number): boolean {
+  const seenMs = Date.parse(announced?.seenAt ?? '')
+  return Number.isNaN(seenMs) || nowMs - seenMs > SILENT_MS
+}

@@ -91,6 +91,8 @@ export class Sync {
   readonly #applier: Applier
   /** Limits what the loop does in one turn of the event loop. */
   readonly #budget = new TurnBudget()
+  /** Why the store could not be used since it was lost: each is logged once. */
+  readonly #reasons = new Set<string>()
   #resyncWanted = false
   #isFirstResync = true
   #resyncBeganAtMs = 0
@@ -124,6 +126,7 @@ export class Sync {
       connected: () => {
         log.info({ store: source.description }, 'the store is connected')
         this.#state.noteConnected()
+        this.#reasons.clear()
         this.#isFirstResync = true
         this.#resyncWanted = false // one that was requested during the loss would not wait for the jitter
         void this.#work()
@@ -136,6 +139,8 @@ export class Sync {
       },
       disconnected: (reason) => {
         this.#state.noteDisconnected(reason)
+        if (!this.#reasons.has(reason)) log.info({ store: source.description, reason }, 'the store cannot be used')
+        this.#reasons.add(reason)
         onChange()
       },
     })

@@ -584,3 +584,14 @@ test('a read that fails is given back once all that was read before is applied',
   applied.resolve(undefined)
   expect(await ended).toBe('not read')
 })
+
+test('each reason why the store cannot be used is logged once, until it is connected again', async () => {
+  const { source, sync, log } = aSync(0)
+  await source.drain()
+  for (const reason of ['refused', 'refused', 'loading']) source.events.disconnected(reason)
+  expect(sync.status()).toMatchObject({ connected: false, disconnectReason: 'loading' })
+  source.events.connected()
+  source.events.disconnected('refused')
+  const reasons = log.filter(({ msg }) => msg === 'the store cannot be used').map(({ reason }) => reason)
+  expect(reasons).toEqual(['refused', 'loading', 'refused'])
+})

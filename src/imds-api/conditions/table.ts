@@ -217,7 +217,7 @@ export const API_CONDITIONS: readonly ApiCondition[] = [
         'imds-api hypervisors shows the free RAM of each. End a drain that is over (imds-api undrain NAME), or add hypervisors or RAM to the region file and run imds-api apply FILE',
     },
     ({ hypervisors: { hypervisors } }) => {
-      const open = hypervisors.filter(({ drained_at }) => drained_at === null)
+      const open = hypervisors.filter(({ drained_at }) => !(drained_at instanceof Date))
       const sum = (of: (one: RegionHypervisor) => number) => open.reduce((all, one) => all + of(one), 0)
       const [ram, free] = [sum((one) => one.ram), sum((one) => one.free)]
       return ram > 0 && free < ram * (1 - NEARLY_FULL) ? `${free} of ${ram} MB of RAM are free` : undefined

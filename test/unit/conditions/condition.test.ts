@@ -23,7 +23,7 @@ test('doctor prints a condition as the result of a check', () => {
 })
 
 test('each code of a log line has a row, and each row of an event has a log line', () => {
-  const isTable = (name: string) => /conditions\//.test(name)
+  const isTable = (name: string) => name.includes('conditions/')
   const files = readdirSync(SRC, { recursive: true, encoding: 'utf8' }).filter((name) => name.endsWith('.ts'))
   const read = (some: readonly string[]) => some.map((name) => readFileSync(`${SRC}${name}`, 'utf8')).join()
   const logged = read(files.filter((name) => !isTable(name)))

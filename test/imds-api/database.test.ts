@@ -86,7 +86,7 @@ t.test('PostgreSQL 15 by its URL', { skip: without('postgres') }, async (t) => {
   })
 
   t.test('migrations have no time limit, and no server waits for its guest after them', async (t) => {
-    const database = await openDatabase({ kind: 'server', url, passwordFile: undefined }, false, (error) => {
+    const database = await openDatabase({ url, passwordFile: undefined }, false, (error) => {
       t.comment(error.message)
     })
     const { db, pool } = database.migrations

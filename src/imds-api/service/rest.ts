@@ -1,7 +1,6 @@
 /** Builds the REST interface: its HTTP server with all routes, and the parts that issue and check tokens. */
 import swagger from '@fastify/swagger'
 import { readFileSync } from 'node:fs'
-import type { Log } from '../../runtime/log-codes.ts'
 import { buildAudit, type WriteAudit } from '../http/audit.ts'
 import { buildAccountChoice, describeClient } from '../auth/account-choice.ts'
 import { buildAuthentication } from '../auth/bearer.ts'

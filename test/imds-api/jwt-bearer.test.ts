@@ -188,9 +188,10 @@ t.test('wrong assertions count for the server and for the address, and others ar
   t.equal(await from(many, '198.51.100.1'), 429, 'even a right one')
   t.equal(await from(one, '198.51.100.1'), 200)
   t.equal(await from(many, '198.51.100.2'), 200)
-  for (let i = 0; i < 90; i++) await ask({ client_id: client, assertion: `x${i}` }, '198.51.100.3')
-  for (let i = 0; i < 10; i++) for (let n = 0; n < 10; n++) await from(`srv-none${i}`, '198.51.100.4', { aud: 'x' })
-  t.equal(await from(await server([group]), '198.51.100.4'), 429, 'after 100 of the address')
+  const last = await server([group])
+  const names = Array.from({ length: 200 }, (_, i) => `srv-none${i % 20}`) // the limit allows one more a second
+  await Promise.all(names.map((name) => from(name, '198.51.100.4', { aud: 'x' })))
+  t.equal(await from(last, '198.51.100.4'), 429, 'after 100 of the address')
 })
 
 t.test('a request with a secret, or without a client or an assertion, is invalid', async (t) => {

@@ -82,8 +82,7 @@ export const API_CONDITIONS: readonly ApiCondition[] = [
     severity: 'failure',
     what: 'PostgreSQL does not answer. imds-api recovers by itself.',
     guests: 'every request gets 503; new servers wait. Guests are served.',
-    remedy:
-      'start PostgreSQL, or correct IMDS_API_DATABASE: does it accept the user? Embedded: see IMDS_API_STATE_DIR/postgres/log; most often the disk is full',
+    remedy: 'start PostgreSQL, or correct IMDS_API_DATABASE: does it accept the user? Is its disk full?',
     isUnready: always,
     found: ({ read }) => (read instanceof Error ? `the database does not answer: ${read.message}` : undefined),
   },

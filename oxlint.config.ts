@@ -110,7 +110,7 @@ const JSON_FILES = [
   'src/imds-api/mail/sender.ts', // a column that may be null
   'src/imds-api/page/page.ts', // a column that may be null
   'src/imds-api/publish/*.ts', // rows, on their way to a record
-  'src/imds-api/region/{collaborations,credentials,rows,tables}.ts', // rows, on their way to the database
+  'src/imds-api/region/{apply-table,collaborations,credentials,removed,rows,tables}.ts', // rows, on their way to the database
   'src/imds-api/model/{client-limits,time,user-data}.ts', // a column or a field that may be null
   'src/imds-api/auth/secrets.ts', // a client without a secret
   'src/imds-api/auth/{token-endpoint,token-families,tokens}.ts', // a callback; and what was not used or not revoked

@@ -689,7 +689,7 @@ t.test('a row keeps every field that a request can change, whatever the file say
         expires_at: '2126-11-20T15:04:05Z',
         allow_access: ['127.0.0.0/8'],
       },
-      ['read_only'], // it could send no further request
+      ['read_only', 'trusted_servers'], // it could send no further request; a group, which the file does not have
     ],
   ]
   for (const [path, id, body, refused] of changes) {

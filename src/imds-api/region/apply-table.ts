@@ -5,6 +5,7 @@ import { addRow } from '../changes/own-rows.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Tx } from '../database/transaction.ts'
 import { changedColumns, describeChanges, type Row } from './difference.ts'
+import type { RemovedKeys } from './removed.ts'
 import type { RegionRows } from './rows.ts'
 import { TABLE_RULES, type CurrentRow, type RegionTable, type TableRule, type WantedRow } from './tables.ts'
 
@@ -61,7 +62,7 @@ export async function applyTable<Name extends RegionTable>(
 export async function removeRows<Name extends RegionTable>(
   tx: Tx,
   table: Name,
-  keys: readonly string[],
+  keys: RemovedKeys[Name] = [],
 ): Promise<readonly string[]> {
   const rule: TableRule<Name> = TABLE_RULES[table]
   const rows = (await currentRows(tx, table)).filter((row) => keys.includes(keyOf(rule, row)))

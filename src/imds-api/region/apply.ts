@@ -68,7 +68,7 @@ async function removeEach(tx: Tx, removed: RemovedKeys): Promise<readonly string
   await sql`
     update collaborations set parties = parties || '{"inviter": null}'
     where inviter_id = any(${removed.users ?? []})`.execute(tx)
-  for (const table of REGION_TABLES.toReversed()) lines.push(...(await removeRows(tx, table, removed[table] ?? [])))
+  for (const table of REGION_TABLES.toReversed()) lines.push(...(await removeRows(tx, table, removed[table])))
   return lines
 }
 

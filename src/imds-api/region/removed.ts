@@ -21,7 +21,7 @@ export function takeRemoved(value: unknown): { readonly rest: unknown; readonly 
   const rest = Object.entries(value).map(([list, entries]) => {
     if (list === 'address_pools' && isEntry(entries) && isTexts(entries['removed'])) {
       const { removed: ranges, ...pools } = entries
-      removed[list] = POOL_KINDS.flatMap((kind) => (ranges as readonly string[]).map((range) => `${kind} ${range}`))
+      removed[list] = POOL_KINDS.flatMap((kind) => ranges.map((range) => `${kind} ${range}`))
       return [list, pools]
     }
     if (!Array.isArray(entries)) return [list, entries]

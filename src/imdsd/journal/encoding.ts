@@ -20,7 +20,7 @@ export interface Comparison {
   readonly floor: number
 }
 
-/** Ranges of instances that have left, of before a rewrite. */
+/** Ranges that instances had left before a rewrite. */
 interface Freed {
   readonly kind: 'freed'
   readonly ranges: readonly LostRange[]

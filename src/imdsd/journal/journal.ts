@@ -20,7 +20,7 @@
  *
  *     {"instance": record, "digest", "order", "lost": ranges, "userDataBytes": n}, the user-data, a line feed
  *     {"removed": id, "order": n}
- *     {"freed": ranges}                             of instances that had left before the rewrite
+ *     {"freed": ranges}                             that instances had left before the rewrite
  *     {"unconfirmed": ranges}
  *     {"reported": id, "reports"}
  *     {"compared": time, "complete", "floor": n}    when the view was last compared with the store

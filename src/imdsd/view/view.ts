@@ -63,7 +63,7 @@ export class View {
   #floor = 0
   #latest = 0
   readonly #removed = new Map<string, number>()
-  /** By `network range`: the ranges of instances that have left. A record of before their last claim gets nothing of them. */
+  /** By `network range`: ranges that their instances have left. A record of before their last claim gets nothing of them. */
   readonly #freed = new Map<string, LostRange>()
   /** The instances that the change under way concerns. */
   readonly #concerned = new Set<string>()
@@ -115,11 +115,13 @@ export class View {
    */
   replace(added: ValidRecord): readonly string[] {
     const { id } = added.instance
-    const known = [...(this.#instances.get(id)?.lost ?? []), ...this.#freed.values()]
+    const before = this.#instances.get(id)
+    const known = [...(before?.lost ?? []), ...this.#freed.values()]
     this.#changes += 1
     const { record, losers } = settle(added, known, this.#rivals(added.instance))
     for (const loser of losers) this.#put(loser)
     this.#put(record)
+    if (before !== undefined) this.#free(before, rangesOf(record.instance))
     this.#removed.delete(id)
     this.#notify()
     return losers.map(({ instance }) => instance.id)
@@ -141,12 +143,12 @@ export class View {
     if (served === undefined) return
     this.#changes += 1
     this.#instances.delete(id)
-    this.restoreFreed(rangesOf(served.instance).map((range) => ({ ...range, order: served.order })))
+    this.#free(served, [])
     this.#claim(id, served.instance, undefined)
     this.#notify()
   }
 
-  /** Instances that had these ranges have left: as a file says. */
+  /** Instances have left these ranges, as a file says. */
   restoreFreed(ranges: readonly LostRange[]): void {
     for (const range of ranges) {
       const key = keyOf(range)
@@ -212,6 +214,13 @@ export class View {
   /** Addresses and prefixes that more than one instance claims, as `network range`, with the claimants' ids. */
   contested(): ReadonlyMap<string, readonly string[]> {
     return this.#contested
+  }
+
+  /** Remembers which ranges an instance has left: all but `kept`. */
+  #free({ instance, order }: ServedInstance, kept: readonly NetworkRange[]): void {
+    const keys = new Set(kept.map(keyOf))
+    const left = rangesOf(instance).filter((range) => !keys.has(keyOf(range)))
+    this.restoreFreed(left.map((range) => ({ ...range, order })))
   }
 
   #seenRemoved(id: string): number {

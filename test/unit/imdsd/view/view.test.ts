@@ -244,6 +244,9 @@ test('invariant 7: a range that its last owner has left is not given to a record
   put('srv-b', 5)
   view.remove('srv-b', 6)
   expect([3, 4, 7].map((order) => put('srv-a', order))).toEqual(['unknown', 'unknown', 'owned'])
+  const elsewhere = parsed(at('10.0.0.3/30', { id: 'srv-a' }))
+  view.replace({ instance: elsewhere, userData: undefined, digest: undefined, order: 9, lost: [] })
+  expect([6, 8].map((order) => put('srv-c', order))).toEqual(['unknown', 'owned'])
 })
 
 test("E3: a prefix that moves to another instance never returns the former one's data", async () => {

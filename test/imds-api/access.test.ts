@@ -159,15 +159,15 @@ t.test("without account_id a user sees all of the user's accounts, and their use
 })
 
 t.test('the default account of a user is not one that is closed', async (t) => {
-  await db.updateTable('accounts').set({ owner_id: ADA }).where('id', '=', TWO).execute()
   await db.updateTable('accounts').set({ status: 'closed' }).where('id', '=', ONE).execute()
+  await db.updateTable('accounts').set({ owner_id: ADA }).where('id', '=', TWO).execute()
   t.match(await api.callWith(ada, 'GET', '/1.0/user'), {
     body: { accounts: [{ id: ONE }, { id: TWO }], default_account: { id: TWO } },
   })
   await db.updateTable('accounts').set({ status: 'deleted' }).where('id', '=', TWO).execute()
   t.match(await api.callWith(ada, 'GET', '/1.0/user'), { body: { default_account: { id: ONE } } })
-  await db.updateTable('accounts').set({ status: 'active' }).execute()
   await db.updateTable('accounts').set({ owner_id: GRACE }).where('id', '=', TWO).execute()
+  await db.updateTable('accounts').set({ status: 'active' }).execute()
 })
 
 t.test('an API client acts for its own account, named once or not', async (t) => {

@@ -150,9 +150,10 @@ const somebody: AccountRequester = {
   checkCondition: () => Promise.resolve(),
 }
 
-/** Makes accounts like ONE. Returns their ids. */
+/** Makes accounts like ONE, all of one owner. Returns their ids. */
 async function someAccounts(count: number): Promise<readonly string[]> {
   const ids = Array.from({ length: count }, (_, i) => `acc-more${i}`)
+  await api.database.pool.query('drop index if exists accounts_of_owner')
   await api.database.pool.query(
     `insert into accounts select (jsonb_populate_record(accounts, jsonb_build_object('id', more))).*
      from accounts, unnest($1::text[]) as more where id = $2 on conflict do nothing`,

@@ -178,7 +178,7 @@ t.test('resources of other documents: an empty list, no member, and no changes',
 t.test('an account that is deleted while it is read is not shown, and not a 500', async (t) => {
   const add = () =>
     api.database.pool.query(
-      `insert into accounts select (jsonb_populate_record(accounts, '{"id": "acc-new03"}')).* from accounts where id = $1`,
+      `insert into accounts select (jsonb_populate_record(accounts, '{"id": "acc-new03", "status": "closed"}')).* from accounts where id = $1`,
       [ONE],
     )
   await add()

@@ -119,7 +119,7 @@ t.test('each change affects the resources whose ETag it changes, and no others',
     'rename the account': () => send('PUT', 'account', { name: 'other' }),
     'move the account': () => send('PUT', 'account', { city: 'Leeds' }),
     'give the account to another owner': () =>
-      sql`update accounts set owner_id = 'usr-grc02' where id = ${ONE}`.execute(db),
+      sql`update accounts set owner_id = 'usr-mry03' where id = ${ONE}`.execute(db),
     ...(image && {
       'describe an image': () => send('PUT', `images/${image.id}`, { description: 'golden' }),
       'delete an image': () => send('DELETE', `images/${image.id}`),

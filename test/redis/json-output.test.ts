@@ -57,6 +57,7 @@ const STATUS = {
     uptimeSeconds: 86400,
     readiness: {
       ready: true,
+      conditions: [],
       store: '',
       connected: true,
       instances: 250,
@@ -155,7 +156,7 @@ t.test('each command prints JSON in the shape of its example', async (t) => {
   await check([{ name: 'hv9', result: 'forgotten' }], 'forget', 'hv9')
   for (const path of ['/latest/meta-data/instance-id', '/latest/meta-data/nothing']) await daemon.get(path)
   await check(executed('docs/json.md', 'json explain'), 'explain', '127.0.0.1')
-  await check([{ code: '', meaning: '', guests: '', remedy: '' }], 'explain', 'firewall-restored')
+  await check([{ code: '', what: '', guests: '', remedy: '' }], 'explain', 'firewall-restored')
   await check([{ hypervisor: 'hv1', user: '' }], 'acl', 'hv1')
   await check(executed('docs/json.md', 'json doctor'), 'doctor')
   await check([STATUS], 'status')

@@ -109,11 +109,9 @@ t.test('invariant 8: a daemon and a publisher do not read an index that is too l
   for (const key of [KEYS.hypervisor('hv1'), KEYS.instances]) await setLong(key, 'a', 65)
   // a resync may have begun before the index was that large
   await until(
-    () =>
-      daemon.log.some(({ err }) =>
-        /the index imds:\{gb1\}:hypervisor:hv1 takes \d+ bytes in Redis, more than the limit/.test(
-          (err as Error | undefined)?.message ?? '',
-        ),
+    async () =>
+      /the index imds:\{gb1\}:hypervisor:hv1 takes \d+ bytes in Redis, more than the limit/.test(
+        (await daemon.condition('store-read-failed')) ?? '',
       ),
     'the reason',
   )

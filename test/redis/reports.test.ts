@@ -89,10 +89,11 @@ t.test('H9: a store that is away gets the last report later', async (t) => {
   await serves(daemon, 1)
   await redis.kill()
   for (const phase of ['running', 'done']) await report(daemon, 'boot', phase)
-  await until(() => daemon.log.some(({ msg }) => msg.startsWith('reports of guests cannot be written')), 'the warning')
+  await until(async () => (await daemon.condition('reports-not-written')) !== undefined, 'the condition')
   await redis.restart()
   await store.put(record(1, OPTIONS)) // this Redis saves nothing
   await until(async () => (await textsIn(store))['boot'] === 'done', 'the report in the store')
+  await until(async () => (await daemon.condition('reports-not-written')) === undefined, 'its end')
   t.equal(daemon.log.filter(({ msg }) => msg.startsWith('reports of guests cannot')).length, 1, 'one warning')
 })
 

@@ -6,7 +6,7 @@
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { cpSync, readFileSync, writeFileSync } from 'node:fs'
+import { cpSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { createServer, request as send } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
@@ -106,6 +106,7 @@ function summaryOf(line: string): string {
 t.test('every example of api.md, accounts.md and region-file.md works, in their order', async (t) => {
   const directory = shortDirectory(t, 0o711)
   cpSync(`${ROOT}deploy/region.example.yaml`, join(directory, 'region.yaml'))
+  mkdirSync(join(directory, 'store'))
   writeFileSync(join(directory, 'provisioning.secret'), 'it-is-a-secret-of-a-client\n')
   writeFileSync(join(directory, 'imds-api'), `#!/bin/sh\nexec ${process.execPath} ${IMDS_API} "$@"\n`, { mode: 0o755 })
   const [port, operatorPort] = [await freePort(), await freePort()]
@@ -113,7 +114,7 @@ t.test('every example of api.md, accounts.md and region-file.md works, in their 
   const env = {
     ...environment,
     PATH: `${directory}:${environment['PATH']!}`,
-    IMDS_STORE: `file:${directory}`,
+    IMDS_STORE: `file:${directory}/store`,
     IMDS_API_DATABASE: await makeDatabase(t, 'tables'),
     IMDS_API_LISTEN: `127.0.0.1:${port}`,
     IMDS_API_OPERATOR_LISTEN: `127.0.0.1:${operatorPort}`,

@@ -80,7 +80,7 @@ export class DocumentValidator {
     if (response === undefined) return [`the status ${status}`]
     const { headers: named = {}, content } = this.#resolve(response) as Response
     const known = new Set([...Object.keys(named).map((name) => name.toLowerCase()), ...KNOWN])
-    const isLimited = status >= 400 || url.endsWith(LIMITED)
+    const isLimited = status >= 400 || url.split('?')[0]!.endsWith(LIMITED)
     return [
       ...(headers['x-request-id'] === undefined ? ['no header X-Request-Id'] : []),
       ...(known.has('etag') && headers['etag'] === undefined ? ['no header ETag'] : []),

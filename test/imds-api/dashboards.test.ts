@@ -3,6 +3,7 @@ import { spawnSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
+import { keysOf } from '../../src/store/redis/keys.ts'
 import { aRegion } from '../support/fixtures/region.ts'
 import { startImdsApi } from '../support/programs/api.ts'
 import { request, startDaemon, until } from '../support/programs/daemon.ts'
@@ -59,6 +60,10 @@ t.test(
     const api = await startImdsApi(t, { IMDS_STORE: redis.url, IMDS_REGION: 'gb1' }, region)
     const daemon = await startDaemon(t, { IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv-3' })
     const { body } = await api.call('POST', 'servers', SERVER)
+    const KEYS = keysOf('gb1')
+    await redis.client.hset(KEYS.instance('srv-faulty'), { record: '{', digest: 'x' }) // a condition
+    await redis.client.hset(KEYS.hypervisor('hv-3'), 'srv-faulty', 'x')
+    await redis.client.publish(KEYS.notices('hv-3'), 'srv-faulty')
     const { interfaces } = body as { readonly interfaces: readonly [{ readonly ipv4_address: string }] }
     repeat(t, async () => {
       for (const path of ['/latest/meta-data/', '/latest/user-data']) {

@@ -124,7 +124,7 @@ t.test('every command of docs/publishing.md works, in their order', async (t) =>
     decrypt: /3 decrypted, 0 unchanged/,
     identity: /^KEYS\/identity-key.pem$/m,
     firewall: /table inet imds/,
-    doctor: /^ok +daemon +it is ready$.*^\d+ ok, /ms,
+    doctor: /^ok +daemon +it answers, is ready and serves 3 instances$.*^\d+ ok, /ms,
     status: /^imdsd .*, ready, /,
     remove: /srv-x1y2z.* 7/,
   }

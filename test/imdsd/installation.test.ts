@@ -87,7 +87,8 @@ t.test('H4: a daemon whose installation is deleted signs its first token', async
   const store = await openStore({ url: `file:${directory}/store` })
   const interfaces = [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }]
   await store.put(anInstance({ interfaces }))
-  const { keyFile, certificateFile } = makeIdentity()
+  const { directory: keys, keyFile, certificateFile } = makeIdentity()
+  t.teardown(() => rmSync(keys, { recursive: true }))
   const env = {
     IMDS_STORE: `file:${directory}/store`,
     IMDS_IDENTITY_KEY_FILE: keyFile,

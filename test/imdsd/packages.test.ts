@@ -220,7 +220,12 @@ t.test(
         ['systemctl disable imds.socket; systemctl stop imds.socket', ['warning imds.socket does not run (inactive)']],
         [
           'systemctl mask imds.socket imds.service; systemctl stop imds.service imds.socket',
-          ['failure imds.service is masked, so it cannot start', 'warning imds.socket is masked, so it cannot start'],
+          [
+            'failure imds.service is masked, so it cannot start',
+            'warning imds.socket is masked, so it cannot start',
+            `failure nothing listens at ${SERVICE}:80 (IMDS_LISTEN)`,
+            'failure nothing listens at 127.0.0.1:9169 (IMDS_OPERATOR_LISTEN)',
+          ],
         ],
       ] as const) {
         await run(breakIt)

@@ -75,7 +75,8 @@ export function buildJwtBearer(
 /** The server that an assertion names, before it is verified: its failures count for this name. */
 function claimedServer(assertion: string): string {
   try {
-    return decodeJwt(assertion).sub ?? ''
+    const { sub }: { readonly sub?: unknown } = decodeJwt(assertion)
+    return typeof sub === 'string' ? sub : ''
   } catch {
     return ''
   }

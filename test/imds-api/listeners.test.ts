@@ -616,7 +616,10 @@ t.test('a peer that does not read a response loses its connection after 30 s; on
   while (left() === leftBefore) await once(stalls.resume(), 'data')
   stalls.pause()
   // the system takes some more of it, which the peer has not read
-  for (let before = NaN; left() !== before; await sleep(100)) before = left()
+  for (let before = NaN; left() !== before;) {
+    before = left()
+    await sleep(100)
+  }
   now += 1
   connections.endUnread()
   t.equal(socket!.destroyed, false, 'it has more time for what it has read')

@@ -78,7 +78,7 @@ export function buildImds({ dist, ...options }: Options): string[] {
       'usr/share/doc/imds/README.md': { copyOf: join(ROOT, 'README.md') },
       'usr/share/doc/imds/CHANGELOG.md': { copyOf: join(ROOT, 'CHANGELOG.md') },
       ...Object.fromEntries(
-        globSync('{*,grafana/*}.{yml,yaml,conf,acl,cfg,json}', { cwd: join(ROOT, 'deploy') })
+        globSync(['{*,grafana/*}.{yml,yaml,conf,acl,cfg,json}', 'client/api.sh'], { cwd: join(ROOT, 'deploy') })
           .filter((file) => !file.endsWith('.test.yml') && file !== 'compose.yaml')
           .map((file) => [`usr/share/doc/imds/examples/${file}`, { copyOf: join(ROOT, 'deploy', file) }]),
       ),

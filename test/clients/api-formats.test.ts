@@ -142,7 +142,7 @@ const SERVERS: readonly Row[] = [
       cloud_ip: 'true',
     },
     match: { user_data: 'IyEvYmluL3NoCg==', cloud_ips: [{ status: 'reserved' }] },
-    // until the server is active (docs/api-conformance.md#extensions-and-what-we-chose)
+    // until the server is active (docs/api.md#conformance)
     undecoded: ['the answer.cloud_ips.0.status is "reserved", not mapped,unmapped'],
   }),
   fog('GET /1.0/servers/{server}', 200, {

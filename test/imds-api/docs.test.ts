@@ -1,8 +1,8 @@
 /**
  * The examples of documents, executed in a shell as a reader does: docs/api.md, docs/accounts.md and
  * docs/region-file.md against the imds-api that the first example starts; docs/compute.md against one whose hypervisors
- * are in one zone; and the recipes of docs/api.md through a proxy that cuts the connection after the first response to
- * each key, so that the change is made, and nobody knows.
+ * are in one zone; and the recipes of docs/api.md (deploy/client/api.sh) through a proxy that cuts the connection after
+ * the first response to each key, so that the change is made, and nobody knows.
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -54,12 +54,7 @@ const EXAMPLES = [
     ['server db', 'server web-1', 'server web-1', 'server web-1', '2 server', 'web-1'],
   ],
   [executed('docs/api.md', 'metadata-options'), ['server web-1', 'server web-1']],
-  [executed('docs/api.md', 'reports'), ['server web-1', '0 ']], // the store here is a directory
   [executed('docs/api.md', 'actions'), ['server web-1', 'server web-1', 'server web-1']],
-  [
-    executed('docs/api.md', 'cloud-ips'),
-    ['interface', 'cloud_ip mapped', 'cloud_ip mapped', 'cloud_ip unmapped', 'cloud_ip unmapped'],
-  ],
   [
     executed('docs/api.md', 'resources'),
     [
@@ -72,12 +67,10 @@ const EXAMPLES = [
       'zone',
     ],
   ],
-  [executed('docs/api.md', 'images'), ['2 image', 'image Debian 12', 'image golden', 'image golden']],
   [
     executed('docs/accounts.md', 'sign-in'),
     /^~ user usr-k3c8e: password_hash, totp_secret\n\+ application app-8xk2p\n\{"error":"invalid_client".*\n\{"id":"usr-k3c8e".*\n\{"id":"acc-h3nbk".*\n$/,
   ],
-  [executed('docs/accounts.md', 'account-changes'), ['account Analytical Engines']],
   [executed('docs/accounts.md', 'users'), ['user Ada Lovelace']],
   [executed('docs/accounts.md', 'api-clients'), ['Bearer', 'api_client backup']],
   [executed('docs/accounts.md', 'client-limits'), ['api_client metrics', 'api_client metrics', 'api_client metrics']],
@@ -85,7 +78,6 @@ const EXAMPLES = [
     executed('docs/accounts.md', 'collaborations'),
     ['collaboration pending', '1 collaboration', 'collaboration cancelled'],
   ],
-  [executed('docs/accounts.md', 'user-side'), ['user Ada Lovelace', '0 ', 'resource_not_found 1']],
   [
     executed('docs/region-file.md', 'commands'),
     /^no difference\nthe tables are those of this version\nthe store: \S+ has 2 records\nthe tables are those of this version\n2 servers: 0 differ in the store, 0 wait to be published, and 0 are only in the store\npublished 0 servers\nUsage: imds-api[^]*api_clients\/ID\/reset_secret/,
@@ -209,10 +201,10 @@ t.test('every example of docs/compute.md works, in their order', async (t) => {
 const CLIENT = 'cli-3d0kz'
 const SECRET_FILE = 'provisioning.secret'
 const FIRST_SECRET = secretOf('provisioning')
+const [SETTINGS = '', FUNCTIONS = '', ...CREATE] = executed('docs/api.md', 'recipe create').split('\n')
 const RECIPES = {
-  change: executed('docs/api.md', 'recipe change'),
-  create: executed('docs/api.md', 'recipe create'),
-  events: executed('docs/api.md', 'recipe events'),
+  change: `${SETTINGS}\n${FUNCTIONS.replace('deploy/', `${ROOT}deploy/`)}`,
+  create: CREATE.join('\n'),
   follow: executed('docs/api.md', 'recipe follow'),
   rotate: executed('docs/api.md', 'recipe rotate'),
 }
@@ -291,7 +283,6 @@ t.test('the recipes work as written, while the first response to each change is 
 
   await t.test('each event is handled once and in order, also after a handler that was interrupted', async (t) => {
     const { status, output, errors } = await run(
-      RECIPES.events,
       RECIPES.follow,
       'change watched/name PUT /server_groups/$group \'{"name": "other"}\' > /dev/null',
       'change watched/end DELETE /server_groups/$group > /dev/null',
@@ -310,7 +301,7 @@ t.test('the recipes work as written, while the first response to each change is 
 
   await t.test('the recipe distinguishes three failures: try later, no access, events that are gone', async (t) => {
     const tell = async (...scripts: string[]) =>
-      (await run(RECIPES.events, 'sleep() { :; }', ...scripts, 'follow && echo 0 || echo $?')).output
+      (await run('sleep() { :; }', ...scripts, 'follow && echo 0 || echo $?')).output
     t.equal(await tell(), '0\n')
     t.equal(await tell('url=http://127.0.0.1:1'), '75\n', 'the connection breaks')
     t.equal(await tell('echo expired > token', 'echo wrong > provisioning.secret'), '77\n', 'the secret is wrong')

@@ -10,7 +10,6 @@ import { format } from 'oxfmt'
 import { parse as parseYaml } from 'yaml'
 import { DOCUMENTS as LAYOUT } from '../../oxfmt.config.ts'
 import { ACCOUNT_LIMITS } from '../../src/imds-api/model/account-limits.ts'
-import { ACCOUNT_STATES, STATE_RULES, changeRefusal, type StateRule } from '../../src/imds-api/model/account-states.ts'
 import { buildApiMetrics } from '../../src/imds-api/service/metrics.ts'
 import type { Database } from '../../src/imds-api/database/open.ts'
 import { SERVER_TRANSITIONS } from '../../src/imds-api/changes/servers.ts'
@@ -48,7 +47,6 @@ const TABLES: Readonly<Record<string, () => string | Promise<string>>> = {
   readiness: readinessList,
   checks: () => asList(CHECKS.map(({ name, what }) => [`\`${name}\``, what])),
   'account-limits': accountLimitTable,
-  'account-states': accountStateList,
   'server-actions': actionTable,
 }
 
@@ -198,27 +196,6 @@ function accountLimitTable(): string {
 }
 
 /** In which states each change is allowed, to verified accounts unless it says otherwise. */
-function accountStateList(): string {
-  const accounts = [
-    ...ACCOUNT_STATES.map((status) => ({ status, is: true })),
-    ...ACCOUNT_STATES.map((status) => ({ status, is: false })),
-  ].map(({ status, is }) => ({ status, telephone_verified: is, valid_credit_card: is }))
-  const when = (request: StateRule) => {
-    const allowed = accounts.filter((account) => changeRefusal(request, account) === undefined)
-    if (allowed.length === accounts.length) return 'always'
-    return allowed
-      .map((account) => `\`${account.status}\`${account.telephone_verified ? '' : ' (not verified)'}`)
-      .join(', ')
-  }
-  const requests = Object.groupBy(Object.keys(STATE_RULES) as StateRule[], when)
-  return Object.entries(requests)
-    .map(([allowed, names = []]) => {
-      const texts = names.map((name) => name.replace(/^([A-Z]+) (\S+)/, '`$1 /1.0$2`'))
-      return `- ${allowed}: ${texts.join('; ')}`
-    })
-    .join('\n')
-}
-
 function readinessList(): string {
   interface Schema {
     readonly type: string

@@ -1,6 +1,6 @@
 /**
- * The states of an account, and what may be changed in each. Reading is always allowed. The table is shown in
- * docs/accounts.md#states-of-an-account; the state itself comes from the region file.
+ * The states of an account, and what may be changed in each (docs/accounts.md#states-of-an-account). Reading is always
+ * allowed. The state itself comes from the region file.
  */
 import { refuse, type Refusal } from './refusal.ts'
 import { ROWS } from './resources.ts'

@@ -1,5 +1,5 @@
 /**
- * The composition root of imds-api, which serves the Brightbox-compatible API (docs/api-conformance.md), "the API" in
+ * The composition root of imds-api, which serves the Brightbox-compatible API (docs/api.md#conformance), "the API" in
  * comments. It builds the services, starts them in order, and stops them. It has no rules of its own.
  */
 import { setTimeout as sleep } from 'node:timers/promises'

@@ -8,7 +8,7 @@ import type { ConnectionGuard } from './connection-guard.ts'
 import { isCounted } from './meter.ts'
 
 const LIMITS = {
-  /** AWS's JavaScript client waits until an idle connection closes (contract A5; docs/clients.md#keep-alive). */
+  /** AWS's JavaScript client waits until an idle connection closes (contract A5; docs/clients.md#aws-sdks). */
   keepAliveTimeout: 3_500, // Node adds a second of grace, and checks once a second
   /** A request, headers and body, must arrive in this time. */
   requestTimeout: 10_000,

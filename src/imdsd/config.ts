@@ -100,23 +100,26 @@ const name = matching(isName, `must be ${NAME_RULE}`)
 export const VARIABLES = {
   ...section('Store', {
     ...STORE_VARIABLES,
-    IMDS_HYPERVISOR: { parse: name, help: 'the name of this hypervisor in the records; required with Redis' },
+    IMDS_HYPERVISOR: {
+      parse: name,
+      help: 'the name of this hypervisor in the records; required with Redis. With files, unset: all are served',
+    },
     IMDS_USER_DATA_MAX_BYTES: {
       default: String(DEFAULT_USER_DATA_BYTES),
       parse: whole(1, MAX_USER_DATA_BYTES),
-      help: 'the limit of user-data; publishers must use the same',
+      help: 'the limit of user-data, 1 to 16,777,216; a record with more is faulty. Publishers must use the same',
     },
     IMDS_RESYNC_SECONDS: {
       default: '60',
       parse: whole(1, 86_400),
-      help: 'the interval of full comparisons with the store',
+      help: 'the interval of full comparisons with the store, plus or minus a quarter; 1 to 86,400',
     },
   }),
   ...section('Listeners', {
     IMDS_LISTEN: {
       default: DEFAULT_LISTEN,
       parse: anyText,
-      help: 'for guests: ADDRESS:PORT or NETWORK=ADDRESS:PORT, ...',
+      help: 'for guests: ADDRESS:PORT or NETWORK=ADDRESS:PORT, ...; with sockets of systemd only for the firewall',
     },
     IMDS_OPERATOR_SOCKET: {
       default: DEFAULT_OPERATOR_SOCKET,
@@ -130,7 +133,7 @@ export const VARIABLES = {
     IMDS_OPERATOR_LISTEN: {
       default: DEFAULT_OPERATOR_LISTEN,
       parse: addressPort(DEFAULT_OPERATOR_LISTEN),
-      help: 'metrics and health for operators',
+      help: 'metrics and health for operators, which guests must not reach',
     },
     IMDS_OPERATOR_ALLOW: {
       default: '',
@@ -138,7 +141,7 @@ export const VARIABLES = {
         (text) => text.includes('/') && isNetwork(text),
         'is not a network such as 10.1.0.0/16 or fd00::/8',
       ),
-      help: 'the networks that may use the TCP listener of operators',
+      help: 'the networks that may use that listener, such as 10.1.0.0/16,fd00::/8; required unless it is loopback',
     },
   }),
   ...section('State', {
@@ -146,41 +149,55 @@ export const VARIABLES = {
     IMDS_JOURNAL_MAX_AGE_SECONDS: {
       default: '86400',
       parse: whole(1, 31_536_000),
-      help: 'an older journal is not served at a start',
+      help: 'a journal that was compared with the store longer ago is not served at a start; 1 to 31,536,000',
     },
-    IMDS_TOKEN_KEYS_FILE: { parse: anyText, help: 'keys of session tokens that all hypervisors share' },
+    IMDS_TOKEN_KEYS_FILE: {
+      parse: anyText,
+      help: 'keys of session tokens that all hypervisors share; unset: a guest that migrates needs a new token',
+    },
   }),
   // The minimums are those of contract F1: with less, a guest might not boot, because cloud-init gives up after six
   // refusals.
   ...section('Guests', {
-    IMDS_GUEST_BURST: { default: '600', parse: whole(600, 1_000_000_000), help: 'requests of an instance at once' },
+    IMDS_GUEST_BURST: {
+      default: '600',
+      parse: whole(600, 1_000_000_000),
+      help: 'requests of an instance at once, at least 600; five times the number of its paths if that is more',
+    },
     IMDS_GUEST_REQUESTS_PER_SECOND: {
       default: '100',
       parse: whole(100, 1_000_000_000),
-      help: 'requests of an instance per second after that',
+      help: 'requests of an instance per second after that, at least 100; beyond it: 503',
     },
-    IMDS_GUEST_CONNECTIONS: { default: '64', parse: whole(16, 65_536), help: 'open connections of an instance' },
+    IMDS_GUEST_CONNECTIONS: {
+      default: '64',
+      parse: whole(16, 65_536),
+      help: 'open connections of an instance, 16 to 65,536; beyond it: 503, beyond four times as many: reset',
+    },
     IMDS_FORWARDED: {
       default: 'refuse',
       parse: oneOf(FORWARDED_RULES),
-      help: `requests with X-Forwarded-For or Forwarded: ${FORWARDED_RULES.join(', ')}`,
+      help: 'a request with X-Forwarded-For or Forwarded: 403; refuse-tokens: only if it concerns tokens; count: served',
     },
     IMDS_SERVICES_DOMAIN: { parse: name, help: 'services/domain in the tree' },
     IMDS_SERVICES_PARTITION: { parse: name, help: 'services/partition in the tree' },
   }),
   ...section('Identity of guests', {
-    IMDS_IDENTITY_KEY_FILE: { parse: anyText, help: 'the private key that signs identity documents and tokens, PEM' },
-    IMDS_IDENTITY_CERT_FILE: { parse: anyText, help: 'its certificate, PEM' },
+    IMDS_IDENTITY_KEY_FILE: {
+      parse: anyText,
+      help: 'the private key of identity documents and tokens, PEM: RSA of 2,048 to 4,096 bits, or EC P-256 (tokens only)',
+    },
+    IMDS_IDENTITY_CERT_FILE: { parse: anyText, help: 'its certificate, PEM; required with the key' },
     IMDS_IDENTITY_ISSUER: {
       parse: matching(isIssuer, `must be ${ISSUER_RULE}`),
-      help: 'the issuer of identity tokens, an https URL; unset: there are no tokens',
+      help: 'the issuer of identity tokens, an https URL without a final slash; unset: there are no tokens',
     },
   }),
   ...section('Firewall and log', {
     IMDS_FIREWALL: {
       default: 'off',
       parse: matching((value) => value === 'off' || value === 'required', 'must be off or required'),
-      help: 'required: imdsctl wait also waits for the firewall',
+      help: 'required: a new address is served, and imdsctl wait returns, once the firewall admits the guest',
     },
     IMDS_LINK: {
       default: DEFAULT_LINK,
@@ -189,9 +206,9 @@ export const VARIABLES = {
         'must be a link name of at most 15 characters, with {interfaceId} or {network} if each guest or each network ' +
           'has its own link, such as tap-{interfaceId}',
       ),
-      help: "the name of a guest's link",
+      help: "the rule for the names of guests' links, with {interfaceId}, {interfaceId:11} or {network}",
     },
-    IMDS_LOG_LEVEL: { default: 'info', parse: oneOf(LOG_LEVELS), help: LOG_LEVELS.join(', ') },
+    IMDS_LOG_LEVEL: { default: 'info', parse: oneOf(LOG_LEVELS), help: `${LOG_LEVELS.join(', ')} (every request)` },
   }),
 }
 

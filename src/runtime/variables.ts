@@ -1,6 +1,6 @@
 /**
  * The configuration of a program as a table of environment variables. The program parses the environment by it and
- * prints it for --help; a test compares docs/configuration.md with it.
+ * prints it for --help; docs/configuration.md is generated from it.
  */
 import type { Parsed } from '../metadata/parsed.ts'
 import { parseAddressPort, parseUnixSocket, type HostPort, type ListenAddress } from './host-port.ts'

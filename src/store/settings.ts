@@ -40,7 +40,11 @@ export interface StoreSettings extends RedisFiles {
 /** The settings that are texts: the variable, the flags of imdsctl's option, and the help of both. */
 const TEXTS = {
   url: { variable: 'IMDS_STORE', flags: '-s, --store <url>', help: STORE_URL_FORMS },
-  region: { variable: 'IMDS_REGION', flags: '-r, --region <name>', help: 'the region, for Redis' },
+  region: {
+    variable: 'IMDS_REGION',
+    flags: '-r, --region <name>',
+    help: 'the region, as the keys in Redis name it; required with Redis',
+  },
   passwordFile: {
     variable: 'IMDS_REDIS_PASSWORD_FILE',
     flags: '--password-file <path>',
@@ -69,7 +73,7 @@ const TEXTS = {
   recordKeysFile: {
     variable: 'IMDS_RECORD_KEYS_FILE',
     flags: '--record-keys <path>',
-    help: 'a file of record keys, one NAME:BASE64 per line',
+    help: 'a file of record keys, one NAME:BASE64 per line: values that are not encrypted are rejected',
   },
 } as const
 type TextVariable = (typeof TEXTS)[keyof typeof TEXTS]['variable']

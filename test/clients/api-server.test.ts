@@ -119,10 +119,7 @@ t.test(
     })
 
     await t.test('the recipe maps a cloud IP to the server, also when it is mapped already', async (t) => {
-      const functions = [
-        `. ${ROOT}deploy/client/api.sh`,
-        executed('docs/api.md', 'recipe server'),
-      ]
+      const functions = [`. ${ROOT}deploy/client/api.sh`, executed('docs/api.md', 'recipe server')]
       for (let i = 0; i < 2; i++) await shell(...functions, `take_over ${cloudIp} > /dev/null`)
       t.match(await call('GET', `cloud_ips/${cloudIp}`), { interface: { id: interfaceId } })
     })

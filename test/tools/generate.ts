@@ -10,6 +10,9 @@ import { format } from 'oxfmt'
 import { parse as parseYaml } from 'yaml'
 import { DOCUMENTS as LAYOUT } from '../../oxfmt.config.ts'
 import { ACCOUNT_LIMITS } from '../../src/imds-api/model/account-limits.ts'
+import { API_VARIABLES } from '../../src/imds-api/service/config.ts'
+import { VARIABLES } from '../../src/imdsd/config.ts'
+import type { VariableTable } from '../../src/runtime/variables.ts'
 import { buildApiMetrics } from '../../src/imds-api/service/metrics.ts'
 import type { Database } from '../../src/imds-api/database/open.ts'
 import { SERVER_TRANSITIONS } from '../../src/imds-api/changes/servers.ts'
@@ -35,6 +38,8 @@ const ALL_CONDITIONS: readonly AnyCondition[] = [...CONDITIONS, ...API_CONDITION
 
 const TABLES: Readonly<Record<string, () => string | Promise<string>>> = {
   record: recordTable,
+  variables: () => variableList(VARIABLES),
+  'api-variables': () => variableList(API_VARIABLES),
   categories: categoryList,
   metrics: metricList,
   'api-metrics': apiMetricList,
@@ -80,6 +85,20 @@ function categoryList(): string {
   return [...visible]
     .sort(([a], [b]) => (a < b ? -1 : 1))
     .map(([version, categories]) => `- \`${version}\`: ${categories.map(({ pattern }) => name(pattern)).join(', ')}`)
+    .join('\n')
+}
+
+/** The variables of a program in their sections, without those of the store that imds-api has from imdsd. */
+function variableList(table: VariableTable): string {
+  const own = Object.entries(table).filter(([name]) => table === VARIABLES || name.startsWith('IMDS_API_'))
+  return [...Map.groupBy(own, ([, row]) => row.section)]
+    .map(([section, rows]) => {
+      const items = rows.map(([name, { help, default: otherwise = '' }]) => {
+        const value = otherwise === '' ? '' : ` (\`${otherwise}\`)`
+        return [`\`${name}\`${value}`, help] as const
+      })
+      return `### ${section}\n\n${asList(items)}\n`
+    })
     .join('\n')
 }
 

@@ -11,7 +11,6 @@ import { buildMetrics } from '../../src/imdsd/metrics.ts'
 import { REFUSALS, responseOf, statusOf } from '../../src/imdsd/guest/refusals.ts'
 import { PATHS } from '../../src/imdsd/operator/paths.ts'
 import { parseRecordKeys, RecordCipher } from '../../src/store/crypto/record-cipher.ts'
-import type { VariableTable } from '../../src/runtime/variables.ts'
 import { buildProgram } from '../../src/imdsctl/imdsctl.ts'
 import { API_MEANINGS } from '../../src/imds-api/conditions/table.ts'
 import { MEANINGS } from '../../src/imdsd/conditions/table.ts'
@@ -212,24 +211,6 @@ test.each(DOCUMENTS.filter((path) => DOCS.get(path)!.includes('<!-- generated: '
 )
 
 test('deploy/redis.acl has the users that imdsctl acl prints', () => expect(read('deploy/redis.acl')).toBe(redisAcl()))
-
-const NO_DEFAULT = /^(none|required.*)$/
-test.each<[string, string, VariableTable]>([
-  ['imdsd', '## Variables', VARIABLES],
-  ['imds-api', '## Variables of imds-api', API_VARIABLES],
-])('configuration.md has every variable of %s in its section, with its default', (program, chapter, table) => {
-  const variables = Object.entries(table).filter(([name]) => program === 'imdsd' || name.startsWith('IMDS_API_'))
-  const documented = (heading: string) =>
-    itemsBelow('docs/configuration.md', heading, /`(IMDS_\w+)` \(`?(.+?)`?\): /)
-      .map(([name = '', value = '']) => [
-        name,
-        (table[name]?.default ?? '') === '' && NO_DEFAULT.test(value) ? '' : value,
-      ])
-      .sort()
-  for (const [section, rows] of Map.groupBy(variables, ([, row]) => row.section))
-    expect(documented(`### ${section}`)).toEqual(rows.map(([name, row]) => [name, row.default ?? '']).sort())
-  expect(documented(chapter)).toHaveLength(variables.length)
-})
 
 test('api.md has every error of imds-api, with its status', () => {
   const statuses = found([['', read('src/imds-api/model/refusal.ts')]], /^ {2}(\w+: \d{3}),$/gm).map(([, text]) => text)

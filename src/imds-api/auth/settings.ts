@@ -31,21 +31,21 @@ export const TOKEN_VARIABLES = {
   IMDS_API_ACCESS_TOKEN_SECONDS: {
     default: '7200',
     parse: whole(60, 86_400),
-    help: 'the lifetime of an access token',
+    help: 'the lifetime of an access token, 60 to 86,400',
   },
   IMDS_API_REFRESH_TOKEN_SECONDS: {
     default: '2592000',
     parse: whole(3_600, 31_536_000),
-    help: 'the lifetime of a refresh token',
+    help: 'the lifetime of a refresh token, 3,600 to 31,536,000',
   },
   IMDS_API_OTP_HEADERS: {
     default: 'X-Service-OTP,X-Brightbox-OTP',
     parse: parseOtpHeaders,
-    help: 'the headers of one-time passwords',
+    help: 'the headers of one-time passwords, whose names begin with X- and end with -OTP',
   },
   IMDS_API_IDENTITY_CERT_FILE: {
     parse: anyText,
-    help: 'the certificates of the keys that sign identity tokens of guests, PEM',
+    help: "the certificates of all hypervisors' identity keys, PEM: imds-api publishes the keys as an issuer",
   },
 }
 

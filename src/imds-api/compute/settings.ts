@@ -23,15 +23,15 @@ export const COMPUTE_VARIABLES = {
   IMDS_API_COMPUTE_LISTEN: {
     default: '127.0.0.1:8171',
     parse: listenAddress('127.0.0.1:8171 or unix:/run/imds-api/compute.sock'),
-    help: 'the listener for hypervisors: ADDRESS:PORT or unix:PATH',
+    help: 'the listener for hypervisors: ADDRESS:PORT or unix:PATH; without the next three only loopback and unix',
   },
-  IMDS_API_COMPUTE_TLS_CERT_FILE: file('its certificate, PEM'),
+  IMDS_API_COMPUTE_TLS_CERT_FILE: file('its certificate with its chain, PEM'),
   IMDS_API_COMPUTE_TLS_KEY_FILE: file('the private key of that, PEM'),
   IMDS_API_COMPUTE_TLS_CLIENT_CA_FILE: file('who signs the certificates of hypervisors, PEM'),
   IMDS_API_COMPUTE_RETRY_SECONDS: {
     default: '60',
     parse: whole(1, 86_400),
-    help: 'an action without an outcome is given out again',
+    help: 'an action whose outcome is not reported in this time is given out again',
   },
 }
 

@@ -20,13 +20,16 @@ export const DATABASE_VARIABLES = {
       'make a database (createdb --owner=imds --encoding=UTF8 --template=template0 imds), and name it: ' +
       'postgres://imds@HOST/imds',
     parse: checked(faultOfServerUrl),
-    help: 'postgres://USER@HOST/DATABASE; required',
+    help: 'postgres://USER@HOST/DATABASE, of the encoding UTF8, on PostgreSQL 15 or newer; required',
   },
-  IMDS_API_DATABASE_PASSWORD_FILE: { parse: anyText, help: 'the password of USER, in the first line of a file' },
+  IMDS_API_DATABASE_PASSWORD_FILE: {
+    parse: anyText,
+    help: 'the password of USER, in the first line of a file; read at each connection',
+  },
   IMDS_API_DATABASE_CONNECTIONS: {
     default: String(DEFAULT_CONNECTIONS),
     parse: whole(1, 64),
-    help: 'connections to the database for requests',
+    help: 'connections to the database for requests, 1 to 64; there are ten more for other work',
   },
 }
 

@@ -36,28 +36,39 @@ export const CLIENT_VARIABLES = {
   IMDS_API_LISTEN: {
     default: '127.0.0.1:8170',
     parse: parseListen,
-    help: 'for clients: ADDRESS:PORT or unix:PATH, ...',
+    help: 'for clients: ADDRESS:PORT or unix:PATH, ...; without TLS only loopback addresses and unix sockets',
   },
   IMDS_API_TLS_CERT_FILE: {
     parse: anyText,
     needs: ['IMDS_API_TLS_KEY_FILE'],
-    help: 'the certificate of these listeners, PEM',
+    help: 'the certificate of these listeners with its chain, PEM: they speak HTTPS only',
   },
-  IMDS_API_TLS_KEY_FILE: { parse: anyText, needs: ['IMDS_API_TLS_CERT_FILE'], help: 'its private key, PEM' },
-  IMDS_API_BASE_URL: { parse: checked(faultOfBaseUrl), help: 'the URL at which clients reach the API' },
+  IMDS_API_TLS_KEY_FILE: {
+    parse: anyText,
+    needs: ['IMDS_API_TLS_CERT_FILE'],
+    help: 'its private key, PEM, which imds-api can read',
+  },
+  IMDS_API_BASE_URL: {
+    parse: checked(faultOfBaseUrl),
+    help: 'the URL at which clients reach the API, and with which each url begins',
+  },
   IMDS_API_TRUSTED_PROXIES: {
     default: '',
     parse: listOf(
       (proxy) => proxy === UNIX_PROXIES || Address4.isValid(proxy) || Address6.isValid(proxy),
       `is not an address, a network or ${UNIX_PROXIES}`,
     ),
-    help: 'addresses and networks of proxies, and unix:',
+    help: 'addresses and networks of proxies whose X-Forwarded-For is trusted; unix: all that use a unix socket',
   },
-  IMDS_API_CONNECTIONS_PER_ADDRESS: { default: '256', parse: whole(1, 4_096), help: 'connections of one address' },
+  IMDS_API_CONNECTIONS_PER_ADDRESS: {
+    default: '256',
+    parse: whole(1, 4_096),
+    help: 'connections of one address, except trusted proxies; 1 to 4,096',
+  },
   IMDS_API_STOP_DELAY_SECONDS: {
     default: '0',
     parse: whole(0, 30),
-    help: 'how long requests are served after SIGTERM, while /readyz is 503',
+    help: 'how long requests are served after SIGTERM, while /readyz is 503; 0 to 30',
   },
 }
 

@@ -33,16 +33,19 @@ export const MAIL_VARIABLES = {
   IMDS_API_SMTP: {
     parse: parseServer,
     needs: ['IMDS_API_MAIL_FROM', 'IMDS_API_INVITATION_URL'],
-    help: 'the mail server for invitations: smtp[s]://[USER@]HOST[:PORT]',
+    help: 'the mail server for invitations: smtp://[USER@]HOST[:PORT] (587, STARTTLS if offered) or smtps:// (465)',
   },
-  IMDS_API_SMTP_PASSWORD_FILE: { parse: anyText, help: 'the password of USER, in the first line of a file' },
+  IMDS_API_SMTP_PASSWORD_FILE: {
+    parse: anyText,
+    help: 'the password of USER, in the first line of a file; read for each mail',
+  },
   IMDS_API_MAIL_FROM: {
     parse: matching(isEmailAddress, 'must be an address such as noreply@example.com'),
-    help: 'the address from which invitations are sent',
+    help: 'the address from which invitations are sent; required with IMDS_API_SMTP',
   },
   IMDS_API_INVITATION_URL: {
     parse: checked(faultOfInvitationUrl),
-    help: 'the page on which people answer invitations',
+    help: 'the page on which people answer invitations; required with IMDS_API_SMTP',
   },
 }
 

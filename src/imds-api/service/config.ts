@@ -58,7 +58,7 @@ export const API_VARIABLES = {
     IMDS_API_COMPUTE: {
       default: 'none',
       parse: oneOf(COMPUTE_MODES),
-      help: 'who carries out actions: none, or reported by hypervisors',
+      help: 'who carries out actions: none (they succeed at once), or hypervisors: reported',
     },
     ...COMPUTE_VARIABLES,
   }),
@@ -70,9 +70,13 @@ export const API_VARIABLES = {
     },
     IMDS_API_OPERATOR_PASSWORD_FILE: {
       parse: anyText,
-      help: 'the password of that listener, in the first line of a file',
+      help: 'the password of that listener, in the first line of a file; unset: it needs none',
     },
-    IMDS_API_LOG_LEVEL: { default: 'info', parse: oneOf(LOG_LEVELS), help: LOG_LEVELS.join(', ') },
+    IMDS_API_LOG_LEVEL: {
+      default: 'info',
+      parse: oneOf(LOG_LEVELS),
+      help: `${LOG_LEVELS.join(', ')}; above info there are no audit lines`,
+    },
   }),
 }
 

@@ -22,7 +22,6 @@ import { resync } from './resync.ts'
 import type { Effort } from './rounds.ts'
 import { stalls } from './stalls.ts'
 import { start } from './start.ts'
-import { tokens } from './tokens.ts'
 import { views } from './views.ts'
 
 /** One benchmark: measures, and returns its tables. `old`: another worktree. */
@@ -35,7 +34,6 @@ export type Part = (bench: {
 
 const PARTS: Readonly<Record<string, Part>> = {
   rate,
-  tokens,
   flood,
   views,
   publish,

@@ -5,7 +5,7 @@
 import { openStore } from '../../src/store/open.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 
-/** The hypervisor of all instances, unless `Kind` names another. */
+/** The hypervisor of all instances. */
 export const HYPERVISOR = 'hv1'
 /** Bytes of user-data that each instance has. */
 export const USER_DATA_BYTES = 1024
@@ -24,18 +24,11 @@ export function addressOf(position: number): string {
 
 /** Differences from the default instance. */
 export interface Kind {
-  readonly options?: Readonly<Record<string, string>>
-  readonly hypervisor?: string
   readonly userDataBytes?: number
 }
 
 /** The record of the instance at a position, with the fields of a real one and its revision as a tag. */
-export function recordOf(
-  position: number,
-  region: string,
-  revision: number,
-  { options = {}, hypervisor = HYPERVISOR }: Kind = {},
-): Record<string, unknown> {
+export function recordOf(position: number, region: string, revision: number): Record<string, unknown> {
   const suffix = idOf(position).slice('srv-'.length)
   const hex = position.toString(16).padStart(4, '0')
   const cloudIp = `198.18.${position >> 8}.${position & 255}`
@@ -44,7 +37,7 @@ export function recordOf(
     region,
     revision,
     fqdn: `srv-${suffix}.${region}.example.com`,
-    hypervisors: [hypervisor],
+    hypervisors: [HYPERVISOR],
     interfaces: [
       {
         id: `int-${suffix}`,
@@ -61,7 +54,7 @@ export function recordOf(
       },
     ],
     tags: { Name: `guest-${position}`, revision: String(revision) },
-    options: { instanceMetadataTags: 'enabled', ...options },
+    options: { instanceMetadataTags: 'enabled' },
   })
 }
 
@@ -82,10 +75,7 @@ export async function populate(
     for (let at = 0; at < count; at += BATCH) {
       await Promise.all(
         Array.from({ length: Math.min(BATCH, count - at) }, async (_, i) => {
-          const { kind: outcome } = await store.put(
-            recordOf(at + i, region, 1, kind),
-            userDataOf(at + i, kind.userDataBytes),
-          )
+          const { kind: outcome } = await store.put(recordOf(at + i, region, 1), userDataOf(at + i, kind.userDataBytes))
           if (outcome !== 'published') throw new Error(`${idOf(at + i)} could not be published: ${outcome}`)
         }),
       )

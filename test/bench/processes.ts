@@ -25,9 +25,9 @@ import { buildInto } from '../support/programs/imds.ts'
 
 const ROOT = new URL('../../', import.meta.url).pathname
 /** The core that only the measured server uses. */
-export const SERVER_CORE = '0'
+const SERVER_CORE = '0'
 /** The core of all other processes of a measurement. */
-export const LOAD_CORE = '1'
+const LOAD_CORE = '1'
 /** V8's options in imds-api.service. */
 export const API_FLAGS: readonly string[] = ['--max-semi-space-size=2', '--no-concurrent-recompilation']
 /** Those in imds.service. */
@@ -70,16 +70,10 @@ export function moveToLoadCore(): void {
   execFileSync('taskset', ['-a', '-c', '-p', LOAD_CORE, String(process.pid)], { stdio: 'ignore' })
 }
 
-/** How a server is started: more arguments for Node.js, and a program that runs it. */
-export interface Launch {
-  readonly nodeArgs?: readonly string[]
-  readonly within?: readonly string[]
-}
-
 /** Starts the bare server, which answers 200 with `body`. */
-export async function startBare({ bare }: Built, body: string, launch: Launch = {}): Promise<Server> {
+export async function startBare({ bare }: Built, body: string): Promise<Server> {
   const port = await freePort()
-  const server = startProcess([bare, String(port), body], {}, 'ignore', FLAGS, launch)
+  const server = startProcess([bare, String(port), body], {}, 'ignore', FLAGS)
   await untilAnswers(port, '/')
   return { ...server, port }
 }
@@ -92,7 +86,7 @@ export async function startImds(
   { main, directory }: Built,
   env: Readonly<Record<string, string>>,
   instances: number,
-  launch: Launch = {},
+  nodeArgs: readonly string[] = [],
 ): Promise<Server & { readonly operatorPort: number }> {
   const [port, operatorPort] = [await freePort(), await freePort()]
   const state = mkdtempSync(join(directory, 'state-')) // two daemons cannot share one
@@ -108,8 +102,7 @@ export async function startImds(
       ...env,
     },
     log,
-    FLAGS,
-    launch,
+    [...FLAGS, ...nodeArgs],
   )
   closeSync(log)
   await untilAnswers(operatorPort, '/livez')
@@ -132,9 +125,8 @@ export function startProcess(
   env: Readonly<Record<string, string>>,
   stdout: 'ignore' | number,
   flags: readonly string[] = FLAGS,
-  { within = [], nodeArgs = [] }: Launch = {},
 ): Omit<Server, 'port'> {
-  const child = spawn('taskset', ['-c', SERVER_CORE, ...within, process.execPath, ...flags, ...nodeArgs, ...args], {
+  const child = spawn('taskset', ['-c', SERVER_CORE, process.execPath, ...flags, ...args], {
     env: { PATH: process.env['PATH'], ...env },
     stdio: ['ignore', stdout, 'inherit'],
   })

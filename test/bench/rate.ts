@@ -5,7 +5,7 @@
  * in pairs that take turns every second, and a ratio is the median of the pairs' ratios.
  */
 import type { Part } from './bench.ts'
-import { countInstructions, PATH } from './instructions.ts'
+import { PATH } from './guest.ts'
 import { idOf, populate } from './population.ts'
 import { residentMib, startBare, startImds } from './processes.ts'
 import { median, type Table } from './report.ts'
@@ -45,11 +45,7 @@ export const rate: Part = async ({ built, redisUrl, effort }) => {
       await Promise.all(servers.map((server) => server.stop()))
     }
   }
-  const [bareCounted, imdsCounted] = await Promise.all([
-    countInstructions(built, (launch) => startBare(built, idOf(0), launch)),
-    countInstructions(built, (launch) => startImds(built, env, INSTANCES, launch)),
-  ])
-  return MODES.map(([connections, title, aim], i): Table => {
+  return MODES.map(([, title, aim], i): Table => {
     const [bare, imds] = all[i] as [Measured, Measured]
     const spread = (figure: 'requestsPerSecond' | 'cpuMicrosPerRequest') =>
       imds.rounds
@@ -77,11 +73,6 @@ export const rate: Part = async ({ built, redisUrl, effort }) => {
         `GET ${PATH}, 32 connections of wrk on another core, ${INSTANCES} instances in the view; medians of ${effort.processes} pairs of processes, each warmed up for ${TURNS.warmUpSeconds} s and measured for ${TURNS.rounds} s.`,
         `The pairs' ratios of the rates: ${spread('requestsPerSecond')}.`,
         `The pairs' ratios of the CPU times: ${spread('cpuMicrosPerRequest')}.`,
-        ...(connections === 'reconnect' && bareCounted !== undefined && imdsCounted !== undefined
-          ? [
-              `Instructions of the process for each request (instructions.ts): bare ${bareCounted.toFixed(0)}, imds ${imdsCounted.toFixed(0)}, ratio ${(imdsCounted / bareCounted).toFixed(3)}.`,
-            ]
-          : []),
       ],
     }
   })

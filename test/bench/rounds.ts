@@ -31,14 +31,13 @@ export async function takeTurns(
   path: string,
   connections: Connections,
   { warmUpSeconds, rounds, seconds }: Omit<Effort, 'processes'>,
-  wrkOptions: readonly string[] = [],
 ): Promise<readonly (readonly Round[])[]> {
   const results = servers.map((): Round[] => [])
-  for (const { port } of servers) await runWrk(urlOf(port, path), connections, warmUpSeconds, wrkOptions)
+  for (const { port } of servers) await runWrk(urlOf(port, path), connections, warmUpSeconds)
   for (let n = 0; n < rounds; n++) {
     const turns = [...servers.keys()]
     for (const i of n % 2 === 0 ? turns : turns.reverse())
-      results[i]!.push(await round(servers[i]!, path, connections, seconds, wrkOptions))
+      results[i]!.push(await round(servers[i]!, path, connections, seconds))
   }
   return results
 }
@@ -56,15 +55,9 @@ export function inOne(rounds: readonly Round[]): Round {
   }
 }
 
-async function round(
-  { pid, port }: Server,
-  path: string,
-  connections: Connections,
-  seconds: number,
-  wrkOptions: readonly string[],
-): Promise<Round> {
+async function round({ pid, port }: Server, path: string, connections: Connections, seconds: number): Promise<Round> {
   const cpu = cpuSeconds(pid)
-  const run = await runWrk(urlOf(port, path), connections, seconds, wrkOptions)
+  const run = await runWrk(urlOf(port, path), connections, seconds)
   return {
     ...run,
     cpuMicrosPerRequest: ((cpuSeconds(pid) - cpu) / run.requests) * 1e6,

@@ -3,8 +3,7 @@
  *
  * A turn is everything that runs between two polls of libuv. It is measured in CPU time, not wall time, so that other
  * processes on the core do not count. SIGUSR2 begins a measurement; the next one ends it and writes the turns, in
- * milliseconds, as JSON to TURNS_FILE. With TURNS_FROM_START a measurement begins at once, and its first turn loads the
- * program.
+ * milliseconds, as JSON to TURNS_FILE.
  *
  * The thread's clock is read by FFI, because `process.threadCpuUsage` has a resolution of only 4 ms, the kernel's tick.
  */
@@ -60,4 +59,3 @@ process.on('SIGUSR2', () => {
   if (turns === undefined) begin()
   else end(turns)
 })
-if (process.env['TURNS_FROM_START'] !== undefined) begin()

@@ -20,19 +20,13 @@ const MS: Readonly<Record<string, number>> = { us: 0.001, ms: 1, s: 1000, m: 60_
  * Loads a URL from one thread with 32 connections. Rejects if any status was not 200, because the figures would mean
  * nothing.
  */
-export async function runWrk(
-  url: string,
-  connections: Connections,
-  seconds: number,
-  options: readonly string[] = [],
-): Promise<WrkRun> {
+export async function runWrk(url: string, connections: Connections, seconds: number): Promise<WrkRun> {
   const args = [
     '-t1',
     `-c${CONNECTIONS}`,
     `-d${seconds}s`,
     '--latency',
     ...(connections === 'reconnect' ? ['-H', 'Connection: close'] : []),
-    ...options,
     url,
   ]
   const { stdout } = await promisify(execFile)('wrk', args)

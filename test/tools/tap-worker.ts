@@ -10,25 +10,25 @@ import { pathToFileURL } from 'node:url'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Test } from 'tap'
 
-/** A file to run. A test that takes longer than the time limit fails. */
-export interface FileToRun {
-  readonly file: string
-  readonly timeoutMs: number
+/** How a file ended. Tests in other tests are part of them. `left`: the resources of Node that it left. */
+export interface FileReport {
+  readonly kind: 'end'
+  readonly passed: number
+  readonly skipped: readonly string[]
+  readonly failures: readonly string[]
+  readonly left: readonly string[]
 }
 
-/** A part of a file's output; or its end, with the resources of Node that it left. */
-export type FileReport =
-  | { readonly kind: 'output'; readonly tap: string }
-  | { readonly kind: 'end'; readonly left: readonly string[] }
-
+/** A test that takes longer fails, unless its file sets another time. */
+const TEST_MS = 300_000
 /** How long timers and sockets may take to end after the file. A file that runs alone waits for them too. */
 const END_MS = 20_000
 
 /** The `t` of the file that runs. Each file imports it from here. */
 export let current: ReturnType<typeof buildTest>
 
-const buildTest = (file: string, timeout: number) =>
-  new Test({ name: file, timeout, cb: () => import(pathToFileURL(resolve(file)).href) })
+const buildTest = (file: string) =>
+  new Test({ name: file, timeout: TEST_MS, cb: () => import(pathToFileURL(resolve(file)).href) })
 
 registerHooks({
   resolve: (specifier, context, next) =>
@@ -45,21 +45,35 @@ registerHooks({
       : next(url, context),
 })
 
-process.on('message', ({ file, timeoutMs }: FileToRun) => void runFile(file, timeoutMs))
+process.on('message', (file: string) => void runFile(file))
 
-async function runFile(file: string, timeoutMs: number): Promise<void> {
+async function runFile(file: string): Promise<void> {
   const before = process.getActiveResourcesInfo()
   const { promise: ended, resolve: end } = Promise.withResolvers<unknown>()
-  current = buildTest(file, timeoutMs)
-  current.testdirName = resolve('.tap/fixtures', file.replaceAll('/', '-')) // as of a file that runs alone
-  current.on('data', (tap: string) => report({ kind: 'output', tap }))
-  current.once('end', end)
-  current.runMain(() => {
+  const test = (current = buildTest(file))
+  test.testdirName = resolve('.tap/fixtures', file.replaceAll('/', '-')) // as of a file that runs alone
+  test.once('end', end).resume()
+  test.runMain(() => {
     // `end` has the end
   })
   await ended
-  current.setTimeout(0) // its timer would fire while another file runs
-  report({ kind: 'end', left: await resourcesLeft(before) })
+  test.setTimeout(0) // its timer would fire while another file runs
+  const report: FileReport = {
+    kind: 'end',
+    passed: test.results?.pass ?? 0,
+    skipped: (test.results?.skips ?? []).map(({ name, skip }) => `${name}: ${String(skip)}`),
+    failures: test.lists.fail.map(({ fullname, diag }) => `${fullname}\n${format((diag ?? {}) as object)}`),
+    left: await resourcesLeft(before),
+  }
+  process.send!(report)
+}
+
+function format(details: object): string {
+  return Object.entries(details)
+    .map(
+      ([name, value]: [string, unknown]) => `  ${name}: ${typeof value === 'string' ? value : JSON.stringify(value)}`,
+    )
+    .join('\n')
 }
 
 /** The resources that keep the process running and that were not there before. Waits until there are none, for a while. */
@@ -70,8 +84,4 @@ async function resourcesLeft(before: readonly string[]): Promise<readonly string
     if (left.length === 0 || performance.now() - startedMs > END_MS) return left
     await sleep(50, undefined, { ref: false })
   }
-}
-
-function report(message: FileReport): void {
-  process.send!(message)
 }

@@ -1,337 +1,161 @@
-/** Generates the inputs for sockets. Each belongs to a family, and depends only on its dice. */
-import type { Dice } from './dice.ts'
-import { REAL, SERVED, targetOf } from './real.ts'
-import { AFTER, OPEN, SHAPES, SMUGGLED } from './smuggling.ts'
-import { mutatedTarget } from './targets.ts'
-
 /**
- * One input. `statuses` are the only correct statuses of the responses, if they are known. `target` is that of its
- * first request.
+ * Generates the inputs for sockets: requests of real clients (docs/clients.md), shapes of request smuggling and hellos of
+ * other protocols, whole or with random changes. An input depends only on its dice.
  */
+import type { Dice } from './dice.ts'
+import { AFTER, OPEN, SHAPES, SMUGGLED } from './smuggling.ts'
+
+/** One input. `target`: of its first request, which is valid but for the target. */
 export interface Input {
-  readonly family: Family
   readonly bytes: string
-  readonly statuses?: readonly number[]
   readonly target?: string
   /** The number of valid requests at its beginning: each must get a 200. */
-  readonly leading?: number
-  /** The largest correct number of responses. */
-  readonly mostAnswers?: number
+  readonly leading: number
+  /** Nothing follows the valid requests. */
+  readonly isValid: boolean
 }
 
 /** A part of generated headers, bodies and targets that must not appear in any response or log line. */
 export const MARK = 'zqxj'
 /** A placeholder: the sender replaces it with a session token of the first guest. */
 export const TOKEN = 'TOKEN-OF-ANOTHER'
+const TTL = 'X-aws-ec2-metadata-token-ttl-seconds'
 
-const WORDS = [
-  '\r\n',
-  '\n',
-  '\r',
-  '\0',
-  ' ',
-  '\t',
-  ':',
-  '/',
-  '%',
-  '?',
-  '#',
-  ',',
-  ';',
-  '=',
-  '"',
-  '\x7f',
-  '\x80',
-  '\xff',
-  'GET',
-  'HEAD',
-  'PUT',
-  'POST',
-  'OPTIONS',
-  'TRACE',
-  'PATCH',
-  'PURGE',
-  'M-SEARCH',
-  'QUERY',
-  'PRI',
-  'SOURCE',
-  'DESCRIBE',
-  'SETUP',
-  ' RTSP/1.0',
-  ' ICE/1.0',
-  ' HTTP/1.1',
-  ' HTTP/1.0',
-  ' HTTP/2.0',
-  'HTTP/0.9',
-  'Host: ',
-  'Content-Length: ',
-  'Transfer-Encoding: chunked',
-  'Connection: ',
-  'close',
-  'keep-alive',
-  'Upgrade: ',
-  'Expect: 100-continue',
-  'Trailer: ',
-  'TE: trailers',
-  'X-Forwarded-For: 127.1.0.1',
-  'X-aws-ec2-metadata-token: ',
-  'X-aws-ec2-metadata-token-ttl-seconds: ',
-  '0\r\n\r\n',
-  '\r\n\r\n',
-  '0',
-  '1',
-  '-1',
-  '9999999999999999999',
-  '/latest/meta-data/',
-  '/latest/user-data',
-  MARK,
-] as const
+const request = (line: string, headers: readonly string[] = ['Host: x'], body = '') =>
+  `${[`${line} HTTP/1.1`, ...headers].join('\r\n')}\r\n\r\n${body}`
+const get = (path: string, ...headers: string[]) => request(`GET ${path}`, ['Host: 169.254.169.254', ...headers])
 
-const NAMES = [
-  'X-Forwarded-For',
-  'Forwarded',
-  'X-Real-IP',
-  'X-Client-IP',
-  'True-Client-IP',
-  'CF-Connecting-IP',
-  'X-Original-URL',
-  'X-Rewrite-URL',
-  'X-Forwarded-Host',
-  'X-HTTP-Method-Override',
-  'X-Instance-ID',
-  'X-Tenant-ID',
-  'X-Neutron-Network-ID',
-  'Host',
-  'Accept',
-  'Accept-Version',
-  'Accept-Encoding',
-  'Range',
-  'If-None-Match',
-  'If-Modified-Since',
-  'Content-Type',
-  'Content-Encoding',
-  'Cookie',
-  'Origin',
-  'Via',
-  'Max-Forwards',
-  'X-aws-ec2-metadata-token',
-  'X-aws-ec2-metadata-token-ttl-seconds',
-  'Metadata-Flavor',
-  '__proto__',
-  'constructor',
-  'Authorization',
-] as const
-
-const HELLOS = [
+const CLOUD_INIT = ['Accept-Encoding: gzip, deflate, br', 'Accept: */*', 'Connection: keep-alive']
+/** GETs for which every served guest gets a 200, byte for byte as far as that is known. */
+const SERVED: readonly string[] = [
+  get('/2009-04-04/meta-data/instance-id', ...CLOUD_INIT, 'User-Agent: Cloud-Init/25.1'),
+  get('/2021-03-23/meta-data/public-keys/0/openssh-key', ...CLOUD_INIT, 'User-Agent: python-requests/2.28.1'),
+  get('/2021-03-23/meta-data/tags/instance/a:b@c', ...CLOUD_INIT),
+  get('//latest/meta-data/hostname'), // AWS's JavaScript client
+  get('/latest//meta-data/reservation-id', 'User-Agent: curl/7.88.1', 'Accept: */*'), // ec2-metadata
+  get('/openstack/latest/user_data', 'Accept: application/vnd.coreos.ignition+json;version=3.3.0, */*;q=0.1'),
+  get('/latest/user-data/', 'Accept-Encoding: gzip;q=1.0,deflate;q=0.6,identity;q=0.3', 'User-Agent: Ruby'), // facter
+  get('/', 'Accept: */*', 'User-Agent: Ruby'), // ohai
+  get('/latest/meta-data/hostname?error_body=false', 'Accept: */*'), // systemd-imdsd
+  request('GET http://169.254.169.254/latest/meta-data/mac', ['Host: 169.254.169.254', 'Proxy-Connection: Keep-Alive']),
+]
+/** Requests with tokens, other methods or bodies, and what other protocols begin with. */
+const OTHERS: readonly string[] = [
+  request('PUT /latest/api/token', ['Host: x', `${TTL}: 21600`, 'Content-Length: 0']),
+  request('PUT /latest/api/token', ['Host: x', `${TTL}: 60`, 'Transfer-Encoding: chunked'], '0\r\n\r\n'),
+  get('/latest/meta-data/iam/security-credentials/', `X-aws-ec2-metadata-token: ${TOKEN}`),
+  get('/latest/dynamic/instance-identity/document', `X-aws-ec2-metadata-token: AQAAAKJ3fuzz==`),
+  request('HEAD /latest/meta-data/instance-id'),
+  request('OPTIONS /latest/api/token'),
+  request('POST /latest/meta-data/', ['Host: x', 'Content-Length: 14', 'Expect: 100-continue'], '{"evil": true}'),
+  request(
+    `GET ${OPEN}`,
+    ['Host: x', 'Transfer-Encoding: chunked', 'Trailer: X-Forwarded-For'],
+    `5;${MARK}="\\""\r\nhello\r\n0\r\nX-Forwarded-For: 127.1.0.1\r\n\r\n`,
+  ),
+  request(`PUT ${OPEN}`, ['Host: x', 'Content-Length: 4000000000'], MARK.repeat(20_000)),
+  request(
+    `GET ${OPEN}`,
+    Array.from({ length: 999 }, (_, i) => `h${i}:`),
+  ),
+  request(`GET ${OPEN}`, ['Host: x', `${MARK}: ${'x'.repeat(16_300)}`]),
   '\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03',
-  '\x16\x03\x03\x00\x7a\x01\x00\x00\x76\x03\x03',
   'SSH-2.0-OpenSSH_9.2\r\n',
   '*1\r\n$4\r\nPING\r\n',
   'PROXY TCP4 127.1.0.1 127.0.0.1 1 80\r\n',
   '\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c\x7f\x01\0\x01\x7f\0\0\x01\0\x01\0\x50',
-  'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n',
-  'EHLO x\r\n',
-  'GET /\r\n',
-  'GET /latest/user-data\r\n\r\n',
-  '\x80\x2e\x01\x00\x02',
-  'RTSP/1.0 200 OK\r\n\r\n',
   `DESCRIBE ${OPEN} RTSP/1.0\r\nCSeq: 1\r\n\r\n`,
-  'PLAY rtsp://x/ RTSP/1.0\r\n\r\n',
-  'FLUSH *\r\n\r\n',
-  `SOURCE ${OPEN} ICE/1.0\r\n\r\n`,
+  `CONNECT x:80 HTTP/1.1\r\n\r\n${SMUGGLED}`,
   'HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n',
-  'ICY 200 OK\r\n\r\n',
-  'gopher\r\n',
-  '\0\0\0\x2f\xffSMB',
-] as const
+]
+const CORPUS = [...SERVED, ...OTHERS, ...SHAPES.map(({ bytes }) => bytes)]
 
-const get = (target: string, headers: readonly string[], version = '1.1') =>
-  `${[`GET ${target} HTTP/${version}`, ...headers].join('\r\n')}\r\n\r\n`
+const WORDS = [
+  ...['\r\n', '\n', '\r', '\0', ' ', '\t', ':', '/', '%', '?', '#', ',', ';', '=', '"', '\x7f', '\x80', '\xff', MARK],
+  ...['GET', 'HEAD', 'PUT', 'POST', 'OPTIONS', 'TRACE', 'PURGE', 'QUERY', 'PRI', 'SOURCE', 'SETUP'],
+  ...[' RTSP/1.0', ' ICE/1.0', ' HTTP/1.1', ' HTTP/1.0', ' HTTP/2.0', '/latest/user-data', '/latest/api/token'],
+  ...['Host: ', 'Content-Length: ', 'Transfer-Encoding: chunked', 'Connection: ', 'close', 'keep-alive', 'Upgrade: '],
+  ...['Expect: 100-continue', 'Trailer: ', 'X-Forwarded-For: 127.1.0.1', 'Forwarded: for=127.1.0.1', 'X-Real-IP: '],
+  ...['X-Original-URL: ', 'X-HTTP-Method-Override: ', 'X-Instance-ID: ', 'Accept: ', 'Range: bytes=0-1', 'Cookie: '],
+  ...['If-None-Match: *', '__proto__: ', 'constructor: ', `X-aws-ec2-metadata-token: ${TOKEN}`, `${TTL}: `],
+  ...['0\r\n\r\n', '\r\n\r\n', '0', '1', '-1', '9999999999999999999', 'ffffffff', '0x3c', '1e3', '\xd9\xa6'],
+]
 
-const FAMILIES = {
-  /** Unchanged requests of real clients. */
-  real: (dice) => {
-    const bytes = dice.pick(SERVED)
-    return { bytes, statuses: [200], target: targetOf(bytes), mostAnswers: 1 }
-  },
-  /** Requests of real clients with a few bytes changed. */
-  mutated: (dice) => ({ bytes: mutate(dice, dice.pick(REAL)) }),
-  /** Random bytes. */
-  noise: (dice) => ({ bytes: dice.bytes(1 + dice.below(dice.pick([16, 256, 4_096, 40_000]))) }),
-  /** Tokens of HTTP in random order. */
-  words: (dice) => ({ bytes: Array.from({ length: 1 + dice.below(60) }, () => dice.pick(WORDS)).join('') }),
-  targets: (dice) => {
-    const target = mutatedTarget(dice)
-    return {
-      bytes: get(
-        target,
-        ['Host: x', ...(dice.chance(0.3) ? ['Connection: close'] : [])],
-        dice.chance(0.9) ? '1.1' : '1.0',
-      ),
-      target,
-      mostAnswers: /[\r\n]/.test(target) ? Infinity : 1,
-    }
-  },
-  /** Many, long or repeated headers, and headers that other services trust. */
-  headers: (dice) => ({ bytes: get(dice.pick(SERVED).split(' ', 2)[1]!, headersOf(dice)) }),
-  smuggling: (dice) => {
-    const { bytes } = dice.pick(SHAPES)
-    return { bytes: (dice.chance(0.5) ? bytes : mutate(dice, bytes)) + dice.pick(['', AFTER, SMUGGLED]) }
-  },
-  /** Incomplete, malformed or long bodies, with any method. */
-  bodies: (dice) => ({ bytes: body(dice), mostAnswers: 2 }),
-  /** Valid requests in a row. */
-  pipelined: (dice) => {
-    const many = Array.from({ length: 2 + dice.below(30) }, () => OPEN)
-    return {
-      bytes: many.map((target) => get(target, ['Host: x'])).join(''),
-      statuses: many.map(() => 200),
-      mostAnswers: many.length,
-    }
-  },
-  /** Valid requests, followed by part of another one or by something else. */
-  halves: (dice) => {
-    const leading = dice.below(dice.pick([4, 40]))
-    const whole = dice.pick(REAL)
-    const rest = dice.chance(0.5)
-      ? whole.slice(0, dice.below(whole.length))
-      : dice.pick([mutate(dice, whole), dice.pick(SHAPES).bytes, dice.pick(HELLOS)])
-    return { bytes: get(OPEN, ['Host: x']).repeat(leading) + rest, leading }
-  },
-  protocols: (dice) => ({
-    bytes:
-      dice.pick(HELLOS) +
-      dice.pick([
-        '',
-        dice.bytes(dice.below(200)),
-        AFTER,
-        `CONNECT x:${dice.below(70_000)} HTTP/1.1\r\n\r\n${SMUGGLED}`,
-      ]),
-  }),
-  /** Token requests with any lifetime, and requests with any token. */
-  tokens: (dice) => ({
-    bytes: dice.chance(0.5)
-      ? `PUT ${dice.pick(['/latest/api/token', '//latest/api/token/', '/1.0/api/token', '/latest/api/%74oken', '/latest/api/token?x'])} HTTP/1.1\r\nHost: x\r\nX-aws-ec2-metadata-token-ttl-seconds: ${dice.pick(['1', '21600', '21601', '0', '-1', '1e3', '60 ', '6 0', '', '60, 60', '0x3c', '\xd9\xa6', '9'.repeat(1 + dice.below(400))])}\r\n${dice.chance(0.2) ? 'x-aws-ec2-metadata-token-ttl-seconds: 60\r\n' : ''}\r\n`
-      : get(dice.pick(SERVED).split(' ', 2)[1]!, [
-          'Host: x',
-          ...Array.from(
-            { length: 1 + dice.below(3) },
-            () =>
-              `X-aws-ec2-metadata-token: ${dice.pick([TOKEN, TOKEN, `${TOKEN}x`, MARK, '', 'A'.repeat(dice.below(9_000)), dice.bytes(40).replace(/[\r\n\0]/g, ''), 'AQAAA.AAAA.AAAA', '%00', '../../etc/passwd'])}`,
-          ),
-        ]),
-  }),
-} as const satisfies Record<string, (dice: Dice) => Omit<Input, 'family'>>
-
-/** The families of inputs. */
-export type Family = keyof typeof FAMILIES
-
-/** The relative frequency of each family. */
-const SHARES: Readonly<Record<Family, number>> = {
-  real: 6,
-  mutated: 22,
-  noise: 4,
-  words: 8,
-  targets: 22,
-  headers: 8,
-  smuggling: 14,
-  bodies: 5,
-  pipelined: 1,
-  halves: 4,
-  protocols: 3,
-  tokens: 6,
-}
-const WEIGHTED_FAMILIES = Object.entries(SHARES).flatMap(([family, parts]) =>
-  Array.from({ length: parts }, () => family as Family),
-)
+/** Pieces of targets that other servers handled wrongly. */
+const PIECES = [
+  ...['/', '//', '/./', '/../', '..', '.', '%2e', '%2E%2e', '%2f', '%2F', '%5c', '\\', '..\\', '%252f', '%252e%252e'],
+  ...['%25', '%', '%2', '%zz', '%u002f', '%00', '\x00', '%0a', '%0d%0a', '%09', '%7f', '%20', '+', 'é', '\xff', '\x80'],
+  ...['%c0%af', '%c0%2f', '%c1%9c', '%e0%80%af', '%f0%80%80%af', '%ed%a0%80', '%f4%90%80%80', '%ff', '%c3%a9', '%C3'],
+  ...['%e2%80%8b', '%ef%bc%8f', ';', ';x=y', '?', '#', '?a=b', '?/../', '??', '#/x', '/~', '/*', '*', '/@', ':'],
+  ...['__proto__', 'constructor', '/latest', '/meta-data', '/user-data', '/toString', '%5f%5fproto%5f%5f', '/srv-f0'],
+  ...['/127.1.0.1', '?ip=127.1.0.1', '?recursive=true', '?wait_for_change=true&timeout_sec=3600'],
+  ...['http://evil.example', 'https://[::1]:443', 'http://user:secret@x', 'http:', '//evil.example', 'javascript://'],
+]
+const PATHS = [...SERVED.map((bytes) => bytes.split(' ', 2)[1]!), '/latest/meta-data/', '/1.0/meta-data/local-ipv4']
+const LENGTHS = [1, 255, 256, 4_096, 16_000, 16_300, 16_370, 16_384, 16_385, 16_400, 66_000]
 
 /** Generates an input. */
 export function inputOf(dice: Dice): Input {
-  const family = dice.pick(WEIGHTED_FAMILIES)
-  return { family, ...FAMILIES[family](dice) }
+  const kind = dice.below(10)
+  if (kind === 0) {
+    const many = Array.from({ length: dice.pick([1, 1, 1, 2 + dice.below(30)]) }, () => dice.pick(SERVED))
+    return { bytes: many.join(''), leading: many.length, isValid: true }
+  }
+  if (kind < 4) {
+    const target = mutatedTarget(dice)
+    return { bytes: request(`GET ${target}`), target, leading: 0, isValid: false }
+  }
+  const leading = dice.chance(0.2) ? dice.below(40) : 0
+  const noise = dice.chance(0.05) ? dice.bytes(1 + dice.below(dice.pick([16, 256, 40_000]))) : undefined
+  const rest = noise ?? mutate(dice, dice.chance(0.1) ? '' : dice.pick(CORPUS))
+  return {
+    bytes: get(OPEN).repeat(leading) + rest + dice.pick(['', AFTER, SMUGGLED]),
+    leading,
+    isValid: false,
+  }
 }
 
 function mutate(dice: Dice, bytes: string): string {
   let text = bytes
-  for (let changes = 1 + dice.below(6); changes > 0; changes--) {
+  for (let changes = dice.below(7); changes > 0; changes--) {
     const at = dice.below(text.length + 1)
     const end = Math.min(text.length, at + 1 + dice.below(dice.pick([1, 4, 40])))
-    switch (dice.below(7)) {
-      case 0:
-        text =
-          text.slice(0, at) +
-          String.fromCharCode((text.charCodeAt(at) || 0) ^ (1 << dice.below(8))) +
-          text.slice(at + 1)
-        break
-      case 1:
-        text = text.slice(0, at) + dice.bytes(1 + dice.below(4)) + text.slice(at)
-        break
-      case 2:
-        text = text.slice(0, at) + text.slice(end)
-        break
-      case 3:
-        text = text.slice(0, end) + text.slice(at, end).repeat(1 + dice.below(dice.pick([2, 8, 400]))) + text.slice(end)
-        break
-      case 4:
-        text = text.slice(0, at)
-        break
-      case 5:
-        text = text.slice(0, at) + dice.pick(REAL).slice(dice.below(60))
-        break
-      default:
-        text = text.slice(0, at) + dice.pick(WORDS) + text.slice(at)
-        break
-    }
+    const [before, part, after] = [text.slice(0, at), text.slice(at, end), text.slice(end)]
+    text = dice.pick([
+      () => before + part.replace(/^[^]/, (c) => String.fromCharCode(c.charCodeAt(0) ^ (1 << dice.below(8)))) + after,
+      () => before + dice.bytes(1 + dice.below(4)) + part + after,
+      () => before + after,
+      () => before + part.repeat(2 + dice.below(dice.pick([2, 8, 400]))) + after,
+      () => before,
+      () => before + dice.pick(CORPUS).slice(dice.below(60)),
+      () => before + Array.from({ length: 1 + dice.below(6) }, () => dice.pick(WORDS)).join('') + part + after,
+    ])()
   }
   return text
 }
 
-function headersOf(dice: Dice): string[] {
-  const value = () =>
-    dice.pick([
-      `127.1.0.${dice.below(256)}`,
-      'for=127.1.0.1',
-      '',
-      MARK,
-      '*',
-      'bytes=0-1',
-      'x'.repeat(dice.below(dice.pick([300, 9_000, 17_000]))),
-      dice.bytes(20).replace(/[\r\n\0]/g, ''),
-    ])
-  switch (dice.below(4)) {
-    case 0:
-      return Array.from(
-        { length: dice.pick([10, 100, 999, 1_000, 1_001, 2_000, 2_001, 6_000]) },
-        (_, i) => `${dice.chance(0.01) ? dice.pick(NAMES) : `h${i}`}:`,
-      )
-    case 1:
-      return [
-        `${dice.pick(NAMES)}${dice.pick(['', ' ', '\t', '\0', '-', '_'])}: ${value()}`,
-        `${MARK}: ${'x'.repeat(dice.pick([16_000, 16_300, 16_383, 16_384, 16_385, 40_000]))}`,
-      ]
-    case 2: {
-      const name = dice.pick(NAMES)
-      return Array.from({ length: 2 + dice.below(40) }, () => `${name}: ${value()}`)
-    }
-    default:
-      return Array.from({ length: 1 + dice.below(12) }, () => `${dice.pick(NAMES)}: ${value()}`)
+/** A known path with up to four changes. */
+function mutatedTarget(dice: Dice): string {
+  let target = dice.pick(PATHS)
+  const someEscaped = (text: string) => text.replace(/[^]/g, (c) => (dice.chance(0.3) ? percent(c, dice) : c))
+  for (let changes = 1 + dice.below(4); changes > 0; changes--) {
+    const at = dice.below(target.length + 1)
+    const insert = (text: string) => target.slice(0, at) + text + target.slice(at)
+    target = dice.pick([
+      () => someEscaped(target),
+      () => someEscaped(someEscaped(target)),
+      () => dice.pick(PIECES) + target,
+      () => target.replaceAll('/', dice.pick(['//', '/./', '%2f', '\\', '/%20/', '/%00/'])),
+      () => target.replace(/[a-z]/g, (c) => (dice.chance(0.5) ? c.toUpperCase() : c)),
+      () => insert(dice.pick(['a', '/', '%61', '../', '%2e%2e/']).repeat(dice.pick(LENGTHS) / (1 + dice.below(6)))),
+      () => insert(dice.pick(PIECES)),
+      () => insert(dice.pick(PIECES)),
+    ])()
   }
+  return target
 }
 
-function body(dice: Dice): string {
-  const line = `${dice.pick(['GET', 'POST', 'PUT', 'HEAD', 'DELETE', 'PATCH', 'OPTIONS', 'PROPFIND', 'TRACE'])} ${dice.pick([OPEN, '/latest/api/token', '/latest/user-data', '/nothing', '*'])} HTTP/1.1\r\nHost: x\r\n${dice.pick(['', 'Expect: 100-continue\r\n', `Content-Type: ${MARK}\r\n`])}`
-  const bytes = dice.chance(0.5) ? MARK.repeat(dice.below(dice.pick([4, 300, 20_000]))) : dice.bytes(dice.below(300))
-  const length = bytes.length + dice.pick([0, 0, 0, 1, 1_000_000, 4_000_000_000])
-  if (dice.chance(0.5)) return `${line}Content-Length: ${length}\r\n\r\n${bytes}`
-  const size = () =>
-    dice.pick([
-      bytes.length.toString(16),
-      `${bytes.length.toString(16)};${MARK}="\\""`,
-      'ffffffff',
-      '0',
-      `00${bytes.length.toString(16).toUpperCase()}`,
-      '',
-      MARK,
-    ])
-  return `${line}Transfer-Encoding: chunked\r\n\r\n${Array.from({ length: dice.below(4) }, () => `${size()}\r\n${bytes}\r\n`).join('')}${dice.pick(['0\r\n\r\n', '0\r\nX: y\r\n\r\n', '', '0\r\n', `0\r\n${'t:\r\n'.repeat(dice.below(3_000))}\r\n`])}`
+function percent(c: string, dice: Dice): string {
+  const hex = c.charCodeAt(0).toString(16).padStart(2, '0')
+  return `%${dice.chance(0.5) ? hex : hex.toUpperCase()}`
 }

@@ -1,7 +1,4 @@
-/**
- * Sends an input on a new connection: whole or in pieces, complete or not, and with different ways to end the
- * connection.
- */
+/** Sends an input on a new connection: whole or in pieces, complete or not. */
 import { connect } from 'node:net'
 import type { Dice } from './dice.ts'
 
@@ -12,57 +9,44 @@ export interface Plan {
   readonly pauseMs: number
   /** Only the bytes before this offset are sent. */
   readonly cutAt?: number
-  /**
-   * `end`: half-closes the connection. `reset`: resets it. `hold`: leaves it open, and keeps writing after the server
-   * has closed its side.
-   */
-  readonly then: 'end' | 'reset' | 'hold'
+  /** `end`: half-closes the connection. `reset`: resets it. */
+  readonly then: 'end' | 'reset'
 }
 
 /**
- * Everything that was received. `broken`: the connection was reset, so responses may be lost. `stuck`: its state when
- * it did not end in time.
+ * Everything that was received. `broken`: the connection was reset, so responses may be lost. `stuck`: it did not end in
+ * time.
  */
 export interface Sent {
   readonly plan: Plan
   readonly text: string
   readonly broken: boolean
-  readonly stuck?: string
+  readonly stuck: boolean
 }
 
-/**
- * The daemon closes an open connection earlier: a request times out after 10 s, checked once a second, and it lingers
- * for 10 s at most.
- */
-const HOLD_MS = 20_000
+/** The whole input at once. */
+export const WHOLE: Plan = { splits: [], pauseMs: 0, then: 'end' }
 /** The daemon closes a half-closed connection at once; this is much longer, for a busy machine. */
 const END_MS = 10_000
 
-/** A plan for an input of a given length. Of 10,000 connections, `holds` stay open until the daemon closes them. */
-export function planOf(dice: Dice, length: number, holds: number): Plan {
-  const some = (most: number) =>
-    Array.from({ length: dice.below(most + 1) }, () => dice.below(length + 1)).sort((a, b) => a - b)
-  const kind = dice.below(10_000)
-  if (kind < holds)
-    return { splits: [], pauseMs: 0, cutAt: dice.chance(0.3) ? length : dice.below(length + 1), then: 'hold' }
-  if (kind < 500) return { splits: some(2), pauseMs: 1, cutAt: dice.below(length + 1), then: 'reset' }
-  if (kind < 1_500) return { splits: [], pauseMs: 0, cutAt: dice.below(length + 1), then: 'end' }
-  if (kind < 3_500) return { splits: some(4), pauseMs: dice.pick([0, 0, 1, 5, 30]), then: 'end' }
-  return { splits: [], pauseMs: 0, then: 'end' }
+/** A plan for an input of a given length. */
+export function planOf(dice: Dice, length: number): Plan {
+  const splits = Array.from({ length: dice.below(5) }, () => dice.below(length + 1)).sort((a, b) => a - b)
+  const cutAt = dice.below(length + 1)
+  if (dice.chance(0.05)) return { splits, pauseMs: 1, cutAt, then: 'reset' }
+  if (dice.chance(0.1)) return { splits: [], pauseMs: 0, cutAt, then: 'end' }
+  return dice.chance(0.2) ? { splits, pauseMs: dice.pick([0, 0, 1, 5, 30]), then: 'end' } : WHOLE
 }
 
 /** Sends bytes from an address according to a plan. Never rejects. */
 export async function send(port: number, from: string, bytes: string, plan: Plan): Promise<Sent> {
   return new Promise((resolve) => {
-    let [text, stuck] = ['', '']
-    let [isOver, broken] = [false, plan.then === 'reset']
-    const timers: NodeJS.Timeout[] = []
-    const later = (ms: number, task: () => void) => timers.push(setTimeout(task, ms))
+    let [text, stuck, isOver, broken] = ['', false, false, plan.then === 'reset']
     const socket = connect({ port, host: '127.0.0.1', localAddress: from, allowHalfOpen: true, noDelay: true })
-    const giveUp = (state: string) => {
-      stuck = state
+    const timer = setTimeout(() => {
+      stuck = true
       socket.destroy()
-    }
+    }, END_MS)
     socket.setEncoding('latin1')
     socket.on('data', (chunk: string) => {
       text += chunk
@@ -71,33 +55,23 @@ export async function send(port: number, from: string, bytes: string, plan: Plan
       broken ||= !isOver
     })
     socket.on('close', () => {
-      for (const timer of timers) clearTimeout(timer)
-      resolve({ plan, text, broken, ...(stuck !== '' && { stuck }) })
+      clearTimeout(timer)
+      resolve({ plan, text, broken, stuck })
     })
     socket.on('end', () => {
       isOver = true
-      if (plan.then === 'hold') keepWriting()
-      else socket.end()
+      socket.end()
     })
-    later(plan.then === 'hold' ? HOLD_MS : END_MS, () => giveUp(isOver ? 'half-open' : 'open'))
-
-    /** After the server has closed its side, a write fails once it has closed the other side too, as it must. */
-    const keepWriting = () => {
-      socket.write('x')
-      later(100, keepWriting)
-    }
-    const ends = [...plan.splits.filter((at) => at < (plan.cutAt ?? bytes.length)), plan.cutAt ?? bytes.length]
-    const step = (n: number, at: number) => {
-      const end = ends[n]
+    const length = plan.cutAt ?? bytes.length
+    const ends = [...plan.splits.filter((at) => at < length), length]
+    const step = (at: number) => {
+      const end = ends.shift() ?? length
       if (!socket.writable) return
-      if (end !== undefined) {
-        socket.write(bytes.slice(at, end), 'latin1')
-        if (n + 1 === ends.length) step(n + 1, end)
-        else if (plan.pauseMs === 0) setImmediate(step, n + 1, end)
-        else later(plan.pauseMs, () => step(n + 1, end))
-      } else if (plan.then === 'end') socket.end()
-      else if (plan.then === 'reset') setImmediate(() => socket.resetAndDestroy())
+      socket.write(bytes.slice(at, end), 'latin1')
+      if (ends.length > 0) setTimeout(step, plan.pauseMs, end)
+      else if (plan.then === 'end') socket.end()
+      else setImmediate(() => socket.resetAndDestroy())
     }
-    socket.on('connect', () => step(0, 0))
+    socket.on('connect', () => step(0))
   })
 }

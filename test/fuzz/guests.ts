@@ -4,21 +4,16 @@
  */
 import { parse } from '../../src/metadata/record.ts'
 import { parseTarget } from '../../src/metadata/target.ts'
-import { buildTree, resolve, VERSION_LIST, type Tree } from '../../src/metadata/tree.ts'
-import { pathsOf } from '../support/fixtures/tree-paths.ts'
-import { VERSIONS } from '../../src/metadata/versions.ts'
+import { buildTree, resolve, VERSION_LIST } from '../../src/metadata/tree.ts'
 import { sha256 } from '../../src/metadata/user-data.ts'
-import { openStore } from '../../src/store/open.ts'
+import { VERSIONS } from '../../src/metadata/versions.ts'
+import type { Publisher } from '../../src/store/open.ts'
 import { fillUserData } from '../../src/store/user-data.ts'
 import { aFullInstance } from '../support/fixtures/instance.ts'
+import { pathsOf } from '../support/fixtures/tree-paths.ts'
 import { diceOf } from './dice.ts'
 
-/** The beginning of every canary. */
-export const CANARY = 'cnry'
-/**
- * A canary: CANARY and 8 lower-case letters or digits. With capital letters too, a random session token would match
- * sometimes.
- */
+/** CANARY and 8 lower-case letters or digits: with capital letters too, a random session token would match sometimes. */
 const CANARIES = /cnry[0-9a-z]{8}/g
 
 /**
@@ -41,64 +36,49 @@ export interface FuzzGuest {
   hasBody(body: string): boolean
 }
 
-const ROLES: Readonly<Record<number, Role>> = {
-  3: 'required',
-  7: 'unknown',
-  15: 'disabled',
-  19: 'required',
-}
-/** The number of addresses after which the roles repeat. */
-const ROLES_PERIOD = 32
+const ROLES: readonly Role[] = [
+  ...Array.from({ length: 12 }, () => 'known' as const),
+  'required',
+  'unknown',
+  'disabled',
+]
 
 /** Publishes the records of `count` addresses into a store. Returns the guests. */
-export async function populate(url: string, count: number): Promise<FuzzGuest[]> {
-  const store = await openStore({ url, region: 'gb1' })
+export async function populate(store: Publisher, count: number): Promise<FuzzGuest[]> {
   const guests: FuzzGuest[] = []
   for (let i = 0; i < count; i++) {
-    const role = ROLES[i % ROLES_PERIOD] ?? 'known'
+    const role = ROLES[i % ROLES.length]!
     const address = `127.1.${i >> 8}.${i & 255}`
-    const canary = canaryOf(i)
-    const { record, userData } = recordOf(i, canary, address, role)
+    const dice = diceOf(0xca4a47, i)
+    const canary = `cnry${Array.from({ length: 8 }, () => dice.below(36).toString(36)).join('')}`
+    const userData = Buffer.from(
+      `#!/bin/sh\n\0\xff\r\n\r\nHTTP/1.1 200 OK\r\n${canary} `.repeat(1 + (i % 50)),
+      'latin1',
+    )
+    const record = recordOf(i, canary, address, role)
     if (role !== 'unknown') await store.put(record, userData)
     guests.push({ address, role, canary, ownsToken: i === 0, ...treeOf(record, userData) })
   }
-  await store.close()
   return guests
 }
 
 /** Canaries in a text that are not a guest's own. */
 export function foreignCanaries(text: string, own: string): string[] {
-  return [...text.matchAll(CANARIES)].map(([found]) => found).filter((found) => found !== own)
+  return [...text.matchAll(CANARIES)].map(([canary]) => canary).filter((canary) => canary !== own)
 }
 
-function canaryOf(i: number): string {
-  const dice = diceOf(0xca4a47, i)
-  return CANARY + Array.from({ length: 8 }, () => dice.below(36).toString(36)).join('')
-}
-
-function recordOf(
-  i: number,
-  canary: string,
-  address: string,
-  role: Role,
-): { record: Record<string, unknown>; userData: Buffer } {
+function recordOf(i: number, canary: string, address: string, role: Role): Record<string, unknown> {
   const [nic, second] = aFullInstance()['interfaces'] as [object, object]
-  const userData = Buffer.from(`#!/bin/sh\n\0\xff\r\n\r\nHTTP/1.1 200 OK\r\n${canary} `.repeat(1 + (i % 50)), 'latin1')
-  const record = aFullInstance({
+  const cloudIps = [{ id: `cip-${canary}`, publicIpv4: '198.51.100.7', fqdn: `${canary}.example.com` }]
+  const own = { id: `int-${canary}`, ipv4Addresses: [`${address}/8`], ipv6Addresses: [], ipv6Prefixes: [], cloudIps }
+  return aFullInstance({
     id: `srv-f${i}`,
     fqdn: `${canary}.gb1.example.com`,
     account: `acc-${canary}`,
     serverType: { id: `typ-${canary}`, handle: canary },
     image: `img-${canary}`,
     interfaces: [
-      {
-        ...nic,
-        id: `int-${canary}`,
-        ipv4Addresses: [`${address}/8`],
-        ipv6Addresses: [],
-        ipv6Prefixes: [],
-        cloudIps: [{ id: `cip-${canary}`, publicIpv4: '198.51.100.7', fqdn: `${canary}.example.com` }],
-      },
+      { ...nic, ...own },
       { ...second, ipv4Addresses: [`10.1.${i >> 8}.${i & 255}/24`] },
     ],
     serverGroups: [{ id: `grp-${canary}`, name: `group ${canary}` }],
@@ -110,38 +90,27 @@ function recordOf(
       ...(role === 'required' && { httpTokens: 'required' }),
     },
   })
-  return { record, userData }
 }
 
 function treeOf(record: Record<string, unknown>, userData: Buffer): Pick<FuzzGuest, 'bodyOf' | 'hasBody'> {
-  let tree: Tree | undefined
-  let bodies: Set<string> | undefined
   const latin1 = (body: string | Uint8Array) => (typeof body === 'string' ? body : Buffer.from(body).toString('latin1'))
-  const built = () => {
-    if (tree !== undefined) return tree
-    const parsed = parse(fillUserData(record, userData, sha256(userData)))
-    if (!parsed.ok) throw new Error(JSON.stringify(parsed.faults))
-    return (tree = buildTree(parsed.value, userData, {}))
-  }
+  const parsed = parse(fillUserData(record, userData, sha256(userData)))
+  if (!parsed.ok) throw new Error(JSON.stringify(parsed.faults))
+  const tree = buildTree(parsed.value, userData, {})
+  let bodies: Set<string> | undefined
   return {
     bodyOf: (target) => {
-      const parsed = parseTarget(target)
-      if (!parsed.ok) return null
-      if (parsed.value.route === 'unknown') return undefined
-      const { route, version, path } = parsed.value
-      const content = route === '/' ? VERSION_LIST : resolve(built(), version, path)
+      const { ok, ...of } = parseTarget(target)
+      if (!ok || !('value' in of)) return null
+      if (of.value.route === 'unknown') return undefined
+      const { route, version, path } = of.value
+      const content = route === '/' ? VERSION_LIST : resolve(tree, version, path)
       return content && latin1(content.body)
     },
     hasBody: (body) => {
-      bodies ??= new Set([
-        latin1(VERSION_LIST.body),
-        ...pathsOf(built()).flatMap((path) =>
-          VERSIONS.flatMap((_version, position) => {
-            const content = resolve(built(), position, path)
-            return content === undefined ? [] : [latin1(content.body)]
-          }),
-        ),
-      ])
+      const contents = () =>
+        pathsOf(tree).flatMap((path) => VERSIONS.map((_version, position) => resolve(tree, position, path)))
+      bodies ??= new Set([VERSION_LIST, ...contents()].flatMap((content) => (content ? [latin1(content.body)] : [])))
       return bodies.has(body)
     },
   }

@@ -26,17 +26,14 @@
  * read, and a TurnBudget ends the turn of the event loop after a few milliseconds. Beyond the view, a resync keeps the
  * ids and one such part in memory.
  */
-import type { Log } from '../../runtime/log-codes.ts'
 import { TurnBudget } from '../../limits/turn-budget.ts'
-import type { Source } from '../../store/source.ts'
 import { Applier } from './applier.ts'
 import type { ChangeLog } from './change.ts'
-import { isAhead } from '../../store/order.ts'
 import { ReadQueue } from './read-queue.ts'
 import { RecordHealth } from './record-health.ts'
+import { Resync, type ResyncParts } from './resync.ts'
 import { SyncState, type SyncStatus } from './sync-state.ts'
 import type { InvalidRecord } from './validate.ts'
-import type { View } from './view.ts'
 
 const MAX_BATCH = 100
 /**
@@ -52,64 +49,39 @@ const RETRY_MS = 1000
  */
 const RESYNC_JITTER_MS = 2000
 
-export interface SyncMetrics {
-  readonly notices: { inc(): void }
-  readonly resyncs: { inc(labels: { result: 'completed' | 'failed' | 'uninitialised' }): void }
-  readonly recordFaults: { inc(labels: { reason: InvalidRecord['reason'] }): void }
-}
-
-export interface SyncParts {
-  readonly source: Source
-  readonly view: View
+/** What sync needs. `hypervisor`: the name of this one; undefined to serve every instance of the store. */
+export interface SyncParts extends Omit<ResyncParts, 'queue' | 'health' | 'state' | 'applier' | 'wall'> {
   readonly changeLog: ChangeLog
-  /** The name of this hypervisor; undefined to serve every instance of the store (files on a single hypervisor). */
   readonly hypervisor: string | undefined
   readonly userDataMaxBytes: number
   readonly resyncMs: number
-  /**
-   * Called after each completed resync, but not for a store whose records cannot be used. `beganAtMs`: of
-   * `performance.now()`; since then the view has what the store had. `isFirst`: the first since the store was connected
-   * or replaced.
-   */
-  readonly onResync: (beganAtMs: number, isFirst: boolean) => void
-  /** The status has changed: the store was lost, or a resync has ended. */
-  readonly onChange: () => void
-  readonly metrics: SyncMetrics
-  readonly log: Log
 }
 
 export class Sync {
   readonly #parts: SyncParts
   readonly #batchSize: number
   readonly #queue = new ReadQueue()
-  /** What the index names, as the last resync read it. */
-  #named: ReadonlyMap<string, string> = new Map()
-  /** The last order of the region when that index was read. */
-  #last = 0
   readonly #health: RecordHealth
   readonly #state: SyncState
   readonly #applier: Applier
+  readonly #resync: Resync
   /** Limits what the loop does in one turn of the event loop. */
   readonly #budget = new TurnBudget()
   /** Why the store could not be used since it was lost: each is logged once. */
   readonly #reasons = new Set<string>()
   #resyncWanted = false
-  #isFirstResync = true
-  #resyncBeganAtMs = 0
-  /** The time up to which the view had all at the start, and when that was. */
-  readonly #floorMs: number
-  readonly #startedAtMs = performance.now()
   #working = false
   #stopped = false
   readonly #timers = new Set<NodeJS.Timeout>()
 
   constructor(parts: SyncParts) {
     this.#parts = parts
-    this.#floorMs = parts.view.removals.floor / 1000
     this.#batchSize = Math.max(MIN_BATCH, Math.min(MAX_BATCH, Math.floor(MAX_BATCH_BYTES / parts.userDataMaxBytes)))
     this.#health = new RecordHealth(parts.view, parts.metrics.recordFaults, parts.log)
     this.#state = new SyncState(this.#health)
-    this.#applier = new Applier({ ...parts, health: this.#health, wall: () => this.#wall() })
+    const shared = { ...parts, health: this.#health, wall: wallClock(parts.view.removals.floor / 1000) }
+    this.#applier = new Applier(shared)
+    this.#resync = new Resync({ ...shared, queue: this.#queue, state: this.#state, applier: this.#applier })
   }
 
   start(): void {
@@ -127,14 +99,14 @@ export class Sync {
         log.info({ store: source.description }, 'the store is connected')
         this.#state.noteConnected()
         this.#reasons.clear()
-        this.#isFirstResync = true
+        this.#resync.isFirst = true
         this.#resyncWanted = false // one that was requested during the loss would not wait for the jitter
         void this.#work()
         const jitter = this.#state.wasResynced ? Math.random() * RESYNC_JITTER_MS : 0
         this.#later(jitter, () => this.resync())
       },
       replaced: () => {
-        this.#isFirstResync = true
+        this.#resync.isFirst = true
         this.resync()
       },
       disconnected: (reason) => {
@@ -207,7 +179,7 @@ export class Sync {
     while (this.#hasWork()) {
       try {
         await this.#readBatch()
-        if (this.#queue.isResyncRead) this.#completeResync()
+        if (this.#queue.isResyncRead) this.#resync.complete()
         if (this.#resyncWanted && !this.#queue.isResyncing) await this.#beginResync()
       } catch (error) {
         if (this.#stopped) break
@@ -228,59 +200,11 @@ export class Sync {
   }
 
   async #beginResync(): Promise<void> {
-    const { source, view, metrics, onChange } = this.#parts
-    const beganAtMs = performance.now()
     this.#resyncWanted = false
-    const {
-      initialised,
-      digests,
-      last = 0,
-      isBehind = false,
-    } = await source.index().catch((error: unknown) => {
+    await this.#resync.begin().catch((error: unknown) => {
       this.#resyncWanted = true
       throw error
     })
-    if (!initialised) {
-      metrics.resyncs.inc({ result: 'uninitialised' })
-      this.#health.noteStore(true)
-      onChange()
-      return
-    }
-    this.#health.noteStore(false)
-    this.#health.noteMark(isBehind)
-    this.#resyncBeganAtMs = beganAtMs
-    this.#queue.beginResync()
-    this.#named = digests
-    this.#last = last
-    for (const [id, digest] of digests) {
-      await this.#budget.spend(0)
-      const isCurrent = this.#applier.isCurrent(id, digest)
-      if (isCurrent) this.#health.notePresent(id)
-      if (!isCurrent || this.#health.faultOf(id) !== undefined) this.#queue.addIndexed(id)
-    }
-    for (const id of view.ids()) if (!digests.has(id)) this.#queue.addIndexed(id)
-    this.#health.keepFaultsOf(digests)
-    this.#applier.forgetAllBut(digests)
-  }
-
-  #completeResync(): void {
-    const { source, view, metrics, log, onResync, onChange } = this.#parts
-    this.#queue.endResync()
-    this.#health.completeResync(this.#named.keys())
-    metrics.resyncs.inc({ result: 'completed' })
-    const isUsable = this.#health.problem === undefined
-    if (isUsable && !this.#state.wasResynced)
-      log.info({ instances: view.size, faulty: this.#health.faulty }, 'first resync completed: ready')
-    this.#state.noteResync(this.#resyncBeganAtMs, isUsable)
-    // not with faulty records: they may be repaired without a publish, for example by a key
-    if (this.#health.faulty === 0 && !isAhead(this.#last, this.#wall())) view.advance(this.#last)
-    // if that fails, the next resync tells the store again
-    if (this.#health.hasLaterStates) source.reportBehind?.().catch(() => undefined)
-    onChange()
-    if (!isUsable) return
-    const isFirst = this.#isFirstResync
-    this.#isFirstResync = false
-    onResync(this.#resyncBeganAtMs, isFirst)
   }
 
   async #readBatch(): Promise<void> {
@@ -311,14 +235,6 @@ export class Sync {
     if (isAll) this.#state.noteRead(takenAtMs)
   }
 
-  /**
-   * The time of day; not before what had been published at the start, if the clock of this hypervisor is behind. What was
-   * published since does not count: a clock that is ahead could go further with each resync.
-   */
-  #wall(): number {
-    return Math.max(Date.now(), this.#floorMs + performance.now() - this.#startedAtMs)
-  }
-
   #scheduleResync(): void {
     this.#later(this.#parts.resyncMs * (0.75 + Math.random() / 2), () => {
       this.resync()
@@ -333,4 +249,13 @@ export class Sync {
     }, delayMs)
     this.#timers.add(timer)
   }
+}
+
+/**
+ * The time of day; not before what had been published at the start, if the clock of this hypervisor is behind. What was
+ * published since does not count: a clock that is ahead could go further with each resync.
+ */
+function wallClock(floorMs: number): () => number {
+  const startedAtMs = performance.now()
+  return () => Math.max(Date.now(), floorMs + performance.now() - startedAtMs)
 }

@@ -61,13 +61,13 @@ export interface SomeThings {
 const MAX_NAMED = 10
 
 /** Lists things, each of which `format` makes a text of. */
-export function listOf<T>(count: number, all: Iterable<T>, format: (one: T) => string): SomeThings {
+export function listOf<T>(count: number, all: Iterable<T>, format: (thing: T) => string): SomeThings {
   return { count, first: count === 0 ? [] : Iterator.from(all).take(MAX_NAMED).map(format).toArray() }
 }
 
 /** `2 records are faulty: srv-a: /id is missing; srv-b: ...`. Undefined: there are none. */
-export function formatListed({ count, first }: SomeThings, one: string, several: string): string | undefined {
+export function formatListed({ count, first }: SomeThings, singular: string, plural: string): string | undefined {
   if (count === 0) return undefined
   const more = count > first.length ? ['...'] : []
-  return `${count} ${count === 1 ? one : several}: ${[...first, ...more].join('; ')}`
+  return `${count} ${count === 1 ? singular : plural}: ${[...first, ...more].join('; ')}`
 }

@@ -5,7 +5,7 @@ import type { Meaning } from './condition.ts'
 
 /** Prints the row of a code. False: there is none. */
 export function explainCode(output: Output, table: readonly Meaning[], code: string): boolean {
-  const row = table.find((one) => one.code === code)
+  const row = table.find((candidate) => candidate.code === code)
   if (row === undefined) return false
   const { what, guests, remedy } = row
   if (output.json) output.printJson({ code, what, guests, remedy })

@@ -15,7 +15,7 @@ export function declareConditions(
     async collect() {
       const found = await find()
       for (const { code, severity } of table)
-        this.set({ code, severity }, Number(found.some((one) => one.code === code)))
+        this.set({ code, severity }, Number(found.some((condition) => condition.code === code)))
     },
   })
 }

@@ -6,7 +6,7 @@ import type { FoundCondition, Severity } from './condition.ts'
 
 /** The state of a program: that of its most serious condition. */
 export function worstOf(found: readonly Pick<FoundCondition, 'severity'>[]): Severity | 'ok' {
-  const isThere = (severity: Severity) => found.some((one) => one.severity === severity)
+  const isThere = (severity: Severity) => found.some((condition) => condition.severity === severity)
   return isThere('failure') ? 'failure' : isThere('warning') ? 'warning' : 'ok'
 }
 

@@ -26,7 +26,7 @@ export class ConditionWatch {
       this.#log.warn({ code, severity, remedy }, text)
     }
     for (const [code, sinceMs] of this.#begun) {
-      if (found.some((one) => one.code === code)) continue
+      if (found.some((condition) => condition.code === code)) continue
       this.#begun.delete(code)
       const seconds = Math.round((this.#now() - sinceMs) / 1000)
       this.#log.info({ code, seconds }, `${code} is over after ${formatDuration(seconds)}`)

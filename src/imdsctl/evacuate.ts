@@ -27,7 +27,7 @@ export interface EvacuateOptions {
 /** Moves every record of a hypervisor. Resolves with the exit status, the highest of all records. */
 export async function evacuate(context: Context, name: string, options: EvacuateOptions): Promise<number> {
   const targets = options.to === undefined ? [] : options.to.split(',')
-  for (const one of [name, ...targets]) checkName(one)
+  for (const hypervisor of [name, ...targets]) checkName(hypervisor)
   if (targets.includes(name)) throw new CommandFailure(EXIT.usage, `${name} cannot be evacuated to itself`)
   return withStore(context.store, async (publisher) => {
     await refuseBesideApi(publisher, `imds-api evacuate ${name}`)
@@ -44,9 +44,9 @@ export async function evacuate(context: Context, name: string, options: Evacuate
 /** Throws a Failure if a target is drained or not announced: its guests would get no metadata. */
 async function checkTargets(publisher: Publisher, targets: readonly string[]): Promise<void> {
   const drained = await publisher.fleet.drained()
-  for (const one of targets)
-    if (drained.has(one))
-      throw new CommandFailure(EXIT.refused, `${one} is drained: name another, or imdsctl undrain ${one}`)
+  for (const hypervisor of targets)
+    if (drained.has(hypervisor))
+      throw new CommandFailure(EXIT.refused, `${hypervisor} is drained: name another, or imdsctl undrain ${hypervisor}`)
   const [unannounced] = await publisher.unannounced(targets)
   if (unannounced !== undefined)
     throw new CommandFailure(
@@ -68,7 +68,9 @@ async function warnOfDaemon({ store, output }: Context, publisher: Publisher, na
 
 /** Returns a function that chooses the target with the fewest records, and counts what it chose. */
 function leastUsed(all: readonly Listed[], targets: readonly string[]): () => string | undefined {
-  const used = new Map(targets.map((one) => [one, all.filter(({ hypervisors }) => hypervisors.includes(one)).length]))
+  const used = new Map(
+    targets.map((hypervisor) => [hypervisor, all.filter(({ hypervisors }) => hypervisors.includes(hypervisor)).length]),
+  )
   return () => {
     const [least] = [...used].sort(([, a], [, b]) => a - b)
     if (least !== undefined) used.set(least[0], least[1] + 1)
@@ -88,7 +90,7 @@ async function move(
   let target: string | undefined
   const change = ({ hypervisors: from, revision }: Instance): Republished<Done> => {
     if (!from.includes(name)) return { result: unchanged(`${id} does not name ${name}`) }
-    const [other] = from.filter((one) => one !== name)
+    const [other] = from.filter((hypervisor) => hypervisor !== name)
     if (begin && other !== undefined) return { result: unchanged(`${id} names ${from.join(' and ')} already`) }
     target ??= other ?? choose()
     if (target === undefined)

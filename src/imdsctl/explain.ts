@@ -38,15 +38,15 @@ export async function explain(context: ExplainContext, target: string, network: 
     : await explainInstance(operator, target).catch((error: unknown) => suggestCode(error, target))
   const id = explanations.find(({ instance }) => instance !== undefined)?.instance?.id
   const steps = id === undefined ? [] : await stepsTo(context, id)
-  for (const one of explanations) {
-    const path = steps.filter(({ address = one.address }) => address === one.address)
+  for (const explanation of explanations) {
+    const path = steps.filter(({ address = explanation.address }) => address === explanation.address)
     if (output.json)
       output.printJson({
-        ...one,
+        ...explanation,
         ...(id !== undefined && { path: path.map(({ name, finding }) => ({ step: name, ...finding })) }),
       })
     else {
-      const { title, rows } = formatExplanation(one, path, Date.now())
+      const { title, rows } = formatExplanation(explanation, path, Date.now())
       output.rows([[title]])
       output.rows(rows)
     }
@@ -112,7 +112,7 @@ export function formatExplanation(
     ['firewall', problem(firewall)],
     ['listener', problem(listener)],
     ['store', problem(store)],
-    ...(requests ?? []).map((one) => ['request', formatRequest(one, nowMs)] as const),
+    ...(requests ?? []).map((request) => ['request', formatRequest(request, nowMs)] as const),
     ['request', requests?.length === 0 ? 'none since the daemon started, or since it came here' : undefined],
   ]
   return {

@@ -12,11 +12,11 @@ import { withStore, type Context } from './commands.ts'
 export async function hypervisors({ store, output }: Context): Promise<void> {
   await withStore(store, async (publisher) => {
     const all = await readHypervisors(publisher)
-    if (output.json) for (const { announced, ...one } of all) output.printJson({ ...announced, ...one })
+    if (output.json) for (const { announced, ...hypervisor } of all) output.printJson({ ...announced, ...hypervisor })
     else
       output.table(
         ['HYPERVISOR', 'VERSION', 'INSTANCES', 'RECORDS', 'LAG', 'LAST SEEN', 'DRAINED'],
-        all.map((one) => cellsOf(one)),
+        all.map((hypervisor) => cellsOf(hypervisor)),
       )
     for (const { name, announced } of all)
       if (announced?.duplicate === true && isRecent(announced.seenAt, Date.now()) && !output.json)
@@ -41,7 +41,7 @@ export async function acl({ store, output }: Context, name: string | undefined, 
 
 /** `records`: how many name the hypervisor. `announced` undefined: no daemon has announced it. */
 async function readHypervisors(publisher: Publisher) {
-  const announced = new Map((await publisher.hypervisors()).map((one) => [one.name, one]))
+  const announced = new Map((await publisher.hypervisors()).map((hypervisor) => [hypervisor.name, hypervisor]))
   const drained = await publisher.fleet.drained()
   const records = await countRecords(publisher)
   const names = new Set([...announced.keys(), ...drained.keys(), ...records.keys()])

@@ -26,8 +26,8 @@ export interface ListOptions {
   readonly count?: boolean
 }
 
-/** One entry to print: `cells` are its row in the table. */
-interface Entry {
+/** One line to print: `cells` are its row in the table. */
+interface ListLine {
   readonly json: { readonly id: string }
   readonly cells: readonly string[]
 }
@@ -111,7 +111,7 @@ function formatSeal(sealedAt: string | undefined): string {
 function print(
   output: Output,
   header: readonly string[],
-  entries: readonly Entry[],
+  entries: readonly ListLine[],
   { ids, count }: ListOptions,
   counts: object,
   text: string,

@@ -20,7 +20,14 @@ export async function maintenance({ store, output }: Context, id: string, option
       else
         output.table(
           ['EVENT', 'CODE', 'STATE', 'NOT BEFORE', 'NOT AFTER', 'DESCRIPTION'],
-          events.map((one) => [one.id, one.code, one.state, one.notBefore, one.notAfter ?? '-', one.description]),
+          events.map((event) => [
+            event.id,
+            event.code,
+            event.state,
+            event.notBefore,
+            event.notAfter ?? '-',
+            event.description,
+          ]),
         )
       return
     }

@@ -36,7 +36,8 @@ function* ignoredIn(
   path: string,
 ): Generator<() => string> {
   if (Array.isArray(value)) {
-    if (items !== undefined) for (const [i, one] of value.entries()) yield* ignoredIn(items, one, `${path}/${i}`)
+    if (items !== undefined)
+      for (const [i, element] of value.entries()) yield* ignoredIn(items, element, `${path}/${i}`)
     return
   }
   if (!isJsonObject(value)) return

@@ -76,7 +76,7 @@ async function* readDirectory(directory: string): AsyncGenerator<ReadRecord> {
 
 /** The name of a record's file without its ending; undefined for any other file. */
 function stemOf(name: string): string | undefined {
-  const ending = RECORD_ENDINGS.find((one) => name.endsWith(one))
+  const ending = RECORD_ENDINGS.find((suffix) => name.endsWith(suffix))
   return ending === undefined ? undefined : name.slice(0, -ending.length)
 }
 

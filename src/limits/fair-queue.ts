@@ -212,7 +212,7 @@ function newQueue(): Queue {
 /** The one of the highest cost; `own` if no other costs more. */
 function largest<T extends { readonly cost: number }>(all: Iterable<T>, own: T): T {
   let most = own
-  for (const one of all) if (one.cost > most.cost) most = one
+  for (const candidate of all) if (candidate.cost > most.cost) most = candidate
   return most
 }
 

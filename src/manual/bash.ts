@@ -66,7 +66,7 @@ function branch(flags: readonly (string | undefined)[], command: string | undefi
 
 function argumentBranch(command: Command): string[] {
   const completes = command.registeredArguments.map((argument) => BY_READLINE[completableOf(argument)])
-  const [first] = completes.filter((one) => one !== undefined)
+  const [first] = completes.filter((completion) => completion !== undefined)
   return first === undefined ? [] : [`        ${command.name()}) ${first} ;;\n`]
 }
 

@@ -45,7 +45,7 @@ export interface Category {
 
 type Value = string | undefined
 
-function one(name: string, since: string, value: (instance: Instance, provider: Provider) => Value): Category {
+function single(name: string, since: string, value: (instance: Instance, provider: Provider) => Value): Category {
   const entries = ({ instance, provider }: Subject) => {
     const text = value(instance, provider)
     return text === undefined ? [] : [{ parameters: [], value: text }]
@@ -155,29 +155,29 @@ function formatEvents(events: Instance['events']): string {
 
 /** The catalogue: one row for each category, in the order of listings. */
 export const CATEGORIES: readonly Category[] = [
-  one('ami-id', '1.0', ({ image }) => image),
-  one('ami-launch-index', '1.0', () => '0'),
-  one('ami-manifest-path', '1.0', () => '(unknown)'),
-  one('block-device-mapping/ami', '2007-12-15', ({ blockDevices }) => blockDevices['ami']),
+  single('ami-id', '1.0', ({ image }) => image),
+  single('ami-launch-index', '1.0', () => '0'),
+  single('ami-manifest-path', '1.0', () => '(unknown)'),
+  single('block-device-mapping/ami', '2007-12-15', ({ blockDevices }) => blockDevices['ami']),
   many('block-device-mapping/ebs{n}', '2007-12-15', devices('ebs')),
   many('block-device-mapping/ephemeral{n}', '2007-12-15', devices('ephemeral')),
-  one('block-device-mapping/root', '2007-12-15', ({ blockDevices }) => blockDevices['root']),
-  one('block-device-mapping/swap', '2007-12-15', ({ blockDevices }) => blockDevices['swap']),
-  one('events/maintenance/history', '2018-08-17', ({ events }) =>
+  single('block-device-mapping/root', '2007-12-15', ({ blockDevices }) => blockDevices['root']),
+  single('block-device-mapping/swap', '2007-12-15', ({ blockDevices }) => blockDevices['swap']),
+  single('events/maintenance/history', '2018-08-17', ({ events }) =>
     formatEvents(events.filter(({ state }) => state !== 'active')),
   ),
-  one('events/maintenance/scheduled', '2018-08-17', ({ events }) =>
+  single('events/maintenance/scheduled', '2018-08-17', ({ events }) =>
     formatEvents(events.filter(({ state }) => state === 'active')),
   ),
-  one('hostname', '1.0', ({ fqdn }) => fqdn),
-  one('instance-action', '2008-09-01', () => 'none'),
-  one('instance-id', '1.0', ({ id }) => id),
-  one('instance-life-cycle', '2019-10-01', () => 'on-demand'),
-  one('instance-type', '2007-08-29', ({ serverType }) => serverType.handle),
-  one('ipv6', '2021-01-03', (instance) => address(firstInterface(instance)?.ipv6Addresses[0])),
-  one('local-hostname', '2007-01-19', ({ fqdn }) => fqdn),
-  one('local-ipv4', '1.0', (instance) => address(firstInterface(instance)?.ipv4Addresses[0])),
-  one('mac', '2011-01-01', (instance) => firstInterface(instance)?.macAddress),
+  single('hostname', '1.0', ({ fqdn }) => fqdn),
+  single('instance-action', '2008-09-01', () => 'none'),
+  single('instance-id', '1.0', ({ id }) => id),
+  single('instance-life-cycle', '2019-10-01', () => 'on-demand'),
+  single('instance-type', '2007-08-29', ({ serverType }) => serverType.handle),
+  single('ipv6', '2021-01-03', (instance) => address(firstInterface(instance)?.ipv6Addresses[0])),
+  single('local-hostname', '2007-01-19', ({ fqdn }) => fqdn),
+  single('local-ipv4', '1.0', (instance) => address(firstInterface(instance)?.ipv4Addresses[0])),
+  single('mac', '2011-01-01', (instance) => firstInterface(instance)?.macAddress),
   ofInterface('device-number', '2011-01-01', (_nic, _instance, deviceNumber) => String(deviceNumber)),
   ofInterface('interface-id', '2011-01-01', ({ id }) => id),
   {
@@ -218,19 +218,19 @@ export const CATEGORIES: readonly Category[] = [
   ),
   // without a VPC cloud-init assumes EC2 Classic
   ofInterface('vpc-id', '2011-01-01', (_nic, { account }) => `vpc-${suffix(account)}`),
-  one('placement/availability-zone', '2008-02-01', ({ zone }) => zone.handle),
-  one('placement/availability-zone-id', '2019-10-01', ({ zone }) => zone.id),
-  one('placement/region', '2020-08-24', ({ region }) => region),
-  one('profile', '1.0', () => 'default-hvm'), // EC2 gives no date and always lists it
-  one('public-hostname', '2007-01-19', (instance) => firstCloudIp(instance)?.fqdn),
-  one('public-ipv4', '2007-01-19', (instance) => firstCloudIp(instance)?.publicIpv4),
-  one('public-ipv6', '2021-01-03', (instance) => firstCloudIp(instance)?.publicIpv6), // not in EC2; as Tootles has it
+  single('placement/availability-zone', '2008-02-01', ({ zone }) => zone.handle),
+  single('placement/availability-zone-id', '2019-10-01', ({ zone }) => zone.id),
+  single('placement/region', '2020-08-24', ({ region }) => region),
+  single('profile', '1.0', () => 'default-hvm'), // EC2 gives no date and always lists it
+  single('public-hostname', '2007-01-19', (instance) => firstCloudIp(instance)?.fqdn),
+  single('public-ipv4', '2007-01-19', (instance) => firstCloudIp(instance)?.publicIpv4),
+  single('public-ipv6', '2021-01-03', (instance) => firstCloudIp(instance)?.publicIpv6), // not in EC2; as Tootles has it
   many('public-keys/{index}/openssh-key', '1.0', (instance) =>
     namedKeys(instance).map(({ key }, index) => [String(index), `${key}\n`]),
   ),
-  one('reservation-id', '1.0', ({ id }) => `r-${suffix(id)}`),
-  one('security-groups', '1.0', ({ serverGroups }) => lines(serverGroups.map(({ name }) => name))),
-  one('services/domain', '2014-02-25', (_instance, { domain }) => domain),
-  one('services/partition', '2015-10-20', (_instance, { partition }) => partition),
+  single('reservation-id', '1.0', ({ id }) => `r-${suffix(id)}`),
+  single('security-groups', '1.0', ({ serverGroups }) => lines(serverGroups.map(({ name }) => name))),
+  single('services/domain', '2014-02-25', (_instance, { domain }) => domain),
+  single('services/partition', '2015-10-20', (_instance, { partition }) => partition),
   many('tags/instance/{key}', '2021-03-23', tags),
 ]

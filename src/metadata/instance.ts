@@ -56,6 +56,6 @@ export function namedKeys({
   publicKeys,
 }: Pick<Instance, 'publicKeys'>): { readonly name: string; readonly key: string }[] {
   return publicKeys.flatMap(({ user, key, moreKeys }) =>
-    [key, ...moreKeys].map((one, i) => ({ name: i === 0 ? user : `${user}:${i + 1}`, key: one })),
+    [key, ...moreKeys].map((text, i) => ({ name: i === 0 ? user : `${user}:${i + 1}`, key: text })),
   )
 }

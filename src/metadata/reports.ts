@@ -81,8 +81,8 @@ export function joinReports(some: Reports, more: Reports): Reports {
   return joined(some, more, Math.max(some.revision, more.revision), later)
 }
 
-function later(one: Report, other: Report | undefined): Report {
-  return other !== undefined && other.revision > one.revision ? other : one
+function later(report: Report, other: Report | undefined): Report {
+  return other !== undefined && other.revision > report.revision ? other : report
 }
 
 /** Joins two documents. `theirs` for which there is no room are left out. */
@@ -124,12 +124,12 @@ export function parseReports(stored: string): Reports | undefined {
       isRevision(revision) &&
       byName.size <= MAX_REPORTS &&
       [...byName].every(
-        ([name, one]) =>
+        ([name, report]) =>
           NAME.test(name) &&
-          isRevision(one.revision) &&
-          new Date(one.receivedAt).toISOString() === one.receivedAt &&
-          decode(Buffer.from(one.text)) === one.text &&
-          Buffer.byteLength(one.text) <= MAX_TEXT_BYTES,
+          isRevision(report.revision) &&
+          new Date(report.receivedAt).toISOString() === report.receivedAt &&
+          decode(Buffer.from(report.text)) === report.text &&
+          Buffer.byteLength(report.text) <= MAX_TEXT_BYTES,
       )
     return isValid ? { revision, byName } : undefined
   } catch {
@@ -142,10 +142,10 @@ export function parseReports(stored: string): Reports | undefined {
  * later reports.
  */
 export function boundRevisions({ revision, byName }: Reports, nowMs: number): Reports {
-  const bound = (one: number) => Math.min(one, nowMs + MAX_CLOCK_DIFFERENCE_MS)
+  const bound = (value: number) => Math.min(value, nowMs + MAX_CLOCK_DIFFERENCE_MS)
   return {
     revision: bound(revision),
-    byName: new Map([...byName].map(([name, one]) => [name, { ...one, revision: bound(one.revision) }])),
+    byName: new Map([...byName].map(([name, report]) => [name, { ...report, revision: bound(report.revision) }])),
   }
 }
 

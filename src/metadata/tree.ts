@@ -17,16 +17,16 @@ import { namedKeys, type Instance } from './instance.ts'
 import { VERSIONS, visibleFrom } from './versions.ts'
 
 /** A text becomes content at its first request, because a guest asks for few of its paths. */
-interface Source {
+interface LeafText {
   content: Content | string
 }
 /**
  * `earlier`: for the versions before a change of format. `prepare`: makes the content, which cannot be read before;
  * undefined: it is made.
  */
-interface Leaf extends Source {
+interface Leaf extends LeafText {
   readonly from: number
-  readonly earlier?: Source & { readonly before: number }
+  readonly earlier?: LeafText & { readonly before: number }
   readonly prepare?: () => Promise<void> | undefined
 }
 /**
@@ -180,9 +180,9 @@ function nodeAt(root: Directory, path: string): Node | undefined {
 }
 
 function contentAt(leaf: Leaf, version: number): Content {
-  const source = leaf.earlier !== undefined && version < leaf.earlier.before ? leaf.earlier : leaf
-  if (typeof source.content === 'string') source.content = textContent(source.content)
-  return source.content
+  const text = leaf.earlier !== undefined && version < leaf.earlier.before ? leaf.earlier : leaf
+  if (typeof text.content === 'string') text.content = textContent(text.content)
+  return text.content
 }
 
 /**

@@ -43,5 +43,5 @@ function format(value: Value): string {
   if (value === undefined || value === false) return ''
   if (value instanceof Markup) return value.toString()
   if (typeof value === 'object') return value.map(format).join('')
-  return escapeControls(String(value)).replace(/[&<>"']/g, (one) => ENTITIES[one]!)
+  return escapeControls(String(value)).replace(/[&<>"']/g, (character) => ENTITIES[character]!)
 }

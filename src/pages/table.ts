@@ -19,7 +19,7 @@ export function formatTable(
   none: string,
 ): Markup {
   if (rows.length === 0) return markup`<p class="soft">${none}</p>`
-  const columns = given.map((one) => (typeof one === 'string' ? { name: one, isNumber: false } : one))
+  const columns = given.map((column) => (typeof column === 'string' ? { name: column, isNumber: false } : column))
   const side = (column: Column | undefined) => column?.isNumber === true && markup` class="number"`
   return markup`<table>
 <thead><tr>${columns.map((column) => markup`<th${side(column)}>${column.name}</th>`)}</tr></thead>

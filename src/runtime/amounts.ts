@@ -5,6 +5,6 @@ export function formatBytes(bytes: number): string {
 }
 
 /** `1 instance`, `2 instances`. */
-export function formatCount(count: number, one: string, several = `${one}s`): string {
-  return `${count} ${count === 1 ? one : several}`
+export function formatCount(count: number, singular: string, plural = `${singular}s`): string {
+  return `${count} ${count === 1 ? singular : plural}`
 }

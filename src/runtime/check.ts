@@ -47,7 +47,7 @@ export function formatFinding(finding: Finding): string {
 
 /** The most serious state of some findings. */
 export function worstOf(findings: readonly Pick<Finding, 'state'>[]): State {
-  const isThere = (state: State) => findings.some((one) => one.state === state)
+  const isThere = (state: State) => findings.some((finding) => finding.state === state)
   return isThere('failure') ? 'failure' : isThere('warning') ? 'warning' : 'ok'
 }
 

@@ -38,11 +38,13 @@ export function compareListeners(
   listed: readonly GuestListenAddress[],
   served: readonly GuestListenAddress[],
 ): { readonly unserved: readonly string[]; readonly unlisted: readonly string[] } {
-  const isSame = (one: GuestListenAddress, { network, host, port }: GuestListenAddress) =>
-    one.host === host && one.port === port && (one.network === network || one.network === DEFAULT_NETWORK)
+  const isSame = (listener: GuestListenAddress, { network, host, port }: GuestListenAddress) =>
+    listener.host === host &&
+    listener.port === port &&
+    (listener.network === network || listener.network === DEFAULT_NETWORK)
   return {
-    unserved: listed.filter((one) => !served.some((other) => isSame(one, other))).map(formatListener),
-    unlisted: served.filter((other) => !listed.some((one) => isSame(one, other))).map(formatListener),
+    unserved: listed.filter((listener) => !served.some((other) => isSame(listener, other))).map(formatListener),
+    unlisted: served.filter((other) => !listed.some((listener) => isSame(listener, other))).map(formatListener),
   }
 }
 

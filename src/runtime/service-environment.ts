@@ -46,19 +46,19 @@ const WORD = /(?:"(?:\\.|[^"\\])*"|\\.|[^\s"\\])+/g
 /** Asks systemd for a service; undefined if its unit is not installed, or systemd does not answer. */
 export function askService(name: string, ask: AskSystemd): ServiceUnit | undefined {
   const [unit] = ask([name], PROPERTIES) ?? []
-  const one = (property: string) => valueOf(unit, property)
-  if (one('LoadState') !== 'loaded') return undefined
-  const files = [one('FragmentPath'), ...one('DropInPaths').split(' ')].filter((path) => path !== '')
-  const assignments = (one('Environment').match(WORD) ?? []).map((word) => unquoteWord(word).split(/=(.*)/s))
-  const [stateDirectory = ''] = one('StateDirectory').split(' ')
+  const property = (key: string) => valueOf(unit, key)
+  if (property('LoadState') !== 'loaded') return undefined
+  const files = [property('FragmentPath'), ...property('DropInPaths').split(' ')].filter((path) => path !== '')
+  const assignments = (property('Environment').match(WORD) ?? []).map((word) => unquoteWord(word).split(/=(.*)/s))
+  const [stateDirectory = ''] = property('StateDirectory').split(' ')
   return {
     files,
-    user: one('User') || undefined,
+    user: property('User') || undefined,
     stateDirectory: stateDirectory === '' ? undefined : join('/var/lib', stateDirectory),
     environment: Object.fromEntries(assignments.map(([variable = '', value = '']) => [variable, value])),
     environmentFiles: (unit?.get('EnvironmentFiles') ?? []).map((text) => text.replace(/ \(ignore_errors=\w+\)$/, '')),
     credentials: new Map(credentialsOf(files).map(([id, path]) => [`/run/credentials/${name}/${id}`, path])),
-    needsReload: one('NeedDaemonReload') === 'yes',
+    needsReload: property('NeedDaemonReload') === 'yes',
   }
 }
 
@@ -199,5 +199,5 @@ function unquote(parts: string): string {
 function unescapeBare(text: string): string {
   const characters = text.match(/\\[^]?|[^\\]/g) ?? []
   while (/^[ \t]$/.test(characters.at(-1) ?? '')) characters.pop()
-  return characters.map((one) => one.replace(/^\\[\n\r]?/, '')).join('')
+  return characters.map((character) => character.replace(/^\\[\n\r]?/, '')).join('')
 }

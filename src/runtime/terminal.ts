@@ -52,7 +52,7 @@ export function formatRows(rows: readonly (readonly Cell[])[], width: number | u
   const columns = rows.reduce((most, { length }) => Math.max(most, length), 0)
   const all = rows.map((cells) => cells.map(escaped))
   const widths = widthsOf(all, columns)
-  const indent = widths.slice(0, -1).reduce((sum, one) => sum + one + GAP.length, 0)
+  const indent = widths.slice(0, -1).reduce((sum, width) => sum + width + GAP.length, 0)
   const most = width === undefined ? Infinity : Math.max(MIN_TEXT_WIDTH, width - indent)
   return all.flatMap((cells) => {
     const { text = '', style } = cells[columns - 1] ?? {}
@@ -110,8 +110,10 @@ const ALL = new RegExp(`[\\u0000-\\u001f${HIDDEN}]`, 'g')
 
 /** Escapes them as JSON does, so that the text of a JSON document stays one. `keepsLines`: except tab and newline. */
 export function escapeControls(text: string, keepsLines = false): string {
-  return text.replace(ALL, (one) =>
-    keepsLines && (one === '\n' || one === '\t') ? one : `\\u${one.charCodeAt(0).toString(16).padStart(4, '0')}`,
+  return text.replace(ALL, (character) =>
+    keepsLines && (character === '\n' || character === '\t')
+      ? character
+      : `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`,
   )
 }
 

@@ -39,7 +39,9 @@ export async function probeStore(store: ProbedStore): Promise<readonly Finding[]
 /** Prints what a probe has found, and returns the exit status. `lead`: what each line on standard output begins with. */
 export function printProbe(output: Output, findings: readonly Finding[], lead: string): number {
   const texts = (state: Finding['state']) =>
-    findings.flatMap((one) => (one.state !== state ? [] : one.state === 'ok' ? one.text : `${one.text}: ${one.remedy}`))
+    findings.flatMap((finding) =>
+      finding.state !== state ? [] : finding.state === 'ok' ? finding.text : `${finding.text}: ${finding.remedy}`,
+    )
   for (const text of [...texts('ok'), ...texts('warning')]) output.print(`${lead}the store: ${text}`)
   const failures = texts('failure')
   for (const text of failures) output.warn(`the store cannot be used: ${text}`)

@@ -12,7 +12,7 @@ export interface Region {
   readonly removed: RemovedKeys
 }
 
-type Entry = Readonly<Record<string, unknown>>
+type RegionEntry = Readonly<Record<string, unknown>>
 
 /** Takes the removed entries out of a file that was not checked yet. Only the id (or the name) of each counts. */
 export function takeRemoved(value: unknown): { readonly rest: unknown; readonly removed: RemovedKeys } {
@@ -26,13 +26,13 @@ export function takeRemoved(value: unknown): { readonly rest: unknown; readonly 
     }
     if (!Array.isArray(entries)) return [list, entries]
     const isRemoved = (entry: unknown) => isEntry(entry) && entry['removed'] === true
-    removed[list] = entries.filter(isRemoved).map((entry: Entry) => String(entry['id'] ?? entry['name']))
+    removed[list] = entries.filter(isRemoved).map((entry: RegionEntry) => String(entry['id'] ?? entry['name']))
     return [list, entries.filter((entry) => !isRemoved(entry))]
   })
   return { rest: Object.fromEntries(rest), removed }
 }
 
-function isEntry(value: unknown): value is Entry {
+function isEntry(value: unknown): value is RegionEntry {
   return typeof value === 'object' && value !== null && !Array.isArray(value)
 }
 

@@ -122,7 +122,9 @@ async function expectedAddresses({ listeners, settings: { config } }: DoctorStat
   const answer = await listeners()
   const guests = answer.ok
     ? answer.value.listeners.map(({ address: host, port }) => ({ host, port }))
-    : (config?.listen ?? []).flatMap((one) => (one.fd === undefined && one.path === undefined ? [one] : []))
+    : (config?.listen ?? []).flatMap((listener) =>
+        listener.fd === undefined && listener.path === undefined ? [listener] : [],
+      )
   const operator = answer.ok
     ? { host: answer.value.operator.address, port: answer.value.operator.port }
     : config?.operator
@@ -176,7 +178,7 @@ export const ports: DoctorCheck = {
     return expected.map(({ variable, host, port }) => {
       const address = formatHostPort({ host, port })
       const found = socketsOf(tcp, (words) => isAt(words[3] ?? '', host, port))
-      const holders = found.flatMap((one) => one.holders)
+      const holders = found.flatMap((socket) => socket.holders)
       if (found.length === 0)
         return failure(`nothing listens at ${address} (${variable})`, 'systemctl start imds.socket imds')
       if (holders.length === 0)

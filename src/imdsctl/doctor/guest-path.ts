@@ -44,7 +44,7 @@ export async function findPaths(
     all.flatMap(({ interfaces }) => interfaces),
   )
   const placed = guests.flatMap(({ id, interfaces }) =>
-    interfaces.map((one) => ({ id, ...linkOf(one, hasRule ? links(one) : undefined, kernel.links) })),
+    interfaces.map((nic) => ({ id, ...linkOf(nic, hasRule ? links(nic) : undefined, kernel.links) })),
   )
   const routes = await readRoutes(look, placed)
   const servesIpv6 = listeners.some(({ address }) => address.includes(':'))
@@ -111,12 +111,12 @@ interface InterfaceLink {
   readonly isStopped: boolean
 }
 
-function linkOf(one: FirewallInterface, name: LinkName | undefined, links: KernelLinks): InterfaceLink {
+function linkOf(nic: FirewallInterface, name: LinkName | undefined, links: KernelLinks): InterfaceLink {
   // The document comes from a process that guests can reach, and root passes the addresses on to ip.
-  const addresses = [...one.ipv4Addresses, ...one.ipv6Addresses].filter(
+  const addresses = [...nic.ipv4Addresses, ...nic.ipv6Addresses].filter(
     (address) => isOneAddress(address) && !isUnusableAddress(address),
   )
-  const placed = { of: one, addresses, vrf: undefined, devices: undefined, isStopped: false }
+  const placed = { of: nic, addresses, vrf: undefined, devices: undefined, isStopped: false }
   if (name === undefined) return { ...placed, link: undefined }
   if (!name.ok) return { ...placed, link: failure(name.faults.join(), 'correct IMDS_LINK') }
   const link = links.get(name.value)
@@ -147,7 +147,7 @@ async function readRoutes(
   placed: readonly InterfaceLink[],
 ): Promise<ReadonlyMap<string, Route>> {
   const routes = new Map<string, Route>()
-  for (const [vrf, members] of Map.groupBy(placed, (one) => one.vrf)) {
+  for (const [vrf, members] of Map.groupBy(placed, (link) => link.vrf)) {
     const questions = members
       .flatMap(({ addresses }) => addresses)
       .map((address) => `route get ${address}${vrf === undefined ? '' : ` vrf ${vrf}`}\n`)

@@ -126,8 +126,8 @@ export class FirewallDocuments {
     const json = JSON.stringify(guest)
     const before = this.#guests.get(id)
     if (json === before?.json) return undefined
-    for (const one of before?.guest.interfaces ?? []) this.#links.remove(one)
-    for (const one of guest?.interfaces ?? []) this.#links.add(one)
+    for (const nic of before?.guest.interfaces ?? []) this.#links.remove(nic)
+    for (const nic of guest?.interfaces ?? []) this.#links.add(nic)
     if (guest === undefined) this.#guests.delete(id)
     else this.#guests.set(id, { guest, json, version: view.changes })
     if (!this.#isChanged) this.#unconfirmed.push({ version: Infinity, sinceMs: now() })
@@ -137,7 +137,7 @@ export class FirewallDocuments {
 
   /** The rules in the kernel are of this version. */
   confirm(version: number): void {
-    this.#unconfirmed = this.#unconfirmed.filter((one) => one.version > version)
+    this.#unconfirmed = this.#unconfirmed.filter((change) => change.version > version)
   }
 
   /** Since when the view, or a document that the agent was given, differs from the rules; undefined: they are equal. */
@@ -156,8 +156,8 @@ export class FirewallDocuments {
     return this.#guests.get(id)?.version
   }
 
-  linkOf(one: FirewallInterface | Instance['interfaces'][number]): LinkName {
-    return this.#links.nameOf(one)
+  linkOf(nic: FirewallInterface | Instance['interfaces'][number]): LinkName {
+    return this.#links.nameOf(nic)
   }
 
   /** Whether the rules can tell each listener of the networks of an instance. */
@@ -232,6 +232,6 @@ export function firewallGuest({ id, options, interfaces }: Instance): FirewallGu
         ipv6Addresses: ipv6Addresses.map(plain),
         ipv6Prefixes: [...ipv6Prefixes],
       }))
-      .filter((one) => rangesOfInterface(one).length > 0),
+      .filter((nic) => rangesOfInterface(nic).length > 0),
   }
 }

@@ -124,15 +124,15 @@ export class Firewall {
    */
   linkFault({ interfaces }: Instance): string | undefined {
     if (!this.#parts.required) return undefined
-    for (const one of interfaces) {
-      const link = this.documents.linkOf(one)
-      if (!link.ok) return `the firewall keeps interface ${one.id} out: ${link.faults.join('; ')}`
+    for (const nic of interfaces) {
+      const link = this.documents.linkOf(nic)
+      if (!link.ok) return `the firewall keeps interface ${nic.id} out: ${link.faults.join('; ')}`
     }
     return undefined
   }
 
   /** The addresses that wait for rules, each as a sentence, of which `isWanted`. */
-  *unconfirmed(isWanted: (one: Waiting) => boolean): Generator<string> {
+  *unconfirmed(isWanted: (gain: Waiting) => boolean): Generator<string> {
     for (const [key, gain] of this.#parts.view.unconfirmed()) {
       if (!isWanted(gain)) continue
       const { range, owner } = gain
@@ -163,14 +163,14 @@ export class Firewall {
   /** Whether the rules in the kernel are made from this instance as it is now, with all of its interfaces. */
   #isApplied({ id, interfaces }: Instance): boolean {
     const version = this.documents.versionOf(id) ?? Infinity
-    return this.isFresh() && version <= this.#confirmed! && interfaces.every((one) => this.documents.linkOf(one).ok)
+    return this.isFresh() && version <= this.#confirmed! && interfaces.every((nic) => this.documents.linkOf(nic).ok)
   }
 
   /** The instance to which the rules in the kernel give a range that the view has given to another one. */
   #formerOwner({ network, range }: NetworkRange): string | undefined {
     for (const [id, { guest }] of this.#former)
-      for (const one of guest.interfaces)
-        if (one.network === network && rangesOfInterface(one).some((other) => overlap(other, range))) return id
+      for (const nic of guest.interfaces)
+        if (nic.network === network && rangesOfInterface(nic).some((other) => overlap(other, range))) return id
     return undefined
   }
 

@@ -42,7 +42,7 @@ function isLinkName(name: string): boolean {
 }
 
 /** The link of an interface among others. */
-export type Links = (one: LinkOf) => LinkName
+export type Links = (nic: LinkOf) => LinkName
 
 /**
  * The links of all interfaces by a rule.
@@ -60,23 +60,23 @@ export class LinkNames {
     this.#rule = rule
   }
 
-  add(one: LinkOf): void {
-    const name = linkOf(this.#rule, one)
+  add(nic: LinkOf): void {
+    const name = linkOf(this.#rule, nic)
     if (name.ok && isLinkOfInterface(this.#rule))
-      this.#ids.set(name.value, [...(this.#ids.get(name.value) ?? []), one.id])
+      this.#ids.set(name.value, [...(this.#ids.get(name.value) ?? []), nic.id])
   }
 
-  remove(one: LinkOf): void {
-    const name = linkOf(this.#rule, one)
+  remove(nic: LinkOf): void {
+    const name = linkOf(this.#rule, nic)
     if (!name.ok) return
-    const ids = this.#ids.get(name.value) ?? [one.id]
-    const rest = ids.toSpliced(ids.indexOf(one.id), 1)
+    const ids = this.#ids.get(name.value) ?? [nic.id]
+    const rest = ids.toSpliced(ids.indexOf(nic.id), 1)
     if (rest.length === 0) this.#ids.delete(name.value)
     else this.#ids.set(name.value, rest)
   }
 
-  nameOf(one: LinkOf): LinkName {
-    const name = linkOf(this.#rule, one)
+  nameOf(nic: LinkOf): LinkName {
+    const name = linkOf(this.#rule, nic)
     const ids = name.ok ? (this.#ids.get(name.value) ?? []) : []
     if (!name.ok || ids.length < 2) return name
     const [first = '', ...others] = new Set(ids)
@@ -92,8 +92,8 @@ export class LinkNames {
 /** The links of some interfaces. */
 export function linksOf(rule: string, interfaces: Iterable<LinkOf>): Links {
   const names = new LinkNames(rule)
-  for (const one of interfaces) names.add(one)
-  return (one) => names.nameOf(one)
+  for (const nic of interfaces) names.add(nic)
+  return (nic) => names.nameOf(nic)
 }
 
 /**

@@ -64,15 +64,15 @@ export function buildRules(document: FirewallDocument): FirewallRules {
     document.guests.flatMap(({ interfaces }) => interfaces),
   )
   for (const guest of document.guests) {
-    for (const one of guest.interfaces) {
-      const link = links(one)
+    for (const nic of guest.interfaces) {
+      const link = links(nic)
       if (!link.ok) {
-        faults.push({ instance: guest.id, message: `interface ${one.id}: ${link.faults.join('; ')}` })
+        faults.push({ instance: guest.id, message: `interface ${nic.id}: ${link.faults.join('; ')}` })
         continue
       }
       interfaces += 1
       hops.add(guest.httpPutResponseHopLimit)
-      addInterface(sets, link.value, listeners, guest, one)
+      addInterface(sets, link.value, listeners, guest, nic)
     }
   }
   const baseRules = formatBaseRules({
@@ -141,28 +141,28 @@ function addInterface(
   link: string,
   listeners: readonly FirewallListener[],
   { id, httpPutResponseHopLimit }: FirewallGuest,
-  one: FirewallInterface,
+  nic: FirewallInterface,
 ): void {
   const mark = markOf(link, id)
   sets.add('links', `"${link}"`)
-  sets.add('marks', `"${link}" . ${one.macAddress}`, mark)
+  sets.add('marks', `"${link}" . ${nic.macAddress}`, mark)
   const verdict = `goto hop_${httpPutResponseHopLimit}`
   for (const { network, address, port } of listeners) {
-    if (network !== one.network) continue
-    const ask = (source: string) => `"${link}" . ${one.macAddress} . ${source} . ${address} . ${port}`
+    if (network !== nic.network) continue
+    const ask = (source: string) => `"${link}" . ${nic.macAddress} . ${source} . ${address} . ${port}`
     const answer = (to: string) => `"${link}" . ${mark} . ${address} . ${to}`
     if (!address.includes(':')) {
-      for (const source of one.ipv4Addresses) {
+      for (const source of nic.ipv4Addresses) {
         sets.add('guests4', ask(source))
         sets.add('answers4', answer(source), verdict)
       }
       continue
     }
-    for (const source of one.ipv6Addresses) {
+    for (const source of nic.ipv6Addresses) {
       sets.add('guests6', ask(source))
       sets.add('answers6', answer(source), verdict)
     }
-    for (const prefix of one.ipv6Prefixes) {
+    for (const prefix of nic.ipv6Prefixes) {
       sets.addRange('prefixes6', ask('PREFIX'), prefix)
       sets.add('marked', `"${link}" . ${mark}`)
       sets.addRange('ranges6', `"${link}" . ${address} . PREFIX`, prefix, verdict)

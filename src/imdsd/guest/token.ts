@@ -20,13 +20,13 @@ const HEAD_BYTES = 8
 /**
  * The most verified tokens that are remembered, so that their MAC is not computed again. An entry takes some 200 bytes.
  */
-const MAX_KNOWN = 4_096
+const MAX_REMEMBERED = 4_096
 
 interface Key {
   readonly id: number
   readonly secret: Uint8Array
 }
-interface Known {
+interface VerifiedToken {
   readonly network: string
   readonly instance: string
   readonly endSeconds: number
@@ -39,7 +39,7 @@ interface Known {
 export class Tokens {
   readonly #keys: readonly Key[]
   readonly #nowSeconds: () => number
-  readonly #known = new LRUCache<string, Known>({ max: MAX_KNOWN })
+  readonly #verified = new LRUCache<string, VerifiedToken>({ max: MAX_REMEMBERED })
 
   /** `nowSeconds`: since 1970, from `tokenTime`. Throws without a key. */
   constructor(secrets: readonly Uint8Array[], nowSeconds: () => number) {
@@ -62,23 +62,23 @@ export class Tokens {
 
   /** The seconds that a token has left, at least 1; undefined if it is not valid for this instance and network. */
   verify(token: string, network: string, instance: string): number | undefined {
-    let known = this.#known.get(token)
-    if (known === undefined) {
-      known = this.#check(token, network, instance)
-      if (known === undefined) return undefined
-      this.#known.set(token, known)
+    let verified = this.#verified.get(token)
+    if (verified === undefined) {
+      verified = this.#check(token, network, instance)
+      if (verified === undefined) return undefined
+      this.#verified.set(token, verified)
     }
-    if (known.network !== network || known.instance !== instance) return undefined
-    const left = (known.endSeconds - Math.floor(this.#nowSeconds())) >>> 0
+    if (verified.network !== network || verified.instance !== instance) return undefined
+    const left = (verified.endSeconds - Math.floor(this.#nowSeconds())) >>> 0
     // an expired token, and one of a clock that was ahead, have far more left
     return left > 0 && left <= MAX_TTL_SECONDS ? left : undefined
   }
 
   get remembered(): number {
-    return this.#known.size
+    return this.#verified.size
   }
 
-  #check(token: string, network: string, instance: string): Known | undefined {
+  #check(token: string, network: string, instance: string): VerifiedToken | undefined {
     if (!FORM.test(token)) return undefined
     const bytes = Buffer.from(token, 'base64url')
     const head = bytes.subarray(0, HEAD_BYTES)

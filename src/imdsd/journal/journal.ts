@@ -144,8 +144,8 @@ export class JournalReader {
     const payload = this.#read(this.#position + HEAD_BYTES, length)
     const found = head.subarray(LENGTH_BYTES)
     const isFirst = this.#key === undefined
-    const key = (this.#key === undefined ? this.#keys.macKeys : [this.#key]).find((one) =>
-      timingSafeEqual(found, createHmac('sha256', one).update(this.#mac).update(bytes).update(payload).digest()),
+    const key = (this.#key === undefined ? this.#keys.macKeys : [this.#key]).find((macKey) =>
+      timingSafeEqual(found, createHmac('sha256', macKey).update(this.#mac).update(bytes).update(payload).digest()),
     )
     if (key === undefined) return leftAfter === 0 && !isFirst ? undefined : { isAuthentic: false, payload }
     this.#key = key

@@ -58,10 +58,10 @@ export function buildAdmission({
       socket.resetAndDestroy()
       return
     }
-    const count = (one: string) => open.countOf(one)
+    const count = (owner: string) => open.countOf(owner)
     if (count(address) >= MAX_PER_ADDRESS) closeOldest(address)
     else if (open.size >= maxConnections)
-      closeOldest(open.owners.reduce((largest, one) => (count(one) > count(largest) ? one : largest), address))
+      closeOldest(open.owners.reduce((largest, owner) => (count(owner) > count(largest) ? owner : largest), address))
     const close = () => {
       open.remove(address, close) // before its event, since more connections may arrive in this turn
       socket.destroy()

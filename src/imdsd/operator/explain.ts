@@ -46,7 +46,7 @@ export async function explainInstance(parts: ExplainParts, id: string): Promise<
   return {
     id,
     revision: served.instance.revision,
-    addresses: explained.filter((one) => one !== undefined),
+    addresses: explained.filter((explanation) => explanation !== undefined),
     more: Math.max(0, all.length - MAX_ADDRESSES),
   }
 }
@@ -59,12 +59,12 @@ export async function explain(
 ): Promise<Explanation | undefined> {
   const address = canonicalAddress(text)
   if (address === undefined) return undefined
-  const networks = [...new Set(listeners.map((one) => one.network))]
-  const reached = listeners.filter((one) => one.network === network && isReachedFrom(address, one.host))
+  const networks = [...new Set(listeners.map((listener) => listener.network))]
+  const reached = listeners.filter((listener) => listener.network === network && isReachedFrom(address, listener.host))
   if (reached.length === 0) {
     const problem = networks.includes(network)
       ? `no listener of network ${network} has an ${address.includes(':') ? 'IPv6' : 'IPv4'} address`
-      : unserved.find((one) => one.network === network)?.problem
+      : unserved.find((listener) => listener.network === network)?.problem
     return {
       network,
       address,
@@ -95,7 +95,7 @@ export async function explain(
     return { network, address, answer: answer.answer, because: `${because}; the firewall resets its connections` }
   }
   if (found.kind === 'unconfirmed') {
-    const waiting = firewall.unconfirmed((one) => one.range.network === network && overlap(one.range.range, address))
+    const waiting = firewall.unconfirmed((gain) => gain.range.network === network && overlap(gain.range.range, address))
     return { ...answer, because: `the firewall must confirm it first: ${[...waiting].join('; ')}` }
   }
   if (found.kind === 'contested')

@@ -61,7 +61,7 @@ export function unreachableBy(
   return ({ interfaces }) => {
     const gone = missing()
     const listener = listeners.find(
-      ({ network, host }) => gone.includes(host) && interfaces.some((one) => one.network === network),
+      ({ network, host }) => gone.includes(host) && interfaces.some((nic) => nic.network === network),
     )
     return listener && format(listener.host)
   }

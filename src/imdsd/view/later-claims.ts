@@ -20,7 +20,7 @@ export function settle<T extends ValidRecord>(
 ): { readonly record: T; readonly losers: readonly ValidRecord[] } {
   let record = known
     .filter(({ order }) => order > added.order)
-    .reduce((rest, one) => without(rest, [one], one.order), added)
+    .reduce((rest, range) => without(rest, [range], range.order), added)
   const losers: ValidRecord[] = []
   for (const other of others) {
     if (other.order > record.order) record = without(record, rangesOf(other.instance), other.order)
@@ -38,13 +38,13 @@ function without<T extends ValidRecord>(record: T, ranges: readonly NetworkRange
     ranges.some((other) => other.network === network && overlap(range, other.range))
   const lost = rangesOf(record.instance).filter(isLost)
   if (lost.length === 0) return record
-  const rest = (one: Interface): Interface => {
-    const isKept = (range: string) => !isLost({ network: one.network, range: splitPrefix(range).address })
+  const rest = (nic: Interface): Interface => {
+    const isKept = (range: string) => !isLost({ network: nic.network, range: splitPrefix(range).address })
     return {
-      ...one,
-      ipv4Addresses: one.ipv4Addresses.filter(isKept),
-      ipv6Addresses: one.ipv6Addresses.filter(isKept),
-      ipv6Prefixes: one.ipv6Prefixes.filter((range) => !isLost({ network: one.network, range })),
+      ...nic,
+      ipv4Addresses: nic.ipv4Addresses.filter(isKept),
+      ipv6Addresses: nic.ipv6Addresses.filter(isKept),
+      ipv6Prefixes: nic.ipv6Prefixes.filter((range) => !isLost({ network: nic.network, range })),
     }
   }
   const instance = { ...record.instance, interfaces: record.instance.interfaces.map(rest) }

@@ -247,7 +247,7 @@ export class View {
   #claim(id: string, before: Instance | undefined, after: Instance | undefined): void {
     this.#concerned.add(id)
     const [freed, claimed] = [before, after].map(
-      (one) => new Map(one && rangesOf(one).map((range) => [keyOf(range), range])),
+      (instance) => new Map(instance && rangesOf(instance).map((range) => [keyOf(range), range])),
     )
     for (const [key, { network, range }] of freed!)
       if (!claimed!.has(key)) this.#indexes.get(network)!.unclaim(range, id)
@@ -267,7 +267,7 @@ export class View {
   #notify(): void {
     const concerned = [...this.#concerned]
     this.#concerned.clear()
-    for (const one of concerned) for (const changed of this.#onChange) changed(one)
+    for (const id of concerned) for (const changed of this.#onChange) changed(id)
   }
 
   #ownersChanged(range: NetworkRange, owners: readonly string[], isUnconfirmed: boolean): void {

@@ -32,7 +32,7 @@ const ENDINGS = [...RECORD_ENDINGS, USER_DATA_ENDING, TOMBSTONE_ENDING]
 
 /** The id that a file of the store belongs to; undefined for a file that does not belong to the store. */
 export function idOfFile(name: string): string | undefined {
-  const ending = ENDINGS.find((one) => name.endsWith(one))
+  const ending = ENDINGS.find((suffix) => name.endsWith(suffix))
   const id = ending === undefined ? '' : name.slice(0, -ending.length)
   return isId(id) ? id : undefined
 }
@@ -40,7 +40,9 @@ export function idOfFile(name: string): string | undefined {
 /** True for a file that does not belong to the store, although its name ends as if it did. */
 function isMisnamed(name: string): boolean {
   return (
-    !name.startsWith('.') && idOfFile(name) === undefined && ENDINGS.some((one) => name.toLowerCase().endsWith(one))
+    !name.startsWith('.') &&
+    idOfFile(name) === undefined &&
+    ENDINGS.some((suffix) => name.toLowerCase().endsWith(suffix))
   )
 }
 

@@ -31,7 +31,7 @@ export async function announcedHypervisors(redis: Redis, keys: Keys): Promise<An
   const prefix = keys.announcement('')
   for await (const page of redis.scanStream({ match: `${prefix}*`, count: MAX_BATCH_KEYS })) {
     const names = (page as string[]).map((key) => key.slice(prefix.length)).filter(isName)
-    for (const one of await announcementsOf(redis, keys, names)) found.set(one.name, one)
+    for (const announcement of await announcementsOf(redis, keys, names)) found.set(announcement.name, announcement)
   }
   return [...found.values()].sort((a, b) => (a.name < b.name ? -1 : 1))
 }

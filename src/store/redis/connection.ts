@@ -46,7 +46,7 @@ export async function runPipeline(redis: Redis, commands: (string | number)[][])
   if (replies === undefined) throw new Error('the connection was closed')
   return replies.map(
     ([error, reply]) =>
-      error ?? (Array.isArray(reply) ? reply.map((one: unknown) => one ?? undefined) : (reply ?? undefined)),
+      error ?? (Array.isArray(reply) ? reply.map((element: unknown) => element ?? undefined) : (reply ?? undefined)),
   )
 }
 

@@ -63,8 +63,8 @@ export async function probeRedis(
       hypervisor === undefined
         ? await probePublisher(connection, keys)
         : await probeDaemon(connection, settings, keys, hypervisor, initialised === 1)
-    const each = [...new Map([...found, ...ofRole].map((one) => [one.text, one])).values()]
-    return WORST_FIRST.flatMap((state) => each.filter((one) => one.state === state))
+    const each = [...new Map([...found, ...ofRole].map((finding) => [finding.text, finding])).values()]
+    return WORST_FIRST.flatMap((state) => each.filter((finding) => finding.state === state))
   } finally {
     close(connection)
   }

@@ -1,5 +1,4 @@
 /** `explain CODE`: what a code of the log, of an alert or of a check means. */
-import { nearest } from '../runtime/variables.ts'
 import type { Output } from '../runtime/output.ts'
 import type { Meaning } from './condition.ts'
 
@@ -16,12 +15,4 @@ export function explainCode(output: Output, table: readonly Meaning[], code: str
       ['do', remedy],
     ])
   return true
-}
-
-/** The code that a misspelt one was meant to be; undefined if none is near. */
-export function nearestCode(table: readonly Meaning[], name: string): string | undefined {
-  return nearest(
-    name,
-    table.map(({ code }) => code),
-  )
 }

@@ -49,12 +49,9 @@ const program = buildProgram(output, {
     )[command]({ parsed: parseVariables(true), fileFaults: fileFaults() }, output)
   },
   explain: async (code) => {
-    const { explainCode, nearestCode } = await import('../conditions/explain.ts')
+    const { explainCode } = await import('../conditions/explain.ts')
     const { API_MEANINGS } = await import('./conditions/table.ts')
-    const meant = nearestCode(API_MEANINGS, code)
-    const question = meant === undefined ? '' : ` (did you mean ${meant}?)`
-    if (!explainCode(output, API_MEANINGS, code))
-      throw new CommandFailure(EXIT.usage, `there is no code ${code}${question}`)
+    if (!explainCode(output, API_MEANINGS, code)) throw new CommandFailure(EXIT.usage, `there is no code ${code}`)
     status = EXIT.done
   },
   hypervisors: command(listHypervisors),

@@ -14,7 +14,7 @@ import type { DoctorSources } from './doctor/hypervisor.ts'
 import { formatAgo } from '../runtime/ago.ts'
 import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import type { Output } from '../runtime/output.ts'
-import { explainCode, nearestCode } from '../conditions/explain.ts'
+import { explainCode } from '../conditions/explain.ts'
 import { MEANINGS } from '../imdsd/conditions/table.ts'
 import type { Cell } from '../runtime/terminal.ts'
 import { askDaemon } from './ask-daemon.ts'
@@ -35,7 +35,7 @@ export async function explain(context: ExplainContext, target: string, network: 
   if (!isName(network)) throw new CommandFailure(EXIT.usage, `"${network}" is not the name of a network`)
   const { explanations, more } = isAddress
     ? { explanations: [await askDaemon(operator, QUESTIONS.address(network, target))], more: 0 }
-    : await explainInstance(operator, target).catch((error: unknown) => suggestCode(error, target))
+    : await explainInstance(operator, target)
   const id = explanations.find(({ instance }) => instance !== undefined)?.instance?.id
   const steps = id === undefined ? [] : await stepsTo(context, id)
   for (const explanation of explanations) {
@@ -52,13 +52,6 @@ export async function explain(context: ExplainContext, target: string, network: 
     }
   }
   if (more > 0) output.warn(`${target} has ${more} more addresses: explain one of them by itself`)
-}
-
-/** Throws an error again: if the id resembles a code, with that. */
-function suggestCode(error: unknown, id: string): never {
-  const meant = nearestCode(MEANINGS, id)
-  if (!(error instanceof CommandFailure) || meant === undefined) throw error
-  throw new CommandFailure(error.status, `${error.message}. Did you mean imdsctl explain ${meant}?`, error.details)
 }
 
 async function explainInstance(

@@ -4,11 +4,10 @@ import type { Shape } from '../metadata/record.ts'
 import { InstanceSchema } from '../metadata/schema.ts'
 import { escapeControls } from '../runtime/terminal.ts'
 import { isJsonObject } from '../runtime/json.ts'
-import { nearest } from '../runtime/variables.ts'
 
 /** The warnings of one record that are printed. */
 const MAX_WARNINGS = 10
-/** A longer name is cut in a warning, and near no other. */
+/** A longer name is cut in a warning. */
 const MAX_NAME = 64
 
 /** The warnings of a document, which may have faults: fields that are ignored, and tags that no guest can read. */
@@ -46,13 +45,8 @@ function* ignoredIn(
     const shape = properties !== undefined && Object.hasOwn(properties, name) ? properties[name] : undefined
     if (shape !== undefined) yield* ignoredIn(shape, field, `${path}/${name}`)
     else if (pattern === undefined || !new RegExp(pattern, 'u').test(name))
-      yield () => describe(pathOf(path, name), name, Object.keys(properties ?? {}))
+      yield () => `${pathOf(path, name)} is no field of a record, and is ignored`
   }
-}
-
-function describe(path: string, name: string, known: readonly string[]): string {
-  const meant = name.length > MAX_NAME ? undefined : nearest(name, known)
-  return `${path} is no field of a record, and is ignored${meant === undefined ? '' : ` (did you mean ${meant}?)`}`
 }
 
 function pathOf(path: string, name: string): string {

@@ -1,6 +1,6 @@
 import { PassThrough } from 'node:stream'
 import { expect, test } from 'vitest'
-import { explainCode, nearestCode } from '../../../src/conditions/explain.ts'
+import { explainCode } from '../../../src/conditions/explain.ts'
 import { Output } from '../../../src/runtime/output.ts'
 
 const TABLE = [{ code: 'store-lost', what: 'it is lost.', guests: 'nothing.', remedy: 'start Redis' }]
@@ -18,7 +18,6 @@ test('a code is explained with what it means, what guests notice, and what to do
   expect(JSON.parse(explained('store-lost', true)!)).toEqual({ formatVersion: 1, ...TABLE[0] })
 })
 
-test('a text that is no code is not explained, and a misspelt one is near the one that was meant', () => {
+test('a text that is no code is not explained', () => {
   expect(['store', 'srv-x1y2z', ''].map((text) => explained(text, false))).toEqual([undefined, undefined, undefined])
-  expect(['stor-lost', 'srv-x1y2z'].map((name) => nearestCode(TABLE, name))).toEqual(['store-lost', undefined])
 })

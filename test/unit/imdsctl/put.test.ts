@@ -192,8 +192,8 @@ test('a validation names each fault of each record and counts them; the highest 
   })
 })
 
-test('a misspelt field is accepted, with a warning that names the nearest one, by put and validate', async () => {
-  const warning = '/publickeys is no field of a record, and is ignored (did you mean publicKeys?)'
+test('a misspelt field is accepted, with a warning, by put and validate', async () => {
+  const warning = '/publickeys is no field of a record, and is ignored'
   const path = file('a.json', anInstance({ publickeys: [] }))
   await validating([path])
   await putting([path])

@@ -13,8 +13,6 @@ import {
   section,
   textOf,
   whole,
-  describeUnknown,
-  nearest,
   parseWhole,
   type Environment,
   type VariableTable,
@@ -57,7 +55,7 @@ test('all faults are reported at once, those of single variables first, and unkn
       { variable: 'X_PARTS', message: '"bad" is bad' },
       { variable: 'X_NAME', message: 'is not set' },
       { variable: 'X_LEVEL', message: 'must be high with X_COUNT' },
-      { variable: 'X_CONT (did you mean X_COUNT?)', message: 'is unknown' },
+      { variable: 'X_CONT', message: 'is unknown' },
     ],
   })
 })
@@ -75,7 +73,7 @@ test('an invalid variable has its default in later checks, which report nothing 
 
 test('an unknown variable of the program is named beside a valid configuration, which is frozen', () => {
   const parsed = read({ X_NAME: 'a', X_CONT: '1', OTHER: '1' })
-  expect(parsed).toMatchObject({ ok: true, unknown: ['X_CONT (did you mean X_COUNT?)'] })
+  expect(parsed).toMatchObject({ ok: true, unknown: ['X_CONT'] })
   expect(parsed.ok && Object.isFrozen(parsed.value)).toBe(true)
 })
 
@@ -113,24 +111,6 @@ test.each<[string, VariableTable]>([
     expect([name, row.default === undefined || row.parse(row.default).ok]).toEqual([name, true])
     expect(row.help).toMatch(/^\S.{5,}$/)
   }
-})
-
-const KNOWN = ['IMDS_REGION', 'IMDS_STORE', 'IMDS_STATE_DIR']
-
-test.each([
-  ['IMDS_REGOIN', 'IMDS_REGION'],
-  ['IMDS_REGIONS', 'IMDS_REGION'],
-  ['IMDS_STOR', 'IMDS_STORE'],
-  ['IMDS_STATEDIR', 'IMDS_STATE_DIR'],
-  ['IMDS_COLOUR', undefined],
-  ['X', undefined],
-])('%s was meant to be %s', (name, meant) => expect(nearest(name, KNOWN)).toBe(meant))
-
-test('a message names what was meant, if there is such a name', () => {
-  expect([describeUnknown('IMDS_REGOIN', KNOWN), describeUnknown('IMDS_COLOUR', KNOWN)]).toEqual([
-    'IMDS_REGOIN (did you mean IMDS_REGION?)',
-    'IMDS_COLOUR',
-  ])
 })
 
 test('a whole number is decimal digits within its limits', () => {

@@ -35,7 +35,7 @@ export const API_EVENTS: readonly Meaning[] = [
   },
   {
     code: 'connections-full',
-    what: 'all connections for clients are in use; those that have waited longest are closed.',
+    what: 'all connections for clients are in use; those without an access token are closed.',
     guests: 'nothing.',
     remedy:
       'find out who has them (`ss -Htn`); raise `LimitNOFILE=` in a drop-in of imds-api.service if your clients need more',

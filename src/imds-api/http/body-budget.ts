@@ -2,8 +2,8 @@
  * Bounds the memory and the time that bodies of requests take: the bytes that are held until their responses are sent,
  * for each owner and in all, and the parsing of long bodies, one after another, in turns by owner.
  *
- * Beyond a bound, a body that has not arrived whole goes first, the longest idle one: of the owner itself, or of the
- * owner with the most if the new one has less. So unfinished bodies keep no others out.
+ * Beyond the bound of all, the longest idle body of the owner with the most goes first. So unfinished bodies keep no
+ * others out.
  */
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { FairQueue } from '../../limits/fair-queue.ts'
@@ -20,10 +20,10 @@ export interface BodyBudgetLimits {
   readonly long: number
   readonly all: number
 }
-/** An owner can have five of the longest bodies (3.06 MiB) at once. */
-export const BODY_BUDGET_LIMITS: BodyBudgetLimits = { owner: 16 * MIB, long: 64 * MIB, all: 128 * MIB }
 /** A body of which nothing has arrived for so long is idle, in ms. */
 const IDLE_MS = 1_000
+/** An owner can have five of the longest bodies (3.06 MiB) at once. */
+export const BODY_BUDGET_LIMITS: BodyBudgetLimits = { owner: 16 * MIB, long: 64 * MIB, all: 128 * MIB }
 
 /**
  * The body of a request. `owner`: an account, a user without one, or an address. `onCut` is called if it has to make
@@ -38,6 +38,7 @@ export interface HeldBody {
 }
 
 interface Owner {
+  /** In the order in which bytes have arrived for them. */
   readonly bodies: Set<HeldBody>
   bytes: number
 }
@@ -63,26 +64,20 @@ export class BodyBudget {
   take(body: HeldBody, bytes: number, isLong: boolean): Refusal | undefined {
     body.arrivedMs = this.#now()
     const own = this.#owners.get(body.owner) ?? { bodies: new Set(), bytes: 0 }
-    if (
-      !this.#makeRoom(
-        () => own.bytes + bytes > this.#limits.owner,
-        () => this.#longestIdle(own),
-      )
-    )
+    if (own.bytes + bytes > this.#limits.owner)
       return shed(
         'bodies',
         `the bodies of your other requests are too long: together they may have ${this.#limits.owner} bytes; ` +
           'try again',
       )
-    const most = isLong ? this.#limits.long : this.#limits.all
-    if (
-      !this.#makeRoom(
-        () => this.#all + bytes > most,
-        () => this.#dispensable(own, bytes),
-      )
-    )
-      return shed('bodies', 'other requests have too long bodies at present: try again')
+    while (this.#all + bytes > (isLong ? this.#limits.long : this.#limits.all)) {
+      const cut = this.#dispensable(own.bytes + bytes)
+      if (cut === undefined) return shed('bodies', 'other requests have too long bodies at present: try again')
+      this.release(cut)
+      cut.onCut(shed('bodies', 'the body did not arrive in time, and others need its room: try again'))
+    }
     this.#owners.set(body.owner, own)
+    own.bodies.delete(body)
     own.bodies.add(body)
     own.bytes += bytes
     body.bytes += bytes
@@ -105,40 +100,13 @@ export class BodyBudget {
     return this.#turns.run({ key: owner }, () => nextTurn().then(task))
   }
 
-  /** Cuts bodies until there is room. False: none is left to cut. */
-  #makeRoom(isFull: () => boolean, next: () => HeldBody | undefined): boolean {
-    while (isFull()) {
-      const cut = next()
-      if (cut === undefined) return false
-      this.release(cut)
-      cut.onCut(shed('bodies', 'the body did not arrive in time, and others need its room: try again'))
-    }
-    return true
+  /** What makes room for a body of an owner with `bytes`: an unfinished body that is idle, or whose owner has more. */
+  #dispensable(bytes: number): HeldBody | undefined {
+    const idleSinceMs = this.#now() - IDLE_MS
+    const largestFirst = [...this.#owners.values()].sort((a, b) => b.bytes - a.bytes)
+    for (const own of largestFirst)
+      for (const body of own.bodies)
+        if (!body.isWhole && (own.bytes > bytes || body.arrivedMs <= idleSinceMs)) return body
+    return undefined
   }
-
-  #longestIdle(own: Owner): HeldBody | undefined {
-    const longest = longestWithout(own.bodies)
-    return longest !== undefined && this.#now() - longest.arrivedMs >= IDLE_MS ? longest : undefined
-  }
-
-  /** The body that makes room for one of an owner with these: of the owner with the most unfinished ones, if it has more. */
-  #dispensable(own: Owner, bytes: number): HeldBody | undefined {
-    const unfinished = ({ bodies }: Owner) => bytesOf([...bodies].filter(({ isWhole }) => !isWhole))
-    const owners = [...this.#owners.values()]
-    const most = owners.reduce((a, b) => (unfinished(b) > unfinished(a) ? b : a), owners[0] ?? own)
-    return own.bytes + bytes < most.bytes ? longestWithout(most.bodies) : this.#longestIdle(most)
-  }
-}
-
-/** The unfinished body of which nothing has arrived for the longest time. */
-function longestWithout(bodies: ReadonlySet<HeldBody>): HeldBody | undefined {
-  let longest: HeldBody | undefined
-  for (const body of bodies) if (!body.isWhole && body.arrivedMs < (longest?.arrivedMs ?? Infinity)) longest = body
-  return longest
-}
-
-function bytesOf(bodies: Iterable<HeldBody>): number {
-  let sum = 0
-  for (const { bytes } of bodies) sum += bytes
-  return sum
 }

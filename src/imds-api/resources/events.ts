@@ -73,7 +73,7 @@ export function addEventRoutes({ server, db, site, waits, affected }: ResourcePa
       const read = () => (after === undefined ? readNewest(request, given) : readAfter(request, given, after))
       let page = await read()
       if (page.events.length === 0 && given.wait !== undefined)
-        await waits.until(request, reply, { name: accountId, seconds: given.wait }, async () => {
+        await waits.until(request, { name: accountId, seconds: given.wait }, async () => {
           page = await read()
           return page.events.length > 0 || undefined
         })

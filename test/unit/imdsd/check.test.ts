@@ -158,7 +158,5 @@ test('a missing state directory is no fault if its nearest existing parent is a 
 })
 
 test('an unknown variable is a note', () => {
-  expect(check({ ...redis(), IMDS_LISTN: 'x' }).notes).toContain(
-    'unknown variables, which are ignored: IMDS_LISTN',
-  )
+  expect(check({ ...redis(), IMDS_LISTN: 'x' }).notes).toContain('unknown variables, which are ignored: IMDS_LISTN')
 })

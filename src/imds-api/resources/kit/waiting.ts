@@ -37,7 +37,7 @@ export function addWait<State extends string>(
       }),
       options: { validatorCompiler: () => () => true }, // QueryReader checks them: in a query, numbers are text
     },
-    async ({ request, reply, id }) => {
+    async ({ request, id }) => {
       const query = new QueryReader(request.query)
       const wanted = query.oneOf('status', states)
       const seconds = query.integer('timeout', MAX_TIMEOUT) ?? TIMEOUT_SECONDS
@@ -51,7 +51,7 @@ export function addWait<State extends string>(
       }
       if (!isReached()) {
         const sinceMs = performance.now()
-        const reached = await waits.until(request, reply, { name, seconds }, async () => {
+        const reached = await waits.until(request, { name, seconds }, async () => {
           last = await members.load(db, request, name)
           return isReached() || undefined
         })

@@ -3,12 +3,11 @@
  * database wakes those of its account and of its resource. Each reads again in a turn of its account, so an account with
  * many delays only itself; while it waits, it has no turn and no connection to the database.
  */
-import type { FastifyReply, FastifyRequest } from 'fastify'
+import type { FastifyRequest } from 'fastify'
 import { ByOwner } from '../../../limits/by-owner.ts'
 import { Waiter } from '../../../limits/waiter.ts'
 import { Waiters } from '../../../limits/waiters.ts'
 import { callerOf } from '../../auth/account-choice.ts'
-import { markIdle } from '../../http/connections.ts'
 import { Refusal } from '../../model/refusal.ts'
 
 /** The most requests of an account, and of one of its clients, that wait in a process. */
@@ -59,7 +58,6 @@ export class Waits {
    */
   async until<Result>(
     request: FastifyRequest,
-    reply: FastifyReply,
     { name, seconds }: { readonly name: string; readonly seconds: number },
     read: () => Promise<Result | undefined>,
   ): Promise<Result | undefined> {
@@ -75,7 +73,6 @@ export class Waits {
     this.#waiters.add(name, waiter)
     socket.setMaxListeners(MAX_LISTENERS)
     socket.once('close', wake)
-    markIdle(reply.raw)
     request.leaveShare?.()
     try {
       while (!socket.destroyed) {

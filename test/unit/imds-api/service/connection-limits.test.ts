@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { shareConnections, shareOfAddress } from '../../../../src/imds-api/http/connections.ts'
+import { shareConnections, shareOfAddress } from '../../../../src/imds-api/service/connection-limits.ts'
 
 test('the listeners share the descriptors, and leave 192 for imds-api itself', () => {
   expect(shareConnections(160)).toEqual({ clients: 25, hypervisors: 10, operators: 5 })

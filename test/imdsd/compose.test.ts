@@ -7,7 +7,7 @@ import { Compile } from 'typebox/schema'
 import { parse as parseYaml } from 'yaml'
 import { API_VARIABLES, parseApiConfig } from '../../src/imds-api/service/config.ts'
 import { parseConfig, VARIABLES } from '../../src/imdsd/config.ts'
-import { executed, read, ROOT } from '../tools/documents.ts'
+import { read, ROOT } from '../tools/documents.ts'
 
 interface Service {
   readonly image: string
@@ -25,7 +25,8 @@ interface ComposeFile {
   readonly secrets: Readonly<Record<string, { readonly file: string }>>
 }
 
-const FILE = parseYaml(read('deploy/compose.yaml')) as ComposeFile
+const TEXT = read('deploy/compose.yaml')
+const FILE = parseYaml(TEXT) as ComposeFile
 const SERVICES = Object.entries(FILE.services)
 /** The tables of variables of our images, and their parsers. */
 const PROGRAMS = {
@@ -86,7 +87,7 @@ t.test('each variable of our services exists and is valid, and a volume is where
 
 t.test('each volume, file and secret that a service names exists, and each that is declared is used', (t) => {
   const sources = SERVICES.flatMap(([, service]) => [...mountsOf(service).values()])
-  const made = executed('docs/install.md', 'compose-secrets')
+  const made = TEXT.slice(0, TEXT.indexOf('\nname:')) // the comments make the secrets
   for (const source of sources) {
     if (source.startsWith('./secrets/')) t.match(made, source.slice('./secrets/'.length), source)
     else if (source.startsWith('./')) t.ok(statSync(join(ROOT, 'deploy', source)).isFile(), source)

@@ -48,6 +48,27 @@ const COMMANDS = buildProgram({
 }).commands.map((command) => command.name())
 
 const FAULTY = { place: '', id: '', error: '', result: 'invalid', faults: [{ path: '', message: '' }] }
+const EXPLANATION = {
+  network: 'default',
+  address: '10.0.0.2',
+  answer: 'metadata',
+  status: 200,
+  because: "it is srv-x1y2z's",
+  instance: { id: 'srv-x1y2z', revision: 4, hypervisors: ['hv1'] },
+  sessionTokens: 'optional',
+  userData: '14 bytes',
+  hopLimit: { limit: 1, enforced: true },
+  requests: [{ topic: 'user-data', at: '2026-11-20T15:04:05.123Z', status: 200, reason: 'served', count: 1 }],
+  path: [
+    { step: 'link', state: 'ok', text: 'tap-int-x1y2z is up' },
+    {
+      step: 'route',
+      state: 'failure',
+      text: 'there is no route to 10.0.0.2',
+      remedy: 'correct the route: ip route get 10.0.0.2 shows it',
+    },
+  ],
+}
 const STATUS = {
   ok: 12,
   warnings: 1,
@@ -155,7 +176,7 @@ t.test('each command prints JSON in the shape of its example', async (t) => {
   await check([{ result: 'moved', id: '', revision: 2, from: ['hv9'], to: ['hv1'] }], 'evacuate', 'hv9', '--to', 'hv1')
   await check([{ name: 'hv9', result: 'forgotten' }], 'forget', 'hv9')
   for (const path of ['/latest/meta-data/instance-id', '/latest/meta-data/nothing']) await daemon.get(path)
-  await check(executed('docs/json.md', 'json explain'), 'explain', '127.0.0.1')
+  await check([EXPLANATION], 'explain', '127.0.0.1')
   await check([{ code: '', what: '', guests: '', remedy: '' }], 'explain', 'firewall-restored')
   await check([{ hypervisor: 'hv1', user: '' }], 'acl', 'hv1')
   await check(executed('docs/json.md', 'json doctor'), 'doctor')

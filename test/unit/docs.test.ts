@@ -121,10 +121,6 @@ const NOT_EXECUTED: Readonly<Record<string, string>> = {
   'CONTRIBUTING.md: npm start': '.ci/run runs the first command; the second changes the shell of its user',
   'CONTRIBUTING.md: npm test':
     'the runners of the tests themselves: the test below checks the names of scripts, a test above those of files',
-  'docs/install.md: npm ci && npm run package':
-    'packing Node.js takes a minute of CPU: test/imdsd/packages.test.ts builds the same packages with less compression',
-  'docs/install.md: ip address add 169.254.169.254/32 dev lo && sysctl net.ipv4.ip_unprivileged_port_start=80':
-    'there is no Docker where tests run: test/imdsd/compose.test.ts starts what the file describes',
   'docs/clients.md: GET /2009-04-04/meta-data/instance-id       repeated until 200 with a body that is not empty':
     'requests of cloud-init, not commands; test/clients/cloud-init.test.ts runs cloud-init',
   'docs/contract.md: <?xml version="1.0" encoding="iso-8859-1"?>': 'a response, not a command: tested below',

@@ -126,8 +126,8 @@ export class FirewallDocuments {
     const json = JSON.stringify(guest)
     const before = this.#guests.get(id)
     if (json === before?.json) return undefined
-    for (const nic of before?.guest.interfaces ?? []) this.#links.remove(nic)
-    for (const nic of guest?.interfaces ?? []) this.#links.add(nic)
+    for (const nic of before?.guest.interfaces ?? []) this.#links.remove(nic, view.changes)
+    for (const nic of guest?.interfaces ?? []) this.#links.add(nic, view.changes)
     if (guest === undefined) this.#guests.delete(id)
     else this.#guests.set(id, { guest, json, version: view.changes })
     if (!this.#isChanged) this.#unconfirmed.push({ version: Infinity, sinceMs: now() })
@@ -151,9 +151,10 @@ export class FirewallDocuments {
     return start === this.#parts.startId && Number(number) <= this.#built ? Number(number) : undefined
   }
 
-  /** The first version that has an instance as it is now. */
-  versionOf(id: string): number | undefined {
-    return this.#guests.get(id)?.version
+  /** The first version that has an instance as it is now, with its links; Infinity: there is none. */
+  versionOf(id: string): number {
+    const { guest, version } = this.#guests.get(id) ?? { guest: undefined, version: Infinity }
+    return Math.max(version, ...(guest?.interfaces ?? []).map((nic) => this.#links.versionOf(nic)))
   }
 
   linkOf(nic: FirewallInterface | Instance['interfaces'][number]): LinkName {

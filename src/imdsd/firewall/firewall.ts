@@ -162,7 +162,7 @@ export class Firewall {
 
   /** Whether the rules in the kernel are made from this instance as it is now, with all of its interfaces. */
   #isApplied({ id, interfaces }: Instance): boolean {
-    const version = this.documents.versionOf(id) ?? Infinity
+    const version = this.documents.versionOf(id)
     return this.isFresh() && version <= this.#confirmed! && interfaces.every((nic) => this.documents.linkOf(nic).ok)
   }
 

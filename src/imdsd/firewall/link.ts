@@ -53,31 +53,38 @@ export type Links = (nic: LinkOf) => LinkName
  */
 export class LinkNames {
   readonly #rule: string
-  /** Name -> the ids of the interfaces that it is for. */
-  readonly #ids = new Map<string, readonly string[]>()
+  /** Name -> the ids of the interfaces that it is for, and the version at which they changed. */
+  readonly #shared = new Map<string, { readonly ids: readonly string[]; readonly version: number }>()
 
   constructor(rule: string) {
     this.#rule = rule
   }
 
-  add(nic: LinkOf): void {
+  add(nic: LinkOf, version: number): void {
     const name = linkOf(this.#rule, nic)
-    if (name.ok && isLinkOfInterface(this.#rule))
-      this.#ids.set(name.value, [...(this.#ids.get(name.value) ?? []), nic.id])
+    if (!name.ok || !isLinkOfInterface(this.#rule)) return
+    const ids = this.#shared.get(name.value)?.ids ?? []
+    this.#shared.set(name.value, { ids: [...ids, nic.id], version })
   }
 
-  remove(nic: LinkOf): void {
+  remove(nic: LinkOf, version: number): void {
     const name = linkOf(this.#rule, nic)
-    if (!name.ok) return
-    const ids = this.#ids.get(name.value) ?? [nic.id]
+    const ids = name.ok ? this.#shared.get(name.value)?.ids : undefined
+    if (!name.ok || ids === undefined) return
     const rest = ids.toSpliced(ids.indexOf(nic.id), 1)
-    if (rest.length === 0) this.#ids.delete(name.value)
-    else this.#ids.set(name.value, rest)
+    if (rest.length === 0) this.#shared.delete(name.value)
+    else this.#shared.set(name.value, { ids: rest, version })
+  }
+
+  /** The first version in which the link of an interface is what it is now. */
+  versionOf(nic: LinkOf): number {
+    const name = linkOf(this.#rule, nic)
+    return (name.ok ? this.#shared.get(name.value)?.version : undefined) ?? 0
   }
 
   nameOf(nic: LinkOf): LinkName {
     const name = linkOf(this.#rule, nic)
-    const ids = name.ok ? (this.#ids.get(name.value) ?? []) : []
+    const ids = name.ok ? (this.#shared.get(name.value)?.ids ?? []) : []
     if (!name.ok || ids.length < 2) return name
     const [first = '', ...others] = new Set(ids)
     const whose =
@@ -92,7 +99,7 @@ export class LinkNames {
 /** The links of some interfaces. */
 export function linksOf(rule: string, interfaces: Iterable<LinkOf>): Links {
   const names = new LinkNames(rule)
-  for (const nic of interfaces) names.add(nic)
+  for (const nic of interfaces) names.add(nic, 0)
   return (nic) => names.nameOf(nic)
 }
 

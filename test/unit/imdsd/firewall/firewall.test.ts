@@ -226,6 +226,32 @@ test('guests whose interfaces would share a link are held, and their hop limits 
   }
 })
 
+test('a guest that had to share its link waits for rules of after the other one has left', async () => {
+  const { firewall, view, put, ready, apply } = aFirewall()
+  ready()
+  const one = put()
+  put({ id: 'srv-other', interfaces: one.interfaces.map((link) => ({ ...link, ipv4Addresses: ['10.0.0.9'] })) }, 2)
+  await apply()
+  expect(firewall.problemOf(one)).toMatch(/would share/)
+  view.remove('srv-other', 3)
+  expect(firewall.problemOf(one)).toMatch(/has not admitted the guest yet/)
+  await apply()
+  expect(firewall.problemOf(one)).toBeUndefined()
+})
+
+test('E5: the gate waits for an address of which another claimant has just left', async () => {
+  const { firewall, view, put, ready, apply } = aFirewall()
+  ready()
+  const one = put()
+  const [link] = one.interfaces
+  put({ id: 'srv-other', interfaces: [{ ...link!, id: 'int-other', macAddress: '02:24:19:00:00:99' }] })
+  await apply()
+  view.remove('srv-other', 2)
+  expect(firewall.problemOf(one)).toMatch(/not admitted/)
+  await apply()
+  expect(firewall.problemOf(one)).toBeUndefined()
+})
+
 test('rules that nft rejects hold the gate with the reason', async () => {
   const { firewall, put, ready, next } = aFirewall()
   ready()

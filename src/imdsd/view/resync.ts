@@ -95,6 +95,7 @@ export class Resync {
     state.noteResync(this.#beganAtMs, isUsable)
     // not with faulty records: they may be repaired without a publish, for example by a key
     if (health.faulty === 0 && !isAhead(this.#last, wall())) view.advance(this.#last)
+    source.noteOrder?.(view.latest)
     // if that fails, the next resync tells the store again
     if (health.hasLaterStates) source.reportBehind?.().catch(() => undefined)
     onChange()
